@@ -1,0 +1,1 @@
+"""Language models that learn to reason from verifiable rewards, on JAX."""

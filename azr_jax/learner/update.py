@@ -1,0 +1,190 @@
+"""The update: gradients accumulated over packed micro-batches, one step.
+
+`update(state, batch) -> (state, metrics)` is pure and jitted once. The batch
+has a leading axis A of micro-batches: arrays [A, rows, length].
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh
+
+from azr_jax import types
+from azr_jax.learner import logprobs as logprobs_lib
+from azr_jax.learner import losses, masked
+from azr_jax.learner.train_state import TrainState
+from azr_jax.models import transformer
+from azr_jax.parallel import mesh as mesh_lib
+
+Metrics = dict[str, jax.Array]
+MicroLoss = Callable[[Any, types.Batch], tuple[jax.Array, Metrics]]
+Update = Callable[[TrainState, types.Batch], tuple[TrainState, Metrics]]
+
+
+def _score(
+  model: transformer.Transformer,
+  params: Any,
+  batch: types.Batch,
+  temperature: float,
+  chunk_tokens: int,
+) -> tuple[jax.Array, jax.Array]:
+  hidden, _ = model.apply(
+    {"params": params}, batch.tokens, batch.positions, batch.segment_ids
+  )
+  return logprobs_lib.chunked_logprobs(
+    hidden,
+    transformer.unembedding(params, model.config),
+    batch.targets,
+    temperature=temperature,
+    chunk_tokens=chunk_tokens,
+  )
+
+
+def make_policy_loss(
+  model: transformer.Transformer,
+  *,
+  clip_low: float,
+  clip_high: float,
+  entropy_coef: float,
+  kl_coef: float,
+  kl_estimator: str,
+  temperature: float,
+  chunk_tokens: int,
+  on_policy: bool,
+  ref_params: Any = None,
+) -> MicroLoss:
+  """Returns the reinforcement-learning loss of one micro-batch.
+
+  Args:
+    model: the policy's decoder.
+    clip_low: PPO clip below 1.
+    clip_high: PPO clip above 1.
+    entropy_coef: weight of the entropy bonus.
+    kl_coef: weight of the KL to the reference; 0 means no reference pass.
+    kl_estimator: a key of `losses.KL_ESTIMATORS`.
+    temperature: the sampling temperature.
+    chunk_tokens: tokens whose logits exist at the same time.
+    on_policy: one optimizer step per batch; the old log-probabilities are
+      then the new ones without gradient, and no extra pass is needed.
+    ref_params: the reference policy, if `kl_coef` is not 0.
+  """
+
+  def loss_fn(params: Any, batch: types.Batch) -> tuple[jax.Array, Metrics]:
+    logprobs, entropy = _score(model, params, batch, temperature, chunk_tokens)
+    old = jax.lax.stop_gradient(logprobs) if on_policy else batch.old_logprobs
+    weights, mask = batch.loss_weights, batch.loss_mask
+    surrogate = losses.clipped_surrogate(
+      logprobs, old, batch.advantages, clip_low=clip_low, clip_high=clip_high
+    )
+    policy_loss = jnp.sum(weights * surrogate)
+    loss = policy_loss - entropy_coef * jnp.sum(weights * entropy)
+    gap = jnp.abs(logprobs - batch.old_logprobs)
+    ratio = jnp.exp(logprobs - old)
+    outside = (ratio < 1 - clip_low) | (ratio > 1 + clip_high)
+    sums = {
+      "learner/policy_loss": policy_loss,
+      "learner/entropy": masked.masked_sum(entropy, mask),
+      "learner/clip_share": masked.masked_sum(outside * 1.0, mask),
+      "rollout/logprob_gap": masked.masked_sum(gap, mask),
+    }
+    if kl_coef:
+      ref_logprobs, _ = _score(
+        model, ref_params, batch, temperature, chunk_tokens
+      )
+      log_ratio = logprobs - jax.lax.stop_gradient(ref_logprobs)
+      kl = losses.KL_ESTIMATORS[kl_estimator](log_ratio)
+      loss = loss + kl_coef * jnp.sum(weights * kl)
+      sums["learner/kl"] = masked.masked_sum(kl, mask)
+    return loss, sums
+
+  return loss_fn
+
+
+def make_supervised_loss(
+  model: transformer.Transformer, *, chunk_tokens: int
+) -> MicroLoss:
+  """Returns the supervised loss of one micro-batch."""
+
+  def loss_fn(params: Any, batch: types.Batch) -> tuple[jax.Array, Metrics]:
+    logprobs, entropy = _score(model, params, batch, 1.0, chunk_tokens)
+    nll = losses.negative_log_likelihood(logprobs)
+    mask = batch.loss_mask
+    return jnp.sum(batch.loss_weights * nll), {
+      "learner/nll": masked.masked_sum(nll, mask),
+      "learner/entropy": masked.masked_sum(entropy, mask),
+    }
+
+  return loss_fn
+
+
+# Sums over the batch that are not per-token and must not be divided.
+_PLAIN_SUMS = ("learner/policy_loss",)
+
+
+def make_update(
+  loss_fn: MicroLoss,
+  optimizer: optax.GradientTransformation,
+  shardings: TrainState,
+  mesh: Mesh,
+) -> Update:
+  """Returns the jitted update; it donates the state it is given."""
+
+  def update(
+    state: TrainState, batch: types.Batch
+  ) -> tuple[TrainState, Metrics]:
+    def grad_fn(micro: types.Batch) -> tuple[jax.Array, Metrics, Any]:
+      (loss, sums), grads = jax.value_and_grad(loss_fn, has_aux=True)(
+        state.params, micro
+      )
+      return loss, sums, grads
+
+    def accumulate(index: jax.Array, total: Any) -> Any:
+      micro = jax.tree.map(
+        lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False),
+        batch,
+      )
+      return jax.tree.map(jnp.add, total, grad_fn(micro))
+
+    first = jax.tree.map(lambda x: x[0], batch)
+    zeros = jax.tree.map(
+      lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(grad_fn, first)
+    )
+    # Empty micro-batches stand last and are not run: one compiled program
+    # serves steps with different numbers of sequences.
+    live = jnp.sum(jnp.any(batch.segment_ids > 0, axis=(1, 2)))
+    loss, sums, grads = jax.lax.fori_loop(0, live, accumulate, zeros)
+    updates, opt_state = optimizer.update(
+      grads, state.opt_state, state.params
+    )
+    tokens = jnp.maximum(jnp.sum(batch.loss_mask), 1.0)
+    metrics = {
+      name: value if name in _PLAIN_SUMS else value / tokens
+      for name, value in sums.items()
+    }
+    metrics |= {
+      "learner/loss": loss,
+      "learner/grad_norm": optax.global_norm(grads),
+      "learner/tokens": tokens,
+      "learner/rows": jnp.sum(jnp.any(batch.segment_ids > 0, axis=-1)),
+    }
+    new_state = TrainState(
+      step=state.step + 1,
+      params=optax.apply_updates(state.params, updates),
+      opt_state=opt_state,
+    )
+    return new_state, metrics
+
+  return jax.jit(
+    update,
+    in_shardings=(shardings, mesh_lib.batch_sharding(mesh, axis=1)),
+    out_shardings=(shardings, mesh_lib.replicated(mesh)),
+    donate_argnums=0,
+  )
+
+
+def to_micro_batches(batch: types.Batch, rows: int) -> types.Batch:
+  """Reshapes [A x rows, length] arrays to [A, rows, length]."""
+  return jax.tree.map(lambda x: x.reshape(-1, rows, x.shape[-1]), batch)

@@ -1,0 +1,59 @@
+"""The shape of a decoder: every number that fixes its parameters and maths."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Llama3RopeScaling:
+  """Frequency scaling of Llama 3.1 (`rope_type: llama3`)."""
+
+  factor: float
+  low_freq_factor: float
+  high_freq_factor: float
+  original_max_position: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+  """One decoder for Llama 3, SmolLM2, Qwen2/2.5 and Qwen3.
+
+  Attributes:
+    vocab_size: V.
+    hidden_size: D.
+    num_layers: L.
+    num_heads: H, query heads.
+    num_kv_heads: K, key and value heads; divides H.
+    head_size: E.
+    mlp_size: F.
+    rope_theta: base of the rotary frequencies.
+    rope_scaling: Llama 3.1 frequency scaling, or None.
+    norm_eps: epsilon of every RMSNorm.
+    tie_embeddings: the output head is the transposed embedding.
+    qkv_bias: biases on the q, k, v projections (Qwen2).
+    qk_norm: RMSNorm on each query and key head (Qwen3).
+    max_positions: longest sequence the model was made for, in tokens.
+  """
+
+  vocab_size: int
+  hidden_size: int
+  num_layers: int
+  num_heads: int
+  num_kv_heads: int
+  head_size: int
+  mlp_size: int
+  rope_theta: float
+  norm_eps: float
+  tie_embeddings: bool
+  max_positions: int
+  rope_scaling: Llama3RopeScaling | None = None
+  qkv_bias: bool = False
+  qk_norm: bool = False
+
+  def __post_init__(self) -> None:
+    if self.num_heads % self.num_kv_heads:
+      raise ValueError(
+        f"num_heads={self.num_heads} must be a multiple of "
+        f"num_kv_heads={self.num_kv_heads}"
+      )
+    if self.head_size % 2:
+      raise ValueError(f"head_size={self.head_size} must be even for RoPE")

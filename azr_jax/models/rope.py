@@ -1,0 +1,49 @@
+"""Rotary position embeddings, with the frequency scaling of Llama 3.1."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from azr_jax.models.config import Llama3RopeScaling, ModelConfig
+
+
+def inverse_frequencies(config: ModelConfig) -> np.ndarray:
+  """Returns the rotation speed of each channel pair, float32 [E / 2]."""
+  exponents = np.arange(0, config.head_size, 2, dtype=np.float32)
+  frequencies = 1.0 / config.rope_theta ** (exponents / config.head_size)
+  if config.rope_scaling is not None:
+    frequencies = _scale_llama3(frequencies, config.rope_scaling)
+  return frequencies.astype(np.float32)
+
+
+def _scale_llama3(
+  frequencies: np.ndarray, scaling: Llama3RopeScaling
+) -> np.ndarray:
+  """Slows long wavelengths by `factor` and blends the band in between."""
+  wavelengths = 2 * math.pi / frequencies
+  low = scaling.original_max_position / scaling.low_freq_factor
+  high = scaling.original_max_position / scaling.high_freq_factor
+  blend = (
+    scaling.original_max_position / wavelengths - scaling.low_freq_factor
+  ) / (scaling.high_freq_factor - scaling.low_freq_factor)
+  blended = (1 - blend) * frequencies / scaling.factor + blend * frequencies
+  scaled = np.where(wavelengths > low, frequencies / scaling.factor, blended)
+  return np.where(wavelengths < high, frequencies, scaled)
+
+
+def rotate(
+  x: Float[Array, "B S N E"],
+  positions: Int[Array, "B S"],
+  frequencies: np.ndarray,
+) -> Float[Array, "B S N E"]:
+  """Rotates channel pairs (e, e + E/2) of each head by position x speed."""
+  angles = positions[..., None, None].astype(jnp.float32) * frequencies
+  sin, cos = jnp.sin(angles), jnp.cos(angles)
+  first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+  rotated = jnp.concatenate(
+    [first * cos - second * sin, second * cos + first * sin], axis=-1
+  )
+  return jax.lax.convert_element_type(rotated, x.dtype)

@@ -1,0 +1,85 @@
+"""The device mesh and the rules from logical parameter axes to its axes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+AXES = ("data", "fsdp", "tensor")
+BATCH_AXES = ("data", "fsdp")
+
+
+def make_mesh(
+  shape: Mapping[str, int], devices: list[Any] | None = None
+) -> Mesh:
+  """Makes the mesh with axes data, fsdp, tensor.
+
+  One size may be -1: it takes what the others leave.
+
+  Raises:
+    ValueError: the sizes do not multiply to the number of devices.
+  """
+  devices = jax.devices() if devices is None else devices
+  sizes = [shape[axis] for axis in AXES]
+  if sizes.count(-1) == 1:
+    known = -int(np.prod(sizes))
+    sizes[sizes.index(-1)] = len(devices) // known
+  if int(np.prod(sizes)) != len(devices):
+    raise ValueError(
+      f"mesh={dict(shape)}: expected sizes that multiply to the "
+      f"{len(devices)} devices present (one of them may be -1)"
+    )
+  return jax.make_mesh(
+    tuple(sizes), AXES, axis_types=(AxisType.Auto,) * 3, devices=devices
+  )
+
+
+def param_shardings(
+  boxed_params: Any, mesh: Mesh, rules: Mapping[str, str | None]
+) -> Any:
+  """Maps each parameter's logical axes to the mesh.
+
+  Args:
+    boxed_params: parameter tree with logical axis metadata.
+    mesh: the device mesh.
+    rules: logical axis name to mesh axis name, or None for replicated.
+
+  Returns:
+    The same tree with a `NamedSharding` per parameter. A mesh axis that does
+    not divide its dimension is left out there, so that odd sizes replicate
+    instead of failing.
+  """
+
+  def shard(box: Any) -> NamedSharding:
+    axes: list[str | None] = []
+    for name, size in zip(box.names, box.value.shape, strict=True):
+      axis = rules[name]
+      usable = (
+        axis is not None
+        and axis not in axes
+        and size % mesh.shape[axis] == 0
+      )
+      axes.append(axis if usable else None)
+    return NamedSharding(mesh, PartitionSpec(*axes))
+
+  return jax.tree.map(
+    shard, boxed_params, is_leaf=lambda x: isinstance(x, nn.meta.AxisMetadata)
+  )
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+  """The sharding of a value that every device holds whole."""
+  return NamedSharding(mesh, PartitionSpec())
+
+
+def batch_sharding(mesh: Mesh, axis: int = 0) -> NamedSharding:
+  """The sharding of an array whose `axis` is split over data and fsdp."""
+  return NamedSharding(mesh, PartitionSpec(*([None] * axis), BATCH_AXES))
+
+
+def batch_devices(mesh: Mesh) -> int:
+  """The number of shards that a batch axis is split into."""
+  return int(np.prod([mesh.shape[axis] for axis in BATCH_AXES]))

@@ -1,0 +1,49 @@
+"""The policy as a system sees it: prompts in, completions out.
+
+A system asks `policy.sample(prompts, n)` and knows nothing of meshes, slots
+or optimizers.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+
+from azr_jax import types
+from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.rollout.sampler import Sampler
+
+
+@dataclasses.dataclass
+class Policy:
+  """One step's view of the model being trained.
+
+  Attributes:
+    sampler: the sampling engine.
+    tokenizer: text to ids and back.
+    params: the parameters to sample with.
+    key: this step's random key; every call to `sample` derives its own.
+  """
+
+  sampler: Sampler
+  tokenizer: Tokenizer
+  params: Any
+  key: jax.Array
+  calls: int = 0
+
+  def prompt(self, text: str, task: Any = None) -> types.Prompt:
+    """Tokenises a prompt."""
+    return types.Prompt(text, tuple(self.tokenizer.encode(text)), task)
+
+  def fits(self, prompt: types.Prompt) -> bool:
+    """Whether the prompt is within the largest prompt bucket."""
+    return self.sampler.bucket(len(prompt.token_ids)) is not None
+
+  def sample(
+    self, prompts: Sequence[types.Prompt], n: int = 1
+  ) -> Iterator[tuple[int, int, types.Completion]]:
+    """Yields (prompt index, sample index, completion) as they finish."""
+    key = jax.random.fold_in(self.key, self.calls)
+    self.calls += 1
+    return self.sampler.generate(self.params, prompts, n, key)

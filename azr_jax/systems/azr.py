@@ -1,0 +1,264 @@
+"""Absolute Zero Reasoner: one model proposes and solves program tasks.
+
+One step of Algorithm 1, as `AZR.collect`:
+1. (first step only) seed the three buffers from the zero triplet;
+2. propose: B prompts per task type; valid tasks enter the buffers;
+3. learnability: n solver rollouts per valid proposal (eq. 4);
+4. solve: B tasks per type, this step's first, filled from the buffer;
+5. every proposal and solution becomes a trajectory with its composite
+   reward (eq. 5, 6) and its (task type, role) baseline group (eq. 8).
+
+Paper: arXiv 2505.03335. Where the published code differs from the paper, a
+named setting selects either; the defaults follow the paper.
+"""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from azr_jax import types
+from azr_jax.executor import Executor
+from azr_jax.rollout.policy import Policy
+from azr_jax.systems import azr_rewards, azr_seeding, azr_tasks
+from azr_jax.systems.azr_rewards import RewardRules
+from azr_jax.systems.system import Collected
+from azr_jax.tasks.programs import buffer as buffer_lib
+from azr_jax.tasks.programs.task import PROPOSE, SOLVE, Task
+
+PREFIX = "azr"
+
+
+@dataclasses.dataclass(frozen=True)
+class AZRSettings:
+  """The paper's constants (Table 3) and the named departures from it.
+
+  Attributes:
+    task_types: which of deduction, abduction, induction are played.
+    batch_size: B, proposals and solutions per task type.
+    references: K, example triplets shown to a proposer.
+    learnability_samples: n, solver rollouts per valid proposal.
+    induction_inputs: N, inputs of an induction task; half are shown.
+    seed_factor: S; seeding stops at B x S tasks per buffer.
+    seed_rounds: most sampling rounds spent on each seed buffer.
+    max_programs: buffer cap.
+    prompt_style: `full` or `compact`.
+    solve_from: `current` solves tasks of this step (paper), `previous` those
+      of the step before (published code).
+    train_on_learnability: also learn from the learnability rollouts, as
+      solver trajectories; the paper discards them.
+    rewards: the composite reward's values.
+    seed: root of every host-side random draw.
+  """
+
+  task_types: tuple[str, ...]
+  batch_size: int
+  references: int
+  learnability_samples: int
+  induction_inputs: int
+  seed_factor: int
+  seed_rounds: int
+  max_programs: int
+  prompt_style: str
+  solve_from: str
+  train_on_learnability: bool
+  rewards: RewardRules
+  seed: int
+
+
+class AZR:
+  """The self-play system; its state is the three task buffers."""
+
+  def __init__(self, settings: AZRSettings, executor: Executor):
+    self._settings = settings
+    self._executor = executor
+    self.buffers = {
+      task_type: buffer_lib.TaskBuffer(settings.max_programs)
+      for task_type in settings.task_types
+    }
+
+  def state_dict(self) -> dict[str, Any]:
+    """Returns the buffers as JSON values."""
+    return {name: b.state_dict() for name, b in self.buffers.items()}
+
+  def load_state_dict(self, state: dict[str, Any]) -> None:
+    """Restores the buffers."""
+    for name, buffer in self.buffers.items():
+      buffer.load_state_dict(state[name])
+
+  def collect(self, policy: Policy, step: int) -> Collected:
+    """Plays one step; see the module's docstring."""
+    settings = self._settings
+    clock = _Clock()
+    counters = self._executor.counters()
+    if not any(len(buffer) for buffer in self.buffers.values()):
+      azr_seeding.seed_buffers(
+        policy, self._executor, self.buffers, settings, self._rng(step, "seed")
+      )
+      clock.lap("seed")
+    proposals = self._propose(policy, step)
+    clock.lap("propose")
+    rollouts = self._measure_learnability(policy, proposals)
+    clock.lap("learnability")
+    solutions = self._solve(policy, proposals, step)
+    clock.lap("solve")
+
+    trajectories = [self._proposal_trajectory(p) for p in proposals]
+    trajectories += [self._solution_trajectory(s) for s in solutions]
+    metrics = azr_rewards.step_metrics(trajectories, PREFIX)
+    metrics |= _proposal_metrics(proposals)
+    if settings.train_on_learnability:
+      trajectories += [self._solution_trajectory(s) for s in rollouts]
+    for name, buffer in self.buffers.items():
+      metrics[f"buffer/{PREFIX}/{name}/size"] = float(len(buffer))
+    after = self._executor.counters()
+    for name, count in after.items():
+      metrics[f"executor/{name}"] = float(count - counters.get(name, 0))
+    metrics |= clock.metrics()
+    return Collected(trajectories, metrics)
+
+  def _rng(self, step: int, purpose: str) -> np.random.Generator:
+    words = [self._settings.seed, step, *purpose.encode()]
+    return np.random.default_rng(words)
+
+  def _propose(
+    self, policy: Policy, step: int
+  ) -> list[azr_tasks.Proposal]:
+    """Asks for B proposals per type; valid ones enter the buffers."""
+    rng = self._rng(step, "propose")
+    settings = self._settings
+    prompts = [
+      azr_tasks.propose_prompt(
+        policy, task_type, self.buffers, settings, rng
+      )
+      for task_type in settings.task_types
+      for _ in range(settings.batch_size)
+    ]
+    proposals = azr_tasks.sample_proposals(
+      policy, self._executor, prompts, settings
+    )
+    for proposal in proposals:
+      if proposal.task is not None:
+        self.buffers[proposal.task_type].add(proposal.task, step)
+    return proposals
+
+  def _measure_learnability(
+    self, policy: Policy, proposals: Sequence[azr_tasks.Proposal]
+  ) -> list[azr_tasks.Solution]:
+    """Sets each valid proposal's mean solver accuracy (eq. 4's r-bar)."""
+    valid = [p for p in proposals if p.passable]
+    solutions = azr_tasks.sample_solutions(
+      policy,
+      self._executor,
+      [(p.task_type, p.task) for p in valid],
+      self._settings,
+      n=self._settings.learnability_samples,
+    )
+    n = self._settings.learnability_samples
+    for index, proposal in enumerate(valid):
+      own = solutions[index * n : (index + 1) * n]
+      proposal.solve_rate = float(np.mean([s.correct for s in own]))
+    return solutions
+
+  def _solve(
+    self,
+    policy: Policy,
+    proposals: Sequence[azr_tasks.Proposal],
+    step: int,
+  ) -> list[azr_tasks.Solution]:
+    """Solves B tasks per type: fresh ones first, the rest from the buffer."""
+    rng = self._rng(step, "solve")
+    settings = self._settings
+    tasks: list[tuple[str, Task]] = []
+    for task_type in settings.task_types:
+      buffer = self.buffers[task_type]
+      if settings.solve_from == "current":
+        fresh = [
+          p.task
+          for p in proposals
+          if p.task is not None and p.task_type == task_type
+        ]
+      else:
+        fresh = buffer.from_step(step - 1)
+      fresh = fresh[: settings.batch_size]
+      filler = buffer.sample(rng, settings.batch_size - len(fresh))
+      tasks += [(task_type, task) for task in [*fresh, *filler]]
+    return azr_tasks.sample_solutions(
+      policy, self._executor, tasks, settings, n=1
+    )
+
+  def _proposal_trajectory(
+    self, proposal: azr_tasks.Proposal
+  ) -> types.Trajectory:
+    reward = azr_rewards.proposal_reward(
+      proposal.passable, proposal.solve_rate, self._settings.rewards
+    )
+    metrics = {"valid": float(proposal.task is not None)}
+    if proposal.passable:
+      metrics["solve_rate"] = proposal.solve_rate
+    return types.Trajectory(
+      prompt=proposal.prompt,
+      completion=proposal.completion,
+      reward=reward,
+      baseline_group=(proposal.task_type, PROPOSE),
+      metrics=metrics,
+    )
+
+  def _solution_trajectory(
+    self, solution: azr_tasks.Solution
+  ) -> types.Trajectory:
+    reward = azr_rewards.solution_reward(
+      solution.formatted, solution.correct, self._settings.rewards
+    )
+    return types.Trajectory(
+      prompt=solution.prompt,
+      completion=solution.completion,
+      reward=reward,
+      baseline_group=(solution.task_type, SOLVE),
+      metrics={
+        "correct": float(solution.correct),
+        "formatted": float(solution.formatted),
+      },
+    )
+
+
+def _proposal_metrics(
+  proposals: Sequence[azr_tasks.Proposal],
+) -> dict[str, float]:
+  """Valid share, rejection reasons and learnability, per task type."""
+  metrics: dict[str, float] = {}
+  for task_type in dict.fromkeys(p.task_type for p in proposals):
+    own = [p for p in proposals if p.task_type == task_type]
+    name = f"{PREFIX}/{task_type}"
+    valid = [p for p in own if p.task is not None]
+    metrics[f"proposals/{name}/valid_share"] = len(valid) / len(own)
+    for reason in dict.fromkeys(p.rejection for p in own if p.rejection):
+      count = sum(p.rejection == reason for p in own)
+      metrics[f"proposals/{name}/rejected_{reason}"] = float(count)
+    rates = [p.solve_rate for p in own if p.passable]
+    if rates:
+      learnability = [azr_rewards.learnability(rate) for rate in rates]
+      metrics[f"learnability/{name}/solve_rate"] = float(np.mean(rates))
+      metrics[f"learnability/{name}/mean"] = float(np.mean(learnability))
+      metrics[f"learnability/{name}/never_solved_share"] = float(
+        np.mean([rate == 0 for rate in rates])
+      )
+  return metrics
+
+
+class _Clock:
+  """Wall-clock seconds of the step's phases."""
+
+  def __init__(self) -> None:
+    self._last = time.monotonic()
+    self._laps: dict[str, float] = {}
+
+  def lap(self, name: str) -> None:
+    now = time.monotonic()
+    self._laps[name] = now - self._last
+    self._last = now
+
+  def metrics(self) -> dict[str, float]:
+    return {f"time/{name}": value for name, value in self._laps.items()}

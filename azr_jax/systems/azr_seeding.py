@@ -1,0 +1,135 @@
+"""Buffer initialisation: seed tasks from the untrained model (section 3.3.1).
+
+Deduction and abduction start from the same seed triplets; induction from
+tasks made of their programs. Comments and globals are stripped here and only
+here. No weight changes.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from azr_jax.executor import Executor
+from azr_jax.rollout.policy import Policy
+from azr_jax.systems import azr_tasks
+from azr_jax.tasks.programs import buffer as buffer_lib
+from azr_jax.tasks.programs import validation
+from azr_jax.tasks.programs.task import (
+  ABDUCTION,
+  DEDUCTION,
+  INDUCTION,
+  ZERO_TRIPLET,
+  Triplet,
+)
+
+if TYPE_CHECKING:
+  from azr_jax.systems.azr import AZRSettings
+
+SEED_STEP = 0
+
+
+def seed_buffers(
+  policy: Policy,
+  executor: Executor,
+  buffers: Mapping[str, buffer_lib.TaskBuffer],
+  settings: "AZRSettings",
+  rng: np.random.Generator,
+) -> None:
+  """Fills the buffers with B x S seed tasks each.
+
+  The proposer sees references from the seeds found so far, and the zero
+  triplet while there are none. Stops early after `seed_rounds` rounds, with
+  a warning: a model that cannot propose starts from the zero triplet alone.
+  """
+  target = settings.batch_size * settings.seed_factor
+  seeds = buffer_lib.TaskBuffer(settings.max_programs)
+  triplet_types = [t for t in settings.task_types if t != INDUCTION]
+  proposing = triplet_types or [DEDUCTION]
+  for round_index in range(settings.seed_rounds):
+    if len(seeds) >= target:
+      break
+    task_type = proposing[round_index % len(proposing)]
+    _seed_round(policy, executor, seeds, task_type, target, settings, rng)
+  if len(seeds) < target:
+    logging.warning(
+      "seeding found %d of %d valid triplets", len(seeds), target
+    )
+  if not len(seeds):
+    seeds.add(ZERO_TRIPLET, SEED_STEP)
+  for task_type in triplet_types:
+    for triplet in seeds.tasks():
+      buffers[task_type].add(triplet, SEED_STEP)
+  if INDUCTION in buffers:
+    _seed_induction(
+      policy, executor, seeds, buffers[INDUCTION], target, settings, rng
+    )
+
+
+def _seed_round(
+  policy: Policy,
+  executor: Executor,
+  seeds: buffer_lib.TaskBuffer,
+  task_type: str,
+  target: int,
+  settings: "AZRSettings",
+  rng: np.random.Generator,
+) -> None:
+  """Samples a round of triplet proposals into the seeds."""
+  known = {buffer_lib.program_key(t.code) for t in seeds.tasks()}
+  asked = [
+    azr_tasks.propose_prompt(
+      policy, task_type, {task_type: seeds}, settings, rng
+    )
+    for _ in range(settings.batch_size * settings.seed_factor)
+  ]
+  futures = []
+  for proposal in azr_tasks.sample_proposals(
+    policy, executor, [(task_type, prompt) for prompt in asked], settings
+  ):
+    if isinstance(proposal.task, Triplet):
+      code = validation.strip_comments_and_globals(proposal.task.code)
+      futures.append(
+        validation.submit_triplet(executor, code, proposal.task.input)
+      )
+  for future in futures:
+    triplet = future.result()
+    if isinstance(triplet, validation.Rejection) or len(seeds) >= target:
+      continue
+    key = buffer_lib.program_key(triplet.code)
+    if key not in known:
+      known.add(key)
+      seeds.add(triplet, SEED_STEP)
+
+
+def _seed_induction(
+  policy: Policy,
+  executor: Executor,
+  seeds: buffer_lib.TaskBuffer,
+  buffer: buffer_lib.TaskBuffer,
+  target: int,
+  settings: "AZRSettings",
+  rng: np.random.Generator,
+) -> None:
+  """Samples induction tasks over the seeds' programs until B x S are valid."""
+  for _ in range(settings.seed_rounds):
+    missing = target - len(buffer)
+    if missing <= 0:
+      return
+    asked = [
+      azr_tasks.propose_prompt(
+        policy, INDUCTION, {ABDUCTION: seeds}, settings, rng
+      )
+      for _ in range(target)
+    ]
+    proposals = azr_tasks.sample_proposals(
+      policy, executor, [(INDUCTION, prompt) for prompt in asked], settings
+    )
+    valid = [p.task for p in proposals if p.task is not None]
+    for task in valid[:missing]:
+      buffer.add(task, SEED_STEP)
+  if len(buffer) < target:
+    logging.warning(
+      "seeding found %d of %d induction tasks", len(buffer), target
+    )

@@ -1,0 +1,275 @@
+"""AZR's two roles: making proposals and solutions out of completions.
+
+Both roles live the same life: prompts are sampled as one stream, each
+completion is parsed and sent to the executor while others are still being
+sampled, and the verdicts are collected in prompt order at the end.
+"""
+
+import concurrent.futures
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from azr_jax import types
+from azr_jax.executor import Executor
+from azr_jax.grading import programs as grading
+from azr_jax.rollout.policy import Policy
+from azr_jax.tasks.programs import parsing, prompts, validation
+from azr_jax.tasks.programs.buffer import TaskBuffer
+from azr_jax.tasks.programs.task import (
+  ABDUCTION,
+  DEDUCTION,
+  INDUCTION,
+  ZERO_TRIPLET,
+  InductionTask,
+  Task,
+  Triplet,
+)
+
+if TYPE_CHECKING:
+  from azr_jax.systems.azr import AZRSettings
+
+# How often references are drawn anew when the prompt came out too long.
+REDRAWS = 4
+
+
+@dataclasses.dataclass
+class Proposal:
+  """A proposer's reply and what became of it.
+
+  `task` is set when the proposal is valid, `rejection` when it is not;
+  `passable` also asks for the reply's format. `solve_rate` is the solver's
+  mean accuracy, known after the learnability rollouts.
+  """
+
+  prompt: types.Prompt
+  completion: types.Completion
+  task_type: str
+  task: Task | None
+  rejection: str | None
+  formatted: bool
+  solve_rate: float = 0.0
+
+  @property
+  def passable(self) -> bool:
+    """Whether the proposal earns its role's reward (eq. 6)."""
+    return self.task is not None and self.formatted
+
+
+@dataclasses.dataclass
+class Solution:
+  """A solver's reply and its verdict."""
+
+  prompt: types.Prompt
+  completion: types.Completion
+  task_type: str
+  formatted: bool
+  correct: bool
+
+
+def propose_prompt(
+  policy: Policy,
+  task_type: str,
+  buffers: Mapping[str, TaskBuffer],
+  settings: "AZRSettings",
+  rng: np.random.Generator,
+) -> types.Prompt:
+  """Draws references from the buffers and writes a proposer's prompt.
+
+  References are redrawn when the prompt is too long, then halved.
+  """
+  if task_type == INDUCTION:
+    pool = [
+      b for name, b in buffers.items() if name != INDUCTION and len(b)
+    ]
+    for _ in range(REDRAWS):
+      code = ZERO_TRIPLET.code
+      if pool:
+        sizes = np.array([len(b) for b in pool])
+        chosen = rng.choice(len(pool), p=sizes / sizes.sum())
+        code = pool[chosen].sample(rng, 1)[0].code
+      prompt = policy.prompt(
+        prompts.propose_induction_prompt(
+          code, settings.induction_inputs, settings.prompt_style
+        ),
+        task=code,
+      )
+      if policy.fits(prompt):
+        return prompt
+    raise ValueError(
+      f"an induction prompt needs {len(prompt.token_ids)} tokens; expected "
+      "rollout.prompt_buckets with a larger last bucket"
+    )
+  count = settings.references
+  buffer = buffers[task_type]
+  while True:
+    for _ in range(REDRAWS):
+      references = buffer.sample(rng, min(count, len(buffer)))
+      prompt = policy.prompt(
+        prompts.propose_triplet_prompt(
+          task_type, references or [ZERO_TRIPLET], settings.prompt_style
+        )
+      )
+      if policy.fits(prompt):
+        return prompt
+    if count == 0:
+      raise ValueError(
+        f"a proposer's prompt needs {len(prompt.token_ids)} tokens; expected "
+        "rollout.prompt_buckets with a larger last bucket"
+      )
+    count //= 2
+
+
+def sample_proposals(
+  policy: Policy,
+  executor: Executor,
+  asked: Sequence[tuple[str, types.Prompt]],
+  settings: "AZRSettings",
+) -> list[Proposal]:
+  """Samples one proposal per (task type, prompt) and validates each."""
+  replies: dict[int, types.Completion] = {}
+  verdicts: dict[int, concurrent.futures.Future] = {}
+  for index, _, completion in policy.sample([prompt for _, prompt in asked]):
+    task_type, prompt = asked[index]
+    replies[index] = completion
+    verdict = _submit_validation(
+      executor, task_type, prompt, completion.text, settings
+    )
+    if verdict is not None:
+      verdicts[index] = verdict
+  proposals = []
+  for index, (task_type, prompt) in enumerate(asked):
+    task, rejection = None, "format"
+    if index in verdicts:
+      outcome = verdicts[index].result()
+      if isinstance(outcome, validation.Rejection):
+        rejection = outcome.reason
+      elif policy.fits(solve_prompt(policy, task_type, outcome, settings)):
+        task, rejection = outcome, None
+      else:
+        rejection = "oversize"
+    completion = replies[index]
+    proposals.append(
+      Proposal(
+        prompt=prompt,
+        completion=completion,
+        task_type=task_type,
+        task=task,
+        rejection=rejection,
+        formatted=parsing.well_formatted(completion.text),
+      )
+    )
+  return proposals
+
+
+def _submit_validation(
+  executor: Executor,
+  task_type: str,
+  prompt: types.Prompt,
+  reply: str,
+  settings: "AZRSettings",
+) -> concurrent.futures.Future | None:
+  """Starts a proposal's validation; None if the reply cannot be parsed."""
+  if task_type == INDUCTION:
+    parsed = parsing.parse_induction_proposal(reply, settings.induction_inputs)
+    if parsed is None:
+      return None
+    inputs, message = parsed
+    return validation.submit_induction_task(
+      executor, prompt.task, inputs, message
+    )
+  parsed = parsing.parse_triplet_proposal(reply)
+  if parsed is None:
+    return None
+  code, argument_text = parsed
+  return validation.submit_triplet(executor, code, argument_text)
+
+
+def solve_prompt(
+  policy: Policy, task_type: str, task: Task, settings: "AZRSettings"
+) -> types.Prompt:
+  """Writes the solver's prompt of a task; the gold stays in `Prompt.task`."""
+  return policy.prompt(
+    solve_prompt_text(task_type, task, settings.prompt_style), task
+  )
+
+
+def solve_prompt_text(task_type: str, task: Task, style: str) -> str:
+  """Shows the solver its half of a task."""
+  if isinstance(task, InductionTask):
+    shown = len(task.inputs) // 2
+    return prompts.solve_induction_prompt(
+      task.inputs[:shown], task.outputs[:shown], task.message, style
+    )
+  if task_type == DEDUCTION:
+    return prompts.solve_deduction_prompt(task.code, task.input, style)
+  return prompts.solve_abduction_prompt(task.code, task.output, style)
+
+
+def sample_solutions(
+  policy: Policy,
+  executor: Executor,
+  tasks: Sequence[tuple[str, Task]],
+  settings: "AZRSettings",
+  n: int,
+) -> list[Solution]:
+  """Samples n solutions per task and grades each; ordered task by task."""
+  asked = [
+    solve_prompt(policy, task_type, task, settings)
+    for task_type, task in tasks
+  ]
+  replies: dict[tuple[int, int], types.Completion] = {}
+  verdicts: dict[tuple[int, int], concurrent.futures.Future[bool]] = {}
+  for index, sample, completion in policy.sample(asked, n):
+    task_type, task = tasks[index]
+    replies[index, sample] = completion
+    verdicts[index, sample] = submit_grading(
+      executor, task_type, task, completion.text
+    )
+  return [
+    Solution(
+      prompt=asked[index],
+      completion=replies[index, sample],
+      task_type=tasks[index][0],
+      formatted=parsing.well_formatted(replies[index, sample].text),
+      correct=verdicts[index, sample].result(),
+    )
+    for index in range(len(tasks))
+    for sample in range(n)
+  ]
+
+
+def submit_grading(
+  executor: Executor, task_type: str, task: Task, reply: str
+) -> concurrent.futures.Future[bool]:
+  """Starts the verification of a solver's reply (paper, section 3.3.4)."""
+  if isinstance(task, InductionTask):
+    answer = parsing.parse_program_answer(reply)
+    if answer is not None:
+      return grading.submit_induction(
+        executor, answer, task.inputs, task.outputs
+      )
+  elif task_type == DEDUCTION:
+    answer = parsing.parse_output_answer(reply)
+    if answer is not None:
+      return _known(grading.deduction_correct(task.output, answer))
+  elif task_type == ABDUCTION:
+    answer = parsing.parse_input_answer(reply)
+    if answer is not None:
+      return grading.submit_abduction_answer(
+        executor, task.code, task.output, answer
+      )
+  return _known(False)
+
+
+def _known(correct: bool) -> concurrent.futures.Future[bool]:
+  future: concurrent.futures.Future[bool] = concurrent.futures.Future()
+  future.set_result(correct)
+  return future
+
+
+def is_triplet(task: Task) -> bool:
+  """Whether the task is a program with one input and output."""
+  return isinstance(task, Triplet)

@@ -1,0 +1,63 @@
+"""Packaging of azr_jax: dependencies, extras and console scripts."""
+
+import pathlib
+
+import setuptools
+
+ROOT = pathlib.Path(__file__).parent
+
+INSTALL_REQUIRES = [
+  "absl-py>=2.1",
+  "array_record>=0.5; platform_system != 'Windows'",
+  "flax>=0.10.6",
+  "gguf>=0.10",
+  "importlib_resources>=6.0",  # tensorflow-datasets imports it undeclared.
+  "jax>=0.7",
+  "jaxtyping>=0.2.34",
+  "ml-collections>=1.0",
+  "numpy>=1.26",
+  "optax>=0.2.4",
+  "orbax-checkpoint>=0.11.10",
+  "safetensors>=0.4.5",
+  "sentencepiece>=0.2",
+  "tensorflow-datasets>=4.9.7",
+  "transformers>=4.51",
+]
+TEST_REQUIRES = [
+  "beartype>=0.20",
+  "chex>=0.1.88",
+  "hypothesis>=6.100",
+  "pyrefly>=0.30",
+  "pytest>=8.0",
+  "pytest-xdist>=3.5",
+  "ruff>=0.8",
+  "torch==2.13.0",
+]
+
+setuptools.setup(
+  name="azr_jax",
+  version="0.1.0",
+  description="Teaching language models to reason from verifiable rewards.",
+  long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+  long_description_content_type="text/markdown",
+  license="Apache-2.0",
+  python_requires=">=3.11",
+  packages=setuptools.find_packages(include=["azr_jax*", "configs*"]),
+  package_data={"azr_jax": ["assets/*", "executor/*.md"]},
+  install_requires=INSTALL_REQUIRES,
+  extras_require={
+    "tpu": ["jax[tpu]>=0.7"],
+    "cuda": ["jax[cuda12]>=0.7"],
+    "test": TEST_REQUIRES,
+    "eval": ["datasets>=3.0", "math-verify>=0.7"],
+    "ray": ["ray>=2.40"],
+    "notebooks": ["jupyter>=1.0", "matplotlib>=3.8"],
+  },
+  entry_points={
+    "console_scripts": [
+      "azr-train=azr_jax.train:run",
+      "azr-sft=azr_jax.sft:run",
+      "azr-evaluate=azr_jax.evaluate:run",
+    ]
+  },
+)
