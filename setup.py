@@ -20,6 +20,7 @@ INSTALL_REQUIRES = [
   "orbax-checkpoint>=0.11.10",
   "safetensors>=0.4.5",
   "sentencepiece>=0.2",
+  "tensorboardX>=2.6",
   "tensorflow-datasets>=4.9.7",
   "transformers>=4.51",
 ]

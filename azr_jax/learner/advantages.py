@@ -9,9 +9,7 @@ import numpy as np
 
 EPSILON = 1e-6
 
-Estimator = Callable[
-  [np.ndarray, Sequence[Hashable], np.ndarray], np.ndarray
-]
+Estimator = Callable[[np.ndarray, Sequence[Hashable], np.ndarray], np.ndarray]
 
 
 def _standardise(rewards: np.ndarray, weights: np.ndarray) -> np.ndarray:

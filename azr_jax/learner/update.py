@@ -156,9 +156,7 @@ def make_update(
     # serves steps with different numbers of sequences.
     live = jnp.sum(jnp.any(batch.segment_ids > 0, axis=(1, 2)))
     loss, sums, grads = jax.lax.fori_loop(0, live, accumulate, zeros)
-    updates, opt_state = optimizer.update(
-      grads, state.opt_state, state.params
-    )
+    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     tokens = jnp.maximum(jnp.sum(batch.loss_mask), 1.0)
     metrics = {
       name: value if name in _PLAIN_SUMS else value / tokens

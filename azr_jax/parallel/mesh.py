@@ -58,9 +58,7 @@ def param_shardings(
     for name, size in zip(box.names, box.value.shape, strict=True):
       axis = rules[name]
       usable = (
-        axis is not None
-        and axis not in axes
-        and size % mesh.shape[axis] == 0
+        axis is not None and axis not in axes and size % mesh.shape[axis] == 0
       )
       axes.append(axis if usable else None)
     return NamedSharding(mesh, PartitionSpec(*axes))

@@ -94,9 +94,7 @@ class Sampler:
       ),
     )
     self._start = jax.jit(
-      functools.partial(
-        _start, model=model, max_tokens=settings.max_tokens
-      ),
+      functools.partial(_start, model=model, max_tokens=settings.max_tokens),
       out_shardings=shardings,
     )
     self._decode = jax.jit(
@@ -185,9 +183,7 @@ class Sampler:
     limit = jnp.full(self._slots, self.settings.max_tokens, jnp.int32)
     waiting = dict(enumerate(rows))
     while waiting:
-      state = self._decode(
-        params, state, stop_ids=self._stop_ids, limit=limit
-      )
+      state = self._decode(params, state, stop_ids=self._stop_ids, limit=limit)
       done, written, ids, logprobs = jax.device_get(
         (state.done, state.written, state.tokens, state.logprobs)
       )

@@ -123,16 +123,12 @@ class AZR:
     words = [self._settings.seed, step, *purpose.encode()]
     return np.random.default_rng(words)
 
-  def _propose(
-    self, policy: Policy, step: int
-  ) -> list[azr_tasks.Proposal]:
+  def _propose(self, policy: Policy, step: int) -> list[azr_tasks.Proposal]:
     """Asks for B proposals per type; valid ones enter the buffers."""
     rng = self._rng(step, "propose")
     settings = self._settings
     prompts = [
-      azr_tasks.propose_prompt(
-        policy, task_type, self.buffers, settings, rng
-      )
+      azr_tasks.propose_prompt(policy, task_type, self.buffers, settings, rng)
       for task_type in settings.task_types
       for _ in range(settings.batch_size)
     ]

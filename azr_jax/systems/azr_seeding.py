@@ -53,9 +53,7 @@ def seed_buffers(
     task_type = proposing[round_index % len(proposing)]
     _seed_round(policy, executor, seeds, task_type, target, settings, rng)
   if len(seeds) < target:
-    logging.warning(
-      "seeding found %d of %d valid triplets", len(seeds), target
-    )
+    logging.warning("seeding found %d of %d valid triplets", len(seeds), target)
   if not len(seeds):
     seeds.add(ZERO_TRIPLET, SEED_STEP)
   for task_type in triplet_types:

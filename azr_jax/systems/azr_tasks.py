@@ -25,7 +25,6 @@ from azr_jax.tasks.programs.task import (
   ZERO_TRIPLET,
   InductionTask,
   Task,
-  Triplet,
 )
 
 if TYPE_CHECKING:
@@ -81,9 +80,7 @@ def propose_prompt(
   References are redrawn when the prompt is too long, then halved.
   """
   if task_type == INDUCTION:
-    pool = [
-      b for name, b in buffers.items() if name != INDUCTION and len(b)
-    ]
+    pool = [b for name, b in buffers.items() if name != INDUCTION and len(b)]
     for _ in range(REDRAWS):
       code = ZERO_TRIPLET.code
       if pool:
@@ -217,8 +214,7 @@ def sample_solutions(
 ) -> list[Solution]:
   """Samples n solutions per task and grades each; ordered task by task."""
   asked = [
-    solve_prompt(policy, task_type, task, settings)
-    for task_type, task in tasks
+    solve_prompt(policy, task_type, task, settings) for task_type, task in tasks
   ]
   replies: dict[tuple[int, int], types.Completion] = {}
   verdicts: dict[tuple[int, int], concurrent.futures.Future[bool]] = {}
@@ -254,22 +250,11 @@ def submit_grading(
   elif task_type == DEDUCTION:
     answer = parsing.parse_output_answer(reply)
     if answer is not None:
-      return _known(grading.deduction_correct(task.output, answer))
+      return grading.known(grading.deduction_correct(task.output, answer))
   elif task_type == ABDUCTION:
     answer = parsing.parse_input_answer(reply)
     if answer is not None:
-      return grading.submit_abduction_answer(
+      return grading.submit_abduction(
         executor, task.code, task.output, answer
       )
-  return _known(False)
-
-
-def _known(correct: bool) -> concurrent.futures.Future[bool]:
-  future: concurrent.futures.Future[bool] = concurrent.futures.Future()
-  future.set_result(correct)
-  return future
-
-
-def is_triplet(task: Task) -> bool:
-  """Whether the task is a program with one input and output."""
-  return isinstance(task, Triplet)
+  return grading.known(False)

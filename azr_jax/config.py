@@ -1,0 +1,308 @@
+"""Checks a whole config before any device work, and builds parts from it.
+
+This is the one place that reads config keys; everything below gets named
+values.
+"""
+
+import json
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ml_collections
+import optax
+
+from azr_jax.executor import Executor
+from azr_jax.learner import advantages, losses, packing, train_state
+from azr_jax.models import attention, transformer
+from azr_jax.rollout import sampler as sampler_lib
+from azr_jax.rollout import token_choice
+from azr_jax.systems import azr, azr_rewards
+from azr_jax.tasks.programs.corpus import conversations
+from azr_jax.tasks.programs.prompts import STYLES
+from azr_jax.tasks.programs.task import TASK_TYPES
+
+Check = tuple[Callable[[Any], bool], str]
+
+DTYPES = ("float32", "bfloat16")
+SYSTEMS = ("azr",)
+MESH_AXIS_NAMES = ("data", "fsdp", "tensor", "")
+
+
+def _one_of(*choices: str) -> Check:
+  return (lambda v: v in choices), f"one of {choices}"
+
+
+def _subset_of(*choices: str) -> Check:
+  return (
+    lambda v: len(v) > 0 and len(set(v)) == len(v) and set(v) <= set(choices)
+  ), f"a non-empty choice of {choices}"
+
+
+_POSITIVE: Check = (lambda v: v > 0), "a number above 0"
+_COUNT: Check = (lambda v: v >= 1), "an integer of at least 1"
+_NOT_NEGATIVE: Check = (lambda v: v >= 0), "a number of at least 0"
+_NUMBER: Check = (lambda v: v == v), "a number"
+_PORTION: Check = (lambda v: 0 <= v <= 1), "a number in [0, 1]"
+_EVEN: Check = (
+  (lambda v: v >= 2 and v % 2 == 0),
+  "an even integer of at least 2",
+)
+_DECAY: Check = (lambda v: 0 <= v < 1), "a number in [0, 1)"
+_SWITCH: Check = (lambda v: isinstance(v, bool)), "True or False"
+_TEXT: Check = (lambda v: bool(v)), "a non-empty string"
+_STRINGS: Check = (
+  (lambda v: all(isinstance(s, str) and s for s in v)),
+  "a tuple of non-empty strings",
+)
+_MEMORY: Check = (lambda v: v >= 64), "an integer of at least 64"
+_MESH_SIZE: Check = (lambda v: v == -1 or v >= 1), "-1 or at least 1"
+_ASCENDING: Check = (
+  (lambda v: len(v) > 0 and min(v) > 0 and list(v) == sorted(set(v))),
+  "a non-empty ascending tuple of positive integers",
+)
+
+COMMON_CHECKS: dict[str, Check] = {
+  "system": _one_of(*SYSTEMS),
+  "seed": _NOT_NEGATIVE,
+  "model.source": _TEXT,
+  "model.cache_dir": _TEXT,
+  "model.dtype": _one_of(*DTYPES),
+  "model.attention": _one_of(*attention.BACKENDS),
+  "model.remat": _one_of(*transformer.REMAT_POLICIES),
+  "mesh.data": _MESH_SIZE,
+  "mesh.fsdp": _MESH_SIZE,
+  "mesh.tensor": _MESH_SIZE,
+  **{
+    f"sharding.{axis}": _one_of(*MESH_AXIS_NAMES)
+    for axis in (
+      "vocab",
+      "embed",
+      "heads",
+      "kv_heads",
+      "head_size",
+      "mlp",
+      "layers",
+    )
+  },
+  "learner.row_length": _COUNT,
+  "learner.micro_rows": _COUNT,
+  "learner.max_micro_batches": _COUNT,
+  "learner.chunk_tokens": _COUNT,
+  "learner.aggregation": _one_of(*packing.AGGREGATIONS),
+  "optimizer.learning_rate": _POSITIVE,
+  "optimizer.warmup_steps": _NOT_NEGATIVE,
+  "optimizer.decay_steps": _NOT_NEGATIVE,
+  "optimizer.final_learning_rate": _NOT_NEGATIVE,
+  "optimizer.b1": _DECAY,
+  "optimizer.b2": _DECAY,
+  "optimizer.weight_decay": _NOT_NEGATIVE,
+  "optimizer.grad_clip": _NOT_NEGATIVE,
+  "executor.workers": _COUNT,
+  "executor.timeout_s": _POSITIVE,
+  "executor.memory_mb": _MEMORY,
+  "executor.unsafe": _SWITCH,
+  "train.steps": _COUNT,
+  "train.save_every": _COUNT,
+  "train.keep_checkpoints": _COUNT,
+  "train.samples_per_step": _NOT_NEGATIVE,
+}
+ROLLOUT_CHECKS: dict[str, Check] = {
+  "rollout.slots": _COUNT,
+  "rollout.prompt_buckets": _ASCENDING,
+  "rollout.max_tokens": _COUNT,
+  "rollout.decode_chunk": _COUNT,
+  "rollout.temperature": _POSITIVE,
+  "rollout.top_k": ((lambda v: v == 0), "0: the learner scores all tokens"),
+  "rollout.top_p": ((lambda v: v == 1), "1: the learner scores all tokens"),
+  "rollout.stop_strings": _STRINGS,
+}
+POLICY_CHECKS: dict[str, Check] = {
+  "learner.estimator": _one_of(*advantages.ESTIMATORS),
+  "learner.clip_low": _POSITIVE,
+  "learner.clip_high": _POSITIVE,
+  "learner.entropy_coef": _NOT_NEGATIVE,
+  "learner.kl_coef": _NOT_NEGATIVE,
+  "learner.kl_estimator": _one_of(*losses.KL_ESTIMATORS),
+  "learner.epochs": _COUNT,
+}
+AZR_CHECKS: dict[str, Check] = {
+  "azr.task_types": _subset_of(*TASK_TYPES),
+  "azr.batch_size": _COUNT,
+  "azr.references": _NOT_NEGATIVE,
+  "azr.learnability_samples": _COUNT,
+  "azr.induction_inputs": _EVEN,
+  "azr.seed_factor": _COUNT,
+  "azr.seed_rounds": _COUNT,
+  "azr.max_programs": _COUNT,
+  "azr.prompt_style": _one_of(*STYLES),
+  "azr.solve_from": _one_of("current", "previous"),
+  "azr.unlearnable_reward": _one_of(*azr_rewards.UNLEARNABLE_REWARDS),
+  "azr.wrong_reward": _NUMBER,
+  "azr.bad_format_reward": _NUMBER,
+  "azr.train_on_learnability": _SWITCH,
+}
+CORPUS_CHECKS: dict[str, Check] = {
+  "corpus.seed": _NOT_NEGATIVE,
+  "corpus.count": _COUNT,
+  "corpus.worked_share": _PORTION,
+  "corpus.table_share": _PORTION,
+  "corpus.flaw_share": _PORTION,
+  "corpus.vague_share": _PORTION,
+  "corpus.num_inputs": _EVEN,
+  "corpus.references": _NOT_NEGATIVE,
+  "corpus.tokenizer_samples": _COUNT,
+}
+TRAIN_CHECKS = COMMON_CHECKS | ROLLOUT_CHECKS | POLICY_CHECKS | AZR_CHECKS
+SFT_CHECKS = {
+  key: check for key, check in COMMON_CHECKS.items() if key != "system"
+} | CORPUS_CHECKS
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+  """Returns {dotted key: value} of a nested config."""
+  flat: dict[str, Any] = {}
+  for key, value in config.items():
+    if isinstance(value, Mapping | ml_collections.ConfigDict):
+      flat |= flatten(value, f"{prefix}{key}.")
+    else:
+      flat[prefix + key] = value
+  return flat
+
+
+def check(config: ml_collections.ConfigDict, checks: dict[str, Check]) -> None:
+  """Checks every key of a config.
+
+  Raises:
+    ValueError: a key is unknown or missing, or a value is not what its key
+      expects; the message names key, value and expectation.
+  """
+  flat = flatten(config)
+  for key in flat:
+    if key not in checks:
+      raise ValueError(f"unknown config key {key!r} (value {flat[key]!r})")
+  for key, (accepts, expected) in checks.items():
+    if key not in flat:
+      raise ValueError(f"config key {key!r} is missing; expected {expected}")
+    value = flat[key]
+    try:
+      accepted = accepts(value)
+    except TypeError:
+      accepted = False
+    if not accepted:
+      raise ValueError(f"config.{key}={value!r}: expected {expected}")
+
+
+def check_train(config: ml_collections.ConfigDict) -> None:
+  """Checks a config of `azr_jax.train`, the relations between keys too."""
+  check(config, TRAIN_CHECKS)
+  longest = config.rollout.prompt_buckets[-1] + config.rollout.max_tokens
+  if config.learner.row_length < longest:
+    raise ValueError(
+      f"config.learner.row_length={config.learner.row_length}: expected at "
+      "least the longest sequence, rollout.prompt_buckets[-1] + "
+      f"rollout.max_tokens = {longest}"
+    )
+
+
+def sharding_rules(config: ml_collections.ConfigDict) -> dict[str, str | None]:
+  """Logical axis -> mesh axis, None for replicated."""
+  return {axis: name or None for axis, name in config.sharding.items()}
+
+
+def build_optimizer(
+  config: ml_collections.ConfigDict,
+) -> optax.GradientTransformation:
+  """Builds AdamW with its schedule."""
+  return train_state.make_optimizer(**config.optimizer.to_dict())
+
+
+def build_executor(config: ml_collections.ConfigDict) -> Executor:
+  """Starts the executor pool."""
+  return Executor(**config.executor.to_dict())
+
+
+def sampler_settings(
+  config: ml_collections.ConfigDict,
+) -> sampler_lib.SamplerSettings:
+  """Reads the declared shapes and rules of sampling."""
+  c = config.rollout
+  return sampler_lib.SamplerSettings(
+    slots=c.slots,
+    prompt_buckets=tuple(c.prompt_buckets),
+    max_tokens=c.max_tokens,
+    decode_chunk=c.decode_chunk,
+    stop_strings=tuple(c.stop_strings),
+    choice=token_choice.TokenChoice(c.temperature, c.top_k, c.top_p),
+  )
+
+
+def build_system(
+  config: ml_collections.ConfigDict, executor: Executor
+) -> azr.AZR:
+  """Builds the system that `config.system` names."""
+  c = config.azr
+  rewards = azr_rewards.RewardRules(
+    unlearnable=azr_rewards.UNLEARNABLE_REWARDS[c.unlearnable_reward],
+    wrong=c.wrong_reward,
+    bad_format=c.bad_format_reward,
+  )
+  settings = azr.AZRSettings(
+    task_types=tuple(c.task_types),
+    batch_size=c.batch_size,
+    references=c.references,
+    learnability_samples=c.learnability_samples,
+    induction_inputs=c.induction_inputs,
+    seed_factor=c.seed_factor,
+    seed_rounds=c.seed_rounds,
+    max_programs=c.max_programs,
+    prompt_style=c.prompt_style,
+    solve_from=c.solve_from,
+    train_on_learnability=c.train_on_learnability,
+    rewards=rewards,
+    seed=config.seed,
+  )
+  return azr.AZR(settings, executor)
+
+
+def corpus_settings(
+  config: ml_collections.ConfigDict,
+) -> conversations.CorpusSettings:
+  """Reads the mix of the supervised corpus."""
+  c = config.corpus
+  return conversations.CorpusSettings(
+    worked_share=c.worked_share,
+    table_share=c.table_share,
+    flaw_share=c.flaw_share,
+    vague_share=c.vague_share,
+    num_inputs=c.num_inputs,
+    references=c.references,
+  )
+
+
+def claim_folder(
+  folder: pathlib.Path, config: ml_collections.ConfigDict
+) -> None:
+  """Writes config.json, or checks that the folder's run has this config.
+
+  Raises:
+    ValueError: the folder holds a run with another config.
+  """
+  folder.mkdir(parents=True, exist_ok=True)
+  path = folder / "config.json"
+  mine = json.loads(json.dumps(config.to_dict()))
+  if path.exists():
+    flat_mine = flatten(mine)
+    flat_theirs = flatten(json.loads(path.read_text("utf-8")))
+    for key in sorted(flat_mine.keys() | flat_theirs.keys()):
+      if key == "train.steps":  # A run may be made longer.
+        continue
+      if flat_mine.get(key) != flat_theirs.get(key):
+        raise ValueError(
+          f"config.{key}={flat_mine.get(key)!r}: expected "
+          f"{flat_theirs.get(key)!r}, the value of the run in {folder}; "
+          "give another --workdir to start a new run"
+        )
+  partial = path.with_suffix(".partial")
+  partial.write_text(json.dumps(mine, indent=2) + "\n", encoding="utf-8")
+  partial.replace(path)

@@ -1,0 +1,46 @@
+"""What goes into the executor and what comes out: text, nothing else."""
+
+import dataclasses
+
+STATUSES = ("ok", "error", "timeout", "blocked", "nondeterministic")
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+  """A program to run on some inputs.
+
+  Attributes:
+    id: the caller's name for the job; given back in the result.
+    code: Python source that defines `entry`.
+    inputs: argument texts, e.g. `"1, [2]"`; each becomes one call.
+    entry: the function to call.
+    runs: independent runs in processes with different hash seeds; with two,
+      differing values make the verdict `nondeterministic`.
+    forbidden: module names that the program may not import or name.
+  """
+
+  id: str
+  code: str
+  inputs: tuple[str, ...]
+  entry: str = "f"
+  runs: int = 1
+  forbidden: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+  """A job's verdict.
+
+  Attributes:
+    id: the job's id.
+    status: one of `STATUSES`; `ok` only if every input gave a value.
+    outputs: canonical text per input, None where there is no value.
+    error: exception type name or rule behind a status that is not `ok`.
+    seconds: wall clock from start to verdict.
+  """
+
+  id: str
+  status: str
+  outputs: tuple[str | None, ...]
+  error: str | None
+  seconds: float

@@ -1,0 +1,170 @@
+"""The Linux walls around a program: seccomp, landlock, namespaces, limits.
+
+All by ctypes on libc, without root and without dependencies. Imported by the
+zygote only, before it serves; the child calls `enter_child` after its fork.
+"""
+
+import ctypes
+import os
+import platform
+import resource
+import struct
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_SYSCALL = _LIBC.syscall
+_PRCTL = _LIBC.prctl
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_SECCOMP = 22
+_PR_SET_NO_NEW_PRIVS = 38
+_SIGKILL = 9
+
+# System calls a running program may make, by name: (x86-64, aarch64).
+ALLOWED = {
+  "read": (0, 63),
+  "write": (1, 64),
+  "close": (3, 57),
+  "lseek": (8, 62),
+  "munmap": (11, 215),
+  "brk": (12, 214),
+  "rt_sigaction": (13, 134),
+  "rt_sigprocmask": (14, 135),
+  "rt_sigreturn": (15, 139),
+  "sched_yield": (24, 124),
+  "mremap": (25, 216),
+  "madvise": (28, 233),
+  "getpid": (39, 172),
+  "exit": (60, 93),
+  "gettimeofday": (96, 169),
+  "getrusage": (98, 165),
+  "getuid": (102, 174),
+  "sigaltstack": (131, 132),
+  "gettid": (186, 178),
+  "futex": (202, 98),
+  "clock_gettime": (228, 113),
+  "clock_getres": (229, 114),
+  "exit_group": (231, 94),
+  "restart_syscall": (219, 128),
+  "getrandom": (318, 278),
+}
+# Allowed unless they ask for executable memory.
+NOT_EXECUTABLE = {"mmap": (9, 222), "mprotect": (10, 226)}
+_ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+
+_EPERM = 1
+_PROT_EXEC = 4
+_KILL, _ERRNO, _ALLOW = 0x80000000, 0x00050000 | _EPERM, 0x7FFF0000
+_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_BITS, _RETURN = (
+  0x20,
+  0x15,
+  0x35,
+  0x45,
+  0x06,
+)
+_X32_BIT = 0x40000000
+
+
+class _FilterProgram(ctypes.Structure):
+  _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+
+
+def _instruction(code, value, jump_true=0, jump_false=0):
+  return struct.pack("HBBI", code, jump_true, jump_false, value)
+
+
+def seccomp_filter(machine):
+  """Assembles the allowlist as BPF; None for an unknown machine.
+
+  Everything that is not listed fails with EPERM; a foreign architecture or
+  the x32 numbers kill the process.
+  """
+  if machine not in _ARCHITECTURES:
+    return None
+  audit, column = _ARCHITECTURES[machine]
+  lines = [
+    _instruction(_LOAD, 4),
+    _instruction(_JUMP_EQUAL, audit, 1, 0),
+    _instruction(_RETURN, _KILL),
+    _instruction(_LOAD, 0),
+    _instruction(_JUMP_AT_LEAST, _X32_BIT, 0, 1),
+    _instruction(_RETURN, _KILL),
+  ]
+  for numbers in NOT_EXECUTABLE.values():
+    lines += [
+      _instruction(_JUMP_EQUAL, numbers[column], 0, 4),
+      _instruction(_LOAD, 16 + 2 * 8),  # The third argument: protection.
+      _instruction(_JUMP_BITS, _PROT_EXEC, 0, 1),
+      _instruction(_RETURN, _ERRNO),
+      _instruction(_RETURN, _ALLOW),
+    ]
+  for numbers in ALLOWED.values():
+    lines += [
+      _instruction(_JUMP_EQUAL, numbers[column], 0, 1),
+      _instruction(_RETURN, _ALLOW),
+    ]
+  return b"".join([*lines, _instruction(_RETURN, _ERRNO)])
+
+
+_FILTER = seccomp_filter(platform.machine())
+_FILTER_BUFFER = ctypes.create_string_buffer(_FILTER or b"")
+_PROGRAM = _FilterProgram(
+  len(_FILTER or b"") // 8, ctypes.addressof(_FILTER_BUFFER)
+)
+_PROGRAM_POINTER = ctypes.byref(_PROGRAM)
+
+
+def enter_zygote():
+  """Raises the walls that every child inherits; returns which are on."""
+  layers = {"namespaces": _unshare()}
+  _PRCTL(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+  if os.getuid() == 0:
+    os.setgroups([])
+    os.setresgid(65534, 65534, 65534)
+    os.setresuid(65534, 65534, 65534)
+  layers["unprivileged"] = os.getuid() != 0
+  layers["landlock"] = _landlock()
+  # Not dumpable: a child of the same uid cannot trace or read the zygote.
+  _PRCTL(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+  return layers
+
+
+def enter_child(memory_bytes, cpu_seconds, seccomp):
+  """Limits this process for good; raises OSError if seccomp is refused."""
+  _PRCTL(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+  limit = resource.setrlimit
+  limit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+  limit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
+  limit(resource.RLIMIT_FSIZE, (0, 0))
+  limit(resource.RLIMIT_CORE, (0, 0))
+  limit(resource.RLIMIT_NPROC, (0, 0))
+  limit(resource.RLIMIT_NOFILE, (16, 16))
+  if seccomp and (
+    _FILTER is None or _PRCTL(_PR_SET_SECCOMP, 2, _PROGRAM_POINTER, 0, 0)
+  ):
+    raise OSError("seccomp is refused")
+
+
+def _unshare():
+  """Leaves the host's network, IPC and host name behind, if allowed."""
+  network_ipc_uts = 0x40000000 | 0x08000000 | 0x04000000
+  user = 0 if os.getuid() == 0 else 0x10000000
+  return _LIBC.unshare(user | network_ipc_uts) == 0
+
+
+def _landlock():
+  """Denies every file, TCP port, abstract socket and foreign signal."""
+  create, restrict = 444, 446
+  abi = _SYSCALL(create, None, 0, 1)
+  if abi < 1:
+    return False
+  files = (1 << 13) - 1
+  files |= (1 << 13 if abi >= 2 else 0) | (1 << 14 if abi >= 3 else 0)
+  files |= 1 << 15 if abi >= 5 else 0
+  size = 8 if abi < 4 else 16 if abi < 6 else 24
+  attributes = struct.pack("QQQ", files, 3, 3)[:size]
+  ruleset = _SYSCALL(create, attributes, size, 0)
+  if ruleset < 0:
+    return False
+  denied = _SYSCALL(restrict, ruleset, 0) == 0
+  os.close(ruleset)
+  return denied

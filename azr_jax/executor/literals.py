@@ -1,0 +1,261 @@
+"""Typed values as text: parsed, compared, never evaluated.
+
+`typed_key` maps the text of a value to a hashable key; two texts are the same
+value exactly when their keys are equal:
+
+| texts | equal? |
+| --- | --- |
+| `1`, `1.0`, `True` | no: types count |
+| `[1]`, `(1,)` | no |
+| `{1, 2}`, `{2, 1}` | yes: sets and dict keys have no order |
+| `float('nan')`, `float('nan')` | yes |
+| `0.0`, `-0.0` | yes, as in Python |
+| `1 + 1`, `f(2)`, `x` | no value: only literals and a closed constructor list |
+"""
+
+import ast
+import math
+import warnings
+from collections.abc import Callable, Hashable
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+MAX_CHARS = 256 * 1024
+MAX_DEPTH = 80
+MAX_SIGN_RUN = 64
+
+
+class ParseError(ValueError):
+  """The text is not what it should be: too large, too deep, not Python."""
+
+
+def guarded_parse(text: str, mode: str) -> ast.AST:
+  """Parses untrusted text; never runs it.
+
+  Size, bracket depth and runs of signs are bounded first: the C parser's
+  own limits can take the process down.
+
+  Raises:
+    ParseError: the text is too large, too deep, or not Python.
+  """
+  _check_size(text)
+  try:
+    with warnings.catch_warnings():
+      warnings.simplefilter("ignore")
+      return ast.parse(text, mode=mode)
+  except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+    raise ParseError(type(error).__name__) from None
+
+
+def _check_size(text: str) -> None:
+  if len(text) > MAX_CHARS:
+    raise ParseError(f"{len(text)} characters; expected at most {MAX_CHARS}")
+  depth = deepest = signs = longest = 0
+  for character in text:
+    if character in "([{":
+      depth += 1
+      deepest = max(deepest, depth)
+    elif character in ")]}":
+      depth -= 1
+    signs = signs + 1 if character in "+-~ " else 0
+    if character in "+-~":
+      longest = max(longest, signs)
+  if deepest > MAX_DEPTH:
+    raise ParseError(f"{deepest} open brackets; expected at most {MAX_DEPTH}")
+  if longest > MAX_SIGN_RUN and _sign_run(text) > MAX_SIGN_RUN:
+    raise ParseError("a long run of signs")
+
+
+def _sign_run(text: str) -> int:
+  longest = run = 0
+  for character in text:
+    if character in "+-~":
+      run += 1
+      longest = max(longest, run)
+    elif not character.isspace():
+      run = 0
+  return longest
+
+
+def typed_key(text: str) -> Hashable:
+  """Returns the key of a value's text.
+
+  Raises:
+    ParseError: the text is not a literal or a listed constructor.
+  """
+  tree = guarded_parse(text.strip(), "eval")
+  assert isinstance(tree, ast.Expression)
+  try:
+    return _key(tree.body)
+  except RecursionError:
+    raise ParseError("too deep") from None
+
+
+def call_arguments_are_literals(text: str) -> bool:
+  """Whether `f(<text>)` is exactly one call with literal arguments."""
+  try:
+    tree = guarded_parse(f"f({text}\n)", "eval")
+    assert isinstance(tree, ast.Expression)
+    call = tree.body
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+      return False
+    if call.func.id != "f":
+      return False
+    for keyword in call.keywords:
+      if keyword.arg is None:
+        return False
+    for value in [*call.args, *(keyword.value for keyword in call.keywords)]:
+      _key(value)
+  except (ParseError, RecursionError):
+    return False
+  return True
+
+
+def _key(node: ast.expr) -> Hashable:
+  if isinstance(node, ast.Constant):
+    return _constant_key(node.value)
+  if isinstance(node, ast.UnaryOp):
+    return _signed_key(node)
+  if isinstance(node, ast.List):
+    return ("list", tuple(_key(item) for item in node.elts))
+  if isinstance(node, ast.Tuple):
+    return ("tuple", tuple(_key(item) for item in node.elts))
+  if isinstance(node, ast.Set):
+    return ("set", frozenset(_key(item) for item in node.elts))
+  if isinstance(node, ast.Dict):
+    return ("dict", _dict_key(node))
+  if isinstance(node, ast.Call):
+    return _constructor_key(node)
+  if isinstance(node, ast.BinOp):
+    return _complex_key(node)
+  raise ParseError(f"{type(node).__name__} is not a literal")
+
+
+def _constant_key(value: object) -> Hashable:
+  if isinstance(value, bool | int | str | bytes) or value is None:
+    return (type(value).__name__, value)
+  if isinstance(value, float):
+    return _float_key(value)
+  if isinstance(value, complex):
+    return ("complex", _float_key(value.real), _float_key(value.imag))
+  raise ParseError(f"{type(value).__name__} is not a value")
+
+
+def _float_key(value: float) -> Hashable:
+  if math.isnan(value):
+    return ("float", "nan")
+  return ("float", value)
+
+
+def _signed_key(node: ast.UnaryOp) -> Hashable:
+  operand = _key(node.operand)
+  assert isinstance(operand, tuple)
+  numeric = operand[0] in ("int", "float") and operand[1] != "nan"
+  if not numeric or not isinstance(node.op, ast.USub | ast.UAdd):
+    raise ParseError("a sign before something that is no number")
+  sign = -1 if isinstance(node.op, ast.USub) else 1
+  return (operand[0], sign * operand[1])
+
+
+def _dict_key(node: ast.Dict) -> Hashable:
+  items: dict[Hashable, Hashable] = {}
+  for key, value in zip(node.keys, node.values, strict=True):
+    if key is None:
+      raise ParseError("** is not a literal")
+    items[_key(key)] = _key(value)
+  return frozenset(items.items())
+
+
+def _complex_key(node: ast.BinOp) -> Hashable:
+  """`1+2j`, as Python itself writes complex numbers."""
+  real, imaginary = _key(node.left), _key(node.right)
+  assert isinstance(real, tuple) and isinstance(imaginary, tuple)
+  if real[0] not in ("int", "float") or imaginary[0] != "complex":
+    raise ParseError("BinOp is not a literal")
+  if not isinstance(node.op, ast.Add | ast.Sub):
+    raise ParseError("BinOp is not a literal")
+  sign = 1 if isinstance(node.op, ast.Add) else -1
+  value = imaginary[2]
+  if value[1] == "nan" or real[1] == "nan":
+    raise ParseError("nan in a complex literal")
+  return ("complex", ("float", float(real[1])), ("float", sign * value[1]))
+
+
+def _constructor_key(node: ast.Call) -> Hashable:
+  if not isinstance(node.func, ast.Name) or node.keywords:
+    raise ParseError("a call is not a literal")
+  make = CONSTRUCTORS.get(node.func.id)
+  if make is None or len(node.args) > 2:
+    raise ParseError(f"call of {node.func.id} is not a literal")
+  return make([_key(argument) for argument in node.args])
+
+
+def _elements(arguments: list[Hashable]) -> tuple[Hashable, ...]:
+  if not arguments:
+    return ()
+  argument = arguments[0]
+  if len(arguments) == 1 and isinstance(argument, tuple):
+    if argument[0] in ("list", "tuple", "set", "frozenset"):
+      return tuple(argument[1])
+  raise ParseError("expected one literal collection")
+
+
+def _make_float(arguments: list[Hashable]) -> Hashable:
+  match arguments:
+    case [("str", str(text))] if text.lower().lstrip("+-") in ("nan", "inf"):
+      return _float_key(float(text))
+  raise ParseError("float() takes 'nan' or 'inf'")
+
+
+def _make_fraction(arguments: list[Hashable]) -> Hashable:
+  match arguments:
+    case [("int", int(numerator)), ("int", int(denominator))] if denominator:
+      value = Fraction(numerator, denominator)
+      return ("Fraction", value.numerator, value.denominator)
+    case [("int", int(numerator))]:
+      return ("Fraction", numerator, 1)
+  raise ParseError("Fraction() takes one or two ints")
+
+
+def _make_decimal(arguments: list[Hashable]) -> Hashable:
+  match arguments:
+    case [("str" | "int", str() | int() as value)]:
+      try:
+        number = Decimal(value)
+      except InvalidOperation:
+        raise ParseError("Decimal() takes a number") from None
+      return ("Decimal", "nan" if number.is_nan() else number)
+  raise ParseError("Decimal() takes one text or int")
+
+
+def _make_complex(arguments: list[Hashable]) -> Hashable:
+  match arguments:
+    case [("float", _), ("float", _)]:
+      return ("complex", *arguments)
+  raise ParseError("complex() takes two floats")
+
+
+def _make_counter(arguments: list[Hashable]) -> Hashable:
+  match arguments:
+    case []:
+      return ("Counter", frozenset())
+    case [("dict", items)]:
+      return ("Counter", items)
+  raise ParseError("Counter() takes a dict")
+
+
+def _make_ordered_dict(arguments: list[Hashable]) -> Hashable:
+  return ("OrderedDict", _elements(arguments))
+
+
+CONSTRUCTORS: dict[str, Callable[[list[Hashable]], Hashable]] = {
+  "set": lambda a: ("set", frozenset(_elements(a))),
+  "frozenset": lambda a: ("frozenset", frozenset(_elements(a))),
+  "deque": lambda a: ("deque", _elements(a)),
+  "float": _make_float,
+  "complex": _make_complex,
+  "Fraction": _make_fraction,
+  "Decimal": _make_decimal,
+  "Counter": _make_counter,
+  "OrderedDict": _make_ordered_dict,
+}

@@ -1,0 +1,1 @@
+"""Graders that tasks and benchmarks share. They parse text, and run none."""

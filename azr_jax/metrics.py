@@ -1,0 +1,131 @@
+"""Metric writers, sampled texts and the progress line of a run.
+
+A metric's name is a path; `HEALTHY` says what each family looks like when
+all is well.
+"""
+
+import json
+import pathlib
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorboardX
+
+from azr_jax import types
+
+# Metric family -> what a healthy value looks like.
+HEALTHY = {
+  "reward": "rises; propose stays below solve once tasks are learnable",
+  "tokens": "completion tokens; truncated_share near 0",
+  "count": "trajectories per task and role, B each",
+  "correct": "rises for every task type",
+  "formatted": "above 0.95 after a few steps",
+  "proposals": "valid_share rises; blocked and timeout stay rare",
+  "learnability": "solve_rate away from 0 and 1, else nothing is learned",
+  "buffer": "grows by about B x valid_share a step",
+  "executor": "verdict counts; timeouts rare",
+  "rollout": "logprob_gap below 1e-3 in float32",
+  "learner": "entropy falls slowly; grad_norm without spikes",
+  "time": "seconds per phase",
+}
+
+
+def to_host(metrics: Mapping[str, object]) -> dict[str, float]:
+  """Turns fetched device scalars into plain floats."""
+  return {name: float(np.asarray(value)) for name, value in metrics.items()}
+
+
+class MetricsWriter:
+  """Writes one JSON object per step, and TensorBoard events beside it."""
+
+  def __init__(self, workdir: pathlib.Path, first_step: int):
+    """Opens the files; lines of `first_step` and later are dropped.
+
+    A run that was killed may have logged steps after its last checkpoint;
+    it will do those steps again.
+    """
+    workdir.mkdir(parents=True, exist_ok=True)
+    self._path = workdir / "metrics.jsonl"
+    if self._path.exists():
+      lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
+      kept = [line for line in lines if _step_before(line, first_step)]
+      partial = self._path.with_suffix(".partial")
+      partial.write_text("".join(kept), encoding="utf-8")
+      partial.replace(self._path)
+    self._file = self._path.open("a", encoding="utf-8")
+    self._events = tensorboardX.SummaryWriter(
+      str(workdir / "tensorboard"), purge_step=first_step
+    )
+
+  def write(self, step: int, metrics: Mapping[str, float]) -> None:
+    """Appends a step's metrics."""
+    line = {"step": step} | dict(sorted(metrics.items()))
+    self._file.write(json.dumps(line) + "\n")
+    self._file.flush()
+    for name, value in metrics.items():
+      self._events.add_scalar(name, value, step)
+
+  def close(self) -> None:
+    """Closes both files."""
+    self._file.close()
+    self._events.close()
+
+
+def _step_before(line: str, first_step: int) -> bool:
+  try:
+    return json.loads(line)["step"] < first_step
+  except (ValueError, KeyError):  # The line that was being written at a kill.
+    return False
+
+
+def write_samples(
+  workdir: pathlib.Path,
+  step: int,
+  trajectories: Sequence[types.Trajectory],
+  count: int,
+) -> None:
+  """Keeps the texts of `count` trajectories, spread over the step's groups."""
+  if count == 0:
+    return
+  groups: dict[object, list[types.Trajectory]] = {}
+  for trajectory in trajectories:
+    groups.setdefault(trajectory.baseline_group, []).append(trajectory)
+  share = -(-count // max(len(groups), 1))
+  chosen = [t for members in groups.values() for t in members[:share]]
+  folder = workdir / "samples"
+  folder.mkdir(parents=True, exist_ok=True)
+  with (folder / f"{step:06d}.jsonl").open("w", encoding="utf-8") as file:
+    for trajectory in chosen[:count]:
+      record = {
+        "group": trajectory.baseline_group,
+        "prompt": trajectory.prompt.text,
+        "completion": trajectory.completion.text,
+        "finish_reason": trajectory.completion.finish_reason,
+        "reward": trajectory.reward,
+        **trajectory.metrics,
+      }
+      file.write(json.dumps(record) + "\n")
+
+
+class Progress:
+  """One line per step with rate and ETA; rewritten in place on a terminal."""
+
+  def __init__(self, first_step: int, last_step: int):
+    self._first, self._last = first_step, last_step
+    self._start = time.monotonic()
+    self._terminal = sys.stderr.isatty()
+
+  def show(self, step: int, text: str) -> None:
+    """Reports that `step` is done."""
+    done = step - self._first + 1
+    seconds = (time.monotonic() - self._start) / done
+    left = (self._last - step) * seconds
+    line = (
+      f"step {step}/{self._last}  {seconds:.2f} s/step  "
+      f"ETA {int(left) // 60}:{int(left) % 60:02d}  {text}"
+    )
+    end = "\r" if self._terminal and step < self._last else "\n"
+    width = 140 if self._terminal else 0
+    print(line.ljust(width), end=end, file=sys.stderr, flush=True)

@@ -1,0 +1,82 @@
+"""Program tasks: the triplet (program, input, output) and its two forms."""
+
+import dataclasses
+from typing import Any
+
+DEDUCTION = "deduction"
+ABDUCTION = "abduction"
+INDUCTION = "induction"
+TASK_TYPES = (DEDUCTION, ABDUCTION, INDUCTION)
+
+PROPOSE = "propose"
+SOLVE = "solve"
+ROLES = (PROPOSE, SOLVE)
+
+# Figure 8 of the paper: modules that a proposed program may not use.
+FORBIDDEN_MODULES = (
+  "logging",
+  "random",
+  "multiprocessing",
+  "pebble",
+  "subprocess",
+  "threading",
+  "datetime",
+  "time",
+  "hashlib",
+  "calendar",
+  "bcrypt",
+  "os.sys",
+  "os.path",
+  "sys.exit",
+  "os.environ",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Triplet:
+  """A deduction or abduction task: output = f(input).
+
+  Attributes:
+    code: a program that defines `f`.
+    input: the argument text of one call, e.g. `"'a', [1]"`.
+    output: canonical text of the value that the call returns.
+  """
+
+  code: str
+  input: str
+  output: str
+
+
+@dataclasses.dataclass(frozen=True)
+class InductionTask:
+  """An induction task: find `f` from half of its cases and a message."""
+
+  code: str
+  inputs: tuple[str, ...]
+  outputs: tuple[str, ...]
+  message: str
+
+
+Task = Triplet | InductionTask
+
+# Figure 5 of the paper: the only task that self-play is given.
+ZERO_TRIPLET = Triplet(
+  code="def f(x):\n  return x", input="'Hello World'", output="'Hello World'"
+)
+
+
+def to_json(task: Task) -> dict[str, Any]:
+  """Returns a task as JSON values."""
+  return dataclasses.asdict(task)
+
+
+def from_json(record: dict[str, Any]) -> Task:
+  """Returns the task that `to_json` wrote."""
+  if "message" in record:
+    return InductionTask(
+      code=record["code"],
+      inputs=tuple(record["inputs"]),
+      outputs=tuple(record["outputs"]),
+      message=record["message"],
+    )
+  return Triplet(record["code"], record["input"], record["output"])

@@ -1,0 +1,116 @@
+"""Task validation (section 3.3.3): integrity, safety, determinism.
+
+A proposed program is run by the executor in two independent processes with
+different hash seeds (j = 2 in the paper); its modules are checked there, on
+the syntax tree. Only texts come back.
+"""
+
+import ast
+import concurrent.futures
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from azr_jax.executor import Executor, Job, Result, literals
+from azr_jax.grading.programs import known, then
+from azr_jax.tasks.programs.task import (
+  FORBIDDEN_MODULES,
+  InductionTask,
+  Task,
+  Triplet,
+)
+
+INDEPENDENT_RUNS = 2
+# A task is text in later prompts, so its parts are kept prompt-sized.
+MAX_CODE_CHARS = 8192
+MAX_VALUE_CHARS = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Rejection:
+  """Why a proposal is not a task.
+
+  `reason` is one of error, timeout, blocked, nondeterministic, no_output,
+  oversize.
+  """
+
+  reason: str
+
+
+Verdict = concurrent.futures.Future[Task | Rejection]
+
+
+def submit_triplet(
+  executor: Executor, code: str, argument_text: str
+) -> Verdict:
+  """Starts the validation of a program with one input."""
+
+  def make_task(outputs: Sequence[str]) -> Task:
+    return Triplet(code, argument_text, outputs[0])
+
+  return _submit(executor, code, (argument_text,), make_task)
+
+
+def submit_induction_task(
+  executor: Executor, code: str, inputs: Sequence[str], message: str
+) -> Verdict:
+  """Starts the validation of inputs for a program; every one must run."""
+
+  def make_task(outputs: Sequence[str]) -> Task:
+    return InductionTask(code, tuple(inputs), tuple(outputs), message)
+
+  if len(message) > MAX_VALUE_CHARS:
+    return known(Rejection("oversize"))
+  return _submit(executor, code, tuple(inputs), make_task)
+
+
+def _submit(
+  executor: Executor,
+  code: str,
+  inputs: tuple[str, ...],
+  make_task: Callable[[Sequence[str]], Task],
+) -> Verdict:
+  if len(code) > MAX_CODE_CHARS or max(map(len, inputs)) > MAX_VALUE_CHARS:
+    return known(Rejection("oversize"))
+  job = Job(
+    id="validation",
+    code=code,
+    inputs=inputs,
+    runs=INDEPENDENT_RUNS,
+    forbidden=FORBIDDEN_MODULES,
+  )
+  return then(
+    executor.submit(job), lambda result: _judge(result, make_task)
+  )
+
+
+def _judge(
+  result: Result, make_task: Callable[[Sequence[str]], Task]
+) -> Task | Rejection:
+  if result.status != "ok":
+    return Rejection(result.status)
+  outputs = [output for output in result.outputs if output is not None]
+  if any(output == "None" for output in outputs):
+    return Rejection("no_output")
+  if max(map(len, outputs)) > MAX_VALUE_CHARS:
+    return Rejection("oversize")
+  return make_task(outputs)
+
+
+def strip_comments_and_globals(code: str) -> str:
+  """Removes comments, docstrings and module-level variables (appendix D).
+
+  Imports, functions and classes stay. Text that does not parse is returned
+  as it is; validation will refuse it.
+  """
+  try:
+    tree = literals.guarded_parse(code, "exec")
+  except literals.ParseError:
+    return code
+  kept = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
+  assert isinstance(tree, ast.Module)
+  tree.body = [node for node in tree.body if isinstance(node, kept)]
+  for node in ast.walk(tree):
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+      if ast.get_docstring(node, clean=False) is not None:
+        node.body = node.body[1:] or [ast.Pass()]
+  return ast.unparse(tree).replace("    ", "  ")

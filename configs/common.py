@@ -1,0 +1,79 @@
+"""Defaults that every experiment shares; each file overrides what differs."""
+
+import ml_collections
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the shared sections, for a small model on one machine."""
+  c = ml_collections.ConfigDict()
+  c.system = "azr"  # which system: azr
+  c.seed = 0  # root of every random draw
+
+  c.model = ml_collections.ConfigDict()
+  c.model.source = "embedded:azr-tiny"  # see azr_jax/models/load.py
+  c.model.cache_dir = "~/.cache/azr_jax"  # downloaded weights
+  c.model.dtype = "float32"  # compute type: float32 | bfloat16
+  c.model.attention = "xla"  # xla | cudnn
+  c.model.remat = "none"  # what the backward pass recomputes: none|dots|full
+
+  c.mesh = ml_collections.ConfigDict()
+  c.mesh.data = 1  # devices per axis; -1 takes what is left
+  c.mesh.fsdp = -1
+  c.mesh.tensor = 1
+
+  # Logical parameter axis -> mesh axis ("" = replicated).
+  c.sharding = ml_collections.ConfigDict()
+  c.sharding.vocab = "tensor"
+  c.sharding.embed = "fsdp"
+  c.sharding.heads = "tensor"
+  c.sharding.kv_heads = "tensor"
+  c.sharding.head_size = ""
+  c.sharding.mlp = "tensor"
+  c.sharding.layers = ""
+
+  c.rollout = ml_collections.ConfigDict()
+  c.rollout.slots = 64  # sequences decoded together
+  c.rollout.prompt_buckets = (128, 256)  # compiled prompt lengths, tokens
+  c.rollout.max_tokens = 128  # longest completion, tokens
+  c.rollout.decode_chunk = 32  # tokens per device call
+  c.rollout.temperature = 1.0  # paper: 1.0
+  c.rollout.top_k = 0  # 0 = off; must be off when training
+  c.rollout.top_p = 1.0  # paper: 1.0; must be 1 when training
+  c.rollout.stop_strings = ("</answer>",)
+
+  c.learner = ml_collections.ConfigDict()
+  c.learner.estimator = "trr++"  # trr++ | trr++_by_token | reinforce++
+  c.learner.aggregation = "token_mean"  # token_mean|sequence_mean|fixed_length
+  c.learner.clip_low = 0.2  # PPO clip below 1
+  c.learner.clip_high = 0.2  # PPO clip above 1
+  c.learner.entropy_coef = 0.001  # paper: 0.001
+  c.learner.kl_coef = 0.0  # paper: no KL
+  c.learner.kl_estimator = "k3"  # k1 | k2 | k3
+  c.learner.epochs = 1  # optimizer steps per batch; paper: 1
+  c.learner.row_length = 384  # tokens per packed row
+  c.learner.micro_rows = 8  # rows per micro-batch
+  c.learner.max_micro_batches = 16  # compiled room; more compiles once again
+  c.learner.chunk_tokens = 1024  # tokens whose logits exist at once
+
+  c.optimizer = ml_collections.ConfigDict()
+  c.optimizer.learning_rate = 1e-6  # paper: 1e-6, constant
+  c.optimizer.warmup_steps = 0  # updates
+  c.optimizer.decay_steps = 0  # updates; 0 = constant
+  c.optimizer.final_learning_rate = 0.0
+  c.optimizer.b1 = 0.9
+  c.optimizer.b2 = 0.999
+  c.optimizer.weight_decay = 0.01
+  c.optimizer.grad_clip = 1.0  # paper: 1.0; 0 = off
+
+  c.executor = ml_collections.ConfigDict()
+  c.executor.workers = 2  # processes that run programs
+  c.executor.timeout_s = 2.0  # wall clock per program, seconds
+  c.executor.memory_mb = 512  # address space per program
+  c.executor.unsafe = False  # run without seccomp
+
+  c.train = ml_collections.ConfigDict()
+  c.train.steps = 100
+  c.train.save_every = 10  # steps between checkpoints; paper: 10
+  c.train.keep_checkpoints = 2
+  c.train.samples_per_step = 12  # trajectories whose texts are kept
+  return c
