@@ -58,9 +58,7 @@ def main() -> None:
     for line in sys.stdin:
       if line.strip():
         job = read_job(line)
-        pending.append(
-          job if isinstance(job, Result) else executor.submit(job)
-        )
+        pending.append(job if isinstance(job, Result) else executor.submit(job))
     for entry in pending:
       result = entry if isinstance(entry, Result) else entry.result()
       print(json.dumps(dataclasses.asdict(result)))

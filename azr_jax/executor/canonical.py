@@ -64,8 +64,8 @@ def _set_text(value, depth):
 
 
 def _frozenset_text(value, depth):
-  return f"frozenset({{{_set_items(value, depth)}}})" if value else (
-    "frozenset()"
+  return (
+    f"frozenset({{{_set_items(value, depth)}}})" if value else ("frozenset()")
   )
 
 

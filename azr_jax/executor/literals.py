@@ -15,6 +15,8 @@ value exactly when their keys are equal:
 
 import ast
 import math
+import re
+import threading
 import warnings
 from collections.abc import Callable, Hashable
 from decimal import Decimal, InvalidOperation
@@ -23,6 +25,17 @@ from fractions import Fraction
 MAX_CHARS = 256 * 1024
 MAX_DEPTH = 80
 MAX_SIGN_RUN = 64
+# A string, closed or not: never fails once begun, so the scan is linear.
+_STRING = re.compile(
+  r"""'''(?:[^'\\]|\\.|'(?!''))*+(?:''')?"""
+  r'''|"""(?:[^"\\]|\\.|"(?!""))*+(?:""")?'''
+  r"""|'(?:[^'\\\n]|\\.)*+'?"""
+  r"""|"(?:[^"\\\n]|\\.)*+"?""",
+  re.DOTALL,
+)
+# Brackets, signs, and what ends a run of signs.
+_SYMBOL = re.compile(r"[(\[{)\]}+\-~]|[^()\[\]{}+\-~\s]+")
+_WARNINGS_LOCK = threading.Lock()  # catch_warnings changes the whole process.
 
 
 class ParseError(ValueError):
@@ -40,7 +53,7 @@ def guarded_parse(text: str, mode: str) -> ast.AST:
   """
   _check_size(text)
   try:
-    with warnings.catch_warnings():
+    with _WARNINGS_LOCK, warnings.catch_warnings():
       warnings.simplefilter("ignore")
       return ast.parse(text, mode=mode)
   except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
@@ -50,31 +63,29 @@ def guarded_parse(text: str, mode: str) -> ast.AST:
 def _check_size(text: str) -> None:
   if len(text) > MAX_CHARS:
     raise ParseError(f"{len(text)} characters; expected at most {MAX_CHARS}")
-  depth = deepest = signs = longest = 0
-  for character in text:
-    if character in "([{":
-      depth += 1
-      deepest = max(deepest, depth)
-    elif character in ")]}":
-      depth -= 1
-    signs = signs + 1 if character in "+-~ " else 0
-    if character in "+-~":
-      longest = max(longest, signs)
-  if deepest > MAX_DEPTH:
-    raise ParseError(f"{deepest} open brackets; expected at most {MAX_DEPTH}")
-  if longest > MAX_SIGN_RUN and _sign_run(text) > MAX_SIGN_RUN:
-    raise ParseError("a long run of signs")
+  if _is_shallow(text):
+    return
+  # Brackets and signs inside strings do not nest.
+  if not _is_shallow(_STRING.sub("''", text)):
+    raise ParseError("too many open brackets or signs in a row")
 
 
-def _sign_run(text: str) -> int:
-  longest = run = 0
-  for character in text:
-    if character in "+-~":
+def _is_shallow(text: str) -> bool:
+  depth = run = 0
+  for symbol in _SYMBOL.findall(text):
+    if symbol in "+-~":
       run += 1
-      longest = max(longest, run)
-    elif not character.isspace():
-      run = 0
-  return longest
+      if run > MAX_SIGN_RUN:
+        return False
+      continue
+    run = 0
+    if symbol in "([{":
+      depth += 1
+      if depth > MAX_DEPTH:
+        return False
+    elif symbol in ")]}":
+      depth -= 1
+  return True
 
 
 def typed_key(text: str) -> Hashable:
@@ -85,30 +96,19 @@ def typed_key(text: str) -> Hashable:
   """
   tree = guarded_parse(text.strip(), "eval")
   assert isinstance(tree, ast.Expression)
+  return node_key(tree.body)
+
+
+def node_key(node: ast.expr) -> Hashable:
+  """Returns the key of a parsed value.
+
+  Raises:
+    ParseError: the node is not a literal or a listed constructor.
+  """
   try:
-    return _key(tree.body)
+    return _key(node)
   except RecursionError:
     raise ParseError("too deep") from None
-
-
-def call_arguments_are_literals(text: str) -> bool:
-  """Whether `f(<text>)` is exactly one call with literal arguments."""
-  try:
-    tree = guarded_parse(f"f({text}\n)", "eval")
-    assert isinstance(tree, ast.Expression)
-    call = tree.body
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-      return False
-    if call.func.id != "f":
-      return False
-    for keyword in call.keywords:
-      if keyword.arg is None:
-        return False
-    for value in [*call.args, *(keyword.value for keyword in call.keywords)]:
-      _key(value)
-  except (ParseError, RecursionError):
-    return False
-  return True
 
 
 def _key(node: ast.expr) -> Hashable:
@@ -148,13 +148,17 @@ def _float_key(value: float) -> Hashable:
 
 
 def _signed_key(node: ast.UnaryOp) -> Hashable:
-  operand = _key(node.operand)
-  assert isinstance(operand, tuple)
-  numeric = operand[0] in ("int", "float") and operand[1] != "nan"
-  if not numeric or not isinstance(node.op, ast.USub | ast.UAdd):
-    raise ParseError("a sign before something that is no number")
+  if not isinstance(node.op, ast.USub | ast.UAdd):
+    raise ParseError(f"{type(node.op).__name__} is not a sign")
   sign = -1 if isinstance(node.op, ast.USub) else 1
-  return (operand[0], sign * operand[1])
+  match _key(node.operand):
+    case ("int" | "float" as kind, int() | float() as value):
+      return (kind, sign * value)
+    case ("float", "nan"):
+      return ("float", "nan")
+    case ("complex", ("float", float(real)), ("float", float(imaginary))):
+      return ("complex", ("float", sign * real), ("float", sign * imaginary))
+  raise ParseError("a sign before something that is no number")
 
 
 def _dict_key(node: ast.Dict) -> Hashable:
@@ -168,17 +172,14 @@ def _dict_key(node: ast.Dict) -> Hashable:
 
 def _complex_key(node: ast.BinOp) -> Hashable:
   """`1+2j`, as Python itself writes complex numbers."""
-  real, imaginary = _key(node.left), _key(node.right)
-  assert isinstance(real, tuple) and isinstance(imaginary, tuple)
-  if real[0] not in ("int", "float") or imaginary[0] != "complex":
-    raise ParseError("BinOp is not a literal")
-  if not isinstance(node.op, ast.Add | ast.Sub):
-    raise ParseError("BinOp is not a literal")
-  sign = 1 if isinstance(node.op, ast.Add) else -1
-  value = imaginary[2]
-  if value[1] == "nan" or real[1] == "nan":
-    raise ParseError("nan in a complex literal")
-  return ("complex", ("float", float(real[1])), ("float", sign * value[1]))
+  sign = {ast.Add: 1, ast.Sub: -1}.get(type(node.op))
+  match _key(node.left), _key(node.right):
+    case (
+      ("int" | "float", int() | float() as real),
+      ("complex", _, ("float", float(imaginary))),
+    ) if sign is not None:
+      return ("complex", _float_key(float(real)), ("float", sign * imaginary))
+  raise ParseError("BinOp is not a literal")
 
 
 def _constructor_key(node: ast.Call) -> Hashable:
@@ -202,7 +203,7 @@ def _elements(arguments: list[Hashable]) -> tuple[Hashable, ...]:
 
 def _make_float(arguments: list[Hashable]) -> Hashable:
   match arguments:
-    case [("str", str(text))] if text.lower().lstrip("+-") in ("nan", "inf"):
+    case [("str", str(text))] if text in ("nan", "inf", "-inf", "+inf"):
       return _float_key(float(text))
   raise ParseError("float() takes 'nan' or 'inf'")
 

@@ -1,14 +1,15 @@
 """The pool: jobs in, verdicts out, over a set of zygotes.
 
 The life of a job:
-1. `submit` queues one run per requested run; a run goes to the least busy
-   zygote that has a free slot, a second run to one with another hash seed;
-2. a reader thread per zygote takes the replies;
-3. when all runs of a job are in, its verdict is decided here, in the trusted
+1. `submit` queues one run per requested run and wakes the pool's thread;
+2. the thread gives each run to the least busy zygote with a free slot, the
+   second run of a job to a zygote with another hash seed;
+3. replies are read as they come; a zygote that dies, or has not answered
+   well past the time limit, is replaced and its runs are tried once more;
+4. when all runs of a job are in, its verdict is decided here, in the trusted
    process: only text came back, and it is parsed, never evaluated.
 
-A zygote that dies or stops answering is replaced; its runs are tried once
-more elsewhere, and end as an error if that zygote dies too.
+All zygotes belong to that one thread; the lock guards the queue and counts.
 """
 
 import collections
@@ -16,118 +17,42 @@ import concurrent.futures
 import dataclasses
 import json
 import os
-import pathlib
 import select
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 
-from azr_jax.executor import literals
+from azr_jax.executor import selftest, verdict
 from azr_jax.executor.job import STATUSES, Job, Result
+from azr_jax.executor.worker import WorkerGone, Zygote
 
 HASH_SEEDS = (1, 2)
 SLOTS = 2  # Children at a time per zygote: a loop must not block the rest.
 GRACE_S = 3.0  # Past the time limit, an unanswered zygote counts as dead.
-START_S = 30.0
-_ZYGOTE = pathlib.Path(__file__).with_name("zygote.py")
+MAX_TRIES = 2
+
+ResultFuture = concurrent.futures.Future[Result]
+
+
+@dataclasses.dataclass(eq=False)
+class _Task:
+  """A job under way: its runs' results so far."""
+
+  job: Job
+  future: ResultFuture
+  timeout_s: float
+  results: dict[int, Result] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(eq=False)
 class _Run:
-  """One execution of a job."""
+  """One execution of a job; `seed` is the hash seed it needs, if any."""
 
-  job: Job
-  future: "concurrent.futures.Future[Result]"
-  siblings: "list[_Run]"
-  seed: int | None  # Hash seed it needs; None takes any.
+  task: _Task
+  index: int
+  seed: int | None
   tries: int = 0
   deadline: float = 0.0
-  result: Result | None = None
-
-
-class _Zygote:
-  """A zygote process as the pool sees it."""
-
-  def __init__(self, seed: int, seccomp: bool):
-    self.seed = seed
-    self.dead = False
-    self.busy: dict[str, _Run] = {}
-    self.process = subprocess.Popen(
-      [
-        sys.executable,
-        "-s",
-        "-S",
-        "-P",
-        str(_ZYGOTE),
-        "seccomp" if seccomp else "unsafe",
-      ],
-      stdin=subprocess.PIPE,
-      stdout=subprocess.PIPE,
-      env={
-        "PYTHONHASHSEED": str(seed),
-        "PATH": "/usr/bin:/bin",
-        "LC_ALL": "C.UTF-8",
-        "TZ": "UTC",
-      },
-      cwd="/",
-      start_new_session=True,
-    )
-    hello = self.read_frame(time.monotonic() + START_S)
-    if hello is None:
-      self.end()
-      raise RuntimeError("an executor zygote did not start")
-    self.layers: dict[str, Any] = json.loads(hello)
-
-  def free(self) -> int:
-    """Slots that can take a run now."""
-    return 0 if self.dead else SLOTS - len(self.busy)
-
-  def send(self, payload: bytes) -> bool:
-    """Writes a frame; false if the zygote is gone."""
-    assert self.process.stdin is not None
-    try:
-      self.process.stdin.write(len(payload).to_bytes(8, "big") + payload)
-      self.process.stdin.flush()
-    except (BrokenPipeError, ValueError):
-      return False
-    return True
-
-  def read_frame(self, deadline: float | None) -> bytes | None:
-    """Reads a frame; None at the deadline or when the zygote is gone."""
-    header = self._read(8, deadline)
-    if header is None:
-      return None
-    return self._read(int.from_bytes(header, "big"), deadline)
-
-  def _read(self, count: int, deadline: float | None) -> bytes | None:
-    assert self.process.stdout is not None
-    descriptor = self.process.stdout.fileno()
-    data = bytearray()
-    while len(data) < count:
-      wait = 60.0 if deadline is None else deadline - time.monotonic()
-      if wait <= 0:
-        return None
-      if not select.select([descriptor], [], [], wait)[0]:
-        continue
-      part = os.read(descriptor, count - len(data))
-      if not part:
-        return None
-      data += part
-    return bytes(data)
-
-  def end(self) -> None:
-    """Kills the zygote; its children die with it."""
-    assert self.process.stdin and self.process.stdout
-    self.process.kill()
-    self.process.wait()
-    for pipe in (self.process.stdin, self.process.stdout):
-      try:
-        pipe.close()
-      except BrokenPipeError:
-        pass
 
 
 class Executor:
@@ -146,38 +71,43 @@ class Executor:
     """Starts the zygotes and proves their walls.
 
     Args:
-      workers: programs to run at the same time, about the cores to spare.
+      workers: pairs of zygotes, about the cores to spare.
       timeout_s: wall-clock seconds per program, all its inputs together.
       memory_mb: address space per program.
       unsafe: run without seccomp, where the kernel has none.
 
     Raises:
-      RuntimeError: a wall that must stand does not.
+      RuntimeError: a zygote does not start or a wall does not stand.
     """
     self._timeout_s = timeout_s
     self._memory_mb = memory_mb
     self._seccomp = not unsafe
-    self._lock = threading.Condition()
+    self._lock = threading.Lock()
     self._queue: collections.deque[_Run] = collections.deque()
+    self._counts: collections.Counter[str] = collections.Counter()
     self._closed = False
     self._serial = 0
-    self._counts: collections.Counter[str] = collections.Counter()
-    self._zygotes: list[_Zygote] = []
-    self._threads: list[threading.Thread] = []
+    self._zygotes = [
+      Zygote(seed, self._seccomp) for _ in range(workers) for seed in HASH_SEEDS
+    ]
     try:
-      for _ in range(workers):
-        for seed in HASH_SEEDS:
-          self._zygotes.append(_Zygote(seed, self._seccomp))
-    except RuntimeError:
-      for zygote in self._zygotes:
-        zygote.end()
+      greetings = [zygote.greet() for zygote in self._zygotes]
+    except WorkerGone:
+      self._end_zygotes()
       raise
-    for place in range(len(self._zygotes)):
-      thread = threading.Thread(target=self._serve, args=(place,), daemon=True)
-      thread.start()
-      self._threads.append(thread)
+    self._awake, self._alarm = os.pipe()
+    os.set_blocking(self._awake, False)
+    os.set_blocking(self._alarm, False)
+    self._poll = select.poll()
+    self._poll.register(self._awake, select.POLLIN)
+    for zygote in self._zygotes:
+      self._poll.register(zygote.reading, select.POLLIN)
+    self._thread = threading.Thread(
+      target=self._work, name="executor", daemon=True
+    )
+    self._thread.start()
     try:
-      self._layers = self._prove_layers()
+      self._layers = greetings[0] | self._prove_walls()
     except BaseException:
       self.close()
       raise
@@ -188,19 +118,9 @@ class Executor:
   def __exit__(self, *exception: object) -> None:
     self.close()
 
-  def submit(self, job: Job) -> "concurrent.futures.Future[Result]":
+  def submit(self, job: Job) -> ResultFuture:
     """Queues a job; the future holds its `Result`."""
-    future: concurrent.futures.Future[Result] = concurrent.futures.Future()
-    siblings: list[_Run] = []
-    for index in range(job.runs):
-      seed = None if job.runs == 1 else HASH_SEEDS[index % len(HASH_SEEDS)]
-      siblings.append(_Run(job, future, siblings, seed))
-    with self._lock:
-      if self._closed:
-        raise RuntimeError("the executor is closed")
-      self._queue.extend(siblings)
-      self._dispatch()
-    return future
+    return self._submit(job, self._timeout_s)
 
   def map(self, jobs: Iterable[Job]) -> list[Result]:
     """Runs the jobs; results in order."""
@@ -212,211 +132,196 @@ class Executor:
       counts = {status: self._counts[status] for status in STATUSES}
     return counts | {"programs": sum(counts.values())}
 
-  def layers(self) -> dict[str, Any]:
-    """Which walls stand: seccomp, landlock, namespaces, unprivileged."""
+  def layers(self) -> dict[str, bool | str]:
+    """Which walls stand, and what the self-test saw denied."""
     return dict(self._layers)
 
   def processes(self) -> list[int]:
     """Process ids of the zygotes."""
-    with self._lock:
-      return [zygote.process.pid for zygote in self._zygotes]
+    return [zygote.pid for zygote in self._zygotes]
 
   def close(self) -> None:
-    """Ends every process; jobs under way fail with `CancelledError`."""
+    """Ends every process; jobs under way are cancelled."""
+    with self._lock:
+      self._closed = True
+      self._wake()
+    self._thread.join()
+
+  def _submit(self, job: Job, timeout_s: float) -> ResultFuture:
+    if job.runs < 1:
+      raise ValueError(f"job {job.id}: runs is {job.runs}; expected 1 or more")
+    task = _Task(job, concurrent.futures.Future(), timeout_s)
+    seeds = (None,) if job.runs == 1 else HASH_SEEDS
+    runs = [_Run(task, i, seeds[i % len(seeds)]) for i in range(job.runs)]
     with self._lock:
       if self._closed:
-        return
-      self._closed = True
-      runs = list(self._queue)
-      self._queue.clear()
+        raise RuntimeError("the executor is closed")
+      idle = not self._queue
+      self._queue.extend(runs)
+      if idle:
+        self._wake()
+    return task.future
+
+  def _wake(self) -> None:
+    try:
+      os.write(self._alarm, b"!")
+    except (BlockingIOError, OSError):  # Full: awake. Closed: no one sleeps.
+      pass
+
+  def _work(self) -> None:
+    """Runs in the pool's thread until the executor is closed."""
+    error: BaseException | None = None
+    try:
+      while not self._closed:
+        self._dispatch()
+        self._attend()
+    except (WorkerGone, OSError) as failed:
+      error = failed
+    finally:
+      with self._lock:
+        self._closed = True
+        runs = list(self._queue)
+        self._queue.clear()
       for zygote in self._zygotes:
         runs += zygote.busy.values()
-        zygote.process.kill()
-    for thread in self._threads:
-      thread.join()
+      self._end_zygotes()
+      os.close(self._awake)
+      with self._lock:
+        os.close(self._alarm)
+        self._alarm = -1
+      for run in runs:
+        if error is None:
+          run.task.future.cancel()
+        elif not run.task.future.done():
+          run.task.future.set_exception(error)
+
+  def _end_zygotes(self) -> None:
     for zygote in self._zygotes:
       zygote.end()
-    for run in runs:
-      run.future.cancel()
 
   def _dispatch(self) -> None:
-    """Sends queued runs to free slots; the lock is held."""
-    skipped: list[_Run] = []
-    free = sum(zygote.free() for zygote in self._zygotes)
-    while self._queue and free > 0 and not self._closed:
-      run = self._queue.popleft()
-      fitting = [
-        zygote
-        for zygote in self._zygotes
-        if zygote.free() and run.seed in (None, zygote.seed)
-      ]
-      if not fitting:
-        skipped.append(run)
-        if len(skipped) > 64:
+    """Gives queued runs to free slots, in order as far as seeds allow."""
+    free = sum(SLOTS - len(zygote.busy) for zygote in self._zygotes)
+    waiting: list[_Run] = []
+    while free > 0 and len(waiting) < 64:
+      with self._lock:
+        if not self._queue:
           break
+        run = self._queue.popleft()
+      if run.task.future.cancelled():
         continue
-      self._start(min(fitting, key=lambda z: len(z.busy)), run)
-      free -= 1
-    self._queue.extendleft(reversed(skipped))
+      zygote = self._free_zygote(run.seed)
+      if zygote is None:
+        waiting.append(run)
+      else:
+        self._start(zygote, run)
+        free -= 1
+    if waiting:
+      with self._lock:
+        self._queue.extendleft(reversed(waiting))
 
-  def _start(self, zygote: _Zygote, run: _Run) -> None:
+  def _free_zygote(self, seed: int | None) -> Zygote | None:
+    fitting = [z for z in self._zygotes if seed in (None, z.seed)]
+    zygote = min(fitting, key=lambda z: len(z.busy))
+    return zygote if len(zygote.busy) < SLOTS else None
+
+  def _start(self, zygote: Zygote, run: _Run) -> None:
     self._serial += 1
     name = str(self._serial)
     run.tries += 1
-    run.deadline = time.monotonic() + self._timeout_s + GRACE_S
+    run.deadline = time.monotonic() + run.task.timeout_s + GRACE_S
     zygote.busy[name] = run
+    job = run.task.job
     request = {
       "id": name,
-      "code": run.job.code,
-      "inputs": run.job.inputs,
-      "entry": run.job.entry,
-      "forbidden": run.job.forbidden,
-      "timeout_s": self._timeout_s,
+      "code": job.code,
+      "inputs": job.inputs,
+      "entry": job.entry,
+      "forbidden": job.forbidden,
+      "timeout_s": run.task.timeout_s,
       "memory_mb": self._memory_mb,
     }
     zygote.send(json.dumps(request).encode("ascii"))
+    if zygote.has_unsent():
+      self._poll.register(zygote.writing, select.POLLOUT)
 
-  def _serve(self, place: int) -> None:
-    """Takes one zygote's replies; replaces it when it dies."""
-    while True:
-      zygote = self._zygotes[place]
-      with self._lock:
-        if self._closed:
-          return
-        deadlines = [run.deadline for run in zygote.busy.values()]
-      deadline = min(deadlines, default=time.monotonic() + 1.0)
-      reply = zygote.read_frame(deadline)
-      if reply is not None:
-        self._take(zygote, json.loads(reply))
-        continue
-      alive = zygote.process.poll() is None
-      if alive and (not deadlines or time.monotonic() < deadline):
-        continue
-      self._replace(place, zygote)
+  def _attend(self) -> None:
+    """Waits for replies, for new jobs, or for a deadline; handles them."""
+    deadlines = [r.deadline for z in self._zygotes for r in z.busy.values()]
+    wait_s = max(0.0, min(deadlines, default=0.0) - time.monotonic())
+    ready = {
+      descriptor
+      for descriptor, _ in self._poll.poll(
+        wait_s * 1000 + 1 if deadlines else None
+      )
+    }
+    if self._awake in ready:
+      os.read(self._awake, 4096)
+    now = time.monotonic()
+    for place, zygote in enumerate(self._zygotes):
+      if zygote.writing in ready:
+        zygote.flush()
+        if not zygote.has_unsent():
+          self._poll.unregister(zygote.writing)
+      late = any(run.deadline < now for run in zygote.busy.values())
+      try:
+        if zygote.reading in ready:
+          self._take(zygote)
+        elif late:
+          raise WorkerGone("an executor zygote does not answer")
+      except WorkerGone:
+        self._replace(place)
 
-  def _take(self, zygote: _Zygote, reply: dict[str, Any]) -> None:
-    with self._lock:
+  def _take(self, zygote: Zygote) -> None:
+    for frame in zygote.receive():
+      reply = json.loads(frame)
       run = zygote.busy.pop(reply["id"])
-      self._dispatch()
-    run.result = _read_report(run.job, reply)
-    self._finish(run)
+      self._finish(run, verdict.read_reply(run.task.job, reply))
 
-  def _finish(self, run: _Run) -> None:
+  def _finish(self, run: _Run, result: Result) -> None:
     """Decides the job once its last run is in."""
+    task = run.task
+    task.results[run.index] = result
+    if len(task.results) < task.job.runs:
+      return
+    final = verdict.agree([task.results[i] for i in range(task.job.runs)])
     with self._lock:
-      results = [sibling.result for sibling in run.siblings]
-      if any(result is None for result in results) or run.future.done():
-        return
-      verdict = _agree([result for result in results if result is not None])
-      self._counts[verdict.status] += 1
-    if run.future.set_running_or_notify_cancel():
-      run.future.set_result(verdict)
+      self._counts[final.status] += 1
+    if task.future.set_running_or_notify_cancel():
+      task.future.set_result(final)
 
-  def _replace(self, place: int, dead: _Zygote) -> None:
-    """Puts a new zygote in a dead one's place and re-queues its runs."""
+  def _replace(self, place: int) -> None:
+    """Puts a new zygote in a dead one's place; its runs go once more."""
+    dead = self._zygotes[place]
+    self._poll.unregister(dead.reading)
+    if dead.has_unsent():
+      self._poll.unregister(dead.writing)
     dead.end()
-    with self._lock:
-      if self._closed:
-        return
-      dead.dead = True
-      lost = list(dead.busy.values())
-    again = [run for run in lost if run.tries < 2]
-    fresh = _Zygote(dead.seed, self._seccomp)
-    with self._lock:
-      self._zygotes[place] = fresh
-      if self._closed:
-        fresh.end()
-        return
-      self._queue.extendleft(again)
-      self._dispatch()
-    for run in lost:
-      if run not in again:
-        run.result = Result(run.job.id, "error", (), "WorkerDied", 0.0)
-        self._finish(run)
+    for run in dead.busy.values():
+      if run.tries < MAX_TRIES:
+        with self._lock:
+          self._queue.appendleft(run)
+      else:
+        job = run.task.job
+        self._finish(run, verdict.failure(job, "error", "WorkerDied"))
+    fresh = Zygote(dead.seed, self._seccomp)
+    self._zygotes[place] = fresh
+    fresh.greet()
+    self._poll.register(fresh.reading, select.POLLIN)
 
-  def _prove_layers(self) -> dict[str, Any]:
+  def _prove_walls(self) -> dict[str, bool | str]:
     """Tries what must fail; raises if a wall that must stand does not."""
-    layers = dict(self._zygotes[0].layers) | {"seccomp": self._seccomp}
-    for name, code in _PROOFS.items():
-      result = self.submit(Job(id=name, code=code, inputs=("",))).result()
-      held = result.outputs == ("'denied'",)
-      if self._seccomp and not held:
+    pending = [
+      self._submit(job, selftest.timeout_s(job)) for job in selftest.jobs()
+    ]
+    layers: dict[str, bool | str] = {"seccomp": self._seccomp}
+    for result in [future.result() for future in pending]:
+      layers[f"denies_{result.id}"] = selftest.held(result)
+      if self._seccomp and not selftest.held(result):
         raise RuntimeError(
-          f"executor self-test: a program could {name} ({result.status} "
-          f"{result.error}); expected it to be denied. On a system without "
-          "seccomp, ask for executor.unsafe=True by name."
+          f"executor self-test: {result.id} gave {result}; expected it to be "
+          "denied. On a system without seccomp, ask for unsafe=True by name."
         )
-      layers[f"denies_{name}"] = held
     with self._lock:
       self._counts.clear()
     return layers
-
-
-_PROOFS = {
-  name: f"""
-def f():
-  import sys
-  os = sys.modules["os"]
-  try:
-    {attempt}
-  except (OSError, ImportError):
-    return "denied"
-  return "allowed"
-"""
-  for name, attempt in {
-    "read_files": "os.open('/etc/hostname', os.O_RDONLY)",
-    "fork": "os.fork()",
-    "signal": "os.kill(os.getppid(), 0)",
-    "connect": "__import__('_socket').socket()",
-  }.items()
-}
-
-
-def _read_report(job: Job, reply: dict[str, Any]) -> Result:
-  """Checks a child's report; a malformed one is an error."""
-  seconds = float(reply["seconds"])
-  if "report" not in reply:
-    return Result(job.id, reply["status"], (), reply["error"], seconds)
-  forged = Result(job.id, "error", (), "MalformedReport", seconds)
-  try:
-    report = json.loads(reply["report"])
-    status, error = report["status"], report["error"]
-    outputs = tuple(report["outputs"])
-  except (ValueError, KeyError, TypeError, RecursionError):
-    return forged
-  texts = all(output is None or isinstance(output, str) for output in outputs)
-  if status not in STATUSES or not texts:
-    return forged
-  if not (error is None or isinstance(error, str)):
-    return forged
-  whole = len(outputs) == len(job.inputs) and None not in outputs
-  if status == "ok" and not whole:
-    return forged
-  return Result(job.id, status, outputs, error, seconds)
-
-
-def _agree(results: Sequence[Result]) -> Result:
-  """One verdict from independent runs; typed values must agree."""
-  first = results[0]
-  for other in results[1:]:
-    if other.status != first.status:
-      for result in (first, other):
-        if result.status in ("timeout", "blocked", "error"):
-          return result
-    if first.status == "ok" and not _same_values(first, other):
-      return dataclasses.replace(
-        first, status="nondeterministic", outputs=(), error="runs differ"
-      )
-  return first
-
-
-def _same_values(first: Result, second: Result) -> bool:
-  for one, other in zip(first.outputs, second.outputs, strict=True):
-    if one == other:
-      continue
-    try:
-      if literals.typed_key(one or "") != literals.typed_key(other or ""):
-        return False
-    except literals.ParseError:
-      return False
-  return True

@@ -15,9 +15,7 @@ from canonical import MAX_CHARS, NoText, canonical
 MAX_REPORT_BYTES = 1 << 20
 _WITHHELD = ("open", "input", "breakpoint", "help", "exit", "quit")
 _NAMESPACE = {
-  name: value
-  for name, value in vars(builtins).items()
-  if name not in _WITHHELD
+  name: value for name, value in vars(builtins).items() if name not in _WITHHELD
 }
 _dumps, _write, _exit = json.dumps, os.write, os._exit
 
@@ -105,10 +103,15 @@ def _used_names(node):
     module = node.module or ""
     return [module, *(f"{module}.{alias.name}" for alias in node.names)]
   if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-    return [f"{node.value.id}.{node.attr}"] if node.value.id in (
-      "os",
-      "sys",
-    ) else []
+    return (
+      [f"{node.value.id}.{node.attr}"]
+      if node.value.id
+      in (
+        "os",
+        "sys",
+      )
+      else []
+    )
   if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
     if node.func.id == "__import__" and node.args:
       argument = node.args[0]

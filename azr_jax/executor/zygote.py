@@ -23,39 +23,43 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 # What programs may import: with files denied, only loaded modules exist.
-import abc  # noqa: E402, F401
-import array  # noqa: E402, F401
-import bisect  # noqa: E402, F401
-import cmath  # noqa: E402, F401
-import collections.abc  # noqa: E402, F401
-import contextlib  # noqa: E402, F401
-import copy  # noqa: E402, F401
-import dataclasses  # noqa: E402, F401
-import decimal  # noqa: E402, F401
-import encodings.ascii  # noqa: E402, F401
-import encodings.idna  # noqa: E402, F401
-import encodings.latin_1  # noqa: E402, F401
-import encodings.utf_8  # noqa: E402, F401
-import enum  # noqa: E402, F401
-import fractions  # noqa: E402, F401
-import functools  # noqa: E402, F401
-import heapq  # noqa: E402, F401
-import itertools  # noqa: E402, F401
-import math  # noqa: E402, F401
-import numbers  # noqa: E402, F401
-import operator  # noqa: E402, F401
-import queue  # noqa: E402, F401
-import random  # noqa: E402, F401
-import re  # noqa: E402, F401
-import statistics  # noqa: E402, F401
-import string  # noqa: E402, F401
-import textwrap  # noqa: E402, F401
-import types  # noqa: E402, F401
-import typing  # noqa: E402, F401
+import abc  # noqa: F401
+import array  # noqa: F401
+import bisect  # noqa: F401
+import cmath  # noqa: F401
+import codecs
+import collections.abc  # noqa: F401
+import contextlib  # noqa: F401
+import copy  # noqa: F401
+import dataclasses  # noqa: F401
+import decimal  # noqa: F401
+import enum  # noqa: F401
+import fractions  # noqa: F401
+import functools  # noqa: F401
+import heapq  # noqa: F401
+import itertools  # noqa: F401
+import math  # noqa: F401
+import numbers  # noqa: F401
+import operator  # noqa: F401
+import queue  # noqa: F401
+import random  # noqa: F401
+import re  # noqa: F401
+import statistics  # noqa: F401
+import string  # noqa: F401
+import textwrap  # noqa: F401
+import types  # noqa: F401
+import typing  # noqa: F401
 
-import kernel  # noqa: E402
-import program  # noqa: E402
+import kernel
+import program
 
+# Codecs are modules too, loaded when first looked up.
+CODECS = (
+  "ascii latin-1 utf-7 utf-8 utf-8-sig utf-16 utf-16-le utf-16-be utf-32 "
+  "cp437 cp1251 cp1252 iso8859-2 iso8859-15 koi8-r shift_jis euc_jp gb2312 "
+  "gbk gb18030 big5 euc_kr idna punycode unicode_escape raw_unicode_escape "
+  "hex base64 rot13"
+).split()
 MAX_FRAME_BYTES = 8 + program.MAX_REPORT_BYTES
 
 
@@ -211,9 +215,7 @@ def _verdict(child):
       return reply | {"status": "timeout", "error": "TimeoutError"}
     return reply | {"error": f"Signal{number}"}
   frame = bytes(child.written)
-  whole = len(frame) >= 8 and len(frame) == 8 + int.from_bytes(
-    frame[:8], "big"
-  )
+  whole = len(frame) >= 8 and len(frame) == 8 + int.from_bytes(frame[:8], "big")
   if child.status != 0 or not whole:
     return reply | {"error": "SystemExit"}
   return reply | {"report": frame[8:].decode("ascii", "replace")}
@@ -228,6 +230,8 @@ def _end(children):
 def main():
   """Takes the pipes off descriptors 0 and 1, walls itself in, serves."""
   requests, replies = os.dup(0), os.dup(1)
+  for name in CODECS:
+    codecs.lookup(name)
   null = os.open("/dev/null", os.O_RDWR)
   for standard in (0, 1, 2):
     os.dup2(null, standard)

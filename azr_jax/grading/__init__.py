@@ -1,1 +1,1 @@
-"""Graders that tasks and benchmarks share. They parse text, and run none."""
+"""Graders: text in, a verdict out; no model text is ever evaluated here."""

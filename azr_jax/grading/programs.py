@@ -1,41 +1,79 @@
-"""Verification of AZR answers (section 3.3.4) with the executor's help.
+"""Grading answers about programs: deduction, abduction, induction.
 
-The gold output stays in this process. A program only ever sees inputs, and
-an answer counts by what it is, never by what it would evaluate to.
+| task | the answer is | correct when |
+| --- | --- | --- |
+| deduction | the output | it is the gold's typed value |
+| abduction | the input | the program maps it to the gold's typed value |
+| induction | the program | it maps every input to its output |
+
+The gold never enters a process that runs a program. Only text comes back, and
+it is compared here. An abduction answer must be literal arguments of one
+call, so it carries no code of its own.
 """
 
-import concurrent.futures
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Hashable, Sequence
+from concurrent.futures import Future
 
-from azr_jax.executor import Executor, Job, Result, literals
-from azr_jax.grading.values import values_equal
+from azr_jax.executor import Executor, Job, Result
+from azr_jax.grading import futures, literals, values
 
-S = TypeVar("S")
-T = TypeVar("T")
+MAX_ANSWER_CHARS = 64 * 1024
 
-MAX_ANSWER_CHARS = 16 * 1024
+
+def _gradable(answer: str) -> bool:
+  return 0 < len(answer) <= MAX_ANSWER_CHARS and not answer.isspace()
 
 
 def deduction_correct(gold: str, answer: str) -> bool:
-  """Whether the answer is the gold value."""
-  return len(answer) <= MAX_ANSWER_CHARS and values_equal(gold, answer)
+  """Whether the answer is the gold output's typed value."""
+  return _gradable(answer) and values.values_equal(gold, answer)
 
 
 def submit_abduction(
-  executor: Executor, code: str, gold_output: str, answer: str
-) -> "concurrent.futures.Future[bool]":
-  """Starts checking that `f(answer)` gives the gold output.
+  executor: Executor, code: str, gold_output: str, answers: Sequence[str]
+) -> "Future[tuple[bool, ...]]":
+  """Grades several inputs of one program; verdicts in order.
 
-  The answer must be the literal arguments of exactly one call.
+  Distinct answers share one child. If that child runs out of time, each is
+  tried alone, so one endless answer does not fail the others.
   """
-  usable = len(answer) <= MAX_ANSWER_CHARS
-  if not usable or not literals.call_arguments_are_literals(answer):
-    return known(False)
-  job = Job(id="abduction", code=code, inputs=(answer,))
-  return then(
-    executor.submit(job), lambda result: _outputs_equal(result, [gold_output])
+  try:
+    gold = literals.typed_key(gold_output)
+  except literals.ParseError:
+    return futures.done((False,) * len(answers))
+  asked = [
+    answer
+    for answer in dict.fromkeys(answers)
+    if _gradable(answer) and literals.are_literal_arguments(answer)
+  ]
+  if not asked:
+    return futures.done((False,) * len(answers))
+
+  def run(inputs: Sequence[str]) -> "Future[Result]":
+    return executor.submit(Job(id="abduction", code=code, inputs=tuple(inputs)))
+
+  def judge(result: Result) -> "dict[str, bool] | Future[dict[str, bool]]":
+    if result.status == "timeout" and len(asked) > 1:
+      alone = futures.gather([run([answer]) for answer in asked])
+      return futures.then(alone, judge_alone)
+    return _verdicts(asked, result.outputs, gold)
+
+  def judge_alone(results: tuple[Result, ...]) -> dict[str, bool]:
+    outputs = [result.outputs[0] for result in results]
+    return _verdicts(asked, outputs, gold)
+
+  return futures.then(
+    futures.then(run(asked), judge),
+    lambda correct: tuple(correct.get(answer, False) for answer in answers),
   )
+
+
+def submit_abduction_answer(
+  executor: Executor, code: str, gold_output: str, answer: str
+) -> "Future[bool]":
+  """Grades one input of a program."""
+  verdicts = submit_abduction(executor, code, gold_output, [answer])
+  return futures.then(verdicts, lambda correct: correct[0])
 
 
 def submit_induction(
@@ -43,44 +81,40 @@ def submit_induction(
   answer_code: str,
   inputs: Sequence[str],
   outputs: Sequence[str],
-) -> "concurrent.futures.Future[bool]":
-  """Starts checking that the answered program is right on every case."""
-  if len(answer_code) > MAX_ANSWER_CHARS:
-    return known(False)
+) -> "Future[bool]":
+  """Grades a program: every input must give its output.
+
+  No cases at all is wrong: nothing was shown.
+  """
+  if len(inputs) != len(outputs):
+    raise ValueError(
+      f"{len(inputs)} inputs and {len(outputs)} outputs; expected as many"
+    )
+  if not inputs or not _gradable(answer_code):
+    return futures.done(False)
+  golds = tuple(outputs)
+
+  def judge(result: Result) -> bool:
+    return result.status == "ok" and all(
+      output is not None and values.values_equal(gold, output)
+      for gold, output in zip(golds, result.outputs, strict=True)
+    )
+
   job = Job(id="induction", code=answer_code, inputs=tuple(inputs))
-  return then(
-    executor.submit(job), lambda result: _outputs_equal(result, outputs)
-  )
+  return futures.then(executor.submit(job), judge)
 
 
-def _outputs_equal(result: Result, golds: Sequence[str]) -> bool:
-  return result.status == "ok" and all(
-    output is not None and values_equal(gold, output)
-    for gold, output in zip(golds, result.outputs, strict=True)
-  )
+def _verdicts(
+  answers: Sequence[str], outputs: Sequence[str | None], gold: Hashable
+) -> dict[str, bool]:
+  return {
+    answer: output is not None and _has_key(output, gold)
+    for answer, output in zip(answers, outputs, strict=True)
+  }
 
 
-def known(value: T) -> "concurrent.futures.Future[T]":
-  """A future that is already done."""
-  future: concurrent.futures.Future[T] = concurrent.futures.Future()
-  future.set_result(value)
-  return future
-
-
-def then(
-  running: "concurrent.futures.Future[S]", convert: Callable[[S], T]
-) -> "concurrent.futures.Future[T]":
-  """A future of `convert` applied to another future's result."""
-  future: concurrent.futures.Future[T] = concurrent.futures.Future()
-
-  def finish(done: "concurrent.futures.Future[S]") -> None:
-    if done.cancelled():
-      future.cancel()
-      return
-    try:
-      future.set_result(convert(done.result()))
-    except Exception as error:  # noqa: BLE001 - raised where it is awaited.
-      future.set_exception(error)
-
-  running.add_done_callback(finish)
-  return future
+def _has_key(text: str, key: Hashable) -> bool:
+  try:
+    return literals.typed_key(text) == key
+  except literals.ParseError:
+    return False

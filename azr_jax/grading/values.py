@@ -1,13 +1,12 @@
-"""Type-aware equality of Python values given as text."""
+"""Whether two texts are the same Python value."""
 
-from azr_jax.executor import literals
+from azr_jax.grading import literals
 
 
 def values_equal(gold: str, answer: str) -> bool:
-  """Whether both texts are literals of the same typed value.
+  """Compares two literals by type and value; see `literals.typed_key`.
 
-  The rules are the table in `executor/literals.py`. A text that is no
-  literal equals nothing, not even itself.
+  Text that is no literal equals nothing, itself included.
   """
   try:
     return literals.typed_key(gold) == literals.typed_key(answer)

@@ -14,6 +14,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.executor import Executor
+from azr_jax.grading import futures
 from azr_jax.grading import programs as grading
 from azr_jax.rollout.policy import Policy
 from azr_jax.tasks.programs import parsing, prompts, validation
@@ -250,11 +251,9 @@ def submit_grading(
   elif task_type == DEDUCTION:
     answer = parsing.parse_output_answer(reply)
     if answer is not None:
-      return grading.known(grading.deduction_correct(task.output, answer))
+      return futures.done(grading.deduction_correct(task.output, answer))
   elif task_type == ABDUCTION:
     answer = parsing.parse_input_answer(reply)
     if answer is not None:
-      return grading.submit_abduction(
-        executor, task.code, task.output, answer
-      )
-  return grading.known(False)
+      return grading.submit_abduction_answer(executor, task.code, task.output, answer)
+  return futures.done(False)

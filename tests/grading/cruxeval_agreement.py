@@ -12,7 +12,7 @@ import json
 import pathlib
 
 from azr_jax.executor import Executor
-from azr_jax.grading import programs
+from azr_jax.grading import futures, programs
 
 
 def call_arguments(generation: str) -> str:
@@ -43,11 +43,11 @@ def compare(folder: pathlib.Path, executor: Executor, kind: str) -> list[dict]:
       theirs = scored["raw_scored_generations"][name]
       for generation, verdict in zip(generations, theirs, strict=True):
         if kind == "output":
-          ours = programs.known(
+          ours = futures.done(
             programs.deduction_correct(task["output"], generation)
           )
         else:
-          ours = programs.submit_abduction(
+          ours = programs.submit_abduction_answer(
             executor, task["code"], task["output"], call_arguments(generation)
           )
         records.append(

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from azr_jax.executor import Executor, Job, Result, literals
-from azr_jax.grading.programs import known, then
+from azr_jax.grading import futures
 from azr_jax.tasks.programs.task import (
   FORBIDDEN_MODULES,
   InductionTask,
@@ -59,7 +59,7 @@ def submit_induction_task(
     return InductionTask(code, tuple(inputs), tuple(outputs), message)
 
   if len(message) > MAX_VALUE_CHARS:
-    return known(Rejection("oversize"))
+    return futures.done(Rejection("oversize"))
   return _submit(executor, code, tuple(inputs), make_task)
 
 
@@ -70,7 +70,7 @@ def _submit(
   make_task: Callable[[Sequence[str]], Task],
 ) -> Verdict:
   if len(code) > MAX_CODE_CHARS or max(map(len, inputs)) > MAX_VALUE_CHARS:
-    return known(Rejection("oversize"))
+    return futures.done(Rejection("oversize"))
   job = Job(
     id="validation",
     code=code,
@@ -78,9 +78,7 @@ def _submit(
     runs=INDEPENDENT_RUNS,
     forbidden=FORBIDDEN_MODULES,
   )
-  return then(
-    executor.submit(job), lambda result: _judge(result, make_task)
-  )
+  return futures.then(executor.submit(job), lambda result: _judge(result, make_task))
 
 
 def _judge(

@@ -41,9 +41,7 @@ MARKERS = (
 )
 
 
-def train_tokenizer(
-  texts: Iterable[str], folder: pathlib.Path
-) -> pathlib.Path:
+def train_tokenizer(texts: Iterable[str], folder: pathlib.Path) -> pathlib.Path:
   """Trains on conversations as text; returns the model file's path.
 
   Ids: 0 pad, 1 begin, 2 end, 3 unknown (never used: bytes fall back).

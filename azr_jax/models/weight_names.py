@@ -1,0 +1,88 @@
+"""How each parameter is laid out in a Hugging Face checkpoint.
+
+Our parameters stack the layers and split heads from channels; checkpoints
+hold one [out, in] matrix per layer. `entries` is the one table both
+directions use.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+from azr_jax.models.config import ModelConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+  """One parameter.
+
+  Attributes:
+    path: place in the parameter tree.
+    name: tensor name; `{layer}` where the parameter is stacked.
+    shape: our shape of one layer's part.
+    transposed: the checkpoint has [out, in] where we have [in, out].
+    inputs: how many leading axes of `shape` are inputs.
+  """
+
+  path: tuple[str, ...]
+  name: str
+  shape: tuple[int, ...]
+  transposed: bool
+  inputs: int = 1
+
+  @property
+  def stacked(self) -> bool:
+    """Whether there is one tensor per layer."""
+    return "{layer}" in self.name
+
+
+def entries(config: ModelConfig) -> Iterator[Entry]:
+  """Yields every parameter of a decoder."""
+  c = config
+  D, F, E = c.hidden_size, c.mlp_size, c.head_size
+  yield Entry(
+    ("embedding",), "model.embed_tokens.weight", (c.vocab_size, D), False
+  )
+  if not c.tie_embeddings:
+    yield Entry(("head",), "lm_head.weight", (D, c.vocab_size), True)
+  yield Entry(("final_norm", "scale"), "model.norm.weight", (D,), False)
+
+  layer = "model.layers.{layer}"
+  for ours, theirs in (
+    ("attention_norm", "input_layernorm"),
+    ("mlp_norm", "post_attention_layernorm"),
+  ):
+    yield Entry(
+      ("layers", ours, "scale"), f"{layer}.{theirs}.weight", (D,), False
+    )
+  for name, heads in (
+    ("q", c.num_heads),
+    ("k", c.num_kv_heads),
+    ("v", c.num_kv_heads),
+  ):
+    path = ("layers", "attention", name)
+    theirs = f"{layer}.self_attn.{name}_proj"
+    yield Entry((*path, "kernel"), f"{theirs}.weight", (D, heads, E), True)
+    if c.qkv_bias:
+      yield Entry((*path, "bias"), f"{theirs}.bias", (heads, E), False)
+  if c.qk_norm:
+    for name in ("q_norm", "k_norm"):
+      yield Entry(
+        ("layers", "attention", name, "scale"),
+        f"{layer}.self_attn.{name}.weight",
+        (E,),
+        False,
+      )
+  yield Entry(
+    ("layers", "attention", "o", "kernel"),
+    f"{layer}.self_attn.o_proj.weight",
+    (c.num_heads, E, D),
+    True,
+    inputs=2,
+  )
+  for name, shape in (("gate", (D, F)), ("up", (D, F)), ("down", (F, D))):
+    yield Entry(
+      ("layers", "mlp", name, "kernel"),
+      f"{layer}.mlp.{name}_proj.weight",
+      shape,
+      True,
+    )
