@@ -8,7 +8,6 @@ and the system's host state (task buffers) of the same step.
 import pathlib
 from typing import Any
 
-import jax
 import orbax.checkpoint as ocp
 
 from azr_jax.learner.train_state import TrainState
@@ -17,8 +16,8 @@ from azr_jax.learner.train_state import TrainState
 class Checkpointer:
   """Saves and restores a run folder's checkpoints."""
 
-  def __init__(self, workdir: pathlib.Path, keep: int):
-    """Opens `workdir/checkpoints`; the newest `keep` are kept."""
+  def __init__(self, workdir: pathlib.Path, keep: int | None):
+    """Opens `workdir/checkpoints`; the newest `keep` (None: all) stay."""
     self._manager = ocp.CheckpointManager(
       workdir.absolute() / "checkpoints",
       options=ocp.CheckpointManagerOptions(
@@ -61,11 +60,3 @@ class Checkpointer:
     """Waits for saves under way."""
     self._manager.wait_until_finished()
     self._manager.close()
-
-
-def abstract_like(state: TrainState) -> TrainState:
-  """Shapes, dtypes and shardings of a state, without its data."""
-  return jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
-    state,
-  )

@@ -44,6 +44,7 @@ _COUNT: Check = (lambda v: v >= 1), "an integer of at least 1"
 _NOT_NEGATIVE: Check = (lambda v: v >= 0), "a number of at least 0"
 _NUMBER: Check = (lambda v: v == v), "a number"
 _PORTION: Check = (lambda v: 0 <= v <= 1), "a number in [0, 1]"
+_SHARE: Check = (lambda v: 0 < v <= 1), "a number in (0, 1]"
 _EVEN: Check = (
   (lambda v: v >= 2 and v % 2 == 0),
   "an even integer of at least 2",
@@ -154,6 +155,18 @@ CORPUS_CHECKS: dict[str, Check] = {
   "corpus.tokenizer_samples": _COUNT,
 }
 TRAIN_CHECKS = COMMON_CHECKS | ROLLOUT_CHECKS | POLICY_CHECKS | AZR_CHECKS
+EVALUATE_CHECKS = {
+  key: check
+  for key, check in COMMON_CHECKS.items()
+  if key.split(".")[0] in ("seed", "model", "mesh", "sharding", "executor")
+  and key != "model.source"
+} | {
+  **ROLLOUT_CHECKS,
+  "rollout.temperature": _NOT_NEGATIVE,
+  "rollout.top_k": _NOT_NEGATIVE,
+  "rollout.top_p": _SHARE,
+  "evaluate.prompt_style": _one_of(*STYLES),
+}
 SFT_CHECKS = {
   key: check for key, check in COMMON_CHECKS.items() if key != "system"
 } | CORPUS_CHECKS

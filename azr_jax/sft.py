@@ -72,7 +72,9 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
   )
   done = checkpoints.latest_step() or 0
   if done:
-    state, _ = checkpoints.restore(done, checkpoint_lib.abstract_like(state))
+    state, _ = checkpoints.restore(
+      done, train_state.abstract_state(model, optimizer, shardings)
+    )
   writer = metrics_lib.MetricsWriter(folder, done + 1)
   progress = metrics_lib.Progress(done + 1, config.train.steps)
   for step in range(done + 1, config.train.steps + 1):

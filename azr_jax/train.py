@@ -28,7 +28,9 @@ from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
 
 
-def train(config: ml_collections.ConfigDict, workdir: str) -> None:
+def train(  # noqa: PLR0915 - the main loop reads in one piece.
+  config: ml_collections.ConfigDict, workdir: str
+) -> None:
   """Trains until `config.train.steps`, resuming what the folder holds.
 
   Args:
@@ -92,7 +94,7 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
     done = checkpoints.latest_step() or 0
     if done:
       state, system_state = checkpoints.restore(
-        done, checkpoint_lib.abstract_like(state)
+        done, train_state.abstract_state(model, optimizer, shardings)
       )
       system.load_state_dict(system_state)
     writer = metrics_lib.MetricsWriter(folder, done + 1)

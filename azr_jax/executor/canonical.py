@@ -1,9 +1,9 @@
 """Canonical text of a value, written inside the child that made it.
 
 Only exact builtin types (and a few of collections, fractions, decimal) have a
-text; anything else, a subclass included, is refused. Runs in the zygote, so
-it imports the standard library only, and keeps its own references to every
-builtin that a program could replace.
+text; anything else, a subclass included, is refused. Runs in the zygote's
+children, so it imports the standard library only. `literals.py` is the other
+side: it reads these texts.
 """
 
 import collections
@@ -16,87 +16,94 @@ MAX_CHARS = 64 * 1024
 
 
 class NoText(ValueError):
-  """The value has no canonical text."""
+  """The value has no canonical text: its type, its depth, or its size."""
 
 
-def canonical(value, depth=0, _type=type, _ascii=ascii, _sorted=sorted):
-  """Returns the text of a value; see executor/literals.py for its reading.
+def canonical(value):
+  """Returns the text of a value.
 
   Raises:
-    NoText: an unknown type, a cycle, or more than `MAX_DEPTH` levels.
+    NoText: an unknown type, more than `MAX_DEPTH` levels (so every cycle),
+      or more than `MAX_CHARS` characters.
   """
-  if depth > MAX_DEPTH:
-    raise NoText("depth")
-  kind = _type(value)
-  if value is None or kind is bool or kind is int:
-    return repr(value)
-  if kind is str or kind is bytes:
-    return _ascii(value)
-  if kind is float:
-    return _float_text(value)
-  writer = _WRITERS.get(kind)
-  if writer is None:
-    raise NoText("type")
-  return writer(value, depth + 1)
+  writer = _Writer()
+  text = writer.text(value, 0)
+  if len(text) > MAX_CHARS:
+    raise NoText("size")
+  return text
+
+
+class _Writer:
+  """Writes one value; `left` bounds the work on shared structure."""
+
+  def __init__(self):
+    self.left = MAX_CHARS
+
+  def text(self, value, depth):
+    """Returns the text of a value that is `depth` levels down."""
+    kind = type(value)
+    scalar = _SCALARS.get(kind)
+    if scalar is not None:
+      text = scalar(value)
+      self.left -= len(text)
+    else:
+      container = _CONTAINERS.get(kind)
+      if container is None or depth >= MAX_DEPTH:
+        raise NoText("type" if container is None else "depth")
+      self.left -= 2
+      text = container(self, value, depth + 1)
+    if self.left < 0:
+      raise NoText("size")
+    return text
+
+  def joined(self, values, depth):
+    """Returns the texts of values in order."""
+    return ", ".join([self.text(value, depth) for value in values])
+
+  def unordered(self, values, depth):
+    """Returns the texts of a set's values, sorted, in braces."""
+    return f"{{{', '.join(sorted([self.text(v, depth) for v in values]))}}}"
+
+  def mapping(self, value, depth):
+    """Returns the text of a mapping in its own order."""
+    text = self.text
+    pairs = [f"{text(k, depth)}: {text(v, depth)}" for k, v in value.items()]
+    return f"{{{', '.join(pairs)}}}"
 
 
 def _float_text(value):
-  if math.isfinite(value):
-    return float.__repr__(value)
-  return f"float('{float.__repr__(value)}')"
+  text = float.__repr__(value)
+  return text if math.isfinite(value) else f"float('{text}')"
 
 
-def _join(values, depth):
-  return ", ".join([canonical(value, depth) for value in values])
-
-
-def _tuple_text(value, depth):
+def _tuple_text(writer, value, depth):
   comma = "," if len(value) == 1 else ""
-  return f"({_join(value, depth)}{comma})"
+  return f"({writer.joined(value, depth)}{comma})"
 
 
-def _set_items(value, depth):
-  return ", ".join(sorted([canonical(item, depth) for item in value]))
-
-
-def _set_text(value, depth):
-  return f"{{{_set_items(value, depth)}}}" if value else "set()"
-
-
-def _frozenset_text(value, depth):
-  return (
-    f"frozenset({{{_set_items(value, depth)}}})" if value else ("frozenset()")
-  )
-
-
-def _dict_text(value, depth):
-  pairs = [
-    f"{canonical(key, depth)}: {canonical(item, depth)}"
-    for key, item in value.items()
-  ]
-  return "{" + ", ".join(pairs) + "}"
-
-
-def _ordered_text(value, depth):
-  return f"OrderedDict([{_join(list(value.items()), depth)}])"
-
-
-def _complex_text(value, depth):
-  del depth
-  return f"complex({_float_text(value.real)}, {_float_text(value.imag)})"
-
-
-_WRITERS = {
-  list: lambda value, depth: f"[{_join(value, depth)}]",
+_SCALARS = {
+  type(None): repr,
+  bool: repr,
+  int: repr,
+  float: _float_text,
+  complex: lambda v: f"complex({_float_text(v.real)}, {_float_text(v.imag)})",
+  str: ascii,
+  bytes: ascii,
+  fractions.Fraction: lambda v: f"Fraction({v.numerator}, {v.denominator})",
+  decimal.Decimal: lambda v: f"Decimal({str(v)!r})",
+}
+_CONTAINERS = {
+  list: lambda w, v, d: f"[{w.joined(v, d)}]",
   tuple: _tuple_text,
-  set: _set_text,
-  frozenset: _frozenset_text,
-  dict: _dict_text,
-  collections.OrderedDict: _ordered_text,
-  collections.defaultdict: _dict_text,
-  collections.Counter: lambda v, d: f"Counter({_dict_text(v, d)})",
-  collections.deque: lambda v, d: f"deque([{_join(v, d)}])",
-  complex: _complex_text,
-  fractions.Fraction: lambda v, d: f"Fraction({v.numerator}, {v.denominator})",
-  decimal.Decimal: lambda v, d: f"Decimal({str(v)!r})",
+  set: lambda w, v, d: w.unordered(v, d) if v else "set()",
+  frozenset: lambda w, v, d: (
+    f"frozenset({w.unordered(v, d)})" if v else "frozenset()"
+  ),
+  dict: _Writer.mapping,
+  collections.defaultdict: _Writer.mapping,
+  collections.Counter: lambda w, v, d: f"Counter({w.mapping(v, d)})",
+  collections.deque: lambda w, v, d: f"deque([{w.joined(v, d)}])",
+  collections.OrderedDict: lambda w, v, d: (
+    f"OrderedDict([{w.joined(list(v.items()), d)}])"
+  ),
 }

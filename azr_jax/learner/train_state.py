@@ -103,6 +103,28 @@ def _unboxed_zeros(boxed: Any) -> Any:
   )
 
 
+def abstract_state(
+  model: transformer.Transformer,
+  optimizer: optax.GradientTransformation,
+  shardings: TrainState,
+) -> TrainState:
+  """Shapes, dtypes and shardings of a state, for restoring one."""
+  params = jax.eval_shape(
+    lambda: _unboxed_zeros(transformer.abstract_params(model))
+  )
+  state = jax.eval_shape(
+    lambda p: TrainState(jnp.zeros((), jnp.int32), p, optimizer.init(p)),
+    params,
+  )
+  return jax.tree.map(
+    lambda x, sharding: jax.ShapeDtypeStruct(
+      x.shape, x.dtype, sharding=sharding
+    ),
+    state,
+    shardings,
+  )
+
+
 def make_init_state(
   optimizer: optax.GradientTransformation, shardings: TrainState
 ) -> Callable[[Any], TrainState]:

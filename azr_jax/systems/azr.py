@@ -128,7 +128,12 @@ class AZR:
     rng = self._rng(step, "propose")
     settings = self._settings
     prompts = [
-      azr_tasks.propose_prompt(policy, task_type, self.buffers, settings, rng)
+      (
+        task_type,
+        azr_tasks.propose_prompt(
+          policy, task_type, self.buffers, settings, rng
+        ),
+      )
       for task_type in settings.task_types
       for _ in range(settings.batch_size)
     ]
@@ -149,7 +154,7 @@ class AZR:
       policy,
       self._executor,
       [(p.task_type, p.task) for p in valid],
-      self._settings,
+      self._settings.prompt_style,
       n=self._settings.learnability_samples,
     )
     n = self._settings.learnability_samples
@@ -182,7 +187,7 @@ class AZR:
       filler = buffer.sample(rng, settings.batch_size - len(fresh))
       tasks += [(task_type, task) for task in [*fresh, *filler]]
     return azr_tasks.sample_solutions(
-      policy, self._executor, tasks, settings, n=1
+      policy, self._executor, tasks, settings.prompt_style, n=1
     )
 
   def _proposal_trajectory(

@@ -144,7 +144,9 @@ def sample_proposals(
       outcome = verdicts[index].result()
       if isinstance(outcome, validation.Rejection):
         rejection = outcome.reason
-      elif policy.fits(solve_prompt(policy, task_type, outcome, settings)):
+      elif policy.fits(
+        solve_prompt(policy, task_type, outcome, settings.prompt_style)
+      ):
         task, rejection = outcome, None
       else:
         rejection = "oversize"
@@ -186,12 +188,10 @@ def _submit_validation(
 
 
 def solve_prompt(
-  policy: Policy, task_type: str, task: Task, settings: "AZRSettings"
+  policy: Policy, task_type: str, task: Task, style: str
 ) -> types.Prompt:
   """Writes the solver's prompt of a task; the gold stays in `Prompt.task`."""
-  return policy.prompt(
-    solve_prompt_text(task_type, task, settings.prompt_style), task
-  )
+  return policy.prompt(solve_prompt_text(task_type, task, style), task)
 
 
 def solve_prompt_text(task_type: str, task: Task, style: str) -> str:
@@ -210,12 +210,12 @@ def sample_solutions(
   policy: Policy,
   executor: Executor,
   tasks: Sequence[tuple[str, Task]],
-  settings: "AZRSettings",
+  style: str,
   n: int,
 ) -> list[Solution]:
   """Samples n solutions per task and grades each; ordered task by task."""
   asked = [
-    solve_prompt(policy, task_type, task, settings) for task_type, task in tasks
+    solve_prompt(policy, task_type, task, style) for task_type, task in tasks
   ]
   replies: dict[tuple[int, int], types.Completion] = {}
   verdicts: dict[tuple[int, int], concurrent.futures.Future[bool]] = {}
@@ -255,5 +255,7 @@ def submit_grading(
   elif task_type == ABDUCTION:
     answer = parsing.parse_input_answer(reply)
     if answer is not None:
-      return grading.submit_abduction_answer(executor, task.code, task.output, answer)
+      return grading.submit_abduction_answer(
+        executor, task.code, task.output, answer
+      )
   return futures.done(False)

@@ -78,7 +78,9 @@ def _submit(
     runs=INDEPENDENT_RUNS,
     forbidden=FORBIDDEN_MODULES,
   )
-  return futures.then(executor.submit(job), lambda result: _judge(result, make_task))
+  return futures.then(
+    executor.submit(job), lambda result: _judge(result, make_task)
+  )
 
 
 def _judge(

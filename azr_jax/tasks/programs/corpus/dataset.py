@@ -25,7 +25,7 @@ from azr_jax.tasks.programs.corpus.conversations import (
   Conversation,
   CorpusSettings,
 )
-from azr_jax.tasks.programs.task import ROLES, TASK_TYPES
+from azr_jax.tasks.programs.task import PROPOSE, SOLVE, TASK_TYPES
 
 # One program in this many is kept for the held-out benchmark.
 HELDOUT_MODULUS = 20
@@ -39,8 +39,12 @@ def is_heldout(code: str) -> bool:
 def generate(
   seed: int, count: int, settings: CorpusSettings
 ) -> Iterator[Conversation]:
-  """Yields `count` conversations, the six kinds in equal shares."""
-  kinds = [(task_type, role) for task_type in TASK_TYPES for role in ROLES]
+  """Yields `count` conversations: each task type solved thrice, proposed once."""
+  kinds = [
+    (task_type, role)
+    for role in (SOLVE, SOLVE, SOLVE, PROPOSE)
+    for task_type in TASK_TYPES
+  ]
   rng = np.random.default_rng(seed)
   for index in range(count):
     task_type, role = kinds[index % len(kinds)]

@@ -13,8 +13,8 @@ import numpy as np
 from azr_jax.tasks.programs.corpus import operations
 from azr_jax.tasks.programs.corpus.operations import Operation, Value
 
-STEP_SHARES = (0.3, 0.42, 0.28)  # chains of one, two, three operations
-LARGEST_INT = 99
+STEP_SHARES = (0.45, 0.35, 0.2)  # chains of one, two, three operations
+LARGEST_INT = 50
 LONGEST = 8
 NAMES = ("x", "n", "a", "v", "y")
 
@@ -102,11 +102,11 @@ def _small(value: Value) -> bool:
 
 
 def _small_int(rng: np.random.Generator) -> int:
-  return int(rng.integers(0, 16))
+  return int(rng.integers(0, 10))
 
 
 def _small_list(rng: np.random.Generator) -> list[int]:
-  return rng.integers(0, 10, size=rng.integers(2, 5)).tolist()
+  return rng.integers(0, 10, size=rng.integers(2, 4)).tolist()
 
 
 def _small_str(rng: np.random.Generator) -> str:

@@ -41,7 +41,7 @@ class Operation:
 
 
 def _int_to_int(rng: np.random.Generator) -> Operation:
-  c, d = int(rng.integers(1, 10)), int(rng.integers(2, 5))
+  c, d = int(rng.integers(1, 6)), int(rng.integers(2, 4))
   kind = int(rng.integers(8))
   if kind == 0:
     return Operation(
@@ -89,13 +89,13 @@ def _int_to_int(rng: np.random.Generator) -> Operation:
       lambda v: v if 0 <= v <= d else None,
     )
   if kind == 5:
-    return _branch(c, d, int(rng.integers(3, 10)))
+    return _branch(c, d, int(rng.integers(3, 7)))
   if kind == 6:
     return Operation(
       "int",
       "int",
       "",
-      f"add 0 to {d}",
+      f"add the numbers up to {d}",
       lambda v: v + d * (d + 1) // 2,
       lambda v: v - d * (d + 1) // 2,
       block=(f"for i in range({d + 1}):", "  {v} = {v} + i"),
@@ -163,8 +163,8 @@ def _int_to_str(rng: np.random.Generator) -> Operation:
 
 
 def _list_to_list(rng: np.random.Generator) -> Operation:
-  c, d = int(rng.integers(1, 10)), int(rng.integers(2, 4))
-  limit = int(rng.integers(2, 6))
+  c, d = int(rng.integers(1, 4)), int(rng.integers(2, 4))
+  limit = int(rng.integers(2, 7))
   return [
     Operation(
       "list", "list", "{v}[::-1]", "reverse",

@@ -1,0 +1,145 @@
+"""Runs a benchmark on a model, a safetensors folder or a run folder.
+
+  python -m azr_jax.evaluate --config=configs/evaluate.py \\
+      --model=SPEC|FOLDER|RUN --benchmark=programs_heldout --workdir=DIR
+
+Writes `results.json` and one record per task to `records.jsonl`, and prints
+the scores.
+"""
+
+import json
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+from absl import app, flags
+from ml_collections import config_flags
+
+from azr_jax import checkpoint as checkpoint_lib
+from azr_jax import config as config_lib
+from azr_jax.benchmarks import programs_heldout
+from azr_jax.learner import train_state
+from azr_jax.models import load, transformer
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout import policy as policy_lib
+from azr_jax.rollout import sampler as sampler_lib
+
+BENCHMARKS = {programs_heldout.NAME: programs_heldout.run}
+
+
+def evaluate(
+  config: ml_collections.ConfigDict,
+  model_spec: str,
+  benchmark: str,
+  workdir: str,
+  data: str = "",
+  limit: int = 0,
+) -> dict[str, float]:
+  """Returns the benchmark's scores.
+
+  Args:
+    config: `configs.evaluate.get_config()`.
+    model_spec: a model spec (models/load.py), or a run folder, whose newest
+      checkpoint is taken.
+    benchmark: a key of `BENCHMARKS`.
+    workdir: where results and records go.
+    data: the benchmark's file, if it is not in the package.
+    limit: most tasks per kind; 0 takes all.
+
+  Raises:
+    ValueError: a config value, model or benchmark is not what is expected.
+  """
+  config_lib.check(config, config_lib.EVALUATE_CHECKS)
+  if benchmark not in BENCHMARKS:
+    raise ValueError(
+      f"benchmark {benchmark!r}: expected one of {tuple(BENCHMARKS)}"
+    )
+  folder = pathlib.Path(workdir).expanduser()
+  folder.mkdir(parents=True, exist_ok=True)
+  mesh = mesh_lib.make_mesh(config.mesh)
+  source, params = load_model(config, model_spec, mesh)
+  model = transformer.Transformer(
+    source.config, jnp.dtype(config.model.dtype), config.model.attention
+  )
+  sampler = sampler_lib.Sampler(
+    model, source.tokenizer, mesh, config_lib.sampler_settings(config)
+  )
+  policy = policy_lib.Policy(
+    sampler, source.tokenizer, params, jax.random.key(config.seed)
+  )
+  with config_lib.build_executor(config) as executor:
+    scores, records = BENCHMARKS[benchmark](
+      policy,
+      executor,
+      data=data,
+      limit=limit,
+      prompt_style=config.evaluate.prompt_style,
+    )
+  with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
+    file.writelines(json.dumps(record) + "\n" for record in records)
+  result = {"model": model_spec, "benchmark": benchmark, "scores": scores}
+  (folder / "results.json").write_text(
+    json.dumps(result, indent=2) + "\n", encoding="utf-8"
+  )
+  return scores
+
+
+def load_model(
+  config: ml_collections.ConfigDict, spec: str, mesh: Any
+) -> tuple[load.ModelSource, Any]:
+  """Loads a spec, or a run folder's newest checkpoint, into its shards.
+
+  Raises:
+    ValueError: the run folder has no checkpoint.
+  """
+  rules = config_lib.sharding_rules(config)
+  folder = pathlib.Path(spec).expanduser()
+  if not (folder / "checkpoints").is_dir():
+    source = load.resolve(spec, config.model.cache_dir)
+    return source, source.load_params(mesh, rules)
+  text = (folder / "config.json").read_text(encoding="utf-8")
+  run_config = ml_collections.ConfigDict(json.loads(text))
+  source = load.resolve(run_config.model.source, config.model.cache_dir)
+  model = transformer.Transformer(source.config)
+  optimizer = config_lib.build_optimizer(run_config)
+  shardings = train_state.state_shardings(model, optimizer, mesh, rules)
+  abstract = train_state.abstract_state(model, optimizer, shardings)
+  checkpoints = checkpoint_lib.Checkpointer(folder, keep=None)
+  step = checkpoints.latest_step()
+  if step is None:
+    raise ValueError(f"{folder} holds no finished checkpoint")
+  state, _ = checkpoints.restore(step, abstract)
+  checkpoints.close()
+  return source, state.params
+
+
+def run() -> None:
+  """The console script."""
+  config = config_flags.DEFINE_config_file("config", None, "The experiment.")
+  model = flags.DEFINE_string("model", None, "A model spec or run folder.")
+  benchmark = flags.DEFINE_string("benchmark", None, "Which benchmark.")
+  data = flags.DEFINE_string("data", "", "The benchmark's data file.")
+  workdir = flags.DEFINE_string("workdir", None, "Where results go.")
+  limit = flags.DEFINE_integer("limit", 0, "Most tasks per kind; 0 = all.")
+  flags.mark_flags_as_required(["config", "model", "benchmark", "workdir"])
+
+  def main(argv: list[str]) -> None:
+    del argv
+    scores = evaluate(
+      config.value,
+      model.value,
+      benchmark.value,
+      workdir.value,
+      data.value,
+      limit.value,
+    )
+    for name, score in scores.items():
+      print(f"{name:32s} {score:.1%}")
+
+  app.run(main)
+
+
+if __name__ == "__main__":
+  run()

@@ -1,0 +1,69 @@
+"""Finding forbidden imports on a program's syntax tree.
+
+A rule about the quality of tasks (a program that reads the clock has no
+answer), not a wall: the walls are in `kernel.py`.
+"""
+
+import ast
+
+
+def forbidden_use(tree, rules):
+  """Returns the first forbidden module that a tree uses, or None.
+
+  A rule `a` forbids importing a and all below it. A rule `a.b` forbids
+  importing a.b, taking b from a, and the attribute b of an imported a.
+  `__import__` and `import_module` of a constant count as imports.
+  """
+  if not rules:
+    return None
+  nodes = list(ast.walk(tree))
+  modules = _imported_names(nodes)
+  for node in nodes:
+    for name in _used_names(node, modules):
+      for rule in rules:
+        star = name.endswith(".*") and rule.startswith(name[:-1])
+        if star or name == rule or name.startswith(rule + "."):
+          return rule
+  return None
+
+
+def _imported_names(nodes):
+  """Maps the names that imports bind to what they stand for."""
+  names = {}
+  for node in nodes:
+    if isinstance(node, ast.Import):
+      for alias in node.names:
+        top = alias.name.partition(".")[0]
+        names[alias.asname or top] = alias.name if alias.asname else top
+    elif isinstance(node, ast.ImportFrom):
+      for alias in node.names:
+        names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+  return names
+
+
+def _used_names(node, modules):
+  """The dotted names that one node imports or reaches."""
+  if isinstance(node, ast.Import):
+    return [alias.name for alias in node.names]
+  if isinstance(node, ast.ImportFrom):
+    return [f"{node.module}.{alias.name}" for alias in node.names]
+  if isinstance(node, ast.Attribute):
+    name = _dotted(node, modules)
+    return [name] if name else []
+  if isinstance(node, ast.Call) and node.args:
+    function, argument = node.func, node.args[0]
+    called = getattr(function, "id", getattr(function, "attr", None))
+    if called in ("__import__", "import_module"):
+      return [str(getattr(argument, "value", ""))]
+  return []
+
+
+def _dotted(node, modules):
+  """The dotted name of an attribute of an imported module, or None."""
+  parts = []
+  while isinstance(node, ast.Attribute):
+    parts.append(node.attr)
+    node = node.value
+  if not isinstance(node, ast.Name) or node.id not in modules:
+    return None
+  return ".".join([modules[node.id], *reversed(parts)])

@@ -1,0 +1,30 @@
+"""What programs may import: with files denied, only loaded modules exist.
+
+Modules that the listed ones load lazily (`_strptime`, codecs) are listed too;
+a forgotten one shows as ModuleNotFoundError.
+"""
+
+import codecs
+import importlib
+
+MODULES = (
+  "abc array base64 binascii bisect calendar cmath collections "
+  "collections.abc contextlib copy dataclasses datetime _strptime decimal "
+  "difflib enum fractions functools graphlib heapq itertools json keyword "
+  "math numbers operator pprint queue random re statistics string struct "
+  "textwrap time traceback types typing unicodedata zlib"
+).split()
+CODECS = (
+  "ascii latin-1 utf-7 utf-8 utf-8-sig utf-16 utf-16-le utf-16-be utf-32 "
+  "cp437 cp1251 cp1252 iso8859-2 iso8859-15 koi8-r shift_jis euc_jp gb2312 "
+  "gbk gb18030 big5 euc_kr idna punycode unicode_escape raw_unicode_escape "
+  "hex base64 rot13"
+).split()
+
+
+def load():
+  """Imports every listed module and codec."""
+  for name in MODULES:
+    importlib.import_module(name)
+  for name in CODECS:
+    codecs.lookup(name)
