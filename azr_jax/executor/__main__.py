@@ -10,6 +10,7 @@ out. A line that is no job gives an error result, so every line has one.
 import argparse
 import concurrent.futures
 import dataclasses
+import io
 import json
 import os
 import sys
@@ -20,10 +21,12 @@ from azr_jax.executor import Executor, Job, Result
 
 def read_job(line: str) -> Job | Result:
   """Reads one line; a `Result` of status error if it is no job."""
+  name = ""
   try:
     record = json.loads(line)
+    name = str(record["id"])
     job = Job(
-      id=str(record["id"]),
+      id=name,
       code=record["code"],
       inputs=tuple(record["inputs"]),
       entry=record.get("entry", "f"),
@@ -31,11 +34,12 @@ def read_job(line: str) -> Job | Result:
       forbidden=tuple(record.get("forbidden", ())),
     )
     texts = (job.code, job.entry, *job.inputs, *job.forbidden)
-    if all(isinstance(text, str) for text in texts) and job.runs in (1, 2):
-      return job
-  except (ValueError, KeyError, TypeError, RecursionError):
+    if isinstance(record["inputs"], list) and job.runs in (1, 2):
+      if all(isinstance(text, str) for text in texts):
+        return job
+  except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
     pass
-  return Result("", "error", (), "the line is not a job", 0.0)
+  return Result(name, "error", (), "the line is not a job", 0.0)
 
 
 def main() -> None:
@@ -53,9 +57,10 @@ def main() -> None:
     if flags.doctor:
       print(json.dumps(executor.layers(), indent=2))
       return
+    lines = io.TextIOWrapper(sys.stdin.buffer, "utf-8", errors="replace")
     start = time.monotonic()
     pending: list[concurrent.futures.Future[Result] | Result] = []
-    for line in sys.stdin:
+    for line in lines:
       if line.strip():
         job = read_job(line)
         pending.append(job if isinstance(job, Result) else executor.submit(job))

@@ -14,8 +14,6 @@ def forbidden_use(tree, rules):
   importing a.b, taking b from a, and the attribute b of an imported a.
   `__import__` and `import_module` of a constant count as imports.
   """
-  if not rules:
-    return None
   nodes = list(ast.walk(tree))
   modules = _imported_names(nodes)
   for node in nodes:

@@ -54,13 +54,8 @@ _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 _EPERM = 1
 _PROT_EXEC = 4
 _KILL, _ERRNO, _ALLOW = 0x80000000, 0x00050000 | _EPERM, 0x7FFF0000
-_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_BITS, _RETURN = (
-  0x20,
-  0x15,
-  0x35,
-  0x45,
-  0x06,
-)
+_LOAD, _RETURN = 0x20, 0x06
+_JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_BITS = 0x15, 0x35, 0x45
 _X32_BIT = 0x40000000
 
 
@@ -115,7 +110,7 @@ _PROGRAM_POINTER = ctypes.byref(_PROGRAM)
 
 def enter_zygote():
   """Raises the walls that every child inherits; returns which are on."""
-  layers = {"namespaces": _unshare()}
+  layers = {"killed_first": _die_first(), "namespaces": _unshare()}
   _PRCTL(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
   if os.getuid() == 0:
     os.setgroups([])
@@ -128,9 +123,11 @@ def enter_zygote():
   return layers
 
 
-def enter_child(memory_bytes, cpu_seconds, seccomp):
+def enter_child(zygote, memory_bytes, cpu_seconds, seccomp):
   """Limits this process for good; raises OSError if seccomp is refused."""
   _PRCTL(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+  if os.getppid() != zygote:
+    raise OSError("the zygote died first")
   limit = resource.setrlimit
   limit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
   limit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
@@ -142,6 +139,16 @@ def enter_child(memory_bytes, cpu_seconds, seccomp):
     _FILTER is None or _PRCTL(_PR_SET_SECCOMP, 2, _PROGRAM_POINTER, 0, 0)
   ):
     raise OSError("seccomp is refused")
+
+
+def _die_first():
+  """Makes this process what the kernel kills first when memory is short."""
+  try:
+    with open("/proc/self/oom_score_adj", "w") as score:
+      score.write("1000")
+  except OSError:
+    return False
+  return True
 
 
 def _unshare():

@@ -172,12 +172,14 @@ def _dict_key(node: ast.Dict) -> Hashable:
 
 def _complex_key(node: ast.BinOp) -> Hashable:
   """`1+2j`, as Python itself writes complex numbers."""
-  sign = {ast.Add: 1, ast.Sub: -1}.get(type(node.op))
+  if not isinstance(node.op, ast.Add | ast.Sub):
+    raise ParseError(f"{type(node.op).__name__} is not a literal")
+  sign = 1 if isinstance(node.op, ast.Add) else -1
   match _key(node.left), _key(node.right):
     case (
       ("int" | "float", int() | float() as real),
       ("complex", _, ("float", float(imaginary))),
-    ) if sign is not None:
+    ):
       return ("complex", _float_key(float(real)), ("float", sign * imaginary))
   raise ParseError("BinOp is not a literal")
 

@@ -6,6 +6,7 @@ a forgotten one shows as ModuleNotFoundError.
 
 import codecs
 import importlib
+import os
 
 MODULES = (
   "abc array base64 binascii bisect calendar cmath collections "
@@ -23,8 +24,20 @@ CODECS = (
 
 
 def load():
-  """Imports every listed module and codec."""
+  """Imports every listed module and codec.
+
+  What they ask to run in each forked child (`random` reseeds itself,
+  `threading` repairs its locks) is left out: it costs a third of a fork, and
+  the child has one thread. So `random` gives the same numbers in each child
+  of a zygote, and other numbers in another zygote.
+  """
+  register, os.register_at_fork = os.register_at_fork, _ignore
   for name in MODULES:
     importlib.import_module(name)
   for name in CODECS:
     codecs.lookup(name)
+  os.register_at_fork = register
+
+
+def _ignore(**hooks):
+  del hooks

@@ -22,43 +22,13 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-# What programs may import: with files denied, only loaded modules exist.
-import abc  # noqa: F401
-import array  # noqa: F401
-import bisect  # noqa: F401
-import cmath  # noqa: F401
-import codecs
-import collections.abc  # noqa: F401
-import contextlib  # noqa: F401
-import copy  # noqa: F401
-import dataclasses  # noqa: F401
-import decimal  # noqa: F401
-import enum  # noqa: F401
-import fractions  # noqa: F401
-import functools  # noqa: F401
-import heapq  # noqa: F401
-import itertools  # noqa: F401
-import math  # noqa: F401
-import numbers  # noqa: F401
-import operator  # noqa: F401
-import queue  # noqa: F401
-import random  # noqa: F401
-import re  # noqa: F401
-import statistics  # noqa: F401
-import string  # noqa: F401
-import textwrap  # noqa: F401
-import types  # noqa: F401
-import typing  # noqa: F401
-
 import kernel
+import preload
 import program
 
-# Codecs are modules too, loaded when first looked up.
-CODECS = (
-  "ascii latin-1 utf-7 utf-8 utf-8-sig utf-16 utf-16-le utf-16-be utf-32 "
-  "cp437 cp1251 cp1252 iso8859-2 iso8859-15 koi8-r shift_jis euc_jp gb2312 "
-  "gbk gb18030 big5 euc_kr idna punycode unicode_escape raw_unicode_escape "
-  "hex base64 rot13"
+PARENT_CHECK_S = 5.0  # The pipe's end may outlive the parent in a fork of it.
+OWN_MODULES = (
+  "ctypes _ctypes kernel preload program canonical forbidden"
 ).split()
 MAX_FRAME_BYTES = 8 + program.MAX_REPORT_BYTES
 
@@ -74,6 +44,7 @@ class Child:
     self.start = time.monotonic()
     self.deadline = self.start + request["timeout_s"]
     self.written = bytearray()
+    self.closed = False  # An early EOF must not keep the poll busy.
     self.status = None
     self.timed_out = False
 
@@ -83,26 +54,23 @@ class Child:
 
 
 def serve(requests, replies, seccomp):
-  """Serves until the request pipe closes."""
+  """Serves until the request pipe closes or the parent is gone."""
   os.set_blocking(requests, False)
   os.set_blocking(replies, False)
+  parent = os.getppid()
   incoming, outgoing, children = bytearray(), bytearray(), []
   poll = select.poll()
   poll.register(requests, select.POLLIN)
-  waiting_to_write = False
-  while True:
-    now = time.monotonic()
-    soonest = min((child.deadline for child in children), default=None)
-    wait = None if soonest is None else max(0, (soonest - now) * 1000) + 1
-    ready = {descriptor for descriptor, _ in poll.poll(wait)}
+  while os.getppid() == parent:
+    poll.register(replies, select.POLLOUT if outgoing else 0)
+    ready = _wait(poll, children)
     if requests in ready:
       data = _read(requests)
       if data == b"":
-        _end(children)
-        return
+        break
       incoming += data or b""
       for request in _frames(incoming):
-        child = _fork(request, requests, replies, seccomp, children)
+        child = _fork(request, seccomp)
         children.append(child)
         poll.register(child.pipe, select.POLLIN)
         poll.register(child.process, select.POLLIN)
@@ -112,14 +80,18 @@ def serve(requests, replies, seccomp):
         children.remove(child)
         reply = json.dumps(_verdict(child)).encode("ascii")
         outgoing += len(reply).to_bytes(8, "big") + reply
-    if outgoing:
-      del outgoing[: _write(replies, outgoing)]
-    if bool(outgoing) != waiting_to_write:
-      waiting_to_write = bool(outgoing)
-      if waiting_to_write:
-        poll.register(replies, select.POLLOUT)
-      else:
-        poll.unregister(replies)
+    del outgoing[: _write(replies, outgoing)]
+  for child in children:
+    child.kill()
+    os.waitpid(child.pid, 0)
+
+
+def _wait(poll, children):
+  """Waits for a pipe, the end of a child, or the next deadline."""
+  now = time.monotonic()
+  wait_s = min((child.deadline - now for child in children), default=now)
+  wait_ms = min(max(0.0, wait_s), PARENT_CHECK_S) * 1000
+  return {descriptor for descriptor, _ in poll.poll(wait_ms + 1)}
 
 
 def _read(descriptor):
@@ -131,7 +103,7 @@ def _read(descriptor):
 
 def _write(descriptor, data):
   try:
-    return os.write(descriptor, data)
+    return os.write(descriptor, data) if data else 0
   except BlockingIOError:
     return 0
 
@@ -147,23 +119,24 @@ def _frames(buffer):
     yield json.loads(frame)
 
 
-def _fork(request, requests, replies, seccomp, children):
+def _fork(request, seccomp):
   reading, writing = os.pipe()
+  zygote = os.getpid()
   pid = os.fork()
   if pid == 0:
-    _become_program(request, writing, seccomp)
+    _become_program(request, writing, seccomp, zygote)
   os.close(writing)
   os.set_blocking(reading, False)
   return Child(request, pid, reading, os.pidfd_open(pid))
 
 
-def _become_program(request, writing, seccomp):
+def _become_program(request, writing, seccomp, zygote):
   """Runs in the child: keeps /dev/null and one pipe, then the program."""
   try:
     os.closerange(3, writing)
-    os.closerange(writing + 1, 4096)
-    seconds = int(request["timeout_s"]) + 2
-    kernel.enter_child(request["memory_mb"] << 20, seconds, seccomp)
+    os.closerange(writing + 1, 1 << 20)
+    cpu_s = int(request["timeout_s"]) + 2
+    kernel.enter_child(zygote, request["memory_mb"] << 20, cpu_s, seccomp)
     program.run(request, writing)
   finally:
     os._exit(70)
@@ -173,13 +146,16 @@ def _attend(child, ready, poll):
   """Takes a child's output, its end, or its time."""
   if child.pipe in ready:
     _take_output(child)
+    if child.closed:
+      poll.unregister(child.pipe)
   ended = child.process in ready
   if not ended and time.monotonic() < child.deadline:
     return
   if not ended:
     child.timed_out = True
     child.kill()
-  poll.unregister(child.pipe)
+  if not child.closed:
+    poll.unregister(child.pipe)
   poll.unregister(child.process)
   _, child.status = os.waitpid(child.pid, 0)
   _take_output(child)
@@ -191,6 +167,7 @@ def _take_output(child):
   while True:
     data = _read(child.pipe)
     if not data:
+      child.closed = data is not None
       return
     child.written += data
     if len(child.written) > MAX_FRAME_BYTES:
@@ -217,27 +194,20 @@ def _verdict(child):
   frame = bytes(child.written)
   whole = len(frame) >= 8 and len(frame) == 8 + int.from_bytes(frame[:8], "big")
   if child.status != 0 or not whole:
-    return reply | {"error": "SystemExit"}
+    return reply | {"error": "NoReport"}
   return reply | {"report": frame[8:].decode("ascii", "replace")}
-
-
-def _end(children):
-  for child in children:
-    child.kill()
-    os.waitpid(child.pid, 0)
 
 
 def main():
   """Takes the pipes off descriptors 0 and 1, walls itself in, serves."""
   requests, replies = os.dup(0), os.dup(1)
-  for name in CODECS:
-    codecs.lookup(name)
+  preload.load()
   null = os.open("/dev/null", os.O_RDWR)
   for standard in (0, 1, 2):
     os.dup2(null, standard)
   os.close(null)
   layers = kernel.enter_zygote()
-  for name in ("ctypes", "_ctypes", "kernel"):
+  for name in OWN_MODULES:
     sys.modules.pop(name, None)
   sys.path.clear()
   sys.path_importer_cache.clear()

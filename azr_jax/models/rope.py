@@ -40,7 +40,9 @@ def rotate(
   frequencies: np.ndarray,
 ) -> Float[Array, "B S N E"]:
   """Rotates channel pairs (e, e + E/2) of each head by position x speed."""
-  angles = positions[..., None, None].astype(jnp.float32) * frequencies
+  angles = positions[..., None, None].astype(jnp.float32) * jnp.asarray(
+    frequencies[None, None, None, :]
+  )
   sin, cos = jnp.sin(angles), jnp.cos(angles)
   first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
   rotated = jnp.concatenate(

@@ -1,12 +1,13 @@
 """Text to ids and back: Hugging Face and sentencepiece behind one interface."""
 
 import pathlib
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import sentencepiece
 import transformers
 
 
+@runtime_checkable
 class Tokenizer(Protocol):
   """What the rest of the code needs of a tokenizer.
 

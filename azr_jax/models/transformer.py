@@ -56,7 +56,9 @@ class RMSNorm(nn.Module):
     )
     x32 = x.astype(jnp.float32)
     mean_square = jnp.mean(x32**2, axis=-1, keepdims=True)
-    return (x32 * jax.lax.rsqrt(mean_square + self.eps) * scale).astype(x.dtype)
+    normed = x32 * jax.lax.rsqrt(mean_square + self.eps)
+    scale = jnp.expand_dims(scale, range(x.ndim - 1))
+    return (normed * scale).astype(x.dtype)
 
 
 class Projection(nn.Module):
@@ -96,6 +98,7 @@ class Projection(nn.Module):
         self.shape_out,
         jnp.float32,
       )
+      bias = jnp.expand_dims(bias, range(y.ndim - bias.ndim))
       y = y + bias.astype(self.dtype)
     return y
 

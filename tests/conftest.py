@@ -1,0 +1,47 @@
+"""Test setup: CPU with eight virtual devices, and strictness."""
+
+import os
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = (
+  os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+)
+
+import jax  # noqa: E402
+import jaxtyping  # noqa: E402
+import pytest  # noqa: E402
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_debug_key_reuse", True)
+jaxtyping.install_import_hook(
+  # The modules that are pure array functions; elsewhere the same pytrees also
+  # carry shardings and abstract shapes.
+  [
+    "azr_jax.learner.advantages",
+    "azr_jax.learner.logprobs",
+    "azr_jax.learner.losses",
+    "azr_jax.learner.masked",
+    "azr_jax.models.attention",
+    "azr_jax.models.rope",
+    "azr_jax.rollout.token_choice",
+  ],
+  "beartype.beartype",
+)
+
+
+@pytest.fixture(scope="session")
+def one_device_mesh():
+  """A mesh of a single device."""
+  from azr_jax.parallel import mesh
+
+  sizes = {"data": 1, "fsdp": 1, "tensor": 1}
+  return mesh.make_mesh(sizes, jax.devices()[:1])
+
+
+@pytest.fixture(scope="session")
+def executor():
+  """A pool shared by the tests that only need programs to run."""
+  from azr_jax.executor import Executor
+
+  with Executor(workers=2, timeout_s=3.0, memory_mb=512) as pool:
+    yield pool

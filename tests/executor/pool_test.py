@@ -1,0 +1,207 @@
+"""The pool: concurrency, lost workers, and leaving nothing behind."""
+
+import concurrent.futures
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from azr_jax.executor import Executor, Job
+from azr_jax.executor.worker import Zygote
+
+DOUBLE = "def f(x):\n  return x * 2"
+LOOP = "def f(x):\n  while True: pass"
+
+
+def children_of(pids):
+  """Living processes whose parent is one of `pids`."""
+  found = []
+  for entry in pathlib.Path("/proc").glob("[0-9]*/stat"):
+    try:
+      state, parent = entry.read_text().rpartition(")")[2].split()[:2]
+    except (FileNotFoundError, ProcessLookupError):
+      continue
+    if int(parent) in pids and state != "Z":
+      found.append(int(entry.parent.name))
+  return found
+
+
+def is_alive(pid):
+  try:
+    stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+  except (FileNotFoundError, ProcessLookupError):
+    return False
+  return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_until(condition, seconds=10.0):
+  end = time.monotonic() + seconds
+  while not condition() and time.monotonic() < end:
+    time.sleep(0.02)
+  return condition()
+
+
+@pytest.fixture
+def pool():
+  with Executor(workers=1, timeout_s=1.5, memory_mb=256) as executor:
+    yield executor
+
+
+def test_map_keeps_order(executor):
+  jobs = [Job(str(i), DOUBLE, (str(i),)) for i in range(50)]
+  results = executor.map(jobs)
+  assert [result.id for result in results] == [job.id for job in jobs]
+  assert [r.outputs for r in results] == [(str(2 * i),) for i in range(50)]
+
+
+def test_loops_do_not_hold_up_quick_jobs(pool):
+  loops = [pool.submit(Job("loop", LOOP, ("1",))) for _ in range(2)]
+  start = time.monotonic()
+  pool.map([Job(str(i), DOUBLE, ("1",)) for i in range(10)])
+  assert time.monotonic() - start < 1.0
+  assert {loop.result().status for loop in loops} == {"timeout"}
+
+
+def test_many_threads_may_submit(executor):
+  def ask(i):
+    return executor.submit(Job(str(i), DOUBLE, (str(i),))).result().outputs
+
+  with concurrent.futures.ThreadPoolExecutor(8) as threads:
+    outputs = list(threads.map(ask, range(64)))
+  assert outputs == [(str(2 * i),) for i in range(64)]
+
+
+def test_a_callback_may_submit(executor):
+  chained = concurrent.futures.Future()
+  first = executor.submit(Job("1", DOUBLE, ("1",)))
+  first.add_done_callback(
+    lambda _: chained.set_result(executor.submit(Job("2", DOUBLE, ("2",))))
+  )
+  assert chained.result(10).result(10).outputs == ("4",)
+
+
+def test_killed_zygotes_lose_no_job(pool):
+  futures = [pool.submit(Job(str(i), DOUBLE, (str(i),))) for i in range(100)]
+  for pid in pool.processes():
+    os.kill(pid, signal.SIGKILL)
+  outputs = [future.result(30).outputs for future in futures]
+  assert outputs == [(str(2 * i),) for i in range(100)]
+
+
+def test_a_stopped_zygote_is_replaced(monkeypatch):
+  monkeypatch.setattr("azr_jax.executor.pool.GRACE_S", 0.3)
+  with Executor(workers=1, timeout_s=0.3, memory_mb=256) as pool:
+    stopped = pool.processes()
+    for pid in stopped:
+      os.kill(pid, signal.SIGSTOP)
+    assert pool.submit(Job("1", DOUBLE, ("1",))).result(30).outputs == ("2",)
+    assert pool.processes() != stopped
+
+
+def test_a_large_job_to_a_stopped_zygote_does_not_block(monkeypatch):
+  monkeypatch.setattr("azr_jax.executor.pool.GRACE_S", 0.3)
+  with Executor(workers=1, timeout_s=0.3, memory_mb=256) as pool:
+    for pid in pool.processes():
+      os.kill(pid, signal.SIGSTOP)
+    job = Job("1", DOUBLE + "\n#" + "x" * 10**6, ("1",))
+    assert pool.submit(job).result(30).outputs == ("2",)
+
+
+def test_a_job_is_tried_twice_only(monkeypatch):
+  monkeypatch.setattr("azr_jax.executor.pool.MAX_TRIES", 0)
+  with Executor(workers=1, timeout_s=5, memory_mb=256) as pool:
+    future = pool.submit(Job("1", LOOP, ("1",)))
+    assert wait_until(lambda: children_of(pool.processes()))
+    for pid in pool.processes():
+      os.kill(pid, signal.SIGKILL)
+    result = future.result(30)
+  assert (result.status, result.error) == ("error", "WorkerDied")
+
+
+def test_close_leaves_no_process_and_cancels():
+  pool = Executor(workers=1, timeout_s=30, memory_mb=256)
+  future = pool.submit(Job("loop", LOOP, ("1",)))
+  zygotes = pool.processes()
+  assert wait_until(lambda: children_of(zygotes))
+  everyone = zygotes + children_of(zygotes)
+  pool.close()
+  assert future.cancelled()
+  assert wait_until(lambda: not any(map(is_alive, everyone)))
+  with pytest.raises(RuntimeError, match="closed"):
+    pool.submit(Job("1", DOUBLE, ("1",)))
+  pool.close()
+
+
+def test_a_dead_trainer_leaves_no_process():
+  code = """
+import os, signal
+from azr_jax.executor import Executor, Job
+from azr_jax.executor.worker import Zygote
+pool = Executor(workers=1, timeout_s=60, memory_mb=256)
+pool.submit(Job("loop", "def f():\\n  while True: pass", ("",)))
+print(*pool.processes(), flush=True)
+os.read(0, 1)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+  trainer = subprocess.Popen(
+    [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+  )
+  with trainer:
+    zygotes = [int(pid) for pid in trainer.stdout.readline().split()]
+    assert wait_until(lambda: children_of(zygotes))
+    everyone = zygotes + children_of(zygotes)
+    trainer.stdin.write(b"!")
+    trainer.stdin.flush()
+    trainer.wait(10)
+  assert wait_until(lambda: not any(map(is_alive, everyone)))
+
+
+def test_descriptors_do_not_grow(executor):
+  jobs = [Job(str(i), DOUBLE, ("1",)) for i in range(500)]
+  folders = [f"/proc/{pid}/fd" for pid in (os.getpid(), *executor.processes())]
+  executor.map(jobs[:10])
+  before = [len(os.listdir(folder)) for folder in folders]
+  assert all(result.status == "ok" for result in executor.map(jobs))
+  assert [len(os.listdir(folder)) for folder in folders] == before
+
+
+def test_a_cancelled_job_is_not_counted(pool):
+  loops = [pool.submit(Job("loop", LOOP, ("1",))) for _ in range(4)]
+  waiting = pool.submit(Job("1", DOUBLE, ("1",)))
+  assert waiting.cancel()
+  concurrent.futures.wait(loops)
+  assert pool.submit(Job("1", DOUBLE, ("2",))).result().outputs == ("4",)
+  assert pool.counters()["ok"] == 1
+
+
+def test_runs_must_be_positive(executor):
+  with pytest.raises(ValueError, match="runs is 0"):
+    executor.submit(Job("1", DOUBLE, ("1",), runs=0))
+
+
+def test_the_self_test_proved_the_walls(executor):
+  layers = executor.layers()
+  assert layers["seccomp"] is True
+  denied = {name for name in layers if name.startswith("denies_")}
+  assert len(denied) >= 8 and all(layers[name] for name in denied)
+
+
+def test_without_seccomp_it_refuses_to_start(monkeypatch):
+  monkeypatch.setattr("azr_jax.executor.pool.Zygote", _unfiltered)
+  with pytest.raises(RuntimeError, match="unsafe=True"):
+    Executor(workers=1, timeout_s=1, memory_mb=256)
+
+
+def _unfiltered(seed, seccomp):
+  del seccomp
+  return Zygote(seed, seccomp=False)
+
+
+def test_unsafe_starts_without_seccomp():
+  with Executor(1, timeout_s=1, memory_mb=256, unsafe=True) as pool:
+    assert pool.layers()["seccomp"] is False
+    assert pool.submit(Job("1", DOUBLE, ("1",))).result().outputs == ("2",)

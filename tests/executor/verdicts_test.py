@@ -1,0 +1,118 @@
+"""What an honest program's verdict is."""
+
+import pytest
+
+ADD = "def f(a, b=1):\n  return a + b"
+
+
+def test_ok_gives_one_text_per_input(run):
+  result = run(ADD, "1", "'x', 'y'", "a=[1], b=[2]")
+  assert (result.status, result.error) == ("ok", None)
+  assert result.outputs == ("2", "'xy'", "[1, 2]")
+  assert result.id == "job" and result.seconds > 0
+
+
+def test_error_names_the_first_type_and_keeps_other_outputs(run):
+  result = run("def f(x):\n  return 1 / x", "1", "0", "'a'")
+  assert (result.status, result.error) == ("error", "ZeroDivisionError")
+  assert result.outputs == ("1.0", None, None)
+
+
+def test_error_never_carries_the_message(run):
+  result = run("def f():\n  raise ValueError('secret')")
+  assert result.error == "ValueError"
+
+
+@pytest.mark.parametrize(
+  "code, error",
+  [
+    ("def f(:", "SyntaxError"),
+    ("def g():\n  return 1", "NameError"),
+    ("def f():\n  return lambda: 1", "NoText"),
+    ("def f():\n  raise StopIteration", "StopIteration"),
+    ("import sys\ndef f():\n  sys.exit(0)", "SystemExit"),
+    ("class Done(Exception): pass\ndef f():\n  raise Done", "Done"),
+    ("def f():\n  raise KeyboardInterrupt", "KeyboardInterrupt"),
+    ("def f():\n  return f()", "RecursionError"),
+    ("import os\ndef f():\n  os._exit(0)", "NoReport"),
+    ("def f():\n  return 'x' * 70_000", "NoText"),
+    ("import numpy\ndef f():\n  return 1", "ModuleNotFoundError"),
+  ],
+)
+def test_error(run, code, error):
+  result = run(code)
+  assert (result.status, result.error) == ("error", error)
+  assert result.outputs == (None,)
+
+
+def test_outputs_too_large_together(run):
+  result = run("def f():\n  return 'x' * 60_000", *[""] * 20)
+  assert (result.status, result.error) == ("error", "OutputTooLarge")
+  assert result.outputs == (None,) * 20
+
+
+@pytest.mark.parametrize(
+  "text", ["1) or f(2", "1); f(2", "1\n)\nf(2", "1, )(", "x for x in", "#("]
+)
+def test_an_input_is_exactly_one_call(run, text):
+  result = run(ADD, text)
+  assert result.status == "error"
+  assert result.outputs == (None,)
+
+
+def test_timeout(run):
+  result = run("def f():\n  while True: pass", "", "")
+  assert (result.status, result.error) == ("timeout", "TimeoutError")
+  assert result.outputs == (None, None)
+
+
+def test_a_loop_in_one_c_call_times_out(run):
+  assert run("def f():\n  return sum(range(10**12))").status == "timeout"
+
+
+def test_none_is_a_value(run):
+  assert run("def f():\n  pass").outputs == ("None",)
+
+
+def test_entry_may_have_another_name(run):
+  assert run("def g(x):\n  return x", "3", entry="g").outputs == ("3",)
+
+
+@pytest.mark.parametrize(
+  "body",
+  [
+    "list({'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'})",
+    "hash('text')",
+    "id(object())",
+    "__import__('random').random()",
+  ],
+)
+def test_nondeterministic(run, body):
+  result = run(f"def f():\n  return {body}", runs=2)
+  assert result.status == "nondeterministic"
+  assert result.outputs == (None,)
+
+
+def test_a_set_is_the_same_in_any_order(run):
+  result = run("def f():\n  return set('abcdefgh')", runs=2)
+  assert result.status == "ok"
+
+
+def test_nan_is_deterministic(run):
+  result = run("def f():\n  return float('nan')", runs=2)
+  assert result.outputs == ("float('nan')",)
+
+
+def test_failing_in_one_run_only_is_nondeterministic(run):
+  code = "def f():\n  return 1 // (hash('a') == %d)"
+  first = run("def f():\n  return hash('a')").outputs[0]
+  assert run(code % int(first), runs=2).status == "nondeterministic"
+
+
+def test_counters_add_up(executor, run):
+  before = executor.counters()
+  run(ADD, "1")
+  run("def f(:")
+  after = executor.counters()
+  grown = {name: after[name] - before[name] for name in after}
+  assert grown["ok"] == 1 and grown["error"] == 1 and grown["programs"] == 2

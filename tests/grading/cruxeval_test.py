@@ -1,0 +1,36 @@
+"""Agreement with CRUXEval's grader on the excerpt in `fixtures/`."""
+
+import importlib.util
+import pathlib
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+_SPEC = importlib.util.spec_from_file_location(
+  "cruxeval_agreement", HERE / "cruxeval_agreement.py"
+)
+agreement = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(agreement)
+
+
+@pytest.mark.parametrize("kind, correct", [("output", 124), ("input", 155)])
+def test_verdicts_are_the_authors(executor, kind, correct):
+  records = agreement.compare(HERE / "fixtures", executor, kind)
+  assert len(records) == 400
+  assert sum(record["theirs"] for record in records) == correct
+  assert [r for r in records if r["ours"] != r["theirs"]] == []
+
+
+@pytest.mark.parametrize(
+  "generation, arguments",
+  [
+    ('f("K KBz")', "'K KBz'"),
+    ("f([1, (2)], x=3) # f(x)", "[1, 2], x=3"),
+    ("f()", ""),
+    ("g(1)", "g(1)"),
+    ("f(1) == f(1)", "f(1) == f(1)"),
+    ("f(1", "f(1"),
+  ],
+)
+def test_call_arguments(generation, arguments):
+  assert agreement.call_arguments(generation) == arguments

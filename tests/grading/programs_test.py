@@ -1,0 +1,175 @@
+"""Grading of honest answers, and of the exploits known to pay elsewhere.
+
+The exploits are those that the published AZR grader accepts: answers that are
+evaluated in the trainer, that close the call and add `or`, programs that
+return an always-equal object or raise an exception counted as success.
+"""
+
+import pytest
+
+from azr_jax.executor import Executor, Job
+from azr_jax.grading import programs
+
+PLUS = "def f(x):\n  return x + 1"
+LOOP_ON_9 = "def f(x):\n  while x == 9: pass\n  return x + 1"
+
+
+def abduct(executor, code, gold, answer):
+  future = programs.submit_abduction_answer(executor, code, gold, answer)
+  return future.result(60)
+
+
+def induce(executor, code, inputs=("1", "2"), outputs=("2", "3")):
+  return programs.submit_induction(executor, code, inputs, outputs).result(60)
+
+
+@pytest.mark.parametrize(
+  "gold, answer, correct",
+  [
+    ("[1, 2]", "[1,2]", True),
+    ("None", "None", True),
+    ("1", "1.0", False),
+    ("''", "", False),
+    ("'a'", "'" + "a" * 70_000 + "'", False),
+    ("[1, ...]", "[1, ...]", False),
+  ],
+)
+def test_deduction(gold, answer, correct):
+  assert programs.deduction_correct(gold, answer) is correct
+
+
+@pytest.mark.parametrize(
+  "answer",
+  [
+    "eval(gold_output)",
+    "gold_output",
+    "type('E', (), {'__eq__': lambda a, b: True})()",
+    "__import__('os').system('true')",
+    "exec('import sys')",
+    "2 if True else 3",
+  ],
+)
+def test_deduction_evaluates_nothing(answer):
+  assert not programs.deduction_correct("2", answer)
+
+
+def test_long_gold_is_not_cut(executor):
+  code = "def f(n):\n  return list(range(n))"
+  result = executor.submit(Job("long", code, ("300",))).result()
+  gold = str(list(range(300)))
+  assert result.outputs == (gold,)
+  assert programs.deduction_correct(gold, gold)
+
+
+@pytest.mark.parametrize("answer", ["2", " 2 ", "x=2", "(2)", "2 # two"])
+def test_abduction_takes_any_input_with_the_gold_output(executor, answer):
+  assert abduct(executor, PLUS, "3", answer)
+
+
+@pytest.mark.parametrize(
+  "answer",
+  [
+    "3",
+    "2.0",
+    "",
+    "2, 2",
+    "'2'",
+    "1 + 1",
+    "0) or True or f(0",
+    "0) == 1 or (3",
+    "0) if False else (3",
+    "0)\n3 #",
+    "type('E', (), {'__add__': lambda a, b: 3})()",
+    "2" + " " * 70_000,
+  ],
+)
+def test_abduction_refuses(executor, answer):
+  assert not abduct(executor, PLUS, "3", answer)
+
+
+def test_abduction_with_a_gold_that_is_no_value(executor):
+  assert not abduct(executor, "def f(x):\n  raise StopIteration", "", "1")
+  assert not abduct(executor, "def f(x):\n  return lambda: 1", "<f>", "1")
+
+
+def test_abduction_of_nan(executor):
+  code = "def f(x):\n  return x * float('nan')"
+  assert abduct(executor, code, "float('nan')", "1")
+
+
+def test_abduction_answers_share_a_child(executor):
+  before = executor.counters()["programs"]
+  answers = ["2", "5", "2", "x", "1.0 / 2"]
+  future = programs.submit_abduction(executor, PLUS, "3", answers)
+  assert future.result(60) == (True, False, True, False, False)
+  assert executor.counters()["programs"] == before + 1
+
+
+def test_an_endless_answer_does_not_fail_the_others(executor):
+  answers = ["2", "9", "1"]
+  future = programs.submit_abduction(executor, LOOP_ON_9, "3", answers)
+  assert future.result(60) == (True, False, False)
+
+
+def test_hopeless_answers_start_no_child(executor):
+  before = executor.counters()["programs"]
+  answers = ["", "  ", "x", "0) or f(1", "[" * 70_000]
+  future = programs.submit_abduction(executor, PLUS, "3", answers)
+  assert future.result(60) == (False,) * 5
+  assert not induce(executor, "")
+  assert executor.counters()["programs"] == before
+
+
+def test_induction(executor):
+  assert induce(executor, PLUS)
+  assert not induce(executor, PLUS, outputs=("2", "4"))
+  assert not induce(executor, PLUS, outputs=("2", "3.0"))
+  assert not induce(executor, PLUS, inputs=(), outputs=())
+
+
+@pytest.mark.parametrize(
+  "body",
+  [
+    "return type('E', (), {'__eq__': lambda a, b: True})()",
+    "return type('I', (int,), {'__eq__': lambda a, b: True})(x + 1)",
+    "raise StopIteration",
+    "raise SystemExit",
+    "raise Exception('done')",
+    "return None",
+    "import os; os._exit(0)",
+    "while True: pass",
+    "return (i for i in [x + 1])",
+  ],
+)
+def test_induction_exploits(executor, body):
+  assert not induce(executor, f"def f(x):\n  {body}")
+
+
+def test_induction_needs_every_case(executor):
+  code = "def f(x):\n  if x == 2: raise ValueError\n  return x + 1"
+  assert not induce(executor, code)
+
+
+def test_induction_needs_as_many_outputs(executor):
+  with pytest.raises(ValueError, match="2 inputs and 1 outputs"):
+    programs.submit_induction(executor, PLUS, ["1", "2"], ["2"])
+
+
+def test_process_input_is_an_ordinary_name(executor):
+  code = "def process_input(x): return x + 1\ndef f(x): return process_input(x)"
+  assert abduct(executor, code, "3", "2")
+
+
+@pytest.mark.parametrize(
+  "body", ["hash(str(x))", "list({str(i) for i in range(9)})", "id([])"]
+)
+def test_nondeterminism_is_found(executor, body):
+  job = Job("n", f"def f(x):\n  return {body}", ("1",), runs=2)
+  assert executor.submit(job).result().status == "nondeterministic"
+
+
+def test_closing_the_pool_cancels_verdicts():
+  pool = Executor(workers=1, timeout_s=30, memory_mb=256)
+  future = programs.submit_abduction(pool, LOOP_ON_9, "3", ["9"])
+  pool.close()
+  assert future.cancelled()

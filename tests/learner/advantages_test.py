@@ -1,0 +1,54 @@
+"""Advantage estimators against the paper's formulas, written out."""
+
+import numpy as np
+import pytest
+
+from azr_jax.learner import advantages
+
+REWARDS = [1.0, -0.5, 1.0, 0.2, 0.8, -1.0]
+GROUPS = ["a", "a", "a", "b", "b", "b"]
+LENGTHS = [5, 10, 5, 1, 1, 8]
+
+
+def standardised(values, weights=None):
+  mean = np.average(values, weights=weights)
+  std = np.sqrt(np.average((values - mean) ** 2, weights=weights))
+  return (values - mean) / std
+
+
+def test_trr_plus_plus_standardises_each_group():
+  got = advantages.estimate("trr++", REWARDS, GROUPS, LENGTHS)
+  want = np.concatenate(
+    [standardised(np.array(REWARDS[:3])), standardised(np.array(REWARDS[3:]))]
+  )
+  np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def test_by_token_weighs_with_lengths():
+  got = advantages.estimate("trr++_by_token", REWARDS, GROUPS, LENGTHS)
+  want = standardised(np.array(REWARDS[:3]), LENGTHS[:3])
+  np.testing.assert_allclose(got[:3], want, atol=1e-5)
+
+
+def test_reinforce_plus_plus_has_one_baseline():
+  got = advantages.estimate("reinforce++", REWARDS, GROUPS, LENGTHS)
+  np.testing.assert_allclose(got, standardised(np.array(REWARDS)), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(advantages.ESTIMATORS))
+def test_equal_rewards_and_single_members_teach_nothing(name):
+  equal = advantages.estimate(name, [0.3] * 4, ["a", "b", "b", "b"], [1] * 4)
+  np.testing.assert_array_equal(equal, 0.0)
+  assert np.isfinite(advantages.estimate(name, [1.0], ["a"], [3])).all()
+
+
+def test_order_of_trajectories_does_not_matter():
+  order = [3, 0, 5, 1, 4, 2]
+  got = advantages.estimate("trr++", REWARDS, GROUPS, LENGTHS)
+  shuffled = advantages.estimate(
+    "trr++",
+    [REWARDS[i] for i in order],
+    [GROUPS[i] for i in order],
+    [LENGTHS[i] for i in order],
+  )
+  np.testing.assert_allclose(shuffled, got[order], atol=1e-6)

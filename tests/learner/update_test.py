@@ -1,0 +1,161 @@
+"""The update: chunked scores, packing, accumulation, sharding."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from azr_jax.learner import logprobs, packing, train_state, update
+from azr_jax.models import transformer
+from azr_jax.models.config import ModelConfig
+from azr_jax.parallel import mesh as mesh_lib
+
+CONFIG = ModelConfig(
+  vocab_size=64,
+  hidden_size=32,
+  num_layers=2,
+  num_heads=4,
+  num_kv_heads=2,
+  head_size=8,
+  mlp_size=32,
+  rope_theta=1e4,
+  norm_eps=1e-6,
+  tie_embeddings=True,
+  max_positions=64,
+)
+MODEL = transformer.Transformer(CONFIG)
+RULES = {
+  "vocab": "tensor",
+  "embed": "fsdp",
+  "heads": "tensor",
+  "kv_heads": "tensor",
+  "head_size": None,
+  "mlp": "tensor",
+  "layers": None,
+}
+LOSS = dict(
+  clip_low=0.2,
+  clip_high=0.2,
+  entropy_coef=0.01,
+  kl_coef=0.0,
+  kl_estimator="k3",
+  temperature=1.0,
+  chunk_tokens=16,
+)
+
+
+def sequences(count=6, seed=0):
+  rng = np.random.default_rng(seed)
+  out = []
+  for _ in range(count):
+    length = int(rng.integers(5, 14))
+    ids = rng.integers(1, CONFIG.vocab_size, length).astype(np.int32)
+    logps = rng.normal(-3, 0.3, length).astype(np.float32)
+    mask = np.arange(length) >= 3
+    out.append(packing.Sequence1D(ids, mask, float(rng.normal()), logps))
+  return out
+
+
+def batch_of(rows, row_length=16, items=None):
+  packed = packing.pack(
+    items or sequences(),
+    row_length=row_length,
+    rows_multiple=rows,
+    aggregation="token_mean",
+  )
+  return update.to_micro_batches(packed, rows)
+
+
+def updated(mesh, batch, on_policy=False):
+  optimizer = optax.sgd(1.0)
+  shardings = train_state.state_shardings(MODEL, optimizer, mesh, RULES)
+  params = jax.jit(
+    lambda key: transformer.init_params(MODEL, key),
+    out_shardings=shardings.params,
+  )(jax.random.key(0))
+  state = train_state.make_init_state(optimizer, shardings)(params)
+  loss_fn = update.make_policy_loss(MODEL, on_policy=on_policy, **LOSS)
+  update_fn = update.make_update(loss_fn, optimizer, shardings, mesh)
+  new_state, metrics = update_fn(state, batch)
+  assert update_fn._cache_size() == 1
+  return jax.device_get(new_state.params), jax.device_get(metrics)
+
+
+def close(one, other, atol=1e-5):
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, atol=atol), one, other
+  )
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 1000])
+def test_chunked_logprobs_equal_log_softmax(chunk):
+  rng = np.random.default_rng(0)
+  hidden = jnp.asarray(rng.normal(size=(2, 7, 8)), jnp.float32)
+  head = jnp.asarray(rng.normal(size=(8, 11)), jnp.float32)
+  targets = jnp.asarray(rng.integers(0, 11, (2, 7)), jnp.int32)
+  got, entropy = logprobs.chunked_logprobs(
+    hidden, head, targets, temperature=0.7, chunk_tokens=chunk
+  )
+  full = np.asarray(jax.nn.log_softmax((hidden @ head) / 0.7))
+  want = np.take_along_axis(full, np.asarray(targets)[..., None], -1)[..., 0]
+  np.testing.assert_allclose(got, want, atol=1e-5)
+  np.testing.assert_allclose(entropy, -(np.exp(full) * full).sum(-1), atol=1e-5)
+
+
+def test_accumulated_and_packed_updates_equal_one_big_batch(one_device_mesh):
+  whole, metrics = updated(one_device_mesh, batch_of(16))
+  pieces, others = updated(one_device_mesh, batch_of(1))
+  apart, _ = updated(one_device_mesh, batch_of(8, row_length=13))
+  close(whole, pieces)
+  close(whole, apart)
+  for name in ("learner/loss", "learner/entropy", "rollout/logprob_gap"):
+    assert metrics[name] == pytest.approx(others[name], abs=1e-5)
+
+
+def test_eight_devices_equal_one(one_device_mesh):
+  mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 4, "tensor": 2})
+  close(updated(mesh, batch_of(8))[0], updated(one_device_mesh, batch_of(8))[0])
+
+
+def test_on_policy_gradient_is_reinforce(one_device_mesh):
+  """With old = new, the surrogate's gradient is -A grad log p."""
+  batch = batch_of(8)
+  params, metrics = updated(one_device_mesh, batch, on_policy=True)
+  start = jax.jit(lambda k: transformer.init_params(MODEL, k))(
+    jax.random.key(0)
+  )
+  flat = jax.tree.map(lambda x: jnp.asarray(x.reshape(-1, x.shape[-1])), batch)
+
+  def reinforce(params):
+    hidden, _ = MODEL.apply(
+      {"params": params}, flat.tokens, flat.positions, flat.segment_ids
+    )
+    logits = hidden @ transformer.unembedding(params, CONFIG)
+    logps = jax.nn.log_softmax(logits)
+    chosen = jnp.take_along_axis(logps, flat.targets[..., None], -1)[..., 0]
+    entropy = -jnp.sum(jnp.exp(logps) * logps, -1)
+    weights = flat.loss_mask / jnp.sum(flat.loss_mask)
+    return -jnp.sum(weights * (flat.advantages * chosen + 0.01 * entropy))
+
+  want = jax.tree.map(lambda p, g: p - g, start, jax.grad(reinforce)(start))
+  close(params, want, atol=1e-5)
+  assert metrics["learner/clip_share"] == 0
+
+
+def test_weight_decay_spares_scales():
+  params = transformer.init_params(MODEL, jax.random.key(0))
+  optimizer = train_state.make_optimizer(
+    learning_rate=1.0,
+    warmup_steps=0,
+    decay_steps=0,
+    final_learning_rate=0.0,
+    b1=0.9,
+    b2=0.99,
+    weight_decay=0.1,
+    grad_clip=0.0,
+  )
+  zeros = jax.tree.map(jnp.zeros_like, params)
+  updates, _ = optimizer.update(zeros, optimizer.init(params), params)
+  assert float(jnp.abs(updates["final_norm"]["scale"]).max()) == 0
+  assert float(jnp.abs(updates["embedding"]).max()) > 0

@@ -1,0 +1,99 @@
+"""Invariances of the decoder: cache, packing, remat, backends."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from azr_jax.models import transformer
+from azr_jax.models.config import ModelConfig
+from azr_jax.models.presets import parameter_count
+
+CONFIG = ModelConfig(
+  vocab_size=97,
+  hidden_size=32,
+  num_layers=3,
+  num_heads=4,
+  num_kv_heads=2,
+  head_size=8,
+  mlp_size=48,
+  rope_theta=1e4,
+  norm_eps=1e-6,
+  tie_embeddings=True,
+  max_positions=64,
+  qk_norm=True,
+)
+MODEL = transformer.Transformer(CONFIG)
+
+
+@pytest.fixture(scope="module")
+def params():
+  return transformer.init_params(MODEL, jax.random.key(0))
+
+
+def tokens_of(rows, length, seed=0):
+  rng = np.random.default_rng(seed)
+  return jnp.asarray(rng.integers(0, CONFIG.vocab_size, (rows, length)))
+
+
+def positions_of(tokens):
+  return jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+
+
+def test_parameter_count_formula(params):
+  total = sum(leaf.size for leaf in jax.tree.leaves(params))
+  assert total == parameter_count(CONFIG)
+
+
+def test_cached_decode_of_ragged_prompts_equals_full_pass(params):
+  tokens, lengths, prompt = tokens_of(3, 20), np.array([5, 11, 8]), 12
+  full, _ = MODEL.apply({"params": params}, tokens, positions_of(tokens))
+  cache = transformer.init_cache(CONFIG, 3, 24, jnp.float32)
+  padded = jnp.where(
+    jnp.arange(prompt) < lengths[:, None], tokens[:, :prompt], 0
+  )
+  hidden, cache = MODEL.apply(
+    {"params": params}, padded, positions_of(padded), cache=cache
+  )
+  for row, length in enumerate(lengths):
+    np.testing.assert_allclose(
+      hidden[row, :length], full[row, :length], atol=1e-5
+    )
+  for step in range(8):
+    at = jnp.asarray(lengths + step)[:, None]
+    one = jnp.take_along_axis(tokens, at, axis=1)
+    hidden, cache = MODEL.apply({"params": params}, one, at, cache=cache)
+    want = jnp.take_along_axis(full, at[..., None], axis=1)
+    np.testing.assert_allclose(hidden, want, atol=1e-5)
+
+
+def test_packed_segments_equal_separate_rows(params):
+  tokens = tokens_of(2, 9)
+  apart, _ = MODEL.apply({"params": params}, tokens, positions_of(tokens))
+  packed, _ = MODEL.apply(
+    {"params": params},
+    tokens.reshape(1, 18),
+    positions_of(tokens).reshape(1, 18),
+    jnp.repeat(jnp.array([1, 2]), 9)[None],
+  )
+  np.testing.assert_allclose(packed.reshape(2, 9, -1), apart, atol=1e-5)
+
+
+@pytest.mark.parametrize("remat", sorted(transformer.REMAT_POLICIES))
+def test_remat_changes_no_gradient(params, remat):
+  tokens = tokens_of(2, 7)
+
+  def loss(params, model):
+    hidden, _ = model.apply({"params": params}, tokens, positions_of(tokens))
+    return jnp.sum(hidden**2)
+
+  want = jax.grad(loss)(params, MODEL)
+  got = jax.grad(loss)(params, MODEL.clone(remat=remat))
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), want, got
+  )
+
+
+def test_unembedding_is_the_tied_table(params):
+  table = transformer.unembedding(params, CONFIG)
+  np.testing.assert_array_equal(table, params["embedding"].T)

@@ -1,0 +1,142 @@
+"""The sampler beside plain full-sequence sampling."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from azr_jax.models import transformer
+from azr_jax.models.config import ModelConfig
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout.policy import Policy
+from azr_jax.rollout.sampler import Sampler, SamplerSettings
+from azr_jax.rollout.token_choice import TokenChoice
+
+
+class ByteTokenizer:
+  """Bytes as ids; id 0 ends a text."""
+
+  eos_ids = (0,)
+  pad_id = 0
+  vocab_size = 128
+
+  def encode(self, text):
+    return list(text.encode("ascii"))
+
+  def decode(self, ids):
+    return bytes(i for i in ids if i).decode("latin-1")
+
+  def token_id(self, piece):
+    return ord(piece) if len(piece) == 1 else None
+
+
+CONFIG = ModelConfig(
+  vocab_size=128,
+  hidden_size=32,
+  num_layers=2,
+  num_heads=2,
+  num_kv_heads=1,
+  head_size=16,
+  mlp_size=32,
+  rope_theta=1e4,
+  norm_eps=1e-6,
+  tie_embeddings=True,
+  max_positions=64,
+)
+MODEL = transformer.Transformer(CONFIG)
+TEXTS = ["a", "hello", "to be or not", "x = 1"]
+
+
+@pytest.fixture(scope="module")
+def params():
+  drawn = transformer.init_params(MODEL, jax.random.key(0))
+  # Sharper logits, so that greedy paths differ from prompt to prompt.
+  return jax.tree.map(lambda x: x, drawn) | {
+    "embedding": drawn["embedding"] * 20
+  }
+
+
+def policy(params, mesh, **changes):
+  settings = dict(
+    slots=4,
+    prompt_buckets=(8, 16),
+    max_tokens=10,
+    decode_chunk=3,
+    stop_strings=(),
+    choice=TokenChoice(),
+  )
+  sampler = Sampler(
+    MODEL, ByteTokenizer(), mesh, SamplerSettings(**(settings | changes))
+  )
+  return Policy(sampler, ByteTokenizer(), params, jax.random.key(7))
+
+
+def sampled(policy, n=1):
+  prompts = [policy.prompt(text) for text in TEXTS]
+  return {(i, s): c for i, s, c in policy.sample(prompts, n)}
+
+
+def next_logits(params, ids):
+  tokens = jnp.asarray([ids], jnp.int32)
+  hidden, _ = MODEL.apply(
+    {"params": params}, tokens, jnp.arange(len(ids))[None]
+  )
+  return (hidden @ transformer.unembedding(params, CONFIG))[0]
+
+
+def test_greedy_equals_full_forward_for_ragged_prompts(params, one_device_mesh):
+  greedy = TokenChoice(temperature=0.0)
+  completions = sampled(policy(params, one_device_mesh, choice=greedy))
+  for index, text in enumerate(TEXTS):
+    ids = ByteTokenizer().encode(text)
+    for token in completions[index, 0].token_ids:
+      assert token == int(jnp.argmax(next_logits(params, ids)[-1]))
+      ids.append(int(token))
+
+
+def test_logprobs_are_those_of_a_full_forward(params, one_device_mesh):
+  for (index, _), completion in sampled(
+    policy(params, one_device_mesh), n=3
+  ).items():
+    prompt = ByteTokenizer().encode(TEXTS[index])
+    ids = prompt + completion.token_ids.tolist()
+    logps = jax.nn.log_softmax(next_logits(params, ids))
+    places = np.arange(len(prompt) - 1, len(ids) - 1)
+    want = np.asarray(logps)[places, completion.token_ids]
+    np.testing.assert_allclose(completion.logprobs, want, atol=1e-4)
+
+
+def test_samples_do_not_depend_on_slots_or_chunks(params, one_device_mesh):
+  want = sampled(policy(params, one_device_mesh), n=3)
+  for changes in ({"slots": 1}, {"slots": 16}, {"decode_chunk": 10}):
+    got = sampled(policy(params, one_device_mesh, **changes), n=3)
+    assert got.keys() == want.keys()
+    for key, completion in got.items():
+      np.testing.assert_array_equal(completion.token_ids, want[key].token_ids)
+  tokens = {tuple(c.token_ids.tolist()) for c in want.values()}
+  assert len(tokens) > len(TEXTS)  # Samples of one prompt differ.
+
+
+def test_eight_devices_sample_what_one_does(params, one_device_mesh):
+  mesh = mesh_lib.make_mesh({"data": 8, "fsdp": 1, "tensor": 1})
+  one, eight = (sampled(policy(params, m), 2) for m in (one_device_mesh, mesh))
+  for key, completion in one.items():
+    np.testing.assert_array_equal(completion.token_ids, eight[key].token_ids)
+
+
+def test_stop_token_and_stop_string_end_a_completion(params, one_device_mesh):
+  free = sampled(policy(params, one_device_mesh))[2, 0]
+  assert free.finish_reason == "length"
+  assert len(free.token_ids) == 10
+  one, two = free.text[4], free.text[3:5]
+  for stop in (one, two):
+    cut = sampled(policy(params, one_device_mesh, stop_strings=(stop,)))[2, 0]
+    assert cut.finish_reason == "stop"
+    assert cut.text == free.text[: free.text.index(stop) + len(stop)]
+    assert cut.token_ids.tolist() == free.token_ids[: len(cut.text)].tolist()
+
+
+def test_a_prompt_past_the_buckets_is_named(params, one_device_mesh):
+  short = policy(params, one_device_mesh, prompt_buckets=(8,))
+  with pytest.raises(ValueError, match="prompt 2 has 12 tokens"):
+    sampled(short)

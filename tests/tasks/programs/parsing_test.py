@@ -1,0 +1,112 @@
+"""Reading replies: examples, properties, and prompts that parse back."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from azr_jax.tasks.programs import parsing, prompts
+from azr_jax.tasks.programs.task import FORBIDDEN_MODULES, ZERO_TRIPLET
+
+CODE = "def f(x):\n  return x + 1"
+TEXT = st.text(st.characters(exclude_characters="`<"), min_size=1).filter(
+  str.strip
+)
+
+
+def reply(*fences, think="so"):
+  body = "\n".join(prompts.fence(label, text) for label, text in fences)
+  return f"{think}</think>\n<answer>{body}</answer>"
+
+
+@pytest.mark.parametrize(
+  "text, want",
+  [
+    ("a</think><answer>b</answer>", True),
+    ("a</think>\n\n<answer>b</answer>\n", True),
+    ("<answer>b</answer>", False),
+    ("a</think>x<answer>b</answer>", False),
+    ("a</think><answer>b", False),
+    ("a</think><answer>b</answer><answer>c</answer>", False),
+    ("a</think><answer>b</answer>c", False),
+    ("", False),
+  ],
+)
+def test_well_formatted(text, want):
+  assert parsing.well_formatted(text) is want
+
+
+@given(TEXT, TEXT)
+def test_proposal_round_trip_in_either_order(code, argument):
+  code = f"def f(x): {code}".rstrip("\n")
+  pair = [("python", code), ("input", argument)]
+  for fences in (pair, pair[::-1]):
+    parsed = parsing.parse_triplet_proposal(reply(*fences))
+    assert parsed == (code, argument.strip())
+
+
+@given(st.text(alphabet="`<>/answer \nthikpyo", max_size=300))
+def test_no_text_breaks_a_parser(text):
+  parsing.well_formatted(text)
+  for parse in (
+    parsing.parse_triplet_proposal,
+    parsing.parse_output_answer,
+    parsing.parse_input_answer,
+    parsing.parse_program_answer,
+  ):
+    parse(text)
+  parsing.parse_induction_proposal(text, 2)
+
+
+@pytest.mark.parametrize(
+  "fences",
+  [
+    [("python", CODE)],
+    [("python", CODE), ("input", "1"), ("input", "2")],
+    [("python", CODE), ("python", CODE), ("input", "1")],
+    [("python", "x = 1"), ("input", "1")],
+    [("python", CODE), ("input", " ")],
+  ],
+)
+def test_unusable_proposals(fences):
+  assert parsing.parse_triplet_proposal(reply(*fences)) is None
+
+
+def test_induction_proposal():
+  fences = [("input", "1"), ("input", "2"), ("message", "add one")]
+  parsed = parsing.parse_induction_proposal(reply(*fences), 2)
+  assert parsed == (("1", "2"), "add one")
+  assert parsing.parse_induction_proposal(reply(*fences), 3) is None
+  twice = [("input", "1"), ("input", "1"), ("message", "m")]
+  assert parsing.parse_induction_proposal(reply(*twice), 2) is None
+  told = [("input", "1"), ("input", "2"), ("message", CODE)]
+  assert parsing.parse_induction_proposal(reply(*told), 2) is None
+
+
+def test_the_last_answer_block_and_fence_count():
+  text = reply(("output", "1")) + reply(("output", "2"), ("output", "3"))
+  assert parsing.parse_output_answer(text) == "3"
+
+
+@pytest.mark.parametrize("style", prompts.STYLES)
+def test_prompts_hold_their_task_and_end_in_the_think_part(style):
+  asked = [
+    prompts.propose_triplet_prompt("deduction", [ZERO_TRIPLET], style),
+    prompts.propose_triplet_prompt("abduction", [ZERO_TRIPLET], style),
+    prompts.propose_induction_prompt(ZERO_TRIPLET.code, 4, style),
+    prompts.solve_deduction_prompt(ZERO_TRIPLET.code, "7", style),
+    prompts.solve_abduction_prompt(ZERO_TRIPLET.code, "7", style),
+    prompts.solve_induction_prompt(["1", "2"], ["2", "3"], "next", style),
+  ]
+  assert len(set(asked)) == len(asked)
+  for prompt in asked:
+    assert prompt.endswith("Assistant: <think>")
+  for prompt in asked[:5]:
+    assert prompts.fence("python", ZERO_TRIPLET.code) in prompt
+  assert prompts.fence("message", "next") in asked[5]
+
+
+def test_full_prompts_name_every_forbidden_module():
+  prompt = prompts.propose_triplet_prompt(
+    "deduction", [ZERO_TRIPLET], prompts.FULL
+  )
+  assert all(module in prompt for module in FORBIDDEN_MODULES)

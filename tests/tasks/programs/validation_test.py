@@ -1,0 +1,65 @@
+"""Validation with the real executor, and the seeds' clean-up."""
+
+import pytest
+
+from azr_jax.tasks.programs import validation
+from azr_jax.tasks.programs.task import InductionTask, Triplet
+from azr_jax.tasks.programs.validation import Rejection
+
+
+@pytest.mark.parametrize(
+  "code, argument, want",
+  [
+    ("def f(x):\n  return x + 1", "2", "3"),
+    ("def f(a, b=2):\n  return {a, b}", "3", "{2, 3}"),
+    ("import math\ndef f(x):\n  return math.sqrt(x)", "4", "2.0"),
+  ],
+)
+def test_valid(executor, code, argument, want):
+  verdict = validation.submit_triplet(executor, code, argument).result()
+  assert verdict == Triplet(code, argument, want)
+
+
+@pytest.mark.parametrize(
+  "code, argument, reason",
+  [
+    ("def f(x):\n  return x +", "2", "error"),
+    ("def f(x):\n  raise StopIteration", "2", "error"),
+    ("def f(x):\n  while True: pass", "2", "timeout"),
+    ("import time\ndef f(x):\n  return x", "2", "blocked"),
+    ("import os\ndef f(x):\n  return os.path.join(x)", "'a'", "blocked"),
+    ("def f(x):\n  return list(set(x))", "'hello world'", "nondeterministic"),
+    ("def f(x):\n  return id(x)", "[]", "nondeterministic"),
+    ("def f(x):\n  x = 1", "2", "no_output"),
+    ("def f(x):\n  return 'a' * x", "5000", "oversize"),
+    ("def f(x):\n  return x", "1) or (2", "error"),
+  ],
+)
+def test_rejected(executor, code, argument, reason):
+  verdict = validation.submit_triplet(executor, code, argument).result()
+  assert verdict == Rejection(reason)
+
+
+def test_a_forbidden_word_in_a_text_is_no_import(executor):
+  code = "def f(x):\n  s = 'time flies'  # random\n  return s"
+  verdict = validation.submit_triplet(executor, code, "1").result()
+  assert isinstance(verdict, Triplet)
+
+
+def test_induction_needs_every_case(executor):
+  code = "def f(x):\n  return 6 // x"
+  good = validation.submit_induction_task(executor, code, ("1", "2"), "m")
+  assert good.result() == InductionTask(code, ("1", "2"), ("6", "3"), "m")
+  bad = validation.submit_induction_task(executor, code, ("1", "0"), "m")
+  assert bad.result() == Rejection("error")
+
+
+def test_seeds_lose_comments_docstrings_and_globals():
+  code = (
+    "import math\nLIMIT = 3  # global\n"
+    'def f(x):\n  "what it does"\n  # why\n  return math.floor(x)\nprint(1)'
+  )
+  assert validation.strip_comments_and_globals(code) == (
+    "import math\n\ndef f(x):\n  return math.floor(x)"
+  )
+  assert validation.strip_comments_and_globals("def f(") == "def f("
