@@ -39,7 +39,7 @@ def is_heldout(code: str) -> bool:
 def generate(
   seed: int, count: int, settings: CorpusSettings
 ) -> Iterator[Conversation]:
-  """Yields `count` conversations: each task type solved thrice, proposed once."""
+  """Yields `count` conversations, three solved for each one proposed."""
   kinds = [
     (task_type, role)
     for role in (SOLVE, SOLVE, SOLVE, PROPOSE)

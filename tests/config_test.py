@@ -1,0 +1,80 @@
+"""Every variant is valid; every wrong value is refused by name."""
+
+import pytest
+
+from azr_jax import config as config_lib
+from configs import azr, evaluate, sft
+
+
+@pytest.mark.parametrize("variant", azr.VARIANTS)
+def test_every_azr_variant_is_valid(variant):
+  config_lib.check_train(azr.get_config(variant))
+
+
+@pytest.mark.parametrize("variant", sft.VARIANTS)
+def test_every_sft_variant_is_valid(variant):
+  config_lib.check(sft.get_config(variant), config_lib.SFT_CHECKS)
+
+
+def test_the_evaluation_config_is_valid():
+  config_lib.check(evaluate.get_config(), config_lib.EVALUATE_CHECKS)
+
+
+@pytest.mark.parametrize(
+  "key, value",
+  [
+    ("azr.task_types", ("deduction", "deductoin")),
+    ("azr.batch_size", 0),
+    ("azr.induction_inputs", 5),
+    ("azr.prompt_style", "long"),
+    ("azr.unlearnable_reward", "zero"),
+    ("rollout.top_p", 0.9),
+    ("rollout.temperature", 0.0),
+    ("rollout.prompt_buckets", (256, 128)),
+    ("learner.estimator", "trr"),
+    ("learner.row_length", 100),
+    ("optimizer.b2", 1.0),
+    ("model.attention", "flash"),
+    ("sharding.embed", "model"),
+    ("train.steps", 0),
+  ],
+)
+def test_a_bad_value_is_named(key, value):
+  config = azr.get_config("tiny")
+  config.update_from_flattened_dict({key: value})
+  with pytest.raises(ValueError, match="expected") as refusal:
+    config_lib.check_train(config)
+  assert key in str(refusal.value) and repr(value) in str(refusal.value)
+
+
+def test_an_unknown_key_is_named():
+  config = azr.get_config("tiny")
+  config.azr.batchsize = 3
+  with pytest.raises(ValueError, match="azr.batchsize"):
+    config_lib.check_train(config)
+
+
+def test_paper_values():
+  config = azr.get_config("qwen2.5-7b")
+  assert config.azr.batch_size == 64
+  assert config.azr.references == 6
+  assert config.azr.learnability_samples == 8
+  assert config.azr.seed_factor == 4
+  assert config.azr.max_programs == 16384
+  assert config.optimizer.learning_rate == 1e-6
+  assert config.optimizer.grad_clip == 1.0
+  assert config.learner.entropy_coef == 0.001
+  assert config.train.steps == 500
+  assert config.rollout.prompt_buckets[-1] == 6144
+  assert config.rollout.max_tokens == 8096
+
+
+def test_a_folder_of_another_run_is_refused(tmp_path):
+  config_lib.claim_folder(tmp_path, azr.get_config("tiny"))
+  longer = azr.get_config("tiny")
+  longer.train.steps += 5
+  config_lib.claim_folder(tmp_path, longer)
+  other = azr.get_config("tiny")
+  other.seed = 9
+  with pytest.raises(ValueError, match="config.seed=9: expected 0"):
+    config_lib.claim_folder(tmp_path, other)

@@ -1,0 +1,178 @@
+"""The self-play step with a scripted policy and the real executor."""
+
+import json
+
+import numpy as np
+import pytest
+
+from azr_jax import types
+from azr_jax.systems.azr import AZR, AZRSettings
+from azr_jax.systems.azr_rewards import RewardRules
+from azr_jax.tasks.programs import prompts
+
+SETTINGS = dict(
+  task_types=("deduction", "abduction", "induction"),
+  batch_size=2,
+  references=2,
+  learnability_samples=4,
+  induction_inputs=4,
+  seed_factor=1,
+  seed_rounds=3,
+  max_programs=50,
+  prompt_style="compact",
+  solve_from="current",
+  train_on_learnability=False,
+  rewards=RewardRules(0.0, -0.5, -1.0),
+  seed=0,
+)
+
+
+class ScriptedPolicy:
+  """Answers by prompt kind: every second solution is right.
+
+  Programs are `x + n` with a running n, so that proposals differ.
+  """
+
+  def __init__(self):
+    self.asked = []
+    self.made = 0
+
+  def prompt(self, text, task=None):
+    return types.Prompt(text, tuple(range(len(text))), task)
+
+  def fits(self, prompt):
+    return len(prompt.token_ids) < 4000
+
+  def sample(self, asked, n=1):
+    self.asked += asked
+    order = [(i, s) for i in range(len(asked)) for s in range(n)]
+    for index, sample in reversed(order):  # Not in prompt order, as in life.
+      yield index, sample, completion(self.reply(asked[index], sample))
+
+  def reply(self, prompt, sample):
+    text = prompt.text
+    if "New program" in text:
+      self.made += 1
+      code = f"def f(x):\n  # {self.made}\n  return x + {self.made}"
+      return answer(("python", code), ("input", "1"))
+    if "inputs and a message" in text:
+      inputs = [("input", str(i)) for i in range(4)]
+      return answer(*inputs, ("message", "add something"))
+    if sample % 2:
+      return answer(("output", "None"), ("input", "None"))
+    task = prompt.task
+    if "Find the output" in text:
+      return answer(("output", task.output))
+    if "Find an input" in text:
+      return answer(("input", task.input))
+    return answer(("python", task.code))
+
+
+def answer(*fences):
+  body = "\n".join(prompts.fence(*pair) for pair in fences)
+  return f"why</think>\n<answer>{body}</answer>"
+
+
+def completion(text):
+  ids = np.arange(len(text) // 10, dtype=np.int32)
+  return types.Completion(
+    ids, np.zeros(len(ids), np.float32), np.ones(len(ids), bool), "stop", text
+  )
+
+
+@pytest.fixture
+def played(executor):
+  def play(steps=1, **changes):
+    system = AZR(AZRSettings(**(SETTINGS | changes)), executor)
+    policy = ScriptedPolicy()
+    collected = [system.collect(policy, step + 1) for step in range(steps)]
+    return system, policy, collected
+
+  return play
+
+
+def groups_of(trajectories):
+  counts = {}
+  for t in trajectories:
+    counts[t.baseline_group] = counts.get(t.baseline_group, 0) + 1
+  return counts
+
+
+def test_a_step_gives_b_trajectories_per_task_and_role(played):
+  _, _, (collected,) = played()
+  counts = groups_of(collected.trajectories)
+  assert counts == {
+    (task_type, role): 2
+    for task_type in SETTINGS["task_types"]
+    for role in ("propose", "solve")
+  }
+
+
+def test_half_solved_proposals_earn_learnability(played):
+  _, _, (collected,) = played()
+  for t in collected.trajectories:
+    if t.baseline_group[1] == "propose":
+      assert t.reward == 0.5  # 1 - 2/4
+    else:
+      assert t.reward == 1.0
+  assert collected.metrics["learnability/azr/induction/mean"] == 0.5
+  assert collected.metrics["proposals/azr/deduction/valid_share"] == 1.0
+
+
+def test_learnability_rollouts_can_be_trained_on(played):
+  _, _, (collected,) = played(train_on_learnability=True)
+  assert groups_of(collected.trajectories)["deduction", "solve"] == 2 + 2 * 4
+  assert collected.metrics["count/azr/deduction/solve"] == 2
+
+
+def test_buffers_grow_from_the_seeds(played):
+  system, _, _ = played(steps=3)
+  for buffer in system.buffers.values():
+    assert len(buffer) == 2 + 3 * 2
+  seeds = system.buffers["deduction"].tasks()[:2]
+  assert all("#" not in seed.code for seed in seeds)
+  assert "#" in system.buffers["deduction"].tasks()[-1].code
+
+
+def test_current_tasks_are_solved_in_the_same_step(played):
+  system, policy, _ = played()
+  solved = [p.task for p in policy.asked if "Find the output" in p.text]
+  assert set(system.buffers["deduction"].from_step(1)) <= set(solved)
+
+
+def test_previous_tasks_are_solved_a_step_later(played):
+  system, policy, _ = played(steps=2, solve_from="previous")
+  solved = [p.task for p in policy.asked if "Find the output" in p.text]
+  assert solved[-2:] == system.buffers["deduction"].from_step(1)
+
+
+def test_the_solver_never_sees_the_gold(played):
+  _, policy, _ = played()
+  for prompt in policy.asked:
+    if "Find the output" in prompt.text:
+      assert prompts.fence("output", prompt.task.output) not in prompt.text
+    if "Write the program" in prompt.text:
+      assert prompt.text.count("```input") == 2
+      assert prompt.task.code not in prompt.text
+
+
+def test_state_goes_through_json_and_continues_alike(played, executor):
+  system, _, _ = played(steps=2)
+  other = AZR(AZRSettings(**SETTINGS), executor)
+  other.load_state_dict(json.loads(json.dumps(system.state_dict())))
+  for name, buffer in system.buffers.items():
+    assert other.buffers[name].tasks() == buffer.tasks()
+
+
+def test_a_model_that_cannot_propose_starts_from_the_zero_triplet(executor):
+  class Mute(ScriptedPolicy):
+    def reply(self, prompt, sample):
+      return "nothing"
+
+  system = AZR(AZRSettings(**SETTINGS), executor)
+  collected = system.collect(Mute(), 1)
+  rewards = {t.reward for t in collected.trajectories}
+  assert rewards == {-1.0}
+  assert len(system.buffers["deduction"]) == 1
+  metrics = collected.metrics
+  assert metrics["proposals/azr/deduction/rejected_format"] == 2
