@@ -92,6 +92,7 @@ COMMON_CHECKS: dict[str, Check] = {
   "learner.chunk_tokens": _COUNT,
   "learner.aggregation": _one_of(*packing.AGGREGATIONS),
   "optimizer.learning_rate": _POSITIVE,
+  "optimizer.muon_learning_rate": _NOT_NEGATIVE,
   "optimizer.warmup_steps": _NOT_NEGATIVE,
   "optimizer.decay_steps": _NOT_NEGATIVE,
   "optimizer.final_learning_rate": _NOT_NEGATIVE,

@@ -57,6 +57,7 @@ def get_config() -> ml_collections.ConfigDict:
 
   c.optimizer = ml_collections.ConfigDict()
   c.optimizer.learning_rate = 1e-6  # paper: 1e-6, constant
+  c.optimizer.muon_learning_rate = 0.0  # layers' matrices; 0 = AdamW
   c.optimizer.warmup_steps = 0  # updates
   c.optimizer.decay_steps = 0  # updates; 0 = constant
   c.optimizer.final_learning_rate = 0.0

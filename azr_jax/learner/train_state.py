@@ -7,6 +7,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
+import optax.contrib
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from azr_jax.models import transformer
@@ -24,6 +25,7 @@ class TrainState(flax.struct.PyTreeNode):
 def make_optimizer(
   *,
   learning_rate: float,
+  muon_learning_rate: float,
   warmup_steps: int,
   decay_steps: int,
   final_learning_rate: float,
@@ -32,40 +34,70 @@ def make_optimizer(
   weight_decay: float,
   grad_clip: float,
 ) -> optax.GradientTransformation:
-  """AdamW with a linear warm-up, then constant or cosine to a final rate.
+  """AdamW, or Muon for the layers' matrices, with warm-up and decay.
 
   Args:
-    learning_rate: peak rate.
+    learning_rate: peak rate of AdamW.
+    muon_learning_rate: peak rate of Muon on the layers' matrices (everything
+      else stays with AdamW); 0 leaves Muon out.
     warmup_steps: updates from 0 to the peak; 0 starts at the peak.
     decay_steps: updates from the start to the final rate; 0 stays constant.
-    final_learning_rate: the rate at and after `decay_steps`.
+    final_learning_rate: AdamW's rate at and after `decay_steps`; Muon's
+      falls by the same factor.
     b1: decay of the first moment.
     b2: decay of the second moment.
     weight_decay: decoupled decay of matrices; norms and biases have none.
     grad_clip: largest global gradient norm; 0 turns clipping off.
   """
-  if decay_steps:
-    schedule = optax.warmup_cosine_decay_schedule(
-      0.0 if warmup_steps else learning_rate,
-      learning_rate,
-      warmup_steps,
-      decay_steps,
-      final_learning_rate,
+
+  def schedule(peak: float) -> optax.Schedule:
+    start = 0.0 if warmup_steps else peak
+    if not decay_steps:
+      return optax.linear_schedule(start, peak, max(warmup_steps, 1))
+    final = final_learning_rate * peak / learning_rate
+    return optax.warmup_cosine_decay_schedule(
+      start, peak, warmup_steps, decay_steps, final
+    )
+
+  def decays(params: Any) -> Any:
+    return jax.tree_util.tree_map_with_path(_decays, params)
+
+  if muon_learning_rate:
+    optimizer = optax.contrib.muon(
+      schedule(muon_learning_rate),
+      weight_decay=weight_decay,
+      weight_decay_mask=decays,
+      adam_b1=b1,
+      adam_b2=b2,
+      adam_weight_decay=weight_decay,
+      adam_learning_rate=schedule(learning_rate),
+      muon_weight_dimension_numbers=lambda params: (
+        jax.tree_util.tree_map_with_path(_muon_axes, params)
+      ),
     )
   else:
-    schedule = optax.linear_schedule(
-      0.0 if warmup_steps else learning_rate, learning_rate, warmup_steps
+    optimizer = optax.adamw(
+      schedule(learning_rate),
+      b1=b1,
+      b2=b2,
+      weight_decay=weight_decay,
+      mask=decays,
     )
-  adamw = optax.adamw(
-    schedule,
-    b1=b1,
-    b2=b2,
-    weight_decay=weight_decay,
-    mask=lambda params: jax.tree_util.tree_map_with_path(_decays, params),
-  )
   if grad_clip == 0:
-    return adamw
-  return optax.chain(optax.clip_by_global_norm(grad_clip), adamw)
+    return optimizer
+  return optax.chain(optax.clip_by_global_norm(grad_clip), optimizer)
+
+
+def _muon_axes(
+  path: tuple[Any, ...], leaf: Any
+) -> optax.contrib.MuonDimensionNumbers | None:
+  """Input and output axes of a stacked kernel; None leaves it to AdamW."""
+  names = [entry.key for entry in path]
+  if names[0] != "layers" or names[-1] != "kernel":
+    return None
+  inputs = 2 if names[-2] == "o" else 1
+  axes = tuple(range(1, leaf.ndim))
+  return optax.contrib.MuonDimensionNumbers(axes[:inputs], axes[inputs:])
 
 
 def _decays(path: tuple[Any, ...], leaf: jax.Array) -> bool:
@@ -85,14 +117,22 @@ def state_shardings(
     optimizer.init, jax.eval_shape(lambda: _unboxed_zeros(boxed))
   )
   everywhere = NamedSharding(mesh, PartitionSpec())
-  opt_shardings = optax.tree_map_params(
-    optimizer,
-    lambda _, sharding: sharding,
-    opt_state,
-    params,
-    transform_non_params=lambda _: everywhere,
+  by_path = {
+    _dict_keys(path): sharding
+    for path, sharding in jax.tree_util.tree_leaves_with_path(params)
+  }
+  # A moment sits in the optimizer state under its parameter's own path.
+  opt_shardings = jax.tree_util.tree_map_with_path(
+    lambda path, _: by_path.get(_dict_keys(path), everywhere), opt_state
   )
   return TrainState(step=everywhere, params=params, opt_state=opt_shardings)
+
+
+def _dict_keys(path: tuple[Any, ...]) -> tuple[str, ...]:
+  """The dictionary keys of a tree path, in order."""
+  return tuple(
+    entry.key for entry in path if isinstance(entry, jax.tree_util.DictKey)
+  )
 
 
 def _unboxed_zeros(boxed: Any) -> Any:

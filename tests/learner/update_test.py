@@ -147,6 +147,7 @@ def test_weight_decay_spares_scales():
   params = transformer.init_params(MODEL, jax.random.key(0))
   optimizer = train_state.make_optimizer(
     learning_rate=1.0,
+    muon_learning_rate=0.0,
     warmup_steps=0,
     decay_steps=0,
     final_learning_rate=0.0,
