@@ -59,6 +59,7 @@ setuptools.setup(
       "azr-train=azr_jax.train:run",
       "azr-sft=azr_jax.sft:run",
       "azr-evaluate=azr_jax.evaluate:run",
+      "azr-export=azr_jax.export:run",
     ]
   },
 )

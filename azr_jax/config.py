@@ -173,7 +173,7 @@ SFT_CHECKS = {
 } | CORPUS_CHECKS
 
 
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
   """Returns {dotted key: value} of a nested config."""
   flat: dict[str, Any] = {}
   for key, value in config.items():

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import ml_collections
-from absl import app, flags
+from absl import app, flags, logging
 from ml_collections import config_flags
 
 from azr_jax import checkpoint as checkpoint_lib
@@ -118,15 +118,22 @@ def load_model(
 def run() -> None:
   """The console script."""
   config = config_flags.DEFINE_config_file("config", None, "The experiment.")
-  model = flags.DEFINE_string("model", None, "A model spec or run folder.")
-  benchmark = flags.DEFINE_string("benchmark", None, "Which benchmark.")
+  model = flags.DEFINE_string(
+    "model", None, "A model spec or run folder.", required=True
+  )
+  benchmark = flags.DEFINE_string(
+    "benchmark", None, "Which benchmark.", required=True
+  )
   data = flags.DEFINE_string("data", "", "The benchmark's data file.")
-  workdir = flags.DEFINE_string("workdir", None, "Where results go.")
+  workdir = flags.DEFINE_string(
+    "workdir", None, "Where results go.", required=True
+  )
   limit = flags.DEFINE_integer("limit", 0, "Most tasks per kind; 0 = all.")
-  flags.mark_flags_as_required(["config", "model", "benchmark", "workdir"])
+  flags.mark_flag_as_required("config")
 
   def main(argv: list[str]) -> None:
     del argv
+    logging.set_verbosity(logging.WARNING)
     scores = evaluate(
       config.value,
       model.value,

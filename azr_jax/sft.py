@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
-from absl import app, flags
+from absl import app, flags, logging
 from ml_collections import config_flags
 
 from azr_jax import checkpoint as checkpoint_lib
@@ -173,9 +173,17 @@ def _batch(rows: types.Batch, index: int, count: int) -> types.Batch:
 def run() -> None:
   """The console script."""
   config = config_flags.DEFINE_config_file("config", None, "The experiment.")
-  workdir = flags.DEFINE_string("workdir", None, "The run folder.")
-  flags.mark_flags_as_required(["config", "workdir"])
-  app.run(lambda _: train(config.value, workdir.value))
+  workdir = flags.DEFINE_string(
+    "workdir", None, "The run folder.", required=True
+  )
+  flags.mark_flag_as_required("config")
+
+  def main(argv: list[str]) -> None:
+    del argv
+    logging.set_verbosity(logging.WARNING)
+    train(config.value, workdir.value)
+
+  app.run(main)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,10 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 import flax.struct
-import jax
 import numpy as np
+
+# A leaf of a device pytree: an array, or its sharding or abstract shape.
+Leaf = Any
 
 FINISH_REASONS = ("stop", "length", "turns")
 
@@ -83,11 +85,11 @@ class Batch(flax.struct.PyTreeNode):
     old_logprobs: float32, log-probability of the target when sampled.
   """
 
-  tokens: jax.Array | np.ndarray
-  targets: jax.Array | np.ndarray
-  positions: jax.Array | np.ndarray
-  segment_ids: jax.Array | np.ndarray
-  loss_mask: jax.Array | np.ndarray
-  loss_weights: jax.Array | np.ndarray
-  advantages: jax.Array | np.ndarray
-  old_logprobs: jax.Array | np.ndarray
+  tokens: Leaf
+  targets: Leaf
+  positions: Leaf
+  segment_ids: Leaf
+  loss_mask: Leaf
+  loss_weights: Leaf
+  advantages: Leaf
+  old_logprobs: Leaf

@@ -12,12 +12,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.types import Leaf
 
 
 class TrainState(flax.struct.PyTreeNode):
   """Parameters, optimizer state and the number of updates done."""
 
-  step: jax.Array
+  step: Leaf
   params: Any
   opt_state: Any
 

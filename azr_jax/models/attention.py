@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +55,7 @@ def _library_attention(
   v: jax.Array,
   mask: jax.Array,
   *,
-  implementation: str,
+  implementation: Any,
 ) -> jax.Array:
   return jax.nn.dot_product_attention(
     q, k, v, mask=mask[:, None], implementation=implementation

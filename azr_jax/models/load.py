@@ -45,11 +45,13 @@ class ModelSource:
   """A model that can be loaded.
 
   `load_params(mesh, rules)` gives float32 parameters, straight into shards.
+  `folder` holds the tokenizer's files, where there is such a folder.
   """
 
   config: ModelConfig
   tokenizer: tokenizers.Tokenizer
   load_params: LoadParams
+  folder: pathlib.Path | None = None
 
 
 def resolve(spec: str, cache_dir: str) -> ModelSource:
@@ -101,6 +103,7 @@ def from_folder(folder: pathlib.Path) -> ModelSource:
     lambda mesh, rules: weight_loading.load_params(
       config, safetensors_io.reader(folder), mesh, rules
     ),
+    folder,
   )
 
 

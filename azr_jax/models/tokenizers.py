@@ -1,7 +1,7 @@
 """Text to ids and back: Hugging Face and sentencepiece behind one interface."""
 
 import pathlib
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import sentencepiece
 import transformers
@@ -37,9 +37,9 @@ class SentencePieceTokenizer:
 
   def __init__(self, path: str | pathlib.Path):
     self._model = sentencepiece.SentencePieceProcessor(model_file=str(path))
-    self.eos_ids = (self._model.eos_id(),)
-    self.pad_id = self._model.pad_id()
-    self.vocab_size = self._model.get_piece_size()
+    self.eos_ids: tuple[int, ...] = (self._model.eos_id(),)
+    self.pad_id: int = self._model.pad_id()
+    self.vocab_size: int = self._model.get_piece_size()
 
   def encode(self, text: str) -> list[int]:
     """Returns the ids of a text."""
@@ -61,16 +61,17 @@ class HuggingFaceTokenizer:
   def __init__(self, folder: str | pathlib.Path, gguf_file: str | None = None):
     """Loads the tokenizer files of a folder, or those inside a GGUF file."""
     options = {} if gguf_file is None else {"gguf_file": gguf_file}
-    self._tokenizer = transformers.AutoTokenizer.from_pretrained(
-      str(folder), **options
-    )
+    from_pretrained: Any = transformers.AutoTokenizer.from_pretrained
+    self._tokenizer = from_pretrained(str(folder), **options)
     eos = {self._tokenizer.eos_token_id}
     # Chat models end a turn with a token that is not always "the" EOS.
     for piece in ("<|im_end|>", "<|endoftext|>", "<|eot_id|>"):
       eos.add(self._tokenizer.get_vocab().get(piece))
-    self.eos_ids = tuple(sorted(i for i in eos if i is not None))
+    self.eos_ids: tuple[int, ...] = tuple(
+      sorted(i for i in eos if i is not None)
+    )
     pad = self._tokenizer.pad_token_id
-    self.pad_id = self.eos_ids[0] if pad is None else pad
+    self.pad_id: int = self.eos_ids[0] if pad is None else pad
     self.vocab_size = len(self._tokenizer)
 
   def encode(self, text: str) -> list[int]:

@@ -40,6 +40,11 @@ def init_cache(
   return {"k": jnp.zeros(shape, dtype), "v": jnp.zeros(shape, dtype)}
 
 
+def _named(initializer: Any, axes: tuple[str, ...]) -> Any:
+  """The initializer of a parameter with logical axis names."""
+  return nn.with_logical_partitioning(initializer, axes)
+
+
 class RMSNorm(nn.Module):
   """Root-mean-square normalisation in float32, with a learned scale."""
 
@@ -50,7 +55,7 @@ class RMSNorm(nn.Module):
   def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
     scale = self.param(
       "scale",
-      nn.with_logical_partitioning(nn.initializers.ones, (self.axis_name,)),
+      _named(nn.initializers.ones, (self.axis_name,)),
       (x.shape[-1],),
       jnp.float32,
     )
@@ -84,7 +89,7 @@ class Projection(nn.Module):
     )
     kernel = self.param(
       "kernel",
-      nn.with_logical_partitioning(initializer, self.axes_in + self.axes_out),
+      _named(initializer, self.axes_in + self.axes_out),
       self.shape_in + self.shape_out,
       jnp.float32,
     )
@@ -94,7 +99,7 @@ class Projection(nn.Module):
     if self.bias:
       bias = self.param(
         "bias",
-        nn.with_logical_partitioning(nn.initializers.zeros, self.axes_out),
+        _named(nn.initializers.zeros, self.axes_out),
         self.shape_out,
         jnp.float32,
       )
@@ -259,18 +264,14 @@ class Transformer(nn.Module):
     c = self.config
     embedding = self.param(
       "embedding",
-      nn.with_logical_partitioning(
-        nn.initializers.normal(0.02), ("vocab", "embed")
-      ),
+      _named(nn.initializers.normal(0.02), ("vocab", "embed")),
       (c.vocab_size, c.hidden_size),
       jnp.float32,
     )
     if not c.tie_embeddings:
       self.param(
         "head",
-        nn.with_logical_partitioning(
-          nn.initializers.normal(0.02), ("embed", "vocab")
-        ),
+        _named(nn.initializers.normal(0.02), ("embed", "vocab")),
         (c.hidden_size, c.vocab_size),
         jnp.float32,
       )

@@ -44,9 +44,7 @@ def load_params(
     sharding = _at(shardings, entry.path)
     layers = (config.num_layers,) if entry.stacked else ()
 
-    def shard(
-      index: tuple[slice, ...], entry: weight_names.Entry = entry
-    ) -> np.ndarray:
+    def shard(index: Any, entry: weight_names.Entry = entry) -> np.ndarray:
       if not entry.stacked:
         return _ours(entry, read(entry.name))[index]
       numbers = range(config.num_layers)[index[0]]

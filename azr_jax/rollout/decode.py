@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from azr_jax.models import transformer
 from azr_jax.rollout import token_choice
+from azr_jax.types import Leaf
 
 
 class DecodeState(flax.struct.PyTreeNode):
@@ -29,14 +30,14 @@ class DecodeState(flax.struct.PyTreeNode):
     keys: one random key per row; each token folds in its index.
   """
 
-  cache: transformer.KVCache
-  logits: jax.Array
-  length: jax.Array
-  written: jax.Array
-  done: jax.Array
-  tokens: jax.Array
-  logprobs: jax.Array
-  keys: jax.Array
+  cache: dict[str, Leaf]
+  logits: Leaf
+  length: Leaf
+  written: Leaf
+  done: Leaf
+  tokens: Leaf
+  logprobs: Leaf
+  keys: Leaf
 
 
 def prefill(
@@ -50,9 +51,8 @@ def prefill(
   P, S = tokens.shape
   cache = transformer.init_cache(model.config, P, cache_length, model.dtype)
   positions = jnp.broadcast_to(jnp.arange(S), (P, S))
-  hidden, cache = model.apply(
-    {"params": params}, tokens, positions, cache=cache
-  )
+  outputs: Any = model.apply({"params": params}, tokens, positions, cache=cache)
+  hidden, cache = outputs
   last = jnp.take_along_axis(hidden, (lengths - 1)[:, None, None], axis=1)
   return cache, _logits(model, params, last[:, 0])
 
@@ -137,12 +137,13 @@ def decode(
     written = state.written + ~state.done
     stopped = jnp.any(token[:, None] == stop_ids[None, :], axis=-1)
     done = state.done | stopped | (written >= limit)
-    hidden, cache = model.apply(
+    outputs: Any = model.apply(
       {"params": params},
       token[:, None],
       position[:, None],
       cache=state.cache,
     )
+    hidden, cache = outputs
     return step + 1, DecodeState(
       cache=cache,
       logits=_logits(model, params, hidden[:, 0]),

@@ -153,7 +153,7 @@ class AZR:
     solutions = azr_tasks.sample_solutions(
       policy,
       self._executor,
-      [(p.task_type, p.task) for p in valid],
+      [(p.task_type, p.task) for p in valid if p.task is not None],
       self._settings.prompt_style,
       n=self._settings.learnability_samples,
     )

@@ -61,6 +61,7 @@ def step_metrics(
   metrics: dict[str, float] = {}
   for group in dict.fromkeys(t.baseline_group for t in trajectories):
     own = [t for t in trajectories if t.baseline_group == group]
+    assert isinstance(group, tuple)
     name = "/".join((prefix, *group))
     lengths = [len(t.completion.token_ids) for t in own]
     truncated = [t.completion.finish_reason == "length" for t in own]

@@ -26,6 +26,7 @@ from azr_jax.tasks.programs.task import (
   ZERO_TRIPLET,
   InductionTask,
   Task,
+  Triplet,
 )
 
 if TYPE_CHECKING:
@@ -78,46 +79,69 @@ def propose_prompt(
 ) -> types.Prompt:
   """Draws references from the buffers and writes a proposer's prompt.
 
-  References are redrawn when the prompt is too long, then halved.
+  A prompt that is too long is drawn anew a few times, then with half as many
+  references.
+
+  Raises:
+    ValueError: not even the shortest prompt fits the largest bucket.
   """
-  if task_type == INDUCTION:
-    pool = [b for name, b in buffers.items() if name != INDUCTION and len(b)]
+  counts = [settings.references]
+  while task_type != INDUCTION and counts[-1]:
+    counts.append(counts[-1] // 2)
+  for count in counts:
     for _ in range(REDRAWS):
-      code = ZERO_TRIPLET.code
-      if pool:
-        sizes = np.array([len(b) for b in pool])
-        chosen = rng.choice(len(pool), p=sizes / sizes.sum())
-        code = pool[chosen].sample(rng, 1)[0].code
-      prompt = policy.prompt(
-        prompts.propose_induction_prompt(
-          code, settings.induction_inputs, settings.prompt_style
-        ),
-        task=code,
-      )
-      if policy.fits(prompt):
-        return prompt
-    raise ValueError(
-      f"an induction prompt needs {len(prompt.token_ids)} tokens; expected "
-      "rollout.prompt_buckets with a larger last bucket"
-    )
-  count = settings.references
-  buffer = buffers[task_type]
-  while True:
-    for _ in range(REDRAWS):
-      references = buffer.sample(rng, min(count, len(buffer)))
-      prompt = policy.prompt(
-        prompts.propose_triplet_prompt(
-          task_type, references or [ZERO_TRIPLET], settings.prompt_style
+      if task_type == INDUCTION:
+        prompt = _induction_prompt(policy, buffers, settings, rng)
+      else:
+        prompt = _triplet_prompt(
+          policy, task_type, buffers[task_type], count, settings, rng
         )
-      )
       if policy.fits(prompt):
         return prompt
-    if count == 0:
-      raise ValueError(
-        f"a proposer's prompt needs {len(prompt.token_ids)} tokens; expected "
-        "rollout.prompt_buckets with a larger last bucket"
-      )
-    count //= 2
+  raise ValueError(
+    f"a proposer's prompt for {task_type} fits no rollout.prompt_buckets; "
+    "expected a larger last bucket"
+  )
+
+
+def _induction_prompt(
+  policy: Policy,
+  buffers: Mapping[str, TaskBuffer],
+  settings: "AZRSettings",
+  rng: np.random.Generator,
+) -> types.Prompt:
+  """Shows one program of the deduction and abduction buffers' union."""
+  programs = [
+    task.code
+    for name, buffer in buffers.items()
+    if name != INDUCTION
+    for task in buffer.tasks()
+  ] or [ZERO_TRIPLET.code]
+  code = programs[rng.integers(len(programs))]
+  return policy.prompt(
+    prompts.propose_induction_prompt(
+      code, settings.induction_inputs, settings.prompt_style
+    ),
+    task=code,
+  )
+
+
+def _triplet_prompt(
+  policy: Policy,
+  task_type: str,
+  buffer: TaskBuffer,
+  count: int,
+  settings: "AZRSettings",
+  rng: np.random.Generator,
+) -> types.Prompt:
+  """Shows up to `count` triplets, or the zero triplet if there are none."""
+  drawn = buffer.sample(rng, min(count, len(buffer)))
+  references = [task for task in drawn if isinstance(task, Triplet)]
+  return policy.prompt(
+    prompts.propose_triplet_prompt(
+      task_type, references or [ZERO_TRIPLET], settings.prompt_style
+    )
+  )
 
 
 def sample_proposals(
