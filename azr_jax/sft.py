@@ -75,11 +75,12 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
     state, _ = checkpoints.restore(
       done, train_state.abstract_state(model, optimizer, shardings)
     )
+  micro_rows = mesh_lib.padded_rows(config.learner.micro_rows, mesh)
   writer = metrics_lib.MetricsWriter(folder, done + 1)
   progress = metrics_lib.Progress(done + 1, config.train.steps)
   for step in range(done + 1, config.train.steps + 1):
     start = time.monotonic()
-    batch = _batch(rows, step - 1, config.learner.micro_rows)
+    batch = _batch(rows, step - 1, micro_rows)
     state, metrics = update_fn(state, batch)
     learned = metrics_lib.to_host(jax.device_get(metrics))
     learned["time/step"] = time.monotonic() - start

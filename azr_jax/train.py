@@ -79,8 +79,7 @@ def train(  # noqa: PLR0915 - the main loop reads in one piece.
   sampler = sampler_lib.Sampler(
     model, source.tokenizer, mesh, config_lib.sampler_settings(config)
   )
-  micro_rows = config.learner.micro_rows
-  micro_rows += -micro_rows % mesh_lib.batch_devices(mesh)
+  micro_rows = mesh_lib.padded_rows(config.learner.micro_rows, mesh)
   sample_key = jax.random.fold_in(jax.random.key(config.seed), 1)
 
   checkpoints = checkpoint_lib.Checkpointer(

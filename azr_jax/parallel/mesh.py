@@ -81,3 +81,8 @@ def batch_sharding(mesh: Mesh, axis: int = 0) -> NamedSharding:
 def batch_devices(mesh: Mesh) -> int:
   """The number of shards that a batch axis is split into."""
   return int(np.prod([mesh.shape[axis] for axis in BATCH_AXES]))
+
+
+def padded_rows(rows: int, mesh: Mesh) -> int:
+  """The next row count that divides over the batch's devices."""
+  return rows + -rows % batch_devices(mesh)

@@ -82,8 +82,7 @@ class Sampler:
         stop_ids.add(token)
     self._stop_ids = jnp.asarray(sorted(stop_ids), jnp.int32)
     self._stop_strings = tuple(strings)
-    slots = settings.slots
-    self._slots = slots + -slots % mesh_lib.batch_devices(mesh)
+    self._slots = mesh_lib.padded_rows(settings.slots, mesh)
     rows = mesh_lib.batch_sharding(mesh)
     cache = mesh_lib.batch_sharding(mesh, axis=1)
     shardings = decode_lib.DecodeState(
@@ -166,7 +165,7 @@ class Sampler:
     order = list(dict.fromkeys(row.prompt for row in rows))
     # A batch may cut a group in two, hence one prompt more than slots / n.
     places = self._slots if n == 1 else self._slots // n + 2
-    places += -places % mesh_lib.batch_devices(self._mesh)
+    places = mesh_lib.padded_rows(places, self._mesh)
     tokens = np.full((places, bucket), self._tokenizer.pad_id, np.int32)
     lengths = np.ones(places, np.int32)
     for place, index in enumerate(order):
