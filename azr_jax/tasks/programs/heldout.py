@@ -7,6 +7,7 @@ names and layout; the corpus leaves out exactly these programs.
 """
 
 import argparse
+import collections
 import dataclasses
 import json
 import pathlib
@@ -23,6 +24,7 @@ from azr_jax.tasks.programs.task import INDUCTION, TASK_TYPES, Task
 
 ASSET = pathlib.Path(__file__).parents[2] / "assets/programs_heldout.jsonl"
 PER_TYPE = 300
+PER_PROGRAM = 5  # Short programs are few, but common in the corpus.
 SEED = 20_000
 NUM_INPUTS = 4
 VAGUE_SHARE = 0.3
@@ -37,10 +39,11 @@ class HeldoutTask:
 
 
 def draw(seed: int, per_type: int) -> Iterator[HeldoutTask]:
-  """Yields held-out tasks, no program twice within a type."""
+  """Yields held-out tasks, few per program and no task twice."""
   rng = np.random.default_rng(seed)
   for task_type in TASK_TYPES:
-    seen: set[str] = set()
+    seen: set[Task] = set()
+    uses: collections.Counter[str] = collections.Counter()
     while len(seen) < per_type:
       task: Task
       if task_type == INDUCTION:
@@ -48,8 +51,10 @@ def draw(seed: int, per_type: int) -> Iterator[HeldoutTask]:
       else:
         _, _, task = conversations.draw_triplet(rng)
       key = program_key(task.code)
-      if dataset.is_heldout(task.code) and key not in seen:
-        seen.add(key)
+      fresh = task not in seen and uses[key] < PER_PROGRAM
+      if dataset.is_heldout(task.code) and fresh:
+        seen.add(task)
+        uses[key] += 1
         yield HeldoutTask(task_type, task)
 
 
