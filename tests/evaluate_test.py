@@ -1,20 +1,27 @@
 """Evaluation of specs, folders and runs; export; supervised smoke run."""
 
+import functools
 import json
+import os
+import pathlib
+import subprocess
+import sys
 
 import pytest
 
 from azr_jax import config as config_lib
-from azr_jax import evaluate, export, sft
+from azr_jax import evaluate, export
 from azr_jax.models import load
 from configs import evaluate as evaluate_config
-from configs import sft as sft_config
+
+ROOT = pathlib.Path(__file__).parents[1]
 
 
 @pytest.fixture
 def config():
   config = evaluate_config.get_config()
   config.rollout.slots = 16
+  config.mesh.data, config.mesh.fsdp = 8, 1
   return config
 
 
@@ -58,14 +65,18 @@ def test_a_bad_value_is_named(config):
 
 
 def test_supervised_training_learns_and_resumes(tmp_path):
-  config = sft_config.get_config("smoke")
-  sft.train(config, str(tmp_path))
+  environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+  command = [sys.executable, "-m", "azr_jax.sft", f"--workdir={tmp_path}"]
+  command.append("--config=configs/sft.py:smoke")
+  run = functools.partial(
+    subprocess.run, cwd=ROOT, env=environment, check=True, timeout=300
+  )
+  run(command)
   lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
   losses = [json.loads(line)["learner/nll"] for line in lines]
   assert len(losses) == 4 and losses[-1] < losses[0]
   source = load.resolve(str(tmp_path / "model"), str(tmp_path))
   assert source.config.vocab_size == source.tokenizer.vocab_size
-  config.train.steps = 5
-  sft.train(config, str(tmp_path))
+  run([*command, "--config.train.steps=5"])
   lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
   assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4, 5]
