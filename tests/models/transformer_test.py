@@ -50,7 +50,7 @@ def test_cached_decode_of_ragged_prompts_equals_full_pass(params):
   full, _ = MODEL.apply({"params": params}, tokens, positions_of(tokens))
   cache = transformer.init_cache(CONFIG, 3, 24, jnp.float32)
   padded = jnp.where(
-    jnp.arange(prompt) < lengths[:, None], tokens[:, :prompt], 0
+    jnp.arange(prompt)[None] < lengths[:, None], tokens[:, :prompt], 0
   )
   hidden, cache = MODEL.apply(
     {"params": params}, padded, positions_of(padded), cache=cache
