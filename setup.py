@@ -25,6 +25,7 @@ INSTALL_REQUIRES = [
   "transformers>=4.51",
 ]
 TEST_REQUIRES = [
+  "accelerate>=1.0",  # transformers needs it to read GGUF.
   "beartype>=0.20",
   "chex>=0.1.88",
   "hypothesis>=6.100",

@@ -4,7 +4,6 @@ python -m azr_jax.export --config=configs/evaluate.py --workdir=RUN --out=DIR
 """
 
 import pathlib
-import shutil
 
 import ml_collections
 from absl import app, flags, logging
@@ -13,8 +12,6 @@ from ml_collections import config_flags
 from azr_jax import evaluate
 from azr_jax.models import safetensors_io
 from azr_jax.parallel import mesh as mesh_lib
-
-TOKENIZER_FILES = ("*.model", "tokenizer*", "special_tokens_map.json")
 
 
 def export(
@@ -38,11 +35,11 @@ def export(
   mesh = mesh_lib.make_mesh(config.mesh)
   source, params = evaluate.load_model(config, workdir, mesh)
   folder = pathlib.Path(out).expanduser()
-  safetensors_io.save(params, source.config, folder, dtype=dtype)
-  if source.folder is not None:
-    for pattern in TOKENIZER_FILES:
-      for file in source.folder.glob(pattern):
-        shutil.copy(file, folder / file.name)
+  tokenizer = source.tokenizer
+  safetensors_io.save(
+    params, source.config, folder, dtype=dtype, eos_ids=tokenizer.eos_ids
+  )
+  tokenizer.save(folder)
 
 
 def run() -> None:

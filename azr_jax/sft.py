@@ -91,13 +91,15 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
       checkpoints.save(step, state, {})
   checkpoints.close()
   writer.close()
+  model_folder = folder / "model"
   safetensors_io.save(
-    state.params, model.config, folder / "model", dtype="float16"
+    state.params,
+    model.config,
+    model_folder,
+    dtype="float16",
+    eos_ids=tokenizer.eos_ids,
   )
-  tokenizer_file = folder / "tokenizer" / "tokenizer.model"
-  (folder / "model" / "tokenizer.model").write_bytes(
-    tokenizer_file.read_bytes()
-  )
+  tokenizer.save(model_folder)
 
 
 def _prepare_data(

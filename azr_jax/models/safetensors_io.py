@@ -1,8 +1,13 @@
-"""Safetensors folders in Hugging Face layout, in and out, without torch."""
+"""Safetensors folders in Hugging Face layout, in and out, without torch.
 
-import contextlib
+Reading is lazy: a file is mapped when its first tensor is asked for, and only
+the asked range is copied. Writing holds one output file at a time.
+"""
+
 import json
+import math
 import pathlib
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import jax
@@ -29,26 +34,45 @@ def read_config(folder: pathlib.Path) -> ModelConfig:
   return huggingface_config.from_huggingface(json.loads(text))
 
 
-def reader(folder: pathlib.Path) -> weight_loading.ReadTensor:
-  """Returns a function that reads one tensor of the folder by name.
+class SafetensorsReader:
+  """The tensors of a folder: one file, or several with an index."""
 
-  Raises:
-    FileNotFoundError: the folder has no safetensors file.
-  """
-  if (folder / INDEX).exists():
-    index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-    files = index["weight_map"]
-  elif (folder / SINGLE).exists():
-    with safetensors.safe_open(folder / SINGLE, "numpy") as file:
-      files = dict.fromkeys(file.keys(), SINGLE)
-  else:
-    raise FileNotFoundError(f"{folder} has neither {SINGLE} nor {INDEX}")
+  def __init__(self, folder: pathlib.Path):
+    """Finds the folder's tensors; reads none.
 
-  def read(name: str) -> np.ndarray:
-    with safetensors.safe_open(folder / files[name], "numpy") as file:
-      return file.get_tensor(name)
+    Raises:
+      FileNotFoundError: the folder has no safetensors file, or not all that
+        its index names.
+    """
+    self._folder = folder
+    self._open: dict[str, Any] = {}
+    if (folder / INDEX).exists():
+      index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+      self._files: dict[str, str] = index["weight_map"]
+    elif (folder / SINGLE).exists():
+      self._files = dict.fromkeys(self._file(SINGLE).keys(), SINGLE)
+    else:
+      raise FileNotFoundError(f"{folder} has neither {SINGLE} nor {INDEX}")
+    for file in sorted(set(self._files.values())):
+      if not (folder / file).exists():
+        raise FileNotFoundError(f"{folder} lacks {file}, which {INDEX} names")
 
-  return read
+  def _file(self, name: str) -> Any:
+    if name not in self._open:
+      self._open[name] = safetensors.safe_open(self._folder / name, "numpy")
+    return self._open[name]
+
+  def names(self) -> Collection[str]:
+    """Returns the names of every tensor."""
+    return self._files.keys()
+
+  def shape(self, name: str) -> tuple[int, ...]:
+    """Returns a tensor's shape without reading it."""
+    return tuple(self._file(self._files[name]).get_slice(name).get_shape())
+
+  def read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
+    """Reads a range of a tensor."""
+    return self._file(self._files[name]).get_slice(name)[index]
 
 
 def save(
@@ -58,54 +82,74 @@ def save(
   *,
   dtype: str,
   max_file_bytes: int = 5 << 30,
+  eos_ids: Sequence[int] = (),
 ) -> None:
   """Writes config.json and safetensors files that `transformers` loads.
 
   Args:
-    params: our parameters, sharded or not; fetched one at a time.
+    params: our parameters, sharded or not; fetched one layer at a time.
     config: the model's shape.
-    folder: made if missing.
+    folder: made if missing; weights already there are replaced.
     dtype: float32, float16 or bfloat16.
     max_file_bytes: a file is closed before it would grow past this.
+    eos_ids: ids at which generation ends, for config.json.
+
+  Raises:
+    ValueError: a weight is too large for float16.
   """
   folder.mkdir(parents=True, exist_ok=True)
-  groups: list[dict[str, np.ndarray]] = [{}]
-  size = 0
-  for name, tensor in _tensors(params, config, DTYPES[dtype]):
-    if groups[-1] and size + tensor.nbytes > max_file_bytes:
-      groups.append({})
-      size = 0
-    groups[-1][name] = tensor
-    size += tensor.nbytes
-  with contextlib.suppress(FileNotFoundError):
-    (folder / INDEX).unlink()
-  if len(groups) == 1:
-    safetensors.numpy.save_file(groups[0], folder / SINGLE, {"format": "pt"})
-  else:
-    _save_sharded(groups, folder)
-  text = json.dumps(huggingface_config.to_huggingface(config, dtype), indent=2)
+  for old in (*folder.glob("model*.safetensors"), folder / INDEX):
+    old.unlink(missing_ok=True)
+  files = _plan(config, np.dtype(DTYPES[dtype]).itemsize, max_file_bytes)
+  weight_map: dict[str, str] = {}
+  for number, group in enumerate(files, start=1):
+    file = f"model-{number:05d}-of-{len(files):05d}.safetensors"
+    file = file if len(files) > 1 else SINGLE
+    tensors = {
+      name: _fetch(params, entry, name, layer, dtype)
+      for name, (entry, layer) in group.items()
+    }
+    safetensors.numpy.save_file(tensors, folder / file, {"format": "pt"})
+    weight_map |= dict.fromkeys(tensors, file)
+  if len(files) > 1:
+    total = sum(
+      math.prod(entry.shape) * np.dtype(DTYPES[dtype]).itemsize
+      for group in files
+      for entry, _ in group.values()
+    )
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    (folder / INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")
+  described = huggingface_config.to_huggingface(config, dtype, eos_ids)
+  text = json.dumps(described, indent=2)
   (folder / "config.json").write_text(text + "\n", encoding="utf-8")
 
 
-def _save_sharded(
-  groups: list[dict[str, np.ndarray]], folder: pathlib.Path
-) -> None:
-  weight_map = {}
-  for number, group in enumerate(groups, start=1):
-    file = f"model-{number:05d}-of-{len(groups):05d}.safetensors"
-    safetensors.numpy.save_file(group, folder / file, {"format": "pt"})
-    weight_map |= dict.fromkeys(group, file)
-  total = sum(t.nbytes for group in groups for t in group.values())
-  index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-  (folder / INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")
-
-
-def _tensors(params: Any, config: ModelConfig, dtype: Any) -> Any:
+def _plan(
+  config: ModelConfig, item_bytes: int, max_file_bytes: int
+) -> list[dict[str, tuple[weight_names.Entry, int]]]:
+  """Deals the tensors out to files by size, before any is fetched."""
+  files: list[dict[str, tuple[weight_names.Entry, int]]] = [{}]
+  size = 0
   for entry in weight_names.entries(config):
-    value = jax.device_get(weight_loading.get(params, entry))
-    parts = value if entry.stacked else [value]
-    for layer, part in enumerate(parts):
-      yield (
-        entry.name.format(layer=layer),
-        weight_loading.theirs(entry, np.asarray(part)).astype(dtype),
-      )
+    tensor_bytes = math.prod(entry.shape) * item_bytes
+    for layer in range(config.num_layers if entry.stacked else 1):
+      if files[-1] and size + tensor_bytes > max_file_bytes:
+        files.append({})
+        size = 0
+      files[-1][entry.name.format(layer=layer)] = entry, layer
+      size += tensor_bytes
+  return files
+
+
+def _fetch(
+  params: Any, entry: weight_names.Entry, name: str, layer: int, dtype: str
+) -> np.ndarray:
+  """Brings one tensor to the host in the checkpoint's layout and type."""
+  value = weight_loading.get(params, entry)
+  part = np.asarray(jax.device_get(value[layer] if entry.stacked else value))
+  if dtype == "float16" and np.max(np.abs(part)) > np.finfo(np.float16).max:
+    raise ValueError(
+      f"tensor {name} reaches {np.max(np.abs(part)):.3g}: expected at most "
+      "65504 for dtype=float16 (use bfloat16)"
+    )
+  return weight_loading.theirs(entry, part).astype(DTYPES[dtype])

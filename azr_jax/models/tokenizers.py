@@ -1,10 +1,14 @@
 """Text to ids and back: Hugging Face and sentencepiece behind one interface."""
 
+import json
 import pathlib
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import sentencepiece
 import transformers
+
+_GENERATION = "generation_config.json"
 
 
 @runtime_checkable
@@ -31,6 +35,10 @@ class Tokenizer(Protocol):
     """Returns the id whose text is exactly `piece`, or None."""
     ...
 
+  def save(self, folder: pathlib.Path) -> None:
+    """Writes the files from which a model folder's tokenizer is loaded."""
+    ...
+
 
 class SentencePieceTokenizer:
   """A sentencepiece model file, as the embedded model uses it."""
@@ -38,7 +46,9 @@ class SentencePieceTokenizer:
   def __init__(self, path: str | pathlib.Path):
     self._model = sentencepiece.SentencePieceProcessor(model_file=str(path))
     self.eos_ids: tuple[int, ...] = (self._model.eos_id(),)
-    self.pad_id: int = self._model.pad_id()
+    pad = self._model.pad_id()
+    # A model trained without a pad piece reports -1.
+    self.pad_id: int = self.eos_ids[0] if pad < 0 else pad
     self.vocab_size: int = self._model.get_piece_size()
 
   def encode(self, text: str) -> list[int]:
@@ -46,33 +56,30 @@ class SentencePieceTokenizer:
     return self._model.encode(text)
 
   def decode(self, ids: list[int]) -> str:
-    """Returns the text of ids."""
-    return self._model.decode(list(ids))
+    """Returns the text of ids; ids that pad a model's vocabulary are none."""
+    return self._model.decode([i for i in ids if i < self.vocab_size])
 
   def token_id(self, piece: str) -> int | None:
     """Returns the id whose text is exactly `piece`, or None."""
     ids = self.encode(piece)
-    return ids[0] if len(ids) == 1 else None
+    known = len(ids) == 1 and ids[0] != self._model.unk_id()
+    return ids[0] if known else None
+
+  def save(self, folder: pathlib.Path) -> None:
+    """Writes `tokenizer.model`."""
+    model = self._model.serialized_model_proto()
+    (folder / "tokenizer.model").write_bytes(model)
 
 
 class HuggingFaceTokenizer:
-  """Any tokenizer that `transformers.AutoTokenizer` loads from a folder."""
+  """A fast tokenizer of `transformers`, with the ids that end a text."""
 
-  def __init__(self, folder: str | pathlib.Path, gguf_file: str | None = None):
-    """Loads the tokenizer files of a folder, or those inside a GGUF file."""
-    options = {} if gguf_file is None else {"gguf_file": gguf_file}
-    from_pretrained: Any = transformers.AutoTokenizer.from_pretrained
-    self._tokenizer = from_pretrained(str(folder), **options)
-    eos = {self._tokenizer.eos_token_id}
-    # Chat models end a turn with a token that is not always "the" EOS.
-    for piece in ("<|im_end|>", "<|endoftext|>", "<|eot_id|>"):
-      eos.add(self._tokenizer.get_vocab().get(piece))
-    self.eos_ids: tuple[int, ...] = tuple(
-      sorted(i for i in eos if i is not None)
-    )
-    pad = self._tokenizer.pad_token_id
+  def __init__(self, tokenizer: Any, eos_ids: Sequence[int]):
+    self._tokenizer = tokenizer
+    self.eos_ids: tuple[int, ...] = tuple(eos_ids)
+    pad = tokenizer.pad_token_id
     self.pad_id: int = self.eos_ids[0] if pad is None else pad
-    self.vocab_size = len(self._tokenizer)
+    self.vocab_size = len(tokenizer)
 
   def encode(self, text: str) -> list[int]:
     """Returns the ids of a text."""
@@ -91,3 +98,53 @@ class HuggingFaceTokenizer:
     count as exact; any other stop string is looked for in the text.
     """
     return self._tokenizer.get_added_vocab().get(piece)
+
+  def save(self, folder: pathlib.Path) -> None:
+    """Writes the tokenizer's files and the end ids."""
+    self._tokenizer.save_pretrained(str(folder))
+    generation = {
+      "eos_token_id": list(self.eos_ids),
+      "pad_token_id": self.pad_id,
+    }
+    text = json.dumps(generation, indent=2)
+    (folder / _GENERATION).write_text(text + "\n", encoding="utf-8")
+
+
+def from_folder(folder: pathlib.Path) -> Tokenizer:
+  """Loads a model folder's tokenizer; `tokenizer.model` alone: sentencepiece.
+
+  Generation ends at what generation_config.json says, else config.json, else
+  the tokenizer: chat models end a turn with more than "the" EOS token.
+
+  Raises:
+    ValueError: nothing in the folder says which token ends a text.
+  """
+  sentencepiece_file = folder / "tokenizer.model"
+  described = any(
+    (folder / name).exists()
+    for name in ("tokenizer_config.json", "tokenizer.json")
+  )
+  if sentencepiece_file.exists() and not described:
+    return SentencePieceTokenizer(sentencepiece_file)
+  from_pretrained: Any = transformers.AutoTokenizer.from_pretrained
+  tokenizer = from_pretrained(str(folder))
+  for name in (_GENERATION, "config.json"):
+    ids = _eos_ids(folder / name)
+    if ids:
+      return HuggingFaceTokenizer(tokenizer, ids)
+  if tokenizer.eos_token_id is None:
+    raise ValueError(
+      f"{folder} names no eos_token_id: expected one in {_GENERATION}, "
+      "config.json or the tokenizer's files"
+    )
+  return HuggingFaceTokenizer(tokenizer, [tokenizer.eos_token_id])
+
+
+def _eos_ids(path: pathlib.Path) -> list[int]:
+  """The `eos_token_id` of a JSON file: an id, a list, or nothing."""
+  if not path.exists():
+    return []
+  ids = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+  if ids is None:
+    return []
+  return ids if isinstance(ids, list) else [ids]

@@ -1,27 +1,44 @@
-"""Checkpoint tensors into sharded parameters, one tensor at a time.
+"""Checkpoint tensors into sharded parameters, one shard at a time.
 
-Whatever the file format, a reader gives one tensor by name; a parameter is
-made shard by shard, so the host never holds more than one shard's layers.
+The life of a parameter, whatever the file format:
+1. each device's shard is turned into ranges of the checkpoint's tensors;
+2. a `TensorReader` reads only those ranges, layer by layer;
+3. they are laid out our way in float32 and put on their devices.
+
+The host never holds more than one shard of one parameter.
 """
 
-import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 
 from azr_jax.models import transformer, weight_names
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
 
-ReadTensor = Callable[[str], np.ndarray]
+
+class TensorReader(Protocol):
+  """A checkpoint, by Hugging Face tensor names and layouts."""
+
+  def names(self) -> Collection[str]:
+    """Returns the names of every tensor."""
+    ...
+
+  def shape(self, name: str) -> tuple[int, ...]:
+    """Returns a tensor's shape without reading it."""
+    ...
+
+  def read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
+    """Reads a range of a tensor: one slice, of step 1, per axis."""
+    ...
 
 
 def load_params(
   config: ModelConfig,
-  read: ReadTensor,
+  reader: TensorReader,
   mesh: Mesh,
   rules: Mapping[str, str | None],
 ) -> dict[str, Any]:
@@ -29,62 +46,118 @@ def load_params(
 
   Args:
     config: the model's shape.
-    read: gives a tensor by its Hugging Face name.
+    reader: the checkpoint.
     mesh: where the parameters will live.
     rules: logical axis to mesh axis.
 
   Raises:
-    ValueError: a tensor has another shape than the config says.
-    KeyError: a tensor is missing.
+    ValueError: a tensor is missing, has another shape than the config says,
+      or has no place in the decoder.
   """
+  _check_tensors(config, reader)
   boxed = transformer.abstract_params(transformer.Transformer(config))
   shardings = mesh_lib.param_shardings(boxed, mesh, rules)
   params: dict[str, Any] = {}
   for entry in weight_names.entries(config):
     sharding = _at(shardings, entry.path)
-    layers = (config.num_layers,) if entry.stacked else ()
-
-    def shard(index: Any, entry: weight_names.Entry = entry) -> np.ndarray:
-      if not entry.stacked:
-        return _ours(entry, read(entry.name))[index]
-      numbers = range(config.num_layers)[index[0]]
-      return np.stack(
-        [
-          _ours(entry, read(entry.name.format(layer=n)))[index[1:]]
-          for n in numbers
-        ]
-      )
-
-    array = jax.make_array_from_callback(layers + entry.shape, sharding, shard)
-    _put(params, entry.path, array)
+    _put(params, entry.path, _load(entry, config.num_layers, reader, sharding))
   return params
 
 
-def _ours(entry: weight_names.Entry, tensor: np.ndarray) -> np.ndarray:
-  """Turns a checkpoint tensor into our layout, float32."""
-  if entry.transposed:
-    inputs = math.prod(entry.shape[: entry.inputs])
-    expected: tuple[int, ...] = (math.prod(entry.shape) // inputs, inputs)
-  elif entry.path[-1] == "bias":
-    expected = (math.prod(entry.shape),)
-  else:
-    expected = entry.shape
-  if tensor.shape != expected:
+def _check_tensors(config: ModelConfig, reader: TensorReader) -> None:
+  """Every tensor that the decoder needs is there, and nothing else."""
+  names = set(reader.names())
+  for entry in weight_names.entries(config):
+    layers = range(config.num_layers) if entry.stacked else range(1)
+    for name in (entry.name.format(layer=layer) for layer in layers):
+      if name not in names:
+        raise ValueError(
+          f"tensor {name} is missing: expected shape {entry.checkpoint_shape}"
+        )
+      names.remove(name)
+      if reader.shape(name) != entry.checkpoint_shape:
+        raise ValueError(
+          f"tensor {name} has shape {reader.shape(name)}: expected "
+          f"{entry.checkpoint_shape}"
+        )
+  if config.tie_embeddings:
+    # Some files repeat the embedding under this name; a tied model reads one.
+    names.discard("lm_head.weight")
+  # Old checkpoints store the rotary frequencies, which the config implies.
+  extra = sorted(n for n in names if not n.endswith("rotary_emb.inv_freq"))
+  if extra:
     raise ValueError(
-      f"tensor {entry.name} has shape {tensor.shape}; expected {expected}"
+      f"tensors {extra[:4]} ({len(extra)} in all) have no place in the "
+      "decoder: expected only the tensors that the config implies"
     )
-  tensor = tensor.T if entry.transposed else tensor
-  return np.ascontiguousarray(tensor, np.float32).reshape(entry.shape)
+
+
+def _load(
+  entry: weight_names.Entry,
+  num_layers: int,
+  reader: TensorReader,
+  sharding: NamedSharding,
+) -> jax.Array:
+  """Reads one parameter, each distinct shard of this host once."""
+  shape = (num_layers, *entry.shape) if entry.stacked else entry.shape
+  devices: dict[tuple[tuple[int, int], ...], list[Any]] = {}
+  for device, index in sharding.addressable_devices_indices_map(shape).items():
+    bounds = tuple(
+      axis.indices(size)[:2]
+      for axis, size in zip(index or (), shape, strict=True)
+    )
+    devices.setdefault(bounds, []).append(device)
+  shards = []
+  for bounds, holders in devices.items():
+    index = tuple(slice(*pair) for pair in bounds)
+    if entry.stacked:
+      part = np.stack(
+        [
+          _read(entry, entry.name.format(layer=layer), index[1:], reader)
+          for layer in range(*bounds[0])
+        ]
+      )
+    else:
+      part = _read(entry, entry.name, index, reader)
+    placed = [jax.device_put(part, device) for device in holders]
+    # Without the wait, transfers queue up and the host holds every shard.
+    shards.extend(jax.block_until_ready(placed))
+  return jax.make_array_from_single_device_arrays(shape, sharding, shards)
+
+
+def _read(
+  entry: weight_names.Entry,
+  name: str,
+  index: tuple[slice, ...],
+  reader: TensorReader,
+) -> np.ndarray:
+  """Reads the part of a tensor that `index` selects of our layout, float32.
+
+  A checkpoint axis that merges several of ours is contiguous in the first of
+  them: that one is sliced in the file, the others after reading.
+  """
+  ranges = []
+  for group, size in zip(entry.groups, entry.checkpoint_shape, strict=True):
+    first = index[group[0]]
+    stride = size // entry.shape[group[0]]
+    ranges.append(slice(first.start * stride, first.stop * stride))
+  tensor = reader.read(name, tuple(ranges)).astype(np.float32)
+  sizes = list(entry.shape)
+  inner = list(index)
+  for group in entry.groups:
+    first = index[group[0]]
+    sizes[group[0]] = first.stop - first.start
+    inner[group[0]] = slice(None)
+  order = [axis for group in entry.groups for axis in group]
+  ours = tensor.reshape([sizes[axis] for axis in order])
+  return np.ascontiguousarray(ours.transpose(np.argsort(order))[tuple(inner)])
 
 
 def theirs(entry: weight_names.Entry, part: np.ndarray) -> np.ndarray:
   """Turns one layer's part of our parameter into a checkpoint tensor."""
-  if entry.transposed:
-    inputs = math.prod(entry.shape[: entry.inputs])
-    return np.ascontiguousarray(part.reshape(inputs, -1).T)
-  if entry.path[-1] == "bias":
-    return part.reshape(-1)
-  return part
+  order = [axis for group in entry.groups for axis in group]
+  merged = part.transpose(order).reshape(entry.checkpoint_shape)
+  return np.ascontiguousarray(merged)
 
 
 def _at(tree: Mapping[str, Any], path: tuple[str, ...]) -> Any:

@@ -6,6 +6,7 @@ directions use.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 from azr_jax.models.config import ModelConfig
@@ -33,6 +34,23 @@ class Entry:
   def stacked(self) -> bool:
     """Whether there is one tensor per layer."""
     return "{layer}" in self.name
+
+  @property
+  def groups(self) -> tuple[tuple[int, ...], ...]:
+    """Which of our axes each checkpoint axis merges, in checkpoint order."""
+    axes = tuple(range(len(self.shape)))
+    if self.transposed:
+      return axes[self.inputs :], axes[: self.inputs]
+    if self.path[-1] == "bias":
+      return (axes,)
+    return tuple((axis,) for axis in axes)
+
+  @property
+  def checkpoint_shape(self) -> tuple[int, ...]:
+    """The shape of one tensor in the checkpoint."""
+    return tuple(
+      math.prod(self.shape[axis] for axis in group) for group in self.groups
+    )
 
 
 def entries(config: ModelConfig) -> Iterator[Entry]:

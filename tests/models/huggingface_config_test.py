@@ -1,8 +1,12 @@
 """Every field of a config is used, known harmless, or refused by name."""
 
+import dataclasses
+
+import jax
 import pytest
 
 from azr_jax.models import huggingface_config as hf
+from azr_jax.models import transformer
 from azr_jax.models.presets import PRESETS, parameter_count
 
 BASE = hf.to_huggingface(PRESETS["smollm2-135m"], "float32")
@@ -25,6 +29,16 @@ def test_round_trip(name):
     ("layer_types", ["full_attention", "sliding_attention"]),
     ("rope_scaling", {"rope_type": "yarn", "factor": 4.0}),
     ("rope_scaling", {"rope_type": "llama3", "factor": 4.0}),
+    ("rope_scaling", {"type": "linear", "factor": 2.0}),
+    ("rope_scaling", {"rope_type": "default", "mrope_section": [1, 2]}),
+    ("rope_parameters", {"rope_type": "dynamic", "rope_theta": 1e4}),
+    ("rope_parameters", {"full_attention": {"rope_type": "default"}}),
+    ("rope_parameters", {"rope_theta": 1e4, "partial_rotary_factor": 0.5}),
+    ("use_mrope", True),
+    ("rope_interleaved", True),
+    ("quantization_config", {"quant_method": "gptq"}),
+    ("rms_norm_eps", None),
+    ("vocab_size", None),
     ("a_field_of_tomorrow", 1),
   ],
 )
@@ -34,31 +48,96 @@ def test_refusal_names_field_and_value(field, value):
   assert any(word in str(refusal.value) for word in (field, "rope"))
 
 
+def test_old_and_new_rope_fields_must_agree():
+  config = BASE | {
+    "rope_parameters": {"rope_type": "default", "rope_theta": 5.0},
+    "rope_scaling": {"rope_type": "llama3", "factor": 4.0},
+  }
+  with pytest.raises(ValueError, match="rope_scaling.*expected"):
+    hf.from_huggingface(config)
+
+
+def test_qwen3_must_say_its_head_size():
+  config = hf.to_huggingface(PRESETS["qwen3-0.6b"], "float32")
+  del config["head_dim"]
+  with pytest.raises(ValueError, match="head_dim=None: expected"):
+    hf.from_huggingface(config)
+
+
+def test_no_family_has_both_biases_and_norms():
+  both = dataclasses.replace(PRESETS["qwen3-0.6b"], qkv_bias=True)
+  with pytest.raises(ValueError, match="qkv_bias"):
+    hf.to_huggingface(both, "float32")
+
+
+def test_a_published_config_reads_as_its_preset():
+  """Qwen/Qwen2.5-0.5B's config.json, every field of it."""
+  published = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "attention_dropout": 0.0,
+    "bos_token_id": 151643,
+    "eos_token_id": 151643,
+    "hidden_act": "silu",
+    "hidden_size": 896,
+    "initializer_range": 0.02,
+    "intermediate_size": 4864,
+    "max_position_embeddings": 32768,
+    "max_window_layers": 24,
+    "model_type": "qwen2",
+    "num_attention_heads": 14,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-06,
+    "rope_theta": 1000000.0,
+    "sliding_window": 32768,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+    "transformers_version": "4.40.1",
+    "use_cache": True,
+    "use_mrope": False,
+    "use_sliding_window": False,
+    "vocab_size": 151936,
+  }
+  assert hf.from_huggingface(published) == PRESETS["qwen2.5-0.5b"]
+
+
 def test_new_style_rope_parameters():
   config = {k: v for k, v in BASE.items() if not k.startswith("rope_")}
   config["rope_parameters"] = {"rope_type": "default", "rope_theta": 5.0}
   assert hf.from_huggingface(config).rope_theta == 5.0
 
 
+# The sizes that the model cards and checkpoint indexes give.
+_QWEN25_COUNTS = {
+  "0.5b": 494_032_768,
+  "1.5b": 1_543_714_304,
+  "3b": 3_085_938_688,
+  "7b": 7_615_616_512,
+  "14b": 14_770_033_664,
+  "32b": 32_763_876_352,
+}
+
+
 @pytest.mark.parametrize(
-  "name, billions",
+  "name, count",
   [
-    ("smollm2-135m", 0.1345),
-    ("qwen2.5-0.5b", 0.494),
-    ("qwen2.5-1.5b", 1.544),
-    ("qwen2.5-3b", 3.086),
-    ("qwen2.5-coder-7b", 7.616),
-    ("qwen2.5-14b", 14.77),
-    ("qwen2.5-32b", 32.76),
-    ("llama-3.1-8b", 8.030),
-    ("qwen3-0.6b", 0.596),
-    ("qwen3-8b", 8.191),
+    ("smollm2-135m", 134_515_008),
+    *((f"qwen2.5-{size}", n) for size, n in _QWEN25_COUNTS.items()),
+    *((f"qwen2.5-coder-{size}", n) for size, n in _QWEN25_COUNTS.items()),
+    ("llama-3.1-8b", 8_030_261_248),
+    ("qwen3-0.6b", 596_049_920),
+    ("qwen3-8b", 8_190_735_360),
   ],
 )
-def test_published_parameter_counts(name, billions):
-  assert parameter_count(PRESETS[name]) / 1e9 == pytest.approx(
-    billions, rel=1e-3
-  )
+def test_published_parameter_counts(name, count):
+  assert parameter_count(PRESETS[name]) == count
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_the_count_is_that_of_the_parameters(name):
+  model = transformer.Transformer(PRESETS[name])
+  shapes = jax.tree.leaves(transformer.abstract_params(model))
+  assert parameter_count(PRESETS[name]) == sum(x.size for x in shapes)
 
 
 def test_tiny_is_within_its_budget():

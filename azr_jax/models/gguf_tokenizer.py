@@ -1,0 +1,112 @@
+"""The tokenizer inside a GGUF file: byte-level BPE from its metadata.
+
+`transformers` can read these too, but only where torch is installed, and it
+splits numbers otherwise than SmolLM2 was trained with.
+Left out on purpose: GGUF's sentencepiece vocabularies (Llama 2).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tokenizers
+import transformers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from azr_jax.models.tokenizers import HuggingFaceTokenizer
+
+_CONTROL, _USER_DEFINED = 3, 4
+# A file names one end token; a model may end its turn with any of these.
+_END_PIECES = (
+  "<|endoftext|>",
+  "<|im_end|>",
+  "<|end_of_text|>",
+  "<|eot_id|>",
+  "<|eom_id|>",
+)
+# Words with their contractions, runs of digits, of symbols, of spaces; the
+# families differ in how many digits a piece may hold.
+_SPLIT = (
+  r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}DIGITS"
+  r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def _split_by(digits: str) -> Any:
+  pattern = tokenizers.Regex(_SPLIT.replace("DIGITS", digits))
+  return pre_tokenizers.Sequence(
+    [
+      pre_tokenizers.Split(pattern, behavior="isolated"),
+      pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ]
+  )
+
+
+def _split_digits() -> Any:
+  return pre_tokenizers.Sequence(
+    [
+      pre_tokenizers.Digits(individual_digits=True),
+      pre_tokenizers.ByteLevel(add_prefix_space=False),
+    ]
+  )
+
+
+# `tokenizer.ggml.pre` -> how text is cut before merging.
+_PRE_TOKENIZERS = {
+  "smollm": _split_digits,
+  "qwen2": lambda: _split_by(""),
+  "llama-bpe": lambda: _split_by("{1,3}"),
+}
+
+
+def from_metadata(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer:
+  """Builds the tokenizer that a GGUF file describes.
+
+  Raises:
+    ValueError: a vocabulary kind or a splitting rule that is not known here.
+  """
+  kind = metadata.get("tokenizer.ggml.model")
+  if kind != "gpt2":
+    raise ValueError(f"tokenizer.ggml.model={kind!r}: expected 'gpt2'")
+  pre = metadata.get("tokenizer.ggml.pre")
+  if pre not in _PRE_TOKENIZERS:
+    raise ValueError(
+      f"tokenizer.ggml.pre={pre!r}: expected one of {tuple(_PRE_TOKENIZERS)}"
+    )
+  tokens = metadata["tokenizer.ggml.tokens"]
+  ids = {token: index for index, token in enumerate(tokens)}
+  backend = tokenizers.Tokenizer(
+    models.BPE(
+      vocab=ids,
+      merges=[
+        tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]
+      ],
+      # Llama 3 takes a whole word that is a token without merging its way up.
+      ignore_merges=pre == "llama-bpe",
+    )
+  )
+  if pre == "qwen2":
+    backend.normalizer = normalizers.NFC()
+  backend.pre_tokenizer = _PRE_TOKENIZERS[pre]()
+  backend.decoder = decoders.ByteLevel()
+  types = metadata["tokenizer.ggml.token_type"]
+  backend.add_special_tokens(_added(tokens, types, _CONTROL))
+  backend.add_tokens(_added(tokens, types, _USER_DEFINED))
+
+  eos = metadata["tokenizer.ggml.eos_token_id"]
+  pad = metadata.get("tokenizer.ggml.padding_token_id", eos)
+  wrapped = transformers.PreTrainedTokenizerFast(
+    tokenizer_object=backend, eos_token=tokens[eos], pad_token=tokens[pad]
+  )
+  ends = {ids[piece] for piece in _END_PIECES if piece in ids}
+  return HuggingFaceTokenizer(wrapped, sorted(ends | {eos}))
+
+
+def _added(
+  tokens: list[str], types: list[int], kind: int
+) -> list[tokenizers.AddedToken]:
+  """Tokens of one kind, which are matched whole in the text."""
+  return [
+    tokenizers.AddedToken(token, normalized=False, special=kind == _CONTROL)
+    for token, its_kind in zip(tokens, types, strict=True)
+    if its_kind == kind
+  ]

