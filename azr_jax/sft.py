@@ -81,7 +81,7 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
   for step in range(done + 1, config.train.steps + 1):
     start = time.monotonic()
     batch = _batch(rows, step - 1, micro_rows)
-    state, metrics = update_fn(state, batch)
+    state, metrics = update_fn(state, batch, None)
     learned = metrics_lib.to_host(jax.device_get(metrics))
     learned["time/step"] = time.monotonic() - start
     writer.write(step, learned)

@@ -73,7 +73,6 @@ def train(  # noqa: PLR0915 - the main loop reads in one piece.
     temperature=config.rollout.temperature,
     chunk_tokens=config.learner.chunk_tokens,
     on_policy=config.learner.epochs == 1,
-    ref_params=ref_params,
   )
   update_fn = update.make_update(loss_fn, optimizer, shardings, mesh)
   sampler = sampler_lib.Sampler(
@@ -136,7 +135,7 @@ def train(  # noqa: PLR0915 - the main loop reads in one piece.
 
       # Update.
       for _ in range(config.learner.epochs):
-        state, learner_metrics = update_fn(state, batch)
+        state, learner_metrics = update_fn(state, batch, ref_params)
       learned = metrics_lib.to_host(jax.device_get(learner_metrics))
 
       # Log.

@@ -49,7 +49,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.azr.seed_factor = 4  # S; Table 3
   c.azr.seed_rounds = 16  # most sampling rounds per seed buffer
   c.azr.max_programs = 16384  # buffer cap; Table 3
-  c.azr.prompt_style = "full"  # full | compact
+  c.azr.prompt_style = "full"  # full | compact | few_shot
   c.azr.solve_from = "current"  # current (paper) | previous (published code)
   c.azr.unlearnable_reward = "paper"  # paper: 0 | published_code: -0.5
   c.azr.wrong_reward = -0.5  # eq. 6
@@ -110,12 +110,13 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.azr.induction_inputs = 4
   c.azr.seed_factor = 1
   c.azr.seed_rounds = 2
-  c.azr.prompt_style = "compact"
+  c.azr.prompt_style = "few_shot"
   c.rollout.slots = 8
-  c.rollout.prompt_buckets = (256, 512)
+  c.rollout.prompt_buckets = (512, 768)
+  c.rollout.temperature = 0.7
   c.rollout.max_tokens = 160
   c.rollout.decode_chunk = 16
-  c.learner.row_length = 672
+  c.learner.row_length = 928
   c.learner.micro_rows = 1
   c.learner.max_micro_batches = 16
   c.learner.chunk_tokens = 256

@@ -19,5 +19,5 @@ def get_config() -> ml_collections.ConfigDict:
   c.rollout.max_tokens = 128
   c.rollout.temperature = 0.0  # greedy
   c.evaluate = ml_collections.ConfigDict()
-  c.evaluate.prompt_style = "compact"  # full | compact
+  c.evaluate.prompt_style = "compact"  # full | compact | few_shot
   return c

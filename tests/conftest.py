@@ -6,6 +6,9 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
   os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 )
+# XLA's CPU client sizes its thread pool by this. Collectives over the virtual
+# devices wait for each other, so on few cores they starve without it.
+os.environ.setdefault("NPROC", "16")
 
 import jax
 import jaxtyping

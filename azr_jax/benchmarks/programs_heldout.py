@@ -28,7 +28,7 @@ def run(
     executor: verifies them.
     data: a JSONL of tasks, or "" for the one in the package.
     limit: most tasks per type; 0 takes all.
-    prompt_style: `full` or `compact`.
+    prompt_style: one of `prompts.STYLES`.
 
   Returns:
     Accuracy per task type and their mean, and one record per task.

@@ -1,7 +1,8 @@
 """The update: gradients accumulated over packed micro-batches, one step.
 
-`update(state, batch) -> (state, metrics)` is pure and jitted once. The batch
-has a leading axis A of micro-batches: arrays [A, rows, length].
+`update(state, batch, ref_params) -> (state, metrics)` is pure and jitted once.
+The batch has a leading axis A of micro-batches: arrays [A, rows, length].
+`ref_params` is the reference policy of a KL term, or None.
 """
 
 from collections.abc import Callable
@@ -20,8 +21,8 @@ from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 
 Metrics = dict[str, jax.Array]
-MicroLoss = Callable[[Any, types.Batch], tuple[jax.Array, Metrics]]
-Update = Callable[[TrainState, types.Batch], tuple[TrainState, Metrics]]
+MicroLoss = Callable[[Any, types.Batch, Any], tuple[jax.Array, Metrics]]
+Update = Callable[[TrainState, types.Batch, Any], tuple[TrainState, Metrics]]
 
 
 def _score(
@@ -54,7 +55,6 @@ def make_policy_loss(
   temperature: float,
   chunk_tokens: int,
   on_policy: bool,
-  ref_params: Any = None,
 ) -> MicroLoss:
   """Returns the reinforcement-learning loss of one micro-batch.
 
@@ -69,10 +69,11 @@ def make_policy_loss(
     chunk_tokens: tokens whose logits exist at the same time.
     on_policy: one optimizer step per batch; the old log-probabilities are
       then the new ones without gradient, and no extra pass is needed.
-    ref_params: the reference policy, if `kl_coef` is not 0.
   """
 
-  def loss_fn(params: Any, batch: types.Batch) -> tuple[jax.Array, Metrics]:
+  def loss_fn(
+    params: Any, batch: types.Batch, ref_params: Any
+  ) -> tuple[jax.Array, Metrics]:
     logprobs, entropy = _score(model, params, batch, temperature, chunk_tokens)
     old = jax.lax.stop_gradient(logprobs) if on_policy else batch.old_logprobs
     weights, mask = batch.loss_weights, batch.loss_mask
@@ -108,7 +109,10 @@ def make_supervised_loss(
 ) -> MicroLoss:
   """Returns the supervised loss of one micro-batch."""
 
-  def loss_fn(params: Any, batch: types.Batch) -> tuple[jax.Array, Metrics]:
+  def loss_fn(
+    params: Any, batch: types.Batch, ref_params: Any
+  ) -> tuple[jax.Array, Metrics]:
+    del ref_params
     logprobs, entropy = _score(model, params, batch, 1.0, chunk_tokens)
     nll = losses.negative_log_likelihood(logprobs)
     mask = batch.loss_mask
@@ -133,11 +137,11 @@ def make_update(
   """Returns the jitted update; it donates the state it is given."""
 
   def update(
-    state: TrainState, batch: types.Batch
+    state: TrainState, batch: types.Batch, ref_params: Any
   ) -> tuple[TrainState, Metrics]:
     def grad_fn(micro: types.Batch) -> tuple[jax.Array, Metrics, Any]:
       (loss, sums), grads = jax.value_and_grad(loss_fn, has_aux=True)(
-        state.params, micro
+        state.params, micro, ref_params
       )
       return loss, sums, grads
 
@@ -164,7 +168,7 @@ def make_update(
     }
     metrics |= {
       "learner/loss": loss,
-      "learner/grad_norm": optax.global_norm(grads),
+      "learner/grad_norm": optax.tree.norm(grads),
       "learner/tokens": tokens,
       "learner/rows": jnp.sum(jnp.any(batch.segment_ids > 0, axis=-1)),
     }
@@ -177,7 +181,11 @@ def make_update(
 
   return jax.jit(
     update,
-    in_shardings=(shardings, mesh_lib.batch_sharding(mesh, axis=1)),
+    in_shardings=(
+      shardings,
+      mesh_lib.batch_sharding(mesh, axis=1),
+      None,  # The reference keeps the shards it was given in.
+    ),
     out_shardings=(shardings, mesh_lib.replicated(mesh)),
     donate_argnums=0,
   )

@@ -45,7 +45,7 @@ _LONG_CONTEXT = ("1.5b", "7b", "14b", "32b")
 
 PRESETS: dict[str, ModelConfig] = {
   "azr-tiny": ModelConfig(
-    vocab_size=640,
+    vocab_size=544,
     hidden_size=192,
     num_layers=4,
     num_heads=4,

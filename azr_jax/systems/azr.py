@@ -44,7 +44,7 @@ class AZRSettings:
     seed_factor: S; seeding stops at B x S tasks per buffer.
     seed_rounds: most sampling rounds spent on each seed buffer.
     max_programs: buffer cap.
-    prompt_style: `full` or `compact`.
+    prompt_style: one of `prompts.STYLES`.
     solve_from: `current` solves tasks of this step (paper), `previous` those
       of the step before (published code).
     train_on_learnability: also learn from the learnability rollouts, as

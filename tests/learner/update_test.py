@@ -1,5 +1,7 @@
 """The update: chunked scores, packing, accumulation, sharding."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,7 +69,7 @@ def batch_of(rows, row_length=16, items=None):
   return update.to_micro_batches(packed, rows)
 
 
-def updated(mesh, batch, on_policy=False):
+def updated(mesh, batch, on_policy=False, ref_params=None, **loss):
   optimizer = optax.sgd(1.0)
   shardings = train_state.state_shardings(MODEL, optimizer, mesh, RULES)
   params = jax.jit(
@@ -75,9 +77,9 @@ def updated(mesh, batch, on_policy=False):
     out_shardings=shardings.params,
   )(jax.random.key(0))
   state = train_state.make_init_state(optimizer, shardings)(params)
-  loss_fn = update.make_policy_loss(MODEL, on_policy=on_policy, **LOSS)
+  loss_fn = update.make_policy_loss(MODEL, on_policy=on_policy, **LOSS | loss)
   update_fn = update.make_update(loss_fn, optimizer, shardings, mesh)
-  new_state, metrics = update_fn(state, batch)
+  new_state, metrics = update_fn(state, batch, ref_params)
   assert update_fn._cache_size() == 1
   return jax.device_get(new_state.params), jax.device_get(metrics)
 
@@ -141,6 +143,26 @@ def test_on_policy_gradient_is_reinforce(one_device_mesh):
   want = jax.tree.map(lambda p, g: p - g, start, jax.grad(reinforce)(start))
   close(params, want, atol=1e-5)
   assert metrics["learner/clip_share"] == 0
+
+
+def test_kl_is_zero_at_the_reference_and_pulls_towards_it(one_device_mesh):
+  batch = batch_of(8)
+  batch = dataclasses.replace(batch, advantages=0 * batch.advantages)
+  init = jax.jit(lambda k: transformer.init_params(MODEL, k))
+  here, there = init(jax.random.key(0)), init(jax.random.key(1))
+  options = dict(on_policy=True, kl_coef=0.1, entropy_coef=0.0)
+  _, at_home = updated(one_device_mesh, batch, ref_params=here, **options)
+  assert at_home["learner/kl"] == pytest.approx(0, abs=1e-6)
+  assert at_home["learner/grad_norm"] == pytest.approx(0, abs=1e-5)
+  moved, before = updated(one_device_mesh, batch, ref_params=there, **options)
+  assert before["learner/kl"] > 0
+
+  def kl(params):
+    loss_fn = update.make_policy_loss(MODEL, **LOSS | options)
+    micro = jax.tree.map(lambda x: jnp.asarray(x[0]), batch)
+    return loss_fn(params, micro, there)[1]["learner/kl"]
+
+  assert kl(moved) < kl(here)
 
 
 def test_weight_decay_spares_scales():

@@ -1,12 +1,15 @@
-"""The six AZR prompts (figures 33-39), in a full and a compact style.
+"""The six AZR prompts (figures 33-39), in three styles.
 
 `full` spells out every requirement for pretrained models; `compact` is one
-line and the fences, for models with a short context. Both use the same
-protocol: a think part, then an answer part with labelled fences.
+line and the fences, for models with a short context; `few_shot` is compact
+after two worked exchanges, for pretrained models too small to follow
+instructions. All use the same protocol: a think part, then an answer part
+with labelled fences.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from azr_jax.tasks.programs.exemplars import EXEMPLARS, Exemplar
 from azr_jax.tasks.programs.task import (
   ABDUCTION,
   DEDUCTION,
@@ -14,9 +17,9 @@ from azr_jax.tasks.programs.task import (
   Triplet,
 )
 
-STYLES = ("full", "compact")
+STYLES = ("full", "compact", "few_shot")
 
-FULL, COMPACT = STYLES
+FULL, COMPACT, FEW_SHOT = STYLES
 
 
 def fence(label: str, text: str) -> str:
@@ -26,7 +29,7 @@ def fence(label: str, text: str) -> str:
 
 def wrap(instruction: str, style: str) -> str:
   """The R1 template of figure 33; the reply starts inside the think part."""
-  if style == COMPACT:
+  if style != FULL:
     return f"User: {instruction}\nAssistant: <think>"
   return (
     "The User asks, the Assistant thinks first and answers after that. The "
@@ -34,6 +37,31 @@ def wrap(instruction: str, style: str) -> str:
     "<answer> and </answer>.\n"
     f"User: {instruction}\nAssistant: <think>"
   )
+
+
+def reply(think: str, answer: str) -> str:
+  """A well-formatted reply to any of the prompts."""
+  return f"{think}</think>\n<answer>{answer}</answer>"
+
+
+def _shorter(
+  instruction: str,
+  style: str,
+  exchange: Callable[[Exemplar], tuple[str, str, str]],
+) -> str:
+  """The compact prompt; for `few_shot` after exchanges with each exemplar.
+
+  `exchange` gives an exemplar's compact prompt, thinking and answer.
+  """
+  prompt = wrap(instruction, style)
+  if style == COMPACT:
+    return prompt
+  shown = [
+    # On lines of their own, tags are not merged with the fences into tokens.
+    asked + reply(think, f"\n{answer}\n")
+    for asked, think, answer in map(exchange, EXEMPLARS)
+  ]
+  return "\n\n".join([*shown, prompt])
 
 
 _EQUALITY_RULE = (
@@ -66,20 +94,35 @@ _COMPACT_TRIPLET = {
 }
 
 
+def _show(references: Sequence[Triplet], *, outputs: bool) -> str:
+  return "\n".join(
+    fence("python", triplet.code)
+    + "\n"
+    + fence("input", triplet.input)
+    + ("\n" + fence("output", triplet.output) if outputs else "")
+    for triplet in references
+  )
+
+
 def propose_triplet_prompt(
   task_type: str, references: Sequence[Triplet], style: str
 ) -> str:
   """Asks for a new program and one input (figures 34 and 35)."""
-  shown = "\n".join(
-    fence("python", triplet.code)
-    + "\n"
-    + fence("input", triplet.input)
-    + "\n"
-    + fence("output", triplet.output)
-    for triplet in references
-  )
-  if style == COMPACT:
-    return wrap(f"{_COMPACT_TRIPLET[task_type]}\n{shown}", style)
+  # A model that learns from the exchanges alone would write outputs, too.
+  shown = _show(references, outputs=style != FEW_SHOT)
+  if style != FULL:
+    goal = _COMPACT_TRIPLET[task_type]
+
+    def exchange(e: Exemplar) -> tuple[str, str, str]:
+      triplets = {
+        other: Triplet(other.code, other.inputs[0], other.outputs[0])
+        for other in EXEMPLARS
+      }
+      answer = _show([triplets.pop(e)], outputs=False)
+      others = _show(list(triplets.values()), outputs=False)
+      return wrap(f"{goal}\n{others}", COMPACT), e.plan, answer
+
+    return _shorter(f"{goal}\n{shown}", style, exchange)
   return wrap(
     f"""Invent a Python program and one input for it.
 {_TRIPLET_GOALS[task_type]} The task should need several steps of real \
@@ -105,10 +148,18 @@ Reference programs:
 
 def propose_induction_prompt(code: str, num_inputs: int, style: str) -> str:
   """Asks for inputs and a message about a program (figure 36)."""
-  if style == COMPACT:
-    return wrap(
+  if style != FULL:
+
+    def exchange(e: Exemplar) -> tuple[str, str, str]:
+      fences = [fence("input", text) for text in e.inputs]
+      fences.append(fence("message", e.message))
+      asked = propose_induction_prompt(e.code, len(e.inputs), COMPACT)
+      return asked, e.plan, "\n".join(fences)
+
+    return _shorter(
       f"Write {num_inputs} inputs and a message.\n{fence('python', code)}",
       style,
+      exchange,
     )
   return wrap(
     f"""Write {num_inputs} inputs for the program below, and a message about it.
@@ -132,8 +183,13 @@ Program:
 def solve_deduction_prompt(code: str, argument_text: str, style: str) -> str:
   """Asks for the output of a call (figure 38)."""
   task = f"{fence('python', code)}\n{fence('input', argument_text)}"
-  if style == COMPACT:
-    return wrap(f"Find the output.\n{task}", style)
+  if style != FULL:
+
+    def exchange(e: Exemplar) -> tuple[str, str, str]:
+      asked = solve_deduction_prompt(e.code, e.inputs[0], COMPACT)
+      return asked, e.forward, fence("output", e.outputs[0])
+
+    return _shorter(f"Find the output.\n{task}", style, exchange)
   return wrap(
     f"""Work out, step by step, what the program returns for the input.
 Answer with one literal in an output fence; several returned values are one \
@@ -149,8 +205,13 @@ The answer looks like this:
 def solve_abduction_prompt(code: str, output: str, style: str) -> str:
   """Asks for an input that produces an output (figure 37)."""
   task = f"{fence('python', code)}\n{fence('output', output)}"
-  if style == COMPACT:
-    return wrap(f"Find an input.\n{task}", style)
+  if style != FULL:
+
+    def exchange(e: Exemplar) -> tuple[str, str, str]:
+      asked = solve_abduction_prompt(e.code, e.outputs[0], COMPACT)
+      return asked, e.backward, fence("input", e.found)
+
+    return _shorter(f"Find an input.\n{task}", style, exchange)
   return wrap(
     f"""Find, step by step, an input for which the program returns the output.
 Any input that gives this output is right. Answer with the arguments of one \
@@ -173,8 +234,14 @@ def solve_induction_prompt(
     for i, o in zip(inputs, outputs, strict=True)
   )
   task = f"{cases}\n{fence('message', message)}"
-  if style == COMPACT:
-    return wrap(f"Write the program.\n{task}", style)
+  if style != FULL:
+
+    def exchange(e: Exemplar) -> tuple[str, str, str]:
+      shown = e.inputs[:2], e.outputs[:2]
+      asked = solve_induction_prompt(*shown, e.message, COMPACT)
+      return asked, e.rule, fence("python", e.code)
+
+    return _shorter(f"Write the program.\n{task}", style, exchange)
   return wrap(
     f"""Write the program that turns these inputs into these outputs.
 It will be run on further inputs that you do not see and must be right on \

@@ -2,9 +2,9 @@
 
 Solutions come in two styles. A `worked` reply reasons step by step and is
 right. A `direct` reply answers at once: right for deduction and abduction
-(but hard to get right without the work), and for induction often a table of
-the shown cases, which fails on hidden ones. The mix leaves self-play
-something to find out: that working pays.
+(but hard to get right without the work), and for induction on longer programs
+often a table of the shown cases, which fails on hidden ones. The mix leaves
+self-play something to find out: that working pays.
 """
 
 import dataclasses
@@ -37,7 +37,8 @@ class CorpusSettings:
 
   Attributes:
     worked_share: share of solutions that reason step by step.
-    table_share: share of direct induction answers that are a case table.
+    table_share: share of direct induction answers to programs of several
+      operations that are a case table.
     flaw_share: share of proposals with a realistic mistake.
     vague_share: share of induction messages that leave a step out.
     num_inputs: N, cases of an induction task.
@@ -142,10 +143,6 @@ def draw_induction(
       )
 
 
-def _reply(think: str, answer: str) -> str:
-  return f"{think}</think>\n<answer>{answer}</answer>"
-
-
 def _solve_deduction(
   rng: np.random.Generator, settings: CorpusSettings
 ) -> Conversation:
@@ -159,7 +156,7 @@ def _solve_deduction(
     prompts.solve_deduction_prompt(
       triplet.code, triplet.input, prompts.COMPACT
     ),
-    _reply(think, prompts.fence("output", triplet.output)),
+    prompts.reply(think, prompts.fence("output", triplet.output)),
     DEDUCTION,
     SOLVE,
     (triplet.code,),
@@ -191,7 +188,7 @@ def _solve_abduction(
     prompts.solve_abduction_prompt(
       triplet.code, repr(values[-1]), prompts.COMPACT
     ),
-    _reply(think, prompts.fence("input", argument_text(arguments))),
+    prompts.reply(think, prompts.fence("input", argument_text(arguments))),
     ABDUCTION,
     SOLVE,
     (triplet.code,),
@@ -209,13 +206,14 @@ def _solve_induction(
     think = ", then ".join(program.phrases())
   else:
     think = DIRECT
-    if rng.random() < settings.table_share:
+    several = len(program.chain) > 1
+    if several and rng.random() < settings.table_share:
       code = _case_table(program, task, shown)
   return Conversation(
     prompts.solve_induction_prompt(
       task.inputs[:shown], task.outputs[:shown], task.message, prompts.COMPACT
     ),
-    _reply(think, prompts.fence("python", code)),
+    prompts.reply(think, prompts.fence("python", code)),
     INDUCTION,
     SOLVE,
     (task.code,),
@@ -256,7 +254,7 @@ def _propose_triplet(
     prompts.propose_triplet_prompt(
       task_type, references or [ZERO_TRIPLET], prompts.COMPACT
     ),
-    _reply(", then ".join(program.phrases()), answer),
+    prompts.reply(", then ".join(program.phrases()), answer),
     task_type,
     PROPOSE,
     (triplet.code, *(reference.code for reference in references)),
@@ -295,7 +293,7 @@ def _propose_induction(
     prompts.propose_induction_prompt(
       task.code, settings.num_inputs, prompts.COMPACT
     ),
-    _reply(", then ".join(program.phrases()), answer),
+    prompts.reply(", then ".join(program.phrases()), answer),
     INDUCTION,
     PROPOSE,
     (task.code,),

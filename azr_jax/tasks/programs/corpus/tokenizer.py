@@ -1,15 +1,21 @@
 """The sentencepiece tokenizer of the embedded model.
 
-The protocol's markers, indentation and the numbers 10-99 are one token each,
-so that a tiny model can learn arithmetic on them; bytes cover the rest.
+The protocol's markers, common words and code, and the numbers 10-99 are one
+token each, so that a tiny model can learn arithmetic on them. The letters of
+string values are always apart: no word is made of those letters alone, so
+that reversing or counting them needs no spelling. Bytes cover the rest.
 """
 
+import collections
 import pathlib
+import re
 from collections.abc import Iterable
 
 import sentencepiece
 
-VOCAB_SIZE = 640
+from azr_jax.tasks.programs.corpus import operations
+
+VOCAB_SIZE = 544  # at most; what the words leave free is padding
 LABELS = ("python", "input", "output", "message")
 FENCES = tuple(f"```{label}\n" for label in LABELS)
 # Longer markers win, so "close a fence and open the next" is one token.
@@ -32,8 +38,21 @@ MARKERS = (
   "\n  return ",
   "\n    return ",
   "def f(",
+  "\n  for i in ",
+  "\n  if ",
+  "\n  else:\n    ",
   "):\n  ",
+  "):\n    ",
   ":\n    ",
+  " for i in ",
+  "[i ",
+  "[::-1]",
+  "[1:]",
+  "[0]",
+  "[-1]",
+  ".upper()",
+  *(f"{name}(" for name in ("len", "list", "max", "min", "sorted", "str")),
+  "sum(",
   *(f" {operator} " for operator in ("=", "+", "-", "*", "//", "%", ">")),
   ", ",
   "; ",
@@ -46,23 +65,26 @@ def train_tokenizer(texts: Iterable[str], folder: pathlib.Path) -> pathlib.Path:
 
   Ids: 0 pad, 1 begin, 2 end, 3 unknown (never used: bytes fall back).
   """
+  texts = list(texts)
   folder.mkdir(parents=True, exist_ok=True)
+  symbols = [
+    *MARKERS,
+    *common_words(texts),
+    *(str(number) for number in range(10, 100)),
+  ]
   sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=iter(texts),
     model_prefix=str(folder / "tokenizer"),
     vocab_size=VOCAB_SIZE,
-    model_type="bpe",
+    hard_vocab_limit=False,
+    model_type="char",
     normalization_rule_name="identity",
     add_dummy_prefix=False,
     remove_extra_whitespaces=False,
-    split_digits=True,
     byte_fallback=True,
     character_coverage=1.0,
     # sentencepiece writes a space as U+2581, in its symbols too.
-    user_defined_symbols=[
-      *(marker.replace(" ", "\u2581") for marker in MARKERS),
-      *(str(number) for number in range(10, 100)),
-    ],
+    user_defined_symbols=[s.replace(" ", "\u2581") for s in symbols],
     pad_id=0,
     bos_id=1,
     eos_id=2,
@@ -71,3 +93,21 @@ def train_tokenizer(texts: Iterable[str], folder: pathlib.Path) -> pathlib.Path:
   )
   (folder / "tokenizer.vocab").unlink()
   return folder / "tokenizer.model"
+
+
+def common_words(texts: list[str], share: float = 0.01) -> list[str]:
+  """Words, with the space before them, found once in `1 / share` texts."""
+  markers = sorted(MARKERS, key=len, reverse=True)
+  marker = re.compile("|".join(re.escape(text) for text in markers))
+  spelled = re.compile(f"[{operations.LETTERS}]+", re.IGNORECASE)
+  counts = collections.Counter(
+    word
+    for text in texts
+    for chunk in marker.split(text)
+    for word in re.findall(r" ?[A-Za-z]{2,}", chunk)
+  )
+  return [
+    word
+    for word, count in counts.most_common()
+    if count >= share * len(texts) and not spelled.fullmatch(word)
+  ]

@@ -1,0 +1,67 @@
+"""Two worked tasks that show the protocol to a model that does not know it.
+
+Each serves all six prompts: proposed and solved as deduction, abduction and
+induction.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Exemplar:
+  """A task with everything that its proposer and its solvers would write.
+
+  Attributes:
+    code: the program.
+    inputs: argument texts of its cases; the first is the triplet's input.
+    outputs: the outputs of those cases.
+    message: what an induction solver is told.
+    plan: the proposer's thinking.
+    forward: thinking from the first input to its output.
+    backward: thinking from the first output to `found`.
+    found: an input that gives the first output.
+    rule: thinking from cases and message to the program.
+  """
+
+  code: str
+  inputs: tuple[str, ...]
+  outputs: tuple[str, ...]
+  message: str
+  plan: str
+  forward: str
+  backward: str
+  found: str
+  rule: str
+
+
+EXEMPLARS = (
+  Exemplar(
+    code="""def f(numbers):
+  total = 0
+  for number in numbers:
+    if number % 2 == 0:
+      total += number * number
+  return total""",
+    inputs=("[1, 2, 3, 4]", "[5, 6]", "[]", "[2, 2, 7]"),
+    outputs=("20", "36", "0", "8"),
+    message="Only the even ones count, each by its square.",
+    plan="Keep some of the numbers, change them, and add them up.",
+    forward="2 and 4 are even. 2 * 2 = 4 and 4 * 4 = 16. 4 + 16 = 20.",
+    backward="20 = 4 + 16, and 4 and 16 are the squares of 2 and 4.",
+    found="[2, 4]",
+    rule="Go through the numbers and add the squares of the even ones.",
+  ),
+  Exemplar(
+    code="""def f(text, times):
+  words = text.split()
+  return '-'.join(words[::-1]) * times""",
+    inputs=("'red blue', 2", "'one', 1", "'a b c', 1", "'x y', 3"),
+    outputs=("'blue-redblue-red'", "'one'", "'c-b-a'", "'y-xy-xy-x'"),
+    message="Words walk backwards, hand in hand, several times.",
+    plan="Turn the order of the words around, join them, and repeat that.",
+    forward="The words are red, blue. Backwards: blue-red. Twice that.",
+    backward="The output is blue-red twice, so the words are red, blue.",
+    found="'red blue', 2",
+    rule="Split into words, reverse them, join with a dash, and repeat.",
+  ),
+)
