@@ -2,7 +2,7 @@
 
   python -m azr_jax.train --config=configs/azr.py:tiny --workdir=/tmp/azr
 
-`tiny` trains the embedded 1.6M-parameter model in a few minutes on two CPU
+`tiny` trains the embedded 1.7M-parameter model in a few minutes on two CPU
 cores; the README has its expected curve. The named models carry Table 3's
 values. Departures from the paper are switches of the `azr` section.
 """
