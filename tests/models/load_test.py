@@ -33,7 +33,7 @@ def test_an_unknown_spec_lists_the_forms(spec, tmp_path, monkeypatch):
 def test_embedded_model_is_the_preset(tmp_path, one_device_mesh):
   source = load.resolve("embedded:azr-tiny", str(tmp_path))
   assert source.config == presets.PRESETS["azr-tiny"]
-  assert source.tokenizer.vocab_size == source.config.vocab_size
+  assert source.tokenizer.vocab_size <= source.config.vocab_size
   params = source.load_params(one_device_mesh, REPLICATED)
   assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
   assert not list(tmp_path.iterdir())
