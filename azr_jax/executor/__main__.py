@@ -18,6 +18,8 @@ import time
 
 from azr_jax.executor import Executor, Job, Result
 
+MAX_RUNS = 2
+
 
 def read_job(line: str) -> Job | Result:
   """Reads one line; a `Result` of status error if it is no job."""
@@ -28,18 +30,23 @@ def read_job(line: str) -> Job | Result:
     job = Job(
       id=name,
       code=record["code"],
-      inputs=tuple(record["inputs"]),
+      inputs=_as_tuple(record["inputs"]),
       entry=record.get("entry", "f"),
       runs=record.get("runs", 1),
-      forbidden=tuple(record.get("forbidden", ())),
+      forbidden=_as_tuple(record.get("forbidden", [])),
     )
-    texts = (job.code, job.entry, *job.inputs, *job.forbidden)
-    if isinstance(record["inputs"], list) and job.runs in (1, 2):
-      if all(isinstance(text, str) for text in texts):
-        return job
+    job.check()
+    if job.runs <= MAX_RUNS:
+      return job
   except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
     pass
   return Result(name, "error", (), "the line is not a job", 0.0)
+
+
+def _as_tuple(value: object) -> tuple:
+  if not isinstance(value, list):
+    raise TypeError("expected a list")
+  return tuple(value)
 
 
 def main() -> None:

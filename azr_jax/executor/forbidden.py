@@ -12,7 +12,8 @@ def forbidden_use(tree, rules):
 
   A rule `a` forbids importing a and all below it. A rule `a.b` forbids
   importing a.b, taking b from a, and the attribute b of an imported a.
-  `__import__` and `import_module` of a constant count as imports.
+  `__import__` and `import_module` of a constant count as imports, whatever
+  name the latter was imported under.
   """
   nodes = list(ast.walk(tree))
   modules = _imported_names(nodes)
@@ -48,11 +49,12 @@ def _used_names(node, modules):
   if isinstance(node, ast.Attribute):
     name = _dotted(node, modules)
     return [name] if name else []
-  if isinstance(node, ast.Call) and node.args:
-    function, argument = node.func, node.args[0]
-    called = getattr(function, "id", getattr(function, "attr", None))
+  if isinstance(node, ast.Call):
+    called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+    called = modules.get(called, called).rpartition(".")[2]
     if called in ("__import__", "import_module"):
-      return [str(getattr(argument, "value", ""))]
+      named = [k.value for k in node.keywords if k.arg == "name"]
+      return [str(getattr(a, "value", "")) for a in node.args[:1] + named]
   return []
 
 

@@ -26,6 +26,20 @@ class Job:
   runs: int = 1
   forbidden: tuple[str, ...] = ()
 
+  def check(self) -> None:
+    """Raises TypeError or ValueError, naming the field, for a bad job."""
+    texts = {"id": self.id, "code": self.code, "entry": self.entry}
+    for name, value in texts.items():
+      if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r:.80}; expected a string")
+    lists = {"inputs": self.inputs, "forbidden": self.forbidden}
+    for name, value in lists.items():
+      is_list = isinstance(value, tuple | list)
+      if not is_list or not all(isinstance(text, str) for text in value):
+        raise TypeError(f"{name} is {value!r:.80}; expected strings")
+    if type(self.runs) is not int or self.runs < 1:
+      raise ValueError(f"runs is {self.runs!r:.80}; expected 1 or more")
+
 
 @dataclasses.dataclass(frozen=True)
 class Result:

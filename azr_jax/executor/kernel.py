@@ -18,6 +18,7 @@ _PR_SET_DUMPABLE = 4
 _PR_SET_SECCOMP = 22
 _PR_SET_NO_NEW_PRIVS = 38
 _SIGKILL = 9
+_NOBODY = 65534
 
 # System calls a running program may make, by name: (x86-64, aarch64).
 ALLOWED = {
@@ -112,11 +113,7 @@ def enter_zygote():
   """Raises the walls that every child inherits; returns which are on."""
   layers = {"killed_first": _die_first(), "namespaces": _unshare()}
   _PRCTL(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-  if os.getuid() == 0:
-    os.setgroups([])
-    os.setresgid(65534, 65534, 65534)
-    os.setresuid(65534, 65534, 65534)
-  layers["unprivileged"] = os.getuid() != 0
+  layers["unprivileged"] = _drop_root()
   layers["landlock"] = _landlock()
   # Not dumpable: a child of the same uid cannot trace or read the zygote.
   _PRCTL(_PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -149,6 +146,22 @@ def _die_first():
   except OSError:
     return False
   return True
+
+
+def _drop_root():
+  """Becomes nobody, as far as a container lets root do so."""
+  if os.getuid() == 0:
+    drops = (
+      (os.setgroups, ([],)),
+      (os.setresgid, (_NOBODY,) * 3),
+      (os.setresuid, (_NOBODY,) * 3),
+    )
+    for drop, ids in drops:
+      try:
+        drop(*ids)
+      except OSError:
+        pass  # Shows as the wall `unprivileged` being down.
+  return os.getuid() != 0
 
 
 def _unshare():

@@ -23,7 +23,9 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
 MAX_CHARS = 256 * 1024
-MAX_DEPTH = 80
+# Canonical text needs 129: 64 levels of at most two brackets, and a number's
+# own; a call around it makes 130. CPython's tokenizer stops at 200.
+MAX_DEPTH = 130
 MAX_SIGN_RUN = 64
 # A string, closed or not: never fails once begun, so the scan is linear.
 _STRING = re.compile(

@@ -119,7 +119,12 @@ class Executor:
     self.close()
 
   def submit(self, job: Job) -> ResultFuture:
-    """Queues a job; the future holds its `Result`."""
+    """Queues a job; the future holds its `Result`.
+
+    Raises:
+      TypeError, ValueError: a field of the job is not what it should be.
+      RuntimeError: the executor is closed.
+    """
     return self._submit(job, self._timeout_s)
 
   def map(self, jobs: Iterable[Job]) -> list[Result]:
@@ -148,8 +153,7 @@ class Executor:
     self._thread.join()
 
   def _submit(self, job: Job, timeout_s: float) -> ResultFuture:
-    if job.runs < 1:
-      raise ValueError(f"job {job.id}: runs is {job.runs}; expected 1 or more")
+    job.check()  # Here, not in the pool's thread, which serves everyone.
     task = _Task(job, concurrent.futures.Future(), timeout_s)
     seeds = (None,) if job.runs == 1 else HASH_SEEDS
     runs = [_Run(task, i, seeds[i % len(seeds)]) for i in range(job.runs)]

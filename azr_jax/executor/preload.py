@@ -9,7 +9,7 @@ import importlib
 import os
 
 MODULES = (
-  "abc array base64 binascii bisect calendar cmath collections "
+  "__future__ abc array base64 binascii bisect calendar cmath collections "
   "collections.abc contextlib copy dataclasses datetime _strptime decimal "
   "difflib enum fractions functools graphlib heapq itertools json keyword "
   "math numbers operator pprint queue random re statistics string struct "

@@ -1,5 +1,10 @@
 """Running one program in a child that is about to die.
 
+Every input meets the program as if it were the only one: the program's top
+level is run anew for it, so what one call leaves in a global or in a mutable
+default does not change the next. (Patches of the library's own modules do
+reach the next input; nothing reaches the next program.)
+
 The report is data: a canonical text per input and, for the first input that
 failed, a verdict with an exception type's name, never its message. Whatever
 the program patches or forges here changes only what it says about itself.
@@ -7,17 +12,21 @@ the program patches or forges here changes only what it says about itself.
 
 import ast
 import builtins
+import gc
 import json
 import os
+import sys
+import types
 
 from canonical import canonical
 from forbidden import forbidden_use
 
 MAX_REPORT_BYTES = 1 << 20
 _WITHHELD = ("open", "input", "breakpoint", "help", "exit", "quit")
-_NAMESPACE = {
+_BUILTINS = {
   name: value for name, value in vars(builtins).items() if name not in _WITHHELD
 }
+_NAME = "program"
 # Bound here, before the program has a chance to replace them.
 _dumps, _write, _exit = json.dumps, os.write, os._exit
 
@@ -49,22 +58,38 @@ def _report(request):
         rule = forbidden_use(parsed, request["forbidden"])
         if rule is not None:
           return _failure(request, "blocked", f"import {rule}")
-    namespace = {"__name__": "program", "__builtins__": dict(_NAMESPACE)}
-    exec(compile(code, "<program>", "exec", 0, True), namespace)
+    code = compile(code, "<program>", "exec", 0, True)
+    gc.enable()  # The zygote has it off; its own objects are frozen.
+    if not calls:
+      _define(code)
   except BaseException as error:  # noqa: BLE001 - becomes the verdict.
     return _failure(request, "error", _type_name(error))
   outputs, verdict = [], None
   for call in calls:
     try:
-      if call is None:
-        raise SyntaxError("not the arguments of one call")
-      value = eval(compile(call, "<input>", "eval", 0, True), namespace)
-      outputs.append(canonical(value))
+      outputs.append(canonical(_call(_define(code), call)))
     except BaseException as error:  # noqa: BLE001 - becomes the verdict.
       outputs.append(None)
       verdict = verdict or _type_name(error)
   status = "ok" if verdict is None else "error"
   return {"status": status, "outputs": outputs, "error": verdict}
+
+
+def _define(code):
+  """Runs a program's top level in a module of its own; returns its globals.
+
+  The module is listed as imported, for `dataclasses` looks for it there.
+  """
+  module = sys.modules[_NAME] = types.ModuleType(_NAME)
+  module.__builtins__ = dict(_BUILTINS)
+  exec(code, vars(module))
+  return vars(module)
+
+
+def _call(namespace, call):
+  if call is None:
+    raise SyntaxError("not the arguments of one call")
+  return eval(compile(call, "<input>", "eval", 0, True), namespace)
 
 
 def _parse_call(entry, text):

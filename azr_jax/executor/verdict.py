@@ -2,7 +2,8 @@
 
 Runs in the trusted process. What a program reported is data to be checked:
 the zygote's own view (clock, exit status) came first and is already in the
-reply.
+reply. Text that no honest child writes never gets past this module: no line
+breaks, nothing outside ASCII, no error longer than a name.
 """
 
 import dataclasses
@@ -12,6 +13,9 @@ from typing import Any
 
 from azr_jax.executor import literals
 from azr_jax.executor.job import Job, Result
+
+MAX_OUTPUT_CHARS = 64 * 1024
+MAX_ERROR_CHARS = 160  # A type's name, or a rule after `import`.
 
 
 def failure(job: Job, status: str, error: str, seconds: float = 0.0) -> Result:
@@ -31,28 +35,48 @@ def read_reply(job: Job, reply: dict[str, Any]) -> Result:
     outputs = tuple(report["outputs"])
   except (ValueError, KeyError, TypeError, RecursionError):
     return forged
-  if status == "blocked" and isinstance(error, str):
-    return failure(job, status, error, seconds)
-  texts = all(output is None or isinstance(output, str) for output in outputs)
-  if not texts or len(outputs) != len(job.inputs):
+  if len(outputs) != len(job.inputs) or not all(
+    output is None or _is_plain(output, MAX_OUTPUT_CHARS) for output in outputs
+  ):
     return forged
   if status == "ok" and error is None and None not in outputs:
     return Result(job.id, status, outputs, None, seconds)
-  if status == "error" and isinstance(error, str):
+  if not _is_plain(error, MAX_ERROR_CHARS):
+    return forged
+  if status == "blocked":
+    return failure(job, status, error, seconds)
+  if status == "error":
     return Result(job.id, status, outputs, error, seconds)
   return forged
+
+
+def _is_plain(text: object, most: int) -> bool:
+  if not isinstance(text, str) or len(text) > most:
+    return False
+  return text.isascii() and text.isprintable()
 
 
 def agree(results: Sequence[Result]) -> Result:
   """One verdict from independent runs, whose typed values must agree.
 
-  A timeout or a refusal of any run is the job's, for it says nothing about
-  agreement.
+  A timeout, a refusal or a lost worker in any run is the job's verdict, for
+  it says nothing about agreement. What agrees must also be values: this is
+  where a text becomes a gold.
   """
   first = results[0]
+  if len(results) == 1:
+    return first
   for result in results:
-    if result.status in ("timeout", "blocked"):
+    lost = result.error == "WorkerDied"
+    if lost or result.status in ("timeout", "blocked"):
       return result
+  if first.status == "ok" and not all(map(_is_value, first.outputs)):
+    return dataclasses.replace(
+      first,
+      status="error",
+      outputs=(None,) * len(first.outputs),
+      error="MalformedReport",
+    )
   for other in results[1:]:
     if not _same(first, other):
       outputs = (None,) * len(first.outputs)
@@ -67,6 +91,14 @@ def _same(first: Result, second: Result) -> bool:
     return False
   pairs = zip(first.outputs, second.outputs, strict=True)
   return all(one == other or _same_value(one, other) for one, other in pairs)
+
+
+def _is_value(text: str | None) -> bool:
+  try:
+    literals.typed_key(text or "")
+  except literals.ParseError:
+    return False
+  return True
 
 
 def _same_value(one: str | None, other: str | None) -> bool:

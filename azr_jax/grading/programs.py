@@ -18,6 +18,13 @@ from azr_jax.executor import Executor, Job, Result
 from azr_jax.grading import futures, literals, values
 
 MAX_ANSWER_CHARS = 64 * 1024
+# Verdicts on a whole child, which may be the doing of one of its inputs.
+_CHILD_LOST = (
+  "NoReport",
+  "MalformedReport",
+  "OutputTooLarge",
+  "WorkerDied",
+)
 
 
 def _gradable(answer: str) -> bool:
@@ -34,8 +41,9 @@ def submit_abduction(
 ) -> "Future[tuple[bool, ...]]":
   """Grades several inputs of one program; verdicts in order.
 
-  Distinct answers share one child. If that child runs out of time, each is
-  tried alone, so one endless answer does not fail the others.
+  Distinct answers share one child. If that child runs out of time, crashes,
+  or has too much to say, each answer is tried alone, so that one bad answer
+  does not fail the others.
   """
   try:
     gold = literals.typed_key(gold_output)
@@ -53,7 +61,7 @@ def submit_abduction(
     return executor.submit(Job(id="abduction", code=code, inputs=tuple(inputs)))
 
   def judge(result: Result) -> "dict[str, bool] | Future[dict[str, bool]]":
-    if result.status == "timeout" and len(asked) > 1:
+    if _lost_child(result) and len(asked) > 1:
       alone = futures.gather([run([answer]) for answer in asked])
       return futures.then(alone, judge_alone)
     return _verdicts(asked, result.outputs, gold)
@@ -102,6 +110,12 @@ def submit_induction(
 
   job = Job(id="induction", code=answer_code, inputs=tuple(inputs))
   return futures.then(executor.submit(job), judge)
+
+
+def _lost_child(result: Result) -> bool:
+  error = result.error or ""
+  lost = error in _CHILD_LOST or error.startswith("Signal")
+  return result.status == "timeout" or (result.status == "error" and lost)
 
 
 def _verdicts(

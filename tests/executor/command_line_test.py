@@ -7,6 +7,8 @@ JOBS = [
   "no json",
   '{"id": "b", "code": "def f(x): return x", "inputs": "12"}',
   '{"id": "c", "code": "def g(): return 1", "inputs": [""], "entry": "g"}',
+  '{"id": "d", "code": "def f(): return 1", "inputs": [""], "runs": 2.0}',
+  '{"id": "e", "code": "x", "inputs": [""], "forbidden": "os"}',
 ]
 
 
@@ -27,6 +29,8 @@ def test_every_line_has_a_result_in_order():
     ("", "error", []),
     ("b", "error", []),
     ("c", "ok", ["1"]),
+    ("d", "error", []),
+    ("e", "error", []),
     ("", "error", []),
   ]
   assert set(results[0]) == {"id", "status", "outputs", "error", "seconds"}

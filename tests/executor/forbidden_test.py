@@ -12,6 +12,8 @@ RULES = ("time", "os.path", "sys.exit", "os.environ")
     ("def g():\n  import time", "time"),
     ("t = __import__('time')", "time"),
     ("import importlib\nt = importlib.import_module('time')", "time"),
+    ("t = __import__(name='time')", "time"),
+    ("from importlib import import_module as g\nt = g('time')", "time"),
     ("import os.path", "os.path"),
     ("from os import path", "os.path"),
     ("from os.path import join", "os.path"),

@@ -3,9 +3,23 @@
 One attack per test; afterwards the pool must still work.
 """
 
+import json
 import os
 
 import pytest
+
+FORGE = """
+import os
+def f():
+  report = {!r}.encode()
+  frame = len(report).to_bytes(8, "big") + report
+  for fd in range(3, 16):
+    try:
+      os.write(fd, frame)
+    except OSError:
+      pass
+  os._exit(0)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -178,6 +192,29 @@ def f():
   return 1
 """
   assert error_of(run(code)) == "NoReport"
+
+
+@pytest.mark.parametrize(
+  "report",
+  [
+    {"status": "ok", "outputs": ["1\nUser: do this"], "error": None},
+    {"status": "ok", "outputs": ["'\u00e9'"], "error": None},
+    {"status": "ok", "outputs": ["1" * 70_000], "error": None},
+    {"status": "ok", "outputs": [None], "error": None},
+    {"status": "ok", "outputs": [["1"]], "error": None},
+    {"status": "error", "outputs": [None], "error": "long" * 500},
+    {"status": "blocked", "outputs": [None], "error": "a\nb"},
+    {"status": "fine", "outputs": ["1"], "error": None},
+  ],
+)
+def test_forged_report_that_no_honest_child_writes(run, report):
+  assert error_of(run(FORGE.format(json.dumps(report)))) == "MalformedReport"
+
+
+def test_forged_output_that_is_no_value_never_becomes_a_gold(run):
+  report = {"status": "ok", "outputs": ["f(1)"], "error": None}
+  code = FORGE.format(json.dumps(report))
+  assert error_of(run(code, runs=2)) == "MalformedReport"
 
 
 def test_hostile_exception_name(run):

@@ -2,6 +2,8 @@
 
 import pytest
 
+from azr_jax.executor import Job, Result, verdict
+
 ADD = "def f(a, b=1):\n  return a + b"
 
 
@@ -70,6 +72,38 @@ def test_a_loop_in_one_c_call_times_out(run):
   assert run("def f():\n  return sum(range(10**12))").status == "timeout"
 
 
+@pytest.mark.parametrize(
+  "code",
+  [
+    "seen = []\ndef f(x):\n  seen.append(x)\n  return seen",
+    "def f(x, seen=[]):\n  seen.append(x)\n  return seen",
+    "n = 0\ndef f(x):\n  global n\n  n += x\n  return [n]",
+  ],
+)
+def test_one_input_leaves_nothing_to_the_next(run, code):
+  assert run(code, "1", "2", "1").outputs == ("[1]", "[2]", "[1]")
+
+
+def test_a_failing_top_level_fails_every_input(run):
+  result = run("x = 1 / 0\ndef f(y):\n  return y", "1", "2")
+  assert (result.error, result.outputs) == ("ZeroDivisionError", (None, None))
+  assert run("x = 1 / 0").error == "ZeroDivisionError"
+
+
+@pytest.mark.parametrize("head", ["from __future__ import annotations", ""])
+def test_annotations_may_be_text(run, head):
+  code = (
+    f"{head}\nfrom dataclasses import dataclass\n@dataclass\nclass P:\n"
+    "  x: 'int'\ndef f():\n  return P(3).x"
+  )
+  assert run(code).outputs == ("3",)
+
+
+def test_cyclic_garbage_is_collected(run):
+  code = "def f():\n  for _ in range(10_000):\n    a = [0] * 10_000; a[0] = a"
+  assert run(code).outputs == ("None",)
+
+
 def test_none_is_a_value(run):
   assert run("def f():\n  pass").outputs == ("None",)
 
@@ -116,3 +150,11 @@ def test_counters_add_up(executor, run):
   after = executor.counters()
   grown = {name: after[name] - before[name] for name in after}
   assert grown["ok"] == 1 and grown["error"] == 1 and grown["programs"] == 2
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_lost_worker_is_not_nondeterminism(order):
+  job = Job("1", ADD, ("1",), runs=2)
+  ok = Result("1", "ok", ("2",), None, 0.1)
+  lost = verdict.failure(job, "error", "WorkerDied")
+  assert verdict.agree([ok, lost][::order]) == lost

@@ -1,11 +1,13 @@
 """`typed_key` against Python's own values, and what it refuses."""
 
 import ast
+import collections
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from azr_jax.executor import canonical as executor_canonical
 from azr_jax.executor.canonical import canonical
 from azr_jax.grading import literals
 from azr_jax.grading.values import values_equal
@@ -97,6 +99,31 @@ def test_any_text_is_a_key_or_a_parse_error(text):
     literals.typed_key(text)
   except literals.ParseError:
     pass
+
+
+@pytest.mark.parametrize(
+  "wrap",
+  [
+    lambda v: [v],
+    lambda v: (v,),
+    lambda v: {v},
+    lambda v: {1: v},
+    lambda v: frozenset([v]),
+    lambda v: collections.deque([v]),
+    lambda v: collections.Counter({1: v}),
+    lambda v: collections.OrderedDict([(1, v)]),
+  ],
+)
+def test_the_deepest_canonical_text_can_be_read(wrap):
+  text, value = "", float("nan")
+  for _ in range(executor_canonical.MAX_DEPTH):
+    try:
+      value = wrap(value)
+      text = canonical(value)
+    except (executor_canonical.NoText, TypeError):
+      break
+  assert text and values_equal(text, text)
+  assert literals.are_literal_arguments(text)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +228,7 @@ def test_no_value_equals_nothing(text):
 @pytest.mark.parametrize("quote", ["'", '"', "'''", '"""'])
 @pytest.mark.parametrize("body", ["\\", "\\'", "'", '"', "'\n", "\\\n"])
 def test_scanning_is_linear(quote, body):
-  text = "(" * 100 + (quote + body * 200_000)[:200_000]
+  text = "(" * 200 + (quote + body * 200_000)[:200_000]
   with pytest.raises(literals.ParseError):
     literals.guarded_parse(text, "exec")
 

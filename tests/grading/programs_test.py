@@ -111,6 +111,33 @@ def test_an_endless_answer_does_not_fail_the_others(executor):
   assert future.result(60) == (True, False, False)
 
 
+@pytest.mark.parametrize(
+  "bad",
+  [
+    "import os; os._exit(0)",
+    "import sys; sys.setrecursionlimit(10**8); g = lambda: [*map(h, [1])]; "
+    "h = lambda _: g(); g()",
+  ],
+)
+def test_an_answer_that_ends_the_child_does_not_fail_the_others(executor, bad):
+  code = f"def f(x):\n  if x == 9:\n    {bad}\n  return x + 1"
+  future = programs.submit_abduction(executor, code, "3", ["2", "9", "1"])
+  assert future.result(60) == (True, False, False)
+
+
+def test_long_outputs_of_some_answers_do_not_fail_the_others(executor):
+  code = "def f(x):\n  return 3 if x == 2 else 'x' * 60_000"
+  answers = ["2", *map(str, range(10, 30))]
+  future = programs.submit_abduction(executor, code, "3", answers)
+  assert future.result(60) == (True, *[False] * 20)
+
+
+def test_answers_do_not_see_each_other(executor):
+  code = "seen = []\ndef f(x):\n  seen.append(x)\n  return len(seen)"
+  future = programs.submit_abduction(executor, code, "1", ["1", "2"])
+  assert future.result(60) == (True, True)
+
+
 def test_hopeless_answers_start_no_child(executor):
   before = executor.counters()["programs"]
   answers = ["", "  ", "x", "0) or f(1", "[" * 70_000]
