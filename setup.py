@@ -45,7 +45,7 @@ setuptools.setup(
   license="Apache-2.0",
   python_requires=">=3.11",
   packages=setuptools.find_packages(include=["azr_jax*", "configs*"]),
-  package_data={"azr_jax": ["assets/*", "executor/*.md"]},
+  package_data={"azr_jax": ["assets/*", "assets/*/*", "executor/*.md"]},
   install_requires=INSTALL_REQUIRES,
   extras_require={
     "tpu": ["jax[tpu]>=0.7"],

@@ -14,7 +14,7 @@ import optax
 
 from azr_jax.executor import Executor
 from azr_jax.learner import advantages, losses, packing, train_state
-from azr_jax.models import attention, transformer
+from azr_jax.models import attention, presets, transformer
 from azr_jax.rollout import sampler as sampler_lib
 from azr_jax.rollout import token_choice
 from azr_jax.systems import azr, azr_rewards
@@ -169,8 +169,14 @@ EVALUATE_CHECKS = {
   "evaluate.prompt_style": _one_of(*STYLES),
 }
 SFT_CHECKS = {
-  key: check for key, check in COMMON_CHECKS.items() if key != "system"
-} | CORPUS_CHECKS
+  **{key: check for key, check in COMMON_CHECKS.items() if key != "system"},
+  **CORPUS_CHECKS,
+  "model.source": _one_of(*(f"preset:{name}" for name in presets.PRESETS)),
+}
+# A run may go on with other values of these; the others make another run.
+MAY_CHANGE = ("train.", "mesh.", "executor.workers", "model.cache_dir")
+# What shows that a run has begun in a folder.
+RUN_FILES = ("metrics.jsonl", "checkpoints", "tokenizer")
 
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
@@ -207,9 +213,25 @@ def check(config: ml_collections.ConfigDict, checks: dict[str, Check]) -> None:
       raise ValueError(f"config.{key}={value!r}: expected {expected}")
 
 
+def check_sft(config: ml_collections.ConfigDict) -> None:
+  """Checks a config of `azr_jax.sft`, the relations between keys too."""
+  check(config, SFT_CHECKS)
+  _check_schedule(config)
+
+
+def _check_schedule(config: ml_collections.ConfigDict) -> None:
+  c = config.optimizer
+  if 0 < c.decay_steps <= c.warmup_steps:
+    raise ValueError(
+      f"config.optimizer.decay_steps={c.decay_steps}: expected 0 or more than "
+      f"optimizer.warmup_steps={c.warmup_steps}"
+    )
+
+
 def check_train(config: ml_collections.ConfigDict) -> None:
   """Checks a config of `azr_jax.train`, the relations between keys too."""
   check(config, TRAIN_CHECKS)
+  _check_schedule(config)
   longest = config.rollout.prompt_buckets[-1] + config.rollout.max_tokens
   if config.learner.row_length < longest:
     raise ValueError(
@@ -297,7 +319,9 @@ def corpus_settings(
 def claim_folder(
   folder: pathlib.Path, config: ml_collections.ConfigDict
 ) -> None:
-  """Writes config.json, or checks that the folder's run has this config.
+  """Writes config.json; where a run has begun, it must have this config.
+
+  Keys of `MAY_CHANGE` are free: a run may be made longer, or go on elsewhere.
 
   Raises:
     ValueError: the folder holds a run with another config.
@@ -305,11 +329,12 @@ def claim_folder(
   folder.mkdir(parents=True, exist_ok=True)
   path = folder / "config.json"
   mine = json.loads(json.dumps(config.to_dict()))
-  if path.exists():
+  begun = any((folder / name).exists() for name in RUN_FILES)
+  if begun and path.exists():
     flat_mine = flatten(mine)
     flat_theirs = flatten(json.loads(path.read_text("utf-8")))
     for key in sorted(flat_mine.keys() | flat_theirs.keys()):
-      if key == "train.steps":  # A run may be made longer.
+      if key.startswith(MAY_CHANGE):
         continue
       if flat_mine.get(key) != flat_theirs.get(key):
         raise ValueError(

@@ -36,7 +36,7 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
     ValueError: a config value is not what its key expects, or the folder
       belongs to a run with another config.
   """
-  config_lib.check(config, config_lib.SFT_CHECKS)
+  config_lib.check_sft(config)
   folder = pathlib.Path(workdir).expanduser()
   config_lib.claim_folder(folder, config)
   rows, tokenizer = _prepare_data(config, folder)

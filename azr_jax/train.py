@@ -6,10 +6,12 @@ The life of a step: collect (sample and grade), advantages, pack, update, log,
 save. The same command on the same folder goes on where it was stopped.
 """
 
+import contextlib
 import pathlib
 import signal
+import threading
 import time
-from typing import Any
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -84,8 +86,10 @@ def train(  # noqa: PLR0915 - the main loop reads in one piece.
   checkpoints = checkpoint_lib.Checkpointer(
     folder, config.train.keep_checkpoints
   )
-  preempted = _watch_for_sigterm()
-  with config_lib.build_executor(config) as executor:
+  with (
+    _watch_for_sigterm() as preempted,
+    config_lib.build_executor(config) as executor,
+  ):
     system = config_lib.build_system(config, executor)
 
     # Restore.
@@ -150,20 +154,27 @@ def train(  # noqa: PLR0915 - the main loop reads in one piece.
       progress.show(step, _summary(metrics))
 
       # Save.
-      last = step == config.train.steps or preempted()
+      last = step == config.train.steps or preempted.is_set()
       if last or step % config.train.save_every == 0:
         checkpoints.save(step, state, system.state_dict())
-      if preempted():
+      if last:
         break
     writer.close()
   checkpoints.close()
 
 
-def _watch_for_sigterm() -> Any:
-  """Returns a function that tells whether SIGTERM (a preemption) came."""
-  received: list[int] = []
-  signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
-  return lambda: bool(received)
+@contextlib.contextmanager
+def _watch_for_sigterm() -> Iterator[threading.Event]:
+  """An event that SIGTERM (a preemption) sets, while the context lasts."""
+  received = threading.Event()
+  if threading.current_thread() is not threading.main_thread():
+    yield received  # Only the main thread may handle signals.
+    return
+  previous = signal.signal(signal.SIGTERM, lambda *_: received.set())
+  try:
+    yield received
+  finally:
+    signal.signal(signal.SIGTERM, previous)
 
 
 def _summary(metrics: dict[str, float]) -> str:

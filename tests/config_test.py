@@ -13,7 +13,7 @@ def test_every_azr_variant_is_valid(variant):
 
 @pytest.mark.parametrize("variant", sft.VARIANTS)
 def test_every_sft_variant_is_valid(variant):
-  config_lib.check(sft.get_config(variant), config_lib.SFT_CHECKS)
+  config_lib.check_sft(sft.get_config(variant))
 
 
 def test_the_evaluation_config_is_valid():
@@ -47,6 +47,23 @@ def test_a_bad_value_is_named(key, value):
   assert key in str(refusal.value) and repr(value) in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+  "key, value",
+  [
+    ("model.source", "preset:azr-tinny"),
+    ("model.source", "embedded:azr-tiny"),
+    ("optimizer.decay_steps", 100),
+    ("corpus.num_inputs", 3),
+  ],
+)
+def test_a_bad_supervised_value_is_named(key, value):
+  config = sft.get_config()
+  config.update_from_flattened_dict({key: value})
+  with pytest.raises(ValueError, match="expected") as refusal:
+    config_lib.check_sft(config)
+  assert key in str(refusal.value) and repr(value) in str(refusal.value)
+
+
 def test_an_unknown_key_is_named():
   config = azr.get_config("tiny")
   config.azr.batchsize = 3
@@ -70,9 +87,13 @@ def test_paper_values():
 
 
 def test_a_folder_of_another_run_is_refused(tmp_path):
+  config_lib.claim_folder(tmp_path, azr.get_config("smollm2-135m"))
+  # Nothing has run yet, so a mistyped config may be mended.
   config_lib.claim_folder(tmp_path, azr.get_config("tiny"))
+  (tmp_path / "metrics.jsonl").touch()
   longer = azr.get_config("tiny")
   longer.train.steps += 5
+  longer.mesh.fsdp = 4
   config_lib.claim_folder(tmp_path, longer)
   other = azr.get_config("tiny")
   other.seed = 9

@@ -30,31 +30,36 @@ def chunked_logprobs(
     log p(target) and the entropy of the distribution in nats, float32.
   """
   B, S, D = hidden.shape
-  chunk = min(chunk_tokens, B * S)
-  padding = -(B * S) % chunk
-  hidden_ND = jnp.pad(hidden.reshape(-1, D), ((0, padding), (0, 0)))
-  targets_N = jnp.pad(targets.reshape(-1), (0, padding))
+  # Chunks are cut along S and keep B, so that a batch sharded over devices
+  # stays where it is; a chunk across rows would be gathered.
+  chunk = min(max(1, chunk_tokens // B), S)
+  padding = -S % chunk
+  hidden_SBD = jnp.pad(hidden, ((0, 0), (0, padding), (0, 0))).swapaxes(0, 1)
+  targets_SB = jnp.pad(targets, ((0, 0), (0, padding))).swapaxes(0, 1)
 
   @jax.checkpoint
   def score(
-    hidden_CD: jax.Array, targets_C: jax.Array
+    hidden_CBD: jax.Array, targets_CB: jax.Array
   ) -> tuple[jax.Array, jax.Array]:
-    logits_CV = jnp.matmul(
-      hidden_CD,
-      unembedding.astype(hidden_CD.dtype),
+    logits_CBV = jnp.matmul(
+      hidden_CBD,
+      unembedding.astype(hidden_CBD.dtype),
       preferred_element_type=jnp.float32,
     )
-    logprobs_CV = jax.nn.log_softmax(logits_CV / temperature, axis=-1)
-    chosen_C = jnp.take_along_axis(logprobs_CV, targets_C[:, None], axis=-1)
-    entropy_C = -jnp.sum(jnp.exp(logprobs_CV) * logprobs_CV, axis=-1)
-    return chosen_C[:, 0], entropy_C
+    logprobs_CBV = jax.nn.log_softmax(logits_CBV / temperature, axis=-1)
+    chosen_CB1 = jnp.take_along_axis(logprobs_CBV, targets_CB[..., None], -1)
+    entropy_CB = -jnp.sum(jnp.exp(logprobs_CBV) * logprobs_CBV, axis=-1)
+    return chosen_CB1[..., 0], entropy_CB
 
   logprobs, entropy = jax.lax.map(
     lambda chunk: score(*chunk),
-    (hidden_ND.reshape(-1, chunk, D), targets_N.reshape(-1, chunk)),
+    (
+      hidden_SBD.reshape(-1, chunk, B, D),
+      targets_SB.reshape(-1, chunk, B),
+    ),
   )
 
   def unchunk(x: jax.Array) -> jax.Array:
-    return x.reshape(-1)[: B * S].reshape(B, S)
+    return x.reshape(-1, B)[:S].swapaxes(0, 1)
 
   return unchunk(logprobs), unchunk(entropy)

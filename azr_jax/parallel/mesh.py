@@ -27,7 +27,7 @@ def make_mesh(
   if sizes.count(-1) == 1:
     known = -int(np.prod(sizes))
     sizes[sizes.index(-1)] = len(devices) // known
-  if int(np.prod(sizes)) != len(devices):
+  if min(sizes) < 1 or int(np.prod(sizes)) != len(devices):
     raise ValueError(
       f"mesh={dict(shape)}: expected sizes that multiply to the "
       f"{len(devices)} devices present (one of them may be -1)"

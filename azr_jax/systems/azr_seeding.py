@@ -58,7 +58,12 @@ def seed_buffers(
     seeds.add(ZERO_TRIPLET, SEED_STEP)
   for task_type in triplet_types:
     for triplet in seeds.tasks():
-      buffers[task_type].add(triplet, SEED_STEP)
+      # A seed was asked for as one type, and stripping changes its length.
+      solving = azr_tasks.solve_prompt(
+        policy, task_type, triplet, settings.prompt_style
+      )
+      if policy.fits(solving):
+        buffers[task_type].add(triplet, SEED_STEP)
   if INDUCTION in buffers:
     _seed_induction(
       policy, executor, seeds, buffers[INDUCTION], target, settings, rng

@@ -80,7 +80,7 @@ def propose_prompt(
   """Draws references from the buffers and writes a proposer's prompt.
 
   A prompt that is too long is drawn anew a few times, then with half as many
-  references.
+  references; the last resort is the zero triplet.
 
   Raises:
     ValueError: not even the shortest prompt fits the largest bucket.
@@ -91,33 +91,40 @@ def propose_prompt(
   for count in counts:
     for _ in range(REDRAWS):
       if task_type == INDUCTION:
-        prompt = _induction_prompt(policy, buffers, settings, rng)
+        code = _draw_program(buffers, rng)
+        prompt = _induction_prompt(policy, code, settings)
       else:
         prompt = _triplet_prompt(
           policy, task_type, buffers[task_type], count, settings, rng
         )
       if policy.fits(prompt):
         return prompt
+  if task_type == INDUCTION:
+    prompt = _induction_prompt(policy, ZERO_TRIPLET.code, settings)
+    if policy.fits(prompt):
+      return prompt
   raise ValueError(
     f"a proposer's prompt for {task_type} fits no rollout.prompt_buckets; "
     "expected a larger last bucket"
   )
 
 
-def _induction_prompt(
-  policy: Policy,
-  buffers: Mapping[str, TaskBuffer],
-  settings: "AZRSettings",
-  rng: np.random.Generator,
-) -> types.Prompt:
-  """Shows one program of the deduction and abduction buffers' union."""
+def _draw_program(
+  buffers: Mapping[str, TaskBuffer], rng: np.random.Generator
+) -> str:
+  """A program of the deduction and abduction buffers' union."""
   programs = [
     task.code
     for name, buffer in buffers.items()
     if name != INDUCTION
     for task in buffer.tasks()
   ] or [ZERO_TRIPLET.code]
-  code = programs[rng.integers(len(programs))]
+  return programs[rng.integers(len(programs))]
+
+
+def _induction_prompt(
+  policy: Policy, code: str, settings: "AZRSettings"
+) -> types.Prompt:
   return policy.prompt(
     prompts.propose_induction_prompt(
       code, settings.induction_inputs, settings.prompt_style

@@ -1,6 +1,7 @@
 """The update: chunked scores, packing, accumulation, sharding."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -103,6 +104,21 @@ def test_chunked_logprobs_equal_log_softmax(chunk):
   want = np.take_along_axis(full, np.asarray(targets)[..., None], -1)[..., 0]
   np.testing.assert_allclose(got, want, atol=1e-5)
   np.testing.assert_allclose(entropy, -(np.exp(full) * full).sum(-1), atol=1e-5)
+
+
+def test_chunks_leave_a_sharded_batch_where_it_is():
+  """No chunk's logits cross devices: only the scalars of the result may."""
+  mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 8, "tensor": 1})
+  rows = mesh_lib.batch_sharding(mesh)
+  hidden = jax.ShapeDtypeStruct((8, 16, 32), jnp.float32, sharding=rows)
+  targets = jax.ShapeDtypeStruct((8, 16), jnp.int32, sharding=rows)
+  head = jax.ShapeDtypeStruct((32, 64), jnp.float32)
+  score = functools.partial(
+    logprobs.chunked_logprobs, temperature=1.0, chunk_tokens=32
+  )
+  text = jax.jit(score).lower(hidden, head, targets).compile().as_text()
+  for collective in ("all-reduce", "all-gather", "all-to-all"):
+    assert f"{collective}(" not in text
 
 
 def test_accumulated_and_packed_updates_equal_one_big_batch(one_device_mesh):

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from azr_jax import types
+from azr_jax.systems import azr_tasks
 from azr_jax.systems.azr import AZR, AZRSettings
 from azr_jax.systems.azr_rewards import RewardRules
+from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import prompts
+from azr_jax.tasks.programs.task import ZERO_TRIPLET, Triplet
 
 SETTINGS = dict(
   task_types=("deduction", "abduction", "induction"),
@@ -33,15 +36,16 @@ class ScriptedPolicy:
   Programs are `x + n` with a running n, so that proposals differ.
   """
 
-  def __init__(self):
+  def __init__(self, limit=4000):
     self.asked = []
     self.made = 0
+    self.limit = limit
 
   def prompt(self, text, task=None):
     return types.Prompt(text, tuple(range(len(text))), task)
 
   def fits(self, prompt):
-    return len(prompt.token_ids) < 4000
+    return len(prompt.token_ids) < self.limit
 
   def sample(self, asked, n=1):
     self.asked += asked
@@ -176,3 +180,41 @@ def test_a_model_that_cannot_propose_starts_from_the_zero_triplet(executor):
   assert len(system.buffers["deduction"]) == 1
   metrics = collected.metrics
   assert metrics["proposals/azr/deduction/rejected_format"] == 2
+
+
+class LongOutputs(ScriptedPolicy):
+  """Proposes programs whose output is far longer than their input."""
+
+  def reply(self, prompt, sample):
+    if "predict output" in prompt.text:
+      self.made += 1
+      code = f"def f(x):\n  return 'y' * (500 + x + {self.made})"
+      return answer(("python", code), ("input", "1"))
+    return super().reply(prompt, sample)
+
+
+def test_a_seed_enters_only_the_buffers_whose_solver_it_fits(executor):
+  system = AZR(AZRSettings(**SETTINGS), executor)
+  policy = LongOutputs(limit=450)
+  system.collect(policy, 1)
+  for name, buffer in system.buffers.items():
+    for task in buffer.tasks():
+      prompt = azr_tasks.solve_prompt(policy, name, task, "compact")
+      assert policy.fits(prompt)
+  outputs = [t.output for t in system.buffers["deduction"].tasks()]
+  assert any(len(output) > 450 for output in outputs)
+
+
+def test_no_program_that_fits_leaves_the_zero_triplet(executor):
+  settings = AZRSettings(**SETTINGS)
+  buffer = buffer_lib.TaskBuffer(50)
+  long_code = "def f(x):\n  return x" + " + 1" * 200
+  buffer.add(Triplet(long_code, "1", "201"), 0)
+  prompt = azr_tasks.propose_prompt(
+    ScriptedPolicy(limit=300),
+    "induction",
+    {"deduction": buffer},
+    settings,
+    np.random.default_rng(0),
+  )
+  assert prompt.task == ZERO_TRIPLET.code

@@ -19,8 +19,10 @@ def well_formatted(reply: str) -> bool:
   if not closed:
     return False
   rest = rest.strip()
-  return rest.startswith(ANSWER_START) and (
-    rest.find(ANSWER_END) == len(rest) - len(ANSWER_END)
+  return (
+    rest.startswith(ANSWER_START)
+    and rest.endswith(ANSWER_END)
+    and rest.count(ANSWER_START) == rest.count(ANSWER_END) == 1
   )
 
 

@@ -8,6 +8,7 @@ the syntax tree. Only texts come back.
 import ast
 import concurrent.futures
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 
 from azr_jax.executor import Executor, Job, Result, literals
@@ -113,4 +114,7 @@ def strip_comments_and_globals(code: str) -> str:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
       if ast.get_docstring(node, clean=False) is not None:
         node.body = node.body[1:] or [ast.Pass()]
-  return ast.unparse(tree).replace("    ", "  ")
+  # Two spaces for four; in a line's middle they are a string's.
+  return re.sub(
+    "^(?:    )+", lambda run: run[0][::2], ast.unparse(tree), flags=re.MULTILINE
+  )

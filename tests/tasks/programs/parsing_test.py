@@ -28,6 +28,8 @@ def reply(*fences, think="so"):
     ("a</think><answer>b", False),
     ("a</think><answer>b</answer><answer>c</answer>", False),
     ("a</think><answer>b</answer>c", False),
+    ("a</think><answer>", False),
+    ("a</think><answer>b<answer>c</answer>", False),
     ("", False),
   ],
 )

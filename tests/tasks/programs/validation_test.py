@@ -63,3 +63,5 @@ def test_seeds_lose_comments_docstrings_and_globals():
     "import math\n\ndef f(x):\n  return math.floor(x)"
   )
   assert validation.strip_comments_and_globals("def f(") == "def f("
+  wide = "def f(x):\n  if x:\n    return 'a    b'\n  return ''"
+  assert validation.strip_comments_and_globals(wide) == wide
