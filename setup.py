@@ -11,6 +11,7 @@ INSTALL_REQUIRES = [
   "array_record>=0.5; platform_system != 'Windows'",
   "flax>=0.10.6",
   "gguf>=0.10",
+  "huggingface_hub>=0.30",
   "importlib_resources>=6.0",  # tensorflow-datasets imports it undeclared.
   "jax>=0.7",
   "jaxtyping>=0.2.34",

@@ -4,8 +4,6 @@ This is the one place that reads config keys; everything below gets named
 values.
 """
 
-import json
-import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -173,10 +171,6 @@ SFT_CHECKS = {
   **CORPUS_CHECKS,
   "model.source": _one_of(*(f"preset:{name}" for name in presets.PRESETS)),
 }
-# A run may go on with other values of these; the others make another run.
-MAY_CHANGE = ("train.", "mesh.", "executor.workers", "model.cache_dir")
-# What shows that a run has begun in a folder.
-RUN_FILES = ("metrics.jsonl", "checkpoints", "tokenizer")
 
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
@@ -314,34 +308,3 @@ def corpus_settings(
     num_inputs=c.num_inputs,
     references=c.references,
   )
-
-
-def claim_folder(
-  folder: pathlib.Path, config: ml_collections.ConfigDict
-) -> None:
-  """Writes config.json; where a run has begun, it must have this config.
-
-  Keys of `MAY_CHANGE` are free: a run may be made longer, or go on elsewhere.
-
-  Raises:
-    ValueError: the folder holds a run with another config.
-  """
-  folder.mkdir(parents=True, exist_ok=True)
-  path = folder / "config.json"
-  mine = json.loads(json.dumps(config.to_dict()))
-  begun = any((folder / name).exists() for name in RUN_FILES)
-  if begun and path.exists():
-    flat_mine = flatten(mine)
-    flat_theirs = flatten(json.loads(path.read_text("utf-8")))
-    for key in sorted(flat_mine.keys() | flat_theirs.keys()):
-      if key.startswith(MAY_CHANGE):
-        continue
-      if flat_mine.get(key) != flat_theirs.get(key):
-        raise ValueError(
-          f"config.{key}={flat_mine.get(key)!r}: expected "
-          f"{flat_theirs.get(key)!r}, the value of the run in {folder}; "
-          "give another --workdir to start a new run"
-        )
-  partial = path.with_suffix(".partial")
-  partial.write_text(json.dumps(mine, indent=2) + "\n", encoding="utf-8")
-  partial.replace(path)

@@ -56,7 +56,10 @@ def evaluate(
     raise ValueError(
       f"benchmark {benchmark!r}: expected one of {tuple(BENCHMARKS)}"
     )
+  if limit < 0:
+    raise ValueError(f"limit={limit}: expected 0 (all) or more")
   folder = pathlib.Path(workdir).expanduser()
+  _check_free(folder, model_spec, benchmark)
   folder.mkdir(parents=True, exist_ok=True)
   mesh = mesh_lib.make_mesh(config.mesh)
   source, params = load_model(config, model_spec, mesh)
@@ -79,11 +82,29 @@ def evaluate(
     )
   with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
     file.writelines(json.dumps(record) + "\n" for record in records)
-  result = {"model": model_spec, "benchmark": benchmark, "scores": scores}
+  result = {
+    "model": model_spec,
+    "benchmark": benchmark,
+    "limit": limit,
+    "tasks": len(records),
+    "scores": scores,
+    "config": config.to_dict(),
+  }
   (folder / "results.json").write_text(
     json.dumps(result, indent=2) + "\n", encoding="utf-8"
   )
   return scores
+
+
+def _check_free(folder: pathlib.Path, model_spec: str, benchmark: str) -> None:
+  path = folder / "results.json"
+  if path.exists():
+    theirs = json.loads(path.read_text(encoding="utf-8"))
+    if (theirs["model"], theirs["benchmark"]) != (model_spec, benchmark):
+      raise ValueError(
+        f"{folder} holds the scores of {theirs['model']} on "
+        f"{theirs['benchmark']}: expected another --workdir"
+      )
 
 
 def load_model(
@@ -92,11 +113,16 @@ def load_model(
   """Loads a spec, or a run folder's newest checkpoint, into its shards.
 
   Raises:
-    ValueError: the run folder has no checkpoint.
+    ValueError: the folder is no model and no run with a checkpoint.
   """
   rules = config_lib.sharding_rules(config)
   folder = pathlib.Path(spec).expanduser()
   if not (folder / "checkpoints").is_dir():
+    if folder.is_dir() and not any(folder.glob("*.safetensors")):
+      raise ValueError(
+        f"{folder}: expected a run's folder with checkpoints, or a model's "
+        "with config.json and safetensors"
+      )
     source = load.resolve(spec, config.model.cache_dir)
     return source, source.load_params(mesh, rules)
   text = (folder / "config.json").read_text(encoding="utf-8")

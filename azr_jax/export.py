@@ -9,7 +9,7 @@ import ml_collections
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from azr_jax import evaluate
+from azr_jax import evaluate, metrics
 from azr_jax.models import safetensors_io
 from azr_jax.parallel import mesh as mesh_lib
 
@@ -40,6 +40,7 @@ def export(
     params, source.config, folder, dtype=dtype, eos_ids=tokenizer.eos_ids
   )
   tokenizer.save(folder)
+  metrics.say(f"{workdir} is in {folder} as {dtype}")
 
 
 def run() -> None:

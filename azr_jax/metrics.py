@@ -109,6 +109,11 @@ def write_samples(
       file.write(json.dumps(record) + "\n")
 
 
+def say(text: str) -> None:
+  """Prints a line for the person at the terminal or reading the log."""
+  print(text, file=sys.stderr, flush=True)
+
+
 class Progress:
   """One line per step with rate and ETA; rewritten in place on a terminal."""
 

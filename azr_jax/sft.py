@@ -21,7 +21,7 @@ from ml_collections import config_flags
 from azr_jax import checkpoint as checkpoint_lib
 from azr_jax import config as config_lib
 from azr_jax import metrics as metrics_lib
-from azr_jax import types
+from azr_jax import run_folder, types
 from azr_jax.learner import packing, train_state, update
 from azr_jax.models import presets, safetensors_io, tokenizers, transformer
 from azr_jax.parallel import mesh as mesh_lib
@@ -34,11 +34,15 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
 
   Raises:
     ValueError: a config value is not what its key expects, or the folder
-      belongs to a run with another config.
+      belongs to a run with another config or in another process.
   """
   config_lib.check_sft(config)
   folder = pathlib.Path(workdir).expanduser()
-  config_lib.claim_folder(folder, config)
+  with run_folder.claim(folder, config):
+    _train(config, folder)
+
+
+def _train(config: ml_collections.ConfigDict, folder: pathlib.Path) -> None:
   rows, tokenizer = _prepare_data(config, folder)
 
   mesh = mesh_lib.make_mesh(config.mesh)
@@ -100,6 +104,7 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
     eos_ids=tokenizer.eos_ids,
   )
   tokenizer.save(model_folder)
+  metrics_lib.say(f"the model is in {model_folder}")
 
 
 def _prepare_data(

@@ -23,6 +23,7 @@ from ml_collections import config_flags
 from azr_jax import checkpoint as checkpoint_lib
 from azr_jax import config as config_lib
 from azr_jax import metrics as metrics_lib
+from azr_jax import run_folder
 from azr_jax.learner import advantages, packing, train_state, update
 from azr_jax.models import load, transformer
 from azr_jax.parallel import mesh as mesh_lib
@@ -30,9 +31,7 @@ from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
 
 
-def train(  # noqa: PLR0915 - the main loop reads in one piece.
-  config: ml_collections.ConfigDict, workdir: str
-) -> None:
+def train(config: ml_collections.ConfigDict, workdir: str) -> None:
   """Trains until `config.train.steps`, resuming what the folder holds.
 
   Args:
@@ -41,12 +40,17 @@ def train(  # noqa: PLR0915 - the main loop reads in one piece.
 
   Raises:
     ValueError: a config value is not what its key expects, or the folder
-      belongs to a run with another config.
+      belongs to a run with another config or in another process.
   """
   config_lib.check_train(config)
   folder = pathlib.Path(workdir).expanduser()
-  config_lib.claim_folder(folder, config)
+  with run_folder.claim(folder, config):
+    _train(config, folder)
 
+
+def _train(  # noqa: PLR0915 - the main loop reads in one piece.
+  config: ml_collections.ConfigDict, folder: pathlib.Path
+) -> None:
   # Build.
   mesh = mesh_lib.make_mesh(config.mesh)
   rules = config_lib.sharding_rules(config)
@@ -99,10 +103,12 @@ def train(  # noqa: PLR0915 - the main loop reads in one piece.
         done, train_state.abstract_state(model, optimizer, shardings)
       )
       system.load_state_dict(system_state)
+      metrics_lib.say(f"going on after step {done} of the run in {folder}")
     writer = metrics_lib.MetricsWriter(folder, done + 1)
     progress = metrics_lib.Progress(done + 1, config.train.steps)
 
     learner_metrics: update.Metrics = {}
+    step = done
     for step in range(done + 1, config.train.steps + 1):
       start = time.monotonic()
 
@@ -161,6 +167,11 @@ def train(  # noqa: PLR0915 - the main loop reads in one piece.
         break
     writer.close()
   checkpoints.close()
+  metrics_lib.say(
+    f"step {step} is saved in {folder}; to score it: python -m "
+    f"azr_jax.evaluate --config=configs/evaluate.py --model={folder} "
+    f"--benchmark=programs_heldout --workdir={folder}_scores"
+  )
 
 
 @contextlib.contextmanager

@@ -84,18 +84,3 @@ def test_paper_values():
   assert config.train.steps == 500
   assert config.rollout.prompt_buckets[-1] == 6144
   assert config.rollout.max_tokens == 8096
-
-
-def test_a_folder_of_another_run_is_refused(tmp_path):
-  config_lib.claim_folder(tmp_path, azr.get_config("smollm2-135m"))
-  # Nothing has run yet, so a mistyped config may be mended.
-  config_lib.claim_folder(tmp_path, azr.get_config("tiny"))
-  (tmp_path / "metrics.jsonl").touch()
-  longer = azr.get_config("tiny")
-  longer.train.steps += 5
-  longer.mesh.fsdp = 4
-  config_lib.claim_folder(tmp_path, longer)
-  other = azr.get_config("tiny")
-  other.seed = 9
-  with pytest.raises(ValueError, match="config.seed=9: expected 0"):
-    config_lib.claim_folder(tmp_path, other)

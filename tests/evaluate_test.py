@@ -40,6 +40,12 @@ def test_the_embedded_model_and_its_export_score_alike(config, tmp_path):
   records = (tmp_path / "scores/records.jsonl").read_text().splitlines()
   assert len(records) == 12
   assert any(json.loads(record)["formatted"] for record in records)
+  result = json.loads((tmp_path / "scores/results.json").read_text())
+  assert (result["limit"], result["tasks"]) == (4, 12)
+  with pytest.raises(ValueError, match="expected another --workdir"):
+    evaluate.evaluate(
+      config, str(tmp_path), "programs_heldout", str(tmp_path / "scores")
+    )
   export.export(config, "embedded:azr-tiny", str(tmp_path / "hf"), "float32")
   again = evaluate.evaluate(
     config,
@@ -56,6 +62,14 @@ def test_unknown_benchmark_and_model_are_named(config, tmp_path):
     evaluate.evaluate(config, "embedded:azr-tiny", "nothing", str(tmp_path))
   with pytest.raises(ValueError, match="embedded:"):
     load.resolve("embedded:gpt", str(tmp_path))
+  with pytest.raises(ValueError, match="expected a run's folder"):
+    evaluate.evaluate(
+      config, str(tmp_path), "programs_heldout", str(tmp_path / "a")
+    )
+  with pytest.raises(ValueError, match="limit=-5"):
+    evaluate.evaluate(
+      config, "embedded:azr-tiny", "programs_heldout", str(tmp_path), limit=-5
+    )
 
 
 def test_a_bad_value_is_named(config):

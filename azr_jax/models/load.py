@@ -24,7 +24,6 @@ from jax.sharding import Mesh
 
 from azr_jax.models import (
   gguf_io,
-  gguf_tokenizer,
   presets,
   safetensors_io,
   tokenizers,
@@ -97,6 +96,9 @@ def from_folder(folder: pathlib.Path) -> ModelSource:
 
 
 def _from_gguf(path: pathlib.Path) -> ModelSource:
+  # Here, for it imports transformers, which the embedded model does without.
+  from azr_jax.models import gguf_tokenizer
+
   model = gguf_io.GGUFModel(path)
   return ModelSource(
     model.config,

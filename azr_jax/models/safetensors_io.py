@@ -110,6 +110,7 @@ def save(
       for name, (entry, layer) in group.items()
     }
     safetensors.numpy.save_file(tensors, folder / file, {"format": "pt"})
+    (folder / file).chmod(0o644)  # Made for its owner only.
     weight_map |= dict.fromkeys(tensors, file)
   if len(files) > 1:
     total = sum(

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import sentencepiece
-import transformers
 
 _GENERATION = "generation_config.json"
 
@@ -126,6 +125,9 @@ def from_folder(folder: pathlib.Path) -> Tokenizer:
   )
   if sentencepiece_file.exists() and not described:
     return SentencePieceTokenizer(sentencepiece_file)
+  # Here, for it is slow to import and warns where torch is missing.
+  import transformers
+
   from_pretrained: Any = transformers.AutoTokenizer.from_pretrained
   tokenizer = from_pretrained(str(folder))
   for name in (_GENERATION, "config.json"):

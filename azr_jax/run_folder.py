@@ -1,0 +1,71 @@
+"""One run, one folder, one process, one config."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+from collections.abc import Iterator
+
+import ml_collections
+
+from azr_jax import config as config_lib
+
+# A run may go on with other values of these; the others make another run.
+MAY_CHANGE = ("train.", "mesh.", "executor.workers", "model.cache_dir")
+# What shows that a run has begun in a folder.
+RUN_FILES = ("metrics.jsonl", "checkpoints", "tokenizer")
+
+
+@contextlib.contextmanager
+def claim(
+  folder: pathlib.Path, config: ml_collections.ConfigDict
+) -> Iterator[None]:
+  """Holds a run folder, made if missing, and writes config.json into it.
+
+  Where a run has begun, it must have this config, keys of `MAY_CHANGE` apart:
+  a run may be made longer, or go on elsewhere. The lock goes with the process,
+  however that ends.
+
+  Raises:
+    ValueError: another process holds the folder, or its run has another
+      config.
+  """
+  folder.mkdir(parents=True, exist_ok=True)
+  with (folder / "lock").open("a+", encoding="utf-8") as lock:
+    try:
+      fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+      lock.seek(0)
+      raise ValueError(
+        f"{folder} is in use by process {lock.read().strip()}: expected a "
+        "--workdir of its own, or the end of that process"
+      ) from None
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+    _write_config(folder, config)
+    yield
+
+
+def _write_config(
+  folder: pathlib.Path, config: ml_collections.ConfigDict
+) -> None:
+  path = folder / "config.json"
+  mine = json.loads(json.dumps(config.to_dict()))
+  begun = any((folder / name).exists() for name in RUN_FILES)
+  if begun and path.exists():
+    flat_mine = config_lib.flatten(mine)
+    flat_theirs = config_lib.flatten(json.loads(path.read_text("utf-8")))
+    for key in sorted(flat_mine.keys() | flat_theirs.keys()):
+      if key.startswith(MAY_CHANGE):
+        continue
+      if flat_mine.get(key) != flat_theirs.get(key):
+        raise ValueError(
+          f"config.{key}={flat_mine.get(key)!r}: expected "
+          f"{flat_theirs.get(key)!r}, the value of the run in {folder}; "
+          "give another --workdir to start a new run"
+        )
+  partial = path.with_suffix(".partial")
+  partial.write_text(json.dumps(mine, indent=2) + "\n", encoding="utf-8")
+  partial.replace(path)
