@@ -3,11 +3,13 @@
   python -m azr_jax.executor < jobs.jsonl > results.jsonl
   python -m azr_jax.executor --doctor
 
-A job is {"id", "code", "inputs", "entry", "runs"}; the last two may be left
-out. A line that is no job gives an error result, so every line has one.
+A job is {"id", "code", "inputs", "entry", "runs", "forbidden"}; the last three
+may be left out. A line that is no job gives an error result that says why, so
+every line has one. Results go out as soon as those before them are known.
 """
 
 import argparse
+import collections
 import concurrent.futures
 import dataclasses
 import io
@@ -15,71 +17,127 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterable, Iterator
 
 from azr_jax.executor import Executor, Job, Result
 
 MAX_RUNS = 2
+# Lines that may wait for the executor; beyond it, reading waits.
+BACKLOG = 4096
+PROGRESS_S = 5.0
+_FIELDS = {field.name for field in dataclasses.fields(Job)}
+
+Pending = concurrent.futures.Future[Result]
 
 
-def read_job(line: str) -> Job | Result:
-  """Reads one line; a `Result` of status error if it is no job."""
-  name = ""
-  try:
-    record = json.loads(line)
-    name = str(record["id"])
-    job = Job(
-      id=name,
-      code=record["code"],
-      inputs=_as_tuple(record["inputs"]),
-      entry=record.get("entry", "f"),
-      runs=record.get("runs", 1),
-      forbidden=_as_tuple(record.get("forbidden", [])),
+def read_job(line: str) -> Job:
+  """Reads one line.
+
+  Raises:
+    ValueError, TypeError: the line is no job; the message says why.
+  """
+  record = json.loads(line)
+  if not isinstance(record, dict):
+    raise TypeError("expected a JSON object")
+  missing = {"id", "code", "inputs"} - record.keys()
+  unknown = record.keys() - _FIELDS
+  if missing or unknown:
+    raise ValueError(
+      f"missing {sorted(missing)}, unknown {sorted(unknown)}; expected id, "
+      "code, inputs and perhaps entry, runs, forbidden"
     )
-    job.check()
-    if job.runs <= MAX_RUNS:
-      return job
-  except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-    pass
-  return Result(name, "error", (), "the line is not a job", 0.0)
+  for name in ("inputs", "forbidden"):
+    if not isinstance(record.get(name, []), list):
+      raise TypeError(f"{name} is {record[name]!r:.80}; expected a list")
+    record[name] = tuple(record.get(name, []))
+  job = Job(**record)
+  job.check()
+  if job.runs > MAX_RUNS:
+    raise ValueError(f"runs is {job.runs}; expected 1 or {MAX_RUNS}")
+  return job
 
 
-def _as_tuple(value: object) -> tuple:
-  if not isinstance(value, list):
-    raise TypeError("expected a list")
-  return tuple(value)
+def results(executor: Executor, lines: Iterable[str]) -> Iterator[Result]:
+  """Yields a result per line that is not empty, in order."""
+  pending: collections.deque[Pending] = collections.deque()
+  for number, line in enumerate(lines, start=1):
+    if line.strip():
+      pending.append(_submit(executor, number, line))
+    while pending and (pending[0].done() or len(pending) > BACKLOG):
+      yield pending.popleft().result()
+  while pending:
+    yield pending.popleft().result()
+
+
+def _submit(executor: Executor, number: int, line: str) -> Pending:
+  try:
+    return executor.submit(read_job(line))
+  except (ValueError, TypeError, RecursionError) as error:
+    done: Pending = concurrent.futures.Future()
+    reason = f"line {number} is no job: {error}"
+    done.set_result(Result("", "error", (), reason, 0.0))
+    return done
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+  """Adds the flags of a pool, which `make_executor` reads."""
+  parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+  parser.add_argument(
+    "--timeout_s", type=float, default=2.0, help="seconds per program"
+  )
+  parser.add_argument(
+    "--memory_mb", type=int, default=512, help="address space per program"
+  )
+  parser.add_argument(
+    "--unsafe", action="store_true", help="run without seccomp"
+  )
+
+
+def make_executor(
+  parser: argparse.ArgumentParser, flags: argparse.Namespace
+) -> Executor:
+  """Starts the pool; a wrong flag ends the program with a line that says so."""
+  try:
+    return Executor(
+      flags.workers, flags.timeout_s, flags.memory_mb, flags.unsafe
+    )
+  except ValueError as error:
+    parser.error(str(error))
 
 
 def main() -> None:
   """Reads the flags and the jobs."""
-  parser = argparse.ArgumentParser(prog="azr_jax.executor")
-  parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-  parser.add_argument("--timeout_s", type=float, default=2.0)
-  parser.add_argument("--memory_mb", type=int, default=512)
-  parser.add_argument("--unsafe", action="store_true")
-  parser.add_argument("--doctor", action="store_true")
+  parser = argparse.ArgumentParser(
+    prog="azr_jax.executor",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  add_flags(parser)
+  parser.add_argument(
+    "--doctor", action="store_true", help="print which walls stand here"
+  )
   flags = parser.parse_args()
-  with Executor(
-    flags.workers, flags.timeout_s, flags.memory_mb, flags.unsafe
-  ) as executor:
+  with make_executor(parser, flags) as executor:
     if flags.doctor:
       print(json.dumps(executor.layers(), indent=2))
       return
     lines = io.TextIOWrapper(sys.stdin.buffer, "utf-8", errors="replace")
-    start = time.monotonic()
-    pending: list[concurrent.futures.Future[Result] | Result] = []
-    for line in lines:
-      if line.strip():
-        job = read_job(line)
-        pending.append(job if isinstance(job, Result) else executor.submit(job))
-    for entry in pending:
-      result = entry if isinstance(entry, Result) else entry.result()
+    start = told = time.monotonic()
+    count = 0
+    for result in results(executor, lines):
       print(json.dumps(dataclasses.asdict(result)))
-    seconds = time.monotonic() - start
-    print(
-      f"{len(pending)} jobs in {seconds:.1f} s, "
-      f"{len(pending) / max(seconds, 1e-9):.0f} a second",
-      file=sys.stderr,
-    )
+      count += 1
+      if time.monotonic() - told > PROGRESS_S:
+        told = time.monotonic()
+        _tell(count, told - start)
+    _tell(count, time.monotonic() - start)
+
+
+def _tell(count: int, seconds: float) -> None:
+  rate = count / max(seconds, 1e-9)
+  print(
+    f"{count} jobs in {seconds:.1f} s, {rate:.0f} a second", file=sys.stderr
+  )
 
 
 if __name__ == "__main__":

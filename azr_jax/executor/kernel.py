@@ -4,6 +4,7 @@ All by ctypes on libc, without root and without dependencies. Imported by the
 zygote only, before it serves; the child calls `enter_child` after its fork.
 """
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -151,16 +152,13 @@ def _die_first():
 def _drop_root():
   """Becomes nobody, as far as a container lets root do so."""
   if os.getuid() == 0:
-    drops = (
-      (os.setgroups, ([],)),
-      (os.setresgid, (_NOBODY,) * 3),
-      (os.setresuid, (_NOBODY,) * 3),
-    )
-    for drop, ids in drops:
-      try:
-        drop(*ids)
-      except OSError:
-        pass  # Shows as the wall `unprivileged` being down.
+    for drop in (
+      lambda: os.setgroups([]),
+      lambda: os.setresgid(_NOBODY, _NOBODY, _NOBODY),
+      lambda: os.setresuid(_NOBODY, _NOBODY, _NOBODY),
+    ):
+      with contextlib.suppress(OSError):  # Shows as `unprivileged`: false.
+        drop()
   return os.getuid() != 0
 
 

@@ -77,8 +77,15 @@ class Executor:
       unsafe: run without seccomp, where the kernel has none.
 
     Raises:
+      ValueError: an argument is out of range.
       RuntimeError: a zygote does not start or a wall does not stand.
     """
+    least = {"workers": (workers, 1), "memory_mb": (memory_mb, 64)}
+    for name, (value, minimum) in least.items():
+      if value < minimum:
+        raise ValueError(f"{name} is {value}; expected at least {minimum}")
+    if not timeout_s > 0:
+      raise ValueError(f"timeout_s is {timeout_s}; expected more than 0")
     self._timeout_s = timeout_s
     self._memory_mb = memory_mb
     self._seccomp = not unsafe

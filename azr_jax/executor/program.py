@@ -81,7 +81,7 @@ def _define(code):
   The module is listed as imported, for `dataclasses` looks for it there.
   """
   module = sys.modules[_NAME] = types.ModuleType(_NAME)
-  module.__builtins__ = dict(_BUILTINS)
+  vars(module)["__builtins__"] = dict(_BUILTINS)
   exec(code, vars(module))
   return vars(module)
 

@@ -15,14 +15,14 @@ A line that is no case gets a verdict too, whose detail says what is wrong.
 import argparse
 import io
 import json
-import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 from azr_jax.executor import Executor
-from azr_jax.grading import futures, programs
+from azr_jax.executor import __main__ as executor_command
+from azr_jax.grading import futures, literals, programs
 
 
 class BadCase(ValueError):
@@ -43,22 +43,33 @@ def _texts(case: dict[str, Any], name: str) -> list[str]:
   return value
 
 
+def _gold(case: dict[str, Any], name: str) -> str:
+  text = _text(case, name)
+  try:
+    literals.typed_key(text)
+  except literals.ParseError:
+    raise BadCase(f"{name} is {text!r:.80}; expected a value") from None
+  return text
+
+
 def _value(executor: Executor, case: dict[str, Any]) -> "Future[bool]":
   del executor
-  gold, answer = _text(case, "gold"), _text(case, "answer")
+  gold, answer = _gold(case, "gold"), _text(case, "answer")
   return futures.done(programs.deduction_correct(gold, answer))
 
 
 def _abduction(executor: Executor, case: dict[str, Any]) -> "Future[bool]":
-  code, gold = _text(case, "code"), _text(case, "gold_output")
+  code, gold = _text(case, "code"), _gold(case, "gold_output")
   answer = _text(case, "answer")
   return programs.submit_abduction_answer(executor, code, gold, answer)
 
 
 def _induction(executor: Executor, case: dict[str, Any]) -> "Future[bool]":
   inputs, outputs = _texts(case, "inputs"), _texts(case, "outputs")
-  if len(inputs) != len(outputs):
-    raise BadCase(f"{len(inputs)} inputs but {len(outputs)} outputs")
+  if len(inputs) != len(outputs) or not inputs:
+    raise BadCase(
+      f"{len(inputs)} inputs and {len(outputs)} outputs; expected as many"
+    )
   answer = _text(case, "answer")
   return programs.submit_induction(executor, answer, inputs, outputs)
 
@@ -95,15 +106,14 @@ def _verdict(name: object, correct: bool, detail: str) -> dict[str, Any]:
 
 def main() -> None:
   """Reads the flags and the cases."""
-  parser = argparse.ArgumentParser(prog="azr_jax.grading")
-  parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-  parser.add_argument("--timeout_s", type=float, default=2.0)
-  parser.add_argument("--memory_mb", type=int, default=512)
-  parser.add_argument("--unsafe", action="store_true")
+  parser = argparse.ArgumentParser(
+    prog="azr_jax.grading",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  executor_command.add_flags(parser)
   flags = parser.parse_args()
-  with Executor(
-    flags.workers, flags.timeout_s, flags.memory_mb, flags.unsafe
-  ) as executor:
+  with executor_command.make_executor(parser, flags) as executor:
     lines = io.TextIOWrapper(sys.stdin.buffer, "utf-8", errors="replace")
     pending = [submit(executor, line) for line in lines if line.strip()]
     for future in pending:

@@ -52,8 +52,13 @@ def test_kinds(executor, case, correct):
     ({"kind": "induction", "inputs": "1", "outputs": []}, "inputs is '1'"),
     (
       {"kind": "induction", "inputs": ["1"], "outputs": [], "answer": ""},
-      "1 inputs but 0 outputs",
+      "1 inputs and 0 outputs",
     ),
+    (
+      {"kind": "induction", "inputs": [], "outputs": [], "answer": ""},
+      "expected as many",
+    ),
+    ({"kind": "value", "gold": "no(", "answer": "1"}, "gold is 'no('"),
   ],
 )
 def test_a_bad_case_says_why(executor, case, wanted):
