@@ -62,6 +62,7 @@ setuptools.setup(
       "azr-sft=azr_jax.sft:run",
       "azr-evaluate=azr_jax.evaluate:run",
       "azr-export=azr_jax.export:run",
+      "azr-benchmark=azr_jax.benchmark:run",
     ]
   },
 )

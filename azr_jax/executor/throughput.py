@@ -1,0 +1,118 @@
+"""How fast a pool runs programs, beside a plain process pool without walls.
+
+All figures of one call come from one run on one machine; the ratios travel,
+the absolute numbers do not.
+"""
+
+import concurrent.futures
+import dataclasses
+import multiprocessing
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from azr_jax.executor import Executor, Job, Result
+
+ENDLESS = "def f(*_):\n  while True:\n    pass"
+ENDLESS_PER_256 = 5
+CANDIDATES = 8
+WARM_UP = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+  """A program with one input that it runs on without error."""
+
+  code: str
+  argument: str
+
+
+def cases(programs: Sequence[Program]) -> dict[str, list[Job]]:
+  """The three ways in which training uses the pool."""
+
+  def jobs(runs: int, inputs: int) -> list[Job]:
+    return [
+      Job(str(index), program.code, (program.argument,) * inputs, runs=runs)
+      for index, program in enumerate(programs)
+    ]
+
+  return {
+    "validation": jobs(runs=1, inputs=1),
+    "determinism": jobs(runs=2, inputs=1),
+    "judging": jobs(runs=1, inputs=CANDIDATES),
+  }
+
+
+def with_endless(jobs: Sequence[Job]) -> list[Job]:
+  """Puts `ENDLESS_PER_256` endless loops into every 256 jobs, evenly."""
+  every = -(-256 // ENDLESS_PER_256)
+  return [
+    dataclasses.replace(job, code=ENDLESS) if index % every == 0 else job
+    for index, job in enumerate(jobs)
+  ]
+
+
+def measure(executor: Executor, jobs: Sequence[Job]) -> dict[str, float]:
+  """Runs the jobs once; rates a second, and program times in milliseconds."""
+  start = time.monotonic()
+  results = executor.map(jobs)
+  seconds = time.monotonic() - start
+  times_ms = [1000 * result.seconds for result in results]
+  percentiles = statistics.quantiles(times_ms, n=100)
+  return {
+    "programs_per_second": len(jobs) / seconds,
+    "evaluations_per_second": sum(len(j.inputs) for j in jobs) / seconds,
+    "p50_ms": percentiles[49],
+    "p99_ms": percentiles[98],
+    "ok_share": _ok_share(results),
+  }
+
+
+def _ok_share(results: Sequence[Result]) -> float:
+  return sum(result.status == "ok" for result in results) / len(results)
+
+
+def measure_plain(workers: int, jobs: Sequence[Job]) -> dict[str, float]:
+  """The same jobs in reused processes without any wall or time limit."""
+  context = multiprocessing.get_context("forkserver")
+  with concurrent.futures.ProcessPoolExecutor(workers, context) as pool:
+    list(pool.map(_run_plain, jobs[:WARM_UP], chunksize=16))
+    start = time.monotonic()
+    list(pool.map(_run_plain, jobs, chunksize=16))
+    seconds = time.monotonic() - start
+  return {
+    "programs_per_second": len(jobs) / seconds,
+    "evaluations_per_second": sum(len(j.inputs) for j in jobs) / seconds,
+  }
+
+
+def _run_plain(job: Job) -> list[str]:
+  namespace: dict[str, Any] = {}
+  outputs = []
+  for _ in range(job.runs):
+    exec(job.code, namespace)
+    outputs = [repr(eval(f"f({text})", namespace)) for text in job.inputs]
+  return outputs
+
+
+def report(
+  programs: Sequence[Program], workers: Sequence[int], timeout_s: float
+) -> dict[str, Any]:
+  """Every case at every worker count, with and without endless loops."""
+  found: dict[str, Any] = {"programs": len(programs), "timeout_s": timeout_s}
+  for count in workers:
+    with Executor(count, timeout_s=timeout_s, memory_mb=512) as executor:
+      executor.map(cases(programs)["validation"][:WARM_UP])
+      for name, jobs in cases(programs).items():
+        plain = measure_plain(count, jobs)
+        walled = measure(executor, jobs)
+        walled["of_plain"] = (
+          walled["programs_per_second"] / plain["programs_per_second"]
+        )
+        found[f"{name}/workers_{count}"] = walled
+        found[f"{name}/workers_{count}/plain"] = plain
+      found[f"endless/workers_{count}"] = measure(
+        executor, with_endless(cases(programs)["validation"][:256])
+      )
+  return found
