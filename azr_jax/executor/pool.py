@@ -27,11 +27,7 @@ from azr_jax.executor.job import STATUSES, Job, Result
 from azr_jax.executor.worker import WorkerGone, Zygote
 
 HASH_SEEDS = (1, 2)
-SLOTS = 8  # Children at a time per zygote: a loop must not block the rest.
-# Only children younger than this count against `YOUNG_PER_WORKER`: more of
-# them at a time only push each other out of the caches.
-YOUNG_S = 0.05
-YOUNG_PER_WORKER = 2
+SLOTS = 2  # Children at a time per zygote: a loop must not block the rest.
 GRACE_S = 3.0  # Past the time limit, an unanswered zygote counts as dead.
 MAX_TRIES = 2
 
@@ -56,7 +52,6 @@ class _Run:
   index: int
   seed: int | None
   tries: int = 0
-  start: float = 0.0
   deadline: float = 0.0
 
 
@@ -93,7 +88,6 @@ class Executor:
       raise ValueError(f"timeout_s is {timeout_s}; expected more than 0")
     self._timeout_s = timeout_s
     self._memory_mb = memory_mb
-    self._most_young = YOUNG_PER_WORKER * workers
     self._seccomp = not unsafe
     self._lock = threading.Lock()
     self._queue: collections.deque[_Run] = collections.deque()
@@ -218,7 +212,7 @@ class Executor:
 
   def _dispatch(self) -> None:
     """Gives queued runs to free slots, in order as far as seeds allow."""
-    free = self._most_young - len(self._young())
+    free = sum(SLOTS - len(zygote.busy) for zygote in self._zygotes)
     waiting: list[_Run] = []
     while free > 0 and len(waiting) < 64:
       with self._lock:
@@ -237,12 +231,6 @@ class Executor:
       with self._lock:
         self._queue.extendleft(reversed(waiting))
 
-  def _young(self) -> list[_Run]:
-    """Runs that have just begun; older ones may be endless."""
-    since = time.monotonic() - YOUNG_S
-    running = (run for zygote in self._zygotes for run in zygote.busy.values())
-    return [run for run in running if run.start > since]
-
   def _free_zygote(self, seed: int | None) -> Zygote | None:
     fitting = [z for z in self._zygotes if seed in (None, z.seed)]
     zygote = min(fitting, key=lambda z: len(z.busy))
@@ -252,8 +240,7 @@ class Executor:
     self._serial += 1
     name = str(self._serial)
     run.tries += 1
-    run.start = time.monotonic()
-    run.deadline = run.start + run.task.timeout_s + GRACE_S
+    run.deadline = time.monotonic() + run.task.timeout_s + GRACE_S
     zygote.busy[name] = run
     job = run.task.job
     request = {
@@ -272,8 +259,6 @@ class Executor:
   def _attend(self) -> None:
     """Waits for replies, for new jobs, or for a deadline; handles them."""
     deadlines = [r.deadline for z in self._zygotes for r in z.busy.values()]
-    if self._queue:  # A run that grows old makes room.
-      deadlines += [run.start + YOUNG_S for run in self._young()]
     wait_s = max(0.0, min(deadlines, default=0.0) - time.monotonic())
     ready = {
       descriptor
