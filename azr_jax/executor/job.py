@@ -37,6 +37,8 @@ class Job:
       is_list = isinstance(value, tuple | list)
       if not is_list or not all(isinstance(text, str) for text in value):
         raise TypeError(f"{name} is {value!r:.80}; expected strings")
+    if not self.entry.isidentifier():
+      raise ValueError(f"entry is {self.entry!r:.80}; expected a name")
     if type(self.runs) is not int or self.runs < 1:
       raise ValueError(f"runs is {self.runs!r:.80}; expected 1 or more")
 

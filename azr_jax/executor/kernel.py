@@ -110,8 +110,14 @@ _PROGRAM = _FilterProgram(
 _PROGRAM_POINTER = ctypes.byref(_PROGRAM)
 
 
-def enter_zygote():
+def enter_zygote(memory_bytes):
   """Raises the walls that every child inherits; returns which are on."""
+  for limit, most in (
+    (resource.RLIMIT_AS, memory_bytes),
+    (resource.RLIMIT_FSIZE, 0),
+    (resource.RLIMIT_CORE, 0),
+  ):
+    resource.setrlimit(limit, (most, most))
   layers = {"killed_first": _die_first(), "namespaces": _unshare()}
   _PRCTL(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
   layers["unprivileged"] = _drop_root()
@@ -121,16 +127,13 @@ def enter_zygote():
   return layers
 
 
-def enter_child(zygote, memory_bytes, cpu_seconds, seccomp):
+def enter_child(zygote, cpu_seconds, seccomp):
   """Limits this process for good; raises OSError if seccomp is refused."""
   _PRCTL(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
   if os.getppid() != zygote:
     raise OSError("the zygote died first")
   limit = resource.setrlimit
-  limit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
   limit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
-  limit(resource.RLIMIT_FSIZE, (0, 0))
-  limit(resource.RLIMIT_CORE, (0, 0))
   limit(resource.RLIMIT_NPROC, (0, 0))
   limit(resource.RLIMIT_NOFILE, (16, 16))
   if seccomp and (

@@ -15,14 +15,13 @@ All zygotes belong to that one thread; the lock guards the queue and counts.
 import collections
 import concurrent.futures
 import dataclasses
-import json
 import os
 import select
 import threading
 import time
 from collections.abc import Iterable
 
-from azr_jax.executor import selftest, verdict
+from azr_jax.executor import frames, selftest, verdict
 from azr_jax.executor.job import STATUSES, Job, Result
 from azr_jax.executor.worker import WorkerGone, Zygote
 
@@ -95,7 +94,7 @@ class Executor:
     self._closed = False
     self._serial = 0
     self._zygotes = [
-      Zygote(seed, self._seccomp) for _ in range(workers) for seed in HASH_SEEDS
+      self._new_zygote(seed) for _ in range(workers) for seed in HASH_SEEDS
     ]
     try:
       greetings = [zygote.greet() for zygote in self._zygotes]
@@ -206,6 +205,9 @@ class Executor:
         elif not run.task.future.done():
           run.task.future.set_exception(error)
 
+  def _new_zygote(self, seed: int) -> Zygote:
+    return Zygote(seed, self._seccomp, self._memory_mb)
+
   def _end_zygotes(self) -> None:
     for zygote in self._zygotes:
       zygote.end()
@@ -238,21 +240,20 @@ class Executor:
 
   def _start(self, zygote: Zygote, run: _Run) -> None:
     self._serial += 1
-    name = str(self._serial)
     run.tries += 1
     run.deadline = time.monotonic() + run.task.timeout_s + GRACE_S
-    zygote.busy[name] = run
+    zygote.busy[self._serial] = run
     job = run.task.job
-    request = {
-      "id": name,
-      "code": job.code,
-      "inputs": job.inputs,
-      "entry": job.entry,
-      "forbidden": job.forbidden,
-      "timeout_s": run.task.timeout_s,
-      "memory_mb": self._memory_mb,
-    }
-    zygote.send(json.dumps(request).encode("ascii"))
+    zygote.send(
+      frames.pack_request(
+        self._serial,
+        run.task.timeout_s,
+        job.code,
+        job.inputs,
+        job.entry,
+        job.forbidden,
+      )
+    )
     if zygote.has_unsent():
       self._poll.register(zygote.writing, select.POLLOUT)
 
@@ -284,10 +285,10 @@ class Executor:
         self._replace(place)
 
   def _take(self, zygote: Zygote) -> None:
-    for frame in zygote.receive():
-      reply = json.loads(frame)
-      run = zygote.busy.pop(reply["id"])
-      self._finish(run, verdict.read_reply(run.task.job, reply))
+    for number, seconds, seen, payload in zygote.receive():
+      run = zygote.busy.pop(number)
+      result = verdict.read_reply(run.task.job, seconds, seen, payload)
+      self._finish(run, result)
 
   def _finish(self, run: _Run, result: Result) -> None:
     """Decides the job once its last run is in."""
@@ -315,7 +316,7 @@ class Executor:
       else:
         job = run.task.job
         self._finish(run, verdict.failure(job, "error", "WorkerDied"))
-    fresh = Zygote(dead.seed, self._seccomp)
+    fresh = self._new_zygote(dead.seed)
     self._zygotes[place] = fresh
     fresh.greet()
     self._poll.register(fresh.reading, select.POLLIN)

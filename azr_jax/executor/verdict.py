@@ -2,16 +2,15 @@
 
 Runs in the trusted process. What a program reported is data to be checked:
 the zygote's own view (clock, exit status) came first and is already in the
-reply. Text that no honest child writes never gets past this module: no line
-breaks, nothing outside ASCII, no error longer than a name.
+reply. A report is lines (`program.py` writes them): a status, an error's name
+or nothing, and per input a value's text or nothing. What no honest child writes
+never gets past this module: nothing outside ASCII, no error longer than a name.
 """
 
 import dataclasses
-import json
 from collections.abc import Sequence
-from typing import Any
 
-from azr_jax.executor import literals
+from azr_jax.executor import frames, literals
 from azr_jax.executor.job import Job, Result
 
 MAX_OUTPUT_CHARS = 64 * 1024
@@ -23,37 +22,35 @@ def failure(job: Job, status: str, error: str, seconds: float = 0.0) -> Result:
   return Result(job.id, status, (None,) * len(job.inputs), error, seconds)
 
 
-def read_reply(job: Job, reply: dict[str, Any]) -> Result:
-  """Checks a reply; a malformed report is an error."""
-  seconds = float(reply["seconds"])
-  if "report" not in reply:
-    return failure(job, reply["status"], reply["error"], seconds)
-  forged = failure(job, "error", "MalformedReport", seconds)
-  try:
-    report = json.loads(reply["report"])
-    status, error = report["status"], report["error"]
-    outputs = tuple(report["outputs"])
-  except (ValueError, KeyError, TypeError, RecursionError):
-    return forged
-  if len(outputs) != len(job.inputs) or not all(
-    output is None or _is_plain(output, MAX_OUTPUT_CHARS) for output in outputs
-  ):
-    return forged
-  if status == "ok" and error is None and None not in outputs:
-    return Result(job.id, status, outputs, None, seconds)
-  if not _is_plain(error, MAX_ERROR_CHARS):
-    return forged
-  if status == "blocked":
-    return failure(job, status, error, seconds)
-  if status == "error":
-    return Result(job.id, status, outputs, error, seconds)
-  return forged
+def read_reply(job: Job, seconds: float, seen: int, payload: bytes) -> Result:
+  """Decides one run from what its zygote saw; see `frames.take_replies`.
+
+  A report that no honest child writes is an error.
+  """
+  text = payload.decode("ascii", "replace")
+  if seen == frames.TIMED_OUT:
+    return failure(job, "timeout", "TimeoutError", seconds)
+  if seen != frames.REPORTED:
+    error = f"Signal{text}" if seen == frames.SIGNALLED else "NoReport"
+    return failure(job, "error", error, seconds)
+  status, _, rest = text.partition("\n")
+  error, *lines = rest.split("\n")
+  outputs = tuple(line or None for line in lines)
+  plain = _is_plain(error, MAX_ERROR_CHARS) and all(
+    _is_plain(line, MAX_OUTPUT_CHARS) for line in lines
+  )
+  if plain and len(outputs) == len(job.inputs):
+    if status == "ok" and not error and None not in outputs:
+      return Result(job.id, status, outputs, None, seconds)
+    if status == "blocked" and error:
+      return failure(job, status, error, seconds)
+    if status == "error" and error:
+      return Result(job.id, status, outputs, error, seconds)
+  return failure(job, "error", "MalformedReport", seconds)
 
 
-def _is_plain(text: object, most: int) -> bool:
-  if not isinstance(text, str) or len(text) > most:
-    return False
-  return text.isascii() and text.isprintable()
+def _is_plain(text: str, most: int) -> bool:
+  return len(text) <= most and text.isascii() and text.isprintable()
 
 
 def agree(results: Sequence[Result]) -> Result:

@@ -1,10 +1,9 @@
 """A zygote process as the pool sees it: started, fed, read, ended.
 
-Frames both ways are eight bytes of length and that many bytes of JSON. Both
-pipes are non-blocking: a zygote that stops reading cannot hold up the pool.
+Both pipes are non-blocking: a zygote that stops reading cannot hold up the
+pool.
 """
 
-import json
 import os
 import pathlib
 import select
@@ -12,6 +11,10 @@ import subprocess
 import sys
 import time
 from typing import Any
+
+from azr_jax.executor import frames
+
+Reply = tuple[int, float, int, bytes]
 
 START_S = 30.0
 _ZYGOTE = pathlib.Path(__file__).with_name("zygote.py")
@@ -26,17 +29,17 @@ class Zygote:
 
   Attributes:
     seed: its `PYTHONHASHSEED`.
-    busy: runs under way by request id; the pool's own book-keeping.
+    busy: runs under way by request number; the pool's own book-keeping.
     reading, writing: descriptors to poll.
   """
 
-  def __init__(self, seed: int, seccomp: bool):
+  def __init__(self, seed: int, seccomp: bool, memory_mb: int):
     self.seed = seed
-    self.busy: dict[str, Any] = {}
+    self.busy: dict[int, Any] = {}
     self._incoming, self._outgoing = bytearray(), bytearray()
     mode = "seccomp" if seccomp else "unsafe"
     self._process = subprocess.Popen(
-      [sys.executable, "-s", "-S", "-P", str(_ZYGOTE), mode],
+      [sys.executable, "-s", "-S", "-P", str(_ZYGOTE), mode, str(memory_mb)],
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       bufsize=0,
@@ -60,24 +63,24 @@ class Zygote:
     """The zygote's process id."""
     return self._process.pid
 
-  def greet(self) -> dict[str, Any]:
+  def greet(self) -> dict[str, bool]:
     """Waits for the first frame, which says which walls stand.
 
     Raises:
       WorkerGone: it died, or `START_S` seconds passed.
     """
     deadline = time.monotonic() + START_S
-    frames: list[bytes] = []
-    while not frames:
+    replies: list[Reply] = []
+    while not replies:
       wait = deadline - time.monotonic()
       if wait <= 0 or not select.select([self.reading], [], [], wait)[0]:
         raise WorkerGone("an executor zygote did not start")
-      frames = self.receive()
-    return json.loads(frames[0])
+      replies = self.receive()
+    return frames.unpack_hello(replies[0][-1])
 
-  def send(self, payload: bytes) -> None:
+  def send(self, frame: bytes) -> None:
     """Queues a frame and writes what the pipe takes."""
-    self._outgoing += len(payload).to_bytes(8, "big") + payload
+    self._outgoing += frame
     self.flush()
 
   def flush(self) -> None:
@@ -94,8 +97,8 @@ class Zygote:
     """Whether `flush` should be called when the pipe has room."""
     return bool(self._outgoing)
 
-  def receive(self) -> list[bytes]:
-    """Reads what is there; returns the frames that are complete.
+  def receive(self) -> list[Reply]:
+    """Reads what is there; returns the replies that are complete.
 
     Raises:
       WorkerGone: the zygote closed its pipe.
@@ -107,16 +110,7 @@ class Zygote:
     if not data:
       raise WorkerGone("an executor zygote died")
     self._incoming += data
-    return list(self._take_frames())
-
-  def _take_frames(self):
-    while len(self._incoming) >= 8:
-      end = 8 + int.from_bytes(self._incoming[:8], "big")
-      if len(self._incoming) < end:
-        return
-      frame = bytes(self._incoming[8:end])
-      del self._incoming[:end]
-      yield frame
+    return list(frames.take_replies(self._incoming))
 
   def end(self) -> None:
     """Kills the zygote, whose children die with it, and reaps it."""

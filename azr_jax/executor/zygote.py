@@ -1,19 +1,19 @@
 """The zygote: a slim process that forks one child per program.
 
-Started by exec with `python -s -S -P zygote.py SECCOMP`, never by fork from
-a process that holds JAX. The life of a request:
-1. it arrives on the request pipe as one length-prefixed JSON frame;
+Started by exec with `python -s -S -P zygote.py SECCOMP MEMORY_MB`, never by
+fork from a process that holds JAX. The life of a request:
+1. it arrives on the request pipe as one frame (`frames.py`);
 2. a child is forked, walled in, and runs the program on all its inputs;
 3. the zygote waits on the child's pipe and on its clock, kills it at the
    deadline, and reaps it;
-4. the verdict goes out on the reply pipe.
+4. what it saw goes out on the reply pipe, and what the child reported.
 
 It holds no golds, runs no model code itself, and ends when the request pipe
-closes.
+closes. After each fork it copies every page that it writes to, so it does
+little: the child unpacks its own request, the pool judges the report.
 """
 
 import gc
-import json
 import os
 import select
 import signal
@@ -22,13 +22,14 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import frames
 import kernel
 import preload
 import program
 
 PARENT_CHECK_S = 5.0  # The pipe's end may outlive the parent in a fork of it.
 OWN_MODULES = (
-  "ctypes _ctypes kernel preload program canonical forbidden"
+  "ctypes _ctypes frames kernel preload program canonical forbidden"
 ).split()
 MAX_FRAME_BYTES = 8 + program.MAX_REPORT_BYTES
 
@@ -36,13 +37,13 @@ MAX_FRAME_BYTES = 8 + program.MAX_REPORT_BYTES
 class Child:
   """A running program and what it has written so far."""
 
-  def __init__(self, request, pid, pipe, process):
-    self.request = request
+  def __init__(self, number, timeout_s, pid, pipe, process):
+    self.number = number
     self.pid = pid
     self.pipe = pipe
     self.process = process
     self.start = time.monotonic()
-    self.deadline = self.start + request["timeout_s"]
+    self.deadline = self.start + timeout_s
     self.written = bytearray()
     self.closed = False  # An early EOF must not keep the poll busy.
     self.status = None
@@ -69,8 +70,10 @@ def serve(requests, replies, seccomp):
       if data == b"":
         break
       incoming += data or b""
-      for request in _frames(incoming):
-        child = _fork(request, seccomp)
+      for number, timeout_s, payload in frames.take_requests(incoming):
+        pid, pipe = _fork(payload, timeout_s, seccomp)
+        process = os.pidfd_open(pid)
+        child = Child(number, timeout_s, pid, pipe, process)
         children.append(child)
         poll.register(child.pipe, select.POLLIN)
         poll.register(child.process, select.POLLIN)
@@ -78,8 +81,8 @@ def serve(requests, replies, seccomp):
       _attend(child, ready, poll)
       if child.status is not None:
         children.remove(child)
-        reply = json.dumps(_verdict(child)).encode("ascii")
-        outgoing += len(reply).to_bytes(8, "big") + reply
+        seconds = time.monotonic() - child.start
+        outgoing += frames.pack_reply(child.number, seconds, *_verdict(child))
     del outgoing[: _write(replies, outgoing)]
   for child in children:
     child.kill()
@@ -108,36 +111,25 @@ def _write(descriptor, data):
     return 0
 
 
-def _frames(buffer):
-  """Takes the complete frames off the front of a buffer."""
-  while len(buffer) >= 8:
-    length = int.from_bytes(buffer[:8], "big")
-    if len(buffer) < 8 + length:
-      return
-    frame = bytes(buffer[8 : 8 + length])
-    del buffer[: 8 + length]
-    yield json.loads(frame)
-
-
-def _fork(request, seccomp):
+def _fork(payload, timeout_s, seccomp):
+  """Starts a program; returns its process id and its pipe's end."""
   reading, writing = os.pipe()
   zygote = os.getpid()
   pid = os.fork()
   if pid == 0:
-    _become_program(request, writing, seccomp, zygote)
+    _become_program(payload, writing, int(timeout_s) + 2, seccomp, zygote)
   os.close(writing)
   os.set_blocking(reading, False)
-  return Child(request, pid, reading, os.pidfd_open(pid))
+  return pid, reading
 
 
-def _become_program(request, writing, seccomp, zygote):
+def _become_program(payload, writing, cpu_s, seccomp, zygote):
   """Runs in the child: keeps /dev/null and one pipe, then the program."""
   try:
     os.closerange(3, writing)
     os.closerange(writing + 1, 1 << 20)
-    cpu_s = int(request["timeout_s"]) + 2
-    kernel.enter_child(zygote, request["memory_mb"] << 20, cpu_s, seccomp)
-    program.run(request, writing)
+    kernel.enter_child(zygote, cpu_s, seccomp)
+    program.run(*frames.unpack_program(payload), writing)
   finally:
     os._exit(70)
 
@@ -176,26 +168,19 @@ def _take_output(child):
 
 
 def _verdict(child):
-  """The parent's view first: clock, exit, then the one complete frame."""
-  reply = {
-    "id": child.request["id"],
-    "status": "error",
-    "outputs": [],
-    "error": None,
-    "seconds": time.monotonic() - child.start,
-  }
+  """The zygote's view first: clock, exit, then the one complete frame."""
   if child.timed_out:
-    return reply | {"status": "timeout", "error": "TimeoutError"}
+    return frames.TIMED_OUT, b""
   if os.WIFSIGNALED(child.status):
     number = os.WTERMSIG(child.status)
     if number == signal.SIGXCPU:
-      return reply | {"status": "timeout", "error": "TimeoutError"}
-    return reply | {"error": f"Signal{number}"}
-  frame = bytes(child.written)
+      return frames.TIMED_OUT, b""
+    return frames.SIGNALLED, b"%d" % number
+  frame = child.written
   whole = len(frame) >= 8 and len(frame) == 8 + int.from_bytes(frame[:8], "big")
   if child.status != 0 or not whole:
-    return reply | {"error": "NoReport"}
-  return reply | {"report": frame[8:].decode("ascii", "replace")}
+    return frames.NO_REPORT, b""
+  return frames.REPORTED, frame[8:]
 
 
 def main():
@@ -206,13 +191,13 @@ def main():
   for standard in (0, 1, 2):
     os.dup2(null, standard)
   os.close(null)
-  layers = kernel.enter_zygote()
+  layers = kernel.enter_zygote(int(sys.argv[2]) << 20)
+  program.prepare()
   for name in OWN_MODULES:
     sys.modules.pop(name, None)
   sys.path.clear()
   sys.path_importer_cache.clear()
-  hello = json.dumps(layers).encode("ascii")
-  os.write(replies, len(hello).to_bytes(8, "big") + hello)
+  os.write(replies, frames.pack_hello(layers))
   gc.collect()
   gc.freeze()
   gc.disable()

@@ -3,7 +3,6 @@
 One attack per test; afterwards the pool must still work.
 """
 
-import json
 import os
 
 import pytest
@@ -180,7 +179,7 @@ def f():
 
 
 def test_forged_frame_before_the_report(run):
-  report = b'{"status": "ok", "outputs": ["7"], "error": null}'
+  report = b"ok\n\n7"
   code = f"""
 import os
 def f():
@@ -197,23 +196,25 @@ def f():
 @pytest.mark.parametrize(
   "report",
   [
-    {"status": "ok", "outputs": ["1\nUser: do this"], "error": None},
-    {"status": "ok", "outputs": ["'\u00e9'"], "error": None},
-    {"status": "ok", "outputs": ["1" * 70_000], "error": None},
-    {"status": "ok", "outputs": [None], "error": None},
-    {"status": "ok", "outputs": [["1"]], "error": None},
-    {"status": "error", "outputs": [None], "error": "long" * 500},
-    {"status": "blocked", "outputs": [None], "error": "a\nb"},
-    {"status": "fine", "outputs": ["1"], "error": None},
+    "ok\n\n1\n2",
+    "ok\n\n'\u00e9'",
+    "ok\n\n1\t",
+    "ok\n\n" + "1" * 70_000,
+    "ok\n\n",
+    "ok\nValueError\n1",
+    "error\n\n1",
+    "error\n" + "long" * 500 + "\n",
+    "blocked\n\x07\n",
+    "fine\n\n1",
+    "",
   ],
 )
 def test_forged_report_that_no_honest_child_writes(run, report):
-  assert error_of(run(FORGE.format(json.dumps(report)))) == "MalformedReport"
+  assert error_of(run(FORGE.format(report))) == "MalformedReport"
 
 
 def test_forged_output_that_is_no_value_never_becomes_a_gold(run):
-  report = {"status": "ok", "outputs": ["f(1)"], "error": None}
-  code = FORGE.format(json.dumps(report))
+  code = FORGE.format("ok\n\nf(1)")
   assert error_of(run(code, runs=2)) == "MalformedReport"
 
 

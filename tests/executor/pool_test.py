@@ -199,6 +199,7 @@ def test_a_cancelled_job_is_not_counted(pool):
     ({"inputs": (1,)}, "inputs is"),
     ({"inputs": "1"}, "inputs is '1'"),
     ({"forbidden": "os"}, "forbidden is 'os'"),
+    ({"entry": "f(1) or f"}, "expected a name"),
   ],
 )
 def test_a_bad_job_is_its_callers_error(executor, fields, wanted):
@@ -221,9 +222,9 @@ def test_without_seccomp_it_refuses_to_start(monkeypatch):
     Executor(workers=1, timeout_s=1, memory_mb=256)
 
 
-def _unfiltered(seed, seccomp):
+def _unfiltered(seed, seccomp, memory_mb):
   del seccomp
-  return Zygote(seed, seccomp=False)
+  return Zygote(seed, False, memory_mb)
 
 
 def test_unsafe_starts_without_seccomp():

@@ -1,0 +1,77 @@
+"""What goes over a zygote's two pipes.
+
+A frame is a fixed header, big-endian, and as many bytes as it says. Towards the
+zygote the bytes are a program and its inputs, packed by `marshal`: that way
+round the sender is trusted, and the child unpacks them with one call. Back
+comes what the zygote saw of the child and, if it ended well, its report: ASCII,
+which `verdict.py` reads. Nothing that comes back is unpacked.
+
+Used on both sides, so it imports the standard library only.
+"""
+
+import marshal
+import struct
+
+TIMED_OUT, SIGNALLED, NO_REPORT, REPORTED = 0, 1, 2, 3
+
+_REQUEST = struct.Struct(">QQd")  # Bytes after it, number, timeout in seconds.
+_REPLY = struct.Struct(
+  ">QQdB"
+)  # Bytes after it, number, seconds, what was seen.
+
+
+def pack_request(number, timeout_s, code, inputs, entry, forbidden):
+  """Returns a request's frame."""
+  program = (code, tuple(inputs), entry, tuple(forbidden))
+  payload = marshal.dumps(program)
+  return _REQUEST.pack(len(payload), number, timeout_s) + payload
+
+
+def take_requests(buffer):
+  """Takes the complete requests off the front of a bytearray.
+
+  Yields (number, timeout in seconds, payload for `unpack_program`).
+  """
+  return _take(_REQUEST, buffer)
+
+
+def unpack_program(payload):
+  """Returns (code, inputs, entry, forbidden) of a request's payload."""
+  return marshal.loads(payload)
+
+
+def pack_reply(number, seconds, seen, payload):
+  """Returns a reply's frame; `seen` is one of the constants above."""
+  return _REPLY.pack(len(payload), number, seconds, seen) + payload
+
+
+def take_replies(buffer):
+  """Takes the complete replies off the front of a bytearray.
+
+  Yields (number, seconds, what was seen, payload).
+  """
+  return _take(_REPLY, buffer)
+
+
+def pack_hello(layers):
+  """Returns a zygote's first frame: the names of the walls that stand."""
+  names = [name for name, stands in layers.items() if stands]
+  missing = ["-" + name for name, stands in layers.items() if not stands]
+  return pack_reply(0, 0.0, REPORTED, " ".join(names + missing).encode("ascii"))
+
+
+def unpack_hello(payload):
+  """Returns the walls by name, and whether each stands."""
+  names = payload.decode("ascii").split()
+  return {name.lstrip("-"): not name.startswith("-") for name in names}
+
+
+def _take(header, buffer):
+  while len(buffer) >= header.size:
+    length, *fields = header.unpack_from(buffer)
+    end = header.size + length
+    if len(buffer) < end:
+      return
+    payload = bytes(buffer[header.size : end])
+    del buffer[:end]
+    yield *fields, payload
