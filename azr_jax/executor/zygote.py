@@ -129,7 +129,8 @@ def _become_program(payload, writing, cpu_s, seccomp, zygote):
     os.closerange(3, writing)
     os.closerange(writing + 1, 1 << 20)
     kernel.enter_child(zygote, cpu_s, seccomp)
-    program.run(*frames.unpack_program(payload), writing)
+    code, inputs, entry, forbidden = frames.unpack_program(payload)
+    program.run(code, inputs, entry, forbidden, writing)
   finally:
     os._exit(70)
 
