@@ -110,33 +110,37 @@ _PROGRAM = _FilterProgram(
 _PROGRAM_POINTER = ctypes.byref(_PROGRAM)
 
 
-def enter_zygote(memory_bytes):
-  """Raises the walls that every child inherits; returns which are on."""
-  for limit, most in (
-    (resource.RLIMIT_AS, memory_bytes),
-    (resource.RLIMIT_FSIZE, 0),
-    (resource.RLIMIT_CORE, 0),
-  ):
-    resource.setrlimit(limit, (most, most))
-  layers = {"killed_first": _die_first(), "namespaces": _unshare()}
+def enter_zygote(walls, memory_bytes):
+  """Raises the named walls that every child inherits; returns which stand.
+
+  Walls that this kernel lacks are left out; the child's own (`enter_child`)
+  are not tried here.
+  """
+  if "limits" in walls:
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+  layers = {"killed_first": _die_first()}
+  layers["namespaces"] = "namespaces" in walls and _unshare()
   _PRCTL(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-  layers["unprivileged"] = _drop_root()
-  layers["landlock"] = _landlock()
+  layers["unprivileged"] = "unprivileged" in walls and _drop_root()
+  layers["landlock"] = "landlock" in walls and _landlock()
   # Not dumpable: a child of the same uid cannot trace or read the zygote.
   _PRCTL(_PR_SET_DUMPABLE, 0, 0, 0, 0)
   return layers
 
 
-def enter_child(zygote, cpu_seconds, seccomp):
+def enter_child(walls, zygote, cpu_seconds):
   """Limits this process for good; raises OSError if seccomp is refused."""
   _PRCTL(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
   if os.getppid() != zygote:
     raise OSError("the zygote died first")
-  limit = resource.setrlimit
-  limit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
-  limit(resource.RLIMIT_NPROC, (0, 0))
-  limit(resource.RLIMIT_NOFILE, (16, 16))
-  if seccomp and (
+  if "limits" in walls:
+    limit = resource.setrlimit
+    limit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
+    limit(resource.RLIMIT_NPROC, (0, 0))
+    limit(resource.RLIMIT_NOFILE, (16, 16))
+  if "seccomp" in walls and (
     _FILTER is None or _PRCTL(_PR_SET_SECCOMP, 2, _PROGRAM_POINTER, 0, 0)
   ):
     raise OSError("seccomp is refused")

@@ -19,12 +19,15 @@ import os
 import select
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from azr_jax.executor import frames, selftest, verdict
 from azr_jax.executor.job import STATUSES, Job, Result
 from azr_jax.executor.worker import WorkerGone, Zygote
 
+WALLS = frozenset(
+  ("seccomp", "landlock", "namespaces", "unprivileged", "limits")
+)
 HASH_SEEDS = (1, 2)
 SLOTS = 2  # Children at a time per zygote: a loop must not block the rest.
 GRACE_S = 3.0  # Past the time limit, an unanswered zygote counts as dead.
@@ -66,6 +69,7 @@ class Executor:
     timeout_s: float,
     memory_mb: int,
     unsafe: bool = False,
+    without: Sequence[str] = (),
   ):
     """Starts the zygotes and proves their walls.
 
@@ -74,6 +78,7 @@ class Executor:
       timeout_s: wall-clock seconds per program, all its inputs together.
       memory_mb: address space per program.
       unsafe: run without seccomp, where the kernel has none.
+      without: others of `WALLS` to leave out, to see what each catches.
 
     Raises:
       ValueError: an argument is out of range.
@@ -87,7 +92,10 @@ class Executor:
       raise ValueError(f"timeout_s is {timeout_s}; expected more than 0")
     self._timeout_s = timeout_s
     self._memory_mb = memory_mb
-    self._seccomp = not unsafe
+    optional = WALLS - {"seccomp"}  # Which has a name of its own to go by.
+    if not optional.issuperset(without):
+      raise ValueError(f"without is {without}; expected of {sorted(optional)}")
+    self._walls = WALLS - set(without) - ({"seccomp"} if unsafe else set())
     self._lock = threading.Lock()
     self._queue: collections.deque[_Run] = collections.deque()
     self._counts: collections.Counter[str] = collections.Counter()
@@ -206,7 +214,7 @@ class Executor:
           run.task.future.set_exception(error)
 
   def _new_zygote(self, seed: int) -> Zygote:
-    return Zygote(seed, self._seccomp, self._memory_mb)
+    return Zygote(seed, self._walls, self._memory_mb)
 
   def _end_zygotes(self) -> None:
     for zygote in self._zygotes:
@@ -326,10 +334,11 @@ class Executor:
     pending = [
       self._submit(job, selftest.timeout_s(job)) for job in selftest.jobs()
     ]
-    layers: dict[str, bool | str] = {"seccomp": self._seccomp}
+    seccomp = "seccomp" in self._walls
+    layers: dict[str, bool | str] = {"seccomp": seccomp}
     for result in [future.result() for future in pending]:
       layers[f"denies_{result.id}"] = selftest.held(result)
-      if self._seccomp and not selftest.held(result):
+      if seccomp and not selftest.held(result):
         raise RuntimeError(
           f"executor self-test: {result.id} gave {result}; expected it to be "
           "denied. On a system without seccomp, ask for unsafe=True by name."

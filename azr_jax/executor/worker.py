@@ -33,13 +33,20 @@ class Zygote:
     reading, writing: descriptors to poll.
   """
 
-  def __init__(self, seed: int, seccomp: bool, memory_mb: int):
+  def __init__(self, seed: int, walls: frozenset[str], memory_mb: int):
     self.seed = seed
     self.busy: dict[int, Any] = {}
     self._incoming, self._outgoing = bytearray(), bytearray()
-    mode = "seccomp" if seccomp else "unsafe"
     self._process = subprocess.Popen(
-      [sys.executable, "-s", "-S", "-P", str(_ZYGOTE), mode, str(memory_mb)],
+      [
+        sys.executable,
+        "-s",
+        "-S",
+        "-P",
+        str(_ZYGOTE),
+        ",".join(walls),
+        str(memory_mb),
+      ],
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       bufsize=0,

@@ -1,6 +1,6 @@
 """The zygote: a slim process that forks one child per program.
 
-Started by exec with `python -s -S -P zygote.py SECCOMP MEMORY_MB`, never by
+Started by exec with `python -s -S -P zygote.py WALLS MEMORY_MB`, never by
 fork from a process that holds JAX. The life of a request:
 1. it arrives on the request pipe as one frame (`frames.py`);
 2. a child is forked, walled in, and runs the program on all its inputs;
@@ -54,7 +54,7 @@ class Child:
     os.kill(self.pid, signal.SIGKILL)
 
 
-def serve(requests, replies, seccomp):
+def serve(requests, replies, walls):
   """Serves until the request pipe closes or the parent is gone."""
   os.set_blocking(requests, False)
   os.set_blocking(replies, False)
@@ -71,7 +71,7 @@ def serve(requests, replies, seccomp):
         break
       incoming += data or b""
       for number, timeout_s, payload in frames.take_requests(incoming):
-        pid, pipe = _fork(payload, timeout_s, seccomp)
+        pid, pipe = _fork(payload, timeout_s, walls)
         process = os.pidfd_open(pid)
         child = Child(number, timeout_s, pid, pipe, process)
         children.append(child)
@@ -111,24 +111,24 @@ def _write(descriptor, data):
     return 0
 
 
-def _fork(payload, timeout_s, seccomp):
+def _fork(payload, timeout_s, walls):
   """Starts a program; returns its process id and its pipe's end."""
   reading, writing = os.pipe()
   zygote = os.getpid()
   pid = os.fork()
   if pid == 0:
-    _become_program(payload, writing, int(timeout_s) + 2, seccomp, zygote)
+    _become_program(payload, writing, int(timeout_s) + 2, walls, zygote)
   os.close(writing)
   os.set_blocking(reading, False)
   return pid, reading
 
 
-def _become_program(payload, writing, cpu_s, seccomp, zygote):
+def _become_program(payload, writing, cpu_s, walls, zygote):
   """Runs in the child: keeps /dev/null and one pipe, then the program."""
   try:
     os.closerange(3, writing)
     os.closerange(writing + 1, 1 << 20)
-    kernel.enter_child(zygote, cpu_s, seccomp)
+    kernel.enter_child(walls, zygote, cpu_s)
     code, inputs, entry, forbidden = frames.unpack_program(payload)
     program.run(code, inputs, entry, forbidden, writing)
   finally:
@@ -192,7 +192,8 @@ def main():
   for standard in (0, 1, 2):
     os.dup2(null, standard)
   os.close(null)
-  layers = kernel.enter_zygote(int(sys.argv[2]) << 20)
+  walls = frozenset(sys.argv[1].split(","))
+  layers = kernel.enter_zygote(walls, int(sys.argv[2]) << 20)
   program.prepare()
   for name in OWN_MODULES:
     sys.modules.pop(name, None)
@@ -203,7 +204,7 @@ def main():
   gc.freeze()
   gc.disable()
   sys.setrecursionlimit(1000)
-  serve(requests, replies, seccomp=sys.argv[1] == "seccomp")
+  serve(requests, replies, walls)
   os._exit(0)
 
 

@@ -13,7 +13,7 @@ import os, socket, sys, mmap, signal
 sys.path.insert(0, sys.argv[1])
 import kernel
 kernel._PRCTL(38, 1, 0, 0, 0)
-kernel.enter_child(os.getppid(), 5, True)
+kernel.enter_child({{"limits", "seccomp"}}, os.getppid(), 5)
 try:
   {}
 except OSError as error:
