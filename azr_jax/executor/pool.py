@@ -15,13 +15,15 @@ All zygotes belong to that one thread; the lock guards the queue and counts.
 import collections
 import concurrent.futures
 import dataclasses
+import math
 import os
 import select
+import signal
 import threading
 import time
 from collections.abc import Iterable, Sequence
 
-from azr_jax.executor import frames, selftest, verdict
+from azr_jax.executor import frames, selftest, verdict, worker
 from azr_jax.executor.job import STATUSES, Job, Result
 from azr_jax.executor.worker import WorkerGone, Zygote
 
@@ -32,28 +34,50 @@ HASH_SEEDS = (1, 2)
 SLOTS = 2  # Children at a time per zygote: a loop must not block the rest.
 GRACE_S = 3.0  # Past the time limit, an unanswered zygote counts as dead.
 MAX_TRIES = 2
+MAX_FALSE_STARTS = 5  # In a row; then something is wrong with the machine.
+KILLED = f"Signal{int(signal.SIGKILL)}"
 
 ResultFuture = concurrent.futures.Future[Result]
 
 
 @dataclasses.dataclass(eq=False)
 class _Task:
-  """A job under way: its runs' results so far."""
+  """A job under way: who waits for it, and its runs' results so far.
+
+  `waiting` grows, with each identical job, under the pool's lock.
+  """
 
   job: Job
-  future: ResultFuture
   timeout_s: float
+  waiting: list[tuple[str, ResultFuture]] = dataclasses.field(
+    default_factory=list
+  )
   results: dict[int, Result] = dataclasses.field(default_factory=dict)
+
+  def content(self) -> tuple:
+    """What makes two jobs identical: all but their names."""
+    job = self.job
+    texts = (job.code, tuple(job.inputs), job.entry, tuple(job.forbidden))
+    return (*texts, job.runs, self.timeout_s)
+
+  def unwanted(self) -> bool:
+    """Whether nobody waits any more."""
+    return all(future.cancelled() for _, future in self.waiting)
 
 
 @dataclasses.dataclass(eq=False)
 class _Run:
-  """One execution of a job; `seed` is the hash seed it needs, if any."""
+  """One execution of a job.
+
+  `seed` is the hash seed it needs, if any. After the loss of its zygote it
+  waits for one born later: the rest may be as stuck as the first was.
+  """
 
   task: _Task
   index: int
   seed: int | None
   tries: int = 0
+  born_after: float = 0.0
   deadline: float = 0.0
 
 
@@ -98,14 +122,16 @@ class Executor:
     self._walls = WALLS - set(without) - ({"seccomp"} if unsafe else set())
     self._lock = threading.Lock()
     self._queue: collections.deque[_Run] = collections.deque()
+    self._tasks: dict[tuple, _Task] = {}  # Under way, by content.
     self._counts: collections.Counter[str] = collections.Counter()
     self._closed = False
     self._serial = 0
+    self._false_starts = 0
     self._zygotes = [
       self._new_zygote(seed) for _ in range(workers) for seed in HASH_SEEDS
     ]
     try:
-      greetings = [zygote.greet() for zygote in self._zygotes]
+      walls = [zygote.wait_for_start() for zygote in self._zygotes]
     except WorkerGone:
       self._end_zygotes()
       raise
@@ -121,7 +147,7 @@ class Executor:
     )
     self._thread.start()
     try:
-      self._layers = greetings[0] | self._prove_walls()
+      self._layers = walls[0] | self._prove_walls()
     except BaseException:
       self.close()
       raise
@@ -135,15 +161,22 @@ class Executor:
   def submit(self, job: Job) -> ResultFuture:
     """Queues a job; the future holds its `Result`.
 
+    While an identical job is under way, the two share its runs.
+
     Raises:
       TypeError, ValueError: a field of the job is not what it should be.
       RuntimeError: the executor is closed.
     """
-    return self._submit(job, self._timeout_s)
+    return self._submit([job], self._timeout_s)[0]
 
   def map(self, jobs: Iterable[Job]) -> list[Result]:
-    """Runs the jobs; results in order."""
-    return [future.result() for future in [self.submit(job) for job in jobs]]
+    """Runs the jobs, identical ones once; results in order.
+
+    Raises:
+      TypeError, ValueError, RuntimeError: as `submit`.
+    """
+    futures = self._submit(list(jobs), self._timeout_s)
+    return [future.result() for future in futures]
 
   def counters(self) -> dict[str, int]:
     """Verdicts by status since the start, and their sum as `programs`."""
@@ -166,19 +199,31 @@ class Executor:
       self._wake()
     self._thread.join()
 
-  def _submit(self, job: Job, timeout_s: float) -> ResultFuture:
-    job.check()  # Here, not in the pool's thread, which serves everyone.
-    task = _Task(job, concurrent.futures.Future(), timeout_s)
-    seeds = (None,) if job.runs == 1 else HASH_SEEDS
-    runs = [_Run(task, i, seeds[i % len(seeds)]) for i in range(job.runs)]
+  def _submit(
+    self, jobs: Sequence[Job], timeout_s: float
+  ) -> list[ResultFuture]:
+    for job in jobs:
+      job.check()  # Here, not in the pool's thread, which serves everyone.
+    futures = [ResultFuture() for _ in jobs]
     with self._lock:
       if self._closed:
         raise RuntimeError("the executor is closed")
       idle = not self._queue
-      self._queue.extend(runs)
+      for job, future in zip(jobs, futures, strict=True):
+        self._enqueue(job, future, timeout_s)
       if idle:
         self._wake()
-    return task.future
+    return futures
+
+  def _enqueue(self, job: Job, future: ResultFuture, timeout_s: float) -> None:
+    """Adds to an identical job's waiting list, or queues the job's runs."""
+    fresh = _Task(job, timeout_s)
+    task = self._tasks.setdefault(fresh.content(), fresh)
+    task.waiting.append((job.id, future))
+    if task is fresh:
+      seeds = (None,) if job.runs == 1 else HASH_SEEDS
+      for index in range(job.runs):
+        self._queue.append(_Run(task, index, seeds[index % len(seeds)]))
 
   def _wake(self) -> None:
     try:
@@ -198,20 +243,19 @@ class Executor:
     finally:
       with self._lock:
         self._closed = True
-        runs = list(self._queue)
+        left = [pair for task in self._tasks.values() for pair in task.waiting]
+        self._tasks.clear()
         self._queue.clear()
-      for zygote in self._zygotes:
-        runs += zygote.busy.values()
       self._end_zygotes()
       os.close(self._awake)
       with self._lock:
         os.close(self._alarm)
         self._alarm = -1
-      for run in runs:
+      for _, future in left:
         if error is None:
-          run.task.future.cancel()
-        elif not run.task.future.done():
-          run.task.future.set_exception(error)
+          future.cancel()
+        elif future.set_running_or_notify_cancel():
+          future.set_exception(error)
 
   def _new_zygote(self, seed: int) -> Zygote:
     return Zygote(seed, self._walls, self._memory_mb)
@@ -229,9 +273,10 @@ class Executor:
         if not self._queue:
           break
         run = self._queue.popleft()
-      if run.task.future.cancelled():
-        continue
-      zygote = self._free_zygote(run.seed)
+        if run.task.unwanted():
+          self._tasks.pop(run.task.content(), None)
+          continue
+      zygote = self._free_zygote(run)
       if zygote is None:
         waiting.append(run)
       else:
@@ -241,10 +286,16 @@ class Executor:
       with self._lock:
         self._queue.extendleft(reversed(waiting))
 
-  def _free_zygote(self, seed: int | None) -> Zygote | None:
-    fitting = [z for z in self._zygotes if seed in (None, z.seed)]
-    zygote = min(fitting, key=lambda z: len(z.busy))
-    return zygote if len(zygote.busy) < SLOTS else None
+  def _free_zygote(self, run: _Run) -> Zygote | None:
+    fitting = [
+      zygote
+      for zygote in self._zygotes
+      if zygote.layers is not None
+      and zygote.born >= run.born_after
+      and run.seed in (None, zygote.seed)
+    ]
+    zygote = min(fitting, key=lambda z: len(z.busy), default=None)
+    return zygote if zygote and len(zygote.busy) < SLOTS else None
 
   def _start(self, zygote: Zygote, run: _Run) -> None:
     self._serial += 1
@@ -267,14 +318,10 @@ class Executor:
 
   def _attend(self) -> None:
     """Waits for replies, for new jobs, or for a deadline; handles them."""
-    deadlines = [r.deadline for z in self._zygotes for r in z.busy.values()]
-    wait_s = max(0.0, min(deadlines, default=0.0) - time.monotonic())
-    ready = {
-      descriptor
-      for descriptor, _ in self._poll.poll(
-        wait_s * 1000 + 1 if deadlines else None
-      )
-    }
+    deadlines = [_deadline(zygote) for zygote in self._zygotes]
+    wait_s = max(0.0, min(deadlines) - time.monotonic())
+    wait_ms = None if wait_s == math.inf else wait_s * 1000 + 1
+    ready = {descriptor for descriptor, _ in self._poll.poll(wait_ms)}
     if self._awake in ready:
       os.read(self._awake, 4096)
     now = time.monotonic()
@@ -283,11 +330,10 @@ class Executor:
         zygote.flush()
         if not zygote.has_unsent():
           self._poll.unregister(zygote.writing)
-      late = any(run.deadline < now for run in zygote.busy.values())
       try:
         if zygote.reading in ready:
           self._take(zygote)
-        elif late:
+        elif _deadline(zygote) < now:
           raise WorkerGone("an executor zygote does not answer")
       except WorkerGone:
         self._replace(place)
@@ -296,7 +342,15 @@ class Executor:
     for number, seconds, seen, payload in zygote.receive():
       run = zygote.busy.pop(number)
       result = verdict.read_reply(run.task.job, seconds, seen, payload)
-      self._finish(run, result)
+      # No program can kill itself: it was somebody else, or short memory.
+      if result.error == KILLED and run.tries < MAX_TRIES:
+        self._retry(run)
+      else:
+        self._finish(run, result)
+
+  def _retry(self, run: _Run) -> None:
+    with self._lock:
+      self._queue.appendleft(run)
 
   def _finish(self, run: _Run, result: Result) -> None:
     """Decides the job once its last run is in."""
@@ -306,9 +360,11 @@ class Executor:
       return
     final = verdict.agree([task.results[i] for i in range(task.job.runs)])
     with self._lock:
-      self._counts[final.status] += 1
-    if task.future.set_running_or_notify_cancel():
-      task.future.set_result(final)
+      self._tasks.pop(task.content(), None)
+      self._counts[final.status] += len(task.waiting)
+    for name, future in task.waiting:
+      if future.set_running_or_notify_cancel():
+        future.set_result(dataclasses.replace(final, id=name))
 
   def _replace(self, place: int) -> None:
     """Puts a new zygote in a dead one's place; its runs go once more."""
@@ -319,20 +375,21 @@ class Executor:
     dead.end()
     for run in dead.busy.values():
       if run.tries < MAX_TRIES:
-        with self._lock:
-          self._queue.appendleft(run)
+        run.born_after = time.monotonic()
+        self._retry(run)
       else:
         job = run.task.job
         self._finish(run, verdict.failure(job, "error", "WorkerDied"))
-    fresh = self._new_zygote(dead.seed)
-    self._zygotes[place] = fresh
-    fresh.greet()
+    self._false_starts = self._false_starts + 1 if dead.layers is None else 0
+    if self._false_starts > MAX_FALSE_STARTS:
+      raise WorkerGone("executor zygotes die before they have started")
+    fresh = self._zygotes[place] = self._new_zygote(dead.seed)
     self._poll.register(fresh.reading, select.POLLIN)
 
   def _prove_walls(self) -> dict[str, bool | str]:
     """Tries what must fail; raises if a wall that must stand does not."""
     pending = [
-      self._submit(job, selftest.timeout_s(job)) for job in selftest.jobs()
+      self._submit([job], selftest.timeout_s(job))[0] for job in selftest.jobs()
     ]
     seccomp = "seccomp" in self._walls
     layers: dict[str, bool | str] = {"seccomp": seccomp}
@@ -346,3 +403,10 @@ class Executor:
     with self._lock:
       self._counts.clear()
     return layers
+
+
+def _deadline(zygote: Zygote) -> float:
+  """When a zygote that has said nothing counts as dead."""
+  if zygote.layers is None:
+    return zygote.born + worker.START_S
+  return min((run.deadline for run in zygote.busy.values()), default=math.inf)

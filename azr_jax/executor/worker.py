@@ -30,12 +30,16 @@ class Zygote:
   Attributes:
     seed: its `PYTHONHASHSEED`.
     busy: runs under way by request number; the pool's own book-keeping.
+    layers: which of its walls stand; None until it has started.
+    born: when its process was made, on the monotonic clock.
     reading, writing: descriptors to poll.
   """
 
   def __init__(self, seed: int, walls: frozenset[str], memory_mb: int):
     self.seed = seed
     self.busy: dict[int, Any] = {}
+    self.layers: dict[str, bool] | None = None
+    self.born = time.monotonic()
     self._incoming, self._outgoing = bytearray(), bytearray()
     self._process = subprocess.Popen(
       [
@@ -70,20 +74,18 @@ class Zygote:
     """The zygote's process id."""
     return self._process.pid
 
-  def greet(self) -> dict[str, bool]:
-    """Waits for the first frame, which says which walls stand.
+  def wait_for_start(self) -> dict[str, bool]:
+    """Waits until it has started; returns which walls stand.
 
     Raises:
       WorkerGone: it died, or `START_S` seconds passed.
     """
-    deadline = time.monotonic() + START_S
-    replies: list[Reply] = []
-    while not replies:
-      wait = deadline - time.monotonic()
+    while self.layers is None:
+      wait = self.born + START_S - time.monotonic()
       if wait <= 0 or not select.select([self.reading], [], [], wait)[0]:
         raise WorkerGone("an executor zygote did not start")
-      replies = self.receive()
-    return frames.unpack_hello(replies[0][-1])
+      self.receive()
+    return self.layers
 
   def send(self, frame: bytes) -> None:
     """Queues a frame and writes what the pipe takes."""
@@ -117,7 +119,10 @@ class Zygote:
     if not data:
       raise WorkerGone("an executor zygote died")
     self._incoming += data
-    return list(frames.take_replies(self._incoming))
+    replies = list(frames.take_replies(self._incoming))
+    if self.layers is None and replies:
+      self.layers = frames.unpack_hello(replies.pop(0)[-1])
+    return replies
 
   def end(self) -> None:
     """Kills the zygote, whose children die with it, and reaps it."""

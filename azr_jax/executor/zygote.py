@@ -48,6 +48,7 @@ class Child:
     self.closed = False  # An early EOF must not keep the poll busy.
     self.status = None
     self.timed_out = False
+    self.flooded = False
 
   def kill(self):
     """Ends the child; it cannot have forked."""
@@ -164,6 +165,7 @@ def _take_output(child):
       return
     child.written += data
     if len(child.written) > MAX_FRAME_BYTES:
+      child.flooded = True
       child.kill()
       return
 
@@ -172,11 +174,10 @@ def _verdict(child):
   """The zygote's view first: clock, exit, then the one complete frame."""
   if child.timed_out:
     return frames.TIMED_OUT, b""
+  if child.flooded:
+    return frames.NO_REPORT, b""
   if os.WIFSIGNALED(child.status):
-    number = os.WTERMSIG(child.status)
-    if number == signal.SIGXCPU:
-      return frames.TIMED_OUT, b""
-    return frames.SIGNALLED, b"%d" % number
+    return frames.SIGNALLED, b"%d" % os.WTERMSIG(child.status)
   frame = child.written
   whole = len(frame) >= 8 and len(frame) == 8 + int.from_bytes(frame[:8], "big")
   if child.status != 0 or not whole:

@@ -59,11 +59,30 @@ def test_map_keeps_order(executor):
 
 
 def test_loops_do_not_hold_up_quick_jobs(pool):
-  loops = [pool.submit(Job("loop", LOOP, ("1",))) for _ in range(2)]
+  loops = [pool.submit(Job("loop", LOOP, (str(i),))) for i in range(2)]
   start = time.monotonic()
-  pool.map([Job(str(i), DOUBLE, ("1",)) for i in range(10)])
+  pool.map([Job(str(i), DOUBLE, (str(i),)) for i in range(10)])
   assert time.monotonic() - start < 1.0
   assert {loop.result().status for loop in loops} == {"timeout"}
+
+
+def test_identical_jobs_of_a_batch_run_once(pool):
+  code = "import time\ndef f(x):\n  return time.perf_counter_ns()"
+  jobs = [Job(str(i), code, (str(i % 2),)) for i in range(40)]
+  results = pool.map(jobs)
+  assert [result.id for result in results] == [job.id for job in jobs]
+  assert {result.status for result in results} == {"ok"}
+  for same in (results[::2], results[1::2]):
+    assert len({result.outputs for result in same}) == 1
+  assert results[0].outputs != results[1].outputs
+  assert pool.counters()["ok"] == 40
+  assert pool.map(jobs[:1])[0].outputs != results[0].outputs
+
+
+def test_one_of_two_identical_jobs_may_be_cancelled(pool):
+  loops = [pool.submit(Job(str(i), LOOP, ("1",))) for i in range(2)]
+  assert loops[0].cancel()
+  assert loops[1].result(30).status == "timeout"
 
 
 def test_many_threads_may_submit(executor):
@@ -90,6 +109,41 @@ def test_killed_zygotes_lose_no_job(pool):
     os.kill(pid, signal.SIGKILL)
   outputs = [future.result(30).outputs for future in futures]
   assert outputs == [(str(2 * i),) for i in range(100)]
+
+
+def test_a_killed_child_is_run_again(pool):
+  slow = "def f(x):\n  for _ in range(20_000_000): pass\n  return x"
+  future = pool.submit(Job("1", slow, ("1",)))
+  assert wait_until(lambda: children_of(pool.processes()))
+  for pid in children_of(pool.processes()):
+    os.kill(pid, signal.SIGKILL)
+  assert future.result(30).outputs == ("1",)
+
+
+def test_a_child_killed_each_time_is_an_error(pool):
+  future = pool.submit(Job("1", LOOP, ("1",)))
+  while not future.done():
+    for pid in children_of(pool.processes()):
+      os.kill(pid, signal.SIGKILL)
+    time.sleep(0.01)
+  assert (future.result().status, future.result().error) == ("error", "Signal9")
+
+
+def test_a_zygote_killed_while_it_starts_is_replaced(pool):
+  for _ in range(2):
+    for pid in pool.processes():
+      os.kill(pid, signal.SIGKILL)
+    time.sleep(0.01)
+  assert pool.submit(Job("1", DOUBLE, ("1",))).result(30).outputs == ("2",)
+
+
+def test_zygotes_that_never_start_end_the_pool(monkeypatch, pool):
+  monkeypatch.setattr("azr_jax.executor.worker._ZYGOTE", "/nonexistent.py")
+  future = pool.submit(Job("1", LOOP, ("1",)))
+  for pid in pool.processes():
+    os.kill(pid, signal.SIGKILL)
+  with pytest.raises(RuntimeError, match="before they have started"):
+    future.result(30)
 
 
 def test_a_stopped_zygote_is_replaced(monkeypatch):
@@ -136,27 +190,37 @@ def test_close_leaves_no_process_and_cancels():
   pool.close()
 
 
-def test_a_dead_trainer_leaves_no_process():
-  code = """
-import os, signal
+TRAINER = """
+import os, signal, sys
 from azr_jax.executor import Executor, Job
-from azr_jax.executor.worker import Zygote
-pool = Executor(workers=1, timeout_s=60, memory_mb=256)
-pool.submit(Job("loop", "def f():\\n  while True: pass", ("",)))
-print(*pool.processes(), flush=True)
-os.read(0, 1)
-os.kill(os.getpid(), signal.SIGKILL)
+if __name__ == "__main__":
+  with Executor(workers=1, timeout_s=60, memory_mb=256) as pool:
+    future = pool.submit(Job("loop", "def f():\\n  while True: pass", ("",)))
+    print(*pool.processes(), flush=True)
+    if sys.stdin.readline() == "raise\\n":
+      raise ValueError
+    future.result()
 """
+
+
+@pytest.mark.parametrize("end", ["SIGKILL", "SIGTERM", "SIGINT", "raise"])
+def test_however_the_trainer_ends_no_process_is_left(end):
   trainer = subprocess.Popen(
-    [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    [sys.executable, "-c", TRAINER],
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.DEVNULL,
+    text=True,
   )
   with trainer:
     zygotes = [int(pid) for pid in trainer.stdout.readline().split()]
     assert wait_until(lambda: children_of(zygotes))
     everyone = zygotes + children_of(zygotes)
-    trainer.stdin.write(b"!")
+    trainer.stdin.write(f"{end}\n")
     trainer.stdin.flush()
-    trainer.wait(10)
+    if end != "raise":
+      trainer.send_signal(signal.Signals[end])
+    assert trainer.wait(10) != 0
   assert wait_until(lambda: not any(map(is_alive, everyone)))
 
 
@@ -172,7 +236,7 @@ def descriptors(pids):
 
 
 def test_descriptors_do_not_grow(executor):
-  jobs = [Job(str(i), DOUBLE, ("1",)) for i in range(1000)]
+  jobs = [Job(str(i), DOUBLE, (str(i),)) for i in range(1000)]
   pids = [os.getpid(), *executor.processes()]
   executor.map(jobs[:10])
   before = descriptors(pids)
@@ -182,7 +246,7 @@ def test_descriptors_do_not_grow(executor):
 
 
 def test_a_cancelled_job_is_not_counted(pool):
-  loops = [pool.submit(Job("loop", LOOP, ("1",))) for _ in range(4)]
+  loops = [pool.submit(Job("loop", LOOP, (str(i),))) for i in range(4)]
   waiting = pool.submit(Job("1", DOUBLE, ("1",)))
   assert waiting.cancel()
   concurrent.futures.wait(loops)
