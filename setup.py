@@ -33,6 +33,7 @@ TEST_REQUIRES = [
   "pyrefly>=0.30",
   "pytest>=8.0",
   "pytest-xdist>=3.5",
+  "ray>=2.40",
   "ruff>=0.8",
   "torch==2.13.0",
 ]

@@ -11,6 +11,7 @@ import ml_collections
 import optax
 
 from azr_jax.executor import Executor
+from azr_jax.executor.executor import BACKENDS
 from azr_jax.learner import advantages, losses, packing, train_state
 from azr_jax.models import attention, presets, transformer
 from azr_jax.rollout import sampler as sampler_lib
@@ -50,6 +51,7 @@ _EVEN: Check = (
 _DECAY: Check = (lambda v: 0 <= v < 1), "a number in [0, 1)"
 _SWITCH: Check = (lambda v: isinstance(v, bool)), "True or False"
 _TEXT: Check = (lambda v: bool(v)), "a non-empty string"
+_PERHAPS_TEXT: Check = (lambda v: isinstance(v, str)), "a string"
 _STRINGS: Check = (
   (lambda v: all(isinstance(s, str) and s for s in v)),
   "a tuple of non-empty strings",
@@ -98,6 +100,9 @@ COMMON_CHECKS: dict[str, Check] = {
   "optimizer.b2": _DECAY,
   "optimizer.weight_decay": _NOT_NEGATIVE,
   "optimizer.grad_clip": _NOT_NEGATIVE,
+  "executor.backend": _one_of(*BACKENDS),
+  "executor.nodes": _NOT_NEGATIVE,
+  "executor.address": _PERHAPS_TEXT,
   "executor.workers": _COUNT,
   "executor.timeout_s": _POSITIVE,
   "executor.memory_mb": _MEMORY,

@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from azr_jax.executor import Executor, Job, Result
+from azr_jax.executor.executor import BACKENDS
 
 MAX_RUNS = 2
 # Lines that may wait for the executor; beyond it, reading waits.
@@ -91,6 +92,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     "--unsafe", action="store_true", help="run without seccomp"
   )
+  parser.add_argument("--backend", choices=BACKENDS, default="local")
+  parser.add_argument(
+    "--nodes", type=int, default=0, help="ray: actors; 0 is one per node"
+  )
+  parser.add_argument("--address", default="", help="ray: of the cluster")
 
 
 def make_executor(
@@ -99,9 +105,15 @@ def make_executor(
   """Starts the pool; a wrong flag ends the program with a line that says so."""
   try:
     return Executor(
-      flags.workers, flags.timeout_s, flags.memory_mb, flags.unsafe
+      flags.workers,
+      flags.timeout_s,
+      flags.memory_mb,
+      flags.unsafe,
+      backend=flags.backend,
+      nodes=flags.nodes,
+      address=flags.address,
     )
-  except ValueError as error:
+  except (ValueError, RuntimeError) as error:
     parser.error(str(error))
 
 

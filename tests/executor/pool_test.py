@@ -2,47 +2,24 @@
 
 import concurrent.futures
 import os
-import pathlib
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
+from process_table import (
+  children_of,
+  descriptors,
+  is_alive,
+  wait_until,
+)
 
 from azr_jax.executor import Executor, Job
 from azr_jax.executor.worker import Zygote
 
 DOUBLE = "def f(x):\n  return x * 2"
 LOOP = "def f(x):\n  while True: pass"
-
-
-def children_of(pids):
-  """Living processes whose parent is one of `pids`."""
-  found = []
-  for entry in pathlib.Path("/proc").glob("[0-9]*/stat"):
-    try:
-      state, parent = entry.read_text().rpartition(")")[2].split()[:2]
-    except (FileNotFoundError, ProcessLookupError):
-      continue
-    if int(parent) in pids and state != "Z":
-      found.append(int(entry.parent.name))
-  return found
-
-
-def is_alive(pid):
-  try:
-    stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-  except (FileNotFoundError, ProcessLookupError):
-    return False
-  return stat.rpartition(")")[2].split()[0] != "Z"
-
-
-def wait_until(condition, seconds=10.0):
-  end = time.monotonic() + seconds
-  while not condition() and time.monotonic() < end:
-    time.sleep(0.02)
-  return condition()
 
 
 @pytest.fixture
@@ -222,17 +199,6 @@ def test_however_the_trainer_ends_no_process_is_left(end):
       trainer.send_signal(signal.Signals[end])
     assert trainer.wait(10) != 0
   assert wait_until(lambda: not any(map(is_alive, everyone)))
-
-
-def descriptors(pids):
-  """Open descriptors per process; a zygote's are for root's eyes only."""
-  counts = []
-  for pid in pids:
-    try:
-      counts.append(len(os.listdir(f"/proc/{pid}/fd")))
-    except PermissionError:
-      counts.append(None)
-  return counts
 
 
 def test_descriptors_do_not_grow(executor):

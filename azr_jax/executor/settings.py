@@ -1,0 +1,44 @@
+"""What a pool is told: how many zygotes, how long, how large, which walls."""
+
+import dataclasses
+
+WALLS = frozenset(
+  ("seccomp", "landlock", "namespaces", "unprivileged", "limits")
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """Settings of a pool.
+
+  Attributes:
+    workers: pairs of zygotes, about the cores to spare.
+    timeout_s: wall-clock seconds per program, all its inputs together.
+    memory_mb: address space per program.
+    unsafe: run without seccomp, where the kernel has none.
+    without: others of `WALLS` to leave out, to see what each catches.
+  """
+
+  workers: int
+  timeout_s: float
+  memory_mb: int
+  unsafe: bool = False
+  without: tuple[str, ...] = ()
+
+  def check(self) -> None:
+    """Raises ValueError, naming the setting, for one that is out of range."""
+    for name, minimum in (("workers", 1), ("memory_mb", 64)):
+      value = getattr(self, name)
+      if value < minimum:
+        raise ValueError(f"{name} is {value}; expected at least {minimum}")
+    if not self.timeout_s > 0:
+      raise ValueError(f"timeout_s is {self.timeout_s}; expected more than 0")
+    optional = WALLS - {"seccomp"}  # Which has a setting of its own.
+    if not optional.issuperset(self.without):
+      raise ValueError(
+        f"without is {self.without}; expected of {sorted(optional)}"
+      )
+
+  def walls(self) -> frozenset[str]:
+    """The walls to raise."""
+    return WALLS - {*self.without, *(("seccomp",) if self.unsafe else ())}

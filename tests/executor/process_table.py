@@ -1,0 +1,58 @@
+"""Looking at processes from outside, by /proc."""
+
+import os
+import pathlib
+import time
+
+
+def children_of(pids):
+  """Living processes whose parent is one of `pids`."""
+  return [
+    pid for pid, state, parent in _all() if parent in pids and state != "Z"
+  ]
+
+
+def zombies_of(pids):
+  """Dead processes that a process of `pids` has not reaped."""
+  return [
+    pid for pid, state, parent in _all() if parent in pids and state == "Z"
+  ]
+
+
+def is_alive(pid):
+  """Whether the process runs, or could."""
+  return any(pid == other and state != "Z" for other, state, _ in _all())
+
+
+def wait_until(condition, seconds=10.0):
+  """Waits for a condition; returns whether it came true."""
+  end = time.monotonic() + seconds
+  while not condition() and time.monotonic() < end:
+    time.sleep(0.02)
+  return condition()
+
+
+def descriptors(pids):
+  """Open descriptors per process; a zygote's are for root's eyes only."""
+  counts = []
+  for pid in pids:
+    try:
+      counts.append(len(os.listdir(f"/proc/{pid}/fd")))
+    except PermissionError:
+      counts.append(None)
+  return counts
+
+
+def resident_mb(pid):
+  """Resident memory of a process, in MiB."""
+  pages = int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1])
+  return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def _all():
+  for entry in pathlib.Path("/proc").glob("[0-9]*/stat"):
+    try:
+      state, parent = entry.read_text().rpartition(")")[2].split()[:2]
+    except (FileNotFoundError, ProcessLookupError):
+      continue
+    yield int(entry.parent.name), state, int(parent)
