@@ -71,7 +71,7 @@ def get_config() -> ml_collections.ConfigDict:
   c.executor.nodes = 0  # ray: actors; 0 = one per node with enough cores
   c.executor.address = ""  # ray: of the cluster; "" = find or start one
   c.executor.workers = 2  # pairs of processes that run programs, per machine
-  c.executor.timeout_s = 2.0  # wall clock per program, seconds
+  c.executor.timeout_s = 2.0  # wall clock per call of a program, seconds
   c.executor.memory_mb = 512  # address space per program
   c.executor.unsafe = False  # run without seccomp
 

@@ -26,6 +26,7 @@ MAX_RUNS = 2
 # Lines that may wait for the executor; beyond it, reading waits.
 BACKLOG = 4096
 PROGRESS_S = 5.0
+REPORTED = ("id", "status", "outputs", "error", "seconds")
 _FIELDS = {field.name for field in dataclasses.fields(Job)}
 
 Pending = concurrent.futures.Future[Result]
@@ -84,7 +85,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
   """Adds the flags of a pool, which `make_executor` reads."""
   parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
   parser.add_argument(
-    "--timeout_s", type=float, default=2.0, help="seconds per program"
+    "--timeout_s", type=float, default=2.0, help="seconds per call of a program"
   )
   parser.add_argument(
     "--memory_mb", type=int, default=512, help="address space per program"
@@ -137,7 +138,7 @@ def main() -> None:
     start = told = time.monotonic()
     count = 0
     for result in results(executor, lines):
-      print(json.dumps(dataclasses.asdict(result)))
+      print(json.dumps({name: getattr(result, name) for name in REPORTED}))
       count += 1
       if time.monotonic() - told > PROGRESS_S:
         told = time.monotonic()

@@ -36,7 +36,7 @@ class Executor:
 
     Args:
       workers: pairs of zygotes on a machine, about the cores to spare.
-      timeout_s: wall-clock seconds per program, all its inputs together.
+      timeout_s: wall-clock seconds per call of a program.
       memory_mb: address space per program.
       unsafe: run without seccomp, where the kernel has none.
       without: other walls to leave out, to see what each catches.

@@ -14,7 +14,8 @@ import struct
 
 TIMED_OUT, SIGNALLED, NO_REPORT, REPORTED = 0, 1, 2, 3
 
-_REQUEST = struct.Struct(">QQd")  # Bytes after it, number, timeout in seconds.
+# Bytes after it, number, calls to make, timeout of each in seconds.
+_REQUEST = struct.Struct(">QQQd")
 _REPLY = struct.Struct(
   ">QQdB"
 )  # Bytes after it, number, seconds, what was seen.
@@ -24,13 +25,15 @@ def pack_request(number, timeout_s, code, inputs, entry, forbidden):
   """Returns a request's frame."""
   program = (code, tuple(inputs), entry, tuple(forbidden))
   payload = marshal.dumps(program)
-  return _REQUEST.pack(len(payload), number, timeout_s) + payload
+  calls = max(1, len(inputs))
+  return _REQUEST.pack(len(payload), number, calls, timeout_s) + payload
 
 
 def take_requests(buffer):
   """Takes the complete requests off the front of a bytearray.
 
-  Yields (number, timeout in seconds, payload for `unpack_program`).
+  Yields (number, calls, timeout of each in seconds, payload for
+  `unpack_program`).
   """
   return _take(_REQUEST, buffer)
 

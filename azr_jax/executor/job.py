@@ -53,6 +53,7 @@ class Result:
     outputs: canonical text per input, None where there is no value.
     error: exception type name or rule behind a status that is not `ok`.
     seconds: wall clock from start to verdict.
+    finished: how many calls came to an end, with a value or without one.
   """
 
   id: str
@@ -60,3 +61,4 @@ class Result:
   outputs: tuple[str | None, ...]
   error: str | None
   seconds: float
+  finished: int = 0

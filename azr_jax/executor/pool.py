@@ -188,7 +188,8 @@ class Pool:
   def _start(self, zygote: Zygote, run: _Run) -> None:
     self._serial += 1
     run.tries += 1
-    run.deadline = time.monotonic() + run.task.timeout_s + GRACE_S
+    longest_s = run.task.timeout_s * max(1, len(run.task.job.inputs))
+    run.deadline = time.monotonic() + longest_s + GRACE_S
     zygote.busy[self._serial] = run
     job = run.task.job
     zygote.send(

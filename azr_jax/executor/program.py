@@ -5,10 +5,11 @@ level is run anew for it, so what one call leaves in a global or in a mutable
 default does not change the next. (Patches of the library's own modules do
 reach the next input; nothing reaches the next program.)
 
-The report is data, one line each: a status, an exception type's name (never
-its message), and a canonical text per input, empty where there is no value.
-Whatever the program patches or forges here changes only what it says about
-itself.
+The report is lines of data, written as they come to be: per input a canonical
+text, or `!` and the name of an exception's type (never its message); and last
+`done`, or `!` and the name of what kept the program from starting, or `blocked`
+and a rule. Whatever the program patches or forges here changes only what it
+says about itself.
 
 Most of a child's time goes into copying pages of the zygote that it writes to,
 if only to count a reference. So `prepare` does in the zygote, once, what each
@@ -25,7 +26,7 @@ import types
 from canonical import canonical
 from forbidden import forbidden_use
 
-MAX_REPORT_BYTES = 1 << 20
+MAX_REPORT_CHARS = 1 << 20  # Of all values together.
 _WITHHELD = ("open", "input", "breakpoint", "help", "exit", "quit")
 _BUILTINS = {
   name: value for name, value in vars(builtins).items() if name not in _WITHHELD
@@ -55,7 +56,7 @@ def prepare():
   """Called once, in the zygote: leaves less to do in each child."""
   for _ in range(_WARM_UPS):
     for forbidden in ([], ["os.path"]):
-      _report(_WARM_UP, ["[3, 1, 2]", "(1, 2), y=2"], "f", forbidden)
+      list(_report(_WARM_UP, ["[3, 1, 2]", "(1, 2), y=2"], "f", forbidden))
   gc.disable()
   del sys.modules[_NAME]
   _SPARE_BUILTINS.extend(dict(_BUILTINS) for _ in range(_SPARES))
@@ -63,43 +64,37 @@ def prepare():
 
 def run(code, inputs, entry, forbidden, descriptor):
   """Runs a program, writes its report to a pipe, and never returns."""
-  payload = _report(code, inputs, entry, forbidden).encode("ascii")
-  if len(payload) > MAX_REPORT_BYTES:
-    payload = _failure(inputs, "error", "OutputTooLarge").encode("ascii")
-  frame = len(payload).to_bytes(8, "big") + payload
-  while frame:
-    frame = frame[_write(descriptor, frame) :]
+  for line in _report(code, inputs, entry, forbidden):
+    data = line.encode("ascii") + b"\n"
+    while data:
+      data = data[_write(descriptor, data) :]
   _exit(0)
 
 
-def _lines(status, error, outputs):
-  return "\n".join((status, error, *outputs))
-
-
-def _failure(inputs, status, error):
-  return _lines(status, error, [""] * len(inputs))
-
-
 def _report(code, inputs, entry, forbidden):
+  """Yields the report's lines."""
   try:
     rule = _broken_rule(code, inputs, entry, forbidden)
     if rule is not None:
-      return _failure(inputs, "blocked", f"import {rule}")
-    calls = [_compile_call(entry, text) for text in inputs]
+      yield f"blocked import {rule}"
+      return
+    calls = [compile_call(entry, text) for text in inputs]
     code = compile(code, "<program>", "exec", 0, True)
     gc.enable()  # The zygote has it off; its own objects are frozen.
     if not calls:
-      _define(code)
+      define(code)
   except BaseException as error:  # noqa: BLE001 - becomes the verdict.
-    return _failure(inputs, "error", _type_name(error))
-  outputs, error = [], ""
-  for call in calls:
+    yield f"!{_type_name(error)}"
+    return
+  left = MAX_REPORT_CHARS
+  for compiled in calls:
     try:
-      outputs.append(canonical(_call(_define(code), call)))
-    except BaseException as raised:  # noqa: BLE001 - becomes the verdict.
-      outputs.append("")
-      error = error or _type_name(raised)
-  return _lines("error" if error else "ok", error, outputs)
+      line = canonical(call(define(code), compiled))
+    except BaseException as error:  # noqa: BLE001 - becomes the verdict.
+      line = f"!{_type_name(error)}"
+    left -= len(line)
+    yield line if left >= 0 else "!OutputTooLarge"
+  yield "done"
 
 
 def _broken_rule(code, inputs, entry, forbidden):
@@ -117,7 +112,7 @@ def _broken_rule(code, inputs, entry, forbidden):
   return None
 
 
-def _define(code):
+def define(code):
   """Runs a program's top level in a module of its own; returns its globals.
 
   The module is listed as imported, for `dataclasses` looks for it there.
@@ -129,13 +124,14 @@ def _define(code):
   return vars(module)
 
 
-def _call(namespace, call):
-  if call is None:
+def call(namespace, compiled):
+  """Calls the entry in a program's globals; None was no call."""
+  if compiled is None:
     raise SyntaxError("not the arguments of one call")
-  return eval(call, namespace)
+  return eval(compiled, namespace)
 
 
-def _compile_call(entry, text):
+def compile_call(entry, text):
   """Compiles argument text as exactly one call of the entry, or gives None.
 
   Text without a closing bracket cannot leave the call, so only text with one

@@ -13,7 +13,7 @@ class Settings:
 
   Attributes:
     workers: pairs of zygotes, about the cores to spare.
-    timeout_s: wall-clock seconds per program, all its inputs together.
+    timeout_s: wall-clock seconds per call of a program.
     memory_mb: address space per program.
     unsafe: run without seccomp, where the kernel has none.
     without: others of `WALLS` to leave out, to see what each catches.

@@ -6,18 +6,24 @@ the absolute numbers do not.
 
 import concurrent.futures
 import dataclasses
+import functools
+import json
 import multiprocessing
+import pathlib
+import signal
 import statistics
+import subprocess
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from azr_jax.executor import Executor, Job, Result
+from azr_jax.executor import Executor, Job, Result, worker
 
 ENDLESS = "def f(*_):\n  while True:\n    pass"
 ENDLESS_PER_256 = 5
 CANDIDATES = 8
 WARM_UP = 64
+BREAKDOWN = 300  # Programs whose stages are timed.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +54,10 @@ def with_endless(jobs: Sequence[Job]) -> list[Job]:
   """Puts `ENDLESS_PER_256` endless loops into every 256 jobs, evenly."""
   every = -(-256 // ENDLESS_PER_256)
   return [
-    dataclasses.replace(job, code=ENDLESS) if index % every == 0 else job
+    # Each its own, or the pool would run one for all.
+    dataclasses.replace(job, code=f"{ENDLESS}  # {index}")
+    if index % every == 0
+    else job
     for index, job in enumerate(jobs)
   ]
 
@@ -60,9 +69,7 @@ def measure(executor: Executor, jobs: Sequence[Job]) -> dict[str, float]:
   seconds = time.monotonic() - start
   times_ms = [1000 * result.seconds for result in results]
   percentiles = statistics.quantiles(times_ms, n=100)
-  return {
-    "programs_per_second": len(jobs) / seconds,
-    "evaluations_per_second": sum(len(j.inputs) for j in jobs) / seconds,
+  return _rates(jobs, seconds) | {
     "p50_ms": percentiles[49],
     "p99_ms": percentiles[98],
     "ok_share": _ok_share(results),
@@ -73,46 +80,81 @@ def _ok_share(results: Sequence[Result]) -> float:
   return sum(result.status == "ok" for result in results) / len(results)
 
 
-def measure_plain(workers: int, jobs: Sequence[Job]) -> dict[str, float]:
-  """The same jobs in reused processes without any wall or time limit."""
+def measure_plain(
+  workers: int, jobs: Sequence[Job], timeout_s: float
+) -> dict[str, float]:
+  """The same jobs in reused processes without any wall but an alarm."""
   context = multiprocessing.get_context("forkserver")
+  run = functools.partial(_run_plain, timeout_s=timeout_s)
   with concurrent.futures.ProcessPoolExecutor(workers, context) as pool:
-    list(pool.map(_run_plain, jobs[:WARM_UP], chunksize=16))
+    list(pool.map(run, jobs[1:WARM_UP], chunksize=16))
     start = time.monotonic()
-    list(pool.map(_run_plain, jobs, chunksize=16))
+    list(pool.map(run, jobs, chunksize=16))
     seconds = time.monotonic() - start
+  return _rates(jobs, seconds)
+
+
+def _rates(jobs: Sequence[Job], seconds: float) -> dict[str, float]:
   return {
     "programs_per_second": len(jobs) / seconds,
     "evaluations_per_second": sum(len(j.inputs) for j in jobs) / seconds,
   }
 
 
-def _run_plain(job: Job) -> list[str]:
-  namespace: dict[str, Any] = {}
-  outputs = []
-  for _ in range(job.runs):
-    exec(job.code, namespace)
-    outputs = [repr(eval(f"f({text})", namespace)) for text in job.inputs]
+def _run_plain(job: Job, timeout_s: float) -> list[str]:
+  signal.signal(signal.SIGALRM, _alarm)
+  signal.setitimer(signal.ITIMER_REAL, timeout_s)
+  outputs: list[str] = []
+  try:
+    for _ in range(job.runs):
+      namespace: dict[str, Any] = {}
+      exec(job.code, namespace)
+      outputs = [repr(eval(f"f({text})", namespace)) for text in job.inputs]
+  except TimeoutError:
+    pass
+  finally:
+    signal.setitimer(signal.ITIMER_REAL, 0)
   return outputs
+
+
+def _alarm(number: int, frame: object) -> None:
+  raise TimeoutError
+
+
+def breakdown(programs: Sequence[Program]) -> dict[str, dict[str, float]]:
+  """Microseconds and page faults of a program's life; see `breakdown.py`."""
+  script = pathlib.Path(__file__).with_name("breakdown.py")
+  done = subprocess.run(
+    worker.python_command(str(script)),
+    input=json.dumps([[p.code, p.argument] for p in programs]),
+    capture_output=True,
+    check=True,
+    text=True,
+    env=worker.environment(seed=1),
+    cwd="/",
+  )
+  return json.loads(done.stdout)
 
 
 def report(
   programs: Sequence[Program], workers: Sequence[int], timeout_s: float
 ) -> dict[str, Any]:
   """Every case at every worker count, with and without endless loops."""
-  found: dict[str, Any] = {"programs": len(programs), "timeout_s": timeout_s}
+  found: dict[str, Any] = {
+    "programs": len(programs),
+    "timeout_s": timeout_s,
+    "stages": breakdown(programs[:BREAKDOWN]),
+  }
   for count in workers:
     with Executor(count, timeout_s=timeout_s, memory_mb=512) as executor:
       executor.map(cases(programs)["validation"][:WARM_UP])
       for name, jobs in cases(programs).items():
-        plain = measure_plain(count, jobs)
-        walled = measure(executor, jobs)
-        walled["of_plain"] = (
-          walled["programs_per_second"] / plain["programs_per_second"]
-        )
-        found[f"{name}/workers_{count}"] = walled
-        found[f"{name}/workers_{count}/plain"] = plain
-      found[f"endless/workers_{count}"] = measure(
-        executor, with_endless(cases(programs)["validation"][:256])
-      )
+        for kind, some in (("", jobs), ("/endless", with_endless(jobs[:256]))):
+          plain = measure_plain(count, some, timeout_s)
+          walled = measure(executor, some)
+          walled["of_plain"] = (
+            walled["programs_per_second"] / plain["programs_per_second"]
+          )
+          found[f"{name}{kind}/workers_{count}"] = walled
+          found[f"{name}{kind}/workers_{count}/plain"] = plain
   return found

@@ -2,9 +2,8 @@
 
 Runs in the trusted process. What a program reported is data to be checked:
 the zygote's own view (clock, exit status) came first and is already in the
-reply. A report is lines (`program.py` writes them): a status, an error's name
-or nothing, and per input a value's text or nothing. What no honest child writes
-never gets past this module: nothing outside ASCII, no error longer than a name.
+reply. `program.py` says what a report is. What no honest child writes never
+gets past this module: nothing outside ASCII, no error longer than a name.
 """
 
 import dataclasses
@@ -15,6 +14,7 @@ from azr_jax.executor.job import Job, Result
 
 MAX_OUTPUT_CHARS = 64 * 1024
 MAX_ERROR_CHARS = 160  # A type's name, or a rule after `import`.
+RAISED = "!"  # No value begins so.
 
 
 def failure(job: Job, status: str, error: str, seconds: float = 0.0) -> Result:
@@ -25,32 +25,50 @@ def failure(job: Job, status: str, error: str, seconds: float = 0.0) -> Result:
 def read_reply(job: Job, seconds: float, seen: int, payload: bytes) -> Result:
   """Decides one run from what its zygote saw; see `frames.take_replies`.
 
-  A report that no honest child writes is an error.
+  A program that ran out of time keeps the values of the calls before. A report
+  that no honest child writes is an error.
   """
-  text = payload.decode("ascii", "replace")
+  if seen == frames.SIGNALLED:
+    return failure(job, "error", f"Signal{payload.decode('ascii')}", seconds)
+  if seen == frames.NO_REPORT:
+    return failure(job, "error", "NoReport", seconds)
+  lines = payload.decode("ascii", "replace").split("\n")
+  last = lines.pop()  # Empty, unless the program ended within a line.
+  forged = failure(job, "error", "MalformedReport", seconds)
+  if not all(_is_plain(line, MAX_OUTPUT_CHARS) for line in lines):
+    return forged
+  calls = len(job.inputs)
   if seen == frames.TIMED_OUT:
-    return failure(job, "timeout", "TimeoutError", seconds)
-  if seen != frames.REPORTED:
-    error = f"Signal{text}" if seen == frames.SIGNALLED else "NoReport"
-    return failure(job, "error", error, seconds)
-  status, _, rest = text.partition("\n")
-  error, *lines = rest.split("\n")
-  outputs = tuple(line or None for line in lines)
-  plain = _is_plain(error, MAX_ERROR_CHARS) and all(
-    _is_plain(line, MAX_OUTPUT_CHARS) for line in lines
-  )
-  if plain and len(outputs) == len(job.inputs):
-    if status == "ok" and not error and None not in outputs:
-      return Result(job.id, status, outputs, None, seconds)
-    if status == "blocked" and error:
-      return failure(job, status, error, seconds)
-    if status == "error" and error:
-      return Result(job.id, status, outputs, error, seconds)
-  return failure(job, "error", "MalformedReport", seconds)
+    return _result(job, lines[:calls], "timeout", "TimeoutError", seconds)
+  if last or len(lines) > calls + 1:
+    return forged
+  end = lines.pop() if lines else ""
+  status, _, rule = end.partition(" ")
+  if not lines and status == "blocked" and 0 < len(rule) <= MAX_ERROR_CHARS:
+    return failure(job, status, rule, seconds)
+  if not lines and end.startswith(RAISED):
+    return _result(job, [end] * calls, "error", end[1:], seconds)
+  if end != "done" or len(lines) != calls:
+    return failure(job, "error", "NoReport", seconds)
+  errors = [line[1:] for line in lines if line.startswith(RAISED)]
+  if errors:
+    return _result(job, lines, "error", errors[0], seconds)
+  return _result(job, lines, "ok", None, seconds)
+
+
+def _result(
+  job: Job, lines: list[str], status: str, error: str | None, seconds: float
+) -> Result:
+  """A result from the lines of the calls that came to an end."""
+  if error is not None and not 0 < len(error) <= MAX_ERROR_CHARS:
+    return failure(job, "error", "MalformedReport", seconds)
+  outputs = [None if line.startswith(RAISED) else line for line in lines]
+  outputs += [None] * (len(job.inputs) - len(outputs))
+  return Result(job.id, status, tuple(outputs), error, seconds, len(lines))
 
 
 def _is_plain(text: str, most: int) -> bool:
-  return len(text) <= most and text.isascii() and text.isprintable()
+  return 0 < len(text) <= most and text.isascii() and text.isprintable()
 
 
 def agree(results: Sequence[Result]) -> Result:

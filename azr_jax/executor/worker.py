@@ -20,6 +20,21 @@ START_S = 30.0
 _ZYGOTE = pathlib.Path(__file__).with_name("zygote.py")
 
 
+def python_command(*arguments: str) -> list[str]:
+  """A bare Python: no site packages, nothing from the user's folders."""
+  return [sys.executable, "-s", "-S", "-P", *arguments]
+
+
+def environment(seed: int) -> dict[str, str]:
+  """All that a zygote knows of its surroundings."""
+  return {
+    "PYTHONHASHSEED": str(seed),
+    "PATH": "/usr/bin:/bin",
+    "LC_ALL": "C.UTF-8",
+    "TZ": "UTC",
+  }
+
+
 class WorkerGone(RuntimeError):
   """The zygote has died or closed its pipe."""
 
@@ -41,25 +56,13 @@ class Zygote:
     self.layers: dict[str, bool] | None = None
     self.born = time.monotonic()
     self._incoming, self._outgoing = bytearray(), bytearray()
+    arguments = [str(_ZYGOTE), ",".join(walls), str(memory_mb)]
     self._process = subprocess.Popen(
-      [
-        sys.executable,
-        "-s",
-        "-S",
-        "-P",
-        str(_ZYGOTE),
-        ",".join(walls),
-        str(memory_mb),
-      ],
+      python_command(*arguments),
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       bufsize=0,
-      env={
-        "PYTHONHASHSEED": str(seed),
-        "PATH": "/usr/bin:/bin",
-        "LC_ALL": "C.UTF-8",
-        "TZ": "UTC",
-      },
+      env=environment(seed),
       cwd="/",
       start_new_session=True,
     )

@@ -4,8 +4,8 @@ Started by exec with `python -s -S -P zygote.py WALLS MEMORY_MB`, never by
 fork from a process that holds JAX. The life of a request:
 1. it arrives on the request pipe as one frame (`frames.py`);
 2. a child is forked, walled in, and runs the program on all its inputs;
-3. the zygote waits on the child's pipe and on its clock, kills it at the
-   deadline, and reaps it;
+3. the zygote waits on the child's pipe and on its clock, which starts anew
+   with each call, kills it at the deadline, and reaps it;
 4. what it saw goes out on the reply pipe, and what the child reported.
 
 It holds no golds, runs no model code itself, and ends when the request pipe
@@ -31,14 +31,16 @@ PARENT_CHECK_S = 5.0  # The pipe's end may outlive the parent in a fork of it.
 OWN_MODULES = (
   "ctypes _ctypes frames kernel preload program canonical forbidden"
 ).split()
-MAX_FRAME_BYTES = 8 + program.MAX_REPORT_BYTES
+MAX_REPORT_BYTES = program.MAX_REPORT_CHARS + (1 << 16)
 
 
 class Child:
   """A running program and what it has written so far."""
 
-  def __init__(self, number, timeout_s, pid, pipe, process):
+  def __init__(self, number, calls, timeout_s, pid, pipe, process):
     self.number = number
+    self.calls_left = calls
+    self.timeout_s = timeout_s
     self.pid = pid
     self.pipe = pipe
     self.process = process
@@ -71,10 +73,10 @@ def serve(requests, replies, walls):
       if data == b"":
         break
       incoming += data or b""
-      for number, timeout_s, payload in frames.take_requests(incoming):
-        pid, pipe = _fork(payload, timeout_s, walls)
+      for number, calls, timeout_s, payload in frames.take_requests(incoming):
+        pid, pipe = _fork(payload, calls * timeout_s, walls)
         process = os.pidfd_open(pid)
-        child = Child(number, timeout_s, pid, pipe, process)
+        child = Child(number, calls, timeout_s, pid, pipe, process)
         children.append(child)
         poll.register(child.pipe, select.POLLIN)
         poll.register(child.process, select.POLLIN)
@@ -112,13 +114,13 @@ def _write(descriptor, data):
     return 0
 
 
-def _fork(payload, timeout_s, walls):
+def _fork(payload, longest_s, walls):
   """Starts a program; returns its process id and its pipe's end."""
   reading, writing = os.pipe()
   zygote = os.getpid()
   pid = os.fork()
   if pid == 0:
-    _become_program(payload, writing, int(timeout_s) + 2, walls, zygote)
+    _become_program(payload, writing, int(longest_s) + 2, walls, zygote)
   os.close(writing)
   os.set_blocking(reading, False)
   return pid, reading
@@ -164,47 +166,64 @@ def _take_output(child):
       child.closed = data is not None
       return
     child.written += data
-    if len(child.written) > MAX_FRAME_BYTES:
+    _restart_clock(child, data.count(b"\n"))
+    if len(child.written) > MAX_REPORT_BYTES:
       child.flooded = True
       child.kill()
       return
 
 
+def _restart_clock(child, lines):
+  """A line says that a call is over. More lines than calls buy no time."""
+  lines = min(lines, child.calls_left - 1)
+  if lines > 0:
+    child.calls_left -= lines
+    child.deadline = time.monotonic() + child.timeout_s
+
+
 def _verdict(child):
-  """The zygote's view first: clock, exit, then the one complete frame."""
+  """The zygote's view first: clock, exit; then what the child wrote."""
   if child.timed_out:
-    return frames.TIMED_OUT, b""
+    return frames.TIMED_OUT, child.written
   if child.flooded:
     return frames.NO_REPORT, b""
   if os.WIFSIGNALED(child.status):
     return frames.SIGNALLED, b"%d" % os.WTERMSIG(child.status)
-  frame = child.written
-  whole = len(frame) >= 8 and len(frame) == 8 + int.from_bytes(frame[:8], "big")
-  if child.status != 0 or not whole:
+  if child.status != 0:
     return frames.NO_REPORT, b""
-  return frames.REPORTED, frame[8:]
+  return frames.REPORTED, child.written
 
 
-def main():
-  """Takes the pipes off descriptors 0 and 1, walls itself in, serves."""
-  requests, replies = os.dup(0), os.dup(1)
+def settle(walls, memory_mb):
+  """Makes this process what every child starts from; returns its walls.
+
+  Standard input and output become /dev/null, no module is left that programs
+  may not have, and no object here is looked at by their garbage collector.
+  """
   preload.load()
   null = os.open("/dev/null", os.O_RDWR)
   for standard in (0, 1, 2):
     os.dup2(null, standard)
   os.close(null)
-  walls = frozenset(sys.argv[1].split(","))
-  layers = kernel.enter_zygote(walls, int(sys.argv[2]) << 20)
+  layers = kernel.enter_zygote(walls, memory_mb << 20)
   program.prepare()
   for name in OWN_MODULES:
     sys.modules.pop(name, None)
   sys.path.clear()
   sys.path_importer_cache.clear()
-  os.write(replies, frames.pack_hello(layers))
   gc.collect()
   gc.freeze()
   gc.disable()
   sys.setrecursionlimit(1000)
+  return layers
+
+
+def main():
+  """Takes the pipes off descriptors 0 and 1, walls itself in, serves."""
+  requests, replies = os.dup(0), os.dup(1)
+  walls = frozenset(sys.argv[1].split(","))
+  layers = settle(walls, int(sys.argv[2]))
+  os.write(replies, frames.pack_hello(layers))
   serve(requests, replies, walls)
   os._exit(0)
 

@@ -5,9 +5,11 @@ completion is parsed and sent to the executor while others are still being
 sampled, and the verdicts are collected in prompt order at the end.
 """
 
+import collections
 import concurrent.futures
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -244,49 +246,72 @@ def sample_solutions(
   style: str,
   n: int,
 ) -> list[Solution]:
-  """Samples n solutions per task and grades each; ordered task by task."""
+  """Samples n solutions per task and grades each; ordered task by task.
+
+  The inputs that one abduction task was given are run by one child, so they
+  wait for each other; everything else is graded as it comes.
+  """
   asked = [
     solve_prompt(policy, task_type, task, style) for task_type, task in tasks
   ]
   replies: dict[tuple[int, int], types.Completion] = {}
-  verdicts: dict[tuple[int, int], concurrent.futures.Future[bool]] = {}
+  waiting: dict[int, list[int]] = collections.defaultdict(list)
+  verdicts: dict[tuple[int, int], Callable[[], bool]] = {}
   for index, sample, completion in policy.sample(asked, n):
     task_type, task = tasks[index]
     replies[index, sample] = completion
-    verdicts[index, sample] = submit_grading(
-      executor, task_type, task, completion.text
-    )
+    waiting[index].append(sample)
+    if task_type == ABDUCTION and len(waiting[index]) < n:
+      continue
+    samples = waiting.pop(index)
+    texts = [replies[index, sample].text for sample in samples]
+    graded = submit_grading(executor, task_type, task, texts)
+    for place, sample in enumerate(samples):
+      verdicts[index, sample] = functools.partial(_verdict, graded, place)
   return [
     Solution(
       prompt=asked[index],
       completion=replies[index, sample],
       task_type=tasks[index][0],
       formatted=parsing.well_formatted(replies[index, sample].text),
-      correct=verdicts[index, sample].result(),
+      correct=verdicts[index, sample](),
     )
     for index in range(len(tasks))
     for sample in range(n)
   ]
 
 
+def _verdict(
+  graded: concurrent.futures.Future[tuple[bool, ...]], place: int
+) -> bool:
+  return graded.result()[place]
+
+
 def submit_grading(
-  executor: Executor, task_type: str, task: Task, reply: str
+  executor: Executor, task_type: str, task: Task, replies: Sequence[str]
+) -> concurrent.futures.Future[tuple[bool, ...]]:
+  """Starts the verification of replies to a task (paper, section 3.3.4).
+
+  Returns the future of a verdict per reply, in order.
+  """
+  if task_type == ABDUCTION and isinstance(task, Triplet):
+    answers = [parsing.parse_input_answer(reply) or "" for reply in replies]
+    return grading.submit_abduction(executor, task.code, task.output, answers)
+  return futures.gather(
+    [_submit_grading(executor, task, reply) for reply in replies]
+  )
+
+
+def _submit_grading(
+  executor: Executor, task: Task, reply: str
 ) -> concurrent.futures.Future[bool]:
-  """Starts the verification of a solver's reply (paper, section 3.3.4)."""
+  """Grades a reply that needs a child of its own, or none."""
   if isinstance(task, InductionTask):
     answer = parsing.parse_program_answer(reply)
-    if answer is not None:
-      return grading.submit_induction(
-        executor, answer, task.inputs, task.outputs
-      )
-  elif task_type == DEDUCTION:
-    answer = parsing.parse_output_answer(reply)
-    if answer is not None:
-      return futures.done(grading.deduction_correct(task.output, answer))
-  elif task_type == ABDUCTION:
-    answer = parsing.parse_input_answer(reply)
-    if answer is not None:
-      return grading.submit_abduction_answer(
-        executor, task.code, task.output, answer
-      )
-  return futures.done(False)
+    if answer is None:
+      return futures.done(False)
+    return grading.submit_induction(executor, answer, task.inputs, task.outputs)
+  answer = parsing.parse_output_answer(reply)
+  return futures.done(
+    answer is not None and grading.deduction_correct(task.output, answer)
+  )

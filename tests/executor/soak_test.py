@@ -77,12 +77,12 @@ def test_random_kills_cost_no_verdict(programs, kills):
 
   def kill(kind):
     """Ends one process of a kind; a child may be gone before it is hit."""
-    for pid in rng.sample(victims(kind), 1) if victims(kind) else ():
-      try:
-        os.kill(pid, signal.SIGKILL)
-      except ProcessLookupError:
-        continue
-      killed[kind] += 1
+    found = victims(kind)
+    try:
+      os.kill(rng.choice(found), signal.SIGKILL)
+    except (IndexError, ProcessLookupError):
+      return
+    killed[kind] += 1
 
   def kill_all():
     while not done.wait(rng.uniform(0, programs / 700 / kills)):

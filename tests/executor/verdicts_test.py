@@ -2,7 +2,7 @@
 
 import pytest
 
-from azr_jax.executor import Job, Result, verdict
+from azr_jax.executor import Executor, Job, Result, verdict
 
 ADD = "def f(a, b=1):\n  return a + b"
 
@@ -50,7 +50,45 @@ def test_error(run, code, error):
 def test_outputs_too_large_together(run):
   result = run("def f():\n  return 'x' * 60_000", *[""] * 20)
   assert (result.status, result.error) == ("error", "OutputTooLarge")
-  assert result.outputs == (None,) * 20
+  text = f"'{'x' * 60_000}'"
+  assert result.outputs == (text,) * 17 + (None,) * 3
+
+
+def test_a_timeout_keeps_the_values_of_the_calls_before(run):
+  code = "def f(x):\n  while x == 3: pass\n  return x"
+  result = run(code, "1", "2", "3", "4")
+  assert (result.status, result.error) == ("timeout", "TimeoutError")
+  assert result.outputs == ("1", "2", None, None)
+
+
+def test_each_call_has_the_whole_time(executor, run):
+  code = """
+import time
+def f(x):
+  end = time.monotonic() + 0.4
+  while time.monotonic() < end: pass
+  return x
+"""
+  result = run(code, "1", "2", "3", "4")  # 1.6 s; each may take 1.0.
+  assert result.outputs == ("1", "2", "3", "4")
+
+
+def test_lines_buy_no_time():
+  code = """
+import os, time
+def f(x):
+  while True:
+    end = time.monotonic() + 0.1
+    while time.monotonic() < end: pass
+    for fd in range(3, 16):
+      try:
+        os.write(fd, b"1\\n")
+      except OSError:
+        pass
+"""
+  with Executor(workers=1, timeout_s=0.3, memory_mb=256) as pool:
+    result = pool.submit(Job("1", code, ("1", "2"))).result()
+  assert result.status == "timeout" and result.seconds < 1.0
 
 
 @pytest.mark.parametrize(

@@ -101,14 +101,18 @@ def strip_comments_and_globals(code: str) -> str:
   """Removes comments, docstrings and module-level variables (appendix D).
 
   Imports, functions and classes stay. Text that does not parse is returned
-  as it is; validation will refuse it.
+  as it is, for validation to refuse; so is a program too deep to write out.
   """
   try:
     tree = literals.guarded_parse(code, "exec")
-  except literals.ParseError:
+    assert isinstance(tree, ast.Module)
+    return _stripped(tree)
+  except (literals.ParseError, RecursionError):
     return code
+
+
+def _stripped(tree: ast.Module) -> str:
   kept = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
-  assert isinstance(tree, ast.Module)
   tree.body = [node for node in tree.body if isinstance(node, kept)]
   for node in ast.walk(tree):
     if isinstance(node, ast.FunctionDef | ast.ClassDef):

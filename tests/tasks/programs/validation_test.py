@@ -65,3 +65,11 @@ def test_seeds_lose_comments_docstrings_and_globals():
   assert validation.strip_comments_and_globals("def f(") == "def f("
   wide = "def f(x):\n  if x:\n    return 'a    b'\n  return ''"
   assert validation.strip_comments_and_globals(wide) == wide
+
+
+@pytest.mark.parametrize("length", [10, 900, 1500, 3000])
+@pytest.mark.parametrize("step", [" + x", ".real", "[0]", " if x else x"])
+def test_a_long_expression_does_not_stop_seeding(length, step):
+  code = f"def f(x):\n  return x{step * length}  # long"
+  stripped = validation.strip_comments_and_globals(code)
+  assert stripped == code or "#" not in stripped

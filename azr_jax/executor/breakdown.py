@@ -1,0 +1,119 @@
+"""Where a program's time goes, stage by stage; run as the zygote is.
+
+Reads a JSON list of [code, argument text] from standard input and writes, per
+stage, the median microseconds and page faults over these programs, run one
+after another in children that time themselves. `throughput.py` starts it.
+
+| stage | from, to |
+| --- | --- |
+| fork | the zygote's call, the child's first line |
+| walls | closing descriptors, limits, seccomp |
+| compile | of the call and of the program |
+| run | the program's top level and the call |
+| encode | the value to canonical text |
+| exit | the child's last line, its reaping by the zygote |
+"""
+
+import itertools
+import json
+import os
+import resource
+import statistics
+import struct
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import kernel
+import program
+import zygote
+from canonical import canonical
+
+STAGES = ("fork", "walls", "compile", "run", "encode", "exit")
+WALLS = ("landlock", "limits", "namespaces", "seccomp", "unprivileged")
+_PAGES = 1000
+_POINT = struct.Struct("<Qq")  # Nanoseconds, page faults of this process.
+
+
+def _point():
+  faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+  return _POINT.pack(time.monotonic_ns(), faults)
+
+
+def _child(code, text, writing, parent):
+  points = [_point()]
+  os.closerange(3, writing)
+  os.closerange(writing + 1, 1 << 20)
+  kernel.enter_child(WALLS, parent, 10)
+  points.append(_point())
+  call = program.compile_call("f", text)
+  compiled = compile(code, "<program>", "exec", 0, True)
+  points.append(_point())
+  value = program.call(program.define(compiled), call)
+  points.append(_point())
+  canonical(value)
+  points.append(_point())
+  os.write(writing, b"".join(points))
+
+
+def _measure(code, text):
+  """Runs one program; returns (microseconds, faults) per stage."""
+  reading, writing = os.pipe()
+  parent = os.getpid()
+  start = time.monotonic_ns()
+  pid = os.fork()
+  if pid == 0:
+    try:
+      _child(code, text, writing, parent)
+    finally:
+      os._exit(0)
+  os.close(writing)
+  written = os.read(reading, 4096)
+  _, _, usage = os.wait4(pid, 0)
+  end = time.monotonic_ns()
+  os.close(reading)
+  points = [(start, 0), *_POINT.iter_unpack(written), (end, usage.ru_minflt)]
+  return [
+    ((after[0] - before[0]) / 1000, after[1] - before[1])
+    for before, after in itertools.pairwise(points)
+  ]
+
+
+def _page_copy_us():
+  """Microseconds for a child's first write to a page of the zygote's."""
+  pages = bytearray(os.sysconf("SC_PAGE_SIZE") * _PAGES)
+  reading, writing = os.pipe()
+  pid = os.fork()
+  if pid == 0:
+    start = time.monotonic_ns()
+    pages[:: os.sysconf("SC_PAGE_SIZE")] = bytes(_PAGES)
+    spent = time.monotonic_ns() - start
+    os.write(writing, struct.pack("<q", spent))
+    os._exit(0)
+  os.waitpid(pid, 0)
+  (spent,) = struct.unpack("<q", os.read(reading, 8))
+  return spent / 1000 / _PAGES
+
+
+def main():
+  """Reads the programs, settles as a zygote does, measures, reports."""
+  programs = json.load(sys.stdin)
+  report = os.dup(1)
+  zygote.settle(WALLS, 512)
+  measured = [_measure(code, text) for code, text in programs]
+  whole = [run for run in measured if len(run) == len(STAGES)]
+  columns = zip(*whole, strict=True)
+  found = {
+    name: {
+      "microseconds": statistics.median(time for time, _ in column),
+      "page_faults": statistics.median(faults for _, faults in column),
+    }
+    for name, column in zip(STAGES, columns, strict=True)
+  }
+  found["one_page_fault"] = {"microseconds": _page_copy_us(), "page_faults": 1}
+  os.write(report, json.dumps(found).encode("ascii"))
+
+
+if __name__ == "__main__":
+  main()
