@@ -9,23 +9,16 @@ every line has one. Results go out as soon as those before them are known.
 """
 
 import argparse
-import collections
 import concurrent.futures
 import dataclasses
-import io
 import json
 import os
-import sys
-import time
 from collections.abc import Iterable, Iterator
 
-from azr_jax.executor import Executor, Job, Result
+from azr_jax.executor import Executor, Job, Result, streaming
 from azr_jax.executor.executor import BACKENDS
 
 MAX_RUNS = 2
-# Lines that may wait for the executor; beyond it, reading waits.
-BACKLOG = 4096
-PROGRESS_S = 5.0
 REPORTED = ("id", "status", "outputs", "error", "seconds")
 _FIELDS = {field.name for field in dataclasses.fields(Job)}
 
@@ -61,14 +54,11 @@ def read_job(line: str) -> Job:
 
 def results(executor: Executor, lines: Iterable[str]) -> Iterator[Result]:
   """Yields a result per line that is not empty, in order."""
-  pending: collections.deque[Pending] = collections.deque()
-  for number, line in enumerate(lines, start=1):
-    if line.strip():
-      pending.append(_submit(executor, number, line))
-    while pending and (pending[0].done() or len(pending) > BACKLOG):
-      yield pending.popleft().result()
-  while pending:
-    yield pending.popleft().result()
+  return streaming.in_order(
+    _submit(executor, number, line)
+    for number, line in enumerate(lines, start=1)
+    if line.strip()
+  )
 
 
 def _submit(executor: Executor, number: int, line: str) -> Pending:
@@ -134,23 +124,10 @@ def main() -> None:
     if flags.doctor:
       print(json.dumps(executor.layers(), indent=2))
       return
-    lines = io.TextIOWrapper(sys.stdin.buffer, "utf-8", errors="replace")
-    start = told = time.monotonic()
-    count = 0
-    for result in results(executor, lines):
-      print(json.dumps({name: getattr(result, name) for name in REPORTED}))
-      count += 1
-      if time.monotonic() - told > PROGRESS_S:
-        told = time.monotonic()
-        _tell(count, told - start)
-    _tell(count, time.monotonic() - start)
-
-
-def _tell(count: int, seconds: float) -> None:
-  rate = count / max(seconds, 1e-9)
-  print(
-    f"{count} jobs in {seconds:.1f} s, {rate:.0f} a second", file=sys.stderr
-  )
+    found = results(executor, streaming.input_lines())
+    for result in streaming.counted(found, "jobs"):
+      record = {name: getattr(result, name) for name in REPORTED}
+      print(json.dumps(record), flush=True)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,6 @@ ALLOWED = {
   "clock_getres": (229, 114),
   "exit_group": (231, 94),
   "restart_syscall": (219, 128),
-  "getrandom": (318, 278),
 }
 # Allowed unless they ask for executable memory.
 NOT_EXECUTABLE = {"mmap": (9, 222), "mprotect": (10, 226)}

@@ -7,26 +7,45 @@
 | `value` | gold, answer |
 | `abduction` | code, gold_output, answer |
 | `induction` | inputs, outputs, answer |
+| `unit_tests` | code, tests, and perhaps entry |
 
 A case is {"id", "kind", ...}, a verdict {"id", "score", "correct", "detail"}.
 A line that is no case gets a verdict too, whose detail says what is wrong.
+Verdicts go out as soon as those before them are known.
+
+`tests` is a program of assertions or a list of them; `entry` is the function
+that its `check(candidate)` is about. The detail says how many were compared
+outside the program's process, and how many had to be trusted to it.
 """
 
 import argparse
-import io
+import dataclasses
 import json
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
-from azr_jax.executor import Executor
+from azr_jax.executor import Executor, streaming
 from azr_jax.executor import __main__ as executor_command
-from azr_jax.grading import futures, literals, programs
+from azr_jax.grading import (
+  assertions,
+  futures,
+  literals,
+  programs,
+  unit_tests,
+)
 
 
 class BadCase(ValueError):
   """A line that is not a case."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Grade:
+  """What a kind makes of a case; `detail` is what it has to add."""
+
+  correct: bool
+  detail: str = ""
 
 
 def _text(case: dict[str, Any], name: str) -> str:
@@ -52,32 +71,51 @@ def _gold(case: dict[str, Any], name: str) -> str:
   return text
 
 
-def _value(executor: Executor, case: dict[str, Any]) -> "Future[bool]":
+def _value(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
   del executor
   gold, answer = _gold(case, "gold"), _text(case, "answer")
-  return futures.done(programs.deduction_correct(gold, answer))
+  return futures.done(Grade(programs.deduction_correct(gold, answer)))
 
 
-def _abduction(executor: Executor, case: dict[str, Any]) -> "Future[bool]":
+def _abduction(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
   code, gold = _text(case, "code"), _gold(case, "gold_output")
   answer = _text(case, "answer")
-  return programs.submit_abduction_answer(executor, code, gold, answer)
+  return futures.then(
+    programs.submit_abduction_answer(executor, code, gold, answer), Grade
+  )
 
 
-def _induction(executor: Executor, case: dict[str, Any]) -> "Future[bool]":
+def _induction(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
   inputs, outputs = _texts(case, "inputs"), _texts(case, "outputs")
   if len(inputs) != len(outputs) or not inputs:
     raise BadCase(
       f"{len(inputs)} inputs and {len(outputs)} outputs; expected as many"
     )
   answer = _text(case, "answer")
-  return programs.submit_induction(executor, answer, inputs, outputs)
+  return futures.then(
+    programs.submit_induction(executor, answer, inputs, outputs), Grade
+  )
 
 
-KINDS: "dict[str, Callable[[Executor, dict[str, Any]], Future[bool]]]" = {
+def _unit_tests(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
+  code = _text(case, "code")
+  tests = case.get("tests")
+  if isinstance(tests, list):
+    tests = "\n".join(_texts(case, "tests"))
+  else:
+    tests = _text(case, "tests")
+  entry = None if case.get("entry") is None else _text(case, "entry")
+  return futures.then(
+    unit_tests.submit(executor, code, assertions.read_tests(tests, entry)),
+    lambda report: Grade(report.correct, report.summary()),
+  )
+
+
+KINDS: "dict[str, Callable[[Executor, dict[str, Any]], Future[Grade]]]" = {
   "value": _value,
   "abduction": _abduction,
   "induction": _induction,
+  "unit_tests": _unit_tests,
 }
 
 
@@ -95,13 +133,26 @@ def submit(executor: Executor, line: str) -> "Future[dict[str, Any]]":
       raise BadCase(f"kind is {kind!r:.80}; expected one of {known}")
     pending = KINDS[kind](executor, case)
   except (ValueError, RecursionError) as error:
-    return futures.done(_verdict(name, False, f"bad case: {error}"))
-  return futures.then(pending, lambda correct: _verdict(name, correct, kind))
+    bad = Grade(False, f"{error}")
+    return futures.done(_verdict(name, "bad case", bad))
+  return futures.then(pending, lambda grade: _verdict(name, kind, grade))
 
 
-def _verdict(name: object, correct: bool, detail: str) -> dict[str, Any]:
-  score = 1.0 if correct else 0.0
-  return {"id": name, "score": score, "correct": correct, "detail": detail}
+def _verdict(name: object, kind: str, grade: Grade) -> dict[str, Any]:
+  return {
+    "id": name,
+    "score": 1.0 if grade.correct else 0.0,
+    "correct": grade.correct,
+    "detail": f"{kind}: {grade.detail}" if grade.detail else kind,
+  }
+
+
+def verdicts(
+  executor: Executor, lines: Iterable[str]
+) -> Iterator[dict[str, Any]]:
+  """Yields a verdict per line that is not empty, in order."""
+  pending = (submit(executor, line) for line in lines if line.strip())
+  return streaming.in_order(pending)
 
 
 def main() -> None:
@@ -114,10 +165,9 @@ def main() -> None:
   executor_command.add_flags(parser)
   flags = parser.parse_args()
   with executor_command.make_executor(parser, flags) as executor:
-    lines = io.TextIOWrapper(sys.stdin.buffer, "utf-8", errors="replace")
-    pending = [submit(executor, line) for line in lines if line.strip()]
-    for future in pending:
-      print(json.dumps(future.result()))
+    found = verdicts(executor, streaming.input_lines())
+    for verdict in streaming.counted(found, "cases"):
+      print(json.dumps(verdict), flush=True)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ __all__ = [
   "ParseError",
   "are_literal_arguments",
   "guarded_parse",
+  "node_key",
   "typed_key",
 ]
 

@@ -27,13 +27,14 @@ _CHILD_LOST = (
 )
 
 
-def _gradable(answer: str) -> bool:
+def is_gradable(answer: str) -> bool:
+  """Whether there is an answer, of a size to look at."""
   return 0 < len(answer) <= MAX_ANSWER_CHARS and not answer.isspace()
 
 
 def deduction_correct(gold: str, answer: str) -> bool:
   """Whether the answer is the gold output's typed value."""
-  return _gradable(answer) and values.values_equal(gold, answer)
+  return is_gradable(answer) and values.values_equal(gold, answer)
 
 
 def submit_abduction(
@@ -41,9 +42,9 @@ def submit_abduction(
 ) -> "Future[tuple[bool, ...]]":
   """Grades several inputs of one program; verdicts in order.
 
-  Distinct answers share one child. If that child runs out of time, crashes,
-  or has too much to say, each answer is tried alone, so that one bad answer
-  does not fail the others.
+  Distinct answers share one child. If one of them ends it, by running out of
+  time, crashing or saying too much, the others are tried alone, so that a bad
+  answer fails only itself.
   """
   try:
     gold = literals.typed_key(gold_output)
@@ -52,7 +53,7 @@ def submit_abduction(
   asked = [
     answer
     for answer in dict.fromkeys(answers)
-    if _gradable(answer) and literals.are_literal_arguments(answer)
+    if is_gradable(answer) and literals.are_literal_arguments(answer)
   ]
   if not asked:
     return futures.done((False,) * len(answers))
@@ -61,14 +62,17 @@ def submit_abduction(
     return executor.submit(Job(id="abduction", code=code, inputs=tuple(inputs)))
 
   def judge(result: Result) -> "dict[str, bool] | Future[dict[str, bool]]":
-    if _lost_child(result) and len(asked) > 1:
-      alone = futures.gather([run([answer]) for answer in asked])
-      return futures.then(alone, judge_alone)
-    return _verdicts(asked, result.outputs, gold)
-
-  def judge_alone(results: tuple[Result, ...]) -> dict[str, bool]:
-    outputs = [result.outputs[0] for result in results]
-    return _verdicts(asked, outputs, gold)
+    known = _verdicts(asked, result.outputs, gold)
+    left = _not_tried(asked, result)
+    if not left or len(asked) == 1:
+      return known
+    alone = futures.gather([run([answer]) for answer in left])
+    return futures.then(
+      alone,
+      lambda results: (
+        known | _verdicts(left, [r.outputs[0] for r in results], gold)
+      ),
+    )
 
   return futures.then(
     futures.then(run(asked), judge),
@@ -98,7 +102,7 @@ def submit_induction(
     raise ValueError(
       f"{len(inputs)} inputs and {len(outputs)} outputs; expected as many"
     )
-  if not inputs or not _gradable(answer_code):
+  if not inputs or not is_gradable(answer_code):
     return futures.done(False)
   golds = tuple(outputs)
 
@@ -112,10 +116,13 @@ def submit_induction(
   return futures.then(executor.submit(job), judge)
 
 
-def _lost_child(result: Result) -> bool:
+def _not_tried(answers: Sequence[str], result: Result) -> Sequence[str]:
+  """Returns the answers of which a child's end says nothing."""
   error = result.error or ""
+  if result.status == "timeout":
+    return answers[result.finished + 1 :]
   lost = error in _CHILD_LOST or error.startswith("Signal")
-  return result.status == "timeout" or (result.status == "error" and lost)
+  return answers if result.status == "error" and lost else ()
 
 
 def _verdicts(

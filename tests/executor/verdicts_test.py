@@ -165,6 +165,13 @@ def test_nondeterministic(run, body):
   assert result.outputs == (None,)
 
 
+def test_no_true_randomness_is_to_be_had(run):
+  code = "import os\ndef f():\n  return os.urandom(1)"
+  assert run(code).error == "PermissionError"
+  code = "import random\ndef f():\n  return 0 <= random.Random().random() < 1"
+  assert run(code).outputs == ("True",)
+
+
 def test_a_set_is_the_same_in_any_order(run):
   result = run("def f():\n  return set('abcdefgh')", runs=2)
   assert result.status == "ok"

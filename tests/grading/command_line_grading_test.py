@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -45,7 +47,10 @@ def test_kinds(executor, case, correct):
 @pytest.mark.parametrize(
   "case, wanted",
   [
-    ({"kind": "vlaue"}, "expected one of value, abduction, induction"),
+    (
+      {"kind": "vlaue"},
+      "expected one of value, abduction, induction, unit_tests",
+    ),
     ({}, "kind is None"),
     ({"kind": []}, "kind is []"),
     ({"kind": "value", "gold": 1, "answer": "1"}, "gold is 1"),
@@ -71,3 +76,41 @@ def test_a_bad_case_says_why(executor, case, wanted):
 def test_a_line_that_is_no_case(executor, line):
   verdict = command.submit(executor, line).result(60)
   assert verdict["correct"] is False and "bad case" in verdict["detail"]
+
+
+def start():
+  command_line = [sys.executable, "-m", "azr_jax.grading", "--workers=1"]
+  pipe = subprocess.PIPE
+  return subprocess.Popen(command_line, stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+CASE = {"kind": "value", "gold": "1", "answer": "1"}
+
+
+def test_every_line_has_a_verdict_in_order():
+  slow = {"kind": "unit_tests", "code": "while 1: 0", "tests": "assert f()"}
+  cases = [{"id": 0} | slow, *({"id": i} | CASE for i in range(1, 5))]
+  lines = [json.dumps(case).encode() for case in cases]
+  lines[3:3] = [b"no json", b"", b"\xff"]
+  with start() as process:
+    out, err = process.communicate(b"\n".join(lines), timeout=60)
+  verdicts = [json.loads(line) for line in out.splitlines()]
+  assert [v["id"] for v in verdicts] == [0, 1, 2, "", "", 3, 4]
+  assert [v["correct"] for v in verdicts] == [0, 1, 1, 0, 0, 1, 1]
+  assert process.returncode == 0
+  assert err.decode().startswith("7 cases in ")
+
+
+def test_verdicts_do_not_wait_for_the_last_case():
+  line = json.dumps({"id": "first"} | CASE).encode() + b"\n"
+  with start() as process:
+    try:
+      process.stdin.write(line)
+      process.stdin.flush()
+      assert json.loads(process.stdout.readline())["id"] == "first"
+      assert process.poll() is None
+    finally:
+      process.stdin.close()
+      process.stdout.read()
+      process.stderr.read()
+  assert process.returncode == 0

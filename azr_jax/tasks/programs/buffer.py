@@ -69,13 +69,18 @@ def program_key(code: str) -> str:
   """A hash of the program that ignores names, comments and layout.
 
   Variables, arguments and functions are numbered in order of appearance;
-  attributes, constants and structure count. Text that does not parse is
-  hashed as it is.
+  attributes, constants and structure count. Text that does not parse, or is
+  too deep, is hashed as it is.
   """
   try:
-    tree = literals.guarded_parse(code, "exec")
-  except literals.ParseError:
-    return hashlib.sha256(code.encode()).hexdigest()
+    text = _canonical_text(code)
+  except (literals.ParseError, RecursionError):
+    text = code
+  return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _canonical_text(code: str) -> str:
+  tree = literals.guarded_parse(code, "exec")
   defined = _defined_names(tree)
   numbers: dict[str, str] = {}
 
@@ -91,7 +96,7 @@ def program_key(code: str) -> str:
       node.arg = canonical(node.arg)
     elif isinstance(node, ast.FunctionDef | ast.ClassDef):
       node.name = canonical(node.name)
-  return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+  return ast.dump(tree)
 
 
 def _defined_names(tree: ast.AST) -> set[str]:

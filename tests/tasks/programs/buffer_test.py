@@ -63,3 +63,8 @@ def test_save_and_restore_through_json():
 )
 def test_program_key(one, other, same):
   assert (program_key(one) == program_key(other)) is same
+
+
+@pytest.mark.parametrize("code", ["x = 1" + " + 1" * 5000, "x = '\ud800'"])
+def test_a_program_that_is_too_deep_or_odd_has_a_key_all_the_same(code):
+  assert len(program_key(code)) == 64

@@ -1,0 +1,326 @@
+"""Reading unit tests: what can be decided here, and what the child decides.
+
+`read_tests` parses a program of assertions and runs nothing. An assertion of
+one of these shapes is `compared`: a call for the executor, and a condition on
+its value that stays here.
+
+| shape | |
+| --- | --- |
+| `assert f(1) == 2`, `assert 2 != f(1)` | a literal on either side |
+| `assert f(1) is None` | also True, False, and `is not` |
+| `assert f(1)` | |
+| `assert abs(f(1) - 2.5) < 1e-6` | also `<=` |
+| `assert math.isclose(f(1), 2.5, rel_tol=1e-9)` | |
+| `assert not ...` | of any of these |
+
+`f` is a name that the tests do not define themselves, with literal arguments;
+or the parameter of a `def check(candidate)` that is called once. In a literal,
+`set`, `frozenset`, `float` and `complex` are the builtins. All else is
+`trusted`: loops, computed expectations, and every assertion after a statement
+that may change what a call gives, like `random.seed(0)`.
+"""
+
+import ast
+import dataclasses
+import keyword
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from azr_jax.grading import literals, statements, values
+
+CHECK = "check"
+_CONSTRUCTORS = frozenset(("set", "frozenset", "float", "complex"))
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+  ast.Eq: operator.eq,
+  ast.NotEq: operator.ne,
+  ast.Is: operator.is_,
+  ast.IsNot: operator.is_not,
+}
+_TOLERANCES: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+  ast.Lt: operator.lt,
+  ast.LtE: operator.le,
+}
+
+Condition = Callable[[Any], bool]
+
+
+class BadTests(ValueError):
+  """The tests are not what they should be; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Assertion:
+  """An assertion about the value of one call.
+
+  Attributes:
+    entry: the function to call.
+    arguments: the text of its arguments.
+    holds: whether a value is as asserted; raises where the assertion would.
+  """
+
+  entry: str
+  arguments: str
+  holds: Condition
+
+
+@dataclasses.dataclass(frozen=True)
+class Tests:
+  """Tests, split by who decides them.
+
+  Attributes:
+    compared: the assertions that can be decided outside the child.
+    trusted: a program that makes the other assertions, or nothing.
+    trusted_count: how many are written in it.
+    called: names of the functions that the tests are known to be about.
+  """
+
+  compared: tuple[Assertion, ...]
+  trusted: str
+  trusted_count: int
+  called: frozenset[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Check:
+  """`def check(<parameter>)` and its one call, `check(<function>)`."""
+
+  definition: ast.FunctionDef
+  call: ast.stmt
+  parameter: str
+  function: str
+
+
+def read_tests(text: str, entry: str | None = None) -> Tests:
+  """Splits the text of tests.
+
+  Args:
+    text: a program of assertions, or one that defines `check(candidate)` and
+      perhaps calls it.
+    entry: the function to hand to `check`, if the text does not do so.
+
+  Raises:
+    BadTests: the text is no program, asserts nothing, or has assertions that
+      nothing would reach.
+  """
+  if entry is not None and not _is_name(entry):
+    raise BadTests(f"entry is {entry!r:.80}; expected a function's name")
+  try:
+    tree = literals.guarded_parse(text, "exec")
+  except literals.ParseError as error:
+    raise BadTests(f"tests is no program: {error}") from None
+  assert isinstance(tree, ast.Module)
+  try:
+    return _split(_with_call(tree.body, entry), entry)
+  except RecursionError:
+    raise BadTests("tests is no program: too deep") from None
+
+
+def _is_name(text: str) -> bool:
+  return text.isidentifier() and not keyword.iskeyword(text)
+
+
+def _with_call(body: list[ast.stmt], entry: str | None) -> list[ast.stmt]:
+  """Adds `check(<entry>)` if the tests define check and do not call it."""
+  is_defined = any(
+    isinstance(one, ast.FunctionDef) and one.name == CHECK for one in body
+  )
+  if entry is None or not is_defined or statements.uses(body, CHECK):
+    return body
+  return [*body, *ast.parse(f"{CHECK}({entry})").body]
+
+
+def _split(body: list[ast.stmt], entry: str | None) -> Tests:
+  for one in body:
+    unreached = isinstance(one, statements.DEFINITIONS) and not statements.uses(
+      body, one.name
+    )
+    if unreached and statements.count([one], ast.Assert):
+      hint = "; expected entry" if one.name == CHECK else ""
+      raise BadTests(f"{one.name} has assertions and is never called{hint}")
+  check = _find_check(body)
+  bound = statements.bound(body)
+  reader = _Reader(bound)
+  called = {entry} if entry else set()
+  if check is None:
+    rest = reader.split(body)
+  else:
+    called.add(check.function)
+    rest = reader.split([one for one in body if one is not check.call])
+    # The definition has its place in the rest; its body is replaced.
+    local = statements.bound(check.definition.body)
+    inner = _Reader(bound | local, {check.parameter: check.function})
+    inner.acted = reader.acted
+    check.definition.body = inner.split(check.definition.body) or [ast.Pass()]
+    reader.compared += inner.compared
+    rest.append(check.call)
+  count = statements.count(rest, ast.Assert, ast.Raise)
+  if not count and not reader.compared:
+    raise BadTests("tests has no assertion")
+  return Tests(
+    compared=tuple(reader.compared),
+    trusted=ast.unparse(ast.Module(rest, [])) if count else "",
+    trusted_count=count,
+    called=frozenset(called | {one.entry for one in reader.compared}),
+  )
+
+
+def _find_check(body: Sequence[ast.stmt]) -> _Check | None:
+  """Finds a `check` that is no more than its body with a name put in."""
+  found = [
+    one
+    for one in body
+    if isinstance(one, ast.FunctionDef) and one.name == CHECK
+  ]
+  if len(found) != 1 or len(statements.uses(body, CHECK)) != 1:
+    return None
+  match found[0]:
+    case ast.FunctionDef(
+      args=ast.arguments(
+        posonlyargs=[],
+        args=[ast.arg(arg=parameter)],
+        vararg=None,
+        kwonlyargs=[],
+        kwarg=None,
+      ),
+      decorator_list=[],
+    ):
+      pass
+    case _:
+      return None
+  for one in body:
+    match one:
+      case ast.Expr(
+        value=ast.Call(
+          func=ast.Name(id="check"),
+          args=[ast.Name(id=function)],
+          keywords=[],
+        )
+      ):
+        free = function not in statements.bound(body)
+        if free and parameter not in statements.bound(found[0].body):
+          return _Check(found[0], one, parameter, function)
+  return None
+
+
+class _Reader:
+  """Takes the compared assertions out of a list of statements."""
+
+  def __init__(
+    self, bound: frozenset[str], known: Mapping[str, str] | None = None
+  ):
+    """Starts with nothing read.
+
+    Args:
+      bound: names that the tests define, so that a call is not the answer's.
+      known: names that stand for a function of the answer.
+    """
+    self.compared: list[Assertion] = []
+    self.acted = False
+    self._bound = bound
+    self._known = known or {}
+
+  def split(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Returns what is left, without assertions that are always true."""
+    rest = []
+    for statement in body:
+      if isinstance(statement, ast.Assert):
+        if isinstance(statement.test, ast.Constant) and statement.test.value:
+          continue
+        read = None if self.acted else self._assertion(statement.test)
+        if read is not None:
+          self.compared.append(read)
+          continue
+      self.acted = self.acted or statements.acts(statement)
+      rest.append(statement)
+    return rest
+
+  def _assertion(self, test: ast.expr) -> Assertion | None:
+    try:
+      return self._read(test)
+    except literals.ParseError:
+      return None
+
+  def _read(self, test: ast.expr) -> Assertion | None:
+    match test:
+      case ast.UnaryOp(op=ast.Not(), operand=operand):
+        inner = self._read(operand)
+        if inner is None:
+          return None
+        holds = inner.holds
+        return dataclasses.replace(inner, holds=lambda v: not holds(v))
+      case ast.Call(
+        func=ast.Attribute(value=ast.Name(id="math"), attr="isclose"),
+        args=[one, other],
+        keywords=keywords,
+      ):
+        call, gold = self._sides(one, other)
+        options = {str(k.arg): self._value(k.value) for k in keywords}
+        return self._call(call, lambda v: math.isclose(v, gold, **options))
+      case ast.Call():
+        return self._call(test, bool)
+      case ast.Compare(left=left, ops=[sign], comparators=[right]):
+        return self._comparison(left, sign, right)
+    return None
+
+  def _comparison(
+    self, left: ast.expr, sign: ast.cmpop, right: ast.expr
+  ) -> Assertion | None:
+    match left:
+      case ast.Call(
+        func=ast.Name(id="abs"),
+        args=[ast.BinOp(left=one, op=ast.Sub(), right=other)],
+        keywords=[],
+      ):
+        within = _TOLERANCES.get(type(sign))
+        if within is None or "abs" in self._bound:
+          return None
+        limit = self._value(right)
+        call, gold = self._sides(one, other)
+        return self._call(call, lambda v: within(abs(v - gold), limit))
+    compare = _COMPARISONS.get(type(sign))
+    if compare is None:
+      return None
+    call, gold = self._sides(left, right)
+    by_identity = compare in (operator.is_, operator.is_not)
+    if by_identity and not (gold is None or isinstance(gold, bool)):
+      return None
+    return self._call(call, lambda v: compare(v, gold))
+
+  def _sides(self, one: ast.expr, other: ast.expr) -> tuple[ast.expr, Any]:
+    """Returns a call and a literal's value, which come in either order."""
+    if self._function(one) is not None:
+      return one, self._value(other)
+    return other, self._value(one)
+
+  def _call(self, node: ast.expr, holds: Condition) -> Assertion | None:
+    entry = self._function(node)
+    if entry is None:
+      return None
+    assert isinstance(node, ast.Call)
+    for part in (*node.args, *(k.value for k in node.keywords)):
+      self._value(part)
+    if any(k.arg is None for k in node.keywords):
+      return None
+    parts = map(ast.unparse, (*node.args, *node.keywords))
+    return Assertion(entry, ", ".join(parts), holds)
+
+  def _function(self, node: ast.expr) -> str | None:
+    """Returns the answer's function that a node calls, or None."""
+    match node:
+      case ast.Call(func=ast.Name(id=name)) if name not in _CONSTRUCTORS:
+        return self._known.get(name, None if name in self._bound else name)
+    return None
+
+  def _value(self, node: ast.expr) -> Any:
+    """Returns a literal's value.
+
+    Raises:
+      ParseError: the node is no literal, or a name in it may be another's.
+    """
+    for part in ast.walk(node):
+      if isinstance(part, ast.Name):
+        if part.id not in _CONSTRUCTORS - self._bound:
+          raise literals.ParseError(f"{part.id} is a name")
+    return values.plain_value(literals.node_key(node))

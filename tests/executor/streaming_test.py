@@ -1,0 +1,62 @@
+"""Results in order, as they come, a bounded number ahead."""
+
+import re
+from concurrent.futures import Future
+
+import pytest
+
+from azr_jax.executor import streaming
+from azr_jax.grading import futures
+
+
+def test_results_come_before_the_last_is_asked_for():
+  drawn = []
+
+  def pending():
+    for number in range(5):
+      drawn.append(number)
+      yield futures.done(number)
+
+  results = streaming.in_order(pending(), backlog=10)
+  assert next(results) == 0 and drawn == [0]
+  assert list(results) == [1, 2, 3, 4]
+
+
+def test_order_is_kept_and_the_first_is_waited_for():
+  first = Future()
+  pending = [first, futures.done(1), futures.done(2)]
+  results = streaming.in_order(iter(pending), backlog=10)
+  first.set_result(0)
+  assert list(results) == [0, 1, 2]
+
+
+def test_no_more_than_the_backlog_wait():
+  made = []
+
+  def pending():
+    while True:
+      made.append(Future())
+      if len(made) == 4:
+        made[0].set_result("first")
+      yield made[-1]
+
+  assert next(streaming.in_order(pending(), backlog=3)) == "first"
+  assert len(made) == 4
+
+
+def test_a_failure_is_passed_on():
+  failed = Future()
+  failed.set_exception(ValueError("no"))
+  with pytest.raises(ValueError, match="no"):
+    list(streaming.in_order([failed], backlog=1))
+
+
+def test_progress_is_told_on_standard_error(capsys):
+  assert list(streaming.counted("abc", "letters", every_s=0.0)) == [*"abc"]
+  told = capsys.readouterr()
+  lines = told.err.splitlines()
+  assert told.out == "" and len(lines) == 4
+  for line, count in zip(lines, (1, 2, 3, 3), strict=True):
+    assert re.fullmatch(rf"{count} letters in \d+\.\d s, \d+ a second", line)
+  assert list(streaming.counted([], "letters", every_s=9.0)) == []
+  assert capsys.readouterr().err.startswith("0 letters in 0.0 s")
