@@ -10,12 +10,14 @@ Used on both sides, so it imports the standard library only.
 """
 
 import marshal
+import os
 import struct
 
 TIMED_OUT, SIGNALLED, NO_REPORT, REPORTED = 0, 1, 2, 3
 
 # Bytes after it, number, calls to make, timeout of each in seconds.
 _REQUEST = struct.Struct(">QQQd")
+REQUEST_BYTES = _REQUEST.size
 _REPLY = struct.Struct(
   ">QQdB"
 )  # Bytes after it, number, seconds, what was seen.
@@ -29,52 +31,45 @@ def pack_request(number, timeout_s, code, inputs, entry, forbidden):
   return _REQUEST.pack(len(payload), number, calls, timeout_s) + payload
 
 
-def take_requests(buffer):
-  """Takes the complete requests off the front of a bytearray.
-
-  Yields (number, calls, timeout of each in seconds, payload for
-  `unpack_program`).
-  """
-  return _take(_REQUEST, buffer)
+def unpack_request(header):
+  """Returns (bytes after it, number, calls, timeout of each in seconds)."""
+  return _REQUEST.unpack(header)
 
 
-def unpack_program(payload):
-  """Returns (code, inputs, entry, forbidden) of a request's payload."""
-  return marshal.loads(payload)
+def unpack_program(file):
+  """Returns (code, inputs, entry, forbidden) from a request's file."""
+  return marshal.loads(os.pread(file, os.fstat(file).st_size, 0))
 
 
-def pack_reply(number, seconds, seen, payload):
-  """Returns a reply's frame; `seen` is one of the constants above."""
-  return _REPLY.pack(len(payload), number, seconds, seen) + payload
+def pack_reply(number, seconds, seen, size):
+  """Returns a reply's header; `seen` is one of the constants above."""
+  return _REPLY.pack(size, number, seconds, seen)
 
 
 def take_replies(buffer):
   """Takes the complete replies off the front of a bytearray.
 
-  Yields (number, seconds, what was seen, payload).
+  Yields (number, seconds, what was seen, report).
   """
-  return _take(_REPLY, buffer)
+  while len(buffer) >= _REPLY.size:
+    size, *fields = _REPLY.unpack_from(buffer)
+    end = _REPLY.size + size
+    if len(buffer) < end:
+      return
+    report = bytes(buffer[_REPLY.size : end])
+    del buffer[:end]
+    yield *fields, report
 
 
 def pack_hello(layers):
   """Returns a zygote's first frame: the names of the walls that stand."""
   names = [name for name, stands in layers.items() if stands]
   missing = ["-" + name for name, stands in layers.items() if not stands]
-  return pack_reply(0, 0.0, REPORTED, " ".join(names + missing).encode("ascii"))
+  text = " ".join(names + missing).encode("ascii")
+  return pack_reply(0, 0.0, REPORTED, len(text)) + text
 
 
 def unpack_hello(payload):
   """Returns the walls by name, and whether each stands."""
   names = payload.decode("ascii").split()
   return {name.lstrip("-"): not name.startswith("-") for name in names}
-
-
-def _take(header, buffer):
-  while len(buffer) >= header.size:
-    length, *fields = header.unpack_from(buffer)
-    end = header.size + length
-    if len(buffer) < end:
-      return
-    payload = bytes(buffer[header.size : end])
-    del buffer[:end]
-    yield *fields, payload

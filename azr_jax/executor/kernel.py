@@ -7,7 +7,6 @@ zygote only, before it serves; the child calls `enter_child` after its fork.
 import contextlib
 import ctypes
 import os
-import platform
 import resource
 import struct
 
@@ -101,7 +100,7 @@ def seccomp_filter(machine):
   return b"".join([*lines, _instruction(_RETURN, _ERRNO)])
 
 
-_FILTER = seccomp_filter(platform.machine())
+_FILTER = seccomp_filter(os.uname().machine)
 _FILTER_BUFFER = ctypes.create_string_buffer(_FILTER or b"")
 _PROGRAM = _FilterProgram(
   len(_FILTER or b"") // 8, ctypes.addressof(_FILTER_BUFFER)
@@ -117,7 +116,6 @@ def enter_zygote(walls, memory_bytes):
   """
   if "limits" in walls:
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
   layers = {"killed_first": _die_first()}
   layers["namespaces"] = "namespaces" in walls and _unshare()
@@ -137,6 +135,7 @@ def enter_child(walls, zygote, cpu_seconds):
   if "limits" in walls:
     limit = resource.setrlimit
     limit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
+    limit(resource.RLIMIT_FSIZE, (0, 0))
     limit(resource.RLIMIT_NPROC, (0, 0))
     limit(resource.RLIMIT_NOFILE, (16, 16))
   if "seccomp" in walls and (

@@ -2,15 +2,17 @@
 
 Started by exec with `python -s -S -P zygote.py WALLS MEMORY_MB`, never by
 fork from a process that holds JAX. The life of a request:
-1. it arrives on the request pipe as one frame (`frames.py`);
+1. it arrives on the request pipe (`frames.py`);
 2. a child is forked, walled in, and runs the program on all its inputs;
 3. the zygote waits on the child's pipe and on its clock, which starts anew
    with each call, kills it at the deadline, and reaps it;
 4. what it saw goes out on the reply pipe, and what the child reported.
 
-It holds no golds, runs no model code itself, and ends when the request pipe
-closes. After each fork it copies every page that it writes to, so it does
-little: the child unpacks its own request, the pool judges the report.
+It runs no model code itself and ends when the request pipe closes. It holds no
+golds, and no program or report either (`relay.py`), for a child can look at all
+that it held at the fork. After each fork it copies every page that it writes
+to, so it does little: the child unpacks its own request, the pool judges the
+report.
 """
 
 import gc
@@ -26,16 +28,17 @@ import frames
 import kernel
 import preload
 import program
+import relay
 
 PARENT_CHECK_S = 5.0  # The pipe's end may outlive the parent in a fork of it.
 OWN_MODULES = (
-  "ctypes _ctypes frames kernel preload program canonical forbidden"
+  "ctypes _ctypes frames kernel preload program relay canonical forbidden"
 ).split()
 MAX_REPORT_BYTES = program.MAX_REPORT_CHARS + (1 << 16)
 
 
 class Child:
-  """A running program and what it has written so far."""
+  """A running program, and the file that holds what it has written."""
 
   def __init__(self, number, calls, timeout_s, pid, pipe, process):
     self.number = number
@@ -46,7 +49,8 @@ class Child:
     self.process = process
     self.start = time.monotonic()
     self.deadline = self.start + timeout_s
-    self.written = bytearray()
+    self.report = relay.nameless_file()
+    self.written = 0
     self.closed = False  # An early EOF must not keep the poll busy.
     self.status = None
     self.timed_out = False
@@ -57,24 +61,29 @@ class Child:
     os.kill(self.pid, signal.SIGKILL)
 
 
-def serve(requests, replies, walls):
-  """Serves until the request pipe closes or the parent is gone."""
-  os.set_blocking(requests, False)
-  os.set_blocking(replies, False)
+def serve(request_pipe, reply_pipe):
+  """Serves until the request pipe closes or the parent is gone.
+
+  Returns None; in a child, what it has to do: the request's file, the pipe for
+  its report, and its CPU seconds. So a program does not run inside of this
+  function, whose variables it could reach.
+  """
+  os.set_blocking(request_pipe, False)
+  os.set_blocking(reply_pipe, False)
   parent = os.getppid()
-  incoming, outgoing, children = bytearray(), bytearray(), []
+  requests, replies = relay.Requests(request_pipe), relay.Replies(reply_pipe)
+  children = []
   poll = select.poll()
-  poll.register(requests, select.POLLIN)
-  while os.getppid() == parent:
-    poll.register(replies, select.POLLOUT if outgoing else 0)
+  poll.register(request_pipe, select.POLLIN)
+  while os.getppid() == parent and not requests.closed:
+    poll.register(reply_pipe, select.POLLOUT if replies.waiting else 0)
     ready = _wait(poll, children)
-    if requests in ready:
-      data = _read(requests)
-      if data == b"":
-        break
-      incoming += data or b""
-      for number, calls, timeout_s, payload in frames.take_requests(incoming):
-        pid, pipe = _fork(payload, calls * timeout_s, walls)
+    if request_pipe in ready:
+      for number, calls, timeout_s, file in requests.take():
+        pid, pipe = _fork()
+        if pid == 0:
+          return file, pipe, int(calls * timeout_s) + 2
+        os.close(file)
         process = os.pidfd_open(pid)
         child = Child(number, calls, timeout_s, pid, pipe, process)
         children.append(child)
@@ -84,12 +93,12 @@ def serve(requests, replies, walls):
       _attend(child, ready, poll)
       if child.status is not None:
         children.remove(child)
-        seconds = time.monotonic() - child.start
-        outgoing += frames.pack_reply(child.number, seconds, *_verdict(child))
-    del outgoing[: _write(replies, outgoing)]
+        replies.add(*_reply(child))
+    replies.flush()
   for child in children:
     child.kill()
     os.waitpid(child.pid, 0)
+  return None
 
 
 def _wait(poll, children):
@@ -100,42 +109,24 @@ def _wait(poll, children):
   return {descriptor for descriptor, _ in poll.poll(wait_ms + 1)}
 
 
-def _read(descriptor):
-  try:
-    return os.read(descriptor, 1 << 16)
-  except BlockingIOError:
-    return None
-
-
-def _write(descriptor, data):
-  try:
-    return os.write(descriptor, data) if data else 0
-  except BlockingIOError:
-    return 0
-
-
-def _fork(payload, longest_s, walls):
-  """Starts a program; returns its process id and its pipe's end."""
+def _fork():
+  """Forks; returns the child's id and the pipe's end that is for the caller."""
   reading, writing = os.pipe()
-  zygote = os.getpid()
   pid = os.fork()
   if pid == 0:
-    _become_program(payload, writing, int(longest_s) + 2, walls, zygote)
+    return pid, writing
   os.close(writing)
   os.set_blocking(reading, False)
   return pid, reading
 
 
-def _become_program(payload, writing, cpu_s, walls, zygote):
+def _become_program(file, writing, cpu_s, walls, zygote):
   """Runs in the child: keeps /dev/null and one pipe, then the program."""
-  try:
-    os.closerange(3, writing)
-    os.closerange(writing + 1, 1 << 20)
-    kernel.enter_child(walls, zygote, cpu_s)
-    code, inputs, entry, forbidden = frames.unpack_program(payload)
-    program.run(code, inputs, entry, forbidden, writing)
-  finally:
-    os._exit(70)
+  code, inputs, entry, forbidden = frames.unpack_program(file)
+  os.closerange(3, writing)
+  os.closerange(writing + 1, 1 << 20)
+  kernel.enter_child(walls, zygote, cpu_s)
+  program.run(code, inputs, entry, forbidden, writing)
 
 
 def _attend(child, ready, poll):
@@ -161,37 +152,49 @@ def _attend(child, ready, poll):
 
 def _take_output(child):
   while True:
-    data = _read(child.pipe)
-    if not data:
-      child.closed = data is not None
+    try:
+      moved = relay.move(child.pipe, child.report, MAX_REPORT_BYTES)
+    except BlockingIOError:
       return
-    child.written += data
-    _restart_clock(child, data.count(b"\n"))
-    if len(child.written) > MAX_REPORT_BYTES:
+    if not moved:
+      child.closed = True
+      return
+    child.written += moved
+    _restart_clock(child)
+    if child.written > MAX_REPORT_BYTES:
       child.flooded = True
       child.kill()
       return
 
 
-def _restart_clock(child, lines):
-  """A line says that a call is over. More lines than calls buy no time."""
-  lines = min(lines, child.calls_left - 1)
-  if lines > 0:
-    child.calls_left -= lines
+def _restart_clock(child):
+  """A report that grows says that a call is over; no more often than calls."""
+  if child.calls_left > 1:
+    child.calls_left -= 1
     child.deadline = time.monotonic() + child.timeout_s
 
 
-def _verdict(child):
-  """The zygote's view first: clock, exit; then what the child wrote."""
+def _reply(child):
+  """The zygote's view, clock and exit first; then what the child wrote."""
+  seconds = time.monotonic() - child.start
+  seen, text = frames.REPORTED, b""
   if child.timed_out:
-    return frames.TIMED_OUT, child.written
-  if child.flooded:
-    return frames.NO_REPORT, b""
-  if os.WIFSIGNALED(child.status):
-    return frames.SIGNALLED, b"%d" % os.WTERMSIG(child.status)
-  if child.status != 0:
-    return frames.NO_REPORT, b""
-  return frames.REPORTED, child.written
+    seen = frames.TIMED_OUT
+  elif child.flooded:
+    seen = frames.NO_REPORT
+  elif os.WIFSIGNALED(child.status):
+    seen, text = frames.SIGNALLED, b"%d" % os.WTERMSIG(child.status)
+  elif child.status != 0:
+    seen = frames.NO_REPORT
+  if seen in (frames.TIMED_OUT, frames.REPORTED):
+    head = frames.pack_reply(child.number, seconds, seen, child.written)
+    return head, child.report, child.written
+  os.close(child.report)
+  return (
+    frames.pack_reply(child.number, seconds, seen, len(text)) + text,
+    None,
+    0,
+  )
 
 
 def settle(walls, memory_mb):
@@ -224,8 +227,13 @@ def main():
   walls = frozenset(sys.argv[1].split(","))
   layers = settle(walls, int(sys.argv[2]))
   os.write(replies, frames.pack_hello(layers))
-  serve(requests, replies, walls)
-  os._exit(0)
+  zygote = os.getpid()
+  try:
+    task = serve(requests, replies)
+    if task is not None:
+      _become_program(*task, walls, zygote)
+  finally:
+    os._exit(0 if os.getpid() == zygote else 70)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ import signal
 import sys
 
 import pytest
-from process_table import is_alive, wait_until
 
 from azr_jax.executor import Executor, Job
+from tests.executor.process_table import is_alive, wait_until
 
 pytest.importorskip("ray")
 # Ray's own warnings are not ours to mend.

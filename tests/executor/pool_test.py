@@ -8,15 +8,15 @@ import sys
 import time
 
 import pytest
-from process_table import (
+
+from azr_jax.executor import Executor, Job
+from azr_jax.executor.worker import Zygote
+from tests.executor.process_table import (
   children_of,
   descriptors,
   is_alive,
   wait_until,
 )
-
-from azr_jax.executor import Executor, Job
-from azr_jax.executor.worker import Zygote
 
 DOUBLE = "def f(x):\n  return x * 2"
 LOOP = "def f(x):\n  while True: pass"

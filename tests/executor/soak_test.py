@@ -6,15 +6,15 @@ import signal
 import threading
 
 import pytest
-from process_table import (
+
+from azr_jax.executor import Executor, Job
+from tests.executor.process_table import (
   children_of,
   descriptors,
   resident_mb,
   wait_until,
   zombies_of,
 )
-
-from azr_jax.executor import Executor, Job
 
 PROGRAM = """
 from collections import Counter

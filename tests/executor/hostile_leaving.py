@@ -1,0 +1,171 @@
+"""Programs that leave something behind: for the next program, or input."""
+
+from tests.executor.hostile_case import Case, gives
+
+
+def _left(before, setup, ask, outputs):
+  """A program that changes something, and one that looks at it."""
+  code = f"{setup}\ndef f():\n  return {ask}"
+  before = f"{before}\ndef f(x):\n  return 1"
+  return gives(code, outputs, before=before, runs=2)
+
+
+# What is left, the module to look with, how to look, what there should be.
+BETWEEN_PROGRAMS = {
+  "builtins": (
+    "import builtins\nbuiltins.len = builtins.leak = lambda *a: 7",
+    "",
+    "len([]), 'leak' in dir(__builtins__)",
+    "(0, False)",
+  ),
+  "module_attribute": (
+    "import math\nmath.leak = 1\nmath.sqrt = lambda x: 7",
+    "import math",
+    "hasattr(math, 'leak'), math.sqrt(4)",
+    "(False, 2.0)",
+  ),
+  "module": (
+    "import sys\nsys.modules['leak'] = sys\ndel sys.modules['math']",
+    "import sys, math",
+    "'leak' in sys.modules",
+    "False",
+  ),
+  "class_attribute": (
+    "import fractions\nfractions.Fraction.__add__ = lambda *a: 7",
+    "from fractions import Fraction",
+    "Fraction(1) + 1",
+    "Fraction(2, 1)",
+  ),
+  "recursion_limit": (
+    "import sys\nsys.setrecursionlimit(123)",
+    "import sys",
+    "sys.getrecursionlimit()",
+    "1000",
+  ),
+  "decimal_context": (
+    "import decimal\ndecimal.getcontext().prec = 3",
+    "import decimal",
+    "decimal.getcontext().prec",
+    "28",
+  ),
+  "digits_of_integers": (
+    "import sys\nsys.set_int_max_str_digits(0)",
+    "import sys",
+    "sys.get_int_max_str_digits()",
+    "4300",
+  ),
+  "random_seed": (
+    "import random\nrandom.seed(0)",
+    "import random",
+    "random.random() == 0.8444218515250481",
+    "False",
+  ),
+  "locale": (
+    "import locale\nlocale.setlocale(locale.LC_ALL, 'C')",
+    "import locale",
+    "locale.setlocale(locale.LC_CTYPE)",
+    "'C.UTF-8'",
+  ),
+  "environment": (
+    "import os\nos.environ['LEAK'] = '1'\nos.environ.pop('TZ')",
+    "import os",
+    "sorted(os.environ), os.getenv('LEAK')",
+    "(['LC_ALL', 'PATH', 'PYTHONHASHSEED', 'TZ'], None)",
+  ),
+  "time_zone": (
+    "import os, time\nos.environ['TZ'] = 'Asia/Tokyo'",
+    "import time",
+    "time.tzname, time.localtime(0).tm_hour",
+    "(('UTC', 'UTC'), 0)",
+  ),
+  "signal_handler": (
+    "import signal\nsignal.signal(15, signal.SIG_IGN)",
+    "import signal",
+    "signal.getsignal(15) == signal.SIG_DFL",
+    "True",
+  ),
+  "blocked_signals": (
+    "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {15})",
+    "import signal",
+    "len(signal.pthread_sigmask(signal.SIG_BLOCK, []))",
+    "0",
+  ),
+  "import_path": (
+    "import sys\nsys.path.append('/leak')\nsys.meta_path.clear()",
+    "import sys",
+    "sys.path, len(sys.meta_path) > 0",
+    "([], True)",
+  ),
+  "tracer": (
+    "import sys\nsys.settrace(lambda *a: 1 / 0)",
+    "import sys",
+    "sys.gettrace()",
+    "None",
+  ),
+  "garbage_collector": (
+    "import gc\ngc.disable()\ngc.set_threshold(1)",
+    "import gc",
+    "gc.isenabled(), gc.get_threshold()[0] > 1",
+    "(True, True)",
+  ),
+  "warning_filters": (
+    "import warnings\nwarnings.simplefilter('error')",
+    "import warnings",
+    "warnings.warn('x')",
+    "None",
+  ),
+  "own_module": (
+    "import sys\nsys.modules['program'].leak = 1\nleak = 1",
+    "import sys",
+    "'leak' in globals() or hasattr(sys.modules['program'], 'leak')",
+    "False",
+  ),
+  "executor_module": (
+    "import sys\nframe = sys._getframe()\n"
+    "while '_type_name' not in frame.f_globals: frame = frame.f_back\n"
+    "frame.f_globals['canonical'] = frame.f_globals['_write'] = None",
+    "",
+    "[1]",
+    "[1]",
+  ),
+}
+
+BETWEEN_INPUTS = {
+  "default_argument": gives(
+    "def f(x, seen=[]):\n  seen.append(x)\n  return len(seen)",
+    *("1", "1", "1"),
+    inputs=("1", "2", "3"),
+  ),
+  "global_state": gives(
+    "seen = []\ndef f(x):\n  seen.append(x)\n  return len(seen)",
+    *("1", "1", "1"),
+    inputs=("1", "2", "3"),
+  ),
+  "attribute_of_the_function": gives(
+    "def f(x):\n  f.count = getattr(f, 'count', 0) + 1\n  return f.count",
+    *("1", "1"),
+    inputs=("1", "2"),
+  ),
+  "builtins_of_the_program": gives(
+    "def f(x):\n  __builtins__['len'] = lambda y: 7\n  return x",
+    *("0", "3"),
+    inputs=("len('')", "len('abc')"),
+  ),
+  "argument_changed_in_place": gives(
+    "def f(x):\n  x.append(1)\n  return x",
+    *("[1]", "[1]"),
+    inputs=("[]", "[]"),
+  ),
+}
+
+
+CASES = {
+  f"left_{name}": _left(*row) for name, row in BETWEEN_PROGRAMS.items()
+} | BETWEEN_INPUTS
+CASES["left_codec_errors"] = Case(
+  "def f():\n  return b'\\xff'.decode('ascii', 'leak')",
+  before="import codecs\ncodecs.register_error('leak', lambda e: ('', 1))\n"
+  "def f(x):\n  return 1",
+  runs=2,
+  errors=("LookupError",),
+)

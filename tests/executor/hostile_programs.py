@@ -1,0 +1,46 @@
+"""Every hostile program by name; one property each.
+
+| table | its programs |
+| --- | --- |
+| `hostile_files.py` | read, write and change files, use descriptors |
+| `hostile_processes.py` | start, signal, trace processes; connect |
+| `hostile_resources.py` | use up time, memory, room for output |
+| `hostile_forging.py` | forge their report, by writing it or by leaving early |
+| `hostile_patching.py` | patch what runs them and makes their report |
+| `hostile_peeking.py` | look for golds and for other programs |
+| `hostile_leaving.py` | leave something for the next program or input |
+| `hostile_values.py` | give odd values, exceptions, answers |
+| `hostile_texts.py` | are odd text, or have odd inputs |
+
+`hostile_run.py` runs them all, `hostile_test.py` in several environments.
+"""
+
+from tests.executor import (
+  hostile_files,
+  hostile_forging,
+  hostile_leaving,
+  hostile_patching,
+  hostile_peeking,
+  hostile_processes,
+  hostile_resources,
+  hostile_texts,
+  hostile_values,
+)
+from tests.executor.hostile_case import Case
+
+_TABLES = {
+  "files": hostile_files.CASES,
+  "processes": hostile_processes.CASES,
+  "resources": hostile_resources.CASES,
+  "forging": hostile_forging.CASES,
+  "patching": hostile_patching.CASES,
+  "peeking": hostile_peeking.CASES,
+  "leaving": hostile_leaving.CASES,
+  "values": hostile_values.CASES,
+  "texts": hostile_texts.CASES,
+}
+CASES: dict[str, Case] = {
+  f"{table}/{name}": case
+  for table, cases in _TABLES.items()
+  for name, case in cases.items()
+}

@@ -1,0 +1,293 @@
+"""Runs the hostile programs in one pool and prints what they came to, as JSON.
+
+  python -m tests.executor.hostile_run [--unsafe] [--without=landlock,limits]
+
+`cases` holds per program its verdict, the files that it touched, whether it
+held, and whether the sentinel that ran after it, in both zygotes, gave what it
+should; `got_through` names the programs for which that is not so. Needs the
+standard library and the executor only, so it runs on a bare Python.
+"""
+
+import argparse
+import ctypes
+import functools
+import json
+import os
+import pathlib
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from azr_jax.executor import Executor, Job, Result
+from tests.executor.hostile_case import Case
+from tests.executor.hostile_programs import CASES
+
+TIMEOUT_S = 1.0
+MEMORY_MB = 256
+WAIT_S = 60.0
+LATE_S = 2.0  # Past the time limit of all calls, no verdict is due any more.
+SETTLE_S = 3.0
+PREFIX = "azr-hostile-"
+KEPT = "kept"
+SENTINEL = "def f(x):\n  return [x, len('abc'), sorted({3: 1, 2: 2})]"
+_SUBREAPER = 36
+_SHOWN_CHARS = 200
+
+
+class Surroundings:
+  """What programs are told of the trusted side, and could leave there."""
+
+  def __init__(self) -> None:
+    self.watch = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX))
+    self._tcp = socket.create_server(("127.0.0.1", 0))
+    self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    port = self._tcp.getsockname()[1]
+    self._udp.bind(("127.0.0.1", port))
+    self._abstract = socket.socket(socket.AF_UNIX)
+    self._abstract.bind(f"\0{self.watch.name}")
+    self._abstract.listen(8)
+    self.gold = f"azr-gold-{secrets.token_hex(16)}"
+    os.environ["AZR_GOLD"] = self.gold
+    self._words = {
+      "WATCH": str(self.watch),
+      "PREFIX": self.watch.name,
+      "TRAINER": str(os.getpid()),
+      "PORT": str(port),
+      "HOST": os.uname().nodename,
+      "GOLD": self.gold,
+    }
+    self._fresh()
+
+  def fill_in(self, text: str, copy: int = 0) -> str:
+    """Replaces the words that `hostile_case.py` lists."""
+    for word, value in self._words.items():
+      text = text.replace(word, value)
+    return text.replace("COPY", str(copy))
+
+  def touched(self) -> list[str]:
+    """What differs from before; puts all back."""
+    places = ("/", "/tmp", "/dev/shm", os.getcwd())
+    made = [
+      path
+      for place in sorted(set(places))
+      for path in pathlib.Path(place).glob(f"{self.watch.name}-*")
+    ]
+    for path in made:
+      path.unlink()
+    now = self._look()
+    found = [str(path) for path in made]
+    found += [path for path in now | self._before if not self._same(path, now)]
+    if found:
+      self._fresh()
+    return sorted(found)
+
+  def close(self) -> None:
+    """Removes the folder and closes the sockets."""
+    for listening in (self._tcp, self._udp, self._abstract):
+      listening.close()
+    shutil.rmtree(self.watch)
+
+  def _fresh(self) -> None:
+    for path in self.watch.iterdir():
+      shutil.rmtree(path) if path.is_dir() else path.unlink()
+    self.watch.chmod(0o777)
+    (self.watch / KEPT).write_text(KEPT)
+    (self.watch / KEPT).chmod(0o666)
+    (self.watch / "folder").mkdir(0o777)
+    self._before = self._look()
+
+  def _look(self) -> dict[str, tuple]:
+    """What there is to say of everything in the folder, by path."""
+    found = {}
+    for path in self.watch.iterdir():
+      state = path.lstat()
+      plain = path.is_file() and not path.is_symlink()
+      text = path.read_text() if plain else ""
+      found[str(path)] = (state.st_mode, state.st_mtime_ns, text)
+    return found
+
+  def _same(self, path: str, now: dict[str, tuple]) -> bool:
+    return now.get(path) == self._before.get(path)
+
+
+class Run:
+  """The pool at work on the cases.
+
+  One pool does for all cases, unless it comes to harm.
+  """
+
+  def __init__(self, start: Callable[[], Executor], surroundings: Surroundings):
+    self._start = start
+    self.pool = start()
+    self.surroundings = surroundings
+    self.found: dict[str, dict[str, object]] = {}
+    self.files: list[str] = []
+    self._sentinels = 0
+
+  def together(self, names: list[str]) -> None:
+    """Runs some cases at the same time, then the sentinel."""
+    for name in names:
+      self._before(CASES[name])
+    futures = {
+      name: [self.pool.submit(job) for job in self._jobs(CASES[name])]
+      for name in names
+    }
+    results = {
+      name: [self._patient(CASES[name], future) for future in waiting]
+      for name, waiting in futures.items()
+    }
+    files, sentinel = self.surroundings.touched(), self._sentinel()
+    self.files += files
+    for name in names:
+      self.found[name] = self._verdict(CASES[name], results[name], files)
+      self.found[name]["sentinel"] = sentinel
+    if not sentinel:
+      self.pool.close()
+      self.pool = self._start()
+
+  def _before(self, case: Case) -> None:
+    if case.before:
+      code = self.surroundings.fill_in(case.before)
+      inputs = (repr(self.surroundings.gold),)
+      job = Job(self.surroundings.gold, code, inputs, runs=2)
+      self.pool.submit(job).result(WAIT_S)  # What it came to is its own affair.
+
+  def _patient(self, case: Case, future: Future[Result]) -> Result:
+    """The result; once more if it should not have taken its whole time."""
+    result = future.result(WAIT_S)
+    if result.status != "timeout" or "timeout" in case.statuses:
+      return result
+    job = self._jobs(case)[0]  # On a busy machine, the second time will do.
+    return self.pool.submit(job).result(WAIT_S)
+
+  def _jobs(self, case: Case) -> list[Job]:
+    fill_in = self.surroundings.fill_in
+    return [
+      Job(
+        self.surroundings.gold,
+        fill_in(case.code),
+        tuple(fill_in(text, copy) for text in case.inputs),
+        runs=case.runs,
+        forbidden=case.forbidden,
+      )
+      for copy in range(case.copies)
+    ]
+
+  def _verdict(
+    self, case: Case, results: list[Result], files: list[str]
+  ) -> dict[str, object]:
+    """Of several copies the first that did not hold, if there is one."""
+
+    longest_s = TIMEOUT_S * max(1, len(case.inputs)) + LATE_S
+
+    def held(result: Result) -> bool:
+      expected = case.held(result.status, result.error, result.outputs)
+      return expected and result.seconds < longest_s
+
+    worst = min(results, key=held)
+    shown = [text and text[:_SHOWN_CHARS] for text in worst.outputs[:9]]
+    return {
+      "status": worst.status,
+      "error": worst.error,
+      "outputs": shown,
+      "files": files,
+      "held": held(worst) and not files,
+    }
+
+  def _sentinel(self) -> bool:
+    """Whether a program that nobody ran yet gives the right value."""
+    self._sentinels += 1
+    number = self._sentinels
+    job = Job("sentinel", SENTINEL, (str(number),), runs=2)
+    outputs = self.pool.submit(job).result(WAIT_S).outputs
+    return outputs == (f"[{number}, 3, [2, 3]]",)
+
+
+def batches(names: list[str]) -> list[list[str]]:
+  """One by one, but those that may take their time together, at the end."""
+  slow = [name for name in names if "timeout" in CASES[name].statuses]
+  return [[name] for name in names if name not in slow] + [slow]
+
+
+def descendants() -> dict[int, str]:
+  """Living processes below this one, by their command lines."""
+  parents: dict[int, int] = {}
+  for entry in pathlib.Path("/proc").glob("[0-9]*/stat"):
+    try:
+      state, parent = entry.read_text().rpartition(")")[2].split()[:2]
+    except OSError:
+      continue
+    if state != "Z":
+      parents[int(entry.parent.name)] = int(parent)
+  found = {os.getpid()}
+  while new := {p for p in parents if parents[p] in found} - found:
+    found |= new
+  return {pid: _command_line(pid) for pid in found - {os.getpid()}}
+
+
+def _command_line(pid: int) -> str:
+  try:
+    return pathlib.Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+  except OSError:
+    return "?"
+
+
+def left_processes() -> list[str]:
+  """Command lines of processes that do not end by themselves; ends them."""
+  end = time.monotonic() + SETTLE_S
+  while descendants() and time.monotonic() < end:
+    time.sleep(0.02)
+  left = descendants()
+  for pid in left:
+    os.kill(pid, signal.SIGKILL)
+  return sorted(left.values())
+
+
+def main() -> None:
+  """Reads the flags, runs the cases, prints one JSON object."""
+  parser = argparse.ArgumentParser(
+    prog="tests.executor.hostile_run",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  parser.add_argument("--unsafe", action="store_true", help="without seccomp")
+  parser.add_argument("--without", default="", help="other walls to leave out")
+  parser.add_argument("--only", default="", help="names of cases")
+  flags = parser.parse_args()
+  names = [name for name in flags.only.split(",") if name] or list(CASES)
+  # A process that escapes becomes a child of this one, so it is seen.
+  ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+  start = time.monotonic()
+  surroundings = Surroundings()
+  without = [wall for wall in flags.without.split(",") if wall]
+  walls = {"unsafe": flags.unsafe, "without": without}
+  start_pool = functools.partial(Executor, 1, TIMEOUT_S, MEMORY_MB, **walls)
+  run = Run(start_pool, surroundings)
+  for batch in batches(names):
+    run.together(batch)
+  layers = run.pool.layers()
+  run.pool.close()
+  report = {
+    "layers": layers,
+    "left_processes": left_processes(),
+    "left_files": run.files + surroundings.touched(),
+    "got_through": [
+      name
+      for name, found in run.found.items()
+      if not (found["held"] and found["sentinel"])
+    ],
+    "seconds": time.monotonic() - start,
+    "cases": run.found,
+  }
+  surroundings.close()
+  sys.stdout.write(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+  main()
