@@ -42,12 +42,12 @@ class _Writer:
   def text(self, value, depth):
     """Returns the text of a value that is `depth` levels down."""
     kind = type(value)
-    scalar = _SCALARS.get(id(kind))
+    scalar = _SCALAR_BY_ID.get(id(kind))
     if scalar is not None:
       text = scalar(value)
       self.left -= len(text)
     else:
-      container = _CONTAINERS.get(id(kind))
+      container = _CONTAINER_BY_ID.get(id(kind))
       if container is None or depth >= MAX_DEPTH:
         raise NoText("type" if container is None else "depth")
       self.left -= 2
@@ -107,7 +107,6 @@ _CONTAINERS = {
     f"OrderedDict([{w.joined(list(v.items()), d)}])"
   ),
 }
-
 # By identity: a type may have a metaclass that says it equals another.
-_SCALARS = {id(kind): write for kind, write in _SCALARS.items()}
-_CONTAINERS = {id(kind): write for kind, write in _CONTAINERS.items()}
+_SCALAR_BY_ID = {id(kind): write for kind, write in _SCALARS.items()}
+_CONTAINER_BY_ID = {id(kind): write for kind, write in _CONTAINERS.items()}
