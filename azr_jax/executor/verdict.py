@@ -84,7 +84,9 @@ def agree(results: Sequence[Result]) -> Result:
   for result in results:
     lost = result.error == "WorkerDied"
     if lost or result.status in ("timeout", "blocked"):
-      return result
+      # Without the values of calls before it: they were not compared.
+      none = (None,) * len(result.outputs)
+      return dataclasses.replace(result, outputs=none, finished=0)
   if first.status == "ok" and not all(map(_is_value, first.outputs)):
     return dataclasses.replace(
       first,

@@ -42,13 +42,13 @@ class Child:
 
   def __init__(self, number, calls, timeout_s, pid, pipe, process):
     self.number = number
-    self.calls_left = calls
     self.timeout_s = timeout_s
     self.pid = pid
     self.pipe = pipe
     self.process = process
     self.start = time.monotonic()
     self.deadline = self.start + timeout_s
+    self.last_deadline = self.start + calls * timeout_s
     self.report = relay.nameless_file()
     self.written = 0
     self.closed = False  # An early EOF must not keep the poll busy.
@@ -168,10 +168,9 @@ def _take_output(child):
 
 
 def _restart_clock(child):
-  """A report that grows says that a call is over; no more often than calls."""
-  if child.calls_left > 1:
-    child.calls_left -= 1
-    child.deadline = time.monotonic() + child.timeout_s
+  """A report that grows says that a call is over; all have a time together."""
+  deadline = time.monotonic() + child.timeout_s
+  child.deadline = min(deadline, child.last_deadline)
 
 
 def _reply(child):

@@ -43,7 +43,8 @@ def classes():
   return seen
 """
 _RETURN = "def f(x=None):\n  return x"
-# Past the end of the heap lies nothing, so the search stays inside.
+# The search must stay within the heap, or it crashes. There lie the classes
+# that were not compiled in: those with bit 9 of the flags.
 _RAW_MEMORY = """
 def f(x=None):
   library = next(k for k in object.__subclasses__() if k.__name__ == "CDLL")
@@ -52,9 +53,8 @@ def f(x=None):
   libc.sbrk.restype = libc.memmem.restype = kinds["c_void_p"]
   libc.memmem.argtypes = [size, size, kinds["c_char_p"], size]
   top = libc.sbrk(size(0))
-  low = min(
-    id(k) for k in object.__subclasses__() if top - 2**26 < id(k) < top
-  )
+  made = [id(k) for k in object.__subclasses__() if k.__flags__ & 1 << 9]
+  low = min(place for place in made if top - 2**26 < place < top)
   needle = b"-".join([b"azr", b"gold", b""])
   at = libc.memmem(low, top - low, needle + bytes([x or 0]), len(needle))
   return at is not None

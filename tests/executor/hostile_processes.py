@@ -19,6 +19,9 @@ _NO_FORK = (*DENIED, "BlockingIOError")
 STARTING = {
   "fork": denied(_FORK, errors=_NO_FORK),
   "fork_by_the_c_library": refused("fork() or os._exit(0)"),
+  "clone": refused(
+    "syscall(435, bytes(32) + b'\\x11' + bytes(55), 88) or os._exit(0)"
+  ),
   "fork_with_a_terminal": denied(
     "os.forkpty()[0] or os._exit(0)", errors=_NO_FORK
   ),

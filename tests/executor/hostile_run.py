@@ -9,6 +9,7 @@ standard library and the executor only, so it runs on a bare Python.
 """
 
 import argparse
+import contextlib
 import ctypes
 import functools
 import json
@@ -245,7 +246,8 @@ def left_processes() -> list[str]:
     time.sleep(0.02)
   left = descendants()
   for pid in left:
-    os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+      os.kill(pid, signal.SIGKILL)
   return sorted(left.values())
 
 
@@ -263,17 +265,24 @@ def main() -> None:
   names = [name for name in flags.only.split(",") if name] or list(CASES)
   # A process that escapes becomes a child of this one, so it is seen.
   ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+  with contextlib.closing(Surroundings()) as surroundings:
+    report = report_on(names, flags.unsafe, flags.without, surroundings)
+  sys.stdout.write(json.dumps(report, indent=1) + "\n")
+
+
+def report_on(
+  names: list[str], unsafe: bool, without: str, surroundings: Surroundings
+) -> dict[str, object]:
+  """Runs cases behind the walls that are not left out; returns the report."""
   start = time.monotonic()
-  surroundings = Surroundings()
-  without = [wall for wall in flags.without.split(",") if wall]
-  walls = {"unsafe": flags.unsafe, "without": without}
+  walls = {"unsafe": unsafe, "without": [w for w in without.split(",") if w]}
   start_pool = functools.partial(Executor, 1, TIMEOUT_S, MEMORY_MB, **walls)
   run = Run(start_pool, surroundings)
   for batch in batches(names):
     run.together(batch)
   layers = run.pool.layers()
   run.pool.close()
-  report = {
+  return {
     "layers": layers,
     "left_processes": left_processes(),
     "left_files": run.files + surroundings.touched(),
@@ -285,8 +294,6 @@ def main() -> None:
     "seconds": time.monotonic() - start,
     "cases": run.found,
   }
-  surroundings.close()
-  sys.stdout.write(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -59,6 +59,8 @@ def test_a_timeout_keeps_the_values_of_the_calls_before(run):
   result = run(code, "1", "2", "3", "4")
   assert (result.status, result.error) == ("timeout", "TimeoutError")
   assert result.outputs == ("1", "2", None, None)
+  result = run(code, "1", "2", "3", "4", runs=2)  # No value is a gold here.
+  assert (result.status, result.outputs) == ("timeout", (None,) * 4)
 
 
 def test_each_call_has_the_whole_time(executor, run):
