@@ -3,9 +3,20 @@
   python -m azr_jax.executor < jobs.jsonl > results.jsonl
   python -m azr_jax.executor --doctor
 
-A job is {"id", "code", "inputs", "entry", "runs", "forbidden"}; the last three
-may be left out. A line that is no job gives an error result that says why, so
-every line has one. Results go out as soon as those before them are known.
+| field of a job | what it is |
+| --- | --- |
+| `id` | a text; the result has the same |
+| `code` | Python source that defines `entry` |
+| `inputs` | texts, each of one call's arguments: `"1, [2]"`, `"x=3"`, `""` |
+| `entry` | the function to call; `"f"` if left out |
+| `runs` | 2: run in two processes and compare the values; 1 if left out |
+| `forbidden` | modules that the program may not use; none if left out |
+
+A result has the job's `id`; `status` (ok, error, timeout, blocked or
+nondeterministic); `outputs`, the text of each call's value or null; `error`,
+the name of what went wrong or null; and `seconds`. A line that is no job gives
+an error that says why, so every line that is not empty has a result. Results go
+out as soon as those before them are known.
 """
 
 import argparse
@@ -67,21 +78,44 @@ def _submit(executor: Executor, number: int, line: str) -> Pending:
   except (ValueError, TypeError, RecursionError) as error:
     done: Pending = concurrent.futures.Future()
     reason = f"line {number} is no job: {error}"
-    done.set_result(Result("", "error", (), reason, 0.0))
+    done.set_result(Result(_id(line), "error", (), reason, 0.0))
     return done
+
+
+def _id(line: str) -> str:
+  """The id of a line that is no job, if it has one."""
+  try:
+    record = json.loads(line)
+  except (ValueError, RecursionError):
+    return ""
+  name = record.get("id", "") if isinstance(record, dict) else ""
+  return name if isinstance(name, str) else ""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
   """Adds the flags of a pool, which `make_executor` reads."""
-  parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
   parser.add_argument(
-    "--timeout_s", type=float, default=2.0, help="seconds per call of a program"
+    "--workers",
+    type=int,
+    default=os.cpu_count() or 1,
+    help="pairs of processes; one per core (%(default)s) if left out",
   )
   parser.add_argument(
-    "--memory_mb", type=int, default=512, help="address space per program"
+    "--timeout_s",
+    type=float,
+    default=2.0,
+    help="seconds per call of a program (%(default)s)",
   )
   parser.add_argument(
-    "--unsafe", action="store_true", help="run without seccomp"
+    "--memory_mb",
+    type=int,
+    default=512,
+    help="address space per program (%(default)s)",
+  )
+  parser.add_argument(
+    "--unsafe",
+    action="store_true",
+    help="run without seccomp, the one wall that must stand otherwise",
   )
   parser.add_argument("--backend", choices=BACKENDS, default="local")
   parser.add_argument(
@@ -131,4 +165,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  main()
+  streaming.run_command(main)

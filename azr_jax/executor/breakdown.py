@@ -12,6 +12,8 @@ after another in children that time themselves. `throughput.py` starts it.
 | run | the program's top level and the call |
 | encode | the value to canonical text |
 | exit | the child's last line, its reaping by the zygote |
+
+And `page_fault`: a child's first write to a page that its zygote wrote.
 """
 
 import itertools
@@ -111,7 +113,7 @@ def main():
     }
     for name, column in zip(STAGES, columns, strict=True)
   }
-  found["one_page_fault"] = {"microseconds": _page_copy_us(), "page_faults": 1}
+  found["page_fault"] = {"microseconds": _page_copy_us(), "page_faults": 1}
   os.write(report, json.dumps(found).encode("ascii"))
 
 

@@ -117,7 +117,7 @@ def enter_zygote(walls, memory_bytes):
   if "limits" in walls:
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-  layers = {"killed_first": _die_first()}
+  layers = {"killed_first": _die_first(), "limits": "limits" in walls}
   layers["namespaces"] = "namespaces" in walls and _unshare()
   _PRCTL(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
   layers["unprivileged"] = "unprivileged" in walls and _drop_root()

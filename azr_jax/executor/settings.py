@@ -6,6 +6,12 @@ WALLS = frozenset(
   ("seccomp", "landlock", "namespaces", "unprivileged", "limits")
 )
 
+_RANGES = {
+  "workers": (1, 4096, (int,)),
+  "timeout_s": (0.01, 86_400, (int, float)),  # Up to a day.
+  "memory_mb": (64, 1 << 20, (int,)),
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -27,12 +33,12 @@ class Settings:
 
   def check(self) -> None:
     """Raises ValueError, naming the setting, for one that is out of range."""
-    for name, minimum in (("workers", 1), ("memory_mb", 64)):
+    for name, (low, high, kinds) in _RANGES.items():
       value = getattr(self, name)
-      if value < minimum:
-        raise ValueError(f"{name} is {value}; expected at least {minimum}")
-    if not self.timeout_s > 0:
-      raise ValueError(f"timeout_s is {self.timeout_s}; expected more than 0")
+      if type(value) not in kinds or not low <= value <= high:
+        raise ValueError(
+          f"{name} is {value!r}; expected a number from {low} to {high}"
+        )
     optional = WALLS - {"seccomp"}  # Which has a setting of its own.
     if not optional.issuperset(self.without):
       raise ValueError(

@@ -1,16 +1,35 @@
 """Results in order as they come, and word of how far one is."""
 
-import collections
 import io
+import os
+import queue
 import sys
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TypeVar
 
 BACKLOG = 4096  # Results that may wait; beyond it, reading waits.
 PROGRESS_S = 5.0
 Out = TypeVar("Out")
+
+
+def run_command(main: Callable[[], None]) -> None:
+  """Runs a command that reads lines and writes lines; ends the process.
+
+  A reader that has gone and Ctrl-C are ordinary ends, not errors to explain.
+  """
+  if sys.stdin is None or sys.stdout is None:
+    sys.exit("standard input and output must be open")
+  try:
+    main()
+  except BrokenPipeError:
+    # Python flushes once more at exit; there is nobody to write to.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(1)
+  except KeyboardInterrupt:
+    sys.exit(130)
 
 
 def input_lines() -> Iterable[str]:
@@ -23,6 +42,9 @@ def in_order(
 ) -> Iterator[Out]:
   """Yields the results of futures, each as soon as those before it are known.
 
+  The futures are drawn in a thread of their own, so a result does not wait for
+  the line after it.
+
   Args:
     pending: makes the futures as it is drawn from; while `backlog` of them
       wait, no more are drawn.
@@ -31,13 +53,21 @@ def in_order(
   Raises:
     Whatever a future or `pending` raises.
   """
-  waiting: collections.deque[Future[Out]] = collections.deque()
-  for future in pending:
-    waiting.append(future)
-    while waiting and (waiting[0].done() or len(waiting) > backlog):
-      yield waiting.popleft().result()
-  while waiting:
-    yield waiting.popleft().result()
+  waiting: queue.Queue[Future[Out] | None] = queue.Queue(backlog)
+
+  def draw() -> None:
+    try:
+      for future in pending:
+        waiting.put(future)
+      waiting.put(None)
+    except Exception as error:  # noqa: BLE001 - the reader must hear of it.
+      failed: Future[Out] = Future()
+      failed.set_exception(error)
+      waiting.put(failed)
+
+  threading.Thread(target=draw, name="in-order", daemon=True).start()
+  while (future := waiting.get()) is not None:
+    yield future.result()
 
 
 def counted(

@@ -136,14 +136,30 @@ def breakdown(programs: Sequence[Program]) -> dict[str, dict[str, float]]:
   return json.loads(done.stdout)
 
 
+def _bound(stages: dict[str, dict[str, float]]) -> dict[str, float]:
+  """What part of a program's time its process and its page faults take."""
+  a_fault_us = stages["page_fault"]["microseconds"]
+  own = [stage for name, stage in stages.items() if name != "page_fault"]
+  total_us = sum(stage["microseconds"] for stage in own)
+  ends_us = stages["fork"]["microseconds"] + stages["exit"]["microseconds"]
+  faults_us = a_fault_us * sum(stage["page_faults"] for stage in own)
+  return {
+    "microseconds": total_us,
+    "fork_and_exit_share": ends_us / total_us,
+    "page_fault_share": faults_us / total_us,
+  }
+
+
 def report(
   programs: Sequence[Program], workers: Sequence[int], timeout_s: float
 ) -> dict[str, Any]:
   """Every case at every worker count, with and without endless loops."""
+  stages = breakdown(programs[:BREAKDOWN])
   found: dict[str, Any] = {
     "programs": len(programs),
     "timeout_s": timeout_s,
-    "stages": breakdown(programs[:BREAKDOWN]),
+    "stages": stages,
+    "bound": _bound(stages),
   }
   for count in workers:
     with Executor(count, timeout_s=timeout_s, memory_mb=512) as executor:

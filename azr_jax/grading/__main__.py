@@ -171,4 +171,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  main()
+  streaming.run_command(main)

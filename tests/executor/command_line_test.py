@@ -51,16 +51,44 @@ def test_every_line_has_a_result_in_order():
 @pytest.mark.parametrize(
   "flag, wanted",
   [
-    ("--workers=0", "workers is 0; expected at least 1"),
-    ("--timeout_s=-1", "timeout_s is -1.0; expected more than 0"),
-    ("--timeout_s=nan", "expected more than 0"),
-    ("--memory_mb=1", "memory_mb is 1; expected at least 64"),
+    ("--workers=0", "workers is 0; expected a number from 1"),
+    ("--timeout_s=-1", "timeout_s is -1.0; expected a number from 0.01"),
+    ("--timeout_s=nan", "expected a number from 0.01 to 86400"),
+    ("--timeout_s=inf", "expected a number from 0.01 to 86400"),
+    ("--memory_mb=1", "memory_mb is 1; expected a number from 64"),
   ],
 )
 def test_a_bad_flag_is_named(flag, wanted):
   command = [sys.executable, "-m", "azr_jax.executor", flag]
   done = subprocess.run(command, input="", capture_output=True, text=True)
   assert done.returncode == 2 and wanted in done.stderr
+
+
+def test_a_rejected_job_keeps_its_id():
+  [result] = [json.loads(line) for line in run(JOBS[4].encode()).splitlines()]
+  assert (result["id"], result["status"]) == ("d", "error")
+
+
+def test_a_result_does_not_wait_for_the_next_line():
+  command = [sys.executable, "-m", "azr_jax.executor", "--workers=1"]
+  pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+  with subprocess.Popen(command, text=True, **pipes) as process:
+    process.stdin.write(JOBS[0] + "\n")
+    process.stdin.flush()
+    assert json.loads(process.stdout.readline())["outputs"] == ["1", "[2]"]
+    process.stdin.close()
+    assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("module", ["executor", "grading"])
+def test_a_reader_that_has_gone_is_no_traceback(module):
+  lines = (JOBS[0] + "\n") * 5000
+  command = f"{sys.executable} -m azr_jax.{module} --workers=1 | head -1"
+  done = subprocess.run(
+    command, input=lines, capture_output=True, shell=True, text=True
+  )
+  assert done.stdout.count("\n") == 1
+  assert "Traceback" not in done.stderr
 
 
 def test_doctor_prints_the_layers():

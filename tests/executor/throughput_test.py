@@ -39,6 +39,6 @@ def test_the_stages_are_those_of_a_child():
     "run",
     "encode",
     "exit",
-    "one_page_fault",
+    "page_fault",
   }
   assert all(stage["microseconds"] > 0 for stage in found.values())

@@ -18,6 +18,7 @@ from azr_jax.tasks.programs.task import Triplet
 
 TASKS_PER_TYPE = 64
 LEARNABILITY_SAMPLES = 8
+PROGRAMS = 3 * TASKS_PER_TYPE
 INDUCTION_INPUTS = 10
 HIDDEN_INPUTS = 5
 
@@ -44,10 +45,8 @@ def measure(executor: Executor, triplets: Sequence[Triplet]) -> StepTimes:
   Raises:
     ValueError: there are too few triplets.
   """
-  if len(triplets) < 3 * TASKS_PER_TYPE:
-    raise ValueError(
-      f"{len(triplets)} triplets; expected at least {3 * TASKS_PER_TYPE}"
-    )
+  if len(triplets) < PROGRAMS:
+    raise ValueError(f"{len(triplets)} triplets; expected at least {PROGRAMS}")
   start = time.monotonic()
   futures.gather(_validate(executor, triplets)).result()
   validated = time.monotonic()
