@@ -14,6 +14,7 @@ Ray is imported here and nowhere else, and only when a cluster is asked for.
 import asyncio
 import collections
 import dataclasses
+import math
 import os
 import threading
 import time
@@ -26,7 +27,7 @@ from azr_jax.executor.pending import Pending, ResultFuture, Task
 from azr_jax.executor.settings import Settings
 
 BATCH = 16  # Jobs that travel together.
-JOBS_PER_WORKER = 32  # What an actor may have; enough to keep it busy.
+JOBS_PER_WORKER = 128  # What an actor may have: batches with loops wait.
 MAX_TRIES = 3
 MAX_FALSE_STARTS = 5  # In a row.
 START_S = 120.0  # For an actor; a new node may have to start first.
@@ -97,7 +98,11 @@ class Cluster:
     self._false_starts = 0
     self._started = threading.Event()
     self._error: BaseException | None = None
-    self._nodes = [self._new_node(place) for place in self._places(nodes)]
+    try:
+      self._nodes = [self._new_node(place) for place in self._places(nodes)]
+    except BaseException:
+      self._disconnect()
+      raise
     self._thread = threading.Thread(
       target=self._work, name="executor-cluster", daemon=True
     )
@@ -117,6 +122,8 @@ class Cluster:
   def layers(self) -> dict[str, bool]:
     """Which walls stand on every node that has started."""
     found = [node.layers or {} for node in self._ready()]
+    if not found:
+      return {}
     return {
       name: all(layers.get(name, False) for layers in found)
       for name in found[0]
@@ -189,8 +196,11 @@ class Cluster:
       self._started.set()
       for node in self._nodes:
         self._ray.kill(node.actor)
-      if self._own_cluster:
-        self._ray.shutdown()
+      self._disconnect()
+
+  def _disconnect(self) -> None:
+    if self._own_cluster:
+      self._ray.shutdown()
 
   def _dispatch(self) -> None:
     """Sends waiting jobs to the actors that have room, evenly."""
@@ -236,11 +246,10 @@ class Cluster:
       self.pending.finish(task, result)
 
   def _silent(self) -> list[_Node]:
-    """Actors that owe an answer for longer than their jobs can take."""
+    """Actors that owe an answer for longer than it can take them."""
     now = time.monotonic()
-    longest_s = GRACE_S + JOBS_PER_WORKER * self._settings.timeout_s
     return [
-      node for node in self._nodes if node.busy and now - node.heard > longest_s
+      node for node in self._nodes if now - node.heard > _patience_s(node)
     ]
 
   def _lose(self, node: _Node, error: Exception) -> None:
@@ -259,6 +268,18 @@ class Cluster:
     if self._false_starts > MAX_FALSE_STARTS:
       raise error
     self._nodes.append(self._new_node("SPREAD"))
+
+
+def _patience_s(node: _Node) -> float:
+  """Seconds after which an actor's silence counts as its death."""
+  if node.layers is None:
+    return START_S
+  if not node.busy:
+    return math.inf
+  return GRACE_S + sum(
+    task.timeout_s * max(1, len(task.job.inputs)) * task.job.runs
+    for task in node.busy
+  )
 
 
 def _import_ray() -> Any:

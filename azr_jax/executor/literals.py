@@ -111,6 +111,13 @@ def node_key(node: ast.expr) -> Hashable:
     return _key(node)
   except RecursionError:
     raise ParseError("too deep") from None
+  except OverflowError:  # An int beyond all floats, in a complex number.
+    raise ParseError("too large") from None
+
+
+def has_comment(text: str) -> bool:
+  """Whether a value's text says something besides the value."""
+  return "#" in _STRING.sub("''", text)
 
 
 def _key(node: ast.expr) -> Hashable:

@@ -99,6 +99,8 @@ class Pending:
     unwanted = all(future.cancelled() for _, future in task.waiting)
     if unwanted:
       self._forget(task)
+      for _, future in task.waiting:
+        future.set_running_or_notify_cancel()  # Whoever waits hears of it.
     return unwanted
 
   def _forget(self, task: Task) -> None:
@@ -131,8 +133,8 @@ class Pending:
     for _, future in left:
       if error is None:
         future.cancel()
-      elif future.set_running_or_notify_cancel():
-        future.set_exception(error)
+      if future.set_running_or_notify_cancel():
+        future.set_exception(error or RuntimeError("the executor is closed"))
 
   def counters(self) -> dict[str, int]:
     """Verdicts by status, and their sum as `programs`."""

@@ -18,7 +18,6 @@ import dataclasses
 import math
 import os
 import select
-import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -34,7 +33,6 @@ SLOTS = 2  # Children at a time per zygote: a loop must not block the rest.
 GRACE_S = 3.0  # Past the time limit, an unanswered zygote counts as dead.
 MAX_TRIES = 2
 MAX_FALSE_STARTS = 5  # In a row; then something is wrong with the machine.
-KILLED = f"Signal{int(signal.SIGKILL)}"
 
 
 @dataclasses.dataclass(eq=False)
@@ -129,7 +127,7 @@ class Pool:
       while not self.pending.closed:
         self._dispatch()
         self._attend()
-    except (WorkerGone, OSError) as failed:
+    except Exception as failed:  # noqa: BLE001 - the callers must hear of it.
       error = failed
     finally:
       self.pending.end(error)
@@ -231,8 +229,8 @@ class Pool:
     for number, seconds, seen, payload in zygote.receive():
       run = zygote.busy.pop(number)
       result = verdict.read_reply(run.task.job, seconds, seen, payload)
-      # No program can kill itself: it was somebody else, or short memory.
-      if result.error == KILLED and run.tries < MAX_TRIES:
+      # It was somebody else, or memory was short.
+      if result.error == verdict.KILLED and run.tries < MAX_TRIES:
         self._queue.appendleft(run)
       else:
         self._finish(run, result)

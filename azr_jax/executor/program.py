@@ -2,8 +2,9 @@
 
 Every input meets the program as if it were the only one: the program's top
 level is run anew for it, so what one call leaves in a global or in a mutable
-default does not change the next. (Patches of the library's own modules do
-reach the next input; nothing reaches the next program.)
+default does not change the next, nor does a decimal context or the recursion
+limit. (What it does to other state of the library's modules, such as a random
+seed, does reach the next input; nothing reaches the next program.)
 
 The report is lines of data, written as they come to be: per input a canonical
 text, or `!` and the name of an exception's type (never its message); and last
@@ -18,6 +19,7 @@ child would do first, and no syntax tree is made where none is needed.
 
 import ast
 import builtins
+import decimal
 import gc
 import os
 import sys
@@ -32,6 +34,7 @@ _BUILTINS = {
   name: value for name, value in vars(builtins).items() if name not in _WITHHELD
 }
 _NAME = "program"
+_RECURSION_LIMIT = 1000
 _SPARE_BUILTINS = []  # Copies to use up: copying touches 150 objects.
 _SPARES = 8
 _WARM_UPS = 20  # CPython specializes code after eight runs.
@@ -117,6 +120,8 @@ def define(code):
 
   The module is listed as imported, for `dataclasses` looks for it there.
   """
+  decimal.setcontext(decimal.Context())
+  sys.setrecursionlimit(_RECURSION_LIMIT)
   module = sys.modules[_NAME] = types.ModuleType(_NAME)
   fresh = _SPARE_BUILTINS.pop() if _SPARE_BUILTINS else dict(_BUILTINS)
   vars(module)["__builtins__"] = fresh

@@ -24,12 +24,12 @@ def run_command(main: Callable[[], None]) -> None:
     sys.exit("standard input and output must be open")
   try:
     main()
+  # Not by sys.exit: it would flush to nobody, and wait for the thread that
+  # reads standard input.
   except BrokenPipeError:
-    # Python flushes once more at exit; there is nobody to write to.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(1)
+    os._exit(1)
   except KeyboardInterrupt:
-    sys.exit(130)
+    os._exit(130)
 
 
 def input_lines() -> Iterable[str]:

@@ -7,6 +7,7 @@ gets past this module: nothing outside ASCII, no error longer than a name.
 """
 
 import dataclasses
+import signal
 from collections.abc import Sequence
 
 from azr_jax.executor import frames, literals
@@ -14,6 +15,8 @@ from azr_jax.executor.job import Job, Result
 
 MAX_OUTPUT_CHARS = 64 * 1024
 MAX_ERROR_CHARS = 160  # A type's name, or a rule after `import`.
+TOO_LARGE = "OutputTooLarge"
+KILLED = f"Signal{int(signal.SIGKILL)}"  # No program can do that to itself.
 RAISED = "!"  # No value begins so.
 
 
@@ -52,7 +55,9 @@ def read_reply(job: Job, seconds: float, seen: int, payload: bytes) -> Result:
     return failure(job, "error", "NoReport", seconds)
   errors = [line[1:] for line in lines if line.startswith(RAISED)]
   if errors:
-    return _result(job, lines, "error", errors[0], seconds)
+    # What ended the report says more than what one call raised.
+    error = TOO_LARGE if TOO_LARGE in errors else errors[0]
+    return _result(job, lines, "error", error, seconds)
   return _result(job, lines, "ok", None, seconds)
 
 
@@ -82,7 +87,7 @@ def agree(results: Sequence[Result]) -> Result:
   if len(results) == 1:
     return first
   for result in results:
-    lost = result.error == "WorkerDied"
+    lost = result.error in ("WorkerDied", KILLED)
     if lost or result.status in ("timeout", "blocked"):
       # Without the values of calls before it: they were not compared.
       none = (None,) * len(result.outputs)
@@ -115,7 +120,7 @@ def _is_value(text: str | None) -> bool:
     literals.typed_key(text or "")
   except literals.ParseError:
     return False
-  return True
+  return not literals.has_comment(text or "")
 
 
 def _same_value(one: str | None, other: str | None) -> bool:

@@ -104,7 +104,9 @@ def serve(request_pipe, reply_pipe):
 def _wait(poll, children):
   """Waits for a pipe, the end of a child, or the next deadline."""
   now = time.monotonic()
-  wait_s = min((child.deadline - now for child in children), default=now)
+  wait_s = min(
+    (child.deadline - now for child in children), default=PARENT_CHECK_S
+  )
   wait_ms = min(max(0.0, wait_s), PARENT_CHECK_S) * 1000
   return {descriptor for descriptor, _ in poll.poll(wait_ms + 1)}
 
@@ -163,7 +165,8 @@ def _take_output(child):
     _restart_clock(child)
     if child.written > MAX_REPORT_BYTES:
       child.flooded = True
-      child.kill()
+      if child.status is None:  # Once reaped, its number may be another's.
+        child.kill()
       return
 
 
@@ -216,7 +219,6 @@ def settle(walls, memory_mb):
   gc.collect()
   gc.freeze()
   gc.disable()
-  sys.setrecursionlimit(1000)
   return layers
 
 

@@ -1,4 +1,5 @@
 import json
+import signal
 import subprocess
 import sys
 
@@ -89,6 +90,19 @@ def test_a_reader_that_has_gone_is_no_traceback(module):
   )
   assert done.stdout.count("\n") == 1
   assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("module", ["executor", "grading"])
+def test_control_c_is_no_crash(module):
+  command = [sys.executable, "-m", f"azr_jax.{module}", "--workers=1"]
+  pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+  with subprocess.Popen(command, text=True, **pipes) as process:
+    process.stdin.write(JOBS[0] + "\n")
+    process.stdin.flush()
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    assert "Traceback" not in process.stderr.read()
 
 
 def test_doctor_prints_the_layers():

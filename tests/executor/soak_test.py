@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import threading
+import time
 
 import pytest
 
@@ -33,6 +34,7 @@ def expected(x):
 
 def footprint(pool):
   """What the pool holds: memory, descriptors, unreaped children."""
+  time.sleep(0.1)  # A report's file is closed just after its reply has come.
   everyone = [os.getpid(), *pool.processes()]
   return {
     "resident_mb": [round(resident_mb(pid), 1) for pid in everyone],
@@ -95,11 +97,13 @@ def test_random_kills_cost_no_verdict(programs, kills):
     jobs = [
       Job(str(x), PROGRAM, (str(x),), runs=1 + x % 2) for x in range(programs)
     ]
-    futures = [pool.submit(job) for job in jobs]
-    results = [future.result(120) for future in futures]
-    assert wait_until(lambda: sum(killed.values()) >= kills)
-    done.set()
-    killer.join()
+    try:
+      futures = [pool.submit(job) for job in jobs]
+      results = [future.result(120) for future in futures]
+      assert wait_until(lambda: sum(killed.values()) >= kills)
+    finally:
+      done.set()
+      killer.join()
     counters = pool.counters()
   print(killed, counters)
   assert [result.id for result in results] == [job.id for job in jobs]

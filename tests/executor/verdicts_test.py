@@ -2,7 +2,7 @@
 
 import pytest
 
-from azr_jax.executor import Executor, Job, Result, verdict
+from azr_jax.executor import Executor, Job, Result, frames, verdict
 
 ADD = "def f(a, b=1):\n  return a + b"
 
@@ -61,6 +61,37 @@ def test_a_timeout_keeps_the_values_of_the_calls_before(run):
   assert result.outputs == ("1", "2", None, None)
   result = run(code, "1", "2", "3", "4", runs=2)  # No value is a gold here.
   assert (result.status, result.outputs) == ("timeout", (None,) * 4)
+
+
+def test_too_much_output_is_not_hidden_by_an_error_before_it(run):
+  code = "def f(x):\n  return 'x' * (60_000 // bool(x))"
+  assert run(code, "0", *["1"] * 20).error == "OutputTooLarge"
+
+
+def test_a_child_killed_twice_is_not_nondeterminism():
+  job = Job("1", ADD, ("1",), runs=2)
+  ok = Result("1", "ok", ("2",), None, 0.1)
+  killed = verdict.failure(job, "error", verdict.KILLED)
+  assert verdict.agree([ok, killed]) == killed
+
+
+def test_a_value_with_a_remark_never_becomes_a_gold():
+  job = Job("1", ADD, ("1",), runs=2)
+  seen = [verdict.read_reply(job, 0.1, frames.REPORTED, b"5 # 7\ndone\n")] * 2
+  assert verdict.agree(seen).error == "MalformedReport"
+
+
+@pytest.mark.parametrize("inputs", [("7", "3"), ("3", "7")])
+def test_a_decimal_context_does_not_reach_the_next_input(run, inputs):
+  code = """
+import decimal
+def f(n):
+  if n != 3:
+    decimal.getcontext().prec = n
+  return str(decimal.Decimal(1) / n)
+"""
+  outputs = dict(zip(inputs, run(code, *inputs).outputs, strict=True))
+  assert outputs["3"] == f"'0.{'3' * 28}'"
 
 
 def test_each_call_has_the_whole_time(executor, run):

@@ -249,3 +249,10 @@ def test_literal_arguments(text):
 )
 def test_not_literal_arguments(text):
   assert not literals.are_literal_arguments(text)
+
+
+def test_a_number_beyond_all_floats_is_no_value_and_no_crash():
+  text = "1" * 400 + "+1j"
+  with pytest.raises(literals.ParseError):
+    literals.typed_key(text)
+  assert not literals.are_literal_arguments(text)

@@ -67,7 +67,9 @@ def _shorter(
 _EQUALITY_RULE = (
   "Values are compared strictly by type: 1, 1.0 and True are three different "
   "values, and so are a list and a tuple. Sets and dictionary keys have no "
-  "order. Write literals, no expressions or calls."
+  "order. Write literals, or one of set, frozenset, deque, Counter, "
+  "OrderedDict, Fraction, Decimal, complex and float('nan') with literal "
+  "arguments; no other expressions or calls."
 )
 _PROGRAM_RULES = f"""Rules for the program:
 - The entry function is called `f`, takes at least one argument and returns a \

@@ -72,6 +72,8 @@ def _submit(
 ) -> Verdict:
   if len(code) > MAX_CODE_CHARS or max(map(len, inputs)) > MAX_VALUE_CHARS:
     return futures.done(Rejection("oversize"))
+  if any(map(literals.has_comment, inputs)):  # It would be read in prompts.
+    return futures.done(Rejection("error"))
   job = Job(
     id="validation",
     code=code,

@@ -3,7 +3,8 @@
 A step proposes 64 tasks of each of the three types, asks eight solvers about
 each task for its learnability, and one more for training (paper, section 3.3
 and table 3). Here the tasks are given programs, the proposals are valid, and
-half of the answers are right; every one is different, so none is spared.
+half of the learnability answers are right, and all of the others; every one is
+different, so none is spared.
 """
 
 import dataclasses

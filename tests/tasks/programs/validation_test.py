@@ -73,3 +73,10 @@ def test_a_long_expression_does_not_stop_seeding(length, step):
   code = f"def f(x):\n  return x{step * length}  # long"
   stripped = validation.strip_comments_and_globals(code)
   assert stripped == code or "#" not in stripped
+
+
+def test_a_remark_in_an_input_is_refused(executor):
+  code = "def f(x):\n  return x"
+  for text, accepted in (("1 # it is 1", False), ("'# one'", True)):
+    found = validation.submit_triplet(executor, code, text).result()
+    assert isinstance(found, Rejection) is not accepted
