@@ -66,7 +66,7 @@ def test_nothing_grows(programs):
 
 @pytest.mark.parametrize(
   "programs, kills",
-  [(1000, 8), pytest.param(10_000, 30, marks=pytest.mark.slow)],
+  [(1000, 4), pytest.param(10_000, 30, marks=pytest.mark.slow)],
 )
 def test_random_kills_cost_no_verdict(programs, kills):
   rng = random.Random(0)
@@ -87,7 +87,8 @@ def test_random_kills_cost_no_verdict(programs, kills):
     killed[kind] += 1
 
   def kill_all():
-    while not done.wait(rng.uniform(0, programs / 700 / kills)):
+    # Not so close that one job is hit twice, which would be its error.
+    while not done.wait(rng.uniform(0.2, programs / 700 / kills)):
       if sum(killed.values()) < kills:
         kill(rng.choice(["zygote", "child"]))
 
