@@ -12,7 +12,15 @@ import ml_collections
 from azr_jax import config as config_lib
 
 # A run may go on with other values of these; the others make another run.
-MAY_CHANGE = ("train.", "mesh.", "executor.workers", "model.cache_dir")
+MAY_CHANGE = (
+  "train.",
+  "mesh.",
+  "executor.workers",
+  "executor.backend",
+  "executor.nodes",
+  "executor.address",
+  "model.cache_dir",
+)
 # What shows that a run has begun in a folder.
 RUN_FILES = ("metrics.jsonl", "checkpoints", "tokenizer")
 
