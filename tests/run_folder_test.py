@@ -19,6 +19,7 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
   longer = azr.get_config("tiny")
   longer.train.steps += 5
   longer.mesh.fsdp = 4
+  longer.executor.backend = "ray"
   claim(tmp_path, longer)
   other = azr.get_config("tiny")
   other.seed = 9

@@ -97,7 +97,7 @@ class Pending:
 
   def _drop_unwanted(self, task: Task) -> bool:
     unwanted = all(future.cancelled() for _, future in task.waiting)
-    if unwanted:
+    if unwanted and self._tasks.get(task.content()) is task:
       self._forget(task)
       for _, future in task.waiting:
         future.set_running_or_notify_cancel()  # Whoever waits hears of it.

@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from azr_jax.executor import Executor, Job
+from azr_jax.executor import cluster as cluster_lib
+from azr_jax.executor.pending import Task
 from tests.executor.process_table import is_alive, wait_until
 
 pytest.importorskip("ray")
@@ -117,3 +119,13 @@ def test_closing_leaves_no_actor_and_cancels(cluster):
   assert wait_until(lambda: not any(map(is_alive, actors)))
   with pytest.raises(RuntimeError, match="closed"):
     cluster.submit(JOBS[1])
+
+
+def test_patience_is_as_long_as_the_jobs_may_take():
+  task = Task(Job("1", LOOP, ("1", "2"), runs=2), timeout_s=3.0)
+  node = cluster_lib._Node(actor=None)
+  assert cluster_lib._patience_s(node) == cluster_lib.START_S
+  node.layers = {}
+  assert cluster_lib._patience_s(node) == float("inf")
+  node.busy = {task}
+  assert cluster_lib._patience_s(node) == cluster_lib.GRACE_S + 12.0
