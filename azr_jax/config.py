@@ -14,8 +14,7 @@ from azr_jax.executor import Executor
 from azr_jax.executor.executor import BACKENDS
 from azr_jax.learner import advantages, losses, packing, train_state
 from azr_jax.models import attention, presets, transformer
-from azr_jax.rollout import sampler as sampler_lib
-from azr_jax.rollout import token_choice
+from azr_jax.rollout import programs, token_choice
 from azr_jax.systems import azr, azr_rewards
 from azr_jax.tasks.programs.corpus import conversations
 from azr_jax.tasks.programs.prompts import STYLES
@@ -116,7 +115,9 @@ ROLLOUT_CHECKS: dict[str, Check] = {
   "rollout.slots": _COUNT,
   "rollout.prompt_buckets": _ASCENDING,
   "rollout.max_tokens": _COUNT,
+  "rollout.prefill_tokens": _COUNT,
   "rollout.decode_chunk": _COUNT,
+  "rollout.cache_chunk": _COUNT,
   "rollout.temperature": _POSITIVE,
   "rollout.top_k": ((lambda v: v == 0), "0: the learner scores all tokens"),
   "rollout.top_p": ((lambda v: v == 1), "1: the learner scores all tokens"),
@@ -259,14 +260,16 @@ def build_executor(config: ml_collections.ConfigDict) -> Executor:
 
 def sampler_settings(
   config: ml_collections.ConfigDict,
-) -> sampler_lib.SamplerSettings:
+) -> programs.SamplerSettings:
   """Reads the declared shapes and rules of sampling."""
   c = config.rollout
-  return sampler_lib.SamplerSettings(
+  return programs.SamplerSettings(
     slots=c.slots,
     prompt_buckets=tuple(c.prompt_buckets),
     max_tokens=c.max_tokens,
+    prefill_tokens=c.prefill_tokens,
     decode_chunk=c.decode_chunk,
+    cache_chunk=c.cache_chunk,
     stop_strings=tuple(c.stop_strings),
     choice=token_choice.TokenChoice(c.temperature, c.top_k, c.top_p),
   )

@@ -67,10 +67,17 @@ def evaluate(
     source.config, jnp.dtype(config.model.dtype), config.model.attention
   )
   sampler = sampler_lib.Sampler(
-    model, source.tokenizer, mesh, config_lib.sampler_settings(config)
+    model,
+    source.tokenizer,
+    mesh,
+    config_lib.sharding_rules(config),
+    config_lib.sampler_settings(config),
   )
   policy = policy_lib.Policy(
-    sampler, source.tokenizer, params, jax.random.key(config.seed)
+    sampler,
+    source.tokenizer,
+    sampler.compute_params(params),
+    jax.random.key(config.seed),
   )
   with config_lib.build_executor(config) as executor:
     scores, records = BENCHMARKS[benchmark](

@@ -82,7 +82,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
   )
   update_fn = update.make_update(loss_fn, optimizer, shardings, mesh)
   sampler = sampler_lib.Sampler(
-    model, source.tokenizer, mesh, config_lib.sampler_settings(config)
+    model, source.tokenizer, mesh, rules, config_lib.sampler_settings(config)
   )
   micro_rows = mesh_lib.padded_rows(config.learner.micro_rows, mesh)
   sample_key = jax.random.fold_in(jax.random.key(config.seed), 1)
@@ -116,7 +116,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
       policy = policy_lib.Policy(
         sampler,
         source.tokenizer,
-        state.params,
+        sampler.compute_params(state.params),
         jax.random.fold_in(sample_key, step),
       )
       collected = system.collect(policy, step)

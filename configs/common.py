@@ -35,7 +35,9 @@ def get_config() -> ml_collections.ConfigDict:
   c.rollout.slots = 64  # sequences decoded together
   c.rollout.prompt_buckets = (128, 256)  # compiled prompt lengths, tokens
   c.rollout.max_tokens = 128  # longest completion, tokens
-  c.rollout.decode_chunk = 32  # tokens per device call
+  c.rollout.prefill_tokens = 1024  # prompt tokens per device call
+  c.rollout.decode_chunk = 32  # sampled tokens of a slot per device call
+  c.rollout.cache_chunk = 128  # cache entries read at a time
   c.rollout.temperature = 1.0  # paper: 1.0
   c.rollout.top_k = 0  # 0 = off; must be off when training
   c.rollout.top_p = 1.0  # paper: 1.0; must be 1 when training

@@ -16,7 +16,8 @@ from azr_jax.models import attention, rope
 from azr_jax.models.config import ModelConfig
 
 Params = Any
-KVCache = dict[str, jax.Array]
+KVCache = attention.KVCache
+RecentKV = attention.RecentKV
 
 # Names of what `jax.checkpoint` keeps from a layer's forward pass.
 REMAT_POLICIES = {
@@ -27,17 +28,12 @@ REMAT_POLICIES = {
 
 
 def init_cache(
-  config: ModelConfig, batch: int, length: int, dtype: jnp.dtype
+  config: ModelConfig, batch: int, length: int, dtype: jnp.dtype, chunk: int
 ) -> KVCache:
-  """Returns an empty cache: keys and values [L, B, T, K, E]."""
-  shape = (
-    config.num_layers,
-    batch,
-    length,
-    config.num_kv_heads,
-    config.head_size,
-  )
-  return {"k": jnp.zeros(shape, dtype), "v": jnp.zeros(shape, dtype)}
+  """An empty cache for sequences of up to `length` tokens."""
+  c = config
+  shape = (c.num_layers, batch, c.num_kv_heads, length, c.head_size)
+  return attention.init_cache(shape, dtype, chunk)
 
 
 def _named(initializer: Any, axes: tuple[str, ...]) -> Any:
@@ -109,7 +105,10 @@ class Projection(nn.Module):
 
 
 class Attention(nn.Module):
-  """Grouped-query self-attention; with a cache, writes then reads it."""
+  """Grouped-query self-attention; with a cache, also to what it holds.
+
+  With a cache, returns this call's keys and values [B, K, S, E] too.
+  """
 
   config: ModelConfig
   dtype: jnp.dtype
@@ -120,10 +119,11 @@ class Attention(nn.Module):
     self,
     x: Float[Array, "B S D"],
     positions: Int[Array, "B S"],
-    mask: jax.Array,
+    segment_ids: Int[Array, "B S"],
     cache: KVCache | None,
+    recent: RecentKV | None,
     layer: jax.Array,
-  ) -> tuple[Float[Array, "B S D"], KVCache | None]:
+  ) -> tuple[Float[Array, "B S D"], tuple[jax.Array, jax.Array] | None]:
     c = self.config
 
     def project(heads: int, axis: str, name: str) -> jax.Array:
@@ -146,12 +146,12 @@ class Attention(nn.Module):
     frequencies = rope.inverse_frequencies(c)
     q = rope.rotate(q, positions, frequencies)
     k = rope.rotate(k, positions, frequencies)
+    new = None
     if cache is not None:
-      cache = _write_cache(cache, layer, positions, k, v)
-      k = jax.lax.dynamic_index_in_dim(cache["k"], layer, keepdims=False)
-      v = jax.lax.dynamic_index_in_dim(cache["v"], layer, keepdims=False)
-      k, v = k.astype(self.dtype), v.astype(self.dtype)
-    out = attention.BACKENDS[self.backend](q, k, v, mask)
+      out = attention.cached_attention(q, k, v, cache, recent, layer)
+      new = jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
+    else:
+      out = attention.BACKENDS[self.backend](q, k, v, segment_ids)
     out = Projection(
       (c.num_heads, c.head_size),
       (c.hidden_size,),
@@ -161,24 +161,7 @@ class Attention(nn.Module):
       self.dtype,
       name="o",
     )(out)
-    return out, cache
-
-
-def _write_cache(
-  cache: KVCache,
-  layer: jax.Array,
-  positions: Int[Array, "B S"],
-  k: Float[Array, "B S K E"],
-  v: Float[Array, "B S K E"],
-) -> KVCache:
-  """Stores this call's keys and values at their rows' positions."""
-  rows = jnp.arange(positions.shape[0])[:, None]
-  return {
-    name: cache[name]
-    .at[layer, rows, positions]
-    .set(new.astype(cache[name].dtype), mode="drop")
-    for name, new in (("k", k), ("v", v))
-  }
+    return out, new
 
 
 class MLP(nn.Module):
@@ -207,25 +190,28 @@ class Block(nn.Module):
   @nn.compact
   def __call__(
     self,
-    carry: tuple[jax.Array, KVCache | None, jax.Array],
+    carry: tuple[jax.Array, jax.Array],
     positions: Int[Array, "B S"],
-    mask: jax.Array,
-  ) -> tuple[tuple[jax.Array, KVCache | None, jax.Array], None]:
-    x, cache, layer = carry
+    segment_ids: Int[Array, "B S"],
+    cache: KVCache | None,
+    recent: RecentKV | None,
+  ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array] | None]:
+    x, layer = carry
     eps = self.config.norm_eps
-    attended, cache = Attention(
+    attended, new = Attention(
       self.config, self.dtype, self.backend, name="attention"
     )(
       RMSNorm(eps, "embed", name="attention_norm")(x),
       positions,
-      mask,
+      segment_ids,
       cache,
+      recent,
       layer,
     )
     x = x + attended
     normed = RMSNorm(eps, "embed", name="mlp_norm")(x)
     x = x + MLP(self.config, self.dtype, name="mlp")(normed)
-    return (x, cache, layer + 1), None
+    return (x, layer + 1), new
 
 
 class Transformer(nn.Module):
@@ -250,16 +236,17 @@ class Transformer(nn.Module):
     positions: Int[Array, "B S"],
     segment_ids: Int[Array, "B S"] | None = None,
     cache: KVCache | None = None,
-  ) -> tuple[Float[Array, "B S D"], KVCache | None]:
+    recent: RecentKV | None = None,
+  ) -> tuple[Float[Array, "B S D"], tuple[jax.Array, jax.Array] | None]:
     """Runs the decoder.
 
     Without a cache, tokens attend to earlier tokens of their segment (all of
-    one segment if `segment_ids` is None). With a cache, this call's keys and
-    values are stored at `positions` and each token attends to every entry up
-    to its own position; positions past the end of the cache are not stored.
+    one segment if `segment_ids` is None). With a cache, tokens attend to what
+    it holds, then to `recent`, then to each other.
 
     Returns:
-      Final normalised hidden states and the updated cache (None without).
+      Final normalised hidden states and, with a cache, the keys and values of
+      these tokens, [L, B, K, S, E], for the caller to store.
     """
     c = self.config
     embedding = self.param(
@@ -275,11 +262,10 @@ class Transformer(nn.Module):
         (c.hidden_size, c.vocab_size),
         jnp.float32,
       )
-    if cache is not None:
-      mask = attention.cache_mask(positions, cache["k"].shape[2])
-    else:
-      segments = jnp.ones_like(tokens) if segment_ids is None else segment_ids
-      mask = attention.causal_mask(positions, segments)
+    segments = jnp.ones_like(tokens) if segment_ids is None else segment_ids
+    if recent is not None:  # Each layer gets its own slice.
+      counts = jnp.broadcast_to(recent.count, (c.num_layers,))
+      recent = recent.replace(count=counts)
     x = embedding[tokens].astype(self.dtype)
     block = Block
     if self.remat != "none":
@@ -290,19 +276,31 @@ class Transformer(nn.Module):
       block,
       variable_axes={"params": 0},
       split_rngs={"params": True},
-      in_axes=(nn.broadcast, nn.broadcast),
+      in_axes=(nn.broadcast, nn.broadcast, nn.broadcast, 0),
       length=c.num_layers,
       metadata_params={nn.PARTITION_NAME: "layers"},
     )(c, self.dtype, self.backend, name="layers")
-    (x, cache, _), _ = layers(
-      (x, cache, jnp.zeros((), jnp.int32)), positions, mask
+    (x, _), new = layers(
+      (x, jnp.zeros((), jnp.int32)), positions, segments, cache, recent
     )
-    return RMSNorm(c.norm_eps, "embed", name="final_norm")(x), cache
+    return RMSNorm(c.norm_eps, "embed", name="final_norm")(x), new
 
 
 def unembedding(params: Params, config: ModelConfig) -> Float[Array, "D V"]:
   """Returns the output head's matrix; logits are hidden @ it."""
   return params["embedding"].T if config.tie_embeddings else params["head"]
+
+
+def compute_params(dtype: jnp.dtype, params: Params) -> Params:
+  """Casts the matrices to the type they are computed in.
+
+  Norms stay as they are: they are computed in float32.
+  """
+
+  def cast(path: Any, leaf: jax.Array) -> jax.Array:
+    return leaf if path[-1].key == "scale" else leaf.astype(dtype)
+
+  return jax.tree_util.tree_map_with_path(cast, params)
 
 
 def abstract_params(model: Transformer) -> Params:

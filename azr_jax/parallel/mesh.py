@@ -78,6 +78,12 @@ def batch_sharding(mesh: Mesh, axis: int = 0) -> NamedSharding:
   return NamedSharding(mesh, PartitionSpec(*([None] * axis), BATCH_AXES))
 
 
+def cache_sharding(mesh: Mesh, kv_heads: int) -> NamedSharding:
+  """The sharding of keys or values [L, B, K, T, E]: by row and by head."""
+  heads = "tensor" if kv_heads % mesh.shape["tensor"] == 0 else None
+  return NamedSharding(mesh, PartitionSpec(None, BATCH_AXES, heads))
+
+
 def batch_devices(mesh: Mesh) -> int:
   """The number of shards that a batch axis is split into."""
   return int(np.prod([mesh.shape[axis] for axis in BATCH_AXES]))

@@ -1,7 +1,9 @@
-"""The device side of sampling: prefill, fan-out, and the decode loop.
+"""The device side of sampling: prefill, filling slots, and the decode loop.
 
-A row of the decode state is one sequence. Its cache entry t holds position t,
-so rows of different length share one array without padding masks.
+A slot holds one sequence. Entry t of its cache holds position t, so sequences
+of different length share one array without padding masks. A slot whose sequence
+is done goes on being computed, as if its cache were empty, until it is filled
+anew.
 """
 
 from typing import Any
@@ -9,52 +11,110 @@ from typing import Any
 import flax.struct
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from azr_jax.models import transformer
+from azr_jax.models import attention, transformer
 from azr_jax.rollout import token_choice
 from azr_jax.types import Leaf
+
+
+class Prompts(flax.struct.PyTreeNode):
+  """Prompts that are being read, or have been.
+
+  Attributes:
+    cache: keys and values of every prompt.
+    logits: float32 [P, V], of the token after each prompt, once it is read.
+  """
+
+  cache: transformer.KVCache
+  logits: Leaf
 
 
 class DecodeState(flax.struct.PyTreeNode):
   """What the decode loop carries.
 
   Attributes:
-    cache: keys and values of every row, [L, B, T, K, E].
-    logits: float32 [B, V], of the next token of each row.
-    length: int32 [B], tokens in the row so far, prompt included.
+    cache: keys and values of every slot.
+    logits: float32 [B, V], of the next token of each slot.
     written: int32 [B], tokens sampled so far.
+    limit: int32 [B], most tokens to sample.
     done: bool [B].
-    tokens: int32 [B, N], sampled ids.
-    logprobs: float32 [B, N], of the sampled ids.
-    keys: one random key per row; each token folds in its index.
+    keys: one random key per slot; each token folds in its index.
   """
 
-  cache: dict[str, Leaf]
+  cache: transformer.KVCache
   logits: Leaf
-  length: Leaf
   written: Leaf
+  limit: Leaf
   done: Leaf
+  keys: Leaf
+
+
+class Written(flax.struct.PyTreeNode):
+  """What one call of `decode` wrote.
+
+  Attributes:
+    tokens: int32 [B, N], sampled ids; the first `count` of a row count.
+    logprobs: float32 [B, N], of these ids.
+    count: int32 [B].
+    done: bool [B].
+  """
+
   tokens: Leaf
   logprobs: Leaf
-  keys: Leaf
+  count: Leaf
+  done: Leaf
+
+
+def empty_prompts(
+  model: transformer.Transformer, chunk: int, prompts: int, length: int
+) -> Prompts:
+  """Room for prompts of up to `length` tokens."""
+  return Prompts(
+    cache=transformer.init_cache(
+      model.config, prompts, length, model.dtype, chunk
+    ),
+    logits=jnp.zeros((prompts, model.config.vocab_size), jnp.float32),
+  )
 
 
 def prefill(
   model: transformer.Transformer,
   params: Any,
+  prompts: Prompts,
   tokens: Int[Array, "P S"],
+  start: Int[Array, ""],
   lengths: Int[Array, " P"],
-  cache_length: int,
-) -> tuple[transformer.KVCache, Float[Array, "P V"]]:
-  """Runs right-padded prompts; returns their caches and next-token logits."""
+) -> Prompts:
+  """Reads the next S tokens of each right-padded prompt.
+
+  Args:
+    model: the decoder.
+    params: its parameters.
+    prompts: what was read before `start`.
+    tokens: the tokens at positions `start` and after.
+    start: position of the first of them.
+    lengths: tokens of each prompt in all; its logits are taken in the call
+      that reads its last token.
+  """
   P, S = tokens.shape
-  cache = transformer.init_cache(model.config, P, cache_length, model.dtype)
-  positions = jnp.broadcast_to(jnp.arange(S), (P, S))
-  outputs: Any = model.apply({"params": params}, tokens, positions, cache=cache)
-  hidden, cache = outputs
-  last = jnp.take_along_axis(hidden, (lengths - 1)[:, None, None], axis=1)
-  return cache, _logits(model, params, last[:, 0])
+  positions = jnp.broadcast_to(start + jnp.arange(S), (P, S))
+  before = prompts.cache.replace(length=jnp.full(P, start))
+  outputs: Any = model.apply(
+    {"params": params}, tokens, positions, cache=before
+  )
+  hidden_PSD, (k, v) = outputs
+  cache = prompts.cache.replace(
+    k=attention.write_at(prompts.cache.k, k, start),
+    v=attention.write_at(prompts.cache.v, v, start),
+    length=lengths,
+  )
+  last = lengths - 1 - start
+  place = jnp.clip(last, 0, S - 1)[:, None, None]
+  last_PD = jnp.take_along_axis(hidden_PSD, place, axis=1)[:, 0]
+  here = ((last >= 0) & (last < S))[:, None]
+  logits = jnp.where(here, _logits(model, params, last_PD), prompts.logits)
+  return Prompts(cache, logits)
 
 
 def _logits(
@@ -64,37 +124,72 @@ def _logits(
   return jnp.matmul(hidden, head, preferred_element_type=jnp.float32)
 
 
-def fan_out(
-  cache: transformer.KVCache,
-  logits: Float[Array, "P V"],
-  lengths: Int[Array, " P"],
-  source: Int[Array, " B"],
-  live: Array,
-  keys: Array,
-  max_tokens: int,
+def empty_slots(
+  model: transformer.Transformer, chunk: int, slots: int, length: int
 ) -> DecodeState:
-  """Copies each prompt's cache to the rows that sample from it.
+  """Slots for sequences of up to `length` tokens; all are done."""
+  return DecodeState(
+    cache=transformer.init_cache(
+      model.config, slots, length, model.dtype, chunk
+    ),
+    logits=jnp.zeros((slots, model.config.vocab_size), jnp.float32),
+    written=jnp.zeros(slots, jnp.int32),
+    limit=jnp.zeros(slots, jnp.int32),
+    done=jnp.ones(slots, bool),
+    keys=jax.random.split(jax.random.key(0), slots),
+  )
+
+
+def fill_slots(
+  state: DecodeState,
+  prompts: Prompts,
+  places: Int[Array, " B"],
+  slots: Int[Array, " B"],
+  count: Int[Array, ""],
+  limits: Int[Array, " B"],
+  streams: Int[Array, "B 2"],
+  key: Array,
+) -> DecodeState:
+  """Copies prompts into slots; a prompt may go into several.
 
   Args:
-    cache: prompt caches [L, P, T, K, E].
-    logits: next-token logits of each prompt.
-    lengths: prompt lengths.
-    source: the prompt of each row.
-    live: bool [B]; a row that is not live starts done.
-    keys: one random key per row.
-    max_tokens: N, room for sampled tokens.
+    state: the slots.
+    prompts: prompts that were read to their ends.
+    places: the prompts to copy; the first `count` are meant.
+    slots: the slot that each goes into.
+    count: how many slots to fill.
+    limits: most tokens to sample in each of these slots.
+    streams: what each of these slots' own key is made of, besides `key`.
+    key: random key of the whole request; used up.
   """
-  rows = source.shape[0]
-  return DecodeState(
-    cache=jax.tree.map(lambda x: x[:, source], cache),
-    logits=logits[source],
-    length=lengths[source],
-    written=jnp.zeros(rows, jnp.int32),
-    done=~live,
-    tokens=jnp.zeros((rows, max_tokens), jnp.int32),
-    logprobs=jnp.zeros((rows, max_tokens), jnp.float32),
-    keys=keys,
-  )
+
+  def fill(index: jax.Array, state: DecodeState) -> DecodeState:
+    place, slot = places[index], slots[index]
+
+    def copy(into: jax.Array, read: jax.Array) -> jax.Array:
+      row = jax.lax.dynamic_slice_in_dim(read, place, 1, axis=1)
+      start = (0, slot, 0, 0, 0)
+      return jax.lax.dynamic_update_slice(into, row, start)
+
+    cache, read = state.cache, prompts.cache
+
+    slot_key = key
+    for word in streams[index]:
+      slot_key = jax.random.fold_in(slot_key, word)
+    return DecodeState(
+      cache=cache.replace(
+        k=copy(cache.k, read.k),
+        v=copy(cache.v, read.v),
+        length=cache.length.at[slot].set(read.length[place]),
+      ),
+      logits=state.logits.at[slot].set(prompts.logits[place]),
+      written=state.written.at[slot].set(0),
+      limit=state.limit.at[slot].set(limits[index]),
+      done=state.done.at[slot].set(False),
+      keys=state.keys.at[slot].set(slot_key),
+    )
+
+  return jax.lax.fori_loop(0, count, fill, state)
 
 
 def decode(
@@ -102,57 +197,79 @@ def decode(
   params: Any,
   state: DecodeState,
   stop_ids: Int[Array, " I"],
-  limit: Int[Array, " B"],
+  cut: Bool[Array, " B"],
+  enough: Int[Array, ""],
   choice: token_choice.TokenChoice,
   steps: int,
-) -> DecodeState:
-  """Samples up to `steps` tokens a row; leaves early when all are done.
+) -> tuple[DecodeState, Written]:
+  """Samples up to `steps` tokens a slot.
 
   Args:
     model: the decoder.
     params: its parameters.
-    state: the rows to go on with.
-    stop_ids: a row is done once it samples one of these (it is kept).
-    limit: tokens each row may sample in all.
+    state: the slots to go on with.
+    stop_ids: a slot is done once it samples one of these (it is kept).
+    cut: slots that are done though the device does not know it.
+    enough: leaves early when no more than so many slots are left.
     choice: how a token is drawn.
     steps: most tokens in this call.
   """
-  rows = jnp.arange(state.done.shape[0])
+  slots = state.done.shape[0]
+  rows = jnp.arange(slots)
+  done = state.done | cut
+  # What is done must not make the others read on.
+  cache = state.cache.replace(length=jnp.where(done, 0, state.cache.length))
+  L, B, K, _, E = cache.k.shape
+  room = jnp.zeros((L, B, K, steps, E), cache.k.dtype)
+  Carry = tuple[jax.Array, DecodeState, Written, tuple[jax.Array, jax.Array]]
 
-  def unfinished(carry: tuple[jax.Array, DecodeState]) -> jax.Array:
-    step, state = carry
-    return (step < steps) & ~jnp.all(state.done)
+  def unfinished(carry: Carry) -> jax.Array:
+    step, state, _, _ = carry
+    return (step < steps) & (jnp.sum(~state.done) > enough)
 
-  def body(
-    carry: tuple[jax.Array, DecodeState],
-  ) -> tuple[jax.Array, DecodeState]:
-    step, state = carry
+  def body(carry: Carry) -> Carry:
+    step, state, out, (recent_k, recent_v) = carry
     keys = jax.vmap(jax.random.fold_in)(state.keys, state.written)
     token, logprob = token_choice.choose(state.logits, keys, choice)
-    # Rows that are done write past the end, where a store is dropped.
-    place = jnp.where(state.done, state.tokens.shape[1], state.written)
-    position = jnp.where(state.done, state.cache["k"].shape[2], state.length)
-    tokens = state.tokens.at[rows, place].set(token, mode="drop")
-    logprobs = state.logprobs.at[rows, place].set(logprob, mode="drop")
-    written = state.written + ~state.done
+    live = ~state.done
+    # Slots that are done write past the end, where a store is dropped.
+    place = jnp.where(live, out.count, steps)
+    written = state.written + live
     stopped = jnp.any(token[:, None] == stop_ids[None, :], axis=-1)
-    done = state.done | stopped | (written >= limit)
+    done = state.done | stopped | (written >= state.limit)
+    out = Written(
+      tokens=out.tokens.at[rows, place].set(token, mode="drop"),
+      logprobs=out.logprobs.at[rows, place].set(logprob, mode="drop"),
+      count=out.count + live,
+      done=done,
+    )
     outputs: Any = model.apply(
       {"params": params},
       token[:, None],
-      position[:, None],
-      cache=state.cache,
-    )
-    hidden, cache = outputs
-    return step + 1, DecodeState(
+      (cache.length + step)[:, None],
       cache=cache,
-      logits=_logits(model, params, hidden[:, 0]),
-      length=state.length + ~state.done,
-      written=written,
-      done=done,
-      tokens=tokens,
-      logprobs=logprobs,
-      keys=state.keys,
+      recent=attention.RecentKV(recent_k, recent_v, step),
     )
+    hidden, (k, v) = outputs
+    recent = (
+      attention.write_at(recent_k, k, step),
+      attention.write_at(recent_v, v, step),
+    )
+    state = state.replace(
+      logits=_logits(model, params, hidden[:, 0]), written=written, done=done
+    )
+    return step + 1, state, out, recent
 
-  return jax.lax.while_loop(unfinished, body, (jnp.int32(0), state))[1]
+  nothing = Written(
+    tokens=jnp.zeros((slots, steps), jnp.int32),
+    logprobs=jnp.zeros((slots, steps), jnp.float32),
+    count=jnp.zeros(slots, jnp.int32),
+    done=done,
+  )
+  # The cache is constant in the loop and not part of what it carries.
+  state = state.replace(done=done, cache=None)
+  start = (jnp.int32(0), state, nothing, (room, room))
+  _, state, out, recent = jax.lax.while_loop(unfinished, body, start)
+  cache = attention.write_rows(cache, *recent, cache.length)
+  cache = cache.replace(length=cache.length + out.count)
+  return state.replace(cache=cache), out

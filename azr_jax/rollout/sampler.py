@@ -2,60 +2,27 @@
 
 The life of a request:
 1. prompts are grouped by the smallest prompt bucket that holds them;
-2. a prompt sampled n times is prefilled once and its cache fanned out;
-3. the decode loop runs `decode_chunk` tokens a call; between calls the host
-   takes the finished rows and looks for stop strings in the others.
-
-Every array shape comes from the declared buckets and slots, so the set of
-compiled programs is fixed: one prefill per bucket and fan-out, one decode per
-bucket.
+2. a few prompts at a time are read, `prefill_tokens` a call, between the calls
+   that decode, so a long prompt does not hold up what is being decoded;
+3. a prompt that is sampled n times is read once and copied into n slots, as
+   slots become free; a slot that is done is filled anew while others go on;
+4. the decode loop runs `decode_chunk` tokens a call; between calls the host
+   takes what was written and looks for stop strings. Completions are handed
+   out while the device is at work on the next call.
 """
 
-import dataclasses
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
 from azr_jax import types
 from azr_jax.models import transformer
 from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout import decode as decode_lib
-from azr_jax.rollout import token_choice
-
-
-@dataclasses.dataclass(frozen=True)
-class SamplerSettings:
-  """The declared shapes and rules of sampling.
-
-  Attributes:
-    slots: sequences decoded at the same time.
-    prompt_buckets: prompt lengths that are compiled, ascending, in tokens.
-    max_tokens: most tokens sampled for a completion.
-    decode_chunk: tokens per device call.
-    stop_strings: a completion ends where one of these is complete.
-    choice: how a token is drawn.
-  """
-
-  slots: int
-  prompt_buckets: tuple[int, ...]
-  max_tokens: int
-  decode_chunk: int
-  stop_strings: tuple[str, ...]
-  choice: token_choice.TokenChoice
-
-
-@dataclasses.dataclass(frozen=True)
-class _Row:
-  """One sequence to sample: which prompt, and which of its n samples."""
-
-  prompt: int
-  sample: int
+from azr_jax.rollout.programs import SamplerSettings, make_programs
+from azr_jax.rollout.request import Request, Row
 
 
 class Sampler:
@@ -66,12 +33,13 @@ class Sampler:
     model: transformer.Transformer,
     tokenizer: Tokenizer,
     mesh: Mesh,
+    rules: Mapping[str, str | None],
     settings: SamplerSettings,
   ):
-    self._model = model
-    self._tokenizer = tokenizer
-    self._mesh = mesh
+    """Compiles nothing yet; arguments as for `programs.make_programs`."""
     self.settings = settings
+    self._tokenizer = tokenizer
+    self._programs = make_programs(model, mesh, rules, settings)
     stop_ids = set(tokenizer.eos_ids)
     strings = []
     for stop in settings.stop_strings:
@@ -80,37 +48,21 @@ class Sampler:
         strings.append(stop)
       else:
         stop_ids.add(token)
-    self._stop_ids = jnp.asarray(sorted(stop_ids), jnp.int32)
+    self._stop_ids = np.asarray(sorted(stop_ids), np.int32)
     self._stop_strings = tuple(strings)
-    self._slots = mesh_lib.padded_rows(settings.slots, mesh)
-    rows = mesh_lib.batch_sharding(mesh)
-    cache = mesh_lib.batch_sharding(mesh, axis=1)
-    shardings = decode_lib.DecodeState(
-      cache={"k": cache, "v": cache},
-      **dict.fromkeys(
-        ("logits", "length", "written", "done", "tokens", "logprobs", "keys"),
-        rows,
-      ),
-    )
-    self._start = jax.jit(
-      functools.partial(_start, model=model, max_tokens=settings.max_tokens),
-      out_shardings=shardings,
-    )
-    self._decode = jax.jit(
-      functools.partial(
-        decode_lib.decode,
-        model,
-        choice=settings.choice,
-        steps=settings.decode_chunk,
-      ),
-      out_shardings=shardings,
-      donate_argnums=1,
-    )
 
   def bucket(self, length: int) -> int | None:
     """The smallest prompt bucket for a length; None if it fits in none."""
     fitting = (b for b in self.settings.prompt_buckets if b >= length)
     return next(fitting, None)
+
+  def compute_params(self, params: Any) -> Any:
+    """Training parameters, cast and laid out for sampling."""
+    return self._programs.compute_params(params)
+
+  def warm_up(self, params: Any) -> None:
+    """Compiles all that `generate` runs; params as for `generate`."""
+    self._request(params, [], 1, None, jax.random.key(0)).warm_up()
 
   def generate(
     self,
@@ -118,23 +70,48 @@ class Sampler:
     prompts: Sequence[types.Prompt],
     n: int,
     key: jax.Array,
+    limits: Sequence[int] | None = None,
   ) -> Iterator[tuple[int, int, types.Completion]]:
     """Samples n completions per prompt; uses up `key`.
 
     Args:
-      params: the decoder's parameters.
+      params: what `compute_params` returned.
       prompts: any number, of any length up to the largest bucket.
       n: completions per prompt.
       key: random key; sample s of prompt p folds in (p, s), so results do
         not depend on slots or order.
+      limits: most tokens per completion of each prompt, each of 1 to
+        `max_tokens`; None gives all of them `max_tokens`.
 
     Yields:
       (prompt index, sample index, completion), as they finish.
 
     Raises:
-      ValueError: a prompt is longer than the largest bucket.
+      ValueError: a prompt is longer than the largest bucket, or a limit is
+        out of range.
     """
-    by_bucket: dict[int, list[_Row]] = {}
+    request = self._request(params, prompts, n, limits, key)
+    ended: list[Row] = []
+    while request.fill_up():
+      written = request.decode()
+      for row in ended:
+        yield row.prompt, row.sample, self._completion(row)
+      ended = request.take(jax.device_get(written))
+    for row in ended:
+      yield row.prompt, row.sample, self._completion(row)
+
+  def _request(
+    self,
+    params: Any,
+    prompts: Sequence[types.Prompt],
+    n: int,
+    limits: Sequence[int] | None,
+    key: jax.Array,
+  ) -> Request:
+    # Long prompts first: what comes last holds up the end of the request.
+    by_bucket: dict[int, list[int]] = {
+      bucket: [] for bucket in reversed(self.settings.prompt_buckets)
+    }
     for index, prompt in enumerate(prompts):
       bucket = self.bucket(len(prompt.token_ids))
       if bucket is None:
@@ -143,123 +120,59 @@ class Sampler:
           "most the largest of rollout.prompt_buckets="
           f"{self.settings.prompt_buckets}"
         )
-      rows = by_bucket.setdefault(bucket, [])
-      rows.extend(_Row(index, sample) for sample in range(n))
-    for bucket in sorted(by_bucket):
-      rows = by_bucket[bucket]
-      for first in range(0, len(rows), self._slots):
-        yield from self._generate_batch(
-          params, prompts, rows[first : first + self._slots], bucket, n, key
+      by_bucket[bucket].append(index)
+    if limits is None:
+      limits = [self.settings.max_tokens] * len(prompts)
+    for index, limit in enumerate(limits):
+      if not 1 <= limit <= self.settings.max_tokens:
+        raise ValueError(
+          f"limits[{index}]={limit}: expected 1 to rollout.max_tokens="
+          f"{self.settings.max_tokens}"
         )
+    return Request(
+      self._programs,
+      params,
+      prompts,
+      by_bucket,
+      n,
+      limits,
+      key,
+      self._stop_ids,
+      self._stop_string_end,
+    )
 
-  def _generate_batch(
-    self,
-    params: Any,
-    prompts: Sequence[types.Prompt],
-    rows: list[_Row],
-    bucket: int,
-    n: int,
-    key: jax.Array,
-  ) -> Iterator[tuple[int, int, types.Completion]]:
-    """Decodes up to `slots` rows of one bucket to their ends."""
-    order = list(dict.fromkeys(row.prompt for row in rows))
-    # A batch may cut a group in two, hence one prompt more than slots / n.
-    places = self._slots if n == 1 else self._slots // n + 2
-    places = mesh_lib.padded_rows(places, self._mesh)
-    tokens = np.full((places, bucket), self._tokenizer.pad_id, np.int32)
-    lengths = np.ones(places, np.int32)
-    for place, index in enumerate(order):
-      ids = prompts[index].token_ids
-      tokens[place, : len(ids)] = ids
-      lengths[place] = len(ids)
-    source = np.zeros(self._slots, np.int32)
-    streams = np.zeros((self._slots, 2), np.int32)
-    for slot, row in enumerate(rows):
-      source[slot] = order.index(row.prompt)
-      streams[slot] = row.prompt, row.sample
-    live = np.arange(self._slots) < len(rows)
-    state = self._start(params, tokens, lengths, source, live, streams, key)
-    limit = jnp.full(self._slots, self.settings.max_tokens, jnp.int32)
-    waiting = dict(enumerate(rows))
-    while waiting:
-      state = self._decode(params, state, stop_ids=self._stop_ids, limit=limit)
-      done, written, ids, logprobs = jax.device_get(
-        (state.done, state.written, state.tokens, state.logprobs)
-      )
-      cut = np.zeros(self._slots, bool)
-      for slot, row in list(waiting.items()):
-        count = int(written[slot])
-        end = self._stop_string_end(ids[slot, :count])
-        if end is None and not done[slot]:
-          continue
-        cut[slot] = not done[slot]
-        del waiting[slot]
-        yield (
-          row.prompt,
-          row.sample,
-          self._completion(ids[slot, :count], logprobs[slot, :count], end),
-        )
-      if cut.any():
-        state = state.replace(
-          done=jax.device_put(done | cut, state.done.sharding)
-        )
+  def _stop_string_end(self, ids: list[int], before: int) -> int | None:
+    """Tokens up to and with the one that completes a stop string, if any.
 
-  def _stop_string_end(self, ids: np.ndarray) -> int | None:
-    """Tokens up to and with the one that completes a stop string, if any."""
-    if not self._stop_strings:
+    `before` of the tokens are known to complete none. A stop string may have
+    begun in them, but no further back than it has characters.
+    """
+    if not self._stop_strings or before == len(ids):
       return None
-    text = self._tokenizer.decode(ids.tolist())
-    if not any(stop in text for stop in self._stop_strings):
+    first = max(0, before - max(map(len, self._stop_strings)))
+
+    def stops(count: int) -> bool:
+      text = self._tokenizer.decode(ids[first:count])
+      return any(stop in text for stop in self._stop_strings)
+
+    if not stops(len(ids)):
       return None
-    low, high = 1, len(ids)
+    low, high = before + 1, len(ids)
     while low < high:
       middle = (low + high) // 2
-      text = self._tokenizer.decode(ids[:middle].tolist())
-      if any(stop in text for stop in self._stop_strings):
-        high = middle
-      else:
-        low = middle + 1
+      low, high = (low, middle) if stops(middle) else (middle + 1, high)
     return low
 
-  def _completion(
-    self, ids: np.ndarray, logprobs: np.ndarray, end: int | None
-  ) -> types.Completion:
-    ids, logprobs = ids[:end].copy(), logprobs[:end].copy()
-    stopped = end is not None or ids[-1] in np.asarray(self._stop_ids)
+  def _completion(self, row: Row) -> types.Completion:
+    ids = np.asarray(row.tokens[: row.end], np.int32)
+    stopped = row.end is not None or ids[-1] in self._stop_ids
     text_ids = ids.tolist()
     if text_ids and text_ids[-1] in self._tokenizer.eos_ids:
       text_ids = text_ids[:-1]
     return types.Completion(
       token_ids=ids,
-      logprobs=logprobs,
+      logprobs=np.asarray(row.logprobs[: row.end], np.float32),
       loss_mask=np.ones(len(ids), bool),
       finish_reason="stop" if stopped else "length",
       text=self._tokenizer.decode(text_ids),
     )
-
-
-def _start(
-  params: Any,
-  tokens: jax.Array,
-  lengths: jax.Array,
-  source: jax.Array,
-  live: jax.Array,
-  streams: jax.Array,
-  key: jax.Array,
-  *,
-  model: transformer.Transformer,
-  max_tokens: int,
-) -> decode_lib.DecodeState:
-  """Prefills a batch of prompts and fans them out to rows."""
-  cache, logits = decode_lib.prefill(
-    model, params, tokens, lengths, tokens.shape[1] + max_tokens
-  )
-
-  def row_key(stream: jax.Array) -> jax.Array:
-    prompt_key = jax.random.fold_in(key, stream[0])
-    return jax.random.fold_in(prompt_key, stream[1])
-
-  keys = jax.vmap(row_key)(streams)
-  return decode_lib.fan_out(
-    cache, logits, lengths, source, live, keys, max_tokens
-  )

@@ -1,10 +1,17 @@
-"""Choosing the next token: greedy, temperature, top-k, top-p."""
+"""Choosing the next token: greedy, temperature, top-k, top-p.
+
+Nothing here sorts the vocabulary: top-p looks for its threshold by bisection,
+and a draw inverts the cumulative distribution, block by block.
+"""
 
 import dataclasses
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
+
+# Tokens whose weights are summed up before one of them is looked for.
+_BLOCK = 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,7 +22,7 @@ class TokenChoice:
     temperature: logits are divided by it; 0 takes the most likely token.
     top_k: keep only the k most likely tokens; 0 keeps all.
     top_p: keep the smallest set of most likely tokens whose probability
-      reaches p; 1 keeps all.
+      reaches p; 1 keeps all. Tokens as likely as the last one are kept too.
   """
 
   temperature: float = 1.0
@@ -23,34 +30,58 @@ class TokenChoice:
   top_p: float = 1.0
 
 
-def processed_logprobs(
+def processed_logits(
   logits: Float[Array, "B V"], choice: TokenChoice
 ) -> Float[Array, "B V"]:
-  """Log-probabilities of the distribution that is sampled from, float32.
+  """Logits of the distribution that is sampled from, float32.
 
-  Greedy choice reports the unprocessed model distribution.
+  Tokens that may not be drawn have -inf. Greedy choice leaves the logits as
+  they are: it reports the model's own distribution.
   """
   logits = logits.astype(jnp.float32)
-  if choice.temperature > 0:
-    logits = logits / choice.temperature
-  logprobs = jax.nn.log_softmax(logits, axis=-1)
   if choice.temperature == 0:
-    return logprobs
+    return logits
+  logits = logits / choice.temperature
   if choice.top_k:
-    kept, _ = jax.lax.top_k(logprobs, choice.top_k)
-    logprobs = jnp.where(logprobs < kept[:, -1:], -jnp.inf, logprobs)
-    logprobs = jax.nn.log_softmax(logprobs, axis=-1)
+    kept, _ = jax.lax.top_k(logits, choice.top_k)
+    logits = jnp.where(logits < kept[:, -1:], -jnp.inf, logits)
   if choice.top_p < 1:
-    ordered = jnp.sort(logprobs, axis=-1, descending=True)
-    before = jnp.cumsum(jnp.exp(ordered), axis=-1) - jnp.exp(ordered)
-    threshold = jnp.min(
-      jnp.where(before < choice.top_p, ordered, jnp.inf),
-      axis=-1,
-      keepdims=True,
-    )
-    logprobs = jnp.where(logprobs < threshold, -jnp.inf, logprobs)
-    logprobs = jax.nn.log_softmax(logprobs, axis=-1)
-  return logprobs
+    weights = _weights(logits)
+    threshold = _nucleus_threshold(weights, choice.top_p)
+    logits = jnp.where(weights < threshold[:, None], -jnp.inf, logits)
+  return logits
+
+
+def _weights(logits: Float[Array, "B V"]) -> Float[Array, "B V"]:
+  """Probabilities, save for their sum; the largest is 1."""
+  return jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
+
+
+def _nucleus_threshold(
+  weights: Float[Array, "B V"], top_p: float
+) -> Float[Array, " B"]:
+  """The largest weight such that it and those above it reach the share p.
+
+  Non-negative floats are ordered as their bits are, so 31 halvings of the range
+  of bits find it exactly.
+  """
+  rows = weights.shape[0]
+  enough = top_p * jnp.sum(weights, axis=-1)
+
+  def halve(
+    _: jax.Array, bounds: tuple[jax.Array, jax.Array]
+  ) -> tuple[jax.Array, jax.Array]:
+    low, high = bounds
+    middle = low + (high - low) // 2
+    least = jax.lax.bitcast_convert_type(middle, jnp.float32)[:, None]
+    mass = jnp.sum(jnp.where(weights >= least, weights, 0.0), axis=-1)
+    reached = mass >= enough
+    return jnp.where(reached, middle, low), jnp.where(reached, high, middle)
+
+  one = jax.lax.bitcast_convert_type(jnp.float32(1.0), jnp.int32)
+  bounds = jnp.zeros(rows, jnp.int32), jnp.full(rows, one + 1)
+  low, _ = jax.lax.fori_loop(0, 31, halve, bounds)
+  return jax.lax.bitcast_convert_type(low, jnp.float32)
 
 
 def choose(
@@ -61,10 +92,37 @@ def choose(
   Returns:
     Token ids and their log-probabilities under the processed distribution.
   """
-  logprobs = processed_logprobs(logits, choice)
+  logits = processed_logits(logits, choice)
   if choice.temperature == 0:
-    tokens = jnp.argmax(logprobs, axis=-1)
+    tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
   else:
-    tokens = jax.vmap(jax.random.categorical)(keys, logprobs)
-  chosen = jnp.take_along_axis(logprobs, tokens[:, None], axis=-1)
-  return tokens, chosen[:, 0]
+    uniform = jax.vmap(lambda key: jax.random.uniform(key, (2,)))(keys)
+    tokens = _draw(_weights(logits), uniform)
+  chosen = jnp.take_along_axis(logits, tokens[:, None], axis=-1)[:, 0]
+  return tokens, chosen - jax.nn.logsumexp(logits, axis=-1)
+
+
+def _draw(
+  weights: Float[Array, "B V"], uniform: Float[Array, "B 2"]
+) -> Int[Array, " B"]:
+  """Draws a block by its weight, then a token in it by its own."""
+  B, V = weights.shape
+  padded = jnp.pad(weights, ((0, 0), (0, -V % _BLOCK)))
+  blocks = padded.reshape(B, -1, _BLOCK)
+  block = _draw_one(jnp.sum(blocks, axis=-1), uniform[:, 0])
+  inside = jnp.take_along_axis(blocks, block[:, None, None], axis=1)[:, 0]
+  return block * _BLOCK + _draw_one(inside, uniform[:, 1])
+
+
+def _draw_one(
+  weights: Float[Array, "B N"], uniform: Float[Array, " B"]
+) -> Int[Array, " B"]:
+  """The first entry at which the running sum passes uniform x the sum."""
+  running = jnp.cumsum(weights, axis=-1)
+  target = uniform[:, None] * running[:, -1:]
+  # Rounding may let the sum pass at, or stop short of, an entry of weight 0.
+  possible = weights > 0
+  passed = jnp.argmax(possible & (running > target), axis=-1)
+  last = weights.shape[-1] - 1 - jnp.argmax(possible[:, ::-1], axis=-1)
+  any_passed = jnp.any(possible & (running > target), axis=-1)
+  return jnp.where(any_passed, passed, last).astype(jnp.int32)

@@ -62,6 +62,8 @@ def test_smollm2_greedy_text_matches_transformers(smollm2, one_device_mesh):
     slots=5,
     prompt_buckets=(64,),
     max_tokens=24,
+    prefill_tokens=64,
+    cache_chunk=32,
     decode_chunk=8,
     stop_strings=(),
     choice=token_choice.TokenChoice(temperature=0.0),

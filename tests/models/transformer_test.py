@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from azr_jax.models import transformer
+from azr_jax.models import attention, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.presets import parameter_count
 
@@ -45,26 +45,47 @@ def test_parameter_count_formula(params):
   assert total == parameter_count(CONFIG)
 
 
-def test_cached_decode_of_ragged_prompts_equals_full_pass(params):
+@pytest.mark.parametrize("chunk", [1, 5, 8, 100])
+def test_cached_decode_of_ragged_prompts_equals_full_pass(params, chunk):
   tokens, lengths, prompt = tokens_of(3, 20), np.array([5, 11, 8]), 12
   full, _ = MODEL.apply({"params": params}, tokens, positions_of(tokens))
-  cache = transformer.init_cache(CONFIG, 3, 24, jnp.float32)
+  cache = transformer.init_cache(CONFIG, 3, 24, jnp.float32, chunk)
   padded = jnp.where(
     jnp.arange(prompt)[None] < lengths[:, None], tokens[:, :prompt], 0
   )
-  hidden, cache = MODEL.apply(
+  hidden, (k, v) = MODEL.apply(
     {"params": params}, padded, positions_of(padded), cache=cache
   )
+  cache = attention.write_rows(cache, k, v, jnp.zeros(3, jnp.int32))
+  cache = cache.replace(length=jnp.asarray(lengths))
   for row, length in enumerate(lengths):
     np.testing.assert_allclose(
       hidden[row, :length], full[row, :length], atol=1e-5
     )
+  recent = attention.RecentKV(
+    *2 * (jnp.zeros((*k.shape[:3], 4, 8)),), jnp.int32(0)
+  )
   for step in range(8):
     at = jnp.asarray(lengths + step)[:, None]
     one = jnp.take_along_axis(tokens, at, axis=1)
-    hidden, cache = MODEL.apply({"params": params}, one, at, cache=cache)
+    hidden, (k, v) = MODEL.apply(
+      {"params": params}, one, at, cache=cache, recent=recent
+    )
     want = jnp.take_along_axis(full, at[..., None], axis=1)
     np.testing.assert_allclose(hidden, want, atol=1e-5)
+    if step < 4:  # The first four gather, as in one call of the decode loop.
+      recent = attention.RecentKV(
+        attention.write_at(recent.k, k, jnp.int32(step)),
+        attention.write_at(recent.v, v, jnp.int32(step)),
+        jnp.int32(step + 1),
+      )
+    if step == 3:
+      cache = attention.write_rows(cache, recent.k, recent.v, cache.length)
+      cache = cache.replace(length=cache.length + 4)
+      recent = None
+    if step >= 4:
+      cache = attention.write_rows(cache, k, v, cache.length)
+      cache = cache.replace(length=cache.length + 1)
 
 
 def test_packed_segments_equal_separate_rows(params):

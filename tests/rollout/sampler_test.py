@@ -9,7 +9,8 @@ from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.policy import Policy
-from azr_jax.rollout.sampler import Sampler, SamplerSettings
+from azr_jax.rollout.programs import SamplerSettings
+from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.token_choice import TokenChoice
 
 
@@ -43,6 +44,9 @@ CONFIG = ModelConfig(
   tie_embeddings=True,
   max_positions=64,
 )
+RULES = dict.fromkeys(
+  ("vocab", "embed", "heads", "kv_heads", "head_size", "mlp", "layers")
+) | {"mlp": "tensor"}
 MODEL = transformer.Transformer(CONFIG)
 TEXTS = ["a", "hello", "to be or not", "x = 1"]
 
@@ -61,14 +65,33 @@ def policy(params, mesh, **changes):
     slots=4,
     prompt_buckets=(8, 16),
     max_tokens=10,
+    prefill_tokens=16,
+    cache_chunk=8,
     decode_chunk=3,
     stop_strings=(),
     choice=TokenChoice(),
   )
   sampler = Sampler(
-    MODEL, ByteTokenizer(), mesh, SamplerSettings(**(settings | changes))
+    MODEL,
+    ByteTokenizer(),
+    mesh,
+    RULES,
+    SamplerSettings(**(settings | changes)),
   )
-  return Policy(sampler, ByteTokenizer(), params, jax.random.key(7))
+  return Policy(
+    sampler,
+    ByteTokenizer(),
+    sampler.compute_params(params),
+    jax.random.key(7),
+  )
+
+
+def sampled_raw(policy, **options):
+  prompts = [policy.prompt(text) for text in TEXTS]
+  found = policy.sampler.generate(
+    policy.params, prompts, 1, policy.key, **options
+  )
+  return {index: completion for index, _, completion in found}
 
 
 def sampled(policy, n=1):
@@ -108,7 +131,14 @@ def test_logprobs_are_those_of_a_full_forward(params, one_device_mesh):
 
 def test_samples_do_not_depend_on_slots_or_chunks(params, one_device_mesh):
   want = sampled(policy(params, one_device_mesh), n=3)
-  for changes in ({"slots": 1}, {"slots": 16}, {"decode_chunk": 10}):
+  for changes in (
+    {"slots": 1},
+    {"slots": 16},
+    {"decode_chunk": 10},
+    {"prefill_tokens": 4},
+    {"prefill_tokens": 1000},
+    {"cache_chunk": 3},
+  ):
     got = sampled(policy(params, one_device_mesh, **changes), n=3)
     assert got.keys() == want.keys()
     for key, completion in got.items():
@@ -140,3 +170,37 @@ def test_a_prompt_past_the_buckets_is_named(params, one_device_mesh):
   short = policy(params, one_device_mesh, prompt_buckets=(8,))
   with pytest.raises(ValueError, match="prompt 2 has 12 tokens"):
     sampled(short)
+
+
+def test_each_prompt_has_its_own_limit(params, one_device_mesh):
+  limits = [1, 10, 4, 7]
+  got = sampled_raw(policy(params, one_device_mesh, slots=2), limits=limits)
+  assert [len(got[i].token_ids) for i in range(4)] == limits
+  with pytest.raises(ValueError, match=r"limits\[1\]=11: expected 1 to"):
+    sampled_raw(policy(params, one_device_mesh), limits=[1, 11, 1, 1])
+
+
+@pytest.mark.parametrize("slots", [1, 4, 16])
+def test_greedy_tokens_do_not_depend_on_slots_or_order(
+  params, one_device_mesh, slots
+):
+  greedy = TokenChoice(temperature=0.0)
+  want = sampled(policy(params, one_device_mesh, choice=greedy))
+  one = policy(params, one_device_mesh, choice=greedy, slots=slots)
+  order = [2, 0, 3, 1, 2, 0]
+  prompts = [one.prompt(TEXTS[index]) for index in order]
+  for place, _, completion in one.sample(prompts):
+    np.testing.assert_array_equal(
+      completion.token_ids, want[order[place], 0].token_ids
+    )
+
+
+def test_nothing_compiles_after_the_warm_up(params, one_device_mesh):
+  ready = policy(params, one_device_mesh)
+  ready.sampler.warm_up(ready.params)
+  compiled = []
+  jax.monitoring.register_event_duration_secs_listener(
+    lambda name, *_, **__: compiled.append(name)
+  )
+  sampled(ready, n=3)
+  assert not [name for name in compiled if "backend_compile" in name]

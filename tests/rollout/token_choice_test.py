@@ -8,7 +8,7 @@ import pytest
 from azr_jax.rollout.token_choice import (
   TokenChoice,
   choose,
-  processed_logprobs,
+  processed_logits,
 )
 
 PROBABILITIES = np.array([[0.5, 0.25, 0.15, 0.1]])
@@ -27,7 +27,7 @@ LOGITS = jnp.log(jnp.asarray(PROBABILITIES))
   ],
 )
 def test_processed_distribution(choice, want):
-  got = np.exp(processed_logprobs(LOGITS, choice))[0]
+  got = jax.nn.softmax(processed_logits(LOGITS, choice))[0]
   np.testing.assert_allclose(got, want, atol=1e-3)
 
 
@@ -44,3 +44,39 @@ def test_draws_follow_the_distribution():
   tokens, _ = choose(logits, keys, TokenChoice())
   shares = np.bincount(np.asarray(tokens), minlength=4) / 4000
   np.testing.assert_allclose(shares, PROBABILITIES[0], atol=0.03)
+
+
+@pytest.mark.parametrize("top_p", [0.1, 0.5, 0.9, 0.99])
+def test_nucleus_is_the_shortest_sorted_prefix_that_reaches_p(top_p):
+  rng = np.random.default_rng(0)
+  logits = rng.normal(size=(8, 1000)).astype(np.float32) * 3
+  got = np.isfinite(
+    processed_logits(jnp.asarray(logits), TokenChoice(top_p=top_p))
+  )
+  p = np.exp(logits.astype(np.float64))
+  p /= p.sum(-1, keepdims=True)
+  for kept, probabilities in zip(got, p, strict=True):
+    order = np.argsort(-probabilities)
+    count = int(np.searchsorted(np.cumsum(probabilities[order]), top_p)) + 1
+    assert set(np.flatnonzero(kept)) == set(order[:count])
+
+
+def test_draws_over_many_blocks_follow_the_distribution():
+  """A chi-square test over 300 tokens, a third of which are impossible."""
+  rng = np.random.default_rng(1)
+  logits = rng.normal(size=300).astype(np.float32) * 2
+  logits[::3] = -np.inf
+  draws = 40_000
+  keys = jax.random.split(jax.random.key(2), draws)
+  rows = jnp.broadcast_to(jnp.asarray(logits), (draws, 300))
+  tokens, logprobs = choose(rows, keys, TokenChoice())
+  want = np.exp(logits - np.logaddexp.reduce(logits))
+  counts = np.bincount(np.asarray(tokens), minlength=300)
+  assert counts[::3].sum() == 0
+  likely = want * draws > 5
+  chi2 = np.sum((counts - want * draws)[likely] ** 2 / (want * draws)[likely])
+  # Mean n, standard deviation sqrt(2 n): six of them above is no chance.
+  assert chi2 < likely.sum() + 6 * np.sqrt(2 * likely.sum())
+  np.testing.assert_allclose(
+    np.exp(logprobs), want[np.asarray(tokens)], rtol=1e-4
+  )

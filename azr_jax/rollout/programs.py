@@ -1,0 +1,150 @@
+"""The compiled programs of sampling, with their shardings and donations.
+
+Shapes come from the declared buckets and slots alone, so this is all that a
+sampler ever compiles: per prompt bucket one empty cache, one prefill and one
+fill; one decode. `warm_up` runs each once.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from azr_jax.models import transformer
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout import decode as decode_lib
+from azr_jax.rollout import token_choice
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplerSettings:
+  """The declared shapes and rules of sampling.
+
+  Attributes:
+    slots: sequences decoded at the same time.
+    prompt_buckets: prompt lengths that are compiled, ascending, in tokens.
+    max_tokens: most tokens sampled for a completion.
+    prefill_tokens: prompt tokens per device call.
+    decode_chunk: sampled tokens of a slot per device call.
+    cache_chunk: cache entries that attention reads at a time.
+    stop_strings: a completion ends where one of these is complete.
+    choice: how a token is drawn.
+  """
+
+  slots: int
+  prompt_buckets: tuple[int, ...]
+  max_tokens: int
+  prefill_tokens: int
+  decode_chunk: int
+  cache_chunk: int
+  stop_strings: tuple[str, ...]
+  choice: token_choice.TokenChoice
+
+
+@dataclasses.dataclass(frozen=True)
+class Programs:
+  """Jitted functions of `decode.py`, and the sizes they were made for.
+
+  Attributes:
+    slots: B, padded to the mesh.
+    compute_params: training parameters -> those that sampling reads.
+    empty_prompts: (P, bucket) -> room for prompts.
+    empty_slots: () -> slots that are all done.
+    prefill: see `decode.prefill`; donates the prompts.
+    fill_slots: see `decode.fill_slots`; donates the slots.
+    decode: see `decode.decode`; donates the slots.
+  """
+
+  settings: SamplerSettings
+  mesh: Mesh
+  slots: int
+  compute_params: Callable[..., Any]
+  empty_prompts: Callable[..., decode_lib.Prompts]
+  empty_slots: Callable[..., decode_lib.DecodeState]
+  prefill: Callable[..., decode_lib.Prompts]
+  fill_slots: Callable[..., decode_lib.DecodeState]
+  decode: Callable[..., tuple[decode_lib.DecodeState, decode_lib.Written]]
+
+  def together(self, bucket: int) -> int:
+    """How many prompts of a bucket are read together."""
+    count = max(1, self.settings.prefill_tokens // bucket)
+    return mesh_lib.padded_rows(count, self.mesh)
+
+  def prefill_size(self, bucket: int) -> int:
+    """How many tokens of each prompt of a bucket are read in one call."""
+    return min(bucket, self.settings.prefill_tokens)
+
+
+def make_programs(
+  model: transformer.Transformer,
+  mesh: Mesh,
+  rules: Mapping[str, str | None],
+  settings: SamplerSettings,
+) -> Programs:
+  """Builds the programs; nothing is compiled before it is called.
+
+  Args:
+    model: the decoder.
+    mesh: the layout to sample in; may be another than the learner's, of the
+      same devices.
+    rules: logical parameter axis to mesh axis.
+    settings: shapes and rules of sampling.
+  """
+  rows = mesh_lib.batch_sharding(mesh)
+  by_head = mesh_lib.cache_sharding(mesh, model.config.num_kv_heads)
+  cache = transformer.KVCache(by_head, by_head, rows, settings.cache_chunk)
+  prompts = decode_lib.Prompts(cache, rows)
+  slots = decode_lib.DecodeState(
+    cache,
+    **dict.fromkeys(("logits", "written", "limit", "done", "keys"), rows),
+  )
+  # Small, and every host of a pod follows the same loop: all hold it whole.
+  everywhere = mesh_lib.replicated(mesh)
+  written = decode_lib.Written(*[everywhere] * 4)
+  param_shardings = mesh_lib.param_shardings(
+    transformer.abstract_params(model), mesh, rules
+  )
+  cast = jax.jit(functools.partial(transformer.compute_params, model.dtype))
+  count = mesh_lib.padded_rows(settings.slots, mesh)
+  # A call stores whole chunks of new entries, hence the room past the end.
+  longest = max(settings.prompt_buckets) + settings.max_tokens
+  length = longest + settings.decode_chunk
+  return Programs(
+    settings=settings,
+    mesh=mesh,
+    slots=count,
+    # Once a request, not at each use: decoding reads every weight per token.
+    compute_params=lambda params: jax.device_put(cast(params), param_shardings),
+    empty_prompts=jax.jit(
+      functools.partial(decode_lib.empty_prompts, model, settings.cache_chunk),
+      static_argnums=(0, 1),
+      out_shardings=prompts,
+    ),
+    empty_slots=jax.jit(
+      functools.partial(
+        decode_lib.empty_slots, model, settings.cache_chunk, count, length
+      ),
+      out_shardings=slots,
+    ),
+    prefill=jax.jit(
+      functools.partial(decode_lib.prefill, model),
+      out_shardings=prompts,
+      donate_argnums=1,
+    ),
+    fill_slots=jax.jit(
+      decode_lib.fill_slots, out_shardings=slots, donate_argnums=0
+    ),
+    decode=jax.jit(
+      functools.partial(
+        decode_lib.decode,
+        model,
+        choice=settings.choice,
+        steps=settings.decode_chunk,
+      ),
+      out_shardings=(slots, written),
+      donate_argnums=1,
+    ),
+  )
