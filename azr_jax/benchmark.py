@@ -2,9 +2,22 @@
 
 python -m azr_jax.benchmark executor [--workers 1 2] [--timeout_s 2.0]
   [--programs FILE.jsonl]
+python -m azr_jax.benchmark sampler|update|step [--peer=transformers]
+  [--model=random:smollm2-135m] [--dtype=float32] ...; see `sampler --help`
 
-The programs are those of `programs_heldout`, or of a file whose lines have
-`code`, `input` and `output`, as CRUXEval's do.
+With a peer, both sides do the same work on the same weights, in turn, and
+`of_peer` is the median of the ratios of their rates: above 1, ours is faster.
+
+sampler and update
+  tokens_per_s  sampled tokens that were asked for, prompts' time included;
+                or trained tokens, padding not counted
+  ..._roofline_share  of the time at least needed at the device's bandwidth
+                (decoding) or matrix rate (update), nothing done twice
+  program_gib   what the compiled update holds at once
+  peak_..._gib  of this process, or of the device
+
+executor: the programs are those of `programs_heldout`, or of a file whose lines
+have `code`, `input` and `output`, as CRUXEval's do.
 
 What the keys hold:
   machine      cores, Python, kernel, and the load before the start: above
@@ -28,17 +41,26 @@ What the keys hold:
 import argparse
 import dataclasses
 import json
-import os
 import pathlib
-import platform
+import types
 from typing import Any
+
+import jax
+import jax.numpy as jnp
 
 from azr_jax.executor import Executor, throughput
 from azr_jax.executor.settings import Settings
+from azr_jax.measure import device, sampling, updating, workload
+from azr_jax.models import attention, load, transformer
+from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.tasks.programs import heldout, verification_step
 from azr_jax.tasks.programs.task import InductionTask, Task, Triplet
 
 STEPS = 3
+PEERS = ("none", "transformers")
+RULES = dict.fromkeys(
+  ("vocab", "embed", "heads", "kv_heads", "head_size", "mlp", "layers")
+)
 
 
 def _executor(flags: argparse.Namespace) -> dict[str, Any]:
@@ -46,22 +68,13 @@ def _executor(flags: argparse.Namespace) -> dict[str, Any]:
     Settings(workers, flags.timeout_s, memory_mb=512).check()
   triplets = _triplets(flags.programs)
   programs = [throughput.Program(task.code, task.input) for task in triplets]
-  found = {"machine": _machine()}
+  found = {"machine": device.machine()}
   found |= throughput.report(programs, flags.workers, flags.timeout_s)
   for workers in flags.workers:
     found[f"paper_step/workers_{workers}"] = _paper_step(
       workers, flags.timeout_s, triplets
     )
   return found
-
-
-def _machine() -> dict[str, Any]:
-  return {
-    "cores": os.cpu_count(),
-    "python": platform.python_version(),
-    "kernel": platform.release(),
-    "load": os.getloadavg()[0],
-  }
 
 
 def _paper_step(
@@ -101,6 +114,158 @@ def _triplet(task: Task) -> Triplet:
   return task
 
 
+class _Setting:
+  """The model and its layout, for every device benchmark."""
+
+  def __init__(self, flags: argparse.Namespace):
+    sizes = {"data": 1, "fsdp": 1, "tensor": 1}
+    self.mesh = mesh_lib.make_mesh(sizes, jax.devices()[:1])
+    self.source = load.resolve(flags.model, flags.cache_dir)
+    self.model = transformer.Transformer(
+      self.source.config,
+      jnp.dtype(flags.dtype),
+      flags.attention,
+      flags.remat,
+    )
+    self.params = self.source.load_params(self.mesh, RULES)
+    self.peer = None
+    if flags.peer == "transformers":
+      self.peer = _peer().load(self.source.config, self.params, flags.dtype)
+
+
+def _peer() -> types.ModuleType:
+  # Here, for it needs torch, which only the tests' extra has.
+  from azr_jax.measure import transformers_peer
+
+  return transformers_peer
+
+
+def _sampler_workload(flags: argparse.Namespace) -> workload.SamplerWorkload:
+  return workload.SamplerWorkload(
+    prompts=flags.prompts,
+    samples=flags.samples,
+    prompt_tokens=flags.prompt_tokens,
+    new_tokens=flags.new_tokens,
+    slots=flags.slots,
+    ragged=flags.ragged,
+    top_p=flags.top_p,
+  )
+
+
+def _sampler_runner(
+  flags: argparse.Namespace, setting: _Setting
+) -> sampling.Runner:
+  return sampling.Runner(
+    setting.source,
+    setting.params,
+    setting.model,
+    setting.mesh,
+    RULES,
+    _sampler_workload(flags),
+    dict(
+      prefill_tokens=flags.prefill_tokens,
+      decode_chunk=flags.decode_chunk,
+      cache_chunk=flags.cache_chunk,
+    ),
+  )
+
+
+def _sampler(flags: argparse.Namespace) -> dict[str, Any]:
+  found: dict[str, Any] = {"machine": device.machine()}
+  setting = _Setting(flags)
+  work = _sampler_workload(flags)
+  peer = None
+  if setting.peer is not None:
+    peer = _peer().sampler(setting.peer, work, setting.source.config.vocab_size)
+  runner = _sampler_runner(flags, setting)
+  return found | sampling.report(
+    runner,
+    setting.source.config,
+    work,
+    jnp.dtype(flags.dtype).itemsize,
+    peer,
+    flags.repeats,
+  )
+
+
+def _update_runner(
+  flags: argparse.Namespace, setting: _Setting
+) -> updating.Runner:
+  work = workload.UpdateWorkload(flags.sequences, flags.length, flags.ragged)
+  return updating.Runner(
+    setting.params,
+    setting.model,
+    setting.mesh,
+    RULES,
+    work,
+    flags.micro_rows,
+    flags.chunk_tokens,
+  )
+
+
+def _update(flags: argparse.Namespace) -> dict[str, Any]:
+  found: dict[str, Any] = {"machine": device.machine()}
+  setting = _Setting(flags)
+  work = workload.UpdateWorkload(flags.sequences, flags.length, flags.ragged)
+  peer = None
+  if setting.peer is not None:
+    peer = _peer().updater(setting.peer, work, setting.source.config.vocab_size)
+  runner = _update_runner(flags, setting)
+  return found | updating.report(
+    runner, setting.source.config, work, peer, flags.repeats
+  )
+
+
+def _step(flags: argparse.Namespace) -> dict[str, Any]:
+  """A whole step: answers to the prompts, then the update on them."""
+  setting = _Setting(flags)
+  flags.sequences = flags.prompts * flags.samples
+  flags.length = flags.prompt_tokens + flags.new_tokens
+  sampler = _sampler_runner(flags, setting)
+  updater = _update_runner(flags, setting)
+  sampler.run()
+  updater.run()
+  times = [(sampler.run(), updater.run()) for _ in range(flags.repeats)]
+  best = min(times, key=sum)
+  return {
+    "machine": device.machine(),
+    "sample_s": best[0],
+    "update_s": best[1],
+    "step_s": sum(best),
+  }
+
+
+def _add_device_options(parser: argparse.ArgumentParser) -> None:
+  add = parser.add_argument
+  add("--model", default="random:smollm2-135m", help="a model spec")
+  add("--cache_dir", default="~/.cache/azr_jax")
+  add("--dtype", default="float32", choices=("float32", "bfloat16"))
+  add("--attention", default="xla", choices=tuple(attention.BACKENDS))
+  add("--remat", default="none", choices=tuple(transformer.REMAT_POLICIES))
+  add("--peer", default="none", choices=PEERS)
+  add("--repeats", type=int, default=3)
+  add("--ragged", action="store_true", help="draw the lengths")
+
+
+def _add_sampler_options(parser: argparse.ArgumentParser) -> None:
+  add = parser.add_argument
+  add("--prompts", type=int, default=8)
+  add("--samples", type=int, default=1, help="of each prompt")
+  add("--prompt_tokens", type=int, default=128)
+  add("--new_tokens", type=int, default=128)
+  add("--slots", type=int, default=8, help="decoded together; peer's batch")
+  add("--top_p", type=float, default=1.0)
+  add("--prefill_tokens", type=int, default=1024)
+  add("--decode_chunk", type=int, default=32)
+  add("--cache_chunk", type=int, default=128)
+
+
+def _add_update_options(parser: argparse.ArgumentParser) -> None:
+  add = parser.add_argument
+  add("--micro_rows", type=int, default=2)
+  add("--chunk_tokens", type=int, default=256)
+
+
 def run() -> None:
   """The console script."""
   parser = argparse.ArgumentParser(
@@ -116,6 +281,21 @@ def run() -> None:
   executor.add_argument("--timeout_s", type=float, default=2.0)
   executor.add_argument("--programs", help="a file of JSON lines")
   executor.set_defaults(measure=_executor)
+  sampler = commands.add_parser("sampler", help="sampled tokens a second")
+  _add_device_options(sampler)
+  _add_sampler_options(sampler)
+  sampler.set_defaults(measure=_sampler)
+  update = commands.add_parser("update", help="trained tokens a second")
+  _add_device_options(update)
+  _add_update_options(update)
+  update.add_argument("--sequences", type=int, default=8)
+  update.add_argument("--length", type=int, default=256, help="of the longest")
+  update.set_defaults(measure=_update)
+  step = commands.add_parser("step", help="seconds of sampling and an update")
+  _add_device_options(step)
+  _add_sampler_options(step)
+  _add_update_options(step)
+  step.set_defaults(measure=_step)
   flags = parser.parse_args()
   try:
     found = flags.measure(flags)

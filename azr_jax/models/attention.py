@@ -22,8 +22,9 @@ class KVCache(flax.struct.PyTreeNode):
   """Keys and values of every layer; entry t of a row is of position t.
 
   Attributes:
-    k: [L, B, K, T, E]; T is a multiple of `chunk`.
-    v: the same.
+    k: [L, B, K, E, T], as the product with a query reads it; T is a multiple
+      of `chunk`.
+    v: [L, B, K, T, E].
     length: int32 [B], entries of each row that hold something.
     chunk: entries that attention reads at a time.
   """
@@ -38,8 +39,8 @@ class RecentKV(flax.struct.PyTreeNode):
   """Keys and values that follow a cache's, at the same place in every row.
 
   Attributes:
-    k: [L, B, K, N, E]; without L where one layer reads it.
-    v: the same.
+    k: [L, B, K, E, N]; without L where one layer reads it.
+    v: [L, B, K, N, E].
     count: int32 [], entries that hold something.
   """
 
@@ -51,37 +52,56 @@ class RecentKV(flax.struct.PyTreeNode):
 def init_cache(
   shape: tuple[int, int, int, int, int], dtype: Any, chunk: int
 ) -> KVCache:
-  """An empty cache of shape [L, B, K, T, E], T padded to the chunk."""
+  """An empty cache; the shape is L, B, K, T, E, with T padded to the chunk."""
   L, B, K, T, E = shape
-  zeros = jnp.zeros((L, B, K, T + -T % chunk, E), dtype)
-  return KVCache(zeros, zeros, jnp.zeros(B, jnp.int32), chunk)
+  T += -T % chunk
+  return KVCache(
+    jnp.zeros((L, B, K, E, T), dtype),
+    jnp.zeros((L, B, K, T, E), dtype),
+    jnp.zeros(B, jnp.int32),
+    chunk,
+  )
 
 
 def write_rows(
   cache: KVCache,
-  k: Float[Array, "L B K S E"],
+  k: Float[Array, "L B K E S"],
   v: Float[Array, "L B K S E"],
   start: Int[Array, " B"],
 ) -> KVCache:
   """Stores S entries of each row, from its own `start` on."""
 
-  def write(row: jax.Array, new: jax.Array, start: jax.Array) -> jax.Array:
-    return jax.lax.dynamic_update_slice(row, new, (0, 0, start, 0))
+  def write(cache_k: Any, cache_v: Any, k: Any, v: Any, start: Any) -> Any:
+    return write_at(
+      cache_k[:, None], cache_v[:, None], k[:, None], v[:, None], start
+    )
 
-  rows = jax.vmap(write, in_axes=(1, 1, 0), out_axes=1)
-  return cache.replace(k=rows(cache.k, k, start), v=rows(cache.v, v, start))
+  rows = jax.vmap(write, in_axes=(1, 1, 1, 1, 0), out_axes=1)
+  new_k, new_v = rows(cache.k, cache.v, k, v, start)
+  return cache.replace(k=new_k[:, :, 0], v=new_v[:, :, 0])
 
 
 def write_at(
-  into: Float[Array, "L B K T E"],
-  new: Float[Array, "L B K S E"],
+  into_k: Float[Array, "L B K E T"],
+  into_v: Float[Array, "L B K T E"],
+  k: Float[Array, "L B K E S"],
+  v: Float[Array, "L B K S E"],
   start: Int[Array, ""],
-) -> Float[Array, "L B K T E"]:
+) -> tuple[jax.Array, jax.Array]:
   """Stores S entries of each row, from the same `start` on."""
   zero = jnp.int32(0)
-  return jax.lax.dynamic_update_slice(
-    into, new.astype(into.dtype), (zero, zero, zero, start, zero)
+  k, v = k.astype(into_k.dtype), v.astype(into_v.dtype)
+  return (
+    jax.lax.dynamic_update_slice(into_k, k, (zero, zero, zero, zero, start)),
+    jax.lax.dynamic_update_slice(into_v, v, (zero, zero, zero, start, zero)),
   )
+
+
+def by_entry(
+  k: Float[Array, "B S K E"], v: Float[Array, "B S K E"]
+) -> tuple[Float[Array, "B K E S"], Float[Array, "B K S E"]]:
+  """Lays keys and values out as a cache holds them."""
+  return jnp.moveaxis(k, 1, 3), jnp.swapaxes(v, 1, 2)
 
 
 def cached_attention(
@@ -119,59 +139,56 @@ def cached_attention(
   q_BKQE = jnp.moveaxis(q_BSKGE, 1, 3).reshape(B, K, G * S, E)
   index_Q = jnp.tile(jnp.arange(S), G)
 
-  def scores(k_BKTE: jax.Array, visible: jax.Array) -> jax.Array:
+  def attend(carry: Any, k_BKET: Any, v_BKTE: Any, visible: Any) -> Any:
     scores_BKQT = jnp.einsum(
-      "BKQE,BKTE->BKQT",
+      "BKQE,BKET->BKQT",
       q_BKQE,
-      k_BKTE.astype(q.dtype),
+      k_BKET.astype(q.dtype),
       preferred_element_type=jnp.float32,
     )
-    return jnp.where(visible, scores_BKQT, _HIDDEN)
-
-  def attend(carry: Any, k_BKTE: Any, v_BKTE: Any, visible: Any) -> Any:
-    maximum_BKQ, total_BKQ, sum_BKQE = carry
-    scores_BKQT = scores(k_BKTE, visible)
-    new_BKQ = jnp.maximum(maximum_BKQ, jnp.max(scores_BKQT, axis=-1))
-    weights_BKQT = jnp.exp(scores_BKQT - new_BKQ[..., None])
-    fade_BKQ = jnp.exp(maximum_BKQ - new_BKQ)
-    added_BKQE = jnp.einsum(
+    scores_BKQT = jnp.where(visible, scores_BKQT, _HIDDEN)
+    maximum_BKQ = jnp.max(scores_BKQT, axis=-1)
+    if carry is not None:
+      maximum_BKQ = jnp.maximum(maximum_BKQ, carry[0])
+    weights_BKQT = jnp.exp(scores_BKQT - maximum_BKQ[..., None])
+    total_BKQ = jnp.sum(weights_BKQT, axis=-1)
+    sum_BKQE = jnp.einsum(
       "BKQT,BKTE->BKQE",
       weights_BKQT.astype(q.dtype),
       v_BKTE.astype(q.dtype),
       preferred_element_type=jnp.float32,
     )
-    return (
-      new_BKQ,
-      total_BKQ * fade_BKQ + jnp.sum(weights_BKQT, axis=-1),
-      sum_BKQE * fade_BKQ[..., None] + added_BKQE,
-    )
+    if carry is not None:
+      fade_BKQ = jnp.exp(carry[0] - maximum_BKQ)
+      total_BKQ += carry[1] * fade_BKQ
+      sum_BKQE += carry[2] * fade_BKQ[..., None]
+    return maximum_BKQ, total_BKQ, sum_BKQE
 
   def attend_chunk(index: jax.Array, carry: Any) -> Any:
     zero = jnp.int32(0)
     first = index * cache.chunk
-    k_BKCE, v_BKCE = (
-      jax.lax.dynamic_slice(
-        x, (layer, zero, zero, first, zero), (1, B, K, cache.chunk, E)
-      )[0]
-      for x in (cache.k, cache.v)
-    )
+    k_BKEC = jax.lax.dynamic_slice(
+      cache.k, (layer, zero, zero, zero, first), (1, B, K, E, cache.chunk)
+    )[0]
+    v_BKCE = jax.lax.dynamic_slice(
+      cache.v, (layer, zero, zero, first, zero), (1, B, K, cache.chunk, E)
+    )[0]
     places_C = first + jnp.arange(cache.chunk)
     seen_BC = places_C[None, :] < cache.length[:, None]
-    return attend(carry, k_BKCE, v_BKCE, seen_BC[:, None, None])
+    return attend(carry, k_BKEC, v_BKCE, seen_BC[:, None, None])
 
-  causal_QS = jnp.arange(S)[None, :] <= index_Q[:, None]
-  carry = (
-    jnp.full((B, K, G * S), _HIDDEN),
-    jnp.zeros((B, K, G * S)),
-    jnp.zeros((B, K, G * S, E)),
-  )
-  # A token sees itself, so the maximum is that of a real score from here on.
-  carry = attend(
-    carry, jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2), causal_QS[None, None]
-  )
-  if recent is not None:
-    seen_N = jnp.arange(recent.k.shape[2]) < recent.count
-    carry = attend(carry, recent.k, recent.v, seen_N[None, None, None])
+  # A token sees itself: the first maximum is already that of a real score.
+  k_BKES, v_BKSE = by_entry(k, v)
+  if recent is None:
+    causal_QS = jnp.arange(S)[None, :] <= index_Q[:, None]
+    carry = attend(None, k_BKES, v_BKSE, causal_QS[None, None])
+  else:
+    recent_k, recent_v = write_at(
+      recent.k[None], recent.v[None], k_BKES[None], v_BKSE[None], recent.count
+    )
+    last_Q = recent.count + index_Q
+    seen_QN = jnp.arange(recent.v.shape[2])[None, :] <= last_Q[:, None]
+    carry = attend(None, recent_k[0], recent_v[0], seen_QN[None, None])
   chunks = (jnp.max(cache.length) + cache.chunk - 1) // cache.chunk
   carry = jax.lax.fori_loop(0, chunks, attend_chunk, carry)
   _, total_BKQ, sum_BKQE = carry

@@ -107,7 +107,7 @@ class Projection(nn.Module):
 class Attention(nn.Module):
   """Grouped-query self-attention; with a cache, also to what it holds.
 
-  With a cache, returns this call's keys and values [B, K, S, E] too.
+  With a cache, returns this call's keys and values too.
   """
 
   config: ModelConfig
@@ -149,7 +149,7 @@ class Attention(nn.Module):
     new = None
     if cache is not None:
       out = attention.cached_attention(q, k, v, cache, recent, layer)
-      new = jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
+      new = attention.by_entry(k, v)
     else:
       out = attention.BACKENDS[self.backend](q, k, v, segment_ids)
     out = Projection(
@@ -246,7 +246,7 @@ class Transformer(nn.Module):
 
     Returns:
       Final normalised hidden states and, with a cache, the keys and values of
-      these tokens, [L, B, K, S, E], for the caller to store.
+      these tokens, as a cache holds them, for the caller to store.
     """
     c = self.config
     embedding = self.param(

@@ -104,11 +104,8 @@ def prefill(
     {"params": params}, tokens, positions, cache=before
   )
   hidden_PSD, (k, v) = outputs
-  cache = prompts.cache.replace(
-    k=attention.write_at(prompts.cache.k, k, start),
-    v=attention.write_at(prompts.cache.v, v, start),
-    length=lengths,
-  )
+  k, v = attention.write_at(before.k, before.v, k, v, start)
+  cache = before.replace(k=k, v=v, length=lengths)
   last = lengths - 1 - start
   place = jnp.clip(last, 0, S - 1)[:, None, None]
   last_PD = jnp.take_along_axis(hidden_PSD, place, axis=1)[:, 0]
@@ -219,8 +216,11 @@ def decode(
   done = state.done | cut
   # What is done must not make the others read on.
   cache = state.cache.replace(length=jnp.where(done, 0, state.cache.length))
-  L, B, K, _, E = cache.k.shape
-  room = jnp.zeros((L, B, K, steps, E), cache.k.dtype)
+  L, B, K, E, _ = cache.k.shape
+  room = (
+    jnp.zeros((L, B, K, E, steps), cache.k.dtype),
+    jnp.zeros((L, B, K, steps, E), cache.v.dtype),
+  )
   Carry = tuple[jax.Array, DecodeState, Written, tuple[jax.Array, jax.Array]]
 
   def unfinished(carry: Carry) -> jax.Array:
@@ -228,7 +228,7 @@ def decode(
     return (step < steps) & (jnp.sum(~state.done) > enough)
 
   def body(carry: Carry) -> Carry:
-    step, state, out, (recent_k, recent_v) = carry
+    step, state, out, recent = carry
     keys = jax.vmap(jax.random.fold_in)(state.keys, state.written)
     token, logprob = token_choice.choose(state.logits, keys, choice)
     live = ~state.done
@@ -248,13 +248,10 @@ def decode(
       token[:, None],
       (cache.length + step)[:, None],
       cache=cache,
-      recent=attention.RecentKV(recent_k, recent_v, step),
+      recent=attention.RecentKV(*recent, step),
     )
     hidden, (k, v) = outputs
-    recent = (
-      attention.write_at(recent_k, k, step),
-      attention.write_at(recent_v, v, step),
-    )
+    recent = attention.write_at(*recent, k, v, step)
     state = state.replace(
       logits=_logits(model, params, hidden[:, 0]), written=written, done=done
     )
@@ -268,7 +265,7 @@ def decode(
   )
   # The cache is constant in the loop and not part of what it carries.
   state = state.replace(done=done, cache=None)
-  start = (jnp.int32(0), state, nothing, (room, room))
+  start = (jnp.int32(0), state, nothing, room)
   _, state, out, recent = jax.lax.while_loop(unfinished, body, start)
   cache = attention.write_rows(cache, *recent, cache.length)
   cache = cache.replace(length=cache.length + out.count)

@@ -63,7 +63,9 @@ def test_cached_decode_of_ragged_prompts_equals_full_pass(params, chunk):
       hidden[row, :length], full[row, :length], atol=1e-5
     )
   recent = attention.RecentKV(
-    *2 * (jnp.zeros((*k.shape[:3], 4, 8)),), jnp.int32(0)
+    jnp.zeros((*k.shape[:4], 4)),
+    jnp.zeros((*v.shape[:3], 4, 8)),
+    jnp.int32(0),
   )
   for step in range(8):
     at = jnp.asarray(lengths + step)[:, None]
@@ -75,8 +77,7 @@ def test_cached_decode_of_ragged_prompts_equals_full_pass(params, chunk):
     np.testing.assert_allclose(hidden, want, atol=1e-5)
     if step < 4:  # The first four gather, as in one call of the decode loop.
       recent = attention.RecentKV(
-        attention.write_at(recent.k, k, jnp.int32(step)),
-        attention.write_at(recent.v, v, jnp.int32(step)),
+        *attention.write_at(recent.k, recent.v, k, v, jnp.int32(step)),
         jnp.int32(step + 1),
       )
     if step == 3:

@@ -99,12 +99,19 @@ def sampled(policy, n=1):
   return {(i, s): c for i, s, c in policy.sample(prompts, n)}
 
 
-def next_logits(params, ids):
-  tokens = jnp.asarray([ids], jnp.int32)
+@jax.jit
+def full_forward(params, tokens):
   hidden, _ = MODEL.apply(
-    {"params": params}, tokens, jnp.arange(len(ids))[None]
+    {"params": params}, tokens, jnp.arange(tokens.shape[1])[None]
   )
   return (hidden @ transformer.unembedding(params, CONFIG))[0]
+
+
+def next_logits(params, ids):
+  """One shape for all; what follows the ids is not seen by them."""
+  tokens = np.zeros((1, 32), np.int32)
+  tokens[0, : len(ids)] = ids
+  return full_forward(params, tokens)[: len(ids)]
 
 
 def test_greedy_equals_full_forward_for_ragged_prompts(params, one_device_mesh):
