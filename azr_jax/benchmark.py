@@ -124,7 +124,7 @@ class _Setting:
     self.model = transformer.Transformer(
       self.source.config,
       jnp.dtype(flags.dtype),
-      flags.attention,
+      attention.make(flags.attention, self.mesh, flags.dtype),
       flags.remat,
     )
     self.params = self.source.load_params(self.mesh, RULES)
@@ -240,7 +240,7 @@ def _add_device_options(parser: argparse.ArgumentParser) -> None:
   add("--model", default="random:smollm2-135m", help="a model spec")
   add("--cache_dir", default="~/.cache/azr_jax")
   add("--dtype", default="float32", choices=("float32", "bfloat16"))
-  add("--attention", default="xla", choices=tuple(attention.BACKENDS))
+  add("--attention", default="auto", choices=attention.NAMES)
   add("--remat", default="none", choices=tuple(transformer.REMAT_POLICIES))
   add("--peer", default="none", choices=PEERS)
   add("--repeats", type=int, default=3)

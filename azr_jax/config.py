@@ -68,7 +68,7 @@ COMMON_CHECKS: dict[str, Check] = {
   "model.source": _TEXT,
   "model.cache_dir": _TEXT,
   "model.dtype": _one_of(*DTYPES),
-  "model.attention": _one_of(*attention.BACKENDS),
+  "model.attention": _one_of(*attention.NAMES),
   "model.remat": _one_of(*transformer.REMAT_POLICIES),
   "mesh.data": _MESH_SIZE,
   "mesh.fsdp": _MESH_SIZE,

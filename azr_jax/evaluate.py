@@ -63,9 +63,7 @@ def evaluate(
   folder.mkdir(parents=True, exist_ok=True)
   mesh = mesh_lib.make_mesh(config.mesh)
   source, params = load_model(config, model_spec, mesh)
-  model = transformer.Transformer(
-    source.config, jnp.dtype(config.model.dtype), config.model.attention
-  )
+  model = transformer.Transformer(source.config, jnp.dtype(config.model.dtype))
   sampler = sampler_lib.Sampler(
     model,
     source.tokenizer,

@@ -23,7 +23,13 @@ from azr_jax import config as config_lib
 from azr_jax import metrics as metrics_lib
 from azr_jax import run_folder, types
 from azr_jax.learner import packing, train_state, update
-from azr_jax.models import presets, safetensors_io, tokenizers, transformer
+from azr_jax.models import (
+  attention,
+  presets,
+  safetensors_io,
+  tokenizers,
+  transformer,
+)
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.tasks.programs.corpus import dataset
 from azr_jax.tasks.programs.corpus import tokenizer as tokenizer_lib
@@ -49,7 +55,7 @@ def _train(config: ml_collections.ConfigDict, folder: pathlib.Path) -> None:
   model = transformer.Transformer(
     presets.PRESETS[config.model.source.removeprefix("preset:")],
     jnp.dtype(config.model.dtype),
-    config.model.attention,
+    attention.make(config.model.attention, mesh, config.model.dtype),
     config.model.remat,
   )
   optimizer = config_lib.build_optimizer(config)

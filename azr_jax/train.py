@@ -25,7 +25,7 @@ from azr_jax import config as config_lib
 from azr_jax import metrics as metrics_lib
 from azr_jax import run_folder
 from azr_jax.learner import advantages, packing, train_state, update
-from azr_jax.models import load, transformer
+from azr_jax.models import attention, load, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
@@ -58,7 +58,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
   model = transformer.Transformer(
     source.config,
     jnp.dtype(config.model.dtype),
-    config.model.attention,
+    attention.make(config.model.attention, mesh, config.model.dtype),
     config.model.remat,
   )
   optimizer = config_lib.build_optimizer(config)

@@ -13,7 +13,7 @@ def get_config() -> ml_collections.ConfigDict:
   c.model.source = "embedded:azr-tiny"  # see azr_jax/models/load.py
   c.model.cache_dir = "~/.cache/azr_jax"  # downloaded weights
   c.model.dtype = "float32"  # compute type: float32 | bfloat16
-  c.model.attention = "xla"  # xla | cudnn
+  c.model.attention = "auto"  # auto | xla | cudnn (GPU) | splash (TPU)
   c.model.remat = "none"  # what the backward pass recomputes: none|dots|full
 
   c.mesh = ml_collections.ConfigDict()

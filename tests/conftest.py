@@ -25,6 +25,8 @@ jaxtyping.install_import_hook(
     "azr_jax.learner.losses",
     "azr_jax.learner.masked",
     "azr_jax.models.attention",
+    "azr_jax.models.cache",
+    "azr_jax.models.splash",
     "azr_jax.models.rope",
     "azr_jax.rollout.token_choice",
   ],

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from azr_jax.models import attention, rope
+from azr_jax.models import cache as cache_lib
 from azr_jax.models.config import ModelConfig
 
 Params = Any
-KVCache = attention.KVCache
-RecentKV = attention.RecentKV
+KVCache = cache_lib.KVCache
+RecentKV = cache_lib.RecentKV
 
 # Names of what `jax.checkpoint` keeps from a layer's forward pass.
 REMAT_POLICIES = {
@@ -33,7 +34,7 @@ def init_cache(
   """An empty cache for sequences of up to `length` tokens."""
   c = config
   shape = (c.num_layers, batch, c.num_kv_heads, length, c.head_size)
-  return attention.init_cache(shape, dtype, chunk)
+  return cache_lib.init_cache(shape, dtype, chunk)
 
 
 def _named(initializer: Any, axes: tuple[str, ...]) -> Any:
@@ -112,7 +113,7 @@ class Attention(nn.Module):
 
   config: ModelConfig
   dtype: jnp.dtype
-  backend: str
+  attend: attention.AttentionFn
 
   @nn.compact
   def __call__(
@@ -148,10 +149,10 @@ class Attention(nn.Module):
     k = rope.rotate(k, positions, frequencies)
     new = None
     if cache is not None:
-      out = attention.cached_attention(q, k, v, cache, recent, layer)
-      new = attention.by_entry(k, v)
+      out = cache_lib.cached_attention(q, k, v, cache, recent, layer)
+      new = cache_lib.by_entry(k, v)
     else:
-      out = attention.BACKENDS[self.backend](q, k, v, segment_ids)
+      out = self.attend(q, k, v, segment_ids)
     out = Projection(
       (c.num_heads, c.head_size),
       (c.hidden_size,),
@@ -185,7 +186,7 @@ class Block(nn.Module):
 
   config: ModelConfig
   dtype: jnp.dtype
-  backend: str
+  attend: attention.AttentionFn
 
   @nn.compact
   def __call__(
@@ -199,7 +200,7 @@ class Block(nn.Module):
     x, layer = carry
     eps = self.config.norm_eps
     attended, new = Attention(
-      self.config, self.dtype, self.backend, name="attention"
+      self.config, self.dtype, self.attend, name="attention"
     )(
       RMSNorm(eps, "embed", name="attention_norm")(x),
       positions,
@@ -220,13 +221,13 @@ class Transformer(nn.Module):
   Attributes:
     config: shapes and constants.
     dtype: compute type; parameters are float32.
-    backend: attention backend, a key of `attention.BACKENDS`.
+    attend: the attention of training, from `attention.make`.
     remat: what the backward pass keeps, a key of `REMAT_POLICIES`.
   """
 
   config: ModelConfig
   dtype: jnp.dtype = jnp.float32
-  backend: str = "xla"
+  attend: attention.AttentionFn = attention.xla_attention
   remat: str = "none"
 
   @nn.compact
@@ -279,7 +280,7 @@ class Transformer(nn.Module):
       in_axes=(nn.broadcast, nn.broadcast, nn.broadcast, 0),
       length=c.num_layers,
       metadata_params={nn.PARTITION_NAME: "layers"},
-    )(c, self.dtype, self.backend, name="layers")
+    )(c, self.dtype, self.attend, name="layers")
     (x, _), new = layers(
       (x, jnp.zeros((), jnp.int32)), positions, segments, cache, recent
     )

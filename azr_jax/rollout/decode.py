@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from azr_jax.models import attention, transformer
+from azr_jax.models import cache as cache_lib
+from azr_jax.models import transformer
 from azr_jax.rollout import token_choice
 from azr_jax.types import Leaf
 
@@ -104,7 +105,7 @@ def prefill(
     {"params": params}, tokens, positions, cache=before
   )
   hidden_PSD, (k, v) = outputs
-  k, v = attention.write_at(before.k, before.v, k, v, start)
+  k, v = cache_lib.write_at(before.k, before.v, k, v, start)
   cache = before.replace(k=k, v=v, length=lengths)
   last = lengths - 1 - start
   place = jnp.clip(last, 0, S - 1)[:, None, None]
@@ -189,6 +190,21 @@ def fill_slots(
   return jax.lax.fori_loop(0, count, fill, state)
 
 
+def keep_slots(state: DecodeState, kept: Int[Array, " C"]) -> DecodeState:
+  """A state of C slots: those that `kept` names, in this order."""
+  cache = state.cache
+  return DecodeState(
+    cache=cache.replace(
+      k=cache.k[:, kept], v=cache.v[:, kept], length=cache.length[kept]
+    ),
+    logits=state.logits[kept],
+    written=state.written[kept],
+    limit=state.limit[kept],
+    done=state.done[kept],
+    keys=state.keys[kept],
+  )
+
+
 def decode(
   model: transformer.Transformer,
   params: Any,
@@ -248,10 +264,10 @@ def decode(
       token[:, None],
       (cache.length + step)[:, None],
       cache=cache,
-      recent=attention.RecentKV(*recent, step),
+      recent=cache_lib.RecentKV(*recent, step),
     )
     hidden, (k, v) = outputs
-    recent = attention.write_at(*recent, k, v, step)
+    recent = cache_lib.write_at(*recent, k, v, step)
     state = state.replace(
       logits=_logits(model, params, hidden[:, 0]), written=written, done=done
     )
@@ -267,6 +283,6 @@ def decode(
   state = state.replace(done=done, cache=None)
   start = (jnp.int32(0), state, nothing, room)
   _, state, out, recent = jax.lax.while_loop(unfinished, body, start)
-  cache = attention.write_rows(cache, *recent, cache.length)
+  cache = cache_lib.write_rows(cache, *recent, cache.length)
   cache = cache.replace(length=cache.length + out.count)
   return state.replace(cache=cache), out

@@ -2,7 +2,7 @@
 
 Shapes come from the declared buckets and slots alone, so this is all that a
 sampler ever compiles: per prompt bucket one empty cache, one prefill and one
-fill; one decode. `warm_up` runs each once.
+fill; per size of `sizes` one decode. `Sampler.warm_up` runs each once.
 """
 
 import dataclasses
@@ -17,6 +17,9 @@ from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import decode as decode_lib
 from azr_jax.rollout import token_choice
+
+# When nothing waits for a slot, decoding goes on with so many times fewer.
+_SHRINK = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,23 +52,26 @@ class Programs:
   """Jitted functions of `decode.py`, and the sizes they were made for.
 
   Attributes:
-    slots: B, padded to the mesh.
+    sizes: slot counts to decode with, descending; the first is B, padded to
+      the mesh.
     compute_params: training parameters -> those that sampling reads.
     empty_prompts: (P, bucket) -> room for prompts.
     empty_slots: () -> slots that are all done.
     prefill: see `decode.prefill`; donates the prompts.
     fill_slots: see `decode.fill_slots`; donates the slots.
+    keep_slots: see `decode.keep_slots`.
     decode: see `decode.decode`; donates the slots.
   """
 
   settings: SamplerSettings
   mesh: Mesh
-  slots: int
+  sizes: tuple[int, ...]
   compute_params: Callable[..., Any]
   empty_prompts: Callable[..., decode_lib.Prompts]
   empty_slots: Callable[..., decode_lib.DecodeState]
   prefill: Callable[..., decode_lib.Prompts]
   fill_slots: Callable[..., decode_lib.DecodeState]
+  keep_slots: Callable[..., decode_lib.DecodeState]
   decode: Callable[..., tuple[decode_lib.DecodeState, decode_lib.Written]]
 
   def together(self, bucket: int) -> int:
@@ -108,14 +114,18 @@ def make_programs(
     transformer.abstract_params(model), mesh, rules
   )
   cast = jax.jit(functools.partial(transformer.compute_params, model.dtype))
-  count = mesh_lib.padded_rows(settings.slots, mesh)
+  sizes = [mesh_lib.padded_rows(settings.slots, mesh)]
+  while (
+    fewer := mesh_lib.padded_rows(max(1, sizes[-1] // _SHRINK), mesh)
+  ) < sizes[-1]:
+    sizes.append(fewer)
   # A call stores whole chunks of new entries, hence the room past the end.
   longest = max(settings.prompt_buckets) + settings.max_tokens
   length = longest + settings.decode_chunk
   return Programs(
     settings=settings,
     mesh=mesh,
-    slots=count,
+    sizes=tuple(sizes),
     # Once a request, not at each use: decoding reads every weight per token.
     compute_params=lambda params: jax.device_put(cast(params), param_shardings),
     empty_prompts=jax.jit(
@@ -125,7 +135,7 @@ def make_programs(
     ),
     empty_slots=jax.jit(
       functools.partial(
-        decode_lib.empty_slots, model, settings.cache_chunk, count, length
+        decode_lib.empty_slots, model, settings.cache_chunk, sizes[0], length
       ),
       out_shardings=slots,
     ),
@@ -137,6 +147,7 @@ def make_programs(
     fill_slots=jax.jit(
       decode_lib.fill_slots, out_shardings=slots, donate_argnums=0
     ),
+    keep_slots=jax.jit(decode_lib.keep_slots, out_shardings=slots),
     decode=jax.jit(
       functools.partial(
         decode_lib.decode,

@@ -96,8 +96,8 @@ class Request:
     self._stop_ids = stop_ids
     self._stop_end = stop_end
     self._state = programs.empty_slots()
-    self._slots: list[Row | None] = [None] * programs.slots
-    self._cut = np.zeros(programs.slots, bool)
+    self._slots: list[Row | None] = [None] * programs.sizes[0]
+    self._cut = np.zeros(programs.sizes[0], bool)
     self._reading: _Reading | None = None
     self._unread = collections.deque(
       (bucket, indices[first : first + programs.together(bucket)])
@@ -116,7 +116,10 @@ class Request:
     return self._reading is not None or bool(self._unread)
 
   def fill_up(self) -> bool:
-    """Reads prompts and fills free slots; false when all has ended."""
+    """Reads prompts and fills free slots; false when all has ended.
+
+    Once nothing waits, slots that are free for good are given up.
+    """
     while self._waiting:
       if self._reading is None:
         self._begin(*self._unread.popleft())
@@ -125,7 +128,19 @@ class Request:
       # Decoding a few slots costs nearly as much as decoding all.
       if self.live > len(self._slots) // 2:
         break
+    if not self._waiting:
+      fitting = [size for size in self._programs.sizes if size >= self.live]
+      if fitting[-1] < len(self._slots):
+        self._keep(fitting[-1])
     return self.live > 0
+
+  def _keep(self, size: int) -> None:
+    """Goes on with `size` slots: all that are live, and some that are not."""
+    kept = sorted(range(len(self._slots)), key=lambda s: self._slots[s] is None)
+    kept = np.asarray(kept[:size], np.int32)
+    self._slots = [self._slots[slot] for slot in kept]
+    self._cut = self._cut[kept]
+    self._state = self._programs.keep_slots(self._state, kept)
 
   def decode(self) -> decode_lib.Written:
     """Starts the next call of the decode loop; does not wait for it."""
@@ -166,7 +181,11 @@ class Request:
       self._begin(bucket, [])
       self._read_on()
       self._fill()
-    jax.block_until_ready(self.decode())
+    self._reading = None
+    for size in self._programs.sizes:
+      if size < len(self._slots):
+        self._keep(size)
+      jax.block_until_ready(self.decode())
 
   def _begin(self, bucket: int, indices: Sequence[int]) -> None:
     """Lays out prompts to be read together."""

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from azr_jax.models import attention, transformer
+from azr_jax.models import cache as cache_lib
+from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.presets import parameter_count
 
@@ -56,13 +57,13 @@ def test_cached_decode_of_ragged_prompts_equals_full_pass(params, chunk):
   hidden, (k, v) = MODEL.apply(
     {"params": params}, padded, positions_of(padded), cache=cache
   )
-  cache = attention.write_rows(cache, k, v, jnp.zeros(3, jnp.int32))
+  cache = cache_lib.write_rows(cache, k, v, jnp.zeros(3, jnp.int32))
   cache = cache.replace(length=jnp.asarray(lengths))
   for row, length in enumerate(lengths):
     np.testing.assert_allclose(
       hidden[row, :length], full[row, :length], atol=1e-5
     )
-  recent = attention.RecentKV(
+  recent = cache_lib.RecentKV(
     jnp.zeros((*k.shape[:4], 4)),
     jnp.zeros((*v.shape[:3], 4, 8)),
     jnp.int32(0),
@@ -76,16 +77,16 @@ def test_cached_decode_of_ragged_prompts_equals_full_pass(params, chunk):
     want = jnp.take_along_axis(full, at[..., None], axis=1)
     np.testing.assert_allclose(hidden, want, atol=1e-5)
     if step < 4:  # The first four gather, as in one call of the decode loop.
-      recent = attention.RecentKV(
-        *attention.write_at(recent.k, recent.v, k, v, jnp.int32(step)),
+      recent = cache_lib.RecentKV(
+        *cache_lib.write_at(recent.k, recent.v, k, v, jnp.int32(step)),
         jnp.int32(step + 1),
       )
     if step == 3:
-      cache = attention.write_rows(cache, recent.k, recent.v, cache.length)
+      cache = cache_lib.write_rows(cache, recent.k, recent.v, cache.length)
       cache = cache.replace(length=cache.length + 4)
       recent = None
     if step >= 4:
-      cache = attention.write_rows(cache, k, v, cache.length)
+      cache = cache_lib.write_rows(cache, k, v, cache.length)
       cache = cache.replace(length=cache.length + 1)
 
 

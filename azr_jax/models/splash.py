@@ -1,0 +1,87 @@
+"""Flash attention for TPUs, by JAX's Pallas kernel ("splash")."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.pallas.ops.tpu import splash_attention
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Float, Int
+
+from azr_jax.parallel import mesh as mesh_lib
+
+_BLOCK = 512
+_LANES = 128
+
+
+def make_attention(
+  mesh: Mesh, interpret: bool = False
+) -> Callable[..., jax.Array]:
+  """Pallas's flash attention for TPUs; never holds an [S, S] array.
+
+  Args:
+    mesh: rows lie over its batch axes, heads over `tensor` if it divides the
+      key heads.
+    interpret: run the kernel step by step on any device, for tests.
+  """
+
+  def attend(q: Any, k: Any, v: Any, segment_ids: Any) -> jax.Array:
+    tensor = mesh.shape["tensor"]
+    heads = "tensor" if k.shape[2] % tensor == 0 else None
+    rows = PartitionSpec(mesh_lib.BATCH_AXES)
+    by_head = PartitionSpec(mesh_lib.BATCH_AXES, None, heads)
+    attend_shard = jax.shard_map(
+      functools.partial(_attend_shard, interpret=interpret),
+      mesh=mesh,
+      in_specs=(by_head, by_head, by_head, rows),
+      out_specs=by_head,
+      check_vma=False,  # The kernel does not say over what its results vary.
+    )
+    return attend_shard(q, k, v, segment_ids)
+
+  return attend
+
+
+def _attend_shard(
+  q: Float[Array, "B S H E"],
+  k: Float[Array, "B S K E"],
+  v: Float[Array, "B S K E"],
+  segment_ids: Int[Array, "B S"],
+  interpret: bool,
+) -> Float[Array, "B S H E"]:
+  """The kernel on what one device holds."""
+  _, S, H, E = q.shape
+  block = min(_BLOCK, S + -S % _LANES)
+  sequence, head = -S % block, -E % _LANES
+
+  def prepare(x: jax.Array) -> jax.Array:
+    padded = jnp.pad(x, ((0, 0), (0, sequence), (0, 0), (0, head)))
+    return jnp.swapaxes(padded, 1, 2)
+
+  mask = splash_attention.MultiHeadMask(
+    [splash_attention.CausalMask((S + sequence, S + sequence))] * H
+  )
+  kernel = splash_attention.make_splash_mha(
+    mask,
+    head_shards=1,
+    q_seq_shards=1,
+    block_sizes=splash_attention.BlockSizes(
+      block_q=block,
+      block_kv=block,
+      block_q_dkv=block,
+      block_kv_dkv=block,
+      use_fused_bwd_kernel=True,
+    ),
+    interpret=interpret,
+  )
+  # What pads a row is told apart from the row's own padding only by its place.
+  segments = jnp.pad(segment_ids, ((0, 0), (0, sequence)))
+  out = jax.vmap(kernel)(
+    prepare(q * E**-0.5),
+    prepare(k),
+    prepare(v),
+    splash_attention.SegmentIds(segments, segments),
+  )
+  return jnp.swapaxes(out, 1, 2)[:, :S, :, :E]

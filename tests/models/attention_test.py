@@ -1,0 +1,109 @@
+"""Attention backends beside each other and beside NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from azr_jax.models import attention, splash
+from azr_jax.models import cache as cache_lib
+from azr_jax.parallel import mesh as mesh_lib
+
+
+def drawn(rows, length, heads, kv_heads, size, seed=0):
+  rng = np.random.default_rng(seed)
+
+  def normal(count):
+    values = rng.normal(size=(rows, length, count, size))
+    return jnp.asarray(values, jnp.float32)
+
+  return normal(heads), normal(kv_heads), normal(kv_heads)
+
+
+def reference(q, k, v, segments):
+  """Loops over every query, in float64."""
+  q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
+  rows, length, heads, size = q.shape
+  group = heads // k.shape[2]
+  out = np.zeros_like(q)
+  for b, s, h in np.ndindex(rows, length, heads):
+    seen = [t for t in range(s + 1) if segments[b, t] == segments[b, s]]
+    scores = k[b, seen, h // group] @ q[b, s, h] / np.sqrt(size)
+    weights = np.exp(scores - scores.max())
+    out[b, s, h] = weights @ v[b, seen, h // group] / weights.sum()
+  return out
+
+
+SEGMENTS = np.array([[1] * 5 + [2] * 6 + [0] * 2, [1] * 13])
+
+
+def test_xla_equals_loops():
+  q, k, v = drawn(2, 13, 4, 2, 8)
+  got = attention.xla_attention(q, k, v, jnp.asarray(SEGMENTS))
+  np.testing.assert_allclose(got, reference(q, k, v, SEGMENTS), atol=1e-5)
+
+
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_splash_equals_xla_forward_and_backward(tensor):
+  """Two blocks and a padded rest; packed rows; sharded heads."""
+  mesh = mesh_lib.make_mesh(
+    {"data": 2, "fsdp": 1, "tensor": tensor}, jax.devices()[: 2 * tensor]
+  )
+  q, k, v = drawn(2, 600, 4, 2, 64)
+  segments = jnp.asarray(np.repeat([[1, 2, 0], [1, 1, 2]], 200, axis=1))
+  kernel = splash.make_attention(mesh, interpret=True)
+  live = (segments > 0)[..., None, None]
+
+  def loss(attend, q, k, v):
+    return jnp.sum(jnp.sin(attend(q, k, v, segments)) * live)
+
+  got = jax.jit(kernel)(q, k, v, segments)
+  want = attention.xla_attention(q, k, v, segments)
+  np.testing.assert_allclose(got * live, want * live, atol=1e-5)
+  grads, wanted = (
+    jax.jit(jax.grad(lambda *x, f=f: loss(f, *x), argnums=(0, 1, 2)))(q, k, v)
+    for f in (kernel, attention.xla_attention)
+  )
+  for one, other in zip(grads, wanted, strict=True):
+    np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 7, 64])
+@pytest.mark.parametrize("recent", [0, 3])
+def test_cached_attention_equals_xla(chunk, recent):
+  """Rows of 0, 5 and 12 cached tokens, then recent ones, then this one."""
+  q, k, v = drawn(3, 20, 4, 2, 8)
+  cached = np.array([0, 5, 12])
+  L, layer = 2, jnp.int32(1)
+  store = cache_lib.init_cache((L, 3, 2, 16, 8), jnp.float32, chunk)
+  by_entry = cache_lib.by_entry(k, v)
+  k_all, v_all = (jnp.stack([0 * x, x]) for x in by_entry)
+  store = cache_lib.write_rows(
+    store, k_all[..., :16], v_all[..., :16, :], jnp.zeros(3, jnp.int32)
+  ).replace(length=jnp.asarray(cached))
+  segments = jnp.ones((3, 20), jnp.int32)
+  want = attention.xla_attention(q, k, v, segments)
+
+  def rows(x, first, count):
+    return jnp.stack(
+      [x[b, first[b] : first[b] + count] for b in range(len(first))]
+    )
+
+  kept = None
+  if recent:
+    new_k, new_v = cache_lib.by_entry(
+      rows(k, cached, recent + 2), rows(v, cached, recent + 2)
+    )
+    kept = cache_lib.RecentKV(new_k, new_v, jnp.int32(recent))
+  now = cached + recent
+  got = cache_lib.cached_attention(
+    rows(q, now, 1), rows(k, now, 1), rows(v, now, 1), store, kept, layer
+  )
+  np.testing.assert_allclose(got, rows(want, now, 1), atol=1e-5)
+
+
+def test_auto_goes_by_platform_and_type():
+  assert attention.backend_for("cpu", "bfloat16") == "xla"
+  assert attention.backend_for("tpu", "float32") == "splash"
+  assert attention.backend_for("gpu", "bfloat16") == "cudnn"
+  assert attention.backend_for("gpu", "float32") == "xla"
