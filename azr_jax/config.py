@@ -7,13 +7,17 @@ values.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax.numpy as jnp
 import ml_collections
 import optax
+from jax.sharding import Mesh
 
 from azr_jax.executor import Executor
 from azr_jax.executor.executor import BACKENDS
-from azr_jax.learner import advantages, losses, packing, train_state
+from azr_jax.learner import advantages, losses, packing, train_state, update
 from azr_jax.models import attention, presets, transformer
+from azr_jax.models.config import ModelConfig
+from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import programs, token_choice
 from azr_jax.systems import azr, azr_rewards
 from azr_jax.tasks.programs.corpus import conversations
@@ -57,6 +61,7 @@ _STRINGS: Check = (
 )
 _MEMORY: Check = (lambda v: v >= 64), "an integer of at least 64"
 _MESH_SIZE: Check = (lambda v: v == -1 or v >= 1), "-1 or at least 1"
+_ROLLOUT_SIZE: Check = (lambda v: v >= -1), "-1, 0 or at least 1"
 _ASCENDING: Check = (
   (lambda v: len(v) > 0 and min(v) > 0 and list(v) == sorted(set(v))),
   "a non-empty ascending tuple of positive integers",
@@ -112,6 +117,7 @@ COMMON_CHECKS: dict[str, Check] = {
   "train.samples_per_step": _NOT_NEGATIVE,
 }
 ROLLOUT_CHECKS: dict[str, Check] = {
+  **{f"rollout.mesh.{axis}": _ROLLOUT_SIZE for axis in mesh_lib.AXES},
   "rollout.slots": _COUNT,
   "rollout.prompt_buckets": _ASCENDING,
   "rollout.max_tokens": _COUNT,
@@ -244,6 +250,49 @@ def check_train(config: ml_collections.ConfigDict) -> None:
 def sharding_rules(config: ml_collections.ConfigDict) -> dict[str, str | None]:
   """Logical axis -> mesh axis, None for replicated."""
   return {axis: name or None for axis, name in config.sharding.items()}
+
+
+def rollout_mesh(config: ml_collections.ConfigDict, mesh: Mesh) -> Mesh:
+  """The mesh to sample in: the learner's own devices, perhaps in another shape.
+
+  Raises:
+    ValueError: the sizes do not multiply to the devices.
+  """
+  sizes = config.rollout.mesh.to_dict()
+  if not any(sizes.values()):
+    return mesh
+  return mesh_lib.make_mesh(sizes, mesh.devices.flatten().tolist())
+
+
+def build_policy_loss(
+  config: ml_collections.ConfigDict, model: transformer.Transformer
+) -> update.MicroLoss:
+  """The loss that `learner` and `rollout.temperature` describe."""
+  c = config.learner
+  return update.make_policy_loss(
+    model,
+    clip_low=c.clip_low,
+    clip_high=c.clip_high,
+    entropy_coef=c.entropy_coef,
+    kl_coef=c.kl_coef,
+    kl_estimator=c.kl_estimator,
+    temperature=config.rollout.temperature,
+    chunk_tokens=c.chunk_tokens,
+    on_policy=c.epochs == 1,
+  )
+
+
+def build_model(
+  config: ml_collections.ConfigDict, shape: ModelConfig, mesh: Mesh
+) -> transformer.Transformer:
+  """The decoder of `model`, of a given shape."""
+  c = config.model
+  return transformer.Transformer(
+    shape,
+    jnp.dtype(c.dtype),
+    attention.make(c.attention, mesh, c.dtype),
+    c.remat,
+  )
 
 
 def build_optimizer(

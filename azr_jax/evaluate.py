@@ -12,7 +12,6 @@ import pathlib
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import ml_collections
 from absl import app, flags, logging
 from ml_collections import config_flags
@@ -63,11 +62,11 @@ def evaluate(
   folder.mkdir(parents=True, exist_ok=True)
   mesh = mesh_lib.make_mesh(config.mesh)
   source, params = load_model(config, model_spec, mesh)
-  model = transformer.Transformer(source.config, jnp.dtype(config.model.dtype))
+  model = config_lib.build_model(config, source.config, mesh)
   sampler = sampler_lib.Sampler(
     model,
     source.tokenizer,
-    mesh,
+    config_lib.rollout_mesh(config, mesh),
     config_lib.sharding_rules(config),
     config_lib.sampler_settings(config),
   )

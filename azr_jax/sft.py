@@ -12,7 +12,6 @@ import pathlib
 import time
 
 import jax
-import jax.numpy as jnp
 import ml_collections
 import numpy as np
 from absl import app, flags, logging
@@ -24,7 +23,6 @@ from azr_jax import metrics as metrics_lib
 from azr_jax import run_folder, types
 from azr_jax.learner import packing, train_state, update
 from azr_jax.models import (
-  attention,
   presets,
   safetensors_io,
   tokenizers,
@@ -52,11 +50,10 @@ def _train(config: ml_collections.ConfigDict, folder: pathlib.Path) -> None:
   rows, tokenizer = _prepare_data(config, folder)
 
   mesh = mesh_lib.make_mesh(config.mesh)
-  model = transformer.Transformer(
+  model = config_lib.build_model(
+    config,
     presets.PRESETS[config.model.source.removeprefix("preset:")],
-    jnp.dtype(config.model.dtype),
-    attention.make(config.model.attention, mesh, config.model.dtype),
-    config.model.remat,
+    mesh,
   )
   optimizer = config_lib.build_optimizer(config)
   shardings = train_state.state_shardings(

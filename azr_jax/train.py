@@ -25,7 +25,7 @@ from azr_jax import config as config_lib
 from azr_jax import metrics as metrics_lib
 from azr_jax import run_folder
 from azr_jax.learner import advantages, packing, train_state, update
-from azr_jax.models import attention, load, transformer
+from azr_jax.models import load
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
@@ -55,12 +55,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
   mesh = mesh_lib.make_mesh(config.mesh)
   rules = config_lib.sharding_rules(config)
   source = load.resolve(config.model.source, config.model.cache_dir)
-  model = transformer.Transformer(
-    source.config,
-    jnp.dtype(config.model.dtype),
-    attention.make(config.model.attention, mesh, config.model.dtype),
-    config.model.remat,
-  )
+  model = config_lib.build_model(config, source.config, mesh)
   optimizer = config_lib.build_optimizer(config)
   shardings = train_state.state_shardings(model, optimizer, mesh, rules)
   state = train_state.make_init_state(optimizer, shardings)(
@@ -69,20 +64,14 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
   ref_params = None
   if config.learner.kl_coef:
     ref_params = jax.tree.map(jnp.copy, state.params)
-  loss_fn = update.make_policy_loss(
-    model,
-    clip_low=config.learner.clip_low,
-    clip_high=config.learner.clip_high,
-    entropy_coef=config.learner.entropy_coef,
-    kl_coef=config.learner.kl_coef,
-    kl_estimator=config.learner.kl_estimator,
-    temperature=config.rollout.temperature,
-    chunk_tokens=config.learner.chunk_tokens,
-    on_policy=config.learner.epochs == 1,
-  )
+  loss_fn = config_lib.build_policy_loss(config, model)
   update_fn = update.make_update(loss_fn, optimizer, shardings, mesh)
   sampler = sampler_lib.Sampler(
-    model, source.tokenizer, mesh, rules, config_lib.sampler_settings(config)
+    model,
+    source.tokenizer,
+    config_lib.rollout_mesh(config, mesh),
+    rules,
+    config_lib.sampler_settings(config),
   )
   micro_rows = mesh_lib.padded_rows(config.learner.micro_rows, mesh)
   sample_key = jax.random.fold_in(jax.random.key(config.seed), 1)

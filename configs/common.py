@@ -32,6 +32,10 @@ def get_config() -> ml_collections.ConfigDict:
   c.sharding.layers = ""
 
   c.rollout = ml_collections.ConfigDict()
+  c.rollout.mesh = ml_collections.ConfigDict()  # sampling's own layout
+  c.rollout.mesh.data = 0  # all 0: as `mesh`
+  c.rollout.mesh.fsdp = 0
+  c.rollout.mesh.tensor = 0
   c.rollout.slots = 64  # sequences decoded together
   c.rollout.prompt_buckets = (128, 256)  # compiled prompt lengths, tokens
   c.rollout.max_tokens = 128  # longest completion, tokens

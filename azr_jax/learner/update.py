@@ -25,13 +25,14 @@ MicroLoss = Callable[[Any, types.Batch, Any], tuple[jax.Array, Metrics]]
 Update = Callable[[TrainState, types.Batch, Any], tuple[TrainState, Metrics]]
 
 
-def _score(
+def score(
   model: transformer.Transformer,
   params: Any,
   batch: types.Batch,
   temperature: float,
   chunk_tokens: int,
 ) -> tuple[jax.Array, jax.Array]:
+  """Log-probabilities of the targets, and entropies, [rows, length]."""
   hidden, _ = model.apply(
     {"params": params}, batch.tokens, batch.positions, batch.segment_ids
   )
@@ -74,7 +75,7 @@ def make_policy_loss(
   def loss_fn(
     params: Any, batch: types.Batch, ref_params: Any
   ) -> tuple[jax.Array, Metrics]:
-    logprobs, entropy = _score(model, params, batch, temperature, chunk_tokens)
+    logprobs, entropy = score(model, params, batch, temperature, chunk_tokens)
     old = jax.lax.stop_gradient(logprobs) if on_policy else batch.old_logprobs
     weights, mask = batch.loss_weights, batch.loss_mask
     surrogate = losses.clipped_surrogate(
@@ -92,7 +93,7 @@ def make_policy_loss(
       "rollout/logprob_gap": masked.masked_sum(gap, mask),
     }
     if kl_coef:
-      ref_logprobs, _ = _score(
+      ref_logprobs, _ = score(
         model, ref_params, batch, temperature, chunk_tokens
       )
       log_ratio = logprobs - jax.lax.stop_gradient(ref_logprobs)
@@ -113,7 +114,7 @@ def make_supervised_loss(
     params: Any, batch: types.Batch, ref_params: Any
   ) -> tuple[jax.Array, Metrics]:
     del ref_params
-    logprobs, entropy = _score(model, params, batch, 1.0, chunk_tokens)
+    logprobs, entropy = score(model, params, batch, 1.0, chunk_tokens)
     nll = losses.negative_log_likelihood(logprobs)
     mask = batch.loss_mask
     return jnp.sum(batch.loss_weights * nll), {

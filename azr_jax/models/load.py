@@ -83,6 +83,21 @@ def resolve(spec: str, cache_dir: str) -> ModelSource:
   )
 
 
+def shape_of(spec: str, cache_dir: str) -> ModelConfig:
+  """The shape of the model that a spec names, without its weights.
+
+  A published model whose shape is among the presets needs no network.
+
+  Raises:
+    ValueError: the spec names no model.
+  """
+  kind, _, name = spec.partition(":")
+  preset = name.rpartition("/")[2].lower()
+  if kind in ("hf", "random") and preset in presets.PRESETS:
+    return presets.PRESETS[preset]
+  return resolve(spec, cache_dir).config
+
+
 def from_folder(folder: pathlib.Path) -> ModelSource:
   """A safetensors folder in Hugging Face layout."""
   config = safetensors_io.read_config(folder)

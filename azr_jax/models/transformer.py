@@ -306,12 +306,16 @@ def compute_params(dtype: jnp.dtype, params: Params) -> Params:
 
 def abstract_params(model: Transformer) -> Params:
   """Returns the parameter tree as shapes boxed with their logical axes."""
-  token = jax.ShapeDtypeStruct((1, 1), jnp.int32)
-  variables = jax.eval_shape(model.init, jax.random.key(0), token, token)
-  return variables["params"]
+  return jax.eval_shape(lambda: _init(model, jax.random.key(0)))
 
 
 def init_params(model: Transformer, key: jax.Array) -> Params:
   """Draws random parameters; uses up `key`. Jit with out_shardings to shard."""
+  return nn.unbox(_init(model, key))
+
+
+def _init(model: Transformer, key: jax.Array) -> Params:
   token = jnp.zeros((1, 1), jnp.int32)
-  return nn.unbox(model.init(key, token, token)["params"])
+  # One row divides over no mesh; parameters do not depend on the backend.
+  model = model.clone(attend=attention.xla_attention)
+  return model.init(key, token, token)["params"]

@@ -54,6 +54,9 @@ class Programs:
   Attributes:
     sizes: slot counts to decode with, descending; the first is B, padded to
       the mesh.
+    param_shardings: of the parameters that sampling reads.
+    prompt_shardings: of `Prompts`.
+    slot_shardings: of `DecodeState`.
     compute_params: training parameters -> those that sampling reads.
     empty_prompts: (P, bucket) -> room for prompts.
     empty_slots: () -> slots that are all done.
@@ -66,6 +69,9 @@ class Programs:
   settings: SamplerSettings
   mesh: Mesh
   sizes: tuple[int, ...]
+  param_shardings: Any
+  prompt_shardings: decode_lib.Prompts
+  slot_shardings: decode_lib.DecodeState
   compute_params: Callable[..., Any]
   empty_prompts: Callable[..., decode_lib.Prompts]
   empty_slots: Callable[..., decode_lib.DecodeState]
@@ -126,6 +132,9 @@ def make_programs(
     settings=settings,
     mesh=mesh,
     sizes=tuple(sizes),
+    param_shardings=param_shardings,
+    prompt_shardings=prompts,
+    slot_shardings=slots,
     # Once a request, not at each use: decoding reads every weight per token.
     compute_params=lambda params: jax.device_put(cast(params), param_shardings),
     empty_prompts=jax.jit(

@@ -1,0 +1,194 @@
+"""Compiles every device program for a named TPU slice, without a TPU.
+
+  python -m azr_jax.compile_check --config=configs/azr.py:qwen2.5-7b \
+    --topology=v5p:4x4x2
+
+Needs the TPU compiler, `pip install -e '.[tpu]'`, on any x86 Linux machine.
+Prints, per program: memory of one device against the chip's, operations,
+collectives, seconds to compile; then a step's roofline, with what it assumes.
+Exits with 1 if a program does not fit, and says what to change.
+"""
+
+import dataclasses
+import json
+import os
+import sys
+
+import jax
+import ml_collections
+from absl import app, flags, logging
+from jax.experimental import topologies
+from ml_collections import config_flags
+
+from azr_jax import config as config_lib
+from azr_jax.measure import programs, roofline
+from azr_jax.models import load
+from azr_jax.parallel import chips
+from azr_jax.parallel import mesh as mesh_lib
+
+# The compiler's own share of a device's memory, as it reports it.
+RESERVED_BYTES = 0.3e9
+_SUGGESTIONS = {
+  "prefill": "fewer rollout.prefill_tokens or rollout.slots, or a larger "
+  "rollout.mesh.tensor",
+  "decode": "fewer rollout.slots, a larger rollout.mesh.tensor, or a larger "
+  "mesh.fsdp",
+  "score": "smaller learner.chunk_tokens or learner.micro_rows, or a larger "
+  "mesh.fsdp",
+  "update": "a larger mesh.fsdp (more chips), smaller learner.micro_rows or "
+  "learner.chunk_tokens, or model.remat='full'",
+}
+
+
+def topology_devices(name: str) -> list[jax.Device]:
+  """The devices of a TPU slice by name, e.g. v5p:4x4x2.
+
+  Raises:
+    ValueError: the chip or the shape is unknown.
+  """
+  kind = name.partition(":")[0]
+  if kind not in chips.TPUS or ":" not in name:
+    raise ValueError(
+      f"topology={name!r}: expected CHIP:SHAPE, e.g. v5e:8x8 or v5p:4x4x2, "
+      f"with a chip of {tuple(chips.TPUS)}"
+    )
+  options = {}
+  if kind == "v4":  # Two cores that act as one device, as on real slices.
+    options["chip_config_name"] = "megacore"
+  try:
+    found = topologies.get_topology_desc(
+      platform="tpu", topology_name=name, **options
+    )
+  except jax.errors.JaxRuntimeError as error:
+    raise ValueError(f"topology={name!r}: {error}") from None
+  return list(found.devices)
+
+
+def compile_check(
+  config: ml_collections.ConfigDict,
+  topology: str,
+  prompt_tokens: float,
+  new_tokens: float,
+) -> tuple[dict[str, object], bool]:
+  """Compiles and estimates; returns a report and whether all fits.
+
+  Args:
+    config: a training config.
+    topology: e.g. v5p:4x4x2.
+    prompt_tokens: of an average prompt, for the estimate.
+    new_tokens: of an average completion.
+  """
+  config_lib.check_train(config)
+  devices = topology_devices(topology)
+  chip = chips.TPUS[topology.partition(":")[0]]
+  mesh = mesh_lib.make_mesh(config.mesh, devices)
+  sampling = config_lib.rollout_mesh(config, mesh)
+  shape = load.shape_of(config.model.source, config.model.cache_dir)
+  found = programs.compile_all(config, shape, mesh)
+  room = chip.hbm_bytes - RESERVED_BYTES
+  tokens = roofline.azr_load(config, prompt_tokens, new_tokens)
+  estimate = roofline.estimate(
+    config,
+    shape,
+    chip,
+    len(devices),
+    sampling.shape["tensor"],
+    tokens,
+    found[-1].collectives,
+  )
+  report = {
+    "topology": topology,
+    "devices": len(devices),
+    "mesh": dict(mesh.shape),
+    "rollout_mesh": dict(sampling.shape),
+    "hbm_gib": chip.hbm_bytes / chips.GIB,
+    "programs": [
+      dataclasses.asdict(one)
+      | {
+        "peak_gib": one.peak_bytes / chips.GIB,
+        "fits": not one.overflow and one.peak_bytes <= room,
+      }
+      for one in found
+    ],
+    "estimate": dataclasses.asdict(estimate) | {"step_s": estimate.step_s},
+    "assumed": roofline.assumptions(tokens),
+  }
+  return report, all(one["fits"] for one in report["programs"])
+
+
+def show(report: dict) -> str:
+  """The report as a table and a few lines."""
+  lines = [
+    f"{report['topology']}: {report['devices']} devices of "
+    f"{report['hbm_gib']:.0f} GiB, mesh {report['mesh']}, sampling on "
+    f"{report['rollout_mesh']}",
+    "",
+    f"{'program':9}{'GiB':>7}{'of it resident':>16}{'TFLOP*':>9}{'GB*':>8}"
+    f"{'compile s':>11}  collectives (count, GB sent by a device)",
+  ]
+  for one in report["programs"]:
+    moved = "  ".join(
+      f"{kind} {total['count']} x, {total['bytes'] / 1e9:.2f}"
+      for kind, total in one["collectives"].items()
+    )
+    lines.append(
+      f"{one['name']:9}{one['peak_gib']:7.1f}"
+      f"{one['resident_bytes'] / chips.GIB:16.1f}{one['flops'] / 1e12:9.2f}"
+      f"{one['bytes'] / 1e9:8.1f}{one['compile_s']:11.0f}  {moved or 'none'}"
+      + ("" if one["fits"] else "  DOES NOT FIT")
+    )
+  e, a = report["estimate"], report["assumed"]
+  lines += [
+    "* of one device, each loop's body counted once, as the compiler does",
+    "",
+    f"At best: {e['step_s']:.0f} s a step = prefill {e['prefill_s']:.1f} + "
+    f"decode {e['decode_s']:.1f} + update {e['update_s']:.1f}; decode "
+    f"{e['decode_tokens_per_s']:,.0f} tokens/s; update "
+    f"{e['update_tokens_per_s']:,.0f} tokens/s, "
+    f"{e['update_mfu']:.0%} of the matrix units, bound by {e['update_bound']}",
+    f"Assumed: {a['sequences']} completions of {a['new_tokens']:.0f} tokens to "
+    f"{a['prompts']} prompts of {a['prompt_tokens']:.0f}, {a['trained']} "
+    "learned from; data-sheet rates, transfers hidden, slots always full, no "
+    "time for the host or for grading",
+  ]
+  lines += [
+    f"{one['name']} does not fit: try {_SUGGESTIONS[one['name']]}"
+    for one in report["programs"]
+    if not one["fits"]
+  ]
+  return "\n".join(lines)
+
+
+def run() -> None:
+  """The console script."""
+  config = config_flags.DEFINE_config_file("config", None, "The experiment.")
+  topology = flags.DEFINE_string(
+    "topology", None, "A TPU slice, e.g. v5p:4x4x2.", required=True
+  )
+  prompt_tokens = flags.DEFINE_float(
+    "prompt_tokens", 1024, "Of an average prompt, for the estimate."
+  )
+  new_tokens = flags.DEFINE_float(
+    "new_tokens", 1024, "Of an average completion, for the estimate."
+  )
+  as_json = flags.DEFINE_bool("json", False, "Print JSON.")
+  flags.mark_flag_as_required("config")
+
+  def main(argv: list[str]) -> None:
+    del argv
+    logging.set_verbosity(logging.WARNING)
+    # Nothing runs on this machine's devices, and no metadata server answers.
+    jax.config.update("jax_platforms", "cpu")
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    report, fits = compile_check(
+      config.value, topology.value, prompt_tokens.value, new_tokens.value
+    )
+    print(json.dumps(report, indent=2) if as_json.value else show(report))
+    if not fits:
+      sys.exit(1)
+
+  app.run(main)
+
+
+if __name__ == "__main__":
+  run()
