@@ -265,7 +265,9 @@ def rollout_mesh(config: ml_collections.ConfigDict, mesh: Mesh) -> Mesh:
 
 
 def build_policy_loss(
-  config: ml_collections.ConfigDict, model: transformer.Transformer
+  config: ml_collections.ConfigDict,
+  model: transformer.Transformer,
+  mesh: Mesh,
 ) -> update.MicroLoss:
   """The loss that `learner` and `rollout.temperature` describe."""
   c = config.learner
@@ -279,6 +281,7 @@ def build_policy_loss(
     temperature=config.rollout.temperature,
     chunk_tokens=c.chunk_tokens,
     on_policy=c.epochs == 1,
+    mesh=mesh,
   )
 
 

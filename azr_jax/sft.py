@@ -68,7 +68,7 @@ def _train(config: ml_collections.ConfigDict, folder: pathlib.Path) -> None:
   )
   update_fn = update.make_update(
     update.make_supervised_loss(
-      model, chunk_tokens=config.learner.chunk_tokens
+      model, chunk_tokens=config.learner.chunk_tokens, mesh=mesh
     ),
     optimizer,
     shardings,

@@ -64,7 +64,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
   ref_params = None
   if config.learner.kl_coef:
     ref_params = jax.tree.map(jnp.copy, state.params)
-  loss_fn = config_lib.build_policy_loss(config, model)
+  loss_fn = config_lib.build_policy_loss(config, model, mesh)
   update_fn = update.make_update(loss_fn, optimizer, shardings, mesh)
   sampler = sampler_lib.Sampler(
     model,

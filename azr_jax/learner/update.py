@@ -31,6 +31,7 @@ def score(
   batch: types.Batch,
   temperature: float,
   chunk_tokens: int,
+  mesh: Mesh | None,
 ) -> tuple[jax.Array, jax.Array]:
   """Log-probabilities of the targets, and entropies, [rows, length]."""
   hidden, _ = model.apply(
@@ -42,6 +43,7 @@ def score(
     batch.targets,
     temperature=temperature,
     chunk_tokens=chunk_tokens,
+    mesh=mesh,
   )
 
 
@@ -56,6 +58,7 @@ def make_policy_loss(
   temperature: float,
   chunk_tokens: int,
   on_policy: bool,
+  mesh: Mesh | None,
 ) -> MicroLoss:
   """Returns the reinforcement-learning loss of one micro-batch.
 
@@ -68,6 +71,7 @@ def make_policy_loss(
     kl_estimator: a key of `losses.KL_ESTIMATORS`.
     temperature: the sampling temperature.
     chunk_tokens: tokens whose logits exist at the same time.
+    mesh: where the batch lies, see `logprobs.chunked_logprobs`.
     on_policy: one optimizer step per batch; the old log-probabilities are
       then the new ones without gradient, and no extra pass is needed.
   """
@@ -75,7 +79,9 @@ def make_policy_loss(
   def loss_fn(
     params: Any, batch: types.Batch, ref_params: Any
   ) -> tuple[jax.Array, Metrics]:
-    logprobs, entropy = score(model, params, batch, temperature, chunk_tokens)
+    logprobs, entropy = score(
+      model, params, batch, temperature, chunk_tokens, mesh
+    )
     old = jax.lax.stop_gradient(logprobs) if on_policy else batch.old_logprobs
     weights, mask = batch.loss_weights, batch.loss_mask
     surrogate = losses.clipped_surrogate(
@@ -94,7 +100,7 @@ def make_policy_loss(
     }
     if kl_coef:
       ref_logprobs, _ = score(
-        model, ref_params, batch, temperature, chunk_tokens
+        model, ref_params, batch, temperature, chunk_tokens, mesh
       )
       log_ratio = logprobs - jax.lax.stop_gradient(ref_logprobs)
       kl = losses.KL_ESTIMATORS[kl_estimator](log_ratio)
@@ -106,7 +112,7 @@ def make_policy_loss(
 
 
 def make_supervised_loss(
-  model: transformer.Transformer, *, chunk_tokens: int
+  model: transformer.Transformer, *, chunk_tokens: int, mesh: Mesh | None
 ) -> MicroLoss:
   """Returns the supervised loss of one micro-batch."""
 
@@ -114,7 +120,7 @@ def make_supervised_loss(
     params: Any, batch: types.Batch, ref_params: Any
   ) -> tuple[jax.Array, Metrics]:
     del ref_params
-    logprobs, entropy = score(model, params, batch, 1.0, chunk_tokens)
+    logprobs, entropy = score(model, params, batch, 1.0, chunk_tokens, mesh)
     nll = losses.negative_log_likelihood(logprobs)
     mask = batch.loss_mask
     return jnp.sum(batch.loss_weights * nll), {

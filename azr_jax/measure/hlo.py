@@ -33,7 +33,8 @@ _CALLED = re.compile(
   r"(?:calls|to_apply|body|called_computations|branch_computations)="
   r"(?:\{([^}]*)\}|%?([\w.\-]+))"
 )
-_TRIPS = re.compile(r'known_trip_count"?:\s*\{"?n"?:\s*"?(\d+)')
+_CONDITION = re.compile(r"condition=%?([\w.\-]+)")
+_BOUND = re.compile(r"constant\((\d+)\)")
 
 
 @dataclasses.dataclass
@@ -71,8 +72,7 @@ def collectives(text: str) -> dict[str, Collective]:
       if kind in found:
         found[kind].count += times
         found[kind].bytes += times * _largest(shapes)
-      trips = _TRIPS.search(line) if kind == "while" else None
-      inner = times * int(trips.group(1)) if trips else times
+      inner = times * (_trips(line, computations) if kind == "while" else 1)
       for group, single in _CALLED.findall(line):
         for called in (group or single).split(","):
           walk(called.strip().lstrip("%"), inner)
@@ -94,6 +94,18 @@ def _computations(text: str) -> tuple[dict[str, list[str]], str]:
     elif current is not None:
       computations[current].append(line)
   return computations, entry
+
+
+def _trips(line: str, computations: dict[str, list[str]]) -> int:
+  """How often a loop runs: the bound that its condition compares with.
+
+  1 if the condition holds more than that one comparison.
+  """
+  condition = _CONDITION.search(line)
+  lines = computations.get(condition.group(1), []) if condition else []
+  bounds = [int(n) for text in lines for n in _BOUND.findall(text)]
+  simple = sum(" compare(" in text for text in lines) == 1
+  return bounds[0] if simple and len(bounds) == 1 else 1
 
 
 def _largest(shapes: str) -> float:

@@ -82,7 +82,10 @@ def compile_all(
   ref_params = state.params if config.learner.kl_coef else None
   reference = _device_bytes(ref_params)
   update_fn = update.make_update(
-    config_lib.build_policy_loss(config, model), optimizer, shardings, mesh
+    config_lib.build_policy_loss(config, model, mesh),
+    optimizer,
+    shardings,
+    mesh,
   )
   sampling = _sampling_arguments(config, model, mesh, rules)
   programs = sampling["programs"]
@@ -106,6 +109,7 @@ def compile_all(
       batch,
       config.rollout.temperature,
       config.learner.chunk_tokens,
+      mesh,
     )
 
   return [

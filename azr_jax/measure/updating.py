@@ -63,6 +63,7 @@ class Runner:
       temperature=1.0,
       chunk_tokens=chunk_tokens,
       on_policy=True,
+      mesh=mesh,
     )
     rows = mesh_lib.padded_rows(micro_rows, mesh)
     batch = packing.pack(

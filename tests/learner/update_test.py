@@ -1,15 +1,16 @@
 """The update: chunked scores, packing, accumulation, sharding."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
 from azr_jax.learner import logprobs, packing, train_state, update
+from azr_jax.measure import hlo
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
@@ -78,7 +79,9 @@ def updated(mesh, batch, on_policy=False, ref_params=None, **loss):
     out_shardings=shardings.params,
   )(jax.random.key(0))
   state = train_state.make_init_state(optimizer, shardings)(params)
-  loss_fn = update.make_policy_loss(MODEL, on_policy=on_policy, **LOSS | loss)
+  loss_fn = update.make_policy_loss(
+    MODEL, on_policy=on_policy, mesh=mesh, **LOSS | loss
+  )
   update_fn = update.make_update(loss_fn, optimizer, shardings, mesh)
   new_state, metrics = update_fn(state, batch, ref_params)
   assert update_fn._cache_size() == 1
@@ -92,33 +95,71 @@ def close(one, other, atol=1e-5):
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 1000])
-def test_chunked_logprobs_equal_log_softmax(chunk):
+@pytest.mark.parametrize("sizes", [None, (1, 1, 1), (1, 2, 4), (2, 1, 3)])
+def test_chunked_logprobs_equal_log_softmax(chunk, sizes):
+  """On one device, with the vocabulary in parts, and where it has none."""
+  mesh = None
+  if sizes is not None:
+    axes = dict(zip(mesh_lib.AXES, sizes, strict=True))
+    mesh = mesh_lib.make_mesh(axes, jax.devices()[: int(np.prod(sizes))])
   rng = np.random.default_rng(0)
   hidden = jnp.asarray(rng.normal(size=(2, 7, 8)), jnp.float32)
-  head = jnp.asarray(rng.normal(size=(8, 11)), jnp.float32)
-  targets = jnp.asarray(rng.integers(0, 11, (2, 7)), jnp.int32)
-  got, entropy = logprobs.chunked_logprobs(
-    hidden, head, targets, temperature=0.7, chunk_tokens=chunk
+  head = jnp.asarray(rng.normal(size=(8, 16)), jnp.float32)
+  targets = jnp.asarray(rng.integers(0, 16, (2, 7)), jnp.int32)
+  weights = jnp.asarray(rng.normal(size=(2, 2, 7)), jnp.float32)
+
+  def scores(hidden, head):
+    return logprobs.chunked_logprobs(
+      hidden, head, targets, temperature=0.7, chunk_tokens=chunk, mesh=mesh
+    )
+
+  def reference(hidden, head):
+    logps = jax.nn.log_softmax((hidden @ head) / 0.7)
+    chosen = jnp.take_along_axis(logps, targets[..., None], -1)[..., 0]
+    return chosen, -jnp.sum(jnp.exp(logps) * logps, -1)
+
+  def loss(function):
+    return lambda *x: sum(map(jnp.vdot, function(*x), weights))
+
+  close(jax.jit(scores)(hidden, head), reference(hidden, head))
+  close(
+    jax.jit(jax.grad(loss(scores), argnums=(0, 1)))(hidden, head),
+    jax.grad(loss(reference), argnums=(0, 1))(hidden, head),
   )
-  full = np.asarray(jax.nn.log_softmax((hidden @ head) / 0.7))
-  want = np.take_along_axis(full, np.asarray(targets)[..., None], -1)[..., 0]
-  np.testing.assert_allclose(got, want, atol=1e-5)
-  np.testing.assert_allclose(entropy, -(np.exp(full) * full).sum(-1), atol=1e-5)
 
 
-def test_chunks_leave_a_sharded_batch_where_it_is():
-  """No chunk's logits cross devices: only the scalars of the result may."""
+def test_chunks_move_the_head_once():
+  """The loop over chunks has no collective; no [B, S, V] array exists."""
   mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 8, "tensor": 1})
   rows = mesh_lib.batch_sharding(mesh)
   hidden = jax.ShapeDtypeStruct((8, 16, 32), jnp.float32, sharding=rows)
   targets = jax.ShapeDtypeStruct((8, 16), jnp.int32, sharding=rows)
-  head = jax.ShapeDtypeStruct((32, 64), jnp.float32)
-  score = functools.partial(
-    logprobs.chunked_logprobs, temperature=1.0, chunk_tokens=32
-  )
-  text = jax.jit(score).lower(hidden, head, targets).compile().as_text()
-  for collective in ("all-reduce", "all-gather", "all-to-all"):
-    assert f"{collective}(" not in text
+  split = NamedSharding(mesh, PartitionSpec("fsdp"))
+  head = jax.ShapeDtypeStruct((32, 64), jnp.float32, sharding=split)
+
+  def compiled(chunk_tokens):
+    def loss(hidden, head, targets):
+      found, entropy = logprobs.chunked_logprobs(
+        hidden,
+        head,
+        targets,
+        temperature=1.0,
+        chunk_tokens=chunk_tokens,
+        mesh=mesh,
+      )
+      return jnp.sum(found) + jnp.sum(entropy)
+
+    grad = jax.jit(jax.grad(loss, argnums=(0, 1)))
+    return grad.lower(hidden, head, targets).compile().as_text()
+
+  few, many = compiled(8), compiled(1)
+
+  def counts(text):
+    return {kind: c.count for kind, c in hlo.collectives(text).items()}
+
+  assert counts(few) == counts(many)
+  for shape in ("16,64", "16,1,64", "1,16,64"):
+    assert f"[{shape}]" not in few
 
 
 def test_accumulated_and_packed_updates_equal_one_big_batch(one_device_mesh):
@@ -174,7 +215,7 @@ def test_kl_is_zero_at_the_reference_and_pulls_towards_it(one_device_mesh):
   assert before["learner/kl"] > 0
 
   def kl(params):
-    loss_fn = update.make_policy_loss(MODEL, **LOSS | options)
+    loss_fn = update.make_policy_loss(MODEL, mesh=None, **LOSS | options)
     micro = jax.tree.map(lambda x: jnp.asarray(x[0]), batch)
     return loss_fn(params, micro, there)[1]["learner/kl"]
 
