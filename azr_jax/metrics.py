@@ -29,6 +29,7 @@ HEALTHY = {
   "rollout": "logprob_gap below 1e-3 in float32",
   "learner": "entropy falls slowly; grad_norm without spikes",
   "time": "seconds per phase",
+  "compile": "programs compiled in the step: 0 after the first",
 }
 
 

@@ -1,17 +1,23 @@
 """Reinforcement learning from verifiable rewards: the main loop.
 
   python -m azr_jax.train --config=configs/azr.py:tiny --workdir=DIR
+    [--fail_on_recompile]
 
 The life of a step: collect (sample and grade), advantages, pack, update, log,
 save. The same command on the same folder goes on where it was stopped.
+
+Nothing waits for an update but the next step's sampling: its metrics are
+fetched in a thread and logged once the step after it has been dispatched, or
+before a checkpoint is written.
 """
 
+import concurrent.futures
 import contextlib
 import pathlib
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -25,31 +31,41 @@ from azr_jax import config as config_lib
 from azr_jax import metrics as metrics_lib
 from azr_jax import run_folder
 from azr_jax.learner import advantages, packing, train_state, update
+from azr_jax.measure import compiles
 from azr_jax.models import load
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
+from azr_jax.systems.system import Collected
 
 
-def train(config: ml_collections.ConfigDict, workdir: str) -> None:
+def train(
+  config: ml_collections.ConfigDict,
+  workdir: str,
+  fail_on_recompile: bool = False,
+) -> None:
   """Trains until `config.train.steps`, resuming what the folder holds.
 
   Args:
     config: a whole experiment, e.g. `configs.azr.get_config("tiny")`.
     workdir: the run folder; see the README for what it will hold.
+    fail_on_recompile: stop when a step after the first compiles a program.
 
   Raises:
+    RuntimeError: a step compiled a program, and was not to.
     ValueError: a config value is not what its key expects, or the folder
       belongs to a run with another config or in another process.
   """
   config_lib.check_train(config)
   folder = pathlib.Path(workdir).expanduser()
   with run_folder.claim(folder, config):
-    _train(config, folder)
+    _train(config, folder, fail_on_recompile)
 
 
 def _train(  # noqa: PLR0915 - the main loop reads in one piece.
-  config: ml_collections.ConfigDict, folder: pathlib.Path
+  config: ml_collections.ConfigDict,
+  folder: pathlib.Path,
+  fail_on_recompile: bool,
 ) -> None:
   # Build.
   mesh = mesh_lib.make_mesh(config.mesh)
@@ -82,6 +98,8 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
   with (
     _watch_for_sigterm() as preempted,
     config_lib.build_executor(config) as executor,
+    concurrent.futures.ThreadPoolExecutor(1) as fetcher,
+    compiles.count_compiles() as counter,
   ):
     system = config_lib.build_system(config, executor)
 
@@ -96,7 +114,9 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
     writer = metrics_lib.MetricsWriter(folder, done + 1)
     progress = metrics_lib.Progress(done + 1, config.train.steps)
 
-    learner_metrics: update.Metrics = {}
+    log = _StepLog(writer, progress, folder, config.train.samples_per_step)
+    sampler.warm_up(sampler.compute_params(state.params))
+
     step = done
     for step in range(done + 1, config.train.steps + 1):
       start = time.monotonic()
@@ -109,6 +129,8 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
         jax.random.fold_in(sample_key, step),
       )
       collected = system.collect(policy, step)
+      # The sampler's copy of the weights must not lie beside the update.
+      policy.params = None
       collected_at = time.monotonic()
 
       # Advantages.
@@ -133,24 +155,33 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
       batch = update.to_micro_batches(batch, micro_rows)
 
       # Update.
+      learner_metrics: update.Metrics = {}
       for _ in range(config.learner.epochs):
         state, learner_metrics = update_fn(state, batch, ref_params)
-      learned = metrics_lib.to_host(jax.device_get(learner_metrics))
 
       # Log.
-      metrics = collected.metrics | learned
-      metrics["time/collect"] = collected_at - start
-      metrics["time/update"] = time.monotonic() - collected_at
-      metrics["time/step"] = time.monotonic() - start
-      writer.write(step, metrics)
-      metrics_lib.write_samples(
-        folder, step, trajectories, config.train.samples_per_step
+      names = counter.take()
+      if fail_on_recompile and names and step > done + 1:
+        raise RuntimeError(
+          f"step {step} compiled {names}; expected every program to be "
+          f"compiled by the end of step {done + 1}"
+        )
+      log.write_last()
+      log.add(
+        step,
+        collected,
+        fetcher.submit(_fetch, learner_metrics),
+        {
+          "time/collect": collected_at - start,
+          "compile/count": float(len(names)),
+        },
+        start,
       )
-      progress.show(step, _summary(metrics))
 
       # Save.
       last = step == config.train.steps or preempted.is_set()
       if last or step % config.train.save_every == 0:
+        log.write_last()
         checkpoints.save(step, state, system.state_dict())
       if last:
         break
@@ -161,6 +192,58 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
     f"azr_jax.evaluate --config=configs/evaluate.py --model={folder} "
     f"--benchmark=programs_heldout --workdir={folder}_scores"
   )
+
+
+def _fetch(metrics: update.Metrics) -> tuple[dict[str, float], float]:
+  """Waits for an update; returns its metrics and when it was done."""
+  fetched = metrics_lib.to_host(jax.device_get(metrics))
+  return fetched, time.monotonic()
+
+
+class _StepLog:
+  """Writes a step's metrics and samples, one step late."""
+
+  def __init__(
+    self,
+    writer: metrics_lib.MetricsWriter,
+    progress: metrics_lib.Progress,
+    folder: pathlib.Path,
+    samples: int,
+  ):
+    self._writer = writer
+    self._progress = progress
+    self._folder = folder
+    self._samples = samples
+    self._last: Callable[[], None] | None = None
+
+  def add(
+    self,
+    step: int,
+    collected: Collected,
+    learned: "concurrent.futures.Future[tuple[dict[str, float], float]]",
+    times: dict[str, float],
+    start: float,
+  ) -> None:
+    """Keeps a step, whose update may still be running, for `write_last`."""
+
+    def write() -> None:
+      learner_metrics, done_at = learned.result()
+      metrics = collected.metrics | learner_metrics | times
+      metrics["time/step"] = done_at - start
+      metrics["time/update"] = metrics["time/step"] - times["time/collect"]
+      self._writer.write(step, metrics)
+      metrics_lib.write_samples(
+        self._folder, step, collected.trajectories, self._samples
+      )
+      self._progress.show(step, _summary(metrics))
+
+    self._last = write
+
+  def write_last(self) -> None:
+    """Writes the step that was added last, if it is not yet written."""
+    if self._last is not None:
+      self._last()
+      self._last = None
 
 
 @contextlib.contextmanager
@@ -193,12 +276,15 @@ def run() -> None:
   workdir = flags.DEFINE_string(
     "workdir", None, "The run folder.", required=True
   )
+  fail_on_recompile = flags.DEFINE_bool(
+    "fail_on_recompile", False, "Stop when a later step compiles a program."
+  )
   flags.mark_flag_as_required("config")
 
   def main(argv: list[str]) -> None:
     del argv
     logging.set_verbosity(logging.WARNING)
-    train(config.value, workdir.value)
+    train(config.value, workdir.value, fail_on_recompile.value)
 
   app.run(main)
 
