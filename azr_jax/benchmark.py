@@ -4,6 +4,7 @@ python -m azr_jax.benchmark executor [--workers 1 2] [--timeout_s 2.0]
   [--programs FILE.jsonl]
 python -m azr_jax.benchmark sampler|update|step [--peer=transformers]
   [--model=random:smollm2-135m] [--dtype=float32] ...; see `sampler --help`
+python -m azr_jax.benchmark sweep --out=PLOT.png
 
 With a peer, both sides do the same work on the same weights, in turn, and
 `of_peer` is the median of the ratios of their rates: above 1, ours is faster.
@@ -188,6 +189,32 @@ def _sampler(flags: argparse.Namespace) -> dict[str, Any]:
   )
 
 
+def _sweep(flags: argparse.Namespace) -> dict[str, Any]:
+  """Decoding alone: as many prompts as slots, prefill taken off."""
+  # Here, for matplotlib comes with the notebooks' extra only.
+  from azr_jax.measure import sweep
+
+  flags.samples = 1
+  setting = _Setting(flags)
+
+  def measure(slots: int, prompt_tokens: int) -> float:
+    flags.slots = flags.prompts = slots
+    flags.prompt_tokens = prompt_tokens
+    runner = _sampler_runner(flags, setting)
+    return sampling.decode_rate(runner, flags.repeats)
+
+  found = sweep.sweep(
+    measure, flags.sweep_slots, flags.sweep_lengths, at_slots=8, at_length=128
+  )
+  machine = device.machine()
+  sweep.plot(
+    found,
+    f"{flags.model}, {flags.dtype}, {jax.devices()[0].device_kind}",
+    pathlib.Path(flags.out),
+  )
+  return {"machine": machine} | found
+
+
 def _update_runner(
   flags: argparse.Namespace, setting: _Setting
 ) -> updating.Runner:
@@ -296,6 +323,20 @@ def run() -> None:
   _add_sampler_options(step)
   _add_update_options(step)
   step.set_defaults(measure=_step)
+  sweep = commands.add_parser("sweep", help="rate against slots and length")
+  _add_device_options(sweep)
+  _add_sampler_options(sweep)
+  sweep.add_argument("--out", default="sampler_rate.png", help="the plot")
+  sweep.add_argument(
+    "--sweep_slots", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64]
+  )
+  sweep.add_argument(
+    "--sweep_lengths",
+    type=int,
+    nargs="+",
+    default=[128, 256, 512, 1024, 2048, 4096],
+  )
+  sweep.set_defaults(measure=_sweep)
   flags = parser.parse_args()
   try:
     found = flags.measure(flags)

@@ -13,6 +13,7 @@ import dataclasses
 import json
 import os
 import sys
+from typing import Any
 
 import jax
 import ml_collections
@@ -69,7 +70,7 @@ def compile_check(
   topology: str,
   prompt_tokens: float,
   new_tokens: float,
-) -> tuple[dict[str, object], bool]:
+) -> tuple[dict[str, Any], bool]:
   """Compiles and estimates; returns a report and whether all fits.
 
   Args:
@@ -96,7 +97,7 @@ def compile_check(
     tokens,
     found[-1].collectives,
   )
-  report = {
+  report: dict[str, Any] = {
     "topology": topology,
     "devices": len(devices),
     "mesh": dict(mesh.shape),
@@ -116,7 +117,7 @@ def compile_check(
   return report, all(one["fits"] for one in report["programs"])
 
 
-def show(report: dict) -> str:
+def show(report: dict[str, Any]) -> str:
   """The report as a table and a few lines."""
   lines = [
     f"{report['topology']}: {report['devices']} devices of "

@@ -171,11 +171,9 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
         step,
         collected,
         fetcher.submit(_fetch, learner_metrics),
-        {
-          "time/collect": collected_at - start,
-          "compile/count": float(len(names)),
-        },
+        len(names),
         start,
+        collected_at,
       )
 
       # Save.
@@ -215,22 +213,29 @@ class _StepLog:
     self._folder = folder
     self._samples = samples
     self._last: Callable[[], None] | None = None
+    self._done_at = 0.0  # When the update before was done.
 
   def add(
     self,
     step: int,
     collected: Collected,
     learned: "concurrent.futures.Future[tuple[dict[str, float], float]]",
-    times: dict[str, float],
+    compiled: int,
     start: float,
+    collected_at: float,
   ) -> None:
     """Keeps a step, whose update may still be running, for `write_last`."""
 
     def write() -> None:
       learner_metrics, done_at = learned.result()
-      metrics = collected.metrics | learner_metrics | times
-      metrics["time/step"] = done_at - start
-      metrics["time/update"] = metrics["time/step"] - times["time/collect"]
+      # Collecting began before the update before was done, and waited for it.
+      began = max(start, self._done_at)
+      self._done_at = done_at
+      metrics = collected.metrics | learner_metrics
+      metrics["time/collect"] = collected_at - began
+      metrics["time/update"] = done_at - collected_at
+      metrics["time/step"] = done_at - began
+      metrics["compile/count"] = float(compiled)
       self._writer.write(step, metrics)
       metrics_lib.write_samples(
         self._folder, step, collected.trajectories, self._samples

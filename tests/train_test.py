@@ -20,11 +20,11 @@ SMALL = (
 )
 
 
-def start(workdir, steps):
+def start(workdir, steps, *flags):
   environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
   return subprocess.Popen(
     [sys.executable, "-m", "azr_jax.train", *SMALL, f"--workdir={workdir}"]
-    + [f"--config.train.steps={steps}"],
+    + [f"--config.train.steps={steps}", *flags],
     cwd=ROOT,
     env=environment,
     stdout=subprocess.PIPE,
@@ -33,16 +33,32 @@ def start(workdir, steps):
   )
 
 
+def recompiles(workdir, *flags):
+  """Runs three steps with room for one micro-batch: more compile again."""
+  process = start(
+    workdir,
+    3,
+    "--config.learner.max_micro_batches=1",
+    *flags,
+    "--config.learner.micro_rows=1",
+  )
+  return process.communicate(timeout=400)[0], process.returncode
+
+
 def finish(process):
   output, _ = process.communicate(timeout=400)
   assert process.returncode == 0, output[-3000:]
 
 
 def metrics_of(workdir):
-  """Metrics by step, without the clock's."""
+  """Metrics by step, without those of the process."""
   lines = (workdir / "metrics.jsonl").read_text().splitlines()
   return [
-    {k: v for k, v in json.loads(line).items() if not k.startswith("time/")}
+    {
+      k: v
+      for k, v in json.loads(line).items()
+      if not k.startswith(("time/", "compile/"))
+    }
     for line in lines
   ]
 
@@ -61,7 +77,7 @@ def test_kill_and_resume_gives_the_same_metrics(tmp_path):
   whole, cut = tmp_path / "whole", tmp_path / "cut"
   finish(start(whole, steps=5))
   process = start(cut, steps=5)
-  wait_for_line(cut, 3, process)  # In step 4; step 2 is the last saved.
+  wait_for_line(cut, 2, process)  # In step 3; step 2 is being saved.
   process.kill()
   process.communicate()
   finish(start(cut, steps=5))
@@ -93,3 +109,13 @@ def test_sigterm_saves_before_leaving(tmp_path):
   steps = len(metrics_of(tmp_path))
   assert steps < 50
   assert (tmp_path / "checkpoints" / str(steps)).is_dir()
+
+
+def test_fail_on_recompile_names_the_step_and_the_program(tmp_path):
+  output, code = recompiles(tmp_path / "refused", "--fail_on_recompile")
+  assert code != 0
+  assert "step 2 compiled ['update']" in output or "step 3 compiled" in output
+  finish(start(tmp_path / "steady", 3, "--fail_on_recompile"))
+  lines = (tmp_path / "steady" / "metrics.jsonl").read_text().splitlines()
+  counts = [json.loads(line)["compile/count"] for line in lines]
+  assert counts[0] > 0 and counts[1:] == [0, 0]

@@ -27,8 +27,8 @@ def count_compiles() -> Iterator[CompileCounter]:
   counter = CompileCounter()
   listening = True
 
-  def listen(event: str, duration_s: float, **details: Any) -> None:
-    del duration_s
+  def listen(event: str, duration_secs: float, **details: Any) -> None:
+    del duration_secs
     if listening and event == _EVENT:
       counter.names.append(str(details.get("fun_name", "a program")))
 

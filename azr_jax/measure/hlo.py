@@ -34,6 +34,7 @@ _CALLED = re.compile(
   r"(?:\{([^}]*)\}|%?([\w.\-]+))"
 )
 _CONDITION = re.compile(r"condition=%?([\w.\-]+)")
+_KNOWN_TRIPS = re.compile(r'known_trip_count"?:\s*\{"?n"?:\s*"?(\d+)')
 _BOUND = re.compile(r"constant\((\d+)\)")
 
 
@@ -97,10 +98,12 @@ def _computations(text: str) -> tuple[dict[str, list[str]], str]:
 
 
 def _trips(line: str, computations: dict[str, list[str]]) -> int:
-  """How often a loop runs: the bound that its condition compares with.
+  """How often a loop runs, by its note or its condition's only bound.
 
-  1 if the condition holds more than that one comparison.
+  1 if the loop has no note and its condition more than one comparison.
   """
+  if known := _KNOWN_TRIPS.search(line):
+    return int(known.group(1))
   condition = _CONDITION.search(line)
   lines = computations.get(condition.group(1), []) if condition else []
   bounds = [int(n) for text in lines for n in _BOUND.findall(text)]

@@ -1,5 +1,6 @@
 """Tokens per second of the sampler, and its share of the roofline."""
 
+import pathlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -44,6 +45,7 @@ class Runner:
       settings: prefill_tokens, decode_chunk and cache_chunk.
     """
     self._workload = workload
+    self.tokens = workload.tokens()
     self._sampler = Sampler(
       model,
       _Endless(source.tokenizer),
@@ -87,10 +89,16 @@ class Runner:
     return self.run([1] * self._workload.prompts)
 
 
+def decode_rate(runner: Runner, repeats: int) -> float:
+  """Decoded tokens per second, the prompts' time taken off."""
+  seconds = min(runner.run() for _ in range(repeats))
+  return runner.tokens / (seconds - runner.prefill_s())
+
+
 class _Endless:
   """A tokenizer whose texts never end and are not looked at."""
 
-  eos_ids = ()
+  eos_ids: tuple[int, ...] = ()
 
   def __init__(self, tokenizer: Any):
     self.vocab_size = tokenizer.vocab_size
@@ -106,6 +114,9 @@ class _Endless:
   def token_id(self, piece: str) -> int | None:
     del piece
     return None
+
+  def save(self, folder: pathlib.Path) -> None:
+    raise NotImplementedError
 
 
 def fewest_bytes(

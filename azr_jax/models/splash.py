@@ -78,7 +78,7 @@ def _attend_shard(
   )
   # What pads a row is told apart from the row's own padding only by its place.
   segments = jnp.pad(segment_ids, ((0, 0), (0, sequence)))
-  out = jax.vmap(kernel)(
+  out: Any = jax.vmap(kernel)(
     prepare(q * E**-0.5),
     prepare(k),
     prepare(v),

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from azr_jax import types
+from azr_jax.learner import packing, update
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
@@ -63,7 +65,7 @@ def params():
 def policy(params, mesh, **changes):
   settings = dict(
     slots=4,
-    prompt_buckets=(8, 16),
+    prompt_buckets=(16,),
     max_tokens=10,
     prefill_tokens=16,
     cache_chunk=8,
@@ -139,6 +141,7 @@ def test_logprobs_are_those_of_a_full_forward(params, one_device_mesh):
 def test_samples_do_not_depend_on_slots_or_chunks(params, one_device_mesh):
   want = sampled(policy(params, one_device_mesh), n=3)
   for changes in (
+    {"prompt_buckets": (8, 16)},
     {"slots": 1},
     {"slots": 16},
     {"decode_chunk": 10},
@@ -211,3 +214,36 @@ def test_nothing_compiles_after_the_warm_up(params, one_device_mesh):
   )
   sampled(ready, n=3)
   assert not [name for name in compiled if "backend_compile" in name]
+
+
+def test_the_learner_scores_500_tokens_as_the_sampler_did(
+  params, one_device_mesh
+):
+  long = policy(
+    params,
+    one_device_mesh,
+    max_tokens=500,
+    decode_chunk=64,
+    cache_chunk=32,
+    choice=TokenChoice(temperature=0.8),
+  )
+  prompts = [long.prompt(text) for text in TEXTS]
+  sequences, sampled_logprobs = [], []
+  # No stop id ends these: the tokenizer's is one of 128.
+  for index, _, completion in long.sample(prompts, 2):
+    sequences.append(
+      packing.from_trajectory(
+        types.Trajectory(prompts[index], completion, 0.0, None), 0.0
+      )
+    )
+    sampled_logprobs.append(completion.logprobs)
+  assert max(map(len, sampled_logprobs)) > 300
+  batch = packing.pack(
+    sequences, row_length=520, rows_multiple=1, aggregation="token_mean"
+  )
+  scored, _ = jax.jit(
+    lambda p, b: update.score(MODEL, p, b, 0.8, 64, one_device_mesh)
+  )(params, batch)
+  gap = np.abs(np.asarray(scored) - batch.old_logprobs)
+  assert batch.loss_mask.sum() == sum(map(len, sampled_logprobs))
+  assert float(np.max(gap * batch.loss_mask)) < 1e-4
