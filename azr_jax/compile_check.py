@@ -32,6 +32,7 @@ RESERVED_BYTES = 0.3e9
 _SUGGESTIONS = {
   "prefill": "fewer rollout.prefill_tokens or rollout.slots, or a larger "
   "rollout.mesh.tensor",
+  "fill": "fewer rollout.slots or a larger rollout.mesh.tensor",
   "decode": "fewer rollout.slots, a larger rollout.mesh.tensor, or a larger "
   "mesh.fsdp",
   "score": "smaller learner.chunk_tokens or learner.micro_rows, or a larger "
@@ -94,6 +95,7 @@ def compile_check(
     chip,
     len(devices),
     sampling.shape["tensor"],
+    mesh_lib.padded_rows(config.learner.micro_rows, mesh),
     tokens,
     found[-1].collectives,
   )
@@ -125,7 +127,7 @@ def show(report: dict[str, Any]) -> str:
     f"{report['rollout_mesh']}",
     "",
     f"{'program':9}{'GiB':>7}{'of it resident':>16}{'TFLOP*':>9}{'GB*':>8}"
-    f"{'compile s':>11}  collectives (count, GB sent by a device)",
+    f"{'compile s':>11}  collectives (count, GB of results on a device)",
   ]
   for one in report["programs"]:
     moved = "  ".join(
@@ -146,7 +148,8 @@ def show(report: dict[str, Any]) -> str:
     f"decode {e['decode_s']:.1f} + update {e['update_s']:.1f}; decode "
     f"{e['decode_tokens_per_s']:,.0f} tokens/s; update "
     f"{e['update_tokens_per_s']:,.0f} tokens/s, "
-    f"{e['update_mfu']:.0%} of the matrix units, bound by {e['update_bound']}",
+    f"{e['update_mfu']:.0%} of the matrix units, bound by {e['update_bound']}"
+    + ("" if report["programs"][-1]["fits"] else ", links not counted"),
     f"Assumed: {a['sequences']} completions of {a['new_tokens']:.0f} tokens to "
     f"{a['prompts']} prompts of {a['prompt_tokens']:.0f}, {a['trained']} "
     "learned from; data-sheet rates, transfers hidden, slots always full, no "

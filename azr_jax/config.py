@@ -234,10 +234,22 @@ def _check_schedule(config: ml_collections.ConfigDict) -> None:
     )
 
 
+def _check_rollout_mesh(config: ml_collections.ConfigDict) -> None:
+  sizes = config.rollout.mesh.to_dict()
+  if any(sizes.values()) and (
+    0 in sizes.values() or list(sizes.values()).count(-1) > 1
+  ):
+    raise ValueError(
+      f"config.rollout.mesh={sizes}: expected all 0 (as `mesh`), or no 0 and "
+      "at most one -1"
+    )
+
+
 def check_train(config: ml_collections.ConfigDict) -> None:
   """Checks a config of `azr_jax.train`, the relations between keys too."""
   check(config, TRAIN_CHECKS)
   _check_schedule(config)
+  _check_rollout_mesh(config)
   longest = config.rollout.prompt_buckets[-1] + config.rollout.max_tokens
   if config.learner.row_length < longest:
     raise ValueError(

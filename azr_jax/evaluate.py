@@ -70,10 +70,11 @@ def evaluate(
     config_lib.sharding_rules(config),
     config_lib.sampler_settings(config),
   )
+  params = sampler.compute_params(params)
   policy = policy_lib.Policy(
     sampler,
     source.tokenizer,
-    sampler.compute_params(params),
+    params,
     jax.random.key(config.seed),
   )
   with config_lib.build_executor(config) as executor:

@@ -15,6 +15,7 @@ from azr_jax import config as config_lib
 MAY_CHANGE = (
   "train.",
   "mesh.",
+  "rollout.mesh.",
   "executor.workers",
   "executor.backend",
   "executor.nodes",

@@ -6,9 +6,9 @@
 The life of a step: collect (sample and grade), advantages, pack, update, log,
 save. The same command on the same folder goes on where it was stopped.
 
-Nothing waits for an update but the next step's sampling: its metrics are
-fetched in a thread and logged once the step after it has been dispatched, or
-before a checkpoint is written.
+Only the next step's sampling waits for an update: its metrics are fetched in a
+thread and logged once the update after it has been dispatched, or before a
+checkpoint is written.
 """
 
 import concurrent.futures
@@ -100,6 +100,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
     config_lib.build_executor(config) as executor,
     concurrent.futures.ThreadPoolExecutor(1) as fetcher,
     compiles.count_compiles() as counter,
+    contextlib.ExitStack() as at_exit,
   ):
     system = config_lib.build_system(config, executor)
 
@@ -115,22 +116,24 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
     progress = metrics_lib.Progress(done + 1, config.train.steps)
 
     log = _StepLog(writer, progress, folder, config.train.samples_per_step)
+    at_exit.callback(log.close)
     sampler.warm_up(sampler.compute_params(state.params))
 
     step = done
     for step in range(done + 1, config.train.steps + 1):
-      start = time.monotonic()
-
       # Collect.
+      # Once the update is done: slots must not lie beside what it needs.
+      params = jax.block_until_ready(sampler.compute_params(state.params))
       policy = policy_lib.Policy(
         sampler,
         source.tokenizer,
-        sampler.compute_params(state.params),
+        params,
         jax.random.fold_in(sample_key, step),
       )
+      start = time.monotonic()
       collected = system.collect(policy, step)
-      # The sampler's copy of the weights must not lie beside the update.
-      policy.params = None
+      # Nor must the sampler's copy of the weights.
+      policy.params = params = None
       collected_at = time.monotonic()
 
       # Advantages.
@@ -161,12 +164,12 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
 
       # Log.
       names = counter.take()
+      log.write_last()
       if fail_on_recompile and names and step > done + 1:
         raise RuntimeError(
           f"step {step} compiled {names}; expected every program to be "
           f"compiled by the end of step {done + 1}"
         )
-      log.write_last()
       log.add(
         step,
         collected,
@@ -183,7 +186,6 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
         checkpoints.save(step, state, system.state_dict())
       if last:
         break
-    writer.close()
   checkpoints.close()
   metrics_lib.say(
     f"step {step} is saved in {folder}; to score it: python -m "
@@ -213,7 +215,6 @@ class _StepLog:
     self._folder = folder
     self._samples = samples
     self._last: Callable[[], None] | None = None
-    self._done_at = 0.0  # When the update before was done.
 
   def add(
     self,
@@ -228,13 +229,10 @@ class _StepLog:
 
     def write() -> None:
       learner_metrics, done_at = learned.result()
-      # Collecting began before the update before was done, and waited for it.
-      began = max(start, self._done_at)
-      self._done_at = done_at
       metrics = collected.metrics | learner_metrics
-      metrics["time/collect"] = collected_at - began
+      metrics["time/collect"] = collected_at - start
       metrics["time/update"] = done_at - collected_at
-      metrics["time/step"] = done_at - began
+      metrics["time/step"] = done_at - start
       metrics["compile/count"] = float(compiled)
       self._writer.write(step, metrics)
       metrics_lib.write_samples(
@@ -247,8 +245,13 @@ class _StepLog:
   def write_last(self) -> None:
     """Writes the step that was added last, if it is not yet written."""
     if self._last is not None:
-      self._last()
-      self._last = None
+      last, self._last = self._last, None
+      last()
+
+  def close(self) -> None:
+    """Writes what is left, also when the loop ends by an error."""
+    self.write_last()
+    self._writer.close()
 
 
 @contextlib.contextmanager

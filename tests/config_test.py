@@ -64,6 +64,13 @@ def test_a_bad_supervised_value_is_named(key, value):
   assert key in str(refusal.value) and repr(value) in str(refusal.value)
 
 
+def test_a_half_set_rollout_mesh_is_named():
+  config = azr.get_config("tiny")
+  config.rollout.mesh.tensor = 4
+  with pytest.raises(ValueError, match="config.rollout.mesh="):
+    config_lib.check_train(config)
+
+
 def test_an_unknown_key_is_named():
   config = azr.get_config("tiny")
   config.azr.batchsize = 3

@@ -69,10 +69,12 @@ def collectives(text: str) -> dict[str, Collective]:
       if operation is None:
         continue
       shapes, kind = operation.groups()
+      started = kind.endswith("-start")
       kind = kind.removesuffix("-start")
       if kind in found:
         found[kind].count += times
-        found[kind].bytes += times * _largest(shapes)
+        operands = started and kind != "all-reduce"
+        found[kind].bytes += times * _bytes(shapes, operands)
       inner = times * (_trips(line, computations) if kind == "while" else 1)
       for group, single in _CALLED.findall(line):
         for called in (group or single).split(","):
@@ -111,10 +113,11 @@ def _trips(line: str, computations: dict[str, list[str]]) -> int:
   return bounds[0] if simple and len(bounds) == 1 else 1
 
 
-def _largest(shapes: str) -> float:
-  """Bytes of a result's largest array; a start has its operand too."""
+def _bytes(shapes: str, operands: bool) -> float:
+  """Bytes of a result; a start's operands, which stand first, left out."""
   sizes = [
     _WIDTHS.get(kind, 4) * math.prod(int(n) for n in dims.split(",") if n)
     for kind, dims in _SHAPE.findall(shapes)
+    if dims or not operands  # A start may carry scalars of its own.
   ]
-  return float(max(sizes, default=0))
+  return float(sum(sizes[len(sizes) // 2 :] if operands else sizes))

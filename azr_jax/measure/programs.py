@@ -32,7 +32,7 @@ class Compiled:
   """One program on one device of the mesh.
 
   Attributes:
-    name: prefill, decode, score or update.
+    name: prefill, fill, decode, score or update.
     program_bytes: arguments, results and scratch, at once.
     resident_bytes: what else lies in memory while it runs.
     flops: as the compiler counts them, each loop's body once.
@@ -60,7 +60,7 @@ class Compiled:
 def compile_all(
   config: ml_collections.ConfigDict, shape: ModelConfig, mesh: Mesh
 ) -> list[Compiled]:
-  """Compiles prefill, decode, score and update for a mesh's devices.
+  """Compiles prefill, fill, decode, score and update for a mesh's devices.
 
   Args:
     config: a training config.
@@ -123,6 +123,19 @@ def compile_all(
         _numbers(together),
       ),
       train_bytes + _device_bytes(slots),
+    ),
+    _compile(
+      "fill",
+      lambda: programs.fill_slots.lower(
+        slots,
+        prompts,
+        *[_numbers(programs.sizes[0])] * 2,
+        place,
+        _numbers(programs.sizes[0]),
+        _numbers(programs.sizes[0], 2),
+        jax.eval_shape(lambda: jax.random.key(0)),
+      ),
+      train_bytes + _device_bytes(params),
     ),
     _compile(
       "decode",

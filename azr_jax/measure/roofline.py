@@ -8,6 +8,7 @@ answers come on top.
 import dataclasses
 from typing import Any
 
+import jax.numpy as jnp
 import ml_collections
 
 from azr_jax.measure import hlo
@@ -95,6 +96,7 @@ def estimate(
   chip: Chip,
   chips: int,
   tensor: int,
+  micro_rows: int,
   load: Load,
   update_collectives: dict[str, hlo.Collective],
 ) -> Estimate:
@@ -106,27 +108,30 @@ def estimate(
     chip: of which there are `chips`.
     chips: devices of the mesh.
     tensor: devices that share a copy of the weights when sampling.
+    micro_rows: rows of a micro-batch, padded to the mesh.
     load: the step's tokens.
-    update_collectives: of one micro-batch's share of the update, and of the
-      optimizer: what one device sends in the compiled program with all loops
-      of known length multiplied out.
+    update_collectives: of the compiled update, where the loop over
+      micro-batches counts once.
   """
   rate = chips * chip.flops
   length = load.prompt_tokens + load.new_tokens
   prompts = load.prompts * load.prompt_tokens
-  prefill = forward_flops(shape, prompts, load.prompt_tokens / 2) / rate
+  head = 2.0 * shape.vocab_size * shape.hidden_size  # Of the last token only.
+  prefill = forward_flops(shape, prompts, load.prompt_tokens / 2)
+  prefill = (prefill - head * (prompts - load.prompts)) / rate
 
   # Every group of `tensor` chips reads its weights once per decoded token of
   # its slots, and each slot's cache up to its live length.
   c = shape
-  weights = 2.0 * parameter_count(c)
-  entry = 2 * 2.0 * c.num_layers * c.num_kv_heads * c.head_size
+  width = jnp.dtype(config.model.dtype).itemsize
+  matrices = forward_flops(c, 1.0, 0.0) / 2
+  entry = 2.0 * width * c.num_layers * c.num_kv_heads * c.head_size
   slots = min(config.rollout.slots, load.sequences) / (chips / tensor)
   cache = slots * entry * (load.prompt_tokens + load.new_tokens / 2)
-  token_s = (weights + cache) / (tensor * chip.bandwidth)
+  token_s = (width * matrices + cache) / (tensor * chip.bandwidth)
+  context = load.prompt_tokens + load.new_tokens / 2
   token_s = max(
-    token_s,
-    forward_flops(c, slots, length) / (tensor * chip.flops),
+    token_s, forward_flops(c, slots, context) / (tensor * chip.flops)
   )
   steps = load.sequences * load.new_tokens / (slots * chips / tensor)
   decode = steps * token_s
@@ -135,7 +140,7 @@ def estimate(
   forward = forward_flops(shape, trained, length / 2)
   passes = 3.0 + (1.0 if config.model.remat == "full" else 0.0)
   compute = passes * forward / rate
-  row_tokens = config.learner.row_length * config.learner.micro_rows
+  row_tokens = config.learner.row_length * micro_rows
   micro_batches = max(1.0, trained / row_tokens)
   sent = sum(total.bytes for total in update_collectives.values())
   links = micro_batches * sent / chip.link_bandwidth

@@ -45,7 +45,8 @@ class Runner:
       settings: prefill_tokens, decode_chunk and cache_chunk.
     """
     self._workload = workload
-    self.tokens = workload.tokens()
+    # The first token of each is drawn from its prompt's logits.
+    self.decoded = workload.tokens() - workload.prompts * workload.samples
     self._sampler = Sampler(
       model,
       _Endless(source.tokenizer),
@@ -92,7 +93,7 @@ class Runner:
 def decode_rate(runner: Runner, repeats: int) -> float:
   """Decoded tokens per second, the prompts' time taken off."""
   seconds = min(runner.run() for _ in range(repeats))
-  return runner.tokens / (seconds - runner.prefill_s())
+  return runner.decoded / (seconds - runner.prefill_s())
 
 
 class _Endless:
@@ -129,7 +130,8 @@ def fewest_bytes(
     workload: what is decoded; its slots are always full, at the best.
     element_bytes: of a weight and of a cache entry.
   """
-  limits = np.repeat(workload.limits(), workload.samples)
+  # The last token of each is not read back.
+  limits = np.repeat(workload.limits(), workload.samples) - 1
   steps = max(int(np.max(limits)), -(-int(np.sum(limits)) // workload.slots))
   c = config
   read = parameter_count(c)

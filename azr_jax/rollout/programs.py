@@ -30,7 +30,8 @@ class SamplerSettings:
     slots: sequences decoded at the same time.
     prompt_buckets: prompt lengths that are compiled, ascending, in tokens.
     max_tokens: most tokens sampled for a completion.
-    prefill_tokens: prompt tokens per device call.
+    prefill_tokens: prompt tokens per call, or one prompt's part on each device
+      that rows are split over, if that is more.
     decode_chunk: sampled tokens of a slot per device call.
     cache_chunk: cache entries that attention reads at a time.
     stop_strings: a completion ends where one of these is complete.
@@ -53,7 +54,7 @@ class Programs:
 
   Attributes:
     sizes: slot counts to decode with, descending; the first is B, padded to
-      the mesh.
+      the mesh, and the only one if the slots lie on several devices.
     param_shardings: of the parameters that sampling reads.
     prompt_shardings: of `Prompts`.
     slot_shardings: of `DecodeState`.
@@ -121,9 +122,14 @@ def make_programs(
   )
   cast = jax.jit(functools.partial(transformer.compute_params, model.dtype))
   sizes = [mesh_lib.padded_rows(settings.slots, mesh)]
+  # Of slots that lie on several devices, the ones to keep may be anywhere:
+  # bringing them together would move whole caches.
+  alone = mesh_lib.batch_devices(mesh) == 1
   while (
-    fewer := mesh_lib.padded_rows(max(1, sizes[-1] // _SHRINK), mesh)
-  ) < sizes[-1]:
+    alone
+    and (fewer := mesh_lib.padded_rows(max(1, sizes[-1] // _SHRINK), mesh))
+    < sizes[-1]
+  ):
     sizes.append(fewer)
   # A call stores whole chunks of new entries, hence the room past the end.
   longest = max(settings.prompt_buckets) + settings.max_tokens

@@ -122,16 +122,17 @@ class Request:
     """
     while self._waiting:
       if self._reading is None:
-        self._begin(*self._unread.popleft())
+        self._reading = self._begin(*self._unread.popleft())
       self._read_on()
-      self._fill()
+      if self._reading.ready and None in self._slots:
+        self._fill()
       # Decoding a few slots costs nearly as much as decoding all.
       if self.live > len(self._slots) // 2:
         break
-    if not self._waiting:
-      fitting = [size for size in self._programs.sizes if size >= self.live]
-      if fitting[-1] < len(self._slots):
-        self._keep(fitting[-1])
+    if self.live and not self._waiting:
+      for size in self._programs.sizes:  # One by one: each was compiled.
+        if self.live <= size < len(self._slots):
+          self._keep(size)
     return self.live > 0
 
   def _keep(self, size: int) -> None:
@@ -178,7 +179,7 @@ class Request:
   def warm_up(self) -> None:
     """Runs each program once, on nothing, so that all are compiled."""
     for bucket in self._programs.settings.prompt_buckets:
-      self._begin(bucket, [])
+      self._reading = self._begin(bucket, [])
       self._read_on()
       self._fill()
     self._reading = None
@@ -187,7 +188,7 @@ class Request:
         self._keep(size)
       jax.block_until_ready(self.decode())
 
-  def _begin(self, bucket: int, indices: Sequence[int]) -> None:
+  def _begin(self, bucket: int, indices: Sequence[int]) -> _Reading:
     """Lays out prompts to be read together."""
     count = self._programs.together(bucket)
     tokens = np.zeros((count, bucket), np.int32)
@@ -202,12 +203,13 @@ class Request:
       for sample in range(self._n)
     )
     room = self._programs.empty_prompts(count, bucket)
-    self._reading = _Reading(tokens, lengths, rows, room)
+    return _Reading(tokens, lengths, rows, room)
 
   def _read_on(self) -> None:
     """Reads the next part of the prompts."""
     reading = self._reading
-    if reading is None or reading.ready:
+    assert reading is not None
+    if reading.ready:
       return
     bucket = reading.tokens.shape[1]
     size = self._programs.prefill_size(bucket)
@@ -225,8 +227,7 @@ class Request:
   def _fill(self) -> None:
     """Puts waiting sequences into the free slots."""
     reading = self._reading
-    if reading is None or not reading.ready:
-      return
+    assert reading is not None
     free = [slot for slot, row in enumerate(self._slots) if row is None]
     places = np.zeros(len(self._slots), np.int32)
     slots = np.zeros(len(self._slots), np.int32)

@@ -3,7 +3,8 @@
 The life of a request:
 1. prompts are grouped by the smallest prompt bucket that holds them;
 2. a few prompts at a time are read, `prefill_tokens` a call, between the calls
-   that decode, so a long prompt does not hold up what is being decoded;
+   that decode, so a long prompt does not hold up decoding once half of the
+   slots are at work;
 3. a prompt that is sampled n times is read once and copied into n slots, as
    slots become free; a slot that is done is filled anew while others go on;
 4. the decode loop runs `decode_chunk` tokens a call; between calls the host
@@ -79,7 +80,7 @@ class Sampler:
       prompts: any number, of any length up to the largest bucket.
       n: completions per prompt.
       key: random key; sample s of prompt p folds in (p, s), so results do
-        not depend on slots or order.
+        not depend on slots or order, but for rounding.
       limits: most tokens per completion of each prompt, each of 1 to
         `max_tokens`; None gives all of them `max_tokens`.
 

@@ -28,7 +28,7 @@ def test_every_program_compiles_on_a_mesh():
   mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 4, "tensor": 2})
   shape = load.shape_of(config.model.source, config.model.cache_dir)
   found = {p.name: p for p in programs.compile_all(config, shape, mesh)}
-  assert list(found) == ["prefill", "decode", "score", "update"]
+  assert list(found) == ["prefill", "fill", "decode", "score", "update"]
   state = 3 * 4 * 1_728_192 / 8  # Parameters and two moments, in shards.
   assert found["update"].program_bytes > state
   assert found["prefill"].resident_bytes > state

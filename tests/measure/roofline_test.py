@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from azr_jax.measure import roofline, sampling, updating, workload
+from azr_jax.measure import hlo, roofline, sampling, updating, workload
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel.chips import Chip
@@ -56,14 +56,19 @@ def test_an_estimate_by_hand():
   config.model.remat = "full"
   chip = Chip(hbm_bytes=1e9, bandwidth=1e9, flops=1e12, link_bandwidth=1e9)
   load = roofline.Load(8, 8, 4, prompt_tokens=10.0, new_tokens=6.0)
-  got = roofline.estimate(config, CONFIG, chip, 2, 2, load, {})
-  weights = 2 * roofline.parameter_count(CONFIG)
-  cache = 4 * (2 * 2 * 2 * 2 * 8) * 13  # Slots x entry x mean live length.
+  got = roofline.estimate(config, CONFIG, chip, 2, 2, 2, load, {})
+  weights = 4 * roofline.parameter_count(CONFIG)  # float32
+  cache = 4 * (4 * 2 * 2 * 2 * 8) * 13  # Slots x entry x mean live length.
   assert got.decode_s == pytest.approx(12 * (weights + cache) / 2e9)
   forward = roofline.forward_flops(CONFIG, 128.0, 8.0)
   assert got.update_s == pytest.approx(4 * forward / 2e12)
   assert got.update_mfu == pytest.approx(0.75)
   assert got.update_bound == "compute"
+  moved = {"all-gather": hlo.Collective(3, 1e9)}
+  config.learner.row_length = 16
+  slow = roofline.estimate(config, CONFIG, chip, 2, 2, 2, load, moved)
+  assert slow.update_s == pytest.approx(4.0)  # 128 tokens in rows of 2 x 16.
+  assert slow.update_bound == "links"
 
 
 def test_ragged_lengths_are_as_promised():
@@ -78,8 +83,8 @@ def test_ragged_lengths_are_as_promised():
 
 def test_fewest_bytes_and_flops_by_hand():
   work = workload.SamplerWorkload(2, 1, 3, 4, 2, ragged=False, top_p=1.0)
-  entries = 2 * ((3 * 4) + (1 + 2 + 3 + 4))
-  want = 4 * (4 * roofline.parameter_count(CONFIG) + 2 * 2 * 2 * 8 * entries)
+  entries = 2 * ((3 * 3) + (1 + 2 + 3))
+  want = 4 * (3 * roofline.parameter_count(CONFIG) + 2 * 2 * 2 * 8 * entries)
   assert sampling.fewest_bytes(CONFIG, work, 4) == want
   flops = updating.fewest_flops(CONFIG, [10])
   assert flops == pytest.approx(3 * roofline.forward_flops(CONFIG, 10, 5))

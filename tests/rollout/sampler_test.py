@@ -205,14 +205,34 @@ def test_greedy_tokens_do_not_depend_on_slots_or_order(
     )
 
 
+def test_another_layout_than_the_parameters_samples_the_same(
+  params, one_device_mesh
+):
+  """Parameters over eight devices, sampling on four rows of two."""
+  learner = mesh_lib.make_mesh({"data": 1, "fsdp": 8, "tensor": 1})
+  shardings = mesh_lib.param_shardings(
+    transformer.abstract_params(MODEL), learner, RULES | {"embed": "fsdp"}
+  )
+  spread = jax.device_put(params, shardings)
+  mesh = mesh_lib.make_mesh({"data": 4, "fsdp": 1, "tensor": 2})
+  greedy = TokenChoice(temperature=0.0)
+  one = sampled(policy(params, one_device_mesh, choice=greedy), 2)
+  other = sampled(policy(spread, mesh, choice=greedy), 2)
+  for key, completion in one.items():
+    np.testing.assert_array_equal(completion.token_ids, other[key].token_ids)
+
+
 def test_nothing_compiles_after_the_warm_up(params, one_device_mesh):
-  ready = policy(params, one_device_mesh)
+  ready = policy(params, one_device_mesh, slots=20)
   ready.sampler.warm_up(ready.params)
   compiled = []
   jax.monitoring.register_event_duration_secs_listener(
     lambda name, *_, **__: compiled.append(name)
   )
   sampled(ready, n=3)
+  sampled(ready, n=20)
+  sampled(ready, n=1)  # Few of many slots: given up in two jumps.
+  assert list(ready.sample([])) == []
   assert not [name for name in compiled if "backend_compile" in name]
 
 
