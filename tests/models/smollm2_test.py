@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from azr_jax.models import load, transformer
-from azr_jax.rollout import policy, sampler, token_choice
+from azr_jax.rollout import policy, programs, sampler, token_choice
 
 TOKENS = 300
 REPLICATED = dict.fromkeys(
@@ -58,8 +58,8 @@ def test_smollm2_logits_match_transformers(smollm2):
 @pytest.mark.slow
 def test_smollm2_greedy_text_matches_transformers(smollm2, one_device_mesh):
   source, params, model = smollm2
-  settings = sampler.SamplerSettings(
-    slots=5,
+  settings = programs.SamplerSettings(
+    slots=3,
     prompt_buckets=(64,),
     max_tokens=24,
     prefill_tokens=64,
@@ -73,6 +73,9 @@ def test_smollm2_greedy_text_matches_transformers(smollm2, one_device_mesh):
       transformer.Transformer(source.config),
       source.tokenizer,
       one_device_mesh,
+      dict.fromkeys(
+        ("vocab", "embed", "heads", "kv_heads", "head_size", "mlp", "layers")
+      ),
       settings,
     ),
     source.tokenizer,
