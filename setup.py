@@ -30,6 +30,7 @@ TEST_REQUIRES = [
   "beartype>=0.20",
   "chex>=0.1.88",
   "hypothesis>=6.100",
+  "matplotlib>=3.8",
   "pyrefly>=0.30",
   "pytest>=8.0",
   "pytest-xdist>=3.5",
