@@ -22,7 +22,7 @@ from jax.experimental import topologies
 from ml_collections import config_flags
 
 from azr_jax import config as config_lib
-from azr_jax.measure import programs, roofline
+from azr_jax.measure import compiled, roofline
 from azr_jax.models import load
 from azr_jax.parallel import chips
 from azr_jax.parallel import mesh as mesh_lib
@@ -86,7 +86,7 @@ def compile_check(
   mesh = mesh_lib.make_mesh(config.mesh, devices)
   sampling = config_lib.rollout_mesh(config, mesh)
   shape = load.shape_of(config.model.source, config.model.cache_dir)
-  found = programs.compile_all(config, shape, mesh)
+  found = compiled.compile_all(config, shape, mesh)
   room = chip.hbm_bytes - RESERVED_BYTES
   tokens = roofline.azr_load(config, prompt_tokens, new_tokens)
   estimate = roofline.estimate(

@@ -10,7 +10,7 @@ import sys
 import jax
 import pytest
 
-from azr_jax.measure import compiles, programs
+from azr_jax.measure import compiled, compiles
 from azr_jax.models import load
 from azr_jax.parallel import mesh as mesh_lib
 from configs import azr
@@ -27,7 +27,7 @@ def test_every_program_compiles_on_a_mesh():
   config.rollout.mesh.tensor = 2
   mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 4, "tensor": 2})
   shape = load.shape_of(config.model.source, config.model.cache_dir)
-  found = {p.name: p for p in programs.compile_all(config, shape, mesh)}
+  found = {p.name: p for p in compiled.compile_all(config, shape, mesh)}
   assert list(found) == ["prefill", "fill", "decode", "score", "update"]
   state = 3 * 4 * 1_728_192 / 8  # Parameters and two moments, in shards.
   assert found["update"].program_bytes > state

@@ -235,7 +235,7 @@ def _compile(
 ) -> Compiled:
   start = time.perf_counter()
   try:
-    compiled = lower().compile()
+    program = lower().compile()
   except jax.errors.JaxRuntimeError as error:
     overflow = _OVERFLOW.search(str(error))
     if overflow is None:
@@ -244,8 +244,8 @@ def _compile(
     seconds = time.perf_counter() - start
     return Compiled(name, used, resident_bytes, 0, 0, {}, seconds, True)
   seconds = time.perf_counter() - start
-  memory = compiled.memory_analysis()
-  costs = compiled.cost_analysis() or {}
+  memory = program.memory_analysis()
+  costs = program.cost_analysis() or {}
   return Compiled(
     name=name,
     program_bytes=memory.argument_size_in_bytes
@@ -256,7 +256,7 @@ def _compile(
     resident_bytes=resident_bytes,
     flops=costs.get("flops", 0.0),
     bytes=costs.get("bytes accessed", 0.0),
-    collectives=hlo.collectives(compiled.as_text()),
+    collectives=hlo.collectives(program.as_text()),
     compile_s=seconds,
     overflow=False,
   )
