@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from azr_jax import types
-from azr_jax.measure import device
+from azr_jax.measure import comparison, device
 from azr_jax.measure.workload import SamplerWorkload
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
@@ -158,36 +158,17 @@ def report(
     workload: what both do.
     element_bytes: of a weight.
     peer: does the same workload once and returns seconds, or None.
-    repeats: runs of each side; the first of the peer's is not counted.
+    repeats: runs of each side.
   """
-  tokens = workload.tokens()
-  if peer:
-    peer()
-  ours, theirs = [], []
-  for _ in range(repeats):
-    ours.append(runner.run())
-    if peer:
-      theirs.append(peer())
+  ours, theirs = comparison.take_turns(runner.run, peer, repeats)
   prefill_s = runner.prefill_s()
   decode_s = float(np.median(ours)) - prefill_s
   limits = device.ceilings()
-  found: dict[str, Any] = {
-    "tokens": tokens,
-    "tokens_per_s": tokens / float(np.median(ours)),
+  least_s = fewest_bytes(config, workload, element_bytes) / limits["bandwidth"]
+  return comparison.rates(workload.tokens(), ours, theirs) | {
     "prefill_s": prefill_s,
     "decode_s": decode_s,
     "compile_s": runner.compile_s,
     "ceilings": limits,
-    "decode_roofline_share": fewest_bytes(config, workload, element_bytes)
-    / limits["bandwidth"]
-    / decode_s,
-    "peak_process_gib": device.peak_process_bytes() / 2**30,
+    "decode_roofline_share": least_s / decode_s,
   }
-  if (peak := device.peak_device_bytes()) is not None:
-    found["peak_device_gib"] = peak / 2**30
-  if theirs:
-    found["peer_tokens_per_s"] = tokens / float(np.median(theirs))
-    found["of_peer"] = float(
-      np.median([b / a for a, b in zip(ours, theirs, strict=True)])
-    )
-  return found

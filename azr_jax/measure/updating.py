@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from azr_jax.learner import packing, train_state, update
-from azr_jax.measure import device
+from azr_jax.measure import comparison, device
 from azr_jax.measure.workload import UpdateWorkload
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
@@ -134,34 +134,15 @@ def report(
 ) -> dict[str, Any]:
   """Runs both sides in turn and compares them; see `sampling.report`."""
   lengths = workload.lengths()
-  runner.run()
-  if peer:
-    peer()
-  ours, theirs = [], []
-  for _ in range(repeats):
-    ours.append(runner.run())
-    if peer:
-      theirs.append(peer())
+  ours, theirs = comparison.take_turns(runner.run, peer, repeats)
   seconds = float(np.median(ours))
   limits = device.ceilings()
-  found: dict[str, Any] = {
-    "tokens": sum(lengths),
+  least_s = fewest_flops(config, lengths) / limits["flops"]
+  return comparison.rates(sum(lengths), ours, theirs) | {
     "rows": runner.rows,
-    "tokens_per_s": sum(lengths) / seconds,
     "step_s": seconds,
     "compile_s": runner.compile_s,
     "ceilings": limits,
-    "flops_roofline_share": fewest_flops(config, lengths)
-    / limits["flops"]
-    / seconds,
+    "flops_roofline_share": least_s / seconds,
     "program_gib": runner.program_bytes / 2**30,
-    "peak_process_gib": device.peak_process_bytes() / 2**30,
   }
-  if (peak := device.peak_device_bytes()) is not None:
-    found["peak_device_gib"] = peak / 2**30
-  if theirs:
-    found["peer_tokens_per_s"] = sum(lengths) / float(np.median(theirs))
-    found["of_peer"] = float(
-      np.median([b / a for a, b in zip(ours, theirs, strict=True)])
-    )
-  return found
