@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 
 from azr_jax.executor import Executor
 from azr_jax.executor.executor import BACKENDS
+from azr_jax.grading.verification import Verification
 from azr_jax.learner import advantages, losses, packing, train_state, update
 from azr_jax.models import attention, presets, transformer
 from azr_jax.models.config import ModelConfig
@@ -111,6 +112,7 @@ COMMON_CHECKS: dict[str, Check] = {
   "executor.timeout_s": _POSITIVE,
   "executor.memory_mb": _MEMORY,
   "executor.unsafe": _SWITCH,
+  "hosts.timeout_s": _POSITIVE,
   "train.steps": _COUNT,
   "train.save_every": _COUNT,
   "train.keep_checkpoints": _COUNT,
@@ -169,7 +171,8 @@ TRAIN_CHECKS = COMMON_CHECKS | ROLLOUT_CHECKS | POLICY_CHECKS | AZR_CHECKS
 EVALUATE_CHECKS = {
   key: check
   for key, check in COMMON_CHECKS.items()
-  if key.split(".")[0] in ("seed", "model", "mesh", "sharding", "executor")
+  if key.split(".")[0]
+  in ("seed", "model", "mesh", "sharding", "executor", "hosts")
   and key != "model.source"
 } | {
   **ROLLOUT_CHECKS,
@@ -340,7 +343,7 @@ def sampler_settings(
 
 
 def build_system(
-  config: ml_collections.ConfigDict, executor: Executor
+  config: ml_collections.ConfigDict, verification: Verification
 ) -> azr.AZR:
   """Builds the system that `config.system` names."""
   c = config.azr
@@ -364,7 +367,7 @@ def build_system(
     rewards=rewards,
     seed=config.seed,
   )
-  return azr.AZR(settings, executor)
+  return azr.AZR(settings, verification)
 
 
 def corpus_settings(

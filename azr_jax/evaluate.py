@@ -18,10 +18,13 @@ from ml_collections import config_flags
 
 from azr_jax import checkpoint as checkpoint_lib
 from azr_jax import config as config_lib
+from azr_jax import host_flags
 from azr_jax.benchmarks import programs_heldout
+from azr_jax.grading.verification import Verification
 from azr_jax.learner import train_state
 from azr_jax.models import load, transformer
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
 
@@ -59,7 +62,7 @@ def evaluate(
     raise ValueError(f"limit={limit}: expected 0 (all) or more")
   folder = pathlib.Path(workdir).expanduser()
   _check_free(folder, model_spec, benchmark)
-  folder.mkdir(parents=True, exist_ok=True)
+  hosts = Hosts(config.hosts.timeout_s)
   mesh = mesh_lib.make_mesh(config.mesh)
   source, params = load_model(config, model_spec, mesh)
   model = config_lib.build_model(config, source.config, mesh)
@@ -80,11 +83,14 @@ def evaluate(
   with config_lib.build_executor(config) as executor:
     scores, records = BENCHMARKS[benchmark](
       policy,
-      executor,
+      Verification(executor, hosts),
       data=data,
       limit=limit,
       prompt_style=config.evaluate.prompt_style,
     )
+  if not hosts.first:
+    return scores
+  folder.mkdir(parents=True, exist_ok=True)
   with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
     file.writelines(json.dumps(record) + "\n" for record in records)
   result = {
@@ -160,11 +166,13 @@ def run() -> None:
     "workdir", None, "Where results go.", required=True
   )
   limit = flags.DEFINE_integer("limit", 0, "Most tasks per kind; 0 = all.")
+  join = host_flags.define()
   flags.mark_flag_as_required("config")
 
   def main(argv: list[str]) -> None:
     del argv
     logging.set_verbosity(logging.WARNING)
+    join()
     scores = evaluate(
       config.value,
       model.value,
@@ -173,8 +181,9 @@ def run() -> None:
       data.value,
       limit.value,
     )
-    for name, score in scores.items():
-      print(f"{name:32s} {score:.1%}")
+    if jax.process_index() == 0:
+      for name, score in scores.items():
+        print(f"{name:32s} {score:.1%}")
 
   app.run(main)
 

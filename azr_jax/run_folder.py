@@ -10,12 +10,14 @@ from collections.abc import Iterator
 import ml_collections
 
 from azr_jax import config as config_lib
+from azr_jax.parallel.hosts import Hosts
 
 # A run may go on with other values of these; the others make another run.
 MAY_CHANGE = (
   "train.",
   "mesh.",
   "rollout.mesh.",
+  "hosts.",
   "executor.workers",
   "executor.backend",
   "executor.nodes",
@@ -28,9 +30,11 @@ RUN_FILES = ("metrics.jsonl", "checkpoints", "tokenizer")
 
 @contextlib.contextmanager
 def claim(
-  folder: pathlib.Path, config: ml_collections.ConfigDict
+  folder: pathlib.Path, config: ml_collections.ConfigDict, hosts: Hosts
 ) -> Iterator[None]:
   """Holds a run folder, made if missing, and writes config.json into it.
+
+  The first of the hosts does so for all: they share the folder.
 
   Where a run has begun, it must have this config, keys of `MAY_CHANGE` apart:
   a run may be made longer, or go on elsewhere. The lock goes with the process,
@@ -39,7 +43,24 @@ def claim(
   Raises:
     ValueError: another process holds the folder, or its run has another
       config.
+    RuntimeError: so it is for the first host, and this is another.
   """
+  with contextlib.ExitStack() as held:
+    error = None
+    if hosts.first:
+      try:
+        held.enter_context(_hold(folder, config))
+      except (OSError, ValueError) as caught:
+        error = caught
+    hosts.raise_together(f"run folder {folder}", error)
+    yield
+
+
+@contextlib.contextmanager
+def _hold(
+  folder: pathlib.Path, config: ml_collections.ConfigDict
+) -> Iterator[None]:
+  """Locks the folder for this process."""
   folder.mkdir(parents=True, exist_ok=True)
   with (folder / "lock").open("a+", encoding="utf-8") as lock:
     try:

@@ -19,8 +19,8 @@ from ml_collections import config_flags
 
 from azr_jax import checkpoint as checkpoint_lib
 from azr_jax import config as config_lib
+from azr_jax import host_flags, run_folder, types
 from azr_jax import metrics as metrics_lib
-from azr_jax import run_folder, types
 from azr_jax.learner import packing, train_state, update
 from azr_jax.models import (
   presets,
@@ -29,6 +29,7 @@ from azr_jax.models import (
   transformer,
 )
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.parallel.hosts import Hosts
 from azr_jax.tasks.programs.corpus import dataset
 from azr_jax.tasks.programs.corpus import tokenizer as tokenizer_lib
 
@@ -42,12 +43,19 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
   """
   config_lib.check_sft(config)
   folder = pathlib.Path(workdir).expanduser()
-  with run_folder.claim(folder, config):
-    _train(config, folder)
+  hosts = Hosts(config.hosts.timeout_s)
+  with run_folder.claim(folder, config, hosts):
+    _train(config, folder, hosts)
 
 
-def _train(config: ml_collections.ConfigDict, folder: pathlib.Path) -> None:
-  rows, tokenizer = _prepare_data(config, folder)
+def _train(
+  config: ml_collections.ConfigDict, folder: pathlib.Path, hosts: Hosts
+) -> None:
+  # The first host builds what the others then find.
+  built = _prepare_data(config, folder) if hosts.first else None
+  hosts.meet("the corpus")
+  rows, tokenizer = built or _prepare_data(config, folder)
+  hosts.check_same("the corpus", rows.tokens)
 
   mesh = mesh_lib.make_mesh(config.mesh)
   model = config_lib.build_model(
@@ -83,21 +91,23 @@ def _train(config: ml_collections.ConfigDict, folder: pathlib.Path) -> None:
       done, train_state.abstract_state(model, optimizer, shardings)
     )
   micro_rows = mesh_lib.padded_rows(config.learner.micro_rows, mesh)
-  writer = metrics_lib.MetricsWriter(folder, done + 1)
+  writer = metrics_lib.MetricsWriter(folder, done + 1) if hosts.first else None
   progress = metrics_lib.Progress(done + 1, config.train.steps)
   for step in range(done + 1, config.train.steps + 1):
     start = time.monotonic()
-    batch = _batch(rows, step - 1, micro_rows)
+    batch = update.place(_batch(rows, step - 1, micro_rows), mesh)
     state, metrics = update_fn(state, batch, None)
     learned = metrics_lib.to_host(jax.device_get(metrics))
     learned["time/step"] = time.monotonic() - start
-    writer.write(step, learned)
-    if step % 10 == 0:
+    if writer is not None:
+      writer.write(step, learned)
+    if step % 10 == 0 and hosts.first:
       progress.show(step, f"nll {learned['learner/nll']:.4f}")
     if step % config.train.save_every == 0 or step == config.train.steps:
       checkpoints.save(step, state, {})
   checkpoints.close()
-  writer.close()
+  if writer is not None:
+    writer.close()
   model_folder = folder / "model"
   safetensors_io.save(
     state.params,
@@ -105,9 +115,11 @@ def _train(config: ml_collections.ConfigDict, folder: pathlib.Path) -> None:
     model_folder,
     dtype="float16",
     eos_ids=tokenizer.eos_ids,
+    write=hosts.first,
   )
-  tokenizer.save(model_folder)
-  metrics_lib.say(f"the model is in {model_folder}")
+  if hosts.first:
+    tokenizer.save(model_folder)
+    metrics_lib.say(f"the model is in {model_folder}")
 
 
 def _prepare_data(
@@ -187,11 +199,13 @@ def run() -> None:
   workdir = flags.DEFINE_string(
     "workdir", None, "The run folder.", required=True
   )
+  join = host_flags.define()
   flags.mark_flag_as_required("config")
 
   def main(argv: list[str]) -> None:
     del argv
     logging.set_verbosity(logging.WARNING)
+    join()
     train(config.value, workdir.value)
 
   app.run(main)

@@ -1,7 +1,7 @@
 """Reinforcement learning from verifiable rewards: the main loop.
 
   python -m azr_jax.train --config=configs/azr.py:tiny --workdir=DIR
-    [--fail_on_recompile]
+    [--fail_on_recompile] [--distributed]
 
 The life of a step: collect (sample and grade), advantages, pack, update, log,
 save. The same command on the same folder goes on where it was stopped.
@@ -28,12 +28,14 @@ from ml_collections import config_flags
 
 from azr_jax import checkpoint as checkpoint_lib
 from azr_jax import config as config_lib
+from azr_jax import host_flags, run_folder
 from azr_jax import metrics as metrics_lib
-from azr_jax import run_folder
+from azr_jax.grading.verification import Verification
 from azr_jax.learner import advantages, packing, train_state, update
 from azr_jax.measure import compiles
 from azr_jax.models import load
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
 from azr_jax.systems.system import Collected
@@ -52,19 +54,23 @@ def train(
     fail_on_recompile: stop when a step after the first compiles a program.
 
   Raises:
-    RuntimeError: a step compiled a program, and was not to.
+    RuntimeError: a step compiled a program, and was not to; or the hosts of
+      the run do not agree.
+    TimeoutError: a host was waited for in vain; see `hosts.timeout_s`.
     ValueError: a config value is not what its key expects, or the folder
       belongs to a run with another config or in another process.
   """
   config_lib.check_train(config)
   folder = pathlib.Path(workdir).expanduser()
-  with run_folder.claim(folder, config):
-    _train(config, folder, fail_on_recompile)
+  hosts = Hosts(config.hosts.timeout_s)
+  with run_folder.claim(folder, config, hosts):
+    _train(config, folder, hosts, fail_on_recompile)
 
 
 def _train(  # noqa: PLR0915 - the main loop reads in one piece.
   config: ml_collections.ConfigDict,
   folder: pathlib.Path,
+  hosts: Hosts,
   fail_on_recompile: bool,
 ) -> None:
   # Build.
@@ -102,7 +108,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
     compiles.count_compiles() as counter,
     contextlib.ExitStack() as at_exit,
   ):
-    system = config_lib.build_system(config, executor)
+    system = config_lib.build_system(config, Verification(executor, hosts))
 
     # Restore.
     done = checkpoints.latest_step() or 0
@@ -111,11 +117,9 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
         done, train_state.abstract_state(model, optimizer, shardings)
       )
       system.load_state_dict(system_state)
-      metrics_lib.say(f"going on after step {done} of the run in {folder}")
-    writer = metrics_lib.MetricsWriter(folder, done + 1)
-    progress = metrics_lib.Progress(done + 1, config.train.steps)
-
-    log = _StepLog(writer, progress, folder, config.train.samples_per_step)
+      if hosts.first:
+        metrics_lib.say(f"going on after step {done} of the run in {folder}")
+    log = _StepLog(folder, done + 1, config.train, hosts)
     at_exit.callback(log.close)
     sampler.warm_up(sampler.compute_params(state.params))
 
@@ -135,6 +139,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
       # Nor must the sampler's copy of the weights.
       policy.params = params = None
       collected_at = time.monotonic()
+      collected.metrics["time/sample"] = policy.sample_s
 
       # Advantages.
       trajectories = collected.trajectories
@@ -158,6 +163,8 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
       batch = update.to_micro_batches(batch, micro_rows)
 
       # Update.
+      hosts.check_same(f"batch of step {step}", batch.tokens, batch.advantages)
+      batch = update.place(batch, mesh)
       learner_metrics: update.Metrics = {}
       for _ in range(config.learner.epochs):
         state, learner_metrics = update_fn(state, batch, ref_params)
@@ -180,18 +187,21 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
       )
 
       # Save.
-      last = step == config.train.steps or preempted.is_set()
+      last = step == config.train.steps or hosts.any(
+        f"end of step {step}", preempted.is_set()
+      )
       if last or step % config.train.save_every == 0:
         log.write_last()
         checkpoints.save(step, state, system.state_dict())
       if last:
         break
   checkpoints.close()
-  metrics_lib.say(
-    f"step {step} is saved in {folder}; to score it: python -m "
-    f"azr_jax.evaluate --config=configs/evaluate.py --model={folder} "
-    f"--benchmark=programs_heldout --workdir={folder}_scores"
-  )
+  if hosts.first:
+    metrics_lib.say(
+      f"step {step} is saved in {folder}; to score it: python -m "
+      f"azr_jax.evaluate --config=configs/evaluate.py --model={folder} "
+      f"--benchmark=programs_heldout --workdir={folder}_scores"
+    )
 
 
 def _fetch(metrics: update.Metrics) -> tuple[dict[str, float], float]:
@@ -201,19 +211,21 @@ def _fetch(metrics: update.Metrics) -> tuple[dict[str, float], float]:
 
 
 class _StepLog:
-  """Writes a step's metrics and samples, one step late."""
+  """Writes a step's metrics and samples, one step late, on the first host."""
 
   def __init__(
     self,
-    writer: metrics_lib.MetricsWriter,
-    progress: metrics_lib.Progress,
     folder: pathlib.Path,
-    samples: int,
+    first_step: int,
+    settings: ml_collections.ConfigDict,
+    hosts: Hosts,
   ):
-    self._writer = writer
-    self._progress = progress
     self._folder = folder
-    self._samples = samples
+    self._samples = settings.samples_per_step
+    self._writer = None
+    if hosts.first:
+      self._writer = metrics_lib.MetricsWriter(folder, first_step)
+    self._progress = metrics_lib.Progress(first_step, settings.steps)
     self._last: Callable[[], None] | None = None
 
   def add(
@@ -229,6 +241,8 @@ class _StepLog:
 
     def write() -> None:
       learner_metrics, done_at = learned.result()
+      if self._writer is None:
+        return
       metrics = collected.metrics | learner_metrics
       metrics["time/collect"] = collected_at - start
       metrics["time/update"] = done_at - collected_at
@@ -251,7 +265,8 @@ class _StepLog:
   def close(self) -> None:
     """Writes what is left, also when the loop ends by an error."""
     self.write_last()
-    self._writer.close()
+    if self._writer is not None:
+      self._writer.close()
 
 
 @contextlib.contextmanager
@@ -287,11 +302,13 @@ def run() -> None:
   fail_on_recompile = flags.DEFINE_bool(
     "fail_on_recompile", False, "Stop when a later step compiles a program."
   )
+  join = host_flags.define()
   flags.mark_flag_as_required("config")
 
   def main(argv: list[str]) -> None:
     del argv
     logging.set_verbosity(logging.WARNING)
+    join()
     train(config.value, workdir.value, fail_on_recompile.value)
 
   app.run(main)

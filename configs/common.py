@@ -81,6 +81,9 @@ def get_config() -> ml_collections.ConfigDict:
   c.executor.memory_mb = 512  # address space per program
   c.executor.unsafe = False  # run without seccomp
 
+  c.hosts = ml_collections.ConfigDict()
+  c.hosts.timeout_s = 600.0  # how long hosts of a pod wait for one another
+
   c.train = ml_collections.ConfigDict()
   c.train.steps = 100
   c.train.save_every = 10  # steps between checkpoints; paper: 10

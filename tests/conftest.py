@@ -50,3 +50,12 @@ def executor():
 
   with Executor(workers=2, timeout_s=3.0, memory_mb=512) as pool:
     yield pool
+
+
+@pytest.fixture
+def verification(executor):
+  """Verification on this process alone."""
+  from azr_jax.grading.verification import Verification
+  from azr_jax.parallel.hosts import Hosts
+
+  return Verification(executor, Hosts(1.0))

@@ -3,11 +3,12 @@
 import pytest
 
 from azr_jax import run_folder
+from azr_jax.parallel.hosts import Hosts
 from configs import azr
 
 
 def claim(folder, config):
-  with run_folder.claim(folder, config):
+  with run_folder.claim(folder, config, Hosts(1.0)):
     pass
 
 
@@ -29,7 +30,7 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
 
 def test_a_folder_in_use_is_refused(tmp_path):
   config = azr.get_config("tiny")
-  with run_folder.claim(tmp_path, config):
+  with run_folder.claim(tmp_path, config, Hosts(1.0)):
     with pytest.raises(ValueError, match="in use by process"):
       claim(tmp_path, config)
   claim(tmp_path, config)

@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from azr_jax.executor import Executor
+from azr_jax.grading.verification import Verification
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import azr_tasks
 from azr_jax.tasks.programs import heldout
@@ -15,7 +15,7 @@ NAME = "programs_heldout"
 
 def run(
   policy: Policy,
-  executor: Executor,
+  verification: Verification,
   *,
   data: str,
   limit: int,
@@ -25,7 +25,7 @@ def run(
 
   Args:
     policy: samples the answers; greedy if its sampler is.
-    executor: verifies them.
+    verification: grades them.
     data: a JSONL of tasks, or "" for the one in the package.
     limit: most tasks per type; 0 takes all.
     prompt_style: one of `prompts.STYLES`.
@@ -37,7 +37,7 @@ def run(
   tasks = _limited(heldout.read(path), limit)
   solutions = azr_tasks.sample_solutions(
     policy,
-    executor,
+    verification,
     [(t.task_type, t.task) for t in tasks],
     prompt_style,
     n=1,

@@ -207,3 +207,17 @@ def make_update(
 def to_micro_batches(batch: types.Batch, rows: int) -> types.Batch:
   """Reshapes [A x rows, length] arrays to [A, rows, length]."""
   return jax.tree.map(lambda x: x.reshape(-1, rows, x.shape[-1]), batch)
+
+
+def place(batch: types.Batch, mesh: Mesh) -> types.Batch:
+  """Puts micro-batches where `make_update` expects them.
+
+  Every host holds the whole batch and sends its own devices their rows.
+  """
+  sharding = mesh_lib.batch_sharding(mesh, axis=1)
+  return jax.tree.map(
+    lambda x: jax.make_array_from_callback(
+      x.shape, sharding, lambda index: x[index]
+    ),
+    batch,
+  )

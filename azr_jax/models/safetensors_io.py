@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 import safetensors
 import safetensors.numpy
+from jax.experimental import multihost_utils
 
 from azr_jax.models import huggingface_config, weight_loading, weight_names
 from azr_jax.models.config import ModelConfig
@@ -83,8 +84,11 @@ def save(
   dtype: str,
   max_file_bytes: int = 5 << 30,
   eos_ids: Sequence[int] = (),
+  write: bool = True,
 ) -> None:
   """Writes config.json and safetensors files that `transformers` loads.
+
+  On several hosts each must call it, for weights are gathered from all.
 
   Args:
     params: our parameters, sharded or not; fetched one layer at a time.
@@ -93,13 +97,15 @@ def save(
     dtype: float32, float16 or bfloat16.
     max_file_bytes: a file is closed before it would grow past this.
     eos_ids: ids at which generation ends, for config.json.
+    write: whether this host writes the files.
 
   Raises:
     ValueError: a weight is too large for float16.
   """
-  folder.mkdir(parents=True, exist_ok=True)
-  for old in (*folder.glob("model*.safetensors"), folder / INDEX):
-    old.unlink(missing_ok=True)
+  if write:
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in (*folder.glob("model*.safetensors"), folder / INDEX):
+      old.unlink(missing_ok=True)
   files = _plan(config, np.dtype(DTYPES[dtype]).itemsize, max_file_bytes)
   weight_map: dict[str, str] = {}
   for number, group in enumerate(files, start=1):
@@ -109,9 +115,12 @@ def save(
       name: _fetch(params, entry, name, layer, dtype)
       for name, (entry, layer) in group.items()
     }
-    safetensors.numpy.save_file(tensors, folder / file, {"format": "pt"})
-    (folder / file).chmod(0o644)  # Made for its owner only.
+    if write:
+      safetensors.numpy.save_file(tensors, folder / file, {"format": "pt"})
+      (folder / file).chmod(0o644)  # Made for its owner only.
     weight_map |= dict.fromkeys(tensors, file)
+  if not write:
+    return
   if len(files) > 1:
     total = sum(
       math.prod(entry.shape) * np.dtype(DTYPES[dtype]).itemsize
@@ -147,7 +156,11 @@ def _fetch(
 ) -> np.ndarray:
   """Brings one tensor to the host in the checkpoint's layout and type."""
   value = weight_loading.get(params, entry)
-  part = np.asarray(jax.device_get(value[layer] if entry.stacked else value))
+  value = value[layer] if entry.stacked else value
+  if value.is_fully_addressable:
+    part = np.asarray(jax.device_get(value))
+  else:
+    part = np.asarray(multihost_utils.process_allgather(value, tiled=True))
   if dtype == "float16" and np.max(np.abs(part)) > np.finfo(np.float16).max:
     raise ValueError(
       f"tensor {name} reaches {np.max(np.abs(part)):.3g}: expected at most "

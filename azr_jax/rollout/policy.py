@@ -5,6 +5,7 @@ or optimizers.
 """
 
 import dataclasses
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ class Policy:
     tokenizer: text to ids and back.
     params: the parameters to sample with.
     key: this step's random key; every call to `sample` derives its own.
+    calls: how often `sample` was called.
+    sample_s: seconds from the first to the last completion of every call.
   """
 
   sampler: Sampler
@@ -31,6 +34,7 @@ class Policy:
   params: Any
   key: jax.Array
   calls: int = 0
+  sample_s: float = 0.0
 
   def prompt(self, text: str, task: Any = None) -> types.Prompt:
     """Tokenises a prompt."""
@@ -46,4 +50,6 @@ class Policy:
     """Yields (prompt index, sample index, completion) as they finish."""
     key = jax.random.fold_in(self.key, self.calls)
     self.calls += 1
-    return self.sampler.generate(self.params, prompts, n, key)
+    start = time.monotonic()
+    yield from self.sampler.generate(self.params, prompts, n, key)
+    self.sample_s += time.monotonic() - start

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from azr_jax import types
-from azr_jax.executor import Executor
+from azr_jax.grading.verification import Verification
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import azr_rewards, azr_seeding, azr_tasks
 from azr_jax.systems.azr_rewards import RewardRules
@@ -71,9 +71,9 @@ class AZRSettings:
 class AZR:
   """The self-play system; its state is the three task buffers."""
 
-  def __init__(self, settings: AZRSettings, executor: Executor):
+  def __init__(self, settings: AZRSettings, verification: Verification):
     self._settings = settings
-    self._executor = executor
+    self._verification = verification
     self.buffers = {
       task_type: buffer_lib.TaskBuffer(settings.max_programs)
       for task_type in settings.task_types
@@ -92,10 +92,13 @@ class AZR:
     """Plays one step; see the module's docstring."""
     settings = self._settings
     clock = _Clock()
-    counters = self._executor.counters()
     if not any(len(buffer) for buffer in self.buffers.values()):
       azr_seeding.seed_buffers(
-        policy, self._executor, self.buffers, settings, self._rng(step, "seed")
+        policy,
+        self._verification,
+        self.buffers,
+        settings,
+        self._rng(step, "seed"),
       )
       clock.lap("seed")
     proposals = self._propose(policy, step)
@@ -113,9 +116,7 @@ class AZR:
       trajectories += [self._solution_trajectory(s) for s in rollouts]
     for name, buffer in self.buffers.items():
       metrics[f"buffer/{PREFIX}/{name}/size"] = float(len(buffer))
-    after = self._executor.counters()
-    for name, count in after.items():
-      metrics[f"executor/{name}"] = float(count - counters.get(name, 0))
+    metrics |= self._verification.metrics()
     metrics |= clock.metrics()
     return Collected(trajectories, metrics)
 
@@ -138,7 +139,7 @@ class AZR:
       for _ in range(settings.batch_size)
     ]
     proposals = azr_tasks.sample_proposals(
-      policy, self._executor, prompts, settings
+      policy, self._verification, prompts, settings
     )
     for proposal in proposals:
       if proposal.task is not None:
@@ -152,7 +153,7 @@ class AZR:
     valid = [p for p in proposals if p.passable]
     solutions = azr_tasks.sample_solutions(
       policy,
-      self._executor,
+      self._verification,
       [(p.task_type, p.task) for p in valid if p.task is not None],
       self._settings.prompt_style,
       n=self._settings.learnability_samples,
@@ -187,7 +188,7 @@ class AZR:
       filler = buffer.sample(rng, settings.batch_size - len(fresh))
       tasks += [(task_type, task) for task in [*fresh, *filler]]
     return azr_tasks.sample_solutions(
-      policy, self._executor, tasks, settings.prompt_style, n=1
+      policy, self._verification, tasks, settings.prompt_style, n=1
     )
 
   def _proposal_trajectory(

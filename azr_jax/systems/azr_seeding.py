@@ -5,13 +5,14 @@ tasks made of their programs. Comments and globals are stripped here and only
 here. No weight changes.
 """
 
+import functools
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from azr_jax.executor import Executor
+from azr_jax.grading.verification import Verification
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import azr_tasks
 from azr_jax.tasks.programs import buffer as buffer_lib
@@ -32,7 +33,7 @@ SEED_STEP = 0
 
 def seed_buffers(
   policy: Policy,
-  executor: Executor,
+  verification: Verification,
   buffers: Mapping[str, buffer_lib.TaskBuffer],
   settings: "AZRSettings",
   rng: np.random.Generator,
@@ -51,7 +52,7 @@ def seed_buffers(
     if len(seeds) >= target:
       break
     task_type = proposing[round_index % len(proposing)]
-    _seed_round(policy, executor, seeds, task_type, target, settings, rng)
+    _seed_round(policy, verification, seeds, task_type, target, settings, rng)
   if len(seeds) < target:
     logging.warning("seeding found %d of %d valid triplets", len(seeds), target)
   if not len(seeds):
@@ -66,13 +67,13 @@ def seed_buffers(
         buffers[task_type].add(triplet, SEED_STEP)
   if INDUCTION in buffers:
     _seed_induction(
-      policy, executor, seeds, buffers[INDUCTION], target, settings, rng
+      policy, verification, seeds, buffers[INDUCTION], target, settings, rng
     )
 
 
 def _seed_round(
   policy: Policy,
-  executor: Executor,
+  verification: Verification,
   seeds: buffer_lib.TaskBuffer,
   task_type: str,
   target: int,
@@ -89,13 +90,20 @@ def _seed_round(
   ]
   futures = []
   for proposal in azr_tasks.sample_proposals(
-    policy, executor, [(task_type, prompt) for prompt in asked], settings
+    policy, verification, [(task_type, prompt) for prompt in asked], settings
   ):
     if isinstance(proposal.task, Triplet):
       code = validation.strip_comments_and_globals(proposal.task.code)
       futures.append(
-        validation.submit_triplet(executor, code, proposal.task.input)
+        verification.submit(
+          functools.partial(
+            validation.submit_triplet,
+            code=code,
+            argument_text=proposal.task.input,
+          )
+        )
       )
+  verification.settle()
   for future in futures:
     triplet = future.result()
     if isinstance(triplet, validation.Rejection) or len(seeds) >= target:
@@ -108,7 +116,7 @@ def _seed_round(
 
 def _seed_induction(
   policy: Policy,
-  executor: Executor,
+  verification: Verification,
   seeds: buffer_lib.TaskBuffer,
   buffer: buffer_lib.TaskBuffer,
   target: int,
@@ -127,7 +135,7 @@ def _seed_induction(
       for _ in range(target)
     ]
     proposals = azr_tasks.sample_proposals(
-      policy, executor, [(INDUCTION, prompt) for prompt in asked], settings
+      policy, verification, [(INDUCTION, prompt) for prompt in asked], settings
     )
     valid = [p.task for p in proposals if p.task is not None]
     for task in valid[:missing]:

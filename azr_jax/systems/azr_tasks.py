@@ -1,7 +1,7 @@
 """AZR's two roles: making proposals and solutions out of completions.
 
 Both roles live the same life: prompts are sampled as one stream, each
-completion is parsed and sent to the executor while others are still being
+completion is parsed and handed to verification while others are still being
 sampled, and the verdicts are collected in prompt order at the end.
 """
 
@@ -18,6 +18,7 @@ from azr_jax import types
 from azr_jax.executor import Executor
 from azr_jax.grading import futures
 from azr_jax.grading import programs as grading
+from azr_jax.grading.verification import Verification
 from azr_jax.rollout.policy import Policy
 from azr_jax.tasks.programs import parsing, prompts, validation
 from azr_jax.tasks.programs.buffer import TaskBuffer
@@ -155,34 +156,38 @@ def _triplet_prompt(
 
 def sample_proposals(
   policy: Policy,
-  executor: Executor,
+  verification: Verification,
   asked: Sequence[tuple[str, types.Prompt]],
   settings: "AZRSettings",
 ) -> list[Proposal]:
   """Samples one proposal per (task type, prompt) and validates each."""
   replies: dict[int, types.Completion] = {}
-  verdicts: dict[int, concurrent.futures.Future] = {}
+  verdicts: dict[int, validation.Verdict] = {}
   for index, _, completion in policy.sample([prompt for _, prompt in asked]):
     task_type, prompt = asked[index]
     replies[index] = completion
-    verdict = _submit_validation(
-      executor, task_type, prompt, completion.text, settings
+    verdicts[index] = verification.submit(
+      functools.partial(
+        _submit_validation,
+        task_type=task_type,
+        prompt=prompt,
+        reply=completion.text,
+        settings=settings,
+      )
     )
-    if verdict is not None:
-      verdicts[index] = verdict
+  verification.settle()
   proposals = []
   for index, (task_type, prompt) in enumerate(asked):
-    task, rejection = None, "format"
-    if index in verdicts:
-      outcome = verdicts[index].result()
-      if isinstance(outcome, validation.Rejection):
-        rejection = outcome.reason
-      elif policy.fits(
-        solve_prompt(policy, task_type, outcome, settings.prompt_style)
-      ):
-        task, rejection = outcome, None
-      else:
-        rejection = "oversize"
+    task, rejection = None, None
+    outcome = verdicts[index].result()
+    if isinstance(outcome, validation.Rejection):
+      rejection = outcome.reason
+    elif policy.fits(
+      solve_prompt(policy, task_type, outcome, settings.prompt_style)
+    ):
+      task = outcome
+    else:
+      rejection = "oversize"
     completion = replies[index]
     proposals.append(
       Proposal(
@@ -203,19 +208,19 @@ def _submit_validation(
   prompt: types.Prompt,
   reply: str,
   settings: "AZRSettings",
-) -> concurrent.futures.Future | None:
-  """Starts a proposal's validation; None if the reply cannot be parsed."""
+) -> validation.Verdict:
+  """Starts a proposal's validation."""
   if task_type == INDUCTION:
     parsed = parsing.parse_induction_proposal(reply, settings.induction_inputs)
     if parsed is None:
-      return None
+      return futures.done(validation.Rejection("format"))
     inputs, message = parsed
     return validation.submit_induction_task(
       executor, prompt.task, inputs, message
     )
   parsed = parsing.parse_triplet_proposal(reply)
   if parsed is None:
-    return None
+    return futures.done(validation.Rejection("format"))
   code, argument_text = parsed
   return validation.submit_triplet(executor, code, argument_text)
 
@@ -241,7 +246,7 @@ def solve_prompt_text(task_type: str, task: Task, style: str) -> str:
 
 def sample_solutions(
   policy: Policy,
-  executor: Executor,
+  verification: Verification,
   tasks: Sequence[tuple[str, Task]],
   style: str,
   n: int,
@@ -265,9 +270,14 @@ def sample_solutions(
       continue
     samples = waiting.pop(index)
     texts = [replies[index, sample].text for sample in samples]
-    graded = submit_grading(executor, task_type, task, texts)
+    graded = verification.submit(
+      functools.partial(
+        submit_grading, task_type=task_type, task=task, replies=texts
+      )
+    )
     for place, sample in enumerate(samples):
       verdicts[index, sample] = functools.partial(_verdict, graded, place)
+  verification.settle()
   return [
     Solution(
       prompt=asked[index],

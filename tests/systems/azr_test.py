@@ -85,9 +85,9 @@ def completion(text):
 
 
 @pytest.fixture
-def played(executor):
+def played(verification):
   def play(steps=1, **changes):
-    system = AZR(AZRSettings(**(SETTINGS | changes)), executor)
+    system = AZR(AZRSettings(**(SETTINGS | changes)), verification)
     policy = ScriptedPolicy()
     collected = [system.collect(policy, step + 1) for step in range(steps)]
     return system, policy, collected
@@ -160,20 +160,20 @@ def test_the_solver_never_sees_the_gold(played):
       assert prompt.task.code not in prompt.text
 
 
-def test_state_goes_through_json_and_continues_alike(played, executor):
+def test_state_goes_through_json_and_continues_alike(played, verification):
   system, _, _ = played(steps=2)
-  other = AZR(AZRSettings(**SETTINGS), executor)
+  other = AZR(AZRSettings(**SETTINGS), verification)
   other.load_state_dict(json.loads(json.dumps(system.state_dict())))
   for name, buffer in system.buffers.items():
     assert other.buffers[name].tasks() == buffer.tasks()
 
 
-def test_a_model_that_cannot_propose_starts_from_the_zero_triplet(executor):
+def test_a_model_that_cannot_propose_starts_from_the_zero_triplet(verification):
   class Mute(ScriptedPolicy):
     def reply(self, prompt, sample):
       return "nothing"
 
-  system = AZR(AZRSettings(**SETTINGS), executor)
+  system = AZR(AZRSettings(**SETTINGS), verification)
   collected = system.collect(Mute(), 1)
   rewards = {t.reward for t in collected.trajectories}
   assert rewards == {-1.0}
@@ -193,8 +193,8 @@ class LongOutputs(ScriptedPolicy):
     return super().reply(prompt, sample)
 
 
-def test_a_seed_enters_only_the_buffers_whose_solver_it_fits(executor):
-  system = AZR(AZRSettings(**SETTINGS), executor)
+def test_a_seed_enters_only_the_buffers_whose_solver_it_fits(verification):
+  system = AZR(AZRSettings(**SETTINGS), verification)
   policy = LongOutputs(limit=450)
   system.collect(policy, 1)
   for name, buffer in system.buffers.items():
@@ -205,7 +205,7 @@ def test_a_seed_enters_only_the_buffers_whose_solver_it_fits(executor):
   assert any(len(output) > 450 for output in outputs)
 
 
-def test_no_program_that_fits_leaves_the_zero_triplet(executor):
+def test_no_program_that_fits_leaves_the_zero_triplet(verification):
   settings = AZRSettings(**SETTINGS)
   buffer = buffer_lib.TaskBuffer(50)
   long_code = "def f(x):\n  return x" + " + 1" * 200

@@ -30,8 +30,8 @@ MAX_VALUE_CHARS = 4096
 class Rejection:
   """Why a proposal is not a task.
 
-  `reason` is one of error, timeout, blocked, nondeterministic, no_output,
-  oversize.
+  `reason` is one of format, error, timeout, blocked, nondeterministic,
+  no_output, oversize.
   """
 
   reason: str

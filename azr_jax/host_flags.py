@@ -1,0 +1,33 @@
+"""The flags by which an entry point joins the other processes of its run."""
+
+from collections.abc import Callable
+
+from absl import flags
+
+from azr_jax.parallel import hosts
+
+
+def define() -> Callable[[], None]:
+  """Defines the flags; returns what joins as they say, or does nothing."""
+  distributed = flags.DEFINE_bool(
+    "distributed",
+    False,
+    "Join the other processes of the run. On Cloud TPU, SLURM, Open MPI and "
+    "Kubernetes JAX finds them; elsewhere the next three flags name them.",
+  )
+  coordinator_address = flags.DEFINE_string(
+    "coordinator_address", None, "HOST:PORT of process 0."
+  )
+  num_processes = flags.DEFINE_integer(
+    "num_processes", None, "How many processes take part.", lower_bound=1
+  )
+  process_id = flags.DEFINE_integer(
+    "process_id", None, "Which of them this is, from 0.", lower_bound=0
+  )
+
+  def join() -> None:
+    named = coordinator_address.value, num_processes.value, process_id.value
+    if distributed.value or any(value is not None for value in named):
+      hosts.join(*named)
+
+  return join

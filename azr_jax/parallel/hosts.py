@@ -1,0 +1,184 @@
+"""The processes of a run: how they join, wait for each other and exchange.
+
+On a pod every host runs one process of the same program, on the same data and
+random draws. Device programs span all of them; what they sampled is the same
+on each. Two things differ: each grades its own share of the answers, and only
+the first writes files.
+"""
+
+import dataclasses
+import hashlib
+import re
+import socket
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
+
+# Hosts exchange messages of this one shape, however much they have to say, so
+# that one compiled program serves all.
+MESSAGE_BYTES = 1 << 16
+_HEADER_BYTES = 8  # The length of all that is to come.
+# How long those that are left wait for one that does not come to the end.
+_SHUTDOWN_SECONDS = 30
+
+
+def join(
+  coordinator_address: str | None,
+  num_processes: int | None,
+  process_id: int | None,
+) -> None:
+  """Joins the other processes; to be called before any device is looked for.
+
+  Args:
+    coordinator_address: HOST:PORT of process 0; like the others, None where
+      JAX finds it by itself (Cloud TPU, SLURM, Open MPI, Kubernetes).
+    num_processes: how many processes there are.
+    process_id: which of them this is, from 0.
+
+  Raises:
+    ValueError: something is None that JAX does not find.
+    RuntimeError: the others do not come.
+  """
+  jax.distributed.initialize(
+    coordinator_address,
+    num_processes,
+    process_id,
+    shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
+  )
+
+
+@dataclasses.dataclass
+class Hosts:
+  """This process among those of its run; a single one waits for nobody.
+
+  Every process must call `meet`, `gather` and what is built on them in the
+  same order.
+
+  Attributes:
+    timeout_s: seconds that the others are waited for.
+  """
+
+  timeout_s: float
+
+  def __post_init__(self) -> None:
+    self.index = jax.process_index()
+    self.count = jax.process_count()
+    self.names = (socket.gethostname(),)
+    self.names = tuple(
+      name.decode() for name in self.gather("start", self.names[0].encode())
+    )
+
+  @property
+  def first(self) -> bool:
+    """Whether this is the process that writes files and reports."""
+    return self.index == 0
+
+  def meet(self, what: str) -> None:
+    """Waits until every process has come to the same point.
+
+    Args:
+      what: a name for the point, for the error.
+
+    Raises:
+      TimeoutError: a process did not come in time; the message names it.
+    """
+    barrier = ocp.multihost.get_barrier_sync_fn()
+    if self.count == 1 or barrier is None:
+      return
+    try:
+      barrier(
+        key=re.sub(r"\W", "_", what), timeout_ms=int(1000 * self.timeout_s)
+      )
+    except jax.errors.JaxRuntimeError as error:
+      raise TimeoutError(
+        f"{self._late(str(error))} did not come to {what!r} in "
+        f"{self.timeout_s:g} s (hosts.timeout_s); {self.name(self.index)} "
+        f"waited: look at the log of that host\n{error}"
+      ) from error
+
+  def name(self, index: int) -> str:
+    """A process by its number and host."""
+    host = self.names[index] if index < len(self.names) else "host not known"
+    return f"process {index} ({host})"
+
+  def _late(self, error: str) -> str:
+    """Names the processes that a barrier's error says were missing."""
+    _, _, after = error.partition("timed out task names:")
+    listed = re.match(r"[\s\d,]*", after)
+    late = re.findall(r"\d+", listed.group()) if listed else []
+    return ", ".join(self.name(int(i)) for i in late) or "a process"
+
+  def gather(self, what: str, mine: bytes) -> list[bytes]:
+    """What every process gave, in their order, to all of them.
+
+    Args:
+      what: as for `meet`.
+      mine: any number of bytes.
+
+    Raises:
+      TimeoutError: as `meet`.
+    """
+    if self.count == 1:
+      return [mine]
+    rest = len(mine).to_bytes(_HEADER_BYTES, "little") + mine
+    received = np.empty((self.count, 0), np.uint8)
+    lengths = [0] * self.count
+    while received.shape[1] < _HEADER_BYTES + max(lengths):
+      # Devices wait for each other without a limit, so hosts meet before.
+      self.meet(what)
+      message = np.zeros(MESSAGE_BYTES, np.uint8)
+      part, rest = rest[:MESSAGE_BYTES], rest[MESSAGE_BYTES:]
+      message[: len(part)] = np.frombuffer(part, np.uint8)
+      parts = np.asarray(multihost_utils.process_allgather(message))
+      received = np.concatenate([received, parts], axis=1)
+      lengths = [
+        int.from_bytes(row[:_HEADER_BYTES].tobytes(), "little")
+        for row in received
+      ]
+    return [
+      row[_HEADER_BYTES : _HEADER_BYTES + length].tobytes()
+      for row, length in zip(received, lengths, strict=True)
+    ]
+
+  def any(self, what: str, mine: bool) -> bool:
+    """Whether any process says so."""
+    return b"yes" in self.gather(what, b"yes" if mine else b"no")
+
+  def raise_together(self, what: str, error: Exception | None) -> None:
+    """Raises on every process what one of them met with.
+
+    Raises:
+      RuntimeError: another process has an error; here it is `error` itself.
+    """
+    texts = self.gather(what, repr(error).encode() if error else b"")
+    if error is not None:
+      raise error
+    for index, text in enumerate(texts):
+      if text:
+        raise RuntimeError(f"{self.name(index)} failed: {text.decode()}")
+
+  def check_same(self, what: str, *arrays: np.ndarray) -> None:
+    """Checks that every process holds the same arrays.
+
+    They sample from the same seeds, so anything else is a fault: another
+    version of the code or of a file, or a draw that depends on the process.
+
+    Raises:
+      RuntimeError: the arrays differ; the message names the processes.
+    """
+    if self.count == 1:
+      return
+    digest = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+      digest.update(repr((array.shape, array.dtype)).encode())
+      digest.update(np.ascontiguousarray(array).data)
+    digests = self.gather(what, digest.digest())
+    others = [i for i, other in enumerate(digests) if other != digests[0]]
+    if others:
+      names = ", ".join(map(self.name, others))
+      raise RuntimeError(
+        f"{what}: {names} and {self.name(0)} do not hold the same; expected "
+        "one version of code, config and files on all hosts"
+      )

@@ -1,0 +1,107 @@
+"""Runs an entry point as several processes on this machine, as a pod would.
+
+  python launch/local_multiprocess.py --processes=2 --devices=4 -- \\
+      azr_jax.train --config=configs/azr.py:tiny --workdir=DIR
+
+Each process has `--devices` virtual CPU devices and joins the others by
+`jax.distributed`. Their lines are shown with the process's number in front.
+When one fails, the others get `--grace` seconds to say what they missed.
+"""
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+from absl import app, flags
+
+PROCESSES = flags.DEFINE_integer(
+  "processes", 2, "How many processes.", lower_bound=1
+)
+DEVICES = flags.DEFINE_integer(
+  "devices", 4, "Virtual CPU devices per process.", lower_bound=1
+)
+GRACE = flags.DEFINE_float(
+  "grace", 60.0, "Seconds for the others to end after one has failed."
+)
+DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the commands, run none.")
+
+
+def main(argv: list[str]) -> None:
+  """Starts the processes and waits for them."""
+  if len(argv) < 2:
+    raise app.UsageError("expected a module and its flags after --")
+  commands = _commands(argv[1], argv[2:])
+  device_count = f"--xla_force_host_platform_device_count={DEVICES.value}"
+  xla_flags = f"{os.environ.get('XLA_FLAGS', '')} {device_count}".strip()
+  variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla_flags}
+  # XLA sizes its thread pool by this; devices that wait for each other in
+  # collectives need a thread each.
+  variables["NPROC"] = os.environ.get("NPROC", str(2 * DEVICES.value))
+  if DRY_RUN.value:
+    settings = " ".join(f"{k}={shlex.quote(v)}" for k, v in variables.items())
+    for command in commands:
+      print(settings, shlex.join(command))
+    return
+  sys.exit(_run(commands, os.environ | variables))
+
+
+def _commands(module: str, arguments: list[str]) -> list[list[str]]:
+  with socket.socket() as probe:
+    probe.bind(("localhost", 0))
+    port = probe.getsockname()[1]
+  return [
+    [sys.executable, "-m", module, *arguments]
+    + [f"--coordinator_address=localhost:{port}"]
+    + [f"--num_processes={PROCESSES.value}", f"--process_id={index}"]
+    for index in range(PROCESSES.value)
+  ]
+
+
+def _run(commands: list[list[str]], environment: dict[str, str]) -> int:
+  """Runs the commands side by side; the first failure's code, or 0."""
+  running = [
+    subprocess.Popen(
+      command,
+      env=environment,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+      text=True,
+    )
+    for command in commands
+  ]
+  for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, lambda n, _: [p.send_signal(n) for p in running])
+  readers = [
+    threading.Thread(target=_show, args=pair) for pair in enumerate(running)
+  ]
+  for reader in readers:
+    reader.start()
+  failed = 0
+  deadline = float("inf")
+  while any(process.poll() is None for process in running):
+    codes = [process.poll() for process in running]
+    failed = failed or next((code for code in codes if code), 0)
+    if failed:
+      deadline = min(deadline, time.monotonic() + GRACE.value)
+    if time.monotonic() > deadline:
+      for process in running:
+        process.kill()
+    time.sleep(0.1)
+  for reader in readers:
+    reader.join()
+  return failed or next((p.returncode for p in running if p.returncode), 0)
+
+
+def _show(index: int, process: subprocess.Popen) -> None:
+  assert process.stdout is not None
+  for line in process.stdout:
+    print(f"[{index}] {line}", end="", flush=True)
+
+
+if __name__ == "__main__":
+  app.run(main)
