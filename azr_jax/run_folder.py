@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Iterator
 
 import ml_collections
+import numpy as np
 
 from azr_jax import config as config_lib
 from azr_jax.parallel.hosts import Hosts
@@ -43,8 +44,11 @@ def claim(
   Raises:
     ValueError: another process holds the folder, or its run has another
       config.
-    RuntimeError: so it is for the first host, and this is another.
+    RuntimeError: so it is for the first host, and this is another; or the
+      hosts were not given the same config.
   """
+  text = json.dumps(config.to_dict(), sort_keys=True)
+  hosts.check_same("config", np.frombuffer(text.encode(), np.uint8))
   with contextlib.ExitStack() as held:
     error = None
     if hosts.first:

@@ -1,0 +1,140 @@
+"""Training on one device, on eight, and on two processes of four: the same."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+import train_test
+
+LAUNCHER = "launch/local_multiprocess.py"
+SMALL = (
+  *train_test.SMALL,
+  "--config.azr.learnability_samples=1",
+  "--config.rollout.slots=8",
+  "--config.rollout.max_tokens=64",
+  "--config.learner.max_micro_batches=1",
+)
+MESH = ("--config.mesh.fsdp=4", "--config.mesh.tensor=2")
+# Gloo takes a millisecond per collective, and there are dozens per token.
+ROLLOUT_MESH = tuple(
+  f"--config.rollout.mesh.{axis}={size}"
+  for axis, size in {"data": 8, "fsdp": 1, "tensor": 1}.items()
+)
+
+
+def start(devices, processes, workdir, *arguments):
+  environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+  command = [sys.executable, LAUNCHER, "--grace=5", f"--devices={devices}"]
+  command += [f"--processes={processes}", "--", "azr_jax.train", *SMALL]
+  return subprocess.Popen(
+    [*command, f"--workdir={workdir}", *arguments],
+    cwd=train_test.ROOT,
+    env=environment,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+  )
+
+
+def metrics_of(workdir, devices, processes, *arguments):
+  """Metrics of three steps, without those of time and place."""
+  process = start(
+    devices, processes, workdir, "--config.train.steps=3", *arguments
+  )
+  train_test.finish(process)
+  return [
+    {k: v for k, v in metrics.items() if k != "executor/early_share"}
+    for metrics in train_test.metrics_of(workdir)
+  ]
+
+
+@pytest.fixture(scope="module")
+def one_device(tmp_path_factory):
+  return metrics_of(tmp_path_factory.mktemp("one"), 1, 1)
+
+
+def agree(metrics, expected):
+  assert [m["step"] for m in metrics] == [1, 2, 3]
+  for mine, theirs in zip(metrics, expected, strict=True):
+    assert mine == pytest.approx(theirs, rel=1e-5, abs=1e-5)
+
+
+def test_eight_devices_train_as_one_does(one_device, tmp_path):
+  agree(metrics_of(tmp_path, 8, 1, *MESH), one_device)
+
+
+def test_two_processes_train_as_one_device_does(one_device, tmp_path):
+  agree(metrics_of(tmp_path, 4, 2, *MESH, *ROLLOUT_MESH), one_device)
+  # The first process wrote for both, once.
+  assert len(list((tmp_path / "samples").iterdir())) == 3
+  assert (tmp_path / "checkpoints" / "3").is_dir()
+
+
+@pytest.mark.slow
+def test_two_processes_sample_in_the_update_s_mesh(one_device, tmp_path):
+  agree(metrics_of(tmp_path, 4, 2, *MESH), one_device)
+
+
+@pytest.mark.slow
+def test_preempted_processes_save_together_and_resume(tmp_path):
+  place = (2, 2, tmp_path, "--config.mesh.data=4", "--config.mesh.fsdp=1")
+  process = start(*place, "--config.train.steps=200")
+  train_test.wait_for_line(tmp_path, 1, process)
+  only_one = subprocess.check_output(
+    ["pgrep", "-f", f"azr_jax.train.*{tmp_path}.*process_id=1"], text=True
+  )
+  os.kill(int(only_one.split()[-1]), signal.SIGTERM)
+  train_test.finish(process)
+  steps = len(train_test.metrics_of(tmp_path))
+  assert (tmp_path / "checkpoints" / str(steps)).is_dir()
+  train_test.finish(start(*place, f"--config.train.steps={steps + 1}"))
+  assert len(train_test.metrics_of(tmp_path)) == steps + 1
+
+
+@pytest.mark.slow
+def test_a_killed_process_ends_the_others(tmp_path):
+  process = start(1, 2, tmp_path, "--grace=200", "--config.train.steps=200")
+  train_test.wait_for_line(tmp_path, 1, process)
+  victim = subprocess.check_output(
+    ["pgrep", "-f", f"azr_jax.train.*{tmp_path}.*process_id=1"], text=True
+  )
+  os.kill(int(victim.split()[-1]), signal.SIGKILL)
+  output, _ = process.communicate(timeout=300)
+  assert process.returncode != 0
+  assert "stopped sending heartbeats" in output
+
+
+def test_the_launcher_shows_what_it_would_run():
+  command = [sys.executable, LAUNCHER, "--dry_run", "--processes=3", "--", "m"]
+  lines = subprocess.check_output(
+    [*command, "--flag=a b"], cwd=train_test.ROOT, text=True
+  ).splitlines()
+  assert [line.split("--process_id=")[1] for line in lines] == ["0", "1", "2"]
+  assert all("-m m '--flag=a b'" in line for line in lines)
+
+
+def test_another_config_on_a_host_is_noticed(tmp_path):
+  with socket.socket() as probe:
+    probe.bind(("localhost", 0))
+    port = probe.getsockname()[1]
+  processes = [
+    subprocess.Popen(
+      [sys.executable, "-m", "azr_jax.train", *SMALL, f"--workdir={tmp_path}"]
+      + ["--config.train.steps=1", f"--config.seed={index}"]
+      + [f"--coordinator_address=localhost:{port}"]
+      + ["--num_processes=2", f"--process_id={index}"],
+      cwd=train_test.ROOT,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+      env=os.environ | {"XLA_FLAGS": ""},
+      text=True,
+    )
+    for index in range(2)
+  ]
+  outputs = [process.communicate(timeout=300)[0] for process in processes]
+  assert all(process.returncode for process in processes)
+  for output in outputs:
+    assert "RuntimeError: config: process 1 (" in output

@@ -1,0 +1,97 @@
+"""What each of two real processes does in hosts_test.py.
+
+python hosts_program.py SCENARIO PORT PROCESS; writes a JSON object.
+"""
+
+import json
+import sys
+import time
+from concurrent.futures import Future
+
+import jax
+import numpy as np
+
+from azr_jax.executor import Executor, Job
+from azr_jax.grading.verification import Verification
+from azr_jax.parallel import hosts as hosts_lib
+
+
+def error_of(function, *arguments):
+  try:
+    function(*arguments)
+  except Exception as error:  # noqa: BLE001 - whichever it is, it is shown.
+    return f"{type(error).__name__}: {error}"
+  return None
+
+
+def exchange(hosts):
+  """Everything that goes well, and the errors that are told to all."""
+  long = hosts_lib.MESSAGE_BYTES + 17
+  mine = bytes([65 + hosts.index]) * (long if hosts.index else 3)
+  parts = hosts.gather("letters", mine)
+  own = ValueError("no room") if hosts.index else None
+  return {
+    "names": hosts.names,
+    "lengths": [len(part) for part in parts],
+    "letters": sorted({chr(byte) for part in parts for byte in part}),
+    "nothing": [len(part) for part in hosts.gather("nothing", b"")],
+    "some": hosts.any("some", hosts.index == 1),
+    "none": hosts.any("none", False),
+    "same": error_of(hosts.check_same, "rows", np.arange(3)),
+    "differ": error_of(hosts.check_same, "rows", np.arange(3) + hosts.index),
+    "shape": error_of(hosts.check_same, "rows", np.zeros((2, 1 + hosts.index))),
+    "together": error_of(hosts.raise_together, "claim", own),
+  }
+
+
+def verify(hosts):
+  """Programs of which each process runs its share."""
+  with Executor(workers=1, timeout_s=3.0, memory_mb=512) as executor:
+    verification = Verification(executor, hosts)
+
+    def square(value):
+      job = Job("square", "def f(x):\n  return x * x", (str(value),))
+      return lambda pool: pool.submit(job)
+
+    def fail(_):
+      if hosts.index == 1:
+        future: Future = Future()
+        future.set_exception(OSError("no space left"))
+        return future
+      return Future()
+
+    first = [verification.submit(square(value)) for value in range(7)]
+    verification.settle()
+    own = executor.counters()["programs"]
+    metrics = verification.metrics()
+    verification.settle()  # An empty round is nothing to wait for.
+    verification.submit(square(1))
+    verification.submit(fail)
+    return {
+      "outputs": [future.result().outputs[0] for future in first],
+      "own": own,
+      "programs": metrics["executor/programs"],
+      "early": metrics["executor/early_share"],
+      "wait": metrics["time/verification_wait"],
+      "nothing_more": verification.metrics()["executor/programs"],
+      "failure": error_of(verification.settle),
+    }
+
+
+def late(hosts):
+  """The second process does not come in time."""
+  if hosts.index:
+    time.sleep(6)
+    return {}
+  start = time.monotonic()
+  error = error_of(hosts.gather, "the verdicts", b"")
+  return {"error": error, "seconds": time.monotonic() - start}
+
+
+if __name__ == "__main__":
+  scenario, port, process = sys.argv[1:]
+  hosts_lib.join(f"localhost:{port}", 2, int(process))
+  found = globals()[scenario](
+    hosts_lib.Hosts(timeout_s=2.0 if scenario == "late" else 60.0)
+  )
+  sys.stdout.write(json.dumps(found | {"devices": jax.device_count()}) + "\n")
