@@ -54,6 +54,8 @@ from azr_jax.executor.settings import Settings
 from azr_jax.measure import device, sampling, updating, workload
 from azr_jax.models import attention, load, transformer
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout import token_choice
+from azr_jax.rollout.programs import SamplerSettings
 from azr_jax.tasks.programs import heldout, verification_step
 from azr_jax.tasks.programs.task import InductionTask, Task, Triplet
 
@@ -190,21 +192,38 @@ def _sampler(flags: argparse.Namespace) -> dict[str, Any]:
 
 
 def _sweep(flags: argparse.Namespace) -> dict[str, Any]:
-  """Decoding alone: as many prompts as slots, prefill taken off."""
+  """Decoding alone, all slots busy."""
   # Here, for matplotlib comes with the notebooks' extra only.
   from azr_jax.measure import sweep
 
-  flags.samples = 1
   setting = _Setting(flags)
 
-  def measure(slots: int, prompt_tokens: int) -> float:
-    flags.slots = flags.prompts = slots
-    flags.prompt_tokens = prompt_tokens
-    runner = _sampler_runner(flags, setting)
-    return sampling.decode_rate(runner, flags.repeats)
+  def measure(slots: int, cached: int) -> float:
+    settings = SamplerSettings(
+      slots=slots,
+      prompt_buckets=(cached,),
+      max_tokens=flags.decode_chunk,
+      prefill_tokens=flags.prefill_tokens,
+      decode_chunk=flags.decode_chunk,
+      cache_chunk=flags.cache_chunk,
+      stop_strings=(),
+      choice=token_choice.TokenChoice(top_p=flags.top_p),
+    )
+    return sweep.decode_rate(
+      setting.model,
+      setting.params,
+      setting.mesh,
+      RULES,
+      settings,
+      flags.repeats,
+    )
 
   found = sweep.sweep(
-    measure, flags.sweep_slots, flags.sweep_lengths, at_slots=8, at_length=128
+    measure,
+    flags.sweep_slots,
+    flags.sweep_lengths,
+    at_slots=flags.slots,
+    at_length=flags.prompt_tokens,
   )
   machine = device.machine()
   sweep.plot(

@@ -129,9 +129,8 @@ def compile_all(
       lambda: programs.fill_slots.lower(
         slots,
         prompts,
+        _numbers(together),
         *[_numbers(programs.sizes[0])] * 2,
-        place,
-        _numbers(programs.sizes[0]),
         _numbers(programs.sizes[0], 2),
         jax.eval_shape(lambda: jax.random.key(0)),
       ),

@@ -90,12 +90,6 @@ class Runner:
     return self.run([1] * self._workload.prompts)
 
 
-def decode_rate(runner: Runner, repeats: int) -> float:
-  """Decoded tokens per second, the prompts' time taken off."""
-  seconds = min(runner.run() for _ in range(repeats))
-  return runner.decoded / (seconds - runner.prefill_s())
-
-
 class _Endless:
   """A tokenizer whose texts never end and are not looked at."""
 

@@ -1,4 +1,4 @@
-"""The device side of sampling: prefill, filling slots, and the decode loop.
+"""The device side of sampling: prefill and the decode loop.
 
 A slot holds one sequence. Entry t of its cache holds position t, so sequences
 of different length share one array without padding masks. A slot whose sequence
@@ -135,73 +135,6 @@ def empty_slots(
     limit=jnp.zeros(slots, jnp.int32),
     done=jnp.ones(slots, bool),
     keys=jax.random.split(jax.random.key(0), slots),
-  )
-
-
-def fill_slots(
-  state: DecodeState,
-  prompts: Prompts,
-  places: Int[Array, " B"],
-  slots: Int[Array, " B"],
-  count: Int[Array, ""],
-  limits: Int[Array, " B"],
-  streams: Int[Array, "B 2"],
-  key: Array,
-) -> DecodeState:
-  """Copies prompts into slots; a prompt may go into several.
-
-  Args:
-    state: the slots.
-    prompts: prompts that were read to their ends.
-    places: the prompts to copy; the first `count` are meant.
-    slots: the slot that each goes into.
-    count: how many slots to fill.
-    limits: most tokens to sample in each of these slots.
-    streams: what each of these slots' own key is made of, besides `key`.
-    key: random key of the whole request; used up.
-  """
-
-  def fill(index: jax.Array, state: DecodeState) -> DecodeState:
-    place, slot = places[index], slots[index]
-
-    def copy(into: jax.Array, read: jax.Array) -> jax.Array:
-      row = jax.lax.dynamic_slice_in_dim(read, place, 1, axis=1)
-      start = (0, slot, 0, 0, 0)
-      return jax.lax.dynamic_update_slice(into, row, start)
-
-    cache, read = state.cache, prompts.cache
-
-    slot_key = key
-    for word in streams[index]:
-      slot_key = jax.random.fold_in(slot_key, word)
-    return DecodeState(
-      cache=cache.replace(
-        k=copy(cache.k, read.k),
-        v=copy(cache.v, read.v),
-        length=cache.length.at[slot].set(read.length[place]),
-      ),
-      logits=state.logits.at[slot].set(prompts.logits[place]),
-      written=state.written.at[slot].set(0),
-      limit=state.limit.at[slot].set(limits[index]),
-      done=state.done.at[slot].set(False),
-      keys=state.keys.at[slot].set(slot_key),
-    )
-
-  return jax.lax.fori_loop(0, count, fill, state)
-
-
-def keep_slots(state: DecodeState, kept: Int[Array, " C"]) -> DecodeState:
-  """A state of C slots: those that `kept` names, in this order."""
-  cache = state.cache
-  return DecodeState(
-    cache=cache.replace(
-      k=cache.k[:, kept], v=cache.v[:, kept], length=cache.length[kept]
-    ),
-    logits=state.logits[kept],
-    written=state.written[kept],
-    limit=state.limit[kept],
-    done=state.done[kept],
-    keys=state.keys[kept],
   )
 
 

@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import decode as decode_lib
+from azr_jax.rollout import slots as slots_lib
 from azr_jax.rollout import token_choice
 
 # When nothing waits for a slot, decoding goes on with so many times fewer.
@@ -50,7 +51,7 @@ class SamplerSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Programs:
-  """Jitted functions of `decode.py`, and the sizes they were made for.
+  """Jitted functions of `decode` and `slots`, and the sizes they are made for.
 
   Attributes:
     sizes: slot counts to decode with, descending; the first is B, padded to
@@ -62,8 +63,8 @@ class Programs:
     empty_prompts: (P, bucket) -> room for prompts.
     empty_slots: () -> slots that are all done.
     prefill: see `decode.prefill`; donates the prompts.
-    fill_slots: see `decode.fill_slots`; donates the slots.
-    keep_slots: see `decode.keep_slots`.
+    fill_slots: see `slots.fill_slots`; donates the slots.
+    keep_slots: see `slots.keep_slots`.
     decode: see `decode.decode`; donates the slots.
   """
 
@@ -160,9 +161,13 @@ def make_programs(
       donate_argnums=1,
     ),
     fill_slots=jax.jit(
-      decode_lib.fill_slots, out_shardings=slots, donate_argnums=0
+      functools.partial(
+        slots_lib.fill_slots, mesh=mesh, cache_spec=by_head.spec
+      ),
+      out_shardings=slots,
+      donate_argnums=0,
     ),
-    keep_slots=jax.jit(decode_lib.keep_slots, out_shardings=slots),
+    keep_slots=jax.jit(slots_lib.keep_slots, out_shardings=slots),
     decode=jax.jit(
       functools.partial(
         decode_lib.decode,

@@ -229,7 +229,7 @@ class Request:
     reading = self._reading
     assert reading is not None
     free = [slot for slot, row in enumerate(self._slots) if row is None]
-    places = np.zeros(len(self._slots), np.int32)
+    counts = np.zeros(len(reading.lengths), np.int32)
     slots = np.zeros(len(self._slots), np.int32)
     limits = np.zeros(len(self._slots), np.int32)
     streams = np.zeros((len(self._slots), 2), np.int32)
@@ -238,15 +238,15 @@ class Request:
       row = reading.rows.popleft()
       self._slots[slot] = row
       self._cut[slot] = False
-      places[index], slots[index] = row.place, slot
+      counts[row.place] += 1
+      slots[index] = slot
       limits[index] = self._limits[row.prompt]
       streams[index] = row.prompt, row.sample
     self._state = self._programs.fill_slots(
       self._state,
       reading.prompts,
-      places,
+      counts,
       slots,
-      np.int32(count),
       limits,
       streams,
       self._key,
