@@ -63,6 +63,11 @@ def evaluate(
   folder = pathlib.Path(workdir).expanduser()
   _check_free(folder, model_spec, benchmark)
   hosts = Hosts(config.hosts.timeout_s)
+  hosts.check_same_value(
+    "config", [config.to_dict(), model_spec, benchmark, data, limit]
+  )
+  if hosts.first:
+    folder.mkdir(parents=True, exist_ok=True)
   mesh = mesh_lib.make_mesh(config.mesh)
   source, params = load_model(config, model_spec, mesh)
   model = config_lib.build_model(config, source.config, mesh)
@@ -90,7 +95,6 @@ def evaluate(
     )
   if not hosts.first:
     return scores
-  folder.mkdir(parents=True, exist_ok=True)
   with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
     file.writelines(json.dumps(record) + "\n" for record in records)
   result = {

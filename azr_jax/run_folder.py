@@ -8,7 +8,6 @@ import pathlib
 from collections.abc import Iterator
 
 import ml_collections
-import numpy as np
 
 from azr_jax import config as config_lib
 from azr_jax.parallel.hosts import Hosts
@@ -45,10 +44,10 @@ def claim(
     ValueError: another process holds the folder, or its run has another
       config.
     RuntimeError: so it is for the first host, and this is another; or the
-      hosts were not given the same config.
+      hosts were not given the same config or folder.
   """
-  text = json.dumps(config.to_dict(), sort_keys=True)
-  hosts.check_same("config", np.frombuffer(text.encode(), np.uint8))
+  hosts.check_same_value("config", config.to_dict())
+  hosts.check_same_value("workdir", str(folder))
   with contextlib.ExitStack() as held:
     error = None
     if hosts.first:
@@ -56,7 +55,14 @@ def claim(
         held.enter_context(_hold(folder, config))
       except (OSError, ValueError) as caught:
         error = caught
-    hosts.raise_together(f"run folder {folder}", error)
+    hosts.raise_together("workdir", error)
+    unseen = None
+    if not (folder / "config.json").exists():
+      unseen = ValueError(
+        f"{folder} is not what the first host made: expected a --workdir that "
+        "all hosts see"
+      )
+    hosts.raise_together("workdir", unseen)
     yield
 
 

@@ -52,8 +52,13 @@ def _train(
   config: ml_collections.ConfigDict, folder: pathlib.Path, hosts: Hosts
 ) -> None:
   # The first host builds what the others then find.
-  built = _prepare_data(config, folder) if hosts.first else None
-  hosts.meet("the corpus")
+  built, error = None, None
+  if hosts.first:
+    try:
+      built = _prepare_data(config, folder)
+    except Exception as caught:  # noqa: BLE001 - every host must hear of it.
+      error = caught
+  hosts.raise_together("corpus", error)
   rows, tokenizer = built or _prepare_data(config, folder)
   hosts.check_same("the corpus", rows.tokens)
 
@@ -120,6 +125,7 @@ def _train(
   if hosts.first:
     tokenizer.save(model_folder)
     metrics_lib.say(f"the model is in {model_folder}")
+  hosts.meet("the model is written")
 
 
 def _prepare_data(

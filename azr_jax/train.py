@@ -11,13 +11,13 @@ thread and logged once the update after it has been dispatched, or before a
 checkpoint is written.
 """
 
-import concurrent.futures
 import contextlib
 import pathlib
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 
 import jax
 import jax.numpy as jnp
@@ -98,13 +98,14 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
   micro_rows = mesh_lib.padded_rows(config.learner.micro_rows, mesh)
   sample_key = jax.random.fold_in(jax.random.key(config.seed), 1)
 
+  # What one host takes longer over than others shows here, by its name.
+  hosts.meet("the model is loaded")
   checkpoints = checkpoint_lib.Checkpointer(
     folder, config.train.keep_checkpoints
   )
   with (
     _watch_for_sigterm() as preempted,
     config_lib.build_executor(config) as executor,
-    concurrent.futures.ThreadPoolExecutor(1) as fetcher,
     compiles.count_compiles() as counter,
     contextlib.ExitStack() as at_exit,
   ):
@@ -112,6 +113,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
 
     # Restore.
     done = checkpoints.latest_step() or 0
+    hosts.check_same_value("step to go on from", done)
     if done:
       state, system_state = checkpoints.restore(
         done, train_state.abstract_state(model, optimizer, shardings)
@@ -122,6 +124,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
     log = _StepLog(folder, done + 1, config.train, hosts)
     at_exit.callback(log.close)
     sampler.warm_up(sampler.compute_params(state.params))
+    hosts.meet("the sampler is compiled")
 
     step = done
     for step in range(done + 1, config.train.steps + 1):
@@ -163,7 +166,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
       batch = update.to_micro_batches(batch, micro_rows)
 
       # Update.
-      hosts.check_same(f"batch of step {step}", batch.tokens, batch.advantages)
+      hosts.check_same(f"batch of step {step}", *jax.tree.leaves(batch))
       batch = update.place(batch, mesh)
       learner_metrics: update.Metrics = {}
       for _ in range(config.learner.epochs):
@@ -180,7 +183,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
       log.add(
         step,
         collected,
-        fetcher.submit(_fetch, learner_metrics),
+        _fetch(learner_metrics),
         len(names),
         start,
         collected_at,
@@ -204,10 +207,20 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
     )
 
 
-def _fetch(metrics: update.Metrics) -> tuple[dict[str, float], float]:
-  """Waits for an update; returns its metrics and when it was done."""
-  fetched = metrics_lib.to_host(jax.device_get(metrics))
-  return fetched, time.monotonic()
+def _fetch(metrics: update.Metrics) -> "Future[tuple[dict[str, float], float]]":
+  """An update's metrics, and when it was done."""
+  future: Future[tuple[dict[str, float], float]] = Future()
+
+  def fetch() -> None:
+    try:
+      fetched = metrics_lib.to_host(jax.device_get(metrics))
+      future.set_result((fetched, time.monotonic()))
+    except Exception as error:  # noqa: BLE001 - whoever waits must hear of it.
+      future.set_exception(error)
+
+  # A daemon: an update that waits for a lost host must not hold up the end.
+  threading.Thread(target=fetch, daemon=True).start()
+  return future
 
 
 class _StepLog:
@@ -222,6 +235,7 @@ class _StepLog:
   ):
     self._folder = folder
     self._samples = settings.samples_per_step
+    self._timeout_s = hosts.timeout_s if hosts.count > 1 else None
     self._writer = None
     if hosts.first:
       self._writer = metrics_lib.MetricsWriter(folder, first_step)
@@ -232,7 +246,7 @@ class _StepLog:
     self,
     step: int,
     collected: Collected,
-    learned: "concurrent.futures.Future[tuple[dict[str, float], float]]",
+    learned: "Future[tuple[dict[str, float], float]]",
     compiled: int,
     start: float,
     collected_at: float,
@@ -240,7 +254,7 @@ class _StepLog:
     """Keeps a step, whose update may still be running, for `write_last`."""
 
     def write() -> None:
-      learner_metrics, done_at = learned.result()
+      learner_metrics, done_at = learned.result(self._timeout_s)
       if self._writer is None:
         return
       metrics = collected.metrics | learner_metrics

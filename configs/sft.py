@@ -32,6 +32,7 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
   c.optimizer.decay_steps = 10_000
   c.optimizer.final_learning_rate = 1e-4
   c.optimizer.weight_decay = 0.01
+  c.hosts.timeout_s = 3600.0  # the first builds the corpus for all
   c.train.steps = 10_000
   c.train.save_every = 1000
 

@@ -71,6 +71,7 @@ def _run(commands: list[list[str]], environment: dict[str, str]) -> int:
       stdout=subprocess.PIPE,
       stderr=subprocess.STDOUT,
       text=True,
+      errors="replace",
     )
     for command in commands
   ]

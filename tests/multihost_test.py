@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 
@@ -114,27 +113,3 @@ def test_the_launcher_shows_what_it_would_run():
   ).splitlines()
   assert [line.split("--process_id=")[1] for line in lines] == ["0", "1", "2"]
   assert all("-m m '--flag=a b'" in line for line in lines)
-
-
-def test_another_config_on_a_host_is_noticed(tmp_path):
-  with socket.socket() as probe:
-    probe.bind(("localhost", 0))
-    port = probe.getsockname()[1]
-  processes = [
-    subprocess.Popen(
-      [sys.executable, "-m", "azr_jax.train", *SMALL, f"--workdir={tmp_path}"]
-      + ["--config.train.steps=1", f"--config.seed={index}"]
-      + [f"--coordinator_address=localhost:{port}"]
-      + ["--num_processes=2", f"--process_id={index}"],
-      cwd=train_test.ROOT,
-      stdout=subprocess.PIPE,
-      stderr=subprocess.STDOUT,
-      env=os.environ | {"XLA_FLAGS": ""},
-      text=True,
-    )
-    for index in range(2)
-  ]
-  outputs = [process.communicate(timeout=300)[0] for process in processes]
-  assert all(process.returncode for process in processes)
-  for output in outputs:
-    assert "RuntimeError: config: process 1 (" in output

@@ -28,6 +28,7 @@ class Verification:
     self._executor = executor
     self._hosts = hosts
     self._round: list[Future[Any]] = []
+    self._started: list[Future[Any]] = []
     self._totals: dict[str, float] = collections.defaultdict(float)
     self._counted = executor.counters()
 
@@ -37,8 +38,14 @@ class Verification:
     Args:
       start: starts it; its outcome must be a value that can be pickled.
     """
-    mine = len(self._round) % self._hosts.count == self._hosts.index
-    future = start(self._executor) if mine else Future()
+    future: Future[Out] = Future()
+    if len(self._round) % self._hosts.count == self._hosts.index:
+      try:
+        future = start(self._executor)
+      except Exception as error:  # noqa: BLE001 - `settle` tells every host.
+        future.set_exception(error)
+      if not future.done():  # Nothing runs for a reply that has no program.
+        self._started.append(future)
     self._round.append(future)
     return future
 
@@ -49,33 +56,35 @@ class Verification:
       RuntimeError: a verification failed, here or on another host.
       TimeoutError: a host did not come; see `Hosts.meet`.
     """
-    round_, self._round = self._round, []
-    own = round_[self._hosts.index :: self._hosts.count]
+    everyone, self._round = self._round, []
+    own = everyone[self._hosts.index :: self._hosts.count]
     start = time.monotonic()
-    self._totals["early"] += sum(future.done() for future in own)
-    self._totals["own"] += len(own)
-    error, outcomes = None, []
+    self._totals["early"] += sum(future.done() for future in self._started)
+    self._totals["started"] += len(self._started)
+    self._started = []
+    error, mine = None, b""
     try:
-      outcomes = [future.result() for future in own]
+      # Between processes of one run, and of texts that were read in them.
+      mine = pickle.dumps([future.result() for future in own])
     except Exception as caught:  # noqa: BLE001 - every host must hear of it.
       error = caught
     self._totals["wait_s"] += time.monotonic() - start
     self._hosts.raise_together("verification", error)
-    # Between processes of one run, and of texts that were read in them.
-    parts = self._hosts.gather("verdicts", pickle.dumps(outcomes))
+    parts = self._hosts.gather("verdicts", mine)
     for index, part in enumerate(parts):
       if index == self._hosts.index:
         continue
-      theirs = round_[index :: self._hosts.count]
+      theirs = everyone[index :: self._hosts.count]
       for future, outcome in zip(theirs, pickle.loads(part), strict=True):
         future.set_result(outcome)
 
   def metrics(self) -> dict[str, float]:
     """What was verified since the last call, on all hosts.
 
-    Executor verdicts by status; `time/verification_wait`, seconds that
-    sampling's end was followed by waiting, of the slowest host; and
-    `executor/early_share`, the share of verifications that were done before.
+    Executor verdicts by status; `time/verification_wait`, seconds of waiting
+    after the ends of sampling, of the slowest host; and
+    `executor/early_share`, the share of what the executor was given that was
+    done before.
     """
     counted = self._executor.counters()
     mine = {
@@ -94,8 +103,8 @@ class Verification:
     }
     totals = [one["totals"] for one in every if one["totals"]]
     if totals:
-      own = sum(total["own"] for total in totals)
+      started = sum(total["started"] for total in totals)
       early = sum(total["early"] for total in totals)
-      metrics["executor/early_share"] = early / max(own, 1)
+      metrics["executor/early_share"] = early / max(started, 1)
       metrics["time/verification_wait"] = max(t["wait_s"] for t in totals)
     return metrics

@@ -8,8 +8,10 @@ the first writes files.
 
 import dataclasses
 import hashlib
+import json
 import re
 import socket
+from typing import Any
 
 import jax
 import numpy as np
@@ -83,17 +85,24 @@ class Hosts:
 
     Raises:
       TimeoutError: a process did not come in time; the message names it.
+      RuntimeError: the processes lost touch, for instance because one died.
     """
-    barrier = ocp.multihost.get_barrier_sync_fn()
-    if self.count == 1 or barrier is None:
+    if self.count == 1:
       return
+    barrier = ocp.multihost.get_barrier_sync_fn()
     try:
       barrier(
         key=re.sub(r"\W", "_", what), timeout_ms=int(1000 * self.timeout_s)
       )
     except jax.errors.JaxRuntimeError as error:
+      late = self._late(str(error))
+      if not late:
+        raise RuntimeError(
+          f"{self.name(self.index)} lost touch with the others at {what!r}: "
+          f"look at their logs\n{error}"
+        ) from error
       raise TimeoutError(
-        f"{self._late(str(error))} did not come to {what!r} in "
+        f"{late} did not come to {what!r} in "
         f"{self.timeout_s:g} s (hosts.timeout_s); {self.name(self.index)} "
         f"waited: look at the log of that host\n{error}"
       ) from error
@@ -108,7 +117,7 @@ class Hosts:
     _, _, after = error.partition("timed out task names:")
     listed = re.match(r"[\s\d,]*", after)
     late = re.findall(r"\d+", listed.group()) if listed else []
-    return ", ".join(self.name(int(i)) for i in late) or "a process"
+    return ", ".join(self.name(int(i)) for i in late)
 
   def gather(self, what: str, mine: bytes) -> list[bytes]:
     """What every process gave, in their order, to all of them.
@@ -157,7 +166,9 @@ class Hosts:
       raise error
     for index, text in enumerate(texts):
       if text:
-        raise RuntimeError(f"{self.name(index)} failed: {text.decode()}")
+        raise RuntimeError(
+          f"{what}: {self.name(index)} failed: {text.decode()}"
+        )
 
   def check_same(self, what: str, *arrays: np.ndarray) -> None:
     """Checks that every process holds the same arrays.
@@ -175,10 +186,16 @@ class Hosts:
       digest.update(repr((array.shape, array.dtype)).encode())
       digest.update(np.ascontiguousarray(array).data)
     digests = self.gather(what, digest.digest())
-    others = [i for i, other in enumerate(digests) if other != digests[0]]
+    most = max(digests, key=digests.count)
+    others = [i for i, other in enumerate(digests) if other != most]
     if others:
-      names = ", ".join(map(self.name, others))
       raise RuntimeError(
-        f"{what}: {names} and {self.name(0)} do not hold the same; expected "
-        "one version of code, config and files on all hosts"
+        f"{what}: {', '.join(map(self.name, others))} and the other processes "
+        "do not hold the same; expected one version of code, config and files "
+        "on all hosts"
       )
+
+  def check_same_value(self, what: str, value: Any) -> None:
+    """`check_same` for anything that JSON can hold."""
+    text = json.dumps(value, sort_keys=True)
+    self.check_same(what, np.frombuffer(text.encode(), np.uint8))

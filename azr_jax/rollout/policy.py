@@ -26,7 +26,7 @@ class Policy:
     params: the parameters to sample with.
     key: this step's random key; every call to `sample` derives its own.
     calls: how often `sample` was called.
-    sample_s: seconds from the first to the last completion of every call.
+    sample_s: seconds of all calls, with what was done between completions.
   """
 
   sampler: Sampler

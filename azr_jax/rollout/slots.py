@@ -28,8 +28,7 @@ def fill_slots(
   Args:
     state: the slots.
     prompts: prompts that were read to their ends.
-    counts: how many slots each prompt goes into; those that go into none
-      come first or last.
+    counts: how many slots each prompt goes into.
     slots: the slots, in the order of the prompts; of the rest, nothing.
     limits: most tokens to sample in each of these slots.
     streams: what each of these slots' own key is made of, besides `key`.

@@ -1,19 +1,21 @@
 """What each of two real processes does in hosts_test.py.
 
-python hosts_program.py SCENARIO PORT PROCESS; writes a JSON object.
+python hosts_program.py SCENARIO PORT PROCESS [FOLDER]; writes a JSON object.
 """
 
 import json
+import pathlib
 import sys
 import time
-from concurrent.futures import Future
 
 import jax
 import numpy as np
 
+from azr_jax import run_folder
 from azr_jax.executor import Executor, Job
 from azr_jax.grading.verification import Verification
 from azr_jax.parallel import hosts as hosts_lib
+from configs import azr
 
 
 def error_of(function, *arguments):
@@ -44,6 +46,26 @@ def exchange(hosts):
   }
 
 
+def claim(hosts):
+  """A run folder that is free, taken, not shared, or of another config."""
+  config = azr.get_config("tiny")
+  folder = pathlib.Path(sys.argv[4])
+
+  def taken(config, folder):
+    with run_folder.claim(folder, config, hosts):
+      return error_of(hosts.meet, "inside")
+
+  other = azr.get_config("tiny")
+  other.seed = hosts.index
+  found = {
+    "free": taken(config, folder / "free"),
+    "config": error_of(taken, other, folder / "free"),
+    "workdir": error_of(taken, config, folder / str(hosts.index)),
+  }
+  (folder / "file").write_text("not a folder")
+  return found | {"refused": error_of(taken, config, folder / "file")}
+
+
 def verify(hosts):
   """Programs of which each process runs its share."""
   with Executor(workers=1, timeout_s=3.0, memory_mb=512) as executor:
@@ -54,11 +76,7 @@ def verify(hosts):
       return lambda pool: pool.submit(job)
 
     def fail(_):
-      if hosts.index == 1:
-        future: Future = Future()
-        future.set_exception(OSError("no space left"))
-        return future
-      return Future()
+      raise OSError("no space left")
 
     first = [verification.submit(square(value)) for value in range(7)]
     verification.settle()
@@ -89,7 +107,7 @@ def late(hosts):
 
 
 if __name__ == "__main__":
-  scenario, port, process = sys.argv[1:]
+  scenario, port, process = sys.argv[1:4]
   hosts_lib.join(f"localhost:{port}", 2, int(process))
   found = globals()[scenario](
     hosts_lib.Hosts(timeout_s=2.0 if scenario == "late" else 60.0)

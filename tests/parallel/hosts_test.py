@@ -15,14 +15,15 @@ from azr_jax.parallel.hosts import MESSAGE_BYTES, Hosts
 PROGRAM = pathlib.Path(__file__).with_name("hosts_program.py")
 
 
-def run(scenario):
+def run(scenario, *arguments):
   with socket.socket() as probe:
     probe.bind(("localhost", 0))
     port = probe.getsockname()[1]
   flag = "--xla_force_host_platform_device_count=2"
   processes = [
     subprocess.Popen(
-      [sys.executable, PROGRAM, scenario, str(port), str(index)],
+      [sys.executable, PROGRAM, scenario, str(port), str(index)]
+      + list(map(str, arguments)),
       env=os.environ | {"XLA_FLAGS": flag},
       stdout=subprocess.PIPE,
       stderr=subprocess.PIPE,
@@ -54,7 +55,8 @@ def test_two_processes_exchange_and_agree():
     assert found["together"] == (
       "ValueError: no room"
       if index
-      else f"RuntimeError: process 1 ({host}) failed: ValueError('no room')"
+      else f"RuntimeError: claim: process 1 ({host}) failed: "
+      "ValueError('no room')"
     )
 
 
@@ -68,9 +70,19 @@ def test_each_process_verifies_its_share_and_holds_all():
     assert found["nothing_more"] == 0
     assert 0 <= found["early"] <= 1
     assert found["wait"] >= 0
-  assert first["failure"].startswith("RuntimeError: process 1 (")
+  assert first["failure"].startswith("RuntimeError: verification: process 1")
   assert first["failure"].endswith("failed: OSError('no space left')")
   assert second["failure"] == "OSError: no space left"
+
+
+def test_a_run_folder_is_claimed_by_all_or_none(tmp_path):
+  found = run("claim", tmp_path)
+  for one in found:
+    assert one["free"] is None
+    assert one["config"].startswith("RuntimeError: config: process ")
+    assert one["workdir"].startswith("RuntimeError: workdir: process ")
+  assert found[0]["refused"].startswith("FileExistsError: ")
+  assert "workdir: process 0" in found[1]["refused"]
 
 
 def test_a_process_that_does_not_come_is_named():
