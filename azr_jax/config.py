@@ -4,6 +4,7 @@ This is the one place that reads config keys; everything below gets named
 values.
 """
 
+import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,23 +13,33 @@ import ml_collections
 import optax
 from jax.sharding import Mesh
 
+from azr_jax.curricula import adaptive, mixed, mixture, replay
+from azr_jax.curricula.curriculum import Curriculum, Pool
 from azr_jax.executor import Executor
 from azr_jax.executor.executor import BACKENDS
 from azr_jax.grading.verification import Verification
 from azr_jax.learner import advantages, losses, packing, train_state, update
-from azr_jax.models import attention, presets, transformer
+from azr_jax.models import attention, presets, safetensors_io, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import programs, token_choice
-from azr_jax.systems import azr, azr_rewards
-from azr_jax.tasks.programs.corpus import conversations
+from azr_jax.systems import azr, azr_rewards, countdown
+from azr_jax.systems.system import System
+from azr_jax.tasks.corpus import Corpus
+from azr_jax.tasks.countdown import corpus as countdown_corpus
+from azr_jax.tasks.countdown import dataset as dataset_lib
+from azr_jax.tasks.countdown import difficulty, verifier, worked
+from azr_jax.tasks.countdown import prompts as countdown_prompts
+from azr_jax.tasks.countdown.puzzle import Puzzle
+from azr_jax.tasks.programs.corpus import conversations, dataset, tokenizer
 from azr_jax.tasks.programs.prompts import STYLES
 from azr_jax.tasks.programs.task import TASK_TYPES
 
 Check = tuple[Callable[[Any], bool], str]
 
 DTYPES = ("float32", "bfloat16")
-SYSTEMS = ("azr",)
+SYSTEMS = ("azr", "countdown")
+CURRICULA = ("uniform", "static", "adaptive")
 MESH_AXIS_NAMES = ("data", "fsdp", "tensor", "")
 
 
@@ -137,7 +148,10 @@ POLICY_CHECKS: dict[str, Check] = {
   "learner.clip_high": _POSITIVE,
   "learner.entropy_coef": _NOT_NEGATIVE,
   "learner.kl_coef": _NOT_NEGATIVE,
-  "learner.kl_estimator": _one_of(*losses.KL_ESTIMATORS),
+  "learner.kl_estimator": _one_of(*losses.KL_ESTIMATORS, losses.FULL_KL),
+  "learner.policy_loss": _one_of(*losses.POLICY_LOSSES),
+  "learner.iw_clip_max": _POSITIVE,
+  "learner.regularizer_aggregation": _one_of(*packing.AGGREGATIONS),
   "learner.epochs": _COUNT,
 }
 AZR_CHECKS: dict[str, Check] = {
@@ -156,6 +170,42 @@ AZR_CHECKS: dict[str, Check] = {
   "azr.bad_format_reward": _NUMBER,
   "azr.train_on_learnability": _SWITCH,
 }
+COUNTDOWN_CHECKS: dict[str, Check] = {
+  "countdown.prompts": _COUNT,
+  "countdown.group_size": (lambda v: v >= 2, "an integer of at least 2"),
+  "countdown.prompt_style": _one_of(*countdown_prompts.STYLES),
+  "countdown.verifier": _one_of(*verifier.MODES),
+  "countdown.puzzles": _PERHAPS_TEXT,
+  "countdown.data_dir": _TEXT,
+  "countdown.count": _COUNT,
+  "countdown.data_seed": _NOT_NEGATIVE,
+  "countdown.curriculum": _one_of(*CURRICULA),
+  "countdown.adaptive.target": _PORTION,
+  "countdown.adaptive.temperature": _POSITIVE,
+  "countdown.adaptive.floor": _PORTION,
+  "countdown.adaptive.window": _COUNT,
+  "countdown.adaptive.warm_up": _NOT_NEGATIVE,
+  "countdown.replay.share": _PORTION,
+  "countdown.replay.warm_up": _NOT_NEGATIVE,
+  "countdown.replay.lowest": _PORTION,
+  "countdown.replay.highest": _PORTION,
+  "countdown.replay.most": _NOT_NEGATIVE,
+  "countdown.replay.decay": _DECAY,
+  "countdown.mix.puzzles": _PERHAPS_TEXT,
+  "countdown.mix.share": _PORTION,
+  "countdown.mix.bucket_shares": (
+    (lambda v: len(v) in (0, 3) and all(share >= 0 for share in v)),
+    "() for uniform, or weights of easy, medium and hard",
+  ),
+  "countdown.proposals": _NOT_NEGATIVE,
+  "countdown.references": _NOT_NEGATIVE,
+  "countdown.unlearnable_reward": _NUMBER,
+  "countdown.bad_proposal_reward": _NUMBER,
+}
+DATA_CHECKS: dict[str, Check] = {
+  "data.kind": _one_of("programs", "countdown"),
+  "data.tokenizer_samples": _COUNT,
+}
 CORPUS_CHECKS: dict[str, Check] = {
   "corpus.seed": _NOT_NEGATIVE,
   "corpus.count": _COUNT,
@@ -165,9 +215,21 @@ CORPUS_CHECKS: dict[str, Check] = {
   "corpus.vague_share": _PORTION,
   "corpus.num_inputs": _EVEN,
   "corpus.references": _NOT_NEGATIVE,
-  "corpus.tokenizer_samples": _COUNT,
 }
-TRAIN_CHECKS = COMMON_CHECKS | ROLLOUT_CHECKS | POLICY_CHECKS | AZR_CHECKS
+WORKED_CHECKS: dict[str, Check] = {
+  "worked.seed": _NOT_NEGATIVE,
+  "worked.count": _COUNT,
+  "worked.prompt_style": _one_of(*countdown_prompts.STYLES),
+  "worked.style_shares": (
+    (lambda v: len(v) == len(worked.STYLES) and min(v) >= 0 and sum(v) > 0),
+    f"a tuple of weights for {worked.STYLES}",
+  ),
+  "worked.try_share": _DECAY,
+  "worked.propose_share": _DECAY,
+  "worked.references": _NOT_NEGATIVE,
+}
+TRAIN_CHECKS = COMMON_CHECKS | ROLLOUT_CHECKS | POLICY_CHECKS
+SYSTEM_CHECKS = {"azr": AZR_CHECKS, "countdown": COUNTDOWN_CHECKS}
 EVALUATE_CHECKS = {
   key: check
   for key, check in COMMON_CHECKS.items()
@@ -180,11 +242,12 @@ EVALUATE_CHECKS = {
   "rollout.top_k": _NOT_NEGATIVE,
   "rollout.top_p": _SHARE,
   "evaluate.prompt_style": _one_of(*STYLES),
+  "evaluate.samples": _COUNT,
 }
 SFT_CHECKS = {
   **{key: check for key, check in COMMON_CHECKS.items() if key != "system"},
-  **CORPUS_CHECKS,
-  "model.source": _one_of(*(f"preset:{name}" for name in presets.PRESETS)),
+  **DATA_CHECKS,
+  "train.model_dtype": _one_of(*safetensors_io.DTYPES),
 }
 
 
@@ -224,7 +287,15 @@ def check(config: ml_collections.ConfigDict, checks: dict[str, Check]) -> None:
 
 def check_sft(config: ml_collections.ConfigDict) -> None:
   """Checks a config of `azr_jax.sft`, the relations between keys too."""
-  check(config, SFT_CHECKS)
+  of_data = {"programs": CORPUS_CHECKS, "countdown": WORKED_CHECKS}
+  kind = str(config.data.kind) if "data" in config else ""
+  check(config, SFT_CHECKS | of_data.get(kind, CORPUS_CHECKS))
+  name = config.model.source.removeprefix("preset:")
+  if name != config.model.source and name not in presets.PRESETS:
+    raise ValueError(
+      f"config.model.source={config.model.source!r}: expected preset: and one "
+      f"of {tuple(presets.PRESETS)}, or a model that can be loaded"
+    )
   _check_schedule(config)
 
 
@@ -250,7 +321,8 @@ def _check_rollout_mesh(config: ml_collections.ConfigDict) -> None:
 
 def check_train(config: ml_collections.ConfigDict) -> None:
   """Checks a config of `azr_jax.train`, the relations between keys too."""
-  check(config, TRAIN_CHECKS)
+  own = SYSTEM_CHECKS.get(str(config.get("system")), AZR_CHECKS)
+  check(config, TRAIN_CHECKS | own)
   _check_schedule(config)
   _check_rollout_mesh(config)
   longest = config.rollout.prompt_buckets[-1] + config.rollout.max_tokens
@@ -296,6 +368,8 @@ def build_policy_loss(
     temperature=config.rollout.temperature,
     chunk_tokens=c.chunk_tokens,
     on_policy=c.epochs == 1,
+    policy_loss=c.policy_loss,
+    iw_clip_max=c.iw_clip_max,
     mesh=mesh,
   )
 
@@ -344,8 +418,10 @@ def sampler_settings(
 
 def build_system(
   config: ml_collections.ConfigDict, verification: Verification
-) -> azr.AZR:
+) -> System:
   """Builds the system that `config.system` names."""
+  if config.system == "countdown":
+    return _build_countdown(config)
   c = config.azr
   rewards = azr_rewards.RewardRules(
     unlearnable=azr_rewards.UNLEARNABLE_REWARDS[c.unlearnable_reward],
@@ -370,10 +446,94 @@ def build_system(
   return azr.AZR(settings, verification)
 
 
-def corpus_settings(
+def _build_countdown(config: ml_collections.ConfigDict) -> countdown.Countdown:
+  c = config.countdown
+  puzzles, scores = _puzzles(config)
+  names = difficulty.BUCKETS + ((countdown.OWN,) if c.proposals else ())
+  limits = difficulty.thresholds(scores)
+  pool = Pool(names, difficulty.buckets(scores, limits).tolist())
+  drawn: Curriculum
+  if c.curriculum == "adaptive":
+    settings = adaptive.AdaptiveSettings(**c.adaptive.to_dict())
+    drawn = adaptive.Adaptive(pool, settings)
+  elif c.curriculum == "static":
+    drawn = mixture.Mixture(pool, mixture.static(config.train.steps))
+  else:
+    drawn = mixture.Mixture(pool, mixture.proportional(pool))
+  if c.replay.share:
+    drawn = replay.Replay(drawn, replay.ReplaySettings(**c.replay.to_dict()))
+  sources = [puzzles]
+  if c.mix.puzzles:
+    made, made_scores = dataset_lib.read(
+      pathlib.Path(c.mix.puzzles).expanduser()
+    )
+    made_limits = difficulty.thresholds(made_scores)
+    made_pool = Pool(
+      difficulty.BUCKETS, difficulty.buckets(made_scores, made_limits).tolist()
+    )
+    shares = mixture.proportional(made_pool)
+    if c.mix.bucket_shares:
+      shares = mixture.constant(c.mix.bucket_shares)
+    sources.append(made)
+    drawn = mixed.Mixed(drawn, mixture.Mixture(made_pool, shares), c.mix.share)
+  return countdown.Countdown(
+    countdown.CountdownSettings(
+      prompts=c.prompts,
+      group_size=c.group_size,
+      prompt_style=c.prompt_style,
+      verifier=c.verifier,
+      proposals=c.proposals,
+      references=c.references,
+      rewards=azr_rewards.RewardRules(
+        c.unlearnable_reward, 0.0, c.bad_proposal_reward
+      ),
+      seed=config.seed,
+    ),
+    sources,
+    drawn,
+    pool,
+  )
+
+
+def _puzzles(config: ml_collections.ConfigDict) -> tuple[list[Puzzle], Any]:
+  """The labelled puzzles to train on: a file's, or generated ones."""
+  c = config.countdown
+  if c.puzzles:
+    return dataset_lib.read(pathlib.Path(c.puzzles).expanduser())
+  return dataset_lib.load(
+    seed=c.data_seed,
+    train=c.count,
+    test=0,
+    data_dir=pathlib.Path(c.data_dir).expanduser(),
+    split="train",
+  )
+
+
+def build_corpus(
+  config: ml_collections.ConfigDict, folder: pathlib.Path
+) -> Corpus:
+  """Builds, or finds in a folder, the corpus that `data.kind` names."""
+  if config.data.kind == "countdown":
+    c = config.worked.to_dict()
+    settings = countdown_corpus.CorpusSettings(**c)
+    return Corpus(
+      list(countdown_corpus.conversations(settings)),
+      countdown_corpus.train_tokenizer,
+    )
+  with build_executor(config) as executor:
+    pairs = dataset.load(
+      seed=config.corpus.seed,
+      count=config.corpus.count,
+      settings=_program_corpus(config),
+      executor=executor,
+      data_dir=folder,
+    )
+  return Corpus(pairs, tokenizer.train_tokenizer)
+
+
+def _program_corpus(
   config: ml_collections.ConfigDict,
 ) -> conversations.CorpusSettings:
-  """Reads the mix of the supervised corpus."""
   c = config.corpus
   return conversations.CorpusSettings(
     worked_share=c.worked_share,

@@ -19,7 +19,7 @@ from ml_collections import config_flags
 from azr_jax import checkpoint as checkpoint_lib
 from azr_jax import config as config_lib
 from azr_jax import host_flags
-from azr_jax.benchmarks import programs_heldout
+from azr_jax.benchmarks import countdown, programs_heldout
 from azr_jax.grading.verification import Verification
 from azr_jax.learner import train_state
 from azr_jax.models import load, transformer
@@ -28,7 +28,10 @@ from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
 
-BENCHMARKS = {programs_heldout.NAME: programs_heldout.run}
+BENCHMARKS = {
+  programs_heldout.NAME: programs_heldout.run,
+  countdown.NAME: countdown.run,
+}
 
 
 def evaluate(
@@ -92,6 +95,7 @@ def evaluate(
       data=data,
       limit=limit,
       prompt_style=config.evaluate.prompt_style,
+      samples=config.evaluate.samples,
     )
   if not hosts.first:
     return scores
@@ -187,7 +191,7 @@ def run() -> None:
     )
     if jax.process_index() == 0:
       for name, score in scores.items():
-        print(f"{name:32s} {score:.1%}")
+        print(f"{name:40s} {score:.4f}")
 
   app.run(main)
 

@@ -1,11 +1,11 @@
-"""Supervised training on the procedural program corpus.
+"""Supervised training on a procedural corpus of conversations.
 
   python -m azr_jax.sft --config=configs/sft.py:azr_tiny --workdir=DIR
 
-The life of the data: programs are drawn and checked by the executor, written
-as conversations into an array_record data source, tokenised, packed into
-rows in an order fixed by the seed, and learned. At the end the folder
-`DIR/model` holds the model in Hugging Face layout.
+The life of the data: conversations are written (`config.data` says about what),
+tokenised, packed into rows in an order fixed by the seed, and learned, by a
+model from scratch with a tokenizer of its own, or by one that is loaded. At the
+end the folder `DIR/model` holds the model in Hugging Face layout.
 """
 
 import pathlib
@@ -22,20 +22,14 @@ from azr_jax import config as config_lib
 from azr_jax import host_flags, run_folder, types
 from azr_jax import metrics as metrics_lib
 from azr_jax.learner import packing, train_state, update
-from azr_jax.models import (
-  presets,
-  safetensors_io,
-  tokenizers,
-  transformer,
-)
+from azr_jax.models import load, presets, safetensors_io, tokenizers
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.tasks.programs.corpus import dataset
-from azr_jax.tasks.programs.corpus import tokenizer as tokenizer_lib
+from azr_jax.tasks.corpus import Corpus
 
 
 def train(config: ml_collections.ConfigDict, workdir: str) -> None:
-  """Trains a preset from scratch until `config.train.steps`, resuming.
+  """Trains until `config.train.steps`, resuming what the folder holds.
 
   Raises:
     ValueError: a config value is not what its key expects, or the folder
@@ -59,25 +53,16 @@ def _train(
     except Exception as caught:  # noqa: BLE001 - every host must hear of it.
       error = caught
   hosts.raise_together("corpus", error)
-  rows, tokenizer = built or _prepare_data(config, folder)
+  rows, source = built or _prepare_data(config, folder)
   hosts.check_same("the corpus", rows.tokens)
 
   mesh = mesh_lib.make_mesh(config.mesh)
-  model = config_lib.build_model(
-    config,
-    presets.PRESETS[config.model.source.removeprefix("preset:")],
-    mesh,
-  )
+  rules = config_lib.sharding_rules(config)
+  model = config_lib.build_model(config, source.config, mesh)
   optimizer = config_lib.build_optimizer(config)
-  shardings = train_state.state_shardings(
-    model, optimizer, mesh, config_lib.sharding_rules(config)
-  )
-  init = jax.jit(
-    lambda key: transformer.init_params(model, key),
-    out_shardings=shardings.params,
-  )
+  shardings = train_state.state_shardings(model, optimizer, mesh, rules)
   state = train_state.make_init_state(optimizer, shardings)(
-    init(jax.random.key(config.seed))
+    source.load_params(mesh, rules)
   )
   update_fn = update.make_update(
     update.make_supervised_loss(
@@ -118,49 +103,50 @@ def _train(
     state.params,
     model.config,
     model_folder,
-    dtype="float16",
-    eos_ids=tokenizer.eos_ids,
+    dtype=config.train.model_dtype,
+    eos_ids=source.tokenizer.eos_ids,
     write=hosts.first,
   )
   if hosts.first:
-    tokenizer.save(model_folder)
+    source.tokenizer.save(model_folder)
     metrics_lib.say(f"the model is in {model_folder}")
   hosts.meet("the model is written")
 
 
 def _prepare_data(
   config: ml_collections.ConfigDict, folder: pathlib.Path
-) -> tuple[types.Batch, tokenizers.Tokenizer]:
+) -> tuple[types.Batch, load.ModelSource]:
   """Builds or finds corpus and tokenizer; returns all rows, packed."""
-  c = config.corpus
-  with config_lib.build_executor(config) as executor:
-    source = dataset.load(
-      seed=c.seed,
-      count=c.count,
-      settings=config_lib.corpus_settings(config),
-      executor=executor,
-      data_dir=folder / "corpus",
-    )
-  path = folder / "tokenizer" / "tokenizer.model"
-  if not path.exists():
-    texts = (source[i] for i in range(c.tokenizer_samples))
-    tokenizer_lib.train_tokenizer(
-      (_text(r, "prompt") + _text(r, "reply") for r in texts), path.parent
-    )
-  tokenizer = tokenizers.SentencePieceTokenizer(path)
-  order = np.random.default_rng((config.seed, 1)).permutation(len(source))
+  corpus = config_lib.build_corpus(config, folder / "corpus")
+  source = _starting_point(config, corpus, folder / "tokenizer")
+  tokenizer = source.tokenizer
+  order = np.random.default_rng((config.seed, 1)).permutation(len(corpus.pairs))
   sequences = []
-  for index in order:
-    record = source[int(index)]
-    prompt = tokenizer.encode(_text(record, "prompt"))
-    reply = [*tokenizer.encode(_text(record, "reply")), *tokenizer.eos_ids]
+  for index in order.tolist():
+    prompt_text, reply_text = corpus.pairs[index]
+    prompt = tokenizer.encode(prompt_text)
+    reply = [*tokenizer.encode(reply_text), tokenizer.eos_ids[0]]
     if len(prompt) + len(reply) - 1 <= config.learner.row_length:
       sequences.append(_sequence(prompt, reply))
-  return _pack_in_order(sequences, config), tokenizer
+  return _pack_in_order(sequences, config), source
 
 
-def _text(record: dict[str, bytes], field: str) -> str:
-  return record[field].decode("utf-8")
+def _starting_point(
+  config: ml_collections.ConfigDict, corpus: Corpus, folder: pathlib.Path
+) -> load.ModelSource:
+  """A preset from scratch with its own tokenizer, or what is loaded."""
+  kind, _, name = config.model.source.partition(":")
+  if kind != "preset":
+    return load.resolve(config.model.source, config.model.cache_dir)
+  path = folder / "tokenizer.model"
+  if not path.exists():
+    shown = corpus.pairs[: config.data.tokenizer_samples]
+    corpus.train_tokenizer((prompt + reply for prompt, reply in shown), folder)
+  return load.ModelSource(
+    presets.PRESETS[name],
+    tokenizers.SentencePieceTokenizer(path),
+    load.random_params(presets.PRESETS[name], config.seed),
+  )
 
 
 def _sequence(prompt: list[int], reply: list[int]) -> packing.Sequence1D:

@@ -162,6 +162,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
         row_length=config.learner.row_length,
         rows_multiple=micro_rows * config.learner.max_micro_batches,
         aggregation=config.learner.aggregation,
+        regularizer_aggregation=config.learner.regularizer_aggregation,
       )
       batch = update.to_micro_batches(batch, micro_rows)
 

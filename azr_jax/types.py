@@ -81,6 +81,7 @@ class Batch(flax.struct.PyTreeNode):
     loss_mask: float32, 1 where the target was written by the model.
     loss_weights: float32, the weight of each target in the loss; they hold
       the aggregation (token mean, sequence mean, fixed length).
+    regularizer_weights: float32, likewise in the entropy and KL terms.
     advantages: float32.
     old_logprobs: float32, log-probability of the target when sampled.
   """
@@ -91,5 +92,6 @@ class Batch(flax.struct.PyTreeNode):
   segment_ids: Leaf
   loss_mask: Leaf
   loss_weights: Leaf
+  regularizer_weights: Leaf
   advantages: Leaf
   old_logprobs: Leaf

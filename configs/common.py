@@ -48,13 +48,17 @@ def get_config() -> ml_collections.ConfigDict:
   c.rollout.stop_strings = ("</answer>",)
 
   c.learner = ml_collections.ConfigDict()
-  c.learner.estimator = "trr++"  # trr++ | trr++_by_token | reinforce++
-  c.learner.aggregation = "token_mean"  # token_mean|sequence_mean|fixed_length
+  c.learner.estimator = "trr++"  # trr++ | trr++_by_token | reinforce++ | rloo
+  # token_mean | sequence_mean | sequence_sum | fixed_length
+  c.learner.aggregation = "token_mean"
+  c.learner.regularizer_aggregation = "token_mean"  # of entropy and KL terms
+  c.learner.policy_loss = "clipped"  # clipped | sequence_weighted
+  c.learner.iw_clip_max = 10.0  # sequence_weighted: largest weight
   c.learner.clip_low = 0.2  # PPO clip below 1
   c.learner.clip_high = 0.2  # PPO clip above 1
   c.learner.entropy_coef = 0.001  # paper: 0.001
   c.learner.kl_coef = 0.0  # paper: no KL
-  c.learner.kl_estimator = "k3"  # k1 | k2 | k3
+  c.learner.kl_estimator = "k3"  # k1 | k2 | k3 | full: whole vocabulary
   c.learner.epochs = 1  # optimizer steps per batch; paper: 1
   c.learner.row_length = 384  # tokens per packed row
   c.learner.micro_rows = 8  # rows per micro-batch

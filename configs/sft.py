@@ -1,15 +1,28 @@
-"""Supervised training; `azr_tiny` makes the embedded base model.
+"""Supervised training: base models for tiny runs, warm starts for larger ones.
 
   python -m azr_jax.sft --config=configs/sft.py:azr_tiny --workdir=/tmp/sft
 
-The README has this recipe's cost and scores. `smoke` runs in seconds.
+| variant | what it makes |
+| --- | --- |
+| `azr_tiny` | the embedded base model of `configs/azr.py:tiny` |
+| `countdown_tiny` | the start of `configs/countdown.py:tiny` |
+| `countdown_qwen2.5-0.5b` | the start of `configs/countdown.py:qwen2.5-0.5b` |
+| `smoke`, `countdown_smoke` | nothing of use, in seconds |
+
+The README has the recipes' costs and scores.
 """
 
 import ml_collections
 
 from configs import common
 
-VARIANTS = ("azr_tiny", "smoke")
+VARIANTS = (
+  "azr_tiny",
+  "smoke",
+  "countdown_tiny",
+  "countdown_smoke",
+  "countdown_qwen2.5-0.5b",
+)
 
 
 def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
@@ -18,24 +31,51 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
   c = common.get_config()
   del c.system, c.rollout
-  c.model.source = "preset:azr-tiny"  # random weights, own tokenizer
   c.learner = ml_collections.ConfigDict()
   c.learner.row_length = 192  # tokens per packed row
   c.learner.micro_rows = 12  # rows per optimizer step
   c.learner.max_micro_batches = 1
   c.learner.chunk_tokens = 2304
   c.learner.aggregation = "token_mean"
+  c.hosts.timeout_s = 3600.0  # the first builds the corpus for all
+  c.train.model_dtype = "float16"  # of the model's files at the end
+  c.data = ml_collections.ConfigDict()
+  c.data.kind = "programs"  # what conversations are about: programs | countdown
+  c.data.tokenizer_samples = 6000  # conversations a new tokenizer sees
+  _from_scratch(c, steps=10_000)
+  if variant.startswith("countdown"):
+    _countdown(c)
+  else:
+    _programs(c)
+  if variant == "countdown_qwen2.5-0.5b":
+    _qwen(c)
+  if variant.endswith("smoke"):
+    c.data.tokenizer_samples = 600
+    c.optimizer.warmup_steps = 1
+    c.optimizer.decay_steps = 4
+    c.train.steps = 4
+    c.train.save_every = 2
+  if variant == "smoke":
+    c.corpus.count = 600
+  if variant == "countdown_smoke":
+    c.worked.count = 600
+  return c
+
+
+def _from_scratch(c: ml_collections.ConfigDict, steps: int) -> None:
   c.optimizer.learning_rate = 3e-3
   c.optimizer.muon_learning_rate = 0.02
   c.optimizer.b2 = 0.98
   c.optimizer.warmup_steps = 100
-  c.optimizer.decay_steps = 10_000
+  c.optimizer.decay_steps = steps
   c.optimizer.final_learning_rate = 1e-4
   c.optimizer.weight_decay = 0.01
-  c.hosts.timeout_s = 3600.0  # the first builds the corpus for all
-  c.train.steps = 10_000
+  c.train.steps = steps
   c.train.save_every = 1000
 
+
+def _programs(c: ml_collections.ConfigDict) -> None:
+  c.model.source = "preset:azr-tiny"  # random weights, own tokenizer
   c.corpus = ml_collections.ConfigDict()
   c.corpus.seed = 0
   c.corpus.count = 240_000  # conversations
@@ -45,12 +85,40 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
   c.corpus.vague_share = 0.3  # induction messages that leave a step out
   c.corpus.num_inputs = 4  # cases of an induction task
   c.corpus.references = 2  # most references in a proposer's prompt
-  c.corpus.tokenizer_samples = 6000  # conversations the tokenizer sees
-  if variant == "smoke":
-    c.corpus.count = 600
-    c.corpus.tokenizer_samples = 600
-    c.optimizer.warmup_steps = 1
-    c.optimizer.decay_steps = 4
-    c.train.steps = 4
-    c.train.save_every = 2
-  return c
+
+
+def _countdown(c: ml_collections.ConfigDict) -> None:
+  c.data.kind = "countdown"
+  c.model.source = "preset:countdown-tiny"
+  c.worked = ml_collections.ConfigDict()
+  c.worked.seed = 0
+  c.worked.count = 80_000  # conversations
+  c.worked.prompt_style = "compact"  # full | compact
+  # Weights of direct, search, backward and guess.
+  c.worked.style_shares = (0.3, 0.5, 0.2, 0.0)
+  c.worked.try_share = 0.4  # of a wrong try before a step of a search
+  c.worked.propose_share = 0.12  # conversations that propose a puzzle
+  c.worked.references = 2  # puzzles a proposer is shown
+  _from_scratch(c, steps=4000)
+
+
+def _qwen(c: ml_collections.ConfigDict) -> None:
+  """The course project's constants (systems_semantics, section 3.2)."""
+  c.model.source = "hf:Qwen/Qwen2.5-0.5B"
+  c.model.dtype = "bfloat16"
+  c.model.remat = "dots"
+  c.data.tokenizer_samples = 1
+  c.worked.count = 20_000
+  c.worked.prompt_style = "full"
+  c.worked.style_shares = (0.2, 0.5, 0.2, 0.1)
+  c.learner.row_length = 1536
+  c.learner.micro_rows = 64
+  c.optimizer.learning_rate = 5e-5
+  c.optimizer.muon_learning_rate = 0.0
+  c.optimizer.b2 = 0.999
+  c.optimizer.warmup_steps = 20
+  c.optimizer.decay_steps = 400
+  c.optimizer.final_learning_rate = 0.0
+  c.train.steps = 400
+  c.train.save_every = 100
+  c.train.model_dtype = "bfloat16"

@@ -3,7 +3,7 @@
 import pytest
 
 from azr_jax import config as config_lib
-from configs import azr, evaluate, sft
+from configs import azr, countdown, evaluate, sft
 
 
 @pytest.mark.parametrize("variant", azr.VARIANTS)
@@ -16,8 +16,14 @@ def test_every_sft_variant_is_valid(variant):
   config_lib.check_sft(sft.get_config(variant))
 
 
-def test_the_evaluation_config_is_valid():
-  config_lib.check(evaluate.get_config(), config_lib.EVALUATE_CHECKS)
+@pytest.mark.parametrize("variant", countdown.VARIANTS)
+def test_every_countdown_variant_is_valid(variant):
+  config_lib.check_train(countdown.get_config(variant))
+
+
+@pytest.mark.parametrize("variant", evaluate.VARIANTS)
+def test_every_evaluation_variant_is_valid(variant):
+  config_lib.check(evaluate.get_config(variant), config_lib.EVALUATE_CHECKS)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +57,8 @@ def test_a_bad_value_is_named(key, value):
   "key, value",
   [
     ("model.source", "preset:azr-tinny"),
-    ("model.source", "embedded:azr-tiny"),
     ("optimizer.decay_steps", 100),
+    ("data.kind", "poems"),
     ("corpus.num_inputs", 3),
   ],
 )

@@ -44,10 +44,7 @@ def metrics_of(workdir, devices, processes, *arguments):
     devices, processes, workdir, "--config.train.steps=3", *arguments
   )
   train_test.finish(process)
-  return [
-    {k: v for k, v in metrics.items() if k != "executor/early_share"}
-    for metrics in train_test.metrics_of(workdir)
-  ]
+  return train_test.metrics_of(workdir)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""`programs_heldout`: greedy accuracy on 300 unseen tasks per type."""
+"""`programs_heldout`: accuracy on 300 unseen tasks per type."""
 
 import pathlib
 from collections.abc import Sequence
@@ -20,8 +20,9 @@ def run(
   data: str,
   limit: int,
   prompt_style: str,
+  samples: int,
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
-  """Asks every task once.
+  """Asks every task `samples` times.
 
   Args:
     policy: samples the answers; greedy if its sampler is.
@@ -29,9 +30,10 @@ def run(
     data: a JSONL of tasks, or "" for the one in the package.
     limit: most tasks per type; 0 takes all.
     prompt_style: one of `prompts.STYLES`.
+    samples: answers to each task, which all count.
 
   Returns:
-    Accuracy per task type and their mean, and one record per task.
+    Accuracy per task type and their mean, and one record per answer.
   """
   path = pathlib.Path(data) if data else heldout.ASSET
   tasks = _limited(heldout.read(path), limit)
@@ -40,7 +42,7 @@ def run(
     verification,
     [(t.task_type, t.task) for t in tasks],
     prompt_style,
-    n=1,
+    n=samples,
   )
   records = [
     {

@@ -83,8 +83,8 @@ class Verification:
 
     Executor verdicts by status; `time/verification_wait`, seconds of waiting
     after the ends of sampling, of the slowest host; and
-    `executor/early_share`, the share of what the executor was given that was
-    done before.
+    `time/verified_early_share`, the share of what the executor was given that
+    was done before.
     """
     counted = self._executor.counters()
     mine = {
@@ -105,6 +105,6 @@ class Verification:
     if totals:
       started = sum(total["started"] for total in totals)
       early = sum(total["early"] for total in totals)
-      metrics["executor/early_share"] = early / max(started, 1)
+      metrics["time/verified_early_share"] = early / max(started, 1)
       metrics["time/verification_wait"] = max(t["wait_s"] for t in totals)
     return metrics

@@ -61,10 +61,31 @@ def task_relative_by_token(
   return _per_group(rewards, groups, lengths.astype(rewards.dtype))
 
 
+def leave_one_out(
+  rewards: np.ndarray, groups: Sequence[Hashable], lengths: np.ndarray
+) -> np.ndarray:
+  """RLOO: the baseline is the mean of the group's others (seed 003, eq. 1).
+
+  A = r - mean of the other G - 1; no division by a deviation. A group of one,
+  or of equal rewards, has advantage 0.
+  """
+  del lengths
+  members: dict[Hashable, list[int]] = {}
+  for index, group in enumerate(groups):
+    members.setdefault(group, []).append(index)
+  advantages = np.zeros_like(rewards)
+  for own in members.values():
+    if np.ptp(rewards[own]) > 0:
+      others = (rewards[own].sum() - rewards[own]) / (len(own) - 1)
+      advantages[own] = rewards[own] - others
+  return advantages
+
+
 ESTIMATORS: dict[str, Estimator] = {
   "trr++": task_relative,
   "trr++_by_token": task_relative_by_token,
   "reinforce++": reinforce_plus_plus,
+  "rloo": leave_one_out,
 }
 
 

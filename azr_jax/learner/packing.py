@@ -14,7 +14,7 @@ import numpy as np
 
 from azr_jax import types
 
-AGGREGATIONS = ("token_mean", "sequence_mean", "fixed_length")
+AGGREGATIONS = ("token_mean", "sequence_mean", "sequence_sum", "fixed_length")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,13 +57,16 @@ def loss_weights(
   """The weight of each trained token, per sequence; losses are then summed.
 
   token_mean: 1 / all trained tokens. sequence_mean: 1 / (sequences x own
-  trained tokens). fixed_length: 1 / (sequences x `fixed_length`).
+  trained tokens). sequence_sum: 1 / sequences, so that long ones weigh more.
+  fixed_length: 1 / (sequences x `fixed_length`).
   """
   counts = [int(sequence.loss_mask.sum()) for sequence in sequences]
   if aggregation == "token_mean":
     return [1.0 / max(sum(counts), 1)] * len(counts)
   if aggregation == "sequence_mean":
     return [1.0 / (len(counts) * max(count, 1)) for count in counts]
+  if aggregation == "sequence_sum":
+    return [1.0 / len(counts)] * len(counts)
   if aggregation == "fixed_length":
     return [1.0 / (len(counts) * fixed_length)] * len(counts)
   raise ValueError(
@@ -103,6 +106,7 @@ def pack(
   row_length: int,
   rows_multiple: int,
   aggregation: str,
+  regularizer_aggregation: str = "token_mean",
 ) -> types.Batch:
   """Lays the sequences into rows.
 
@@ -111,6 +115,7 @@ def pack(
     row_length: tokens per row.
     rows_multiple: the row count is padded with empty rows to a multiple.
     aggregation: one of `AGGREGATIONS`; becomes the batch's loss weights.
+    regularizer_aggregation: likewise, of entropy and KL terms.
 
   Returns:
     A batch of NumPy arrays [rows, row_length].
@@ -119,6 +124,9 @@ def pack(
   count = max(len(rows), 1)
   count += -count % rows_multiple
   weights = loss_weights(sequences, aggregation, row_length)
+  regularizer_weights = loss_weights(
+    sequences, regularizer_aggregation, row_length
+  )
 
   def empty(dtype: type) -> np.ndarray:
     return np.zeros((count, row_length), dtype)
@@ -130,6 +138,7 @@ def pack(
     segment_ids=empty(np.int32),
     loss_mask=empty(np.float32),
     loss_weights=empty(np.float32),
+    regularizer_weights=empty(np.float32),
     advantages=empty(np.float32),
     old_logprobs=empty(np.float32),
   )
@@ -146,6 +155,7 @@ def pack(
       batch.segment_ids[place] = segment
       batch.loss_mask[place] = mask
       batch.loss_weights[place] = mask * weights[index]
+      batch.regularizer_weights[place] = mask * regularizer_weights[index]
       batch.advantages[place] = mask * sequence.advantage
       batch.old_logprobs[place] = mask * sequence.logprobs[1:]
       start += length

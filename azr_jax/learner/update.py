@@ -26,6 +26,21 @@ MicroLoss = Callable[[Any, types.Batch, Any], tuple[jax.Array, Metrics]]
 Update = Any
 
 
+def _hidden(
+  model: transformer.Transformer, params: Any, batch: types.Batch
+) -> jax.Array:
+  """The decoder's last hidden states, [rows, length, D]."""
+  # Cast before they are gathered: half the bytes on the links.
+  layers = transformer.compute_params(model.dtype, params["layers"])
+  hidden, _ = model.apply(
+    {"params": params | {"layers": layers}},
+    batch.tokens,
+    batch.positions,
+    batch.segment_ids,
+  )
+  return hidden
+
+
 def score(
   model: transformer.Transformer,
   params: Any,
@@ -35,16 +50,8 @@ def score(
   mesh: Mesh | None,
 ) -> tuple[jax.Array, jax.Array]:
   """Log-probabilities of the targets, and entropies, [rows, length]."""
-  # Cast before they are gathered: half the bytes on the links.
-  layers = transformer.compute_params(model.dtype, params["layers"])
-  hidden, _ = model.apply(
-    {"params": params | {"layers": layers}},
-    batch.tokens,
-    batch.positions,
-    batch.segment_ids,
-  )
   return logprobs_lib.chunked_logprobs(
-    hidden,
+    _hidden(model, params, batch),
     transformer.unembedding(params, model.config),
     batch.targets,
     temperature=temperature,
@@ -65,6 +72,8 @@ def make_policy_loss(
   chunk_tokens: int,
   on_policy: bool,
   mesh: Mesh | None,
+  policy_loss: str = "clipped",
+  iw_clip_max: float = 1.0,
 ) -> MicroLoss:
   """Returns the reinforcement-learning loss of one micro-batch.
 
@@ -74,43 +83,66 @@ def make_policy_loss(
     clip_high: PPO clip above 1.
     entropy_coef: weight of the entropy bonus.
     kl_coef: weight of the KL to the reference; 0 means no reference pass.
-    kl_estimator: a key of `losses.KL_ESTIMATORS`.
+    kl_estimator: a key of `losses.KL_ESTIMATORS`, or `losses.FULL_KL`.
     temperature: the sampling temperature.
     chunk_tokens: tokens whose logits exist at the same time.
     mesh: where the batch lies, see `logprobs.chunked_logprobs`.
     on_policy: one optimizer step per batch; the old log-probabilities are
       then the new ones without gradient, and no extra pass is needed.
+    policy_loss: one of `losses.POLICY_LOSSES`; the clips are of `clipped`.
+    iw_clip_max: largest importance weight, of `sequence_weighted`.
   """
+  scoring = dict(temperature=temperature, chunk_tokens=chunk_tokens, mesh=mesh)
 
   def loss_fn(
     params: Any, batch: types.Batch, ref_params: Any
   ) -> tuple[jax.Array, Metrics]:
-    logprobs, entropy = score(
-      model, params, batch, temperature, chunk_tokens, mesh
+    hidden = _hidden(model, params, batch)
+    head = transformer.unembedding(params, model.config)
+    logprobs, entropy = logprobs_lib.chunked_logprobs(
+      hidden, head, batch.targets, **scoring
     )
     old = jax.lax.stop_gradient(logprobs) if on_policy else batch.old_logprobs
-    weights, mask = batch.loss_weights, batch.loss_mask
-    surrogate = losses.clipped_surrogate(
-      logprobs, old, batch.advantages, clip_low=clip_low, clip_high=clip_high
-    )
-    policy_loss = jnp.sum(weights * surrogate)
-    loss = policy_loss - entropy_coef * jnp.sum(weights * entropy)
+    mask = batch.loss_mask
+    if policy_loss == "clipped":
+      surrogate = losses.clipped_surrogate(
+        logprobs, old, batch.advantages, clip_low=clip_low, clip_high=clip_high
+      )
+    else:
+      surrogate = losses.sequence_weighted(
+        logprobs,
+        batch.old_logprobs,
+        batch.advantages,
+        mask,
+        batch.segment_ids,
+        iw_clip_max=iw_clip_max,
+      )
+    weighted = jnp.sum(batch.loss_weights * surrogate)
+    bonus = jnp.sum(batch.regularizer_weights * entropy)
+    loss = weighted - entropy_coef * bonus
     gap = jnp.abs(logprobs - batch.old_logprobs)
     ratio = jnp.exp(logprobs - old)
     outside = (ratio < 1 - clip_low) | (ratio > 1 + clip_high)
     sums = {
-      "learner/policy_loss": policy_loss,
+      "learner/policy_loss": weighted,
       "learner/entropy": masked.masked_sum(entropy, mask),
       "learner/clip_share": masked.masked_sum(outside * 1.0, mask),
       "rollout/logprob_gap": masked.masked_sum(gap, mask),
     }
     if kl_coef:
-      ref_logprobs, _ = score(
-        model, ref_params, batch, temperature, chunk_tokens, mesh
-      )
-      log_ratio = logprobs - jax.lax.stop_gradient(ref_logprobs)
-      kl = losses.KL_ESTIMATORS[kl_estimator](log_ratio)
-      loss = loss + kl_coef * jnp.sum(weights * kl)
+      ref_params = jax.lax.stop_gradient(ref_params)
+      ref_hidden = _hidden(model, ref_params, batch)
+      ref_head = transformer.unembedding(ref_params, model.config)
+      if kl_estimator == losses.FULL_KL:
+        kl = logprobs_lib.chunked_kl(
+          hidden, head, ref_hidden, ref_head, **scoring
+        )
+      else:
+        ref_logprobs, _ = logprobs_lib.chunked_logprobs(
+          ref_hidden, ref_head, batch.targets, **scoring
+        )
+        kl = losses.KL_ESTIMATORS[kl_estimator](logprobs - ref_logprobs)
+      loss = loss + kl_coef * jnp.sum(batch.regularizer_weights * kl)
       sums["learner/kl"] = masked.masked_sum(kl, mask)
     return loss, sums
 

@@ -171,7 +171,7 @@ def _abstract_batch(
 
   return types.Batch(
     *[array(jnp.int32)] * 4,
-    *[array(jnp.float32)] * 4,
+    *[array(jnp.float32)] * 5,
   )
 
 

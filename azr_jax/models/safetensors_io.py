@@ -157,10 +157,9 @@ def _fetch(
   """Brings one tensor to the host in the checkpoint's layout and type."""
   value = weight_loading.get(params, entry)
   value = value[layer] if entry.stacked else value
-  if value.is_fully_addressable:
-    part = np.asarray(jax.device_get(value))
-  else:
-    part = np.asarray(multihost_utils.process_allgather(value, tiled=True))
+  if isinstance(value, jax.Array) and not value.is_fully_addressable:
+    value = multihost_utils.process_allgather(value, tiled=True)
+  part = np.asarray(jax.device_get(value))
   if dtype == "float16" and np.max(np.abs(part)) > np.finfo(np.float16).max:
     raise ValueError(
       f"tensor {name} reaches {np.max(np.abs(part)):.3g}: expected at most "

@@ -89,7 +89,7 @@ def verify(hosts):
       "outputs": [future.result().outputs[0] for future in first],
       "own": own,
       "programs": metrics["executor/programs"],
-      "early": metrics["executor/early_share"],
+      "early": metrics["time/verified_early_share"],
       "wait": metrics["time/verification_wait"],
       "nothing_more": verification.metrics()["executor/programs"],
       "failure": error_of(verification.settle),

@@ -12,7 +12,7 @@ import hashlib
 import json
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -138,6 +138,28 @@ class ProgramCorpus(tfds.core.GeneratorBasedBuilder):
       )
 
 
+class Pairs(Sequence[tuple[str, str]]):
+  """Prompt and reply of each record of a data source."""
+
+  def __init__(self, source: Any):
+    self._source = source
+
+  def __len__(self) -> int:
+    return len(self._source)
+
+  @overload
+  def __getitem__(self, index: int) -> tuple[str, str]: ...
+
+  @overload
+  def __getitem__(self, index: slice) -> list[tuple[str, str]]: ...
+
+  def __getitem__(self, index: int | slice) -> Any:
+    if isinstance(index, slice):
+      return [self[i] for i in range(*index.indices(len(self)))]
+    record = self._source[index]
+    return record["prompt"].decode("utf-8"), record["reply"].decode("utf-8")
+
+
 def load(
   *,
   seed: int,
@@ -145,8 +167,8 @@ def load(
   settings: CorpusSettings,
   executor: Executor,
   data_dir: pathlib.Path,
-) -> Sequence[dict[str, Any]]:
-  """Builds the corpus if the folder lacks it; returns the data source."""
+) -> Pairs:
+  """Builds the corpus if the folder lacks it; returns its exchanges."""
   builder = ProgramCorpus(
     seed=seed,
     count=count,
@@ -155,4 +177,4 @@ def load(
     data_dir=data_dir,
   )
   builder.download_and_prepare()
-  return builder.as_data_source(split="train")
+  return Pairs(builder.as_data_source(split="train"))

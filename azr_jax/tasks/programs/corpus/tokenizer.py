@@ -11,8 +11,7 @@ import pathlib
 import re
 from collections.abc import Iterable
 
-import sentencepiece
-
+from azr_jax.models import tokenizer_training
 from azr_jax.tasks.programs.corpus import operations
 
 VOCAB_SIZE = 544  # at most; what the words leave free is padding
@@ -61,38 +60,14 @@ MARKERS = (
 
 
 def train_tokenizer(texts: Iterable[str], folder: pathlib.Path) -> pathlib.Path:
-  """Trains on conversations as text; returns the model file's path.
-
-  Ids: 0 pad, 1 begin, 2 end, 3 unknown (never used: bytes fall back).
-  """
+  """Trains on conversations as text; returns the model file's path."""
   texts = list(texts)
-  folder.mkdir(parents=True, exist_ok=True)
   symbols = [
     *MARKERS,
     *common_words(texts),
     *(str(number) for number in range(10, 100)),
   ]
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(texts),
-    model_prefix=str(folder / "tokenizer"),
-    vocab_size=VOCAB_SIZE,
-    hard_vocab_limit=False,
-    model_type="char",
-    normalization_rule_name="identity",
-    add_dummy_prefix=False,
-    remove_extra_whitespaces=False,
-    byte_fallback=True,
-    character_coverage=1.0,
-    # sentencepiece writes a space as U+2581, in its symbols too.
-    user_defined_symbols=[s.replace(" ", "\u2581") for s in symbols],
-    pad_id=0,
-    bos_id=1,
-    eos_id=2,
-    unk_id=3,
-    minloglevel=2,
-  )
-  (folder / "tokenizer.vocab").unlink()
-  return folder / "tokenizer.model"
+  return tokenizer_training.train(texts, symbols, VOCAB_SIZE, folder)
 
 
 def common_words(texts: list[str], share: float = 0.01) -> list[str]:

@@ -1,0 +1,49 @@
+"""Builds labelled puzzles, disjoint in training and test split.
+
+python -m azr_jax.tasks.countdown --count=100000 --out=DIR
+"""
+
+import argparse
+import pathlib
+import time
+
+import numpy as np
+
+from azr_jax.tasks.countdown import dataset, difficulty
+
+
+def main() -> None:
+  """Reads the flags and builds."""
+  parser = argparse.ArgumentParser(
+    prog="azr_jax.tasks.countdown", description=__doc__
+  )
+  parser.add_argument("--count", type=int, default=100_000)
+  parser.add_argument("--test", type=int, default=1000, help="test puzzles")
+  parser.add_argument("--seed", type=int, default=0)
+  parser.add_argument("--out", type=pathlib.Path, required=True)
+  flags = parser.parse_args()
+  start = time.monotonic()
+  _, scores = dataset.load(
+    seed=flags.seed,
+    train=flags.count,
+    test=flags.test,
+    data_dir=flags.out.expanduser(),
+    split="train",
+  )
+  limits = difficulty.thresholds(scores)
+  counts = np.bincount(difficulty.buckets(scores, limits), minlength=3)
+  files = [p for p in flags.out.expanduser().rglob("*") if p.is_file()]
+  size = sum(path.stat().st_size for path in files)
+  print(
+    f"{len(scores)} puzzles in {flags.out}: "
+    + ", ".join(
+      f"{count} {name}"
+      for name, count in zip(difficulty.BUCKETS, counts, strict=True)
+    )
+    + f"; thirds at {limits[0]:.3f} and {limits[1]:.3f}; "
+    f"{time.monotonic() - start:.0f} s, {size / 2**20:.1f} MiB"
+  )
+
+
+if __name__ == "__main__":
+  main()
