@@ -231,7 +231,13 @@ def _sweep(flags: argparse.Namespace) -> dict[str, Any]:
     f"{flags.model}, {flags.dtype}, {jax.devices()[0].device_kind}",
     pathlib.Path(flags.out),
   )
-  return {"machine": machine} | found
+  return {
+    "machine": machine,
+    "model": flags.model,
+    "dtype": flags.dtype,
+    f"tokens_per_s_by_slots_at_{flags.prompt_tokens}_cached": found["slots"],
+    f"tokens_per_s_by_cached_at_{flags.slots}_slots": found["length"],
+  }
 
 
 def _update_runner(

@@ -29,6 +29,7 @@ from azr_jax.parallel import mesh as mesh_lib
 
 # The compiler's own share of a device's memory, as it reports it.
 RESERVED_BYTES = 0.3e9
+AVERAGE_TOKENS = 1024
 _SUGGESTIONS = {
   "prefill": "fewer rollout.prefill_tokens or rollout.slots, or a larger "
   "rollout.mesh.tensor",
@@ -69,18 +70,23 @@ def topology_devices(name: str) -> list[jax.Device]:
 def compile_check(
   config: ml_collections.ConfigDict,
   topology: str,
-  prompt_tokens: float,
-  new_tokens: float,
+  prompt_tokens: float | None,
+  new_tokens: float | None,
 ) -> tuple[dict[str, Any], bool]:
   """Compiles and estimates; returns a report and whether all fits.
 
   Args:
     config: a training config.
     topology: e.g. v5p:4x4x2.
-    prompt_tokens: of an average prompt, for the estimate.
-    new_tokens: of an average completion.
+    prompt_tokens: of an average prompt, for the estimate; None: 1,024, or the
+      longest if that is less.
+    new_tokens: of an average completion, likewise.
   """
   config_lib.check_train(config)
+  if prompt_tokens is None:
+    prompt_tokens = min(AVERAGE_TOKENS, config.rollout.prompt_buckets[-1])
+  if new_tokens is None:
+    new_tokens = min(AVERAGE_TOKENS, config.rollout.max_tokens)
   devices = topology_devices(topology)
   chip = chips.TPUS[topology.partition(":")[0]]
   mesh = mesh_lib.make_mesh(config.mesh, devices)
@@ -135,17 +141,17 @@ def show(report: dict[str, Any]) -> str:
       for kind, total in one["collectives"].items()
     )
     lines.append(
-      f"{one['name']:9}{one['peak_gib']:7.1f}"
-      f"{one['resident_bytes'] / chips.GIB:16.1f}{one['flops'] / 1e12:9.2f}"
-      f"{one['bytes'] / 1e9:8.1f}{one['compile_s']:11.0f}  {moved or 'none'}"
+      f"{one['name']:9}{one['peak_gib']:7.3g}"
+      f"{one['resident_bytes'] / chips.GIB:16.3g}{one['flops'] / 1e12:9.2g}"
+      f"{one['bytes'] / 1e9:8.3g}{one['compile_s']:11.0f}  {moved or 'none'}"
       + ("" if one["fits"] else "  DOES NOT FIT")
     )
   e, a = report["estimate"], report["assumed"]
   lines += [
     "* of one device, each loop's body counted once, as the compiler does",
     "",
-    f"At best: {e['step_s']:.0f} s a step = prefill {e['prefill_s']:.1f} + "
-    f"decode {e['decode_s']:.1f} + update {e['update_s']:.1f}; decode "
+    f"At best: {e['step_s']:.3g} s a step = prefill {e['prefill_s']:.2g} + "
+    f"decode {e['decode_s']:.3g} + update {e['update_s']:.2g}; decode "
     f"{e['decode_tokens_per_s']:,.0f} tokens/s; update "
     f"{e['update_tokens_per_s']:,.0f} tokens/s, "
     f"{e['update_mfu']:.0%} of the matrix units, bound by {e['update_bound']}"
@@ -170,10 +176,14 @@ def run() -> None:
     "topology", None, "A TPU slice, e.g. v5p:4x4x2.", required=True
   )
   prompt_tokens = flags.DEFINE_float(
-    "prompt_tokens", 1024, "Of an average prompt, for the estimate."
+    "prompt_tokens",
+    None,
+    "Of an average prompt, for the estimate; 1,024, or the longest if less.",
   )
   new_tokens = flags.DEFINE_float(
-    "new_tokens", 1024, "Of an average completion, for the estimate."
+    "new_tokens",
+    None,
+    "Of an average completion; 1,024, or the longest if less.",
   )
   as_json = flags.DEFINE_bool("json", False, "Print JSON.")
   flags.mark_flag_as_required("config")
@@ -184,6 +194,7 @@ def run() -> None:
     # Nothing runs on this machine's devices, and no metadata server answers.
     jax.config.update("jax_platforms", "cpu")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
     report, fits = compile_check(
       config.value, topology.value, prompt_tokens.value, new_tokens.value
     )

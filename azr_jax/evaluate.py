@@ -180,9 +180,10 @@ def run() -> None:
   def main(argv: list[str]) -> None:
     del argv
     logging.set_verbosity(logging.WARNING)
+    experiment = config.value  # Whether it can be read, before others wait.
     join()
     scores = evaluate(
-      config.value,
+      experiment,
       model.value,
       benchmark.value,
       workdir.value,

@@ -28,7 +28,7 @@ HEALTHY = {
   "executor": "verdict counts; timeouts rare",
   "rollout": "logprob_gap below 1e-3 in float32",
   "learner": "entropy falls slowly; grad_norm without spikes",
-  "time": "seconds per phase; verified_early_share near 1: no waiting",
+  "time": "seconds per phase; verification_wait near 0",
   "curriculum": "probability and success of each bucket, replay_share",
   "groups": "equal_share: of groups that teach nothing, well below 1",
   "answer_blocks": "answers in a response: 1",

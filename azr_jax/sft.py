@@ -197,8 +197,9 @@ def run() -> None:
   def main(argv: list[str]) -> None:
     del argv
     logging.set_verbosity(logging.WARNING)
+    experiment = config.value  # Whether it can be read, before others wait.
     join()
-    train(config.value, workdir.value)
+    train(experiment, workdir.value)
 
   app.run(main)
 

@@ -40,6 +40,12 @@ from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
 from azr_jax.systems.system import Collected
 
+# Said at the end of a run.
+_HOW_TO_SCORE = {
+  "azr": "azr_jax.evaluate --benchmark=programs_heldout scores it",
+  "countdown": "azr_jax.evaluate --benchmark=countdown scores it",
+}
+
 
 def train(
   config: ml_collections.ConfigDict,
@@ -63,6 +69,9 @@ def train(
   config_lib.check_train(config)
   folder = pathlib.Path(workdir).expanduser()
   hosts = Hosts(config.hosts.timeout_s)
+  if hosts.first and hosts.count > 1:
+    names = ", ".join(map(hosts.name, range(hosts.count)))
+    metrics_lib.say(f"{hosts.count} processes have joined: {names}")
   with run_folder.claim(folder, config, hosts):
     _train(config, folder, hosts, fail_on_recompile)
 
@@ -73,6 +82,8 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
   hosts: Hosts,
   fail_on_recompile: bool,
 ) -> None:
+  say = metrics_lib.say if hosts.first else _say_nothing
+
   # Build.
   mesh = mesh_lib.make_mesh(config.mesh)
   rules = config_lib.sharding_rules(config)
@@ -119,12 +130,12 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
         done, train_state.abstract_state(model, optimizer, shardings)
       )
       system.load_state_dict(system_state)
-      if hosts.first:
-        metrics_lib.say(f"going on after step {done} of the run in {folder}")
-    log = _StepLog(folder, done + 1, config.train, hosts)
-    at_exit.callback(log.close)
+      say(f"going on after step {done} of the run in {folder}")
+    say("compiling the sampler; the first step compiles the rest")
     sampler.warm_up(sampler.compute_params(state.params))
     hosts.meet("the sampler is compiled")
+    log = _StepLog(folder, done + 1, config.train, hosts)
+    at_exit.callback(log.close)
 
     step = done
     for step in range(done + 1, config.train.steps + 1):
@@ -200,12 +211,11 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
       if last:
         break
   checkpoints.close()
-  if hosts.first:
-    metrics_lib.say(
-      f"step {step} is saved in {folder}; to score it: python -m "
-      f"azr_jax.evaluate --config=configs/evaluate.py --model={folder} "
-      f"--benchmark=programs_heldout --workdir={folder}_scores"
-    )
+  say(f"step {step} is saved in {folder}; {_HOW_TO_SCORE[config.system]}")
+
+
+def _say_nothing(text: str) -> None:
+  """What hosts but the first have to say."""
 
 
 def _fetch(metrics: update.Metrics) -> "Future[tuple[dict[str, float], float]]":
@@ -323,8 +333,9 @@ def run() -> None:
   def main(argv: list[str]) -> None:
     del argv
     logging.set_verbosity(logging.WARNING)
+    experiment = config.value  # Whether it can be read, before others wait.
     join()
-    train(config.value, workdir.value, fail_on_recompile.value)
+    train(experiment, workdir.value, fail_on_recompile.value)
 
   app.run(main)
 

@@ -101,6 +101,8 @@ def _run(commands: list[list[str]], environment: dict[str, str]) -> int:
 def _show(index: int, process: subprocess.Popen) -> None:
   assert process.stdout is not None
   for line in process.stdout:
+    if line.startswith("[Gloo]"):  # One per connection.
+      continue
     print(f"[{index}] {line}", end="", flush=True)
 
 

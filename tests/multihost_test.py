@@ -24,9 +24,14 @@ ROLLOUT_MESH = tuple(
 )
 
 
-def start(devices, processes, workdir, *arguments):
+def start(devices, processes, workdir, *arguments, grace=5):
   environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
-  command = [sys.executable, LAUNCHER, "--grace=5", f"--devices={devices}"]
+  command = [
+    sys.executable,
+    LAUNCHER,
+    f"--grace={grace}",
+    f"--devices={devices}",
+  ]
   command += [f"--processes={processes}", "--", "azr_jax.train", *SMALL]
   return subprocess.Popen(
     [*command, f"--workdir={workdir}", *arguments],
@@ -92,7 +97,7 @@ def test_preempted_processes_save_together_and_resume(tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_process_ends_the_others(tmp_path):
-  process = start(1, 2, tmp_path, "--grace=200", "--config.train.steps=200")
+  process = start(1, 2, tmp_path, "--config.train.steps=200", grace=200)
   train_test.wait_for_line(tmp_path, 1, process)
   victim = subprocess.check_output(
     ["pgrep", "-f", f"azr_jax.train.*{tmp_path}.*process_id=1"], text=True

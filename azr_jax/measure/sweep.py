@@ -92,6 +92,10 @@ def plot(
   for place, (axis, label) in enumerate(names.items(), start=1):
     axes = figure.add_subplot(1, 2, place)
     axes.plot(list(found[axis]), list(found[axis].values()), marker="o")
+    for x, rate in found[axis].items():
+      axes.annotate(
+        f"{rate:.0f}", (x, rate), (0, 6), textcoords="offset points"
+      )
     axes.set(
       xlabel=label,
       ylabel="decoded tokens/s",

@@ -40,15 +40,27 @@ def join(
     process_id: which of them this is, from 0.
 
   Raises:
-    ValueError: something is None that JAX does not find.
+    ValueError: something is None that JAX does not find, or the address has
+      no port.
     RuntimeError: the others do not come.
   """
-  jax.distributed.initialize(
-    coordinator_address,
-    num_processes,
-    process_id,
-    shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
-  )
+  if coordinator_address and not re.search(r":\d+$", coordinator_address):
+    raise ValueError(
+      f"coordinator_address={coordinator_address!r}: expected HOST:PORT"
+    )
+  try:
+    jax.distributed.initialize(
+      coordinator_address,
+      num_processes,
+      process_id,
+      shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
+    )
+  except ValueError as error:
+    raise ValueError(
+      "the other processes are not known: expected --coordinator_address, "
+      "--num_processes and --process_id, where no cluster is found that gives "
+      f"them ({error})"
+    ) from error
 
 
 @dataclasses.dataclass

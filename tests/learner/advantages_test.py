@@ -35,6 +35,16 @@ def test_reinforce_plus_plus_has_one_baseline():
   np.testing.assert_allclose(got, standardised(np.array(REWARDS)), atol=1e-5)
 
 
+def test_rloo_s_baseline_is_the_mean_of_the_others():
+  got = advantages.estimate("rloo", REWARDS, GROUPS, LENGTHS)
+  want = [1.0 - 0.25, -0.5 - 1.0, 1.0 - 0.25, 0.2 + 0.1, 0.8 + 0.4, -1.0 - 0.5]
+  np.testing.assert_allclose(got, want, atol=1e-6)
+  # G / (G - 1) times the distance to the mean of all.
+  np.testing.assert_allclose(
+    got[:3], 1.5 * (np.array(REWARDS[:3]) - 0.5), atol=1e-6
+  )
+
+
 @pytest.mark.parametrize("name", sorted(advantages.ESTIMATORS))
 def test_equal_rewards_and_single_members_teach_nothing(name):
   equal = advantages.estimate(name, [0.3] * 4, ["a", "b", "b", "b"], [1] * 4)

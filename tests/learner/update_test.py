@@ -128,6 +128,45 @@ def test_chunked_logprobs_equal_log_softmax(chunk, sizes):
   )
 
 
+@pytest.mark.parametrize("chunk", [1, 5, 1000])
+@pytest.mark.parametrize("sizes", [None, (1, 2, 4), (2, 1, 3)])
+def test_chunked_kl_equals_the_sum_over_the_vocabulary(chunk, sizes):
+  mesh = None
+  if sizes is not None:
+    axes = dict(zip(mesh_lib.AXES, sizes, strict=True))
+    mesh = mesh_lib.make_mesh(axes, jax.devices()[: int(np.prod(sizes))])
+  rng = np.random.default_rng(0)
+  hidden, ref_hidden = jnp.asarray(rng.normal(size=(2, 2, 7, 8)), jnp.float32)
+  head, ref_head = jnp.asarray(rng.normal(size=(2, 8, 16)), jnp.float32)
+  weights = jnp.asarray(rng.normal(size=(2, 7)), jnp.float32)
+
+  def divergence(hidden, head):
+    return logprobs.chunked_kl(
+      hidden,
+      head,
+      ref_hidden,
+      ref_head,
+      temperature=0.7,
+      chunk_tokens=chunk,
+      mesh=mesh,
+    )
+
+  def reference(hidden, head):
+    logps = jax.nn.log_softmax((hidden @ head) / 0.7)
+    ref_logps = jax.nn.log_softmax((ref_hidden @ ref_head) / 0.7)
+    return jnp.sum(jnp.exp(logps) * (logps - ref_logps), -1)
+
+  def loss(function):
+    return lambda *x: jnp.vdot(function(*x), weights)
+
+  close(jax.jit(divergence)(hidden, head), reference(hidden, head))
+  close(
+    jax.jit(jax.grad(loss(divergence), argnums=(0, 1)))(hidden, head),
+    jax.grad(loss(reference), argnums=(0, 1))(hidden, head),
+    atol=5e-5,
+  )
+
+
 def test_chunks_move_the_head_once():
   """The loop over chunks has no collective; no [B, S, V] array exists."""
   mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 8, "tensor": 1})
@@ -202,12 +241,71 @@ def test_on_policy_gradient_is_reinforce(one_device_mesh):
   assert metrics["learner/clip_share"] == 0
 
 
-def test_kl_is_zero_at_the_reference_and_pulls_towards_it(one_device_mesh):
+def test_rloo_s_loss_is_the_mean_over_sequences(one_device_mesh):
+  """-mean(w A log p(sequence)) - entropy over all tokens, w clipped."""
+  items = [
+    # Near the chance level, where the sum of a sequence may go either way.
+    dataclasses.replace(item, logprobs=item.logprobs - 1.1)
+    for item in sequences()
+  ]
+  packed = packing.pack(
+    items, row_length=16, rows_multiple=8, aggregation="sequence_sum"
+  )
+  batch = update.to_micro_batches(packed, 8)
+  params, _ = updated(
+    one_device_mesh,
+    batch,
+    on_policy=True,
+    policy_loss="sequence_weighted",
+    iw_clip_max=2.0,
+  )
+  start = jax.jit(lambda k: transformer.init_params(MODEL, k))(
+    jax.random.key(0)
+  )
+  tokens = sum(int(item.loss_mask[1:].sum()) for item in items)
+  clipped = []
+
+  def loss(params):
+    total = 0.0
+    for item in items:
+      ids = jnp.asarray(item.token_ids)[None]
+      hidden, _ = MODEL.apply(
+        {"params": params},
+        ids[:, :-1],
+        jnp.arange(ids.shape[1] - 1)[None],
+        jnp.ones_like(ids[:, :-1]),
+      )
+      logits = hidden @ transformer.unembedding(params, CONFIG)
+      logps = jax.nn.log_softmax(logits)[0]
+      chosen = jnp.take_along_axis(logps, ids[0, 1:, None], -1)[:, 0]
+      mask = jnp.asarray(item.loss_mask[1:], jnp.float32)
+      old = jnp.asarray(item.logprobs[1:])
+      ratio = jnp.exp(jax.lax.stop_gradient(jnp.sum(mask * (chosen - old))))
+      clipped.append(ratio)
+      weight = jnp.minimum(ratio, 2.0)
+      total -= weight * item.advantage * jnp.sum(mask * chosen) / len(items)
+      entropy = -jnp.sum(jnp.exp(logps) * logps, -1)
+      total -= 0.01 * jnp.sum(mask * entropy) / tokens
+    return total
+
+  want = jax.tree.map(lambda p, g: p - g, start, jax.grad(loss)(start))
+  close(params, want, atol=2e-5)
+  loss(start)
+  ratios = np.array(clipped[-len(items) :])
+  assert ratios.min() < 2 < ratios.max()  # Some are clipped, some are not.
+
+
+@pytest.mark.parametrize("estimator", ["k3", "full"])
+def test_kl_is_zero_at_the_reference_and_pulls_towards_it(
+  one_device_mesh, estimator
+):
   batch = batch_of(8)
   batch = dataclasses.replace(batch, advantages=0 * batch.advantages)
   init = jax.jit(lambda k: transformer.init_params(MODEL, k))
   here, there = init(jax.random.key(0)), init(jax.random.key(1))
-  options = dict(on_policy=True, kl_coef=0.1, entropy_coef=0.0)
+  options = dict(
+    on_policy=True, kl_coef=0.1, entropy_coef=0.0, kl_estimator=estimator
+  )
   _, at_home = updated(one_device_mesh, batch, ref_params=here, **options)
   assert at_home["learner/kl"] == pytest.approx(0, abs=1e-6)
   assert at_home["learner/grad_norm"] == pytest.approx(0, abs=1e-5)
