@@ -230,6 +230,12 @@ WORKED_CHECKS: dict[str, Check] = {
 }
 TRAIN_CHECKS = COMMON_CHECKS | ROLLOUT_CHECKS | POLICY_CHECKS
 SYSTEM_CHECKS = {"azr": AZR_CHECKS, "countdown": COUNTDOWN_CHECKS}
+_SAMPLING_CHECKS = {
+  **ROLLOUT_CHECKS,
+  "rollout.temperature": _NOT_NEGATIVE,
+  "rollout.top_k": _NOT_NEGATIVE,
+  "rollout.top_p": _SHARE,
+}
 EVALUATE_CHECKS = {
   key: check
   for key, check in COMMON_CHECKS.items()
@@ -237,12 +243,21 @@ EVALUATE_CHECKS = {
   in ("seed", "model", "mesh", "sharding", "executor", "hosts")
   and key != "model.source"
 } | {
-  **ROLLOUT_CHECKS,
-  "rollout.temperature": _NOT_NEGATIVE,
-  "rollout.top_k": _NOT_NEGATIVE,
-  "rollout.top_p": _SHARE,
+  **_SAMPLING_CHECKS,
   "evaluate.prompt_style": _one_of(*STYLES),
   "evaluate.samples": _COUNT,
+}
+PROPOSE_CHECKS = {
+  key: check
+  for key, check in COMMON_CHECKS.items()
+  if key.split(".")[0] in ("seed", "model", "mesh", "sharding")
+  and key != "model.source"
+} | {
+  **_SAMPLING_CHECKS,
+  "propose.prompts": _COUNT,
+  "propose.samples": _COUNT,
+  "propose.references": _NOT_NEGATIVE,
+  "propose.prompt_style": _one_of(*countdown_prompts.STYLES),
 }
 SFT_CHECKS = {
   **{key: check for key, check in COMMON_CHECKS.items() if key != "system"},

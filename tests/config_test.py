@@ -3,7 +3,7 @@
 import pytest
 
 from azr_jax import config as config_lib
-from configs import azr, countdown, evaluate, sft
+from configs import azr, countdown, evaluate, propose, sft
 
 
 @pytest.mark.parametrize("variant", azr.VARIANTS)
@@ -19,6 +19,11 @@ def test_every_sft_variant_is_valid(variant):
 @pytest.mark.parametrize("variant", countdown.VARIANTS)
 def test_every_countdown_variant_is_valid(variant):
   config_lib.check_train(countdown.get_config(variant))
+
+
+@pytest.mark.parametrize("variant", propose.VARIANTS)
+def test_every_proposer_variant_is_valid(variant):
+  config_lib.check(propose.get_config(variant), config_lib.PROPOSE_CHECKS)
 
 
 @pytest.mark.parametrize("variant", evaluate.VARIANTS)

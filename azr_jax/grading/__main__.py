@@ -8,6 +8,7 @@
 | `abduction` | code, gold_output, answer |
 | `induction` | inputs, outputs, answer |
 | `unit_tests` | code, tests, and perhaps entry |
+| `countdown` | nums, target, response, and perhaps mode |
 
 A case is {"id", "kind", ...}, a verdict {"id", "score", "correct", "detail"}.
 A line that is no case gets a verdict too, whose detail says what is wrong.
@@ -16,6 +17,9 @@ Verdicts go out as soon as those before them are known.
 `tests` is a program of assertions or a list of them; `entry` is the function
 that its `check(candidate)` is about. The detail says how many were compared
 outside the program's process, and how many had to be trusted to it.
+
+`countdown` scores 1.0 for a right answer, 0.1 for another one in its tag, 0.0
+without a tag; `mode` is strict (the default) or compat, as published.
 """
 
 import argparse
@@ -34,6 +38,7 @@ from azr_jax.grading import (
   programs,
   unit_tests,
 )
+from azr_jax.tasks.countdown import puzzle, verifier
 
 
 class BadCase(ValueError):
@@ -46,6 +51,7 @@ class Grade:
 
   correct: bool
   detail: str = ""
+  partial: float = 0.0  # the score of what is not correct
 
 
 def _text(case: dict[str, Any], name: str) -> str:
@@ -111,11 +117,23 @@ def _unit_tests(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
   )
 
 
+def _countdown(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
+  del executor
+  mode = case.get("mode", "strict")
+  if mode not in verifier.MODES:
+    raise BadCase(f"mode is {mode!r:.80}; expected one of {verifier.MODES}")
+  found = verifier.verify(
+    puzzle.from_record(case), _text(case, "response"), mode
+  )
+  return futures.done(Grade(found.right, found.reason, found.score))
+
+
 KINDS: "dict[str, Callable[[Executor, dict[str, Any]], Future[Grade]]]" = {
   "value": _value,
   "abduction": _abduction,
   "induction": _induction,
   "unit_tests": _unit_tests,
+  "countdown": _countdown,
 }
 
 
@@ -141,7 +159,7 @@ def submit(executor: Executor, line: str) -> "Future[dict[str, Any]]":
 def _verdict(name: object, kind: str, grade: Grade) -> dict[str, Any]:
   return {
     "id": name,
-    "score": 1.0 if grade.correct else 0.0,
+    "score": 1.0 if grade.correct else grade.partial,
     "correct": grade.correct,
     "detail": f"{kind}: {grade.detail}" if grade.detail else kind,
   }

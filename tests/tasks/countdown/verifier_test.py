@@ -1,5 +1,9 @@
 """Scores of answers: strict by the rules, compat as published."""
 
+import collections
+import json
+import pathlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -149,3 +153,21 @@ def test_a_record_that_is_no_puzzle_is_refused(record):
 def test_both_public_layouts_are_read():
   assert from_record({"nums": [30, 7], "target": 23}) == Puzzle((30, 7), 23)
   assert from_record({"input": "30,7", "output": "23"}) == Puzzle((30, 7), 23)
+
+
+# The ends of LLaDA-8B-Instruct's answers, from the first answer tag on
+# (dllm-reasoning/d1, eval/eval_baselines, Apache-2.0).
+LLADA = pathlib.Path(__file__).with_name("llada_answers.jsonl")
+
+
+def test_real_answers_differ_only_where_a_tag_spans_lines():
+  table = collections.Counter()
+  for line in LLADA.read_text().splitlines():
+    record = json.loads(line)
+    strict, compat = scores(from_record(record), record["response"])
+    table[strict, compat] += 1
+    if strict != compat:
+      answer = record["response"].rpartition("<answer>")[2]
+      assert "\n" in answer.partition("</answer>")[0]
+      assert "boxed" in answer  # So it is no expression for either.
+  assert table == {(0.1, 0.0): 83, (0.0, 0.0): 28}

@@ -1,0 +1,40 @@
+"""Sampling of a frozen proposer of Countdown puzzles (seed 003, section 3.2).
+
+python -m azr_jax.propose --config=configs/propose.py:tiny --model=SPEC --out=F
+"""
+
+import ml_collections
+
+from configs import common
+
+VARIANTS = ("paper", "tiny")
+
+
+def get_config(variant: str = "paper") -> ml_collections.ConfigDict:
+  """Returns the proposer's configuration of a variant of `VARIANTS`."""
+  if variant not in VARIANTS:
+    raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
+  c = common.get_config()
+  del c.system, c.learner, c.optimizer, c.train, c.executor, c.hosts
+  del c.model.source  # given by --model
+  c.propose = ml_collections.ConfigDict()
+  c.propose.prompts = 40  # paper: 40
+  c.propose.samples = 128  # continuations of each; paper: 128
+  c.propose.references = 6  # examples in a prompt; the paper does not say
+  c.propose.prompt_style = "few_shot"  # full | compact | few_shot
+  c.rollout.temperature = 1.0  # paper: 1.0
+  c.rollout.top_p = 0.95  # paper: 0.95
+  c.rollout.top_k = 40  # paper: 40
+  c.rollout.slots = 256
+  c.rollout.prompt_buckets = (256,)
+  c.rollout.max_tokens = 32
+  c.rollout.stop_strings = ("\n",)
+  c.model.dtype = "bfloat16"
+  if variant == "tiny":
+    c.model.dtype = "float32"
+    c.propose.references = 2
+    c.propose.prompt_style = "compact"
+    c.rollout.prompt_buckets = (32,)
+    c.rollout.max_tokens = 96
+    c.rollout.stop_strings = ("</answer>",)
+  return c

@@ -1,0 +1,213 @@
+"""The Countdown step with a scripted policy: draws, rewards, closed loop."""
+
+import collections
+import json
+
+import numpy as np
+import pytest
+
+from azr_jax import types
+from azr_jax.curricula import adaptive, mixed, mixture
+from azr_jax.curricula.curriculum import Pool
+from azr_jax.learner import advantages
+from azr_jax.systems.azr_rewards import RewardRules
+from azr_jax.systems.countdown import OWN, Countdown, CountdownSettings
+from azr_jax.tasks.countdown import difficulty, generator, prompts
+from azr_jax.tasks.countdown.puzzle import Puzzle
+
+SETTINGS = dict(
+  prompts=8,
+  group_size=4,
+  prompt_style="compact",
+  verifier="strict",
+  proposals=0,
+  references=2,
+  rewards=RewardRules(0.0, 0.0, -0.5),
+  seed=0,
+)
+PUZZLES = [Puzzle((index + 1, 20, 30), index + 51) for index in range(30)]
+ADAPTIVE = adaptive.AdaptiveSettings(0.4, 0.2, 0.1, 20, 2)
+
+
+class ScriptedPolicy:
+  """Solves a puzzle in its first `skill` samples; proposes sums with a 7."""
+
+  def __init__(self, skill=2):
+    self.skill = skill
+    self.asked = []
+    self.made = 0
+
+  def prompt(self, text, task=None):
+    return types.Prompt(text, tuple(range(len(text))), task)
+
+  def sample(self, asked, n=1):
+    self.asked += asked
+    for index, prompt in enumerate(asked):
+      for sample in range(n):
+        yield index, sample, completion(self.reply(prompt, sample))
+
+  def reply(self, prompt, sample):
+    if prompt.text.startswith("propose"):
+      self.made += 1
+      if self.made % 4 == 0:
+        return prompts.reply("", "a puzzle")
+      return prompts.reply("", prompts.puzzle_line(own_puzzle(self.made)))
+    if sample < self.skill:
+      return prompts.reply("", "+".join(map(str, prompt.task.numbers)))
+    return prompts.reply("", "1") if sample == self.skill else "no answer"
+
+
+def own_puzzle(number):
+  """A sum that belongs to the training split."""
+  made = [Puzzle((7, n, number), 7 + n + number) for n in range(50, 80)]
+  return next(puzzle for puzzle in made if not generator.is_test(puzzle))
+
+
+def completion(text):
+  ids = np.arange(max(len(text) // 4, 1), dtype=np.int32)
+  return types.Completion(
+    ids, np.zeros(len(ids), np.float32), np.ones(len(ids), bool), "stop", text
+  )
+
+
+def pool(names=difficulty.BUCKETS):
+  return Pool(names, [index // 10 for index in range(30)])
+
+
+def uniform(**changes):
+  items = pool()
+  curriculum = mixture.Mixture(items, mixture.proportional(items))
+  settings = CountdownSettings(**(SETTINGS | changes))
+  return Countdown(settings, [PUZZLES], curriculum, items)
+
+
+def closed_loop():
+  items = pool((*difficulty.BUCKETS, OWN))
+  settings = CountdownSettings(**(SETTINGS | {"proposals": 8}))
+  return Countdown(
+    settings, [PUZZLES], adaptive.Adaptive(items, ADAPTIVE), items
+  )
+
+
+def groups_of(trajectories):
+  groups = collections.defaultdict(list)
+  for trajectory in trajectories:
+    groups[trajectory.baseline_group].append(trajectory.reward)
+  return groups
+
+
+def test_a_step_has_a_group_for_each_prompt_and_all_three_rewards():
+  collected = uniform().collect(ScriptedPolicy(), 1)
+  groups = groups_of(collected.trajectories)
+  assert len(groups) == 8
+  assert all(rewards == [1.0, 1.0, 0.1, 0.0] for rewards in groups.values())
+  assert collected.metrics["correct/countdown/solve/mean"] == 0.5
+  assert collected.metrics["formatted/countdown/solve/mean"] == 0.75
+  assert collected.metrics["groups/countdown/equal_share"] == 0.0
+  probabilities = [
+    v for k, v in collected.metrics.items() if "curriculum/probability" in k
+  ]
+  assert sum(probabilities) == pytest.approx(1)
+
+
+def test_groups_of_equal_rewards_teach_nothing():
+  collected = uniform().collect(ScriptedPolicy(skill=4), 1)
+  assert collected.metrics["groups/countdown/equal_share"] == 1.0
+  found = advantages.estimate(
+    "rloo",
+    [t.reward for t in collected.trajectories],
+    [t.baseline_group for t in collected.trajectories],
+    [1] * len(collected.trajectories),
+  )
+  np.testing.assert_array_equal(found, 0)
+
+
+def test_the_same_step_asks_the_same_puzzles():
+  asked = []
+  for _ in range(2):
+    policy = ScriptedPolicy()
+    uniform().collect(policy, 5)
+    asked.append([prompt.text for prompt in policy.asked])
+  assert asked[0] == asked[1]
+
+
+def test_mixing_draws_half_from_the_second_source():
+  items, made = pool(), Pool(difficulty.BUCKETS, [0, 1, 2])
+  second = [Puzzle((60, 5, index + 1), 66 + index) for index in range(3)]
+  curriculum = mixed.Mixed(
+    mixture.Mixture(items, mixture.proportional(items)),
+    mixture.Mixture(made, mixture.proportional(made)),
+    0.5,
+  )
+  policy = ScriptedPolicy()
+  Countdown(
+    CountdownSettings(**SETTINGS), [PUZZLES, second], curriculum, items
+  ).collect(policy, 1)
+  tasks = [prompt.task for prompt in policy.asked]
+  assert sum(task in second for task in tasks) == 4
+  assert sum(task in PUZZLES for task in tasks) == 4
+
+
+def test_a_closed_loop_begins_by_proposing_within_the_budget():
+  system, policy = closed_loop(), ScriptedPolicy()
+  collected = system.collect(policy, 1)
+  groups = groups_of(collected.trajectories)
+  proposed = groups.pop(("propose", 1))
+  # Two of eight are no puzzle; each of the others is solved half of the time.
+  assert sorted(proposed) == [-0.5] * 2 + [0.5] * 6
+  # As many answers as without proposals: 8 x 4.
+  assert len(collected.trajectories) == 32
+  assert collected.metrics["proposals/countdown/valid_share"] == 0.75
+  assert collected.metrics["buffer/countdown/own/size"] == 6
+  assert collected.metrics["learnability/countdown/mean"] == 0.5
+  # What the policy made is what it solves.
+  own = {own_puzzle(number) for number in (1, 2, 3, 5, 6, 7)}
+  assert own <= {p.task for p in policy.asked}
+
+
+@pytest.mark.parametrize("skill, reward", [(0, 0.0), (1, 0.75), (4, 0.0)])
+def test_a_proposal_is_paid_for_being_learnable(skill, reward):
+  collected = closed_loop().collect(ScriptedPolicy(skill), 1)
+  valid = [
+    t.reward
+    for t in collected.trajectories
+    if t.baseline_group[0] == "propose" and t.metrics["valid"]
+  ]
+  assert valid == [reward] * 6
+
+
+def test_a_known_unsolvable_or_held_out_puzzle_is_refused():
+  class Repeating(ScriptedPolicy):
+    def reply(self, prompt, sample):
+      if not prompt.text.startswith("propose"):
+        return super().reply(prompt, sample)
+      self.made += 1
+      told = {1: "[1 20 30] 51", 2: "[1 1 1] 99", 3: "[100 1 1] 102"}
+      return prompts.reply("", told.get(self.made, "[7 50 2] 59"))
+
+  collected = closed_loop().collect(Repeating(), 1)
+  rejected = {
+    name.rpartition("_")[2]: count
+    for name, count in collected.metrics.items()
+    if "/rejected_" in name
+  }
+  assert rejected == {"known": 5.0, "unsolvable": 1.0, "range": 1.0}
+
+
+def test_state_goes_through_json_and_continues_alike():
+  whole = closed_loop()
+  policy = ScriptedPolicy()
+  for step in range(1, 6):
+    whole.collect(policy, step)
+  state = json.loads(json.dumps(whole.state_dict()))
+  resumed = closed_loop()
+  resumed.load_state_dict(state)
+  assert resumed.state_dict() == whole.state_dict()
+  for step in range(6, 11):
+    asked = []
+    for system in (whole, resumed):
+      one = ScriptedPolicy()
+      one.made = 100 * step
+      system.collect(one, step)
+      asked.append([prompt.text for prompt in one.asked])
+    assert asked[0] == asked[1]
