@@ -21,7 +21,7 @@ from absl import app, flags, logging
 from jax.experimental import topologies
 from ml_collections import config_flags
 
-from azr_jax import config as config_lib
+from azr_jax.configuration import checks, parts
 from azr_jax.measure import compiled, roofline
 from azr_jax.models import load
 from azr_jax.parallel import chips
@@ -82,7 +82,7 @@ def compile_check(
       longest if that is less.
     new_tokens: of an average completion, likewise.
   """
-  config_lib.check_train(config)
+  checks.check_train(config)
   if prompt_tokens is None:
     prompt_tokens = min(AVERAGE_TOKENS, config.rollout.prompt_buckets[-1])
   if new_tokens is None:
@@ -90,7 +90,7 @@ def compile_check(
   devices = topology_devices(topology)
   chip = chips.TPUS[topology.partition(":")[0]]
   mesh = mesh_lib.make_mesh(config.mesh, devices)
-  sampling = config_lib.rollout_mesh(config, mesh)
+  sampling = parts.rollout_mesh(config, mesh)
   shape = load.shape_of(config.model.source, config.model.cache_dir)
   found = compiled.compile_all(config, shape, mesh)
   room = chip.hbm_bytes - RESERVED_BYTES

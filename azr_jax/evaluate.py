@@ -17,9 +17,9 @@ from absl import app, flags, logging
 from ml_collections import config_flags
 
 from azr_jax import checkpoint as checkpoint_lib
-from azr_jax import config as config_lib
 from azr_jax import host_flags
 from azr_jax.benchmarks import countdown, programs_heldout
+from azr_jax.configuration import checks, parts, schema
 from azr_jax.grading.verification import Verification
 from azr_jax.learner import train_state
 from azr_jax.models import load, transformer
@@ -56,7 +56,7 @@ def evaluate(
   Raises:
     ValueError: a config value, model or benchmark is not what is expected.
   """
-  config_lib.check(config, config_lib.EVALUATE_CHECKS)
+  checks.check(config, schema.EVALUATE_CHECKS)
   if benchmark not in BENCHMARKS:
     raise ValueError(
       f"benchmark {benchmark!r}: expected one of {tuple(BENCHMARKS)}"
@@ -73,13 +73,13 @@ def evaluate(
     folder.mkdir(parents=True, exist_ok=True)
   mesh = mesh_lib.make_mesh(config.mesh)
   source, params = load_model(config, model_spec, mesh)
-  model = config_lib.build_model(config, source.config, mesh)
+  model = parts.build_model(config, source.config, mesh)
   sampler = sampler_lib.Sampler(
     model,
     source.tokenizer,
-    config_lib.rollout_mesh(config, mesh),
-    config_lib.sharding_rules(config),
-    config_lib.sampler_settings(config),
+    parts.rollout_mesh(config, mesh),
+    parts.sharding_rules(config),
+    parts.sampler_settings(config),
   )
   params = sampler.compute_params(params)
   policy = policy_lib.Policy(
@@ -88,7 +88,7 @@ def evaluate(
     params,
     jax.random.key(config.seed),
   )
-  with config_lib.build_executor(config) as executor:
+  with parts.build_executor(config) as executor:
     scores, records = BENCHMARKS[benchmark](
       policy,
       Verification(executor, hosts),
@@ -134,7 +134,7 @@ def load_model(
   Raises:
     ValueError: the folder is no model and no run with a checkpoint.
   """
-  rules = config_lib.sharding_rules(config)
+  rules = parts.sharding_rules(config)
   folder = pathlib.Path(spec).expanduser()
   if not (folder / "checkpoints").is_dir():
     if folder.is_dir() and not any(folder.glob("*.safetensors")):
@@ -148,7 +148,7 @@ def load_model(
   run_config = ml_collections.ConfigDict(json.loads(text))
   source = load.resolve(run_config.model.source, config.model.cache_dir)
   model = transformer.Transformer(source.config)
-  optimizer = config_lib.build_optimizer(run_config)
+  optimizer = parts.build_optimizer(run_config)
   shardings = train_state.state_shardings(model, optimizer, mesh, rules)
   abstract = train_state.abstract_state(model, optimizer, shardings)
   checkpoints = checkpoint_lib.Checkpointer(folder, keep=None)
@@ -180,10 +180,10 @@ def run() -> None:
   def main(argv: list[str]) -> None:
     del argv
     logging.set_verbosity(logging.WARNING)
-    experiment = config.value  # Whether it can be read, before others wait.
+    chosen = config.value  # Whether it can be read, before others wait.
     join()
     scores = evaluate(
-      experiment,
+      chosen,
       model.value,
       benchmark.value,
       workdir.value,

@@ -20,8 +20,8 @@ import numpy as np
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from azr_jax import config as config_lib
 from azr_jax import evaluate
+from azr_jax.configuration import checks, parts, schema
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
@@ -46,7 +46,7 @@ def propose(
   Raises:
     ValueError: a config value is not what is expected, or nothing was kept.
   """
-  config_lib.check(config, config_lib.PROPOSE_CHECKS)
+  checks.check(config, schema.PROPOSE_CHECKS)
   found = _random(config.seed)
   if model_spec is not None:
     found = _continued(config, model_spec)
@@ -86,11 +86,11 @@ def _continued(
   mesh = mesh_lib.make_mesh(config.mesh)
   source, params = evaluate.load_model(config, model_spec, mesh)
   sampler = sampler_lib.Sampler(
-    config_lib.build_model(config, source.config, mesh),
+    parts.build_model(config, source.config, mesh),
     source.tokenizer,
-    config_lib.rollout_mesh(config, mesh),
-    config_lib.sharding_rules(config),
-    config_lib.sampler_settings(config),
+    parts.rollout_mesh(config, mesh),
+    parts.sharding_rules(config),
+    parts.sampler_settings(config),
   )
   policy = policy_lib.Policy(
     sampler,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import ml_collections
 
-from azr_jax import config as config_lib
+from azr_jax.configuration import checks
 from azr_jax.parallel.hosts import Hosts
 
 # A run may go on with other values of these; the others make another run.
@@ -95,8 +95,8 @@ def _write_config(
   mine = json.loads(json.dumps(config.to_dict()))
   begun = any((folder / name).exists() for name in RUN_FILES)
   if begun and path.exists():
-    flat_mine = config_lib.flatten(mine)
-    flat_theirs = config_lib.flatten(json.loads(path.read_text("utf-8")))
+    flat_mine = checks.flatten(mine)
+    flat_theirs = checks.flatten(json.loads(path.read_text("utf-8")))
     for key in sorted(flat_mine.keys() | flat_theirs.keys()):
       if key.startswith(MAY_CHANGE):
         continue

@@ -18,9 +18,9 @@ from absl import app, flags, logging
 from ml_collections import config_flags
 
 from azr_jax import checkpoint as checkpoint_lib
-from azr_jax import config as config_lib
 from azr_jax import host_flags, run_folder, types
 from azr_jax import metrics as metrics_lib
+from azr_jax.configuration import checks, experiment, parts
 from azr_jax.learner import packing, train_state, update
 from azr_jax.models import load, presets, safetensors_io, tokenizers
 from azr_jax.parallel import mesh as mesh_lib
@@ -35,7 +35,7 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
     ValueError: a config value is not what its key expects, or the folder
       belongs to a run with another config or in another process.
   """
-  config_lib.check_sft(config)
+  checks.check_sft(config)
   folder = pathlib.Path(workdir).expanduser()
   hosts = Hosts(config.hosts.timeout_s)
   with run_folder.claim(folder, config, hosts):
@@ -57,9 +57,9 @@ def _train(
   hosts.check_same("the corpus", rows.tokens)
 
   mesh = mesh_lib.make_mesh(config.mesh)
-  rules = config_lib.sharding_rules(config)
-  model = config_lib.build_model(config, source.config, mesh)
-  optimizer = config_lib.build_optimizer(config)
+  rules = parts.sharding_rules(config)
+  model = parts.build_model(config, source.config, mesh)
+  optimizer = parts.build_optimizer(config)
   shardings = train_state.state_shardings(model, optimizer, mesh, rules)
   state = train_state.make_init_state(optimizer, shardings)(
     source.load_params(mesh, rules)
@@ -117,7 +117,7 @@ def _prepare_data(
   config: ml_collections.ConfigDict, folder: pathlib.Path
 ) -> tuple[types.Batch, load.ModelSource]:
   """Builds or finds corpus and tokenizer; returns all rows, packed."""
-  corpus = config_lib.build_corpus(config, folder / "corpus")
+  corpus = experiment.build_corpus(config, folder / "corpus")
   source = _starting_point(config, corpus, folder / "tokenizer")
   tokenizer = source.tokenizer
   order = np.random.default_rng((config.seed, 1)).permutation(len(corpus.pairs))
@@ -197,9 +197,9 @@ def run() -> None:
   def main(argv: list[str]) -> None:
     del argv
     logging.set_verbosity(logging.WARNING)
-    experiment = config.value  # Whether it can be read, before others wait.
+    chosen = config.value  # Whether it can be read, before others wait.
     join()
-    train(experiment, workdir.value)
+    train(chosen, workdir.value)
 
   app.run(main)
 

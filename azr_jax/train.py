@@ -27,9 +27,9 @@ from absl import app, flags, logging
 from ml_collections import config_flags
 
 from azr_jax import checkpoint as checkpoint_lib
-from azr_jax import config as config_lib
 from azr_jax import host_flags, run_folder
 from azr_jax import metrics as metrics_lib
+from azr_jax.configuration import checks, experiment, parts
 from azr_jax.grading.verification import Verification
 from azr_jax.learner import advantages, packing, train_state, update
 from azr_jax.measure import compiles
@@ -66,7 +66,7 @@ def train(
     ValueError: a config value is not what its key expects, or the folder
       belongs to a run with another config or in another process.
   """
-  config_lib.check_train(config)
+  checks.check_train(config)
   folder = pathlib.Path(workdir).expanduser()
   hosts = Hosts(config.hosts.timeout_s)
   if hosts.first and hosts.count > 1:
@@ -86,10 +86,10 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
 
   # Build.
   mesh = mesh_lib.make_mesh(config.mesh)
-  rules = config_lib.sharding_rules(config)
+  rules = parts.sharding_rules(config)
   source = load.resolve(config.model.source, config.model.cache_dir)
-  model = config_lib.build_model(config, source.config, mesh)
-  optimizer = config_lib.build_optimizer(config)
+  model = parts.build_model(config, source.config, mesh)
+  optimizer = parts.build_optimizer(config)
   shardings = train_state.state_shardings(model, optimizer, mesh, rules)
   state = train_state.make_init_state(optimizer, shardings)(
     source.load_params(mesh, rules)
@@ -97,14 +97,14 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
   ref_params = None
   if config.learner.kl_coef:
     ref_params = jax.tree.map(jnp.copy, state.params)
-  loss_fn = config_lib.build_policy_loss(config, model, mesh)
+  loss_fn = parts.build_policy_loss(config, model, mesh)
   update_fn = update.make_update(loss_fn, optimizer, shardings, mesh)
   sampler = sampler_lib.Sampler(
     model,
     source.tokenizer,
-    config_lib.rollout_mesh(config, mesh),
+    parts.rollout_mesh(config, mesh),
     rules,
-    config_lib.sampler_settings(config),
+    parts.sampler_settings(config),
   )
   micro_rows = mesh_lib.padded_rows(config.learner.micro_rows, mesh)
   sample_key = jax.random.fold_in(jax.random.key(config.seed), 1)
@@ -116,11 +116,11 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
   )
   with (
     _watch_for_sigterm() as preempted,
-    config_lib.build_executor(config) as executor,
+    parts.build_executor(config) as executor,
     compiles.count_compiles() as counter,
     contextlib.ExitStack() as at_exit,
   ):
-    system = config_lib.build_system(config, Verification(executor, hosts))
+    system = experiment.build_system(config, Verification(executor, hosts))
 
     # Restore.
     done = checkpoints.latest_step() or 0
@@ -333,9 +333,9 @@ def run() -> None:
   def main(argv: list[str]) -> None:
     del argv
     logging.set_verbosity(logging.WARNING)
-    experiment = config.value  # Whether it can be read, before others wait.
+    chosen = config.value  # Whether it can be read, before others wait.
     join()
-    train(experiment, workdir.value, fail_on_recompile.value)
+    train(chosen, workdir.value, fail_on_recompile.value)
 
   app.run(main)
 

@@ -2,33 +2,33 @@
 
 import pytest
 
-from azr_jax import config as config_lib
+from azr_jax.configuration import checks, schema
 from configs import azr, countdown, evaluate, propose, sft
 
 
 @pytest.mark.parametrize("variant", azr.VARIANTS)
 def test_every_azr_variant_is_valid(variant):
-  config_lib.check_train(azr.get_config(variant))
+  checks.check_train(azr.get_config(variant))
 
 
 @pytest.mark.parametrize("variant", sft.VARIANTS)
 def test_every_sft_variant_is_valid(variant):
-  config_lib.check_sft(sft.get_config(variant))
+  checks.check_sft(sft.get_config(variant))
 
 
 @pytest.mark.parametrize("variant", countdown.VARIANTS)
 def test_every_countdown_variant_is_valid(variant):
-  config_lib.check_train(countdown.get_config(variant))
+  checks.check_train(countdown.get_config(variant))
 
 
 @pytest.mark.parametrize("variant", propose.VARIANTS)
 def test_every_proposer_variant_is_valid(variant):
-  config_lib.check(propose.get_config(variant), config_lib.PROPOSE_CHECKS)
+  checks.check(propose.get_config(variant), schema.PROPOSE_CHECKS)
 
 
 @pytest.mark.parametrize("variant", evaluate.VARIANTS)
 def test_every_evaluation_variant_is_valid(variant):
-  config_lib.check(evaluate.get_config(variant), config_lib.EVALUATE_CHECKS)
+  checks.check(evaluate.get_config(variant), schema.EVALUATE_CHECKS)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_bad_value_is_named(key, value):
   config = azr.get_config("tiny")
   config.update_from_flattened_dict({key: value})
   with pytest.raises(ValueError, match="expected") as refusal:
-    config_lib.check_train(config)
+    checks.check_train(config)
   assert key in str(refusal.value) and repr(value) in str(refusal.value)
 
 
@@ -71,7 +71,7 @@ def test_a_bad_supervised_value_is_named(key, value):
   config = sft.get_config()
   config.update_from_flattened_dict({key: value})
   with pytest.raises(ValueError, match="expected") as refusal:
-    config_lib.check_sft(config)
+    checks.check_sft(config)
   assert key in str(refusal.value) and repr(value) in str(refusal.value)
 
 
@@ -79,14 +79,14 @@ def test_a_half_set_rollout_mesh_is_named():
   config = azr.get_config("tiny")
   config.rollout.mesh.tensor = 4
   with pytest.raises(ValueError, match="config.rollout.mesh="):
-    config_lib.check_train(config)
+    checks.check_train(config)
 
 
 def test_an_unknown_key_is_named():
   config = azr.get_config("tiny")
   config.azr.batchsize = 3
   with pytest.raises(ValueError, match="azr.batchsize"):
-    config_lib.check_train(config)
+    checks.check_train(config)
 
 
 def test_paper_values():

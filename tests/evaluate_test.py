@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from azr_jax import config as config_lib
 from azr_jax import evaluate, export
+from azr_jax.configuration import checks, schema
 from azr_jax.models import load
 from configs import evaluate as evaluate_config
 
@@ -75,7 +75,7 @@ def test_unknown_benchmark_and_model_are_named(config, tmp_path):
 def test_a_bad_value_is_named(config):
   config.evaluate.prompt_style = "long"
   with pytest.raises(ValueError, match="evaluate.prompt_style='long'"):
-    config_lib.check(config, config_lib.EVALUATE_CHECKS)
+    checks.check(config, schema.EVALUATE_CHECKS)
 
 
 def test_supervised_training_learns_and_resumes(tmp_path):

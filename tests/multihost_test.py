@@ -105,7 +105,8 @@ def test_a_killed_process_ends_the_others(tmp_path):
   os.kill(int(victim.split()[-1]), signal.SIGKILL)
   output, _ = process.communicate(timeout=300)
   assert process.returncode != 0
-  assert "stopped sending heartbeats" in output
+  # Between collectives it is the heartbeat that fails, within one the link.
+  assert "stopped sending heartbeats" in output or "Read error" in output
 
 
 def test_the_launcher_shows_what_it_would_run():

@@ -12,8 +12,8 @@ import ml_collections
 import numpy as np
 from jax.sharding import Mesh
 
-from azr_jax import config as config_lib
 from azr_jax import types
+from azr_jax.configuration import parts
 from azr_jax.learner import train_state, update
 from azr_jax.measure import hlo
 from azr_jax.models import transformer
@@ -67,9 +67,9 @@ def compile_all(
     shape: the model's.
     mesh: of real devices, or of a topology's.
   """
-  rules = config_lib.sharding_rules(config)
-  model = config_lib.build_model(config, shape, mesh)
-  optimizer = config_lib.build_optimizer(config)
+  rules = parts.sharding_rules(config)
+  model = parts.build_model(config, shape, mesh)
+  optimizer = parts.build_optimizer(config)
   shardings = train_state.state_shardings(model, optimizer, mesh, rules)
   state = train_state.abstract_state(model, optimizer, shardings)
   rows = mesh_lib.padded_rows(config.learner.micro_rows, mesh)
@@ -82,7 +82,7 @@ def compile_all(
   ref_params = state.params if config.learner.kl_coef else None
   reference = _device_bytes(ref_params)
   update_fn = update.make_update(
-    config_lib.build_policy_loss(config, model, mesh),
+    parts.build_policy_loss(config, model, mesh),
     optimizer,
     shardings,
     mesh,
@@ -184,9 +184,9 @@ def _sampling_arguments(
   """Programs of sampling, and what they are given, as shapes."""
   programs = programs_lib.make_programs(
     model,
-    config_lib.rollout_mesh(config, mesh),
+    parts.rollout_mesh(config, mesh),
     rules,
-    config_lib.sampler_settings(config),
+    parts.sampler_settings(config),
   )
   bucket = config.rollout.prompt_buckets[-1]
   params = jax.eval_shape(

@@ -1,0 +1,100 @@
+"""Checks a whole config before any device work."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import ml_collections
+
+from azr_jax.configuration.schema import (
+  AZR_CHECKS,
+  CORPUS_CHECKS,
+  SFT_CHECKS,
+  SYSTEM_CHECKS,
+  TRAIN_CHECKS,
+  WORKED_CHECKS,
+  Check,
+)
+from azr_jax.models import presets
+
+
+def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+  """Returns {dotted key: value} of a nested config."""
+  flat: dict[str, Any] = {}
+  for key, value in config.items():
+    if isinstance(value, Mapping | ml_collections.ConfigDict):
+      flat |= flatten(value, f"{prefix}{key}.")
+    else:
+      flat[prefix + key] = value
+  return flat
+
+
+def check(config: ml_collections.ConfigDict, checks: dict[str, Check]) -> None:
+  """Checks every key of a config.
+
+  Raises:
+    ValueError: a key is unknown or missing, or a value is not what its key
+      expects; the message names key, value and expectation.
+  """
+  flat = flatten(config)
+  for key in flat:
+    if key not in checks:
+      raise ValueError(f"unknown config key {key!r} (value {flat[key]!r})")
+  for key, (accepts, expected) in checks.items():
+    if key not in flat:
+      raise ValueError(f"config key {key!r} is missing; expected {expected}")
+    value = flat[key]
+    try:
+      accepted = accepts(value)
+    except TypeError:
+      accepted = False
+    if not accepted:
+      raise ValueError(f"config.{key}={value!r}: expected {expected}")
+
+
+def check_sft(config: ml_collections.ConfigDict) -> None:
+  """Checks a config of `azr_jax.sft`, the relations between keys too."""
+  of_data = {"programs": CORPUS_CHECKS, "countdown": WORKED_CHECKS}
+  kind = str(config.data.kind) if "data" in config else ""
+  check(config, SFT_CHECKS | of_data.get(kind, CORPUS_CHECKS))
+  name = config.model.source.removeprefix("preset:")
+  if name != config.model.source and name not in presets.PRESETS:
+    raise ValueError(
+      f"config.model.source={config.model.source!r}: expected preset: and one "
+      f"of {tuple(presets.PRESETS)}, or a model that can be loaded"
+    )
+  _check_schedule(config)
+
+
+def _check_schedule(config: ml_collections.ConfigDict) -> None:
+  c = config.optimizer
+  if 0 < c.decay_steps <= c.warmup_steps:
+    raise ValueError(
+      f"config.optimizer.decay_steps={c.decay_steps}: expected 0 or more than "
+      f"optimizer.warmup_steps={c.warmup_steps}"
+    )
+
+
+def _check_rollout_mesh(config: ml_collections.ConfigDict) -> None:
+  sizes = config.rollout.mesh.to_dict()
+  if any(sizes.values()) and (
+    0 in sizes.values() or list(sizes.values()).count(-1) > 1
+  ):
+    raise ValueError(
+      f"config.rollout.mesh={sizes}: expected all 0 (as `mesh`), or no 0 and "
+      "at most one -1"
+    )
+
+
+def check_train(config: ml_collections.ConfigDict) -> None:
+  """Checks a config of `azr_jax.train`, the relations between keys too."""
+  own = SYSTEM_CHECKS.get(str(config.get("system")), AZR_CHECKS)
+  check(config, TRAIN_CHECKS | own)
+  _check_schedule(config)
+  _check_rollout_mesh(config)
+  longest = config.rollout.prompt_buckets[-1] + config.rollout.max_tokens
+  if config.learner.row_length < longest:
+    raise ValueError(
+      f"config.learner.row_length={config.learner.row_length}: expected at "
+      "least the longest sequence, rollout.prompt_buckets[-1] + "
+      f"rollout.max_tokens = {longest}"
+    )

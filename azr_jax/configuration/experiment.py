@@ -1,0 +1,148 @@
+"""Builds systems and corpora from a config."""
+
+import pathlib
+from typing import Any
+
+import ml_collections
+
+from azr_jax.configuration import parts
+from azr_jax.curricula import adaptive, mixed, mixture, replay
+from azr_jax.curricula.curriculum import Curriculum, Pool
+from azr_jax.grading.verification import Verification
+from azr_jax.systems import azr, azr_rewards, countdown
+from azr_jax.systems.system import System
+from azr_jax.tasks.corpus import Corpus
+from azr_jax.tasks.countdown import corpus as countdown_corpus
+from azr_jax.tasks.countdown import dataset as dataset_lib
+from azr_jax.tasks.countdown import difficulty
+from azr_jax.tasks.countdown.puzzle import Puzzle
+from azr_jax.tasks.programs.corpus import conversations, dataset, tokenizer
+
+
+def build_system(
+  config: ml_collections.ConfigDict, verification: Verification
+) -> System:
+  """Builds the system that `config.system` names."""
+  if config.system == "countdown":
+    return _build_countdown(config)
+  c = config.azr
+  rewards = azr_rewards.RewardRules(
+    unlearnable=azr_rewards.UNLEARNABLE_REWARDS[c.unlearnable_reward],
+    wrong=c.wrong_reward,
+    bad_format=c.bad_format_reward,
+  )
+  settings = azr.AZRSettings(
+    task_types=tuple(c.task_types),
+    batch_size=c.batch_size,
+    references=c.references,
+    learnability_samples=c.learnability_samples,
+    induction_inputs=c.induction_inputs,
+    seed_factor=c.seed_factor,
+    seed_rounds=c.seed_rounds,
+    max_programs=c.max_programs,
+    prompt_style=c.prompt_style,
+    solve_from=c.solve_from,
+    train_on_learnability=c.train_on_learnability,
+    rewards=rewards,
+    seed=config.seed,
+  )
+  return azr.AZR(settings, verification)
+
+
+def _build_countdown(config: ml_collections.ConfigDict) -> countdown.Countdown:
+  c = config.countdown
+  puzzles, scores = _puzzles(config)
+  names = difficulty.BUCKETS + ((countdown.OWN,) if c.proposals else ())
+  limits = difficulty.thresholds(scores)
+  pool = Pool(names, difficulty.buckets(scores, limits).tolist())
+  drawn: Curriculum
+  if c.curriculum == "adaptive":
+    settings = adaptive.AdaptiveSettings(**c.adaptive.to_dict())
+    drawn = adaptive.Adaptive(pool, settings)
+  elif c.curriculum == "static":
+    drawn = mixture.Mixture(pool, mixture.static(config.train.steps))
+  else:
+    drawn = mixture.Mixture(pool, mixture.proportional(pool))
+  if c.replay.share:
+    drawn = replay.Replay(drawn, replay.ReplaySettings(**c.replay.to_dict()))
+  sources = [puzzles]
+  if c.mix.puzzles:
+    made, made_scores = dataset_lib.read(
+      pathlib.Path(c.mix.puzzles).expanduser()
+    )
+    made_limits = difficulty.thresholds(made_scores)
+    made_pool = Pool(
+      difficulty.BUCKETS, difficulty.buckets(made_scores, made_limits).tolist()
+    )
+    shares = mixture.proportional(made_pool)
+    if c.mix.bucket_shares:
+      shares = mixture.constant(c.mix.bucket_shares)
+    sources.append(made)
+    drawn = mixed.Mixed(drawn, mixture.Mixture(made_pool, shares), c.mix.share)
+  return countdown.Countdown(
+    countdown.CountdownSettings(
+      prompts=c.prompts,
+      group_size=c.group_size,
+      prompt_style=c.prompt_style,
+      verifier=c.verifier,
+      proposals=c.proposals,
+      references=c.references,
+      rewards=azr_rewards.RewardRules(
+        c.unlearnable_reward, 0.0, c.bad_proposal_reward
+      ),
+      seed=config.seed,
+    ),
+    sources,
+    drawn,
+    pool,
+  )
+
+
+def _puzzles(config: ml_collections.ConfigDict) -> tuple[list[Puzzle], Any]:
+  """The labelled puzzles to train on: a file's, or generated ones."""
+  c = config.countdown
+  if c.puzzles:
+    return dataset_lib.read(pathlib.Path(c.puzzles).expanduser())
+  return dataset_lib.load(
+    seed=c.data_seed,
+    train=c.count,
+    test=0,
+    data_dir=pathlib.Path(c.data_dir).expanduser(),
+    split="train",
+  )
+
+
+def build_corpus(
+  config: ml_collections.ConfigDict, folder: pathlib.Path
+) -> Corpus:
+  """Builds, or finds in a folder, the corpus that `data.kind` names."""
+  if config.data.kind == "countdown":
+    c = config.worked.to_dict()
+    settings = countdown_corpus.CorpusSettings(**c)
+    return Corpus(
+      list(countdown_corpus.conversations(settings)),
+      countdown_corpus.train_tokenizer,
+    )
+  with parts.build_executor(config) as executor:
+    pairs = dataset.load(
+      seed=config.corpus.seed,
+      count=config.corpus.count,
+      settings=_program_corpus(config),
+      executor=executor,
+      data_dir=folder,
+    )
+  return Corpus(pairs, tokenizer.train_tokenizer)
+
+
+def _program_corpus(
+  config: ml_collections.ConfigDict,
+) -> conversations.CorpusSettings:
+  c = config.corpus
+  return conversations.CorpusSettings(
+    worked_share=c.worked_share,
+    table_share=c.table_share,
+    flaw_share=c.flaw_share,
+    vague_share=c.vague_share,
+    num_inputs=c.num_inputs,
+    references=c.references,
+  )

@@ -1,0 +1,95 @@
+"""Builds what every system shares from a config."""
+
+import jax.numpy as jnp
+import ml_collections
+import optax
+from jax.sharding import Mesh
+
+from azr_jax.executor import Executor
+from azr_jax.learner import train_state, update
+from azr_jax.models import attention, transformer
+from azr_jax.models.config import ModelConfig
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout import programs, token_choice
+
+
+def sharding_rules(config: ml_collections.ConfigDict) -> dict[str, str | None]:
+  """Logical axis -> mesh axis, None for replicated."""
+  return {axis: name or None for axis, name in config.sharding.items()}
+
+
+def rollout_mesh(config: ml_collections.ConfigDict, mesh: Mesh) -> Mesh:
+  """The mesh to sample in: the learner's own devices, perhaps in another shape.
+
+  Raises:
+    ValueError: the sizes do not multiply to the devices.
+  """
+  sizes = config.rollout.mesh.to_dict()
+  if not any(sizes.values()):
+    return mesh
+  return mesh_lib.make_mesh(sizes, mesh.devices.flatten().tolist())
+
+
+def build_policy_loss(
+  config: ml_collections.ConfigDict,
+  model: transformer.Transformer,
+  mesh: Mesh,
+) -> update.MicroLoss:
+  """The loss that `learner` and `rollout.temperature` describe."""
+  c = config.learner
+  return update.make_policy_loss(
+    model,
+    clip_low=c.clip_low,
+    clip_high=c.clip_high,
+    entropy_coef=c.entropy_coef,
+    kl_coef=c.kl_coef,
+    kl_estimator=c.kl_estimator,
+    temperature=config.rollout.temperature,
+    chunk_tokens=c.chunk_tokens,
+    on_policy=c.epochs == 1,
+    policy_loss=c.policy_loss,
+    iw_clip_max=c.iw_clip_max,
+    mesh=mesh,
+  )
+
+
+def build_model(
+  config: ml_collections.ConfigDict, shape: ModelConfig, mesh: Mesh
+) -> transformer.Transformer:
+  """The decoder of `model`, of a given shape."""
+  c = config.model
+  return transformer.Transformer(
+    shape,
+    jnp.dtype(c.dtype),
+    attention.make(c.attention, mesh, c.dtype),
+    c.remat,
+  )
+
+
+def build_optimizer(
+  config: ml_collections.ConfigDict,
+) -> optax.GradientTransformation:
+  """Builds AdamW with its schedule."""
+  return train_state.make_optimizer(**config.optimizer.to_dict())
+
+
+def build_executor(config: ml_collections.ConfigDict) -> Executor:
+  """Starts the executor pool."""
+  return Executor(**config.executor.to_dict())
+
+
+def sampler_settings(
+  config: ml_collections.ConfigDict,
+) -> programs.SamplerSettings:
+  """Reads the declared shapes and rules of sampling."""
+  c = config.rollout
+  return programs.SamplerSettings(
+    slots=c.slots,
+    prompt_buckets=tuple(c.prompt_buckets),
+    max_tokens=c.max_tokens,
+    prefill_tokens=c.prefill_tokens,
+    decode_chunk=c.decode_chunk,
+    cache_chunk=c.cache_chunk,
+    stop_strings=tuple(c.stop_strings),
+    choice=token_choice.TokenChoice(c.temperature, c.top_k, c.top_p),
+  )

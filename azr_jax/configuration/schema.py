@@ -1,0 +1,244 @@
+"""What every key of a config expects: a test, and the words for it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from azr_jax.executor.executor import BACKENDS
+from azr_jax.learner import advantages, losses, packing
+from azr_jax.models import attention, safetensors_io, transformer
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.systems import azr_rewards
+from azr_jax.tasks.countdown import prompts as countdown_prompts
+from azr_jax.tasks.countdown import verifier, worked
+from azr_jax.tasks.programs.prompts import STYLES
+from azr_jax.tasks.programs.task import TASK_TYPES
+
+Check = tuple[Callable[[Any], bool], str]
+
+DTYPES = ("float32", "bfloat16")
+SYSTEMS = ("azr", "countdown")
+CURRICULA = ("uniform", "static", "adaptive")
+MESH_AXIS_NAMES = ("data", "fsdp", "tensor", "")
+
+
+def _one_of(*choices: str) -> Check:
+  return (lambda v: v in choices), f"one of {choices}"
+
+
+def _subset_of(*choices: str) -> Check:
+  return (
+    lambda v: len(v) > 0 and len(set(v)) == len(v) and set(v) <= set(choices)
+  ), f"a non-empty choice of {choices}"
+
+
+_POSITIVE: Check = (lambda v: v > 0), "a number above 0"
+_COUNT: Check = (lambda v: v >= 1), "an integer of at least 1"
+_NOT_NEGATIVE: Check = (lambda v: v >= 0), "a number of at least 0"
+_NUMBER: Check = (lambda v: v == v), "a number"
+_PORTION: Check = (lambda v: 0 <= v <= 1), "a number in [0, 1]"
+_SHARE: Check = (lambda v: 0 < v <= 1), "a number in (0, 1]"
+_EVEN: Check = (
+  (lambda v: v >= 2 and v % 2 == 0),
+  "an even integer of at least 2",
+)
+_DECAY: Check = (lambda v: 0 <= v < 1), "a number in [0, 1)"
+_SWITCH: Check = (lambda v: isinstance(v, bool)), "True or False"
+_TEXT: Check = (lambda v: bool(v)), "a non-empty string"
+_PERHAPS_TEXT: Check = (lambda v: isinstance(v, str)), "a string"
+_STRINGS: Check = (
+  (lambda v: all(isinstance(s, str) and s for s in v)),
+  "a tuple of non-empty strings",
+)
+_MEMORY: Check = (lambda v: v >= 64), "an integer of at least 64"
+_MESH_SIZE: Check = (lambda v: v == -1 or v >= 1), "-1 or at least 1"
+_ROLLOUT_SIZE: Check = (lambda v: v >= -1), "-1, 0 or at least 1"
+_ASCENDING: Check = (
+  (lambda v: len(v) > 0 and min(v) > 0 and list(v) == sorted(set(v))),
+  "a non-empty ascending tuple of positive integers",
+)
+
+COMMON_CHECKS: dict[str, Check] = {
+  "system": _one_of(*SYSTEMS),
+  "seed": _NOT_NEGATIVE,
+  "model.source": _TEXT,
+  "model.cache_dir": _TEXT,
+  "model.dtype": _one_of(*DTYPES),
+  "model.attention": _one_of(*attention.NAMES),
+  "model.remat": _one_of(*transformer.REMAT_POLICIES),
+  "mesh.data": _MESH_SIZE,
+  "mesh.fsdp": _MESH_SIZE,
+  "mesh.tensor": _MESH_SIZE,
+  **{
+    f"sharding.{axis}": _one_of(*MESH_AXIS_NAMES)
+    for axis in (
+      "vocab",
+      "embed",
+      "heads",
+      "kv_heads",
+      "head_size",
+      "mlp",
+      "layers",
+    )
+  },
+  "learner.row_length": _COUNT,
+  "learner.micro_rows": _COUNT,
+  "learner.max_micro_batches": _COUNT,
+  "learner.chunk_tokens": _COUNT,
+  "learner.aggregation": _one_of(*packing.AGGREGATIONS),
+  "optimizer.learning_rate": _POSITIVE,
+  "optimizer.muon_learning_rate": _NOT_NEGATIVE,
+  "optimizer.warmup_steps": _NOT_NEGATIVE,
+  "optimizer.decay_steps": _NOT_NEGATIVE,
+  "optimizer.final_learning_rate": _NOT_NEGATIVE,
+  "optimizer.b1": _DECAY,
+  "optimizer.b2": _DECAY,
+  "optimizer.weight_decay": _NOT_NEGATIVE,
+  "optimizer.grad_clip": _NOT_NEGATIVE,
+  "executor.backend": _one_of(*BACKENDS),
+  "executor.nodes": _NOT_NEGATIVE,
+  "executor.address": _PERHAPS_TEXT,
+  "executor.workers": _COUNT,
+  "executor.timeout_s": _POSITIVE,
+  "executor.memory_mb": _MEMORY,
+  "executor.unsafe": _SWITCH,
+  "hosts.timeout_s": _POSITIVE,
+  "train.steps": _COUNT,
+  "train.save_every": _COUNT,
+  "train.keep_checkpoints": _COUNT,
+  "train.samples_per_step": _NOT_NEGATIVE,
+}
+ROLLOUT_CHECKS: dict[str, Check] = {
+  **{f"rollout.mesh.{axis}": _ROLLOUT_SIZE for axis in mesh_lib.AXES},
+  "rollout.slots": _COUNT,
+  "rollout.prompt_buckets": _ASCENDING,
+  "rollout.max_tokens": _COUNT,
+  "rollout.prefill_tokens": _COUNT,
+  "rollout.decode_chunk": _COUNT,
+  "rollout.cache_chunk": _COUNT,
+  "rollout.temperature": _POSITIVE,
+  "rollout.top_k": ((lambda v: v == 0), "0: the learner scores all tokens"),
+  "rollout.top_p": ((lambda v: v == 1), "1: the learner scores all tokens"),
+  "rollout.stop_strings": _STRINGS,
+}
+POLICY_CHECKS: dict[str, Check] = {
+  "learner.estimator": _one_of(*advantages.ESTIMATORS),
+  "learner.clip_low": _POSITIVE,
+  "learner.clip_high": _POSITIVE,
+  "learner.entropy_coef": _NOT_NEGATIVE,
+  "learner.kl_coef": _NOT_NEGATIVE,
+  "learner.kl_estimator": _one_of(*losses.KL_ESTIMATORS, losses.FULL_KL),
+  "learner.policy_loss": _one_of(*losses.POLICY_LOSSES),
+  "learner.iw_clip_max": _POSITIVE,
+  "learner.regularizer_aggregation": _one_of(*packing.AGGREGATIONS),
+  "learner.epochs": _COUNT,
+}
+AZR_CHECKS: dict[str, Check] = {
+  "azr.task_types": _subset_of(*TASK_TYPES),
+  "azr.batch_size": _COUNT,
+  "azr.references": _NOT_NEGATIVE,
+  "azr.learnability_samples": _COUNT,
+  "azr.induction_inputs": _EVEN,
+  "azr.seed_factor": _COUNT,
+  "azr.seed_rounds": _COUNT,
+  "azr.max_programs": _COUNT,
+  "azr.prompt_style": _one_of(*STYLES),
+  "azr.solve_from": _one_of("current", "previous"),
+  "azr.unlearnable_reward": _one_of(*azr_rewards.UNLEARNABLE_REWARDS),
+  "azr.wrong_reward": _NUMBER,
+  "azr.bad_format_reward": _NUMBER,
+  "azr.train_on_learnability": _SWITCH,
+}
+COUNTDOWN_CHECKS: dict[str, Check] = {
+  "countdown.prompts": _COUNT,
+  "countdown.group_size": (lambda v: v >= 2, "an integer of at least 2"),
+  "countdown.prompt_style": _one_of(*countdown_prompts.STYLES),
+  "countdown.verifier": _one_of(*verifier.MODES),
+  "countdown.puzzles": _PERHAPS_TEXT,
+  "countdown.data_dir": _TEXT,
+  "countdown.count": _COUNT,
+  "countdown.data_seed": _NOT_NEGATIVE,
+  "countdown.curriculum": _one_of(*CURRICULA),
+  "countdown.adaptive.target": _PORTION,
+  "countdown.adaptive.temperature": _POSITIVE,
+  "countdown.adaptive.floor": _PORTION,
+  "countdown.adaptive.window": _COUNT,
+  "countdown.adaptive.warm_up": _NOT_NEGATIVE,
+  "countdown.replay.share": _PORTION,
+  "countdown.replay.warm_up": _NOT_NEGATIVE,
+  "countdown.replay.lowest": _PORTION,
+  "countdown.replay.highest": _PORTION,
+  "countdown.replay.most": _NOT_NEGATIVE,
+  "countdown.replay.decay": _DECAY,
+  "countdown.mix.puzzles": _PERHAPS_TEXT,
+  "countdown.mix.share": _PORTION,
+  "countdown.mix.bucket_shares": (
+    (lambda v: len(v) in (0, 3) and all(share >= 0 for share in v)),
+    "() for uniform, or weights of easy, medium and hard",
+  ),
+  "countdown.proposals": _NOT_NEGATIVE,
+  "countdown.references": _NOT_NEGATIVE,
+  "countdown.unlearnable_reward": _NUMBER,
+  "countdown.bad_proposal_reward": _NUMBER,
+}
+DATA_CHECKS: dict[str, Check] = {
+  "data.kind": _one_of("programs", "countdown"),
+  "data.tokenizer_samples": _COUNT,
+}
+CORPUS_CHECKS: dict[str, Check] = {
+  "corpus.seed": _NOT_NEGATIVE,
+  "corpus.count": _COUNT,
+  "corpus.worked_share": _PORTION,
+  "corpus.table_share": _PORTION,
+  "corpus.flaw_share": _PORTION,
+  "corpus.vague_share": _PORTION,
+  "corpus.num_inputs": _EVEN,
+  "corpus.references": _NOT_NEGATIVE,
+}
+WORKED_CHECKS: dict[str, Check] = {
+  "worked.seed": _NOT_NEGATIVE,
+  "worked.count": _COUNT,
+  "worked.prompt_style": _one_of(*countdown_prompts.STYLES),
+  "worked.style_shares": (
+    (lambda v: len(v) == len(worked.STYLES) and min(v) >= 0 and sum(v) > 0),
+    f"a tuple of weights for {worked.STYLES}",
+  ),
+  "worked.try_share": _DECAY,
+  "worked.propose_share": _DECAY,
+  "worked.references": _NOT_NEGATIVE,
+}
+TRAIN_CHECKS = COMMON_CHECKS | ROLLOUT_CHECKS | POLICY_CHECKS
+SYSTEM_CHECKS = {"azr": AZR_CHECKS, "countdown": COUNTDOWN_CHECKS}
+_SAMPLING_CHECKS = {
+  **ROLLOUT_CHECKS,
+  "rollout.temperature": _NOT_NEGATIVE,
+  "rollout.top_k": _NOT_NEGATIVE,
+  "rollout.top_p": _SHARE,
+}
+EVALUATE_CHECKS = {
+  key: check
+  for key, check in COMMON_CHECKS.items()
+  if key.split(".")[0]
+  in ("seed", "model", "mesh", "sharding", "executor", "hosts")
+  and key != "model.source"
+} | {
+  **_SAMPLING_CHECKS,
+  "evaluate.prompt_style": _one_of(*STYLES),
+  "evaluate.samples": _COUNT,
+}
+PROPOSE_CHECKS = {
+  key: check
+  for key, check in COMMON_CHECKS.items()
+  if key.split(".")[0] in ("seed", "model", "mesh", "sharding")
+  and key != "model.source"
+} | {
+  **_SAMPLING_CHECKS,
+  "propose.prompts": _COUNT,
+  "propose.samples": _COUNT,
+  "propose.references": _NOT_NEGATIVE,
+  "propose.prompt_style": _one_of(*countdown_prompts.STYLES),
+}
+SFT_CHECKS = {
+  **{key: check for key, check in COMMON_CHECKS.items() if key != "system"},
+  **DATA_CHECKS,
+  "train.model_dtype": _one_of(*safetensors_io.DTYPES),
+}
