@@ -1,0 +1,151 @@
+"""Trains and scores variants of configs/countdown.py, and prints their table.
+
+  python launch/countdown_variants.py --start=SFT/model --workdir=DIR \\
+      [--variants=tiny,tiny_static] [--seeds=0,1,2] [--puzzles=200]
+
+Every run is a folder `DIR/VARIANT_SEED`, and its scores one beside it. What is
+there is not done again, so the command goes on where it was stopped. Pools of
+puzzles for the mixed variants are made first. `+-` is the standard error over
+seeds; a run's own, over puzzles, is in its results.json.
+"""
+
+import json
+import pathlib
+import shlex
+import statistics
+import subprocess
+import sys
+
+from absl import app, flags
+
+START = flags.DEFINE_string(
+  "start", None, "The warm-started model.", required=True
+)
+WORKDIR = flags.DEFINE_string("workdir", None, "All runs.", required=True)
+VARIANTS = flags.DEFINE_list(
+  "variants",
+  [
+    "tiny",
+    "tiny_static",
+    "tiny_adaptive",
+    "tiny_replay",
+    "tiny_random_mix",
+    "tiny_lm_mix",
+    "tiny_closed_loop",
+  ],
+  "Variants of configs/countdown.py.",
+)
+SEEDS = flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds of each variant.")
+PUZZLES = flags.DEFINE_integer("puzzles", 200, "Held-out puzzles.")
+DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the commands, run none.")
+EXTRA = flags.DEFINE_list(
+  "extra", [], "More flags for training, e.g. --config.train.steps=10"
+)
+KS = (1, 4, 16)
+
+
+def main(argv: list[str]) -> None:
+  """Runs what is missing, then prints the table."""
+  del argv
+  folder = pathlib.Path(WORKDIR.value).expanduser()
+  for name, source in (
+    ("proposed", f"--model={START.value}"),
+    ("random", "--random"),
+  ):
+    if not _pool(folder, name).exists():
+      _run(
+        "azr_jax.propose",
+        "--config=configs/propose.py:tiny",
+        source,
+        f"--out={_pool(folder, name)}",
+      )
+  _score(folder / "start_scores", START.value)
+  for seed in SEEDS.value:  # All variants once, before any again.
+    for variant in VARIANTS.value:
+      _train(folder, variant, seed)
+  if not DRY_RUN.value:
+    print(_table(folder))
+
+
+def _pool(folder: pathlib.Path, name: str) -> pathlib.Path:
+  return folder / f"{name}.jsonl"
+
+
+def _train(folder: pathlib.Path, variant: str, seed: str) -> None:
+  run = folder / f"{variant}_{seed}"
+  scores = folder / f"{variant}_{seed}_scores"
+  if (scores / "results.json").exists():
+    return
+  pool = "random" if "random" in variant else "proposed"
+  mixed = [f"--config.countdown.mix.puzzles={_pool(folder, pool)}"]
+  _run(
+    "azr_jax.train",
+    f"--config=configs/countdown.py:{variant}",
+    f"--config.model.source={START.value}",
+    f"--config.seed={seed}",
+    *(mixed if variant.endswith("mix") else []),
+    *EXTRA.value,
+    f"--workdir={run}",
+  )
+  _score(scores, str(run))
+
+
+def _score(scores: pathlib.Path, model: str) -> None:
+  if (scores / "results.json").exists():
+    return
+  _run(
+    "azr_jax.evaluate",
+    "--config=configs/evaluate.py:countdown_tiny",
+    f"--model={model}",
+    "--benchmark=countdown",
+    f"--limit={PUZZLES.value}",
+    f"--workdir={scores}",
+  )
+
+
+def _run(module: str, *arguments: str) -> None:
+  command = [sys.executable, "-m", module, *arguments]
+  print(shlex.join(command), flush=True)
+  if not DRY_RUN.value:
+    subprocess.run(command, check=True)
+
+
+def _table(folder: pathlib.Path) -> str:
+  """One row per variant: pass@k (unbiased), minutes of a run."""
+  header = [f"pass@{k}" for k in KS]
+  lines = [
+    "| variant | " + " | ".join(header) + " | minutes |",
+    "| --- | " + "--- | " * len(header) + "--- |",
+    _row("start", [folder / "start_scores"], []),
+  ]
+  for variant in VARIANTS.value:
+    runs = [folder / f"{variant}_{seed}" for seed in SEEDS.value]
+    scores = [run.with_name(f"{run.name}_scores") for run in runs]
+    lines.append(_row(variant, scores, runs))
+  return "\n".join(lines)
+
+
+def _row(
+  name: str, scores: list[pathlib.Path], runs: list[pathlib.Path]
+) -> str:
+  results = [json.loads((s / "results.json").read_text()) for s in scores]
+  cells = []
+  for k in KS:
+    values = [r["scores"][f"countdown/pass@{k}/unbiased"] for r in results]
+    error = results[0]["scores"][f"countdown/pass@{k}/unbiased_error"]
+    if len(values) > 1:
+      error = statistics.stdev(values) / len(values) ** 0.5
+    cells.append(f"{statistics.mean(values):.3f} +- {error:.3f}")
+  seconds = [
+    sum(json.loads(line)["time/step"] for line in _lines(run)) for run in runs
+  ]
+  minutes = f"{statistics.mean(seconds) / 60:.1f}" if seconds else ""
+  return f"| `{name}` | " + " | ".join(cells) + f" | {minutes} |"
+
+
+def _lines(run: pathlib.Path) -> list[str]:
+  return (run / "metrics.jsonl").read_text().splitlines()
+
+
+if __name__ == "__main__":
+  app.run(main)
