@@ -129,13 +129,13 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.countdown.prompt_style = "compact"
   c.countdown.count = 20_000
   c.rollout.slots = 256
-  c.rollout.prompt_buckets = (32,)
-  c.rollout.max_tokens = 144
+  c.rollout.prompt_buckets = (40,)
+  c.rollout.max_tokens = 200
   c.rollout.decode_chunk = 16
-  c.learner.row_length = 192
+  c.learner.row_length = 240
   c.learner.micro_rows = 16
   c.learner.max_micro_batches = 16
-  c.learner.chunk_tokens = 3072
+  c.learner.chunk_tokens = 3840
   c.optimizer.learning_rate = 1e-4
   c.train.steps = 60
   c.train.save_every = 20

@@ -38,8 +38,8 @@ def get_config(variant: str = "greedy") -> ml_collections.ConfigDict:
     c.rollout.top_k = 20  # paper: 20
     c.rollout.stop_strings = ()  # none, though training stops at the tag
     c.rollout.slots = 256
-    c.rollout.prompt_buckets = (32,)
-    c.rollout.max_tokens = 144
+    c.rollout.prompt_buckets = (40,)
+    c.rollout.max_tokens = 200
   if variant == "countdown":
     c.model.dtype = "bfloat16"
     c.evaluate.prompt_style = "full"

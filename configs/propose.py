@@ -34,7 +34,7 @@ def get_config(variant: str = "paper") -> ml_collections.ConfigDict:
     c.model.dtype = "float32"
     c.propose.references = 2
     c.propose.prompt_style = "compact"
-    c.rollout.prompt_buckets = (32,)
+    c.rollout.prompt_buckets = (40,)
     c.rollout.max_tokens = 96
     c.rollout.stop_strings = ("</answer>",)
   return c

@@ -58,7 +58,7 @@ PRESETS: dict[str, ModelConfig] = {
     max_positions=1024,
   ),
   "countdown-tiny": ModelConfig(
-    vocab_size=1344,
+    vocab_size=320,
     hidden_size=192,
     num_layers=4,
     num_heads=4,

@@ -7,8 +7,7 @@
 | `backward` | the last step is undone first; the rest give what it needs |
 | `guess` | whole expressions are tried until one is right |
 
-Values on the way are natural numbers up to `LARGEST`, so that each can be a
-token of its own.
+Values on the way are natural numbers up to `LARGEST`.
 """
 
 import dataclasses

@@ -125,14 +125,13 @@ def test_the_corpus_solves_and_proposes_and_keeps_off_the_test_split():
       assert not generator.is_test(puzzle)
 
 
-def test_every_number_and_marker_is_a_token_of_its_own(tmp_path):
+def test_every_digit_and_marker_is_a_token_of_its_own(tmp_path):
   pairs = list(corpus.conversations(SETTINGS))
   path = corpus.train_tokenizer((p + r for p, r in pairs), tmp_path)
   tokenizer = tokenizers.SentencePieceTokenizer(path)
   assert tokenizer.vocab_size <= corpus.VOCAB_SIZE
   ids = tokenizer.encode("solve [63 92 999] 75\n<think>")
-  assert len(ids) == len(
-    ["solve [", 63, " ", 92, " ", 999, "] ", 75, "\n<think>"]
-  )
+  pieces = ["solve [", *"63", " ", *"92", " ", *"999", "] ", *"75", "\n<think>"]
+  assert len(ids) == len(pieces)
   for prompt, reply in pairs[:50]:
     assert tokenizer.decode(tokenizer.encode(prompt + reply)) == prompt + reply
