@@ -74,7 +74,7 @@ def _random(seed: int) -> Iterator[Puzzle]:
   while True:
     size = int(rng.choice(generator.COUNTS))
     numbers = rng.integers(1, generator.LARGEST_NUMBER + 1, size).tolist()
-    low, high = generator.TARGETS
+    low, high = 1, proposals.LARGEST_TARGET
     yield Puzzle(tuple(numbers), int(rng.integers(low, high + 1)))
 
 
@@ -110,8 +110,15 @@ def _continued(
     )
     for start in range(0, len(shown), c.references)
   ]
-  for _, _, completion in policy.sample(asked, c.samples):
-    yield prompts.parse_proposal(completion.text, c.prompt_style)
+  replies = {
+    (prompt, sample): completion.text
+    for prompt, sample, completion in policy.sample(asked, c.samples)
+  }
+  # Not as they finish: the pool must not be of the shortest.
+  rng = np.random.default_rng((config.seed, 4))
+  order = sorted(replies)
+  for index in rng.permutation(len(order)).tolist():
+    yield prompts.parse_proposal(replies[order[index]], c.prompt_style)
 
 
 def run() -> None:

@@ -46,14 +46,9 @@ def _train(
   config: ml_collections.ConfigDict, folder: pathlib.Path, hosts: Hosts
 ) -> None:
   # The first host builds what the others then find.
-  built, error = None, None
-  if hosts.first:
-    try:
-      built = _prepare_data(config, folder)
-    except Exception as caught:  # noqa: BLE001 - every host must hear of it.
-      error = caught
-  hosts.raise_together("corpus", error)
-  rows, source = built or _prepare_data(config, folder)
+  rows, source = hosts.first_of_all(
+    "corpus", lambda: _prepare_data(config, folder)
+  )
   hosts.check_same("the corpus", rows.tokens)
 
   mesh = mesh_lib.make_mesh(config.mesh)

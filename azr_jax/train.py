@@ -120,7 +120,11 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
     compiles.count_compiles() as counter,
     contextlib.ExitStack() as at_exit,
   ):
-    system = experiment.build_system(config, Verification(executor, hosts))
+    # What it reads from disk is built by the first host, if by any.
+    verification = Verification(executor, hosts)
+    system = hosts.first_of_all(
+      "system", lambda: experiment.build_system(config, verification)
+    )
 
     # Restore.
     done = checkpoints.latest_step() or 0

@@ -47,6 +47,8 @@ KS = (1, 4, 16)
 def main(argv: list[str]) -> None:
   """Runs what is missing, then prints the table."""
   del argv
+  if not all(variant.startswith("tiny") for variant in VARIANTS.value):
+    raise app.UsageError("expected variants of the tiny model")
   folder = pathlib.Path(WORKDIR.value).expanduser()
   for name, source in (
     ("proposed", f"--model={START.value}"),

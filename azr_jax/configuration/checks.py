@@ -85,12 +85,32 @@ def _check_rollout_mesh(config: ml_collections.ConfigDict) -> None:
     )
 
 
+def _check_countdown(config: ml_collections.ConfigDict) -> None:
+  c = config.countdown
+  if c.proposals and c.curriculum != "adaptive":
+    raise ValueError(
+      f"config.countdown.curriculum={c.curriculum!r}: expected 'adaptive', "
+      "which chooses when the policy proposes (countdown.proposals is not 0)"
+    )
+  if c.proposals and (
+    c.proposals > (c.prompts - 1) * c.group_size or c.references > c.prompts
+  ):
+    raise ValueError(
+      f"config.countdown.proposals={c.proposals}, references={c.references}: "
+      "expected room for a solved puzzle in a step of countdown.prompts="
+      f"{c.prompts} x group_size={c.group_size}, and as many references as "
+      "prompts at most"
+    )
+
+
 def check_train(config: ml_collections.ConfigDict) -> None:
   """Checks a config of `azr_jax.train`, the relations between keys too."""
   own = SYSTEM_CHECKS.get(str(config.get("system")), AZR_CHECKS)
   check(config, TRAIN_CHECKS | own)
   _check_schedule(config)
   _check_rollout_mesh(config)
+  if config.system == "countdown":
+    _check_countdown(config)
   longest = config.rollout.prompt_buckets[-1] + config.rollout.max_tokens
   if config.learner.row_length < longest:
     raise ValueError(

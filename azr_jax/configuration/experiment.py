@@ -1,9 +1,11 @@
 """Builds systems and corpora from a config."""
 
+import logging
 import pathlib
 from typing import Any
 
 import ml_collections
+import numpy as np
 
 from azr_jax.configuration import parts
 from azr_jax.curricula import adaptive, mixed, mixture, replay
@@ -14,7 +16,7 @@ from azr_jax.systems.system import System
 from azr_jax.tasks.corpus import Corpus
 from azr_jax.tasks.countdown import corpus as countdown_corpus
 from azr_jax.tasks.countdown import dataset as dataset_lib
-from azr_jax.tasks.countdown import difficulty
+from azr_jax.tasks.countdown import difficulty, generator
 from azr_jax.tasks.countdown.puzzle import Puzzle
 from azr_jax.tasks.programs.corpus import conversations, dataset, tokenizer
 
@@ -67,9 +69,7 @@ def _build_countdown(config: ml_collections.ConfigDict) -> countdown.Countdown:
     drawn = replay.Replay(drawn, replay.ReplaySettings(**c.replay.to_dict()))
   sources = [puzzles]
   if c.mix.puzzles:
-    made, made_scores = dataset_lib.read(
-      pathlib.Path(c.mix.puzzles).expanduser()
-    )
+    made, made_scores = _training_puzzles(c.mix.puzzles)
     made_limits = difficulty.thresholds(made_scores)
     made_pool = Pool(
       difficulty.BUCKETS, difficulty.buckets(made_scores, made_limits).tolist()
@@ -98,11 +98,30 @@ def _build_countdown(config: ml_collections.ConfigDict) -> countdown.Countdown:
   )
 
 
+def _training_puzzles(path: str) -> tuple[list[Puzzle], np.ndarray]:
+  """A file's puzzles, without those of the class that we test on.
+
+  Raises:
+    ValueError: none are left.
+  """
+  puzzles, scores = dataset_lib.read(pathlib.Path(path).expanduser())
+  kept = [i for i, p in enumerate(puzzles) if not generator.is_test(p)]
+  logging.warning(
+    "%s: %d of %d puzzles are of the test split and left out",
+    path,
+    len(puzzles) - len(kept),
+    len(puzzles),
+  )
+  if not kept:
+    raise ValueError(f"{path}: expected puzzles outside of the test split")
+  return [puzzles[i] for i in kept], scores[kept]
+
+
 def _puzzles(config: ml_collections.ConfigDict) -> tuple[list[Puzzle], Any]:
   """The labelled puzzles to train on: a file's, or generated ones."""
   c = config.countdown
   if c.puzzles:
-    return dataset_lib.read(pathlib.Path(c.puzzles).expanduser())
+    return _training_puzzles(c.puzzles)
   return dataset_lib.load(
     seed=c.data_seed,
     train=c.count,

@@ -172,7 +172,7 @@ COUNTDOWN_CHECKS: dict[str, Check] = {
   "countdown.mix.puzzles": _PERHAPS_TEXT,
   "countdown.mix.share": _PORTION,
   "countdown.mix.bucket_shares": (
-    (lambda v: len(v) in (0, 3) and all(share >= 0 for share in v)),
+    (lambda v: not v or (len(v) == 3 and min(v) >= 0 and sum(v) > 0)),
     "() for uniform, or weights of easy, medium and hard",
   ),
   "countdown.proposals": _NOT_NEGATIVE,

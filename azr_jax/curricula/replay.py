@@ -53,7 +53,7 @@ class Replay:
   def __init__(self, inner: Curriculum, settings: ReplaySettings):
     self._inner = inner
     self._settings = settings
-    self._seen: dict[int, _Seen] = {}
+    self._seen: dict[tuple[int, int], _Seen] = {}
     self._last = 0.0
 
   def draw(self, step: int, count: int, rng: np.random.Generator) -> list[Draw]:
@@ -75,17 +75,16 @@ class Replay:
     for bucket in sorted({draw.bucket for draw in draws}):
       own = [draw for draw in draws if draw.bucket == bucket]
       eligible = [
-        index for index, seen in self._seen.items() if self._may(seen, bucket)
+        k for k, seen in self._seen.items() if self._may(seen, bucket)
       ]
-      weights = np.array([self._seen[index].priority for index in eligible])
+      weights = np.array([self._seen[key].priority for key in eligible])
       count = min(len(own), int(np.count_nonzero(weights)))
       if count:
         again = rng.choice(
-          eligible, size=count, replace=False, p=weights / weights.sum()
+          len(eligible), size=count, replace=False, p=weights / weights.sum()
         )
-        for index in again.tolist():
-          self._seen[index].replays += 1
-          chosen.append(Draw(index, bucket, own[0].source, replayed=True))
+        for source, index in (eligible[i] for i in again.tolist()):
+          chosen.append(Draw(index, bucket, source, replayed=True))
       chosen += own[count:]
     return chosen
 
@@ -104,10 +103,12 @@ class Replay:
     self._inner.observe(step, draws, pass_rates)
     decay = self._settings.decay
     for draw, rate in zip(draws, pass_rates, strict=True):
-      seen = self._seen.get(draw.index)
+      key = draw.source, draw.index
+      seen = self._seen.get(key)
       if seen is None:
-        self._seen[draw.index] = _Seen(draw.bucket, float(rate))
+        self._seen[key] = _Seen(draw.bucket, float(rate))
       else:
+        seen.replays += draw.replayed
         seen.mean = decay * seen.mean + (1 - decay) * float(rate)
 
   def metrics(self) -> dict[str, float]:
@@ -120,13 +121,16 @@ class Replay:
 
   def state_dict(self) -> dict[str, Any]:
     """The inner state and what was seen."""
-    seen = {
-      str(index): [s.bucket, s.mean, s.replays]
-      for index, s in self._seen.items()
-    }
+    seen = [
+      [*key, seen.bucket, seen.mean, seen.replays]
+      for key, seen in self._seen.items()
+    ]
     return {"inner": self._inner.state_dict(), "seen": seen}
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
     """Restores both."""
     self._inner.load_state_dict(state["inner"])
-    self._seen = {int(i): _Seen(*values) for i, values in state["seen"].items()}
+    self._seen = {
+      (source, index): _Seen(*values)
+      for source, index, *values in state["seen"]
+    }

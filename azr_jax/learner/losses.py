@@ -36,7 +36,7 @@ def sequence_weighted(
   segment_ids: Int[Array, "B S"],
   *,
   iw_clip_max: float,
-) -> Float[Array, "B S"]:
+) -> tuple[Float[Array, "B S"], Float[Array, "B S"]]:
   """REINFORCE with one importance weight per sequence (seed 003, section 4).
 
   -w A log p, w = min(exp(log p(sequence) - log old(sequence)), iw_clip_max),
@@ -49,6 +49,9 @@ def sequence_weighted(
     mask: 1 where the target was written by the model.
     segment_ids: which sequence of its row a target belongs to.
     iw_clip_max: the largest weight.
+
+  Returns:
+    The loss, and the weight of each target's sequence.
   """
   log_ratio = jax.lax.stop_gradient(logprobs - old_logprobs) * mask
 
@@ -59,7 +62,7 @@ def sequence_weighted(
   log_weights = jax.vmap(of_sequences)(log_ratio, segment_ids)
   # Clipped before the exponential, which may overflow.
   weights = jnp.exp(jnp.minimum(log_weights, jnp.log(iw_clip_max)))
-  return -weights * advantages * logprobs
+  return -weights * advantages * logprobs, weights
 
 
 def negative_log_likelihood(logprobs: Float[Array, "B S"]) -> jax.Array:
@@ -68,7 +71,11 @@ def negative_log_likelihood(logprobs: Float[Array, "B S"]) -> jax.Array:
 
 
 def k1(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
-  """Unbiased KL(policy || reference) estimate; log_ratio = policy - ref."""
+  """Unbiased KL(policy || reference) estimate; log_ratio = policy - ref.
+
+  As a loss on the policy's own samples its gradient is 0 on average: it shows
+  the divergence and does not hold it. k3 does, and `FULL_KL` exactly.
+  """
   return log_ratio
 
 
@@ -78,7 +85,7 @@ def k2(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
 
 
 def k3(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
-  """Unbiased and non-negative: exp(-x) - 1 + x."""
+  """Unbiased and non-negative: exp(-x) - 1 + x; its gradient is biased."""
   return jnp.exp(-log_ratio) - 1.0 + log_ratio
 
 

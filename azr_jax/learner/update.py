@@ -104,12 +104,16 @@ def make_policy_loss(
     )
     old = jax.lax.stop_gradient(logprobs) if on_policy else batch.old_logprobs
     mask = batch.loss_mask
+    sums: Metrics = {}
     if policy_loss == "clipped":
       surrogate = losses.clipped_surrogate(
         logprobs, old, batch.advantages, clip_low=clip_low, clip_high=clip_high
       )
+      ratio = jnp.exp(logprobs - old)
+      outside = (ratio < 1 - clip_low) | (ratio > 1 + clip_high)
+      sums["learner/clip_share"] = masked.masked_sum(outside * 1.0, mask)
     else:
-      surrogate = losses.sequence_weighted(
+      surrogate, sequence_weight = losses.sequence_weighted(
         logprobs,
         batch.old_logprobs,
         batch.advantages,
@@ -117,16 +121,17 @@ def make_policy_loss(
         batch.segment_ids,
         iw_clip_max=iw_clip_max,
       )
+      # Of tokens, so that long sequences count more.
+      clipped = sequence_weight >= iw_clip_max
+      sums["learner/weight"] = masked.masked_sum(sequence_weight, mask)
+      sums["learner/clip_share"] = masked.masked_sum(clipped * 1.0, mask)
     weighted = jnp.sum(batch.loss_weights * surrogate)
     bonus = jnp.sum(batch.regularizer_weights * entropy)
     loss = weighted - entropy_coef * bonus
     gap = jnp.abs(logprobs - batch.old_logprobs)
-    ratio = jnp.exp(logprobs - old)
-    outside = (ratio < 1 - clip_low) | (ratio > 1 + clip_high)
-    sums = {
+    sums |= {
       "learner/policy_loss": weighted,
       "learner/entropy": masked.masked_sum(entropy, mask),
-      "learner/clip_share": masked.masked_sum(outside * 1.0, mask),
       "rollout/logprob_gap": masked.masked_sum(gap, mask),
     }
     if kl_coef:

@@ -11,13 +11,15 @@ import hashlib
 import json
 import re
 import socket
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
+Made = TypeVar("Made")
 # Hosts exchange messages of this one shape, however much they have to say, so
 # that one compiled program serves all.
 MESSAGE_BYTES = 1 << 16
@@ -181,6 +183,23 @@ class Hosts:
         raise RuntimeError(
           f"{what}: {self.name(index)} failed: {text.decode()}"
         )
+
+  def first_of_all(self, what: str, make: Callable[[], Made]) -> Made:
+    """What `make` gives; the first process makes it before the others.
+
+    For what is written to a disk that all of them see, and then found there.
+
+    Raises:
+      RuntimeError: it failed on the first, and this is another.
+    """
+    made, error = None, None
+    if self.first:
+      try:
+        made = make()
+      except Exception as caught:  # noqa: BLE001 - every host must hear of it.
+        error = caught
+    self.raise_together(what, error)
+    return make() if made is None else made
 
   def check_same(self, what: str, *arrays: np.ndarray) -> None:
     """Checks that every process holds the same arrays.

@@ -130,7 +130,7 @@ class Countdown:
       made = self._propose(policy, draws, rng)
       fresh = [p.draw for p in made if p.draw is not None]
       # Proposals are answers too: the step's budget stays what it was.
-      room = settings.prompts - settings.proposals // settings.group_size
+      room = settings.prompts - -(-settings.proposals // settings.group_size)
       draws = (fresh + draws)[:room]
     asked = [self._puzzles[draw.source][draw.index] for draw in draws]
     solved = self._solve(policy, asked)
@@ -195,7 +195,7 @@ class Countdown:
     asked = []
     for _ in range(settings.proposals):
       chosen = rng.choice(len(draws), settings.references, replace=False)
-      shown = [self._puzzles[0][draws[i].index] for i in chosen]
+      shown = [self._puzzles[draws[i].source][draws[i].index] for i in chosen]
       text = prompts.propose_prompt(shown, settings.prompt_style)
       asked.append(policy.prompt(text))
     replies = {i: reply for i, _, reply in policy.sample(asked)}

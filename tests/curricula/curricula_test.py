@@ -138,14 +138,15 @@ def test_replay_has_a_cap_and_a_moving_mean():
   settings = replay.ReplaySettings(0.25, 0, 0.20, 0.80, 3, 0.8)
   curriculum = replaying(settings)
   curriculum.observe(1, [Draw(7, 0)], [0.5])
-  seen = [
-    sum(d.replayed for d in curriculum.draw(step, 8, rng(step)))
-    for step in range(1, 8)
-  ]
+  seen = []
+  for step in range(1, 8):
+    again = [d for d in curriculum.draw(step, 8, rng(step)) if d.replayed]
+    curriculum.observe(step, again, [0.5] * len(again))
+    seen.append(len(again))
   assert seen == [1, 1, 1, 0, 0, 0, 0]
   curriculum.observe(2, [Draw(8, 0)], [0.5])
   curriculum.observe(3, [Draw(8, 0)], [1.0])
-  assert curriculum.state_dict()["seen"]["8"] == [0, pytest.approx(0.6), 0]
+  assert curriculum.state_dict()["seen"][1] == [0, 8, 0, pytest.approx(0.6), 0]
 
 
 def test_mixed_draws_from_both_and_tells_each_its_own():

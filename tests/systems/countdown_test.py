@@ -26,6 +26,7 @@ SETTINGS = dict(
   seed=0,
 )
 PUZZLES = [Puzzle((index + 1, 20, 30), index + 51) for index in range(30)]
+HELD_OUT = next(p for p, _ in generator.generate(0, 1, test=True))
 ADAPTIVE = adaptive.AdaptiveSettings(0.4, 0.2, 0.1, 20, 2)
 
 
@@ -182,16 +183,26 @@ def test_a_known_unsolvable_or_held_out_puzzle_is_refused():
       if not prompt.text.startswith("propose"):
         return super().reply(prompt, sample)
       self.made += 1
-      told = {1: "[1 20 30] 51", 2: "[1 1 1] 99", 3: "[100 1 1] 102"}
+      told = {
+        1: "[1 20 30] 51",
+        2: "[1 1 1] 99",
+        3: "[100 1 1] 102",
+        4: prompts.puzzle_line(HELD_OUT),
+      }
       return prompts.reply("", told.get(self.made, "[7 50 2] 59"))
 
   collected = closed_loop().collect(Repeating(), 1)
   rejected = {
-    name.rpartition("_")[2]: count
+    name.partition("/rejected_")[2]: count
     for name, count in collected.metrics.items()
     if "/rejected_" in name
   }
-  assert rejected == {"known": 5.0, "unsolvable": 1.0, "range": 1.0}
+  assert rejected == {
+    "known": 4.0,
+    "unsolvable": 1.0,
+    "range": 1.0,
+    "held_out": 1.0,
+  }
 
 
 def test_state_goes_through_json_and_continues_alike():
@@ -203,6 +214,7 @@ def test_state_goes_through_json_and_continues_alike():
   resumed = closed_loop()
   resumed.load_state_dict(state)
   assert resumed.state_dict() == whole.state_dict()
+  assert closed_loop().state_dict() != whole.state_dict()
   for step in range(6, 11):
     asked = []
     for system in (whole, resumed):

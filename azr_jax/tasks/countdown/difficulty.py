@@ -16,6 +16,9 @@ correlation with the pass rates of three 0.5B models is -0.68 to -0.76.
 | every solution needs a negative value | 0.03 | | |
 | many near misses | 0.08 | none | 200 or more |
 | two of the numbers suffice | -0.05 | | |
+
+Generated puzzles have a solution without fractions and negatives, so two
+of these are for puzzles from elsewhere.
 """
 
 from collections.abc import Sequence

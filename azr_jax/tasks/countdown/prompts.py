@@ -13,7 +13,7 @@ from azr_jax.tasks.countdown import verifier
 from azr_jax.tasks.countdown.puzzle import Puzzle
 
 STYLES = ("full", "compact", "few_shot")
-_LIST = re.compile(r"\[\s*(\d{1,4}(?:[,\s]+\d{1,4})*)\s*\]\D*(\d{1,5})")
+_LIST = re.compile(r"\[\s*(\d{1,4}(?:[,\s]+\d{1,4})*)\s*\][^\d-]*(\d{1,5})")
 _FRAME = (
   "A user asks, an assistant helps. It first thinks, between <think> and "
   "</think>, and then answers, between <answer> and </answer>.\n"

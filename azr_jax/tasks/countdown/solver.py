@@ -134,7 +134,7 @@ def analyse(numbers: np.ndarray, targets: np.ndarray) -> Analysis:
   """
   numbers = np.asarray(numbers, np.int64)
   targets = np.asarray(targets, np.int64)
-  _check(numbers)
+  _check(numbers, targets)
   size = numbers.shape[1]
   rows = max(1, _ROWS * 3240 // len(_tables(size)[(1 << size) - 1].cost))
   parts = [
@@ -150,16 +150,19 @@ def analyse(numbers: np.ndarray, targets: np.ndarray) -> Analysis:
   )
 
 
-def _check(numbers: np.ndarray) -> None:
+def _check(numbers: np.ndarray, targets: np.ndarray) -> None:
   if numbers.ndim != 2 or not 2 <= numbers.shape[1] <= 6 or not len(numbers):
     raise ValueError(
       f"numbers of shape {numbers.shape}: expected [rows, 2 to 6]"
     )
   size, largest = numbers.shape[1], int(numbers.max())
-  if numbers.min() < 1 or size * (size * largest) ** size >= 2**62:
+  most = size * (size * largest) ** size
+  target = int(np.abs(targets).max())
+  if numbers.min() < 1 or most >= 2**62 or most * max(target, 1) >= 2**62:
     raise ValueError(
-      f"numbers from {numbers.min()} to {largest}: expected positive ones that "
-      f"{size} of fit 64 bits when multiplied"
+      f"numbers from {numbers.min()} to {largest}, targets up to {target}: "
+      f"expected positive numbers, {size} of which and a target fit 64 bits "
+      "when multiplied"
     )
 
 
@@ -215,7 +218,7 @@ def natural_paths(numbers: np.ndarray, targets: np.ndarray) -> list[np.ndarray]:
   """
   numbers = np.asarray(numbers, np.int64)
   targets = np.asarray(targets, np.int64)
-  _check(numbers)
+  _check(numbers, targets)
   found = _values(numbers)[(1 << numbers.shape[1]) - 1]
   hits = _reaches(found, targets) & ~found.negative & ~found.fractional
   return [np.flatnonzero(row) for row in hits]

@@ -25,11 +25,12 @@ from azr_jax.executor import literals
 from azr_jax.tasks.countdown.puzzle import Puzzle
 
 RIGHT, WRONG, NO_ANSWER = 1.0, 0.1, 0.0
-OPEN, CLOSE = "<answer>", "</answer>"
 MAX_ANSWER_CHARS = 1000
 MODES = ("strict", "compat")
 # A result of `**` beyond so many bits is no answer to any puzzle.
 _MAX_POWER_BITS = 4096
+# From the innermost opening tag to the first closing one.
+_LAST_ANSWER = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 _STRICT_TEXT = re.compile(r"[0-9+\-*/()\s]+")
 _COMPAT_TEXT = re.compile(r"[\d+\-*/().\s]+")
 _COMPAT_ANSWER = re.compile(r"<answer>(.*?)</answer>")
@@ -84,11 +85,8 @@ def verify(puzzle: Puzzle, response: str, mode: str = "strict") -> Verdict:
 
 def last_answer(response: str) -> str | None:
   """The text of the last closed answer tag, or None."""
-  before, closed, _ = response.rpartition(CLOSE)
-  if not closed:
-    return None
-  _, opened, answer = before.rpartition(OPEN)
-  return answer.strip() if opened else None
+  found = _LAST_ANSWER.findall(response)
+  return found[-1].strip() if found else None
 
 
 def answer_blocks(response: str) -> int:

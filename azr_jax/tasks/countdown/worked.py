@@ -38,24 +38,10 @@ class Step:
     return f"{self.left}{self.operator}{self.right}={self.result}"
 
 
-@dataclasses.dataclass(frozen=True)
-class WorkedSettings:
-  """How solutions are written.
-
-  Attributes:
-    style_shares: weight of each of `STYLES`, in their order.
-    try_share: probability of a wrong try before each step of a search or
-      guess, and of another one after it.
-  """
-
-  style_shares: tuple[float, ...]
-  try_share: float
-
-
 def choose_path(
   puzzle: Puzzle, paths: np.ndarray, rng: np.random.Generator
 ) -> solver.Term | None:
-  """A natural solution with small values, drawn from the shortest texts.
+  """A natural solution with small values, one of the cheapest of the first.
 
   Args:
     puzzle: the puzzle.

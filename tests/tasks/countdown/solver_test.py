@@ -102,6 +102,11 @@ def test_what_is_not_exact_is_refused(numbers):
     solver.analyse(np.asarray(numbers), np.ones(len(numbers)))
 
 
+def test_a_target_that_would_overflow_is_refused():
+  with pytest.raises(ValueError, match="expected"):
+    solver.analyse(np.array([[4, 4, 4, 4]]), np.array([2**60]))
+
+
 def test_difficulty_rises_with_what_a_puzzle_needs():
   puzzles = [
     Puzzle((10, 20, 30), 60),  # additions

@@ -72,6 +72,8 @@ def test_an_answer_s_score(numbers, target, text, strict, compat):
     ("<answer>1</answer> or <answer>44+19+35</answer>", 1.0, 1.0),
     ("<answer>44+19+35</answer> or <answer>1</answer>", 0.1, 0.1),
     ("<answer>44+19+35</answer> or <answer>1", 1.0, 1.0),
+    ("<answer>44+19+35</answer></answer>", 1.0, 1.0),
+    ("<answer>44+19+35</answer> so </answer> it is", 1.0, 1.0),
     # An opening tag within the answer: the innermost is meant.
     ("<answer>as <answer>44+19+35</answer>", 1.0, 0.1),
     ("<answer>44\n</answer><answer>44+19+35</answer>", 1.0, 1.0),
@@ -123,6 +125,7 @@ def test_every_path_of_the_solver_is_right(numbers, path):
     ("<answer>nums: [8 3 5 1], target: 19</answer>", Puzzle((8, 3, 5, 1), 19)),
     ("[8 3 5] 19", None),
     ("<answer>8 3 5 19</answer>", None),
+    ("<answer>[8 3 5] -19</answer>", None),
     ("<answer>[8 3 5]</answer>", None),
   ],
 )
