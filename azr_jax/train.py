@@ -40,10 +40,11 @@ from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
 from azr_jax.systems.system import Collected
 
-# Said at the end of a run.
-_HOW_TO_SCORE = {
-  "azr": "azr_jax.evaluate --benchmark=programs_heldout scores it",
-  "countdown": "azr_jax.evaluate --benchmark=countdown scores it",
+# The benchmark that shows what a system's run has learned, and its config.
+_BENCHMARKS = {
+  "azr": "--config=configs/evaluate.py --benchmark=programs_heldout",
+  "countdown": "--config=configs/evaluate.py:countdown_tiny "
+  "--benchmark=countdown",
 }
 
 
@@ -215,7 +216,11 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
       if last:
         break
   checkpoints.close()
-  say(f"step {step} is saved in {folder}; {_HOW_TO_SCORE[config.system]}")
+  say(
+    f"step {step} is saved in {folder}; to score it: python -m "
+    f"azr_jax.evaluate {_BENCHMARKS[config.system]} --model={folder} "
+    f"--workdir={folder}_scores"
+  )
 
 
 def _say_nothing(text: str) -> None:

@@ -1,4 +1,6 @@
-"""Published model shapes by name."""
+"""Published model shapes by name, and those of the tiny models."""
+
+import dataclasses
 
 from azr_jax.models.config import Llama3RopeScaling, ModelConfig
 
@@ -43,33 +45,24 @@ _QWEN25_SIZES = {
 # Base models made for 131072 positions; the others, and Coder, for 32768.
 _LONG_CONTEXT = ("1.5b", "7b", "14b", "32b")
 
+# 1.7M parameters, for two cores.
+_TINY = ModelConfig(
+  vocab_size=544,
+  hidden_size=192,
+  num_layers=4,
+  num_heads=4,
+  num_kv_heads=2,
+  head_size=48,
+  mlp_size=512,
+  rope_theta=10_000.0,
+  norm_eps=1e-6,
+  tie_embeddings=True,
+  max_positions=1024,
+)
+
 PRESETS: dict[str, ModelConfig] = {
-  "azr-tiny": ModelConfig(
-    vocab_size=544,
-    hidden_size=192,
-    num_layers=4,
-    num_heads=4,
-    num_kv_heads=2,
-    head_size=48,
-    mlp_size=512,
-    rope_theta=10_000.0,
-    norm_eps=1e-6,
-    tie_embeddings=True,
-    max_positions=1024,
-  ),
-  "countdown-tiny": ModelConfig(
-    vocab_size=320,
-    hidden_size=192,
-    num_layers=4,
-    num_heads=4,
-    num_kv_heads=2,
-    head_size=48,
-    mlp_size=512,
-    rope_theta=10_000.0,
-    norm_eps=1e-6,
-    tie_embeddings=True,
-    max_positions=1024,
-  ),
+  "azr-tiny": _TINY,
+  "countdown-tiny": dataclasses.replace(_TINY, vocab_size=320),
   "smollm2-135m": ModelConfig(
     vocab_size=49152,
     hidden_size=576,

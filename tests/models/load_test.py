@@ -4,6 +4,7 @@ import json
 import zipfile
 
 import huggingface_hub
+import huggingface_hub.constants
 import jax
 import numpy as np
 import pytest
