@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from azr_jax.benchmarks import pass_at_k
+from azr_jax.grading import answer_tags
 from azr_jax.grading.verification import Verification
 from azr_jax.rollout.policy import Policy
 from azr_jax.tasks.countdown import (
@@ -78,7 +79,7 @@ def run(
       found[f"{NAME}/pass@1/{name}"] = float(correct[buckets == index].mean())
   texts = [reply.text for reply in replies.values()]
   found[f"{NAME}/answer_blocks"] = float(
-    np.mean([verifier.answer_blocks(text) for text in texts])
+    np.mean([answer_tags.answer_blocks(text) for text in texts])
   )
   found[f"{NAME}/tokens"] = float(
     np.mean([len(reply.token_ids) for reply in replies.values()])

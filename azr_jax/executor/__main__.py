@@ -11,6 +11,7 @@
 | `entry` | the function to call; `"f"` if left out |
 | `runs` | 2: run in two processes and compare the values; 1 if left out |
 | `forbidden` | modules that the program may not use; none if left out |
+| `libraries` | what it needs besides the standard library: `math_verify` |
 
 A result has the job's `id`; `status` (ok, error, timeout, blocked or
 nondeterministic); `outputs`, the text of each call's value or null; `error`,
@@ -50,9 +51,9 @@ def read_job(line: str) -> Job:
   if missing or unknown:
     raise ValueError(
       f"missing {sorted(missing)}, unknown {sorted(unknown)}; expected id, "
-      "code, inputs and perhaps entry, runs, forbidden"
+      "code, inputs and perhaps entry, runs, forbidden, libraries"
     )
-  for name in ("inputs", "forbidden"):
+  for name in ("inputs", "forbidden", "libraries"):
     if not isinstance(record.get(name, []), list):
       raise TypeError(f"{name} is {record[name]!r:.80}; expected a list")
     record[name] = tuple(record.get(name, []))

@@ -102,7 +102,7 @@ def main():
   """Reads the programs, settles as a zygote does, measures, reports."""
   programs = json.load(sys.stdin)
   report = os.dup(1)
-  zygote.settle(WALLS, 512)
+  zygote.settle(WALLS, 512, (), ())
   measured = [_measure(code, text) for code, text in programs]
   whole = [run for run in measured if len(run) == len(STAGES)]
   columns = zip(*whole, strict=True)

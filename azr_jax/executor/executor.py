@@ -1,9 +1,12 @@
 """The executor as its users see it: jobs in, verdicts out.
 
 Behind it is a pool of zygotes on this machine (`pool.py`) or, on a Ray cluster,
-such a pool on each node (`cluster.py`).
+such a pool on each node (`cluster.py`). Jobs that need a library have a pool of
+their own, which the first of them starts.
 """
 
+import collections
+import threading
 from collections.abc import Iterable, Sequence
 
 from azr_jax.executor.cluster import Cluster
@@ -57,11 +60,29 @@ class Executor:
       raise ValueError(f"backend is {backend!r}; expected one of {BACKENDS}")
     if nodes < 0:
       raise ValueError(f"nodes is {nodes}; expected at least 0")
-    self._backend = (
-      Pool(settings)
-      if backend == "local"
-      else Cluster(settings, nodes, address)
+    self._settings = settings
+    self._starting = threading.Lock()
+    self._closed = False
+    # A cluster's nodes each have an executor, which sees to its libraries.
+    self._cluster = (
+      Cluster(settings, nodes, address) if backend == "ray" else None
     )
+    self._main = self._cluster or Pool(settings)
+    self._library_pools: dict[tuple[str, ...], Pool] = {}
+
+  def _pool(self, libraries: Sequence[str]) -> Pool | Cluster:
+    if self._cluster or not libraries:
+      return self._main
+    names = tuple(sorted(set(libraries)))
+    with self._starting:
+      if names not in self._library_pools:
+        if self._closed:
+          raise RuntimeError("the executor is closed")
+        self._library_pools[names] = Pool(self._settings, names)
+      return self._library_pools[names]
+
+  def _all(self) -> list[Pool | Cluster]:
+    return [self._main, *self._library_pools.values()]
 
   def __enter__(self) -> "Executor":
     return self
@@ -75,10 +96,23 @@ class Executor:
     While an identical job is under way, the two share its runs.
 
     Raises:
-      TypeError, ValueError: a field of the job is not what it should be.
+      TypeError, ValueError: a field of the job is not what it should be, or
+        it needs a library that is not installed.
       RuntimeError: the executor is closed.
     """
-    return self._backend.submit([job])[0]
+    return self._submit([job])[0]
+
+  def _submit(self, jobs: list[Job]) -> list[ResultFuture]:
+    futures: list[ResultFuture | None] = [None] * len(jobs)
+    places: dict[tuple[str, ...], list[int]] = collections.defaultdict(list)
+    for place, job in enumerate(jobs):
+      job.check()
+      places[tuple(job.libraries)].append(place)
+    for libraries, own in places.items():
+      found = self._pool(libraries).submit([jobs[place] for place in own])
+      for place, future in zip(own, found, strict=True):
+        futures[place] = future
+    return [future for future in futures if future is not None]
 
   def map(self, jobs: Iterable[Job]) -> list[Result]:
     """Runs the jobs, identical ones once; results in order.
@@ -86,20 +120,28 @@ class Executor:
     Raises:
       TypeError, ValueError, RuntimeError: as `submit`.
     """
-    return [future.result() for future in self._backend.submit(list(jobs))]
+    return [future.result() for future in self._submit(list(jobs))]
 
   def counters(self) -> dict[str, int]:
     """Verdicts by status since the start, and their sum as `programs`."""
-    return self._backend.pending.counters()
+    counts: collections.Counter[str] = collections.Counter()
+    for backend in self._all():
+      counts.update(backend.pending.counters())
+    return dict(counts)
 
   def layers(self) -> dict[str, bool]:
     """Which walls stand, and what the self-test saw denied."""
-    return self._backend.layers()
+    return self._main.layers()
 
   def processes(self) -> list[int]:
     """Process ids of the zygotes, or of the actors on a cluster."""
-    return self._backend.processes()
+    return [
+      process for backend in self._all() for process in backend.processes()
+    ]
 
   def close(self) -> None:
     """Ends every process; jobs under way are cancelled."""
-    self._backend.close()
+    with self._starting:
+      self._closed = True
+    for backend in self._all():
+      backend.close()

@@ -17,6 +17,8 @@ class Job:
     runs: independent runs in processes with different hash seeds; with two,
       differing values make the verdict `nondeterministic`.
     forbidden: module names that the program may not import or name.
+    libraries: of `libraries.LIBRARIES`, what the program needs besides the
+      standard library; for programs of one's own, such as graders.
   """
 
   id: str
@@ -25,6 +27,7 @@ class Job:
   entry: str = "f"
   runs: int = 1
   forbidden: tuple[str, ...] = ()
+  libraries: tuple[str, ...] = ()
 
   def check(self) -> None:
     """Raises TypeError or ValueError, naming the field, for a bad job."""
@@ -32,7 +35,11 @@ class Job:
     for name, value in texts.items():
       if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r:.80}; expected a string")
-    lists = {"inputs": self.inputs, "forbidden": self.forbidden}
+    lists = {
+      "inputs": self.inputs,
+      "forbidden": self.forbidden,
+      "libraries": self.libraries,
+    }
     for name, value in lists.items():
       is_list = isinstance(value, tuple | list)
       if not is_list or not all(isinstance(text, str) for text in value):

@@ -36,7 +36,7 @@ class Task:
     """What makes two jobs identical: all but their names."""
     job = self.job
     texts = (job.code, tuple(job.inputs), job.entry, tuple(job.forbidden))
-    return (*texts, job.runs, self.timeout_s)
+    return (*texts, tuple(job.libraries), job.runs, self.timeout_s)
 
 
 class Pending:

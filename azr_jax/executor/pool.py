@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from azr_jax.executor import frames, selftest, verdict, worker
+from azr_jax.executor import frames, libraries, selftest, verdict, worker
 from azr_jax.executor.job import Job, Result
 from azr_jax.executor.pending import Pending, ResultFuture, Task
 from azr_jax.executor.settings import Settings
@@ -59,13 +59,20 @@ class Pool:
     pending: the jobs under way.
   """
 
-  def __init__(self, settings: Settings):
+  def __init__(self, settings: Settings, library_names: Sequence[str] = ()):
     """Starts the zygotes and proves their walls.
 
+    Args:
+      settings: see there.
+      library_names: what programs may use besides; see `libraries.py`.
+
     Raises:
+      ValueError: a library is unknown or not installed.
       RuntimeError: a zygote does not start or a wall does not stand.
     """
+    libraries.check(library_names)
     self._settings = settings
+    self._libraries = tuple(library_names)
     self.pending = Pending(self._wake)
     self._queue: collections.deque[_Run] = collections.deque()
     self._serial = 0
@@ -136,7 +143,9 @@ class Pool:
       os.close(self._alarm)
 
   def _new_zygote(self, seed: int) -> Zygote:
-    return Zygote(seed, self._settings.walls(), self._settings.memory_mb)
+    settings = self._settings
+    walls, memory_mb = settings.walls(), settings.memory_mb
+    return Zygote(seed, walls, memory_mb, self._libraries)
 
   def _end_zygotes(self) -> None:
     for zygote in self._zygotes:

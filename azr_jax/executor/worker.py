@@ -50,13 +50,21 @@ class Zygote:
     reading, writing: descriptors to poll.
   """
 
-  def __init__(self, seed: int, walls: frozenset[str], memory_mb: int):
+  def __init__(
+    self,
+    seed: int,
+    walls: frozenset[str],
+    memory_mb: int,
+    libraries: tuple[str, ...] = (),
+  ):
     self.seed = seed
     self.busy: dict[int, Any] = {}
     self.layers: dict[str, bool] | None = None
     self.born = time.monotonic()
     self._incoming, self._outgoing = bytearray(), bytearray()
     arguments = [str(_ZYGOTE), ",".join(walls), str(memory_mb)]
+    paths = [os.path.abspath(path) for path in sys.path] if libraries else []
+    arguments += [" ".join(libraries), os.pathsep.join(paths)]
     self._process = subprocess.Popen(
       python_command(*arguments),
       stdin=subprocess.PIPE,

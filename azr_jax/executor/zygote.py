@@ -1,7 +1,7 @@
 """The zygote: a slim process that forks one child per program.
 
-Started by exec with `python -s -S -P zygote.py WALLS MEMORY_MB`, never by
-fork from a process that holds JAX. The life of a request:
+Started by exec with `python -s -S -P zygote.py WALLS MEMORY_MB LIBRARIES
+PATHS`, never by fork from a process that holds JAX. The life of a request:
 1. it arrives on the request pipe (`frames.py`);
 2. a child is forked, walled in, and runs the program on all its inputs;
 3. the zygote waits on the child's pipe and on its clock, which starts anew
@@ -26,13 +26,15 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import frames
 import kernel
+import libraries
 import preload
 import program
 import relay
 
 PARENT_CHECK_S = 5.0  # The pipe's end may outlive the parent in a fork of it.
 OWN_MODULES = (
-  "ctypes _ctypes frames kernel preload program relay canonical forbidden"
+  "ctypes _ctypes frames kernel libraries preload program relay canonical "
+  "forbidden"
 ).split()
 MAX_REPORT_BYTES = program.MAX_REPORT_CHARS + (1 << 16)
 
@@ -199,13 +201,14 @@ def _reply(child):
   )
 
 
-def settle(walls, memory_mb):
+def settle(walls, memory_mb, library_names, paths):
   """Makes this process what every child starts from; returns its walls.
 
   Standard input and output become /dev/null, no module is left that programs
   may not have, and no object here is looked at by their garbage collector.
   """
   preload.load()
+  libraries.load(library_names, paths)
   null = os.open("/dev/null", os.O_RDWR)
   for standard in (0, 1, 2):
     os.dup2(null, standard)
@@ -226,7 +229,8 @@ def main():
   """Takes the pipes off descriptors 0 and 1, walls itself in, serves."""
   requests, replies = os.dup(0), os.dup(1)
   walls = frozenset(sys.argv[1].split(","))
-  layers = settle(walls, int(sys.argv[2]))
+  names, paths = sys.argv[3].split(), sys.argv[4].split(os.pathsep)
+  layers = settle(walls, int(sys.argv[2]), names, paths)
   os.write(replies, frames.pack_hello(layers))
   zygote = os.getpid()
   try:

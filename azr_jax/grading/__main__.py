@@ -9,6 +9,7 @@
 | `induction` | inputs, outputs, answer |
 | `unit_tests` | code, tests, and perhaps entry |
 | `countdown` | nums, target, response, and perhaps mode |
+| `math` | gold, answer or response, and perhaps mode, where, tolerance |
 
 A case is {"id", "kind", ...}, a verdict {"id", "score", "correct", "detail"}.
 A line that is no case gets a verdict too, whose detail says what is wrong.
@@ -20,6 +21,11 @@ outside the program's process, and how many had to be trusted to it.
 
 `countdown` scores 1.0 for a right answer, 0.1 for another one in its tag, 0.0
 without a tag; `mode` is strict (the default) or compat, as published.
+
+`math` compares an answer with the reference: with math-verify (the default) or
+by `mode` rules alone. From a `response` it takes the last box, `where` being
+answer_tag (the default) or anywhere. Numbers may differ by `tolerance`, or by
+`relative_tolerance` of the reference.
 """
 
 import argparse
@@ -38,6 +44,7 @@ from azr_jax.grading import (
   programs,
   unit_tests,
 )
+from azr_jax.grading.mathematics import extraction, grader, rules
 from azr_jax.tasks.countdown import puzzle, verifier
 
 
@@ -119,13 +126,42 @@ def _unit_tests(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
 
 def _countdown(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
   del executor
-  mode = case.get("mode", "strict")
-  if mode not in verifier.MODES:
-    raise BadCase(f"mode is {mode!r:.80}; expected one of {verifier.MODES}")
+  mode = _choice(case, "mode", verifier.MODES)
   found = verifier.verify(
     puzzle.from_record(case), _text(case, "response"), mode
   )
   return futures.done(Grade(found.right, found.reason, found.score))
+
+
+def _number(case: dict[str, Any], name: str) -> float:
+  value = case.get(name, 0.0)
+  if type(value) not in (int, float) or value < 0:
+    raise BadCase(f"{name} is {value!r:.80}; expected a number of 0 or more")
+  return float(value)
+
+
+def _choice(case: dict[str, Any], name: str, choices: tuple[str, ...]) -> str:
+  value = case.get(name, choices[0])
+  if value not in choices:
+    raise BadCase(f"{name} is {value!r:.80}; expected one of {choices}")
+  return value
+
+
+def _math(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
+  mode = _choice(case, "mode", grader.MODES[::-1])
+  where = _choice(case, "where", extraction.PLACES)
+  answer: str | None
+  if "response" in case:
+    answer = extraction.find_answer(_text(case, "response"), where)
+  else:
+    answer = _text(case, "answer")
+  tolerance = rules.Tolerance(
+    _number(case, "tolerance"), _number(case, "relative_tolerance")
+  )
+  return futures.then(
+    grader.submit(executor, _text(case, "gold"), answer, mode, tolerance),
+    lambda equal: Grade(equal, "no answer" if answer is None else ""),
+  )
 
 
 KINDS: "dict[str, Callable[[Executor, dict[str, Any]], Future[Grade]]]" = {
@@ -134,6 +170,7 @@ KINDS: "dict[str, Callable[[Executor, dict[str, Any]], Future[Grade]]]" = {
   "induction": _induction,
   "unit_tests": _unit_tests,
   "countdown": _countdown,
+  "math": _math,
 }
 
 

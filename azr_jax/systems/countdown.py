@@ -24,6 +24,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.curricula.curriculum import Curriculum, Draw, Pool
+from azr_jax.grading import answer_tags
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import azr_rewards
 from azr_jax.systems.azr_rewards import RewardRules
@@ -179,7 +180,7 @@ class Countdown:
         metrics={
           "correct": float(verdict.right),
           "answered": float(verdict.score > verifier.NO_ANSWER),
-          "answer_blocks": float(verifier.answer_blocks(completion.text)),
+          "answer_blocks": float(answer_tags.answer_blocks(completion.text)),
         },
       )
     return [

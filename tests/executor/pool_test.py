@@ -266,8 +266,8 @@ def test_without_seccomp_it_refuses_to_start(monkeypatch):
     Executor(workers=1, timeout_s=1, memory_mb=256)
 
 
-def _unfiltered(seed, walls, memory_mb):
-  return Zygote(seed, walls - {"seccomp"}, memory_mb)
+def _unfiltered(seed, walls, memory_mb, libraries):
+  return Zygote(seed, walls - {"seccomp"}, memory_mb, libraries)
 
 
 def test_unsafe_starts_without_seccomp():

@@ -9,7 +9,7 @@ system; in `full` and `compact` the reply begins inside the thinking.
 import re
 from collections.abc import Sequence
 
-from azr_jax.tasks.countdown import verifier
+from azr_jax.grading import answer_tags
 from azr_jax.tasks.countdown.puzzle import Puzzle
 
 STYLES = ("full", "compact", "few_shot")
@@ -71,7 +71,7 @@ def parse_proposal(text: str, style: str) -> Puzzle | None:
   if style == "few_shot":
     told = text.strip().partition("\n")[0]
   else:
-    told = verifier.last_answer(text) or ""
+    told = answer_tags.last_answer(text) or ""
   found = _LIST.search(told)
   if found is None:
     return None

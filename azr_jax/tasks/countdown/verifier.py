@@ -22,6 +22,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from azr_jax.executor import literals
+from azr_jax.grading.answer_tags import last_answer
 from azr_jax.tasks.countdown.puzzle import Puzzle
 
 RIGHT, WRONG, NO_ANSWER = 1.0, 0.1, 0.0
@@ -29,8 +30,6 @@ MAX_ANSWER_CHARS = 1000
 MODES = ("strict", "compat")
 # A result of `**` beyond so many bits is no answer to any puzzle.
 _MAX_POWER_BITS = 4096
-# From the innermost opening tag to the first closing one.
-_LAST_ANSWER = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 _STRICT_TEXT = re.compile(r"[0-9+\-*/()\s]+")
 _COMPAT_TEXT = re.compile(r"[\d+\-*/().\s]+")
 _COMPAT_ANSWER = re.compile(r"<answer>(.*?)</answer>")
@@ -81,17 +80,6 @@ def verify(puzzle: Puzzle, response: str, mode: str = "strict") -> Verdict:
   else:
     reached = abs(value - puzzle.target) < _COMPAT_DISTANCE
   return Verdict(RIGHT, "right") if reached else Verdict(WRONG, "other value")
-
-
-def last_answer(response: str) -> str | None:
-  """The text of the last closed answer tag, or None."""
-  found = _LAST_ANSWER.findall(response)
-  return found[-1].strip() if found else None
-
-
-def answer_blocks(response: str) -> int:
-  """How many answer tags are closed: more than one hedges."""
-  return len(re.findall(r"<answer>.*?</answer>", response, re.DOTALL))
 
 
 def _last_line_answer(response: str) -> str | None:

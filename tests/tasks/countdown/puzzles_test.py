@@ -4,7 +4,9 @@ import itertools
 import json
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from azr_jax.models import tokenizers
 from azr_jax.tasks.countdown import (
@@ -68,7 +70,9 @@ def test_the_dataset_is_built_and_read_with_labels(tmp_path):
   assert len(dataset.load(**arguments, split="test")[0]) == 12
 
 
-@pytest.mark.parametrize("name", ["puzzles.jsonl", "puzzles.json"])
+@pytest.mark.parametrize(
+  "name", ["puzzles.jsonl", "puzzles.json", "puzzles.parquet"]
+)
 def test_public_files_are_read_without_what_has_no_solution(tmp_path, name):
   path = tmp_path / name
   puzzles = [Puzzle((1, 2, 3), 6), Puzzle((1, 1, 1), 99)]
@@ -77,8 +81,11 @@ def test_public_files_are_read_without_what_has_no_solution(tmp_path, name):
   else:
     records = [{"nums": p.numbers, "target": p.target} for p in puzzles]
     path.write_text(json.dumps(records))
+    if name.endswith("parquet"):
+      parquet.write_table(pyarrow.Table.from_pylist(records), path)
   found, scores = dataset.read(path)
   assert found == puzzles[:1] and scores.shape == (1,)
+  path = tmp_path / "empty.json"
   path.write_text("[]")
   with pytest.raises(ValueError, match="expected"):
     dataset.read(path)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from azr_jax.grading import answer_tags
 from azr_jax.tasks.countdown import prompts, solver, verifier
 from azr_jax.tasks.countdown.puzzle import Puzzle, from_record
 
@@ -84,9 +85,9 @@ def test_which_answer_counts(response, strict, compat):
 
 
 def test_answer_tags_are_counted():
-  assert verifier.answer_blocks("none") == 0
+  assert answer_tags.answer_blocks("none") == 0
   text = "<answer>1</answer> <answer>\n2</answer> <answer>"
-  assert verifier.answer_blocks(text) == 2
+  assert answer_tags.answer_blocks(text) == 2
 
 
 @given(st.text(max_size=200))

@@ -1,0 +1,67 @@
+"""Libraries that trusted programs may use beside the standard ones, by name.
+
+A zygote loads them before its walls stand, for with files denied only loaded
+modules exist; then it runs a warm-up, so that what a library loads or builds
+only when it is used is there too, and no child has to do it again.
+
+Every program of such a pool can reach them; so jobs that name a library run in
+a pool of their own (`executor.py`).
+"""
+
+import importlib
+import importlib.util
+import sys
+
+LIBRARIES = {
+  "math_verify": """
+import antlr4, logging, sympy
+logging.disable(logging.CRITICAL)
+from math_verify import ExprExtractionConfig, LatexExtractionConfig
+from math_verify import parse, verify
+KINDS = (LatexExtractionConfig(), ExprExtractionConfig())
+CASES = [
+  (r"\\frac{1}{2}", "0.5"), (r"x^2+2x+1", r"(x+1)^2"), ("1,2,3", "3,2,1"),
+  (r"\\{1,2\\}", r"\\{2,1\\}"), ("[0,1)", "(0,1]"), ("(1,2)", "(1,3)"),
+  (r"\\sqrt{2}+\\pi", r"\\sqrt{3}"), ("x<2", "2>x"), ("x=5", "5"),
+  (r"\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}",
+   r"\\begin{pmatrix}1&2\\\\3&5\\end{pmatrix}"),
+  (r"\\sin x\\cos x", r"\\frac{1}{2}\\sin 2x"),
+  (r"(-\\infty,2)\\cup(3,4]", "x>7"),
+  (r"\\log_2 8", "3"), (r"\\binom{5}{2}", "10"), ("3+4i", "4i+3"),
+  (r"50\\%", "0.5"), (r"\\int x dx", r"x^2/2"), (r"\\text{yes}", "no"),
+  (r"e^{x+1}", r"e\\cdot e^x"), (r"|x-1|", "1-x"), (r"n!", r"n\\cdot(n-1)!"),
+  (r"\\lfloor x\\rfloor", "x"), (r"2^{100}", "4^{50}"), ("x+y=3", "y=3-x"),
+]
+for gold, answer in CASES:
+  read = [parse("$" + text + "$", KINDS, parsing_timeout=None)
+          for text in (gold, answer)]
+  verify(*read, timeout_seconds=None)
+  verify(read[1], read[0], timeout_seconds=None)
+""",
+}
+
+
+def check(names):
+  """Raises ValueError for a library that is unknown or not installed."""
+  for name in names:
+    if name not in LIBRARIES:
+      raise ValueError(
+        f"libraries has {name!r:.80}; expected of {sorted(LIBRARIES)}"
+      )
+    if importlib.util.find_spec(name) is None:
+      raise ValueError(
+        f"libraries has {name}, which is not installed; expected "
+        "`pip install -e '.[eval]'` to have been run"
+      )
+
+
+def load(names, paths):
+  """Imports the named libraries from the given folders and warms them up."""
+  if not names:
+    return
+  before = list(sys.path)
+  sys.path.extend(paths)
+  for name in names:
+    importlib.import_module(name)
+    exec(LIBRARIES[name], {})
+  sys.path[:] = before

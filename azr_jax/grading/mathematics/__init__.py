@@ -1,0 +1,1 @@
+"""Whether two mathematical answers are the same, and where an answer stands."""

@@ -1,0 +1,65 @@
+r"""Finding the answer in a response: the last balanced `\boxed{...}`.
+
+| `where` | the answer is |
+| --- | --- |
+| `answer_tag` | the last box inside the last closed answer tag |
+| `anywhere` | the last box of the response |
+"""
+
+import re
+
+from azr_jax.grading import answer_tags
+
+PLACES = ("answer_tag", "anywhere")
+_BOX = re.compile(r"\\(?:f?boxed|fbox|framebox)\s*\{")
+_BARE_BOX = re.compile(r"\\boxed\s+([^\s{}$\\]+)")
+
+
+def find_answer(response: str, where: str = "answer_tag") -> str | None:
+  """The boxed text of a response, or None.
+
+  Args:
+    response: what the model wrote after the prompt.
+    where: one of `PLACES`.
+  """
+  if where not in PLACES:
+    raise ValueError(f"where={where!r}: expected one of {PLACES}")
+  if where == "anywhere":
+    return last_boxed(response)
+  told = answer_tags.last_answer(response)
+  return None if told is None else last_boxed(told)
+
+
+def last_boxed(text: str) -> str | None:
+  r"""The content of the last `\boxed{...}` whose braces balance, or None.
+
+  A box inside a box counts as part of the outer one; `\boxed 5` is read too.
+  """
+  found, covered = None, 0
+  for opening in _BOX.finditer(text):
+    if opening.start() < covered:
+      continue
+    end = _closing(text, opening.end())
+    if end is not None:
+      found, covered = text[opening.end() : end], end
+  if found is None:
+    bare = _BARE_BOX.findall(text)
+    return bare[-1] if bare else None
+  return found.strip()
+
+
+def _closing(text: str, start: int) -> int | None:
+  """Where the brace that is open at `start` is closed."""
+  depth, place = 1, start
+  while place < len(text):
+    letter = text[place]
+    if letter == "\\":
+      place += 1  # `\{` and `\}` are no braces.
+    elif letter == "{":
+      depth += 1
+    elif letter == "}":
+      depth -= 1
+      if depth == 0:
+        return place
+    place += 1
+  return None

@@ -1,0 +1,197 @@
+"""Mathematical answers: found in responses, compared by rules and algebra."""
+
+import json
+import pathlib
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from azr_jax.executor import Executor, Job
+from azr_jax.grading.mathematics import extraction, grader, rules
+
+FIXTURE = pathlib.Path(__file__).parent / "fixtures" / "math_answers.jsonl"
+ANSWERS = [
+  json.loads(line)["answer"] for line in FIXTURE.read_text().splitlines()
+]
+
+
+@pytest.fixture(name="executor", scope="module")
+def make_executor():
+  with Executor(workers=1, timeout_s=5.0, memory_mb=1024) as executor:
+    yield executor
+
+
+@pytest.mark.parametrize(
+  "text, box",
+  [
+    (r"so \boxed{5}", "5"),
+    (r"\boxed{1} then \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+    (r"\boxed{\boxed{7}}", r"\boxed{7}"),
+    (r"\boxed{\{1,2\}}", r"\{1,2\}"),
+    (r"\boxed{4} and \boxed{cut off", "4"),
+    (r"\fbox{8} \framebox{9}", "9"),
+    (r"\boxed 6$", "6"),
+    ("no box", None),
+    (r"\boxed{", None),
+  ],
+)
+def test_the_last_balanced_box_is_found(text, box):
+  assert extraction.last_boxed(text) == box
+
+
+def test_only_the_last_closed_answer_tag_counts():
+  tagged = r"<answer>\boxed{1}</answer> <answer>\boxed{2}</answer>"
+  assert extraction.find_answer(tagged) == "2"
+  assert extraction.find_answer(tagged + r" <answer>\boxed{3}") == "2"
+  assert extraction.find_answer(r"\boxed{3}") is None
+  assert extraction.find_answer(r"<answer>3</answer> \boxed{3}") is None
+  assert extraction.find_answer(r"\boxed{3}", "anywhere") == "3"
+
+
+EQUAL = [
+  ("1/2", r"\dfrac{1}{2}"),
+  ("0.5", r"\frac12"),
+  (r"\frac{-1}{3}", r"-\frac{1}{3}"),
+  ("1,000", "1000"),
+  ("1000", r"1{,}000"),
+  (r"2\frac{1}{3}", "7/3"),
+  (r"3\times10^{8}", "3e8"),
+  (r"5\text{ cm}", "5"),
+  ("12", "12 dollars"),
+  (r"3 \mathrm{~m}", "3"),
+  (r"50\%", "50"),
+  (r"90^\circ", "90"),
+  (r"\$18", "18"),
+  ("x=5", "5"),
+  ("n = 4", "4"),
+  ("x=5", "x = 5.0"),
+  ("(C)", r"\text{C}"),
+  ("C", "C."),
+  ("East", r"\text{east}"),
+  ("1,2", "2, 1"),
+  (r"\{1,2\}", r"\left\{2,1\right\}"),
+  ("(1,2)", r"\left( 1, 2 \right)"),
+  ("[0,1)", r"\left[0, 1\right)"),
+  (r"\sqrt3", r"\sqrt{3}"),
+  ("113", r"\textbf{(113) }"),
+  ("073", "73"),
+  ("$0,-1,-\\frac{3}{2}$", "-1, -1.5, 0"),
+  ("(1,2),(3,4)", "(3,4),(1,2)"),
+]
+UNEQUAL = [
+  ("23", "2,3"),
+  ("(12)", "(1,2)"),
+  ("(1,2)", "(2,1)"),
+  ("[0,1)", "(0,1)"),
+  ("1", "2"),
+  ("0.5", "0.51"),
+  (r"5\text{ cm}", r"5\text{ m}"),
+  ("x=5", "y=5"),
+  ("A", "B"),
+  ("x", "X"),
+  ("", ""),
+  ("5", ""),
+  ("2", "2 and 3"),
+  ("5", "5x"),
+  ("1,2,2", "1,1,2"),
+  ("10", "1e400000000"),
+  (r"\frac{1}{0}", "0"),
+]
+
+
+@pytest.mark.parametrize("gold, answer", EQUAL)
+def test_rules_find_equal_answers_equal(gold, answer):
+  assert rules.equal(gold, answer)
+  assert rules.equal(answer, gold)
+
+
+@pytest.mark.parametrize("gold, answer", UNEQUAL)
+def test_rules_find_other_answers_unequal(gold, answer):
+  assert not rules.equal(gold, answer)
+  assert not rules.equal(answer, gold)
+
+
+@pytest.mark.parametrize("index", range(len(ANSWERS)))
+def test_published_references_equal_themselves_and_not_the_next(index):
+  answer, other = ANSWERS[index], ANSWERS[index - 1]
+  assert rules.equal(answer, answer)
+  assert rules.equal(answer, f"${answer}$")
+  assert not rules.equal(answer, other)
+
+
+def test_tolerance_is_of_numbers():
+  close = rules.Tolerance(absolute=0.1)
+  assert rules.equal("2.5", "2.6", close)
+  assert not rules.equal("2.5", "2.61", close)
+  assert rules.equal("1000", "1009", rules.Tolerance(relative=0.01))
+  assert rules.equal("(1,2)", "(1.05,2)", close)
+
+
+@given(st.fractions(max_denominator=999))
+def test_every_way_to_write_a_number_is_the_same_number(value):
+  top, bottom = value.numerator, value.denominator
+  for text in (
+    f"{top}/{bottom}",
+    rf"\frac{{{top}}}{{{bottom}}}",
+    rf"$ \dfrac{{{top}}}{{{bottom}}} $",
+  ):
+    assert rules.number(text) == Fraction(top, bottom)
+
+
+@given(st.text(alphabet=r"\{}()[],.$0123abx=/^ ", max_size=30))
+def test_any_text_gives_an_answer_of_rules(text):
+  assert rules.equal(text, "1") in (True, False)
+  extraction.last_boxed(text)
+
+
+@given(st.lists(st.integers(-99, 99), min_size=2, max_size=6))
+def test_lists_are_equal_in_any_order(values):
+  text = ", ".join(map(str, values))
+  assert rules.equal(text, ", ".join(map(str, reversed(values))))
+
+
+@pytest.mark.parametrize(
+  "gold, answer, correct",
+  [
+    ("x^2-1", "(x-1)(x+1)", True),
+    (r"\frac{\sqrt{2}}{2}", r"\frac{1}{\sqrt{2}}", True),
+    ("4 \\pi^{2}-1", r"(2\pi-1)(2\pi+1)", True),
+    (r"(-\infty,2)\cup(3,\infty)", r"(3,\infty)\cup(-\infty,2)", True),
+    ("x^2-1", "x^2+1", False),
+    (r"\sqrt{2}", "1.41", False),
+    ("7", r"9^{9^{9^{9}}}", False),
+    ("x", "__import__('os').abort()", False),
+  ],
+)
+def test_algebra_decides_what_rules_cannot(executor, gold, answer, correct):
+  assert not rules.equal(gold, answer)
+  assert grader.submit(executor, gold, answer).result(60) == correct
+  assert not grader.submit(executor, gold, answer, "rules").result(60)
+
+
+def test_algebra_keeps_to_a_tolerance(executor):
+  gold, answer = r"\sqrt{2}", "1.41"
+  near = rules.Tolerance(absolute=0.01)
+  assert grader.submit(executor, gold, answer, tolerance=near).result(60)
+  tight = rules.Tolerance(absolute=0.001)
+  assert not grader.submit(executor, gold, answer, tolerance=tight).result(60)
+
+
+def test_no_answer_is_wrong(executor):
+  for answer in (None, "", "  "):
+    assert not grader.submit(executor, "5", answer).result(60)
+  with pytest.raises(ValueError, match="expected one of"):
+    grader.submit(executor, "5", "5", "other")
+
+
+def test_a_library_is_only_there_for_jobs_that_name_it(executor):
+  code = "def f():\n  import sympy\n  return 1"
+  plain = executor.submit(Job("plain", code, ("",))).result(60)
+  assert (plain.status, plain.error) == ("error", "ModuleNotFoundError")
+  named = executor.submit(Job("named", code, ("",), libraries=("math_verify",)))
+  assert named.result(60).outputs == ("1",)
+  assert executor.counters()["programs"] >= 2
+  with pytest.raises(ValueError, match="expected of"):
+    executor.submit(Job("other", code, ("",), libraries=("os",)))
