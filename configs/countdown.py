@@ -3,7 +3,8 @@
   python -m azr_jax.train --config=configs/countdown.py:tiny \\
       --config.model.source=DIR/model --workdir=/tmp/countdown
 
-`DIR` is that of `python -m azr_jax.sft --config=configs/sft.py:countdown_tiny`.
+`DIR` is that of `python -m azr_jax.sft --config=configs/sft.py:countdown_tiny`,
+or of `countdown_qwen2.5-0.5b` for the larger model.
 
 | variant | prompts |
 | --- | --- |
@@ -89,7 +90,9 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.countdown.unlearnable_reward = 0.0  # of a proposal never or always solved
   c.countdown.bad_proposal_reward = -0.5  # of one that is no new puzzle
 
-  c.model.source = "hf:asingh15/qwen-sft-countdown-defaultproj"
+  # Ours, which knows our prompts; section 4.1 starts from
+  # hf:asingh15/qwen-sft-countdown-defaultproj and the prompts it was taught.
+  c.model.source = "/tmp/countdown_sft_qwen/model"
   c.model.dtype = "bfloat16"
   c.model.remat = "dots"
   c.rollout.slots = 256

@@ -4,9 +4,10 @@
       [--variants=tiny,tiny_static] [--seeds=0,1,2] [--puzzles=200]
 
 Every run is a folder `DIR/VARIANT_SEED`, and its scores one beside it. What is
-there is not done again, so the command goes on where it was stopped. Pools of
-puzzles for the mixed variants are made first. `+-` is the standard error over
-seeds; a run's own, over puzzles, is in its results.json.
+there is not done again, so the command goes on where it was stopped; with other
+settings it wants another folder. Pools of puzzles for the mixed variants are
+made first: the proposer's, and as many random ones. `+-` is the standard error
+over seeds, but over puzzles for the start, which has no seeds.
 """
 
 import json
@@ -42,6 +43,7 @@ EXTRA = flags.DEFINE_list(
   "extra", [], "More flags for training, e.g. --config.train.steps=10"
 )
 KS = (1, 4, 16)
+_METRICS = "metrics.jsonl"
 
 
 def main(argv: list[str]) -> None:
@@ -50,17 +52,10 @@ def main(argv: list[str]) -> None:
   if not all(variant.startswith("tiny") for variant in VARIANTS.value):
     raise app.UsageError("expected variants of the tiny model")
   folder = pathlib.Path(WORKDIR.value).expanduser()
-  for name, source in (
-    ("proposed", f"--model={START.value}"),
-    ("random", "--random"),
-  ):
-    if not _pool(folder, name).exists():
-      _run(
-        "azr_jax.propose",
-        "--config=configs/propose.py:tiny",
-        source,
-        f"--out={_pool(folder, name)}",
-      )
+  if not DRY_RUN.value:
+    _check_settings(folder)
+  _make_pool(folder, "proposed", [f"--model={START.value}"])
+  _make_pool(folder, "random", ["--random", f"--count={_proposed(folder)}"])
   _score(folder / "start_scores", START.value)
   for seed in SEEDS.value:  # All variants once, before any again.
     for variant in VARIANTS.value:
@@ -69,8 +64,43 @@ def main(argv: list[str]) -> None:
     print(_table(folder))
 
 
+def _check_settings(folder: pathlib.Path) -> None:
+  """Refuses a folder whose runs are not comparable with those asked for."""
+  settings = {
+    "start": START.value,
+    "puzzles": PUZZLES.value,
+    "extra": EXTRA.value,
+  }
+  path = folder / "settings.json"
+  if not path.exists():
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(settings, indent=2))
+  found = json.loads(path.read_text())
+  if found != settings:
+    raise app.UsageError(
+      f"{folder} holds runs of {found}, not of {settings}; expected the same, "
+      "or another --workdir"
+    )
+
+
 def _pool(folder: pathlib.Path, name: str) -> pathlib.Path:
   return folder / f"{name}.jsonl"
+
+
+def _make_pool(folder: pathlib.Path, name: str, arguments: list[str]) -> None:
+  if not _pool(folder, name).exists():
+    _run(
+      "azr_jax.propose",
+      "--config=configs/propose.py:tiny",
+      *arguments,
+      f"--out={_pool(folder, name)}",
+    )
+
+
+def _proposed(folder: pathlib.Path) -> int | str:
+  """How many puzzles the proposer's pool has."""
+  path = _pool(folder, "proposed")
+  return len(_lines(path)) if path.exists() else "AS_MANY"
 
 
 def _train(folder: pathlib.Path, variant: str, seed: str) -> None:
@@ -118,12 +148,12 @@ def _table(folder: pathlib.Path) -> str:
   lines = [
     "| variant | " + " | ".join(header) + " | minutes |",
     "| --- | " + "--- | " * len(header) + "--- |",
-    _row("start", [folder / "start_scores"], []),
+    _row("start (error over puzzles)", [folder / "start_scores"], []),
   ]
   for variant in VARIANTS.value:
     runs = [folder / f"{variant}_{seed}" for seed in SEEDS.value]
     scores = [run.with_name(f"{run.name}_scores") for run in runs]
-    lines.append(_row(variant, scores, runs))
+    lines.append(_row(f"`{variant}`", scores, runs))
   return "\n".join(lines)
 
 
@@ -139,14 +169,15 @@ def _row(
       error = statistics.stdev(values) / len(values) ** 0.5
     cells.append(f"{statistics.mean(values):.3f} +- {error:.3f}")
   seconds = [
-    sum(json.loads(line)["time/step"] for line in _lines(run)) for run in runs
+    sum(json.loads(line)["time/step"] for line in _lines(run / _METRICS))
+    for run in runs
   ]
   minutes = f"{statistics.mean(seconds) / 60:.1f}" if seconds else ""
-  return f"| `{name}` | " + " | ".join(cells) + f" | {minutes} |"
+  return f"| {name} | " + " | ".join(cells) + f" | {minutes} |"
 
 
-def _lines(run: pathlib.Path) -> list[str]:
-  return (run / "metrics.jsonl").read_text().splitlines()
+def _lines(path: pathlib.Path) -> list[str]:
+  return path.read_text().splitlines()
 
 
 if __name__ == "__main__":
