@@ -37,6 +37,7 @@ TEST_REQUIRES = [
   "pytest>=8.0",
   "pytest-xdist>=3.5",
   "ray>=2.40",
+  "reasoning-gym>=0.1.25",
   "ruff>=0.8",
   "torch==2.13.0",
 ]
@@ -57,6 +58,7 @@ setuptools.setup(
     "cuda": ["jax[cuda12]>=0.7"],
     "test": TEST_REQUIRES,
     "eval": ["datasets>=3.0", "math-verify>=0.7"],
+    "gym": ["reasoning-gym>=0.1.25"],
     "ray": ["ray>=2.40"],
     "notebooks": ["jupyter>=1.0", "matplotlib>=3.8"],
   },

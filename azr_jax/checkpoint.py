@@ -56,6 +56,13 @@ class Checkpointer:
     )
     return restored["state"], restored["system"]
 
+  def restore_system(self, step: int) -> dict[str, Any]:
+    """Restores the system's host state alone."""
+    restored = self._manager.restore(
+      step, args=ocp.args.Composite(system=ocp.args.JsonRestore())
+    )
+    return restored["system"]
+
   def close(self) -> None:
     """Waits for saves under way."""
     self._manager.wait_until_finished()

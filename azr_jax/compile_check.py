@@ -38,6 +38,9 @@ _SUGGESTIONS = {
   "mesh.fsdp",
   "score": "smaller learner.chunk_tokens or learner.micro_rows, or a larger "
   "mesh.fsdp",
+  "estimate": "smaller learner.micro_rows, or a larger mesh.fsdp",
+  "critic": "a larger mesh.fsdp (more chips), smaller learner.micro_rows, or "
+  "model.remat='full'",
   "update": "a larger mesh.fsdp (more chips), smaller learner.micro_rows or "
   "learner.chunk_tokens, or model.remat='full'",
 }
@@ -94,7 +97,7 @@ def compile_check(
   shape = load.shape_of(config.model.source, config.model.cache_dir)
   found = compiled.compile_all(config, shape, mesh)
   room = chip.hbm_bytes - RESERVED_BYTES
-  tokens = roofline.azr_load(config, prompt_tokens, new_tokens)
+  tokens = roofline.step_load(config, prompt_tokens, new_tokens)
   estimate = roofline.estimate(
     config,
     shape,
@@ -151,7 +154,9 @@ def show(report: dict[str, Any]) -> str:
     "* of one device, each loop's body counted once, as the compiler does",
     "",
     f"At best: {e['step_s']:.3g} s a step = prefill {e['prefill_s']:.2g} + "
-    f"decode {e['decode_s']:.3g} + update {e['update_s']:.2g}; decode "
+    f"decode {e['decode_s']:.3g} + update {e['update_s']:.2g}"
+    + (f" + critic {e['critic_s']:.2g}" if e["critic_s"] else "")
+    + "; decode "
     f"{e['decode_tokens_per_s']:,.0f} tokens/s; update "
     f"{e['update_tokens_per_s']:,.0f} tokens/s, "
     f"{e['update_mfu']:.0%} of the matrix units, bound by {e['update_bound']}"

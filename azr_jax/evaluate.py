@@ -1,14 +1,22 @@
-"""Runs a benchmark on a model, a safetensors folder or a run folder.
+"""Runs benchmarks on a model, a safetensors folder or a run folder.
 
   python -m azr_jax.evaluate --config=configs/evaluate.py \\
       --model=SPEC|FOLDER|RUN --benchmark=programs_heldout --workdir=DIR
+  python -m azr_jax.evaluate --config=configs/evaluate.py:chat \\
+      --model=SPEC --benchmark=humaneval,gsm8k \\
+      --data=humaneval=FILE,gsm8k=FILE --workdir=DIR
 
-Writes `results.json` and one record per task to `records.jsonl`, and prints
-the scores.
+`--benchmark` takes names and groups (all, code, math) between commas; see
+`benchmarks/registry.py`. Data comes from the benchmark's public source, or from
+`--data=PATH` (one benchmark) or `--data=NAME=PATH,...`.
+
+Writes one record per item to `NAME.jsonl`, from which an interrupted run goes
+on, and all scores to `results.json`; prints the scores as a table.
 """
 
 import json
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -18,20 +26,16 @@ from ml_collections import config_flags
 
 from azr_jax import checkpoint as checkpoint_lib
 from azr_jax import host_flags
-from azr_jax.benchmarks import countdown, programs_heldout
+from azr_jax.benchmarks import registry, runner, table
 from azr_jax.configuration import checks, parts, schema
-from azr_jax.grading.verification import Verification
-from azr_jax.learner import train_state
+from azr_jax.metrics import say
 from azr_jax.models import load, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
 
-BENCHMARKS = {
-  programs_heldout.NAME: programs_heldout.run,
-  countdown.NAME: countdown.run,
-}
+RESULTS = "results.json"
 
 
 def evaluate(
@@ -42,35 +46,35 @@ def evaluate(
   data: str = "",
   limit: int = 0,
 ) -> dict[str, float]:
-  """Returns the benchmark's scores.
+  """Returns the scores of all benchmarks.
 
   Args:
     config: `configs.evaluate.get_config()`.
     model_spec: a model spec (models/load.py), or a run folder, whose newest
       checkpoint is taken.
-    benchmark: a key of `BENCHMARKS`.
+    benchmark: names and groups of `benchmarks/registry.py`, between commas.
     workdir: where results and records go.
-    data: the benchmark's file, if it is not in the package.
-    limit: most tasks per kind; 0 takes all.
+    data: of one benchmark a path, or NAME=PATH between commas; "": the public
+      sources.
+    limit: most items of a benchmark; 0: all, or as many as its paper takes.
 
   Raises:
-    ValueError: a config value, model or benchmark is not what is expected.
+    ValueError: a config value, model, benchmark or data is not what is
+      expected, or the folder has results of something else.
   """
   checks.check(config, schema.EVALUATE_CHECKS)
-  if benchmark not in BENCHMARKS:
-    raise ValueError(
-      f"benchmark {benchmark!r}: expected one of {tuple(BENCHMARKS)}"
-    )
+  names = registry.names(benchmark)
+  paths = registry.paths(names, data)
+  names = _with_data(names, paths, benchmark)
   if limit < 0:
     raise ValueError(f"limit={limit}: expected 0 (all) or more")
   folder = pathlib.Path(workdir).expanduser()
-  _check_free(folder, model_spec, benchmark)
   hosts = Hosts(config.hosts.timeout_s)
-  hosts.check_same_value(
-    "config", [config.to_dict(), model_spec, benchmark, data, limit]
-  )
+  asked = {"model": model_spec, "limit": limit, "config": config.to_dict()}
+  hosts.check_same_value("config", [asked, benchmark, data])
   if hosts.first:
-    folder.mkdir(parents=True, exist_ok=True)
+    _claim(folder, asked)
+  hosts.meet("the folder is there")
   mesh = mesh_lib.make_mesh(config.mesh)
   source, params = load_model(config, model_spec, mesh)
   model = parts.build_model(config, source.config, mesh)
@@ -82,48 +86,82 @@ def evaluate(
     parts.sampler_settings(config),
   )
   params = sampler.compute_params(params)
-  policy = policy_lib.Policy(
-    sampler,
-    source.tokenizer,
-    params,
-    jax.random.key(config.seed),
-  )
+  scores: dict[str, float] = {}
   with parts.build_executor(config) as executor:
-    scores, records = BENCHMARKS[benchmark](
-      policy,
-      Verification(executor, hosts),
-      data=data,
-      limit=limit,
-      prompt_style=config.evaluate.prompt_style,
-      samples=config.evaluate.samples,
-    )
-  if not hosts.first:
-    return scores
-  with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
-    file.writelines(json.dumps(record) + "\n" for record in records)
-  result = {
-    "model": model_spec,
-    "benchmark": benchmark,
-    "limit": limit,
-    "tasks": len(records),
-    "scores": scores,
-    "config": config.to_dict(),
-  }
-  (folder / "results.json").write_text(
-    json.dumps(result, indent=2) + "\n", encoding="utf-8"
-  )
-  return scores
-
-
-def _check_free(folder: pathlib.Path, model_spec: str, benchmark: str) -> None:
-  path = folder / "results.json"
-  if path.exists():
-    theirs = json.loads(path.read_text(encoding="utf-8"))
-    if (theirs["model"], theirs["benchmark"]) != (model_spec, benchmark):
-      raise ValueError(
-        f"{folder} holds the scores of {theirs['model']} on "
-        f"{theirs['benchmark']}: expected another --workdir"
+    for name in names:
+      # A key of its own, so that scores do not depend on what else is run.
+      policy = policy_lib.Policy(
+        sampler, source.tokenizer, params, jax.random.key(config.seed)
       )
+      settings = runner.RunSettings(
+        paths.get(name, ""),
+        limit,
+        config.evaluate.prompt_style,
+        config.evaluate.samples,
+      )
+      scores |= runner.run(
+        registry.BENCHMARKS[name],
+        policy,
+        executor,
+        hosts,
+        settings,
+        folder / f"{name}.jsonl",
+      )
+      if hosts.first:
+        _write(folder, asked, scores)
+  return _write(folder, asked, scores) if hosts.first else scores
+
+
+def _with_data(
+  names: Sequence[str], paths: dict[str, str], asked: str
+) -> tuple[str, ...]:
+  """Leaves out of a group what has no public source and was given no data."""
+  named = asked.split(",")
+  left = [
+    name for name in names if name in registry.NEED_DATA and name not in paths
+  ]
+  for name in left:
+    if name in named:
+      raise ValueError(
+        f"benchmark {name!r}: expected --data={name}=PATH, for it has no "
+        "public source that could be read"
+      )
+    say(f"{name} is left out: it needs --data={name}=PATH")
+  return tuple(name for name in names if name not in left)
+
+
+def _claim(folder: pathlib.Path, asked: dict[str, Any]) -> None:
+  """Refuses a folder whose results are of something else."""
+  folder.mkdir(parents=True, exist_ok=True)
+  path = folder / RESULTS
+  asked = json.loads(json.dumps(asked))
+  if not path.exists():
+    path.write_text(json.dumps(asked | {"scores": {}}), encoding="utf-8")
+  theirs = json.loads(path.read_text(encoding="utf-8"))
+  different = [key for key in asked if theirs.get(key) != asked[key]]
+  if different:
+    raise ValueError(
+      f"{folder} holds scores of model {theirs.get('model')!r} with another "
+      f"{', '.join(different)}: expected the same, or another --workdir"
+    )
+
+
+def _write(
+  folder: pathlib.Path, asked: dict[str, Any], scores: dict[str, float]
+) -> dict[str, float]:
+  """Adds scores to the results and averages to the scores; returns them."""
+  path = folder / RESULTS
+  earlier = json.loads(path.read_text(encoding="utf-8"))["scores"]
+  scores = earlier | scores
+  main = {
+    name: scores[table.main_score(name)]
+    for name in registry.BENCHMARKS
+    if table.main_score(name) in scores
+  }
+  scores |= registry.averages(main)
+  text = json.dumps(asked | {"scores": scores}, indent=2)
+  path.write_text(text + "\n", encoding="utf-8")
+  return scores
 
 
 def load_model(
@@ -148,9 +186,7 @@ def load_model(
   run_config = ml_collections.ConfigDict(json.loads(text))
   source = load.resolve(run_config.model.source, config.model.cache_dir)
   model = transformer.Transformer(source.config)
-  optimizer = parts.build_optimizer(run_config)
-  shardings = train_state.state_shardings(model, optimizer, mesh, rules)
-  abstract = train_state.abstract_state(model, optimizer, shardings)
+  abstract = parts.abstract_state(run_config, model, mesh, rules)
   checkpoints = checkpoint_lib.Checkpointer(folder, keep=None)
   step = checkpoints.latest_step()
   if step is None:
@@ -167,13 +203,13 @@ def run() -> None:
     "model", None, "A model spec or run folder.", required=True
   )
   benchmark = flags.DEFINE_string(
-    "benchmark", None, "Which benchmark.", required=True
+    "benchmark", None, "Names or groups, between commas.", required=True
   )
-  data = flags.DEFINE_string("data", "", "The benchmark's data file.")
+  data = flags.DEFINE_string("data", "", "PATH, or NAME=PATH,... of data.")
   workdir = flags.DEFINE_string(
     "workdir", None, "Where results go.", required=True
   )
-  limit = flags.DEFINE_integer("limit", 0, "Most tasks per kind; 0 = all.")
+  limit = flags.DEFINE_integer("limit", 0, "Most items; 0 = all.")
   join = host_flags.define()
   flags.mark_flag_as_required("config")
 
@@ -191,8 +227,9 @@ def run() -> None:
       limit.value,
     )
     if jax.process_index() == 0:
-      for name, score in scores.items():
+      for name, score in sorted(scores.items()):
         print(f"{name:40s} {score:.4f}")
+      print(table.show({workdir.value: scores}))
 
   app.run(main)
 

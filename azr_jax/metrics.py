@@ -121,8 +121,8 @@ def say(text: str) -> None:
 class Progress:
   """One line per step with rate and ETA; rewritten in place on a terminal."""
 
-  def __init__(self, first_step: int, last_step: int):
-    self._first, self._last = first_step, last_step
+  def __init__(self, first_step: int, last_step: int, unit: str = "step"):
+    self._first, self._last, self._unit = first_step, last_step, unit
     self._start = time.monotonic()
     self._terminal = sys.stderr.isatty()
 
@@ -132,7 +132,7 @@ class Progress:
     seconds = (time.monotonic() - self._start) / done
     left = (self._last - step) * seconds
     line = (
-      f"step {step}/{self._last}  {seconds:.2f} s/step  "
+      f"{self._unit} {step}/{self._last}  {seconds:.2f} s/{self._unit}  "
       f"ETA {int(left) // 60}:{int(left) % 60:02d}  {text}"
     )
     end = "\r" if self._terminal and step < self._last else "\n"

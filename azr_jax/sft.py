@@ -21,7 +21,8 @@ from azr_jax import checkpoint as checkpoint_lib
 from azr_jax import host_flags, run_folder, types
 from azr_jax import metrics as metrics_lib
 from azr_jax.configuration import checks, experiment, parts
-from azr_jax.learner import packing, train_state, update
+from azr_jax.learner import learner as learner_lib
+from azr_jax.learner import packing, update
 from azr_jax.models import load, presets, safetensors_io, tokenizers
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.hosts import Hosts
@@ -55,33 +56,24 @@ def _train(
   rules = parts.sharding_rules(config)
   model = parts.build_model(config, source.config, mesh)
   optimizer = parts.build_optimizer(config)
-  shardings = train_state.state_shardings(model, optimizer, mesh, rules)
-  state = train_state.make_init_state(optimizer, shardings)(
-    source.load_params(mesh, rules)
+  loss_fn = update.make_supervised_loss(
+    model, chunk_tokens=config.learner.chunk_tokens, mesh=mesh
   )
-  update_fn = update.make_update(
-    update.make_supervised_loss(
-      model, chunk_tokens=config.learner.chunk_tokens, mesh=mesh
-    ),
-    optimizer,
-    shardings,
-    mesh,
-  )
+  learner = learner_lib.make(model, loss_fn, optimizer, mesh, rules)
+  state = learner.init(source.load_params(mesh, rules))
   checkpoints = checkpoint_lib.Checkpointer(
     folder, config.train.keep_checkpoints
   )
   done = checkpoints.latest_step() or 0
   if done:
-    state, _ = checkpoints.restore(
-      done, train_state.abstract_state(model, optimizer, shardings)
-    )
+    state, _ = checkpoints.restore(done, learner.abstract)
   micro_rows = mesh_lib.padded_rows(config.learner.micro_rows, mesh)
   writer = metrics_lib.MetricsWriter(folder, done + 1) if hosts.first else None
   progress = metrics_lib.Progress(done + 1, config.train.steps)
   for step in range(done + 1, config.train.steps + 1):
     start = time.monotonic()
     batch = update.place(_batch(rows, step - 1, micro_rows), mesh)
-    state, metrics = update_fn(state, batch, None)
+    state, metrics = learner.update(state, batch, None)
     learned = metrics_lib.to_host(jax.device_get(metrics))
     learned["time/step"] = time.monotonic() - start
     if writer is not None:

@@ -12,6 +12,7 @@ checkpoint is written.
 """
 
 import contextlib
+import dataclasses
 import pathlib
 import signal
 import threading
@@ -29,9 +30,11 @@ from ml_collections import config_flags
 from azr_jax import checkpoint as checkpoint_lib
 from azr_jax import host_flags, run_folder
 from azr_jax import metrics as metrics_lib
+from azr_jax.benchmarks import registry, runner
 from azr_jax.configuration import checks, experiment, parts
+from azr_jax.executor import Executor
 from azr_jax.grading.verification import Verification
-from azr_jax.learner import advantages, packing, train_state, update
+from azr_jax.learner import advantages, packing, update
 from azr_jax.measure import compiles
 from azr_jax.models import load
 from azr_jax.parallel import mesh as mesh_lib
@@ -45,6 +48,7 @@ _BENCHMARKS = {
   "azr": "--config=configs/evaluate.py --benchmark=programs_heldout",
   "countdown": "--config=configs/evaluate.py:countdown_tiny "
   "--benchmark=countdown",
+  "orz": "--config=configs/evaluate.py:problems_tiny --benchmark=problems",
 }
 
 
@@ -90,16 +94,11 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
   rules = parts.sharding_rules(config)
   source = load.resolve(config.model.source, config.model.cache_dir)
   model = parts.build_model(config, source.config, mesh)
-  optimizer = parts.build_optimizer(config)
-  shardings = train_state.state_shardings(model, optimizer, mesh, rules)
-  state = train_state.make_init_state(optimizer, shardings)(
-    source.load_params(mesh, rules)
-  )
+  learner = parts.build_learner(config, model, mesh)
+  state = learner.init(source.load_params(mesh, rules))
   ref_params = None
   if config.learner.kl_coef:
     ref_params = jax.tree.map(jnp.copy, state.params)
-  loss_fn = parts.build_policy_loss(config, model, mesh)
-  update_fn = update.make_update(loss_fn, optimizer, shardings, mesh)
   sampler = sampler_lib.Sampler(
     model,
     source.tokenizer,
@@ -108,6 +107,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
     parts.sampler_settings(config),
   )
   micro_rows = mesh_lib.padded_rows(config.learner.micro_rows, mesh)
+  evaluation_key = jax.random.fold_in(jax.random.key(config.seed), 2)
   sample_key = jax.random.fold_in(jax.random.key(config.seed), 1)
 
   # What one host takes longer over than others shows here, by its name.
@@ -131,9 +131,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
     done = checkpoints.latest_step() or 0
     hosts.check_same_value("step to go on from", done)
     if done:
-      state, system_state = checkpoints.restore(
-        done, train_state.abstract_state(model, optimizer, shardings)
-      )
+      state, system_state = checkpoints.restore(done, learner.abstract)
       system.load_state_dict(system_state)
       say(f"going on after step {done} of the run in {folder}")
     say("compiling the sampler; the first step compiles the rest")
@@ -153,8 +151,13 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
         params,
         jax.random.fold_in(sample_key, step),
       )
+      scores = {}
+      if _is_evaluated(config, step):
+        fixed = dataclasses.replace(policy, key=evaluation_key)
+        scores = _evaluate(config, fixed, executor, hosts)
       start = time.monotonic()
       collected = system.collect(policy, step)
+      collected.metrics.update(scores)
       # Nor must the sampler's copy of the weights.
       policy.params = params = None
       collected_at = time.monotonic()
@@ -167,6 +170,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
         [t.reward for t in trajectories],
         [t.baseline_group for t in trajectories],
         [len(t.completion.token_ids) for t in trajectories],
+        config.learner.normalize_advantages,
       )
 
       # Pack.
@@ -187,7 +191,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
       batch = update.place(batch, mesh)
       learner_metrics: update.Metrics = {}
       for _ in range(config.learner.epochs):
-        state, learner_metrics = update_fn(state, batch, ref_params)
+        state, learner_metrics = learner.update(state, batch, ref_params)
 
       # Log.
       names = counter.take()
@@ -221,6 +225,33 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
     f"azr_jax.evaluate {_BENCHMARKS[config.system]} --model={folder} "
     f"--workdir={folder}_scores"
   )
+
+
+def _is_evaluated(config: ml_collections.ConfigDict, step: int) -> bool:
+  every = config.evaluation.every
+  return every > 0 and (step - 1) % every == 0
+
+
+def _evaluate(
+  config: ml_collections.ConfigDict,
+  policy: policy_lib.Policy,
+  executor: Executor,
+  hosts: Hosts,
+) -> dict[str, float]:
+  """Scores of the policy that a step began with, each time the same items."""
+  c = config.evaluation
+  names = registry.names(c.benchmarks)
+  paths = registry.paths(names, c.data)
+  found: dict[str, float] = {}
+  for name in names:
+    policy.calls = 0  # The same draws, whatever was asked before.
+    settings = runner.RunSettings(
+      paths.get(name, ""), c.limit, c.prompt_style, c.samples
+    )
+    found |= runner.run(
+      registry.BENCHMARKS[name], policy, executor, hosts, settings, None
+    )
+  return {f"evaluation/{name}": score for name, score in found.items()}
 
 
 def _say_nothing(text: str) -> None:

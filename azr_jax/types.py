@@ -57,7 +57,8 @@ class Trajectory:
   """A graded completion.
 
   `baseline_group` names the trajectories that share a reward baseline: the
-  (task, role) pair for TRR++, the prompt for GRPO and RLOO.
+  (task, role) pair for TRR++, the prompt for GRPO and RLOO. `repeats_from` is
+  the token from which the completion only repeats itself, for metrics.
   """
 
   prompt: Prompt
@@ -65,6 +66,7 @@ class Trajectory:
   reward: float
   baseline_group: Hashable
   metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  repeats_from: int | None = None
 
 
 class Batch(flax.struct.PyTreeNode):
@@ -84,6 +86,8 @@ class Batch(flax.struct.PyTreeNode):
     regularizer_weights: float32, likewise in the entropy and KL terms.
     advantages: float32.
     old_logprobs: float32, log-probability of the target when sampled.
+    repetition: float32, 1 where the target repeats what stands before it; for
+      metrics.
   """
 
   tokens: Leaf
@@ -95,3 +99,4 @@ class Batch(flax.struct.PyTreeNode):
   regularizer_weights: Leaf
   advantages: Leaf
   old_logprobs: Leaf
+  repetition: Leaf

@@ -48,7 +48,9 @@ def get_config() -> ml_collections.ConfigDict:
   c.rollout.stop_strings = ("</answer>",)
 
   c.learner = ml_collections.ConfigDict()
-  c.learner.estimator = "trr++"  # trr++ | trr++_by_token | reinforce++ | rloo
+  # trr++ | trr++_by_token | reinforce++ | grpo | grpo_mean | rloo | gae
+  c.learner.estimator = "trr++"
+  c.learner.normalize_advantages = False  # over the tokens of the batch
   # token_mean | sequence_mean | sequence_sum | fixed_length
   c.learner.aggregation = "token_mean"
   c.learner.regularizer_aggregation = "token_mean"  # of entropy and KL terms
@@ -70,11 +72,33 @@ def get_config() -> ml_collections.ConfigDict:
   c.optimizer.muon_learning_rate = 0.0  # layers' matrices; 0 = AdamW
   c.optimizer.warmup_steps = 0  # updates
   c.optimizer.decay_steps = 0  # updates; 0 = constant
+  c.optimizer.decay = "cosine"  # cosine | linear
   c.optimizer.final_learning_rate = 0.0
   c.optimizer.b1 = 0.9
   c.optimizer.b2 = 0.999
   c.optimizer.weight_decay = 0.01
   c.optimizer.grad_clip = 1.0  # paper: 1.0; 0 = off
+
+  # Before every so many steps, with the sampling of training.
+  c.evaluation = ml_collections.ConfigDict()
+  c.evaluation.every = 0  # steps; 0 = never
+  c.evaluation.benchmarks = ""  # names between commas, see registry.py
+  c.evaluation.data = ""  # as --data of azr_jax.evaluate
+  c.evaluation.limit = 50  # items of each
+  c.evaluation.samples = 1  # answers to each
+  c.evaluation.prompt_style = "full"  # as the benchmarks take
+
+  # Of learner.estimator = "gae" alone; values of seed 002.
+  c.critic = ml_collections.ConfigDict()
+  c.critic.gamma = 1.0  # discount
+  c.critic.gae_lambda = 1.0  # paper: 1
+  c.critic.updates = 12  # optimizer steps per batch
+  c.critic.value_clip = 0.2  # 0 = off; the paper names none, its code 0.2
+  c.critic.head_init = "code"  # code: N(0, 1/(D+1)) | paper: U(-sqrt5, sqrt5)
+  c.critic.optimizer = ml_collections.ConfigDict(c.optimizer.to_dict())
+  c.critic.optimizer.learning_rate = 5e-6
+  c.critic.optimizer.b2 = 0.95
+  c.critic.optimizer.weight_decay = 0.0
 
   c.executor = ml_collections.ConfigDict()
   c.executor.backend = "local"  # "ray": on the nodes of a Ray cluster

@@ -1,4 +1,4 @@
-"""Evaluation of a model on a benchmark.
+"""Evaluation of a model on benchmarks.
 
   python -m azr_jax.evaluate --config=configs/evaluate.py \\
       --model=embedded:azr-tiny --benchmark=programs_heldout --workdir=DIR
@@ -8,13 +8,26 @@
 | `greedy` | one greedy answer each, for `programs_heldout` |
 | `countdown_tiny` | 16 answers as in seed 003, section 4.1; compact prompts |
 | `countdown` | the same with full prompts and 1,024 tokens |
+| `problems_tiny` | one answer each at temperature 1, as `configs/orz.py:tiny` |
+| `full` | public benchmarks, greedy, the trained systems' own frame |
+| `chat`, `plain` | likewise, a chat template, or for base models |
+| `average16` | `full` with 16 answers at temperature 1 (seed 002) |
 """
 
 import ml_collections
 
 from configs import common
 
-VARIANTS = ("greedy", "countdown_tiny", "countdown")
+VARIANTS = (
+  "greedy",
+  "countdown_tiny",
+  "countdown",
+  "problems_tiny",
+  "full",
+  "chat",
+  "plain",
+  "average16",
+)
 
 
 def get_config(variant: str = "greedy") -> ml_collections.ConfigDict:
@@ -22,27 +35,58 @@ def get_config(variant: str = "greedy") -> ml_collections.ConfigDict:
   if variant not in VARIANTS:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
   c = common.get_config()
-  del c.system, c.learner, c.optimizer, c.train
+  del c.system, c.learner, c.optimizer, c.critic, c.train, c.evaluation
   del c.model.source  # given by --model
   c.rollout.slots = 96
   c.rollout.prompt_buckets = (128, 256)
   c.rollout.max_tokens = 128
   c.rollout.temperature = 0.0  # greedy
   c.evaluate = ml_collections.ConfigDict()
-  c.evaluate.prompt_style = "compact"  # full | compact | few_shot
+  # full | chat | plain; of the package's own benchmarks compact | few_shot
+  c.evaluate.prompt_style = "compact"
   c.evaluate.samples = 1  # answers to each task
   if variant.startswith("countdown"):
-    c.evaluate.samples = 16  # paper: 16
-    c.rollout.temperature = 0.6  # paper: 0.6
-    c.rollout.top_p = 0.95  # paper: 0.95
-    c.rollout.top_k = 20  # paper: 20
-    c.rollout.stop_strings = ()  # none, though training stops at the tag
-    c.rollout.slots = 256
-    c.rollout.prompt_buckets = (40,)
-    c.rollout.max_tokens = 200
+    _countdown(c, variant)
+  elif variant == "problems_tiny":
+    c.rollout.temperature = 1.0
+    c.rollout.prompt_buckets = (24,)
+    c.rollout.max_tokens = 64
+  elif variant != "greedy":
+    _public(c, variant)
+  return c
+
+
+def _countdown(c: ml_collections.ConfigDict, variant: str) -> None:
+  c.evaluate.samples = 16  # paper: 16
+  c.rollout.temperature = 0.6  # paper: 0.6
+  c.rollout.top_p = 0.95  # paper: 0.95
+  c.rollout.top_k = 20  # paper: 20
+  c.rollout.stop_strings = ()  # none, though training stops at the tag
+  c.rollout.slots = 256
+  c.rollout.prompt_buckets = (40,)
+  c.rollout.max_tokens = 200
   if variant == "countdown":
     c.model.dtype = "bfloat16"
     c.evaluate.prompt_style = "full"
     c.rollout.prompt_buckets = (256,)
     c.rollout.max_tokens = 1024  # paper: 1024
-  return c
+
+
+def _public(c: ml_collections.ConfigDict, variant: str) -> None:
+  c.model.dtype = "bfloat16"
+  c.evaluate.prompt_style = "full" if variant == "average16" else variant
+  c.rollout.slots = 64
+  c.rollout.prompt_buckets = (256, 512, 1024, 2048)
+  c.rollout.max_tokens = 8000
+  c.rollout.decode_chunk = 64
+  c.rollout.cache_chunk = 256
+  c.rollout.stop_strings = ("</answer>", "User:")
+  if variant == "chat":
+    c.rollout.stop_strings = ()
+  if variant == "plain":
+    c.rollout.stop_strings = ("\nQuestion:",)
+  c.executor.timeout_s = 3.0
+  c.executor.memory_mb = 1024
+  if variant == "average16":
+    c.evaluate.samples = 16  # seed 002: 16 at temperature 1
+    c.rollout.temperature = 1.0

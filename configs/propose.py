@@ -15,7 +15,8 @@ def get_config(variant: str = "paper") -> ml_collections.ConfigDict:
   if variant not in VARIANTS:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
   c = common.get_config()
-  del c.system, c.learner, c.optimizer, c.train, c.executor, c.hosts
+  del c.system, c.learner, c.optimizer, c.critic, c.train
+  del c.executor, c.hosts, c.evaluation
   del c.model.source  # given by --model
   c.propose = ml_collections.ConfigDict()
   c.propose.prompts = 40  # paper: 40

@@ -7,6 +7,7 @@
 | `azr_tiny` | the embedded base model of `configs/azr.py:tiny` |
 | `countdown_tiny` | the start of `configs/countdown.py:tiny` |
 | `countdown_qwen2.5-0.5b` | the start of `configs/countdown.py:qwen2.5-0.5b` |
+| `orz_tiny` | the embedded base model of `configs/orz.py:tiny` |
 | `smoke`, `countdown_smoke` | nothing of use, in seconds |
 
 The README has the recipes' costs and scores.
@@ -22,6 +23,7 @@ VARIANTS = (
   "countdown_tiny",
   "countdown_smoke",
   "countdown_qwen2.5-0.5b",
+  "orz_tiny",
 )
 
 
@@ -30,7 +32,7 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
   if variant not in VARIANTS:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
   c = common.get_config()
-  del c.system, c.rollout
+  del c.system, c.rollout, c.critic, c.evaluation
   c.learner = ml_collections.ConfigDict()
   c.learner.row_length = 192  # tokens per packed row
   c.learner.micro_rows = 12  # rows per optimizer step
@@ -40,11 +42,13 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
   c.hosts.timeout_s = 3600.0  # the first builds the corpus for all
   c.train.model_dtype = "float16"  # of the model's files at the end
   c.data = ml_collections.ConfigDict()
-  c.data.kind = "programs"  # what conversations are about: programs | countdown
+  c.data.kind = "programs"  # of conversations: programs | countdown | sums
   c.data.tokenizer_samples = 6000  # conversations a new tokenizer sees
   _from_scratch(c, steps=10_000)
   if variant.startswith("countdown"):
     _countdown(c)
+  elif variant == "orz_tiny":
+    _sums(c)
   else:
     _programs(c)
   if variant == "countdown_qwen2.5-0.5b":
@@ -100,6 +104,18 @@ def _countdown(c: ml_collections.ConfigDict) -> None:
   c.worked.propose_share = 0.12  # conversations that propose a puzzle
   c.worked.references = 2  # puzzles a proposer is shown
   _from_scratch(c, steps=4000)
+
+
+def _sums(c: ml_collections.ConfigDict) -> None:
+  c.data.kind = "sums"
+  c.model.source = "preset:orz-tiny"
+  c.sums = ml_collections.ConfigDict()
+  c.sums.seed = 0
+  c.sums.count = 60_000  # conversations
+  c.sums.data = "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)"
+  c.sums.manner_shares = (0.3, 0.4, 0.3)  # of worked, guessed and bare
+  c.learner.row_length = 176
+  _from_scratch(c, steps=2000)
 
 
 def _qwen(c: ml_collections.ConfigDict) -> None:

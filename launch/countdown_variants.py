@@ -1,7 +1,8 @@
 """Trains and scores variants of configs/countdown.py, and prints their table.
 
   python launch/countdown_variants.py --start=SFT/model --workdir=DIR \\
-      [--variants=tiny,tiny_static] [--seeds=0,1,2] [--puzzles=200]
+      [--variants=tiny,tiny_static] [--seeds=0,1,2] [--puzzles=200] \\
+      [--parallel=2]
 
 Every run is a folder `DIR/VARIANT_SEED`, and its scores one beside it. What is
 there is not done again, so the command goes on where it was stopped; with other
@@ -10,13 +11,12 @@ made first: the proposer's, and as many random ones. `+-` is the standard error
 over seeds, but over puzzles for the start, which has no seeds.
 """
 
+import functools
 import json
 import pathlib
-import shlex
 import statistics
-import subprocess
-import sys
 
+import runs
 from absl import app, flags
 
 START = flags.DEFINE_string(
@@ -38,12 +38,14 @@ VARIANTS = flags.DEFINE_list(
 )
 SEEDS = flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds of each variant.")
 PUZZLES = flags.DEFINE_integer("puzzles", 200, "Held-out puzzles.")
+PARALLEL = flags.DEFINE_integer(
+  "parallel", 1, "Runs at a time, each on its share of the cores."
+)
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the commands, run none.")
 EXTRA = flags.DEFINE_list(
   "extra", [], "More flags for training, e.g. --config.train.steps=10"
 )
 KS = (1, 4, 16)
-_METRICS = "metrics.jsonl"
 
 
 def main(argv: list[str]) -> None:
@@ -52,35 +54,29 @@ def main(argv: list[str]) -> None:
   if not all(variant.startswith("tiny") for variant in VARIANTS.value):
     raise app.UsageError("expected variants of the tiny model")
   folder = pathlib.Path(WORKDIR.value).expanduser()
-  if not DRY_RUN.value:
-    _check_settings(folder)
-  _make_pool(folder, "proposed", [f"--model={START.value}"])
-  _make_pool(folder, "random", ["--random", f"--count={_proposed(folder)}"])
-  _score(folder / "start_scores", START.value)
-  for seed in SEEDS.value:  # All variants once, before any again.
-    for variant in VARIANTS.value:
-      _train(folder, variant, seed)
-  if not DRY_RUN.value:
-    print(_table(folder))
-
-
-def _check_settings(folder: pathlib.Path) -> None:
-  """Refuses a folder whose runs are not comparable with those asked for."""
   settings = {
     "start": START.value,
     "puzzles": PUZZLES.value,
     "extra": EXTRA.value,
   }
-  path = folder / "settings.json"
-  if not path.exists():
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(settings, indent=2))
-  found = json.loads(path.read_text())
-  if found != settings:
-    raise app.UsageError(
-      f"{folder} holds runs of {found}, not of {settings}; expected the same, "
-      "or another --workdir"
-    )
+  if not DRY_RUN.value:
+    try:
+      runs.claim(folder, settings)
+    except ValueError as error:
+      raise app.UsageError(str(error)) from None
+  _make_pool(folder, "proposed", [f"--model={START.value}"])
+  _make_pool(folder, "random", ["--random", f"--count={_proposed(folder)}"])
+  _score(folder / "start_scores", START.value)
+  runs.in_parallel(
+    [
+      functools.partial(_train, folder, variant, seed)
+      for seed in SEEDS.value  # All variants once, before any again.
+      for variant in VARIANTS.value
+    ],
+    PARALLEL.value,
+  )
+  if not DRY_RUN.value:
+    print(_table(folder))
 
 
 def _pool(folder: pathlib.Path, name: str) -> pathlib.Path:
@@ -100,13 +96,15 @@ def _make_pool(folder: pathlib.Path, name: str, arguments: list[str]) -> None:
 def _proposed(folder: pathlib.Path) -> int | str:
   """How many puzzles the proposer's pool has."""
   path = _pool(folder, "proposed")
-  return len(_lines(path)) if path.exists() else "AS_MANY"
+  return len(path.read_text().splitlines()) if path.exists() else "AS_MANY"
 
 
-def _train(folder: pathlib.Path, variant: str, seed: str) -> None:
+def _train(
+  folder: pathlib.Path, variant: str, seed: str, cores: frozenset[int]
+) -> None:
   run = folder / f"{variant}_{seed}"
   scores = folder / f"{variant}_{seed}_scores"
-  if (scores / "results.json").exists():
+  if _is_scored(scores):
     return
   pool = "random" if "random" in variant else "proposed"
   mixed = [f"--config.countdown.mix.puzzles={_pool(folder, pool)}"]
@@ -118,12 +116,15 @@ def _train(folder: pathlib.Path, variant: str, seed: str) -> None:
     *(mixed if variant.endswith("mix") else []),
     *EXTRA.value,
     f"--workdir={run}",
+    cores=cores,
   )
-  _score(scores, str(run))
+  _score(scores, str(run), cores)
 
 
-def _score(scores: pathlib.Path, model: str) -> None:
-  if (scores / "results.json").exists():
+def _score(
+  scores: pathlib.Path, model: str, cores: frozenset[int] = frozenset()
+) -> None:
+  if _is_scored(scores):
     return
   _run(
     "azr_jax.evaluate",
@@ -132,14 +133,19 @@ def _score(scores: pathlib.Path, model: str) -> None:
     "--benchmark=countdown",
     f"--limit={PUZZLES.value}",
     f"--workdir={scores}",
+    cores=cores,
   )
 
 
-def _run(module: str, *arguments: str) -> None:
-  command = [sys.executable, "-m", module, *arguments]
-  print(shlex.join(command), flush=True)
-  if not DRY_RUN.value:
-    subprocess.run(command, check=True)
+def _is_scored(scores: pathlib.Path) -> bool:
+  path = scores / "results.json"
+  return path.exists() and bool(json.loads(path.read_text())["scores"])
+
+
+def _run(
+  module: str, *arguments: str, cores: frozenset[int] = frozenset()
+) -> None:
+  runs.run(module, *arguments, dry=DRY_RUN.value, cores=cores)
 
 
 def _table(folder: pathlib.Path) -> str:
@@ -151,14 +157,14 @@ def _table(folder: pathlib.Path) -> str:
     _row("start (error over puzzles)", [folder / "start_scores"], []),
   ]
   for variant in VARIANTS.value:
-    runs = [folder / f"{variant}_{seed}" for seed in SEEDS.value]
-    scores = [run.with_name(f"{run.name}_scores") for run in runs]
-    lines.append(_row(f"`{variant}`", scores, runs))
+    own = [folder / f"{variant}_{seed}" for seed in SEEDS.value]
+    scores = [run.with_name(f"{run.name}_scores") for run in own]
+    lines.append(_row(f"`{variant}`", scores, own))
   return "\n".join(lines)
 
 
 def _row(
-  name: str, scores: list[pathlib.Path], runs: list[pathlib.Path]
+  name: str, scores: list[pathlib.Path], folders: list[pathlib.Path]
 ) -> str:
   results = [json.loads((s / "results.json").read_text()) for s in scores]
   cells = []
@@ -169,15 +175,11 @@ def _row(
       error = statistics.stdev(values) / len(values) ** 0.5
     cells.append(f"{statistics.mean(values):.3f} +- {error:.3f}")
   seconds = [
-    sum(json.loads(line)["time/step"] for line in _lines(run / _METRICS))
-    for run in runs
+    sum(step["time/step"] for step in runs.metrics(folder))
+    for folder in folders
   ]
   minutes = f"{statistics.mean(seconds) / 60:.1f}" if seconds else ""
   return f"| {name} | " + " | ".join(cells) + f" | {minutes} |"
-
-
-def _lines(path: pathlib.Path) -> list[str]:
-  return path.read_text().splitlines()
 
 
 if __name__ == "__main__":

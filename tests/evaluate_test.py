@@ -33,16 +33,17 @@ def test_the_embedded_model_and_its_export_score_alike(config, tmp_path):
     str(tmp_path / "scores"),
     limit=4,
   )
-  assert set(scores) == {
-    f"programs_heldout/{name}"
-    for name in ("deduction", "abduction", "induction", "mean")
-  }
-  records = (tmp_path / "scores/records.jsonl").read_text().splitlines()
+  assert {
+    f"programs_heldout/pass@1/{name}"
+    for name in ("unbiased", "deduction", "abduction", "induction")
+  } <= scores.keys()
+  path = tmp_path / "scores/programs_heldout.jsonl"
+  records = path.read_text().splitlines()
   assert len(records) == 12
-  assert any(json.loads(record)["formatted"] for record in records)
+  assert any(json.loads(record)["details"] == [""] for record in records)
   result = json.loads((tmp_path / "scores/results.json").read_text())
-  assert (result["limit"], result["tasks"]) == (4, 12)
-  with pytest.raises(ValueError, match="expected another --workdir"):
+  assert (result["limit"], result["scores"]) == (4, scores)
+  with pytest.raises(ValueError, match="or another --workdir"):
     evaluate.evaluate(
       config, str(tmp_path), "programs_heldout", str(tmp_path / "scores")
     )

@@ -20,10 +20,10 @@ SMALL = (
 )
 
 
-def start(workdir, steps, *flags):
+def start(workdir, steps, *flags, config=SMALL):
   environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
   return subprocess.Popen(
-    [sys.executable, "-m", "azr_jax.train", *SMALL, f"--workdir={workdir}"]
+    [sys.executable, "-m", "azr_jax.train", *config, f"--workdir={workdir}"]
     + [f"--config.train.steps={steps}", *flags],
     cwd=ROOT,
     env=environment,

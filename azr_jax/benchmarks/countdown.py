@@ -2,18 +2,18 @@
 
 Paper: seed 003, section 4.1: 50 puzzles x 16 answers; an answer counts if the
 strict verifier gives 1.0. The same puzzles for everyone: the first of the test
-split, or those of a file.
+split, or those of a file. `--limit` says how many.
 """
 
 import pathlib
-from typing import Any
+from collections.abc import Sequence
+from concurrent.futures import Future
 
 import numpy as np
 
-from azr_jax.benchmarks import pass_at_k
-from azr_jax.grading import answer_tags
-from azr_jax.grading.verification import Verification
-from azr_jax.rollout.policy import Policy
+from azr_jax.benchmarks.benchmark import Benchmark, Grade, Item
+from azr_jax.executor import Executor
+from azr_jax.grading import answer_tags, futures
 from azr_jax.tasks.countdown import (
   dataset,
   difficulty,
@@ -21,78 +21,71 @@ from azr_jax.tasks.countdown import (
   prompts,
   verifier,
 )
+from azr_jax.tasks.countdown.puzzle import Puzzle
 
-NAME = "countdown"
-PUZZLES = 50
-KS = (1, 4, 16)
+PUZZLES = 50  # Of the paper.
+_MOST_PUZZLES = 1000  # As many as `--limit` can ask for.
 _SEED = 0
 
 
-def run(
-  policy: Policy,
-  verification: Verification,
-  *,
-  data: str,
-  limit: int,
-  prompt_style: str,
-  samples: int,
-) -> tuple[dict[str, float], list[dict[str, Any]]]:
-  """Asks each puzzle `samples` times.
-
-  Args:
-    policy: samples the answers.
-    verification: not needed: verifying runs no program.
-    data: a file in the public layout, or "" for the test split.
-    limit: how many puzzles; 0: the paper's 50, or all of the file.
-    prompt_style: of `prompts.STYLES`.
-    samples: answers to each.
-
-  Returns:
-    pass@k by both meanings with standard errors, pass@1 by difficulty in
-    thirds, answer tags and tokens of a response; and a record per puzzle.
-  """
-  del verification
+def read(data: str) -> list[Item]:
+  """Items of a file in the public layout, or of the test split."""
   if data:
     puzzles, scores = dataset.read(pathlib.Path(data).expanduser())
   else:
-    stream = generator.generate(_SEED, limit or PUZZLES, test=True)
+    stream = generator.generate(_SEED, _MOST_PUZZLES, test=True)
     puzzles, scores = map(list, zip(*stream, strict=True))
-  puzzles = puzzles[: limit or None]
-  scores = np.asarray(scores[: limit or None])
-  asked = [
-    policy.prompt(prompts.solve_prompt(puzzle, prompt_style), puzzle)
-    for puzzle in puzzles
+  return [
+    Item(
+      str(index),
+      prompts.puzzle_line(puzzle),
+      {
+        "nums": list(puzzle.numbers),
+        "target": puzzle.target,
+        "difficulty": float(score),
+      },
+    )
+    for index, (puzzle, score) in enumerate(zip(puzzles, scores, strict=True))
   ]
-  replies = {(p, s): c for p, s, c in policy.sample(asked, samples)}
-  verdicts = [
-    [
-      verifier.verify(puzzle, replies[index, sample].text)
-      for sample in range(samples)
-    ]
-    for index, puzzle in enumerate(puzzles)
-  ]
-  correct = np.array([[v.right for v in own] for own in verdicts])
-  found = pass_at_k.scores(correct, KS, NAME)
+
+
+def _puzzle(item: Item) -> Puzzle:
+  return Puzzle(tuple(item.reference["nums"]), item.reference["target"])
+
+
+def grade(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
+  """Verifies a reply; no program runs."""
+  del executor
+  verdict = verifier.verify(_puzzle(item), reply)
+  return futures.done(Grade(verdict.right, verdict.reason))
+
+
+def summarize(
+  items: Sequence[Item],
+  correct: np.ndarray,
+  replies: Sequence[Sequence[str]],
+) -> dict[str, float]:
+  """pass@1 by difficulty in thirds, and answer tags of a reply."""
+  scores = np.array([item.reference["difficulty"] for item in items])
   buckets = difficulty.buckets(scores, difficulty.thresholds(scores))
-  for index, name in enumerate(difficulty.BUCKETS):
-    if np.any(buckets == index):
-      found[f"{NAME}/pass@1/{name}"] = float(correct[buckets == index].mean())
-  texts = [reply.text for reply in replies.values()]
-  found[f"{NAME}/answer_blocks"] = float(
-    np.mean([answer_tags.answer_blocks(text) for text in texts])
-  )
-  found[f"{NAME}/tokens"] = float(
-    np.mean([len(reply.token_ids) for reply in replies.values()])
-  )
-  records = [
-    {
-      "nums": list(puzzle.numbers),
-      "target": puzzle.target,
-      "difficulty": float(scores[index]),
-      "scores": [verdict.score for verdict in verdicts[index]],
-      "reasons": [verdict.reason for verdict in verdicts[index]],
-      "responses": [replies[index, sample].text for sample in range(samples)],
-    }
-    for index, puzzle in enumerate(puzzles)
-  ]
-  return found, records
+  found = {
+    f"pass@1/{name}": float(correct[buckets == index].mean())
+    for index, name in enumerate(difficulty.BUCKETS)
+    if np.any(buckets == index)
+  }
+  blocks = [answer_tags.answer_blocks(text) for own in replies for text in own]
+  return found | {"answer_blocks": float(np.mean(blocks))}
+
+
+BENCHMARKS = (
+  Benchmark(
+    "countdown",
+    "",
+    read,
+    "words",
+    grade,
+    prompt=lambda item, style: prompts.solve_prompt(_puzzle(item), style),
+    summarize=summarize,
+    default_limit=PUZZLES,
+  ),
+)

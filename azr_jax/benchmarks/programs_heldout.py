@@ -1,77 +1,52 @@
-"""`programs_heldout`: accuracy on 300 unseen tasks per type."""
+"""`programs_heldout`: accuracy on 300 unseen tasks of each of AZR's types.
+
+`--limit` is of each type; the score of all types is pass@1.
+"""
 
 import pathlib
-from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 
-from azr_jax.grading.verification import Verification
-from azr_jax.rollout.policy import Policy
+from azr_jax.benchmarks.benchmark import Benchmark, Grade, Item
+from azr_jax.executor import Executor
+from azr_jax.grading import futures
 from azr_jax.systems import azr_tasks
-from azr_jax.tasks.programs import heldout
-from azr_jax.tasks.programs.task import TASK_TYPES
-
-NAME = "programs_heldout"
+from azr_jax.tasks.programs import heldout, parsing
+from azr_jax.tasks.programs import task as task_lib
 
 
-def run(
-  policy: Policy,
-  verification: Verification,
-  *,
-  data: str,
-  limit: int,
-  prompt_style: str,
-  samples: int,
-) -> tuple[dict[str, float], list[dict[str, Any]]]:
-  """Asks every task `samples` times.
-
-  Args:
-    policy: samples the answers; greedy if its sampler is.
-    verification: grades them.
-    data: a JSONL of tasks, or "" for the one in the package.
-    limit: most tasks per type; 0 takes all.
-    prompt_style: one of `prompts.STYLES`.
-    samples: answers to each task, which all count.
-
-  Returns:
-    Accuracy per task type and their mean, and one record per answer.
-  """
-  path = pathlib.Path(data) if data else heldout.ASSET
-  tasks = _limited(heldout.read(path), limit)
-  solutions = azr_tasks.sample_solutions(
-    policy,
-    verification,
-    [(t.task_type, t.task) for t in tasks],
-    prompt_style,
-    n=samples,
-  )
-  records = [
-    {
-      "task_type": solution.task_type,
-      "correct": solution.correct,
-      "formatted": solution.formatted,
-      "prompt": solution.prompt.text,
-      "answer": solution.completion.text,
-    }
-    for solution in solutions
-  ]
-  scores = {
-    f"{NAME}/{task_type}": _accuracy(records, task_type)
-    for task_type in TASK_TYPES
-  }
-  scores[f"{NAME}/mean"] = sum(scores.values()) / len(scores)
-  return scores, records
-
-
-def _limited(
-  tasks: Sequence[heldout.HeldoutTask], limit: int
-) -> list[heldout.HeldoutTask]:
+def read(data: str) -> list[Item]:
+  """Items of a file of tasks, or of the one in the package."""
+  path = pathlib.Path(data).expanduser() if data else heldout.ASSET
   return [
-    task
-    for task_type in TASK_TYPES
-    for task in [t for t in tasks if t.task_type == task_type][: limit or None]
+    Item(
+      f"{one.task_type}/{index}",
+      azr_tasks.solve_prompt_text(one.task_type, one.task, "compact"),
+      {"task": task_lib.to_json(one.task)},
+      one.task_type,
+    )
+    for index, one in enumerate(heldout.read(path))
   ]
 
 
-def _accuracy(records: Sequence[dict[str, Any]], task_type: str) -> float:
-  own = [r["correct"] for r in records if r["task_type"] == task_type]
-  return sum(own) / max(len(own), 1)
+def _task(item: Item) -> task_lib.Task:
+  return task_lib.from_json(item.reference["task"])
+
+
+def grade(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
+  """Grades a reply as AZR's solver is graded."""
+  detail = "" if parsing.well_formatted(reply) else "bad format"
+  graded = azr_tasks.submit_grading(executor, item.kind, _task(item), [reply])
+  return futures.then(graded, lambda correct: Grade(correct[0], detail))
+
+
+def prompt(item: Item, style: Any) -> str:
+  """The solver's prompt in one of `tasks.programs.prompts.STYLES`."""
+  return azr_tasks.solve_prompt_text(item.kind, _task(item), style)
+
+
+BENCHMARKS = (
+  Benchmark(
+    "programs_heldout", "", read, "code", grade, prompt=prompt, by_kind=True
+  ),
+)

@@ -5,15 +5,18 @@ from typing import Any
 
 import ml_collections
 
+from azr_jax.benchmarks import registry
 from azr_jax.configuration.schema import (
   AZR_CHECKS,
   CORPUS_CHECKS,
   SFT_CHECKS,
+  SUMS_CHECKS,
   SYSTEM_CHECKS,
   TRAIN_CHECKS,
   WORKED_CHECKS,
   Check,
 )
+from azr_jax.learner.advantages import GAE
 from azr_jax.models import presets
 
 
@@ -53,7 +56,11 @@ def check(config: ml_collections.ConfigDict, checks: dict[str, Check]) -> None:
 
 def check_sft(config: ml_collections.ConfigDict) -> None:
   """Checks a config of `azr_jax.sft`, the relations between keys too."""
-  of_data = {"programs": CORPUS_CHECKS, "countdown": WORKED_CHECKS}
+  of_data = {
+    "programs": CORPUS_CHECKS,
+    "countdown": WORKED_CHECKS,
+    "sums": SUMS_CHECKS,
+  }
   kind = str(config.data.kind) if "data" in config else ""
   check(config, SFT_CHECKS | of_data.get(kind, CORPUS_CHECKS))
   name = config.model.source.removeprefix("preset:")
@@ -62,15 +69,14 @@ def check_sft(config: ml_collections.ConfigDict) -> None:
       f"config.model.source={config.model.source!r}: expected preset: and one "
       f"of {tuple(presets.PRESETS)}, or a model that can be loaded"
     )
-  _check_schedule(config)
+  _check_schedule(config.optimizer, "optimizer")
 
 
-def _check_schedule(config: ml_collections.ConfigDict) -> None:
-  c = config.optimizer
+def _check_schedule(c: ml_collections.ConfigDict, section: str) -> None:
   if 0 < c.decay_steps <= c.warmup_steps:
     raise ValueError(
-      f"config.optimizer.decay_steps={c.decay_steps}: expected 0 or more than "
-      f"optimizer.warmup_steps={c.warmup_steps}"
+      f"config.{section}.decay_steps={c.decay_steps}: expected 0 or more than "
+      f"{section}.warmup_steps={c.warmup_steps}"
     )
 
 
@@ -107,10 +113,18 @@ def check_train(config: ml_collections.ConfigDict) -> None:
   """Checks a config of `azr_jax.train`, the relations between keys too."""
   own = SYSTEM_CHECKS.get(str(config.get("system")), AZR_CHECKS)
   check(config, TRAIN_CHECKS | own)
-  _check_schedule(config)
+  _check_schedule(config.optimizer, "optimizer")
+  _check_schedule(config.critic.optimizer, "critic.optimizer")
+  if config.learner.estimator == GAE and config.learner.epochs != 1:
+    raise ValueError(
+      f"config.learner.epochs={config.learner.epochs}: expected 1 with "
+      f"learner.estimator={GAE!r}, whose values are of this batch's critic"
+    )
   _check_rollout_mesh(config)
   if config.system == "countdown":
     _check_countdown(config)
+  if config.evaluation.every:
+    registry.names(config.evaluation.benchmarks)
   longest = config.rollout.prompt_buckets[-1] + config.rollout.max_tokens
   if config.learner.row_length < longest:
     raise ValueError(

@@ -11,13 +11,15 @@ from azr_jax.configuration import parts
 from azr_jax.curricula import adaptive, mixed, mixture, replay
 from azr_jax.curricula.curriculum import Curriculum, Pool
 from azr_jax.grading.verification import Verification
-from azr_jax.systems import azr, azr_rewards, countdown
+from azr_jax.systems import azr, azr_rewards, countdown, orz
 from azr_jax.systems.system import System
 from azr_jax.tasks.corpus import Corpus
 from azr_jax.tasks.countdown import corpus as countdown_corpus
 from azr_jax.tasks.countdown import dataset as dataset_lib
 from azr_jax.tasks.countdown import difficulty, generator
 from azr_jax.tasks.countdown.puzzle import Puzzle
+from azr_jax.tasks.mathematics import corpus as mathematics_corpus
+from azr_jax.tasks.mathematics import sources as sources_lib
 from azr_jax.tasks.programs.corpus import conversations, dataset, tokenizer
 
 
@@ -27,6 +29,8 @@ def build_system(
   """Builds the system that `config.system` names."""
   if config.system == "countdown":
     return _build_countdown(config)
+  if config.system == "orz":
+    return _build_orz(config, verification)
   c = config.azr
   rewards = azr_rewards.RewardRules(
     unlearnable=azr_rewards.UNLEARNABLE_REWARDS[c.unlearnable_reward],
@@ -98,6 +102,23 @@ def _build_countdown(config: ml_collections.ConfigDict) -> countdown.Countdown:
   )
 
 
+def _build_orz(
+  config: ml_collections.ConfigDict, verification: Verification
+) -> orz.ORZ:
+  c = config.orz
+  problems = sources_lib.read_all(c.data, c.count, c.data_seed)
+  settings = orz.ORZSettings(
+    prompts=c.prompts,
+    samples=c.samples,
+    prompt_style=c.prompt_style,
+    grader=c.grader,
+    length_stopped=c.length_stopped,
+    health_samples=c.health_samples,
+    seed=config.seed,
+  )
+  return orz.ORZ(settings, problems, verification)
+
+
 def _training_puzzles(path: str) -> tuple[list[Puzzle], np.ndarray]:
   """A file's puzzles, without those of the class that we test on.
 
@@ -141,6 +162,12 @@ def build_corpus(
     return Corpus(
       list(countdown_corpus.conversations(settings)),
       countdown_corpus.train_tokenizer,
+    )
+  if config.data.kind == "sums":
+    sums = mathematics_corpus.CorpusSettings(**config.sums.to_dict())
+    return Corpus(
+      list(mathematics_corpus.conversations(sums)),
+      mathematics_corpus.train_tokenizer,
     )
   with parts.build_executor(config) as executor:
     pairs = dataset.load(

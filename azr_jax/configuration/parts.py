@@ -1,12 +1,18 @@
 """Builds what every system shares from a config."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import jax.numpy as jnp
 import ml_collections
 import optax
 from jax.sharding import Mesh
 
 from azr_jax.executor import Executor
+from azr_jax.learner import critic as critic_lib
+from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import train_state, update
+from azr_jax.learner.advantages import GAE
 from azr_jax.models import attention, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
@@ -53,6 +59,56 @@ def build_policy_loss(
   )
 
 
+def build_learner(
+  config: ml_collections.ConfigDict,
+  model: transformer.Transformer,
+  mesh: Mesh,
+) -> learner_lib.Learner:
+  """The policy's learner, with a critic if the estimator needs one."""
+  critic = None
+  if _has_critic(config):
+    c = config.critic
+    critic = learner_lib.CriticParts(
+      critic_lib.CriticSettings(
+        gamma=c.gamma,
+        gae_lambda=c.gae_lambda,
+        updates=c.updates,
+        value_clip=c.value_clip,
+        normalize=config.learner.normalize_advantages,
+      ),
+      _make_optimizer(c.optimizer),
+      c.head_init,
+      config.seed,
+    )
+  return learner_lib.make(
+    model,
+    build_policy_loss(config, model, mesh),
+    build_optimizer(config),
+    mesh,
+    sharding_rules(config),
+    critic,
+  )
+
+
+def _has_critic(config: ml_collections.ConfigDict) -> bool:
+  return config.learner.get("estimator") == GAE
+
+
+def abstract_state(
+  config: ml_collections.ConfigDict,
+  model: transformer.Transformer,
+  mesh: Mesh,
+  rules: Mapping[str, str | None],
+) -> Any:
+  """Shapes and shardings of a run's state, of training or of `sft`."""
+  critic = (
+    _make_optimizer(config.critic.optimizer) if _has_critic(config) else None
+  )
+  return learner_lib.abstract_state(
+    model, build_optimizer(config), mesh, rules, critic
+  )
+
+
 def build_model(
   config: ml_collections.ConfigDict, shape: ModelConfig, mesh: Mesh
 ) -> transformer.Transformer:
@@ -70,7 +126,13 @@ def build_optimizer(
   config: ml_collections.ConfigDict,
 ) -> optax.GradientTransformation:
   """Builds AdamW with its schedule."""
-  return train_state.make_optimizer(**config.optimizer.to_dict())
+  return _make_optimizer(config.optimizer)
+
+
+def _make_optimizer(
+  config: ml_collections.ConfigDict,
+) -> optax.GradientTransformation:
+  return train_state.make_optimizer(**config.to_dict())
 
 
 def build_executor(config: ml_collections.ConfigDict) -> Executor:

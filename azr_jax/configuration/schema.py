@@ -3,20 +3,24 @@
 from collections.abc import Callable
 from typing import Any
 
+from azr_jax.benchmarks import frames
 from azr_jax.executor.executor import BACKENDS
-from azr_jax.learner import advantages, losses, packing
+from azr_jax.grading.mathematics import grader
+from azr_jax.learner import advantages, critic, losses, packing, train_state
 from azr_jax.models import attention, safetensors_io, transformer
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.systems import azr_rewards
+from azr_jax.systems import azr_rewards, orz
 from azr_jax.tasks.countdown import prompts as countdown_prompts
 from azr_jax.tasks.countdown import verifier, worked
+from azr_jax.tasks.mathematics import corpus as mathematics_corpus
+from azr_jax.tasks.mathematics import prompts as mathematics_prompts
 from azr_jax.tasks.programs.prompts import STYLES
 from azr_jax.tasks.programs.task import TASK_TYPES
 
 Check = tuple[Callable[[Any], bool], str]
 
 DTYPES = ("float32", "bfloat16")
-SYSTEMS = ("azr", "countdown")
+SYSTEMS = ("azr", "countdown", "orz")
 CURRICULA = ("uniform", "static", "adaptive")
 MESH_AXIS_NAMES = ("data", "fsdp", "tensor", "")
 
@@ -57,6 +61,27 @@ _ASCENDING: Check = (
   "a non-empty ascending tuple of positive integers",
 )
 
+
+_EVALUATED_STYLE = _one_of(
+  *dict.fromkeys((*frames.STYLES, *STYLES, *mathematics_prompts.STYLES))
+)
+
+
+def _optimizer_checks(section: str) -> dict[str, Check]:
+  return {
+    f"{section}.learning_rate": _POSITIVE,
+    f"{section}.muon_learning_rate": _NOT_NEGATIVE,
+    f"{section}.warmup_steps": _NOT_NEGATIVE,
+    f"{section}.decay_steps": _NOT_NEGATIVE,
+    f"{section}.decay": _one_of(*train_state.DECAYS),
+    f"{section}.final_learning_rate": _NOT_NEGATIVE,
+    f"{section}.b1": _DECAY,
+    f"{section}.b2": _DECAY,
+    f"{section}.weight_decay": _NOT_NEGATIVE,
+    f"{section}.grad_clip": _NOT_NEGATIVE,
+  }
+
+
 COMMON_CHECKS: dict[str, Check] = {
   "system": _one_of(*SYSTEMS),
   "seed": _NOT_NEGATIVE,
@@ -85,15 +110,7 @@ COMMON_CHECKS: dict[str, Check] = {
   "learner.max_micro_batches": _COUNT,
   "learner.chunk_tokens": _COUNT,
   "learner.aggregation": _one_of(*packing.AGGREGATIONS),
-  "optimizer.learning_rate": _POSITIVE,
-  "optimizer.muon_learning_rate": _NOT_NEGATIVE,
-  "optimizer.warmup_steps": _NOT_NEGATIVE,
-  "optimizer.decay_steps": _NOT_NEGATIVE,
-  "optimizer.final_learning_rate": _NOT_NEGATIVE,
-  "optimizer.b1": _DECAY,
-  "optimizer.b2": _DECAY,
-  "optimizer.weight_decay": _NOT_NEGATIVE,
-  "optimizer.grad_clip": _NOT_NEGATIVE,
+  **_optimizer_checks("optimizer"),
   "executor.backend": _one_of(*BACKENDS),
   "executor.nodes": _NOT_NEGATIVE,
   "executor.address": _PERHAPS_TEXT,
@@ -131,6 +148,19 @@ POLICY_CHECKS: dict[str, Check] = {
   "learner.iw_clip_max": _POSITIVE,
   "learner.regularizer_aggregation": _one_of(*packing.AGGREGATIONS),
   "learner.epochs": _COUNT,
+  "learner.normalize_advantages": _SWITCH,
+  "evaluation.every": _NOT_NEGATIVE,
+  "evaluation.benchmarks": _PERHAPS_TEXT,
+  "evaluation.data": _PERHAPS_TEXT,
+  "evaluation.limit": _NOT_NEGATIVE,
+  "evaluation.samples": _COUNT,
+  "evaluation.prompt_style": _EVALUATED_STYLE,
+  "critic.gamma": _PORTION,
+  "critic.gae_lambda": _PORTION,
+  "critic.updates": _COUNT,
+  "critic.value_clip": _NOT_NEGATIVE,
+  "critic.head_init": _one_of(*critic.HEAD_INITS),
+  **_optimizer_checks("critic.optimizer"),
 }
 AZR_CHECKS: dict[str, Check] = {
   "azr.task_types": _subset_of(*TASK_TYPES),
@@ -180,8 +210,22 @@ COUNTDOWN_CHECKS: dict[str, Check] = {
   "countdown.unlearnable_reward": _NUMBER,
   "countdown.bad_proposal_reward": _NUMBER,
 }
+ORZ_CHECKS: dict[str, Check] = {
+  "orz.data": (
+    (lambda v: len(v) > 0 and all(isinstance(s, str) and s for s in v)),
+    "a tuple of sources, each a non-empty string",
+  ),
+  "orz.count": _NOT_NEGATIVE,
+  "orz.data_seed": _NOT_NEGATIVE,
+  "orz.prompts": _COUNT,
+  "orz.samples": _COUNT,
+  "orz.prompt_style": _one_of(*mathematics_prompts.STYLES),
+  "orz.grader": _one_of(*grader.MODES),
+  "orz.length_stopped": _one_of(*orz.LENGTH_STOPPED),
+  "orz.health_samples": _COUNT,
+}
 DATA_CHECKS: dict[str, Check] = {
-  "data.kind": _one_of("programs", "countdown"),
+  "data.kind": _one_of("programs", "countdown", "sums"),
   "data.tokenizer_samples": _COUNT,
 }
 CORPUS_CHECKS: dict[str, Check] = {
@@ -206,8 +250,21 @@ WORKED_CHECKS: dict[str, Check] = {
   "worked.propose_share": _DECAY,
   "worked.references": _NOT_NEGATIVE,
 }
+SUMS_CHECKS: dict[str, Check] = {
+  "sums.seed": _NOT_NEGATIVE,
+  "sums.count": _COUNT,
+  "sums.data": _TEXT,
+  "sums.manner_shares": (
+    (lambda v: len(v) == 3 and min(v) >= 0 and sum(v) > 0),
+    f"a tuple of weights for {mathematics_corpus.MANNERS}",
+  ),
+}
 TRAIN_CHECKS = COMMON_CHECKS | ROLLOUT_CHECKS | POLICY_CHECKS
-SYSTEM_CHECKS = {"azr": AZR_CHECKS, "countdown": COUNTDOWN_CHECKS}
+SYSTEM_CHECKS = {
+  "azr": AZR_CHECKS,
+  "countdown": COUNTDOWN_CHECKS,
+  "orz": ORZ_CHECKS,
+}
 _SAMPLING_CHECKS = {
   **ROLLOUT_CHECKS,
   "rollout.temperature": _NOT_NEGATIVE,
@@ -222,7 +279,7 @@ EVALUATE_CHECKS = {
   and key != "model.source"
 } | {
   **_SAMPLING_CHECKS,
-  "evaluate.prompt_style": _one_of(*STYLES),
+  "evaluate.prompt_style": _EVALUATED_STYLE,
   "evaluate.samples": _COUNT,
 }
 PROPOSE_CHECKS = {

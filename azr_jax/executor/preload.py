@@ -11,9 +11,9 @@ import os
 MODULES = (
   "__future__ abc array base64 binascii bisect calendar cmath collections "
   "collections.abc contextlib copy dataclasses datetime _strptime decimal "
-  "difflib enum fractions functools graphlib heapq itertools json keyword "
-  "math numbers operator pprint queue random re statistics string struct "
-  "textwrap time traceback types typing unicodedata zlib"
+  "difflib enum fractions functools graphlib hashlib heapq itertools json "
+  "keyword math numbers operator pprint queue random re statistics string "
+  "struct textwrap time traceback types typing unicodedata zlib"
 ).split()
 CODECS = (
   "ascii latin-1 utf-7 utf-8 utf-8-sig utf-16 utf-16-le utf-16-be utf-32 "

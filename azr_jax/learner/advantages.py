@@ -81,12 +81,40 @@ def leave_one_out(
   return advantages
 
 
+def group_mean(
+  rewards: np.ndarray, groups: Sequence[Hashable], lengths: np.ndarray
+) -> np.ndarray:
+  """GRPO without the division: r - mean of the group.
+
+  What ORZ's published GRPO does, where a slip keeps the deviation out.
+  """
+  del lengths
+  names, members = np.unique(
+    [str(group) for group in groups], return_inverse=True
+  )
+  sums = np.bincount(members, rewards, len(names))
+  return rewards - (sums / np.bincount(members, minlength=len(names)))[members]
+
+
+def _rewards_themselves(
+  rewards: np.ndarray, groups: Sequence[Hashable], lengths: np.ndarray
+) -> np.ndarray:
+  """What GAE starts from: on the device, with the critic's values."""
+  del groups, lengths
+  return rewards
+
+
+GAE = "gae"
 ESTIMATORS: dict[str, Estimator] = {
   "trr++": task_relative,
   "trr++_by_token": task_relative_by_token,
   "reinforce++": reinforce_plus_plus,
+  "grpo": task_relative,  # The same formula; the groups are prompts.
+  "grpo_mean": group_mean,
   "rloo": leave_one_out,
+  GAE: _rewards_themselves,
 }
+_LEAST_VARIANCE = 1e-8
 
 
 def estimate(
@@ -94,6 +122,7 @@ def estimate(
   rewards: Sequence[float],
   groups: Sequence[Hashable],
   lengths: Sequence[int],
+  normalize: bool = False,
 ) -> np.ndarray:
   """Applies the named estimator.
 
@@ -102,6 +131,8 @@ def estimate(
     rewards: one per trajectory, [N].
     groups: the baseline group of each trajectory, [N].
     lengths: completion tokens of each trajectory, [N].
+    normalize: give advantages mean 0 and deviation 1 over all tokens of the
+      batch (seed 002); not those of `GAE`, which the device normalises.
 
   Returns:
     float32 [N], the advantage of every token of each trajectory.
@@ -109,4 +140,8 @@ def estimate(
   advantages = ESTIMATORS[name](
     np.asarray(rewards, np.float64), groups, np.asarray(lengths)
   )
+  if normalize and name != GAE:
+    mean = np.average(advantages, weights=lengths)
+    variance = np.average((advantages - mean) ** 2, weights=lengths)
+    advantages = (advantages - mean) / np.sqrt(max(variance, _LEAST_VARIANCE))
   return advantages.astype(np.float32)

@@ -26,12 +26,14 @@ class Sequence1D:
     loss_mask: bool [S + 1], true on ids the model is trained to write.
     advantage: the advantage of each of those ids.
     logprobs: float32 [S + 1], sampling log-probabilities (0 on the prompt).
+    repeats_from: the id from which the sequence repeats itself, or None.
   """
 
   token_ids: np.ndarray
   loss_mask: np.ndarray
   advantage: float
   logprobs: np.ndarray
+  repeats_from: int | None = None
 
 
 def from_trajectory(
@@ -47,6 +49,11 @@ def from_trajectory(
     advantage=advantage,
     logprobs=np.concatenate(
       [np.zeros(before, np.float32), completion.logprobs]
+    ),
+    repeats_from=(
+      None
+      if trajectory.repeats_from is None
+      else before + trajectory.repeats_from
     ),
   )
 
@@ -141,6 +148,7 @@ def pack(
     regularizer_weights=empty(np.float32),
     advantages=empty(np.float32),
     old_logprobs=empty(np.float32),
+    repetition=empty(np.float32),
   )
   for row, members in enumerate(rows):
     start = 0
@@ -158,5 +166,8 @@ def pack(
       batch.regularizer_weights[place] = mask * regularizer_weights[index]
       batch.advantages[place] = mask * sequence.advantage
       batch.old_logprobs[place] = mask * sequence.logprobs[1:]
+      if sequence.repeats_from is not None:
+        first = start + max(sequence.repeats_from - 1, 0)
+        batch.repetition[row, first : start + length] = 1
       start += length
   return batch

@@ -10,9 +10,10 @@ import optax
 import optax.contrib
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Leaf
+
+DECAYS = ("cosine", "linear")
 
 
 class TrainState(flax.struct.PyTreeNode):
@@ -29,6 +30,7 @@ def make_optimizer(
   muon_learning_rate: float,
   warmup_steps: int,
   decay_steps: int,
+  decay: str,
   final_learning_rate: float,
   b1: float,
   b2: float,
@@ -43,6 +45,7 @@ def make_optimizer(
       else stays with AdamW); 0 leaves Muon out.
     warmup_steps: updates from 0 to the peak; 0 starts at the peak.
     decay_steps: updates from the start to the final rate; 0 stays constant.
+    decay: the way down, one of `DECAYS`.
     final_learning_rate: AdamW's rate at and after `decay_steps`; Muon's
       falls by the same factor.
     b1: decay of the first moment.
@@ -56,6 +59,14 @@ def make_optimizer(
     if not decay_steps:
       return optax.linear_schedule(start, peak, max(warmup_steps, 1))
     final = final_learning_rate * peak / learning_rate
+    if decay == "linear":
+      return optax.join_schedules(
+        [
+          optax.linear_schedule(start, peak, max(warmup_steps, 1)),
+          optax.linear_schedule(peak, final, decay_steps - warmup_steps),
+        ],
+        [warmup_steps],
+      )
     return optax.warmup_cosine_decay_schedule(
       start, peak, warmup_steps, decay_steps, final
     )
@@ -106,13 +117,20 @@ def _decays(path: tuple[Any, ...], leaf: jax.Array) -> bool:
 
 
 def state_shardings(
-  model: transformer.Transformer,
+  boxed: Any,
   optimizer: optax.GradientTransformation,
   mesh: Mesh,
   rules: Mapping[str, str | None],
 ) -> TrainState:
-  """Returns a `TrainState` of shardings; moments lie like their parameters."""
-  boxed = transformer.abstract_params(model)
+  """Returns a `TrainState` of shardings; moments lie like their parameters.
+
+  Args:
+    boxed: parameters as shapes with logical axes, `abstract_params` of a
+      model.
+    optimizer: whose state is laid out.
+    mesh: the device mesh.
+    rules: logical axis to mesh axis.
+  """
   params = mesh_lib.param_shardings(boxed, mesh, rules)
   opt_state = jax.eval_shape(
     optimizer.init, jax.eval_shape(lambda: _unboxed_zeros(boxed))
@@ -145,14 +163,12 @@ def _unboxed_zeros(boxed: Any) -> Any:
 
 
 def abstract_state(
-  model: transformer.Transformer,
+  boxed: Any,
   optimizer: optax.GradientTransformation,
   shardings: TrainState,
 ) -> TrainState:
   """Shapes, dtypes and shardings of a state, for restoring one."""
-  params = jax.eval_shape(
-    lambda: _unboxed_zeros(transformer.abstract_params(model))
-  )
+  params = jax.eval_shape(lambda: _unboxed_zeros(boxed))
   state = jax.eval_shape(
     lambda p: TrainState(jnp.zeros((), jnp.int32), p, optimizer.init(p)),
     params,

@@ -26,7 +26,7 @@ MicroLoss = Callable[[Any, types.Batch, Any], tuple[jax.Array, Metrics]]
 Update = Any
 
 
-def _hidden(
+def hidden_states(
   model: transformer.Transformer, params: Any, batch: types.Batch
 ) -> jax.Array:
   """The decoder's last hidden states, [rows, length, D]."""
@@ -51,7 +51,7 @@ def score(
 ) -> tuple[jax.Array, jax.Array]:
   """Log-probabilities of the targets, and entropies, [rows, length]."""
   return logprobs_lib.chunked_logprobs(
-    _hidden(model, params, batch),
+    hidden_states(model, params, batch),
     transformer.unembedding(params, model.config),
     batch.targets,
     temperature=temperature,
@@ -97,7 +97,7 @@ def make_policy_loss(
   def loss_fn(
     params: Any, batch: types.Batch, ref_params: Any
   ) -> tuple[jax.Array, Metrics]:
-    hidden = _hidden(model, params, batch)
+    hidden = hidden_states(model, params, batch)
     head = transformer.unembedding(params, model.config)
     logprobs, entropy = logprobs_lib.chunked_logprobs(
       hidden, head, batch.targets, **scoring
@@ -136,7 +136,7 @@ def make_policy_loss(
     }
     if kl_coef:
       ref_params = jax.lax.stop_gradient(ref_params)
-      ref_hidden = _hidden(model, ref_params, batch)
+      ref_hidden = hidden_states(model, ref_params, batch)
       ref_head = transformer.unembedding(ref_params, model.config)
       if kl_estimator == losses.FULL_KL:
         kl = logprobs_lib.chunked_kl(
@@ -189,28 +189,9 @@ def make_update(
   def update(
     state: TrainState, batch: types.Batch, ref_params: Any
   ) -> tuple[TrainState, Metrics]:
-    def grad_fn(micro: types.Batch) -> tuple[jax.Array, Metrics, Any]:
-      (loss, sums), grads = jax.value_and_grad(loss_fn, has_aux=True)(
-        state.params, micro, ref_params
-      )
-      return loss, sums, grads
-
-    def accumulate(index: jax.Array, total: Any) -> Any:
-      micro = jax.tree.map(
-        lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False),
-        batch,
-      )
-      return jax.tree.map(jnp.add, total, grad_fn(micro))
-
-    first = jax.tree.map(lambda x: x[0], batch)
-    zeros = jax.tree.map(
-      lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(grad_fn, first)
+    loss, sums, grads = accumulate(
+      loss_fn, state.params, batch, ref_params, 0, live_micro_batches(batch)
     )
-    # Empty micro-batches stand last and are not run: one compiled program
-    # serves steps with different numbers of sequences.
-    live = jnp.sum(jnp.any(batch.segment_ids > 0, axis=(1, 2)))
-    loss, sums, grads = jax.lax.fori_loop(0, live, accumulate, zeros)
-    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     tokens = jnp.maximum(jnp.sum(batch.loss_mask), 1.0)
     metrics = {
       name: value if name in _PLAIN_SUMS else value / tokens
@@ -222,12 +203,7 @@ def make_update(
       "learner/tokens": tokens,
       "learner/rows": jnp.sum(jnp.any(batch.segment_ids > 0, axis=-1)),
     }
-    new_state = TrainState(
-      step=state.step + 1,
-      params=optax.apply_updates(state.params, updates),
-      opt_state=opt_state,
-    )
-    return new_state, metrics
+    return apply(optimizer, state, grads), metrics
 
   return jax.jit(
     update,
@@ -238,6 +214,60 @@ def make_update(
     ),
     out_shardings=(shardings, mesh_lib.replicated(mesh)),
     donate_argnums=0,
+  )
+
+
+def micro_batch(batch: Any, index: jax.Array | int) -> Any:
+  """One micro-batch of a tree of arrays [A, rows, length]."""
+  return jax.tree.map(
+    lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False), batch
+  )
+
+
+def live_micro_batches(batch: types.Batch) -> jax.Array:
+  """How many micro-batches hold anything.
+
+  Empty ones stand last and are not run: one compiled program serves steps with
+  different numbers of sequences.
+  """
+  return jnp.sum(jnp.any(batch.segment_ids > 0, axis=(1, 2)))
+
+
+def accumulate(
+  loss_fn: Callable[..., tuple[jax.Array, Metrics]],
+  params: Any,
+  batch: Any,
+  ref_params: Any,
+  start: jax.Array | int,
+  stop: jax.Array | int,
+) -> tuple[jax.Array, Metrics, Any]:
+  """Sums of loss, metrics and gradients over micro-batches [start, stop)."""
+
+  def grad_fn(micro: Any) -> tuple[jax.Array, Metrics, Any]:
+    (loss, sums), grads = jax.value_and_grad(loss_fn, has_aux=True)(
+      params, micro, ref_params
+    )
+    return loss, sums, grads
+
+  def add(index: jax.Array, total: Any) -> Any:
+    return jax.tree.map(jnp.add, total, grad_fn(micro_batch(batch, index)))
+
+  zeros = jax.tree.map(
+    lambda x: jnp.zeros(x.shape, x.dtype),
+    jax.eval_shape(grad_fn, jax.tree.map(lambda x: x[0], batch)),
+  )
+  return jax.lax.fori_loop(start, stop, add, zeros)
+
+
+def apply(
+  optimizer: optax.GradientTransformation, state: TrainState, grads: Any
+) -> TrainState:
+  """The state after one optimizer step."""
+  updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+  return TrainState(
+    step=state.step + 1,
+    params=optax.apply_updates(state.params, updates),
+    opt_state=opt_state,
   )
 
 

@@ -14,6 +14,8 @@ from jax.sharding import Mesh
 
 from azr_jax import types
 from azr_jax.configuration import parts
+from azr_jax.learner import critic as critic_lib
+from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import train_state, update
 from azr_jax.measure import hlo
 from azr_jax.models import transformer
@@ -32,7 +34,7 @@ class Compiled:
   """One program on one device of the mesh.
 
   Attributes:
-    name: prefill, fill, decode, score or update.
+    name: prefill, fill, decode, score, estimate, critic or update.
     program_bytes: arguments, results and scratch, at once.
     resident_bytes: what else lies in memory while it runs.
     flops: as the compiler counts them, each loop's body once.
@@ -62,6 +64,8 @@ def compile_all(
 ) -> list[Compiled]:
   """Compiles prefill, fill, decode, score and update for a mesh's devices.
 
+  With a critic, also what estimates advantages and what learns it.
+
   Args:
     config: a training config.
     shape: the model's.
@@ -69,9 +73,11 @@ def compile_all(
   """
   rules = parts.sharding_rules(config)
   model = parts.build_model(config, shape, mesh)
-  optimizer = parts.build_optimizer(config)
-  shardings = train_state.state_shardings(model, optimizer, mesh, rules)
-  state = train_state.abstract_state(model, optimizer, shardings)
+  learner = parts.build_learner(config, model, mesh)
+  both = learner.abstract
+  has_critic = learner.critic_update is not None
+  state = both.policy if has_critic else both
+  critic_bytes = _device_bytes(both.critic) if has_critic else 0.0
   rows = mesh_lib.padded_rows(config.learner.micro_rows, mesh)
   batch = _abstract_batch(
     config.learner.max_micro_batches,
@@ -81,17 +87,11 @@ def compile_all(
   )
   ref_params = state.params if config.learner.kl_coef else None
   reference = _device_bytes(ref_params)
-  update_fn = update.make_update(
-    parts.build_policy_loss(config, model, mesh),
-    optimizer,
-    shardings,
-    mesh,
-  )
   sampling = _sampling_arguments(config, model, mesh, rules)
   programs = sampling["programs"]
   params = sampling["params"]
   prompts, slots = sampling["prompts"], sampling["slots"]
-  train_bytes = _device_bytes(state) + reference
+  train_bytes = _device_bytes(state) + critic_bytes + reference
   bucket = config.rollout.prompt_buckets[-1]
   place = jax.ShapeDtypeStruct((), jnp.int32)
   together = programs.together(bucket)
@@ -112,7 +112,7 @@ def compile_all(
       mesh,
     )
 
-  return [
+  found = [
     _compile(
       "prefill",
       lambda: programs.prefill.lower(
@@ -150,9 +150,43 @@ def compile_all(
     _compile(
       "score",
       lambda: jax.jit(score).lower(state.params, micro),
-      _device_bytes(state.opt_state) + reference,
+      _device_bytes(state.opt_state) + critic_bytes + reference,
     ),
-    _compile("update", lambda: update_fn.lower(state, batch, ref_params), 0),
+  ]
+  if has_critic:
+    found += _compile_critic(
+      learner, both.critic, batch, _device_bytes(state) + reference
+    )
+  return [
+    *found,
+    _compile(
+      "update",
+      lambda: learner.policy_update.lower(state, batch, ref_params),
+      critic_bytes,
+    ),
+  ]
+
+
+def _compile_critic(
+  learner: learner_lib.Learner,
+  critic: train_state.TrainState,
+  batch: types.Batch,
+  policy_bytes: float,
+) -> list[Compiled]:
+  """The programs that make advantages and that learn the critic."""
+  assert learner.estimate is not None and learner.critic_update is not None
+  estimate, critic_update = learner.estimate, learner.critic_update
+  values = batch.advantages
+  valued = critic_lib.ValueBatch(batch, values, values)
+  return [
+    _compile(
+      "estimate",
+      lambda: estimate.lower(critic.params, batch),
+      policy_bytes + _device_bytes(critic.opt_state),
+    ),
+    _compile(
+      "critic", lambda: critic_update.lower(critic, valued), policy_bytes
+    ),
   ]
 
 
@@ -171,7 +205,7 @@ def _abstract_batch(
 
   return types.Batch(
     *[array(jnp.int32)] * 4,
-    *[array(jnp.float32)] * 5,
+    *[array(jnp.float32)] * 6,
   )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import ml_collections
 
+from azr_jax.learner.advantages import GAE
 from azr_jax.measure import hlo
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.presets import parameter_count
@@ -44,6 +45,8 @@ class Estimate:
     prefill_s: reading the prompts.
     decode_s: writing the completions.
     update_s: learning from them.
+    critic_s: estimating values and learning the critic, if there is one; its
+      links are not counted.
     decode_tokens_per_s: of all chips together.
     update_tokens_per_s: the same, prompts counted.
     update_mfu: model operations, nothing done twice, over what the chips could
@@ -54,6 +57,7 @@ class Estimate:
   prefill_s: float
   decode_s: float
   update_s: float
+  critic_s: float
   decode_tokens_per_s: float
   update_tokens_per_s: float
   update_mfu: float
@@ -61,24 +65,27 @@ class Estimate:
 
   @property
   def step_s(self) -> float:
-    """Seconds of the three phases, one after another."""
-    return self.prefill_s + self.decode_s + self.update_s
+    """Seconds of the phases, one after another."""
+    return self.prefill_s + self.decode_s + self.update_s + self.critic_s
 
 
-def azr_load(
+def step_load(
   config: ml_collections.ConfigDict, prompt_tokens: float, new_tokens: float
 ) -> Load:
-  """A step of AZR when every proposal is valid."""
-  c = config.azr
-  tasks = len(c.task_types) * c.batch_size
-  judged = tasks * c.learnability_samples
-  return Load(
-    sequences=2 * tasks + judged,
-    trained=2 * tasks + (judged if c.train_on_learnability else 0),
-    prompts=3 * tasks,
-    prompt_tokens=prompt_tokens,
-    new_tokens=new_tokens,
-  )
+  """A step's tokens; of AZR when every proposal is valid."""
+  if config.system == "azr":
+    c = config.azr
+    tasks = len(c.task_types) * c.batch_size
+    judged = tasks * c.learnability_samples
+    sequences, prompts = 2 * tasks + judged, 3 * tasks
+    trained = 2 * tasks + (judged if c.train_on_learnability else 0)
+  else:
+    c = config[config.system]
+    prompts = c.prompts
+    sequences = trained = prompts * (
+      c.samples if config.system == "orz" else c.group_size
+    )
+  return Load(sequences, trained, prompts, prompt_tokens, new_tokens)
 
 
 def forward_flops(c: ModelConfig, tokens: float, context: float) -> float:
@@ -138,6 +145,7 @@ def estimate(
 
   trained = load.trained * length
   forward = forward_flops(shape, trained, length / 2)
+  has_critic = config.learner.estimator == GAE
   passes = 3.0 + (1.0 if config.model.remat == "full" else 0.0)
   compute = passes * forward / rate
   row_tokens = config.learner.row_length * micro_rows
@@ -149,6 +157,7 @@ def estimate(
     prefill_s=prefill,
     decode_s=decode,
     update_s=update,
+    critic_s=(passes + 1.0) * forward / rate if has_critic else 0.0,
     decode_tokens_per_s=load.sequences * load.new_tokens / decode,
     update_tokens_per_s=trained / update,
     update_mfu=3.0 * forward * config.learner.epochs / rate / update,

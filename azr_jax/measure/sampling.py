@@ -110,6 +110,9 @@ class _Endless:
     del piece
     return None
 
+  def chat(self, text: str) -> str:
+    raise NotImplementedError
+
   def save(self, folder: pathlib.Path) -> None:
     raise NotImplementedError
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import packing, train_state, update
 from azr_jax.measure import comparison, device
 from azr_jax.measure.workload import UpdateWorkload
@@ -45,14 +46,13 @@ class Runner:
       muon_learning_rate=0.0,
       warmup_steps=0,
       decay_steps=0,
+      decay="cosine",
       final_learning_rate=0.0,
       b1=0.9,
       b2=0.999,
       weight_decay=0.01,
       grad_clip=1.0,
     )
-    shardings = train_state.state_shardings(model, optimizer, mesh, rules)
-    self._state = train_state.make_init_state(optimizer, shardings)(params)
     loss_fn = update.make_policy_loss(
       model,
       clip_low=0.2,
@@ -65,6 +65,8 @@ class Runner:
       on_policy=True,
       mesh=mesh,
     )
+    learner = learner_lib.make(model, loss_fn, optimizer, mesh, rules)
+    self._state = learner.init(params)
     rows = mesh_lib.padded_rows(micro_rows, mesh)
     batch = packing.pack(
       _sequences(workload, model.config.vocab_size),
@@ -75,8 +77,9 @@ class Runner:
     self.rows = int(np.sum(np.any(batch.segment_ids > 0, axis=-1)))
     self._batch = update.to_micro_batches(batch, rows)
     start = time.perf_counter()
-    self._update = update.make_update(loss_fn, optimizer, shardings, mesh)
-    self._update = self._update.lower(self._state, self._batch, None).compile()
+    self._update = learner.policy_update.lower(
+      self._state, self._batch, None
+    ).compile()
     self.compile_s = time.perf_counter() - start
     memory = self._update.memory_analysis()
     self.program_bytes = (

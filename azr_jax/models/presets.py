@@ -63,6 +63,7 @@ _TINY = ModelConfig(
 PRESETS: dict[str, ModelConfig] = {
   "azr-tiny": _TINY,
   "countdown-tiny": dataclasses.replace(_TINY, vocab_size=320),
+  "orz-tiny": dataclasses.replace(_TINY, vocab_size=320),
   "smollm2-135m": ModelConfig(
     vocab_size=49152,
     hidden_size=576,

@@ -34,6 +34,14 @@ class Tokenizer(Protocol):
     """Returns the id whose text is exactly `piece`, or None."""
     ...
 
+  def chat(self, text: str) -> str:
+    """Returns a user's message as the model's chat template has it.
+
+    Raises:
+      ValueError: the model has no chat template.
+    """
+    ...
+
   def save(self, folder: pathlib.Path) -> None:
     """Writes the files from which a model folder's tokenizer is loaded."""
     ...
@@ -63,6 +71,10 @@ class SentencePieceTokenizer:
     ids = self.encode(piece)
     known = len(ids) == 1 and ids[0] != self._model.unk_id()
     return ids[0] if known else None
+
+  def chat(self, text: str) -> str:
+    """Raises ValueError: there is no chat template."""
+    raise ValueError("the model has no chat template; expected another style")
 
   def save(self, folder: pathlib.Path) -> None:
     """Writes `tokenizer.model`."""
@@ -97,6 +109,20 @@ class HuggingFaceTokenizer:
     count as exact; any other stop string is looked for in the text.
     """
     return self._tokenizer.get_added_vocab().get(piece)
+
+  def chat(self, text: str) -> str:
+    """Returns a user's message as the model's chat template has it.
+
+    Raises:
+      ValueError: the model has no chat template.
+    """
+    if not self._tokenizer.chat_template:
+      raise ValueError("the model has no chat template; expected another style")
+    return self._tokenizer.apply_chat_template(
+      [{"role": "user", "content": text}],
+      tokenize=False,
+      add_generation_prompt=True,
+    )
 
   def save(self, folder: pathlib.Path) -> None:
     """Writes the tokenizer's files and the end ids."""

@@ -45,11 +45,20 @@ class Policy:
     return self.sampler.bucket(len(prompt.token_ids)) is not None
 
   def sample(
-    self, prompts: Sequence[types.Prompt], n: int = 1
+    self,
+    prompts: Sequence[types.Prompt],
+    n: int = 1,
+    numbers: Sequence[int] | None = None,
   ) -> Iterator[tuple[int, int, types.Completion]]:
-    """Yields (prompt index, sample index, completion) as they finish."""
+    """Yields (prompt index, sample index, completion) as they finish.
+
+    A prompt's samples depend on its number (None: its index) and on how often
+    `sample` was called, not on what else is asked.
+    """
     key = jax.random.fold_in(self.key, self.calls)
     self.calls += 1
     start = time.monotonic()
-    yield from self.sampler.generate(self.params, prompts, n, key)
+    yield from self.sampler.generate(
+      self.params, prompts, n, key, numbers=numbers
+    )
     self.sample_s += time.monotonic() - start

@@ -69,6 +69,7 @@ class Request:
     by_bucket: Mapping[int, Sequence[int]],
     n: int,
     limits: Sequence[int],
+    numbers: Sequence[int],
     key: jax.Array,
     stop_ids: np.ndarray,
     stop_end: Callable[[list[int], int], int | None],
@@ -82,6 +83,7 @@ class Request:
       by_bucket: prompt indices by bucket; read in this order.
       n: samples per prompt.
       limits: most tokens per sample, of each prompt.
+      numbers: what is folded into the key, of each prompt.
       key: random key; used up.
       stop_ids: int32 [I], ids that end a completion.
       stop_end: given a row's ids and how many of them were looked at before,
@@ -92,6 +94,7 @@ class Request:
     self._prompts = prompts
     self._n = n
     self._limits = limits
+    self._numbers = numbers
     self._key = key
     self._stop_ids = stop_ids
     self._stop_end = stop_end
@@ -241,7 +244,7 @@ class Request:
       counts[row.place] += 1
       slots[index] = slot
       limits[index] = self._limits[row.prompt]
-      streams[index] = row.prompt, row.sample
+      streams[index] = self._numbers[row.prompt], row.sample
     self._state = self._programs.fill_slots(
       self._state,
       reading.prompts,

@@ -63,7 +63,7 @@ class Sampler:
 
   def warm_up(self, params: Any) -> None:
     """Compiles all that `generate` runs; params as for `generate`."""
-    self._request(params, [], 1, None, jax.random.key(0)).warm_up()
+    self._request(params, [], 1, None, jax.random.key(0), None).warm_up()
 
   def generate(
     self,
@@ -72,6 +72,7 @@ class Sampler:
     n: int,
     key: jax.Array,
     limits: Sequence[int] | None = None,
+    numbers: Sequence[int] | None = None,
   ) -> Iterator[tuple[int, int, types.Completion]]:
     """Samples n completions per prompt; uses up `key`.
 
@@ -79,10 +80,11 @@ class Sampler:
       params: what `compute_params` returned.
       prompts: any number, of any length up to the largest bucket.
       n: completions per prompt.
-      key: random key; sample s of prompt p folds in (p, s), so results do
-        not depend on slots or order, but for rounding.
+      key: random key; sample s of prompt p folds in (number of p, s), so
+        results do not depend on slots or order, but for rounding.
       limits: most tokens per completion of each prompt, each of 1 to
         `max_tokens`; None gives all of them `max_tokens`.
+      numbers: of each prompt, for its random key; None: its index.
 
     Yields:
       (prompt index, sample index, completion), as they finish.
@@ -91,7 +93,7 @@ class Sampler:
       ValueError: a prompt is longer than the largest bucket, or a limit is
         out of range.
     """
-    request = self._request(params, prompts, n, limits, key)
+    request = self._request(params, prompts, n, limits, key, numbers)
     ended: list[Row] = []
     while request.fill_up():
       written = request.decode()
@@ -108,6 +110,7 @@ class Sampler:
     n: int,
     limits: Sequence[int] | None,
     key: jax.Array,
+    numbers: Sequence[int] | None,
   ) -> Request:
     # Long prompts first: what comes last holds up the end of the request.
     by_bucket: dict[int, list[int]] = {
@@ -137,6 +140,7 @@ class Sampler:
       by_bucket,
       n,
       limits,
+      range(len(prompts)) if numbers is None else numbers,
       key,
       self._stop_ids,
       self._stop_string_end,

@@ -9,6 +9,9 @@ REWARDS = [1.0, -0.5, 1.0, 0.2, 0.8, -1.0]
 GROUPS = ["a", "a", "a", "b", "b", "b"]
 LENGTHS = [5, 10, 5, 1, 1, 8]
 
+# GAE subtracts values, not a baseline of rewards.
+BASELINES = sorted(set(advantages.ESTIMATORS) - {advantages.GAE})
+
 
 def standardised(values, weights=None):
   mean = np.average(values, weights=weights)
@@ -45,7 +48,7 @@ def test_rloo_s_baseline_is_the_mean_of_the_others():
   )
 
 
-@pytest.mark.parametrize("name", sorted(advantages.ESTIMATORS))
+@pytest.mark.parametrize("name", BASELINES)
 def test_equal_rewards_and_single_members_teach_nothing(name):
   equal = advantages.estimate(name, [0.3] * 4, ["a", "b", "b", "b"], [1] * 4)
   np.testing.assert_array_equal(equal, 0.0)
@@ -62,3 +65,24 @@ def test_order_of_trajectories_does_not_matter():
     [LENGTHS[i] for i in order],
   )
   np.testing.assert_allclose(shuffled, got[order], atol=1e-6)
+
+
+def test_grpo_by_both_names():
+  rewards, groups = [1.0, 0.0, 0.0, 5.0], ["a", "a", "a", "b"]
+  lengths = [1, 2, 3, 4]
+  mean_only = advantages.estimate("grpo_mean", rewards, groups, lengths)
+  np.testing.assert_allclose(mean_only, [2 / 3, -1 / 3, -1 / 3, 0], atol=1e-6)
+  scaled = advantages.estimate("grpo", rewards, groups, lengths)
+  deviation = np.std([1.0, 0.0, 0.0])
+  np.testing.assert_allclose(scaled, mean_only / deviation, atol=1e-5)
+
+
+def test_normalising_weighs_tokens():
+  found = advantages.estimate(
+    "grpo_mean", [1.0, 0.0], ["a", "a"], [1, 3], normalize=True
+  )
+  tokens = np.array([0.5, -0.5, -0.5, -0.5])
+  want = (tokens - tokens.mean()) / tokens.std()
+  np.testing.assert_allclose(found, want[:2], atol=1e-6)
+  rewards = advantages.estimate("gae", [1.0, 0.0], [0, 0], [1, 3], True)
+  np.testing.assert_array_equal(rewards, [1.0, 0.0])

@@ -73,7 +73,9 @@ def batch_of(rows, row_length=16, items=None):
 
 def updated(mesh, batch, on_policy=False, ref_params=None, **loss):
   optimizer = optax.sgd(1.0)
-  shardings = train_state.state_shardings(MODEL, optimizer, mesh, RULES)
+  shardings = train_state.state_shardings(
+    transformer.abstract_params(MODEL), optimizer, mesh, RULES
+  )
   params = jax.jit(
     lambda key: transformer.init_params(MODEL, key),
     out_shardings=shardings.params,
@@ -327,6 +329,7 @@ def test_weight_decay_spares_scales():
     muon_learning_rate=0.0,
     warmup_steps=0,
     decay_steps=0,
+    decay="cosine",
     final_learning_rate=0.0,
     b1=0.9,
     b2=0.99,
@@ -337,3 +340,27 @@ def test_weight_decay_spares_scales():
   updates, _ = optimizer.update(zeros, optimizer.init(params), params)
   assert float(jnp.abs(updates["final_norm"]["scale"]).max()) == 0
   assert float(jnp.abs(updates["embedding"]).max()) > 0
+
+
+def test_linear_decay_reaches_its_end():
+  """Warm-up of two, then down from 1 to 0.3 in four updates."""
+  optimizer = train_state.make_optimizer(
+    learning_rate=1.0,
+    muon_learning_rate=0.0,
+    warmup_steps=2,
+    decay_steps=6,
+    decay="linear",
+    final_learning_rate=0.3,
+    b1=0.0,
+    b2=0.0,
+    weight_decay=0.0,
+    grad_clip=0.0,
+  )
+  params = {"w": {"kernel": jnp.ones(1)}}
+  state = optimizer.init(params)
+  rates = []
+  for _ in range(8):
+    updates, state = optimizer.update(params, state, params)
+    rates.append(-float(updates["w"]["kernel"][0]))
+  want = [0, 0.5, 1, 0.825, 0.65, 0.475, 0.3, 0.3]
+  np.testing.assert_allclose(rates, want, atol=1e-5)

@@ -22,16 +22,20 @@ def test_every_program_compiles_on_a_mesh():
   config = azr.get_config("tiny")
   config.model.remat = "full"
   config.learner.kl_coef = 0.1
+  config.learner.estimator = "gae"
   config.rollout.mesh.data = 4
   config.rollout.mesh.fsdp = 1
   config.rollout.mesh.tensor = 2
   mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 4, "tensor": 2})
   shape = load.shape_of(config.model.source, config.model.cache_dir)
   found = {p.name: p for p in compiled.compile_all(config, shape, mesh)}
-  assert list(found) == ["prefill", "fill", "decode", "score", "update"]
+  names = ["prefill", "fill", "decode", "score", "estimate", "critic", "update"]
+  assert list(found) == names
   state = 3 * 4 * 1_728_192 / 8  # Parameters and two moments, in shards.
   assert found["update"].program_bytes > state
-  assert found["prefill"].resident_bytes > state
+  assert found["critic"].program_bytes > state
+  assert found["prefill"].resident_bytes > 2 * state
+  assert found["update"].resident_bytes > state  # The critic's.
   assert found["update"].collectives["all-gather"].bytes > 0
   assert not any(p.overflow for p in found.values())
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 
+from azr_jax.tasks import records
 from azr_jax.tasks.countdown import difficulty, generator
 from azr_jax.tasks.countdown.puzzle import Puzzle, from_record
 
@@ -79,20 +80,24 @@ def load(
   Returns:
     The puzzles, and the difficulty of each, float32.
   """
-  builder = CountdownPuzzles(
+  arguments: dict[str, Any] = dict(
     seed=seed, train=train, test=test, data_dir=data_dir
   )
-  builder.download_and_prepare()
-  records = list(builder.as_data_source(split=split))
-  scores = np.array([record["difficulty"] for record in records], np.float32)
-  return [from_record(record) for record in records], scores
+  builder = CountdownPuzzles(**arguments)
+  try:
+    builder.download_and_prepare()
+  except FileExistsError:  # Another run has just written the same.
+    builder = CountdownPuzzles(**arguments)
+  rows = list(builder.as_data_source(split=split))
+  scores = np.array([row["difficulty"] for row in rows], np.float32)
+  return [from_record(row) for row in rows], scores
 
 
 def read(path: pathlib.Path) -> tuple[list[Puzzle], np.ndarray]:
   """Reads puzzles in the public layout; unsolvable ones are left out.
 
   Args:
-    path: a file of JSON lines, one JSON array, or parquet.
+    path: a file as `azr_jax/tasks/records.py` reads it.
 
   Returns:
     The puzzles, and the difficulty of each, float32.
@@ -100,31 +105,12 @@ def read(path: pathlib.Path) -> tuple[list[Puzzle], np.ndarray]:
   Raises:
     ValueError: a record is no puzzle, or none can be solved.
   """
-  puzzles = [from_record(record) for record in _records(path)]
+  puzzles = [from_record(record) for record in records.read(str(path))]
   scores = difficulty.score_puzzles(puzzles)
   kept = np.flatnonzero(~np.isnan(scores)).tolist()
   if not kept:
     raise ValueError(f"{path}: expected at least one puzzle with a solution")
   return [puzzles[i] for i in kept], scores[kept].astype(np.float32)
-
-
-def _records(path: pathlib.Path) -> Sequence[dict[str, Any]]:
-  if path.suffix == ".parquet":
-    try:
-      from pyarrow import parquet
-    except ImportError:
-      raise ValueError(
-        f"{path}: reading parquet needs `pip install pyarrow`, or the same "
-        "records as JSON lines"
-      ) from None
-    return parquet.read_table(path, columns=["nums", "target"]).to_pylist()
-  text = path.read_text(encoding="utf-8")
-  try:
-    if text.lstrip().startswith("["):
-      return json.loads(text)
-    return [json.loads(line) for line in text.splitlines() if line.strip()]
-  except ValueError as error:
-    raise ValueError(f"{path}: {error}; expected JSON records") from None
 
 
 def write(path: pathlib.Path, puzzles: Sequence[Puzzle]) -> None:

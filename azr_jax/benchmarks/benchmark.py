@@ -1,0 +1,71 @@
+"""What a benchmark is to the runner, and what it says of an answer."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from azr_jax.executor import Executor
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+  """One thing to ask.
+
+  Attributes:
+    id: its name, unique in the benchmark.
+    request: what is asked, without the frame that a prompt style puts around.
+    reference: what the grader needs; never shown to the model.
+    kind: the subset it belongs to, for scores by subset; "" if there are none.
+  """
+
+  id: str
+  request: str
+  reference: Mapping[str, Any]
+  kind: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Grade:
+  """What an answer is worth: right or not, and why."""
+
+  correct: bool
+  detail: str = ""
+
+
+Grader = Callable[[Executor, Item, str], "Future[Grade]"]
+# From items, verdicts [items, samples] and replies, to more scores.
+Summary = Callable[
+  [Sequence[Item], np.ndarray, Sequence[Sequence[str]]], dict[str, float]
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+  """A benchmark.
+
+  Attributes:
+    name: what `--benchmark` calls it.
+    source: where its public data is, as `tasks/records.py` reads it; "": the
+      package has it.
+    read: from records of `source`'s layout (or a path, for what the package
+      has) to items.
+    form: what is asked for at the end of a request, see `frames.py`.
+    grade: starts the grading of a reply.
+    prompt: writes an item's prompt in a style; None: `frames.prompt` does.
+    summarize: scores besides pass@k, or None.
+    by_kind: `--limit` is of each kind, not of all items.
+    default_limit: items if none is given; 0: all.
+  """
+
+  name: str
+  source: str
+  read: Callable[[Any], list[Item]]
+  form: str
+  grade: Grader
+  prompt: Callable[[Item, str], str] | None = None
+  summarize: Summary | None = None
+  by_kind: bool = False
+  default_limit: int = 0

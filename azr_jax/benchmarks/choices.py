@@ -1,0 +1,140 @@
+"""Benchmarks of choices and short answers: MMLU, GPQA, BIG-Bench Hard.
+
+| name | layout |
+| --- | --- |
+| `mmlu` | question, choices, answer (index or letter), subject |
+| `mmlu_pro` | question, options, answer (letter), category |
+| `gpqa` | GPQA's own columns; its owners ask not to publish it, so bring it |
+| `bbh` | examples of input and target, or a folder of such files |
+
+GPQA's choices are put in an order that depends on the question alone.
+"""
+
+import hashlib
+import json
+import pathlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from azr_jax.benchmarks import frames
+from azr_jax.benchmarks.benchmark import Benchmark, Grade, Item
+from azr_jax.executor import Executor
+from azr_jax.grading import futures
+
+LETTERS = "ABCDEFGHIJ"
+
+
+def _ask(question: str, choices: Sequence[str]) -> str:
+  listed = "\n".join(
+    f"({letter}) {choice}"
+    for letter, choice in zip(LETTERS, choices, strict=False)
+  )
+  return f"{question.strip()}\n{listed}"
+
+
+def read_mmlu(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
+  """Items of MMLU's and MMLU-Pro's layouts."""
+  found = []
+  for index, record in enumerate(raw):
+    choices = record.get("choices") or record["options"]
+    answer = record["answer"]
+    letter = LETTERS[answer] if isinstance(answer, int) else str(answer).strip()
+    kind = record.get("subject") or record.get("category") or ""
+    found.append(
+      Item(
+        str(record.get("question_id", index)),
+        _ask(record["question"], choices),
+        {"answer": letter},
+        str(kind),
+      )
+    )
+  return found
+
+
+def read_gpqa(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
+  """Items of GPQA's columns."""
+  found = []
+  for index, record in enumerate(raw):
+    question = record["Question"]
+    choices = [record["Correct Answer"]]
+    choices += [record[f"Incorrect Answer {n}"] for n in (1, 2, 3)]
+    digest = hashlib.sha256(question.encode()).digest()
+    rng = np.random.default_rng(list(digest))
+    order = rng.permutation(len(choices)).tolist()
+    found.append(
+      Item(
+        str(record.get("Record ID", index)),
+        _ask(question, [choices[place].strip() for place in order]),
+        {"answer": LETTERS[order.index(0)]},
+        str(record.get("High-level domain", "")),
+      )
+    )
+  return found
+
+
+def read_bbh(spec: Any) -> list[Item]:
+  """Items of one task's file, or of a folder of them; `kind` is the task."""
+  path = pathlib.Path(str(spec)).expanduser()
+  files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+  found = []
+  for file in files:
+    try:
+      examples = json.loads(file.read_text(encoding="utf-8"))["examples"]
+    except (OSError, KeyError, TypeError, ValueError):
+      raise ValueError(
+        f"{file}: expected a BIG-Bench Hard file, or a folder of them"
+      ) from None
+    found += [
+      Item(
+        f"{file.stem}/{index}",
+        example["input"],
+        {"answer": example["target"]},
+        file.stem,
+      )
+      for index, example in enumerate(examples)
+    ]
+  if not found:
+    raise ValueError(f"{path}: expected a folder of BIG-Bench Hard files")
+  return found
+
+
+def grade_choice(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
+  """Compares the letter that a reply chooses."""
+  del executor
+  letter = frames.choice(reply)
+  return futures.done(
+    Grade(letter == item.reference["answer"], letter or "no answer")
+  )
+
+
+def grade_words(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
+  """Compares words; of choices like `(B)` the letter alone."""
+  del executor
+  want = item.reference["answer"]
+  if re.fullmatch(r"\([A-Z]\)", want):
+    found = frames.short(reply) or ""
+    letters = re.findall(r"\(?\b([A-Z])\b\)?", found)
+    letter = letters[0] if letters else ""
+    return futures.done(Grade(f"({letter})" == want, found[:200]))
+  answer = frames.short(reply) or ""
+  return futures.done(Grade(_words(answer) == _words(want), answer[:200]))
+
+
+def _words(text: str) -> str:
+  """Small letters, one space between words, no quotes or final dot."""
+  text = re.sub(r"\\text\{(.*?)\}", r"\1", text)
+  return " ".join(text.casefold().replace('"', "").split()).rstrip(".")
+
+
+BENCHMARKS = (
+  Benchmark("mmlu", "hf:cais/mmlu/all:test", read_mmlu, "choice", grade_choice),
+  Benchmark(
+    "mmlu_pro", "hf:TIGER-Lab/MMLU-Pro:test", read_mmlu, "choice", grade_choice
+  ),
+  Benchmark("gpqa", "", read_gpqa, "choice", grade_choice),
+  Benchmark("bbh", "", read_bbh, "words", grade_words),
+)

@@ -1,0 +1,122 @@
+r"""Frames around a benchmark's requests, and finding answers in replies.
+
+| style | frame |
+| --- | --- |
+| `full` | the trained systems' own: thinking and answer between tags |
+| `chat` | the model's chat template |
+| `plain` | question and answer, for base models |
+
+| form | the answer is |
+| --- | --- |
+| `code` | the last closed python fence |
+| `math` | the last box; without one, the last number |
+| `value` | a Python value: in an output fence, a box, or on the last line |
+| `arguments` | a call's arguments: in an input fence, or likewise |
+| `choice` | a letter: in a box, after "answer is", or alone |
+| `words` | a box, or what stands after "answer is", or the last line |
+
+In a reply with answer tags only the last closed one is looked at; in one with
+`</think>`, what comes after it.
+"""
+
+import re
+
+from azr_jax.grading import answer_tags
+from azr_jax.grading.mathematics import extraction
+from azr_jax.models.tokenizers import Tokenizer
+
+STYLES = ("full", "chat", "plain")
+FORMS = {
+  "code": "Give the whole program in a ```python fence.",
+  "math": "Give the final result in \\boxed{}.",
+  "value": "Give the value as a Python literal in \\boxed{}.",
+  "arguments": "Give the arguments, as Python literals, in \\boxed{}.",
+  "choice": "Give the letter of the right choice in \\boxed{}.",
+  "words": "Give the final answer in \\boxed{}.",
+}
+_FULL = (
+  "A user asks the assistant a question. The assistant first reasons about it "
+  "between <think> and </think>, and then gives the user its answer between "
+  "<answer> and </answer>.\nUser: {request}\n{form}\nAssistant: <think>"
+)
+_PLAIN = "Question: {request}\n{form}\n\nAnswer:"
+_FENCE = re.compile(r"```(\w*)[^\n]*\n(.*?)```", re.DOTALL)
+_OPEN_FENCE = re.compile(r"```python[^\n]*\n(.*)\Z", re.DOTALL)
+_NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
+_ANSWER_IS = re.compile(
+  r"(?:final answer|answer)(?: is)?\s*[:=]?\s*(.+)", re.IGNORECASE
+)
+_LETTER = re.compile(r"\(?\b([A-J])\b\)?")
+
+
+def prompt(request: str, form: str, style: str, tokenizer: Tokenizer) -> str:
+  """Puts a frame of one of `STYLES` around a request.
+
+  Raises:
+    ValueError: the style is unknown, or `chat` and the model has no chat
+      template.
+  """
+  if style not in STYLES:
+    raise ValueError(f"style {style!r}: expected one of {STYLES}")
+  told = FORMS[form]
+  if style == "chat":
+    return tokenizer.chat(f"{request}\n\n{told}")
+  frame = _FULL if style == "full" else _PLAIN
+  return frame.format(request=request, form=told)
+
+
+def answer_part(reply: str) -> str:
+  """The part of a reply that answers."""
+  tagged = answer_tags.last_answer(reply)
+  if tagged is not None:
+    return tagged
+  _, thought, rest = reply.rpartition("</think>")
+  return rest if thought else reply
+
+
+def code(reply: str) -> str | None:
+  """The last fenced program of a reply, or None."""
+  told = answer_part(reply)
+  found = [body for label, body in _FENCE.findall(told) if label != "output"]
+  if found:
+    return found[-1]
+  cut_off = _OPEN_FENCE.search(told)
+  return cut_off[1] if cut_off else None
+
+
+def fenced(reply: str, label: str) -> str | None:
+  """The last fence of a label, or None."""
+  found = [b for own, b in _FENCE.findall(answer_part(reply)) if own == label]
+  return found[-1].strip() if found else None
+
+
+def math(reply: str) -> str | None:
+  """The last box of a reply, else its last number."""
+  told = answer_part(reply)
+  box = extraction.last_boxed(told)
+  if box is not None:
+    return box
+  numbers = _NUMBER.findall(told)
+  return numbers[-1].rstrip(",") if numbers else None
+
+
+def short(reply: str, label: str = "output") -> str | None:
+  """A box, a fence, what an "answer is", or the last line that is not empty."""
+  told = answer_part(reply)
+  for found in (extraction.last_boxed(told), fenced(told, label)):
+    if found is not None:
+      return found
+  named = _ANSWER_IS.findall(told)
+  lines = [line.strip() for line in told.splitlines() if line.strip()]
+  text = named[-1] if named else lines[-1] if lines else None
+  return None if text is None else text.strip().strip("`").rstrip(".").strip()
+
+
+def choice(reply: str) -> str | None:
+  """The letter that a reply chooses, or None."""
+  text = short(reply)
+  if text is None:
+    return None
+  text = re.sub(r"\\text\{(.*?)\}", r"\1", text)
+  letters = _LETTER.findall(text)
+  return letters[0] if letters else None

@@ -1,0 +1,188 @@
+"""`livecodebench`: programs for contest problems, by all of their tests.
+
+A problem's tests either call a method of `Solution` or write to standard input
+and read standard output. The program runs in the executor, which has neither
+files nor a console: texts stand in for both. What comes out is compared here,
+line by line without trailing spaces, and numbers as numbers.
+"""
+
+import base64
+import io
+import json
+import pickle
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from azr_jax.benchmarks import frames
+from azr_jax.benchmarks.benchmark import Benchmark, Grade, Item
+from azr_jax.executor import Executor, Job
+from azr_jax.grading import futures, literals, values
+
+# The reply is data here, so what it does to names below cannot matter.
+_WITH_CONSOLE = """
+import io, sys
+CODE = {code}
+def run(text):
+  sys.stdin, sys.stdout = io.StringIO(text), io.StringIO()
+  lines = iter(text.split("\\n"))
+  def read_line(prompt=""):
+    line = sys.stdin.readline()
+    if not line:
+      raise EOFError
+    return line.rstrip("\\n")
+  names = {{"__name__": "__main__", "input": read_line, "open": None}}
+  try:
+    exec(compile(CODE, "<program>", "exec"), names)
+  except SystemExit:
+    pass
+  return sys.stdout.getvalue()
+"""
+_WITH_CALL = """
+{imports}
+{code}
+def run(*arguments):
+  made = Solution() if "Solution" in globals() else None
+  found = getattr(made, {name}) if made else globals()[{name}]
+  return found(*arguments)
+"""
+_IMPORTS = (
+  "from typing import *\nfrom collections import *\nfrom functools import *\n"
+  "from itertools import *\nfrom heapq import *\nfrom bisect import *\n"
+  "import math, string, re, collections, itertools, functools, heapq, bisect"
+)
+_BEGIN = "\nBegin with:\n```python\n{starter}\n```"
+
+
+def read(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
+  """Items of the code generation scenario's public layout."""
+  found = []
+  for record in raw:
+    starter = record.get("starter_code") or ""
+    begin = _BEGIN.format(starter=starter) if starter else ""
+    metadata = record.get("metadata") or "{}"
+    if isinstance(metadata, str):
+      metadata = json.loads(metadata)
+    found.append(
+      Item(
+        str(record["question_id"]),
+        f"Write a Python program.\n{record['question_content']}{begin}",
+        {
+          "tests": [
+            *_tests(record["public_test_cases"]),
+            *_tests(record.get("private_test_cases") or "[]"),
+          ],
+          "function": metadata.get("func_name"),
+        },
+        str(record.get("difficulty", "")),
+      )
+    )
+  return found
+
+
+class _TextOnly(pickle.Unpickler):
+  """The public files pickle a text; nothing else is ever made."""
+
+  def find_class(self, module: str, name: str) -> Any:
+    raise pickle.UnpicklingError(f"{module}.{name}: expected a text")
+
+
+def _tests(packed: Any) -> list[dict[str, str]]:
+  if not isinstance(packed, str):
+    return list(packed)
+  try:
+    return json.loads(packed)
+  except ValueError:
+    data = zlib.decompress(base64.b64decode(packed))
+    return json.loads(_TextOnly(io.BytesIO(data)).load())
+
+
+def grade(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
+  """Runs a reply's program on all tests."""
+  code = frames.code(reply)
+  if code is None:
+    return futures.done(Grade(False, "no program"))
+  return submit(executor, item, code)
+
+
+def submit(executor: Executor, item: Item, code: str) -> "Future[Grade]":
+  """Runs a program on all tests."""
+  tests, function = item.reference["tests"], item.reference["function"]
+  if function:
+    program = _WITH_CALL.format(
+      imports=_IMPORTS, code=code, name=repr(function)
+    )
+    inputs = tuple(_arguments(test["input"]) for test in tests)
+  else:
+    program = _WITH_CONSOLE.format(code=ascii(code))
+    inputs = tuple(ascii(test["input"]) for test in tests)
+  job = Job(item.id, program, inputs, "run")
+
+  def judge(result: Any) -> Grade:
+    same = _same_value if function else _same_text
+    passed = sum(
+      output is not None and same(test["output"], output)
+      for test, output in zip(tests, result.outputs, strict=True)
+    )
+    detail = f"{passed} of {len(tests)} tests {result.error or ''}".strip()
+    return Grade(passed == len(tests) > 0, detail)
+
+  return futures.then(executor.submit(job), judge)
+
+
+def _arguments(text: str) -> str:
+  """A test's input: a JSON value a line, each an argument."""
+  return ", ".join(
+    repr(json.loads(line)) for line in text.splitlines() if line.strip()
+  )
+
+
+def _same_value(want: str, output: str) -> bool:
+  try:
+    found = values.plain_value(literals.typed_key(output))
+    return _listed(found) == json.loads(want)
+  except (ValueError, RecursionError):
+    return False
+
+
+def _listed(value: Any) -> Any:
+  """Tuples as JSON has them."""
+  if isinstance(value, list | tuple):
+    return [_listed(part) for part in value]
+  return value
+
+
+def _same_text(want: str, output: str) -> bool:
+  try:
+    text = values.plain_value(literals.typed_key(output))
+  except literals.ParseError:
+    return False
+  one, other = _lines(want), _lines(str(text))
+  return len(one) == len(other) and all(
+    a == b or _same_numbers(a, b) for a, b in zip(one, other, strict=True)
+  )
+
+
+def _lines(text: str) -> Sequence[str]:
+  return [line.rstrip() for line in text.strip().split("\n")]
+
+
+def _same_numbers(one: str, other: str) -> bool:
+  try:
+    return [float(word) for word in one.split()] == [
+      float(word) for word in other.split()
+    ]
+  except ValueError:
+    return False
+
+
+BENCHMARKS = (
+  Benchmark(
+    "livecodebench",
+    "hf:livecodebench/code_generation_lite:test",
+    read,
+    "code",
+    grade,
+  ),
+)

@@ -1,0 +1,257 @@
+"""Running a benchmark: every item is asked n times, graded, and written down.
+
+The life of a run:
+1. items that the records file has are not asked again;
+2. the others are sampled as one stream; a reply is graded while others are
+   still being sampled;
+3. an item whose replies are all graded is a line of the records file;
+4. scores are made of the file, so an interrupted run scores as a whole one: an
+   item's random numbers depend on its place in the benchmark alone.
+"""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from azr_jax import metrics as metrics_lib
+from azr_jax import types
+from azr_jax.benchmarks import frames, pass_at_k
+from azr_jax.benchmarks.benchmark import Benchmark, Grade, Item
+from azr_jax.executor import Executor
+from azr_jax.parallel.hosts import Hosts
+from azr_jax.rollout.policy import Policy
+from azr_jax.tasks import records as records_lib
+
+KS = (1, 4, 8, 16, 32, 64)
+_LINES = 10  # Of progress.
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSettings:
+  """How to run.
+
+  Attributes:
+    data: where the data is; "": the benchmark's public source.
+    limit: most items (of a kind, where the benchmark says so); 0: all.
+    style: of the prompts.
+    samples: replies to each item.
+  """
+
+  data: str
+  limit: int
+  style: str
+  samples: int
+
+
+def items_of(benchmark: Benchmark, settings: RunSettings) -> list[Item]:
+  """The items to ask.
+
+  Raises:
+    ValueError: the data cannot be read.
+  """
+  spec = settings.data or benchmark.source
+  if benchmark.source and not settings.data:
+    metrics_lib.say(f"{benchmark.name}: reading {spec}")
+  if benchmark.name in _BY_PATH or not spec:
+    items = benchmark.read(settings.data)
+  else:
+    try:
+      items = benchmark.read(records_lib.read(spec))
+    except KeyError as error:
+      raise ValueError(
+        f"{spec}: expected the layout of {benchmark.name}, with {error}"
+      ) from None
+  limit = settings.limit or benchmark.default_limit
+  if not limit:
+    return items
+  if not benchmark.by_kind:
+    return items[:limit]
+  kinds = dict.fromkeys(item.kind for item in items)
+  return [
+    item
+    for kind in kinds
+    for item in [i for i in items if i.kind == kind][:limit]
+  ]
+
+
+# Read by themselves: a folder, or what is in the package or made on the spot.
+_BY_PATH = ("bbh", "programs_heldout", "countdown", "problems")
+
+
+def run(
+  benchmark: Benchmark,
+  policy: Policy,
+  executor: Executor,
+  hosts: Hosts,
+  settings: RunSettings,
+  path: pathlib.Path | None,
+) -> dict[str, float]:
+  """Runs what is missing of a benchmark; returns all its scores.
+
+  Args:
+    benchmark: what to ask.
+    policy: samples the replies.
+    executor: grades them. Every host grades all: what costs is sampling.
+    hosts: of this run; all must see the records file, or none.
+    settings: see there.
+    path: the records file, which may have been begun; None: none is kept.
+
+  Returns:
+    pass@k by both meanings with standard errors, pass@1 by kind, the share of
+    replies that ended by themselves, tokens of a reply, and what else the
+    benchmark adds; names begin with the benchmark's.
+
+  Raises:
+    ValueError: the data cannot be read, a prompt is too long, or the records
+      are of something else.
+  """
+  items = items_of(benchmark, settings)
+  known = _read(path, items, settings.samples) if path else {}
+  # Or some would wait for others to sample what they need not.
+  hosts.check_same_value(f"records of {benchmark.name}", sorted(known))
+  missing = [i for i, item in enumerate(items) if item.id not in known]
+  asked = [
+    _prompt(benchmark, items[i], settings.style, policy) for i in missing
+  ]
+  file = path.open("a", encoding="utf-8") if path and hosts.first else None
+  progress = metrics_lib.Progress(len(known) + 1, len(items), unit="item")
+  try:
+    for place, record in _records(
+      benchmark, policy, executor, items, missing, asked, settings.samples
+    ):
+      known[items[place].id] = record
+      if file is not None:
+        file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        file.flush()
+      if hosts.first and len(known) % max(1, len(items) // _LINES) == 0:
+        progress.show(len(known), benchmark.name)
+  finally:
+    if file is not None:
+      file.close()
+  return scores(benchmark, items, [known[item.id] for item in items])
+
+
+def _prompt(
+  benchmark: Benchmark, item: Item, style: str, policy: Policy
+) -> types.Prompt:
+  if benchmark.prompt is not None:
+    text = benchmark.prompt(item, style)
+  else:
+    text = frames.prompt(item.request, benchmark.form, style, policy.tokenizer)
+  prompt = policy.prompt(text, item)
+  if not policy.fits(prompt):
+    raise ValueError(
+      f"{benchmark.name} {item.id}: a prompt of {len(prompt.token_ids)} "
+      "tokens; expected at most the last of rollout.prompt_buckets="
+      f"{policy.sampler.settings.prompt_buckets}"
+    )
+  return prompt
+
+
+def _records(
+  benchmark: Benchmark,
+  policy: Policy,
+  executor: Executor,
+  items: Sequence[Item],
+  missing: Sequence[int],
+  asked: Sequence[types.Prompt],
+  samples: int,
+) -> Iterator[tuple[int, dict[str, Any]]]:
+  """Yields items' places and records, as soon as all is graded."""
+  replies: dict[int, dict[int, tuple[types.Completion, Future[Grade]]]] = {}
+  whole: list[int] = []
+  stream = policy.sample(asked, samples, numbers=missing) if asked else ()
+  for index, sample, completion in stream:
+    place = missing[index]
+    grade = benchmark.grade(executor, items[place], completion.text)
+    own = replies.setdefault(place, {})
+    own[sample] = completion, grade
+    if len(own) == samples:
+      whole.append(place)
+    for done in [p for p in whole if _is_graded(replies[p])]:
+      whole.remove(done)
+      yield done, _record(items[done], replies.pop(done))
+  for place in whole:
+    yield place, _record(items[place], replies.pop(place))
+
+
+def _is_graded(own: dict[int, tuple[types.Completion, Any]]) -> bool:
+  return all(grade.done() for _, grade in own.values())
+
+
+def _record(item: Item, own: dict[int, Any]) -> dict[str, Any]:
+  replies = [own[sample] for sample in range(len(own))]
+  grades = [grade.result() for _, grade in replies]
+  return {
+    "id": item.id,
+    "kind": item.kind,
+    "request": item.request,
+    "reference": dict(item.reference),
+    "correct": [grade.correct for grade in grades],
+    "details": [grade.detail for grade in grades],
+    "replies": [completion.text for completion, _ in replies],
+    "tokens": [len(completion.token_ids) for completion, _ in replies],
+    "finish": [completion.finish_reason for completion, _ in replies],
+  }
+
+
+def _read(
+  path: pathlib.Path, items: Sequence[Item], samples: int
+) -> dict[str, dict[str, Any]]:
+  """Records of an earlier run; a line that was cut off is taken away.
+
+  Raises:
+    ValueError: they are of other items, or of another number of samples.
+  """
+  if not path.exists():
+    return {}
+  requests = {item.id: item.request for item in items}
+  known, whole = {}, 0
+  with path.open("rb") as file:
+    for line in file:
+      try:
+        record = json.loads(line)
+      except ValueError:
+        break
+      whole += len(line)
+      if len(record["correct"]) != samples or (
+        requests.get(record["id"], record["request"]) != record["request"]
+      ):
+        raise ValueError(
+          f"{path} holds records of other data or of another number of "
+          "samples: expected another --workdir"
+        )
+      if record["id"] in requests:
+        known[record["id"]] = record
+  if whole < path.stat().st_size:
+    with path.open("r+b") as file:
+      file.truncate(whole)
+  return known
+
+
+def scores(
+  benchmark: Benchmark, items: Sequence[Item], records: Sequence[dict[str, Any]]
+) -> dict[str, float]:
+  """Scores of items and their records, in the same order."""
+  correct = np.array([record["correct"] for record in records], bool)
+  found = pass_at_k.scores(correct, KS, benchmark.name)
+  for kind in dict.fromkeys(item.kind for item in items if item.kind):
+    own = [item.kind == kind for item in items]
+    found[f"{benchmark.name}/pass@1/{kind}"] = float(correct[own].mean())
+  finish = [reason for record in records for reason in record["finish"]]
+  tokens = [count for record in records for count in record["tokens"]]
+  found[f"{benchmark.name}/ended_share"] = float(
+    np.mean([reason == "stop" for reason in finish])
+  )
+  found[f"{benchmark.name}/tokens"] = float(np.mean(tokens))
+  found[f"{benchmark.name}/items"] = float(len(items))
+  if benchmark.summarize is not None:
+    replies = [record["replies"] for record in records]
+    extra = benchmark.summarize(items, correct, replies)
+    found |= {f"{benchmark.name}/{name}": v for name, v in extra.items()}
+  return found

@@ -1,0 +1,91 @@
+"""Problems by the name of where they come from.
+
+| spec | what it is |
+| --- | --- |
+| `gym:NAME`, `gym:NAME(min_terms=2)` | reasoning-gym, made on the spot |
+| any other | `azr_jax/tasks/records.py`, in a layout of `problem.py` |
+
+Several gym sets are joined by `+`.
+"""
+
+import ast
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from azr_jax.tasks import records
+from azr_jax.tasks.mathematics import problem
+from azr_jax.tasks.mathematics.problem import Problem
+
+
+def read(spec: str, count: int = 0, seed: int = 0) -> list[Problem]:
+  """Reads or makes problems; a question that comes again is left out.
+
+  Args:
+    spec: see the module.
+    count: most problems; 0: all that there are, of gym sets 10,000.
+    seed: of gym sets.
+
+  Raises:
+    ValueError: there is no such source, it needs a package that is missing,
+      or a record is no problem.
+  """
+  kind, found, name = spec.partition(":")
+  if kind == "gym" and found:
+    raw = _gym(name, count or 10_000, seed)
+  else:
+    raw = records.read(spec)
+  problems: dict[str, Problem] = {}
+  for record in raw:
+    one = problem.from_record(record)
+    problems.setdefault(one.question, one)
+    if len(problems) == count:
+      break
+  if not problems:
+    raise ValueError(f"{spec!r}: expected at least one problem")
+  return list(problems.values())
+
+
+def read_all(
+  specs: Sequence[str], count: int = 0, seed: int = 0
+) -> list[Problem]:
+  """Reads several sources after one another; arguments as for `read`."""
+  return [problem for spec in specs for problem in read(spec, count, seed)]
+
+
+def _gym(text: str, count: int, seed: int) -> Iterable[Any]:
+  try:
+    import reasoning_gym
+  except ImportError:
+    raise ValueError(
+      f"gym:{text}: needs `pip install -e '.[gym]'` (reasoning-gym)"
+    ) from None
+  names = [_call(part) for part in text.split("+")]
+  made = [
+    reasoning_gym.create_dataset(
+      name, size=-(-count // len(names)), **({"seed": seed} | settings)
+    )
+    for name, settings in names
+  ]
+  for entries in zip(*made, strict=True):
+    yield from entries
+
+
+def _call(text: str) -> tuple[str, dict[str, Any]]:
+  """`name` or `name(key=literal)`, as a name and its settings."""
+  try:
+    node = ast.parse(text.strip(), mode="eval").body
+    if isinstance(node, ast.Name):
+      return node.id, {}
+    if (
+      isinstance(node, ast.Call)
+      and isinstance(node.func, ast.Name)
+      and not node.args
+    ):
+      settings = {
+        str(keyword.arg): ast.literal_eval(keyword.value)
+        for keyword in node.keywords
+      }
+      return node.func.id, settings
+  except (SyntaxError, ValueError):
+    pass
+  raise ValueError(f"gym:{text}: expected NAME or NAME(key=value)")

@@ -1,0 +1,150 @@
+"""Open-Reasoner-Zero: PPO with a critic on problems with answers (seed 002).
+
+  python -m azr_jax.train --config=configs/orz.py:tiny --workdir=/tmp/orz
+
+| variant | model | problems |
+| --- | --- | --- |
+| `tiny` | embedded, 1.7M parameters | reasoning-gym sums, offline |
+| `qwen2.5-0.5b`, `-1.5b`, `-7b`, `-32b` | Qwen2.5 base | ORZ's 129k |
+| `32b_anneal` | what `qwen2.5-32b` became | hard ones, see below |
+| `distill_14b` | DeepSeek-R1-Distill-Qwen-14B | ORZ's 13k hard ones |
+
+`32b` and so on are short for `qwen2.5-32b`. GRPO instead of PPO:
+`--config.learner.estimator=grpo` (`grpo_mean` leaves the deviation out, as the
+published code does). Annealing needs a model and hard problems:
+
+  python -m azr_jax.select_problems --run=RUN --highest=0.0624 --out=HARD.jsonl
+  python -m azr_jax.export --workdir=RUN --out=MODEL
+  python -m azr_jax.train --config=configs/orz.py:32b_anneal \\
+      --config.model.source=MODEL --config.orz.data="('HARD.jsonl',)" \\
+      --workdir=DIR
+"""
+
+import ml_collections
+
+from configs import common
+
+SIZES = ("0.5b", "1.5b", "7b", "32b")
+VARIANTS = (
+  "tiny",
+  *(f"qwen2.5-{size}" for size in SIZES),
+  *SIZES,
+  "32b_anneal",
+  "distill_14b",
+)
+_COLLECTION = "hf:Open-Reasoner-Zero/orz_math_"
+
+
+def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
+  """Returns the experiment's configuration for a variant of `VARIANTS`."""
+  if variant not in VARIANTS:
+    raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
+  c = common.get_config()
+  c.system = "orz"
+  _paper(c)
+  if variant == "tiny":
+    _tiny(c)
+  elif variant == "distill_14b":
+    c.model.source = "hf:deepseek-ai/DeepSeek-R1-Distill-Qwen-14B"
+    c.orz.data = (_COLLECTION + "13k_collection_hard",)
+    c.train.steps = 300
+  else:
+    size = variant.removeprefix("qwen2.5-").removesuffix("_anneal")
+    c.model.source = f"hf:Qwen/Qwen2.5-{size.upper()}"
+    if size == "7b":
+      c.learner.row_length = 16_384  # published code
+  if variant == "32b_anneal":
+    _anneal(c)
+  return c
+
+
+def _paper(c: ml_collections.ConfigDict) -> None:
+  """Section 2, and the published code's constants where it names none."""
+  c.orz = ml_collections.ConfigDict()
+  # What to train on, each as azr_jax/tasks/mathematics/sources.py reads it.
+  c.orz.data = (
+    _COLLECTION + "57k_collection",
+    _COLLECTION + "72k_collection_extended",
+  )
+  c.orz.count = 0  # problems of each source; 0: all
+  c.orz.data_seed = 0  # of generated problems
+  c.orz.prompts = 128  # problems of a step; paper: 128
+  c.orz.samples = 64  # answers to each; paper: 64
+  c.orz.prompt_style = "full"  # full | compact
+  c.orz.grader = "math_verify"  # math_verify | rules
+  c.orz.length_stopped = "wrong"  # wrong (published code) | graded
+  c.orz.health_samples = 256  # answers of a step whose repetition is scored
+
+  c.model.dtype = "bfloat16"
+  c.model.remat = "full"
+  c.rollout.slots = 256
+  c.rollout.prompt_buckets = (256, 512, 1024, 2048)  # published code: 2048
+  c.rollout.max_tokens = 8000  # published code: 8000
+  c.rollout.decode_chunk = 128
+  c.rollout.cache_chunk = 512
+  c.rollout.stop_strings = ("User:", "Human:", "Assistant:", "</answer>")
+  c.learner.estimator = "gae"
+  c.learner.normalize_advantages = True
+  c.learner.entropy_coef = 0.0  # paper: none
+  c.learner.kl_coef = 0.0  # paper: none
+  c.learner.row_length = 10_048  # published code
+  c.learner.micro_rows = 8
+  c.learner.max_micro_batches = 256
+  for optimizer in (c.optimizer, c.critic.optimizer):
+    optimizer.b2 = 0.95
+    optimizer.weight_decay = 0.0
+    optimizer.warmup_steps = 50  # paper: 50 updates
+  c.optimizer.learning_rate = 1e-6  # paper: 1e-6
+  c.critic.optimizer.learning_rate = 5e-6  # paper: 5e-6
+  c.critic.updates = 12  # paper: 12
+  c.executor.workers = 16
+  c.executor.timeout_s = 3.0  # of a comparison by algebra
+  c.train.steps = 1000  # about one pass over 129k problems
+  c.train.save_every = 50
+
+
+def _anneal(c: ml_collections.ConfigDict) -> None:
+  """Section 2.3: hard problems, and the rate down to 3e-7 in a line."""
+  c.optimizer.warmup_steps = 0
+  c.optimizer.decay = "linear"
+  c.optimizer.decay_steps = 100
+  c.optimizer.final_learning_rate = 3e-7
+  c.train.steps = 100
+
+
+def _tiny(c: ml_collections.ConfigDict) -> None:
+  """The model of `configs/sft.py:orz_tiny`, minutes on two cores."""
+  c.model.source = "embedded:orz-tiny"
+  c.model.dtype = "float32"
+  c.model.remat = "none"
+  c.orz.data = ("gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)",)
+  c.orz.count = 8000
+  c.orz.data_seed = 1  # other problems than the warm start's
+  c.orz.prompts = 16
+  c.orz.samples = 8
+  c.orz.prompt_style = "compact"
+  c.orz.grader = "rules"
+  c.rollout.slots = 128
+  c.rollout.prompt_buckets = (24,)
+  c.rollout.max_tokens = 64
+  c.rollout.decode_chunk = 16
+  c.rollout.cache_chunk = 128
+  c.rollout.stop_strings = ("</answer>",)
+  c.learner.row_length = 176
+  c.learner.micro_rows = 4
+  c.learner.max_micro_batches = 32
+  c.learner.chunk_tokens = 704
+  c.optimizer.learning_rate = 1e-4
+  c.optimizer.warmup_steps = 5
+  c.critic.optimizer.learning_rate = 3e-4
+  c.critic.optimizer.warmup_steps = 4
+  c.executor.workers = 2
+  c.evaluation.every = 20
+  c.evaluation.benchmarks = "problems"
+  c.evaluation.data = (
+    "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2, seed=9)"
+  )
+  c.evaluation.limit = 100
+  c.evaluation.prompt_style = "compact"
+  c.train.steps = 60
+  c.train.save_every = 20

@@ -1,0 +1,123 @@
+"""The ORZ step with a scripted policy: order, rewards, metrics, memory."""
+
+import json
+
+import numpy as np
+import pytest
+
+from azr_jax import types
+from azr_jax.executor import Executor
+from azr_jax.grading.verification import Verification
+from azr_jax.parallel.hosts import Hosts
+from azr_jax.systems.orz import ORZ, ORZSettings
+from azr_jax.tasks.mathematics import prompts
+from azr_jax.tasks.mathematics.problem import Problem
+
+SETTINGS = dict(
+  prompts=4,
+  samples=3,
+  prompt_style="compact",
+  grader="rules",
+  length_stopped="wrong",
+  health_samples=8,
+  seed=0,
+)
+PROBLEMS = [Problem(f"what is {n} + 1", str(n + 1)) for n in range(10)]
+
+
+class ScriptedPolicy:
+  """Answers rightly, wrongly, and rightly but cut off after the box."""
+
+  def __init__(self):
+    self.asked = []
+
+  def prompt(self, text, task=None):
+    return types.Prompt(text, (1, 2), task)
+
+  def sample(self, asked, n=1):
+    self.asked += [prompt.task for prompt in asked]
+    for index, prompt in enumerate(asked):
+      for sample in range(n):
+        told = prompt.task.answer if sample != 1 else "-1"
+        text = prompts.reply("so", told)
+        reason = "length" if sample == 2 else "stop"
+        repeated = 20 if sample == 2 else 0
+        ids = np.arange(1, 30 - repeated, dtype=np.int32)
+        ids = np.append(ids, np.full(repeated, 7, np.int32))
+        yield (
+          index,
+          sample,
+          types.Completion(
+            ids,
+            np.zeros(len(ids), np.float32),
+            np.ones(len(ids), bool),
+            reason,
+            text,
+          ),
+        )
+
+
+@pytest.fixture(name="executor", scope="module")
+def make_executor():
+  with Executor(workers=1, timeout_s=2.0, memory_mb=256) as executor:
+    yield executor
+
+
+def system(executor, **changes):
+  settings = ORZSettings(**(SETTINGS | changes))
+  return ORZ(settings, PROBLEMS, Verification(executor, Hosts(60.0)))
+
+
+def test_an_answer_that_ran_out_of_room_is_wrong_or_graded(executor):
+  for rule, rewards in (("wrong", [1, 0, 0]), ("graded", [1, 0, 1])):
+    collected = system(executor, length_stopped=rule).collect(
+      ScriptedPolicy(), 1
+    )
+    assert [t.reward for t in collected.trajectories] == rewards * 4
+    groups = [t.baseline_group for t in collected.trajectories]
+    assert groups == [("solve", i) for i in range(4) for _ in range(3)]
+
+
+def test_every_pass_asks_every_problem_once_in_another_order(executor):
+  policy = ScriptedPolicy()
+  orz = system(executor, prompts=5)
+  for step in range(1, 5):
+    orz.collect(policy, step)
+  first, second = policy.asked[:10], policy.asked[10:]
+  assert set(first) == set(second) == set(PROBLEMS)
+  assert first != second
+
+
+def test_a_step_that_crosses_two_passes_is_whole(executor):
+  policy = ScriptedPolicy()
+  for step in range(1, 6):
+    system(executor).collect(policy, step)
+  assert len(policy.asked) == 20
+  assert sorted(map(PROBLEMS.index, policy.asked)) == sorted([*range(10)] * 2)
+
+
+def test_metrics_tell_repetition_and_truncation(executor):
+  metrics = system(executor).collect(ScriptedPolicy(), 1).metrics
+  assert metrics["correct/orz/solve/mean"] == pytest.approx(1 / 3)
+  assert metrics["correct/orz/solve/any"] == 1
+  assert metrics["health/orz/truncated_share"] == pytest.approx(1 / 3)
+  assert metrics["health/orz/formatted_share"] == 1
+  # Of 29 tokens, 9 before and one of a round: 19 repeat.
+  share = metrics["health/orz/repeated_token_share"]
+  assert share == pytest.approx(19 / 87)
+  assert metrics["health/orz/grpo_advantage_on_repetition"] < 0
+
+
+def test_memory_of_what_was_solved_goes_through_json(executor):
+  one = system(executor)
+  one.collect(ScriptedPolicy(), 1)
+  state = json.loads(json.dumps(one.state_dict()))
+  assert [counts[1:] for counts in state["solved"]] == [[1, 3]] * 4
+  other = system(executor)
+  other.load_state_dict(state)
+  assert other.state_dict() == one.state_dict()
+
+
+def test_too_few_problems_are_refused(executor):
+  with pytest.raises(ValueError, match=r"expected at least orz.prompts=11"):
+    system(executor, prompts=11)
