@@ -70,7 +70,13 @@ def evaluate(
     raise ValueError(f"limit={limit}: expected 0 (all) or more")
   folder = pathlib.Path(workdir).expanduser()
   hosts = Hosts(config.hosts.timeout_s)
-  asked = {"model": model_spec, "limit": limit, "config": config.to_dict()}
+  asked = {
+    "model": model_spec,
+    "step": _step(model_spec),
+    "data": data,
+    "limit": limit,
+    "config": config.to_dict(),
+  }
   hosts.check_same_value("config", [asked, benchmark, data])
   if hosts.first:
     _claim(folder, asked)
@@ -110,6 +116,17 @@ def evaluate(
       if hosts.first:
         _write(folder, asked, scores)
   return _write(folder, asked, scores) if hosts.first else scores
+
+
+def _step(model_spec: str) -> int | None:
+  """The step that a run's newest checkpoint is of; None: it is no run."""
+  folder = pathlib.Path(model_spec).expanduser()
+  if not (folder / "checkpoints").is_dir():
+    return None
+  checkpoints = checkpoint_lib.Checkpointer(folder, keep=None)
+  step = checkpoints.latest_step()
+  checkpoints.close()
+  return step
 
 
 def _with_data(

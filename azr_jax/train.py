@@ -14,17 +14,20 @@ checkpoint is written.
 import contextlib
 import dataclasses
 import pathlib
+import shlex
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
 from absl import app, flags, logging
+from jax.sharding import Mesh
 from ml_collections import config_flags
 
 from azr_jax import checkpoint as checkpoint_lib
@@ -35,6 +38,8 @@ from azr_jax.configuration import checks, experiment, parts
 from azr_jax.executor import Executor
 from azr_jax.grading.verification import Verification
 from azr_jax.learner import advantages, packing, update
+from azr_jax.learner.critic import ActorCritic
+from azr_jax.learner.learner import Learner
 from azr_jax.measure import compiles
 from azr_jax.models import load
 from azr_jax.parallel import mesh as mesh_lib
@@ -43,12 +48,11 @@ from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
 from azr_jax.systems.system import Collected
 
-# The benchmark that shows what a system's run has learned, and its config.
+# Sampling and benchmark that show what a system's run has learned.
 _BENCHMARKS = {
-  "azr": "--config=configs/evaluate.py --benchmark=programs_heldout",
-  "countdown": "--config=configs/evaluate.py:countdown_tiny "
-  "--benchmark=countdown",
-  "orz": "--config=configs/evaluate.py:problems_tiny --benchmark=problems",
+  "azr": ("greedy", "programs_heldout"),
+  "countdown": ("countdown_tiny", "countdown"),
+  "orz": ("problems_tiny", "problems"),
 }
 
 
@@ -95,7 +99,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
   source = load.resolve(config.model.source, config.model.cache_dir)
   model = parts.build_model(config, source.config, mesh)
   learner = parts.build_learner(config, model, mesh)
-  state = learner.init(source.load_params(mesh, rules))
+  state = learner.init(*_start(config, source, learner, mesh, rules))
   ref_params = None
   if config.learner.kl_coef:
     ref_params = jax.tree.map(jnp.copy, state.params)
@@ -183,6 +187,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
         rows_multiple=micro_rows * config.learner.max_micro_batches,
         aggregation=config.learner.aggregation,
         regularizer_aggregation=config.learner.regularizer_aggregation,
+        rng=np.random.default_rng((config.seed, step, 1)),
       )
       batch = update.to_micro_batches(batch, micro_rows)
 
@@ -221,10 +226,55 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
         break
   checkpoints.close()
   say(
-    f"step {step} is saved in {folder}; to score it: python -m "
-    f"azr_jax.evaluate {_BENCHMARKS[config.system]} --model={folder} "
-    f"--workdir={folder}_scores"
+    f"step {step} is saved in {folder}; to score it: {_scoring(config, folder)}"
   )
+
+
+def _scoring(config: ml_collections.ConfigDict, folder: pathlib.Path) -> str:
+  """The command that scores a run."""
+  variant, benchmark = _BENCHMARKS[config.system]
+  if config.system != "azr" and config[config.system].prompt_style == "full":
+    variant = "countdown" if config.system == "countdown" else "average16"
+    benchmark = benchmark if config.system == "countdown" else "aime24,math500"
+  command = [
+    "python -m azr_jax.evaluate",
+    f"--config=configs/evaluate.py:{variant}",
+    f"--benchmark={benchmark}",
+    f"--model={folder}",
+    f"--workdir={folder}_scores",
+  ]
+  if benchmark == "problems":
+    command.insert(3, f"--data={shlex.quote(config.evaluation.data)}")
+  return " ".join(command)
+
+
+def _start(
+  config: ml_collections.ConfigDict,
+  source: load.ModelSource,
+  learner: Learner,
+  mesh: Mesh,
+  rules: dict[str, str | None],
+) -> tuple[Any, ...]:
+  """What to begin with: the model's parameters, or a run's, with its critic's.
+
+  Raises:
+    ValueError: the run has no checkpoint.
+  """
+  if not config.train.start_from:
+    return (source.load_params(mesh, rules),)
+  folder = pathlib.Path(config.train.start_from).expanduser()
+  checkpoints = checkpoint_lib.Checkpointer(folder, keep=None)
+  step = checkpoints.latest_step()
+  if step is None:
+    raise ValueError(
+      f"config.train.start_from={str(folder)!r}: expected a run's folder with "
+      "a finished checkpoint"
+    )
+  state, _ = checkpoints.restore(step, learner.abstract)
+  checkpoints.close()
+  if isinstance(state, ActorCritic):
+    return state.params, state.critic.params
+  return (state.params,)
 
 
 def _is_evaluated(config: ml_collections.ConfigDict, step: int) -> bool:

@@ -113,6 +113,7 @@ def get_config() -> ml_collections.ConfigDict:
   c.hosts.timeout_s = 600.0  # how long hosts of a pod wait for one another
 
   c.train = ml_collections.ConfigDict()
+  c.train.start_from = ""  # a run's folder: its newest policy and critic
   c.train.steps = 100
   c.train.save_every = 10  # steps between checkpoints; paper: 10
   c.train.keep_checkpoints = 2

@@ -6,17 +6,16 @@
 | --- | --- | --- |
 | `tiny` | embedded, 1.7M parameters | reasoning-gym sums, offline |
 | `qwen2.5-0.5b`, `-1.5b`, `-7b`, `-32b` | Qwen2.5 base | ORZ's 129k |
-| `32b_anneal` | what `qwen2.5-32b` became | hard ones, see below |
+| `32b_anneal` | policy and critic of a `32b` run | its hard ones |
 | `distill_14b` | DeepSeek-R1-Distill-Qwen-14B | ORZ's 13k hard ones |
 
 `32b` and so on are short for `qwen2.5-32b`. GRPO instead of PPO:
 `--config.learner.estimator=grpo` (`grpo_mean` leaves the deviation out, as the
-published code does). Annealing needs a model and hard problems:
+published code does). Annealing goes on from a run, with its hard problems:
 
   python -m azr_jax.select_problems --run=RUN --highest=0.0624 --out=HARD.jsonl
-  python -m azr_jax.export --workdir=RUN --out=MODEL
   python -m azr_jax.train --config=configs/orz.py:32b_anneal \\
-      --config.model.source=MODEL --config.orz.data="('HARD.jsonl',)" \\
+      --config.train.start_from=RUN --config.orz.data="('HARD.jsonl',)" \\
       --workdir=DIR
 """
 
@@ -106,6 +105,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
 def _anneal(c: ml_collections.ConfigDict) -> None:
   """Section 2.3: hard problems, and the rate down to 3e-7 in a line."""
   c.optimizer.warmup_steps = 0
+  c.critic.optimizer.warmup_steps = 0
   c.optimizer.decay = "linear"
   c.optimizer.decay_steps = 100
   c.optimizer.final_learning_rate = 3e-7
@@ -117,8 +117,14 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.model.source = "embedded:orz-tiny"
   c.model.dtype = "float32"
   c.model.remat = "none"
-  c.orz.data = ("gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)",)
-  c.orz.count = 8000
+  # Two thirds as in the warm start; the rest has numbers it never saw, so
+  # that there are problems which stay unsolved.
+  c.orz.data = (
+    "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)"
+    "+chain_sum(min_terms=3, max_terms=4, max_digits=2, seed=2)"
+    "+chain_sum(min_terms=3, max_terms=4, min_digits=4)",
+  )
+  c.orz.count = 12_000
   c.orz.data_seed = 1  # other problems than the warm start's
   c.orz.prompts = 16
   c.orz.samples = 8
@@ -131,12 +137,12 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.rollout.cache_chunk = 128
   c.rollout.stop_strings = ("</answer>",)
   c.learner.row_length = 176
-  c.learner.micro_rows = 4
-  c.learner.max_micro_batches = 32
-  c.learner.chunk_tokens = 704
+  c.learner.micro_rows = 2
+  c.learner.max_micro_batches = 64
+  c.learner.chunk_tokens = 352
   c.optimizer.learning_rate = 1e-4
   c.optimizer.warmup_steps = 5
-  c.critic.optimizer.learning_rate = 3e-4
+  c.critic.optimizer.learning_rate = 1e-3
   c.critic.optimizer.warmup_steps = 4
   c.executor.workers = 2
   c.evaluation.every = 20

@@ -48,7 +48,7 @@ def read_mmlu(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
       Item(
         str(record.get("question_id", index)),
         _ask(record["question"], choices),
-        {"answer": letter},
+        {"answer": letter, "letters": LETTERS[: len(choices)]},
         str(kind),
       )
     )
@@ -69,7 +69,10 @@ def read_gpqa(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
       Item(
         str(record.get("Record ID", index)),
         _ask(question, [choices[place].strip() for place in order]),
-        {"answer": LETTERS[order.index(0)]},
+        {
+          "answer": LETTERS[order.index(0)],
+          "letters": LETTERS[: len(choices)],
+        },
         str(record.get("High-level domain", "")),
       )
     )
@@ -105,7 +108,7 @@ def read_bbh(spec: Any) -> list[Item]:
 def grade_choice(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
   """Compares the letter that a reply chooses."""
   del executor
-  letter = frames.choice(reply)
+  letter = frames.choice(reply, item.reference["letters"])
   return futures.done(
     Grade(letter == item.reference["answer"], letter or "no answer")
   )
@@ -116,10 +119,8 @@ def grade_words(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
   del executor
   want = item.reference["answer"]
   if re.fullmatch(r"\([A-Z]\)", want):
-    found = frames.short(reply) or ""
-    letters = re.findall(r"\(?\b([A-Z])\b\)?", found)
-    letter = letters[0] if letters else ""
-    return futures.done(Grade(f"({letter})" == want, found[:200]))
+    letter = frames.choice(reply, "A-Z")
+    return futures.done(Grade(f"({letter})" == want, letter or "no answer"))
   answer = frames.short(reply) or ""
   return futures.done(Grade(_words(answer) == _words(want), answer[:200]))
 

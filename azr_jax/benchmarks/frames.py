@@ -46,7 +46,6 @@ _NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
 _ANSWER_IS = re.compile(
   r"(?:final answer|answer)(?: is)?\s*[:=]?\s*(.+)", re.IGNORECASE
 )
-_LETTER = re.compile(r"\(?\b([A-J])\b\)?")
 
 
 def prompt(request: str, form: str, style: str, tokenizer: Tokenizer) -> str:
@@ -112,11 +111,28 @@ def short(reply: str, label: str = "output") -> str | None:
   return None if text is None else text.strip().strip("`").rstrip(".").strip()
 
 
-def choice(reply: str) -> str | None:
-  """The letter that a reply chooses, or None."""
-  text = short(reply)
-  if text is None:
-    return None
-  text = re.sub(r"\\text\{(.*?)\}", r"\1", text)
-  letters = _LETTER.findall(text)
-  return letters[0] if letters else None
+def choice(reply: str, letters: str = "ABCDEFGHIJ") -> str | None:
+  """The letter that a reply chooses, or None.
+
+  In this order: in a box; after "answer is" or "answer:", the last time; in
+  brackets, the last time; a line that is nothing else.
+
+  Args:
+    reply: what the model wrote.
+    letters: those to choose from.
+  """
+  told = re.sub(r"\\text\{(.*?)\}", r"\1", answer_part(reply))
+  box = extraction.last_boxed(told)
+  if box is not None:
+    told = box
+    found = re.findall(rf"^\W*([{letters}])\b", box.strip())
+    return found[0] if found else None
+  for pattern in (
+    rf"answer(?:\s+is)?\s*:?\s*\(?([{letters}])\b(?!\s+[a-z])",
+    rf"\(([{letters}])\)",
+    rf"^\W*([{letters}])\W*$",
+  ):
+    found = re.findall(pattern, told, re.MULTILINE)
+    if found:
+      return found[-1]
+  return None

@@ -10,9 +10,11 @@ import base64
 import io
 import json
 import pickle
+import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from decimal import Decimal
 from typing import Any
 
 from azr_jax.benchmarks import frames
@@ -52,6 +54,7 @@ _IMPORTS = (
   "from itertools import *\nfrom heapq import *\nfrom bisect import *\n"
   "import math, string, re, collections, itertools, functools, heapq, bisect"
 )
+_NUMBER = re.compile(r"[-+]?\d{1,400}(?:\.\d{1,400})?(?:[eE][-+]?\d{1,3})?")
 _BEGIN = "\nBegin with:\n```python\n{starter}\n```"
 
 
@@ -169,12 +172,11 @@ def _lines(text: str) -> Sequence[str]:
 
 
 def _same_numbers(one: str, other: str) -> bool:
-  try:
-    return [float(word) for word in one.split()] == [
-      float(word) for word in other.split()
-    ]
-  except ValueError:
+  """Whether two lines hold the same finite numbers, exactly."""
+  words = one.split(), other.split()
+  if not all(_NUMBER.fullmatch(word) for own in words for word in own):
     return False
+  return list(map(Decimal, words[0])) == list(map(Decimal, words[1]))
 
 
 BENCHMARKS = (

@@ -43,15 +43,14 @@ def _item(index: int, record: Any) -> Item:
 
 
 def read_minerva(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Items whose answer is the last box of a worked solution."""
-  return [
-    Item(
-      str(index),
-      record["problem"],
-      {"answer": extraction.last_boxed(record["solution"]) or ""},
-    )
-    for index, record in enumerate(raw)
-  ]
+  """Items with an answer, or with it in the last box of a solution."""
+  found = []
+  for index, record in enumerate(raw):
+    boxed = extraction.last_boxed(record.get("solution") or "")
+    if record.get("answer") is None and boxed is not None:
+      record = {**record, "answer": boxed}
+    found.append(_item(index, record))
+  return found
 
 
 def read_olympiad(raw: Iterable[Mapping[str, Any]]) -> list[Item]:

@@ -11,6 +11,8 @@ that the prompt began. Programs run in the executor; what can be compared is
 compared outside of the program's process (`grading/unit_tests.py`).
 """
 
+import ast
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -21,12 +23,14 @@ from azr_jax.benchmarks.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, Job
 from azr_jax.grading import assertions, futures, literals, unit_tests, values
 
+# The call in the loop over inputs of the hub's tests.
+_CALLED = re.compile(r"assertion\((\w+)\(\*")
 # Where a function that was begun has ended, if no fence says so.
 _END = re.compile(r"\n(?:class |def |#|@|if |print\(|```|assert )")
 
 
 def read_humaneval(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Items of HumanEval's public layout, and of HumanEval+'s."""
+  """Items of HumanEval's public layout."""
   return [
     Item(
       str(record["task_id"]),
@@ -36,7 +40,6 @@ def read_humaneval(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
         "begun": record["prompt"],
         "entry": record["entry_point"],
         "tests": record.get("test", ""),
-        **_plus(record, record["prompt"]),
       },
     )
     for record in raw
@@ -44,7 +47,7 @@ def read_humaneval(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 def read_mbpp(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Items of MBPP's public layouts (full, sanitized), and of MBPP+'s."""
+  """Items of MBPP's public layouts (full, sanitized)."""
   found = []
   for record in raw:
     tests = record.get("test_list") or []
@@ -61,21 +64,83 @@ def read_mbpp(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
           "begun": "",
           "entry": record.get("entry_point"),
           "tests": "\n".join([setup, *tests]),
-          **_plus(record, ""),
         },
       )
     )
   return found
 
 
+def read_humaneval_plus(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
+  """Items of HumanEval+: EvalPlus's own layout, or the hub's."""
+  raw = list(raw)
+  return [
+    dataclasses.replace(
+      item,
+      reference={**item.reference, **_plus(record, record["prompt"])},
+    )
+    for record, item in zip(raw, read_humaneval(raw), strict=True)
+  ]
+
+
+def read_mbpp_plus(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
+  """Items of MBPP+: EvalPlus's own layout, or the hub's."""
+  raw = list(raw)
+  return [
+    dataclasses.replace(item, reference={**item.reference, **_plus(record, "")})
+    for record, item in zip(raw, read_mbpp(raw), strict=True)
+  ]
+
+
 def _plus(record: Mapping[str, Any], begun: str) -> dict[str, Any]:
-  """What EvalPlus adds: inputs, and a solution that knows the outputs."""
-  if "plus_input" not in record:
+  """Inputs, as argument texts, and what knows the outputs.
+
+  EvalPlus's own rows have a canonical solution, which is run; the hub's have
+  the outputs in the text of their tests.
+
+  Raises:
+    ValueError: the row is of neither layout.
+  """
+  tolerance = float(record.get("atol") or 0.0)
+  if "plus_input" in record:
+    return {
+      "inputs": [
+        ", ".join(map(repr, arguments))
+        for arguments in [*record["base_input"], *record["plus_input"]]
+      ],
+      "solution": begun + record["canonical_solution"],
+      "tolerance": tolerance,
+    }
+  found = _listed(record.get("test") or "")
+  called = _CALLED.search(record.get("test") or "")
+  if not {"inputs", "results"} <= found.keys() or called is None:
+    raise ValueError(
+      f"{record.get('task_id')}: expected base_input and plus_input, or a "
+      "test with lists of inputs and results"
+    )
+  entry = record.get("entry_point") or called[1]
+  return {
+    "entry": entry,
+    "inputs": [
+      ", ".join(map(ast.unparse, getattr(one, "elts", [one])))
+      for one in found["inputs"]
+    ],
+    "outputs": list(map(ast.unparse, found["results"])),
+    "tolerance": tolerance,
+  }
+
+
+def _listed(text: str) -> dict[str, list[ast.expr]]:
+  """Lists that a program assigns to names, without running it."""
+  try:
+    nodes = ast.walk(literals.guarded_parse(text, "exec"))
+  except literals.ParseError:
     return {}
   return {
-    "inputs": [*record["base_input"], *record["plus_input"]],
-    "solution": begun + record["canonical_solution"],
-    "tolerance": float(record.get("atol") or 0.0),
+    node.targets[0].id: node.value.elts
+    for node in nodes
+    if isinstance(node, ast.Assign)
+    and isinstance(node.targets[0], ast.Name)
+    and isinstance(node.value, ast.List)
   }
 
 
@@ -113,42 +178,38 @@ def submit_program(
 
 
 def grade_plus(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
-  """Compares a reply's program with the canonical solution, input by input.
-
-  Rows of the layout without inputs have assertions, which are run instead.
-  """
-  if "inputs" not in item.reference:
-    return grade_tests(executor, item, reply)
+  """Compares a reply's program with the right outputs, input by input."""
   return submit_plus(executor, item, program(item, reply))
 
 
 def submit_plus(executor: Executor, item: Item, code: str) -> "Future[Grade]":
-  """Compares a program with the canonical solution."""
-  entry = item.reference["entry"]
-  inputs = tuple(
-    ", ".join(map(repr, arguments)) for arguments in item.reference["inputs"]
-  )
-  both = [
-    executor.submit(Job(name, source, inputs, entry))
-    for name, source in (
-      ("solution", item.reference["solution"]),
-      ("reply", code),
+  """Compares a program's outputs with the right ones."""
+  reference = item.reference
+  entry, inputs = reference["entry"], tuple(reference["inputs"])
+  found: Future[Any] = executor.submit(Job("reply", code, inputs, entry))
+  outputs: Future[Any]
+  if "outputs" in reference:
+    outputs = futures.done(reference["outputs"])
+  else:
+    outputs = futures.then(
+      executor.submit(Job("solution", reference["solution"], inputs, entry)),
+      lambda gold: gold.outputs,
     )
-  ]
-  tolerance = item.reference["tolerance"]
 
-  def judge(results: tuple[Any, ...]) -> Grade:
-    gold, found = results
+  def judge(both: tuple[Any, ...]) -> Grade:
+    wanted, result = both
     equal = [
-      want is not None and got is not None and _close(want, got, tolerance)
-      for want, got in zip(gold.outputs, found.outputs, strict=True)
+      want is not None
+      and got is not None
+      and _close(want, got, reference["tolerance"])
+      for want, got in zip(wanted, result.outputs, strict=True)
     ]
     return Grade(
       bool(equal) and all(equal),
-      f"{sum(equal)} of {len(equal)} inputs {found.error or ''}".strip(),
+      f"{sum(equal)} of {len(equal)} inputs {result.error or ''}".strip(),
     )
 
-  return futures.then(futures.gather(both), judge)
+  return futures.then(futures.gather([outputs, found]), judge)
 
 
 def _close(want: str, got: str, tolerance: float) -> bool:
@@ -192,7 +253,7 @@ BENCHMARKS = (
   Benchmark(
     "humaneval_plus",
     "hf:evalplus/humanevalplus:test",
-    read_humaneval,
+    read_humaneval_plus,
     "code",
     grade_plus,
   ),
@@ -204,6 +265,6 @@ BENCHMARKS = (
     grade_tests,
   ),
   Benchmark(
-    "mbpp_plus", "hf:evalplus/mbppplus:test", read_mbpp, "code", grade_plus
+    "mbpp_plus", "hf:evalplus/mbppplus:test", read_mbpp_plus, "code", grade_plus
   ),
 )

@@ -70,7 +70,7 @@ def main() -> None:
     path = folder / "results.json"
     if not path.is_file():
       parser.error(f"{folder}: expected the workdir of azr_jax.evaluate")
-    results[folder.name] = json.loads(path.read_text("utf-8"))["scores"]
+    results[str(folder)] = json.loads(path.read_text("utf-8"))["scores"]
   print(show(results))
 
 

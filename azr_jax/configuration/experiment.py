@@ -10,6 +10,8 @@ import numpy as np
 from azr_jax.configuration import parts
 from azr_jax.curricula import adaptive, mixed, mixture, replay
 from azr_jax.curricula.curriculum import Curriculum, Pool
+from azr_jax.executor import libraries
+from azr_jax.grading.mathematics import grader
 from azr_jax.grading.verification import Verification
 from azr_jax.systems import azr, azr_rewards, countdown, orz
 from azr_jax.systems.system import System
@@ -106,6 +108,8 @@ def _build_orz(
   config: ml_collections.ConfigDict, verification: Verification
 ) -> orz.ORZ:
   c = config.orz
+  if c.grader == grader.LIBRARY:
+    libraries.check((grader.LIBRARY,))
   problems = sources_lib.read_all(c.data, c.count, c.data_seed)
   settings = orz.ORZSettings(
     prompts=c.prompts,

@@ -119,6 +119,7 @@ COMMON_CHECKS: dict[str, Check] = {
   "executor.memory_mb": _MEMORY,
   "executor.unsafe": _SWITCH,
   "hosts.timeout_s": _POSITIVE,
+  "train.start_from": _PERHAPS_TEXT,
   "train.steps": _COUNT,
   "train.save_every": _COUNT,
   "train.keep_checkpoints": _COUNT,

@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from azr_jax.executor import frames, libraries, selftest, verdict, worker
+from azr_jax.executor import frames, libraries, selftest, verdict
 from azr_jax.executor.job import Job, Result
 from azr_jax.executor.pending import Pending, ResultFuture, Task
 from azr_jax.executor.settings import Settings
@@ -293,5 +293,5 @@ class Pool:
 def _deadline(zygote: Zygote) -> float:
   """When a zygote that has said nothing counts as dead."""
   if zygote.layers is None:
-    return zygote.born + worker.START_S
+    return zygote.born + zygote.start_s
   return min((run.deadline for run in zygote.busy.values()), default=math.inf)

@@ -17,6 +17,7 @@ from azr_jax.executor import frames
 Reply = tuple[int, float, int, bytes]
 
 START_S = 30.0
+START_WITH_LIBRARIES_S = 180.0  # Imports of seconds, all at once.
 _ZYGOTE = pathlib.Path(__file__).with_name("zygote.py")
 
 
@@ -47,6 +48,7 @@ class Zygote:
     busy: runs under way by request number; the pool's own book-keeping.
     layers: which of its walls stand; None until it has started.
     born: when its process was made, on the monotonic clock.
+    start_s: seconds that it may take to start.
     reading, writing: descriptors to poll.
   """
 
@@ -63,6 +65,7 @@ class Zygote:
     self.born = time.monotonic()
     self._incoming, self._outgoing = bytearray(), bytearray()
     arguments = [str(_ZYGOTE), ",".join(walls), str(memory_mb)]
+    self.start_s = START_WITH_LIBRARIES_S if libraries else START_S
     paths = [os.path.abspath(path) for path in sys.path] if libraries else []
     arguments += [" ".join(libraries), os.pathsep.join(paths)]
     self._process = subprocess.Popen(
@@ -89,10 +92,10 @@ class Zygote:
     """Waits until it has started; returns which walls stand.
 
     Raises:
-      WorkerGone: it died, or `START_S` seconds passed.
+      WorkerGone: it died, or took too long.
     """
     while self.layers is None:
-      wait = self.born + START_S - time.monotonic()
+      wait = self.born + self.start_s - time.monotonic()
       if wait <= 0 or not select.select([self.reading], [], [], wait)[0]:
         raise WorkerGone("an executor zygote did not start")
       self.receive()

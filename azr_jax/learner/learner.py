@@ -23,7 +23,8 @@ class Learner:
   """A learner's programs.
 
   Attributes:
-    init: from the policy's parameters, which it uses up, to a fresh state.
+    init: from the policy's parameters, which it uses up, to a fresh state;
+      `init(params, critic_params)` takes those of a critic too.
     abstract: shapes, dtypes and shardings of a state.
     update: `(state, batch, ref_params) -> (state, metrics)`.
     policy_update: the program in it that learns the policy.
@@ -31,7 +32,7 @@ class Learner:
     critic_update: the program in it that learns the critic, if there is one.
   """
 
-  init: Callable[[Any], Any]
+  init: Callable[..., Any]
   abstract: Any
   update: Callable[..., Any]
   policy_update: update_lib.Update
@@ -92,8 +93,12 @@ def make(
     out_shardings=own_shardings.params,
   )
 
-  def init_both(params: Any) -> critic_lib.ActorCritic:
-    own = own_init(make_params(params))  # Before the policy takes the params.
+  def init_both(
+    params: Any, critic_params: Any = None
+  ) -> critic_lib.ActorCritic:
+    if critic_params is None:  # Before the policy takes its parameters.
+      critic_params = make_params(params)
+    own = own_init(critic_params)
     return critic_lib.ActorCritic(init(params), own)
 
   estimate = critic_lib.make_estimate(model, critic.settings, mesh)

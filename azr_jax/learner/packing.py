@@ -114,6 +114,7 @@ def pack(
   rows_multiple: int,
   aggregation: str,
   regularizer_aggregation: str = "token_mean",
+  rng: np.random.Generator | None = None,
 ) -> types.Batch:
   """Lays the sequences into rows.
 
@@ -123,11 +124,15 @@ def pack(
     rows_multiple: the row count is padded with empty rows to a multiple.
     aggregation: one of `AGGREGATIONS`; becomes the batch's loss weights.
     regularizer_aggregation: likewise, of entropy and KL terms.
+    rng: shuffles the rows, which matters where parts of a batch are learned
+      from one after another; None: those of the longest sequences come first.
 
   Returns:
     A batch of NumPy arrays [rows, row_length].
   """
   rows = assign_rows([len(s.token_ids) - 1 for s in sequences], row_length)
+  if rng is not None:
+    rows = [rows[place] for place in rng.permutation(len(rows)).tolist()]
   count = max(len(rows), 1)
   count += -count % rows_multiple
   weights = loss_weights(sequences, aggregation, row_length)

@@ -111,19 +111,33 @@ class ORZ:
     rng = np.random.default_rng((self._settings.seed, epoch, 0))
     return rng.permutation(len(self._problems))
 
+  def _ask(
+    self, policy: Policy, step: int
+  ) -> tuple[list[int], list[types.Prompt]]:
+    """The problems of a step whose prompts are not too long, and these.
+
+    Raises:
+      ValueError: all are too long.
+    """
+    turn, asked = [], []
+    for index in self._turn(step):
+      problem = self._problems[index]
+      text = prompts.solve_prompt(problem.question, self._settings.prompt_style)
+      prompt = policy.prompt(text, problem)
+      if policy.fits(prompt):
+        turn.append(index)
+        asked.append(prompt)
+    if not asked:
+      raise ValueError(
+        "no problem of this step fits the last of rollout.prompt_buckets; "
+        "expected a larger bucket"
+      )
+    return turn, asked
+
   def collect(self, policy: Policy, step: int) -> Collected:
     """Plays one step; see the module's docstring."""
     settings = self._settings
-    turn = self._turn(step)
-    asked = [
-      policy.prompt(
-        prompts.solve_prompt(
-          self._problems[index].question, settings.prompt_style
-        ),
-        self._problems[index],
-      )
-      for index in turn
-    ]
+    turn, asked = self._ask(policy, step)
     found = {}
     for index, sample, completion in policy.sample(asked, settings.samples):
       answer = extraction.find_answer(completion.text)
@@ -148,7 +162,9 @@ class ORZ:
         right += correct
         trajectories.append(_trajectory(prompt, completion, correct, index))
       self._solved[turn[index]] = right, settings.samples
-    return Collected(trajectories, self._metrics(trajectories))
+    metrics = self._metrics(trajectories)
+    metrics["count/orz/too_long"] = float(settings.prompts - len(turn))
+    return Collected(trajectories, metrics)
 
   def _metrics(
     self, trajectories: Sequence[types.Trajectory]
@@ -206,7 +222,8 @@ def _repetition(
     ]
   )
   found = {
-    "health/orz/repeated_token_share": float(repeated.sum() / lengths.sum())
+    "health/orz/repeated_token_share": float(repeated.sum() / lengths.sum()),
+    "health/orz/grpo_advantage_on_repetition": 0.0,
   }
   if repeated.any():
     groups = [t.baseline_group for t in trajectories]

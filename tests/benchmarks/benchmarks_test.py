@@ -99,18 +99,48 @@ PLUS = {
   ],
 )
 def test_plus_compares_with_the_canonical_solution(executor, body, correct):
-  (item,) = programming.read_humaneval([PLUS])
+  (item,) = programming.read_humaneval_plus([PLUS])
   reply = f"```python\ndef scale(x):\n  {body}\n```"
   grade = programming.grade_plus(executor, item, reply).result(60)
   assert grade.correct == correct, grade
 
 
-def test_rows_of_plus_without_inputs_use_their_assertions(executor):
+HUB_TEST = """
+import numpy as np
+
+def assertion(out, exp, atol):
+  assert np.allclose(out, exp, atol)
+
+def check(candidate):
+  inputs = [[[1, 2]], [[]], [[float('inf')]]]
+  results = [[1 / 3, 2 / 3], [], [float('inf')]]
+  for i, (inp, exp) in enumerate(zip(inputs, results)):
+    assertion(candidate(*inp), exp, 0)
+"""
+
+
+def test_the_hubs_layout_of_plus_has_the_outputs_in_its_tests(executor):
   row = {k: v for k, v in PLUS.items() if not k.endswith("_input")}
-  row["test"] = "def check(candidate):\n  assert candidate([3]) == [1.0]\n"
-  (item,) = programming.read_humaneval([row])
-  grade = programming.grade_plus(executor, item, "  return [v/3 for v in x]")
-  assert grade.result(60).correct
+  row["test"] = HUB_TEST.replace("1 / 3, 2 / 3", "0.33333333, 0.66666667")
+  (item,) = programming.read_humaneval_plus([row])
+  for body, correct in (
+    ("[v/3 for v in x]", True),
+    ("[v/2 for v in x]", False),
+  ):
+    reply = f"```python\ndef scale(x):\n  return {body}\n```"
+    grade = programming.grade_plus(executor, item, reply).result(60)
+    assert grade.correct == correct, grade
+  mbpp = {
+    "task_id": 2,
+    "prompt": "Scale.",
+    "test_list": ["assert scale([3]) == [1.0]"],
+    "test": row["test"].replace("assertion(candidate", "assertion(scale"),
+  }
+  (item,) = programming.read_mbpp_plus([mbpp])
+  reply = "```python\ndef scale(x):\n  return [1.0]\n```"
+  assert not programming.grade_plus(executor, item, reply).result(60).correct
+  with pytest.raises(ValueError, match="expected base_input"):
+    programming.read_mbpp_plus([mbpp | {"test": "assert True"}])
 
 
 @pytest.mark.parametrize(
@@ -198,6 +228,11 @@ CONSOLE = contest(
       True,
     ),
     ("print(3)", False),
+    (
+      "a, b = map(float, input().split())\n"
+      "print({3.0: 3, 11.0: 11, 1.5: '1.5000000000000001'}[a + b])",
+      False,
+    ),
     ("print(input() and input())", False),
     ("open('/etc/passwd')", False),
   ],
@@ -245,6 +280,11 @@ def test_a_pickle_that_makes_things_is_refused():
     ("<answer>A</answer>", "A"),
     ("B", "B"),
     ("no letter here", None),
+    ("I think it is (C).", "C"),
+    ("A careful look shows (B)", "B"),
+    ("The answer is (C).\nLet me know if this answer helps.", "C"),
+    ("The answer is: I would choose (C)", "C"),
+    ("A careful look", None),
   ],
 )
 def test_letters_are_found(reply, letter):
@@ -287,6 +327,16 @@ def test_references_of_gsm8k_grade_as_right(executor):
     other = items[0] if item is not items[0] else items[1]
     reply = f"\\boxed{{{other.reference['answer']}}}"
     assert not mathematics.grade(executor, item, reply).result(60).correct
+
+
+def test_minerva_has_answers_or_solutions():
+  both = mathematics.read_minerva(
+    [
+      {"problem": "p", "solution": "so \\boxed{1.6} cm"},
+      {"question": "q", "answer": "2"},
+    ]
+  )
+  assert [item.reference["answer"] for item in both] == ["1.6", "2"]
 
 
 def test_olympiad_rows_have_units_and_tolerances(executor):

@@ -35,6 +35,8 @@ def make_executor():
     (r"\boxed 6$", "6"),
     ("no box", None),
     (r"\boxed{", None),
+    (r"\boxed{" * 3000, None),
+    (r"\boxed{1} \boxed{\boxed{2}", "2"),
   ],
 )
 def test_the_last_balanced_box_is_found(text, box):
@@ -79,6 +81,10 @@ EQUAL = [
   ("073", "73"),
   ("$0,-1,-\\frac{3}{2}$", "-1, -1.5, 0"),
   ("(1,2),(3,4)", "(3,4),(1,2)"),
+  ("3 1/2", "7/2"),
+  ("1 000", "1000"),
+  ("25_6", "25_{6}"),
+  ("12", r"12 \text{ square units}"),
 ]
 UNEQUAL = [
   ("23", "2,3"),
@@ -98,6 +104,19 @@ UNEQUAL = [
   ("1,2,2", "1,1,2"),
   ("10", "1e400000000"),
   (r"\frac{1}{0}", "0"),
+  ("5", "5 million"),
+  ("5", "5 squared"),
+  ("6", "6 ab"),
+  ("3", r"3\text{x}"),
+  ("5", r"5\text{i}"),
+  ("2 pi", "2"),
+  ("25_6", "25_7"),
+  ("25_6", "25"),
+  ("3 1/2", "31/2"),
+  ("12", "1 2"),
+  ("2", "2n"),
+  ("2", "2 n"),
+  ("6", "(" * 400 + "6" + ")" * 400),
 ]
 
 
@@ -163,6 +182,13 @@ def test_lists_are_equal_in_any_order(values):
     (r"\sqrt{2}", "1.41", False),
     ("7", r"9^{9^{9^{9}}}", False),
     ("x", "__import__('os').abort()", False),
+    ("25_6", "25_7", False),
+    ("25_6", "25", False),
+    ("17", "17_{8}", False),
+    ("5", "7=5", False),
+    ("5", "x=7=5", False),
+    ("5", r"3, \boxed{5}", False),
+    ("(1,2)", r"\{1,2\}", False),
   ],
 )
 def test_algebra_decides_what_rules_cannot(executor, gold, answer, correct):

@@ -77,3 +77,24 @@ def test_a_sequence_longer_than_a_row_is_named():
       rows_multiple=1,
       aggregation="token_mean",
     )
+
+
+def test_shuffled_rows_hold_the_same_sequences():
+  sequences = [
+    packing.Sequence1D(
+      np.full(length, length, np.int32),
+      np.ones(length, bool),
+      0.5,
+      np.zeros(length, np.float32),
+    )
+    for length in range(4, 12)
+  ]
+  settings = dict(row_length=12, rows_multiple=4, aggregation="token_mean")
+  plain = packing.pack(sequences, **settings)
+  shuffled = packing.pack(sequences, **settings, rng=np.random.default_rng(0))
+  assert (plain.tokens != shuffled.tokens).any()
+  assert sorted(map(tuple, plain.tokens.tolist())) == sorted(
+    map(tuple, shuffled.tokens.tolist())
+  )
+  live = shuffled.segment_ids.any(axis=1)
+  assert live[: live.sum()].all()  # Empty rows stay last.

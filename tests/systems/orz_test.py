@@ -34,6 +34,9 @@ class ScriptedPolicy:
   def prompt(self, text, task=None):
     return types.Prompt(text, (1, 2), task)
 
+  def fits(self, prompt):
+    return len(prompt.text) < 40
+
   def sample(self, asked, n=1):
     self.asked += [prompt.task for prompt in asked]
     for index, prompt in enumerate(asked):
@@ -116,6 +119,19 @@ def test_memory_of_what_was_solved_goes_through_json(executor):
   other = system(executor)
   other.load_state_dict(state)
   assert other.state_dict() == one.state_dict()
+
+
+def test_a_prompt_that_is_too_long_is_left_out(executor):
+  long = [Problem(f"{n}" + " and so on" * 9, "1") for n in range(3)]
+  settings = ORZSettings(**SETTINGS)
+  verification = Verification(executor, Hosts(60.0))
+  orz = ORZ(settings, [PROBLEMS[0], *long], verification)
+  collected = orz.collect(ScriptedPolicy(), 1)
+  assert len(collected.trajectories) == SETTINGS["samples"]
+  assert collected.metrics["count/orz/too_long"] == 3
+  orz = ORZ(settings, [*long, *long], verification)
+  with pytest.raises(ValueError, match="expected a larger bucket"):
+    orz.collect(ScriptedPolicy(), 1)
 
 
 def test_too_few_problems_are_refused(executor):

@@ -12,6 +12,8 @@ from azr_jax.grading import answer_tags
 
 PLACES = ("answer_tag", "anywhere")
 _BOX = re.compile(r"\\(?:f?boxed|fbox|framebox)\s*\{")
+# Escaped ones are no braces.
+_BRACE = re.compile(r"\\[{}\\]|[{}]")
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s{}$\\]+)")
 
 
@@ -35,31 +37,16 @@ def last_boxed(text: str) -> str | None:
 
   A box inside a box counts as part of the outer one; `\boxed 5` is read too.
   """
-  found, covered = None, 0
-  for opening in _BOX.finditer(text):
-    if opening.start() < covered:
-      continue
-    end = _closing(text, opening.end())
-    if end is not None:
-      found, covered = text[opening.end() : end], end
+  boxes = {opening.end() - 1 for opening in _BOX.finditer(text)}
+  found, open_braces = None, []
+  for brace in _BRACE.finditer(text):
+    if brace[0] == "{":
+      open_braces.append(brace.start())
+    elif brace[0] == "}" and open_braces:
+      start = open_braces.pop()
+      if start in boxes:  # An outer box is closed after those inside of it.
+        found = text[start + 1 : brace.start()]
   if found is None:
     bare = _BARE_BOX.findall(text)
     return bare[-1] if bare else None
   return found.strip()
-
-
-def _closing(text: str, start: int) -> int | None:
-  """Where the brace that is open at `start` is closed."""
-  depth, place = 1, start
-  while place < len(text):
-    letter = text[place]
-    if letter == "\\":
-      place += 1  # `\{` and `\}` are no braces.
-    elif letter == "{":
-      depth += 1
-    elif letter == "}":
-      depth -= 1
-      if depth == 0:
-        return place
-    place += 1
-  return None

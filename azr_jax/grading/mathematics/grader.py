@@ -70,6 +70,8 @@ def submit(
     return futures.done(True)
   if mode == "rules" or len(answer) > rules.LONGEST:
     return futures.done(False)
+  if not rules.comparable(gold, answer):
+    return futures.done(False)
   # Two numbers that differ need no algebra.
   if None not in (rules.number(gold), rules.number(answer)):
     return futures.done(False)

@@ -4,7 +4,8 @@ r"""Equality of answers by rules alone: fast, and nothing can hang.
 | --- | --- |
 | layout | `\dfrac12` and `\frac{1}{2}`, `$5$` and `5`, `\left(1,2\right)` |
 | numbers, exactly | `0.5`, `1/2`; `1,000`; `2\frac{1}{3}`; `3\times10^{8}` |
-| units, one side without | `5\text{ cm}` and `5`, not `5\text{ m}` |
+| known units, one side without | `5\text{ cm}` and `5`, not `5\text{ m}` |
+| bases of numbers | `25_6` and `25_{6}` alone |
 | percent, degrees, dollars | `50\%`, `50^\circ`, `\$50` and `50` |
 | one variable named | `x=5` and `5` |
 | choices and words | `(C)`, `\text{C}` and `C`; `East` and `\text{east}` |
@@ -49,13 +50,24 @@ _RATIO = re.compile(
   r"([-+]?)(\d+)?\\frac\{([-+]?[\d.]+)\}\{([-+]?[\d.]+)\}|"
   r"([-+]?[\d.]+)/([-+]?[\d.]+)"
 )
-# A number, and what is measured: LaTeX text, or words after a space.
+# A number, and words behind it, perhaps as LaTeX text.
 _WITH_UNIT = re.compile(
   rf"([-+]?(?:{_NUMBER})(?:\s*{_POWER})?|[-+]?\d*\\frac\{{\d+\}}\{{\d+\}}|"
-  r"[-+]?\d+/\d+)(?:\s+|(?=\x00))"
-  r"((?:\x00|[A-Za-z]{2})(?:[\x00A-Za-z\s./*]|\^\{?-?\d\}?)*)"
+  r"[-+]?\d+/\d+)(?:\s+|(?=\x00))([\x00A-Za-z][\x00A-Za-z\s./*^0-9\-]*)"
 )
-_NO_UNIT = re.compile(r"\b(?:and|or|to)\b")
+_MIXED = re.compile(r"([-+]?)(\d+) (\d+)/(\d+)")
+_BASED = re.compile(r"([0-9A-Z]+)_\{?(\d+)\}?")
+# Units without prefixes of size; the plural's s is taken off before.
+_UNITS = frozenset(
+  "mm cm dm m km inch inche in foot feet ft yard yd mile mi s sec second min "
+  "minute h hr hour day week month year g kg mg gram kilogram lb pound ounce "
+  "oz ton tonne l ml liter litre gallon n j kj w kw v hz pa mol ev rad radian "
+  "degree dollar cent euro percent unit meter metre kilometer centimeter "
+  "millimeter square sq cubic per mph kph people student point way pct".split()
+)
+# Spaces between groups of three digits.
+_GROUPED = re.compile(r"(?<=\d) (?=\d{3}(?:\D|$))")
+_DEEPEST = 20  # Brackets inside of one another.
 _OPENING, _CLOSING = "([{", ")]}"
 
 
@@ -80,6 +92,10 @@ class Tolerance:
 EXACT = Tolerance()
 
 
+class _TooDeep(ValueError):
+  """More brackets than any answer has."""
+
+
 def equal(gold: str, answer: str, tolerance: Tolerance = EXACT) -> bool:
   """Whether two answers are the same by the rules above.
 
@@ -90,7 +106,30 @@ def equal(gold: str, answer: str, tolerance: Tolerance = EXACT) -> bool:
   """
   if max(len(gold), len(answer)) > LONGEST:
     return gold.strip() == answer.strip()
-  return _same(_clean(gold), _clean(answer), tolerance)
+  try:
+    return _same(_clean(gold), _clean(answer), tolerance)
+  except _TooDeep:
+    return gold.strip() == answer.strip()
+
+
+def comparable(gold: str, answer: str) -> bool:
+  """Whether algebra may say what rules did not: that two answers are equal.
+
+  It forgets the base of a number, takes the last side of any equation, and has
+  sets equal tuples; so what differs in these is different.
+  """
+  one, other = _clean(gold), _clean(answer)
+  if "\\boxed" in other or any(
+    _BASED.fullmatch(_bare(t)) for t in (one, other)
+  ):
+    return False
+  if "=" in other and "=" not in one and not _NAMED.match(other):
+    return False
+  try:
+    (left, _, right), (open_, _, close) = _split(one), _split(other)
+  except _TooDeep:
+    return False
+  return not (left and open_) or (left, right) == (open_, close)
 
 
 def number(text: str) -> Fraction | None:
@@ -125,6 +164,11 @@ def _same(gold: str, answer: str, tolerance: Tolerance) -> bool:
     return False
   if _bare(gold) == _bare(answer):
     return True
+  based, other_based = map(_BASED.fullmatch, map(_bare, (gold, answer)))
+  if based or other_based:
+    return bool(
+      based and other_based and based.groups() == other_based.groups()
+    )
   one, unit = _measure(gold)
   other, other_unit = _measure(answer)
   if one is not None and other is not None:
@@ -143,7 +187,9 @@ def _same(gold: str, answer: str, tolerance: Tolerance) -> bool:
 
 
 def _bare(text: str) -> str:
-  return text.replace(" ", "").replace("\x00", "")
+  """Text without the spaces that divide nothing; `1 2` is not 12."""
+  text = _GROUPED.sub("", text.replace("\x00", ""))
+  return re.sub(r"(?<![0-9A-Za-z]) +| +(?![0-9A-Za-z])", "", text)
 
 
 def _name(text: str) -> str:
@@ -173,16 +219,30 @@ def _inside(text: str) -> str:
 def _measure(text: str) -> tuple[Fraction | None, str]:
   """A number and its unit, each possibly missing."""
   found = _WITH_UNIT.fullmatch(text)
-  if found is None or _NO_UNIT.search(text):
-    return _number(_bare(text)), ""
-  unit = found[found.lastindex or 1].replace("\x00", " ").casefold()
-  unit = " ".join(word.removesuffix("s") for word in unit.split())
-  return _number(_bare(found[1])), unit
+  value = _number(_bare(text))  # Of `3e8`, whose letter is no unit.
+  if found is None or value is not None or _BASED.fullmatch(_bare(text)):
+    return value, ""
+  words = found[found.lastindex or 1].replace("\x00", " ").casefold()
+  unit = [_singular(word) for word in re.findall(r"[a-z]+|[^a-z\s]+", words)]
+  letters = [word for word in unit if word.isalpha()]
+  # A letter alone is a unit only where LaTeX says that it is text.
+  shortest = 1 if "\x00" in text else 2
+  if any(w not in _UNITS or len(w) < shortest for w in letters):
+    return None, ""
+  return _number(_bare(found[1])), " ".join(unit)
+
+
+def _singular(word: str) -> str:
+  return word if word in _UNITS else word.removesuffix("s")
 
 
 def _number(text: str) -> Fraction | None:
   if len(text) > _DIGITS:
     return None
+  mixed = _MIXED.fullmatch(text)
+  if mixed and int(mixed[4]):
+    value = int(mixed[2]) + Fraction(int(mixed[3]), int(mixed[4]))
+    return -value if mixed[1] else value
   ratio = _RATIO.fullmatch(text)
   try:
     if ratio:
@@ -241,39 +301,37 @@ def _split(text: str) -> tuple[str, list[str], str]:
   r"""The outer brackets of a text, and its parts between outer commas."""
   # `\{` and `\}` are a set's; other braces only group.
   text = text.replace("\\{", "\x01").replace("\\}", "\x02")
-  depth, start, parts = 0, 0, []
+  parts, enclosed = _scan(text)
+  opening = closing = ""
+  if enclosed:
+    opening = "{" if text[0] == "\x01" else text[0]
+    closing = "}" if text[-1] == "\x02" else text[-1]
+    inner = text[1:-1]
+    parts, again = _scan(inner)
+    parts = [inner] if again else parts
+  back = [p.replace("\x01", "\\{").replace("\x02", "\\}") for p in parts]
+  return opening, [part.strip() for part in back], closing
+
+
+def _scan(text: str) -> tuple[list[str], bool]:
+  """Parts between outer commas, and whether one pair of brackets holds all.
+
+  Raises:
+    _TooDeep: brackets inside of one another beyond `_DEEPEST`.
+  """
+  depth, start, parts, closed_at = 0, 0, [], None
   for place, letter in enumerate(text):
     if letter in _OPENING + "\x01":
       depth += 1
+      if depth > _DEEPEST:
+        raise _TooDeep
     elif letter in _CLOSING + "\x02":
       depth -= 1
+      if depth == 0 and closed_at is None:
+        closed_at = place
     elif letter == "," and depth == 0:
       parts.append(text[start:place])
       start = place + 1
   parts.append(text[start:])
-  if len(parts) == 1 and text[:1] in "([\x01" and text[-1:] in ")]\x02":
-    if _closes_last(text):
-      opening = "{" if text[0] == "\x01" else text[0]
-      closing = "}" if text[-1] == "\x02" else text[-1]
-      inner = text[1:-1].replace("\x01", "\\{").replace("\x02", "\\}")
-      return opening, _split(inner)[1] if _flat(inner) else [inner], closing
-  back = [p.replace("\x01", "\\{").replace("\x02", "\\}") for p in parts]
-  return "", [part.strip() for part in back], ""
-
-
-def _flat(text: str) -> bool:
-  """Whether a text's outermost commas divide it, and no bracket encloses it."""
-  return not _split(text)[0]
-
-
-def _closes_last(text: str) -> bool:
-  """Whether the first bracket of a text is closed by its last letter."""
-  depth = 0
-  for place, letter in enumerate(text):
-    if letter in _OPENING + "\x01":
-      depth += 1
-    elif letter in _CLOSING + "\x02":
-      depth -= 1
-      if depth == 0:
-        return place == len(text) - 1
-  return False
+  enclosed = closed_at == len(text) - 1 and text[0] in "([\x01"
+  return parts, enclosed and text[-1] in ")]\x02"
