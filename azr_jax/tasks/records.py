@@ -9,6 +9,7 @@
 
 import csv
 import gzip
+import importlib
 import io
 import json
 import pathlib
@@ -81,7 +82,7 @@ def _tfds(name: str) -> Iterable[Any]:
 
 def _hugging_face(name: str) -> Iterable[Any]:
   try:
-    import datasets
+    datasets = importlib.import_module("datasets")
   except ImportError:
     raise ValueError(
       f"hf:{name}: needs `pip install -e '.[eval]'` (datasets)"
