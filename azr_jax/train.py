@@ -157,8 +157,13 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
       )
       scores = {}
       if _is_evaluated(config, step):
-        fixed = dataclasses.replace(policy, key=evaluation_key)
-        scores = _evaluate(config, fixed, executor, hosts)
+        # Not kept: it holds the sampler's copy of the weights.
+        scores = _evaluate(
+          config,
+          dataclasses.replace(policy, key=evaluation_key),
+          executor,
+          hosts,
+        )
       start = time.monotonic()
       collected = system.collect(policy, step)
       collected.metrics.update(scores)
