@@ -7,7 +7,7 @@
 From a run of `configs/orz.py`, the pass rate at each problem's last turn; or
 from the records of `azr_jax.evaluate --benchmark=problems`. What was never
 asked is left out. Each line has question, answer and pass_rate, and can be
-trained on: `--config.orz.data="('FILE.jsonl',)"`.
+trained on: `--config.orz.data="('FILE.jsonl',)" --config.orz.counts="(0,)"`.
 
 Paper: seed 002, section 2.3, keeps what was solved fewer than 4 times of 64 for
 annealing; its data had kept what was solved 1 to 7 times of 8.
@@ -45,7 +45,7 @@ def of_run(run: str) -> list[tuple[Problem, float]]:
   state = checkpoints.restore_system(step)
   checkpoints.close()
   c = config.orz
-  problems = sources.read_all(c.data, c.count, c.data_seed)
+  problems = sources.read_all(c.data, c.counts, c.data_seed)
   return [
     (problems[index], right / asked) for index, right, asked in state["solved"]
   ]

@@ -16,7 +16,7 @@ published code does). Annealing goes on from a run, with its hard problems:
   python -m azr_jax.select_problems --run=RUN --highest=0.0624 --out=HARD.jsonl
   python -m azr_jax.train --config=configs/orz.py:32b_anneal \\
       --config.train.start_from=RUN --config.orz.data="('HARD.jsonl',)" \\
-      --workdir=DIR
+      --config.orz.counts="(0,)" --workdir=DIR
 """
 
 import ml_collections
@@ -46,6 +46,7 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
   elif variant == "distill_14b":
     c.model.source = "hf:deepseek-ai/DeepSeek-R1-Distill-Qwen-14B"
     c.orz.data = (_COLLECTION + "13k_collection_hard",)
+    c.orz.counts = (0,)
     c.train.steps = 300
   else:
     size = variant.removeprefix("qwen2.5-").removesuffix("_anneal")
@@ -65,7 +66,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
     _COLLECTION + "57k_collection",
     _COLLECTION + "72k_collection_extended",
   )
-  c.orz.count = 0  # problems of each source; 0: all
+  c.orz.counts = (0, 0)  # most problems of each source; 0: all
   c.orz.data_seed = 0  # of generated problems
   c.orz.prompts = 128  # problems of a step; paper: 128
   c.orz.samples = 64  # answers to each; paper: 64
@@ -117,16 +118,13 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.model.source = "embedded:orz-tiny"
   c.model.dtype = "float32"
   c.model.remat = "none"
-  # Four fifths as in the warm start; the rest has numbers it never saw, so
-  # that there are problems which stay unsolved.
+  # Mostly as in the warm start; the rest has numbers it never saw, so that
+  # there are problems which stay unsolved.
   c.orz.data = (
-    "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)"
-    "+chain_sum(min_terms=3, max_terms=4, max_digits=2, seed=2)"
-    "+chain_sum(min_terms=3, max_terms=4, max_digits=2, seed=3)"
-    "+chain_sum(min_terms=3, max_terms=4, max_digits=2, seed=4)"
-    "+chain_sum(min_terms=3, max_terms=4, min_digits=4)",
+    "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)",
+    "gym:chain_sum(min_terms=3, max_terms=4, min_digits=4)",
   )
-  c.orz.count = 20_000
+  c.orz.counts = (9000, 1500)
   c.orz.data_seed = 1  # other problems than the warm start's
   c.orz.prompts = 24
   c.orz.samples = 8

@@ -123,6 +123,11 @@ def check_train(config: ml_collections.ConfigDict) -> None:
   _check_rollout_mesh(config)
   if config.system == "countdown":
     _check_countdown(config)
+  if config.system == "orz" and len(config.orz.counts) != len(config.orz.data):
+    raise ValueError(
+      f"config.orz.counts={config.orz.counts!r}: expected one for each of the "
+      f"{len(config.orz.data)} sources of orz.data"
+    )
   if config.evaluation.every:
     registry.names(config.evaluation.benchmarks)
   longest = config.rollout.prompt_buckets[-1] + config.rollout.max_tokens

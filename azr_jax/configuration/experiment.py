@@ -110,7 +110,7 @@ def _build_orz(
   c = config.orz
   if c.grader == grader.LIBRARY:
     libraries.check((grader.LIBRARY,))
-  problems = sources_lib.read_all(c.data, c.count, c.data_seed)
+  problems = sources_lib.read_all(c.data, c.counts, c.data_seed)
   settings = orz.ORZSettings(
     prompts=c.prompts,
     samples=c.samples,

@@ -216,7 +216,10 @@ ORZ_CHECKS: dict[str, Check] = {
     (lambda v: len(v) > 0 and all(isinstance(s, str) and s for s in v)),
     "a tuple of sources, each a non-empty string",
   ),
-  "orz.count": _NOT_NEGATIVE,
+  "orz.counts": (
+    (lambda v: len(v) > 0 and min(v) >= 0),
+    "a tuple of numbers of at least 0",
+  ),
   "orz.data_seed": _NOT_NEGATIVE,
   "orz.prompts": _COUNT,
   "orz.samples": _COUNT,

@@ -75,10 +75,15 @@ class ValueBatch(flax.struct.PyTreeNode):
   returns: Leaf
 
 
+def decoder(model: transformer.Transformer) -> transformer.Transformer:
+  """The policy's decoder without a head of its own, which no critic needs."""
+  config = dataclasses.replace(model.config, tie_embeddings=True)
+  return model.clone(config=config)
+
+
 def abstract_params(model: transformer.Transformer) -> Any:
   """The critic's parameter tree as shapes boxed with logical axes."""
-  boxed = dict(transformer.abstract_params(model))
-  boxed.pop("head", None)
+  boxed = dict(transformer.abstract_params(decoder(model)))
   shape = jax.ShapeDtypeStruct((model.config.hidden_size,), jnp.float32)
   boxed[HEAD] = nn.LogicallyPartitioned(shape, ("embed",))
   return boxed
@@ -110,7 +115,7 @@ def values(
   model: transformer.Transformer, params: Any, batch: types.Batch
 ) -> Float[Array, "B S"]:
   """V of the state before each target, float32."""
-  hidden = update.hidden_states(model, params, batch)
+  hidden = update.hidden_states(decoder(model), params, batch)
   return jnp.einsum("bsd,d->bs", hidden.astype(jnp.float32), params[HEAD])
 
 

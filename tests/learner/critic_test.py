@@ -1,5 +1,7 @@
 """GAE beside a plain loop; the critic's values, loss and updates."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -232,3 +234,18 @@ def test_packing_keeps_rewards_for_the_device():
   rewards = {round(s.advantage, 5) for s in sequences}
   found = {round(float(x), 5) for x in batch.advantages[batch.loss_mask > 0]}
   assert found == rewards
+
+
+def test_an_untied_model_has_a_critic_without_its_head():
+  config = dataclasses.replace(MODEL.config, tie_embeddings=False)
+  model = transformer.Transformer(config)
+  params = transformer.init_params(model, jax.random.key(0))
+  own = critic.init_params(params, jax.random.key(1), "code")
+  assert "head" in params and "head" not in own
+  assert own.keys() == critic.abstract_params(model).keys()
+  micro = update.micro_batch(rewarded(2), 0)
+  found = critic.values(model, own, micro)
+  hidden, _ = model.apply(
+    {"params": params}, micro.tokens, micro.positions, micro.segment_ids
+  )
+  np.testing.assert_allclose(found, hidden @ own[critic.HEAD], atol=1e-5)

@@ -46,10 +46,14 @@ def read(spec: str, count: int = 0, seed: int = 0) -> list[Problem]:
 
 
 def read_all(
-  specs: Sequence[str], count: int = 0, seed: int = 0
+  specs: Sequence[str], counts: Sequence[int], seed: int = 0
 ) -> list[Problem]:
-  """Reads several sources after one another; arguments as for `read`."""
-  return [problem for spec in specs for problem in read(spec, count, seed)]
+  """Reads several sources after one another, most problems of each given."""
+  return [
+    problem
+    for spec, count in zip(specs, counts, strict=True)
+    for problem in read(spec, count, seed)
+  ]
 
 
 def _gym(text: str, count: int, seed: int) -> Iterable[Any]:

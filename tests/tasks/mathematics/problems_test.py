@@ -61,7 +61,7 @@ def test_files_are_read_without_repeated_questions(tmp_path, name):
   found = sources.read(str(path))
   assert found == [Problem(f"q{i}", str(i)) for i in range(3)]
   assert sources.read(str(path), count=2) == found[:2]
-  assert sources.read_all([str(path)] * 2, 1) == found[:1] * 2
+  assert sources.read_all([str(path)] * 2, (1, 2)) == found[:1] + found[:2]
 
 
 @pytest.mark.parametrize(
