@@ -124,7 +124,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
     "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)",
     "gym:chain_sum(min_terms=3, max_terms=4, min_digits=4)",
   )
-  c.orz.counts = (9000, 1500)
+  c.orz.counts = (9000, 3000)
   c.orz.data_seed = 1  # other problems than the warm start's
   c.orz.prompts = 24
   c.orz.samples = 8
