@@ -50,12 +50,14 @@ class Benchmark:
     name: what `--benchmark` calls it.
     source: where its public data is, as `tasks/records.py` reads it; "": the
       package has it.
-    read: from records of `source`'s layout (or a path, for what the package
-      has) to items.
+    read: from records of `source`'s layout to items; from the data's name, if
+      `reads_by_name`.
     form: what is asked for at the end of a request, see `frames.py`.
     grade: starts the grading of a reply.
     prompt: writes an item's prompt in a style; None: `frames.prompt` does.
     summarize: scores besides pass@k, or None.
+    reads_by_name: `read` finds its data itself: a folder, what the package
+      has, or what is made on the spot.
     by_kind: `--limit` is of each kind, not of all items.
     default_limit: items if none is given; 0: all.
   """
@@ -67,5 +69,6 @@ class Benchmark:
   grade: Grader
   prompt: Callable[[Item, str], str] | None = None
   summarize: Summary | None = None
+  reads_by_name: bool = False
   by_kind: bool = False
   default_limit: int = 0

@@ -137,5 +137,5 @@ BENCHMARKS = (
     "mmlu_pro", "hf:TIGER-Lab/MMLU-Pro:test", read_mmlu, "choice", grade_choice
   ),
   Benchmark("gpqa", "", read_gpqa, "choice", grade_choice),
-  Benchmark("bbh", "", read_bbh, "words", grade_words),
+  Benchmark("bbh", "", read_bbh, "words", grade_words, reads_by_name=True),
 )

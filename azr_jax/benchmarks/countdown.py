@@ -86,6 +86,7 @@ BENCHMARKS = (
     grade,
     prompt=lambda item, style: prompts.solve_prompt(_puzzle(item), style),
     summarize=summarize,
+    reads_by_name=True,
     default_limit=PUZZLES,
   ),
 )

@@ -127,5 +127,6 @@ BENCHMARKS = (
     "math",
     _strict,
     prompt=lambda item, style: prompts.solve_prompt(item.request, style),
+    reads_by_name=True,
   ),
 )

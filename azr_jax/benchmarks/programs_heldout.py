@@ -47,6 +47,13 @@ def prompt(item: Item, style: Any) -> str:
 
 BENCHMARKS = (
   Benchmark(
-    "programs_heldout", "", read, "code", grade, prompt=prompt, by_kind=True
+    "programs_heldout",
+    "",
+    read,
+    "code",
+    grade,
+    prompt=prompt,
+    reads_by_name=True,
+    by_kind=True,
   ),
 )

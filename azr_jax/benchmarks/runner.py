@@ -57,8 +57,12 @@ def items_of(benchmark: Benchmark, settings: RunSettings) -> list[Item]:
   spec = settings.data or benchmark.source
   if benchmark.source and not settings.data:
     metrics_lib.say(f"{benchmark.name}: reading {spec}")
-  if benchmark.name in _BY_PATH or not spec:
+  if benchmark.reads_by_name:
     items = benchmark.read(settings.data)
+  elif not spec:
+    raise ValueError(
+      f"{benchmark.name} has no public source: expected its data"
+    )
   else:
     try:
       items = benchmark.read(records_lib.read(spec))
@@ -77,10 +81,6 @@ def items_of(benchmark: Benchmark, settings: RunSettings) -> list[Item]:
     for kind in kinds
     for item in [i for i in items if i.kind == kind][:limit]
   ]
-
-
-# Read by themselves: a folder, or what is in the package or made on the spot.
-_BY_PATH = ("bbh", "programs_heldout", "countdown", "problems")
 
 
 def run(
@@ -217,6 +217,8 @@ def _read(
       try:
         record = json.loads(line)
       except ValueError:
+        break
+      if not line.endswith(b"\n"):  # Cut off just before its end.
         break
       whole += len(line)
       if len(record["correct"]) != samples or (

@@ -61,6 +61,7 @@ def benchmark(**changes):
     name="toy",
     source="",
     read=lambda data: ITEMS,
+    reads_by_name=True,
     form="words",
     grade=lambda executor, item, reply: futures.done(Grade(reply == "right")),
     summarize=lambda items, correct, replies: {"replies": float(correct.size)},
@@ -108,6 +109,21 @@ def test_an_interrupted_run_goes_on_and_scores_alike(
   last = ScriptedPolicy()
   assert run(last, executor, path) == again
   assert last.asked == []
+
+
+def test_a_record_without_its_line_end_is_asked_again(executor, tmp_path):
+  path = tmp_path / "toy.jsonl"
+  scores = run(ScriptedPolicy(), executor, path)
+  path.write_bytes(path.read_bytes().rstrip(b"\n"))
+  policy = ScriptedPolicy()
+  assert run(policy, executor, path) == scores
+  assert len(policy.asked) == 1
+  assert len(path.read_text().splitlines()) == len(ITEMS)
+
+
+def test_a_benchmark_without_data_is_named(executor):
+  with pytest.raises(ValueError, match="toy has no public source"):
+    run(ScriptedPolicy(), executor, None, reads_by_name=False)
 
 
 def test_records_of_something_else_are_refused(executor, tmp_path):
