@@ -157,6 +157,17 @@ def test_samples_do_not_depend_on_slots_or_chunks(params, one_device_mesh):
   assert len(tokens) > len(TEXTS)  # Samples of one prompt differ.
 
 
+def test_a_prompt_of_a_number_samples_the_same_alone(params, one_device_mesh):
+  want = sampled(policy(params, one_device_mesh))
+  alone = policy(params, one_device_mesh)
+  prompts = [alone.prompt(TEXTS[index]) for index in (1, 3)]
+  found = {i: c for i, _, c in alone.sample(prompts, 1, numbers=[1, 3])}
+  for place, index in enumerate((1, 3)):
+    np.testing.assert_array_equal(
+      found[place].token_ids, want[index, 0].token_ids
+    )
+
+
 def test_eight_devices_sample_what_one_does(params, one_device_mesh):
   mesh = mesh_lib.make_mesh({"data": 8, "fsdp": 1, "tensor": 1})
   one, eight = (sampled(policy(params, m), 2) for m in (one_device_mesh, mesh))
