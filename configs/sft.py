@@ -96,14 +96,14 @@ def _countdown(c: ml_collections.ConfigDict) -> None:
   c.model.source = "preset:countdown-tiny"
   c.worked = ml_collections.ConfigDict()
   c.worked.seed = 0
-  c.worked.count = 80_000  # conversations
+  c.worked.count = 120_000  # conversations
   c.worked.prompt_style = "compact"  # full | compact
   # Weights of direct, search, backward and guess.
-  c.worked.style_shares = (0.3, 0.5, 0.2, 0.0)
-  c.worked.try_share = 0.4  # of a wrong try before a step of a search
+  c.worked.style_shares = (0.35, 0.15, 0.1, 0.4)
+  c.worked.try_share = 0.25  # of a wrong try before a right step or guess
   c.worked.propose_share = 0.12  # conversations that propose a puzzle
   c.worked.references = 2  # puzzles a proposer is shown
-  _from_scratch(c, steps=4000)
+  _from_scratch(c, steps=6000)
 
 
 def _sums(c: ml_collections.ConfigDict) -> None:

@@ -13,6 +13,7 @@ CLOSED_LOOP = (
   "--config.countdown.prompts=4",
   "--config.countdown.group_size=4",
   "--config.countdown.proposals=4",
+  "--config.learner.kl_coef=0.001",
   "--config.countdown.adaptive.warm_up=1",
   "--config.countdown.replay.share=0.5",
   "--config.countdown.replay.warm_up=1",
