@@ -53,6 +53,8 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
     c.model.source = f"hf:Qwen/Qwen2.5-{size.upper()}"
     if size == "7b":
       c.learner.row_length = 16_384  # published code
+    if size == "32b":
+      _large(c)
   if variant == "32b_anneal":
     _anneal(c)
   return c
@@ -101,6 +103,14 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.executor.timeout_s = 3.0  # of a comparison by algebra
   c.train.steps = 1000  # about one pass over 129k problems
   c.train.save_every = 50
+
+
+def _large(c: ml_collections.ConfigDict) -> None:
+  """Sampling that fits 16 chips of v5p beside policy, critic and optimizers."""
+  c.rollout.mesh.data = 1
+  c.rollout.mesh.fsdp = -1
+  c.rollout.mesh.tensor = 8  # as many as there are heads of keys
+  c.rollout.slots = 128
 
 
 def _anneal(c: ml_collections.ConfigDict) -> None:
