@@ -1,0 +1,113 @@
+"""Scripts: what they print comes back, however much, however they end."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from azr_jax.executor import Result, scripts
+
+
+def run(executor, script):
+  return scripts.read_result(
+    executor.submit(scripts.script_job(script)).result()
+  )
+
+
+@pytest.mark.parametrize(
+  "script, output",
+  [
+    ("print(1 + 1)", "2\n"),
+    ("print('ü', '語', sep='\\n')", "ü\n語\n"),
+    ("if __name__ == '__main__': print('main')", "main\n"),
+    ("print('a', end=''); exit()", "a"),
+    ("import time; time.sleep(0.05); print('late')", "late\n"),
+    ("import sys; sys.stdout.write('x')", "x"),
+    ("from math import *\nprint(comb(5, 2))", "10\n"),
+    ("def f(n): return n and n * f(n - 1) or 1\nprint(f(5))", "120\n"),
+    ("import random; a = random.random()", ""),
+    ("", ""),
+  ],
+)
+def test_what_is_printed_comes_back(executor, script, output):
+  found = run(executor, script)
+  assert (found.status, str(found.output), str(found.errors)) == (
+    "ok",
+    output,
+    "",
+  )
+
+
+@pytest.mark.parametrize(
+  "script",
+  ["1 / 0", "def f():\n  raise KeyError('ü')\nf()", "x = (", "print(y)"],
+)
+def test_errors_read_as_an_interpreter_prints_them(executor, script, tmp_path):
+  found = run(executor, script)
+  path = tmp_path / "run.py"
+  path.write_text(script)
+  real = subprocess.run(
+    [sys.executable, "run.py"],
+    cwd=tmp_path,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  want = real.stderr.replace(f"{tmp_path}/", "")
+  assert found.status == "error"
+  assert str(found.errors) == want
+
+
+def test_both_streams_and_what_was_printed_before_an_error_are_kept(executor):
+  script = "import sys\nprint('out')\nprint('err', file=sys.stderr)\n1 / 0"
+  found = run(executor, script)
+  assert found.status == "error" and str(found.output) == "out\n"
+  assert str(found.errors).startswith("err\nTraceback")
+  assert run(executor, "raise SystemExit('bye')").errors.head == "bye"
+
+
+@pytest.mark.parametrize("letter", ["x", "語"])
+def test_of_ten_megabytes_the_beginning_and_the_end_are_kept(executor, letter):
+  script = f"print('first', {letter!r} * 10_000_000, 'last')"
+  found = run(executor, script)
+  total = len("first  last\n") + 10_000_000
+  kept = found.output
+  assert found.status == "ok"
+  assert kept.head.startswith("first ") and kept.tail.endswith(" last\n")
+  assert len(kept.head) + kept.omitted + len(kept.tail) == total
+  assert 1000 < len(kept.head) <= scripts.KEPT_CHARS
+  assert f"{kept.omitted} characters omitted" in str(kept)
+
+
+def test_a_script_that_does_not_end_is_a_timeout(executor):
+  assert run(executor, "while True: pass").status == "timeout"
+
+
+@pytest.mark.parametrize(
+  "script",
+  [
+    "import os; os.system('true'); print(open)",
+    "print(open('/etc/passwd').read())",
+    "import socket",
+  ],
+)
+def test_the_walls_stand_around_scripts(executor, script):
+  found = run(executor, script)
+  assert found.status == "error" and "Error" in str(found.errors)
+
+
+@given(st.text(max_size=60))
+def test_a_script_reaches_the_runner_as_it_is(script):
+  (text,) = scripts.script_job(script).inputs
+  assert ast.literal_eval(text) == script
+
+
+@pytest.mark.parametrize(
+  "output", ["3", "(True,)", "(True, 1, 2)", "('x', ('a', 'b', 'c'), ())", "("]
+)
+def test_a_forged_report_is_an_error(output):
+  result = Result("script", "ok", (output,), None, 0.1)
+  assert scripts.read_result(result).status == "error"
