@@ -3,7 +3,7 @@
 A slot holds one sequence. Entry t of its cache holds position t, so sequences
 of different length share one array without padding masks. A slot whose sequence
 is done goes on being computed, as if its cache were empty, until it is filled
-anew.
+anew, or `append` gives it more to read: what its cache holds stays there.
 """
 
 from typing import Any
@@ -111,13 +111,14 @@ def prefill(
   place = jnp.clip(last, 0, S - 1)[:, None, None]
   last_PD = jnp.take_along_axis(hidden_PSD, place, axis=1)[:, 0]
   here = ((last >= 0) & (last < S))[:, None]
-  logits = jnp.where(here, _logits(model, params, last_PD), prompts.logits)
+  logits = jnp.where(here, unembed(model, params, last_PD), prompts.logits)
   return Prompts(cache, logits)
 
 
-def _logits(
+def unembed(
   model: transformer.Transformer, params: Any, hidden: Float[Array, "B D"]
 ) -> Float[Array, "B V"]:
+  """Logits of final hidden states, in float32."""
   head = transformer.unembedding(params, model.config).astype(hidden.dtype)
   return jnp.matmul(hidden, head, preferred_element_type=jnp.float32)
 
@@ -202,7 +203,7 @@ def decode(
     hidden, (k, v) = outputs
     recent = cache_lib.write_at(*recent, k, v, step)
     state = state.replace(
-      logits=_logits(model, params, hidden[:, 0]), written=written, done=done
+      logits=unembed(model, params, hidden[:, 0]), written=written, done=done
     )
     return step + 1, state, out, recent
 
@@ -216,6 +217,10 @@ def decode(
   state = state.replace(done=done, cache=None)
   start = (jnp.int32(0), state, nothing, room)
   _, state, out, recent = jax.lax.while_loop(unfinished, body, start)
-  cache = cache_lib.write_rows(cache, *recent, cache.length)
+  # What is done may have to be kept: it writes past the end of any sequence.
+  past = cache.v.shape[3] - steps
+  cache = cache_lib.write_rows(
+    cache, *recent, jnp.where(nothing.done, past, cache.length)
+  )
   cache = cache.replace(length=cache.length + out.count)
   return state.replace(cache=cache), out

@@ -14,6 +14,7 @@ import jax
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.sampler import Sampler
+from azr_jax.rollout.turns import Turns
 
 
 @dataclasses.dataclass
@@ -49,16 +50,18 @@ class Policy:
     prompts: Sequence[types.Prompt],
     n: int = 1,
     numbers: Sequence[int] | None = None,
+    turns: Turns | None = None,
   ) -> Iterator[tuple[int, int, types.Completion]]:
     """Yields (prompt index, sample index, completion) as they finish.
 
     A prompt's samples depend on its number (None: its index) and on how often
-    `sample` was called, not on what else is asked.
+    `sample` was called, not on what else is asked. In a conversation `turns`
+    answers its replies.
     """
     key = jax.random.fold_in(self.key, self.calls)
     self.calls += 1
     start = time.monotonic()
     yield from self.sampler.generate(
-      self.params, prompts, n, key, numbers=numbers
+      self.params, prompts, n, key, numbers=numbers, turns=turns
     )
     self.sample_s += time.monotonic() - start

@@ -2,7 +2,8 @@
 
 Shapes come from the declared buckets and slots alone, so this is all that a
 sampler ever compiles: per prompt bucket one empty cache, one prefill and one
-fill; per size of `sizes` one decode. `Sampler.warm_up` runs each once.
+fill; per size of `sizes` one decode and, for conversations, one append.
+`Sampler.warm_up` runs each once.
 """
 
 import dataclasses
@@ -15,6 +16,7 @@ from jax.sharding import Mesh
 
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout import append as append_lib
 from azr_jax.rollout import decode as decode_lib
 from azr_jax.rollout import slots as slots_lib
 from azr_jax.rollout import token_choice
@@ -37,6 +39,8 @@ class SamplerSettings:
     cache_chunk: cache entries that attention reads at a time.
     stop_strings: a completion ends where one of these is complete.
     choice: how a token is drawn.
+  append_chunk: tokens of an answer to a reply that are read into a slot per
+    call; 0 where there are no conversations.
   """
 
   slots: int
@@ -47,6 +51,7 @@ class SamplerSettings:
   cache_chunk: int
   stop_strings: tuple[str, ...]
   choice: token_choice.TokenChoice
+  append_chunk: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +71,7 @@ class Programs:
     fill_slots: see `slots.fill_slots`; donates the slots.
     keep_slots: see `slots.keep_slots`.
     decode: see `decode.decode`; donates the slots.
+    append: see `append.append`; donates the slots.
   """
 
   settings: SamplerSettings
@@ -81,6 +87,7 @@ class Programs:
   fill_slots: Callable[..., decode_lib.DecodeState]
   keep_slots: Callable[..., decode_lib.DecodeState]
   decode: Callable[..., tuple[decode_lib.DecodeState, decode_lib.Written]]
+  append: Callable[..., decode_lib.DecodeState]
 
   def together(self, bucket: int) -> int:
     """How many prompts of a bucket are read together."""
@@ -90,6 +97,11 @@ class Programs:
   def prefill_size(self, bucket: int) -> int:
     """How many tokens of each prompt of a bucket are read in one call."""
     return min(bucket, self.settings.prefill_tokens)
+
+  @property
+  def devices(self) -> int:
+    """How many devices slots are split over, in equal parts."""
+    return mesh_lib.batch_devices(self.mesh)
 
 
 def make_programs(
@@ -134,7 +146,7 @@ def make_programs(
     sizes.append(fewer)
   # A call stores whole chunks of new entries, hence the room past the end.
   longest = max(settings.prompt_buckets) + settings.max_tokens
-  length = longest + settings.decode_chunk
+  length = longest + max(settings.decode_chunk, settings.append_chunk)
   return Programs(
     settings=settings,
     mesh=mesh,
@@ -176,6 +188,13 @@ def make_programs(
         steps=settings.decode_chunk,
       ),
       out_shardings=(slots, written),
+      donate_argnums=1,
+    ),
+    append=jax.jit(
+      functools.partial(
+        append_lib.append, model, mesh=mesh, cache_spec=by_head.spec
+      ),
+      out_shardings=slots,
       donate_argnums=1,
     ),
   )

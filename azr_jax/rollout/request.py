@@ -1,4 +1,8 @@
-"""One request's way through the slots: the host side of continuous batching."""
+"""One request's way through the slots: the host side of continuous batching.
+
+In a conversation a slot that waits for an answer keeps what it has read, and
+is not filled with anything else.
+"""
 
 import collections
 import dataclasses
@@ -9,8 +13,10 @@ import jax
 import numpy as np
 
 from azr_jax import types
+from azr_jax.rollout import append as append_lib
 from azr_jax.rollout import decode as decode_lib
 from azr_jax.rollout.programs import Programs
+from azr_jax.rollout.turns import Turns, split_replies
 
 
 @dataclasses.dataclass
@@ -23,7 +29,11 @@ class Row:
     place: index of its prompt among those that are read together.
     tokens: ids so far.
     logprobs: of these ids.
-    end: tokens up to the end of a stop string, once there is one.
+    own: whether the model wrote them.
+    reply: index of the first id of the reply that is being written.
+    waits: whether an answer to its last reply is on its way.
+    unread: of an answer, the ids that are to be read next.
+    finish_reason: once it has ended.
   """
 
   prompt: int
@@ -31,7 +41,40 @@ class Row:
   place: int
   tokens: list[int] = dataclasses.field(default_factory=list)
   logprobs: list[float] = dataclasses.field(default_factory=list)
-  end: int | None = None
+  own: list[bool] = dataclasses.field(default_factory=list)
+  reply: int = 0
+  waits: bool = False
+  unread: list[int] = dataclasses.field(default_factory=list)
+  finish_reason: str | None = None
+
+  @property
+  def writes(self) -> bool:
+    """Whether the model is at work on it."""
+    return not self.waits and not self.unread
+
+  @property
+  def replies(self) -> list[list[int]]:
+    """What the model wrote, without the answers to it."""
+    return split_replies(self.tokens, self.own)
+
+  def write(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
+    """Adds what the model wrote."""
+    self.tokens += ids
+    self.logprobs += logprobs
+    self.own += [True] * len(ids)
+
+  def hear(self, ids: Sequence[int]) -> None:
+    """Adds an answer; it has yet to be read into the slot."""
+    self.waits = False
+    self.unread = list(ids)
+    self.tokens += ids
+    self.logprobs += [0.0] * len(ids)
+    self.own += [False] * len(ids)
+    self.reply = len(self.tokens)
+
+  def cut(self, end: int) -> None:
+    """Forgets what follows the first `end` ids."""
+    del self.tokens[end:], self.logprobs[end:], self.own[end:]
 
 
 @dataclasses.dataclass
@@ -72,7 +115,8 @@ class Request:
     numbers: Sequence[int],
     key: jax.Array,
     stop_ids: np.ndarray,
-    stop_end: Callable[[list[int], int], int | None],
+    end_of_reply: Callable[[Sequence[int], int], int | None],
+    turns: Turns | None,
   ):
     """Lays out what is to be done; nothing runs yet.
 
@@ -86,8 +130,9 @@ class Request:
       numbers: what is folded into the key, of each prompt.
       key: random key; used up.
       stop_ids: int32 [I], ids that end a completion.
-      stop_end: given a row's ids and how many of them were looked at before,
-        the number of ids up to the end of a stop string, or None.
+      end_of_reply: given a reply's ids and how many of them were looked at
+        before, the number of ids up to its end, or None.
+      turns: who answers replies; None if nobody does.
     """
     self._programs = programs
     self._params = params
@@ -97,7 +142,8 @@ class Request:
     self._numbers = numbers
     self._key = key
     self._stop_ids = stop_ids
-    self._stop_end = stop_end
+    self._end_of_reply = end_of_reply
+    self._turns = turns
     self._state = programs.empty_slots()
     self._slots: list[Row | None] = [None] * programs.sizes[0]
     self._cut = np.zeros(programs.sizes[0], bool)
@@ -114,12 +160,17 @@ class Request:
     return sum(row is not None for row in self._slots)
 
   @property
+  def _writing(self) -> int:
+    """How many slots the model is at work on."""
+    return sum(row is not None and row.writes for row in self._slots)
+
+  @property
   def _waiting(self) -> bool:
     """Whether sequences wait for a slot."""
     return self._reading is not None or bool(self._unread)
 
   def fill_up(self) -> bool:
-    """Reads prompts and fills free slots; false when all has ended.
+    """Reads prompts and answers into slots; false when all has ended.
 
     Once nothing waits, slots that are free for good are given up.
     """
@@ -136,7 +187,29 @@ class Request:
       for size in self._programs.sizes:  # One by one: each was compiled.
         if self.live <= size < len(self._slots):
           self._keep(size)
+    if self._turns is not None and self.live:
+      self._hear(self._turns)
     return self.live > 0
+
+  def _hear(self, turns: Turns) -> None:
+    """Reads the answers that have come; waits if there is nothing else to do.
+
+    An answer that leaves no room to go on ends its conversation.
+    """
+    rows = {(row.prompt, row.sample): row for row in self._slots if row}
+    if any(row.waits for row in rows.values()):
+      for name, ids in turns.answers(wait=not self._writing).items():
+        row = rows[name]
+        row.waits = False
+        if len(row.tokens) + len(ids) >= self._limits[row.prompt]:
+          row.finish_reason = "length"
+        else:
+          row.hear(ids)
+    while any(row.unread for row in rows.values()):
+      self._append()
+      # As with prompts: between the calls that decode.
+      if self._writing > len(self._slots) // 2:
+        break
 
   def _keep(self, size: int) -> None:
     """Goes on with `size` slots: all that are live, and some that are not."""
@@ -146,18 +219,54 @@ class Request:
     self._cut = self._cut[kept]
     self._state = self._programs.keep_slots(self._state, kept)
 
+  def _append(self) -> None:
+    """Reads the next part of answers, as many together as fit one call."""
+    chunk = self._programs.settings.append_chunk
+    total, devices = self._programs.together(chunk), self._programs.devices
+    own, held = total // devices, len(self._slots) // devices
+    part = append_lib.Addition(
+      tokens=np.zeros((total, chunk), np.int32),
+      **{
+        name: np.zeros(total, np.int32)
+        for name in ("counts", "rows", "slots", "starts", "written")
+      },
+      goes_on=np.zeros(total, bool),
+    )
+    taken = [0] * devices
+    for slot, row in enumerate(self._slots):
+      device = slot // held
+      if row is None or not row.unread or taken[device] == own:
+        continue
+      place = device * own + taken[device]
+      taken[device] += 1
+      ids, row.unread = row.unread[:chunk], row.unread[chunk:]
+      part.tokens[place, : len(ids)] = ids
+      part.counts[place] = len(ids)
+      part.rows[place] = slot % held
+      part.slots[place] = slot
+      part.written[place] = len(row.tokens) - len(row.unread)
+      before = len(self._prompts[row.prompt].token_ids)
+      part.starts[place] = before + part.written[place] - len(ids)
+      part.goes_on[place] = not row.unread
+      if not row.unread:
+        self._cut[slot] = False
+    self._state = self._programs.append(self._params, self._state, part)
+
   def decode(self) -> decode_lib.Written:
     """Starts the next call of the decode loop; does not wait for it."""
-    enough = 0
+    enough, writing = 0, self._writing
     if self._waiting:
       # Slots are filled anew by the eighth: each break in decoding costs.
       enough = len(self._slots) - max(1, len(self._slots) // 8)
+      enough -= self.live - writing
+    if self._turns is not None:
+      self._turns.observe(writing, self.live - writing, len(self._slots))
     self._state, written = self._programs.decode(
       self._params,
       self._state,
       self._stop_ids,
       self._cut,
-      np.int32(max(0, min(enough, self.live - 1))),
+      np.int32(max(0, min(enough, writing - 1))),
     )
     self._cut = np.zeros(len(self._slots), bool)
     return written
@@ -168,16 +277,35 @@ class Request:
     for slot, row in enumerate(self._slots):
       if row is None:
         continue
-      count = int(written.count[slot])
-      before = len(row.tokens)
-      row.tokens += written.tokens[slot, :count].tolist()
-      row.logprobs += written.logprobs[slot, :count].tolist()
-      row.end = self._stop_end(row.tokens, before)
-      if row.end is not None or written.done[slot]:
+      if row.finish_reason is None and row.writes:
+        count = int(written.count[slot])
+        before = len(row.tokens) - row.reply
+        row.write(
+          written.tokens[slot, :count].tolist(),
+          written.logprobs[slot, :count].tolist(),
+        )
+        end = self._end_of_reply(row.tokens[row.reply :], before)
+        if end is None and not written.done[slot]:
+          continue
         self._cut[slot] = True
+        self._end_reply(row, end)
+      if row.finish_reason is not None:
         self._slots[slot] = None
         ended.append(row)
     return ended
+
+  def _end_reply(self, row: Row, end: int | None) -> None:
+    """Ends a row with its reply, or has it wait for an answer."""
+    if end is not None:
+      row.cut(row.reply + end)
+    elif row.tokens[-1] not in self._stop_ids:
+      row.finish_reason = "length"
+      return
+    row.finish_reason = "stop"
+    if self._turns is not None:
+      name = row.prompt, row.sample
+      row.finish_reason = self._turns.take(name, row.replies)
+      row.waits = row.finish_reason is None
 
   def warm_up(self) -> None:
     """Runs each program once, on nothing, so that all are compiled."""
@@ -190,6 +318,8 @@ class Request:
       if size < len(self._slots):
         self._keep(size)
       jax.block_until_ready(self.decode())
+      if self._turns is not None:
+        self._append()
 
   def _begin(self, bucket: int, indices: Sequence[int]) -> _Reading:
     """Lays out prompts to be read together."""

@@ -9,7 +9,9 @@ The life of a request:
    slots become free; a slot that is done is filled anew while others go on;
 4. the decode loop runs `decode_chunk` tokens a call; between calls the host
    takes what was written and looks for stop strings. Completions are handed
-   out while the device is at work on the next call.
+   out while the device is at work on the next call;
+5. in a conversation (`turns.py`), a slot whose reply has ended waits for the
+   answer with its cache, while others go on.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +26,7 @@ from azr_jax.models import transformer
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.programs import SamplerSettings, make_programs
 from azr_jax.rollout.request import Request, Row
+from azr_jax.rollout.turns import Turns
 
 
 class Sampler:
@@ -61,9 +64,10 @@ class Sampler:
     """Training parameters, cast and laid out for sampling."""
     return self._programs.compute_params(params)
 
-  def warm_up(self, params: Any) -> None:
-    """Compiles all that `generate` runs; params as for `generate`."""
-    self._request(params, [], 1, None, jax.random.key(0), None).warm_up()
+  def warm_up(self, params: Any, turns: Turns | None = None) -> None:
+    """Compiles all that `generate` runs; arguments as for `generate`."""
+    request = self._request(params, [], 1, None, jax.random.key(0), None, turns)
+    request.warm_up()
 
   def generate(
     self,
@@ -73,6 +77,7 @@ class Sampler:
     key: jax.Array,
     limits: Sequence[int] | None = None,
     numbers: Sequence[int] | None = None,
+    turns: Turns | None = None,
   ) -> Iterator[tuple[int, int, types.Completion]]:
     """Samples n completions per prompt; uses up `key`.
 
@@ -85,6 +90,8 @@ class Sampler:
       limits: most tokens per completion of each prompt, each of 1 to
         `max_tokens`; None gives all of them `max_tokens`.
       numbers: of each prompt, for its random key; None: its index.
+      turns: who answers the model's replies, and says where they end; limits
+        are then of whole conversations. None: a reply is all.
 
     Yields:
       (prompt index, sample index, completion), as they finish.
@@ -93,7 +100,7 @@ class Sampler:
       ValueError: a prompt is longer than the largest bucket, or a limit is
         out of range.
     """
-    request = self._request(params, prompts, n, limits, key, numbers)
+    request = self._request(params, prompts, n, limits, key, numbers, turns)
     ended: list[Row] = []
     while request.fill_up():
       written = request.decode()
@@ -111,6 +118,7 @@ class Sampler:
     limits: Sequence[int] | None,
     key: jax.Array,
     numbers: Sequence[int] | None,
+    turns: Turns | None,
   ) -> Request:
     # Long prompts first: what comes last holds up the end of the request.
     by_bucket: dict[int, list[int]] = {
@@ -143,10 +151,11 @@ class Sampler:
       range(len(prompts)) if numbers is None else numbers,
       key,
       self._stop_ids,
-      self._stop_string_end,
+      self._stop_string_end if turns is None else turns.end_of_reply,
+      turns,
     )
 
-  def _stop_string_end(self, ids: list[int], before: int) -> int | None:
+  def _stop_string_end(self, ids: Sequence[int], before: int) -> int | None:
     """Tokens up to and with the one that completes a stop string, if any.
 
     `before` of the tokens are known to complete none. A stop string may have
@@ -157,7 +166,7 @@ class Sampler:
     first = max(0, before - max(map(len, self._stop_strings)))
 
     def stops(count: int) -> bool:
-      text = self._tokenizer.decode(ids[first:count])
+      text = self._tokenizer.decode(list(ids[first:count]))
       return any(stop in text for stop in self._stop_strings)
 
     if not stops(len(ids)):
@@ -169,15 +178,14 @@ class Sampler:
     return low
 
   def _completion(self, row: Row) -> types.Completion:
-    ids = np.asarray(row.tokens[: row.end], np.int32)
-    stopped = row.end is not None or ids[-1] in self._stop_ids
-    text_ids = ids.tolist()
+    assert row.finish_reason is not None
+    text_ids = row.tokens
     if text_ids and text_ids[-1] in self._tokenizer.eos_ids:
       text_ids = text_ids[:-1]
     return types.Completion(
-      token_ids=ids,
-      logprobs=np.asarray(row.logprobs[: row.end], np.float32),
-      loss_mask=np.ones(len(ids), bool),
-      finish_reason="stop" if stopped else "length",
+      token_ids=np.asarray(row.tokens, np.int32),
+      logprobs=np.asarray(row.logprobs, np.float32),
+      loss_mask=np.asarray(row.own, bool),
+      finish_reason=row.finish_reason,
       text=self._tokenizer.decode(text_ids),
     )

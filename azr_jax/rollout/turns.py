@@ -1,0 +1,130 @@
+"""The other side of a conversation, as the sampler sees it.
+
+The life of a reply:
+1. the model writes until `end_of_reply` says where it ends;
+2. `take` looks at it: the conversation is over, or an answer is on its way;
+3. the slot keeps what it has read, while others go on;
+4. `answers` gives the tokens of what has come; they are read into the slot,
+   and the model goes on. They are not learned from.
+"""
+
+import concurrent.futures
+import itertools
+import pickle
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Generic, Protocol, TypeVar
+
+from azr_jax.executor import Executor
+from azr_jax.parallel.hosts import Hosts
+
+Out = TypeVar("Out")
+# Prompt and sample.
+Name = tuple[int, int]
+_POLL_S = 0.05  # While other hosts may have what this one waits for.
+
+
+def split_replies(ids: Sequence[int], own: Sequence[bool]) -> list[list[int]]:
+  """What the model wrote between the answers, from which ids are its own."""
+  runs = itertools.groupby(zip(own, ids, strict=True), key=lambda pair: pair[0])
+  return [[int(token) for _, token in run] for is_own, run in runs if is_own]
+
+
+class Turns(Protocol):
+  """Answers replies."""
+
+  def end_of_reply(self, ids: Sequence[int], before: int) -> int | None:
+    """How many of a reply's ids there are up to its end, or None.
+
+    `before` of the ids are known to hold no end.
+    """
+    ...
+
+  def take(self, name: Name, replies: Sequence[Sequence[int]]) -> str | None:
+    """Takes a conversation's replies, when the last of them has ended.
+
+    Returns:
+      A finish reason, if the conversation is over, or None: an answer will
+      come.
+    """
+    ...
+
+  def answers(self, wait: bool) -> Mapping[Name, Sequence[int]]:
+    """The answers that have come, none empty; with `wait`, at least one."""
+    ...
+
+  def observe(self, writing: int, waiting: int, slots: int) -> None:
+    """Hears how many slots write and wait, at each call of the device."""
+    ...
+
+
+class Outcomes(Generic[Out]):
+  """Outcomes of jobs that hosts share out between them; not thread-safe.
+
+  Every host must call the same, in the same order. Each runs a part of the
+  jobs; `take` exchanges what is done, so that all hosts get the same at the
+  same call.
+  """
+
+  def __init__(self, executor: Executor, hosts: Hosts):
+    self._executor = executor
+    self._hosts = hosts
+    self._own: dict[Name, Future[Out]] = {}
+    self._under_way = 0
+    self._asked = 0
+
+  @property
+  def under_way(self) -> int:
+    """Jobs whose outcomes have not been taken, of all hosts."""
+    return self._under_way
+
+  def ask(self, name: Name, start: Callable[[Executor], "Future[Out]"]) -> None:
+    """Has one host start a job; its outcome must be one that can be pickled."""
+    if self._asked % self._hosts.count == self._hosts.index:
+      future: Future[Out] = Future()
+      try:
+        future = start(self._executor)
+      except Exception as error:  # noqa: BLE001 - `take` tells every host.
+        future.set_exception(error)
+      self._own[name] = future
+    self._asked += 1
+    self._under_way += 1
+
+  def take(self, wait: bool) -> dict[Name, Out]:
+    """What is done, by name, each once; with `wait`, at least one.
+
+    Raises:
+      RuntimeError: a job could not be run, here or on another host.
+      TimeoutError: a host did not come; see `Hosts.meet`.
+    """
+    found: dict[Name, Out] = {}
+    while self._under_way and (not found or not wait):
+      if wait and self._own:
+        concurrent.futures.wait(
+          self._own.values(),
+          None if self._hosts.count == 1 else _POLL_S,
+          concurrent.futures.FIRST_COMPLETED,
+        )
+      elif wait:
+        time.sleep(_POLL_S)
+      found |= self._exchange()
+      if not wait:
+        break
+    return found
+
+  def _exchange(self) -> dict[Name, Out]:
+    done = [name for name, future in self._own.items() if future.done()]
+    error, mine = None, b""
+    try:
+      # Between processes of one run.
+      mine = pickle.dumps({name: self._own.pop(name).result() for name in done})
+    except Exception as caught:  # noqa: BLE001 - every host must hear of it.
+      error = caught
+    if self._hosts.count > 1 or error:
+      self._hosts.raise_together("outcomes", error)
+    found: dict[Name, Any] = {}
+    for part in self._hosts.gather("outcomes", mine):
+      found |= pickle.loads(part)
+    self._under_way -= len(found)
+    return found

@@ -1,0 +1,16 @@
+"""Parameters that the tests of sampling share."""
+
+import jax
+import pytest
+from rollout_model import MODEL
+
+from azr_jax.models import transformer
+
+
+@pytest.fixture(scope="session")
+def params():
+  drawn = transformer.init_params(MODEL, jax.random.key(0))
+  # Sharper logits, so that greedy paths differ from prompt to prompt.
+  return jax.tree.map(lambda x: x, drawn) | {
+    "embedding": drawn["embedding"] * 20
+  }

@@ -1,0 +1,90 @@
+"""A small model on bytes, its sampler, and its full forward pass."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from azr_jax.models import transformer
+from azr_jax.models.config import ModelConfig
+from azr_jax.rollout.policy import Policy
+from azr_jax.rollout.programs import SamplerSettings
+from azr_jax.rollout.sampler import Sampler
+from azr_jax.rollout.token_choice import TokenChoice
+
+
+class ByteTokenizer:
+  """Bytes as ids; id 0 ends a text."""
+
+  eos_ids = (0,)
+  pad_id = 0
+  vocab_size = 128
+
+  def encode(self, text):
+    return list(text.encode("ascii"))
+
+  def decode(self, ids):
+    return bytes(i for i in ids if i).decode("latin-1")
+
+  def token_id(self, piece):
+    return ord(piece) if len(piece) == 1 else None
+
+
+CONFIG = ModelConfig(
+  vocab_size=128,
+  hidden_size=32,
+  num_layers=2,
+  num_heads=2,
+  num_kv_heads=1,
+  head_size=16,
+  mlp_size=32,
+  rope_theta=1e4,
+  norm_eps=1e-6,
+  tie_embeddings=True,
+  max_positions=64,
+)
+RULES = dict.fromkeys(
+  ("vocab", "embed", "heads", "kv_heads", "head_size", "mlp", "layers")
+) | {"mlp": "tensor"}
+MODEL = transformer.Transformer(CONFIG)
+TEXTS = ["a", "hello", "to be or not", "x = 1"]
+
+
+def policy(params, mesh, **changes):
+  settings = dict(
+    slots=4,
+    prompt_buckets=(16,),
+    max_tokens=10,
+    prefill_tokens=16,
+    cache_chunk=8,
+    decode_chunk=3,
+    stop_strings=(),
+    choice=TokenChoice(),
+  )
+  sampler = Sampler(
+    MODEL,
+    ByteTokenizer(),
+    mesh,
+    RULES,
+    SamplerSettings(**(settings | changes)),
+  )
+  return Policy(
+    sampler,
+    ByteTokenizer(),
+    sampler.compute_params(params),
+    jax.random.key(7),
+  )
+
+
+@jax.jit
+def full_forward(params, tokens):
+  hidden, _ = MODEL.apply(
+    {"params": params}, tokens, jnp.arange(tokens.shape[1])[None]
+  )
+  return (hidden @ transformer.unembedding(params, CONFIG))[0]
+
+
+def next_logits(params, ids):
+  """One shape for all; what follows the ids is not seen by them."""
+  tokens = np.zeros((1, 192), np.int32)
+  tokens[0, : len(ids)] = ids
+  return full_forward(params, tokens)[: len(ids)]
