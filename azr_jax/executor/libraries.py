@@ -38,6 +38,27 @@ for gold, answer in CASES:
   verify(*read, timeout_seconds=None)
   verify(read[1], read[0], timeout_seconds=None)
 """,
+  # `ready` gives what scores the answers of a set. Making whole sets is slow,
+  # and few scorers look at more than the entry and the settings.
+  "reasoning_gym": """
+import reasoning_gym, sympy
+from reasoning_gym.factory import DATASETS
+WHOLE = ("arc_agi", "rearc", "sokoban", "word_ladder")
+MADE = {name: reasoning_gym.create_dataset(name, size=1, seed=0)
+        for name in WHOLE}
+def ready(name, settings):
+  kind, config = DATASETS[name]
+  scorer = MADE.get(name) or kind.__new__(kind)
+  scorer.config = config(**settings)
+  return scorer
+reasoning_gym.ready = ready
+WARM_UPS = ("simple_integration", "polynomial_multiplication", "countdown",
+            "intermediate_integration", "rubiks_cube", "bf", "rush_hour")
+for name in WARM_UPS:
+  made = reasoning_gym.create_dataset(name, size=1, seed=0)
+  for answer in (made[0]["answer"] or "x", "1 + x"):
+    made.score_answer(answer, made[0])
+""",
 }
 
 

@@ -1,0 +1,83 @@
+"""Scorers of reasoning-gym: own answers pass, junk and tricks do not."""
+
+import pytest
+
+from azr_jax.executor import Executor
+from azr_jax.executor.literals import typed_key
+from azr_jax.grading.gym import grader
+from azr_jax.tasks.questions import gym
+
+pytest.importorskip("reasoning_gym")
+
+JUNK = ("zzz", "-7", "[]", "{}", "None", "x" * 50, "<answer>", "((((")
+# Their answer is made by the scorer's own search, not stored.
+WITHOUT_ANSWER = {
+  "graph_color",
+  "propositional_logic",
+  "rubiks_cube",
+  "rush_hour",
+}
+FEW = ("products", "gcd", "sokoban", "word_ladder", "arc_1d", "graph_color")
+
+
+@pytest.fixture(scope="module")
+def patient_executor():
+  with Executor(workers=1, timeout_s=20.0, memory_mb=2048) as executor:
+    yield executor
+
+
+def check(executor, name, seed=3):
+  for question in gym.make(name, 2, seed):
+    answer = grader.stored_answer(question.reference)
+    own = grader.submit(executor, name, question.reference, answer)
+    assert own.result() == (name not in WITHOUT_ANSWER), question.id
+    graded = {
+      junk: grader.submit(executor, name, question.reference, junk)
+      for junk in JUNK
+      if junk != answer
+    }
+    assert not [junk for junk, verdict in graded.items() if verdict.result()]
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_own_answers_are_right_and_junk_is_wrong(patient_executor, name):
+  check(patient_executor, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({*gym.NAMES} - {*FEW}))
+def test_own_answers_of_every_set_are_right(patient_executor, name):
+  check(patient_executor, name)
+
+
+@pytest.mark.parametrize(
+  "name, answer",
+  [
+    ("game_of_life_halting", "zzz"),
+    ("spiral_matrix", "__import__('os').system('true')"),
+    ("binary_matrix", "exec('x')"),
+    ("countdown", "().__class__"),
+    ("simple_integration", "x.__class__"),
+    ("polynomial_multiplication", "exec('x')"),
+    ("products", None),
+    ("products", " "),
+    ("products", "1" * 30_000),
+  ],
+)
+def test_what_a_lenient_scorer_would_take_or_run_is_wrong(
+  patient_executor, name, answer
+):
+  question = gym.make(name, 1, 0)[0]
+  before = patient_executor.counters()["programs"]
+  graded = grader.submit(patient_executor, name, question.reference, answer)
+  assert graded.result() is False
+  assert patient_executor.counters()["programs"] == before
+
+
+def test_questions_are_those_of_their_seed():
+  one, two = gym.make("products", 5, 1), gym.make("products", 5, 1)
+  assert one == two and len({q.id for q in one}) == 5
+  assert one != gym.make("products", 5, 2)
+  assert all(typed_key(q.reference) for q in one)
+  with pytest.raises(ValueError, match="gym set 'sudoku'"):
+    gym.make("sudoku", 1, 0)
