@@ -37,6 +37,17 @@ from azr_jax.rollout import sampler as sampler_lib
 
 RESULTS = "results.json"
 
+_LAYOUT = ("mesh", "sharding", "hosts")
+_ROLLOUT_LAYOUT = (
+  "mesh",
+  "slots",
+  "prompt_buckets",
+  "prefill_tokens",
+  "decode_chunk",
+  "cache_chunk",
+  "append_chunk",
+)
+
 
 def evaluate(
   config: ml_collections.ConfigDict,
@@ -75,7 +86,7 @@ def evaluate(
     "step": _step(model_spec),
     "data": data,
     "limit": limit,
-    "config": config.to_dict(),
+    "config": _what_matters(config.to_dict()),
   }
   hosts.check_same_value("config", [asked, benchmark, data])
   if hosts.first:
@@ -118,6 +129,17 @@ def evaluate(
   return _write(folder, asked, scores) if hosts.first else scores
 
 
+def _what_matters(config: dict[str, Any]) -> dict[str, Any]:
+  """A config without the layout, on which scores do not depend."""
+  kept = {key: config[key] for key in config if key not in _LAYOUT}
+  kept["rollout"] = {
+    key: value
+    for key, value in config["rollout"].items()
+    if key not in _ROLLOUT_LAYOUT
+  }
+  return kept
+
+
 def _step(model_spec: str) -> int | None:
   """The step that a run's newest checkpoint is of; None: it is no run."""
   folder = pathlib.Path(model_spec).expanduser()
@@ -152,7 +174,8 @@ def _claim(folder: pathlib.Path, asked: dict[str, Any]) -> None:
   folder.mkdir(parents=True, exist_ok=True)
   path = folder / RESULTS
   asked = json.loads(json.dumps(asked))
-  if not path.exists():
+  begun = any(file.stat().st_size for file in folder.glob("*.jsonl"))
+  if not path.exists() or not begun:
     path.write_text(json.dumps(asked | {"scores": {}}), encoding="utf-8")
   theirs = json.loads(path.read_text(encoding="utf-8"))
   different = [key for key in asked if theirs.get(key) != asked[key]]
@@ -246,7 +269,7 @@ def run() -> None:
     if jax.process_index() == 0:
       for name, score in sorted(scores.items()):
         print(f"{name:40s} {score:.4f}")
-      print(table.show({workdir.value: scores}))
+      print(table.show({model.value: scores}))
 
   app.run(main)
 

@@ -15,6 +15,7 @@ import tensorboardX
 
 from azr_jax import types
 
+METRICS = "metrics.jsonl"  # In a run's folder.
 # Metric family -> what a healthy value looks like.
 HEALTHY = {
   "reward": "rises; propose stays below solve once tasks are learnable",
@@ -32,6 +33,13 @@ HEALTHY = {
   "curriculum": "probability and success of each bucket, replay_share",
   "groups": "equal_share: of groups that teach nothing, well below 1",
   "answer_blocks": "answers in a response: 1",
+  "critic": "value_loss falls; explained_variance rises above 0",
+  "health": "truncated_share, repeat_score near 0; formatted_share near 1",
+  "calls": "scripts of a conversation; rises where code helps",
+  "replies": "of a conversation: fewer than most_turns",
+  "form": "near +form_reward after a few steps",
+  "interpreter": "slots_writing high; overlap_share near 1; timeouts rare",
+  "evaluation": "pass@1 rises",
   "compile": "programs compiled in the step: 0 after the first",
 }
 
@@ -51,7 +59,7 @@ class MetricsWriter:
     it will do those steps again.
     """
     workdir.mkdir(parents=True, exist_ok=True)
-    self._path = workdir / "metrics.jsonl"
+    self._path = workdir / METRICS
     if self._path.exists():
       lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
       kept = [line for line in lines if _step_before(line, first_step)]

@@ -47,6 +47,14 @@ def test_the_embedded_model_and_its_export_score_alike(config, tmp_path):
     evaluate.evaluate(
       config, str(tmp_path), "programs_heldout", str(tmp_path / "scores")
     )
+  config.rollout.prompt_buckets = (256, 384)  # A layout changes no score.
+  assert scores == evaluate.evaluate(
+    config,
+    "embedded:azr-tiny",
+    "programs_heldout",
+    str(tmp_path / "scores"),
+    limit=4,
+  )
   export.export(config, "embedded:azr-tiny", str(tmp_path / "hf"), "float32")
   again = evaluate.evaluate(
     config,
@@ -95,3 +103,17 @@ def test_supervised_training_learns_and_resumes(tmp_path):
   run([*command, "--config.train.steps=5"])
   lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
   assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4, 5]
+
+
+def test_a_folder_without_scores_is_free_for_others(tmp_path):
+  config = evaluate_config.get_config()
+  asked = str(tmp_path / "nothing.jsonl"), str(tmp_path / "scores")
+  for data in ("", "gsm8k="):
+    with pytest.raises(ValueError, match="there is no such file"):
+      evaluate.evaluate(
+        config, "embedded:orz-tiny", "gsm8k", asked[1], data + asked[0]
+      )
+  with pytest.raises(ValueError, match="names 'gsm9k': expected of"):
+    evaluate.evaluate(
+      config, "embedded:orz-tiny", "gsm8k", asked[1], f"gsm9k={asked[0]}"
+    )

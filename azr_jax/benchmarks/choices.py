@@ -121,13 +121,14 @@ def grade_words(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
   if re.fullmatch(r"\([A-Z]\)", want):
     letter = frames.choice(reply, "A-Z")
     return futures.done(Grade(f"({letter})" == want, letter or "no answer"))
-  answer = frames.short(reply) or ""
-  return futures.done(Grade(_words(answer) == _words(want), answer[:200]))
+  found = frames.last_words(reply), frames.short(reply)
+  right = any(_words(want) == _words(one) for one in found if one)
+  return futures.done(Grade(right, (found[0] or "")[:200]))
 
 
 def _words(text: str) -> str:
   """Small letters, one space between words, no quotes or final dot."""
-  text = re.sub(r"\\text\{(.*?)\}", r"\1", text)
+  text = re.sub(r"\\text\{(.*?)\}|\\([{}])", r"\1\2", text)
   return " ".join(text.casefold().replace('"', "").split()).rstrip(".")
 
 

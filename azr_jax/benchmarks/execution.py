@@ -8,6 +8,7 @@
 Values are equal by type and value (`grading/values.py`), never evaluated.
 """
 
+import ast
 import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -16,12 +17,12 @@ from typing import Any
 from azr_jax.benchmarks import frames
 from azr_jax.benchmarks.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor
-from azr_jax.grading import futures, programs
+from azr_jax.grading import futures, literals, programs
 from azr_jax.grading.values import values_equal
 
-# What stands before and after a value where a reply repeats the assertion.
-_ASSERTED = re.compile(r"(?:assert\s+)?\w+\(.*\)\s*==\s*(.+)", re.DOTALL)
-_CALL = re.compile(r"(?:assert\s+)?f\((.*)\)(?:\s*==.*)?", re.DOTALL)
+_ASSERT = re.compile(r"assert\s+")
+# As LaTeX writes what stands in a box.
+_ESCAPED = re.compile(r"\\([{}_#%&$])|\\text\{([^{}]*)\}")
 
 
 def read_outputs(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
@@ -68,24 +69,60 @@ def grade_output(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
   """Compares the value in a reply with the reference."""
   del executor
   answer = frames.short(reply) or ""
-  asserted = _ASSERTED.fullmatch(answer)
-  answer = asserted[1].strip() if asserted else answer
-  return futures.done(
-    Grade(values_equal(item.reference["output"], answer), answer[:200])
+  right = any(
+    values_equal(item.reference["output"], _value(text))
+    for text in _readings(answer)
   )
+  return futures.done(Grade(right, answer[:200]))
 
 
 def grade_input(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
   """Runs the function on the arguments in a reply."""
-  answer = frames.short(reply, "input") or ""
-  call = _CALL.fullmatch(answer)
-  answer = call[1].strip() if call else answer
+  answer = _readings(frames.short(reply, "input") or "")[-1]
+  answer = _arguments(answer)
   return futures.then(
     programs.submit_abduction_answer(
       executor, item.reference["code"], item.reference["output"], answer
     ),
     lambda correct: Grade(correct, answer[:200]),
   )
+
+
+def _readings(text: str) -> list[str]:
+  """The text, and what it is without LaTeX's escapes, if it has any."""
+  plain = _ESCAPED.sub(lambda m: m[1] or m[2] or "", text)
+  return list(dict.fromkeys((text, plain)))
+
+
+def _value(text: str) -> str:
+  """The right side of `f(...) == ...`, perhaps asserted, or the text itself."""
+  text = _ASSERT.sub("", text, count=1).strip()
+  match _expression(text):
+    case ast.Compare(ast.Call(), [ast.Eq()], [right]):
+      return ast.get_source_segment(text, right) or ""
+  return text
+
+
+def _arguments(text: str) -> str:
+  """The arguments of a call of `f`, perhaps compared, or the text itself."""
+  text = _ASSERT.sub("", text, count=1).strip()
+  node = _expression(text)
+  if isinstance(node, ast.Compare):
+    node = node.left
+  match node:
+    case ast.Call(ast.Name("f") as name):
+      # Up to the bracket that closes the call.
+      whole = ast.get_source_segment(text, node) or ""
+      return whole[len(name.id) :].strip()[1:-1].strip()
+  return text
+
+
+def _expression(text: str) -> ast.expr | None:
+  try:
+    node = literals.guarded_parse(text, "eval")
+  except literals.ParseError:
+    return None
+  return node.body if isinstance(node, ast.Expression) else None
 
 
 _CRUXEVAL = "hf:cruxeval-org/cruxeval:test"

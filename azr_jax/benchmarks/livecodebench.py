@@ -3,7 +3,9 @@
 A problem's tests either call a method of `Solution` or write to standard input
 and read standard output. The program runs in the executor, which has neither
 files nor a console: texts stand in for both. What comes out is compared here,
-line by line without trailing spaces, and numbers as numbers.
+line by line without trailing spaces, and numbers as numbers. A thread runs when
+it is started. There is the standard library alone: a program that needs numpy
+fails.
 """
 
 import base64
@@ -24,22 +26,32 @@ from azr_jax.grading import futures, literals, values
 
 # The reply is data here, so what it does to names below cannot matter.
 _WITH_CONSOLE = """
-import io, sys
+import io, sys, threading
 CODE = {code}
+threading.Thread.start = lambda self: self.run()
+threading.Thread.join = lambda self, timeout=None: None
+threading.stack_size = lambda size=0: 0
 def run(text):
-  sys.stdin, sys.stdout = io.StringIO(text), io.StringIO()
-  lines = iter(text.split("\\n"))
+  sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8")
+  sys.stdout = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
+  def open_console(file, *how, **more):
+    if file not in (0, "/dev/stdin"):
+      raise FileNotFoundError(file)
+    return sys.stdin
   def read_line(prompt=""):
     line = sys.stdin.readline()
     if not line:
       raise EOFError
     return line.rstrip("\\n")
-  names = {{"__name__": "__main__", "input": read_line, "open": None}}
+  written = sys.stdout
+  names = {{"__name__": "__main__", "input": read_line, "open": open_console,
+           "exit": sys.exit, "quit": sys.exit}}
   try:
     exec(compile(CODE, "<program>", "exec"), names)
   except SystemExit:
     pass
-  return sys.stdout.getvalue()
+  written.flush()
+  return written.buffer.getvalue().decode("utf-8", "replace")
 """
 _WITH_CALL = """
 {imports}
@@ -103,7 +115,8 @@ def _tests(packed: Any) -> list[dict[str, str]]:
 
 def grade(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
   """Runs a reply's program on all tests."""
-  code = frames.code(reply)
+  function = item.reference["function"]
+  code = frames.code(reply, (function, "Solution") if function else ())
   if code is None:
     return futures.done(Grade(False, "no program"))
   return submit(executor, item, code)

@@ -4,7 +4,7 @@
 | --- | --- |
 | `humaneval`, `mbpp` | all of the published assertions hold |
 | `humaneval_plus`, `mbpp_plus` | on EvalPlus's inputs it gives what the
-  canonical solution gives |
+  canonical solution gives, as `oracles.py` has it |
 
 A HumanEval reply may be a whole program in a fence, or the rest of the function
 that the prompt began. Programs run in the executor; what can be compared is
@@ -18,13 +18,15 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from azr_jax.benchmarks import frames
+from azr_jax.benchmarks import frames, oracles
 from azr_jax.benchmarks.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, Job
-from azr_jax.grading import assertions, futures, literals, unit_tests, values
+from azr_jax.grading import assertions, futures, literals, unit_tests
 
 # The call in the loop over inputs of the hub's tests.
 _CALLED = re.compile(r"assertion\((\w+)\(\*")
+_TOLERANCE = re.compile(r"assertion\(.*,\s*([0-9][0-9.e-]*)\)\s*$", re.M)
+_TESTED = re.compile(r"\b(\w+)\(")
 # Where a function that was begun has ended, if no fence says so.
 _END = re.compile(r"\n(?:class |def |#|@|if |print\(|```|assert )")
 
@@ -94,38 +96,49 @@ def read_mbpp_plus(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 def _plus(record: Mapping[str, Any], begun: str) -> dict[str, Any]:
   """Inputs, as argument texts, and what knows the outputs.
 
-  EvalPlus's own rows have a canonical solution, which is run; the hub's have
-  the outputs in the text of their tests.
+  In EvalPlus's own rows the inputs stand by themselves, in the hub's in the
+  text of a test, many with outputs. Without outputs the canonical solution is
+  run.
 
   Raises:
     ValueError: the row is of neither layout.
   """
-  tolerance = float(record.get("atol") or 0.0)
+  name = record.get("task_id")
+  solution = record.get("canonical_solution") or record.get("code")
   if "plus_input" in record:
+    if "test_list" not in record and not begun:
+      raise ValueError(
+        f"{name}: expected the hub's rows of MBPP+ (evalplus/mbppplus), for "
+        "JSON has no tuples and sets to call with"
+      )
     return {
       "inputs": [
         ", ".join(map(repr, arguments))
         for arguments in [*record["base_input"], *record["plus_input"]]
       ],
-      "solution": begun + record["canonical_solution"],
-      "tolerance": tolerance,
+      "solution": begun + str(solution),
+      "tolerance": float(record.get("atol") or 0.0),
     }
-  found = _listed(record.get("test") or "")
-  called = _CALLED.search(record.get("test") or "")
-  if not {"inputs", "results"} <= found.keys() or called is None:
+  test = record.get("test") or ""
+  found, called = _listed(test), _CALLED.search(test)
+  entry = record.get("entry_point") or (called and called[1])
+  if "inputs" not in found or not entry or not ("results" in found or solution):
     raise ValueError(
-      f"{record.get('task_id')}: expected base_input and plus_input, or a "
-      "test with lists of inputs and results"
+      f"{name}: expected base_input and plus_input, or a test with a list of "
+      "inputs, and their results or a canonical solution"
     )
-  entry = record.get("entry_point") or called[1]
+  known: dict[str, Any] = {"solution": begun + str(solution)}
+  if "results" in found:
+    known = {"outputs": list(map(ast.unparse, found["results"]))}
+  tolerance = _TOLERANCE.search(test)
   return {
     "entry": entry,
     "inputs": [
       ", ".join(map(ast.unparse, getattr(one, "elts", [one])))
       for one in found["inputs"]
     ],
-    "outputs": list(map(ast.unparse, found["results"])),
-    "tolerance": tolerance,
+    **known,
+    "tolerance": float(tolerance[1]) if tolerance else 0.0,
   }
 
 
@@ -147,12 +160,13 @@ def _listed(text: str) -> dict[str, list[ast.expr]]:
 def program(item: Item, reply: str) -> str:
   """The program that a reply gives, with what the prompt began."""
   begun, entry = item.reference["begun"], item.reference["entry"]
-  fence = frames.code(reply)
+  tested = [entry] if entry else _TESTED.findall(item.reference["tests"])
+  fence = frames.code(reply, tested)
   if fence is None:
     rest = frames.answer_part(reply)
     end = _END.search(rest)
     fence = rest[: end.start()] if end else rest
-  if begun and entry and not re.search(rf"def\s+{re.escape(entry)}\b", fence):
+  if begun and entry and not frames.defines(fence, [entry]):
     return begun + fence
   # What the prompt imports is there, whether the reply repeats it or not.
   imports = re.findall(r"^(?:import|from) .+$", begun, re.MULTILINE)
@@ -201,8 +215,8 @@ def submit_plus(executor: Executor, item: Item, code: str) -> "Future[Grade]":
     equal = [
       want is not None
       and got is not None
-      and _close(want, got, reference["tolerance"])
-      for want, got in zip(wanted, result.outputs, strict=True)
+      and oracles.right(entry, given, want, got, reference["tolerance"])
+      for given, want, got in zip(inputs, wanted, result.outputs, strict=True)
     ]
     return Grade(
       bool(equal) and all(equal),
@@ -210,36 +224,6 @@ def submit_plus(executor: Executor, item: Item, code: str) -> "Future[Grade]":
     )
 
   return futures.then(futures.gather([outputs, found]), judge)
-
-
-def _close(want: str, got: str, tolerance: float) -> bool:
-  """Equality as Python has it, with room for floats anywhere inside."""
-  try:
-    one, other = (
-      values.plain_value(literals.typed_key(text)) for text in (want, got)
-    )
-    return _near(one, other, tolerance)
-  except (literals.ParseError, RecursionError):
-    return want == got
-
-
-def _near(one: Any, other: Any, tolerance: float) -> bool:
-  if isinstance(one, float) or isinstance(other, float):
-    try:
-      return one == other or abs(one - other) <= max(tolerance, 1e-6 * abs(one))
-    except TypeError:
-      return False
-  if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-    return (
-      type(one) is type(other)
-      and len(one) == len(other)
-      and all(_near(a, b, tolerance) for a, b in zip(one, other, strict=True))
-    )
-  if isinstance(one, dict) and isinstance(other, dict):
-    return one.keys() == other.keys() and all(
-      _near(value, other[key], tolerance) for key, value in one.items()
-    )
-  return bool(one == other)
 
 
 BENCHMARKS = (

@@ -96,6 +96,11 @@ def paths(asked: Sequence[str], data: str) -> dict[str, str]:
         f"data={data!r}: expected NAME=PATH, between commas, for several "
         "benchmarks"
       )
+    named, equals, _ = data.partition("=")
+    if equals and named.isidentifier():
+      raise ValueError(
+        f"data={data!r} names {named!r}: expected of {tuple(asked)}"
+      )
     return {asked[0]: data}
   unknown = {name for name, _ in parts} - set(asked)
   if unknown:

@@ -23,11 +23,13 @@ from azr_jax import types
 from azr_jax.benchmarks import frames, pass_at_k
 from azr_jax.benchmarks.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor
+from azr_jax.grading import futures
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout.policy import Policy
 from azr_jax.tasks import records as records_lib
 
 KS = (1, 4, 8, 16, 32, 64)
+TOO_LONG = "the prompt is too long"
 _LINES = 10  # Of progress.
 
 
@@ -103,21 +105,32 @@ def run(
 
   Returns:
     pass@k by both meanings with standard errors, pass@1 by kind, the share of
-    replies that ended by themselves, tokens of a reply, and what else the
-    benchmark adds; names begin with the benchmark's.
+    replies that ended by themselves, tokens of a reply, items, those of them
+    whose prompts were too long to be asked (they count as wrong), and what
+    else the benchmark adds; names begin with the benchmark's.
 
   Raises:
-    ValueError: the data cannot be read, a prompt is too long, or the records
-      are of something else.
+    ValueError: the data cannot be read, or the records are of something else.
   """
   items = items_of(benchmark, settings)
   known = _read(path, items, settings.samples) if path else {}
   # Or some would wait for others to sample what they need not.
   hosts.check_same_value(f"records of {benchmark.name}", sorted(known))
   missing = [i for i, item in enumerate(items) if item.id not in known]
-  asked = [
-    _prompt(benchmark, items[i], settings.style, policy) for i in missing
-  ]
+  prompts = {
+    i: _prompt(benchmark, items[i], settings.style, policy) for i in missing
+  }
+  long = [i for i in missing if not policy.fits(prompts[i])]
+  if long:
+    metrics_lib.say(
+      f"{benchmark.name}: {len(long)} prompts are longer than the last of "
+      f"rollout.prompt_buckets={policy.sampler.settings.prompt_buckets} and "
+      f"count as wrong, {items[long[0]].id} first"
+    )
+  for index in long:
+    known[items[index].id] = _unasked(items[index], settings.samples)
+  missing = [i for i in missing if i not in long]
+  asked = [prompts[i] for i in missing]
   file = path.open("a", encoding="utf-8") if path and hosts.first else None
   progress = metrics_lib.Progress(len(known) + 1, len(items), unit="item")
   try:
@@ -143,14 +156,20 @@ def _prompt(
     text = benchmark.prompt(item, style)
   else:
     text = frames.prompt(item.request, benchmark.form, style, policy.tokenizer)
-  prompt = policy.prompt(text, item)
-  if not policy.fits(prompt):
-    raise ValueError(
-      f"{benchmark.name} {item.id}: a prompt of {len(prompt.token_ids)} "
-      "tokens; expected at most the last of rollout.prompt_buckets="
-      f"{policy.sampler.settings.prompt_buckets}"
-    )
-  return prompt
+  return policy.prompt(text, item)
+
+
+def _unasked(item: Item, samples: int) -> dict[str, Any]:
+  """The record of an item whose prompt is too long; no file keeps it."""
+  none = types.Completion(
+    np.zeros(0, np.int32),
+    np.zeros(0, np.float32),
+    np.zeros(0, bool),
+    "length",
+    "",
+  )
+  grade = futures.done(Grade(False, TOO_LONG))
+  return _record(item, dict.fromkeys(range(samples), (none, grade)))
 
 
 def _records(
@@ -252,6 +271,9 @@ def scores(
   )
   found[f"{benchmark.name}/tokens"] = float(np.mean(tokens))
   found[f"{benchmark.name}/items"] = float(len(items))
+  found[f"{benchmark.name}/too_long"] = float(
+    sum(record["details"][0] == TOO_LONG for record in records)
+  )
   if benchmark.summarize is not None:
     replies = [record["replies"] for record in records]
     extra = benchmark.summarize(items, correct, replies)

@@ -34,7 +34,8 @@ def read(spec: str) -> Iterable[Any]:
   path = pathlib.Path(spec).expanduser()
   if not path.is_file():
     raise ValueError(
-      f"{path}: expected a file of records, tfds:NAME or hf:OWNER/NAME"
+      f"{path}: there is no such file; expected a file of records, tfds:NAME "
+      "or hf:OWNER/NAME"
     )
   return _file(path)
 
@@ -90,6 +91,12 @@ def _hugging_face(name: str) -> Iterable[Any]:
   name, _, split = name.partition(":")
   owner, _, rest = name.partition("/")
   title, _, config = rest.partition("/")
-  return datasets.load_dataset(
-    f"{owner}/{title}", config or None, split=split or _DEFAULT_SPLIT
-  )
+  try:
+    return datasets.load_dataset(
+      f"{owner}/{title}", config or None, split=split or _DEFAULT_SPLIT
+    )
+  except OSError as error:  # Errors of the connection are.
+    raise ValueError(
+      f"hf:{name}: {error}; expected a network, or the path of a file that "
+      "holds the same"
+    ) from None

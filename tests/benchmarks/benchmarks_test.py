@@ -15,6 +15,7 @@ from azr_jax.benchmarks import (
   frames,
   livecodebench,
   mathematics,
+  oracles,
   programming,
   registry,
   table,
@@ -143,6 +144,71 @@ def test_the_hubs_layout_of_plus_has_the_outputs_in_its_tests(executor):
     programming.read_mbpp_plus([mbpp | {"test": "assert True"}])
 
 
+def test_the_hubs_rows_without_outputs_run_the_canonical_solution(executor):
+  row = {k: v for k, v in PLUS.items() if not k.endswith("_input")}
+  row["test"] = (
+    "def ref_func(x):\n  return [v / 3 for v in x]\n"
+    "def check(candidate):\n  inputs = [[[1, 2]], [[0.5]]]\n"
+    "  for i, inp in enumerate(inputs):\n"
+    "    assertion(candidate(*inp), ref_func(*inp), 0.01)\n"
+  )
+  (item,) = programming.read_humaneval_plus([row])
+  assert item.reference["tolerance"] == 0.01
+  for body, correct in (("0.333", True), ("0.3", False)):
+    reply = f"```python\ndef scale(x):\n  return [v * {body} for v in x]\n```"
+    grade = programming.grade_plus(executor, item, reply).result(60)
+    assert grade.correct == correct, grade
+  own = {k: v for k, v in PLUS.items() if k != "prompt"}
+  with pytest.raises(ValueError, match="expected the hub's rows"):
+    programming.read_mbpp_plus([own | {"prompt": "Scale."}])
+
+
+@pytest.mark.parametrize(
+  "entry, inputs, want, got, right",
+  [
+    ("f", "1", "[1.0]", "[1.0000005]", True),
+    ("f", "1", "[1.0]", "[1.00001]", False),
+    ("f", "1", "0.0", "1e-17", True),
+    ("f", "1", "[1, 2]", "(1, 2)", False),
+    ("similar_elements", "(1,)", "(4, 5)", "[5, 4, 4]", True),
+    ("similar_elements", "(1,)", "(4, 5)", "[5]", False),
+    ("Diff", "[1]", "[1]", "None", False),
+    ("check_str", "'a'", "True", "'match'", True),
+    ("check_str", "'a'", "False", "None", True),
+    ("check_str", "'a'", "False", "True", False),
+    ("find_zero", "[-6, 11, -6, 1]", "1.0", "2.0", True),
+    ("find_zero", "[-6, 11, -6, 1]", "1.0", "2.5", False),
+    ("find_zero", "[1, 2]", "-0.5", "'x'", False),
+    ("digit_distance_nums", "123, 256", "99", "7", True),
+    ("surface_Area", "3, 4", "33", "35", True),
+    ("surface_Area", "3, 4", "33", "34", False),
+  ],
+)
+def test_what_evalplus_accepts(entry, inputs, want, got, right):
+  assert oracles.right(entry, inputs, want, got, 0.0) == right
+
+
+@pytest.mark.parametrize(
+  "after",
+  [
+    "```python\nprint(scale([3]))\n```",
+    "It prints:\n```\n[1.0]\n```",
+    "```bash\npython x.py\n```",
+  ],
+)
+def test_an_example_after_the_program_is_not_the_program(after):
+  program = "def scale(x):\n  return [v / 3 for v in x]\n"
+  reply = f"```python\n{program}```\nUse it so:\n{after}"
+  assert frames.code(reply, ["scale"]) == program
+  mbpp = {
+    "task_id": 1,
+    "text": "Scale.",
+    "test_list": ["assert scale([]) == []"],
+  }
+  (item,) = programming.read_mbpp([mbpp])
+  assert programming.program(item, reply) == program
+
+
 @pytest.mark.parametrize(
   "form",
   [
@@ -176,6 +242,44 @@ def test_arguments_of_cruxeval_are_run(executor):
       grade = execution.grade_input(executor, item, reply).result(60)
       assert grade.correct, (row["input"], grade)
   assert not execution.grade_input(executor, item, "none").result(60).correct
+
+
+@pytest.mark.parametrize(
+  "output, reply",
+  [
+    ("{'a': 1}", "The answer is `{'a': 1}`."),
+    ("{'a': 1}", "\\boxed{\\{'a': 1\\}}"),
+    ("(1, 2)", "So:\n```python\n(1, 2)\n```"),
+    ("(1, 2)", "So:\n```\n(1, 2)\n```"),
+    ("(3, 3)", "\\boxed{assert f(1) == (3, 3)}"),
+    ("'a_b'", "\\boxed{'a\\_b'}"),
+  ],
+)
+def test_values_are_found_in_other_forms(executor, output, reply):
+  (item,) = execution.read_outputs(
+    [{"id": "1", "code": "", "input": "1", "output": output}]
+  )
+  assert execution.grade_output(executor, item, reply).result(60).correct
+
+
+@pytest.mark.parametrize(
+  "answer, correct",
+  [
+    ("3", True),
+    ("f(3) == (3, 3)", True),
+    ("assert f(x=3) == (3, 3)", True),
+    ("f(4) == (4, 4)", False),
+    ("(3, 3)", False),
+  ],
+)
+def test_arguments_are_found_in_an_assertion(executor, answer, correct):
+  code = "def f(x):\n  return x, x"
+  (item,) = execution.read_inputs(
+    [{"id": "1", "code": code, "input": "3", "output": "(3, 3)"}]
+  )
+  reply = f"\\boxed{{{answer}}}"
+  grade = execution.grade_input(executor, item, reply).result(60)
+  assert grade.correct == correct, grade
 
 
 def test_livecodebench_execution_compares_values(executor):
@@ -220,7 +324,21 @@ CONSOLE = contest(
     (
       "import sys\ndef main():\n  print(sum(map(float, sys.stdin.read()"
       ".split())))\nif __name__ == '__main__':\n  main()\n  exit()",
-      False,  # `exit` is withheld.
+      True,
+    ),
+    (
+      "import sys\ndata = sys.stdin.buffer.read().split()\n"
+      "sys.stdout.buffer.write(b'%g' % sum(map(float, data)))",
+      True,
+    ),
+    ("print(sum(map(float, open(0).read().split())))", True),
+    (
+      "import sys, threading\nsys.setrecursionlimit(10 ** 6)\n"
+      "threading.stack_size(1 << 26)\ndef main():\n"
+      "  print(sum(map(float, input().split())))\n"
+      "thread = threading.Thread(target=main)\nthread.start()\n"
+      "thread.join()",
+      True,
     ),
     (
       "import sys\nprint(sum(map(float, sys.stdin.readline().split())))\n"
@@ -285,6 +403,17 @@ def test_a_pickle_that_makes_things_is_refused():
     ("The answer is (C).\nLet me know if this answer helps.", "C"),
     ("The answer is: I would choose (C)", "C"),
     ("A careful look", None),
+    ("Answer: B", "B"),
+    ("Answer: **B**", "B"),
+    ("The correct answer is **C**.", "C"),
+    ("The answer is B because x", "B"),
+    ("the answer is option C", "C"),
+    ("The answer is $\\mathbf{D}$", "D"),
+    ("B. Paris", "B"),
+    ("A. Rome\nB. Paris", None),
+    ("\\boxed{\\textbf{C}}", "C"),
+    ("\\boxed{\\mathrm{(C)}}", "C"),
+    ("The answer is I think hard to say", None),
   ],
 )
 def test_letters_are_found(reply, letter):
@@ -310,10 +439,12 @@ def test_mmlu_gpqa_and_bbh(executor):
   assert {item.kind for item in found} == {
     "boolean_expressions",
     "date_understanding",
+    "dyck_languages",
   }
   for item in found:
     gold = item.reference["answer"]
-    for reply in (f"\\boxed{{{gold}}}", f"So the answer is {gold}."):
+    boxed = gold.replace("}", "\\}")
+    for reply in (f"\\boxed{{{boxed}}}", f"So the answer is {gold}."):
       assert choices.grade_words(executor, item, reply).result().correct
     assert not choices.grade_words(executor, item, "(Z)").result().correct
 

@@ -152,7 +152,14 @@ def test_limits_are_of_items_or_of_kinds(executor):
   assert len(policy.asked) == 2
 
 
-def test_a_prompt_that_is_too_long_is_named(executor):
-  long = [Item("q", "x" * 300, {})]
-  with pytest.raises(ValueError, match=r"toy q: a prompt of 1 tokens"):
-    run(ScriptedPolicy(), executor, None, read=lambda data: long)
+def test_a_prompt_that_is_too_long_counts_as_wrong(executor, tmp_path, capsys):
+  items = [Item("long", "x" * 300, {}), *ITEMS[:2]]
+  policy, path = ScriptedPolicy(), tmp_path / "toy.jsonl"
+  found = run(policy, executor, path, read=lambda data: items)
+  assert policy.asked == ["q0", "q1"]
+  assert (found["toy/items"], found["toy/too_long"]) == (3.0, 1.0)
+  # Each item's three replies are right once.
+  assert found["toy/pass@1/unbiased"] == pytest.approx(2 / 9)
+  assert "1 prompts are longer" in capsys.readouterr().err
+  # It is asked as soon as it fits.
+  assert "long" not in path.read_text()

@@ -85,6 +85,12 @@ EQUAL = [
   ("1 000", "1000"),
   ("25_6", "25_{6}"),
   ("12", r"12 \text{ square units}"),
+  ("1,100", "1100"),
+  ("1,100", "100, 1"),
+  ("x=3, y=-1", "3, -1"),
+  ("x=3, y=-1", "y=-1, x=3"),
+  ("x=1, x=2", "2, 1"),
+  ("No", "no"),
 ]
 UNEQUAL = [
   ("23", "2,3"),
@@ -117,6 +123,15 @@ UNEQUAL = [
   ("2", "2n"),
   ("2", "2 n"),
   ("6", "(" * 400 + "6" + ")" * 400),
+  ("1, 100", "1100"),
+  ("12345", "12, 345"),
+  ("x=3,y=-1", "-1,3"),
+  ("a = 332, b = 7", "7, 332"),
+  ("AB", "ab"),
+  ("e", "E"),
+  (r"\pi", "3.141593"),
+  (r"\ln 2", "0.693147"),
+  (r"3\sqrt{111}", "31.606961"),
 ]
 
 
@@ -138,6 +153,11 @@ def test_published_references_equal_themselves_and_not_the_next(index):
   assert rules.equal(answer, answer)
   assert rules.equal(answer, f"${answer}$")
   assert not rules.equal(answer, other)
+
+
+@pytest.mark.parametrize("gold, answer", UNEQUAL)
+def test_algebra_does_not_undo_what_rules_tell_apart(executor, gold, answer):
+  assert not grader.submit(executor, gold, answer).result(60)
 
 
 def test_tolerance_is_of_numbers():

@@ -5,10 +5,14 @@ r"""Grading of a mathematical answer: rules first, then algebra if asked for.
 | `rules` | what `rules.py` says |
 | `math_verify` | that, or what the library math-verify proves with sympy |
 
+Algebra rounds to six digits, so a decimal of that many is no proof of an exact
+value: `0.693147` is not `\ln 2`.
+
 Algebra runs in the executor, for it can take forever (`9^{9^{9}}`) and reads
 model text with a large parser; a comparison that times out is wrong.
 """
 
+import re
 from concurrent.futures import Future
 
 from azr_jax.executor import Executor, Job
@@ -17,6 +21,7 @@ from azr_jax.grading.mathematics import rules
 
 MODES = ("rules", "math_verify")
 LIBRARY = "math_verify"
+_ROUNDED = re.compile(r"\.\d{6}")
 # Fractions read from latex are not floats, so tolerance is looked at last.
 _PROGRAM = r"""
 import sympy
@@ -73,7 +78,11 @@ def submit(
   if not rules.comparable(gold, answer):
     return futures.done(False)
   # Two numbers that differ need no algebra.
-  if None not in (rules.number(gold), rules.number(answer)):
+  value = rules.number(answer)
+  if value is not None and (
+    rules.number(gold) is not None
+    or (tolerance == rules.EXACT and _ROUNDED.search(answer))
+  ):
     return futures.done(False)
   numbers = (tolerance.absolute, tolerance.relative)
   job = Job(

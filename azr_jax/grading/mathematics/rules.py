@@ -11,10 +11,12 @@ r"""Equality of answers by rules alone: fast, and nothing can hang.
 | choices and words | `(C)`, `\text{C}` and `C`; `East` and `\text{east}` |
 | brackets around one part | `(113)` and `113` |
 | lists and sets | in any order: `1,2` and `2,1`, `\{1,2\}` and `\{2,1\}` |
+| lists of named values | in order if one side has no names: `a=1,b=2`, `1,2` |
 | tuples and intervals | in order, with the same brackets |
 
 Unlike the checker that ORZ published, commas count: `2,3` is not 23, `(1,2)` is
-not 12, and nothing equals an empty answer.
+not 12, and nothing equals an empty answer. A comma with a space behind it never
+stands inside a number.
 """
 
 import dataclasses
@@ -65,6 +67,7 @@ _UNITS = frozenset(
   "degree dollar cent euro percent unit meter metre kilometer centimeter "
   "millimeter square sq cubic per mph kph people student point way pct".split()
 )
+_LISTED = re.compile(r",\s")
 # Spaces between groups of three digits.
 _GROUPED = re.compile(r"(?<=\d) (?=\d{3}(?:\D|$))")
 _DEEPEST = 20  # Brackets inside of one another.
@@ -115,8 +118,9 @@ def equal(gold: str, answer: str, tolerance: Tolerance = EXACT) -> bool:
 def comparable(gold: str, answer: str) -> bool:
   """Whether algebra may say what rules did not: that two answers are equal.
 
-  It forgets the base of a number, takes the last side of any equation, and has
-  sets equal tuples; so what differs in these is different.
+  It forgets the base of a number and words behind one, takes the last side of
+  any equation, does not count what a list repeats, has sets equal tuples and
+  `x` equal `X`; so what differs in these is different.
   """
   one, other = _clean(gold), _clean(answer)
   if "\\boxed" in other or any(
@@ -126,10 +130,30 @@ def comparable(gold: str, answer: str) -> bool:
   if "=" in other and "=" not in one and not _NAMED.match(other):
     return False
   try:
-    (left, _, right), (open_, _, close) = _split(one), _split(other)
+    left, parts, right = _split(one)
+    open_, other_parts, close = _split(other)
   except _TooDeep:
     return False
+  # It takes `x` and `X` for one letter.
+  if _bare(one).casefold() == _bare(other).casefold():
+    return False
+  if _are_numbers(parts) and _are_numbers(other_parts):
+    return False
+  for text, another in ((one, other), (other, one)):
+    if _measure(text)[0] is not None and _has_words(another):
+      return False
   return not (left and open_) or (left, right) == (open_, close)
+
+
+def _are_numbers(parts: list[str]) -> bool:
+  return all(_measure(_unnamed(part))[0] is not None for part in parts)
+
+
+def _has_words(text: str) -> bool:
+  """Whether words stand behind a number that are no unit."""
+  return _measure(text)[0] is None and (
+    "\x00" in text or _WITH_UNIT.fullmatch(text) is not None
+  )
 
 
 def number(text: str) -> Fraction | None:
@@ -207,7 +231,9 @@ def _word(text: str) -> str:
   if choice:
     return choice[1]
   letters = bare.replace(" ", "").replace("-", "")
-  return bare.casefold() if letters.isalpha() and len(letters) > 1 else ""
+  # Two letters may be points: AB is not ab.
+  is_word = len(letters) > 2 or "\x00" in text or letters.casefold() == "no"
+  return bare.casefold() if letters.isalpha() and is_word else ""
 
 
 def _inside(text: str) -> str:
@@ -218,6 +244,8 @@ def _inside(text: str) -> str:
 
 def _measure(text: str) -> tuple[Fraction | None, str]:
   """A number and its unit, each possibly missing."""
+  if _LISTED.search(text):
+    return None, ""
   found = _WITH_UNIT.fullmatch(text)
   value = _number(_bare(text))  # Of `3e8`, whose letter is no unit.
   if found is None or value is not None or _BASED.fullmatch(_bare(text)):
@@ -277,12 +305,20 @@ def _same_parts(gold: str, answer: str, tolerance: Tolerance) -> bool:
     return False
   if brackets != other_opening + other_closing:
     return False
-  if brackets in ("", "{}"):
+  if brackets in ("", "{}") and (
+    _have_names(parts) == _have_names(other_parts)
+  ):
     return _same_in_any_order(parts, other_parts, tolerance)
   return all(
     _same(one, other, tolerance)
     for one, other in zip(parts, other_parts, strict=True)
   )
+
+
+def _have_names(parts: list[str]) -> bool:
+  """Whether the parts are values of different names."""
+  names = {_name(part) for part in parts if _NAMED.match(part)}
+  return len(names) == len(parts) > 1
 
 
 def _same_in_any_order(

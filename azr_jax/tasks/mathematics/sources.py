@@ -8,11 +8,10 @@
 Several gym sets are joined by `+`.
 """
 
-import ast
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from azr_jax.tasks import records
+from azr_jax.tasks import calls, gym_sets, records
 from azr_jax.tasks.mathematics import problem
 from azr_jax.tasks.mathematics.problem import Problem
 
@@ -57,39 +56,10 @@ def read_all(
 
 
 def _gym(text: str, count: int, seed: int) -> Iterable[Any]:
-  try:
-    import reasoning_gym
-  except ImportError:
-    raise ValueError(
-      f"gym:{text}: needs `pip install -e '.[gym]'` (reasoning-gym)"
-    ) from None
-  names = [_call(part) for part in text.split("+")]
+  named = [calls.read(part) for part in text.split("+")]
+  size = -(-count // len(named))
   made = [
-    reasoning_gym.create_dataset(
-      name, size=-(-count // len(names)), **({"seed": seed} | settings)
-    )
-    for name, settings in names
+    gym_sets.entries(name, size, seed, settings) for name, settings in named
   ]
-  for entries in zip(*made, strict=True):
-    yield from entries
-
-
-def _call(text: str) -> tuple[str, dict[str, Any]]:
-  """`name` or `name(key=literal)`, as a name and its settings."""
-  try:
-    node = ast.parse(text.strip(), mode="eval").body
-    if isinstance(node, ast.Name):
-      return node.id, {}
-    if (
-      isinstance(node, ast.Call)
-      and isinstance(node.func, ast.Name)
-      and not node.args
-    ):
-      settings = {
-        str(keyword.arg): ast.literal_eval(keyword.value)
-        for keyword in node.keywords
-      }
-      return node.func.id, settings
-  except (SyntaxError, ValueError):
-    pass
-  raise ValueError(f"gym:{text}: expected NAME or NAME(key=value)")
+  for together in zip(*made, strict=True):
+    yield from together

@@ -1,12 +1,12 @@
 """The 84 sets of reasoning-gym that seed 001 trains and tests on (table 6)."""
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from azr_jax.executor.canonical import canonical
+from azr_jax.tasks import gym_sets
 from azr_jax.tasks.questions.question import Question
 
 PREFIX = "gym/"
@@ -58,19 +58,10 @@ def make(
   """
   if name not in NAMES:
     raise ValueError(f"gym set {name!r}: expected one of {NAMES}")
-  try:
-    reasoning_gym = importlib.import_module("reasoning_gym")
-  except ImportError:
-    raise ValueError(
-      "gym sets need `pip install -e '.[gym]'` (reasoning-gym)"
-    ) from None
   settings = dict(settings or {})
-  entries = reasoning_gym.create_dataset(
-    name, size=count, seed=seed, **settings
-  )
   found: dict[str, Question] = {}
-  for index in range(count):
-    entry = _plain(entries[index])
+  made = gym_sets.entries(name, count, seed, settings)
+  for index, entry in enumerate(map(_plain, made)):
     if _UNSOLVED in (entry["answer"] or ""):
       continue
     text = entry["question"]
