@@ -107,14 +107,17 @@ def _prepare_data(
   corpus = experiment.build_corpus(config, folder / "corpus")
   source = _starting_point(config, corpus, folder / "tokenizer")
   tokenizer = source.tokenizer
-  order = np.random.default_rng((config.seed, 1)).permutation(len(corpus.pairs))
+  conversations = corpus.conversations
+  order = np.random.default_rng((config.seed, 1)).permutation(
+    len(conversations)
+  )
   sequences = []
   for index in order.tolist():
-    prompt_text, reply_text = corpus.pairs[index]
-    prompt = tokenizer.encode(prompt_text)
-    reply = [*tokenizer.encode(reply_text), tokenizer.eos_ids[0]]
-    if len(prompt) + len(reply) - 1 <= config.learner.row_length:
-      sequences.append(_sequence(prompt, reply))
+    ids, learned = conversations[index].tokens(
+      tokenizer.encode, tokenizer.eos_ids[0]
+    )
+    if len(ids) - 1 <= config.learner.row_length:
+      sequences.append(_sequence(ids, learned))
   return _pack_in_order(sequences, config), source
 
 
@@ -127,8 +130,9 @@ def _starting_point(
     return load.resolve(config.model.source, config.model.cache_dir)
   path = folder / "tokenizer.model"
   if not path.exists():
-    shown = corpus.pairs[: config.data.tokenizer_samples]
-    corpus.train_tokenizer((prompt + reply for prompt, reply in shown), folder)
+    shown = corpus.conversations[: config.data.tokenizer_samples]
+    texts = (one.prompt + "".join(one.parts) for one in shown)
+    corpus.train_tokenizer(texts, folder)
   return load.ModelSource(
     presets.PRESETS[name],
     tokenizers.SentencePieceTokenizer(path),
@@ -136,10 +140,13 @@ def _starting_point(
   )
 
 
-def _sequence(prompt: list[int], reply: list[int]) -> packing.Sequence1D:
-  ids = np.asarray(prompt + reply, np.int32)
-  mask = np.arange(len(ids)) >= len(prompt)
-  return packing.Sequence1D(ids, mask, 0.0, np.zeros(len(ids), np.float32))
+def _sequence(ids: list[int], learned: list[bool]) -> packing.Sequence1D:
+  return packing.Sequence1D(
+    np.asarray(ids, np.int32),
+    np.asarray(learned, bool),
+    0.0,
+    np.zeros(len(ids), np.float32),
+  )
 
 
 def _pack_in_order(

@@ -46,6 +46,7 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
+from azr_jax.rollout.interpreter import Interpreter
 from azr_jax.systems.system import Collected
 
 # Sampling and benchmark that show what a system's run has learned.
@@ -53,6 +54,7 @@ _BENCHMARKS = {
   "azr": ("greedy", "programs_heldout"),
   "countdown": ("countdown_tiny", "countdown"),
   "orz": ("problems_tiny", "problems"),
+  "code_interpreter": ("questions_tiny", "questions"),
 }
 
 
@@ -128,7 +130,14 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
     # What it reads from disk is built by the first host, if by any.
     verification = Verification(executor, hosts)
     system = hosts.first_of_all(
-      "system", lambda: experiment.build_system(config, verification)
+      "system",
+      lambda: experiment.build_system(
+        config,
+        verification,
+        lambda settings, tokenizer: Interpreter(
+          settings, tokenizer, executor, hosts
+        ),
+      ),
     )
 
     # Restore.
@@ -138,6 +147,8 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
       state, system_state = checkpoints.restore(done, learner.abstract)
       system.load_state_dict(system_state)
       say(f"going on after step {done} of the run in {folder}")
+    elif (folder / metrics_lib.METRICS).exists():
+      say(f"{folder} has no checkpoint yet: starting anew")
     say("compiling the sampler; the first step compiles the rest")
     sampler.warm_up(sampler.compute_params(state.params))
     hosts.meet("the sampler is compiled")
@@ -164,6 +175,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
           executor,
           hosts,
         )
+        say(f"before step {step}: {_main_scores(scores)}")
       start = time.monotonic()
       collected = system.collect(policy, step)
       collected.metrics.update(scores)
@@ -309,6 +321,16 @@ def _evaluate(
   return {f"evaluation/{name}": score for name, score in found.items()}
 
 
+def _main_scores(scores: dict[str, float]) -> str:
+  """The scores of an evaluation that are worth a line."""
+  shown = {
+    name.removeprefix("evaluation/"): f"{score:.3f}"
+    for name, score in scores.items()
+    if name.endswith("/pass@1/unbiased")
+  }
+  return "  ".join(f"{name} {score}" for name, score in shown.items())
+
+
 def _say_nothing(text: str) -> None:
   """What hosts but the first have to say."""
 
@@ -405,11 +427,16 @@ def _watch_for_sigterm() -> Iterator[threading.Event]:
 
 def _summary(metrics: dict[str, float]) -> str:
   """The few figures worth a line: solver accuracy, valid proposals."""
-  correct = [v for k, v in metrics.items() if k.startswith("correct/")]
+  correct = [
+    value
+    for name, value in metrics.items()
+    if name.startswith("correct/") and name.endswith("/mean")
+  ]
   valid = [v for k, v in metrics.items() if k.endswith("/valid_share")]
+  proposed = f"valid {np.mean(valid):.0%}  " if valid else ""
   return (
-    f"solved {np.mean(correct or [0]):.0%}  valid {np.mean(valid or [0]):.0%}"
-    f"  entropy {metrics['learner/entropy']:.2f}"
+    f"solved {np.mean(correct or [0]):.0%}  {proposed}"
+    f"entropy {metrics['learner/entropy']:.2f}"
   )
 
 

@@ -8,6 +8,7 @@
 | `countdown_tiny` | the start of `configs/countdown.py:tiny` |
 | `countdown_qwen2.5-0.5b` | the start of `configs/countdown.py:qwen2.5-0.5b` |
 | `orz_tiny` | the embedded base model of `configs/orz.py:tiny` |
+| `code_tiny` | the start of `configs/code_interpreter.py:tiny` |
 | `smoke`, `countdown_smoke` | nothing of use, in seconds |
 
 The README has the recipes' costs and scores.
@@ -15,7 +16,7 @@ The README has the recipes' costs and scores.
 
 import ml_collections
 
-from configs import common
+from configs import code_interpreter, common
 
 VARIANTS = (
   "azr_tiny",
@@ -24,6 +25,7 @@ VARIANTS = (
   "countdown_smoke",
   "countdown_qwen2.5-0.5b",
   "orz_tiny",
+  "code_tiny",
 )
 
 
@@ -49,6 +51,8 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
     _countdown(c)
   elif variant == "orz_tiny":
     _sums(c)
+  elif variant == "code_tiny":
+    _questions(c)
   else:
     _programs(c)
   if variant == "countdown_qwen2.5-0.5b":
@@ -116,6 +120,19 @@ def _sums(c: ml_collections.ConfigDict) -> None:
   c.sums.manner_shares = (0.3, 0.4, 0.3)  # of worked, guessed and bare
   c.learner.row_length = 176
   _from_scratch(c, steps=2000)
+
+
+def _questions(c: ml_collections.ConfigDict) -> None:
+  c.data.kind = "questions"
+  c.model.source = "preset:code-tiny"
+  c.tasks = ml_collections.ConfigDict()
+  c.tasks.seed = 0
+  c.tasks.count = 8_000  # conversations about each of the tasks
+  c.tasks.tasks = code_interpreter.TINY_QUESTIONS
+  c.tasks.manner_shares = (0.6, 0.3, 0.1)  # of text, code and check
+  c.tasks.free_share = 0.6  # of prompts that leave the manner open
+  c.learner.row_length = 192
+  _from_scratch(c, steps=1500)
 
 
 def _qwen(c: ml_collections.ConfigDict) -> None:

@@ -12,6 +12,7 @@ from azr_jax.configuration.schema import (
   SFT_CHECKS,
   SUMS_CHECKS,
   SYSTEM_CHECKS,
+  TASKS_CHECKS,
   TRAIN_CHECKS,
   WORKED_CHECKS,
   Check,
@@ -60,6 +61,7 @@ def check_sft(config: ml_collections.ConfigDict) -> None:
     "programs": CORPUS_CHECKS,
     "countdown": WORKED_CHECKS,
     "sums": SUMS_CHECKS,
+    "questions": TASKS_CHECKS,
   }
   kind = str(config.data.kind) if "data" in config else ""
   check(config, SFT_CHECKS | of_data.get(kind, CORPUS_CHECKS))
@@ -109,6 +111,25 @@ def _check_countdown(config: ml_collections.ConfigDict) -> None:
     )
 
 
+def _check_code_interpreter(config: ml_collections.ConfigDict) -> None:
+  c = config.code_interpreter
+  if c.order != "none" and not c.measured:
+    raise ValueError(
+      f"config.code_interpreter.measured='': expected a file of "
+      f"azr_jax.potential with order={c.order!r}"
+    )
+  if c.order == "difficulty" and c.grouping != "quantiles":
+    raise ValueError(
+      f"config.code_interpreter.grouping={c.grouping!r}: expected 'quantiles' "
+      "with order='difficulty'"
+    )
+  if c.max_calls and not config.rollout.append_chunk:
+    raise ValueError(
+      "config.rollout.append_chunk=0: expected at least 1, for results are "
+      "read into the slots"
+    )
+
+
 def check_train(config: ml_collections.ConfigDict) -> None:
   """Checks a config of `azr_jax.train`, the relations between keys too."""
   own = SYSTEM_CHECKS.get(str(config.get("system")), AZR_CHECKS)
@@ -123,6 +144,8 @@ def check_train(config: ml_collections.ConfigDict) -> None:
   _check_rollout_mesh(config)
   if config.system == "countdown":
     _check_countdown(config)
+  if config.system == "code_interpreter":
+    _check_code_interpreter(config)
   if config.system == "orz" and len(config.orz.counts) != len(config.orz.data):
     raise ValueError(
       f"config.orz.counts={config.orz.counts!r}: expected one for each of the "

@@ -1,20 +1,32 @@
 """Builds systems and corpora from a config."""
 
+import functools
 import logging
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import ml_collections
 import numpy as np
 
 from azr_jax.configuration import parts
-from azr_jax.curricula import adaptive, mixed, mixture, replay
+from azr_jax.curricula import adaptive, mixed, mixture, potential, replay
 from azr_jax.curricula.curriculum import Curriculum, Pool
 from azr_jax.executor import libraries
 from azr_jax.grading.mathematics import grader
 from azr_jax.grading.verification import Verification
-from azr_jax.systems import azr, azr_rewards, countdown, orz
+from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.rollout.interpreter import Interpreter, InterpreterSettings
+from azr_jax.systems import (
+  azr,
+  azr_rewards,
+  code_interpreter,
+  code_interpreter_rewards,
+  countdown,
+  orz,
+)
 from azr_jax.systems.system import System
+from azr_jax.tasks import corpus as corpus_lib
 from azr_jax.tasks.corpus import Corpus
 from azr_jax.tasks.countdown import corpus as countdown_corpus
 from azr_jax.tasks.countdown import dataset as dataset_lib
@@ -23,16 +35,29 @@ from azr_jax.tasks.countdown.puzzle import Puzzle
 from azr_jax.tasks.mathematics import corpus as mathematics_corpus
 from azr_jax.tasks.mathematics import sources as sources_lib
 from azr_jax.tasks.programs.corpus import conversations, dataset, tokenizer
+from azr_jax.tasks.questions import corpus as question_corpus
+from azr_jax.tasks.questions import measured
+from azr_jax.tasks.questions import sources as questions_lib
 
 
 def build_system(
-  config: ml_collections.ConfigDict, verification: Verification
+  config: ml_collections.ConfigDict,
+  verification: Verification,
+  make_interpreter: Callable[[InterpreterSettings, Tokenizer], Interpreter],
 ) -> System:
-  """Builds the system that `config.system` names."""
+  """Builds the system that `config.system` names.
+
+  Args:
+    config: the experiment.
+    verification: grades answers.
+    make_interpreter: makes what runs the code of conversations.
+  """
   if config.system == "countdown":
     return _build_countdown(config)
   if config.system == "orz":
     return _build_orz(config, verification)
+  if config.system == "code_interpreter":
+    return _build_code_interpreter(config, verification, make_interpreter)
   c = config.azr
   rewards = azr_rewards.RewardRules(
     unlearnable=azr_rewards.UNLEARNABLE_REWARDS[c.unlearnable_reward],
@@ -123,6 +148,43 @@ def _build_orz(
   return orz.ORZ(settings, problems, verification)
 
 
+def _build_code_interpreter(
+  config: ml_collections.ConfigDict,
+  verification: Verification,
+  make_interpreter: Callable[[InterpreterSettings, Tokenizer], Interpreter],
+) -> code_interpreter.CodeInterpreter:
+  c = config.code_interpreter
+  questions = questions_lib.read_all(c.questions, c.count, c.data_seed)
+  groups = [1] * len(questions)
+  if c.order != "none":
+    path = pathlib.Path(c.measured).expanduser()
+    groups = potential.make_groups(
+      measured.of_all(path, questions), c.order, c.grouping, config.seed
+    )
+  return code_interpreter.CodeInterpreter(
+    code_interpreter.CodeInterpreterSettings(
+      prompts=c.prompts,
+      samples=c.samples,
+      prompt_style=c.prompt_style,
+      order=c.order,
+      stage_steps=c.stage_steps,
+      rewards=code_interpreter_rewards.RewardRules(
+        c.form_reward, c.turns_penalty, c.most_turns
+      ),
+      seed=config.seed,
+    ),
+    questions,
+    groups,
+    verification,
+    functools.partial(
+      make_interpreter,
+      InterpreterSettings(
+        c.max_calls, c.result_tokens, config.executor.timeout_s
+      ),
+    ),
+  )
+
+
 def _training_puzzles(path: str) -> tuple[list[Puzzle], np.ndarray]:
   """A file's puzzles, without those of the class that we test on.
 
@@ -164,14 +226,20 @@ def build_corpus(
     c = config.worked.to_dict()
     settings = countdown_corpus.CorpusSettings(**c)
     return Corpus(
-      list(countdown_corpus.conversations(settings)),
+      corpus_lib.of_pairs(list(countdown_corpus.conversations(settings))),
       countdown_corpus.train_tokenizer,
     )
   if config.data.kind == "sums":
     sums = mathematics_corpus.CorpusSettings(**config.sums.to_dict())
     return Corpus(
-      list(mathematics_corpus.conversations(sums)),
+      corpus_lib.of_pairs(list(mathematics_corpus.conversations(sums))),
       mathematics_corpus.train_tokenizer,
+    )
+  if config.data.kind == "questions":
+    tasks = question_corpus.CorpusSettings(**config.tasks.to_dict())
+    return Corpus(
+      list(question_corpus.conversations(tasks)),
+      question_corpus.train_tokenizer,
     )
   with parts.build_executor(config) as executor:
     pairs = dataset.load(
@@ -181,7 +249,7 @@ def build_corpus(
       executor=executor,
       data_dir=folder,
     )
-  return Corpus(pairs, tokenizer.train_tokenizer)
+  return Corpus(corpus_lib.of_pairs(pairs), tokenizer.train_tokenizer)
 
 
 def _program_corpus(

@@ -154,4 +154,5 @@ def sampler_settings(
     cache_chunk=c.cache_chunk,
     stop_strings=tuple(c.stop_strings),
     choice=token_choice.TokenChoice(c.temperature, c.top_k, c.top_p),
+    append_chunk=c.append_chunk,
   )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from azr_jax.benchmarks import frames
+from azr_jax.curricula import potential
 from azr_jax.executor.executor import BACKENDS
 from azr_jax.grading.mathematics import grader
 from azr_jax.learner import advantages, critic, losses, packing, train_state
@@ -16,11 +17,13 @@ from azr_jax.tasks.mathematics import corpus as mathematics_corpus
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
 from azr_jax.tasks.programs.prompts import STYLES
 from azr_jax.tasks.programs.task import TASK_TYPES
+from azr_jax.tasks.questions import corpus as question_corpus
+from azr_jax.tasks.questions import prompts as question_prompts
 
 Check = tuple[Callable[[Any], bool], str]
 
 DTYPES = ("float32", "bfloat16")
-SYSTEMS = ("azr", "countdown", "orz")
+SYSTEMS = ("azr", "countdown", "orz", "code_interpreter")
 CURRICULA = ("uniform", "static", "adaptive")
 MESH_AXIS_NAMES = ("data", "fsdp", "tensor", "")
 
@@ -52,6 +55,10 @@ _PERHAPS_TEXT: Check = (lambda v: isinstance(v, str)), "a string"
 _STRINGS: Check = (
   (lambda v: all(isinstance(s, str) and s for s in v)),
   "a tuple of non-empty strings",
+)
+_SOURCES: Check = (
+  (lambda v: len(v) > 0 and all(isinstance(s, str) and s for s in v)),
+  "a tuple of sources, each a non-empty string",
 )
 _MEMORY: Check = (lambda v: v >= 64), "an integer of at least 64"
 _MESH_SIZE: Check = (lambda v: v == -1 or v >= 1), "-1 or at least 1"
@@ -133,6 +140,7 @@ ROLLOUT_CHECKS: dict[str, Check] = {
   "rollout.prefill_tokens": _COUNT,
   "rollout.decode_chunk": _COUNT,
   "rollout.cache_chunk": _COUNT,
+  "rollout.append_chunk": _NOT_NEGATIVE,
   "rollout.temperature": _POSITIVE,
   "rollout.top_k": ((lambda v: v == 0), "0: the learner scores all tokens"),
   "rollout.top_p": ((lambda v: v == 1), "1: the learner scores all tokens"),
@@ -212,10 +220,7 @@ COUNTDOWN_CHECKS: dict[str, Check] = {
   "countdown.bad_proposal_reward": _NUMBER,
 }
 ORZ_CHECKS: dict[str, Check] = {
-  "orz.data": (
-    (lambda v: len(v) > 0 and all(isinstance(s, str) and s for s in v)),
-    "a tuple of sources, each a non-empty string",
-  ),
+  "orz.data": _SOURCES,
   "orz.counts": (
     (lambda v: len(v) > 0 and min(v) >= 0),
     "a tuple of numbers of at least 0",
@@ -228,8 +233,25 @@ ORZ_CHECKS: dict[str, Check] = {
   "orz.length_stopped": _one_of(*orz.LENGTH_STOPPED),
   "orz.health_samples": _COUNT,
 }
+CODE_INTERPRETER_CHECKS: dict[str, Check] = {
+  "code_interpreter.questions": _SOURCES,
+  "code_interpreter.count": _COUNT,
+  "code_interpreter.data_seed": _NOT_NEGATIVE,
+  "code_interpreter.prompts": _COUNT,
+  "code_interpreter.samples": _COUNT,
+  "code_interpreter.prompt_style": _one_of(*question_prompts.STYLES),
+  "code_interpreter.max_calls": _NOT_NEGATIVE,
+  "code_interpreter.result_tokens": _COUNT,
+  "code_interpreter.form_reward": _NOT_NEGATIVE,
+  "code_interpreter.turns_penalty": _NOT_NEGATIVE,
+  "code_interpreter.most_turns": _COUNT,
+  "code_interpreter.order": _one_of(*potential.ORDERS),
+  "code_interpreter.grouping": _one_of(*potential.GROUPINGS),
+  "code_interpreter.stage_steps": _COUNT,
+  "code_interpreter.measured": _PERHAPS_TEXT,
+}
 DATA_CHECKS: dict[str, Check] = {
-  "data.kind": _one_of("programs", "countdown", "sums"),
+  "data.kind": _one_of("programs", "countdown", "sums", "questions"),
   "data.tokenizer_samples": _COUNT,
 }
 CORPUS_CHECKS: dict[str, Check] = {
@@ -263,11 +285,22 @@ SUMS_CHECKS: dict[str, Check] = {
     f"a tuple of weights for {mathematics_corpus.MANNERS}",
   ),
 }
+TASKS_CHECKS: dict[str, Check] = {
+  "tasks.seed": _NOT_NEGATIVE,
+  "tasks.count": _COUNT,
+  "tasks.tasks": _SOURCES,
+  "tasks.manner_shares": (
+    (lambda v: len(v) == 3 and min(v) >= 0 and sum(v) > 0),
+    f"a tuple of weights for {question_corpus.MANNERS}",
+  ),
+  "tasks.free_share": _PORTION,
+}
 TRAIN_CHECKS = COMMON_CHECKS | ROLLOUT_CHECKS | POLICY_CHECKS
 SYSTEM_CHECKS = {
   "azr": AZR_CHECKS,
   "countdown": COUNTDOWN_CHECKS,
   "orz": ORZ_CHECKS,
+  "code_interpreter": CODE_INTERPRETER_CHECKS,
 }
 _SAMPLING_CHECKS = {
   **ROLLOUT_CHECKS,

@@ -12,6 +12,7 @@ from azr_jax.executor.job import Job, Result
 
 # Of what is kept of one stream: as many characters from its end, too.
 KEPT_CHARS = 8000
+_MOST_OMITTED = 10**12
 
 _RUNNER = '''
 import io, linecache, random, sys, threading, time, traceback
@@ -44,6 +45,8 @@ class Stream(io.TextIOBase):
 
   def kept(self):
     head, tail = self.head, self.tail[-KEPT:]
+    if not tail and len(ascii(head)) > MOST_ASCII:
+      head, tail = head[:len(head) // 2], head[len(head) // 2:]
     while len(ascii(head)) + len(ascii(tail)) > MOST_ASCII:
       head, tail = head[:len(head) * 3 // 4], tail[-(len(tail) * 3 // 4):]
     return head, self.total - len(head) - len(tail), tail
@@ -130,10 +133,24 @@ def read_result(result: Result) -> ScriptResult:
     return ScriptResult(status, errors=Printed(result.error or ""))
   try:
     failed, output, errors = ast.literal_eval(result.outputs[0])
-    streams = [
-      Printed(str(head), int(omitted), str(tail))
-      for head, omitted, tail in (output, errors)
-    ]
+    streams = [_printed(*output), _printed(*errors)]
   except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
     return ScriptResult("error", errors=Printed("MalformedReport"))
-  return ScriptResult("error" if failed else "ok", *streams)
+  return ScriptResult("error" if failed is True else "ok", *streams)
+
+
+def _printed(head: object, omitted: object, tail: object) -> Printed:
+  """Raises ValueError for what no runner reports."""
+  if (
+    type(head) is not str
+    or type(tail) is not str
+    or type(omitted) is not int
+    or not 0 <= omitted < _MOST_OMITTED
+  ):
+    raise ValueError("expected two texts and a number of characters")
+  return Printed(_encodable(head), omitted, _encodable(tail))
+
+
+def _encodable(text: str) -> str:
+  """Text without half characters, which no tokenizer takes."""
+  return text.encode("utf-8", "replace").decode("utf-8")

@@ -63,6 +63,7 @@ _TINY = ModelConfig(
 PRESETS: dict[str, ModelConfig] = {
   "azr-tiny": _TINY,
   "countdown-tiny": dataclasses.replace(_TINY, vocab_size=320),
+  "code-tiny": dataclasses.replace(_TINY, vocab_size=384),
   "orz-tiny": dataclasses.replace(_TINY, vocab_size=320),
   "smollm2-135m": ModelConfig(
     vocab_size=49152,

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
-from azr_jax.models import cache as cache_lib
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import decode as decode_lib
@@ -62,40 +61,50 @@ def append(
   slots = state.done.shape[0]
   by_row = PartitionSpec(mesh_lib.BATCH_AXES)
 
-  def per_device(function: Any, arguments: int) -> Any:
+  def per_device(function: Any, specs: tuple[PartitionSpec, ...]) -> Any:
     # Left to the partitioner, rows would be looked for on every device.
     return jax.shard_map(
       function,
       mesh=mesh,
-      in_specs=(*[(cache_spec, cache_spec)] * arguments, by_row, by_row),
-      out_specs=(cache_spec, cache_spec),
+      in_specs=specs,
+      out_specs=cache_spec,
       check_vma=False,
     )
 
-  def take(into: Any, rows: Any, counts: Any) -> Any:
-    del counts
+  def take(into: Any, rows: Any) -> Any:
     return tuple(array[:, rows] for array in into)
 
-  def put_back(into: Any, read: Any, rows: Any, counts: Any) -> Any:
-    rows = jnp.where(counts > 0, rows, into[0].shape[1])  # Dropped.
-    return tuple(
-      array.at[:, rows].set(own, mode="drop")
-      for array, own in zip(into, read, strict=True)
-    )
+  def store(into: Any, new: Any, rows: Any, starts: Any, counts: Any) -> Any:
+    """Writes the new entries alone: the rest of a row stays where it is."""
+
+    def one(index: jax.Array, into: Any) -> Any:
+      row, start, zero = rows[index], starts[index], jnp.int32(0)
+      places = (
+        (zero, row, zero, zero, start),
+        (zero, row, zero, start, zero),
+      )
+      stored = []
+      for whole, own, place in zip(into, new, places, strict=True):
+        fresh = own[:, index][:, None].astype(whole.dtype)
+        old = jax.lax.dynamic_slice(whole, place, fresh.shape)
+        kept = jnp.where(counts[index] > 0, fresh, old)
+        stored.append(jax.lax.dynamic_update_slice(whole, kept, place))
+      return tuple(stored)
+
+    return jax.lax.fori_loop(0, rows.shape[0], one, into)
 
   cache = state.cache
-  k, v = per_device(take, 1)((cache.k, cache.v), addition.rows, addition.counts)
-  read = cache.replace(k=k, v=v, length=addition.starts)
+  both = cache.k, cache.v
+  k, v = per_device(take, (cache_spec, by_row))(both, addition.rows)
   outputs: Any = model.apply(
     {"params": params},
     addition.tokens,
     addition.starts[:, None] + jnp.arange(S)[None, :],
-    cache=read,
+    cache=cache.replace(k=k, v=v, length=addition.starts),
   )
-  hidden_ASD, (new_k, new_v) = outputs
-  read = cache_lib.write_rows(read, new_k, new_v, addition.starts)
-  k, v = per_device(put_back, 2)(
-    (cache.k, cache.v), (read.k, read.v), addition.rows, addition.counts
+  hidden_ASD, new = outputs
+  k, v = per_device(store, (cache_spec, cache_spec, by_row, by_row, by_row))(
+    both, new, addition.rows, addition.starts, addition.counts
   )
   last = jnp.maximum(addition.counts - 1, 0)[:, None, None]
   last_AD = jnp.take_along_axis(hidden_ASD, last, axis=1)[:, 0]

@@ -115,7 +115,7 @@ class Request:
     numbers: Sequence[int],
     key: jax.Array,
     stop_ids: np.ndarray,
-    end_of_reply: Callable[[Sequence[int], int], int | None],
+    end_of_reply: Callable[[Sequence[int], int, int], int | None],
     turns: Turns | None,
   ):
     """Lays out what is to be done; nothing runs yet.
@@ -130,8 +130,7 @@ class Request:
       numbers: what is folded into the key, of each prompt.
       key: random key; used up.
       stop_ids: int32 [I], ids that end a completion.
-      end_of_reply: given a reply's ids and how many of them were looked at
-        before, the number of ids up to its end, or None.
+      end_of_reply: see `Turns.end_of_reply`.
       turns: who answers replies; None if nobody does.
     """
     self._programs = programs
@@ -144,6 +143,8 @@ class Request:
     self._stop_ids = stop_ids
     self._end_of_reply = end_of_reply
     self._turns = turns
+    if turns is not None:
+      turns.begin()
     self._state = programs.empty_slots()
     self._slots: list[Row | None] = [None] * programs.sizes[0]
     self._cut = np.zeros(programs.sizes[0], bool)
@@ -160,7 +161,7 @@ class Request:
     return sum(row is not None for row in self._slots)
 
   @property
-  def _writing(self) -> int:
+  def writing(self) -> int:
     """How many slots the model is at work on."""
     return sum(row is not None and row.writes for row in self._slots)
 
@@ -178,27 +179,28 @@ class Request:
       if self._reading is None:
         self._reading = self._begin(*self._unread.popleft())
       self._read_on()
-      if self._reading.ready and None in self._slots:
+      if self._reading.ready:
+        if None not in self._slots:
+          break
         self._fill()
       # Decoding a few slots costs nearly as much as decoding all.
-      if self.live > len(self._slots) // 2:
+      if self.writing > len(self._slots) // 2:
         break
     if self.live and not self._waiting:
       for size in self._programs.sizes:  # One by one: each was compiled.
         if self.live <= size < len(self._slots):
           self._keep(size)
-    if self._turns is not None and self.live:
-      self._hear(self._turns)
+    self.hear(wait=False)
     return self.live > 0
 
-  def _hear(self, turns: Turns) -> None:
-    """Reads the answers that have come; waits if there is nothing else to do.
+  def hear(self, wait: bool) -> None:
+    """Reads the answers that have come; with `wait`, at least one.
 
     An answer that leaves no room to go on ends its conversation.
     """
     rows = {(row.prompt, row.sample): row for row in self._slots if row}
-    if any(row.waits for row in rows.values()):
-      for name, ids in turns.answers(wait=not self._writing).items():
+    if self._turns is not None and any(row.waits for row in rows.values()):
+      for name, ids in self._turns.answers(wait).items():
         row = rows[name]
         row.waits = False
         if len(row.tokens) + len(ids) >= self._limits[row.prompt]:
@@ -208,7 +210,7 @@ class Request:
     while any(row.unread for row in rows.values()):
       self._append()
       # As with prompts: between the calls that decode.
-      if self._writing > len(self._slots) // 2:
+      if self.writing > len(self._slots) // 2:
         break
 
   def _keep(self, size: int) -> None:
@@ -222,7 +224,8 @@ class Request:
   def _append(self) -> None:
     """Reads the next part of answers, as many together as fit one call."""
     chunk = self._programs.settings.append_chunk
-    total, devices = self._programs.together(chunk), self._programs.devices
+    devices = self._programs.devices
+    total = min(self._programs.together(chunk), len(self._slots))
     own, held = total // devices, len(self._slots) // devices
     part = append_lib.Addition(
       tokens=np.zeros((total, chunk), np.int32),
@@ -254,7 +257,7 @@ class Request:
 
   def decode(self) -> decode_lib.Written:
     """Starts the next call of the decode loop; does not wait for it."""
-    enough, writing = 0, self._writing
+    enough, writing = 0, self.writing
     if self._waiting:
       # Slots are filled anew by the eighth: each break in decoding costs.
       enough = len(self._slots) - max(1, len(self._slots) // 8)
@@ -279,12 +282,12 @@ class Request:
         continue
       if row.finish_reason is None and row.writes:
         count = int(written.count[slot])
-        before = len(row.tokens) - row.reply
+        seen = len(row.tokens)
         row.write(
           written.tokens[slot, :count].tolist(),
           written.logprobs[slot, :count].tolist(),
         )
-        end = self._end_of_reply(row.tokens[row.reply :], before)
+        end = self._end_of_reply(row.tokens, row.reply, seen)
         if end is None and not written.done[slot]:
           continue
         self._cut[slot] = True
@@ -297,7 +300,7 @@ class Request:
   def _end_reply(self, row: Row, end: int | None) -> None:
     """Ends a row with its reply, or has it wait for an answer."""
     if end is not None:
-      row.cut(row.reply + end)
+      row.cut(end)
     elif row.tokens[-1] not in self._stop_ids:
       row.finish_reason = "length"
       return
@@ -318,7 +321,7 @@ class Request:
       if size < len(self._slots):
         self._keep(size)
       jax.block_until_ready(self.decode())
-      if self._turns is not None:
+      if self._programs.settings.append_chunk:
         self._append()
 
   def _begin(self, bucket: int, indices: Sequence[int]) -> _Reading:

@@ -64,9 +64,9 @@ class Sampler:
     """Training parameters, cast and laid out for sampling."""
     return self._programs.compute_params(params)
 
-  def warm_up(self, params: Any, turns: Turns | None = None) -> None:
-    """Compiles all that `generate` runs; arguments as for `generate`."""
-    request = self._request(params, [], 1, None, jax.random.key(0), None, turns)
+  def warm_up(self, params: Any) -> None:
+    """Compiles all that `generate` runs; params as for `generate`."""
+    request = self._request(params, [], 1, None, jax.random.key(0), None, None)
     request.warm_up()
 
   def generate(
@@ -103,6 +103,12 @@ class Sampler:
     request = self._request(params, prompts, n, limits, key, numbers, turns)
     ended: list[Row] = []
     while request.fill_up():
+      if not request.writing:  # All wait for answers.
+        for row in ended:
+          yield row.prompt, row.sample, self._completion(row)
+        ended = []
+        request.hear(wait=True)
+        continue
       written = request.decode()
       for row in ended:
         yield row.prompt, row.sample, self._completion(row)
@@ -155,15 +161,17 @@ class Sampler:
       turns,
     )
 
-  def _stop_string_end(self, ids: Sequence[int], before: int) -> int | None:
-    """Tokens up to and with the one that completes a stop string, if any.
+  def _stop_string_end(
+    self, ids: Sequence[int], start: int, seen: int
+  ) -> int | None:
+    """Ids up to and with the one that completes a stop string, if any.
 
-    `before` of the tokens are known to complete none. A stop string may have
-    begun in them, but no further back than it has characters.
+    `seen` of the ids are known to complete none. A stop string may have begun
+    in them, but no further back than it has characters.
     """
-    if not self._stop_strings or before == len(ids):
+    if not self._stop_strings or seen == len(ids):
       return None
-    first = max(0, before - max(map(len, self._stop_strings)))
+    first = max(start, seen - max(map(len, self._stop_strings)))
 
     def stops(count: int) -> bool:
       text = self._tokenizer.decode(list(ids[first:count]))
@@ -171,7 +179,7 @@ class Sampler:
 
     if not stops(len(ids)):
       return None
-    low, high = before + 1, len(ids)
+    low, high = seen + 1, len(ids)
     while low < high:
       middle = (low + high) // 2
       low, high = (low, middle) if stops(middle) else (middle + 1, high)

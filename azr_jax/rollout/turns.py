@@ -34,10 +34,19 @@ def split_replies(ids: Sequence[int], own: Sequence[bool]) -> list[list[int]]:
 class Turns(Protocol):
   """Answers replies."""
 
-  def end_of_reply(self, ids: Sequence[int], before: int) -> int | None:
-    """How many of a reply's ids there are up to its end, or None.
+  def begin(self) -> None:
+    """Forgets the conversations of before: others begin, of the same names."""
+    ...
 
-    `before` of the ids are known to hold no end.
+  def end_of_reply(
+    self, ids: Sequence[int], start: int, seen: int
+  ) -> int | None:
+    """How many ids there are up to the end of the reply, or None.
+
+    Args:
+      ids: of the conversation, without its prompt.
+      start: the index of the reply's first id.
+      seen: so many ids are known to hold no end.
     """
     ...
 
@@ -73,6 +82,13 @@ class Outcomes(Generic[Out]):
     self._own: dict[Name, Future[Out]] = {}
     self._under_way = 0
     self._asked = 0
+
+  def forget(self) -> None:
+    """Gives up all jobs under way."""
+    for future in self._own.values():
+      future.cancel()
+    self._own.clear()
+    self._under_way = 0
 
   @property
   def under_way(self) -> int:
@@ -115,16 +131,20 @@ class Outcomes(Generic[Out]):
 
   def _exchange(self) -> dict[Name, Out]:
     done = [name for name, future in self._own.items() if future.done()]
-    error, mine = None, b""
+    own, error = {}, None
     try:
-      # Between processes of one run.
-      mine = pickle.dumps({name: self._own.pop(name).result() for name in done})
+      own = {name: self._own.pop(name).result() for name in done}
     except Exception as caught:  # noqa: BLE001 - every host must hear of it.
       error = caught
-    if self._hosts.count > 1 or error:
-      self._hosts.raise_together("outcomes", error)
+    # Between processes of one run.
+    mine = pickle.dumps((repr(error) if error else "", own))
     found: dict[Name, Any] = {}
-    for part in self._hosts.gather("outcomes", mine):
-      found |= pickle.loads(part)
+    for index, part in enumerate(self._hosts.gather("outcomes", mine)):
+      text, theirs = pickle.loads(part)
+      if error is not None:
+        raise error
+      if text:
+        raise RuntimeError(f"{self._hosts.name(index)} failed: {text}")
+      found |= theirs
     self._under_way -= len(found)
     return found

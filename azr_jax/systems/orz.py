@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from azr_jax import types
+from azr_jax.curricula import passes
 from azr_jax.grading.mathematics import extraction, grader
 from azr_jax.grading.verification import Verification
 from azr_jax.learner import advantages
@@ -100,16 +101,10 @@ class ORZ:
 
   def _turn(self, step: int) -> list[int]:
     """The problems of a step; each pass over all has an order of its own."""
-    count, total = self._settings.prompts, len(self._problems)
-    chosen = []
-    for place in range((step - 1) * count, step * count):
-      epoch, index = divmod(place, total)
-      chosen.append(int(self._order(epoch)[index]))
-    return chosen
-
-  def _order(self, epoch: int) -> np.ndarray:
-    rng = np.random.default_rng((self._settings.seed, epoch, 0))
-    return rng.permutation(len(self._problems))
+    count = self._settings.prompts
+    return passes.turn(
+      (self._settings.seed,), len(self._problems), (step - 1) * count, count
+    )
 
   def _ask(
     self, policy: Policy, step: int

@@ -82,6 +82,16 @@ def test_of_ten_megabytes_the_beginning_and_the_end_are_kept(executor, letter):
   assert f"{kept.omitted} characters omitted" in str(kept)
 
 
+def test_the_end_of_an_output_of_long_characters_is_kept(executor):
+  found = run(executor, "print('語' * 7000 + 'END')")
+  assert str(found.output).endswith("END\n") and found.output.omitted > 0
+
+
+def test_half_characters_become_whole_ones(executor):
+  found = run(executor, "print(chr(0xd800) + 'x')")
+  assert str(found.output) == "?x\n"
+
+
 def test_a_script_that_does_not_end_is_a_timeout(executor):
   assert run(executor, "while True: pass").status == "timeout"
 
@@ -106,7 +116,18 @@ def test_a_script_reaches_the_runner_as_it_is(script):
 
 
 @pytest.mark.parametrize(
-  "output", ["3", "(True,)", "(True, 1, 2)", "('x', ('a', 'b', 'c'), ())", "("]
+  "output",
+  [
+    "3",
+    "(True,)",
+    "(True, 1, 2)",
+    "(False, ('a', 'b', 'c'), ('', 0, ''))",
+    "(False, ('', 1e999, ''), ('', 0, ''))",
+    "(False, ('', -5, ''), ('', 0, ''))",
+    f"(False, ('', 0x{'f' * 8000}, ''), ('', 0, ''))",
+    "(False, ([1], 0, ''), ('', 0, ''))",
+    "(",
+  ],
 )
 def test_a_forged_report_is_an_error(output):
   result = Result("script", "ok", (output,), None, 0.1)

@@ -59,6 +59,16 @@ def test_own_answers_of_every_set_are_right(patient_executor, name):
     ("countdown", "().__class__"),
     ("simple_integration", "x.__class__"),
     ("polynomial_multiplication", "exec('x')"),
+    ("simple_integration", "(x**2).\uff49\uff4e\uff54\uff45\uff47(x)"),
+    ("simple_integration", "S(x)"),
+    ("simple_integration", "x.diff"),
+    ("countdown", "'9' '7'"),
+    ("countdown", "9 7"),
+    ("countdown", "2**9"),
+    ("countdown", "9.5*2"),
+    ("complex_arithmetic", "nan"),
+    ("number_sorting", "[NaN, NaN]"),
+    ("calendar_arithmetic", "7"),
     ("products", None),
     ("products", " "),
     ("products", "1" * 30_000),
@@ -72,6 +82,34 @@ def test_what_a_lenient_scorer_would_take_or_run_is_wrong(
   graded = grader.submit(patient_executor, name, question.reference, answer)
   assert graded.result() is False
   assert patient_executor.counters()["programs"] == before
+
+
+def test_a_set_with_settings_is_graded_with_them(patient_executor):
+  settings = {"min_digits": 3, "max_digits": 3}
+  for question in gym.make("products", 2, 0, settings):
+    answer = grader.stored_answer(question.reference)
+    job = grader.submit(
+      patient_executor, "products", question.reference, answer
+    )
+    assert job.result() is True
+  with pytest.raises(ValueError, match="expected no settings"):
+    gym.make("word_ladder", 1, 0, {"min_word_length": 5})
+
+
+def test_what_is_near_is_wrong(patient_executor):
+  def graded(name, change):
+    question = gym.make(name, 1, 0)[0]
+    answer = change(grader.stored_answer(question.reference))
+    job = grader.submit(patient_executor, name, question.reference, answer)
+    return job.result()
+
+  assert graded("game_of_life", lambda board: board)
+  assert not graded("game_of_life", lambda board: board.replace("0", "1", 1))
+  assert graded("number_sorting", lambda listed: listed.replace("'", '"'))
+  assert not graded(
+    "number_sorting",
+    lambda listed: str([float(x) + 0.1 for x in eval(listed)]),
+  )
 
 
 def test_questions_are_those_of_their_seed():

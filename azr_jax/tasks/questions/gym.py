@@ -33,6 +33,8 @@ NAMES = tuple(
 )
 
 
+# See `executor/libraries.py`.
+_WITHOUT_SETTINGS = ("arc_agi", "rearc", "sokoban", "word_ladder")
 # What sympy writes for an integral that it cannot do.
 _UNSOLVED = "Integral("
 
@@ -54,11 +56,17 @@ def make(
     settings: of the set, where they are not its own.
 
   Raises:
-    ValueError: the set is unknown, or reasoning-gym is not installed.
+    ValueError: the set is unknown or takes no settings, or reasoning-gym is
+      not installed.
   """
   if name not in NAMES:
     raise ValueError(f"gym set {name!r}: expected one of {NAMES}")
   settings = dict(settings or {})
+  if settings and name in _WITHOUT_SETTINGS:
+    raise ValueError(
+      f"gym set {name!r} with {settings}: expected no settings, for its scorer "
+      "is made before they are known"
+    )
   found: dict[str, Question] = {}
   made = gym_sets.entries(name, count, seed, settings)
   for index, entry in enumerate(map(_plain, made)):

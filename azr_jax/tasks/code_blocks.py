@@ -1,9 +1,11 @@
-"""The marks of answers that run code: a python block, and `<<<answer>>>`.
+"""The marks of conversations with code: python blocks, results, answers.
 
 Paper: seed 001, table 1. A reply ends with its first closed python block; other
-fences mean nothing. Only what the model wrote is looked at, never a result.
+fences mean nothing. Its result follows between `LABEL` and `AFTER`. The answer
+stands in `<<<...>>>`. Only what the model wrote is looked at, never a result.
 """
 
+import ast
 import dataclasses
 import re
 from collections.abc import Callable, Sequence
@@ -13,6 +15,9 @@ _BLOCK = re.compile(
 )
 _ANSWER = re.compile(r"<<<(.*?)>>>", re.DOTALL)
 _FENCE = "```"
+_OVERLAP = 16  # Ids that a fence may begin in; some of them have no text.
+LABEL = "\n\nCode Execution Results: "
+AFTER = "\n\n"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,26 +65,45 @@ def is_well_formed(reply: str, last: bool) -> bool:
   return block is not None and block.end == len(text)
 
 
+def checks_itself(replies: Sequence[str]) -> bool:
+  """Whether code was used to check: a script after the first compares."""
+  blocks = [find_block(reply) for reply in replies]
+  codes = [block.code for block in blocks if block is not None]
+  return any(map(_compares, codes[1:]))
+
+
+def _compares(code: str) -> bool:
+  try:
+    nodes = list(ast.walk(ast.parse(code)))
+  except (SyntaxError, ValueError, MemoryError, RecursionError):
+    return False
+  return any(isinstance(node, ast.Compare | ast.Assert) for node in nodes)
+
+
 def end_of_block(
-  ids: Sequence[int], before: int, decode: Callable[[Sequence[int]], str]
+  ids: Sequence[int],
+  start: int,
+  seen: int,
+  decode: Callable[[Sequence[int]], str],
 ) -> int | None:
   """How many ids there are up to the end of the first python block, or None.
 
   Args:
-    ids: a reply's.
-    before: so many of them are known to close no block.
+    ids: of a conversation.
+    start: the index of the reply's first id.
+    seen: so many ids are known to close no block.
     decode: ids to text.
   """
   # The whole reply is read only when a fence has come.
-  first = max(0, before - len(_FENCE))
-  if before == len(ids) or _FENCE not in decode(ids[first:]):
+  window = ids[max(start, seen - _OVERLAP) :]
+  if seen == len(ids) or _FENCE not in decode(window):
     return None
-  if find_block(decode(ids)) is None:
+  if find_block(decode(ids[start:])) is None:
     return None
-  low, high = before + 1, len(ids)
+  low, high = max(start, seen) + 1, len(ids)
   while low < high:
     middle = (low + high) // 2
-    if find_block(decode(ids[:middle])) is not None:
+    if find_block(decode(ids[start:middle])) is not None:
       high = middle
     else:
       low = middle + 1

@@ -19,17 +19,15 @@ from azr_jax import types
 from azr_jax.executor import Executor
 from azr_jax.models import transformer
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.rollout import code_blocks
-from azr_jax.rollout.code_interpreter import (
-  AFTER,
-  LABEL,
-  CodeInterpreter,
+from azr_jax.rollout.interpreter import (
+  Interpreter,
   InterpreterSettings,
 )
 from azr_jax.rollout.programs import SamplerSettings
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.token_choice import TokenChoice
 from azr_jax.rollout.turns import split_replies
+from azr_jax.tasks import code_blocks
 
 # Runnable pieces with what they print, or None where the text says why not.
 SCRIPTS = {
@@ -112,7 +110,7 @@ def conversations(one_device_mesh):
     types.Prompt(str(i), tuple(TOKENIZER.encode(f"{i:3} "))) for i in range(40)
   ]
   with Executor(workers=2, timeout_s=1.0, memory_mb=512) as executor:
-    turns = CodeInterpreter(SETTINGS, TOKENIZER, executor, Hosts(1.0))
+    turns = Interpreter(SETTINGS, TOKENIZER, executor, Hosts(1.0))
     found = list(
       sampler.generate(
         sampler.compute_params(params),
@@ -160,8 +158,12 @@ def test_every_token_is_the_models_or_a_results(conversations):
       assert block is not None
       assert code_blocks.find_block(TOKENIZER.decode(reply[:-1])) is None
       shown = TOKENIZER.decode(result)
-      assert shown.startswith(LABEL) and shown.endswith(AFTER)
-      shown = shown.removeprefix(LABEL).removesuffix(AFTER)
+      assert shown.startswith(code_blocks.LABEL) and shown.endswith(
+        code_blocks.AFTER
+      )
+      shown = shown.removeprefix(code_blocks.LABEL).removesuffix(
+        code_blocks.AFTER
+      )
       want = expected_result(block.code)
       seen.add(block.code.strip())
       if want is None:

@@ -14,11 +14,9 @@ from azr_jax.executor import Executor, scripts
 from azr_jax.executor.pending import ResultFuture
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.rollout import code_blocks
 from azr_jax.rollout.turns import Name, Outcomes
+from azr_jax.tasks import code_blocks
 
-LABEL = "\n\nCode Execution Results: "
-AFTER = "\n\n"
 _GAP = "\n...\n"
 
 
@@ -40,7 +38,7 @@ class InterpreterSettings:
   timeout_s: float
 
 
-class CodeInterpreter:
+class Interpreter:
   """The other side of conversations with code; see `turns.Turns`."""
 
   def __init__(
@@ -54,15 +52,21 @@ class CodeInterpreter:
     self._settings = settings
     self._tokenizer = tokenizer
     self._outcomes: Outcomes = Outcomes(executor, hosts)
-    self._label = tokenizer.encode(LABEL)
-    self._after = tokenizer.encode(AFTER)
+    self._label = tokenizer.encode(code_blocks.LABEL)
+    self._after = tokenizer.encode(code_blocks.AFTER)
     self._gap = tokenizer.encode(_GAP)
     self._totals: dict[str, float] = collections.defaultdict(float)
     self._busy_since = 0.0
 
-  def end_of_reply(self, ids: Sequence[int], before: int) -> int | None:
+  def begin(self) -> None:
+    """Forgets the blocks that are being run."""
+    self._outcomes.forget()
+
+  def end_of_reply(
+    self, ids: Sequence[int], start: int, seen: int
+  ) -> int | None:
     """A reply ends with its first closed block."""
-    return code_blocks.end_of_block(ids, before, self._decode)
+    return code_blocks.end_of_block(ids, start, seen, self._decode)
 
   def _decode(self, ids: Sequence[int]) -> str:
     return self._tokenizer.decode(list(ids))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from azr_jax.rollout import code_blocks
+from azr_jax.tasks import code_blocks
 
 PIECES = ["```python\n", "```", "\n", "x", "```\n", "<<<", ">>>", "python", " "]
 
@@ -65,13 +65,16 @@ def test_a_reply_ends_with_the_token_that_closes_its_block(pieces, chunk):
   def decode(ids):
     return "".join(pieces[i] for i in ids)
 
+  start = len(pieces) // 4  # What stands before is of another reply.
   ids = list(range(len(pieces)))
   ends = (
-    n for n in range(len(ids) + 1) if code_blocks.find_block(decode(ids[:n]))
+    n
+    for n in range(start, len(ids) + 1)
+    if code_blocks.find_block(decode(ids[start:n]))
   )
-  want, found, seen = next(ends, None), None, 0
+  want, found, seen = next(ends, None), None, start
   while found is None and seen < len(ids):
     shown = ids[: seen + chunk]
-    found = code_blocks.end_of_block(shown, seen, decode)
+    found = code_blocks.end_of_block(shown, start, seen, decode)
     seen = len(shown)
   assert found == want

@@ -1,0 +1,28 @@
+"""Grading of the answers to questions, by the task that they are of."""
+
+from concurrent.futures import Future
+
+from azr_jax.executor import Executor
+from azr_jax.grading.gym import grader as gym_grader
+
+_GYM = "gym/"
+
+
+def submit(
+  executor: Executor, task: str, reference: str, answer: str | None
+) -> "Future[bool]":
+  """Starts the grading of an answer.
+
+  Args:
+    executor: where graders run that read it with more than a comparison.
+    task: of the question, such as `gym/products`.
+    reference: of the question.
+    answer: what was found in a reply; None: nothing was.
+
+  Raises:
+    ValueError: the task is unknown.
+  """
+  if task.startswith(_GYM):
+    name = task.removeprefix(_GYM)
+    return gym_grader.submit(executor, name, reference, answer)
+  raise ValueError(f"task {task!r}: expected one with a grader, as gym/NAME")

@@ -1,0 +1,61 @@
+"""Prompts for questions that code may help with (seed 001, table 1 and 5).
+
+| form | what is asked for |
+| --- | --- |
+| `free` | reasoning, with code run where it helps (Code Agent) |
+| `text` | reasoning in words alone (All Text) |
+| `code` | one script that prints the answer (All Code) |
+| `text_then_code`, `code_then_text` | the one first, then the other |
+
+`full` explains, for pretrained models; `compact` is the question and the form's
+name, for tiny ones. The marks are those of `tasks/code_blocks.py`.
+"""
+
+FORMS = ("free", "text", "code", "text_then_code", "code_then_text")
+STYLES = ("full", "compact")
+
+_MARK = (
+  "When you are sure, end with the answer between these marks: <<<the answer>>>"
+)
+_RUN = (
+  "A script stands alone: open it with ```python, print what you want to see, "
+  "close it with ``` and stop there. It is then run, and its output and errors "
+  "are shown to you before you go on."
+)
+_HEADS = {
+  "free": (
+    "Reason first, then answer. While you reason you may write Python and see "
+    f"what it prints. {_RUN} Do so as often as it helps. {_MARK}"
+  ),
+  "text": (
+    "Reason step by step in words. List what is easily got wrong, and check "
+    f"it. Write no code. {_MARK}"
+  ),
+  "code": (
+    "You solve problems by programming. Think about the program in words, then "
+    "write it as one script that prints the answer between the marks "
+    f"<<<the answer>>>. {_RUN}"
+  ),
+  "text_then_code": (
+    "Reason in words first and come to a provisional answer. Then check it "
+    f"with Python, and correct it if the two differ. {_RUN} {_MARK}"
+  ),
+  "code_then_text": (
+    "Begin with Python. Then go through what it printed in words, and correct "
+    f"it if it cannot be right. {_RUN} {_MARK}"
+  ),
+}
+
+
+def ask(question: str, form: str, style: str) -> str:
+  """A prompt, without a chat template.
+
+  Args:
+    question: what is asked.
+    form: one of `FORMS`.
+    style: one of `STYLES`.
+  """
+  if style == "compact":
+    mark = "" if form == "free" else f"{form}\n"
+    return f"{question.strip()}\n{mark}"
+  return f"{_HEADS[form]}\n\nQuestion: {question.strip()}\n\nReply:\n"

@@ -1,0 +1,36 @@
+"""Questions by the name of where they come from.
+
+| spec | what it is |
+| --- | --- |
+| `gym:NAME`, `gym:NAME(min_digits=3)` | reasoning-gym, made on the spot |
+| a path | a file of questions, as `question.write` writes it |
+"""
+
+import pathlib
+from collections.abc import Sequence
+
+from azr_jax.tasks import calls
+from azr_jax.tasks.questions import gym, question
+from azr_jax.tasks.questions.question import Question
+
+
+def read(spec: str, count: int, seed: int) -> list[Question]:
+  """Reads or makes at most `count` questions; `seed` is of gym sets.
+
+  Raises:
+    ValueError: there is no such source, or it has no question.
+  """
+  kind, found, name = spec.partition(":")
+  if kind == "gym" and found:
+    name, settings = calls.read(name)
+    questions = gym.make(name, count, seed, settings)
+  else:
+    questions = question.read(pathlib.Path(spec).expanduser())[:count]
+  if not questions:
+    raise ValueError(f"{spec!r}: expected at least one question")
+  return questions
+
+
+def read_all(specs: Sequence[str], count: int, seed: int) -> list[Question]:
+  """Reads several sources after one another, at most `count` of each."""
+  return [q for spec in specs for q in read(spec, count, seed)]
