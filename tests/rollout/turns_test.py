@@ -186,3 +186,20 @@ def test_nothing_compiles_in_a_conversation_after_the_warm_up(
   )
   talked(ready, Scripted((1, 0)), n=10)
   assert not [name for name in compiled if "backend_compile" in name]
+
+
+def test_a_request_that_is_given_up_leaves_nothing_behind(
+  params, one_device_mesh
+):
+  one = long_policy(params, one_device_mesh)
+  turns = Scripted((3,))
+  want = talked(one, Scripted((3,)))
+  one.calls = 0
+  prompts = [one.prompt(text) for text in TEXTS]
+  stream = one.sample(prompts, 3, turns=turns)
+  next(stream)
+  stream.close()
+  one.calls = 0
+  got = talked(one, turns)
+  for name, completion in want.items():
+    np.testing.assert_array_equal(completion.token_ids, got[name].token_ids)

@@ -1,0 +1,79 @@
+"""Improvement potential: groups, stages, and the order of a pass."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from azr_jax.curricula import passes, potential
+from azr_jax.curricula.potential import Measured
+
+TWENTY = [Measured(right, 20) for right in range(21)]
+
+
+def test_the_printed_ranges_of_twenty_answers():
+  groups = potential.group_by_thresholds(TWENTY)
+  by_group = {g: [k for k in range(21) if groups[k] == g] for g in (1, 2, 3, 4)}
+  assert by_group == {
+    1: list(range(4, 17)),
+    2: [3, 17],
+    3: [2, 18],
+    4: [0, 1, 19, 20],
+  }
+  assert TWENTY[4].potential == pytest.approx(0.64)
+
+
+@given(st.lists(st.integers(0, 20), min_size=4, max_size=60), st.integers(0, 9))
+def test_quantiles_are_of_one_size_and_in_order(counts, seed):
+  keys = [Measured(k, 20).potential for k in counts]
+  groups = potential.group_by_quantiles(keys, seed)
+  sizes = [groups.count(g) for g in (1, 2, 3, 4)]
+  assert max(sizes) - min(sizes) <= 1
+  for one, key in zip(groups, keys, strict=True):
+    assert all(
+      key >= other
+      for group, other in zip(groups, keys, strict=True)
+      if group > one
+    )
+  assert groups == potential.group_by_quantiles(keys, seed)
+
+
+@pytest.mark.parametrize(
+  "order, stages",
+  [
+    ("potential", [13, 15, 17, 21]),
+    ("potential_alone", [13, 2, 2, 4]),
+  ],
+)
+def test_what_each_stage_trains_on(order, stages):
+  groups = potential.make_groups(TWENTY, order, "thresholds", 0)
+  pools = [potential.pool(groups, order, stage) for stage in (1, 2, 3, 4)]
+  assert [len(pool) for pool in pools] == stages
+  groups = potential.make_groups(TWENTY, "none", "thresholds", 0)
+  assert potential.pool(groups, "none", 1) == list(range(21))
+
+
+def test_difficulty_begins_with_the_easiest():
+  groups = potential.make_groups(TWENTY, "difficulty", "quantiles", 0)
+  assert groups[20] == 1 and groups[0] == 4
+  assert groups == sorted(groups, reverse=True)
+  with pytest.raises(ValueError, match="expected grouping='quantiles'"):
+    potential.make_groups(TWENTY, "difficulty", "thresholds", 0)
+  with pytest.raises(ValueError, match="order='hardest'"):
+    potential.make_groups(TWENTY, "hardest", "quantiles", 0)
+
+
+def test_stages_last_and_the_last_for_ever():
+  stages = [potential.stage_of(step, 3) for step in range(1, 16)]
+  assert stages == [1] * 3 + [2] * 3 + [3] * 3 + [4] * 6
+
+
+@given(st.integers(1, 30), st.integers(0, 90), st.integers(0, 40))
+def test_passes_hold_everything_once_and_can_be_cut_anywhere(
+  total, first, count
+):
+  whole = passes.turn((3, 1), total, 0, 200)
+  assert (
+    passes.turn((3, 1), total, first, count) == whole[first : first + count]
+  )
+  for start in range(0, 200 - total, total):
+    assert sorted(whole[start : start + total]) == list(range(total))

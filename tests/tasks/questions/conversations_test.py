@@ -1,0 +1,89 @@
+"""Worked conversations with code, and what is measured of questions."""
+
+import numpy as np
+import pytest
+
+from azr_jax.curricula.potential import Measured
+from azr_jax.executor import scripts
+from azr_jax.grading.gym import grader
+from azr_jax.rollout import interpreter
+from azr_jax.tasks import code_blocks
+from azr_jax.tasks.corpus import Conversation
+from azr_jax.tasks.questions import corpus, measured, prompts, question, sources
+from configs import code_interpreter
+
+pytest.importorskip("reasoning_gym")
+
+
+@pytest.mark.parametrize("spec", code_interpreter.TINY_QUESTIONS)
+@pytest.mark.parametrize("manner", corpus.MANNERS)
+def test_conversations_are_right_and_show_what_their_code_prints(
+  executor, spec, manner
+):
+  for one in sources.read(spec, 6, 4):
+    spoken = corpus.write(one, manner)
+    assert len(spoken) == {"text": 1, "code": 3, "check": 5}[manner]
+    for place in range(0, len(spoken), 2):
+      last = place == len(spoken) - 1
+      assert code_blocks.is_well_formed(spoken[place], last)
+    gold = grader.stored_answer(one.reference)
+    assert code_blocks.find_answer(spoken[-1]) == gold
+    for reply, result in zip(spoken[::2], spoken[1::2], strict=False):
+      block = code_blocks.block_to_run(reply)
+      ran = executor.submit(scripts.script_job(block.code)).result(30)
+      text = interpreter.result_text(scripts.read_result(ran), 3.0)
+      assert result == f"{code_blocks.LABEL}{text}{code_blocks.AFTER}"
+    assert code_blocks.checks_itself(spoken[::2]) == (manner == "check")
+
+
+def test_shares_of_manners_and_forms():
+  settings = corpus.CorpusSettings(
+    0, 200, ("gym:gcd", "gym:lcm"), (1.0, 1.0, 0.0), 0.5
+  )
+  found = list(corpus.conversations(settings))
+  assert found == list(corpus.conversations(settings))
+  asked = [one.prompt.splitlines()[-1] for one in found]
+  for form in ("text", "code"):
+    own = [one for one, end in zip(found, asked, strict=True) if end == form]
+    assert 0.15 < len(own) / len(found) < 0.35
+    assert {len(one.parts) for one in own} == {1 if form == "text" else 3}
+  free = [one for one in found if one.prompt.count("\n") == 1]
+  assert 0.4 < np.mean([len(one.parts) == 1 for one in free]) < 0.6
+
+
+def test_only_the_models_parts_are_learned():
+  one = Conversation("ab", ("cd", "!!", "e"))
+  ids, learned = one.tokens(lambda text: list(map(ord, text)), 0)
+  assert "".join(map(chr, ids[:-1])) == "abcd!!e" and ids[-1] == 0
+  assert [chr(i) for i, own in zip(ids, learned, strict=True) if own] == [
+    *"cde",
+    "\0",
+  ]
+
+
+@pytest.mark.parametrize("form", prompts.FORMS)
+def test_prompts_hold_the_question_and_the_marks(form):
+  full = prompts.ask("What is 2 * 3?", form, "full")
+  assert "What is 2 * 3?" in full and "<<<" in full
+  assert ("```python" in full) == (form != "text")
+  compact = prompts.ask("What is 2 * 3?", form, "compact")
+  assert compact.startswith("What is 2 * 3?\n")
+  assert compact.endswith("?\n" if form == "free" else f"\n{form}\n")
+
+
+def test_files_of_questions_and_of_what_was_measured(tmp_path):
+  questions = sources.read("gym:gcd", 4, 1)
+  path = tmp_path / "questions.jsonl"
+  question.write(path, questions)
+  assert sources.read(str(path), 3, 0) == questions[:3]
+  counts = tmp_path / "measured.jsonl"
+  for right, one in enumerate(questions):
+    measured.append(counts, one, Measured(right, 20))
+  found = measured.of_all(counts, questions[1:])
+  assert found == [Measured(right, 20) for right in (1, 2, 3)]
+  counts.write_text(counts.read_text()[:-10])  # Cut off in its last line.
+  with pytest.raises(ValueError, match="1 of 4 questions are missing"):
+    measured.of_all(counts, questions)
+  path.write_text('{"id": "x"}\n')
+  with pytest.raises(ValueError, match="jsonl:1: .*expected a question"):
+    question.read(path)
