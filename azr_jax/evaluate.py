@@ -26,14 +26,20 @@ from ml_collections import config_flags
 
 from azr_jax import checkpoint as checkpoint_lib
 from azr_jax import host_flags
-from azr_jax.benchmarks import registry, runner, table
+from azr_jax.benchmarks import questions, registry, runner, table
+from azr_jax.benchmarks.benchmark import Benchmark
 from azr_jax.configuration import checks, parts, schema
+from azr_jax.executor import Executor
 from azr_jax.metrics import say
 from azr_jax.models import load, transformer
+from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
+from azr_jax.rollout.interpreter import Interpreter, InterpreterSettings
+from azr_jax.rollout.turns import Outcomes
+from azr_jax.systems import agents
 
 RESULTS = "results.json"
 
@@ -116,17 +122,41 @@ def evaluate(
         config.evaluate.prompt_style,
         config.evaluate.samples,
       )
+      by_agent, ask = registry.BENCHMARKS[name], policy_lib.ask
+      if name == questions.NAME:
+        by_agent, ask = _agent(config, source.tokenizer, executor, hosts)
       scores |= runner.run(
-        registry.BENCHMARKS[name],
+        by_agent,
         policy,
         executor,
         hosts,
         settings,
         folder / f"{name}.jsonl",
+        ask,
       )
       if hosts.first:
         _write(folder, asked, scores)
   return _write(folder, asked, scores) if hosts.first else scores
+
+
+def _agent(
+  config: ml_collections.ConfigDict,
+  tokenizer: Tokenizer,
+  executor: Executor,
+  hosts: Hosts,
+) -> tuple[Benchmark, policy_lib.Ask]:
+  """The benchmark of questions as an agent is asked it, and the agent."""
+  c = config.evaluate
+  settings = InterpreterSettings(
+    c.max_calls, c.result_tokens, config.executor.timeout_s
+  )
+  ask = agents.make(
+    c.agent,
+    Interpreter(settings, tokenizer, executor, hosts),
+    Outcomes(executor, hosts),
+    c.prompt_style,
+  )
+  return questions.asked_by(registry.BENCHMARKS[questions.NAME], c.agent), ask
 
 
 def _what_matters(config: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,8 @@
 | `full` | public benchmarks, greedy, the trained systems' own frame |
 | `chat`, `plain` | likewise, a chat template, or for base models |
 | `average16` | `full` with 16 answers at temperature 1 (seed 002) |
+| `questions_tiny` | `questions` by an agent, for the tiny model |
+| `questions` | the same for pretrained models (seed 001) |
 """
 
 import ml_collections
@@ -27,6 +29,8 @@ VARIANTS = (
   "chat",
   "plain",
   "average16",
+  "questions_tiny",
+  "questions",
 )
 
 
@@ -45,12 +49,18 @@ def get_config(variant: str = "greedy") -> ml_collections.ConfigDict:
   # full | chat | plain; of the package's own benchmarks compact | few_shot
   c.evaluate.prompt_style = "compact"
   c.evaluate.samples = 1  # answers to each task
+  # Of `questions` alone; values of seed 001.
+  c.evaluate.agent = "free"  # text | code | free | steer
+  c.evaluate.max_calls = 8  # scripts of a conversation
+  c.evaluate.result_tokens = 500  # of what a script prints
   if variant.startswith("countdown"):
     _countdown(c, variant)
   elif variant == "problems_tiny":
     c.rollout.temperature = 1.0
     c.rollout.prompt_buckets = (24,)
     c.rollout.max_tokens = 64
+  elif variant.startswith("questions"):
+    _questions(c, variant)
   elif variant != "greedy":
     _public(c, variant)
   return c
@@ -90,3 +100,25 @@ def _public(c: ml_collections.ConfigDict, variant: str) -> None:
   if variant == "average16":
     c.evaluate.samples = 16  # seed 002: 16 at temperature 1
     c.rollout.temperature = 1.0
+
+
+def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
+  c.rollout.temperature = 0.6  # paper: 0.6
+  c.rollout.stop_strings = ()
+  c.executor.memory_mb = 2048  # the graders' libraries
+  if variant == "questions_tiny":
+    c.rollout.slots = 128
+    c.rollout.prompt_buckets = (48,)
+    c.rollout.max_tokens = 144
+    c.rollout.decode_chunk = 8
+    c.rollout.append_chunk = 16
+    c.evaluate.result_tokens = 40
+    c.executor.timeout_s = 5.0
+    return
+  c.model.dtype = "bfloat16"
+  c.evaluate.prompt_style = "full"
+  c.rollout.slots = 64
+  c.rollout.prompt_buckets = (256, 512, 1024, 2048, 4096)
+  c.rollout.max_tokens = 6144
+  c.rollout.append_chunk = 128
+  c.executor.timeout_s = 60.0  # paper: 60

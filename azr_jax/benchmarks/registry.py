@@ -11,6 +11,7 @@ from azr_jax.benchmarks import (
   mathematics,
   programming,
   programs_heldout,
+  questions,
 )
 from azr_jax.benchmarks.benchmark import Benchmark
 
@@ -24,6 +25,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     execution,
     mathematics,
     choices,
+    questions,
   )
   for benchmark in module.BENCHMARKS
 }
@@ -33,10 +35,10 @@ MATH = ("aime24", "aime25", "amc23", "math500", "minerva", "olympiadbench")
 PUBLIC = tuple(
   name
   for name in BENCHMARKS
-  if name not in ("programs_heldout", "countdown", "problems")
+  if name not in ("programs_heldout", "countdown", "problems", "questions")
 )
 # Without a source that `tasks/records.py` could read.
-NEED_DATA = ("gpqa", "bbh", "problems")
+NEED_DATA = ("gpqa", "bbh", "problems", "questions")
 # NAME=PATH, where PATH may have commas and signs of equality too.
 _NAMED = re.compile(
   rf"(?:^|,)({'|'.join(BENCHMARKS)})=(.*?)(?=,(?:{'|'.join(BENCHMARKS)})=|$)"

@@ -25,7 +25,8 @@ from azr_jax.benchmarks.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor
 from azr_jax.grading import futures
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.rollout.policy import Policy
+from azr_jax.rollout import policy as policy_lib
+from azr_jax.rollout.policy import Ask, Policy
 from azr_jax.tasks import records as records_lib
 
 KS = (1, 4, 8, 16, 32, 64)
@@ -92,6 +93,7 @@ def run(
   hosts: Hosts,
   settings: RunSettings,
   path: pathlib.Path | None,
+  ask: Ask = policy_lib.ask,
 ) -> dict[str, float]:
   """Runs what is missing of a benchmark; returns all its scores.
 
@@ -102,6 +104,7 @@ def run(
     hosts: of this run; all must see the records file, or none.
     settings: see there.
     path: the records file, which may have been begun; None: none is kept.
+    ask: asks the policy.
 
   Returns:
     pass@k by both meanings with standard errors, pass@1 by kind, the share of
@@ -135,7 +138,7 @@ def run(
   progress = metrics_lib.Progress(len(known) + 1, len(items), unit="item")
   try:
     for place, record in _records(
-      benchmark, policy, executor, items, missing, asked, settings.samples
+      benchmark, policy, executor, items, missing, asked, settings.samples, ask
     ):
       known[items[place].id] = record
       if file is not None:
@@ -180,11 +183,12 @@ def _records(
   missing: Sequence[int],
   asked: Sequence[types.Prompt],
   samples: int,
+  ask: Ask,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
   """Yields items' places and records, as soon as all is graded."""
   replies: dict[int, dict[int, tuple[types.Completion, Future[Grade]]]] = {}
   whole: list[int] = []
-  stream = policy.sample(asked, samples, numbers=missing) if asked else ()
+  stream = ask(policy, asked, samples, missing) if asked else ()
   for index, sample, completion in stream:
     place = missing[index]
     grade = benchmark.grade(executor, items[place], completion.text)

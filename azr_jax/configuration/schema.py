@@ -11,6 +11,7 @@ from azr_jax.learner import advantages, critic, losses, packing, train_state
 from azr_jax.models import attention, safetensors_io, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.systems import azr_rewards, orz
+from azr_jax.systems.agents import AGENTS
 from azr_jax.tasks.countdown import prompts as countdown_prompts
 from azr_jax.tasks.countdown import verifier, worked
 from azr_jax.tasks.mathematics import corpus as mathematics_corpus
@@ -318,6 +319,9 @@ EVALUATE_CHECKS = {
   **_SAMPLING_CHECKS,
   "evaluate.prompt_style": _EVALUATED_STYLE,
   "evaluate.samples": _COUNT,
+  "evaluate.agent": _one_of(*AGENTS),
+  "evaluate.max_calls": _NOT_NEGATIVE,
+  "evaluate.result_tokens": _COUNT,
 }
 PROPOSE_CHECKS = {
   key: check

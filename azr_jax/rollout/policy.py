@@ -6,7 +6,7 @@ or optimizers.
 
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -65,3 +65,18 @@ class Policy:
       self.params, prompts, n, key, numbers=numbers, turns=turns
     )
     self.sample_s += time.monotonic() - start
+
+
+Stream = Iterator[tuple[int, int, types.Completion]]
+# A policy, prompts, completions of each, and the prompts' numbers.
+Ask = Callable[[Policy, Sequence[types.Prompt], int, Sequence[int]], Stream]
+
+
+def ask(
+  policy: Policy,
+  prompts: Sequence[types.Prompt],
+  samples: int,
+  numbers: Sequence[int],
+) -> Stream:
+  """Samples; what else can be asked is in `systems/agents.py`."""
+  yield from policy.sample(prompts, samples, numbers)

@@ -1,0 +1,72 @@
+"""`questions`: reasoning tasks that code may help with, by one of four agents.
+
+Its data is a file of questions, or gym sets joined by `+`
+(`tasks/questions/sources.py`); those are made anew, other ones than any run
+trains on. `--limit` is of each task. Which agent answers is
+`evaluate.agent`; without one, the reply is the model's own.
+"""
+
+import dataclasses
+from concurrent.futures import Future
+
+from azr_jax.benchmarks.benchmark import Benchmark, Grade, Item
+from azr_jax.executor import Executor
+from azr_jax.grading import futures
+from azr_jax.grading import questions as grading
+from azr_jax.tasks import code_blocks
+from azr_jax.tasks.questions import prompts, sources
+
+NAME = "questions"
+_MOST = 200  # Of each gym set.
+HELD_OUT_SEED = 99  # Which no configuration trains on.
+
+
+def read(data: str) -> list[Item]:
+  """Items of a file, or of gym sets."""
+  parts = data.split("+gym:")
+  specs = [parts[0], *(f"gym:{part}" for part in parts[1:])]
+  return [
+    Item(
+      question.id,
+      question.text,
+      {"task": question.task, "reference": question.reference},
+      question.task,
+    )
+    for question in sources.read_all(specs, _MOST, HELD_OUT_SEED)
+  ]
+
+
+def grade(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
+  """Grades what stands between the last answer marks."""
+  answer = code_blocks.find_answer(reply)
+  verdict = grading.submit(
+    executor, item.reference["task"], item.reference["reference"], answer
+  )
+  return futures.then(
+    verdict,
+    lambda correct: Grade(
+      correct, "no answer" if answer is None else answer[:200]
+    ),
+  )
+
+
+def asked_by(benchmark: Benchmark, agent: str) -> Benchmark:
+  """The benchmark with the prompts of an agent of `systems/agents.py`."""
+  form = agent if agent in prompts.FORMS else "free"
+  return dataclasses.replace(
+    benchmark, prompt=lambda item, style: prompts.ask(item.request, form, style)
+  )
+
+
+BENCHMARKS = (
+  Benchmark(
+    NAME,
+    "",
+    read,
+    "words",
+    grade,
+    prompt=lambda item, style: prompts.ask(item.request, "free", style),
+    reads_by_name=True,
+    by_kind=True,
+  ),
+)

@@ -1,0 +1,133 @@
+"""Ways to answer a question with or without code, by one model (seed 001, 3.1).
+
+| agent | what it does |
+| --- | --- |
+| `text` | reasons in words (All Text) |
+| `code` | writes one script; what that prints is the answer (All Code) |
+| `free` | reasons, and runs code on the way (Code Agent) |
+| `steer` | is steered between both, round by round (`codesteer.py`) |
+
+An agent is asked prompts like a policy, and gives completions like one; their
+text is what the answer is looked for in.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from azr_jax import types
+from azr_jax.executor import Executor, Result, scripts
+from azr_jax.executor.pending import ResultFuture
+from azr_jax.rollout import policy as policy_lib
+from azr_jax.rollout.interpreter import Interpreter
+from azr_jax.rollout.policy import Ask, Policy, Stream
+from azr_jax.rollout.turns import Outcomes, split_replies
+from azr_jax.systems.codesteer import CodeSteer
+from azr_jax.tasks import code_blocks
+
+AGENTS = ("text", "code", "free", "steer")
+# Where a script puts its answer that prints none.
+_PRINT_RESULT = """
+for _name in ("result", "Answer", "answer"):
+  if _name in globals():
+    print(globals()[_name])
+    break
+"""
+
+
+def make(
+  agent: str,
+  interpreter: Interpreter,
+  outcomes: "Outcomes[Result]",
+  style: str,
+) -> Ask:
+  """What asks an agent.
+
+  Args:
+    agent: one of `AGENTS`.
+    interpreter: runs the code of `free`.
+    outcomes: runs the scripts of `code` and `steer`.
+    style: of the prompts of `steer`.
+
+  Raises:
+    ValueError: the agent is unknown.
+  """
+  made: dict[str, Ask] = {
+    "text": policy_lib.ask,
+    "code": ask_code(outcomes),
+    "free": ask_free(interpreter),
+    "steer": CodeSteer(outcomes, style).ask,
+  }
+  if agent not in made:
+    raise ValueError(f"agent {agent!r}: expected one of {AGENTS}")
+  return made[agent]
+
+
+def ask_free(interpreter: Interpreter) -> Ask:
+  """Code Agent: a conversation with the interpreter; its last reply counts."""
+
+  def ask(
+    policy: Policy,
+    prompts: Sequence[types.Prompt],
+    samples: int,
+    numbers: Sequence[int],
+  ) -> Stream:
+    for index, sample, completion in policy.sample(
+      prompts, samples, numbers, turns=interpreter
+    ):
+      replies = split_replies(
+        completion.token_ids.tolist(), completion.loss_mask.tolist()
+      )
+      text = policy.tokenizer.decode(replies[-1])
+      yield index, sample, dataclasses.replace(completion, text=text)
+
+  return ask
+
+
+def ask_code(outcomes: "Outcomes[Result]") -> Ask:
+  """All Code: one reply, whose script's output is the answer."""
+
+  def ask(
+    policy: Policy,
+    prompts: Sequence[types.Prompt],
+    samples: int,
+    numbers: Sequence[int],
+  ) -> Stream:
+    waiting: dict[tuple[int, int], types.Completion] = {}
+    silent: dict[tuple[int, int], str] = {}
+
+    def run(name: tuple[int, int], code: str) -> None:
+      def start(executor: Executor) -> ResultFuture:
+        return executor.submit(scripts.script_job(code))
+
+      outcomes.ask(name, start)
+
+    def heard(wait: bool) -> Stream:
+      for name, result in outcomes.take(wait).items():
+        output = str(scripts.read_result(result).output).strip()
+        code = silent.pop(name, None)
+        if not output and code is not None:
+          run(name, code + _PRINT_RESULT)  # Once.
+          continue
+        yield *name, _with_output(waiting.pop(name), output)
+
+    for index, sample, completion in policy.sample(prompts, samples, numbers):
+      block = code_blocks.find_block(completion.text)
+      if block is None:
+        yield index, sample, completion
+      else:
+        waiting[index, sample] = completion
+        silent[index, sample] = block.code
+        run((index, sample), block.code)
+      yield from heard(wait=False)
+    while waiting:
+      yield from heard(wait=True)
+
+  return ask
+
+
+def _with_output(completion: types.Completion, output: str) -> types.Completion:
+  """A completion with the answer that its script printed."""
+  answer = code_blocks.find_answer(output)
+  answer = output if answer is None else answer
+  text = f"{completion.text}\n{output}\n<<<{answer}>>>"
+  return dataclasses.replace(completion, text=text)
