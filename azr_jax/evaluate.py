@@ -96,7 +96,7 @@ def evaluate(
   }
   hosts.check_same_value("config", [asked, benchmark, data])
   if hosts.first:
-    _claim(folder, asked)
+    claim(folder, asked)
   hosts.meet("the folder is there")
   mesh = mesh_lib.make_mesh(config.mesh)
   source, params = load_model(config, model_spec, mesh)
@@ -122,11 +122,13 @@ def evaluate(
         config.evaluate.prompt_style,
         config.evaluate.samples,
       )
-      by_agent, ask = registry.BENCHMARKS[name], policy_lib.ask
+      asked_one, ask = registry.BENCHMARKS[name], policy_lib.ask
       if name == questions.NAME:
-        by_agent, ask = _agent(config, source.tokenizer, executor, hosts)
+        asked_one, ask = by_agent(
+          config, config.evaluate.agent, source.tokenizer, executor, hosts
+        )
       scores |= runner.run(
-        by_agent,
+        asked_one,
         policy,
         executor,
         hosts,
@@ -139,8 +141,9 @@ def evaluate(
   return _write(folder, asked, scores) if hosts.first else scores
 
 
-def _agent(
+def by_agent(
   config: ml_collections.ConfigDict,
+  agent: str,
   tokenizer: Tokenizer,
   executor: Executor,
   hosts: Hosts,
@@ -151,12 +154,12 @@ def _agent(
     c.max_calls, c.result_tokens, config.executor.timeout_s
   )
   ask = agents.make(
-    c.agent,
+    agent,
     Interpreter(settings, tokenizer, executor, hosts),
     Outcomes(executor, hosts),
     c.prompt_style,
   )
-  return questions.asked_by(registry.BENCHMARKS[questions.NAME], c.agent), ask
+  return questions.asked_by(registry.BENCHMARKS[questions.NAME], agent), ask
 
 
 def _what_matters(config: dict[str, Any]) -> dict[str, Any]:
@@ -199,7 +202,7 @@ def _with_data(
   return tuple(name for name in names if name not in left)
 
 
-def _claim(folder: pathlib.Path, asked: dict[str, Any]) -> None:
+def claim(folder: pathlib.Path, asked: dict[str, Any]) -> None:
   """Refuses a folder whose results are of something else."""
   folder.mkdir(parents=True, exist_ok=True)
   path = folder / RESULTS

@@ -3,7 +3,16 @@
 import pytest
 
 from azr_jax.configuration import checks, schema
-from configs import azr, countdown, evaluate, propose, sft
+from configs import (
+  azr,
+  code_interpreter,
+  countdown,
+  evaluate,
+  orz,
+  potential,
+  propose,
+  sft,
+)
 
 
 @pytest.mark.parametrize("variant", azr.VARIANTS)
@@ -19,6 +28,39 @@ def test_every_sft_variant_is_valid(variant):
 @pytest.mark.parametrize("variant", countdown.VARIANTS)
 def test_every_countdown_variant_is_valid(variant):
   checks.check_train(countdown.get_config(variant))
+
+
+@pytest.mark.parametrize("variant", orz.VARIANTS)
+def test_every_orz_variant_is_valid(variant):
+  checks.check_train(orz.get_config(variant))
+
+
+@pytest.mark.parametrize("variant", code_interpreter.VARIANTS)
+def test_every_code_interpreter_variant_is_valid(variant):
+  checks.check_train(code_interpreter.get_config(variant))
+
+
+@pytest.mark.parametrize(
+  "change, message",
+  [
+    ({"order": "potential"}, "measured='': expected a file"),
+    (
+      {"order": "difficulty", "measured": "x"},
+      "grouping='thresholds': expected 'quantiles'",
+    ),
+    ({"max_calls": -1}, "max_calls=-1: expected"),
+  ],
+)
+def test_what_does_not_go_together_in_code_interpreter(change, message):
+  config = code_interpreter.get_config()
+  config.code_interpreter.update(change)
+  with pytest.raises(ValueError, match=message):
+    checks.check_train(config)
+
+
+@pytest.mark.parametrize("variant", potential.VARIANTS)
+def test_every_potential_variant_is_valid(variant):
+  checks.check(potential.get_config(variant), schema.POTENTIAL_CHECKS)
 
 
 @pytest.mark.parametrize("variant", propose.VARIANTS)

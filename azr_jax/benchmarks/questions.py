@@ -15,6 +15,7 @@ from azr_jax.grading import futures
 from azr_jax.grading import questions as grading
 from azr_jax.tasks import code_blocks
 from azr_jax.tasks.questions import prompts, sources
+from azr_jax.tasks.questions.question import Question
 
 NAME = "questions"
 _MOST = 200  # Of each gym set.
@@ -25,15 +26,18 @@ def read(data: str) -> list[Item]:
   """Items of a file, or of gym sets."""
   parts = data.split("+gym:")
   specs = [parts[0], *(f"gym:{part}" for part in parts[1:])]
-  return [
-    Item(
-      question.id,
-      question.text,
-      {"task": question.task, "reference": question.reference},
-      question.task,
-    )
-    for question in sources.read_all(specs, _MOST, HELD_OUT_SEED)
-  ]
+  found = sources.read_all(specs, _MOST, HELD_OUT_SEED)
+  return [item(question) for question in found]
+
+
+def item(question: Question) -> Item:
+  """A question as an item."""
+  return Item(
+    question.id,
+    question.text,
+    {"task": question.task, "reference": question.reference},
+    question.task,
+  )
 
 
 def grade(executor: Executor, item: Item, reply: str) -> "Future[Grade]":

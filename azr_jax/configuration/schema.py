@@ -323,6 +323,16 @@ EVALUATE_CHECKS = {
   "evaluate.max_calls": _NOT_NEGATIVE,
   "evaluate.result_tokens": _COUNT,
 }
+POTENTIAL_CHECKS = EVALUATE_CHECKS | {
+  "potential.questions": _SOURCES,
+  "potential.count": _COUNT,
+  "potential.data_seed": _NOT_NEGATIVE,
+  "potential.agents": _subset_of(*AGENTS),
+  "potential.temperatures": (
+    (lambda v: len(v) > 0 and min(v) > 0),
+    "a tuple of numbers above 0",
+  ),
+}
 PROPOSE_CHECKS = {
   key: check
   for key, check in COMMON_CHECKS.items()

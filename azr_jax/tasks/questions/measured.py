@@ -9,29 +9,36 @@ from azr_jax.curricula.potential import Measured
 from azr_jax.tasks.questions.question import Question
 
 
-def append(path: pathlib.Path, question: Question, measured: Measured) -> None:
-  """Adds a question's counts to a file, a line of JSON."""
-  line = {"id": question.id, **dataclasses.asdict(measured)}
-  with path.open("a") as file:
-    file.write(json.dumps(line) + "\n")
+def write(
+  path: pathlib.Path,
+  questions: Sequence[Question],
+  measured: Sequence[Measured],
+) -> None:
+  """Writes the counts of questions, a line of JSON each."""
+  lines = [
+    json.dumps({"id": question.id, **dataclasses.asdict(one)}) + "\n"
+    for question, one in zip(questions, measured, strict=True)
+  ]
+  path.write_text("".join(lines))
 
 
 def read(path: pathlib.Path) -> dict[str, Measured]:
-  """Reads what `append` wrote, by id; a line that was cut off is left out.
+  """Reads what `write` wrote, by id.
 
   Raises:
-    ValueError: there is no such file.
+    ValueError: there is no such file, or it is something else.
   """
   if not path.is_file():
-    raise ValueError(f"{path}: expected a file of azr_jax.potential")
-  found = {}
-  for line in path.read_text().splitlines():
-    try:
-      row = json.loads(line)
-    except ValueError:
-      continue
-    found[row["id"]] = Measured(row["right"], row["asked"])
-  return found
+    raise ValueError(
+      f"{path}: there is no such file; expected one of azr_jax.potential"
+    )
+  try:
+    rows = map(json.loads, path.read_text().splitlines())
+    return {row["id"]: Measured(row["right"], row["asked"]) for row in rows}
+  except (ValueError, KeyError, TypeError) as error:
+    raise ValueError(
+      f"{path}: {error}; expected a file of azr_jax.potential"
+    ) from None
 
 
 def of_all(path: pathlib.Path, questions: Sequence[Question]) -> list[Measured]:

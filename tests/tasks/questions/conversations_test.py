@@ -77,13 +77,14 @@ def test_files_of_questions_and_of_what_was_measured(tmp_path):
   question.write(path, questions)
   assert sources.read(str(path), 3, 0) == questions[:3]
   counts = tmp_path / "measured.jsonl"
-  for right, one in enumerate(questions):
-    measured.append(counts, one, Measured(right, 20))
+  measured.write(counts, questions, [Measured(n, 20) for n in range(4)])
   found = measured.of_all(counts, questions[1:])
   assert found == [Measured(right, 20) for right in (1, 2, 3)]
-  counts.write_text(counts.read_text()[:-10])  # Cut off in its last line.
-  with pytest.raises(ValueError, match="1 of 4 questions are missing"):
-    measured.of_all(counts, questions)
+  others = sources.read("gym:lcm", 1, 1)
+  with pytest.raises(ValueError, match="1 of 5 questions are missing"):
+    measured.of_all(counts, [*questions, *others])
+  with pytest.raises(ValueError, match="there is no such file"):
+    measured.of_all(tmp_path / "none", questions)
   path.write_text('{"id": "x"}\n')
   with pytest.raises(ValueError, match="jsonl:1: .*expected a question"):
     question.read(path)
