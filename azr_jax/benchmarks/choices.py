@@ -10,8 +10,8 @@
 GPQA's choices are put in an order that depends on the question alone.
 """
 
+import ast
 import hashlib
-import json
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +24,7 @@ from azr_jax.benchmarks import frames
 from azr_jax.benchmarks.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor
 from azr_jax.grading import futures
+from azr_jax.tasks.questions import bbh
 
 LETTERS = "ABCDEFGHIJ"
 
@@ -81,28 +82,15 @@ def read_gpqa(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 def read_bbh(spec: Any) -> list[Item]:
   """Items of one task's file, or of a folder of them; `kind` is the task."""
-  path = pathlib.Path(str(spec)).expanduser()
-  files = sorted(path.glob("*.json")) if path.is_dir() else [path]
-  found = []
-  for file in files:
-    try:
-      examples = json.loads(file.read_text(encoding="utf-8"))["examples"]
-    except (OSError, KeyError, TypeError, ValueError):
-      raise ValueError(
-        f"{file}: expected a BIG-Bench Hard file, or a folder of them"
-      ) from None
-    found += [
-      Item(
-        f"{file.stem}/{index}",
-        example["input"],
-        {"answer": example["target"]},
-        file.stem,
-      )
-      for index, example in enumerate(examples)
-    ]
-  if not found:
-    raise ValueError(f"{path}: expected a folder of BIG-Bench Hard files")
-  return found
+  return [
+    Item(
+      question.id.removeprefix(bbh.PREFIX),
+      question.text,
+      {"answer": ast.literal_eval(question.reference)},
+      question.task.removeprefix(bbh.PREFIX),
+    )
+    for question in bbh.read(pathlib.Path(str(spec)).expanduser())
+  ]
 
 
 def grade_choice(executor: Executor, item: Item, reply: str) -> "Future[Grade]":

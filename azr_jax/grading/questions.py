@@ -1,11 +1,14 @@
 """Grading of the answers to questions, by the task that they are of."""
 
+import ast
 from concurrent.futures import Future
 
 from azr_jax.executor import Executor
+from azr_jax.grading import bbh, futures
 from azr_jax.grading.gym import grader as gym_grader
 
 _GYM = "gym/"
+_BBH = "bbh/"
 
 
 def submit(
@@ -25,4 +28,7 @@ def submit(
   if task.startswith(_GYM):
     name = task.removeprefix(_GYM)
     return gym_grader.submit(executor, name, reference, answer)
+  if task.startswith(_BBH):
+    target = ast.literal_eval(reference)
+    return futures.done(answer is not None and bbh.correct(target, answer))
   raise ValueError(f"task {task!r}: expected one with a grader, as gym/NAME")

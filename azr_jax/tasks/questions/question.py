@@ -26,7 +26,7 @@ class Question:
 
 
 def write(path: pathlib.Path, questions: Iterable[Question]) -> None:
-  """Writes questions as JSON lines."""
+  """Writes questions as lines of JSON."""
   with path.open("w") as file:
     for question in questions:
       file.write(json.dumps(dataclasses.asdict(question)) + "\n")

@@ -3,6 +3,7 @@
 | spec | what it is |
 | --- | --- |
 | `gym:NAME`, `gym:NAME(min_digits=3)` | reasoning-gym, made on the spot |
+| `bbh:PATH` | a file of BIG-Bench Hard, or a folder of them |
 | a path | a file of questions, as `question.write` writes it |
 """
 
@@ -10,7 +11,7 @@ import pathlib
 from collections.abc import Sequence
 
 from azr_jax.tasks import calls
-from azr_jax.tasks.questions import gym, question
+from azr_jax.tasks.questions import bbh, gym, question
 from azr_jax.tasks.questions.question import Question
 
 
@@ -24,6 +25,8 @@ def read(spec: str, count: int, seed: int) -> list[Question]:
   if kind == "gym" and found:
     name, settings = calls.read(name)
     questions = gym.make(name, count, seed, settings)
+  elif kind == "bbh" and found:
+    questions = bbh.read(pathlib.Path(name).expanduser())[:count]
   else:
     questions = question.read(pathlib.Path(spec).expanduser())[:count]
   if not questions:

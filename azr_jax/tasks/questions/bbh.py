@@ -1,0 +1,38 @@
+"""BIG-Bench Hard's public files as questions."""
+
+import json
+import pathlib
+
+from azr_jax.executor.canonical import canonical
+from azr_jax.tasks.questions.question import Question
+
+PREFIX = "bbh/"
+
+
+def read(path: pathlib.Path) -> list[Question]:
+  """Reads a task's file, or all files of a folder.
+
+  Raises:
+    ValueError: a file is missing or of another layout, or there is none.
+  """
+  files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+  found = []
+  for file in files:
+    try:
+      examples = json.loads(file.read_text(encoding="utf-8"))["examples"]
+      found += [
+        Question(
+          f"{PREFIX}{file.stem}/{index}",
+          PREFIX + file.stem,
+          example["input"],
+          canonical(example["target"]),
+        )
+        for index, example in enumerate(examples)
+      ]
+    except (OSError, KeyError, TypeError, ValueError):
+      raise ValueError(
+        f"{file}: expected a BIG-Bench Hard file, or a folder of them"
+      ) from None
+  if not found:
+    raise ValueError(f"{path}: expected a folder of BIG-Bench Hard files")
+  return found

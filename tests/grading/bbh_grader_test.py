@@ -1,0 +1,76 @@
+"""Grading of BIG-Bench Hard, on excerpts, and on public files if there are."""
+
+import pathlib
+
+import pytest
+
+from azr_jax.grading import bbh, questions
+from azr_jax.tasks.questions import bbh as reader
+from azr_jax.tasks.questions import sources
+
+FIXTURES = pathlib.Path(__file__).parents[1] / "benchmarks" / "fixtures"
+PUBLIC = pathlib.Path(__file__).parents[3] / "shared" / "data" / "bbh"
+
+
+@pytest.mark.parametrize(
+  "target, answer, right",
+  [
+    ("(B)", "B", True),
+    ("(B)", "(B)", True),
+    ("(B)", "B).", True),
+    ("(B)", "(C)", False),
+    ("(B)", "B or C", False),
+    ("(B)", "b", False),
+    ("24", "24", True),
+    ("1234", "1,234", True),
+    ("24", "24.0", False),
+    ("24", "024", True),
+    ("-5", "5", False),
+    ("24", "9" * 400, False),
+    ("] ]", "]]", True),
+    ("] ]", "] ] ]", False),
+    ("} >", "}>", True),
+    ("True", "true", True),
+    ("yes", "Yes.", True),
+    ("valid", "invalid", False),
+    ("a b c", "a  b c", True),
+    ("a b c", "a c b", False),
+    ("yes", "", False),
+  ],
+)
+def test_answers_may_be_written_so(target, answer, right):
+  assert bbh.correct(target, answer) == right
+
+
+def check(path):
+  found = reader.read(path)
+  assert found
+  for index, one in enumerate(found):
+    target = eval(one.reference)
+    graded = questions.submit(None, one.task, one.reference, target)
+    assert graded.result() is True
+    other = eval(found[index - 1].reference)
+    if other.split() != target.split():
+      graded = questions.submit(None, one.task, one.reference, other)
+      assert graded.result() is False
+    for junk in ("", "zzz", target + "x", None):
+      assert not questions.submit(None, one.task, one.reference, junk).result()
+  return found
+
+
+def test_stored_answers_are_right_and_others_are_not():
+  assert {one.task for one in check(FIXTURES)} == {
+    "bbh/boolean_expressions",
+    "bbh/date_understanding",
+    "bbh/dyck_languages",
+  }
+  assert len(sources.read(f"bbh:{FIXTURES}", 4, 0)) == 4
+  with pytest.raises(ValueError, match="expected a BIG-Bench Hard file"):
+    sources.read("bbh:/nowhere.json", 1, 0)
+  with pytest.raises(ValueError, match="expected one with a grader"):
+    questions.submit(None, "chess/1", "1", "1")
+
+
+@pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public files are not here")
+def test_stored_answers_of_all_public_files_are_right():
+  assert len({one.task for one in check(PUBLIC)}) == 27
