@@ -56,6 +56,11 @@ _BENCHMARKS = {
   "orz": ("problems_tiny", "problems"),
   "code_interpreter": ("questions_tiny", "questions"),
 }
+_FULL_BENCHMARKS = {
+  "countdown": ("countdown", "countdown"),
+  "orz": ("average16", "aime24,math500"),
+  "code_interpreter": ("questions", "questions"),
+}
 
 
 def train(
@@ -251,8 +256,7 @@ def _scoring(config: ml_collections.ConfigDict, folder: pathlib.Path) -> str:
   """The command that scores a run."""
   variant, benchmark = _BENCHMARKS[config.system]
   if config.system != "azr" and config[config.system].prompt_style == "full":
-    variant = "countdown" if config.system == "countdown" else "average16"
-    benchmark = benchmark if config.system == "countdown" else "aime24,math500"
+    variant, benchmark = _FULL_BENCHMARKS[config.system]
   command = [
     "python -m azr_jax.evaluate",
     f"--config=configs/evaluate.py:{variant}",
@@ -260,8 +264,13 @@ def _scoring(config: ml_collections.ConfigDict, folder: pathlib.Path) -> str:
     f"--model={folder}",
     f"--workdir={folder}_scores",
   ]
+  data = ""
   if benchmark == "problems":
-    command.insert(3, f"--data={shlex.quote(config.evaluation.data)}")
+    data = config.evaluation.data
+  elif benchmark == "questions":
+    data = "+".join(config.code_interpreter.questions)
+  if data:
+    command.insert(3, f"--data={shlex.quote(data)}")
   return " ".join(command)
 
 
