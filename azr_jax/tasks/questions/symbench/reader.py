@@ -1,0 +1,335 @@
+"""SymBench's public files (CodeSteer-v1.0, Apache-2.0) as questions.
+
+A file has one JSON object a line: `sample`, and the texts of its `files`. 24 of
+the 33 tasks have `question.txt` and `solution.json` there. The others have only
+a world or a problem (`worlds.py`), and gridworld has no data (`gridworld.py`).
+A reference holds `answer`, one right answer, and what a grader needs.
+"""
+
+import csv
+import itertools
+import json
+import pathlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from azr_jax.executor.canonical import canonical
+from azr_jax.grading.mathematics.extraction import last_boxed
+from azr_jax.grading.symbench import puzzles
+from azr_jax.tasks.questions.question import Question
+from azr_jax.tasks.questions.symbench import gridworld, worlds
+from azr_jax.tasks.questions.symbench.worlds import Asked
+
+PREFIX = "symbench/"
+GRIDWORLD = "gridworld"
+# The public task has as many.
+GRIDWORLD_COUNT = 140
+
+Row = Mapping[str, Any]
+_COUNT = re.compile(r"select (\d+) different numbers")
+_FIRST = re.compile(r"square \((\d+),\s*(\d+)\) as the first")
+_MOST = re.compile(r"less than or equal to (-?\d+)")
+_CONSTRAINT = re.compile(
+  r"Book (\w) (?:must be (?:to the )?(left|right|adjacent)(?: of| to) book "
+  r"(\w)|(must|cannot) be placed in position (\d+))"
+)
+_LETTERS = re.compile(r"There are \d+ letters .*? the numbers ([\d, ]+)\.")
+_EQUATION = re.compile(
+  r"^\d+\. ([\d.]*)([A-Z])(?: ([+-]) ([A-Z]))? (=|>) (-?[\d.]*)([A-Z]?)$",
+  re.MULTILINE,
+)
+
+
+def _text(row: Row) -> str:
+  return row["files"]["question.txt"]
+
+
+def _solution(row: Row) -> Any:
+  return json.loads(row["files"]["solution.json"])
+
+
+def _search(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
+  """The groups of a pattern's first match, which there must be."""
+  found = pattern.search(text)
+  if found is None:
+    raise ValueError(f"expected {pattern.pattern!r}")
+  return found.groups()
+
+
+def _flat(value: Any) -> str:
+  """A nested list as text with commas between its values."""
+  if isinstance(value, list):
+    return ",".join(map(_flat, value))
+  return str(value)
+
+
+def _stored(*keys: str, **more: str) -> Callable[[Row], Asked]:
+  """Tasks whose answer is stored under `keys`; `more`: also needed, by key."""
+
+  def read(row: Row) -> Asked:
+    solution = _solution(row)
+    answer = _flat([solution[key] for key in keys])
+    kept = {name: solution[key] for name, key in more.items()}
+    return _text(row), {"answer": answer, **kept}
+
+  return read
+
+
+def _cards(row: Row) -> Asked:
+  text, reference = _stored(
+    "solution", moves="player_moves", results="results", game="game_type"
+  )(row)
+  return text, reference
+
+
+def _equations(row: Row) -> Asked:
+  text = _text(row)
+  numbers = [int(part) for part in _search(_LETTERS, text)[0].split(",")]
+  equations = []
+  for factor, one, sign, other, relation, number, right in _EQUATION.findall(
+    text
+  ):
+    if right:
+      equations.append(
+        (factor or "1", one, f"-{number or 1}", right, relation, "0")
+      )
+    else:
+      equations.append(
+        (factor or "1", one, f"{sign}1", other, relation, number)
+      )
+  if not equations or len(equations) != len(re.findall(r"^\d+\. ", text, re.M)):
+    raise ValueError("expected equations of another form")
+  return text, {
+    "answer": _flat(_solution(row)),
+    "numbers": numbers,
+    "equations": equations,
+  }
+
+
+def _logic_puzzle(row: Row) -> Asked | None:
+  """27 of the 200 stored solutions break their rule; 24 puzzles have none."""
+  text, solution = _text(row), _solution(row)
+  row_and_column = _search(_FIRST, text)
+  most = _MOST.search(text)
+  reference = {
+    "grid": solution["grid"],
+    "count": int(_search(_COUNT, text)[0]),
+    "first": tuple(map(int, row_and_column)),
+    "rule": "sum" if most else "product",
+    "most": int(most[1]) if most else None,
+  }
+  answers = itertools.chain(
+    [_flat(solution["solution"])], _selections(reference)
+  )
+  for answer in answers:
+    if puzzles.logic_puzzle(reference, answer):
+      return text, {"answer": answer, **reference}
+  return None
+
+
+def _selections(reference: Mapping[str, Any]) -> Iterator[str]:
+  """All selections of a puzzle's cells."""
+  size = len(reference["grid"])
+  cells = itertools.product(range(size), repeat=2)
+  for chosen in itertools.combinations(cells, reference["count"]):
+    yield ", ".join(f"{r} {c}" for r, c in chosen)
+
+
+def _arrangement(row: Row) -> Asked:
+  solution = _solution(row)
+  lines = solution["constraints_text"].splitlines()
+  constraints = []
+  for item, relation, other, must, place in _CONSTRAINT.findall(
+    solution["constraints_text"]
+  ):
+    if relation:
+      constraints.append((item, relation, other))
+    else:
+      constraints.append((item, "at" if must == "must" else "not", int(place)))
+  if len(constraints) != len(lines):
+    raise ValueError("expected constraints of another form")
+  return _text(row), {
+    "answer": _flat(solution["correct_solution"]),
+    "items": solution["items"],
+    "constraints": constraints,
+  }
+
+
+def _decomposition(row: Row) -> Asked:
+  """Asked for are the crops at hand and X; stored are A, B, C, X, Y."""
+  solution = _solution(row)
+  stored = solution["solution"]["answer"]
+  crops = len(solution["initial_state"])
+  asked = [*stored[:crops], stored[3]]
+  return _text(row), {"answer": _flat(asked), "or": [_flat(stored)]}
+
+
+def _multiplying(row: Row) -> Asked:
+  files = row["files"]
+  return files["input_prompt_1.txt"], {"answer": files["target_answer.txt"]}
+
+
+def _gsm(row: Row) -> Asked:
+  return row["input"], {"answer": str(row["target"])}
+
+
+def _math(row: Row) -> Asked:
+  answer = last_boxed(row["solution"])
+  if answer is None:
+    raise ValueError("expected a boxed answer")
+  return row["problem"], {"answer": answer}
+
+
+def _only(row: Row) -> str:
+  """The one file of a sample."""
+  (text,) = row["files"].values()
+  return text
+
+
+def _letters(row: Row) -> Asked:
+  letter = row["sample"].rsplit("/", 1)[1].split("_")[0]
+  return worlds.letters(json.loads(_only(row)), letter)
+
+
+def _boxlift(row: Row) -> Asked:
+  world = json.loads(_only(row))
+  return worlds.boxlift(world["boxes"], world["lifters"])
+
+
+def _game24(row: Row) -> Asked | None:
+  return worlds.game24([int(part) for part in row["Puzzles"].split()])
+
+
+_QUEENS = _stored("solution", board="initial_board")
+_COMBINATORIAL = _stored("solution", numbers="numbers", target="target")
+# The name of a file, its task, and how a row is read.
+_FILES: dict[str, tuple[str, Callable[[Row], Asked | None]]] = {
+  "2048_dataset": ("2048", _stored("solution")),
+  "Blocksworld_dataset": (
+    "blocksworld",
+    lambda row: worlds.blocksworld(_only(row)),
+  ),
+  "BoxLift_dataset": ("boxlift", _boxlift),
+  "BoxLift_dataset_SFT": ("boxlift", _boxlift),
+  "BoxNet1_dataset": (
+    "boxnet",
+    lambda row: worlds.boxnet(json.loads(_only(row))),
+  ),
+  "BoxNet1_dataset_SFT": (
+    "boxnet",
+    lambda row: worlds.boxnet(json.loads(_only(row))),
+  ),
+  "combinatorial_calculation": ("combinatorial_calculation", _COMBINATORIAL),
+  "combinatorial_calculation_varied_complexity": (
+    "combinatorial_calculation",
+    _COMBINATORIAL,
+  ),
+  "constrained_linear_arrangement": ("constrained_linear_arrangement", _cards),
+  "cryptanalysis": ("cryptanalysis", _stored("answer")),
+  "eight_queens_dataset": ("eight_queens", _QUEENS),
+  "eight_queens_dataset_2": ("eight_queens", _QUEENS),
+  "eight_queens_dataset_hard": ("eight_queens", _QUEENS),
+  "eight_queens_dataset_varied_complexity": ("eight_queens", _QUEENS),
+  "24__24": ("game24", _game24),
+  "gsmhardv2": ("gsm", _gsm),
+  "letter_logic_diagram": (
+    "letter_logic_diagram",
+    _stored("solution", grid="grid"),
+  ),
+  "Letters": ("letters", _letters),
+  "light_puzzles_dataset": ("light_puzzles", _stored("solution")),
+  "logic_puzzle_dataset": ("logic_puzzle", _logic_puzzle),
+  "logical_equation": ("logical_equation", _equations),
+  "mahjong_pattern_dataset": ("mahjong", _stored("solution")),
+  "MATH_train_counting_and_probability": (
+    "math_counting_and_probability",
+    _math,
+  ),
+  "MATH_train_geometry": ("math_geometry", _math),
+  "matrix_transformation_dataset": (
+    "matrix_transformation",
+    _stored("formatted_solution"),
+  ),
+  "new_operator_dataset": ("new_operator", _stored("solution")),
+  "number_multiply": ("number_multiplying", _multiplying),
+  "number_multiply_varied_complexity": ("number_multiplying", _multiplying),
+  "pattern_recognition": ("pattern_recognition", _stored("row", "column")),
+  "permutations_and_combinations": (
+    "permutations_and_combinations",
+    _arrangement,
+  ),
+  "pooling_dataset": ("pooling", _stored("solution")),
+  "reversi_dataset": ("reversi", _stored("solution")),
+  "standard_sudoku": ("standard_sudoku", _stored("solution", grid="puzzle")),
+  "statistical_counting_dataset": ("statistical_counting", _stored("solution")),
+  "string_deletion_and_modification": (
+    "string_deletion_and_modification",
+    _stored("final_string"),
+  ),
+  "string_insertion": ("string_insertion", _stored("modified_string")),
+  "string_splitting": ("string_splitting", _stored("expected_answer")),
+  "string_synthesis": ("string_synthesis", _stored("final_counts")),
+  "synthesis_decomposition_dataset": (
+    "synthesis_decomposition",
+    _decomposition,
+  ),
+}
+
+
+def make_gridworld(count: int, seed: int) -> list[Question]:
+  """Questions of the task that has no public data."""
+  task = PREFIX + GRIDWORLD
+  made = [gridworld.make(seed, index) for index in range(count)]
+  return [
+    Question(f"{task}/{seed}/{index}", task, text, canonical(reference))
+    for index, (text, reference) in enumerate(made)
+  ]
+
+
+def read(path: pathlib.Path) -> list[Question]:
+  """Reads a file, or all of a folder, which are the 33 tasks.
+
+  Raises:
+    ValueError: a file is unknown, missing or of another layout.
+  """
+  if not path.is_dir():
+    return _read(path)
+  files = sorted(
+    file
+    for pattern in ("*.jsonl", "*.csv", "*/24__24.csv")
+    for file in path.glob(pattern)
+    if file.stem in _FILES
+  )
+  if not files:
+    raise ValueError(f"{path}: expected a folder of SymBench's files")
+  found = [question for file in files for question in _read(file)]
+  return found + make_gridworld(GRIDWORLD_COUNT, 0)
+
+
+def _read(path: pathlib.Path) -> list[Question]:
+  if path.stem not in _FILES:
+    raise ValueError(f"{path}: expected one of {sorted(_FILES)}")
+  task, read_row = _FILES[path.stem]
+  found = []
+  try:
+    with path.open(encoding="utf-8", newline="") as file:
+      rows = (
+        list(csv.DictReader(file))
+        if path.suffix == ".csv"
+        else list(map(json.loads, file))
+      )
+  except (OSError, ValueError) as error:
+    raise ValueError(f"{path}: {error}; expected SymBench's file") from None
+  for number, row in enumerate(rows):
+    try:
+      asked = read_row(row)
+    except (KeyError, TypeError, ValueError) as error:
+      raise ValueError(
+        f"{path}: row {number}: {error!r}; expected a sample of {task}"
+      ) from None
+    if asked is not None:
+      text, reference = asked
+      name = f"{PREFIX}{task}/{path.stem}/{number}"
+      found.append(Question(name, PREFIX + task, text, canonical(reference)))
+  return found
