@@ -46,7 +46,6 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
-from azr_jax.rollout.interpreter import Interpreter
 from azr_jax.systems.system import Collected
 
 # Sampling and benchmark that show what a system's run has learned.
@@ -136,13 +135,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
     verification = Verification(executor, hosts)
     system = hosts.first_of_all(
       "system",
-      lambda: experiment.build_system(
-        config,
-        verification,
-        lambda settings, tokenizer: Interpreter(
-          settings, tokenizer, executor, hosts
-        ),
-      ),
+      lambda: experiment.build_system(config, verification, executor, hosts),
     )
 
     # Restore.

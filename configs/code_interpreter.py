@@ -53,11 +53,16 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.code_interpreter.form_reward = 0.1  # paper: +-0.1
   c.code_interpreter.turns_penalty = 0.1  # paper: 0.1
   c.code_interpreter.most_turns = 6  # replies without it; paper: 6
-  # potential | potential_alone | difficulty | none
+  # potential | potential_alone | online_merge | online_unmerge | difficulty |
+  # none
   c.code_interpreter.order = "potential"
   c.code_interpreter.grouping = "thresholds"  # thresholds | quantiles
   c.code_interpreter.stage_steps = 150  # paper: 150
   c.code_interpreter.measured = "/tmp/potential.jsonl"  # of azr_jax.potential
+  # Of the online orders, which measure by the policy: answers of each of
+  # these to each question. Paper: four agents x 5.
+  c.code_interpreter.measure_agents = ("text", "code", "free", "steer")
+  c.code_interpreter.measure_samples = 5
 
   c.model.dtype = "bfloat16"
   c.model.remat = "full"
@@ -109,6 +114,8 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.code_interpreter.order = "none"
   c.code_interpreter.stage_steps = 10
   c.code_interpreter.measured = ""
+  # The tiny model does not know the steerer's prompts.
+  c.code_interpreter.measure_agents = ("text", "code", "free")
   c.rollout.slots = 128
   c.rollout.prompt_buckets = (48,)
   c.rollout.max_tokens = 144

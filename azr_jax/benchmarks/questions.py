@@ -56,7 +56,7 @@ def grade(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
 
 def asked_by(benchmark: Benchmark, agent: str) -> Benchmark:
   """The benchmark with the prompts of an agent of `systems/agents.py`."""
-  form = agent if agent in prompts.FORMS else "free"
+  form = prompts.form_of(agent)
   return dataclasses.replace(
     benchmark, prompt=lambda item, style: prompts.ask(item.request, form, style)
   )

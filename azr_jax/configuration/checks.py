@@ -17,6 +17,7 @@ from azr_jax.configuration.schema import (
   WORKED_CHECKS,
   Check,
 )
+from azr_jax.curricula import potential
 from azr_jax.learner.advantages import GAE
 from azr_jax.models import presets
 
@@ -113,7 +114,7 @@ def _check_countdown(config: ml_collections.ConfigDict) -> None:
 
 def _check_code_interpreter(config: ml_collections.ConfigDict) -> None:
   c = config.code_interpreter
-  if c.order != "none" and not c.measured:
+  if c.order not in ("none", *potential.ONLINE) and not c.measured:
     raise ValueError(
       f"config.code_interpreter.measured='': expected a file of "
       f"azr_jax.potential with order={c.order!r}"

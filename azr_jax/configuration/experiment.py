@@ -1,23 +1,26 @@
 """Builds systems and corpora from a config."""
 
-import functools
 import logging
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 import ml_collections
 import numpy as np
 
 from azr_jax.configuration import parts
-from azr_jax.curricula import adaptive, mixed, mixture, potential, replay
+from azr_jax.curricula import adaptive, mixed, mixture, replay
 from azr_jax.curricula.curriculum import Curriculum, Pool
-from azr_jax.executor import libraries
+from azr_jax.curricula.stages import Stages
+from azr_jax.executor import Executor, libraries
 from azr_jax.grading.mathematics import grader
 from azr_jax.grading.verification import Verification
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout.interpreter import Interpreter, InterpreterSettings
+from azr_jax.rollout.policy import Ask
+from azr_jax.rollout.turns import Outcomes
 from azr_jax.systems import (
+  agents,
   azr,
   azr_rewards,
   code_interpreter,
@@ -43,21 +46,23 @@ from azr_jax.tasks.questions import sources as questions_lib
 def build_system(
   config: ml_collections.ConfigDict,
   verification: Verification,
-  make_interpreter: Callable[[InterpreterSettings, Tokenizer], Interpreter],
+  executor: Executor,
+  hosts: Hosts,
 ) -> System:
   """Builds the system that `config.system` names.
 
   Args:
     config: the experiment.
     verification: grades answers.
-    make_interpreter: makes what runs the code of conversations.
+    executor: runs the code of conversations.
+    hosts: of this run.
   """
   if config.system == "countdown":
     return _build_countdown(config)
   if config.system == "orz":
     return _build_orz(config, verification)
   if config.system == "code_interpreter":
-    return _build_code_interpreter(config, verification, make_interpreter)
+    return _build_code_interpreter(config, verification, executor, hosts)
   c = config.azr
   rewards = azr_rewards.RewardRules(
     unlearnable=azr_rewards.UNLEARNABLE_REWARDS[c.unlearnable_reward],
@@ -151,37 +156,51 @@ def _build_orz(
 def _build_code_interpreter(
   config: ml_collections.ConfigDict,
   verification: Verification,
-  make_interpreter: Callable[[InterpreterSettings, Tokenizer], Interpreter],
+  executor: Executor,
+  hosts: Hosts,
 ) -> code_interpreter.CodeInterpreter:
   c = config.code_interpreter
   questions = questions_lib.read_all(c.questions, c.count, c.data_seed)
-  groups = [1] * len(questions)
-  if c.order != "none":
-    path = pathlib.Path(c.measured).expanduser()
-    groups = potential.make_groups(
-      measured.of_all(path, questions), c.order, c.grouping, config.seed
-    )
+  found = None
+  if c.measured:
+    found = measured.of_all(pathlib.Path(c.measured).expanduser(), questions)
+  settings = InterpreterSettings(
+    c.max_calls, c.result_tokens, config.executor.timeout_s
+  )
+
+  def make_interpreter(tokenizer: Tokenizer) -> Interpreter:
+    return Interpreter(settings, tokenizer, executor, hosts)
+
+  def make_agents(tokenizer: Tokenizer) -> dict[str, Ask]:
+    interpreter = make_interpreter(tokenizer)
+    outcomes = Outcomes(executor, hosts)
+    return {
+      agent: agents.make(agent, interpreter, outcomes, c.prompt_style)
+      for agent in c.measure_agents
+    }
+
   return code_interpreter.CodeInterpreter(
     code_interpreter.CodeInterpreterSettings(
       prompts=c.prompts,
       samples=c.samples,
       prompt_style=c.prompt_style,
-      order=c.order,
-      stage_steps=c.stage_steps,
+      measure_samples=c.measure_samples,
       rewards=code_interpreter_rewards.RewardRules(
         c.form_reward, c.turns_penalty, c.most_turns
       ),
-      seed=config.seed,
     ),
     questions,
-    groups,
-    verification,
-    functools.partial(
-      make_interpreter,
-      InterpreterSettings(
-        c.max_calls, c.result_tokens, config.executor.timeout_s
-      ),
+    Stages(
+      [question.id for question in questions],
+      found,
+      order=c.order,
+      grouping=c.grouping,
+      stage_steps=c.stage_steps,
+      seed=config.seed,
     ),
+    verification,
+    make_interpreter,
+    make_agents,
   )
 
 

@@ -250,6 +250,8 @@ CODE_INTERPRETER_CHECKS: dict[str, Check] = {
   "code_interpreter.grouping": _one_of(*potential.GROUPINGS),
   "code_interpreter.stage_steps": _COUNT,
   "code_interpreter.measured": _PERHAPS_TEXT,
+  "code_interpreter.measure_agents": _subset_of(*AGENTS),
+  "code_interpreter.measure_samples": _COUNT,
 }
 DATA_CHECKS: dict[str, Check] = {
   "data.kind": _one_of("programs", "countdown", "sums", "questions"),

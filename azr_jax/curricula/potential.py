@@ -9,8 +9,12 @@ takes them group by group.
 | --- | --- | --- |
 | `potential` | potential, highest first | groups 1 to the stage |
 | `potential_alone` | the same | the group of the stage |
+| `online_merge` | the same, measured anew before each stage | 1 to the stage |
+| `online_unmerge` | likewise | the group of the stage |
 | `difficulty` | p, easiest first | groups 1 to the stage |
 | `none` | | all |
+
+A stage whose own group is empty takes the groups up to it, or all.
 """
 
 import dataclasses
@@ -18,7 +22,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-ORDERS = ("potential", "potential_alone", "difficulty", "none")
+ONLINE = ("online_merge", "online_unmerge")
+_ALONE = ("potential_alone", "online_unmerge")
+ORDERS = ("potential", "potential_alone", *ONLINE, "difficulty", "none")
 GROUPINGS = ("thresholds", "quantiles")
 STAGES = 4
 # Least potential of groups 1 to 3, in percent; the rest are group 4.
@@ -94,9 +100,11 @@ def make_groups(
 
 def pool(groups: Sequence[int], order: str, stage: int) -> list[int]:
   """The questions of a stage, from 1 on; all of them once all groups are in."""
-  if order == "potential_alone":
-    return [i for i, group in enumerate(groups) if group == stage]
-  return [i for i, group in enumerate(groups) if group <= stage]
+  own = [i for i, group in enumerate(groups) if group == stage]
+  merged = [i for i, group in enumerate(groups) if group <= stage]
+  if order in _ALONE and own:
+    return own
+  return merged or list(range(len(groups)))
 
 
 def stage_of(step: int, stage_steps: int) -> int:

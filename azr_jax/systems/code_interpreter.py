@@ -11,25 +11,28 @@ One step, as `CodeInterpreter.collect`:
    conversations about a question are the baseline.
 
 In stages of improvement potential (`curricula/potential.py`) the questions
-with most to learn from come first.
+with most to learn from come first. The online orders measure them anew before
+each stage, by the policy itself.
 
 Paper: seed 001. Its printed ratio has the reference's probability below the
 line; the policy that sampled is meant, and is used here.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
 from azr_jax import types
-from azr_jax.curricula import passes, potential
+from azr_jax.curricula.potential import Measured
+from azr_jax.curricula.stages import Stages
 from azr_jax.grading import questions as grading
 from azr_jax.grading.verification import Verification
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.interpreter import Interpreter
-from azr_jax.rollout.policy import Policy
+from azr_jax.rollout.policy import Ask, Policy
 from azr_jax.rollout.turns import split_replies
 from azr_jax.systems import code_interpreter_rewards as rewards_lib
 from azr_jax.systems.system import Collected
@@ -46,19 +49,16 @@ class CodeInterpreterSettings:
     prompts: questions of a step.
     samples: conversations about each.
     prompt_style: one of `prompts.STYLES`.
-    order: one of `potential.ORDERS`.
-    stage_steps: steps of a stage.
+    measure_samples: answers of each agent to each question, where potential
+      is measured by the policy; paper: 5.
     rewards: see there.
-    seed: root of every host-side random draw.
   """
 
   prompts: int
   samples: int
   prompt_style: str
-  order: str
-  stage_steps: int
+  measure_samples: int
   rewards: rewards_lib.RewardRules
-  seed: int
 
 
 class CodeInterpreter:
@@ -68,23 +68,25 @@ class CodeInterpreter:
     self,
     settings: CodeInterpreterSettings,
     questions: Sequence[Question],
-    groups: Sequence[int],
+    stages: Stages,
     verification: Verification,
     make_interpreter: Callable[[Tokenizer], Interpreter],
+    make_agents: Callable[[Tokenizer], Mapping[str, Ask]],
   ):
     """Makes the system.
 
     Args:
       settings: see there.
       questions: what to train on.
-      groups: of each question, from 1 on, see `potential.make_groups`.
+      stages: which of them a step takes.
       verification: grades answers.
       make_interpreter: runs the code of conversations.
+      make_agents: those that potential is measured by, by name.
 
     Raises:
       ValueError: the first stage has fewer questions than a step.
     """
-    first = potential.pool(groups, settings.order, 1)
+    first = stages.first_pool()
     if len(first) < settings.prompts:
       raise ValueError(
         f"{len(first)} questions in the first stage: expected at least "
@@ -92,36 +94,31 @@ class CodeInterpreter:
       )
     self._settings = settings
     self._questions = list(questions)
-    self._groups = list(groups)
+    self._stages = stages
     self._verification = verification
     self._make_interpreter = make_interpreter
+    self._make_agents = make_agents
     self._interpreter: Interpreter | None = None
 
   def state_dict(self) -> dict[str, Any]:
-    """The groups, by the questions' ids."""
-    names = [question.id for question in self._questions]
-    return {"groups": dict(zip(names, self._groups, strict=True))}
+    """The stages'."""
+    return self._stages.state_dict()
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
     """Restores what `state_dict` returned."""
-    self._groups = [state["groups"][q.id] for q in self._questions]
+    self._stages.load_state_dict(state)
 
   def turn(self, step: int) -> list[int]:
     """The questions of a step, by index."""
-    settings = self._settings
-    stage = potential.stage_of(step, settings.stage_steps)
-    pool = potential.pool(self._groups, settings.order, stage)
-    first = (step - 1 - (stage - 1) * settings.stage_steps) * settings.prompts
-    chosen = passes.turn(
-      (settings.seed, stage), len(pool), first, settings.prompts
-    )
-    return [pool[place] for place in chosen]
+    return self._stages.turn(step, self._settings.prompts)
 
   def collect(self, policy: Policy, step: int) -> Collected:
     """Plays one step; see the module's docstring."""
     settings = self._settings
     if self._interpreter is None:
       self._interpreter = self._make_interpreter(policy.tokenizer)
+    if self._stages.wants_measurement(step):
+      self._stages.regroup(self._measure(policy), step)
     asked = []
     for index in self.turn(step):
       question = self._questions[index]
@@ -144,13 +141,8 @@ class CodeInterpreter:
           completion.token_ids.tolist(), completion.loss_mask.tolist()
         )
       ]
-      question = asked[index].task
       answer = code_blocks.find_answer(replies[-1])
-      verdict = self._verification.submit(
-        lambda executor, q=question, answer=answer: grading.submit(
-          executor, q.task, q.reference, answer
-        )
-      )
+      verdict = self._grade(asked[index].task, answer)
       found[index, sample] = completion, replies, verdict
     self._verification.settle()
     trajectories = []
@@ -163,15 +155,58 @@ class CodeInterpreter:
         trajectories.append(
           _trajectory(prompt, completion, replies, parts, index)
         )
-    metrics = self._metrics(trajectories, step)
+    metrics = self._metrics(trajectories)
     metrics["count/code_interpreter/too_long"] = float(
       settings.prompts - len(asked)
     )
     metrics |= self._interpreter.metrics() | self._verification.metrics()
+    metrics |= {
+      f"{name}/code_interpreter": value
+      for name, value in self._stages.metrics(step).items()
+    }
     return Collected(trajectories, metrics)
 
+  def _measure(self, policy: Policy) -> list[Measured]:
+    """How the policy answers every question, by each agent.
+
+    At the temperature of training: another would need programs of its own.
+    What is too long to be asked counts as never right.
+    """
+    samples = self._settings.measure_samples
+    agents = self._make_agents(policy.tokenizer)
+    verdicts = []
+    for agent, ask in agents.items():
+      asked = []
+      for place, question in enumerate(self._questions):
+        text = prompts.ask(
+          question.text, prompts.form_of(agent), self._settings.prompt_style
+        )
+        prompt = policy.prompt(text, question)
+        if policy.fits(prompt):
+          asked.append((place, prompt))
+      numbers = [place for place, _ in asked]
+      for index, _, completion in ask(
+        policy, [prompt for _, prompt in asked], samples, numbers
+      ):
+        answer = code_blocks.find_answer(completion.text)
+        verdicts.append(
+          (asked[index][0], self._grade(asked[index][1].task, answer))
+        )
+      self._verification.settle()
+    right = np.zeros(len(self._questions), int)
+    for place, verdict in verdicts:
+      right[place] += verdict.result()
+    return [Measured(int(one), samples * len(agents)) for one in right]
+
+  def _grade(self, question: Question, answer: str | None) -> "Future[bool]":
+    return self._verification.submit(
+      lambda executor: grading.submit(
+        executor, question.task, question.reference, answer
+      )
+    )
+
   def _metrics(
-    self, trajectories: Sequence[types.Trajectory], step: int
+    self, trajectories: Sequence[types.Trajectory]
   ) -> dict[str, float]:
     """Means over conversations, and shares of right answers by task."""
     samples = self._settings.samples
@@ -191,9 +226,6 @@ class CodeInterpreter:
         np.mean(np.ptp(groups, axis=1) == 0)
       ),
       "calls/code_interpreter/none_share": float(np.mean(calls == 0)),
-      "stage/code_interpreter": float(
-        potential.stage_of(step, self._settings.stage_steps)
-      ),
       "count/code_interpreter/solve": float(len(trajectories)),
     }
     tasks = np.array([t.prompt.task.task for t in trajectories])

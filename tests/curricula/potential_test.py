@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from azr_jax.curricula import passes, potential
 from azr_jax.curricula.potential import Measured
+from azr_jax.curricula.stages import Stages
 
 TWENTY = [Measured(right, 20) for right in range(21)]
 
@@ -42,6 +43,8 @@ def test_quantiles_are_of_one_size_and_in_order(counts, seed):
   [
     ("potential", [13, 15, 17, 21]),
     ("potential_alone", [13, 2, 2, 4]),
+    ("online_merge", [13, 15, 17, 21]),
+    ("online_unmerge", [13, 2, 2, 4]),
   ],
 )
 def test_what_each_stage_trains_on(order, stages):
@@ -77,3 +80,46 @@ def test_passes_hold_everything_once_and_can_be_cut_anywhere(
   )
   for start in range(0, 200 - total, total):
     assert sorted(whole[start : start + total]) == list(range(total))
+
+
+@pytest.mark.parametrize("order", potential.ORDERS)
+def test_an_empty_stage_takes_what_there_is(order):
+  grouping = "quantiles" if order == "difficulty" else "thresholds"
+  for right in (10, 0):
+    groups = potential.make_groups(
+      [Measured(right, 20)] * 3, order, grouping, 0
+    )
+    for stage in (1, 2, 3, 4):
+      assert potential.pool(groups, order, stage)
+
+
+def test_stages_serve_anything_that_was_measured():
+  puzzles = [f"puzzle {number}" for number in range(6)]
+  measured = [Measured(right, 20) for right in (10, 3, 2, 0, 9, 20)]
+  made = [
+    Stages(
+      puzzles,
+      known,
+      order="potential",
+      grouping="thresholds",
+      stage_steps=3,
+      seed=1,
+    )
+    for known in (measured, None)
+  ]
+  assert set(made[0].turn(1, 4)) == {0, 4}
+  assert set(made[0].turn(4, 6)) == {0, 1, 4}
+  assert set(made[0].turn(11, 6)) == set(range(6))
+  assert made[0].metrics(4) == {
+    "stage": 2.0,
+    "group1": 2.0,
+    "group2": 1.0,
+    "group3": 1.0,
+    "group4": 2.0,
+  }
+  made[1].load_state_dict(made[0].state_dict())
+  assert made[1].turn(5, 3) == made[0].turn(5, 3)
+  state = made[0].state_dict()
+  state["groups"].pop("puzzle 3")
+  with pytest.raises(ValueError, match="without 'puzzle 3'"):
+    made[1].load_state_dict(state)

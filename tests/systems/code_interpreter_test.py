@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from azr_jax import types
+from azr_jax.curricula.potential import Measured
+from azr_jax.curricula.stages import Stages
 from azr_jax.grading.gym import grader
 from azr_jax.systems import code_interpreter as system_lib
 from azr_jax.systems.code_interpreter_rewards import RewardRules, parts
@@ -107,16 +109,30 @@ def make_system(verification):
   questions = gym.make("gcd", 8, 3)
   answers = {q.id: grader.stored_answer(q.reference) for q in questions}
 
-  def make(order="none", groups=(1,) * 8, prompts=2):
+  def make(order="none", right=(10,) * 8, prompts=2):
     settings = system_lib.CodeInterpreterSettings(
-      prompts, 4, "compact", order, 2, RULES, seed=5
+      prompts, 4, "compact", 4, RULES
     )
+    stages = Stages(
+      [question.id for question in questions],
+      None if right is None else [Measured(one, 20) for one in right],
+      order=order,
+      grouping="thresholds",
+      stage_steps=2,
+      seed=5,
+    )
+
+    def ask(policy, prompts, samples, numbers):
+      assert len(numbers) == len(prompts)
+      yield from policy.sample(prompts, samples, turns="interpreter")
+
     system = system_lib.CodeInterpreter(
       settings,
       questions,
-      groups,
+      stages,
       verification,
       lambda tokenizer: NoInterpreter("interpreter"),
+      lambda tokenizer: {"text": ask, "free": ask},
     )
     return system, ScriptedPolicy(answers), questions
 
@@ -144,14 +160,36 @@ def test_conversations_become_trajectories_with_their_rewards(make):
 
 def test_stages_take_their_groups_and_a_resumed_run_the_same_questions(make):
   groups = (4, 1, 2, 1, 3, 1, 2, 4)
-  system, _, _ = make("potential", groups)
+  of_group = (None, 10, 3, 2, 0)
+  right = [of_group[group] for group in groups]
+  system, _, _ = make("potential", right)
   turns = [system.turn(step) for step in range(1, 12)]
   for step, turn in enumerate(turns, 1):
     stage = min(1 + (step - 1) // 2, 4)
     assert len(turn) == 2 and all(groups[i] <= stage for i in turn)
   assert {i for turn in turns[6:] for i in turn} == set(range(8))
-  other, _, _ = make("potential", (1,) * 8)
+  other, _, _ = make("potential", (10,) * 8)
   other.load_state_dict(system.state_dict())
   assert [other.turn(step) for step in range(1, 12)] == turns
   with pytest.raises(ValueError, match="3 questions in the first stage"):
-    make("potential", groups, prompts=4)
+    make("potential", right, prompts=4)
+
+
+def test_online_stages_measure_the_policy_before_they_begin(make):
+  system, policy, questions = make("online_merge", right=None, prompts=2)
+  every = [question.id for question in questions]
+  for step, measures in ((1, True), (2, False), (3, True), (4, False)):
+    policy.asked.clear()
+    metrics = system.collect(policy, step).metrics
+    # Each of two agents is asked everything, and then the step's questions.
+    assert policy.asked[:-2] == (every * 2 if measures else [])
+    # The whole texts of three of the four answers end with the right one.
+    sizes = [metrics[f"group{g}/code_interpreter"] for g in (1, 2, 3, 4)]
+    assert sizes == [8, 0, 0, 0]
+  resumed, _, _ = make("online_merge", right=None)
+  resumed.load_state_dict(system.state_dict())
+  policy.asked.clear()
+  resumed.collect(policy, 4)
+  assert len(policy.asked) == 2  # Was measured for this stage.
+  resumed.collect(policy, 5)
+  assert len(policy.asked) == 2 + 16 + 2

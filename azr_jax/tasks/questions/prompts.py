@@ -47,6 +47,11 @@ _HEADS = {
 }
 
 
+def form_of(agent: str) -> str:
+  """The form that an agent of `systems/agents.py` is asked in."""
+  return agent if agent in FORMS else "free"
+
+
 def ask(question: str, form: str, style: str) -> str:
   """A prompt, without a chat template.
 
