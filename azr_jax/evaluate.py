@@ -27,19 +27,13 @@ from ml_collections import config_flags
 from azr_jax import checkpoint as checkpoint_lib
 from azr_jax import host_flags
 from azr_jax.benchmarks import questions, registry, runner, table
-from azr_jax.benchmarks.benchmark import Benchmark
 from azr_jax.configuration import checks, parts, schema
-from azr_jax.executor import Executor
 from azr_jax.metrics import say
 from azr_jax.models import load, transformer
-from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
-from azr_jax.rollout.interpreter import Interpreter, InterpreterSettings
-from azr_jax.rollout.turns import Outcomes
-from azr_jax.systems import agents
 
 RESULTS = "results.json"
 
@@ -89,10 +83,10 @@ def evaluate(
   hosts = Hosts(config.hosts.timeout_s)
   asked = {
     "model": model_spec,
-    "step": _step(model_spec),
+    "step": step_of(model_spec),
     "data": data,
     "limit": limit,
-    "config": _what_matters(config.to_dict()),
+    "config": what_matters(config.to_dict()),
   }
   hosts.check_same_value("config", [asked, benchmark, data])
   if hosts.first:
@@ -124,7 +118,8 @@ def evaluate(
       )
       asked_one, ask = registry.BENCHMARKS[name], policy_lib.ask
       if name == questions.NAME:
-        asked_one, ask = by_agent(
+        asked_one = questions.asked_by(asked_one, config.evaluate.agent)
+        ask = parts.build_agent(
           config, config.evaluate.agent, source.tokenizer, executor, hosts
         )
       scores |= runner.run(
@@ -141,28 +136,7 @@ def evaluate(
   return _write(folder, asked, scores) if hosts.first else scores
 
 
-def by_agent(
-  config: ml_collections.ConfigDict,
-  agent: str,
-  tokenizer: Tokenizer,
-  executor: Executor,
-  hosts: Hosts,
-) -> tuple[Benchmark, policy_lib.Ask]:
-  """The benchmark of questions as an agent is asked it, and the agent."""
-  c = config.evaluate
-  settings = InterpreterSettings(
-    c.max_calls, c.result_tokens, config.executor.timeout_s
-  )
-  ask = agents.make(
-    agent,
-    Interpreter(settings, tokenizer, executor, hosts),
-    Outcomes(executor, hosts),
-    c.prompt_style,
-  )
-  return questions.asked_by(registry.BENCHMARKS[questions.NAME], agent), ask
-
-
-def _what_matters(config: dict[str, Any]) -> dict[str, Any]:
+def what_matters(config: dict[str, Any]) -> dict[str, Any]:
   """A config without the layout, on which scores do not depend."""
   kept = {key: config[key] for key in config if key not in _LAYOUT}
   kept["rollout"] = {
@@ -173,7 +147,7 @@ def _what_matters(config: dict[str, Any]) -> dict[str, Any]:
   return kept
 
 
-def _step(model_spec: str) -> int | None:
+def step_of(model_spec: str) -> int | None:
   """The step that a run's newest checkpoint is of; None: it is no run."""
   folder = pathlib.Path(model_spec).expanduser()
   if not (folder / "checkpoints").is_dir():

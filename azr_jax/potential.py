@@ -9,8 +9,6 @@ takes; every answer is in a file beside it. The same command goes on where it
 was interrupted.
 """
 
-import dataclasses
-import json
 import pathlib
 
 import jax
@@ -18,18 +16,13 @@ import ml_collections
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from azr_jax import evaluate, host_flags
-from azr_jax.benchmarks import questions as benchmark_lib
-from azr_jax.benchmarks import runner
-from azr_jax.configuration import checks, parts, schema
+from azr_jax import answers, host_flags
+from azr_jax.answers import Pass
+from azr_jax.configuration import checks, schema
 from azr_jax.curricula.potential import Measured
-from azr_jax.metrics import say
-from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.rollout import policy as policy_lib
-from azr_jax.rollout import sampler as sampler_lib
-from azr_jax.rollout import token_choice
-from azr_jax.tasks.questions import measured, sources
+from azr_jax.tasks import records
+from azr_jax.tasks.questions import measured, prompts, sources
 
 FILE = "measured.jsonl"
 
@@ -52,56 +45,25 @@ def measure(
   c = config.potential
   folder = pathlib.Path(workdir).expanduser()
   hosts = Hosts(config.hosts.timeout_s)
+  questions = sources.read_all(c.questions, c.count, c.data_seed)
+  passes = [
+    Pass(
+      f"{agent}_{temperature:g}", agent, prompts.form_of(agent), temperature, 1
+    )
+    for temperature in c.temperatures
+    for agent in c.agents
+  ]
+  right = dict.fromkeys((question.id for question in questions), 0)
+  for _, path in answers.answer(
+    config, model_spec, folder, questions, passes, hosts
+  ):
+    for record in records.read(str(path)):
+      right[record["id"]] += sum(record["correct"])
+  found = [Measured(right[question.id], len(passes)) for question in questions]
   if hosts.first:
-    evaluate.claim(folder, {"model": model_spec, "config": config.to_dict()})
-  hosts.meet("the folder is there")
-  asked = sources.read_all(c.questions, c.count, c.data_seed)
-  items = [benchmark_lib.item(question) for question in asked]
-  mesh = mesh_lib.make_mesh(config.mesh)
-  source, params = evaluate.load_model(config, model_spec, mesh)
-  model = parts.build_model(config, source.config, mesh)
-  counts = dict.fromkeys((item.id for item in items), 0)
-  runs = [(t, agent) for t in c.temperatures for agent in c.agents]
-  with parts.build_executor(config) as executor:
-    for number, (temperature, agent) in enumerate(runs):
-      choice = token_choice.TokenChoice(
-        temperature, config.rollout.top_k, config.rollout.top_p
-      )
-      sampler = sampler_lib.Sampler(
-        model,
-        source.tokenizer,
-        parts.rollout_mesh(config, mesh),
-        parts.sharding_rules(config),
-        dataclasses.replace(parts.sampler_settings(config), choice=choice),
-      )
-      policy = policy_lib.Policy(
-        sampler,
-        source.tokenizer,
-        sampler.compute_params(params),
-        jax.random.fold_in(jax.random.key(config.seed), number),
-      )
-      path = folder / f"{agent}_{temperature:g}.jsonl"
-      benchmark, ask = evaluate.by_agent(
-        config, agent, source.tokenizer, executor, hosts
-      )
-      benchmark = dataclasses.replace(benchmark, read=lambda data: items)
-      settings = runner.RunSettings("", 0, config.evaluate.prompt_style, 1)
-      runner.run(benchmark, policy, executor, hosts, settings, path, ask)
-      for name, right in _right(path).items():
-        counts[name] += right
-      if hosts.first:
-        say(f"{agent} at {temperature:g} is done ({number + 1} of {len(runs)})")
-  found = [Measured(counts[item.id], len(runs)) for item in items]
-  if hosts.first:
-    measured.write(folder / FILE, asked, found)
+    measured.write(folder / FILE, questions, found)
   hosts.meet("the counts are written")
   return found
-
-
-def _right(path: pathlib.Path) -> dict[str, int]:
-  """Right answers by question, of those that a file of records has."""
-  rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-  return {row["id"]: sum(row["correct"]) for row in rows}
 
 
 def run() -> None:

@@ -9,6 +9,8 @@
 | `countdown_qwen2.5-0.5b` | the start of `configs/countdown.py:qwen2.5-0.5b` |
 | `orz_tiny` | the embedded base model of `configs/orz.py:tiny` |
 | `code_tiny` | the start of `configs/code_interpreter.py:tiny` |
+| `code_tiny_own` | the same model after conversations of its own |
+| `code_qwen2.5-3b`, `-7b`, `-14b` | the starts of their namesakes there |
 | `smoke`, `countdown_smoke` | nothing of use, in seconds |
 
 The README has the recipes' costs and scores.
@@ -26,7 +28,14 @@ VARIANTS = (
   "countdown_qwen2.5-0.5b",
   "orz_tiny",
   "code_tiny",
+  "code_tiny_own",
+  *(f"code_qwen2.5-{size}" for size in code_interpreter.SIZES),
 )
+_QWEN_CODE = {
+  "3b": "hf:Qwen/Qwen2.5-3B-Instruct",
+  "7b": "hf:Qwen/Qwen2.5-7B-Instruct-1M",
+  "14b": "hf:Qwen/Qwen2.5-14B-Instruct-1M",
+}
 
 
 def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
@@ -44,7 +53,8 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
   c.hosts.timeout_s = 3600.0  # the first builds the corpus for all
   c.train.model_dtype = "float16"  # of the model's files at the end
   c.data = ml_collections.ConfigDict()
-  c.data.kind = "programs"  # of conversations: programs | countdown | sums
+  # programs | countdown | sums | questions | trajectories
+  c.data.kind = "programs"  # what conversations are about
   c.data.tokenizer_samples = 6000  # conversations a new tokenizer sees
   _from_scratch(c, steps=10_000)
   if variant.startswith("countdown"):
@@ -53,6 +63,8 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
     _sums(c)
   elif variant == "code_tiny":
     _questions(c)
+  elif variant.startswith("code"):
+    _trajectories(c, variant)
   else:
     _programs(c)
   if variant == "countdown_qwen2.5-0.5b":
@@ -133,6 +145,39 @@ def _questions(c: ml_collections.ConfigDict) -> None:
   c.tasks.free_share = 0.6  # of prompts that leave the manner open
   c.learner.row_length = 192
   _from_scratch(c, steps=1500)
+
+
+def _trajectories(c: ml_collections.ConfigDict, variant: str) -> None:
+  """Seed 001, section 4.1; what it does not name is CodeSteer's."""
+  c.data.kind = "trajectories"
+  c.data.tokenizer_samples = 1
+  c.learned = ml_collections.ConfigDict()
+  c.learned.path = "/tmp/trajectories/trajectories.jsonl"
+  c.optimizer.muon_learning_rate = 0.0
+  c.optimizer.weight_decay = 0.0
+  c.optimizer.final_learning_rate = 0.0
+  if variant == "code_tiny_own":
+    c.model.source = "embedded:code-tiny"
+    c.optimizer.learning_rate = 1e-4
+    c.optimizer.warmup_steps = 4
+    c.optimizer.decay_steps = 40
+    c.train.steps = 40
+    c.train.save_every = 20
+    return
+  c.model.source = _QWEN_CODE[variant.removeprefix("code_qwen2.5-")]
+  c.model.dtype = "bfloat16"
+  c.model.remat = "full"
+  c.train.model_dtype = "bfloat16"
+  c.learner.row_length = 7168  # CodeSteer cuts at 7,024 tokens
+  # About 32 conversations a step (paper: 32), four to a row.
+  c.learner.micro_rows = 8
+  c.optimizer.learning_rate = 1e-5
+  c.optimizer.b2 = 0.999
+  # Paper: 3 epochs of 6,500 conversations.
+  c.optimizer.warmup_steps = 60
+  c.optimizer.decay_steps = 610
+  c.train.steps = 610
+  c.train.save_every = 100
 
 
 def _qwen(c: ml_collections.ConfigDict) -> None:

@@ -9,6 +9,7 @@ from azr_jax.benchmarks import registry
 from azr_jax.configuration.schema import (
   AZR_CHECKS,
   CORPUS_CHECKS,
+  LEARNED_CHECKS,
   SFT_CHECKS,
   SUMS_CHECKS,
   SYSTEM_CHECKS,
@@ -63,6 +64,7 @@ def check_sft(config: ml_collections.ConfigDict) -> None:
     "countdown": WORKED_CHECKS,
     "sums": SUMS_CHECKS,
     "questions": TASKS_CHECKS,
+    "trajectories": LEARNED_CHECKS,
   }
   kind = str(config.data.kind) if "data" in config else ""
   check(config, SFT_CHECKS | of_data.get(kind, CORPUS_CHECKS))

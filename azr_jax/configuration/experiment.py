@@ -39,7 +39,7 @@ from azr_jax.tasks.mathematics import corpus as mathematics_corpus
 from azr_jax.tasks.mathematics import sources as sources_lib
 from azr_jax.tasks.programs.corpus import conversations, dataset, tokenizer
 from azr_jax.tasks.questions import corpus as question_corpus
-from azr_jax.tasks.questions import measured
+from azr_jax.tasks.questions import measured, trajectories
 from azr_jax.tasks.questions import sources as questions_lib
 
 
@@ -258,6 +258,12 @@ def build_corpus(
     tasks = question_corpus.CorpusSettings(**config.tasks.to_dict())
     return Corpus(
       list(question_corpus.conversations(tasks)),
+      question_corpus.train_tokenizer,
+    )
+  if config.data.kind == "trajectories":
+    path = pathlib.Path(config.learned.path).expanduser()
+    return Corpus(
+      [one.conversation() for one in trajectories.read(path)],
       question_corpus.train_tokenizer,
     )
   with parts.build_executor(config) as executor:

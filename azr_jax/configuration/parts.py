@@ -15,8 +15,14 @@ from azr_jax.learner import train_state, update
 from azr_jax.learner.advantages import GAE
 from azr_jax.models import attention, transformer
 from azr_jax.models.config import ModelConfig
+from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import programs, token_choice
+from azr_jax.rollout.interpreter import Interpreter, InterpreterSettings
+from azr_jax.rollout.policy import Ask
+from azr_jax.rollout.turns import Outcomes
+from azr_jax.systems import agents
 
 
 def sharding_rules(config: ml_collections.ConfigDict) -> dict[str, str | None]:
@@ -155,4 +161,24 @@ def sampler_settings(
     stop_strings=tuple(c.stop_strings),
     choice=token_choice.TokenChoice(c.temperature, c.top_k, c.top_p),
     append_chunk=c.append_chunk,
+  )
+
+
+def build_agent(
+  config: ml_collections.ConfigDict,
+  agent: str,
+  tokenizer: Tokenizer,
+  executor: Executor,
+  hosts: Hosts,
+) -> Ask:
+  """Builds what asks one of `systems/agents.py`, by `config.evaluate`."""
+  c = config.evaluate
+  settings = InterpreterSettings(
+    c.max_calls, c.result_tokens, config.executor.timeout_s
+  )
+  return agents.make(
+    agent,
+    Interpreter(settings, tokenizer, executor, hosts),
+    Outcomes(executor, hosts),
+    c.prompt_style,
   )

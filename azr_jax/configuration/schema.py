@@ -254,7 +254,9 @@ CODE_INTERPRETER_CHECKS: dict[str, Check] = {
   "code_interpreter.measure_samples": _COUNT,
 }
 DATA_CHECKS: dict[str, Check] = {
-  "data.kind": _one_of("programs", "countdown", "sums", "questions"),
+  "data.kind": _one_of(
+    "programs", "countdown", "sums", "questions", "trajectories"
+  ),
   "data.tokenizer_samples": _COUNT,
 }
 CORPUS_CHECKS: dict[str, Check] = {
@@ -298,6 +300,7 @@ TASKS_CHECKS: dict[str, Check] = {
   ),
   "tasks.free_share": _PORTION,
 }
+LEARNED_CHECKS: dict[str, Check] = {"learned.path": _TEXT}
 TRAIN_CHECKS = COMMON_CHECKS | ROLLOUT_CHECKS | POLICY_CHECKS
 SYSTEM_CHECKS = {
   "azr": AZR_CHECKS,
@@ -333,6 +336,18 @@ POTENTIAL_CHECKS = EVALUATE_CHECKS | {
   "potential.temperatures": (
     (lambda v: len(v) > 0 and min(v) > 0),
     "a tuple of numbers above 0",
+  ),
+}
+TRAJECTORIES_CHECKS = EVALUATE_CHECKS | {
+  "trajectories.questions": _SOURCES,
+  "trajectories.count": _COUNT,
+  "trajectories.data_seed": _NOT_NEGATIVE,
+  "trajectories.forms": _subset_of(*question_prompts.FORMS),
+  "trajectories.samples": _COUNT,
+  "trajectories.per_task": _COUNT,
+  "trajectories.multi_turn_weight": (
+    lambda v: v >= 1,
+    "a number of at least 1",
   ),
 }
 PROPOSE_CHECKS = {

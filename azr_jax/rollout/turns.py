@@ -25,10 +25,17 @@ Name = tuple[int, int]
 _POLL_S = 0.05  # While other hosts may have what this one waits for.
 
 
+def split_parts(
+  ids: Sequence[int], own: Sequence[bool]
+) -> list[tuple[bool, list[int]]]:
+  """The parts of a conversation, and whether they are the model's own."""
+  runs = itertools.groupby(zip(own, ids, strict=True), key=lambda pair: pair[0])
+  return [(is_own, [int(token) for _, token in run]) for is_own, run in runs]
+
+
 def split_replies(ids: Sequence[int], own: Sequence[bool]) -> list[list[int]]:
   """What the model wrote between the answers, from which ids are its own."""
-  runs = itertools.groupby(zip(own, ids, strict=True), key=lambda pair: pair[0])
-  return [[int(token) for _, token in run] for is_own, run in runs if is_own]
+  return [part for is_own, part in split_parts(ids, own) if is_own]
 
 
 class Turns(Protocol):

@@ -6,25 +6,29 @@
 | `code` | writes one script; what that prints is the answer (All Code) |
 | `free` | reasons, and runs code on the way (Code Agent) |
 | `steer` | is steered between both, round by round (`codesteer.py`) |
+| `conversation` | as `free`, for those who want all that was said |
 
 An agent is asked prompts like a policy, and gives completions like one; their
 text is what the answer is looked for in.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 
 from azr_jax import types
 from azr_jax.executor import Executor, Result, scripts
 from azr_jax.executor.pending import ResultFuture
+from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.interpreter import Interpreter
 from azr_jax.rollout.policy import Ask, Policy, Stream
-from azr_jax.rollout.turns import Outcomes, split_replies
+from azr_jax.rollout.turns import Outcomes, split_parts
 from azr_jax.systems.codesteer import CodeSteer
 from azr_jax.tasks import code_blocks
 
 AGENTS = ("text", "code", "free", "steer")
+CONVERSATION = "conversation"
 # Where a script puts its answer that prints none.
 _PRINT_RESULT = """
 for _name in ("result", "Answer", "answer"):
@@ -43,7 +47,7 @@ def make(
   """What asks an agent.
 
   Args:
-    agent: one of `AGENTS`.
+    agent: one of `AGENTS`, or `CONVERSATION`.
     interpreter: runs the code of `free`.
     outcomes: runs the scripts of `code` and `steer`.
     style: of the prompts of `steer`.
@@ -54,16 +58,48 @@ def make(
   made: dict[str, Ask] = {
     "text": policy_lib.ask,
     "code": ask_code(outcomes),
-    "free": ask_free(interpreter),
+    "free": ask_free(interpreter, _last_reply),
+    CONVERSATION: ask_free(interpreter, _conversation),
     "steer": CodeSteer(outcomes, style).ask,
   }
   if agent not in made:
-    raise ValueError(f"agent {agent!r}: expected one of {AGENTS}")
+    raise ValueError(f"agent {agent!r}: expected one of {tuple(made)}")
   return made[agent]
 
 
-def ask_free(interpreter: Interpreter) -> Ask:
-  """Code Agent: a conversation with the interpreter; its last reply counts."""
+def _last_reply(tokenizer: Tokenizer, completion: types.Completion) -> str:
+  parts = split_parts(
+    completion.token_ids.tolist(), completion.loss_mask.tolist()
+  )
+  own = [ids for is_own, ids in parts if is_own]
+  return tokenizer.decode(own[-1]) if own else ""
+
+
+def _conversation(tokenizer: Tokenizer, completion: types.Completion) -> str:
+  parts = split_parts(
+    completion.token_ids.tolist(), completion.loss_mask.tolist()
+  )
+  return json.dumps([tokenizer.decode(ids) for _, ids in parts] or [""])
+
+
+def read_conversation(text: str) -> list[str]:
+  """The parts of a conversation from the text of `CONVERSATION`.
+
+  The first is the model's, the second the interpreter's, and so on.
+  """
+  return json.loads(text)
+
+
+def ask_free(
+  interpreter: Interpreter,
+  tell: Callable[[Tokenizer, types.Completion], str],
+) -> Ask:
+  """Code Agent: a conversation with the interpreter.
+
+  Args:
+    interpreter: runs the code.
+    tell: the text of a conversation.
+  """
 
   def ask(
     policy: Policy,
@@ -74,10 +110,7 @@ def ask_free(interpreter: Interpreter) -> Ask:
     for index, sample, completion in policy.sample(
       prompts, samples, numbers, turns=interpreter
     ):
-      replies = split_replies(
-        completion.token_ids.tolist(), completion.loss_mask.tolist()
-      )
-      text = policy.tokenizer.decode(replies[-1])
+      text = tell(policy.tokenizer, completion)
       yield index, sample, dataclasses.replace(completion, text=text)
 
   return ask
