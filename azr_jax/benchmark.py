@@ -5,6 +5,7 @@ python -m azr_jax.benchmark executor [--workers 1 2] [--timeout_s 2.0]
 python -m azr_jax.benchmark sampler|update|step [--peer=transformers]
   [--model=random:smollm2-135m] [--dtype=float32] ...; see `sampler --help`
 python -m azr_jax.benchmark sweep --out=PLOT.png
+python -m azr_jax.benchmark conversations [--sleep_s 0.5] [--slots 32] ...
 
 With a peer, both sides do the same work on the same weights, in turn, and
 `of_peer` is the median of the ratios of their rates: above 1, ours is faster.
@@ -16,6 +17,11 @@ sampler and update
                 (decoding) or matrix rate (update), nothing done twice
   program_gib   what the compiled update holds at once
   peak_..._gib  of this process, or of the device
+
+conversations: replies with scripts between them, which end at once or sleep
+  of_instant     seconds with sleeping scripts over those with instant ones
+  slots_writing, slots_waiting  shares of the slots, over the device's calls
+  device_idle_s  seconds in which all slots waited; slept_s: all scripts' sleep
 
 executor: the programs are those of `programs_heldout`, or of a file whose lines
 have `code`, `input` and `output`, as CRUXEval's do.
@@ -51,7 +57,13 @@ import jax.numpy as jnp
 
 from azr_jax.executor import Executor, throughput
 from azr_jax.executor.settings import Settings
-from azr_jax.measure import device, sampling, updating, workload
+from azr_jax.measure import (
+  conversations,
+  device,
+  sampling,
+  updating,
+  workload,
+)
 from azr_jax.models import attention, load, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import token_choice
@@ -132,7 +144,7 @@ class _Setting:
     )
     self.params = self.source.load_params(self.mesh, RULES)
     self.peer = None
-    if flags.peer == "transformers":
+    if getattr(flags, "peer", "none") == "transformers":
       self.peer = _peer().load(self.source.config, self.params, flags.dtype)
 
 
@@ -287,6 +299,47 @@ def _step(flags: argparse.Namespace) -> dict[str, Any]:
   }
 
 
+def _conversations(flags: argparse.Namespace) -> dict[str, Any]:
+  """Rollouts whose scripts sleep, beside those whose scripts do not."""
+  work = conversations.Workload(
+    flags.conversations,
+    flags.prompt_tokens,
+    flags.calls,
+    flags.reply_tokens,
+    flags.result_tokens,
+  )
+  settings = SamplerSettings(
+    slots=flags.slots,
+    prompt_buckets=(flags.prompt_tokens,),
+    max_tokens=work.max_tokens,
+    prefill_tokens=flags.prefill_tokens,
+    decode_chunk=flags.decode_chunk,
+    cache_chunk=flags.cache_chunk,
+    append_chunk=flags.result_tokens,
+    stop_strings=(),
+    choice=token_choice.TokenChoice(),
+  )
+  machine = device.machine()
+  setting = _Setting(flags)
+  limits = Settings(flags.workers, flags.timeout_s, memory_mb=512)
+  limits.check()
+  with Executor(
+    workers=flags.workers, timeout_s=flags.timeout_s, memory_mb=512
+  ) as executor:
+    return {"machine": machine} | conversations.report(
+      setting.source,
+      setting.params,
+      setting.model,
+      setting.mesh,
+      RULES,
+      work,
+      settings,
+      executor,
+      flags.sleep_s,
+      flags.repeats,
+    )
+
+
 def _add_device_options(parser: argparse.ArgumentParser) -> None:
   add = parser.add_argument
   add("--model", default="random:smollm2-135m", help="a model spec")
@@ -294,19 +347,23 @@ def _add_device_options(parser: argparse.ArgumentParser) -> None:
   add("--dtype", default="float32", choices=("float32", "bfloat16"))
   add("--attention", default="auto", choices=attention.NAMES)
   add("--remat", default="none", choices=tuple(transformer.REMAT_POLICIES))
-  add("--peer", default="none", choices=PEERS)
   add("--repeats", type=int, default=3)
-  add("--ragged", action="store_true", help="draw the lengths")
 
 
 def _add_sampler_options(parser: argparse.ArgumentParser) -> None:
   add = parser.add_argument
   add("--prompts", type=int, default=8)
   add("--samples", type=int, default=1, help="of each prompt")
-  add("--prompt_tokens", type=int, default=128)
   add("--new_tokens", type=int, default=128)
-  add("--slots", type=int, default=8, help="decoded together; peer's batch")
   add("--top_p", type=float, default=1.0)
+  add("--ragged", action="store_true", help="draw the lengths")
+  _add_slot_options(parser)
+
+
+def _add_slot_options(parser: argparse.ArgumentParser) -> None:
+  add = parser.add_argument
+  add("--prompt_tokens", type=int, default=128)
+  add("--slots", type=int, default=8, help="decoded together; peer's batch")
   add("--prefill_tokens", type=int, default=1024)
   add("--decode_chunk", type=int, default=32)
   add("--cache_chunk", type=int, default=128)
@@ -335,11 +392,14 @@ def run() -> None:
   executor.set_defaults(measure=_executor)
   sampler = commands.add_parser("sampler", help="sampled tokens a second")
   _add_device_options(sampler)
+  sampler.add_argument("--peer", default="none", choices=PEERS)
   _add_sampler_options(sampler)
   sampler.set_defaults(measure=_sampler)
   update = commands.add_parser("update", help="trained tokens a second")
   _add_device_options(update)
+  update.add_argument("--peer", default="none", choices=PEERS)
   _add_update_options(update)
+  update.add_argument("--ragged", action="store_true", help="draw the lengths")
   update.add_argument("--sequences", type=int, default=8)
   update.add_argument("--length", type=int, default=256, help="of the longest")
   update.set_defaults(measure=_update)
@@ -362,6 +422,19 @@ def run() -> None:
     default=[128, 256, 512, 1024, 2048, 4096],
   )
   sweep.set_defaults(measure=_sweep)
+  rollout = commands.add_parser(
+    "conversations", help="what sleeping scripts cost a rollout"
+  )
+  _add_device_options(rollout)
+  _add_slot_options(rollout)
+  rollout.add_argument("--conversations", type=int, default=64)
+  rollout.add_argument("--calls", type=int, default=3, help="scripts of each")
+  rollout.add_argument("--reply_tokens", type=int, default=64)
+  rollout.add_argument("--result_tokens", type=int, default=16)
+  rollout.add_argument("--sleep_s", type=float, default=0.5)
+  rollout.add_argument("--workers", type=int, default=64)
+  rollout.add_argument("--timeout_s", type=float, default=30.0)
+  rollout.set_defaults(measure=_conversations, slots=32, prompt_tokens=64)
   flags = parser.parse_args()
   try:
     found = flags.measure(flags)

@@ -49,7 +49,7 @@ class Runner:
     self.decoded = workload.tokens() - workload.prompts * workload.samples
     self._sampler = Sampler(
       model,
-      _Endless(source.tokenizer),
+      Endless(source.tokenizer),
       mesh,
       rules,
       SamplerSettings(
@@ -90,7 +90,7 @@ class Runner:
     return self.run([1] * self._workload.prompts)
 
 
-class _Endless:
+class Endless:
   """A tokenizer whose texts never end and are not looked at."""
 
   eos_ids: tuple[int, ...] = ()
