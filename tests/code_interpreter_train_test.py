@@ -1,0 +1,66 @@
+"""The Code Interpreter as a user runs it: stages, a kill, a resumed run."""
+
+import pytest
+import train_test
+
+from azr_jax.curricula.potential import Measured
+from azr_jax.tasks.questions import measured, sources
+
+pytest.importorskip("reasoning_gym")
+
+QUESTIONS = ("gym:gcd", "gym:spell_backward")
+SMALL = (
+  "--config=configs/code_interpreter.py:tiny",
+  f"--config.code_interpreter.questions={QUESTIONS}",
+  "--config.code_interpreter.count=8",
+  "--config.code_interpreter.prompts=2",
+  "--config.code_interpreter.samples=4",
+  "--config.code_interpreter.order=potential",
+  "--config.code_interpreter.stage_steps=2",
+  "--config.rollout.slots=8",
+  "--config.learner.micro_rows=2",
+  "--config.learner.max_micro_batches=4",
+  "--config.train.save_every=1",
+)
+# What depends on how fast the machine is.
+TIMED = (
+  "interpreter/overlap_share",
+  "interpreter/program_seconds",
+  "interpreter/slots_waiting",
+  "interpreter/slots_writing",
+)
+
+
+def metrics_of(folder):
+  return [
+    {name: value for name, value in found.items() if name not in TIMED}
+    for found in train_test.metrics_of(folder)
+  ]
+
+
+def write(path, right):
+  """Says how the questions were answered; sorted, whichever comes first."""
+  questions = sources.read_all(QUESTIONS, 8, 1)
+  found = [Measured(right[at % len(right)], 20) for at in range(len(questions))]
+  measured.write(path, questions, found)
+
+
+def test_a_run_killed_in_its_second_stage_goes_on_in_it(tmp_path):
+  path = tmp_path / "measured.jsonl"
+  # Groups of the questions: 1, 2, 3, 4, and so on.
+  write(path, (10, 3, 2, 0))
+  config = (*SMALL, f"--config.code_interpreter.measured={path}")
+  whole, cut = tmp_path / "whole", tmp_path / "cut"
+  train_test.finish(train_test.start(whole, 5, config=config))
+  process = train_test.start(cut, 5, config=config)
+  train_test.wait_for_line(cut, 3, process)
+  process.kill()
+  process.communicate()
+  # The checkpoint's groups count, whatever the file has come to say.
+  write(path, (0, 0, 10, 10))
+  train_test.finish(train_test.start(cut, 5, config=config))
+  found = metrics_of(whole)
+  assert metrics_of(cut) == found
+  stages = [one["stage/code_interpreter"] for one in found]
+  assert stages == [1.0, 1.0, 2.0, 2.0, 3.0]
+  assert all(one["group1/code_interpreter"] == 4.0 for one in found)
