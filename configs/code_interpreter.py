@@ -50,6 +50,8 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.code_interpreter.prompt_style = "full"  # full | compact
   c.code_interpreter.max_calls = 8  # scripts run; paper: 8
   c.code_interpreter.result_tokens = 500  # of a result; Search-R1: 500
+  # That scripts may import beside the standard ones: numpy, sympy.
+  c.code_interpreter.libraries = ("numpy",)
   c.code_interpreter.form_reward = 0.1  # paper: +-0.1
   c.code_interpreter.turns_penalty = 0.1  # paper: 0.1
   c.code_interpreter.most_turns = 6  # replies without it; paper: 6
@@ -111,6 +113,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.code_interpreter.samples = 8
   c.code_interpreter.prompt_style = "compact"
   c.code_interpreter.result_tokens = 40
+  c.code_interpreter.libraries = ()
   c.code_interpreter.order = "none"
   c.code_interpreter.stage_steps = 10
   c.code_interpreter.measured = ""

@@ -53,6 +53,7 @@ def get_config(variant: str = "greedy") -> ml_collections.ConfigDict:
   c.evaluate.agent = "free"  # text | code | free | steer
   c.evaluate.max_calls = 8  # scripts of a conversation
   c.evaluate.result_tokens = 500  # of what a script prints
+  c.evaluate.libraries = ("numpy",)  # that scripts may import: numpy, sympy
   if variant.startswith("countdown"):
     _countdown(c, variant)
   elif variant == "problems_tiny":
@@ -113,6 +114,7 @@ def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
     c.rollout.decode_chunk = 8
     c.rollout.append_chunk = 16
     c.evaluate.result_tokens = 40
+    c.evaluate.libraries = ()
     c.executor.timeout_s = 5.0
     return
   c.model.dtype = "bfloat16"

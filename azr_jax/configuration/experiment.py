@@ -165,7 +165,7 @@ def _build_code_interpreter(
   if c.measured:
     found = measured.of_all(pathlib.Path(c.measured).expanduser(), questions)
   settings = InterpreterSettings(
-    c.max_calls, c.result_tokens, config.executor.timeout_s
+    c.max_calls, c.result_tokens, config.executor.timeout_s, c.libraries
   )
 
   def make_interpreter(tokenizer: Tokenizer) -> Interpreter:

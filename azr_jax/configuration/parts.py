@@ -174,7 +174,7 @@ def build_agent(
   """Builds what asks one of `systems/agents.py`, by `config.evaluate`."""
   c = config.evaluate
   settings = InterpreterSettings(
-    c.max_calls, c.result_tokens, config.executor.timeout_s
+    c.max_calls, c.result_tokens, config.executor.timeout_s, c.libraries
   )
   return agents.make(
     agent,

@@ -5,6 +5,7 @@ from typing import Any
 
 from azr_jax.benchmarks import frames
 from azr_jax.curricula import potential
+from azr_jax.executor import scripts
 from azr_jax.executor.executor import BACKENDS
 from azr_jax.grading.mathematics import grader
 from azr_jax.learner import advantages, critic, losses, packing, train_state
@@ -37,6 +38,12 @@ def _subset_of(*choices: str) -> Check:
   return (
     lambda v: len(v) > 0 and len(set(v)) == len(v) and set(v) <= set(choices)
   ), f"a non-empty choice of {choices}"
+
+
+def _none_or_some_of(*choices: str) -> Check:
+  return (
+    lambda v: len(set(v)) == len(v) and set(v) <= set(choices)
+  ), f"() or a choice of {choices}"
 
 
 _POSITIVE: Check = (lambda v: v > 0), "a number above 0"
@@ -243,6 +250,7 @@ CODE_INTERPRETER_CHECKS: dict[str, Check] = {
   "code_interpreter.prompt_style": _one_of(*question_prompts.STYLES),
   "code_interpreter.max_calls": _NOT_NEGATIVE,
   "code_interpreter.result_tokens": _COUNT,
+  "code_interpreter.libraries": _none_or_some_of(*scripts.LIBRARIES),
   "code_interpreter.form_reward": _NOT_NEGATIVE,
   "code_interpreter.turns_penalty": _NOT_NEGATIVE,
   "code_interpreter.most_turns": _COUNT,
@@ -327,6 +335,7 @@ EVALUATE_CHECKS = {
   "evaluate.agent": _one_of(*AGENTS),
   "evaluate.max_calls": _NOT_NEGATIVE,
   "evaluate.result_tokens": _COUNT,
+  "evaluate.libraries": _none_or_some_of(*scripts.LIBRARIES),
 }
 POTENTIAL_CHECKS = EVALUATE_CHECKS | {
   "potential.questions": _SOURCES,

@@ -59,6 +59,29 @@ for name in WARM_UPS:
   for answer in (made[0]["answer"] or "x", "1 + x"):
     made.score_answer(answer, made[0])
 """,
+  # What scripts of conversations may be given (`rollout/interpreter.py`).
+  "numpy": """
+import importlib
+import numpy
+for part in ("fft", "linalg", "ma", "polynomial", "random"):
+  importlib.import_module("numpy." + part)
+numpy.linalg.solve(numpy.eye(2), numpy.ones(2))
+# The same numbers every time; and the system's are out of reach.
+fresh = numpy.random.default_rng
+numpy.random.default_rng = lambda seed=None: fresh(0 if seed is None else seed)
+numpy.random.default_rng().random()
+numpy.random.seed(0)
+str(numpy.ones(2))
+""",
+  "sympy": """
+import sympy
+x = sympy.Symbol("x")
+sympy.solve(x**2 - 2, x)
+sympy.simplify(sympy.sin(x)**2 + sympy.cos(x)**2)
+sympy.integrate(x * sympy.exp(x), x)
+sympy.factorint(360), sympy.isprime(97)
+sympy.Matrix([[1, 2], [3, 4]]).inv()
+""",
 }
 
 

@@ -10,6 +10,8 @@ import dataclasses
 
 from azr_jax.executor.job import Job, Result
 
+# What scripts may be given beside the standard library.
+LIBRARIES = ("numpy", "sympy")
 # Of what is kept of one stream: as many characters from its end, too.
 KEPT_CHARS = 8000
 _MOST_OMITTED = 10**12

@@ -33,6 +33,10 @@ def environment(seed: int) -> dict[str, str]:
     "PATH": "/usr/bin:/bin",
     "LC_ALL": "C.UTF-8",
     "TZ": "UTC",
+    # Or libraries wait for threads that a forked child does not have.
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
   }
 
 

@@ -31,11 +31,14 @@ class InterpreterSettings:
       the beginning and the end are kept.
     timeout_s: how long a script may run, for the message that it ran longer;
       the limit itself is the executor's.
+    libraries: what scripts may import beside the standard ones, of
+      `executor/libraries.py`.
   """
 
   max_calls: int
   result_tokens: int
   timeout_s: float
+  libraries: tuple[str, ...] = ()
 
 
 class Interpreter:
@@ -57,6 +60,11 @@ class Interpreter:
     self._gap = tokenizer.encode(_GAP)
     self._totals: dict[str, float] = collections.defaultdict(float)
     self._busy_since = 0.0
+
+  @property
+  def libraries(self) -> tuple[str, ...]:
+    """What scripts may import beside the standard ones."""
+    return self._settings.libraries
 
   def begin(self) -> None:
     """Forgets the blocks that are being run."""
@@ -84,7 +92,7 @@ class Interpreter:
     code = block.code
 
     def start(executor: Executor) -> ResultFuture:
-      return executor.submit(scripts.script_job(code))
+      return executor.submit(scripts.script_job(code, self.libraries))
 
     self._outcomes.ask(name, start)
     return None

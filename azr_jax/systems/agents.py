@@ -48,7 +48,7 @@ def make(
 
   Args:
     agent: one of `AGENTS`, or `CONVERSATION`.
-    interpreter: runs the code of `free`.
+    interpreter: runs the code of `free`; the others' may import the same.
     outcomes: runs the scripts of `code` and `steer`.
     style: of the prompts of `steer`.
 
@@ -57,10 +57,10 @@ def make(
   """
   made: dict[str, Ask] = {
     "text": policy_lib.ask,
-    "code": ask_code(outcomes),
+    "code": ask_code(outcomes, interpreter.libraries),
     "free": ask_free(interpreter, _last_reply),
     CONVERSATION: ask_free(interpreter, _conversation),
-    "steer": CodeSteer(outcomes, style).ask,
+    "steer": CodeSteer(outcomes, style, interpreter.libraries).ask,
   }
   if agent not in made:
     raise ValueError(f"agent {agent!r}: expected one of {tuple(made)}")
@@ -116,8 +116,13 @@ def ask_free(
   return ask
 
 
-def ask_code(outcomes: "Outcomes[Result]") -> Ask:
-  """All Code: one reply, whose script's output is the answer."""
+def ask_code(outcomes: "Outcomes[Result]", libraries: tuple[str, ...]) -> Ask:
+  """All Code: one reply, whose script's output is the answer.
+
+  Args:
+    outcomes: runs the scripts.
+    libraries: what they may import beside the standard ones.
+  """
 
   def ask(
     policy: Policy,
@@ -130,7 +135,7 @@ def ask_code(outcomes: "Outcomes[Result]") -> Ask:
 
     def run(name: tuple[int, int], code: str) -> None:
       def start(executor: Executor) -> ResultFuture:
-        return executor.submit(scripts.script_job(code))
+        return executor.submit(scripts.script_job(code, libraries))
 
       outcomes.ask(name, start)
 

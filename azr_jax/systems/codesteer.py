@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from azr_jax import types
-from azr_jax.executor import Executor, Result, scripts
+from azr_jax.executor import Result, scripts
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.turns import Outcomes
 from azr_jax.systems import complexity
@@ -84,9 +84,21 @@ class _Conversation:
 class CodeSteer:
   """Asks by steering; `ask` is an `agents.Ask`."""
 
-  def __init__(self, outcomes: "Outcomes[Result]", style: str):
-    """`style` is one of `tasks.questions.prompts.STYLES`."""
+  def __init__(
+    self,
+    outcomes: "Outcomes[Result]",
+    style: str,
+    libraries: tuple[str, ...] = (),
+  ):
+    """Makes the agent.
+
+    Args:
+      outcomes: runs scripts.
+      style: of prompts, one of `tasks.questions.prompts.STYLES`.
+      libraries: what scripts may import beside the standard ones.
+    """
     self._outcomes = outcomes
+    self._libraries = libraries
     self._style = style
 
   def ask(
@@ -203,7 +215,8 @@ class CodeSteer:
     for name, text in texts.items():
       block = code_blocks.find_block(text)
       if block is not None:
-        self._outcomes.ask(name, _starter(block.code))
+        job = scripts.script_job(block.code, self._libraries)
+        self._outcomes.ask(name, lambda executor, job=job: executor.submit(job))
     found: dict[tuple[int, int], str] = {}
     while self._outcomes.under_way:
       for name, result in self._outcomes.take(wait=True).items():
@@ -211,10 +224,3 @@ class CodeSteer:
         printed = f"{read.output}\n{read.errors}".strip()
         found[name] = printed or read.status
     return found
-
-
-def _starter(code: str):
-  def start(executor: Executor):
-    return executor.submit(scripts.script_job(code))
-
-  return start

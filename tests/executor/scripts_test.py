@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from azr_jax.executor import Result, scripts
 
 
-def run(executor, script):
-  return scripts.read_result(
-    executor.submit(scripts.script_job(script)).result()
-  )
+def run(executor, script, libraries=()):
+  job = scripts.script_job(script, libraries)
+  return scripts.read_result(executor.submit(job).result())
 
 
 @pytest.mark.parametrize(
@@ -107,6 +106,36 @@ def test_a_script_that_does_not_end_is_a_timeout(executor):
 def test_the_walls_stand_around_scripts(executor, script):
   found = run(executor, script)
   assert found.status == "error" and "Error" in str(found.errors)
+
+
+@pytest.mark.parametrize(
+  "libraries, script, output",
+  [
+    (("numpy",), "print(numpy.ones((300, 300)) @ numpy.ones(300))", "300."),
+    (("numpy",), "print(numpy.random.rand(), numpy.random.rand())", "0.5488"),
+    (("numpy",), "print(numpy.random.default_rng().random())", "0.6369"),
+    (("sympy",), "print(sympy.solve('x**2 - 4'))", "[-2, 2]"),
+  ],
+)
+def test_scripts_may_be_given_libraries(executor, libraries, script, output):
+  script = f"import {libraries[0]}\n{script}"
+  found = run(executor, script, libraries)
+  assert output in str(found.output), found
+  assert run(executor, script, libraries) == found
+  assert "ModuleNotFoundError" in str(run(executor, script).errors)
+
+
+def test_the_kernel_holds_what_numpy_lets_through(executor):
+  script = """
+import numpy
+library = numpy._core._internal.ctypes.CDLL(None)
+print(library.open(b"/etc/passwd", 0), library.fork(), library.socket(2, 1, 0))
+try:
+  numpy.save("/tmp/written.npy", numpy.ones(1))
+except PermissionError:
+  print("denied")
+"""
+  assert str(run(executor, script, ("numpy",)).output) == "-1 -1 -1\ndenied\n"
 
 
 @given(st.text(max_size=60))
