@@ -107,7 +107,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.model.dtype = "float32"
   c.model.remat = "none"
   c.code_interpreter.questions = TINY_QUESTIONS
-  c.code_interpreter.count = 400
+  c.code_interpreter.count = 200
   c.code_interpreter.data_seed = 1  # others than the warm start's
   c.code_interpreter.prompts = 16
   c.code_interpreter.samples = 8
@@ -115,6 +115,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.code_interpreter.result_tokens = 40
   c.code_interpreter.libraries = ()
   c.code_interpreter.order = "none"
+  c.code_interpreter.grouping = "quantiles"
   c.code_interpreter.stage_steps = 10
   c.code_interpreter.measured = ""
   # The tiny model does not know the steerer's prompts.

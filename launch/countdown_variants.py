@@ -12,7 +12,6 @@ over seeds, but over puzzles for the start, which has no seeds.
 """
 
 import functools
-import json
 import pathlib
 import statistics
 
@@ -104,7 +103,7 @@ def _train(
 ) -> None:
   run = folder / f"{variant}_{seed}"
   scores = folder / f"{variant}_{seed}_scores"
-  if _is_scored(scores):
+  if runs.scores(scores):
     return
   pool = "random" if "random" in variant else "proposed"
   mixed = [f"--config.countdown.mix.puzzles={_pool(folder, pool)}"]
@@ -124,7 +123,7 @@ def _train(
 def _score(
   scores: pathlib.Path, model: str, cores: frozenset[int] = frozenset()
 ) -> None:
-  if _is_scored(scores):
+  if runs.scores(scores):
     return
   _run(
     "azr_jax.evaluate",
@@ -135,11 +134,6 @@ def _score(
     f"--workdir={scores}",
     cores=cores,
   )
-
-
-def _is_scored(scores: pathlib.Path) -> bool:
-  path = scores / "results.json"
-  return path.exists() and bool(json.loads(path.read_text())["scores"])
 
 
 def _run(
@@ -166,11 +160,11 @@ def _table(folder: pathlib.Path) -> str:
 def _row(
   name: str, scores: list[pathlib.Path], folders: list[pathlib.Path]
 ) -> str:
-  results = [json.loads((s / "results.json").read_text()) for s in scores]
+  results = [runs.scores(one) for one in scores]
   cells = []
   for k in KS:
-    values = [r["scores"][f"countdown/pass@{k}/unbiased"] for r in results]
-    error = results[0]["scores"][f"countdown/pass@{k}/unbiased_error"]
+    values = [r[f"countdown/pass@{k}/unbiased"] for r in results]
+    error = results[0][f"countdown/pass@{k}/unbiased_error"]
     if len(values) > 1:
       error = statistics.stdev(values) / len(values) ** 0.5
     cells.append(f"{statistics.mean(values):.3f} +- {error:.3f}")

@@ -86,6 +86,14 @@ def is_done(run_folder: pathlib.Path) -> bool:
   return bool(found) and found[-1]["step"] >= config["train"]["steps"]
 
 
+def scores(folder: pathlib.Path) -> dict[str, float]:
+  """What `azr_jax.evaluate` has found there; {}: nothing yet."""
+  path = folder / "results.json"
+  if not path.exists():
+    return {}
+  return json.loads(path.read_text(encoding="utf-8"))["scores"]
+
+
 def claim(folder: pathlib.Path, settings: dict[str, Any]) -> None:
   """Makes a folder for runs of some settings.
 

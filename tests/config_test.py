@@ -45,7 +45,7 @@ def test_every_code_interpreter_variant_is_valid(variant):
   [
     ({"order": "potential"}, "measured='': expected a file"),
     (
-      {"order": "difficulty", "measured": "x"},
+      {"order": "difficulty", "measured": "x", "grouping": "thresholds"},
       "grouping='thresholds': expected 'quantiles'",
     ),
     ({"max_calls": -1}, "max_calls=-1: expected"),
