@@ -116,6 +116,7 @@ def answer(
         path,
         parts.build_agent(config, one.agent, source.tokenizer, executor, hosts),
       )
+      hosts.meet(f"{one.name} is written")
       if hosts.first:
         say(f"{one.name} is done ({number + 1} of {len(passes)})")
       yield one, path

@@ -107,7 +107,7 @@ def _paper_step(
 def _triplets(path: str | None) -> list[Triplet]:
   if path is None:
     return [_triplet(entry.task) for entry in heldout.read()]
-  lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines()
+  lines = pathlib.Path(path).read_text(encoding="utf-8").split("\n")
   try:
     records = [json.loads(line) for line in lines if line.strip()]
     found = [Triplet(r["code"], r["input"], r["output"]) for r in records]
@@ -144,7 +144,7 @@ class _Setting:
     )
     self.params = self.source.load_params(self.mesh, RULES)
     self.peer = None
-    if getattr(flags, "peer", "none") == "transformers":
+    if flags.peer == "transformers":
       self.peer = _peer().load(self.source.config, self.params, flags.dtype)
 
 
@@ -407,7 +407,7 @@ def run() -> None:
   _add_device_options(step)
   _add_sampler_options(step)
   _add_update_options(step)
-  step.set_defaults(measure=_step)
+  step.set_defaults(measure=_step, peer="none")
   sweep = commands.add_parser("sweep", help="rate against slots and length")
   _add_device_options(sweep)
   _add_sampler_options(sweep)
@@ -421,7 +421,7 @@ def run() -> None:
     nargs="+",
     default=[128, 256, 512, 1024, 2048, 4096],
   )
-  sweep.set_defaults(measure=_sweep)
+  sweep.set_defaults(measure=_sweep, peer="none")
   rollout = commands.add_parser(
     "conversations", help="what sleeping scripts cost a rollout"
   )
@@ -434,7 +434,9 @@ def run() -> None:
   rollout.add_argument("--sleep_s", type=float, default=0.5)
   rollout.add_argument("--workers", type=int, default=64)
   rollout.add_argument("--timeout_s", type=float, default=30.0)
-  rollout.set_defaults(measure=_conversations, slots=32, prompt_tokens=64)
+  rollout.set_defaults(
+    measure=_conversations, slots=32, prompt_tokens=64, peer="none"
+  )
   flags = parser.parse_args()
   try:
     found = flags.measure(flags)

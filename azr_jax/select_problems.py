@@ -58,7 +58,8 @@ def of_records(path: str) -> list[tuple[Problem, float]]:
     ValueError: a record has no request, reference answer and verdicts.
   """
   found = []
-  for line in pathlib.Path(path).expanduser().read_text("utf-8").splitlines():
+  text = pathlib.Path(path).expanduser().read_text("utf-8")
+  for line in filter(None, text.split("\n")):
     record = json.loads(line)
     try:
       problem = Problem(record["request"], record["reference"]["answer"])

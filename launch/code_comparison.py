@@ -5,8 +5,8 @@
 Measures the potential of the questions, trains with and without the stages made
 of it, and scores the start and every run on held-out questions, by words alone
 and by the interpreter. What is there is not done again. Prints a table of the
-share of right answers, by task; `+-` is the standard error over seeds, but over
-questions for the start, which has no seeds.
+share of right answers, by task; `+-` is the standard error over seeds, or over
+questions where there is one seed or, as for the start, none.
 """
 
 import functools
@@ -36,11 +36,15 @@ EXTRA = flags.DEFINE_list("extra", [], "More flags for training.")
 # What a score is called, and the agent that is scored.
 AGENTS = {"text": "text", "interpreter": "free"}
 NAME = "questions/pass@1"
+# Orders that want the questions measured before.
+OFFLINE = {*potential.ORDERS} - {"none", *potential.ONLINE}
 
 
 def main(argv: list[str]) -> None:
   """Runs what is missing, then prints the table."""
   del argv
+  if unknown := {*ORDERS.value} - {*potential.ORDERS}:
+    raise app.UsageError(f"{unknown}: expected orders of {potential.ORDERS}")
   folder = pathlib.Path(WORKDIR.value).expanduser()
   settings = {
     "start": START.value,
@@ -71,8 +75,7 @@ def _measured(folder: pathlib.Path) -> pathlib.Path:
 
 
 def _measure(folder: pathlib.Path) -> None:
-  needed = set(ORDERS.value) - {"none", *potential.ONLINE}
-  if needed and not _measured(folder).exists():
+  if OFFLINE & {*ORDERS.value} and not _measured(folder).exists():
     _run(
       "azr_jax.potential",
       "--config=configs/potential.py:tiny",
@@ -86,7 +89,7 @@ def _train(
 ) -> None:
   run = folder / f"{order}_{seed}"
   if not runs.is_done(run):
-    measured = "" if order == "none" else str(_measured(folder))
+    measured = str(_measured(folder)) if order in OFFLINE else ""
     _run(
       "azr_jax.train",
       "--config=configs/code_interpreter.py:tiny",

@@ -61,3 +61,13 @@ def test_a_dry_run_names_every_command_and_runs_none(tmp_path):
   assert sum("azr_jax.train" in c for c in commands) == 4
   assert sum("azr_jax.evaluate" in c for c in commands) == 2 + 2 * 4
   assert not (tmp_path / "new").exists()
+
+
+def test_online_orders_measure_for_themselves(tmp_path):
+  done = launch(tmp_path, "--dry_run", "--seeds=0", "--orders=online_merge")
+  commands = done.stdout.splitlines()
+  assert not any("azr_jax.potential" in c for c in commands)
+  (train,) = [c for c in commands if "azr_jax.train" in c]
+  assert "--config.code_interpreter.measured= " in train
+  refused = launch(tmp_path, "--dry_run", "--orders=typo")
+  assert "expected orders of" in refused.stderr + refused.stdout

@@ -150,7 +150,7 @@ def submit(executor: Executor, item: Item, code: str) -> "Future[Grade]":
 def _arguments(text: str) -> str:
   """A test's input: a JSON value a line, each an argument."""
   return ", ".join(
-    repr(json.loads(line)) for line in text.splitlines() if line.strip()
+    repr(json.loads(line)) for line in text.split("\n") if line.strip()
   )
 
 

@@ -1,9 +1,9 @@
 """`questions`: reasoning tasks that code may help with, by one of four agents.
 
-Its data is a file of questions, or gym sets joined by `+`
-(`tasks/questions/sources.py`); those are made anew, other ones than any run
-trains on. `--limit` is of each task. Which agent answers is
-`evaluate.agent`; without one, the reply is the model's own.
+Its data is a source of `tasks/questions/sources.py`, or several joined by `+`;
+what is made is made anew, other questions than any run trains on. `--limit` is
+of each task. Which agent answers is `evaluate.agent`; without one, the reply is
+the model's own.
 """
 
 import dataclasses
@@ -18,15 +18,13 @@ from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question
 
 NAME = "questions"
-_MOST = 200  # Of each gym set.
+_MOST = 200  # Of each task.
 HELD_OUT_SEED = 99  # Which no configuration trains on.
 
 
 def read(data: str) -> list[Item]:
   """Items of a file, or of gym sets."""
-  parts = data.split("+gym:")
-  specs = [parts[0], *(f"gym:{part}" for part in parts[1:])]
-  found = sources.read_all(specs, _MOST, HELD_OUT_SEED)
+  found = sources.read_all(sources.split(data), _MOST, HELD_OUT_SEED)
   return [item(question) for question in found]
 
 

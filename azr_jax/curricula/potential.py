@@ -14,7 +14,8 @@ takes them group by group.
 | `difficulty` | p, easiest first | groups 1 to the stage |
 | `none` | | all |
 
-A stage whose own group is empty takes the groups up to it, or all.
+A stage that has fewer questions than a step takes more groups, easier ones to
+learn from first.
 """
 
 import dataclasses
@@ -98,13 +99,25 @@ def make_groups(
   return group_by_quantiles([m.potential for m in measured], seed)
 
 
-def pool(groups: Sequence[int], order: str, stage: int) -> list[int]:
-  """The questions of a stage, from 1 on; all of them once all groups are in."""
+def pool(
+  groups: Sequence[int], order: str, stage: int, least: int = 1
+) -> list[int]:
+  """The questions of a stage, from 1 on; all of them once all groups are in.
+
+  Args:
+    groups: of each question.
+    order: one of `ORDERS`.
+    stage: from 1 on.
+    least: if there are fewer, those of earlier groups come in, then later ones.
+  """
   own = [i for i, group in enumerate(groups) if group == stage]
-  merged = [i for i, group in enumerate(groups) if group <= stage]
-  if order in _ALONE and own:
+  if order in _ALONE and len(own) >= least:
     return own
-  return merged or list(range(len(groups)))
+  for last in range(stage, STAGES + 1):
+    merged = [i for i, group in enumerate(groups) if group <= last]
+    if len(merged) >= least:
+      return merged
+  return list(range(len(groups)))
 
 
 def stage_of(step: int, stage_steps: int) -> int:

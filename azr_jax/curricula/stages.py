@@ -64,14 +64,10 @@ class Stages:
     )
     self._measured_for = self.stage(step)
 
-  def first_pool(self) -> list[int]:
-    """What the first stage is drawn from, by index."""
-    return potential.pool(self._groups, self._order, 1)
-
   def turn(self, step: int, count: int) -> list[int]:
     """What a step takes, by index: passes over its stage's pool."""
     stage = self.stage(step)
-    pool = potential.pool(self._groups, self._order, stage)
+    pool = potential.pool(self._groups, self._order, stage, count)
     first = (step - 1 - (stage - 1) * self._stage_steps) * count
     chosen = passes.turn((self._seed, stage), len(pool), first, count)
     return [pool[place] for place in chosen]

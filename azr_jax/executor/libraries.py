@@ -63,24 +63,33 @@ for name in WARM_UPS:
   "numpy": """
 import importlib
 import numpy
-for part in ("fft", "linalg", "ma", "polynomial", "random"):
+for part in ("fft", "linalg", "ma", "polynomial", "random", "testing"):
   importlib.import_module("numpy." + part)
 numpy.linalg.solve(numpy.eye(2), numpy.ones(2))
 # The same numbers every time; and the system's are out of reach.
-fresh = numpy.random.default_rng
-numpy.random.default_rng = lambda seed=None: fresh(0 if seed is None else seed)
-numpy.random.default_rng().random()
+numpy.random.bit_generator.randbits = lambda bits: 0
+numpy.random.default_rng().random(), numpy.random.RandomState().rand()
 numpy.random.seed(0)
 str(numpy.ones(2))
 """,
   "sympy": """
-import sympy
+# Much of it is imported only when it is used: all but what is not for scripts.
+import importlib, pkgutil, sympy, warnings
+OTHER = ("tests", "benchmarks", "physics", "plotting", "parsing", "interactive",
+         "testing", "this", "conftest", "galgebra")
+with warnings.catch_warnings(action="ignore"):
+  for found in pkgutil.walk_packages(sympy.__path__, "sympy."):
+    if not set(found.name.split(".")) & set(OTHER):
+      importlib.import_module(found.name)
 x = sympy.Symbol("x")
 sympy.solve(x**2 - 2, x)
 sympy.simplify(sympy.sin(x)**2 + sympy.cos(x)**2)
 sympy.integrate(x * sympy.exp(x), x)
 sympy.factorint(360), sympy.isprime(97)
 sympy.Matrix([[1, 2], [3, 4]]).inv()
+sympy.lambdify(x, x**2)(2), sympy.nsolve(sympy.cos(x) - x, 1)
+sympy.sympify("x + 1/3"), sympy.latex(x / 2), sympy.diophantine(2*x - 4)
+sympy.stats.E(sympy.stats.Die("D", 6))
 """,
 }
 

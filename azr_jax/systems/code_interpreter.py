@@ -84,12 +84,11 @@ class CodeInterpreter:
       make_agents: those that potential is measured by, by name.
 
     Raises:
-      ValueError: the first stage has fewer questions than a step.
+      ValueError: there are fewer questions than a step takes.
     """
-    first = stages.first_pool()
-    if len(first) < settings.prompts:
+    if len(questions) < settings.prompts:
       raise ValueError(
-        f"{len(first)} questions in the first stage: expected at least "
+        f"{len(questions)} questions: expected at least "
         f"code_interpreter.prompts={settings.prompts}"
       )
     self._settings = settings

@@ -53,7 +53,7 @@ def _file(path: pathlib.Path) -> list[Any]:
       return list(csv.DictReader(io.StringIO(text)))
     if text.lstrip().startswith("["):
       return json.loads(text)
-    return [json.loads(line) for line in text.splitlines() if line.strip()]
+    return [json.loads(line) for line in text.split("\n") if line.strip()]
   except ValueError as error:
     raise ValueError(f"{path}: {error}; expected JSON records") from None
 

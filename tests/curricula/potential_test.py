@@ -83,14 +83,22 @@ def test_passes_hold_everything_once_and_can_be_cut_anywhere(
 
 
 @pytest.mark.parametrize("order", potential.ORDERS)
-def test_an_empty_stage_takes_what_there_is(order):
+@pytest.mark.parametrize("least", [1, 4])
+def test_a_stage_with_too_few_takes_others(order, least):
   grouping = "quantiles" if order == "difficulty" else "thresholds"
-  for right in (10, 0):
+  for right in ((10, 10, 10, 0, 0), (0,) * 5, (10, 3, 2, 0, 0)):
     groups = potential.make_groups(
-      [Measured(right, 20)] * 3, order, grouping, 0
+      [Measured(one, 20) for one in right], order, grouping, 0
     )
     for stage in (1, 2, 3, 4):
-      assert potential.pool(groups, order, stage)
+      assert len(potential.pool(groups, order, stage, least)) >= least
+  # Of earlier groups first, and not all.
+  groups = [1, 1, 2, 3, 4]
+  if order in ("potential_alone", "online_unmerge"):
+    assert potential.pool(groups, order, 2, 1) == [2]
+  if order != "none":
+    assert potential.pool(groups, order, 2, 3) == [0, 1, 2]
+    assert potential.pool(groups, order, 1, 3) == [0, 1, 2]
 
 
 def test_stages_serve_anything_that_was_measured():
@@ -107,8 +115,8 @@ def test_stages_serve_anything_that_was_measured():
     )
     for known in (measured, None)
   ]
-  assert set(made[0].turn(1, 4)) == {0, 4}
-  assert set(made[0].turn(4, 6)) == {0, 1, 4}
+  assert set(made[0].turn(1, 2)) == {0, 4}
+  assert set(made[0].turn(4, 3)) == {0, 1, 4}
   assert set(made[0].turn(11, 6)) == set(range(6))
   assert made[0].metrics(4) == {
     "stage": 2.0,

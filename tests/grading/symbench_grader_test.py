@@ -6,6 +6,7 @@ The fixtures are rows of the public files (CodeSteer-v1.0, Apache-2.0).
 import ast
 import pathlib
 import re
+import time
 
 import pytest
 
@@ -25,7 +26,7 @@ SEVERAL_ANSWERS = {
   "logic_puzzle",
 }
 # Digits that the tolerance of numbers that are not whole does not see.
-ROUNDED = {"gsm", "new_operator"}
+ROUNDED = {"gsm", "new_operator", "pooling"}
 
 
 def graded(task, reference, answer):
@@ -38,6 +39,8 @@ def spoiled(name, answer):
   yield answer + " and so on"
   if name == "gridworld":  # Its brackets say nothing.
     yield answer.rsplit("(", 1)[0]
+  elif name == "pooling":
+    yield answer.rsplit(",", 1)[0]
   elif name not in ROUNDED:
     yield answer[:-2] if answer[-1] in "\"')]}" else answer[:-1]
   if name in SEVERAL_ANSWERS | ROUNDED:
@@ -238,7 +241,8 @@ TARGETS = (
       "[(0.5, 0.5), (0.5, 2.5), (3.5, 2.5), (3.5, 0.5), (3.5, 3.5)]",
       True,
     ),
-    ("gridworld", "(0.5, 0.5), (1, 2), (3, 2), (3, 1), (3, 3)", True),  # Edges.
+    ("gridworld", "(0.5, 0.5), (0.9, 2.1), (3, 2.1), (3, 1), (3, 3)", True),
+    ("gridworld", "(0.5, 0.5), (1, 2), (3, 2.1), (3, 1), (3, 3)", False),
     ("gridworld", "[(0.5, 0.5), (3.5, 0.5), (3.5, 3.5)]", False),  # The wall.
     ("gridworld", "[(0.5, 0.5), (0.5, 2.5), (3.5, 3.5), (3.5, 0.5)]", False),
     ("gridworld", "[(0.5, 2.5), (3.5, 2.5), (3.5, 0.5), (3.5, 3.5)]", False),
@@ -263,10 +267,12 @@ TARGETS = (
     ("permutation", '["A", "B", "C"]', False),
     ("combinatorial", "[6, /, 2, +, 7]", True),
     ("combinatorial", "[(, 6, /, 2, ), +, 7]", True),
+    ("combinatorial", "[6, /, [2, +, 7]]", False),
     ("combinatorial", "[7, +, 6, /, 2]", False),  # Another order.
     ("combinatorial", "[6, -, 2, +, 7]", False),
     ("game24", "(1 + 1 - 4) * 6", False),
     ("game24", "4 * 6 * 1 * 1 = 24", True),
+    ("game24", "junk </answer><answer>4 * 6 * 1 * 1", False),
     ("game24", "4 * 6", False),
     ("game24", "__import__('os')", False),
     ("letters", "count: 3, positions: [2, 4, 6]", True),
@@ -279,9 +285,75 @@ def test_rules_are_kept(rules, answer, right):
   assert graded(task, canonical(RULES[rules]), answer) is right
 
 
+HOSTILE = (
+  "9" * 5000,
+  f"Step 1: [({'9' * 5000}, [0])]",
+  f"Step 1: [(50, [{'9' * 5000}])]",
+  f"count: 1, positions: [{'9' * 5000}]",
+  f"count: {'9' * 5000}, positions: [1]",
+  f"[{'9' * 5000}, 1]",
+  "{" * 20_000,
+  "{}" * 9_999,
+  "(" * 20_000,
+  "[" * 20_000,
+  "1," * 9_999,
+  "1 1 " * 5_000,
+  "A" * 20_000,
+  "Move A from a to b\n" * 1_000,
+  "0.5, " * 4_000,
+  " " * 20_000,
+  "\u2028\x85\0",
+  "1e999999",
+  "=" * 20_000,
+  "</answer><answer>1",
+)
+
+
+@pytest.mark.parametrize("answer", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_answer_raises_or_takes_long(answer):
+  found = sources.read(f"symbench:{FIXTURES}", 1, 0)
+  start = time.process_time()
+  for one in found:
+    if not one.task.startswith("symbench/math_"):
+      assert graded(one.task, one.reference, answer) is False, one.id
+  assert time.process_time() - start < 3
+
+
+def test_a_folder_gives_some_of_each_task():
+  found = sources.read(f"symbench:{FIXTURES}", 1, 0)
+  assert len(found) == len({one.task for one in found}) == 33
+  joined = "gym:gcd+symbench:gridworld+gym:products(min_digits=1, max_digits=2)"
+  assert sources.split(joined) == [
+    "gym:gcd",
+    "symbench:gridworld",
+    "gym:products(min_digits=1, max_digits=2)",
+  ]
+
+
 @pytest.mark.parametrize(
   "gold, answer, right",
   [
+    ("3.5,1.0,12.0", "3.5, 1, 12", True),
+    ("3.5,9.222222222222221,12.0", "3.5, 9.22, 12", True),
+    ("3.5,9.222222222222221,12.0", "3.5, 9.3, 12", False),
+    ("3.5,1.0,12.0", "3.5, 1, 12.01", False),
+    ("3.5,1.0,12.0", "3.5, 1", False),
+    ("5,3,F,A", '["5", "3", "F", "A"]', True),
+    ("5,3,F,A", '["5", "3", "f", "A"]', False),
+  ],
+)
+def test_lists(gold, answer, right):
+  task = reader.PREFIX + "pooling"
+  assert graded(task, canonical({"answer": gold}), answer) is right
+
+
+@pytest.mark.parametrize(
+  "gold, answer, right",
+  [
+    ("3244047.0999999996", "3244047.1", True),
+    ("3244047.0999999996", "3244050", False),
+    ("100000.5", "100100", False),
+    ("5", "$5", True),
     ("1.8333333333333333", "1.833", True),
     ("1.8333333333333333", "11/6", False),
     ("1.8333333333333333", "1.85", False),

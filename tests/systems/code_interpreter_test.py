@@ -171,8 +171,8 @@ def test_stages_take_their_groups_and_a_resumed_run_the_same_questions(make):
   other, _, _ = make("potential", (10,) * 8)
   other.load_state_dict(system.state_dict())
   assert [other.turn(step) for step in range(1, 12)] == turns
-  with pytest.raises(ValueError, match="3 questions in the first stage"):
-    make("potential", right, prompts=4)
+  with pytest.raises(ValueError, match="8 questions: expected at least"):
+    make("potential", right, prompts=9)
 
 
 def test_online_stages_measure_the_policy_before_they_begin(make):

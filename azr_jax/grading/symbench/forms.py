@@ -6,15 +6,15 @@ from fractions import Fraction
 
 _SEPARATORS = re.compile(r"[\s,;\[\](){}\"'`]+")
 _INTEGER = re.compile(r"[-+]?\d{1,12}", re.ASCII)
-_LONG_INTEGER = re.compile(r"[-+]?\d{1,300}", re.ASCII)
 _NUMBER = re.compile(
   r"[-+]?(?:\d{1,300}(?:\.\d{0,300})?|\.\d{1,300})(?:[eE][-+]?\d{1,3})?",
   re.ASCII,
 )
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
 _POINTS = re.compile(r"[\s\d,.;\[\]()+-]*", re.ASCII)
-# How far an answer may lie from a reference that is no whole number.
-_RELATIVE = Fraction(1, 1000)
+# How far an answer may lie from a reference that is no whole number: the
+# smaller of a share of it, and two digits after the point.
+_RELATIVE, _ABSOLUTE = Fraction(1, 1000), Fraction(5, 1000)
 
 
 def tokens(text: str) -> list[str]:
@@ -61,18 +61,19 @@ def number(text: str) -> Fraction | None:
 
 
 def same_number(gold: str, answer: str) -> bool:
-  """Whether an answer is the number; to three digits where it is no integer."""
-  wanted, found = Fraction(gold), number(answer.strip(" []\"'`"))
+  """Whether an answer is the number, after `$` or not; nearly, if broken."""
+  wanted = Fraction(gold)
+  found = number(answer.strip(" \n\t[]\"'`").removeprefix("$"))
   if found is None:
     return False
-  room = 0 if wanted.denominator == 1 else abs(wanted) * _RELATIVE
-  return abs(found - wanted) <= room
+  room = min(abs(wanted) * _RELATIVE, _ABSOLUTE)
+  return abs(found - wanted) <= (0 if wanted.denominator == 1 else room)
 
 
 def same_tokens(gold: Sequence[str], answer: str) -> bool:
-  """Whether an answer's tokens are these; integers by value."""
-
-  def plain(part: str) -> str | int:
-    return int(part) if _LONG_INTEGER.fullmatch(part) else part
-
-  return [*map(plain, tokens(answer))] == [*map(plain, gold)]
+  """Whether an answer's tokens are these; numbers as in `same_number`."""
+  found = tokens(answer)
+  return len(found) == len(gold) and all(
+    one == other or (number(one) is not None and same_number(one, other))
+    for one, other in zip(gold, found, strict=True)
+  )

@@ -17,7 +17,7 @@ Cell = tuple[str, ...]
 # x, y of the lower left corner, x, y of the upper right one.
 Rectangle = Sequence[int]
 
-_NUMBERED = r"(?:\d+\s*[.):]\s*)?"
+_NUMBERED = r"(?:\d+\s*[.):]\s*|[-*]\s+)?"
 _MOVE = re.compile(
   _NUMBERED + r"move\s+(\w+)\s+from\s+(\w+)\s+to\s+(\w+)\s*[.,;]?",
   re.IGNORECASE,
@@ -30,6 +30,7 @@ _AGENT = re.compile(
   r"(?:(target_\w+)|square\[\s*([\d.]+)\s*,\s*([\d.]+)\s*\])\s*\)[\"']?",
   re.ASCII,
 )
+_STEP_OF_MOVES = re.compile(r"\{([^{}]*)\}")
 _LETTERS_PARTS = re.compile(
   r"count\s*:\s*(\d{1,6})\s*[,;\n]\s*positions\s*:\s*\[([\d\s,]*)\]",
   re.IGNORECASE | re.ASCII,
@@ -69,8 +70,8 @@ def boxlift(reference: Reference, answer: str) -> bool:
       return False
     used: list[int] = []
     for weight, names in lifts:
-      team = [int(name) for name in forms.tokens(names)]
-      if any(lifter >= len(lifters) for lifter in team):
+      team = forms.integers(names)
+      if team is None or any(lifter >= len(lifters) for lifter in team):
         return False
       if sum(lifters[lifter] for lifter in team) < int(weight):
         return False
@@ -92,8 +93,8 @@ def boxnet(reference: Reference, answer: str) -> bool:
     tuple(name.split("_")): [*inside]
     for name, inside in reference["cells"].items()
   }
-  steps = re.findall(r"\{(.*?)\}", answer, re.DOTALL)
-  if re.sub(r"\{.*?\}", "", answer, flags=re.DOTALL).strip(" \n\t[],;"):
+  steps = _STEP_OF_MOVES.findall(answer)
+  if _STEP_OF_MOVES.sub("", answer).strip(" \n\t[],;"):
     return False
   for step in steps:
     moves = _AGENT.findall(step)
@@ -141,8 +142,8 @@ def _distance(a: Cell, b: Cell) -> Fraction:
 def gridworld(reference: Reference, answer: str) -> bool:
   """Way-points from the start that visit the places in order.
 
-  No way between two points leads through a wall or a place to be avoided, or
-  out of the room; along an edge is allowed.
+  No way between two points touches a wall or a place to be avoided, or leads
+  out of the room.
   """
   path = forms.points(answer)
   width, height = reference["size"]
@@ -151,7 +152,7 @@ def gridworld(reference: Reference, answer: str) -> bool:
   if not all(0 <= x <= width and 0 <= y <= height for x, y in path):
     return False
   for start, end in zip(path, path[1:], strict=False):
-    if any(_crosses(start, end, r) for r in reference["forbidden"]):
+    if any(_touches(start, end, r) for r in reference["forbidden"]):
       return False
   wanted = list(reference["visit"])
   for point in path:
@@ -165,20 +166,19 @@ def _inside(point: Point, rectangle: Rectangle) -> bool:
   return left <= point[0] <= right and bottom <= point[1] <= top
 
 
-def _crosses(start: Point, end: Point, rectangle: Rectangle) -> bool:
-  """Whether a straight way leads through the inside of a rectangle."""
+def _touches(start: Point, end: Point, rectangle: Rectangle) -> bool:
+  """Whether a straight way has a point in common with a rectangle."""
   enters, leaves = Fraction(0), Fraction(1)
   for axis in (0, 1):
     low, high = rectangle[axis], rectangle[axis + 2]
     step = end[axis] - start[axis]
     if step == 0:
-      if not low < start[axis] < high:
+      if not low <= start[axis] <= high:
         return False
       continue
     times = sorted([(low - start[axis]) / step, (high - start[axis]) / step])
     enters, leaves = max(enters, times[0]), min(leaves, times[1])
-  # A single point that is no way is within if both axes said so.
-  return enters < leaves
+  return enters <= leaves
 
 
 def letters(reference: Reference, answer: str) -> bool:
@@ -186,7 +186,7 @@ def letters(reference: Reference, answer: str) -> bool:
   parts = _LETTERS_PARTS.fullmatch(answer.strip(" \n\t{}"))
   if parts is None:
     return False
-  found = [int(part) for part in forms.tokens(parts[2])]
+  found = forms.integers(parts[2])
   wanted = [
     at
     for at, letter in enumerate(reference["word"], 1)

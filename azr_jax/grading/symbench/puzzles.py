@@ -14,8 +14,8 @@ from azr_jax.tasks.countdown.puzzle import Puzzle
 
 Reference = Mapping[str, Any]
 
-_TERM = re.compile(r"[\d\s,+\-*/()\[\]'\"]*", re.ASCII)
-_TERM_TOKEN = re.compile(r"\d+|[-+*/()]", re.ASCII)
+_TERM = re.compile(r"\[?[\d\s,+\-*/()'\"]*\]?", re.ASCII)
+_TERM_TOKEN = re.compile(r"\d{1,12}|[-+*/()]", re.ASCII)
 _ORDER = {
   "left": lambda a, b: a < b,
   "right": lambda a, b: a > b,
@@ -30,6 +30,8 @@ _GENERATES = {"A": "B", "B": "C", "C": "D", "D": "E", "E": "A"}
 
 
 def _reaches(numbers: Sequence[int], target: int, term: str) -> bool:
+  if "<" in term:  # No tag of the term's own.
+    return False
   puzzle = Puzzle(tuple(numbers), target)
   return verifier.verify(puzzle, f"<answer>{term}</answer>").right
 
@@ -43,9 +45,9 @@ def game24(reference: Reference, answer: str) -> bool:
 
 def combinatorial_calculation(reference: Reference, answer: str) -> bool:
   """Tokens of a term whose numbers keep their order."""
-  if not _TERM.fullmatch(answer):
-    return False
   # The list's own brackets are square, the term's are round.
+  if not _TERM.fullmatch(answer.strip()):
+    return False
   parts = _TERM_TOKEN.findall(answer)
   numbers = [int(part) for part in parts if part.isdigit()]
   return numbers == reference["numbers"] and _reaches(

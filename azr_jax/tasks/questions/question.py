@@ -41,7 +41,7 @@ def read(path: pathlib.Path) -> list[Question]:
   if not path.is_file():
     raise ValueError(f"{path}: expected a file of questions")
   found = []
-  for number, line in enumerate(path.read_text().splitlines(), 1):
+  for number, line in enumerate(filter(None, path.read_text().split("\n")), 1):
     try:
       found.append(Question(**json.loads(line)))
     except (ValueError, TypeError) as error:

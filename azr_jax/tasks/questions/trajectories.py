@@ -2,7 +2,7 @@
 
 A file has a conversation a line: `id`, `task`, `form`, `prompt`, and `parts`,
 which are the model's and the interpreter's in turn; only the model's are
-learned. Any file of that layout can be learned from.
+learned. Any file that has these can be learned from.
 """
 
 import dataclasses
@@ -38,6 +38,9 @@ class Trajectory:
   def conversation(self) -> Conversation:
     """What supervised training learns from."""
     return Conversation(self.prompt, self.parts)
+
+
+_FIELDS = [field.name for field in dataclasses.fields(Trajectory)]
 
 
 def is_well_formed(parts: Sequence[str]) -> bool:
@@ -104,14 +107,16 @@ def read(path: pathlib.Path) -> list[Trajectory]:
   for number, line in enumerate(filter(None, lines), 1):
     try:
       record = json.loads(line)
-      one = Trajectory(**(record | {"parts": tuple(record["parts"])}))
+      one = Trajectory(*(record[field] for field in _FIELDS))
+      one = dataclasses.replace(one, parts=tuple(one.parts))
     except (ValueError, TypeError, KeyError) as error:
       raise ValueError(
         f"{path}:{number}: {error!r}; expected a conversation"
       ) from None
-    if len(one.parts) % 2 == 0 or not all(
+    texts = isinstance(record["parts"], list) and all(
       isinstance(part, str) for part in (one.prompt, *one.parts)
-    ):
+    )
+    if len(one.parts) % 2 == 0 or not texts:
       raise ValueError(
         f"{path}:{number}: {len(one.parts)} parts; expected texts, the first "
         "and the last of them the model's"

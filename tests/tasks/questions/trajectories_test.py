@@ -53,6 +53,10 @@ def test_files_keep_conversations(tmp_path):
       '{"id": "1", "task": "a", "form": "free", "prompt": "?", "parts": [1]}',
       "expected texts",
     ),
+    (
+      '{"id": "1", "task": "a", "form": "free", "prompt": "?", "parts": "abc"}',
+      "expected texts",
+    ),
   ],
 )
 def test_other_files_are_refused(tmp_path, line, message):

@@ -42,8 +42,8 @@ def make(seed: int, index: int) -> tuple[str, dict[str, Any]]:
     f"A room reaches from (0, 0) to ({_SIZE}, {_SIZE}). Places in it, as "
     f"rectangles from one corner to the opposite one:\n{boxes}\nWalls: "
     f"{walled}.\nStart at {begin}. Go to the {', then to the '.join(visit)}, "
-    f"in this order, and never into the {avoid} or a wall; you may walk along "
-    "an edge. Other places may be crossed. Give the way-points of your path, "
+    f"in this order, and never touch the {avoid} or a wall, not even at an "
+    "edge. Other places may be crossed. Give the way-points of your path, "
     "straight lines between them, beginning with the start, as "
     "<<<[(0.5, 0.5), (3.5, 0.5), (3.5, 7)]>>>."
   )

@@ -288,10 +288,11 @@ def make_gridworld(count: int, seed: int) -> list[Question]:
 
 
 def read(path: pathlib.Path) -> list[Question]:
-  """Reads a file, or all of a folder, which are the 33 tasks.
+  """Reads a file, or those of a folder and gridworld, which has none.
 
   Raises:
-    ValueError: a file is unknown, missing or of another layout.
+    ValueError: a file is unknown, missing or of another layout, or a folder
+      has none.
   """
   if not path.is_dir():
     return _read(path)
