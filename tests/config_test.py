@@ -37,7 +37,10 @@ def test_every_orz_variant_is_valid(variant):
 
 @pytest.mark.parametrize("variant", code_interpreter.VARIANTS)
 def test_every_code_interpreter_variant_is_valid(variant):
-  checks.check_train(code_interpreter.get_config(variant))
+  for estimator in ("grpo", "gae", "reinforce++"):
+    config = code_interpreter.get_config(variant)
+    config.learner.estimator = estimator
+    checks.check_train(config)
 
 
 @pytest.mark.parametrize(
