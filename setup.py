@@ -29,6 +29,7 @@ TEST_REQUIRES = [
   "accelerate>=1.0",  # transformers needs it to read GGUF.
   "beartype>=0.20",
   "chex>=0.1.88",
+  "complexipy>=4.0",
   "hypothesis>=6.100",
   "math-verify>=0.7",
   "matplotlib>=3.8",
@@ -36,6 +37,7 @@ TEST_REQUIRES = [
   "pyrefly>=0.30",
   "pytest>=8.0",
   "pytest-xdist>=3.5",
+  "radon>=6.0",
   "ray>=2.40",
   "reasoning-gym>=0.1.25",
   "ruff>=0.8",
@@ -59,6 +61,7 @@ setuptools.setup(
     "test": TEST_REQUIRES,
     "eval": ["datasets>=3.0", "math-verify>=0.7"],
     "gym": ["reasoning-gym>=0.1.25"],
+    "metrics": ["complexipy>=4.0", "radon>=6.0"],
     "ray": ["ray>=2.40"],
     "notebooks": ["jupyter>=1.0", "matplotlib>=3.8"],
   },
