@@ -59,6 +59,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.azr.unlearnable_reward = "paper"  # paper: 0 | published_code: -0.5
   c.azr.wrong_reward = -0.5  # eq. 6
   c.azr.bad_format_reward = -1.0  # eq. 6
+  c.azr.measure_programs = True  # log complexity and diversity
   c.azr.train_on_learnability = False  # also learn from learnability samples
 
   c.model.dtype = "bfloat16"

@@ -81,6 +81,7 @@ def build_system(
     prompt_style=c.prompt_style,
     solve_from=c.solve_from,
     train_on_learnability=c.train_on_learnability,
+    measure_programs=c.measure_programs,
     rewards=rewards,
     seed=config.seed,
   )

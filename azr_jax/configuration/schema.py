@@ -194,6 +194,7 @@ AZR_CHECKS: dict[str, Check] = {
   "azr.wrong_reward": _NUMBER,
   "azr.bad_format_reward": _NUMBER,
   "azr.train_on_learnability": _SWITCH,
+  "azr.measure_programs": _SWITCH,
 }
 COUNTDOWN_CHECKS: dict[str, Check] = {
   "countdown.prompts": _COUNT,

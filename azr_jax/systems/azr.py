@@ -22,7 +22,12 @@ import numpy as np
 from azr_jax import types
 from azr_jax.grading.verification import Verification
 from azr_jax.rollout.policy import Policy
-from azr_jax.systems import azr_rewards, azr_seeding, azr_tasks
+from azr_jax.systems import (
+  azr_measures,
+  azr_rewards,
+  azr_seeding,
+  azr_tasks,
+)
 from azr_jax.systems.azr_rewards import RewardRules
 from azr_jax.systems.system import Collected
 from azr_jax.tasks.programs import buffer as buffer_lib
@@ -47,6 +52,7 @@ class AZRSettings:
     prompt_style: one of `prompts.STYLES`.
     solve_from: `current` solves tasks of this step (paper), `previous` those
       of the step before (published code).
+    measure_programs: log complexity and diversity (appendix C.4, C.5).
     train_on_learnability: also learn from the learnability rollouts, as
       solver trajectories; the paper discards them.
     rewards: the composite reward's values.
@@ -64,12 +70,13 @@ class AZRSettings:
   prompt_style: str
   solve_from: str
   train_on_learnability: bool
+  measure_programs: bool
   rewards: RewardRules
   seed: int
 
 
 class AZR:
-  """The self-play system; its state is the three task buffers."""
+  """The self-play system; its state is the task buffers, and what was asked."""
 
   def __init__(self, settings: AZRSettings, verification: Verification):
     self._settings = settings
@@ -78,15 +85,18 @@ class AZR:
       task_type: buffer_lib.TaskBuffer(settings.max_programs)
       for task_type in settings.task_types
     }
+    self._answers = azr_measures.AnswerCounts()
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns the buffers as JSON values."""
-    return {name: b.state_dict() for name, b in self.buffers.items()}
+    """Returns the buffers and the counts of answers as JSON values."""
+    buffers = {name: b.state_dict() for name, b in self.buffers.items()}
+    return {**buffers, "answers": self._answers.state_dict()}
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
-    """Restores the buffers."""
+    """Restores what `state_dict` returned."""
     for name, buffer in self.buffers.items():
       buffer.load_state_dict(state[name])
+    self._answers.load_state_dict(state["answers"])
 
   def collect(self, policy: Policy, step: int) -> Collected:
     """Plays one step; see the module's docstring."""
@@ -103,6 +113,10 @@ class AZR:
       clock.lap("seed")
     proposals = self._propose(policy, step)
     clock.lap("propose")
+    measured = []
+    if settings.measure_programs:
+      # In other processes, while the rollouts are sampled.
+      measured = azr_measures.start(self._verification, proposals)
     rollouts = self._measure_learnability(policy, proposals)
     clock.lap("learnability")
     solutions = self._solve(policy, proposals, step)
@@ -112,6 +126,13 @@ class AZR:
     trajectories += [self._solution_trajectory(s) for s in solutions]
     metrics = azr_rewards.step_metrics(trajectories, PREFIX)
     metrics |= _proposal_metrics(proposals)
+    if settings.measure_programs:
+      azr_measures.finish(measured, proposals, self._answers)
+      metrics |= azr_measures.metrics(proposals, PREFIX)
+      metrics |= azr_measures.solution_metrics(
+        self._verification, solutions, PREFIX
+      )
+      clock.lap("measures")
     if settings.train_on_learnability:
       trajectories += [self._solution_trajectory(s) for s in rollouts]
     for name, buffer in self.buffers.items():

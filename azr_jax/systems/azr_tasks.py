@@ -45,7 +45,8 @@ class Proposal:
 
   `task` is set when the proposal is valid, `rejection` when it is not;
   `passable` also asks for the reply's format. `solve_rate` is the solver's
-  mean accuracy, known after the learnability rollouts.
+  mean accuracy, known after the learnability rollouts. `measures` are those of
+  `azr_measures.py`.
   """
 
   prompt: types.Prompt
@@ -55,6 +56,7 @@ class Proposal:
   rejection: str | None
   formatted: bool
   solve_rate: float = 0.0
+  measures: dict[str, float] = dataclasses.field(default_factory=dict)
 
   @property
   def passable(self) -> bool:
@@ -144,13 +146,18 @@ def _triplet_prompt(
   settings: "AZRSettings",
   rng: np.random.Generator,
 ) -> types.Prompt:
-  """Shows up to `count` triplets, or the zero triplet if there are none."""
+  """Shows up to `count` triplets, or the zero triplet if there are none.
+
+  The prompt's task is the list of their programs.
+  """
   drawn = buffer.sample(rng, min(count, len(buffer)))
   references = [task for task in drawn if isinstance(task, Triplet)]
+  references = references or [ZERO_TRIPLET]
   return policy.prompt(
     prompts.propose_triplet_prompt(
-      task_type, references or [ZERO_TRIPLET], settings.prompt_style
-    )
+      task_type, references, settings.prompt_style
+    ),
+    task=[reference.code for reference in references],
   )
 
 

@@ -25,6 +25,7 @@ SETTINGS = dict(
   prompt_style="compact",
   solve_from="current",
   train_on_learnability=False,
+  measure_programs=True,
   rewards=RewardRules(0.0, -0.5, -1.0),
   seed=0,
 )

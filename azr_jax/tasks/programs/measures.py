@@ -21,7 +21,6 @@ from collections.abc import Iterator, Sequence
 import complexipy
 from radon import complexity, metrics
 
-LIBRARY = "azr_jax.tasks.programs.measures"
 P, Q = 2, 3  # Ancestors and siblings of a gram.
 MOST_NODES = 2000  # Of a tree; the rest is not looked at.
 # Nodes that say nothing of their own.
@@ -41,7 +40,7 @@ def measure(code: str, references: Sequence[str]) -> dict[str, float]:
   tree = ast.parse(code)
   halstead = metrics.h_visit(code).total
   found = {
-    "cognitive": float(complexipy.code_complexity(code).complexity),
+    "cognitive": cognitive(code),
     "cyclomatic": float(
       sum(block.complexity for block in complexity.cc_visit(code))
     ),
@@ -55,6 +54,11 @@ def measure(code: str, references: Sequence[str]) -> dict[str, float]:
     distances = [distance(own, profile(ast.parse(one))) for one in references]
     found["distance"] = sum(distances) / len(distances)
   return found
+
+
+def cognitive(code: str) -> float:
+  """Cognitive complexity."""
+  return float(complexipy.code_complexity(code).complexity)
 
 
 def halstead_score(effort: float, cyclomatic: float, volume: float) -> float:
