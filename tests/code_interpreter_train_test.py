@@ -61,6 +61,6 @@ def test_a_run_killed_in_its_second_stage_goes_on_in_it(tmp_path):
   train_test.finish(train_test.start(cut, 5, config=config))
   found = metrics_of(whole)
   assert metrics_of(cut) == found
-  stages = [one["stage/code_interpreter"] for one in found]
+  stages = [one["stage/code_interpreter/number"] for one in found]
   assert stages == [1.0, 1.0, 2.0, 2.0, 3.0]
-  assert all(one["group1/code_interpreter"] == 4.0 for one in found)
+  assert all(one["stage/code_interpreter/group1"] == 4.0 for one in found)

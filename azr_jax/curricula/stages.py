@@ -72,11 +72,11 @@ class Stages:
     chosen = passes.turn((self._seed, stage), len(pool), first, count)
     return [pool[place] for place in chosen]
 
-  def metrics(self, step: int) -> dict[str, float]:
-    """The stage, and the sizes of the groups."""
+  def metrics(self, step: int, name: str) -> dict[str, float]:
+    """The stage, and the sizes of the groups, for the system of a name."""
     sizes = np.bincount(self._groups, minlength=potential.STAGES + 1)
-    return {"stage": float(self.stage(step))} | {
-      f"group{group}": float(sizes[group])
+    return {f"stage/{name}/number": float(self.stage(step))} | {
+      f"stage/{name}/group{group}": float(sizes[group])
       for group in range(1, potential.STAGES + 1)
     }
 

@@ -159,10 +159,7 @@ class CodeInterpreter:
       settings.prompts - len(asked)
     )
     metrics |= self._interpreter.metrics() | self._verification.metrics()
-    metrics |= {
-      f"{name}/code_interpreter": value
-      for name, value in self._stages.metrics(step).items()
-    }
+    metrics |= self._stages.metrics(step, "code_interpreter")
     return Collected(trajectories, metrics)
 
   def _measure(self, policy: Policy) -> list[Measured]:

@@ -118,12 +118,12 @@ def test_stages_serve_anything_that_was_measured():
   assert set(made[0].turn(1, 2)) == {0, 4}
   assert set(made[0].turn(4, 3)) == {0, 1, 4}
   assert set(made[0].turn(11, 6)) == set(range(6))
-  assert made[0].metrics(4) == {
-    "stage": 2.0,
-    "group1": 2.0,
-    "group2": 1.0,
-    "group3": 1.0,
-    "group4": 2.0,
+  assert made[0].metrics(4, "x") == {
+    "stage/x/number": 2.0,
+    "stage/x/group1": 2.0,
+    "stage/x/group2": 1.0,
+    "stage/x/group3": 1.0,
+    "stage/x/group4": 2.0,
   }
   made[1].load_state_dict(made[0].state_dict())
   assert made[1].turn(5, 3) == made[0].turn(5, 3)

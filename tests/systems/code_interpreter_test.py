@@ -184,7 +184,7 @@ def test_online_stages_measure_the_policy_before_they_begin(make):
     # Each of two agents is asked everything, and then the step's questions.
     assert policy.asked[:-2] == (every * 2 if measures else [])
     # The whole texts of three of the four answers end with the right one.
-    sizes = [metrics[f"group{g}/code_interpreter"] for g in (1, 2, 3, 4)]
+    sizes = [metrics[f"stage/code_interpreter/group{g}"] for g in (1, 2, 3, 4)]
     assert sizes == [8, 0, 0, 0]
   resumed, _, _ = make("online_merge", right=None)
   resumed.load_state_dict(system.state_dict())
