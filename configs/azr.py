@@ -54,6 +54,9 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.azr.seed_factor = 4  # S; Table 3
   c.azr.seed_rounds = 16  # most sampling rounds per seed buffer
   c.azr.max_programs = 16384  # buffer cap; Table 3
+  c.azr.evict = "newest"  # who stays at the cap: newest | diverse | learnable
+  c.azr.revisit = "uniform"  # solved again: uniform | potential | adaptive
+  c.azr.duplicates = "keep"  # proposals like another: keep (paper) | reject
   c.azr.prompt_style = "full"  # full | compact | few_shot
   c.azr.solve_from = "current"  # current (paper) | previous (published code)
   c.azr.unlearnable_reward = "paper"  # paper: 0 | published_code: -0.5

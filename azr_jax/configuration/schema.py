@@ -11,12 +11,13 @@ from azr_jax.grading.mathematics import grader
 from azr_jax.learner import advantages, critic, losses, packing, train_state
 from azr_jax.models import attention, safetensors_io, transformer
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.systems import azr_rewards, orz
+from azr_jax.systems import azr, azr_rewards, orz
 from azr_jax.systems.agents import AGENTS
 from azr_jax.tasks.countdown import prompts as countdown_prompts
 from azr_jax.tasks.countdown import verifier, worked
 from azr_jax.tasks.mathematics import corpus as mathematics_corpus
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
+from azr_jax.tasks.programs import buffer
 from azr_jax.tasks.programs.prompts import STYLES
 from azr_jax.tasks.programs.task import TASK_TYPES
 from azr_jax.tasks.questions import corpus as question_corpus
@@ -188,6 +189,9 @@ AZR_CHECKS: dict[str, Check] = {
   "azr.seed_factor": _COUNT,
   "azr.seed_rounds": _COUNT,
   "azr.max_programs": _COUNT,
+  "azr.evict": _one_of(*buffer.EVICTIONS),
+  "azr.revisit": _one_of(*buffer.REVISITS),
+  "azr.duplicates": _one_of(*azr.DUPLICATES),
   "azr.prompt_style": _one_of(*STYLES),
   "azr.solve_from": _one_of("current", "previous"),
   "azr.unlearnable_reward": _one_of(*azr_rewards.UNLEARNABLE_REWARDS),

@@ -34,6 +34,8 @@ from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs.task import PROPOSE, SOLVE, Task
 
 PREFIX = "azr"
+DUPLICATES = ("keep", "reject")
+FRESH_STEPS = 50  # A task that was found in the last of these is fresh.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +51,10 @@ class AZRSettings:
     seed_factor: S; seeding stops at B x S tasks per buffer.
     seed_rounds: most sampling rounds spent on each seed buffer.
     max_programs: buffer cap.
+    evict: who leaves at the cap, one of `buffer.EVICTIONS`.
+    revisit: what of a buffer is solved again, one of `buffer.REVISITS`.
+    duplicates: `keep` (paper), or `reject` proposals that differ from a task of
+      the buffer in names or layout alone.
     prompt_style: one of `prompts.STYLES`.
     solve_from: `current` solves tasks of this step (paper), `previous` those
       of the step before (published code).
@@ -67,6 +73,9 @@ class AZRSettings:
   seed_factor: int
   seed_rounds: int
   max_programs: int
+  evict: str
+  revisit: str
+  duplicates: str
   prompt_style: str
   solve_from: str
   train_on_learnability: bool
@@ -82,7 +91,9 @@ class AZR:
     self._settings = settings
     self._verification = verification
     self.buffers = {
-      task_type: buffer_lib.TaskBuffer(settings.max_programs)
+      task_type: buffer_lib.TaskBuffer(
+        settings.max_programs, settings.evict, settings.revisit
+      )
       for task_type in settings.task_types
     }
     self._answers = azr_measures.AnswerCounts()
@@ -137,6 +148,9 @@ class AZR:
       trajectories += [self._solution_trajectory(s) for s in rollouts]
     for name, buffer in self.buffers.items():
       metrics[f"buffer/{PREFIX}/{name}/size"] = float(len(buffer))
+      metrics[f"buffer/{PREFIX}/{name}/fresh_share"] = buffer.share_since(
+        step - FRESH_STEPS + 1
+      )
     metrics |= self._verification.metrics()
     metrics |= clock.metrics()
     return Collected(trajectories, metrics)
@@ -163,8 +177,14 @@ class AZR:
       policy, self._verification, prompts, settings
     )
     for proposal in proposals:
-      if proposal.task is not None:
-        self.buffers[proposal.task_type].add(proposal.task, step)
+      if proposal.task is None:
+        continue
+      buffer = self.buffers[proposal.task_type]
+      proposal.duplicate = buffer.has_like(proposal.task)
+      if proposal.duplicate and settings.duplicates == "reject":
+        proposal.task, proposal.rejection = None, "duplicate"
+      else:
+        buffer.add(proposal.task, step)
     return proposals
 
   def _measure_learnability(
@@ -183,7 +203,14 @@ class AZR:
     for index, proposal in enumerate(valid):
       own = solutions[index * n : (index + 1) * n]
       proposal.solve_rate = float(np.mean([s.correct for s in own]))
+    self._observe(solutions)
     return solutions
+
+  def _observe(self, solutions: Sequence[azr_tasks.Solution]) -> None:
+    """Tells the buffers how their tasks were answered."""
+    for one in solutions:
+      buffer = self.buffers[one.task_type]
+      buffer.observe(one.prompt.task, int(one.correct), 1)
 
   def _solve(
     self,
@@ -206,11 +233,13 @@ class AZR:
       else:
         fresh = buffer.from_step(step - 1)
       fresh = fresh[: settings.batch_size]
-      filler = buffer.sample(rng, settings.batch_size - len(fresh))
+      filler = buffer.revisit(rng, settings.batch_size - len(fresh))
       tasks += [(task_type, task) for task in [*fresh, *filler]]
-    return azr_tasks.sample_solutions(
+    solutions = azr_tasks.sample_solutions(
       policy, self._verification, tasks, settings.prompt_style, n=1
     )
+    self._observe(solutions)
+    return solutions
 
   def _proposal_trajectory(
     self, proposal: azr_tasks.Proposal
@@ -257,6 +286,9 @@ def _proposal_metrics(
     name = f"{PREFIX}/{task_type}"
     valid = [p for p in own if p.task is not None]
     metrics[f"proposals/{name}/valid_share"] = len(valid) / len(own)
+    metrics[f"proposals/{name}/duplicate_share"] = float(
+      np.mean([p.duplicate for p in own])
+    )
     for reason in dict.fromkeys(p.rejection for p in own if p.rejection):
       count = sum(p.rejection == reason for p in own)
       metrics[f"proposals/{name}/rejected_{reason}"] = float(count)

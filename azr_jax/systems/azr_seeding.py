@@ -17,6 +17,7 @@ from azr_jax.rollout.policy import Policy
 from azr_jax.systems import azr_tasks
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import validation
+from azr_jax.tasks.programs.program_key import program_key
 from azr_jax.tasks.programs.task import (
   ABDUCTION,
   DEDUCTION,
@@ -81,7 +82,7 @@ def _seed_round(
   rng: np.random.Generator,
 ) -> None:
   """Samples a round of triplet proposals into the seeds."""
-  known = {buffer_lib.program_key(t.code) for t in seeds.tasks()}
+  known = {program_key(t.code) for t in seeds.tasks()}
   asked = [
     azr_tasks.propose_prompt(
       policy, task_type, {task_type: seeds}, settings, rng
@@ -108,7 +109,7 @@ def _seed_round(
     triplet = future.result()
     if isinstance(triplet, validation.Rejection) or len(seeds) >= target:
       continue
-    key = buffer_lib.program_key(triplet.code)
+    key = program_key(triplet.code)
     if key not in known:
       known.add(key)
       seeds.add(triplet, SEED_STEP)

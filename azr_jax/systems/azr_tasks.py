@@ -45,7 +45,8 @@ class Proposal:
 
   `task` is set when the proposal is valid, `rejection` when it is not;
   `passable` also asks for the reply's format. `solve_rate` is the solver's
-  mean accuracy, known after the learnability rollouts. `measures` are those of
+  mean accuracy, known after the learnability rollouts. `duplicate`: the buffer
+  had a task that differs in names or layout alone. `measures` are those of
   `azr_measures.py`.
   """
 
@@ -56,6 +57,7 @@ class Proposal:
   rejection: str | None
   formatted: bool
   solve_rate: float = 0.0
+  duplicate: bool = False
   measures: dict[str, float] = dataclasses.field(default_factory=dict)
 
   @property

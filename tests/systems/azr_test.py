@@ -22,6 +22,9 @@ SETTINGS = dict(
   seed_factor=1,
   seed_rounds=3,
   max_programs=50,
+  evict="newest",
+  revisit="uniform",
+  duplicates="keep",
   prompt_style="compact",
   solve_from="current",
   train_on_learnability=False,
@@ -219,3 +222,43 @@ def test_no_program_that_fits_leaves_the_zero_triplet(verification):
     np.random.default_rng(0),
   )
   assert prompt.task == ZERO_TRIPLET.code
+
+
+class Repeating(ScriptedPolicy):
+  """Proposes one program, by other names."""
+
+  def reply(self, prompt, sample):
+    if "New program" in prompt.text:
+      self.made += 1
+      name = f"x{self.made}"
+      code = f"def f({name}):\n  return {name} + 7"
+      return answer(("python", code), ("input", "1"))
+    return super().reply(prompt, sample)
+
+
+@pytest.mark.parametrize("duplicates, sizes", [("keep", 4), ("reject", 1)])
+def test_programs_alike_but_for_names_are_duplicates(
+  verification, duplicates, sizes
+):
+  settings = AZRSettings(**(SETTINGS | {"duplicates": duplicates}))
+  system = AZR(settings, verification)
+  for buffer in system.buffers.values():
+    buffer.add(ZERO_TRIPLET, 0)  # No seeding.
+  policy = Repeating()
+  first = system.collect(policy, 1).metrics
+  second = system.collect(policy, 2).metrics
+  name = "proposals/azr/deduction"
+  assert first[f"{name}/duplicate_share"] == 0.5
+  assert second[f"{name}/duplicate_share"] == 1.0
+  assert len(system.buffers["deduction"]) == 1 + sizes
+  rejected = second.get(f"{name}/rejected_duplicate", 0.0)
+  assert rejected == (2.0 if duplicates == "reject" else 0.0)
+  assert first["buffer/azr/deduction/fresh_share"] == 1.0
+
+
+def test_answers_tell_the_buffer_what_is_learnable(played):
+  system, _, _ = played(steps=2, revisit="potential", evict="learnable")
+  entries = system.buffers["deduction"].state_dict()["entries"]
+  asked = [entry["asked"] for entry in entries]
+  assert sum(count >= 4 for count in asked) >= 4  # Each proposal's rollouts.
+  assert all(entry["right"] <= entry["asked"] for entry in entries)

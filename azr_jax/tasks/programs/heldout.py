@@ -18,8 +18,8 @@ import numpy as np
 from azr_jax.executor import Executor
 from azr_jax.tasks.programs import task as task_lib
 from azr_jax.tasks.programs import validation
-from azr_jax.tasks.programs.buffer import program_key
 from azr_jax.tasks.programs.corpus import conversations, dataset
+from azr_jax.tasks.programs.program_key import program_key
 from azr_jax.tasks.programs.task import INDUCTION, TASK_TYPES, Task
 
 ASSET = pathlib.Path(__file__).parents[2] / "assets/programs_heldout.jsonl"

@@ -1,11 +1,13 @@
 """Buffers: growth, cap, sampling, saving; and the key of a program."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
-from azr_jax.tasks.programs.buffer import TaskBuffer, program_key
+from azr_jax.tasks.programs.buffer import EVICTIONS, REVISITS, TaskBuffer
+from azr_jax.tasks.programs.program_key import program_key
 from azr_jax.tasks.programs.task import InductionTask, Triplet
 
 
@@ -49,6 +51,130 @@ def test_save_and_restore_through_json():
   restored.load_state_dict(json.loads(json.dumps(buffer.state_dict())))
   assert restored.tasks() == buffer.tasks()
   assert restored.from_step(9) == buffer.from_step(9)
+
+
+def test_alike_but_for_names():
+  buffer = TaskBuffer(2)
+  buffer.add(triplet(1), 0)
+  renamed = Triplet("def f(other):  # why\n  return other + 1", "1", "2")
+  assert buffer.has_like(renamed)
+  assert not buffer.has_like(dataclasses.replace(renamed, input="2"))
+  buffer.add(triplet(2), 0)
+  buffer.add(triplet(3), 0)
+  assert not buffer.has_like(renamed)
+
+
+def test_the_commonest_shape_leaves():
+  buffer = TaskBuffer(3, evict="diverse")
+  loop = Triplet("def f(x):\n  for i in x: pass\n  return x", "[]", "[]")
+  for number, task in enumerate([loop, triplet(1), triplet(2), triplet(3)]):
+    buffer.add(task, number)
+  assert buffer.tasks() == [loop, triplet(2), triplet(3)]
+  odd = Triplet("def f(", "1", "1")  # Cannot be parsed; is a shape as well.
+  buffer.add(odd, 4)
+  assert buffer.tasks() == [loop, triplet(3), odd]
+  buffer.add(triplet(4), 5)
+  assert buffer.tasks() == [loop, odd, triplet(4)]
+
+
+def test_what_teaches_least_leaves():
+  buffer = TaskBuffer(3, evict="learnable")
+  for number in range(3):
+    buffer.add(triplet(number), 0)
+  buffer.observe(triplet(0), 4, 8)
+  buffer.observe(triplet(1), 8, 8)
+  buffer.observe(triplet(2), 1, 8)
+  buffer.observe(triplet(9), 1, 8)  # Nobody has it.
+  buffer.add(triplet(3), 1)
+  assert buffer.tasks() == [triplet(0), triplet(2), triplet(3)]
+  for _ in range(20):  # Once hard, and now always solved.
+    buffer.observe(triplet(0), 8, 8)
+  buffer.add(triplet(4), 1)
+  assert buffer.tasks() == [triplet(2), triplet(3), triplet(4)]
+
+
+@pytest.mark.parametrize(
+  "revisit, most", [("potential", 0), ("adaptive", 0), ("uniform", None)]
+)
+def test_what_is_drawn_again(revisit, most):
+  buffer = TaskBuffer(10, revisit=revisit)
+  for number, right in enumerate((13, 0, 30)):
+    buffer.add(triplet(number), 0)
+    buffer.observe(triplet(number), right, 30)
+  rng = np.random.default_rng(0)
+  counts = np.zeros(3)
+  for _ in range(2000):
+    (drawn,) = buffer.revisit(rng, 1)
+    counts[int(drawn.output) - 1] += 1
+  rates = np.array([14, 1, 31]) / 32
+  weights = {
+    "potential": rates * (1 - rates),
+    "adaptive": np.exp(-np.abs(rates - 0.4) / 0.2),
+    "uniform": np.ones(3),
+  }[revisit]
+  expected = 0.9 * weights / weights.sum() + 0.1 / 3
+  np.testing.assert_allclose(counts / 2000, expected, atol=0.03)
+  if most is not None:
+    assert counts.argmax() == most
+  assert len(buffer.revisit(rng, 7)) == 7
+  assert TaskBuffer(3, revisit=revisit).revisit(rng, 2) == []
+
+
+@pytest.mark.parametrize("evict", EVICTIONS)
+def test_twenty_thousand_tasks_through_a_small_buffer(evict):
+  buffer = TaskBuffer(500, evict=evict)
+  rng = np.random.default_rng(0)
+  codes = [
+    "def f(x):\n  return x + {}",
+    "def f(x):\n  return [x] * {}",
+    "def f(x):\n  for i in range({}):\n    x += i\n  return x",
+    "def f(x):\n  return x if x > {} else -x",
+  ]
+  kinds = rng.choice(4, 20_000, p=(0.7, 0.2, 0.09, 0.01))
+  sizes = []
+  for number, kind in enumerate(kinds.tolist()):
+    task = Triplet(codes[kind].format(number), "1", "2")
+    buffer.add(task, step=number // 100)
+    buffer.observe(task, int(rng.integers(9)), 8)
+    if number % 5_000 == 4_999:
+      kept = (buffer._places, buffer._shape_of, buffer._keys, buffer._key_of)
+      sizes.append(sum(map(len, kept)))
+      sizes.append(len(buffer._least) // 3_000)
+  assert len(buffer) == 500
+  assert sizes[:2] == sizes[-2:]  # Nothing grows.
+  share = buffer.share_since(150)  # Of the last 50 of 200 steps.
+  if evict == "newest":
+    assert share == 1.0
+  elif evict == "diverse":
+    # A quarter each, though seven in ten were of the first kind.
+    found = [
+      sum(task.code.startswith(code.split("{}")[0]) for task in buffer.tasks())
+      for code in codes
+    ]
+    assert min(found) >= 120 and share > 0.8
+  else:
+    # What half of the answers solve stays; of those the newest.
+    potentials = [e.potential for e in buffer._entries.values()]
+    assert sorted(potentials)[1] > 0.9  # The last one has only come.
+    assert share > 0.8
+
+
+@pytest.mark.parametrize("evict", EVICTIONS)
+@pytest.mark.parametrize("revisit", REVISITS)
+def test_a_restored_buffer_goes_on_alike(evict, revisit):
+  buffers = [TaskBuffer(6, evict, revisit) for _ in range(2)]
+  for number in range(9):
+    buffers[0].add(triplet(number), number)
+    buffers[0].observe(triplet(number // 2), number % 3, 4)
+  buffers[1].load_state_dict(json.loads(json.dumps(buffers[0].state_dict())))
+  for buffer in buffers:
+    for number in range(20, 24):
+      buffer.add(triplet(number), number)
+  assert buffers[0].tasks() == buffers[1].tasks()
+  draws = [b.revisit(np.random.default_rng(3), 4) for b in buffers]
+  assert draws[0] == draws[1]
+  with pytest.raises(ValueError, match="evict='oldest'"):
+    TaskBuffer(3, evict="oldest")
 
 
 @pytest.mark.parametrize(

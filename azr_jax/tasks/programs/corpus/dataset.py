@@ -19,12 +19,12 @@ import tensorflow_datasets as tfds
 
 from azr_jax.executor import Executor, Job
 from azr_jax.grading import values
-from azr_jax.tasks.programs.buffer import program_key
 from azr_jax.tasks.programs.corpus import conversations
 from azr_jax.tasks.programs.corpus.conversations import (
   Conversation,
   CorpusSettings,
 )
+from azr_jax.tasks.programs.program_key import program_key
 from azr_jax.tasks.programs.task import PROPOSE, SOLVE, TASK_TYPES
 
 # One program in this many is kept for the held-out benchmark.
