@@ -49,6 +49,14 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.azr.task_types = ("deduction", "abduction", "induction")
   c.azr.batch_size = 64  # B per task type and role; Table 3: 64 * 6
   c.azr.references = 6  # K; Table 3
+  # Appendix D and Table 2; all of these are off in the paper's runs.
+  c.azr.reference_draw = "uniform"  # uniform | recent
+  c.azr.strip = ()  # of proposed programs: comments, globals
+  c.azr.roles = ("propose", "solve")  # that learn
+  # complexity, halstead, maintainability, distance, answer_diversity
+  c.azr.intrinsic = ()  # rewards of a proposal for its program
+  c.azr.intrinsic_weights = ()  # of each of them
+  c.azr.aggregation = "sum"  # sum | times_sum | times_product | plus_product
   c.azr.learnability_samples = 8  # n; Table 3
   c.azr.induction_inputs = 10  # N
   c.azr.seed_factor = 4  # S; Table 3

@@ -147,3 +147,26 @@ def test_paper_values():
   assert config.train.steps == 500
   assert config.rollout.prompt_buckets[-1] == 6144
   assert config.rollout.max_tokens == 8096
+
+
+@pytest.mark.parametrize(
+  "change, message",
+  [
+    ({"intrinsic": ("distance",)}, "expected one for each of"),
+    (
+      {
+        "intrinsic": ("distance",),
+        "intrinsic_weights": (1.0,),
+        "measure_programs": False,
+      },
+      "expected azr.measure_programs",
+    ),
+    ({"strip": ("names",)}, r"strip=\('names',\): expected \(\) or a choice"),
+    ({"evict": "oldest"}, "evict='oldest': expected"),
+  ],
+)
+def test_what_does_not_go_together_in_azr(change, message):
+  config = azr.get_config("tiny")
+  config.azr.update(change)
+  with pytest.raises(ValueError, match=message):
+    checks.check_train(config)

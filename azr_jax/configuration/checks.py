@@ -114,6 +114,20 @@ def _check_countdown(config: ml_collections.ConfigDict) -> None:
     )
 
 
+def _check_azr(config: ml_collections.ConfigDict) -> None:
+  c = config.azr
+  if len(c.intrinsic_weights) != len(c.intrinsic):
+    raise ValueError(
+      f"config.azr.intrinsic_weights={c.intrinsic_weights!r}: expected one for "
+      f"each of azr.intrinsic={c.intrinsic!r}"
+    )
+  if c.intrinsic and not c.measure_programs:
+    raise ValueError(
+      f"config.azr.intrinsic={c.intrinsic!r}: expected azr.measure_programs, "
+      "which they are rewards of"
+    )
+
+
 def _check_code_interpreter(config: ml_collections.ConfigDict) -> None:
   c = config.code_interpreter
   if c.order not in ("none", *potential.ONLINE) and not c.measured:
@@ -145,6 +159,8 @@ def check_train(config: ml_collections.ConfigDict) -> None:
       f"learner.estimator={GAE!r}, whose values are of this batch's critic"
     )
   _check_rollout_mesh(config)
+  if config.system == "azr":
+    _check_azr(config)
   if config.system == "countdown":
     _check_countdown(config)
   if config.system == "code_interpreter":

@@ -68,11 +68,16 @@ def build_system(
     unlearnable=azr_rewards.UNLEARNABLE_REWARDS[c.unlearnable_reward],
     wrong=c.wrong_reward,
     bad_format=c.bad_format_reward,
+    intrinsic=tuple(zip(c.intrinsic, c.intrinsic_weights, strict=True)),
+    aggregation=c.aggregation,
   )
   settings = azr.AZRSettings(
     task_types=tuple(c.task_types),
     batch_size=c.batch_size,
     references=c.references,
+    reference_draw=c.reference_draw,
+    strip=tuple(c.strip),
+    roles=tuple(c.roles),
     learnability_samples=c.learnability_samples,
     induction_inputs=c.induction_inputs,
     seed_factor=c.seed_factor,

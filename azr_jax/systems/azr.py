@@ -46,6 +46,10 @@ class AZRSettings:
     task_types: which of deduction, abduction, induction are played.
     batch_size: B, proposals and solutions per task type.
     references: K, example triplets shown to a proposer.
+    reference_draw: `uniform`, or `recent`: likelier the newer (appendix D.3).
+    strip: what is removed of a proposed program, some of
+      `validation.STRIPPED` (appendix D.5).
+    roles: those that learn; both play (Table 2).
     learnability_samples: n, solver rollouts per valid proposal.
     induction_inputs: N, inputs of an induction task; half are shown.
     seed_factor: S; seeding stops at B x S tasks per buffer.
@@ -68,6 +72,9 @@ class AZRSettings:
   task_types: tuple[str, ...]
   batch_size: int
   references: int
+  reference_draw: str
+  strip: tuple[str, ...]
+  roles: tuple[str, ...]
   learnability_samples: int
   induction_inputs: int
   seed_factor: int
@@ -133,19 +140,20 @@ class AZR:
     solutions = self._solve(policy, proposals, step)
     clock.lap("solve")
 
-    trajectories = [self._proposal_trajectory(p) for p in proposals]
-    trajectories += [self._solution_trajectory(s) for s in solutions]
-    metrics = azr_rewards.step_metrics(trajectories, PREFIX)
-    metrics |= _proposal_metrics(proposals)
     if settings.measure_programs:
       azr_measures.finish(measured, proposals, self._answers)
+    proposed = [self._proposal_trajectory(p) for p in proposals]
+    solved = [self._solution_trajectory(s) for s in solutions]
+    metrics = azr_rewards.step_metrics([*proposed, *solved], PREFIX)
+    metrics |= _proposal_metrics(proposals)
+    if settings.measure_programs:
       metrics |= azr_measures.metrics(proposals, PREFIX)
       metrics |= azr_measures.solution_metrics(
         self._verification, solutions, PREFIX
       )
       clock.lap("measures")
     if settings.train_on_learnability:
-      trajectories += [self._solution_trajectory(s) for s in rollouts]
+      solved += [self._solution_trajectory(s) for s in rollouts]
     for name, buffer in self.buffers.items():
       metrics[f"buffer/{PREFIX}/{name}/size"] = float(len(buffer))
       metrics[f"buffer/{PREFIX}/{name}/fresh_share"] = buffer.share_since(
@@ -153,7 +161,9 @@ class AZR:
       )
     metrics |= self._verification.metrics()
     metrics |= clock.metrics()
-    return Collected(trajectories, metrics)
+    by_role = {PROPOSE: proposed, SOLVE: solved}
+    learned = [t for role in settings.roles for t in by_role[role]]
+    return Collected(learned, metrics)
 
   def _rng(self, step: int, purpose: str) -> np.random.Generator:
     words = [self._settings.seed, step, *purpose.encode()]
@@ -245,7 +255,10 @@ class AZR:
     self, proposal: azr_tasks.Proposal
   ) -> types.Trajectory:
     reward = azr_rewards.proposal_reward(
-      proposal.passable, proposal.solve_rate, self._settings.rewards
+      proposal.passable,
+      proposal.solve_rate,
+      self._settings.rewards,
+      proposal.measures,
     )
     metrics = {"valid": float(proposal.task is not None)}
     if proposal.passable:

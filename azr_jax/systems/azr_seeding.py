@@ -94,7 +94,7 @@ def _seed_round(
     policy, verification, [(task_type, prompt) for prompt in asked], settings
   ):
     if isinstance(proposal.task, Triplet):
-      code = validation.strip_comments_and_globals(proposal.task.code)
+      code = validation.strip(proposal.task.code, validation.STRIPPED)
       futures.append(
         verification.submit(
           functools.partial(

@@ -152,7 +152,8 @@ def _triplet_prompt(
 
   The prompt's task is the list of their programs.
   """
-  drawn = buffer.sample(rng, min(count, len(buffer)))
+  draw = buffer.recent if settings.reference_draw == "recent" else buffer.sample
+  drawn = draw(rng, min(count, len(buffer)))
   references = [task for task in drawn if isinstance(task, Triplet)]
   references = references or [ZERO_TRIPLET]
   return policy.prompt(
@@ -231,6 +232,7 @@ def _submit_validation(
   if parsed is None:
     return futures.done(validation.Rejection("format"))
   code, argument_text = parsed
+  code = validation.strip(code, settings.strip)
   return validation.submit_triplet(executor, code, argument_text)
 
 

@@ -17,6 +17,9 @@ SETTINGS = dict(
   task_types=("deduction", "abduction", "induction"),
   batch_size=2,
   references=2,
+  reference_draw="uniform",
+  strip=(),
+  roles=("propose", "solve"),
   learnability_samples=4,
   induction_inputs=4,
   seed_factor=1,
@@ -262,3 +265,50 @@ def test_answers_tell_the_buffer_what_is_learnable(played):
   asked = [entry["asked"] for entry in entries]
   assert sum(count >= 4 for count in asked) >= 4  # Each proposal's rollouts.
   assert all(entry["right"] <= entry["asked"] for entry in entries)
+
+
+class Commented(ScriptedPolicy):
+  def reply(self, prompt, sample):
+    if "New program" in prompt.text:
+      code = "y = 2\ndef f(x):\n  # why\n  return x + 1"
+      return answer(("python", code), ("input", "1"))
+    return super().reply(prompt, sample)
+
+
+@pytest.mark.parametrize(
+  "strip, code",
+  [
+    ((), "y = 2\ndef f(x):\n  # why\n  return x + 1"),
+    (("comments",), "y = 2\n\ndef f(x):\n  return x + 1"),
+    (("globals",), "def f(x):\n  return x + 1"),
+  ],
+)
+def test_programs_are_stripped_before_they_become_tasks(
+  verification, strip, code
+):
+  settings = AZRSettings(**(SETTINGS | {"strip": strip}))
+  system = AZR(settings, verification)
+  for buffer in system.buffers.values():
+    buffer.add(ZERO_TRIPLET, 0)  # No seeding.
+  system.collect(Commented(), 1)
+  assert system.buffers["deduction"].tasks()[-1].code == code
+
+
+def test_only_some_roles_learn(played):
+  _, _, (collected,) = played(roles=("solve",))
+  roles = {t.baseline_group[1] for t in collected.trajectories}
+  assert roles == {"solve"}
+  # The others play, and are measured.
+  assert collected.metrics["reward/azr/deduction/propose/mean"] == 0.5
+
+
+def test_intrinsic_rewards_reach_the_proposer(verification):
+  rules = RewardRules(0.0, -0.5, -1.0, (("answer_diversity", 1.0),), "sum")
+  system = AZR(AZRSettings(**(SETTINGS | {"rewards": rules})), verification)
+  collected = system.collect(ScriptedPolicy(), 1)
+  rewards = [
+    t.reward
+    for t in collected.trajectories
+    if t.baseline_group == ("deduction", "propose")
+  ]
+  assert rewards == [1.0, 1.0]  # 1 - 2/4, and 1 - 1/2.

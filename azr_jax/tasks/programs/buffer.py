@@ -185,6 +185,13 @@ class TaskBuffer:
     """Draws evenly: without replacement while there are enough tasks."""
     return self._draw(rng, count, None)
 
+  def recent(self, rng: np.random.Generator, count: int) -> list[Task]:
+    """Draws with weights that fall evenly from the newest to the oldest."""
+    if not self._entries:
+      return []
+    weights = np.arange(1.0, len(self._entries) + 1)
+    return self._draw(rng, count, weights / weights.sum())
+
   def revisit(self, rng: np.random.Generator, count: int) -> list[Task]:
     """Draws what to solve again; without replacement while there are enough."""
     if self._revisit == "uniform" or not self._entries:

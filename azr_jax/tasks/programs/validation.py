@@ -9,7 +9,7 @@ import ast
 import concurrent.futures
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from azr_jax.executor import Executor, Job, Result, literals
 from azr_jax.grading import futures
@@ -21,6 +21,8 @@ from azr_jax.tasks.programs.task import (
 )
 
 INDEPENDENT_RUNS = 2
+# What `strip` can remove. Writing a program out anew drops its comments always.
+STRIPPED = ("comments", "globals")
 # A task is text in later prompts, so its parts are kept prompt-sized.
 MAX_CODE_CHARS = 8192
 MAX_VALUE_CHARS = 4096
@@ -99,24 +101,33 @@ def _judge(
   return make_task(outputs)
 
 
-def strip_comments_and_globals(code: str) -> str:
-  """Removes comments, docstrings and module-level variables (appendix D).
+def strip(code: str, what: Collection[str]) -> str:
+  """Removes what says more than the program does (appendix D.5).
 
-  Imports, functions and classes stay. Text that does not parse is returned
-  as it is, for validation to refuse; so is a program too deep to write out.
+  Args:
+    code: of a program.
+    what: some of `STRIPPED`: `comments`, docstrings too; `globals`,
+      module-level statements but imports, functions and classes.
+
+  Returns:
+    The program. Text that does not parse is returned as it is, for validation
+    to refuse; so is a program too deep to write out.
   """
+  if not what:
+    return code
   try:
     tree = literals.guarded_parse(code, "exec")
     assert isinstance(tree, ast.Module)
-    return _stripped(tree)
+    return _stripped(tree, what)
   except (literals.ParseError, RecursionError):
     return code
 
 
-def _stripped(tree: ast.Module) -> str:
+def _stripped(tree: ast.Module, what: Collection[str]) -> str:
   kept = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
-  tree.body = [node for node in tree.body if isinstance(node, kept)]
-  for node in ast.walk(tree):
+  if "globals" in what:
+    tree.body = [node for node in tree.body if isinstance(node, kept)]
+  for node in ast.walk(tree) if "comments" in what else ():
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
       if ast.get_docstring(node, clean=False) is not None:
         node.body = node.body[1:] or [ast.Pass()]

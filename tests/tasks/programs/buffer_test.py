@@ -194,3 +194,14 @@ def test_program_key(one, other, same):
 @pytest.mark.parametrize("code", ["x = 1" + " + 1" * 5000, "x = '\ud800'"])
 def test_a_program_that_is_too_deep_or_odd_has_a_key_all_the_same(code):
   assert len(program_key(code)) == 64
+
+
+def test_recent_ones_are_likelier():
+  buffer = filled(4)
+  rng = np.random.default_rng(0)
+  counts = np.zeros(4)
+  for _ in range(3000):
+    counts[int(buffer.recent(rng, 1)[0].output) - 1] += 1
+  expected = np.arange(1, 5) / 10
+  np.testing.assert_allclose(counts / 3000, expected, atol=0.03)
+  assert TaskBuffer(3).recent(rng, 2) == []

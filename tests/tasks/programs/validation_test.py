@@ -59,19 +59,19 @@ def test_seeds_lose_comments_docstrings_and_globals():
     "import math\nLIMIT = 3  # global\n"
     'def f(x):\n  "what it does"\n  # why\n  return math.floor(x)\nprint(1)'
   )
-  assert validation.strip_comments_and_globals(code) == (
+  assert validation.strip(code, validation.STRIPPED) == (
     "import math\n\ndef f(x):\n  return math.floor(x)"
   )
-  assert validation.strip_comments_and_globals("def f(") == "def f("
+  assert validation.strip("def f(", validation.STRIPPED) == "def f("
   wide = "def f(x):\n  if x:\n    return 'a    b'\n  return ''"
-  assert validation.strip_comments_and_globals(wide) == wide
+  assert validation.strip(wide, validation.STRIPPED) == wide
 
 
 @pytest.mark.parametrize("length", [10, 900, 1500, 3000])
 @pytest.mark.parametrize("step", [" + x", ".real", "[0]", " if x else x"])
 def test_a_long_expression_does_not_stop_seeding(length, step):
   code = f"def f(x):\n  return x{step * length}  # long"
-  stripped = validation.strip_comments_and_globals(code)
+  stripped = validation.strip(code, validation.STRIPPED)
   assert stripped == code or "#" not in stripped
 
 
