@@ -60,6 +60,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.azr.learnability_samples = 8  # n; Table 3
   c.azr.induction_inputs = 10  # N
   c.azr.seed_factor = 4  # S; Table 3
+  c.azr.seeds = ""  # programs to start from: a file, tfds:NAME, hf:OWNER/NAME
   c.azr.seed_rounds = 16  # most sampling rounds per seed buffer
   c.azr.max_programs = 16384  # buffer cap; Table 3
   c.azr.evict = "newest"  # who stays at the cap: newest | diverse | learnable

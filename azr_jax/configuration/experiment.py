@@ -82,6 +82,7 @@ def build_system(
     induction_inputs=c.induction_inputs,
     seed_factor=c.seed_factor,
     seed_rounds=c.seed_rounds,
+    seeds=c.seeds,
     max_programs=c.max_programs,
     evict=c.evict,
     revisit=c.revisit,

@@ -197,6 +197,7 @@ AZR_CHECKS: dict[str, Check] = {
   "azr.induction_inputs": _EVEN,
   "azr.seed_factor": _COUNT,
   "azr.seed_rounds": _COUNT,
+  "azr.seeds": _PERHAPS_TEXT,
   "azr.max_programs": _COUNT,
   "azr.evict": _one_of(*buffer.EVICTIONS),
   "azr.revisit": _one_of(*buffer.REVISITS),

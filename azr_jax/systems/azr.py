@@ -54,6 +54,8 @@ class AZRSettings:
     induction_inputs: N, inputs of an induction task; half are shown.
     seed_factor: S; seeding stops at B x S tasks per buffer.
     seed_rounds: most sampling rounds spent on each seed buffer.
+    seeds: programs to start from, as `seed_files.read` reads them; "": the
+      model's own.
     max_programs: buffer cap.
     evict: who leaves at the cap, one of `buffer.EVICTIONS`.
     revisit: what of a buffer is solved again, one of `buffer.REVISITS`.
@@ -79,6 +81,7 @@ class AZRSettings:
   induction_inputs: int
   seed_factor: int
   seed_rounds: int
+  seeds: str
   max_programs: int
   evict: str
   revisit: str

@@ -1,5 +1,7 @@
 """Buffer initialisation: seed tasks from the untrained model (section 3.3.1).
 
+Or from a file, where one is named; what it lacks, the model adds.
+
 Deduction and abduction start from the same seed triplets; induction from
 tasks made of their programs. Comments and globals are stripped here and only
 here. No weight changes.
@@ -7,7 +9,7 @@ here. No weight changes.
 
 import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +18,7 @@ from azr_jax.grading.verification import Verification
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import azr_tasks
 from azr_jax.tasks.programs import buffer as buffer_lib
-from azr_jax.tasks.programs import validation
+from azr_jax.tasks.programs import seed_files, validation
 from azr_jax.tasks.programs.program_key import program_key
 from azr_jax.tasks.programs.task import (
   ABDUCTION,
@@ -47,6 +49,8 @@ def seed_buffers(
   """
   target = settings.batch_size * settings.seed_factor
   seeds = buffer_lib.TaskBuffer(settings.max_programs)
+  if settings.seeds:
+    _seed_from_file(verification, seeds, settings.seeds, target)
   triplet_types = [t for t in settings.task_types if t != INDUCTION]
   proposing = triplet_types or [DEDUCTION]
   for round_index in range(settings.seed_rounds):
@@ -72,6 +76,49 @@ def seed_buffers(
     )
 
 
+def _seed_from_file(
+  verification: Verification,
+  seeds: buffer_lib.TaskBuffer,
+  spec: str,
+  target: int,
+) -> None:
+  """Takes the first valid programs of a file (appendix D.3)."""
+  pairs = seed_files.read(spec)
+  for first in range(0, len(pairs), target):
+    if len(seeds) >= target:
+      return
+    _add_valid(verification, seeds, pairs[first : first + target], target)
+
+
+def _add_valid(
+  verification: Verification,
+  seeds: buffer_lib.TaskBuffer,
+  pairs: Sequence[tuple[str, str]],
+  target: int,
+) -> None:
+  """Adds those programs that can be tasks, each once."""
+  known = {program_key(task.code) for task in seeds.tasks()}
+  futures = [
+    verification.submit(
+      functools.partial(
+        validation.submit_triplet,
+        code=validation.strip(code, validation.STRIPPED),
+        argument_text=argument_text,
+      )
+    )
+    for code, argument_text in pairs
+  ]
+  verification.settle()
+  for future in futures:
+    triplet = future.result()
+    if isinstance(triplet, validation.Rejection) or len(seeds) >= target:
+      continue
+    key = program_key(triplet.code)
+    if key not in known:
+      known.add(key)
+      seeds.add(triplet, SEED_STEP)
+
+
 def _seed_round(
   policy: Policy,
   verification: Verification,
@@ -82,37 +129,21 @@ def _seed_round(
   rng: np.random.Generator,
 ) -> None:
   """Samples a round of triplet proposals into the seeds."""
-  known = {program_key(t.code) for t in seeds.tasks()}
   asked = [
     azr_tasks.propose_prompt(
       policy, task_type, {task_type: seeds}, settings, rng
     )
     for _ in range(settings.batch_size * settings.seed_factor)
   ]
-  futures = []
-  for proposal in azr_tasks.sample_proposals(
+  proposals = azr_tasks.sample_proposals(
     policy, verification, [(task_type, prompt) for prompt in asked], settings
-  ):
-    if isinstance(proposal.task, Triplet):
-      code = validation.strip(proposal.task.code, validation.STRIPPED)
-      futures.append(
-        verification.submit(
-          functools.partial(
-            validation.submit_triplet,
-            code=code,
-            argument_text=proposal.task.input,
-          )
-        )
-      )
-  verification.settle()
-  for future in futures:
-    triplet = future.result()
-    if isinstance(triplet, validation.Rejection) or len(seeds) >= target:
-      continue
-    key = program_key(triplet.code)
-    if key not in known:
-      known.add(key)
-      seeds.add(triplet, SEED_STEP)
+  )
+  pairs = [
+    (proposal.task.code, proposal.task.input)
+    for proposal in proposals
+    if isinstance(proposal.task, Triplet)
+  ]
+  _add_valid(verification, seeds, pairs, target)
 
 
 def _seed_induction(

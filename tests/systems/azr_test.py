@@ -24,6 +24,7 @@ SETTINGS = dict(
   induction_inputs=4,
   seed_factor=1,
   seed_rounds=3,
+  seeds="",
   max_programs=50,
   evict="newest",
   revisit="uniform",
@@ -312,3 +313,31 @@ def test_intrinsic_rewards_reach_the_proposer(verification):
     if t.baseline_group == ("deduction", "propose")
   ]
   assert rewards == [1.0, 1.0]  # 1 - 2/4, and 1 - 1/2.
+
+
+LEETCODE = {
+  "completion": "class Solution:\n  def add(self, a, b):\n    return a + b\n",
+  "entry_point": "Solution().add",
+  "input_output": [{"input": "a = [1], b = [2]", "output": "[1, 2]"}],
+}
+
+
+def test_seeds_come_from_a_file_and_the_model_adds_the_rest(
+  verification, tmp_path
+):
+  path = tmp_path / "seeds.jsonl"
+  own = {"code": "def f(x):\n  return x * 9", "input": "3"}
+  broken = {"code": "def f(x):\n  return 1 / 0", "input": "3"}
+  rows = [own, broken, own, LEETCODE]
+  path.write_text("\n".join(map(json.dumps, rows)))
+  settings = SETTINGS | {"seeds": str(path), "seed_factor": 2}
+  system = AZR(AZRSettings(**settings), verification)
+  system.collect(ScriptedPolicy(), 1)
+  first, second, third = system.buffers["deduction"].tasks()[:3]
+  assert first == Triplet("def f(x):\n  return x * 9", "3", "27")
+  assert "Solution().add" in second.code and second.output == "[1, 2]"
+  assert "return x + " in third.code  # The policy's.
+  path.write_text('{"text": "x"}')
+  system = AZR(AZRSettings(**settings), verification)
+  with pytest.raises(ValueError, match="record 0.*expected code and input"):
+    system.collect(ScriptedPolicy(), 1)
