@@ -3,7 +3,7 @@
 | layout of a record | what becomes of it |
 | --- | --- |
 | `code`, `input` | as it is; `code` defines `f` (CRUXEval's files) |
-| `completion`, `entry_point`, `input_output` | calls that, with the first input |
+| `completion`, `entry_point`, `input_output` | calls it, with the first input |
 
 The second is LeetCodeDataset's.
 """

@@ -1,0 +1,94 @@
+"""A cluster of CPU machines that verify programs for runs elsewhere.
+
+  python launch/ray_executors.py up --hosts=a,b,c [--dry_run]
+  python -m azr_jax.train ... --config.executor.backend=ray \\
+      --config.executor.address=a:6379
+  python launch/ray_executors.py down --hosts=a,b,c
+
+The machines are reached by ssh and need this package with its `ray` extra, in
+`--environment`; the first is the head. Nothing but Ray's own ports must be open
+between them and the run. `status` shows what Ray has.
+"""
+
+import concurrent.futures
+import shlex
+import subprocess
+import sys
+
+from absl import app, flags
+
+HOSTS = flags.DEFINE_list(
+  "hosts",
+  None,
+  "Machines, as ssh knows them; the first is the head.",
+  required=True,
+)
+ENVIRONMENT = flags.DEFINE_string(
+  "environment", "~/azr_jax_environment", "The virtual environment on each."
+)
+PORT = flags.DEFINE_integer("port", 6379, "Of the head.")
+CPUS = flags.DEFINE_integer(
+  "cpus", 0, "Of each machine for programs; 0: all.", lower_bound=0
+)
+DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the commands, run none.")
+
+
+def main(argv: list[str]) -> None:
+  """Does what the first argument names."""
+  commands = {"up": up, "down": down, "status": status}
+  if len(argv) != 2 or argv[1] not in commands:
+    raise app.UsageError(f"expected one of {', '.join(commands)}")
+  sys.exit(commands[argv[1]]())
+
+
+def up() -> int:
+  """Starts the head, and then the others all at once."""
+  head, *others = HOSTS.value
+  cpus = f" --num-cpus={CPUS.value}" if CPUS.value else ""
+  # No objects are kept there: jobs and verdicts are small.
+  own = f"--disable-usage-stats --object-store-memory=100000000{cpus}"
+  code = _on(head, f"start --head --port={PORT.value} {own}")
+  if code:
+    return code
+  address = f"{head.rpartition('@')[2]}:{PORT.value}"
+  code = _on_all(others, f"start --address={address} {own}")
+  if not code:
+    print(
+      f"--config.executor.backend=ray --config.executor.address={address}",
+      flush=True,
+    )
+  return code
+
+
+def down() -> int:
+  """Stops Ray everywhere; runs that use it fail."""
+  return _on_all(HOSTS.value, "stop")
+
+
+def status() -> int:
+  """Shows what the cluster has."""
+  return _on(HOSTS.value[0], f"status --address=localhost:{PORT.value}")
+
+
+def _on(host: str, command: str) -> int:
+  """Runs a command of Ray's on a machine; its exit status."""
+  remote = f"{ENVIRONMENT.value}/bin/ray {command}"
+  shell = ["ssh", "-o", "BatchMode=yes", host, remote]
+  print(shlex.join(shell), flush=True)
+  if DRY_RUN.value:
+    return 0
+  code = subprocess.run(shell, check=False).returncode
+  if code:
+    print(f"{host}: failed with {code}", file=sys.stderr, flush=True)
+  return code
+
+
+def _on_all(hosts: list[str], command: str) -> int:
+  """The same on several at a time; the first failure's status, or 0."""
+  with concurrent.futures.ThreadPoolExecutor(16) as pool:
+    codes = list(pool.map(lambda host: _on(host, command), hosts))
+  return next((code for code in codes if code), 0)
+
+
+if __name__ == "__main__":
+  app.run(main)
