@@ -10,6 +10,7 @@ INSTALL_REQUIRES = [
   "absl-py>=2.1",
   "array_record>=0.5; platform_system != 'Windows'",
   "complexipy>=4.0",
+  "etils[epath]>=1.9",
   "flax>=0.10.6",
   "gguf>=0.10",
   "huggingface_hub>=0.30",
@@ -56,7 +57,7 @@ setuptools.setup(
   package_data={"azr_jax": ["assets/*", "assets/*/*", "executor/*.md"]},
   install_requires=INSTALL_REQUIRES,
   extras_require={
-    "tpu": ["jax[tpu]>=0.7"],
+    "tpu": ["gcsfs>=2024.6", "jax[tpu]>=0.7"],
     "cuda": ["jax[cuda12]>=0.7"],
     "test": TEST_REQUIRES,
     "eval": ["datasets>=3.0", "math-verify>=0.7"],

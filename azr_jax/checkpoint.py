@@ -10,6 +10,7 @@ from typing import Any
 
 import orbax.checkpoint as ocp
 
+from azr_jax import folders
 from azr_jax.learner.train_state import TrainState
 
 
@@ -18,8 +19,10 @@ class Checkpointer:
 
   def __init__(self, workdir: pathlib.Path, keep: int | None):
     """Opens `workdir/checkpoints`; the newest `keep` (None: all) stay."""
+    if not folders.is_object_store(workdir):
+      workdir = workdir.absolute()
     self._manager = ocp.CheckpointManager(
-      workdir.absolute() / "checkpoints",
+      workdir / "checkpoints",
       options=ocp.CheckpointManagerOptions(
         max_to_keep=keep, enable_async_checkpointing=True
       ),

@@ -25,7 +25,7 @@ from absl import app, flags, logging
 from ml_collections import config_flags
 
 from azr_jax import checkpoint as checkpoint_lib
-from azr_jax import host_flags
+from azr_jax import folders, host_flags
 from azr_jax.benchmarks import questions, registry, runner, table
 from azr_jax.configuration import checks, parts, schema
 from azr_jax.metrics import say
@@ -149,7 +149,7 @@ def what_matters(config: dict[str, Any]) -> dict[str, Any]:
 
 def step_of(model_spec: str) -> int | None:
   """The step that a run's newest checkpoint is of; None: it is no run."""
-  folder = pathlib.Path(model_spec).expanduser()
+  folder = folders.resolve(model_spec)
   if not (folder / "checkpoints").is_dir():
     return None
   checkpoints = checkpoint_lib.Checkpointer(folder, keep=None)
@@ -220,7 +220,7 @@ def load_model(
     ValueError: the folder is no model and no run with a checkpoint.
   """
   rules = parts.sharding_rules(config)
-  folder = pathlib.Path(spec).expanduser()
+  folder = folders.resolve(spec)
   if not (folder / "checkpoints").is_dir():
     if folder.is_dir() and not any(folder.glob("*.safetensors")):
       raise ValueError(

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorboardX
 
-from azr_jax import types
+from azr_jax import folders, types
 
 METRICS = "metrics.jsonl"  # In a run's folder.
+STORE_S = 30.0  # Between two writes of the metrics in an object store.
 # Metric family -> what a healthy value looks like.
 HEALTHY = {
   "reward": "rises; propose stays below solve once tasks are learnable",
@@ -56,7 +57,10 @@ def to_host(metrics: Mapping[str, object]) -> dict[str, float]:
 
 
 class MetricsWriter:
-  """Writes one JSON object per step, and TensorBoard events beside it."""
+  """Writes one JSON object per step, and TensorBoard events beside it.
+
+  In an object store only the former, every `STORE_S` seconds and at the end.
+  """
 
   def __init__(self, workdir: pathlib.Path, first_step: int):
     """Opens the files; lines of `first_step` and later are dropped.
@@ -66,12 +70,16 @@ class MetricsWriter:
     """
     workdir.mkdir(parents=True, exist_ok=True)
     self._path = workdir / METRICS
+    kept: list[str] = []
     if self._path.exists():
       lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
       kept = [line for line in lines if _step_before(line, first_step)]
-      partial = self._path.with_suffix(".partial")
-      partial.write_text("".join(kept), encoding="utf-8")
-      partial.replace(self._path)
+      folders.write_whole(self._path, "".join(kept))
+    self._stored: list[str] | None = None
+    self._stored_at = time.monotonic()
+    if folders.is_object_store(workdir):
+      self._stored = kept
+      return
     self._file = self._path.open("a", encoding="utf-8")
     self._events = tensorboardX.SummaryWriter(
       str(workdir / "tensorboard"), purge_step=first_step
@@ -79,14 +87,26 @@ class MetricsWriter:
 
   def write(self, step: int, metrics: Mapping[str, float]) -> None:
     """Appends a step's metrics."""
-    line = {"step": step} | dict(sorted(metrics.items()))
-    self._file.write(json.dumps(line) + "\n")
+    line = json.dumps({"step": step} | dict(sorted(metrics.items()))) + "\n"
+    if self._stored is not None:
+      self._stored.append(line)
+      if time.monotonic() - self._stored_at > STORE_S:
+        self._store(self._stored)
+      return
+    self._file.write(line)
     self._file.flush()
     for name, value in metrics.items():
       self._events.add_scalar(name, value, step)
 
+  def _store(self, lines: list[str]) -> None:
+    folders.write_whole(self._path, "".join(lines))
+    self._stored_at = time.monotonic()
+
   def close(self) -> None:
-    """Closes both files."""
+    """Writes what is left, and closes the files."""
+    if self._stored is not None:
+      self._store(self._stored)
+      return
     self._file.close()
     self._events.close()
 

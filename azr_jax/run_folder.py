@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import ml_collections
 
+from azr_jax import folders
 from azr_jax.configuration import checks
 from azr_jax.parallel.hosts import Hosts
 
@@ -40,6 +41,8 @@ def claim(
   a run may be made longer, or go on elsewhere. The lock goes with the process,
   however that ends.
 
+  In an object store there are no locks, so nothing keeps others out.
+
   Raises:
     ValueError: another process holds the folder, or its run has another
       config.
@@ -70,8 +73,12 @@ def claim(
 def _hold(
   folder: pathlib.Path, config: ml_collections.ConfigDict
 ) -> Iterator[None]:
-  """Locks the folder for this process."""
+  """Locks the folder for this process, where there are locks."""
   folder.mkdir(parents=True, exist_ok=True)
+  if folders.is_object_store(folder):
+    _write_config(folder, config)
+    yield
+    return
   with (folder / "lock").open("a+", encoding="utf-8") as lock:
     try:
       fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -106,6 +113,4 @@ def _write_config(
           f"{flat_theirs.get(key)!r}, the value of the run in {folder}; "
           "give another --workdir to start a new run"
         )
-  partial = path.with_suffix(".partial")
-  partial.write_text(json.dumps(mine, indent=2) + "\n", encoding="utf-8")
-  partial.replace(path)
+  folders.write_whole(path, json.dumps(mine, indent=2) + "\n")

@@ -31,7 +31,7 @@ from jax.sharding import Mesh
 from ml_collections import config_flags
 
 from azr_jax import checkpoint as checkpoint_lib
-from azr_jax import host_flags, run_folder
+from azr_jax import folders, host_flags, run_folder
 from azr_jax import metrics as metrics_lib
 from azr_jax.benchmarks import registry, runner
 from azr_jax.configuration import checks, experiment, parts
@@ -71,7 +71,8 @@ def train(
 
   Args:
     config: a whole experiment, e.g. `configs.azr.get_config("tiny")`.
-    workdir: the run folder; see the README for what it will hold.
+    workdir: the run folder, here or as gs://BUCKET/FOLDER; see the README for
+      what it will hold.
     fail_on_recompile: stop when a step after the first compiles a program.
 
   Raises:
@@ -82,7 +83,7 @@ def train(
       belongs to a run with another config or in another process.
   """
   checks.check_train(config)
-  folder = pathlib.Path(workdir).expanduser()
+  folder = folders.resolve(workdir)
   hosts = Hosts(config.hosts.timeout_s)
   if hosts.first and hosts.count > 1:
     names = ", ".join(map(hosts.name, range(hosts.count)))
@@ -246,7 +247,9 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
 
 
 def _scoring(config: ml_collections.ConfigDict, folder: pathlib.Path) -> str:
-  """The command that scores a run."""
+  """The command that scores a run; scores are kept on this machine."""
+  local = not folders.is_object_store(folder)
+  scores = folder if local else pathlib.Path("/tmp") / folder.name
   variant, benchmark = _BENCHMARKS[config.system]
   if config.system != "azr" and config[config.system].prompt_style == "full":
     variant, benchmark = _FULL_BENCHMARKS[config.system]
@@ -255,7 +258,7 @@ def _scoring(config: ml_collections.ConfigDict, folder: pathlib.Path) -> str:
     f"--config=configs/evaluate.py:{variant}",
     f"--benchmark={benchmark}",
     f"--model={folder}",
-    f"--workdir={folder}_scores",
+    f"--workdir={scores}_scores",
   ]
   data = ""
   if benchmark == "problems":
@@ -281,7 +284,7 @@ def _start(
   """
   if not config.train.start_from:
     return (source.load_params(mesh, rules),)
-  folder = pathlib.Path(config.train.start_from).expanduser()
+  folder = folders.resolve(config.train.start_from)
   checkpoints = checkpoint_lib.Checkpointer(folder, keep=None)
   step = checkpoints.latest_step()
   if step is None:
