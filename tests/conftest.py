@@ -1,6 +1,8 @@
 """Test setup: CPU with eight virtual devices, and strictness."""
 
+import getpass
 import os
+import tempfile
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
@@ -9,6 +11,12 @@ os.environ["XLA_FLAGS"] = (
 # XLA's CPU client sizes its thread pool by this. Collectives over the virtual
 # devices wait for each other, so on few cores they starve without it.
 os.environ.setdefault("NPROC", "16")
+# Runs that are tests compile the same small programs again and again.
+os.environ.setdefault(
+  "JAX_COMPILATION_CACHE_DIR",
+  f"{tempfile.gettempdir()}/azr_jax_tests_compiled_{getpass.getuser()}",
+)
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 import jax
 import jaxtyping
