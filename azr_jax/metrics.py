@@ -47,6 +47,7 @@ HEALTHY = {
   "form": "near +form_reward after a few steps",
   "interpreter": "slots_writing high; overlap_share near 1; timeouts rare",
   "evaluation": "pass@1 rises",
+  "safety": "flagged_share near 0; read what flagged/ keeps",
   "compile": "programs compiled in the step: 0 after the first",
 }
 

@@ -31,7 +31,7 @@ from jax.sharding import Mesh
 from ml_collections import config_flags
 
 from azr_jax import checkpoint as checkpoint_lib
-from azr_jax import folders, host_flags, run_folder
+from azr_jax import folders, host_flags, run_folder, safety
 from azr_jax import metrics as metrics_lib
 from azr_jax.benchmarks import registry, runner
 from azr_jax.configuration import checks, experiment, parts
@@ -152,6 +152,12 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
     sampler.warm_up(sampler.compute_params(state.params))
     hosts.meet("the sampler is compiled")
     log = _StepLog(folder, done + 1, config.train, hosts)
+    monitor = safety.Monitor(
+      folder,
+      hosts.first,
+      safety.rules() if config.train.flag_texts else {},
+      safety.load_classifier(config.train.flag_classifier),
+    )
     at_exit.callback(log.close)
 
     step = done
@@ -182,6 +188,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
       policy.params = params = None
       collected_at = time.monotonic()
       collected.metrics["time/sample"] = policy.sample_s
+      collected.metrics.update(monitor.look(step, collected.trajectories))
 
       # Advantages.
       trajectories = collected.trajectories

@@ -119,4 +119,6 @@ def get_config() -> ml_collections.ConfigDict:
   c.train.save_every = 10  # steps between checkpoints; paper: 10
   c.train.keep_checkpoints = 2
   c.train.samples_per_step = 12  # trajectories whose texts are kept
+  c.train.flag_texts = True  # keep apart what a person should read, safety.py
+  c.train.flag_classifier = ""  # MODULE:FUNCTION asked besides its rules
   return c

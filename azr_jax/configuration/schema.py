@@ -140,6 +140,8 @@ COMMON_CHECKS: dict[str, Check] = {
   "train.save_every": _COUNT,
   "train.keep_checkpoints": _COUNT,
   "train.samples_per_step": _NOT_NEGATIVE,
+  "train.flag_texts": _SWITCH,
+  "train.flag_classifier": _PERHAPS_TEXT,
 }
 ROLLOUT_CHECKS: dict[str, Check] = {
   **{f"rollout.mesh.{axis}": _ROLLOUT_SIZE for axis in mesh_lib.AXES},
