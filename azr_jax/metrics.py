@@ -99,9 +99,17 @@ class MetricsWriter:
     for name, value in metrics.items():
       self._events.add_scalar(name, value, step)
 
+  def flush(self) -> None:
+    """Has everything written: with a checkpoint, which must not be ahead."""
+    if self._stored is not None:
+      self._store(self._stored)
+
   def _store(self, lines: list[str]) -> None:
-    folders.write_whole(self._path, "".join(lines))
     self._stored_at = time.monotonic()
+    try:
+      folders.write_whole(self._path, "".join(lines))
+    except OSError as error:  # It is tried again with the next lines.
+      say(f"{self._path}: {error}")
 
   def close(self) -> None:
     """Writes what is left, and closes the files."""

@@ -48,6 +48,8 @@ from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
 from azr_jax.systems.system import Collected
 
+# Said by a run that SIGTERM ended; `launch/tpu_vm.py` looks for it.
+STOPPED = "stopped before its last step"
 # Sampling and benchmark that show what a system's run has learned.
 _BENCHMARKS = {
   "azr": ("greedy", "programs_heldout"),
@@ -243,13 +245,22 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
         f"end of step {step}", preempted.is_set()
       )
       if last or step % config.train.save_every == 0:
-        log.write_last()
+        log.write_last(flush=True)
         checkpoints.save(step, state, system.state_dict())
       if last:
         break
   checkpoints.close()
-  say(
-    f"step {step} is saved in {folder}; to score it: {_scoring(config, folder)}"
+  say(_ending(config, folder, step))
+
+
+def _ending(
+  config: ml_collections.ConfigDict, folder: pathlib.Path, step: int
+) -> str:
+  """The last words of a run."""
+  stopped = f"{STOPPED}: the same command goes on\n"
+  return (
+    f"{stopped if step < config.train.steps else ''}step {step} is saved in "
+    f"{folder}; to score it: {_scoring(config, folder)}"
   )
 
 
@@ -410,11 +421,17 @@ class _StepLog:
 
     self._last = write
 
-  def write_last(self) -> None:
-    """Writes the step that was added last, if it is not yet written."""
+  def write_last(self, flush: bool = False) -> None:
+    """Writes the step that was added last, if it is not yet written.
+
+    Args:
+      flush: so that a checkpoint is not ahead of the metrics.
+    """
     if self._last is not None:
       last, self._last = self._last, None
       last()
+    if flush and self._writer is not None:
+      self._writer.flush()
 
   def close(self) -> None:
     """Writes what is left, also when the loop ends by an error."""

@@ -168,10 +168,9 @@ def _row(
     if len(values) > 1:
       error = statistics.stdev(values) / len(values) ** 0.5
     cells.append(f"{statistics.mean(values):.3f} +- {error:.3f}")
-  seconds = [
-    sum(step["time/step"] for step in runs.metrics(folder))
-    for folder in folders
-  ]
+  # By the median step: a run may have stood still where the machine did.
+  steps = [[m["time/step"] for m in runs.metrics(f)] for f in folders]
+  seconds = [len(own) * statistics.median(own) for own in steps]
   minutes = f"{statistics.mean(seconds) / 60:.1f}" if seconds else ""
   return f"| {name} | " + " | ".join(cells) + f" | {minutes} |"
 

@@ -6,8 +6,9 @@
   python launch/ray_executors.py down --hosts=a,b,c
 
 The machines are reached by ssh and need this package with its `ray` extra, in
-`--environment`; the first is the head. Nothing but Ray's own ports must be open
-between them and the run. `status` shows what Ray has.
+`--environment`; the first is the head. The machine of the run joins them, with
+no cores of its own to give, by the command that `up` prints. `status` shows
+what Ray has.
 """
 
 import concurrent.futures
@@ -54,7 +55,9 @@ def up() -> int:
   code = _on_all(others, f"start --address={address} {own}")
   if not code:
     print(
-      f"--config.executor.backend=ray --config.executor.address={address}",
+      "on the machine of the run:\n"
+      f"  ray start --address={address} --num-cpus=0\n"
+      f"  --config.executor.backend=ray --config.executor.address={address}",
       flush=True,
     )
   return code

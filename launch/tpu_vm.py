@@ -59,6 +59,10 @@ ROOT = pathlib.Path(__file__).parents[1]
 CODE, ENVIRONMENT = "azr_jax_code", "azr_jax_environment"
 LOG, EXIT, PID = "azr_jax.log", "azr_jax.exit", "azr_jax.pid"
 ARCHIVE = "azr_jax.tar.gz"
+# What `azr_jax.train` says when SIGTERM ended it.
+STOPPED = "stopped before its last step"
+STOP_S = 600
+PATIENCE = 10  # Troubles one after another.
 # States of a request that will not become ACTIVE any more.
 GONE = ("SUSPENDING", "SUSPENDED", "FAILED", "DELETING")
 # The images' Python is older than ours; uv brings one along.
@@ -72,7 +76,7 @@ INSTALL = (
 )
 STATUS = (
   f"cat {EXIT} 2>/dev/null || "
-  f"(kill -0 $(cat {PID}) 2>/dev/null && echo running || echo gone)"
+  f"(kill -0 -- -$(cat {PID}) 2>/dev/null && echo running || echo gone)"
 )
 
 
@@ -116,28 +120,50 @@ def main(argv: list[str]) -> None:
 
 
 def up(own: gcloud.Slice, job: list[str]) -> None:
-  """Runs the job to its end, on as many slices as it takes."""
+  """Runs the job to its end, on as many slices as it takes.
+
+  What fails on the way, as a machine that is lost in the middle of its
+  installation, is tried again; only what goes on failing ends this.
+  """
   check(own, job)
-  failures = 0
+  failures = troubles = 0
   while True:
-    if _ensure(own) or _progress(own) != "running":
-      copy(own, job)
-      run(own, job)
+    try:
+      found = _round(own, job)
+      troubles = 0
+    except Failed as error:
+      troubles += 1
+      if troubles > PATIENCE:
+        raise
+      print(f"{error}\ntrying again", file=sys.stderr, flush=True)
+      time.sleep(POLL_S.value)
+      continue
     if DRY_RUN.value:
       status(own, job)
       return
-    while (found := _progress(own)) == "running":
-      time.sleep(POLL_S.value)
     if found == "done":
       print("the run is done; the slice costs until `delete` gives it back")
       return
     if found == "preempted":
       print("the slice was taken away; asking for another", flush=True)
-      continue
-    failures += 1
+    if found == "failed":
+      failures += 1
+      if failures > RESTARTS.value:
+        raise SystemExit(f"the run failed {failures} times; its log is above")
+
+
+def _round(own: gcloud.Slice, job: list[str]) -> str:
+  """Has the run going on a slice, and waits for what becomes of it."""
+  if _ensure(own) or _progress(own) != "running":
+    copy(own, job)
+    run(own, job)
+  if DRY_RUN.value:
+    return ""
+  while (found := _progress(own)) == "running":
+    time.sleep(POLL_S.value)
+  if found == "failed":
     print(_ask(gcloud.ssh(own, f"tail -n 30 {LOG}")), flush=True)
-    if failures > RESTARTS.value:
-      raise Failed(f"the run failed {failures} times; its log is above")
+  return found
 
 
 def check(own: gcloud.Slice, job: list[str]) -> None:
@@ -262,20 +288,31 @@ def copy(own: gcloud.Slice, job: list[str]) -> None:
 
 
 def run(own: gcloud.Slice, job: list[str]) -> None:
-  """Starts the job on all workers; what runs of an earlier one is ended."""
+  """Starts the job on all workers; an earlier one is ended, and waited for."""
+  _ask(gcloud.ssh(own, start_command(job)))
+
+
+def start_command(job: list[str]) -> str:
+  """What starts a job on a worker, as a line of shell.
+
+  An earlier one gets SIGTERM, and `STOP_S` seconds to end its step and save. A
+  run that was stopped before its last step is not done, though it ends well.
+  """
   command = shlex.join(["-m", *job, "--distributed"])
   inner = (
-    f"$HOME/{ENVIRONMENT}/bin/python {command} > $HOME/{LOG} 2>&1; "
-    f"echo $? > $HOME/{EXIT}"
+    f"$HOME/{ENVIRONMENT}/bin/python {command} > $HOME/{LOG} 2>&1; code=$?; "
+    f'grep -q "{STOPPED}" $HOME/{LOG} && code=stopped; '
+    f"echo $code > $HOME/{EXIT}"
   )
-  _ask(
-    gcloud.ssh(
-      own,
-      f"[ -f {PID} ] && kill -- -$(cat {PID}) 2>/dev/null; "
-      f"rm -f {EXIT} {PID}; cd {CODE} || exit 1; "
-      f"nohup setsid bash -c {shlex.quote(inner)} </dev/null >/dev/null 2>&1 & "
-      f"echo $! > $HOME/{PID}",
-    )
+  return (
+    f"if [ -f {PID} ]; then group=$(cat {PID}); "
+    "kill -TERM -- -$group 2>/dev/null; "
+    f"for second in $(seq {STOP_S}); do "
+    "kill -0 -- -$group 2>/dev/null || break; sleep 1; done; "
+    "kill -KILL -- -$group 2>/dev/null; fi; "
+    f"rm -f {EXIT} {PID}; cd {CODE} || exit 1; "
+    f"nohup setsid bash -c {shlex.quote(inner)} </dev/null >/dev/null 2>&1 & "
+    f"echo $! > $HOME/{PID}"
   )
 
 
@@ -296,19 +333,22 @@ def status(own: gcloud.Slice, job: list[str]) -> None:
 
 
 def _progress(own: gcloud.Slice) -> str:
-  """`running`, `done`, `failed`, `preempted`, or `gone`: nothing runs."""
+  """What the run does, on all workers together.
+
+  Returns:
+    `running`, `done`, `failed`, `preempted`, or `gone`: nothing runs.
+
+  Raises:
+    Failed: the slice is there, and cannot be asked.
+  """
   if _state(own) != "ACTIVE":
     return "preempted"
-  try:
-    workers = _ask(gcloud.ssh(own, STATUS), quiet=True).split()
-  except Failed:
-    # Between the loss of a machine and the state that says so.
-    return "running"
+  workers = _ask(gcloud.ssh(own, STATUS), quiet=True).split()
   if "running" in workers:  # The others of a failed one end by themselves.
     return "running"
   if workers and set(workers) == {"0"}:
     return "done"
-  return "gone" if set(workers) <= {"gone"} else "failed"
+  return "gone" if set(workers) <= {"gone", "stopped", "0"} else "failed"
 
 
 def delete(own: gcloud.Slice, job: list[str]) -> None:

@@ -1,7 +1,8 @@
 """Test setup: CPU with eight virtual devices, and strictness."""
 
-import getpass
+import atexit
 import os
+import shutil
 import tempfile
 
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -12,10 +13,11 @@ os.environ["XLA_FLAGS"] = (
 # devices wait for each other, so on few cores they starve without it.
 os.environ.setdefault("NPROC", "16")
 # Runs that are tests compile the same small programs again and again.
-os.environ.setdefault(
-  "JAX_COMPILATION_CACHE_DIR",
-  f"{tempfile.gettempdir()}/azr_jax_tests_compiled_{getpass.getuser()}",
-)
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # The workers inherit it.
+  os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp()
+  atexit.register(
+    shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True
+  )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 import jax

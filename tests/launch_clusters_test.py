@@ -73,7 +73,14 @@ JOB = ("azr_jax.train", "--config=c.py", "--workdir=/shared/run")
 
 def slurm(tmp_path, *arguments):
   script = str(train_test.ROOT / "launch" / "slurm_gpu.sbatch")
-  return run(tmp_path, "bash", script, *arguments, SLURM_JOB_ID="7")
+  return run(
+    tmp_path,
+    "bash",
+    script,
+    *arguments,
+    SLURM_JOB_ID="7",
+    SLURM_CPUS_PER_TASK="12",
+  )
 
 
 @pytest.mark.parametrize("code", [0, 3])
@@ -85,8 +92,8 @@ def test_slurm_runs_the_module_and_passes_its_status_on(
   done, asked = slurm(tmp_path, *JOB)
   assert done.returncode == code
   assert asked == [
-    "srun --kill-on-bad-exit=1 python -m azr_jax.train --config=c.py "
-    "--workdir=/shared/run --distributed"
+    "srun --kill-on-bad-exit=1 --cpus-per-task=12 python -m azr_jax.train "
+    "--config=c.py --workdir=/shared/run --distributed"
   ]
 
 

@@ -4,10 +4,13 @@ The stand-in is a program named gcloud that answers from a script: no account is
 at hand, and none is wanted.
 """
 
+import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import train_test
@@ -179,6 +182,112 @@ def test_a_run_that_fails_is_begun_again_so_often(stand_in):
   assert "failed 3 times" in done.stderr
   assert "the last lines" in done.stdout
   assert sum("nohup" in one[-1] for one in asked) == 3
+
+
+def test_trouble_on_the_way_is_tried_again(stand_in):
+  done, asked = stand_in(
+    "up",
+    plan={
+      "queued-resources describe": [
+        "ERROR NOT_FOUND",
+        "ERROR 503",
+        "ACTIVE",
+      ],
+      "tpu-vm scp": ["ERROR connection refused", "ok"],
+      "cat azr_jax.exit": [
+        "gone",
+        "gone",
+        "ERROR timed out",
+        "stopped\n0",
+        "running",
+        "0\n0",
+      ],
+    },
+  )
+  assert done.returncode == 0, done.stderr
+  assert "503" in done.stderr and "connection refused" in done.stderr
+  # Once after the trouble, and once for it was stopped before its last step.
+  assert sum("nohup" in one[-1] for one in asked) == 2
+
+
+def test_trouble_that_does_not_end_ends_the_command(stand_in):
+  done, _ = stand_in(
+    "up",
+    plan={
+      "queued-resources describe": ["ACTIVE"],
+      "cat azr_jax.exit": ["ERROR no route to host"],
+    },
+  )
+  assert done.returncode != 0
+  assert done.stderr.count("no route to host") == 11
+
+
+# Ends its step, which takes a while, when it is asked to stop.
+RUN = """
+import signal, sys, time
+def stop(*_):
+  print("stopped before its last step", flush=True)
+  time.sleep(1)
+  sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+open(sys.argv[1], "a").write("begun\\n")
+time.sleep(float(sys.argv[2]))
+"""
+
+
+def test_the_shell_commands_in_a_real_shell(tmp_path):
+  launcher = load_launcher()
+  home = tmp_path / "home"
+  python = home / launcher.ENVIRONMENT / "bin" / "python"
+  python.parent.mkdir(parents=True)
+  python.symlink_to(sys.executable)
+  code = home / launcher.CODE
+  code.mkdir()
+  (code / "job.py").write_text(RUN)
+
+  def shell(command):
+    return subprocess.run(
+      ["bash", "-c", command],
+      cwd=home,
+      env=os.environ | {"HOME": str(home)},
+      capture_output=True,
+      text=True,
+      check=False,
+      timeout=60,
+    ).stdout.strip()
+
+  begun = tmp_path / "begun"
+  assert shell(launcher.STATUS) == "gone"
+  shell(launcher.start_command(["job", str(begun), "60"]))
+  wait_until(begun.exists)
+  assert shell(launcher.STATUS) == "running"
+  first = (home / launcher.PID).read_text().strip()
+  # The second waits for the first to end.
+  shell(launcher.start_command(["job", str(begun), "0"]))
+  assert subprocess.run(["kill", "-0", f"-{first}"], check=False).returncode
+  wait_until(lambda: shell(launcher.STATUS) == "0")
+  assert begun.read_text().count("begun") == 2
+  shell(launcher.start_command(["job", str(begun), "60"]))
+  wait_until(lambda: begun.read_text().count("begun") == 3)
+  os.killpg(int((home / launcher.PID).read_text()), signal.SIGTERM)
+  wait_until(lambda: shell(launcher.STATUS) in ("stopped", "gone"))
+
+
+def load_launcher():
+  """The script, without its flags, which belong to the command line."""
+  path = train_test.ROOT / "launch"
+  sys.path.insert(0, str(path))
+  try:
+    return importlib.import_module("tpu_vm")
+  finally:
+    sys.path.remove(str(path))
+
+
+def wait_until(condition):
+  deadline = time.monotonic() + 20
+  while not condition():
+    assert time.monotonic() < deadline
+    time.sleep(0.1)
 
 
 def test_a_run_that_goes_on_is_only_watched(stand_in):

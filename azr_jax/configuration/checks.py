@@ -5,6 +5,7 @@ from typing import Any
 
 import ml_collections
 
+from azr_jax import safety
 from azr_jax.benchmarks import registry
 from azr_jax.configuration.schema import (
   AZR_CHECKS,
@@ -159,6 +160,7 @@ def check_train(config: ml_collections.ConfigDict) -> None:
       f"learner.estimator={GAE!r}, whose values are of this batch's critic"
     )
   _check_rollout_mesh(config)
+  safety.load_classifier(config.train.flag_classifier)
   if config.system == "azr":
     _check_azr(config)
   if config.system == "countdown":

@@ -61,8 +61,8 @@ class AnswerCounts:
   def diversity(self, task_type: str, answers: Sequence[str]) -> float:
     """1 - p(answer), the mean over the answers; they must have been added."""
     counts = self._counts[task_type]
-    shares = [counts[_key(answer)] / counts.total() for answer in answers]
-    return 1.0 - float(np.mean(shares))
+    total = counts.total()
+    return 1.0 - float(np.mean([counts[_key(a)] / total for a in answers]))
 
 
 def _key(answer: str) -> str:

@@ -21,7 +21,8 @@ class RewardRules:
     bad_format: reward of a reply that breaks the protocol; an invalid
       proposal counts as one.
     intrinsic: names of `INTRINSIC` and their weights (appendix D.4).
-    aggregation: how they join learnability, one of `AGGREGATIONS`.
+    aggregation: how they join learnability, one of `AGGREGATIONS`. A product
+      with the measures of a program is 0 for induction, which has none.
   """
 
   unlearnable: float

@@ -3,8 +3,8 @@
 Or from a file, where one is named; what it lacks, the model adds.
 
 Deduction and abduction start from the same seed triplets; induction from
-tasks made of their programs. Comments and globals are stripped here and only
-here. No weight changes.
+tasks made of their programs. Comments and globals are always stripped here. No
+weight changes.
 """
 
 import functools

@@ -316,7 +316,11 @@ def test_intrinsic_rewards_reach_the_proposer(verification):
 
 
 LEETCODE = {
-  "completion": "class Solution:\n  def add(self, a, b):\n    return a + b\n",
+  "prompt": "import random\nfrom typing import *\nimport math\n\n",
+  "completion": (
+    "class Solution:\n  def add(self, a: List[int], b: List[int]) -> List[int]:"
+    "\n    return a + b\n"
+  ),
   "entry_point": "Solution().add",
   "input_output": [{"input": "a = [1], b = [2]", "output": "[1, 2]"}],
 }

@@ -48,10 +48,11 @@ _MEMORY = 32.0
 
 @dataclasses.dataclass
 class _Entry:
-  """A task, the step that found it, and how it was answered."""
+  """A task, the step that found it, its key, and how it was answered."""
 
   step: int
   task: Task
+  key: str
   right: float = 0.0
   asked: float = 0.0
 
@@ -94,21 +95,19 @@ class TaskBuffer:
     self._shape_of: dict[int, str] = {}
     self._least: list[tuple[float, int]] = []  # A heap; some are out of date.
     self._keys: collections.Counter[str] = collections.Counter()
-    self._key_of: dict[int, str] = {}
 
   def __len__(self) -> int:
     return len(self._entries)
 
   def add(self, task: Task, step: int) -> None:
     """Adds a valid task found at `step`."""
-    self._insert(_Entry(step, task))
+    self._insert(_Entry(step, task, _key(task)))
 
   def _insert(self, entry: _Entry) -> None:
     number, self._next = self._next, self._next + 1
     self._entries[number] = entry
     self._places.setdefault(entry.task, []).append(number)
-    self._key_of[number] = key = _key(entry.task)
-    self._keys[key] += 1
+    self._keys[entry.key] += 1
     if self._evict == "diverse":
       shape = _shape(entry.task.code)
       self._shapes.setdefault(shape, {})[number] = None
@@ -144,10 +143,9 @@ class TaskBuffer:
     places.remove(number)
     if not places:
       del self._places[entry.task]
-    key = self._key_of.pop(number)
-    self._keys[key] -= 1
-    if not self._keys[key]:
-      del self._keys[key]
+    self._keys[entry.key] -= 1
+    if not self._keys[entry.key]:
+      del self._keys[entry.key]
     if self._evict == "diverse":
       shape = self._shape_of.pop(number)
       own = self._shapes[shape]
@@ -222,6 +220,7 @@ class TaskBuffer:
         {
           "step": entry.step,
           "task": task_lib.to_json(entry.task),
+          "key": entry.key,
           "right": entry.right,
           "asked": entry.asked,
         }
@@ -237,6 +236,7 @@ class TaskBuffer:
         _Entry(
           entry["step"],
           task_lib.from_json(entry["task"]),
+          entry["key"],
           entry["right"],
           entry["asked"],
         )
@@ -257,6 +257,6 @@ def _shape(code: str) -> str:
   try:
     tree = literals.guarded_parse(code, "exec")
     kinds = sorted({type(node).__name__ for node in ast.walk(tree)})
-  except (literals.ParseError, RecursionError):
+  except (ValueError, RecursionError):
     kinds = []
   return hashlib.blake2b(" ".join(kinds).encode(), digest_size=8).hexdigest()

@@ -1,11 +1,13 @@
 """The key of a program: the same for programs that differ in names alone."""
 
 import ast
+import functools
 import hashlib
 
 from azr_jax.executor import literals
 
 
+@functools.lru_cache(maxsize=1024)
 def program_key(code: str) -> str:
   """A hash of the program that ignores names, comments and layout.
 
@@ -15,7 +17,7 @@ def program_key(code: str) -> str:
   """
   try:
     text = _canonical_text(code)
-  except (literals.ParseError, RecursionError):
+  except (ValueError, RecursionError):  # Integers too long to write, too.
     text = code
   return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -5,7 +5,7 @@
 | `code`, `input` | as it is; `code` defines `f` (CRUXEval's files) |
 | `completion`, `entry_point`, `input_output` | calls it, with the first input |
 
-The second is LeetCodeDataset's.
+The second is LeetCodeDataset's, whose imports are in `prompt`.
 """
 
 import re
@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from azr_jax.tasks import records
+from azr_jax.tasks.programs.task import FORBIDDEN_MODULES
 
+_IMPORT = re.compile(r"^(?:from|import) (\w+).*$", re.MULTILINE)
 _METHOD = re.compile(r"^\s*class Solution\b", re.MULTILINE)
 
 
@@ -40,11 +42,21 @@ def _pairs(spec: str, rows: Iterable[Any]) -> Iterable[tuple[str, str]]:
       ) from None
 
 
+def _imports(prompt: str) -> list[str]:
+  """What a solution relies on, but for modules that no task may use."""
+  return [
+    found[0]
+    for found in _IMPORT.finditer(prompt)
+    if found[1] not in FORBIDDEN_MODULES
+  ]
+
+
 def _pair(row: Mapping[str, Any]) -> tuple[str, str]:
   if "code" in row:
     return str(row["code"]), str(row["input"])
   solution = str(row["completion"]).rstrip()
   name = str(row["entry_point"]).removeprefix("Solution().")
   owner = "Solution()." if _METHOD.search(solution) else ""
+  solution = "\n".join([*_imports(str(row.get("prompt", ""))), solution])
   code = f"{solution}\n\ndef f(*a, **k):\n  return {owner}{name}(*a, **k)"
   return code, str(row["input_output"][0]["input"])

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from azr_jax.tasks.programs import validation
 from azr_jax.tasks.programs.buffer import EVICTIONS, REVISITS, TaskBuffer
 from azr_jax.tasks.programs.program_key import program_key
 from azr_jax.tasks.programs.task import InductionTask, Triplet
@@ -62,6 +63,16 @@ def test_alike_but_for_names():
   buffer.add(triplet(2), 0)
   buffer.add(triplet(3), 0)
   assert not buffer.has_like(renamed)
+
+
+def test_an_integer_too_long_to_write_is_no_trouble():
+  code = f"def f(x):\n  y = 0x{'f' * 4000}\n  return x + y % 7"
+  task = Triplet(code, "1", "2")
+  for evict in EVICTIONS:
+    buffer = TaskBuffer(2, evict)
+    buffer.add(task, 0)
+    assert buffer.has_like(task)
+    assert validation.strip(code, validation.STRIPPED) == code
 
 
 def test_the_commonest_shape_leaves():
@@ -137,7 +148,7 @@ def test_twenty_thousand_tasks_through_a_small_buffer(evict):
     buffer.add(task, step=number // 100)
     buffer.observe(task, int(rng.integers(9)), 8)
     if number % 5_000 == 4_999:
-      kept = (buffer._places, buffer._shape_of, buffer._keys, buffer._key_of)
+      kept = (buffer._places, buffer._shape_of, buffer._keys)
       sizes.append(sum(map(len, kept)))
       sizes.append(len(buffer._least) // 3_000)
   assert len(buffer) == 500
