@@ -264,13 +264,21 @@ def test_the_shell_commands_in_a_real_shell(tmp_path):
   first = (home / launcher.PID).read_text().strip()
   # The second waits for the first to end.
   shell(launcher.start_command(["job", str(begun), "0"]))
-  assert subprocess.run(["kill", "-0", f"-{first}"], check=False).returncode
+  wait_until(lambda: not is_alive(int(first)))
   wait_until(lambda: shell(launcher.STATUS) == "0")
   assert begun.read_text().count("begun") == 2
   shell(launcher.start_command(["job", str(begun), "60"]))
   wait_until(lambda: begun.read_text().count("begun") == 3)
   os.killpg(int((home / launcher.PID).read_text()), signal.SIGTERM)
   wait_until(lambda: shell(launcher.STATUS) in ("stopped", "gone"))
+
+
+def is_alive(group):
+  try:
+    os.killpg(group, 0)
+  except ProcessLookupError:
+    return False
+  return True
 
 
 def load_launcher():

@@ -26,6 +26,12 @@ def python_command(*arguments: str) -> list[str]:
   return [sys.executable, "-s", "-S", "-P", *arguments]
 
 
+# Or libraries wait for threads that a forked child does not have.
+_ONE_THREAD = dict.fromkeys(
+  ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"
+)
+
+
 def environment(seed: int) -> dict[str, str]:
   """All that a zygote knows of its surroundings."""
   return {
@@ -33,10 +39,6 @@ def environment(seed: int) -> dict[str, str]:
     "PATH": "/usr/bin:/bin",
     "LC_ALL": "C.UTF-8",
     "TZ": "UTC",
-    # Or libraries wait for threads that a forked child does not have.
-    "OPENBLAS_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
   }
 
 
@@ -77,7 +79,7 @@ class Zygote:
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       bufsize=0,
-      env=environment(seed),
+      env=environment(seed) | (_ONE_THREAD if libraries else {}),
       cwd="/",
       start_new_session=True,
     )
