@@ -34,6 +34,8 @@ def test_metrics_are_written_anew_now_and_then(tmp_path, monkeypatch):
   assert len(path.read_text().splitlines()) == 2
   monkeypatch.setattr(metrics_lib, "STORE_S", 1e9)
   writer.write(3, {"loss": 0.5})
+  writer.flush()  # As with a checkpoint.
+  assert len(path.read_text().splitlines()) == 3
   writer.close()
   # Step 3 is done again by a run that goes on after step 2.
   writer = metrics_lib.MetricsWriter(folder, 3)

@@ -104,6 +104,17 @@ def test_what_teaches_least_leaves():
   assert buffer.tasks() == [triplet(2), triplet(3), triplet(4)]
 
 
+def test_old_answers_fade():
+  buffer = TaskBuffer(2)
+  buffer.add(triplet(1), 0)
+  for right in [8] * 20 + [0] * 12:  # Always solved, and then never.
+    buffer.observe(triplet(1), right, 8)
+    (entry,) = buffer.state_dict()["entries"]
+    assert entry["right"] <= entry["asked"] <= 32
+  assert entry["asked"] == 32
+  assert entry["right"] == pytest.approx(32 * 0.8**12)
+
+
 @pytest.mark.parametrize(
   "revisit, most", [("potential", 0), ("adaptive", 0), ("uniform", None)]
 )
