@@ -75,3 +75,15 @@ def test_what_cannot_be_measured_has_no_measures(verification):
   )
   verification.settle()
   assert future.result() is None
+
+
+def test_the_difference_is_of_the_asked_program_to_the_answer(verification):
+  gold = "def f(x):\n  for i in x:\n    if i:\n      return i"
+  answer = "def f(x):\n  if x:\n    return x"
+  future = verification.submit(
+    lambda executor: azr_measures._submit(
+      executor, azr_measures._DIFFERENCE, (gold, answer)
+    )
+  )
+  verification.settle()
+  assert future.result() == 3.0 - 1.0
