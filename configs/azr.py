@@ -46,11 +46,14 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
 def _paper(c: ml_collections.ConfigDict) -> None:
   """Table 3, and the paper's side of every named option."""
   c.azr = ml_collections.ConfigDict()
+  # and error_deduction (appendix D.1)
   c.azr.task_types = ("deduction", "abduction", "induction")
   c.azr.batch_size = 64  # B per task type and role; Table 3: 64 * 6
   c.azr.references = 6  # K; Table 3
   # Appendix D and Table 2; all of these are off in the paper's runs.
   c.azr.reference_draw = "uniform"  # uniform | recent
+  c.azr.composite_chance = 0.0  # f(g(x)); appendix D.2 tried 0.5
+  c.azr.composite_most = 3  # programs that such an f builds on; D.2: 3
   c.azr.strip = ()  # of proposed programs: comments, globals
   c.azr.roles = ("propose", "solve")  # that learn
   # complexity, halstead, maintainability, distance, answer_diversity

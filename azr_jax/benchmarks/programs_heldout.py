@@ -10,7 +10,7 @@ from typing import Any
 from azr_jax.benchmarks.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor
 from azr_jax.grading import futures
-from azr_jax.systems import azr_tasks
+from azr_jax.systems import azr_solutions
 from azr_jax.tasks.programs import heldout, parsing
 from azr_jax.tasks.programs import task as task_lib
 
@@ -21,7 +21,7 @@ def read(data: str) -> list[Item]:
   return [
     Item(
       f"{one.task_type}/{index}",
-      azr_tasks.solve_prompt_text(one.task_type, one.task, "compact"),
+      azr_solutions.solve_prompt_text(one.task_type, one.task, "compact"),
       {"task": task_lib.to_json(one.task)},
       one.task_type,
     )
@@ -36,13 +36,15 @@ def _task(item: Item) -> task_lib.Task:
 def grade(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
   """Grades a reply as AZR's solver is graded."""
   detail = "" if parsing.well_formatted(reply) else "bad format"
-  graded = azr_tasks.submit_grading(executor, item.kind, _task(item), [reply])
+  graded = azr_solutions.submit_grading(
+    executor, item.kind, _task(item), [reply]
+  )
   return futures.then(graded, lambda correct: Grade(correct[0], detail))
 
 
 def prompt(item: Item, style: Any) -> str:
   """The solver's prompt in one of `tasks.programs.prompts.STYLES`."""
-  return azr_tasks.solve_prompt_text(item.kind, _task(item), style)
+  return azr_solutions.solve_prompt_text(item.kind, _task(item), style)
 
 
 BENCHMARKS = (

@@ -76,6 +76,8 @@ def build_system(
     batch_size=c.batch_size,
     references=c.references,
     reference_draw=c.reference_draw,
+    composite_chance=c.composite_chance,
+    composite_most=c.composite_most,
     strip=tuple(c.strip),
     roles=tuple(c.roles),
     learnability_samples=c.learnability_samples,

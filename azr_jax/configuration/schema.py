@@ -17,9 +17,13 @@ from azr_jax.tasks.countdown import prompts as countdown_prompts
 from azr_jax.tasks.countdown import verifier, worked
 from azr_jax.tasks.mathematics import corpus as mathematics_corpus
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
-from azr_jax.tasks.programs import buffer, validation
+from azr_jax.tasks.programs import buffer, rewriting
 from azr_jax.tasks.programs.prompts import STYLES
-from azr_jax.tasks.programs.task import ROLES, TASK_TYPES
+from azr_jax.tasks.programs.task import (
+  EXTRA_TASK_TYPES,
+  ROLES,
+  TASK_TYPES,
+)
 from azr_jax.tasks.questions import corpus as question_corpus
 from azr_jax.tasks.questions import prompts as question_prompts
 
@@ -183,11 +187,13 @@ POLICY_CHECKS: dict[str, Check] = {
   **_optimizer_checks("critic.optimizer"),
 }
 AZR_CHECKS: dict[str, Check] = {
-  "azr.task_types": _subset_of(*TASK_TYPES),
+  "azr.task_types": _subset_of(*TASK_TYPES, *EXTRA_TASK_TYPES),
   "azr.batch_size": _COUNT,
   "azr.references": _NOT_NEGATIVE,
   "azr.reference_draw": _one_of("uniform", "recent"),
-  "azr.strip": _none_or_some_of(*validation.STRIPPED),
+  "azr.composite_chance": _PORTION,
+  "azr.composite_most": _COUNT,
+  "azr.strip": _none_or_some_of(*rewriting.STRIPPED),
   "azr.roles": _subset_of(*ROLES),
   "azr.intrinsic": _none_or_some_of(*azr_rewards.INTRINSIC),
   "azr.intrinsic_weights": (

@@ -5,6 +5,7 @@
 | deduction | the output | it is the gold's typed value |
 | abduction | the input | the program maps it to the gold's typed value |
 | induction | the program | it maps every input to its output |
+| error deduction | an exception's name | it is the gold's |
 
 The gold never enters a process that runs a program. Only text comes back, and
 it is compared here. An abduction answer must be literal arguments of one
@@ -35,6 +36,11 @@ def is_gradable(answer: str) -> bool:
 def deduction_correct(gold: str, answer: str) -> bool:
   """Whether the answer is the gold output's typed value."""
   return is_gradable(answer) and values.values_equal(gold, answer)
+
+
+def error_correct(gold: str, answer: str) -> bool:
+  """Whether the answer names the gold exception; a message may follow `:`."""
+  return is_gradable(answer) and answer.partition(":")[0].strip() == gold
 
 
 def submit_abduction(

@@ -24,9 +24,10 @@ from azr_jax.grading.verification import Verification
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import (
   azr_measures,
+  azr_proposals,
   azr_rewards,
   azr_seeding,
-  azr_tasks,
+  azr_solutions,
 )
 from azr_jax.systems.azr_rewards import RewardRules
 from azr_jax.systems.system import Collected
@@ -43,12 +44,16 @@ class AZRSettings:
   """The paper's constants (Table 3) and the named departures from it.
 
   Attributes:
-    task_types: which of deduction, abduction, induction are played.
+    task_types: which of deduction, abduction, induction and error_deduction
+      (appendix D.1) are played.
     batch_size: B, proposals and solutions per task type.
     references: K, example triplets shown to a proposer.
     reference_draw: `uniform`, or `recent`: likelier the newer (appendix D.3).
+    composite_chance: of a deduction or abduction proposal being asked to build
+      on programs of the buffer (appendix D.2).
+    composite_most: most programs to build on; at least one.
     strip: what is removed of a proposed program, some of
-      `validation.STRIPPED` (appendix D.5).
+      `rewriting.STRIPPED` (appendix D.5).
     roles: those that learn; both play (Table 2).
     learnability_samples: n, solver rollouts per valid proposal.
     induction_inputs: N, inputs of an induction task; half are shown.
@@ -75,6 +80,8 @@ class AZRSettings:
   batch_size: int
   references: int
   reference_draw: str
+  composite_chance: float
+  composite_most: int
   strip: tuple[str, ...]
   roles: tuple[str, ...]
   learnability_samples: int
@@ -172,21 +179,21 @@ class AZR:
     words = [self._settings.seed, step, *purpose.encode()]
     return np.random.default_rng(words)
 
-  def _propose(self, policy: Policy, step: int) -> list[azr_tasks.Proposal]:
+  def _propose(self, policy: Policy, step: int) -> list[azr_proposals.Proposal]:
     """Asks for B proposals per type; valid ones enter the buffers."""
     rng = self._rng(step, "propose")
     settings = self._settings
     prompts = [
       (
         task_type,
-        azr_tasks.propose_prompt(
+        azr_proposals.propose_prompt(
           policy, task_type, self.buffers, settings, rng
         ),
       )
       for task_type in settings.task_types
       for _ in range(settings.batch_size)
     ]
-    proposals = azr_tasks.sample_proposals(
+    proposals = azr_proposals.sample_proposals(
       policy, self._verification, prompts, settings
     )
     for proposal in proposals:
@@ -201,11 +208,11 @@ class AZR:
     return proposals
 
   def _measure_learnability(
-    self, policy: Policy, proposals: Sequence[azr_tasks.Proposal]
-  ) -> list[azr_tasks.Solution]:
+    self, policy: Policy, proposals: Sequence[azr_proposals.Proposal]
+  ) -> list[azr_solutions.Solution]:
     """Sets each valid proposal's mean solver accuracy (eq. 4's r-bar)."""
     valid = [p for p in proposals if p.passable]
-    solutions = azr_tasks.sample_solutions(
+    solutions = azr_solutions.sample_solutions(
       policy,
       self._verification,
       [(p.task_type, p.task) for p in valid if p.task is not None],
@@ -219,7 +226,7 @@ class AZR:
     self._observe(solutions)
     return solutions
 
-  def _observe(self, solutions: Sequence[azr_tasks.Solution]) -> None:
+  def _observe(self, solutions: Sequence[azr_solutions.Solution]) -> None:
     """Tells the buffers how their tasks were answered."""
     for one in solutions:
       buffer = self.buffers[one.task_type]
@@ -228,9 +235,9 @@ class AZR:
   def _solve(
     self,
     policy: Policy,
-    proposals: Sequence[azr_tasks.Proposal],
+    proposals: Sequence[azr_proposals.Proposal],
     step: int,
-  ) -> list[azr_tasks.Solution]:
+  ) -> list[azr_solutions.Solution]:
     """Solves B tasks per type: fresh ones first, the rest from the buffer."""
     rng = self._rng(step, "solve")
     settings = self._settings
@@ -248,14 +255,14 @@ class AZR:
       fresh = fresh[: settings.batch_size]
       filler = buffer.revisit(rng, settings.batch_size - len(fresh))
       tasks += [(task_type, task) for task in [*fresh, *filler]]
-    solutions = azr_tasks.sample_solutions(
+    solutions = azr_solutions.sample_solutions(
       policy, self._verification, tasks, settings.prompt_style, n=1
     )
     self._observe(solutions)
     return solutions
 
   def _proposal_trajectory(
-    self, proposal: azr_tasks.Proposal
+    self, proposal: azr_proposals.Proposal
   ) -> types.Trajectory:
     reward = azr_rewards.proposal_reward(
       proposal.passable,
@@ -275,7 +282,7 @@ class AZR:
     )
 
   def _solution_trajectory(
-    self, solution: azr_tasks.Solution
+    self, solution: azr_solutions.Solution
   ) -> types.Trajectory:
     reward = azr_rewards.solution_reward(
       solution.formatted, solution.correct, self._settings.rewards
@@ -293,7 +300,7 @@ class AZR:
 
 
 def _proposal_metrics(
-  proposals: Sequence[azr_tasks.Proposal],
+  proposals: Sequence[azr_proposals.Proposal],
 ) -> dict[str, float]:
   """Valid share, rejection reasons and learnability, per task type."""
   metrics: dict[str, float] = {}
@@ -305,6 +312,12 @@ def _proposal_metrics(
     metrics[f"proposals/{name}/duplicate_share"] = float(
       np.mean([p.duplicate for p in own])
     )
+    composites = [p for p in own if p.prompt.task.components]
+    if composites:
+      metrics[f"proposals/{name}/composite_share"] = len(composites) / len(own)
+      metrics[f"proposals/{name}/composite_valid_share"] = float(
+        np.mean([p.task is not None for p in composites])
+      )
     for reason in dict.fromkeys(p.rejection for p in own if p.rejection):
       count = sum(p.rejection == reason for p in own)
       metrics[f"proposals/{name}/rejected_{reason}"] = float(count)

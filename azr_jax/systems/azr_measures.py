@@ -17,7 +17,8 @@ import numpy as np
 from azr_jax.executor import Executor, Job, Result
 from azr_jax.grading import futures
 from azr_jax.grading.verification import Verification
-from azr_jax.systems.azr_tasks import Proposal, Solution
+from azr_jax.systems.azr_proposals import Proposal
+from azr_jax.systems.azr_solutions import Solution
 from azr_jax.tasks.programs import parsing
 from azr_jax.tasks.programs.task import (
   ABDUCTION,
@@ -85,7 +86,7 @@ def start(
         lambda executor, one=proposal: _submit(
           executor,
           _MEASURE,
-          (one.task.code, list(one.prompt.task)),  # type: ignore
+          (one.task.code, list(one.prompt.task.references)),  # type: ignore
         )
       ),
     )

@@ -3,8 +3,8 @@
 Or from a file, where one is named; what it lacks, the model adds.
 
 Deduction and abduction start from the same seed triplets; induction from
-tasks made of their programs. Comments and globals are always stripped here. No
-weight changes.
+tasks made of their programs; error deduction from its own. Comments and
+globals are always stripped here. No weight changes.
 """
 
 import functools
@@ -16,14 +16,16 @@ import numpy as np
 
 from azr_jax.grading.verification import Verification
 from azr_jax.rollout.policy import Policy
-from azr_jax.systems import azr_tasks
+from azr_jax.systems import azr_proposals, azr_solutions
 from azr_jax.tasks.programs import buffer as buffer_lib
-from azr_jax.tasks.programs import seed_files, validation
+from azr_jax.tasks.programs import rewriting, seed_files, validation
 from azr_jax.tasks.programs.program_key import program_key
 from azr_jax.tasks.programs.task import (
   ABDUCTION,
   DEDUCTION,
+  ERROR_DEDUCTION,
   INDUCTION,
+  ZERO_ERROR_TRIPLET,
   ZERO_TRIPLET,
   Triplet,
 )
@@ -48,28 +50,26 @@ def seed_buffers(
   a warning: a model that cannot propose starts from the zero triplet alone.
   """
   target = settings.batch_size * settings.seed_factor
+  triplet_types = [
+    t for t in settings.task_types if t not in (INDUCTION, ERROR_DEDUCTION)
+  ]
   seeds = buffer_lib.TaskBuffer(settings.max_programs)
   if settings.seeds:
     _seed_from_file(verification, seeds, settings.seeds, target)
-  triplet_types = [t for t in settings.task_types if t != INDUCTION]
   proposing = triplet_types or [DEDUCTION]
-  for round_index in range(settings.seed_rounds):
-    if len(seeds) >= target:
-      break
-    task_type = proposing[round_index % len(proposing)]
-    _seed_round(policy, verification, seeds, task_type, target, settings, rng)
-  if len(seeds) < target:
-    logging.warning("seeding found %d of %d valid triplets", len(seeds), target)
-  if not len(seeds):
-    seeds.add(ZERO_TRIPLET, SEED_STEP)
+  _seed_triplets(policy, verification, seeds, proposing, settings, rng)
   for task_type in triplet_types:
     for triplet in seeds.tasks():
       # A seed was asked for as one type, and stripping changes its length.
-      solving = azr_tasks.solve_prompt(
+      solving = azr_solutions.solve_prompt(
         policy, task_type, triplet, settings.prompt_style
       )
       if policy.fits(solving):
         buffers[task_type].add(triplet, SEED_STEP)
+  if ERROR_DEDUCTION in buffers:
+    errors = buffers[ERROR_DEDUCTION]
+    proposing = [ERROR_DEDUCTION]
+    _seed_triplets(policy, verification, errors, proposing, settings, rng)
   if INDUCTION in buffers:
     _seed_induction(
       policy, verification, seeds, buffers[INDUCTION], target, settings, rng
@@ -87,22 +87,29 @@ def _seed_from_file(
   for first in range(0, len(pairs), target):
     if len(seeds) >= target:
       return
-    _add_valid(verification, seeds, pairs[first : first + target], target)
+    some = pairs[first : first + target]
+    _add_valid(verification, seeds, DEDUCTION, some, target)
 
 
 def _add_valid(
   verification: Verification,
   seeds: buffer_lib.TaskBuffer,
+  task_type: str,
   pairs: Sequence[tuple[str, str]],
   target: int,
 ) -> None:
   """Adds those programs that can be tasks, each once."""
+  submit = (
+    validation.submit_error_triplet
+    if task_type == ERROR_DEDUCTION
+    else validation.submit_triplet
+  )
   known = {program_key(task.code) for task in seeds.tasks()}
   futures = [
     verification.submit(
       functools.partial(
-        validation.submit_triplet,
-        code=validation.strip(code, validation.STRIPPED),
+        submit,
+        code=rewriting.strip(code, rewriting.STRIPPED),
         argument_text=argument_text,
       )
     )
@@ -119,6 +126,33 @@ def _add_valid(
       seeds.add(triplet, SEED_STEP)
 
 
+def _seed_triplets(
+  policy: Policy,
+  verification: Verification,
+  seeds: buffer_lib.TaskBuffer,
+  task_types: Sequence[str],
+  settings: "AZRSettings",
+  rng: np.random.Generator,
+) -> None:
+  """Samples rounds of one type after the other until B x S are valid."""
+  target = settings.batch_size * settings.seed_factor
+  for round_index in range(settings.seed_rounds):
+    if len(seeds) >= target:
+      break
+    task_type = task_types[round_index % len(task_types)]
+    _seed_round(policy, verification, seeds, task_type, target, settings, rng)
+  if len(seeds) < target:
+    logging.warning(
+      "seeding found %d of %d valid tasks of %s",
+      len(seeds),
+      target,
+      " and ".join(task_types),
+    )
+  if not len(seeds):
+    raises = ERROR_DEDUCTION in task_types
+    seeds.add(ZERO_ERROR_TRIPLET if raises else ZERO_TRIPLET, SEED_STEP)
+
+
 def _seed_round(
   policy: Policy,
   verification: Verification,
@@ -130,12 +164,12 @@ def _seed_round(
 ) -> None:
   """Samples a round of triplet proposals into the seeds."""
   asked = [
-    azr_tasks.propose_prompt(
+    azr_proposals.propose_prompt(
       policy, task_type, {task_type: seeds}, settings, rng
     )
     for _ in range(settings.batch_size * settings.seed_factor)
   ]
-  proposals = azr_tasks.sample_proposals(
+  proposals = azr_proposals.sample_proposals(
     policy, verification, [(task_type, prompt) for prompt in asked], settings
   )
   pairs = [
@@ -143,7 +177,7 @@ def _seed_round(
     for proposal in proposals
     if isinstance(proposal.task, Triplet)
   ]
-  _add_valid(verification, seeds, pairs, target)
+  _add_valid(verification, seeds, task_type, pairs, target)
 
 
 def _seed_induction(
@@ -161,12 +195,12 @@ def _seed_induction(
     if missing <= 0:
       return
     asked = [
-      azr_tasks.propose_prompt(
+      azr_proposals.propose_prompt(
         policy, INDUCTION, {ABDUCTION: seeds}, settings, rng
       )
       for _ in range(target)
     ]
-    proposals = azr_tasks.sample_proposals(
+    proposals = azr_proposals.sample_proposals(
       policy, verification, [(INDUCTION, prompt) for prompt in asked], settings
     )
     valid = [p.task for p in proposals if p.task is not None]

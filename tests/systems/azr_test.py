@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from azr_jax import types
-from azr_jax.systems import azr_tasks
+from azr_jax.systems import azr_proposals, azr_solutions
 from azr_jax.systems.azr import AZR, AZRSettings
 from azr_jax.systems.azr_rewards import RewardRules
 from azr_jax.tasks.programs import buffer as buffer_lib
@@ -18,6 +18,8 @@ SETTINGS = dict(
   batch_size=2,
   references=2,
   reference_draw="uniform",
+  composite_chance=0.0,
+  composite_most=3,
   strip=(),
   roles=("propose", "solve"),
   learnability_samples=4,
@@ -207,7 +209,7 @@ def test_a_seed_enters_only_the_buffers_whose_solver_it_fits(verification):
   system.collect(policy, 1)
   for name, buffer in system.buffers.items():
     for task in buffer.tasks():
-      prompt = azr_tasks.solve_prompt(policy, name, task, "compact")
+      prompt = azr_solutions.solve_prompt(policy, name, task, "compact")
       assert policy.fits(prompt)
   outputs = [t.output for t in system.buffers["deduction"].tasks()]
   assert any(len(output) > 450 for output in outputs)
@@ -218,14 +220,14 @@ def test_no_program_that_fits_leaves_the_zero_triplet(verification):
   buffer = buffer_lib.TaskBuffer(50)
   long_code = "def f(x):\n  return x" + " + 1" * 200
   buffer.add(Triplet(long_code, "1", "201"), 0)
-  prompt = azr_tasks.propose_prompt(
+  prompt = azr_proposals.propose_prompt(
     ScriptedPolicy(limit=300),
     "induction",
     {"deduction": buffer},
     settings,
     np.random.default_rng(0),
   )
-  assert prompt.task == ZERO_TRIPLET.code
+  assert prompt.task.program == ZERO_TRIPLET.code
 
 
 class Repeating(ScriptedPolicy):

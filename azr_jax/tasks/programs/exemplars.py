@@ -1,7 +1,7 @@
 """Two worked tasks that show the protocol to a model that does not know it.
 
-Each serves all six prompts: proposed and solved as deduction, abduction and
-induction.
+Each serves all prompts: proposed and solved as deduction, abduction,
+induction and error deduction.
 """
 
 import dataclasses
@@ -21,6 +21,9 @@ class Exemplar:
     backward: thinking from the first output to `found`.
     found: an input that gives the first output.
     rule: thinking from cases and message to the program.
+    failing: an input for which the program raises.
+    failure: thinking from that input to `error`.
+    error: the exception it raises.
   """
 
   code: str
@@ -32,6 +35,9 @@ class Exemplar:
   backward: str
   found: str
   rule: str
+  failing: str
+  failure: str
+  error: str
 
 
 EXEMPLARS = (
@@ -50,6 +56,9 @@ EXEMPLARS = (
     backward="20 = 4 + 16, and 4 and 16 are the squares of 2 and 4.",
     found="[2, 4]",
     rule="Go through the numbers and add the squares of the even ones.",
+    failing="[4, 'a']",
+    failure="4 is even. 'a' % 2 formats text that has no place for a number.",
+    error="TypeError",
   ),
   Exemplar(
     code="""def f(text, times):
@@ -63,5 +72,8 @@ EXEMPLARS = (
     backward="The output is blue-red twice, so the words are red, blue.",
     found="'red blue', 2",
     rule="Split into words, reverse them, join with a dash, and repeat.",
+    failing="None, 2",
+    failure="None has no method called split.",
+    error="AttributeError",
   ),
 )

@@ -1,4 +1,4 @@
-"""The six AZR prompts (figures 33-39), in three styles.
+"""The AZR prompts (figures 33-39, appendix D.1, D.2), in three styles.
 
 `full` spells out every requirement for pretrained models; `compact` is one
 line and the fences, for models with a short context; `few_shot` is compact
@@ -9,10 +9,12 @@ with labelled fences.
 
 from collections.abc import Callable, Sequence
 
+from azr_jax.tasks.programs import composite
 from azr_jax.tasks.programs.exemplars import EXEMPLARS, Exemplar
 from azr_jax.tasks.programs.task import (
   ABDUCTION,
   DEDUCTION,
+  ERROR_DEDUCTION,
   FORBIDDEN_MODULES,
   Triplet,
 )
@@ -89,10 +91,15 @@ _TRIPLET_GOALS = {
     "A solver will see your program and its output and must find an input "
     "that produces this output."
   ),
+  ERROR_DEDUCTION: (
+    "Calling your program with your input must raise one of Python's built-in "
+    "exceptions. A solver will see both and must work out which."
+  ),
 }
 _COMPACT_TRIPLET = {
   DEDUCTION: "New program, predict output.",
   ABDUCTION: "New program, predict input.",
+  ERROR_DEDUCTION: "New program, predict error.",
 }
 
 
@@ -106,12 +113,28 @@ def _show(references: Sequence[Triplet], *, outputs: bool) -> str:
   )
 
 
+def _components(components: Sequence[str]) -> str:
+  """Shows programs to build on (appendix D.2)."""
+  if not components:
+    return ""
+  names = ", ".join(composite.name(i) for i in range(len(components)))
+  shown = fence("python", "\n".join(components))
+  return f"\nCall all of these in it, as they are: {names}.\n{shown}"
+
+
 def propose_triplet_prompt(
-  task_type: str, references: Sequence[Triplet], style: str
+  task_type: str,
+  references: Sequence[Triplet],
+  style: str,
+  components: Sequence[str] = (),
 ) -> str:
-  """Asks for a new program and one input (figures 34 and 35)."""
+  """Asks for a new program and one input (figures 34 and 35).
+
+  With components, `f` is to be built on them; see `composite.py`.
+  """
   # A model that learns from the exchanges alone would write outputs, too.
   shown = _show(references, outputs=style != FEW_SHOT)
+  built_on = _components(components)
   if style != FULL:
     goal = _COMPACT_TRIPLET[task_type]
 
@@ -124,7 +147,13 @@ def propose_triplet_prompt(
       others = _show(list(triplets.values()), outputs=False)
       return wrap(f"{goal}\n{others}", COMPACT), e.plan, answer
 
-    return _shorter(f"{goal}\n{shown}", style, exchange)
+    return _shorter(f"{goal}\n{shown}{built_on}", style, exchange)
+  if components:
+    built_on += (
+      "\nThey are put before your program; do not repeat them. Neither may the "
+      "result be the same without one of them, nor be what one of them alone "
+      "returns for your input."
+    )
   return wrap(
     f"""Invent a Python program and one input for it.
 {_TRIPLET_GOALS[task_type]} The task should need several steps of real \
@@ -143,7 +172,7 @@ Plan first how the task will be hard and new. Then answer with two fences:
 {fence("input", "'text', {'key': 3}")}
 
 Reference programs:
-{shown}""",
+{shown}{built_on}""",
     style,
   )
 
@@ -200,6 +229,27 @@ tuple. {_EQUALITY_RULE}
 
 The answer looks like this:
 {fence("output", "{'age': 20, 'city': 'New York'}")}""",
+    style,
+  )
+
+
+def solve_error_prompt(code: str, argument_text: str, style: str) -> str:
+  """Asks for the exception that a call raises (appendix D.1)."""
+  task = f"{fence('python', code)}\n{fence('input', argument_text)}"
+  if style != FULL:
+
+    def exchange(e: Exemplar) -> tuple[str, str, str]:
+      asked = solve_error_prompt(e.code, e.failing, COMPACT)
+      return asked, e.failure, fence("output", e.error)
+
+    return _shorter(f"Find the error.\n{task}", style, exchange)
+  return wrap(
+    f"""Work out, step by step, which exception the program raises for it.
+Answer with the name of its class, and no message, in an output fence.
+{task}
+
+The answer looks like this:
+{fence("output", "ZeroDivisionError")}""",
     style,
   )
 

@@ -7,6 +7,9 @@ DEDUCTION = "deduction"
 ABDUCTION = "abduction"
 INDUCTION = "induction"
 TASK_TYPES = (DEDUCTION, ABDUCTION, INDUCTION)
+# Appendix D.1: not part of the method.
+ERROR_DEDUCTION = "error_deduction"
+EXTRA_TASK_TYPES = (ERROR_DEDUCTION,)
 
 PROPOSE = "propose"
 SOLVE = "solve"
@@ -39,7 +42,8 @@ class Triplet:
   Attributes:
     code: a program that defines `f`.
     input: the argument text of one call, e.g. `"'a', [1]"`.
-    output: canonical text of the value that the call returns.
+    output: canonical text of the value that the call returns; of an error
+      deduction task, the name of the exception that it raises.
   """
 
   code: str
@@ -62,6 +66,10 @@ Task = Triplet | InductionTask
 # Figure 5 of the paper: the only task that self-play is given.
 ZERO_TRIPLET = Triplet(
   code="def f(x):\n  return x", input="'Hello World'", output="'Hello World'"
+)
+# What error deduction starts from, where the model finds nothing itself.
+ZERO_ERROR_TRIPLET = Triplet(
+  code="def f(x):\n  return x + 1", input="'Hello World'", output="TypeError"
 )
 
 

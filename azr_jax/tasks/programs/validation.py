@@ -5,11 +5,10 @@ different hash seeds (j = 2 in the paper); its modules are checked there, on
 the syntax tree. Only texts come back.
 """
 
-import ast
+import builtins
 import concurrent.futures
 import dataclasses
-import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from azr_jax.executor import Executor, Job, Result, literals
 from azr_jax.grading import futures
@@ -21,8 +20,16 @@ from azr_jax.tasks.programs.task import (
 )
 
 INDEPENDENT_RUNS = 2
-# What `strip` can remove. Writing a program out anew drops its comments always.
-STRIPPED = ("comments", "globals")
+# Where a program stands is no part of it: files, modules, memory, its own
+# syntax. Exceptions of its own would give the answer away by name.
+_NOT_DEDUCED = (OSError, ImportError, MemoryError, SyntaxError, Warning)
+DEDUCED_ERRORS = frozenset(
+  name
+  for name, kind in vars(builtins).items()
+  if isinstance(kind, type)
+  and issubclass(kind, Exception)
+  and not issubclass(kind, _NOT_DEDUCED)
+)
 # A task is text in later prompts, so its parts are kept prompt-sized.
 MAX_CODE_CHARS = 8192
 MAX_VALUE_CHARS = 4096
@@ -33,7 +40,8 @@ class Rejection:
   """Why a proposal is not a task.
 
   `reason` is one of format, error, timeout, blocked, nondeterministic,
-  no_output, oversize.
+  no_output, oversize, duplicate; of error deduction no_error too; of composite
+  programs unused, trivial.
   """
 
   reason: str
@@ -50,7 +58,25 @@ def submit_triplet(
   def make_task(outputs: Sequence[str]) -> Task:
     return Triplet(code, argument_text, outputs[0])
 
-  return _submit(executor, code, (argument_text,), make_task)
+  return _submit(executor, code, (argument_text,), _judge_by(make_task))
+
+
+def submit_error_triplet(
+  executor: Executor, code: str, argument_text: str
+) -> Verdict:
+  """Starts the validation of a program that raises (appendix D.1).
+
+  What it raises is one of `DEDUCED_ERRORS`, the same in all runs.
+  """
+
+  def judge(result: Result) -> Task | Rejection:
+    if result.status == "ok":
+      return Rejection("no_error")
+    if result.status != "error" or result.error not in DEDUCED_ERRORS:
+      return Rejection(result.status)
+    return Triplet(code, argument_text, result.error)
+
+  return _submit(executor, code, (argument_text,), judge)
 
 
 def submit_induction_task(
@@ -63,14 +89,14 @@ def submit_induction_task(
 
   if len(message) > MAX_VALUE_CHARS:
     return futures.done(Rejection("oversize"))
-  return _submit(executor, code, tuple(inputs), make_task)
+  return _submit(executor, code, tuple(inputs), _judge_by(make_task))
 
 
 def _submit(
   executor: Executor,
   code: str,
   inputs: tuple[str, ...],
-  make_task: Callable[[Sequence[str]], Task],
+  judge: Callable[[Result], Task | Rejection],
 ) -> Verdict:
   if len(code) > MAX_CODE_CHARS or max(map(len, inputs)) > MAX_VALUE_CHARS:
     return futures.done(Rejection("oversize"))
@@ -83,55 +109,22 @@ def _submit(
     runs=INDEPENDENT_RUNS,
     forbidden=FORBIDDEN_MODULES,
   )
-  return futures.then(
-    executor.submit(job), lambda result: _judge(result, make_task)
-  )
+  return futures.then(executor.submit(job), judge)
 
 
-def _judge(
-  result: Result, make_task: Callable[[Sequence[str]], Task]
-) -> Task | Rejection:
-  if result.status != "ok":
-    return Rejection(result.status)
-  outputs = [output for output in result.outputs if output is not None]
-  if any(output == "None" for output in outputs):
-    return Rejection("no_output")
-  if max(map(len, outputs)) > MAX_VALUE_CHARS:
-    return Rejection("oversize")
-  return make_task(outputs)
+def _judge_by(
+  make_task: Callable[[Sequence[str]], Task],
+) -> Callable[[Result], Task | Rejection]:
+  """Every input must give a value that a solver can be shown or asked for."""
 
+  def judge(result: Result) -> Task | Rejection:
+    if result.status != "ok":
+      return Rejection(result.status)
+    outputs = [output for output in result.outputs if output is not None]
+    if any(output == "None" for output in outputs):
+      return Rejection("no_output")
+    if max(map(len, outputs)) > MAX_VALUE_CHARS:
+      return Rejection("oversize")
+    return make_task(outputs)
 
-def strip(code: str, what: Collection[str]) -> str:
-  """Removes what says more than the program does (appendix D.5).
-
-  Args:
-    code: of a program.
-    what: some of `STRIPPED`: `comments`, docstrings too; `globals`,
-      module-level statements but imports, functions and classes.
-
-  Returns:
-    The program. Text that does not parse is returned as it is, for validation
-    to refuse; so is a program too deep to write out.
-  """
-  if not what:
-    return code
-  try:
-    tree = literals.guarded_parse(code, "exec")
-    assert isinstance(tree, ast.Module)
-    return _stripped(tree, what)
-  except (ValueError, RecursionError):  # Integers too long to write, too.
-    return code
-
-
-def _stripped(tree: ast.Module, what: Collection[str]) -> str:
-  kept = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
-  if "globals" in what:
-    tree.body = [node for node in tree.body if isinstance(node, kept)]
-  for node in ast.walk(tree) if "comments" in what else ():
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-      if ast.get_docstring(node, clean=False) is not None:
-        node.body = node.body[1:] or [ast.Pass()]
-  # Two spaces for four; in a line's middle they are a string's.
-  return re.sub(
-    "^(?:    )+", lambda run: run[0][::2], ast.unparse(tree), flags=re.MULTILINE
-  )
+  return judge

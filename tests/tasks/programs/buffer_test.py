@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from azr_jax.tasks.programs import validation
+from azr_jax.tasks.programs import rewriting
 from azr_jax.tasks.programs.buffer import EVICTIONS, REVISITS, TaskBuffer
 from azr_jax.tasks.programs.program_key import program_key
 from azr_jax.tasks.programs.task import InductionTask, Triplet
@@ -72,7 +72,7 @@ def test_an_integer_too_long_to_write_is_no_trouble():
     buffer = TaskBuffer(2, evict)
     buffer.add(task, 0)
     assert buffer.has_like(task)
-    assert validation.strip(code, validation.STRIPPED) == code
+    assert rewriting.strip(code, rewriting.STRIPPED) == code
 
 
 def test_the_commonest_shape_leaves():

@@ -20,6 +20,9 @@ PROMPTS = {
   "solve_deduction": prompts.solve_deduction_prompt(
     ZERO_TRIPLET.code, "7", prompts.FEW_SHOT
   ),
+  "solve_error": prompts.solve_error_prompt(
+    ZERO_TRIPLET.code, "7", prompts.FEW_SHOT
+  ),
   "solve_abduction": prompts.solve_abduction_prompt(
     ZERO_TRIPLET.code, "7", prompts.FEW_SHOT
   ),
@@ -37,6 +40,7 @@ READERS = {
     lambda e: (e.inputs, e.message),
   ),
   "solve_deduction": (parsing.parse_output_answer, lambda e: e.outputs[0]),
+  "solve_error": (parsing.parse_output_answer, lambda e: e.error),
   "solve_abduction": (parsing.parse_input_answer, lambda e: e.found),
   "solve_induction": (parsing.parse_program_answer, lambda e: e.code),
 }
@@ -49,6 +53,12 @@ def test_every_claimed_output_is_the_programs(executor):
     assert result.status == "ok"
     expected = (*e.outputs, e.outputs[0])
     assert all(map(values.values_equal, expected, result.outputs))
+
+
+def test_every_claimed_error_is_the_programs(executor):
+  for e in EXEMPLARS:
+    result = executor.map([Job("exemplar", e.code, (e.failing,))])[0]
+    assert result.error == e.error
 
 
 @pytest.mark.parametrize("name", PROMPTS)

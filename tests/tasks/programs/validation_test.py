@@ -2,7 +2,7 @@
 
 import pytest
 
-from azr_jax.tasks.programs import validation
+from azr_jax.tasks.programs import rewriting, validation
 from azr_jax.tasks.programs.task import InductionTask, Triplet
 from azr_jax.tasks.programs.validation import Rejection
 
@@ -46,6 +46,42 @@ def test_a_forbidden_word_in_a_text_is_no_import(executor):
   assert isinstance(verdict, Triplet)
 
 
+@pytest.mark.parametrize(
+  "code, argument, want",
+  [
+    ("def f(x):\n  return x[0]", "[]", "IndexError"),
+    ("def f(x):\n  return 1 / x", "0", "ZeroDivisionError"),
+    ("def f(x):\n  return f(x)", "0", "RecursionError"),
+    ("def f(x):\n  return x", "0", Rejection("no_error")),
+    ("def f(x):\n  return x +", "0", Rejection("error")),
+    ("def f(x):\n  return x", "0) + (1", Rejection("error")),
+    ("def f(x):\n  return lambda: x", "0", Rejection("error")),
+    ("def f(x):\n  return 'a' * 10 ** 12", "0", Rejection("error")),
+    ("import nothing\ndef f(x):\n  return x", "0", Rejection("error")),
+    ("import os\ndef f(x):\n  os._exit(1)", "0", Rejection("error")),
+    ("def f(x):\n  while True: pass", "0", Rejection("timeout")),
+    ("import time\ndef f(x):\n  return 1 / x", "0", Rejection("blocked")),
+    (
+      "class Mine(Exception): pass\ndef f(x):\n  raise Mine",
+      "0",
+      Rejection("error"),
+    ),
+    (
+      "def f(x):\n  return [1][hash(x) % 2] // (hash(x) % 3)",
+      "'ab'",
+      Rejection("nondeterministic"),
+    ),
+  ],
+)
+def test_an_error_task_raises_what_a_solver_can_deduce(
+  executor, code, argument, want
+):
+  verdict = validation.submit_error_triplet(executor, code, argument).result()
+  if isinstance(want, str):
+    want = Triplet(code, argument, want)
+  assert verdict == want
+
+
 def test_induction_needs_every_case(executor):
   code = "def f(x):\n  return 6 // x"
   good = validation.submit_induction_task(executor, code, ("1", "2"), "m")
@@ -59,19 +95,19 @@ def test_seeds_lose_comments_docstrings_and_globals():
     "import math\nLIMIT = 3  # global\n"
     'def f(x):\n  "what it does"\n  # why\n  return math.floor(x)\nprint(1)'
   )
-  assert validation.strip(code, validation.STRIPPED) == (
+  assert rewriting.strip(code, rewriting.STRIPPED) == (
     "import math\n\ndef f(x):\n  return math.floor(x)"
   )
-  assert validation.strip("def f(", validation.STRIPPED) == "def f("
+  assert rewriting.strip("def f(", rewriting.STRIPPED) == "def f("
   wide = "def f(x):\n  if x:\n    return 'a    b'\n  return ''"
-  assert validation.strip(wide, validation.STRIPPED) == wide
+  assert rewriting.strip(wide, rewriting.STRIPPED) == wide
 
 
 @pytest.mark.parametrize("length", [10, 900, 1500, 3000])
 @pytest.mark.parametrize("step", [" + x", ".real", "[0]", " if x else x"])
 def test_a_long_expression_does_not_stop_seeding(length, step):
   code = f"def f(x):\n  return x{step * length}  # long"
-  stripped = validation.strip(code, validation.STRIPPED)
+  stripped = rewriting.strip(code, rewriting.STRIPPED)
   assert stripped == code or "#" not in stripped
 
 

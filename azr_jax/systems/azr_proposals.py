@@ -1,15 +1,14 @@
-"""AZR's two roles: making proposals and solutions out of completions.
+"""AZR's proposer: prompts with references, and completions made into tasks.
 
-Both roles live the same life: prompts are sampled as one stream, each
-completion is parsed and handed to verification while others are still being
-sampled, and the verdicts are collected in prompt order at the end.
+Prompts are sampled as one stream; each completion is parsed and handed to
+verification while others are still being sampled, and the verdicts are
+collected in prompt order at the end. The solver lives the same life in
+`azr_solutions.py`.
 """
 
-import collections
-import concurrent.futures
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,17 +16,22 @@ import numpy as np
 from azr_jax import types
 from azr_jax.executor import Executor
 from azr_jax.grading import futures
-from azr_jax.grading import programs as grading
 from azr_jax.grading.verification import Verification
 from azr_jax.rollout.policy import Policy
-from azr_jax.tasks.programs import parsing, prompts, validation
+from azr_jax.systems.azr_solutions import solve_prompt
+from azr_jax.tasks.programs import (
+  composite,
+  parsing,
+  prompts,
+  rewriting,
+  validation,
+)
 from azr_jax.tasks.programs.buffer import TaskBuffer
 from azr_jax.tasks.programs.task import (
-  ABDUCTION,
-  DEDUCTION,
+  ERROR_DEDUCTION,
   INDUCTION,
+  ZERO_ERROR_TRIPLET,
   ZERO_TRIPLET,
-  InductionTask,
   Task,
   Triplet,
 )
@@ -37,6 +41,23 @@ if TYPE_CHECKING:
 
 # How often references are drawn anew when the prompt came out too long.
 REDRAWS = 4
+# Tasks looked at for every component of a composite program.
+_DRAWN_PER_COMPONENT = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+  """The programs in a proposer's prompt.
+
+  Attributes:
+    references: those to differ from.
+    components: those to build on (appendix D.2).
+    program: the one that an induction task is to be about.
+  """
+
+  references: tuple[str, ...] = ()
+  components: tuple[str, ...] = ()
+  program: str = ""
 
 
 @dataclasses.dataclass
@@ -47,7 +68,7 @@ class Proposal:
   `passable` also asks for the reply's format. `solve_rate` is the solver's
   mean accuracy, known after the learnability rollouts. `duplicate`: the buffer
   had a task that differs in names or layout alone. `measures` are those of
-  `azr_measures.py`.
+  `azr_measures.py`. The prompt's task is `Shown`.
   """
 
   prompt: types.Prompt
@@ -66,17 +87,6 @@ class Proposal:
     return self.task is not None and self.formatted
 
 
-@dataclasses.dataclass
-class Solution:
-  """A solver's reply and its verdict."""
-
-  prompt: types.Prompt
-  completion: types.Completion
-  task_type: str
-  formatted: bool
-  correct: bool
-
-
 def propose_prompt(
   policy: Policy,
   task_type: str,
@@ -87,7 +97,7 @@ def propose_prompt(
   """Draws references from the buffers and writes a proposer's prompt.
 
   A prompt that is too long is drawn anew a few times, then with half as many
-  references; the last resort is the zero triplet.
+  references; the last resort is the zero triplet, with nothing to build on.
 
   Raises:
     ValueError: not even the shortest prompt fits the largest bucket.
@@ -108,8 +118,13 @@ def propose_prompt(
         return prompt
   if task_type == INDUCTION:
     prompt = _induction_prompt(policy, ZERO_TRIPLET.code, settings)
-    if policy.fits(prompt):
-      return prompt
+  else:
+    simple = dataclasses.replace(settings, composite_chance=0.0)
+    prompt = _triplet_prompt(
+      policy, task_type, buffers[task_type], 0, simple, rng
+    )
+  if policy.fits(prompt):
+    return prompt
   raise ValueError(
     f"a proposer's prompt for {task_type} fits no rollout.prompt_buckets; "
     "expected a larger last bucket"
@@ -123,7 +138,7 @@ def _draw_program(
   programs = [
     task.code
     for name, buffer in buffers.items()
-    if name != INDUCTION
+    if name not in (INDUCTION, ERROR_DEDUCTION)
     for task in buffer.tasks()
   ] or [ZERO_TRIPLET.code]
   return programs[rng.integers(len(programs))]
@@ -136,7 +151,7 @@ def _induction_prompt(
     prompts.propose_induction_prompt(
       code, settings.induction_inputs, settings.prompt_style
     ),
-    task=code,
+    task=Shown(program=code),
   )
 
 
@@ -148,19 +163,24 @@ def _triplet_prompt(
   settings: "AZRSettings",
   rng: np.random.Generator,
 ) -> types.Prompt:
-  """Shows up to `count` triplets, or the zero triplet if there are none.
-
-  The prompt's task is the list of their programs.
-  """
+  """Shows up to `count` triplets, or the zero triplet if there are none."""
   draw = buffer.recent if settings.reference_draw == "recent" else buffer.sample
   drawn = draw(rng, min(count, len(buffer)))
   references = [task for task in drawn if isinstance(task, Triplet)]
-  references = references or [ZERO_TRIPLET]
+  is_error = task_type == ERROR_DEDUCTION
+  references = references or [ZERO_ERROR_TRIPLET if is_error else ZERO_TRIPLET]
+  components: tuple[str, ...] = ()
+  if not is_error and rng.random() < settings.composite_chance:
+    wanted = int(rng.integers(1, settings.composite_most, endpoint=True))
+    candidates = buffer.sample(
+      rng, min(_DRAWN_PER_COMPONENT * wanted, len(buffer))
+    )
+    components = composite.components(candidates, wanted)
   return policy.prompt(
     prompts.propose_triplet_prompt(
-      task_type, references, settings.prompt_style
+      task_type, references, settings.prompt_style, components
     ),
-    task=[reference.code for reference in references],
+    task=Shown(tuple(r.code for r in references), components),
   )
 
 
@@ -226,113 +246,17 @@ def _submit_validation(
       return futures.done(validation.Rejection("format"))
     inputs, message = parsed
     return validation.submit_induction_task(
-      executor, prompt.task, inputs, message
+      executor, prompt.task.program, inputs, message
     )
   parsed = parsing.parse_triplet_proposal(reply)
   if parsed is None:
     return futures.done(validation.Rejection("format"))
   code, argument_text = parsed
-  code = validation.strip(code, settings.strip)
+  code = rewriting.strip(code, settings.strip)
+  if task_type == ERROR_DEDUCTION:
+    return validation.submit_error_triplet(executor, code, argument_text)
+  if prompt.task.components:
+    return composite.submit(
+      executor, code, prompt.task.components, argument_text
+    )
   return validation.submit_triplet(executor, code, argument_text)
-
-
-def solve_prompt(
-  policy: Policy, task_type: str, task: Task, style: str
-) -> types.Prompt:
-  """Writes the solver's prompt of a task; the gold stays in `Prompt.task`."""
-  return policy.prompt(solve_prompt_text(task_type, task, style), task)
-
-
-def solve_prompt_text(task_type: str, task: Task, style: str) -> str:
-  """Shows the solver its half of a task."""
-  if isinstance(task, InductionTask):
-    shown = len(task.inputs) // 2
-    return prompts.solve_induction_prompt(
-      task.inputs[:shown], task.outputs[:shown], task.message, style
-    )
-  if task_type == DEDUCTION:
-    return prompts.solve_deduction_prompt(task.code, task.input, style)
-  return prompts.solve_abduction_prompt(task.code, task.output, style)
-
-
-def sample_solutions(
-  policy: Policy,
-  verification: Verification,
-  tasks: Sequence[tuple[str, Task]],
-  style: str,
-  n: int,
-) -> list[Solution]:
-  """Samples n solutions per task and grades each; ordered task by task.
-
-  The inputs that one abduction task was given are run by one child, so they
-  wait for each other; everything else is graded as it comes.
-  """
-  asked = [
-    solve_prompt(policy, task_type, task, style) for task_type, task in tasks
-  ]
-  replies: dict[tuple[int, int], types.Completion] = {}
-  waiting: dict[int, list[int]] = collections.defaultdict(list)
-  verdicts: dict[tuple[int, int], Callable[[], bool]] = {}
-  for index, sample, completion in policy.sample(asked, n):
-    task_type, task = tasks[index]
-    replies[index, sample] = completion
-    waiting[index].append(sample)
-    if task_type == ABDUCTION and len(waiting[index]) < n:
-      continue
-    samples = waiting.pop(index)
-    texts = [replies[index, sample].text for sample in samples]
-    graded = verification.submit(
-      functools.partial(
-        submit_grading, task_type=task_type, task=task, replies=texts
-      )
-    )
-    for place, sample in enumerate(samples):
-      verdicts[index, sample] = functools.partial(_verdict, graded, place)
-  verification.settle()
-  return [
-    Solution(
-      prompt=asked[index],
-      completion=replies[index, sample],
-      task_type=tasks[index][0],
-      formatted=parsing.well_formatted(replies[index, sample].text),
-      correct=verdicts[index, sample](),
-    )
-    for index in range(len(tasks))
-    for sample in range(n)
-  ]
-
-
-def _verdict(
-  graded: concurrent.futures.Future[tuple[bool, ...]], place: int
-) -> bool:
-  return graded.result()[place]
-
-
-def submit_grading(
-  executor: Executor, task_type: str, task: Task, replies: Sequence[str]
-) -> concurrent.futures.Future[tuple[bool, ...]]:
-  """Starts the verification of replies to a task (paper, section 3.3.4).
-
-  Returns the future of a verdict per reply, in order.
-  """
-  if task_type == ABDUCTION and isinstance(task, Triplet):
-    answers = [parsing.parse_input_answer(reply) or "" for reply in replies]
-    return grading.submit_abduction(executor, task.code, task.output, answers)
-  return futures.gather(
-    [_submit_grading(executor, task, reply) for reply in replies]
-  )
-
-
-def _submit_grading(
-  executor: Executor, task: Task, reply: str
-) -> concurrent.futures.Future[bool]:
-  """Grades a reply that needs a child of its own, or none."""
-  if isinstance(task, InductionTask):
-    answer = parsing.parse_program_answer(reply)
-    if answer is None:
-      return futures.done(False)
-    return grading.submit_induction(executor, answer, task.inputs, task.outputs)
-  answer = parsing.parse_output_answer(reply)
-  return futures.done(
-    answer is not None and grading.deduction_correct(task.output, answer)
-  )
