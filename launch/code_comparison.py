@@ -160,11 +160,8 @@ def _row(
   name: str, agent: str, found: list[dict[str, float]], tasks: list[str]
 ) -> str:
   """Percentages; the first with its standard error."""
-  values = [scores[f"{NAME}/unbiased"] for scores in found]
-  error = found[0][f"{NAME}/unbiased_error"]
-  if len(values) > 1:
-    error = statistics.stdev(values) / len(values) ** 0.5
-  cells = [f"{100 * statistics.mean(values):.1f} +- {100 * error:.1f}"] + [
+  value, error = runs.mean_and_error(found, NAME)
+  cells = [f"{100 * value:.1f} +- {100 * error:.1f}"] + [
     f"{100 * statistics.mean(s[f'{NAME}/{task}'] for s in found):.0f}"
     for task in tasks
   ]

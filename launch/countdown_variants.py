@@ -13,7 +13,6 @@ over seeds, but over puzzles for the start, which has no seeds.
 
 import functools
 import pathlib
-import statistics
 
 import runs
 from absl import app, flags
@@ -163,15 +162,9 @@ def _row(
   results = [runs.scores(one) for one in scores]
   cells = []
   for k in KS:
-    values = [r[f"countdown/pass@{k}/unbiased"] for r in results]
-    error = results[0][f"countdown/pass@{k}/unbiased_error"]
-    if len(values) > 1:
-      error = statistics.stdev(values) / len(values) ** 0.5
-    cells.append(f"{statistics.mean(values):.3f} +- {error:.3f}")
-  # By the median step: a run may have stood still where the machine did.
-  steps = [[m["time/step"] for m in runs.metrics(f)] for f in folders]
-  seconds = [len(own) * statistics.median(own) for own in steps]
-  minutes = f"{statistics.mean(seconds) / 60:.1f}" if seconds else ""
+    value, error = runs.mean_and_error(results, f"countdown/pass@{k}")
+    cells.append(f"{value:.3f} +- {error:.3f}")
+  minutes = f"{runs.minutes(folders):.1f}" if folders else ""
   return f"| {name} | " + " | ".join(cells) + f" | {minutes} |"
 
 

@@ -6,6 +6,7 @@ import os
 import pathlib
 import queue
 import shlex
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -92,6 +93,35 @@ def scores(folder: pathlib.Path) -> dict[str, float]:
   if not path.exists():
     return {}
   return json.loads(path.read_text(encoding="utf-8"))["scores"]
+
+
+def mean_and_error(
+  results: Sequence[dict[str, float]], name: str
+) -> tuple[float, float]:
+  """A score's mean over runs, and the standard error.
+
+  Args:
+    results: of `scores`, one per run.
+    name: such as `countdown/pass@4`.
+
+  Returns:
+    The mean and its error over runs; of one run, the error over its items.
+  """
+  values = [one[f"{name}/unbiased"] for one in results]
+  if len(values) > 1:
+    error = statistics.stdev(values) / len(values) ** 0.5
+    return statistics.mean(values), error
+  return values[0], results[0][f"{name}/unbiased_error"]
+
+
+def minutes(folders: Sequence[pathlib.Path]) -> float:
+  """What training took, the mean over runs.
+
+  By the median step: a run may have stood still where the machine did.
+  """
+  steps = [[m["time/step"] for m in metrics(folder)] for folder in folders]
+  seconds = [len(own) * statistics.median(own) for own in steps]
+  return statistics.mean(seconds) / 60
 
 
 def claim(folder: pathlib.Path, settings: dict[str, Any]) -> None:

@@ -1,0 +1,155 @@
+"""Self-play with something left out, or added, on the tiny model.
+
+  python launch/azr_ablations.py --workdir=DIR [--variants=full,composite] \\
+      [--seeds=0,1,2] [--parallel=2]
+
+Trains and scores every variant with every seed; what is there is not done
+again. Prints a table of the share of right answers on `programs_heldout`, by
+task type; `+-` is the standard error over seeds, or over tasks for the start
+and for a single seed. The first five variants are those of the AZR paper's
+Table 2; the others are the switches of its appendix D.
+"""
+
+import functools
+import pathlib
+import statistics
+
+import runs
+from absl import app, flags
+
+# What a variant changes in configs/azr.py:tiny.
+CHANGES = {
+  "full": (),
+  "deduction_only": ("task_types=('deduction',)",),
+  "no_induction": ("task_types=('deduction', 'abduction')",),
+  "no_references": ("references=0",),
+  "solver_only": ("roles=('solve',)",),
+  "error_deduction": (
+    "task_types=('deduction', 'abduction', 'induction', 'error_deduction')",
+  ),
+  "composite": ("composite_chance=0.5",),
+  "recent_references": ("reference_draw=recent",),
+  "complexity": ("intrinsic=('complexity',)", "intrinsic_weights=(0.5,)"),
+  "complexity_product": (
+    "intrinsic=('complexity', 'halstead')",
+    "intrinsic_weights=(1.0, 1.0)",
+    "aggregation=times_sum",
+  ),
+  "diversity": (
+    "intrinsic=('distance', 'answer_diversity')",
+    "intrinsic_weights=(0.5, 0.5)",
+    "aggregation=plus_product",
+  ),
+  "products": (
+    "intrinsic=('distance', 'maintainability')",
+    "intrinsic_weights=(1.0, 1.0)",
+    "aggregation=times_product",
+  ),
+  "no_comments": ("strip=('comments',)",),
+  "no_globals": ("strip=('comments', 'globals')",),
+}
+TABLE_2 = tuple(CHANGES)[:5]
+WORKDIR = flags.DEFINE_string("workdir", None, "All runs.", required=True)
+VARIANTS = flags.DEFINE_list("variants", list(TABLE_2), f"Of {list(CHANGES)}.")
+SEEDS = flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds of each.")
+LIMIT = flags.DEFINE_integer("limit", 300, "Held-out tasks of each type.")
+PARALLEL = flags.DEFINE_integer(
+  "parallel", 1, "Runs at a time, each on its share of the cores."
+)
+DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the commands, run none.")
+EXTRA = flags.DEFINE_list(
+  "extra", [], "More flags for training, e.g. --config.train.steps=3"
+)
+START = "embedded:azr-tiny"
+NAME = "programs_heldout/pass@1"
+TYPES = ("deduction", "abduction", "induction")
+
+
+def main(argv: list[str]) -> None:
+  """Runs what is missing, then prints the table."""
+  del argv
+  if unknown := {*VARIANTS.value} - {*CHANGES}:
+    raise app.UsageError(f"{unknown}: expected variants of {list(CHANGES)}")
+  folder = pathlib.Path(WORKDIR.value).expanduser()
+  if not DRY_RUN.value:
+    try:
+      runs.claim(folder, {"limit": LIMIT.value, "extra": EXTRA.value})
+    except ValueError as error:
+      raise app.UsageError(str(error)) from None
+  jobs = [functools.partial(_score, folder / "start_scores", START)] + [
+    functools.partial(_train, folder, variant, seed)
+    for seed in SEEDS.value  # All variants once, before any again.
+    for variant in VARIANTS.value
+  ]
+  runs.in_parallel(jobs, PARALLEL.value)
+  if not DRY_RUN.value:
+    print(_table(folder))
+
+
+def _train(
+  folder: pathlib.Path, variant: str, seed: str, cores: frozenset[int]
+) -> None:
+  run = folder / f"{variant}_{seed}"
+  if not runs.is_done(run):
+    _run(
+      "azr_jax.train",
+      "--config=configs/azr.py:tiny",
+      *(f"--config.azr.{change}" for change in CHANGES[variant]),
+      f"--config.seed={seed}",
+      *EXTRA.value,
+      f"--workdir={run}",
+      cores=cores,
+    )
+  _score(folder / f"{run.name}_scores", str(run), cores)
+
+
+def _score(scores: pathlib.Path, model: str, cores: frozenset[int]) -> None:
+  if runs.scores(scores):
+    return
+  _run(
+    "azr_jax.evaluate",
+    "--config=configs/evaluate.py",
+    f"--model={model}",
+    "--benchmark=programs_heldout",
+    f"--limit={LIMIT.value}",
+    f"--workdir={scores}",
+    cores=cores,
+  )
+
+
+def _run(
+  module: str, *arguments: str, cores: frozenset[int] = frozenset()
+) -> None:
+  runs.run(module, *arguments, dry=DRY_RUN.value, cores=cores)
+
+
+def _table(folder: pathlib.Path) -> str:
+  """One row per variant, in percent."""
+  lines = [
+    "| variant | " + " | ".join([*TYPES, "all"]) + " | minutes |",
+    "| --- | " + "--- | " * (len(TYPES) + 2),
+    _row("start (error over tasks)", [folder / "start_scores"], []),
+  ]
+  for variant in VARIANTS.value:
+    own = [folder / f"{variant}_{seed}" for seed in SEEDS.value]
+    scores = [run.with_name(f"{run.name}_scores") for run in own]
+    lines.append(_row(f"`{variant}`", scores, own))
+  return "\n".join(lines)
+
+
+def _row(
+  name: str, scores: list[pathlib.Path], folders: list[pathlib.Path]
+) -> str:
+  results = [runs.scores(one) for one in scores]
+  means = [
+    f"{100 * statistics.mean(r[f'{NAME}/{kind}'] for r in results):.1f}"
+    for kind in TYPES
+  ]
+  value, error = runs.mean_and_error(results, NAME)
+  minutes = f"{runs.minutes(folders):.1f}" if folders else ""
+  cells = [*means, f"{100 * value:.1f} +- {100 * error:.1f}", minutes]
+  return f"| {name} | " + " | ".join(cells) + " |"
+
+
+if __name__ == "__main__":
+  app.run(main)
