@@ -155,7 +155,7 @@ class AZR:
     proposed = [self._proposal_trajectory(p) for p in proposals]
     solved = [self._solution_trajectory(s) for s in solutions]
     metrics = azr_rewards.step_metrics([*proposed, *solved], PREFIX)
-    metrics |= _proposal_metrics(proposals)
+    metrics |= _proposal_metrics(proposals, settings.learnability_samples)
     if settings.measure_programs:
       metrics |= azr_measures.metrics(proposals, PREFIX)
       metrics |= azr_measures.solution_metrics(
@@ -300,9 +300,12 @@ class AZR:
 
 
 def _proposal_metrics(
-  proposals: Sequence[azr_proposals.Proposal],
+  proposals: Sequence[azr_proposals.Proposal], samples: int
 ) -> dict[str, float]:
-  """Valid share, rejection reasons and learnability, per task type."""
+  """Valid share, rejection reasons and learnability, per task type.
+
+  Of learnability the histogram, too: how many proposals were solved how often.
+  """
   metrics: dict[str, float] = {}
   for task_type in dict.fromkeys(p.task_type for p in proposals):
     own = [p for p in proposals if p.task_type == task_type]
@@ -329,6 +332,9 @@ def _proposal_metrics(
       metrics[f"learnability/{name}/never_solved_share"] = float(
         np.mean([rate == 0 for rate in rates])
       )
+      for right in range(samples + 1):
+        count = sum(round(rate * samples) == right for rate in rates)
+        metrics[f"learnability/{name}/solved_{right}_of_{samples}"] = count
   return metrics
 
 

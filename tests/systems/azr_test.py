@@ -130,6 +130,11 @@ def test_half_solved_proposals_earn_learnability(played):
     else:
       assert t.reward == 1.0
   assert collected.metrics["learnability/azr/induction/mean"] == 0.5
+  histogram = [
+    collected.metrics[f"learnability/azr/induction/solved_{k}_of_4"]
+    for k in range(5)
+  ]
+  assert histogram == [0, 0, SETTINGS["batch_size"], 0, 0]
   assert collected.metrics["proposals/azr/deduction/valid_share"] == 1.0
 
 
