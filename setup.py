@@ -71,6 +71,7 @@ setuptools.setup(
       "azr-sft=azr_jax.sft:run",
       "azr-evaluate=azr_jax.evaluate:run",
       "azr-export=azr_jax.export:run",
+      "azr-report=azr_jax.report.__main__:run",
       "azr-benchmark=azr_jax.benchmark:run",
     ]
   },

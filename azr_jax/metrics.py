@@ -16,6 +16,7 @@ import tensorboardX
 from azr_jax import folders, types
 
 METRICS = "metrics.jsonl"  # In a run's folder.
+SAMPLES = "samples"  # The folder of sampled texts there.
 STORE_S = 30.0  # Between two writes of the metrics in an object store.
 # Metric family -> what a healthy value looks like.
 HEALTHY = {
@@ -141,7 +142,7 @@ def write_samples(
     groups.setdefault(trajectory.baseline_group, []).append(trajectory)
   share = -(-count // max(len(groups), 1))
   chosen = [t for members in groups.values() for t in members[:share]]
-  folder = workdir / "samples"
+  folder = workdir / SAMPLES
   folder.mkdir(parents=True, exist_ok=True)
   with (folder / f"{step:06d}.jsonl").open("w", encoding="utf-8") as file:
     for trajectory in chosen[:count]:

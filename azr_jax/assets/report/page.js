@@ -1,0 +1,124 @@
+"use strict";
+// Light or dark: as the system has it, until the button is pressed.
+const root = document.documentElement;
+const wanted = location.hash === "#dark" || (location.hash !== "#light" &&
+  matchMedia("(prefers-color-scheme: dark)").matches);
+root.classList.toggle("dark", wanted);
+document.getElementById("theme").onclick = () => root.classList.toggle("dark");
+
+function element(name, className, text) {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+// The values under the pointer.
+function show(figure, svg, event) {
+  const box = svg.getBoundingClientRect();
+  const d = Object.fromEntries(
+    Object.entries(svg.dataset).map(([name, text]) => [name, Number(text)]));
+  const [, , width, height] = svg.getAttribute("viewBox").split(" ").map(Number);
+  const x = (event.clientX - box.left) * width / box.width;
+  const rows = [];
+  let at = null;
+  for (const line of svg.querySelectorAll("polyline")) {
+    const points = line.getAttribute("points").split(" ").map(
+      pair => pair.split(",").map(Number));
+    const near = points.reduce(
+      (a, b) => Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a);
+    if (at === null || Math.abs(near[0] - x) < Math.abs(at - x)) at = near[0];
+    const share = (height - d.bottom - near[1]) / (height - d.top - d.bottom);
+    const value = d.low + share * (d.high - d.low);
+    rows.push(`${line.dataset.label}: ${Number(value.toPrecision(3))}`);
+  }
+  if (at === null) return;
+  const step = Math.round((at - d.left) / (width - d.left - d.right) * d.last);
+  hide(figure);
+  const tip = element("div", "tip", `step ${step}`);
+  rows.forEach(row => tip.append(element("div", "", row)));
+  figure.append(tip);
+  tip.style.top = `${svg.offsetTop}px`;
+  if (at > width / 2) tip.style.left = "8px"; else tip.style.right = "8px";
+  const mark = document.createElementNS(svg.namespaceURI, "line");
+  for (const [name, value] of Object.entries(
+    {x1: at, x2: at, y1: d.top, y2: height - d.bottom, class: "at"}))
+    mark.setAttribute(name, value);
+  svg.append(mark);
+}
+
+function hide(figure) {
+  figure.querySelectorAll(".tip, line.at").forEach(one => one.remove());
+}
+
+for (const figure of document.querySelectorAll("figure")) {
+  const svg = figure.querySelector("svg");
+  if (!svg || !svg.querySelector("polyline")) continue;
+  svg.addEventListener("pointermove", event => show(figure, svg, event));
+  svg.addEventListener("pointerleave", () => hide(figure));
+}
+
+// The browsers of texts.
+const PAGE = 20;
+
+function choice(name, values) {
+  const select = element("select");
+  select.append(new Option(name, ""));
+  values.forEach(value => select.append(new Option(value, value)));
+  return select;
+}
+
+function distinct(texts, key) {
+  return [...new Set(texts.map(text => text[key]))].filter(value => value !== "");
+}
+
+function card(text, several) {
+  const shown = element("details", "text");
+  const head = element("summary");
+  const colour = text.reward > 0 ? "up" : "down";
+  if (text.reward !== null)
+    head.append(element("span", `reward ${colour}`, text.reward.toFixed(2)), " ");
+  const verdict = Object.entries(text.verdict).map(
+    ([name, value]) => `${name} ${value}`).join(", ");
+  const where = [...(several ? [text.run] : []), `step ${text.step}`, text.group, ...text.rules].join(" · ");
+  head.append(where, " ", element("small", "", verdict));
+  shown.append(head, element("pre", "prompt", text.prompt),
+    element("pre", "", text.completion));
+  return shown;
+}
+
+for (const browser of document.querySelectorAll(".browser")) {
+  const texts = JSON.parse(
+    document.getElementById(browser.dataset.texts).textContent);
+  texts.sort((a, b) => b.step - a.step);
+  const run = choice("all runs", distinct(texts, "run"));
+  const group = choice("all groups", distinct(texts, "group"));
+  const reward = choice("any reward", ["above 0", "0", "below 0"]);
+  const words = element("input");
+  words.placeholder = "words in the text";
+  const count = element("p", "hint");
+  const list = element("div");
+  const more = element("button", "", "more");
+  const filters = element("div", "filters");
+  if (run.length > 2) filters.append(run);
+  filters.append(group, reward, words);
+  browser.append(filters, count, list, more);
+  let limit = PAGE;
+  function update() {
+    const wanted = words.value.toLowerCase();
+    const found = texts.filter(text =>
+      (!run.value || text.run === run.value) &&
+      (!group.value || text.group === group.value) &&
+      (!reward.value || (text.reward > 0 ? "above 0" :
+        text.reward < 0 ? "below 0" : "0") === reward.value) &&
+      (!wanted || (text.prompt + text.completion).toLowerCase().includes(wanted)));
+    count.textContent = `${found.length} of ${texts.length} texts, newest first`;
+    list.replaceChildren(...found.slice(0, limit).map(
+      text => card(text, run.length > 2)));
+    more.hidden = found.length <= limit;
+  }
+  more.onclick = () => { limit += PAGE; update(); };
+  for (const input of [run, group, reward, words])
+    input.oninput = () => { limit = PAGE; update(); };
+  update();
+}

@@ -1,0 +1,351 @@
+"""One self-contained HTML page of one run, or of several side by side."""
+
+import html
+import json
+import math
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from azr_jax.benchmarks import registry
+from azr_jax.metrics import HEALTHY
+from azr_jax.report import charts, sections
+from azr_jax.report.reading import Run
+from azr_jax.report.sections import Chart
+
+_ASSETS = pathlib.Path(__file__).parents[1] / "assets" / "report"
+_MOST_CHARS = 20_000  # Of a text; the page must stay one that a phone opens.
+_OPEN_ROWS = 12
+_DESCRIBED = ("group", "prompt", "completion", "finish_reason", "reward")
+Scores = Mapping[str, tuple[float, float]]
+
+
+def build(
+  runs: Sequence[Run], base: Scores | None = None, most_texts: int = 300
+) -> str:
+  """Returns the page.
+
+  Args:
+    runs: at least one.
+    base: scores that the runs' are compared with.
+    most_texts: of each run; evenly over its steps.
+  """
+  title = ", ".join(run.name for run in runs)
+  drawn: set[str] = set()
+  body = [_overview(runs)]
+  if base or any(run.scores for run in runs):
+    body.append(_section("Benchmarks", _benchmarks(runs, base or {})))
+  for name, charts_of_it in sections.SECTIONS.items():
+    figures = "".join(_chart(runs, chart, drawn) for chart in charts_of_it)
+    if name == sections.LEARNABILITY:
+      figures += _histogram(runs, drawn)
+    if name == sections.TIME:
+      figures = _phases(runs, drawn) + figures
+    if figures:
+      body.append(_section(name, _grid(figures, len(runs))))
+  others = _others(runs, drawn)
+  if others:
+    body.append(_section(sections.OTHERS, _grid(others, len(runs))))
+  for name, kind in (("Texts", "samples"), ("Flagged texts", "flagged")):
+    texts = [
+      {"run": run.name} | _text_record(record)
+      for run in runs
+      for record in _some(getattr(run, kind), most_texts)
+    ]
+    if texts:
+      body.append(_section(name, _browser(kind, texts)))
+  names = re.findall(r'<section id="([^"]+)"><h2>([^<]+)', "".join(body))
+  links = "".join(f'<a href="#{anchor}">{name}</a>' for anchor, name in names)
+  return (
+    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+    '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+    f"<title>{html.escape(title)}</title>\n<style>{_asset('style.css')}</style>"
+    f'</head>\n<body style="--runs: {len(runs)}"><header><h1>'
+    f"{html.escape(title)}</h1>"
+    '<button id="theme" title="light or dark">&#9680;</button>'
+    f"<nav>{links}</nav></header>\n<main>{''.join(body)}</main>\n"
+    f"<script>{_asset('page.js')}</script></body></html>\n"
+  )
+
+
+def _asset(name: str) -> str:
+  return (_ASSETS / name).read_text(encoding="utf-8")
+
+
+def _section(name: str, content: str) -> str:
+  anchor = re.sub(r"\W+", "-", name.lower())
+  return f'<section id="{anchor}"><h2>{name}</h2>{content}</section>\n'
+
+
+def _grid(figures: str, columns: int) -> str:
+  return f'<div class="{"runs" if columns > 1 else "one"}">{figures}</div>'
+
+
+def _overview(runs: Sequence[Run]) -> str:
+  """What the runs are, and where their configurations differ."""
+  rows = []
+  for run in runs:
+    seconds = [v for v in run.values.get("time/step", []) if v is not None]
+    steps = f"{run.steps[-1]} of {run.config.get('train.steps', '?')}"
+    cells = [
+      run.name,
+      run.config.get("system", "?"),
+      run.config.get("model.source", "?"),
+      steps,
+      f"{sum(seconds) / 60:.1f}",
+      f"{sum(seconds) / len(seconds):.2f}" if seconds else "",
+    ]
+    rows.append(_row(cells))
+  head = _row(
+    ["run", "system", "model", "steps", "minutes", "s / step"], cell="th"
+  )
+  content = _table(head, rows)
+  # What only one system has says nothing about a difference.
+  keys = [
+    key for key in runs[0].config if all(key in run.config for run in runs)
+  ]
+  differing = [
+    key for key in keys if len({repr(run.config[key]) for run in runs}) > 1
+  ]
+  if differing:
+    head = _row(["differs in", *(run.name for run in runs)], cell="th")
+    table = _table(
+      head,
+      [_row([key, *(run.config[key] for run in runs)]) for key in differing],
+    )
+    content += (
+      f"<details{' open' if len(differing) <= _OPEN_ROWS else ''}><summary>"
+      f"{len(differing)} differences of configuration</summary>{table}"
+      "</details>"
+    )
+  return _section("Runs" if len(runs) > 1 else "Run", content)
+
+
+def _row(cells: Sequence[Any], cell: str = "td") -> str:
+  inside = "".join(f"<{cell}>{html.escape(str(c))}</{cell}>" for c in cells)
+  return f"<tr>{inside}</tr>"
+
+
+def _table(head: str, rows: Sequence[str]) -> str:
+  inside = f"<thead>{head}</thead><tbody>{''.join(rows)}</tbody>"
+  return f'<div class="wide"><table>{inside}</table></div>'
+
+
+def _benchmarks(runs: Sequence[Run], base: Scores) -> str:
+  """Percentages with the distance to the base, as AZR's table 1."""
+  found = dict.fromkeys(
+    name for scores in (base, *(run.scores for run in runs)) for name in scores
+  )
+  order = [*registry.CODE, "average/code", *registry.MATH, "average/math"]
+  order.append("average/overall")
+  names = [name for name in order if name in found]
+  names += [name for name in found if name not in order]
+  rows = []
+  models = [("base", base)] if base else []
+  for label, scores in [*models, *((run.name, run.scores) for run in runs)]:
+    cells = [f"<td>{html.escape(label)}</td>"]
+    for name in names:
+      if name not in scores:
+        cells.append("<td></td>")
+        continue
+      value, error = scores[name]
+      text = f"{100 * value:.1f}"
+      if error:
+        text += f" <small>&plusmn; {100 * error:.1f}</small>"
+      if scores is not base and name in base:
+        change = 100 * (value - base[name][0])
+        kind = "up" if change > 0 else "down" if change < 0 else ""
+        text += f' <b class="{kind}">{change:+.1f}</b>'
+      cells.append(f"<td>{text}</td>")
+    rows.append(f"<tr>{''.join(cells)}</tr>")
+  return _table(_row(["pass@1, %", *names], cell="th"), rows)
+
+
+def _chart(runs: Sequence[Run], chart: Chart, drawn: set[str]) -> str:
+  """A figure per run, with one upright axis; nothing where nothing matches."""
+  found = []
+  for run in runs:
+    series = run.series(chart.pattern, drawn)
+    if chart.missing is not None:
+      series = {
+        label: [chart.missing if v is None else v for v in values]
+        for label, values in series.items()
+      }
+    found.append({k: v for k, v in series.items() if charts.finite({k: v})})
+  for run in runs:
+    drawn |= {n for n in run.values if re.fullmatch(chart.pattern, n)}
+  values = [v for series in found for v in charts.finite(series)]
+  if not values:
+    return ""
+  limits = charts.value_range(values)
+  last = max(run.steps[-1] for run in runs)
+  labels = [*dict.fromkeys(label for series in found for label in series)]
+  return "".join(
+    _figure(
+      chart.title,
+      run.name if len(runs) > 1 else "",
+      charts.lines(
+        run.steps,
+        # A label has the same colour in every run.
+        {
+          label: series.get(label, []) or [None] * len(run.steps)
+          for label in labels
+        },
+        limits,
+        last,
+      )
+      if series
+      else _nothing(),
+      charts.legend(labels, series),
+      chart.healthy,
+    )
+    for run, series in zip(runs, found, strict=True)
+  )
+
+
+def _nothing() -> str:
+  return '<p class="nothing">not measured in this run</p>'
+
+
+def _figure(
+  title: str,
+  run: str,
+  drawing: str,
+  legend: str,
+  healthy: str = "",
+) -> str:
+  own = f" <small>{html.escape(run)}</small>" if run else ""
+  hint = f'<p class="hint">{html.escape(healthy)}</p>' if healthy else ""
+  return (
+    f"<figure><figcaption>{html.escape(title)}{own}</figcaption>{drawing}"
+    f'<div class="legend">{legend}</div>{hint}</figure>'
+  )
+
+
+def _histogram(runs: Sequence[Run], drawn: set[str]) -> str:
+  """How often proposals were solved, in the first and the last third."""
+  figures = ""
+  for run in runs:
+    counts: dict[str, dict[int, list[float | None]]] = {}
+    most = 0
+    for name, values in run.values.items():
+      if match := re.fullmatch(sections.SOLVED, name):
+        drawn.add(name)
+        counts.setdefault(match[1], {})[int(match[2])] = values
+        most = max(most, int(match[3]))
+    third = -(-len(run.steps) // 3)
+    for label, own in counts.items():
+      parts = {
+        f"first {third} steps": slice(None, third),
+        f"last {third} steps": slice(-third, None),
+      }
+      sums = {
+        part: [
+          sum(v or 0.0 for v in own.get(right, [])[where])
+          for right in range(most + 1)
+        ]
+        for part, where in parts.items()
+      }
+      figures += _figure(
+        f"Proposals by right answers of {most}: {label}",
+        run.name if len(runs) > 1 else "",
+        charts.bars(sums, [str(right) for right in range(most + 1)]),
+        charts.legend(list(sums), sums),
+      )
+  return figures
+
+
+def _phases(runs: Sequence[Run], drawn: set[str]) -> str:
+  """Seconds of a step's phases, one on top of the other."""
+  found = []
+  for run in runs:
+    for phases in sections.PHASES:
+      series = {
+        name: run.values[f"time/{name}"]
+        for name in phases
+        if f"time/{name}" in run.values
+      }
+      if len(series) > 1 and phases[0] in series or len(series) > 2:
+        break
+    drawn |= {f"time/{name}" for name in series}
+    found.append(series)
+  tops = [
+    sum(v for v in step if v is not None)
+    for series in found
+    for step in zip(*series.values(), strict=True)
+  ]
+  if not tops:
+    return ""
+  # The first step compiles, and would leave no room for the others.
+  tops.sort()
+  top = tops[min(len(tops) - 1, math.ceil(0.95 * len(tops)) - 1)] * 1.25
+  limits = charts.value_range([0.0, top])
+  last = max(run.steps[-1] for run in runs)
+  return "".join(
+    _figure(
+      "Seconds of a step",
+      run.name if len(runs) > 1 else "",
+      charts.stacked(run.steps, series, limits[1], last),
+      charts.legend(list(series), series),
+    )
+    for run, series in zip(runs, found, strict=True)
+  )
+
+
+def _others(runs: Sequence[Run], drawn: set[str]) -> str:
+  """A chart for each family of metrics that no other chart took."""
+  left = {name for run in runs for name in run.values} - drawn
+  families = dict.fromkeys(
+    "/".join(name.split("/")[:2]) if name.count("/") > 1 else name.split("/")[0]
+    for name in sorted(left)
+  )
+  return "".join(
+    _chart(
+      runs,
+      Chart(
+        family,
+        rf"{re.escape(family)}/(.+)",
+        HEALTHY.get(family.split("/")[0], ""),
+      ),
+      drawn,
+    )
+    for family in families
+  )
+
+
+def _some(records: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+  """At most so many, evenly from the first to the last."""
+  if len(records) <= most:
+    return list(records)
+  return [records[i * len(records) // most] for i in range(most)]
+
+
+def _text_record(record: Mapping[str, Any]) -> dict[str, Any]:
+  group = record.get("group", "")
+  if isinstance(group, list):
+    group = "/".join(map(str, group))
+  # A group of its own for each prompt is no group to look for.
+  shown = {"step": record["step"], "group": re.sub(r"/\d+$", "", str(group))}
+  for key in ("prompt", "completion"):
+    text = str(record.get(key, ""))
+    cut = f"\n[{len(text) - _MOST_CHARS} more characters]"
+    shown[key] = text[:_MOST_CHARS] + (cut if len(text) > _MOST_CHARS else "")
+  shown["reward"] = record.get("reward")
+  shown["rules"] = record.get("rules", [])
+  shown["verdict"] = {
+    key: value
+    for key, value in record.items()
+    if key not in (*_DESCRIBED, "step", "rules")
+  } | {"ended by": record.get("finish_reason", "")}
+  return shown
+
+
+def _browser(kind: str, texts: Sequence[Mapping[str, Any]]) -> str:
+  """The texts as data; the page's script lists those that are asked for."""
+  # No text may end the element it stands in.
+  data = json.dumps(texts).replace("<", "\\u003c")
+  return (
+    f'<div class="browser" data-texts="{kind}"></div>'
+    f'<script type="application/json" id="{kind}">{data}</script>'
+  )

@@ -1,0 +1,263 @@
+"""The report page: what it reads, what it draws, and how a browser shows it."""
+
+import html.parser
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from azr_jax.report import charts, page, reading, sections
+
+CHROMIUM = next(
+  filter(
+    None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+  ),
+  None,
+)
+HOSTILE = "</script><script>document.title='broken'</script><b onclick=x>&amp;"
+
+
+def write_run(folder, steps=30, rate=0.01, system="azr"):
+  """A run folder as `azr_jax.train` leaves it, and the scores beside it."""
+  (folder / "samples").mkdir(parents=True)
+  (folder / "flagged").mkdir()
+  config = {
+    "system": system,
+    "model": {"source": "embedded:azr-tiny"},
+    "train": {"steps": steps},
+    "optimizer": {"learning_rate": rate},
+  }
+  (folder / "config.json").write_text(json.dumps(config))
+  lines = []
+  for step in range(1, steps + 1):
+    line = {"step": step, "time/step": 2.0, "learner/entropy": 1 / step}
+    line |= {f"time/{name}": 0.4 for name in sections.PHASES[0][1:]}
+    for role in ("propose", "solve"):
+      for kind in ("deduction", "abduction", "induction"):
+        line[f"reward/azr/{kind}/{role}/mean"] = step * rate
+    for right in range(5):
+      line[f"learnability/azr/deduction/solved_{right}_of_4"] = right * step
+    if step % 10 == 0:
+      line["evaluation/cruxeval_o/pass@1/unbiased"] = step / 100
+      line["proposals/azr/deduction/rejected_error"] = 3.0
+    line["executor/ok"] = 10.0
+    line["new_family/of/somebody"] = float("nan") if step % 2 else 1.0
+    lines.append(json.dumps(line))
+    for name, more in (("samples", {}), ("flagged", {"rules": ["escape"]})):
+      record = {
+        "group": ["deduction", "solve"],
+        "prompt": HOSTILE,
+        "completion": f"number {step} " + "x" * 30_000,
+        "finish_reason": "stop",
+        "reward": 1.0 if step % 2 else -0.5,
+      }
+      path = folder / name / f"{step:06d}.jsonl"
+      path.write_text(json.dumps(record | more) + "\n")
+  (folder / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 31, "ti')
+  scores = folder.with_name(f"{folder.name}_scores")
+  write_scores(scores, 0.5 + rate)
+  return folder
+
+
+def write_scores(folder, value):
+  folder.mkdir()
+  scores = {
+    "humaneval_plus/pass@1/unbiased": value,
+    "humaneval_plus/pass@1/unbiased_error": 0.02,
+    "humaneval_plus/items": 164,
+  }
+  (folder / "results.json").write_text(json.dumps({"scores": scores}))
+
+
+def test_a_run_is_read_as_far_as_it_has_come(tmp_path):
+  (run,) = reading.read_runs([str(write_run(tmp_path / "one"))])
+  assert run.steps == list(range(1, 31))  # Not the line that is being written.
+  assert run.config["optimizer.learning_rate"] == 0.01
+  assert [sample["step"] for sample in run.samples] == run.steps
+  assert run.scores == {"humaneval_plus": (0.51, 0.02)}
+  rewards = run.series("reward/azr/(.+)/(solve)/mean")
+  assert list(rewards) == ["abduction solve", "deduction solve"] + [
+    "induction solve"
+  ]
+  assert run.values["evaluation/cruxeval_o/pass@1/unbiased"][:10] == (
+    [None] * 9 + [0.1]
+  )
+
+
+def test_runs_are_called_by_what_tells_them_apart(tmp_path):
+  paths = [str(write_run(tmp_path / name / "run")) for name in ("a", "b")]
+  assert [r.name for r in reading.read_runs(paths)] == ["a/run", "b/run"]
+
+
+def test_a_folder_without_metrics_is_refused(tmp_path):
+  with pytest.raises(ValueError, match="expected the metrics of a run"):
+    reading.read_runs([str(tmp_path)])
+
+
+class Elements(html.parser.HTMLParser):
+  """Counts elements; fails where they are not closed as they were opened."""
+
+  VOID = ("meta", "input", "line", "rect", "polyline", "polygon", "br")
+
+  def __init__(self, text):
+    super().__init__()
+    self.open, self.found = [], []
+    self.feed(text)
+    assert not self.open
+
+  def handle_starttag(self, tag, attrs):
+    self.found.append((tag, dict(attrs)))
+    if tag not in self.VOID:
+      self.open.append(tag)
+
+  def handle_startendtag(self, tag, attrs):
+    self.found.append((tag, dict(attrs)))
+
+  def handle_endtag(self, tag):
+    if tag not in self.VOID:
+      assert self.open.pop() == tag
+
+  def count(self, tag):
+    return sum(found == tag for found, _ in self.found)
+
+
+@pytest.fixture(name="two")
+def write_two(tmp_path):
+  paths = [write_run(tmp_path / "one"), write_run(tmp_path / "two", 20, 0.02)]
+  return reading.read_runs([str(path) for path in paths])
+
+
+def test_the_page_is_whole_and_needs_nothing_else(two):
+  text = page.build(two, {"humaneval_plus": (0.4, 0.0)})
+  elements = Elements(text)
+  for tag, attributes in elements.found:
+    assert tag not in ("link", "img", "iframe")
+    assert "src" not in attributes
+    assert attributes.get("href", "#").startswith("#")
+  assert "http" not in text.replace("http-equiv", "")
+  # Every metric of either run is somewhere, once for each run.
+  titles = re.findall(r"<figcaption>([^<]+?) *<", text)
+  assert titles.count("Reward") == titles.count("new_family/of") == 2
+  assert text.count("<polygon") == 2 * len(sections.PHASES[0][1:])
+  assert "+11.0" in text and "+12.0" in text  # To the base.
+  assert "1 differences" not in text and "2 differences" in text
+
+
+def test_figures_of_two_runs_have_one_axis(two):
+  text = page.build(two)
+  highs = re.findall(
+    r"<figcaption>Reward <.*?data-low=\"(\S+)\" data-high=\"(\S+)\"", text
+  )
+  assert highs == [("0", "0.4")] * 2  # The second run's largest is 0.4.
+
+
+def test_texts_cannot_leave_their_element(two):
+  text = page.build(two, most_texts=5)
+  assert HOSTILE not in text
+  (data,) = re.findall(
+    r'<script type="application/json" id="samples">(.*?)<', text
+  )
+  texts = json.loads(data)
+  assert len(texts) == 10 and texts[0]["prompt"] == HOSTILE
+  assert len(texts[0]["completion"]) < 21_000
+  assert "more characters" in texts[0]["completion"]
+
+
+@pytest.mark.parametrize(
+  "values, want",
+  [
+    ([0.0, 1.0], (0.0, 1.0)),
+    ([1.0, 1.0], (0.0, 1.0)),
+    ([0.0, 0.37], (0.0, 0.4)),
+    ([-3.0, 117.0], (-50.0, 150.0)),
+    ([7.0], (2.0, 12.0)),
+    ([-7.0], (-12.0, -2.0)),
+    ([1e-9, 2e-9], (1e-9, 2e-9)),
+  ],
+)
+def test_axes_end_at_round_numbers_around_the_values(values, want):
+  assert charts.value_range(values) == pytest.approx(want)
+
+
+def test_a_line_breaks_where_there_is_no_value_and_long_ones_are_thinned():
+  drawn = charts.lines([1, 2, 3, 4, 5], {"a": [1, 2, None, 4, 5]}, (0, 5), 5)
+  assert drawn.count("<polyline") == 2
+  sparse = charts.lines(
+    [1, 2, 3, 4, 5], {"a": [1, None, 3, None, 5]}, (0, 5), 5
+  )
+  assert sparse.count("<polyline") == 1
+  steps = list(range(1, 10_001))
+  long = charts.lines(steps, {"a": [float(s) for s in steps]}, (0, 1e4), 10_000)
+  assert len(re.findall(r"[\d.]+,[\d.]+", long)) <= 400
+
+
+def test_the_command_writes_one_file(tmp_path):
+  write_run(tmp_path / "one", steps=3)
+  command = [sys.executable, "-m", "azr_jax.report"]
+  out = tmp_path / "new" / "page.html"
+  run = str(tmp_path / "one")
+  done = subprocess.run(
+    [*command, run, f"--out={out}", f"--base={run}_scores"],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  assert out.read_text().startswith("<!doctype html>")
+  for arguments, said in (
+    ([str(tmp_path)], "expected the metrics of a run"),
+    ([run, f"--base={out}"], "expected a folder of azr_jax.evaluate"),
+    ([run, "--scores=a,b"], "names 2 folders; expected one for each of 1"),
+  ):
+    refused = subprocess.run(
+      [*command, *arguments], capture_output=True, text=True, check=False
+    )
+    assert refused.returncode and said in refused.stderr + refused.stdout
+
+
+# What a person would see: the list that the script made, and whether the page
+# is wider than the window.
+_LOOK = """<script>
+const first = document.querySelector(".browser");
+const select = first.querySelectorAll("select")[1];
+const before = first.querySelectorAll(".text").length;
+select.value = "below 0"; select.oninput();
+const svg = document.querySelector("figure svg");
+const box = svg.getBoundingClientRect();
+svg.dispatchEvent(new PointerEvent("pointermove",
+  {clientX: box.left + box.width - 3, clientY: box.top + 5}));
+document.body.dataset.seen = JSON.stringify({
+  before, after: first.querySelector(".hint").textContent,
+  first: first.querySelector(".text summary").textContent,
+  tip: document.querySelector(".tip").textContent,
+  wide: document.documentElement.scrollWidth > innerWidth,
+  dark: document.documentElement.classList.contains("dark")});
+</script>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+@pytest.mark.parametrize("width", [1280, 500])
+def test_a_browser_shows_it(tmp_path, width):
+  run = write_run(tmp_path / "one")
+  text = page.build(reading.read_runs([str(run)]))
+  path = tmp_path / "page.html"
+  path.write_text(text.replace("</body>", f"{_LOOK}</body>"))
+  done = subprocess.run(
+    [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    + [f"--user-data-dir={tmp_path / 'profile'}"]
+    + [f"--window-size={width},900", f"file://{path}#dark"],
+    capture_output=True,
+    text=True,
+    timeout=120,
+    check=True,
+  )
+  (seen,) = re.findall(r'data-seen="([^"]+)"', done.stdout)
+  seen = json.loads(html.unescape(seen))
+  assert seen["before"] == 20 and seen["dark"] and not seen["wide"]
+  assert seen["after"] == "15 of 30 texts, newest first"
+  assert seen["first"].startswith("-0.50 step 30")
+  assert seen["tip"].startswith("step 30") and "0.3" in seen["tip"]
+  assert "broken" not in re.findall("<title>([^<]*)", done.stdout)
