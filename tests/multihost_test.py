@@ -96,6 +96,28 @@ def test_preempted_processes_save_together_and_resume(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_terminated_launcher_resumes_to_the_same_metrics(tmp_path):
+  mesh = ("--config.mesh.data=4", "--config.mesh.fsdp=1")
+
+  def begin(name):
+    return start(2, 2, tmp_path / name, *mesh, "--config.train.steps=5")
+
+  train_test.finish(begin("whole"))
+  process = begin("in_two")
+  train_test.wait_for_line(tmp_path / "in_two", 2, process)
+  process.send_signal(signal.SIGTERM)
+  train_test.finish(process)
+  assert len(train_test.metrics_of(tmp_path / "in_two")) < 5
+  train_test.finish(begin("in_two"))
+  whole, in_two = (
+    train_test.metrics_of(tmp_path / name) for name in ("whole", "in_two")
+  )
+  assert [m["step"] for m in in_two] == [1, 2, 3, 4, 5]
+  for mine, theirs in zip(in_two, whole, strict=True):
+    assert mine == pytest.approx(theirs, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.slow
 def test_a_killed_process_ends_the_others(tmp_path):
   process = start(1, 2, tmp_path, "--config.train.steps=200", grace=200)
   train_test.wait_for_line(tmp_path, 1, process)

@@ -1,0 +1,40 @@
+"""Curves of a run for notebooks, by matplotlib."""
+
+from typing import Any
+
+import numpy as np
+
+from azr_jax.report.reading import Run
+
+
+def curves(
+  axes: Any, run: Run, pattern: str, title: str = "", window: int = 5
+) -> None:
+  """Draws metrics over the steps, each with its running mean.
+
+  Args:
+    axes: of matplotlib.
+    run: see `reading.read_runs`.
+    pattern: of the metrics' whole names; its groups are the label.
+    title: of the axes.
+    window: steps of the running mean.
+
+  Raises:
+    ValueError: the run has no such metric.
+  """
+  found = run.series(pattern)
+  if not found:
+    raise ValueError(f"{run.name} has no metric like {pattern!r}")
+  steps = np.array(run.steps)
+  for label, values in found.items():
+    series = np.array([np.nan if v is None else v for v in values], float)
+    known = np.isfinite(series)
+    (line,) = axes.plot(steps[known], series[known], alpha=0.3, linewidth=1)
+    smooth = [
+      series[known][max(0, i + 1 - window) : i + 1].mean()
+      for i in range(known.sum())
+    ]
+    axes.plot(steps[known], smooth, color=line.get_color(), label=label)
+  axes.set_title(title)
+  axes.set_xlabel("step")
+  axes.legend(fontsize="small")
