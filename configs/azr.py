@@ -38,6 +38,11 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
     c.rollout.mesh.fsdp = 1
     c.rollout.mesh.tensor = 4
     c.rollout.cache_chunk = 512
+    # In-distribution, as figure 14; livecodebench_execution, too, where its
+    # data is at hand (evaluation.data).
+    c.evaluation.every = 25
+    c.evaluation.benchmarks = "cruxeval_i,cruxeval_o"
+    c.evaluation.limit = 200
   else:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
   return c
