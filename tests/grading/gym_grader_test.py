@@ -1,5 +1,8 @@
 """Scorers of reasoning-gym: own answers pass, junk and tricks do not."""
 
+import ast
+
+import gym_solutions
 import pytest
 
 from azr_jax.executor import Executor
@@ -10,7 +13,7 @@ from azr_jax.tasks.questions import gym
 pytest.importorskip("reasoning_gym")
 
 JUNK = ("zzz", "-7", "[]", "{}", "None", "x" * 50, "<answer>", "((((")
-# Their answer is made by the scorer's own search, not stored.
+# Several answers are right, and none is stored.
 WITHOUT_ANSWER = {
   "graph_color",
   "propositional_logic",
@@ -29,8 +32,11 @@ def patient_executor():
 def check(executor, name, seed=3):
   for question in gym.make(name, 2, seed):
     answer = grader.stored_answer(question.reference)
+    if name in WITHOUT_ANSWER:
+      entry = ast.literal_eval(question.reference)["entry"]
+      answer = gym_solutions.solve(name, question.text, entry["metadata"])
     own = grader.submit(executor, name, question.reference, answer)
-    assert own.result() == (name not in WITHOUT_ANSWER), question.id
+    assert own.result(), question.id
     graded = {
       junk: grader.submit(executor, name, question.reference, junk)
       for junk in JUNK
@@ -44,6 +50,8 @@ def test_own_answers_are_right_and_junk_is_wrong(patient_executor, name):
   check(patient_executor, name)
 
 
+# The arc sets' package leaves a file open.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*gym.NAMES} - {*FEW}))
 def test_own_answers_of_every_set_are_right(patient_executor, name):
