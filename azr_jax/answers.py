@@ -19,6 +19,7 @@ from azr_jax.benchmarks.benchmark import Benchmark, Grade, Item
 from azr_jax.configuration import parts
 from azr_jax.executor import Executor
 from azr_jax.metrics import say
+from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import policy as policy_lib
@@ -55,8 +56,10 @@ def answer(
   questions: Sequence[Question],
   passes: Sequence[Pass],
   hosts: Hosts,
-) -> Iterator[tuple[Pass, pathlib.Path]]:
+) -> Iterator[tuple[Pass, pathlib.Path, Tokenizer]]:
   """Yields every pass with its file of records, when it is done.
+
+  And the model's tokenizer, each time.
 
   Passes of one temperature should follow one another: another needs programs
   of its own.
@@ -119,7 +122,7 @@ def answer(
       hosts.meet(f"{one.name} is written")
       if hosts.first:
         say(f"{one.name} is done ({number + 1} of {len(passes)})")
-      yield one, path
+      yield one, path, source.tokenizer
 
 
 def _benchmark(one: Pass, items: list[Item]) -> Benchmark:
@@ -136,7 +139,9 @@ def _benchmark(one: Pass, items: list[Item]) -> Benchmark:
     lambda data: items,
     "words",
     grade,
-    prompt=lambda item, style: prompts.ask(item.request, one.form, style),
+    prompt=lambda item, style, tokenizer: prompts.ask(
+      item.request, one.form, style, tokenizer
+    ),
     reads_by_name=True,
     by_kind=True,
   )

@@ -54,7 +54,7 @@ def measure(
     for agent in c.agents
   ]
   right = dict.fromkeys((question.id for question in questions), 0)
-  for _, path in answers.answer(
+  for _, path, _ in answers.answer(
     config, model_spec, folder, questions, passes, hosts
   ):
     for record in records.read(str(path)):

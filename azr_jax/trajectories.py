@@ -58,11 +58,12 @@ def sample(
   ]
   style = config.evaluate.prompt_style
   right: list[Trajectory] = []
-  for one, path in answers.answer(
+  for one, path, tokenizer in answers.answer(
     config, model_spec, folder, questions, passes, hosts
   ):
     for record in records.read(str(path)):
-      right += _right(record, one.form, style)
+      prompt = prompts.ask(record["request"], one.form, style, tokenizer)
+      right += _right(record, one.form, prompt)
   chosen = trajectories_lib.choose(
     right, c.per_task, c.multi_turn_weight, config.seed
   )
@@ -76,9 +77,8 @@ def sample(
   return chosen
 
 
-def _right(record: dict, form: str, style: str) -> Iterator[Trajectory]:
+def _right(record: dict, form: str, prompt: str) -> Iterator[Trajectory]:
   """The right conversations of a question's record."""
-  prompt = prompts.ask(record["request"], form, style)
   for correct, finish, text in zip(
     record["correct"], record["finish"], record["replies"], strict=True
   ):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from azr_jax.executor import Executor
+from azr_jax.models.tokenizers import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,8 @@ class Benchmark:
       `reads_by_name`.
     form: what is asked for at the end of a request, see `frames.py`.
     grade: starts the grading of a reply.
-    prompt: writes an item's prompt in a style; None: `frames.prompt` does.
+    prompt: writes an item's prompt in a style for a model's tokenizer; None:
+      `frames.prompt` does.
     summarize: scores besides pass@k, or None.
     reads_by_name: `read` finds its data itself: a folder, what the package
       has, or what is made on the spot.
@@ -67,7 +69,7 @@ class Benchmark:
   read: Callable[[Any], list[Item]]
   form: str
   grade: Grader
-  prompt: Callable[[Item, str], str] | None = None
+  prompt: Callable[[Item, str, Tokenizer], str] | None = None
   summarize: Summary | None = None
   reads_by_name: bool = False
   by_kind: bool = False

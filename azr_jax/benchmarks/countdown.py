@@ -84,7 +84,9 @@ BENCHMARKS = (
     read,
     "words",
     grade,
-    prompt=lambda item, style: prompts.solve_prompt(_puzzle(item), style),
+    prompt=lambda item, style, tokenizer: prompts.solve_prompt(
+      _puzzle(item), style
+    ),
     summarize=summarize,
     reads_by_name=True,
     default_limit=PUZZLES,

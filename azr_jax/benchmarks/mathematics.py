@@ -126,7 +126,9 @@ BENCHMARKS = (
     read_any,
     "math",
     _strict,
-    prompt=lambda item, style: prompts.solve_prompt(item.request, style),
+    prompt=lambda item, style, tokenizer: prompts.solve_prompt(
+      item.request, style
+    ),
     reads_by_name=True,
   ),
 )

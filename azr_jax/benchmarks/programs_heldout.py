@@ -10,6 +10,7 @@ from typing import Any
 from azr_jax.benchmarks.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor
 from azr_jax.grading import futures
+from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.systems import azr_solutions
 from azr_jax.tasks.programs import heldout, parsing
 from azr_jax.tasks.programs import task as task_lib
@@ -42,8 +43,9 @@ def grade(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
   return futures.then(graded, lambda correct: Grade(correct[0], detail))
 
 
-def prompt(item: Item, style: Any) -> str:
+def prompt(item: Item, style: Any, tokenizer: Tokenizer) -> str:
   """The solver's prompt in one of `tasks.programs.prompts.STYLES`."""
+  del tokenizer  # It has no style with a chat template.
   return azr_solutions.solve_prompt_text(item.kind, _task(item), style)
 
 

@@ -7,12 +7,14 @@ the model's own.
 """
 
 import dataclasses
+import functools
 from concurrent.futures import Future
 
 from azr_jax.benchmarks.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor
 from azr_jax.grading import futures
 from azr_jax.grading import questions as grading
+from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.tasks import code_blocks
 from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question
@@ -52,11 +54,15 @@ def grade(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
   )
 
 
+def _prompt(item: Item, style: str, tokenizer: Tokenizer, form: str) -> str:
+  return prompts.ask(item.request, form, style, tokenizer)
+
+
 def asked_by(benchmark: Benchmark, agent: str) -> Benchmark:
   """The benchmark with the prompts of an agent of `systems/agents.py`."""
   form = prompts.form_of(agent)
   return dataclasses.replace(
-    benchmark, prompt=lambda item, style: prompts.ask(item.request, form, style)
+    benchmark, prompt=functools.partial(_prompt, form=form)
   )
 
 
@@ -67,7 +73,7 @@ BENCHMARKS = (
     read,
     "words",
     grade,
-    prompt=lambda item, style: prompts.ask(item.request, "free", style),
+    prompt=functools.partial(_prompt, form="free"),
     reads_by_name=True,
     by_kind=True,
   ),

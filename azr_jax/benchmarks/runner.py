@@ -156,7 +156,7 @@ def _prompt(
   benchmark: Benchmark, item: Item, style: str, policy: Policy
 ) -> types.Prompt:
   if benchmark.prompt is not None:
-    text = benchmark.prompt(item, style)
+    text = benchmark.prompt(item, style, policy.tokenizer)
   else:
     text = frames.prompt(item.request, benchmark.form, style, policy.tokenizer)
   return policy.prompt(text, item)

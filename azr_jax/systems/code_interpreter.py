@@ -121,7 +121,9 @@ class CodeInterpreter:
     asked = []
     for index in self.turn(step):
       question = self._questions[index]
-      text = prompts.ask(question.text, "free", settings.prompt_style)
+      text = prompts.ask(
+        question.text, "free", settings.prompt_style, policy.tokenizer
+      )
       prompt = policy.prompt(text, question)
       if policy.fits(prompt):
         asked.append(prompt)
@@ -175,7 +177,10 @@ class CodeInterpreter:
       asked = []
       for place, question in enumerate(self._questions):
         text = prompts.ask(
-          question.text, prompts.form_of(agent), self._settings.prompt_style
+          question.text,
+          prompts.form_of(agent),
+          self._settings.prompt_style,
+          policy.tokenizer,
         )
         prompt = policy.prompt(text, question)
         if policy.fits(prompt):

@@ -117,7 +117,10 @@ class CodeSteer:
     replies = self._sample(
       policy,
       live,
-      {n: _CHOOSE.format(question=c.question) for n, c in live.items()},
+      {
+        name: self._framed(policy, _CHOOSE.format(question=one.question))
+        for name, one in live.items()
+      },
     )
     for name, reply in replies.items():
       chosen = code_blocks.find_answer(reply.text) or ""
@@ -133,6 +136,9 @@ class CodeSteer:
         yield *name, dataclasses.replace(one.completion, text=one.answer)
       if not live:
         return
+
+  def _framed(self, policy: Policy, text: str) -> str:
+    return question_prompts.framed(text, self._style, policy.tokenizer)
 
   def _sample(
     self,
@@ -158,7 +164,9 @@ class CodeSteer:
       question = one.question
       if one.advice:
         question += _ADVISED.format(advice=one.advice)
-      texts[name] = question_prompts.ask(question, one.form, self._style)
+      texts[name] = question_prompts.ask(
+        question, one.form, self._style, policy.tokenizer
+      )
     for name, reply in self._sample(policy, live, texts).items():
       live[name].completion = reply
     written = {name: one.completion.text for name, one in live.items()}
@@ -173,7 +181,10 @@ class CodeSteer:
       policy,
       live,
       {
-        name: _CHECK.format(question=one.question, answer=one.answer[-_KEPT:])
+        name: self._framed(
+          policy,
+          _CHECK.format(question=one.question, answer=one.answer[-_KEPT:]),
+        )
         for name, one in live.items()
       },
     )
@@ -188,13 +199,14 @@ class CodeSteer:
     texts = {}
     for name, one in live.items():
       block = code_blocks.find_block(one.answer)
-      texts[name] = _STEER.format(
+      text = _STEER.format(
         question=one.question,
         answer=one.answer[-_KEPT:],
         output=one.output[-_KEPT:] or "(nothing)",
         check=one.check[-_KEPT:] or "(nothing)",
         code=complexity.measure(block.code).summary if block else "none",
       )
+      texts[name] = self._framed(policy, text)
     replies = self._sample(policy, live, texts)
     over = []
     for name, one in live.items():

@@ -7,12 +7,15 @@
 | `code` | one script that prints the answer (All Code) |
 | `text_then_code`, `code_then_text` | the one first, then the other |
 
-`full` explains, for pretrained models; `compact` is the question and the form's
-name, for tiny ones. The marks are those of `tasks/code_blocks.py`.
+`full` explains, for base models and those that learned from it; `chat` puts
+the same into a model's chat template; `compact` is the question and the form's
+name, for tiny models. The marks are those of `tasks/code_blocks.py`.
 """
 
+from azr_jax.models.tokenizers import Tokenizer
+
 FORMS = ("free", "text", "code", "text_then_code", "code_then_text")
-STYLES = ("full", "compact")
+STYLES = ("full", "chat", "compact")
 
 _MARK = (
   "When you are sure, end with the answer between these marks: <<<the answer>>>"
@@ -52,15 +55,37 @@ def form_of(agent: str) -> str:
   return agent if agent in FORMS else "free"
 
 
-def ask(question: str, form: str, style: str) -> str:
-  """A prompt, without a chat template.
+def framed(text: str, style: str, tokenizer: Tokenizer | None) -> str:
+  """What a model is told, in its chat template where the style is `chat`.
+
+  Raises:
+    ValueError: it has none.
+  """
+  if style != "chat":
+    return text
+  if tokenizer is None:
+    raise ValueError("style 'chat': expected a tokenizer")
+  return tokenizer.chat(text)
+
+
+def ask(
+  question: str, form: str, style: str, tokenizer: Tokenizer | None = None
+) -> str:
+  """A prompt.
 
   Args:
     question: what is asked.
     form: one of `FORMS`.
     style: one of `STYLES`.
+    tokenizer: of the model; `chat` needs it.
+
+  Raises:
+    ValueError: the style is `chat`, and the model has no template.
   """
   if style == "compact":
     mark = "" if form == "free" else f"{form}\n"
     return f"{question.strip()}\n{mark}"
-  return f"{_HEADS[form]}\n\nQuestion: {question.strip()}\n\nReply:\n"
+  text = f"{_HEADS[form]}\n\nQuestion: {question.strip()}"
+  if style == "chat":
+    return framed(text, style, tokenizer)
+  return f"{text}\n\nReply:\n"

@@ -61,11 +61,20 @@ def test_only_the_models_parts_are_learned():
   ]
 
 
+class Templated:
+  def chat(self, text):
+    return f"[{text}]"
+
+
 @pytest.mark.parametrize("form", prompts.FORMS)
 def test_prompts_hold_the_question_and_the_marks(form):
   full = prompts.ask("What is 2 * 3?", form, "full")
   assert "What is 2 * 3?" in full and "<<<" in full
   assert ("```python" in full) == (form != "text")
+  chat = prompts.ask("What is 2 * 3?", form, "chat", Templated())
+  assert chat == f"[{full.removesuffix('Reply:' + chr(10)).rstrip()}]"
+  with pytest.raises(ValueError, match="expected a tokenizer"):
+    prompts.ask("What is 2 * 3?", form, "chat")
   compact = prompts.ask("What is 2 * 3?", form, "compact")
   assert compact.startswith("What is 2 * 3?\n")
   assert compact.endswith("?\n" if form == "free" else f"\n{form}\n")
