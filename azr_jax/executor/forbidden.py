@@ -6,6 +6,9 @@ answer), not a wall: the walls are in `kernel.py`.
 
 import ast
 
+# Builtins that programs do not have.
+WITHHELD = ("open", "input", "breakpoint", "help", "exit", "quit")
+
 
 def forbidden_use(tree, rules):
   """Returns the first forbidden module that a tree uses, or None.

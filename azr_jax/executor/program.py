@@ -25,13 +25,12 @@ import os
 import sys
 import types
 
-from canonical import canonical
-from forbidden import forbidden_use
+from canonical import NoText, canonical
+from forbidden import WITHHELD, forbidden_use
 
 MAX_REPORT_CHARS = 1 << 20  # Of all values together.
-_WITHHELD = ("open", "input", "breakpoint", "help", "exit", "quit")
 _BUILTINS = {
-  name: value for name, value in vars(builtins).items() if name not in _WITHHELD
+  name: value for name, value in vars(builtins).items() if name not in WITHHELD
 }
 _NAME = "program"
 _RECURSION_LIMIT = 1000
@@ -92,12 +91,22 @@ def _report(code, inputs, entry, forbidden):
   left = MAX_REPORT_CHARS
   for compiled in calls:
     try:
-      line = canonical(call(define(code), compiled))
+      value = call(define(code), compiled)
     except BaseException as error:  # noqa: BLE001 - becomes the verdict.
       line = f"!{_type_name(error)}"
+    else:
+      line = _text(value)
     left -= len(line)
     yield line if left >= 0 else "!OutputTooLarge"
   yield "done"
+
+
+def _text(value):
+  """The report's line of what a call returned."""
+  try:
+    return canonical(value)
+  except BaseException:  # noqa: BLE001 - not what the program raised.
+    return f"!{NoText.__name__}"
 
 
 def _broken_rule(code, inputs, entry, forbidden):

@@ -43,10 +43,10 @@ def main(argv: list[str]) -> None:
         f"--base={_BASE.value}: expected a folder of azr_jax.evaluate"
       )
   try:
-    runs = reading.read_runs(paths, _SCORES.value or None)
+    runs = reading.read_runs(paths, _SCORES.value or None, _TEXTS.value)
   except ValueError as error:
     raise app.UsageError(str(error)) from None
-  text = page.build(runs, base, _TEXTS.value)
+  text = page.build(runs, base)
   out = pathlib.Path(_OUT.value).expanduser()
   out.parent.mkdir(parents=True, exist_ok=True)
   folders.write_whole(out, text)

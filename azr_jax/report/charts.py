@@ -14,6 +14,8 @@ Series = Mapping[str, Sequence[float | None]]
 def value_range(values: Sequence[float]) -> tuple[float, float]:
   """Round numbers around values; some room where they are all the same."""
   low, high = min(values), max(values)
+  if high - low < 1e-12 * max(abs(low), abs(high)):
+    low = high
   if low == high and 0 <= low <= 1:  # A share, most likely.
     return 0.0, 1.0
   if low == high:
@@ -30,13 +32,10 @@ def _round_step(step: float) -> float:
   return next(m * power for m in (1, 2, 5, 10) if m * power >= step * 0.999)
 
 
-def finite(series: Series) -> list[float]:
-  """All values that can be drawn."""
+def known(series: Series) -> list[float]:
+  """All values."""
   return [
-    value
-    for values in series.values()
-    for value in values
-    if value is not None and math.isfinite(value)
+    value for values in series.values() for value in values if value is not None
   ]
 
 
@@ -81,14 +80,11 @@ def stacked(
   below = [0.0] * len(steps)
   drawn = []
   for place, (label, values) in enumerate(series.items()):
-    above = [
-      low + (v if v is not None and math.isfinite(v) else 0.0)
-      for low, v in zip(below, values, strict=True)
-    ]
+    above = [low + (v or 0.0) for low, v in zip(below, values, strict=True)]
     upper = _binned(steps, above)
     edge = [*upper, *reversed(_binned(steps, below))]
     points = " ".join(
-      f"{_x(step, last_step):.1f},{_y(value, (0.0, top)):.1f}"
+      f"{_x(step, last_step):.1f},{_y(value or 0.0, (0.0, top)):.1f}"
       for step, value in edge
     )
     drawn.append(
@@ -135,31 +131,31 @@ def _parts(
   steps: Sequence[int], values: Sequence[float | None]
 ) -> list[list[tuple[float, float]]]:
   """Runs of values that can be drawn as one line."""
-  parts: list[tuple[list[int], list[float]]] = [([], [])]
-  for step, value in zip(steps, values, strict=True):
-    if value is None or not math.isfinite(value):
-      parts.append(([], []))
+  parts: list[list[tuple[float, float]]] = [[]]
+  for step, value in _binned(steps, values):
+    if value is None:
+      parts.append([])
     else:
-      parts[-1][0].append(step)
-      parts[-1][1].append(value)
-  if len(parts) > 1 and all(len(own) < 2 for own, _ in parts):
-    # What is measured every few steps is a line, too.
-    parts = [(sum((s for s, _ in parts), []), sum((v for _, v in parts), []))]
-  return [_binned(*part) for part in parts if part[0]]
+      parts[-1].append((step, value))
+  parts = [part for part in parts if part]
+  # What is measured every few steps is a line, too.
+  if sum(len(part) == 1 for part in parts) > len(parts) // 2:
+    return [[point for part in parts for point in part]]
+  return parts
 
 
 def _binned(
-  steps: Sequence[int], values: Sequence[float]
-) -> list[tuple[float, float]]:
-  """At most `_MOST_POINTS` points: the means of neighbours."""
+  steps: Sequence[int], values: Sequence[float | None]
+) -> list[tuple[float, float | None]]:
+  """At most `_MOST_POINTS` points: the means of neighbours that are known."""
   size = -(-len(steps) // _MOST_POINTS) or 1
-  return [
-    (
-      sum(steps[i : i + size]) / len(steps[i : i + size]),
-      sum(values[i : i + size]) / len(values[i : i + size]),
-    )
-    for i in range(0, len(steps), size)
-  ]
+  points: list[tuple[float, float | None]] = []
+  for start in range(0, len(steps), size):
+    near = steps[start : start + size]
+    known = [v for v in values[start : start + size] if v is not None]
+    mean = sum(known) / len(known) if known else None
+    points.append((sum(near) / len(near), mean))
+  return points
 
 
 def _x(step: float, last_step: int) -> float:
@@ -220,4 +216,6 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 def _svg(inside: str, data: str = "") -> str:
   frame = f'data-left="{_LEFT}" data-right="{_RIGHT}" data-top="{_TOP}" '
   frame += f'data-bottom="{_BOTTOM}" {data}'
-  return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" {frame}>{inside}</svg>'
+  return (
+    f'<svg role="img" viewBox="0 0 {WIDTH} {HEIGHT}" {frame}>{inside}</svg>'
+  )

@@ -15,21 +15,18 @@ from azr_jax.report.reading import Run
 from azr_jax.report.sections import Chart
 
 _ASSETS = pathlib.Path(__file__).parents[1] / "assets" / "report"
-_MOST_CHARS = 20_000  # Of a text; the page must stay one that a phone opens.
+_MOST_CHARS = 10_000  # Of a text; the page must stay one that a phone opens.
 _OPEN_ROWS = 12
 _DESCRIBED = ("group", "prompt", "completion", "finish_reason", "reward")
 Scores = Mapping[str, tuple[float, float]]
 
 
-def build(
-  runs: Sequence[Run], base: Scores | None = None, most_texts: int = 300
-) -> str:
+def build(runs: Sequence[Run], base: Scores | None = None) -> str:
   """Returns the page.
 
   Args:
     runs: at least one.
     base: scores that the runs' are compared with.
-    most_texts: of each run; evenly over its steps.
   """
   title = ", ".join(run.name for run in runs)
   drawn: set[str] = set()
@@ -51,7 +48,7 @@ def build(
     texts = [
       {"run": run.name} | _text_record(record)
       for run in runs
-      for record in _some(getattr(run, kind), most_texts)
+      for record in getattr(run, kind)
     ]
     if texts:
       body.append(_section(name, _browser(kind, texts)))
@@ -63,7 +60,7 @@ def build(
     f"<title>{html.escape(title)}</title>\n<style>{_asset('style.css')}</style>"
     f'</head>\n<body style="--runs: {len(runs)}"><header><h1>'
     f"{html.escape(title)}</h1>"
-    '<button id="theme" title="light or dark">&#9680;</button>'
+    '<button id="theme" aria-label="light or dark">&#9680;</button>'
     f"<nav>{links}</nav></header>\n<main>{''.join(body)}</main>\n"
     f"<script>{_asset('page.js')}</script></body></html>\n"
   )
@@ -102,17 +99,23 @@ def _overview(runs: Sequence[Run]) -> str:
   )
   content = _table(head, rows)
   # What only one system has says nothing about a difference.
-  keys = [
-    key for key in runs[0].config if all(key in run.config for run in runs)
-  ]
+  systems = {run.config.get("system") for run in runs}
+  keys = sorted(
+    {key for run in runs for key in run.config}
+    if len(systems) == 1
+    else set.intersection(*({*run.config} for run in runs))
+  )
   differing = [
-    key for key in keys if len({repr(run.config[key]) for run in runs}) > 1
+    key for key in keys if len({repr(run.config.get(key)) for run in runs}) > 1
   ]
   if differing:
     head = _row(["differs in", *(run.name for run in runs)], cell="th")
     table = _table(
       head,
-      [_row([key, *(run.config[key] for run in runs)]) for key in differing],
+      [
+        _row([key, *(run.config.get(key, "-") for run in runs)])
+        for key in differing
+      ],
     )
     content += (
       f"<details{' open' if len(differing) <= _OPEN_ROWS else ''}><summary>"
@@ -172,10 +175,10 @@ def _chart(runs: Sequence[Run], chart: Chart, drawn: set[str]) -> str:
         label: [chart.missing if v is None else v for v in values]
         for label, values in series.items()
       }
-    found.append({k: v for k, v in series.items() if charts.finite({k: v})})
+    found.append({k: v for k, v in series.items() if charts.known({k: v})})
   for run in runs:
     drawn |= {n for n in run.values if re.fullmatch(chart.pattern, n)}
-  values = [v for series in found for v in charts.finite(series)]
+  values = [v for series in found for v in charts.known(series)]
   if not values:
     return ""
   limits = charts.value_range(values)
@@ -314,13 +317,6 @@ def _others(runs: Sequence[Run], drawn: set[str]) -> str:
   )
 
 
-def _some(records: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-  """At most so many, evenly from the first to the last."""
-  if len(records) <= most:
-    return list(records)
-  return [records[i * len(records) // most] for i in range(most)]
-
-
 def _text_record(record: Mapping[str, Any]) -> dict[str, Any]:
   group = record.get("group", "")
   if isinstance(group, list):
@@ -331,12 +327,15 @@ def _text_record(record: Mapping[str, Any]) -> dict[str, Any]:
     text = str(record.get(key, ""))
     cut = f"\n[{len(text) - _MOST_CHARS} more characters]"
     shown[key] = text[:_MOST_CHARS] + (cut if len(text) > _MOST_CHARS else "")
-  shown["reward"] = record.get("reward")
+  reward = record.get("reward")
+  is_number = isinstance(reward, int | float) and math.isfinite(reward)
+  shown["reward"] = reward if is_number else None
   shown["rules"] = record.get("rules", [])
   shown["verdict"] = {
-    key: value
+    key: value if isinstance(value, int | str) else f"{value:.4g}"
     for key, value in record.items()
-    if key not in (*_DESCRIBED, "step", "rules")
+    if isinstance(value, int | float | str)
+    and key not in (*_DESCRIBED, "step", "rules")
   } | {"ended by": record.get("finish_reason", "")}
   return shown
 
@@ -344,7 +343,8 @@ def _text_record(record: Mapping[str, Any]) -> dict[str, Any]:
 def _browser(kind: str, texts: Sequence[Mapping[str, Any]]) -> str:
   """The texts as data; the page's script lists those that are asked for."""
   # No text may end the element it stands in.
-  data = json.dumps(texts).replace("<", "\\u003c")
+  data = json.dumps(texts, allow_nan=False)
+  data = data.replace("</", "<\\/").replace("<!--", "<\\u0021--")
   return (
     f'<div class="browser" data-texts="{kind}"></div>'
     f'<script type="application/json" id="{kind}">{data}</script>'

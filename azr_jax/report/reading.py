@@ -4,7 +4,7 @@ import dataclasses
 import json
 import pathlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from azr_jax import folders, metrics, safety
@@ -12,6 +12,7 @@ from azr_jax.benchmarks import registry
 
 # What `azr_jax.evaluate` writes.
 _RESULTS = "results.json"
+_LARGEST = 1e100  # Of a metric; larger ones (and no numbers) are not drawn.
 _PASS = re.compile(r"(\w+)/pass@1/unbiased")
 
 
@@ -59,7 +60,9 @@ class Run:
 
 
 def read_runs(
-  paths: Sequence[str], scores: Sequence[str] | None = None
+  paths: Sequence[str],
+  scores: Sequence[str] | None = None,
+  most_texts: int = 300,
 ) -> list[Run]:
   """Reads run folders.
 
@@ -67,6 +70,8 @@ def read_runs(
     paths: of the folders, or URLs of an object store.
     scores: a folder of `azr_jax.evaluate` for each; None: `PATH_scores` where
       it is there.
+    most_texts: of a run's samples, and of its flagged texts; evenly over the
+      steps.
 
   Raises:
     ValueError: a folder holds no metrics.
@@ -76,7 +81,7 @@ def read_runs(
   if scores is not None:
     beside = [folders.resolve(path) for path in scores]
   return [
-    _read_run(folder, name, read_scores(own))
+    _read_run(folder, name, read_scores(own), most_texts)
     for folder, name, own in zip(found, _names(found), beside, strict=True)
   ]
 
@@ -91,24 +96,28 @@ def _names(paths: Sequence[pathlib.Path]) -> list[str]:
 
 
 def _read_run(
-  folder: pathlib.Path, name: str, scores: dict[str, tuple[float, float]]
+  folder: pathlib.Path,
+  name: str,
+  scores: dict[str, tuple[float, float]],
+  most_texts: int,
 ) -> Run:
   path = folder / metrics.METRICS
   lines = _json_lines(path) if path.exists() else []
+  lines = [line for line in lines if isinstance(line.get("step"), int)]
   if not lines:
     raise ValueError(f"{path}: expected the metrics of a run")
   names = dict.fromkeys(key for line in lines for key in line if key != "step")
   config_path = folder / "config.json"
-  config = {}
-  if config_path.exists():
-    config = _flat(json.loads(config_path.read_text(encoding="utf-8")))
+  config = next(iter(_json(config_path)), {}) if config_path.exists() else {}
   return Run(
     name=name,
-    config=config,
+    config=_flat(config),
     steps=[line["step"] for line in lines],
-    values={key: [line.get(key) for line in lines] for key in sorted(names)},
-    samples=_texts(folder / metrics.SAMPLES),
-    flagged=_texts(folder / safety.FOLDER),
+    values={
+      key: [_number(line.get(key)) for line in lines] for key in sorted(names)
+    },
+    samples=_texts(folder / metrics.SAMPLES, most_texts),
+    flagged=_texts(folder / safety.FOLDER, most_texts),
     scores=scores,
   )
 
@@ -123,30 +132,52 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
   return found
 
 
-def _texts(folder: pathlib.Path) -> list[dict[str, Any]]:
-  """The records of files that are called by their step."""
-  if not folder.exists():
+def _number(value: Any) -> float | None:
+  """What can be drawn."""
+  is_number = isinstance(value, int | float) and abs(value) < _LARGEST
+  return float(value) if is_number else None
+
+
+def _texts(folder: pathlib.Path, most: int) -> list[dict[str, Any]]:
+  """The records of files called by their step: at most so many, evenly.
+
+  Only as many files as that are read: there may be one for each of thousands of
+  steps, in an object store.
+  """
+  if not folder.exists() or not most:
     return []
-  paths = sorted(folder.glob("*.jsonl"), key=lambda path: path.name)
-  return [
+  paths = [path for path in folder.glob("*.jsonl") if path.stem.isdecimal()]
+  paths = evenly(sorted(paths, key=lambda path: path.name), most)
+  records = [
     {"step": int(path.stem)} | record
     for path in paths
-    if path.stem.isdigit()
     for record in _json_lines(path)
   ]
+  return evenly(records, most)
+
+
+def evenly(items: Sequence[Any], most: int) -> list[Any]:
+  """At most so many of some items, evenly from the first to the last."""
+  if len(items) <= most:
+    return list(items)
+  return [items[i * len(items) // most] for i in range(most)]
 
 
 def _json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
-  """The whole lines; the last may be one that is being written."""
-  found = []
-  for line in path.read_text(encoding="utf-8").split("\n"):
+  """The objects of a file's lines, of which the last may be half written."""
+  return list(_json(path, lines=True))
+
+
+def _json(path: pathlib.Path, lines: bool = False) -> Iterator[dict[str, Any]]:
+  """The objects in a file's lines, or in all of it; leaves out what is none."""
+  text = path.read_bytes().decode("utf-8", "replace")
+  for part in text.split("\n") if lines else [text]:
     try:
-      record = json.loads(line)
-    except ValueError:
+      record = json.loads(part)
+    except (ValueError, RecursionError):
       continue
     if isinstance(record, dict):
-      found.append(record)
-  return found
+      yield record
 
 
 def read_scores(folder: pathlib.Path) -> dict[str, tuple[float, float]]:
@@ -162,7 +193,7 @@ def read_scores(folder: pathlib.Path) -> dict[str, tuple[float, float]]:
   paths = [folder / _RESULTS, *sorted(folder.glob(f"*/{_RESULTS}"))]
   for path in filter(lambda path: path.exists(), paths):
     within = "" if path.parent == folder else f" ({path.parent.name})"
-    scores = json.loads(path.read_text(encoding="utf-8"))["scores"]
+    scores = next(_json(path), {}).get("scores", {})
     for name, value in scores.items():
       if match := _PASS.fullmatch(name):
         error = scores.get(f"{name}_error", 0.0)

@@ -121,8 +121,17 @@ class AZR:
     return {**buffers, "answers": self._answers.state_dict()}
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
-    """Restores what `state_dict` returned."""
+    """Restores what `state_dict` returned.
+
+    Raises:
+      ValueError: it is of a run without one of the task types.
+    """
     for name, buffer in self.buffers.items():
+      if name not in state:
+        raise ValueError(
+          f"config.azr.task_types has {name}, of which this run has no tasks: "
+          "expected the types that it began with, or another --workdir"
+        )
       buffer.load_state_dict(state[name])
     self._answers.load_state_dict(state["answers"])
 

@@ -19,7 +19,7 @@ from azr_jax.grading import futures
 from azr_jax.grading.verification import Verification
 from azr_jax.systems.azr_proposals import Proposal
 from azr_jax.systems.azr_solutions import Solution
-from azr_jax.tasks.programs import parsing
+from azr_jax.tasks.programs import composite, parsing
 from azr_jax.tasks.programs.task import (
   ABDUCTION,
   INDUCTION,
@@ -76,7 +76,8 @@ def start(
 ) -> list[tuple[Proposal, "Future[dict[str, float]]"]]:
   """Starts to measure the programs of valid proposals.
 
-  An induction proposal has none of its own. The futures are done when the
+  An induction proposal has none of its own; of a composite one its own part is
+  measured. The futures are done when the
   verification is settled next.
   """
   return [
@@ -86,7 +87,10 @@ def start(
         lambda executor, one=proposal: _submit(
           executor,
           _MEASURE,
-          (one.task.code, list(one.prompt.task.references)),  # type: ignore
+          (
+            composite.own_part(one.task.code, one.prompt.task.components),  # type: ignore
+            list(one.prompt.task.references),
+          ),
         )
       ),
     )

@@ -170,7 +170,8 @@ def _triplet_prompt(
   is_error = task_type == ERROR_DEDUCTION
   references = references or [ZERO_ERROR_TRIPLET if is_error else ZERO_TRIPLET]
   components: tuple[str, ...] = ()
-  if not is_error and rng.random() < settings.composite_chance:
+  chance = 0.0 if is_error else settings.composite_chance
+  if chance and rng.random() < chance:
     wanted = int(rng.integers(1, settings.composite_most, endpoint=True))
     candidates = buffer.sample(
       rng, min(_DRAWN_PER_COMPONENT * wanted, len(buffer))

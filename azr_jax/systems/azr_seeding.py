@@ -54,26 +54,42 @@ def seed_buffers(
     t for t in settings.task_types if t not in (INDUCTION, ERROR_DEDUCTION)
   ]
   seeds = buffer_lib.TaskBuffer(settings.max_programs)
-  if settings.seeds:
-    _seed_from_file(verification, seeds, settings.seeds, target)
-  proposing = triplet_types or [DEDUCTION]
-  _seed_triplets(policy, verification, seeds, proposing, settings, rng)
+  if triplet_types or INDUCTION in buffers:
+    if settings.seeds:
+      _seed_from_file(verification, seeds, settings.seeds, target)
+    proposing = triplet_types or [DEDUCTION]
+    _seed_triplets(policy, verification, seeds, proposing, settings, rng)
   for task_type in triplet_types:
-    for triplet in seeds.tasks():
-      # A seed was asked for as one type, and stripping changes its length.
-      solving = azr_solutions.solve_prompt(
-        policy, task_type, triplet, settings.prompt_style
-      )
-      if policy.fits(solving):
-        buffers[task_type].add(triplet, SEED_STEP)
+    _add_fitting(policy, seeds, buffers[task_type], task_type, settings)
   if ERROR_DEDUCTION in buffers:
-    errors = buffers[ERROR_DEDUCTION]
+    errors = buffer_lib.TaskBuffer(settings.max_programs)
     proposing = [ERROR_DEDUCTION]
     _seed_triplets(policy, verification, errors, proposing, settings, rng)
+    own = buffers[ERROR_DEDUCTION]
+    _add_fitting(policy, errors, own, ERROR_DEDUCTION, settings)
   if INDUCTION in buffers:
     _seed_induction(
       policy, verification, seeds, buffers[INDUCTION], target, settings, rng
     )
+
+
+def _add_fitting(
+  policy: Policy,
+  seeds: buffer_lib.TaskBuffer,
+  buffer: buffer_lib.TaskBuffer,
+  task_type: str,
+  settings: "AZRSettings",
+) -> None:
+  """Adds the seeds that can be asked as a type.
+
+  A seed may have been asked for as another, and stripping changes its length.
+  """
+  for triplet in seeds.tasks():
+    solving = azr_solutions.solve_prompt(
+      policy, task_type, triplet, settings.prompt_style
+    )
+    if policy.fits(solving):
+      buffer.add(triplet, SEED_STEP)
 
 
 def _seed_from_file(

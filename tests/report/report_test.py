@@ -155,15 +155,54 @@ def test_figures_of_two_runs_have_one_axis(two):
 
 
 def test_texts_cannot_leave_their_element(two):
-  text = page.build(two, most_texts=5)
+  text = page.build(two)
   assert HOSTILE not in text
-  (data,) = re.findall(
-    r'<script type="application/json" id="samples">(.*?)<', text
-  )
+  (data,) = re.findall(r'json" id="samples">(.*?)</script>', text)
   texts = json.loads(data)
-  assert len(texts) == 10 and texts[0]["prompt"] == HOSTILE
-  assert len(texts[0]["completion"]) < 21_000
+  assert len(texts) == 50 and texts[0]["prompt"] == HOSTILE
+  assert len(texts[0]["completion"]) < 11_000
   assert "more characters" in texts[0]["completion"]
+
+
+def test_few_files_are_read_of_many(tmp_path):
+  path = str(write_run(tmp_path / "one"))
+  (run,) = reading.read_runs([path], most_texts=5)
+  assert [sample["step"] for sample in run.samples] == [1, 7, 13, 19, 25]
+  (run,) = reading.read_runs([path], most_texts=0)
+  assert not run.samples and not run.flagged
+
+
+def test_what_a_killed_run_may_leave_is_passed_over(tmp_path):
+  folder = write_run(tmp_path / "one", steps=3)
+  more = [
+    {"step": 4, "a": 1e308, "b": 5e-324, "c": float("inf"), "d": "text"},
+    {
+      "step": 5,
+      "a": -1e308,
+      "b": 0.0,
+      "c": 1.0,
+      "d": [1],
+      "time/update": 1e400,
+    },
+    {"no": "step"},
+  ]
+  with (folder / "metrics.jsonl").open("ab") as file:
+    file.write(b"\n" + "\n".join(map(json.dumps, more)).encode())
+    file.write(b"\n" + b"[" * 100_000 + b'\n{"step": 7, "e": "\xc3')
+  (folder / "config.json").write_text('{"system": "az')
+  (folder / "samples" / "\u00b2.jsonl").write_text("{}")
+  bad = {"group": None, "reward": float("nan"), "prompt": 3, "more": [1]}
+  (folder / "samples" / "000004.jsonl").write_text(json.dumps(bad))
+  (folder / "flagged" / "000004.jsonl").write_text('{"reward": "high"}')
+  (folder.with_name("one_scores") / "results.json").write_text("{")
+  (run,) = reading.read_runs([str(folder)])
+  assert run.steps == [1, 2, 3, 4, 5, 6]
+  text = page.build([run])
+  Elements(text)
+  for kind in ("samples", "flagged"):
+    (data,) = re.findall(f'json" id="{kind}">(.*?)</script>', text)
+    last = json.loads(data)[-1]
+    assert last["step"] == 4 and last["reward"] is None
 
 
 @pytest.mark.parametrize(
@@ -189,8 +228,15 @@ def test_a_line_breaks_where_there_is_no_value_and_long_ones_are_thinned():
     [1, 2, 3, 4, 5], {"a": [1, None, 3, None, 5]}, (0, 5), 5
   )
   assert sparse.count("<polyline") == 1
+  # The last step is evaluated, too, wherever it falls.
+  values = [
+    1.0 if step % 25 == 1 or step >= 100 else None for step in range(1, 103)
+  ]
+  often = charts.lines(list(range(1, 103)), {"a": values}, (0, 5), 102)
+  assert often.count("<polyline") == 1
   steps = list(range(1, 10_001))
-  long = charts.lines(steps, {"a": [float(s) for s in steps]}, (0, 1e4), 10_000)
+  gaps = [float(s) if s % 10 else None for s in steps]
+  long = charts.lines(steps, {"a": gaps}, (0, 1e4), 10_000)
   assert len(re.findall(r"[\d.]+,[\d.]+", long)) <= 400
 
 

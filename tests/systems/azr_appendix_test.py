@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from azr_test import SETTINGS, ScriptedPolicy, answer
 
-from azr_jax.systems import azr_proposals
+from azr_jax.systems import azr_proposals, azr_solutions
 from azr_jax.systems.azr import AZR, AZRSettings
 from azr_jax.tasks.programs.buffer import TaskBuffer
 from azr_jax.tasks.programs.task import (
@@ -17,8 +17,8 @@ from azr_jax.tasks.programs.task import (
 class Erring(ScriptedPolicy):
   """Proposes programs that raise, some of them; names every second error."""
 
-  def __init__(self, raising=True):
-    super().__init__()
+  def __init__(self, raising=True, **settings):
+    super().__init__(**settings)
     self.raising = raising
 
   def reply(self, prompt, sample):
@@ -79,6 +79,42 @@ def test_without_errors_there_is_the_zero_one(verification):
   assert system.buffers["error_deduction"].tasks() == [ZERO_ERROR_TRIPLET]
   rejected = "proposals/azr/error_deduction/rejected_no_error"
   assert collected.metrics[rejected] == SETTINGS["batch_size"]
+
+
+def test_an_error_too_long_to_be_solved_is_no_seed(verification):
+  class Long(Erring):
+    def reply(self, prompt, sample):
+      if "predict error" not in prompt.text:
+        return super().reply(prompt, sample)
+      listed = ",".join(map(str, range(15)))  # Stripping puts spaces in.
+      code = f"def f(x):\n return [{listed}][x+101]"
+      return answer(("python", code), ("input", "0"))
+
+  policy = Long(limit=144)
+  system, _ = play(verification, policy, task_types=("error_deduction",))
+  buffer = system.buffers["error_deduction"]
+  for task in buffer.tasks():
+    solving = azr_solutions.solve_prompt(
+      policy, "error_deduction", task, "compact"
+    )
+    assert policy.fits(solving)
+  # And nothing was asked that no type needs.
+  assert all("error" in p.text for p in policy.asked)
+
+
+def test_a_run_goes_on_with_its_own_task_types(verification):
+  system, _ = play(verification, ScriptedPolicy(), task_types=("deduction",))
+  other = AZR(AZRSettings(**SETTINGS), verification)
+  with pytest.raises(ValueError, match="task_types has abduction"):
+    other.load_state_dict(system.state_dict())
+
+
+def test_what_is_measured_of_a_composite_is_its_own_part(verification):
+  _, collected = play(
+    verification, Building(" + 5"), composite_chance=1.0, batch_size=8
+  )
+  # One line without a branch, whatever it calls.
+  assert collected.metrics["program/azr/deduction/cyclomatic"] == 1.0
 
 
 def test_induction_is_never_about_a_program_that_raises(verification):

@@ -53,8 +53,10 @@ function hide(figure) {
 
 for (const figure of document.querySelectorAll("figure")) {
   const svg = figure.querySelector("svg");
+  if (svg) svg.ariaLabel = figure.querySelector("figcaption").textContent;
   if (!svg || !svg.querySelector("polyline")) continue;
-  svg.addEventListener("pointermove", event => show(figure, svg, event));
+  for (const kind of ["pointermove", "pointerdown"])
+    svg.addEventListener(kind, event => show(figure, svg, event));
   svg.addEventListener("pointerleave", () => hide(figure));
 }
 
@@ -63,6 +65,7 @@ const PAGE = 20;
 
 function choice(name, values) {
   const select = element("select");
+  select.ariaLabel = name;
   select.append(new Option(name, ""));
   values.forEach(value => select.append(new Option(value, value)));
   return select;
@@ -95,7 +98,7 @@ for (const browser of document.querySelectorAll(".browser")) {
   const group = choice("all groups", distinct(texts, "group"));
   const reward = choice("any reward", ["above 0", "0", "below 0"]);
   const words = element("input");
-  words.placeholder = "words in the text";
+  words.placeholder = words.ariaLabel = "words in the text";
   const count = element("p", "hint");
   const list = element("div");
   const more = element("button", "", "more");

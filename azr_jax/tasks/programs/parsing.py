@@ -65,7 +65,7 @@ def _last_fenced(reply: str, label: str) -> str | None:
 
 
 def parse_triplet_proposal(reply: str) -> tuple[str, str] | None:
-  """Returns (code, argument text) of a deduction or abduction proposal.
+  """Returns (code, argument text) of a proposal of a program with an input.
 
   Fences may come in any order. There must be exactly one program, which
   defines `f`, and exactly one input.

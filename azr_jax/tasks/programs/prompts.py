@@ -82,6 +82,16 @@ clock, files, network, printing or outside state.
 - Imports and classes come first; nothing follows the return of `f`.
 - None of these may be used: {", ".join(FORBIDDEN_MODULES)}."""
 
+# Appendix D.1: what holds of a program that is to raise.
+_ERROR_RULES = (
+  _PROGRAM_RULES.replace("argument and returns a value.", "argument.").replace(
+    "returns the same value", "raises the same exception"
+  )
+  + """
+- The exception is a built-in one that is raised while `f` runs, not one of \
+files, imports, memory or warnings; there is no `open` or `input`."""
+)
+
 _TRIPLET_GOALS = {
   DEDUCTION: (
     "A solver will see your program and your input and must work out the "
@@ -139,8 +149,11 @@ def propose_triplet_prompt(
     goal = _COMPACT_TRIPLET[task_type]
 
     def exchange(e: Exemplar) -> tuple[str, str, str]:
+      raises = task_type == ERROR_DEDUCTION
       triplets = {
-        other: Triplet(other.code, other.inputs[0], other.outputs[0])
+        other: Triplet(other.code, other.failing, other.error)
+        if raises
+        else Triplet(other.code, other.inputs[0], other.outputs[0])
         for other in EXEMPLARS
       }
       answer = _show([triplets.pop(e)], outputs=False)
@@ -148,6 +161,7 @@ def propose_triplet_prompt(
       return wrap(f"{goal}\n{others}", COMPACT), e.plan, answer
 
     return _shorter(f"{goal}\n{shown}{built_on}", style, exchange)
+  rules = _ERROR_RULES if task_type == ERROR_DEDUCTION else _PROGRAM_RULES
   if components:
     built_on += (
       "\nThey are put before your program; do not repeat them. Neither may the "
@@ -161,7 +175,7 @@ reasoning: transform state, combine algorithms, use data structures, \
 recursion or dynamic programming. It must differ clearly from the reference \
 programs below.
 
-{_PROGRAM_RULES}
+{rules}
 
 Rules for the input:
 - Exactly one input, as the arguments of one call, separated by commas, \
@@ -244,7 +258,7 @@ def solve_error_prompt(code: str, argument_text: str, style: str) -> str:
 
     return _shorter(f"Find the error.\n{task}", style, exchange)
   return wrap(
-    f"""Work out, step by step, which exception the program raises for it.
+    f"""Work out, step by step, which exception the program raises.
 Answer with the name of its class, and no message, in an output fence.
 {task}
 

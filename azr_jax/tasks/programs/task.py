@@ -37,7 +37,7 @@ FORBIDDEN_MODULES = (
 
 @dataclasses.dataclass(frozen=True)
 class Triplet:
-  """A deduction or abduction task: output = f(input).
+  """A deduction, abduction or error deduction task: output = f(input).
 
   Attributes:
     code: a program that defines `f`.

@@ -5,13 +5,15 @@ different hash seeds (j = 2 in the paper); its modules are checked there, on
 the syntax tree. Only texts come back.
 """
 
+import ast
 import builtins
 import concurrent.futures
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from azr_jax.executor import Executor, Job, Result, literals
+from azr_jax.executor import Executor, Job, Result, forbidden, literals
 from azr_jax.grading import futures
+from azr_jax.grading.literals import are_literal_arguments
 from azr_jax.tasks.programs.task import (
   FORBIDDEN_MODULES,
   InductionTask,
@@ -30,6 +32,18 @@ DEDUCED_ERRORS = frozenset(
   and issubclass(kind, Exception)
   and not issubclass(kind, _NOT_DEDUCED)
 )
+# Says which exception of its own `f` raises, if it does and Python defines it.
+_RAISE_PROBE = """
+def _probe(*values, **named):
+  import builtins, inspect
+  inspect.signature(f).bind(*values, **named)
+  try:
+    f(*values, **named)
+  except Exception as error:
+    kind = type(error)
+    if kind is vars(builtins).get(kind.__name__):
+      return kind.__name__
+"""
 # A task is text in later prompts, so its parts are kept prompt-sized.
 MAX_CODE_CHARS = 8192
 MAX_VALUE_CHARS = 4096
@@ -66,17 +80,45 @@ def submit_error_triplet(
 ) -> Verdict:
   """Starts the validation of a program that raises (appendix D.1).
 
-  What it raises is one of `DEDUCED_ERRORS`, the same in all runs.
+  What it raises is one of `DEDUCED_ERRORS`, the same in all runs, and raised by
+  calling `f` with literal arguments: neither by reading them nor by what stands
+  around `f`. Names that the executor withholds would raise there alone.
   """
+  if not are_literal_arguments(argument_text) or _uses_withheld(code):
+    return futures.done(Rejection("error"))
 
-  def judge(result: Result) -> Task | Rejection:
+  def judge(
+    result: Result,
+  ) -> "Task | Rejection | Verdict":
     if result.status == "ok":
       return Rejection("no_error")
     if result.status != "error" or result.error not in DEDUCED_ERRORS:
       return Rejection(result.status)
-    return Triplet(code, argument_text, result.error)
+    error = result.error
+    probe = Job("error", code + _RAISE_PROBE, (argument_text,), entry="_probe")
+
+    def confirm(raised: Result) -> Task | Rejection:
+      if raised.outputs[0] != repr(error):
+        return Rejection("error")
+      return Triplet(code, argument_text, error)
+
+    return futures.then(executor.submit(probe), confirm)
 
   return _submit(executor, code, (argument_text,), judge)
+
+
+def _uses_withheld(code: str) -> bool:
+  """Whether a program names a builtin that the executor has not."""
+  if not any(name in code for name in forbidden.WITHHELD):
+    return False
+  try:
+    tree = literals.guarded_parse(code, "exec")
+  except (ValueError, RecursionError):
+    return True
+  return any(
+    isinstance(node, ast.Name) and node.id in forbidden.WITHHELD
+    for node in ast.walk(tree)
+  )
 
 
 def submit_induction_task(
@@ -96,7 +138,7 @@ def _submit(
   executor: Executor,
   code: str,
   inputs: tuple[str, ...],
-  judge: Callable[[Result], Task | Rejection],
+  judge: "Callable[[Result], Task | Rejection | Verdict]",
 ) -> Verdict:
   if len(code) > MAX_CODE_CHARS or max(map(len, inputs)) > MAX_VALUE_CHARS:
     return futures.done(Rejection("oversize"))

@@ -28,6 +28,10 @@ NEXT = composite.as_component("def f(x):\n  return x + 1", "g_1")
     ("def f(x):\n  return x.f", None),
     ("import math as f\ndef f(x):\n  return x", None),
     ("def f(x):\n  g_1 = x\n  return g_1", None),
+    ("def \U0001d41f(x):\n  f = x\n  return f", None),
+    ("def f(x):\n  return x\0", None),
+    ("def f(x):\n  return '\ud800'", None),
+    ("def f(x):\n  return " + "9" * 5000, None),
     ("def f(x):\n  return x +", None),
     ("", None),
     ("def f(x):\n  return " + "-" * 5000 + "x", None),
@@ -35,6 +39,37 @@ NEXT = composite.as_component("def f(x):\n  return x + 1", "g_1")
 )
 def test_only_programs_of_one_function_are_renamed(code, want):
   assert composite.as_component(code, "g_0") == want
+
+
+def test_components_leave_room_and_mean_the_same_by_a_name():
+  def importing(line, extra=""):
+    return Triplet(f"{line}\ndef f(x):\n  return x{extra}", "1", "1")
+
+  pow_ = importing("from math import pow")
+  found = composite.components(
+    [
+      importing("from __future__ import annotations"),
+      importing("from math import *"),
+      pow_,
+      importing("import numpy as pow"),
+      importing("from math import pow", " + 1"),
+      importing("import os", " + 1" * 1000),
+      importing("import os.path"),
+    ],
+    9,
+  )
+  assert [part.split("\n")[0] for part in found] == [
+    "from math import pow",
+    "from math import pow",
+    "import os.path",
+  ]
+
+
+def test_own_part_is_what_was_proposed():
+  code = "def f(x):\n  return g_0(x) + 1"
+  parts = [DOUBLE, NEXT]
+  assert composite.own_part("\n".join([*parts, code]), parts) == code
+  assert composite.own_part(code, ()) == code
 
 
 def test_components_are_different_and_never_composite():
@@ -49,8 +84,40 @@ def test_components_are_different_and_never_composite():
   [
     ([DOUBLE], "def f(x):\n  return g_0(x) + 1", "3", "7"),
     ([DOUBLE, NEXT], "def f(x):\n  return g_0(g_1(x))", "3", "8"),
+    ([DOUBLE, NEXT], "def f(x):\n  return g_0(g_1(x)) - 4", "3", "4"),
     # Equal by chance on this input is enough.
-    ([DOUBLE, NEXT], "def f(x):\n  return g_0(g_1(x)) - 4", "3", "trivial"),
+    ([DOUBLE], "def f(x):\n  return g_0(x - 1) + x - 1", "3", "6"),
+    ([DOUBLE], "def f(x):\n  return g_0(x) + x - 3", "3", "trivial"),
+    # So are other arguments, a constant, and what only holds the result.
+    ([DOUBLE], "def f(x, y):\n  return g_0(x)", "3, 4", "trivial"),
+    ([DOUBLE], "def f(x):\n  return g_0(7)", "3", "trivial"),
+    ([DOUBLE], "def f(x):\n  return [g_0(x)]", "3", "trivial"),
+    # Each of these calls g_0, and would give the same without.
+    ([DOUBLE], "def f(x):\n  g_0(x)\n  return x + 40", "3", "unused"),
+    ([DOUBLE], "def f(x):\n  return x + 1 + 0 * g_0(x)", "3", "unused"),
+    ([DOUBLE], "assert g_0(1)\ndef f(x):\n  return x - 9", "3", "unused"),
+    ([DOUBLE], "def f(x, y=g_0(1)):\n  return x - 9", "3", "unused"),
+    ([DOUBLE], "def f(x):\n  assert g_0(1) == 2\n  return x", "3", "unused"),
+    ([DOUBLE], "def f(x):\n  return x", "g_0(3)", "error"),
+    ([DOUBLE], "g_0 = int\ndef f(x):\n  return g_0(x) + 1", "3", "unused"),
+    # What is changed in place is not what was returned.
+    (
+      [composite.as_component("def f(x):\n  return [x]", "g_0")],
+      "def f(x):\n  values = g_0(x)\n  values.append(1)\n  return values",
+      "3",
+      "[3, 1]",
+    ),
+    # A component that calls itself is watched from outside only.
+    (
+      [
+        composite.as_component(
+          "def f(n):\n  return n * f(n - 1) if n else 1", "g_0"
+        )
+      ],
+      "def f(n):\n  return g_0(n) - 23",
+      "4",
+      "1",
+    ),
     ([DOUBLE], "def f(x):\n  return g_0(x)", "3", "trivial"),
     ([DOUBLE], "def f(x):\n  return x", "3", "unused"),
     (

@@ -14,6 +14,9 @@ PROMPTS = {
   "propose_triplet": prompts.propose_triplet_prompt(
     "deduction", [ZERO_TRIPLET], prompts.FEW_SHOT
   ),
+  "propose_error": prompts.propose_triplet_prompt(
+    "error_deduction", [ZERO_TRIPLET], prompts.FEW_SHOT
+  ),
   "propose_induction": prompts.propose_induction_prompt(
     ZERO_TRIPLET.code, 4, prompts.FEW_SHOT
   ),
@@ -34,6 +37,10 @@ READERS = {
   "propose_triplet": (
     parsing.parse_triplet_proposal,
     lambda e: (e.code, e.inputs[0]),
+  ),
+  "propose_error": (
+    parsing.parse_triplet_proposal,
+    lambda e: (e.code, e.failing),
   ),
   "propose_induction": (
     functools.partial(parsing.parse_induction_proposal, num_inputs=4),

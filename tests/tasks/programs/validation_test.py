@@ -52,7 +52,30 @@ def test_a_forbidden_word_in_a_text_is_no_import(executor):
     ("def f(x):\n  return x[0]", "[]", "IndexError"),
     ("def f(x):\n  return 1 / x", "0", "ZeroDivisionError"),
     ("def f(x):\n  return f(x)", "0", "RecursionError"),
+    ("def f(x):\n  raise KeyError(x)", "0", "KeyError"),
     ("def f(x):\n  return x", "0", Rejection("no_error")),
+    # It is not `f` that raises.
+    ("def f(x):\n  return x", "hello", Rejection("error")),
+    ("def f(x):\n  return x", "1 / 0", Rejection("error")),
+    ("def f(x):\n  return x", "1, 2", Rejection("error")),
+    ("1 / 0\ndef f(x):\n  return x", "1", Rejection("error")),
+    ("text = 'def f('", "1", Rejection("error")),
+    ("def f(x):\n  return " + "1+" * 3000 + "1", "1", Rejection("error")),
+    ("def f(x):\n  return '\ud800'[x]", "1", Rejection("error")),
+    # Python would raise something else, or nothing.
+    ("def f(x):\n  return open(x)", "'a'", Rejection("error")),
+    ("def f(x):\n  return 10 ** x", "5000", Rejection("error")),
+    # Not Python's own.
+    (
+      "class KeyError(Exception): pass\ndef f(x):\n  raise KeyError",
+      "0",
+      Rejection("error"),
+    ),
+    (
+      "E = type('KeyError', (Exception,), {})\ndef f(x):\n  raise E",
+      "0",
+      Rejection("error"),
+    ),
     ("def f(x):\n  return x +", "0", Rejection("error")),
     ("def f(x):\n  return x", "0) + (1", Rejection("error")),
     ("def f(x):\n  return lambda: x", "0", Rejection("error")),
