@@ -47,7 +47,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.code_interpreter.data_seed = 0  # of gym sets
   c.code_interpreter.prompts = 128  # questions of a step; paper: 128
   c.code_interpreter.samples = 5  # conversations about each; paper: 5
-  c.code_interpreter.prompt_style = "full"  # full | chat | compact
+  c.code_interpreter.prompt_style = "full"  # full | chat | few_shot | compact
   c.code_interpreter.max_calls = 8  # scripts run; paper: 8
   c.code_interpreter.result_tokens = 500  # of a result; Search-R1: 500
   # That scripts may import beside the standard ones: numpy, sympy.

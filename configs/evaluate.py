@@ -14,6 +14,7 @@
 | `average16` | `full` with 16 answers at temperature 1 (seed 002) |
 | `questions_tiny` | `questions` by an agent, for the tiny model |
 | `questions` | the same for pretrained models (seed 001) |
+| `questions_small` | and for those too small to follow instructions |
 """
 
 import ml_collections
@@ -31,6 +32,7 @@ VARIANTS = (
   "average16",
   "questions_tiny",
   "questions",
+  "questions_small",
 )
 
 
@@ -115,6 +117,16 @@ def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
     c.rollout.append_chunk = 16
     c.evaluate.result_tokens = 40
     c.evaluate.libraries = ()
+    c.executor.timeout_s = 5.0
+    return
+  if variant == "questions_small":
+    c.evaluate.prompt_style = "few_shot"
+    c.evaluate.max_calls = 3
+    c.rollout.slots = 16
+    c.rollout.prompt_buckets = (512, 1024)
+    c.rollout.max_tokens = 384
+    c.rollout.append_chunk = 16
+    c.rollout.stop_strings = ("\nQuestion:",)
     c.executor.timeout_s = 5.0
     return
   c.model.dtype = "bfloat16"

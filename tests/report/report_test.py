@@ -188,7 +188,7 @@ def test_what_a_killed_run_may_leave_is_passed_over(tmp_path):
   ]
   with (folder / "metrics.jsonl").open("ab") as file:
     file.write(b"\n" + "\n".join(map(json.dumps, more)).encode())
-    file.write(b"\n" + b"[" * 100_000 + b'\n{"step": 7, "e": "\xc3')
+    file.write(b"\n" + b"[" * 100_000 + b'\n{"step": 6, "e": "\xc3')
   (folder / "config.json").write_text('{"system": "az')
   (folder / "samples" / "\u00b2.jsonl").write_text("{}")
   bad = {"group": None, "reward": float("nan"), "prompt": 3, "more": [1]}
@@ -196,7 +196,7 @@ def test_what_a_killed_run_may_leave_is_passed_over(tmp_path):
   (folder / "flagged" / "000004.jsonl").write_text('{"reward": "high"}')
   (folder.with_name("one_scores") / "results.json").write_text("{")
   (run,) = reading.read_runs([str(folder)])
-  assert run.steps == [1, 2, 3, 4, 5, 6]
+  assert run.steps == [1, 2, 3, 4, 5]
   text = page.build([run])
   Elements(text)
   for kind in ("samples", "flagged"):

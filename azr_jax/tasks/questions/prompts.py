@@ -8,14 +8,17 @@
 | `text_then_code`, `code_then_text` | the one first, then the other |
 
 `full` explains, for base models and those that learned from it; `chat` puts
-the same into a model's chat template; `compact` is the question and the form's
-name, for tiny models. The marks are those of `tasks/code_blocks.py`.
+the same into a model's chat template; `few_shot` shows three worked
+conversations instead, for pretrained models too small to follow instructions;
+`compact` is the question and the form's name, for tiny models. The marks are
+those of `tasks/code_blocks.py`.
 """
 
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.tasks import code_blocks
 
 FORMS = ("free", "text", "code", "text_then_code", "code_then_text")
-STYLES = ("full", "chat", "compact")
+STYLES = ("full", "chat", "few_shot", "compact")
 
 _MARK = (
   "When you are sure, end with the answer between these marks: <<<the answer>>>"
@@ -48,6 +51,50 @@ _HEADS = {
     f"it if it cannot be right. {_RUN} {_MARK}"
   ),
 }
+
+# Questions, a step in words, and a script in two parts: what comes first, and
+# an expression with its value, the answer.
+_WORKED = (
+  (
+    "What is 3417 * 286?",
+    "The product of large numbers is best left to Python.",
+    "",
+    "3417 * 286",
+    "977262",
+  ),
+  (
+    "How many letters of the word bookkeeper are an e?",
+    "Go through the letters and count.",
+    "word = 'bookkeeper'\n",
+    "word.count('e')",
+    "3",
+  ),
+  (
+    "Sort these words by their length: pear, fig, banana.",
+    "Order the words by how long they are.",
+    "words = ['pear', 'fig', 'banana']\n",
+    "', '.join(sorted(words, key=len))",
+    "fig, pear, banana",
+  ),
+)
+
+
+def worked(form: str) -> list[tuple[str, str]]:
+  """Questions and right replies to them, results included, in a form."""
+  shown = []
+  for question, words, first, expression, answer in _WORKED:
+    mark = f"<<<{answer}>>>"
+    if form == "text":
+      reply = f"{words} {mark}"
+    elif form == "code":
+      last = f"print('<<<', {expression}, '>>>', sep='')"
+      reply = f"{words}\n```python\n{first}{last}\n```"
+    else:
+      script = f"```python\n{first}print({expression})\n```"
+      result = f"{code_blocks.LABEL}{answer}{code_blocks.AFTER}"
+      reply = f"{words}\n{script}{result}{mark}"
+    shown.append((question, reply))
+  return shown
 
 
 def form_of(agent: str) -> str:
@@ -85,7 +132,13 @@ def ask(
   if style == "compact":
     mark = "" if form == "free" else f"{form}\n"
     return f"{question.strip()}\n{mark}"
-  text = f"{_HEADS[form]}\n\nQuestion: {question.strip()}"
+  head = f"{_HEADS[form]}\n\n"
+  if style == "few_shot":
+    head = "".join(
+      f"Question: {asked}\n\nReply:\n{reply}\n\n"
+      for asked, reply in worked(form)
+    )
+  text = f"{head}Question: {question.strip()}"
   if style == "chat":
     return framed(text, style, tokenizer)
   return f"{text}\n\nReply:\n"

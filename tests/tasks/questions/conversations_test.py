@@ -1,5 +1,8 @@
 """Worked conversations with code, and what is measured of questions."""
 
+import contextlib
+import io
+
 import numpy as np
 import pytest
 
@@ -59,6 +62,26 @@ def test_only_the_models_parts_are_learned():
     *"cde",
     "\0",
   ]
+
+
+@pytest.mark.parametrize("form", prompts.FORMS)
+def test_worked_conversations_hold(form):
+  for asked, reply in prompts.worked(form):
+    assert prompts.ask("1?", form, "few_shot").count(reply) == 1
+    assert asked in prompts.ask("1?", form, "few_shot")
+    answer = code_blocks.find_answer(reply)
+    block = code_blocks.find_block(reply)
+    assert (block is None) == (form == "text")
+    if block is None:
+      continue
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+      exec(block.code, {})
+    said = printed.getvalue().strip()
+    if form == "code":
+      assert code_blocks.find_answer(said) and block.end == len(reply)
+    else:
+      assert said == answer
 
 
 class Templated:
