@@ -18,7 +18,7 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -33,6 +33,7 @@ from azr_jax import checkpoint as checkpoint_lib
 from azr_jax import folders, host_flags, run_folder, safety, step_log
 from azr_jax import metrics as metrics_lib
 from azr_jax.benchmarks import registry, runner
+from azr_jax.benchmarks.benchmark import Benchmark
 from azr_jax.configuration import checks, experiment, parts
 from azr_jax.executor import Executor
 from azr_jax.grading.verification import Verification
@@ -139,6 +140,10 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
       lambda: experiment.build_system(config, verification, executor, hosts),
     )
 
+    benchmarks = hosts.first_of_all(
+      "benchmarks", lambda: _read_benchmarks(config)
+    )
+
     # Restore.
     done = checkpoints.latest_step() or 0
     hosts.check_same_value("step to go on from", done)
@@ -175,7 +180,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
       if _is_evaluated(config, step):
         # Not kept: it holds the sampler's copy of the weights.
         scores = _evaluate(
-          config,
+          benchmarks,
           dataclasses.replace(policy, key=evaluation_key),
           executor,
           hosts,
@@ -320,25 +325,39 @@ def _is_evaluated(config: ml_collections.ConfigDict, step: int) -> bool:
   return every > 0 and (step - 1) % every == 0
 
 
-def _evaluate(
+def _read_benchmarks(
   config: ml_collections.ConfigDict,
+) -> dict[Benchmark, runner.RunSettings]:
+  """The benchmarks to run in training, with their data.
+
+  It is read once: a source that cannot be reached in the middle of the night
+  must not end a run.
+  """
+  c = config.evaluation
+  names = registry.names(c.benchmarks) if c.every else ()
+  paths = registry.paths(names, c.data) if names else {}
+  found: dict[Benchmark, runner.RunSettings] = {}
+  for name in names:
+    settings = runner.RunSettings(
+      paths.get(name, ""), c.limit, c.prompt_style, c.samples
+    )
+    benchmark = registry.BENCHMARKS[name]
+    items = runner.items_of(benchmark, settings)
+    found[benchmark.holding(items)] = settings
+  return found
+
+
+def _evaluate(
+  benchmarks: Mapping[Benchmark, runner.RunSettings],
   policy: policy_lib.Policy,
   executor: Executor,
   hosts: Hosts,
 ) -> dict[str, float]:
   """Scores of the policy that a step began with, each time the same items."""
-  c = config.evaluation
-  names = registry.names(c.benchmarks)
-  paths = registry.paths(names, c.data)
   found: dict[str, float] = {}
-  for name in names:
+  for benchmark, settings in benchmarks.items():
     policy.calls = 0  # The same draws, whatever was asked before.
-    settings = runner.RunSettings(
-      paths.get(name, ""), c.limit, c.prompt_style, c.samples
-    )
-    found |= runner.run(
-      registry.BENCHMARKS[name], policy, executor, hosts, settings, None
-    )
+    found |= runner.run(benchmark, policy, executor, hosts, settings, None)
   return {f"evaluation/{name}": score for name, score in found.items()}
 
 

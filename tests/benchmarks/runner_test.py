@@ -163,3 +163,15 @@ def test_a_prompt_that_is_too_long_counts_as_wrong(executor, tmp_path, capsys):
   assert "1 prompts are longer" in capsys.readouterr().err
   # It is asked as soon as it fits.
   assert "long" not in path.read_text()
+
+
+def test_a_benchmark_that_holds_its_items_reads_nothing():
+  def refuse(data):
+    raise OSError("the source is away")
+
+  away = Benchmark(
+    "away", "hf:nobody/nothing", refuse, "words", lambda *_: None
+  )
+  held = away.holding(ITEMS)
+  settings = runner.RunSettings("", 3, "plain", 1)
+  assert runner.items_of(held, settings) == ITEMS[:3]
