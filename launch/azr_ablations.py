@@ -49,17 +49,9 @@ CHANGES = {
   "no_globals": ("strip=('comments', 'globals')",),
 }
 TABLE_2 = tuple(CHANGES)[:5]
-WORKDIR = flags.DEFINE_string("workdir", None, "All runs.", required=True)
+LAUNCHER = runs.Launcher()
 VARIANTS = flags.DEFINE_list("variants", list(TABLE_2), f"Of {list(CHANGES)}.")
-SEEDS = flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds of each.")
 LIMIT = flags.DEFINE_integer("limit", 300, "Held-out tasks of each type.")
-PARALLEL = flags.DEFINE_integer(
-  "parallel", 1, "Runs at a time, each on its share of the cores."
-)
-DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the commands, run none.")
-EXTRA = flags.DEFINE_list(
-  "extra", [], "More flags for training, e.g. --config.train.steps=3"
-)
 START = "embedded:azr-tiny"
 NAME = "programs_heldout/pass@1"
 TYPES = ("deduction", "abduction", "induction")
@@ -70,19 +62,17 @@ def main(argv: list[str]) -> None:
   del argv
   if unknown := {*VARIANTS.value} - {*CHANGES}:
     raise app.UsageError(f"{unknown}: expected variants of {list(CHANGES)}")
-  folder = pathlib.Path(WORKDIR.value).expanduser()
-  if not DRY_RUN.value:
-    try:
-      runs.claim(folder, {"limit": LIMIT.value, "extra": EXTRA.value})
-    except ValueError as error:
-      raise app.UsageError(str(error)) from None
-  jobs = [functools.partial(_score, folder / "start_scores", START)] + [
-    functools.partial(_train, folder, variant, seed)
-    for seed in SEEDS.value  # All variants once, before any again.
-    for variant in VARIANTS.value
-  ]
-  runs.in_parallel(jobs, PARALLEL.value)
-  if not DRY_RUN.value:
+  LAUNCHER.claim(limit=LIMIT.value)
+  folder = LAUNCHER.folder
+  LAUNCHER.do(
+    [functools.partial(_score, folder / "start_scores", START)]
+    + [
+      functools.partial(_train, folder, variant, seed)
+      for seed in LAUNCHER.seeds  # All variants once, before any again.
+      for variant in VARIANTS.value
+    ]
+  )
+  if not LAUNCHER.dry:
     print(_table(folder))
 
 
@@ -90,37 +80,20 @@ def _train(
   folder: pathlib.Path, variant: str, seed: str, cores: frozenset[int]
 ) -> None:
   run = folder / f"{variant}_{seed}"
-  if not runs.is_done(run):
-    _run(
-      "azr_jax.train",
-      "--config=configs/azr.py:tiny",
-      *(f"--config.azr.{change}" for change in CHANGES[variant]),
-      f"--config.seed={seed}",
-      *EXTRA.value,
-      f"--workdir={run}",
-      cores=cores,
-    )
+  changes = [f"--config.azr.{change}" for change in CHANGES[variant]]
+  LAUNCHER.train(run, "configs/azr.py:tiny", *changes, seed=seed, cores=cores)
   _score(folder / f"{run.name}_scores", str(run), cores)
 
 
 def _score(scores: pathlib.Path, model: str, cores: frozenset[int]) -> None:
-  if runs.scores(scores):
-    return
-  _run(
-    "azr_jax.evaluate",
+  LAUNCHER.score(
+    scores,
+    model,
+    "programs_heldout",
     "--config=configs/evaluate.py",
-    f"--model={model}",
-    "--benchmark=programs_heldout",
     f"--limit={LIMIT.value}",
-    f"--workdir={scores}",
     cores=cores,
   )
-
-
-def _run(
-  module: str, *arguments: str, cores: frozenset[int] = frozenset()
-) -> None:
-  runs.run(module, *arguments, dry=DRY_RUN.value, cores=cores)
 
 
 def _table(folder: pathlib.Path) -> str:
@@ -131,7 +104,7 @@ def _table(folder: pathlib.Path) -> str:
     _row("start (error over tasks)", [folder / "start_scores"], []),
   ]
   for variant in VARIANTS.value:
-    own = [folder / f"{variant}_{seed}" for seed in SEEDS.value]
+    own = [folder / f"{variant}_{seed}" for seed in LAUNCHER.seeds]
     scores = [run.with_name(f"{run.name}_scores") for run in own]
     lines.append(_row(f"`{variant}`", scores, own))
   return "\n".join(lines)

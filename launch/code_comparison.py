@@ -22,17 +22,11 @@ from configs import code_interpreter
 START = flags.DEFINE_string(
   "start", "embedded:code-tiny", "The warm-started model."
 )
-WORKDIR = flags.DEFINE_string("workdir", None, "All runs.", required=True)
+LAUNCHER = runs.Launcher()
 ORDERS = flags.DEFINE_list(
   "orders", ["none", "potential"], f"Of {potential.ORDERS}."
 )
-SEEDS = flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds of each.")
 LIMIT = flags.DEFINE_integer("limit", 100, "Held-out questions of each task.")
-PARALLEL = flags.DEFINE_integer(
-  "parallel", 1, "Runs at a time, each on its share of the cores."
-)
-DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the commands, run none.")
-EXTRA = flags.DEFINE_list("extra", [], "More flags for training.")
 # What a score is called, and the agent that is scored.
 AGENTS = {"text": "text", "interpreter": "free"}
 NAME = "questions/pass@1"
@@ -45,28 +39,21 @@ def main(argv: list[str]) -> None:
   del argv
   if unknown := {*ORDERS.value} - {*potential.ORDERS}:
     raise app.UsageError(f"{unknown}: expected orders of {potential.ORDERS}")
-  folder = pathlib.Path(WORKDIR.value).expanduser()
-  settings = {
-    "start": START.value,
-    "limit": LIMIT.value,
-    "extra": EXTRA.value,
-  }
-  if not DRY_RUN.value:
-    try:
-      runs.claim(folder, settings)
-    except ValueError as error:
-      raise app.UsageError(str(error)) from None
+  LAUNCHER.claim(start=START.value, limit=LIMIT.value)
+  folder = LAUNCHER.folder
   _measure(folder)
-  jobs = [
-    functools.partial(_score, folder / "start_scores", START.value, agent)
-    for agent in AGENTS
-  ] + [
-    functools.partial(_train, folder, order, seed)
-    for seed in SEEDS.value
-    for order in ORDERS.value
-  ]
-  runs.in_parallel(jobs, PARALLEL.value)
-  if not DRY_RUN.value:
+  LAUNCHER.do(
+    [
+      functools.partial(_score, folder / "start_scores", START.value, agent)
+      for agent in AGENTS
+    ]
+    + [
+      functools.partial(_train, folder, order, seed)
+      for seed in LAUNCHER.seeds
+      for order in ORDERS.value
+    ]
+  )
+  if not LAUNCHER.dry:
     print(_table(folder))
 
 
@@ -76,7 +63,7 @@ def _measured(folder: pathlib.Path) -> pathlib.Path:
 
 def _measure(folder: pathlib.Path) -> None:
   if OFFLINE & {*ORDERS.value} and not _measured(folder).exists():
-    _run(
+    LAUNCHER.run(
       "azr_jax.potential",
       "--config=configs/potential.py:tiny",
       f"--model={START.value}",
@@ -88,19 +75,16 @@ def _train(
   folder: pathlib.Path, order: str, seed: str, cores: frozenset[int]
 ) -> None:
   run = folder / f"{order}_{seed}"
-  if not runs.is_done(run):
-    measured = str(_measured(folder)) if order in OFFLINE else ""
-    _run(
-      "azr_jax.train",
-      "--config=configs/code_interpreter.py:tiny",
-      f"--config.model.source={START.value}",
-      f"--config.code_interpreter.order={order}",
-      f"--config.code_interpreter.measured={measured}",
-      f"--config.seed={seed}",
-      *EXTRA.value,
-      f"--workdir={run}",
-      cores=cores,
-    )
+  measured = str(_measured(folder)) if order in OFFLINE else ""
+  LAUNCHER.train(
+    run,
+    "configs/code_interpreter.py:tiny",
+    f"--config.model.source={START.value}",
+    f"--config.code_interpreter.order={order}",
+    f"--config.code_interpreter.measured={measured}",
+    seed=seed,
+    cores=cores,
+  )
   for agent in AGENTS:
     _score(folder / f"{run.name}_scores", str(run), agent, cores)
 
@@ -108,25 +92,16 @@ def _train(
 def _score(
   scores: pathlib.Path, model: str, agent: str, cores: frozenset[int]
 ) -> None:
-  if runs.scores(scores / agent):
-    return
-  _run(
-    "azr_jax.evaluate",
+  LAUNCHER.score(
+    scores / agent,
+    model,
+    "questions",
     "--config=configs/evaluate.py:questions_tiny",
     f"--config.evaluate.agent={AGENTS[agent]}",
-    f"--model={model}",
-    "--benchmark=questions",
     f"--data={'+'.join(code_interpreter.TINY_QUESTIONS)}",
     f"--limit={LIMIT.value}",
-    f"--workdir={scores / agent}",
     cores=cores,
   )
-
-
-def _run(
-  module: str, *arguments: str, cores: frozenset[int] = frozenset()
-) -> None:
-  runs.run(module, *arguments, dry=DRY_RUN.value, cores=cores)
 
 
 def _table(folder: pathlib.Path) -> str:
@@ -149,7 +124,7 @@ def _table(folder: pathlib.Path) -> str:
     for agent in AGENTS:
       found = [
         runs.scores(folder / f"{order}_{seed}_scores" / agent)
-        for seed in SEEDS.value
+        for seed in LAUNCHER.seeds
       ]
       name = "GRPO" if order == "none" else f"GRPO, `{order}`"
       lines.append(_row(name, agent, found, tasks))

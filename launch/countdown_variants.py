@@ -20,7 +20,7 @@ from absl import app, flags
 START = flags.DEFINE_string(
   "start", None, "The warm-started model.", required=True
 )
-WORKDIR = flags.DEFINE_string("workdir", None, "All runs.", required=True)
+LAUNCHER = runs.Launcher()
 VARIANTS = flags.DEFINE_list(
   "variants",
   [
@@ -34,15 +34,7 @@ VARIANTS = flags.DEFINE_list(
   ],
   "Variants of configs/countdown.py.",
 )
-SEEDS = flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds of each variant.")
 PUZZLES = flags.DEFINE_integer("puzzles", 200, "Held-out puzzles.")
-PARALLEL = flags.DEFINE_integer(
-  "parallel", 1, "Runs at a time, each on its share of the cores."
-)
-DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the commands, run none.")
-EXTRA = flags.DEFINE_list(
-  "extra", [], "More flags for training, e.g. --config.train.steps=10"
-)
 KS = (1, 4, 16)
 
 
@@ -51,29 +43,19 @@ def main(argv: list[str]) -> None:
   del argv
   if not all(variant.startswith("tiny") for variant in VARIANTS.value):
     raise app.UsageError("expected variants of the tiny model")
-  folder = pathlib.Path(WORKDIR.value).expanduser()
-  settings = {
-    "start": START.value,
-    "puzzles": PUZZLES.value,
-    "extra": EXTRA.value,
-  }
-  if not DRY_RUN.value:
-    try:
-      runs.claim(folder, settings)
-    except ValueError as error:
-      raise app.UsageError(str(error)) from None
+  LAUNCHER.claim(start=START.value, puzzles=PUZZLES.value)
+  folder = LAUNCHER.folder
   _make_pool(folder, "proposed", [f"--model={START.value}"])
   _make_pool(folder, "random", ["--random", f"--count={_proposed(folder)}"])
   _score(folder / "start_scores", START.value)
-  runs.in_parallel(
+  LAUNCHER.do(
     [
       functools.partial(_train, folder, variant, seed)
-      for seed in SEEDS.value  # All variants once, before any again.
+      for seed in LAUNCHER.seeds  # All variants once, before any again.
       for variant in VARIANTS.value
-    ],
-    PARALLEL.value,
+    ]
   )
-  if not DRY_RUN.value:
+  if not LAUNCHER.dry:
     print(_table(folder))
 
 
@@ -83,7 +65,7 @@ def _pool(folder: pathlib.Path, name: str) -> pathlib.Path:
 
 def _make_pool(folder: pathlib.Path, name: str, arguments: list[str]) -> None:
   if not _pool(folder, name).exists():
-    _run(
+    LAUNCHER.run(
       "azr_jax.propose",
       "--config=configs/propose.py:tiny",
       *arguments,
@@ -106,14 +88,12 @@ def _train(
     return
   pool = "random" if "random" in variant else "proposed"
   mixed = [f"--config.countdown.mix.puzzles={_pool(folder, pool)}"]
-  _run(
-    "azr_jax.train",
-    f"--config=configs/countdown.py:{variant}",
+  LAUNCHER.train(
+    run,
+    f"configs/countdown.py:{variant}",
     f"--config.model.source={START.value}",
-    f"--config.seed={seed}",
     *(mixed if variant.endswith("mix") else []),
-    *EXTRA.value,
-    f"--workdir={run}",
+    seed=seed,
     cores=cores,
   )
   _score(scores, str(run), cores)
@@ -122,23 +102,14 @@ def _train(
 def _score(
   scores: pathlib.Path, model: str, cores: frozenset[int] = frozenset()
 ) -> None:
-  if runs.scores(scores):
-    return
-  _run(
-    "azr_jax.evaluate",
+  LAUNCHER.score(
+    scores,
+    model,
+    "countdown",
     "--config=configs/evaluate.py:countdown_tiny",
-    f"--model={model}",
-    "--benchmark=countdown",
     f"--limit={PUZZLES.value}",
-    f"--workdir={scores}",
     cores=cores,
   )
-
-
-def _run(
-  module: str, *arguments: str, cores: frozenset[int] = frozenset()
-) -> None:
-  runs.run(module, *arguments, dry=DRY_RUN.value, cores=cores)
 
 
 def _table(folder: pathlib.Path) -> str:
@@ -150,7 +121,7 @@ def _table(folder: pathlib.Path) -> str:
     _row("start (error over puzzles)", [folder / "start_scores"], []),
   ]
   for variant in VARIANTS.value:
-    own = [folder / f"{variant}_{seed}" for seed in SEEDS.value]
+    own = [folder / f"{variant}_{seed}" for seed in LAUNCHER.seeds]
     scores = [run.with_name(f"{run.name}_scores") for run in own]
     lines.append(_row(f"`{variant}`", scores, own))
   return "\n".join(lines)

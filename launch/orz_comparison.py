@@ -14,13 +14,8 @@ import statistics
 import runs
 from absl import app, flags
 
-WORKDIR = flags.DEFINE_string("workdir", None, "All runs.", required=True)
-SEEDS = flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds of each.")
+LAUNCHER = runs.Launcher()
 OUT = flags.DEFINE_string("out", "orz.png", "The figure to write.")
-PARALLEL = flags.DEFINE_integer(
-  "parallel", 1, "Runs at a time, each on its share of the cores."
-)
-EXTRA = flags.DEFINE_list("extra", [], "More flags for training.")
 NAMES = {
   "PPO": [],
   "PPO, lambda 0.95": ["--config.critic.gae_lambda=0.95"],
@@ -39,21 +34,19 @@ ENDS = 5
 def main(argv: list[str]) -> None:
   """Runs what is missing, prints the table, draws the figure."""
   del argv
-  folder = pathlib.Path(WORKDIR.value).expanduser()
-  try:
-    runs.claim(folder, {"extra": EXTRA.value})
-  except ValueError as error:
-    raise app.UsageError(str(error)) from None
-  runs.in_parallel(
+  LAUNCHER.claim()
+  folder = LAUNCHER.folder
+  LAUNCHER.do(
     [
       functools.partial(_train, folder, name, seed)
-      for seed in SEEDS.value
+      for seed in LAUNCHER.seeds
       for name in NAMES
-    ],
-    PARALLEL.value,
+    ]
   )
+  if LAUNCHER.dry:
+    return
   found = {
-    name: [runs.metrics(_place(folder, name, seed)) for seed in SEEDS.value]
+    name: [runs.metrics(_place(folder, name, seed)) for seed in LAUNCHER.seeds]
     for name in NAMES
   }
   print(table(found))
@@ -67,17 +60,13 @@ def _place(folder: pathlib.Path, name: str, seed: str) -> pathlib.Path:
 def _train(
   folder: pathlib.Path, name: str, seed: str, cores: frozenset[int]
 ) -> None:
-  place = _place(folder, name, seed)
-  if not runs.is_done(place):
-    runs.run(
-      "azr_jax.train",
-      "--config=configs/orz.py:tiny",
-      f"--config.seed={seed}",
-      *NAMES[name],
-      *EXTRA.value,
-      f"--workdir={place}",
-      cores=cores,
-    )
+  LAUNCHER.train(
+    _place(folder, name, seed),
+    "configs/orz.py:tiny",
+    *NAMES[name],
+    seed=seed,
+    cores=cores,
+  )
 
 
 def table(found: dict[str, list[list[dict[str, float]]]]) -> str:

@@ -12,6 +12,105 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from absl import app, flags
+
+
+class Launcher:
+  """The flags that these scripts share, and what they do with them."""
+
+  def __init__(self) -> None:
+    """Defines the flags; once, before they are parsed."""
+    self._workdir = flags.DEFINE_string(
+      "workdir", None, "All runs.", required=True
+    )
+    self._seeds = flags.DEFINE_list("seeds", ["0", "1", "2"], "Of each run.")
+    self._parallel = flags.DEFINE_integer(
+      "parallel", 1, "Runs at a time, each on its share of the cores."
+    )
+    self._extra = flags.DEFINE_list(
+      "extra", [], "More flags for training, e.g. --config.train.steps=10"
+    )
+    self._dry_run = flags.DEFINE_bool(
+      "dry_run", False, "Print the commands, run none."
+    )
+
+  @property
+  def folder(self) -> pathlib.Path:
+    """Of all runs."""
+    return pathlib.Path(self._workdir.value).expanduser()
+
+  @property
+  def seeds(self) -> list[str]:
+    """Of each run."""
+    return self._seeds.value
+
+  @property
+  def dry(self) -> bool:
+    """Whether commands are printed only."""
+    return self._dry_run.value
+
+  def claim(self, **settings: Any) -> None:
+    """Makes the folder for runs of these settings and of `--extra`.
+
+    Raises:
+      UsageError: it holds runs of others, which could not be compared.
+    """
+    if self.dry:
+      return
+    try:
+      claim(self.folder, {**settings, "extra": self._extra.value})
+    except ValueError as error:
+      raise app.UsageError(str(error)) from None
+
+  def do(self, jobs: Sequence[Callable[[frozenset[int]], None]]) -> None:
+    """Does the jobs, as many at a time as is wanted."""
+    in_parallel(jobs, self._parallel.value)
+
+  def run(
+    self, module: str, *arguments: str, cores: frozenset[int] = frozenset()
+  ) -> None:
+    """Runs a command of this package; see `run`."""
+    run(module, *arguments, dry=self.dry, cores=cores)
+
+  def train(
+    self,
+    place: pathlib.Path,
+    config: str,
+    *arguments: str,
+    seed: str,
+    cores: frozenset[int],
+  ) -> None:
+    """Trains in a folder, unless that is done."""
+    if not is_done(place):
+      self.run(
+        "azr_jax.train",
+        f"--config={config}",
+        *arguments,
+        f"--config.seed={seed}",
+        *self._extra.value,
+        f"--workdir={place}",
+        cores=cores,
+      )
+
+  def score(
+    self,
+    place: pathlib.Path,
+    model: str,
+    benchmark: str,
+    *arguments: str,
+    cores: frozenset[int] = frozenset(),
+  ) -> None:
+    """Scores a model in a folder, unless that is done."""
+    if not scores(place):
+      self.run(
+        "azr_jax.evaluate",
+        *arguments,
+        f"--model={model}",
+        f"--benchmark={benchmark}",
+        f"--workdir={place}",
+        cores=cores,
+      )
+
 
 def run(
   module: str,
