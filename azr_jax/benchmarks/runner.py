@@ -24,9 +24,11 @@ from azr_jax.benchmarks import frames, pass_at_k
 from azr_jax.benchmarks.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor
 from azr_jax.grading import futures
+from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.policy import Ask, Policy
+from azr_jax.rollout.turns import split_parts
 from azr_jax.tasks import records as records_lib
 
 KS = (1, 4, 8, 16, 32, 64)
@@ -172,7 +174,7 @@ def _unasked(item: Item, samples: int) -> dict[str, Any]:
     "",
   )
   grade = futures.done(Grade(False, TOO_LONG))
-  return _record(item, dict.fromkeys(range(samples), (none, grade)))
+  return _record(item, dict.fromkeys(range(samples), (none, grade)), None)
 
 
 def _records(
@@ -198,19 +200,32 @@ def _records(
       whole.append(place)
     for done in [p for p in whole if _is_graded(replies[p])]:
       whole.remove(done)
-      yield done, _record(items[done], replies.pop(done))
+      yield done, _record(items[done], replies.pop(done), policy.tokenizer)
   for place in whole:
-    yield place, _record(items[place], replies.pop(place))
+    yield place, _record(items[place], replies.pop(place), policy.tokenizer)
 
 
 def _is_graded(own: dict[int, tuple[types.Completion, Any]]) -> bool:
   return all(grade.done() for _, grade in own.values())
 
 
-def _record(item: Item, own: dict[int, Any]) -> dict[str, Any]:
+def _record(
+  item: Item, own: dict[int, Any], tokenizer: Tokenizer | None
+) -> dict[str, Any]:
+  """What is kept of an item; of conversations all that was said, too."""
   replies = [own[sample] for sample in range(len(own))]
   grades = [grade.result() for _, grade in replies]
-  return {
+  parts = [
+    split_parts(completion.token_ids.tolist(), completion.loss_mask.tolist())
+    for completion, _ in replies
+  ]
+  calls = [sum(not is_own for is_own, _ in said) for said in parts]
+  more: dict[str, Any] = {"calls": calls}
+  if tokenizer is not None and any(calls):
+    more["conversations"] = [
+      "".join(tokenizer.decode(ids) for _, ids in said) for said in parts
+    ]
+  return more | {
     "id": item.id,
     "kind": item.kind,
     "request": item.request,
@@ -278,6 +293,10 @@ def scores(
   found[f"{benchmark.name}/too_long"] = float(
     sum(record["details"][0] == TOO_LONG for record in records)
   )
+  # Files of before do not say.
+  calls = [count for record in records for count in record.get("calls", ())]
+  if any(calls):
+    found[f"{benchmark.name}/calls"] = float(np.mean(calls))
   if benchmark.summarize is not None:
     replies = [record["replies"] for record in records]
     extra = benchmark.summarize(items, correct, replies)

@@ -175,3 +175,35 @@ def test_a_benchmark_that_holds_its_items_reads_nothing():
   held = away.holding(ITEMS)
   settings = runner.RunSettings("", 3, "plain", 1)
   assert runner.items_of(held, settings) == ITEMS[:3]
+
+
+class Conversing(ScriptedPolicy):
+  """Calls once for every even item."""
+
+  tokenizer = plain_types.SimpleNamespace(
+    decode=lambda ids: "".join("abcde"[i] for i in ids)
+  )
+
+  def sample(self, prompts, n=1, numbers=None):
+    for index, prompt in enumerate(prompts):
+      ids = np.arange(5, dtype=np.int32)
+      own = ids != (2 if prompt.task.kind == "even" else 9)
+      for sample in range(n):
+        yield (
+          index,
+          sample,
+          types.Completion(ids, ids * 0.0, own, "stop", "right"),
+        )
+
+
+def test_records_of_conversations_have_all_that_was_said(executor, tmp_path):
+  path = tmp_path / "records.jsonl"
+  found = runner.run(
+    benchmark(), Conversing(), executor, Hosts(10.0), SETTINGS, path
+  )
+  assert found["toy/calls"] == 0.5
+  records = [json.loads(line) for line in path.read_text().splitlines()]
+  for record in records:
+    even = record["kind"] == "even"
+    assert record["calls"] == [int(even)] * 3
+    assert record.get("conversations") == (["abcde"] * 3 if even else None)
