@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from azr_jax.benchmarks import registry
-from azr_jax.metrics import HEALTHY
-from azr_jax.report import charts, sections
+from azr_jax.report import figures, sections
 from azr_jax.report.reading import Run
-from azr_jax.report.sections import Chart
 
 _ASSETS = pathlib.Path(__file__).parents[1] / "assets" / "report"
 _MOST_CHARS = 10_000  # Of a text; the page must stay one that a phone opens.
@@ -34,14 +32,16 @@ def build(runs: Sequence[Run], base: Scores | None = None) -> str:
   if base or any(run.scores for run in runs):
     body.append(_section("Benchmarks", _benchmarks(runs, base or {})))
   for name, charts_of_it in sections.SECTIONS.items():
-    figures = "".join(_chart(runs, chart, drawn) for chart in charts_of_it)
+    shown = "".join(
+      figures.chart_figures(runs, chart, drawn) for chart in charts_of_it
+    )
     if name == sections.LEARNABILITY:
-      figures += _histogram(runs, drawn)
+      shown += figures.histograms(runs, drawn)
     if name == sections.TIME:
-      figures = _phases(runs, drawn) + figures
-    if figures:
-      body.append(_section(name, _grid(figures, len(runs))))
-  others = _others(runs, drawn)
+      shown = figures.phases(runs, drawn) + shown
+    if shown:
+      body.append(_section(name, _grid(shown, len(runs))))
+  others = figures.others(runs, drawn)
   if others:
     body.append(_section(sections.OTHERS, _grid(others, len(runs))))
   for name, kind in (("Texts", "samples"), ("Flagged texts", "flagged")):
@@ -75,8 +75,8 @@ def _section(name: str, content: str) -> str:
   return f'<section id="{anchor}"><h2>{name}</h2>{content}</section>\n'
 
 
-def _grid(figures: str, columns: int) -> str:
-  return f'<div class="{"runs" if columns > 1 else "one"}">{figures}</div>'
+def _grid(shown: str, columns: int) -> str:
+  return f'<div class="{"runs" if columns > 1 else "one"}">{shown}</div>'
 
 
 def _overview(runs: Sequence[Run]) -> str:
@@ -163,158 +163,6 @@ def _benchmarks(runs: Sequence[Run], base: Scores) -> str:
       cells.append(f"<td>{text}</td>")
     rows.append(f"<tr>{''.join(cells)}</tr>")
   return _table(_row(["pass@1, %", *names], cell="th"), rows)
-
-
-def _chart(runs: Sequence[Run], chart: Chart, drawn: set[str]) -> str:
-  """A figure per run, with one upright axis; nothing where nothing matches."""
-  found = []
-  for run in runs:
-    series = run.series(chart.pattern, drawn)
-    if chart.missing is not None:
-      series = {
-        label: [chart.missing if v is None else v for v in values]
-        for label, values in series.items()
-      }
-    found.append({k: v for k, v in series.items() if charts.known({k: v})})
-  for run in runs:
-    drawn |= {n for n in run.values if re.fullmatch(chart.pattern, n)}
-  values = [v for series in found for v in charts.known(series)]
-  if not values:
-    return ""
-  limits = charts.value_range(values)
-  last = max(run.steps[-1] for run in runs)
-  labels = [*dict.fromkeys(label for series in found for label in series)]
-  return "".join(
-    _figure(
-      chart.title,
-      run.name if len(runs) > 1 else "",
-      charts.lines(
-        run.steps,
-        # A label has the same colour in every run.
-        {
-          label: series.get(label, []) or [None] * len(run.steps)
-          for label in labels
-        },
-        limits,
-        last,
-      )
-      if series
-      else _nothing(),
-      charts.legend(labels, series),
-      chart.healthy,
-    )
-    for run, series in zip(runs, found, strict=True)
-  )
-
-
-def _nothing() -> str:
-  return '<p class="nothing">not measured in this run</p>'
-
-
-def _figure(
-  title: str,
-  run: str,
-  drawing: str,
-  legend: str,
-  healthy: str = "",
-) -> str:
-  own = f" <small>{html.escape(run)}</small>" if run else ""
-  hint = f'<p class="hint">{html.escape(healthy)}</p>' if healthy else ""
-  return (
-    f"<figure><figcaption>{html.escape(title)}{own}</figcaption>{drawing}"
-    f'<div class="legend">{legend}</div>{hint}</figure>'
-  )
-
-
-def _histogram(runs: Sequence[Run], drawn: set[str]) -> str:
-  """How often proposals were solved, in the first and the last third."""
-  figures = ""
-  for run in runs:
-    counts: dict[str, dict[int, list[float | None]]] = {}
-    most = 0
-    for name, values in run.values.items():
-      if match := re.fullmatch(sections.SOLVED, name):
-        drawn.add(name)
-        counts.setdefault(match[1], {})[int(match[2])] = values
-        most = max(most, int(match[3]))
-    third = -(-len(run.steps) // 3)
-    for label, own in counts.items():
-      parts = {
-        f"first {third} steps": slice(None, third),
-        f"last {third} steps": slice(-third, None),
-      }
-      sums = {
-        part: [
-          sum(v or 0.0 for v in own.get(right, [])[where])
-          for right in range(most + 1)
-        ]
-        for part, where in parts.items()
-      }
-      figures += _figure(
-        f"Proposals by right answers of {most}: {label}",
-        run.name if len(runs) > 1 else "",
-        charts.bars(sums, [str(right) for right in range(most + 1)]),
-        charts.legend(list(sums), sums),
-      )
-  return figures
-
-
-def _phases(runs: Sequence[Run], drawn: set[str]) -> str:
-  """Seconds of a step's phases, one on top of the other."""
-  found = []
-  for run in runs:
-    for phases in sections.PHASES:
-      series = {
-        name: run.values[f"time/{name}"]
-        for name in phases
-        if f"time/{name}" in run.values
-      }
-      if len(series) > 1 and phases[0] in series or len(series) > 2:
-        break
-    drawn |= {f"time/{name}" for name in series}
-    found.append(series)
-  tops = [
-    sum(v for v in step if v is not None)
-    for series in found
-    for step in zip(*series.values(), strict=True)
-  ]
-  if not tops:
-    return ""
-  # The first step compiles, and would leave no room for the others.
-  tops.sort()
-  top = tops[min(len(tops) - 1, math.ceil(0.95 * len(tops)) - 1)] * 1.25
-  limits = charts.value_range([0.0, top])
-  last = max(run.steps[-1] for run in runs)
-  return "".join(
-    _figure(
-      "Seconds of a step",
-      run.name if len(runs) > 1 else "",
-      charts.stacked(run.steps, series, limits[1], last),
-      charts.legend(list(series), series),
-    )
-    for run, series in zip(runs, found, strict=True)
-  )
-
-
-def _others(runs: Sequence[Run], drawn: set[str]) -> str:
-  """A chart for each family of metrics that no other chart took."""
-  left = {name for run in runs for name in run.values} - drawn
-  families = dict.fromkeys(
-    "/".join(name.split("/")[:2]) if name.count("/") > 1 else name.split("/")[0]
-    for name in sorted(left)
-  )
-  return "".join(
-    _chart(
-      runs,
-      Chart(
-        family,
-        rf"{re.escape(family)}/(.+)",
-        HEALTHY.get(family.split("/")[0], ""),
-      ),
-      drawn,
-    )
-    for family in families
-  )
 
 
 def _text_record(record: Mapping[str, Any]) -> dict[str, Any]:
