@@ -1,10 +1,11 @@
 """RLOO on Countdown, and how its prompts are chosen (seed 003).
 
   python -m azr_jax.train --config=configs/countdown.py:tiny \\
-      --config.model.source=DIR/model --workdir=/tmp/countdown
+      --workdir=/tmp/countdown
 
-`DIR` is that of `python -m azr_jax.sft --config=configs/sft.py:countdown_tiny`,
-or of `countdown_qwen2.5-0.5b` for the larger model.
+`tiny` starts from what `python -m azr_jax.sft
+--config=configs/sft.py:countdown_tiny` made; of `countdown_qwen2.5-0.5b`, for the
+larger model, the `model` folder is to be named by `--config.model.source`.
 
 | variant | prompts |
 | --- | --- |
@@ -125,7 +126,7 @@ def _paper_mixing(c: ml_collections.ConfigDict) -> None:
 
 def _tiny(c: ml_collections.ConfigDict) -> None:
   """The model of `configs/sft.py:countdown_tiny`, minutes on two cores."""
-  c.model.source = "/tmp/countdown_sft/model"
+  c.model.source = "embedded:countdown-tiny"
   c.model.dtype = "float32"
   c.model.remat = "none"
   c.countdown.prompts = 32

@@ -50,6 +50,7 @@ def write(path, right):
   measured.write(path, questions, found)
 
 
+@pytest.mark.slow
 def test_a_run_killed_in_its_second_stage_goes_on_in_it(tmp_path):
   path = tmp_path / "measured.jsonl"
   # Groups of the questions: 1, 2, 3, 4, and so on.
@@ -65,7 +66,10 @@ def test_a_run_killed_in_its_second_stage_goes_on_in_it(tmp_path):
   write(path, (0, 0, 10, 10))
   train_test.finish(train_test.start(cut, 5, config=config))
   found = metrics_of(whole)
-  assert metrics_of(cut) == found
+  for mine, theirs in zip(metrics_of(cut), found, strict=True):
+    # When a result comes decides what it is read together with, and so the last
+    # bits of what follows.
+    assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-5)
   stages = [one["stage/code_interpreter/number"] for one in found]
   assert stages == [1.0, 1.0, 2.0, 2.0, 3.0]
   assert all(one["stage/code_interpreter/group1"] == 4.0 for one in found)

@@ -63,6 +63,7 @@ def agree(metrics, expected):
     assert mine == pytest.approx(theirs, rel=1e-5, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_eight_devices_train_as_one_does(one_device, tmp_path):
   agree(metrics_of(tmp_path, 8, 1, *MESH), one_device)
 

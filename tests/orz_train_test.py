@@ -51,6 +51,7 @@ def test_orz_stops_resumes_and_its_problems_can_be_selected(tmp_path):
   assert all(0.2 <= one["pass_rate"] <= 1 for one in kept)
 
 
+@pytest.mark.slow
 def test_azr_learns_with_a_critic_and_resumes_after_a_kill(tmp_path):
   gae = (*train_test.SMALL, "--config.learner.estimator=gae")
   whole, cut = tmp_path / "whole", tmp_path / "cut"

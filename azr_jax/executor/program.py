@@ -90,21 +90,22 @@ def _report(code, inputs, entry, forbidden):
     return
   left = MAX_REPORT_CHARS
   for compiled in calls:
+    write = canonical  # As it is before the program runs.
     try:
       value = call(define(code), compiled)
     except BaseException as error:  # noqa: BLE001 - becomes the verdict.
       line = f"!{_type_name(error)}"
     else:
-      line = _text(value)
+      line = _text(write, value)
     left -= len(line)
     yield line if left >= 0 else "!OutputTooLarge"
   yield "done"
 
 
-def _text(value):
+def _text(write, value):
   """The report's line of what a call returned."""
   try:
-    return canonical(value)
+    return write(value)
   except BaseException:  # noqa: BLE001 - not what the program raised.
     return f"!{NoText.__name__}"
 

@@ -40,7 +40,17 @@ class Outcome:
   lacking: frozenset[str]
 
 
-@pytest.fixture(scope="module", params=ENVIRONMENTS)
+# What these two find is nearly always found without both, too.
+SLOW = ("without_landlock", "without_namespaces")
+
+
+@pytest.fixture(
+  scope="module",
+  params=[
+    pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+    for name in ENVIRONMENTS
+  ],
+)
 def outcome(request):
   """What the script found in an environment."""
   without, user = ENVIRONMENTS[request.param]
