@@ -4,8 +4,8 @@
       --workdir=/tmp/countdown
 
 `tiny` starts from what `python -m azr_jax.sft
---config=configs/sft.py:countdown_tiny` made; of `countdown_qwen2.5-0.5b`, for the
-larger model, the `model` folder is to be named by `--config.model.source`.
+--config=configs/sft.py:countdown_tiny` made. The larger model starts from the
+folder `model` of `countdown_qwen2.5-0.5b`, as `--config.model.source` names it.
 
 | variant | prompts |
 | --- | --- |

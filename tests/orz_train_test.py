@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import pytest
 import train_test
 
 ORZ = (
