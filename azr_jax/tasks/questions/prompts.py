@@ -88,11 +88,12 @@ def worked(form: str) -> list[tuple[str, str]]:
       reply = f"{words} {mark}"
     elif form == "code":
       last = f"print('<<<', {expression}, '>>>', sep='')"
-      reply = f"{words}\n```python\n{first}{last}\n```"
+      reply = f"```python\n# {words}\n{first}{last}\n```"
     else:
-      script = f"```python\n{first}print({expression})\n```"
+      # A small model that begins in words goes on so.
+      script = f"```python\n# {words}\n{first}print({expression})\n```"
       result = f"{code_blocks.LABEL}{answer}{code_blocks.AFTER}"
-      reply = f"{words}\n{script}{result}{mark}"
+      reply = f"{script}{result}{mark}"
     shown.append((question, reply))
   return shown
 
