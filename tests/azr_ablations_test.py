@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import launching
 import pytest
 import train_test
 
@@ -14,13 +15,7 @@ NAME = "programs_heldout/pass@1"
 
 
 def launch(workdir, *flags):
-  return subprocess.run(
-    [sys.executable, "launch/azr_ablations.py", f"--workdir={workdir}", *flags],
-    cwd=train_test.ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+  return launching.launch("azr_ablations", workdir, *flags)
 
 
 def write_scores(folder, value):

@@ -1,23 +1,14 @@
 """The command that makes the Code Interpreter's table."""
 
 import json
-import subprocess
-import sys
 
-import train_test
+import launching
 
 QUESTIONS = "questions/pass@1"
 
 
 def launch(workdir, *flags):
-  return subprocess.run(
-    [sys.executable, "launch/code_comparison.py", f"--workdir={workdir}"]
-    + ["--limit=4", *flags],
-    cwd=train_test.ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+  return launching.launch("code_comparison", workdir, "--limit=4", *flags)
 
 
 def write_scores(folder, value):

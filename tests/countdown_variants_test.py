@@ -1,11 +1,9 @@
 """The command that makes Countdown's table, on runs that are there already."""
 
 import json
-import subprocess
-import sys
 
+import launching
 import pytest
-import train_test
 
 from azr_jax.tasks.countdown import dataset
 from azr_jax.tasks.countdown.puzzle import Puzzle
@@ -14,14 +12,8 @@ START = "embedded:countdown-tiny"
 
 
 def launch(workdir, *flags):
-  return subprocess.run(
-    [sys.executable, "launch/countdown_variants.py", f"--start={START}"]
-    + [f"--workdir={workdir}", "--puzzles=4", *flags],
-    cwd=train_test.ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+  given = (f"--start={START}", "--puzzles=4")
+  return launching.launch("countdown_variants", workdir, *given, *flags)
 
 
 def write_scores(folder, value):
