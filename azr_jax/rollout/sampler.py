@@ -14,6 +14,7 @@ The life of a request:
    answer with its cache, while others go on.
 """
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -157,9 +158,18 @@ class Sampler:
       range(len(prompts)) if numbers is None else numbers,
       key,
       self._stop_ids,
-      self._stop_string_end if turns is None else turns.end_of_reply,
+      functools.partial(self._end_of_reply, turns),
       turns,
     )
+
+  def _end_of_reply(
+    self, turns: Turns | None, ids: Sequence[int], start: int, seen: int
+  ) -> int | None:
+    """The first end of a reply, by a stop string or by whoever answers it."""
+    ends = [self._stop_string_end(ids, start, seen)]
+    if turns is not None:
+      ends.append(turns.end_of_reply(ids, start, seen))
+    return min((end for end in ends if end is not None), default=None)
 
   def _stop_string_end(
     self, ids: Sequence[int], start: int, seen: int

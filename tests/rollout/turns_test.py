@@ -12,6 +12,7 @@ from rollout_model import (
 
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.token_choice import TokenChoice
+from azr_jax.rollout.turns import split_replies
 
 ANSWERS = ["!", "abc", "0123456789 0123456789", "xy" * 20]
 
@@ -76,6 +77,23 @@ def test_conversations_have_the_logprobs_of_one_forward_pass(
     own = completion.loss_mask
     np.testing.assert_allclose(completion.logprobs[own], want[own], atol=1e-4)
     assert not completion.logprobs[~own].any()
+
+
+def test_a_stop_string_ends_a_reply_too(params, one_device_mesh):
+  whole = talked(long_policy(params, one_device_mesh), Scripted())
+  name, completion = next(iter(whole.items()))
+  first = completion.token_ids[:6].tolist()
+  stop = ByteTokenizer().decode(first[2:4])
+  found = talked(
+    long_policy(params, one_device_mesh, stop_strings=(stop,)), Scripted()
+  )
+  reply = split_replies(found[name].token_ids, found[name].loss_mask)[0]
+  text = ByteTokenizer().decode(first)
+  assert reply == first[: text.index(stop) + len(stop)]
+  for one in found.values():
+    for own in split_replies(one.token_ids, one.loss_mask):
+      text = ByteTokenizer().decode(own)
+      assert stop not in text[:-1] and len(own) <= 6
 
 
 def test_the_mask_tells_the_models_tokens_from_the_answers(
