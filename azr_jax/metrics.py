@@ -4,6 +4,7 @@ A metric's name is a path; `HEALTHY` says what each family looks like when
 all is well.
 """
 
+import itertools
 import json
 import pathlib
 import sys
@@ -25,6 +26,8 @@ HEALTHY = {
   "count": "trajectories per task and role, B each",
   "correct": "rises for every task type",
   "formatted": "above 0.95 after a few steps",
+  # rejected_...: by reason; unused, trivial: of composite programs, which add
+  # nothing to their parts; no_error: of programs that were to raise.
   "proposals": "valid_share rises; blocked and timeout stay rare",
   "program": "cognitive, distance and answer_diversity rise or stay",
   "learnability": "solve_rate away from 0 and 1, else nothing is learned",
@@ -134,14 +137,15 @@ def write_samples(
   trajectories: Sequence[types.Trajectory],
   count: int,
 ) -> None:
-  """Keeps the texts of `count` trajectories, spread over the step's groups."""
+  """Keeps the texts of `count` trajectories, as many of each of its groups."""
   if count == 0:
     return
   groups: dict[object, list[types.Trajectory]] = {}
   for trajectory in trajectories:
     groups.setdefault(trajectory.baseline_group, []).append(trajectory)
-  share = -(-count // max(len(groups), 1))
-  chosen = [t for members in groups.values() for t in members[:share]]
+  # The first of every group, then the second of every one, and so on.
+  turns = itertools.zip_longest(*groups.values())
+  chosen = [t for turn in turns for t in turn if t is not None]
   folder = workdir / SAMPLES
   folder.mkdir(parents=True, exist_ok=True)
   with (folder / f"{step:06d}.jsonl").open("w", encoding="utf-8") as file:

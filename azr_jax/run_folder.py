@@ -95,13 +95,22 @@ def _hold(
     yield
 
 
+def _has(path: pathlib.Path) -> bool:
+  """Whether there is a folder or file with something in it.
+
+  What fails before its first step leaves empty ones.
+  """
+  if not path.exists():
+    return False
+  return any(path.iterdir()) if path.is_dir() else bool(path.read_bytes())
+
+
 def _write_config(
   folder: pathlib.Path, config: ml_collections.ConfigDict
 ) -> None:
   path = folder / "config.json"
   mine = json.loads(json.dumps(config.to_dict()))
-  begun = any((folder / name).exists() for name in RUN_FILES)
-  if begun and path.exists():
+  if path.exists() and any(_has(folder / name) for name in RUN_FILES):
     flat_mine = checks.flatten(mine)
     flat_theirs = checks.flatten(json.loads(path.read_text("utf-8")))
     for key in sorted(flat_mine.keys() | flat_theirs.keys()):

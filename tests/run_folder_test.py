@@ -16,7 +16,11 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
   claim(tmp_path, azr.get_config("smollm2-135m"))
   # Nothing has run yet, so a mistyped config may be mended.
   claim(tmp_path, azr.get_config("tiny"))
+  (tmp_path / "checkpoints").mkdir()
   (tmp_path / "metrics.jsonl").touch()
+  claim(tmp_path, azr.get_config("smollm2-135m"))
+  claim(tmp_path, azr.get_config("tiny"))
+  (tmp_path / "metrics.jsonl").write_text('{"step": 1}')
   longer = azr.get_config("tiny")
   longer.train.steps += 5
   longer.mesh.fsdp = 4

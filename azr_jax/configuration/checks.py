@@ -22,6 +22,7 @@ from azr_jax.configuration.schema import (
 from azr_jax.curricula import potential
 from azr_jax.learner.advantages import GAE
 from azr_jax.models import presets
+from azr_jax.tasks.programs.task import ERROR_DEDUCTION
 
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
@@ -117,6 +118,11 @@ def _check_countdown(config: ml_collections.ConfigDict) -> None:
 
 def _check_azr(config: ml_collections.ConfigDict) -> None:
   c = config.azr
+  if c.seeds and set(c.task_types) == {ERROR_DEDUCTION}:
+    raise ValueError(
+      f"config.azr.seeds={c.seeds!r}: expected '' with error_deduction alone, "
+      "which starts from programs that raise"
+    )
   if len(c.intrinsic_weights) != len(c.intrinsic):
     raise ValueError(
       f"config.azr.intrinsic_weights={c.intrinsic_weights!r}: expected one for "

@@ -1,6 +1,7 @@
 """Charts as SVG text, whose colours come from the page's style."""
 
 import html
+import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 
@@ -76,13 +77,17 @@ def lines(
 def stacked(
   steps: Sequence[int], series: Series, top: float, last_step: int
 ) -> str:
-  """Areas on top of each other, such as the seconds of a step's phases."""
+  """Areas on top of each other, such as the seconds of a step's phases.
+
+  What is above `top` is cut off.
+  """
   below = [0.0] * len(steps)
   drawn = []
   for place, (label, values) in enumerate(series.items()):
     above = [low + (v or 0.0) for low, v in zip(below, values, strict=True)]
-    upper = _binned(steps, above)
-    edge = [*upper, *reversed(_binned(steps, below))]
+    upper = _binned(steps, [min(value, top) for value in above])
+    lower = _binned(steps, [min(value, top) for value in below])
+    edge = [*upper, *reversed(lower)]
     points = " ".join(
       f"{_x(step, last_step):.1f},{_y(value or 0.0, (0.0, top)):.1f}"
       for step, value in edge
@@ -138,9 +143,11 @@ def _parts(
     else:
       parts[-1].append((step, value))
   parts = [part for part in parts if part]
-  # What is measured every few steps is a line, too.
-  if sum(len(part) == 1 for part in parts) > len(parts) // 2:
-    return [[point for part in parts for point in part]]
+  # What is measured every so many steps is a line, too.
+  points = [point for part in parts for point in part]
+  gaps = {round(b[0] - a[0], 6) for a, b in itertools.pairwise(points[:-1])}
+  if len(parts) > 1 and len(gaps) == 1:
+    return [points]
   return parts
 
 
@@ -168,13 +175,10 @@ def _y(value: float, limits: tuple[float, float]) -> float:
 
 
 def _frame(limits: tuple[float, float], last_step: int, inside: str) -> str:
+  marks = {last_step: "end", last_step // 2: "middle", 0: "start"}
   across = "".join(
-    _text(_x(step, last_step), HEIGHT - 6, str(step), anchor)
-    for step, anchor in (
-      (0, "start"),
-      (last_step // 2, "middle"),
-      (last_step, "end"),
-    )
+    _text(_x(step, last_step), HEIGHT - 6, f"step {step}", anchor)
+    for step, anchor in marks.items()
   )
   data = (
     f'data-low="{limits[0]:g}" data-high="{limits[1]:g}" '

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Sequence
 
-from azr_jax.metrics import HEALTHY
 from azr_jax.report import charts, sections
 from azr_jax.report.reading import Run
 from azr_jax.report.sections import Chart
@@ -174,11 +173,7 @@ def others(runs: Sequence[Run], drawn: set[str]) -> str:
   return "".join(
     chart_figures(
       runs,
-      Chart(
-        family,
-        rf"{re.escape(family)}/(.+)",
-        HEALTHY.get(family.split("/")[0], ""),
-      ),
+      Chart(family, rf"{re.escape(family)}/(.+)"),
       drawn,
     )
     for family in families

@@ -139,7 +139,7 @@ def _number(value: Any) -> float | None:
 
 
 def _texts(folder: pathlib.Path, most: int) -> list[dict[str, Any]]:
-  """The records of files called by their step: at most so many, evenly.
+  """The records of files called by their step: about so many, evenly.
 
   Only as many files as that are read: there may be one for each of thousands of
   steps, in an object store.
@@ -147,20 +147,19 @@ def _texts(folder: pathlib.Path, most: int) -> list[dict[str, Any]]:
   if not folder.exists() or not most:
     return []
   paths = [path for path in folder.glob("*.jsonl") if path.stem.isdecimal()]
-  paths = evenly(sorted(paths, key=lambda path: path.name), most)
+  paths = sorted(paths, key=lambda path: path.name)
+  if not paths:
+    return []
+  # Whole files, so that no group of texts is left out; the last for certain.
+  each = max(len(_json_lines(paths[-1])), 1)
+  count = min(max(most // each, 1), len(paths))
+  chosen = [paths[-1 - i * len(paths) // count] for i in range(count)]
   records = [
     {"step": int(path.stem)} | record
-    for path in paths
+    for path in reversed(chosen)
     for record in _json_lines(path)
   ]
-  return evenly(records, most)
-
-
-def evenly(items: Sequence[Any], most: int) -> list[Any]:
-  """At most so many of some items, evenly from the first to the last."""
-  if len(items) <= most:
-    return list(items)
-  return [items[i * len(items) // most] for i in range(most)]
+  return records[-most:]
 
 
 def _json_lines(path: pathlib.Path) -> list[dict[str, Any]]:

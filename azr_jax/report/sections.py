@@ -34,7 +34,7 @@ PHASES = (
 SOLVED = r"learnability/[^/]+/(.+)/solved_(\d+)_of_(\d+)"
 SECTIONS: dict[str, tuple[Chart, ...]] = {
   "Rewards": (
-    Chart("Reward", r"reward/[^/]+/(.+)/mean", HEALTHY["reward"]),
+    Chart("Reward", r"reward/[^/]+/(.+)/mean", "rises"),
     Chart(
       "Share of right answers", r"correct/[^/]+/(.+)/mean", HEALTHY["correct"]
     ),
@@ -84,6 +84,35 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
     Chart("Duplicates", r"proposals/[^/]+/(.+)/duplicate_share"),
     Chart("Tasks in a buffer", r"buffer/[^/]+/(.+)/size", HEALTHY["buffer"]),
     Chart("Found in the last 50 steps", r"buffer/[^/]+/(.+)/fresh_share"),
+  ),
+  "Conversations with code": (
+    Chart(
+      "Scripts of a conversation", r"calls/[^/]+/(.+)/mean", HEALTHY["calls"]
+    ),
+    Chart("Without any script", r"calls/[^/]+/(none_share)"),
+    Chart(
+      "Check an answer by a script",
+      r"self_check/[^/]+/(.+)/mean",
+      HEALTHY["self_check"],
+    ),
+    Chart(
+      "Replies of a conversation",
+      r"replies/[^/]+/(.+)/mean",
+      HEALTHY["replies"],
+    ),
+    Chart(
+      "Slots and overlap",
+      "interpreter/(slots_writing|slots_waiting|overlap_share)",
+      HEALTHY["interpreter"],
+    ),
+    Chart("Scripts run", "interpreter/(calls|ok|error|timeout)"),
+    Chart("Stage", "stage/[^/]+/(number)", HEALTHY["stage"]),
+    Chart("Questions of a stage's groups", "stage/[^/]+/(group.+)"),
+    Chart(
+      "Groups that teach nothing",
+      r"groups/[^/]+/(equal_share)",
+      HEALTHY["groups"],
+    ),
   ),
   "Executor": (
     Chart(

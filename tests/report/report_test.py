@@ -164,10 +164,21 @@ def test_texts_cannot_leave_their_element(two):
   assert "more characters" in texts[0]["completion"]
 
 
+def test_no_group_of_texts_is_left_out(tmp_path):
+  folder = write_run(tmp_path / "one")
+  groups = [["deduction", role] for role in ("propose", "solve")]
+  for path in (folder / "samples").iterdir():
+    records = [json.dumps({"group": group, "prompt": ""}) for group in groups]
+    path.write_text("\n".join(records))
+  (run,) = reading.read_runs([str(folder)], most_texts=20)
+  found = [(sample["step"], sample["group"]) for sample in run.samples]
+  assert found == [(step, g) for step in range(3, 31, 3) for g in groups]
+
+
 def test_few_files_are_read_of_many(tmp_path):
   path = str(write_run(tmp_path / "one"))
   (run,) = reading.read_runs([path], most_texts=5)
-  assert [sample["step"] for sample in run.samples] == [1, 7, 13, 19, 25]
+  assert [sample["step"] for sample in run.samples] == [6, 12, 18, 24, 30]
   (run,) = reading.read_runs([path], most_texts=0)
   assert not run.samples and not run.flagged
 
@@ -229,11 +240,14 @@ def test_a_line_breaks_where_there_is_no_value_and_long_ones_are_thinned():
   )
   assert sparse.count("<polyline") == 1
   # The last step is evaluated, too, wherever it falls.
-  values = [
-    1.0 if step % 25 == 1 or step >= 100 else None for step in range(1, 103)
-  ]
-  often = charts.lines(list(range(1, 103)), {"a": values}, (0, 5), 102)
+  steps = list(range(1, 103))
+  values = [1.0 if s % 25 == 1 or s == 102 else None for s in steps]
+  often = charts.lines(steps, {"a": values}, (0, 5), 102)
   assert often.count("<polyline") == 1
+  # What comes now and then is none.
+  values = [1.0 if s in (3, 50, 60, 90) else None for s in steps]
+  rare = charts.lines(steps, {"a": values}, (0, 5), 102)
+  assert rare.count("<polyline") == 4
   steps = list(range(1, 10_001))
   gaps = [float(s) if s % 10 else None for s in steps]
   long = charts.lines(steps, {"a": gaps}, (0, 1e4), 10_000)
