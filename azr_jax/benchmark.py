@@ -5,7 +5,7 @@ python -m azr_jax.benchmark executor [--workers 1 2] [--timeout_s 2.0]
 python -m azr_jax.benchmark sampler|update|step [--peer=transformers]
   [--model=random:smollm2-135m] [--dtype=float32] ...; see `sampler --help`
 python -m azr_jax.benchmark sweep --out=PLOT.png
-python -m azr_jax.benchmark conversations [--sleep_s 0.5] [--slots 32] ...
+python -m azr_jax.benchmark conversations [--sleep_s 0.5] [--slots 64] ...
 
 With a peer, both sides do the same work on the same weights, in turn, and
 `of_peer` is the median of the ratios of their rates: above 1, ours is faster.
@@ -435,7 +435,11 @@ def run() -> None:
   rollout.add_argument("--workers", type=int, default=64)
   rollout.add_argument("--timeout_s", type=float, default=30.0)
   rollout.set_defaults(
-    measure=_conversations, slots=32, prompt_tokens=64, peer="none"
+    # A slot for each: one that waits for its script keeps its slot.
+    measure=_conversations,
+    slots=64,
+    prompt_tokens=64,
+    peer="none",
   )
   flags = parser.parse_args()
   try:
