@@ -57,9 +57,7 @@ def answer(
   passes: Sequence[Pass],
   hosts: Hosts,
 ) -> Iterator[tuple[Pass, pathlib.Path, Tokenizer]]:
-  """Yields every pass with its file of records, when it is done.
-
-  And the model's tokenizer, each time.
+  """Yields each pass, when it is done, its file of records, and the tokenizer.
 
   Passes of one temperature should follow one another: another needs programs
   of its own.

@@ -73,7 +73,8 @@ def main(argv: list[str]) -> None:
     ]
   )
   if not LAUNCHER.dry:
-    print(_table(folder))
+    header = [*TYPES, "all"]
+    print(LAUNCHER.table(header, VARIANTS.value, "tasks", _cells))
 
 
 def _train(
@@ -96,32 +97,14 @@ def _score(scores: pathlib.Path, model: str, cores: frozenset[int]) -> None:
   )
 
 
-def _table(folder: pathlib.Path) -> str:
-  """One row per variant, in percent."""
-  lines = [
-    "| variant | " + " | ".join([*TYPES, "all"]) + " | minutes |",
-    "| --- | " + "--- | " * (len(TYPES) + 2),
-    _row("start (error over tasks)", [folder / "start_scores"], []),
-  ]
-  for variant in VARIANTS.value:
-    own = [folder / f"{variant}_{seed}" for seed in LAUNCHER.seeds]
-    scores = [run.with_name(f"{run.name}_scores") for run in own]
-    lines.append(_row(f"`{variant}`", scores, own))
-  return "\n".join(lines)
-
-
-def _row(
-  name: str, scores: list[pathlib.Path], folders: list[pathlib.Path]
-) -> str:
-  results = [runs.scores(one) for one in scores]
+def _cells(results: list[dict[str, float]]) -> list[str]:
+  """Percent right by task type, and of all with its error."""
   means = [
     f"{100 * statistics.mean(r[f'{NAME}/{kind}'] for r in results):.1f}"
     for kind in TYPES
   ]
   value, error = runs.mean_and_error(results, NAME)
-  minutes = f"{runs.minutes(folders):.1f}" if folders else ""
-  cells = [*means, f"{100 * value:.1f} +- {100 * error:.1f}", minutes]
-  return f"| {name} | " + " | ".join(cells) + " |"
+  return [*means, f"{100 * value:.1f} +- {100 * error:.1f}"]
 
 
 if __name__ == "__main__":

@@ -56,7 +56,8 @@ def main(argv: list[str]) -> None:
     ]
   )
   if not LAUNCHER.dry:
-    print(_table(folder))
+    header = [f"pass@{k}" for k in KS]
+    print(LAUNCHER.table(header, VARIANTS.value, "puzzles", _cells))
 
 
 def _pool(folder: pathlib.Path, name: str) -> pathlib.Path:
@@ -112,31 +113,13 @@ def _score(
   )
 
 
-def _table(folder: pathlib.Path) -> str:
-  """One row per variant: pass@k (unbiased), minutes of a run."""
-  header = [f"pass@{k}" for k in KS]
-  lines = [
-    "| variant | " + " | ".join(header) + " | minutes |",
-    "| --- | " + "--- | " * len(header) + "--- |",
-    _row("start (error over puzzles)", [folder / "start_scores"], []),
-  ]
-  for variant in VARIANTS.value:
-    own = [folder / f"{variant}_{seed}" for seed in LAUNCHER.seeds]
-    scores = [run.with_name(f"{run.name}_scores") for run in own]
-    lines.append(_row(f"`{variant}`", scores, own))
-  return "\n".join(lines)
-
-
-def _row(
-  name: str, scores: list[pathlib.Path], folders: list[pathlib.Path]
-) -> str:
-  results = [runs.scores(one) for one in scores]
+def _cells(results: list[dict[str, float]]) -> list[str]:
+  """pass@k (unbiased) with its error."""
   cells = []
   for k in KS:
     value, error = runs.mean_and_error(results, f"countdown/pass@{k}")
     cells.append(f"{value:.3f} +- {error:.3f}")
-  minutes = f"{runs.minutes(folders):.1f}" if folders else ""
-  return f"| {name} | " + " | ".join(cells) + f" | {minutes} |"
+  return cells
 
 
 if __name__ == "__main__":

@@ -111,6 +111,36 @@ class Launcher:
         cores=cores,
       )
 
+  def table(
+    self,
+    header: Sequence[str],
+    variants: Sequence[str],
+    items: str,
+    cells: Callable[[list[dict[str, float]]], list[str]],
+  ) -> str:
+    """A table of the start's scores and of every variant's.
+
+    Args:
+      header: names of the cells.
+      variants: each has a folder `VARIANT_SEED`, with its scores beside it.
+      items: what the start's error is over.
+      cells: of the scores of some runs.
+    """
+    rows = [
+      "| variant | " + " | ".join(header) + " | minutes |",
+      "| --- | " + "--- | " * len(header) + "--- |",
+    ]
+    start = cells([scores(self.folder / "start_scores")])
+    rows.append(
+      f"| start (error over {items}) | " + " | ".join(start) + " |  |"
+    )
+    for variant in variants:
+      own = [self.folder / f"{variant}_{seed}" for seed in self.seeds]
+      found = [scores(one.with_name(f"{one.name}_scores")) for one in own]
+      row = [*cells(found), f"{minutes(own):.1f}"]
+      rows.append(f"| `{variant}` | " + " | ".join(row) + " |")
+    return "\n".join(rows)
+
 
 def run(
   module: str,
