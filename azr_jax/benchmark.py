@@ -41,7 +41,7 @@ What the keys hold:
   of_plain     our rate as a share of that
   p50_ms, p99_ms  from a program's start to its verdict, its wait left out
   paper_step   seconds for the verification of one step of the paper's size
-               (tasks/programs/verification_step.py); how many of the answers
+               (perf/verification_load.py); how many of the answers
                are right is by construction
 """
 
@@ -55,20 +55,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from azr_jax.corpora.programs import heldout
 from azr_jax.executor import Executor, throughput
 from azr_jax.executor.settings import Settings
-from azr_jax.measure import (
+from azr_jax.models import attention, load, transformer
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.perf import (
   conversations,
   device,
   sampling,
   updating,
+  verification_load,
   workload,
 )
-from azr_jax.models import attention, load, transformer
-from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout import token_choice
-from azr_jax.rollout.programs import SamplerSettings
-from azr_jax.tasks.programs import heldout, verification_step
+from azr_jax.rollout import token_sampling
+from azr_jax.rollout.engine import SamplerSettings
 from azr_jax.tasks.programs.task import InductionTask, Task, Triplet
 
 STEPS = 3
@@ -98,7 +99,7 @@ def _paper_step(
   """The quickest of a few; what else ran on the machine only adds."""
   with Executor(workers, timeout_s, memory_mb=512) as executor:
     times = [
-      verification_step.measure(executor, triplets) for _ in range(STEPS)
+      verification_load.measure(executor, triplets) for _ in range(STEPS)
     ]
   best = min(times, key=lambda step: step.total_s)
   return dataclasses.asdict(best) | {"total_s": best.total_s}
@@ -115,10 +116,10 @@ def _triplets(path: str | None) -> list[Triplet]:
     raise ValueError(
       f"{path}: {error!r}; expected JSON lines with code, input and output"
     ) from None
-  if len(found) < verification_step.PROGRAMS:
+  if len(found) < verification_load.PROGRAMS:
     raise ValueError(
       f"{path} has {len(found)} programs; expected at least "
-      f"{verification_step.PROGRAMS}"
+      f"{verification_load.PROGRAMS}"
     )
   return found
 
@@ -150,7 +151,7 @@ class _Setting:
 
 def _peer() -> types.ModuleType:
   # Here, for it needs torch, which only the tests' extra has.
-  from azr_jax.measure import transformers_peer
+  from azr_jax.perf import transformers_peer
 
   return transformers_peer
 
@@ -206,7 +207,7 @@ def _sampler(flags: argparse.Namespace) -> dict[str, Any]:
 def _sweep(flags: argparse.Namespace) -> dict[str, Any]:
   """Decoding alone, all slots busy."""
   # Here, for matplotlib comes with the notebooks' extra only.
-  from azr_jax.measure import sweep
+  from azr_jax.perf import sweep
 
   setting = _Setting(flags)
 
@@ -219,7 +220,7 @@ def _sweep(flags: argparse.Namespace) -> dict[str, Any]:
       decode_chunk=flags.decode_chunk,
       cache_chunk=flags.cache_chunk,
       stop_strings=(),
-      choice=token_choice.TokenChoice(top_p=flags.top_p),
+      choice=token_sampling.TokenChoice(top_p=flags.top_p),
     )
     return sweep.decode_rate(
       setting.model,
@@ -317,7 +318,7 @@ def _conversations(flags: argparse.Namespace) -> dict[str, Any]:
     cache_chunk=flags.cache_chunk,
     append_chunk=flags.result_tokens,
     stop_strings=(),
-    choice=token_choice.TokenChoice(),
+    choice=token_sampling.TokenChoice(),
   )
   machine = device.machine()
   setting = _Setting(flags)

@@ -21,11 +21,12 @@ from absl import app, flags, logging
 from jax.experimental import topologies
 from ml_collections import config_flags
 
-from azr_jax.configuration import checks, parts
-from azr_jax.measure import compiled, roofline
 from azr_jax.models import load
 from azr_jax.parallel import chips
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.perf import compiled, roofline
+from azr_jax.trainer import build as parts
+from azr_jax.trainer import checks
 
 # The compiler's own share of a device's memory, as it reports it.
 RESERVED_BYTES = 0.3e9

@@ -7,7 +7,7 @@
       --data=humaneval=FILE,gsm8k=FILE --workdir=DIR
 
 `--benchmark` takes names and groups (all, code, math) between commas; see
-`benchmarks/registry.py`. Data comes from the benchmark's public source, or from
+`evals/registry.py`. Data comes from the benchmark's public source, or from
 `--data=PATH` (one benchmark) or `--data=NAME=PATH,...`.
 
 Writes one record per item to `NAME.jsonl`, from which an interrupted run goes
@@ -24,16 +24,18 @@ import ml_collections
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from azr_jax import checkpoint as checkpoint_lib
-from azr_jax import folders, host_flags
-from azr_jax.benchmarks import questions, registry, runner, table
-from azr_jax.configuration import checks, parts, schema
-from azr_jax.metrics import say
+from azr_jax.cli import host_flags
+from azr_jax.evals import questions, registry, runner, table
 from azr_jax.models import load, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
+from azr_jax.run import checkpoint as checkpoint_lib
+from azr_jax.run import storage
+from azr_jax.run.metrics import say
+from azr_jax.trainer import build as parts
+from azr_jax.trainer import checks, schema
 
 RESULTS = "results.json"
 
@@ -63,7 +65,7 @@ def evaluate(
     config: `configs.evaluate.get_config()`.
     model_spec: a model spec (models/load.py), or a run folder, whose newest
       checkpoint is taken.
-    benchmark: names and groups of `benchmarks/registry.py`, between commas.
+    benchmark: names and groups of `evals/registry.py`, between commas.
     workdir: where results and records go.
     data: of one benchmark a path, or NAME=PATH between commas; "": the public
       sources.
@@ -149,7 +151,7 @@ def what_matters(config: dict[str, Any]) -> dict[str, Any]:
 
 def step_of(model_spec: str) -> int | None:
   """The step that a run's newest checkpoint is of; None: it is no run."""
-  folder = folders.resolve(model_spec)
+  folder = storage.resolve(model_spec)
   if not (folder / "checkpoints").is_dir():
     return None
   checkpoints = checkpoint_lib.Checkpointer(folder, keep=None)
@@ -220,7 +222,7 @@ def load_model(
     ValueError: the folder is no model and no run with a checkpoint.
   """
   rules = parts.sharding_rules(config)
-  folder = folders.resolve(spec)
+  folder = storage.resolve(spec)
   if not (folder / "checkpoints").is_dir():
     if folder.is_dir() and not any(folder.glob("*.safetensors")):
       raise ValueError(

@@ -9,9 +9,10 @@ import ml_collections
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from azr_jax import evaluate, metrics
+from azr_jax import evaluate
 from azr_jax.models import safetensors_io
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.run import metrics
 
 
 def export(

@@ -16,13 +16,14 @@ import ml_collections
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from azr_jax import answers, host_flags
-from azr_jax.answers import Pass
-from azr_jax.configuration import checks, schema
-from azr_jax.curricula.potential import Measured
+from azr_jax.cli import host_flags
+from azr_jax.curricula.improvement_potential import Measured
+from azr_jax.data import question_passes
+from azr_jax.data.question_passes import Pass
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.tasks import records
 from azr_jax.tasks.questions import measured, prompts, sources
+from azr_jax.trainer import checks, schema
 
 FILE = "measured.jsonl"
 
@@ -54,7 +55,7 @@ def measure(
     for agent in c.agents
   ]
   right = dict.fromkeys((question.id for question in questions), 0)
-  for _, path, _ in answers.answer(
+  for _, path, _ in question_passes.answer(
     config, model_spec, folder, questions, passes, hosts
   ):
     for record in records.read(str(path)):

@@ -21,12 +21,13 @@ from absl import app, flags, logging
 from ml_collections import config_flags
 
 from azr_jax import evaluate
-from azr_jax.configuration import checks, parts, schema
+from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
 from azr_jax.tasks.countdown import dataset, generator, prompts, proposals
-from azr_jax.tasks.countdown.puzzle import Puzzle
+from azr_jax.trainer import build as parts
+from azr_jax.trainer import checks, schema
 
 
 def propose(

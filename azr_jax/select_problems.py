@@ -20,7 +20,7 @@ from collections.abc import Iterable
 import ml_collections
 from absl import app, flags, logging
 
-from azr_jax import checkpoint as checkpoint_lib
+from azr_jax.run import checkpoint as checkpoint_lib
 from azr_jax.tasks.mathematics import sources
 from azr_jax.tasks.mathematics.problem import Problem
 

@@ -17,16 +17,19 @@ import numpy as np
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from azr_jax import checkpoint as checkpoint_lib
-from azr_jax import host_flags, run_folder, types
-from azr_jax import metrics as metrics_lib
-from azr_jax.configuration import checks, experiment, parts
+from azr_jax import types
+from azr_jax.cli import host_flags
+from azr_jax.corpora.corpus import Corpus
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import packing, update
 from azr_jax.models import load, presets, safetensors_io, tokenizers
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.tasks.corpus import Corpus
+from azr_jax.run import checkpoint as checkpoint_lib
+from azr_jax.run import folder as run_folder
+from azr_jax.run import metrics as metrics_lib
+from azr_jax.trainer import build as parts
+from azr_jax.trainer import checks, experiment
 
 
 def train(config: ml_collections.ConfigDict, workdir: str) -> None:

@@ -29,23 +29,25 @@ from absl import app, flags, logging
 from jax.sharding import Mesh
 from ml_collections import config_flags
 
-from azr_jax import checkpoint as checkpoint_lib
-from azr_jax import folders, host_flags, run_folder, safety, step_log
-from azr_jax import metrics as metrics_lib
-from azr_jax.benchmarks import registry, runner
-from azr_jax.benchmarks.benchmark import Benchmark
-from azr_jax.configuration import checks, experiment, parts
+from azr_jax.cli import host_flags
+from azr_jax.evals import registry, runner
+from azr_jax.evals.benchmark import Benchmark
 from azr_jax.executor import Executor
-from azr_jax.grading.verification import Verification
 from azr_jax.learner import advantages, packing, update
 from azr_jax.learner.critic import ActorCritic
 from azr_jax.learner.learner import Learner
-from azr_jax.measure import compiles
 from azr_jax.models import load
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.hosts import Hosts
+from azr_jax.parallel.verification import Verification
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import sampler as sampler_lib
+from azr_jax.run import checkpoint as checkpoint_lib
+from azr_jax.run import compile_counter, step_log, storage, text_monitor
+from azr_jax.run import folder as run_folder
+from azr_jax.run import metrics as metrics_lib
+from azr_jax.trainer import build as parts
+from azr_jax.trainer import checks, experiment
 
 # Said by a run that SIGTERM ended; `launch/tpu_vm.py` looks for it.
 STOPPED = "stopped before its last step"
@@ -84,7 +86,7 @@ def train(
       belongs to a run with another config or in another process.
   """
   checks.check_train(config)
-  folder = folders.resolve(workdir)
+  folder = storage.resolve(workdir)
   hosts = Hosts(config.hosts.timeout_s)
   if hosts.first and hosts.count > 1:
     names = ", ".join(map(hosts.name, range(hosts.count)))
@@ -130,7 +132,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
   with (
     _watch_for_sigterm() as preempted,
     parts.build_executor(config) as executor,
-    compiles.count_compiles() as counter,
+    compile_counter.count_compiles() as counter,
     contextlib.ExitStack() as at_exit,
   ):
     # What it reads from disk is built by the first host, if by any.
@@ -157,11 +159,11 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
     sampler.warm_up(sampler.compute_params(state.params))
     hosts.meet("the sampler is compiled")
     log = step_log.StepLog(folder, done + 1, config.train, hosts)
-    monitor = safety.Monitor(
+    monitor = text_monitor.Monitor(
       folder,
       hosts.first,
-      safety.rules() if config.train.flag_texts else {},
-      safety.load_classifier(config.train.flag_classifier),
+      text_monitor.rules() if config.train.flag_texts else {},
+      text_monitor.load_classifier(config.train.flag_classifier),
     )
     at_exit.callback(log.close)
 
@@ -269,7 +271,7 @@ def _ending(
 
 def _scoring(config: ml_collections.ConfigDict, folder: pathlib.Path) -> str:
   """The command that scores a run; scores are kept on this machine."""
-  local = not folders.is_object_store(folder)
+  local = not storage.is_object_store(folder)
   scores = folder if local else pathlib.Path("/tmp") / folder.name
   variant, benchmark = _BENCHMARKS[config.system]
   if config.system != "azr" and config[config.system].prompt_style == "full":
@@ -305,7 +307,7 @@ def _start(
   """
   if not config.train.start_from:
     return (source.load_params(mesh, rules),)
-  folder = folders.resolve(config.train.start_from)
+  folder = storage.resolve(config.train.start_from)
   checkpoints = checkpoint_lib.Checkpointer(folder, keep=None)
   step = checkpoints.latest_step()
   if step is None:

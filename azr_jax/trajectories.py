@@ -20,15 +20,16 @@ import ml_collections
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from azr_jax import answers, host_flags
-from azr_jax.answers import Pass
-from azr_jax.configuration import checks, schema
+from azr_jax.cli import host_flags
+from azr_jax.corpora import demonstrations as trajectories_lib
+from azr_jax.corpora.demonstrations import Trajectory
+from azr_jax.data import question_passes
+from azr_jax.data.question_passes import Pass
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.systems import agents
+from azr_jax.systems.code_interpreter import agents
 from azr_jax.tasks import records
 from azr_jax.tasks.questions import prompts, sources
-from azr_jax.tasks.questions import trajectories as trajectories_lib
-from azr_jax.tasks.questions.trajectories import Trajectory
+from azr_jax.trainer import checks, schema
 
 FILE = "trajectories.jsonl"
 
@@ -58,7 +59,7 @@ def sample(
   ]
   style = config.evaluate.prompt_style
   right: list[Trajectory] = []
-  for one, path, tokenizer in answers.answer(
+  for one, path, tokenizer in question_passes.answer(
     config, model_spec, folder, questions, passes, hosts
   ):
     for record in records.read(str(path)):

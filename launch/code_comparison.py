@@ -16,7 +16,7 @@ import statistics
 import runs
 from absl import app, flags
 
-from azr_jax.curricula import potential
+from azr_jax.curricula import improvement_potential as potential
 from configs import code_interpreter
 
 START = flags.DEFINE_string(
@@ -31,7 +31,10 @@ LIMIT = flags.DEFINE_integer("limit", 100, "Held-out questions of each task.")
 AGENTS = {"text": "text", "interpreter": "free"}
 NAME = "questions/pass@1"
 # Orders that want the questions measured before.
-OFFLINE = {*potential.ORDERS} - {"none", *potential.ONLINE}
+OFFLINE = {*potential.ORDERS} - {
+  "none",
+  *potential.ONLINE,
+}
 
 
 def main(argv: list[str]) -> None:

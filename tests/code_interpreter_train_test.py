@@ -3,7 +3,7 @@
 import pytest
 import train_test
 
-from azr_jax.curricula.potential import Measured
+from azr_jax.curricula.improvement_potential import Measured
 from azr_jax.tasks.questions import measured, sources
 
 pytest.importorskip("reasoning_gym")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from azr_jax.configuration import checks, schema
+from azr_jax.trainer import checks, schema
 from configs import (
   azr,
   code_interpreter,

@@ -38,7 +38,7 @@ jaxtyping.install_import_hook(
     "azr_jax.models.cache",
     "azr_jax.models.splash",
     "azr_jax.models.rope",
-    "azr_jax.rollout.token_choice",
+    "azr_jax.rollout.token_sampling",
   ],
   "beartype.beartype",
 )
@@ -65,7 +65,7 @@ def executor():
 @pytest.fixture
 def verification(executor):
   """Verification on this process alone."""
-  from azr_jax.grading.verification import Verification
   from azr_jax.parallel.hosts import Hosts
+  from azr_jax.parallel.verification import Verification
 
   return Verification(executor, Hosts(1.0))

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from azr_jax.curricula import passes, potential
-from azr_jax.curricula.potential import Measured
+from azr_jax.curricula import improvement_potential, passes
+from azr_jax.curricula.improvement_potential import Measured
 
 
 class Stages:
@@ -49,17 +49,18 @@ class Stages:
 
   def stage(self, step: int) -> int:
     """The stage of a step, both from 1 on."""
-    return potential.stage_of(step, self._stage_steps)
+    return improvement_potential.stage_of(step, self._stage_steps)
 
   def wants_measurement(self, step: int) -> bool:
     """Whether the things are to be measured before a step is taken."""
-    return self._order in potential.ONLINE and self._measured_for < self.stage(
-      step
+    return (
+      self._order in improvement_potential.ONLINE
+      and self._measured_for < self.stage(step)
     )
 
   def regroup(self, measured: Sequence[Measured], step: int) -> None:
     """Groups anew, by a measurement that was made before a step."""
-    self._groups = potential.make_groups(
+    self._groups = improvement_potential.make_groups(
       measured, self._order, self._grouping, self._seed
     )
     self._measured_for = self.stage(step)
@@ -67,17 +68,19 @@ class Stages:
   def turn(self, step: int, count: int) -> list[int]:
     """What a step takes, by index: passes over its stage's pool."""
     stage = self.stage(step)
-    pool = potential.pool(self._groups, self._order, stage, count)
+    pool = improvement_potential.pool(self._groups, self._order, stage, count)
     first = (step - 1 - (stage - 1) * self._stage_steps) * count
     chosen = passes.turn((self._seed, stage), len(pool), first, count)
     return [pool[place] for place in chosen]
 
   def metrics(self, step: int, name: str) -> dict[str, float]:
     """The stage, and the sizes of the groups, for the system of a name."""
-    sizes = np.bincount(self._groups, minlength=potential.STAGES + 1)
+    sizes = np.bincount(
+      self._groups, minlength=improvement_potential.STAGES + 1
+    )
     return {f"stage/{name}/number": float(self.stage(step))} | {
       f"stage/{name}/group{group}": float(sizes[group])
-      for group in range(1, potential.STAGES + 1)
+      for group in range(1, improvement_potential.STAGES + 1)
     }
 
   def state_dict(self) -> dict[str, Any]:

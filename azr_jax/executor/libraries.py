@@ -59,12 +59,12 @@ for name in WARM_UPS:
   for answer in (made[0]["answer"] or "x", "1 + x"):
     made.score_answer(answer, made[0])
 """,
-  # Our own, for `systems/azr_measures.py`.
+  # Our own, for `systems/azr/program_metrics.py`.
   "azr_jax.tasks.programs.measures": """
 from azr_jax.tasks.programs import measures
 measures.measure("def f(x):\\n  return [x + 1 for x in range(3)]", ["x = 1"])
 """,
-  # What scripts of conversations may be given (`rollout/interpreter.py`).
+  # What scripts of conversations may be given (`rollout/python_tool.py`).
   "numpy": """
 import importlib
 import numpy

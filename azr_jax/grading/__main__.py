@@ -35,17 +35,17 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
-from azr_jax.executor import Executor, streaming
+from azr_jax.executor import Executor, futures, streaming
 from azr_jax.executor import __main__ as executor_command
 from azr_jax.grading import (
   assertions,
-  futures,
+  countdown_puzzle,
   literals,
   programs,
   unit_tests,
 )
+from azr_jax.grading import countdown as verifier
 from azr_jax.grading.mathematics import extraction, grader, rules
-from azr_jax.tasks.countdown import puzzle, verifier
 
 
 class BadCase(ValueError):
@@ -128,7 +128,7 @@ def _countdown(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
   del executor
   mode = _choice(case, "mode", verifier.MODES)
   found = verifier.verify(
-    puzzle.from_record(case), _text(case, "response"), mode
+    countdown_puzzle.from_record(case), _text(case, "response"), mode
   )
   return futures.done(Grade(found.right, found.reason, found.score))
 

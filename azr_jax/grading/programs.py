@@ -15,8 +15,8 @@ call, so it carries no code of its own.
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 
-from azr_jax.executor import Executor, Job, Result
-from azr_jax.grading import futures, literals, values
+from azr_jax.executor import Executor, Job, Result, futures
+from azr_jax.grading import literals, values
 
 MAX_ANSWER_CHARS = 64 * 1024
 # Verdicts on a whole child, which may be the doing of one of its inputs.

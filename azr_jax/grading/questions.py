@@ -3,8 +3,8 @@
 import ast
 from concurrent.futures import Future
 
-from azr_jax.executor import Executor
-from azr_jax.grading import bbh, futures
+from azr_jax.executor import Executor, futures
+from azr_jax.grading import bbh
 from azr_jax.grading.gym import grader as gym_grader
 from azr_jax.grading.symbench import grader as symbench_grader
 

@@ -38,8 +38,8 @@ import secrets
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from azr_jax.executor import Executor, Job, Result
-from azr_jax.grading import futures, literals, programs, values
+from azr_jax.executor import Executor, Job, Result, futures
+from azr_jax.grading import literals, programs, values
 from azr_jax.grading.assertions import Assertion, Tests
 
 # Both programs are texts here, so neither can swallow the other, and what the

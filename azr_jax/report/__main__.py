@@ -13,9 +13,9 @@ import pathlib
 
 from absl import app, flags
 
-from azr_jax import folders
-from azr_jax.metrics import say
 from azr_jax.report import page, reading
+from azr_jax.run import storage
+from azr_jax.run.metrics import say
 
 _OUT = flags.DEFINE_string("out", "report.html", "The page.")
 _BASE = flags.DEFINE_string("base", "", "Scores of the model before training.")
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> None:
     )
   base = {}
   if _BASE.value:
-    base = reading.read_scores(folders.resolve(_BASE.value))
+    base = reading.read_scores(storage.resolve(_BASE.value))
     if not base:
       raise app.UsageError(
         f"--base={_BASE.value}: expected a folder of azr_jax.evaluate"
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> None:
   text = page.build(runs, base)
   out = pathlib.Path(_OUT.value).expanduser()
   out.parent.mkdir(parents=True, exist_ok=True)
-  folders.write_whole(out, text)
+  storage.write_whole(out, text)
   say(f"{out}: {len(text.encode()) / 2**20:.1f} MiB")
 
 

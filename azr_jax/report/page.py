@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from azr_jax.benchmarks import registry
+from azr_jax.evals import registry
 from azr_jax.report import figures, sections
 from azr_jax.report.reading import Run
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from azr_jax import folders, metrics, safety
-from azr_jax.benchmarks import registry
+from azr_jax.evals import registry
+from azr_jax.run import metrics, storage, text_monitor
 
 # What `azr_jax.evaluate` writes.
 _RESULTS = "results.json"
@@ -76,10 +76,10 @@ def read_runs(
   Raises:
     ValueError: a folder holds no metrics.
   """
-  found = [folders.resolve(path.rstrip("/")) for path in paths]
+  found = [storage.resolve(path.rstrip("/")) for path in paths]
   beside = [folder.with_name(f"{folder.name}_scores") for folder in found]
   if scores is not None:
-    beside = [folders.resolve(path) for path in scores]
+    beside = [storage.resolve(path) for path in scores]
   return [
     _read_run(folder, name, read_scores(own), most_texts)
     for folder, name, own in zip(found, _names(found), beside, strict=True)
@@ -117,7 +117,7 @@ def _read_run(
       key: [_number(line.get(key)) for line in lines] for key in sorted(names)
     },
     samples=_texts(folder / metrics.SAMPLES, most_texts),
-    flagged=_texts(folder / safety.FOLDER, most_texts),
+    flagged=_texts(folder / text_monitor.FOLDER, most_texts),
     scores=scores,
   )
 

@@ -7,7 +7,7 @@ every system has its page.
 
 import dataclasses
 
-from azr_jax.metrics import HEALTHY
+from azr_jax.run.metrics import HEALTHY
 
 
 @dataclasses.dataclass(frozen=True)

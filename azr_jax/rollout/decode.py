@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from azr_jax.models import cache as cache_lib
 from azr_jax.models import transformer
-from azr_jax.rollout import token_choice
+from azr_jax.rollout import token_sampling
 from azr_jax.types import Leaf
 
 
@@ -146,7 +146,7 @@ def decode(
   stop_ids: Int[Array, " I"],
   cut: Bool[Array, " B"],
   enough: Int[Array, ""],
-  choice: token_choice.TokenChoice,
+  choice: token_sampling.TokenChoice,
   steps: int,
 ) -> tuple[DecodeState, Written]:
   """Samples up to `steps` tokens a slot.
@@ -180,7 +180,7 @@ def decode(
   def body(carry: Carry) -> Carry:
     step, state, out, recent = carry
     keys = jax.vmap(jax.random.fold_in)(state.keys, state.written)
-    token, logprob = token_choice.choose(state.logits, keys, choice)
+    token, logprob = token_sampling.choose(state.logits, keys, choice)
     live = ~state.done
     # Slots that are done write past the end, where a store is dropped.
     place = jnp.where(live, out.count, steps)

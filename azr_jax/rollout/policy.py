@@ -13,8 +13,8 @@ import jax
 
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.rollout.environment import Turns
 from azr_jax.rollout.sampler import Sampler
-from azr_jax.rollout.turns import Turns
 
 
 @dataclasses.dataclass
@@ -78,5 +78,5 @@ def ask(
   samples: int,
   numbers: Sequence[int],
 ) -> Stream:
-  """Samples; what else can be asked is in `systems/agents.py`."""
+  """Samples once per prompt and sample; agents offer other ways to ask."""
   yield from policy.sample(prompts, samples, numbers)

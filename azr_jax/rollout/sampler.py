@@ -25,9 +25,9 @@ from jax.sharding import Mesh
 from azr_jax import types
 from azr_jax.models import transformer
 from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.rollout.programs import SamplerSettings, make_programs
-from azr_jax.rollout.request import Request, Row
-from azr_jax.rollout.turns import Turns
+from azr_jax.rollout.engine import SamplerSettings, make_programs
+from azr_jax.rollout.environment import Turns
+from azr_jax.rollout.scheduler import Request, Row
 
 
 class Sampler:

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from azr_jax.curricula import passes, potential
-from azr_jax.curricula.potential import Measured
+from azr_jax.curricula import improvement_potential, passes
+from azr_jax.curricula.improvement_potential import Measured
 from azr_jax.curricula.stages import Stages
 
 TWENTY = [Measured(right, 20) for right in range(21)]
 
 
 def test_the_printed_ranges_of_twenty_answers():
-  groups = potential.group_by_thresholds(TWENTY)
+  groups = improvement_potential.group_by_thresholds(TWENTY)
   by_group = {g: [k for k in range(21) if groups[k] == g] for g in (1, 2, 3, 4)}
   assert by_group == {
     1: list(range(4, 17)),
@@ -26,7 +26,7 @@ def test_the_printed_ranges_of_twenty_answers():
 @given(st.lists(st.integers(0, 20), min_size=4, max_size=60), st.integers(0, 9))
 def test_quantiles_are_of_one_size_and_in_order(counts, seed):
   keys = [Measured(k, 20).potential for k in counts]
-  groups = potential.group_by_quantiles(keys, seed)
+  groups = improvement_potential.group_by_quantiles(keys, seed)
   sizes = [groups.count(g) for g in (1, 2, 3, 4)]
   assert max(sizes) - min(sizes) <= 1
   for one, key in zip(groups, keys, strict=True):
@@ -35,7 +35,7 @@ def test_quantiles_are_of_one_size_and_in_order(counts, seed):
       for group, other in zip(groups, keys, strict=True)
       if group > one
     )
-  assert groups == potential.group_by_quantiles(keys, seed)
+  assert groups == improvement_potential.group_by_quantiles(keys, seed)
 
 
 @pytest.mark.parametrize(
@@ -48,25 +48,29 @@ def test_quantiles_are_of_one_size_and_in_order(counts, seed):
   ],
 )
 def test_what_each_stage_trains_on(order, stages):
-  groups = potential.make_groups(TWENTY, order, "thresholds", 0)
-  pools = [potential.pool(groups, order, stage) for stage in (1, 2, 3, 4)]
+  groups = improvement_potential.make_groups(TWENTY, order, "thresholds", 0)
+  pools = [
+    improvement_potential.pool(groups, order, stage) for stage in (1, 2, 3, 4)
+  ]
   assert [len(pool) for pool in pools] == stages
-  groups = potential.make_groups(TWENTY, "none", "thresholds", 0)
-  assert potential.pool(groups, "none", 1) == list(range(21))
+  groups = improvement_potential.make_groups(TWENTY, "none", "thresholds", 0)
+  assert improvement_potential.pool(groups, "none", 1) == list(range(21))
 
 
 def test_difficulty_begins_with_the_easiest():
-  groups = potential.make_groups(TWENTY, "difficulty", "quantiles", 0)
+  groups = improvement_potential.make_groups(
+    TWENTY, "difficulty", "quantiles", 0
+  )
   assert groups[20] == 1 and groups[0] == 4
   assert groups == sorted(groups, reverse=True)
   with pytest.raises(ValueError, match="expected grouping='quantiles'"):
-    potential.make_groups(TWENTY, "difficulty", "thresholds", 0)
+    improvement_potential.make_groups(TWENTY, "difficulty", "thresholds", 0)
   with pytest.raises(ValueError, match="order='hardest'"):
-    potential.make_groups(TWENTY, "hardest", "quantiles", 0)
+    improvement_potential.make_groups(TWENTY, "hardest", "quantiles", 0)
 
 
 def test_stages_last_and_the_last_for_ever():
-  stages = [potential.stage_of(step, 3) for step in range(1, 16)]
+  stages = [improvement_potential.stage_of(step, 3) for step in range(1, 16)]
   assert stages == [1] * 3 + [2] * 3 + [3] * 3 + [4] * 6
 
 
@@ -82,23 +86,25 @@ def test_passes_hold_everything_once_and_can_be_cut_anywhere(
     assert sorted(whole[start : start + total]) == list(range(total))
 
 
-@pytest.mark.parametrize("order", potential.ORDERS)
+@pytest.mark.parametrize("order", improvement_potential.ORDERS)
 @pytest.mark.parametrize("least", [1, 4])
 def test_a_stage_with_too_few_takes_others(order, least):
   grouping = "quantiles" if order == "difficulty" else "thresholds"
   for right in ((10, 10, 10, 0, 0), (0,) * 5, (10, 3, 2, 0, 0)):
-    groups = potential.make_groups(
+    groups = improvement_potential.make_groups(
       [Measured(one, 20) for one in right], order, grouping, 0
     )
     for stage in (1, 2, 3, 4):
-      assert len(potential.pool(groups, order, stage, least)) >= least
+      assert (
+        len(improvement_potential.pool(groups, order, stage, least)) >= least
+      )
   # Of earlier groups first, and not all.
   groups = [1, 1, 2, 3, 4]
   if order in ("potential_alone", "online_unmerge"):
-    assert potential.pool(groups, order, 2, 1) == [2]
+    assert improvement_potential.pool(groups, order, 2, 1) == [2]
   if order != "none":
-    assert potential.pool(groups, order, 2, 3) == [0, 1, 2]
-    assert potential.pool(groups, order, 1, 3) == [0, 1, 2]
+    assert improvement_potential.pool(groups, order, 2, 3) == [0, 1, 2]
+    assert improvement_potential.pool(groups, order, 1, 3) == [0, 1, 2]
 
 
 def test_stages_serve_anything_that_was_measured():

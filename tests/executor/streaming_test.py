@@ -6,8 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from azr_jax.executor import streaming
-from azr_jax.grading import futures
+from azr_jax.executor import futures, streaming
 
 
 def test_a_result_does_not_wait_for_what_comes_after_it():

@@ -18,8 +18,8 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-from azr_jax.executor import Executor, Job
-from azr_jax.grading import futures, literals, programs
+from azr_jax.executor import Executor, Job, futures
+from azr_jax.grading import literals, programs
 
 
 def call_arguments(generation: str) -> str:

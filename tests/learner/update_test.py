@@ -10,10 +10,10 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from azr_jax.learner import logprobs, packing, train_state, update
-from azr_jax.measure import hlo
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.perf import hlo
 
 CONFIG = ModelConfig(
   vocab_size=64,

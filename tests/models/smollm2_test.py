@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from azr_jax.models import load, transformer
-from azr_jax.rollout import policy, programs, sampler, token_choice
+from azr_jax.rollout import engine, policy, sampler, token_sampling
 
 TOKENS = 300
 REPLICATED = dict.fromkeys(
@@ -58,7 +58,7 @@ def test_smollm2_logits_match_transformers(smollm2):
 @pytest.mark.slow
 def test_smollm2_greedy_text_matches_transformers(smollm2, one_device_mesh):
   source, params, model = smollm2
-  settings = programs.SamplerSettings(
+  settings = engine.SamplerSettings(
     slots=3,
     prompt_buckets=(64,),
     max_tokens=24,
@@ -66,7 +66,7 @@ def test_smollm2_greedy_text_matches_transformers(smollm2, one_device_mesh):
     cache_chunk=32,
     decode_chunk=8,
     stop_strings=(),
-    choice=token_choice.TokenChoice(temperature=0.0),
+    choice=token_sampling.TokenChoice(temperature=0.0),
   )
   ours = policy.Policy(
     sampler.Sampler(

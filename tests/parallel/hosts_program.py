@@ -11,10 +11,10 @@ import time
 import jax
 import numpy as np
 
-from azr_jax import run_folder
 from azr_jax.executor import Executor, Job
-from azr_jax.grading.verification import Verification
 from azr_jax.parallel import hosts as hosts_lib
+from azr_jax.parallel.verification import Verification
+from azr_jax.run import folder as run_folder
 from configs import azr
 
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
+from azr_jax.rollout.engine import SamplerSettings
 from azr_jax.rollout.policy import Policy
-from azr_jax.rollout.programs import SamplerSettings
 from azr_jax.rollout.sampler import Sampler
-from azr_jax.rollout.token_choice import TokenChoice
+from azr_jax.rollout.token_sampling import TokenChoice
 
 
 class ByteTokenizer:

@@ -17,7 +17,7 @@ from azr_jax import types
 from azr_jax.learner import packing, update
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout.token_choice import TokenChoice
+from azr_jax.rollout.token_sampling import TokenChoice
 
 
 def sampled_raw(policy, **options):

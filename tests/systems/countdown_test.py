@@ -9,11 +9,11 @@ import pytest
 from azr_jax import types
 from azr_jax.curricula import adaptive, mixed, mixture
 from azr_jax.curricula.curriculum import Pool
+from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.learner import advantages
-from azr_jax.systems.azr_rewards import RewardRules
-from azr_jax.systems.countdown import OWN, Countdown, CountdownSettings
+from azr_jax.systems.azr.rewards import RewardRules
+from azr_jax.systems.countdown.system import OWN, Countdown, CountdownSettings
 from azr_jax.tasks.countdown import difficulty, generator, prompts
-from azr_jax.tasks.countdown.puzzle import Puzzle
 
 SETTINGS = dict(
   prompts=8,

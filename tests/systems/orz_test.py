@@ -7,9 +7,9 @@ import pytest
 
 from azr_jax import types
 from azr_jax.executor import Executor
-from azr_jax.grading.verification import Verification
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.systems.orz import ORZ, ORZSettings
+from azr_jax.parallel.verification import Verification
+from azr_jax.systems.orz.system import ORZ, ORZSettings
 from azr_jax.tasks.mathematics import prompts
 from azr_jax.tasks.mathematics.problem import Problem
 

@@ -17,8 +17,7 @@ import ast
 import re
 from concurrent.futures import Future
 
-from azr_jax.executor import Executor, Job
-from azr_jax.grading import futures
+from azr_jax.executor import Executor, Job, futures
 
 LIBRARY = "reasoning_gym"
 LONGEST = 20_000  # Characters of an answer.

@@ -15,8 +15,7 @@ model text with a large parser; a comparison that times out is wrong.
 import re
 from concurrent.futures import Future
 
-from azr_jax.executor import Executor, Job
-from azr_jax.grading import futures
+from azr_jax.executor import Executor, Job, futures
 from azr_jax.grading.mathematics import rules
 
 MODES = ("rules", "math_verify")

@@ -14,8 +14,7 @@ import ast
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from azr_jax.executor import Executor
-from azr_jax.grading import futures
+from azr_jax.executor import Executor, futures
 from azr_jax.grading.mathematics import grader as mathematics
 from azr_jax.grading.symbench import forms, plans, puzzles
 

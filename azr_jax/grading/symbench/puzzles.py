@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from azr_jax.grading import countdown as verifier
+from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.grading.symbench import forms
-from azr_jax.tasks.countdown import verifier
-from azr_jax.tasks.countdown.puzzle import Puzzle
 
 Reference = Mapping[str, Any]
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 
+from azr_jax.grading.countdown_puzzle import Puzzle, from_record
 from azr_jax.tasks import records
 from azr_jax.tasks.countdown import difficulty, generator
-from azr_jax.tasks.countdown.puzzle import Puzzle, from_record
 
 
 class CountdownPuzzles(tfds.core.GeneratorBasedBuilder):

@@ -25,8 +25,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.tasks.countdown import solver
-from azr_jax.tasks.countdown.puzzle import Puzzle
 
 BUCKETS = ("easy", "medium", "hard")
 _MANY_PATHS = 24

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.tasks.countdown import difficulty, solver
-from azr_jax.tasks.countdown.puzzle import Puzzle
 
 COUNTS = (3, 4)
 LARGEST_NUMBER = 99

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from azr_jax.grading import answer_tags
-from azr_jax.tasks.countdown.puzzle import Puzzle
+from azr_jax.grading.countdown_puzzle import Puzzle
 
 STYLES = ("full", "compact", "few_shot")
 _LIST = re.compile(r"\[\s*(\d{1,4}(?:[,\s]+\d{1,4})*)\s*\][^\d-]*(\d{1,5})")

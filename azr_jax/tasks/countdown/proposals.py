@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 import numpy as np
 
+from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.tasks.countdown import generator, solver
-from azr_jax.tasks.countdown.puzzle import Puzzle
 
 LARGEST_TARGET = 100
 

@@ -9,7 +9,7 @@ with labelled fences.
 
 from collections.abc import Callable, Sequence
 
-from azr_jax.tasks.programs import composite
+from azr_jax.systems.azr.appendix import composite
 from azr_jax.tasks.programs.exemplars import EXEMPLARS, Exemplar
 from azr_jax.tasks.programs.task import (
   ABDUCTION,

@@ -11,8 +11,7 @@ import concurrent.futures
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from azr_jax.executor import Executor, Job, Result, forbidden, literals
-from azr_jax.grading import futures
+from azr_jax.executor import Executor, Job, Result, forbidden, futures, literals
 from azr_jax.grading.literals import are_literal_arguments
 from azr_jax.tasks.programs.task import (
   FORBIDDEN_MODULES,

@@ -5,7 +5,7 @@ import json
 import pathlib
 from collections.abc import Sequence
 
-from azr_jax.curricula.potential import Measured
+from azr_jax.curricula.improvement_potential import Measured
 from azr_jax.tasks.questions.question import Question
 
 

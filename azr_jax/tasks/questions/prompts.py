@@ -11,11 +11,11 @@
 the same into a model's chat template; `few_shot` shows three worked
 conversations instead, for pretrained models too small to follow instructions;
 `compact` is the question and the form's name, for tiny models. The marks are
-those of `tasks/code_blocks.py`.
+those of `rollout/code_blocks.py`.
 """
 
 from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.tasks import code_blocks
+from azr_jax.rollout import code_blocks
 
 FORMS = ("free", "text", "code", "text_then_code", "code_then_text")
 STYLES = ("full", "chat", "few_shot", "compact")
@@ -99,7 +99,7 @@ def worked(form: str) -> list[tuple[str, str]]:
 
 
 def form_of(agent: str) -> str:
-  """The form that an agent of `systems/agents.py` is asked in."""
+  """The prompt form of an agent (systems/code_interpreter/agents.py)."""
   return agent if agent in FORMS else "free"
 
 

@@ -8,19 +8,19 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from azr_jax.corpora import countdown as corpus
+from azr_jax.corpora import countdown_solutions
+from azr_jax.grading import countdown as verifier
+from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.models import tokenizers
 from azr_jax.tasks.countdown import (
-  corpus,
   dataset,
   difficulty,
   generator,
   prompts,
   proposals,
   solver,
-  verifier,
-  worked,
 )
-from azr_jax.tasks.countdown.puzzle import Puzzle
 
 SETTINGS = corpus.CorpusSettings(
   seed=0,
@@ -91,7 +91,7 @@ def test_public_files_are_read_without_what_has_no_solution(tmp_path, name):
     dataset.read(path)
 
 
-@pytest.mark.parametrize("style", worked.STYLES)
+@pytest.mark.parametrize("style", countdown_solutions.STYLES)
 def test_worked_solutions_hold_to_the_rules(style):
   rng = np.random.default_rng(0)
   dead_ends = 0
@@ -99,11 +99,11 @@ def test_worked_solutions_hold_to_the_rules(style):
     (paths,) = solver.natural_paths(
       np.array([puzzle.numbers]), np.array([puzzle.target])
     )
-    term = worked.choose_path(puzzle, paths, rng)
+    term = countdown_solutions.choose_path(puzzle, paths, rng)
     if term is None:
       continue
-    thinking = worked.write(puzzle, term, style, 0.6, rng)
-    answer = worked.answer(term)
+    thinking = countdown_solutions.write(puzzle, term, style, 0.6, rng)
+    answer = countdown_solutions.answer(term)
     assert thinking.endswith("yes")
     dead_ends += thinking.count(" no ")
     reply = prompts.reply(thinking, answer)
@@ -111,8 +111,8 @@ def test_worked_solutions_hold_to_the_rules(style):
     for word in thinking.split():
       left, equals, right = word.partition("=")
       if equals:
-        assert eval(left) == int(right) <= worked.LARGEST
-    for step in worked.steps(term):
+        assert eval(left) == int(right) <= countdown_solutions.LARGEST
+    for step in countdown_solutions.steps(term):
       assert step.result == eval(f"{step.left}{step.operator}{step.right}")
   assert (dead_ends > 20) == (style in ("search", "guess"))
 

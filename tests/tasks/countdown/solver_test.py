@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from azr_jax.grading.countdown_puzzle import Puzzle, from_record
 from azr_jax.tasks.countdown import difficulty, solver
-from azr_jax.tasks.countdown.puzzle import Puzzle, from_record
 
 # 256 puzzles of three numbers from the dLLM papers' evaluation (d1, LLaDA).
 CD3 = pathlib.Path(__file__).with_name("countdown_cd3_test.jsonl")

@@ -5,8 +5,9 @@ import re
 
 import pytest
 
+from azr_jax.corpora import arithmetic as corpus
 from azr_jax.grading.mathematics import extraction
-from azr_jax.tasks.mathematics import corpus, problem, prompts, sources
+from azr_jax.tasks.mathematics import problem, prompts, sources
 from azr_jax.tasks.mathematics.problem import Problem
 
 SUMS = "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)"

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from azr_jax.tasks.programs import heldout, measures
+from azr_jax.corpora.programs import heldout
+from azr_jax.tasks.programs import measures
 
 FLAT = "def f(x):\n  return x + 1\n"
 NESTED = """

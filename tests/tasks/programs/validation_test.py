@@ -2,7 +2,8 @@
 
 import pytest
 
-from azr_jax.tasks.programs import rewriting, validation
+from azr_jax.systems.azr.appendix import rewriting
+from azr_jax.tasks.programs import validation
 from azr_jax.tasks.programs.task import InductionTask, Triplet
 from azr_jax.tasks.programs.validation import Rejection
 

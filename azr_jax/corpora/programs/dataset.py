@@ -1,0 +1,177 @@
+"""The supervised corpus as a tensorflow-datasets array_record data source.
+
+Built once per settings, read by random access, without TensorFlow. Programs
+whose key falls into the held-out share never occur, not even as references.
+Every triplet is checked by the executor; one that does not hold fails the
+build.
+"""
+
+import collections
+import dataclasses
+import hashlib
+import json
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+import tensorflow_datasets as tfds
+
+from azr_jax.corpora.programs import conversations
+from azr_jax.corpora.programs.conversations import Conversation, CorpusSettings
+from azr_jax.executor import Executor, Job
+from azr_jax.grading import values
+from azr_jax.tasks.programs.program_key import program_key
+from azr_jax.tasks.programs.task import PROPOSE, SOLVE, TASK_TYPES
+
+# One program in this many is kept for the held-out benchmark.
+HELDOUT_MODULUS = 20
+
+
+def is_heldout(code: str) -> bool:
+  """Whether a program belongs to the held-out share, by its key alone."""
+  return int(program_key(code), 16) % HELDOUT_MODULUS == 0
+
+
+def generate(
+  seed: int, count: int, settings: CorpusSettings
+) -> Iterator[Conversation]:
+  """Yields `count` conversations, three solved for each one proposed."""
+  kinds = [
+    (task_type, role)
+    for role in (SOLVE, SOLVE, SOLVE, PROPOSE)
+    for task_type in TASK_TYPES
+  ]
+  rng = np.random.default_rng(seed)
+  for index in range(count):
+    task_type, role = kinds[index % len(kinds)]
+    while True:
+      conversation = conversations.make_conversation(
+        rng, task_type, role, settings
+      )
+      if not any(is_heldout(code) for code in conversation.programs):
+        break
+    yield conversation
+
+
+def validate(
+  executor: Executor, batch: Sequence[Conversation]
+) -> dict[str, int]:
+  """Runs each conversation's cases; returns how many were checked.
+
+  Raises:
+    ValueError: a program does not return what the corpus says it returns.
+  """
+  checked: collections.Counter[str] = collections.Counter()
+  jobs = [
+    Job(id=str(index), code=case.code, inputs=case.inputs)
+    for index, conversation in enumerate(batch)
+    for case in (conversation.case,)
+  ]
+  for conversation, result in zip(batch, executor.map(jobs), strict=True):
+    expected = conversation.case.outputs
+    agree = result.status == "ok" and all(
+      output is not None and values.values_equal(want, output)
+      for want, output in zip(expected, result.outputs, strict=True)
+    )
+    if not agree:
+      raise ValueError(
+        f"the corpus says {conversation.case} but the executor found {result}"
+      )
+    checked[f"{conversation.task_type}/{conversation.role}"] += 1
+  return dict(checked)
+
+
+class ProgramCorpus(tfds.core.GeneratorBasedBuilder):
+  """Conversations with the fields prompt, reply, task_type and role."""
+
+  VERSION = tfds.core.Version("1.0.0")
+
+  def __init__(
+    self,
+    *,
+    seed: int,
+    count: int,
+    settings: CorpusSettings,
+    executor: Executor,
+    data_dir: pathlib.Path,
+  ):
+    self._seed, self._count, self._settings = seed, count, settings
+    self._executor = executor
+    fingerprint = json.dumps([seed, count, dataclasses.asdict(settings)])
+    digest = hashlib.sha256(fingerprint.encode()).hexdigest()[:12]
+    super().__init__(
+      data_dir=str(data_dir / digest), file_format="array_record"
+    )
+
+  def _info(self) -> tfds.core.DatasetInfo:
+    text = tfds.features.Text()
+    return self.dataset_info_from_configs(
+      features=tfds.features.FeaturesDict(
+        {"prompt": text, "reply": text, "task_type": text, "role": text}
+      )
+    )
+
+  def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
+    del dl_manager
+    return {"train": self._generate_examples()}
+
+  def _generate_examples(self) -> Iterator[tuple[int, dict[str, str]]]:
+    batch: list[Conversation] = []
+    stream = generate(self._seed, self._count, self._settings)
+    for index, conversation in enumerate(stream):
+      batch.append(conversation)
+      if len(batch) == 2048 or index == self._count - 1:
+        validate(self._executor, batch)
+        batch = []
+      yield (
+        index,
+        {
+          "prompt": conversation.prompt,
+          "reply": conversation.reply,
+          "task_type": conversation.task_type,
+          "role": conversation.role,
+        },
+      )
+
+
+class Pairs(Sequence[tuple[str, str]]):
+  """Prompt and reply of each record of a data source."""
+
+  def __init__(self, source: Any):
+    self._source = source
+
+  def __len__(self) -> int:
+    return len(self._source)
+
+  @overload
+  def __getitem__(self, index: int) -> tuple[str, str]: ...
+
+  @overload
+  def __getitem__(self, index: slice) -> list[tuple[str, str]]: ...
+
+  def __getitem__(self, index: int | slice) -> Any:
+    if isinstance(index, slice):
+      return [self[i] for i in range(*index.indices(len(self)))]
+    record = self._source[index]
+    return record["prompt"].decode("utf-8"), record["reply"].decode("utf-8")
+
+
+def load(
+  *,
+  seed: int,
+  count: int,
+  settings: CorpusSettings,
+  executor: Executor,
+  data_dir: pathlib.Path,
+) -> Pairs:
+  """Builds the corpus if the folder lacks it; returns its exchanges."""
+  builder = ProgramCorpus(
+    seed=seed,
+    count=count,
+    settings=settings,
+    executor=executor,
+    data_dir=data_dir,
+  )
+  builder.download_and_prepare()
+  return Pairs(builder.as_data_source(split="train"))

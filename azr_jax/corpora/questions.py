@@ -1,0 +1,159 @@
+"""Conversations about sums and words, for the start of a tiny run with code.
+
+A base model that can write a script and read what it prints, but often answers
+without one: reinforcement learning has to find out where code pays.
+
+| manner | conversation |
+| --- | --- |
+| `text` | the answer at once, or step by step where a person would |
+| `code` | a script, its result, the answer |
+| `check` | the same, with a second script that compares before the answer |
+"""
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from azr_jax.corpora.corpus import Conversation
+from azr_jax.models import tokenizer_training
+from azr_jax.rollout import code_blocks
+from azr_jax.tasks.questions import prompts, sources
+from azr_jax.tasks.questions.question import Question
+
+MANNERS = ("text", "code", "check")
+VOCAB_SIZE = 384  # At most; bytes need 256 of it.
+_SYMBOLS = (
+  "Solve the following multiplication: ",
+  ". Give only the result as your final answer.",
+  "State the final answer to the following arithmetic problem: ",
+  "Find the Greatest Common Divisor (GCD) of these numbers: ",
+  ". Give only the GCD as your final answer.",
+  "Find the Least Common Multiple (LCM) of these numbers: ",
+  "How many 1 bits are there in the binary representation of the number ",
+  "Spell this word backward (example: sun -> nus): ",
+  " =\n",
+  "?\n",
+  "```python\n",
+  "\n```",
+  code_blocks.LABEL,
+  code_blocks.AFTER,
+  "<<<",
+  ">>>",
+  "print(",
+  "from math import gcd\n",
+  "from math import lcm\n",
+  "gcd(",
+  "lcm(",
+  "bin(",
+  ').count("1")',
+  '"[::-1]',
+  " == ",
+  "True",
+  "text\n",
+  "code\n",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusSettings:
+  """The mix of the conversations.
+
+  Attributes:
+    seed: root of every random draw.
+    count: conversations about each of `tasks`.
+    tasks: specs of gym sets, as `sources.read` reads them.
+    manner_shares: weight of each of `MANNERS`, where the prompt leaves it open.
+    free_share: of prompts that leave it open; the rest ask for text or code.
+  """
+
+  seed: int
+  count: int
+  tasks: tuple[str, ...]
+  manner_shares: tuple[float, ...]
+  free_share: float
+
+
+def conversations(settings: CorpusSettings) -> Iterator[Conversation]:
+  """Yields conversations, fewer where a set repeats its questions."""
+  rng = np.random.default_rng((settings.seed, 1))
+  shares = np.array(settings.manner_shares) / sum(settings.manner_shares)
+  for spec in settings.tasks:
+    for question in sources.read(spec, settings.count, settings.seed):
+      form, manner = "free", MANNERS[rng.choice(len(MANNERS), p=shares)]
+      if rng.random() >= settings.free_share:
+        form = manner = ("text", "code")[rng.integers(2)]
+      yield Conversation(
+        prompts.ask(question.text, form, "compact"), write(question, manner)
+      )
+
+
+def write(question: Question, manner: str) -> tuple[str, ...]:
+  """The parts of a right conversation in one of `MANNERS`.
+
+  Raises:
+    ValueError: the question is of no set that this can solve.
+  """
+  first, expression, steps, answer = _solve(question)
+  if manner == "text":
+    return (f"{steps}<<<{answer}>>>",)
+  block = f"```python\n{first}print({expression})\n```"
+  parts = (block, _result(answer))
+  if manner == "check":
+    shown = f'"{answer}"' if not answer.lstrip("-").isdigit() else answer
+    check = f"```python\n{first}print({expression} == {shown})\n```"
+    parts += (check, _result("True"))
+  return (*parts, f"<<<{answer}>>>")
+
+
+def _result(text: str) -> str:
+  return f"{code_blocks.LABEL}{text}{code_blocks.AFTER}"
+
+
+def _solve(question: Question) -> tuple[str, str, str, str]:
+  """An import, an expression, its steps in words, and its value."""
+  text = question.text
+  numbers = [int(number) for number in re.findall(r"\d+", text)]
+  match question.task:
+    case "gym/products":
+      value = int(np.prod(numbers, dtype=object))
+      return "", "*".join(map(str, numbers)), "", str(value)
+    case "gym/chain_sum":
+      found = re.search(r"(-?\d+(?: [+-] -?\d+)+) =", text)
+      if found is not None:
+        return _sum(found[1])
+    case "gym/gcd":
+      value = int(np.gcd.reduce(numbers))
+      return "from math import gcd\n", _call("gcd", numbers), "", str(value)
+    case "gym/lcm":
+      value = int(np.lcm.reduce(numbers))
+      return "from math import lcm\n", _call("lcm", numbers), "", str(value)
+    case "gym/count_bits":
+      number = numbers[-1]
+      return "", f'bin({number}).count("1")', "", str(number.bit_count())
+    case "gym/spell_backward":
+      word = text.rpartition(": ")[2].strip()
+      return "", f'"{word}"[::-1]', "", word[::-1]
+  raise ValueError(f"{question.id}: expected a question of another set")
+
+
+def _call(name: str, numbers: list[int]) -> str:
+  return f"{name}({', '.join(map(str, numbers))})"
+
+
+def _sum(expression: str) -> tuple[str, str, str, str]:
+  first, *rest = re.findall(r"(?:^|[+-] )-?\d+", expression)
+  total, steps = int(first), ""
+  for term in rest:
+    sign, number = term.split(" ")
+    result = total + int(number) if sign == "+" else total - int(number)
+    steps += f"{total}{sign}{number}={result} "
+    total = result
+  return "", expression.replace(" ", ""), steps, str(total)
+
+
+def train_tokenizer(texts: Iterable[str], folder: pathlib.Path) -> pathlib.Path:
+  """Trains the tokenizer of a tiny model; returns the model file's path."""
+  return tokenizer_training.train(texts, _SYMBOLS, VOCAB_SIZE, folder)

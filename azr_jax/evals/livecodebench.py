@@ -1,0 +1,203 @@
+"""`livecodebench`: programs for contest problems, by all of their tests.
+
+A problem's tests either call a method of `Solution` or write to standard input
+and read standard output. The program runs in the executor, which has neither
+files nor a console: texts stand in for both. What comes out is compared here,
+line by line without trailing spaces, and numbers as numbers. A thread runs when
+it is started. There is the standard library alone: a program that needs numpy
+fails.
+"""
+
+import base64
+import io
+import json
+import pickle
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from decimal import Decimal
+from typing import Any
+
+from azr_jax.evals import prompt_formats
+from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.executor import Executor, Job, futures
+from azr_jax.grading import literals, values
+
+# The reply is data here, so what it does to names below cannot matter.
+_WITH_CONSOLE = """
+import io, sys, threading
+CODE = {code}
+threading.Thread.start = lambda self: self.run()
+threading.Thread.join = lambda self, timeout=None: None
+threading.stack_size = lambda size=0: 0
+def run(text):
+  sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8")
+  sys.stdout = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
+  def open_console(file, *how, **more):
+    if file not in (0, "/dev/stdin"):
+      raise FileNotFoundError(file)
+    return sys.stdin
+  def read_line(prompt=""):
+    line = sys.stdin.readline()
+    if not line:
+      raise EOFError
+    return line.rstrip("\\n")
+  written = sys.stdout
+  names = {{"__name__": "__main__", "input": read_line, "open": open_console,
+           "exit": sys.exit, "quit": sys.exit}}
+  try:
+    exec(compile(CODE, "<program>", "exec"), names)
+  except SystemExit:
+    pass
+  written.flush()
+  return written.buffer.getvalue().decode("utf-8", "replace")
+"""
+_WITH_CALL = """
+{imports}
+{code}
+def run(*arguments):
+  made = Solution() if "Solution" in globals() else None
+  found = getattr(made, {name}) if made else globals()[{name}]
+  return found(*arguments)
+"""
+_IMPORTS = (
+  "from typing import *\nfrom collections import *\nfrom functools import *\n"
+  "from itertools import *\nfrom heapq import *\nfrom bisect import *\n"
+  "import math, string, re, collections, itertools, functools, heapq, bisect"
+)
+_NUMBER = re.compile(r"[-+]?\d{1,400}(?:\.\d{1,400})?(?:[eE][-+]?\d{1,3})?")
+_BEGIN = "\nBegin with:\n```python\n{starter}\n```"
+
+
+def read(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
+  """Items of the code generation scenario's public layout."""
+  found = []
+  for record in raw:
+    starter = record.get("starter_code") or ""
+    begin = _BEGIN.format(starter=starter) if starter else ""
+    metadata = record.get("metadata") or "{}"
+    if isinstance(metadata, str):
+      metadata = json.loads(metadata)
+    found.append(
+      Item(
+        str(record["question_id"]),
+        f"Write a Python program.\n{record['question_content']}{begin}",
+        {
+          "tests": [
+            *_tests(record["public_test_cases"]),
+            *_tests(record.get("private_test_cases") or "[]"),
+          ],
+          "function": metadata.get("func_name"),
+        },
+        str(record.get("difficulty", "")),
+      )
+    )
+  return found
+
+
+class _TextOnly(pickle.Unpickler):
+  """The public files pickle a text; nothing else is ever made."""
+
+  def find_class(self, module: str, name: str) -> Any:
+    raise pickle.UnpicklingError(f"{module}.{name}: expected a text")
+
+
+def _tests(packed: Any) -> list[dict[str, str]]:
+  if not isinstance(packed, str):
+    return list(packed)
+  try:
+    return json.loads(packed)
+  except ValueError:
+    data = zlib.decompress(base64.b64decode(packed))
+    return json.loads(_TextOnly(io.BytesIO(data)).load())
+
+
+def grade(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
+  """Runs a reply's program on all tests."""
+  function = item.reference["function"]
+  code = prompt_formats.code(reply, (function, "Solution") if function else ())
+  if code is None:
+    return futures.done(Grade(False, "no program"))
+  return submit(executor, item, code)
+
+
+def submit(executor: Executor, item: Item, code: str) -> "Future[Grade]":
+  """Runs a program on all tests."""
+  tests, function = item.reference["tests"], item.reference["function"]
+  if function:
+    program = _WITH_CALL.format(
+      imports=_IMPORTS, code=code, name=repr(function)
+    )
+    inputs = tuple(_arguments(test["input"]) for test in tests)
+  else:
+    program = _WITH_CONSOLE.format(code=ascii(code))
+    inputs = tuple(ascii(test["input"]) for test in tests)
+  job = Job(item.id, program, inputs, "run")
+
+  def judge(result: Any) -> Grade:
+    same = _same_value if function else _same_text
+    passed = sum(
+      output is not None and same(test["output"], output)
+      for test, output in zip(tests, result.outputs, strict=True)
+    )
+    detail = f"{passed} of {len(tests)} tests {result.error or ''}".strip()
+    return Grade(passed == len(tests) > 0, detail)
+
+  return futures.then(executor.submit(job), judge)
+
+
+def _arguments(text: str) -> str:
+  """A test's input: a JSON value a line, each an argument."""
+  return ", ".join(
+    repr(json.loads(line)) for line in text.split("\n") if line.strip()
+  )
+
+
+def _same_value(want: str, output: str) -> bool:
+  try:
+    found = values.plain_value(literals.typed_key(output))
+    return _listed(found) == json.loads(want)
+  except (ValueError, RecursionError):
+    return False
+
+
+def _listed(value: Any) -> Any:
+  """Tuples as JSON has them."""
+  if isinstance(value, list | tuple):
+    return [_listed(part) for part in value]
+  return value
+
+
+def _same_text(want: str, output: str) -> bool:
+  try:
+    text = values.plain_value(literals.typed_key(output))
+  except literals.ParseError:
+    return False
+  one, other = _lines(want), _lines(str(text))
+  return len(one) == len(other) and all(
+    a == b or _same_numbers(a, b) for a, b in zip(one, other, strict=True)
+  )
+
+
+def _lines(text: str) -> Sequence[str]:
+  return [line.rstrip() for line in text.strip().split("\n")]
+
+
+def _same_numbers(one: str, other: str) -> bool:
+  """Whether two lines hold the same finite numbers, exactly."""
+  words = one.split(), other.split()
+  if not all(_NUMBER.fullmatch(word) for own in words for word in own):
+    return False
+  return list(map(Decimal, words[0])) == list(map(Decimal, words[1]))
+
+
+BENCHMARKS = (
+  Benchmark(
+    "livecodebench",
+    "hf:livecodebench/code_generation_lite:test",
+    read,
+    "code",
+    grade,
+  ),
+)

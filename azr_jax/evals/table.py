@@ -1,0 +1,78 @@
+"""Scores of several models side by side, with differences to the first.
+
+python -m azr_jax.benchmarks.table SCORES_A SCORES_B ...
+"""
+
+import argparse
+import json
+import pathlib
+from collections.abc import Mapping
+
+from azr_jax.evals import registry
+
+_AVERAGES = ("average/code", "average/math", "average/overall")
+
+
+def main_score(name: str) -> str:
+  """The score that stands for a benchmark: pass@1, averaged over replies."""
+  return f"{name}/pass@1/unbiased"
+
+
+def show(results: Mapping[str, Mapping[str, float]]) -> str:
+  """A table in Markdown: a row per model, in percent, +- standard error.
+
+  Args:
+    results: scores by the name of what has them; the first is compared with.
+  """
+  columns = [
+    (name, main_score(name))
+    for name in registry.BENCHMARKS
+    if any(main_score(name) in scores for scores in results.values())
+  ]
+  columns += [
+    (name.partition("/")[2], name)
+    for name in _AVERAGES
+    if any(name in scores for scores in results.values())
+  ]
+  first = next(iter(results.values()))
+  lines = [
+    "| model | " + " | ".join(name for name, _ in columns) + " |",
+    "| --- |" + " --- |" * len(columns),
+  ]
+  for name, scores in results.items():
+    base = None if scores is first else first
+    cells = [_cell(scores, key, base) for _, key in columns]
+    lines.append(f"| {name} | " + " | ".join(cells) + " |")
+  return "\n".join(lines)
+
+
+def _cell(
+  scores: Mapping[str, float], key: str, base: Mapping[str, float] | None
+) -> str:
+  if key not in scores:
+    return ""
+  text = f"{100 * scores[key]:.1f}"
+  if f"{key}_error" in scores:
+    text += f" +- {100 * scores[f'{key}_error']:.1f}"
+  if base is not None and key in base:
+    text += f" ({100 * (scores[key] - base[key]):+.1f})"
+  return text
+
+
+def main() -> None:
+  """Reads the folders that `azr_jax.evaluate` wrote, and prints the table."""
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument("folders", nargs="+", type=pathlib.Path)
+  results = {}
+  for folder in parser.parse_args().folders:
+    path = folder / "results.json"
+    if not path.is_file():
+      parser.error(f"{folder}: expected the workdir of azr_jax.evaluate")
+    results[str(folder)] = json.loads(path.read_text("utf-8"))["scores"]
+  print(show(results))
+
+
+if __name__ == "__main__":
+  main()

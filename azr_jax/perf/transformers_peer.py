@@ -1,0 +1,105 @@
+"""The same work by PyTorch and Hugging Face transformers, on the same weights.
+
+Needs torch, which is in the `test` extra only.
+"""
+
+import pathlib
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers
+
+from azr_jax.models import safetensors_io
+from azr_jax.models.config import ModelConfig
+from azr_jax.perf.workload import SamplerWorkload, UpdateWorkload
+
+
+def load(config: ModelConfig, params: Any, dtype: str) -> Any:
+  """Our parameters as a transformers model, on the GPU if torch has one."""
+  with tempfile.TemporaryDirectory() as folder:
+    safetensors_io.save(params, config, pathlib.Path(folder), dtype=dtype)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+      folder, dtype=getattr(torch, dtype), attn_implementation="sdpa"
+    )
+  return model.to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _wait() -> None:
+  if torch.cuda.is_available():
+    torch.cuda.synchronize()
+
+
+def sampler(
+  model: Any, workload: SamplerWorkload, vocab_size: int
+) -> Callable[[], float]:
+  """Returns a function that runs `generate` on the workload; seconds.
+
+  `slots` sequences make a batch; a batch takes as long as its longest answer.
+  Log-probabilities are not asked for: keeping them slows `generate` further.
+  """
+  ids = torch.as_tensor(workload.prompt_ids(vocab_size), dtype=torch.long)
+  ids = ids.repeat_interleave(workload.samples, dim=0).to(model.device)
+  limits = torch.as_tensor(workload.limits())
+  limits = limits.repeat_interleave(workload.samples)
+
+  def run() -> float:
+    start = time.perf_counter()
+    for first in range(0, len(ids), workload.slots):
+      batch = ids[first : first + workload.slots]
+      longest = int(limits[first : first + workload.slots].max())
+      found = model.generate(
+        batch,
+        attention_mask=torch.ones_like(batch),
+        do_sample=True,
+        top_k=0,
+        top_p=workload.top_p,
+        max_new_tokens=longest,
+        min_new_tokens=longest,
+        pad_token_id=0,
+      )
+      assert found.shape[1] == workload.prompt_tokens + longest
+    _wait()
+    return time.perf_counter() - start
+
+  return run
+
+
+def updater(
+  model: Any, workload: UpdateWorkload, vocab_size: int
+) -> Callable[[], float]:
+  """Returns a function that does one GRPO-style step on padded rows; seconds.
+
+  Forward, log-probabilities of the targets, the clipped surrogate, backward,
+  clipping by norm, AdamW.
+  """
+  generator = torch.Generator().manual_seed(0)
+  shape = (workload.sequences, workload.length)
+  tokens = torch.randint(1, vocab_size, shape, generator=generator)
+  lengths = torch.as_tensor(workload.lengths())
+  live = torch.arange(workload.length)[None] < lengths[:, None]
+  tokens, live = tokens.to(model.device), live.to(model.device)
+  advantages = torch.randn(len(tokens), 1, generator=generator)
+  advantages = advantages.to(model.device)
+  optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
+
+  def run() -> float:
+    start = time.perf_counter()
+    logits = model(tokens, attention_mask=live.long()).logits[:, :-1]
+    logps = torch.log_softmax(logits.float(), dim=-1)
+    logps = logps.gather(-1, tokens[:, 1:, None])[..., 0]
+    ratio = torch.exp(logps - logps.detach())
+    clipped = torch.clamp(ratio, 0.8, 1.2)
+    surrogate = -torch.minimum(ratio * advantages, clipped * advantages)
+    mask = live[:, 1:]
+    loss = (surrogate * mask).sum() / mask.sum()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    _wait()
+    return time.perf_counter() - start
+
+  return run

@@ -1,0 +1,151 @@
+"""Tokens per second of the update, its memory, its share of the roofline."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from azr_jax.learner import learner as learner_lib
+from azr_jax.learner import packing, train_state, update
+from azr_jax.models import transformer
+from azr_jax.models.config import ModelConfig
+from azr_jax.models.presets import parameter_count
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.perf import comparison, device
+from azr_jax.perf.workload import UpdateWorkload
+
+
+class Runner:
+  """The update, ready to be done again and again."""
+
+  def __init__(
+    self,
+    params: Any,
+    model: transformer.Transformer,
+    mesh: jax.sharding.Mesh,
+    rules: dict[str, str | None],
+    workload: UpdateWorkload,
+    micro_rows: int,
+    chunk_tokens: int,
+  ):
+    """Packs the workload and compiles the update.
+
+    Args:
+      params: the decoder's parameters; they are used up.
+      model: the decoder, with its remat policy.
+      mesh: where it runs.
+      rules: logical axis to mesh axis.
+      workload: what to learn from.
+      micro_rows: rows per micro-batch.
+      chunk_tokens: tokens whose logits exist at once.
+    """
+    optimizer = train_state.make_optimizer(
+      learning_rate=1e-6,
+      muon_learning_rate=0.0,
+      warmup_steps=0,
+      decay_steps=0,
+      decay="cosine",
+      final_learning_rate=0.0,
+      b1=0.9,
+      b2=0.999,
+      weight_decay=0.01,
+      grad_clip=1.0,
+    )
+    loss_fn = update.make_policy_loss(
+      model,
+      clip_low=0.2,
+      clip_high=0.2,
+      entropy_coef=0.0,
+      kl_coef=0.0,
+      kl_estimator="k3",
+      temperature=1.0,
+      chunk_tokens=chunk_tokens,
+      on_policy=True,
+      mesh=mesh,
+    )
+    learner = learner_lib.make(model, loss_fn, optimizer, mesh, rules)
+    self._state = learner.init(params)
+    rows = mesh_lib.padded_rows(micro_rows, mesh)
+    batch = packing.pack(
+      _sequences(workload, model.config.vocab_size),
+      row_length=workload.length,
+      rows_multiple=rows,
+      aggregation="token_mean",
+    )
+    self.rows = int(np.sum(np.any(batch.segment_ids > 0, axis=-1)))
+    self._batch = update.to_micro_batches(batch, rows)
+    start = time.perf_counter()
+    self._update = learner.policy_update.lower(
+      self._state, self._batch, None
+    ).compile()
+    self.compile_s = time.perf_counter() - start
+    memory = self._update.memory_analysis()
+    self.program_bytes = (
+      memory.argument_size_in_bytes
+      + memory.output_size_in_bytes
+      + memory.temp_size_in_bytes
+      - memory.alias_size_in_bytes
+    )
+
+  def run(self) -> float:
+    """Does one update; returns seconds."""
+    start = time.perf_counter()
+    self._state, metrics = self._update(self._state, self._batch, None)
+    jax.block_until_ready((self._state, metrics))
+    return time.perf_counter() - start
+
+
+def _sequences(
+  workload: UpdateWorkload, vocab_size: int
+) -> list[packing.Sequence1D]:
+  """Random ids; one more than the tokens that are scored."""
+  rng = np.random.default_rng(0)
+  found = []
+  for length in workload.lengths():
+    count = length + 1
+    ids = rng.integers(1, vocab_size, count, dtype=np.int32)
+    zeros = np.zeros(count, np.float32)
+    mask = np.ones(count, bool)
+    found.append(packing.Sequence1D(ids, mask, float(rng.normal()), zeros))
+  return found
+
+
+def fewest_flops(config: ModelConfig, lengths: list[int]) -> float:
+  """Operations of forward and backward, nothing computed twice.
+
+  6 per parameter in a matrix product and token, and attention's scores and
+  sums over the tokens that a causal mask leaves.
+  """
+  c = config
+  matrices = parameter_count(c)
+  if not c.tie_embeddings:
+    matrices -= c.vocab_size * c.hidden_size
+  tokens = float(np.sum(lengths))
+  pairs = float(np.sum(np.square(lengths, dtype=np.float64))) / 2
+  attention = 12.0 * c.num_layers * c.num_heads * c.head_size * pairs
+  return 6.0 * matrices * tokens + attention
+
+
+def report(
+  runner: Runner,
+  config: ModelConfig,
+  workload: UpdateWorkload,
+  peer: Callable[[], float] | None,
+  repeats: int,
+) -> dict[str, Any]:
+  """Runs both sides in turn and compares them; see `sampling.report`."""
+  lengths = workload.lengths()
+  ours, theirs = comparison.take_turns(runner.run, peer, repeats)
+  seconds = float(np.median(ours))
+  limits = device.ceilings()
+  least_s = fewest_flops(config, lengths) / limits["flops"]
+  return comparison.rates(sum(lengths), ours, theirs) | {
+    "rows": runner.rows,
+    "step_s": seconds,
+    "compile_s": runner.compile_s,
+    "ceilings": limits,
+    "flops_roofline_share": least_s / seconds,
+    "program_gib": runner.program_bytes / 2**30,
+  }

@@ -1,0 +1,174 @@
+"""Complexity and diversity of what self-play comes up with (appendix C.4, C.5).
+
+Programs are measured in the executor's processes while the learnability
+rollouts are sampled, so the step hardly waits for them. A program that cannot
+be measured has no measures.
+"""
+
+import ast
+import collections
+import hashlib
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from azr_jax.executor import Executor, Job, Result, futures
+from azr_jax.parallel.verification import Verification
+from azr_jax.systems.azr.appendix import composite
+from azr_jax.systems.azr.proposer import Proposal
+from azr_jax.systems.azr.solver import Solution
+from azr_jax.tasks.programs import parsing
+from azr_jax.tasks.programs.task import (
+  ABDUCTION,
+  INDUCTION,
+  InductionTask,
+  Triplet,
+)
+
+LIBRARY = "azr_jax.tasks.programs.measures"
+_MEASURE = """
+from azr_jax.tasks.programs import measures
+def f(code, references):
+  return measures.measure(code, references)
+"""
+_DIFFERENCE = """
+from azr_jax.tasks.programs import measures
+def f(gold, answer):
+  return measures.cognitive(gold) - measures.cognitive(answer)
+"""
+
+
+class AnswerCounts:
+  """How often each answer was asked for in all of a run."""
+
+  def __init__(self) -> None:
+    self._counts: dict[str, collections.Counter[str]] = {}
+
+  def state_dict(self) -> dict[str, dict[str, int]]:
+    """Counts by task type, and by a hash of the answer."""
+    return {name: dict(counts) for name, counts in self._counts.items()}
+
+  def load_state_dict(self, state: dict[str, dict[str, int]]) -> None:
+    """Restores what `state_dict` returned."""
+    self._counts = {name: collections.Counter(c) for name, c in state.items()}
+
+  def add(self, task_type: str, answers: Sequence[str]) -> None:
+    """Counts the answers of a proposal."""
+    counts = self._counts.setdefault(task_type, collections.Counter())
+    counts.update(map(_key, answers))
+
+  def diversity(self, task_type: str, answers: Sequence[str]) -> float:
+    """1 - p(answer), the mean over the answers; they must have been added."""
+    counts = self._counts[task_type]
+    total = counts.total()
+    return 1.0 - float(np.mean([counts[_key(a)] / total for a in answers]))
+
+
+def _key(answer: str) -> str:
+  text = answer.encode("utf-8", "surrogatepass")
+  return hashlib.blake2b(text, digest_size=8).hexdigest()
+
+
+def start(
+  verification: Verification, proposals: Sequence[Proposal]
+) -> list[tuple[Proposal, "Future[dict[str, float]]"]]:
+  """Starts to measure the programs of valid proposals.
+
+  An induction proposal has none of its own; of a composite one its own part is
+  measured. The futures are done when the
+  verification is settled next.
+  """
+  return [
+    (
+      proposal,
+      verification.submit(
+        lambda executor, one=proposal: _submit(
+          executor,
+          _MEASURE,
+          (
+            composite.own_part(one.task.code, one.prompt.task.components),  # type: ignore
+            list(one.prompt.task.references),
+          ),
+        )
+      ),
+    )
+    for proposal in proposals
+    if isinstance(proposal.task, Triplet)
+  ]
+
+
+def finish(
+  started: Sequence[tuple[Proposal, "Future[dict[str, float]]"]],
+  proposals: Sequence[Proposal],
+  counts: AnswerCounts,
+) -> None:
+  """Gives the valid proposals their measures, with `answer_diversity`."""
+  for proposal, future in started:
+    proposal.measures = dict(future.result() or {})
+  valid = [p for p in proposals if p.task is not None]
+  for proposal in valid:
+    counts.add(proposal.task_type, _answers(proposal))
+  for proposal in valid:
+    proposal.measures["answer_diversity"] = counts.diversity(
+      proposal.task_type, _answers(proposal)
+    )
+
+
+def _answers(proposal: Proposal) -> Sequence[str]:
+  """What solvers of a proposal are asked for."""
+  task = proposal.task
+  if isinstance(task, InductionTask):
+    return task.outputs
+  assert task is not None
+  return (task.input if proposal.task_type == ABDUCTION else task.output,)
+
+
+def metrics(proposals: Sequence[Proposal], prefix: str) -> dict[str, float]:
+  """The means of all measures, by task type."""
+  found: dict[str, float] = {}
+  for task_type in dict.fromkeys(p.task_type for p in proposals):
+    own = [p.measures for p in proposals if p.task_type == task_type]
+    for name in dict.fromkeys(name for one in own for name in one):
+      values = [one[name] for one in own if name in one]
+      found[f"program/{prefix}/{task_type}/{name}"] = float(np.mean(values))
+  return found
+
+
+def solution_metrics(
+  verification: Verification, solutions: Sequence[Solution], prefix: str
+) -> dict[str, float]:
+  """How much more complex the asked program is than a right answer (C.5)."""
+  started = []
+  for solution in solutions:
+    task = solution.prompt.task
+    answer = parsing.parse_program_answer(solution.completion.text)
+    if solution.task_type == INDUCTION and solution.correct and answer:
+      started.append(
+        verification.submit(
+          lambda executor, pair=(task.code, answer): _submit(
+            executor, _DIFFERENCE, pair
+          )
+        )
+      )
+  verification.settle()
+  found = [f.result() for f in started if f.result() is not None]
+  if not found:
+    return {}
+  name = f"program/{prefix}/{INDUCTION}/gold_minus_answer"
+  return {name: float(np.mean(found))}
+
+
+def _submit(
+  executor: Executor, program: str, arguments: tuple[Any, ...]
+) -> "Future[Any]":
+  """Starts a job; its outcome is the value, or None."""
+  text = ", ".join(map(ascii, arguments))
+  job = Job("measures", program, (text,), libraries=(LIBRARY,))
+  return futures.then(executor.submit(job), _value)
+
+
+def _value(result: Result) -> Any:
+  output = result.outputs[0]
+  return None if output is None else ast.literal_eval(output)

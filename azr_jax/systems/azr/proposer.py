@@ -1,0 +1,257 @@
+"""AZR's proposer: prompts with references, and completions made into tasks.
+
+Prompts are sampled as one stream; each completion is parsed and handed to
+verification while others are still being sampled, and the verdicts are
+collected in prompt order at the end. The solver lives the same life in
+`azr_solutions.py`.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from azr_jax import types
+from azr_jax.executor import Executor, futures
+from azr_jax.parallel.verification import Verification
+from azr_jax.rollout.policy import Policy
+from azr_jax.systems.azr.appendix import composite, rewriting
+from azr_jax.systems.azr.solver import solve_prompt
+from azr_jax.tasks.programs import parsing, prompts, validation
+from azr_jax.tasks.programs.buffer import TaskBuffer
+from azr_jax.tasks.programs.task import (
+  ERROR_DEDUCTION,
+  INDUCTION,
+  ZERO_ERROR_TRIPLET,
+  ZERO_TRIPLET,
+  Task,
+  Triplet,
+)
+
+if TYPE_CHECKING:
+  from azr_jax.systems.azr.system import AZRSettings
+
+# How often references are drawn anew when the prompt came out too long.
+REDRAWS = 4
+# Tasks looked at for every component of a composite program.
+_DRAWN_PER_COMPONENT = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+  """The programs in a proposer's prompt.
+
+  Attributes:
+    references: those to differ from.
+    components: those to build on (appendix D.2).
+    program: the one that an induction task is to be about.
+  """
+
+  references: tuple[str, ...] = ()
+  components: tuple[str, ...] = ()
+  program: str = ""
+
+
+@dataclasses.dataclass
+class Proposal:
+  """A proposer's reply and what became of it.
+
+  `task` is set when the proposal is valid, `rejection` when it is not;
+  `passable` also asks for the reply's format. `solve_rate` is the solver's
+  mean accuracy, known after the learnability rollouts. `duplicate`: the buffer
+  had a task that differs in names or layout alone. `measures` are those of
+  `azr_measures.py`. The prompt's task is `Shown`.
+  """
+
+  prompt: types.Prompt
+  completion: types.Completion
+  task_type: str
+  task: Task | None
+  rejection: str | None
+  formatted: bool
+  solve_rate: float = 0.0
+  duplicate: bool = False
+  measures: dict[str, float] = dataclasses.field(default_factory=dict)
+
+  @property
+  def passable(self) -> bool:
+    """Whether the proposal earns its role's reward (eq. 6)."""
+    return self.task is not None and self.formatted
+
+
+def propose_prompt(
+  policy: Policy,
+  task_type: str,
+  buffers: Mapping[str, TaskBuffer],
+  settings: "AZRSettings",
+  rng: np.random.Generator,
+) -> types.Prompt:
+  """Draws references from the buffers and writes a proposer's prompt.
+
+  A prompt that is too long is drawn anew a few times, then with half as many
+  references; the last resort is the zero triplet, with nothing to build on.
+
+  Raises:
+    ValueError: not even the shortest prompt fits the largest bucket.
+  """
+  counts = [settings.references]
+  while task_type != INDUCTION and counts[-1]:
+    counts.append(counts[-1] // 2)
+  for count in counts:
+    for _ in range(REDRAWS):
+      if task_type == INDUCTION:
+        code = _draw_program(buffers, rng)
+        prompt = _induction_prompt(policy, code, settings)
+      else:
+        prompt = _triplet_prompt(
+          policy, task_type, buffers[task_type], count, settings, rng
+        )
+      if policy.fits(prompt):
+        return prompt
+  if task_type == INDUCTION:
+    prompt = _induction_prompt(policy, ZERO_TRIPLET.code, settings)
+  else:
+    simple = dataclasses.replace(settings, composite_chance=0.0)
+    prompt = _triplet_prompt(
+      policy, task_type, buffers[task_type], 0, simple, rng
+    )
+  if policy.fits(prompt):
+    return prompt
+  raise ValueError(
+    f"a proposer's prompt for {task_type} fits no rollout.prompt_buckets; "
+    "expected a larger last bucket"
+  )
+
+
+def _draw_program(
+  buffers: Mapping[str, TaskBuffer], rng: np.random.Generator
+) -> str:
+  """A program of the deduction and abduction buffers' union."""
+  programs = [
+    task.code
+    for name, buffer in buffers.items()
+    if name not in (INDUCTION, ERROR_DEDUCTION)
+    for task in buffer.tasks()
+  ] or [ZERO_TRIPLET.code]
+  return programs[rng.integers(len(programs))]
+
+
+def _induction_prompt(
+  policy: Policy, code: str, settings: "AZRSettings"
+) -> types.Prompt:
+  return policy.prompt(
+    prompts.propose_induction_prompt(
+      code, settings.induction_inputs, settings.prompt_style
+    ),
+    task=Shown(program=code),
+  )
+
+
+def _triplet_prompt(
+  policy: Policy,
+  task_type: str,
+  buffer: TaskBuffer,
+  count: int,
+  settings: "AZRSettings",
+  rng: np.random.Generator,
+) -> types.Prompt:
+  """Shows up to `count` triplets, or the zero triplet if there are none."""
+  draw = buffer.recent if settings.reference_draw == "recent" else buffer.sample
+  drawn = draw(rng, min(count, len(buffer)))
+  references = [task for task in drawn if isinstance(task, Triplet)]
+  is_error = task_type == ERROR_DEDUCTION
+  references = references or [ZERO_ERROR_TRIPLET if is_error else ZERO_TRIPLET]
+  components: tuple[str, ...] = ()
+  chance = 0.0 if is_error else settings.composite_chance
+  if chance and rng.random() < chance:
+    wanted = int(rng.integers(1, settings.composite_most, endpoint=True))
+    candidates = buffer.sample(
+      rng, min(_DRAWN_PER_COMPONENT * wanted, len(buffer))
+    )
+    components = composite.components(candidates, wanted)
+  return policy.prompt(
+    prompts.propose_triplet_prompt(
+      task_type, references, settings.prompt_style, components
+    ),
+    task=Shown(tuple(r.code for r in references), components),
+  )
+
+
+def sample_proposals(
+  policy: Policy,
+  verification: Verification,
+  asked: Sequence[tuple[str, types.Prompt]],
+  settings: "AZRSettings",
+) -> list[Proposal]:
+  """Samples one proposal per (task type, prompt) and validates each."""
+  replies: dict[int, types.Completion] = {}
+  verdicts: dict[int, validation.Verdict] = {}
+  for index, _, completion in policy.sample([prompt for _, prompt in asked]):
+    task_type, prompt = asked[index]
+    replies[index] = completion
+    verdicts[index] = verification.submit(
+      functools.partial(
+        _submit_validation,
+        task_type=task_type,
+        prompt=prompt,
+        reply=completion.text,
+        settings=settings,
+      )
+    )
+  verification.settle()
+  proposals = []
+  for index, (task_type, prompt) in enumerate(asked):
+    task, rejection = None, None
+    outcome = verdicts[index].result()
+    if isinstance(outcome, validation.Rejection):
+      rejection = outcome.reason
+    elif policy.fits(
+      solve_prompt(policy, task_type, outcome, settings.prompt_style)
+    ):
+      task = outcome
+    else:
+      rejection = "oversize"
+    completion = replies[index]
+    proposals.append(
+      Proposal(
+        prompt=prompt,
+        completion=completion,
+        task_type=task_type,
+        task=task,
+        rejection=rejection,
+        formatted=parsing.well_formatted(completion.text),
+      )
+    )
+  return proposals
+
+
+def _submit_validation(
+  executor: Executor,
+  task_type: str,
+  prompt: types.Prompt,
+  reply: str,
+  settings: "AZRSettings",
+) -> validation.Verdict:
+  """Starts a proposal's validation."""
+  if task_type == INDUCTION:
+    parsed = parsing.parse_induction_proposal(reply, settings.induction_inputs)
+    if parsed is None:
+      return futures.done(validation.Rejection("format"))
+    inputs, message = parsed
+    return validation.submit_induction_task(
+      executor, prompt.task.program, inputs, message
+    )
+  parsed = parsing.parse_triplet_proposal(reply)
+  if parsed is None:
+    return futures.done(validation.Rejection("format"))
+  code, argument_text = parsed
+  code = rewriting.strip(code, settings.strip)
+  if task_type == ERROR_DEDUCTION:
+    return validation.submit_error_triplet(executor, code, argument_text)
+  if prompt.task.components:
+    return composite.submit(
+      executor, code, prompt.task.components, argument_text
+    )
+  return validation.submit_triplet(executor, code, argument_text)

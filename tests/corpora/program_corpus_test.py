@@ -1,0 +1,95 @@
+"""The generator tells the truth about its programs."""
+
+import numpy as np
+import pytest
+
+from azr_jax.corpora.programs import conversations, dataset, heldout, tokenizer
+from azr_jax.corpora.programs.conversations import CorpusSettings
+from azr_jax.models.tokenizers import SentencePieceTokenizer
+from azr_jax.tasks.programs import parsing, validation
+from azr_jax.tasks.programs.task import ROLES, TASK_TYPES
+
+SETTINGS = CorpusSettings(
+  worked_share=0.5,
+  table_share=0.5,
+  flaw_share=0.25,
+  vague_share=0.3,
+  num_inputs=4,
+  references=2,
+)
+
+
+def drawn(count=300, seed=3):
+  return list(dataset.generate(seed, count, SETTINGS))
+
+
+def test_claimed_cases_hold(executor):
+  checked = dataset.validate(executor, drawn())
+  assert set(checked) == {f"{t}/{r}" for t in TASK_TYPES for r in ROLES}
+
+
+def test_a_wrong_claim_is_found(executor):
+  wrong = conversations.Case("def f(x):\n  return x", ("1",), ("2",))
+  conversation = conversations.Conversation(
+    "", "", "deduction", "solve", (), wrong
+  )
+  with pytest.raises(ValueError, match="the corpus says"):
+    dataset.validate(executor, [conversation])
+
+
+def test_the_same_seed_gives_the_same_corpus():
+  assert drawn(60) == drawn(60)
+  assert drawn(60) != drawn(60, seed=4)
+
+
+def test_replies_keep_the_protocol_and_worked_ones_are_right():
+  for conversation in drawn():
+    assert parsing.well_formatted(conversation.reply)
+    case = conversation.case
+    if conversation.role == "propose":
+      continue
+    if conversation.task_type == "deduction":
+      answer = parsing.parse_output_answer(conversation.reply)
+      assert answer == case.outputs[0]
+    if conversation.task_type == "abduction":
+      answer = parsing.parse_input_answer(conversation.reply)
+      assert answer == case.inputs[0]
+
+
+def test_flawed_proposals_are_about_their_share(executor):
+  settings = SETTINGS.__class__(**(vars(SETTINGS) | {"flaw_share": 1.0}))
+  rng = np.random.default_rng(0)
+  verdicts = []
+  for _ in range(60):
+    flawed = conversations.make_conversation(
+      rng, "deduction", "propose", settings
+    )
+    parsed = parsing.parse_triplet_proposal(flawed.reply)
+    if parsed is not None:
+      verdicts.append(validation.submit_triplet(executor, *parsed))
+  rejected = [isinstance(v.result(), validation.Rejection) for v in verdicts]
+  assert sum(rejected) > 0.6 * len(rejected)
+
+
+def test_no_heldout_program_is_in_the_corpus():
+  for conversation in drawn():
+    assert not any(dataset.is_heldout(code) for code in conversation.programs)
+
+
+def test_the_asset_is_what_the_recipe_draws(executor):
+  tasks = heldout.read()
+  assert len(tasks) == 3 * heldout.PER_TYPE
+  assert all(dataset.is_heldout(t.task.code) for t in tasks)
+  few = heldout.build(executor, heldout.SEED, 5)
+  assert few[:5] == tasks[:5]
+
+
+def test_tokenizer_round_trip(tmp_path):
+  texts = [c.prompt + c.reply for c in drawn(600)]
+  model = SentencePieceTokenizer(tokenizer.train_tokenizer(texts, tmp_path))
+  for text in [*texts[:50], "héllo\t☃  two  spaces\n\n  ", "``` 123 -7"]:
+    assert model.decode(model.encode(text)) == text
+  assert model.token_id("</answer>") is not None
+  assert model.vocab_size <= tokenizer.VOCAB_SIZE
+  assert len(model.encode("'addeddecade'")) == 13
+  assert len(model.encode("[10, 99]")) == 5

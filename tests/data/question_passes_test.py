@@ -1,0 +1,106 @@
+"""A model's answers: measured potential, and conversations to learn from."""
+
+import json
+
+import pytest
+
+from azr_jax import potential, sft, trajectories
+from azr_jax.grading import questions as grading
+from azr_jax.rollout import code_blocks
+from azr_jax.tasks.questions import measured, sources
+from configs import potential as potential_config
+from configs import sft as sft_config
+from configs import trajectories as trajectories_config
+
+pytest.importorskip("reasoning_gym")
+
+QUESTIONS = ("gym:gcd", "gym:spell_backward")
+MODEL = "embedded:code-tiny"
+
+
+def smaller(config, section):
+  own = config[section]
+  own.questions = QUESTIONS
+  own.count = 3
+  config.rollout.slots = 8
+  return config
+
+
+def potential_of(folder, **changes):
+  config = smaller(potential_config.get_config("tiny"), "potential")
+  config.potential.agents = ("text", "free")
+  config.potential.temperatures = (1.0,)
+  config.potential.update(changes)
+  return potential.measure(config, MODEL, str(folder))
+
+
+def test_potential_counts_right_answers_and_goes_on(tmp_path):
+  found = potential_of(tmp_path)
+  questions = sources.read_all(QUESTIONS, 3, 1)
+  assert len(found) == len(questions) == 6
+  assert all(one.asked == 2 for one in found)
+  files = {
+    path.name: path.read_bytes()
+    for path in tmp_path.glob("*.jsonl")
+    if path.name != potential.FILE
+  }
+  assert set(files) == {"text_1.jsonl", "free_1.jsonl"}
+  right = {q.id: 0 for q in questions}
+  for content in files.values():
+    for line in content.splitlines():
+      record = json.loads(line)
+      right[record["id"]] += record["correct"][0]
+  assert [one.right for one in found] == [right[q.id] for q in questions]
+  assert measured.of_all(tmp_path / potential.FILE, questions) == found
+  # One file is cut in the middle of a line, another is gone.
+  (tmp_path / potential.FILE).unlink()
+  (tmp_path / "free_1.jsonl").unlink()
+  cut = tmp_path / "text_1.jsonl"
+  cut.write_bytes(cut.read_bytes()[:-20])
+  assert potential_of(tmp_path) == found
+  with pytest.raises(ValueError, match="expected the same"):
+    potential_of(tmp_path, temperatures=(0.9,))
+
+
+def test_a_model_learns_from_its_own_right_answers(tmp_path, verification):
+  config = smaller(trajectories_config.get_config("tiny"), "trajectories")
+  config.trajectories.forms = ("code", "text")
+  config.trajectories.samples = 2
+  config.trajectories.per_task = 4
+  chosen = trajectories.sample(config, MODEL, str(tmp_path / "own"))
+  references = {q.id: q for q in sources.read_all(QUESTIONS, 3, 2)}
+  verdicts = []
+  for one in chosen:
+    question = references[one.id]
+    answer = code_blocks.find_answer(one.parts[-1])
+    verdicts.append(
+      verification.submit(
+        lambda executor, q=question, a=answer: grading.submit(
+          executor, q.task, q.reference, a
+        )
+      )
+    )
+    assert question.text.strip() in one.prompt
+    assert one.prompt.endswith(f"{one.form}\n")
+  verification.settle()
+  assert all(verdict.result() for verdict in verdicts)
+  with_code = [one for one in chosen if len(one.parts) == 3]
+  assert with_code and all(one.form == "code" for one in with_code)
+  for one in with_code:
+    assert one.parts[1].startswith(code_blocks.LABEL)
+    assert one.parts[1].endswith(code_blocks.AFTER)
+  assert max(sum(o.task == t for o in chosen) for t in ("gym/gcd",)) <= 4
+
+  learning = sft_config.get_config("code_tiny_own")
+  learning.learned.path = str(tmp_path / "own" / trajectories.FILE)
+  learning.learner.micro_rows = 2
+  learning.optimizer.decay_steps = 8
+  learning.train.steps = 8
+  learning.train.save_every = 8
+  sft.train(learning, str(tmp_path / "sft"))
+  lines = (tmp_path / "sft" / "metrics.jsonl").read_text().splitlines()
+  losses = [json.loads(line)["learner/nll"] for line in lines]
+  assert losses[-1] < losses[0]
+  learning.learned.path = str(tmp_path / "nothing.jsonl")
+  with pytest.raises(ValueError, match="no such file"):
+    sft.train(learning, str(tmp_path / "other"))

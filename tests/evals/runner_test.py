@@ -1,0 +1,208 @@
+"""Running benchmarks: order, interruption, what is refused, scores."""
+
+import json
+import types as plain_types
+
+import numpy as np
+import pytest
+
+from azr_jax import types
+from azr_jax.evals import runner
+from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.executor import Executor, futures
+from azr_jax.parallel.hosts import Hosts
+
+ITEMS = [
+  Item(f"q{i}", f"question {i}", {"answer": i}, "even" if i % 2 == 0 else "odd")
+  for i in range(8)
+]
+SETTINGS = runner.RunSettings(data="", limit=0, style="plain", samples=3)
+
+
+class ScriptedPolicy:
+  """Its n-th reply is right if the prompt's number and n say so."""
+
+  sampler = plain_types.SimpleNamespace(
+    settings=plain_types.SimpleNamespace(prompt_buckets=(8,))
+  )
+  tokenizer = None
+
+  def __init__(self, breaks_after=None):
+    self.asked = []
+    self.left = breaks_after
+
+  def prompt(self, text, task=None):
+    return types.Prompt(text, (1,), task)
+
+  def fits(self, prompt):
+    return len(prompt.text) < 200
+
+  def sample(self, prompts, n=1, numbers=None):
+    self.asked += [prompt.task.id for prompt in prompts]
+    # Not in order, as with real slots; so what is left has gaps.
+    for index in sorted(range(len(prompts)), key=lambda i: i * 5 % 8):
+      for sample in range(n):
+        if self.left is not None:
+          self.left -= 1
+          if self.left < 0:
+            raise KeyboardInterrupt
+        ids = np.arange(numbers[index] + 1, dtype=np.int32)
+        text = "right" if (numbers[index] + sample) % 3 == 0 else "wrong"
+        yield (
+          index,
+          sample,
+          types.Completion(ids, ids * 0.0, ids >= 0, "stop", text),
+        )
+
+
+def benchmark(**changes):
+  settings = dict(
+    name="toy",
+    source="",
+    read=lambda data: ITEMS,
+    reads_by_name=True,
+    form="words",
+    grade=lambda executor, item, reply: futures.done(Grade(reply == "right")),
+    summarize=lambda items, correct, replies: {"replies": float(correct.size)},
+  )
+  return Benchmark(**(settings | changes))
+
+
+@pytest.fixture(name="executor", scope="module")
+def make_executor():
+  with Executor(workers=1, timeout_s=2.0, memory_mb=256) as executor:
+    yield executor
+
+
+def run(policy, executor, path, settings=SETTINGS, **changes):
+  return runner.run(
+    benchmark(**changes), policy, executor, Hosts(60.0), settings, path
+  )
+
+
+def test_scores_of_a_whole_run(executor, tmp_path):
+  scores = run(ScriptedPolicy(), executor, tmp_path / "toy.jsonl")
+  assert scores["toy/pass@1/unbiased"] == pytest.approx(1 / 3)
+  assert scores["toy/pass@1/first"] == pytest.approx(3 / 8)
+  assert scores["toy/pass@1/even"] == pytest.approx(1 / 3)
+  assert scores["toy/replies"] == 24
+  assert scores["toy/tokens"] == 4.5
+  lines = (tmp_path / "toy.jsonl").read_text().splitlines()
+  assert {json.loads(line)["id"] for line in lines} == {i.id for i in ITEMS}
+  assert scores == run(ScriptedPolicy(), executor, None)
+
+
+@pytest.mark.parametrize("breaks_after", [0, 4, 7, 23])
+def test_an_interrupted_run_goes_on_and_scores_alike(
+  executor, tmp_path, breaks_after
+):
+  path = tmp_path / "toy.jsonl"
+  with pytest.raises(KeyboardInterrupt):
+    run(ScriptedPolicy(breaks_after), executor, path)
+  with path.open("a") as file:
+    file.write('{"id": "q0", "corr')  # Cut off by a kill.
+  policy = ScriptedPolicy()
+  again = run(policy, executor, path)
+  assert again == run(ScriptedPolicy(), executor, tmp_path / "whole.jsonl")
+  assert len(policy.asked) == 8 - breaks_after // 3
+  last = ScriptedPolicy()
+  assert run(last, executor, path) == again
+  assert last.asked == []
+
+
+def test_a_record_without_its_line_end_is_asked_again(executor, tmp_path):
+  path = tmp_path / "toy.jsonl"
+  scores = run(ScriptedPolicy(), executor, path)
+  path.write_bytes(path.read_bytes().rstrip(b"\n"))
+  policy = ScriptedPolicy()
+  assert run(policy, executor, path) == scores
+  assert len(policy.asked) == 1
+  assert len(path.read_text().splitlines()) == len(ITEMS)
+
+
+def test_a_benchmark_without_data_is_named(executor):
+  with pytest.raises(ValueError, match="toy has no public source"):
+    run(ScriptedPolicy(), executor, None, reads_by_name=False)
+
+
+def test_records_of_something_else_are_refused(executor, tmp_path):
+  path = tmp_path / "toy.jsonl"
+  run(ScriptedPolicy(), executor, path)
+  fewer = runner.RunSettings("", 0, "plain", samples=2)
+  with pytest.raises(ValueError, match="another --workdir"):
+    run(ScriptedPolicy(), executor, path, fewer)
+  other = [Item("q0", "another question", {})]
+  with pytest.raises(ValueError, match="another --workdir"):
+    run(ScriptedPolicy(), executor, path, read=lambda data: other)
+
+
+def test_limits_are_of_items_or_of_kinds(executor):
+  settings = runner.RunSettings("", 3, "plain", 1)
+  for by_kind, want in (
+    (False, ["q0", "q1", "q2"]),
+    (True, ["q0", "q2", "q4"]),
+  ):
+    policy = ScriptedPolicy()
+    run(policy, executor, None, settings, by_kind=by_kind)
+    assert policy.asked[:3] == want
+    assert len(policy.asked) == (6 if by_kind else 3)
+  policy = ScriptedPolicy()
+  run(policy, executor, None, default_limit=2)
+  assert len(policy.asked) == 2
+
+
+def test_a_prompt_that_is_too_long_counts_as_wrong(executor, tmp_path, capsys):
+  items = [Item("long", "x" * 300, {}), *ITEMS[:2]]
+  policy, path = ScriptedPolicy(), tmp_path / "toy.jsonl"
+  found = run(policy, executor, path, read=lambda data: items)
+  assert policy.asked == ["q0", "q1"]
+  assert (found["toy/items"], found["toy/too_long"]) == (3.0, 1.0)
+  # Each item's three replies are right once.
+  assert found["toy/pass@1/unbiased"] == pytest.approx(2 / 9)
+  assert "1 prompts are longer" in capsys.readouterr().err
+  # It is asked as soon as it fits.
+  assert "long" not in path.read_text()
+
+
+def test_a_benchmark_that_holds_its_items_reads_nothing():
+  def refuse(data):
+    raise OSError("the source is away")
+
+  away = Benchmark(
+    "away", "hf:nobody/nothing", refuse, "words", lambda *_: None
+  )
+  held = away.holding(ITEMS)
+  settings = runner.RunSettings("", 3, "plain", 1)
+  assert runner.items_of(held, settings) == ITEMS[:3]
+
+
+class Conversing(ScriptedPolicy):
+  """Calls once for every even item."""
+
+  tokenizer = plain_types.SimpleNamespace(
+    decode=lambda ids: "".join("abcde"[i] for i in ids)
+  )
+
+  def sample(self, prompts, n=1, numbers=None):
+    for index, prompt in enumerate(prompts):
+      ids = np.arange(5, dtype=np.int32)
+      own = ids != (2 if prompt.task.kind == "even" else 9)
+      for sample in range(n):
+        yield (
+          index,
+          sample,
+          types.Completion(ids, ids * 0.0, own, "stop", "right"),
+        )
+
+
+def test_records_of_conversations_have_all_that_was_said(executor, tmp_path):
+  path = tmp_path / "records.jsonl"
+  found = runner.run(
+    benchmark(), Conversing(), executor, Hosts(10.0), SETTINGS, path
+  )
+  assert found["toy/calls"] == 0.5
+  records = [json.loads(line) for line in path.read_text().splitlines()]
+  for record in records:
+    even = record["kind"] == "even"
+    assert record["calls"] == [int(even)] * 3
+    assert record.get("conversations") == (["abcde"] * 3 if even else None)

@@ -1,0 +1,110 @@
+"""Jobs that hosts share out between them: three hosts as threads."""
+
+import concurrent.futures
+import threading
+from concurrent.futures import Future
+
+import pytest
+
+from azr_jax.rollout.environment import Outcomes
+
+HOSTS = 3
+
+
+class ThreadHosts:
+  """One of several hosts of one process, which exchange in a list."""
+
+  def __init__(self, index, barrier, parts):
+    self.index, self.count = index, HOSTS
+    self._barrier, self._parts = barrier, parts
+
+  def gather(self, what, mine):
+    del what
+    self._parts[self.index] = mine
+    self._barrier.wait(20)
+    found = list(self._parts)
+    self._barrier.wait(20)
+    return found
+
+  def name(self, index):
+    return f"process {index}"
+
+
+def on_all_hosts(play):
+  """What each host's thread gives."""
+  barrier, parts = threading.Barrier(HOSTS), [b""] * HOSTS
+  with concurrent.futures.ThreadPoolExecutor(HOSTS) as pool:
+    hosts = [ThreadHosts(i, barrier, parts) for i in range(HOSTS)]
+    jobs = [pool.submit(play, Outcomes(None, host), host) for host in hosts]
+    return [job.exception(30) or job.result() for job in jobs]
+
+
+def done_later(value, delay):
+  future = Future()
+  threading.Timer(delay, future.set_result, [value]).start()
+  return future
+
+
+def test_every_host_gets_every_outcome_once_at_the_same_call():
+  started = []
+
+  def play(outcomes, host):
+    for number in range(7):
+
+      def start(executor, number=number):
+        del executor
+        started.append((number, host.index))
+        return done_later(number * 10, 0.05 * (number % 3))
+
+      outcomes.ask((number, 0), start)
+    calls = []
+    while outcomes.under_way:
+      calls.append(outcomes.take(wait=True))
+    return calls
+
+  found = on_all_hosts(play)
+  assert found[0] == found[1] == found[2]
+  assert all(found[0])
+  merged = [pair for call in found[0] for pair in call.items()]
+  assert sorted(merged) == [((n, 0), n * 10) for n in range(7)]
+  assert sorted(started) == [(n, n % HOSTS) for n in range(7)]
+
+
+@pytest.mark.parametrize("when", ["at the start", "later"])
+def test_a_job_that_fails_is_heard_of_on_every_host(when):
+  def play(outcomes, host):
+    del host
+
+    def start(executor):
+      del executor
+      if when == "at the start":
+        raise OSError("no pool")
+      future = Future()
+      future.set_exception(OSError("no pool"))
+      return future
+
+    outcomes.ask((0, 0), start)
+    return outcomes.take(wait=True)
+
+  found = on_all_hosts(play)
+  assert isinstance(found[0], OSError)
+  for other in found[1:]:
+    assert isinstance(other, RuntimeError)
+    assert "process 0 failed: OSError('no pool')" in str(other)
+
+
+def test_without_waiting_nothing_is_waited_for_and_what_is_forgotten_is_gone():
+  def play(outcomes, host):
+    outcomes.ask((0, 0), lambda executor: Future())
+    outcomes.ask((1, 0), lambda executor: done_later(5, 0.0))
+    taken = {}
+    while not taken:
+      taken = outcomes.take(wait=False)
+    assert outcomes.under_way == 1
+    outcomes.forget()
+    assert outcomes.under_way == 0 and outcomes.take(wait=True) == {}
+    outcomes.ask((0, 0), lambda executor: done_later(host.index, 0.0))
+    return taken, outcomes.take(wait=True)
+
+  found = on_all_hosts(play)
+  assert found == [({(1, 0): 5}, {(0, 0): 2})] * HOSTS

@@ -1,0 +1,77 @@
+"""Ahead-of-time compilation, on virtual devices and for real TPUs."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from azr_jax.models import load
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.perf import compiled
+from azr_jax.run import compile_counter
+from configs import azr
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def test_every_program_compiles_on_a_mesh():
+  config = azr.get_config("tiny")
+  config.model.remat = "full"
+  config.learner.kl_coef = 0.1
+  config.learner.estimator = "gae"
+  config.rollout.mesh.data = 4
+  config.rollout.mesh.fsdp = 1
+  config.rollout.mesh.tensor = 2
+  mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 4, "tensor": 2})
+  shape = load.shape_of(config.model.source, config.model.cache_dir)
+  found = {p.name: p for p in compiled.compile_all(config, shape, mesh)}
+  names = ["prefill", "fill", "decode", "score", "estimate", "critic", "update"]
+  assert list(found) == names
+  state = 3 * 4 * 1_728_192 / 8  # Parameters and two moments, in shards.
+  assert found["update"].program_bytes > state
+  assert found["critic"].program_bytes > state
+  assert found["prefill"].resident_bytes > 2 * state
+  assert found["update"].resident_bytes > state  # The critic's.
+  assert found["update"].collectives["all-gather"].bytes > 0
+  assert not any(p.overflow for p in found.values())
+
+
+def test_compiles_are_counted_once_and_by_name():
+  def fresh_function(x):
+    return x * 3 + 1
+
+  with compile_counter.count_compiles() as counter:
+    jitted = jax.jit(fresh_function)
+    jitted(1.0)
+    assert any("fresh_function" in name for name in counter.take())
+    jitted(2.0)
+    assert counter.take() == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+  importlib.util.find_spec("libtpu") is None,
+  reason="needs the TPU compiler: pip install -e '.[tpu]'",
+)
+@pytest.mark.parametrize("topology", ["v5e:2x2", "v5p:2x2x1"])
+def test_the_tpu_compiler_takes_every_program(topology):
+  done = subprocess.run(
+    [sys.executable, "-m", "azr_jax.compile_check", "--json"]
+    + ["--config=configs/azr.py:tiny", f"--topology={topology}"],
+    cwd=ROOT,
+    env={k: v for k, v in os.environ.items() if k != "XLA_FLAGS"},
+    capture_output=True,
+    text=True,
+    timeout=600,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr[-2000:]
+  report = json.loads(done.stdout)
+  assert report["devices"] == 4
+  for program in report["programs"]:
+    assert program["fits"] and 0 < program["peak_gib"] < 1

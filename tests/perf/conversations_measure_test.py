@@ -1,0 +1,62 @@
+"""The measurement of hidden script time: both sides say the same."""
+
+import jax
+import pytest
+
+from azr_jax import benchmark
+from azr_jax.executor import Executor
+from azr_jax.models import attention, load, transformer
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.perf import conversations
+from azr_jax.rollout.engine import SamplerSettings
+from azr_jax.rollout.token_sampling import TokenChoice
+
+
+def test_conversations_are_the_same_however_long_scripts_take():
+  work = conversations.Workload(
+    conversations=3,
+    prompt_tokens=8,
+    calls=2,
+    reply_tokens=6,
+    result_tokens=4,
+  )
+  mesh = mesh_lib.make_mesh(
+    {"data": 1, "fsdp": 1, "tensor": 1}, jax.devices()[:1]
+  )
+  source = load.resolve("embedded:code-tiny", "")
+  model = transformer.Transformer(
+    source.config,
+    jax.numpy.float32,
+    attention.make("xla", mesh, "float32"),
+    "none",
+  )
+  settings = SamplerSettings(
+    slots=2,
+    prompt_buckets=(work.prompt_tokens,),
+    max_tokens=work.max_tokens,
+    prefill_tokens=32,
+    decode_chunk=4,
+    cache_chunk=64,
+    append_chunk=work.result_tokens,
+    stop_strings=(),
+    choice=TokenChoice(),
+  )
+  with Executor(workers=2, timeout_s=10.0, memory_mb=512) as executor:
+    found = conversations.report(
+      source,
+      source.load_params(mesh, benchmark.RULES),
+      model,
+      mesh,
+      benchmark.RULES,
+      work,
+      settings,
+      executor,
+      sleep_s=0.2,
+      repeats=1,
+    )
+  # Three conversations of three replies and two results.
+  assert 3 * (3 * 4 + 2 * 4) <= found["tokens"] <= 3 * (3 * 6 + 2 * 4)
+  assert found["slept_s"] == pytest.approx(1.2)
+  # One conversation alone sleeps twice.
+  assert found["sleeping_s"] > 0.4
+  assert 0 < found["slots_waiting"] + found["slots_writing"] <= 1

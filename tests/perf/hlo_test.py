@@ -1,0 +1,53 @@
+"""Collectives read from programs that were really compiled."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.perf import hlo
+
+
+@pytest.fixture(scope="module")
+def mesh():
+  return mesh_lib.make_mesh({"data": 8, "fsdp": 1, "tensor": 1})
+
+
+def compiled(function, mesh, shape):
+  shard = jax.shard_map(
+    function,
+    mesh=mesh,
+    in_specs=PartitionSpec("data"),
+    out_specs=PartitionSpec("data"),
+  )
+  sharding = NamedSharding(mesh, PartitionSpec("data"))
+  argument = jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+  return jax.jit(shard).lower(argument).compile().as_text()
+
+
+def test_nothing_moves_without_a_collective(mesh):
+  assert hlo.collectives(compiled(lambda x: x * 2, mesh, (8, 4))) == {}
+
+
+def test_loops_of_known_length_are_multiplied_out(mesh):
+  def twice_five(x):
+    def inner(_, x):
+      return jax.lax.psum(x, "data") * jnp.ones_like(x)
+
+    def outer(_, x):
+      return jnp.sin(jax.lax.fori_loop(0, 5, inner, x))
+
+    return jax.lax.fori_loop(0, 2, outer, x)
+
+  found = hlo.collectives(compiled(twice_five, mesh, (8, 4)))
+  assert found == {"all-reduce": hlo.Collective(10, 10 * 4 * 4.0)}
+
+
+def test_a_gather_counts_what_it_gives(mesh):
+  def gather(x):
+    whole = jax.lax.all_gather(x, "data", tiled=True)
+    return x + jnp.sum(jnp.sin(whole)) + whole[:1]
+
+  found = hlo.collectives(compiled(gather, mesh, (8, 64)))
+  assert found == {"all-gather": hlo.Collective(1, 8 * 64 * 4.0)}

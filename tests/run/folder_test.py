@@ -1,0 +1,40 @@
+"""A run folder belongs to one config and one process."""
+
+import pytest
+
+from azr_jax.parallel.hosts import Hosts
+from azr_jax.run import folder as run_folder
+from configs import azr
+
+
+def claim(folder, config):
+  with run_folder.claim(folder, config, Hosts(1.0)):
+    pass
+
+
+def test_a_folder_of_another_run_is_refused(tmp_path):
+  claim(tmp_path, azr.get_config("smollm2-135m"))
+  # Nothing has run yet, so a mistyped config may be mended.
+  claim(tmp_path, azr.get_config("tiny"))
+  (tmp_path / "checkpoints").mkdir()
+  (tmp_path / "metrics.jsonl").touch()
+  claim(tmp_path, azr.get_config("smollm2-135m"))
+  claim(tmp_path, azr.get_config("tiny"))
+  (tmp_path / "metrics.jsonl").write_text('{"step": 1}')
+  longer = azr.get_config("tiny")
+  longer.train.steps += 5
+  longer.mesh.fsdp = 4
+  longer.executor.backend = "ray"
+  claim(tmp_path, longer)
+  other = azr.get_config("tiny")
+  other.seed = 9
+  with pytest.raises(ValueError, match="config.seed=9: expected 0"):
+    claim(tmp_path, other)
+
+
+def test_a_folder_in_use_is_refused(tmp_path):
+  config = azr.get_config("tiny")
+  with run_folder.claim(tmp_path, config, Hosts(1.0)):
+    with pytest.raises(ValueError, match="in use by process"):
+      claim(tmp_path, config)
+  claim(tmp_path, config)

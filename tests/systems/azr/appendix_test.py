@@ -1,0 +1,169 @@
+"""Error deduction and composite programs in a self-play step (D.1, D.2)."""
+
+import numpy as np
+import pytest
+from azr_test import SETTINGS, ScriptedPolicy, answer
+
+from azr_jax.systems.azr import proposer, solver
+from azr_jax.systems.azr.system import AZR, AZRSettings
+from azr_jax.tasks.programs.buffer import TaskBuffer
+from azr_jax.tasks.programs.task import (
+  ZERO_ERROR_TRIPLET,
+  ZERO_TRIPLET,
+  Triplet,
+)
+
+
+class Erring(ScriptedPolicy):
+  """Proposes programs that raise, some of them; names every second error."""
+
+  def __init__(self, raising=True, **settings):
+    super().__init__(**settings)
+    self.raising = raising
+
+  def reply(self, prompt, sample):
+    if "predict error" in prompt.text:
+      self.made += 1
+      divisor = "x" if self.raising and self.made % 3 else "7"
+      code = f"def f(x):\n  return {self.made} // {divisor}"
+      return answer(("python", code), ("input", "0"))
+    if "Find the error" in prompt.text and sample % 2 == 0:
+      return answer(("output", f"{prompt.task.output}: division by zero"))
+    return super().reply(prompt, sample)
+
+
+class Building(ScriptedPolicy):
+  """Uses what it is given, with something added or without."""
+
+  def __init__(self, added):
+    super().__init__()
+    self.added = added
+
+  def reply(self, prompt, sample):
+    if "Call all of these" not in prompt.text:
+      return super().reply(prompt, sample)
+    calls = " + ".join(f"g_{i}(x)" for i in range(len(prompt.task.components)))
+    return answer(
+      ("python", f"def f(x):\n  return {calls}{self.added}"), ("input", "1")
+    )
+
+
+def play(verification, policy, **changes):
+  system = AZR(AZRSettings(**(SETTINGS | changes)), verification)
+  return system, system.collect(policy, 1)
+
+
+def test_errors_are_proposed_validated_and_deduced(verification):
+  policy = Erring()
+  system, collected = play(
+    verification, policy, task_types=("deduction", "error_deduction")
+  )
+  tasks = system.buffers["error_deduction"].tasks()
+  assert tasks and {t.output for t in tasks} == {"ZeroDivisionError"}
+  solved = [
+    t
+    for t in collected.trajectories
+    if t.baseline_group == ("error_deduction", "solve")
+  ]
+  assert [t.reward for t in solved] == [1.0, 1.0]  # A message may follow.
+  name = "learnability/azr/error_deduction"
+  assert collected.metrics[f"{name}/solve_rate"] == 0.5
+  shown = [p.text for p in policy.asked if "Find the error" in p.text]
+  assert all("ZeroDivisionError" not in text for text in shown)
+
+
+def test_without_errors_there_is_the_zero_one(verification):
+  system, collected = play(
+    verification, Erring(raising=False), task_types=("error_deduction",)
+  )
+  assert system.buffers["error_deduction"].tasks() == [ZERO_ERROR_TRIPLET]
+  rejected = "proposals/azr/error_deduction/rejected_no_error"
+  assert collected.metrics[rejected] == SETTINGS["batch_size"]
+
+
+def test_an_error_too_long_to_be_solved_is_no_seed(verification):
+  class Long(Erring):
+    def reply(self, prompt, sample):
+      if "predict error" not in prompt.text:
+        return super().reply(prompt, sample)
+      listed = ",".join(map(str, range(15)))  # Stripping puts spaces in.
+      code = f"def f(x):\n return [{listed}][x+101]"
+      return answer(("python", code), ("input", "0"))
+
+  policy = Long(limit=144)
+  system, _ = play(verification, policy, task_types=("error_deduction",))
+  buffer = system.buffers["error_deduction"]
+  for task in buffer.tasks():
+    solving = solver.solve_prompt(policy, "error_deduction", task, "compact")
+    assert policy.fits(solving)
+  # And nothing was asked that no type needs.
+  assert all("error" in p.text for p in policy.asked)
+
+
+def test_a_run_goes_on_with_its_own_task_types(verification):
+  system, _ = play(verification, ScriptedPolicy(), task_types=("deduction",))
+  other = AZR(AZRSettings(**SETTINGS), verification)
+  with pytest.raises(ValueError, match="task_types has abduction"):
+    other.load_state_dict(system.state_dict())
+
+
+def test_what_is_measured_of_a_composite_is_its_own_part(verification):
+  _, collected = play(
+    verification, Building(" + 5"), composite_chance=1.0, batch_size=8
+  )
+  # One line without a branch, whatever it calls.
+  assert collected.metrics["program/azr/deduction/cyclomatic"] == 1.0
+
+
+def test_induction_is_never_about_a_program_that_raises(verification):
+  policy = Erring()
+  play(verification, policy, task_types=("error_deduction", "induction"))
+  about = [p.task.program for p in policy.asked if "a message" in p.text]
+  assert about and all("// x" not in code for code in about)
+
+
+@pytest.mark.parametrize("added, valid", [(" + 5", 1.0), ("", None)])
+def test_programs_are_built_on_the_buffers(verification, added, valid):
+  policy = Building(added)
+  system, collected = play(
+    verification, policy, composite_chance=1.0, composite_most=2, batch_size=8
+  )
+  asked = [
+    p for p in policy.asked if "New program" in p.text and p.task.components
+  ]
+  counts = {len(p.task.components) for p in asked}
+  assert counts == {1, 2}
+  for task_type in ("deduction", "abduction"):
+    name = f"proposals/azr/{task_type}"
+    assert collected.metrics[f"{name}/composite_share"] == 1.0
+    if valid is not None:
+      assert collected.metrics[f"{name}/composite_valid_share"] == valid
+      tasks = system.buffers[task_type].tasks()
+      assert any(
+        isinstance(t, Triplet) and t.code.startswith("def g_0") for t in tasks
+      )
+    else:
+      # One alone is trivial, the sum of two is not.
+      assert collected.metrics[f"{name}/rejected_trivial"] >= 1
+
+
+def test_what_is_too_long_to_build_on_is_left(verification):
+  settings = AZRSettings(**(SETTINGS | {"composite_chance": 1.0}))
+  buffer = TaskBuffer(50)
+  code = "def f(x):\n  return x" + " + 1" * 200
+  buffer.add(Triplet(code, "1", "201"), 0)
+  prompt = proposer.propose_prompt(
+    ScriptedPolicy(limit=300),
+    "deduction",
+    {"deduction": buffer},
+    settings,
+    np.random.default_rng(0),
+  )
+  assert prompt.task == proposer.Shown((ZERO_TRIPLET.code,))
+
+
+def test_at_no_chance_nothing_is_built_on(verification):
+  policy = ScriptedPolicy()
+  _, collected = play(verification, policy)
+  assert not any("Call all of these" in p.text for p in policy.asked)
+  assert not any("composite" in name for name in collected.metrics)

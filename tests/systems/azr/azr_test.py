@@ -1,0 +1,354 @@
+"""The self-play step with a scripted policy and the real executor."""
+
+import json
+
+import numpy as np
+import pytest
+
+from azr_jax import types
+from azr_jax.systems.azr import proposer, solver
+from azr_jax.systems.azr.rewards import RewardRules
+from azr_jax.systems.azr.system import AZR, AZRSettings
+from azr_jax.tasks.programs import buffer as buffer_lib
+from azr_jax.tasks.programs import prompts
+from azr_jax.tasks.programs.task import ZERO_TRIPLET, Triplet
+
+SETTINGS = dict(
+  task_types=("deduction", "abduction", "induction"),
+  batch_size=2,
+  references=2,
+  reference_draw="uniform",
+  composite_chance=0.0,
+  composite_most=3,
+  strip=(),
+  roles=("propose", "solve"),
+  learnability_samples=4,
+  induction_inputs=4,
+  seed_factor=1,
+  seed_rounds=3,
+  seeds="",
+  max_programs=50,
+  evict="newest",
+  revisit="uniform",
+  duplicates="keep",
+  prompt_style="compact",
+  solve_from="current",
+  train_on_learnability=False,
+  measure_programs=True,
+  rewards=RewardRules(0.0, -0.5, -1.0),
+  seed=0,
+)
+
+
+class ScriptedPolicy:
+  """Answers by prompt kind: every second solution is right.
+
+  Programs are `x + n` with a running n, so that proposals differ.
+  """
+
+  def __init__(self, limit=4000):
+    self.asked = []
+    self.made = 0
+    self.limit = limit
+
+  def prompt(self, text, task=None):
+    return types.Prompt(text, tuple(range(len(text))), task)
+
+  def fits(self, prompt):
+    return len(prompt.token_ids) < self.limit
+
+  def sample(self, asked, n=1):
+    self.asked += asked
+    order = [(i, s) for i in range(len(asked)) for s in range(n)]
+    for index, sample in reversed(order):  # Not in prompt order, as in life.
+      yield index, sample, completion(self.reply(asked[index], sample))
+
+  def reply(self, prompt, sample):
+    text = prompt.text
+    if "New program" in text:
+      self.made += 1
+      code = f"def f(x):\n  # {self.made}\n  return x + {self.made}"
+      return answer(("python", code), ("input", "1"))
+    if "inputs and a message" in text:
+      inputs = [("input", str(i)) for i in range(4)]
+      return answer(*inputs, ("message", "add something"))
+    if sample % 2:
+      return answer(("output", "None"), ("input", "None"))
+    task = prompt.task
+    if "Find the output" in text:
+      return answer(("output", task.output))
+    if "Find an input" in text:
+      return answer(("input", task.input))
+    return answer(("python", task.code))
+
+
+def answer(*fences):
+  body = "\n".join(prompts.fence(*pair) for pair in fences)
+  return f"why</think>\n<answer>{body}</answer>"
+
+
+def completion(text):
+  ids = np.arange(len(text) // 10, dtype=np.int32)
+  return types.Completion(
+    ids, np.zeros(len(ids), np.float32), np.ones(len(ids), bool), "stop", text
+  )
+
+
+@pytest.fixture
+def played(verification):
+  def play(steps=1, **changes):
+    system = AZR(AZRSettings(**(SETTINGS | changes)), verification)
+    policy = ScriptedPolicy()
+    collected = [system.collect(policy, step + 1) for step in range(steps)]
+    return system, policy, collected
+
+  return play
+
+
+def groups_of(trajectories):
+  counts = {}
+  for t in trajectories:
+    counts[t.baseline_group] = counts.get(t.baseline_group, 0) + 1
+  return counts
+
+
+def test_a_step_gives_b_trajectories_per_task_and_role(played):
+  _, _, (collected,) = played()
+  counts = groups_of(collected.trajectories)
+  assert counts == {
+    (task_type, role): 2
+    for task_type in SETTINGS["task_types"]
+    for role in ("propose", "solve")
+  }
+
+
+def test_half_solved_proposals_earn_learnability(played):
+  _, _, (collected,) = played()
+  for t in collected.trajectories:
+    if t.baseline_group[1] == "propose":
+      assert t.reward == 0.5  # 1 - 2/4
+    else:
+      assert t.reward == 1.0
+  assert collected.metrics["learnability/azr/induction/mean"] == 0.5
+  histogram = [
+    collected.metrics[f"learnability/azr/induction/solved_{k}_of_4"]
+    for k in range(5)
+  ]
+  assert histogram == [0, 0, SETTINGS["batch_size"], 0, 0]
+  assert collected.metrics["proposals/azr/deduction/valid_share"] == 1.0
+
+
+def test_learnability_rollouts_can_be_trained_on(played):
+  _, _, (collected,) = played(train_on_learnability=True)
+  assert groups_of(collected.trajectories)["deduction", "solve"] == 2 + 2 * 4
+  assert collected.metrics["count/azr/deduction/solve"] == 2
+
+
+def test_buffers_grow_from_the_seeds(played):
+  system, _, _ = played(steps=3)
+  for buffer in system.buffers.values():
+    assert len(buffer) == 2 + 3 * 2
+  seeds = system.buffers["deduction"].tasks()[:2]
+  assert all("#" not in seed.code for seed in seeds)
+  assert "#" in system.buffers["deduction"].tasks()[-1].code
+
+
+def test_current_tasks_are_solved_in_the_same_step(played):
+  system, policy, _ = played()
+  solved = [p.task for p in policy.asked if "Find the output" in p.text]
+  assert set(system.buffers["deduction"].from_step(1)) <= set(solved)
+
+
+def test_previous_tasks_are_solved_a_step_later(played):
+  system, policy, _ = played(steps=2, solve_from="previous")
+  solved = [p.task for p in policy.asked if "Find the output" in p.text]
+  assert solved[-2:] == system.buffers["deduction"].from_step(1)
+
+
+def test_the_solver_never_sees_the_gold(played):
+  _, policy, _ = played()
+  for prompt in policy.asked:
+    if "Find the output" in prompt.text:
+      assert prompts.fence("output", prompt.task.output) not in prompt.text
+    if "Write the program" in prompt.text:
+      assert prompt.text.count("```input") == 2
+      assert prompt.task.code not in prompt.text
+
+
+def test_state_goes_through_json_and_continues_alike(played, verification):
+  system, _, _ = played(steps=2)
+  other = AZR(AZRSettings(**SETTINGS), verification)
+  other.load_state_dict(json.loads(json.dumps(system.state_dict())))
+  for name, buffer in system.buffers.items():
+    assert other.buffers[name].tasks() == buffer.tasks()
+
+
+def test_a_model_that_cannot_propose_starts_from_the_zero_triplet(verification):
+  class Mute(ScriptedPolicy):
+    def reply(self, prompt, sample):
+      return "nothing"
+
+  system = AZR(AZRSettings(**SETTINGS), verification)
+  collected = system.collect(Mute(), 1)
+  rewards = {t.reward for t in collected.trajectories}
+  assert rewards == {-1.0}
+  assert len(system.buffers["deduction"]) == 1
+  metrics = collected.metrics
+  assert metrics["proposals/azr/deduction/rejected_format"] == 2
+
+
+class LongOutputs(ScriptedPolicy):
+  """Proposes programs whose output is far longer than their input."""
+
+  def reply(self, prompt, sample):
+    if "predict output" in prompt.text:
+      self.made += 1
+      code = f"def f(x):\n  return 'y' * (500 + x + {self.made})"
+      return answer(("python", code), ("input", "1"))
+    return super().reply(prompt, sample)
+
+
+def test_a_seed_enters_only_the_buffers_whose_solver_it_fits(verification):
+  system = AZR(AZRSettings(**SETTINGS), verification)
+  policy = LongOutputs(limit=450)
+  system.collect(policy, 1)
+  for name, buffer in system.buffers.items():
+    for task in buffer.tasks():
+      prompt = solver.solve_prompt(policy, name, task, "compact")
+      assert policy.fits(prompt)
+  outputs = [t.output for t in system.buffers["deduction"].tasks()]
+  assert any(len(output) > 450 for output in outputs)
+
+
+def test_no_program_that_fits_leaves_the_zero_triplet(verification):
+  settings = AZRSettings(**SETTINGS)
+  buffer = buffer_lib.TaskBuffer(50)
+  long_code = "def f(x):\n  return x" + " + 1" * 200
+  buffer.add(Triplet(long_code, "1", "201"), 0)
+  prompt = proposer.propose_prompt(
+    ScriptedPolicy(limit=300),
+    "induction",
+    {"deduction": buffer},
+    settings,
+    np.random.default_rng(0),
+  )
+  assert prompt.task.program == ZERO_TRIPLET.code
+
+
+class Repeating(ScriptedPolicy):
+  """Proposes one program, by other names."""
+
+  def reply(self, prompt, sample):
+    if "New program" in prompt.text:
+      self.made += 1
+      name = f"x{self.made}"
+      code = f"def f({name}):\n  return {name} + 7"
+      return answer(("python", code), ("input", "1"))
+    return super().reply(prompt, sample)
+
+
+@pytest.mark.parametrize("duplicates, sizes", [("keep", 4), ("reject", 1)])
+def test_programs_alike_but_for_names_are_duplicates(
+  verification, duplicates, sizes
+):
+  settings = AZRSettings(**(SETTINGS | {"duplicates": duplicates}))
+  system = AZR(settings, verification)
+  for buffer in system.buffers.values():
+    buffer.add(ZERO_TRIPLET, 0)  # No seeding.
+  policy = Repeating()
+  first = system.collect(policy, 1).metrics
+  second = system.collect(policy, 2).metrics
+  name = "proposals/azr/deduction"
+  assert first[f"{name}/duplicate_share"] == 0.5
+  assert second[f"{name}/duplicate_share"] == 1.0
+  assert len(system.buffers["deduction"]) == 1 + sizes
+  rejected = second.get(f"{name}/rejected_duplicate", 0.0)
+  assert rejected == (2.0 if duplicates == "reject" else 0.0)
+  assert first["buffer/azr/deduction/fresh_share"] == 1.0
+
+
+def test_answers_tell_the_buffer_what_is_learnable(played):
+  system, _, _ = played(steps=2, revisit="potential", evict="learnable")
+  entries = system.buffers["deduction"].state_dict()["entries"]
+  asked = [entry["asked"] for entry in entries]
+  assert sum(count >= 4 for count in asked) >= 4  # Each proposal's rollouts.
+  assert all(entry["right"] <= entry["asked"] for entry in entries)
+
+
+class Commented(ScriptedPolicy):
+  def reply(self, prompt, sample):
+    if "New program" in prompt.text:
+      code = "y = 2\ndef f(x):\n  # why\n  return x + 1"
+      return answer(("python", code), ("input", "1"))
+    return super().reply(prompt, sample)
+
+
+@pytest.mark.parametrize(
+  "strip, code",
+  [
+    ((), "y = 2\ndef f(x):\n  # why\n  return x + 1"),
+    (("comments",), "y = 2\n\ndef f(x):\n  return x + 1"),
+    (("globals",), "def f(x):\n  return x + 1"),
+  ],
+)
+def test_programs_are_stripped_before_they_become_tasks(
+  verification, strip, code
+):
+  settings = AZRSettings(**(SETTINGS | {"strip": strip}))
+  system = AZR(settings, verification)
+  for buffer in system.buffers.values():
+    buffer.add(ZERO_TRIPLET, 0)  # No seeding.
+  system.collect(Commented(), 1)
+  assert system.buffers["deduction"].tasks()[-1].code == code
+
+
+def test_only_some_roles_learn(played):
+  _, _, (collected,) = played(roles=("solve",))
+  roles = {t.baseline_group[1] for t in collected.trajectories}
+  assert roles == {"solve"}
+  # The others play, and are measured.
+  assert collected.metrics["reward/azr/deduction/propose/mean"] == 0.5
+
+
+def test_intrinsic_rewards_reach_the_proposer(verification):
+  rules = RewardRules(0.0, -0.5, -1.0, (("answer_diversity", 1.0),), "sum")
+  system = AZR(AZRSettings(**(SETTINGS | {"rewards": rules})), verification)
+  collected = system.collect(ScriptedPolicy(), 1)
+  rewards = [
+    t.reward
+    for t in collected.trajectories
+    if t.baseline_group == ("deduction", "propose")
+  ]
+  assert rewards == [1.0, 1.0]  # 1 - 2/4, and 1 - 1/2.
+
+
+LEETCODE = {
+  "prompt": "import random\nfrom typing import *\nimport math\n\n",
+  "completion": (
+    "class Solution:\n  def add(self, a: List[int], b: List[int]) -> List[int]:"
+    "\n    return a + b\n"
+  ),
+  "entry_point": "Solution().add",
+  "input_output": [{"input": "a = [1], b = [2]", "output": "[1, 2]"}],
+}
+
+
+def test_seeds_come_from_a_file_and_the_model_adds_the_rest(
+  verification, tmp_path
+):
+  path = tmp_path / "seeds.jsonl"
+  own = {"code": "def f(x):\n  return x * 9", "input": "3"}
+  broken = {"code": "def f(x):\n  return 1 / 0", "input": "3"}
+  rows = [own, broken, own, LEETCODE]
+  path.write_text("\n".join(map(json.dumps, rows)))
+  settings = SETTINGS | {"seeds": str(path), "seed_factor": 2}
+  system = AZR(AZRSettings(**settings), verification)
+  system.collect(ScriptedPolicy(), 1)
+  first, second, third = system.buffers["deduction"].tasks()[:3]
+  assert first == Triplet("def f(x):\n  return x * 9", "3", "27")
+  assert "Solution().add" in second.code and second.output == "[1, 2]"
+  assert "return x + " in third.code  # The policy's.
+  path.write_text('{"text": "x"}')
+  system = AZR(AZRSettings(**settings), verification)
+  with pytest.raises(ValueError, match="record 0.*expected code and input"):
+    system.collect(ScriptedPolicy(), 1)

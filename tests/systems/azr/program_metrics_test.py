@@ -1,0 +1,89 @@
+"""Complexity and diversity of proposals, and what a run keeps of them."""
+
+import pytest
+from azr_test import SETTINGS, ScriptedPolicy
+
+from azr_jax.systems.azr import program_metrics
+from azr_jax.systems.azr.system import AZR, AZRSettings
+from azr_jax.tasks.programs import measures
+
+PROGRAM = "program/azr"
+
+
+@pytest.fixture(name="play")
+def make_play(verification):
+  def play(steps, **changes):
+    system = AZR(AZRSettings(**(SETTINGS | changes)), verification)
+    policy = ScriptedPolicy()
+    found = [system.collect(policy, step + 1).metrics for step in range(steps)]
+    return system, found
+
+  return play
+
+
+def test_programs_are_measured_in_the_pool(play):
+  _, (metrics,) = play(1)
+  for task_type in ("deduction", "abduction"):
+    name = f"{PROGRAM}/{task_type}"
+    assert metrics[f"{name}/cognitive"] == 0.0
+    assert metrics[f"{name}/cyclomatic"] == 1.0
+    # From `x + n` to another n.
+    assert 0 < metrics[f"{name}/distance"] < 0.5
+    code = "def f(x):\n  # 1\n  return x + 1"
+    assert metrics[f"{name}/volume"] == pytest.approx(
+      measures.measure(code, [])["volume"], rel=0.1
+    )
+  # The right answers are the programs themselves.
+  assert metrics[f"{PROGRAM}/induction/gold_minus_answer"] == 0.0
+  assert not any("cognitive" in name for name in metrics if "induction" in name)
+
+
+def test_answers_of_all_steps_count(play):
+  system, (first, second) = play(2)
+  name = f"{PROGRAM}/deduction/answer_diversity"
+  # Two different outputs, then two more: 1 - 1/2 and 1 - 1/4.
+  assert first[name] == pytest.approx(0.5)
+  assert second[name] == pytest.approx(0.75)
+  # Each asks for the input 1.
+  assert second[f"{PROGRAM}/abduction/answer_diversity"] == 0.0
+  other, _ = play(0)
+  other.load_state_dict(system.state_dict())
+  assert other.state_dict() == system.state_dict()
+  assert sum(system.state_dict()["answers"]["deduction"].values()) == 4
+
+
+def test_measures_can_be_left_out(play):
+  _, (metrics,) = play(1, measure_programs=False)
+  assert not any(name.startswith("program/") for name in metrics)
+
+
+@pytest.mark.parametrize(
+  "answers, diversity",
+  [(("a",), 0.5), (("b",), 0.75), (("a", "b"), 0.625), (("\ud800",), 0.75)],
+)
+def test_diversity_by_hand(answers, diversity):
+  counts = program_metrics.AnswerCounts()
+  counts.add("deduction", ("a", "a", "b", "\ud800"))
+  assert counts.diversity("deduction", answers) == diversity
+
+
+def test_what_cannot_be_measured_has_no_measures(verification):
+  future = verification.submit(
+    lambda executor: program_metrics._submit(
+      executor, program_metrics._MEASURE, ("def f(", ["x = 1"])
+    )
+  )
+  verification.settle()
+  assert future.result() is None
+
+
+def test_the_difference_is_of_the_asked_program_to_the_answer(verification):
+  gold = "def f(x):\n  for i in x:\n    if i:\n      return i"
+  answer = "def f(x):\n  if x:\n    return x"
+  future = verification.submit(
+    lambda executor: program_metrics._submit(
+      executor, program_metrics._DIFFERENCE, (gold, answer)
+    )
+  )
+  verification.settle()
+  assert future.result() == 3.0 - 1.0

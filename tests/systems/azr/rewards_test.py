@@ -1,0 +1,93 @@
+"""Equations 4 to 6, case by case."""
+
+import pytest
+
+from azr_jax.systems.azr import rewards as azr_rewards
+from azr_jax.systems.azr.rewards import RewardRules
+
+PAPER = RewardRules(unlearnable=0.0, wrong=-0.5, bad_format=-1.0)
+PUBLISHED = RewardRules(unlearnable=-0.5, wrong=-0.5, bad_format=-1.0)
+
+
+@pytest.mark.parametrize(
+  "solve_rate, want", [(0.0, 0.0), (0.125, 0.875), (0.5, 0.5), (1.0, 0.0)]
+)
+def test_learnability(solve_rate, want):
+  assert azr_rewards.learnability(solve_rate) == want
+
+
+@pytest.mark.parametrize(
+  "passable, solve_rate, rules, want",
+  [
+    (False, 0.5, PAPER, -1.0),
+    (True, 0.25, PAPER, 0.75),
+    (True, 0.0, PAPER, 0.0),
+    (True, 1.0, PAPER, 0.0),
+    (True, 0.0, PUBLISHED, -0.5),
+    (True, 1.0, PUBLISHED, -0.5),
+    (True, 0.25, PUBLISHED, 0.75),
+  ],
+)
+def test_proposal_reward(passable, solve_rate, rules, want):
+  assert azr_rewards.proposal_reward(passable, solve_rate, rules) == want
+
+
+@pytest.mark.parametrize(
+  "formatted, correct, want",
+  [
+    (True, True, 1.0),
+    (True, False, -0.5),
+    (False, True, -1.0),
+    (False, False, -1.0),
+  ],
+)
+def test_solution_reward(formatted, correct, want):
+  assert azr_rewards.solution_reward(formatted, correct, PAPER) == want
+
+
+def test_the_named_choices_are_the_two_rules():
+  assert azr_rewards.UNLEARNABLE_REWARDS == {
+    "paper": PAPER.unlearnable,
+    "published_code": PUBLISHED.unlearnable,
+  }
+
+
+MEASURED = {
+  "cognitive": 30.0,
+  "effort": 5e3,
+  "cyclomatic": 5.0,
+  "volume": 250.0,
+  "maintainability": 80.0,
+  "distance": 0.4,
+  "answer_diversity": 0.9,
+}
+
+
+@pytest.mark.parametrize(
+  "intrinsic, aggregation, reward",
+  [
+    ((), "sum", 0.5),
+    ((("complexity", 0.5),), "sum", 1.0),  # 30 of 15 count as 1.
+    ((("halstead", 1.0),), "sum", 1.0),
+    ((("maintainability", 1.0),), "sum", 0.7),
+    ((("distance", 1.0), ("answer_diversity", 0.1)), "sum", 0.99),
+    ((("distance", 1.0), ("answer_diversity", 0.1)), "times_sum", 0.245),
+    ((("distance", 1.0), ("answer_diversity", 0.1)), "times_product", 0.018),
+    ((("distance", 1.0), ("answer_diversity", 0.1)), "plus_product", 0.536),
+  ],
+)
+def test_extra_rewards_of_a_proposal(intrinsic, aggregation, reward):
+  rules = azr_rewards.RewardRules(0.0, -0.5, -1.0, intrinsic, aggregation)
+  found = azr_rewards.proposal_reward(True, 0.5, rules, MEASURED)
+  assert found == pytest.approx(reward)
+  # What nobody or everybody solves earns none of them.
+  assert azr_rewards.proposal_reward(True, 1.0, rules, MEASURED) == 0.0
+  assert azr_rewards.proposal_reward(False, 0.5, rules, MEASURED) == -1.0
+
+
+def test_what_was_not_measured_earns_nothing_for_it():
+  rules = azr_rewards.RewardRules(
+    0.0, -0.5, -1.0, (("distance", 1.0), ("answer_diversity", 1.0)), "sum"
+  )
+  measured = {"answer_diversity": 0.25}
+  assert azr_rewards.proposal_reward(True, 0.5, rules, measured) == 0.75

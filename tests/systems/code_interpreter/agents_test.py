@@ -1,0 +1,177 @@
+"""The four agents, by scripted models whose code is really run."""
+
+import types as plain_types
+
+import numpy as np
+import pytest
+
+from azr_jax import types
+from azr_jax.parallel.hosts import Hosts
+from azr_jax.rollout.environment import Outcomes
+from azr_jax.rollout.python_tool import Interpreter, InterpreterSettings
+from azr_jax.systems.code_interpreter import agents
+from azr_jax.systems.code_interpreter import script_complexity as complexity
+
+
+class Letters:
+  eos_ids = (0,)
+
+  def encode(self, text):
+    return list(map(ord, text))
+
+  def decode(self, ids):
+    return "".join(map(chr, ids))
+
+
+class ScriptedPolicy:
+  """Gives the next of its replies to each prompt, by what the prompt holds."""
+
+  tokenizer = Letters()
+
+  def __init__(self, replies, longest=10_000):
+    self.replies = {key: list(own) for key, own in replies.items()}
+    self.longest = longest
+    self.asked = []
+
+  def prompt(self, text, task=None):
+    return types.Prompt(text, tuple(self.tokenizer.encode(text)), task)
+
+  def fits(self, prompt):
+    return len(prompt.text) <= self.longest
+
+  def sample(self, prompts, n=1, numbers=None, turns=None):
+    del turns
+    assert len(numbers) == len(prompts)
+    for index, prompt in enumerate(prompts):
+      self.asked.append(prompt.text)
+      key = next(key for key in self.replies if key in prompt.text)
+      for sample in range(n):
+        parts = self.replies[key].pop(0)
+        parts = (parts,) if isinstance(parts, str) else parts
+        own = [place % 2 == 0 for place, part in enumerate(parts) for _ in part]
+        ids = self.tokenizer.encode("".join(parts))
+        completion = types.Completion(
+          np.array(ids, np.int32),
+          np.zeros(len(ids), np.float32),
+          np.array(own),
+          "stop",
+          "".join(parts),
+        )
+        yield index, sample, completion
+
+
+def answers(executor, agent, policy, samples=1, questions=("six by seven",)):
+  hosts = Hosts(1.0)
+  settings = InterpreterSettings(8, 100, 3.0)
+  ask = agents.make(
+    agent,
+    Interpreter(settings, policy.tokenizer, executor, hosts),
+    Outcomes(executor, hosts),
+    "compact",
+  )
+  prompts = [
+    policy.prompt(q, plain_types.SimpleNamespace(request=q)) for q in questions
+  ]
+  found = ask(policy, prompts, samples, range(len(prompts)))
+  return {(index, sample): one.text for index, sample, one in found}
+
+
+def script(code):
+  return f"```python\n{code}\n```"
+
+
+@pytest.mark.parametrize(
+  "reply, ends",
+  [
+    (script("print(6 * 7)"), "<<<42>>>"),
+    (script("print('so <<<43>>>')"), "<<<43>>>"),
+    (script("result = 44"), "<<<44>>>"),
+    (script("answer = 45\nAnswer = 46"), "<<<46>>>"),
+    (script("x = 1"), "<<<>>>"),
+    ("no code <<<47>>>", "<<<47>>>"),
+  ],
+)
+def test_all_code_answers_with_what_its_script_prints(executor, reply, ends):
+  policy = ScriptedPolicy({"six": [reply] * 2})
+  found = answers(executor, "code", policy, samples=2)
+  assert set(found) == {(0, 0), (0, 1)}
+  assert all(text.endswith(ends) for text in found.values())
+
+
+def test_text_and_code_agent_answer_in_their_last_reply(executor):
+  policy = ScriptedPolicy({"six": ["so <<<42>>>"]})
+  assert answers(executor, "text", policy) == {(0, 0): "so <<<42>>>"}
+  spoken = (script("print(1)"), "\n\n<<<13>>>\n\n", "so <<<42>>>")
+  policy = ScriptedPolicy({"six": [spoken]})
+  assert answers(executor, "free", policy) == {(0, 0): "so <<<42>>>"}
+
+
+def test_codesteer_goes_on_until_the_steerer_accepts(executor):
+  policy = ScriptedPolicy(
+    {
+      "less likely to go wrong": ["<<<Code>>>", "<<<Text>>>"],
+      "You guide a solver": [
+        "<<<try the other way>>>",
+        "<<<Return Answer>>>",
+        "<<<Text>>>",
+        "no mark",
+      ],
+      "checks the answer below": [script("print('looks', 'odd')")] * 4,
+      "six": [script("print(41)"), script("print(42)"), "so <<<42>>>"],
+      "one": ["<<<2>>>"],
+    }
+  )
+  found = answers(executor, "steer", policy, questions=("six by 7", "one + 1"))
+  assert found[1, 0] == "<<<2>>>"
+  assert found[0, 0] == "so <<<42>>>"
+  advised = [text for text in policy.asked if "Advice" in text]
+  assert len(advised) == 1 and "try the other way" in advised[0]
+  steered = [text for text in policy.asked if "You guide" in text]
+  assert "What its code printed: 41\n" in steered[0]
+  assert "printed: looks odd" in steered[0]
+  assert "the code may be too simple" in steered[0]
+
+
+def test_codesteer_ends_after_its_rounds_and_with_prompts_that_are_long(
+  executor,
+):
+  policy = ScriptedPolicy(
+    {
+      "less likely": ["<<<Text>>>"],
+      "You guide": ["<<<Text>>>"] * 4,
+      "checks the answer": ["no script"] * 4,
+      "six": [f"<<<{n}>>>" for n in range(5)],
+    }
+  )
+  assert answers(executor, "steer", policy) == {(0, 0): "<<<4>>>"}
+  policy = ScriptedPolicy({"six": ["<<<1>>>"]}, longest=50)
+  assert answers(executor, "steer", policy) == {(0, 0): "<<<1>>>"}
+
+
+def test_an_unknown_agent_is_named(executor):
+  with pytest.raises(ValueError, match="agent 'loud': expected one of"):
+    answers(executor, "loud", ScriptedPolicy({}))
+
+
+@pytest.mark.parametrize(
+  "code, score, kinds",
+  [
+    ("print(1)", 0.0, ()),
+    ("x = 1 + 2 * 3", 0.5, ("numerical",)),
+    ("for i in range(3):\n  print(i)", 1.0, ("searching",)),
+    (
+      "try:\n  x = eval('1')\nexcept ValueError:\n  x = 0",
+      2.0,
+      ("symbolic",),
+    ),
+    ("if x:\n  pass\nelif y:\n  pass\nelse:\n  z = f'{x}'", 3.0, ("symbolic",)),
+    ("import itertools", 0.0, ("searching",)),
+    ("not python (", 0.0, ()),
+  ],
+)
+def test_how_much_a_script_computes(code, score, kinds):
+  found = complexity.measure(code)
+  assert found.score == score
+  for kind in ("searching", "symbolic", "numerical"):
+    assert getattr(found, kind) == (kind in kinds)
+  assert ("too simple" in found.summary) == (score <= 2)

@@ -1,0 +1,195 @@
+"""Code Interpreter: rewards, stages, and what becomes of a conversation."""
+
+import types as plain_types
+
+import numpy as np
+import pytest
+
+from azr_jax import types
+from azr_jax.curricula.improvement_potential import Measured
+from azr_jax.curricula.stages import Stages
+from azr_jax.grading.gym import grader
+from azr_jax.rollout import code_blocks
+from azr_jax.systems.code_interpreter import system as system_lib
+from azr_jax.systems.code_interpreter.rewards import RewardRules, parts
+from azr_jax.tasks.questions import gym
+
+pytest.importorskip("reasoning_gym")
+
+RULES = RewardRules(form=0.1, turns=0.1, most_turns=6)
+BLOCK = "```python\nprint(1)\n```"
+LAST = "so <<<4>>>"
+
+
+@pytest.mark.parametrize(
+  "replies, finish, correct, total",
+  [
+    ([LAST], "stop", True, 1.1),
+    ([LAST], "stop", False, 0.1),
+    (["four"], "stop", False, -0.1),
+    ([BLOCK, LAST], "stop", True, 1.1),
+    ([BLOCK + " and", LAST], "stop", True, 0.9),
+    ([BLOCK] * 5 + [LAST], "stop", True, 1.1),
+    ([BLOCK] * 6 + [LAST], "stop", True, 1.0),
+    ([BLOCK] * 6 + [BLOCK], "turns", False, -0.2),
+    ([LAST], "length", True, 0.9),
+  ],
+)
+def test_the_parts_of_the_reward(replies, finish, correct, total):
+  found = parts(RULES, replies, finish, correct)
+  assert set(found) == {"correct", "form", "turns"}
+  assert sum(found.values()) == pytest.approx(total)
+
+
+class Letters:
+  """A letter is a token."""
+
+  def encode(self, text):
+    return list(map(ord, text))
+
+  def decode(self, ids):
+    return "".join(map(chr, ids))
+
+
+class ScriptedPolicy:
+  """Answers rightly, by code, wrongly, or not at all, in turn."""
+
+  tokenizer = Letters()
+  sampler = plain_types.SimpleNamespace(
+    settings=plain_types.SimpleNamespace(prompt_buckets=(80,))
+  )
+
+  def __init__(self, answers):
+    self.answers = answers
+    self.asked = []
+
+  def prompt(self, text, task=None):
+    return types.Prompt(text, tuple(self.tokenizer.encode(text)), task)
+
+  def fits(self, prompt):
+    return len(prompt.token_ids) < 400
+
+  def sample(self, prompts, n, turns):
+    assert turns == "interpreter"
+    self.asked += [prompt.task.id for prompt in prompts]
+    for index, prompt in enumerate(prompts):
+      for sample in range(n):
+        yield index, sample, self.completion(prompt.task, sample)
+
+  def completion(self, question, sample):
+    gold = self.answers[question.id]
+    spoken = [
+      (f"<<<{gold}>>>",),
+      (
+        BLOCK,
+        f"{code_blocks.LABEL}<<<7>>>{code_blocks.AFTER}",
+        f"<<<{gold}>>>",
+      ),
+      ("<<<zzz>>>",),
+      (BLOCK, f"{code_blocks.LABEL}<<<{gold}>>>{code_blocks.AFTER}", "hm"),
+    ][sample]
+    ids = self.tokenizer.encode("".join(spoken))
+    own = [place % 2 == 0 for place, p in enumerate(spoken) for _ in p]
+    return types.Completion(
+      np.array(ids, np.int32),
+      np.zeros(len(ids), np.float32),
+      np.array(own),
+      "stop",
+      "".join(spoken),
+    )
+
+
+class NoInterpreter(str):
+  def metrics(self):
+    return {"interpreter/calls": 2.0}
+
+
+@pytest.fixture(name="make")
+def make_system(verification):
+  questions = gym.make("gcd", 8, 3)
+  answers = {q.id: grader.stored_answer(q.reference) for q in questions}
+
+  def make(order="none", right=(10,) * 8, prompts=2):
+    settings = system_lib.CodeInterpreterSettings(
+      prompts, 4, "compact", 4, RULES
+    )
+    stages = Stages(
+      [question.id for question in questions],
+      None if right is None else [Measured(one, 20) for one in right],
+      order=order,
+      grouping="thresholds",
+      stage_steps=2,
+      seed=5,
+    )
+
+    def ask(policy, prompts, samples, numbers):
+      assert len(numbers) == len(prompts)
+      yield from policy.sample(prompts, samples, turns="interpreter")
+
+    system = system_lib.CodeInterpreter(
+      settings,
+      questions,
+      stages,
+      verification,
+      lambda tokenizer: NoInterpreter("interpreter"),
+      lambda tokenizer: {"text": ask, "free": ask},
+    )
+    return system, ScriptedPolicy(answers), questions
+
+  return make
+
+
+def test_conversations_become_trajectories_with_their_rewards(make):
+  system, policy, _ = make()
+  collected = system.collect(policy, 1)
+  assert len(collected.trajectories) == 8
+  for first in (0, 4):
+    rewards = [t.reward for t in collected.trajectories[first : first + 4]]
+    # What the interpreter printed is no answer.
+    assert rewards == pytest.approx([1.1, 1.1, 0.1, -0.1])
+  metrics = collected.metrics
+  assert metrics["correct/code_interpreter/solve/mean"] == 0.5
+  assert metrics["correct_by_task/gym/gcd"] == 0.5
+  assert metrics["calls/code_interpreter/solve/mean"] == 0.5
+  assert metrics["calls/code_interpreter/none_share"] == 0.5
+  assert metrics["groups/code_interpreter/equal_share"] == 0.0
+  assert metrics["interpreter/calls"] == 2.0
+  groups = {t.baseline_group for t in collected.trajectories}
+  assert len(groups) == 2
+
+
+def test_stages_take_their_groups_and_a_resumed_run_the_same_questions(make):
+  groups = (4, 1, 2, 1, 3, 1, 2, 4)
+  of_group = (None, 10, 3, 2, 0)
+  right = [of_group[group] for group in groups]
+  system, _, _ = make("potential", right)
+  turns = [system.turn(step) for step in range(1, 12)]
+  for step, turn in enumerate(turns, 1):
+    stage = min(1 + (step - 1) // 2, 4)
+    assert len(turn) == 2 and all(groups[i] <= stage for i in turn)
+  assert {i for turn in turns[6:] for i in turn} == set(range(8))
+  other, _, _ = make("potential", (10,) * 8)
+  other.load_state_dict(system.state_dict())
+  assert [other.turn(step) for step in range(1, 12)] == turns
+  with pytest.raises(ValueError, match="8 questions: expected at least"):
+    make("potential", right, prompts=9)
+
+
+def test_online_stages_measure_the_policy_before_they_begin(make):
+  system, policy, questions = make("online_merge", right=None, prompts=2)
+  every = [question.id for question in questions]
+  for step, measures in ((1, True), (2, False), (3, True), (4, False)):
+    policy.asked.clear()
+    metrics = system.collect(policy, step).metrics
+    # Each of two agents is asked everything, and then the step's questions.
+    assert policy.asked[:-2] == (every * 2 if measures else [])
+    # The whole texts of three of the four answers end with the right one.
+    sizes = [metrics[f"stage/code_interpreter/group{g}"] for g in (1, 2, 3, 4)]
+    assert sizes == [8, 0, 0, 0]
+  resumed, _, _ = make("online_merge", right=None)
+  resumed.load_state_dict(system.state_dict())
+  policy.asked.clear()
+  resumed.collect(policy, 4)
+  assert len(policy.asked) == 2  # Was measured for this stage.
+  resumed.collect(policy, 5)
+  assert len(policy.asked) == 2 + 16 + 2
