@@ -220,7 +220,7 @@ def _sweep(flags: argparse.Namespace) -> dict[str, Any]:
       decode_chunk=flags.decode_chunk,
       cache_chunk=flags.cache_chunk,
       stop_strings=(),
-      choice=token_sampling.TokenChoice(top_p=flags.top_p),
+      choice=token_sampling.SamplingParams(top_p=flags.top_p),
     )
     return sweep.decode_rate(
       setting.model,
@@ -316,9 +316,9 @@ def _conversations(flags: argparse.Namespace) -> dict[str, Any]:
     prefill_tokens=flags.prefill_tokens,
     decode_chunk=flags.decode_chunk,
     cache_chunk=flags.cache_chunk,
-    append_chunk=flags.result_tokens,
+    extend_chunk=flags.result_tokens,
     stop_strings=(),
-    choice=token_sampling.TokenChoice(),
+    choice=token_sampling.SamplingParams(),
   )
   machine = device.machine()
   setting = _Setting(flags)

@@ -47,7 +47,7 @@ _ROLLOUT_LAYOUT = (
   "prefill_tokens",
   "decode_chunk",
   "cache_chunk",
-  "append_chunk",
+  "extend_chunk",
 )
 
 
@@ -90,10 +90,10 @@ def evaluate(
     "limit": limit,
     "config": what_matters(config.to_dict()),
   }
-  hosts.check_same_value("config", [asked, benchmark, data])
-  if hosts.first:
+  hosts.assert_equal("config", [asked, benchmark, data])
+  if hosts.is_primary:
     claim(folder, asked)
-  hosts.meet("the folder is there")
+  hosts.barrier("the folder is there")
   mesh = mesh_lib.make_mesh(config.mesh)
   source, params = load_model(config, model_spec, mesh)
   model = parts.build_model(config, source.config, mesh)
@@ -133,9 +133,9 @@ def evaluate(
         folder / f"{name}.jsonl",
         ask,
       )
-      if hosts.first:
+      if hosts.is_primary:
         _write(folder, asked, scores)
-  return _write(folder, asked, scores) if hosts.first else scores
+  return _write(folder, asked, scores) if hosts.is_primary else scores
 
 
 def what_matters(config: dict[str, Any]) -> dict[str, Any]:

@@ -61,9 +61,9 @@ def measure(
     for record in records.read(str(path)):
       right[record["id"]] += sum(record["correct"])
   found = [Measured(right[question.id], len(passes)) for question in questions]
-  if hosts.first:
+  if hosts.is_primary:
     measured.write(folder / FILE, questions, found)
-  hosts.meet("the counts are written")
+  hosts.barrier("the counts are written")
   return found
 
 

@@ -50,10 +50,10 @@ def _train(
   config: ml_collections.ConfigDict, folder: pathlib.Path, hosts: Hosts
 ) -> None:
   # The first host builds what the others then find.
-  rows, source = hosts.first_of_all(
+  rows, source = hosts.primary_first(
     "corpus", lambda: _prepare_data(config, folder)
   )
-  hosts.check_same("the corpus", rows.tokens)
+  hosts.assert_equal_arrays("the corpus", rows.tokens)
 
   mesh = mesh_lib.make_mesh(config.mesh)
   rules = parts.sharding_rules(config)
@@ -71,7 +71,9 @@ def _train(
   if done:
     state, _ = checkpoints.restore(done, learner.abstract)
   micro_rows = mesh_lib.padded_rows(config.learner.micro_rows, mesh)
-  writer = metrics_lib.MetricsWriter(folder, done + 1) if hosts.first else None
+  writer = (
+    metrics_lib.MetricsWriter(folder, done + 1) if hosts.is_primary else None
+  )
   progress = metrics_lib.Progress(done + 1, config.train.steps)
   for step in range(done + 1, config.train.steps + 1):
     start = time.monotonic()
@@ -81,7 +83,7 @@ def _train(
     learned["time/step"] = time.monotonic() - start
     if writer is not None:
       writer.write(step, learned)
-    if step % 10 == 0 and hosts.first:
+    if step % 10 == 0 and hosts.is_primary:
       progress.show(step, f"nll {learned['learner/nll']:.4f}")
     if step % config.train.save_every == 0 or step == config.train.steps:
       checkpoints.save(step, state, {})
@@ -95,12 +97,12 @@ def _train(
     model_folder,
     dtype=config.train.model_dtype,
     eos_ids=source.tokenizer.eos_ids,
-    write=hosts.first,
+    write=hosts.is_primary,
   )
-  if hosts.first:
+  if hosts.is_primary:
     source.tokenizer.save(model_folder)
     metrics_lib.say(f"the model is in {model_folder}")
-  hosts.meet("the model is written")
+  hosts.barrier("the model is written")
 
 
 def _prepare_data(
@@ -143,8 +145,8 @@ def _starting_point(
   )
 
 
-def _sequence(ids: list[int], learned: list[bool]) -> packing.Sequence1D:
-  return packing.Sequence1D(
+def _sequence(ids: list[int], learned: list[bool]) -> packing.TrainingExample:
+  return packing.TrainingExample(
     np.asarray(ids, np.int32),
     np.asarray(learned, bool),
     0.0,
@@ -153,7 +155,7 @@ def _sequence(ids: list[int], learned: list[bool]) -> packing.Sequence1D:
 
 
 def _pack_in_order(
-  sequences: list[packing.Sequence1D], config: ml_collections.ConfigDict
+  sequences: list[packing.TrainingExample], config: ml_collections.ConfigDict
 ) -> types.Batch:
   """Packs groups of a few steps' worth, so that order stays shuffled."""
   c = config.learner

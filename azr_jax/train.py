@@ -88,7 +88,7 @@ def train(
   checks.check_train(config)
   folder = storage.resolve(workdir)
   hosts = Hosts(config.hosts.timeout_s)
-  if hosts.first and hosts.count > 1:
+  if hosts.is_primary and hosts.count > 1:
     names = ", ".join(map(hosts.name, range(hosts.count)))
     metrics_lib.say(f"{hosts.count} processes have joined: {names}")
   with run_folder.claim(folder, config, hosts):
@@ -101,7 +101,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
   hosts: Hosts,
   fail_on_recompile: bool,
 ) -> None:
-  say = metrics_lib.say if hosts.first else _say_nothing
+  say = metrics_lib.say if hosts.is_primary else _say_nothing
 
   # Build.
   mesh = mesh_lib.make_mesh(config.mesh)
@@ -125,7 +125,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
   sample_key = jax.random.fold_in(jax.random.key(config.seed), 1)
 
   # What one host takes longer over than others shows here, by its name.
-  hosts.meet("the model is loaded")
+  hosts.barrier("the model is loaded")
   checkpoints = checkpoint_lib.Checkpointer(
     folder, config.train.keep_checkpoints
   )
@@ -137,18 +137,18 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
   ):
     # What it reads from disk is built by the first host, if by any.
     verification = Verification(executor, hosts)
-    system = hosts.first_of_all(
+    system = hosts.primary_first(
       "system",
       lambda: experiment.build_system(config, verification, executor, hosts),
     )
 
-    benchmarks = hosts.first_of_all(
+    benchmarks = hosts.primary_first(
       "benchmarks", lambda: _read_benchmarks(config)
     )
 
     # Restore.
     done = checkpoints.latest_step() or 0
-    hosts.check_same_value("step to go on from", done)
+    hosts.assert_equal("step to go on from", done)
     if done:
       state, system_state = checkpoints.restore(done, learner.abstract)
       system.load_state_dict(system_state)
@@ -157,11 +157,11 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
       say(f"{folder} has no checkpoint yet: starting anew")
     say("compiling the sampler; the first step compiles the rest")
     sampler.warm_up(sampler.compute_params(state.params))
-    hosts.meet("the sampler is compiled")
+    hosts.barrier("the sampler is compiled")
     log = step_log.StepLog(folder, done + 1, config.train, hosts)
     monitor = text_monitor.Monitor(
       folder,
-      hosts.first,
+      hosts.is_primary,
       text_monitor.rules() if config.train.flag_texts else {},
       text_monitor.load_classifier(config.train.flag_classifier),
     )
@@ -202,7 +202,7 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
       values = advantages.estimate(
         config.learner.estimator,
         [t.reward for t in trajectories],
-        [t.baseline_group for t in trajectories],
+        [t.group_id for t in trajectories],
         [len(t.completion.token_ids) for t in trajectories],
         config.learner.normalize_advantages,
       )
@@ -222,7 +222,9 @@ def _train(  # noqa: PLR0915 - the main loop reads in one piece.
       batch = update.to_micro_batches(batch, micro_rows)
 
       # Update.
-      hosts.check_same(f"batch of step {step}", *jax.tree.leaves(batch))
+      hosts.assert_equal_arrays(
+        f"batch of step {step}", *jax.tree.leaves(batch)
+      )
       batch = update.place(batch, mesh)
       learner_metrics: update.Metrics = {}
       for _ in range(config.learner.epochs):

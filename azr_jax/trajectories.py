@@ -72,9 +72,9 @@ def sample(
     raise ValueError(
       f"no answer of {model_spec} is right: expected some to learn from"
     )
-  if hosts.first:
+  if hosts.is_primary:
     trajectories_lib.write(folder / FILE, chosen)
-  hosts.meet("the conversations are written")
+  hosts.barrier("the conversations are written")
   return chosen
 
 

@@ -8,7 +8,7 @@ The life of a training sample:
 """
 
 import dataclasses
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import flax.struct
@@ -56,7 +56,7 @@ class Completion:
 class Trajectory:
   """A graded completion.
 
-  `baseline_group` names the trajectories that share a reward baseline: the
+  `group_id` names the trajectories that share a reward baseline: the
   (task, role) pair for TRR++, the prompt for GRPO and RLOO. `repeats_from` is
   the token from which the completion only repeats itself, for metrics.
   """
@@ -64,9 +64,17 @@ class Trajectory:
   prompt: Prompt
   completion: Completion
   reward: float
-  baseline_group: Hashable
+  group_id: Hashable
   metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
   repeats_from: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class RolloutBatch:
+  """What one step collected: the trajectories to learn from, and metrics."""
+
+  trajectories: Sequence[Trajectory]
+  metrics: dict[str, float]
 
 
 class Batch(flax.struct.PyTreeNode):

@@ -73,7 +73,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.rollout.max_tokens = 6144  # of a conversation
   c.rollout.decode_chunk = 64
   c.rollout.cache_chunk = 512
-  c.rollout.append_chunk = 128
+  c.rollout.extend_chunk = 128
   c.rollout.stop_strings = ()  # a reply ends with its block
   c.learner.estimator = "grpo"
   c.learner.aggregation = "sequence_mean"  # eq. 4.2
@@ -125,7 +125,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.rollout.max_tokens = 144
   c.rollout.decode_chunk = 8
   c.rollout.cache_chunk = 64
-  c.rollout.append_chunk = 16
+  c.rollout.extend_chunk = 16
   c.learner.kl_coef = 0.0
   c.learner.row_length = 192
   c.learner.micro_rows = 16

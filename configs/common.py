@@ -42,7 +42,7 @@ def get_config() -> ml_collections.ConfigDict:
   c.rollout.prefill_tokens = 1024  # prompt tokens per device call
   c.rollout.decode_chunk = 32  # sampled tokens of a slot per device call
   c.rollout.cache_chunk = 128  # cache entries read at a time
-  c.rollout.append_chunk = 0  # of an answer to a reply, per call; 0 = no turns
+  c.rollout.extend_chunk = 0  # of an answer to a reply, per call; 0 = no turns
   c.rollout.temperature = 1.0  # paper: 1.0
   c.rollout.top_k = 0  # 0 = off; must be off when training
   c.rollout.top_p = 1.0  # paper: 1.0; must be 1 when training

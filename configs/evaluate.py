@@ -114,7 +114,7 @@ def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
     c.rollout.prompt_buckets = (48,)
     c.rollout.max_tokens = 144
     c.rollout.decode_chunk = 8
-    c.rollout.append_chunk = 16
+    c.rollout.extend_chunk = 16
     c.evaluate.result_tokens = 40
     c.evaluate.libraries = ()
     c.executor.timeout_s = 5.0
@@ -125,7 +125,7 @@ def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
     c.rollout.slots = 16
     c.rollout.prompt_buckets = (512, 1024)
     c.rollout.max_tokens = 384
-    c.rollout.append_chunk = 16
+    c.rollout.extend_chunk = 16
     c.rollout.stop_strings = ("\nQuestion:",)
     c.executor.timeout_s = 5.0
     return
@@ -134,5 +134,5 @@ def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
   c.rollout.slots = 64
   c.rollout.prompt_buckets = (256, 512, 1024, 2048, 4096)
   c.rollout.max_tokens = 6144
-  c.rollout.append_chunk = 128
+  c.rollout.extend_chunk = 128
   c.executor.timeout_s = 60.0  # paper: 60

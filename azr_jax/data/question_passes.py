@@ -78,10 +78,10 @@ def answer(
     "step": evaluate.step_of(model_spec),
     "config": evaluate.what_matters(config.to_dict()),
   }
-  hosts.check_same_value("config", asked)
-  if hosts.first:
+  hosts.assert_equal("config", asked)
+  if hosts.is_primary:
     evaluate.claim(folder, asked)
-  hosts.meet("the folder is there")
+  hosts.barrier("the folder is there")
   mesh = mesh_lib.make_mesh(config.mesh)
   source, params = evaluate.load_model(config, model_spec, mesh)
   model = parts.build_model(config, source.config, mesh)
@@ -89,7 +89,7 @@ def answer(
   sampler = None
   with parts.build_executor(config) as executor:
     for number, one in enumerate(passes):
-      choice = token_sampling.TokenChoice(
+      choice = token_sampling.SamplingParams(
         one.temperature, config.rollout.top_k, config.rollout.top_p
       )
       if sampler is None or sampler.settings.choice != choice:
@@ -117,8 +117,8 @@ def answer(
         path,
         parts.build_agent(config, one.agent, source.tokenizer, executor, hosts),
       )
-      hosts.meet(f"{one.name} is written")
-      if hosts.first:
+      hosts.barrier(f"{one.name} is written")
+      if hosts.is_primary:
         say(f"{one.name} is done ({number + 1} of {len(passes)})")
       yield one, path, source.tokenizer
 

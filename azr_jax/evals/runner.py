@@ -119,7 +119,7 @@ def run(
   items = items_of(benchmark, settings)
   known = _read(path, items, settings.samples) if path else {}
   # Or some would wait for others to sample what they need not.
-  hosts.check_same_value(f"records of {benchmark.name}", sorted(known))
+  hosts.assert_equal(f"records of {benchmark.name}", sorted(known))
   missing = [i for i, item in enumerate(items) if item.id not in known]
   prompts = {
     i: _prompt(benchmark, items[i], settings.style, policy) for i in missing
@@ -135,7 +135,7 @@ def run(
     known[items[index].id] = _unasked(items[index], settings.samples)
   missing = [i for i in missing if i not in long]
   asked = [prompts[i] for i in missing]
-  file = path.open("a", encoding="utf-8") if path and hosts.first else None
+  file = path.open("a", encoding="utf-8") if path and hosts.is_primary else None
   progress = metrics_lib.Progress(len(known) + 1, len(items), unit="item")
   try:
     for place, record in _records(
@@ -145,7 +145,7 @@ def run(
       if file is not None:
         file.write(json.dumps(record, ensure_ascii=False) + "\n")
         file.flush()
-      if hosts.first and len(known) % max(1, len(items) // _LINES) == 0:
+      if hosts.is_primary and len(known) % max(1, len(items) // _LINES) == 0:
         progress.show(len(known), benchmark.name)
   finally:
     if file is not None:

@@ -18,7 +18,7 @@ AGGREGATIONS = ("token_mean", "sequence_mean", "sequence_sum", "fixed_length")
 
 
 @dataclasses.dataclass(frozen=True)
-class Sequence1D:
+class TrainingExample:
   """One training sequence.
 
   Attributes:
@@ -38,12 +38,12 @@ class Sequence1D:
 
 def from_trajectory(
   trajectory: types.Trajectory, advantage: float
-) -> Sequence1D:
+) -> TrainingExample:
   """Joins a trajectory's prompt and completion."""
   prompt = np.asarray(trajectory.prompt.token_ids, np.int32)
   completion = trajectory.completion
   before = len(prompt)
-  return Sequence1D(
+  return TrainingExample(
     token_ids=np.concatenate([prompt, completion.token_ids]),
     loss_mask=np.concatenate([np.zeros(before, bool), completion.loss_mask]),
     advantage=advantage,
@@ -59,7 +59,7 @@ def from_trajectory(
 
 
 def loss_weights(
-  sequences: Sequence[Sequence1D], aggregation: str, fixed_length: int
+  sequences: Sequence[TrainingExample], aggregation: str, fixed_length: int
 ) -> list[float]:
   """The weight of each trained token, per sequence; losses are then summed.
 
@@ -108,7 +108,7 @@ def assign_rows(lengths: Sequence[int], row_length: int) -> list[list[int]]:
 
 
 def pack(
-  sequences: Sequence[Sequence1D],
+  sequences: Sequence[TrainingExample],
   *,
   row_length: int,
   rows_multiple: int,

@@ -69,7 +69,7 @@ def join(
 class Hosts:
   """This process among those of its run; a single one waits for nobody.
 
-  Every process must call `meet`, `gather` and what is built on them in the
+  Every process must call `barrier`, `gather` and what is built on them in the
   same order.
 
   Attributes:
@@ -87,11 +87,11 @@ class Hosts:
     )
 
   @property
-  def first(self) -> bool:
+  def is_primary(self) -> bool:
     """Whether this is the process that writes files and reports."""
     return self.index == 0
 
-  def meet(self, what: str) -> None:
+  def barrier(self, what: str) -> None:
     """Waits until every process has come to the same point.
 
     Args:
@@ -137,11 +137,11 @@ class Hosts:
     """What every process gave, in their order, to all of them.
 
     Args:
-      what: as for `meet`.
+      what: as for `barrier`.
       mine: any number of bytes.
 
     Raises:
-      TimeoutError: as `meet`.
+      TimeoutError: as `barrier`.
     """
     if self.count == 1:
       return [mine]
@@ -150,7 +150,7 @@ class Hosts:
     lengths = [0] * self.count
     while received.shape[1] < _HEADER_BYTES + max(lengths):
       # Devices wait for each other without a limit, so hosts meet before.
-      self.meet(what)
+      self.barrier(what)
       message = np.zeros(MESSAGE_BYTES, np.uint8)
       part, rest = rest[:MESSAGE_BYTES], rest[MESSAGE_BYTES:]
       message[: len(part)] = np.frombuffer(part, np.uint8)
@@ -169,7 +169,7 @@ class Hosts:
     """Whether any process says so."""
     return b"yes" in self.gather(what, b"yes" if mine else b"no")
 
-  def raise_together(self, what: str, error: Exception | None) -> None:
+  def raise_on_all(self, what: str, error: Exception | None) -> None:
     """Raises on every process what one of them met with.
 
     Raises:
@@ -184,7 +184,7 @@ class Hosts:
           f"{what}: {self.name(index)} failed: {text.decode()}"
         )
 
-  def first_of_all(self, what: str, make: Callable[[], Made]) -> Made:
+  def primary_first(self, what: str, make: Callable[[], Made]) -> Made:
     """What `make` gives; the first process makes it before the others.
 
     For what is written to a disk that all of them see, and then found there.
@@ -193,15 +193,15 @@ class Hosts:
       RuntimeError: it failed on the first, and this is another.
     """
     made, error = None, None
-    if self.first:
+    if self.is_primary:
       try:
         made = make()
       except Exception as caught:  # noqa: BLE001 - every host must hear of it.
         error = caught
-    self.raise_together(what, error)
+    self.raise_on_all(what, error)
     return make() if made is None else made
 
-  def check_same(self, what: str, *arrays: np.ndarray) -> None:
+  def assert_equal_arrays(self, what: str, *arrays: np.ndarray) -> None:
     """Checks that every process holds the same arrays.
 
     They sample from the same seeds, so anything else is a fault: another
@@ -226,7 +226,7 @@ class Hosts:
         "on all hosts"
       )
 
-  def check_same_value(self, what: str, value: Any) -> None:
-    """`check_same` for anything that JSON can hold."""
+  def assert_equal(self, what: str, value: Any) -> None:
+    """`assert_equal_arrays` for anything that JSON can hold."""
     text = json.dumps(value, sort_keys=True)
-    self.check_same(what, np.frombuffer(text.encode(), np.uint8))
+    self.assert_equal_arrays(what, np.frombuffer(text.encode(), np.uint8))

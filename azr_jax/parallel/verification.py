@@ -54,7 +54,7 @@ class Verification:
 
     Raises:
       RuntimeError: a verification failed, here or on another host.
-      TimeoutError: a host did not come; see `Hosts.meet`.
+      TimeoutError: a host did not come; see `Hosts.barrier`.
     """
     everyone, self._round = self._round, []
     own = everyone[self._hosts.index :: self._hosts.count]
@@ -69,7 +69,7 @@ class Verification:
     except Exception as caught:  # noqa: BLE001 - every host must hear of it.
       error = caught
     self._totals["wait_s"] += time.monotonic() - start
-    self._hosts.raise_together("verification", error)
+    self._hosts.raise_on_all("verification", error)
     parts = self._hosts.gather("verdicts", mine)
     for index, part in enumerate(parts):
       if index == self._hosts.index:

@@ -152,7 +152,7 @@ def report(
     tokens = sum(
       len(completion.token_ids)
       for _, _, completion in sampler.generate(
-        params, prompts, 1, jax.random.key(0), turns=turns
+        params, prompts, 1, jax.random.key(0), environment=turns
       )
     )
     return time.perf_counter() - start, tokens, turns

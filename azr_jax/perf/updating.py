@@ -99,7 +99,7 @@ class Runner:
 
 def _sequences(
   workload: UpdateWorkload, vocab_size: int
-) -> list[packing.Sequence1D]:
+) -> list[packing.TrainingExample]:
   """Random ids; one more than the tokens that are scored."""
   rng = np.random.default_rng(0)
   found = []
@@ -108,7 +108,7 @@ def _sequences(
     ids = rng.integers(1, vocab_size, count, dtype=np.int32)
     zeros = np.zeros(count, np.float32)
     mask = np.ones(count, bool)
-    found.append(packing.Sequence1D(ids, mask, float(rng.normal()), zeros))
+    found.append(packing.TrainingExample(ids, mask, float(rng.normal()), zeros))
   return found
 
 

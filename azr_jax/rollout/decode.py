@@ -146,7 +146,7 @@ def decode(
   stop_ids: Int[Array, " I"],
   cut: Bool[Array, " B"],
   enough: Int[Array, ""],
-  choice: token_sampling.TokenChoice,
+  choice: token_sampling.SamplingParams,
   steps: int,
 ) -> tuple[DecodeState, Written]:
   """Samples up to `steps` tokens a slot.

@@ -39,7 +39,7 @@ class SamplerSettings:
     cache_chunk: cache entries that attention reads at a time.
     stop_strings: a completion ends where one of these is complete.
     choice: how a token is drawn.
-  append_chunk: tokens of an answer to a reply that are read into a slot per
+  extend_chunk: tokens of an answer to a reply that are read into a slot per
     call; 0 where there are no conversations.
   """
 
@@ -50,8 +50,8 @@ class SamplerSettings:
   decode_chunk: int
   cache_chunk: int
   stop_strings: tuple[str, ...]
-  choice: token_sampling.TokenChoice
-  append_chunk: int = 0
+  choice: token_sampling.SamplingParams
+  extend_chunk: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +146,7 @@ def make_programs(
     sizes.append(fewer)
   # A call stores whole chunks of new entries, hence the room past the end.
   longest = max(settings.prompt_buckets) + settings.max_tokens
-  length = longest + max(settings.decode_chunk, settings.append_chunk)
+  length = longest + max(settings.decode_chunk, settings.extend_chunk)
   return Programs(
     settings=settings,
     mesh=mesh,

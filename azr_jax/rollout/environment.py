@@ -38,7 +38,7 @@ def split_replies(ids: Sequence[int], own: Sequence[bool]) -> list[list[int]]:
   return [part for is_own, part in split_parts(ids, own) if is_own]
 
 
-class Turns(Protocol):
+class Environment(Protocol):
   """Answers replies."""
 
   def begin(self) -> None:
@@ -119,7 +119,7 @@ class Outcomes(Generic[Out]):
 
     Raises:
       RuntimeError: a job could not be run, here or on another host.
-      TimeoutError: a host did not come; see `Hosts.meet`.
+      TimeoutError: a host did not come; see `Hosts.barrier`.
     """
     found: dict[Name, Out] = {}
     while self._under_way and (not found or not wait):

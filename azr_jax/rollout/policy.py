@@ -13,7 +13,7 @@ import jax
 
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.rollout.environment import Turns
+from azr_jax.rollout.environment import Environment
 from azr_jax.rollout.sampler import Sampler
 
 
@@ -50,7 +50,7 @@ class Policy:
     prompts: Sequence[types.Prompt],
     n: int = 1,
     numbers: Sequence[int] | None = None,
-    turns: Turns | None = None,
+    environment: Environment | None = None,
   ) -> Iterator[tuple[int, int, types.Completion]]:
     """Yields (prompt index, sample index, completion) as they finish.
 
@@ -62,7 +62,7 @@ class Policy:
     self.calls += 1
     start = time.monotonic()
     yield from self.sampler.generate(
-      self.params, prompts, n, key, numbers=numbers, turns=turns
+      self.params, prompts, n, key, numbers=numbers, environment=environment
     )
     self.sample_s += time.monotonic() - start
 

@@ -21,7 +21,7 @@ _GAP = "\n...\n"
 
 
 @dataclasses.dataclass(frozen=True)
-class InterpreterSettings:
+class PythonToolSettings:
   """What the model may do.
 
   Attributes:
@@ -41,12 +41,12 @@ class InterpreterSettings:
   libraries: tuple[str, ...] = ()
 
 
-class Interpreter:
+class PythonTool:
   """The other side of conversations with code; see `turns.Turns`."""
 
   def __init__(
     self,
-    settings: InterpreterSettings,
+    settings: PythonToolSettings,
     tokenizer: Tokenizer,
     executor: Executor,
     hosts: Hosts,

@@ -10,8 +10,8 @@ The life of a request:
 4. the decode loop runs `decode_chunk` tokens a call; between calls the host
    takes what was written and looks for stop strings. Completions are handed
    out while the device is at work on the next call;
-5. in a conversation (`turns.py`), a slot whose reply has ended waits for the
-   answer with its cache, while others go on.
+5. in a conversation (`environment.py`), a slot whose reply has ended waits for
+   the tool output with its cache, while others go on.
 """
 
 import functools
@@ -26,7 +26,7 @@ from azr_jax import types
 from azr_jax.models import transformer
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.engine import SamplerSettings, make_programs
-from azr_jax.rollout.environment import Turns
+from azr_jax.rollout.environment import Environment
 from azr_jax.rollout.scheduler import Request, Row
 
 
@@ -78,7 +78,7 @@ class Sampler:
     key: jax.Array,
     limits: Sequence[int] | None = None,
     numbers: Sequence[int] | None = None,
-    turns: Turns | None = None,
+    environment: Environment | None = None,
   ) -> Iterator[tuple[int, int, types.Completion]]:
     """Samples n completions per prompt; uses up `key`.
 
@@ -91,8 +91,8 @@ class Sampler:
       limits: most tokens per completion of each prompt, each of 1 to
         `max_tokens`; None gives all of them `max_tokens`.
       numbers: of each prompt, for its random key; None: its index.
-      turns: who answers the model's replies, and says where they end; limits
-        are then of whole conversations. None: a reply is all.
+      environment: runs the tool calls of multi-turn conversations; limits are
+        then of whole conversations. None: one reply is the completion.
 
     Yields:
       (prompt index, sample index, completion), as they finish.
@@ -101,7 +101,9 @@ class Sampler:
       ValueError: a prompt is longer than the largest bucket, or a limit is
         out of range.
     """
-    request = self._request(params, prompts, n, limits, key, numbers, turns)
+    request = self._request(
+      params, prompts, n, limits, key, numbers, environment
+    )
     ended: list[Row] = []
     while request.fill_up():
       if not request.writing:  # All wait for answers.
@@ -125,7 +127,7 @@ class Sampler:
     limits: Sequence[int] | None,
     key: jax.Array,
     numbers: Sequence[int] | None,
-    turns: Turns | None,
+    environment: Environment | None,
   ) -> Request:
     # Long prompts first: what comes last holds up the end of the request.
     by_bucket: dict[int, list[int]] = {
@@ -158,17 +160,21 @@ class Sampler:
       range(len(prompts)) if numbers is None else numbers,
       key,
       self._stop_ids,
-      functools.partial(self._end_of_reply, turns),
-      turns,
+      functools.partial(self._end_of_reply, environment),
+      environment,
     )
 
   def _end_of_reply(
-    self, turns: Turns | None, ids: Sequence[int], start: int, seen: int
+    self,
+    environment: Environment | None,
+    ids: Sequence[int],
+    start: int,
+    seen: int,
   ) -> int | None:
     """The first end of a reply, by a stop string or by whoever answers it."""
     ends = [self._stop_string_end(ids, start, seen)]
-    if turns is not None:
-      ends.append(turns.end_of_reply(ids, start, seen))
+    if environment is not None:
+      ends.append(environment.end_of_reply(ids, start, seen))
     return min((end for end in ends if end is not None), default=None)
 
   def _stop_string_end(

@@ -16,7 +16,7 @@ from azr_jax import types
 from azr_jax.rollout import decode as decode_lib
 from azr_jax.rollout import extend as append_lib
 from azr_jax.rollout.engine import Programs
-from azr_jax.rollout.environment import Turns, split_replies
+from azr_jax.rollout.environment import Environment, split_replies
 
 
 @dataclasses.dataclass
@@ -116,7 +116,7 @@ class Request:
     key: jax.Array,
     stop_ids: np.ndarray,
     end_of_reply: Callable[[Sequence[int], int, int], int | None],
-    turns: Turns | None,
+    environment: Environment | None,
   ):
     """Lays out what is to be done; nothing runs yet.
 
@@ -131,7 +131,7 @@ class Request:
       key: random key; used up.
       stop_ids: int32 [I], ids that end a completion.
       end_of_reply: see `Turns.end_of_reply`.
-      turns: who answers replies; None if nobody does.
+      environment: who answers replies; None if nobody does.
     """
     self._programs = programs
     self._params = params
@@ -142,9 +142,9 @@ class Request:
     self._key = key
     self._stop_ids = stop_ids
     self._end_of_reply = end_of_reply
-    self._turns = turns
-    if turns is not None:
-      turns.begin()
+    self._environment = environment
+    if environment is not None:
+      environment.begin()
     self._state = programs.empty_slots()
     self._slots: list[Row | None] = [None] * programs.sizes[0]
     self._cut = np.zeros(programs.sizes[0], bool)
@@ -199,8 +199,10 @@ class Request:
     An answer that leaves no room to go on ends its conversation.
     """
     rows = {(row.prompt, row.sample): row for row in self._slots if row}
-    if self._turns is not None and any(row.waits for row in rows.values()):
-      for name, ids in self._turns.answers(wait).items():
+    if self._environment is not None and any(
+      row.waits for row in rows.values()
+    ):
+      for name, ids in self._environment.answers(wait).items():
         row = rows[name]
         row.waits = False
         if len(row.tokens) + len(ids) >= self._limits[row.prompt]:
@@ -223,7 +225,7 @@ class Request:
 
   def _append(self) -> None:
     """Reads the next part of answers, as many together as fit one call."""
-    chunk = self._programs.settings.append_chunk
+    chunk = self._programs.settings.extend_chunk
     devices = self._programs.devices
     total = min(self._programs.together(chunk), len(self._slots))
     own, held = total // devices, len(self._slots) // devices
@@ -262,8 +264,8 @@ class Request:
       # Slots are filled anew by the eighth: each break in decoding costs.
       enough = len(self._slots) - max(1, len(self._slots) // 8)
       enough -= self.live - writing
-    if self._turns is not None:
-      self._turns.observe(writing, self.live - writing, len(self._slots))
+    if self._environment is not None:
+      self._environment.observe(writing, self.live - writing, len(self._slots))
     self._state, written = self._programs.decode(
       self._params,
       self._state,
@@ -305,9 +307,9 @@ class Request:
       row.finish_reason = "length"
       return
     row.finish_reason = "stop"
-    if self._turns is not None:
+    if self._environment is not None:
       name = row.prompt, row.sample
-      row.finish_reason = self._turns.take(name, row.replies)
+      row.finish_reason = self._environment.take(name, row.replies)
       row.waits = row.finish_reason is None
 
   def warm_up(self) -> None:
@@ -321,7 +323,7 @@ class Request:
       if size < len(self._slots):
         self._keep(size)
       jax.block_until_ready(self.decode())
-      if self._programs.settings.append_chunk:
+      if self._programs.settings.extend_chunk:
         self._append()
 
   def _begin(self, bucket: int, indices: Sequence[int]) -> _Reading:

@@ -15,7 +15,7 @@ _BLOCK = 128
 
 
 @dataclasses.dataclass(frozen=True)
-class TokenChoice:
+class SamplingParams:
   """How a token is drawn.
 
   Attributes:
@@ -31,7 +31,7 @@ class TokenChoice:
 
 
 def processed_logits(
-  logits: Float[Array, "B V"], choice: TokenChoice
+  logits: Float[Array, "B V"], choice: SamplingParams
 ) -> Float[Array, "B V"]:
   """Logits of the distribution that is sampled from, float32.
 
@@ -85,7 +85,7 @@ def _nucleus_threshold(
 
 
 def choose(
-  logits: Float[Array, "B V"], keys: Key[Array, " B"], choice: TokenChoice
+  logits: Float[Array, "B V"], keys: Key[Array, " B"], choice: SamplingParams
 ) -> tuple[Int[Array, " B"], Float[Array, " B"]]:
   """Draws one token a row; uses up `keys`.
 

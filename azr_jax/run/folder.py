@@ -49,23 +49,23 @@ def claim(
     RuntimeError: so it is for the first host, and this is another; or the
       hosts were not given the same config or folder.
   """
-  hosts.check_same_value("config", config.to_dict())
-  hosts.check_same_value("workdir", str(folder))
+  hosts.assert_equal("config", config.to_dict())
+  hosts.assert_equal("workdir", str(folder))
   with contextlib.ExitStack() as held:
     error = None
-    if hosts.first:
+    if hosts.is_primary:
       try:
         held.enter_context(_hold(folder, config))
       except (OSError, ValueError) as caught:
         error = caught
-    hosts.raise_together("workdir", error)
+    hosts.raise_on_all("workdir", error)
     unseen = None
     if not (folder / "config.json").exists():
       unseen = ValueError(
         f"{folder} is not what the first host made: expected a --workdir that "
         "all hosts see"
       )
-    hosts.raise_together("workdir", unseen)
+    hosts.raise_on_all("workdir", unseen)
     yield
 
 

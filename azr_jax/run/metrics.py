@@ -143,7 +143,7 @@ def write_samples(
     return
   groups: dict[object, list[types.Trajectory]] = {}
   for trajectory in trajectories:
-    groups.setdefault(trajectory.baseline_group, []).append(trajectory)
+    groups.setdefault(trajectory.group_id, []).append(trajectory)
   # The first of every group, then the second of every one, and so on.
   turns = itertools.zip_longest(*groups.values())
   chosen = [t for turn in turns for t in turn if t is not None]
@@ -152,7 +152,7 @@ def write_samples(
   with (folder / f"{step:06d}.jsonl").open("w", encoding="utf-8") as file:
     for trajectory in chosen[:count]:
       record = {
-        "group": trajectory.baseline_group,
+        "group": trajectory.group_id,
         "prompt": trajectory.prompt.text,
         "completion": trajectory.completion.text,
         "finish_reason": trajectory.completion.finish_reason,

@@ -13,7 +13,7 @@ import numpy as np
 from azr_jax.learner import update
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import metrics as metrics_lib
-from azr_jax.systems.system import Collected
+from azr_jax.types import RolloutBatch
 
 
 def fetch(metrics: update.Metrics) -> "Future[tuple[dict[str, float], float]]":
@@ -54,7 +54,7 @@ class StepLog:
     self._samples = settings.samples_per_step
     self._timeout_s = hosts.timeout_s if hosts.count > 1 else None
     self._writer = None
-    if hosts.first:
+    if hosts.is_primary:
       self._writer = metrics_lib.MetricsWriter(folder, first_step)
     self._progress = metrics_lib.Progress(first_step, settings.steps)
     self._last: Callable[[], None] | None = None
@@ -62,7 +62,7 @@ class StepLog:
   def add(
     self,
     step: int,
-    collected: Collected,
+    collected: RolloutBatch,
     learned: "Future[tuple[dict[str, float], float]]",
     compiled: int,
     start: float,

@@ -109,7 +109,7 @@ class Monitor:
       json.dumps(
         {
           "rules": own,
-          "group": t.baseline_group,
+          "group": t.group_id,
           "reward": t.reward,
           "prompt": t.prompt.text,
           "completion": t.completion.text,

@@ -1,25 +1,15 @@
 """What a system is to the training loop, and what it hands back."""
 
-import dataclasses
-from collections.abc import Sequence
 from typing import Any, Protocol
 
-from azr_jax import types
 from azr_jax.rollout.policy import Policy
-
-
-@dataclasses.dataclass(frozen=True)
-class Collected:
-  """One step's harvest: what to learn from, and what happened on the way."""
-
-  trajectories: Sequence[types.Trajectory]
-  metrics: dict[str, float]
+from azr_jax.types import RolloutBatch
 
 
 class System(Protocol):
   """A way to turn a policy into graded trajectories."""
 
-  def collect(self, policy: Policy, step: int) -> Collected:
+  def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Samples, grades and returns this step's trajectories."""
     ...
 

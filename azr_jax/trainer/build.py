@@ -21,7 +21,7 @@ from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import engine, token_sampling
 from azr_jax.rollout.environment import Outcomes
 from azr_jax.rollout.policy import Ask
-from azr_jax.rollout.python_tool import Interpreter, InterpreterSettings
+from azr_jax.rollout.python_tool import PythonTool, PythonToolSettings
 from azr_jax.systems.code_interpreter import agents
 
 
@@ -159,8 +159,8 @@ def sampler_settings(
     decode_chunk=c.decode_chunk,
     cache_chunk=c.cache_chunk,
     stop_strings=tuple(c.stop_strings),
-    choice=token_sampling.TokenChoice(c.temperature, c.top_k, c.top_p),
-    append_chunk=c.append_chunk,
+    choice=token_sampling.SamplingParams(c.temperature, c.top_k, c.top_p),
+    extend_chunk=c.extend_chunk,
   )
 
 
@@ -173,12 +173,12 @@ def build_agent(
 ) -> Ask:
   """Builds one of the Code Interpreter's agents, by `config.evaluate`."""
   c = config.evaluate
-  settings = InterpreterSettings(
+  settings = PythonToolSettings(
     c.max_calls, c.result_tokens, config.executor.timeout_s, c.libraries
   )
   return agents.make(
     agent,
-    Interpreter(settings, tokenizer, executor, hosts),
+    PythonTool(settings, tokenizer, executor, hosts),
     Outcomes(executor, hosts),
     c.prompt_style,
   )

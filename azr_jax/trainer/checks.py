@@ -147,9 +147,9 @@ def _check_code_interpreter(config: ml_collections.ConfigDict) -> None:
       f"config.code_interpreter.grouping={c.grouping!r}: expected 'quantiles' "
       "with order='difficulty'"
     )
-  if c.max_calls and not config.rollout.append_chunk:
+  if c.max_calls and not config.rollout.extend_chunk:
     raise ValueError(
-      "config.rollout.append_chunk=0: expected at least 1, for results are "
+      "config.rollout.extend_chunk=0: expected at least 1, for results are "
       "read into the slots"
     )
 

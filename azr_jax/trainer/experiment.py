@@ -25,7 +25,7 @@ from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.verification import Verification
 from azr_jax.rollout.environment import Outcomes
 from azr_jax.rollout.policy import Ask
-from azr_jax.rollout.python_tool import Interpreter, InterpreterSettings
+from azr_jax.rollout.python_tool import PythonTool, PythonToolSettings
 from azr_jax.systems.azr import rewards as azr_rewards
 from azr_jax.systems.azr import system as azr
 from azr_jax.systems.code_interpreter import agents
@@ -175,12 +175,12 @@ def _build_code_interpreter(
   found = None
   if c.measured:
     found = measured.of_all(pathlib.Path(c.measured).expanduser(), questions)
-  settings = InterpreterSettings(
+  settings = PythonToolSettings(
     c.max_calls, c.result_tokens, config.executor.timeout_s, c.libraries
   )
 
-  def make_interpreter(tokenizer: Tokenizer) -> Interpreter:
-    return Interpreter(settings, tokenizer, executor, hosts)
+  def make_interpreter(tokenizer: Tokenizer) -> PythonTool:
+    return PythonTool(settings, tokenizer, executor, hosts)
 
   def make_agents(tokenizer: Tokenizer) -> dict[str, Ask]:
     interpreter = make_interpreter(tokenizer)

@@ -159,7 +159,7 @@ ROLLOUT_CHECKS: dict[str, Check] = {
   "rollout.prefill_tokens": _COUNT,
   "rollout.decode_chunk": _COUNT,
   "rollout.cache_chunk": _COUNT,
-  "rollout.append_chunk": _NOT_NEGATIVE,
+  "rollout.extend_chunk": _NOT_NEGATIVE,
   "rollout.temperature": _POSITIVE,
   "rollout.top_k": ((lambda v: v == 0), "0: the learner scores all tokens"),
   "rollout.top_p": ((lambda v: v == 1), "1: the learner scores all tokens"),

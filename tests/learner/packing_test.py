@@ -15,7 +15,7 @@ def sequences_of(lengths):
   for index, length in enumerate(lengths):
     ids = np.arange(start, start + length, dtype=np.int32)
     mask = np.arange(length) >= length // 2
-    out.append(packing.Sequence1D(ids, mask, index + 1.0, ids * 0.1))
+    out.append(packing.TrainingExample(ids, mask, index + 1.0, ids * 0.1))
     start += length
   return out
 
@@ -81,7 +81,7 @@ def test_a_sequence_longer_than_a_row_is_named():
 
 def test_shuffled_rows_hold_the_same_sequences():
   sequences = [
-    packing.Sequence1D(
+    packing.TrainingExample(
       np.full(length, length, np.int32),
       np.ones(length, bool),
       0.5,

@@ -57,7 +57,7 @@ def sequences(count=6, seed=0):
     ids = rng.integers(1, CONFIG.vocab_size, length).astype(np.int32)
     logps = rng.normal(-3, 0.3, length).astype(np.float32)
     mask = np.arange(length) >= 3
-    out.append(packing.Sequence1D(ids, mask, float(rng.normal()), logps))
+    out.append(packing.TrainingExample(ids, mask, float(rng.normal()), logps))
   return out
 
 

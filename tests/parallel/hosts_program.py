@@ -39,10 +39,14 @@ def exchange(hosts):
     "nothing": [len(part) for part in hosts.gather("nothing", b"")],
     "some": hosts.any("some", hosts.index == 1),
     "none": hosts.any("none", False),
-    "same": error_of(hosts.check_same, "rows", np.arange(3)),
-    "differ": error_of(hosts.check_same, "rows", np.arange(3) + hosts.index),
-    "shape": error_of(hosts.check_same, "rows", np.zeros((2, 1 + hosts.index))),
-    "together": error_of(hosts.raise_together, "claim", own),
+    "same": error_of(hosts.assert_equal_arrays, "rows", np.arange(3)),
+    "differ": error_of(
+      hosts.assert_equal_arrays, "rows", np.arange(3) + hosts.index
+    ),
+    "shape": error_of(
+      hosts.assert_equal_arrays, "rows", np.zeros((2, 1 + hosts.index))
+    ),
+    "together": error_of(hosts.raise_on_all, "claim", own),
   }
 
 

@@ -96,10 +96,10 @@ def test_a_process_that_does_not_come_is_named():
 
 def test_a_single_process_waits_for_nobody():
   hosts = Hosts(timeout_s=0.001)
-  hosts.meet("nobody")
-  hosts.check_same("rows", np.arange(3))
-  assert hosts.first
+  hosts.barrier("nobody")
+  hosts.assert_equal_arrays("rows", np.arange(3))
+  assert hosts.is_primary
   assert hosts.gather("alone", b"mine") == [b"mine"]
   assert hosts.any("alone", True) and not hosts.any("alone", False)
   with pytest.raises(ValueError, match="own"):
-    hosts.raise_together("alone", ValueError("own"))
+    hosts.raise_on_all("alone", ValueError("own"))

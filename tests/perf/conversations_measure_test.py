@@ -9,7 +9,7 @@ from azr_jax.models import attention, load, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.perf import conversations
 from azr_jax.rollout.engine import SamplerSettings
-from azr_jax.rollout.token_sampling import TokenChoice
+from azr_jax.rollout.token_sampling import SamplingParams
 
 
 def test_conversations_are_the_same_however_long_scripts_take():
@@ -37,9 +37,9 @@ def test_conversations_are_the_same_however_long_scripts_take():
     prefill_tokens=32,
     decode_chunk=4,
     cache_chunk=64,
-    append_chunk=work.result_tokens,
+    extend_chunk=work.result_tokens,
     stop_strings=(),
-    choice=TokenChoice(),
+    choice=SamplingParams(),
   )
   with Executor(workers=2, timeout_s=10.0, memory_mb=512) as executor:
     found = conversations.report(

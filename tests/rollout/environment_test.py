@@ -12,7 +12,7 @@ from rollout_model import (
 
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.environment import split_replies
-from azr_jax.rollout.token_sampling import TokenChoice
+from azr_jax.rollout.token_sampling import SamplingParams
 
 ANSWERS = ["!", "abc", "0123456789 0123456789", "xy" * 20]
 
@@ -54,12 +54,12 @@ class Scripted:
 
 def talked(one, turns, n=3):
   prompts = [one.prompt(text) for text in TEXTS]
-  return {(i, s): c for i, s, c in one.sample(prompts, n, turns=turns)}
+  return {(i, s): c for i, s, c in one.sample(prompts, n, environment=turns)}
 
 
 def long_policy(params, mesh, **changes):
   return policy(
-    params, mesh, max_tokens=140, append_chunk=8, cache_chunk=16, **changes
+    params, mesh, max_tokens=140, extend_chunk=8, cache_chunk=16, **changes
   )
 
 
@@ -125,8 +125,8 @@ def test_the_mask_tells_the_models_tokens_from_the_answers(
   [
     ({"slots": 1}, (0, 2)),
     ({"slots": 20}, (40,)),
-    ({"append_chunk": 3}, (5, 0, 1)),
-    ({"append_chunk": 64}, (1,)),
+    ({"extend_chunk": 3}, (5, 0, 1)),
+    ({"extend_chunk": 64}, (1,)),
     ({"decode_chunk": 10, "prefill_tokens": 64}, (0, 0, 9)),
   ],
 )
@@ -134,7 +134,7 @@ def test_they_depend_on_neither_slots_nor_when_answers_come(
   params, one_device_mesh, changes, delays
 ):
   want = talked(long_policy(params, one_device_mesh), Scripted())
-  settings = {"append_chunk": 8} | changes
+  settings = {"extend_chunk": 8} | changes
   other = policy(
     params, one_device_mesh, max_tokens=140, cache_chunk=16, **settings
   )
@@ -149,7 +149,7 @@ def test_they_depend_on_neither_slots_nor_when_answers_come(
 def test_conversations_on_eight_devices_are_those_on_one(
   params, one_device_mesh
 ):
-  greedy = TokenChoice(temperature=0.0)
+  greedy = SamplingParams(temperature=0.0)
   one = talked(
     long_policy(params, one_device_mesh, choice=greedy), Scripted((1, 3))
   )
@@ -164,7 +164,7 @@ def test_conversations_on_eight_devices_are_those_on_one(
 def test_an_answer_without_room_to_go_on_ends_the_conversation(
   params, one_device_mesh
 ):
-  short = policy(params, one_device_mesh, max_tokens=30, append_chunk=8)
+  short = policy(params, one_device_mesh, max_tokens=30, extend_chunk=8)
   found = talked(short, Scripted())
   reasons = {c.finish_reason for c in found.values()}
   assert "length" in reasons
@@ -189,7 +189,7 @@ class Held(Scripted):
 def test_a_waiting_slot_holds_up_no_other(params, one_device_mesh):
   one = long_policy(params, one_device_mesh, slots=3)
   prompts = [one.prompt(text) for text in TEXTS]
-  ended = [(i, s) for i, s, _ in one.sample(prompts, 3, turns=Held())]
+  ended = [(i, s) for i, s, _ in one.sample(prompts, 3, environment=Held())]
   assert len(ended) == 12 and ended[-1] == Held.held
 
 
@@ -214,7 +214,7 @@ def test_a_request_that_is_given_up_leaves_nothing_behind(
   want = talked(one, Scripted((3,)))
   one.calls = 0
   prompts = [one.prompt(text) for text in TEXTS]
-  stream = one.sample(prompts, 3, turns=turns)
+  stream = one.sample(prompts, 3, environment=turns)
   next(stream)
   stream.close()
   one.calls = 0

@@ -22,9 +22,9 @@ from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.engine import SamplerSettings
 from azr_jax.rollout.environment import split_replies
-from azr_jax.rollout.python_tool import Interpreter, InterpreterSettings
+from azr_jax.rollout.python_tool import PythonTool, PythonToolSettings
 from azr_jax.rollout.sampler import Sampler
-from azr_jax.rollout.token_sampling import TokenChoice
+from azr_jax.rollout.token_sampling import SamplingParams
 
 # Runnable pieces with what they print, or None where the text says why not.
 SCRIPTS = {
@@ -80,7 +80,7 @@ class PieceTokenizer:
 TOKENIZER = PieceTokenizer()
 SHAPE = dataclasses.replace(CONFIG, vocab_size=TOKENIZER.vocab_size)
 MODEL = transformer.Transformer(SHAPE)
-SETTINGS = InterpreterSettings(max_calls=8, result_tokens=60, timeout_s=1.0)
+SETTINGS = PythonToolSettings(max_calls=8, result_tokens=60, timeout_s=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +97,9 @@ def conversations(one_device_mesh):
       prefill_tokens=64,
       decode_chunk=4,
       cache_chunk=64,
-      append_chunk=32,
+      extend_chunk=32,
       stop_strings=(),
-      choice=TokenChoice(),
+      choice=SamplingParams(),
     ),
   )
   params = transformer.init_params(MODEL, jax.random.key(1))
@@ -107,14 +107,14 @@ def conversations(one_device_mesh):
     types.Prompt(str(i), tuple(TOKENIZER.encode(f"{i:3} "))) for i in range(40)
   ]
   with Executor(workers=2, timeout_s=1.0, memory_mb=512) as executor:
-    turns = Interpreter(SETTINGS, TOKENIZER, executor, Hosts(1.0))
+    turns = PythonTool(SETTINGS, TOKENIZER, executor, Hosts(1.0))
     found = list(
       sampler.generate(
         sampler.compute_params(params),
         prompts,
         5,
         jax.random.key(3),
-        turns=turns,
+        environment=turns,
       )
     )
     metrics = turns.metrics()

@@ -17,7 +17,7 @@ from azr_jax import types
 from azr_jax.learner import packing, update
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout.token_sampling import TokenChoice
+from azr_jax.rollout.token_sampling import SamplingParams
 
 
 def sampled_raw(policy, **options):
@@ -34,7 +34,7 @@ def sampled(policy, n=1):
 
 
 def test_greedy_equals_full_forward_for_ragged_prompts(params, one_device_mesh):
-  greedy = TokenChoice(temperature=0.0)
+  greedy = SamplingParams(temperature=0.0)
   completions = sampled(policy(params, one_device_mesh, choice=greedy))
   for index, text in enumerate(TEXTS):
     ids = ByteTokenizer().encode(text)
@@ -122,7 +122,7 @@ def test_each_prompt_has_its_own_limit(params, one_device_mesh):
 def test_greedy_tokens_do_not_depend_on_slots_or_order(
   params, one_device_mesh, slots
 ):
-  greedy = TokenChoice(temperature=0.0)
+  greedy = SamplingParams(temperature=0.0)
   want = sampled(policy(params, one_device_mesh, choice=greedy))
   one = policy(params, one_device_mesh, choice=greedy, slots=slots)
   order = [2, 0, 3, 1, 2, 0]
@@ -143,7 +143,7 @@ def test_another_layout_than_the_parameters_samples_the_same(
   )
   spread = jax.device_put(params, shardings)
   mesh = mesh_lib.make_mesh({"data": 4, "fsdp": 1, "tensor": 2})
-  greedy = TokenChoice(temperature=0.0)
+  greedy = SamplingParams(temperature=0.0)
   one = sampled(policy(params, one_device_mesh, choice=greedy), 2)
   other = sampled(policy(spread, mesh, choice=greedy), 2)
   for key, completion in one.items():
@@ -173,7 +173,7 @@ def test_the_learner_scores_500_tokens_as_the_sampler_did(
     max_tokens=500,
     decode_chunk=64,
     cache_chunk=32,
-    choice=TokenChoice(temperature=0.8),
+    choice=SamplingParams(temperature=0.8),
   )
   prompts = [long.prompt(text) for text in TEXTS]
   sequences, sampled_logprobs = [], []

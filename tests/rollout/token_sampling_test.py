@@ -5,7 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from azr_jax.rollout.token_sampling import TokenChoice, choose, processed_logits
+from azr_jax.rollout.token_sampling import (
+  SamplingParams,
+  choose,
+  processed_logits,
+)
 
 PROBABILITIES = np.array([[0.5, 0.25, 0.15, 0.1]])
 LOGITS = jnp.log(jnp.asarray(PROBABILITIES))
@@ -14,12 +18,12 @@ LOGITS = jnp.log(jnp.asarray(PROBABILITIES))
 @pytest.mark.parametrize(
   "choice, want",
   [
-    (TokenChoice(), [0.5, 0.25, 0.15, 0.1]),
-    (TokenChoice(top_k=2), [2 / 3, 1 / 3, 0, 0]),
-    (TokenChoice(top_p=0.6), [2 / 3, 1 / 3, 0, 0]),
-    (TokenChoice(top_p=0.5), [1, 0, 0, 0]),
-    (TokenChoice(top_k=3, top_p=0.8), [2 / 3, 1 / 3, 0, 0]),
-    (TokenChoice(temperature=0.5), [0.725, 0.181, 0.065, 0.029]),
+    (SamplingParams(), [0.5, 0.25, 0.15, 0.1]),
+    (SamplingParams(top_k=2), [2 / 3, 1 / 3, 0, 0]),
+    (SamplingParams(top_p=0.6), [2 / 3, 1 / 3, 0, 0]),
+    (SamplingParams(top_p=0.5), [1, 0, 0, 0]),
+    (SamplingParams(top_k=3, top_p=0.8), [2 / 3, 1 / 3, 0, 0]),
+    (SamplingParams(temperature=0.5), [0.725, 0.181, 0.065, 0.029]),
   ],
 )
 def test_processed_distribution(choice, want):
@@ -29,7 +33,7 @@ def test_processed_distribution(choice, want):
 
 def test_greedy_takes_the_most_likely():
   keys = jax.random.split(jax.random.key(0), 1)
-  token, logprob = choose(LOGITS, keys, TokenChoice(temperature=0.0))
+  token, logprob = choose(LOGITS, keys, SamplingParams(temperature=0.0))
   assert int(token[0]) == 0
   assert float(logprob[0]) == pytest.approx(np.log(0.5), rel=1e-5)
 
@@ -37,7 +41,7 @@ def test_greedy_takes_the_most_likely():
 def test_draws_follow_the_distribution():
   keys = jax.random.split(jax.random.key(1), 4000)
   logits = jnp.broadcast_to(LOGITS, (4000, 4))
-  tokens, _ = choose(logits, keys, TokenChoice())
+  tokens, _ = choose(logits, keys, SamplingParams())
   shares = np.bincount(np.asarray(tokens), minlength=4) / 4000
   np.testing.assert_allclose(shares, PROBABILITIES[0], atol=0.03)
 
@@ -47,7 +51,7 @@ def test_nucleus_is_the_shortest_sorted_prefix_that_reaches_p(top_p):
   rng = np.random.default_rng(0)
   logits = rng.normal(size=(8, 1000)).astype(np.float32) * 3
   got = np.isfinite(
-    processed_logits(jnp.asarray(logits), TokenChoice(top_p=top_p))
+    processed_logits(jnp.asarray(logits), SamplingParams(top_p=top_p))
   )
   p = np.exp(logits.astype(np.float64))
   p /= p.sum(-1, keepdims=True)
@@ -65,7 +69,7 @@ def test_draws_over_many_blocks_follow_the_distribution():
   draws = 40_000
   keys = jax.random.split(jax.random.key(2), draws)
   rows = jnp.broadcast_to(jnp.asarray(logits), (draws, 300))
-  tokens, logprobs = choose(rows, keys, TokenChoice())
+  tokens, logprobs = choose(rows, keys, SamplingParams())
   want = np.exp(logits - np.logaddexp.reduce(logits))
   counts = np.bincount(np.asarray(tokens), minlength=300)
   assert counts[::3].sum() == 0

@@ -68,7 +68,7 @@ def trajectory(text):
     prompt=types.Prompt("why?", (), None),
     completion=completion,
     reward=0.5,
-    baseline_group=("solve", 1),
+    group_id=("solve", 1),
     metrics={},
   )
 

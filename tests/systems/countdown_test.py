@@ -93,7 +93,7 @@ def closed_loop():
 def groups_of(trajectories):
   groups = collections.defaultdict(list)
   for trajectory in trajectories:
-    groups[trajectory.baseline_group].append(trajectory.reward)
+    groups[trajectory.group_id].append(trajectory.reward)
   return groups
 
 
@@ -117,7 +117,7 @@ def test_groups_of_equal_rewards_teach_nothing():
   found = advantages.estimate(
     "rloo",
     [t.reward for t in collected.trajectories],
-    [t.baseline_group for t in collected.trajectories],
+    [t.group_id for t in collected.trajectories],
     [1] * len(collected.trajectories),
   )
   np.testing.assert_array_equal(found, 0)
@@ -172,7 +172,7 @@ def test_a_proposal_is_paid_for_being_learnable(skill, reward):
   valid = [
     t.reward
     for t in collected.trajectories
-    if t.baseline_group[0] == "propose" and t.metrics["valid"]
+    if t.group_id[0] == "propose" and t.metrics["valid"]
   ]
   assert valid == [reward] * 6
 

@@ -77,7 +77,7 @@ def test_an_answer_that_ran_out_of_room_is_wrong_or_graded(executor):
       ScriptedPolicy(), 1
     )
     assert [t.reward for t in collected.trajectories] == rewards * 4
-    groups = [t.baseline_group for t in collected.trajectories]
+    groups = [t.group_id for t in collected.trajectories]
     assert groups == [("solve", i) for i in range(4) for _ in range(3)]
 
 

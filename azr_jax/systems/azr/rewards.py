@@ -103,8 +103,8 @@ def step_metrics(
 ) -> dict[str, float]:
   """Reward, token length, count and accuracy per task type and role."""
   metrics: dict[str, float] = {}
-  for group in dict.fromkeys(t.baseline_group for t in trajectories):
-    own = [t for t in trajectories if t.baseline_group == group]
+  for group in dict.fromkeys(t.group_id for t in trajectories):
+    own = [t for t in trajectories if t.group_id == group]
     assert isinstance(group, tuple)
     name = "/".join((prefix, *group))
     lengths = [len(t.completion.token_ids) for t in own]

@@ -25,9 +25,9 @@ from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import program_metrics, proposer, seeding, solver
 from azr_jax.systems.azr import rewards as azr_rewards
 from azr_jax.systems.azr.rewards import RewardRules
-from azr_jax.systems.system import Collected
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs.task import PROPOSE, SOLVE, Task
+from azr_jax.types import RolloutBatch
 
 PREFIX = "azr"
 DUPLICATES = ("keep", "reject")
@@ -130,7 +130,7 @@ class AZR:
       buffer.load_state_dict(state[name])
     self._answers.load_state_dict(state["answers"])
 
-  def collect(self, policy: Policy, step: int) -> Collected:
+  def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Plays one step; see the module's docstring."""
     settings = self._settings
     clock = _Clock()
@@ -177,7 +177,7 @@ class AZR:
     metrics |= clock.metrics()
     by_role = {PROPOSE: proposed, SOLVE: solved}
     learned = [t for role in settings.roles for t in by_role[role]]
-    return Collected(learned, metrics)
+    return RolloutBatch(learned, metrics)
 
   def _rng(self, step: int, purpose: str) -> np.random.Generator:
     words = [self._settings.seed, step, *purpose.encode()]
@@ -279,7 +279,7 @@ class AZR:
       prompt=proposal.prompt,
       completion=proposal.completion,
       reward=reward,
-      baseline_group=(proposal.task_type, PROPOSE),
+      group_id=(proposal.task_type, PROPOSE),
       metrics=metrics,
     )
 
@@ -291,7 +291,7 @@ class AZR:
       prompt=solution.prompt,
       completion=solution.completion,
       reward=reward,
-      baseline_group=(solution.task_type, SOLVE),
+      group_id=(solution.task_type, SOLVE),
       metrics={
         "correct": float(solution.correct),
         "formatted": float(solution.formatted),

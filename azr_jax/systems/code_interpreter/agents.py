@@ -24,7 +24,7 @@ from azr_jax.rollout import code_blocks
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.environment import Outcomes, split_parts
 from azr_jax.rollout.policy import Ask, Policy, Stream
-from azr_jax.rollout.python_tool import Interpreter
+from azr_jax.rollout.python_tool import PythonTool
 from azr_jax.systems.code_interpreter.codesteer import CodeSteer
 
 AGENTS = ("text", "code", "free", "steer")
@@ -40,7 +40,7 @@ for _name in ("result", "Answer", "answer"):
 
 def make(
   agent: str,
-  interpreter: Interpreter,
+  interpreter: PythonTool,
   outcomes: "Outcomes[Result]",
   style: str,
 ) -> Ask:
@@ -91,7 +91,7 @@ def read_conversation(text: str) -> list[str]:
 
 
 def ask_free(
-  interpreter: Interpreter,
+  interpreter: PythonTool,
   tell: Callable[[Tokenizer, types.Completion], str],
 ) -> Ask:
   """Code Agent: a conversation with the interpreter.
@@ -108,7 +108,7 @@ def ask_free(
     numbers: Sequence[int],
   ) -> Stream:
     for index, sample, completion in policy.sample(
-      prompts, samples, numbers, turns=interpreter
+      prompts, samples, numbers, environment=interpreter
     ):
       text = tell(policy.tokenizer, completion)
       yield index, sample, dataclasses.replace(completion, text=text)

@@ -34,11 +34,11 @@ from azr_jax.parallel.verification import Verification
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.environment import split_replies
 from azr_jax.rollout.policy import Ask, Policy
-from azr_jax.rollout.python_tool import Interpreter
+from azr_jax.rollout.python_tool import PythonTool
 from azr_jax.systems.code_interpreter import rewards as rewards_lib
-from azr_jax.systems.system import Collected
 from azr_jax.tasks.questions import prompts
 from azr_jax.tasks.questions.question import Question
+from azr_jax.types import RolloutBatch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class CodeInterpreter:
     questions: Sequence[Question],
     stages: Stages,
     verification: Verification,
-    make_interpreter: Callable[[Tokenizer], Interpreter],
+    make_interpreter: Callable[[Tokenizer], PythonTool],
     make_agents: Callable[[Tokenizer], Mapping[str, Ask]],
   ):
     """Makes the system.
@@ -97,7 +97,7 @@ class CodeInterpreter:
     self._verification = verification
     self._make_interpreter = make_interpreter
     self._make_agents = make_agents
-    self._interpreter: Interpreter | None = None
+    self._interpreter: PythonTool | None = None
 
   def state_dict(self) -> dict[str, Any]:
     """The stages'."""
@@ -111,7 +111,7 @@ class CodeInterpreter:
     """The questions of a step, by index."""
     return self._stages.turn(step, self._settings.prompts)
 
-  def collect(self, policy: Policy, step: int) -> Collected:
+  def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Plays one step; see the module's docstring."""
     settings = self._settings
     if self._interpreter is None:
@@ -134,7 +134,7 @@ class CodeInterpreter:
       )
     found = {}
     for index, sample, completion in policy.sample(
-      asked, settings.samples, turns=self._interpreter
+      asked, settings.samples, environment=self._interpreter
     ):
       replies = [
         policy.tokenizer.decode(ids)
@@ -162,7 +162,7 @@ class CodeInterpreter:
     )
     metrics |= self._interpreter.metrics() | self._verification.metrics()
     metrics |= self._stages.metrics(step, "code_interpreter")
-    return Collected(trajectories, metrics)
+    return RolloutBatch(trajectories, metrics)
 
   def _measure(self, policy: Policy) -> list[Measured]:
     """How the policy answers every question, by each agent.
@@ -248,7 +248,7 @@ def _trajectory(
     prompt=prompt,
     completion=completion,
     reward=sum(parts.values()),
-    baseline_group=("solve", index),
+    group_id=("solve", index),
     metrics={
       **parts,
       "replies": float(len(replies)),

@@ -30,8 +30,8 @@ from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import rewards as azr_rewards
 from azr_jax.systems.azr.rewards import RewardRules
-from azr_jax.systems.system import Collected
 from azr_jax.tasks.countdown import difficulty, prompts, proposals
+from azr_jax.types import RolloutBatch
 
 SOLVE, PROPOSE = "solve", "propose"
 OWN = "own"
@@ -117,7 +117,7 @@ class Countdown:
     self._known.add(puzzle.key)
     return Draw(self._pool.add(bucket), bucket)
 
-  def collect(self, policy: Policy, step: int) -> Collected:
+  def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Plays one step; see the module's docstring."""
     settings = self._settings
     rng = np.random.default_rng((settings.seed, step))
@@ -147,7 +147,7 @@ class Countdown:
       # What was not solved for want of room earns nothing, and teaches nothing.
       if proposal.rejection is not None or proposal.draw in draws
     ]
-    return Collected(trajectories, metrics)
+    return RolloutBatch(trajectories, metrics)
 
   def _own_turn(self, draws: Sequence[Draw]) -> bool:
     """Whether the policy proposes: its bucket was chosen, or is still empty."""
@@ -172,7 +172,7 @@ class Countdown:
         prompt=asked[index],
         completion=completion,
         reward=verdict.score,
-        baseline_group=(SOLVE, index),
+        group_id=(SOLVE, index),
         metrics={
           "correct": float(verdict.right),
           "answered": float(verdict.score > verifier.NO_ANSWER),
@@ -217,7 +217,7 @@ class Countdown:
       reward=azr_rewards.proposal_reward(
         valid, proposal.pass_rate, self._settings.rewards
       ),
-      baseline_group=(PROPOSE, step),
+      group_id=(PROPOSE, step),
       metrics={"valid": float(valid)},
     )
 

@@ -27,9 +27,9 @@ from azr_jax.learner import advantages
 from azr_jax.parallel.verification import Verification
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import text_metrics
-from azr_jax.systems.system import Collected
 from azr_jax.tasks.mathematics import prompts
 from azr_jax.tasks.mathematics.problem import Problem
+from azr_jax.types import RolloutBatch
 
 LENGTH_STOPPED = ("wrong", "graded")
 
@@ -129,7 +129,7 @@ class ORZ:
       )
     return turn, asked
 
-  def collect(self, policy: Policy, step: int) -> Collected:
+  def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Plays one step; see the module's docstring."""
     settings = self._settings
     turn, asked = self._ask(policy, step)
@@ -159,7 +159,7 @@ class ORZ:
       self._solved[turn[index]] = right, settings.samples
     metrics = self._metrics(trajectories)
     metrics["count/orz/too_long"] = float(settings.prompts - len(turn))
-    return Collected(trajectories, metrics)
+    return RolloutBatch(trajectories, metrics)
 
   def _metrics(
     self, trajectories: Sequence[types.Trajectory]
@@ -191,7 +191,7 @@ def _trajectory(
     prompt=prompt,
     completion=completion,
     reward=float(correct),
-    baseline_group=("solve", index),
+    group_id=("solve", index),
     metrics={
       "correct": float(correct),
       "formatted": float(prompts.well_formatted(completion.text)),
@@ -221,7 +221,7 @@ def _repetition(
     "health/orz/grpo_advantage_on_repetition": 0.0,
   }
   if repeated.any():
-    groups = [t.baseline_group for t in trajectories]
+    groups = [t.group_id for t in trajectories]
     grpo = advantages.estimate(
       "grpo", rewards.tolist(), groups, lengths.tolist(), normalize=True
     )

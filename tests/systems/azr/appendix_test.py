@@ -63,7 +63,7 @@ def test_errors_are_proposed_validated_and_deduced(verification):
   solved = [
     t
     for t in collected.trajectories
-    if t.baseline_group == ("error_deduction", "solve")
+    if t.group_id == ("error_deduction", "solve")
   ]
   assert [t.reward for t in solved] == [1.0, 1.0]  # A message may follow.
   name = "learnability/azr/error_deduction"

@@ -108,7 +108,7 @@ def played(verification):
 def groups_of(trajectories):
   counts = {}
   for t in trajectories:
-    counts[t.baseline_group] = counts.get(t.baseline_group, 0) + 1
+    counts[t.group_id] = counts.get(t.group_id, 0) + 1
   return counts
 
 
@@ -125,7 +125,7 @@ def test_a_step_gives_b_trajectories_per_task_and_role(played):
 def test_half_solved_proposals_earn_learnability(played):
   _, _, (collected,) = played()
   for t in collected.trajectories:
-    if t.baseline_group[1] == "propose":
+    if t.group_id[1] == "propose":
       assert t.reward == 0.5  # 1 - 2/4
     else:
       assert t.reward == 1.0
@@ -304,7 +304,7 @@ def test_programs_are_stripped_before_they_become_tasks(
 
 def test_only_some_roles_learn(played):
   _, _, (collected,) = played(roles=("solve",))
-  roles = {t.baseline_group[1] for t in collected.trajectories}
+  roles = {t.group_id[1] for t in collected.trajectories}
   assert roles == {"solve"}
   # The others play, and are measured.
   assert collected.metrics["reward/azr/deduction/propose/mean"] == 0.5
@@ -317,7 +317,7 @@ def test_intrinsic_rewards_reach_the_proposer(verification):
   rewards = [
     t.reward
     for t in collected.trajectories
-    if t.baseline_group == ("deduction", "propose")
+    if t.group_id == ("deduction", "propose")
   ]
   assert rewards == [1.0, 1.0]  # 1 - 2/4, and 1 - 1/2.
 

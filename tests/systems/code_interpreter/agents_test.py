@@ -8,7 +8,7 @@ import pytest
 from azr_jax import types
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout.environment import Outcomes
-from azr_jax.rollout.python_tool import Interpreter, InterpreterSettings
+from azr_jax.rollout.python_tool import PythonTool, PythonToolSettings
 from azr_jax.systems.code_interpreter import agents
 from azr_jax.systems.code_interpreter import script_complexity as complexity
 
@@ -39,8 +39,8 @@ class ScriptedPolicy:
   def fits(self, prompt):
     return len(prompt.text) <= self.longest
 
-  def sample(self, prompts, n=1, numbers=None, turns=None):
-    del turns
+  def sample(self, prompts, n=1, numbers=None, environment=None):
+    del environment
     assert len(numbers) == len(prompts)
     for index, prompt in enumerate(prompts):
       self.asked.append(prompt.text)
@@ -62,10 +62,10 @@ class ScriptedPolicy:
 
 def answers(executor, agent, policy, samples=1, questions=("six by seven",)):
   hosts = Hosts(1.0)
-  settings = InterpreterSettings(8, 100, 3.0)
+  settings = PythonToolSettings(8, 100, 3.0)
   ask = agents.make(
     agent,
-    Interpreter(settings, policy.tokenizer, executor, hosts),
+    PythonTool(settings, policy.tokenizer, executor, hosts),
     Outcomes(executor, hosts),
     "compact",
   )

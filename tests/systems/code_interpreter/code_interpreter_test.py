@@ -124,7 +124,7 @@ def make_system(verification):
 
     def ask(policy, prompts, samples, numbers):
       assert len(numbers) == len(prompts)
-      yield from policy.sample(prompts, samples, turns="interpreter")
+      yield from policy.sample(prompts, samples, environment="interpreter")
 
     system = system_lib.CodeInterpreter(
       settings,
@@ -154,7 +154,7 @@ def test_conversations_become_trajectories_with_their_rewards(make):
   assert metrics["calls/code_interpreter/none_share"] == 0.5
   assert metrics["groups/code_interpreter/equal_share"] == 0.0
   assert metrics["interpreter/calls"] == 2.0
-  groups = {t.baseline_group for t in collected.trajectories}
+  groups = {t.group_id for t in collected.trajectories}
   assert len(groups) == 2
 
 
