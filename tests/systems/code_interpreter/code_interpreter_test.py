@@ -69,8 +69,8 @@ class ScriptedPolicy:
   def fits(self, prompt):
     return len(prompt.token_ids) < 400
 
-  def sample(self, prompts, n, turns):
-    assert turns == "interpreter"
+  def sample(self, prompts, n, environment):
+    assert environment == "interpreter"
     self.asked += [prompt.task.id for prompt in prompts]
     for index, prompt in enumerate(prompts):
       for sample in range(n):
