@@ -1,4 +1,4 @@
-"""R1-Code-Interpreter: reasoning with code run on the way (seed 001).
+"""R1-Code-Interpreter (R1-CI, arXiv 2505.21668): answers by way of code.
 
   python -m azr_jax.train --config=configs/code_interpreter.py:tiny \\
       --workdir=/tmp/code

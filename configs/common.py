@@ -89,7 +89,7 @@ def get_config() -> ml_collections.ConfigDict:
   c.evaluation.samples = 1  # answers to each
   c.evaluation.prompt_style = "full"  # as the benchmarks take
 
-  # Of learner.estimator = "gae" alone; values of seed 002.
+  # Of learner.estimator = "gae" alone; values of ORZ.
   c.critic = ml_collections.ConfigDict()
   c.critic.gamma = 1.0  # discount
   c.critic.gae_lambda = 1.0  # paper: 1

@@ -1,4 +1,4 @@
-"""RLOO on Countdown, and how its prompts are chosen (seed 003).
+"""RLOO on Countdown, and how its prompts are chosen (docs/papers.md).
 
   python -m azr_jax.train --config=configs/countdown.py:tiny \\
       --workdir=/tmp/countdown

@@ -6,14 +6,14 @@
 | variant | sampling |
 | --- | --- |
 | `greedy` | one greedy answer each, for `programs_heldout` |
-| `countdown_tiny` | 16 answers as in seed 003, section 4.1; compact prompts |
+| `countdown_tiny` | 16 answers as in Countdown, section 4.1; compact prompts |
 | `countdown` | the same with full prompts and 1,024 tokens |
 | `problems_tiny` | one answer each at temperature 1, as `configs/orz.py:tiny` |
 | `full` | public benchmarks, greedy, the trained systems' own frame |
 | `chat`, `plain` | likewise, a chat template, or for base models |
-| `average16` | `full` with 16 answers at temperature 1 (seed 002) |
+| `average16` | `full` with 16 answers at temperature 1 (ORZ) |
 | `questions_tiny` | `questions` by an agent, for the tiny model |
-| `questions` | the same for pretrained models (seed 001) |
+| `questions` | the same for pretrained models (R1-CI) |
 | `questions_small` | and for those too small to follow instructions |
 """
 
@@ -51,7 +51,7 @@ def get_config(variant: str = "greedy") -> ml_collections.ConfigDict:
   # full | chat | plain; of the package's own benchmarks compact | few_shot
   c.evaluate.prompt_style = "compact"
   c.evaluate.samples = 1  # answers to each task
-  # Of `questions` alone; values of seed 001.
+  # Of `questions` alone; values of R1-CI.
   c.evaluate.agent = "free"  # text | code | free | steer
   c.evaluate.max_calls = 8  # scripts of a conversation
   c.evaluate.result_tokens = 500  # of what a script prints
@@ -101,7 +101,7 @@ def _public(c: ml_collections.ConfigDict, variant: str) -> None:
   c.executor.timeout_s = 3.0
   c.executor.memory_mb = 1024
   if variant == "average16":
-    c.evaluate.samples = 16  # seed 002: 16 at temperature 1
+    c.evaluate.samples = 16  # ORZ: 16 at temperature 1
     c.rollout.temperature = 1.0
 
 

@@ -1,4 +1,4 @@
-"""Open-Reasoner-Zero: PPO with a critic on problems with answers (seed 002).
+"""Open-Reasoner-Zero (ORZ, arXiv 2503.24290): PPO with a critic.
 
   python -m azr_jax.train --config=configs/orz.py:tiny --workdir=/tmp/orz
 

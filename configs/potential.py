@@ -1,4 +1,4 @@
-"""Measurement of improvement potential (seed 001, section 3.3).
+"""Measurement of improvement potential (R1-CI, section 3.3).
 
 python -m azr_jax.potential --config=configs/potential.py:tiny --model=SPEC \\
     --workdir=DIR

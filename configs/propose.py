@@ -1,4 +1,4 @@
-"""Sampling of a frozen proposer of Countdown puzzles (seed 003, section 3.2).
+"""Sampling of a frozen proposer of Countdown puzzles (Countdown, section 3.2).
 
 python -m azr_jax.propose --config=configs/propose.py:tiny --model=SPEC --out=F
 """

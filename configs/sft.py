@@ -148,7 +148,7 @@ def _questions(c: ml_collections.ConfigDict) -> None:
 
 
 def _trajectories(c: ml_collections.ConfigDict, variant: str) -> None:
-  """Seed 001, section 4.1; what it does not name is CodeSteer's."""
+  """R1-CI, section 4.1; what it does not name is CodeSteer's."""
   c.data.kind = "trajectories"
   c.data.tokenizer_samples = 1
   c.learned = ml_collections.ConfigDict()
@@ -181,7 +181,7 @@ def _trajectories(c: ml_collections.ConfigDict, variant: str) -> None:
 
 
 def _qwen(c: ml_collections.ConfigDict) -> None:
-  """The course project's constants (systems_semantics, section 3.2)."""
+  """Constants of the course's public code, where Countdown names none."""
   c.model.source = "hf:Qwen/Qwen2.5-0.5B"
   c.model.dtype = "bfloat16"
   c.model.remat = "dots"

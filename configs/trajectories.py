@@ -1,4 +1,4 @@
-"""Conversations to learn from, of a model's own (seed 001, section 4.1).
+"""Conversations to learn from, of a model's own (R1-CI, section 4.1).
 
 python -m azr_jax.trajectories --config=configs/trajectories.py:tiny \\
     --model=SPEC --workdir=DIR

@@ -4,7 +4,7 @@
 
 Every run is a folder `DIR/NAME_SEED`; what is there is not done again. Prints
 a table of the ends of the runs and draws reward, length, truncation and repeat
-score over steps (seed 002, figures 3 and 7).
+score over steps (ORZ, figures 3 and 7).
 """
 
 import functools
