@@ -57,7 +57,7 @@ import jax.numpy as jnp
 
 from azr_jax.corpora.programs import heldout
 from azr_jax.executor import Executor, throughput
-from azr_jax.executor.settings import Settings
+from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.models import attention, load, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.perf import (
@@ -69,7 +69,7 @@ from azr_jax.perf import (
   workload,
 )
 from azr_jax.rollout import token_sampling
-from azr_jax.rollout.engine import SamplerSettings
+from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.tasks.programs.task import InductionTask, Task, Triplet
 
 STEPS = 3
@@ -81,7 +81,7 @@ RULES = dict.fromkeys(
 
 def _executor(flags: argparse.Namespace) -> dict[str, Any]:
   for workers in flags.workers:
-    Settings(workers, flags.timeout_s, memory_mb=512).check()
+    ExecutorSettings(workers=workers, timeout_s=flags.timeout_s, memory_mb=512)
   triplets = _triplets(flags.programs)
   programs = [throughput.Program(task.code, task.input) for task in triplets]
   found = {"machine": device.machine()}
@@ -220,7 +220,7 @@ def _sweep(flags: argparse.Namespace) -> dict[str, Any]:
       decode_chunk=flags.decode_chunk,
       cache_chunk=flags.cache_chunk,
       stop_strings=(),
-      choice=token_sampling.SamplingParams(top_p=flags.top_p),
+      top_p=flags.top_p,
     )
     return sweep.decode_rate(
       setting.model,
@@ -318,11 +318,12 @@ def _conversations(flags: argparse.Namespace) -> dict[str, Any]:
     cache_chunk=flags.cache_chunk,
     extend_chunk=flags.result_tokens,
     stop_strings=(),
-    choice=token_sampling.SamplingParams(),
   )
   machine = device.machine()
   setting = _Setting(flags)
-  limits = Settings(flags.workers, flags.timeout_s, memory_mb=512)
+  limits = ExecutorSettings(
+    workers=flags.workers, timeout_s=flags.timeout_s, memory_mb=512
+  )
   limits.check()
   with Executor(
     workers=flags.workers, timeout_s=flags.timeout_s, memory_mb=512

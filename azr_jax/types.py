@@ -16,6 +16,8 @@ import numpy as np
 
 # A leaf of a device pytree: an array, or its sharding or abstract shape.
 Leaf = Any
+# The parameters of a model: a nested dictionary of arrays.
+Params = Any
 
 FINISH_REASONS = ("stop", "length", "turns")
 

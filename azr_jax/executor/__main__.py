@@ -28,7 +28,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from azr_jax.executor import Executor, Job, Result, streaming
-from azr_jax.executor.executor import BACKENDS
+from azr_jax.executor.settings import BACKENDS
 
 MAX_RUNS = 2
 REPORTED = ("id", "status", "outputs", "error", "seconds")

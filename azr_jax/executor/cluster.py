@@ -24,7 +24,7 @@ from typing import Any
 from azr_jax.executor import verdict
 from azr_jax.executor.job import Job, Result
 from azr_jax.executor.pending import Pending, ResultFuture, Task
-from azr_jax.executor.settings import Settings
+from azr_jax.executor.settings import ExecutorSettings
 
 BATCH = 16  # Jobs that travel together.
 JOBS_PER_WORKER = 128  # What an actor may have: batches with loops wait.
@@ -38,7 +38,7 @@ CHECK_S = 5.0
 class _NodePool:
   """What runs on a node: an ordinary executor behind remote calls."""
 
-  def __init__(self, settings: Settings):
+  def __init__(self, settings: ExecutorSettings):
     from azr_jax.executor.executor import Executor
 
     self._executor = Executor(**dataclasses.asdict(settings))
@@ -71,7 +71,7 @@ class Cluster:
     pending: the jobs under way.
   """
 
-  def __init__(self, settings: Settings, nodes: int, address: str):
+  def __init__(self, settings: ExecutorSettings, nodes: int, address: str):
     """Connects to the cluster and waits for the first actor.
 
     Args:

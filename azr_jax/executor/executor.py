@@ -13,9 +13,7 @@ from azr_jax.executor.cluster import Cluster
 from azr_jax.executor.job import Job, Result
 from azr_jax.executor.pending import ResultFuture
 from azr_jax.executor.pool import Pool
-from azr_jax.executor.settings import Settings
-
-BACKENDS = ("local", "ray")
+from azr_jax.executor.settings import ExecutorSettings
 
 
 class Executor:
@@ -54,12 +52,16 @@ class Executor:
       RuntimeError: a zygote does not start, a wall does not stand, or Ray is
         missing.
     """
-    settings = Settings(workers, timeout_s, memory_mb, unsafe, tuple(without))
-    settings.check()
-    if backend not in BACKENDS:
-      raise ValueError(f"backend is {backend!r}; expected one of {BACKENDS}")
-    if nodes < 0:
-      raise ValueError(f"nodes is {nodes}; expected at least 0")
+    settings = ExecutorSettings(
+      backend=backend,
+      nodes=nodes,
+      address=address,
+      workers=workers,
+      timeout_s=timeout_s,
+      memory_mb=memory_mb,
+      unsafe=unsafe,
+      without=tuple(without),
+    )
     self._settings = settings
     self._starting = threading.Lock()
     self._closed = False

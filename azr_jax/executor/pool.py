@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from azr_jax.executor import frames, libraries, selftest, verdict
 from azr_jax.executor.job import Job, Result
 from azr_jax.executor.pending import Pending, ResultFuture, Task
-from azr_jax.executor.settings import Settings
+from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.executor.worker import WorkerGone, Zygote
 
 HASH_SEEDS = (1, 2)
@@ -59,7 +59,9 @@ class Pool:
     pending: the jobs under way.
   """
 
-  def __init__(self, settings: Settings, library_names: Sequence[str] = ()):
+  def __init__(
+    self, settings: ExecutorSettings, library_names: Sequence[str] = ()
+  ):
     """Starts the zygotes and proves their walls.
 
     Args:

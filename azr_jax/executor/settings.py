@@ -1,50 +1,50 @@
-"""What a pool is told: how many zygotes, how long, how large, which walls."""
+"""Section `executor` of a configuration: how programs are run, and where."""
 
 import dataclasses
 
+from azr_jax.config.settings import Settings, setting
+
+BACKENDS = ("local", "ray")
 WALLS = frozenset(
   ("seccomp", "landlock", "namespaces", "unprivileged", "limits")
 )
-
-_RANGES = {
-  "workers": (1, 4096, (int,)),
-  "timeout_s": (0.01, 86_400, (int, float)),  # Up to a day.
-  "memory_mb": (64, 1 << 20, (int,)),
-}
+# Seccomp has a setting of its own, because some kernels lack it.
+_OPTIONAL_WALLS = tuple(sorted(WALLS - {"seccomp"}))
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-  """Settings of a pool.
+class ExecutorSettings(Settings):
+  """How many processes run programs, how long, how large, behind which walls."""
 
-  Attributes:
-    workers: pairs of zygotes, about the cores to spare.
-    timeout_s: wall-clock seconds per call of a program.
-    memory_mb: address space per program.
-    unsafe: run without seccomp, where the kernel has none.
-    without: others of `WALLS` to leave out, to see what each catches.
-  """
-
-  workers: int
-  timeout_s: float
-  memory_mb: int
-  unsafe: bool = False
-  without: tuple[str, ...] = ()
-
-  def check(self) -> None:
-    """Raises ValueError, naming the setting, for one that is out of range."""
-    for name, (low, high, kinds) in _RANGES.items():
-      value = getattr(self, name)
-      if type(value) not in kinds or not low <= value <= high:
-        raise ValueError(
-          f"{name} is {value!r}; expected a number from {low} to {high}"
-        )
-    optional = WALLS - {"seccomp"}  # Which has a setting of its own.
-    if not optional.issuperset(self.without):
-      raise ValueError(
-        f"without is {self.without}; expected of {sorted(optional)}"
-      )
+  backend: str = setting(
+    "local", "this machine, or the nodes of a Ray cluster", one_of=BACKENDS
+  )
+  nodes: int = setting(
+    0, "actors of ray; 0: one per node with enough cores", at_least=0
+  )
+  address: str = setting(
+    "", "address of the Ray cluster; empty: find or start one"
+  )
+  workers: int = setting(
+    2, "pairs of zygotes per machine, one per core", at_least=1, at_most=4096
+  )
+  timeout_s: float = setting(
+    2.0,
+    "wall clock per call of a program, seconds",
+    paper="AZR: 10; R1-CI: 60 a script",
+    at_least=0.01,
+    at_most=86_400,
+  )
+  memory_mb: int = setting(
+    512, "address space per program, MiB", at_least=64, at_most=1 << 20
+  )
+  unsafe: bool = setting(False, "run without seccomp, where there is none")
+  without: tuple[str, ...] = setting(
+    (),
+    "other walls to leave out, to see what each catches",
+    some_of=_OPTIONAL_WALLS,
+  )
 
   def walls(self) -> frozenset[str]:
-    """The walls to raise."""
+    """Returns the walls to raise."""
     return WALLS - {*self.without, *(("seccomp",) if self.unsafe else ())}

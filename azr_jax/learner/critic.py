@@ -24,35 +24,15 @@ from jaxtyping import Array, Float
 
 from azr_jax import types
 from azr_jax.learner import gae, masked, update
+from azr_jax.learner.settings import HEAD_INITS, CriticSettings
 from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Leaf
 
 HEAD = "value_head"
-HEAD_INITS = ("paper", "code")
 # Of advantages, before they are divided by their deviation.
 _LEAST_VARIANCE = 1e-8
-
-
-@dataclasses.dataclass(frozen=True)
-class CriticSettings:
-  """How the critic estimates and learns.
-
-  Attributes:
-    gamma: discount; paper: 1.
-    gae_lambda: see `gae.estimate`; paper: 1.
-    updates: optimizer steps on a batch; paper: 12. A batch of fewer live
-      micro-batches has as many steps as those.
-    value_clip: values may leave the old ones by so much; 0: no clipping.
-    normalize: advantages get mean 0 and deviation 1 over trained tokens.
-  """
-
-  gamma: float
-  gae_lambda: float
-  updates: int
-  value_clip: float
-  normalize: bool
 
 
 class ActorCritic(flax.struct.PyTreeNode):
@@ -134,7 +114,10 @@ def value_loss(
 
 
 def make_estimate(
-  model: transformer.Transformer, settings: CriticSettings, mesh: Mesh
+  model: transformer.Transformer,
+  settings: CriticSettings,
+  mesh: Mesh,
+  normalize: bool,
 ) -> Any:
   """Returns jitted `(critic params, batch) -> (ValueBatch, metrics)`.
 
@@ -175,7 +158,7 @@ def make_estimate(
         0.0,
       ),
     }
-    if settings.normalize:
+    if normalize:
       advantages = _normalized(advantages, mask)
     metrics["critic/advantage_on_repetition"] = masked.masked_mean(
       advantages, batch.repetition * mask
@@ -228,7 +211,7 @@ def make_update(
     state: TrainState, batch: ValueBatch
   ) -> tuple[TrainState, update.Metrics]:
     live = update.live_micro_batches(batch.batch)
-    steps = jnp.minimum(settings.updates, live)
+    steps = jnp.minimum(settings.num_minibatches, live)
 
     def one_step(index: jax.Array, carry: Any) -> Any:
       state, losses, norms = carry

@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from azr_jax.learner import critic as critic_lib
 from azr_jax.learner import train_state
 from azr_jax.learner import update as update_lib
+from azr_jax.learner.settings import CriticSettings
 from azr_jax.models import transformer
 
 
@@ -45,15 +46,16 @@ class CriticParts:
   """What a critic needs besides the policy's parts.
 
   Attributes:
-    settings: see there.
-    optimizer: its own.
-    head_init: one of `critic.HEAD_INITS`.
-    seed: of the value head.
+    settings: how the critic estimates and learns.
+    optimizer: the critic's own optimizer.
+    normalize: whether advantages get mean 0 and deviation 1 over the tokens
+      that are trained on.
+    seed: draws the value head.
   """
 
-  settings: critic_lib.CriticSettings
+  settings: CriticSettings
   optimizer: optax.GradientTransformation
-  head_init: str
+  normalize: bool
   seed: int
 
 
@@ -89,7 +91,9 @@ def make(
   own_init = train_state.make_init_state(critic.optimizer, own_shardings)
   key = jax.random.key(critic.seed)
   make_params = jax.jit(
-    lambda params: critic_lib.init_params(params, key, critic.head_init),
+    lambda params: critic_lib.init_params(
+      params, key, critic.settings.head_init
+    ),
     out_shardings=own_shardings.params,
   )
 
@@ -101,7 +105,9 @@ def make(
     own = own_init(critic_params)
     return critic_lib.ActorCritic(init(params), own)
 
-  estimate = critic_lib.make_estimate(model, critic.settings, mesh)
+  estimate = critic_lib.make_estimate(
+    model, critic.settings, mesh, critic.normalize
+  )
   critic_update = critic_lib.make_update(
     model, critic.settings, critic.optimizer, own_shardings, mesh
   )

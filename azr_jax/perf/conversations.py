@@ -21,7 +21,7 @@ from azr_jax.models import transformer
 from azr_jax.models.load import ModelSource
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.perf.sampling import Endless
-from azr_jax.rollout.engine import SamplerSettings
+from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.environment import Name, Outcomes
 from azr_jax.rollout.sampler import Sampler
 

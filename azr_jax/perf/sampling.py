@@ -15,7 +15,7 @@ from azr_jax.models.load import ModelSource
 from azr_jax.models.presets import parameter_count
 from azr_jax.perf import comparison, device
 from azr_jax.perf.workload import SamplerWorkload
-from azr_jax.rollout.engine import SamplerSettings
+from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.token_sampling import SamplingParams
 
@@ -57,7 +57,7 @@ class Runner:
         prompt_buckets=(workload.prompt_tokens,),
         max_tokens=workload.new_tokens,
         stop_strings=(),
-        choice=SamplingParams(top_p=workload.top_p),
+        top_p=workload.top_p,
         **settings,
       ),
     )

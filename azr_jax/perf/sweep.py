@@ -11,7 +11,8 @@ import matplotlib.figure
 import numpy as np
 
 from azr_jax.models import transformer
-from azr_jax.rollout.engine import SamplerSettings, make_programs
+from azr_jax.rollout.engine import make_programs
+from azr_jax.rollout.settings import SamplerSettings
 
 
 def decode_rate(

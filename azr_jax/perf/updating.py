@@ -8,7 +8,9 @@ import jax
 import numpy as np
 
 from azr_jax.learner import learner as learner_lib
-from azr_jax.learner import packing, train_state, update
+from azr_jax.learner import packing, update
+from azr_jax.learner.optimizer import make_optimizer
+from azr_jax.learner.settings import OptimizerSettings
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.presets import parameter_count
@@ -41,18 +43,7 @@ class Runner:
       micro_rows: rows per micro-batch.
       chunk_tokens: tokens whose logits exist at once.
     """
-    optimizer = train_state.make_optimizer(
-      learning_rate=1e-6,
-      muon_learning_rate=0.0,
-      warmup_steps=0,
-      decay_steps=0,
-      decay="cosine",
-      final_learning_rate=0.0,
-      b1=0.9,
-      b2=0.999,
-      weight_decay=0.01,
-      grad_clip=1.0,
-    )
+    optimizer = make_optimizer(OptimizerSettings())
     loss_fn = update.make_policy_loss(
       model,
       clip_low=0.2,

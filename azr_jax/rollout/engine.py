@@ -19,39 +19,10 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import decode as decode_lib
 from azr_jax.rollout import extend as append_lib
 from azr_jax.rollout import insert as slots_lib
-from azr_jax.rollout import token_sampling
+from azr_jax.rollout.settings import SamplerSettings
 
 # When nothing waits for a slot, decoding goes on with so many times fewer.
 _SHRINK = 4
-
-
-@dataclasses.dataclass(frozen=True)
-class SamplerSettings:
-  """The declared shapes and rules of sampling.
-
-  Attributes:
-    slots: sequences decoded at the same time.
-    prompt_buckets: prompt lengths that are compiled, ascending, in tokens.
-    max_tokens: most tokens sampled for a completion.
-    prefill_tokens: prompt tokens per call, or one prompt's part on each device
-      that rows are split over, if that is more.
-    decode_chunk: sampled tokens of a slot per device call.
-    cache_chunk: cache entries that attention reads at a time.
-    stop_strings: a completion ends where one of these is complete.
-    choice: how a token is drawn.
-  extend_chunk: tokens of an answer to a reply that are read into a slot per
-    call; 0 where there are no conversations.
-  """
-
-  slots: int
-  prompt_buckets: tuple[int, ...]
-  max_tokens: int
-  prefill_tokens: int
-  decode_chunk: int
-  cache_chunk: int
-  stop_strings: tuple[str, ...]
-  choice: token_sampling.SamplingParams
-  extend_chunk: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,7 +155,7 @@ def make_programs(
       functools.partial(
         decode_lib.decode,
         model,
-        choice=settings.choice,
+        choice=settings.sampling,
         steps=settings.decode_chunk,
       ),
       out_shardings=(slots, written),

@@ -25,7 +25,8 @@ from jax.sharding import Mesh
 from azr_jax import types
 from azr_jax.models import transformer
 from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.rollout.engine import SamplerSettings, make_programs
+from azr_jax.rollout.engine import make_programs
+from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.environment import Environment
 from azr_jax.rollout.scheduler import Request, Row
 

@@ -102,8 +102,8 @@ def test_without_ray_it_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize(
   "options, wanted",
   [
-    ({"backend": "dask"}, "backend is 'dask'; expected one of"),
-    ({"nodes": -1}, "nodes is -1; expected at least 0"),
+    ({"backend": "dask"}, "backend='dask': expected one of"),
+    ({"nodes": -1}, "nodes=-1: expected an integer of at least 0"),
   ],
 )
 def test_a_bad_option_is_named(options, wanted):

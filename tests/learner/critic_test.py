@@ -10,6 +10,7 @@ import pytest
 import update_test
 
 from azr_jax.learner import critic, gae, learner, packing, train_state, update
+from azr_jax.learner.settings import CriticSettings
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 
@@ -102,8 +103,8 @@ def rewarded(rows):
 
 def learn(mesh, updates, rows=2, gae_lambda=1.0):
   """One step of a learner with SGD, and what it started from."""
-  settings = critic.CriticSettings(1.0, gae_lambda, updates, 0.2, True)
-  parts = learner.CriticParts(settings, optax.sgd(0.1), "code", 3)
+  settings = CriticSettings(gae_lambda=gae_lambda, num_minibatches=updates)
+  parts = learner.CriticParts(settings, optax.sgd(0.1), normalize=True, seed=3)
   loss_fn = update.make_policy_loss(
     MODEL, on_policy=True, mesh=mesh, **update_test.LOSS
   )
@@ -211,9 +212,9 @@ def test_a_mesh_changes_nothing():
 
 
 def test_explained_variance_is_one_for_a_perfect_critic_and_falls():
-  settings = critic.CriticSettings(1.0, 1.0, 1, 0.0, False)
+  settings = CriticSettings(num_minibatches=1, value_clip=0.0)
   mesh = one_device()
-  estimate = critic.make_estimate(MODEL, settings, mesh)
+  estimate = critic.make_estimate(MODEL, settings, mesh, normalize=False)
   params = critic.init_params(
     transformer.init_params(MODEL, jax.random.key(0)), jax.random.key(1), "code"
   )

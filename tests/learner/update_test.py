@@ -10,6 +10,8 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from azr_jax.learner import logprobs, packing, train_state, update
+from azr_jax.learner.optimizer import make_optimizer
+from azr_jax.learner.settings import OptimizerSettings
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
@@ -324,17 +326,10 @@ def test_kl_is_zero_at_the_reference_and_pulls_towards_it(
 
 def test_weight_decay_spares_scales():
   params = transformer.init_params(MODEL, jax.random.key(0))
-  optimizer = train_state.make_optimizer(
-    learning_rate=1.0,
-    muon_learning_rate=0.0,
-    warmup_steps=0,
-    decay_steps=0,
-    decay="cosine",
-    final_learning_rate=0.0,
-    b1=0.9,
-    b2=0.99,
-    weight_decay=0.1,
-    grad_clip=0.0,
+  optimizer = make_optimizer(
+    OptimizerSettings(
+      learning_rate=1.0, b2=0.99, weight_decay=0.1, grad_clip=0.0
+    )
   )
   zeros = jax.tree.map(jnp.zeros_like, params)
   updates, _ = optimizer.update(zeros, optimizer.init(params), params)
@@ -344,17 +339,18 @@ def test_weight_decay_spares_scales():
 
 def test_linear_decay_reaches_its_end():
   """Warm-up of two, then down from 1 to 0.3 in four updates."""
-  optimizer = train_state.make_optimizer(
-    learning_rate=1.0,
-    muon_learning_rate=0.0,
-    warmup_steps=2,
-    decay_steps=6,
-    decay="linear",
-    final_learning_rate=0.3,
-    b1=0.0,
-    b2=0.0,
-    weight_decay=0.0,
-    grad_clip=0.0,
+  optimizer = make_optimizer(
+    OptimizerSettings(
+      learning_rate=1.0,
+      warmup_steps=2,
+      decay_steps=6,
+      decay="linear",
+      final_learning_rate=0.3,
+      b1=0.0,
+      b2=0.0,
+      weight_decay=0.0,
+      grad_clip=0.0,
+    )
   )
   params = {"w": {"kernel": jnp.ones(1)}}
   state = optimizer.init(params)

@@ -66,7 +66,7 @@ def test_smollm2_greedy_text_matches_transformers(smollm2, one_device_mesh):
     cache_chunk=32,
     decode_chunk=8,
     stop_strings=(),
-    choice=token_sampling.SamplingParams(temperature=0.0),
+    temperature=0.0,
   )
   ours = policy.Policy(
     sampler.Sampler(

@@ -8,7 +8,7 @@ from azr_jax.executor import Executor
 from azr_jax.models import attention, load, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.perf import conversations
-from azr_jax.rollout.engine import SamplerSettings
+from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.token_sampling import SamplingParams
 
 
@@ -39,7 +39,7 @@ def test_conversations_are_the_same_however_long_scripts_take():
     cache_chunk=64,
     extend_chunk=work.result_tokens,
     stop_strings=(),
-    choice=SamplingParams(),
+    
   )
   with Executor(workers=2, timeout_s=10.0, memory_mb=512) as executor:
     found = conversations.report(

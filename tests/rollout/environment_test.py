@@ -149,13 +149,12 @@ def test_they_depend_on_neither_slots_nor_when_answers_come(
 def test_conversations_on_eight_devices_are_those_on_one(
   params, one_device_mesh
 ):
-  greedy = SamplingParams(temperature=0.0)
   one = talked(
-    long_policy(params, one_device_mesh, choice=greedy), Scripted((1, 3))
+    long_policy(params, one_device_mesh, temperature=0.0), Scripted((1, 3))
   )
   mesh = mesh_lib.make_mesh({"data": 2, "fsdp": 2, "tensor": 2})
   other = talked(
-    long_policy(params, mesh, choice=greedy, slots=8), Scripted((0, 2))
+    long_policy(params, mesh, temperature=0.0, slots=8), Scripted((0, 2))
   )
   for name, completion in one.items():
     np.testing.assert_array_equal(completion.token_ids, other[name].token_ids)

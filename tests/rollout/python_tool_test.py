@@ -20,7 +20,7 @@ from azr_jax.executor import Executor
 from azr_jax.models import transformer
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import code_blocks
-from azr_jax.rollout.engine import SamplerSettings
+from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.environment import split_replies
 from azr_jax.rollout.python_tool import PythonTool, PythonToolSettings
 from azr_jax.rollout.sampler import Sampler
@@ -99,7 +99,7 @@ def conversations(one_device_mesh):
       cache_chunk=64,
       extend_chunk=32,
       stop_strings=(),
-      choice=SamplingParams(),
+      
     ),
   )
   params = transformer.init_params(MODEL, jax.random.key(1))

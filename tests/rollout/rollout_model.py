@@ -6,7 +6,7 @@ import numpy as np
 
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
-from azr_jax.rollout.engine import SamplerSettings
+from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.token_sampling import SamplingParams
@@ -58,7 +58,7 @@ def policy(params, mesh, **changes):
     cache_chunk=8,
     decode_chunk=3,
     stop_strings=(),
-    choice=SamplingParams(),
+    
   )
   sampler = Sampler(
     MODEL,

@@ -34,8 +34,7 @@ def sampled(policy, n=1):
 
 
 def test_greedy_equals_full_forward_for_ragged_prompts(params, one_device_mesh):
-  greedy = SamplingParams(temperature=0.0)
-  completions = sampled(policy(params, one_device_mesh, choice=greedy))
+  completions = sampled(policy(params, one_device_mesh, temperature=0.0))
   for index, text in enumerate(TEXTS):
     ids = ByteTokenizer().encode(text)
     for token in completions[index, 0].token_ids:
@@ -122,9 +121,8 @@ def test_each_prompt_has_its_own_limit(params, one_device_mesh):
 def test_greedy_tokens_do_not_depend_on_slots_or_order(
   params, one_device_mesh, slots
 ):
-  greedy = SamplingParams(temperature=0.0)
-  want = sampled(policy(params, one_device_mesh, choice=greedy))
-  one = policy(params, one_device_mesh, choice=greedy, slots=slots)
+  want = sampled(policy(params, one_device_mesh, temperature=0.0))
+  one = policy(params, one_device_mesh, temperature=0.0, slots=slots)
   order = [2, 0, 3, 1, 2, 0]
   prompts = [one.prompt(TEXTS[index]) for index in order]
   for place, _, completion in one.sample(prompts):
@@ -143,9 +141,8 @@ def test_another_layout_than_the_parameters_samples_the_same(
   )
   spread = jax.device_put(params, shardings)
   mesh = mesh_lib.make_mesh({"data": 4, "fsdp": 1, "tensor": 2})
-  greedy = SamplingParams(temperature=0.0)
-  one = sampled(policy(params, one_device_mesh, choice=greedy), 2)
-  other = sampled(policy(spread, mesh, choice=greedy), 2)
+  one = sampled(policy(params, one_device_mesh, temperature=0.0), 2)
+  other = sampled(policy(spread, mesh, temperature=0.0), 2)
   for key, completion in one.items():
     np.testing.assert_array_equal(completion.token_ids, other[key].token_ids)
 
@@ -173,7 +170,7 @@ def test_the_learner_scores_500_tokens_as_the_sampler_did(
     max_tokens=500,
     decode_chunk=64,
     cache_chunk=32,
-    choice=SamplingParams(temperature=0.8),
+    temperature=0.8,
   )
   prompts = [long.prompt(text) for text in TEXTS]
   sequences, sampled_logprobs = [], []

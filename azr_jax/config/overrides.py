@@ -1,0 +1,47 @@
+"""Settings as ml_collections configs: what files override and flags set."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import ml_collections
+
+from azr_jax.config import settings as settings_lib
+from azr_jax.config.settings import Made, Settings
+
+
+def to_config(settings: Settings) -> ml_collections.ConfigDict:
+  """Returns a config with every key of settings, nested as they are.
+
+  A config file changes what its experiment has otherwise; `--config.a.b=value`
+  takes the type of the value that it replaces.
+  """
+  return ml_collections.ConfigDict(settings_lib.as_dict(settings))
+
+
+def build(
+  cls: type[Made], config: ml_collections.ConfigDict | Mapping[str, Any]
+) -> Made:
+  """Makes a settings class of a whole config.
+
+  Raises:
+    Invalid: a key is unknown or its value is not allowed; the error begins
+      with `config.` and the key.
+  """
+  values = config
+  if isinstance(config, ml_collections.ConfigDict):
+    values = config.to_dict()
+  try:
+    return settings_lib.build(cls, values)
+  except settings_lib.Invalid as error:
+    raise error.inside("config") from None
+
+
+def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+  """Returns {dotted key: value} of a nested config."""
+  flat: dict[str, Any] = {}
+  for key, value in config.items():
+    if isinstance(value, Mapping | ml_collections.ConfigDict):
+      flat |= flatten(value, f"{prefix}{key}.")
+    else:
+      flat[prefix + key] = value
+  return flat

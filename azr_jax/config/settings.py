@@ -1,0 +1,267 @@
+"""Settings: frozen dataclasses that say what each of their values may be.
+
+A part of the code declares its knobs in one class beside it:
+
+  @dataclasses.dataclass(frozen=True)
+  class PolicySettings(Settings):
+    temperature: float = setting(1.0, "divides the logits", above=0)
+
+A config section overrides some of them, `build` makes the class of it, and a
+value that is not allowed raises `Invalid`, which names key, value and
+expectation. This module uses the standard library alone.
+"""
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+Value = Any  # A number, a string, a bool, or a tuple of these.
+Check = Callable[[Any], bool]
+_SPEC = "setting"
+
+
+class Invalid(ValueError):
+  """A key of the configuration has a value that it must not have.
+
+  Attributes:
+    key: the dotted path, such as `config.rollout.slots`.
+    problem: what follows the key: the value, and what was expected.
+  """
+
+  def __init__(self, key: str, problem: str):
+    super().__init__(f"{key}{problem}")
+    self.key, self.problem = key, problem
+
+  def inside(self, section: str) -> "Invalid":
+    """Returns the same error of a key that is in a section."""
+    return Invalid(f"{section}.{self.key}", self.problem)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+  """What a field accepts, and what a reader should know of it.
+
+  Attributes:
+    doc: one line: what it does, with its unit.
+    paper: the value of the system's paper, as text; "" where it names none.
+    accepts: whether a value of the right type is allowed.
+    expected: the same in words, for the error.
+  """
+
+  doc: str
+  paper: str
+  accepts: Check
+  expected: str
+
+
+def setting(
+  default: Value,
+  doc: str,
+  *,
+  paper: str = "",
+  above: float | None = None,
+  at_least: float | None = None,
+  below: float | None = None,
+  at_most: float | None = None,
+  one_of: Sequence[str] = (),
+  some_of: Sequence[str] = (),
+  needed: bool = False,
+  accepts: tuple[Check, str] | None = None,
+) -> Any:
+  """Declares a field of a `Settings` class.
+
+  Args:
+    default: the value where a config names none.
+    doc: one line: what it does, with its unit.
+    paper: the paper's value, where it differs from the default or is worth
+      saying.
+    above: numbers must be larger than this.
+    at_least: numbers must be this or larger.
+    below: numbers must be smaller than this.
+    at_most: numbers must be this or smaller.
+    one_of: the names to choose from.
+    some_of: the names of which a tuple may hold some, each once.
+    needed: strings and tuples must not be empty.
+    accepts: any other test, and the words for it.
+  """
+  tests: list[tuple[Check, str]] = []
+  bounds = [
+    (above, "above", lambda v: v > above),
+    (at_least, "of at least", lambda v: v >= at_least),
+    (below, "below", lambda v: v < below),
+    (at_most, "of at most", lambda v: v <= at_most),
+  ]
+  bounds = [bound for bound in bounds if bound[0] is not None]
+  if bounds:
+    words = " and ".join(f"{name} {limit:g}" for limit, name, _ in bounds)
+    kind = "an integer" if isinstance(default, int) else "a number"
+    tests.append(
+      (lambda v: all(holds(v) for _, _, holds in bounds), f"{kind} {words}")
+    )
+  if one_of:
+    tests.append((lambda v: v in one_of, f"one of {tuple(one_of)}"))
+  if some_of:
+    words = "a non-empty choice" if needed else "() or a choice"
+    tests.append(
+      (
+        lambda v: len(set(v)) == len(v) and set(v) <= set(some_of),
+        f"{words} of {tuple(some_of)}",
+      )
+    )
+  if needed:
+    kind = "string" if isinstance(default, str) else "tuple"
+    tests.append((lambda v: len(v) > 0, f"a non-empty {kind}"))
+  if accepts:
+    tests.append(accepts)
+  spec = Spec(
+    doc,
+    paper,
+    lambda v: all(test(v) for test, _ in tests),
+    tests[0][1] if tests else "",
+  )
+  return dataclasses.field(default=default, metadata={_SPEC: spec})
+
+
+class Settings:
+  """The base of settings classes: checks every field, then `check`."""
+
+  def __post_init__(self) -> None:
+    for field in dataclasses.fields(typing.cast(Any, self)):
+      self._check_field(field)
+    self.check()
+
+  def check(self) -> None:
+    """Checks how fields go together; raises `Invalid` if they do not."""
+
+  def invalid(self, key: str, expected: str) -> Invalid:
+    """Returns the error that a field's value is not what is expected."""
+    value = getattr(self, key)
+    return Invalid(key, f"={value!r}: expected {expected}")
+
+  def _check_field(self, field: dataclasses.Field) -> None:
+    value = getattr(self, field.name)
+    kind = _types_of(type(self))[field.name]
+    if _is_settings(kind):
+      return
+    spec: Spec | None = field.metadata.get(_SPEC)
+    if not _has_type(value, kind):
+      words = spec.expected if spec and spec.expected else _words(kind)
+      raise self.invalid(field.name, words)
+    if spec and not spec.accepts(value):
+      raise self.invalid(field.name, spec.expected)
+
+
+Made = TypeVar("Made", bound=Settings)
+
+
+def build(cls: type[Made], section: Mapping[str, Any]) -> Made:
+  """Makes a settings class of a section, with defaults for what it lacks.
+
+  Args:
+    cls: the class.
+    section: {key: value}, nested where a field is a settings class itself.
+
+  Raises:
+    Invalid: a key is unknown, or a value is not allowed. The error's key has
+      the path inside of the section.
+  """
+  kinds = _types_of(cls)
+  for key, value in section.items():
+    if key not in kinds:
+      raise unknown(key, value, kinds)
+  values = {}
+  for key, value in section.items():
+    kind = kinds[key]
+    if _is_settings(kind):
+      if not isinstance(value, Mapping):
+        raise Invalid(key, f"={value!r}: expected a section")
+      try:
+        values[key] = build(kind, value)
+      except Invalid as error:
+        raise error.inside(key) from None
+    else:
+      values[key] = tuple(value) if isinstance(value, list) else value
+  return cls(**values)
+
+
+def unknown(key: str, value: Any, known: Mapping[str, Any]) -> Invalid:
+  """Returns the error about a key that nobody reads, with the nearest one."""
+  near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+  hint = f"did you mean {near[0]!r}?" if near else f"expected {sorted(known)}"
+  what = "section" if isinstance(value, Mapping) else f"key (value {value!r})"
+  return Invalid(key, f" is an unknown {what}: {hint}")
+
+
+def as_dict(settings: Settings) -> dict[str, Any]:
+  """Returns the values as a nested dictionary, in the order of the fields."""
+  return {
+    field.name: as_dict(value) if isinstance(value, Settings) else value
+    for field in dataclasses.fields(typing.cast(Any, settings))
+    for value in [getattr(settings, field.name)]
+  }
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+  """One key for a listing: dotted path, type in words, default and doc."""
+
+  key: str
+  kind: str
+  default: Value
+  doc: str
+  paper: str
+
+
+def describe(settings: Settings, prefix: str = "") -> Iterator[Described]:
+  """Yields every key of settings, nested ones too, with their values."""
+  for field in dataclasses.fields(typing.cast(Any, settings)):
+    value = getattr(settings, field.name)
+    key = f"{prefix}{field.name}"
+    if isinstance(value, Settings):
+      yield from describe(value, f"{key}.")
+      continue
+    spec: Spec | None = field.metadata.get(_SPEC)
+    kind = spec.expected if spec and spec.expected else ""
+    words = kind or _words(_types_of(type(settings))[field.name])
+    doc, paper = (spec.doc, spec.paper) if spec else ("", "")
+    yield Described(key, words, value, doc, paper)
+
+
+def _types_of(cls: type) -> dict[str, Any]:
+  """Returns the types of a settings class's fields, by name."""
+  hints = typing.get_type_hints(cls)
+  return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+
+
+def _is_settings(kind: Any) -> bool:
+  return isinstance(kind, type) and issubclass(kind, Settings)
+
+
+def _has_type(value: Any, kind: Any) -> bool:
+  """Returns whether a value is of a field's type; numbers must be finite."""
+  if isinstance(kind, types.UnionType):
+    return any(_has_type(value, one) for one in typing.get_args(kind))
+  if typing.get_origin(kind) is tuple:
+    item = typing.get_args(kind)[0]
+    return isinstance(value, tuple) and all(_has_type(v, item) for v in value)
+  if kind is float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)
+  if kind is int:
+    return isinstance(value, int) and not isinstance(value, bool)
+  return isinstance(value, kind)
+
+
+_WORDS = {bool: "True or False", int: "an integer", float: "a finite number"}
+
+
+def _words(kind: Any) -> str:
+  """Returns what a type expects, in words."""
+  if typing.get_origin(kind) is tuple:
+    names = {str: "strings", int: "integers", float: "numbers"}
+    return f"a tuple of {names.get(typing.get_args(kind)[0], 'values')}"
+  return _WORDS.get(kind, "a string" if kind is str else str(kind))

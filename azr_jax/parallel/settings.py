@@ -1,0 +1,52 @@
+"""Sections `mesh`, `sharding` and `hosts` of a configuration."""
+
+import dataclasses
+
+from azr_jax.config.settings import Settings, setting
+
+_SIZE = (lambda v: v == -1 or v >= 1, "-1 or at least 1")
+_MESH_AXES = ("data", "fsdp", "tensor", "")
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshSettings(Settings):
+  """How many devices each axis of the mesh has."""
+
+  data: int = setting(1, "replicas; -1 takes what is left", accepts=_SIZE)
+  fsdp: int = setting(-1, "shards of the state", accepts=_SIZE)
+  tensor: int = setting(1, "shards of heads and widths", accepts=_SIZE)
+
+  def sizes(self) -> dict[str, int]:
+    """Returns {axis: size} as `mesh.make_mesh` takes it."""
+    return {"data": self.data, "fsdp": self.fsdp, "tensor": self.tensor}
+
+
+def _axis(default: str, doc: str) -> str:
+  return setting(default, doc, one_of=_MESH_AXES)
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardingSettings(Settings):
+  """The mesh axis of each logical parameter axis; "" replicates it."""
+
+  vocab: str = _axis("tensor", "mesh axis of the vocabulary")
+  embed: str = _axis("fsdp", "mesh axis of the model width")
+  heads: str = _axis("tensor", "mesh axis of the query heads")
+  kv_heads: str = _axis("tensor", "mesh axis of the key and value heads")
+  head_size: str = _axis("", "mesh axis within a head")
+  mlp: str = _axis("tensor", "mesh axis of the MLP width")
+  layers: str = _axis("", "mesh axis of the stacked layers")
+
+  def rules(self) -> dict[str, str | None]:
+    """Returns {logical axis: mesh axis, or None for replicated}."""
+    names = [field.name for field in dataclasses.fields(self)]
+    return {name: getattr(self, name) or None for name in names}
+
+
+@dataclasses.dataclass(frozen=True)
+class HostsSettings(Settings):
+  """How the processes of a run wait for each other."""
+
+  timeout_s: float = setting(
+    600.0, "seconds that hosts wait for one another", above=0
+  )

@@ -1,0 +1,82 @@
+"""Section `rollout` of a configuration: the shapes and rules of sampling."""
+
+import dataclasses
+
+from azr_jax.config.settings import Settings, setting
+from azr_jax.rollout.token_sampling import SamplingParams
+
+_SIZE = (lambda v: v >= -1, "-1, 0 or at least 1")
+_ASCENDING = (
+  lambda v: len(v) > 0 and min(v) > 0 and list(v) == sorted(set(v)),
+  "a non-empty ascending tuple of positive integers",
+)
+_STRINGS = (lambda v: all(v), "a tuple of non-empty strings")
+
+
+@dataclasses.dataclass(frozen=True)
+class RolloutMeshSettings(Settings):
+  """The mesh that is sampled on: the learner's devices in another shape."""
+
+  data: int = setting(0, "copies of the weights", accepts=_SIZE)
+  fsdp: int = setting(0, "shards along the model width", accepts=_SIZE)
+  tensor: int = setting(0, "shards along heads and widths", accepts=_SIZE)
+
+  def sizes(self) -> dict[str, int]:
+    """Returns {axis: size}; all are 0 where the learner's mesh is used."""
+    return {"data": self.data, "fsdp": self.fsdp, "tensor": self.tensor}
+
+  def check(self) -> None:
+    """Refuses sizes of which only some are set."""
+    sizes = list(self.sizes().values())
+    if any(sizes) and (0 in sizes or sizes.count(-1) > 1):
+      raise self.invalid(
+        "tensor",
+        f"with data={self.data}, fsdp={self.fsdp}: expected all 0 (the mesh of "
+        "`mesh`), or no 0 and at most one -1",
+      )
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplerSettings(Settings):
+  """The declared shapes and rules of sampling."""
+
+  mesh: RolloutMeshSettings = RolloutMeshSettings()
+  slots: int = setting(64, "sequences that are decoded together", at_least=1)
+  prompt_buckets: tuple[int, ...] = setting(
+    (128, 256), "prompt lengths that are compiled, tokens", accepts=_ASCENDING
+  )
+  max_tokens: int = setting(128, "longest completion, tokens", at_least=1)
+  prefill_tokens: int = setting(
+    1024,
+    "prompt tokens per device call, or one prompt's part on each device",
+    at_least=1,
+  )
+  decode_chunk: int = setting(
+    32, "sampled tokens of a slot per device call", at_least=1
+  )
+  cache_chunk: int = setting(
+    128, "cache entries that attention reads at a time", at_least=1
+  )
+  extend_chunk: int = setting(
+    0, "tokens of tool output per device call; 0: no tools", at_least=0
+  )
+  temperature: float = setting(
+    1.0, "divides the logits; 0 is greedy, for evaluation alone", at_least=0
+  )
+  top_k: int = setting(
+    0, "most likely tokens to draw from; 0: all, as training needs", at_least=0
+  )
+  top_p: float = setting(
+    1.0,
+    "probability mass to draw from; 1: all, as training needs",
+    above=0,
+    at_most=1,
+  )
+  stop_strings: tuple[str, ...] = setting(
+    ("</answer>",), "a response ends where one is complete", accepts=_STRINGS
+  )
+
+  @property
+  def sampling(self) -> SamplingParams:
+    """How a token is drawn from its distribution."""
+    return SamplingParams(self.temperature, self.top_k, self.top_p)
