@@ -11,8 +11,7 @@ from azr_jax.corpora.programs import heldout
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
 from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.systems.azr import solver
-from azr_jax.tasks.programs import parsing
+from azr_jax.tasks.programs import parsing, solving
 from azr_jax.tasks.programs import task as task_lib
 
 
@@ -22,7 +21,7 @@ def read(data: str) -> list[Item]:
   return [
     Item(
       f"{one.task_type}/{index}",
-      solver.solve_prompt_text(one.task_type, one.task, "compact"),
+      solving.solve_prompt_text(one.task_type, one.task, "compact"),
       {"task": task_lib.to_json(one.task)},
       one.task_type,
     )
@@ -37,14 +36,14 @@ def _task(item: Item) -> task_lib.Task:
 def grade(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
   """Grades a reply as AZR's solver is graded."""
   detail = "" if parsing.well_formatted(reply) else "bad format"
-  graded = solver.submit_grading(executor, item.kind, _task(item), [reply])
+  graded = solving.submit_grading(executor, item.kind, _task(item), [reply])
   return futures.then(graded, lambda correct: Grade(correct[0], detail))
 
 
 def prompt(item: Item, style: Any, tokenizer: Tokenizer) -> str:
   """The solver's prompt in one of `tasks.programs.prompts.STYLES`."""
   del tokenizer  # It has no style with a chat template.
-  return solver.solve_prompt_text(item.kind, _task(item), style)
+  return solving.solve_prompt_text(item.kind, _task(item), style)
 
 
 BENCHMARKS = (

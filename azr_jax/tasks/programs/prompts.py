@@ -9,7 +9,6 @@ with labelled fences.
 
 from collections.abc import Callable, Sequence
 
-from azr_jax.systems.azr.appendix import composite
 from azr_jax.tasks.programs.exemplars import EXEMPLARS, Exemplar
 from azr_jax.tasks.programs.task import (
   ABDUCTION,
@@ -17,6 +16,7 @@ from azr_jax.tasks.programs.task import (
   ERROR_DEDUCTION,
   FORBIDDEN_MODULES,
   Triplet,
+  component_name,
 )
 
 STYLES = ("full", "compact", "few_shot")
@@ -127,7 +127,7 @@ def _components(components: Sequence[str]) -> str:
   """Shows programs to build on (appendix D.2)."""
   if not components:
     return ""
-  names = ", ".join(composite.name(i) for i in range(len(components)))
+  names = ", ".join(component_name(i) for i in range(len(components)))
   shown = fence("python", "\n".join(components))
   return f"\nCall all of these in it, as they are: {names}.\n{shown}"
 

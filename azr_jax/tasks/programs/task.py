@@ -73,6 +73,11 @@ ZERO_ERROR_TRIPLET = Triplet(
 )
 
 
+def component_name(index: int) -> str:
+  """Returns the function name of a component (AZR, appendix D.2)."""
+  return f"g_{index}"
+
+
 def to_json(task: Task) -> dict[str, Any]:
   """Returns a task as JSON values."""
   return dataclasses.asdict(task)

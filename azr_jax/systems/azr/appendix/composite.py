@@ -20,7 +20,7 @@ from azr_jax.grading import values
 from azr_jax.grading.literals import are_literal_arguments
 from azr_jax.systems.azr.appendix import rewriting
 from azr_jax.tasks.programs import validation
-from azr_jax.tasks.programs.task import Task, Triplet
+from azr_jax.tasks.programs.task import Task, Triplet, component_name
 
 # Between the components and `f`: what they were before `f` could change it.
 _KEPT = "_components = {names}"
@@ -77,11 +77,6 @@ def _probe(which, nudge):
     return any(type(v) is type(w) and v == w for v in seen for w in found)
   return entry
 """
-
-
-def name(index: int) -> str:
-  """What the program at a place among the components is called."""
-  return f"g_{index}"
 
 
 def as_component(code: str, new_name: str) -> str | None:
@@ -187,7 +182,7 @@ def components(tasks: Iterable[Task], count: int) -> tuple[str, ...]:
   for task in tasks:
     if len(found) == count:
       break
-    component = as_component(task.code, name(len(found)))
+    component = as_component(task.code, component_name(len(found)))
     if component is None or task.code in seen or len(component) > room:
       continue
     own = _imported(component)
@@ -213,7 +208,8 @@ def submit(
   Args:
     executor: runs it.
     code: defines `f`, which uses every component.
-    parts: the components, the i-th of which defines `name(i)`.
+    parts: the components, the i-th of which defines
+      `component_name(i)`.
     argument_text: literal arguments of one call of `f`.
 
   Returns:
@@ -222,7 +218,7 @@ def submit(
   """
   if not are_literal_arguments(argument_text):  # They could use the parts.
     return futures.done(validation.Rejection("error"))
-  names = [name(index) for index in range(len(parts))]
+  names = [component_name(index) for index in range(len(parts))]
   kept = _KEPT.format(names=f"({', '.join(names)},)")
 
   def probe(which: int | None, nudge: bool | None) -> Job:

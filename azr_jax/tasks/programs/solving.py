@@ -1,0 +1,81 @@
+"""The solver's side of a program task: its prompt and the grading of responses.
+
+The prompt shows the solver its half of the task (AZR, section 3.2). Responses
+are graded against the other half (AZR, section 3.3.4).
+"""
+
+import concurrent.futures
+from collections.abc import Sequence
+
+from azr_jax.executor import Executor, futures
+from azr_jax.grading import programs as grading
+from azr_jax.tasks.programs import parsing, prompts
+from azr_jax.tasks.programs.task import (
+  ABDUCTION,
+  DEDUCTION,
+  ERROR_DEDUCTION,
+  InductionTask,
+  Task,
+  Triplet,
+)
+
+
+def solve_prompt_text(task_type: str, task: Task, prompt_format: str) -> str:
+  """Returns the solver's prompt of a task in one of `prompts.STYLES`.
+
+  An induction prompt shows the first half of the cases; the others are hidden
+  and used for grading.
+  """
+  if isinstance(task, InductionTask):
+    num_shown = len(task.inputs) // 2
+    return prompts.solve_induction_prompt(
+      task.inputs[:num_shown],
+      task.outputs[:num_shown],
+      task.message,
+      prompt_format,
+    )
+  if task_type == DEDUCTION:
+    return prompts.solve_deduction_prompt(task.code, task.input, prompt_format)
+  if task_type == ERROR_DEDUCTION:
+    return prompts.solve_error_prompt(task.code, task.input, prompt_format)
+  return prompts.solve_abduction_prompt(task.code, task.output, prompt_format)
+
+
+def submit_grading(
+  executor: Executor, task_type: str, task: Task, responses: Sequence[str]
+) -> concurrent.futures.Future[tuple[bool, ...]]:
+  """Starts the grading of responses to one task (AZR, section 3.3.4).
+
+  Args:
+    executor: runs the programs of abduction and induction.
+    task_type: deduction, abduction, induction or error deduction.
+    task: the task that all responses answer.
+    responses: what the solver wrote.
+
+  Returns:
+    The future of whether each response is correct, in order.
+  """
+  if task_type == ABDUCTION and isinstance(task, Triplet):
+    answers = [parsing.parse_input_answer(text) or "" for text in responses]
+    return grading.submit_abduction(executor, task.code, task.output, answers)
+  return futures.gather(
+    [_submit_grading(executor, task_type, task, text) for text in responses]
+  )
+
+
+def _submit_grading(
+  executor: Executor, task_type: str, task: Task, response: str
+) -> concurrent.futures.Future[bool]:
+  """Grades one response of any type but abduction."""
+  if isinstance(task, InductionTask):
+    answer = parsing.parse_program_answer(response)
+    if answer is None:
+      return futures.done(False)
+    return grading.submit_induction(executor, answer, task.inputs, task.outputs)
+  answer = parsing.parse_output_answer(response)
+  is_correct = (
+    grading.error_correct
+    if task_type == ERROR_DEDUCTION
+    else grading.deduction_correct
+  )
+  return futures.done(answer is not None and is_correct(task.output, answer))
