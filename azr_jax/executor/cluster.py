@@ -1,14 +1,15 @@
-"""The executor on a Ray cluster: an actor on each node, with a pool of its own.
+"""The executor on a Ray cluster: one actor per node, each with its own pool.
 
 The life of a job:
-1. `submit` queues it and wakes the cluster's thread;
-2. the thread sends it, with others, to the actor that has the fewest. An actor
-   has a bounded number; the rest waits here;
-3. the actor's pool decides the verdict, as on one machine; nothing but jobs and
-   verdicts travels;
-4. the jobs of an actor that died, or whose node did, go to another.
+1. `Pending.submit` queues it and wakes the cluster's thread;
+2. the thread sends it, in a batch, to the actor with the fewest jobs. Each
+   actor takes a bounded number; the other jobs wait here;
+3. the actor's pool decides the verdict, as on one machine. Only jobs and
+   verdicts are sent between nodes;
+4. the jobs of an actor that died, or whose node died, go to another actor.
 
-Ray is imported here and nowhere else, and only when a cluster is asked for.
+This is the only module that imports Ray, and it does so only when a cluster is
+asked for.
 """
 
 import asyncio
@@ -18,88 +19,117 @@ import math
 import os
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from azr_jax.executor import verdict
 from azr_jax.executor.job import Job, Result
 from azr_jax.executor.pending import Pending, ResultFuture, Task
 from azr_jax.executor.settings import ExecutorSettings
 
-BATCH = 16  # Jobs that travel together.
-JOBS_PER_WORKER = 128  # What an actor may have: batches with loops wait.
+BATCH_JOBS = 16
+# Jobs in flight per worker: bounded, so that endless loops do not pile up on
+# one actor.
+MAX_JOBS_PER_WORKER = 128
 MAX_TRIES = 3
-MAX_FALSE_STARTS = 5  # In a row.
-START_S = 120.0  # For an actor; a new node may have to start first.
-GRACE_S = 60.0  # Silence that counts as death, past what the jobs may take.
-CHECK_S = 5.0
+MAX_FALSE_STARTS = 5  # Actors in a row that die before they have started.
+START_S = 120.0  # An actor may have to wait for a new node to start.
+GRACE_S = 60.0  # Added to the time that an actor's jobs may take.
+CHECK_S = 5.0  # Between two looks for actors that do not answer.
+
+
+class NodeExecutor(Protocol):
+  """What an actor needs of the executor of its node."""
+
+  def submit(self, job: Job) -> ResultFuture:
+    """Queues a job and returns the future of its result."""
+    ...
+
+  def layers(self) -> dict[str, bool]:
+    """Returns which sandbox layers are active on the node."""
+    ...
 
 
 class _NodePool:
-  """What runs on a node: an ordinary executor behind remote calls."""
+  """The Ray actor: a local executor behind remote calls."""
 
-  def __init__(self, settings: ExecutorSettings):
-    from azr_jax.executor.executor import Executor
-
-    self._executor = Executor(**dataclasses.asdict(settings))
+  def __init__(self, make_executor: Callable[[], NodeExecutor]):
+    self._executor = make_executor()
 
   async def layers(self) -> tuple[int, dict[str, bool]]:
-    """The actor's process id, and which walls stand on its node."""
+    """Returns the actor's process id and its node's sandbox layers."""
     return os.getpid(), self._executor.layers()
 
   async def run(self, jobs: list[Job]) -> list[Result]:
-    """Runs a batch; other batches may come in meanwhile."""
+    """Runs a batch; calls for other batches may run at the same time."""
     futures = [self._executor.submit(job) for job in jobs]
     return await asyncio.gather(*map(asyncio.wrap_future, futures))
 
 
 @dataclasses.dataclass(eq=False)
 class _Node:
-  """An actor as the cluster sees it; `layers` is None until it has started."""
+  """An actor as the cluster sees it.
+
+  Attributes:
+    actor: the handle for remote calls.
+    pid: its process id on its node, 0 until it has started.
+    layers: the sandbox layers of its node, None until it has started.
+    busy: the tasks sent to it and not yet answered.
+    last_heard: when it last answered, or when it was last given work after
+      being idle, on the monotonic clock.
+  """
 
   actor: Any
   pid: int = 0
   layers: dict[str, bool] | None = None
   busy: set[Task] = dataclasses.field(default_factory=set)
-  heard: float = dataclasses.field(default_factory=time.monotonic)
+  last_heard: float = dataclasses.field(default_factory=time.monotonic)
 
 
 class Cluster:
   """Pools on the nodes of a Ray cluster.
 
   Attributes:
-    pending: the jobs under way.
+    pending: the unfinished jobs.
   """
 
-  def __init__(self, settings: ExecutorSettings, nodes: int, address: str):
+  def __init__(
+    self,
+    settings: ExecutorSettings,
+    make_executor: Callable[[], NodeExecutor],
+  ):
     """Connects to the cluster and waits for the first actor.
 
     Args:
-      settings: of the pool on each node.
-      nodes: actors; 0 is one for each node with `settings.workers` cores.
-      address: of the cluster; empty is the one that this process is connected
-        to, or else a new one on this machine.
+      settings: `nodes` is the number of actors, 0 for one on each node with
+        `workers` cores; `address` is the cluster's, if empty that of the
+        cluster that this process is connected to, or else of a new one on
+        this machine.
+      make_executor: called on each node; Ray sends it there.
 
     Raises:
       RuntimeError: Ray is missing, no node has the cores, or no actor starts.
     """
     self._ray = _import_ray()
     self._settings = settings
+    self._make_executor = make_executor
     self._awake = threading.Event()
     self.pending = Pending(self._awake.set)
-    self._own_cluster = not self._ray.is_initialized()
-    if self._own_cluster:
-      self._ray.init(address=address or None, log_to_driver=False)
+    self._owns_cluster = not self._ray.is_initialized()
+    if self._owns_cluster:
+      self._ray.init(address=settings.address or None, log_to_driver=False)
     self._answers: collections.deque[tuple[_Node, list[Task], Any]] = (
       collections.deque()
     )
     self._tries: collections.Counter[Task] = collections.Counter()
-    self._again: collections.deque[Task] = collections.deque()
+    self._retries: collections.deque[Task] = collections.deque()
     self._false_starts = 0
     self._started = threading.Event()
     self._error: BaseException | None = None
     try:
-      self._nodes = [self._new_node(place) for place in self._places(nodes)]
+      self._nodes = [
+        self._new_node(strategy) for strategy in self._strategies()
+      ]
     except BaseException:
       self._disconnect()
       raise
@@ -115,34 +145,34 @@ class Cluster:
         f"{settings.workers} free cores on a node of the Ray cluster"
       ) from self._error
 
-  def submit(self, jobs: Sequence[Job]) -> list[ResultFuture]:
-    """Queues jobs; their futures in order. Raises as `Pending.submit`."""
-    return self.pending.submit(jobs, self._settings.timeout_s)
-
   def layers(self) -> dict[str, bool]:
-    """Which walls stand on every node that has started."""
-    found = [node.layers or {} for node in self._ready()]
-    if not found:
+    """Returns which sandbox layers are active on every node that started."""
+    layers_of_nodes = [node.layers or {} for node in self._ready()]
+    if not layers_of_nodes:
       return {}
     return {
-      name: all(layers.get(name, False) for layers in found)
-      for name in found[0]
+      name: all(layers.get(name, False) for layers in layers_of_nodes)
+      for name in layers_of_nodes[0]
     }
 
   def processes(self) -> list[int]:
-    """Process ids of the actors, each on its own node."""
+    """Returns process ids of the actors, each as its own node counts them."""
     return [node.pid for node in self._ready()]
 
   def close(self) -> None:
-    """Ends every actor; jobs under way are cancelled."""
+    """Ends every actor; unfinished jobs are cancelled."""
     self.pending.close()
     self._thread.join()
 
-  def _places(self, nodes: int) -> list[Any]:
-    """Returns a scheduling strategy for each actor."""
-    if nodes:
-      return ["SPREAD"] * nodes
-    places = [
+  def _strategies(self) -> list[Any]:
+    """Returns a Ray scheduling strategy for each actor.
+
+    Raises:
+      RuntimeError: no node has the cores.
+    """
+    if self._settings.nodes:
+      return ["SPREAD"] * self._settings.nodes
+    strategies = [
       self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
         node["NodeID"], soft=False
       )
@@ -150,30 +180,33 @@ class Cluster:
       if node["Alive"]
       and node["Resources"].get("CPU", 0) >= self._settings.workers
     ]
-    if not places:
+    if not strategies:
       raise RuntimeError(
         f"no node of the Ray cluster has {self._settings.workers} cores; "
         "expected executor.workers to fit on one"
       )
-    return places
+    return strategies
 
-  def _new_node(self, place: Any) -> _Node:
+  def _new_node(self, strategy: Any) -> _Node:
     actor_class = self._ray.remote(_NodePool)
     actor = actor_class.options(
-      num_cpus=self._settings.workers, scheduling_strategy=place
-    ).remote(self._settings)
+      num_cpus=self._settings.workers, scheduling_strategy=strategy
+    ).remote(self._make_executor)
     node = _Node(actor)
     self._call(node, [], actor.layers.remote())
     return node
 
   def _call(self, node: _Node, tasks: list[Task], reference: Any) -> None:
-    """Lets the thread hear of an answer; Ray calls back in its own."""
+    """Hands a remote call's answer to the cluster's thread.
 
-    def answered(future: Any) -> None:
+    Ray calls back in a thread of its own, so the answer is queued.
+    """
+
+    def on_done(future: Any) -> None:
       self._answers.append((node, tasks, future))
       self._awake.set()
 
-    reference.future().add_done_callback(answered)
+    reference.future().add_done_callback(on_done)
 
   def _ready(self) -> list[_Node]:
     return [node for node in self._nodes if node.layers is not None]
@@ -186,10 +219,10 @@ class Cluster:
         self._awake.wait(CHECK_S)
         self._awake.clear()
         while self._answers:
-          self._take(*self._answers.popleft())
+          self._take_answer(*self._answers.popleft())
         for node in self._silent():
-          self._lose(node, RuntimeError("an executor actor does not answer"))
-    except Exception as error:  # noqa: BLE001 - whoever waits must hear of it.
+          self._replace(node, RuntimeError("an executor actor does not answer"))
+    except Exception as error:  # noqa: BLE001 - the waiters must hear of it.
       self._error = error
     finally:
       self.pending.end(self._error)
@@ -199,42 +232,42 @@ class Cluster:
       self._disconnect()
 
   def _disconnect(self) -> None:
-    if self._own_cluster:
+    if self._owns_cluster:
       self._ray.shutdown()
 
   def _dispatch(self) -> None:
-    """Sends waiting jobs to the actors that have room, evenly."""
-    most = JOBS_PER_WORKER * self._settings.workers
-    while nodes := [node for node in self._ready() if len(node.busy) < most]:
+    """Sends waiting jobs to the actors that can take more, evenly."""
+    max_jobs = MAX_JOBS_PER_WORKER * self._settings.workers
+    while nodes := [n for n in self._ready() if len(n.busy) < max_jobs]:
       node = min(nodes, key=lambda node: len(node.busy))
-      tasks = self._next_tasks(min(BATCH, most - len(node.busy)))
+      tasks = self._next_tasks(min(BATCH_JOBS, max_jobs - len(node.busy)))
       if not tasks:
         return
       if not node.busy:
-        node.heard = time.monotonic()
+        node.last_heard = time.monotonic()
       node.busy.update(tasks)
       jobs = [task.job for task in tasks]
       self._call(node, tasks, node.actor.run.remote(jobs))
 
-  def _next_tasks(self, most: int) -> list[Task]:
+  def _next_tasks(self, max_tasks: int) -> list[Task]:
     tasks: list[Task] = []
-    while len(tasks) < most:
-      task = self._again.popleft() if self._again else self.pending.take()
+    while len(tasks) < max_tasks:
+      task = self._retries.popleft() if self._retries else self.pending.take()
       if task is None:
         break
       tasks.append(task)
     return tasks
 
-  def _take(self, node: _Node, tasks: list[Task], future: Any) -> None:
-    """Handles an answer: of a node that has started, or to a batch."""
+  def _take_answer(self, node: _Node, tasks: list[Task], future: Any) -> None:
+    """Handles an answer, which ends a node's start or a batch of tasks."""
     if node not in self._nodes:
-      return  # It was given up, and its jobs went to another.
+      return  # The node was replaced, and its jobs went to another.
     try:
       answer = future.result()
     except Exception as error:  # noqa: BLE001 - any failure loses the actor.
-      self._lose(node, error)
+      self._replace(node, error)
       return
-    node.heard = time.monotonic()
+    node.last_heard = time.monotonic()
     if node.layers is None:
       node.pid, node.layers = answer
       self._false_starts = 0
@@ -246,20 +279,24 @@ class Cluster:
       self.pending.finish(task, result)
 
   def _silent(self) -> list[_Node]:
-    """Actors that owe an answer for longer than it can take them."""
+    """Returns actors that have owed an answer for too long."""
     now = time.monotonic()
     return [
-      node for node in self._nodes if now - node.heard > _patience_s(node)
+      node for node in self._nodes if now - node.last_heard > _patience_s(node)
     ]
 
-  def _lose(self, node: _Node, error: Exception) -> None:
-    """Gives an actor's jobs to the others, and starts one in its place."""
+  def _replace(self, node: _Node, error: Exception) -> None:
+    """Starts an actor in place of a lost one; the others get its jobs.
+
+    Raises:
+      Exception: `error`, after too many actors in a row did not start.
+    """
     self._nodes.remove(node)
     self._ray.kill(node.actor)
     for task in node.busy:
       self._tries[task] += 1
       if self._tries[task] < MAX_TRIES:
-        self._again.append(task)
+        self._retries.append(task)
       else:
         del self._tries[task]
         lost = verdict.failure(task.job, "error", "WorkerDied")
@@ -271,7 +308,7 @@ class Cluster:
 
 
 def _patience_s(node: _Node) -> float:
-  """Seconds after which an actor's silence counts as its death."""
+  """Returns the seconds of silence after which an actor counts as dead."""
   if node.layers is None:
     return START_S
   if not node.busy:

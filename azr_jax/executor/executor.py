@@ -1,13 +1,14 @@
-"""The executor as its users see it: jobs in, verdicts out.
+"""The executor's interface: jobs go in, futures of results come out.
 
-Behind it is a pool of zygotes on this machine (`pool.py`) or, on a Ray cluster,
-such a pool on each node (`cluster.py`). Jobs that need a library have a pool of
-their own, which the first of them starts.
+The programs run in a pool of zygotes on this machine (`pool.py`) or, on a Ray
+cluster, in one such pool per node (`cluster.py`). Jobs that need a library run
+in a separate pool, which the first of them starts.
 """
 
 import collections
+import functools
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from azr_jax.executor.cluster import Cluster
 from azr_jax.executor.job import Job, Result
@@ -19,7 +20,7 @@ from azr_jax.executor.settings import ExecutorSettings
 class Executor:
   """Runs untrusted Python programs; see executor/README.md.
 
-  Thread-safe; a context manager. Closing it leaves no process.
+  Thread-safe; a context manager. No process is left after it is closed.
   """
 
   def __init__(
@@ -33,24 +34,24 @@ class Executor:
     nodes: int = 0,
     address: str = "",
   ):
-    """Starts the zygotes and proves their walls.
+    """Starts the zygotes and tests that their sandbox holds.
 
     Args:
-      workers: pairs of zygotes on a machine, about the cores to spare.
+      workers: pairs of zygotes per machine, about the number of spare cores.
       timeout_s: wall-clock seconds per call of a program.
-      memory_mb: address space per program.
-      unsafe: run without seccomp, where the kernel has none.
-      without: other walls to leave out, to see what each catches.
+      memory_mb: address space per program, in MiB.
+      unsafe: run without seccomp, on a kernel that lacks it.
+      without: other sandbox layers to leave out, to see what each catches.
       backend: `local`, or `ray` for a cluster.
-      nodes: with `ray`, the number of actors; 0 is one for each node that has
-        `workers` cores.
-      address: with `ray`, the cluster's address; empty is the one that this
-        process is connected to, or else a new one on this machine.
+      nodes: with `ray`, the number of actors; 0 starts one on each node that
+        has `workers` cores.
+      address: with `ray`, the cluster's address; if empty, the cluster that
+        this process is connected to, or else a new one on this machine.
 
     Raises:
       ValueError: an argument is out of range.
-      RuntimeError: a zygote does not start, a wall does not stand, or Ray is
-        missing.
+      RuntimeError: a zygote does not start, a sandbox layer does not hold, or
+        Ray is missing.
     """
     settings = ExecutorSettings(
       backend=backend,
@@ -63,27 +64,29 @@ class Executor:
       without=tuple(without),
     )
     self._settings = settings
-    self._starting = threading.Lock()
+    self._lock = threading.Lock()
     self._closed = False
-    # A cluster's nodes each have an executor, which sees to its libraries.
-    self._cluster = (
-      Cluster(settings, nodes, address) if backend == "ray" else None
+    # On a cluster, the executor of each node starts the pools of libraries.
+    make_local = functools.partial(
+      Executor, workers, timeout_s, memory_mb, unsafe, settings.without
     )
+    self._cluster = Cluster(settings, make_local) if backend == "ray" else None
     self._main = self._cluster or Pool(settings)
     self._library_pools: dict[tuple[str, ...], Pool] = {}
 
   def _pool(self, libraries: Sequence[str]) -> Pool | Cluster:
+    """Returns what runs jobs that need these libraries; starts it if needed."""
     if self._cluster or not libraries:
       return self._main
     names = tuple(sorted(set(libraries)))
-    with self._starting:
+    with self._lock:
       if names not in self._library_pools:
         if self._closed:
           raise RuntimeError("the executor is closed")
         self._library_pools[names] = Pool(self._settings, names)
       return self._library_pools[names]
 
-  def _all(self) -> list[Pool | Cluster]:
+  def _pools(self) -> list[Pool | Cluster]:
     return [self._main, *self._library_pools.values()]
 
   def __enter__(self) -> "Executor":
@@ -93,57 +96,55 @@ class Executor:
     self.close()
 
   def submit(self, job: Job) -> ResultFuture:
-    """Queues a job; the future holds its `Result`.
+    """Queues a job and returns the future of its `Result`.
 
-    While an identical job is under way, the two share its runs.
+    A job that is identical to one in progress shares its runs.
 
     Raises:
-      TypeError, ValueError: a field of the job is not what it should be, or
-        it needs a library that is not installed.
+      TypeError, ValueError: a field of the job is invalid, or it needs a
+        library that is not installed.
       RuntimeError: the executor is closed.
     """
-    return self._submit([job])[0]
-
-  def _submit(self, jobs: list[Job]) -> list[ResultFuture]:
-    futures: list[ResultFuture | None] = [None] * len(jobs)
-    places: dict[tuple[str, ...], list[int]] = collections.defaultdict(list)
-    for place, job in enumerate(jobs):
-      job.check()
-      places[tuple(job.libraries)].append(place)
-    for libraries, own in places.items():
-      found = self._pool(libraries).submit([jobs[place] for place in own])
-      for place, future in zip(own, found, strict=True):
-        futures[place] = future
-    return [future for future in futures if future is not None]
+    job.check()  # Before the pool's thread, which serves all jobs, sees it.
+    pending = self._pool(job.libraries).pending
+    return pending.submit([job], self._settings.timeout_s)[0]
 
   def map(self, jobs: Iterable[Job]) -> list[Result]:
-    """Runs the jobs, identical ones once; results in order.
+    """Runs the jobs, identical ones once; returns results in order.
 
     Raises:
       TypeError, ValueError, RuntimeError: as `submit`.
     """
-    return [future.result() for future in self._submit(list(jobs))]
+    jobs = list(jobs)
+    batches: dict[tuple[str, ...], list[Job]] = collections.defaultdict(list)
+    for job in jobs:
+      job.check()
+      batches[tuple(job.libraries)].append(job)
+    futures: dict[tuple[str, ...], Iterator[ResultFuture]] = {}
+    for libraries, batch in batches.items():
+      # Identical jobs share runs only if they are submitted together.
+      pending = self._pool(libraries).pending
+      futures[libraries] = iter(pending.submit(batch, self._settings.timeout_s))
+    return [next(futures[tuple(job.libraries)]).result() for job in jobs]
 
   def counters(self) -> dict[str, int]:
-    """Verdicts by status since the start, and their sum as `programs`."""
+    """Returns verdicts by status since the start, and their sum `programs`."""
     counts: collections.Counter[str] = collections.Counter()
-    for backend in self._all():
-      counts.update(backend.pending.counters())
+    for pool in self._pools():
+      counts.update(pool.pending.counters())
     return dict(counts)
 
   def layers(self) -> dict[str, bool]:
-    """Which walls stand, and what the self-test saw denied."""
+    """Returns which sandbox layers are active and what the self-test denied."""
     return self._main.layers()
 
   def processes(self) -> list[int]:
-    """Process ids of the zygotes, or of the actors on a cluster."""
-    return [
-      process for backend in self._all() for process in backend.processes()
-    ]
+    """Returns process ids of the zygotes, or of the actors on a cluster."""
+    return [pid for pool in self._pools() for pid in pool.processes()]
 
   def close(self) -> None:
-    """Ends every process; jobs under way are cancelled."""
-    with self._starting:
+    """Ends every process; unfinished jobs are cancelled."""
+    with self._lock:
       self._closed = True
-    for backend in self._all():
-      backend.close()
+    for pool in self._pools():
+      pool.close()

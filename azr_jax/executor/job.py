@@ -1,4 +1,4 @@
-"""What goes into the executor and what comes out: text, nothing else."""
+"""`Job` and `Result`: the texts that go into the executor and come out."""
 
 import dataclasses
 
@@ -10,15 +10,15 @@ class Job:
   """A program to run on some inputs.
 
   Attributes:
-    id: the caller's name for the job; given back in the result.
+    id: the caller's name for the job; the result has the same.
     code: Python source that defines `entry`.
     inputs: argument texts, e.g. `"1, [2]"`; each becomes one call.
     entry: the function to call.
     runs: independent runs in processes with different hash seeds; with two,
       differing values make the verdict `nondeterministic`.
     forbidden: module names that the program may not import or name.
-    libraries: of `libraries.LIBRARIES`, what the program needs besides the
-      standard library; for programs of one's own, such as graders.
+    libraries: names of `libraries.LIBRARIES` that the program needs besides
+      the standard library; for trusted programs, such as graders.
   """
 
   id: str
@@ -30,7 +30,11 @@ class Job:
   libraries: tuple[str, ...] = ()
 
   def check(self) -> None:
-    """Raises TypeError or ValueError, naming the field, for a bad job."""
+    """Checks the fields.
+
+    Raises:
+      TypeError, ValueError: a field is invalid; the message names it.
+    """
     texts = {"id": self.id, "code": self.code, "entry": self.entry}
     for name, value in texts.items():
       if not isinstance(value, str):
@@ -58,9 +62,9 @@ class Result:
     id: the job's id.
     status: one of `STATUSES`; `ok` only if every input gave a value.
     outputs: canonical text per input, None where there is no value.
-    error: exception type name or rule behind a status that is not `ok`.
+    error: the exception type's name, or the rule, behind any status but `ok`.
     seconds: wall clock from start to verdict.
-    finished: how many calls came to an end, with a value or without one.
+    finished: how many calls ended, with a value or without one.
   """
 
   id: str

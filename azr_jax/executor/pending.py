@@ -1,8 +1,8 @@
-"""The jobs under way: who waits for each of them, and in what order they came.
+"""The unfinished jobs: who waits for each of them, in the order they came.
 
-Between the threads that submit jobs and the one that runs them. Identical jobs
-that are under way together are one task, so that they run once. Every future
-that is handed out here is completed here, exactly once.
+It stands between the threads that submit jobs and the thread that runs them.
+Identical jobs that are unfinished at the same time are one task, so they run
+once. Every future that is handed out here is completed here, exactly once.
 """
 
 import collections
@@ -18,12 +18,12 @@ ResultFuture = concurrent.futures.Future[Result]
 
 @dataclasses.dataclass(eq=False)
 class Task:
-  """A job under way.
+  """An unfinished job, or several identical ones.
 
   Attributes:
     job: the first of the identical jobs.
-    timeout_s: wall-clock seconds per run.
-    waiting: the name and the future of every one of them.
+    timeout_s: wall-clock seconds per call of the program.
+    waiting: the id and the future of each of the identical jobs.
   """
 
   job: Job
@@ -33,18 +33,22 @@ class Task:
   )
 
   def content(self) -> tuple:
-    """What makes two jobs identical: all but their names."""
+    """Returns all that identical jobs share, which is all but their ids."""
     job = self.job
     texts = (job.code, tuple(job.inputs), job.entry, tuple(job.forbidden))
     return (*texts, tuple(job.libraries), job.runs, self.timeout_s)
 
 
 class Pending:
-  """Jobs handed in and not yet answered. Thread-safe."""
+  """Jobs that were submitted and have no verdict yet. Thread-safe."""
 
   def __init__(self, wake: Callable[[], None]):
-    """`wake` tells whoever takes the tasks that there are some; it must not
-    block, for it is called under the lock."""
+    """Starts without jobs.
+
+    Args:
+      wake: tells the thread that takes tasks that there are some. It must not
+        block, because it is called under the lock.
+    """
     self._wake = wake
     self._lock = threading.Lock()
     self._queue: collections.deque[Task] = collections.deque()
@@ -58,14 +62,15 @@ class Pending:
     return self._closed
 
   def submit(self, jobs: Sequence[Job], timeout_s: float) -> list[ResultFuture]:
-    """Queues jobs; their futures in order.
+    """Queues jobs and returns their futures in order.
+
+    Args:
+      jobs: valid ones; the caller has called `Job.check`.
+      timeout_s: wall-clock seconds per call of a program.
 
     Raises:
-      TypeError, ValueError: a field of a job is not what it should be.
       RuntimeError: no more jobs are taken.
     """
-    for job in jobs:
-      job.check()  # Here, not in the thread that serves everyone.
     futures = [ResultFuture() for _ in jobs]
     with self._lock:
       if self._closed:
@@ -82,7 +87,7 @@ class Pending:
     return futures
 
   def take(self) -> Task | None:
-    """Returns the next task that anybody waits for, or None."""
+    """Removes and returns the next task that has a waiter, or None."""
     with self._lock:
       while self._queue:
         task = self._queue.popleft()
@@ -91,7 +96,7 @@ class Pending:
     return None
 
   def dropped(self, task: Task) -> bool:
-    """Whether nobody waits for a task any more; if so, it is forgotten."""
+    """Returns whether a task has no waiter any more, and then forgets it."""
     with self._lock:
       return self._drop_unwanted(task)
 
@@ -100,7 +105,7 @@ class Pending:
     if unwanted and self._tasks.get(task.content()) is task:
       self._forget(task)
       for _, future in task.waiting:
-        future.set_running_or_notify_cancel()  # Whoever waits hears of it.
+        future.set_running_or_notify_cancel()  # Wakes `futures.wait`.
     return unwanted
 
   def _forget(self, task: Task) -> None:
@@ -108,41 +113,43 @@ class Pending:
       del self._tasks[task.content()]
 
   def finish(self, task: Task, result: Result) -> None:
-    """Gives a task's verdict to all who wait for it."""
+    """Gives a task's verdict to all its waiters."""
     with self._lock:
       self._forget(task)
       self._counts[result.status] += len(task.waiting)
-    for name, future in task.waiting:
+    for job_id, future in task.waiting:
       if future.set_running_or_notify_cancel():
-        future.set_result(dataclasses.replace(result, id=name))
+        future.set_result(dataclasses.replace(result, id=job_id))
 
   def close(self) -> None:
-    """Takes no more jobs, and wakes who runs them to hear of it."""
+    """Refuses further jobs and wakes the thread that runs them."""
     with self._lock:
       if not self._closed:
         self._closed = True
         self._wake()
 
   def end(self, error: BaseException | None) -> None:
-    """Gives up what is left: cancelled, or failed with an error."""
+    """Cancels the unfinished jobs, or fails them with the error."""
     with self._lock:
       self._closed = True
-      left = [pair for task in self._tasks.values() for pair in task.waiting]
+      unfinished = [
+        pair for task in self._tasks.values() for pair in task.waiting
+      ]
       self._tasks.clear()
       self._queue.clear()
-    for _, future in left:
+    for _, future in unfinished:
       if error is None:
         future.cancel()
       if future.set_running_or_notify_cancel():
         future.set_exception(error or RuntimeError("the executor is closed"))
 
   def counters(self) -> dict[str, int]:
-    """Verdicts by status, and their sum as `programs`."""
+    """Returns verdicts by status, and their sum as `programs`."""
     with self._lock:
       counts = {status: self._counts[status] for status in STATUSES}
     return counts | {"programs": sum(counts.values())}
 
   def forget_counts(self) -> None:
-    """Starts the counters anew."""
+    """Sets the counters to zero."""
     with self._lock:
       self._counts.clear()

@@ -1,16 +1,15 @@
-"""The pool: jobs in, verdicts out, over a set of zygotes.
+"""The pool of one machine: schedules jobs over a set of zygotes.
 
 The life of a job:
-1. `submit` queues it and wakes the pool's thread;
+1. `Pending.submit` queues it and wakes the pool's thread;
 2. the thread gives each of its runs to the least busy zygote with a free
-   slot, the second run of a job to a zygote with another hash seed;
-3. replies are read as they come; a zygote that dies, or has not answered
+   slot, and the second run of a job to a zygote with another hash seed;
+3. replies are read as they come. A zygote that dies, or has not answered
    well past the time limit, is replaced and its runs are tried once more;
-4. when all runs of a job are in, its verdict is decided here, in the trusted
-   process: only text came back, and it is parsed, never evaluated.
+4. when all runs of a job have ended, its verdict is decided here, in the
+   trusted process. Only text came back, and it is parsed, never evaluated.
 
-All zygotes and runs belong to that one thread; `pending.py` is where others
-meet it.
+Only that thread touches zygotes and runs; other threads use `pending.py`.
 """
 
 import collections
@@ -23,30 +22,40 @@ import time
 from collections.abc import Sequence
 
 from azr_jax.executor import frames, libraries, selftest, verdict
-from azr_jax.executor.job import Job, Result
-from azr_jax.executor.pending import Pending, ResultFuture, Task
+from azr_jax.executor.job import Result
+from azr_jax.executor.pending import Pending, Task
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.executor.worker import WorkerGone, Zygote
 
 HASH_SEEDS = (1, 2)
-SLOTS = 2  # Children at a time per zygote: a loop must not block the rest.
-GRACE_S = 3.0  # Past the time limit, an unanswered zygote counts as dead.
+SLOTS = 2  # Children at a time per zygote, so that a loop blocks no other job.
+GRACE_S = 3.0  # A zygote that is later than this with a reply counts as dead.
 MAX_TRIES = 2
-MAX_FALSE_STARTS = 5  # In a row; then something is wrong with the machine.
+MAX_FALSE_STARTS = 5  # Zygotes in a row that die before they have started.
+# Runs that may wait for a zygote of their seed while later runs overtake them.
+MAX_OVERTAKEN = 64
 
 
 @dataclasses.dataclass(eq=False)
 class _Run:
   """One execution of a job.
 
-  `seed` is the hash seed it needs, if any. After the loss of its zygote it
-  waits for one born later: the rest may be as stuck as the first was.
+  Attributes:
+    task: the job, and who waits for it.
+    index: its number among the task's runs.
+    seed: the hash seed that it needs; None for any.
+    results: those of all the task's runs, by index; shared between the runs.
+    tries: how often it was sent to a zygote.
+    born_after: it goes only to a zygote that was born later. A run whose
+      zygote was lost waits for a new one, because the others may be stuck for
+      the same reason.
+    deadline: when its zygote counts as dead, on the monotonic clock.
   """
 
   task: Task
   index: int
   seed: int | None
-  results: dict[int, Result]  # Of all the task's runs.
+  results: dict[int, Result]
   tries: int = 0
   born_after: float = 0.0
   deadline: float = 0.0
@@ -56,21 +65,22 @@ class Pool:
   """The pool of this machine.
 
   Attributes:
-    pending: the jobs under way.
+    pending: the unfinished jobs.
   """
 
   def __init__(
     self, settings: ExecutorSettings, library_names: Sequence[str] = ()
   ):
-    """Starts the zygotes and proves their walls.
+    """Starts the zygotes and tests that their sandbox holds.
 
     Args:
-      settings: see there.
-      library_names: what programs may use besides; see `libraries.py`.
+      settings: how many zygotes, their limits, and their sandbox layers.
+      library_names: libraries that programs may use, of
+        `libraries.LIBRARIES`.
 
     Raises:
       ValueError: a library is unknown or not installed.
-      RuntimeError: a zygote does not start or a wall does not stand.
+      RuntimeError: a zygote does not start or a sandbox layer does not hold.
     """
     libraries.check(library_names)
     self._settings = settings
@@ -85,15 +95,15 @@ class Pool:
       for seed in HASH_SEEDS
     ]
     try:
-      walls = [zygote.wait_for_start() for zygote in self._zygotes]
+      layers = [zygote.wait_for_start() for zygote in self._zygotes]
     except WorkerGone:
       self._end_zygotes()
       raise
-    self._awake, self._alarm = os.pipe()
-    os.set_blocking(self._awake, False)
-    os.set_blocking(self._alarm, False)
+    self._wake_reader, self._wake_writer = os.pipe()
+    os.set_blocking(self._wake_reader, False)
+    os.set_blocking(self._wake_writer, False)
     self._poll = select.poll()
-    self._poll.register(self._awake, select.POLLIN)
+    self._poll.register(self._wake_reader, select.POLLIN)
     for zygote in self._zygotes:
       self._poll.register(zygote.reading, select.POLLIN)
     self._thread = threading.Thread(
@@ -101,32 +111,28 @@ class Pool:
     )
     self._thread.start()
     try:
-      self._layers = walls[0] | self._prove_walls()
+      self._layers = layers[0] | self._test_sandbox()
     except BaseException:
       self.close()
       raise
 
-  def submit(self, jobs: Sequence[Job]) -> list[ResultFuture]:
-    """Queues jobs; their futures in order. Raises as `Pending.submit`."""
-    return self.pending.submit(jobs, self._settings.timeout_s)
-
   def layers(self) -> dict[str, bool]:
-    """Which walls stand, and what the self-test saw denied."""
+    """Returns which sandbox layers are active and what the self-test denied."""
     return dict(self._layers)
 
   def processes(self) -> list[int]:
-    """Process ids of the zygotes."""
+    """Returns the process ids of the zygotes."""
     return [zygote.pid for zygote in self._zygotes]
 
   def close(self) -> None:
-    """Ends every process; jobs under way are cancelled."""
+    """Ends every process; unfinished jobs are cancelled."""
     self.pending.close()
     self._thread.join()
 
   def _wake(self) -> None:
     try:
-      os.write(self._alarm, b"!")
-    except BlockingIOError:  # Full of alarms: awake.
+      os.write(self._wake_writer, b"!")
+    except BlockingIOError:  # The pipe is full, so the thread will wake.
       pass
 
   def _work(self) -> None:
@@ -136,28 +142,27 @@ class Pool:
       while not self.pending.closed:
         self._dispatch()
         self._attend()
-    except Exception as failed:  # noqa: BLE001 - the callers must hear of it.
-      error = failed
+    except Exception as failure:  # noqa: BLE001 - the waiters must hear of it.
+      error = failure
     finally:
       self.pending.end(error)
       self._end_zygotes()
-      os.close(self._awake)
-      os.close(self._alarm)
+      os.close(self._wake_reader)
+      os.close(self._wake_writer)
 
   def _new_zygote(self, seed: int) -> Zygote:
     settings = self._settings
-    walls, memory_mb = settings.walls(), settings.memory_mb
-    return Zygote(seed, walls, memory_mb, self._libraries)
+    return Zygote(seed, settings.walls(), settings.memory_mb, self._libraries)
 
   def _end_zygotes(self) -> None:
     for zygote in self._zygotes:
       zygote.end()
 
   def _dispatch(self) -> None:
-    """Gives queued runs to free slots, in order as far as seeds allow."""
+    """Gives queued runs to free slots, in order as far as seeds allow it."""
     free = sum(SLOTS - len(zygote.busy) for zygote in self._zygotes)
     waiting: list[_Run] = []
-    while free > 0 and len(waiting) < 64:
+    while free > 0 and len(waiting) < MAX_OVERTAKEN:
       run = self._next_run()
       if run is None:
         break
@@ -184,21 +189,21 @@ class Pool:
     return self._queue.popleft()
 
   def _free_zygote(self, run: _Run) -> Zygote | None:
-    fitting = [
+    candidates = [
       zygote
       for zygote in self._zygotes
       if zygote.layers is not None
       and zygote.born >= run.born_after
       and run.seed in (None, zygote.seed)
     ]
-    zygote = min(fitting, key=lambda z: len(z.busy), default=None)
+    zygote = min(candidates, key=lambda z: len(z.busy), default=None)
     return zygote if zygote and len(zygote.busy) < SLOTS else None
 
   def _start(self, zygote: Zygote, run: _Run) -> None:
     self._serial += 1
     run.tries += 1
-    longest_s = run.task.timeout_s * max(1, len(run.task.job.inputs))
-    run.deadline = time.monotonic() + longest_s + GRACE_S
+    max_s = run.task.timeout_s * max(1, len(run.task.job.inputs))
+    run.deadline = time.monotonic() + max_s + GRACE_S
     zygote.busy[self._serial] = run
     job = run.task.job
     zygote.send(
@@ -215,47 +220,51 @@ class Pool:
       self._poll.register(zygote.writing, select.POLLOUT)
 
   def _attend(self) -> None:
-    """Waits for replies, for new jobs, or for a deadline; handles them."""
+    """Waits for replies, new jobs or a deadline, and handles them."""
     deadlines = [_deadline(zygote) for zygote in self._zygotes]
     wait_s = max(0.0, min(deadlines) - time.monotonic())
     wait_ms = None if wait_s == math.inf else wait_s * 1000 + 1
     ready = {descriptor for descriptor, _ in self._poll.poll(wait_ms)}
-    if self._awake in ready:
-      os.read(self._awake, 4096)
+    if self._wake_reader in ready:
+      os.read(self._wake_reader, 4096)
     now = time.monotonic()
-    for place, zygote in enumerate(self._zygotes):
+    for index, zygote in enumerate(self._zygotes):
       if zygote.writing in ready:
         zygote.flush()
         if not zygote.has_unsent():
           self._poll.unregister(zygote.writing)
       try:
         if zygote.reading in ready:
-          self._take(zygote)
+          self._read_replies(zygote)
         elif _deadline(zygote) < now:
           raise WorkerGone("an executor zygote does not answer")
       except WorkerGone:
-        self._replace(place)
+        self._replace(index)
 
-  def _take(self, zygote: Zygote) -> None:
+  def _read_replies(self, zygote: Zygote) -> None:
     for number, seconds, seen, payload in zygote.receive():
       run = zygote.busy.pop(number)
       result = verdict.read_reply(run.task.job, seconds, seen, payload)
-      # It was somebody else, or memory was short.
+      # No program can kill itself: another process did, or memory was short.
       if result.error == verdict.KILLED and run.tries < MAX_TRIES:
         self._queue.appendleft(run)
       else:
         self._finish(run, result)
 
   def _finish(self, run: _Run, result: Result) -> None:
-    """Decides the job once its last run is in."""
+    """Decides the job's verdict after its last run."""
     run.results[run.index] = result
     if len(run.results) == run.task.job.runs:
       in_order = [run.results[index] for index in range(run.task.job.runs)]
       self.pending.finish(run.task, verdict.agree(in_order))
 
-  def _replace(self, place: int) -> None:
-    """Puts a new zygote in a dead one's place; its runs go once more."""
-    dead = self._zygotes[place]
+  def _replace(self, index: int) -> None:
+    """Starts a zygote in place of a dead one, whose runs are tried again.
+
+    Raises:
+      WorkerGone: too many zygotes in a row did not start.
+    """
+    dead = self._zygotes[index]
     self._poll.unregister(dead.reading)
     if dead.has_unsent():
       self._poll.unregister(dead.writing)
@@ -270,11 +279,15 @@ class Pool:
     self._false_starts = self._false_starts + 1 if dead.layers is None else 0
     if self._false_starts > MAX_FALSE_STARTS:
       raise WorkerGone("executor zygotes die before they have started")
-    fresh = self._zygotes[place] = self._new_zygote(dead.seed)
+    fresh = self._zygotes[index] = self._new_zygote(dead.seed)
     self._poll.register(fresh.reading, select.POLLIN)
 
-  def _prove_walls(self) -> dict[str, bool]:
-    """Tries what must fail; raises if a wall that must stand does not."""
+  def _test_sandbox(self) -> dict[str, bool]:
+    """Runs programs that must fail; returns what was denied, by name.
+
+    Raises:
+      RuntimeError: a program succeeded, although seccomp was asked for.
+    """
     futures = [
       self.pending.submit([job], selftest.timeout_s(job))[0]
       for job in selftest.jobs()
@@ -293,7 +306,7 @@ class Pool:
 
 
 def _deadline(zygote: Zygote) -> float:
-  """When a zygote that has said nothing counts as dead."""
+  """Returns when a zygote that has not replied counts as dead."""
   if zygote.layers is None:
     return zygote.born + zygote.start_s
   return min((run.deadline for run in zygote.busy.values()), default=math.inf)
