@@ -113,7 +113,7 @@ def test_a_folder_without_scores_is_free_for_others(tmp_path):
       evaluate.evaluate(
         config, "embedded:orz-tiny", "gsm8k", asked[1], data + asked[0]
       )
-  with pytest.raises(ValueError, match="names 'gsm9k': expected of"):
+  with pytest.raises(ValueError, match="names 'gsm9k': expected one of"):
     evaluate.evaluate(
       config, "embedded:orz-tiny", "gsm8k", asked[1], f"gsm9k={asked[0]}"
     )

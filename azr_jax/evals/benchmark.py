@@ -1,4 +1,4 @@
-"""What a benchmark is to the runner, and what it says of an answer."""
+"""What a benchmark is to the runner: its items, its grader, its prompts."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +13,12 @@ from azr_jax.models.tokenizers import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-  """One thing to ask.
+  """One question of a benchmark.
 
   Attributes:
     id: its name, unique in the benchmark.
-    request: what is asked, without the frame that a prompt style puts around.
-    reference: what the grader needs; never shown to the model.
+    request: the question, without the text that a prompt format puts around it.
+    reference: what the grader needs; the model never sees it.
     kind: the subset it belongs to, for scores by subset; "" if there are none.
   """
 
@@ -30,14 +30,14 @@ class Item:
 
 @dataclasses.dataclass(frozen=True)
 class Grade:
-  """What an answer is worth: right or not, and why."""
+  """Whether a response is correct, and why."""
 
   correct: bool
   detail: str = ""
 
 
 Grader = Callable[[Executor, Item, str], "Future[Grade]"]
-# From items, verdicts [items, samples] and replies, to more scores.
+# Maps items, correctness [items, samples] and responses to further scores.
 Summary = Callable[
   [Sequence[Item], np.ndarray, Sequence[Sequence[str]]], dict[str, float]
 ]
@@ -48,26 +48,27 @@ class Benchmark:
   """A benchmark.
 
   Attributes:
-    name: what `--benchmark` calls it.
-    source: where its public data is, as `tasks/records.py` reads it; "": the
-      package has it.
-    read: from records of `source`'s layout to items; from the data's name, if
-      `reads_by_name`.
-    form: what is asked for at the end of a request, see `frames.py`.
-    grade: starts the grading of a reply.
-    prompt: writes an item's prompt in a style for a model's tokenizer; None:
-      `frames.prompt` does.
-    summarize: scores besides pass@k, or None.
-    reads_by_name: `read` finds its data itself: a folder, what the package
-      has, or what is made on the spot.
-    by_kind: `--limit` is of each kind, not of all items.
-    default_limit: items if none is given; 0: all.
+    name: its name on the command line (`--benchmark`).
+    source: its public data, in the notation of `tasks/records.py`; "": it has
+      no public source, or the package contains the data.
+    read: maps the records of `source` to items; if `reads_by_name`, maps the
+      path or name of the data to items.
+    answer_format: which sentence closes a request, a key of
+      `prompt_formats.ANSWER_FORMATS`.
+    grade: starts the grading of a response.
+    prompt: writes an item's prompt in a prompt format for a model's tokenizer;
+      None: `prompt_formats.prompt` does.
+    summarize: computes scores besides pass@k, or None.
+    reads_by_name: whether `read` opens the data itself: a folder, a file of the
+      package, or generated items.
+    by_kind: whether `--limit` counts the items of each kind, not all items.
+    default_limit: the number of items without `--limit`; 0: all.
   """
 
   name: str
   source: str
   read: Callable[[Any], list[Item]]
-  form: str
+  answer_format: str
   grade: Grader
   prompt: Callable[[Item, str, Tokenizer], str] | None = None
   summarize: Summary | None = None
@@ -76,7 +77,7 @@ class Benchmark:
   default_limit: int = 0
 
   def holding(self, items: list[Item]) -> "Benchmark":
-    """The benchmark of these items, which reads no data."""
+    """Returns this benchmark with fixed items, so that it reads no data."""
     return dataclasses.replace(
       self, read=lambda data: items, reads_by_name=True, source=""
     )

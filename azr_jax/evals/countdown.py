@@ -1,8 +1,8 @@
-"""`countdown`: several answers to each of some held-out puzzles.
+"""`countdown`: several responses to each of some held-out Countdown puzzles.
 
-Paper: seed 003, section 4.1: 50 puzzles x 16 answers; an answer counts if the
-strict verifier gives 1.0. The same puzzles for everyone: the first of the test
-split, or those of a file. `--limit` says how many.
+Paper: Countdown, section 4.1: 50 puzzles x 16 responses; a response is correct
+if the strict verifier gives 1.0. Every model gets the same puzzles: the first
+ones of the test split, or those of a file. `--limit` sets their number.
 """
 
 import pathlib
@@ -18,17 +18,17 @@ from azr_jax.grading import countdown as verifier
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.tasks.countdown import dataset, difficulty, generator, prompts
 
-PUZZLES = 50  # Of the paper.
-_MOST_PUZZLES = 1000  # As many as `--limit` can ask for.
+PUZZLES = 50  # as the paper
+_MAX_PUZZLES = 1000  # the largest useful `--limit`
 _SEED = 0
 
 
 def read(data: str) -> list[Item]:
-  """Items of a file in the public layout, or of the test split."""
+  """Reads items from a file in the public layout, or from the test split."""
   if data:
     puzzles, scores = dataset.read(pathlib.Path(data).expanduser())
   else:
-    stream = generator.generate(_SEED, _MOST_PUZZLES, test=True)
+    stream = generator.generate(_SEED, _MAX_PUZZLES, test=True)
     puzzles, scores = map(list, zip(*stream, strict=True))
   return [
     Item(
@@ -48,28 +48,36 @@ def _puzzle(item: Item) -> Puzzle:
   return Puzzle(tuple(item.reference["nums"]), item.reference["target"])
 
 
-def grade(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
-  """Verifies a reply; no program runs."""
+def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
+  """Grades a response by the strict verifier, which runs no program."""
   del executor
-  verdict = verifier.verify(_puzzle(item), reply)
+  verdict = verifier.verify(_puzzle(item), response)
   return futures.done(Grade(verdict.right, verdict.reason))
 
 
 def summarize(
   items: Sequence[Item],
   correct: np.ndarray,
-  replies: Sequence[Sequence[str]],
+  responses: Sequence[Sequence[str]],
 ) -> dict[str, float]:
-  """pass@1 by difficulty in thirds, and answer tags of a reply."""
+  """Returns pass@1 by thirds of difficulty, and answer tags per response.
+
+  Args:
+    items: puzzles.
+    correct: bool [items, samples].
+    responses: of each item, in the same order.
+  """
   scores = np.array([item.reference["difficulty"] for item in items])
   buckets = difficulty.buckets(scores, difficulty.thresholds(scores))
-  found = {
+  metrics = {
     f"pass@1/{name}": float(correct[buckets == index].mean())
     for index, name in enumerate(difficulty.BUCKETS)
     if np.any(buckets == index)
   }
-  blocks = [answer_tags.answer_blocks(text) for own in replies for text in own]
-  return found | {"answer_blocks": float(np.mean(blocks))}
+  blocks = [
+    answer_tags.answer_blocks(text) for texts in responses for text in texts
+  ]
+  return metrics | {"answer_blocks": float(np.mean(blocks))}
 
 
 BENCHMARKS = (
@@ -79,8 +87,8 @@ BENCHMARKS = (
     read,
     "words",
     grade,
-    prompt=lambda item, style, tokenizer: prompts.solve_prompt(
-      _puzzle(item), style
+    prompt=lambda item, prompt_format, tokenizer: prompts.solve_prompt(
+      _puzzle(item), prompt_format
     ),
     summarize=summarize,
     reads_by_name=True,

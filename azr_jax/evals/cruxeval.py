@@ -1,11 +1,12 @@
-"""Benchmarks of reading programs: CRUXEval, and LiveCodeBench's execution.
+"""Benchmarks of reading programs: CRUXEval and LiveCodeBench's execution.
 
-| name | asked is | right is |
+| name | the question | a correct answer |
 | --- | --- | --- |
 | `cruxeval_o`, `livecodebench_execution` | the value of a call | the value |
-| `cruxeval_i` | arguments | any that give the value, by running them |
+| `cruxeval_i` | arguments for a value | any arguments that return the value |
 
-Values are equal by type and value (`grading/values.py`), never evaluated.
+Values are compared by type and value (`grading/values.py`) and are never
+evaluated. Arguments are judged by running the function on them.
 """
 
 import ast
@@ -14,19 +15,19 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from azr_jax.evals import prompt_formats
+from azr_jax.evals import answer_extraction
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import literals, programs
 from azr_jax.grading.values import values_equal
 
 _ASSERT = re.compile(r"assert\s+")
-# As LaTeX writes what stands in a box.
-_ESCAPED = re.compile(r"\\([{}_#%&$])|\\text\{([^{}]*)\}")
+# LaTeX writes brackets and the like in a box with these escapes.
+_LATEX_ESCAPE = re.compile(r"\\([{}_#%&$])|\\text\{([^{}]*)\}")
 
 
 def read_outputs(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Items that ask for the value of a call, of CRUXEval's layout."""
+  """Reads CRUXEval records as items that ask for the value of a call."""
   return [
     Item(
       str(record["id"]),
@@ -39,7 +40,7 @@ def read_outputs(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 def read_inputs(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Items that ask for arguments, of CRUXEval's layout."""
+  """Reads CRUXEval records as items that ask for arguments."""
   return [
     Item(
       str(record["id"]),
@@ -52,7 +53,7 @@ def read_inputs(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 def read_livecodebench(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Items of LiveCodeBench's execution scenario: code, input, output."""
+  """Reads records of LiveCodeBench's execution scenario as items."""
   return [
     Item(
       str(record.get("id", record.get("question_id", index))),
@@ -65,21 +66,25 @@ def read_livecodebench(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
   ]
 
 
-def grade_output(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
-  """Compares the value in a reply with the reference."""
+def grade_output(
+  executor: Executor, item: Item, response: str
+) -> "Future[Grade]":
+  """Compares the value in a response with the reference."""
   del executor
-  answer = prompt_formats.short(reply) or ""
-  right = any(
+  answer = answer_extraction.short_answer(response) or ""
+  correct = any(
     values_equal(item.reference["output"], _value(text))
     for text in _readings(answer)
   )
-  return futures.done(Grade(right, answer[:200]))
+  return futures.done(Grade(correct, answer[:200]))
 
 
-def grade_input(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
-  """Runs the function on the arguments in a reply."""
-  answer = _readings(prompt_formats.short(reply, "input") or "")[-1]
-  answer = _arguments(answer)
+def grade_input(
+  executor: Executor, item: Item, response: str
+) -> "Future[Grade]":
+  """Runs the function on the arguments in a response."""
+  answer = answer_extraction.short_answer(response, "input") or ""
+  answer = _arguments(_readings(answer)[-1])
   return futures.then(
     programs.submit_abduction_answer(
       executor, item.reference["code"], item.reference["output"], answer
@@ -89,13 +94,13 @@ def grade_input(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
 
 
 def _readings(text: str) -> list[str]:
-  """The text, and what it is without LaTeX's escapes, if it has any."""
-  plain = _ESCAPED.sub(lambda m: m[1] or m[2] or "", text)
+  """Returns the text and, if it has LaTeX's escapes, also the text without."""
+  plain = _LATEX_ESCAPE.sub(lambda m: m[1] or m[2] or "", text)
   return list(dict.fromkeys((text, plain)))
 
 
 def _value(text: str) -> str:
-  """The right side of `f(...) == ...`, perhaps asserted, or the text itself."""
+  """Returns the right side of `[assert] f(...) == ...`, or the whole text."""
   text = _ASSERT.sub("", text, count=1).strip()
   match _expression(text):
     case ast.Compare(ast.Call(), [ast.Eq()], [right]):
@@ -104,20 +109,20 @@ def _value(text: str) -> str:
 
 
 def _arguments(text: str) -> str:
-  """The arguments of a call of `f`, perhaps compared, or the text itself."""
+  """Returns the arguments in `[assert] f(...) [== ...]`, or the whole text."""
   text = _ASSERT.sub("", text, count=1).strip()
   node = _expression(text)
   if isinstance(node, ast.Compare):
     node = node.left
   match node:
     case ast.Call(ast.Name("f") as name):
-      # Up to the bracket that closes the call.
-      whole = ast.get_source_segment(text, node) or ""
-      return whole[len(name.id) :].strip()[1:-1].strip()
+      call = ast.get_source_segment(text, node) or ""
+      return call[len(name.id) :].strip()[1:-1].strip()
   return text
 
 
 def _expression(text: str) -> ast.expr | None:
+  """Parses a text as an expression; returns None if it is none."""
   try:
     node = literals.guarded_parse(text, "eval")
   except literals.ParseError:

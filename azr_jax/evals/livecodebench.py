@@ -1,11 +1,11 @@
-"""`livecodebench`: programs for contest problems, by all of their tests.
+"""`livecodebench`: contest problems; a program has to pass all their tests.
 
 A problem's tests either call a method of `Solution` or write to standard input
 and read standard output. The program runs in the executor, which has neither
-files nor a console: texts stand in for both. What comes out is compared here,
-line by line without trailing spaces, and numbers as numbers. A thread runs when
-it is started. There is the standard library alone: a program that needs numpy
-fails.
+files nor a console, so strings replace both. The output is compared here, line
+by line, without trailing spaces, and numbers as numbers. A thread runs to its
+end when it is started. Only the standard library can be imported: a program
+that needs numpy fails.
 """
 
 import base64
@@ -19,12 +19,12 @@ from concurrent.futures import Future
 from decimal import Decimal
 from typing import Any
 
-from azr_jax.evals import prompt_formats
+from azr_jax.evals import answer_extraction
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, Job, futures
 from azr_jax.grading import literals, values
 
-# The reply is data here, so what it does to names below cannot matter.
+# The response is a string here, so it cannot rebind the names below.
 _WITH_CONSOLE = """
 import io, sys, threading
 CODE = {code}
@@ -71,15 +71,15 @@ _BEGIN = "\nBegin with:\n```python\n{starter}\n```"
 
 
 def read(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Items of the code generation scenario's public layout."""
-  found = []
+  """Reads records of the code generation scenario as items."""
+  items = []
   for record in raw:
     starter = record.get("starter_code") or ""
     begin = _BEGIN.format(starter=starter) if starter else ""
     metadata = record.get("metadata") or "{}"
     if isinstance(metadata, str):
       metadata = json.loads(metadata)
-    found.append(
+    items.append(
       Item(
         str(record["question_id"]),
         f"Write a Python program.\n{record['question_content']}{begin}",
@@ -93,17 +93,18 @@ def read(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
         str(record.get("difficulty", "")),
       )
     )
-  return found
+  return items
 
 
 class _TextOnly(pickle.Unpickler):
-  """The public files pickle a text; nothing else is ever made."""
+  """Unpickles the public files' strings and refuses every other object."""
 
   def find_class(self, module: str, name: str) -> Any:
     raise pickle.UnpicklingError(f"{module}.{name}: expected a text")
 
 
 def _tests(packed: Any) -> list[dict[str, str]]:
+  """Returns tests from a list, JSON, or base64 of a compressed pickle."""
   if not isinstance(packed, str):
     return list(packed)
   try:
@@ -113,10 +114,11 @@ def _tests(packed: Any) -> list[dict[str, str]]:
     return json.loads(_TextOnly(io.BytesIO(data)).load())
 
 
-def grade(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
-  """Runs a reply's program on all tests."""
+def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
+  """Runs a response's program on all tests."""
   function = item.reference["function"]
-  code = prompt_formats.code(reply, (function, "Solution") if function else ())
+  names = (function, "Solution") if function else ()
+  code = answer_extraction.code(response, names)
   if code is None:
     return futures.done(Grade(False, "no program"))
   return submit(executor, item, code)
@@ -136,9 +138,9 @@ def submit(executor: Executor, item: Item, code: str) -> "Future[Grade]":
   job = Job(item.id, program, inputs, "run")
 
   def judge(result: Any) -> Grade:
-    same = _same_value if function else _same_text
+    is_same = _is_same_value if function else _is_same_text
     passed = sum(
-      output is not None and same(test["output"], output)
+      output is not None and is_same(test["output"], output)
       for test, output in zip(tests, result.outputs, strict=True)
     )
     detail = f"{passed} of {len(tests)} tests {result.error or ''}".strip()
@@ -148,35 +150,36 @@ def submit(executor: Executor, item: Item, code: str) -> "Future[Grade]":
 
 
 def _arguments(text: str) -> str:
-  """A test's input: a JSON value a line, each an argument."""
+  """Converts a test's input, one JSON value per line, to call arguments."""
   return ", ".join(
     repr(json.loads(line)) for line in text.split("\n") if line.strip()
   )
 
 
-def _same_value(want: str, output: str) -> bool:
+def _is_same_value(expected: str, output: str) -> bool:
   try:
-    found = values.plain_value(literals.typed_key(output))
-    return _listed(found) == json.loads(want)
+    value = values.plain_value(literals.typed_key(output))
+    return _tuples_to_lists(value) == json.loads(expected)
   except (ValueError, RecursionError):
     return False
 
 
-def _listed(value: Any) -> Any:
-  """Tuples as JSON has them."""
+def _tuples_to_lists(value: Any) -> Any:
+  """Replaces tuples by lists, because JSON has no tuples."""
   if isinstance(value, list | tuple):
-    return [_listed(part) for part in value]
+    return [_tuples_to_lists(part) for part in value]
   return value
 
 
-def _same_text(want: str, output: str) -> bool:
+def _is_same_text(expected: str, output: str) -> bool:
+  """Compares printed text line by line, and lines of numbers by value."""
   try:
     text = values.plain_value(literals.typed_key(output))
   except literals.ParseError:
     return False
-  one, other = _lines(want), _lines(str(text))
-  return len(one) == len(other) and all(
-    a == b or _same_numbers(a, b) for a, b in zip(one, other, strict=True)
+  want, got = _lines(expected), _lines(str(text))
+  return len(want) == len(got) and all(
+    a == b or _are_same_numbers(a, b) for a, b in zip(want, got, strict=True)
   )
 
 
@@ -184,12 +187,12 @@ def _lines(text: str) -> Sequence[str]:
   return [line.rstrip() for line in text.strip().split("\n")]
 
 
-def _same_numbers(one: str, other: str) -> bool:
-  """Whether two lines hold the same finite numbers, exactly."""
-  words = one.split(), other.split()
-  if not all(_NUMBER.fullmatch(word) for own in words for word in own):
+def _are_same_numbers(want: str, got: str) -> bool:
+  """Returns whether two lines hold exactly the same finite numbers."""
+  wanted, printed = want.split(), got.split()
+  if not all(_NUMBER.fullmatch(word) for word in (*wanted, *printed)):
     return False
-  return list(map(Decimal, words[0])) == list(map(Decimal, words[1]))
+  return list(map(Decimal, wanted)) == list(map(Decimal, printed))
 
 
 BENCHMARKS = (

@@ -1,14 +1,14 @@
-"""Benchmarks of mathematical problems, graded as ORZ's rewards are.
+"""Benchmarks of mathematical problems, with the graders of ORZ's rewards.
 
-| name | public data |
+| name | its reference answers |
 | --- | --- |
-| `aime24`, `aime25`, `amc23` | competition answers that are whole numbers |
-| `math500`, `minerva`, `olympiadbench` | answers of every form |
-| `gsm8k` | the number behind `####` |
-| `problems` | anything that `configs/orz.py` can train on |
+| `aime24`, `aime25`, `amc23` | whole numbers |
+| `math500`, `minerva`, `olympiadbench` | any mathematical expression |
+| `gsm8k` | the number after `####` |
+| `problems` | those of any data that `configs/orz.py` can train on |
 
-Answers are compared by rules and, where they disagree, by algebra in the
-executor. OlympiadBench's own tolerance holds where a row names one.
+Answers are compared by rules and, if the rules find them unequal, by algebra in
+the executor. OlympiadBench's records may name a tolerance.
 """
 
 import functools
@@ -16,45 +16,49 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from azr_jax.evals import prompt_formats
+from azr_jax.evals import answer_extraction
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
 from azr_jax.grading.mathematics import extraction, grader, rules
-from azr_jax.tasks.mathematics import problem, prompts, sources
+from azr_jax.tasks.mathematics import problem as problem_lib
+from azr_jax.tasks.mathematics import prompts, sources
 
 
 def read_problems(raw: Iterable[Any]) -> list[Item]:
-  """Items of records with a question and an answer in any usual layout."""
+  """Reads records with a question and an answer in any usual layout."""
   return [_item(index, record) for index, record in enumerate(raw)]
 
 
 def read_any(spec: str) -> list[Item]:
-  """Items of whatever `tasks/mathematics/sources.py` reads."""
+  """Reads items from a source of `tasks/mathematics/sources.py`."""
   return [
-    Item(str(index), one.question, {"answer": one.answer})
-    for index, one in enumerate(sources.read(spec))
+    _from_problem(index, problem)
+    for index, problem in enumerate(sources.read(spec))
   ]
 
 
 def _item(index: int, record: Any) -> Item:
-  one = problem.from_record(record)
-  return Item(str(index), one.question, {"answer": one.answer})
+  return _from_problem(index, problem_lib.from_record(record))
+
+
+def _from_problem(index: int, problem: problem_lib.Problem) -> Item:
+  return Item(str(index), problem.question, {"answer": problem.answer})
 
 
 def read_minerva(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Items with an answer, or with it in the last box of a solution."""
-  found = []
+  """Reads records with an answer, or with a solution whose last box is it."""
+  items = []
   for index, record in enumerate(raw):
     boxed = extraction.last_boxed(record.get("solution") or "")
     if record.get("answer") is None and boxed is not None:
       record = {**record, "answer": boxed}
-    found.append(_item(index, record))
-  return found
+    items.append(_item(index, record))
+  return items
 
 
 def read_olympiad(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Items of OlympiadBench's English text-only questions."""
-  found = []
+  """Reads records of OlympiadBench's English text-only questions."""
+  items = []
   for index, record in enumerate(raw):
     question = record["question"]
     context = record.get("context")
@@ -65,27 +69,28 @@ def read_olympiad(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
       question += f"\nThe answer's unit is {unit}."
     answers = record["final_answer"]
     answer = answers[0] if isinstance(answers, list) else answers
-    found.append(
+    items.append(
       Item(
         str(index),
         question,
-        {"answer": str(answer), "tolerance": _number(error)},
+        {"answer": str(answer), "tolerance": _tolerance(error)},
         str(record.get("subfield", "")),
       )
     )
-  return found
+  return items
 
 
-def _number(text: Any) -> float:
+def _tolerance(text: Any) -> float:
+  """Returns the number in a text; 0 if it has none, as most records."""
   try:
     return float(text)
   except (TypeError, ValueError):
-    return 0.0  # "None", for most.
+    return 0.0
 
 
-def grade(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
-  """Compares the reply's last box, or last number, with the reference."""
-  answer = prompt_formats.math(reply)
+def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
+  """Compares the response's last box, or last number, with the reference."""
+  answer = answer_extraction.math(response)
   tolerance = rules.Tolerance(absolute=item.reference.get("tolerance", 0.0))
   return futures.then(
     grader.submit(
@@ -95,9 +100,11 @@ def grade(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
   )
 
 
-def _strict(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
-  """As `configs/orz.py` rewards: a box inside the answer tags, by rules."""
-  answer = extraction.find_answer(reply)
+def _grade_as_orz(
+  executor: Executor, item: Item, response: str
+) -> "Future[Grade]":
+  """Compares a box inside the answer tags by rules, as ORZ's reward does."""
+  answer = extraction.find_answer(response)
   return futures.then(
     grader.submit(executor, item.reference["answer"], answer, "rules"),
     lambda equal: Grade(equal, "no answer" if answer is None else answer[:200]),
@@ -105,7 +112,7 @@ def _strict(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
 
 
 _make = functools.partial(
-  Benchmark, read=read_problems, form="math", grade=grade
+  Benchmark, read=read_problems, answer_format="math", grade=grade
 )
 BENCHMARKS = (
   _make("aime24", "hf:HuggingFaceH4/aime_2024"),
@@ -124,9 +131,9 @@ BENCHMARKS = (
     "",
     read_any,
     "math",
-    _strict,
-    prompt=lambda item, style, tokenizer: prompts.solve_prompt(
-      item.request, style
+    _grade_as_orz,
+    prompt=lambda item, prompt_format, tokenizer: prompts.solve_prompt(
+      item.request, prompt_format
     ),
     reads_by_name=True,
   ),

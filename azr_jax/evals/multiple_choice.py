@@ -1,13 +1,14 @@
 """Benchmarks of choices and short answers: MMLU, GPQA, BIG-Bench Hard.
 
-| name | layout |
+| name | layout of its data |
 | --- | --- |
 | `mmlu` | question, choices, answer (index or letter), subject |
 | `mmlu_pro` | question, options, answer (letter), category |
-| `gpqa` | GPQA's own columns; its owners ask not to publish it, so bring it |
-| `bbh` | examples of input and target, or a folder of such files |
+| `gpqa` | GPQA's original columns; needs `--data`, because its authors ask
+  not to publish the questions |
+| `bbh` | a file of examples with input and target, or a folder of such files |
 
-GPQA's choices are put in an order that depends on the question alone.
+GPQA's choices are shuffled in an order that depends only on the question.
 """
 
 import ast
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from azr_jax.evals import prompt_formats
+from azr_jax.evals import answer_extraction
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
 from azr_jax.tasks.questions import bbh
@@ -28,7 +29,8 @@ from azr_jax.tasks.questions import bbh
 LETTERS = "ABCDEFGHIJ"
 
 
-def _ask(question: str, choices: Sequence[str]) -> str:
+def _request(question: str, choices: Sequence[str]) -> str:
+  """Returns a question with its choices, one lettered line each."""
   listed = "\n".join(
     f"({letter}) {choice}"
     for letter, choice in zip(LETTERS, choices, strict=False)
@@ -37,27 +39,27 @@ def _ask(question: str, choices: Sequence[str]) -> str:
 
 
 def read_mmlu(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Items of MMLU's and MMLU-Pro's layouts."""
-  found = []
+  """Reads records of MMLU or MMLU-Pro."""
+  items = []
   for index, record in enumerate(raw):
     choices = record.get("choices") or record["options"]
     answer = record["answer"]
     letter = LETTERS[answer] if isinstance(answer, int) else str(answer).strip()
     kind = record.get("subject") or record.get("category") or ""
-    found.append(
+    items.append(
       Item(
         str(record.get("question_id", index)),
-        _ask(record["question"], choices),
+        _request(record["question"], choices),
         {"answer": letter, "letters": LETTERS[: len(choices)]},
         str(kind),
       )
     )
-  return found
+  return items
 
 
 def read_gpqa(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Items of GPQA's columns."""
-  found = []
+  """Reads records of GPQA."""
+  items = []
   for index, record in enumerate(raw):
     question = record["Question"]
     choices = [record["Correct Answer"]]
@@ -65,10 +67,10 @@ def read_gpqa(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
     digest = hashlib.sha256(question.encode()).digest()
     rng = np.random.default_rng(list(digest))
     order = rng.permutation(len(choices)).tolist()
-    found.append(
+    items.append(
       Item(
         str(record.get("Record ID", index)),
-        _ask(question, [choices[place].strip() for place in order]),
+        _request(question, [choices[index].strip() for index in order]),
         {
           "answer": LETTERS[order.index(0)],
           "letters": LETTERS[: len(choices)],
@@ -76,11 +78,11 @@ def read_gpqa(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
         str(record.get("High-level domain", "")),
       )
     )
-  return found
+  return items
 
 
 def read_bbh(spec: Any) -> list[Item]:
-  """Items of one task's file, or of a folder of them; `kind` is the task."""
+  """Reads a task's file, or a folder of them; an item's kind is its task."""
   return [
     Item(
       question.id.removeprefix(bbh.PREFIX),
@@ -92,29 +94,37 @@ def read_bbh(spec: Any) -> list[Item]:
   ]
 
 
-def grade_choice(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
-  """Compares the letter that a reply chooses."""
+def grade_choice(
+  executor: Executor, item: Item, response: str
+) -> "Future[Grade]":
+  """Compares the letter that a response chooses with the reference."""
   del executor
-  letter = prompt_formats.choice(reply, item.reference["letters"])
+  letter = answer_extraction.choice(response, item.reference["letters"])
   return futures.done(
     Grade(letter == item.reference["answer"], letter or "no answer")
   )
 
 
-def grade_words(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
-  """Compares words; of choices like `(B)` the letter alone."""
+def grade_words(
+  executor: Executor, item: Item, response: str
+) -> "Future[Grade]":
+  """Compares words with the reference; for a choice like `(B)`, the letter."""
   del executor
-  want = item.reference["answer"]
-  if re.fullmatch(r"\([A-Z]\)", want):
-    letter = prompt_formats.choice(reply, "A-Z")
-    return futures.done(Grade(f"({letter})" == want, letter or "no answer"))
-  found = prompt_formats.last_words(reply), prompt_formats.short(reply)
-  right = any(_words(want) == _words(one) for one in found if one)
-  return futures.done(Grade(right, (found[0] or "")[:200]))
+  reference = item.reference["answer"]
+  if re.fullmatch(r"\([A-Z]\)", reference):
+    letter = answer_extraction.choice(response, "A-Z")
+    correct = f"({letter})" == reference
+    return futures.done(Grade(correct, letter or "no answer"))
+  answer = answer_extraction.last_words(response)
+  candidates = answer, answer_extraction.short_answer(response)
+  correct = any(
+    _normalized(text) == _normalized(reference) for text in candidates if text
+  )
+  return futures.done(Grade(correct, (answer or "")[:200]))
 
 
-def _words(text: str) -> str:
-  """Small letters, one space between words, no quotes or final dot."""
+def _normalized(text: str) -> str:
+  """Lower-cases a text and removes LaTeX, quotes, extra spaces and a dot."""
   text = re.sub(r"\\text\{(.*?)\}|\\([{}])", r"\1\2", text)
   return " ".join(text.casefold().replace('"', "").split()).rstrip(".")
 

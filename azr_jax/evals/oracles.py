@@ -1,14 +1,14 @@
-"""When an output counts as right in EvalPlus's benchmarks.
+"""Decides when an output counts as correct in EvalPlus's benchmarks.
 
-Mostly equality, as Python has it, with room for floats. For some functions
-EvalPlus accepts more, since their descriptions leave it open:
+Values are compared by Python's equality, with a tolerance for floats. For some
+functions EvalPlus accepts more, because their descriptions leave it open:
 
-| functions | right is |
+| functions | an output is correct if it is |
 | --- | --- |
-| those of `_AS_SETS` | the same elements, in any order, however often |
-| those of `_AS_FOUND` | something where something is found, True included |
+| those of `_AS_SETS` | the same elements, in any order and number |
+| those of `_AS_MATCHES` | a match object (anything but None) for True |
 | `find_zero` | a root of the polynomial that is the input |
-| `digit_distance_nums`, `surface_Area` | also by another reading of the task |
+| `digit_distance_nums`, `surface_Area` | the value of another reading, too |
 """
 
 import math
@@ -21,36 +21,36 @@ _AS_SETS = frozenset(
   "similar_elements find_char_long common_in_nested_lists extract_singly "
   "larg_nnum intersection_array find_dissimilar Diff".split()
 )
-_AS_FOUND = frozenset("check_str text_match_three text_starta_endb".split())
-_RELATIVE = 1e-7
-_ABSOLUTE = 1e-6  # Of floats, where the row names none.
-_ROOT = 1e-4
+_AS_MATCHES = frozenset("check_str text_match_three text_starta_endb".split())
+_RELATIVE_TOLERANCE = 1e-7
+_ABSOLUTE_TOLERANCE = 1e-6  # where the record names none
+_ROOT_TOLERANCE = 1e-4
 
 
-def right(
-  entry: str, inputs: str, want: str, got: str, tolerance: float
+def is_correct(
+  entry: str, inputs: str, expected: str, output: str, tolerance: float
 ) -> bool:
-  """Whether an output is right.
+  """Returns whether an output is correct.
 
   Args:
-    entry: the function.
+    entry: the name of the function.
     inputs: its arguments, as text.
-    want: the canonical solution's output, as canonical text.
-    got: the output in question, likewise.
-    tolerance: of floats; 0: EvalPlus's own.
+    expected: the canonical solution's output, as canonical text.
+    output: the output to judge, as canonical text.
+    tolerance: the absolute tolerance of floats; 0: EvalPlus's default.
   """
   try:
-    wanted, found = _value(want), _value(got)
+    want, got = _value(expected), _value(output)
     if entry in _AS_SETS:
-      return set(wanted) == set(found)
-    if entry in _AS_FOUND and not isinstance(found, bool):
-      return wanted is (found is not None)
+      return set(want) == set(got)
+    if entry in _AS_MATCHES and not isinstance(got, bool):
+      return want is (got is not None)
     special = _SPECIAL.get(entry)
-    if special is not None and special(_value(f"({inputs},)"), found):
+    if special is not None and special(_value(f"({inputs},)"), got):
       return True
-    return _near(wanted, found, tolerance or _ABSOLUTE)
+    return _is_close(want, got, tolerance or _ABSOLUTE_TOLERANCE)
   except (literals.ParseError, RecursionError):
-    return want == got
+    return expected == output
   except (TypeError, ValueError, OverflowError):
     return False
 
@@ -59,46 +59,53 @@ def _value(text: str) -> Any:
   return values.plain_value(literals.typed_key(text))
 
 
-def _near(one: Any, other: Any, tolerance: float) -> bool:
-  if isinstance(one, float) or isinstance(other, float):
+def _is_close(want: Any, got: Any, tolerance: float) -> bool:
+  """Returns whether two values are equal, with a tolerance for floats."""
+  if isinstance(want, float) or isinstance(got, float):
     try:
-      return one == other or (
-        abs(one - other) <= tolerance + _RELATIVE * abs(one)
+      return want == got or (
+        abs(want - got) <= tolerance + _RELATIVE_TOLERANCE * abs(want)
       )
     except TypeError:
       return False
-  if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+  if isinstance(want, list | tuple) and isinstance(got, list | tuple):
     return (
-      type(one) is type(other)
-      and len(one) == len(other)
-      and all(_near(a, b, tolerance) for a, b in zip(one, other, strict=True))
+      type(want) is type(got)
+      and len(want) == len(got)
+      and all(
+        _is_close(a, b, tolerance) for a, b in zip(want, got, strict=True)
+      )
     )
-  if isinstance(one, dict) and isinstance(other, dict):
-    return one.keys() == other.keys() and all(
-      _near(value, other[key], tolerance) for key, value in one.items()
+  if isinstance(want, dict) and isinstance(got, dict):
+    return want.keys() == got.keys() and all(
+      _is_close(value, got[key], tolerance) for key, value in want.items()
     )
-  return bool(one == other)
+  return bool(want == got)
 
 
-def _is_root(arguments: tuple[Any, ...], found: Any) -> bool:
+def _is_root(arguments: tuple[Any, ...], output: Any) -> bool:
+  """Returns whether the output is a root of the polynomial."""
   (coefficients,) = arguments
-  terms = (c * found**power for power, c in enumerate(coefficients))
-  return abs(math.fsum(terms)) < _ROOT
+  terms = (c * output**power for power, c in enumerate(coefficients))
+  return abs(math.fsum(terms)) < _ROOT_TOLERANCE
 
 
-def _is_digit_distance(arguments: tuple[Any, ...], found: Any) -> bool:
-  """The sum of the distances of digits at the same places."""
-  one, other = map(str, arguments)
-  width = max(len(one), len(other))
-  pairs = zip(one.zfill(width), other.zfill(width), strict=True)
-  return found == sum(abs(int(a) - int(b)) for a, b in pairs)
+def _is_digit_distance(arguments: tuple[Any, ...], output: Any) -> bool:
+  """Returns whether the output sums the distances of corresponding digits."""
+  first, second = map(str, arguments)
+  width = max(len(first), len(second))
+  digits = zip(first.zfill(width), second.zfill(width), strict=True)
+  return output == sum(abs(int(a) - int(b)) for a, b in digits)
 
 
-def _is_surface(arguments: tuple[Any, ...], found: Any) -> bool:
-  """Of a pyramid on a square, whose height is given and not its slant."""
+def _is_surface(arguments: tuple[Any, ...], output: Any) -> bool:
+  """Returns whether the output is a square pyramid's surface.
+
+  This reading takes the second argument as its height, not as its slant.
+  """
   base, height = arguments
   slant = math.hypot(base / 2, height)
-  return found == round(base**2 + 2 * base * slant)
+  return output == round(base**2 + 2 * base * slant)
 
 
 _SPECIAL: dict[str, Callable[[tuple[Any, ...], Any], bool]] = {

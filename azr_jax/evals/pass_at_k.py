@@ -1,4 +1,4 @@
-"""pass@k, by both of its meanings, with standard errors over the tasks."""
+"""pass@k, unbiased and over the first k, with standard errors over items."""
 
 import math
 from collections.abc import Sequence
@@ -7,14 +7,30 @@ import numpy as np
 
 
 def first_k(correct: np.ndarray, k: int) -> np.ndarray:
-  """Whether any of the first k of n samples is right, [tasks, n] -> [tasks]."""
+  """Returns whether any of the first k samples is correct.
+
+  Args:
+    correct: bool [items, n].
+    k: the number of samples that count, at most n.
+
+  Returns:
+    float [items], 0 or 1.
+  """
   return np.asarray(correct, bool)[:, :k].any(axis=1).astype(float)
 
 
 def unbiased(correct: np.ndarray, k: int) -> np.ndarray:
-  """Probability that one of k samples is right, [tasks, n] -> [tasks].
+  """Returns the probability that one of k drawn samples is correct.
 
-  1 - C(n - c, k) / C(n, k) for c right ones of n (Chen et al. 2021, eq. 1).
+  1 - C(n - c, k) / C(n, k), where c of n samples are correct and k of the n are
+  drawn without replacement (Chen et al. 2021, arXiv 2107.03374, equation 1).
+
+  Args:
+    correct: bool [items, n].
+    k: the number of drawn samples, at most n.
+
+  Returns:
+    float [items].
   """
   correct = np.asarray(correct, bool)
   n = correct.shape[1]
@@ -29,8 +45,15 @@ def unbiased(correct: np.ndarray, k: int) -> np.ndarray:
 def scores(
   correct: np.ndarray, ks: Sequence[int], prefix: str
 ) -> dict[str, float]:
-  """Mean and standard error of both, for each k that n samples allow."""
-  found = {}
+  """Returns means and standard errors of both pass@k, for each k up to n.
+
+  Args:
+    correct: bool [items, n].
+    ks: values of k; those above n are left out.
+    prefix: the beginning of the names, `PREFIX/pass@K/unbiased` and
+      `PREFIX/pass@K/first`, each also with `_error`.
+  """
+  metrics = {}
   for k in ks:
     if k > correct.shape[1]:
       continue
@@ -39,6 +62,6 @@ def scores(
       error = (
         values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else 0
       )
-      found[f"{prefix}/pass@{k}/{name}"] = float(values.mean())
-      found[f"{prefix}/pass@{k}/{name}_error"] = float(error)
-  return found
+      metrics[f"{prefix}/pass@{k}/{name}"] = float(values.mean())
+      metrics[f"{prefix}/pass@{k}/{name}_error"] = float(error)
+  return metrics

@@ -1,14 +1,14 @@
 """Benchmarks of programming: HumanEval and MBPP, and their extended tests.
 
-| name | a reply is right if |
+| name | a response is correct if |
 | --- | --- |
 | `humaneval`, `mbpp` | all of the published assertions hold |
-| `humaneval_plus`, `mbpp_plus` | on EvalPlus's inputs it gives what the
-  canonical solution gives, as `oracles.py` has it |
+| `humaneval_plus`, `mbpp_plus` | its outputs on EvalPlus's inputs equal the
+  canonical solution's, as `oracles.py` decides |
 
-A HumanEval reply may be a whole program in a fence, or the rest of the function
-that the prompt began. Programs run in the executor; what can be compared is
-compared outside of the program's process (`grading/unit_tests.py`).
+A response to HumanEval may be a whole program in a fence, or the rest of the
+function that the prompt began. Programs run in the executor; values are
+compared outside of the program's process if possible (`grading/unit_tests.py`).
 """
 
 import ast
@@ -18,21 +18,21 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from azr_jax.evals import oracles, prompt_formats
+from azr_jax.evals import answer_extraction, oracles
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, Job, futures
 from azr_jax.grading import assertions, literals, unit_tests
 
-# The call in the loop over inputs of the hub's tests.
-_CALLED = re.compile(r"assertion\((\w+)\(\*")
+# The tests of the Hugging Face datasets call the function in such a line.
+_TESTED_CALL = re.compile(r"assertion\((\w+)\(\*")
 _TOLERANCE = re.compile(r"assertion\(.*,\s*([0-9][0-9.e-]*)\)\s*$", re.M)
-_TESTED = re.compile(r"\b(\w+)\(")
-# Where a function that was begun has ended, if no fence says so.
-_END = re.compile(r"\n(?:class |def |#|@|if |print\(|```|assert )")
+_CALL = re.compile(r"\b(\w+)\(")
+# Without a fence, the function that the prompt began ends before such a line.
+_FUNCTION_END = re.compile(r"\n(?:class |def |#|@|if |print\(|```|assert )")
 
 
 def read_humaneval(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Items of HumanEval's public layout."""
+  """Reads records of HumanEval."""
   return [
     Item(
       str(record["task_id"]),
@@ -49,19 +49,19 @@ def read_humaneval(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 def read_mbpp(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Items of MBPP's public layouts (full, sanitized)."""
-  found = []
+  """Reads records of MBPP, in its full or sanitized layout."""
+  items = []
   for record in raw:
     tests = record.get("test_list") or []
     setup = record.get("test_setup_code") or "\n".join(
       record.get("test_imports") or []
     )
-    asked = record.get("text") or record["prompt"]
+    request = record.get("text") or record["prompt"]
     shown = "\n".join(tests)
-    found.append(
+    items.append(
       Item(
         str(record["task_id"]),
-        f"{asked}\nThe program has to pass:\n```python\n{shown}\n```",
+        f"{request}\nThe program has to pass:\n```python\n{shown}\n```",
         {
           "begun": "",
           "entry": record.get("entry_point"),
@@ -69,11 +69,11 @@ def read_mbpp(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
         },
       )
     )
-  return found
+  return items
 
 
 def read_humaneval_plus(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Items of HumanEval+: EvalPlus's own layout, or the hub's."""
+  """Reads records of HumanEval+, in EvalPlus's or Hugging Face's layout."""
   raw = list(raw)
   return [
     dataclasses.replace(
@@ -85,7 +85,7 @@ def read_humaneval_plus(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 def read_mbpp_plus(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Items of MBPP+: EvalPlus's own layout, or the hub's."""
+  """Reads records of MBPP+, in EvalPlus's or Hugging Face's layout."""
   raw = list(raw)
   return [
     dataclasses.replace(item, reference={**item.reference, **_plus(record, "")})
@@ -94,56 +94,75 @@ def read_mbpp_plus(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 def _plus(record: Mapping[str, Any], begun: str) -> dict[str, Any]:
-  """Inputs, as argument texts, and what knows the outputs.
+  """Returns the inputs and the expected outputs, or a solution to get them.
 
-  In EvalPlus's own rows the inputs stand by themselves, in the hub's in the
-  text of a test, many with outputs. Without outputs the canonical solution is
-  run.
+  EvalPlus's records list the inputs as values. Hugging Face's records have them
+  in the text of a test, often with the outputs. Without outputs the canonical
+  solution is run.
+
+  Args:
+    record: a record of either layout.
+    begun: the beginning of the program that the prompt shows.
+
+  Returns:
+    `inputs` (texts of call arguments), `tolerance`, either `outputs` or
+    `solution`, and perhaps `entry`, the name of the function.
 
   Raises:
-    ValueError: the row is of neither layout.
+    ValueError: the record has neither layout.
   """
-  name = record.get("task_id")
   solution = record.get("canonical_solution") or record.get("code")
   if "plus_input" in record:
-    if "test_list" not in record and not begun:
-      raise ValueError(
-        f"{name}: expected the hub's rows of MBPP+ (evalplus/mbppplus), for "
-        "JSON has no tuples and sets to call with"
-      )
-    return {
-      "inputs": [
-        ", ".join(map(repr, arguments))
-        for arguments in [*record["base_input"], *record["plus_input"]]
-      ],
-      "solution": begun + str(solution),
-      "tolerance": float(record.get("atol") or 0.0),
-    }
+    return _from_evalplus(record, begun, solution)
   test = record.get("test") or ""
-  found, called = _listed(test), _CALLED.search(test)
-  entry = record.get("entry_point") or (called and called[1])
-  if "inputs" not in found or not entry or not ("results" in found or solution):
+  lists, call = _assigned_lists(test), _TESTED_CALL.search(test)
+  entry = record.get("entry_point") or (call and call[1])
+  has_outputs = "results" in lists or solution
+  if "inputs" not in lists or not entry or not has_outputs:
     raise ValueError(
-      f"{name}: expected base_input and plus_input, or a test with a list of "
-      "inputs, and their results or a canonical solution"
+      f"{record.get('task_id')}: expected base_input and plus_input, or a test "
+      "with a list of inputs, and their results or a canonical solution"
     )
   known: dict[str, Any] = {"solution": begun + str(solution)}
-  if "results" in found:
-    known = {"outputs": list(map(ast.unparse, found["results"]))}
+  if "results" in lists:
+    known = {"outputs": list(map(ast.unparse, lists["results"]))}
   tolerance = _TOLERANCE.search(test)
   return {
     "entry": entry,
     "inputs": [
-      ", ".join(map(ast.unparse, getattr(one, "elts", [one])))
-      for one in found["inputs"]
+      ", ".join(map(ast.unparse, getattr(arguments, "elts", [arguments])))
+      for arguments in lists["inputs"]
     ],
     **known,
     "tolerance": float(tolerance[1]) if tolerance else 0.0,
   }
 
 
-def _listed(text: str) -> dict[str, list[ast.expr]]:
-  """Lists that a program assigns to names, without running it."""
+def _from_evalplus(
+  record: Mapping[str, Any], begun: str, solution: Any
+) -> dict[str, Any]:
+  """Returns `inputs`, `solution` and `tolerance` of EvalPlus's layout.
+
+  Raises:
+    ValueError: the record is of MBPP+, whose inputs JSON cannot represent.
+  """
+  if "test_list" not in record and not begun:
+    raise ValueError(
+      f"{record.get('task_id')}: expected Hugging Face's records of MBPP+ "
+      "(evalplus/mbppplus), because JSON has no tuples and sets as arguments"
+    )
+  return {
+    "inputs": [
+      ", ".join(map(repr, arguments))
+      for arguments in [*record["base_input"], *record["plus_input"]]
+    ],
+    "solution": begun + str(solution),
+    "tolerance": float(record.get("atol") or 0.0),
+  }
+
+
+def _assigned_lists(text: str) -> dict[str, list[ast.expr]]:
+  """Returns the lists that a program assigns to names, without running it."""
   try:
     nodes = ast.walk(literals.guarded_parse(text, "exec"))
   except literals.ParseError:
@@ -157,25 +176,27 @@ def _listed(text: str) -> dict[str, list[ast.expr]]:
   }
 
 
-def program(item: Item, reply: str) -> str:
-  """The program that a reply gives, with what the prompt began."""
+def program(item: Item, response: str) -> str:
+  """Returns the program of a response, completed by what the prompt began."""
   begun, entry = item.reference["begun"], item.reference["entry"]
-  tested = [entry] if entry else _TESTED.findall(item.reference["tests"])
-  fence = prompt_formats.code(reply, tested)
-  if fence is None:
-    rest = prompt_formats.answer_part(reply)
-    end = _END.search(rest)
-    fence = rest[: end.start()] if end else rest
-  if begun and entry and not prompt_formats.defines(fence, [entry]):
-    return begun + fence
-  # What the prompt imports is there, whether the reply repeats it or not.
+  names = [entry] if entry else _CALL.findall(item.reference["tests"])
+  code = answer_extraction.code(response, names)
+  if code is None:
+    rest = answer_extraction.answer_part(response)
+    end = _FUNCTION_END.search(rest)
+    code = rest[: end.start()] if end else rest
+  if begun and entry and not answer_extraction.defines(code, [entry]):
+    return begun + code
+  # The prompt's imports are kept, whether the response repeats them or not.
   imports = re.findall(r"^(?:import|from) .+$", begun, re.MULTILINE)
-  return "\n".join([*imports, fence])
+  return "\n".join([*imports, code])
 
 
-def grade_tests(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
-  """Runs the published assertions on a reply's program."""
-  return submit_program(executor, item, program(item, reply))
+def grade_tests(
+  executor: Executor, item: Item, response: str
+) -> "Future[Grade]":
+  """Runs the published assertions on a response's program."""
+  return submit_program(executor, item, program(item, response))
 
 
 def submit_program(
@@ -191,39 +212,44 @@ def submit_program(
   )
 
 
-def grade_plus(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
-  """Compares a reply's program with the right outputs, input by input."""
-  return submit_plus(executor, item, program(item, reply))
+def grade_plus(
+  executor: Executor, item: Item, response: str
+) -> "Future[Grade]":
+  """Compares a response's program with the canonical solution, by input."""
+  return submit_plus(executor, item, program(item, response))
 
 
 def submit_plus(executor: Executor, item: Item, code: str) -> "Future[Grade]":
-  """Compares a program's outputs with the right ones."""
+  """Compares a program's outputs with the expected ones."""
   reference = item.reference
   entry, inputs = reference["entry"], tuple(reference["inputs"])
-  found: Future[Any] = executor.submit(Job("reply", code, inputs, entry))
-  outputs: Future[Any]
+  tolerance = reference["tolerance"]
+  result: Future[Any] = executor.submit(Job("reply", code, inputs, entry))
+  expected: Future[Any]
   if "outputs" in reference:
-    outputs = futures.done(reference["outputs"])
+    expected = futures.done(reference["outputs"])
   else:
-    outputs = futures.then(
+    expected = futures.then(
       executor.submit(Job("solution", reference["solution"], inputs, entry)),
-      lambda gold: gold.outputs,
+      lambda solution: solution.outputs,
     )
 
   def judge(both: tuple[Any, ...]) -> Grade:
     wanted, result = both
-    equal = [
+    correct = [
       want is not None
       and got is not None
-      and oracles.right(entry, given, want, got, reference["tolerance"])
-      for given, want, got in zip(inputs, wanted, result.outputs, strict=True)
+      and oracles.is_correct(entry, arguments, want, got, tolerance)
+      for arguments, want, got in zip(
+        inputs, wanted, result.outputs, strict=True
+      )
     ]
     return Grade(
-      bool(equal) and all(equal),
-      f"{sum(equal)} of {len(equal)} inputs {result.error or ''}".strip(),
+      bool(correct) and all(correct),
+      f"{sum(correct)} of {len(correct)} inputs {result.error or ''}".strip(),
     )
 
-  return futures.then(futures.gather([outputs, found]), judge)
+  return futures.then(futures.gather([expected, result]), judge)
 
 
 BENCHMARKS = (

@@ -1,6 +1,6 @@
-"""`programs_heldout`: accuracy on 300 unseen tasks of each of AZR's types.
+"""`programs_heldout`: 300 held-out tasks of each of AZR's task types.
 
-`--limit` is of each type; the score of all types is pass@1.
+`--limit` counts the tasks of each type. pass@1 is over all types.
 """
 
 import pathlib
@@ -16,16 +16,16 @@ from azr_jax.tasks.programs import task as task_lib
 
 
 def read(data: str) -> list[Item]:
-  """Items of a file of tasks, or of the one in the package."""
+  """Reads items from a file of tasks, or from the package's own file."""
   path = pathlib.Path(data).expanduser() if data else heldout.ASSET
   return [
     Item(
-      f"{one.task_type}/{index}",
-      solving.solve_prompt_text(one.task_type, one.task, "compact"),
-      {"task": task_lib.to_json(one.task)},
-      one.task_type,
+      f"{entry.task_type}/{index}",
+      solving.solve_prompt_text(entry.task_type, entry.task, "compact"),
+      {"task": task_lib.to_json(entry.task)},
+      entry.task_type,
     )
-    for index, one in enumerate(heldout.read(path))
+    for index, entry in enumerate(heldout.read(path))
   ]
 
 
@@ -33,17 +33,17 @@ def _task(item: Item) -> task_lib.Task:
   return task_lib.from_json(item.reference["task"])
 
 
-def grade(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
-  """Grades a reply as AZR's solver is graded."""
-  detail = "" if parsing.well_formatted(reply) else "bad format"
-  graded = solving.submit_grading(executor, item.kind, _task(item), [reply])
+def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
+  """Grades a response as training grades AZR's solver."""
+  detail = "" if parsing.well_formatted(response) else "bad format"
+  graded = solving.submit_grading(executor, item.kind, _task(item), [response])
   return futures.then(graded, lambda correct: Grade(correct[0], detail))
 
 
-def prompt(item: Item, style: Any, tokenizer: Tokenizer) -> str:
-  """The solver's prompt in one of `tasks.programs.prompts.STYLES`."""
-  del tokenizer  # It has no style with a chat template.
-  return solving.solve_prompt_text(item.kind, _task(item), style)
+def prompt(item: Item, prompt_format: Any, tokenizer: Tokenizer) -> str:
+  """Writes the solver's prompt in one of `tasks.programs.prompts.STYLES`."""
+  del tokenizer  # no format of this benchmark uses a chat template
+  return solving.solve_prompt_text(item.kind, _task(item), prompt_format)
 
 
 BENCHMARKS = (

@@ -1,9 +1,9 @@
-"""`questions`: reasoning tasks that code may help with, by one of four agents.
+"""`questions`: reasoning tasks that code may help with, answered by an agent.
 
-Its data is a source of `tasks/questions/sources.py`, or several joined by `+`;
-what is made is made anew, other questions than any run trains on. `--limit` is
-of each task. Which agent answers is `evaluate.agent`; without one, the reply is
-the model's own.
+The data is a source of `tasks/questions/sources.py`, or several joined by `+`.
+Generated questions are generated again with a seed that no config trains on.
+`--limit` counts the questions of each task. The config key `evaluate.agent`
+selects one of the four agents; otherwise the model answers alone.
 """
 
 import dataclasses
@@ -19,18 +19,20 @@ from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question
 
 NAME = "questions"
-_MOST = 200  # Of each task.
-HELD_OUT_SEED = 99  # Which no configuration trains on.
+HELD_OUT_SEED = 99  # no config trains on questions of this seed
+_MAX_PER_TASK = 200
 
 
 def read(data: str) -> list[Item]:
-  """Items of a file, or of gym sets."""
-  found = sources.read_all(sources.split(data), _MOST, HELD_OUT_SEED)
-  return [item(question) for question in found]
+  """Reads items from files, or generates gym questions."""
+  questions = sources.read_all(
+    sources.split(data), _MAX_PER_TASK, HELD_OUT_SEED
+  )
+  return [item(question) for question in questions]
 
 
 def item(question: Question) -> Item:
-  """A question as an item."""
+  """Converts a question to an item, whose kind is the question's task."""
   return Item(
     question.id,
     question.text,
@@ -39,26 +41,31 @@ def item(question: Question) -> Item:
   )
 
 
-def grade(executor: Executor, item: Item, reply: str) -> "Future[Grade]":
-  """Grades what stands between the last answer marks."""
-  answer = code_blocks.find_answer(reply)
-  verdict = grading.submit(
+def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
+  """Grades the text between the last answer marks of a response."""
+  answer = code_blocks.find_answer(response)
+  pending = grading.submit(
     executor, item.reference["task"], item.reference["reference"], answer
   )
   return futures.then(
-    verdict,
+    pending,
     lambda correct: Grade(
       correct, "no answer" if answer is None else answer[:200]
     ),
   )
 
 
-def _prompt(item: Item, style: str, tokenizer: Tokenizer, form: str) -> str:
-  return prompts.ask(item.request, form, style, tokenizer)
+def _prompt(
+  item: Item, prompt_format: str, tokenizer: Tokenizer, form: str
+) -> str:
+  return prompts.ask(item.request, form, prompt_format, tokenizer)
 
 
 def asked_by(benchmark: Benchmark, agent: str) -> Benchmark:
-  """The benchmark with an agent's prompts (code_interpreter/agents.py)."""
+  """Returns the benchmark with an agent's prompts.
+
+  The agents are those of `systems/code_interpreter/agents.py`.
+  """
   form = prompts.form_of(agent)
   return dataclasses.replace(
     benchmark, prompt=functools.partial(_prompt, form=form)

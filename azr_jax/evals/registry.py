@@ -1,4 +1,4 @@
-"""All benchmarks by name, groups of them, and AZR's averages (table 1)."""
+"""All benchmarks by name, groups of them, and the averages of AZR's table 1."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ BENCHMARKS: dict[str, Benchmark] = {
   )
   for benchmark in module.BENCHMARKS
 }
-# The groups that AZR's table 1 averages, seed 000.
+# The groups that table 1 of AZR (arXiv 2505.03335) averages.
 CODE = ("humaneval_plus", "mbpp_plus", "livecodebench")
 MATH = ("aime24", "aime25", "amc23", "math500", "minerva", "olympiadbench")
 PUBLIC = tuple(
@@ -37,76 +37,77 @@ PUBLIC = tuple(
   for name in BENCHMARKS
   if name not in ("programs_heldout", "countdown", "problems", "questions")
 )
-# Without a source that `tasks/records.py` could read.
+# Benchmarks that run only on data given by the user.
 NEED_DATA = ("gpqa", "bbh", "problems", "questions")
-# NAME=PATH, where PATH may have commas and signs of equality too.
-_NAMED = re.compile(
+GROUPS = {"all": PUBLIC, "code": CODE, "math": MATH}
+# NAME=PATH; a path may contain commas and equals signs.
+_NAMED_PATH = re.compile(
   rf"(?:^|,)({'|'.join(BENCHMARKS)})=(.*?)(?=,(?:{'|'.join(BENCHMARKS)})=|$)"
 )
-GROUPS = {"all": PUBLIC, "code": CODE, "math": MATH}
 
 
 def averages(scores: Mapping[str, float]) -> dict[str, float]:
-  """Means over code, over math, and of both, where all their scores are.
+  """Returns the means over code, over math, and of these two.
+
+  A mean is left out if a score of its group is missing.
 
   Args:
-    scores: pass@1 of benchmarks by name.
+    scores: pass@1 by the name of the benchmark.
   """
-  found = {
+  means = {
     f"average/{group}": sum(scores[name] for name in names) / len(names)
     for group, names in (("code", CODE), ("math", MATH))
     if all(name in scores for name in names)
   }
-  if len(found) == 2:
-    found["average/overall"] = sum(found.values()) / 2
-  return found
+  if len(means) == 2:
+    means["average/overall"] = sum(means.values()) / 2
+  return means
 
 
 def names(text: str) -> tuple[str, ...]:
-  """The benchmarks that a comma-separated list of names and groups means.
+  """Expands a comma-separated list of benchmarks and groups to benchmarks.
 
   Raises:
     ValueError: a name is unknown.
   """
-  found: dict[str, None] = {}
+  expanded: dict[str, None] = {}
   for name in text.split(","):
     if name not in BENCHMARKS and name not in GROUPS:
       raise ValueError(
-        f"benchmark {name!r}: expected one of {tuple(BENCHMARKS)}, or a group "
-        f"of {tuple(GROUPS)}"
+        f"benchmark {name!r}: expected one of {tuple(BENCHMARKS)}, or one of "
+        f"the groups {tuple(GROUPS)}"
       )
-    found |= dict.fromkeys(GROUPS.get(name, (name,)))
-  return tuple(found)
+    expanded |= dict.fromkeys(GROUPS.get(name, (name,)))
+  return tuple(expanded)
 
 
 def paths(asked: Sequence[str], data: str) -> dict[str, str]:
-  """The path of each benchmark's data, of those that are given.
+  """Returns the given data paths by the name of their benchmark.
 
   Args:
-    asked: names of benchmarks.
-    data: a path, if one is asked for; or NAME=PATH between commas.
+    asked: the names of the benchmarks to run.
+    data: a path, if only one benchmark is run, or NAME=PATH,NAME=PATH...
 
   Raises:
-    ValueError: it is not clear whose data it is.
+    ValueError: a path cannot be assigned to one of the benchmarks.
   """
   if not data:
     return {}
-  parts = _NAMED.findall(data)
-  if not parts:
+  named_paths = _NAMED_PATH.findall(data)
+  if not named_paths:
     if len(asked) > 1:
       raise ValueError(
-        f"data={data!r}: expected NAME=PATH, between commas, for several "
-        "benchmarks"
+        f"data={data!r}: expected NAME=PATH,NAME=PATH... for several benchmarks"
       )
-    named, equals, _ = data.partition("=")
-    if equals and named.isidentifier():
+    name, equals, _ = data.partition("=")
+    if equals and name.isidentifier():
       raise ValueError(
-        f"data={data!r} names {named!r}: expected of {tuple(asked)}"
+        f"data={data!r} names {name!r}: expected one of {tuple(asked)}"
       )
     return {asked[0]: data}
-  unknown = {name for name, _ in parts} - set(asked)
+  unknown = {name for name, _ in named_paths} - set(asked)
   if unknown:
     raise ValueError(
-      f"data={data!r} names {sorted(unknown)}: expected of {tuple(asked)}"
+      f"data={data!r} names {sorted(unknown)}: expected some of {tuple(asked)}"
     )
-  return dict(parts)
+  return dict(named_paths)

@@ -1,18 +1,19 @@
-"""Running a benchmark: every item is asked n times, graded, and written down.
+"""Runs a benchmark: samples every item n times, grades, and writes records.
 
 The life of a run:
-1. items that the records file has are not asked again;
-2. the others are sampled as one stream; a reply is graded while others are
-   still being sampled;
-3. an item whose replies are all graded is a line of the records file;
-4. scores are made of the file, so an interrupted run scores as a whole one: an
-   item's random numbers depend on its place in the benchmark alone.
+1. Items with a line in the records file are skipped.
+2. The other items are sampled as one stream; a response is graded while others
+   are still being sampled.
+3. An item becomes a line of the records file when all its responses are graded.
+4. Scores are computed from the records. An interrupted run scores the same as
+   an uninterrupted one, because an item's random numbers depend only on its
+   index in the benchmark.
 """
 
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -32,48 +33,37 @@ from azr_jax.tasks import records as records_lib
 
 KS = (1, 4, 8, 16, 32, 64)
 TOO_LONG = "the prompt is too long"
-_LINES = 10  # Of progress.
+PROGRESS_LINES = 10
+
+Record = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings:
-  """How to run.
+  """Which items to run, and how.
 
   Attributes:
-    data: where the data is; "": the benchmark's public source.
-    limit: most items (of a kind, where the benchmark says so); 0: all.
-    style: of the prompts.
-    samples: replies to each item.
+    data: the path or name of the data; "": the benchmark's public source.
+    limit: the maximum number of items (of each kind, if the benchmark says
+      `by_kind`); 0: the benchmark's default.
+    prompt_format: a name of `prompt_formats.PROMPT_FORMATS`, or one that the
+      benchmark's own `prompt` knows.
+    samples: responses per item.
   """
 
   data: str
   limit: int
-  style: str
+  prompt_format: str
   samples: int
 
 
 def items_of(benchmark: Benchmark, settings: RunSettings) -> list[Item]:
-  """The items to ask.
+  """Reads a benchmark's data and returns the items within the limit.
 
   Raises:
     ValueError: the data cannot be read.
   """
-  spec = settings.data or benchmark.source
-  if benchmark.source and not settings.data:
-    metrics_lib.say(f"{benchmark.name}: reading {spec}")
-  if benchmark.reads_by_name:
-    items = benchmark.read(settings.data)
-  elif not spec:
-    raise ValueError(
-      f"{benchmark.name} has no public source: expected its data"
-    )
-  else:
-    try:
-      items = benchmark.read(records_lib.read(spec))
-    except KeyError as error:
-      raise ValueError(
-        f"{spec}: expected the layout of {benchmark.name}, with {error}"
-      ) from None
+  items = _read_items(benchmark, settings.data)
   limit = settings.limit or benchmark.default_limit
   if not limit:
     return items
@@ -87,6 +77,25 @@ def items_of(benchmark: Benchmark, settings: RunSettings) -> list[Item]:
   ]
 
 
+def _read_items(benchmark: Benchmark, data: str) -> list[Item]:
+  """Reads all items of a benchmark from `data`, or from its public source."""
+  spec = data or benchmark.source
+  if benchmark.source and not data:
+    metrics_lib.say(f"{benchmark.name}: reading {spec}")
+  if benchmark.reads_by_name:
+    return benchmark.read(data)
+  if not spec:
+    raise ValueError(
+      f"{benchmark.name} has no public source: expected a path to its data"
+    )
+  try:
+    return benchmark.read(records_lib.read(spec))
+  except KeyError as error:
+    raise ValueError(
+      f"{spec}: expected the layout of {benchmark.name}, with the key {error}"
+    ) from None
+
+
 def run(
   benchmark: Benchmark,
   policy: Policy,
@@ -96,78 +105,81 @@ def run(
   path: pathlib.Path | None,
   ask: Ask = policy_lib.ask,
 ) -> dict[str, float]:
-  """Runs what is missing of a benchmark; returns all its scores.
+  """Samples and grades the items without a record, and scores all items.
 
   Args:
-    benchmark: what to ask.
-    policy: samples the replies.
-    executor: grades them. Every host grades all: what costs is sampling.
-    hosts: of this run; all must see the records file, or none.
-    settings: see there.
-    path: the records file, which may have been begun; None: none is kept.
-    ask: asks the policy.
+    benchmark: the benchmark to run.
+    policy: samples the responses.
+    executor: grades them. Every host grades all of them, because sampling, not
+      grading, takes the time.
+    hosts: the hosts of this run; either all of them see the records file, or
+      none does.
+    settings: which items to run, and how.
+    path: the records file, which may already hold records; None: records are
+      not written.
+    ask: asks the policy, directly or through an agent.
 
   Returns:
-    pass@k by both meanings with standard errors, pass@1 by kind, the share of
-    replies that ended by themselves, tokens of a reply, items, those of them
-    whose prompts were too long to be asked (they count as wrong), and what
-    else the benchmark adds; names begin with the benchmark's.
+    Scores, each named `BENCHMARK/...`: pass@k (unbiased and first-k) with
+    standard errors, pass@1 by kind, the fraction of responses that ended with
+    a stop token (`ended_share`), mean tokens per response, the number of items,
+    how many of them were too long to sample (they count as incorrect), and the
+    benchmark's own scores.
 
   Raises:
-    ValueError: the data cannot be read, or the records are of something else.
+    ValueError: the data cannot be read, or the records belong to other data.
   """
   items = items_of(benchmark, settings)
-  known = _read(path, items, settings.samples) if path else {}
-  # Or some would wait for others to sample what they need not.
-  hosts.assert_equal(f"records of {benchmark.name}", sorted(known))
-  missing = [i for i, item in enumerate(items) if item.id not in known]
+  records = _read_records(path, items, settings.samples) if path else {}
+  # Hosts must agree on the missing items; otherwise they deadlock in sampling.
+  hosts.assert_equal(f"records of {benchmark.name}", sorted(records))
+  missing = [i for i, item in enumerate(items) if item.id not in records]
   prompts = {
-    i: _prompt(benchmark, items[i], settings.style, policy) for i in missing
+    i: _prompt(benchmark, items[i], settings.prompt_format, policy)
+    for i in missing
   }
-  long = [i for i in missing if not policy.fits(prompts[i])]
-  if long:
-    metrics_lib.say(
-      f"{benchmark.name}: {len(long)} prompts are longer than the last of "
-      f"rollout.prompt_buckets={policy.sampler.settings.prompt_buckets} and "
-      f"count as wrong, {items[long[0]].id} first"
-    )
-  for index in long:
-    known[items[index].id] = _unasked(items[index], settings.samples)
-  missing = [i for i in missing if i not in long]
-  asked = [prompts[i] for i in missing]
-  file = path.open("a", encoding="utf-8") if path and hosts.is_primary else None
-  progress = metrics_lib.Progress(len(known) + 1, len(items), unit="item")
-  try:
-    for place, record in _records(
-      benchmark, policy, executor, items, missing, asked, settings.samples, ask
-    ):
-      known[items[place].id] = record
-      if file is not None:
-        file.write(json.dumps(record, ensure_ascii=False) + "\n")
-        file.flush()
-      if hosts.is_primary and len(known) % max(1, len(items) // _LINES) == 0:
-        progress.show(len(known), benchmark.name)
-  finally:
-    if file is not None:
-      file.close()
-  return scores(benchmark, items, [known[item.id] for item in items])
+  for index in _too_long(benchmark, policy, items, prompts):
+    records[items[index].id] = _too_long_record(items[index], settings.samples)
+    del prompts[index]
+  graded = _sample_and_grade(
+    benchmark, policy, executor, items, prompts, settings.samples, ask
+  )
+  _collect(graded, benchmark.name, items, records, hosts, path)
+  return scores(benchmark, items, [records[item.id] for item in items])
 
 
 def _prompt(
-  benchmark: Benchmark, item: Item, style: str, policy: Policy
+  benchmark: Benchmark, item: Item, prompt_format: str, policy: Policy
 ) -> types.Prompt:
   if benchmark.prompt is not None:
-    text = benchmark.prompt(item, style, policy.tokenizer)
+    text = benchmark.prompt(item, prompt_format, policy.tokenizer)
   else:
     text = prompt_formats.prompt(
-      item.request, benchmark.form, style, policy.tokenizer
+      item.request, benchmark.answer_format, prompt_format, policy.tokenizer
     )
   return policy.prompt(text, item)
 
 
-def _unasked(item: Item, samples: int) -> dict[str, Any]:
-  """The record of an item whose prompt is too long; no file keeps it."""
-  none = types.Completion(
+def _too_long(
+  benchmark: Benchmark,
+  policy: Policy,
+  items: Sequence[Item],
+  prompts: Mapping[int, types.Prompt],
+) -> list[int]:
+  """Returns the items whose prompts fit no bucket, and prints a warning."""
+  too_long = [i for i, prompt in prompts.items() if not policy.fits(prompt)]
+  if too_long:
+    metrics_lib.say(
+      f"{benchmark.name}: {len(too_long)} prompts are longer than the last of "
+      f"rollout.prompt_buckets={policy.sampler.settings.prompt_buckets} and "
+      f"count as incorrect, {items[too_long[0]].id} first"
+    )
+  return too_long
+
+
+def _too_long_record(item: Item, samples: int) -> Record:
+  """Returns the record of an item that was not sampled; no file keeps it."""
+  empty = types.Completion(
     np.zeros(0, np.int32),
     np.zeros(0, np.float32),
     np.zeros(0, bool),
@@ -175,91 +187,136 @@ def _unasked(item: Item, samples: int) -> dict[str, Any]:
     "",
   )
   grade = futures.done(Grade(False, TOO_LONG))
-  return _record(item, dict.fromkeys(range(samples), (none, grade)), None)
+  return _record(item, dict.fromkeys(range(samples), (empty, grade)), None)
 
 
-def _records(
+def _collect(
+  graded: Iterator[tuple[Item, Record]],
+  name: str,
+  items: Sequence[Item],
+  records: dict[str, Record],
+  hosts: Hosts,
+  path: pathlib.Path | None,
+) -> None:
+  """Adds graded items to the records and, on the first host, to the file."""
+  file = path.open("a", encoding="utf-8") if path and hosts.is_primary else None
+  progress = metrics_lib.Progress(len(records) + 1, len(items), unit="item")
+  items_per_line = max(1, len(items) // PROGRESS_LINES)
+  try:
+    for item, record in graded:
+      records[item.id] = record
+      if file is not None:
+        file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        file.flush()
+      if hosts.is_primary and len(records) % items_per_line == 0:
+        progress.show(len(records), name)
+  finally:
+    if file is not None:
+      file.close()
+
+
+def _sample_and_grade(
   benchmark: Benchmark,
   policy: Policy,
   executor: Executor,
   items: Sequence[Item],
-  missing: Sequence[int],
-  asked: Sequence[types.Prompt],
+  prompts: Mapping[int, types.Prompt],
   samples: int,
   ask: Ask,
-) -> Iterator[tuple[int, dict[str, Any]]]:
-  """Yields items' places and records, as soon as all is graded."""
-  replies: dict[int, dict[int, tuple[types.Completion, Future[Grade]]]] = {}
-  whole: list[int] = []
-  stream = ask(policy, asked, samples, missing) if asked else ()
-  for index, sample, completion in stream:
-    place = missing[index]
-    grade = benchmark.grade(executor, items[place], completion.text)
-    own = replies.setdefault(place, {})
-    own[sample] = completion, grade
-    if len(own) == samples:
-      whole.append(place)
-    for done in [p for p in whole if _is_graded(replies[p])]:
-      whole.remove(done)
-      yield done, _record(items[done], replies.pop(done), policy.tokenizer)
-  for place in whole:
-    yield place, _record(items[place], replies.pop(place), policy.tokenizer)
+) -> Iterator[tuple[Item, Record]]:
+  """Yields items with their records, each when all its grades are there.
+
+  Args:
+    benchmark: grades the responses.
+    policy: samples them.
+    executor: runs the graders' programs.
+    items: all items of the benchmark.
+    prompts: the prompts to sample, by the index of their item.
+    samples: responses per prompt.
+    ask: asks the policy.
+  """
+  indices = list(prompts)
+  graded: dict[int, dict[int, tuple[types.Completion, Future[Grade]]]] = {}
+  sampled: list[int] = []  # indices of items with all their responses
+  stream = (
+    ask(policy, list(prompts.values()), samples, indices) if prompts else ()
+  )
+  for position, sample, completion in stream:
+    index = indices[position]
+    grade = benchmark.grade(executor, items[index], completion.text)
+    responses = graded.setdefault(index, {})
+    responses[sample] = completion, grade
+    if len(responses) == samples:
+      sampled.append(index)
+    for done in [i for i in sampled if _is_graded(graded[i])]:
+      sampled.remove(done)
+      item = items[done]
+      yield item, _record(item, graded.pop(done), policy.tokenizer)
+  for index in sampled:
+    item = items[index]
+    yield item, _record(item, graded.pop(index), policy.tokenizer)
 
 
-def _is_graded(own: dict[int, tuple[types.Completion, Any]]) -> bool:
-  return all(grade.done() for _, grade in own.values())
+def _is_graded(responses: Mapping[int, tuple[types.Completion, Any]]) -> bool:
+  return all(grade.done() for _, grade in responses.values())
 
 
 def _record(
-  item: Item, own: dict[int, Any], tokenizer: Tokenizer | None
-) -> dict[str, Any]:
-  """What is kept of an item; of conversations all that was said, too."""
-  replies = [own[sample] for sample in range(len(own))]
-  grades = [grade.result() for _, grade in replies]
+  item: Item, responses: Mapping[int, Any], tokenizer: Tokenizer | None
+) -> Record:
+  """Returns an item's record; waits for its grades.
+
+  A conversation with a tool is kept whole, with the tool output.
+  """
+  graded = [responses[sample] for sample in range(len(responses))]
+  grades = [grade.result() for _, grade in graded]
   parts = [
     split_parts(completion.token_ids.tolist(), completion.loss_mask.tolist())
-    for completion, _ in replies
+    for completion, _ in graded
   ]
-  calls = [sum(not is_own for is_own, _ in said) for said in parts]
-  more: dict[str, Any] = {"calls": calls}
+  calls = [sum(not is_model for is_model, _ in turns) for turns in parts]
+  record: Record = {"calls": calls}
   if tokenizer is not None and any(calls):
-    more["conversations"] = [
-      "".join(tokenizer.decode(ids) for _, ids in said) for said in parts
+    record["conversations"] = [
+      "".join(tokenizer.decode(ids) for _, ids in turns) for turns in parts
     ]
-  return more | {
+  return record | {
     "id": item.id,
     "kind": item.kind,
     "request": item.request,
     "reference": dict(item.reference),
     "correct": [grade.correct for grade in grades],
     "details": [grade.detail for grade in grades],
-    "replies": [completion.text for completion, _ in replies],
-    "tokens": [len(completion.token_ids) for completion, _ in replies],
-    "finish": [completion.finish_reason for completion, _ in replies],
+    "replies": [completion.text for completion, _ in graded],
+    "tokens": [len(completion.token_ids) for completion, _ in graded],
+    "finish": [completion.finish_reason for completion, _ in graded],
   }
 
 
-def _read(
+def _read_records(
   path: pathlib.Path, items: Sequence[Item], samples: int
-) -> dict[str, dict[str, Any]]:
-  """Records of an earlier run; a line that was cut off is taken away.
+) -> dict[str, Record]:
+  """Returns an earlier run's records by item id.
+
+  A partial last line, which a killed run leaves, is removed from the file.
 
   Raises:
-    ValueError: they are of other items, or of another number of samples.
+    ValueError: the records are of other items, or of another number of samples.
   """
   if not path.exists():
     return {}
   requests = {item.id: item.request for item in items}
-  known, whole = {}, 0
+  records: dict[str, Record] = {}
+  complete_bytes = 0
   with path.open("rb") as file:
     for line in file:
       try:
         record = json.loads(line)
       except ValueError:
         break
-      if not line.endswith(b"\n"):  # Cut off just before its end.
+      if not line.endswith(b"\n"):  # the line was cut off just before its end
         break
-      whole += len(line)
+      complete_bytes += len(line)
       if len(record["correct"]) != samples or (
         requests.get(record["id"], record["request"]) != record["request"]
       ):
@@ -268,38 +325,38 @@ def _read(
           "samples: expected another --workdir"
         )
       if record["id"] in requests:
-        known[record["id"]] = record
-  if whole < path.stat().st_size:
+        records[record["id"]] = record
+  if complete_bytes < path.stat().st_size:
     with path.open("r+b") as file:
-      file.truncate(whole)
-  return known
+      file.truncate(complete_bytes)
+  return records
 
 
 def scores(
-  benchmark: Benchmark, items: Sequence[Item], records: Sequence[dict[str, Any]]
+  benchmark: Benchmark, items: Sequence[Item], records: Sequence[Record]
 ) -> dict[str, float]:
-  """Scores of items and their records, in the same order."""
+  """Returns the scores of items and their records, which are in one order."""
   correct = np.array([record["correct"] for record in records], bool)
-  found = pass_at_k.scores(correct, KS, benchmark.name)
+  metrics = pass_at_k.scores(correct, KS, benchmark.name)
   for kind in dict.fromkeys(item.kind for item in items if item.kind):
-    own = [item.kind == kind for item in items]
-    found[f"{benchmark.name}/pass@1/{kind}"] = float(correct[own].mean())
+    is_kind = [item.kind == kind for item in items]
+    metrics[f"{benchmark.name}/pass@1/{kind}"] = float(correct[is_kind].mean())
   finish = [reason for record in records for reason in record["finish"]]
   tokens = [count for record in records for count in record["tokens"]]
-  found[f"{benchmark.name}/ended_share"] = float(
+  metrics[f"{benchmark.name}/ended_share"] = float(
     np.mean([reason == "stop" for reason in finish])
   )
-  found[f"{benchmark.name}/tokens"] = float(np.mean(tokens))
-  found[f"{benchmark.name}/items"] = float(len(items))
-  found[f"{benchmark.name}/too_long"] = float(
+  metrics[f"{benchmark.name}/tokens"] = float(np.mean(tokens))
+  metrics[f"{benchmark.name}/items"] = float(len(items))
+  metrics[f"{benchmark.name}/too_long"] = float(
     sum(record["details"][0] == TOO_LONG for record in records)
   )
-  # Files of before do not say.
+  # Records of older versions have no "calls".
   calls = [count for record in records for count in record.get("calls", ())]
   if any(calls):
-    found[f"{benchmark.name}/calls"] = float(np.mean(calls))
+    metrics[f"{benchmark.name}/calls"] = float(np.mean(calls))
   if benchmark.summarize is not None:
-    replies = [record["replies"] for record in records]
-    extra = benchmark.summarize(items, correct, replies)
-    found |= {f"{benchmark.name}/{name}": v for name, v in extra.items()}
-  return found
+    responses = [record["replies"] for record in records]
+    extra = benchmark.summarize(items, correct, responses)
+    metrics |= {f"{benchmark.name}/{name}": v for name, v in extra.items()}
+  return metrics

@@ -1,6 +1,8 @@
-"""Scores of several models side by side, with differences to the first.
+"""Prints scores of several models side by side, with differences to the first.
 
-python -m azr_jax.benchmarks.table SCORES_A SCORES_B ...
+  python -m azr_jax.evals.table SCORES_A SCORES_B ...
+
+SCORES is a folder that `azr_jax.evaluate` wrote.
 """
 
 import argparse
@@ -14,15 +16,17 @@ _AVERAGES = ("average/code", "average/math", "average/overall")
 
 
 def main_score(name: str) -> str:
-  """The score that stands for a benchmark: pass@1, averaged over replies."""
+  """Returns the name of a benchmark's main score, unbiased pass@1."""
   return f"{name}/pass@1/unbiased"
 
 
 def show(results: Mapping[str, Mapping[str, float]]) -> str:
-  """A table in Markdown: a row per model, in percent, +- standard error.
+  """Returns a Markdown table of main scores in percent, one row per model.
+
+  A cell is `score +- standard error (difference to the first model)`.
 
   Args:
-    results: scores by the name of what has them; the first is compared with.
+    results: scores by the name of the model.
   """
   columns = [
     (name, main_score(name))
@@ -60,7 +64,7 @@ def _cell(
 
 
 def main() -> None:
-  """Reads the folders that `azr_jax.evaluate` wrote, and prints the table."""
+  """Reads the folders and prints the table."""
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )

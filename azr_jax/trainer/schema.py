@@ -87,7 +87,9 @@ _ASCENDING: Check = (
 
 
 _EVALUATED_STYLE = _one_of(
-  *dict.fromkeys((*prompt_formats.STYLES, *STYLES, *mathematics_prompts.STYLES))
+  *dict.fromkeys(
+    (*prompt_formats.PROMPT_FORMATS, *STYLES, *mathematics_prompts.STYLES)
+  )
 )
 
 

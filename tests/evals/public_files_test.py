@@ -1,11 +1,11 @@
-"""Graders against whole public files, where they lie beside the project."""
+"""Graders on complete public files, if `shared/data` has them."""
 
 import ast
 import pathlib
 import re
 
 import pytest
-from benchmarks_test import with_other_returns
+from excerpts import with_other_returns
 
 from azr_jax.evals import cruxeval, mathematics, programming
 from azr_jax.executor import Executor
@@ -29,7 +29,7 @@ def rows(name):
   return list(records.read(str(DATA / name)))
 
 
-def right(pending):
+def count_correct(pending):
   return sum(future.result(120).correct for future in pending)
 
 
@@ -46,18 +46,18 @@ def test_humaneval(executor):
       programming.submit_program(executor, item, code)
       for item, code in zip(items, codes, strict=True)
     ]
-    assert right(submitted) == count
+    assert count_correct(submitted) == count
 
 
 def entry_of(row):
-  """The first function of the reference that a test calls."""
+  """Returns the function of the reference that the first test calls."""
   tree = ast.parse(row["code"])
   names = [node.name for node in tree.body if hasattr(node, "name")]
   called = [n for n in names if re.search(rf"\b{n} ?\(", row["test_list"][0])]
   return max(called, key=len)
 
 
-# Some references have "\\w" in texts that are not raw.
+# Some references have "\\w" in strings that are not raw.
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_mbpp(executor):
@@ -70,7 +70,7 @@ def test_mbpp(executor):
       programming.submit_program(executor, item, code)
       for item, code in zip(items, codes, strict=True)
     ]
-    assert right(submitted) == count
+    assert count_correct(submitted) == count
 
 
 def test_cruxeval(executor):
@@ -79,13 +79,13 @@ def test_cruxeval(executor):
     cruxeval.grade_output(executor, item, f"\\boxed{{{row['output']}}}")
     for item, row in zip(cruxeval.read_outputs(raw), raw, strict=True)
   ]
-  assert right(outputs) == 600
+  assert count_correct(outputs) == 600
   inputs = [
     cruxeval.grade_input(executor, item, f"```input\n{row['input']}\n```")
     for item, row in zip(cruxeval.read_inputs(raw), raw, strict=True)
   ]
-  # Of eight the arguments are computed, and so are no literals.
-  assert right(inputs) == 592
+  # The arguments of eight calls are expressions, not literals.
+  assert count_correct(inputs) == 592
 
 
 FILES = {
@@ -101,18 +101,18 @@ FILES = {
 @pytest.mark.parametrize("mode", grader.MODES)
 @pytest.mark.parametrize("name", sorted(FILES))
 def test_references_equal_themselves_and_not_the_next(executor, name, mode):
-  golds = [item.reference["answer"] for item in FILES[name](rows(name))]
-  assert len(golds) >= 30
-  own = [grader.submit(executor, gold, gold, mode) for gold in golds]
-  assert all(future.result(120) for future in own)
+  answers = [item.reference["answer"] for item in FILES[name](rows(name))]
+  assert len(answers) >= 30
+  same = [grader.submit(executor, text, text, mode) for text in answers]
+  assert all(future.result(120) for future in same)
   pairs = [
     (one, other)
-    for one, other in zip(golds, golds[1:] + golds[:1], strict=True)
+    for one, other in zip(answers, answers[1:] + answers[:1], strict=True)
     if one != other
   ]
-  found = [grader.submit(executor, *pair, mode) for pair in pairs]
-  alike = [p for p, f in zip(pairs, found, strict=True) if f.result(120)]
-  assert set(alike) <= {("5", "x=5")}
+  grades = [grader.submit(executor, *pair, mode) for pair in pairs]
+  equal = [p for p, g in zip(pairs, grades, strict=True) if g.result(120)]
+  assert set(equal) <= {("5", "x=5")}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Running benchmarks: order, interruption, what is refused, scores."""
+"""Running benchmarks: order, resuming, refused records, scores."""
 
 import json
 import types as plain_types
@@ -16,11 +16,13 @@ ITEMS = [
   Item(f"q{i}", f"question {i}", {"answer": i}, "even" if i % 2 == 0 else "odd")
   for i in range(8)
 ]
-SETTINGS = runner.RunSettings(data="", limit=0, style="plain", samples=3)
+SETTINGS = runner.RunSettings(
+  data="", limit=0, prompt_format="plain", samples=3
+)
 
 
 class ScriptedPolicy:
-  """Its n-th reply is right if the prompt's number and n say so."""
+  """Responds "right" if the prompt's number plus n is divisible by 3."""
 
   sampler = plain_types.SimpleNamespace(
     settings=plain_types.SimpleNamespace(prompt_buckets=(8,))
@@ -39,7 +41,7 @@ class ScriptedPolicy:
 
   def sample(self, prompts, n=1, numbers=None):
     self.asked += [prompt.task.id for prompt in prompts]
-    # Not in order, as with real slots; so what is left has gaps.
+    # Out of order, as from real slots, so that an interruption leaves gaps.
     for index in sorted(range(len(prompts)), key=lambda i: i * 5 % 8):
       for sample in range(n):
         if self.left is not None:
@@ -61,9 +63,9 @@ def benchmark(**changes):
     source="",
     read=lambda data: ITEMS,
     reads_by_name=True,
-    form="words",
-    grade=lambda executor, item, reply: futures.done(Grade(reply == "right")),
-    summarize=lambda items, correct, replies: {"replies": float(correct.size)},
+    answer_format="words",
+    grade=lambda executor, item, text: futures.done(Grade(text == "right")),
+    summarize=lambda items, correct, _: {"responses": float(correct.size)},
   )
   return Benchmark(**(settings | changes))
 
@@ -85,7 +87,7 @@ def test_scores_of_a_whole_run(executor, tmp_path):
   assert scores["toy/pass@1/unbiased"] == pytest.approx(1 / 3)
   assert scores["toy/pass@1/first"] == pytest.approx(3 / 8)
   assert scores["toy/pass@1/even"] == pytest.approx(1 / 3)
-  assert scores["toy/replies"] == 24
+  assert scores["toy/responses"] == 24
   assert scores["toy/tokens"] == 4.5
   lines = (tmp_path / "toy.jsonl").read_text().splitlines()
   assert {json.loads(line)["id"] for line in lines} == {i.id for i in ITEMS}
@@ -93,14 +95,14 @@ def test_scores_of_a_whole_run(executor, tmp_path):
 
 
 @pytest.mark.parametrize("breaks_after", [0, 4, 7, 23])
-def test_an_interrupted_run_goes_on_and_scores_alike(
+def test_a_resumed_run_scores_as_an_uninterrupted_one(
   executor, tmp_path, breaks_after
 ):
   path = tmp_path / "toy.jsonl"
   with pytest.raises(KeyboardInterrupt):
     run(ScriptedPolicy(breaks_after), executor, path)
   with path.open("a") as file:
-    file.write('{"id": "q0", "corr')  # Cut off by a kill.
+    file.write('{"id": "q0", "corr')  # a line cut off by a kill
   policy = ScriptedPolicy()
   again = run(policy, executor, path)
   assert again == run(ScriptedPolicy(), executor, tmp_path / "whole.jsonl")
@@ -110,7 +112,7 @@ def test_an_interrupted_run_goes_on_and_scores_alike(
   assert last.asked == []
 
 
-def test_a_record_without_its_line_end_is_asked_again(executor, tmp_path):
+def test_a_record_without_its_line_end_is_sampled_again(executor, tmp_path):
   path = tmp_path / "toy.jsonl"
   scores = run(ScriptedPolicy(), executor, path)
   path.write_bytes(path.read_bytes().rstrip(b"\n"))
@@ -125,7 +127,7 @@ def test_a_benchmark_without_data_is_named(executor):
     run(ScriptedPolicy(), executor, None, reads_by_name=False)
 
 
-def test_records_of_something_else_are_refused(executor, tmp_path):
+def test_records_of_other_items_or_samples_are_refused(executor, tmp_path):
   path = tmp_path / "toy.jsonl"
   run(ScriptedPolicy(), executor, path)
   fewer = runner.RunSettings("", 0, "plain", samples=2)
@@ -136,7 +138,7 @@ def test_records_of_something_else_are_refused(executor, tmp_path):
     run(ScriptedPolicy(), executor, path, read=lambda data: other)
 
 
-def test_limits_are_of_items_or_of_kinds(executor):
+def test_limits_count_items_or_items_of_each_kind(executor):
   settings = runner.RunSettings("", 3, "plain", 1)
   for by_kind, want in (
     (False, ["q0", "q1", "q2"]),
@@ -151,20 +153,22 @@ def test_limits_are_of_items_or_of_kinds(executor):
   assert len(policy.asked) == 2
 
 
-def test_a_prompt_that_is_too_long_counts_as_wrong(executor, tmp_path, capsys):
+def test_a_prompt_that_is_too_long_counts_as_incorrect(
+  executor, tmp_path, capsys
+):
   items = [Item("long", "x" * 300, {}), *ITEMS[:2]]
   policy, path = ScriptedPolicy(), tmp_path / "toy.jsonl"
   found = run(policy, executor, path, read=lambda data: items)
   assert policy.asked == ["q0", "q1"]
   assert (found["toy/items"], found["toy/too_long"]) == (3.0, 1.0)
-  # Each item's three replies are right once.
+  # One of an item's three responses is correct.
   assert found["toy/pass@1/unbiased"] == pytest.approx(2 / 9)
   assert "1 prompts are longer" in capsys.readouterr().err
-  # It is asked as soon as it fits.
+  # Without a record it is sampled by a later run with larger buckets.
   assert "long" not in path.read_text()
 
 
-def test_a_benchmark_that_holds_its_items_reads_nothing():
+def test_a_benchmark_with_fixed_items_reads_no_data():
   def refuse(data):
     raise OSError("the source is away")
 
@@ -177,7 +181,7 @@ def test_a_benchmark_that_holds_its_items_reads_nothing():
 
 
 class Conversing(ScriptedPolicy):
-  """Calls once for every even item."""
+  """Calls a tool once for every even item."""
 
   tokenizer = plain_types.SimpleNamespace(
     decode=lambda ids: "".join("abcde"[i] for i in ids)
@@ -186,16 +190,16 @@ class Conversing(ScriptedPolicy):
   def sample(self, prompts, n=1, numbers=None):
     for index, prompt in enumerate(prompts):
       ids = np.arange(5, dtype=np.int32)
-      own = ids != (2 if prompt.task.kind == "even" else 9)
+      loss_mask = ids != (2 if prompt.task.kind == "even" else 9)
       for sample in range(n):
         yield (
           index,
           sample,
-          types.Completion(ids, ids * 0.0, own, "stop", "right"),
+          types.Completion(ids, ids * 0.0, loss_mask, "stop", "right"),
         )
 
 
-def test_records_of_conversations_have_all_that_was_said(executor, tmp_path):
+def test_records_of_conversations_contain_the_tool_output(executor, tmp_path):
   path = tmp_path / "records.jsonl"
   found = runner.run(
     benchmark(), Conversing(), executor, Hosts(10.0), SETTINGS, path

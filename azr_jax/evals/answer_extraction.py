@@ -1,0 +1,149 @@
+r"""Finds answers in responses, by the answer formats of `prompt_formats.py`.
+
+| function | the answer is |
+| --- | --- |
+| `code` | the last closed python fence, or unlabelled one; fences that define
+  a requested name come before others |
+| `math` | the last box, `\boxed{...}`; without one, the last number |
+| `short_answer` | a box, a fence, what follows "answer is", or the last line |
+| `last_words` | what follows "answer is", or the last line |
+| `choice` | a letter: in a box, after "answer is", in brackets, or alone |
+
+All of them read only the part of the response that answers: the last closed
+answer tags if there are any, otherwise the text after the last `</think>`.
+"""
+
+import re
+from collections.abc import Sequence
+
+from azr_jax.grading import answer_tags
+from azr_jax.grading.mathematics import extraction
+
+_FENCE = re.compile(r"```(\w*)[^\n]*\n(.*?)```", re.DOTALL)
+_OPEN_FENCE = re.compile(r"```python[^\n]*\n(.*)\Z", re.DOTALL)
+_NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
+_PYTHON_LABELS = ("python", "py", "python3")
+_MARKUP = re.compile(r"\\(?:text|math)\w*\s*\{([^{}]*)\}|[*$`]")
+_ANSWER_IS = re.compile(
+  r"(?:final answer|answer)(?: is)?\s*[:=]?\s*(.+)", re.IGNORECASE
+)
+
+
+def answer_part(response: str) -> str:
+  """Returns the part of a response that answers, without the thinking."""
+  tagged = answer_tags.last_answer(response)
+  if tagged is not None:
+    return tagged
+  _, think_end, rest = response.rpartition("</think>")
+  return rest if think_end else response
+
+
+def code(response: str, names: Sequence[str] = ()) -> str | None:
+  """Returns the last fenced program of a response, or None.
+
+  Args:
+    response: what the model wrote.
+    names: functions or classes; a program that defines one of them is preferred
+      to others, such as an example of its use.
+  """
+  answer = answer_part(response)
+  fences = _FENCE.findall(answer)
+  programs = [body for label, body in fences if label in _PYTHON_LABELS]
+  programs = programs or [body for label, body in fences if not label]
+  defining = [body for body in programs if defines(body, names)]
+  if programs:
+    return (defining or programs)[-1]
+  cut_off = _OPEN_FENCE.search(answer)
+  return cut_off[1] if cut_off else None
+
+
+def defines(program: str, names: Sequence[str]) -> bool:
+  """Returns whether a program's text defines one of the names."""
+  return any(
+    re.search(rf"\b(?:def|class)\s+{re.escape(name)}\b", program)
+    for name in names
+  )
+
+
+def fenced(response: str, label: str) -> str | None:
+  """Returns the content of the last fence with this label, or None."""
+  fences = _FENCE.findall(answer_part(response))
+  bodies = [body for fence_label, body in fences if fence_label == label]
+  return bodies[-1].strip() if bodies else None
+
+
+def math(response: str) -> str | None:
+  """Returns the last box of a response, or its last number, or None."""
+  answer = answer_part(response)
+  box = extraction.last_boxed(answer)
+  if box is not None:
+    return box
+  numbers = _NUMBER.findall(answer)
+  return numbers[-1].rstrip(",") if numbers else None
+
+
+def short_answer(response: str, label: str = "output") -> str | None:
+  """Returns a value or the arguments of a call as text, or None.
+
+  It is, in this order: the last box; the last fence with the label; the last
+  other fence; what `last_words` finds.
+  """
+  answer = answer_part(response)
+  others = [
+    body.strip()
+    for fence_label, body in _FENCE.findall(answer)
+    if fence_label != label
+  ]
+  for candidate in (
+    extraction.last_boxed(answer),
+    fenced(answer, label),
+    others[-1] if others else None,
+  ):
+    if candidate is not None:
+      return candidate
+  return last_words(response)
+
+
+def last_words(response: str) -> str | None:
+  """Returns what follows the last "answer is", or the last line with text."""
+  answer = answer_part(response)
+  named = _ANSWER_IS.findall(answer)
+  lines = [line.strip() for line in answer.splitlines() if line.strip()]
+  text = named[-1] if named else lines[-1] if lines else None
+  return None if text is None else text.strip().rstrip(".").strip("`").strip()
+
+
+def choice(response: str, letters: str = "ABCDEFGHIJ") -> str | None:
+  """Returns the letter that a response chooses, or None.
+
+  It is searched in this order: in a box; after the last "answer is" or
+  "answer:"; in the last brackets; alone on the last such line; at the beginning
+  of a line, if only one line begins like a choice.
+
+  Args:
+    response: what the model wrote.
+    letters: the letters to choose from.
+  """
+  answer = answer_part(response)
+  box = extraction.last_boxed(answer)
+  if box is not None:
+    match = re.match(rf"\W*([{letters}])\b", _without_markup(box))
+    return match[1] if match else None
+  answer = _without_markup(answer)
+  # A and I are words, not choices, if lower-case text follows.
+  letter = rf"((?![AI])[{letters}]\b|(?=[{letters}])[AI]\b(?!\s+[a-z]))"
+  for pattern in (
+    rf"(?i:answer(?:\s+is)?\s*:?\s*(?:option|choice|letter)?)\s*\(?{letter}",
+    rf"\(([{letters}])\)",
+    rf"^\W*([{letters}])\W*$",
+  ):
+    matches = re.findall(pattern, answer, re.MULTILINE)
+    if matches:
+      return matches[-1]
+  matches = re.findall(rf"^\W*([{letters}])[.):]", answer, re.MULTILINE)
+  return matches[0] if len(matches) == 1 else None
+
+
+def _without_markup(text: str) -> str:
+  """Removes the markup of Markdown and LaTeX around words."""
+  return _MARKUP.sub(r"\1", _MARKUP.sub(r"\1", text))

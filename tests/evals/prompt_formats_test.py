@@ -1,0 +1,19 @@
+"""The text around a request."""
+
+import pytest
+
+from azr_jax.evals import prompt_formats
+
+
+@pytest.mark.parametrize("answer_format", sorted(prompt_formats.ANSWER_FORMATS))
+def test_prompts_contain_request_and_instruction(answer_format):
+  text = prompt_formats.prompt("REQUEST", answer_format, "full", None)
+  assert (
+    "REQUEST" in text and prompt_formats.ANSWER_FORMATS[answer_format] in text
+  )
+  assert text.endswith("<think>")
+  assert prompt_formats.prompt(
+    "REQUEST", answer_format, "plain", None
+  ).endswith("Answer:")
+  with pytest.raises(ValueError, match="prompt_style 'loud'"):
+    prompt_formats.prompt("REQUEST", answer_format, "loud", None)

@@ -1,0 +1,27 @@
+"""Names and groups of benchmarks, averages, and the table of scores."""
+
+import pytest
+
+from azr_jax.evals import registry, table
+
+
+def test_names_groups_and_averages():
+  assert registry.names("gsm8k,math,gsm8k") == ("gsm8k", *registry.MATH)
+  assert "gpqa" in registry.names("all")
+  with pytest.raises(ValueError, match="'nothing': expected one of"):
+    registry.names("nothing")
+  scores = dict.fromkeys(registry.CODE, 0.5) | dict.fromkeys(registry.MATH, 0.1)
+  assert registry.averages(scores) == pytest.approx(
+    {"average/code": 0.5, "average/math": 0.1, "average/overall": 0.3}
+  )
+  assert registry.averages({"gsm8k": 1.0}) == {}
+
+
+def test_the_table_compares_with_the_first():
+  name = table.main_score("gsm8k")
+  one = {name: 0.25, f"{name}_error": 0.01}
+  shown = table.show({"base": one, "trained": {name: 0.3}})
+  assert shown.splitlines()[2:] == [
+    "| base | 25.0 +- 1.0 |",
+    "| trained | 30.0 (+5.0) |",
+  ]
