@@ -28,7 +28,9 @@ INSTALL_REQUIRES = [
   "tensorflow-datasets>=4.9.7",
   "transformers>=4.51",
 ]
+DOCS_REQUIRES = ["mkdocs-material>=9"]
 TEST_REQUIRES = [
+  *DOCS_REQUIRES,
   "accelerate>=1.0",  # transformers needs it to read GGUF.
   "beartype>=0.20",
   "chex>=0.1.88",
@@ -61,6 +63,7 @@ setuptools.setup(
   extras_require={
     "tpu": ["gcsfs>=2024.6", "jax[tpu]>=0.7"],
     "cuda": ["jax[cuda12]>=0.7"],
+    "docs": DOCS_REQUIRES,
     "test": TEST_REQUIRES,
     "eval": ["datasets>=3.0", "math-verify>=0.7"],
     "gym": ["reasoning-gym>=0.1.25"],

@@ -1,0 +1,273 @@
+"""What the pages name is there: paths, modules, commands and config keys."""
+
+import dataclasses
+import functools
+import importlib
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests import metrics_page
+
+ROOT = pathlib.Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = [
+  README,
+  ROOT / "CONTRIBUTING.md",
+  ROOT / "azr_jax" / "executor" / "README.md",
+  *sorted((ROOT / "docs").rglob("*.md")),
+]
+TOP = ("azr_jax", "configs", "docs", "launch", "notebooks", "tests", ".ci")
+SUFFIXES = "py md ipynb sbatch toml tsv yml png".split()
+# Folders of a run, which are not in the repository.
+RUN_FOLDERS = ("samples/", "flagged/", "checkpoints/", "tensorboard/")
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"`([^`]+)`")
+_LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+_PATH = re.compile(r"(?<![\w/.:~$@-])[\w.*][\w.*-]*(?:/[\w.*-]+)*/?")
+_MODULE = re.compile(r"(?<![\w/.])(azr_jax(?:\.\w+)+)")
+_KEY = re.compile(r"(?<![\w/.-])(--config\.)?([a-z_]+(?:\.[a-z_0-9]+)+)")
+_FLAG = re.compile(r'DEFINE_\w+\(\s*"(\w+)"|"--(\w+)"')
+_IMPORT = re.compile(
+  r"^\s*(?:from (azr_jax[\w.]*) import ([\w, ]+)|import (\w+))", re.MULTILINE
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+  """The parts of a page that name code.
+
+  Attributes:
+    code: inline code, and the blocks of commands and text.
+    commands: those of `code` that are command lines.
+    links: targets inside of the repository.
+  """
+
+  code: tuple[str, ...]
+  commands: tuple[str, ...]
+  links: tuple[str, ...]
+
+
+@functools.cache
+def read(path: pathlib.Path) -> Page:
+  """Returns the code, commands and links of a page."""
+  text = path.read_text("utf-8")
+  blocks = [block for language, block in _FENCE.findall(text) if not language]
+  blocks += [block for name, block in _FENCE.findall(text) if name == "bash"]
+  spans = _SPAN.findall(_FENCE.sub("", text))
+  lines = [
+    part
+    for block in [*blocks, *spans]
+    for line in block.replace("\\\n", " ").splitlines()
+    for part in re.split(r"&&|\|", line)
+  ]
+  links = [link for link in _LINK.findall(text) if "://" not in link]
+  return Page(
+    (*blocks, *spans), tuple(filter(_is_command, lines)), tuple(links)
+  )
+
+
+def _is_command(line: str) -> bool:
+  foreign = r"python -m (?:venv|pip|mkdocs)\b"
+  starts = rf"(?!{foreign})(?:python -m |python launch/|azr_jax\.\w+ --)"
+  return re.match(starts, line.strip()) is not None
+
+
+def _paths(page: Page) -> Iterator[str]:
+  for code in page.code:
+    for path in _PATH.findall(code):
+      if "..." in path or re.fullmatch(r"[\d./*-]+", path):
+        continue
+      path = path.rstrip(".")
+      is_file = path.rpartition(".")[2] in SUFFIXES and "." in path[1:]
+      is_folder = path.endswith("/") and path not in RUN_FOLDERS
+      if "/" in path and path.partition("/")[0] in TOP or is_file or is_folder:
+        yield path
+
+
+def _exists(path: str, page: pathlib.Path) -> bool:
+  """Returns whether a path, with NAME for any name, is in the repository."""
+  pattern = re.sub(r"\b[A-Z][A-Z_]+\b", "*", path.rstrip("/"))
+  folders = (ROOT, ROOT / "azr_jax", page.parent)
+  return any(any(folder.glob(pattern)) for folder in folders)
+
+
+def _module_exists(name: str) -> bool:
+  """Returns whether a module, or a name in one, is there."""
+  here, parts = ROOT, name.split(".")
+  for part in parts:
+    if (here / part).is_dir():
+      here = here / part
+    elif (here / f"{part}.py").is_file():
+      here = here / f"{part}.py"
+    elif here.is_file():
+      text = here.read_text("utf-8")
+      return bool(re.search(rf"^(def|class) {part}\b|^{part}\b", text, re.M))
+    else:
+      return False
+  return True
+
+
+def _file_of(module: str) -> pathlib.Path | None:
+  """Returns what `python -m module` runs, or the module's file."""
+  path = ROOT.joinpath(*module.split("."))
+  files = (path.with_suffix(".py"), path / "__main__.py", path / "__init__.py")
+  return next((file for file in files if file.is_file()), None)
+
+
+@functools.cache
+def _flags(program: pathlib.Path) -> frozenset[str]:
+  """Returns the flags of a program and of the modules that it imports."""
+  files, text = {program}, program.read_text("utf-8")
+  for package, names, sibling in _IMPORT.findall(text):
+    modules = [f"{package}.{name.strip()}" for name in names.split(",")]
+    found = map(_file_of, [package, *modules] if package else [])
+    files |= {file for file in found if file is not None}
+    local = program.with_name(f"{sibling}.py")
+    files |= {local} if sibling and local.is_file() else set()
+  return frozenset(
+    absl or other
+    for file in files
+    for absl, other in _FLAG.findall(file.read_text("utf-8"))
+  )
+
+
+def _flat(config, prefix="") -> set[str]:
+  """Returns the dotted keys of a config, sections among them."""
+  keys = set()
+  for key, value in config.items():
+    keys.add(prefix + key)
+    if hasattr(value, "items"):
+      keys |= _flat(value, f"{prefix}{key}.")
+  return keys
+
+
+@functools.cache
+def _config_keys(spec: str) -> frozenset[str]:
+  """Returns the keys of FILE[:VARIANT]; raises what the file raises."""
+  path, _, variant = spec.partition(":")
+  name = path.removesuffix(".py").replace("/", ".")
+  module = importlib.import_module(name)
+  variant = variant.partition(",")[0]
+  config = module.get_config(variant) if variant else module.get_config()
+  return frozenset(_flat(config))
+
+
+@functools.cache
+def _all_keys() -> frozenset[str]:
+  """Returns the keys of every config of the repository."""
+  keys: set[str] = set()
+  for file in sorted((ROOT / "configs").glob("[a-z]*.py")):
+    module = importlib.import_module(f"configs.{file.stem}")
+    for variant in getattr(module, "VARIANTS", ("",)):
+      keys |= _config_keys(f"configs/{file.name}:{variant}")
+  return frozenset(keys)
+
+
+def _parts(command: str) -> Iterator[tuple[str, list[str]]]:
+  """Yields each program of a command line, with its arguments."""
+  words = shlex.split(command.replace("<", " ").replace(">", " "))
+  words = words[words.index("python") + 1 :] if "python" in words else words
+  while words:
+    words = words[1:] if words[0] == "-m" else words
+    end = words.index("--") if "--" in words else len(words)
+    yield words[0], words[1:end]
+    words = words[end + 1 :]
+
+
+def _command_faults(command: str) -> Iterator[str]:
+  for name, arguments in _parts(command):
+    program = ROOT / name if name.endswith(".py") else _file_of(name)
+    if program is None or not program.is_file():
+      yield f"{command!r}: no program {name}"
+      continue
+    keys = _all_keys()
+    for argument in arguments:
+      flag, _, value = argument.partition("=")
+      if flag == "--config":
+        try:
+          keys = _config_keys(value)
+        except (ImportError, ValueError) as error:
+          yield f"{command!r}: {error}"
+      elif flag.startswith("--config."):
+        if flag.removeprefix("--config.") not in keys:
+          yield f"{command!r}: its config has no key {flag}"
+      elif flag.startswith("--") and flag != "--help":
+        if flag.removeprefix("--") not in _flags(program):
+          yield f"{command!r}: {name} has no flag {flag}"
+
+
+def _name(path: pathlib.Path) -> str:
+  return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=_name)
+def test_every_path_is_there(path):
+  page = read(path)
+  missing = [name for name in _paths(page) if not _exists(name, path)]
+  missing += [link for link in page.links if not (path.parent / link).exists()]
+  assert not missing
+
+
+@pytest.mark.parametrize("path", PAGES, ids=_name)
+def test_every_module_is_there(path):
+  names = [name for code in read(path).code for name in _MODULE.findall(code)]
+  assert not [name for name in names if not _module_exists(name)]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=_name)
+def test_every_command_has_its_flags_and_its_config(path):
+  commands = read(path).commands
+  assert not [fault for line in commands for fault in _command_faults(line)]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=_name)
+def test_every_config_key_is_there(path):
+  keys = _all_keys()
+  sections = {key.partition(".")[0] for key in keys if "." in key}
+  named = [
+    (given, key)
+    for code in read(path).code
+    for given, key in _KEY.findall(code)
+    if given or key.partition(".")[0] in sections
+    if key.rpartition(".")[2] not in SUFFIXES
+  ]
+  assert not [key for _, key in named if key not in keys]
+
+
+def test_the_commands_are_seen():
+  pages = map(read, PAGES)
+  assert sum(len(page.commands) for page in pages) > 30
+
+
+def test_the_readme_is_a_door():
+  text = README.read_text("utf-8")
+  assert len(text.splitlines()) <= 150
+  train = "python -m azr_jax.train --config=configs/azr.py:tiny"
+  assert f"pip install -e . && {train} --workdir=/tmp/azr" in text
+  assert "pip install -e '.[test]' && pytest" in text
+
+
+def test_the_page_of_metrics_says_what_the_code_says():
+  text = metrics_page.PAGE.read_text("utf-8")
+  assert metrics_page.with_table(text) == text, (
+    "run: python -m tests.metrics_page"
+  )
+
+
+def test_the_site_builds(tmp_path):
+  command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+  subprocess.run(
+    [*command, "--site-dir", str(tmp_path)],
+    cwd=ROOT,
+    env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    check=True,
+    timeout=300,
+  )
+  assert (tmp_path / "systems" / "azr" / "index.html").exists()
