@@ -1,6 +1,6 @@
-"""One bucket a step, likelier the nearer its success is to a target.
+"""Samples one bucket per step, preferably one near a target pass rate.
 
-Paper: seed 003, section 3.1, eq. 2-4.
+Paper: Countdown, section 3.1, equations 2-4.
 """
 
 import collections
@@ -10,19 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from azr_jax.curricula.curriculum import Draw, Pool
+from azr_jax.curricula.curriculum import Buckets, SampledItem
 
 
 @dataclasses.dataclass(frozen=True)
 class AdaptiveSettings:
-  """The controller's constants.
+  """The constants of the controller.
 
   Attributes:
-    target: s*, the success rate to be near; paper: 0.40.
-    temperature: tau of the softmax; paper: 0.20.
-    floor: epsilon, the share that is spread evenly; paper: 0.10.
-    window: of how many of its steps a bucket's success is the mean; paper: 20.
-    warm_up: steps that choose evenly; paper: 10.
+    target: s*, the preferred pass rate; paper: 0.40.
+    temperature: tau of the softmax over buckets; paper: 0.20.
+    floor: epsilon, the fraction of the probability that is uniform over the
+      buckets; paper: 0.10.
+    window: number of past batches of a bucket that its pass rate averages;
+      paper: 20.
+    warm_up: number of first steps that sample buckets uniformly; paper: 10.
   """
 
   target: float
@@ -33,75 +35,79 @@ class AdaptiveSettings:
 
 
 class Adaptive:
-  """The whole batch comes from one bucket."""
+  """Samples the whole batch of a step from one bucket."""
 
-  def __init__(self, pool: Pool, settings: AdaptiveSettings):
-    self._pool = pool
+  def __init__(self, buckets: Buckets, settings: AdaptiveSettings):
+    self._buckets = buckets
     self._settings = settings
     self._history: list[collections.deque[float]] = [
-      collections.deque(maxlen=settings.window) for _ in pool.names
+      collections.deque(maxlen=settings.window) for _ in buckets.names
     ]
-    self._last = np.zeros(len(pool.names))
+    self._last_probabilities = np.zeros(len(buckets.names))
 
   def probabilities(self, step: int) -> np.ndarray:
-    """q_t, the probability of each bucket; empty ones have none.
+    """Returns q_t, the probability of each bucket, float64 [buckets].
 
-    A bucket that was never chosen counts as if it were on target: the paper
-    leaves this open.
+    Empty buckets have probability 0. A bucket that was never sampled counts as
+    on target, because the paper does not define its pass rate.
     """
     settings = self._settings
     filled = np.array(
-      [self._pool.count(b) > 0 for b in range(len(self._pool.names))]
+      [self._buckets.count(b) > 0 for b in range(len(self._buckets.names))]
     )
-    even = filled / filled.sum()
+    uniform = filled / filled.sum()
     if step <= settings.warm_up:
-      return even
+      return uniform
     success = np.array(
       [np.mean(past) if past else settings.target for past in self._history]
     )
     usefulness = -np.abs(success - settings.target)
     weights = np.exp(usefulness / settings.temperature) * filled
     softmax = weights / weights.sum()
-    return (1 - settings.floor) * softmax + settings.floor * even
+    return (1 - settings.floor) * softmax + settings.floor * uniform
 
-  def choose(self, step: int, rng: np.random.Generator) -> int:
-    """Draws the step's bucket."""
-    self._last = self.probabilities(step)
-    return int(rng.choice(len(self._last), p=self._last))
+  def sample_bucket(self, step: int, rng: np.random.Generator) -> int:
+    """Samples the bucket of a step and returns its index."""
+    self._last_probabilities = self.probabilities(step)
+    return int(
+      rng.choice(len(self._last_probabilities), p=self._last_probabilities)
+    )
 
-  def draw(self, step: int, count: int, rng: np.random.Generator) -> list[Draw]:
-    """Draws `count` items of one bucket."""
-    bucket = self.choose(step, rng)
-    return [self._pool.draw(bucket, rng) for _ in range(count)]
+  def sample(
+    self, step: int, count: int, rng: np.random.Generator
+  ) -> list[SampledItem]:
+    """Samples `count` items of one bucket."""
+    bucket = self.sample_bucket(step, rng)
+    return [self._buckets.sample(bucket, rng) for _ in range(count)]
 
-  def observe(
-    self, step: int, draws: Sequence[Draw], pass_rates: Sequence[float]
+  def update(
+    self, step: int, items: Sequence[SampledItem], pass_rates: Sequence[float]
   ) -> None:
-    """Adds each drawn bucket's rate of right answers to its window."""
+    """Adds the mean pass rate of each sampled bucket to its window."""
     del step
-    for bucket in {draw.bucket for draw in draws}:
-      own = [
+    for bucket in {item.bucket for item in items}:
+      bucket_rates = [
         rate
-        for draw, rate in zip(draws, pass_rates, strict=True)
-        if draw.bucket == bucket
+        for item, rate in zip(items, pass_rates, strict=True)
+        if item.bucket == bucket
       ]
-      self._history[bucket].append(float(np.mean(own)))
+      self._history[bucket].append(float(np.mean(bucket_rates)))
 
   def metrics(self) -> dict[str, float]:
-    """The last probabilities, and the success in each bucket's window."""
-    found = {}
-    for index, name in enumerate(self._pool.names):
-      found[f"probability/{name}"] = float(self._last[index])
+    """Returns each bucket's last probability and mean windowed pass rate."""
+    metrics = {}
+    for index, name in enumerate(self._buckets.names):
+      metrics[f"probability/{name}"] = float(self._last_probabilities[index])
       if self._history[index]:
-        found[f"success/{name}"] = float(np.mean(self._history[index]))
-    return found
+        metrics[f"success/{name}"] = float(np.mean(self._history[index]))
+    return metrics
 
   def state_dict(self) -> dict[str, Any]:
-    """The windows."""
+    """Returns the windows of pass rates as JSON values."""
     return {"history": [list(past) for past in self._history]}
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
-    """Restores the windows."""
+    """Restores the windows of pass rates."""
     for past, values in zip(self._history, state["history"], strict=True):
       past.clear()
       past.extend(values)

@@ -1,7 +1,8 @@
-"""What a curriculum is: it draws the prompts of a step and hears how they went.
+"""The interface of a curriculum, and the buckets of items that it samples from.
 
-Curricula know nothing of what a prompt is. They see a pool of items, each in a
-bucket, and pass rates; so every system can use them.
+A curriculum samples the prompts of a step and is updated with their pass rates.
+It does not know what a prompt is: it sees items, each in a bucket. Therefore
+every system can use it.
 """
 
 import dataclasses
@@ -12,14 +13,14 @@ import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
-class Draw:
-  """An item that is to be a prompt of a step.
+class SampledItem:
+  """An item that becomes a prompt of a step.
 
   Attributes:
-    index: the item's, in its pool.
-    bucket: the item's, as an index into the pool's names.
-    source: which pool, where several are mixed.
-    replayed: whether it was chosen for how it went before.
+    index: index of the item among the items of its source.
+    bucket: index of its bucket in `Buckets.names`.
+    source: index of the source, where several are mixed.
+    replayed: whether it was sampled because of its earlier pass rates.
   """
 
   index: int
@@ -28,15 +29,20 @@ class Draw:
   replayed: bool = False
 
 
-class Pool:
-  """Which items are in which bucket. Items may be added."""
+class Buckets:
+  """The items of a source, by bucket. Items can be added.
+
+  Attributes:
+    names: names of the buckets.
+    size: number of items in all buckets.
+  """
 
   def __init__(self, names: Sequence[str], bucket_of: Sequence[int]):
-    """Makes a pool.
+    """Sorts the items into their buckets.
 
     Args:
-      names: of the buckets.
-      bucket_of: each item's bucket, as an index into `names`.
+      names: names of the buckets.
+      bucket_of: the bucket of each item, as an index into `names`.
     """
     self.names = tuple(names)
     self._members: list[list[int]] = [[] for _ in names]
@@ -45,40 +51,48 @@ class Pool:
     self.size = len(bucket_of)
 
   def add(self, bucket: int) -> int:
-    """Adds an item to a bucket; returns its index."""
+    """Adds an item to a bucket and returns the item's index."""
     self._members[bucket].append(self.size)
     self.size += 1
     return self.size - 1
 
   def count(self, bucket: int) -> int:
-    """How many items a bucket holds."""
+    """Returns the number of items in a bucket."""
     return len(self._members[bucket])
 
-  def draw(self, bucket: int, rng: np.random.Generator) -> Draw:
-    """An item of a bucket, uniformly."""
+  def sample(self, bucket: int, rng: np.random.Generator) -> SampledItem:
+    """Samples an item of a bucket uniformly."""
     members = self._members[bucket]
-    return Draw(members[rng.integers(len(members))], bucket)
+    return SampledItem(members[rng.integers(len(members))], bucket)
 
 
 class Curriculum(Protocol):
   """A rule for which prompts a step trains on."""
 
-  def draw(self, step: int, count: int, rng: np.random.Generator) -> list[Draw]:
-    """Draws the prompts of a step (from 1); all randomness is `rng`'s."""
+  def sample(
+    self, step: int, count: int, rng: np.random.Generator
+  ) -> list[SampledItem]:
+    """Samples `count` prompts of a step.
+
+    Args:
+      step: the training step, from 1.
+      count: number of prompts.
+      rng: the only source of randomness.
+    """
     ...
 
-  def observe(
-    self, step: int, draws: Sequence[Draw], pass_rates: Sequence[float]
+  def update(
+    self, step: int, items: Sequence[SampledItem], pass_rates: Sequence[float]
   ) -> None:
-    """Hears the share of right answers that each draw got."""
+    """Updates the curriculum with the pass rate of each sampled item."""
     ...
 
   def metrics(self) -> dict[str, float]:
-    """What is worth plotting of the last step, without a prefix."""
+    """Returns metrics of the last step; the names have no prefix."""
     ...
 
   def state_dict(self) -> dict[str, Any]:
-    """Everything that changes from step to step, as JSON values."""
+    """Returns everything that changes between steps, as JSON values."""
     ...
 
   def load_state_dict(self, state: dict[str, Any]) -> None:

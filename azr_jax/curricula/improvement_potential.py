@@ -1,21 +1,21 @@
-"""Improvement potential: what a model gains most from (seed 001, section 3.3).
+"""Improvement potential of questions (R1-CI, section 3.3).
 
-Of a question that a share p of answers gets right, the potential is
-4 p (1 - p): the variance of the reward, which bounds the gradient, scaled to 1
-at p = 1/2. Questions are put into four groups by it, and a stage of training
-takes them group by group.
+A question with pass rate p has the potential 4 p (1 - p): the variance of the
+reward, which bounds the gradient, scaled to 1 at p = 1/2. Questions are sorted
+into four groups by potential, and training proceeds in stages that add or
+exchange groups.
 
-| order | groups by | a stage's questions |
+| order | groups are made by | questions of stage s |
 | --- | --- | --- |
-| `potential` | potential, highest first | groups 1 to the stage |
-| `potential_alone` | the same | the group of the stage |
-| `online_merge` | the same, measured anew before each stage | 1 to the stage |
-| `online_unmerge` | likewise | the group of the stage |
-| `difficulty` | p, easiest first | groups 1 to the stage |
-| `none` | | all |
+| `potential` | potential, highest first | groups 1 to s |
+| `potential_alone` | potential, highest first | group s |
+| `online_merge` | potential, measured before each stage | groups 1 to s |
+| `online_unmerge` | potential, measured before each stage | group s |
+| `difficulty` | pass rate, highest first | groups 1 to s |
+| `none` | one group | all |
 
-A stage that has fewer questions than a step takes more groups, easier ones to
-learn from first.
+A stage with fewer questions than a step needs also takes other groups, those
+with the smallest numbers first.
 """
 
 import dataclasses
@@ -24,44 +24,55 @@ from collections.abc import Sequence
 import numpy as np
 
 ONLINE = ("online_merge", "online_unmerge")
-_ALONE = ("potential_alone", "online_unmerge")
+_ONE_GROUP_PER_STAGE = ("potential_alone", "online_unmerge")
 ORDERS = ("potential", "potential_alone", *ONLINE, "difficulty", "none")
 GROUPINGS = ("thresholds", "quantiles")
 STAGES = 4
-# Least potential of groups 1 to 3, in percent; the rest are group 4.
+# Minimum potential of groups 1 to 3, in percent; group 4 has the rest.
 THRESHOLDS = (64, 48, 32)
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-  """How a question was answered: `right` of `asked` answers."""
+  """The measured pass rate of a question.
+
+  Attributes:
+    right: number of correct responses.
+    asked: number of responses.
+  """
 
   right: int
   asked: int
 
   @property
   def potential(self) -> float:
-    """4 p (1 - p)."""
+    """Returns 4 p (1 - p)."""
     p = self.right / self.asked
     return 4.0 * p * (1.0 - p)
 
 
 def group_by_thresholds(measured: Sequence[Measured]) -> list[int]:
-  """Group 1 to 4 of each question, by the paper's printed ranges.
+  """Returns the group, 1 to 4, of each question by the paper's thresholds.
 
-  Counts are compared, not shares: of 20 answers 4 and 16 right are a potential
-  of 0.64 exactly, which floating point would miss.
+  Integers are compared instead of fractions, because 4 or 16 correct responses
+  of 20 are a potential of exactly 0.64, which floating point would miss.
   """
   groups = []
-  for one in measured:
-    percent = 400 * one.right * (one.asked - one.right)
-    above = sum(percent >= t * one.asked**2 for t in THRESHOLDS)
-    groups.append(STAGES - above)
+  for question in measured:
+    right, asked = question.right, question.asked
+    percent = 400 * right * (asked - right)
+    passed = sum(percent >= t * asked**2 for t in THRESHOLDS)
+    groups.append(STAGES - passed)
   return groups
 
 
 def group_by_quantiles(keys: Sequence[float], seed: int) -> list[int]:
-  """Four groups of one size, by falling key; equal ones in a drawn order."""
+  """Returns the group of each question, in four groups of equal size.
+
+  Args:
+    keys: the sort key of each question; group 1 has the largest.
+    seed: breaks ties in a random order.
+  """
   shuffled = np.random.default_rng((seed, 0)).permutation(len(keys))
   order = shuffled[np.argsort(-np.asarray(keys)[shuffled], kind="stable")]
   groups = np.empty(len(keys), int)
@@ -72,16 +83,16 @@ def group_by_quantiles(keys: Sequence[float], seed: int) -> list[int]:
 def make_groups(
   measured: Sequence[Measured], order: str, grouping: str, seed: int
 ) -> list[int]:
-  """The group of each question, in which a stage of its number first has it.
+  """Returns the group, 1 to 4, of each question; stage g introduces group g.
 
   Args:
-    measured: how each question was answered.
+    measured: the pass rate of each question.
     order: one of `ORDERS`.
-    grouping: one of `GROUPINGS`; difficulty has no thresholds.
+    grouping: one of `GROUPINGS`; `difficulty` needs `quantiles`.
     seed: breaks ties between quantiles.
 
   Raises:
-    ValueError: the order or grouping is unknown, or they do not go together.
+    ValueError: the order or grouping is unknown, or they cannot be combined.
   """
   if order not in ORDERS or grouping not in GROUPINGS:
     raise ValueError(
@@ -99,27 +110,28 @@ def make_groups(
   return group_by_quantiles([m.potential for m in measured], seed)
 
 
-def pool(
-  groups: Sequence[int], order: str, stage: int, least: int = 1
+def stage_questions(
+  groups: Sequence[int], order: str, stage: int, min_count: int = 1
 ) -> list[int]:
-  """The questions of a stage, from 1 on; all of them once all groups are in.
+  """Returns the indices of a stage's questions.
 
   Args:
-    groups: of each question.
+    groups: the group of each question.
     order: one of `ORDERS`.
-    stage: from 1 on.
-    least: if there are fewer, those of earlier groups come in, then later ones.
+    stage: the stage, from 1.
+    min_count: if the stage has fewer questions, it takes all earlier groups,
+      then later ones in order. If all groups have fewer, it takes all.
   """
-  own = [i for i, group in enumerate(groups) if group == stage]
-  if order in _ALONE and len(own) >= least:
-    return own
+  stage_group = [i for i, group in enumerate(groups) if group == stage]
+  if order in _ONE_GROUP_PER_STAGE and len(stage_group) >= min_count:
+    return stage_group
   for last in range(stage, STAGES + 1):
     merged = [i for i, group in enumerate(groups) if group <= last]
-    if len(merged) >= least:
+    if len(merged) >= min_count:
       return merged
   return list(range(len(groups)))
 
 
 def stage_of(step: int, stage_steps: int) -> int:
-  """The stage of a step, both from 1 on; the last goes on for ever."""
+  """Returns the stage of a step, both from 1; the last stage has no end."""
   return min(1 + (step - 1) // stage_steps, STAGES)

@@ -1,6 +1,6 @@
-"""Two curricula, each over a pool of its own, in fixed shares of a batch.
+"""Mixes two curricula over separate sources in fixed fractions of a batch.
 
-Paper: seed 003, section 3.2.
+Paper: Countdown, section 3.2.
 """
 
 import dataclasses
@@ -9,54 +9,64 @@ from typing import Any
 
 import numpy as np
 
-from azr_jax.curricula.curriculum import Curriculum, Draw
+from azr_jax.curricula.curriculum import Curriculum, SampledItem
 
 
 class Mixed:
-  """Draws have the source 0 or 1."""
+  """Samples from two curricula; the items' source is 0 or 1."""
 
-  def __init__(self, first: Curriculum, second: Curriculum, share: float):
-    """`share` of each batch is drawn by the second."""
-    self._both = (first, second)
-    self._share = share
+  def __init__(
+    self, first: Curriculum, second: Curriculum, second_fraction: float
+  ):
+    """Mixes two curricula.
 
-  def draw(self, step: int, count: int, rng: np.random.Generator) -> list[Draw]:
-    """Draws from both."""
-    second = int(round(self._share * count))
-    counts = count - second, second
+    Args:
+      first: the curriculum of source 0.
+      second: the curriculum of source 1.
+      second_fraction: fraction of each batch that `second` samples.
+    """
+    self._curricula = (first, second)
+    self._second_fraction = second_fraction
+
+  def sample(
+    self, step: int, count: int, rng: np.random.Generator
+  ) -> list[SampledItem]:
+    """Samples from both; the items of source 0 come first."""
+    second_count = int(round(self._second_fraction * count))
+    counts = count - second_count, second_count
     return [
-      dataclasses.replace(draw, source=source)
-      for source, (curriculum, own) in enumerate(
-        zip(self._both, counts, strict=True)
+      dataclasses.replace(item, source=source)
+      for source, (curriculum, source_count) in enumerate(
+        zip(self._curricula, counts, strict=True)
       )
-      if own
-      for draw in curriculum.draw(step, own, rng)
+      if source_count
+      for item in curriculum.sample(step, source_count, rng)
     ]
 
-  def observe(
-    self, step: int, draws: Sequence[Draw], pass_rates: Sequence[float]
+  def update(
+    self, step: int, items: Sequence[SampledItem], pass_rates: Sequence[float]
   ) -> None:
-    """Tells each how its own went."""
-    for source, curriculum in enumerate(self._both):
-      own = [i for i, draw in enumerate(draws) if draw.source == source]
-      if own:
-        curriculum.observe(
-          step, [draws[i] for i in own], [pass_rates[i] for i in own]
+    """Updates each curriculum with the pass rates of its items."""
+    for source, curriculum in enumerate(self._curricula):
+      indices = [i for i, item in enumerate(items) if item.source == source]
+      if indices:
+        curriculum.update(
+          step, [items[i] for i in indices], [pass_rates[i] for i in indices]
         )
 
   def metrics(self) -> dict[str, float]:
-    """Those of both, by source."""
+    """Returns the metrics of both, prefixed by `source0/` and `source1/`."""
     return {
       f"source{source}/{name}": value
-      for source, curriculum in enumerate(self._both)
+      for source, curriculum in enumerate(self._curricula)
       for name, value in curriculum.metrics().items()
     }
 
   def state_dict(self) -> dict[str, Any]:
-    """Both states."""
-    return {"both": [curriculum.state_dict() for curriculum in self._both]}
+    """Returns the states of both curricula."""
+    return {"both": [curriculum.state_dict() for curriculum in self._curricula]}
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
-    """Restores both."""
-    for curriculum, own in zip(self._both, state["both"], strict=True):
-      curriculum.load_state_dict(own)
+    """Restores the states of both curricula."""
+    for curriculum, inner in zip(self._curricula, state["both"], strict=True):
+      curriculum.load_state_dict(inner)

@@ -1,6 +1,6 @@
-"""Buckets drawn prompt by prompt: uniform, fixed shares, or a schedule.
+"""Samples a bucket for every prompt: uniform, constant or scheduled weights.
 
-Paper: seed 003, section 3.1, table 1.
+Paper: Countdown, section 3.1, table 1.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,65 +8,80 @@ from typing import Any
 
 import numpy as np
 
-from azr_jax.curricula.curriculum import Draw, Pool
+from azr_jax.curricula.curriculum import Buckets, SampledItem
 
-# Step (from 1) to a probability per bucket.
-Shares = Callable[[int], np.ndarray]
+# Maps a step (from 1) to a weight per bucket, [buckets].
+BucketWeights = Callable[[int], np.ndarray]
 
 
 class Mixture:
-  """Draws a bucket for each prompt, then an item of it."""
+  """Samples a bucket for each prompt, then an item of that bucket."""
 
-  def __init__(self, pool: Pool, shares: Shares):
-    """`shares` need not regard empty buckets: theirs go to the others."""
-    self._pool = pool
-    self._shares = shares
-    self._last = np.zeros(len(pool.names))
+  def __init__(self, buckets: Buckets, weights: BucketWeights):
+    """Makes the curriculum.
 
-  def draw(self, step: int, count: int, rng: np.random.Generator) -> list[Draw]:
-    """Draws `count` items by the step's shares."""
-    filled = [self._pool.count(b) > 0 for b in range(len(self._pool.names))]
-    shares = self._shares(step) * filled
-    self._last = shares / shares.sum()
-    buckets = rng.choice(len(shares), size=count, p=self._last)
-    return [self._pool.draw(int(bucket), rng) for bucket in buckets]
+    Args:
+      buckets: the items.
+      weights: weights of the buckets at each step. Empty buckets are never
+        sampled; the others keep their proportions.
+    """
+    self._buckets = buckets
+    self._weights = weights
+    self._last_probabilities = np.zeros(len(buckets.names))
 
-  def observe(
-    self, step: int, draws: Sequence[Draw], pass_rates: Sequence[float]
+  def sample(
+    self, step: int, count: int, rng: np.random.Generator
+  ) -> list[SampledItem]:
+    """Samples `count` items by the step's weights."""
+    filled = [
+      self._buckets.count(b) > 0 for b in range(len(self._buckets.names))
+    ]
+    weights = self._weights(step) * filled
+    self._last_probabilities = weights / weights.sum()
+    bucket_indices = rng.choice(
+      len(weights), size=count, p=self._last_probabilities
+    )
+    return [self._buckets.sample(int(b), rng) for b in bucket_indices]
+
+  def update(
+    self, step: int, items: Sequence[SampledItem], pass_rates: Sequence[float]
   ) -> None:
-    """Nothing: these shares do not depend on how it goes."""
+    """Does nothing, because the weights do not depend on pass rates."""
 
   def metrics(self) -> dict[str, float]:
-    """The last step's probability of each bucket."""
+    """Returns the last step's probability of each bucket."""
     return {
-      f"probability/{name}": float(share)
-      for name, share in zip(self._pool.names, self._last, strict=True)
+      f"probability/{name}": float(probability)
+      for name, probability in zip(
+        self._buckets.names, self._last_probabilities, strict=True
+      )
     }
 
   def state_dict(self) -> dict[str, Any]:
-    """Nothing: shares follow from the step."""
+    """Returns an empty state, because weights follow from the step."""
     return {}
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
-    """Nothing."""
+    """Does nothing, because the state is empty."""
 
 
-def proportional(pool: Pool) -> Shares:
-  """Shares by which every item is as likely as any other."""
+def proportional(buckets: Buckets) -> BucketWeights:
+  """Returns weights that make every item equally likely."""
 
-  def shares(step: int) -> np.ndarray:
+  def weights(step: int) -> np.ndarray:
     del step
-    return np.array([pool.count(b) for b in range(len(pool.names))], float)
+    counts = [buckets.count(b) for b in range(len(buckets.names))]
+    return np.array(counts, float)
 
-  return shares
-
-
-def constant(probabilities: Sequence[float]) -> Shares:
-  """The same shares at each step."""
-  return lambda step: np.asarray(probabilities, float)
+  return weights
 
 
-# Progress at the joints, and the shares of easy, medium and hard there.
+def constant(weights: Sequence[float]) -> BucketWeights:
+  """Returns weights that are the same at every step."""
+  return lambda step: np.asarray(weights, float)
+
+
+# (progress, probabilities of easy, medium and hard there), table 1.
 STATIC_SCHEDULE = (
   (0.00, (0.70, 0.25, 0.05)),
   (0.40, (0.35, 0.60, 0.05)),
@@ -75,17 +90,19 @@ STATIC_SCHEDULE = (
 )
 
 
-def static(total_steps: int) -> Shares:
-  """From easy to hard along table 1, linear between its joints.
+def static(total_steps: int) -> BucketWeights:
+  """Returns the schedule of table 1, from easy to hard.
+
+  It is linear between the rows of the table.
 
   Args:
     total_steps: T; progress is (step - 1) / (T - 1), 0 if T is 1.
   """
-  joints, shares = zip(*STATIC_SCHEDULE, strict=True)
-  columns = np.array(shares).T
+  knots, rows = zip(*STATIC_SCHEDULE, strict=True)
+  columns = np.array(rows).T
 
-  def at(step: int) -> np.ndarray:
+  def weights(step: int) -> np.ndarray:
     progress = (step - 1) / max(total_steps - 1, 1)
-    return np.array([np.interp(progress, joints, c) for c in columns])
+    return np.array([np.interp(progress, knots, c) for c in columns])
 
-  return at
+  return weights

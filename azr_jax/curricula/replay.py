@@ -1,7 +1,8 @@
-"""Prompts that were solved in part come again, on top of any curriculum.
+"""Replays prompts that were solved sometimes, on top of any curriculum.
 
-Paper: seed 003, section 3.1, eq. 5. It names neither the decay of the mean nor
-how prompts are drawn; here: proportionally to priority, without replacement.
+Paper: Countdown, section 3.1, equation 5. The paper gives neither the decay of
+the mean pass rate nor the rule for sampling prompts. Here prompts are sampled
+in proportion to their priority, without replacement.
 """
 
 import dataclasses
@@ -10,21 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from azr_jax.curricula.curriculum import Curriculum, Draw
+from azr_jax.curricula.curriculum import Curriculum, SampledItem
 
 
 @dataclasses.dataclass(frozen=True)
 class ReplaySettings:
-  """The paper's two variants are 0.25, 10, 0.05, 0.95, 0 and 0.10, 30, 0.20,
-  0.80, 3.
+  """What may be replayed, and how much.
+
+  In the order of the attributes, the paper's two variants are (0.25, 10, 0.05,
+  0.95, 0) and (0.10, 30, 0.20, 0.80, 3); it gives no decay.
 
   Attributes:
-    share: of a batch that may be replayed.
-    warm_up: steps without replay.
-    lowest: mean pass rate from which a prompt may come again.
-    highest: mean pass rate up to which it may.
-    most: times that a prompt may come again; 0: any number.
-    decay: weight of a prompt's past in its moving mean pass rate.
+    share: fraction of a batch that may be replayed.
+    warm_up: number of first steps without replay.
+    lowest: minimum mean pass rate of a replayed prompt.
+    highest: maximum mean pass rate of a replayed prompt.
+    most: maximum number of replays of a prompt; 0: no limit.
+    decay: weight of the past in the moving mean of a prompt's pass rate.
   """
 
   share: float
@@ -36,101 +39,116 @@ class ReplaySettings:
 
 
 @dataclasses.dataclass
-class _Seen:
+class _Record:
+  """The history of one prompt."""
+
   bucket: int
-  mean: float
+  mean_pass_rate: float
   replays: int = 0
 
   @property
   def priority(self) -> float:
-    """Highest where answers differ most (eq. 5)."""
-    return self.mean * (1 - self.mean)
+    """Returns p (1 - p), which is highest at a pass rate of 1/2 (eq. 5)."""
+    return self.mean_pass_rate * (1 - self.mean_pass_rate)
 
 
 class Replay:
-  """Replaces a part of what another curriculum draws, bucket by bucket."""
+  """Replaces a part of another curriculum's samples, bucket by bucket."""
 
   def __init__(self, inner: Curriculum, settings: ReplaySettings):
     self._inner = inner
     self._settings = settings
-    self._seen: dict[tuple[int, int], _Seen] = {}
-    self._last = 0.0
+    # Keyed by (source, index).
+    self._records: dict[tuple[int, int], _Record] = {}
+    self._last_fraction = 0.0
 
-  def draw(self, step: int, count: int, rng: np.random.Generator) -> list[Draw]:
-    """The inner draws; some give way to prompts of their buckets."""
-    draws = self._inner.draw(step, count, rng)
-    self._last = 0.0
+  def sample(
+    self, step: int, count: int, rng: np.random.Generator
+  ) -> list[SampledItem]:
+    """Samples from the inner curriculum and replaces some by replays.
+
+    A replayed prompt replaces one of the same bucket.
+    """
+    items = self._inner.sample(step, count, rng)
+    self._last_fraction = 0.0
     if step <= self._settings.warm_up:
-      return draws
+      return items
     quota = int(round(self._settings.share * count))
-    replaced = self._choose(draws[:quota], rng)
-    self._last = sum(draw.replayed for draw in replaced) / count
-    return replaced + draws[quota:]
+    replaced = self._replace(items[:quota], rng)
+    self._last_fraction = sum(item.replayed for item in replaced) / count
+    return replaced + items[quota:]
 
-  def _choose(
-    self, draws: Sequence[Draw], rng: np.random.Generator
-  ) -> list[Draw]:
-    """Replayed prompts of the same buckets, as far as there are any."""
-    chosen: list[Draw] = []
-    for bucket in sorted({draw.bucket for draw in draws}):
-      own = [draw for draw in draws if draw.bucket == bucket]
+  def _replace(
+    self, items: Sequence[SampledItem], rng: np.random.Generator
+  ) -> list[SampledItem]:
+    """Replaces items by eligible prompts of their buckets, if there are any."""
+    replaced: list[SampledItem] = []
+    for bucket in sorted({item.bucket for item in items}):
+      fresh = [item for item in items if item.bucket == bucket]
       eligible = [
-        k for k, seen in self._seen.items() if self._may(seen, bucket)
+        key
+        for key, record in self._records.items()
+        if self._is_eligible(record, bucket)
       ]
-      weights = np.array([self._seen[key].priority for key in eligible])
-      count = min(len(own), int(np.count_nonzero(weights)))
+      weights = np.array([self._records[key].priority for key in eligible])
+      count = min(len(fresh), int(np.count_nonzero(weights)))
       if count:
-        again = rng.choice(
+        chosen = rng.choice(
           len(eligible), size=count, replace=False, p=weights / weights.sum()
         )
-        for source, index in (eligible[i] for i in again.tolist()):
-          chosen.append(Draw(index, bucket, source, replayed=True))
-      chosen += own[count:]
-    return chosen
+        for source, index in (eligible[i] for i in chosen.tolist()):
+          replaced.append(SampledItem(index, bucket, source, replayed=True))
+      replaced += fresh[count:]
+    return replaced
 
-  def _may(self, seen: _Seen, bucket: int) -> bool:
+  def _is_eligible(self, record: _Record, bucket: int) -> bool:
     settings = self._settings
     return (
-      seen.bucket == bucket
-      and settings.lowest <= seen.mean <= settings.highest
-      and (settings.most == 0 or seen.replays < settings.most)
+      record.bucket == bucket
+      and settings.lowest <= record.mean_pass_rate <= settings.highest
+      and (settings.most == 0 or record.replays < settings.most)
     )
 
-  def observe(
-    self, step: int, draws: Sequence[Draw], pass_rates: Sequence[float]
+  def update(
+    self, step: int, items: Sequence[SampledItem], pass_rates: Sequence[float]
   ) -> None:
-    """Updates each prompt's moving mean; the first rate sets it."""
-    self._inner.observe(step, draws, pass_rates)
+    """Updates each prompt's moving mean; its first pass rate starts it."""
+    self._inner.update(step, items, pass_rates)
     decay = self._settings.decay
-    for draw, rate in zip(draws, pass_rates, strict=True):
-      key = draw.source, draw.index
-      seen = self._seen.get(key)
-      if seen is None:
-        self._seen[key] = _Seen(draw.bucket, float(rate))
+    for item, rate in zip(items, pass_rates, strict=True):
+      key = item.source, item.index
+      record = self._records.get(key)
+      if record is None:
+        self._records[key] = _Record(item.bucket, float(rate))
       else:
-        seen.replays += draw.replayed
-        seen.mean = decay * seen.mean + (1 - decay) * float(rate)
+        record.replays += item.replayed
+        record.mean_pass_rate = decay * record.mean_pass_rate + (
+          1 - decay
+        ) * float(rate)
 
   def metrics(self) -> dict[str, float]:
-    """The inner ones, the share that was replayed, and what could be."""
-    eligible = sum(self._may(seen, seen.bucket) for seen in self._seen.values())
+    """Returns the inner metrics and how much was and can be replayed."""
+    eligible = sum(
+      self._is_eligible(record, record.bucket)
+      for record in self._records.values()
+    )
     return self._inner.metrics() | {
-      "replay_share": self._last,
+      "replay_share": self._last_fraction,
       "replay_eligible": float(eligible),
     }
 
   def state_dict(self) -> dict[str, Any]:
-    """The inner state and what was seen."""
-    seen = [
-      [*key, seen.bucket, seen.mean, seen.replays]
-      for key, seen in self._seen.items()
+    """Returns the inner state and the history of every prompt."""
+    records = [
+      [*key, record.bucket, record.mean_pass_rate, record.replays]
+      for key, record in self._records.items()
     ]
-    return {"inner": self._inner.state_dict(), "seen": seen}
+    return {"inner": self._inner.state_dict(), "seen": records}
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
-    """Restores both."""
+    """Restores the inner state and the histories."""
     self._inner.load_state_dict(state["inner"])
-    self._seen = {
-      (source, index): _Seen(*values)
+    self._records = {
+      (source, index): _Record(*values)
       for source, index, *values in state["seen"]
     }

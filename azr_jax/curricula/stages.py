@@ -1,7 +1,7 @@
-"""Stages of training, each on what most is to be learned from then.
+"""Stages of training on the items with the highest improvement potential.
 
-Of anything that can be measured: questions, programs, puzzles. Which of them
-is whose is told by ids.
+Items are anything with a pass rate: questions, programs, puzzles. Their ids
+identify them in a checkpoint.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from azr_jax.curricula.improvement_potential import Measured
 
 
 class Stages:
-  """Groups of things by a measurement; its state is for checkpoints."""
+  """The groups of items and the stage that they were measured for."""
 
   def __init__(
     self,
@@ -26,16 +26,16 @@ class Stages:
     stage_steps: int,
     seed: int,
   ):
-    """Groups what was measured.
+    """Groups the items.
 
     Args:
-      ids: of the things, unique.
-      measured: how each was answered; None: not measured yet, all are one
-        group.
-      order: one of `potential.ORDERS`.
-      grouping: one of `potential.GROUPINGS`.
-      stage_steps: steps of a stage.
-      seed: root of the draws.
+      ids: unique ids of the items.
+      measured: the pass rate of each item; None: not measured yet, so all
+        items form one group.
+      order: one of `improvement_potential.ORDERS`.
+      grouping: one of `improvement_potential.GROUPINGS`.
+      stage_steps: number of steps of a stage.
+      seed: root of all random draws.
     """
     self._ids = list(ids)
     self._order = order
@@ -43,38 +43,42 @@ class Stages:
     self._stage_steps = stage_steps
     self._seed = seed
     self._groups = [1] * len(self._ids)
-    self._measured_for = 0  # The stage.
+    self._measured_for = 0  # The stage of the last measurement; 0: none.
     if measured is not None:
       self.regroup(measured, 1)
 
   def stage(self, step: int) -> int:
-    """The stage of a step, both from 1 on."""
+    """Returns the stage of a step, both from 1."""
     return improvement_potential.stage_of(step, self._stage_steps)
 
   def wants_measurement(self, step: int) -> bool:
-    """Whether the things are to be measured before a step is taken."""
+    """Returns whether the items must be measured before a step."""
     return (
       self._order in improvement_potential.ONLINE
       and self._measured_for < self.stage(step)
     )
 
   def regroup(self, measured: Sequence[Measured], step: int) -> None:
-    """Groups anew, by a measurement that was made before a step."""
+    """Groups the items by pass rates that were measured before a step."""
     self._groups = improvement_potential.make_groups(
       measured, self._order, self._grouping, self._seed
     )
     self._measured_for = self.stage(step)
 
-  def turn(self, step: int, count: int) -> list[int]:
-    """What a step takes, by index: passes over its stage's pool."""
+  def sample(self, step: int, count: int) -> list[int]:
+    """Returns the indices of a step's items, from epochs over its stage."""
     stage = self.stage(step)
-    pool = improvement_potential.pool(self._groups, self._order, stage, count)
+    items = improvement_potential.stage_questions(
+      self._groups, self._order, stage, count
+    )
     first = (step - 1 - (stage - 1) * self._stage_steps) * count
-    chosen = passes.turn((self._seed, stage), len(pool), first, count)
-    return [pool[place] for place in chosen]
+    indices = passes.epoch_indices(
+      (self._seed, stage), len(items), first, count
+    )
+    return [items[index] for index in indices]
 
   def metrics(self, step: int, name: str) -> dict[str, float]:
-    """The stage, and the sizes of the groups, for the system of a name."""
+    """Returns the stage and the group sizes, as metrics of system `name`."""
     sizes = np.bincount(
       self._groups, minlength=improvement_potential.STAGES + 1
     )
@@ -84,7 +88,7 @@ class Stages:
     }
 
   def state_dict(self) -> dict[str, Any]:
-    """The groups by id, and the stage that they were measured for."""
+    """Returns the group of each id and the stage of the last measurement."""
     return {
       "groups": dict(zip(self._ids, self._groups, strict=True)),
       "measured_for": self._measured_for,
@@ -94,13 +98,13 @@ class Stages:
     """Restores what `state_dict` returned.
 
     Raises:
-      ValueError: the state is of other things.
+      ValueError: the state lacks some of the items.
     """
     missing = [name for name in self._ids if name not in state["groups"]]
     if missing:
       raise ValueError(
-        f"a checkpoint without {missing[0]!r} and {len(missing) - 1} others: "
-        "expected one of a run with the same questions"
+        f"the checkpoint lacks {missing[0]!r} and {len(missing) - 1} others: "
+        "expected the checkpoint of a run with the same questions"
       )
     self._groups = [state["groups"][name] for name in self._ids]
     self._measured_for = state["measured_for"]

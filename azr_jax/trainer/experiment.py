@@ -15,7 +15,7 @@ from azr_jax.corpora import questions as question_corpus
 from azr_jax.corpora.corpus import Corpus
 from azr_jax.corpora.programs import conversations, dataset, tokenizer
 from azr_jax.curricula import adaptive, mixed, mixture, replay
-from azr_jax.curricula.curriculum import Curriculum, Pool
+from azr_jax.curricula.curriculum import Buckets, Curriculum
 from azr_jax.curricula.stages import Stages
 from azr_jax.executor import Executor, libraries
 from azr_jax.grading.countdown_puzzle import Puzzle
@@ -103,7 +103,7 @@ def _build_countdown(config: ml_collections.ConfigDict) -> countdown.Countdown:
   puzzles, scores = _puzzles(config)
   names = difficulty.BUCKETS + ((countdown.OWN,) if c.proposals else ())
   limits = difficulty.thresholds(scores)
-  pool = Pool(names, difficulty.buckets(scores, limits).tolist())
+  pool = Buckets(names, difficulty.buckets(scores, limits).tolist())
   drawn: Curriculum
   if c.curriculum == "adaptive":
     settings = adaptive.AdaptiveSettings(**c.adaptive.to_dict())
@@ -118,7 +118,7 @@ def _build_countdown(config: ml_collections.ConfigDict) -> countdown.Countdown:
   if c.mix.puzzles:
     made, made_scores = _training_puzzles(c.mix.puzzles)
     made_limits = difficulty.thresholds(made_scores)
-    made_pool = Pool(
+    made_pool = Buckets(
       difficulty.BUCKETS, difficulty.buckets(made_scores, made_limits).tolist()
     )
     shares = mixture.proportional(made_pool)

@@ -1,4 +1,4 @@
-"""Curricula by hand-computed shares, and their state."""
+"""Curricula against hand-computed probabilities, and their state."""
 
 import collections
 import json
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from azr_jax.curricula import adaptive, mixed, mixture, replay
-from azr_jax.curricula.curriculum import Draw, Pool
+from azr_jax.curricula.curriculum import Buckets, SampledItem
 
 NAMES = ("easy", "medium", "hard")
 PAPER = adaptive.AdaptiveSettings(
@@ -18,9 +18,9 @@ REPLAY = replay.ReplaySettings(
 )
 
 
-def pool(counts=(10, 20, 30)):
-  buckets = [b for b, count in enumerate(counts) for _ in range(count)]
-  return Pool(NAMES, buckets)
+def make_buckets(counts=(10, 20, 30)):
+  bucket_of = [b for b, count in enumerate(counts) for _ in range(count)]
+  return Buckets(NAMES, bucket_of)
 
 
 def rng(seed=0):
@@ -47,153 +47,155 @@ def test_a_static_schedule_of_one_step_is_its_beginning():
   assert mixture.static(1)(1) == pytest.approx((0.70, 0.25, 0.05))
 
 
-def test_a_mixture_draws_by_its_shares_and_passes_over_empty_buckets():
-  curriculum = mixture.Mixture(pool(), mixture.constant((1, 2, 1)))
+def test_a_mixture_samples_by_its_weights_and_skips_empty_buckets():
+  curriculum = mixture.Mixture(make_buckets(), mixture.constant((1, 2, 1)))
   counts = collections.Counter(
-    draw.bucket for draw in curriculum.draw(1, 4000, rng())
+    item.bucket for item in curriculum.sample(1, 4000, rng())
   )
   assert counts[1] == pytest.approx(2000, rel=0.06)
-  empty = mixture.Mixture(pool((5, 0, 5)), mixture.constant((1, 2, 1)))
-  assert {draw.bucket for draw in empty.draw(1, 100, rng())} == {0, 2}
+  empty = mixture.Mixture(make_buckets((5, 0, 5)), mixture.constant((1, 2, 1)))
+  assert {item.bucket for item in empty.sample(1, 100, rng())} == {0, 2}
   assert empty.metrics()["probability/medium"] == 0
 
 
 def test_uniform_gives_every_item_the_same_chance():
-  items = pool((10, 30, 60))
-  curriculum = mixture.Mixture(items, mixture.proportional(items))
-  draws = curriculum.draw(1, 20_000, rng())
-  counts = collections.Counter(draw.index for draw in draws)
+  buckets = make_buckets((10, 30, 60))
+  curriculum = mixture.Mixture(buckets, mixture.proportional(buckets))
+  items = curriculum.sample(1, 20_000, rng())
+  counts = collections.Counter(item.index for item in items)
   assert len(counts) == 100
-  assert np.std([counts[i] for i in range(100)]) < 20  # expected 14
+  # The expected deviation is 14.
+  assert np.std([counts[i] for i in range(100)]) < 20
 
 
-def observe(curriculum, step, bucket, rates):
-  draws = [Draw(i, bucket) for i in range(len(rates))]
-  curriculum.observe(step, draws, rates)
+def update(curriculum, step, bucket, rates):
+  items = [SampledItem(i, bucket) for i in range(len(rates))]
+  curriculum.update(step, items, rates)
 
 
 def test_adaptive_probabilities_match_a_hand_computed_example():
-  curriculum = adaptive.Adaptive(pool(), PAPER)
+  curriculum = adaptive.Adaptive(make_buckets(), PAPER)
   assert curriculum.probabilities(10) == pytest.approx([1 / 3] * 3)
-  observe(curriculum, 1, 0, [1.0, 0.8])  # 0.9
-  observe(curriculum, 2, 0, [0.7])  # mean of 0.9 and 0.7: 0.8
-  observe(curriculum, 3, 1, [0.5, 0.5, 0.2])  # 0.4: on target
-  # Hard was never drawn: as if on target.
+  update(curriculum, 1, 0, [1.0, 0.8])  # The mean is 0.9.
+  update(curriculum, 2, 0, [0.7])  # The mean of 0.9 and 0.7 is 0.8.
+  update(curriculum, 3, 1, [0.5, 0.5, 0.2])  # The mean, 0.4, is on target.
+  # The bucket hard was never sampled, so it counts as on target.
   weights = np.exp([-0.4 / 0.2, 0.0, 0.0])
   want = 0.9 * weights / weights.sum() + 0.1 / 3
   assert curriculum.probabilities(11) == pytest.approx(want)
   assert want == pytest.approx([0.0904, 0.4548, 0.4548], abs=1e-4)
 
 
-def test_adaptive_takes_one_bucket_a_step_and_forgets_past_its_window():
-  curriculum = adaptive.Adaptive(pool(), PAPER)
+def test_adaptive_samples_one_bucket_per_step_and_forgets_beyond_its_window():
+  curriculum = adaptive.Adaptive(make_buckets(), PAPER)
   for step in range(1, 30):
-    assert len({d.bucket for d in curriculum.draw(step, 8, rng(step))}) == 1
+    assert len({d.bucket for d in curriculum.sample(step, 8, rng(step))}) == 1
   for step in range(20):
-    observe(curriculum, step, 2, [0.0])
+    update(curriculum, step, 2, [0.0])
   for step in range(20):
-    observe(curriculum, step, 2, [0.4])
+    update(curriculum, step, 2, [0.4])
   assert curriculum.metrics()["success/hard"] == pytest.approx(0.4)
 
 
 def test_an_empty_bucket_is_never_chosen():
-  curriculum = adaptive.Adaptive(pool((3, 0, 3)), PAPER)
+  curriculum = adaptive.Adaptive(make_buckets((3, 0, 3)), PAPER)
   for step in (1, 11):
     probabilities = curriculum.probabilities(step)
     assert probabilities[1] == 0 and probabilities.sum() == pytest.approx(1)
 
 
 def replaying(settings=REPLAY):
-  shares = mixture.constant((1, 0, 0))
-  return replay.Replay(mixture.Mixture(pool((40, 5, 5)), shares), settings)
+  weights = mixture.constant((1, 0, 0))
+  inner = mixture.Mixture(make_buckets((40, 5, 5)), weights)
+  return replay.Replay(inner, settings)
 
 
-def test_replay_keeps_to_range_warm_up_bucket_and_share():
+def test_replay_respects_range_warm_up_bucket_and_fraction():
   curriculum = replaying()
-  draws = [Draw(0, 0), Draw(1, 0), Draw(2, 0), Draw(3, 0), Draw(41, 1)]
-  curriculum.observe(1, draws, [0.0, 0.5, 0.96, 0.05, 0.5])
-  assert not any(d.replayed for d in curriculum.draw(2, 8, rng()))  # Warm-up.
+  items = [SampledItem(index, 0) for index in range(4)] + [SampledItem(41, 1)]
+  curriculum.update(1, items, [0.0, 0.5, 0.96, 0.05, 0.5])
+  assert not any(d.replayed for d in curriculum.sample(2, 8, rng()))
   for step in range(3, 20):
-    drawn = curriculum.draw(step, 8, rng(step))
-    again = [d.index for d in drawn if d.replayed]
-    # A quarter of eight; 0 and 2 are out of range, 41 is in another bucket.
-    assert sorted(again) == [1, 3] and len(drawn) == 8
+    items = curriculum.sample(step, 8, rng(step))
+    replayed = [item.index for item in items if item.replayed]
+    # The quota is a quarter of eight. The pass rates of 0 and 2 are out of
+    # range, and 41 is in another bucket.
+    assert sorted(replayed) == [1, 3] and len(items) == 8
   assert curriculum.metrics()["replay_share"] == 0.25
 
 
-def test_replay_prefers_what_is_solved_half_of_the_time():
+def test_replay_prefers_prompts_that_are_solved_half_of_the_time():
   settings = replay.ReplaySettings(0.125, 0, 0.05, 0.95, 0, 0.8)
   curriculum = replaying(settings)
-  curriculum.observe(1, [Draw(0, 0), Draw(1, 0)], [0.5, 0.1])
+  curriculum.update(1, [SampledItem(0, 0), SampledItem(1, 0)], [0.5, 0.1])
   counts = collections.Counter(
     d.index
     for step in range(2000)
-    for d in curriculum.draw(step + 1, 8, rng(step))
+    for d in curriculum.sample(step + 1, 8, rng(step))
     if d.replayed
   )
   assert counts[0] / counts[1] == pytest.approx(0.25 / 0.09, rel=0.15)
 
 
-def test_replay_has_a_cap_and_a_moving_mean():
+def test_replay_has_a_maximum_per_prompt_and_a_moving_mean():
   settings = replay.ReplaySettings(0.25, 0, 0.20, 0.80, 3, 0.8)
   curriculum = replaying(settings)
-  curriculum.observe(1, [Draw(7, 0)], [0.5])
-  seen = []
+  curriculum.update(1, [SampledItem(7, 0)], [0.5])
+  counts = []
   for step in range(1, 8):
-    again = [d for d in curriculum.draw(step, 8, rng(step)) if d.replayed]
-    curriculum.observe(step, again, [0.5] * len(again))
-    seen.append(len(again))
-  assert seen == [1, 1, 1, 0, 0, 0, 0]
-  curriculum.observe(2, [Draw(8, 0)], [0.5])
-  curriculum.observe(3, [Draw(8, 0)], [1.0])
+    items = curriculum.sample(step, 8, rng(step))
+    replayed = [item for item in items if item.replayed]
+    curriculum.update(step, replayed, [0.5] * len(replayed))
+    counts.append(len(replayed))
+  assert counts == [1, 1, 1, 0, 0, 0, 0]
+  curriculum.update(2, [SampledItem(8, 0)], [0.5])
+  curriculum.update(3, [SampledItem(8, 0)], [1.0])
   assert curriculum.state_dict()["seen"][1] == [0, 8, 0, pytest.approx(0.6), 0]
 
 
-def test_mixed_draws_from_both_and_tells_each_its_own():
-  one = adaptive.Adaptive(pool(), PAPER)
-  two = adaptive.Adaptive(pool((4, 4, 4)), PAPER)
-  both = mixed.Mixed(one, two, 0.5)
-  draws = both.draw(1, 8, rng())
-  assert [d.source for d in draws] == [0] * 4 + [1] * 4
-  both.observe(1, draws, [1.0] * 4 + [0.0] * 4)
+def test_mixed_samples_from_both_and_updates_each_with_its_items():
+  first = adaptive.Adaptive(make_buckets(), PAPER)
+  second = adaptive.Adaptive(make_buckets((4, 4, 4)), PAPER)
+  both = mixed.Mixed(first, second, 0.5)
+  items = both.sample(1, 8, rng())
+  assert [item.source for item in items] == [0] * 4 + [1] * 4
+  both.update(1, items, [1.0] * 4 + [0.0] * 4)
   success = {n: v for n, v in both.metrics().items() if "/success/" in n}
   assert sorted(success.values()) == [0.0, 1.0]
   assert {n.split("/")[0] for n in success} == {"source0", "source1"}
 
 
-def every_kind():
-  inner = adaptive.Adaptive(pool(), PAPER)
-  over = replay.Replay(inner, REPLAY)
-  made = pool((4, 4, 4))
-  return mixed.Mixed(
-    over, mixture.Mixture(made, mixture.proportional(made)), 0.5
-  )
+def every_curriculum():
+  first = replay.Replay(adaptive.Adaptive(make_buckets(), PAPER), REPLAY)
+  buckets = make_buckets((4, 4, 4))
+  second = mixture.Mixture(buckets, mixture.proportional(buckets))
+  return mixed.Mixed(first, second, 0.5)
 
 
-def play(curriculum, steps):
+def run(curriculum, steps):
   batches = []
   for step in steps:
-    drawn = curriculum.draw(step, 16, rng(step))
-    batches.append(drawn)
-    rates = rng((step, 1)).random(len(drawn)).tolist()
-    curriculum.observe(step, drawn, rates)
+    items = curriculum.sample(step, 16, rng(step))
+    batches.append(items)
+    rates = rng((step, 1)).random(len(items)).tolist()
+    curriculum.update(step, items, rates)
   return batches
 
 
-def test_state_goes_through_json_and_the_next_five_batches_are_the_same():
-  whole = every_kind()
-  play(whole, range(1, 16))
+def test_a_resumed_curriculum_samples_the_same_next_five_batches():
+  whole = every_curriculum()
+  run(whole, range(1, 16))
   state = json.loads(json.dumps(whole.state_dict()))
-  want = play(whole, range(16, 21))
-  resumed = every_kind()
+  want = run(whole, range(16, 21))
+  resumed = every_curriculum()
   resumed.load_state_dict(state)
-  assert play(resumed, range(16, 21)) == want
-  fresh = every_kind()
-  assert play(fresh, range(16, 21)) != want  # The state matters.
+  assert run(resumed, range(16, 21)) == want
+  fresh = every_curriculum()
+  assert run(fresh, range(16, 21)) != want
 
 
-def test_items_can_be_added_to_a_pool():
-  items = pool((1, 0, 0))
-  index = items.add(2)
-  assert (index, items.size, items.count(2)) == (1, 2, 1)
-  assert items.draw(2, rng()) == Draw(1, 2)
+def test_items_can_be_added_to_buckets():
+  buckets = make_buckets((1, 0, 0))
+  index = buckets.add(2)
+  assert (index, buckets.size, buckets.count(2)) == (1, 2, 1)
+  assert buckets.sample(2, rng()) == SampledItem(1, 2)

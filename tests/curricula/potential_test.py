@@ -1,17 +1,17 @@
-"""Improvement potential: groups, stages, and the order of a pass."""
+"""Improvement potential: groups, stages, and the order of an epoch."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from azr_jax.curricula import improvement_potential, passes
-from azr_jax.curricula.improvement_potential import Measured
+from azr_jax.curricula.improvement_potential import Measured, stage_questions
 from azr_jax.curricula.stages import Stages
 
 TWENTY = [Measured(right, 20) for right in range(21)]
 
 
-def test_the_printed_ranges_of_twenty_answers():
+def test_groups_of_twenty_responses_match_the_paper():
   groups = improvement_potential.group_by_thresholds(TWENTY)
   by_group = {g: [k for k in range(21) if groups[k] == g] for g in (1, 2, 3, 4)}
   assert by_group == {
@@ -24,22 +24,22 @@ def test_the_printed_ranges_of_twenty_answers():
 
 
 @given(st.lists(st.integers(0, 20), min_size=4, max_size=60), st.integers(0, 9))
-def test_quantiles_are_of_one_size_and_in_order(counts, seed):
+def test_quantiles_are_of_equal_size_and_in_order(counts, seed):
   keys = [Measured(k, 20).potential for k in counts]
   groups = improvement_potential.group_by_quantiles(keys, seed)
   sizes = [groups.count(g) for g in (1, 2, 3, 4)]
   assert max(sizes) - min(sizes) <= 1
-  for one, key in zip(groups, keys, strict=True):
+  for group, key in zip(groups, keys, strict=True):
     assert all(
-      key >= other
-      for group, other in zip(groups, keys, strict=True)
-      if group > one
+      key >= other_key
+      for other_group, other_key in zip(groups, keys, strict=True)
+      if other_group > group
     )
   assert groups == improvement_potential.group_by_quantiles(keys, seed)
 
 
 @pytest.mark.parametrize(
-  "order, stages",
+  "order, sizes",
   [
     ("potential", [13, 15, 17, 21]),
     ("potential_alone", [13, 2, 2, 4]),
@@ -47,14 +47,12 @@ def test_quantiles_are_of_one_size_and_in_order(counts, seed):
     ("online_unmerge", [13, 2, 2, 4]),
   ],
 )
-def test_what_each_stage_trains_on(order, stages):
+def test_each_stage_has_the_questions_of_its_order(order, sizes):
   groups = improvement_potential.make_groups(TWENTY, order, "thresholds", 0)
-  pools = [
-    improvement_potential.pool(groups, order, stage) for stage in (1, 2, 3, 4)
-  ]
-  assert [len(pool) for pool in pools] == stages
+  stages = [stage_questions(groups, order, stage) for stage in (1, 2, 3, 4)]
+  assert [len(questions) for questions in stages] == sizes
   groups = improvement_potential.make_groups(TWENTY, "none", "thresholds", 0)
-  assert improvement_potential.pool(groups, "none", 1) == list(range(21))
+  assert stage_questions(groups, "none", 1) == list(range(21))
 
 
 def test_difficulty_begins_with_the_easiest():
@@ -69,71 +67,71 @@ def test_difficulty_begins_with_the_easiest():
     improvement_potential.make_groups(TWENTY, "hardest", "quantiles", 0)
 
 
-def test_stages_last_and_the_last_for_ever():
+def test_stages_have_equal_lengths_and_the_last_has_no_end():
   stages = [improvement_potential.stage_of(step, 3) for step in range(1, 16)]
   assert stages == [1] * 3 + [2] * 3 + [3] * 3 + [4] * 6
 
 
 @given(st.integers(1, 30), st.integers(0, 90), st.integers(0, 40))
-def test_passes_hold_everything_once_and_can_be_cut_anywhere(
+def test_epochs_hold_every_item_once_and_can_be_resumed_anywhere(
   total, first, count
 ):
-  whole = passes.turn((3, 1), total, 0, 200)
+  whole = passes.epoch_indices((3, 1), total, 0, 200)
   assert (
-    passes.turn((3, 1), total, first, count) == whole[first : first + count]
+    passes.epoch_indices((3, 1), total, first, count)
+    == whole[first : first + count]
   )
   for start in range(0, 200 - total, total):
     assert sorted(whole[start : start + total]) == list(range(total))
 
 
 @pytest.mark.parametrize("order", improvement_potential.ORDERS)
-@pytest.mark.parametrize("least", [1, 4])
-def test_a_stage_with_too_few_takes_others(order, least):
+@pytest.mark.parametrize("min_count", [1, 4])
+def test_a_stage_with_too_few_questions_takes_others(order, min_count):
   grouping = "quantiles" if order == "difficulty" else "thresholds"
   for right in ((10, 10, 10, 0, 0), (0,) * 5, (10, 3, 2, 0, 0)):
     groups = improvement_potential.make_groups(
-      [Measured(one, 20) for one in right], order, grouping, 0
+      [Measured(count, 20) for count in right], order, grouping, 0
     )
     for stage in (1, 2, 3, 4):
-      assert (
-        len(improvement_potential.pool(groups, order, stage, least)) >= least
-      )
-  # Of earlier groups first, and not all.
+      questions = stage_questions(groups, order, stage, min_count)
+      assert len(questions) >= min_count
+  # Earlier groups come first, and no more than needed.
   groups = [1, 1, 2, 3, 4]
   if order in ("potential_alone", "online_unmerge"):
-    assert improvement_potential.pool(groups, order, 2, 1) == [2]
+    assert stage_questions(groups, order, 2, 1) == [2]
   if order != "none":
-    assert improvement_potential.pool(groups, order, 2, 3) == [0, 1, 2]
-    assert improvement_potential.pool(groups, order, 1, 3) == [0, 1, 2]
+    assert stage_questions(groups, order, 2, 3) == [0, 1, 2]
+    assert stage_questions(groups, order, 1, 3) == [0, 1, 2]
 
 
-def test_stages_serve_anything_that_was_measured():
+def test_stages_work_for_any_items_with_pass_rates():
   puzzles = [f"puzzle {number}" for number in range(6)]
   measured = [Measured(right, 20) for right in (10, 3, 2, 0, 9, 20)]
-  made = [
+  first, second = [
     Stages(
       puzzles,
-      known,
+      pass_rates,
       order="potential",
       grouping="thresholds",
       stage_steps=3,
       seed=1,
     )
-    for known in (measured, None)
+    for pass_rates in (measured, None)
   ]
-  assert set(made[0].turn(1, 2)) == {0, 4}
-  assert set(made[0].turn(4, 3)) == {0, 1, 4}
-  assert set(made[0].turn(11, 6)) == set(range(6))
-  assert made[0].metrics(4, "x") == {
+  assert set(first.sample(1, 2)) == {0, 4}
+  assert set(first.sample(4, 3)) == {0, 1, 4}
+  assert set(first.sample(11, 6)) == set(range(6))
+  assert first.metrics(4, "x") == {
     "stage/x/number": 2.0,
     "stage/x/group1": 2.0,
     "stage/x/group2": 1.0,
     "stage/x/group3": 1.0,
     "stage/x/group4": 2.0,
   }
-  made[1].load_state_dict(made[0].state_dict())
-  assert made[1].turn(5, 3) == made[0].turn(5, 3)
-  state = made[0].state_dict()
+  second.load_state_dict(first.state_dict())
+  assert second.sample(5, 3) == first.sample(5, 3)
+  state = first.state_dict()
   state["groups"].pop("puzzle 3")
-  with pytest.raises(ValueError, match="without 'puzzle 3'"):
-    made[1].load_state_dict(state)
+  with pytest.raises(ValueError, match="lacks 'puzzle 3'"):
+    second.load_state_dict(state)

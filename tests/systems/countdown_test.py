@@ -8,7 +8,7 @@ import pytest
 
 from azr_jax import types
 from azr_jax.curricula import adaptive, mixed, mixture
-from azr_jax.curricula.curriculum import Pool
+from azr_jax.curricula.curriculum import Buckets
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.learner import advantages
 from azr_jax.systems.azr.rewards import RewardRules
@@ -72,7 +72,7 @@ def completion(text):
 
 
 def pool(names=difficulty.BUCKETS):
-  return Pool(names, [index // 10 for index in range(30)])
+  return Buckets(names, [index // 10 for index in range(30)])
 
 
 def uniform(**changes):
@@ -133,7 +133,7 @@ def test_the_same_step_asks_the_same_puzzles():
 
 
 def test_mixing_draws_half_from_the_second_source():
-  items, made = pool(), Pool(difficulty.BUCKETS, [0, 1, 2])
+  items, made = pool(), Buckets(difficulty.BUCKETS, [0, 1, 2])
   second = [Puzzle((60, 5, index + 1), 66 + index) for index in range(3)]
   curriculum = mixed.Mixed(
     mixture.Mixture(items, mixture.proportional(items)),

@@ -232,7 +232,7 @@ class AZR:
     """Tells the buffers how their tasks were answered."""
     for one in solutions:
       buffer = self.buffers[one.task_type]
-      buffer.observe(one.prompt.task, int(one.correct), 1)
+      buffer.update(one.prompt.task, int(one.correct), 1)
 
   def _solve(
     self,

@@ -109,7 +109,7 @@ class CodeInterpreter:
 
   def turn(self, step: int) -> list[int]:
     """The questions of a step, by index."""
-    return self._stages.turn(step, self._settings.prompts)
+    return self._stages.sample(step, self._settings.prompts)
 
   def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Plays one step; see the module's docstring."""

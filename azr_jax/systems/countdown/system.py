@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from azr_jax import types
-from azr_jax.curricula.curriculum import Curriculum, Draw, Pool
+from azr_jax.curricula.curriculum import Buckets, Curriculum, SampledItem
 from azr_jax.grading import answer_tags
 from azr_jax.grading import countdown as verifier
 from azr_jax.grading.countdown_puzzle import Puzzle
@@ -67,7 +67,7 @@ class _Proposal:
   prompt: types.Prompt
   completion: types.Completion
   rejection: str | None
-  draw: Draw | None = None
+  draw: SampledItem | None = None
   pass_rate: float = 0.0
 
 
@@ -79,14 +79,14 @@ class Countdown:
     settings: CountdownSettings,
     puzzles: Sequence[Sequence[Puzzle]],
     curriculum: Curriculum,
-    pool: Pool,
+    pool: Buckets,
   ):
     """Makes the system.
 
     Args:
       settings: see there.
       puzzles: by source; a draw's index is one into its source.
-      curriculum: draws and observes.
+      curriculum: samples the puzzles of a step.
       pool: of source 0, which the policy's own puzzles are added to.
     """
     self._settings = settings
@@ -110,18 +110,18 @@ class Countdown:
       self._add(Puzzle(tuple(numbers), target))
     self._curriculum.load_state_dict(state["curriculum"])
 
-  def _add(self, puzzle: Puzzle) -> Draw:
+  def _add(self, puzzle: Puzzle) -> SampledItem:
     """Adds a puzzle of the policy's own."""
     bucket = self._pool.names.index(OWN)
     self._puzzles[0].append(puzzle)
     self._known.add(puzzle.key)
-    return Draw(self._pool.add(bucket), bucket)
+    return SampledItem(self._pool.add(bucket), bucket)
 
   def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Plays one step; see the module's docstring."""
     settings = self._settings
     rng = np.random.default_rng((settings.seed, step))
-    draws = self._curriculum.draw(step, settings.prompts, rng)
+    draws = self._curriculum.sample(step, settings.prompts, rng)
     made: list[_Proposal] = []
     if settings.proposals and self._own_turn(draws):
       made = self._propose(policy, draws, rng)
@@ -134,7 +134,7 @@ class Countdown:
     rates = [
       float(np.mean([t.metrics["correct"] for t in group])) for group in solved
     ]
-    self._curriculum.observe(step, draws, rates)
+    self._curriculum.update(step, draws, rates)
     for proposal in made:
       if proposal.draw in draws:
         proposal.pass_rate = rates[draws.index(proposal.draw)]
@@ -149,7 +149,7 @@ class Countdown:
     ]
     return RolloutBatch(trajectories, metrics)
 
-  def _own_turn(self, draws: Sequence[Draw]) -> bool:
+  def _own_turn(self, draws: Sequence[SampledItem]) -> bool:
     """Whether the policy proposes: its bucket was chosen, or is still empty."""
     own = self._pool.names.index(OWN)
     return draws[0].bucket == own or self._pool.count(own) == 0
@@ -185,7 +185,7 @@ class Countdown:
     ]
 
   def _propose(
-    self, policy: Policy, draws: Sequence[Draw], rng: np.random.Generator
+    self, policy: Policy, draws: Sequence[SampledItem], rng: np.random.Generator
   ) -> list[_Proposal]:
     """Proposals; what is a new puzzle joins the policy's own."""
     settings = self._settings
@@ -222,7 +222,7 @@ class Countdown:
     )
 
   def _metrics(
-    self, draws: Sequence[Draw], solved: Sequence[types.Trajectory]
+    self, draws: Sequence[SampledItem], solved: Sequence[types.Trajectory]
   ) -> dict[str, float]:
     """Rewards, groups that teach nothing, success by bucket, curriculum."""
     settings = self._settings
@@ -263,7 +263,7 @@ class Countdown:
       metrics[f"curriculum/{name}"] = value
     return metrics
 
-  def _bucket_name(self, draw: Draw) -> str:
+  def _bucket_name(self, draw: SampledItem) -> str:
     return (*difficulty.BUCKETS, OWN)[draw.bucket]
 
 

@@ -102,7 +102,7 @@ class ORZ:
   def _turn(self, step: int) -> list[int]:
     """The problems of a step; each pass over all has an order of its own."""
     count = self._settings.prompts
-    return passes.turn(
+    return passes.epoch_indices(
       (self._settings.seed,), len(self._problems), (step - 1) * count, count
     )
 

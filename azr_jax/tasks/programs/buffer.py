@@ -157,7 +157,7 @@ class TaskBuffer:
     """Whether there is a task that differs in names or layout alone."""
     return _key(task) in self._keys
 
-  def observe(self, task: Task, right: int, asked: int) -> None:
+  def update(self, task: Task, right: int, asked: int) -> None:
     """Counts answers to a task; one that has left is nobody's business."""
     for number in self._places.get(task, ()):
       entry = self._entries[number]

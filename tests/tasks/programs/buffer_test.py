@@ -92,14 +92,14 @@ def test_what_teaches_least_leaves():
   buffer = TaskBuffer(3, evict="learnable")
   for number in range(3):
     buffer.add(triplet(number), 0)
-  buffer.observe(triplet(0), 4, 8)
-  buffer.observe(triplet(1), 8, 8)
-  buffer.observe(triplet(2), 1, 8)
-  buffer.observe(triplet(9), 1, 8)  # Nobody has it.
+  buffer.update(triplet(0), 4, 8)
+  buffer.update(triplet(1), 8, 8)
+  buffer.update(triplet(2), 1, 8)
+  buffer.update(triplet(9), 1, 8)  # Nobody has it.
   buffer.add(triplet(3), 1)
   assert buffer.tasks() == [triplet(0), triplet(2), triplet(3)]
   for _ in range(20):  # Once hard, and now always solved.
-    buffer.observe(triplet(0), 8, 8)
+    buffer.update(triplet(0), 8, 8)
   buffer.add(triplet(4), 1)
   assert buffer.tasks() == [triplet(2), triplet(3), triplet(4)]
 
@@ -108,7 +108,7 @@ def test_old_answers_fade():
   buffer = TaskBuffer(2)
   buffer.add(triplet(1), 0)
   for right in [8] * 20 + [0] * 12:  # Always solved, and then never.
-    buffer.observe(triplet(1), right, 8)
+    buffer.update(triplet(1), right, 8)
     (entry,) = buffer.state_dict()["entries"]
     assert entry["right"] <= entry["asked"] <= 32
   assert entry["asked"] == 32
@@ -122,7 +122,7 @@ def test_what_is_drawn_again(revisit, most):
   buffer = TaskBuffer(10, revisit=revisit)
   for number, right in enumerate((13, 0, 30)):
     buffer.add(triplet(number), 0)
-    buffer.observe(triplet(number), right, 30)
+    buffer.update(triplet(number), right, 30)
   rng = np.random.default_rng(0)
   counts = np.zeros(3)
   for _ in range(2000):
@@ -157,7 +157,7 @@ def test_twenty_thousand_tasks_through_a_small_buffer(evict):
   for number, kind in enumerate(kinds.tolist()):
     task = Triplet(codes[kind].format(number), "1", "2")
     buffer.add(task, step=number // 100)
-    buffer.observe(task, int(rng.integers(9)), 8)
+    buffer.update(task, int(rng.integers(9)), 8)
     if number % 5_000 == 4_999:
       kept = (buffer._places, buffer._shape_of, buffer._keys)
       sizes.append(sum(map(len, kept)))
@@ -187,7 +187,7 @@ def test_a_restored_buffer_goes_on_alike(evict, revisit):
   buffers = [TaskBuffer(6, evict, revisit) for _ in range(2)]
   for number in range(9):
     buffers[0].add(triplet(number), number)
-    buffers[0].observe(triplet(number // 2), number % 3, 4)
+    buffers[0].update(triplet(number // 2), number % 3, 4)
   buffers[1].load_state_dict(json.loads(json.dumps(buffers[0].state_dict())))
   for buffer in buffers:
     for number in range(20, 24):
