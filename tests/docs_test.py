@@ -1,5 +1,6 @@
 """What the pages name is there: paths, modules, commands and config keys."""
 
+import ast
 import dataclasses
 import functools
 import importlib
@@ -34,9 +35,8 @@ _PATH = re.compile(r"(?<![\w/.:~$@-])[\w.*][\w.*-]*(?:/[\w.*-]+)*/?")
 _MODULE = re.compile(r"(?<![\w/.])(azr_jax(?:\.\w+)+)")
 _KEY = re.compile(r"(?<![\w/.-])(--config\.)?([a-z_]+(?:\.[a-z_0-9]+)+)")
 _FLAG = re.compile(r'DEFINE_\w+\(\s*"(\w+)"|"--(\w+)"')
-_IMPORT = re.compile(
-  r"^\s*(?:from (azr_jax[\w.]*) import ([\w, ]+)|import (\w+))", re.MULTILINE
-)
+# Files that a page has in full.
+EXAMPLES = ("palindromes.py",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,15 +80,21 @@ def _is_command(line: str) -> bool:
 
 
 def _paths(page: Page) -> Iterator[str]:
-  for code in page.code:
-    for path in _PATH.findall(code):
+  """Yields the paths of a page, those after a folder as files in it."""
+  for line in (line for code in page.code for line in code.splitlines()):
+    folder = ""
+    for path in _PATH.findall(line):
       if "..." in path or re.fullmatch(r"[\d./*-]+", path):
         continue
       path = path.rstrip(".")
       is_file = path.rpartition(".")[2] in SUFFIXES and "." in path[1:]
       is_folder = path.endswith("/") and path not in RUN_FOLDERS
-      if "/" in path and path.partition("/")[0] in TOP or is_file or is_folder:
+      if "/" in path and path.partition("/")[0] in TOP:
         yield path
+      elif (is_file or is_folder) and path not in EXAMPLES:
+        yield folder + path
+      if line.startswith(path) and is_folder:
+        folder = path
 
 
 def _exists(path: str, page: pathlib.Path) -> bool:
@@ -121,16 +127,27 @@ def _file_of(module: str) -> pathlib.Path | None:
   return next((file for file in files if file.is_file()), None)
 
 
+def _imports(file: pathlib.Path) -> Iterator[pathlib.Path]:
+  """Yields the repository's files that a file imports."""
+  for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    names = []
+    if isinstance(node, ast.ImportFrom) and node.module:
+      names = [node.module, *(f"{node.module}.{n.name}" for n in node.names)]
+    elif isinstance(node, ast.Import):
+      names = [name.name for name in node.names]
+    for name in names:
+      sibling = file.with_name(f"{name}.py")
+      found = sibling if sibling.is_file() else _file_of(name)
+      if found is not None:
+        yield found
+
+
 @functools.cache
 def _flags(program: pathlib.Path) -> frozenset[str]:
-  """Returns the flags of a program and of the modules that it imports."""
-  files, text = {program}, program.read_text("utf-8")
-  for package, names, sibling in _IMPORT.findall(text):
-    modules = [f"{package}.{name.strip()}" for name in names.split(",")]
-    found = map(_file_of, [package, *modules] if package else [])
-    files |= {file for file in found if file is not None}
-    local = program.with_name(f"{sibling}.py")
-    files |= {local} if sibling and local.is_file() else set()
+  """Returns the flags of a program and of modules up to two imports away."""
+  files = {program}
+  for _ in range(2):
+    files |= {found for file in files for found in _imports(file)}
   return frozenset(
     absl or other
     for file in files
@@ -190,7 +207,7 @@ def _command_faults(command: str) -> Iterator[str]:
     keys = _all_keys()
     for argument in arguments:
       flag, _, value = argument.partition("=")
-      if flag == "--config":
+      if flag == "--config" and not value.isupper():
         try:
           keys = _config_keys(value)
         except (ImportError, ValueError) as error:
@@ -198,7 +215,7 @@ def _command_faults(command: str) -> Iterator[str]:
       elif flag.startswith("--config."):
         if flag.removeprefix("--config.") not in keys:
           yield f"{command!r}: its config has no key {flag}"
-      elif flag.startswith("--") and flag != "--help":
+      elif flag.startswith("--") and flag not in ("--config", "--help"):
         if flag.removeprefix("--") not in _flags(program):
           yield f"{command!r}: {name} has no flag {flag}"
 
@@ -262,12 +279,14 @@ def test_the_page_of_metrics_says_what_the_code_says():
 
 
 def test_the_site_builds(tmp_path):
-  command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
-  subprocess.run(
+  command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+  built = subprocess.run(
     [*command, "--site-dir", str(tmp_path)],
     cwd=ROOT,
     env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-    check=True,
+    capture_output=True,
+    text=True,
     timeout=300,
   )
+  assert built.returncode == 0, built.stderr
   assert (tmp_path / "systems" / "azr" / "index.html").exists()
