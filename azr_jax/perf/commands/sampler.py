@@ -1,0 +1,79 @@
+"""Measures sampled tokens per second.
+
+With --peer both sides do the same work on the same weights, in turn. Keys:
+
+  tokens_per_s           requested tokens per second, prefill included
+  of_peer                median ratio of our rate to the peer's; above 1, ours
+                         is faster
+  decode_roofline_share  the time that decoding needs at least at the device's
+                         bandwidth, divided by the measured time
+  peak_process_gib, peak_device_gib  peak memory of this process and the device
+"""
+
+import argparse
+from typing import Any
+
+import jax.numpy as jnp
+
+from azr_jax.perf import device, sampling
+from azr_jax.perf.commands import decoder as decoder_lib
+from azr_jax.perf.workload import SamplerWorkload
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+  """Adds the flags of the decoder, the peer and the workload."""
+  decoder_lib.add_decoder_flags(parser)
+  decoder_lib.add_peer_flag(parser)
+  decoder_lib.add_sampling_flags(parser)
+
+
+def measure(flags: argparse.Namespace) -> dict[str, Any]:
+  """Samples the workload, in turn with the peer; returns rates and times."""
+  metrics: dict[str, Any] = {"machine": device.machine()}
+  decoder = decoder_lib.Decoder(flags, flags.peer)
+  work = workload(flags)
+  peer = None
+  if decoder.peer is not None:
+    peer = decoder_lib.import_peer().sampler(
+      decoder.peer, work, decoder.source.config.vocab_size
+    )
+  return metrics | sampling.report(
+    runner(flags, decoder),
+    decoder.source.config,
+    work,
+    jnp.dtype(flags.dtype).itemsize,
+    peer,
+    flags.repeats,
+  )
+
+
+def workload(flags: argparse.Namespace) -> SamplerWorkload:
+  """Returns the prompts and responses of the flags."""
+  return SamplerWorkload(
+    prompts=flags.prompts,
+    samples=flags.samples,
+    prompt_tokens=flags.prompt_tokens,
+    new_tokens=flags.new_tokens,
+    slots=flags.slots,
+    ragged=flags.ragged,
+    top_p=flags.top_p,
+  )
+
+
+def runner(
+  flags: argparse.Namespace, decoder: decoder_lib.Decoder
+) -> sampling.Runner:
+  """Returns the compiled sampler."""
+  return sampling.Runner(
+    decoder.source,
+    decoder.params,
+    decoder.model,
+    decoder.mesh,
+    decoder_lib.RULES,
+    workload(flags),
+    dict(
+      prefill_tokens=flags.prefill_tokens,
+      decode_chunk=flags.decode_chunk,
+      cache_chunk=flags.cache_chunk,
+    ),
+  )
