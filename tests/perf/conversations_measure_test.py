@@ -3,11 +3,11 @@
 import jax
 import pytest
 
-from azr_jax import benchmark
 from azr_jax.executor import Executor
 from azr_jax.models import attention, load, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.perf import conversations
+from azr_jax.perf.commands.decoder import RULES
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.token_sampling import SamplingParams
 
@@ -44,10 +44,10 @@ def test_conversations_are_the_same_however_long_scripts_take():
   with Executor(workers=2, timeout_s=10.0, memory_mb=512) as executor:
     found = conversations.report(
       source,
-      source.load_params(mesh, benchmark.RULES),
+      source.load_params(mesh, RULES),
       model,
       mesh,
-      benchmark.RULES,
+      RULES,
       work,
       settings,
       executor,
