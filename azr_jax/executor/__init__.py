@@ -1,4 +1,4 @@
-"""The sandboxed Python pool. Imports no JAX and knows no task."""
+"""A sandboxed pool that runs Python programs; it knows no JAX and no task."""
 
 from azr_jax.executor.executor import Executor
 from azr_jax.executor.job import Job, Result

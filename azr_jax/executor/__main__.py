@@ -3,21 +3,21 @@
   python -m azr_jax.executor < jobs.jsonl > results.jsonl
   python -m azr_jax.executor --doctor
 
-| field of a job | what it is |
+| field of a job | meaning |
 | --- | --- |
 | `id` | a text; the result has the same |
 | `code` | Python source that defines `entry` |
 | `inputs` | texts, each of one call's arguments: `"1, [2]"`, `"x=3"`, `""` |
-| `entry` | the function to call; `"f"` if left out |
-| `runs` | 2: run in two processes and compare the values; 1 if left out |
-| `forbidden` | modules that the program may not use; none if left out |
-| `libraries` | what it needs besides the standard library: `math_verify` |
+| `entry` | the function to call; the default is `"f"` |
+| `runs` | 2 runs in two processes and compares the values; the default is 1 |
+| `forbidden` | modules that the program may not use; the default is none |
+| `libraries` | needed beside the standard library, as `math_verify`; or none |
 
 A result has the job's `id`; `status` (ok, error, timeout, blocked or
 nondeterministic); `outputs`, the text of each call's value or null; `error`,
-the name of what went wrong or null; and `seconds`. A line that is no job gives
-an error that says why, so every line that is not empty has a result. Results go
-out as soon as those before them are known.
+the name of the error or null; and `seconds`. For a line that is not a job, the
+error says why, so every line that is not empty has a result. Each result is
+written as soon as those before it are known.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def read_job(line: str) -> Job:
   """Reads one line.
 
   Raises:
-    ValueError, TypeError: the line is no job; the message says why.
+    ValueError, TypeError: the line is not a job; the message says why.
   """
   record = json.loads(line)
   if not isinstance(record, dict):
@@ -84,13 +84,13 @@ def _submit(executor: Executor, number: int, line: str) -> Pending:
 
 
 def _id(line: str) -> str:
-  """The id of a line that is no job, if it has one."""
+  """Returns the id of a line that is not a job, or an empty text."""
   try:
     record = json.loads(line)
   except (ValueError, RecursionError):
     return ""
-  name = record.get("id", "") if isinstance(record, dict) else ""
-  return name if isinstance(name, str) else ""
+  job_id = record.get("id", "") if isinstance(record, dict) else ""
+  return job_id if isinstance(job_id, str) else ""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +99,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     "--workers",
     type=int,
     default=os.cpu_count() or 1,
-    help="pairs of processes; one per core (%(default)s) if left out",
+    help="pairs of processes; one per core (%(default)s) by default",
   )
   parser.add_argument(
     "--timeout_s",
@@ -116,7 +116,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     "--unsafe",
     action="store_true",
-    help="run without seccomp, the one wall that must stand otherwise",
+    help="run without seccomp, the sandbox layer that is otherwise required",
   )
   parser.add_argument("--backend", choices=BACKENDS, default="local")
   parser.add_argument(
@@ -128,7 +128,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def make_executor(
   parser: argparse.ArgumentParser, flags: argparse.Namespace
 ) -> Executor:
-  """Starts the pool; a wrong flag ends the program with a line that says so."""
+  """Starts the pool; a bad flag ends the program with a line that names it."""
   try:
     return Executor(
       flags.workers,
@@ -152,15 +152,17 @@ def main() -> None:
   )
   add_flags(parser)
   parser.add_argument(
-    "--doctor", action="store_true", help="print which walls stand here"
+    "--doctor",
+    action="store_true",
+    help="print which sandbox layers this machine gives",
   )
   flags = parser.parse_args()
   with make_executor(parser, flags) as executor:
     if flags.doctor:
       print(json.dumps(executor.layers(), indent=2))
       return
-    found = results(executor, streaming.input_lines())
-    for result in streaming.counted(found, "jobs"):
+    in_order = results(executor, streaming.input_lines())
+    for result in streaming.counted(in_order, "jobs"):
       record = {name: getattr(result, name) for name in REPORTED}
       print(json.dumps(record), flush=True)
 

@@ -1,8 +1,8 @@
-"""Where a program's time goes, stage by stage; run as the zygote is.
+"""Times the stages of a program's life, in a process like the zygote.
 
-Reads a JSON list of [code, argument text] from standard input and writes, per
-stage, the median microseconds and page faults over these programs, run one
-after another in children that time themselves. `throughput.py` starts it.
+It reads a JSON list of [code, argument text] from standard input, runs these
+programs one after another in children that time themselves, and writes the
+median microseconds and page faults per stage. `throughput.py` starts it.
 
 | stage | from, to |
 | --- | --- |
@@ -13,7 +13,7 @@ after another in children that time themselves. `throughput.py` starts it.
 | encode | the value to canonical text |
 | exit | the child's last line, its reaping by the zygote |
 
-And `page_fault`: a child's first write to a page that its zygote wrote.
+A further row, `page_fault`, is a child's first write to a page of the zygote.
 """
 
 import itertools
@@ -35,7 +35,7 @@ from canonical import canonical
 STAGES = ("fork", "walls", "compile", "run", "encode", "exit")
 WALLS = ("landlock", "limits", "namespaces", "seccomp", "unprivileged")
 _PAGES = 1000
-_POINT = struct.Struct("<Qq")  # Nanoseconds, page faults of this process.
+_POINT = struct.Struct("<Qq")  # Nanoseconds, and the process's page faults.
 
 
 def _point():
@@ -60,7 +60,7 @@ def _child(code, text, writing, parent):
 
 
 def _measure(code, text):
-  """Runs one program; returns (microseconds, faults) per stage."""
+  """Runs one program; returns (microseconds, page faults) per stage."""
   reading, writing = os.pipe()
   parent = os.getpid()
   start = time.monotonic_ns()
@@ -83,38 +83,38 @@ def _measure(code, text):
 
 
 def _page_copy_us():
-  """Microseconds for a child's first write to a page of the zygote's."""
+  """Returns microseconds of a child's first write to a page of the zygote."""
   pages = bytearray(os.sysconf("SC_PAGE_SIZE") * _PAGES)
   reading, writing = os.pipe()
   pid = os.fork()
   if pid == 0:
     start = time.monotonic_ns()
     pages[:: os.sysconf("SC_PAGE_SIZE")] = bytes(_PAGES)
-    spent = time.monotonic_ns() - start
-    os.write(writing, struct.pack("<q", spent))
+    elapsed_ns = time.monotonic_ns() - start
+    os.write(writing, struct.pack("<q", elapsed_ns))
     os._exit(0)
   os.waitpid(pid, 0)
-  (spent,) = struct.unpack("<q", os.read(reading, 8))
-  return spent / 1000 / _PAGES
+  (elapsed_ns,) = struct.unpack("<q", os.read(reading, 8))
+  return elapsed_ns / 1000 / _PAGES
 
 
 def main():
-  """Reads the programs, settles as a zygote does, measures, reports."""
+  """Reads the programs, prepares like a zygote, measures, writes the report."""
   programs = json.load(sys.stdin)
   report = os.dup(1)
   zygote.settle(WALLS, 512, (), ())
   measured = [_measure(code, text) for code, text in programs]
-  whole = [run for run in measured if len(run) == len(STAGES)]
-  columns = zip(*whole, strict=True)
-  found = {
+  complete = [run for run in measured if len(run) == len(STAGES)]
+  columns = zip(*complete, strict=True)
+  figures = {
     name: {
       "microseconds": statistics.median(time for time, _ in column),
       "page_faults": statistics.median(faults for _, faults in column),
     }
     for name, column in zip(STAGES, columns, strict=True)
   }
-  found["page_fault"] = {"microseconds": _page_copy_us(), "page_faults": 1}
-  os.write(report, json.dumps(found).encode("ascii"))
+  figures["page_fault"] = {"microseconds": _page_copy_us(), "page_faults": 1}
+  os.write(report, json.dumps(figures).encode("ascii"))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Canonical text of a value, written inside the child that made it.
+"""Writes the canonical text of a value, inside the child that made the value.
 
-Only exact builtin types (and a few of collections, fractions, decimal) have a
-text; anything else, a subclass included, is refused. Runs in the zygote's
-children, so it imports the standard library only. `literals.py` is the other
-side: it reads these texts.
+Only exact builtin types, and a few of collections, fractions and decimal, have
+a text; any other type, a subclass included, is refused. This module runs in the
+zygote's children, so it imports the standard library only. `literals.py` reads
+the texts on the trusted side.
 """
 
 import collections
@@ -23,7 +23,7 @@ def canonical(value):
   """Returns the text of a value.
 
   Raises:
-    NoText: an unknown type, more than `MAX_DEPTH` levels (so every cycle),
+    NoText: an unknown type, more than `MAX_DEPTH` levels (so also a cycle),
       or more than `MAX_CHARS` characters.
   """
   writer = _Writer()
@@ -34,7 +34,12 @@ def canonical(value):
 
 
 class _Writer:
-  """Writes one value; `left` bounds the work on shared structure."""
+  """Writes one value.
+
+  Attributes:
+    left: characters that may still be written. It bounds the work on a value
+      that contains the same part many times.
+  """
 
   def __init__(self):
     self.left = MAX_CHARS
@@ -65,7 +70,7 @@ class _Writer:
     return f"{{{', '.join(sorted([self.text(v, depth) for v in values]))}}}"
 
   def mapping(self, value, depth):
-    """Returns the text of a mapping in its own order."""
+    """Returns the text of a mapping, in its order of insertion."""
     text = self.text
     pairs = [f"{text(k, depth)}: {text(v, depth)}" for k, v in value.items()]
     return f"{{{', '.join(pairs)}}}"
@@ -107,6 +112,7 @@ _CONTAINERS = {
     f"OrderedDict([{w.joined(list(v.items()), d)}])"
   ),
 }
-# By identity: a type may have a metaclass that says it equals another.
+# Types are compared by identity, because a metaclass may claim that its type
+# equals another.
 _SCALAR_BY_ID = {id(kind): write for kind, write in _SCALARS.items()}
 _CONTAINER_BY_ID = {id(kind): write for kind, write in _CONTAINERS.items()}

@@ -1,12 +1,12 @@
-"""Finding forbidden imports on a program's syntax tree.
+"""Finds forbidden imports in a program's syntax tree.
 
-A rule about the quality of tasks (a program that reads the clock has no
-answer), not a wall: the walls are in `kernel.py`.
+The rules are about the quality of tasks: a program that reads the clock has no
+reproducible answer. They are no protection; the sandbox is in `kernel.py`.
 """
 
 import ast
 
-# Builtins that programs do not have.
+# Builtins that are removed from programs.
 WITHHELD = ("open", "input", "breakpoint", "help", "exit", "quit")
 
 
@@ -14,9 +14,9 @@ def forbidden_use(tree, rules):
   """Returns the first forbidden module that a tree uses, or None.
 
   A rule `a` forbids importing a and all below it. A rule `a.b` forbids
-  importing a.b, taking b from a, and the attribute b of an imported a.
-  `__import__` and `import_module` of a constant count as imports, whatever
-  name the latter was imported under.
+  importing a.b, importing b from a, and the attribute b of an imported a.
+  `__import__` and `import_module` of a constant count as imports, also if
+  `import_module` was imported under another name.
   """
   nodes = list(ast.walk(tree))
   modules = _imported_names(nodes)
@@ -30,7 +30,7 @@ def forbidden_use(tree, rules):
 
 
 def _imported_names(nodes):
-  """Maps the names that imports bind to what they stand for."""
+  """Returns the dotted name behind each name that an import binds."""
   names = {}
   for node in nodes:
     if isinstance(node, ast.Import):
@@ -44,7 +44,7 @@ def _imported_names(nodes):
 
 
 def _used_names(node, modules):
-  """The dotted names that one node imports or reaches."""
+  """Returns the dotted names that one node imports or accesses."""
   if isinstance(node, ast.Import):
     return [alias.name for alias in node.names]
   if isinstance(node, ast.ImportFrom):
@@ -62,7 +62,7 @@ def _used_names(node, modules):
 
 
 def _dotted(node, modules):
-  """The dotted name of an attribute of an imported module, or None."""
+  """Returns the dotted name of an imported module's attribute, or None."""
   parts = []
   while isinstance(node, ast.Attribute):
     parts.append(node.attr)

@@ -1,26 +1,26 @@
-"""What goes over a zygote's two pipes.
+"""Packs and reads the frames that go over a zygote's two pipes.
 
-A frame is a fixed header, big-endian, and as many bytes as it says. Towards the
-zygote the bytes are a program and its inputs, packed by `marshal`: that way
-round the sender is trusted, and the child unpacks them with one call. Back
-comes what the zygote saw of the child and, if it ended well, its report: ASCII,
-which `verdict.py` reads. Nothing that comes back is unpacked.
+A frame is a fixed big-endian header and the number of bytes that it states. In
+a request, the bytes are a program and its inputs, packed by `marshal`: the
+sender is trusted, and the child unpacks them with one call. In a reply, the
+header says how the child ended, and the bytes are its ASCII report, which
+`verdict.py` reads. Nothing in a reply is ever unmarshalled.
 
-Used on both sides, so it imports the standard library only.
+Both sides use this module, so it imports the standard library only.
 """
 
 import marshal
 import os
 import struct
 
+# How a child ended.
 TIMED_OUT, SIGNALLED, NO_REPORT, REPORTED = 0, 1, 2, 3
 
-# Bytes after it, number, calls to make, timeout of each in seconds.
+# Payload bytes, request number, calls to make, timeout of each in seconds.
 _REQUEST = struct.Struct(">QQQd")
 REQUEST_BYTES = _REQUEST.size
-_REPLY = struct.Struct(
-  ">QQdB"
-)  # Bytes after it, number, seconds, what was seen.
+# Payload bytes, request number, seconds, how the child ended.
+_REPLY = struct.Struct(">QQdB")
 
 
 def pack_request(number, timeout_s, code, inputs, entry, forbidden):
@@ -32,7 +32,7 @@ def pack_request(number, timeout_s, code, inputs, entry, forbidden):
 
 
 def unpack_request(header):
-  """Returns (bytes after it, number, calls, timeout of each in seconds)."""
+  """Returns (payload bytes, number, calls, timeout of each in seconds)."""
   return _REQUEST.unpack(header)
 
 
@@ -42,14 +42,14 @@ def unpack_program(file):
 
 
 def pack_reply(number, seconds, seen, size):
-  """Returns a reply's header; `seen` is one of the constants above."""
+  """Returns a reply's header; `seen` says how the child ended."""
   return _REPLY.pack(size, number, seconds, seen)
 
 
 def take_replies(buffer):
-  """Takes the complete replies off the front of a bytearray.
+  """Removes the complete replies from the front of a bytearray.
 
-  Yields (number, seconds, what was seen, report).
+  Yields (number, seconds, how the child ended, report).
   """
   while len(buffer) >= _REPLY.size:
     size, *fields = _REPLY.unpack_from(buffer)
@@ -62,14 +62,14 @@ def take_replies(buffer):
 
 
 def pack_hello(layers):
-  """Returns a zygote's first frame: the names of the walls that stand."""
-  names = [name for name, stands in layers.items() if stands]
-  missing = ["-" + name for name, stands in layers.items() if not stands]
-  text = " ".join(names + missing).encode("ascii")
+  """Returns a zygote's first frame: layer names, `-` before inactive ones."""
+  active = [name for name, is_active in layers.items() if is_active]
+  missing = ["-" + name for name, is_active in layers.items() if not is_active]
+  text = " ".join(active + missing).encode("ascii")
   return pack_reply(0, 0.0, REPORTED, len(text)) + text
 
 
 def unpack_hello(payload):
-  """Returns the walls by name, and whether each stands."""
+  """Returns for each sandbox layer, by name, whether it is active."""
   names = payload.decode("ascii").split()
   return {name.lstrip("-"): not name.startswith("-") for name in names}

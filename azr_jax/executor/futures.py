@@ -1,7 +1,7 @@
-"""Futures made of futures: apply a function, or wait for several.
+"""Futures that depend on futures: apply a function, or combine several.
 
-A failure or cancellation of what is waited for is passed on, so nobody waits
-for a future that will never be done.
+The failure or cancellation of a source is passed on to its dependents, so no
+future is left undone.
 """
 
 import threading
@@ -25,7 +25,7 @@ def then(
 ) -> "Future[Out]":
   """Returns the future of `function(source.result())`.
 
-  If the function returns a future, its result is the result.
+  If the function returns a future, the result is that future's result.
   """
   target: Future[Out] = Future()
 
@@ -34,11 +34,11 @@ def then(
       return
     try:
       value = function(future.result())
-    except Exception as error:  # noqa: BLE001 - the waiter must hear of it.
+    except Exception as error:  # noqa: BLE001 - passed on to the waiter.
       target.set_exception(error)
       return
     if isinstance(value, Future):
-      value.add_done_callback(lambda inner: _copy(inner, target))
+      forward(value, target)
     else:
       target.set_result(value)
 
@@ -47,7 +47,7 @@ def then(
 
 
 def gather(sources: "Sequence[Future[Out]]") -> "Future[tuple[Out, ...]]":
-  """Returns the future of all results in order."""
+  """Returns the future of all results, in the order of the sources."""
   target: Future[tuple[Out, ...]] = Future()
   lock = threading.Lock()
   missing = len(sources)
@@ -67,9 +67,14 @@ def gather(sources: "Sequence[Future[Out]]") -> "Future[tuple[Out, ...]]":
   return target
 
 
-def _copy(source: "Future[Any]", target: "Future[Any]") -> None:
-  if not _pass_on_failure(source, target):
-    target.set_result(source.result())
+def forward(source: "Future[Any]", target: "Future[Any]") -> None:
+  """Completes `target` with what becomes of `source`, now or later."""
+
+  def on_done(future: "Future[Any]") -> None:
+    if not _pass_on_failure(future, target):
+      target.set_result(future.result())
+
+  source.add_done_callback(on_done)
 
 
 def _pass_on_failure(source: "Future[Any]", target: "Future[Any]") -> bool:

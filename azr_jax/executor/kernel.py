@@ -1,7 +1,8 @@
-"""The Linux walls around a program: seccomp, landlock, namespaces, limits.
+"""The sandbox layers of Linux: seccomp, landlock, namespaces, resource limits.
 
-All by ctypes on libc, without root and without dependencies. Imported by the
-zygote only, before it serves; the child calls `enter_child` after its fork.
+They are set up through ctypes and libc, without root or dependencies. Only the
+zygote imports this module, before it serves; each child calls `enter_child`
+after the fork.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 _SIGKILL = 9
 _NOBODY = 65534
 
-# System calls a running program may make, by name: (x86-64, aarch64).
+# Numbers of the system calls that a program may make: (x86-64, aarch64).
 ALLOWED = {
   "read": (0, 63),
   "write": (1, 64),
@@ -47,7 +48,7 @@ ALLOWED = {
   "exit_group": (231, 94),
   "restart_syscall": (219, 128),
 }
-# Allowed unless they ask for executable memory.
+# These are allowed unless they ask for executable memory.
 NOT_EXECUTABLE = {"mmap": (9, 222), "mprotect": (10, 226)}
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 
@@ -68,10 +69,10 @@ def _instruction(code, value, jump_true=0, jump_false=0):
 
 
 def seccomp_filter(machine):
-  """Assembles the allowlist as BPF; None for an unknown machine.
+  """Returns the allowlist as a BPF program, or None for an unknown machine.
 
-  Everything that is not listed fails with EPERM; a foreign architecture or
-  the x32 numbers kill the process.
+  System calls that are not listed fail with EPERM. Calls of a foreign
+  architecture, or with x32 numbers, kill the process.
   """
   if machine not in _ARCHITECTURES:
     return None
@@ -87,7 +88,7 @@ def seccomp_filter(machine):
   for numbers in NOT_EXECUTABLE.values():
     lines += [
       _instruction(_JUMP_EQUAL, numbers[column], 0, 4),
-      _instruction(_LOAD, 16 + 2 * 8),  # The third argument: protection.
+      _instruction(_LOAD, 16 + 2 * 8),  # The third argument is the protection.
       _instruction(_JUMP_BITS, _PROT_EXEC, 0, 1),
       _instruction(_RETURN, _ERRNO),
       _instruction(_RETURN, _ALLOW),
@@ -108,44 +109,62 @@ _PROGRAM = _FilterProgram(
 _PROGRAM_POINTER = ctypes.byref(_PROGRAM)
 
 
-def enter_zygote(walls, memory_bytes):
-  """Raises the named walls that every child inherits; returns which stand.
+def enter_zygote(wanted, memory_bytes):
+  """Activates the wanted sandbox layers that children inherit.
 
-  Walls that this kernel lacks are left out; the child's own (`enter_child`)
-  are not tried here.
+  Layers that the kernel lacks are left out. Those that a child must activate
+  itself (`enter_child`) are not tried here.
+
+  Args:
+    wanted: names of layers, of `settings.WALLS`.
+    memory_bytes: address space of the zygote, and of each child.
+
+  Returns for each layer, by name, whether it is active.
   """
-  if "limits" in walls:
+  if "limits" in wanted:
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-  layers = {"killed_first": _die_first(), "limits": "limits" in walls}
-  layers["namespaces"] = "namespaces" in walls and _unshare()
+  layers = {"killed_first": _die_first(), "limits": "limits" in wanted}
+  layers["namespaces"] = "namespaces" in wanted and _unshare()
   _PRCTL(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-  layers["unprivileged"] = "unprivileged" in walls and _drop_root()
-  layers["landlock"] = "landlock" in walls and _landlock()
-  # Not dumpable: a child of the same uid cannot trace or read the zygote.
+  layers["unprivileged"] = "unprivileged" in wanted and _drop_root()
+  layers["landlock"] = "landlock" in wanted and _landlock()
+  # A child of the same user cannot trace or read a zygote that is not dumpable.
   _PRCTL(_PR_SET_DUMPABLE, 0, 0, 0, 0)
   return layers
 
 
-def enter_child(walls, zygote, cpu_seconds):
-  """Limits this process for good; raises OSError if seccomp is refused."""
+def enter_child(wanted, zygote, cpu_seconds):
+  """Activates the wanted sandbox layers of a child, which cannot be undone.
+
+  Args:
+    wanted: names of layers, of `settings.WALLS`.
+    zygote: process id of the parent.
+    cpu_seconds: limit of CPU time.
+
+  Raises:
+    OSError: the zygote has died, or the kernel refuses seccomp.
+  """
   _PRCTL(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
   if os.getppid() != zygote:
     raise OSError("the zygote died first")
-  if "limits" in walls:
+  if "limits" in wanted:
     limit = resource.setrlimit
     limit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
     limit(resource.RLIMIT_FSIZE, (0, 0))
     limit(resource.RLIMIT_NPROC, (0, 0))
     limit(resource.RLIMIT_NOFILE, (16, 16))
-  if "seccomp" in walls and (
+  if "seccomp" in wanted and (
     _FILTER is None or _PRCTL(_PR_SET_SECCOMP, 2, _PROGRAM_POINTER, 0, 0)
   ):
     raise OSError("seccomp is refused")
 
 
 def _die_first():
-  """Makes this process what the kernel kills first when memory is short."""
+  """Asks the kernel to kill this process first when memory is short.
+
+  Returns whether the kernel accepted.
+  """
   try:
     with open("/proc/self/oom_score_adj", "w") as score:
       score.write("1000")
@@ -155,27 +174,27 @@ def _die_first():
 
 
 def _drop_root():
-  """Becomes nobody, as far as a container lets root do so."""
+  """Changes root to nobody where allowed; returns whether it is not root."""
   if os.getuid() == 0:
     for drop in (
       lambda: os.setgroups([]),
       lambda: os.setresgid(_NOBODY, _NOBODY, _NOBODY),
       lambda: os.setresuid(_NOBODY, _NOBODY, _NOBODY),
     ):
-      with contextlib.suppress(OSError):  # Shows as `unprivileged`: false.
+      with contextlib.suppress(OSError):  # The return value tells.
         drop()
   return os.getuid() != 0
 
 
 def _unshare():
-  """Leaves the host's network, IPC and host name behind, if allowed."""
+  """Enters new network, IPC and host name namespaces; returns success."""
   network_ipc_uts = 0x40000000 | 0x08000000 | 0x04000000
   user = 0 if os.getuid() == 0 else 0x10000000
   return _LIBC.unshare(user | network_ipc_uts) == 0
 
 
 def _landlock():
-  """Denies every file, TCP port, abstract socket and foreign signal."""
+  """Denies files, TCP ports, abstract sockets and signals; returns success."""
   create, restrict = 444, 446
   abi = _SYSCALL(create, None, 0, 1)
   if abi < 1:

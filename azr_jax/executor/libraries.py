@@ -1,11 +1,14 @@
-"""Libraries that trusted programs may use beside the standard ones, by name.
+"""The libraries that jobs may ask for beside the standard library.
 
-A zygote loads them before its walls stand, for with files denied only loaded
-modules exist; then it runs a warm-up, so that what a library loads or builds
-only when it is used is there too, and no child has to do it again.
+A zygote imports them before it enters its sandbox, because files are denied
+afterwards. Then it runs the library's warm-up, so that modules and tables that
+the library loads only on use are there too, and no child has to load them.
 
-Every program of such a pool can reach them; so jobs that name a library run in
-a pool of their own (`executor.py`).
+A module of `azr_jax` can be a library, too, by its full name. It defines a
+function `warm_up()`.
+
+Every program of a pool can use the pool's libraries. Therefore jobs that name a
+library run in a separate pool (`executor.py`).
 """
 
 import importlib
@@ -32,14 +35,15 @@ CASES = [
   (r"e^{x+1}", r"e\\cdot e^x"), (r"|x-1|", "1-x"), (r"n!", r"n\\cdot(n-1)!"),
   (r"\\lfloor x\\rfloor", "x"), (r"2^{100}", "4^{50}"), ("x+y=3", "y=3-x"),
 ]
-for gold, answer in CASES:
-  read = [parse("$" + text + "$", KINDS, parsing_timeout=None)
-          for text in (gold, answer)]
-  verify(*read, timeout_seconds=None)
-  verify(read[1], read[0], timeout_seconds=None)
+for reference, answer in CASES:
+  parsed = [parse("$" + text + "$", KINDS, parsing_timeout=None)
+            for text in (reference, answer)]
+  verify(*parsed, timeout_seconds=None)
+  verify(parsed[1], parsed[0], timeout_seconds=None)
 """,
-  # `ready` gives what scores the answers of a set. Making whole sets is slow,
-  # and few scorers look at more than the entry and the settings.
+  # `ready` returns the scorer of a data set. It builds whole data sets in
+  # advance, because that is slow, but only for the few scorers that need more
+  # than the entry and the settings.
   "reasoning_gym": """
 import reasoning_gym, sympy
 from reasoning_gym.factory import DATASETS
@@ -59,33 +63,28 @@ for name in WARM_UPS:
   for answer in (made[0]["answer"] or "x", "1 + x"):
     made.score_answer(answer, made[0])
 """,
-  # Our own, for `systems/azr/program_metrics.py`.
-  "azr_jax.tasks.programs.measures": """
-from azr_jax.tasks.programs import measures
-measures.measure("def f(x):\\n  return [x + 1 for x in range(3)]", ["x = 1"])
-""",
-  # What scripts of conversations may be given (`rollout/python_tool.py`).
+  # Scripts may use numpy and sympy (`scripts.py`).
   "numpy": """
 import importlib
 import numpy
 for part in ("fft", "linalg", "ma", "polynomial", "random", "testing"):
   importlib.import_module("numpy." + part)
 numpy.linalg.solve(numpy.eye(2), numpy.ones(2))
-# The same numbers every time; and the system's are out of reach.
+# A fixed seed, because the system's randomness is out of reach.
 numpy.random.bit_generator.randbits = lambda bits: 0
 numpy.random.default_rng().random(), numpy.random.RandomState().rand()
 numpy.random.seed(0)
 str(numpy.ones(2))
 """,
   "sympy": """
-# Much of it is imported only when it is used: all but what is not for scripts.
+# Sympy imports much of itself on use, so import all that is meant for scripts.
 import importlib, pkgutil, sympy, warnings
 OTHER = ("tests", "benchmarks", "physics", "plotting", "parsing", "interactive",
          "testing", "this", "conftest", "galgebra")
 with warnings.catch_warnings(action="ignore"):
-  for found in pkgutil.walk_packages(sympy.__path__, "sympy."):
-    if not set(found.name.split(".")) & set(OTHER):
-      importlib.import_module(found.name)
+  for module in pkgutil.walk_packages(sympy.__path__, "sympy."):
+    if not set(module.name.split(".")) & set(OTHER):
+      importlib.import_module(module.name)
 x = sympy.Symbol("x")
 sympy.solve(x**2 - 2, x)
 sympy.simplify(sympy.sin(x)**2 + sympy.cos(x)**2)
@@ -99,18 +98,32 @@ sympy.stats.E(sympy.stats.Die("D", 6))
 }
 
 
+_PACKAGE = "azr_jax."
+
+
 def check(names):
-  """Raises ValueError for a library that is unknown or not installed."""
+  """Checks that libraries are known and installed.
+
+  Raises:
+    ValueError: one is not; the message names it.
+  """
   for name in names:
-    if name not in LIBRARIES:
+    if name not in LIBRARIES and not name.startswith(_PACKAGE):
       raise ValueError(
         f"libraries has {name!r:.80}; expected of {sorted(LIBRARIES)}"
       )
-    if importlib.util.find_spec(name) is None:
+    if not _is_installed(name):
       raise ValueError(
         f"libraries has {name}, which is not installed; expected "
         "`pip install -e '.[eval]'` to have been run"
       )
+
+
+def _is_installed(name):
+  try:
+    return importlib.util.find_spec(name) is not None
+  except ModuleNotFoundError:  # A package that would hold it does not exist.
+    return False
 
 
 def load(names, paths):
@@ -120,6 +133,9 @@ def load(names, paths):
   before = list(sys.path)
   sys.path.extend(paths)
   for name in names:
-    importlib.import_module(name)
-    exec(LIBRARIES[name], {})
+    module = importlib.import_module(name)
+    if name in LIBRARIES:
+      exec(LIBRARIES[name], {})
+    else:
+      module.warm_up()
   sys.path[:] = before

@@ -1,7 +1,7 @@
-"""Typed values as text: parsed, compared, never evaluated.
+"""Reads and compares typed values as text; nothing is evaluated.
 
-`typed_key` maps the text of a value to a hashable key; two texts are the same
-value exactly when their keys are equal:
+`typed_key` maps the text of a value to a hashable key. Two texts are the same
+value exactly if their keys are equal:
 
 | texts | equal? |
 | --- | --- |
@@ -23,11 +23,12 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
 MAX_CHARS = 256 * 1024
-# Canonical text needs 129: 64 levels of at most two brackets, and a number's
-# own; a call around it makes 130. CPython's tokenizer stops at 200.
+# Canonical text needs 129 open brackets: two at each of 64 levels, and one for
+# a number such as `float('nan')`. A call around it makes 130. CPython's
+# tokenizer allows 200.
 MAX_DEPTH = 130
 MAX_SIGN_RUN = 64
-# A string, closed or not: never fails once begun, so the scan is linear.
+# A string, closed or not. It never fails after a quote, so the scan is linear.
 _STRING = re.compile(
   r"""'''(?:[^'\\]|\\.|'(?!''))*+(?:''')?"""
   r'''|"""(?:[^"\\]|\\.|"(?!""))*+(?:""")?'''
@@ -35,20 +36,24 @@ _STRING = re.compile(
   r"""|"(?:[^"\\\n]|\\.)*+"?""",
   re.DOTALL,
 )
-# Brackets, signs, and what ends a run of signs.
+# A bracket, a sign, or other text, which ends a run of signs.
 _SYMBOL = re.compile(r"[(\[{)\]}+\-~]|[^()\[\]{}+\-~\s]+")
 _WARNINGS_LOCK = threading.Lock()  # catch_warnings changes the whole process.
 
 
 class ParseError(ValueError):
-  """The text is not what it should be: too large, too deep, not Python."""
+  """The text is too large, too deep, or not Python of the allowed kind."""
 
 
 def guarded_parse(text: str, mode: str) -> ast.AST:
-  """Parses untrusted text; never runs it.
+  """Parses untrusted text, without running it.
 
-  Size, bracket depth and runs of signs are bounded first: the C parser's
-  own limits can take the process down.
+  Size, bracket depth and runs of signs are checked first, because such text
+  can crash the C parser and with it the process.
+
+  Args:
+    text: the source.
+    mode: `eval` or `exec`, as of `ast.parse`.
 
   Raises:
     ParseError: the text is too large, too deep, or not Python.
@@ -91,7 +96,7 @@ def _is_shallow(text: str) -> bool:
 
 
 def typed_key(text: str) -> Hashable:
-  """Returns the key of a value's text.
+  """Returns the key of a value's text; equal values have equal keys.
 
   Raises:
     ParseError: the text is not a literal or a listed constructor.
@@ -111,12 +116,12 @@ def node_key(node: ast.expr) -> Hashable:
     return _key(node)
   except RecursionError:
     raise ParseError("too deep") from None
-  except OverflowError:  # An int beyond all floats, in a complex number.
+  except OverflowError:  # A complex number has an int that no float holds.
     raise ParseError("too large") from None
 
 
 def has_comment(text: str) -> bool:
-  """Whether a value's text says something besides the value."""
+  """Returns whether a value's text has a comment."""
   return "#" in _STRING.sub("''", text)
 
 
@@ -180,7 +185,7 @@ def _dict_key(node: ast.Dict) -> Hashable:
 
 
 def _complex_key(node: ast.BinOp) -> Hashable:
-  """`1+2j`, as Python itself writes complex numbers."""
+  """Returns the key of `1+2j`, the form in which Python writes complex."""
   if not isinstance(node.op, ast.Add | ast.Sub):
     raise ParseError(f"{type(node.op).__name__} is not a literal")
   sign = 1 if isinstance(node.op, ast.Add) else -1

@@ -1,7 +1,8 @@
-"""What programs may import: with files denied, only loaded modules exist.
+"""The modules that programs may import, and the function that loads them.
 
-Modules that the listed ones load lazily (`_strptime`, codecs) are listed too;
-a forgotten one shows as ModuleNotFoundError.
+A program cannot read files, so it can import only what its zygote has loaded.
+The lists include modules that others load lazily (`_strptime`, codecs); an
+import of a missing one raises ModuleNotFoundError in the program.
 """
 
 import codecs
@@ -26,10 +27,11 @@ CODECS = (
 def load():
   """Imports every listed module and codec.
 
-  What they ask to run in each forked child (`random` reseeds itself,
-  `threading` repairs its locks) is left out: it costs a third of a fork, and
-  the child has one thread. So `random` gives the same numbers in each child
-  of a zygote, and other numbers in another zygote.
+  The modules register functions to run in each forked child (`random` reseeds
+  itself, `threading` repairs its locks). These are ignored, because they take
+  a third of a fork's time and the child has one thread. Therefore `random`
+  gives the same numbers in each child of a zygote, and other numbers in
+  another zygote.
   """
   register, os.register_at_fork = os.register_at_fork, _ignore
   for name in MODULES:

@@ -1,20 +1,20 @@
-"""Running one program in a child that is about to die.
+"""Runs one program on its inputs and writes the report, in a short-lived child.
 
-Every input meets the program as if it were the only one: the program's top
-level is run anew for it, so what one call leaves in a global or in a mutable
-default does not change the next, nor does a decimal context or the recursion
-limit. (What it does to other state of the library's modules, such as a random
-seed, does reach the next input; nothing reaches the next program.)
+The program's top level runs anew for each input. So a call cannot change the
+next one by a global, a mutable default, the decimal context or the recursion
+limit. (It can by other state of the library's modules, such as a random seed.
+Nothing reaches the next program.)
 
-The report is lines of data, written as they come to be: per input a canonical
-text, or `!` and the name of an exception's type (never its message); and last
-`done`, or `!` and the name of what kept the program from starting, or `blocked`
-and a rule. Whatever the program patches or forges here changes only what it
-says about itself.
+The report is lines of ASCII, each written when its call ends: a canonical text,
+or `!` and the name of an exception's type (never its message). The last line is
+`done`. If the program could not start, the only line is `!` and an exception's
+name, or `blocked` and a rule. A program that patches or forges this report
+changes only what it says about itself.
 
-Most of a child's time goes into copying pages of the zygote that it writes to,
-if only to count a reference. So `prepare` does in the zygote, once, what each
-child would do first, and no syntax tree is made where none is needed.
+A child spends most of its time on copying the pages of the zygote that it
+writes to, and counting a reference is a write. Therefore `prepare` does in the
+zygote, once, what each child would do first, and a syntax tree is built only
+where one is needed.
 """
 
 import ast
@@ -28,13 +28,14 @@ import types
 from canonical import NoText, canonical
 from forbidden import WITHHELD, forbidden_use
 
-MAX_REPORT_CHARS = 1 << 20  # Of all values together.
+MAX_REPORT_CHARS = 1 << 20  # All values of a job together.
 _BUILTINS = {
   name: value for name, value in vars(builtins).items() if name not in WITHHELD
 }
 _NAME = "program"
 _RECURSION_LIMIT = 1000
-_SPARE_BUILTINS = []  # Copies to use up: copying touches 150 objects.
+# Copies of the builtins made in advance, because a copy touches 150 objects.
+_SPARE_BUILTINS = []
 _SPARES = 8
 _WARM_UPS = 20  # CPython specializes code after eight runs.
 _WARM_UP = """
@@ -50,12 +51,12 @@ def f(x, y=1):
   except ValueError as error:
     return None
 """
-# Bound here, before the program has a chance to replace them.
+# Bound here, before a program can replace them.
 _write, _exit = os.write, os._exit
 
 
 def prepare():
-  """Called once, in the zygote: leaves less to do in each child."""
+  """Warms up this module in the zygote, so that each child has less to do."""
   for _ in range(_WARM_UPS):
     for forbidden in ([], ["os.path"]):
       list(_report(_WARM_UP, ["[3, 1, 2]", "(1, 2), y=2"], "f", forbidden))
@@ -82,7 +83,7 @@ def _report(code, inputs, entry, forbidden):
       return
     calls = [compile_call(entry, text) for text in inputs]
     code = compile(code, "<program>", "exec", 0, True)
-    gc.enable()  # The zygote has it off; its own objects are frozen.
+    gc.enable()  # The zygote has disabled it and frozen its objects.
     if not calls:
       define(code)
   except BaseException as error:  # noqa: BLE001 - becomes the verdict.
@@ -90,7 +91,7 @@ def _report(code, inputs, entry, forbidden):
     return
   left = MAX_REPORT_CHARS
   for compiled in calls:
-    write = canonical  # As it is before the program runs.
+    write = canonical  # Bound before the program runs.
     try:
       value = call(define(code), compiled)
     except BaseException as error:  # noqa: BLE001 - becomes the verdict.
@@ -103,16 +104,16 @@ def _report(code, inputs, entry, forbidden):
 
 
 def _text(write, value):
-  """The report's line of what a call returned."""
+  """Returns the report's line for the value that a call returned."""
   try:
     return write(value)
-  except BaseException:  # noqa: BLE001 - not what the program raised.
+  except BaseException:  # noqa: BLE001 - the program itself did not raise.
     return f"!{NoText.__name__}"
 
 
 def _broken_rule(code, inputs, entry, forbidden):
   """Returns the first forbidden module that the program uses, or None."""
-  # Every rule needs the word; other letters than ASCII may spell it too.
+  # Any import contains this word, which non-ASCII letters can also spell.
   if not forbidden or all(
     text.isascii() and "import" not in text for text in (code, *inputs)
   ):
@@ -126,9 +127,9 @@ def _broken_rule(code, inputs, entry, forbidden):
 
 
 def define(code):
-  """Runs a program's top level in a module of its own; returns its globals.
+  """Runs a program's top level in a new module; returns the module's globals.
 
-  The module is listed as imported, for `dataclasses` looks for it there.
+  The module is put into `sys.modules`, because `dataclasses` looks there.
   """
   decimal.setcontext(decimal.Context())
   sys.setrecursionlimit(_RECURSION_LIMIT)
@@ -140,17 +141,21 @@ def define(code):
 
 
 def call(namespace, compiled):
-  """Calls the entry in a program's globals; None was no call."""
+  """Calls the entry in a program's globals and returns its value.
+
+  Raises:
+    SyntaxError: `compiled` is None, because the text was not one call.
+  """
   if compiled is None:
     raise SyntaxError("not the arguments of one call")
   return eval(compiled, namespace)
 
 
 def compile_call(entry, text):
-  """Compiles argument text as exactly one call of the entry, or gives None.
+  """Compiles argument text as exactly one call of the entry, or returns None.
 
-  Text without a closing bracket cannot leave the call, so only text with one
-  is looked at as a tree.
+  Only text with a closing bracket can leave the call, so only such text is
+  checked by its syntax tree.
   """
   try:
     if ")" in text:
@@ -163,7 +168,7 @@ def compile_call(entry, text):
 
 
 def _parse_call(entry, text):
-  """Parses argument text as exactly one call of the entry, or gives None."""
+  """Parses argument text as exactly one call of the entry, or returns None."""
   try:
     tree = ast.parse(f"{entry}({text}\n)", mode="eval")
   except (SyntaxError, ValueError, MemoryError, RecursionError):

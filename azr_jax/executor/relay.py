@@ -1,9 +1,9 @@
-"""How programs and reports pass through a zygote without entering its memory.
+"""Passes programs and reports through a zygote without reading them.
 
-A child inherits all that its zygote holds, and can look at it. So the kernel
-moves what others wrote: from the request pipe into a file without a name, which
-only the child that it is for reads, and from a child's pipe by such a file into
-the reply pipe.
+A child inherits the zygote's memory and can read it. Therefore the kernel moves
+the bytes: a request from its pipe into a nameless file, which only its child
+reads, and a report from the child's pipe through such a file into the reply
+pipe.
 """
 
 import collections
@@ -13,7 +13,7 @@ import frames
 
 
 class Requests:
-  """The request pipe: headers are read, programs are put into files."""
+  """The request pipe: reads the headers and moves the programs into files."""
 
   def __init__(self, pipe):
     self.pipe = pipe
@@ -23,13 +23,13 @@ class Requests:
     self._left = 0
 
   def take(self):
-    """Yields (number, calls, timeout of each in seconds, file) as they come.
+    """Yields (number, calls, timeout of each in seconds, file) per request.
 
-    The file is the receiver's to close; `frames.unpack_program` reads it.
+    The caller closes the file, which `frames.unpack_program` reads.
     """
     while True:
       try:
-        moved = self._take_some()
+        moved = self._take_bytes()
       except BlockingIOError:
         return
       if not moved:
@@ -40,7 +40,8 @@ class Requests:
         yield *fields, self._file
         self._header, self._file = b"", None
 
-  def _take_some(self):
+  def _take_bytes(self):
+    """Reads or moves what the pipe has; returns how much, 0 at its end."""
     if self._file is not None:
       moved = move(self.pipe, self._file, self._left)
       self._left -= moved
@@ -54,20 +55,20 @@ class Requests:
 
 
 class Replies:
-  """The reply pipe: headers, each with a report that stays in its file."""
+  """The reply pipe: writes headers, and moves the reports out of files."""
 
   def __init__(self, pipe):
     self.pipe = pipe
     self.waiting = collections.deque()
 
   def add(self, head, file=None, size=0):
-    """Queues bytes and, after them, a whole file, which is then closed."""
+    """Queues bytes and, after them, a whole file, which is closed when sent."""
     if file is not None:
       os.lseek(file, 0, os.SEEK_SET)
     self.waiting.append([head, file, size])
 
   def flush(self):
-    """Writes what the pipe takes."""
+    """Writes as much as the pipe accepts."""
     while self.waiting:
       head, file, left = self.waiting[0]
       try:
@@ -85,14 +86,14 @@ class Replies:
 
 
 def nameless_file():
-  """A file in memory that goes with its last descriptor."""
+  """Returns a file in memory that is freed with its last descriptor."""
   return os.memfd_create("relay")
 
 
-def move(pipe, file, most):
+def move(pipe, file, max_bytes):
   """Moves bytes from a pipe to a file; returns how many, 0 at the pipe's end.
 
   Raises:
     BlockingIOError: the pipe is empty.
   """
-  return os.splice(pipe, file, most, flags=os.SPLICE_F_NONBLOCK)
+  return os.splice(pipe, file, max_bytes, flags=os.SPLICE_F_NONBLOCK)

@@ -1,8 +1,8 @@
 """Scripts: programs that are run for what they print, not for a value.
 
-A script is data of a job whose program is ours: it runs the script with its
-output caught, so that whatever is printed, however much, comes back as text of
-bounded size, its beginning and its end.
+A script is the input of a job whose program is trusted. That program runs the
+script and captures its output, so the beginning and the end of what it prints
+come back as text of bounded size.
 """
 
 import ast
@@ -10,17 +10,17 @@ import dataclasses
 
 from azr_jax.executor.job import Job, Result
 
-# What scripts may be given beside the standard library.
+# Libraries that scripts may use beside the standard library.
 LIBRARIES = ("numpy", "sympy")
-# Of what is kept of one stream: as many characters from its end, too.
+# Characters that are kept from the beginning of a stream, and from its end.
 KEPT_CHARS = 8000
-_MOST_OMITTED = 10**12
+_MAX_OMITTED_CHARS = 10**12
 
 _RUNNER = '''
 import io, linecache, random, sys, threading, time, traceback
 
 KEPT = 8000
-MOST_ASCII = 24_000  # A verdict's value is limited, in escaped characters.
+MAX_ASCII = 24_000  # A value's text is limited, in escaped characters.
 NAME = "run.py"
 
 class Stream(io.TextIOBase):
@@ -39,22 +39,22 @@ class Stream(io.TextIOBase):
     room = KEPT - len(self.head)
     if room:
       self.head += text[:room]
-    # What goes past the head only: the two never overlap.
+    # The tail has only characters that are not in the head.
     self.tail += text[room:][-KEPT:]
-    if len(self.tail) > 9 * KEPT:  # Seldom, for it copies.
+    if len(self.tail) > 9 * KEPT:  # Rarely, because it copies.
       self.tail = self.tail[-KEPT:]
     return len(text)
 
   def kept(self):
     head, tail = self.head, self.tail[-KEPT:]
-    if not tail and len(ascii(head)) > MOST_ASCII:
+    if not tail and len(ascii(head)) > MAX_ASCII:
       head, tail = head[:len(head) // 2], head[len(head) // 2:]
-    while len(ascii(head)) + len(ascii(tail)) > MOST_ASCII:
+    while len(ascii(head)) + len(ascii(tail)) > MAX_ASCII:
       head, tail = head[:len(head) * 3 // 4], tail[-(len(tail) * 3 // 4):]
     return head, self.total - len(head) - len(tail), tail
 
 def report(error):
-  """As an interpreter prints it, without the frames of this runner."""
+  """Returns the traceback as Python prints it, without this runner's frames."""
   steps = error.__traceback__
   while steps is not None and steps.tb_frame.f_code.co_filename != NAME:
     steps = steps.tb_next
@@ -62,13 +62,13 @@ def report(error):
 
 def f(script):
   sys.stdout, sys.stderr = streams = Stream(), Stream()
-  lines = (script + "\\n").splitlines(keepends=True)  # As from a file.
+  lines = (script + "\\n").splitlines(keepends=True)
   linecache.cache[NAME] = len(script), None, lines, NAME
   scope = {"__name__": "__main__", "__builtins__": __builtins__}
   scope |= {"exit": sys.exit, "quit": sys.exit}
-  # The system call is denied; waiting for a lock is not.
+  # The system call to sleep is denied; waiting for a lock is allowed.
   time.sleep = lambda seconds: threading.Event().wait(seconds) or None
-  random.seed(0)  # So that a resumed run sees what it would have seen.
+  random.seed(0)  # A resumed run must see the same numbers.
   failed = True
   try:
     exec(compile(script, NAME, "exec"), scope)
@@ -85,11 +85,11 @@ def f(script):
 
 @dataclasses.dataclass(frozen=True)
 class Printed:
-  """One stream of a script: its beginning, what was left out, and its end.
+  """The kept part of a script's stream.
 
   Attributes:
     head: the first characters; all of them if `omitted` is 0 and `tail` empty.
-    omitted: how many characters are not kept.
+    omitted: number of characters between head and tail that are not kept.
     tail: the last characters.
   """
 
@@ -104,12 +104,12 @@ class Printed:
 
 @dataclasses.dataclass(frozen=True)
 class ScriptResult:
-  """What a script did.
+  """The outcome of a script.
 
   Attributes:
-    status: `ok`, or `error`, `timeout` as of `job.STATUSES`.
-    output: what it printed.
-    errors: what it printed to the error stream, with its traceback.
+    status: `ok`, `error` or `timeout`, as in `job.STATUSES`.
+    output: its standard output.
+    errors: its standard error, with its traceback.
   """
 
   status: str
@@ -118,17 +118,17 @@ class ScriptResult:
 
 
 def script_job(script: str, libraries: tuple[str, ...] = ()) -> Job:
-  """The job that runs a script; `read_result` reads its verdict."""
+  """Returns the job that runs a script; `read_result` reads its verdict."""
   return Job(
     id="script", code=_RUNNER, inputs=(ascii(script),), libraries=libraries
   )
 
 
 def read_result(result: Result) -> ScriptResult:
-  """Reads the verdict of a `script_job`.
+  """Returns what the verdict of a `script_job` says.
 
-  A script can forge this report like any other; it then lies about what it
-  printed, which it might have printed as well.
+  A script can forge this report. It then lies about its output, which gains it
+  nothing, because it could have printed the same.
   """
   if result.status != "ok" or result.outputs[0] is None:
     status = "timeout" if result.status == "timeout" else "error"
@@ -142,17 +142,21 @@ def read_result(result: Result) -> ScriptResult:
 
 
 def _printed(head: object, omitted: object, tail: object) -> Printed:
-  """Raises ValueError for what no runner reports."""
+  """Returns one stream of a report.
+
+  Raises:
+    ValueError: the report has fields that the runner never writes.
+  """
   if (
     type(head) is not str
     or type(tail) is not str
     or type(omitted) is not int
-    or not 0 <= omitted < _MOST_OMITTED
+    or not 0 <= omitted < _MAX_OMITTED_CHARS
   ):
     raise ValueError("expected two texts and a number of characters")
   return Printed(_encodable(head), omitted, _encodable(tail))
 
 
 def _encodable(text: str) -> str:
-  """Text without half characters, which no tokenizer takes."""
+  """Replaces lone surrogates, which tokenizers do not accept."""
   return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""Programs that must fail: the proof, at every start, that the walls stand."""
+"""Programs that must fail: every start runs them to test the sandbox."""
 
 from azr_jax.executor.job import Job, Result
 
@@ -26,7 +26,7 @@ _LOOP = "def f():\n  while True:\n    pass\n"
 
 
 def jobs() -> list[Job]:
-  """One job per wall, whose id names what it tries."""
+  """Returns one job per attempt; its id names what it tries."""
   programs = {
     name: _ATTEMPT.format(code) for name, code in _ATTEMPTS.items()
   } | {"flood": _FLOOD, "endless": _LOOP}
@@ -34,12 +34,12 @@ def jobs() -> list[Job]:
 
 
 def timeout_s(job: Job) -> float:
-  """Short for the loop that must be ended, generous for the rest."""
+  """Returns a job's time limit: short for the loop, which must reach it."""
   return 0.2 if job.id == "endless" else 10.0
 
 
 def held(result: Result) -> bool:
-  """Whether the wall that the job ran against stood."""
+  """Returns whether the attempt of the job was denied."""
   if result.id == "flood":
     return result.status == "error"
   if result.id == "endless":

@@ -1,4 +1,4 @@
-"""Results in order as they come, and word of how far one is."""
+"""Helps commands to read lines, write results in order, and report progress."""
 
 import io
 import os
@@ -10,22 +10,22 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TypeVar
 
-BACKLOG = 4096  # Results that may wait; beyond it, reading waits.
-PROGRESS_S = 5.0
+BACKLOG = 4096  # Reading stops while so many results are unfinished.
+PROGRESS_S = 5.0  # Between two lines of progress.
 Out = TypeVar("Out")
 
 
 def run_command(main: Callable[[], None]) -> None:
-  """Runs a command that reads lines and writes lines; ends the process.
+  """Runs a command that reads and writes lines, and ends the process.
 
-  A reader that has gone and Ctrl-C are ordinary ends, not errors to explain.
+  A reader that closed the pipe and Ctrl-C are ordinary ends without traceback.
   """
   if sys.stdin is None or sys.stdout is None:
     sys.exit("standard input and output must be open")
   try:
     main()
-  # Not by sys.exit: it would flush to nobody, and wait for the thread that
-  # reads standard input.
+  # sys.exit would flush into a closed pipe, and wait for the thread that reads
+  # standard input.
   except BrokenPipeError:
     os._exit(1)
   except KeyboardInterrupt:
@@ -33,7 +33,7 @@ def run_command(main: Callable[[], None]) -> None:
 
 
 def input_lines() -> Iterable[str]:
-  """Standard input's lines; bytes that are no UTF-8 become a mark."""
+  """Returns standard input's lines; invalid UTF-8 becomes replacement marks."""
   return io.TextIOWrapper(sys.stdin.buffer, "utf-8", errors="replace")
 
 
@@ -42,30 +42,29 @@ def in_order(
 ) -> Iterator[Out]:
   """Yields the results of futures, each as soon as those before it are known.
 
-  The futures are drawn in a thread of their own, so a result does not wait for
-  the line after it.
+  A separate thread iterates over the futures, so a result is yielded before
+  the next line of input has come.
 
   Args:
-    pending: makes the futures as it is drawn from; while `backlog` of them
-      wait, no more are drawn.
-    backlog: how many futures may wait.
+    pending: iterator that creates the futures.
+    backlog: how many futures may be unfinished before iteration pauses.
 
   Raises:
-    Whatever a future or `pending` raises.
+    Exception: any that a future or `pending` raises.
   """
   waiting: queue.Queue[Future[Out] | None] = queue.Queue(backlog)
 
-  def draw() -> None:
+  def read_all() -> None:
     try:
       for future in pending:
         waiting.put(future)
       waiting.put(None)
-    except Exception as error:  # noqa: BLE001 - the reader must hear of it.
+    except Exception as error:  # noqa: BLE001 - passed on to the reader.
       failed: Future[Out] = Future()
       failed.set_exception(error)
       waiting.put(failed)
 
-  threading.Thread(target=draw, name="in-order", daemon=True).start()
+  threading.Thread(target=read_all, name="in-order", daemon=True).start()
   while (future := waiting.get()) is not None:
     yield future.result()
 
@@ -73,24 +72,24 @@ def in_order(
 def counted(
   results: Iterable[Out], what: str, every_s: float = PROGRESS_S
 ) -> Iterator[Out]:
-  """Yields results; tells their number on standard error now and at the end.
+  """Yields results and writes their number to standard error.
 
   Args:
-    results: what to count.
-    what: the word for them, plural.
-    every_s: seconds between two lines.
+    results: the results to count.
+    what: what they are, in the plural.
+    every_s: seconds between two lines; another line follows at the end.
   """
-  start = told = time.monotonic()
+  start = last_line = time.monotonic()
   count = 0
   for count, result in enumerate(results, start=1):
     yield result
-    if time.monotonic() - told > every_s:
-      told = time.monotonic()
-      _tell(count, what, told - start)
-  _tell(count, what, time.monotonic() - start)
+    if time.monotonic() - last_line > every_s:
+      last_line = time.monotonic()
+      _write_progress(count, what, last_line - start)
+  _write_progress(count, what, time.monotonic() - start)
 
 
-def _tell(count: int, what: str, seconds: float) -> None:
+def _write_progress(count: int, what: str, seconds: float) -> None:
   rate = count / max(seconds, 1e-9)
   line = f"{count} {what} in {seconds:.1f} s, {rate:.0f} a second"
   sys.stderr.write(line + "\n")

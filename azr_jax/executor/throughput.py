@@ -1,7 +1,7 @@
-"""How fast a pool runs programs, beside a plain process pool without walls.
+"""Measures how fast a pool runs programs, and a process pool without sandbox.
 
-All figures of one call come from one run on one machine; the ratios travel,
-the absolute numbers do not.
+All figures of one call come from one run on one machine. The ratios hold on
+other machines, too; the absolute numbers do not.
 """
 
 import concurrent.futures
@@ -21,8 +21,8 @@ from azr_jax.executor import Executor, Job, Result, worker
 
 ENDLESS = "def f(*_):\n  while True:\n    pass"
 ENDLESS_PER_256 = 5
-CANDIDATES = 8
-WARM_UP = 64
+CANDIDATES = 8  # Inputs per program in the case `judging`.
+WARM_UP = 64  # Programs that are run before measuring.
 BREAKDOWN = 300  # Programs whose stages are timed.
 
 
@@ -35,7 +35,7 @@ class Program:
 
 
 def cases(programs: Sequence[Program]) -> dict[str, list[Job]]:
-  """The three ways in which training uses the pool."""
+  """Returns jobs by name of the way in which training uses the pool."""
 
   def jobs(runs: int, inputs: int) -> list[Job]:
     return [
@@ -51,10 +51,10 @@ def cases(programs: Sequence[Program]) -> dict[str, list[Job]]:
 
 
 def with_endless(jobs: Sequence[Job]) -> list[Job]:
-  """Puts `ENDLESS_PER_256` endless loops into every 256 jobs, evenly."""
+  """Replaces `ENDLESS_PER_256` of every 256 jobs by endless loops, evenly."""
   every = -(-256 // ENDLESS_PER_256)
   return [
-    # Each its own, or the pool would run one for all.
+    # Each loop differs, because the pool runs identical jobs once.
     dataclasses.replace(job, code=f"{ENDLESS}  # {index}")
     if index % every == 0
     else job
@@ -63,7 +63,7 @@ def with_endless(jobs: Sequence[Job]) -> list[Job]:
 
 
 def measure(executor: Executor, jobs: Sequence[Job]) -> dict[str, float]:
-  """Runs the jobs once; rates a second, and program times in milliseconds."""
+  """Runs the jobs once; returns rates per second, times in milliseconds."""
   start = time.monotonic()
   results = executor.map(jobs)
   seconds = time.monotonic() - start
@@ -83,7 +83,7 @@ def _ok_share(results: Sequence[Result]) -> float:
 def measure_plain(
   workers: int, jobs: Sequence[Job], timeout_s: float
 ) -> dict[str, float]:
-  """The same jobs in reused processes without any wall but an alarm."""
+  """Runs the jobs in reused processes without sandbox; returns the rates."""
   context = multiprocessing.get_context("forkserver")
   run = functools.partial(_run_plain, timeout_s=timeout_s)
   with concurrent.futures.ProcessPoolExecutor(workers, context) as pool:
@@ -122,7 +122,7 @@ def _alarm(number: int, frame: object) -> None:
 
 
 def breakdown(programs: Sequence[Program]) -> dict[str, dict[str, float]]:
-  """Microseconds and page faults of a program's life; see `breakdown.py`."""
+  """Returns microseconds and page faults per stage; see `breakdown.py`."""
   script = pathlib.Path(__file__).with_name("breakdown.py")
   done = subprocess.run(
     worker.python_command(str(script)),
@@ -137,15 +137,15 @@ def breakdown(programs: Sequence[Program]) -> dict[str, dict[str, float]]:
 
 
 def _bound(stages: dict[str, dict[str, float]]) -> dict[str, float]:
-  """What part of a program's time its process and its page faults take."""
-  a_fault_us = stages["page_fault"]["microseconds"]
-  own = [stage for name, stage in stages.items() if name != "page_fault"]
-  total_us = sum(stage["microseconds"] for stage in own)
-  ends_us = stages["fork"]["microseconds"] + stages["exit"]["microseconds"]
-  faults_us = a_fault_us * sum(stage["page_faults"] for stage in own)
+  """Returns the fractions of a program's time for its process and faults."""
+  fault_us = stages["page_fault"]["microseconds"]
+  life = [stage for name, stage in stages.items() if name != "page_fault"]
+  total_us = sum(stage["microseconds"] for stage in life)
+  process_us = stages["fork"]["microseconds"] + stages["exit"]["microseconds"]
+  faults_us = fault_us * sum(stage["page_faults"] for stage in life)
   return {
     "microseconds": total_us,
-    "fork_and_exit_share": ends_us / total_us,
+    "fork_and_exit_share": process_us / total_us,
     "page_fault_share": faults_us / total_us,
   }
 
@@ -153,9 +153,18 @@ def _bound(stages: dict[str, dict[str, float]]) -> dict[str, float]:
 def report(
   programs: Sequence[Program], workers: Sequence[int], timeout_s: float
 ) -> dict[str, Any]:
-  """Every case at every worker count, with and without endless loops."""
+  """Measures every case at every worker count, with and without loops.
+
+  Args:
+    programs: programs that end without error.
+    workers: the worker counts.
+    timeout_s: wall-clock seconds per call of a program.
+
+  Returns:
+    Figures by name of the case, as JSON data.
+  """
   stages = breakdown(programs[:BREAKDOWN])
-  found: dict[str, Any] = {
+  figures: dict[str, Any] = {
     "programs": len(programs),
     "timeout_s": timeout_s,
     "stages": stages,
@@ -165,12 +174,12 @@ def report(
     with Executor(count, timeout_s=timeout_s, memory_mb=512) as executor:
       executor.map(cases(programs)["validation"][:WARM_UP])
       for name, jobs in cases(programs).items():
-        for kind, some in (("", jobs), ("/endless", with_endless(jobs[:256]))):
-          plain = measure_plain(count, some, timeout_s)
-          walled = measure(executor, some)
-          walled["of_plain"] = (
-            walled["programs_per_second"] / plain["programs_per_second"]
+        for kind, load in (("", jobs), ("/endless", with_endless(jobs[:256]))):
+          plain = measure_plain(count, load, timeout_s)
+          sandboxed = measure(executor, load)
+          sandboxed["of_plain"] = (
+            sandboxed["programs_per_second"] / plain["programs_per_second"]
           )
-          found[f"{name}{kind}/workers_{count}"] = walled
-          found[f"{name}{kind}/workers_{count}/plain"] = plain
-  return found
+          figures[f"{name}{kind}/workers_{count}"] = sandboxed
+          figures[f"{name}{kind}/workers_{count}/plain"] = plain
+  return figures

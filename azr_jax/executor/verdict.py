@@ -1,9 +1,9 @@
-"""From a zygote's reply to a `Result`, and from several runs to one.
+"""Turns a zygote's reply into a `Result`, and several runs into one verdict.
 
-Runs in the trusted process. What a program reported is data to be checked:
-the zygote's own view (clock, exit status) came first and is already in the
-reply. `program.py` says what a report is. What no honest child writes never
-gets past this module: nothing outside ASCII, no error longer than a name.
+It runs in the trusted process and treats a program's report as untrusted data.
+The zygote's own view (clock, exit status) takes precedence over the report.
+`program.py` documents the report's format; a report in any other format is an
+error, so only ASCII values and errors no longer than a name leave this module.
 """
 
 import dataclasses
@@ -14,36 +14,43 @@ from azr_jax.executor import frames, literals
 from azr_jax.executor.job import Job, Result
 
 MAX_OUTPUT_CHARS = 64 * 1024
-MAX_ERROR_CHARS = 160  # A type's name, or a rule after `import`.
+MAX_ERROR_CHARS = 160  # An error is a type's name, or a rule after `import`.
 TOO_LARGE = "OutputTooLarge"
-KILLED = f"Signal{int(signal.SIGKILL)}"  # No program can do that to itself.
-RAISED = "!"  # No value begins so.
+# The error of a killed child. No program can send this signal, even to itself.
+KILLED = f"Signal{int(signal.SIGKILL)}"
+RAISED = "!"  # The first character of an exception's line; no value begins so.
 
 
 def failure(job: Job, status: str, error: str, seconds: float = 0.0) -> Result:
-  """A result without values."""
+  """Returns a result without values."""
   return Result(job.id, status, (None,) * len(job.inputs), error, seconds)
 
 
 def read_reply(job: Job, seconds: float, seen: int, payload: bytes) -> Result:
-  """Decides one run from what its zygote saw; see `frames.take_replies`.
+  """Returns the result of one run.
 
-  A program that ran out of time keeps the values of the calls before. A report
-  that no honest child writes is an error.
+  A program that ran out of time keeps the values of its earlier calls. A
+  report that no honest child writes is an error.
+
+  Args:
+    job: the job that was run.
+    seconds: wall clock of the run.
+    seen: how the child ended, one of the constants of `frames`.
+    payload: its report, or after `frames.SIGNALLED` the signal's number.
   """
   if seen == frames.SIGNALLED:
     return failure(job, "error", f"Signal{payload.decode('ascii')}", seconds)
   if seen == frames.NO_REPORT:
     return failure(job, "error", "NoReport", seconds)
   lines = payload.decode("ascii", "replace").split("\n")
-  last = lines.pop()  # Empty, unless the program ended within a line.
+  partial_line = lines.pop()  # Empty unless the program ended within a line.
   forged = failure(job, "error", "MalformedReport", seconds)
   if not all(_is_plain(line, MAX_OUTPUT_CHARS) for line in lines):
     return forged
   calls = len(job.inputs)
   if seen == frames.TIMED_OUT:
     return _result(job, lines[:calls], "timeout", "TimeoutError", seconds)
-  if last or len(lines) > calls + 1:
+  if partial_line or len(lines) > calls + 1:
     return forged
   end = lines.pop() if lines else ""
   status, _, rule = end.partition(" ")
@@ -55,7 +62,7 @@ def read_reply(job: Job, seconds: float, seen: int, payload: bytes) -> Result:
     return failure(job, "error", "NoReport", seconds)
   errors = [line[1:] for line in lines if line.startswith(RAISED)]
   if errors:
-    # What ended the report says more than what one call raised.
+    # The report's size limit explains more than one call's exception.
     error = TOO_LARGE if TOO_LARGE in errors else errors[0]
     return _result(job, lines, "error", error, seconds)
   return _result(job, lines, "ok", None, seconds)
@@ -64,7 +71,7 @@ def read_reply(job: Job, seconds: float, seen: int, payload: bytes) -> Result:
 def _result(
   job: Job, lines: list[str], status: str, error: str | None, seconds: float
 ) -> Result:
-  """A result from the lines of the calls that came to an end."""
+  """Returns a result from the lines of the calls that ended."""
   if error is not None and not 0 < len(error) <= MAX_ERROR_CHARS:
     return failure(job, "error", "MalformedReport", seconds)
   outputs = [None if line.startswith(RAISED) else line for line in lines]
@@ -72,16 +79,16 @@ def _result(
   return Result(job.id, status, tuple(outputs), error, seconds, len(lines))
 
 
-def _is_plain(text: str, most: int) -> bool:
-  return 0 < len(text) <= most and text.isascii() and text.isprintable()
+def _is_plain(text: str, max_chars: int) -> bool:
+  return 0 < len(text) <= max_chars and text.isascii() and text.isprintable()
 
 
 def agree(results: Sequence[Result]) -> Result:
-  """One verdict from independent runs, whose typed values must agree.
+  """Returns one verdict for independent runs, whose typed values must agree.
 
-  A timeout, a refusal or a lost worker in any run is the job's verdict, for
-  it says nothing about agreement. What agrees must also be values: this is
-  where a text becomes a gold.
+  If any run timed out, was blocked or lost its worker, that is the verdict,
+  because such a run says nothing about agreement. Outputs that agree must also
+  be values, because the caller may keep them as reference answers.
   """
   first = results[0]
   if len(results) == 1:
@@ -89,9 +96,9 @@ def agree(results: Sequence[Result]) -> Result:
   for result in results:
     lost = result.error in ("WorkerDied", KILLED)
     if lost or result.status in ("timeout", "blocked"):
-      # Without the values of calls before it: they were not compared.
-      none = (None,) * len(result.outputs)
-      return dataclasses.replace(result, outputs=none, finished=0)
+      # The values of earlier calls are dropped, because nothing confirms them.
+      outputs = (None,) * len(result.outputs)
+      return dataclasses.replace(result, outputs=outputs, finished=0)
   if first.status == "ok" and not all(map(_is_value, first.outputs)):
     return dataclasses.replace(
       first,

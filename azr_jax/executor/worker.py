@@ -1,6 +1,6 @@
-"""A zygote process as the pool sees it: started, fed, read, ended.
+"""A zygote process as the pool sees it: starts it, writes, reads, ends it.
 
-Both pipes are non-blocking: a zygote that stops reading cannot hold up the
+Both pipes are non-blocking, so a zygote that stops reading cannot block the
 pool.
 """
 
@@ -14,26 +14,28 @@ from typing import Any
 
 from azr_jax.executor import frames
 
+# Request number, seconds, how the child ended, report.
 Reply = tuple[int, float, int, bytes]
 
 START_S = 30.0
-START_WITH_LIBRARIES_S = 180.0  # Imports of seconds, all at once.
+START_WITH_LIBRARIES_S = 180.0  # All zygotes import for seconds, at once.
 _ZYGOTE = pathlib.Path(__file__).with_name("zygote.py")
 
 
 def python_command(*arguments: str) -> list[str]:
-  """A bare Python: no site packages, nothing from the user's folders."""
+  """Returns the command of a Python without site packages or user folders."""
   return [sys.executable, "-s", "-S", "-P", *arguments]
 
 
-# Or libraries wait for threads that a forked child does not have.
+# BLAS threads do not survive a fork; with more than one, a child would wait
+# for them forever.
 _ONE_THREAD = dict.fromkeys(
   ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"
 )
 
 
 def environment(seed: int) -> dict[str, str]:
-  """All that a zygote knows of its surroundings."""
+  """Returns a zygote's whole environment; `seed` is its hash seed."""
   return {
     "PYTHONHASHSEED": str(seed),
     "PATH": "/usr/bin:/bin",
@@ -47,13 +49,13 @@ class WorkerGone(RuntimeError):
 
 
 class Zygote:
-  """A running zygote, its unsent and unread bytes, and what it works on.
+  """A running zygote, with its unsent and unread bytes.
 
   Attributes:
     seed: its `PYTHONHASHSEED`.
-    busy: runs under way by request number; the pool's own book-keeping.
-    layers: which of its walls stand; None until it has started.
-    born: when its process was made, on the monotonic clock.
+    busy: its unfinished runs by request number; only the pool uses it.
+    layers: which of its sandbox layers are active; None until it has started.
+    born: when its process was created, on the monotonic clock.
     start_s: seconds that it may take to start.
     reading, writing: descriptors to poll.
   """
@@ -61,16 +63,24 @@ class Zygote:
   def __init__(
     self,
     seed: int,
-    walls: frozenset[str],
+    layers: frozenset[str],
     memory_mb: int,
     libraries: tuple[str, ...] = (),
   ):
+    """Starts the process, without waiting for it.
+
+    Args:
+      seed: its `PYTHONHASHSEED`.
+      layers: names of the sandbox layers to activate.
+      memory_mb: address space per program, in MiB.
+      libraries: names of `libraries.LIBRARIES` to load.
+    """
     self.seed = seed
     self.busy: dict[int, Any] = {}
     self.layers: dict[str, bool] | None = None
     self.born = time.monotonic()
     self._incoming, self._outgoing = bytearray(), bytearray()
-    arguments = [str(_ZYGOTE), ",".join(walls), str(memory_mb)]
+    arguments = [str(_ZYGOTE), ",".join(layers), str(memory_mb)]
     self.start_s = START_WITH_LIBRARIES_S if libraries else START_S
     paths = [os.path.abspath(path) for path in sys.path] if libraries else []
     arguments += [" ".join(libraries), os.pathsep.join(paths)]
@@ -95,25 +105,25 @@ class Zygote:
     return self._process.pid
 
   def wait_for_start(self) -> dict[str, bool]:
-    """Waits until it has started; returns which walls stand.
+    """Waits until it has started; returns which sandbox layers are active.
 
     Raises:
       WorkerGone: it died, or took too long.
     """
     while self.layers is None:
-      wait = self.born + self.start_s - time.monotonic()
-      if wait <= 0 or not select.select([self.reading], [], [], wait)[0]:
+      wait_s = self.born + self.start_s - time.monotonic()
+      if wait_s <= 0 or not select.select([self.reading], [], [], wait_s)[0]:
         raise WorkerGone("an executor zygote did not start")
       self.receive()
     return self.layers
 
   def send(self, frame: bytes) -> None:
-    """Queues a frame and writes what the pipe takes."""
+    """Queues a frame and writes as much as the pipe accepts."""
     self._outgoing += frame
     self.flush()
 
   def flush(self) -> None:
-    """Writes what the pipe takes; a broken pipe shows when reading."""
+    """Writes as much as the pipe accepts; `receive` reports a broken pipe."""
     try:
       while self._outgoing:
         del self._outgoing[: os.write(self.writing, self._outgoing)]
@@ -123,11 +133,11 @@ class Zygote:
       self._outgoing.clear()
 
   def has_unsent(self) -> bool:
-    """Whether `flush` should be called when the pipe has room."""
+    """Returns whether to call `flush` when the pipe accepts bytes again."""
     return bool(self._outgoing)
 
   def receive(self) -> list[Reply]:
-    """Reads what is there; returns the replies that are complete.
+    """Reads the bytes that have come; returns the complete replies.
 
     Raises:
       WorkerGone: the zygote closed its pipe.

@@ -1,18 +1,20 @@
-"""The zygote: a slim process that forks one child per program.
+"""The zygote: a small process that forks one child per program.
 
-Started by exec with `python -s -S -P zygote.py WALLS MEMORY_MB LIBRARIES
+It is started by exec with `python -s -S -P zygote.py LAYERS MEMORY_MB LIBRARIES
 PATHS`, never by fork from a process that holds JAX. The life of a request:
 1. it arrives on the request pipe (`frames.py`);
-2. a child is forked, walled in, and runs the program on all its inputs;
-3. the zygote waits on the child's pipe and on its clock, which starts anew
-   with each call, kills it at the deadline, and reaps it;
-4. what it saw goes out on the reply pipe, and what the child reported.
+2. a child is forked, enters its sandbox, and runs the program on all inputs;
+3. the zygote waits for the child's output, for its end, and for its deadline,
+   which is renewed with each call. It kills the child at the deadline and
+   reaps it;
+4. the zygote's view of the child, and the child's report, go out on the reply
+   pipe.
 
-It runs no model code itself and ends when the request pipe closes. It holds no
-golds, and no program or report either (`relay.py`), for a child can look at all
-that it held at the fork. After each fork it copies every page that it writes
-to, so it does little: the child unpacks its own request, the pool judges the
-report.
+The zygote runs no model code itself and ends when the request pipe closes. It
+holds no reference answer, program or report (`relay.py`), because a child can
+read all that the zygote held at the fork. After a fork, the zygote copies every
+page that it writes to, so it does little: the child unpacks its own request,
+and the pool reads the report.
 """
 
 import gc
@@ -31,7 +33,9 @@ import preload
 import program
 import relay
 
-PARENT_CHECK_S = 5.0  # The pipe's end may outlive the parent in a fork of it.
+# The parent is checked this often, because a fork of the parent may keep the
+# request pipe open after the parent's death.
+PARENT_CHECK_S = 5.0
 OWN_MODULES = (
   "ctypes _ctypes frames kernel libraries preload program relay canonical "
   "forbidden"
@@ -40,7 +44,20 @@ MAX_REPORT_BYTES = program.MAX_REPORT_CHARS + (1 << 16)
 
 
 class Child:
-  """A running program, and the file that holds what it has written."""
+  """A running program, and the file that holds its report so far.
+
+  Attributes:
+    number: the request's number.
+    timeout_s: seconds per call.
+    pid, process: the child's process id, and a descriptor of the process.
+    pipe: the descriptor to read its report from.
+    start, deadline, last_deadline: times on the monotonic clock: of the fork,
+      when the current call must have ended, and when all calls must have.
+    report, written: the file's descriptor, and the bytes in it.
+    closed: whether the pipe has reached its end.
+    status: the exit status; None until the child is reaped.
+    timed_out, flooded: whether it ran out of time, or wrote too much.
+  """
 
   def __init__(self, number, calls, timeout_s, pid, pipe, process):
     self.number = number
@@ -53,22 +70,22 @@ class Child:
     self.last_deadline = self.start + calls * timeout_s
     self.report = relay.nameless_file()
     self.written = 0
-    self.closed = False  # An early EOF must not keep the poll busy.
+    self.closed = False
     self.status = None
     self.timed_out = False
     self.flooded = False
 
   def kill(self):
-    """Ends the child; it cannot have forked."""
+    """Kills the child, which cannot have forked."""
     os.kill(self.pid, signal.SIGKILL)
 
 
 def serve(request_pipe, reply_pipe):
-  """Serves until the request pipe closes or the parent is gone.
+  """Serves requests until the request pipe closes or the parent has died.
 
-  Returns None; in a child, what it has to do: the request's file, the pipe for
-  its report, and its CPU seconds. So a program does not run inside of this
-  function, whose variables it could reach.
+  Returns None in the zygote. In a child, returns its task: the request's file,
+  the pipe for its report, and its CPU seconds. The child returns first because
+  a program that ran inside this function could read its variables.
   """
   os.set_blocking(request_pipe, False)
   os.set_blocking(reply_pipe, False)
@@ -104,7 +121,7 @@ def serve(request_pipe, reply_pipe):
 
 
 def _wait(poll, children):
-  """Waits for a pipe, the end of a child, or the next deadline."""
+  """Waits for a pipe, a child's end, or a deadline; returns what is ready."""
   now = time.monotonic()
   wait_s = min(
     (child.deadline - now for child in children), default=PARENT_CHECK_S
@@ -114,7 +131,7 @@ def _wait(poll, children):
 
 
 def _fork():
-  """Forks; returns the child's id and the pipe's end that is for the caller."""
+  """Forks; returns the child's process id and this process's end of a pipe."""
   reading, writing = os.pipe()
   pid = os.fork()
   if pid == 0:
@@ -124,20 +141,20 @@ def _fork():
   return pid, reading
 
 
-def _become_program(file, writing, cpu_s, walls, zygote):
-  """Runs in the child: keeps /dev/null and one pipe, then the program."""
+def _become_program(file, writing, cpu_s, sandbox_layers, zygote):
+  """Enters the sandbox with one open pipe, then runs the program."""
   code, inputs, entry, forbidden = frames.unpack_program(file)
   os.closerange(3, writing)
   os.closerange(writing + 1, 1 << 20)
-  kernel.enter_child(walls, zygote, cpu_s)
+  kernel.enter_child(sandbox_layers, zygote, cpu_s)
   program.run(code, inputs, entry, forbidden, writing)
 
 
 def _attend(child, ready, poll):
-  """Takes a child's output, its end, or its time."""
+  """Handles a child's output, its end, or its deadline."""
   if child.pipe in ready:
     _take_output(child)
-    if child.closed:
+    if child.closed:  # A pipe at its end is always ready.
       poll.unregister(child.pipe)
   ended = child.process in ready
   if not ended and time.monotonic() < child.deadline:
@@ -155,6 +172,7 @@ def _attend(child, ready, poll):
 
 
 def _take_output(child):
+  """Moves a child's output into its report; kills it if that is too long."""
   while True:
     try:
       moved = relay.move(child.pipe, child.report, MAX_REPORT_BYTES)
@@ -167,19 +185,20 @@ def _take_output(child):
     _restart_clock(child)
     if child.written > MAX_REPORT_BYTES:
       child.flooded = True
-      if child.status is None:  # Once reaped, its number may be another's.
+      # After it is reaped, another process may have the same process id.
+      if child.status is None:
         child.kill()
       return
 
 
 def _restart_clock(child):
-  """A report that grows says that a call is over; all have a time together."""
+  """Gives the next call its time, up to the limit of all calls together."""
   deadline = time.monotonic() + child.timeout_s
   child.deadline = min(deadline, child.last_deadline)
 
 
 def _reply(child):
-  """The zygote's view, clock and exit first; then what the child wrote."""
+  """Returns a reply's first bytes, its report's file or None, and its size."""
   seconds = time.monotonic() - child.start
   seen, text = frames.REPORTED, b""
   if child.timed_out:
@@ -201,11 +220,13 @@ def _reply(child):
   )
 
 
-def settle(walls, memory_mb, library_names, paths):
-  """Makes this process what every child starts from; returns its walls.
+def settle(sandbox_layers, memory_mb, library_names, paths):
+  """Prepares the process that children are forked from.
 
-  Standard input and output become /dev/null, no module is left that programs
-  may not have, and no object here is looked at by their garbage collector.
+  Standard input and output become /dev/null, modules that programs must not
+  have are removed, and the garbage collector is told to skip all objects.
+
+  Returns for each sandbox layer whether it is active.
   """
   preload.load()
   libraries.load(library_names, paths)
@@ -213,7 +234,7 @@ def settle(walls, memory_mb, library_names, paths):
   for standard in (0, 1, 2):
     os.dup2(null, standard)
   os.close(null)
-  layers = kernel.enter_zygote(walls, memory_mb << 20)
+  active = kernel.enter_zygote(sandbox_layers, memory_mb << 20)
   program.prepare()
   for name in OWN_MODULES:
     sys.modules.pop(name, None)
@@ -222,21 +243,21 @@ def settle(walls, memory_mb, library_names, paths):
   gc.collect()
   gc.freeze()
   gc.disable()
-  return layers
+  return active
 
 
 def main():
-  """Takes the pipes off descriptors 0 and 1, walls itself in, serves."""
+  """Moves the pipes from descriptors 0 and 1, enters the sandbox, serves."""
   requests, replies = os.dup(0), os.dup(1)
-  walls = frozenset(sys.argv[1].split(","))
+  sandbox_layers = frozenset(sys.argv[1].split(","))
   names, paths = sys.argv[3].split(), sys.argv[4].split(os.pathsep)
-  layers = settle(walls, int(sys.argv[2]), names, paths)
-  os.write(replies, frames.pack_hello(layers))
+  active = settle(sandbox_layers, int(sys.argv[2]), names, paths)
+  os.write(replies, frames.pack_hello(active))
   zygote = os.getpid()
   try:
     task = serve(requests, replies)
     if task is not None:
-      _become_program(*task, walls, zygote)
+      _become_program(*task, sandbox_layers, zygote)
   finally:
     os._exit(0 if os.getpid() == zygote else 70)
 
