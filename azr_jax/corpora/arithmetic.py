@@ -1,13 +1,13 @@
-"""Conversations about sums, for the base model of a tiny run.
+"""Arithmetic conversations for the base model of a tiny run.
 
-A base model that knows how, but not when: the replies have mixed manners, and
-reinforcement learning has to find out which of them pay.
+The responses mix three solution styles. The base model learns to solve the
+problems, and reinforcement learning has to find out which style is rewarded.
 
-| manner | reply |
+| solution style | response |
 | --- | --- |
-| `worked` | term by term, then the result in a box |
-| `guessed` | the result in a box, at once |
-| `bare` | term by term, but the result stands outside of a box |
+| `chain_of_thought` | term by term, then the result in a box |
+| `guessed` | only the result in a box |
+| `bare` | term by term, then the result outside of a box |
 """
 
 import dataclasses
@@ -21,8 +21,8 @@ from azr_jax.models import tokenizer_training
 from azr_jax.tasks.mathematics import prompts, sources
 from azr_jax.tasks.mathematics.problem import Problem
 
-MANNERS = ("worked", "guessed", "bare")
-VOCAB_SIZE = 320  # At most; bytes need 256 of it.
+SOLUTION_STYLES = ("chain_of_thought", "guessed", "bare")
+VOCAB_SIZE = 320  # The maximum; 256 of it are bytes.
 _TASK = "State the final answer to the following arithmetic problem: "
 _SYMBOLS = (
   _TASK,
@@ -44,7 +44,7 @@ class CorpusSettings:
     seed: root of every random draw.
     count: conversations.
     data: sums, as `sources.read` reads them.
-    manner_shares: weight of each of `MANNERS`.
+    manner_shares: weight of each of `SOLUTION_STYLES`.
   """
 
   seed: int
@@ -54,48 +54,52 @@ class CorpusSettings:
 
 
 def conversations(settings: CorpusSettings) -> Iterator[tuple[str, str]]:
-  """Yields pairs of prompt and reply, fewer if there are fewer problems."""
+  """Yields (prompt, response) for at most `settings.count` problems."""
   rng = np.random.default_rng((settings.seed, 1))
-  shares = np.array(settings.manner_shares) / sum(settings.manner_shares)
+  weights = np.array(settings.manner_shares) / sum(settings.manner_shares)
   for problem in sources.read(settings.data, settings.count, settings.seed):
-    manner = MANNERS[rng.choice(len(MANNERS), p=shares)]
+    style = SOLUTION_STYLES[rng.choice(len(SOLUTION_STYLES), p=weights)]
     yield (
       prompts.solve_prompt(problem.question, "compact"),
-      write(problem, manner),
+      write_response(problem, style),
     )
 
 
-def write(problem: Problem, manner: str) -> str:
-  """A right reply in one of `MANNERS`.
+def write_response(problem: Problem, solution_style: str) -> str:
+  """Returns a response with the correct result.
+
+  Args:
+    problem: a sum of integers.
+    solution_style: one of `SOLUTION_STYLES`.
 
   Raises:
-    ValueError: the question is no sum.
+    ValueError: the question is not a sum, or its answer is wrong.
   """
-  if manner == "guessed":
+  if solution_style == "guessed":
     return prompts.reply("", problem.answer)
-  steps, total = _steps(problem.question)
+  steps, total = _add_up(problem.question)
   if str(total) != problem.answer:
     raise ValueError(f"{problem}: expected a sum and its value")
-  if manner == "bare":
+  if solution_style == "bare":
     return f"{steps}</think>\n<answer>{total}</answer>"
   return prompts.reply(steps, str(total))
 
 
-def _steps(question: str) -> tuple[str, int]:
-  """Running totals, as `12+7=19 19-4=15`, and the last of them."""
-  found = re.search(r"(-?\d+(?: [+-] -?\d+)+) =", question)
-  if found is None:
+def _add_up(question: str) -> tuple[str, int]:
+  """Returns the running totals, as `12+7=19 19-4=15`, and the result."""
+  match = re.search(r"(-?\d+(?: [+-] -?\d+)+) =", question)
+  if match is None:
     raise ValueError(f"{question!r:.80}: expected a sum")
-  first, *rest = re.findall(r"(?:^|[+-] )-?\d+", found[1])
-  total, words = int(first), []
+  first, *rest = re.findall(r"(?:^|[+-] )-?\d+", match[1])
+  total, steps = int(first), []
   for term in rest:
     sign, number = term.split(" ")
     result = total + int(number) if sign == "+" else total - int(number)
-    words.append(f"{total}{sign}{number}={result}")
+    steps.append(f"{total}{sign}{number}={result}")
     total = result
-  return " ".join(words), total
+  return " ".join(steps), total
 
 
 def train_tokenizer(texts: Iterable[str], folder: pathlib.Path) -> pathlib.Path:
-  """Trains the tokenizer of a tiny model; returns the model file's path."""
+  """Trains the tokenizer of a tiny model and returns its file's path."""
   return tokenizer_training.train(texts, _SYMBOLS, VOCAB_SIZE, folder)

@@ -1,4 +1,4 @@
-"""What supervised training needs of a corpus, whatever it is about."""
+"""The interface between supervised training and any corpus."""
 
 import dataclasses
 import pathlib
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Conversation:
-  """A prompt and what follows it.
+  """A prompt and the turns that follow it.
 
   Attributes:
-    prompt: what is asked.
-    parts: what the model writes and what it is answered, in turn; the first
-      and the last are the model's, and only the model's are learned.
+    prompt: the text of the prompt.
+    parts: assistant turns and tool outputs, alternating. The first and the last
+      are assistant turns, and only assistant turns are trained on.
   """
 
   prompt: str
@@ -21,26 +21,31 @@ class Conversation:
   def tokens(
     self, encode: Callable[[str], list[int]], end: int
   ) -> tuple[list[int], list[bool]]:
-    """The ids with `end` after them, and which of them are learned.
+    """Returns the token ids and the loss mask, both of the same length.
 
-    Every part is made tokens by itself, as it is when it is sampled.
+    Every part is encoded on its own, because sampling encodes it on its own.
+
+    Args:
+      encode: maps a text to token ids.
+      end: the id of the end-of-sequence token, which is added and trained on.
     """
     ids = encode(self.prompt)
-    learned = [False] * len(ids)
-    for place, part in enumerate(self.parts):
-      own = encode(part)
-      ids = ids + own
-      learned += [place % 2 == 0] * len(own)
-    return [*ids, end], [*learned, True]
+    loss_mask = [False] * len(ids)
+    for index, part in enumerate(self.parts):
+      part_ids = encode(part)
+      ids = ids + part_ids
+      loss_mask += [index % 2 == 0] * len(part_ids)
+    return [*ids, end], [*loss_mask, True]
 
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-  """Conversations, and how to make a tokenizer for them.
+  """Conversations, and the function that trains a tokenizer for them.
 
   Attributes:
-    conversations: in any order; training shuffles them.
-    train_tokenizer: texts and a folder -> the path of the tokenizer's file.
+    conversations: the conversations in any order; training shuffles them.
+    train_tokenizer: maps texts and a folder to the path of the tokenizer's
+      file in that folder.
   """
 
   conversations: Sequence[Conversation]
@@ -48,7 +53,8 @@ class Corpus:
 
 
 def of_pairs(pairs: Sequence[tuple[str, str]]) -> list[Conversation]:
-  """Conversations of a prompt and one reply each."""
-  # By index: files of records know no end that iteration would find.
-  found = (pairs[index] for index in range(len(pairs)))
-  return [Conversation(prompt, (reply,)) for prompt, reply in found]
+  """Returns a conversation for each pair of prompt and response."""
+  # Pairs are read by index, because record files do not raise the IndexError
+  # that would end an iteration.
+  indexed = (pairs[index] for index in range(len(pairs)))
+  return [Conversation(prompt, (response,)) for prompt, response in indexed]

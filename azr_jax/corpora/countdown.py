@@ -1,7 +1,7 @@
-"""Conversations about puzzles, for a supervised warm start.
+"""Countdown conversations for a supervised warm start.
 
-Most solve a puzzle of the training split, in the styles of `worked.py`; the
-others propose one, after making sure that it can be solved.
+Most conversations solve a puzzle of the training split, in the solution styles
+of `countdown_solutions.py`. The others propose a puzzle after solving it.
 """
 
 import dataclasses
@@ -16,10 +16,10 @@ from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.models import tokenizer_training
 from azr_jax.tasks.countdown import generator, prompts, solver
 
-# Puzzles whose solutions are looked for together.
-_TOGETHER = 128
-# Numbers are written in digits, a token each: with a token for each number a
-# tiny model takes several times as long to learn to add.
+# The solver takes this many puzzles at a time.
+_SOLVER_BATCH = 128
+# Every digit is a token of its own, because a tiny model with a token per
+# number takes several times as long to learn to add.
 _SYMBOLS = (
   "solve [",
   "propose\n",
@@ -34,7 +34,7 @@ _SYMBOLS = (
   " no ",
   " yes",
 )
-VOCAB_SIZE = 320  # at most; bytes need 256 of it
+VOCAB_SIZE = 320  # The maximum; 256 of it are bytes.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +45,8 @@ class CorpusSettings:
     seed: root of every random draw.
     count: conversations.
     prompt_style: of `prompts.STYLES`.
-    style_shares: weight of each of `worked.STYLES`, in their order.
-    try_share: see `worked.write`.
+    style_shares: weight of each of `SOLUTION_STYLES`, in order.
+    try_share: see `countdown_solutions.write`.
     propose_share: share of conversations that propose.
     references: puzzles that a proposer is shown.
   """
@@ -61,11 +61,11 @@ class CorpusSettings:
 
 
 def conversations(settings: CorpusSettings) -> Iterator[tuple[str, str]]:
-  """Yields `count` pairs of prompt and reply."""
+  """Yields (prompt, response) for `settings.count` conversations."""
   rng = np.random.default_rng((settings.seed, 1))
-  shares = np.array(settings.style_shares) / sum(settings.style_shares)
+  weights = np.array(settings.style_shares) / sum(settings.style_shares)
   recent: list[Puzzle] = []
-  solved = _solved(settings.seed, rng)
+  solved = _solved_puzzles(settings.seed, rng)
   for _ in range(settings.count):
     puzzle, term = next(solved)
     if len(recent) >= settings.references and (
@@ -81,12 +81,13 @@ def conversations(settings: CorpusSettings) -> Iterator[tuple[str, str]]:
         ),
       )
     else:
-      style = countdown_solutions.STYLES[rng.choice(len(shares), p=shares)]
+      style_index = rng.choice(len(weights), p=weights)
+      solution_style = countdown_solutions.SOLUTION_STYLES[style_index]
       yield (
         prompts.solve_prompt(puzzle, settings.prompt_style),
         prompts.reply(
           countdown_solutions.write(
-            puzzle, term, style, settings.try_share, rng
+            puzzle, term, solution_style, settings.try_share, rng
           ),
           countdown_solutions.answer(term),
         ),
@@ -94,21 +95,21 @@ def conversations(settings: CorpusSettings) -> Iterator[tuple[str, str]]:
     recent = [*recent, puzzle][-max(settings.references, 1) :]
 
 
-def _solved(
+def _solved_puzzles(
   seed: int, rng: np.random.Generator
 ) -> Iterator[tuple[Puzzle, solver.Term]]:
-  """Endless puzzles of the training split with a solution each."""
+  """Yields puzzles of the training split with a solution, without end."""
   stream = (puzzle for puzzle, _ in generator.generate(seed, 10**9))
   while True:
-    batch = list(itertools.islice(stream, _TOGETHER))
+    batch = list(itertools.islice(stream, _SOLVER_BATCH))
     terms: dict[Puzzle, solver.Term] = {}
     for size in generator.COUNTS:
-      own = [puzzle for puzzle in batch if len(puzzle.numbers) == size]
-      found = solver.natural_paths(
-        np.array([puzzle.numbers for puzzle in own]),
-        np.array([puzzle.target for puzzle in own]),
+      puzzles = [puzzle for puzzle in batch if len(puzzle.numbers) == size]
+      all_paths = solver.natural_paths(
+        np.array([puzzle.numbers for puzzle in puzzles]),
+        np.array([puzzle.target for puzzle in puzzles]),
       )
-      for puzzle, paths in zip(own, found, strict=True):
+      for puzzle, paths in zip(puzzles, all_paths, strict=True):
         term = countdown_solutions.choose_path(puzzle, paths, rng)
         if term is not None:
           terms[puzzle] = term
@@ -116,5 +117,5 @@ def _solved(
 
 
 def train_tokenizer(texts: Iterable[str], folder: pathlib.Path) -> pathlib.Path:
-  """Trains the tokenizer of a tiny model; returns the model file's path."""
+  """Trains the tokenizer of a tiny model and returns its file's path."""
   return tokenizer_training.train(texts, _SYMBOLS, VOCAB_SIZE, folder)

@@ -1,13 +1,13 @@
-"""Worked solutions of puzzles, as a person might write them, for warm starts.
+"""Chains of thought that solve Countdown puzzles, for warm starts.
 
-| style | how the target is found |
+| solution style | how the target is found |
 | --- | --- |
-| `direct` | one step after the other, each right |
-| `search` | depth first; dead ends are followed, given up and taken back |
-| `backward` | the last step is undone first; the rest give what it needs |
-| `guess` | whole expressions are tried until one is right |
+| `direct` | by the steps of a solution in order |
+| `search` | depth first, with dead ends that are followed and taken back |
+| `backward` | the last step first, then the steps to its missing operand |
+| `guess` | by whole expressions until one has the right value |
 
-Values on the way are natural numbers up to `LARGEST`.
+All intermediate values are natural numbers up to `MAX_VALUE`.
 """
 
 import dataclasses
@@ -19,15 +19,17 @@ import numpy as np
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.tasks.countdown import solver
 
-STYLES = ("direct", "search", "backward", "guess")
-LARGEST = 999
-# Wrong tries before a right one: few, for a reply has to end.
-_MOST_TRIES = 3
+SOLUTION_STYLES = ("direct", "search", "backward", "guess")
+MAX_VALUE = 999
+# Wrong tries before each right one; few, so that responses stay short.
+_MAX_WRONG_TRIES = 3
+# The cheapest solution is chosen among this many paths.
+_MAX_PATHS = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-  """Two natural numbers, combined to a third."""
+  """An operation on two natural numbers with a natural result."""
 
   left: int
   operator: str
@@ -41,169 +43,195 @@ class Step:
 def choose_path(
   puzzle: Puzzle, paths: np.ndarray, rng: np.random.Generator
 ) -> solver.Term | None:
-  """A natural solution with small values, one of the cheapest of the first.
+  """Returns one of the cheapest solutions with small values, or None.
 
   Args:
     puzzle: the puzzle.
-    paths: its natural paths.
-    rng: draws among them.
+    paths: paths of the solver with natural values, int64 [paths]; only the
+      first `_MAX_PATHS` are considered.
+    rng: breaks ties.
   """
-  terms = [solver.term(puzzle.numbers, int(path)) for path in paths[:64]]
-  fitting = [term for term in terms if _largest(term) <= LARGEST]
+  terms = [
+    solver.term(puzzle.numbers, int(path)) for path in paths[:_MAX_PATHS]
+  ]
+  fitting = [term for term in terms if _max_value(term) <= MAX_VALUE]
   if not fitting:
     return None
-  cheapest = min(map(_cost, fitting))
-  best = [term for term in fitting if _cost(term) == cheapest]
-  return best[rng.integers(len(best))]
+  min_cost = min(map(_cost, fitting))
+  cheapest = [term for term in fitting if _cost(term) == min_cost]
+  return cheapest[rng.integers(len(cheapest))]
 
 
-def _largest(term: solver.Term) -> int:
+def _max_value(term: solver.Term) -> int:
   parts = [part for part in (term.left, term.right) if part is not None]
-  return max([int(term.value), *map(_largest, parts)])
+  return max([int(term.value), *map(_max_value, parts)])
 
 
 def _cost(term: solver.Term) -> float:
   if term.left is None or term.right is None:
     return 0.0
-  own = solver.COSTS[term.operator]
-  return round(own + _cost(term.left) + _cost(term.right), 6)
+  operation_cost = solver.COSTS[term.operator]
+  return round(operation_cost + _cost(term.left) + _cost(term.right), 6)
 
 
 def steps(term: solver.Term) -> list[Step]:
-  """The operations of a solution, in the order they are done."""
+  """Returns the operations of a solution in the order of evaluation."""
   if term.left is None or term.right is None:
     return []
-  own = Step(
+  last = Step(
     int(term.left.value), term.operator, int(term.right.value), int(term.value)
   )
-  return [*steps(term.left), *steps(term.right), own]
+  return [*steps(term.left), *steps(term.right), last]
 
 
 def write(
   puzzle: Puzzle,
   term: solver.Term,
-  style: str,
+  solution_style: str,
   try_share: float,
   rng: np.random.Generator,
 ) -> str:
-  """Writes the thinking that leads to a solution, in one of `STYLES`."""
-  if style == "search":
+  """Returns the chain of thought that leads to a solution.
+
+  Args:
+    puzzle: the puzzle.
+    term: its solution.
+    solution_style: one of `SOLUTION_STYLES`.
+    try_share: probability of a wrong try before each right step (`search`) or
+      guess (`guess`); after a wrong try, of one more.
+    rng: draws the wrong tries.
+  """
+  if solution_style == "search":
     return _search(puzzle, steps(term), try_share, rng)
-  if style == "guess":
+  if solution_style == "guess":
     return _guess(puzzle, term, try_share, rng)
-  if style == "backward":
+  if solution_style == "backward":
     return _backward(puzzle, steps(term))
   return _forward(puzzle.numbers, steps(term))
 
 
-def shown(numbers: Sequence[int]) -> str:
-  """Numbers as prompts and solutions show them."""
+def format_numbers(numbers: Sequence[int]) -> str:
+  """Returns numbers in the format of prompts and solutions."""
   return "[" + " ".join(map(str, numbers)) + "]"
 
 
 def answer(term: solver.Term) -> str:
-  """The solution's expression without spaces."""
+  """Returns the expression of a solution without spaces."""
   return term.expression.replace(" ", "")
 
 
-def apply(numbers: Sequence[int], step: Step) -> list[int]:
-  """The numbers that are left after a step, its result last."""
-  left = list(numbers)
-  left.remove(step.left)
-  left.remove(step.right)
-  return [*left, step.result]
+def apply_step(numbers: Sequence[int], step: Step) -> list[int]:
+  """Returns the numbers that remain after a step, its result last."""
+  remaining = list(numbers)
+  remaining.remove(step.left)
+  remaining.remove(step.right)
+  return [*remaining, step.result]
 
 
-def moves(numbers: Sequence[int]) -> list[Step]:
-  """Every step from these numbers that stays natural and small."""
-  found = []
+def possible_steps(numbers: Sequence[int]) -> list[Step]:
+  """Returns all steps from these numbers whose results are natural and small.
+
+  A difference is taken from the larger number, so it is never negative.
+  """
+  candidates = []
   for a, b in itertools.combinations(numbers, 2):
     high, low = max(a, b), min(a, b)
-    found.append(Step(a, "+", b, a + b))
-    found.append(Step(high, "-", low, high - low))
-    found.append(Step(a, "*", b, a * b))
+    candidates.append(Step(a, "+", b, a + b))
+    candidates.append(Step(high, "-", low, high - low))
+    candidates.append(Step(a, "*", b, a * b))
     if low and high % low == 0:
-      found.append(Step(high, "/", low, high // low))
-  return [step for step in found if step.result <= LARGEST]
+      candidates.append(Step(high, "/", low, high // low))
+  return [step for step in candidates if step.result <= MAX_VALUE]
 
 
 def _forward(numbers: Sequence[int], path: Sequence[Step]) -> str:
-  """Steps with the numbers that are left after each but the last."""
-  words = [shown(numbers)]
+  """Returns the steps, with the remaining numbers after all but the last."""
+  words = [format_numbers(numbers)]
   for step in path:
-    numbers = apply(numbers, step)
+    numbers = apply_step(numbers, step)
     words.append(str(step))
     if len(numbers) > 1:
-      words.append(shown(numbers))
+      words.append(format_numbers(numbers))
   return " ".join([*words, "yes"])
 
 
-def _tries(share: float, rng: np.random.Generator) -> int:
+def _num_wrong_tries(try_share: float, rng: np.random.Generator) -> int:
   count = 0
-  while count < _MOST_TRIES and rng.random() < share:
+  while count < _MAX_WRONG_TRIES and rng.random() < try_share:
     count += 1
   return count
 
 
 def _search(
-  puzzle: Puzzle, path: Sequence[Step], share: float, rng: np.random.Generator
+  puzzle: Puzzle,
+  path: Sequence[Step],
+  try_share: float,
+  rng: np.random.Generator,
 ) -> str:
   numbers: list[int] = list(puzzle.numbers)
-  words = [shown(numbers)]
+  words = [format_numbers(numbers)]
   for step in path:
-    for _ in range(_tries(share, rng)):
-      dead = _dead_end(numbers, step, puzzle.target, rng)
-      if dead is not None:
-        words += [dead, "no", shown(numbers)]
-    numbers = apply(numbers, step)
+    for _ in range(_num_wrong_tries(try_share, rng)):
+      dead_end = _dead_end(numbers, step, puzzle.target, rng)
+      if dead_end is not None:
+        words += [dead_end, "no", format_numbers(numbers)]
+    numbers = apply_step(numbers, step)
     words.append(str(step))
     if len(numbers) > 1:
-      words.append(shown(numbers))
+      words.append(format_numbers(numbers))
   return " ".join([*words, "yes"])
 
 
 def _dead_end(
   numbers: Sequence[int],
-  right: Step,
+  right_step: Step,
   target: int,
   rng: np.random.Generator,
 ) -> str | None:
-  """Random steps to a single number that is not the target."""
+  """Returns random steps to a single wrong number, or None if there are none.
+
+  The first step differs from `right_step`.
+  """
   words: list[str] = []
   while len(numbers) > 1:
-    possible = [step for step in moves(numbers) if words or step != right]
-    if not possible:
+    candidates = [
+      step for step in possible_steps(numbers) if words or step != right_step
+    ]
+    if not candidates:
       return None
-    step = possible[rng.integers(len(possible))]
-    numbers = apply(numbers, step)
+    step = candidates[rng.integers(len(candidates))]
+    numbers = apply_step(numbers, step)
     words.append(str(step))
     if len(numbers) > 1:
-      words.append(shown(numbers))
+      words.append(format_numbers(numbers))
   return None if numbers[0] == target else " ".join(words)
 
 
 def _backward(puzzle: Puzzle, path: Sequence[Step]) -> str:
-  """Undoes the last step, if one side of it is one of the numbers."""
+  """Returns the last step first, if one of its operands is a given number.
+
+  Otherwise it returns the steps in order.
+  """
   last = path[-1]
   for known, missing in ((last.right, last.left), (last.left, last.right)):
-    if len(path) > 1 and known in puzzle.numbers and _alone(path, known):
-      rest = list(puzzle.numbers)
-      rest.remove(known)
-      return f"{last} needs {missing} {_forward(rest, path[:-1])}"
+    if len(path) > 1 and known in puzzle.numbers and _is_given(path, known):
+      remaining = list(puzzle.numbers)
+      remaining.remove(known)
+      return f"{last} needs {missing} {_forward(remaining, path[:-1])}"
   return _forward(puzzle.numbers, path)
 
 
-def _alone(path: Sequence[Step], known: int) -> bool:
-  """Whether the last step takes a number itself, not a result like it."""
+def _is_given(path: Sequence[Step], known: int) -> bool:
+  """Returns whether no earlier step has this operand as its result."""
   return all(known != step.result for step in path[:-1])
 
 
 def _guess(
-  puzzle: Puzzle, term: solver.Term, share: float, rng: np.random.Generator
+  puzzle: Puzzle, term: solver.Term, try_share: float, rng: np.random.Generator
 ) -> str:
-  """Expressions of the right numbers, the last of which is right."""
+  """Returns expressions of all numbers; the last one reaches the target."""
   words = []
-  for _ in range(_tries(share, rng)):
+  for _ in range(_num_wrong_tries(try_share, rng)):
     wrong = _random_term(puzzle.numbers, rng)
     if wrong is not None and wrong.value != puzzle.target:
       words += [f"{answer(wrong)}={wrong.value}", "no"]
@@ -213,20 +241,21 @@ def _guess(
 def _random_term(
   numbers: Sequence[int], rng: np.random.Generator
 ) -> solver.Term | None:
-  """A natural expression of all numbers."""
+  """Returns a random expression of all numbers with natural values, or None."""
   terms = [solver.term((number,), 0) for number in numbers]
   while len(terms) > 1:
-    possible = [
-      (one, two, operator)
-      for one, two in itertools.permutations(range(len(terms)), 2)
+    candidates = [
+      (left, right, operator)
+      for left, right in itertools.permutations(range(len(terms)), 2)
       for operator in solver.APPLY
-      if _is_natural(terms[one], terms[two], operator)
+      if _is_natural(terms[left], terms[right], operator)
     ]
-    if not possible:
+    if not candidates:
       return None
-    one, two, operator = possible[rng.integers(len(possible))]
-    made = solver.combine(terms[one], terms[two], operator)
-    terms = [t for i, t in enumerate(terms) if i not in (one, two)] + [made]
+    left, right, operator = candidates[rng.integers(len(candidates))]
+    combined = solver.combine(terms[left], terms[right], operator)
+    others = [t for i, t in enumerate(terms) if i not in (left, right)]
+    terms = [*others, combined]
   return terms[0]
 
 
@@ -234,4 +263,4 @@ def _is_natural(left: solver.Term, right: solver.Term, operator: str) -> bool:
   if operator == "/" and right.value == 0:
     return False
   value = solver.APPLY[operator](left.value, right.value)
-  return value.denominator == 1 and 0 <= value <= LARGEST
+  return value.denominator == 1 and 0 <= value <= MAX_VALUE

@@ -1,8 +1,8 @@
-"""Right conversations to learn from, of a model's own (seed 001, section 4.1).
+"""Correct conversations sampled from a model, for supervised training.
 
-A file has a conversation a line: `id`, `task`, `form`, `prompt`, and `parts`,
-which are the model's and the interpreter's in turn; only the model's are
-learned. Any file that has these can be learned from.
+Paper: R1-CI, section 4.1. A file has one conversation per line, a JSON object
+with `id`, `task`, `form`, `prompt` and `parts`. The parts are assistant turns
+and tool outputs, alternating; only assistant turns are trained on.
 """
 
 import dataclasses
@@ -21,12 +21,13 @@ class Trajectory:
   """A conversation about a question.
 
   Attributes:
-    id: of the question.
-    task: of the question.
-    form: of the prompt, one of `prompts.FORMS`.
-    prompt: what was asked.
-    parts: the model's and the interpreter's, in turn; the first and the last
-      are the model's.
+    id: the question's id.
+    task: the question's task.
+    form: the form of reasoning that the prompt asks for, one of
+      `tasks.questions.prompts.FORMS`.
+    prompt: the text of the prompt.
+    parts: assistant turns and tool outputs, alternating; the first and the
+      last are assistant turns.
   """
 
   id: str
@@ -36,7 +37,7 @@ class Trajectory:
   parts: tuple[str, ...]
 
   def conversation(self) -> Conversation:
-    """What supervised training learns from."""
+    """Returns the conversation in the form that supervised training takes."""
     return Conversation(self.prompt, self.parts)
 
 
@@ -44,11 +45,11 @@ _FIELDS = [field.name for field in dataclasses.fields(Trajectory)]
 
 
 def is_well_formed(parts: Sequence[str]) -> bool:
-  """Whether each of the model's parts ends as it should."""
-  own = parts[::2]
+  """Returns whether the last turn ends in an answer and all others in code."""
+  assistant_turns = parts[::2]
   return len(parts) % 2 == 1 and all(
-    code_blocks.is_well_formed(reply, place == len(own) - 1)
-    for place, reply in enumerate(own)
+    code_blocks.is_well_formed(turn, index == len(assistant_turns) - 1)
+    for index, turn in enumerate(assistant_turns)
   )
 
 
@@ -58,70 +59,75 @@ def choose(
   multi_turn_weight: float,
   seed: int,
 ) -> list[Trajectory]:
-  """Draws conversations of every task, the same one never twice.
+  """Samples distinct conversations of every task.
 
   Args:
-    trajectories: right ones.
-    per_task: most of a task; paper: 70.
-    multi_turn_weight: how much more likely one with code is drawn than one
-      without, where not all are; 1: as likely.
-    seed: root of the draws.
+    trajectories: correct conversations; duplicates are dropped.
+    per_task: maximum number of conversations per task; paper: 70.
+    multi_turn_weight: weight of a conversation with code, relative to one
+      without code.
+    seed: root of all random draws.
+
+  Returns:
+    The sampled conversations, task by task, otherwise in their given order.
   """
   distinct = list(dict.fromkeys(trajectories))
   rng = np.random.default_rng((seed, 3))
-  # Keys whose largest are a weighted draw without replacement (Efraimidis and
-  # Spirakis, 2006).
+  # The items with the largest keys are a weighted sample without replacement
+  # (Efraimidis and Spirakis, 2006).
   keys = [
     rng.random() ** (1.0 / (multi_turn_weight if len(t.parts) > 1 else 1.0))
     for t in distinct
   ]
   chosen = []
   for task in dict.fromkeys(t.task for t in distinct):
-    own = [i for i, t in enumerate(distinct) if t.task == task]
-    own.sort(key=lambda i: -keys[i])
-    chosen += [distinct[i] for i in sorted(own[:per_task])]
+    indices = [i for i, t in enumerate(distinct) if t.task == task]
+    indices.sort(key=lambda i: -keys[i])
+    chosen += [distinct[i] for i in sorted(indices[:per_task])]
   return chosen
 
 
 def write(path: pathlib.Path, trajectories: Iterable[Trajectory]) -> None:
   """Writes conversations as lines of JSON."""
   with path.open("w", encoding="utf-8") as file:
-    for one in trajectories:
-      line = json.dumps(dataclasses.asdict(one), ensure_ascii=False)
+    for trajectory in trajectories:
+      line = json.dumps(dataclasses.asdict(trajectory), ensure_ascii=False)
       file.write(line + "\n")
 
 
 def read(path: pathlib.Path) -> list[Trajectory]:
-  """Reads what `write` wrote.
+  """Reads the conversations that `write` wrote.
 
   Raises:
-    ValueError: the file is missing or empty, or a line is no conversation whose
-      first and last parts are the model's.
+    ValueError: the file is missing or empty, or a line is not a conversation
+      that starts and ends with an assistant turn.
   """
   if not path.is_file():
     raise ValueError(
       f"{path}: there is no such file; expected one of azr_jax.trajectories"
     )
-  found = []
+  trajectories = []
   lines = path.read_text(encoding="utf-8").split("\n")
   for number, line in enumerate(filter(None, lines), 1):
     try:
       record = json.loads(line)
-      one = Trajectory(*(record[field] for field in _FIELDS))
-      one = dataclasses.replace(one, parts=tuple(one.parts))
+      trajectory = Trajectory(*(record[field] for field in _FIELDS))
+      trajectory = dataclasses.replace(
+        trajectory, parts=tuple(trajectory.parts)
+      )
     except (ValueError, TypeError, KeyError) as error:
       raise ValueError(
         f"{path}:{number}: {error!r}; expected a conversation"
       ) from None
-    texts = isinstance(record["parts"], list) and all(
-      isinstance(part, str) for part in (one.prompt, *one.parts)
+    are_texts = isinstance(record["parts"], list) and all(
+      isinstance(part, str) for part in (trajectory.prompt, *trajectory.parts)
     )
-    if len(one.parts) % 2 == 0 or not texts:
+    if len(trajectory.parts) % 2 == 0 or not are_texts:
       raise ValueError(
-        f"{path}:{number}: {len(one.parts)} parts; expected texts, the first "
-        "and the last of them the model's"
+        f"{path}:{number}: {len(trajectory.parts)} parts; expected texts, of "
+        "which the first and the last are assistant turns"
       )
-    found.append(one)
-  if not found:
+    trajectories.append(trajectory)
+  if not trajectories:
     raise ValueError(f"{path}: expected at least one conversation")
-  return found
+  return trajectories

@@ -1,13 +1,13 @@
-"""Conversations about sums and words, for the start of a tiny run with code.
+"""Conversations with code about numbers and words, for a tiny warm start.
 
-A base model that can write a script and read what it prints, but often answers
-without one: reinforcement learning has to find out where code pays.
+The base model learns to write a script and to read its output, but often
+answers without one. Reinforcement learning has to find out when code helps.
 
-| manner | conversation |
+| solution style | conversation |
 | --- | --- |
-| `text` | the answer at once, or step by step where a person would |
-| `code` | a script, its result, the answer |
-| `check` | the same, with a second script that compares before the answer |
+| `text` | the answer; for sums after the running totals |
+| `code` | a script, its output, the answer |
+| `check` | as `code`, with a second script that verifies the output |
 """
 
 import dataclasses
@@ -23,8 +23,8 @@ from azr_jax.rollout import code_blocks
 from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question
 
-MANNERS = ("text", "code", "check")
-VOCAB_SIZE = 384  # At most; bytes need 256 of it.
+SOLUTION_STYLES = ("text", "code", "check")
+VOCAB_SIZE = 384  # The maximum; 256 of it are bytes.
 _SYMBOLS = (
   "Solve the following multiplication: ",
   ". Give only the result as your final answer.",
@@ -65,7 +65,7 @@ class CorpusSettings:
     seed: root of every random draw.
     count: conversations about each of `tasks`.
     tasks: specs of gym sets, as `sources.read` reads them.
-    manner_shares: weight of each of `MANNERS`, where the prompt leaves it open.
+    manner_shares: weights of SOLUTION_STYLES, where the prompt leaves it open.
     free_share: of prompts that leave it open; the rest ask for text or code.
   """
 
@@ -77,43 +77,52 @@ class CorpusSettings:
 
 
 def conversations(settings: CorpusSettings) -> Iterator[Conversation]:
-  """Yields conversations, fewer where a set repeats its questions."""
+  """Yields at most `settings.count` conversations about each task.
+
+  There are fewer if a task repeats its questions.
+  """
   rng = np.random.default_rng((settings.seed, 1))
-  shares = np.array(settings.manner_shares) / sum(settings.manner_shares)
+  weights = np.array(settings.manner_shares) / sum(settings.manner_shares)
   for spec in settings.tasks:
     for question in sources.read(spec, settings.count, settings.seed):
-      form, manner = "free", MANNERS[rng.choice(len(MANNERS), p=shares)]
+      form = "free"
+      style = SOLUTION_STYLES[rng.choice(len(SOLUTION_STYLES), p=weights)]
       if rng.random() >= settings.free_share:
-        form = manner = ("text", "code")[rng.integers(2)]
+        form = style = ("text", "code")[rng.integers(2)]
       yield Conversation(
-        prompts.ask(question.text, form, "compact"), write(question, manner)
+        prompts.ask(question.text, form, "compact"),
+        write_parts(question, style),
       )
 
 
-def write(question: Question, manner: str) -> tuple[str, ...]:
-  """The parts of a right conversation in one of `MANNERS`.
+def write_parts(question: Question, solution_style: str) -> tuple[str, ...]:
+  """Returns assistant turns and tool outputs that answer a question correctly.
+
+  Args:
+    question: a question of one of the tasks in `_solve`.
+    solution_style: one of `SOLUTION_STYLES`.
 
   Raises:
-    ValueError: the question is of no set that this can solve.
+    ValueError: the question is of another task.
   """
   first, expression, steps, answer = _solve(question)
-  if manner == "text":
+  if solution_style == "text":
     return (f"{steps}<<<{answer}>>>",)
   block = f"```python\n{first}print({expression})\n```"
-  parts = (block, _result(answer))
-  if manner == "check":
-    shown = f'"{answer}"' if not answer.lstrip("-").isdigit() else answer
-    check = f"```python\n{first}print({expression} == {shown})\n```"
-    parts += (check, _result("True"))
+  parts = (block, _tool_output(answer))
+  if solution_style == "check":
+    literal = f'"{answer}"' if not answer.lstrip("-").isdigit() else answer
+    check = f"```python\n{first}print({expression} == {literal})\n```"
+    parts += (check, _tool_output("True"))
   return (*parts, f"<<<{answer}>>>")
 
 
-def _result(text: str) -> str:
+def _tool_output(text: str) -> str:
   return f"{code_blocks.LABEL}{text}{code_blocks.AFTER}"
 
 
 def _solve(question: Question) -> tuple[str, str, str, str]:
-  """An import, an expression, its steps in words, and its value."""
+  """Returns an import line, an expression, its steps in words, its value."""
   text = question.text
   numbers = [int(number) for number in re.findall(r"\d+", text)]
   match question.task:
@@ -121,9 +130,9 @@ def _solve(question: Question) -> tuple[str, str, str, str]:
       value = int(np.prod(numbers, dtype=object))
       return "", "*".join(map(str, numbers)), "", str(value)
     case "gym/chain_sum":
-      found = re.search(r"(-?\d+(?: [+-] -?\d+)+) =", text)
-      if found is not None:
-        return _sum(found[1])
+      match = re.search(r"(-?\d+(?: [+-] -?\d+)+) =", text)
+      if match is not None:
+        return _solve_sum(match[1])
     case "gym/gcd":
       value = int(np.gcd.reduce(numbers))
       return "from math import gcd\n", _call("gcd", numbers), "", str(value)
@@ -136,14 +145,14 @@ def _solve(question: Question) -> tuple[str, str, str, str]:
     case "gym/spell_backward":
       word = text.rpartition(": ")[2].strip()
       return "", f'"{word}"[::-1]', "", word[::-1]
-  raise ValueError(f"{question.id}: expected a question of another set")
+  raise ValueError(f"{question.id}: expected a question of another task")
 
 
 def _call(name: str, numbers: list[int]) -> str:
   return f"{name}({', '.join(map(str, numbers))})"
 
 
-def _sum(expression: str) -> tuple[str, str, str, str]:
+def _solve_sum(expression: str) -> tuple[str, str, str, str]:
   first, *rest = re.findall(r"(?:^|[+-] )-?\d+", expression)
   total, steps = int(first), ""
   for term in rest:
@@ -155,5 +164,5 @@ def _sum(expression: str) -> tuple[str, str, str, str]:
 
 
 def train_tokenizer(texts: Iterable[str], folder: pathlib.Path) -> pathlib.Path:
-  """Trains the tokenizer of a tiny model; returns the model file's path."""
+  """Trains the tokenizer of a tiny model and returns its file's path."""
   return tokenizer_training.train(texts, _SYMBOLS, VOCAB_SIZE, folder)

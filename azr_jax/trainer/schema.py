@@ -313,10 +313,12 @@ WORKED_CHECKS: dict[str, Check] = {
   "worked.style_shares": (
     (
       lambda v: (
-        len(v) == len(countdown_solutions.STYLES) and min(v) >= 0 and sum(v) > 0
+        len(v) == len(countdown_solutions.SOLUTION_STYLES)
+        and min(v) >= 0
+        and sum(v) > 0
       )
     ),
-    f"a tuple of weights for {countdown_solutions.STYLES}",
+    f"a tuple of weights for {countdown_solutions.SOLUTION_STYLES}",
   ),
   "worked.try_share": _DECAY,
   "worked.propose_share": _DECAY,
@@ -328,7 +330,7 @@ SUMS_CHECKS: dict[str, Check] = {
   "sums.data": _TEXT,
   "sums.manner_shares": (
     (lambda v: len(v) == 3 and min(v) >= 0 and sum(v) > 0),
-    f"a tuple of weights for {mathematics_corpus.MANNERS}",
+    f"a tuple of weights for {mathematics_corpus.SOLUTION_STYLES}",
   ),
 }
 TASKS_CHECKS: dict[str, Check] = {
@@ -337,7 +339,7 @@ TASKS_CHECKS: dict[str, Check] = {
   "tasks.tasks": _SOURCES,
   "tasks.manner_shares": (
     (lambda v: len(v) == 3 and min(v) >= 0 and sum(v) > 0),
-    f"a tuple of weights for {question_corpus.MANNERS}",
+    f"a tuple of weights for {question_corpus.SOLUTION_STYLES}",
   ),
   "tasks.free_share": _PORTION,
 }

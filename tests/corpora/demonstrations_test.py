@@ -1,4 +1,4 @@
-"""Files of conversations, and which are chosen to be learned from."""
+"""Files of demonstrations, and the choice of those to train on."""
 
 import collections
 import dataclasses
@@ -12,7 +12,7 @@ from azr_jax.corpora.demonstrations import Trajectory
 from azr_jax.rollout import code_blocks
 
 BLOCK = "so\n```python\nprint(6*7)\n```"
-RESULT = f"{code_blocks.LABEL}42\n{code_blocks.AFTER}"
+OUTPUT = f"{code_blocks.LABEL}42\n{code_blocks.AFTER}"
 
 
 def make(number, task="gym/products", parts=("<<<42>>>",)):
@@ -21,21 +21,21 @@ def make(number, task="gym/products", parts=("<<<42>>>",)):
 
 def test_files_keep_conversations(tmp_path):
   path = tmp_path / "trajectories.jsonl"
-  written = [
+  trajectories = [
     make(1),
-    make(2, parts=(BLOCK, RESULT, "\u2028 é <<<42>>>")),
+    make(2, parts=(BLOCK, OUTPUT, "\u2028 é <<<42>>>")),
   ]
-  demonstrations.write(path, written)
-  assert demonstrations.read(path) == written
-  conversation = written[1].conversation()
-  ids, learned = conversation.tokens(lambda text: list(map(ord, text)), 0)
-  own = "".join(
-    chr(one)
-    for one, is_own in zip(ids[:-1], learned[:-1], strict=True)
-    if is_own
+  demonstrations.write(path, trajectories)
+  assert demonstrations.read(path) == trajectories
+  conversation = trajectories[1].conversation()
+  ids, loss_mask = conversation.tokens(lambda text: list(map(ord, text)), 0)
+  trained_on = "".join(
+    chr(token_id)
+    for token_id, mask in zip(ids[:-1], loss_mask[:-1], strict=True)
+    if mask
   )
-  assert own == BLOCK + written[1].parts[2]
-  assert learned[-1]
+  assert trained_on == BLOCK + trajectories[1].parts[2]
+  assert loss_mask[-1]
 
 
 @pytest.mark.parametrize(
@@ -69,19 +69,19 @@ def test_other_files_are_refused(tmp_path, line, message):
 
 
 @pytest.mark.parametrize(
-  "parts, right",
+  "parts, well_formed",
   [
     (("<<<4>>>",), True),
-    ((BLOCK, RESULT, "<<<4>>>"), True),
-    ((BLOCK, RESULT), False),
+    ((BLOCK, OUTPUT, "<<<4>>>"), True),
+    ((BLOCK, OUTPUT), False),
     ((BLOCK,), False),
-    ((BLOCK + " and", RESULT, "<<<4>>>"), False),
-    ((BLOCK, RESULT, "<<<4>>> or <<<5>>>"), False),
+    ((BLOCK + " and", OUTPUT, "<<<4>>>"), False),
+    ((BLOCK, OUTPUT, "<<<4>>> or <<<5>>>"), False),
     (("4",), False),
   ],
 )
-def test_form(parts, right):
-  assert demonstrations.is_well_formed(parts) is right
+def test_well_formed_conversations(parts, well_formed):
+  assert demonstrations.is_well_formed(parts) is well_formed
 
 
 @given(
@@ -89,7 +89,9 @@ def test_form(parts, right):
   st.integers(1, 5),
   st.integers(0, 3),
 )
-def test_tasks_have_at_most_so_many_and_no_twins(drawn, per_task, seed):
+def test_at_most_per_task_distinct_conversations_are_chosen(
+  drawn, per_task, seed
+):
   given = [make(number, task) for number, task in drawn]
   chosen = demonstrations.choose(given, per_task, 3.0, seed)
   assert len(set(chosen)) == len(chosen)
@@ -100,12 +102,12 @@ def test_tasks_have_at_most_so_many_and_no_twins(drawn, per_task, seed):
   assert chosen == demonstrations.choose(given, per_task, 3.0, seed)
 
 
-def test_code_is_favoured_as_much_as_the_weight_says():
+def test_conversations_with_code_are_chosen_by_their_weight():
   texts = [make(number) for number in range(1000)]
   codes = [
-    dataclasses.replace(one, parts=(BLOCK, RESULT, "<<<42>>>")) for one in texts
+    dataclasses.replace(one, parts=(BLOCK, OUTPUT, "<<<42>>>")) for one in texts
   ]
-  for weight, share in ((1.0, 0.5), (3.0, 0.75)):
+  for weight, expected in ((1.0, 0.5), (3.0, 0.75)):
     chosen = demonstrations.choose(texts + codes, 200, weight, 0)
-    found = sum(len(one.parts) > 1 for one in chosen) / len(chosen)
-    assert abs(found - share) < 0.1
+    fraction = sum(len(one.parts) > 1 for one in chosen) / len(chosen)
+    assert abs(fraction - expected) < 0.1

@@ -1,4 +1,4 @@
-"""The generator tells the truth about its programs."""
+"""The program corpus: its claims hold, and held-out programs stay out."""
 
 import numpy as np
 import pytest
@@ -19,31 +19,31 @@ SETTINGS = CorpusSettings(
 )
 
 
-def drawn(count=300, seed=3):
+def generate(count=300, seed=3):
   return list(dataset.generate(seed, count, SETTINGS))
 
 
 def test_claimed_cases_hold(executor):
-  checked = dataset.validate(executor, drawn())
+  checked = dataset.validate(executor, generate())
   assert set(checked) == {f"{t}/{r}" for t in TASK_TYPES for r in ROLES}
 
 
-def test_a_wrong_claim_is_found(executor):
+def test_a_wrong_claim_is_refused(executor):
   wrong = conversations.Case("def f(x):\n  return x", ("1",), ("2",))
   conversation = conversations.Conversation(
     "", "", "deduction", "solve", (), wrong
   )
-  with pytest.raises(ValueError, match="the corpus says"):
+  with pytest.raises(ValueError, match="the corpus claims"):
     dataset.validate(executor, [conversation])
 
 
 def test_the_same_seed_gives_the_same_corpus():
-  assert drawn(60) == drawn(60)
-  assert drawn(60) != drawn(60, seed=4)
+  assert generate(60) == generate(60)
+  assert generate(60) != generate(60, seed=4)
 
 
-def test_replies_keep_the_protocol_and_worked_ones_are_right():
-  for conversation in drawn():
+def test_responses_follow_the_protocol_and_are_correct():
+  for conversation in generate():
     assert parsing.well_formatted(conversation.reply)
     case = conversation.case
     if conversation.role == "propose":
@@ -56,36 +56,39 @@ def test_replies_keep_the_protocol_and_worked_ones_are_right():
       assert answer == case.inputs[0]
 
 
-def test_flawed_proposals_are_about_their_share(executor):
+def test_most_flawed_proposals_are_rejected(executor):
   settings = SETTINGS.__class__(**(vars(SETTINGS) | {"flaw_share": 1.0}))
   rng = np.random.default_rng(0)
-  verdicts = []
+  validations = []
   for _ in range(60):
     flawed = conversations.make_conversation(
       rng, "deduction", "propose", settings
     )
     parsed = parsing.parse_triplet_proposal(flawed.reply)
     if parsed is not None:
-      verdicts.append(validation.submit_triplet(executor, *parsed))
-  rejected = [isinstance(v.result(), validation.Rejection) for v in verdicts]
+      validations.append(validation.submit_triplet(executor, *parsed))
+  rejected = [
+    isinstance(pending.result(), validation.Rejection)
+    for pending in validations
+  ]
   assert sum(rejected) > 0.6 * len(rejected)
 
 
-def test_no_heldout_program_is_in_the_corpus():
-  for conversation in drawn():
+def test_the_corpus_has_no_heldout_program():
+  for conversation in generate():
     assert not any(dataset.is_heldout(code) for code in conversation.programs)
 
 
-def test_the_asset_is_what_the_recipe_draws(executor):
+def test_the_stored_tasks_are_those_of_the_seed(executor):
   tasks = heldout.read()
   assert len(tasks) == 3 * heldout.PER_TYPE
   assert all(dataset.is_heldout(t.task.code) for t in tasks)
-  few = heldout.build(executor, heldout.SEED, 5)
-  assert few[:5] == tasks[:5]
+  rebuilt = heldout.build(executor, heldout.SEED, 5)
+  assert rebuilt[:5] == tasks[:5]
 
 
 def test_tokenizer_round_trip(tmp_path):
-  texts = [c.prompt + c.reply for c in drawn(600)]
+  texts = [c.prompt + c.reply for c in generate(600)]
   model = SentencePieceTokenizer(tokenizer.train_tokenizer(texts, tmp_path))
   for text in [*texts[:50], "héllo\t☃  two  spaces\n\n  ", "``` 123 -7"]:
     assert model.decode(model.encode(text)) == text

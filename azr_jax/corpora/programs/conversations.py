@@ -1,10 +1,10 @@
-"""The six propose/solve conversations, written around procedural programs.
+"""The six propose and solve conversations about procedural programs.
 
-Solutions come in two styles. A `worked` reply reasons step by step and is
-right. A `direct` reply answers at once: right for deduction and abduction
-(but hard to get right without the work), and for induction on longer programs
-often a table of the shown cases, which fails on hidden ones. The mix leaves
-self-play something to find out: that working pays.
+Solutions have one of two styles. A chain of thought reasons step by step and is
+correct. A direct answer has no steps. It is correct for deduction and
+abduction, where a model can hardly learn it; for induction on longer programs
+it is often a table of the shown cases, which fails on the hidden ones. With
+this mix self-play can find out that reasoning is rewarded.
 """
 
 import dataclasses
@@ -25,7 +25,10 @@ from azr_jax.tasks.programs.task import (
   Triplet,
 )
 
+# The thinking of a direct answer, as it stands in the corpus.
 DIRECT = "direct"
+# A program is rejected after this many draws of arguments per case.
+_ATTEMPTS_PER_CASE = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +55,13 @@ class CorpusSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-  """What a program is claimed to return for some inputs."""
+  """The outputs that the corpus claims for some inputs of a program.
+
+  Attributes:
+    code: the program.
+    inputs: argument texts, one per call.
+    outputs: the claimed output of each call, as canonical text.
+  """
 
   code: str
   inputs: tuple[str, ...]
@@ -61,16 +70,15 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Conversation:
-  """A prompt with the reply to learn.
+  """A prompt with the response to train on.
 
   Attributes:
     prompt: the compact prompt.
-    reply: what the model should write after it.
+    reply: the response to train on.
     task_type: deduction, abduction or induction.
     role: propose or solve.
-    programs: every program that occurs in the prompt or as the gold.
-    case: the program with the inputs and outputs that the corpus claims,
-      for the executor to check.
+    programs: every program in the prompt, and the reference answer.
+    case: the program with its claimed outputs, which the executor checks.
   """
 
   prompt: str
@@ -87,7 +95,7 @@ def make_conversation(
   role: str,
   settings: CorpusSettings,
 ) -> Conversation:
-  """Writes one conversation of the given kind."""
+  """Draws one conversation of a task type and role."""
   if role == PROPOSE:
     if task_type in (DEDUCTION, ABDUCTION):
       return _propose_triplet(rng, task_type, settings)
@@ -102,7 +110,7 @@ def make_conversation(
 def draw_triplet(
   rng: np.random.Generator,
 ) -> tuple[ProceduralProgram, tuple, Triplet]:
-  """Draws a program with arguments and its triplet."""
+  """Draws a program and its arguments; returns both and their triplet."""
   while True:
     program = generator.generate_program(rng)
     arguments = program.draw_arguments(rng)
@@ -117,11 +125,17 @@ def draw_triplet(
 def draw_induction(
   rng: np.random.Generator, num_inputs: int, vague_share: float
 ) -> tuple[ProceduralProgram, InductionTask]:
-  """Draws a program with `num_inputs` different cases and a message."""
+  """Draws a program and an induction task about it.
+
+  Args:
+    rng: draws everything.
+    num_inputs: number of cases; no two have the same input.
+    vague_share: probability that the message leaves a step out.
+  """
   while True:
     program = generator.generate_program(rng)
     cases: dict[str, str] = {}
-    for _ in range(4 * num_inputs):
+    for _ in range(_ATTEMPTS_PER_CASE * num_inputs):
       arguments = program.draw_arguments(rng)
       values = program.trace(arguments)
       if values is not None:
@@ -148,7 +162,7 @@ def _solve_deduction(
   if rng.random() < settings.worked_share:
     values = program.trace(arguments)
     assert values is not None
-    think = work_forward(program, values)
+    think = write_trace(program, values)
   return Conversation(
     prompts.solve_deduction_prompt(
       triplet.code, triplet.input, prompts.COMPACT
@@ -161,8 +175,8 @@ def _solve_deduction(
   )
 
 
-def work_forward(program: ProceduralProgram, values: list) -> str:
-  """The value after each step: `x = 8; x = 16; return 17`."""
+def write_trace(program: ProceduralProgram, values: list) -> str:
+  """Returns the value after each step, as `x = 8; x = 16; return 17`."""
   steps = [f"{program.variable} = {value!r}" for value in values[:-1]]
   return "; ".join([*steps, f"return {values[-1]!r}"])
 
@@ -173,14 +187,14 @@ def _solve_abduction(
   while True:
     program, _, triplet = draw_triplet(rng)
     values = program.trace(program.draw_arguments(rng))
-    back = None if values is None else program.trace_back(values[-1])
-    if values is not None and back is not None:
+    traced = None if values is None else program.trace_back(values[-1])
+    if values is not None and traced is not None:
       break
-  before, arguments = back
+  backward_values, arguments = traced
   think = DIRECT
   if rng.random() < settings.worked_share:
-    steps = [f"{program.variable} = {value!r}" for value in before[1:]]
-    think = "; ".join([f"return {before[0]!r}", *steps])
+    steps = [f"{program.variable} = {value!r}" for value in backward_values[1:]]
+    think = "; ".join([f"return {backward_values[0]!r}", *steps])
   return Conversation(
     prompts.solve_abduction_prompt(
       triplet.code, repr(values[-1]), prompts.COMPACT
@@ -197,18 +211,21 @@ def _solve_induction(
   rng: np.random.Generator, settings: CorpusSettings
 ) -> Conversation:
   program, task = draw_induction(rng, settings.num_inputs, settings.vague_share)
-  shown = len(task.inputs) // 2
+  num_shown = len(task.inputs) // 2
   code = task.code
   if rng.random() < settings.worked_share:
     think = ", then ".join(program.phrases())
   else:
     think = DIRECT
-    several = len(program.chain) > 1
-    if several and rng.random() < settings.table_share:
-      code = _case_table(program, task, shown)
+    is_long = len(program.chain) > 1
+    if is_long and rng.random() < settings.table_share:
+      code = _case_table(program, task, num_shown)
   return Conversation(
     prompts.solve_induction_prompt(
-      task.inputs[:shown], task.outputs[:shown], task.message, prompts.COMPACT
+      task.inputs[:num_shown],
+      task.outputs[:num_shown],
+      task.message,
+      prompts.COMPACT,
     ),
     prompts.reply(think, prompts.fence("python", code)),
     INDUCTION,
@@ -219,9 +236,12 @@ def _solve_induction(
 
 
 def _case_table(
-  program: ProceduralProgram, task: InductionTask, shown: int
+  program: ProceduralProgram, task: InductionTask, num_shown: int
 ) -> str:
-  """A program that knows the shown cases by heart."""
+  """Returns a program that is correct for at most the shown cases.
+
+  It returns the first output for the first input, else the last shown output.
+  """
   parameters = ", ".join(program.opening.parameters)
   value = (
     parameters if len(program.opening.parameters) == 1 else (f"({parameters})")
@@ -229,7 +249,7 @@ def _case_table(
   first = task.inputs[0] if value == parameters else f"({task.inputs[0]})"
   return (
     f"def f({parameters}):\n  if {value} == {first}:\n"
-    f"    return {task.outputs[0]}\n  return {task.outputs[shown - 1]}"
+    f"    return {task.outputs[0]}\n  return {task.outputs[num_shown - 1]}"
   )
 
 
@@ -241,11 +261,11 @@ def _propose_triplet(
     for _ in range(int(rng.integers(0, settings.references + 1)))
   ]
   program, arguments, triplet = draw_triplet(rng)
-  code, text = triplet.code, triplet.input
+  code, input_text = triplet.code, triplet.input
   if rng.random() < settings.flaw_share:
-    code, text = _flawed(rng, code, text)
+    code, input_text = _with_flaw(rng, code, input_text)
   answer = "\n".join(
-    [prompts.fence("python", code), prompts.fence("input", text)]
+    [prompts.fence("python", code), prompts.fence("input", input_text)]
   )
   return Conversation(
     prompts.propose_triplet_prompt(
@@ -259,16 +279,18 @@ def _propose_triplet(
   )
 
 
-def _flawed(rng: np.random.Generator, code: str, text: str) -> tuple[str, str]:
-  """A mistake that real proposals make: wrong type, lost name or return."""
-  kind = int(rng.integers(4))
-  if kind == 0:
-    return code.replace("return ", "", 1), text
-  if kind == 1:
-    return code.replace("return ", "return z + ", 1), text
-  if kind == 2:
+def _with_flaw(
+  rng: np.random.Generator, code: str, input_text: str
+) -> tuple[str, str]:
+  """Returns code and input with a mistake that real proposals make."""
+  flaw = int(rng.integers(4))
+  if flaw == 0:
+    return code.replace("return ", "", 1), input_text
+  if flaw == 1:
+    return code.replace("return ", "return z + ", 1), input_text
+  if flaw == 2:
     return code, "None"
-  return code, text.rstrip("])'") + ","
+  return code, input_text.rstrip("])'") + ","
 
 
 def _propose_induction(

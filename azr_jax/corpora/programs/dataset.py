@@ -1,9 +1,8 @@
-"""The supervised corpus as a tensorflow-datasets array_record data source.
+"""The program corpus as a tensorflow-datasets array_record data source.
 
-Built once per settings, read by random access, without TensorFlow. Programs
-whose key falls into the held-out share never occur, not even as references.
-Every triplet is checked by the executor; one that does not hold fails the
-build.
+It is built once per settings and read by random access, without TensorFlow. A
+held-out program never occurs, not even as a reference in a prompt. The executor
+checks every claimed output, and a wrong one fails the build.
 """
 
 import collections
@@ -24,27 +23,29 @@ from azr_jax.grading import values
 from azr_jax.tasks.programs.program_key import program_key
 from azr_jax.tasks.programs.task import PROPOSE, SOLVE, TASK_TYPES
 
-# One program in this many is kept for the held-out benchmark.
+# One in this many programs is held out for the benchmark.
 HELDOUT_MODULUS = 20
+# Conversations that the executor checks at a time.
+_CHECK_BATCH = 2048
 
 
 def is_heldout(code: str) -> bool:
-  """Whether a program belongs to the held-out share, by its key alone."""
+  """Returns whether a program is held out; this depends on its key only."""
   return int(program_key(code), 16) % HELDOUT_MODULUS == 0
 
 
 def generate(
   seed: int, count: int, settings: CorpusSettings
 ) -> Iterator[Conversation]:
-  """Yields `count` conversations, three solved for each one proposed."""
-  kinds = [
+  """Yields `count` conversations, three `solve` for each `propose`."""
+  cycle = [
     (task_type, role)
     for role in (SOLVE, SOLVE, SOLVE, PROPOSE)
     for task_type in TASK_TYPES
   ]
   rng = np.random.default_rng(seed)
   for index in range(count):
-    task_type, role = kinds[index % len(kinds)]
+    task_type, role = cycle[index % len(cycle)]
     while True:
       conversation = conversations.make_conversation(
         rng, task_type, role, settings
@@ -57,10 +58,10 @@ def generate(
 def validate(
   executor: Executor, batch: Sequence[Conversation]
 ) -> dict[str, int]:
-  """Runs each conversation's cases; returns how many were checked.
+  """Runs the cases of conversations; returns their number per task and role.
 
   Raises:
-    ValueError: a program does not return what the corpus says it returns.
+    ValueError: a program does not return an output that the corpus claims.
   """
   checked: collections.Counter[str] = collections.Counter()
   jobs = [
@@ -70,20 +71,20 @@ def validate(
   ]
   for conversation, result in zip(batch, executor.map(jobs), strict=True):
     expected = conversation.case.outputs
-    agree = result.status == "ok" and all(
-      output is not None and values.values_equal(want, output)
-      for want, output in zip(expected, result.outputs, strict=True)
+    is_true = result.status == "ok" and all(
+      output is not None and values.values_equal(claimed, output)
+      for claimed, output in zip(expected, result.outputs, strict=True)
     )
-    if not agree:
+    if not is_true:
       raise ValueError(
-        f"the corpus says {conversation.case} but the executor found {result}"
+        f"the corpus claims {conversation.case}, the executor returned {result}"
       )
     checked[f"{conversation.task_type}/{conversation.role}"] += 1
   return dict(checked)
 
 
 class ProgramCorpus(tfds.core.GeneratorBasedBuilder):
-  """Conversations with the fields prompt, reply, task_type and role."""
+  """The dataset builder; records have prompt, reply, task_type and role."""
 
   VERSION = tfds.core.Version("1.0.0")
 
@@ -96,6 +97,15 @@ class ProgramCorpus(tfds.core.GeneratorBasedBuilder):
     executor: Executor,
     data_dir: pathlib.Path,
   ):
+    """Makes the builder; the folder's name is a hash of the settings.
+
+    Args:
+      seed: root of all random draws.
+      count: number of conversations.
+      settings: the mix of the corpus.
+      executor: checks the claimed outputs.
+      data_dir: parent of the dataset's folder.
+    """
     self._seed, self._count, self._settings = seed, count, settings
     self._executor = executor
     fingerprint = json.dumps([seed, count, dataclasses.asdict(settings)])
@@ -121,7 +131,7 @@ class ProgramCorpus(tfds.core.GeneratorBasedBuilder):
     stream = generate(self._seed, self._count, self._settings)
     for index, conversation in enumerate(stream):
       batch.append(conversation)
-      if len(batch) == 2048 or index == self._count - 1:
+      if len(batch) == _CHECK_BATCH or index == self._count - 1:
         validate(self._executor, batch)
         batch = []
       yield (
@@ -136,7 +146,7 @@ class ProgramCorpus(tfds.core.GeneratorBasedBuilder):
 
 
 class Pairs(Sequence[tuple[str, str]]):
-  """Prompt and reply of each record of a data source."""
+  """The (prompt, response) pairs of a data source."""
 
   def __init__(self, source: Any):
     self._source = source
@@ -165,7 +175,7 @@ def load(
   executor: Executor,
   data_dir: pathlib.Path,
 ) -> Pairs:
-  """Builds the corpus if the folder lacks it; returns its exchanges."""
+  """Builds the corpus if the folder lacks it and returns its pairs."""
   builder = ProgramCorpus(
     seed=seed,
     count=count,

@@ -1,7 +1,7 @@
 """Procedural programs: an opening (the arguments) and a chain of operations.
 
-The generator knows each program's value after every step, forwards and
-backwards, so that worked reasoning can be written without running it.
+The generator computes a program's value after every step, forwards and
+backwards. Therefore chains of thought are written without running the program.
 """
 
 import dataclasses
@@ -13,25 +13,28 @@ import numpy as np
 from azr_jax.corpora.programs import operations
 from azr_jax.corpora.programs.operations import Operation, Value
 
-STEP_SHARES = (0.45, 0.35, 0.2)  # chains of one, two, three operations
-LARGEST_INT = 50
-LONGEST = 8
-NAMES = ("x", "n", "a", "v", "y")
+# Probabilities of chains with one, two and three operations.
+CHAIN_LENGTH_PROBABILITIES = (0.45, 0.35, 0.2)
+# Programs with larger values are rejected.
+MAX_INT = 50
+MAX_ITEMS = 5
+MAX_CHARS = 8
+VARIABLE_NAMES = ("x", "n", "a", "v", "y")
 
 
 @dataclasses.dataclass(frozen=True)
 class Opening:
-  """How arguments become the first value of the chain.
+  """The step from the arguments to the first value of the chain.
 
   Attributes:
     parameters: parameter names.
-    line: the statement that makes the first value, or "" if it is the
-      argument itself.
-    phrase: the same in words, or "".
-    gives: type of the first value.
+    line: the statement that computes the first value, or "" if the first value
+      is the argument.
+    phrase: the statement in words, or "".
+    gives: type name of the first value.
     draw: draws arguments.
-    forward: arguments to the first value.
-    backward: simple arguments that make a first value, or None.
+    forward: maps arguments to the first value.
+    backward: maps a first value to arguments that give it, or to None.
   """
 
   parameters: tuple[str, ...]
@@ -45,7 +48,14 @@ class Opening:
 
 @dataclasses.dataclass(frozen=True)
 class ProceduralProgram:
-  """A program with what the generator knows about it."""
+  """A program, and the parts that it was generated from.
+
+  Attributes:
+    code: the text of the program.
+    variable: the name of the variable that the chain changes.
+    opening: the step from the arguments to the first value.
+    chain: the operations, in order.
+  """
 
   code: str
   variable: str
@@ -53,30 +63,33 @@ class ProceduralProgram:
   chain: tuple[Operation, ...]
 
   def phrases(self) -> list[str]:
-    """The program in words, step by step."""
+    """Returns the steps of the program in words."""
     opening = [self.opening.phrase] if self.opening.phrase else []
     return opening + [operation.phrase for operation in self.chain]
 
   def draw_arguments(self, rng: np.random.Generator) -> tuple[Value, ...]:
-    """Draws arguments of the right types."""
+    """Draws arguments for one call."""
     return self.opening.draw(rng)
 
   def trace(self, arguments: tuple[Value, ...]) -> list[Value] | None:
-    """Values from the first to the returned; None if one fails or grows."""
+    """Returns all values from the first to the returned one.
+
+    It returns None if an operation fails or a value is too large.
+    """
     values = [self.opening.forward(*arguments)]
     for operation in self.chain:
       try:
         values.append(operation.forward(values[-1]))
       except (IndexError, ValueError):
         return None
-    return values if all(_small(value) for value in values) else None
+    return values if all(_is_small(value) for value in values) else None
 
   def trace_back(self, output: Value) -> tuple[list[Value], Any] | None:
-    """Simple values before each step, from the output to the arguments.
+    """Inverts the program for an output, one operation at a time.
 
     Returns:
-      (values from the output back to the first, arguments), checked by
-      running forwards; None where the simple way does not lead back.
+      (values from the output back to the first value, arguments); None if an
+      operation has no simple inverse, or if the arguments give other values.
     """
     values = [output]
     for operation in reversed(self.chain):
@@ -87,18 +100,18 @@ class ProceduralProgram:
     arguments = self.opening.backward(values[-1])
     if arguments is None or self.trace(arguments) is None:
       return None
-    same = self.trace(arguments) == values[::-1]
-    return (values, arguments) if same else None
+    is_inverse = self.trace(arguments) == values[::-1]
+    return (values, arguments) if is_inverse else None
 
 
-def _small(value: Value) -> bool:
+def _is_small(value: Value) -> bool:
   if isinstance(value, int):
-    return abs(value) <= LARGEST_INT
+    return abs(value) <= MAX_INT
   if isinstance(value, dict):
-    return all(_small(v) for v in value.values())
+    return all(_is_small(v) for v in value.values())
   if isinstance(value, list | tuple):
-    return len(value) <= 5 and all(_small(v) for v in value)
-  return len(value) <= LONGEST
+    return len(value) <= MAX_ITEMS and all(_is_small(v) for v in value)
+  return len(value) <= MAX_CHARS
 
 
 def _small_int(rng: np.random.Generator) -> int:
@@ -116,20 +129,20 @@ def _small_str(rng: np.random.Generator) -> str:
 
 def _draw_opening(rng: np.random.Generator, name: str) -> Opening:
   single = {"int": _small_int, "list": _small_list, "str": _small_str}
-  kind = rng.choice(6, p=[0.34, 0.24, 0.22, 0.1, 0.05, 0.05])
-  if kind < 3:
-    gives = ("int", "list", "str")[kind]
+  variant = rng.choice(6, p=[0.34, 0.24, 0.22, 0.1, 0.05, 0.05])
+  if variant < 3:
+    gives = ("int", "list", "str")[variant]
     return Opening(
       (name,), "", "", gives,
       lambda rng: (single[gives](rng),), lambda v: v, lambda v: (v,),
     )  # fmt: skip
-  if kind == 3:
+  if variant == 3:
     return Opening(
       ("a", "b"), f"{name} = a + b", "add both", "int",
       lambda rng: (_small_int(rng), _small_int(rng)),
       lambda a, b: a + b, lambda v: (v, 0),
     )  # fmt: skip
-  if kind == 4:
+  if variant == 4:
     return Opening(
       ("p",), f"a, b = p\n  {name} = [b, a]", "swap the pair", "list",
       lambda rng: ((_small_int(rng), _small_int(rng)),),
@@ -144,19 +157,19 @@ def _draw_opening(rng: np.random.Generator, name: str) -> Opening:
 
 
 def generate_program(rng: np.random.Generator) -> ProceduralProgram:
-  """Draws a program whose first drawn arguments run without trouble."""
+  """Draws a program that has a trace for at least one draw of arguments."""
   while True:
-    name = str(rng.choice(NAMES))
+    name = str(rng.choice(VARIABLE_NAMES))
     opening = _draw_opening(rng, name)
     if name in opening.parameters and opening.line:
       continue
     chain: list[Operation] = []
-    kind = opening.gives
-    for _ in range(1 + rng.choice(3, p=STEP_SHARES)):
-      if kind not in operations.MAKERS:
+    type_name = opening.gives
+    for _ in range(1 + rng.choice(3, p=CHAIN_LENGTH_PROBABILITIES)):
+      if type_name not in operations.MAKERS:
         break
-      chain.append(operations.draw(rng, kind))
-      kind = chain[-1].gives
+      chain.append(operations.draw(rng, type_name))
+      type_name = chain[-1].gives
     if sum(bool(operation.helper) for operation in chain) > 1:
       continue
     program = ProceduralProgram(
@@ -189,5 +202,5 @@ def _statement(name: str, operation: Operation) -> list[str]:
 
 
 def argument_text(arguments: tuple[Value, ...]) -> str:
-  """The text between the parentheses of a call."""
+  """Returns the text between the parentheses of a call."""
   return ", ".join(repr(argument) for argument in arguments)

@@ -1,9 +1,9 @@
-"""The held-out tasks: programs that no training text contains.
+"""The held-out tasks, about programs that no training text contains.
 
-  python -m azr_jax.tasks.programs.heldout --out=tasks.jsonl
+  python -m azr_jax.corpora.programs.heldout --out=tasks.jsonl
 
-A program belongs here by the hash of its normalised text, which ignores
-names and layout; the corpus leaves out exactly these programs.
+A program is held out if a hash of its normalised text says so. The hash ignores
+names and layout, and the corpus excludes exactly these programs.
 """
 
 import argparse
@@ -24,7 +24,9 @@ from azr_jax.tasks.programs.task import INDUCTION, TASK_TYPES, Task
 
 ASSET = pathlib.Path(__file__).parents[2] / "assets/programs_heldout.jsonl"
 PER_TYPE = 300
-PER_PROGRAM = 5  # Short programs are few, but common in the corpus.
+# The maximum number of tasks about one program. It is small because few short
+# programs exist, and they are drawn often.
+PER_PROGRAM = 5
 SEED = 20_000
 NUM_INPUTS = 4
 VAGUE_SHARE = 0.3
@@ -32,18 +34,26 @@ VAGUE_SHARE = 0.3
 
 @dataclasses.dataclass(frozen=True)
 class HeldoutTask:
-  """One task of the benchmark."""
+  """A task of the benchmark.
+
+  Attributes:
+    task_type: deduction, abduction or induction.
+    task: the task.
+  """
 
   task_type: str
   task: Task
 
 
 def draw(seed: int, per_type: int) -> Iterator[HeldoutTask]:
-  """Yields held-out tasks, few per program and no task twice."""
+  """Yields distinct tasks, `per_type` of each type.
+
+  At most `PER_PROGRAM` of them are about the same program.
+  """
   rng = np.random.default_rng(seed)
   for task_type in TASK_TYPES:
     seen: set[Task] = set()
-    uses: collections.Counter[str] = collections.Counter()
+    per_program: collections.Counter[str] = collections.Counter()
     while len(seen) < per_type:
       task: Task
       if task_type == INDUCTION:
@@ -51,18 +61,18 @@ def draw(seed: int, per_type: int) -> Iterator[HeldoutTask]:
       else:
         _, _, task = conversations.draw_triplet(rng)
       key = program_key(task.code)
-      fresh = task not in seen and uses[key] < PER_PROGRAM
-      if dataset.is_heldout(task.code) and fresh:
+      is_new = task not in seen and per_program[key] < PER_PROGRAM
+      if dataset.is_heldout(task.code) and is_new:
         seen.add(task)
-        uses[key] += 1
+        per_program[key] += 1
         yield HeldoutTask(task_type, task)
 
 
 def build(executor: Executor, seed: int, per_type: int) -> list[HeldoutTask]:
-  """Draws the tasks and checks each with the executor.
+  """Draws tasks and validates each of them with the executor.
 
   Raises:
-    ValueError: a task is not what the generator says it is.
+    ValueError: the executor's outputs differ from the generator's.
   """
   tasks = list(draw(seed, per_type))
   verdicts = [
@@ -77,7 +87,7 @@ def build(executor: Executor, seed: int, per_type: int) -> list[HeldoutTask]:
   for heldout, verdict in zip(tasks, verdicts, strict=True):
     task = verdict.result()
     if task != heldout.task:
-      raise ValueError(f"expected {heldout.task}, the executor found {task}")
+      raise ValueError(f"expected {heldout.task}, the executor returned {task}")
     checked.append(heldout)
   return checked
 
@@ -94,7 +104,7 @@ def write(tasks: list[HeldoutTask], path: pathlib.Path) -> None:
 
 
 def read(path: pathlib.Path = ASSET) -> list[HeldoutTask]:
-  """Reads what `write` wrote."""
+  """Reads the tasks that `write` wrote."""
   records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
   return [
     HeldoutTask(r["task_type"], task_lib.from_json(r["task"])) for r in records

@@ -1,8 +1,8 @@
-"""The catalogue of small operations that corpus programs are chained from.
+"""The catalogue of operations that the programs of the corpus consist of.
 
-An operation knows its Python text, its phrase in words, what it does to a
-value, and a simple preimage of a value (for backward reasoning). Values stay
-small, so that a tiny model can learn the arithmetic.
+An operation has a Python text, a phrase in words, a function, and an inverse
+for backward reasoning. Values stay small, so that a tiny model can learn the
+arithmetic.
 """
 
 import dataclasses
@@ -20,14 +20,15 @@ class Operation:
   """One step from a value of type `takes` to one of type `gives`.
 
   Attributes:
-    takes: type name of the value before: int, list, str.
-    gives: type name after: int, list, str, tuple.
-    expression: Python expression with `{v}` for the value, or "".
-    block: statement lines that change `{v}` in place of an expression.
-    phrase: what it does, in words.
-    forward: the value after.
-    backward: a simple value before, or None if there is none.
-    helper: a helper function that the expression calls, or "".
+    takes: type name of its argument: int, list or str.
+    gives: type name of its result; a type without entry in `MAKERS` ends the
+      chain.
+    expression: Python expression with `{v}` for the argument, or "".
+    block: statements that change `{v}`, used if there is no expression.
+    phrase: the operation in words.
+    forward: maps the argument to the result.
+    backward: maps a result to a simple argument, or to None if there is none.
+    helper: the definition of a function that the expression calls, or "".
   """
 
   takes: str
@@ -42,8 +43,8 @@ class Operation:
 
 def _int_to_int(rng: np.random.Generator) -> Operation:
   c, d = int(rng.integers(1, 6)), int(rng.integers(2, 4))
-  kind = int(rng.integers(8))
-  if kind == 0:
+  variant = int(rng.integers(8))
+  if variant == 0:
     return Operation(
       "int",
       "int",
@@ -52,7 +53,7 @@ def _int_to_int(rng: np.random.Generator) -> Operation:
       lambda v: v + c,
       lambda v: v - c,
     )
-  if kind == 1:
+  if variant == 1:
     return Operation(
       "int",
       "int",
@@ -61,7 +62,7 @@ def _int_to_int(rng: np.random.Generator) -> Operation:
       lambda v: v - c,
       lambda v: v + c,
     )
-  if kind == 2:
+  if variant == 2:
     return Operation(
       "int",
       "int",
@@ -70,7 +71,7 @@ def _int_to_int(rng: np.random.Generator) -> Operation:
       lambda v: v * d,
       lambda v: v // d if v % d == 0 else None,
     )
-  if kind == 3:
+  if variant == 3:
     return Operation(
       "int",
       "int",
@@ -79,7 +80,7 @@ def _int_to_int(rng: np.random.Generator) -> Operation:
       lambda v: v // d,
       lambda v: v * d,
     )
-  if kind == 4:
+  if variant == 4:
     return Operation(
       "int",
       "int",
@@ -88,9 +89,9 @@ def _int_to_int(rng: np.random.Generator) -> Operation:
       lambda v: v % (d + 1),
       lambda v: v if 0 <= v <= d else None,
     )
-  if kind == 5:
+  if variant == 5:
     return _branch(c, d, int(rng.integers(3, 7)))
-  if kind == 6:
+  if variant == 6:
     return Operation(
       "int",
       "int",
@@ -288,7 +289,7 @@ def _str_to_list(rng: np.random.Generator) -> Operation:
   )  # fmt: skip
 
 
-# (takes) -> makers with their weights. Types with no entry end a chain.
+# Maps the type of a value to (probability, maker) of operations on it.
 MAKERS: dict[str, list[tuple[float, Callable]]] = {
   "int": [
     (0.82, _int_to_int),
@@ -303,6 +304,6 @@ MAKERS: dict[str, list[tuple[float, Callable]]] = {
 
 
 def draw(rng: np.random.Generator, takes: str) -> Operation:
-  """Draws an operation on a value of type `takes`."""
-  weights, makers = zip(*MAKERS[takes], strict=True)
-  return makers[rng.choice(len(makers), p=weights)](rng)
+  """Draws an operation on a value of type `takes`, a key of `MAKERS`."""
+  probabilities, makers = zip(*MAKERS[takes], strict=True)
+  return makers[rng.choice(len(makers), p=probabilities)](rng)

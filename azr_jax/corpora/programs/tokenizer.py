@@ -1,9 +1,9 @@
 """The sentencepiece tokenizer of the embedded model.
 
-The protocol's markers, common words and code, and the numbers 10-99 are one
-token each, so that a tiny model can learn arithmetic on them. The letters of
-string values are always apart: no word is made of those letters alone, so
-that reversing or counting them needs no spelling. Bytes cover the rest.
+The markers of the protocol, common words and code, and the numbers 10-99 are
+one token each, so that a tiny model can learn arithmetic on them. The letters
+of string values are one token each: no longer token consists of these letters
+only, so that a model can reverse and count them. Bytes cover all other text.
 """
 
 import collections
@@ -14,10 +14,11 @@ from collections.abc import Iterable
 from azr_jax.corpora.programs import operations
 from azr_jax.models import tokenizer_training
 
-VOCAB_SIZE = 544  # at most; what the words leave free is padding
+VOCAB_SIZE = 544  # The maximum; unused ids are padding.
 LABELS = ("python", "input", "output", "message")
 FENCES = tuple(f"```{label}\n" for label in LABELS)
-# Longer markers win, so "close a fence and open the next" is one token.
+# Longer markers match first, so closing a fence and opening the next one is a
+# single token.
 MARKERS = (
   *FENCES,
   *(f"\n{fence}" for fence in FENCES),
@@ -60,7 +61,7 @@ MARKERS = (
 
 
 def train_tokenizer(texts: Iterable[str], folder: pathlib.Path) -> pathlib.Path:
-  """Trains on conversations as text; returns the model file's path."""
+  """Trains the tokenizer on conversations and returns its file's path."""
   texts = list(texts)
   symbols = [
     *MARKERS,
@@ -70,11 +71,19 @@ def train_tokenizer(texts: Iterable[str], folder: pathlib.Path) -> pathlib.Path:
   return tokenizer_training.train(texts, symbols, VOCAB_SIZE, folder)
 
 
-def common_words(texts: list[str], share: float = 0.01) -> list[str]:
-  """Words, with the space before them, found once in `1 / share` texts."""
+def common_words(texts: list[str], min_per_text: float = 0.01) -> list[str]:
+  """Returns frequent words outside of markers, the most frequent first.
+
+  A word includes the space before it. Words that consist of the letters of
+  string values only are left out.
+
+  Args:
+    texts: the conversations.
+    min_per_text: minimum mean number of occurrences per text.
+  """
   markers = sorted(MARKERS, key=len, reverse=True)
   marker = re.compile("|".join(re.escape(text) for text in markers))
-  spelled = re.compile(f"[{operations.LETTERS}]+", re.IGNORECASE)
+  string_letters = re.compile(f"[{operations.LETTERS}]+", re.IGNORECASE)
   counts = collections.Counter(
     word
     for text in texts
@@ -84,5 +93,5 @@ def common_words(texts: list[str], share: float = 0.01) -> list[str]:
   return [
     word
     for word, count in counts.most_common()
-    if count >= share * len(texts) and not spelled.fullmatch(word)
+    if count >= min_per_text * len(texts) and not string_letters.fullmatch(word)
   ]

@@ -1,12 +1,9 @@
-"""Problems of public layouts, their prompts, and conversations about sums."""
+"""Problems of public layouts, generated problems, and their prompts."""
 
 import json
-import re
 
 import pytest
 
-from azr_jax.corpora import arithmetic as corpus
-from azr_jax.grading.mathematics import extraction
 from azr_jax.tasks.mathematics import problem, prompts, sources
 from azr_jax.tasks.mathematics.problem import Problem
 
@@ -46,7 +43,7 @@ def test_records_of_public_layouts(record, question, answer):
 @pytest.mark.parametrize(
   "record", [{}, {"question": "q"}, {"question": "", "answer": "1"}, "q", 3]
 )
-def test_what_is_no_problem_is_refused(record):
+def test_records_without_question_or_answer_are_refused(record):
   with pytest.raises(ValueError, match="expected"):
     problem.from_record(record)
 
@@ -59,58 +56,38 @@ def test_files_are_read_without_repeated_questions(tmp_path, name):
     path.write_text("\n".join(map(json.dumps, records)))
   else:
     path.write_text(json.dumps(records))
-  found = sources.read(str(path))
-  assert found == [Problem(f"q{i}", str(i)) for i in range(3)]
-  assert sources.read(str(path), count=2) == found[:2]
-  assert sources.read_all([str(path)] * 2, (1, 2)) == found[:1] + found[:2]
+  problems = sources.read(str(path))
+  assert problems == [Problem(f"q{i}", str(i)) for i in range(3)]
+  assert sources.read(str(path), count=2) == problems[:2]
+  joined = sources.read_all([str(path)] * 2, (1, 2))
+  assert joined == problems[:1] + problems[:2]
 
 
 @pytest.mark.parametrize(
   "spec", ["/nowhere.jsonl", "gym:1+", "gym:chain_sum(2)", "gym:f(x=y)"]
 )
-def test_a_source_that_does_not_exist_is_named(spec):
+def test_an_unknown_source_is_refused(spec):
   with pytest.raises(ValueError, match="expected"):
     sources.read(spec)
 
 
-def test_gym_sets_are_made_alike_and_can_be_mixed():
-  one = sources.read(SUMS, 30, seed=4)
-  assert one == sources.read(SUMS, 30, seed=4)
+def test_gym_sets_depend_on_the_seed_only_and_can_be_mixed():
+  problems = sources.read(SUMS, 30, seed=4)
+  assert problems == sources.read(SUMS, 30, seed=4)
   mixed = sources.read(f"{SUMS}+basic_arithmetic", 20)
   assert len(mixed) == 20
   assert sum("arithmetic problem" in p.question for p in mixed) in range(5, 16)
 
 
-def test_problems_of_two_seeds_have_nothing_in_common():
-  """The library's own seeds, side by side, give the same ones, shifted."""
+def test_problems_of_two_seeds_are_disjoint():
+  """Adjacent seeds of the library itself give the same problems, shifted."""
   longer = SUMS.replace(")", ", min_digits=2)")
   by_seed = [set(sources.read(longer, 300, seed)) for seed in (0, 1, 9)]
   by_seed.append(set(sources.read(longer.replace(")", ", seed=7)"), 300)))
   assert len(set().union(*by_seed)) == sum(map(len, by_seed)) > 1000
 
 
-@pytest.mark.parametrize("manner", corpus.MANNERS)
-def test_replies_about_sums_are_right(manner):
-  for one in sources.read(SUMS, 40):
-    reply = corpus.write(one, manner)
-    box = extraction.find_answer(reply)
-    assert box == (None if manner == "bare" else one.answer)
-    for left, right in re.findall(r"(\S+)=(-?\d+)", reply):
-      assert eval(left) == int(right)
-    assert prompts.well_formatted(reply) == (manner != "bare")
-  with pytest.raises(ValueError, match="sum"):
-    corpus.write(Problem("2 + 2 =", "5"), "worked")
-
-
-def test_shares_of_manners():
-  settings = corpus.CorpusSettings(0, 300, SUMS, (1.0, 0.0, 1.0))
-  replies = [reply for _, reply in corpus.conversations(settings)]
-  boxed = sum("boxed" in reply for reply in replies) / len(replies)
-  assert 0.4 < boxed < 0.6
-  assert all("=" in reply for reply in replies)
-
-
-def test_full_prompts_ask_for_a_box_inside_of_tags():
+def test_full_prompts_ask_for_a_box_inside_answer_tags():
   text = prompts.solve_prompt("What is 1 + 1?", "full")
   assert text.endswith("<think>")
   assert "\\boxed{}" in text and "<answer>" in text

@@ -1,0 +1,38 @@
+"""Arithmetic conversations are correct in every solution style."""
+
+import re
+
+import pytest
+
+from azr_jax.corpora import arithmetic
+from azr_jax.grading.mathematics import extraction
+from azr_jax.tasks.mathematics import prompts, sources
+from azr_jax.tasks.mathematics.problem import Problem
+
+SUMS = "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)"
+
+pytest.importorskip("reasoning_gym")
+
+
+@pytest.mark.parametrize("style", arithmetic.SOLUTION_STYLES)
+def test_responses_to_sums_are_correct(style):
+  for problem in sources.read(SUMS, 40):
+    response = arithmetic.write_response(problem, style)
+    box = extraction.find_answer(response)
+    assert box == (None if style == "bare" else problem.answer)
+    for left, right in re.findall(r"(\S+)=(-?\d+)", response):
+      assert eval(left) == int(right)
+    assert prompts.well_formatted(response) == (style != "bare")
+
+
+def test_a_wrong_reference_answer_is_refused():
+  with pytest.raises(ValueError, match="sum"):
+    arithmetic.write_response(Problem("2 + 2 =", "5"), "chain_of_thought")
+
+
+def test_solution_styles_are_mixed_by_their_weights():
+  settings = arithmetic.CorpusSettings(0, 300, SUMS, (1.0, 0.0, 1.0))
+  responses = [text for _, text in arithmetic.conversations(settings)]
+  boxed = sum("boxed" in text for text in responses) / len(responses)
+  assert 0.4 < boxed < 0.6
+  assert all("=" in text for text in responses)

@@ -1,0 +1,88 @@
+"""Countdown conversations: solution styles, the mix, and the tokenizer."""
+
+import numpy as np
+import pytest
+
+from azr_jax.corpora import countdown, countdown_solutions
+from azr_jax.grading import countdown as verifier
+from azr_jax.models import tokenizers
+from azr_jax.tasks.countdown import generator, prompts, proposals, solver
+
+SETTINGS = countdown.CorpusSettings(
+  seed=0,
+  count=300,
+  prompt_style="compact",
+  style_shares=(1.0, 1.0, 1.0, 1.0),
+  try_share=0.5,
+  propose_share=0.2,
+  references=2,
+)
+
+
+@pytest.fixture(scope="module")
+def pairs():
+  return list(countdown.conversations(SETTINGS))
+
+
+@pytest.fixture(scope="module")
+def solved_puzzles():
+  puzzles = [puzzle for puzzle, _ in generator.generate(1, 60)]
+  solved = []
+  for puzzle in puzzles:
+    (paths,) = solver.natural_paths(
+      np.array([puzzle.numbers]), np.array([puzzle.target])
+    )
+    term = countdown_solutions.choose_path(
+      puzzle, paths, np.random.default_rng(0)
+    )
+    if term is not None:
+      solved.append((puzzle, term))
+  return solved
+
+
+@pytest.mark.parametrize("style", countdown_solutions.SOLUTION_STYLES)
+def test_chains_of_thought_are_correct(style, solved_puzzles):
+  rng = np.random.default_rng(0)
+  dead_ends = 0
+  for puzzle, term in solved_puzzles:
+    thinking = countdown_solutions.write(puzzle, term, style, 0.6, rng)
+    answer = countdown_solutions.answer(term)
+    assert thinking.endswith("yes")
+    dead_ends += thinking.count(" no ")
+    assert verifier.verify(puzzle, prompts.reply(thinking, answer)).right
+    for word in thinking.split():
+      left, equals, right = word.partition("=")
+      if equals:
+        assert eval(left) == int(right) <= countdown_solutions.MAX_VALUE
+    for step in countdown_solutions.steps(term):
+      assert step.result == eval(f"{step.left}{step.operator}{step.right}")
+  assert (dead_ends > 20) == (style in ("search", "guess"))
+
+
+def test_the_same_seed_gives_the_same_corpus(pairs):
+  assert pairs == list(countdown.conversations(SETTINGS))
+
+
+def test_the_corpus_solves_and_proposes_puzzles_of_the_training_split(pairs):
+  proposed = [pair for pair in pairs if pair[0].startswith("propose")]
+  assert len(pairs) == 300 and 30 < len(proposed) < 90
+  for _, response in proposed:
+    puzzle = prompts.parse_proposal(response, "compact")
+    assert proposals.rejection(puzzle, ()) is None
+  for prompt, response in pairs:
+    if prompt.startswith("solve"):
+      puzzle = prompts.parse_proposal(f"<answer>{prompt}</answer>", "full")
+      assert verifier.verify(puzzle, response).right
+      assert not generator.is_test(puzzle)
+
+
+def test_every_digit_and_marker_is_a_token(pairs, tmp_path):
+  path = countdown.train_tokenizer((p + r for p, r in pairs), tmp_path)
+  tokenizer = tokenizers.SentencePieceTokenizer(path)
+  assert tokenizer.vocab_size <= countdown.VOCAB_SIZE
+  ids = tokenizer.encode("solve [63 92 999] 75\n<think>")
+  pieces = ["solve [", *"63", " ", *"92", " ", *"999", "] ", *"75", "\n<think>"]
+  assert len(ids) == len(pieces)
+  for prompt, response in pairs[:50]:
+    text = prompt + response
+    assert tokenizer.decode(tokenizer.encode(text)) == text
