@@ -1,4 +1,4 @@
-"""One self-contained HTML page of one run, or of several side by side."""
+"""Builds one self-contained HTML page of one run or several side by side."""
 
 import html
 import json
@@ -13,27 +13,29 @@ from azr_jax.report import figures, sections
 from azr_jax.report.reading import Run
 
 _ASSETS = pathlib.Path(__file__).parents[1] / "assets" / "report"
-_MOST_CHARS = 10_000  # Of a text; the page must stay one that a phone opens.
-_OPEN_ROWS = 12
-_DESCRIBED = ("group", "prompt", "completion", "finish_reason", "reward")
+_MAX_CHARS = 10_000  # of a text, so that a phone can open the page
+_MAX_OPEN_ROWS = 12  # a longer table of differences is folded
+# Keys of a text's record that are not among its details.
+_SHOWN_APART = ("group", "prompt", "completion", "finish_reason", "reward")
+# Benchmark -> pass@1 and its standard error.
 Scores = Mapping[str, tuple[float, float]]
 
 
 def build(runs: Sequence[Run], base: Scores | None = None) -> str:
-  """Returns the page.
+  """Returns the page as HTML.
 
   Args:
-    runs: at least one.
-    base: scores that the runs' are compared with.
+    runs: the runs, at least one.
+    base: scores that the runs' scores are compared with.
   """
   title = ", ".join(run.name for run in runs)
   drawn: set[str] = set()
   body = [_overview(runs)]
   if base or any(run.scores for run in runs):
     body.append(_section("Benchmarks", _benchmarks(runs, base or {})))
-  for name, charts_of_it in sections.SECTIONS.items():
+  for name, section_charts in sections.SECTIONS.items():
     shown = "".join(
-      figures.chart_figures(runs, chart, drawn) for chart in charts_of_it
+      figures.chart_figures(runs, chart, drawn) for chart in section_charts
     )
     if name == sections.LEARNABILITY:
       shown += figures.histograms(runs, drawn)
@@ -80,7 +82,7 @@ def _grid(shown: str, columns: int) -> str:
 
 
 def _overview(runs: Sequence[Run]) -> str:
-  """What the runs are, and where their configurations differ."""
+  """Returns the tables of the runs and of the differences of their configs."""
   rows = []
   for run in runs:
     seconds = [v for v in run.values.get("time/step", []) if v is not None]
@@ -97,8 +99,13 @@ def _overview(runs: Sequence[Run]) -> str:
   head = _row(
     ["run", "system", "model", "steps", "minutes", "s / step"], cell="th"
   )
-  content = _table(head, rows)
-  # What only one system has says nothing about a difference.
+  content = _table(head, rows) + _differences(runs)
+  return _section("Runs" if len(runs) > 1 else "Run", content)
+
+
+def _differences(runs: Sequence[Run]) -> str:
+  """Returns a table of the config keys in which the runs differ, or ""."""
+  # Runs of several systems are compared only by the keys that all of them have.
   systems = {run.config.get("system") for run in runs}
   keys = sorted(
     {key for run in runs for key in run.config}
@@ -108,42 +115,43 @@ def _overview(runs: Sequence[Run]) -> str:
   differing = [
     key for key in keys if len({repr(run.config.get(key)) for run in runs}) > 1
   ]
-  if differing:
-    head = _row(["differs in", *(run.name for run in runs)], cell="th")
-    table = _table(
-      head,
-      [
-        _row([key, *(run.config.get(key, "-") for run in runs)])
-        for key in differing
-      ],
-    )
-    content += (
-      f"<details{' open' if len(differing) <= _OPEN_ROWS else ''}><summary>"
-      f"{len(differing)} differences of configuration</summary>{table}"
-      "</details>"
-    )
-  return _section("Runs" if len(runs) > 1 else "Run", content)
+  if not differing:
+    return ""
+  table = _table(
+    _row(["differs in", *(run.name for run in runs)], cell="th"),
+    [
+      _row([key, *(run.config.get(key, "-") for run in runs)])
+      for key in differing
+    ],
+  )
+  return (
+    f"<details{' open' if len(differing) <= _MAX_OPEN_ROWS else ''}><summary>"
+    f"{len(differing)} differences of configuration</summary>{table}</details>"
+  )
 
 
 def _row(cells: Sequence[Any], cell: str = "td") -> str:
-  inside = "".join(f"<{cell}>{html.escape(str(c))}</{cell}>" for c in cells)
-  return f"<tr>{inside}</tr>"
+  content = "".join(f"<{cell}>{html.escape(str(c))}</{cell}>" for c in cells)
+  return f"<tr>{content}</tr>"
 
 
 def _table(head: str, rows: Sequence[str]) -> str:
-  inside = f"<thead>{head}</thead><tbody>{''.join(rows)}</tbody>"
-  return f'<div class="wide"><table>{inside}</table></div>'
+  content = f"<thead>{head}</thead><tbody>{''.join(rows)}</tbody>"
+  return f'<div class="wide"><table>{content}</table></div>'
 
 
 def _benchmarks(runs: Sequence[Run], base: Scores) -> str:
-  """Percentages with the distance to the base, as AZR's table 1."""
-  found = dict.fromkeys(
+  """Returns a table of scores in percent with differences to the base.
+
+  The order of the columns is that of AZR's table 1 (arXiv 2505.03335).
+  """
+  scored = dict.fromkeys(
     name for scores in (base, *(run.scores for run in runs)) for name in scores
   )
   order = [*registry.CODE, "average/code", *registry.MATH, "average/math"]
   order.append("average/overall")
-  names = [name for name in order if name in found]
-  names += [name for name in found if name not in order]
+  names = [name for name in order if name in scored]
+  names += [name for name in scored if name not in order]
   rows = []
   models = [("base", base)] if base else []
   for label, scores in [*models, *((run.name, run.scores) for run in runs)]:
@@ -166,31 +174,34 @@ def _benchmarks(runs: Sequence[Run], base: Scores) -> str:
 
 
 def _text_record(record: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns what the page's script shows of a sampled or flagged text."""
   group = record.get("group", "")
   if isinstance(group, list):
     group = "/".join(map(str, group))
-  # A group of its own for each prompt is no group to look for.
+  # The number of the prompt is dropped, so that the page can filter by groups
+  # of more than one prompt.
   shown = {"step": record["step"], "group": re.sub(r"/\d+$", "", str(group))}
   for key in ("prompt", "completion"):
     text = str(record.get(key, ""))
-    cut = f"\n[{len(text) - _MOST_CHARS} more characters]"
-    shown[key] = text[:_MOST_CHARS] + (cut if len(text) > _MOST_CHARS else "")
+    rest = len(text) - _MAX_CHARS
+    note = f"\n[{rest} more characters]" if rest > 0 else ""
+    shown[key] = text[:_MAX_CHARS] + note
   reward = record.get("reward")
   is_number = isinstance(reward, int | float) and math.isfinite(reward)
   shown["reward"] = reward if is_number else None
   shown["rules"] = record.get("rules", [])
-  shown["verdict"] = {
+  shown["details"] = {
     key: value if isinstance(value, int | str) else f"{value:.4g}"
     for key, value in record.items()
     if isinstance(value, int | float | str)
-    and key not in (*_DESCRIBED, "step", "rules")
+    and key not in (*_SHOWN_APART, "step", "rules")
   } | {"ended by": record.get("finish_reason", "")}
   return shown
 
 
 def _browser(kind: str, texts: Sequence[Mapping[str, Any]]) -> str:
-  """The texts as data; the page's script lists those that are asked for."""
-  # No text may end the element it stands in.
+  """Returns the texts as JSON, which the page's script filters and lists."""
+  # The escapes keep a text from closing the script element around it.
   data = json.dumps(texts, allow_nan=False)
   data = data.replace("</", "<\\/").replace("<!--", "<\\u0021--")
   return (

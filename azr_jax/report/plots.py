@@ -1,4 +1,4 @@
-"""Curves of a run for notebooks, by matplotlib."""
+"""Draws curves of a run in notebooks, with matplotlib."""
 
 from typing import Any
 
@@ -13,20 +13,21 @@ def curves(
   """Draws metrics over the steps, each with its running mean.
 
   Args:
-    axes: of matplotlib.
-    run: see `reading.read_runs`.
-    pattern: of the metrics' whole names; its groups are the label.
-    title: of the axes.
+    axes: matplotlib axes to draw in.
+    run: a run of `reading.read_runs`.
+    pattern: a regular expression that matches whole names of metrics; its
+      groups are the labels.
+    title: the title of the axes.
     window: steps of the running mean.
 
   Raises:
     ValueError: the run has no such metric.
   """
-  found = run.series(pattern)
-  if not found:
+  matching = run.series(pattern)
+  if not matching:
     raise ValueError(f"{run.name} has no metric like {pattern!r}")
   steps = np.array(run.steps)
-  for label, values in found.items():
+  for label, values in matching.items():
     series = np.array([np.nan if v is None else v for v in values], float)
     known = np.isfinite(series)
     (line,) = axes.plot(steps[known], series[known], alpha=0.3, linewidth=1)

@@ -1,4 +1,8 @@
-"""What a run's folder holds, read for people."""
+"""Reads a run's folder: its config, metrics, sampled texts and scores.
+
+A run that is training or was killed leaves partial lines and files; these are
+skipped.
+"""
 
 import dataclasses
 import json
@@ -10,24 +14,23 @@ from typing import Any
 from azr_jax.evals import registry
 from azr_jax.run import metrics, storage, text_monitor
 
-# What `azr_jax.evaluate` writes.
-_RESULTS = "results.json"
-_LARGEST = 1e100  # Of a metric; larger ones (and no numbers) are not drawn.
-_PASS = re.compile(r"(\w+)/pass@1/unbiased")
+_RESULTS = "results.json"  # written by `azr_jax.evaluate`
+_MAX_VALUE = 1e100  # larger values of metrics are not drawn
+_PASS_AT_1 = re.compile(r"(\w+)/pass@1/unbiased")
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """A run, as far as it has come.
+  """A run, up to its last logged step.
 
   Attributes:
-    name: of its folder, with as many parents' as it takes to tell runs apart.
-    config: its configuration, flat: values by dotted key.
+    name: the end of its path, long enough to differ from the other runs'.
+    config: its config, flat: values by dotted key.
     steps: the steps that have metrics.
-    values: by metric, a value for each of `steps`, or None.
-    samples: the texts kept, oldest first; each says its `step`.
-    flagged: those that a rule found, alike.
-    scores: pass@1 by benchmark, each with its standard error.
+    values: for each metric, one value or None per step of `steps`.
+    samples: records of sampled texts, oldest first, each with its `step`.
+    flagged: records of the texts that the text monitor flagged, likewise.
+    scores: for each benchmark, pass@1 and its standard error.
   """
 
   name: str
@@ -41,20 +44,24 @@ class Run:
   def series(
     self, pattern: str, apart_from: Collection[str] = ()
   ) -> dict[str, list[float | None]]:
-    """Metrics by label.
+    """Returns the values of the metrics that match a pattern.
 
     Args:
-      pattern: of their whole names; its groups are the label.
+      pattern: a regular expression that matches whole names of metrics; its
+        groups, joined by spaces, are the label.
       apart_from: metrics that are left out.
+
+    Returns:
+      For each label, one value or None per step.
     """
-    found = {
+    matches = {
       name: re.fullmatch(pattern, name)
       for name in self.values
       if name not in apart_from
     }
     return {
       " ".join(match.groups()): self.values[name]
-      for name, match in found.items()
+      for name, match in matches.items()
       if match
     }
 
@@ -62,44 +69,49 @@ class Run:
 def read_runs(
   paths: Sequence[str],
   scores: Sequence[str] | None = None,
-  most_texts: int = 300,
+  max_texts: int = 300,
 ) -> list[Run]:
   """Reads run folders.
 
   Args:
-    paths: of the folders, or URLs of an object store.
-    scores: a folder of `azr_jax.evaluate` for each; None: `PATH_scores` where
-      it is there.
-    most_texts: of a run's samples, and of its flagged texts; evenly over the
-      steps.
+    paths: the folders, as local paths or URLs of an object store.
+    scores: a folder of `azr_jax.evaluate` per run; None: `PATH_scores`, if it
+      exists.
+    max_texts: how many samples, and how many flagged texts, are read of a run;
+      they are spread evenly over the steps.
 
   Raises:
-    ValueError: a folder holds no metrics.
+    ValueError: a folder has no metrics.
   """
-  found = [storage.resolve(path.rstrip("/")) for path in paths]
-  beside = [folder.with_name(f"{folder.name}_scores") for folder in found]
-  if scores is not None:
-    beside = [storage.resolve(path) for path in scores]
+  folders = [storage.resolve(path.rstrip("/")) for path in paths]
+  if scores is None:
+    score_folders = [
+      folder.with_name(f"{folder.name}_scores") for folder in folders
+    ]
+  else:
+    score_folders = [storage.resolve(path) for path in scores]
   return [
-    _read_run(folder, name, read_scores(own), most_texts)
-    for folder, name, own in zip(found, _names(found), beside, strict=True)
+    _read_run(folder, name, read_scores(score_folder), max_texts)
+    for folder, name, score_folder in zip(
+      folders, _names(folders), score_folders, strict=True
+    )
   ]
 
 
 def _names(paths: Sequence[pathlib.Path]) -> list[str]:
-  """The shortest ends of the paths that differ."""
+  """Returns the shortest ends of the paths that all differ."""
   for length in range(1, max(len(path.parts) for path in paths) + 1):
     names = ["/".join(path.parts[-length:]) for path in paths]
     if len({*names}) == len(names):
       return names
-  return [f"{path.name} ({place})" for place, path in enumerate(paths, 1)]
+  return [f"{path.name} ({number})" for number, path in enumerate(paths, 1)]
 
 
 def _read_run(
   folder: pathlib.Path,
   name: str,
   scores: dict[str, tuple[float, float]],
-  most_texts: int,
+  max_texts: int,
 ) -> Run:
   path = folder / metrics.METRICS
   lines = _json_lines(path) if path.exists() else []
@@ -116,59 +128,61 @@ def _read_run(
     values={
       key: [_number(line.get(key)) for line in lines] for key in sorted(names)
     },
-    samples=_texts(folder / metrics.SAMPLES, most_texts),
-    flagged=_texts(folder / text_monitor.FOLDER, most_texts),
+    samples=_texts(folder / metrics.SAMPLES, max_texts),
+    flagged=_texts(folder / text_monitor.FOLDER, max_texts),
     scores=scores,
   )
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-  found: dict[str, Any] = {}
+  """Returns the values of a nested config by dotted key."""
+  values: dict[str, Any] = {}
   for key, value in config.items():
     if isinstance(value, dict):
-      found |= _flat(value, f"{prefix}{key}.")
+      values |= _flat(value, f"{prefix}{key}.")
     else:
-      found[prefix + key] = value
-  return found
+      values[prefix + key] = value
+  return values
 
 
 def _number(value: Any) -> float | None:
-  """What can be drawn."""
-  is_number = isinstance(value, int | float) and abs(value) < _LARGEST
+  """Returns a value that can be drawn, or None."""
+  is_number = isinstance(value, int | float) and abs(value) < _MAX_VALUE
   return float(value) if is_number else None
 
 
-def _texts(folder: pathlib.Path, most: int) -> list[dict[str, Any]]:
-  """The records of files called by their step: about so many, evenly.
+def _texts(folder: pathlib.Path, max_texts: int) -> list[dict[str, Any]]:
+  """Reads about `max_texts` records of a folder, evenly over the steps.
 
-  Only as many files as that are read: there may be one for each of thousands of
-  steps, in an object store.
+  Each file is named by its step. Only as many files are read as needed, because
+  an object store may hold one for each of thousands of steps.
   """
-  if not folder.exists() or not most:
+  if not folder.exists() or not max_texts:
     return []
   paths = [path for path in folder.glob("*.jsonl") if path.stem.isdecimal()]
   paths = sorted(paths, key=lambda path: path.name)
   if not paths:
     return []
-  # Whole files, so that no group of texts is left out; the last for certain.
-  each = max(len(_json_lines(paths[-1])), 1)
-  count = min(max(most // each, 1), len(paths))
+  # Files are read whole, so that no group of texts is left out. The last file
+  # is always among them.
+  per_file = max(len(_json_lines(paths[-1])), 1)
+  count = min(max(max_texts // per_file, 1), len(paths))
   chosen = [paths[-1 - i * len(paths) // count] for i in range(count)]
   records = [
     {"step": int(path.stem)} | record
     for path in reversed(chosen)
     for record in _json_lines(path)
   ]
-  return records[-most:]
+  return records[-max_texts:]
 
 
 def _json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
-  """The objects of a file's lines, of which the last may be half written."""
+  """Returns the objects of a file's lines; skips a partial last line."""
   return list(_json(path, lines=True))
 
 
 def _json(path: pathlib.Path, lines: bool = False) -> Iterator[dict[str, Any]]:
-  """The objects in a file's lines, or in all of it; leaves out what is none."""
+  """Yields the JSON objects of a file, or of its lines; skips anything else."""
   text = path.read_bytes().decode("utf-8", "replace")
   for part in text.split("\n") if lines else [text]:
     try:
@@ -180,22 +194,22 @@ def _json(path: pathlib.Path, lines: bool = False) -> Iterator[dict[str, Any]]:
 
 
 def read_scores(folder: pathlib.Path) -> dict[str, tuple[float, float]]:
-  """Scores of a folder of `azr_jax.evaluate`, and of those within it.
+  """Reads the scores of a folder of `azr_jax.evaluate` and its subfolders.
 
   Returns:
-    By benchmark, and by average of `registry`, pass@1 and its standard error,
-    0 for an average; {} where there are none.
+    For each benchmark pass@1 and its standard error, and the averages of
+    `registry.averages` with 0 as error; {} if there are no scores.
   """
-  found: dict[str, tuple[float, float]] = {}
+  passes: dict[str, tuple[float, float]] = {}
   if not folder.exists():
-    return found
+    return passes
   paths = [folder / _RESULTS, *sorted(folder.glob(f"*/{_RESULTS}"))]
   for path in filter(lambda path: path.exists(), paths):
-    within = "" if path.parent == folder else f" ({path.parent.name})"
+    subfolder = "" if path.parent == folder else f" ({path.parent.name})"
     scores = next(_json(path), {}).get("scores", {})
     for name, value in scores.items():
-      if match := _PASS.fullmatch(name):
+      if match := _PASS_AT_1.fullmatch(name):
         error = scores.get(f"{name}_error", 0.0)
-        found[match[1] + within] = (value, error)
-  averages = registry.averages({name: v for name, (v, _) in found.items()})
-  return found | {name: (value, 0.0) for name, value in averages.items()}
+        passes[match[1] + subfolder] = (value, error)
+  averages = registry.averages({name: v for name, (v, _) in passes.items()})
+  return passes | {name: (value, 0.0) for name, value in averages.items()}

@@ -1,8 +1,9 @@
-"""Which metrics are drawn, and where on the page.
+"""The sections of the page, their charts, and the metrics of each chart.
 
-A chart is a pattern of metrics' whole names; its groups are the series' label.
-What no chart here takes is drawn under `OTHERS`, a chart per family, so
-every system has its page.
+A chart has a pattern that matches whole names of metrics; the pattern's groups
+are the labels of the series. Metrics without a chart here are drawn in the
+section `OTHERS`, one chart per family, so that metrics of a new system appear
+without a change here.
 """
 
 import dataclasses
@@ -12,21 +13,28 @@ from azr_jax.run.metrics import HEALTHY
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-  """A title, the metrics in it, what they look like when all is well."""
+  """A chart.
+
+  Attributes:
+    title: the caption.
+    pattern: a regular expression for the metrics' names.
+    healthy: what the metrics look like in a healthy run.
+    missing: the value in steps that did not log the metric; None: no value.
+  """
 
   title: str
   pattern: str
   healthy: str = ""
-  missing: float | None = None  # In a step that does not say.
+  missing: float | None = None
 
 
-def _measure(title: str, name: str) -> Chart:
+def _program_metric(title: str, name: str) -> Chart:
   return Chart(title, rf"program/[^/]+/(.+)/{name}")
 
 
 OTHERS = "Everything else"
 LEARNABILITY, TIME = "Learnability", "Time"
-# The phases of a step that follow each other, of AZR and of the others.
+# The consecutive phases of a step: AZR's, then the other systems'.
 PHASES = (
   ("seed", "propose", "learnability", "solve", "measures", "update"),
   ("collect", "update"),
@@ -36,38 +44,42 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
   "Rewards": (
     Chart("Reward", r"reward/[^/]+/(.+)/mean", "rises"),
     Chart(
-      "Share of right answers", r"correct/[^/]+/(.+)/mean", HEALTHY["correct"]
+      "Fraction of correct responses",
+      r"correct/[^/]+/(.+)/mean",
+      HEALTHY["correct"],
     ),
-    Chart("Right, by task", r"correct_by_task/(.+)"),
+    Chart("Correct, by task", r"correct_by_task/(.+)"),
     Chart(
-      "Share well formed", r"formatted/[^/]+/(.+)/mean", HEALTHY["formatted"]
+      "Fraction of well-formed responses",
+      r"formatted/[^/]+/(.+)/mean",
+      HEALTHY["formatted"],
     ),
-    Chart("Spread of the reward", r"reward/[^/]+/(.+)/std"),
+    Chart("Standard deviation of the reward", r"reward/[^/]+/(.+)/std"),
   ),
   "Evaluation in training": (
     Chart("pass@1", r"evaluation/(.+)/pass@1/unbiased", HEALTHY["evaluation"]),
-    Chart("pass@1, by part", r"evaluation/(.+/pass@1/.+)"),
-    Chart("More of it", r"evaluation/(.+)"),
+    Chart("pass@1, by subset", r"evaluation/(.+/pass@1/.+)"),
+    Chart("Other scores", r"evaluation/(.+)"),
   ),
   "Lengths": (
     Chart(
-      "Tokens of a completion", r"tokens/[^/]+/(.+)/mean", HEALTHY["tokens"]
+      "Tokens per completion", r"tokens/[^/]+/(.+)/mean", HEALTHY["tokens"]
     ),
-    Chart("Share cut off", r"tokens/[^/]+/(.+)/truncated_share"),
+    Chart("Fraction truncated", r"tokens/[^/]+/(.+)/truncated_share"),
   ),
   "Complexity and diversity of proposals": (
-    _measure("Cognitive complexity", "cognitive"),
-    _measure("Cyclomatic complexity", "cyclomatic"),
-    _measure("Halstead effort", "effort"),
-    _measure("Halstead volume", "volume"),
-    _measure("Maintainability", "maintainability"),
-    _measure("Distance to the references", "distance"),
-    _measure("Diversity of answers", "answer_diversity"),
-    _measure("Gold minus answer, complexity", "gold_minus_answer"),
+    _program_metric("Cognitive complexity", "cognitive"),
+    _program_metric("Cyclomatic complexity", "cyclomatic"),
+    _program_metric("Halstead effort", "effort"),
+    _program_metric("Halstead volume", "volume"),
+    _program_metric("Maintainability", "maintainability"),
+    _program_metric("Distance to the references", "distance"),
+    _program_metric("Diversity of answers", "answer_diversity"),
+    _program_metric("Gold minus answer, complexity", "gold_minus_answer"),
   ),
   LEARNABILITY: (
     Chart(
-      "Solve rate of proposals",
+      "Pass rate of proposals",
       r"learnability/[^/]+/(.+)/solve_rate",
       HEALTHY["learnability"],
     ),
@@ -76,27 +88,27 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
   ),
   "Proposals and buffers": (
     Chart(
-      "Share of valid proposals",
+      "Fraction of valid proposals",
       r"proposals/[^/]+/(.+)/valid_share",
       HEALTHY["proposals"],
     ),
     Chart("Rejected", r"proposals/[^/]+/(.+)/rejected_(.+)", missing=0.0),
     Chart("Duplicates", r"proposals/[^/]+/(.+)/duplicate_share"),
-    Chart("Tasks in a buffer", r"buffer/[^/]+/(.+)/size", HEALTHY["buffer"]),
-    Chart("Found in the last 50 steps", r"buffer/[^/]+/(.+)/fresh_share"),
+    Chart("Tasks in the buffer", r"buffer/[^/]+/(.+)/size", HEALTHY["buffer"]),
+    Chart("Added in the last 50 steps", r"buffer/[^/]+/(.+)/fresh_share"),
   ),
   "Conversations with code": (
     Chart(
-      "Scripts of a conversation", r"calls/[^/]+/(.+)/mean", HEALTHY["calls"]
+      "Scripts per conversation", r"calls/[^/]+/(.+)/mean", HEALTHY["calls"]
     ),
-    Chart("Without any script", r"calls/[^/]+/(none_share)"),
+    Chart("Conversations without a script", r"calls/[^/]+/(none_share)"),
     Chart(
-      "Check an answer by a script",
+      "Conversations that check an answer by a script",
       r"self_check/[^/]+/(.+)/mean",
       HEALTHY["self_check"],
     ),
     Chart(
-      "Replies of a conversation",
+      "Assistant turns per conversation",
       r"replies/[^/]+/(.+)/mean",
       HEALTHY["replies"],
     ),
@@ -107,9 +119,9 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
     ),
     Chart("Scripts run", "interpreter/(calls|ok|error|timeout)"),
     Chart("Stage", "stage/[^/]+/(number)", HEALTHY["stage"]),
-    Chart("Questions of a stage's groups", "stage/[^/]+/(group.+)"),
+    Chart("Questions per group of the stage", "stage/[^/]+/(group.+)"),
     Chart(
-      "Groups that teach nothing",
+      "Groups with equal rewards",
       r"groups/[^/]+/(equal_share)",
       HEALTHY["groups"],
     ),
@@ -122,14 +134,16 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
     ),
     Chart("Programs", "executor/(programs)"),
   ),
-  TIME: (Chart("Waiting", r"time/(.*wait.*)", HEALTHY["time"]),),
+  TIME: (Chart("Waiting times", r"time/(.*wait.*)", HEALTHY["time"]),),
   "Learner": (
     Chart("Entropy", "learner/(entropy)", HEALTHY["learner"]),
-    Chart("Norm of the gradient", "learner/(grad_norm)"),
-    Chart("Share of clipped ratios", "learner/(.*clip.*)"),
+    Chart("Gradient norm", "learner/(grad_norm)"),
+    Chart("Fraction of clipped ratios", "learner/(.*clip.*)"),
     Chart("Loss", "learner/(.*loss.*)"),
     Chart(
-      "Sampler against learner", "rollout/(logprob_gap)", HEALTHY["rollout"]
+      "Logprob gap between sampler and learner",
+      "rollout/(logprob_gap)",
+      HEALTHY["rollout"],
     ),
     Chart("Critic", "critic/(.+)", HEALTHY["critic"]),
   ),

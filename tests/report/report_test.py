@@ -1,4 +1,4 @@
-"""The report page: what it reads, what it draws, and how a browser shows it."""
+"""The report page: its data, its charts, and how a browser shows it."""
 
 import html.parser
 import json
@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from azr_jax.report import charts, page, reading, sections
+from azr_jax.report import charts, command, page, reading, sections
 
 CHROMIUM = next(
   filter(
@@ -21,7 +21,7 @@ HOSTILE = "</script><script>document.title='broken'</script><b onclick=x>&amp;"
 
 
 def write_run(folder, steps=30, rate=0.01, system="azr"):
-  """A run folder as `azr_jax.train` leaves it, and the scores beside it."""
+  """Writes a run folder like `azr_jax.train`, and its scores folder."""
   (folder / "samples").mkdir(parents=True)
   (folder / "flagged").mkdir()
   config = {
@@ -72,9 +72,9 @@ def write_scores(folder, value):
   (folder / "results.json").write_text(json.dumps({"scores": scores}))
 
 
-def test_a_run_is_read_as_far_as_it_has_come(tmp_path):
+def test_a_run_is_read_up_to_its_last_whole_line(tmp_path):
   (run,) = reading.read_runs([str(write_run(tmp_path / "one"))])
-  assert run.steps == list(range(1, 31))  # Not the line that is being written.
+  assert run.steps == list(range(1, 31))  # without the partial last line
   assert run.config["optimizer.learning_rate"] == 0.01
   assert [sample["step"] for sample in run.samples] == run.steps
   assert run.scores == {"humaneval_plus": (0.51, 0.02)}
@@ -87,7 +87,7 @@ def test_a_run_is_read_as_far_as_it_has_come(tmp_path):
   )
 
 
-def test_runs_are_called_by_what_tells_them_apart(tmp_path):
+def test_runs_are_named_by_the_ends_of_their_paths_that_differ(tmp_path):
   paths = [str(write_run(tmp_path / name / "run")) for name in ("a", "b")]
   assert [r.name for r in reading.read_runs(paths)] == ["a/run", "b/run"]
 
@@ -98,7 +98,7 @@ def test_a_folder_without_metrics_is_refused(tmp_path):
 
 
 class Elements(html.parser.HTMLParser):
-  """Counts elements; fails where they are not closed as they were opened."""
+  """Collects elements; fails if they are not closed in order."""
 
   VOID = ("meta", "input", "line", "rect", "polyline", "polygon", "br")
 
@@ -130,7 +130,7 @@ def write_two(tmp_path):
   return reading.read_runs([str(path) for path in paths])
 
 
-def test_the_page_is_whole_and_needs_nothing_else(two):
+def test_the_page_is_valid_and_refers_to_no_other_file(two):
   text = page.build(two, {"humaneval_plus": (0.4, 0.0)})
   elements = Elements(text)
   for tag, attributes in elements.found:
@@ -138,11 +138,11 @@ def test_the_page_is_whole_and_needs_nothing_else(two):
     assert "src" not in attributes
     assert attributes.get("href", "#").startswith("#")
   assert "http" not in text.replace("http-equiv", "")
-  # Every metric of either run is somewhere, once for each run.
+  # Every metric is drawn once per run.
   titles = re.findall(r"<figcaption>([^<]+?) *<", text)
   assert titles.count("Reward") == titles.count("new_family/of") == 2
   assert text.count("<polygon") == 2 * len(sections.PHASES[0][1:])
-  assert "+11.0" in text and "+12.0" in text  # To the base.
+  assert "+11.0" in text and "+12.0" in text  # differences to the base
   assert "1 differences" not in text and "2 differences" in text
 
 
@@ -151,10 +151,10 @@ def test_figures_of_two_runs_have_one_axis(two):
   highs = re.findall(
     r"<figcaption>Reward <.*?data-low=\"(\S+)\" data-high=\"(\S+)\"", text
   )
-  assert highs == [("0", "0.4")] * 2  # The second run's largest is 0.4.
+  assert highs == [("0", "0.4")] * 2  # 0.4 is the second run's maximum
 
 
-def test_texts_cannot_leave_their_element(two):
+def test_texts_cannot_close_their_element(two):
   text = page.build(two)
   assert HOSTILE not in text
   (data,) = re.findall(r'json" id="samples">(.*?)</script>', text)
@@ -164,26 +164,26 @@ def test_texts_cannot_leave_their_element(two):
   assert "more characters" in texts[0]["completion"]
 
 
-def test_no_group_of_texts_is_left_out(tmp_path):
+def test_all_groups_of_a_step_are_read(tmp_path):
   folder = write_run(tmp_path / "one")
   groups = [["deduction", role] for role in ("propose", "solve")]
   for path in (folder / "samples").iterdir():
     records = [json.dumps({"group": group, "prompt": ""}) for group in groups]
     path.write_text("\n".join(records))
-  (run,) = reading.read_runs([str(folder)], most_texts=20)
-  found = [(sample["step"], sample["group"]) for sample in run.samples]
-  assert found == [(step, g) for step in range(3, 31, 3) for g in groups]
+  (run,) = reading.read_runs([str(folder)], max_texts=20)
+  read = [(sample["step"], sample["group"]) for sample in run.samples]
+  assert read == [(step, g) for step in range(3, 31, 3) for g in groups]
 
 
-def test_few_files_are_read_of_many(tmp_path):
+def test_texts_are_read_evenly_over_the_steps(tmp_path):
   path = str(write_run(tmp_path / "one"))
-  (run,) = reading.read_runs([path], most_texts=5)
+  (run,) = reading.read_runs([path], max_texts=5)
   assert [sample["step"] for sample in run.samples] == [6, 12, 18, 24, 30]
-  (run,) = reading.read_runs([path], most_texts=0)
+  (run,) = reading.read_runs([path], max_texts=0)
   assert not run.samples and not run.flagged
 
 
-def test_what_a_killed_run_may_leave_is_passed_over(tmp_path):
+def test_invalid_lines_and_files_of_a_killed_run_are_skipped(tmp_path):
   folder = write_run(tmp_path / "one", steps=3)
   more = [
     {"step": 4, "a": 1e308, "b": 5e-324, "c": float("inf"), "d": "text"},
@@ -217,7 +217,7 @@ def test_what_a_killed_run_may_leave_is_passed_over(tmp_path):
 
 
 @pytest.mark.parametrize(
-  "values, want",
+  "values, limits",
   [
     ([0.0, 1.0], (0.0, 1.0)),
     ([1.0, 1.0], (0.0, 1.0)),
@@ -228,23 +228,23 @@ def test_what_a_killed_run_may_leave_is_passed_over(tmp_path):
     ([1e-9, 2e-9], (1e-9, 2e-9)),
   ],
 )
-def test_axes_end_at_round_numbers_around_the_values(values, want):
-  assert charts.value_range(values) == pytest.approx(want)
+def test_axes_end_at_round_numbers_around_the_values(values, limits):
+  assert charts.value_range(values) == pytest.approx(limits)
 
 
-def test_a_line_breaks_where_there_is_no_value_and_long_ones_are_thinned():
+def test_lines_are_interrupted_without_values_and_long_ones_are_thinned():
   drawn = charts.lines([1, 2, 3, 4, 5], {"a": [1, 2, None, 4, 5]}, (0, 5), 5)
   assert drawn.count("<polyline") == 2
   sparse = charts.lines(
     [1, 2, 3, 4, 5], {"a": [1, None, 3, None, 5]}, (0, 5), 5
   )
   assert sparse.count("<polyline") == 1
-  # The last step is evaluated, too, wherever it falls.
+  # Values at regular steps and at the last step are one line.
   steps = list(range(1, 103))
   values = [1.0 if s % 25 == 1 or s == 102 else None for s in steps]
   often = charts.lines(steps, {"a": values}, (0, 5), 102)
   assert often.count("<polyline") == 1
-  # What comes now and then is none.
+  # Values at irregular steps are separate points.
   values = [1.0 if s in (3, 50, 60, 90) else None for s in steps]
   rare = charts.lines(steps, {"a": values}, (0, 5), 102)
   assert rare.count("<polyline") == 4
@@ -256,30 +256,38 @@ def test_a_line_breaks_where_there_is_no_value_and_long_ones_are_thinned():
 
 def test_the_command_writes_one_file(tmp_path):
   write_run(tmp_path / "one", steps=3)
-  command = [sys.executable, "-m", "azr_jax.report"]
   out = tmp_path / "new" / "page.html"
   run = str(tmp_path / "one")
   done = subprocess.run(
-    [*command, run, f"--out={out}", f"--base={run}_scores"],
+    [sys.executable, "-m", "azr_jax.report", run]
+    + [f"--out={out}", f"--base={run}_scores"],
     capture_output=True,
     text=True,
     check=False,
   )
   assert done.returncode == 0, done.stderr
   assert out.read_text().startswith("<!doctype html>")
-  for arguments, said in (
-    ([str(tmp_path)], "expected the metrics of a run"),
-    ([run, f"--base={out}"], "expected a folder of azr_jax.evaluate"),
-    ([run, "--scores=a,b"], "names 2 folders; expected one for each of 1"),
-  ):
-    refused = subprocess.run(
-      [*command, *arguments], capture_output=True, text=True, check=False
-    )
-    assert refused.returncode and said in refused.stderr + refused.stdout
 
 
-# What a person would see: the list that the script made, and whether the page
-# is wider than the window.
+@pytest.mark.parametrize(
+  "arguments, message",
+  [
+    ({"paths": []}, "expected the folder of at least one run"),
+    ({"paths": ["nothing"]}, "expected the metrics of a run"),
+    ({"base": "one"}, "expected a folder of azr_jax.evaluate"),
+    ({"scores": ["a", "b"]}, "names 2 folders; expected one for each of 1"),
+  ],
+)
+def test_wrong_folders_are_refused(tmp_path, monkeypatch, arguments, message):
+  write_run(tmp_path / "one", steps=3)
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(ValueError, match=message):
+    command.write(**({"paths": ["one"], "out": "page.html"} | arguments))
+  assert not (tmp_path / "page.html").exists()
+
+
+# Records what the page's script has shown, and whether the page is wider than
+# the window.
 _LOOK = """<script>
 const first = document.querySelector(".browser");
 const select = first.querySelectorAll("select")[1];
@@ -300,7 +308,7 @@ document.body.dataset.seen = JSON.stringify({
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
 @pytest.mark.parametrize("width", [1280, 500])
-def test_a_browser_shows_it(tmp_path, width):
+def test_a_browser_shows_the_page(tmp_path, width):
   run = write_run(tmp_path / "one")
   text = page.build(reading.read_runs([str(run)]))
   path = tmp_path / "page.html"

@@ -1,5 +1,5 @@
 "use strict";
-// Light or dark: as the system has it, until the button is pressed.
+// The colour scheme is the system's until the button is pressed.
 const root = document.documentElement;
 const wanted = location.hash === "#dark" || (location.hash !== "#light" &&
   matchMedia("(prefers-color-scheme: dark)").matches);
@@ -13,7 +13,7 @@ function element(name, className, text) {
   return made;
 }
 
-// The values under the pointer.
+// Shows the values at the step under the pointer.
 function show(figure, svg, event) {
   const box = svg.getBoundingClientRect();
   const d = Object.fromEntries(
@@ -60,7 +60,7 @@ for (const figure of document.querySelectorAll("figure")) {
   svg.addEventListener("pointerleave", () => hide(figure));
 }
 
-// The browsers of texts.
+// Each browser lists the texts that its filters select.
 const PAGE = 20;
 
 function choice(name, values) {
@@ -81,10 +81,10 @@ function card(text, several) {
   const colour = text.reward > 0 ? "up" : "down";
   if (text.reward !== null)
     head.append(element("span", `reward ${colour}`, text.reward.toFixed(2)), " ");
-  const verdict = Object.entries(text.verdict).map(
+  const details = Object.entries(text.details).map(
     ([name, value]) => `${name} ${value}`).join(", ");
   const where = [...(several ? [text.run] : []), `step ${text.step}`, text.group, ...text.rules].join(" · ");
-  head.append(where, " ", element("small", "", verdict));
+  head.append(where, " ", element("small", "", details));
   shown.append(head, element("pre", "prompt", text.prompt),
     element("pre", "", text.completion));
   return shown;
