@@ -1,1 +1,1 @@
-"""Graders: text in, a verdict out; no model text is ever evaluated here."""
+"""Graders of answers. None evaluates model text in the trainer's process."""

@@ -11,21 +11,22 @@
 | `countdown` | nums, target, response, and perhaps mode |
 | `math` | gold, answer or response, and perhaps mode, where, tolerance |
 
-A case is {"id", "kind", ...}, a verdict {"id", "score", "correct", "detail"}.
-A line that is no case gets a verdict too, whose detail says what is wrong.
-Verdicts go out as soon as those before them are known.
+A case is {"id", "kind", ...}, a grade {"id", "score", "correct", "detail"}. A
+line that is not a case gets a grade, too, whose detail says what is wrong. Each
+grade is written as soon as those before it are known. `gold` is the reference
+answer.
 
 `tests` is a program of assertions or a list of them; `entry` is the function
-that its `check(candidate)` is about. The detail says how many were compared
-outside the program's process, and how many had to be trusted to it.
+that its `check(candidate)` is about. The detail counts the assertions that were
+compared outside the program's process, and those trusted to it.
 
-`countdown` scores 1.0 for a right answer, 0.1 for another one in its tag, 0.0
-without a tag; `mode` is strict (the default) or compat, as published.
+`countdown` scores 1.0 for a correct answer, 0.1 for a wrong answer in a tag,
+and 0.0 without a tag. `mode` is strict (the default) or compat, as published.
 
-`math` compares an answer with the reference: with math-verify (the default) or
-by `mode` rules alone. From a `response` it takes the last box, `where` being
-answer_tag (the default) or anywhere. Numbers may differ by `tolerance`, or by
-`relative_tolerance` of the reference.
+`math` compares an answer with the reference, by math-verify (the default
+`mode`) or by rules alone. In a `response`, the answer is the last box: that in
+the last answer tag (the default `where`) or anywhere. A number may differ by
+`tolerance`, or by the fraction `relative_tolerance` of the reference.
 """
 
 import argparse
@@ -49,16 +50,22 @@ from azr_jax.grading.mathematics import extraction, grader, rules
 
 
 class BadCase(ValueError):
-  """A line that is not a case."""
+  """A line is not a case; the message says why."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Grade:
-  """What a kind makes of a case; `detail` is what it has to add."""
+  """The grade of an answer.
+
+  Attributes:
+    correct: whether the answer is correct, which scores 1.
+    detail: a remark of the case's kind.
+    partial: the score of an answer that is not correct.
+  """
 
   correct: bool
   detail: str = ""
-  partial: float = 0.0  # the score of what is not correct
+  partial: float = 0.0
 
 
 def _text(case: dict[str, Any], name: str) -> str:
@@ -75,7 +82,7 @@ def _texts(case: dict[str, Any], name: str) -> list[str]:
   return value
 
 
-def _gold(case: dict[str, Any], name: str) -> str:
+def _reference(case: dict[str, Any], name: str) -> str:
   text = _text(case, name)
   try:
     literals.typed_key(text)
@@ -86,15 +93,15 @@ def _gold(case: dict[str, Any], name: str) -> str:
 
 def _value(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
   del executor
-  gold, answer = _gold(case, "gold"), _text(case, "answer")
-  return futures.done(Grade(programs.deduction_correct(gold, answer)))
+  reference, answer = _reference(case, "gold"), _text(case, "answer")
+  return futures.done(Grade(programs.deduction_correct(reference, answer)))
 
 
 def _abduction(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
-  code, gold = _text(case, "code"), _gold(case, "gold_output")
+  code, reference = _text(case, "code"), _reference(case, "gold_output")
   answer = _text(case, "answer")
   return futures.then(
-    programs.submit_abduction_answer(executor, code, gold, answer), Grade
+    programs.submit_abduction_answer(executor, code, reference, answer), Grade
   )
 
 
@@ -127,10 +134,10 @@ def _unit_tests(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
 def _countdown(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
   del executor
   mode = _choice(case, "mode", verifier.MODES)
-  found = verifier.verify(
+  verdict = verifier.verify(
     countdown_puzzle.from_record(case), _text(case, "response"), mode
   )
-  return futures.done(Grade(found.right, found.reason, found.score))
+  return futures.done(Grade(verdict.right, verdict.reason, verdict.score))
 
 
 def _number(case: dict[str, Any], name: str) -> float:
@@ -175,13 +182,13 @@ KINDS: "dict[str, Callable[[Executor, dict[str, Any]], Future[Grade]]]" = {
 
 
 def submit(executor: Executor, line: str) -> "Future[dict[str, Any]]":
-  """Starts the grading of one line; the future holds its verdict."""
-  name = ""
+  """Starts to grade one line; returns the future of its grade's record."""
+  case_id = ""
   try:
     case = json.loads(line)
     if not isinstance(case, dict):
       raise BadCase("expected a JSON object")
-    name = case.get("id", "")
+    case_id = case.get("id", "")
     kind = case.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
       known = ", ".join(KINDS)
@@ -189,23 +196,23 @@ def submit(executor: Executor, line: str) -> "Future[dict[str, Any]]":
     pending = KINDS[kind](executor, case)
   except (ValueError, RecursionError) as error:
     bad = Grade(False, f"{error}")
-    return futures.done(_verdict(name, "bad case", bad))
-  return futures.then(pending, lambda grade: _verdict(name, kind, grade))
+    return futures.done(_record(case_id, "bad case", bad))
+  return futures.then(pending, lambda grade: _record(case_id, kind, grade))
 
 
-def _verdict(name: object, kind: str, grade: Grade) -> dict[str, Any]:
+def _record(case_id: object, kind: str, grade: Grade) -> dict[str, Any]:
   return {
-    "id": name,
+    "id": case_id,
     "score": 1.0 if grade.correct else grade.partial,
     "correct": grade.correct,
     "detail": f"{kind}: {grade.detail}" if grade.detail else kind,
   }
 
 
-def verdicts(
+def grades(
   executor: Executor, lines: Iterable[str]
 ) -> Iterator[dict[str, Any]]:
-  """Yields a verdict per line that is not empty, in order."""
+  """Yields the record of a grade per line that is not empty, in order."""
   pending = (submit(executor, line) for line in lines if line.strip())
   return streaming.in_order(pending)
 
@@ -220,9 +227,9 @@ def main() -> None:
   executor_command.add_flags(parser)
   flags = parser.parse_args()
   with executor_command.make_executor(parser, flags) as executor:
-    found = verdicts(executor, streaming.input_lines())
-    for verdict in streaming.counted(found, "cases"):
-      print(json.dumps(verdict), flush=True)
+    in_order = grades(executor, streaming.input_lines())
+    for record in streaming.counted(in_order, "cases"):
+      print(json.dumps(record), flush=True)
 
 
 if __name__ == "__main__":

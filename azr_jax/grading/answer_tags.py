@@ -1,4 +1,4 @@
-"""The answer tags of a reply: `<answer>...</answer>`."""
+"""Finds the answer tags of a response, `<answer>...</answer>`."""
 
 import re
 
@@ -7,11 +7,11 @@ _ANSWER = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 
 
 def last_answer(response: str) -> str | None:
-  """The text of the last closed answer tag, or None."""
-  found = _ANSWER.findall(response)
-  return found[-1].strip() if found else None
+  """Returns the text of the last closed answer tag, or None."""
+  answers = _ANSWER.findall(response)
+  return answers[-1].strip() if answers else None
 
 
 def answer_blocks(response: str) -> int:
-  """How many answer tags are closed: more than one hedges."""
+  """Returns the number of closed answer tags; more than one is hedging."""
   return len(re.findall(r"<answer>.*?</answer>", response, re.DOTALL))

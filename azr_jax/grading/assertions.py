@@ -1,8 +1,8 @@
-"""Reading unit tests: what can be decided here, and what the child decides.
+"""Reads unit tests and separates assertions that can be decided outside.
 
 `read_tests` parses a program of assertions and runs nothing. An assertion of
-one of these shapes is `compared`: a call for the executor, and a condition on
-its value that stays here.
+one of these shapes is `compared`: the executor runs its call, and its condition
+is checked here, on the value that the call returned.
 
 | shape | |
 | --- | --- |
@@ -11,13 +11,13 @@ its value that stays here.
 | `assert f(1)` | |
 | `assert abs(f(1) - 2.5) < 1e-6` | also `<=` |
 | `assert math.isclose(f(1), 2.5, rel_tol=1e-9)` | |
-| `assert not ...` | of any of these |
+| `assert not ...` | before any of these |
 
-`f` is a name that the tests do not define themselves, with literal arguments;
-or the parameter of a `def check(candidate)` that is called once. In a literal,
-`set`, `frozenset`, `float` and `complex` are the builtins. All else is
-`trusted`: loops, computed expectations, and every assertion after a statement
-that may change what a call gives, like `random.seed(0)`.
+`f` is a name that the tests do not define themselves, or the parameter of a
+`def check(candidate)` that is called once. Its arguments are literals. In a
+literal, `set`, `frozenset`, `float` and `complex` are the builtins. All other
+assertions are `trusted`: loops, computed expectations, and every assertion
+after a statement that may change what a call returns, such as `random.seed(0)`.
 """
 
 import ast
@@ -47,7 +47,7 @@ Condition = Callable[[Any], bool]
 
 
 class BadTests(ValueError):
-  """The tests are not what they should be; the message says why."""
+  """The tests cannot be used; the message says why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,8 @@ class Assertion:
   Attributes:
     entry: the function to call.
     arguments: the text of its arguments.
-    holds: whether a value is as asserted; raises where the assertion would.
+    holds: returns whether a value is as asserted; raises if the assertion
+      would.
   """
 
   entry: str
@@ -67,12 +68,12 @@ class Assertion:
 
 @dataclasses.dataclass(frozen=True)
 class Tests:
-  """Tests, split by who decides them.
+  """Tests, split by the process that decides them.
 
   Attributes:
     compared: the assertions that can be decided outside the child.
-    trusted: a program that makes the other assertions, or nothing.
-    trusted_count: how many are written in it.
+    trusted: a program with the other assertions; empty if there are none.
+    trusted_count: number of assertions in that program.
     called: names of the functions that the tests are known to be about.
   """
 
@@ -93,16 +94,16 @@ class _Check:
 
 
 def read_tests(text: str, entry: str | None = None) -> Tests:
-  """Splits the text of tests.
+  """Reads the text of tests and splits its assertions.
 
   Args:
     text: a program of assertions, or one that defines `check(candidate)` and
       perhaps calls it.
-    entry: the function to hand to `check`, if the text does not do so.
+    entry: the function to pass to `check`, if the text does not call it.
 
   Raises:
-    BadTests: the text is no program, asserts nothing, or has assertions that
-      nothing would reach.
+    BadTests: the text is not a program, asserts nothing, or has assertions in
+      a function that is never called.
   """
   if entry is not None and not _is_name(entry):
     raise BadTests(f"entry is {entry!r:.80}; expected a function's name")
@@ -124,7 +125,8 @@ def _is_name(text: str) -> bool:
 def _with_call(body: list[ast.stmt], entry: str | None) -> list[ast.stmt]:
   """Adds `check(<entry>)` if the tests define check and do not call it."""
   is_defined = any(
-    isinstance(one, ast.FunctionDef) and one.name == CHECK for one in body
+    isinstance(statement, ast.FunctionDef) and statement.name == CHECK
+    for statement in body
   )
   if entry is None or not is_defined or statements.uses(body, CHECK):
     return body
@@ -132,13 +134,15 @@ def _with_call(body: list[ast.stmt], entry: str | None) -> list[ast.stmt]:
 
 
 def _split(body: list[ast.stmt], entry: str | None) -> Tests:
-  for one in body:
-    unreached = isinstance(one, statements.DEFINITIONS) and not statements.uses(
-      body, one.name
-    )
-    if unreached and statements.count([one], ast.Assert):
-      hint = "; expected entry" if one.name == CHECK else ""
-      raise BadTests(f"{one.name} has assertions and is never called{hint}")
+  for statement in body:
+    if (
+      isinstance(statement, statements.DEFINITIONS)
+      and not statements.uses(body, statement.name)
+      and statements.count([statement], ast.Assert)
+    ):
+      name = statement.name
+      hint = "; expected entry" if name == CHECK else ""
+      raise BadTests(f"{name} has assertions and is never called{hint}")
   check = _find_check(body)
   bound = statements.bound(body)
   reader = _Reader(bound)
@@ -147,8 +151,8 @@ def _split(body: list[ast.stmt], entry: str | None) -> Tests:
     rest = reader.split(body)
   else:
     called.add(check.function)
-    rest = reader.split([one for one in body if one is not check.call])
-    # The definition has its place in the rest; its body is replaced.
+    rest = reader.split([s for s in body if s is not check.call])
+    # The definition of `check` stays in the rest, with its body replaced.
     local = statements.bound(check.definition.body)
     inner = _Reader(bound | local, {check.parameter: check.function})
     inner.acted = reader.acted
@@ -162,20 +166,21 @@ def _split(body: list[ast.stmt], entry: str | None) -> Tests:
     compared=tuple(reader.compared),
     trusted=ast.unparse(ast.Module(rest, [])) if count else "",
     trusted_count=count,
-    called=frozenset(called | {one.entry for one in reader.compared}),
+    called=frozenset(called | {a.entry for a in reader.compared}),
   )
 
 
 def _find_check(body: Sequence[ast.stmt]) -> _Check | None:
-  """Finds a `check` that is no more than its body with a name put in."""
-  found = [
-    one
-    for one in body
-    if isinstance(one, ast.FunctionDef) and one.name == CHECK
+  """Returns the `check` whose call equals its body with a name put in."""
+  definitions = [
+    statement
+    for statement in body
+    if isinstance(statement, ast.FunctionDef) and statement.name == CHECK
   ]
-  if len(found) != 1 or len(statements.uses(body, CHECK)) != 1:
+  if len(definitions) != 1 or len(statements.uses(body, CHECK)) != 1:
     return None
-  match found[0]:
+  definition = definitions[0]
+  match definition:
     case ast.FunctionDef(
       args=ast.arguments(
         posonlyargs=[],
@@ -189,8 +194,8 @@ def _find_check(body: Sequence[ast.stmt]) -> _Check | None:
       pass
     case _:
       return None
-  for one in body:
-    match one:
+  for statement in body:
+    match statement:
       case ast.Expr(
         value=ast.Call(
           func=ast.Name(id="check"),
@@ -199,13 +204,18 @@ def _find_check(body: Sequence[ast.stmt]) -> _Check | None:
         )
       ):
         free = function not in statements.bound(body)
-        if free and parameter not in statements.bound(found[0].body):
-          return _Check(found[0], one, parameter, function)
+        if free and parameter not in statements.bound(definition.body):
+          return _Check(definition, statement, parameter, function)
   return None
 
 
 class _Reader:
-  """Takes the compared assertions out of a list of statements."""
+  """Collects the compared assertions of a list of statements.
+
+  Attributes:
+    compared: the assertions so far.
+    acted: whether a statement so far may change what later calls return.
+  """
 
   def __init__(
     self, bound: frozenset[str], known: Mapping[str, str] | None = None
@@ -213,8 +223,8 @@ class _Reader:
     """Starts with nothing read.
 
     Args:
-      bound: names that the tests define, so that a call is not the answer's.
-      known: names that stand for a function of the answer.
+      bound: names that the tests define; a call of one is not the answer's.
+      known: the answer's function behind each parameter of `check`.
     """
     self.compared: list[Assertion] = []
     self.acted = False
@@ -222,15 +232,18 @@ class _Reader:
     self._known = known or {}
 
   def split(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Returns what is left, without assertions that are always true."""
+    """Collects from statements; returns the rest that the child must run.
+
+    Assertions that are always true are left out of the rest.
+    """
     rest = []
     for statement in body:
       if isinstance(statement, ast.Assert):
         if isinstance(statement.test, ast.Constant) and statement.test.value:
           continue
-        read = None if self.acted else self._assertion(statement.test)
-        if read is not None:
-          self.compared.append(read)
+        assertion = None if self.acted else self._assertion(statement.test)
+        if assertion is not None:
+          self.compared.append(assertion)
           continue
       self.acted = self.acted or statements.acts(statement)
       rest.append(statement)
@@ -252,12 +265,12 @@ class _Reader:
         return dataclasses.replace(inner, holds=lambda v: not holds(v))
       case ast.Call(
         func=ast.Attribute(value=ast.Name(id="math"), attr="isclose"),
-        args=[one, other],
+        args=[left, right],
         keywords=keywords,
       ):
-        call, gold = self._sides(one, other)
+        call, expected = self._sides(left, right)
         options = {str(k.arg): self._value(k.value) for k in keywords}
-        return self._call(call, lambda v: math.isclose(v, gold, **options))
+        return self._call(call, lambda v: math.isclose(v, expected, **options))
       case ast.Call():
         return self._call(test, bool)
       case ast.Compare(left=left, ops=[sign], comparators=[right]):
@@ -270,29 +283,29 @@ class _Reader:
     match left:
       case ast.Call(
         func=ast.Name(id="abs"),
-        args=[ast.BinOp(left=one, op=ast.Sub(), right=other)],
+        args=[ast.BinOp(left=minuend, op=ast.Sub(), right=subtrahend)],
         keywords=[],
       ):
         within = _TOLERANCES.get(type(sign))
         if within is None or "abs" in self._bound:
           return None
         limit = self._value(right)
-        call, gold = self._sides(one, other)
-        return self._call(call, lambda v: within(abs(v - gold), limit))
+        call, expected = self._sides(minuend, subtrahend)
+        return self._call(call, lambda v: within(abs(v - expected), limit))
     compare = _COMPARISONS.get(type(sign))
     if compare is None:
       return None
-    call, gold = self._sides(left, right)
+    call, expected = self._sides(left, right)
     by_identity = compare in (operator.is_, operator.is_not)
-    if by_identity and not (gold is None or isinstance(gold, bool)):
+    if by_identity and not (expected is None or isinstance(expected, bool)):
       return None
-    return self._call(call, lambda v: compare(v, gold))
+    return self._call(call, lambda v: compare(v, expected))
 
-  def _sides(self, one: ast.expr, other: ast.expr) -> tuple[ast.expr, Any]:
-    """Returns a call and a literal's value, which come in either order."""
-    if self._function(one) is not None:
-      return one, self._value(other)
-    return other, self._value(one)
+  def _sides(self, left: ast.expr, right: ast.expr) -> tuple[ast.expr, Any]:
+    """Returns the call and the literal's value, which come in either order."""
+    if self._function(left) is not None:
+      return left, self._value(right)
+    return right, self._value(left)
 
   def _call(self, node: ast.expr, holds: Condition) -> Assertion | None:
     entry = self._function(node)
@@ -317,7 +330,8 @@ class _Reader:
     """Returns a literal's value.
 
     Raises:
-      ParseError: the node is no literal, or a name in it may be another's.
+      ParseError: the node is not a literal, or has a name that the tests
+        define.
     """
     for part in ast.walk(node):
       if isinstance(part, ast.Name):

@@ -1,11 +1,11 @@
-"""Grading of BIG-Bench Hard: exact, but for how an answer may be written.
+"""Grades answers of BIG-Bench Hard by equality, up to notation.
 
-| target | right is |
+| target | correct answers |
 | --- | --- |
-| `(B)` | `B`, `(B)`, `B)`; no words beside it |
+| `(B)` | `B`, `(B)`, `B)`; no other words |
 | an integer | the same, with or without commas between thousands |
-| brackets | the same, spaces aside |
-| words, True, yes, valid | the same, in any case; one space is as many |
+| brackets | the same, without regard to spaces |
+| words, True, yes, valid | the same, in any case, with any number of spaces |
 """
 
 import re
@@ -14,11 +14,11 @@ _CHOICE = re.compile(r"\(([A-Z])\)")
 _LETTER = re.compile(r"\(?([A-Z])\)?")
 _INTEGER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)")
 _BRACKETS = re.compile(r"[\s()\[\]{}<>]+")
-_DIGITS = 300
+_MAX_DIGITS = 300
 
 
 def correct(target: str, answer: str) -> bool:
-  """Whether an answer is the target."""
+  """Returns whether an answer equals the target."""
   answer = answer.strip().strip("`\"'").strip()
   if _BRACKETS.fullmatch(target):
     return "".join(answer.split()) == "".join(target.split())
@@ -29,7 +29,7 @@ def correct(target: str, answer: str) -> bool:
     return letter is not None and letter[1] == choice[1]
   if _INTEGER.fullmatch(target):
     return (
-      len(answer) <= _DIGITS
+      len(answer) <= _MAX_DIGITS
       and _INTEGER.fullmatch(answer) is not None
       and int(answer.replace(",", "")) == int(target.replace(",", ""))
     )

@@ -1,18 +1,20 @@
-"""Whether a response reaches a puzzle's target: 1.0, 0.1 or 0.0.
+"""Scores whether a response reaches a Countdown puzzle's target.
 
-| | strict (default) | compat: what the published verifier does |
+The score is 1.0 for a correct answer, 0.1 for a wrong answer in an answer tag,
+and 0.0 without an answer tag.
+
+| | strict (default) | compat: as the published verifier |
 | --- | --- | --- |
-| answer | the last closed tag, over lines too | the last tag in one line |
+| answer | the last closed tag, on any lines | the last tag on one line |
 | numbers | the expression's constants | runs of digits, so 1.5 uses 1 and 5 |
 | operators | + - * / between two values | also ** and //, signs, decimals |
 | value | equal to the target, exactly | closer than 1e-5, in floating point |
 
-1.0: right. 0.1: there is an answer tag, and what it holds is wrong. 0.0: there
-is none. Nothing is evaluated as code: both walk the syntax tree, and a power
-too large to hold is wrong.
+Nothing is evaluated as code: both modes walk the syntax tree. A power that is
+too large to compute is wrong.
 
-Paper: seed 003, sections 3 and 4.1; its verifier is that of the course project
-that it builds on.
+Paper: Countdown, sections 3 and 4.1. The published verifier is that of
+TinyZero, on which the paper builds.
 """
 
 import ast
@@ -28,7 +30,7 @@ from azr_jax.grading.countdown_puzzle import Puzzle
 RIGHT, WRONG, NO_ANSWER = 1.0, 0.1, 0.0
 MAX_ANSWER_CHARS = 1000
 MODES = ("strict", "compat")
-# A result of `**` beyond so many bits is no answer to any puzzle.
+# No puzzle needs a result of `**` with more bits.
 _MAX_POWER_BITS = 4096
 _STRICT_TEXT = re.compile(r"[0-9+\-*/()\s]+")
 _COMPAT_TEXT = re.compile(r"[\d+\-*/().\s]+")
@@ -39,29 +41,32 @@ Number = int | float | Fraction
 
 
 class _Invalid(ValueError):
-  """An expression that the verifier does not take; says why."""
+  """The verifier refuses an expression; the message says why."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-  """A response's score, and why: `right`, or what is wrong."""
+  """A response's score, with `right` or what is wrong as the reason."""
 
   score: float
   reason: str
 
   @property
   def right(self) -> bool:
-    """Whether the target was reached by the rules."""
+    """Whether the response reaches the target by the rules."""
     return self.score == RIGHT
 
 
 def verify(puzzle: Puzzle, response: str, mode: str = "strict") -> Verdict:
-  """Scores a response.
+  """Returns the score of a response and its reason.
 
   Args:
     puzzle: the numbers and the target.
     response: what the model wrote after the prompt.
     mode: one of `MODES`.
+
+  Raises:
+    ValueError: the mode is unknown.
   """
   if mode not in MODES:
     raise ValueError(f"mode={mode!r}: expected one of {MODES}")
@@ -83,8 +88,8 @@ def verify(puzzle: Puzzle, response: str, mode: str = "strict") -> Verdict:
 
 
 def _last_line_answer(response: str) -> str | None:
-  found = _COMPAT_ANSWER.findall(response)
-  return found[-1].strip() if found else None
+  answers = _COMPAT_ANSWER.findall(response)
+  return answers[-1].strip() if answers else None
 
 
 def _parse(answer: str, allowed: re.Pattern[str]) -> ast.expr:
@@ -98,7 +103,11 @@ def _parse(answer: str, allowed: re.Pattern[str]) -> ast.expr:
 
 
 def _strict_value(puzzle: Puzzle, answer: str) -> Fraction:
-  """The exact value of an expression that follows the rules."""
+  """Returns the exact value of an expression.
+
+  Raises:
+    _Invalid: the expression breaks the strict rules.
+  """
   tree = _parse(answer, _STRICT_TEXT)
   constants = [
     node.value

@@ -1,4 +1,4 @@
-"""A Countdown puzzle: reach a target with each given number exactly once."""
+"""Countdown puzzles: reach a target by using each number exactly once."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -7,24 +7,25 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Puzzle:
-  """Numbers in the order they are shown, and the target."""
+  """The numbers in the order in which they are shown, and the target."""
 
   numbers: tuple[int, ...]
   target: int
 
   @property
   def key(self) -> tuple[tuple[int, ...], int]:
-    """The same for puzzles that differ in the order of numbers only."""
+    """Equal for puzzles that differ in the order of their numbers only."""
     return tuple(sorted(self.numbers)), self.target
 
 
 def from_record(record: Mapping[str, Any]) -> Puzzle:
-  """Reads the public layout, `nums` and `target`, or `input` and `output`.
+  """Reads a puzzle from `nums` and `target`, or from `input` and `output`.
 
-  The second is that of the dLLM papers' test files: `"30,100,93"` and `"23"`.
+  The latter pair is the layout of the dLLM papers' test files, `"30,100,93"`
+  and `"23"`.
 
   Raises:
-    ValueError: a field is missing or not of positive integers.
+    ValueError: a field is missing, or has no positive integers.
   """
   numbers: Any = record.get("nums")
   target: Any = record.get("target")

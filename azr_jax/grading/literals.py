@@ -1,8 +1,7 @@
-"""Reading untrusted text: values and call arguments, parsed, never run.
+"""Reads untrusted text as values and call arguments, without running it.
 
-The rules of equality are those of the executor's own comparison of runs, so
-there is one definition, in `executor/literals.py`; this module is the
-graders' door to it.
+Graders compare values by the rules by which the executor compares runs. The
+definition is in `executor/literals.py`; this module reexports it.
 """
 
 import ast
@@ -24,7 +23,7 @@ __all__ = [
 
 
 def are_literal_arguments(text: str) -> bool:
-  """Whether `f(<text>)` is exactly one call, of literals only."""
+  """Returns whether `f(<text>)` is exactly one call with literals only."""
   try:
     tree = guarded_parse(f"f({text}\n)", "eval")
     assert isinstance(tree, ast.Expression)

@@ -1,15 +1,15 @@
-"""Grading answers about programs: deduction, abduction, induction.
+"""Grades answers about programs: deduction, abduction, induction (AZR).
 
-| task | the answer is | correct when |
+| task | the answer is | correct if |
 | --- | --- | --- |
-| deduction | the output | it is the gold's typed value |
-| abduction | the input | the program maps it to the gold's typed value |
+| deduction | the output | it has the reference output's type and value |
+| abduction | the input | the program maps it to the reference output |
 | induction | the program | it maps every input to its output |
-| error deduction | an exception's name | it is the gold's |
+| error deduction | an exception's name | it is the reference's name |
 
-The gold never enters a process that runs a program. Only text comes back, and
-it is compared here. An abduction answer must be literal arguments of one
-call, so it carries no code of its own.
+A reference output never enters a process that runs a program. Only text comes
+back, and it is compared here. An abduction answer must be the literal arguments
+of one call, so it contains no code.
 """
 
 from collections.abc import Hashable, Sequence
@@ -19,7 +19,8 @@ from azr_jax.executor import Executor, Job, Result, futures
 from azr_jax.grading import literals, values
 
 MAX_ANSWER_CHARS = 64 * 1024
-# Verdicts on a whole child, which may be the doing of one of its inputs.
+# Failures of the whole process. One input may be to blame, so each of the
+# others is tried again, alone.
 _CHILD_LOST = (
   "NoReport",
   "MalformedReport",
@@ -29,69 +30,79 @@ _CHILD_LOST = (
 
 
 def is_gradable(answer: str) -> bool:
-  """Whether there is an answer, of a size to look at."""
+  """Returns whether an answer is not blank and not too long."""
   return 0 < len(answer) <= MAX_ANSWER_CHARS and not answer.isspace()
 
 
-def deduction_correct(gold: str, answer: str) -> bool:
-  """Whether the answer is the gold output's typed value."""
-  return is_gradable(answer) and values.values_equal(gold, answer)
+def deduction_correct(reference: str, answer: str) -> bool:
+  """Returns whether the answer has the reference output's type and value."""
+  return is_gradable(answer) and values.values_equal(reference, answer)
 
 
-def error_correct(gold: str, answer: str) -> bool:
-  """Whether the answer names the gold exception; a message may follow `:`."""
-  return is_gradable(answer) and answer.partition(":")[0].strip() == gold
+def error_correct(reference: str, answer: str) -> bool:
+  """Returns whether the answer names an exception; `:` and text may follow."""
+  return is_gradable(answer) and answer.partition(":")[0].strip() == reference
 
 
 def submit_abduction(
-  executor: Executor, code: str, gold_output: str, answers: Sequence[str]
+  executor: Executor, code: str, reference_output: str, answers: Sequence[str]
 ) -> "Future[tuple[bool, ...]]":
-  """Grades several inputs of one program; verdicts in order.
+  """Starts to grade several inputs of one program.
 
   Distinct answers share one child. If one of them ends it, by running out of
-  time, crashing or saying too much, the others are tried alone, so that a bad
+  time, crashing or writing too much, the others are tried alone, so that a bad
   answer fails only itself.
+
+  Args:
+    executor: runs the program.
+    code: the program, which defines `f`.
+    reference_output: the text of the value that an answer must lead to.
+    answers: texts of a call's arguments.
+
+  Returns:
+    The future of whether each answer is correct, in order.
   """
   try:
-    gold = literals.typed_key(gold_output)
+    reference_key = literals.typed_key(reference_output)
   except literals.ParseError:
     return futures.done((False,) * len(answers))
-  asked = [
+  tried = [
     answer
     for answer in dict.fromkeys(answers)
     if is_gradable(answer) and literals.are_literal_arguments(answer)
   ]
-  if not asked:
+  if not tried:
     return futures.done((False,) * len(answers))
 
   def run(inputs: Sequence[str]) -> "Future[Result]":
     return executor.submit(Job(id="abduction", code=code, inputs=tuple(inputs)))
 
-  def judge(result: Result) -> "dict[str, bool] | Future[dict[str, bool]]":
-    known = _verdicts(asked, result.outputs, gold)
-    left = _not_tried(asked, result)
-    if not left or len(asked) == 1:
+  def grade(result: Result) -> "dict[str, bool] | Future[dict[str, bool]]":
+    known = _grades(tried, result.outputs, reference_key)
+    undecided = _undecided(tried, result)
+    if not undecided or len(tried) == 1:
       return known
-    alone = futures.gather([run([answer]) for answer in left])
+    alone = futures.gather([run([answer]) for answer in undecided])
     return futures.then(
       alone,
       lambda results: (
-        known | _verdicts(left, [r.outputs[0] for r in results], gold)
+        known
+        | _grades(undecided, [r.outputs[0] for r in results], reference_key)
       ),
     )
 
   return futures.then(
-    futures.then(run(asked), judge),
+    futures.then(run(tried), grade),
     lambda correct: tuple(correct.get(answer, False) for answer in answers),
   )
 
 
 def submit_abduction_answer(
-  executor: Executor, code: str, gold_output: str, answer: str
+  executor: Executor, code: str, reference_output: str, answer: str
 ) -> "Future[bool]":
-  """Grades one input of a program."""
-  verdicts = submit_abduction(executor, code, gold_output, [answer])
-  return futures.then(verdicts, lambda correct: correct[0])
+  """Starts to grade one input of a program, as `submit_abduction`."""
+  grades = submit_abduction(executor, code, reference_output, [answer])
+  return futures.then(grades, lambda correct: correct[0])
 
 
 def submit_induction(
@@ -100,9 +111,21 @@ def submit_induction(
   inputs: Sequence[str],
   outputs: Sequence[str],
 ) -> "Future[bool]":
-  """Grades a program: every input must give its output.
+  """Starts to grade a program, which must map every input to its output.
 
-  No cases at all is wrong: nothing was shown.
+  Without any inputs, an answer is wrong.
+
+  Args:
+    executor: runs the answer.
+    answer_code: the answer, which defines `f`.
+    inputs: texts of a call's arguments.
+    outputs: texts of the value that each call must return.
+
+  Returns:
+    The future of whether the answer is correct.
+
+  Raises:
+    ValueError: the numbers of inputs and outputs differ.
   """
   if len(inputs) != len(outputs):
     raise ValueError(
@@ -110,20 +133,20 @@ def submit_induction(
     )
   if not inputs or not is_gradable(answer_code):
     return futures.done(False)
-  golds = tuple(outputs)
+  references = tuple(outputs)
 
-  def judge(result: Result) -> bool:
+  def grade(result: Result) -> bool:
     return result.status == "ok" and all(
-      output is not None and values.values_equal(gold, output)
-      for gold, output in zip(golds, result.outputs, strict=True)
+      output is not None and values.values_equal(reference, output)
+      for reference, output in zip(references, result.outputs, strict=True)
     )
 
   job = Job(id="induction", code=answer_code, inputs=tuple(inputs))
-  return futures.then(executor.submit(job), judge)
+  return futures.then(executor.submit(job), grade)
 
 
-def _not_tried(answers: Sequence[str], result: Result) -> Sequence[str]:
-  """Returns the answers of which a child's end says nothing."""
+def _undecided(answers: Sequence[str], result: Result) -> Sequence[str]:
+  """Returns the answers that a child's failure does not decide."""
   error = result.error or ""
   if result.status == "timeout":
     return answers[result.finished + 1 :]
@@ -131,11 +154,13 @@ def _not_tried(answers: Sequence[str], result: Result) -> Sequence[str]:
   return answers if result.status == "error" and lost else ()
 
 
-def _verdicts(
-  answers: Sequence[str], outputs: Sequence[str | None], gold: Hashable
+def _grades(
+  answers: Sequence[str],
+  outputs: Sequence[str | None],
+  reference_key: Hashable,
 ) -> dict[str, bool]:
   return {
-    answer: output is not None and _has_key(output, gold)
+    answer: output is not None and _has_key(output, reference_key)
     for answer, output in zip(answers, outputs, strict=True)
   }
 

@@ -1,4 +1,4 @@
-"""Grading of the answers to questions, by the task that they are of."""
+"""Grades answers to questions by the grader of the question's task."""
 
 import ast
 from concurrent.futures import Future
@@ -16,13 +16,16 @@ _SYMBENCH = "symbench/"
 def submit(
   executor: Executor, task: str, reference: str, answer: str | None
 ) -> "Future[bool]":
-  """Starts the grading of an answer.
+  """Starts to grade an answer.
 
   Args:
-    executor: where graders run that read it with more than a comparison.
-    task: of the question, such as `gym/products`.
-    reference: of the question.
-    answer: what was found in a reply; None: nothing was.
+    executor: runs the graders that do more than compare texts.
+    task: the question's task, such as `gym/products`.
+    reference: the question's reference answer, as its task stores it.
+    answer: the answer in a response; None if there is none.
+
+  Returns:
+    The future of whether the answer is correct.
 
   Raises:
     ValueError: the task is unknown.

@@ -1,4 +1,4 @@
-"""What one can tell of Python statements without running them."""
+"""Properties of Python statements that are known without running them."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -6,20 +6,20 @@ from collections.abc import Iterator, Sequence
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def _here(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
-  """Yields the nodes of one scope: no bodies of functions or classes."""
-  waiting = list(nodes)
-  while waiting:
-    node = waiting.pop()
+def _scope_nodes(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
+  """Yields the nodes of one scope, without bodies of functions or classes."""
+  stack = list(nodes)
+  while stack:
+    node = stack.pop()
     yield node
     if not isinstance(node, (*DEFINITIONS, ast.Lambda)):
-      waiting.extend(ast.iter_child_nodes(node))
+      stack.extend(ast.iter_child_nodes(node))
 
 
 def bound(body: Sequence[ast.stmt]) -> frozenset[str]:
-  """Names that a scope binds, and those that a function declares global."""
+  """Returns names that a scope binds or that a function declares global."""
   names: set[str] = set()
-  for node in _here(body):
+  for node in _scope_nodes(body):
     match node:
       case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
         names.add(name)
@@ -44,7 +44,7 @@ def bound(body: Sequence[ast.stmt]) -> frozenset[str]:
 
 
 def acts(statement: ast.stmt) -> bool:
-  """Whether a statement may change what later calls give, or return early."""
+  """Returns whether a statement may change later calls, or returns early."""
   return any(
     isinstance(node, ast.Delete | ast.Return)
     or (isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant))
@@ -52,12 +52,12 @@ def acts(statement: ast.stmt) -> bool:
       isinstance(node, ast.Attribute | ast.Subscript)
       and not isinstance(node.ctx, ast.Load)
     )
-    for node in _here([statement])
+    for node in _scope_nodes([statement])
   )
 
 
 def uses(body: Sequence[ast.stmt], name: str) -> list[ast.Name]:
-  """The places where a name is read."""
+  """Returns the nodes that read a name."""
   return [
     node
     for statement in body
@@ -69,6 +69,6 @@ def uses(body: Sequence[ast.stmt], name: str) -> list[ast.Name]:
 
 
 def count(body: Sequence[ast.stmt], *kinds: type[ast.AST]) -> int:
-  """How many nodes of some kinds there are, in all scopes."""
+  """Returns the number of nodes of the given kinds, in all scopes."""
   nodes = (node for statement in body for node in ast.walk(statement))
   return sum(isinstance(node, kinds) for node in nodes)

@@ -1,35 +1,35 @@
-"""Grading a program by unit tests: `assert f(1) == 2`.
+"""Grades a program by unit tests such as `assert f(1) == 2`.
 
-Such tests are usually run in the process of the program that they judge, which
-may then rewrite them: patch a builtin, leave with `os._exit(0)`, return an
-object that equals everything. Here as much as possible is decided outside.
+Such tests usually run in the process of the program that they test. The program
+may then rewrite them: patch a builtin, leave with `os._exit(0)`, or return an
+object that equals everything. Here as much as possible is decided outside:
 
-1. `assertions.read_tests` splits the tests; they are never run here;
+1. `assertions.read_tests` splits the tests, without running them;
 2. a `compared` assertion becomes an input for the executor, and only the
    value's text comes back to be compared;
-3. the `trusted` ones run in a child after the program, in the classic way;
+3. the `trusted` assertions run in a child after the program, as usual;
 4. the answer is correct if every assertion holds.
 
-Equality is Python's own, for the authors of such tests rely on it:
-`1 == 1.0 == True`, a Counter equals a dict, NaN equals nothing; a list still
-differs from a tuple.
+Equality is Python's, because the authors of such tests rely on it:
+`1 == 1.0 == True`, a Counter equals a dict, and NaN equals nothing. A list
+still differs from a tuple.
 
-**What can be forged.** A compared assertion: not at all. The child never holds
-the expected value, so a program that lies about its value has to guess it. A
-trusted one: by a program that sets out to, for it lives in one process with
-the tests: it may return an object that equals everything, patch a module that
-they use (`math.fabs`), trace them, or walk their frames. The plainer ways do
-not pay: the tests have builtins of their own, no name of the program hides one
-or stands in for a name of the tests, and success is a value that only the last
-line returns, so every way out (`sys.exit(0)`, `os._exit(0)`, a crash) fails.
-The report counts both kinds: it shows how much of a verdict is trusted.
+**What can be forged.** A program cannot forge a compared assertion: the child
+never holds the expected value, so a program that lies about its value has to
+guess. A hostile program can forge a trusted assertion, because it shares a
+process with the tests: it may return an object that equals everything, patch a
+module that they use (`math.fabs`), trace them, or walk their frames. Simpler
+attacks fail: the tests have separate builtins, no name of the program hides a
+builtin or defines a name of the tests, and success is a value that only the
+last line returns, so every early exit (`sys.exit(0)`, `os._exit(0)`, a crash)
+fails. The report counts both kinds of assertions.
 
-**What differs from running the tests.** Each call meets the program afresh, so
-none sees what another left in a global. A value must be plain data
-(`executor/canonical.py`): a named tuple does not pass for a tuple. Both sides
-find only the modules of `executor/preload.py`, and no file. A name of the
-program that is also a builtin is the builtin for trusted assertions, unless the
-tests are known to be about it (`Tests.called`).
+**What differs from running the tests.** The program's top level runs anew for
+each call, so no call sees what another left in a global. A value must be plain
+data (`executor/canonical.py`), so a named tuple does not count as a tuple. Both
+sides can import only the modules of `executor/preload.py`, and read no file. In
+trusted assertions, a name that is both a builtin and the program's is the
+builtin, unless the tests are known to be about it (`Tests.called`).
 """
 
 import collections
@@ -42,8 +42,8 @@ from azr_jax.executor import Executor, Job, Result, futures
 from azr_jax.grading import literals, programs, values
 from azr_jax.grading.assertions import Assertion, Tests
 
-# Both programs are texts here, so neither can swallow the other, and what the
-# first might replace was bound before it ran.
+# The answer and the tests are string literals, so neither can change how the
+# other is parsed. Names that the answer might replace are bound before it runs.
 _TRUSTED = """
 def {entry}(token, run=exec, names=globals(), builtins=dict(__builtins__)):
   hidden = {{*builtins}} - {{*{called}}}
@@ -54,17 +54,18 @@ def {entry}(token, run=exec, names=globals(), builtins=dict(__builtins__)):
   return token
 """
 
-Part = tuple[int, str | None]  # Assertions that hold, a failed child's error.
+# Number of assertions that hold, and the error of a failed child.
+Part = tuple[int, str | None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-  """What came of an answer.
+  """The assertions that hold for an answer.
 
   Attributes:
-    passed: assertions that hold; the trusted ones hold all or none.
-    compared: assertions that were decided outside the child.
-    trusted: assertions that were decided in it.
+    passed: number of assertions that hold; of the trusted ones all or none.
+    compared: number of assertions that were decided outside the child.
+    trusted: number of assertions that were decided in it.
     error: the first failure of a child, if any.
   """
 
@@ -79,7 +80,7 @@ class Report:
     return self.passed == self.compared + self.trusted
 
   def summary(self) -> str:
-    """The report in one line."""
+    """Returns the report in one line."""
     line = (
       f"{self.passed} of {self.compared + self.trusted} passed, "
       f"{self.compared} compared, {self.trusted} trusted"
@@ -88,12 +89,12 @@ class Report:
 
 
 def submit(executor: Executor, code: str, tests: Tests) -> "Future[Report]":
-  """Starts the grading of a program.
+  """Starts to grade a program.
 
   Args:
-    executor: the pool to run it in: one child for each function that the
-      compared assertions call, and one for the trusted assertions.
-    code: the program to judge.
+    executor: runs one child for each function that the compared assertions
+      call, and one for the trusted assertions.
+    code: the program to grade.
     tests: from `assertions.read_tests`.
 
   Returns:
@@ -123,13 +124,14 @@ def submit(executor: Executor, code: str, tests: Tests) -> "Future[Report]":
 def _submit_compared(
   executor: Executor, code: str, entry: str, assertions: Sequence[Assertion]
 ) -> "Future[Part]":
-  def judge(result: Result) -> Part:
+  def compare(result: Result) -> Part:
     pairs = zip(assertions, result.outputs, strict=True)
-    return sum(_holds(one, output) for one, output in pairs), result.error
+    passed = sum(_holds(assertion, output) for assertion, output in pairs)
+    return passed, result.error
 
-  inputs = tuple(one.arguments for one in assertions)
+  inputs = tuple(assertion.arguments for assertion in assertions)
   return futures.then(
-    executor.submit(Job("unit_tests", code, inputs, entry)), judge
+    executor.submit(Job("unit_tests", code, inputs, entry)), compare
   )
 
 
@@ -140,7 +142,7 @@ def _holds(assertion: Assertion, output: str | None) -> bool:
     value = values.plain_value(literals.typed_key(output))
     return bool(assertion.holds(value))
   except (TypeError, ValueError, ArithmeticError, RecursionError):
-    return False  # No value, or an assertion that raises, as `abs('a' - 1)`.
+    return False  # There is no value, or the assertion raises: `abs('a' - 1)`.
 
 
 def _submit_trusted(
@@ -155,10 +157,10 @@ def _submit_trusted(
     called=sorted(tests.called),
   )
 
-  def judge(result: Result) -> Part:
+  def count(result: Result) -> Part:
     passed = result.outputs == (token,)
     return (tests.trusted_count if passed else 0), result.error
 
   return futures.then(
-    executor.submit(Job("unit_tests", program, (token,), entry)), judge
+    executor.submit(Job("unit_tests", program, (token,), entry)), count
   )

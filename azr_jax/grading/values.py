@@ -1,4 +1,4 @@
-"""Whether two texts are the same Python value, and the value itself."""
+"""Compares the values of two texts, and rebuilds a value from its key."""
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
@@ -9,31 +9,33 @@ from typing import Any
 from azr_jax.grading import literals
 
 
-def values_equal(gold: str, answer: str) -> bool:
-  """Compares two literals by type and value; see `literals.typed_key`.
+def values_equal(reference: str, answer: str) -> bool:
+  """Returns whether two literals have the same type and value.
 
-  Text that is no literal equals nothing, itself included.
+  Text that is not a literal equals nothing, not even itself. The rules are
+  those of `literals.typed_key`.
   """
   try:
-    return literals.typed_key(gold) == literals.typed_key(answer)
+    return literals.typed_key(reference) == literals.typed_key(answer)
   except literals.ParseError:
     return False
 
 
 def plain_value(key: Hashable) -> Any:
-  """Returns the value of a typed key, made anew.
+  """Builds and returns the value of a typed key.
 
-  For a grader that must compare as Python does (`1 == 1.0 == True`, a set
+  It is for graders that compare as Python does (`1 == 1.0 == True`, a set
   equals a frozenset, NaN equals nothing). A key holds values of builtin and
-  standard types only, so `==`, `bool` and `-` on what comes back run no code
-  of a text's author.
+  standard types only, so `==`, `bool` and `-` on the value run no untrusted
+  code.
 
   Args:
     key: from `literals.typed_key` or `literals.node_key`.
 
   Raises:
-    ParseError: Python has no such value, for want of a hash, or not exactly
-      one: of `{1: 2, True: 3}` it keeps the last, and a key has no order.
+    ParseError: the value cannot be built, because a part has no hash, or is
+      ambiguous: of `{1: 2, True: 3}` Python keeps the last item, and a key has
+      no order.
   """
   try:
     return _rebuild(key)
@@ -47,7 +49,7 @@ def _rebuild(key: Hashable) -> Any:
   return _REBUILD[kind](*parts)
 
 
-def _same(part: Any) -> Any:
+def _identity(part: Any) -> Any:
   return part
 
 
@@ -64,12 +66,12 @@ def _rebuild_dict(items: Iterable[tuple[Hashable, Hashable]]) -> dict[Any, Any]:
 
 
 _REBUILD: dict[str, Callable[..., Any]] = {
-  "NoneType": _same,
-  "bool": _same,
-  "int": _same,
-  "str": _same,
-  "bytes": _same,
-  "float": float,  # Of "nan" too: a new one each time, equal to nothing.
+  "NoneType": _identity,
+  "bool": _identity,
+  "int": _identity,
+  "str": _identity,
+  "bytes": _identity,
+  "float": float,  # Converts "nan", too, to a new float that equals nothing.
   "complex": lambda *parts: complex(*_rebuild_all(parts)),
   "Fraction": Fraction,
   "Decimal": Decimal,

@@ -1,16 +1,16 @@
-"""Grading by the scorers of reasoning-gym, in the executor, made strict.
+"""Grades answers by the scorers of reasoning-gym, in the executor, strictly.
 
-| public scorers | here |
+| the public scorers | here |
 | --- | --- |
-| many give a part of a point, up to 0.99, for what is near | right is 1 |
-| some evaluate the answer, as code or by sympy | only text of their form |
-| `countdown` lets numbers be glued, or raised to powers | `+ - * / ( )` alone |
-| `game_of_life_halting` accepts any text | the answer itself |
-| `calendar_arithmetic` and `number_sorting` accept what is near | the answer |
-| `complex_arithmetic` accepts what is no number | numbers |
+| many give up to 0.99 points for a near answer | only a full point is correct |
+| some evaluate the answer, as code or by sympy | they see harmless text only |
+| `countdown` allows joined digits and powers | only `+ - * / ( )` |
+| `game_of_life_halting` accepts any text | only the reference answer |
+| `calendar_arithmetic`, `number_sorting` accept near answers | no near ones |
+| `complex_arithmetic` accepts infinities and NaN | only finite numbers |
 
-The scorer runs beside no model's code, but on its text; so it runs where text
-that takes forever, or fills the memory, ends nothing else.
+A scorer runs no model code, but it parses model text. It runs in the executor,
+because such text can make it run forever or use up the memory.
 """
 
 import ast
@@ -20,16 +20,16 @@ from concurrent.futures import Future
 from azr_jax.executor import Executor, Job, futures
 
 LIBRARY = "reasoning_gym"
-LONGEST = 20_000  # Characters of an answer.
-_RIGHT = 1.0 - 1e-9
+MAX_ANSWER_CHARS = 20_000
+_MIN_CORRECT_SCORE = 1.0 - 1e-9
 _PROGRAM = """
 import reasoning_gym
 def f(name, reference, answer):
   score = reasoning_gym.ready(name, reference["settings"]).score_answer
   return float(score(answer=answer, entry=reference["entry"]))
 """
-# Scorers that evaluate the answer, and the form of one that is harmless: no
-# attribute, no call but of these functions, no text within.
+# Harmless answers for scorers that evaluate them: without attributes, strings,
+# or calls of other functions than these.
 _LISTS = re.compile(r"[\d\s,.\[\]'-]*\Z", re.ASCII)
 _SUMS = re.compile(r"(?:\d+|[\s+()-]|\*(?!\*)|/(?!/))*\Z", re.ASCII)
 _FORMULA = re.compile(r"(?:\d+\.?\d*|[A-Za-z]\w*|[\s+*/(),^|-])*\Z", re.ASCII)
@@ -37,20 +37,24 @@ _FORMULA_WORDS = frozenset(
   "sin cos tan cot sec csc sinh cosh tanh asin acos atan asinh acosh atanh "
   "sqrt exp log ln Abs pi".split()
 )
-_EVALUATING = frozenset("SNOQI")  # Letters that sympy takes for functions.
+_EVALUATING = frozenset("SNOQI")  # Letters that sympy reads as functions.
 _NOT_FINITE = re.compile(r"nan|inf|oo", re.IGNORECASE)
-# Sets whose scorers take what is near for right, or anything.
+# Sets whose scorers accept near answers, or any answer.
 _SORTED = "number_sorting"
 _EXACT = ("game_of_life_halting", "calendar_arithmetic")
 
 
 def stored_answer(reference: str) -> str | None:
-  """The answer of a question's reference; a few sets have only a scorer."""
+  """Returns the answer in a question's reference; None if it has a scorer only.
+
+  Args:
+    reference: the text of a dict, see `tasks/questions/gym.py`.
+  """
   return ast.literal_eval(reference)["entry"]["answer"]
 
 
 def is_harmless(name: str, answer: str) -> bool:
-  """Whether a set's scorer may be given this text."""
+  """Returns whether the scorer of the set `name` may read this text."""
   if name in ("spiral_matrix", "binary_matrix"):
     return bool(_LISTS.match(answer))
   if name == "countdown":
@@ -71,14 +75,14 @@ def is_harmless(name: str, answer: str) -> bool:
   return True
 
 
-def _same_numbers(gold: str, answer: str) -> bool:
-  """Whether two texts list the same numbers, in quotes or not."""
-  wanted, found = (
+def _same_numbers(reference_answer: str, answer: str) -> bool:
+  """Returns whether two texts list the same numbers, in quotes or not."""
+  wanted, given = (
     [part.strip(" '\"") for part in text.strip(" []\n").split(",")]
-    for text in (gold, answer)
+    for text in (reference_answer, answer)
   )
   try:
-    return list(map(float, wanted)) == list(map(float, found))
+    return list(map(float, wanted)) == list(map(float, given))
   except ValueError:
     return False
 
@@ -86,27 +90,27 @@ def _same_numbers(gold: str, answer: str) -> bool:
 def submit(
   executor: Executor, name: str, reference: str, answer: str | None
 ) -> "Future[bool]":
-  """Starts the grading of an answer.
+  """Starts to grade an answer.
 
   Args:
     executor: runs the scorer.
-    name: of the set, without the prefix of its task.
-    reference: that of the question, see `tasks/questions/gym.py`.
-    answer: what was found in a reply; None: nothing was.
+    name: the set's name, which is the task's without its prefix.
+    reference: the question's reference, see `tasks/questions/gym.py`.
+    answer: the answer in a response; None if there is none.
 
   Returns:
-    A future of whether it is right.
+    The future of whether the answer is correct.
 
   Raises:
     ValueError: reasoning-gym is not installed.
   """
-  if answer is None or not answer.strip() or len(answer) > LONGEST:
+  if answer is None or not answer.strip() or len(answer) > MAX_ANSWER_CHARS:
     return futures.done(False)
-  gold = stored_answer(reference) if name in (*_EXACT, _SORTED) else None
-  if gold is not None and name in _EXACT:
-    return futures.done(answer.strip().casefold() == gold.casefold())
-  if gold is not None:
-    return futures.done(_same_numbers(gold, answer))
+  stored = stored_answer(reference) if name in (*_EXACT, _SORTED) else None
+  if stored is not None and name in _EXACT:
+    return futures.done(answer.strip().casefold() == stored.casefold())
+  if stored is not None:
+    return futures.done(_same_numbers(stored, answer))
   if not is_harmless(name, answer):
     return futures.done(False)
   job = Job(
@@ -117,5 +121,5 @@ def submit(
   )
   return futures.then(
     executor.submit(job),
-    lambda result: float(result.outputs[0] or 0.0) >= _RIGHT,
+    lambda result: float(result.outputs[0] or 0.0) >= _MIN_CORRECT_SCORE,
   )

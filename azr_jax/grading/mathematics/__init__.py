@@ -1,1 +1,1 @@
-"""Whether two mathematical answers are the same, and where an answer stands."""
+"""Finds the mathematical answer in a response and compares it."""

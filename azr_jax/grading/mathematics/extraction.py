@@ -1,4 +1,4 @@
-r"""Finding the answer in a response: the last balanced `\boxed{...}`.
+r"""Finds the answer in a response: the last balanced `\boxed{...}`.
 
 | `where` | the answer is |
 | --- | --- |
@@ -12,41 +12,44 @@ from azr_jax.grading import answer_tags
 
 PLACES = ("answer_tag", "anywhere")
 _BOX = re.compile(r"\\(?:f?boxed|fbox|framebox)\s*\{")
-# Escaped ones are no braces.
+# Escaped braces are matched first, so that they are skipped.
 _BRACE = re.compile(r"\\[{}\\]|[{}]")
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s{}$\\]+)")
 
 
 def find_answer(response: str, where: str = "answer_tag") -> str | None:
-  """The boxed text of a response, or None.
+  """Returns the boxed text of a response, or None.
 
   Args:
     response: what the model wrote after the prompt.
     where: one of `PLACES`.
+
+  Raises:
+    ValueError: `where` is not one of them.
   """
   if where not in PLACES:
     raise ValueError(f"where={where!r}: expected one of {PLACES}")
   if where == "anywhere":
     return last_boxed(response)
-  told = answer_tags.last_answer(response)
-  return None if told is None else last_boxed(told)
+  tagged = answer_tags.last_answer(response)
+  return None if tagged is None else last_boxed(tagged)
 
 
 def last_boxed(text: str) -> str | None:
-  r"""The content of the last `\boxed{...}` whose braces balance, or None.
+  r"""Returns the content of the last balanced `\boxed{...}`, or None.
 
-  A box inside a box counts as part of the outer one; `\boxed 5` is read too.
+  A box inside a box is part of the outer one. Without any, `\boxed 5` counts.
   """
   boxes = {opening.end() - 1 for opening in _BOX.finditer(text)}
-  found, open_braces = None, []
+  content, open_braces = None, []
   for brace in _BRACE.finditer(text):
     if brace[0] == "{":
       open_braces.append(brace.start())
     elif brace[0] == "}" and open_braces:
       start = open_braces.pop()
-      if start in boxes:  # An outer box is closed after those inside of it.
-        found = text[start + 1 : brace.start()]
-  if found is None:
+      if start in boxes:  # An outer box closes after the boxes in it.
+        content = text[start + 1 : brace.start()]
+  if content is None:
     bare = _BARE_BOX.findall(text)
     return bare[-1] if bare else None
-  return found.strip()
+  return content.strip()

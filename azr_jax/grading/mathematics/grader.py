@@ -1,15 +1,16 @@
-r"""Grading of a mathematical answer: rules first, then algebra if asked for.
+r"""Grades a mathematical answer: by rules first, then by algebra if asked for.
 
-| mode | equal is |
+| mode | an answer is correct if |
 | --- | --- |
-| `rules` | what `rules.py` says |
-| `math_verify` | that, or what the library math-verify proves with sympy |
+| `rules` | `rules.py` says that it equals the reference |
+| `math_verify` | so, or if the library math-verify proves it with sympy |
 
-Algebra rounds to six digits, so a decimal of that many is no proof of an exact
-value: `0.693147` is not `\ln 2`.
+Algebra rounds to six digits, so a decimal of so many digits does not prove an
+exact value: `0.693147` is not `\ln 2`.
 
-Algebra runs in the executor, for it can take forever (`9^{9^{9}}`) and reads
-model text with a large parser; a comparison that times out is wrong.
+Algebra runs in the executor, because it can take forever (`9^{9^{9}}`) and
+reads model text with a large parser. An answer whose comparison times out is
+wrong.
 """
 
 import re
@@ -21,7 +22,7 @@ from azr_jax.grading.mathematics import rules
 MODES = ("rules", "math_verify")
 LIBRARY = "math_verify"
 _ROUNDED = re.compile(r"\.\d{6}")
-# Fractions read from latex are not floats, so tolerance is looked at last.
+# math-verify applies no tolerance to fractions in LaTeX, so it is applied last.
 _PROGRAM = r"""
 import sympy
 from math_verify import ExprExtractionConfig, LatexExtractionConfig
@@ -29,16 +30,16 @@ from math_verify import parse, verify
 KINDS = (LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig())
 def read(text):
   return parse("\\boxed{" + text + "}", KINDS, parsing_timeout=None)
-def f(gold, answer, absolute, relative):
-  one, other = read(gold), read(answer)
-  if verify(one, other, timeout_seconds=None):
+def f(reference, answer, absolute, relative):
+  parsed = read(reference), read(answer)
+  if verify(*parsed, timeout_seconds=None):
     return True
   if not (absolute or relative):
     return False
   try:
-    value, given = (sympy.N(found[0], 30) for found in (one, other))
-    room = max(absolute, relative * abs(value))
-    return bool(abs(value - given) <= room)
+    wanted, given = (sympy.N(values[0], 30) for values in parsed)
+    tolerance = max(absolute, relative * abs(wanted))
+    return bool(abs(wanted - given) <= tolerance)
   except (TypeError, ValueError, IndexError, AttributeError):
     return False
 """
@@ -46,22 +47,22 @@ def f(gold, answer, absolute, relative):
 
 def submit(
   executor: Executor,
-  gold: str,
+  reference: str,
   answer: str | None,
   mode: str = "math_verify",
   tolerance: rules.Tolerance = rules.EXACT,
 ) -> "Future[bool]":
-  """Starts a comparison.
+  """Starts to grade an answer.
 
   Args:
     executor: runs the algebra of `math_verify`.
-    gold: the reference.
-    answer: what was found in a response; None: nothing was.
+    reference: the reference answer.
+    answer: the answer in a response; None if there is none.
     mode: one of `MODES`.
-    tolerance: of numbers.
+    tolerance: how far a number may be from the reference.
 
   Returns:
-    A future of whether they are equal.
+    The future of whether the answer is correct.
 
   Raises:
     ValueError: the mode is unknown, or math-verify is not installed.
@@ -70,16 +71,16 @@ def submit(
     raise ValueError(f"mode={mode!r}: expected one of {MODES}")
   if answer is None or not answer.strip():
     return futures.done(False)
-  if rules.equal(gold, answer, tolerance):
+  if rules.equal(reference, answer, tolerance):
     return futures.done(True)
-  if mode == "rules" or len(answer) > rules.LONGEST:
+  if mode == "rules" or len(answer) > rules.MAX_ANSWER_CHARS:
     return futures.done(False)
-  if not rules.comparable(gold, answer):
+  if not rules.comparable(reference, answer):
     return futures.done(False)
-  # Two numbers that differ need no algebra.
+  # Two different numbers need no algebra.
   value = rules.number(answer)
   if value is not None and (
-    rules.number(gold) is not None
+    rules.number(reference) is not None
     or (tolerance == rules.EXACT and _ROUNDED.search(answer))
   ):
     return futures.done(False)
@@ -87,7 +88,7 @@ def submit(
   job = Job(
     "math",
     _PROGRAM,
-    (f"{_plain(gold)!a}, {_plain(answer)!a}, *{numbers}",),
+    (f"{_plain(reference)!a}, {_plain(answer)!a}, *{numbers}",),
     libraries=(LIBRARY,),
   )
   return futures.then(
@@ -96,5 +97,5 @@ def submit(
 
 
 def _plain(text: str) -> str:
-  """Text without the dollars that would end the formula it is put into."""
+  """Removes dollars, which would end the formula that holds the text."""
   return text.replace("\\$", "").replace("$", "").strip()

@@ -1,11 +1,11 @@
-r"""Equality of answers by rules alone: fast, and nothing can hang.
+r"""Compares answers by rules alone, which are fast and always end.
 
-| equal | |
+| equal | examples |
 | --- | --- |
 | layout | `\dfrac12` and `\frac{1}{2}`, `$5$` and `5`, `\left(1,2\right)` |
 | numbers, exactly | `0.5`, `1/2`; `1,000`; `2\frac{1}{3}`; `3\times10^{8}` |
-| known units, one side without | `5\text{ cm}` and `5`, not `5\text{ m}` |
-| bases of numbers | `25_6` and `25_{6}` alone |
+| a known unit, on one side | `5\text{ cm}` and `5`, not `5\text{ m}` |
+| bases of numbers | `25_6` and `25_{6}` only |
 | percent, degrees, dollars | `50\%`, `50^\circ`, `\$50` and `50` |
 | one variable named | `x=5` and `5` |
 | choices and words | `(C)`, `\text{C}` and `C`; `East` and `\text{east}` |
@@ -14,18 +14,18 @@ r"""Equality of answers by rules alone: fast, and nothing can hang.
 | lists of named values | in order if one side has no names: `a=1,b=2`, `1,2` |
 | tuples and intervals | in order, with the same brackets |
 
-Unlike the checker that ORZ published, commas count: `2,3` is not 23, `(1,2)` is
-not 12, and nothing equals an empty answer. A comma with a space behind it never
-stands inside a number.
+Unlike in the checker that ORZ published, commas matter: `2,3` is not 23 and
+`(1,2)` is not 12. Nothing equals an empty answer. A comma before a space is
+never part of a number.
 """
 
 import dataclasses
 import re
 from fractions import Fraction
 
-LONGEST = 1000  # Characters of an answer.
-_DIGITS = 300  # Of a number.
-_EXPONENT = 300
+MAX_ANSWER_CHARS = 1000
+_MAX_NUMBER_CHARS = 300
+_MAX_EXPONENT = 300
 _NOISE = re.compile(
   r"\\(?:left|right|displaystyle|textstyle|quad|qquad|bigl|bigr|Bigl|Bigr)"
   r"(?![A-Za-z])|\\[!,;: ]|~|\\?\$"
@@ -52,14 +52,14 @@ _RATIO = re.compile(
   r"([-+]?)(\d+)?\\frac\{([-+]?[\d.]+)\}\{([-+]?[\d.]+)\}|"
   r"([-+]?[\d.]+)/([-+]?[\d.]+)"
 )
-# A number, and words behind it, perhaps as LaTeX text.
+# A number, and words after it, perhaps as LaTeX text.
 _WITH_UNIT = re.compile(
   rf"([-+]?(?:{_NUMBER})(?:\s*{_POWER})?|[-+]?\d*\\frac\{{\d+\}}\{{\d+\}}|"
   r"[-+]?\d+/\d+)(?:\s+|(?=\x00))([\x00A-Za-z][\x00A-Za-z\s./*^0-9\-]*)"
 )
 _MIXED = re.compile(r"([-+]?)(\d+) (\d+)/(\d+)")
 _BASED = re.compile(r"([0-9A-Z]+)_\{?(\d+)\}?")
-# Units without prefixes of size; the plural's s is taken off before.
+# Units in the singular.
 _UNITS = frozenset(
   "mm cm dm m km inch inche in foot feet ft yard yd mile mi s sec second min "
   "minute h hr hour day week month year g kg mg gram kilogram lb pound ounce "
@@ -70,79 +70,80 @@ _UNITS = frozenset(
 _LISTED = re.compile(r",\s")
 # Spaces between groups of three digits.
 _GROUPED = re.compile(r"(?<=\d) (?=\d{3}(?:\D|$))")
-_DEEPEST = 20  # Brackets inside of one another.
+_MAX_DEPTH = 20  # Nested brackets.
 _OPENING, _CLOSING = "([{", ")]}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Tolerance:
-  """How far a number may lie from the reference: the larger of both.
+  """How far a number may be from the reference: the larger of both fields.
 
   Attributes:
     absolute: in the answer's unit.
-    relative: as a share of the reference.
+    relative: as a fraction of the reference.
   """
 
   absolute: float = 0.0
   relative: float = 0.0
 
-  def holds(self, gold: Fraction, answer: Fraction) -> bool:
-    """Whether an answer is close enough."""
-    share = Fraction(self.relative) * abs(gold)
-    return abs(gold - answer) <= max(Fraction(self.absolute), share)
+  def holds(self, reference: Fraction, answer: Fraction) -> bool:
+    """Returns whether an answer is close enough to the reference."""
+    relative = Fraction(self.relative) * abs(reference)
+    return abs(reference - answer) <= max(Fraction(self.absolute), relative)
 
 
 EXACT = Tolerance()
 
 
 class _TooDeep(ValueError):
-  """More brackets than any answer has."""
+  """A text has more nested brackets than any answer."""
 
 
-def equal(gold: str, answer: str, tolerance: Tolerance = EXACT) -> bool:
-  """Whether two answers are the same by the rules above.
+def equal(reference: str, answer: str, tolerance: Tolerance = EXACT) -> bool:
+  """Returns whether two answers are the same by the rules above.
 
   Args:
-    gold: the reference.
-    answer: the text that was found in a response.
-    tolerance: of numbers.
+    reference: the reference answer.
+    answer: the text in a response.
+    tolerance: how far a number may be from the reference.
   """
-  if max(len(gold), len(answer)) > LONGEST:
-    return gold.strip() == answer.strip()
+  if max(len(reference), len(answer)) > MAX_ANSWER_CHARS:
+    return reference.strip() == answer.strip()
   try:
-    return _same(_clean(gold), _clean(answer), tolerance)
+    return _same(_clean(reference), _clean(answer), tolerance)
   except _TooDeep:
-    return gold.strip() == answer.strip()
+    return reference.strip() == answer.strip()
 
 
-def comparable(gold: str, answer: str) -> bool:
-  """Whether algebra may say what rules did not: that two answers are equal.
+def comparable(reference: str, answer: str) -> bool:
+  """Returns whether algebra may call two answers equal that rules did not.
 
-  It forgets the base of a number and words behind one, takes the last side of
-  any equation, does not count what a list repeats, has sets equal tuples and
-  `x` equal `X`; so what differs in these is different.
+  math-verify ignores a number's base, words after a number, and repeated parts
+  of a list. It keeps only the last side of an equation, and equates sets with
+  tuples and `x` with `X`. Answers that differ in these are not comparable.
   """
-  one, other = _clean(gold), _clean(answer)
-  if "\\boxed" in other or any(
-    _BASED.fullmatch(_bare(t)) for t in (one, other)
+  wanted, given = _clean(reference), _clean(answer)
+  if "\\boxed" in given or any(
+    _BASED.fullmatch(_bare(text)) for text in (wanted, given)
   ):
     return False
-  if "=" in other and "=" not in one and not _NAMED.match(other):
+  if "=" in given and "=" not in wanted and not _NAMED.match(given):
     return False
   try:
-    left, parts, right = _split(one)
-    open_, other_parts, close = _split(other)
+    opening, wanted_parts, closing = _split(wanted)
+    given_opening, given_parts, given_closing = _split(given)
   except _TooDeep:
     return False
-  # It takes `x` and `X` for one letter.
-  if _bare(one).casefold() == _bare(other).casefold():
+  if _bare(wanted).casefold() == _bare(given).casefold():
+    return False  # math-verify equates `x` with `X`.
+  if _are_numbers(wanted_parts) and _are_numbers(given_parts):
     return False
-  if _are_numbers(parts) and _are_numbers(other_parts):
-    return False
-  for text, another in ((one, other), (other, one)):
-    if _measure(text)[0] is not None and _has_words(another):
+  for text, other in ((wanted, given), (given, wanted)):
+    if _measure(text)[0] is not None and _has_words(other):
       return False
-  return not (left and open_) or (left, right) == (open_, close)
+  return not (opening and given_opening) or (
+    (opening, closing) == (given_opening, given_closing)
+  )
 
 
 def _are_numbers(parts: list[str]) -> bool:
@@ -150,18 +151,19 @@ def _are_numbers(parts: list[str]) -> bool:
 
 
 def _has_words(text: str) -> bool:
-  """Whether words stand behind a number that are no unit."""
+  """Returns whether words follow a number that are not a unit."""
   return _measure(text)[0] is None and (
     "\x00" in text or _WITH_UNIT.fullmatch(text) is not None
   )
 
 
 def number(text: str) -> Fraction | None:
-  """The exact value of a number's text, units left out, or None."""
+  """Returns the exact value of a number's text without its unit, or None."""
   return _measure(_clean(text))[0]
 
 
 def _clean(text: str) -> str:
+  """Normalizes notation; LaTeX text is put between NUL characters."""
   text = text.strip()
   for opening, closing in (("\\(", "\\)"), ("\\[", "\\]"), ("$$", "$$")):
     if text.startswith(opening) and text.endswith(closing):
@@ -183,35 +185,36 @@ def _clean(text: str) -> str:
   return text
 
 
-def _same(gold: str, answer: str, tolerance: Tolerance) -> bool:
-  if not _bare(gold) or not _bare(answer):
+def _same(reference: str, answer: str, tolerance: Tolerance) -> bool:
+  """Returns whether two clean texts are equal."""
+  if not _bare(reference) or not _bare(answer):
     return False
-  if _bare(gold) == _bare(answer):
+  if _bare(reference) == _bare(answer):
     return True
-  based, other_based = map(_BASED.fullmatch, map(_bare, (gold, answer)))
-  if based or other_based:
+  based, answer_based = map(_BASED.fullmatch, map(_bare, (reference, answer)))
+  if based or answer_based:
     return bool(
-      based and other_based and based.groups() == other_based.groups()
+      based and answer_based and based.groups() == answer_based.groups()
     )
-  one, unit = _measure(gold)
-  other, other_unit = _measure(answer)
-  if one is not None and other is not None:
-    return tolerance.holds(one, other) and (
-      not unit or not other_unit or unit == other_unit
+  wanted, unit = _measure(reference)
+  given, answer_unit = _measure(answer)
+  if wanted is not None and given is not None:
+    return tolerance.holds(wanted, given) and (
+      not unit or not answer_unit or unit == answer_unit
     )
-  named = _NAMED.match(gold), _NAMED.match(answer)
-  if any(named) and (not all(named) or _name(gold) == _name(answer)):
-    return _same(_unnamed(gold), _unnamed(answer), tolerance)
-  if _word(gold) and _word(gold) == _word(answer):
+  named = _NAMED.match(reference), _NAMED.match(answer)
+  if any(named) and (not all(named) or _name(reference) == _name(answer)):
+    return _same(_unnamed(reference), _unnamed(answer), tolerance)
+  if _word(reference) and _word(reference) == _word(answer):
     return True
-  inner = _inside(gold), _inside(answer)
+  inner = _inside(reference), _inside(answer)
   if any(inner) and not all(inner):
-    return _same(inner[0] or gold, inner[1] or answer, tolerance)
-  return _same_parts(gold, answer, tolerance)
+    return _same(inner[0] or reference, inner[1] or answer, tolerance)
+  return _same_parts(reference, answer, tolerance)
 
 
 def _bare(text: str) -> str:
-  """Text without the spaces that divide nothing; `1 2` is not 12."""
+  """Removes spaces that do not separate numbers or words; `1 2` is not 12."""
   text = _GROUPED.sub("", text.replace("\x00", ""))
   return re.sub(r"(?<![0-9A-Za-z]) +| +(?![0-9A-Za-z])", "", text)
 
@@ -225,39 +228,39 @@ def _unnamed(text: str) -> str:
 
 
 def _word(text: str) -> str:
-  """A choice's letter, or words in small letters; else nothing."""
+  """Returns a choice's letter, or words in lower case, or an empty text."""
   bare = text.replace("\x00", "").strip()
   choice = _CHOICE.fullmatch(bare)
   if choice:
     return choice[1]
   letters = bare.replace(" ", "").replace("-", "")
-  # Two letters may be points: AB is not ab.
+  # Two letters may be points of geometry, so AB is not ab.
   is_word = len(letters) > 2 or "\x00" in text or letters.casefold() == "no"
   return bare.casefold() if letters.isalpha() and is_word else ""
 
 
 def _inside(text: str) -> str:
-  """What a pair of round brackets encloses, if it is one part."""
+  """Returns the one part inside round brackets, or an empty text."""
   opening, parts, closing = _split(text.replace("\x00", "").strip())
   return parts[0] if opening + closing == "()" and len(parts) == 1 else ""
 
 
 def _measure(text: str) -> tuple[Fraction | None, str]:
-  """A number and its unit, each possibly missing."""
+  """Returns a number, or None, and its unit, which may be empty."""
   if _LISTED.search(text):
     return None, ""
-  found = _WITH_UNIT.fullmatch(text)
-  value = _number(_bare(text))  # Of `3e8`, whose letter is no unit.
-  if found is None or value is not None or _BASED.fullmatch(_bare(text)):
+  match = _WITH_UNIT.fullmatch(text)
+  value = _number(_bare(text))  # The letter of `3e8` is not a unit.
+  if match is None or value is not None or _BASED.fullmatch(_bare(text)):
     return value, ""
-  words = found[found.lastindex or 1].replace("\x00", " ").casefold()
+  words = match[match.lastindex or 1].replace("\x00", " ").casefold()
   unit = [_singular(word) for word in re.findall(r"[a-z]+|[^a-z\s]+", words)]
   letters = [word for word in unit if word.isalpha()]
-  # A letter alone is a unit only where LaTeX says that it is text.
-  shortest = 1 if "\x00" in text else 2
-  if any(w not in _UNITS or len(w) < shortest for w in letters):
+  # A single letter is a unit only if LaTeX marks it as text.
+  min_letters = 1 if "\x00" in text else 2
+  if any(w not in _UNITS or len(w) < min_letters for w in letters):
     return None, ""
-  return _number(_bare(found[1])), " ".join(unit)
+  return _number(_bare(match[1])), " ".join(unit)
 
 
 def _singular(word: str) -> str:
@@ -265,7 +268,7 @@ def _singular(word: str) -> str:
 
 
 def _number(text: str) -> Fraction | None:
-  if len(text) > _DIGITS:
+  if len(text) > _MAX_NUMBER_CHARS:
     return None
   mixed = _MIXED.fullmatch(text)
   if mixed and int(mixed[4]):
@@ -287,7 +290,7 @@ def _number(text: str) -> Fraction | None:
       return None
     sign, digits, power, short_power = decimal.groups()
     exponent = int(power or short_power or 0)
-    if abs(exponent) > _EXPONENT:
+    if abs(exponent) > _MAX_EXPONENT:
       return None
     digits = re.sub(r"[{},]", "", digits)
     value = Fraction(digits.rstrip(".") or "0") * Fraction(10) ** exponent
@@ -296,46 +299,47 @@ def _number(text: str) -> Fraction | None:
     return None
 
 
-def _same_parts(gold: str, answer: str, tolerance: Tolerance) -> bool:
-  """Compares lists, sets, tuples and intervals part by part."""
-  opening, parts, closing = _split(gold)
-  other_opening, other_parts, other_closing = _split(answer)
+def _same_parts(reference: str, answer: str, tolerance: Tolerance) -> bool:
+  """Returns whether lists, sets, tuples or intervals are equal by parts."""
+  opening, wanted, closing = _split(reference)
+  answer_opening, given, answer_closing = _split(answer)
   brackets = opening + closing
-  if len(parts) != len(other_parts) or len(parts) < 2 and not brackets:
+  if len(wanted) != len(given) or len(wanted) < 2 and not brackets:
     return False
-  if brackets != other_opening + other_closing:
+  if brackets != answer_opening + answer_closing:
     return False
-  if brackets in ("", "{}") and (
-    _have_names(parts) == _have_names(other_parts)
-  ):
-    return _same_in_any_order(parts, other_parts, tolerance)
+  if brackets in ("", "{}") and _have_names(wanted) == _have_names(given):
+    return _same_in_any_order(wanted, given, tolerance)
   return all(
-    _same(one, other, tolerance)
-    for one, other in zip(parts, other_parts, strict=True)
+    _same(wanted_part, given_part, tolerance)
+    for wanted_part, given_part in zip(wanted, given, strict=True)
   )
 
 
 def _have_names(parts: list[str]) -> bool:
-  """Whether the parts are values of different names."""
+  """Returns whether the parts are values of different names."""
   names = {_name(part) for part in parts if _NAMED.match(part)}
   return len(names) == len(parts) > 1
 
 
 def _same_in_any_order(
-  parts: list[str], others: list[str], tolerance: Tolerance
+  wanted: list[str], given: list[str], tolerance: Tolerance
 ) -> bool:
-  left = list(others)
-  for part in parts:
-    match = next((o for o in left if _same(part, o, tolerance)), None)
+  unmatched = list(given)
+  for part in wanted:
+    match = next((o for o in unmatched if _same(part, o, tolerance)), None)
     if match is None:
       return False
-    left.remove(match)
+    unmatched.remove(match)
   return True
 
 
 def _split(text: str) -> tuple[str, list[str], str]:
-  r"""The outer brackets of a text, and its parts between outer commas."""
-  # `\{` and `\}` are a set's; other braces only group.
+  r"""Returns the outer brackets, and between them the parts between commas.
+
+  The order is opening bracket, parts, closing bracket.
+  """
+  # `\{` and `\}` enclose a set; other braces only group.
   text = text.replace("\\{", "\x01").replace("\\}", "\x02")
   parts, enclosed = _scan(text)
   opening = closing = ""
@@ -343,31 +347,31 @@ def _split(text: str) -> tuple[str, list[str], str]:
     opening = "{" if text[0] == "\x01" else text[0]
     closing = "}" if text[-1] == "\x02" else text[-1]
     inner = text[1:-1]
-    parts, again = _scan(inner)
-    parts = [inner] if again else parts
-  back = [p.replace("\x01", "\\{").replace("\x02", "\\}") for p in parts]
-  return opening, [part.strip() for part in back], closing
+    parts, is_enclosed_twice = _scan(inner)
+    parts = [inner] if is_enclosed_twice else parts
+  parts = [p.replace("\x01", "\\{").replace("\x02", "\\}") for p in parts]
+  return opening, [part.strip() for part in parts], closing
 
 
 def _scan(text: str) -> tuple[list[str], bool]:
-  """Parts between outer commas, and whether one pair of brackets holds all.
+  """Returns the parts between outer commas, and whether brackets hold all.
 
   Raises:
-    _TooDeep: brackets inside of one another beyond `_DEEPEST`.
+    _TooDeep: there are more than `_MAX_DEPTH` nested brackets.
   """
   depth, start, parts, closed_at = 0, 0, [], None
-  for place, letter in enumerate(text):
+  for index, letter in enumerate(text):
     if letter in _OPENING + "\x01":
       depth += 1
-      if depth > _DEEPEST:
+      if depth > _MAX_DEPTH:
         raise _TooDeep
     elif letter in _CLOSING + "\x02":
       depth -= 1
       if depth == 0 and closed_at is None:
-        closed_at = place
+        closed_at = index
     elif letter == "," and depth == 0:
-      parts.append(text[start:place])
-      start = place + 1
+      parts.append(text[start:index])
+      start = index + 1
   parts.append(text[start:])
   enclosed = closed_at == len(text) - 1 and text[0] in "([\x01"
   return parts, enclosed and text[-1] in ")]\x02"

@@ -1,1 +1,1 @@
-"""Grading of SymBench's 33 tasks (seed 001, table 6): see `grader.py`."""
+"""Grades the 33 tasks of SymBench (R1-CI, table 6); start at `grader.py`."""

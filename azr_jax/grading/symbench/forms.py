@@ -1,4 +1,4 @@
-"""How answers are written: tokens, integers, points; nothing is evaluated."""
+"""Reads tokens, integers, points and numbers out of an answer's text."""
 
 import re
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ _NUMBER = re.compile(
 )
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
 _POINTS = re.compile(r"[\s\d,.;\[\]()+-]*", re.ASCII)
-# How far an answer may lie from a reference that is no whole number: the
-# smaller of a share of it, and two digits after the point.
+# How far an answer may be from a reference that is not a whole number: the
+# smaller of a fraction of it, and half a unit of the second decimal.
 _RELATIVE, _ABSOLUTE = Fraction(1, 1000), Fraction(5, 1000)
 
 
 def tokens(text: str) -> list[str]:
-  """What stands between commas, spaces, brackets and quotes."""
+  """Returns the parts between commas, spaces, brackets and quotes."""
   return [part for part in _SEPARATORS.split(text) if part]
 
 
 def integers(text: str) -> list[int] | None:
-  """Tokens as integers; None: one is none."""
+  """Returns the tokens as integers; None if one is not an integer."""
   parts = tokens(text)
   if all(_INTEGER.fullmatch(part) for part in parts):
     return [int(part) for part in parts]
@@ -31,15 +31,15 @@ def integers(text: str) -> list[int] | None:
 
 
 def pairs(text: str) -> list[tuple[int, int]] | None:
-  """Integers two by two, `0 3, 1 0` or `[(0, 3), ...]`; None: they are not."""
-  found = integers(text)
-  if not found or len(found) % 2:
+  """Returns pairs of integers, from `0 3, 1 0` or `[(0, 3), ...]`, or None."""
+  numbers = integers(text)
+  if not numbers or len(numbers) % 2:
     return None
-  return list(zip(found[::2], found[1::2], strict=True))
+  return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def points(text: str) -> list[tuple[Fraction, Fraction]] | None:
-  """Numbers two by two, exactly; None: they are not."""
+  """Returns pairs of exact numbers, or None."""
   parts = tokens(text)
   if (
     not parts
@@ -53,27 +53,31 @@ def points(text: str) -> list[tuple[Fraction, Fraction]] | None:
 
 
 def number(text: str) -> Fraction | None:
-  """A number, with or without commas between thousands; None: there is none."""
+  """Returns a number's exact value, or None; commas may split thousands."""
   text = text.strip()
   if _THOUSANDS.fullmatch(text):
     text = text.replace(",", "")
   return Fraction(text) if _NUMBER.fullmatch(text) else None
 
 
-def same_number(gold: str, answer: str) -> bool:
-  """Whether an answer is the number, after `$` or not; nearly, if broken."""
-  wanted = Fraction(gold)
-  found = number(answer.strip(" \n\t[]\"'`").removeprefix("$"))
-  if found is None:
+def same_number(reference: str, answer: str) -> bool:
+  """Returns whether an answer is the reference number, after `$` or not.
+
+  A number that is not whole may differ a little.
+  """
+  wanted = Fraction(reference)
+  given = number(answer.strip(" \n\t[]\"'`").removeprefix("$"))
+  if given is None:
     return False
-  room = min(abs(wanted) * _RELATIVE, _ABSOLUTE)
-  return abs(found - wanted) <= (0 if wanted.denominator == 1 else room)
+  tolerance = min(abs(wanted) * _RELATIVE, _ABSOLUTE)
+  return abs(given - wanted) <= (0 if wanted.denominator == 1 else tolerance)
 
 
-def same_tokens(gold: Sequence[str], answer: str) -> bool:
-  """Whether an answer's tokens are these; numbers as in `same_number`."""
-  found = tokens(answer)
-  return len(found) == len(gold) and all(
-    one == other or (number(one) is not None and same_number(one, other))
-    for one, other in zip(gold, found, strict=True)
+def same_tokens(reference: Sequence[str], answer: str) -> bool:
+  """Returns whether an answer has these tokens; numbers as in `same_number`."""
+  given = tokens(answer)
+  return len(given) == len(reference) and all(
+    wanted == token
+    or (number(wanted) is not None and same_number(wanted, token))
+    for wanted, token in zip(reference, given, strict=True)
   )

@@ -1,13 +1,13 @@
-"""Grading of SymBench's 33 tasks (seed 001, table 6), all strict.
+"""Grades the 33 tasks of SymBench (R1-CI, table 6), strictly.
 
-| public checkers | here |
+| the public checkers | here |
 | --- | --- |
-| code's output or text, whichever is right | the one answer |
-| several evaluate the answer | nothing is evaluated |
-| BoxLift takes a lifter twice, ids below 0, skips what is not allowed | no |
-| Eight Queens forgets the given queens | they stay |
-| Logic Puzzle takes a cell twice | no |
-| letter diagrams, one stored solution | any that keeps the rules |
+| accept a correct code output or a correct text | only the one answer counts |
+| of several tasks evaluate the answer | nothing is evaluated |
+| of BoxLift allow a lifter twice and ids below 0, and skip invalid lifts | no |
+| of Eight Queens ignore the given queens | the given queens must stay |
+| of Logic Puzzle allow a cell twice | no |
+| of letter diagrams accept one stored solution | any that keeps the rules |
 """
 
 import ast
@@ -18,30 +18,31 @@ from azr_jax.executor import Executor, futures
 from azr_jax.grading.mathematics import grader as mathematics
 from azr_jax.grading.symbench import forms, plans, puzzles
 
-LONGEST = 20_000  # Characters of an answer.
+MAX_ANSWER_CHARS = 20_000
 
 
 def _listed(reference: puzzles.Reference, answer: str) -> bool:
-  """The stored tokens, in their order."""
+  """Accepts the stored tokens, in their order."""
   return any(
-    forms.same_tokens(forms.tokens(gold), answer)
-    for gold in (reference["answer"], *reference.get("or", ()))
+    forms.same_tokens(forms.tokens(stored), answer)
+    for stored in (reference["answer"], *reference.get("or", ()))
   )
 
 
 def _cells(reference: puzzles.Reference, answer: str) -> bool:
-  """Cells of one character each, separated or not."""
+  """Accepts the stored cells of one character each, separated or not."""
   return "".join(forms.tokens(answer)) == "".join(
     forms.tokens(reference["answer"])
   )
 
 
 def _word(reference: puzzles.Reference, answer: str) -> bool:
-  """A string, in quotes or not."""
+  """Accepts the stored string, in quotes or not."""
   return answer.strip().strip("\"'`").strip() == reference["answer"].strip('"')
 
 
 def _number(reference: puzzles.Reference, answer: str) -> bool:
+  """Accepts the stored number."""
   return forms.same_number(reference["answer"], answer)
 
 
@@ -84,25 +85,25 @@ _MATHEMATICS = ("math_counting_and_probability", "math_geometry")
 def submit(
   executor: Executor, name: str, reference: str, answer: str | None
 ) -> "Future[bool]":
-  """Starts the grading of an answer.
+  """Starts to grade an answer.
 
   Args:
     executor: runs the algebra of the two tasks of MATH.
-    name: of the task, without the prefix.
-    reference: of the question, see `tasks/questions/symbench`.
-    answer: what was found in a reply; None: nothing was.
+    name: the task's name, without its prefix.
+    reference: the question's reference, see `tasks/questions/symbench`.
+    answer: the answer in a response; None if there is none.
 
   Returns:
-    A future of whether it is right.
+    The future of whether the answer is correct.
 
   Raises:
     ValueError: the task is unknown.
   """
   if name not in _GRADERS and name not in _MATHEMATICS:
     raise ValueError(f"SymBench task {name!r}: expected one with a grader")
-  if answer is None or len(answer) > LONGEST:
+  if answer is None or len(answer) > MAX_ANSWER_CHARS:
     return futures.done(False)
-  wanted = ast.literal_eval(reference)
+  record = ast.literal_eval(reference)
   if name in _MATHEMATICS:
-    return mathematics.submit(executor, wanted["answer"], answer)
-  return futures.done(_GRADERS[name](wanted, answer))
+    return mathematics.submit(executor, record["answer"], answer)
+  return futures.done(_GRADERS[name](record, answer))

@@ -1,6 +1,7 @@
-"""Plans of SymBench: each step is carried out, and must be allowed.
+"""Grades plans of SymBench by carrying out each step, which must be allowed.
 
-Each function takes what a question's reference says, and the answer.
+Each function takes a question's reference and an answer, and returns whether
+the answer is correct.
 """
 
 import re
@@ -14,7 +15,7 @@ from azr_jax.grading.symbench import forms
 Reference = Mapping[str, Any]
 Point = tuple[Fraction, Fraction]
 Cell = tuple[str, ...]
-# x, y of the lower left corner, x, y of the upper right one.
+# x and y of the lower left corner, x and y of the upper right corner.
 Rectangle = Sequence[int]
 
 _NUMBERED = r"(?:\d+\s*[.):]\s*|[-*]\s+)?"
@@ -38,7 +39,10 @@ _LETTERS_PARTS = re.compile(
 
 
 def blocksworld(reference: Reference, answer: str) -> bool:
-  """Lines `Move X from A to B`; only a stack's last block can be moved."""
+  """Accepts lines `Move X from A to B` that lead to the goal.
+
+  Only the last block of a stack can be moved.
+  """
   stacks = {name: list(blocks) for name, blocks in reference["start"].items()}
   for line in filter(None, map(str.strip, answer.splitlines())):
     move = _MOVE.fullmatch(line)
@@ -58,7 +62,7 @@ def blocksworld(reference: Reference, answer: str) -> bool:
 
 
 def boxlift(reference: Reference, answer: str) -> bool:
-  """Steps of lifts; a lifter lifts once a step, each box is lifted once."""
+  """Accepts steps that lift each box once, each lifter at most once a step."""
   lifters = reference["lifters"]
   head, *steps = _STEP.split(answer)
   if head.strip() or not 0 < len(steps) <= reference["steps"]:
@@ -83,11 +87,11 @@ def boxlift(reference: Reference, answer: str) -> bool:
 
 
 def boxnet(reference: Reference, answer: str) -> bool:
-  """Steps of moves between neighbouring cells, one for each agent at most.
+  """Accepts steps of moves that bring every box to a target.
 
-  An agent moves a box of its own cell, to a cell beside it or to a target in
-  its cell, which takes a box of its own colour. All moves of a step are made
-  at once.
+  Each agent makes at most one move in a step. It moves a box of its cell to a
+  neighbouring cell, or to a target of the box's colour in its cell. All moves
+  of a step are made at once.
   """
   cells = {
     tuple(name.split("_")): [*inside]
@@ -102,8 +106,8 @@ def boxnet(reference: Reference, answer: str) -> bool:
       return False
     if len({move[:2] for move in moves}) != len(moves):
       return False
-    arriving = [_leaves(cells, move) for move in moves]
-    for arrival in arriving:
+    arrivals = [_leaves(cells, move) for move in moves]
+    for arrival in arrivals:
       if arrival is None:
         return False
       cells[arrival[0]] += arrival[1]
@@ -113,19 +117,19 @@ def boxnet(reference: Reference, answer: str) -> bool:
 def _leaves(
   cells: Mapping[Cell, list[str]], move: tuple[str, ...]
 ) -> tuple[Cell, list[str]] | None:
-  """Takes a box from its cell.
+  """Removes a box from its cell.
 
   Returns:
-    Where it arrives, and what: nothing if its target took it; None: the move is
-    not allowed.
+    The cell where it arrives and the boxes that arrive: none if its target
+    took the box. None if the move is not allowed.
   """
   here, box, target, there = move[:2], move[2], move[3], move[4:]
   if box not in cells.get(here, ()):
     return None
   cells[here].remove(box)
   if not target:
-    beside = there in cells and _distance(here, there) == 1
-    return (there, [box]) if beside else None
+    is_neighbour = there in cells and _distance(here, there) == 1
+    return (there, [box]) if is_neighbour else None
   if target.split("_")[1:] != box.split("_")[1:] or target not in cells[here]:
     return None
   cells[here].remove(target)
@@ -140,10 +144,10 @@ def _distance(a: Cell, b: Cell) -> Fraction:
 
 
 def gridworld(reference: Reference, answer: str) -> bool:
-  """Way-points from the start that visit the places in order.
+  """Accepts points from the start that visit the wanted areas in order.
 
-  No way between two points touches a wall or a place to be avoided, or leads
-  out of the room.
+  The straight lines between the points stay in the room, and touch no wall and
+  no forbidden area.
   """
   path = forms.points(answer)
   width, height = reference["size"]
@@ -167,7 +171,7 @@ def _inside(point: Point, rectangle: Rectangle) -> bool:
 
 
 def _touches(start: Point, end: Point, rectangle: Rectangle) -> bool:
-  """Whether a straight way has a point in common with a rectangle."""
+  """Returns whether a line from start to end touches a rectangle."""
   enters, leaves = Fraction(0), Fraction(1)
   for axis in (0, 1):
     low, high = rectangle[axis], rectangle[axis + 2]
@@ -182,14 +186,14 @@ def _touches(start: Point, end: Point, rectangle: Rectangle) -> bool:
 
 
 def letters(reference: Reference, answer: str) -> bool:
-  """`count: N, positions: [...]`, positions from 1 and rising."""
+  """Accepts `count: N, positions: [...]`, with rising positions from 1."""
   parts = _LETTERS_PARTS.fullmatch(answer.strip(" \n\t{}"))
   if parts is None:
     return False
-  found = forms.integers(parts[2])
+  positions = forms.integers(parts[2])
   wanted = [
-    at
-    for at, letter in enumerate(reference["word"], 1)
+    position
+    for position, letter in enumerate(reference["word"], 1)
     if letter == reference["letter"]
   ]
-  return int(parts[1]) == len(wanted) and found == wanted
+  return int(parts[1]) == len(wanted) and positions == wanted

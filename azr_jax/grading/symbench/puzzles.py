@@ -1,6 +1,7 @@
-"""Puzzles of SymBench that have rules: any answer that keeps them is right.
+"""Grades puzzles of SymBench by their rules: any answer that obeys is correct.
 
-Each function takes what a question's reference says, and the answer.
+Each function takes a question's reference and an answer, and returns whether
+the answer is correct.
 """
 
 import re
@@ -21,7 +22,7 @@ _ORDER = {
   "right": lambda a, b: a > b,
   "adjacent": lambda a, b: abs(a - b) == 1,
 }
-# Cards and what each beats; what is not told is a draw.
+# The card that each card beats; other pairs are a draw.
 _BEATS = {
   "elements": {"A": "C", "C": "E", "E": "B", "B": "D", "D": "A"},
   "stick_game": {"A": "B", "B": "C", "C": "D", "D": "A"},
@@ -30,22 +31,22 @@ _GENERATES = {"A": "B", "B": "C", "C": "D", "D": "E", "E": "A"}
 
 
 def _reaches(numbers: Sequence[int], target: int, term: str) -> bool:
-  if "<" in term:  # No tag of the term's own.
+  if "<" in term:  # The term must not have a tag.
     return False
   puzzle = Puzzle(tuple(numbers), target)
   return verifier.verify(puzzle, f"<answer>{term}</answer>").right
 
 
 def game24(reference: Reference, answer: str) -> bool:
-  """An equation of all four numbers, with or without `= 24`."""
+  """Accepts a term of all four numbers, with or without `= 24`."""
   target = reference["target"]
   term = re.sub(rf"=\s*{target}\s*\Z", "", answer.strip())
   return _reaches(reference["numbers"], target, term)
 
 
 def combinatorial_calculation(reference: Reference, answer: str) -> bool:
-  """Tokens of a term whose numbers keep their order."""
-  # The list's own brackets are square, the term's are round.
+  """Accepts a term, or its tokens, with the numbers in the given order."""
+  # A list of tokens may have square brackets; those of the term are round.
   if not _TERM.fullmatch(answer.strip()):
     return False
   parts = _TERM_TOKEN.findall(answer)
@@ -56,7 +57,7 @@ def combinatorial_calculation(reference: Reference, answer: str) -> bool:
 
 
 def linear_arrangement(reference: Reference, answer: str) -> bool:
-  """Cards, each at most once, that explain the result of every round."""
+  """Accepts cards, each at most once, that explain every round's result."""
   cards, moves = forms.tokens(answer), reference["moves"]
   game = reference["game"]
   return (
@@ -64,34 +65,34 @@ def linear_arrangement(reference: Reference, answer: str) -> bool:
     and all(re.fullmatch("[A-H]", card) for card in cards)
     and reference["results"]
     == [
-      _result(game, own, card) for own, card in zip(moves, cards, strict=True)
+      _result(game, move, card) for move, card in zip(moves, cards, strict=True)
     ]
   )
 
 
-def _result(game: str, own: str, other: str) -> str | None:
-  """A round as its player sees it; None: there is no such card."""
+def _result(game: str, card: str, other: str) -> str | None:
+  """Returns a round's result for `card`; None if `other` is not a card."""
   if game == "animal":
-    if own == other:
+    if card == other:
       return "draw"
-    if {own, other} == {"A", "H"}:
-      return "win" if own == "H" else "loss"
-    return "win" if own < other else "loss"
+    if {card, other} == {"A", "H"}:
+      return "win" if card == "H" else "loss"
+    return "win" if card < other else "loss"
   beats = _BEATS[game]
   if other not in beats:
     return None
-  if beats[own] == other:
+  if beats[card] == other:
     return "win"
-  # The elements' rules are those of one's own card, `card 1`: the data has a
-  # draw where the other's card overcomes or generates it.
+  # The rules of the elements are about `card`: in the data, a round is a draw
+  # if the other card overcomes or generates it.
   loses = (
-    _GENERATES[own] == other if game == "elements" else beats[other] == own
+    _GENERATES[card] == other if game == "elements" else beats[other] == card
   )
   return "loss" if loses else "draw"
 
 
 def eight_queens(reference: Reference, answer: str) -> bool:
-  """Eight cells, the given queens among them, none of them blocked."""
+  """Accepts eight free cells with the given queens, without two in a line."""
   board = reference["board"]
   queens = forms.pairs(answer)
   size = len(board)
@@ -118,7 +119,10 @@ def eight_queens(reference: Reference, answer: str) -> bool:
 
 
 def latin_square(reference: Reference, answer: str) -> bool:
-  """Letters a to g once in rows and columns, one on the minor diagonal."""
+  """Accepts a grid with each of a to g once in every row and column.
+
+  The minor diagonal has one letter only, and given letters stay.
+  """
   grid = reference["grid"]
   size = len(grid)
   letters = forms.tokens(answer)
@@ -133,7 +137,7 @@ def latin_square(reference: Reference, answer: str) -> bool:
 
 
 def sudoku(reference: Reference, answer: str) -> bool:
-  """Digits 1 to 9 once in rows, columns and boxes; given ones are kept."""
+  """Accepts 1 to 9 once in every row, column and box; given digits stay."""
   digits = forms.integers(answer)
   if digits is None or len(digits) != 81:
     return False
@@ -152,7 +156,7 @@ def sudoku(reference: Reference, answer: str) -> bool:
 
 
 def _lines_hold(rows: Sequence[Sequence[Any]], wanted: list[Any]) -> bool:
-  """Whether each row and column holds each of `wanted` once."""
+  """Returns whether each row and column holds each of `wanted` once."""
   lines = [*rows, *zip(*rows, strict=True)]
   return all(sorted(line) == wanted for line in lines)
 
@@ -160,19 +164,19 @@ def _lines_hold(rows: Sequence[Sequence[Any]], wanted: list[Any]) -> bool:
 def _keeps(
   given: Sequence[Sequence[Any]], rows: Sequence[Sequence[Any]]
 ) -> bool:
-  """Whether what is given is still there; 0 and None are not given."""
+  """Returns whether rows have all given values; 0 and None are not given."""
   return all(
-    not wanted or wanted == found
+    not wanted or wanted == value
     for line, row in zip(given, rows, strict=True)
-    for wanted, found in zip(line, row, strict=True)
+    for wanted, value in zip(line, row, strict=True)
   )
 
 
 def logic_puzzle(reference: Reference, answer: str) -> bool:
-  """Cells of as many different numbers as asked for, one of them given.
+  """Accepts `count` cells of different numbers, among them the given cell.
 
-  The numbers of a row, or of a column, have a sum that is small enough, or a
-  product above 0.
+  By the question's rule, the chosen numbers of each row and of each column have
+  a sum of at most `most`, or a product above 0.
   """
   grid, first = reference["grid"], reference["first"]
   cells = forms.pairs(answer)
@@ -199,10 +203,10 @@ def logic_puzzle(reference: Reference, answer: str) -> bool:
 
 
 def logical_equation(reference: Reference, answer: str) -> bool:
-  """The given numbers, each for one letter, that fulfil all equations.
+  """Accepts the given numbers, one per letter, that fulfil all equations.
 
-  An equation is (factor, letter, sign, factor, letter, relation, number): with
-  `I = 3D` as (1, I, -, 3, D, =, 0).
+  An equation is (factor, letter, factor, letter, relation, number), such as
+  (1, I, -3, D, =, 0) for `I = 3D`.
   """
   values = forms.integers(answer)
   if values is None or sorted(values) != sorted(reference["numbers"]):
@@ -220,16 +224,16 @@ def logical_equation(reference: Reference, answer: str) -> bool:
 
 
 def permutation(reference: Reference, answer: str) -> bool:
-  """All items once, in an order that keeps every constraint."""
+  """Accepts all items once, in an order that obeys every constraint."""
   items = forms.tokens(answer)
   if sorted(items) != sorted(reference["items"]):
     return False
-  place = {item: index for index, item in enumerate(items, 1)}
+  position = {item: index for index, item in enumerate(items, 1)}
   for item, relation, other in reference["constraints"]:
     if relation in _ORDER:
-      held = _ORDER[relation](place[item], place[other])
+      held = _ORDER[relation](position[item], position[other])
     else:
-      held = (place[item] == other) == (relation == "at")
+      held = (position[item] == other) == (relation == "at")
     if not held:
       return False
   return True
