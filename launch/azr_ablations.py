@@ -1,13 +1,13 @@
-"""Self-play with something left out, or added, on the tiny model.
+"""Trains and scores variants of AZR on the tiny model, and prints their table.
 
   python launch/azr_ablations.py --workdir=DIR [--variants=full,composite] \\
       [--seeds=0,1,2] [--parallel=2]
 
-Trains and scores every variant with every seed; what is there is not done
-again. Prints a table of the share of right answers on `programs_heldout`, by
-task type; `+-` is the standard error over seeds, or over tasks for the start
-and for a single seed. The first five variants are those of the AZR paper's
-Table 2; the others are the switches of its appendix D.
+Trains and scores every variant with every seed, except those that are done.
+Prints a table of pass@1 on `programs_heldout` in percent, by task type; `+-` is
+the standard error over seeds, or over tasks for the start and for a single
+seed. The first five variants are those of table 2 of AZR (arXiv 2505.03335);
+the others are the switches of its appendix D.
 """
 
 import functools
@@ -17,7 +17,7 @@ import statistics
 import runs
 from absl import app, flags
 
-# What a variant changes in configs/azr.py:tiny.
+# Variant -> the values of `config.azr` that differ from configs/azr.py:tiny.
 CHANGES = {
   "full": (),
   "deduction_only": ("task_types=('deduction',)",),
@@ -50,7 +50,10 @@ CHANGES = {
 }
 TABLE_2 = tuple(CHANGES)[:5]
 LAUNCHER = runs.Launcher()
-VARIANTS = flags.DEFINE_list("variants", list(TABLE_2), f"Of {list(CHANGES)}.")
+flags.adopt_module_key_flags(runs)  # shows them in --help
+VARIANTS = flags.DEFINE_list(
+  "variants", list(TABLE_2), f"Some of {list(CHANGES)}."
+)
 LIMIT = flags.DEFINE_integer("limit", 300, "Held-out tasks of each type.")
 START = "embedded:azr-tiny"
 NAME = "programs_heldout/pass@1"
@@ -58,7 +61,7 @@ TYPES = ("deduction", "abduction", "induction")
 
 
 def main(argv: list[str]) -> None:
-  """Runs what is missing, then prints the table."""
+  """Trains and scores what is missing, then prints the table."""
   del argv
   if unknown := {*VARIANTS.value} - {*CHANGES}:
     raise app.UsageError(f"{unknown}: expected variants of {list(CHANGES)}")
@@ -68,7 +71,8 @@ def main(argv: list[str]) -> None:
     [functools.partial(_score, folder / "start_scores", START)]
     + [
       functools.partial(_train, folder, variant, seed)
-      for seed in LAUNCHER.seeds  # All variants once, before any again.
+      # Every variant is trained with one seed before any gets a second seed.
+      for seed in LAUNCHER.seeds
       for variant in VARIANTS.value
     ]
   )
@@ -78,17 +82,19 @@ def main(argv: list[str]) -> None:
 
 
 def _train(
-  folder: pathlib.Path, variant: str, seed: str, cores: frozenset[int]
+  folder: pathlib.Path, variant: str, seed: str, cores: runs.Cores
 ) -> None:
-  run = folder / f"{variant}_{seed}"
+  run_folder = folder / f"{variant}_{seed}"
   changes = [f"--config.azr.{change}" for change in CHANGES[variant]]
-  LAUNCHER.train(run, "configs/azr.py:tiny", *changes, seed=seed, cores=cores)
-  _score(folder / f"{run.name}_scores", str(run), cores)
+  LAUNCHER.train(
+    run_folder, "configs/azr.py:tiny", *changes, seed=seed, cores=cores
+  )
+  _score(folder / f"{run_folder.name}_scores", str(run_folder), cores)
 
 
-def _score(scores: pathlib.Path, model: str, cores: frozenset[int]) -> None:
+def _score(score_folder: pathlib.Path, model: str, cores: runs.Cores) -> None:
   LAUNCHER.score(
-    scores,
+    score_folder,
     model,
     "programs_heldout",
     "--config=configs/evaluate.py",
@@ -97,8 +103,8 @@ def _score(scores: pathlib.Path, model: str, cores: frozenset[int]) -> None:
   )
 
 
-def _cells(results: list[dict[str, float]]) -> list[str]:
-  """Percent right by task type, and of all with its error."""
+def _cells(results: list[runs.Scores]) -> list[str]:
+  """Returns pass@1 in percent by task type, and over all with its error."""
   means = [
     f"{100 * statistics.mean(r[f'{NAME}/{kind}'] for r in results):.1f}"
     for kind in TYPES

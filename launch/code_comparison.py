@@ -1,12 +1,13 @@
-"""Text, code, and GRPO with and without stages, on the same questions.
+"""Compares GRPO with and without stages on questions, with and without code.
 
   python launch/code_comparison.py --workdir=DIR [--seeds=0,1,2] [--parallel=2]
 
-Measures the potential of the questions, trains with and without the stages made
-of it, and scores the start and every run on held-out questions, by words alone
-and by the interpreter. What is there is not done again. Prints a table of the
-share of right answers, by task; `+-` is the standard error over seeds, or over
-questions where there is one seed or, as for the start, none.
+Measures the improvement potential of the questions, trains with and without
+the stages made from it, and scores the start and every run on held-out
+questions, once in words alone and once with the Python tool. Finished runs are
+not run again. Prints a table of pass@1 in percent, by task; `+-` is the
+standard error over seeds, or over questions for the start and for a single
+seed.
 """
 
 import functools
@@ -23,22 +24,20 @@ START = flags.DEFINE_string(
   "start", "embedded:code-tiny", "The warm-started model."
 )
 LAUNCHER = runs.Launcher()
+flags.adopt_module_key_flags(runs)  # shows them in --help
 ORDERS = flags.DEFINE_list(
-  "orders", ["none", "potential"], f"Of {potential.ORDERS}."
+  "orders", ["none", "potential"], f"Some of {potential.ORDERS}."
 )
-LIMIT = flags.DEFINE_integer("limit", 100, "Held-out questions of each task.")
-# What a score is called, and the agent that is scored.
+LIMIT = flags.DEFINE_integer("limit", 100, "Held-out questions per task.")
+# Name in the table -> value of `config.evaluate.agent`.
 AGENTS = {"text": "text", "interpreter": "free"}
 NAME = "questions/pass@1"
-# Orders that want the questions measured before.
-OFFLINE = {*potential.ORDERS} - {
-  "none",
-  *potential.ONLINE,
-}
+# Orders that need the potential of the questions before training.
+OFFLINE = {*potential.ORDERS} - {"none", *potential.ONLINE}
 
 
 def main(argv: list[str]) -> None:
-  """Runs what is missing, then prints the table."""
+  """Trains and scores what is missing, then prints the table."""
   del argv
   if unknown := {*ORDERS.value} - {*potential.ORDERS}:
     raise app.UsageError(f"{unknown}: expected orders of {potential.ORDERS}")
@@ -65,6 +64,7 @@ def _measured(folder: pathlib.Path) -> pathlib.Path:
 
 
 def _measure(folder: pathlib.Path) -> None:
+  """Measures the questions' potential if an order needs it."""
   if OFFLINE & {*ORDERS.value} and not _measured(folder).exists():
     LAUNCHER.run(
       "azr_jax.potential",
@@ -75,12 +75,12 @@ def _measure(folder: pathlib.Path) -> None:
 
 
 def _train(
-  folder: pathlib.Path, order: str, seed: str, cores: frozenset[int]
+  folder: pathlib.Path, order: str, seed: str, cores: runs.Cores
 ) -> None:
-  run = folder / f"{order}_{seed}"
+  run_folder = folder / f"{order}_{seed}"
   measured = str(_measured(folder)) if order in OFFLINE else ""
   LAUNCHER.train(
-    run,
+    run_folder,
     "configs/code_interpreter.py:tiny",
     f"--config.model.source={START.value}",
     f"--config.code_interpreter.order={order}",
@@ -89,14 +89,14 @@ def _train(
     cores=cores,
   )
   for agent in AGENTS:
-    _score(folder / f"{run.name}_scores", str(run), agent, cores)
+    _score(folder / f"{run_folder.name}_scores", str(run_folder), agent, cores)
 
 
 def _score(
-  scores: pathlib.Path, model: str, agent: str, cores: frozenset[int]
+  score_folder: pathlib.Path, model: str, agent: str, cores: runs.Cores
 ) -> None:
   LAUNCHER.score(
-    scores / agent,
+    score_folder / agent,
     model,
     "questions",
     "--config=configs/evaluate.py:questions_tiny",
@@ -108,7 +108,7 @@ def _score(
 
 
 def _table(folder: pathlib.Path) -> str:
-  """One row per model and agent, one column per task."""
+  """Returns a Markdown table with a row per model and agent."""
   start = runs.scores(folder / "start_scores" / "text")
   tasks = [
     name.removeprefix(f"{NAME}/")
@@ -121,26 +121,26 @@ def _table(folder: pathlib.Path) -> str:
     "| --- | --- | " + "--- | " * len(header),
   ]
   for agent in AGENTS:
-    found = [runs.scores(folder / "start_scores" / agent)]
-    lines.append(_row("start", agent, found, tasks))
+    results = [runs.scores(folder / "start_scores" / agent)]
+    lines.append(_row("start", agent, results, tasks))
   for order in ORDERS.value:
     for agent in AGENTS:
-      found = [
+      results = [
         runs.scores(folder / f"{order}_{seed}_scores" / agent)
         for seed in LAUNCHER.seeds
       ]
       name = "GRPO" if order == "none" else f"GRPO, `{order}`"
-      lines.append(_row(name, agent, found, tasks))
+      lines.append(_row(name, agent, results, tasks))
   return "\n".join(lines)
 
 
 def _row(
-  name: str, agent: str, found: list[dict[str, float]], tasks: list[str]
+  name: str, agent: str, results: list[runs.Scores], tasks: list[str]
 ) -> str:
-  """Percentages; the first with its standard error."""
-  value, error = runs.mean_and_error(found, NAME)
+  """Returns a row of percentages; the first has its standard error."""
+  value, error = runs.mean_and_error(results, NAME)
   cells = [f"{100 * value:.1f} +- {100 * error:.1f}"] + [
-    f"{100 * statistics.mean(s[f'{NAME}/{task}'] for s in found):.0f}"
+    f"{100 * statistics.mean(s[f'{NAME}/{task}'] for s in results):.0f}"
     for task in tasks
   ]
   return f"| {name} | {agent} | " + " | ".join(cells) + " |"

@@ -4,11 +4,12 @@
       [--variants=tiny,tiny_static] [--seeds=0,1,2] [--puzzles=200] \\
       [--parallel=2]
 
-Every run is a folder `DIR/VARIANT_SEED`, and its scores one beside it. What is
-there is not done again, so the command goes on where it was stopped; with other
-settings it wants another folder. Pools of puzzles for the mixed variants are
-made first: the proposer's, and as many random ones. `+-` is the standard error
-over seeds, but over puzzles for the start, which has no seeds.
+A run is the folder `DIR/VARIANT_SEED`, and its scores are in
+`DIR/VARIANT_SEED_scores`. Finished runs are not run again, so the command can
+be repeated after an interruption; other settings need another folder. Pools of
+puzzles for the mixed variants are made first: the proposer's, and equally many
+random ones. `+-` is the standard error over seeds, or over puzzles for the
+start and for a single seed.
 """
 
 import functools
@@ -21,6 +22,7 @@ START = flags.DEFINE_string(
   "start", None, "The warm-started model.", required=True
 )
 LAUNCHER = runs.Launcher()
+flags.adopt_module_key_flags(runs)  # shows them in --help
 VARIANTS = flags.DEFINE_list(
   "variants",
   [
@@ -32,26 +34,27 @@ VARIANTS = flags.DEFINE_list(
     "tiny_lm_mix",
     "tiny_closed_loop",
   ],
-  "Variants of configs/countdown.py.",
+  "Variants of configs/countdown.py to train.",
 )
-PUZZLES = flags.DEFINE_integer("puzzles", 200, "Held-out puzzles.")
+PUZZLES = flags.DEFINE_integer("puzzles", 200, "Number of held-out puzzles.")
 KS = (1, 4, 16)
 
 
 def main(argv: list[str]) -> None:
-  """Runs what is missing, then prints the table."""
+  """Trains and scores what is missing, then prints the table."""
   del argv
   if not all(variant.startswith("tiny") for variant in VARIANTS.value):
     raise app.UsageError("expected variants of the tiny model")
   LAUNCHER.claim(start=START.value, puzzles=PUZZLES.value)
   folder = LAUNCHER.folder
   _make_pool(folder, "proposed", [f"--model={START.value}"])
-  _make_pool(folder, "random", ["--random", f"--count={_proposed(folder)}"])
+  _make_pool(folder, "random", ["--random", f"--count={_pool_size(folder)}"])
   _score(folder / "start_scores", START.value)
   LAUNCHER.do(
     [
       functools.partial(_train, folder, variant, seed)
-      for seed in LAUNCHER.seeds  # All variants once, before any again.
+      # Every variant is trained with one seed before any gets a second seed.
+      for seed in LAUNCHER.seeds
       for variant in VARIANTS.value
     ]
   )
@@ -65,6 +68,7 @@ def _pool(folder: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def _make_pool(folder: pathlib.Path, name: str, arguments: list[str]) -> None:
+  """Writes a pool of puzzles, unless it exists."""
   if not _pool(folder, name).exists():
     LAUNCHER.run(
       "azr_jax.propose",
@@ -74,37 +78,37 @@ def _make_pool(folder: pathlib.Path, name: str, arguments: list[str]) -> None:
     )
 
 
-def _proposed(folder: pathlib.Path) -> int | str:
-  """How many puzzles the proposer's pool has."""
+def _pool_size(folder: pathlib.Path) -> int | str:
+  """Returns the number of proposed puzzles; a placeholder in a dry run."""
   path = _pool(folder, "proposed")
   return len(path.read_text().splitlines()) if path.exists() else "AS_MANY"
 
 
 def _train(
-  folder: pathlib.Path, variant: str, seed: str, cores: frozenset[int]
+  folder: pathlib.Path, variant: str, seed: str, cores: runs.Cores
 ) -> None:
-  run = folder / f"{variant}_{seed}"
-  scores = folder / f"{variant}_{seed}_scores"
-  if runs.scores(scores):
+  run_folder = folder / f"{variant}_{seed}"
+  score_folder = folder / f"{variant}_{seed}_scores"
+  if runs.scores(score_folder):
     return
   pool = "random" if "random" in variant else "proposed"
   mixed = [f"--config.countdown.mix.puzzles={_pool(folder, pool)}"]
   LAUNCHER.train(
-    run,
+    run_folder,
     f"configs/countdown.py:{variant}",
     f"--config.model.source={START.value}",
     *(mixed if variant.endswith("mix") else []),
     seed=seed,
     cores=cores,
   )
-  _score(scores, str(run), cores)
+  _score(score_folder, str(run_folder), cores)
 
 
 def _score(
-  scores: pathlib.Path, model: str, cores: frozenset[int] = frozenset()
+  score_folder: pathlib.Path, model: str, cores: runs.Cores = runs.ANY_CORES
 ) -> None:
   LAUNCHER.score(
-    scores,
+    score_folder,
     model,
     "countdown",
     "--config=configs/evaluate.py:countdown_tiny",
@@ -113,8 +117,8 @@ def _score(
   )
 
 
-def _cells(results: list[dict[str, float]]) -> list[str]:
-  """pass@k (unbiased) with its error."""
+def _cells(results: list[runs.Scores]) -> list[str]:
+  """Returns unbiased pass@k with its standard error, for each k."""
   cells = []
   for k in KS:
     value, error = runs.mean_and_error(results, f"countdown/pass@{k}")

@@ -1,7 +1,7 @@
-"""The gcloud commands that a run on a TPU slice needs, as lists of arguments.
+"""Builds the gcloud commands for a run on a TPU slice, as lists of arguments.
 
-Nothing is run here. Reference: cloud.google.com/sdk/gcloud/reference, for
-`compute tpus queued-resources`, `compute tpus tpu-vm`, `quotas info` and
+This module runs no command. Reference: cloud.google.com/sdk/gcloud/reference,
+for `compute tpus queued-resources`, `compute tpus tpu-vm`, `quotas info` and
 `storage buckets`.
 """
 
@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 Command = list[str]
 
-# Of a slice's name: runtime, and quota on demand and spot. Slices of v5e up to
-# eight chips count as serving.
-_KINDS = {
+# Chip generation -> (runtime version, template of the quota's id). The template
+# takes "Preemptible" for spot slices and "Serving" for small slices of v5e; ""
+# means that the quota's id is unknown.
+_GENERATIONS = {
   "v5litepod": ("v2-alpha-tpuv5-lite", "TPUV5s{}Litepod{}"),
   "v5p": ("v2-alpha-tpuv5", "TPUV5P{}{}"),
   "v6e": ("v2-alpha-tpuv6e", "TPUV6E{}{}"),
@@ -22,23 +23,23 @@ _KINDS = {
 _ACCELERATOR = re.compile(r"(v5litepod|v5p|v6e|v4)-(\d+)")
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 _ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
-_SERVING_CHIPS = 8
+_MAX_SERVING_CHIPS = 8  # slices of v5e up to this size count as serving
 
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-  """A slice to rent.
+  """A TPU slice to rent.
 
   Attributes:
-    name: of the queued resource and of its node.
-    project: that pays.
-    zone: where.
-    accelerator: as Google names it, such as `v5litepod-64`: v5litepod-N and
-      v6e-N have N chips, v5p-N and v4-N half as many.
-    spot: cheaper, and taken away when somebody pays more.
-    runtime: software version; "": what fits the accelerator.
-    service_account: that the machines act as; "": the project's own.
-    network: that they are in; "": the project's default.
+    name: the name of the queued resource and of its node.
+    project: the Google Cloud project that pays.
+    zone: the zone of the slice.
+    accelerator: its type, such as `v5litepod-64`: v5litepod-N and v6e-N have N
+      chips, v5p-N and v4-N have N / 2.
+    spot: whether it is a spot slice: cheaper, but it may be preempted.
+    runtime: the software version; "": the accelerator's usual one.
+    service_account: the machines' service account; "": the project's default.
+    network: the machines' network; "": the project's default.
   """
 
   name: str
@@ -51,9 +52,9 @@ class Slice:
   network: str = ""
 
   def check(self) -> None:
-    """Raises ValueError for what cannot be rented, before anything is asked."""
+    """Raises ValueError for values that Google Cloud would refuse."""
     for key, pattern, expected in (
-      ("name", _NAME, "small letters, digits and dashes"),
+      ("name", _NAME, "lower-case letters, digits and dashes"),
       ("zone", _ZONE, "a zone such as us-west4-a"),
       ("accelerator", _ACCELERATOR, "v5litepod-N, v5p-N, v6e-N or v4-N"),
     ):
@@ -64,42 +65,42 @@ class Slice:
       raise ValueError("--project=: expected the project that pays")
 
   @property
-  def kind(self) -> str:
-    """`v5litepod`, `v5p`, `v6e` or `v4`."""
+  def generation(self) -> str:
+    """The chip generation: `v5litepod`, `v5p`, `v6e` or `v4`."""
     return self.accelerator.rpartition("-")[0]
 
   @property
   def size(self) -> int:
-    """The number in the accelerator's name, which quotas count in."""
+    """The number in the accelerator's name, the unit of quotas."""
     return int(self.accelerator.rpartition("-")[2])
 
   @property
   def region(self) -> str:
-    """Of the zone."""
+    """The region of the zone."""
     return self.zone.rpartition("-")[0]
 
   @property
   def software(self) -> str:
     """The runtime version."""
-    return self.runtime or _KINDS[self.kind][0]
+    return self.runtime or _GENERATIONS[self.generation][0]
 
   @property
   def quota(self) -> str:
-    """The id of the quota that the slice is counted in; "": not known."""
-    form = _KINDS[self.kind][1]
-    serving = self.kind == "v5litepod" and self.size <= _SERVING_CHIPS
-    name = form.format(
+    """The id of the quota that limits the slice; "" if it is unknown."""
+    template = _GENERATIONS[self.generation][1]
+    serving = self.generation == "v5litepod" and self.size <= _MAX_SERVING_CHIPS
+    name = template.format(
       "Preemptible" if self.spot else "", "Serving" if serving else ""
     )
-    return f"{name}PerProjectPerZoneForTPUAPI" if form else ""
+    return f"{name}PerProjectPerZoneForTPUAPI" if template else ""
 
 
-def _at(own: Slice) -> list[str]:
-  return [f"--zone={own.zone}", f"--project={own.project}"]
+def _location(tpu: Slice) -> list[str]:
+  return [f"--zone={tpu.zone}", f"--project={tpu.project}"]
 
 
 def account() -> Command:
-  """Prints who is logged in."""
+  """Returns the command that prints the account that is logged in."""
   return [
     "gcloud",
     "auth",
@@ -109,90 +110,90 @@ def account() -> Command:
   ]
 
 
-def accelerator(own: Slice) -> Command:
-  """Fails where the zone has no such accelerator."""
+def accelerator(tpu: Slice) -> Command:
+  """Returns the command that fails if the zone lacks the accelerator."""
   return [
     *("gcloud", "compute", "tpus", "accelerator-types", "describe"),
-    own.accelerator,
-    *_at(own),
+    tpu.accelerator,
+    *_location(tpu),
   ]
 
 
-def runtime(own: Slice) -> Command:
-  """Fails where the zone has no such software."""
+def runtime(tpu: Slice) -> Command:
+  """Returns the command that fails if the zone lacks the runtime version."""
   return [
     *("gcloud", "compute", "tpus", "tpu-vm", "versions", "describe"),
-    own.software,
-    *_at(own),
+    tpu.software,
+    *_location(tpu),
   ]
 
 
-def quota(own: Slice) -> Command:
-  """Prints the quota that the slice is counted in, as JSON."""
+def quota(tpu: Slice) -> Command:
+  """Returns the command that prints the quota of the slice as JSON."""
   return [
-    *("gcloud", "quotas", "info", "describe", own.quota),
+    *("gcloud", "quotas", "info", "describe", tpu.quota),
     "--service=tpu.googleapis.com",
-    f"--project={own.project}",
+    f"--project={tpu.project}",
     "--format=json",
   ]
 
 
 def bucket(name: str) -> Command:
-  """Prints where a bucket is; fails where there is none."""
+  """Returns the command that prints a bucket's location, or fails."""
   return [
     *("gcloud", "storage", "buckets", "describe", f"gs://{name}"),
     "--format=value(location)",
   ]
 
 
-def create(own: Slice) -> Command:
-  """Asks for the slice; it comes when there is one."""
+def create(tpu: Slice) -> Command:
+  """Returns the command that requests the slice; it is created later."""
   return [
-    *("gcloud", "compute", "tpus", "queued-resources", "create", own.name),
-    f"--node-id={own.name}",
-    f"--accelerator-type={own.accelerator}",
-    f"--runtime-version={own.software}",
-    *_at(own),
-    *(["--spot"] if own.spot else []),
-    *([f"--service-account={own.service_account}"] * bool(own.service_account)),
-    *([f"--network={own.network}"] * bool(own.network)),
+    *("gcloud", "compute", "tpus", "queued-resources", "create", tpu.name),
+    f"--node-id={tpu.name}",
+    f"--accelerator-type={tpu.accelerator}",
+    f"--runtime-version={tpu.software}",
+    *_location(tpu),
+    *(["--spot"] if tpu.spot else []),
+    *([f"--service-account={tpu.service_account}"] * bool(tpu.service_account)),
+    *([f"--network={tpu.network}"] * bool(tpu.network)),
   ]
 
 
-def state(own: Slice) -> Command:
-  """Prints the state of the request; fails where there is none."""
+def state(tpu: Slice) -> Command:
+  """Returns the command that prints the state of the request, or fails."""
   return [
-    *("gcloud", "compute", "tpus", "queued-resources", "describe", own.name),
-    *_at(own),
+    *("gcloud", "compute", "tpus", "queued-resources", "describe", tpu.name),
+    *_location(tpu),
     "--format=value(state.state)",
   ]
 
 
-def delete(own: Slice) -> Command:
-  """Deletes the machines, and then the request."""
+def delete(tpu: Slice) -> Command:
+  """Returns the command that deletes the machines and the request."""
   return [
-    *("gcloud", "compute", "tpus", "queued-resources", "delete", own.name),
-    *_at(own),
+    *("gcloud", "compute", "tpus", "queued-resources", "delete", tpu.name),
+    *_location(tpu),
     "--force",
     "--quiet",
   ]
 
 
-def ssh(own: Slice, command: str, worker: str = "all") -> Command:
-  """Runs a shell command on one worker or all."""
+def ssh(tpu: Slice, command: str, worker: str = "all") -> Command:
+  """Returns the command that runs a shell command on one worker or all."""
   return [
-    *("gcloud", "compute", "tpus", "tpu-vm", "ssh", own.name),
-    *_at(own),
+    *("gcloud", "compute", "tpus", "tpu-vm", "ssh", tpu.name),
+    *_location(tpu),
     f"--worker={worker}",
     f"--command={command}",
   ]
 
 
-def copy(own: Slice, files: Sequence[str], target: str) -> Command:
-  """Copies files to all workers."""
+def copy(tpu: Slice, files: Sequence[str], target: str) -> Command:
+  """Returns the command that copies files to all workers."""
   return [
     *("gcloud", "compute", "tpus", "tpu-vm", "scp", *files),
-    f"{own.name}:{target}",
-    *_at(own),
+    f"{tpu.name}:{target}",
+    *_location(tpu),
     "--worker=all",
   ]

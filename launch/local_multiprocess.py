@@ -1,11 +1,12 @@
-"""Runs an entry point as several processes on this machine, as a pod would.
+"""Runs a command of azr_jax as several processes here, like on a pod.
 
   python launch/local_multiprocess.py --processes=2 --devices=4 -- \\
       azr_jax.train --config=configs/azr.py:tiny --workdir=DIR
 
 Each process has `--devices` virtual CPU devices and joins the others by
-`jax.distributed`. Their lines are shown with the process's number in front.
-When one fails, the others get `--grace` seconds to say what they missed.
+`jax.distributed`. Every printed line begins with the number of its process.
+When a process fails, the others are killed after `--grace` seconds, in which
+they can report what they waited for.
 """
 
 import os
@@ -20,15 +21,17 @@ import time
 from absl import app, flags
 
 PROCESSES = flags.DEFINE_integer(
-  "processes", 2, "How many processes.", lower_bound=1
+  "processes", 2, "Number of processes.", lower_bound=1
 )
 DEVICES = flags.DEFINE_integer(
   "devices", 4, "Virtual CPU devices per process.", lower_bound=1
 )
 GRACE = flags.DEFINE_float(
-  "grace", 60.0, "Seconds for the others to end after one has failed."
+  "grace", 60.0, "Seconds until the others are killed after one has failed."
 )
-DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the commands, run none.")
+DRY_RUN = flags.DEFINE_bool(
+  "dry_run", False, "Print the commands without running them."
+)
 
 
 def main(argv: list[str]) -> None:
@@ -39,8 +42,8 @@ def main(argv: list[str]) -> None:
   device_count = f"--xla_force_host_platform_device_count={DEVICES.value}"
   xla_flags = f"{os.environ.get('XLA_FLAGS', '')} {device_count}".strip()
   variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla_flags}
-  # XLA sizes its thread pool by this; devices that wait for each other in
-  # collectives need a thread each.
+  # XLA sizes its thread pool by NPROC. Each device needs a thread, because the
+  # devices wait for each other in collectives.
   variables["NPROC"] = os.environ.get("NPROC", str(2 * DEVICES.value))
   if DRY_RUN.value:
     settings = " ".join(f"{k}={shlex.quote(v)}" for k, v in variables.items())
@@ -51,6 +54,7 @@ def main(argv: list[str]) -> None:
 
 
 def _commands(module: str, arguments: list[str]) -> list[list[str]]:
+  """Returns the command of each process, with a free port to meet at."""
   with socket.socket() as probe:
     probe.bind(("localhost", 0))
     port = probe.getsockname()[1]
@@ -63,7 +67,11 @@ def _commands(module: str, arguments: list[str]) -> list[list[str]]:
 
 
 def _run(commands: list[list[str]], environment: dict[str, str]) -> int:
-  """Runs the commands side by side; the first failure's code, or 0."""
+  """Runs the commands at the same time.
+
+  Returns:
+    The exit status of the first process that failed, or 0.
+  """
   running = [
     subprocess.Popen(
       command,
@@ -99,9 +107,10 @@ def _run(commands: list[list[str]], environment: dict[str, str]) -> int:
 
 
 def _show(index: int, process: subprocess.Popen) -> None:
+  """Prints a process's output with its number at the start of each line."""
   assert process.stdout is not None
   for line in process.stdout:
-    if line.startswith("[Gloo]"):  # One per connection.
+    if line.startswith("[Gloo]"):  # printed once per connection
       continue
     print(f"[{index}] {line}", end="", flush=True)
 

@@ -1,10 +1,10 @@
-"""PPO, PPO with lambda 0.95 and GRPO on the same problems, as one figure.
+"""Compares PPO, PPO with lambda 0.95 and GRPO on the same problems.
 
   python launch/orz_comparison.py --workdir=DIR [--seeds=0,1,2] [--out=FIGURE]
 
-Every run is a folder `DIR/NAME_SEED`; what is there is not done again. Prints
-a table of the ends of the runs and draws reward, length, truncation and repeat
-score over steps (ORZ, figures 3 and 7).
+A run is the folder `DIR/NAME_SEED`; finished runs are not run again. Prints a
+table of each run's first and last steps and draws reward, length, truncation
+and repeat score over steps, as figures 3 and 7 of ORZ (arXiv 2503.24290).
 """
 
 import functools
@@ -15,24 +15,28 @@ import runs
 from absl import app, flags
 
 LAUNCHER = runs.Launcher()
+flags.adopt_module_key_flags(runs)  # shows them in --help
 OUT = flags.DEFINE_string("out", "orz.png", "The figure to write.")
-NAMES = {
+# Name -> flags that differ from configs/orz.py:tiny.
+VARIANTS: dict[str, list[str]] = {
   "PPO": [],
   "PPO, lambda 0.95": ["--config.critic.gae_lambda=0.95"],
   "GRPO": ["--config.learner.estimator=grpo"],
 }
+# Title of a panel -> metric.
 CURVES = {
   "reward": "correct/orz/solve/mean",
-  "tokens of an answer": "tokens/orz/solve/mean",
-  "truncated share": "health/orz/truncated_share",
+  "tokens per response": "tokens/orz/solve/mean",
+  "fraction truncated": "health/orz/truncated_share",
   "repeat score": "health/orz/repeat_score",
 }
-# Steps at either end that a figure of the table is the mean of.
-ENDS = 5
+END_STEPS = 5  # the table has means over so many first and last steps
+# For each variant and seed, the metrics of each step.
+Runs = dict[str, list[list[dict[str, float]]]]
 
 
 def main(argv: list[str]) -> None:
-  """Runs what is missing, prints the table, draws the figure."""
+  """Trains what is missing, prints the table, and draws the figure."""
   del argv
   LAUNCHER.claim()
   folder = LAUNCHER.folder
@@ -40,59 +44,62 @@ def main(argv: list[str]) -> None:
     [
       functools.partial(_train, folder, name, seed)
       for seed in LAUNCHER.seeds
-      for name in NAMES
+      for name in VARIANTS
     ]
   )
   if LAUNCHER.dry:
     return
-  found = {
-    name: [runs.metrics(_place(folder, name, seed)) for seed in LAUNCHER.seeds]
-    for name in NAMES
+  metrics = {
+    name: [
+      runs.metrics(_run_folder(folder, name, seed)) for seed in LAUNCHER.seeds
+    ]
+    for name in VARIANTS
   }
-  print(table(found))
-  draw(found, OUT.value)
+  print(table(metrics))
+  draw(metrics, OUT.value)
 
 
-def _place(folder: pathlib.Path, name: str, seed: str) -> pathlib.Path:
+def _run_folder(folder: pathlib.Path, name: str, seed: str) -> pathlib.Path:
   return folder / f"{name.replace(', ', '_').replace(' ', '_')}_{seed}"
 
 
 def _train(
-  folder: pathlib.Path, name: str, seed: str, cores: frozenset[int]
+  folder: pathlib.Path, name: str, seed: str, cores: runs.Cores
 ) -> None:
   LAUNCHER.train(
-    _place(folder, name, seed),
+    _run_folder(folder, name, seed),
     "configs/orz.py:tiny",
-    *NAMES[name],
+    *VARIANTS[name],
     seed=seed,
     cores=cores,
   )
 
 
-def table(found: dict[str, list[list[dict[str, float]]]]) -> str:
-  """Means of the first and the last steps, +- standard error over seeds.
+def table(metrics: Runs) -> str:
+  """Returns a Markdown table of means over the first and the last steps.
 
-  `explained` is the critic's explained variance.
+  `+-` is the standard error over seeds; `explained` is the critic's explained
+  variance.
   """
   columns = [
-    ("reward, first", CURVES["reward"], slice(0, ENDS)),
-    ("reward, last", CURVES["reward"], slice(-ENDS, None)),
-    ("value loss, first", "critic/value_loss", slice(0, ENDS)),
-    ("value loss, last", "critic/value_loss", slice(-ENDS, None)),
-    ("explained, last", "critic/explained_variance", slice(-ENDS, None)),
+    ("reward, first", CURVES["reward"], slice(0, END_STEPS)),
+    ("reward, last", CURVES["reward"], slice(-END_STEPS, None)),
+    ("value loss, first", "critic/value_loss", slice(0, END_STEPS)),
+    ("value loss, last", "critic/value_loss", slice(-END_STEPS, None)),
+    ("explained, last", "critic/explained_variance", slice(-END_STEPS, None)),
     ("minutes", "time/step", slice(None)),
   ]
   lines = [
     "| run | " + " | ".join(name for name, _, _ in columns) + " |",
     "| --- |" + " --- |" * len(columns),
   ]
-  for name, own in found.items():
+  for name, seeds in metrics.items():
     cells = []
-    for title, key, part in columns:
-      if key not in own[0][0]:
+    for title, key, steps in columns:
+      if key not in seeds[0][0]:
         cells.append("")
         continue
-      values = [[step[key] for step in run[part]] for run in own]
+      values = [[step[key] for step in run[steps]] for run in seeds]
       if title == "minutes":
         cells.append(f"{statistics.mean(map(sum, values)) / 60:.1f}")
         continue
@@ -105,8 +112,9 @@ def table(found: dict[str, list[list[dict[str, float]]]]) -> str:
   return "\n".join(lines)
 
 
-def draw(found: dict[str, list[list[dict[str, float]]]], out: str) -> None:
-  """Draws a panel per curve: means over seeds, and their range."""
+def draw(metrics: Runs, out: str) -> None:
+  """Draws a panel per curve with the mean and the range over seeds."""
+  # Imported here, because matplotlib is an optional dependency.
   import matplotlib
 
   matplotlib.use("Agg")
@@ -114,9 +122,10 @@ def draw(found: dict[str, list[list[dict[str, float]]]], out: str) -> None:
 
   figure, panels = pyplot.subplots(1, len(CURVES), figsize=(14, 3.2))
   for panel, (title, key) in zip(panels, CURVES.items(), strict=True):
-    for name, own in found.items():
-      steps = [step["step"] for step in own[0]]
-      by_step = list(zip(*[[s[key] for s in run] for run in own], strict=True))
+    for name, seeds in metrics.items():
+      steps = [step["step"] for step in seeds[0]]
+      values = [[step[key] for step in run] for run in seeds]
+      by_step = list(zip(*values, strict=True))
       panel.plot(steps, [statistics.mean(v) for v in by_step], label=name)
       panel.fill_between(
         steps, list(map(min, by_step)), list(map(max, by_step)), alpha=0.2

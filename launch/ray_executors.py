@@ -1,14 +1,14 @@
-"""A cluster of CPU machines that verify programs for runs elsewhere.
+"""Starts a Ray cluster of CPU machines that verify programs for other runs.
 
   python launch/ray_executors.py up --hosts=a,b,c [--dry_run]
   python -m azr_jax.train ... --config.executor.backend=ray \\
       --config.executor.address=a:6379
   python launch/ray_executors.py down --hosts=a,b,c
 
-The machines are reached by ssh and need this package with its `ray` extra, in
-`--environment`; the first is the head. The machine of the run joins them, with
-no cores of its own to give, by the command that `up` prints. `status` shows
-what Ray has.
+The machines are reached by ssh. Each needs this package with its extra `ray` in
+the virtual environment `--environment`. The first machine is Ray's head. `up`
+prints the command by which the machine of the run joins the cluster without
+offering its cores. `status` prints the cluster's resources.
 """
 
 import concurrent.futures
@@ -21,21 +21,23 @@ from absl import app, flags
 HOSTS = flags.DEFINE_list(
   "hosts",
   None,
-  "Machines, as ssh knows them; the first is the head.",
+  "Names of the machines for ssh; the first is the head.",
   required=True,
 )
 ENVIRONMENT = flags.DEFINE_string(
-  "environment", "~/azr_jax_environment", "The virtual environment on each."
+  "environment", "~/azr_jax_environment", "Virtual environment on the machines."
 )
-PORT = flags.DEFINE_integer("port", 6379, "Of the head.")
+PORT = flags.DEFINE_integer("port", 6379, "Port of the head.")
 CPUS = flags.DEFINE_integer(
-  "cpus", 0, "Of each machine for programs; 0: all.", lower_bound=0
+  "cpus", 0, "Cores per machine for programs; 0: all.", lower_bound=0
 )
-DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the commands, run none.")
+DRY_RUN = flags.DEFINE_bool(
+  "dry_run", False, "Print the commands without running them."
+)
 
 
 def main(argv: list[str]) -> None:
-  """Does what the first argument names."""
+  """Runs the command that the first argument names."""
   commands = {"up": up, "down": down, "status": status}
   if len(argv) != 2 or argv[1] not in commands:
     raise app.UsageError(f"expected one of {', '.join(commands)}")
@@ -43,16 +45,16 @@ def main(argv: list[str]) -> None:
 
 
 def up() -> int:
-  """Starts the head, and then the others all at once."""
+  """Starts the head, then all others at the same time."""
   head, *others = HOSTS.value
   cpus = f" --num-cpus={CPUS.value}" if CPUS.value else ""
-  # No objects are kept there: jobs and verdicts are small.
-  own = f"--disable-usage-stats --object-store-memory=100000000{cpus}"
-  code = _on(head, f"start --head --port={PORT.value} {own}")
+  # The object store is small, because jobs and verdicts are.
+  options = f"--disable-usage-stats --object-store-memory=100000000{cpus}"
+  code = _on(head, f"start --head --port={PORT.value} {options}")
   if code:
     return code
   address = f"{head.rpartition('@')[2]}:{PORT.value}"
-  code = _on_all(others, f"start --address={address} {own}")
+  code = _on_all(others, f"start --address={address} {options}")
   if not code:
     print(
       "on the machine of the run:\n"
@@ -64,17 +66,17 @@ def up() -> int:
 
 
 def down() -> int:
-  """Stops Ray everywhere; runs that use it fail."""
+  """Stops Ray on all machines; runs that use it fail."""
   return _on_all(HOSTS.value, "stop")
 
 
 def status() -> int:
-  """Shows what the cluster has."""
+  """Prints the cluster's resources."""
   return _on(HOSTS.value[0], f"status --address=localhost:{PORT.value}")
 
 
 def _on(host: str, command: str) -> int:
-  """Runs a command of Ray's on a machine; its exit status."""
+  """Runs a Ray command on a machine and returns its exit status."""
   remote = f"{ENVIRONMENT.value}/bin/ray {command}"
   shell = ["ssh", "-o", "BatchMode=yes", host, remote]
   print(shlex.join(shell), flush=True)
@@ -87,7 +89,7 @@ def _on(host: str, command: str) -> int:
 
 
 def _on_all(hosts: list[str], command: str) -> int:
-  """The same on several at a time; the first failure's status, or 0."""
+  """Runs a Ray command on machines; returns a failure's exit status, or 0."""
   with concurrent.futures.ThreadPoolExecutor(16) as pool:
     codes = list(pool.map(lambda host: _on(host, command), hosts))
   return next((code for code in codes if code), 0)

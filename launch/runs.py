@@ -1,4 +1,9 @@
-"""What the scripts here that start several runs share."""
+"""What the scripts that train and score several runs have in common.
+
+A script makes one `Launcher`, which defines the flags. It then claims the
+folder, runs jobs, each of which trains or scores what is missing, and prints a
+table. All commands can be repeated: finished runs are not run again.
+"""
 
 import concurrent.futures
 import json
@@ -14,46 +19,54 @@ from typing import Any
 
 from absl import app, flags
 
+Scores = dict[str, float]
+# A job gets the cores to run on; an empty set means any.
+Cores = frozenset[int]
+Job = Callable[[Cores], None]
+ANY_CORES: Cores = frozenset()
+
 
 class Launcher:
-  """The flags that these scripts share, and what they do with them."""
+  """The flags that the scripts share, and the commands that they start."""
 
   def __init__(self) -> None:
-    """Defines the flags; once, before they are parsed."""
+    """Defines the flags; call it once, before they are parsed."""
     self._workdir = flags.DEFINE_string(
-      "workdir", None, "All runs.", required=True
+      "workdir", None, "Folder of all runs.", required=True
     )
-    self._seeds = flags.DEFINE_list("seeds", ["0", "1", "2"], "Of each run.")
+    self._seeds = flags.DEFINE_list(
+      "seeds", ["0", "1", "2"], "Seeds of each variant."
+    )
     self._parallel = flags.DEFINE_integer(
-      "parallel", 1, "Runs at a time, each on its share of the cores."
+      "parallel", 1, "Number of runs at a time; they divide the cores."
     )
     self._extra = flags.DEFINE_list(
       "extra", [], "More flags for training, e.g. --config.train.steps=10"
     )
     self._dry_run = flags.DEFINE_bool(
-      "dry_run", False, "Print the commands, run none."
+      "dry_run", False, "Print the commands without running them."
     )
 
   @property
   def folder(self) -> pathlib.Path:
-    """Of all runs."""
+    """The folder of all runs."""
     return pathlib.Path(self._workdir.value).expanduser()
 
   @property
   def seeds(self) -> list[str]:
-    """Of each run."""
+    """The seeds of each variant."""
     return self._seeds.value
 
   @property
   def dry(self) -> bool:
-    """Whether commands are printed only."""
+    """Whether commands are only printed."""
     return self._dry_run.value
 
   def claim(self, **settings: Any) -> None:
-    """Makes the folder for runs of these settings and of `--extra`.
+    """Claims the folder for runs with these settings and `--extra`.
 
     Raises:
-      UsageError: it holds runs of others, which could not be compared.
+      UsageError: the folder holds runs with other settings.
     """
     if self.dry:
       return
@@ -62,52 +75,50 @@ class Launcher:
     except ValueError as error:
       raise app.UsageError(str(error)) from None
 
-  def do(self, jobs: Sequence[Callable[[frozenset[int]], None]]) -> None:
-    """Does the jobs, as many at a time as is wanted."""
+  def do(self, jobs: Sequence[Job]) -> None:
+    """Runs the jobs, `--parallel` at a time."""
     in_parallel(jobs, self._parallel.value)
 
-  def run(
-    self, module: str, *arguments: str, cores: frozenset[int] = frozenset()
-  ) -> None:
-    """Runs a command of this package; see `run`."""
+  def run(self, module: str, *arguments: str, cores: Cores = ANY_CORES) -> None:
+    """Prints a command of this package and runs it, unless `--dry_run`."""
     run(module, *arguments, dry=self.dry, cores=cores)
 
   def train(
     self,
-    place: pathlib.Path,
+    run_folder: pathlib.Path,
     config: str,
     *arguments: str,
     seed: str,
-    cores: frozenset[int],
+    cores: Cores,
   ) -> None:
-    """Trains in a folder, unless that is done."""
-    if not is_done(place):
+    """Trains in a run folder, unless the run is finished."""
+    if not is_done(run_folder):
       self.run(
         "azr_jax.train",
         f"--config={config}",
         *arguments,
         f"--config.seed={seed}",
         *self._extra.value,
-        f"--workdir={place}",
+        f"--workdir={run_folder}",
         cores=cores,
       )
 
   def score(
     self,
-    place: pathlib.Path,
+    score_folder: pathlib.Path,
     model: str,
     benchmark: str,
     *arguments: str,
-    cores: frozenset[int] = frozenset(),
+    cores: Cores = ANY_CORES,
   ) -> None:
-    """Scores a model in a folder, unless that is done."""
-    if not scores(place):
+    """Scores a model, unless the folder already has scores."""
+    if not scores(score_folder):
       self.run(
         "azr_jax.evaluate",
         *arguments,
         f"--model={model}",
         f"--benchmark={benchmark}",
-        f"--workdir={place}",
+        f"--workdir={score_folder}",
         cores=cores,
       )
 
@@ -116,15 +127,16 @@ class Launcher:
     header: Sequence[str],
     variants: Sequence[str],
     items: str,
-    cells: Callable[[list[dict[str, float]]], list[str]],
+    cells: Callable[[list[Scores]], list[str]],
   ) -> str:
-    """A table of the start's scores and of every variant's.
+    """Returns a Markdown table of the start's scores and of each variant's.
 
     Args:
-      header: names of the cells.
-      variants: each has a folder `VARIANT_SEED`, with its scores beside it.
-      items: what the start's error is over.
-      cells: of the scores of some runs.
+      header: the titles of the cells.
+      variants: their runs are the folders `VARIANT_SEED`, with the scores in
+        `VARIANT_SEED_scores`.
+      items: the noun for what the start's standard error is over.
+      cells: formats the scores of the runs of one row.
     """
     rows = [
       "| variant | " + " | ".join(header) + " | minutes |",
@@ -135,59 +147,62 @@ class Launcher:
       f"| start (error over {items}) | " + " | ".join(start) + " |  |"
     )
     for variant in variants:
-      own = [self.folder / f"{variant}_{seed}" for seed in self.seeds]
-      found = [scores(one.with_name(f"{one.name}_scores")) for one in own]
-      row = [*cells(found), f"{minutes(own):.1f}"]
+      folders = [self.folder / f"{variant}_{seed}" for seed in self.seeds]
+      results = [scores(f.with_name(f"{f.name}_scores")) for f in folders]
+      row = [*cells(results), f"{minutes(folders):.1f}"]
       rows.append(f"| `{variant}` | " + " | ".join(row) + " |")
     return "\n".join(rows)
 
 
 def run(
-  module: str,
-  *arguments: str,
-  dry: bool = False,
-  cores: frozenset[int] = frozenset(),
+  module: str, *arguments: str, dry: bool = False, cores: Cores = ANY_CORES
 ) -> None:
   """Prints a command of this package and, unless `dry`, runs it to its end.
 
   Args:
-    module: what follows `python -m`.
+    module: the module to run with `python -m`.
     *arguments: its flags.
-    dry: only print it.
-    cores: where it may run; none: anywhere.
+    dry: whether to only print it.
+    cores: the cores that it may use; none: all.
+
+  Raises:
+    CalledProcessError: the command failed.
   """
   command = [sys.executable, "-m", module, *arguments]
   print(shlex.join(command), flush=True)
   if cores:
-    listed = ",".join(map(str, sorted(cores)))
-    command = ["taskset", "-c", listed, *command]
+    core_list = ",".join(map(str, sorted(cores)))
+    command = ["taskset", "-c", core_list, *command]
   if not dry:
     subprocess.run(command, check=True)
 
 
-def in_parallel(
-  jobs: Sequence[Callable[[frozenset[int]], None]], at_once: int
-) -> None:
-  """Runs jobs in order, some at a time; each is told its share of the cores.
+def in_parallel(jobs: Sequence[Job], at_once: int) -> None:
+  """Runs jobs in order, several at a time, each on a part of the cores.
 
-  Several small runs, each on cores of its own, get more done than one on all.
-  The first failure is raised when those under way have ended.
+  Several small runs, each on its own cores, finish sooner than one after the
+  other on all cores. After a failure no further job is started; the failure is
+  raised when the running jobs have ended.
+
+  Args:
+    jobs: the jobs.
+    at_once: the number of jobs that run at the same time.
   """
   if at_once == 1:
     for job in jobs:
-      job(frozenset())
+      job(ANY_CORES)
     return
-  own = sorted(os.sched_getaffinity(0))
-  shares: queue.Queue[frozenset[int]] = queue.Queue()
+  all_cores = sorted(os.sched_getaffinity(0))
+  free: queue.Queue[Cores] = queue.Queue()
   for index in range(at_once):
-    shares.put(frozenset(own[index::at_once]) or frozenset(own))
+    free.put(frozenset(all_cores[index::at_once]) or frozenset(all_cores))
 
-  def start(job: Callable[[frozenset[int]], None]) -> None:
-    share = shares.get()
+  def start(job: Job) -> None:
+    cores = free.get()
     try:
-      job(share)
+      job(cores)
     finally:
-      shares.put(share)
+      free.put(cores)
 
   with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
     pending = [pool.submit(start, job) for job in jobs]
@@ -201,42 +216,41 @@ def in_parallel(
 
 
 def metrics(run_folder: pathlib.Path) -> list[dict[str, Any]]:
-  """A run's metrics, one dictionary per step."""
+  """Returns a run's metrics, one dictionary per step."""
   text = (run_folder / "metrics.jsonl").read_text(encoding="utf-8")
   return [json.loads(line) for line in text.splitlines()]
 
 
 def is_done(run_folder: pathlib.Path) -> bool:
-  """Whether a run has reached its last step."""
+  """Returns whether a run has reached its last step."""
   path = run_folder / "metrics.jsonl"
   if not path.exists():
     return False
   config = json.loads((run_folder / "config.json").read_text(encoding="utf-8"))
-  found = metrics(run_folder)
-  return bool(found) and found[-1]["step"] >= config["train"]["steps"]
+  steps = metrics(run_folder)
+  return bool(steps) and steps[-1]["step"] >= config["train"]["steps"]
 
 
-def scores(folder: pathlib.Path) -> dict[str, float]:
-  """What `azr_jax.evaluate` has found there; {}: nothing yet."""
+def scores(folder: pathlib.Path) -> Scores:
+  """Returns the scores that `azr_jax.evaluate` wrote; {} if there are none."""
   path = folder / "results.json"
   if not path.exists():
     return {}
   return json.loads(path.read_text(encoding="utf-8"))["scores"]
 
 
-def mean_and_error(
-  results: Sequence[dict[str, float]], name: str
-) -> tuple[float, float]:
-  """A score's mean over runs, and the standard error.
+def mean_and_error(results: Sequence[Scores], name: str) -> tuple[float, float]:
+  """Returns a score's mean over runs and its standard error.
 
   Args:
-    results: of `scores`, one per run.
-    name: such as `countdown/pass@4`.
+    results: the scores of each run.
+    name: the score, such as `countdown/pass@4`.
 
   Returns:
-    The mean and its error over runs; of one run, the error over its items.
+    The mean and the standard error over runs; for one run, its score and the
+    standard error over items.
   """
-  values = [one[f"{name}/unbiased"] for one in results]
+  values = [result[f"{name}/unbiased"] for result in results]
   if len(values) > 1:
     error = statistics.stdev(values) / len(values) ** 0.5
     return statistics.mean(values), error
@@ -244,28 +258,30 @@ def mean_and_error(
 
 
 def minutes(folders: Sequence[pathlib.Path]) -> float:
-  """What training took, the mean over runs.
+  """Returns the minutes that training took, the mean over runs.
 
-  By the median step: a run may have stood still where the machine did.
+  It is the median step times the number of steps, because single steps include
+  the time in which the machine was suspended.
   """
   steps = [[m["time/step"] for m in metrics(folder)] for folder in folders]
-  seconds = [len(own) * statistics.median(own) for own in steps]
+  seconds = [len(times) * statistics.median(times) for times in steps]
   return statistics.mean(seconds) / 60
 
 
 def claim(folder: pathlib.Path, settings: dict[str, Any]) -> None:
-  """Makes a folder for runs of some settings.
+  """Makes a folder for runs, or accepts one with runs of the same settings.
 
   Raises:
-    ValueError: it holds runs of others, which could not be compared.
+    ValueError: the folder holds runs with other settings, which cannot be
+      compared with these.
   """
   path = folder / "settings.json"
   if not path.exists():
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(settings, indent=2), encoding="utf-8")
-  found = json.loads(path.read_text(encoding="utf-8"))
-  if found != settings:
+  claimed = json.loads(path.read_text(encoding="utf-8"))
+  if claimed != settings:
     raise ValueError(
-      f"{folder} holds runs of {found}, not of {settings}; expected the same, "
-      "or another --workdir"
+      f"{folder} holds runs of {claimed}, not of {settings}; expected the same "
+      "settings, or another --workdir"
     )

@@ -1,4 +1,4 @@
-r"""Runs an entry point on a rented TPU slice, from a laptop.
+r"""Runs a command of azr_jax on a rented TPU slice, from a laptop.
 
   python launch/tpu_vm.py up --name=azr --project=P --zone=us-west4-a \
       --accelerator=v5litepod-64 --spot --bucket=B -- azr_jax.train \
@@ -6,17 +6,18 @@ r"""Runs an entry point on a rented TPU slice, from a laptop.
 
 | command | what it does |
 | --- | --- |
-| `up` | all of the below until the run is done, also after preemptions |
-| `check` | account, accelerator, software, quota and bucket; creates nothing |
-| `create` | checks, then asks for the slice and waits until it is there |
-| `copy` | this folder's files, as git sees them, and installs them |
+| `up` | check, create, copy and run until the run is done, also on new slices
+  after preemptions |
+| `check` | checks account, accelerator, software, quota and bucket |
+| `create` | checks, requests the slice, and waits until it exists |
+| `copy` | copies the files of this repository to all workers, installs them |
 | `run` | starts the run on all workers and returns |
-| `logs` | follows the first worker's log; `--worker=N`: another's |
-| `status` | of the request, and of the run on each worker |
-| `delete` | gives the slice back: until then it costs |
+| `logs` | follows the log of the first worker, or of `--worker=N` |
+| `status` | prints the state of the slice, and of the run on each worker |
+| `delete` | deletes the slice, which costs until then |
 
-`--dry_run` prints the commands and runs none. What is stopped or preempted goes
-on by the same command, from the last checkpoint in the workdir.
+`--dry_run` prints the commands without running them. The same command resumes
+a run that was stopped or preempted from the last checkpoint in its workdir.
 """
 
 import json
@@ -30,62 +31,49 @@ import time
 from collections.abc import Callable
 
 import gcloud
+import tpu_worker
 from absl import app, flags
 
-NAME = flags.DEFINE_string("name", "azr", "Of the slice.")
-PROJECT = flags.DEFINE_string("project", "", "The project that pays.")
-ZONE = flags.DEFINE_string("zone", "us-west4-a", "Where.")
+NAME = flags.DEFINE_string("name", "azr", "Name of the slice.")
+PROJECT = flags.DEFINE_string("project", "", "Google Cloud project that pays.")
+ZONE = flags.DEFINE_string("zone", "us-west4-a", "Zone of the slice.")
 ACCELERATOR = flags.DEFINE_string(
   "accelerator", "v5litepod-64", "v5litepod-N, v5p-N, v6e-N or v4-N."
 )
-SPOT = flags.DEFINE_bool("spot", False, "Cheaper, and may be taken away.")
+SPOT = flags.DEFINE_bool(
+  "spot", False, "Rent a spot slice: cheaper, but it may be preempted."
+)
 RUNTIME = flags.DEFINE_string(
-  "runtime", "", 'Software version; "": what fits the accelerator.'
+  "runtime", "", 'Software version; "": the accelerator\'s usual one.'
 )
 SERVICE_ACCOUNT = flags.DEFINE_string(
-  "service_account", "", "That the machines act as."
+  "service_account", "", "Service account of the machines."
 )
-NETWORK = flags.DEFINE_string("network", "", "That they are in.")
-BUCKET = flags.DEFINE_string("bucket", "", "Of the workdir, without gs://.")
-WORKER = flags.DEFINE_integer("worker", 0, "Whose log is followed.")
+NETWORK = flags.DEFINE_string("network", "", "Network of the machines.")
+BUCKET = flags.DEFINE_string(
+  "bucket", "", "Bucket of the workdir, without gs://."
+)
+WORKER = flags.DEFINE_integer("worker", 0, "Worker whose log `logs` follows.")
 RESTARTS = flags.DEFINE_integer(
-  "restarts", 3, "Of a run that fails on a slice that is still there."
+  "restarts", 3, "How often `up` restarts a run that fails."
 )
-POLL_S = flags.DEFINE_float("poll_s", 60.0, "Seconds between two looks.")
-DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the commands, run none.")
+POLL_S = flags.DEFINE_float("poll_s", 60.0, "Seconds between two checks.")
+DRY_RUN = flags.DEFINE_bool(
+  "dry_run", False, "Print the commands without running them."
+)
 
 ROOT = pathlib.Path(__file__).parents[1]
-# On every worker.
-CODE, ENVIRONMENT = "azr_jax_code", "azr_jax_environment"
-LOG, EXIT, PID = "azr_jax.log", "azr_jax.exit", "azr_jax.pid"
-ARCHIVE = "azr_jax.tar.gz"
-# What `azr_jax.train` says when SIGTERM ended it.
-STOPPED = "stopped before its last step"
-STOP_S = 600
-PATIENCE = 10  # Troubles one after another.
-# States of a request that will not become ACTIVE any more.
-GONE = ("SUSPENDING", "SUSPENDED", "FAILED", "DELETING")
-# The images' Python is older than ours; uv brings one along.
-INSTALL = (
-  f"rm -rf {CODE} && mkdir {CODE} && tar -xzf {ARCHIVE} -C {CODE} && "
-  "(command -v ~/.local/bin/uv >/dev/null || "
-  "curl -LsSf https://astral.sh/uv/install.sh | sh) && "
-  f"([ -d {ENVIRONMENT} ] || "
-  f"~/.local/bin/uv venv --python 3.12 {ENVIRONMENT}) && "
-  f"~/.local/bin/uv pip install --python {ENVIRONMENT} -e '{CODE}[tpu]'"
-)
-STATUS = (
-  f"cat {EXIT} 2>/dev/null || "
-  f"(kill -0 -- -$(cat {PID}) 2>/dev/null && echo running || echo gone)"
-)
+MAX_ERRORS = 10  # errors of gcloud in succession, after which `up` gives up
+# States of a request that cannot become ACTIVE any more.
+DEAD_STATES = ("SUSPENDING", "SUSPENDED", "FAILED", "DELETING")
 
 
-class Failed(RuntimeError):
-  """A command of gcloud's failed; says which, and what it said."""
+class CommandError(RuntimeError):
+  """A gcloud command failed, or would fail; the message says why."""
 
 
 def main(argv: list[str]) -> None:
-  """Does what the first argument names."""
+  """Runs the command that the first argument names."""
   commands: dict[str, Callable[[gcloud.Slice, list[str]], None]] = {
     "up": up,
     "check": check,
@@ -100,7 +88,7 @@ def main(argv: list[str]) -> None:
     raise app.UsageError(f"expected one of {', '.join(commands)}")
   if argv[1] in ("up", "run") and len(argv) < 3:
     raise app.UsageError("expected a module and its flags after --")
-  own = gcloud.Slice(
+  tpu = gcloud.Slice(
     NAME.value,
     PROJECT.value,
     ZONE.value,
@@ -111,159 +99,172 @@ def main(argv: list[str]) -> None:
     NETWORK.value,
   )
   try:
-    own.check()
-    commands[argv[1]](own, argv[2:])
+    tpu.check()
+    commands[argv[1]](tpu, argv[2:])
   except ValueError as error:
     raise app.UsageError(str(error)) from None
-  except Failed as error:
+  except CommandError as error:
     sys.exit(str(error))
 
 
-def up(own: gcloud.Slice, job: list[str]) -> None:
+def up(tpu: gcloud.Slice, job: list[str]) -> None:
   """Runs the job to its end, on as many slices as it takes.
 
-  What fails on the way, as a machine that is lost in the middle of its
-  installation, is tried again; only what goes on failing ends this.
+  An error of gcloud, such as a worker that is lost during the installation, is
+  retried up to `MAX_ERRORS` times in succession.
   """
-  check(own, job)
-  failures = troubles = 0
+  check(tpu, job)
+  failures = errors = 0
   while True:
     try:
-      found = _round(own, job)
-      troubles = 0
-    except Failed as error:
-      troubles += 1
-      if troubles > PATIENCE:
+      outcome = _run_once(tpu, job)
+      errors = 0
+    except CommandError as error:
+      errors += 1
+      if errors > MAX_ERRORS:
         raise
       print(f"{error}\ntrying again", file=sys.stderr, flush=True)
       time.sleep(POLL_S.value)
       continue
     if DRY_RUN.value:
-      status(own, job)
+      status(tpu, job)
       return
-    if found == "done":
-      print("the run is done; the slice costs until `delete` gives it back")
+    if outcome == "done":
+      print("the run is done; the slice costs until `delete` deletes it")
       return
-    if found == "preempted":
-      print("the slice was taken away; asking for another", flush=True)
-    if found == "failed":
+    if outcome == "preempted":
+      print("the slice was preempted; requesting another", flush=True)
+    if outcome == "failed":
       failures += 1
       if failures > RESTARTS.value:
         raise SystemExit(f"the run failed {failures} times; its log is above")
 
 
-def _round(own: gcloud.Slice, job: list[str]) -> str:
-  """Has the run going on a slice, and waits for what becomes of it."""
-  if _ensure(own) or _progress(own) != "running":
-    copy(own, job)
-    run(own, job)
+def _run_once(tpu: gcloud.Slice, job: list[str]) -> str:
+  """Ensures that the job runs on a slice, and waits until it does not.
+
+  Returns:
+    The result of `_progress` that is not `running`.
+  """
+  if _ensure_slice(tpu) or _progress(tpu) != "running":
+    copy(tpu, job)
+    run(tpu, job)
   if DRY_RUN.value:
     return ""
-  while (found := _progress(own)) == "running":
+  while (outcome := _progress(tpu)) == "running":
     time.sleep(POLL_S.value)
-  if found == "failed":
-    print(_ask(gcloud.ssh(own, f"tail -n 30 {LOG}")), flush=True)
-  return found
+  if outcome == "failed":
+    print(_execute(gcloud.ssh(tpu, f"tail -n 30 {tpu_worker.LOG}")), flush=True)
+  return outcome
 
 
-def check(own: gcloud.Slice, job: list[str]) -> None:
-  """Says at once what would fail in an hour.
+def check(tpu: gcloud.Slice, job: list[str]) -> None:
+  """Checks what would otherwise fail later; creates nothing.
 
   Raises:
-    Failed: something is missing, and what to do.
+    ValueError: the workdir is not in the bucket.
+    CommandError: something is missing in Google Cloud.
   """
   workdir = _workdir(job)
   if job and BUCKET.value and not workdir.startswith(f"gs://{BUCKET.value}/"):
     raise ValueError(
       f"--workdir={workdir}: expected a folder of gs://{BUCKET.value}/, which "
-      "all workers see and which outlives the slice"
+      "all workers can access and which outlives the slice"
     )
   if job and not workdir.startswith("gs://"):
     raise ValueError(
       f"--workdir={workdir}: expected a folder of a bucket, gs://BUCKET/..., "
-      "which all workers see and which outlives the slice"
+      "which all workers can access and which outlives the slice"
     )
-  if not _ask(gcloud.account()) and not DRY_RUN.value:
-    raise Failed("nobody is logged in: expected `gcloud auth login` before")
-  _ask(gcloud.accelerator(own))
-  _ask(gcloud.runtime(own))
-  if own.quota:
-    _check_quota(own, _ask(gcloud.quota(own)))
+  if not _execute(gcloud.account()) and not DRY_RUN.value:
+    raise CommandError("no account is logged in: expected `gcloud auth login`")
+  _execute(gcloud.accelerator(tpu))
+  _execute(gcloud.runtime(tpu))
+  if tpu.quota:
+    _check_quota(tpu, _execute(gcloud.quota(tpu)))
   if workdir:
-    place = _ask(gcloud.bucket(workdir.removeprefix("gs://").split("/")[0]))
-    if place and not own.region.startswith(place.lower()):
+    bucket = workdir.removeprefix("gs://").split("/")[0]
+    location = _execute(gcloud.bucket(bucket))
+    if location and not tpu.region.startswith(location.lower()):
       print(
-        f"the bucket is in {place}, the slice in {own.region}: what crosses "
-        "regions is slow and costs",
+        f"the bucket is in {location}, the slice in {tpu.region}: transfers "
+        "between regions are slow and cost money",
         flush=True,
       )
 
 
-def _check_quota(own: gcloud.Slice, text: str) -> None:
+def _check_quota(tpu: gcloud.Slice, text: str) -> None:
+  """Raises CommandError if a quota, as JSON, is smaller than the slice."""
   if not text:
     return
   limits = [
-    int(one["details"]["value"])
-    for one in json.loads(text).get("dimensionsInfos", [])
-    if own.zone in one.get("applicableLocations", [])
-    or one.get("dimensions", {}).get("zone") == own.zone
+    int(quota["details"]["value"])
+    for quota in json.loads(text).get("dimensionsInfos", [])
+    if tpu.zone in quota.get("applicableLocations", [])
+    or quota.get("dimensions", {}).get("zone") == tpu.zone
   ]
   limit = max(limits, default=0)
-  if 0 <= limit < own.size:
-    raise Failed(
-      f"the quota {own.quota} allows {limit} in {own.zone}, and "
-      f"{own.accelerator} needs {own.size}: expected a larger quota (Google "
+  if 0 <= limit < tpu.size:
+    raise CommandError(
+      f"the quota {tpu.quota} allows {limit} in {tpu.zone}, and "
+      f"{tpu.accelerator} needs {tpu.size}: expected a larger quota (Google "
       "Cloud console, IAM, Quotas), another zone, or a smaller slice"
     )
 
 
 def _workdir(job: list[str]) -> str:
-  found = [flag for flag in job if flag.startswith("--workdir=")]
-  if job and not found:
+  """Returns the job's --workdir; "" if there is no job."""
+  workdirs = [flag for flag in job if flag.startswith("--workdir=")]
+  if job and not workdirs:
     raise ValueError("expected --workdir=gs://... among the flags after --")
-  return found[-1].removeprefix("--workdir=") if found else ""
+  return workdirs[-1].removeprefix("--workdir=") if workdirs else ""
 
 
-def create(own: gcloud.Slice, job: list[str]) -> None:
-  """Checks, asks for the slice, and waits for it."""
-  check(own, job)
-  _ensure(own)
+def create(tpu: gcloud.Slice, job: list[str]) -> None:
+  """Checks, requests the slice, and waits until it exists."""
+  check(tpu, job)
+  _ensure_slice(tpu)
 
 
-def _ensure(own: gcloud.Slice) -> bool:
-  """Has the slice there; returns whether it is a new one."""
-  new = False
-  said = ""
-  while (found := _state(own)) != "ACTIVE":
-    if found in GONE:
-      _ask(gcloud.delete(own))
-      found = ""
-    if not found:
-      _ask(gcloud.create(own))
-      new = True
+def _ensure_slice(tpu: gcloud.Slice) -> bool:
+  """Waits until the slice exists; requests it if that has not been done.
+
+  Returns:
+    Whether the slice may be new, with nothing installed on it.
+  """
+  is_new = False
+  printed = ""
+  while (state := _state(tpu)) != "ACTIVE":
+    if state in DEAD_STATES:
+      _execute(gcloud.delete(tpu))
+      state = ""
+    if not state:
+      _execute(gcloud.create(tpu))
+      is_new = True
       if DRY_RUN.value:
         break
-    elif found != said:
-      print(f"{own.accelerator} in {own.zone}: {found}", flush=True)
-      said = found
+    elif state != printed:
+      print(f"{tpu.accelerator} in {tpu.zone}: {state}", flush=True)
+      printed = state
     time.sleep(POLL_S.value)
-    # A slice that comes while this waits has nothing on it, whoever asked.
-    new = True
-  return new
+    # A slice that becomes active from now on is new, even if an earlier
+    # command requested it.
+    is_new = True
+  return is_new
 
 
-def _state(own: gcloud.Slice) -> str:
-  """Of the request; "": there is none."""
+def _state(tpu: gcloud.Slice) -> str:
+  """Returns the state of the slice's request; "" if there is none."""
   try:
-    return _ask(gcloud.state(own), quiet=True)
-  except Failed as error:
+    return _execute(gcloud.state(tpu), quiet=True)
+  except CommandError as error:
     if "NOT_FOUND" in str(error) or "not found" in str(error):
       return ""
     raise
 
 
-def copy(own: gcloud.Slice, job: list[str]) -> None:
-  """Copies the files that git sees to all workers, and installs them."""
+def copy(tpu: gcloud.Slice, job: list[str]) -> None:
+  """Copies all files that git does not ignore to all workers; installs them."""
   del job
   listed = subprocess.run(
     ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
@@ -274,7 +275,7 @@ def copy(own: gcloud.Slice, job: list[str]) -> None:
   ).stdout
   files = [name for name in listed.splitlines() if (ROOT / name).is_file()]
   with tempfile.TemporaryDirectory() as folder:
-    archive = os.path.join(folder, ARCHIVE)
+    archive = os.path.join(folder, tpu_worker.ARCHIVE)
     if not DRY_RUN.value:
       subprocess.run(
         ["tar", "-czf", archive, "-T", "-"],
@@ -283,89 +284,69 @@ def copy(own: gcloud.Slice, job: list[str]) -> None:
         input="\n".join(files),
         text=True,
       )
-    _ask(gcloud.copy(own, [archive], ARCHIVE))
-  _ask(gcloud.ssh(own, INSTALL))
+    _execute(gcloud.copy(tpu, [archive], tpu_worker.ARCHIVE))
+  _execute(gcloud.ssh(tpu, tpu_worker.INSTALL))
 
 
-def run(own: gcloud.Slice, job: list[str]) -> None:
-  """Starts the job on all workers; an earlier one is ended, and waited for."""
-  _ask(gcloud.ssh(own, start_command(job)))
+def run(tpu: gcloud.Slice, job: list[str]) -> None:
+  """Starts the job on all workers, after stopping an earlier one."""
+  _execute(gcloud.ssh(tpu, tpu_worker.start_command(job)))
 
 
-def start_command(job: list[str]) -> str:
-  """What starts a job on a worker, as a line of shell.
-
-  An earlier one gets SIGTERM, and `STOP_S` seconds to end its step and save. A
-  run that was stopped before its last step is not done, though it ends well.
-  """
-  command = shlex.join(["-m", *job, "--distributed"])
-  inner = (
-    f"$HOME/{ENVIRONMENT}/bin/python {command} > $HOME/{LOG} 2>&1; code=$?; "
-    f'grep -q "{STOPPED}" $HOME/{LOG} && code=stopped; '
-    f"echo $code > $HOME/{EXIT}"
-  )
-  return (
-    f"if [ -f {PID} ]; then group=$(cat {PID}); "
-    "kill -TERM -- -$group 2>/dev/null; "
-    f"for second in $(seq {STOP_S}); do "
-    "kill -0 -- -$group 2>/dev/null || break; sleep 1; done; "
-    "kill -KILL -- -$group 2>/dev/null; fi; "
-    f"rm -f {EXIT} {PID}; cd {CODE} || exit 1; "
-    f"nohup setsid bash -c {shlex.quote(inner)} </dev/null >/dev/null 2>&1 & "
-    f"echo $! > $HOME/{PID}"
-  )
-
-
-def logs(own: gcloud.Slice, job: list[str]) -> None:
+def logs(tpu: gcloud.Slice, job: list[str]) -> None:
   """Follows a worker's log until interrupted."""
   del job
-  command = gcloud.ssh(own, f"tail -n 100 -F {LOG}", str(WORKER.value))
+  follow = f"tail -n 100 -F {tpu_worker.LOG}"
+  command = gcloud.ssh(tpu, follow, str(WORKER.value))
   print(shlex.join(command), flush=True)
   if not DRY_RUN.value:
     subprocess.run(command, check=False)
 
 
-def status(own: gcloud.Slice, job: list[str]) -> None:
-  """Prints the request's state, and each worker's."""
+def status(tpu: gcloud.Slice, job: list[str]) -> None:
+  """Prints the state of the slice, and of the run on each worker."""
   del job
-  print(_state(own) or "there is no such slice", flush=True)
-  print(_ask(gcloud.ssh(own, STATUS)), flush=True)
+  print(_state(tpu) or "there is no such slice", flush=True)
+  print(_execute(gcloud.ssh(tpu, tpu_worker.STATUS)), flush=True)
 
 
-def _progress(own: gcloud.Slice) -> str:
-  """What the run does, on all workers together.
+def _progress(tpu: gcloud.Slice) -> str:
+  """Returns the state of the run on all workers together.
 
   Returns:
-    `running`, `done`, `failed`, `preempted`, or `gone`: nothing runs.
+    `running`, `done`, `failed`, `preempted` (the slice is lost), or `gone` (no
+    worker runs the job).
 
   Raises:
-    Failed: the slice is there, and cannot be asked.
+    CommandError: the workers of an active slice do not answer.
   """
-  if _state(own) != "ACTIVE":
+  if _state(tpu) != "ACTIVE":
     return "preempted"
-  workers = _ask(gcloud.ssh(own, STATUS), quiet=True).split()
-  if "running" in workers:  # The others of a failed one end by themselves.
+  workers = _execute(gcloud.ssh(tpu, tpu_worker.STATUS), quiet=True).split()
+  # While one worker runs, the others' results are not final: after a failure
+  # the remaining workers end by themselves.
+  if "running" in workers:
     return "running"
   if workers and set(workers) == {"0"}:
     return "done"
   return "gone" if set(workers) <= {"gone", "stopped", "0"} else "failed"
 
 
-def delete(own: gcloud.Slice, job: list[str]) -> None:
-  """Gives the slice back."""
+def delete(tpu: gcloud.Slice, job: list[str]) -> None:
+  """Deletes the slice."""
   del job
-  _ask(gcloud.delete(own))
+  _execute(gcloud.delete(tpu))
 
 
-def _ask(command: gcloud.Command, quiet: bool = False) -> str:
-  """Prints a command, runs it, and returns what it said.
+def _execute(command: gcloud.Command, quiet: bool = False) -> str:
+  """Prints a command, runs it, and returns its output.
 
   Args:
-    command: of `gcloud.py`.
-    quiet: not printed, for those that come every minute.
+    command: a command of `gcloud.py`.
+    quiet: print it only in a dry run, because it is repeated every minute.
 
   Raises:
-    Failed: it failed.
+    CommandError: the command failed.
   """
   if DRY_RUN.value or not quiet:
     print(shlex.join(command), flush=True)
@@ -374,11 +355,11 @@ def _ask(command: gcloud.Command, quiet: bool = False) -> str:
   try:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
   except FileNotFoundError:
-    raise Failed(
-      "there is no gcloud here: expected cloud.google.com/sdk to be installed"
+    raise CommandError(
+      "gcloud is not installed: see cloud.google.com/sdk"
     ) from None
   if done.returncode:
-    raise Failed(f"{shlex.join(command)}\n{done.stderr.strip()[-2000:]}")
+    raise CommandError(f"{shlex.join(command)}\n{done.stderr.strip()[-2000:]}")
   return done.stdout.strip()
 
 

@@ -22,8 +22,8 @@ def write_scores(folder, value):
   folder.mkdir(parents=True)
   scores = {f"{NAME}/unbiased": value, f"{NAME}/unbiased_error": 0.25}
   scores |= {
-    f"{NAME}/{kind}": value + 0.1 * place
-    for place, kind in enumerate(("deduction", "abduction", "induction"))
+    f"{NAME}/{kind}": value + 0.1 * index
+    for index, kind in enumerate(("deduction", "abduction", "induction"))
   }
   (folder / "results.json").write_text(json.dumps({"scores": scores}))
 

@@ -1,4 +1,4 @@
-"""Launchers of clusters, with stand-ins for ssh and Slurm."""
+"""Launchers of clusters, with fakes of ssh and Slurm."""
 
 import os
 import subprocess
@@ -7,17 +7,17 @@ import sys
 import pytest
 import train_test
 
-STAND_IN = """#!/bin/bash
-echo "$(basename "$0") $*" >> {folder}/asked
+FAKE = """#!/bin/bash
+echo "$(basename "$0") $*" >> {folder}/calls
 {body}
 """
 
 
-@pytest.fixture(name="stand_in")
-def make_stand_in(tmp_path):
+@pytest.fixture(name="fake")
+def make_fake(tmp_path):
   def make(name, body="exit 0"):
     program = tmp_path / name
-    program.write_text(STAND_IN.format(folder=tmp_path, body=body))
+    program.write_text(FAKE.format(folder=tmp_path, body=body))
     program.chmod(0o755)
 
   return make
@@ -34,37 +34,37 @@ def run(tmp_path, *command, **variables):
     check=False,
     timeout=60,
   )
-  asked = tmp_path / "asked"
-  return done, asked.read_text().splitlines() if asked.exists() else []
+  calls = tmp_path / "calls"
+  return done, calls.read_text().splitlines() if calls.exists() else []
 
 
 def executors(tmp_path, *arguments):
   return run(tmp_path, sys.executable, "launch/ray_executors.py", *arguments)
 
 
-def test_a_head_comes_first_and_the_others_join_it(tmp_path, stand_in):
-  stand_in("ssh")
-  done, asked = executors(tmp_path, "up", "--hosts=me@a,b,c", "--cpus=8")
+def test_a_head_comes_first_and_the_others_join_it(tmp_path, fake):
+  fake("ssh")
+  done, calls = executors(tmp_path, "up", "--hosts=me@a,b,c", "--cpus=8")
   assert done.returncode == 0, done.stderr
-  assert "me@a" in asked[0] and "start --head --port=6379" in asked[0]
-  assert all("start --address=a:6379" in line for line in asked[1:])
-  assert {line.split()[3] for line in asked} == {"me@a", "b", "c"}
-  assert all("--num-cpus=8" in line for line in asked)
+  assert "me@a" in calls[0] and "start --head --port=6379" in calls[0]
+  assert all("start --address=a:6379" in line for line in calls[1:])
+  assert {line.split()[3] for line in calls} == {"me@a", "b", "c"}
+  assert all("--num-cpus=8" in line for line in calls)
   assert "--config.executor.address=a:6379" in done.stdout
 
 
-def test_a_machine_that_fails_is_named(tmp_path, stand_in):
-  stand_in("ssh", '[[ "$*" == *" b "* ]] && exit 255; exit 0')
+def test_a_machine_that_fails_is_named(tmp_path, fake):
+  fake("ssh", '[[ "$*" == *" b "* ]] && exit 255; exit 0')
   done, _ = executors(tmp_path, "up", "--hosts=a,b,c")
   assert done.returncode == 255
   assert "b: failed with 255" in done.stderr
   assert "--config.executor" not in done.stdout
 
 
-def test_a_dry_run_of_executors_asks_nobody(tmp_path, stand_in):
-  stand_in("ssh")
-  done, asked = executors(tmp_path, "down", "--hosts=a,b", "--dry_run")
-  assert done.returncode == 0 and not asked
+def test_a_dry_run_of_executors_runs_nothing(tmp_path, fake):
+  fake("ssh")
+  done, calls = executors(tmp_path, "down", "--hosts=a,b", "--dry_run")
+  assert done.returncode == 0 and not calls
   assert done.stdout.count("ray stop") == 2
 
 
@@ -84,29 +84,27 @@ def slurm(tmp_path, *arguments):
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_slurm_runs_the_module_and_passes_its_status_on(
-  tmp_path, stand_in, code
-):
-  stand_in("srun", f"exit {code}")
-  stand_in("scontrol")
-  done, asked = slurm(tmp_path, *JOB)
+def test_slurm_runs_the_module_and_passes_its_status_on(tmp_path, fake, code):
+  fake("srun", f"exit {code}")
+  fake("scontrol")
+  done, calls = slurm(tmp_path, *JOB)
   assert done.returncode == code
-  assert asked == [
+  assert calls == [
     "srun --kill-on-bad-exit=1 --cpus-per-task=12 python -m azr_jax.train "
     "--config=c.py --workdir=/shared/run --distributed"
   ]
 
 
-def test_slurm_queues_a_run_again_that_it_has_to_stop(tmp_path, stand_in):
-  # The signal comes while the run runs, and the run ends of it.
-  stand_in("srun", "kill -USR1 $PPID; sleep 0.5; exit 0")
-  stand_in("scontrol")
-  stand_in("scancel")
-  done, asked = slurm(tmp_path, *JOB)
+def test_slurm_requeues_a_run_that_it_stops(tmp_path, fake):
+  # The fake run sends the signal that comes before the time limit, and ends.
+  fake("srun", "kill -USR1 $PPID; sleep 0.5; exit 0")
+  fake("scontrol")
+  fake("scancel")
+  done, calls = slurm(tmp_path, *JOB)
   assert done.returncode == 0, done.stderr
-  assert asked[1:] == ["scancel --signal=TERM 7", "scontrol requeue 7"]
+  assert calls[1:] == ["scancel --signal=TERM 7", "scontrol requeue 7"]
 
 
-def test_slurm_wants_a_module(tmp_path):
+def test_slurm_needs_a_module(tmp_path):
   done, _ = slurm(tmp_path)
   assert done.returncode == 2 and "expected a module" in done.stderr

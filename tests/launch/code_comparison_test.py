@@ -32,8 +32,8 @@ def test_finished_runs_become_a_table_and_are_not_run_again(tmp_path):
         run.mkdir(exist_ok=True)
         (run / "metrics.jsonl").write_text('{"step": 2}\n')
         (run / "config.json").write_text('{"train": {"steps": 2}}')
-        own = tmp_path / f"{order}_{seed}_scores" / agent
-        write_scores(own, value + more + 0.2 * seed)
+        folder = tmp_path / f"{order}_{seed}_scores" / agent
+        write_scores(folder, value + more + 0.2 * seed)
   done = launch(tmp_path, "--seeds=0,1")
   assert done.returncode == 0, done.stderr[-2000:]
   lines = done.stdout.splitlines()
@@ -54,7 +54,7 @@ def test_a_dry_run_names_every_command_and_runs_none(tmp_path):
   assert not (tmp_path / "new").exists()
 
 
-def test_online_orders_measure_for_themselves(tmp_path):
+def test_online_orders_need_no_measurement_before(tmp_path):
   done = launch(tmp_path, "--dry_run", "--seeds=0", "--orders=online_merge")
   commands = done.stdout.splitlines()
   assert not any("azr_jax.potential" in c for c in commands)

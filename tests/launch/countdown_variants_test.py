@@ -1,4 +1,4 @@
-"""The command that makes Countdown's table, on runs that are there already."""
+"""The command that makes Countdown's table, mostly on finished runs."""
 
 import json
 
@@ -12,8 +12,8 @@ START = "embedded:countdown-tiny"
 
 
 def launch(workdir, *flags):
-  given = (f"--start={START}", "--puzzles=4")
-  return launching.launch("countdown_variants", workdir, *given, *flags)
+  fixed = (f"--start={START}", "--puzzles=4")
+  return launching.launch("countdown_variants", workdir, *fixed, *flags)
 
 
 def write_scores(folder, value):
@@ -46,7 +46,7 @@ def test_finished_runs_become_a_table_and_are_not_run_again(finished):
   assert lines[0].startswith("| variant | pass@1 | pass@4 | pass@16 |")
   start, tiny = lines[2:]
   assert start.startswith("| start (error over puzzles) | 0.100 +- 0.250 |")
-  # The mean of 0.2 and 0.4; their deviation 0.1414 over the root of 2 seeds.
+  # The mean of 0.2 and 0.4; their deviation is 0.1414, divided by sqrt(2).
   cell = " 0.300 +- 0.100 |"
   assert tiny == "| `tiny` |" + 3 * cell + " 1.5 |"
 

@@ -1,4 +1,4 @@
-"""Runs the scripts of `launch/` as a user does."""
+"""Runs the scripts of `launch/` in a process, as a user does."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import train_test
 
 
 def launch(script, workdir, *flags):
-  """Runs a script to its end; does not mind how it ends."""
+  """Runs a script to its end and returns its output and exit status."""
   return subprocess.run(
     [sys.executable, f"launch/{script}.py", f"--workdir={workdir}", *flags],
     cwd=train_test.ROOT,

@@ -1,4 +1,4 @@
-"""What the launchers share: cores of parallel runs, folders, failures."""
+"""What the launchers share: parallel jobs, their failures, and run folders."""
 
 import json
 import pathlib
@@ -20,35 +20,35 @@ def import_runs(monkeypatch):
   return runs
 
 
-def test_parallel_jobs_have_cores_of_their_own(runs, monkeypatch):
+def test_parallel_jobs_have_different_cores(runs, monkeypatch):
   monkeypatch.setattr(
     runs.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3}, raising=False
   )
-  lock, under_way, seen = threading.Lock(), [], []
+  lock, running, counts = threading.Lock(), [], []
 
   def job(cores):
     with lock:
-      assert all(not cores & other for other in under_way)
-      under_way.append(cores)
-      seen.append(len(under_way))
+      assert all(not cores & other for other in running)
+      running.append(cores)
+      counts.append(len(running))
     time.sleep(0.05)
     with lock:
-      under_way.remove(cores)
+      running.remove(cores)
 
   runs.in_parallel([job] * 6, 2)
-  assert len(seen) == 6 and max(seen) == 2
+  assert len(counts) == 6 and max(counts) == 2
 
 
-def test_a_failing_job_is_raised_and_the_rest_is_not_begun(runs):
-  begun = []
+def test_a_failure_is_raised_and_no_further_job_is_started(runs):
+  started = []
 
   def fail(cores):
-    begun.append(cores)
+    started.append(cores)
     raise ValueError("no")
 
   with pytest.raises(ValueError, match="no"):
-    runs.in_parallel([fail] + [begun.append] * 3, 1)
-  assert len(begun) == 1
+    runs.in_parallel([fail] + [started.append] * 3, 1)
+  assert len(started) == 1
   with pytest.raises(ValueError, match="no"):
     runs.in_parallel([fail], 2)
 

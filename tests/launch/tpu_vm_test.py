@@ -1,12 +1,13 @@
-"""The launcher of TPU runs, against gcloud's documented flags and a stand-in.
+"""The launcher of TPU runs, with a fake gcloud and gcloud's documented flags.
 
-The stand-in is a program named gcloud that answers from a script: no account is
-at hand, and none is wanted.
+The fake is a program named gcloud that prints planned answers, so that no
+account is needed.
 """
 
 import importlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,12 +44,12 @@ DOCUMENTED = {
   "compute tpus tpu-vm ssh": {"--zone", "--worker", "--command"},
   "compute tpus tpu-vm scp": {"--zone", "--worker"},
 }
-STAND_IN = """#!{python}
+FAKE_GCLOUD = """#!{python}
 import json, pathlib, sys
 folder = pathlib.Path({folder!r})
 words = [word for word in sys.argv[1:] if not word.startswith("-")]
 name = " ".join(sys.argv[1:])
-with (folder / "asked").open("a") as file:
+with (folder / "calls").open("a") as file:
   file.write(json.dumps(sys.argv[1:]) + "\\n")
 plan = json.loads((folder / "plan").read_text())
 for key, answers in plan.items():
@@ -95,35 +96,37 @@ def launch(*arguments, path=None):
   )
 
 
-@pytest.fixture(name="stand_in")
-def make_stand_in(tmp_path):
+@pytest.fixture(name="gcloud")
+def make_gcloud(tmp_path):
   program = tmp_path / "gcloud"
-  text = STAND_IN.format(python=sys.executable, folder=str(tmp_path))
+  text = FAKE_GCLOUD.format(python=sys.executable, folder=str(tmp_path))
   program.write_text(text)
   program.chmod(0o755)
 
-  def run(command, *more, **plan):
-    (tmp_path / "plan").write_text(json.dumps(PLAN | plan["plan"]))
-    (tmp_path / "asked").write_text("")
+  def run(command, *more, plan, fake_tar=True):
+    if fake_tar:  # packing all files takes half a second
+      (tmp_path / "tar").symlink_to(shutil.which("true"))
+    (tmp_path / "plan").write_text(json.dumps(PLAN | plan))
+    (tmp_path / "calls").write_text("")
     done = launch(command, *FLAGS, *more, "--", *JOB, path=tmp_path)
-    lines = (tmp_path / "asked").read_text().splitlines()
+    lines = (tmp_path / "calls").read_text().splitlines()
     return done, [json.loads(line) for line in lines]
 
   return run
 
 
-def test_a_dry_run_prints_documented_commands_alone():
-  shown = []
+def test_a_dry_run_prints_only_documented_commands():
+  printed = []
   for command in ("up", "delete", "check", "logs", "status", "create"):
     done = launch(command, "--dry_run", "--spot", *FLAGS, "--", *JOB)
     assert done.returncode == 0, done.stderr
-    shown += done.stdout.splitlines()
-  commands = [line for line in shown if line.startswith("gcloud ")]
+    printed += done.stdout.splitlines()
+  commands = [line for line in printed if line.startswith("gcloud ")]
   seen = set()
   for line in commands:
-    (name,) = [one for one in DOCUMENTED if line.startswith(f"gcloud {one} ")]
+    (name,) = [n for n in DOCUMENTED if line.startswith(f"gcloud {n} ")]
     seen.add(name)
-    # Flags of gcloud's own, not those within the remote shell's command.
+    # bash splits the words, so that flags in the remote command do not count.
     words = subprocess.run(
       ["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, text=True
     ).stdout.split("\0")
@@ -136,10 +139,11 @@ def test_a_dry_run_prints_documented_commands_alone():
   assert "--runtime-version=v2-alpha-tpuv5-lite" in text
 
 
-def test_a_preempted_run_goes_on_on_another_slice(stand_in):
-  done, asked = stand_in(
+def test_a_preempted_run_resumes_on_another_slice(gcloud):
+  done, calls = gcloud(
     "up",
     "--spot",
+    fake_tar=False,
     plan={
       "queued-resources describe": [
         "ERROR NOT_FOUND",
@@ -156,21 +160,21 @@ def test_a_preempted_run_goes_on_on_another_slice(stand_in):
   )
   assert done.returncode == 0, done.stderr
   assert "the run is done" in done.stdout
-  names = [" ".join(one[:4]) for one in asked]
+  names = [" ".join(call[:4]) for call in calls]
   assert names.count("compute tpus queued-resources create") == 2
   assert names.count("compute tpus queued-resources delete") == 1
-  # Code is copied and the run begun on each of the two.
+  # The code is copied and the run started on both slices.
   assert names.count("compute tpus tpu-vm scp") == 2
-  started = [one for one in asked if "nohup" in one[-1]]
+  started = [call for call in calls if "nohup" in call[-1]]
   assert len(started) == 2
-  for one in started:
-    assert "--workdir=gs://bucket/runs/azr --distributed" in one[-1]
+  for call in started:
+    assert "--workdir=gs://bucket/runs/azr --distributed" in call[-1]
   first = names.index("compute tpus queued-resources create")
   assert "storage buckets describe gs://bucket" in names[:first]
 
 
-def test_a_run_that_fails_is_begun_again_so_often(stand_in):
-  done, asked = stand_in(
+def test_a_failing_run_is_restarted_as_often_as_allowed(gcloud):
+  done, calls = gcloud(
     "up",
     "--restarts=2",
     plan={
@@ -181,11 +185,11 @@ def test_a_run_that_fails_is_begun_again_so_often(stand_in):
   assert done.returncode != 0
   assert "failed 3 times" in done.stderr
   assert "the last lines" in done.stdout
-  assert sum("nohup" in one[-1] for one in asked) == 3
+  assert sum("nohup" in call[-1] for call in calls) == 3
 
 
-def test_trouble_on_the_way_is_tried_again(stand_in):
-  done, asked = stand_in(
+def test_errors_of_gcloud_are_retried(gcloud):
+  done, calls = gcloud(
     "up",
     plan={
       "queued-resources describe": [
@@ -206,12 +210,12 @@ def test_trouble_on_the_way_is_tried_again(stand_in):
   )
   assert done.returncode == 0, done.stderr
   assert "503" in done.stderr and "connection refused" in done.stderr
-  # Once after the trouble, and once for it was stopped before its last step.
-  assert sum("nohup" in one[-1] for one in asked) == 2
+  # Started after the errors, and again after it was stopped early.
+  assert sum("nohup" in call[-1] for call in calls) == 2
 
 
-def test_trouble_that_does_not_end_ends_the_command(stand_in):
-  done, _ = stand_in(
+def test_repeated_errors_end_the_command(gcloud):
+  done, _ = gcloud(
     "up",
     plan={
       "queued-resources describe": ["ACTIVE"],
@@ -222,26 +226,26 @@ def test_trouble_that_does_not_end_ends_the_command(stand_in):
   assert done.stderr.count("no route to host") == 11
 
 
-# Ends its step, which takes a while, when it is asked to stop.
+# A job that takes a while to end after SIGTERM.
 RUN = """
 import signal, sys, time
 def stop(*_):
   print("stopped before its last step", flush=True)
-  time.sleep(1)
+  time.sleep(0.3)
   sys.exit(0)
 signal.signal(signal.SIGTERM, stop)
-open(sys.argv[1], "a").write("begun\\n")
+open(sys.argv[1], "a").write("started\\n")
 time.sleep(float(sys.argv[2]))
 """
 
 
 def test_the_shell_commands_in_a_real_shell(tmp_path):
-  launcher = load_launcher()
+  worker = import_worker()
   home = tmp_path / "home"
-  python = home / launcher.ENVIRONMENT / "bin" / "python"
+  python = home / worker.ENVIRONMENT / "bin" / "python"
   python.parent.mkdir(parents=True)
   python.symlink_to(sys.executable)
-  code = home / launcher.CODE
+  code = home / worker.CODE
   code.mkdir()
   (code / "job.py").write_text(RUN)
 
@@ -256,21 +260,22 @@ def test_the_shell_commands_in_a_real_shell(tmp_path):
       timeout=60,
     ).stdout.strip()
 
-  begun = tmp_path / "begun"
-  assert shell(launcher.STATUS) == "gone"
-  shell(launcher.start_command(["job", str(begun), "60"]))
-  wait_until(begun.exists)
-  assert shell(launcher.STATUS) == "running"
-  first = (home / launcher.PID).read_text().strip()
-  # The second waits for the first to end.
-  shell(launcher.start_command(["job", str(begun), "0"]))
+  started = tmp_path / "started"
+  assert shell(worker.STATUS) == "gone"
+  shell(worker.start_command(["job", str(started), "60"]))
+  wait_until(started.exists)
+  assert shell(worker.STATUS) == "running"
+  first = (home / worker.PID).read_text().strip()
+  # The second job starts after the first has ended.
+  shell(worker.start_command(["job", str(started), "0"]))
   wait_until(lambda: not is_alive(int(first)))
-  wait_until(lambda: shell(launcher.STATUS) == "0")
-  assert begun.read_text().count("begun") == 2
-  shell(launcher.start_command(["job", str(begun), "60"]))
-  wait_until(lambda: begun.read_text().count("begun") == 3)
-  os.killpg(int((home / launcher.PID).read_text()), signal.SIGTERM)
-  wait_until(lambda: shell(launcher.STATUS) in ("stopped", "gone"))
+  wait_until(lambda: shell(worker.STATUS) == "0")
+  assert started.read_text().count("started") == 2
+  (home / worker.PID).unlink()  # so that the third does not wait for the second
+  shell(worker.start_command(["job", str(started), "60"]))
+  wait_until(lambda: started.read_text().count("started") == 3)
+  os.killpg(int((home / worker.PID).read_text()), signal.SIGTERM)
+  wait_until(lambda: shell(worker.STATUS) in ("stopped", "gone"))
 
 
 def is_alive(group):
@@ -281,12 +286,12 @@ def is_alive(group):
   return True
 
 
-def load_launcher():
-  """The script, without its flags, which belong to the command line."""
+def import_worker():
+  """Imports the commands for a worker, which lie beside the launcher."""
   path = train_test.ROOT / "launch"
   sys.path.insert(0, str(path))
   try:
-    return importlib.import_module("tpu_vm")
+    return importlib.import_module("tpu_worker")
   finally:
     sys.path.remove(str(path))
 
@@ -295,11 +300,11 @@ def wait_until(condition):
   deadline = time.monotonic() + 20
   while not condition():
     assert time.monotonic() < deadline
-    time.sleep(0.1)
+    time.sleep(0.02)
 
 
-def test_a_run_that_goes_on_is_only_watched(stand_in):
-  done, asked = stand_in(
+def test_a_running_job_is_only_watched(gcloud):
+  done, calls = gcloud(
     "up",
     plan={
       "queued-resources describe": ["ACTIVE"],
@@ -307,7 +312,7 @@ def test_a_run_that_goes_on_is_only_watched(stand_in):
     },
   )
   assert done.returncode == 0
-  assert not any("nohup" in one[-1] or "scp" in one for one in asked)
+  assert not any("nohup" in call[-1] or "scp" in call for call in calls)
 
 
 @pytest.mark.parametrize(
@@ -324,14 +329,14 @@ def test_a_run_that_goes_on_is_only_watched(stand_in):
     ((), {"accelerator-types": ["ERROR no such type"]}, "no such type"),
     (("--zone=west",), {}, "expected a zone such as"),
     (("--accelerator=tpu-9",), {}, "expected v5litepod-N"),
-    (("--name=Azr!",), {}, "expected small letters"),
+    (("--name=Azr!",), {}, "expected lower-case letters"),
     (("--bucket=other",), {}, r"expected a folder of gs://other/"),
   ],
 )
-def test_what_would_fail_is_said_before_anything_is_created(
-  stand_in, flags, plan, message
+def test_problems_are_reported_before_anything_is_created(
+  gcloud, flags, plan, message
 ):
-  done, asked = stand_in("create", *flags, plan=plan)
+  done, calls = gcloud("create", *flags, plan=plan)
   assert done.returncode != 0
   assert message in done.stderr + done.stdout
-  assert not any("create" in one for one in asked)
+  assert not any("create" in call for call in calls)

@@ -1,0 +1,56 @@
+"""The shell commands that install and run a job on a worker of a TPU slice.
+
+All paths are in the worker's home folder.
+"""
+
+import shlex
+
+CODE, ENVIRONMENT = "azr_jax_code", "azr_jax_environment"
+LOG, EXIT, PID = "azr_jax.log", "azr_jax.exit", "azr_jax.pid"
+ARCHIVE = "azr_jax.tar.gz"
+# `azr_jax.train` prints this when SIGTERM has ended it early.
+STOPPED = "stopped before its last step"
+STOP_S = 600  # a job's time to end its step and save, after SIGTERM
+# The images' Python is too old, so uv installs another.
+INSTALL = (
+  f"rm -rf {CODE} && mkdir {CODE} && tar -xzf {ARCHIVE} -C {CODE} && "
+  "(command -v ~/.local/bin/uv >/dev/null || "
+  "curl -LsSf https://astral.sh/uv/install.sh | sh) && "
+  f"([ -d {ENVIRONMENT} ] || "
+  f"~/.local/bin/uv venv --python 3.12 {ENVIRONMENT}) && "
+  f"~/.local/bin/uv pip install --python {ENVIRONMENT} -e '{CODE}[tpu]'"
+)
+# Prints the exit status, "stopped", "running", or "gone" if no job was started
+# or its process has disappeared.
+STATUS = (
+  f"cat {EXIT} 2>/dev/null || "
+  f"(kill -0 -- -$(cat {PID}) 2>/dev/null && echo running || echo gone)"
+)
+
+
+def start_command(job: list[str]) -> str:
+  """Returns the command that starts a job in the background.
+
+  It first stops an earlier job: by SIGTERM, and by SIGKILL after `STOP_S`
+  seconds. A job that was stopped before its last step exits with status 0; the
+  exit file then says `stopped`.
+
+  Args:
+    job: a module and its flags.
+  """
+  command = shlex.join(["-m", *job, "--distributed"])
+  inner = (
+    f"$HOME/{ENVIRONMENT}/bin/python {command} > $HOME/{LOG} 2>&1; code=$?; "
+    f'grep -q "{STOPPED}" $HOME/{LOG} && code=stopped; '
+    f"echo $code > $HOME/{EXIT}"
+  )
+  return (
+    f"if [ -f {PID} ]; then group=$(cat {PID}); "
+    "kill -TERM -- -$group 2>/dev/null; "
+    f"for second in $(seq {STOP_S}); do "
+    "kill -0 -- -$group 2>/dev/null || break; sleep 1; done; "
+    "kill -KILL -- -$group 2>/dev/null; fi; "
+    f"rm -f {EXIT} {PID}; cd {CODE} || exit 1; "
+    f"nohup setsid bash -c {shlex.quote(inner)} </dev/null >/dev/null 2>&1 & "
+    f"echo $! > $HOME/{PID}"
+  )
