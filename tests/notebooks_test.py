@@ -1,4 +1,4 @@
-"""The notebooks run from start to end, on tiny settings, and store nothing."""
+"""Notebooks run to their end on small settings, and store no output."""
 
 import pathlib
 
@@ -8,16 +8,16 @@ import pytest
 
 FOLDER = pathlib.Path(__file__).parents[1] / "notebooks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
-SMALL = {
-  "01_quickstart": """
-STEPS, WORKDIR = 1, {run!r}
-""",
+# Notebook -> the code that replaces its parameters.
+PARAMETERS = {
+  "01_quickstart": "STEPS, WORKDIR = 1, {run!r}",
   "02_tasks_and_executor": "",
   "03_training_dynamics": "RUN = {run!r}",
   "04_prompt_distributions": "PUZZLES, STEPS = 200, 30",
 }
-# What the first notebook trains with; one step, small enough for a test.
-_SMALL_STEP = """
+# The first notebook trains with this config, whose step is small enough for a
+# test.
+_SMALL_CONFIG = """
 import configs.azr
 _get_config = configs.azr.get_config
 def get_config(variant):
@@ -35,7 +35,7 @@ configs.azr.get_config = get_config
 
 
 def test_all_notebooks_are_tested():
-  assert NAMES == sorted(SMALL)
+  assert NAMES == sorted(PARAMETERS)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -48,18 +48,18 @@ def test_no_output_is_stored(name):
 
 
 def execute(name, run):
-  """Runs a notebook with the test's parameters; returns what it printed."""
+  """Runs a notebook with the test's parameters and returns its output."""
   notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
-  parameters = SMALL[name].format(run=str(run))
-  places = [
-    place
-    for place, cell in enumerate(notebook.cells)
+  parameters = PARAMETERS[name].format(run=str(run))
+  tagged = [
+    index
+    for index, cell in enumerate(notebook.cells)
     if "parameters" in cell.metadata.get("tags", ())
   ]
-  setup = "%matplotlib agg\n" + (_SMALL_STEP if name.startswith("01") else "")
+  setup = "%matplotlib agg\n" + (_SMALL_CONFIG if name.startswith("01") else "")
   cells = [nbformat.v4.new_code_cell(setup + parameters)]
-  place = places[0] + 1 if places else 0
-  notebook.cells[place:place] = cells
+  index = tagged[0] + 1 if tagged else 0
+  notebook.cells[index:index] = cells
   nbclient.NotebookClient(
     notebook, timeout=300, kernel_name="python3", resources={}
   ).execute()
@@ -74,7 +74,7 @@ def execute(name, run):
 
 @pytest.fixture(name="run", scope="module")
 def train_one(tmp_path_factory):
-  """The first notebook's run, and what it printed."""
+  """Runs the first notebook; returns its run folder and its output."""
   folder = tmp_path_factory.mktemp("notebook") / "run"
   return folder, execute("01_quickstart", folder)
 
@@ -87,8 +87,8 @@ def test_quickstart_trains_and_shows_proposals(run):
 
 def test_tasks_and_executor(tmp_path):
   printed = execute("02_tasks_and_executor", tmp_path)
-  for said in ("nondeterministic", "blocked", "timeout", "bomb", "trivial"):
-    assert said in printed
+  for word in ("nondeterministic", "blocked", "timeout", "bomb", "trivial"):
+    assert word in printed
   assert "next ok" in printed
   assert "(True, False, True)" in printed
 
