@@ -1,23 +1,51 @@
-"""The objects that cross package borders: what is asked, answered, learned.
+"""The objects that cross package borders: prompts, trajectories, batches.
 
 The life of a training sample:
 1. a system makes a `Prompt`;
 2. the sampler answers it with a `Completion`;
 3. the system grades it and makes a `Trajectory`;
 4. the packer lays many trajectories into one fixed-shape `Batch`.
+
+Axis letters, in shapes, in names such as `scores_BHST`, and in einsum strings:
+
+| letter | axis | letter | axis |
+| --- | --- | --- | --- |
+| A | micro-batches of an update | K | key-value heads |
+| B | rows of a batch, or slots | L | layers |
+| C | entries of a chunk | N | trajectories, or new tokens |
+| D | model width | P | prompts that are prefilled together |
+| E | head size | Q | queries of a key head, G x S |
+| F | MLP width | S | sequence (query) length |
+| G | group: answers, or query heads of a key head | T | key length |
+| H | query heads | V | vocabulary |
+| I | ids that stop a sequence | | |
 """
 
 import dataclasses
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import flax.struct
+import jax
 import numpy as np
 
-# A leaf of a device pytree: an array, or its sharding or abstract shape.
-Leaf = Any
-# The parameters of a model: a nested dictionary of arrays.
-Params = Any
+if TYPE_CHECKING:
+  Leaf: TypeAlias = jax.Array
+else:
+  # A leaf of a tree of device arrays. Trees of the same structure also hold
+  # shardings or abstract shapes, so beartype must not check these fields.
+  Leaf = Any
+
+# The parameters of a model: nested dictionaries of arrays, by module name.
+Params: TypeAlias = dict[str, Any]
+# The same dictionaries with, for each parameter, its `NamedSharding`.
+Shardings: TypeAlias = dict[str, Any]
+# The same with its shape and dtype, boxed with the names of its logical axes.
+BoxedParams: TypeAlias = dict[str, Any]
+# Metric path -> float32 scalar on the device.
+Metrics: TypeAlias = dict[str, jax.Array]
+# Logical parameter axis -> mesh axis, or None to replicate it.
+Rules: TypeAlias = Mapping[str, str | None]
 
 FINISH_REASONS = ("stop", "length", "turns")
 
@@ -26,8 +54,11 @@ FINISH_REASONS = ("stop", "length", "turns")
 class Prompt:
   """What the model is asked.
 
-  `task` is whatever the grader needs later (task type, role, gold); the
-  sampler never looks at it.
+  Attributes:
+    text: the prompt as text.
+    token_ids: the prompt as the sampler reads it.
+    task: what the grader needs later, such as the task type, the role and the
+      reference answer; the sampler never looks at it.
   """
 
   text: str
@@ -58,9 +89,15 @@ class Completion:
 class Trajectory:
   """A graded completion.
 
-  `group_id` names the trajectories that share a reward baseline: the
-  (task, role) pair for TRR++, the prompt for GRPO and RLOO. `repeats_from` is
-  the token from which the completion only repeats itself, for metrics.
+  Attributes:
+    prompt: what was asked.
+    completion: what was sampled.
+    reward: the grade of the whole completion.
+    group_id: names the trajectories that share a reward baseline: the (task,
+      role) pair for TRR++, the prompt for GRPO and RLOO.
+    metrics: numbers for the log.
+    repeats_from: the token from which the completion only repeats itself, or
+      None; for metrics.
   """
 
   prompt: Prompt
@@ -73,17 +110,18 @@ class Trajectory:
 
 @dataclasses.dataclass(frozen=True)
 class RolloutBatch:
-  """What one step collected: the trajectories to learn from, and metrics."""
+  """What one step collected: the trajectories to train on, and metrics."""
 
   trajectories: Sequence[Trajectory]
   metrics: dict[str, float]
 
 
 class Batch(flax.struct.PyTreeNode):
-  """Packed sequences: arrays [rows, length], several sequences a row.
+  """Packed sequences: arrays [B, S] or [A, B, S], several sequences a row.
 
   Position t of a row holds token t and, in `targets`, the token after it of
-  the same sequence; every per-token array describes the *target*.
+  the same sequence; every per-token array describes the *target*. The host
+  packs NumPy arrays of the same shapes and dtypes.
 
   Attributes:
     tokens: int32, the input ids.
@@ -93,10 +131,11 @@ class Batch(flax.struct.PyTreeNode):
     loss_mask: float32, 1 where the target was written by the model.
     loss_weights: float32, the weight of each target in the loss; they hold
       the aggregation (token mean, sequence mean, fixed length).
-    regularizer_weights: float32, likewise in the entropy and KL terms.
+    regularizer_weights: float32, the weight of each target in the entropy and
+      KL terms.
     advantages: float32.
     old_logprobs: float32, log-probability of the target when sampled.
-    repetition: float32, 1 where the target repeats what stands before it; for
+    repetition: float32, 1 where the target repeats earlier tokens; for
       metrics.
   """
 

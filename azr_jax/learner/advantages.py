@@ -1,4 +1,4 @@
-"""Advantage estimators: rewards and baseline groups in, advantages out.
+"""Advantage estimators: rewards and groups in, advantages out.
 
 Pure NumPy on the host: one value per trajectory.
 """
@@ -6,14 +6,20 @@ Pure NumPy on the host: one value per trajectory.
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
+from jaxtyping import Float, Int
 
+# Added to a standard deviation before rewards are divided by it.
 EPSILON = 1e-6
+# Floor of the variance when advantages are normalised.
+_MIN_VARIANCE = 1e-8
 
 Estimator = Callable[[np.ndarray, Sequence[Hashable], np.ndarray], np.ndarray]
 
 
-def _standardise(rewards: np.ndarray, weights: np.ndarray) -> np.ndarray:
-  """(r - mean) / std with weighted moments; zeros when all r are equal."""
+def _standardise(
+  rewards: Float[np.ndarray, " N"], weights: np.ndarray
+) -> Float[np.ndarray, " N"]:
+  """Returns (r - mean) / std with weighted moments; 0 when all r are equal."""
   if np.ptp(rewards) == 0:
     return np.zeros_like(rewards)
   mean = np.average(rewards, weights=weights)
@@ -22,16 +28,21 @@ def _standardise(rewards: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def reinforce_plus_plus(
-  rewards: np.ndarray, groups: Sequence[Hashable], lengths: np.ndarray
-) -> np.ndarray:
-  """REINFORCE++: one baseline for the whole batch (AZR eq. 10)."""
+  rewards: Float[np.ndarray, " N"],
+  groups: Sequence[Hashable],
+  lengths: Int[np.ndarray, " N"],
+) -> Float[np.ndarray, " N"]:
+  """Returns REINFORCE++: one baseline for the whole batch (AZR, eq. 10)."""
   del groups, lengths
   return _standardise(rewards, np.ones_like(rewards))
 
 
-def _per_group(
-  rewards: np.ndarray, groups: Sequence[Hashable], weights: np.ndarray
-) -> np.ndarray:
+def _standardise_groups(
+  rewards: Float[np.ndarray, " N"],
+  groups: Sequence[Hashable],
+  weights: np.ndarray,
+) -> Float[np.ndarray, " N"]:
+  """Applies `_standardise` to each group by itself."""
   advantages = np.zeros_like(rewards)
   for group in dict.fromkeys(groups):
     members = np.array([other == group for other in groups])
@@ -40,53 +51,62 @@ def _per_group(
 
 
 def task_relative(
-  rewards: np.ndarray, groups: Sequence[Hashable], lengths: np.ndarray
-) -> np.ndarray:
-  """TRR++: mean and std within each task type and role (AZR eq. 8).
+  rewards: Float[np.ndarray, " N"],
+  groups: Sequence[Hashable],
+  lengths: Int[np.ndarray, " N"],
+) -> Float[np.ndarray, " N"]:
+  """Returns TRR++: mean and std within each task type and role (AZR, eq. 8).
 
   A = (r - mean_group) / (std_group + 1e-6), population std over responses.
   A group of one, or of equal rewards, has advantage 0.
   """
   del lengths
-  return _per_group(rewards, groups, np.ones_like(rewards))
+  return _standardise_groups(rewards, groups, np.ones_like(rewards))
 
 
 def task_relative_by_token(
-  rewards: np.ndarray, groups: Sequence[Hashable], lengths: np.ndarray
-) -> np.ndarray:
-  """TRR++ as published code has it: moments over tokens, not responses.
+  rewards: Float[np.ndarray, " N"],
+  groups: Sequence[Hashable],
+  lengths: Int[np.ndarray, " N"],
+) -> Float[np.ndarray, " N"]:
+  """Returns TRR++ with moments over tokens, as AZR's published code has it.
 
   Each response counts with its length, so long ones pull the baseline.
   """
-  return _per_group(rewards, groups, lengths.astype(rewards.dtype))
+  return _standardise_groups(rewards, groups, lengths.astype(rewards.dtype))
 
 
 def leave_one_out(
-  rewards: np.ndarray, groups: Sequence[Hashable], lengths: np.ndarray
-) -> np.ndarray:
-  """RLOO: the baseline is the mean of the group's others (seed 003, eq. 1).
+  rewards: Float[np.ndarray, " N"],
+  groups: Sequence[Hashable],
+  lengths: Int[np.ndarray, " N"],
+) -> Float[np.ndarray, " N"]:
+  """Returns RLOO: the baseline is the mean of the others (Countdown, eq. 1).
 
-  A = r - mean of the other G - 1; no division by a deviation. A group of one,
-  or of equal rewards, has advantage 0.
+  A = r - mean of the other G - 1 of the group, not divided by a deviation. A
+  group of one, or of equal rewards, has advantage 0.
   """
   del lengths
-  members: dict[Hashable, list[int]] = {}
+  members_of: dict[Hashable, list[int]] = {}
   for index, group in enumerate(groups):
-    members.setdefault(group, []).append(index)
+    members_of.setdefault(group, []).append(index)
   advantages = np.zeros_like(rewards)
-  for own in members.values():
-    if np.ptp(rewards[own]) > 0:
-      others = (rewards[own].sum() - rewards[own]) / (len(own) - 1)
-      advantages[own] = rewards[own] - others
+  for members in members_of.values():
+    group_rewards = rewards[members]
+    if np.ptp(group_rewards) > 0:
+      others = (group_rewards.sum() - group_rewards) / (len(members) - 1)
+      advantages[members] = group_rewards - others
   return advantages
 
 
 def group_mean(
-  rewards: np.ndarray, groups: Sequence[Hashable], lengths: np.ndarray
-) -> np.ndarray:
-  """GRPO without the division: r - mean of the group.
+  rewards: Float[np.ndarray, " N"],
+  groups: Sequence[Hashable],
+  lengths: Int[np.ndarray, " N"],
+) -> Float[np.ndarray, " N"]:
+  """Returns GRPO without the division by the deviation: r - mean of the group.
 
-  What ORZ's published GRPO does, where a slip keeps the deviation out.
+  ORZ's published GRPO computes this, because a slip leaves the deviation out.
   """
   del lengths
   names, members = np.unique(
@@ -96,10 +116,12 @@ def group_mean(
   return rewards - (sums / np.bincount(members, minlength=len(names)))[members]
 
 
-def _rewards_themselves(
-  rewards: np.ndarray, groups: Sequence[Hashable], lengths: np.ndarray
-) -> np.ndarray:
-  """What GAE starts from: on the device, with the critic's values."""
+def _rewards_unchanged(
+  rewards: Float[np.ndarray, " N"],
+  groups: Sequence[Hashable],
+  lengths: Int[np.ndarray, " N"],
+) -> Float[np.ndarray, " N"]:
+  """Returns the rewards; GAE starts from them on the device, with a critic."""
   del groups, lengths
   return rewards
 
@@ -109,12 +131,11 @@ ESTIMATORS: dict[str, Estimator] = {
   "trr++": task_relative,
   "trr++_by_token": task_relative_by_token,
   "reinforce++": reinforce_plus_plus,
-  "grpo": task_relative,  # The same formula; the groups are prompts.
+  "grpo": task_relative,  # GRPO is the same formula with prompts as groups.
   "grpo_mean": group_mean,
   "rloo": leave_one_out,
-  GAE: _rewards_themselves,
+  GAE: _rewards_unchanged,
 }
-_LEAST_VARIANCE = 1e-8
 
 
 def estimate(
@@ -123,16 +144,16 @@ def estimate(
   groups: Sequence[Hashable],
   lengths: Sequence[int],
   normalize: bool = False,
-) -> np.ndarray:
+) -> Float[np.ndarray, " N"]:
   """Applies the named estimator.
 
   Args:
     name: a key of `ESTIMATORS`.
     rewards: one per trajectory, [N].
-    groups: the baseline group of each trajectory, [N].
+    groups: the group of each trajectory, [N].
     lengths: completion tokens of each trajectory, [N].
     normalize: give advantages mean 0 and deviation 1 over all tokens of the
-      batch (seed 002); not those of `GAE`, which the device normalises.
+      batch (ORZ); those of `GAE` are normalised on the device instead.
 
   Returns:
     float32 [N], the advantage of every token of each trajectory.
@@ -143,5 +164,5 @@ def estimate(
   if normalize and name != GAE:
     mean = np.average(advantages, weights=lengths)
     variance = np.average((advantages - mean) ** 2, weights=lengths)
-    advantages = (advantages - mean) / np.sqrt(max(variance, _LEAST_VARIANCE))
+    advantages = (advantages - mean) / np.sqrt(max(variance, _MIN_VARIANCE))
   return advantages.astype(np.float32)

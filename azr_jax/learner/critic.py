@@ -1,18 +1,18 @@
-"""The critic: a decoder of its own with one bias-free output, and its update.
+"""The critic: its own decoder with one bias-free output, and its update.
 
 The life of a batch here:
-1. `values`: V of the state before each target, by the critic as it is;
-2. `gae.estimate`: advantages and returns, fixed from now on;
-3. several optimizer steps on parts of the batch;
-4. the policy's update, by `update.py`, with these advantages.
+1. `values` gives V of the state before each target, by the critic so far;
+2. `gae.estimate` makes advantages and returns, which stay fixed from then on;
+3. the critic takes several optimizer steps, each on a minibatch;
+4. the policy's update, in `update.py`, takes the same advantages.
 
-Paper: seed 002, section 2.2. Values are aligned as in the published code: the
-state before an action ends with the token before it.
+Paper: ORZ, section 2.2. Values are aligned as in the published code: the state
+before an action ends with the token before it.
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TypeAlias
 
 import flax.linen as nn
 import flax.struct
@@ -28,58 +28,82 @@ from azr_jax.learner.settings import HEAD_INITS, CriticSettings
 from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.types import Leaf
+from azr_jax.types import BoxedParams, Leaf, Metrics, Params
 
+# The critic's parameter [D] in place of the policy's output head.
 HEAD = "value_head"
-# Of advantages, before they are divided by their deviation.
-_LEAST_VARIANCE = 1e-8
+# Floor of a variance that is divided by: that of advantages when they are
+# normalised, that of returns in the explained variance.
+MIN_VARIANCE = 1e-8
 
 
 class ActorCritic(flax.struct.PyTreeNode):
-  """What a step changes on the device when there is a critic."""
+  """Everything on the device that a step changes when there is a critic."""
 
   policy: TrainState
   critic: TrainState
 
   @property
-  def params(self) -> Any:
+  def params(self) -> Params:
     """The policy's parameters, which sampling needs."""
     return self.policy.params
 
 
 class ValueBatch(flax.struct.PyTreeNode):
-  """A packed batch with what the critic's loss needs; [A, rows, length]."""
+  """A packed batch and what the critic's loss needs besides; [A, B, S].
+
+  Attributes:
+    batch: with the advantages of the policy's update.
+    old_values: float32, V before the critic's update.
+    returns: float32, what V should be.
+  """
 
   batch: types.Batch
   old_values: Leaf
   returns: Leaf
 
 
+# Jitted: (critic params, batch) -> (ValueBatch, metrics).
+Estimate: TypeAlias = jax.stages.Wrapped
+# (ActorCritic, batch, ref_params) -> (ActorCritic, metrics).
+ActorCriticUpdate: TypeAlias = Callable[
+  [ActorCritic, types.Batch, Params | None], tuple[ActorCritic, Metrics]
+]
+_Loss: TypeAlias = Callable[
+  [Params, ValueBatch, Params | None], tuple[jax.Array, Metrics]
+]
+# State and the sums of losses and gradient norms, in the loop over minibatches.
+_Carry: TypeAlias = tuple[TrainState, jax.Array, jax.Array]
+
+
 def decoder(model: transformer.Transformer) -> transformer.Transformer:
-  """The policy's decoder without a head of its own, which no critic needs."""
+  """Returns the policy's decoder without an output head."""
   config = dataclasses.replace(model.config, tie_embeddings=True)
   return model.clone(config=config)
 
 
-def abstract_params(model: transformer.Transformer) -> Any:
-  """The critic's parameter tree as shapes boxed with logical axes."""
+def abstract_params(model: transformer.Transformer) -> BoxedParams:
+  """Returns the critic's parameters as shapes boxed with logical axes."""
   boxed = dict(transformer.abstract_params(decoder(model)))
   shape = jax.ShapeDtypeStruct((model.config.hidden_size,), jnp.float32)
   boxed[HEAD] = nn.LogicallyPartitioned(shape, ("embed",))
   return boxed
 
 
-def init_params(policy_params: Any, key: jax.Array, init: str) -> Any:
-  """A copy of the policy with a value head in place of its output head.
+def init_params(policy_params: Params, key: jax.Array, init: str) -> Params:
+  """Returns a copy of the policy with a value head for its output head.
 
   Args:
-    policy_params: of the model that both start from.
-    key: draws the head.
+    policy_params: parameters of the model that both start from.
+    key: draws the head; used up.
     init: `paper`: uniform in (-sqrt 5, sqrt 5); `code`: normal with deviation
-      1 / (D + 1), which is what ran.
+      1 / (D + 1), as in the published code.
+
+  Raises:
+    ValueError: `init` is neither.
   """
-  kept = {name: v for name, v in policy_params.items() if name != "head"}
-  params = jax.tree.map(jnp.copy, kept)
+  shared = {name: v for name, v in policy_params.items() if name != "head"}
+  params = jax.tree.map(jnp.copy, shared)
   size = policy_params["embedding"].shape[1]
   if init == "paper":
     limit = 5.0**0.5
@@ -92,9 +116,9 @@ def init_params(policy_params: Any, key: jax.Array, init: str) -> Any:
 
 
 def values(
-  model: transformer.Transformer, params: Any, batch: types.Batch
+  model: transformer.Transformer, params: Params, batch: types.Batch
 ) -> Float[Array, "B S"]:
-  """V of the state before each target, float32."""
+  """Returns V of the state before each target, float32."""
   hidden = update.hidden_states(decoder(model), params, batch)
   return jnp.einsum("bsd,d->bs", hidden.astype(jnp.float32), params[HEAD])
 
@@ -105,11 +129,21 @@ def value_loss(
   returns: Float[Array, "B S"],
   value_clip: float,
 ) -> Float[Array, "B S"]:
-  """Half the squared error; clipped, the larger of both ways (PPO)."""
+  """Returns half the squared error, with PPO's value clipping.
+
+  max((V - R)^2, (V_old + clip(V - V_old, -c, c) - R)^2) / 2
+
+  Args:
+    values: V of the critic.
+    old_values: V_old, before its update.
+    returns: R.
+    value_clip: c; 0: (V - R)^2 / 2.
+  """
   error = (values - returns) ** 2
   if value_clip:
-    near = old_values + jnp.clip(values - old_values, -value_clip, value_clip)
-    error = jnp.maximum(error, (near - returns) ** 2)
+    change = jnp.clip(values - old_values, -value_clip, value_clip)
+    clipped = old_values + change
+    error = jnp.maximum(error, (clipped - returns) ** 2)
   return 0.5 * error
 
 
@@ -118,26 +152,35 @@ def make_estimate(
   settings: CriticSettings,
   mesh: Mesh,
   normalize: bool,
-) -> Any:
-  """Returns jitted `(critic params, batch) -> (ValueBatch, metrics)`.
+) -> Estimate:
+  """Returns the jitted function that makes advantages and returns.
 
-  The batch that goes in has each sequence's reward for advantages; the one
-  that comes out has its advantages.
+  Args:
+    model: the policy's decoder.
+    settings: how the critic estimates.
+    mesh: where the batch lies.
+    normalize: give advantages mean 0 and deviation 1 over trained tokens.
+
+  Returns:
+    `(critic params, batch) -> (ValueBatch, metrics)`. The advantages of the
+    argument are the sequences' rewards; those of the result are GAE's.
   """
 
   def estimate(
-    params: Any, batch: types.Batch
-  ) -> tuple[ValueBatch, update.Metrics]:
-    def score(index: jax.Array, found: jax.Array) -> jax.Array:
+    params: Params, batch: types.Batch
+  ) -> tuple[ValueBatch, Metrics]:
+    def score(index: jax.Array, scores: jax.Array) -> jax.Array:
       micro = update.micro_batch(batch, index)
-      return found.at[index].set(values(model, params, micro))
+      return scores.at[index].set(values(model, params, micro))
 
     shape = batch.tokens.shape
-    live = update.live_micro_batches(batch)
-    found = jax.lax.fori_loop(0, live, score, jnp.zeros(shape, jnp.float32))
+    count = update.nonempty_micro_batches(batch)
+    old_values = jax.lax.fori_loop(
+      0, count, score, jnp.zeros(shape, jnp.float32)
+    )
     flat = (-1, shape[-1])
     advantages, returns = gae.estimate(
-      found.reshape(flat),
+      old_values.reshape(flat),
       batch.advantages.reshape(flat),
       batch.loss_mask.reshape(flat),
       batch.segment_ids.reshape(flat),
@@ -146,15 +189,15 @@ def make_estimate(
     )
     advantages, returns = advantages.reshape(shape), returns.reshape(shape)
     mask = batch.loss_mask
-    spread = _variance(returns, mask)
-    error = _variance(returns - found, mask)
+    variance = _variance(returns, mask)
+    error = _variance(returns - old_values, mask)
     metrics = {
-      "critic/value": masked.masked_mean(found, mask),
+      "critic/value": masked.masked_mean(old_values, mask),
       "critic/return": masked.masked_mean(returns, mask),
       "critic/advantage_std": jnp.sqrt(_variance(advantages, mask)),
       "critic/explained_variance": jnp.where(
-        spread > _LEAST_VARIANCE,
-        1.0 - error / jnp.maximum(spread, _LEAST_VARIANCE),
+        variance > MIN_VARIANCE,
+        1.0 - error / jnp.maximum(variance, MIN_VARIANCE),
         0.0,
       ),
     }
@@ -164,24 +207,24 @@ def make_estimate(
       advantages, batch.repetition * mask
     )
     return ValueBatch(
-      batch.replace(advantages=advantages), found, returns
+      batch.replace(advantages=advantages), old_values, returns
     ), metrics
 
   by_row = mesh_lib.batch_sharding(mesh, axis=1)
   return jax.jit(estimate, out_shardings=(by_row, mesh_lib.replicated(mesh)))
 
 
-def _variance(x: jax.Array, mask: jax.Array) -> jax.Array:
+def _variance(x: jax.Array, mask: jax.Array) -> Float[Array, ""]:
+  """Returns the variance of x where mask is 1."""
   mean = masked.masked_mean(x, mask)
   return masked.masked_mean((x - mean) ** 2, mask)
 
 
 def _normalized(advantages: jax.Array, mask: jax.Array) -> jax.Array:
+  """Returns advantages with mean 0 and deviation 1 where mask is 1, else 0."""
   mean = masked.masked_mean(advantages, mask)
   variance = _variance(advantages, mask)
-  scaled = (advantages - mean) / jnp.sqrt(
-    jnp.maximum(variance, _LEAST_VARIANCE)
-  )
+  scaled = (advantages - mean) / jnp.sqrt(jnp.maximum(variance, MIN_VARIANCE))
   return scaled * mask
 
 
@@ -192,39 +235,24 @@ def make_update(
   shardings: TrainState,
   mesh: Mesh,
 ) -> update.Update:
-  """Returns jitted `(state, ValueBatch) -> (state, metrics)`; donates state."""
+  """Returns jitted `(state, ValueBatch) -> (state, metrics)`; donates state.
 
-  def loss_fn(
-    params: Any, micro: ValueBatch, unused: None
-  ) -> tuple[jax.Array, update.Metrics]:
-    del unused
-    loss = value_loss(
-      values(model, params, micro.batch),
-      micro.old_values,
-      micro.returns,
-      settings.value_clip,
-    )
-    total = masked.masked_sum(loss, micro.batch.loss_mask)
-    return total, {}
+  The batch is split into `num_minibatches` runs of micro-batches; each gives
+  one optimizer step on its mean loss. A batch with fewer non-empty
+  micro-batches has one step for each of those.
+  """
+  loss_fn = _make_loss(model, settings.value_clip)
 
-  def learn(
-    state: TrainState, batch: ValueBatch
-  ) -> tuple[TrainState, update.Metrics]:
-    live = update.live_micro_batches(batch.batch)
-    steps = jnp.minimum(settings.num_minibatches, live)
+  def learn(state: TrainState, batch: ValueBatch) -> tuple[TrainState, Metrics]:
+    count = update.nonempty_micro_batches(batch.batch)
+    steps = jnp.minimum(settings.num_minibatches, count)
 
-    def one_step(index: jax.Array, carry: Any) -> Any:
+    def one_step(index: jax.Array, carry: _Carry) -> _Carry:
       state, losses, norms = carry
-      part = index * live // steps, (index + 1) * live // steps
-      total, _, grads = update.accumulate(
-        loss_fn, state.params, batch, None, *part
+      start, stop = index * count // steps, (index + 1) * count // steps
+      total, grads = _minibatch_gradients(
+        loss_fn, state.params, batch, start, stop
       )
-      inside = jnp.arange(batch.returns.shape[0])
-      inside = (inside >= part[0]) & (inside < part[1])
-      tokens = jnp.maximum(
-        jnp.sum(batch.batch.loss_mask * inside[:, None, None]), 1.0
-      )
-      grads = jax.tree.map(lambda g: g / tokens, grads)
       norm = optax.tree.norm(grads)
       return update.apply(optimizer, state, grads), losses + total, norms + norm
 
@@ -248,22 +276,64 @@ def make_update(
   )
 
 
+def _make_loss(model: transformer.Transformer, value_clip: float) -> _Loss:
+  """Returns the value loss of a micro-batch, summed over trained tokens."""
+
+  def loss_fn(
+    params: Params, micro: ValueBatch, ref_params: Params | None
+  ) -> tuple[jax.Array, Metrics]:
+    del ref_params
+    loss = value_loss(
+      values(model, params, micro.batch),
+      micro.old_values,
+      micro.returns,
+      value_clip,
+    )
+    return masked.masked_sum(loss, micro.batch.loss_mask), {}
+
+  return loss_fn
+
+
+def _minibatch_gradients(
+  loss_fn: _Loss,
+  params: Params,
+  batch: ValueBatch,
+  start: jax.Array,
+  stop: jax.Array,
+) -> tuple[Float[Array, ""], Params]:
+  """Returns the loss of micro-batches [start, stop), and its gradients.
+
+  The loss is a sum over trained tokens; the gradients are those of its mean.
+  """
+  total, _, grads = update.accumulate(loss_fn, params, batch, None, start, stop)
+  inside = jnp.arange(batch.returns.shape[0])
+  inside = (inside >= start) & (inside < stop)
+  tokens = jnp.maximum(
+    jnp.sum(batch.batch.loss_mask * inside[:, None, None]), 1.0
+  )
+  return total, jax.tree.map(lambda g: g / tokens, grads)
+
+
 def make_actor_critic_update(
-  estimate: Callable[..., Any],
+  estimate: Estimate,
   critic_update: update.Update,
   policy_update: update.Update,
-) -> Callable[..., Any]:
+) -> ActorCriticUpdate:
   """Returns `(ActorCritic, batch, ref_params) -> (ActorCritic, metrics)`.
 
-  Three programs, one after the other: see the module's docstring.
+  It runs three programs, one after the other; the module's docstring lists
+  them.
   """
 
   def learn(
-    state: ActorCritic, batch: types.Batch, ref_params: Any
-  ) -> tuple[ActorCritic, update.Metrics]:
-    valued, found = estimate(state.critic.params, batch)
-    critic, learned = critic_update(state.critic, valued)
-    policy, improved = policy_update(state.policy, valued.batch, ref_params)
-    return ActorCritic(policy, critic), found | learned | improved
+    state: ActorCritic, batch: types.Batch, ref_params: Params | None
+  ) -> tuple[ActorCritic, Metrics]:
+    value_batch, estimate_metrics = estimate(state.critic.params, batch)
+    critic, critic_metrics = critic_update(state.critic, value_batch)
+    policy, policy_metrics = policy_update(
+      state.policy, value_batch.batch, ref_params
+    )
+    metrics = estimate_metrics | critic_metrics | policy_metrics
+    return ActorCritic(policy, critic), metrics
 
   return learn

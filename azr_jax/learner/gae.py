@@ -2,14 +2,24 @@
 
 A_t = sum over k of (gamma lambda)^k delta_(t+k),
 delta_t = r_t + gamma V_(t+1) - V_t, with the whole reward on a sequence's last
-trained token. At gamma = lambda = 1 this is R - V_t (seed 002, section 2.1).
+trained token. At gamma = lambda = 1 this is R - V_t (ORZ, section 2.1).
 
-Tokens that the model did not write are no actions: the scan goes over them.
+Tokens that the model did not write are not actions, so the scan skips them.
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
+
+
+class _Next(NamedTuple):
+  """The next trained token of each row, [B], in the scan from the right."""
+
+  value_B: jax.Array
+  advantage_B: jax.Array
+  segment_B: jax.Array
 
 
 def estimate(
@@ -21,10 +31,10 @@ def estimate(
   gamma: float,
   gae_lambda: float,
 ) -> tuple[Float[Array, "B S"], Float[Array, "B S"]]:
-  """Advantages and value targets of every trained token.
+  """Returns advantages and value targets of every trained token.
 
   Args:
-    values: V of the state before each target, see `critic.values`.
+    values: V of the state before each target, from `critic.values`.
     rewards: of each target's whole sequence.
     mask: 1 where the target was written by the model.
     segment_ids: which sequence of its row a target belongs to.
@@ -36,29 +46,30 @@ def estimate(
   """
 
   def step(
-    later: tuple[jax.Array, ...], now: tuple[jax.Array, ...]
-  ) -> tuple[tuple[jax.Array, ...], jax.Array]:
-    value_B, reward_B, mask_B, segment_B = now
-    next_value_B, next_advantage_B, next_segment_B = later
-    is_last_B = next_segment_B != segment_B
-    next_value_B = jnp.where(is_last_B, 0.0, next_value_B)
-    next_advantage_B = jnp.where(is_last_B, 0.0, next_advantage_B)
+    next_token: _Next, token: tuple[jax.Array, ...]
+  ) -> tuple[_Next, jax.Array]:
+    value_B, reward_B, mask_B, segment_B = token
+    is_last_B = next_token.segment_B != segment_B
+    next_value_B = jnp.where(is_last_B, 0.0, next_token.value_B)
+    next_advantage_B = jnp.where(is_last_B, 0.0, next_token.advantage_B)
     delta_B = (
       jnp.where(is_last_B, reward_B, 0.0) + gamma * next_value_B - value_B
     )
     advantage_B = delta_B + gamma * gae_lambda * next_advantage_B
-    own = (value_B, advantage_B, segment_B)
-    carried = tuple(
-      jnp.where(mask_B > 0, x, y) for x, y in zip(own, later, strict=True)
+    this_token = _Next(value_B, advantage_B, segment_B)
+    carry = jax.tree.map(
+      lambda this, following: jnp.where(mask_B > 0, this, following),
+      this_token,
+      next_token,
     )
-    return carried, jnp.where(mask_B > 0, advantage_B, 0.0)
+    return carry, jnp.where(mask_B > 0, advantage_B, 0.0)
 
-  nothing_B = jnp.zeros(values.shape[0], jnp.float32)
-  # No sequence has this number, so the last token of a row is a last one.
+  zeros_B = jnp.zeros(values.shape[0], jnp.float32)
+  # No sequence has number -1, so the scan starts after the end of a sequence.
   no_segment_B = jnp.full(values.shape[0], -1, segment_ids.dtype)
   by_time = tuple(x.T for x in (values, rewards, mask, segment_ids))
   _, advantages = jax.lax.scan(
-    step, (nothing_B, nothing_B, no_segment_B), by_time, reverse=True
+    step, _Next(zeros_B, zeros_B, no_segment_B), by_time, reverse=True
   )
   advantages = advantages.T
   return advantages, (advantages + values) * (mask > 0)

@@ -1,12 +1,12 @@
-"""What learns: a policy alone, or a policy and its critic, as one state.
+"""What is trained, as one state: a policy, or a policy and its critic.
 
-The loop sees `init`, `abstract` and `update` alike for both; `state.params` is
+The loop uses `init`, `abstract` and `update` alike for both; `state.params` is
 the policy's.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TypeAlias
 
 import jax
 import optax
@@ -17,6 +17,9 @@ from azr_jax.learner import train_state
 from azr_jax.learner import update as update_lib
 from azr_jax.learner.settings import CriticSettings
 from azr_jax.models import transformer
+from azr_jax.types import BoxedParams, Metrics, Params, Rules
+
+State: TypeAlias = train_state.TrainState | critic_lib.ActorCritic
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,20 +27,21 @@ class Learner:
   """A learner's programs.
 
   Attributes:
-    init: from the policy's parameters, which it uses up, to a fresh state;
-      `init(params, critic_params)` takes those of a critic too.
+    init: `(params) -> state`: from the policy's parameters, which it uses up,
+      to a fresh state; `init(params, critic_params)` uses up those of a critic
+      too.
     abstract: shapes, dtypes and shardings of a state.
     update: `(state, batch, ref_params) -> (state, metrics)`.
-    policy_update: the program in it that learns the policy.
-    estimate: the program in it that makes advantages, if there is a critic.
-    critic_update: the program in it that learns the critic, if there is one.
+    policy_update: the program of `update` that trains the policy.
+    estimate: the program that makes advantages, if there is a critic.
+    critic_update: the program that trains the critic, if there is one.
   """
 
-  init: Callable[..., Any]
-  abstract: Any
-  update: Callable[..., Any]
+  init: Callable[..., State]
+  abstract: State
+  update: Callable[..., tuple[State, Metrics]]
   policy_update: update_lib.Update
-  estimate: Any | None = None
+  estimate: critic_lib.Estimate | None = None
   critic_update: update_lib.Update | None = None
 
 
@@ -64,18 +68,18 @@ def make(
   loss_fn: update_lib.MicroLoss,
   optimizer: optax.GradientTransformation,
   mesh: Mesh,
-  rules: Mapping[str, str | None],
+  rules: Rules,
   critic: CriticParts | None = None,
 ) -> Learner:
   """Makes a learner.
 
   Args:
     model: the decoder that policy and critic are instances of.
-    loss_fn: of the policy.
-    optimizer: of the policy.
-    mesh: where everything lies.
+    loss_fn: the policy's loss.
+    optimizer: the policy's optimizer.
+    mesh: where state and batch lie.
     rules: logical axis to mesh axis.
-    critic: None: there is none.
+    critic: what a critic needs; None: there is no critic.
   """
   boxed = transformer.abstract_params(model)
   shardings = train_state.state_shardings(boxed, optimizer, mesh, rules)
@@ -85,31 +89,32 @@ def make(
     abstract = abstract_state(model, optimizer, mesh, rules)
     return Learner(init, abstract, policy_update, policy_update)
 
-  own_shardings = train_state.state_shardings(
+  critic_shardings = train_state.state_shardings(
     critic_lib.abstract_params(model), critic.optimizer, mesh, rules
   )
-  own_init = train_state.make_init_state(critic.optimizer, own_shardings)
+  init_critic = train_state.make_init_state(critic.optimizer, critic_shardings)
   key = jax.random.key(critic.seed)
-  make_params = jax.jit(
+  make_critic_params = jax.jit(
     lambda params: critic_lib.init_params(
       params, key, critic.settings.head_init
     ),
-    out_shardings=own_shardings.params,
+    out_shardings=critic_shardings.params,
   )
 
   def init_both(
-    params: Any, critic_params: Any = None
+    params: Params, critic_params: Params | None = None
   ) -> critic_lib.ActorCritic:
-    if critic_params is None:  # Before the policy takes its parameters.
-      critic_params = make_params(params)
-    own = own_init(critic_params)
-    return critic_lib.ActorCritic(init(params), own)
+    # The critic comes first, because `init` uses the policy's parameters up.
+    if critic_params is None:
+      critic_params = make_critic_params(params)
+    critic_state = init_critic(critic_params)
+    return critic_lib.ActorCritic(init(params), critic_state)
 
   estimate = critic_lib.make_estimate(
     model, critic.settings, mesh, critic.normalize
   )
   critic_update = critic_lib.make_update(
-    model, critic.settings, critic.optimizer, own_shardings, mesh
+    model, critic.settings, critic.optimizer, critic_shardings, mesh
   )
   return Learner(
     init_both,
@@ -125,25 +130,27 @@ def abstract_state(
   model: transformer.Transformer,
   optimizer: optax.GradientTransformation,
   mesh: Mesh,
-  rules: Mapping[str, str | None],
+  rules: Rules,
   critic_optimizer: optax.GradientTransformation | None = None,
-) -> Any:
-  """Shapes, dtypes and shardings of a state, for restoring one.
+) -> State:
+  """Returns shapes, dtypes and shardings of a state, for restoring one.
 
   Args:
     model: the decoder.
-    optimizer: of the policy.
-    mesh: where it lies.
+    optimizer: the policy's optimizer.
+    mesh: where the state lies.
     rules: logical axis to mesh axis.
-    critic_optimizer: of the critic; None: there is none.
+    critic_optimizer: the critic's optimizer; None: there is no critic.
   """
 
-  def of(boxed: Any, optimizer: optax.GradientTransformation) -> Any:
+  def abstract(
+    boxed: BoxedParams, optimizer: optax.GradientTransformation
+  ) -> train_state.TrainState:
     shardings = train_state.state_shardings(boxed, optimizer, mesh, rules)
     return train_state.abstract_state(boxed, optimizer, shardings)
 
-  policy = of(transformer.abstract_params(model), optimizer)
+  policy = abstract(transformer.abstract_params(model), optimizer)
   if critic_optimizer is None:
     return policy
-  critic = of(critic_lib.abstract_params(model), critic_optimizer)
+  critic = abstract(critic_lib.abstract_params(model), critic_optimizer)
   return critic_lib.ActorCritic(policy, critic)

@@ -1,14 +1,14 @@
 """Log-probabilities and entropies of targets, without a [B, S, V] array.
 
-Logits exist for one chunk of tokens at a time; the backward pass computes
-them again instead of keeping them. On a mesh each device scores its own rows
-against its own part of the vocabulary: the head is gathered once and its
-gradient summed once, not once per chunk.
+Logits exist for one chunk of tokens at a time, and the backward pass
+recomputes them. On a mesh each device scores its own rows against its own part
+of the vocabulary, so the head is gathered once and its gradient is summed once,
+not once per chunk.
 """
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,9 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from azr_jax.parallel import mesh as mesh_lib
+
+# An array [B, S], or a tuple of such arrays.
+_PerToken = TypeVar("_PerToken")
 
 
 def chunked_logprobs(
@@ -39,7 +42,7 @@ def chunked_logprobs(
       divides it; None: one device.
 
   Returns:
-    log p(target) and the entropy of the distribution in nats, float32.
+    log p(target), and the entropy of the distribution in nats, both float32.
   """
   return _on_mesh(
     functools.partial(
@@ -61,9 +64,16 @@ def chunked_kl(
   chunk_tokens: int,
   mesh: Mesh | None = None,
 ) -> Float[Array, "B S"]:
-  """KL(policy || reference) over the whole vocabulary, in nats.
+  """Returns KL(policy || reference) over the whole vocabulary, in nats.
 
-  Arguments as for `chunked_logprobs`; both models have the same shape.
+  Args:
+    hidden: final hidden states of the policy.
+    unembedding: the policy's output head.
+    ref_hidden: final hidden states of the reference.
+    ref_unembedding: the reference's output head, of the same shape.
+    temperature: the sampling temperature.
+    chunk_tokens: tokens of a device whose logits exist at the same time.
+    mesh: as for `chunked_logprobs`.
   """
   return _on_mesh(
     functools.partial(
@@ -79,11 +89,11 @@ def chunked_kl(
 
 
 def _on_mesh(
-  function: Callable[..., Any],
+  function: Callable[..., _PerToken],
   rows: tuple[jax.Array, ...],
   heads: tuple[jax.Array, ...],
   mesh: Mesh | None,
-) -> Any:
+) -> _PerToken:
   """Runs `function(*rows, *heads, vocab_axis=...)` on each device's part."""
   if mesh is None:
     return function(*rows, *heads, vocab_axis=None)
@@ -99,7 +109,8 @@ def _on_mesh(
       *[PartitionSpec(None, vocab_axis)] * len(heads),
     ),
     out_specs=by_row,
-    # Checked, the head's gradient would be summed over devices in each chunk.
+    # With the check, JAX would sum the head's gradient over devices in every
+    # chunk.
     check_vma=False,
   )
   return sharded(*rows, *heads)
@@ -114,25 +125,28 @@ def _score_rows(
   chunk_tokens: int,
   vocab_axis: str | None,
 ) -> tuple[Float[Array, "B S"], Float[Array, "B S"]]:
-  """One device's rows; its V tokens are a part if there is a vocab axis."""
-  # The chunks' gradients of the head are summed up in the type it has here.
+  """Scores one device's rows.
+
+  With a vocab axis, the head is this device's part of the vocabulary.
+  """
+  # The gradients of the chunks are added in the head's type, hence float32.
   head = head.astype(jnp.float32)
-  first = 0
+  first_id = 0
   if vocab_axis is not None:
-    first = jax.lax.axis_index(vocab_axis) * head.shape[1]
+    first_id = jax.lax.axis_index(vocab_axis) * head.shape[1]
 
   def score(
     hidden_CBD: jax.Array, targets_CB: jax.Array
   ) -> tuple[jax.Array, jax.Array]:
     logits_CBV = _logits(hidden_CBD, head, temperature)
     weights_CBV, sum_CB, normalizer_CB = _softmax(logits_CBV, vocab_axis)
-    place_CB = targets_CB - first
-    here_CB = (place_CB >= 0) & (place_CB < logits_CBV.shape[-1])
-    place_CB = jnp.where(here_CB, place_CB, 0)
-    chosen_CB = jnp.take_along_axis(logits_CBV, place_CB[..., None], -1)[..., 0]
-    chosen_CB = _total(jnp.where(here_CB, chosen_CB, 0.0), vocab_axis)
-    mean_CB = _total(jnp.sum(weights_CBV * logits_CBV, axis=-1), vocab_axis)
-    return chosen_CB - normalizer_CB, normalizer_CB - mean_CB / sum_CB
+    index_CB = targets_CB - first_id
+    is_here_CB = (index_CB >= 0) & (index_CB < logits_CBV.shape[-1])
+    index_CB = jnp.where(is_here_CB, index_CB, 0)
+    target_CB = jnp.take_along_axis(logits_CBV, index_CB[..., None], -1)[..., 0]
+    target_CB = _psum(jnp.where(is_here_CB, target_CB, 0.0), vocab_axis)
+    mean_CB = _psum(jnp.sum(weights_CBV * logits_CBV, axis=-1), vocab_axis)
+    return target_CB - normalizer_CB, normalizer_CB - mean_CB / sum_CB
 
   return _over_chunks(score, (hidden, targets), chunk_tokens)
 
@@ -147,7 +161,7 @@ def _diverge_rows(
   chunk_tokens: int,
   vocab_axis: str | None,
 ) -> Float[Array, "B S"]:
-  """One device's rows, as `_score_rows`."""
+  """Returns the KL of one device's rows; the heads are as in `_score_rows`."""
   head, ref_head = head.astype(jnp.float32), ref_head.astype(jnp.float32)
 
   def diverge(hidden_CBD: jax.Array, ref_hidden_CBD: jax.Array) -> jax.Array:
@@ -156,43 +170,61 @@ def _diverge_rows(
     weights_CBV, sum_CB, normalizer_CB = _softmax(logits_CBV, vocab_axis)
     _, _, ref_normalizer_CB = _softmax(ref_logits_CBV, vocab_axis)
     gap_CB = jnp.sum(weights_CBV * (logits_CBV - ref_logits_CBV), axis=-1)
-    mean_gap_CB = _total(gap_CB, vocab_axis) / sum_CB
+    mean_gap_CB = _psum(gap_CB, vocab_axis) / sum_CB
     return mean_gap_CB - normalizer_CB + ref_normalizer_CB
 
   return _over_chunks(diverge, (hidden, ref_hidden), chunk_tokens)
 
 
 def _logits(
-  hidden: jax.Array, head: Float[Array, "D V"], temperature: float
-) -> jax.Array:
+  hidden: Float[Array, "C B D"],
+  head: Float[Array, "D V"],
+  temperature: float,
+) -> Float[Array, "C B V"]:
+  """Returns float32 logits, from a product in the type of `hidden`."""
   logits = jnp.matmul(
     hidden, head.astype(hidden.dtype), preferred_element_type=jnp.float32
   )
   return logits / temperature
 
 
-def _total(x: jax.Array, vocab_axis: str | None) -> jax.Array:
+def _psum(x: jax.Array, vocab_axis: str | None) -> jax.Array:
+  """Sums over the devices that share the vocabulary, if it is shared."""
   return x if vocab_axis is None else jax.lax.psum(x, vocab_axis)
 
 
 def _softmax(
-  logits: jax.Array, vocab_axis: str | None
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Weights of this part, their sum over all parts, and log-normalizers."""
+  logits: Float[Array, "C B V"], vocab_axis: str | None
+) -> tuple[Float[Array, "C B V"], Float[Array, "C B"], Float[Array, "C B"]]:
+  """Returns a softmax over a vocabulary that may be shared between devices.
+
+  Returns:
+    Unnormalised weights of this device's part, their sum over all parts, and
+    the log-normalizer.
+  """
   maximum = jnp.max(jax.lax.stop_gradient(logits), axis=-1)
   if vocab_axis is not None:
     maximum = jax.lax.pmax(maximum, vocab_axis)
   weights = jnp.exp(logits - maximum[..., None])
-  total = _total(jnp.sum(weights, axis=-1), vocab_axis)
+  total = _psum(jnp.sum(weights, axis=-1), vocab_axis)
   return weights, total, maximum + jnp.log(total)
 
 
 def _over_chunks(
-  function: Callable[..., Any],
+  function: Callable[..., _PerToken],
   arrays: tuple[jax.Array, ...],
   chunk_tokens: int,
-) -> Any:
-  """Maps a function of [chunk, B, ...] over [B, S, ...]; gives [B, S]."""
+) -> _PerToken:
+  """Maps a function over chunks of tokens, which it recomputes in the backward.
+
+  Args:
+    function: takes arrays [C, B, ...] and returns arrays [C, B].
+    arrays: arrays [B, S, ...].
+    chunk_tokens: C x B at most, but C is at least 1.
+
+  Returns:
+    What `function` returns, as arrays [B, S].
+  """
   B, S = arrays[0].shape[:2]
   chunk = min(max(1, chunk_tokens // B), S)
 

@@ -1,7 +1,5 @@
 """The optimizer: AdamW, or Muon for the layers' matrices, with a schedule."""
 
-from typing import Any
-
 import jax
 import optax
 import optax.contrib
@@ -11,10 +9,14 @@ from azr_jax.types import Params
 
 
 def make_optimizer(c: OptimizerSettings) -> optax.GradientTransformation:
-  """Returns AdamW, or Muon for matrices and AdamW for the rest.
+  """Returns AdamW, or Muon for the layers' matrices and AdamW for the rest.
 
-  Norms and biases have no weight decay. Gradients are clipped by their global
-  norm before.
+  Norms and biases have no weight decay. Gradients are first clipped by their
+  global norm.
+
+  Args:
+    c: rates, schedule and moments; Muon's rate falls by the same factor as
+      AdamW's.
   """
   if c.muon_learning_rate:
     optimizer = optax.contrib.muon(
@@ -43,7 +45,7 @@ def make_optimizer(c: OptimizerSettings) -> optax.GradientTransformation:
 
 
 def _schedule(c: OptimizerSettings, peak: float) -> optax.Schedule:
-  """Returns warm-up to a peak rate, then decay; both rates fall alike."""
+  """Returns the rate by update: warm-up to the peak, then the decay."""
   start = 0.0 if c.warmup_steps else peak
   if not c.decay_steps:
     return optax.linear_schedule(start, peak, max(c.warmup_steps, 1))
@@ -61,17 +63,20 @@ def _schedule(c: OptimizerSettings, peak: float) -> optax.Schedule:
   )
 
 
-def _decay_mask(params: Params) -> Any:
-  """Returns which parameters decay: all but scales and biases."""
+def _decay_mask(params: Params) -> Params:
+  """Returns a tree of bools: whether a parameter has weight decay.
+
+  Scales of norms and biases have none.
+  """
   return jax.tree_util.tree_map_with_path(
     lambda path, _: path[-1].key not in ("scale", "bias"), params
   )
 
 
 def _muon_axes(
-  path: tuple[Any, ...], leaf: Any
+  path: jax.tree_util.KeyPath, leaf: jax.Array
 ) -> optax.contrib.MuonDimensionNumbers | None:
-  """Input and output axes of a stacked kernel; None leaves it to AdamW."""
+  """Returns input and output axes of a layers' matrix, or None for AdamW."""
   names = [entry.key for entry in path]
   if names[0] != "layers" or names[-1] != "kernel":
     return None

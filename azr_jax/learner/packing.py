@@ -1,20 +1,34 @@
-"""Packing: many sequences of different length into fixed-shape rows.
+"""Packing: many sequences of different lengths into fixed-shape rows.
 
 The life of a sequence here:
 1. prompt and completion ids are joined; targets are the ids shifted by one;
 2. sequences are laid first-fit, longest first, into rows of `row_length`;
-3. rows are padded to a multiple of `rows_multiple` and cut into
-   micro-batches [A, rows, length].
+3. rows are padded to a multiple of `rows_multiple`; `update.py` cuts them into
+   micro-batches [A, B, S].
 """
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from azr_jax import types
 
 AGGREGATIONS = ("token_mean", "sequence_mean", "sequence_sum", "fixed_length")
+# The fields of `types.Batch`.
+_DTYPES = {
+  "tokens": np.int32,
+  "targets": np.int32,
+  "positions": np.int32,
+  "segment_ids": np.int32,
+  "loss_mask": np.float32,
+  "loss_weights": np.float32,
+  "regularizer_weights": np.float32,
+  "advantages": np.float32,
+  "old_logprobs": np.float32,
+  "repetition": np.float32,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +37,8 @@ class TrainingExample:
 
   Attributes:
     token_ids: int32 [S + 1], prompt and completion.
-    loss_mask: bool [S + 1], true on ids the model is trained to write.
-    advantage: the advantage of each of those ids.
+    loss_mask: bool [S + 1], true on ids that the model is trained to write.
+    advantage: the advantage of each of these ids.
     logprobs: float32 [S + 1], sampling log-probabilities (0 on the prompt).
     repeats_from: the id from which the sequence repeats itself, or None.
   """
@@ -39,21 +53,23 @@ class TrainingExample:
 def from_trajectory(
   trajectory: types.Trajectory, advantage: float
 ) -> TrainingExample:
-  """Joins a trajectory's prompt and completion."""
+  """Joins a trajectory's prompt and completion into one sequence."""
   prompt = np.asarray(trajectory.prompt.token_ids, np.int32)
   completion = trajectory.completion
-  before = len(prompt)
+  prompt_length = len(prompt)
   return TrainingExample(
     token_ids=np.concatenate([prompt, completion.token_ids]),
-    loss_mask=np.concatenate([np.zeros(before, bool), completion.loss_mask]),
+    loss_mask=np.concatenate(
+      [np.zeros(prompt_length, bool), completion.loss_mask]
+    ),
     advantage=advantage,
     logprobs=np.concatenate(
-      [np.zeros(before, np.float32), completion.logprobs]
+      [np.zeros(prompt_length, np.float32), completion.logprobs]
     ),
     repeats_from=(
       None
       if trajectory.repeats_from is None
-      else before + trajectory.repeats_from
+      else prompt_length + trajectory.repeats_from
     ),
   )
 
@@ -61,11 +77,18 @@ def from_trajectory(
 def loss_weights(
   sequences: Sequence[TrainingExample], aggregation: str, fixed_length: int
 ) -> list[float]:
-  """The weight of each trained token, per sequence; losses are then summed.
+  """Returns the weight of each trained token, per sequence.
 
-  token_mean: 1 / all trained tokens. sequence_mean: 1 / (sequences x own
-  trained tokens). sequence_sum: 1 / sequences, so that long ones weigh more.
-  fixed_length: 1 / (sequences x `fixed_length`).
+  With n sequences, of which sequence i has m_i trained tokens, the loss is a
+  sum over tokens with these weights:
+
+    token_mean: 1 / (m_1 + ... + m_n);
+    sequence_mean: 1 / (n m_i);
+    sequence_sum: 1 / n, so that long sequences weigh more;
+    fixed_length: 1 / (n `fixed_length`).
+
+  Raises:
+    ValueError: another name of an aggregation.
   """
   counts = [int(sequence.loss_mask.sum()) for sequence in sequences]
   if aggregation == "token_mean":
@@ -82,7 +105,7 @@ def loss_weights(
 
 
 def assign_rows(lengths: Sequence[int], row_length: int) -> list[list[int]]:
-  """First-fit decreasing bin packing; returns sequence indices per row.
+  """Returns the sequence indices of each row, by first-fit decreasing.
 
   Raises:
     ValueError: a sequence is longer than a row.
@@ -96,8 +119,8 @@ def assign_rows(lengths: Sequence[int], row_length: int) -> list[list[int]]:
         f"a sequence of {length} tokens does not fit learner.row_length="
         f"{row_length}; expected at most the row length"
       )
-    for row, space in enumerate(free):
-      if length <= space:
+    for row, free_tokens in enumerate(free):
+      if length <= free_tokens:
         rows[row].append(index)
         free[row] -= length
         break
@@ -123,56 +146,61 @@ def pack(
     row_length: tokens per row.
     rows_multiple: the row count is padded with empty rows to a multiple.
     aggregation: one of `AGGREGATIONS`; becomes the batch's loss weights.
-    regularizer_aggregation: likewise, of entropy and KL terms.
-    rng: shuffles the rows, which matters where parts of a batch are learned
-      from one after another; None: those of the longest sequences come first.
+    regularizer_aggregation: the same for the entropy and KL terms.
+    rng: shuffles the rows, which matters when several optimizer steps each
+      take some of them; None: rows of long sequences come first.
 
   Returns:
     A batch of NumPy arrays [rows, row_length].
   """
   rows = assign_rows([len(s.token_ids) - 1 for s in sequences], row_length)
   if rng is not None:
-    rows = [rows[place] for place in rng.permutation(len(rows)).tolist()]
-  count = max(len(rows), 1)
-  count += -count % rows_multiple
+    rows = [rows[index] for index in rng.permutation(len(rows)).tolist()]
+  num_rows = max(len(rows), 1)
+  num_rows += -num_rows % rows_multiple
+  arrays: dict[str, Any] = {
+    name: np.zeros((num_rows, row_length), dtype)
+    for name, dtype in _DTYPES.items()
+  }
   weights = loss_weights(sequences, aggregation, row_length)
   regularizer_weights = loss_weights(
     sequences, regularizer_aggregation, row_length
   )
-
-  def empty(dtype: type) -> np.ndarray:
-    return np.zeros((count, row_length), dtype)
-
-  batch = types.Batch(
-    tokens=empty(np.int32),
-    targets=empty(np.int32),
-    positions=empty(np.int32),
-    segment_ids=empty(np.int32),
-    loss_mask=empty(np.float32),
-    loss_weights=empty(np.float32),
-    regularizer_weights=empty(np.float32),
-    advantages=empty(np.float32),
-    old_logprobs=empty(np.float32),
-    repetition=empty(np.float32),
-  )
   for row, members in enumerate(rows):
     start = 0
     for segment, index in enumerate(members, start=1):
-      sequence = sequences[index]
-      length = len(sequence.token_ids) - 1
-      place = (row, slice(start, start + length))
-      mask = sequence.loss_mask[1:].astype(np.float32)
-      batch.tokens[place] = sequence.token_ids[:-1]
-      batch.targets[place] = sequence.token_ids[1:]
-      batch.positions[place] = np.arange(length)
-      batch.segment_ids[place] = segment
-      batch.loss_mask[place] = mask
-      batch.loss_weights[place] = mask * weights[index]
-      batch.regularizer_weights[place] = mask * regularizer_weights[index]
-      batch.advantages[place] = mask * sequence.advantage
-      batch.old_logprobs[place] = mask * sequence.logprobs[1:]
-      if sequence.repeats_from is not None:
-        first = start + max(sequence.repeats_from - 1, 0)
-        batch.repetition[row, first : start + length] = 1
-      start += length
-  return batch
+      columns = _columns(
+        sequences[index], segment, weights[index], regularizer_weights[index]
+      )
+      stop = start + len(columns["tokens"])
+      for name, column in columns.items():
+        arrays[name][row, start:stop] = column
+      start = stop
+  return types.Batch(**arrays)
+
+
+def _columns(
+  sequence: TrainingExample,
+  segment: int,
+  weight: float,
+  regularizer_weight: float,
+) -> dict[str, np.ndarray]:
+  """Returns the part [S] of each array of a batch that one sequence fills."""
+  length = len(sequence.token_ids) - 1
+  mask = sequence.loss_mask[1:].astype(np.float32)
+  # Target t is id t + 1, so the repetition begins one target earlier.
+  repeats_from = (
+    length if sequence.repeats_from is None else sequence.repeats_from - 1
+  )
+  return {
+    "tokens": sequence.token_ids[:-1],
+    "targets": sequence.token_ids[1:],
+    "positions": np.arange(length),
+    "segment_ids": np.full(length, segment),
+    "loss_mask": mask,
+    "loss_weights": mask * weight,
+    "regularizer_weights": mask * regularizer_weight,
+    "advantages": mask * sequence.advantage,
+    "old_logprobs": mask * sequence.logprobs[1:],
+    "repetition": np.arange(length) >= repeats_from,
+  }

@@ -1,103 +1,112 @@
 """Everything on the device that a training step changes, and its sharding."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
+import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.types import Leaf
+from azr_jax.types import BoxedParams, Leaf, Params, Rules
 
 
 class TrainState(flax.struct.PyTreeNode):
-  """Parameters, optimizer state and the number of updates done."""
+  """Parameters, optimizer state and progress.
+
+  Attributes:
+    step: int32 [], the number of updates done.
+    params: float32 parameters.
+    opt_state: the optimizer's state.
+  """
 
   step: Leaf
-  params: Any
-  opt_state: Any
+  params: Params
+  opt_state: optax.OptState
 
 
 def state_shardings(
-  boxed: Any,
+  boxed: BoxedParams,
   optimizer: optax.GradientTransformation,
   mesh: Mesh,
-  rules: Mapping[str, str | None],
+  rules: Rules,
 ) -> TrainState:
   """Returns a `TrainState` of shardings; moments lie like their parameters.
 
   Args:
     boxed: parameters as shapes with logical axes, `abstract_params` of a
       model.
-    optimizer: whose state is laid out.
+    optimizer: the optimizer whose state is laid out.
     mesh: the device mesh.
     rules: logical axis to mesh axis.
   """
   params = mesh_lib.param_shardings(boxed, mesh, rules)
-  opt_state = jax.eval_shape(
-    optimizer.init, jax.eval_shape(lambda: _unboxed_zeros(boxed))
-  )
-  everywhere = NamedSharding(mesh, PartitionSpec())
   by_path = {
     _dict_keys(path): sharding
     for path, sharding in jax.tree_util.tree_leaves_with_path(params)
   }
-  # A moment sits in the optimizer state under its parameter's own path.
-  opt_shardings = jax.tree_util.tree_map_with_path(
-    lambda path, _: by_path.get(_dict_keys(path), everywhere), opt_state
+  replicated = mesh_lib.replicated(mesh)
+  # The path of a moment in the optimizer state ends with its parameter's path.
+  return jax.tree_util.tree_map_with_path(
+    lambda path, _: by_path.get(_dict_keys(path), replicated),
+    _shapes(boxed, optimizer),
   )
-  return TrainState(step=everywhere, params=params, opt_state=opt_shardings)
 
 
-def _dict_keys(path: tuple[Any, ...]) -> tuple[str, ...]:
-  """The dictionary keys of a tree path, in order."""
+def _dict_keys(path: jax.tree_util.KeyPath) -> tuple[str, ...]:
+  """Returns the dictionary keys of a tree path, in order."""
   return tuple(
     entry.key for entry in path if isinstance(entry, jax.tree_util.DictKey)
   )
 
 
-def _unboxed_zeros(boxed: Any) -> Any:
-  return jax.tree.map(
-    lambda box: jnp.zeros(box.value.shape, box.value.dtype),
-    boxed,
-    is_leaf=lambda leaf: hasattr(leaf, "names"),
+def _shapes(
+  boxed: BoxedParams, optimizer: optax.GradientTransformation
+) -> TrainState:
+  """Returns the shapes and dtypes of a state."""
+  return jax.eval_shape(
+    lambda params: _fresh(params, optimizer), nn.unbox(boxed)
+  )
+
+
+def _fresh(
+  params: Params, optimizer: optax.GradientTransformation
+) -> TrainState:
+  """Returns the state before the first update."""
+  return TrainState(
+    step=jnp.zeros((), jnp.int32),
+    params=params,
+    opt_state=optimizer.init(params),
   )
 
 
 def abstract_state(
-  boxed: Any,
+  boxed: BoxedParams,
   optimizer: optax.GradientTransformation,
   shardings: TrainState,
 ) -> TrainState:
-  """Shapes, dtypes and shardings of a state, for restoring one."""
-  params = jax.eval_shape(lambda: _unboxed_zeros(boxed))
-  state = jax.eval_shape(
-    lambda p: TrainState(jnp.zeros((), jnp.int32), p, optimizer.init(p)),
-    params,
-  )
+  """Returns shapes, dtypes and shardings of a state, for restoring one."""
   return jax.tree.map(
     lambda x, sharding: jax.ShapeDtypeStruct(
       x.shape, x.dtype, sharding=sharding
     ),
-    state,
+    _shapes(boxed, optimizer),
     shardings,
   )
 
 
 def make_init_state(
   optimizer: optax.GradientTransformation, shardings: TrainState
-) -> Callable[[Any], TrainState]:
-  """Returns a jitted function from sharded parameters to a fresh state."""
+) -> Callable[[Params], TrainState]:
+  """Returns a jitted function from sharded parameters to a fresh state.
 
-  def init_state(params: Any) -> TrainState:
-    return TrainState(
-      step=jnp.zeros((), jnp.int32),
-      params=params,
-      opt_state=optimizer.init(params),
-    )
+  The function uses its argument up: the state takes over the buffers.
+  """
+
+  def init_state(params: Params) -> TrainState:
+    return _fresh(params, optimizer)
 
   return jax.jit(
     init_state,

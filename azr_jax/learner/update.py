@@ -1,17 +1,19 @@
 """The update: gradients accumulated over packed micro-batches, one step.
 
 `update(state, batch, ref_params) -> (state, metrics)` is pure and jitted once.
-The batch has a leading axis A of micro-batches: arrays [A, rows, length].
-`ref_params` is the reference policy of a KL term, or None.
+The batch has a leading axis of micro-batches: arrays [A, B, S]. `ref_params`
+is the reference policy of a KL term, or None.
 """
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TypeAlias, TypedDict, TypeVar
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int
 
 from azr_jax import types
 from azr_jax.learner import logprobs as logprobs_lib
@@ -19,18 +21,31 @@ from azr_jax.learner import losses, masked
 from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.types import Metrics, Params
 
-Metrics = dict[str, jax.Array]
-MicroLoss = Callable[[Any, types.Batch, Any], tuple[jax.Array, Metrics]]
+# (params, micro-batch, ref_params) -> (loss, sums over tokens for metrics).
+MicroLoss: TypeAlias = Callable[
+  [Params, types.Batch, Params | None], tuple[jax.Array, Metrics]
+]
 # Jitted: (state, batch, ref_params) -> (state, metrics).
-Update = Any
+Update: TypeAlias = jax.stages.Wrapped
+# A tree of arrays [A, ...].
+Tree = TypeVar("Tree")
+
+
+class _Scoring(TypedDict):
+  """Arguments of `logprobs.chunked_logprobs` and `chunked_kl`."""
+
+  temperature: float
+  chunk_tokens: int
+  mesh: Mesh | None
 
 
 def hidden_states(
-  model: transformer.Transformer, params: Any, batch: types.Batch
-) -> jax.Array:
-  """The decoder's last hidden states, [rows, length, D]."""
-  # Cast before they are gathered: half the bytes on the links.
+  model: transformer.Transformer, params: Params, batch: types.Batch
+) -> Float[Array, "B S D"]:
+  """Returns the decoder's last hidden states."""
+  # Cast before the matrices are gathered: half the bytes cross the links.
   layers = transformer.compute_params(model.dtype, params["layers"])
   hidden, _ = model.apply(
     {"params": params | {"layers": layers}},
@@ -43,13 +58,13 @@ def hidden_states(
 
 def score(
   model: transformer.Transformer,
-  params: Any,
+  params: Params,
   batch: types.Batch,
   temperature: float,
   chunk_tokens: int,
   mesh: Mesh | None,
-) -> tuple[jax.Array, jax.Array]:
-  """Log-probabilities of the targets, and entropies, [rows, length]."""
+) -> tuple[Float[Array, "B S"], Float[Array, "B S"]]:
+  """Returns log-probabilities of the targets, and entropies, in nats."""
   return logprobs_lib.chunked_logprobs(
     hidden_states(model, params, batch),
     transformer.unembedding(params, model.config),
@@ -77,6 +92,23 @@ def make_policy_loss(
 ) -> MicroLoss:
   """Returns the reinforcement-learning loss of one micro-batch.
 
+  loss = sum over t of [w_t L_t - entropy_coef v_t H_t + kl_coef v_t K_t]
+
+  with, for each target token t:
+    w_t: `batch.loss_weights`, which hold the aggregation; 0 where the model
+      did not write t.
+    L_t: the surrogate loss by `policy_loss`, of the ratio r_t and the
+      advantage A_t:
+      `clipped` (AZR, eq. 9):
+        -min(r_t A_t, clip(r_t, 1 - clip_low, 1 + clip_high) A_t);
+      `sequence_weighted` (Countdown, section 4):
+        -min(r, iw_clip_max) A_t log p_t, where r is the product of r_t over
+        t's sequence and has no gradient.
+    r_t: p_t / q_t, the probability of t under the policy and when sampled.
+    v_t: `batch.regularizer_weights`, the aggregation of H_t and K_t.
+    H_t: entropy of the policy's distribution at t, in nats.
+    K_t: KL(policy || reference) at t by `kl_estimator`, in nats.
+
   Args:
     model: the policy's decoder.
     clip_low: PPO clip below 1.
@@ -84,47 +116,37 @@ def make_policy_loss(
     entropy_coef: weight of the entropy bonus.
     kl_coef: weight of the KL to the reference; 0 means no reference pass.
     kl_estimator: a key of `losses.KL_ESTIMATORS`, or `losses.FULL_KL`.
-    temperature: the sampling temperature.
+    temperature: the sampling temperature, by which logits are divided.
     chunk_tokens: tokens whose logits exist at the same time.
-    mesh: where the batch lies, see `logprobs.chunked_logprobs`.
-    on_policy: one optimizer step per batch; the old log-probabilities are
-      then the new ones without gradient, and no extra pass is needed.
-    policy_loss: one of `losses.POLICY_LOSSES`; the clips are of `clipped`.
-    iw_clip_max: largest importance weight, of `sequence_weighted`.
+    on_policy: one optimizer step per batch; `clipped` then takes p_t without
+      gradient for q_t, so r_t is 1.
+    mesh: where the batch lies, as in `logprobs.chunked_logprobs`.
+    policy_loss: one of `losses.POLICY_LOSSES`.
+    iw_clip_max: largest importance weight of `sequence_weighted`.
   """
-  scoring = dict(temperature=temperature, chunk_tokens=chunk_tokens, mesh=mesh)
+  scoring = _Scoring(
+    temperature=temperature, chunk_tokens=chunk_tokens, mesh=mesh
+  )
+  if policy_loss == "clipped":
+    surrogate_fn = functools.partial(
+      _clipped, clip_low=clip_low, clip_high=clip_high, on_policy=on_policy
+    )
+  else:
+    surrogate_fn = functools.partial(
+      _sequence_weighted, iw_clip_max=iw_clip_max
+    )
+  kl_fn = functools.partial(_kl, kl_estimator=kl_estimator, scoring=scoring)
 
   def loss_fn(
-    params: Any, batch: types.Batch, ref_params: Any
+    params: Params, batch: types.Batch, ref_params: Params | None
   ) -> tuple[jax.Array, Metrics]:
     hidden = hidden_states(model, params, batch)
     head = transformer.unembedding(params, model.config)
     logprobs, entropy = logprobs_lib.chunked_logprobs(
       hidden, head, batch.targets, **scoring
     )
-    old = jax.lax.stop_gradient(logprobs) if on_policy else batch.old_logprobs
     mask = batch.loss_mask
-    sums: Metrics = {}
-    if policy_loss == "clipped":
-      surrogate = losses.clipped_surrogate(
-        logprobs, old, batch.advantages, clip_low=clip_low, clip_high=clip_high
-      )
-      ratio = jnp.exp(logprobs - old)
-      outside = (ratio < 1 - clip_low) | (ratio > 1 + clip_high)
-      sums["learner/clip_share"] = masked.masked_sum(outside * 1.0, mask)
-    else:
-      surrogate, sequence_weight = losses.sequence_weighted(
-        logprobs,
-        batch.old_logprobs,
-        batch.advantages,
-        mask,
-        batch.segment_ids,
-        iw_clip_max=iw_clip_max,
-      )
-      # Of tokens, so that long sequences count more.
-      clipped = sequence_weight >= iw_clip_max
-      sums["learner/weight"] = masked.masked_sum(sequence_weight, mask)
-      sums["learner/clip_share"] = masked.masked_sum(clipped * 1.0, mask)
+    surrogate, sums = surrogate_fn(logprobs, batch)
     weighted = jnp.sum(batch.loss_weights * surrogate)
     bonus = jnp.sum(batch.regularizer_weights * entropy)
     loss = weighted - entropy_coef * bonus
@@ -135,18 +157,15 @@ def make_policy_loss(
       "rollout/logprob_gap": masked.masked_sum(gap, mask),
     }
     if kl_coef:
-      ref_params = jax.lax.stop_gradient(ref_params)
-      ref_hidden = hidden_states(model, ref_params, batch)
-      ref_head = transformer.unembedding(ref_params, model.config)
-      if kl_estimator == losses.FULL_KL:
-        kl = logprobs_lib.chunked_kl(
-          hidden, head, ref_hidden, ref_head, **scoring
-        )
-      else:
-        ref_logprobs, _ = logprobs_lib.chunked_logprobs(
-          ref_hidden, ref_head, batch.targets, **scoring
-        )
-        kl = losses.KL_ESTIMATORS[kl_estimator](logprobs - ref_logprobs)
+      reference = jax.tree.map(jax.lax.stop_gradient, ref_params)
+      kl = kl_fn(
+        hidden,
+        head,
+        logprobs,
+        hidden_states(model, reference, batch),
+        transformer.unembedding(reference, model.config),
+        batch.targets,
+      )
       loss = loss + kl_coef * jnp.sum(batch.regularizer_weights * kl)
       sums["learner/kl"] = masked.masked_sum(kl, mask)
     return loss, sums
@@ -154,13 +173,86 @@ def make_policy_loss(
   return loss_fn
 
 
+def _clipped(
+  logprobs: Float[Array, "B S"],
+  batch: types.Batch,
+  *,
+  clip_low: float,
+  clip_high: float,
+  on_policy: bool,
+) -> tuple[Float[Array, "B S"], Metrics]:
+  """Returns PPO's clipped surrogate, and how many ratios are outside."""
+  old = jax.lax.stop_gradient(logprobs) if on_policy else batch.old_logprobs
+  surrogate = losses.clipped_surrogate(
+    logprobs, old, batch.advantages, clip_low=clip_low, clip_high=clip_high
+  )
+  ratio = jnp.exp(logprobs - old)
+  outside = (ratio < 1 - clip_low) | (ratio > 1 + clip_high)
+  return surrogate, {
+    "learner/clip_share": masked.masked_sum(outside * 1.0, batch.loss_mask)
+  }
+
+
+def _sequence_weighted(
+  logprobs: Float[Array, "B S"], batch: types.Batch, *, iw_clip_max: float
+) -> tuple[Float[Array, "B S"], Metrics]:
+  """Returns the sequence-weighted surrogate, and sums over its weights.
+
+  The metrics count tokens, so long sequences count more.
+  """
+  mask = batch.loss_mask
+  surrogate, sequence_weight = losses.sequence_weighted(
+    logprobs,
+    batch.old_logprobs,
+    batch.advantages,
+    mask,
+    batch.segment_ids,
+    iw_clip_max=iw_clip_max,
+  )
+  clipped = sequence_weight >= iw_clip_max
+  return surrogate, {
+    "learner/weight": masked.masked_sum(sequence_weight, mask),
+    "learner/clip_share": masked.masked_sum(clipped * 1.0, mask),
+  }
+
+
+def _kl(
+  hidden: Float[Array, "B S D"],
+  head: Float[Array, "D V"],
+  logprobs: Float[Array, "B S"],
+  ref_hidden: Float[Array, "B S D"],
+  ref_head: Float[Array, "D V"],
+  targets: Int[Array, "B S"],
+  *,
+  kl_estimator: str,
+  scoring: _Scoring,
+) -> Float[Array, "B S"]:
+  """Returns KL(policy || reference) at each target, or its estimate."""
+  if kl_estimator == losses.FULL_KL:
+    return logprobs_lib.chunked_kl(
+      hidden, head, ref_hidden, ref_head, **scoring
+    )
+  ref_logprobs, _ = logprobs_lib.chunked_logprobs(
+    ref_hidden, ref_head, targets, **scoring
+  )
+  return losses.KL_ESTIMATORS[kl_estimator](logprobs - ref_logprobs)
+
+
 def make_supervised_loss(
   model: transformer.Transformer, *, chunk_tokens: int, mesh: Mesh | None
 ) -> MicroLoss:
-  """Returns the supervised loss of one micro-batch."""
+  """Returns the supervised loss of one micro-batch.
+
+  loss = sum over targets t of -w_t log p(t), w_t: `batch.loss_weights`.
+
+  Args:
+    model: the decoder.
+    chunk_tokens: tokens whose logits exist at the same time.
+    mesh: where the batch lies, as in `logprobs.chunked_logprobs`.
+  """
 
   def loss_fn(
-    params: Any, batch: types.Batch, ref_params: Any
+    params: Params, batch: types.Batch, ref_params: Params | None
   ) -> tuple[jax.Array, Metrics]:
     del ref_params
     logprobs, entropy = score(model, params, batch, 1.0, chunk_tokens, mesh)
@@ -174,8 +266,8 @@ def make_supervised_loss(
   return loss_fn
 
 
-# Sums over the batch that are not per-token and must not be divided.
-_PLAIN_SUMS = ("learner/policy_loss",)
+# Sums that the batch's weights already average; others are divided by tokens.
+_WEIGHTED_SUMS = ("learner/policy_loss",)
 
 
 def make_update(
@@ -184,17 +276,32 @@ def make_update(
   shardings: TrainState,
   mesh: Mesh,
 ) -> Update:
-  """Returns the jitted update; it donates the state it is given."""
+  """Returns the jitted update, which donates the state that it is given.
+
+  Args:
+    loss_fn: the loss of one micro-batch.
+    optimizer: takes one step per call.
+    shardings: where the state lies; from `train_state.state_shardings`.
+    mesh: where the batch lies.
+
+  Returns:
+    `(state, batch [A, B, S], ref_params) -> (state, metrics)`.
+  """
 
   def update(
-    state: TrainState, batch: types.Batch, ref_params: Any
+    state: TrainState, batch: types.Batch, ref_params: Params | None
   ) -> tuple[TrainState, Metrics]:
     loss, sums, grads = accumulate(
-      loss_fn, state.params, batch, ref_params, 0, live_micro_batches(batch)
+      loss_fn,
+      state.params,
+      batch,
+      ref_params,
+      0,
+      nonempty_micro_batches(batch),
     )
     tokens = jnp.maximum(jnp.sum(batch.loss_mask), 1.0)
     metrics = {
-      name: value if name in _PLAIN_SUMS else value / tokens
+      name: value if name in _WEIGHTED_SUMS else value / tokens
       for name, value in sums.items()
     }
     metrics |= {
@@ -210,46 +317,57 @@ def make_update(
     in_shardings=(
       shardings,
       mesh_lib.batch_sharding(mesh, axis=1),
-      None,  # The reference keeps the shards it was given in.
+      None,  # The reference stays in the shards that it was given in.
     ),
     out_shardings=(shardings, mesh_lib.replicated(mesh)),
     donate_argnums=0,
   )
 
 
-def micro_batch(batch: Any, index: jax.Array | int) -> Any:
-  """One micro-batch of a tree of arrays [A, rows, length]."""
+def micro_batch(batch: Tree, index: jax.Array | int) -> Tree:
+  """Returns one micro-batch: arrays [...] of a tree of arrays [A, ...]."""
   return jax.tree.map(
     lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False), batch
   )
 
 
-def live_micro_batches(batch: types.Batch) -> jax.Array:
-  """How many micro-batches hold anything.
+def nonempty_micro_batches(batch: types.Batch) -> Int[Array, ""]:
+  """Returns how many micro-batches hold a sequence.
 
-  Empty ones stand last and are not run: one compiled program serves steps with
-  different numbers of sequences.
+  Empty ones come last and are not run, so one compiled program serves steps
+  with different numbers of sequences.
   """
   return jnp.sum(jnp.any(batch.segment_ids > 0, axis=(1, 2)))
 
 
 def accumulate(
-  loss_fn: Callable[..., tuple[jax.Array, Metrics]],
-  params: Any,
-  batch: Any,
-  ref_params: Any,
+  loss_fn: Callable[[Params, Tree, Params | None], tuple[jax.Array, Metrics]],
+  params: Params,
+  batch: Tree,
+  ref_params: Params | None,
   start: jax.Array | int,
   stop: jax.Array | int,
-) -> tuple[jax.Array, Metrics, Any]:
-  """Sums of loss, metrics and gradients over micro-batches [start, stop)."""
+) -> tuple[jax.Array, Metrics, Params]:
+  """Adds up loss, metrics and gradients over micro-batches [start, stop).
 
-  def grad_fn(micro: Any) -> tuple[jax.Array, Metrics, Any]:
+  Args:
+    loss_fn: the loss of one micro-batch.
+    params: the parameters that gradients are taken at.
+    batch: a tree of arrays [A, ...], whose micro-batches `loss_fn` takes.
+    ref_params: passed on to `loss_fn`.
+    start: the first micro-batch.
+    stop: one past the last.
+  """
+
+  def grad_fn(micro: Tree) -> tuple[jax.Array, Metrics, Params]:
     (loss, sums), grads = jax.value_and_grad(loss_fn, has_aux=True)(
       params, micro, ref_params
     )
     return loss, sums, grads
 
-  def add(index: jax.Array, total: Any) -> Any:
+  def add(
+    index: jax.Array, total: tuple[jax.Array, Metrics, Params]
+  ) -> tuple[jax.Array, Metrics, Params]:
     return jax.tree.map(jnp.add, total, grad_fn(micro_batch(batch, index)))
 
   zeros = jax.tree.map(
@@ -260,11 +378,11 @@ def accumulate(
 
 
 def apply(
-  optimizer: optax.GradientTransformation, state: TrainState, grads: Any
+  optimizer: optax.GradientTransformation, state: TrainState, grads: Params
 ) -> TrainState:
-  """The state after one optimizer step."""
+  """Returns the state after one optimizer step."""
   updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-  return TrainState(
+  return state.replace(
     step=state.step + 1,
     params=optax.apply_updates(state.params, updates),
     opt_state=opt_state,
@@ -272,12 +390,12 @@ def apply(
 
 
 def to_micro_batches(batch: types.Batch, rows: int) -> types.Batch:
-  """Reshapes [A x rows, length] arrays to [A, rows, length]."""
+  """Reshapes arrays [A x rows, S] to [A, rows, S]."""
   return jax.tree.map(lambda x: x.reshape(-1, rows, x.shape[-1]), batch)
 
 
 def place(batch: types.Batch, mesh: Mesh) -> types.Batch:
-  """Puts micro-batches where `make_update` expects them.
+  """Puts micro-batches [A, B, S] on the devices as `make_update` expects them.
 
   Every host holds the whole batch and sends its own devices their rows.
   """
