@@ -19,7 +19,8 @@
 
 import ml_collections
 
-from configs import common
+from azr_jax.config import overrides
+from azr_jax.trainer import settings
 
 VARIANTS = (
   "greedy",
@@ -40,22 +41,9 @@ def get_config(variant: str = "greedy") -> ml_collections.ConfigDict:
   """Returns the evaluation configuration of a variant of `VARIANTS`."""
   if variant not in VARIANTS:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
-  c = common.get_config()
-  del c.system, c.learner, c.optimizer, c.critic, c.train, c.evaluation
-  del c.model.source  # given by --model
+  c = overrides.to_config(settings.EvaluateSettings())
   c.rollout.slots = 96
-  c.rollout.prompt_buckets = (128, 256)
-  c.rollout.max_tokens = 128
   c.rollout.temperature = 0.0  # greedy
-  c.evaluate = ml_collections.ConfigDict()
-  # full | chat | plain; of the package's own benchmarks compact | few_shot
-  c.evaluate.prompt_style = "compact"
-  c.evaluate.samples = 1  # answers to each task
-  # Of `questions` alone; values of R1-CI.
-  c.evaluate.agent = "free"  # text | code | free | steer
-  c.evaluate.max_calls = 8  # scripts of a conversation
-  c.evaluate.result_tokens = 500  # of what a script prints
-  c.evaluate.libraries = ("numpy",)  # that scripts may import: numpy, sympy
   if variant.startswith("countdown"):
     _countdown(c, variant)
   elif variant == "problems_tiny":
@@ -115,13 +103,13 @@ def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
     c.rollout.max_tokens = 144
     c.rollout.decode_chunk = 8
     c.rollout.extend_chunk = 16
-    c.evaluate.result_tokens = 40
-    c.evaluate.libraries = ()
+    c.evaluate.tool.max_output_tokens = 40
+    c.evaluate.tool.libraries = ()
     c.executor.timeout_s = 5.0
     return
   if variant == "questions_small":
     c.evaluate.prompt_style = "few_shot"
-    c.evaluate.max_calls = 3
+    c.evaluate.tool.max_calls = 3
     c.rollout.slots = 16
     c.rollout.prompt_buckets = (512, 1024)
     c.rollout.max_tokens = 384

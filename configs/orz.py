@@ -1,27 +1,28 @@
-"""Open-Reasoner-Zero (ORZ, arXiv 2503.24290): PPO with a critic.
+"""Open-Reasoner-Zero: PPO with a critic on problems with answers.
 
   python -m azr_jax.train --config=configs/orz.py:tiny --workdir=/tmp/orz
 
 | variant | model | problems |
 | --- | --- | --- |
-| `tiny` | embedded, 1.7M parameters | reasoning-gym sums, offline |
+| `tiny` | embedded, 1.7M parameters; 3 minutes | reasoning-gym sums |
 | `qwen2.5-0.5b`, `-1.5b`, `-7b`, `-32b` | Qwen2.5 base | ORZ's 129k |
 | `32b_anneal` | policy and critic of a `32b` run | its hard ones |
 | `distill_14b` | DeepSeek-R1-Distill-Qwen-14B | ORZ's 13k hard ones |
 
-`32b` and so on are short for `qwen2.5-32b`. GRPO instead of PPO:
+Paper: ORZ (arXiv 2503.24290); its published code's constants where it names
+none. `32b` and so on are short for `qwen2.5-32b`. GRPO instead of PPO:
 `--config.learner.estimator=grpo` (`grpo_mean` leaves the deviation out, as the
-published code does). Annealing goes on from a run, with its hard problems:
+published code does). Annealing starts from a run, with its hard problems:
 
   python -m azr_jax.select_problems --run=RUN --highest=0.0624 --out=HARD.jsonl
   python -m azr_jax.train --config=configs/orz.py:32b_anneal \\
-      --config.train.start_from=RUN --config.orz.data="('HARD.jsonl',)" \\
+      --config.train.init_from_run=RUN --config.orz.data="('HARD.jsonl',)" \\
       --config.orz.counts="(0,)" --workdir=DIR
 """
 
 import ml_collections
 
-from configs import common
+from azr_jax.trainer import settings
 
 SIZES = ("0.5b", "1.5b", "7b", "32b")
 VARIANTS = (
@@ -31,21 +32,21 @@ VARIANTS = (
   "32b_anneal",
   "distill_14b",
 )
-_COLLECTION = "hf:Open-Reasoner-Zero/orz_math_"
 
 
 def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
   """Returns the experiment's configuration for a variant of `VARIANTS`."""
   if variant not in VARIANTS:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
-  c = common.get_config()
-  c.system = "orz"
-  _paper(c)
+  c = settings.train_config("orz")
+  _objective(c)
   if variant == "tiny":
     _tiny(c)
-  elif variant == "distill_14b":
+    return c
+  _paper(c)
+  if variant == "distill_14b":
     c.model.source = "hf:deepseek-ai/DeepSeek-R1-Distill-Qwen-14B"
-    c.orz.data = (_COLLECTION + "13k_collection_hard",)
+    c.orz.data = ("hf:Open-Reasoner-Zero/orz_math_13k_collection_hard",)
     c.orz.counts = (0,)
     c.train.steps = 300
   else:
@@ -60,23 +61,19 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
   return c
 
 
-def _paper(c: ml_collections.ConfigDict) -> None:
-  """Section 2, and the published code's constants where it names none."""
-  c.orz = ml_collections.ConfigDict()
-  # What to train on, each as azr_jax/tasks/mathematics/sources.py reads it.
-  c.orz.data = (
-    _COLLECTION + "57k_collection",
-    _COLLECTION + "72k_collection_extended",
-  )
-  c.orz.counts = (0, 0)  # most problems of each source; 0: all
-  c.orz.data_seed = 0  # of generated problems
-  c.orz.prompts = 128  # problems of a step; paper: 128
-  c.orz.samples = 64  # answers to each; paper: 64
-  c.orz.prompt_style = "full"  # full | compact
-  c.orz.grader = "math_verify"  # math_verify | rules
-  c.orz.length_stopped = "wrong"  # wrong (published code) | graded
-  c.orz.health_samples = 256  # answers of a step whose repetition is scored
+def _objective(c: ml_collections.ConfigDict) -> None:
+  """Section 2: PPO with GAE(1, 1), no entropy bonus, no KL."""
+  c.learner.estimator = "gae"
+  c.learner.normalize_advantages = True
+  c.learner.entropy_coef = 0.0
+  for optimizer in (c.optimizer, c.critic.optimizer):
+    optimizer.b2 = 0.95
+    optimizer.weight_decay = 0.0
+    optimizer.warmup_steps = 50  # paper: 50 updates
 
+
+def _paper(c: ml_collections.ConfigDict) -> None:
+  """Sizes of the published code."""
   c.model.dtype = "bfloat16"
   c.model.remat = "full"
   c.rollout.slots = 256
@@ -85,23 +82,11 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.rollout.decode_chunk = 128
   c.rollout.cache_chunk = 512
   c.rollout.stop_strings = ("User:", "Human:", "Assistant:", "</answer>")
-  c.learner.estimator = "gae"
-  c.learner.normalize_advantages = True
-  c.learner.entropy_coef = 0.0  # paper: none
-  c.learner.kl_coef = 0.0  # paper: none
   c.learner.row_length = 10_048  # published code
-  c.learner.micro_rows = 8
   c.learner.max_micro_batches = 256
-  for optimizer in (c.optimizer, c.critic.optimizer):
-    optimizer.b2 = 0.95
-    optimizer.weight_decay = 0.0
-    optimizer.warmup_steps = 50  # paper: 50 updates
-  c.optimizer.learning_rate = 1e-6  # paper: 1e-6
-  c.critic.optimizer.learning_rate = 5e-6  # paper: 5e-6
-  c.critic.updates = 12  # paper: 12
   c.executor.workers = 16
   c.executor.timeout_s = 3.0  # of a comparison by algebra
-  c.train.steps = 1000  # about one pass over 129k problems
+  c.train.steps = 1000  # about one epoch of 129k problems
   c.train.save_every = 50
 
 
@@ -126,26 +111,22 @@ def _anneal(c: ml_collections.ConfigDict) -> None:
 def _tiny(c: ml_collections.ConfigDict) -> None:
   """The model of `configs/sft.py:orz_tiny`, minutes on two cores."""
   c.model.source = "embedded:orz-tiny"
-  c.model.dtype = "float32"
-  c.model.remat = "none"
-  # Mostly as in the warm start; the rest has numbers it never saw, so that
-  # there are problems which stay unsolved.
+  # Three quarters are as in the warm start; the rest has numbers that it never
+  # saw, so that some problems stay unsolved.
   c.orz.data = (
     "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)",
     "gym:chain_sum(min_terms=3, max_terms=4, min_digits=4)",
   )
   c.orz.counts = (9000, 3000)
-  c.orz.data_seed = 1  # other draws than the warm start's
+  c.orz.data_seed = 1  # The warm start draws by 0.
   c.orz.prompts = 24
-  c.orz.samples = 8
+  c.orz.group_size = 8
   c.orz.prompt_style = "compact"
   c.orz.grader = "rules"
   c.rollout.slots = 192
   c.rollout.prompt_buckets = (24,)
   c.rollout.max_tokens = 64
   c.rollout.decode_chunk = 16
-  c.rollout.cache_chunk = 128
-  c.rollout.stop_strings = ("</answer>",)
   c.learner.row_length = 176
   c.learner.micro_rows = 2
   c.learner.max_micro_batches = 64
@@ -154,11 +135,11 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.optimizer.warmup_steps = 5
   c.critic.optimizer.learning_rate = 1e-3
   c.critic.optimizer.warmup_steps = 4
-  c.executor.workers = 2
+  c.executor.timeout_s = 3.0
   c.evaluation.every = 20
   c.evaluation.benchmarks = "problems"
+  # Sums of single digits are left out: few of them are not in the training set.
   c.evaluation.data = (
-    # No sums of single digits: few of these are not in the training set.
     "gym:chain_sum(min_terms=3, max_terms=4, "
     "min_digits=2, max_digits=2, seed=9)"
   )

@@ -5,7 +5,8 @@ python -m azr_jax.propose --config=configs/propose.py:tiny --model=SPEC --out=F
 
 import ml_collections
 
-from configs import common
+from azr_jax.config import overrides
+from azr_jax.data.countdown_pool import PoolSettings
 
 VARIANTS = ("paper", "tiny")
 
@@ -14,16 +15,7 @@ def get_config(variant: str = "paper") -> ml_collections.ConfigDict:
   """Returns the proposer's configuration of a variant of `VARIANTS`."""
   if variant not in VARIANTS:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
-  c = common.get_config()
-  del c.system, c.learner, c.optimizer, c.critic, c.train
-  del c.executor, c.hosts, c.evaluation
-  del c.model.source  # given by --model
-  c.propose = ml_collections.ConfigDict()
-  c.propose.prompts = 40  # paper: 40
-  c.propose.samples = 128  # continuations of each; paper: 128
-  c.propose.references = 6  # examples in a prompt; the paper does not say
-  c.propose.prompt_style = "few_shot"  # full | compact | few_shot
-  c.rollout.temperature = 1.0  # paper: 1.0
+  c = overrides.to_config(PoolSettings())
   c.rollout.top_p = 0.95  # paper: 0.95
   c.rollout.top_k = 40  # paper: 40
   c.rollout.slots = 256

@@ -1,5 +1,6 @@
 """What the pages name is there: paths, modules, commands and config keys."""
 
+import argparse
 import ast
 import dataclasses
 import functools
@@ -12,8 +13,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
+from azr_jax import types
+from azr_jax.systems import registry
 from tests import metrics_page
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -276,6 +280,40 @@ def test_the_page_of_metrics_says_what_the_code_says():
   assert metrics_page.with_table(text) == text, (
     "run: python -m tests.metrics_page"
   )
+
+
+class _Mirror:
+  """A policy that repeats the last letter of its prompt four times."""
+
+  def prompt(self, text):
+    return types.Prompt(text, (1,))
+
+  def sample(self, prompts, n):
+    for index, prompt in enumerate(prompts):
+      letter = prompt.text.rstrip(": ")[-1]
+      for sample in range(n):
+        text = f"{letter * 4}{'?' * 4 * sample}"
+        ids, floats = np.arange(4, dtype=np.int32), np.zeros(4, np.float32)
+        done = types.Completion(ids, floats, floats == 0, "stop", text)
+        yield index, sample, done
+
+
+def test_the_example_of_a_system_works(tmp_path):
+  page = (ROOT / "docs" / "extending.md").read_text("utf-8")
+  code = next(
+    block
+    for language, block in _FENCE.findall(page)
+    if language == "python" and "(System)" in block
+  )
+  (tmp_path / EXAMPLES[0]).write_text(code)
+  system = registry.load(f"{tmp_path / EXAMPLES[0]}:Palindromes")
+  context = argparse.Namespace(seed=0)
+  settings = system.Settings(prompts=3, group_size=2)
+  rollouts = system(settings, context).collect(_Mirror(), 1)
+  rewards = [t.reward for t in rollouts.trajectories]
+  assert rewards == [1.0, 0.5] * 3
+  assert [t.group_id for t in rollouts.trajectories] == [0, 0, 1, 1, 2, 2]
+  assert rollouts.metrics["groups/palindromes/equal_share"] == 0
 
 
 def test_the_site_builds(tmp_path):

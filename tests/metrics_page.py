@@ -4,18 +4,23 @@ python -m tests.metrics_page
 """
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator
 
 from azr_jax.run import metrics
+from azr_jax.systems import registry
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "metrics.md"
 _BEGIN = "<!-- written by tests/metrics_page.py -->\n"
 _END = "<!-- end -->\n"
 
 
-def healthy() -> Mapping[str, str]:
-  """Returns {metric family: what a healthy value looks like}."""
-  return metrics.HEALTHY
+def families() -> Iterator[tuple[str, str, str]]:
+  """Yields metric family, the system that it belongs to, and its words."""
+  for family, words in metrics.HEALTHY.items():
+    yield family, "all", words
+  for name in registry.SYSTEMS:
+    for family, words in registry.load(name).METRICS.items():
+      yield family, f"`{name}`", words
 
 
 def with_table(text: str) -> str:
@@ -23,9 +28,11 @@ def with_table(text: str) -> str:
   before, _, rest = text.partition(_BEGIN)
   _, _, after = rest.partition(_END)
   rows = [
-    f"| `{family}/...` | {words} |" for family, words in healthy().items()
+    f"| `{family}/...` | {system} | {words} |"
+    for family, system, words in families()
   ]
-  table = ["| metrics | what a healthy run shows |", "| --- | --- |", *rows]
+  header = "| metrics | system | what a healthy run shows |"
+  table = [header, "| --- | --- | --- |", *rows]
   return before + _BEGIN + "\n".join(table) + "\n" + _END + after
 
 

@@ -27,9 +27,8 @@ def build(
     Invalid: a key is unknown or its value is not allowed; the error begins
       with `config.` and the key.
   """
-  values = config
-  if isinstance(config, ml_collections.ConfigDict):
-    values = config.to_dict()
+  is_config = isinstance(config, ml_collections.ConfigDict)
+  values: Mapping[str, Any] = config.to_dict() if is_config else config
   try:
     return settings_lib.build(cls, values)
   except settings_lib.Invalid as error:

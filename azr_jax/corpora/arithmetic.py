@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from azr_jax.config.settings import Settings, setting
 from azr_jax.models import tokenizer_training
 from azr_jax.tasks.mathematics import prompts, sources
 from azr_jax.tasks.mathematics.problem import Problem
@@ -37,26 +38,30 @@ _SYMBOLS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class CorpusSettings:
-  """The mix of the conversations.
+class CorpusSettings(Settings):
+  """Section `arithmetic` of supervised training: the mix of conversations."""
 
-  Attributes:
-    seed: root of every random draw.
-    count: conversations.
-    data: sums, as `sources.read` reads them.
-    manner_shares: weight of each of `SOLUTION_STYLES`.
-  """
-
-  seed: int
-  count: int
-  data: str
-  manner_shares: tuple[float, ...]
+  seed: int = setting(0, "root of every random draw", at_least=0)
+  count: int = setting(60_000, "conversations", at_least=1)
+  data: str = setting(
+    "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)",
+    "source of sums, as tasks/mathematics/sources.py reads it",
+    needed=True,
+  )
+  style_shares: tuple[float, ...] = setting(
+    (0.3, 0.4, 0.3),
+    "weights of worked, guessed and bare solutions",
+    accepts=(
+      lambda v: len(v) == 3 and min(v) >= 0 and sum(v) > 0,
+      f"a tuple of weights for {SOLUTION_STYLES}",
+    ),
+  )
 
 
 def conversations(settings: CorpusSettings) -> Iterator[tuple[str, str]]:
   """Yields (prompt, response) for at most `settings.count` problems."""
   rng = np.random.default_rng((settings.seed, 1))
-  weights = np.array(settings.manner_shares) / sum(settings.manner_shares)
+  weights = np.array(settings.style_shares) / sum(settings.style_shares)
   for problem in sources.read(settings.data, settings.count, settings.seed):
     style = SOLUTION_STYLES[rng.choice(len(SOLUTION_STYLES), p=weights)]
     yield (

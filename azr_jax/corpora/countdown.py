@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from azr_jax.config.settings import Settings, setting
 from azr_jax.corpora import countdown_solutions
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.models import tokenizer_training
@@ -38,26 +39,27 @@ VOCAB_SIZE = 320  # The maximum; 256 of it are bytes.
 
 
 @dataclasses.dataclass(frozen=True)
-class CorpusSettings:
-  """The mix of the conversations.
+class CorpusSettings(Settings):
+  """Section `countdown` of supervised training: the mix of conversations."""
 
-  Attributes:
-    seed: root of every random draw.
-    count: conversations.
-    prompt_style: of `prompts.STYLES`.
-    style_shares: weight of each of `SOLUTION_STYLES`, in order.
-    try_share: see `countdown_solutions.write`.
-    propose_share: share of conversations that propose.
-    references: puzzles that a proposer is shown.
-  """
-
-  seed: int
-  count: int
-  prompt_style: str
-  style_shares: tuple[float, ...]
-  try_share: float
-  propose_share: float
-  references: int
+  seed: int = setting(0, "root of every random draw", at_least=0)
+  count: int = setting(120_000, "conversations", at_least=1)
+  prompt_style: str = setting("compact", "prompt format", one_of=prompts.STYLES)
+  style_shares: tuple[float, ...] = setting(
+    (0.35, 0.15, 0.1, 0.4),
+    "weights of direct, search, backward and guess",
+    accepts=(
+      lambda v: len(v) == 4 and min(v) >= 0 and sum(v) > 0,
+      f"a tuple of weights for {countdown_solutions.SOLUTION_STYLES}",
+    ),
+  )
+  try_share: float = setting(
+    0.25, "probability of a wrong try before a right step", at_least=0, below=1
+  )
+  propose_share: float = setting(
+    0.12, "fraction of conversations that propose a puzzle", at_least=0, below=1
+  )
+  references: int = setting(2, "puzzles that a proposer is shown", at_least=0)
 
 
 def conversations(settings: CorpusSettings) -> Iterator[tuple[str, str]]:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from azr_jax.config.settings import Settings, setting
 from azr_jax.corpora.corpus import Conversation
 from azr_jax.models import tokenizer_training
 from azr_jax.rollout import code_blocks
@@ -38,8 +39,8 @@ _SYMBOLS = (
   "?\n",
   "```python\n",
   "\n```",
-  code_blocks.LABEL,
-  code_blocks.AFTER,
+  code_blocks.OUTPUT_PREFIX,
+  code_blocks.OUTPUT_SUFFIX,
   "<<<",
   ">>>",
   "print(",
@@ -58,22 +59,27 @@ _SYMBOLS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class CorpusSettings:
-  """The mix of the conversations.
+class CorpusSettings(Settings):
+  """Section `questions` of supervised training: the mix of conversations."""
 
-  Attributes:
-    seed: root of every random draw.
-    count: conversations about each of `tasks`.
-    tasks: specs of gym sets, as `sources.read` reads them.
-    manner_shares: weights of SOLUTION_STYLES, where the prompt leaves it open.
-    free_share: of prompts that leave it open; the rest ask for text or code.
-  """
-
-  seed: int
-  count: int
-  tasks: tuple[str, ...]
-  manner_shares: tuple[float, ...]
-  free_share: float
+  seed: int = setting(0, "root of every random draw", at_least=0)
+  count: int = setting(8_000, "conversations about each source", at_least=1)
+  sources: tuple[str, ...] = setting(
+    ("gym:chain_sum",),
+    "gym sets, as tasks/questions/sources.py reads them",
+    needed=True,
+  )
+  style_shares: tuple[float, ...] = setting(
+    (0.6, 0.3, 0.1),
+    "weights of text, code and check, where the prompt leaves it open",
+    accepts=(
+      lambda v: len(v) == 3 and min(v) >= 0 and sum(v) > 0,
+      f"a tuple of weights for {SOLUTION_STYLES}",
+    ),
+  )
+  free_share: float = setting(
+    0.6, "fraction of prompts that leave it open", at_least=0, at_most=1
+  )
 
 
 def conversations(settings: CorpusSettings) -> Iterator[Conversation]:
@@ -82,8 +88,8 @@ def conversations(settings: CorpusSettings) -> Iterator[Conversation]:
   There are fewer if a task repeats its questions.
   """
   rng = np.random.default_rng((settings.seed, 1))
-  weights = np.array(settings.manner_shares) / sum(settings.manner_shares)
-  for spec in settings.tasks:
+  weights = np.array(settings.style_shares) / sum(settings.style_shares)
+  for spec in settings.sources:
     for question in sources.read(spec, settings.count, settings.seed):
       form = "free"
       style = SOLUTION_STYLES[rng.choice(len(SOLUTION_STYLES), p=weights)]
@@ -118,7 +124,7 @@ def write_parts(question: Question, solution_style: str) -> tuple[str, ...]:
 
 
 def _tool_output(text: str) -> str:
-  return f"{code_blocks.LABEL}{text}{code_blocks.AFTER}"
+  return f"{code_blocks.OUTPUT_PREFIX}{text}{code_blocks.OUTPUT_SUFFIX}"
 
 
 def _solve(question: Question) -> tuple[str, str, str, str]:

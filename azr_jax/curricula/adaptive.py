@@ -10,28 +10,36 @@ from typing import Any
 
 import numpy as np
 
+from azr_jax.config.settings import Settings, setting
 from azr_jax.curricula.curriculum import Buckets, SampledItem
 
 
 @dataclasses.dataclass(frozen=True)
-class AdaptiveSettings:
-  """The constants of the controller.
+class AdaptiveSettings(Settings):
+  """The constants of the controller."""
 
-  Attributes:
-    target: s*, the preferred pass rate; paper: 0.40.
-    temperature: tau of the softmax over buckets; paper: 0.20.
-    floor: epsilon, the fraction of the probability that is uniform over the
-      buckets; paper: 0.10.
-    window: number of past batches of a bucket that its pass rate averages;
-      paper: 20.
-    warm_up: number of first steps that sample buckets uniformly; paper: 10.
-  """
-
-  target: float
-  temperature: float
-  floor: float
-  window: int
-  warm_up: int
+  target: float = setting(
+    0.40, "s*, the preferred pass rate", paper="0.40", at_least=0, at_most=1
+  )
+  temperature: float = setting(
+    0.20, "tau of the softmax over buckets", paper="0.20", above=0
+  )
+  floor: float = setting(
+    0.10,
+    "epsilon, probability that is uniform over the buckets",
+    paper="0.10",
+    at_least=0,
+    at_most=1,
+  )
+  window: int = setting(
+    20,
+    "batches of a bucket that its pass rate averages",
+    paper="20",
+    at_least=1,
+  )
+  warm_up: int = setting(
+    10, "first steps, which sample buckets uniformly", paper="10", at_least=0
+  )
 
 
 class Adaptive:

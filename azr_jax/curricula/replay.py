@@ -11,31 +11,47 @@ from typing import Any
 
 import numpy as np
 
+from azr_jax.config.settings import Settings, setting
 from azr_jax.curricula.curriculum import Curriculum, SampledItem
 
 
 @dataclasses.dataclass(frozen=True)
-class ReplaySettings:
-  """What may be replayed, and how much.
+class ReplaySettings(Settings):
+  """Which prompts may be replayed, and how many.
 
-  In the order of the attributes, the paper's two variants are (0.25, 10, 0.05,
-  0.95, 0) and (0.10, 30, 0.20, 0.80, 3); it gives no decay.
-
-  Attributes:
-    share: fraction of a batch that may be replayed.
-    warm_up: number of first steps without replay.
-    lowest: minimum mean pass rate of a replayed prompt.
-    highest: maximum mean pass rate of a replayed prompt.
-    most: maximum number of replays of a prompt; 0: no limit.
-    decay: weight of the past in the moving mean of a prompt's pass rate.
+  The paper has two variants; its text gives no decay.
   """
 
-  share: float
-  warm_up: int
-  lowest: float
-  highest: float
-  most: int
-  decay: float
+  share: float = setting(
+    0.0,
+    "fraction of a batch; 0: no replay",
+    paper="0.25, or 0.10",
+    at_least=0,
+    at_most=1,
+  )
+  warm_up: int = setting(
+    10, "first steps without replay", paper="10, or 30", at_least=0
+  )
+  min_pass_rate: float = setting(
+    0.05,
+    "smallest mean pass rate of a replayed prompt",
+    paper="0.05, or 0.20",
+    at_least=0,
+    at_most=1,
+  )
+  max_pass_rate: float = setting(
+    0.95,
+    "largest mean pass rate of a replayed prompt",
+    paper="0.95, or 0.80",
+    at_least=0,
+    at_most=1,
+  )
+  max_replays: int = setting(
+    0, "most replays of a prompt; 0: no limit", paper="none, or 3", at_least=0
+  )
+  decay: float = setting(
+    0.8, "weight of the past in a prompt's mean pass rate", at_least=0, below=1
+  )
 
 
 @dataclasses.dataclass
@@ -105,8 +121,10 @@ class Replay:
     settings = self._settings
     return (
       record.bucket == bucket
-      and settings.lowest <= record.mean_pass_rate <= settings.highest
-      and (settings.most == 0 or record.replays < settings.most)
+      and settings.min_pass_rate
+      <= record.mean_pass_rate
+      <= settings.max_pass_rate
+      and (settings.max_replays == 0 or record.replays < settings.max_replays)
     )
 
   def update(

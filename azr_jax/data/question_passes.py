@@ -1,7 +1,8 @@
-"""A model's answers to questions, pass by pass, in files that can be begun.
+"""Sweeps of a model's answers to questions, in files that can be resumed.
 
-What the measurement of improvement potential (`potential.py`) and the choice
-of trajectories to learn from (`trajectories.py`) have in common.
+The measurement of improvement potential (`question_potential.py`) and the
+choice of conversations to learn from (`rejection_sampling.py`) are made of
+these.
 """
 
 import dataclasses
@@ -10,24 +11,19 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
 import jax
-import ml_collections
 
-from azr_jax import evaluate
 from azr_jax.evals import questions as benchmark_lib
 from azr_jax.evals import runner
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor
 from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import policy as policy_lib
-from azr_jax.rollout import sampler as sampler_lib
-from azr_jax.rollout import token_sampling
-from azr_jax.run.metrics import say
+from azr_jax.run.session import Run
 from azr_jax.systems.code_interpreter import agents
 from azr_jax.tasks.questions import prompts
 from azr_jax.tasks.questions.question import Question
-from azr_jax.trainer import build as parts
+from azr_jax.trainer import build, restore, scoring
+from azr_jax.trainer.settings import EvaluateSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +31,9 @@ class Pass:
   """One pass over all questions.
 
   Attributes:
-    name: of its file.
+    name: name of its file.
     agent: one of `agents.AGENTS`, or `agents.CONVERSATION`.
-    form: of the prompts, one of `prompts.FORMS`.
+    form: what the prompts ask for, one of `prompts.FORMS`.
     temperature: of sampling.
     samples: answers to each question.
   """
@@ -50,81 +46,61 @@ class Pass:
 
 
 def answer(
-  config: ml_collections.ConfigDict,
+  settings: EvaluateSettings,
   model_spec: str,
-  folder: pathlib.Path,
   questions: Sequence[Question],
   passes: Sequence[Pass],
-  hosts: Hosts,
+  run: Run,
 ) -> Iterator[tuple[Pass, pathlib.Path, Tokenizer]]:
-  """Yields each pass, when it is done, its file of records, and the tokenizer.
+  """Yields each pass when it is done, its file of records, and the tokenizer.
 
-  Passes of one temperature should follow one another: another needs programs
-  of its own.
+  Passes of one temperature should follow one another, because each temperature
+  compiles functions of its own.
 
   Args:
-    config: with the sections of `configs/evaluate.py`.
+    settings: how to sample and grade.
     model_spec: a model spec or run folder.
-    folder: where the files go; they are gone on with.
     questions: what to ask.
-    passes: see there.
-    hosts: of this run.
-
-  Raises:
-    ValueError: the folder has answers of something else.
+    passes: which agents answer, and how often.
+    run: the open folder of the records, which are resumed.
   """
-  asked = {
-    "model": model_spec,
-    "step": evaluate.step_of(model_spec),
-    "config": evaluate.what_matters(config.to_dict()),
-  }
-  hosts.assert_equal("config", asked)
-  if hosts.is_primary:
-    evaluate.claim(folder, asked)
-  hosts.barrier("the folder is there")
-  mesh = mesh_lib.make_mesh(config.mesh)
-  source, params = evaluate.load_model(config, model_spec, mesh)
-  model = parts.build_model(config, source.config, mesh)
+  loaded = restore.load_for_sampling(settings, model_spec)
+  tokenizer = loaded.source.tokenizer
   items = [benchmark_lib.item(question) for question in questions]
   sampler = None
-  with parts.build_executor(config) as executor:
+  with build.build_executor(settings.executor) as executor:
     for number, one in enumerate(passes):
-      choice = token_sampling.SamplingParams(
-        one.temperature, config.rollout.top_k, config.rollout.top_p
+      rollout = dataclasses.replace(
+        settings.rollout, temperature=one.temperature
       )
-      if sampler is None or sampler.settings.choice != choice:
-        sampler = sampler_lib.Sampler(
-          model,
-          source.tokenizer,
-          parts.rollout_mesh(config, mesh),
-          parts.sharding_rules(config),
-          dataclasses.replace(parts.sampler_settings(config), choice=choice),
+      if sampler is None or sampler.settings != rollout:
+        sampler = loaded.make_sampler(
+          dataclasses.replace(settings, rollout=rollout)
         )
       policy = policy_lib.Policy(
         sampler,
-        source.tokenizer,
-        sampler.compute_params(params),
-        jax.random.fold_in(jax.random.key(config.seed), number),
+        tokenizer,
+        sampler.compute_params(loaded.params),
+        jax.random.fold_in(jax.random.key(settings.seed), number),
       )
-      path = folder / f"{one.name}.jsonl"
-      style = config.evaluate.prompt_style
+      path = run.folder / f"{one.name}.jsonl"
+      style = settings.evaluate.prompt_style
       runner.run(
         _benchmark(one, items),
         policy,
         executor,
-        hosts,
+        run.hosts,
         runner.RunSettings("", 0, style, one.samples),
         path,
-        parts.build_agent(config, one.agent, source.tokenizer, executor, hosts),
+        scoring.build_agent(settings, one.agent, tokenizer, executor, run),
       )
-      hosts.barrier(f"{one.name} is written")
-      if hosts.is_primary:
-        say(f"{one.name} is done ({number + 1} of {len(passes)})")
-      yield one, path, source.tokenizer
+      run.barrier(f"{one.name} is written")
+      run.say(f"{one.name} is done ({number + 1} of {len(passes)})")
+      yield one, path, tokenizer
 
 
 def _benchmark(one: Pass, items: list[Item]) -> Benchmark:
-  """What to ask in a pass, and how to grade it."""
+  """Returns what to ask in a pass, and how to grade it."""
 
   def grade(executor: Executor, item: Item, text: str) -> "Future[Grade]":
     if one.agent == agents.CONVERSATION:

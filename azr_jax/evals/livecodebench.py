@@ -57,9 +57,9 @@ _WITH_CALL = """
 {imports}
 {code}
 def run(*arguments):
-  made = Solution() if "Solution" in globals() else None
-  found = getattr(made, {name}) if made else globals()[{name}]
-  return found(*arguments)
+  solution = Solution() if "Solution" in globals() else None
+  function = getattr(solution, {name}) if solution else globals()[{name}]
+  return function(*arguments)
 """
 _IMPORTS = (
   "from typing import *\nfrom collections import *\nfrom functools import *\n"

@@ -26,9 +26,9 @@ from azr_jax.executor import Executor, futures
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import policy as policy_lib
-from azr_jax.rollout.environment import split_parts
-from azr_jax.rollout.policy import Ask, Policy
-from azr_jax.run import metrics as metrics_lib
+from azr_jax.rollout.environment import split_turns
+from azr_jax.rollout.policy import Agent, Policy
+from azr_jax.run import console
 from azr_jax.tasks import records as records_lib
 
 KS = (1, 4, 8, 16, 32, 64)
@@ -81,7 +81,7 @@ def _read_items(benchmark: Benchmark, data: str) -> list[Item]:
   """Reads all items of a benchmark from `data`, or from its public source."""
   spec = data or benchmark.source
   if benchmark.source and not data:
-    metrics_lib.say(f"{benchmark.name}: reading {spec}")
+    console.print_status(f"{benchmark.name}: reading {spec}")
   if benchmark.reads_by_name:
     return benchmark.read(data)
   if not spec:
@@ -103,7 +103,7 @@ def run(
   hosts: Hosts,
   settings: RunSettings,
   path: pathlib.Path | None,
-  ask: Ask = policy_lib.ask,
+  agent: Agent = policy_lib.single_turn,
 ) -> dict[str, float]:
   """Samples and grades the items without a record, and scores all items.
 
@@ -117,7 +117,7 @@ def run(
     settings: which items to run, and how.
     path: the records file, which may already hold records; None: records are
       not written.
-    ask: asks the policy, directly or through an agent.
+    agent: answers the prompts with the policy, perhaps in several turns.
 
   Returns:
     Scores, each named `BENCHMARK/...`: pass@k (unbiased and first-k) with
@@ -142,7 +142,7 @@ def run(
     records[items[index].id] = _too_long_record(items[index], settings.samples)
     del prompts[index]
   graded = _sample_and_grade(
-    benchmark, policy, executor, items, prompts, settings.samples, ask
+    benchmark, policy, executor, items, prompts, settings.samples, agent
   )
   _collect(graded, benchmark.name, items, records, hosts, path)
   return scores(benchmark, items, [records[item.id] for item in items])
@@ -169,7 +169,7 @@ def _too_long(
   """Returns the items whose prompts fit no bucket, and prints a warning."""
   too_long = [i for i, prompt in prompts.items() if not policy.fits(prompt)]
   if too_long:
-    metrics_lib.say(
+    console.print_status(
       f"{benchmark.name}: {len(too_long)} prompts are longer than the last of "
       f"rollout.prompt_buckets={policy.sampler.settings.prompt_buckets} and "
       f"count as incorrect, {items[too_long[0]].id} first"
@@ -200,7 +200,7 @@ def _collect(
 ) -> None:
   """Adds graded items to the records and, on the first host, to the file."""
   file = path.open("a", encoding="utf-8") if path and hosts.is_primary else None
-  progress = metrics_lib.Progress(len(records) + 1, len(items), unit="item")
+  progress = console.Progress(len(records) + 1, len(items), unit="item")
   items_per_line = max(1, len(items) // PROGRESS_LINES)
   try:
     for item, record in graded:
@@ -211,6 +211,7 @@ def _collect(
       if hosts.is_primary and len(records) % items_per_line == 0:
         progress.show(len(records), name)
   finally:
+    progress.close()
     if file is not None:
       file.close()
 
@@ -222,7 +223,7 @@ def _sample_and_grade(
   items: Sequence[Item],
   prompts: Mapping[int, types.Prompt],
   samples: int,
-  ask: Ask,
+  agent: Agent,
 ) -> Iterator[tuple[Item, Record]]:
   """Yields items with their records, each when all its grades are there.
 
@@ -233,13 +234,13 @@ def _sample_and_grade(
     items: all items of the benchmark.
     prompts: the prompts to sample, by the index of their item.
     samples: responses per prompt.
-    ask: asks the policy.
+    agent: answers the prompts with the policy.
   """
   indices = list(prompts)
   graded: dict[int, dict[int, tuple[types.Completion, Future[Grade]]]] = {}
   sampled: list[int] = []  # indices of items with all their responses
   stream = (
-    ask(policy, list(prompts.values()), samples, indices) if prompts else ()
+    agent(policy, list(prompts.values()), samples, indices) if prompts else ()
   )
   for position, sample, completion in stream:
     index = indices[position]
@@ -271,7 +272,7 @@ def _record(
   graded = [responses[sample] for sample in range(len(responses))]
   grades = [grade.result() for _, grade in graded]
   parts = [
-    split_parts(completion.token_ids.tolist(), completion.loss_mask.tolist())
+    split_turns(completion.token_ids.tolist(), completion.loss_mask.tolist())
     for completion, _ in graded
   ]
   calls = [sum(not is_model for is_model, _ in turns) for turns in parts]

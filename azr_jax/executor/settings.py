@@ -14,7 +14,7 @@ _OPTIONAL_WALLS = tuple(sorted(WALLS - {"seccomp"}))
 
 @dataclasses.dataclass(frozen=True)
 class ExecutorSettings(Settings):
-  """How many processes run programs, how long, how large, behind which walls."""
+  """How many processes run programs, how long, how large, behind what walls."""
 
   backend: str = setting(
     "local", "this machine, or the nodes of a Ray cluster", one_of=BACKENDS

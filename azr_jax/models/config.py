@@ -1,11 +1,20 @@
-"""The shape of a decoder: every number that fixes its parameters and maths."""
+"""The shape of a decoder: every number that its parameters and maths need."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class Llama3RopeScaling:
-  """Frequency scaling of Llama 3.1 (`rope_type: llama3`)."""
+  """Frequency scaling of Llama 3.1 (`rope_type: llama3`).
+
+  Attributes:
+    factor: what frequencies of long wavelengths are divided by.
+    low_freq_factor: wavelengths above `original_max_position` over this are
+      long.
+    high_freq_factor: wavelengths below `original_max_position` over this keep
+      their frequency; those in between are blended.
+    original_max_position: tokens that the model was first trained for.
+  """
 
   factor: float
   low_freq_factor: float
@@ -26,12 +35,12 @@ class ModelConfig:
     head_size: E.
     mlp_size: F.
     rope_theta: base of the rotary frequencies.
-    rope_scaling: Llama 3.1 frequency scaling, or None.
     norm_eps: epsilon of every RMSNorm.
-    tie_embeddings: the output head is the transposed embedding.
-    qkv_bias: biases on the q, k, v projections (Qwen2).
-    qk_norm: RMSNorm on each query and key head (Qwen3).
-    max_positions: longest sequence the model was made for, in tokens.
+    tie_embeddings: whether the output head is the transposed embedding.
+    max_positions: longest sequence that the model was made for, in tokens.
+    rope_scaling: frequency scaling of Llama 3.1, or None.
+    qkv_bias: whether the q, k and v projections have biases (Qwen2).
+    qk_norm: whether each query and key head has an RMSNorm (Qwen3).
   """
 
   vocab_size: int

@@ -11,7 +11,7 @@ from azr_jax.models.config import Llama3RopeScaling, ModelConfig
 
 
 def inverse_frequencies(config: ModelConfig) -> np.ndarray:
-  """Returns the rotation speed of each channel pair, float32 [E / 2]."""
+  """Returns radians per position of each channel pair, float32 [E / 2]."""
   exponents = np.arange(0, config.head_size, 2, dtype=np.float32)
   frequencies = 1.0 / config.rope_theta ** (exponents / config.head_size)
   if config.rope_scaling is not None:
@@ -22,7 +22,10 @@ def inverse_frequencies(config: ModelConfig) -> np.ndarray:
 def _scale_llama3(
   frequencies: np.ndarray, scaling: Llama3RopeScaling
 ) -> np.ndarray:
-  """Slows long wavelengths by `factor` and blends the band in between."""
+  """Returns frequencies with long wavelengths slowed by `factor`.
+
+  Short wavelengths keep theirs, and the band in between is blended.
+  """
   wavelengths = 2 * math.pi / frequencies
   low = scaling.original_max_position / scaling.low_freq_factor
   high = scaling.original_max_position / scaling.high_freq_factor
@@ -39,7 +42,16 @@ def rotate(
   positions: Int[Array, "B S"],
   frequencies: np.ndarray,
 ) -> Float[Array, "B S N E"]:
-  """Rotates channel pairs (e, e + E/2) of each head by position x speed."""
+  """Rotates channel pairs (e, e + E/2) of each head by position x frequency.
+
+  Args:
+    x: queries or keys.
+    positions: of each token in its sequence.
+    frequencies: from `inverse_frequencies`, [E / 2].
+
+  Returns:
+    The rotated heads, computed in float32, in the type of `x`.
+  """
   angles = positions[..., None, None].astype(jnp.float32) * jnp.asarray(
     frequencies[None, None, None, :]
   )

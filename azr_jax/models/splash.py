@@ -1,8 +1,7 @@
-"""Flash attention for TPUs, by JAX's Pallas kernel ("splash")."""
+"""Flash attention for TPUs: JAX's Pallas kernel "splash"."""
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,22 +11,32 @@ from jaxtyping import Array, Float, Int
 
 from azr_jax.parallel import mesh as mesh_lib
 
-_BLOCK = 512
+# Queries or keys that the kernel handles at a time.
+_BLOCK_TOKENS = 512
+# The last axis of a TPU register; lengths and head sizes are padded to it.
 _LANES = 128
 
 
 def make_attention(
   mesh: Mesh, interpret: bool = False
 ) -> Callable[..., jax.Array]:
-  """Pallas's flash attention for TPUs; never holds an [S, S] array.
+  """Returns Pallas's flash attention, which never holds an [S, S] array.
 
   Args:
     mesh: rows lie over its batch axes, heads over `tensor` if it divides the
       key heads.
     interpret: run the kernel step by step on any device, for tests.
+
+  Returns:
+    An `attention.AttentionFn`.
   """
 
-  def attend(q: Any, k: Any, v: Any, segment_ids: Any) -> jax.Array:
+  def attend(
+    q: Float[Array, "B S H E"],
+    k: Float[Array, "B S K E"],
+    v: Float[Array, "B S K E"],
+    segment_ids: Int[Array, "B S"],
+  ) -> Float[Array, "B S H E"]:
     tensor = mesh.shape["tensor"]
     heads = "tensor" if k.shape[2] % tensor == 0 else None
     rows = PartitionSpec(mesh_lib.BATCH_AXES)
@@ -37,7 +46,8 @@ def make_attention(
       mesh=mesh,
       in_specs=(by_head, by_head, by_head, rows),
       out_specs=by_head,
-      check_vma=False,  # The kernel does not say over what its results vary.
+      # The kernel does not declare over which axes its results vary.
+      check_vma=False,
     )
     return attend_shard(q, k, v, segment_ids)
 
@@ -51,17 +61,17 @@ def _attend_shard(
   segment_ids: Int[Array, "B S"],
   interpret: bool,
 ) -> Float[Array, "B S H E"]:
-  """The kernel on what one device holds."""
+  """Runs the kernel on the rows and heads of one device."""
   _, S, H, E = q.shape
-  block = min(_BLOCK, S + -S % _LANES)
-  sequence, head = -S % block, -E % _LANES
+  block = min(_BLOCK_TOKENS, S + -S % _LANES)
+  pad_S, pad_E = -S % block, -E % _LANES
 
   def prepare(x: jax.Array) -> jax.Array:
-    padded = jnp.pad(x, ((0, 0), (0, sequence), (0, 0), (0, head)))
+    padded = jnp.pad(x, ((0, 0), (0, pad_S), (0, 0), (0, pad_E)))
     return jnp.swapaxes(padded, 1, 2)
 
   mask = splash_attention.MultiHeadMask(
-    [splash_attention.CausalMask((S + sequence, S + sequence))] * H
+    [splash_attention.CausalMask((S + pad_S, S + pad_S))] * H
   )
   kernel = splash_attention.make_splash_mha(
     mask,
@@ -76,9 +86,10 @@ def _attend_shard(
     ),
     interpret=interpret,
   )
-  # What pads a row is told apart from the row's own padding only by its place.
-  segments = jnp.pad(segment_ids, ((0, 0), (0, sequence)))
-  out: Any = jax.vmap(kernel)(
+  # Tokens added here have segment 0, as the padding of a row; the causal mask
+  # hides them from it.
+  segments = jnp.pad(segment_ids, ((0, 0), (0, pad_S)))
+  out: jax.Array = jax.vmap(kernel)(
     prepare(q * E**-0.5),
     prepare(k),
     prepare(v),

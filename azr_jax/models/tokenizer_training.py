@@ -1,4 +1,4 @@
-"""Training a sentencepiece tokenizer of declared symbols and characters."""
+"""Trains a sentencepiece tokenizer of declared symbols and characters."""
 
 import pathlib
 from collections.abc import Iterable, Sequence
@@ -12,14 +12,17 @@ def train(
   vocab_size: int,
   folder: pathlib.Path,
 ) -> pathlib.Path:
-  """Trains on texts; returns the model file's path.
+  """Trains on texts and writes `tokenizer.model`.
 
   Args:
-    texts: what the characters are taken from; bytes cover the rest.
+    texts: their characters become tokens; bytes cover other characters.
     symbols: pieces of text that are one token each; longer ones win.
-    vocab_size: at most so many ids. 0 pads, 1 begins, 2 ends, 3 is unknown
-      (never used).
+    vocab_size: the largest number of ids. Id 0 pads, 1 begins, 2 ends a text;
+      3 means unknown and is never used.
     folder: where `tokenizer.model` goes; made if missing.
+
+  Returns:
+    The path of `tokenizer.model`.
   """
   folder.mkdir(parents=True, exist_ok=True)
   sentencepiece.SentencePieceTrainer.train(
@@ -33,7 +36,7 @@ def train(
     remove_extra_whitespaces=False,
     byte_fallback=True,
     character_coverage=1.0,
-    # sentencepiece writes a space as U+2581, in its symbols too.
+    # sentencepiece writes a space as U+2581, also in symbols.
     user_defined_symbols=[s.replace(" ", "\u2581") for s in symbols],
     pad_id=0,
     bos_id=1,

@@ -1,8 +1,8 @@
 """How each parameter is laid out in a Hugging Face checkpoint.
 
 Our parameters stack the layers and split heads from channels; checkpoints
-hold one [out, in] matrix per layer. `entries` is the one table both
-directions use.
+hold one [out, in] matrix per layer. Loading and saving both use the table that
+`entries` yields.
 """
 
 import dataclasses
@@ -17,8 +17,8 @@ class Entry:
   """One parameter.
 
   Attributes:
-    path: place in the parameter tree.
-    name: tensor name; `{layer}` where the parameter is stacked.
+    path: keys in the parameter tree.
+    name: tensor name, with `{layer}` if the parameter stacks the layers.
     shape: our shape of one layer's part.
     transposed: the checkpoint has [out, in] where we have [in, out].
     inputs: how many leading axes of `shape` are inputs.
@@ -54,7 +54,7 @@ class Entry:
 
 
 def entries(config: ModelConfig) -> Iterator[Entry]:
-  """Yields every parameter of a decoder."""
+  """Yields an entry for every parameter of a decoder."""
   c = config
   D, F, E = c.hidden_size, c.mlp_size, c.head_size
   yield Entry(

@@ -1,6 +1,7 @@
 """What accelerators can do: memory, bandwidth, matrix rate, links.
 
-From the vendors' public data sheets, as upper bounds for rooflines.
+The numbers are from the vendors' public data sheets and serve as upper bounds
+for rooflines.
 """
 
 import dataclasses
@@ -13,10 +14,10 @@ class Chip:
   """One accelerator.
 
   Attributes:
-    hbm_bytes: device memory.
-    bandwidth: of that memory, bytes per second.
-    flops: dense bfloat16 matrix products, operations per second.
-    link_bandwidth: to all neighbours together, bytes per second one way.
+    hbm_bytes: size of the device memory.
+    bandwidth: bytes per second of that memory.
+    flops: operations per second in dense bfloat16 matrix products.
+    link_bandwidth: bytes per second one way, to all neighbours together.
   """
 
   hbm_bytes: float

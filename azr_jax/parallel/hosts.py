@@ -1,9 +1,9 @@
 """The processes of a run: how they join, wait for each other and exchange.
 
 On a pod every host runs one process of the same program, on the same data and
-random draws. Device programs span all of them; what they sampled is the same
-on each. Two things differ: each grades its own share of the answers, and only
-the first writes files.
+random draws. Device programs span all of them, so every host holds the same
+samples. Two things differ: each process grades its own part of the completions,
+and only the primary process writes files.
 """
 
 import dataclasses
@@ -20,12 +20,13 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
 Made = TypeVar("Made")
-# Hosts exchange messages of this one shape, however much they have to say, so
-# that one compiled program serves all.
+# Hosts exchange messages in chunks of this one size, so that one compiled
+# program serves messages of all lengths.
 MESSAGE_BYTES = 1 << 16
-_HEADER_BYTES = 8  # The length of all that is to come.
-# How long those that are left wait for one that does not come to the end.
-_SHUTDOWN_SECONDS = 30
+# A message begins with its length.
+_HEADER_BYTES = 8
+# How long processes that exit wait for a process that does not.
+_SHUTDOWN_TIMEOUT_S = 30
 
 
 def join(
@@ -33,18 +34,20 @@ def join(
   num_processes: int | None,
   process_id: int | None,
 ) -> None:
-  """Joins the other processes; to be called before any device is looked for.
+  """Joins the other processes; must be called before JAX looks for devices.
+
+  Each argument may be None where JAX finds it by itself: on Cloud TPU, SLURM,
+  Open MPI and Kubernetes.
 
   Args:
-    coordinator_address: HOST:PORT of process 0; like the others, None where
-      JAX finds it by itself (Cloud TPU, SLURM, Open MPI, Kubernetes).
+    coordinator_address: HOST:PORT of process 0.
     num_processes: how many processes there are.
     process_id: which of them this is, from 0.
 
   Raises:
-    ValueError: something is None that JAX does not find, or the address has
+    ValueError: JAX does not find an argument that is None, or the address has
       no port.
-    RuntimeError: the others do not come.
+    RuntimeError: the other processes did not join in time.
   """
   if coordinator_address and not re.search(r":\d+$", coordinator_address):
     raise ValueError(
@@ -55,25 +58,27 @@ def join(
       coordinator_address,
       num_processes,
       process_id,
-      shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
+      shutdown_timeout_seconds=_SHUTDOWN_TIMEOUT_S,
     )
   except ValueError as error:
     raise ValueError(
       "the other processes are not known: expected --coordinator_address, "
-      "--num_processes and --process_id, where no cluster is found that gives "
-      f"them ({error})"
+      "--num_processes and --process_id, or a cluster where JAX finds them "
+      f"({error})"
     ) from error
 
 
 @dataclasses.dataclass
 class Hosts:
-  """This process among those of its run; a single one waits for nobody.
+  """This process among those of its run; a single process never waits.
 
-  Every process must call `barrier`, `gather` and what is built on them in the
-  same order.
+  Every process must call the methods that exchange or wait in the same order.
 
   Attributes:
-    timeout_s: seconds that the others are waited for.
+    timeout_s: seconds to wait for the other processes.
+    index: which process this is, from 0.
+    count: how many processes there are.
+    names: the host name of each process.
   """
 
   timeout_s: float
@@ -92,14 +97,14 @@ class Hosts:
     return self.index == 0
 
   def barrier(self, what: str) -> None:
-    """Waits until every process has come to the same point.
+    """Waits until every process has reached the same point.
 
     Args:
-      what: a name for the point, for the error.
+      what: a name of the point, for the error.
 
     Raises:
-      TimeoutError: a process did not come in time; the message names it.
-      RuntimeError: the processes lost touch, for instance because one died.
+      TimeoutError: a process did not arrive in time; the message names it.
+      RuntimeError: the connection broke, for instance because a process died.
     """
     if self.count == 1:
       return
@@ -112,36 +117,40 @@ class Hosts:
       late = self._late(str(error))
       if not late:
         raise RuntimeError(
-          f"{self.name(self.index)} lost touch with the others at {what!r}: "
-          f"look at their logs\n{error}"
+          f"{self.name(self.index)} lost the other processes at {what!r}: "
+          f"see their logs\n{error}"
         ) from error
       raise TimeoutError(
-        f"{late} did not come to {what!r} in "
+        f"{late} did not reach {what!r} in "
         f"{self.timeout_s:g} s (hosts.timeout_s); {self.name(self.index)} "
-        f"waited: look at the log of that host\n{error}"
+        f"waited: see the log of that host\n{error}"
       ) from error
 
   def name(self, index: int) -> str:
-    """A process by its number and host."""
+    """Returns a process's number and host, for messages."""
     host = self.names[index] if index < len(self.names) else "host not known"
     return f"process {index} ({host})"
 
   def _late(self, error: str) -> str:
-    """Names the processes that a barrier's error says were missing."""
+    """Returns the names of the processes that a barrier's error lists."""
     _, _, after = error.partition("timed out task names:")
-    listed = re.match(r"[\s\d,]*", after)
-    late = re.findall(r"\d+", listed.group()) if listed else []
-    return ", ".join(self.name(int(i)) for i in late)
+    numbers = re.match(r"[\s\d,]*", after)
+    late = re.findall(r"\d+", numbers.group()) if numbers else []
+    return ", ".join(self.name(int(index)) for index in late)
 
   def gather(self, what: str, mine: bytes) -> list[bytes]:
-    """What every process gave, in their order, to all of them.
+    """Exchanges messages between all processes.
 
     Args:
-      what: as for `barrier`.
-      mine: any number of bytes.
+      what: a name of the exchange, for the error.
+      mine: the message of this process, of any length.
+
+    Returns:
+      The message of every process, in their order.
 
     Raises:
-      TimeoutError: as `barrier`.
+      TimeoutError: a process did not arrive in time; the message names it.
+      RuntimeError: the connection broke, for instance because a process died.
     """
     if self.count == 1:
       return [mine]
@@ -149,13 +158,13 @@ class Hosts:
     received = np.empty((self.count, 0), np.uint8)
     lengths = [0] * self.count
     while received.shape[1] < _HEADER_BYTES + max(lengths):
-      # Devices wait for each other without a limit, so hosts meet before.
+      # Devices wait without a time limit, so hosts wait for each other first.
       self.barrier(what)
-      message = np.zeros(MESSAGE_BYTES, np.uint8)
+      chunk = np.zeros(MESSAGE_BYTES, np.uint8)
       part, rest = rest[:MESSAGE_BYTES], rest[MESSAGE_BYTES:]
-      message[: len(part)] = np.frombuffer(part, np.uint8)
-      parts = np.asarray(multihost_utils.process_allgather(message))
-      received = np.concatenate([received, parts], axis=1)
+      chunk[: len(part)] = np.frombuffer(part, np.uint8)
+      chunks = np.asarray(multihost_utils.process_allgather(chunk))
+      received = np.concatenate([received, chunks], axis=1)
       lengths = [
         int.from_bytes(row[:_HEADER_BYTES].tobytes(), "little")
         for row in received
@@ -166,14 +175,18 @@ class Hosts:
     ]
 
   def any(self, what: str, mine: bool) -> bool:
-    """Whether any process says so."""
+    """Returns, on every process, whether `mine` is true on any of them."""
     return b"yes" in self.gather(what, b"yes" if mine else b"no")
 
   def raise_on_all(self, what: str, error: Exception | None) -> None:
-    """Raises on every process what one of them met with.
+    """Raises on every process if any of them has an error.
+
+    Args:
+      what: what failed, for the message.
+      error: the error of this process, which it raises itself.
 
     Raises:
-      RuntimeError: another process has an error; here it is `error` itself.
+      RuntimeError: another process has an error; the message shows it.
     """
     texts = self.gather(what, repr(error).encode() if error else b"")
     if error is not None:
@@ -185,18 +198,26 @@ class Hosts:
         )
 
   def primary_first(self, what: str, make: Callable[[], Made]) -> Made:
-    """What `make` gives; the first process makes it before the others.
+    """Calls `make` on the primary process, then on the others.
 
-    For what is written to a disk that all of them see, and then found there.
+    It is for data that the first call writes to a shared disk, and that later
+    calls read from there.
+
+    Args:
+      what: a name of the data, for the error.
+      make: makes or reads the data.
+
+    Returns:
+      The result of `make` on this process.
 
     Raises:
-      RuntimeError: it failed on the first, and this is another.
+      RuntimeError: `make` failed on the primary process, and this is another.
     """
     made, error = None, None
     if self.is_primary:
       try:
         made = make()
-      except Exception as caught:  # noqa: BLE001 - every host must hear of it.
+      except Exception as caught:  # noqa: BLE001 - raised on every host.
         error = caught
     self.raise_on_all(what, error)
     return make() if made is None else made
@@ -204,8 +225,12 @@ class Hosts:
   def assert_equal_arrays(self, what: str, *arrays: np.ndarray) -> None:
     """Checks that every process holds the same arrays.
 
-    They sample from the same seeds, so anything else is a fault: another
+    Processes sample from the same seeds, so a difference is a fault: another
     version of the code or of a file, or a draw that depends on the process.
+
+    Args:
+      what: a name of the arrays, for the error.
+      *arrays: compared by shape, dtype and bytes.
 
     Raises:
       RuntimeError: the arrays differ; the message names the processes.
@@ -217,16 +242,24 @@ class Hosts:
       digest.update(repr((array.shape, array.dtype)).encode())
       digest.update(np.ascontiguousarray(array).data)
     digests = self.gather(what, digest.digest())
-    most = max(digests, key=digests.count)
-    others = [i for i, other in enumerate(digests) if other != most]
-    if others:
+    majority = max(digests, key=digests.count)
+    differing = [i for i, other in enumerate(digests) if other != majority]
+    if differing:
+      names = ", ".join(map(self.name, differing))
       raise RuntimeError(
-        f"{what}: {', '.join(map(self.name, others))} and the other processes "
-        "do not hold the same; expected one version of code, config and files "
-        "on all hosts"
+        f"{what}: {names} and the other processes differ; expected one version "
+        "of code, config and files on all hosts"
       )
 
   def assert_equal(self, what: str, value: Any) -> None:
-    """`assert_equal_arrays` for anything that JSON can hold."""
+    """Checks that every process holds the same value.
+
+    Args:
+      what: a name of the value, for the error.
+      value: anything that JSON can hold.
+
+    Raises:
+      RuntimeError: the values differ; the message names the processes.
+    """
     text = json.dumps(value, sort_keys=True)
     self.assert_equal_arrays(what, np.frombuffer(text.encode(), np.uint8))

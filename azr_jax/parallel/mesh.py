@@ -1,23 +1,27 @@
 """The device mesh and the rules from logical parameter axes to its axes."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import flax.linen as nn
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from azr_jax.types import BoxedParams, Rules, Shardings
+
 AXES = ("data", "fsdp", "tensor")
 BATCH_AXES = ("data", "fsdp")
 
 
 def make_mesh(
-  shape: Mapping[str, int], devices: list[Any] | None = None
+  shape: Mapping[str, int], devices: Sequence[jax.Device] | None = None
 ) -> Mesh:
   """Makes the mesh with axes data, fsdp, tensor.
 
-  One size may be -1: it takes what the others leave.
+  Args:
+    shape: the size of each axis; one of them may be -1, which takes the
+      devices that the others leave.
+    devices: the devices of the mesh; None: all.
 
   Raises:
     ValueError: the sizes do not multiply to the number of devices.
@@ -38,22 +42,21 @@ def make_mesh(
 
 
 def param_shardings(
-  boxed_params: Any, mesh: Mesh, rules: Mapping[str, str | None]
-) -> Any:
+  boxed_params: BoxedParams, mesh: Mesh, rules: Rules
+) -> Shardings:
   """Maps each parameter's logical axes to the mesh.
 
   Args:
-    boxed_params: parameter tree with logical axis metadata.
+    boxed_params: shapes with logical axis names.
     mesh: the device mesh.
     rules: logical axis name to mesh axis name, or None for replicated.
 
   Returns:
-    The same tree with a `NamedSharding` per parameter. A mesh axis that does
-    not divide its dimension is left out there, so that odd sizes replicate
-    instead of failing.
+    The same tree with a `NamedSharding` per parameter. An axis whose size the
+    mesh axis does not divide is replicated, so odd sizes do not fail.
   """
 
-  def shard(box: Any) -> NamedSharding:
+  def shard(box: nn.LogicallyPartitioned) -> NamedSharding:
     axes: list[str | None] = []
     for name, size in zip(box.names, box.value.shape, strict=True):
       axis = rules[name]
@@ -69,26 +72,33 @@ def param_shardings(
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-  """The sharding of a value that every device holds whole."""
+  """Returns the sharding of a value that every device holds whole."""
   return NamedSharding(mesh, PartitionSpec())
 
 
 def batch_sharding(mesh: Mesh, axis: int = 0) -> NamedSharding:
-  """The sharding of an array whose `axis` is split over data and fsdp."""
+  """Returns the sharding of an array split on `axis` over data and fsdp."""
   return NamedSharding(mesh, PartitionSpec(*([None] * axis), BATCH_AXES))
 
 
 def cache_sharding(mesh: Mesh, kv_heads: int) -> NamedSharding:
-  """The sharding of keys or values [L, B, K, T, E]: by row and by head."""
+  """Returns the sharding of cached keys or values: by row and by head.
+
+  They are arrays [L, B, K, E, T] or [L, B, K, T, E].
+
+  Args:
+    mesh: the device mesh.
+    kv_heads: K; replicated over `tensor` if that does not divide it.
+  """
   heads = "tensor" if kv_heads % mesh.shape["tensor"] == 0 else None
   return NamedSharding(mesh, PartitionSpec(None, BATCH_AXES, heads))
 
 
 def batch_devices(mesh: Mesh) -> int:
-  """The number of shards that a batch axis is split into."""
+  """Returns the number of shards that a batch axis is split into."""
   return int(np.prod([mesh.shape[axis] for axis in BATCH_AXES]))
 
 
 def padded_rows(rows: int, mesh: Mesh) -> int:
-  """The next row count that divides over the batch's devices."""
+  """Returns the least row count, from `rows` up, that divides over shards."""
   return rows + -rows % batch_devices(mesh)

@@ -15,15 +15,16 @@ import jax
 import numpy as np
 
 from azr_jax import types
-from azr_jax.executor import Executor, Result, scripts
+from azr_jax.executor import Executor, scripts
 from azr_jax.executor.pending import ResultFuture
 from azr_jax.models import transformer
 from azr_jax.models.load import ModelSource
 from azr_jax.parallel.hosts import Hosts
+from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.perf.sampling import Endless
-from azr_jax.rollout.settings import SamplerSettings
-from azr_jax.rollout.environment import Name, Outcomes
+from azr_jax.rollout.environment import Name
 from azr_jax.rollout.sampler import Sampler
+from azr_jax.rollout.settings import SamplerSettings
 
 INSTANT = "pass"
 
@@ -60,12 +61,12 @@ class _Scripted:
     self._workload = workload
     self._script = script
     self._result = [1] * workload.result_tokens
-    self._outcomes: Outcomes[Result] = Outcomes(executor, Hosts(600.0))
+    self._jobs: SharedJobs = SharedJobs(executor, Hosts(600.0))
     self.wait_s = 0.0
     self.writing = self.waiting = self.slots = 0
 
   def begin(self) -> None:
-    self._outcomes.forget()
+    self._jobs.cancel()
 
   def end_of_reply(
     self, ids: Sequence[int], start: int, seen: int
@@ -85,12 +86,12 @@ class _Scripted:
     def start(executor: Executor) -> ResultFuture:
       return executor.submit(scripts.script_job(self._script))
 
-    self._outcomes.ask(name, start)
+    self._jobs.submit(start, name)
     return None
 
   def answers(self, wait: bool) -> Mapping[Name, Sequence[int]]:
     start = time.perf_counter()
-    found = self._outcomes.take(wait)
+    found = self._jobs.poll(wait)
     if wait:
       self.wait_s += time.perf_counter() - start
     for result in found.values():

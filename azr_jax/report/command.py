@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from azr_jax.report import page, reading
 from azr_jax.run import storage
-from azr_jax.run.metrics import say
+from azr_jax.run.console import print_status
 
 
 def write(
@@ -43,4 +43,4 @@ def write(
   file = pathlib.Path(out).expanduser()
   file.parent.mkdir(parents=True, exist_ok=True)
   storage.write_whole(file, text)
-  say(f"{file}: {len(text.encode()) / 2**20:.1f} MiB")
+  print_status(f"{file}: {len(text.encode()) / 2**20:.1f} MiB")

@@ -8,20 +8,26 @@ to the set `drawn`; `others` draws the rest.
 import html
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from azr_jax.report import charts, sections
 from azr_jax.report.reading import Run
 from azr_jax.report.sections import Chart
 
 
-def chart_figures(runs: Sequence[Run], chart: Chart, drawn: set[str]) -> str:
+def chart_figures(
+  runs: Sequence[Run],
+  chart: Chart,
+  drawn: set[str],
+  healthy: Mapping[str, str],
+) -> str:
   """Draws a chart for each run, with the same vertical axis.
 
   Args:
     runs: the runs to draw.
     chart: the chart.
     drawn: names of metrics that are left out; the chart's are added.
+    healthy: what a healthy value looks like, by family of metrics.
 
   Returns:
     HTML; "" if no run has a metric of the chart.
@@ -64,7 +70,7 @@ def chart_figures(runs: Sequence[Run], chart: Chart, drawn: set[str]) -> str:
       if series
       else _no_chart(),
       charts.legend(labels, series),
-      chart.healthy,
+      healthy.get(chart.family, ""),
     )
     for run, series in zip(runs, series_of_runs, strict=True)
   )
@@ -79,10 +85,11 @@ def _figure(
   run: str,
   drawing: str,
   legend: str,
-  healthy: str = "",
+  hint: str = "",
 ) -> str:
   name = f" <small>{html.escape(run)}</small>" if run else ""
-  hint = f'<p class="hint">{html.escape(healthy)}</p>' if healthy else ""
+  if hint:
+    hint = f'<p class="hint">{html.escape(hint)}</p>'
   return (
     f"<figure><figcaption>{html.escape(title)}{name}</figcaption>{drawing}"
     f'<div class="legend">{legend}</div>{hint}</figure>'
@@ -193,6 +200,7 @@ def others(runs: Sequence[Run], drawn: set[str]) -> str:
       runs,
       Chart(family, rf"{re.escape(family)}/(.+)"),
       drawn,
+      healthy={},
     )
     for family in families
   )

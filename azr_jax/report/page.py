@@ -11,6 +11,7 @@ from typing import Any
 from azr_jax.evals import registry
 from azr_jax.report import figures, sections
 from azr_jax.report.reading import Run
+from azr_jax.systems import registry as systems
 
 _ASSETS = pathlib.Path(__file__).parents[1] / "assets" / "report"
 _MAX_CHARS = 10_000  # of a text, so that a phone can open the page
@@ -30,12 +31,14 @@ def build(runs: Sequence[Run], base: Scores | None = None) -> str:
   """
   title = ", ".join(run.name for run in runs)
   drawn: set[str] = set()
+  healthy = systems.healthy_metrics()
   body = [_overview(runs)]
   if base or any(run.scores for run in runs):
     body.append(_section("Benchmarks", _benchmarks(runs, base or {})))
   for name, section_charts in sections.SECTIONS.items():
     shown = "".join(
-      figures.chart_figures(runs, chart, drawn) for chart in section_charts
+      figures.chart_figures(runs, chart, drawn, healthy)
+      for chart in section_charts
     )
     if name == sections.LEARNABILITY:
       shown += figures.histograms(runs, drawn)

@@ -8,8 +8,6 @@ without a change here.
 
 import dataclasses
 
-from azr_jax.run.metrics import HEALTHY
-
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
@@ -18,13 +16,14 @@ class Chart:
   Attributes:
     title: the caption.
     pattern: a regular expression for the metrics' names.
-    healthy: what the metrics look like in a healthy run.
+    family: the family of metrics whose healthy value is described below the
+      chart; "": nothing is.
     missing: the value in steps that did not log the metric; None: no value.
   """
 
   title: str
   pattern: str
-  healthy: str = ""
+  family: str = ""
   missing: float | None = None
 
 
@@ -42,29 +41,27 @@ PHASES = (
 SOLVED = r"learnability/[^/]+/(.+)/solved_(\d+)_of_(\d+)"
 SECTIONS: dict[str, tuple[Chart, ...]] = {
   "Rewards": (
-    Chart("Reward", r"reward/[^/]+/(.+)/mean", "rises"),
+    Chart("Reward", r"reward/[^/]+/(.+)/mean", family="reward"),
     Chart(
       "Fraction of correct responses",
       r"correct/[^/]+/(.+)/mean",
-      HEALTHY["correct"],
+      family="correct",
     ),
     Chart("Correct, by task", r"correct_by_task/(.+)"),
     Chart(
       "Fraction of well-formed responses",
       r"formatted/[^/]+/(.+)/mean",
-      HEALTHY["formatted"],
+      family="formatted",
     ),
     Chart("Standard deviation of the reward", r"reward/[^/]+/(.+)/std"),
   ),
   "Evaluation in training": (
-    Chart("pass@1", r"evaluation/(.+)/pass@1/unbiased", HEALTHY["evaluation"]),
+    Chart("pass@1", r"evaluation/(.+)/pass@1/unbiased", family="evaluation"),
     Chart("pass@1, by subset", r"evaluation/(.+/pass@1/.+)"),
     Chart("Other scores", r"evaluation/(.+)"),
   ),
   "Lengths": (
-    Chart(
-      "Tokens per completion", r"tokens/[^/]+/(.+)/mean", HEALTHY["tokens"]
-    ),
+    Chart("Tokens per completion", r"tokens/[^/]+/(.+)/mean", family="tokens"),
     Chart("Fraction truncated", r"tokens/[^/]+/(.+)/truncated_share"),
   ),
   "Complexity and diversity of proposals": (
@@ -81,7 +78,7 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
     Chart(
       "Pass rate of proposals",
       r"learnability/[^/]+/(.+)/solve_rate",
-      HEALTHY["learnability"],
+      family="learnability",
     ),
     Chart("Never solved", r"learnability/[^/]+/(.+)/never_solved_share"),
     Chart("Learnability", r"learnability/[^/]+/(.+)/mean"),
@@ -90,62 +87,60 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
     Chart(
       "Fraction of valid proposals",
       r"proposals/[^/]+/(.+)/valid_share",
-      HEALTHY["proposals"],
+      family="proposals",
     ),
     Chart("Rejected", r"proposals/[^/]+/(.+)/rejected_(.+)", missing=0.0),
     Chart("Duplicates", r"proposals/[^/]+/(.+)/duplicate_share"),
-    Chart("Tasks in the buffer", r"buffer/[^/]+/(.+)/size", HEALTHY["buffer"]),
+    Chart("Tasks in the buffer", r"buffer/[^/]+/(.+)/size", family="buffer"),
     Chart("Added in the last 50 steps", r"buffer/[^/]+/(.+)/fresh_share"),
   ),
   "Conversations with code": (
-    Chart(
-      "Scripts per conversation", r"calls/[^/]+/(.+)/mean", HEALTHY["calls"]
-    ),
+    Chart("Scripts per conversation", r"calls/[^/]+/(.+)/mean", family="calls"),
     Chart("Conversations without a script", r"calls/[^/]+/(none_share)"),
     Chart(
       "Conversations that check an answer by a script",
       r"self_check/[^/]+/(.+)/mean",
-      HEALTHY["self_check"],
+      family="self_check",
     ),
     Chart(
       "Assistant turns per conversation",
       r"replies/[^/]+/(.+)/mean",
-      HEALTHY["replies"],
+      family="replies",
     ),
     Chart(
       "Slots and overlap",
       "interpreter/(slots_writing|slots_waiting|overlap_share)",
-      HEALTHY["interpreter"],
+      family="interpreter",
     ),
     Chart("Scripts run", "interpreter/(calls|ok|error|timeout)"),
-    Chart("Stage", "stage/[^/]+/(number)", HEALTHY["stage"]),
+    Chart("Stage", "stage/[^/]+/(number)", family="stage"),
     Chart("Questions per group of the stage", "stage/[^/]+/(group.+)"),
     Chart(
       "Groups with equal rewards",
       r"groups/[^/]+/(equal_share)",
-      HEALTHY["groups"],
+      family="groups",
     ),
   ),
   "Executor": (
     Chart(
       "Verdicts",
       "executor/(ok|error|timeout|blocked|nondeterministic)",
-      HEALTHY["executor"],
+      family="executor",
     ),
     Chart("Programs", "executor/(programs)"),
   ),
-  TIME: (Chart("Waiting times", r"time/(.*wait.*)", HEALTHY["time"]),),
+  TIME: (Chart("Waiting times", r"time/(.*wait.*)", family="time"),),
   "Learner": (
-    Chart("Entropy", "learner/(entropy)", HEALTHY["learner"]),
+    Chart("Entropy", "learner/(entropy)", family="learner"),
     Chart("Gradient norm", "learner/(grad_norm)"),
     Chart("Fraction of clipped ratios", "learner/(.*clip.*)"),
     Chart("Loss", "learner/(.*loss.*)"),
     Chart(
       "Logprob gap between sampler and learner",
       "rollout/(logprob_gap)",
-      HEALTHY["rollout"],
+      family="rollout",
     ),
-    Chart("Critic", "critic/(.+)", HEALTHY["critic"]),
+    Chart("Critic", "critic/(.+)", family="critic"),
   ),
-  "Safety": (Chart("Flagged", "safety/(.+)", HEALTHY["safety"]),),
+  "Safety": (Chart("Flagged", "safety/(.+)", family="safety"),),
 }

@@ -1,12 +1,16 @@
 """The device side of sampling: prefill and the decode loop.
 
 A slot holds one sequence. Entry t of its cache holds position t, so sequences
-of different length share one array without padding masks. A slot whose sequence
-is done goes on being computed, as if its cache were empty, until it is filled
-anew, or `append` gives it more to read: what its cache holds stays there.
+of different lengths share one array without padding masks. A finished slot is
+still computed, with cache length 0, until a prompt is inserted or tool output
+extends it; what its cache holds stays intact until then.
+
+Axis letters are those of `types.py`; B counts slots, N the new tokens of one
+decode call.
 """
 
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
 import flax.struct
 import jax
@@ -16,15 +20,16 @@ from jaxtyping import Array, Bool, Float, Int
 from azr_jax.models import cache as cache_lib
 from azr_jax.models import transformer
 from azr_jax.rollout import token_sampling
-from azr_jax.types import Leaf
+from azr_jax.types import Leaf, Params
 
 
-class Prompts(flax.struct.PyTreeNode):
-  """Prompts that are being read, or have been.
+class PrefillState(flax.struct.PyTreeNode):
+  """Prompts whose prefill is under way or complete.
 
   Attributes:
     cache: keys and values of every prompt.
-    logits: float32 [P, V], of the token after each prompt, once it is read.
+    logits: float32 [P, V], of the token after each prompt; zero until the
+      prompt's last token was prefilled.
   """
 
   cache: transformer.KVCache
@@ -32,46 +37,69 @@ class Prompts(flax.struct.PyTreeNode):
 
 
 class DecodeState(flax.struct.PyTreeNode):
-  """What the decode loop carries.
+  """What the decode loop carries from call to call.
 
   Attributes:
     cache: keys and values of every slot.
     logits: float32 [B, V], of the next token of each slot.
-    written: int32 [B], tokens sampled so far.
-    limit: int32 [B], most tokens to sample.
-    done: bool [B].
-    keys: one random key per slot; each token folds in its index.
+    num_tokens: int32 [B], tokens after the prompt so far, tool output included.
+    limit: int32 [B], the value of `num_tokens` at which a slot is done.
+    done: bool [B], slots to which the loop adds no tokens.
+    keys: random key [B]; each token folds in its index.
   """
 
   cache: transformer.KVCache
   logits: Leaf
-  written: Leaf
+  num_tokens: Leaf
   limit: Leaf
   done: Leaf
   keys: Leaf
 
 
-class Written(flax.struct.PyTreeNode):
-  """What one call of `decode` wrote.
+class DecodeOutput(flax.struct.PyTreeNode):
+  """The tokens that one call of `decode` generated.
 
   Attributes:
-    tokens: int32 [B, N], sampled ids; the first `count` of a row count.
-    logprobs: float32 [B, N], of these ids.
-    count: int32 [B].
-    done: bool [B].
+    tokens: int32 [B, N]; entries past `num_generated` are padding.
+    logprobs: float32 [B, N], log-probability of each of these tokens.
+    num_generated: int32 [B].
+    done: bool [B], as in the state after the call.
   """
 
   tokens: Leaf
   logprobs: Leaf
-  count: Leaf
+  num_generated: Leaf
   done: Leaf
 
 
-def empty_prompts(
+class _Carry(NamedTuple):
+  """What one iteration of the decode loop hands to the next.
+
+  Attributes:
+    step: int32 [], iterations so far.
+    state: the slots, without their cache: it is constant in the loop.
+    output: what was generated in this call so far.
+    recent: keys [L, B, K, E, N] and values [L, B, K, N, E] of these tokens.
+  """
+
+  step: jax.Array
+  state: DecodeState
+  output: DecodeOutput
+  recent: tuple[jax.Array, jax.Array]
+
+
+def init_prefill_state(
   model: transformer.Transformer, chunk: int, prompts: int, length: int
-) -> Prompts:
-  """Room for prompts of up to `length` tokens."""
-  return Prompts(
+) -> PrefillState:
+  """Returns a state with room for prompts of up to `length` tokens.
+
+  Args:
+    model: the decoder.
+    chunk: cache entries that attention reads at a time.
+    prompts: P.
+    length: tokens.
+  """
+  return PrefillState(
     cache=transformer.init_cache(
       model.config, prompts, length, model.dtype, chunk
     ),
@@ -79,148 +107,200 @@ def empty_prompts(
   )
 
 
-def prefill(
-  model: transformer.Transformer,
-  params: Any,
-  prompts: Prompts,
-  tokens: Int[Array, "P S"],
-  start: Int[Array, ""],
-  lengths: Int[Array, " P"],
-) -> Prompts:
-  """Reads the next S tokens of each right-padded prompt.
+def init_decode_state(
+  model: transformer.Transformer, chunk: int, slots: int, length: int
+) -> DecodeState:
+  """Returns slots for sequences of up to `length` tokens; all are done.
 
   Args:
     model: the decoder.
-    params: its parameters.
-    prompts: what was read before `start`.
-    tokens: the tokens at positions `start` and after.
-    start: position of the first of them.
-    lengths: tokens of each prompt in all; its logits are taken in the call
-      that reads its last token.
+    chunk: cache entries that attention reads at a time.
+    slots: B.
+    length: tokens, those of the prompt included.
   """
-  P, S = tokens.shape
-  positions = jnp.broadcast_to(start + jnp.arange(S), (P, S))
-  before = prompts.cache.replace(length=jnp.full(P, start))
-  outputs: Any = model.apply(
-    {"params": params}, tokens, positions, cache=before
-  )
-  hidden_PSD, (k, v) = outputs
-  k, v = cache_lib.write_at(before.k, before.v, k, v, start)
-  cache = before.replace(k=k, v=v, length=lengths)
-  last = lengths - 1 - start
-  place = jnp.clip(last, 0, S - 1)[:, None, None]
-  last_PD = jnp.take_along_axis(hidden_PSD, place, axis=1)[:, 0]
-  here = ((last >= 0) & (last < S))[:, None]
-  logits = jnp.where(here, unembed(model, params, last_PD), prompts.logits)
-  return Prompts(cache, logits)
-
-
-def unembed(
-  model: transformer.Transformer, params: Any, hidden: Float[Array, "B D"]
-) -> Float[Array, "B V"]:
-  """Logits of final hidden states, in float32."""
-  head = transformer.unembedding(params, model.config).astype(hidden.dtype)
-  return jnp.matmul(hidden, head, preferred_element_type=jnp.float32)
-
-
-def empty_slots(
-  model: transformer.Transformer, chunk: int, slots: int, length: int
-) -> DecodeState:
-  """Slots for sequences of up to `length` tokens; all are done."""
   return DecodeState(
     cache=transformer.init_cache(
       model.config, slots, length, model.dtype, chunk
     ),
     logits=jnp.zeros((slots, model.config.vocab_size), jnp.float32),
-    written=jnp.zeros(slots, jnp.int32),
+    num_tokens=jnp.zeros(slots, jnp.int32),
     limit=jnp.zeros(slots, jnp.int32),
     done=jnp.ones(slots, bool),
     keys=jax.random.split(jax.random.key(0), slots),
   )
 
 
-def decode(
+def forward(
   model: transformer.Transformer,
-  params: Any,
-  state: DecodeState,
-  stop_ids: Int[Array, " I"],
-  cut: Bool[Array, " B"],
-  enough: Int[Array, ""],
-  choice: token_sampling.SamplingParams,
-  steps: int,
-) -> tuple[DecodeState, Written]:
-  """Samples up to `steps` tokens a slot.
+  params: Params,
+  tokens: Int[Array, "B S"],
+  positions: Int[Array, "B S"],
+  cache: transformer.KVCache,
+  recent: transformer.RecentKV | None = None,
+) -> tuple[Float[Array, "B S D"], tuple[jax.Array, jax.Array]]:
+  """Runs the decoder on new tokens of sequences that a cache holds.
+
+  Returns:
+    Final hidden states, and the new tokens' keys [L, B, K, E, S] and values
+    [L, B, K, S, E] for the caller to store.
+  """
+  outputs: Any = model.apply(
+    {"params": params}, tokens, positions, cache=cache, recent=recent
+  )
+  hidden_BSD, new_kv = outputs
+  return hidden_BSD, new_kv
+
+
+def unembed(
+  model: transformer.Transformer, params: Params, hidden: Float[Array, "B D"]
+) -> Float[Array, "B V"]:
+  """Returns the logits of final hidden states, in float32."""
+  head = transformer.unembedding(params, model.config).astype(hidden.dtype)
+  return jnp.matmul(hidden, head, preferred_element_type=jnp.float32)
+
+
+def prefill(
+  model: transformer.Transformer,
+  params: Params,
+  state: PrefillState,
+  tokens: Int[Array, "P S"],
+  start: Int[Array, ""],
+  lengths: Int[Array, " P"],
+) -> PrefillState:
+  """Prefills the next S tokens of each right-padded prompt.
 
   Args:
     model: the decoder.
     params: its parameters.
-    state: the slots to go on with.
-    stop_ids: a slot is done once it samples one of these (it is kept).
-    cut: slots that are done though the device does not know it.
-    enough: leaves early when no more than so many slots are left.
-    choice: how a token is drawn.
-    steps: most tokens in this call.
+    state: the prompts, prefilled up to `start`.
+    tokens: the tokens at positions `start` ... `start` + S - 1.
+    start: the same for all prompts.
+    lengths: tokens of each whole prompt; its logits are taken in the call that
+      prefills its last token.
+  """
+  P, S = tokens.shape
+  positions = jnp.broadcast_to(start + jnp.arange(S), (P, S))
+  before = state.cache.replace(length=jnp.full(P, start))
+  hidden_PSD, (k, v) = forward(model, params, tokens, positions, before)
+  k, v = cache_lib.write_at(before.k, before.v, k, v, start)
+  cache = before.replace(k=k, v=v, length=lengths)
+  last = lengths - 1 - start
+  index = jnp.clip(last, 0, S - 1)[:, None, None]
+  last_PD = jnp.take_along_axis(hidden_PSD, index, axis=1)[:, 0]
+  ends_here = ((last >= 0) & (last < S))[:, None]
+  logits = jnp.where(ends_here, unembed(model, params, last_PD), state.logits)
+  return PrefillState(cache, logits)
+
+
+def decode(
+  model: transformer.Transformer,
+  params: Params,
+  state: DecodeState,
+  stop_ids: Int[Array, " I"],
+  force_stop: Bool[Array, " B"],
+  min_active: Int[Array, ""],
+  sampling: token_sampling.SamplingParams,
+  steps: int,
+) -> tuple[DecodeState, DecodeOutput]:
+  """Samples up to `steps` tokens per slot.
+
+  Args:
+    model: the decoder.
+    params: its parameters.
+    state: the slots to continue.
+    stop_ids: a slot is done once it samples one of these (which is kept).
+    force_stop: slots to finish first, because the host found a stop that the
+      device does not see: a stop string, or the end of a tool call.
+    min_active: the loop ends early when no more slots than this are active.
+    sampling: how a token is drawn.
+    steps: N, the largest number of tokens in this call.
   """
   slots = state.done.shape[0]
   rows = jnp.arange(slots)
-  done = state.done | cut
-  # What is done must not make the others read on.
+  done = state.done | force_stop
+  # Finished slots get length 0, so they do not lengthen attention for the
+  # batch.
   cache = state.cache.replace(length=jnp.where(done, 0, state.cache.length))
   L, B, K, E, _ = cache.k.shape
-  room = (
+  buffer = (
     jnp.zeros((L, B, K, E, steps), cache.k.dtype),
     jnp.zeros((L, B, K, steps, E), cache.v.dtype),
   )
-  Carry = tuple[jax.Array, DecodeState, Written, tuple[jax.Array, jax.Array]]
-
-  def unfinished(carry: Carry) -> jax.Array:
-    step, state, _, _ = carry
-    return (step < steps) & (jnp.sum(~state.done) > enough)
-
-  def body(carry: Carry) -> Carry:
-    step, state, out, recent = carry
-    keys = jax.vmap(jax.random.fold_in)(state.keys, state.written)
-    token, logprob = token_sampling.choose(state.logits, keys, choice)
-    live = ~state.done
-    # Slots that are done write past the end, where a store is dropped.
-    place = jnp.where(live, out.count, steps)
-    written = state.written + live
-    stopped = jnp.any(token[:, None] == stop_ids[None, :], axis=-1)
-    done = state.done | stopped | (written >= state.limit)
-    out = Written(
-      tokens=out.tokens.at[rows, place].set(token, mode="drop"),
-      logprobs=out.logprobs.at[rows, place].set(logprob, mode="drop"),
-      count=out.count + live,
-      done=done,
-    )
-    outputs: Any = model.apply(
-      {"params": params},
-      token[:, None],
-      (cache.length + step)[:, None],
-      cache=cache,
-      recent=cache_lib.RecentKV(*recent, step),
-    )
-    hidden, (k, v) = outputs
-    recent = cache_lib.write_at(*recent, k, v, step)
-    state = state.replace(
-      logits=unembed(model, params, hidden[:, 0]), written=written, done=done
-    )
-    return step + 1, state, out, recent
-
-  nothing = Written(
+  empty = DecodeOutput(
     tokens=jnp.zeros((slots, steps), jnp.int32),
     logprobs=jnp.zeros((slots, steps), jnp.float32),
-    count=jnp.zeros(slots, jnp.int32),
+    num_generated=jnp.zeros(slots, jnp.int32),
     done=done,
   )
-  # The cache is constant in the loop and not part of what it carries.
-  state = state.replace(done=done, cache=None)
-  start = (jnp.int32(0), state, nothing, room)
-  _, state, out, recent = jax.lax.while_loop(unfinished, body, start)
-  # What is done may have to be kept: it writes past the end of any sequence.
-  past = cache.v.shape[3] - steps
-  cache = cache_lib.write_rows(
-    cache, *recent, jnp.where(nothing.done, past, cache.length)
+
+  def unfinished(carry: _Carry) -> jax.Array:
+    return (carry.step < steps) & (jnp.sum(~carry.state.done) > min_active)
+
+  body = functools.partial(
+    _decode_step, model, params, cache, rows, stop_ids, sampling
   )
-  cache = cache.replace(length=cache.length + out.count)
-  return state.replace(cache=cache), out
+  # The cache is constant in the loop, so the loop need not carry it.
+  start = _Carry(
+    jnp.int32(0), state.replace(done=done, cache=None), empty, buffer
+  )
+  _, state, output, recent = jax.lax.while_loop(unfinished, body, start)
+  # A slot that was done before this call may be extended later, so its entries
+  # are written past the last position of any sequence.
+  past_end = cache.v.shape[3] - steps
+  cache = cache_lib.write_rows(
+    cache, *recent, jnp.where(empty.done, past_end, cache.length)
+  )
+  cache = cache.replace(length=cache.length + output.num_generated)
+  return state.replace(cache=cache), output
+
+
+def _decode_step(
+  model: transformer.Transformer,
+  params: Params,
+  cache: transformer.KVCache,
+  rows: Int[Array, " B"],
+  stop_ids: Int[Array, " I"],
+  sampling: token_sampling.SamplingParams,
+  carry: _Carry,
+) -> _Carry:
+  """Samples one token per slot and runs the decoder on it.
+
+  Args:
+    model: the decoder.
+    params: its parameters.
+    cache: keys and values from before this call.
+    rows: 0 ... B - 1.
+    stop_ids: as for `decode`.
+    sampling: as for `decode`.
+    carry: what the last iteration left.
+  """
+  step, state, output, recent = carry
+  keys = jax.vmap(jax.random.fold_in)(state.keys, state.num_tokens)
+  token, logprob = token_sampling.sample_tokens(state.logits, keys, sampling)
+  active = ~state.done
+  # A finished slot writes past the end, where the store is dropped.
+  index = jnp.where(active, output.num_generated, output.tokens.shape[1])
+  num_tokens = state.num_tokens + active
+  stopped = jnp.any(token[:, None] == stop_ids[None, :], axis=-1)
+  done = state.done | stopped | (num_tokens >= state.limit)
+  output = DecodeOutput(
+    tokens=output.tokens.at[rows, index].set(token, mode="drop"),
+    logprobs=output.logprobs.at[rows, index].set(logprob, mode="drop"),
+    num_generated=output.num_generated + active,
+    done=done,
+  )
+  hidden_BSD, (k, v) = forward(
+    model,
+    params,
+    token[:, None],
+    (cache.length + step)[:, None],
+    cache,
+    cache_lib.RecentKV(*recent, step),
+  )
+  recent = cache_lib.write_at(*recent, k, v, step)
+  state = state.replace(
+    logits=unembed(model, params, hidden_BSD[:, 0]),
+    num_tokens=num_tokens,
+    done=done,
+  )
+  return _Carry(step + 1, state, output, recent)

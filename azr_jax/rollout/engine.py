@@ -1,9 +1,9 @@
-"""The compiled programs of sampling, with their shardings and donations.
+"""The engine: the compiled functions of sampling, with their shardings.
 
-Shapes come from the declared buckets and slots alone, so this is all that a
-sampler ever compiles: per prompt bucket one empty cache, one prefill and one
-fill; per size of `sizes` one decode and, for conversations, one append.
-`Sampler.warm_up` runs each once.
+Shapes depend on the declared buckets and slots alone, so a sampler compiles a
+fixed set of programs: for each prompt bucket one empty prefill state, one
+prefill and one insert; for each slot count one decode and, for conversations,
+one extend. `Sampler.warm_up` runs each of them once.
 """
 
 import dataclasses
@@ -17,56 +17,61 @@ from jax.sharding import Mesh
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import decode as decode_lib
-from azr_jax.rollout import extend as append_lib
-from azr_jax.rollout import insert as slots_lib
+from azr_jax.rollout import extend as extend_lib
+from azr_jax.rollout import insert as insert_lib
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.types import Params
 
-# When nothing waits for a slot, decoding goes on with so many times fewer.
-_SHRINK = 4
+# Each slot count is this many times smaller than the one before it.
+_COMPACT_FACTOR = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Programs:
-  """Jitted functions of `decode` and `slots`, and the sizes they are made for.
+class Engine:
+  """The jitted functions of sampling, and the sizes that they are made for.
 
   Attributes:
-    sizes: slot counts to decode with, descending; the first is B, padded to
-      the mesh, and the only one if the slots lie on several devices.
-    param_shardings: of the parameters that sampling reads.
-    prompt_shardings: of `Prompts`.
-    slot_shardings: of `DecodeState`.
+    settings: shapes and rules of sampling.
+    mesh: where sampling runs.
+    slot_counts: slot counts to decode with, descending; the first is B, the
+      declared slots padded to the mesh. It is the only one if slots are split
+      over devices.
+    param_shardings: shardings of the parameters that sampling reads.
+    prefill_shardings: shardings of a `PrefillState`.
+    decode_shardings: shardings of a `DecodeState`.
     compute_params: training parameters -> those that sampling reads.
-    empty_prompts: (P, bucket) -> room for prompts.
-    empty_slots: () -> slots that are all done.
-    prefill: see `decode.prefill`; donates the prompts.
-    fill_slots: see `slots.fill_slots`; donates the slots.
-    keep_slots: see `slots.keep_slots`.
-    decode: see `decode.decode`; donates the slots.
-    append: see `append.append`; donates the slots.
+    init_prefill_state: (prompts, bucket) -> `PrefillState`.
+    init_decode_state: () -> `DecodeState` of B slots, all of them done.
+    prefill: `decode.prefill` without its model; donates the state.
+    insert: `insert.insert` without its mesh; donates the slots.
+    compact: `insert.compact`.
+    decode: `decode.decode` without model, sampling and steps; donates the
+      slots.
+    extend: `extend.extend` without model and mesh; donates the slots.
   """
 
   settings: SamplerSettings
   mesh: Mesh
-  sizes: tuple[int, ...]
-  param_shardings: Any
-  prompt_shardings: decode_lib.Prompts
-  slot_shardings: decode_lib.DecodeState
-  compute_params: Callable[..., Any]
-  empty_prompts: Callable[..., decode_lib.Prompts]
-  empty_slots: Callable[..., decode_lib.DecodeState]
-  prefill: Callable[..., decode_lib.Prompts]
-  fill_slots: Callable[..., decode_lib.DecodeState]
-  keep_slots: Callable[..., decode_lib.DecodeState]
-  decode: Callable[..., tuple[decode_lib.DecodeState, decode_lib.Written]]
-  append: Callable[..., decode_lib.DecodeState]
+  slot_counts: tuple[int, ...]
+  param_shardings: Params
+  prefill_shardings: decode_lib.PrefillState
+  decode_shardings: decode_lib.DecodeState
+  compute_params: Callable[[Params], Params]
+  init_prefill_state: Callable[..., decode_lib.PrefillState]
+  init_decode_state: Callable[..., decode_lib.DecodeState]
+  prefill: Callable[..., decode_lib.PrefillState]
+  insert: Callable[..., decode_lib.DecodeState]
+  compact: Callable[..., decode_lib.DecodeState]
+  decode: Callable[..., tuple[decode_lib.DecodeState, decode_lib.DecodeOutput]]
+  extend: Callable[..., decode_lib.DecodeState]
 
-  def together(self, bucket: int) -> int:
-    """How many prompts of a bucket are read together."""
-    count = max(1, self.settings.prefill_tokens // bucket)
-    return mesh_lib.padded_rows(count, self.mesh)
+  def prefill_batch_size(self, bucket: int) -> int:
+    """Returns how many prompts of a bucket are prefilled together."""
+    prompts = max(1, self.settings.prefill_tokens // bucket)
+    return mesh_lib.padded_rows(prompts, self.mesh)
 
-  def prefill_size(self, bucket: int) -> int:
-    """How many tokens of each prompt of a bucket are read in one call."""
+  def prefill_chunk_size(self, bucket: int) -> int:
+    """Returns how many tokens of each prompt of a bucket one call prefills."""
     return min(bucket, self.settings.prefill_tokens)
 
   @property
@@ -75,97 +80,137 @@ class Programs:
     return mesh_lib.batch_devices(self.mesh)
 
 
-def make_programs(
+def make_engine(
   model: transformer.Transformer,
   mesh: Mesh,
   rules: Mapping[str, str | None],
   settings: SamplerSettings,
-) -> Programs:
-  """Builds the programs; nothing is compiled before it is called.
+) -> Engine:
+  """Builds the engine; each function is compiled when it is first called.
 
   Args:
     model: the decoder.
-    mesh: the layout to sample in; may be another than the learner's, of the
+    mesh: the layout to sample in, which may differ from the learner's on the
       same devices.
     rules: logical parameter axis to mesh axis.
     settings: shapes and rules of sampling.
   """
-  rows = mesh_lib.batch_sharding(mesh)
-  by_head = mesh_lib.cache_sharding(mesh, model.config.num_kv_heads)
-  cache = transformer.KVCache(by_head, by_head, rows, settings.cache_chunk)
-  prompts = decode_lib.Prompts(cache, rows)
-  slots = decode_lib.DecodeState(
-    cache,
-    **dict.fromkeys(("logits", "written", "limit", "done", "keys"), rows),
+  kv_sharding = mesh_lib.cache_sharding(mesh, model.config.num_kv_heads)
+  prefill_shardings, decode_shardings = _state_shardings(
+    mesh, kv_sharding, settings.cache_chunk
   )
-  # Small, and every host of a pod follows the same loop: all hold it whole.
-  everywhere = mesh_lib.replicated(mesh)
-  written = decode_lib.Written(*[everywhere] * 4)
   param_shardings = mesh_lib.param_shardings(
     transformer.abstract_params(model), mesh, rules
   )
   cast = jax.jit(functools.partial(transformer.compute_params, model.dtype))
-  sizes = [mesh_lib.padded_rows(settings.slots, mesh)]
-  # Of slots that lie on several devices, the ones to keep may be anywhere:
-  # bringing them together would move whole caches.
-  alone = mesh_lib.batch_devices(mesh) == 1
-  while (
-    alone
-    and (fewer := mesh_lib.padded_rows(max(1, sizes[-1] // _SHRINK), mesh))
-    < sizes[-1]
-  ):
-    sizes.append(fewer)
-  # A call stores whole chunks of new entries, hence the room past the end.
-  longest = max(settings.prompt_buckets) + settings.max_tokens
-  length = longest + max(settings.decode_chunk, settings.extend_chunk)
-  return Programs(
+  counts = _slot_counts(settings.slots, mesh)
+  initializers = _make_initializers(
+    model, settings, counts[0], prefill_shardings, decode_shardings
+  )
+  on_mesh: dict[str, Any] = {"mesh": mesh, "cache_spec": kv_sharding.spec}
+  return Engine(
     settings=settings,
     mesh=mesh,
-    sizes=tuple(sizes),
+    slot_counts=counts,
     param_shardings=param_shardings,
-    prompt_shardings=prompts,
-    slot_shardings=slots,
-    # Once a request, not at each use: decoding reads every weight per token.
+    prefill_shardings=prefill_shardings,
+    decode_shardings=decode_shardings,
+    # Cast once per request and not at each use, because decoding reads every
+    # weight for each token.
     compute_params=lambda params: jax.device_put(cast(params), param_shardings),
-    empty_prompts=jax.jit(
-      functools.partial(decode_lib.empty_prompts, model, settings.cache_chunk),
-      static_argnums=(0, 1),
-      out_shardings=prompts,
-    ),
-    empty_slots=jax.jit(
-      functools.partial(
-        decode_lib.empty_slots, model, settings.cache_chunk, sizes[0], length
-      ),
-      out_shardings=slots,
-    ),
+    **initializers,
     prefill=jax.jit(
       functools.partial(decode_lib.prefill, model),
-      out_shardings=prompts,
+      out_shardings=prefill_shardings,
       donate_argnums=1,
     ),
-    fill_slots=jax.jit(
-      functools.partial(
-        slots_lib.fill_slots, mesh=mesh, cache_spec=by_head.spec
-      ),
-      out_shardings=slots,
+    insert=jax.jit(
+      functools.partial(insert_lib.insert, **on_mesh),
+      out_shardings=decode_shardings,
       donate_argnums=0,
     ),
-    keep_slots=jax.jit(slots_lib.keep_slots, out_shardings=slots),
-    decode=jax.jit(
-      functools.partial(
-        decode_lib.decode,
-        model,
-        choice=settings.sampling,
-        steps=settings.decode_chunk,
-      ),
-      out_shardings=(slots, written),
+    compact=jax.jit(insert_lib.compact, out_shardings=decode_shardings),
+    decode=_make_decode(model, mesh, settings, decode_shardings),
+    extend=jax.jit(
+      functools.partial(extend_lib.extend, model, **on_mesh),
+      out_shardings=decode_shardings,
       donate_argnums=1,
     ),
-    append=jax.jit(
-      functools.partial(
-        append_lib.append, model, mesh=mesh, cache_spec=by_head.spec
-      ),
-      out_shardings=slots,
-      donate_argnums=1,
+  )
+
+
+def _state_shardings(
+  mesh: Mesh, kv_sharding: Any, cache_chunk: int
+) -> tuple[decode_lib.PrefillState, decode_lib.DecodeState]:
+  """Returns both states with a sharding in place of each array."""
+  by_row: Any = mesh_lib.batch_sharding(mesh)
+  cache = transformer.KVCache(kv_sharding, kv_sharding, by_row, cache_chunk)
+  fields = ("logits", "num_tokens", "limit", "done", "keys")
+  return (
+    decode_lib.PrefillState(cache, by_row),
+    decode_lib.DecodeState(cache, **dict.fromkeys(fields, by_row)),
+  )
+
+
+def _slot_counts(slots: int, mesh: Mesh) -> tuple[int, ...]:
+  """Returns the slot counts to compile decode for, descending."""
+  counts = [mesh_lib.padded_rows(slots, mesh)]
+  # The slots to keep may lie on any device, and gathering them would move
+  # whole caches between devices.
+  if mesh_lib.batch_devices(mesh) > 1:
+    return tuple(counts)
+  while True:
+    fewer = mesh_lib.padded_rows(max(1, counts[-1] // _COMPACT_FACTOR), mesh)
+    if fewer >= counts[-1]:
+      return tuple(counts)
+    counts.append(fewer)
+
+
+def _make_initializers(
+  model: transformer.Transformer,
+  settings: SamplerSettings,
+  slots: int,
+  prefill_shardings: decode_lib.PrefillState,
+  decode_shardings: decode_lib.DecodeState,
+) -> dict[str, Callable[..., Any]]:
+  """Returns the engine's functions that make empty states."""
+  longest = max(settings.prompt_buckets) + settings.max_tokens
+  # A call stores whole chunks of new entries, hence the room past the end.
+  length = longest + max(settings.decode_chunk, settings.extend_chunk)
+  chunk = settings.cache_chunk
+  return {
+    "init_prefill_state": jax.jit(
+      functools.partial(decode_lib.init_prefill_state, model, chunk),
+      static_argnums=(0, 1),
+      out_shardings=prefill_shardings,
     ),
+    "init_decode_state": jax.jit(
+      functools.partial(
+        decode_lib.init_decode_state, model, chunk, slots, length
+      ),
+      out_shardings=decode_shardings,
+    ),
+  }
+
+
+def _make_decode(
+  model: transformer.Transformer,
+  mesh: Mesh,
+  settings: SamplerSettings,
+  decode_shardings: decode_lib.DecodeState,
+) -> Callable[..., tuple[decode_lib.DecodeState, decode_lib.DecodeOutput]]:
+  """Returns the jitted decode loop; it donates the slots."""
+  # The output is replicated, because each host reads all of it: every host of
+  # a pod schedules all sequences.
+  replicated: Any = mesh_lib.replicated(mesh)
+  output = decode_lib.DecodeOutput(*[replicated] * 4)
+  return jax.jit(
+    functools.partial(
+      decode_lib.decode,
+      model,
+      sampling=settings.sampling,
+      steps=settings.decode_chunk,
+    ),
+    out_shardings=(decode_shardings, output),
+    donate_argnums=1,
   )

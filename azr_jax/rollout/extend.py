@@ -1,30 +1,39 @@
-"""Reading text that the model did not write into slots that wait for it."""
+"""Extends slots by tokens that the model did not sample, such as tool output.
 
-from typing import Any
+This is a chunked prefill of slots that are done but keep their caches.
+"""
+
+import functools
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Int
 
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import decode as decode_lib
-from azr_jax.types import Leaf
+from azr_jax.types import Leaf, Params
+
+KV = tuple[jax.Array, jax.Array]
 
 
-class Addition(flax.struct.PyTreeNode):
-  """The next tokens of A slots; each device that rows are split over has an
-  equal part of A, for slots that it holds.
+class Extension(flax.struct.PyTreeNode):
+  """The next tokens of some slots, one entry per slot.
+
+  Entries are split over devices as slots are: in the order of devices, each
+  has an equal number of entries, for slots that it holds.
 
   Attributes:
-    tokens: int32 [A, S], right-padded.
-    counts: int32 [A], tokens of each; 0 where there is no slot.
-    rows: int32 [A], each slot's row on its own device.
-    slots: int32 [A], each slot's number.
-    starts: int32 [A], position of the first of its tokens.
-    written: int32 [A], tokens that follow the slot's prompt by then.
-    goes_on: bool [A], whether this is the last part, and sampling goes on.
+    tokens: int32 [entries, S], right-padded.
+    counts: int32 [entries], tokens of each; 0 where an entry is unused.
+    rows: int32 [entries], the slot's row on its own device.
+    slots: int32 [entries], the slot's index over all devices.
+    starts: int32 [entries], position of the first token.
+    num_tokens: int32 [entries], tokens after the slot's prompt, these included.
+    resumes: bool [entries], whether this is the last part of the text, after
+      which the slot decodes again.
   """
 
   tokens: Leaf
@@ -32,94 +41,108 @@ class Addition(flax.struct.PyTreeNode):
   rows: Leaf
   slots: Leaf
   starts: Leaf
-  written: Leaf
-  goes_on: Leaf
+  num_tokens: Leaf
+  resumes: Leaf
 
 
-def append(
+def extend(
   model: transformer.Transformer,
-  params: Any,
+  params: Params,
   state: decode_lib.DecodeState,
-  addition: Addition,
+  extension: Extension,
   mesh: Mesh,
   cache_spec: PartitionSpec,
 ) -> decode_lib.DecodeState:
-  """Reads the next tokens of slots that are done, and wakes those at the end.
+  """Prefills the next tokens of finished slots; those that resume are active.
 
-  What a slot's cache holds before `starts` stays as it is; what it holds after
-  is written over.
+  A slot's cache keeps its entries before `starts`; later ones are overwritten.
 
   Args:
     model: the decoder.
     params: its parameters.
     state: the slots.
-    addition: what is read.
+    extension: the tokens, by slot.
     mesh: where the slots lie.
-    cache_spec: how their cache is split over it.
+    cache_spec: how their cache is split over the mesh.
   """
-  A, S = addition.tokens.shape
+  S = extension.tokens.shape[1]
   slots = state.done.shape[0]
   by_row = PartitionSpec(mesh_lib.BATCH_AXES)
-
-  def per_device(function: Any, specs: tuple[PartitionSpec, ...]) -> Any:
-    # Left to the partitioner, rows would be looked for on every device.
-    return jax.shard_map(
-      function,
-      mesh=mesh,
-      in_specs=specs,
-      out_specs=cache_spec,
-      check_vma=False,
-    )
-
-  def take(into: Any, rows: Any) -> Any:
-    return tuple(array[:, rows] for array in into)
-
-  def store(into: Any, new: Any, rows: Any, starts: Any, counts: Any) -> Any:
-    """Writes the new entries alone: the rest of a row stays where it is."""
-
-    def one(index: jax.Array, into: Any) -> Any:
-      row, start, zero = rows[index], starts[index], jnp.int32(0)
-      places = (
-        (zero, row, zero, zero, start),
-        (zero, row, zero, start, zero),
-      )
-      stored = []
-      for whole, own, place in zip(into, new, places, strict=True):
-        fresh = own[:, index][:, None].astype(whole.dtype)
-        old = jax.lax.dynamic_slice(whole, place, fresh.shape)
-        kept = jnp.where(counts[index] > 0, fresh, old)
-        stored.append(jax.lax.dynamic_update_slice(whole, kept, place))
-      return tuple(stored)
-
-    return jax.lax.fori_loop(0, rows.shape[0], one, into)
-
+  # Left to the partitioner, rows would be searched for on every device.
+  per_device = functools.partial(
+    jax.shard_map, mesh=mesh, out_specs=cache_spec, check_vma=False
+  )
+  gather = per_device(_gather_rows, in_specs=(cache_spec, by_row))
+  store = per_device(
+    _store_entries, in_specs=(cache_spec, cache_spec, by_row, by_row, by_row)
+  )
   cache = state.cache
-  both = cache.k, cache.v
-  k, v = per_device(take, (cache_spec, by_row))(both, addition.rows)
-  outputs: Any = model.apply(
-    {"params": params},
-    addition.tokens,
-    addition.starts[:, None] + jnp.arange(S)[None, :],
-    cache=cache.replace(k=k, v=v, length=addition.starts),
+  whole = cache.k, cache.v
+  k, v = gather(whole, extension.rows)
+  hidden, new = decode_lib.forward(
+    model,
+    params,
+    extension.tokens,
+    extension.starts[:, None] + jnp.arange(S)[None, :],
+    cache.replace(k=k, v=v, length=extension.starts),
   )
-  hidden_ASD, new = outputs
-  k, v = per_device(store, (cache_spec, cache_spec, by_row, by_row, by_row))(
-    both, new, addition.rows, addition.starts, addition.counts
-  )
-  last = jnp.maximum(addition.counts - 1, 0)[:, None, None]
-  last_AD = jnp.take_along_axis(hidden_ASD, last, axis=1)[:, 0]
-  into = jnp.where(addition.goes_on, addition.slots, slots)  # Else dropped.
+  k, v = store(whole, new, extension.rows, extension.starts, extension.counts)
+  last = jnp.maximum(extension.counts - 1, 0)[:, None, None]
+  last_hidden = jnp.take_along_axis(hidden, last, axis=1)[:, 0]
+  # A store to slot index `slots`, which does not exist, is dropped.
+  into = jnp.where(extension.resumes, extension.slots, slots)
 
-  def put(values: jax.Array, new: Any) -> jax.Array:
+  def put(values: jax.Array, new: jax.Array | bool) -> jax.Array:
     return values.at[into].set(new, mode="drop")
 
   return state.replace(
     cache=cache.replace(
       k=k,
       v=v,
-      length=put(cache.length, addition.starts + addition.counts),
+      length=put(cache.length, extension.starts + extension.counts),
     ),
-    logits=put(state.logits, decode_lib.unembed(model, params, last_AD)),
-    written=put(state.written, addition.written),
+    logits=put(state.logits, decode_lib.unembed(model, params, last_hidden)),
+    num_tokens=put(state.num_tokens, extension.num_tokens),
     done=put(state.done, False),
   )
+
+
+def _gather_rows(whole: KV, rows: Int[Array, " entries"]) -> KV:
+  """Returns these rows of keys [L, B, K, E, T] and values [L, B, K, T, E]."""
+  k, v = whole
+  return k[:, rows], v[:, rows]
+
+
+def _store_entries(
+  whole: KV,
+  new: KV,
+  rows: Int[Array, " entries"],
+  starts: Int[Array, " entries"],
+  counts: Int[Array, " entries"],
+) -> KV:
+  """Writes new entries into rows of a cache, and nothing else of these rows.
+
+  Args:
+    whole: keys [L, B, K, E, T] and values [L, B, K, T, E].
+    new: keys [L, entries, K, E, S] and values [L, entries, K, S, E].
+    rows: the row of each entry of `new`.
+    starts: the first position to write in each of these rows.
+    counts: rows of which this is 0 are left as they are.
+  """
+
+  def store_row(index: jax.Array, whole: KV) -> KV:
+    row, start, zero = rows[index], starts[index], jnp.int32(0)
+    corners = (
+      (zero, row, zero, zero, start),
+      (zero, row, zero, start, zero),
+    )
+    stored = []
+    for into, source, corner in zip(whole, new, corners, strict=True):
+      fresh = source[:, index][:, None].astype(into.dtype)
+      old = jax.lax.dynamic_slice(into, corner, fresh.shape)
+      kept = jnp.where(counts[index] > 0, fresh, old)
+      stored.append(jax.lax.dynamic_update_slice(into, kept, corner))
+    k, v = stored
+    return k, v
+
+  return jax.lax.fori_loop(0, rows.shape[0], store_row, whole)

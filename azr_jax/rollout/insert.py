@@ -1,25 +1,27 @@
-"""Putting prompts into slots, and giving slots up: what moves whole caches."""
+"""Inserts prefilled prompts into slots, and compacts the slots.
+
+These are the functions that move whole caches.
+"""
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, Key
 
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout.decode import DecodeState, Prompts
+from azr_jax.rollout.decode import DecodeState, PrefillState
 
 
-def fill_slots(
+def insert(
   state: DecodeState,
-  prompts: Prompts,
+  prompts: PrefillState,
   counts: Int[Array, " P"],
   slots: Int[Array, " B"],
   limits: Int[Array, " B"],
-  streams: Int[Array, "B 2"],
-  key: Array,
+  seeds: Int[Array, "B 2"],
+  key: Key[Array, ""],
   mesh: Mesh,
   cache_spec: PartitionSpec,
 ) -> DecodeState:
@@ -27,20 +29,23 @@ def fill_slots(
 
   Args:
     state: the slots.
-    prompts: prompts that were read to their ends.
+    prompts: prompts whose prefill is complete.
     counts: how many slots each prompt goes into.
-    slots: the slots, in the order of the prompts; of the rest, nothing.
-    limits: most tokens to sample in each of these slots.
-    streams: what each of these slots' own key is made of, besides `key`.
+    slots: slot indices, in the order of the prompts; entries past sum(counts)
+      are ignored, here and in `limits` and `seeds`.
+    limits: the largest number of tokens after the prompt, for each entry of
+      `slots`.
+    seeds: prompt seed and sample index of each entry of `slots`; the slot's
+      random key is `key` with both folded in.
     key: random key of the whole request; used up.
-    mesh: where both lie.
-    cache_spec: how both caches are split over it.
+    mesh: where both states lie.
+    cache_spec: how both caches are split over the mesh.
   """
   B, P = slots.shape[0], counts.shape[0]
-  # What is written past the end is dropped.
+  # A store to slot B, which does not exist, is dropped.
   into = jnp.where(jnp.arange(B) < jnp.sum(counts), slots, B)
-  places = jnp.repeat(jnp.arange(P), counts, total_repeat_length=B)
-  own_key = jax.vmap(
+  prompt_index = jnp.repeat(jnp.arange(P), counts, total_repeat_length=B)
+  fold_in_all = jax.vmap(
     lambda words: functools.reduce(jax.random.fold_in, words, key)
   )
   copy = jax.shard_map(
@@ -50,77 +55,96 @@ def fill_slots(
     out_specs=cache_spec,
     check_vma=False,
   )
-  cache, read = state.cache, prompts.cache
-  k, v = copy((cache.k, cache.v), (read.k, read.v), counts, slots)
+  cache, source = state.cache, prompts.cache
+  k, v = copy((cache.k, cache.v), (source.k, source.v), counts, slots)
 
-  def put(values: jax.Array, new: Any) -> jax.Array:
+  def put(values: jax.Array, new: jax.Array | int | bool) -> jax.Array:
     return values.at[into].set(new, mode="drop")
 
   return DecodeState(
     cache=cache.replace(
-      k=k, v=v, length=put(cache.length, read.length[places])
+      k=k, v=v, length=put(cache.length, source.length[prompt_index])
     ),
-    logits=put(state.logits, prompts.logits[places]),
-    written=put(state.written, 0),
+    logits=put(state.logits, prompts.logits[prompt_index]),
+    num_tokens=put(state.num_tokens, 0),
     limit=put(state.limit, limits),
     done=put(state.done, False),
-    keys=put(state.keys, own_key(streams)),
+    keys=put(state.keys, fold_in_all(seeds)),
   )
 
 
 def _copy_rows(
-  into: tuple[jax.Array, ...],
-  read: tuple[jax.Array, ...],
+  slot_kv: tuple[jax.Array, ...],
+  prompt_kv: tuple[jax.Array, ...],
   counts: jax.Array,
   slots: jax.Array,
 ) -> tuple[jax.Array, ...]:
-  """One device's part: each prompt is sent to all once, and kept by some.
+  """Copies prompts into slots, on one device of a `shard_map`.
 
-  Left to the partitioner, every device would gather all prompts for each slot.
+  Each prompt is broadcast to all devices once and stored by those that hold a
+  slot of it. Left to the partitioner, every device would gather all prompts
+  for each slot.
+
+  Args:
+    slot_kv: this device's keys and values of slots, [L, B / devices, ...].
+    prompt_kv: this device's keys and values of prompts, [L, P / devices, ...].
+    counts: int32 [P], as for `insert`.
+    slots: int32 [B], as for `insert`.
+
+  Returns:
+    `slot_kv` with the prompts stored.
   """
   shard = jax.lax.axis_index(mesh_lib.BATCH_AXES)
-  prompts, rows = read[0].shape[1], into[0].shape[1]
+  prompts_here, slots_here = prompt_kv[0].shape[1], slot_kv[0].shape[1]
   ends = jnp.cumsum(counts)
 
-  def send(array: jax.Array, place: jax.Array) -> jax.Array:
-    # A place that another device holds is clamped, and then not sent.
-    own = jax.lax.dynamic_slice_in_dim(array, place - shard * prompts, 1, 1)
-    here = place // prompts == shard
-    return jax.lax.psum(jnp.where(here, own, 0), mesh_lib.BATCH_AXES)
+  def broadcast(array: jax.Array, prompt: jax.Array) -> jax.Array:
+    # The index of a prompt of another device is clamped and the row masked.
+    row = jax.lax.dynamic_slice_in_dim(
+      array, prompt - shard * prompts_here, 1, 1
+    )
+    is_here = prompt // prompts_here == shard
+    return jax.lax.psum(jnp.where(is_here, row, 0), mesh_lib.BATCH_AXES)
 
-  def keep(whole: jax.Array, row: jax.Array, slot: jax.Array) -> jax.Array:
-    place = slot - shard * rows
-    here = (place >= 0) & (place < rows)
-    start = (0, jnp.clip(place, 0, rows - 1), 0, 0, 0)
+  def store(whole: jax.Array, row: jax.Array, slot: jax.Array) -> jax.Array:
+    index = slot - shard * slots_here
+    is_here = (index >= 0) & (index < slots_here)
+    start = (0, jnp.clip(index, 0, slots_here - 1), 0, 0, 0)
     old = jax.lax.dynamic_slice(whole, start, row.shape)
-    return jax.lax.dynamic_update_slice(whole, jnp.where(here, row, old), start)
+    return jax.lax.dynamic_update_slice(
+      whole, jnp.where(is_here, row, old), start
+    )
 
-  def copy(place: jax.Array, into: Any) -> Any:
-    sent = [send(array, place) for array in read]
+  def copy_prompt(
+    prompt: jax.Array, into: tuple[jax.Array, ...]
+  ) -> tuple[jax.Array, ...]:
+    rows = [broadcast(array, prompt) for array in prompt_kv]
 
-    def fill(index: jax.Array, into: Any) -> Any:
-      pairs = zip(into, sent, strict=True)
-      return tuple(keep(whole, row, slots[index]) for whole, row in pairs)
+    def fill_slot(
+      index: jax.Array, into: tuple[jax.Array, ...]
+    ) -> tuple[jax.Array, ...]:
+      pairs = zip(into, rows, strict=True)
+      return tuple(store(whole, row, slots[index]) for whole, row in pairs)
 
     return jax.lax.fori_loop(
-      ends[place] - counts[place], ends[place], fill, into
+      ends[prompt] - counts[prompt], ends[prompt], fill_slot, into
     )
 
   first = jnp.argmax(counts > 0)
   last = counts.shape[0] - jnp.argmax(counts[::-1] > 0)
   last = jnp.where(jnp.any(counts > 0), last, first)
-  return jax.lax.fori_loop(first, last, copy, into)
+  return jax.lax.fori_loop(first, last, copy_prompt, slot_kv)
 
 
-def keep_slots(state: DecodeState, kept: Int[Array, " C"]) -> DecodeState:
-  """A state of C slots: those that `kept` names, in this order."""
+def compact(state: DecodeState, kept: Int[Array, " kept"]) -> DecodeState:
+  """Returns a state of the slots at the indices `kept`, in this order."""
   cache = state.cache
   return DecodeState(
     cache=cache.replace(
       k=cache.k[:, kept], v=cache.v[:, kept], length=cache.length[kept]
     ),
     logits=state.logits[kept],
-    written=state.written[kept],
+    num_tokens=state.num_tokens[kept],
     limit=state.limit[kept],
     done=state.done[kept],
     keys=state.keys[kept],

@@ -1,9 +1,11 @@
 """The policy as a system sees it: prompts in, completions out.
 
-A system asks `policy.sample(prompts, n)` and knows nothing of meshes, slots
-or optimizers.
+A system calls `policy.sample(prompts, n)` and knows nothing of meshes, slots
+or optimizers. An agent is another way to get completions from a policy, for
+example with tools.
 """
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +17,7 @@ from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.environment import Environment
 from azr_jax.rollout.sampler import Sampler
+from azr_jax.types import Params
 
 
 @dataclasses.dataclass
@@ -37,46 +40,85 @@ class Policy:
   calls: int = 0
   sample_s: float = 0.0
 
+  def with_key(self, key: jax.Array) -> "Policy":
+    """Returns the same policy with another key and no calls yet."""
+    return Policy(self.sampler, self.tokenizer, self.params, key)
+
   def prompt(self, text: str, task: Any = None) -> types.Prompt:
     """Tokenises a prompt."""
     return types.Prompt(text, tuple(self.tokenizer.encode(text)), task)
 
   def fits(self, prompt: types.Prompt) -> bool:
-    """Whether the prompt is within the largest prompt bucket."""
+    """Returns whether the prompt is within the largest prompt bucket."""
     return self.sampler.bucket(len(prompt.token_ids)) is not None
 
   def sample(
     self,
     prompts: Sequence[types.Prompt],
     n: int = 1,
-    numbers: Sequence[int] | None = None,
+    prompt_seeds: Sequence[int] | None = None,
     environment: Environment | None = None,
   ) -> Iterator[tuple[int, int, types.Completion]]:
     """Yields (prompt index, sample index, completion) as they finish.
 
-    A prompt's samples depend on its number (None: its index) and on how often
-    `sample` was called, not on what else is asked. In a conversation `turns`
-    answers its replies.
+    A prompt's samples depend on its seed and on how often `sample` was called,
+    not on the other prompts.
+
+    Args:
+      prompts: what to sample from; each must fit a prompt bucket.
+      n: completions per prompt.
+      prompt_seeds: the integer that each prompt folds into the key; None takes
+        the prompt's index.
+      environment: runs the tool calls of conversations; None ends a completion
+        with its first response.
     """
     key = jax.random.fold_in(self.key, self.calls)
     self.calls += 1
     start = time.monotonic()
     yield from self.sampler.generate(
-      self.params, prompts, n, key, numbers=numbers, environment=environment
+      self.params,
+      prompts,
+      n,
+      key,
+      prompt_seeds=prompt_seeds,
+      environment=environment,
     )
     self.sample_s += time.monotonic() - start
 
 
+@contextlib.contextmanager
+def open_policy(
+  sampler: Sampler, tokenizer: Tokenizer, params: Params, key: jax.Array
+) -> Iterator[Policy]:
+  """Yields a policy whose copy of the weights is freed where the block ends.
+
+  Args:
+    sampler: the sampling engine.
+    tokenizer: of the model.
+    params: the training parameters. Sampling waits for the update that makes
+      them, because its buffers and the cache do not fit in memory together.
+    key: the random key of all that is sampled.
+  """
+  compute = jax.block_until_ready(sampler.compute_params(params))
+  policy = Policy(sampler, tokenizer, compute, key)
+  del compute
+  try:
+    yield policy
+  finally:
+    policy.params = None
+
+
+# Prompt index, sample index and completion, in any order.
 Stream = Iterator[tuple[int, int, types.Completion]]
-# A policy, prompts, completions of each, and the prompts' numbers.
-Ask = Callable[[Policy, Sequence[types.Prompt], int, Sequence[int]], Stream]
+# Answers prompts with a policy: (policy, prompts, n, prompt seeds) -> stream.
+Agent = Callable[[Policy, Sequence[types.Prompt], int, Sequence[int]], Stream]
 
 
-def ask(
+def single_turn(
   policy: Policy,
   prompts: Sequence[types.Prompt],
-  samples: int,
-  numbers: Sequence[int],
+  n: int,
+  prompt_seeds: Sequence[int],
 ) -> Stream:
-  """Samples once per prompt and sample; agents offer other ways to ask."""
-  yield from policy.sample(prompts, samples, numbers)
+  """The agent without tools: a completion is one response of the policy."""
+  yield from policy.sample(prompts, n, prompt_seeds)

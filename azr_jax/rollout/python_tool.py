@@ -1,8 +1,8 @@
-"""Answers a model's python blocks with what they print (seed 001, section 3).
+"""The Python tool: runs a model's python blocks (R1-CI, section 3).
 
-The blocks run in the executor, each as a script of its own. A result is made
-tokens by itself, apart from the text before it, so that it is known to the
-token which were written by the model.
+Each block runs in the executor as a script of its own; what it prints is the
+tool output. The output is tokenised apart from the text before it, so that
+every token belongs either to the model or to the tool.
 """
 
 import collections
@@ -10,39 +10,44 @@ import dataclasses
 import time
 from collections.abc import Sequence
 
+from azr_jax.config.settings import Settings, setting
 from azr_jax.executor import Executor, scripts
 from azr_jax.executor.pending import ResultFuture
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
+from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
-from azr_jax.rollout.environment import Name, Outcomes
+from azr_jax.rollout.environment import SequenceId
 
-_GAP = "\n...\n"
+# Stands for what was left out of a long output.
+_ELLIPSIS = "\n...\n"
 
 
 @dataclasses.dataclass(frozen=True)
-class PythonToolSettings:
-  """What the model may do.
+class PythonToolSettings(Settings):
+  """What the model may do with the tool; values of R1-CI."""
 
-  Attributes:
-    max_calls: blocks of a conversation that are run; one more reply follows
-      the last result, and its block is not run. 0: only text.
-    result_tokens: most tokens of a result, without its label; of a longer one
-      the beginning and the end are kept.
-    timeout_s: how long a script may run, for the message that it ran longer;
-      the limit itself is the executor's.
-    libraries: what scripts may import beside the standard ones, of
-      `executor/libraries.py`.
-  """
-
-  max_calls: int
-  result_tokens: int
-  timeout_s: float
-  libraries: tuple[str, ...] = ()
+  max_calls: int = setting(
+    8,
+    "scripts of a conversation that run; one more turn follows the last",
+    paper="8",
+    at_least=0,
+  )
+  max_output_tokens: int = setting(
+    500,
+    "longest tool output, tokens; its middle is left out",
+    paper="not named; Search-R1 has 500",
+    at_least=1,
+  )
+  libraries: tuple[str, ...] = setting(
+    ("numpy",),
+    "libraries that scripts may import beside the standard ones",
+    some_of=scripts.LIBRARIES,
+  )
 
 
 class PythonTool:
-  """The other side of conversations with code; see `turns.Turns`."""
+  """An `Environment` in which a closed python block is a tool call."""
 
   def __init__(
     self,
@@ -50,14 +55,25 @@ class PythonTool:
     tokenizer: Tokenizer,
     executor: Executor,
     hosts: Hosts,
+    timeout_s: float,
   ):
-    """Runs blocks on the hosts' executors, each its share of them."""
+    """Makes the tool.
+
+    Args:
+      settings: what the model may do with it.
+      tokenizer: decodes responses and encodes outputs.
+      executor: runs this host's part of the scripts.
+      hosts: of this run; they share the scripts out between them.
+      timeout_s: the executor's time limit, for the message of a script that
+        exceeds it.
+    """
     self._settings = settings
+    self._timeout_s = timeout_s
     self._tokenizer = tokenizer
-    self._outcomes: Outcomes = Outcomes(executor, hosts)
-    self._label = tokenizer.encode(code_blocks.LABEL)
-    self._after = tokenizer.encode(code_blocks.AFTER)
-    self._gap = tokenizer.encode(_GAP)
+    self._jobs: SharedJobs = SharedJobs(executor, hosts)
+    self._prefix = tokenizer.encode(code_blocks.OUTPUT_PREFIX)
+    self._suffix = tokenizer.encode(code_blocks.OUTPUT_SUFFIX)
+    self._ellipsis = tokenizer.encode(_ELLIPSIS)
     self._totals: dict[str, float] = collections.defaultdict(float)
     self._busy_since = 0.0
 
@@ -66,27 +82,36 @@ class PythonTool:
     """What scripts may import beside the standard ones."""
     return self._settings.libraries
 
-  def begin(self) -> None:
-    """Forgets the blocks that are being run."""
-    self._outcomes.forget()
+  def reset(self) -> None:
+    """Cancels the scripts under way."""
+    self._jobs.cancel()
 
-  def end_of_reply(
-    self, ids: Sequence[int], start: int, seen: int
+  def end_of_response(
+    self, token_ids: Sequence[int], response_start: int, num_checked: int
   ) -> int | None:
-    """A reply ends with its first closed block."""
-    return code_blocks.end_of_block(ids, start, seen, self._decode)
+    """Returns the end of the response's first closed block, or None."""
+    return code_blocks.end_of_block(
+      token_ids, response_start, num_checked, self._decode
+    )
 
-  def _decode(self, ids: Sequence[int]) -> str:
-    return self._tokenizer.decode(list(ids))
+  def _decode(self, token_ids: Sequence[int]) -> str:
+    return self._tokenizer.decode(list(token_ids))
 
-  def take(self, name: Name, replies: Sequence[Sequence[int]]) -> str | None:
-    """Runs the last reply's block, if it has one and may."""
-    block = code_blocks.block_to_run(self._decode(replies[-1]))
+  def step(
+    self, sequence_id: SequenceId, responses: Sequence[Sequence[int]]
+  ) -> str | None:
+    """Starts the script that the last response calls for.
+
+    Returns:
+      None if a script was started; "stop" if the response has no tool call,
+      "turns" if the conversation has no calls left.
+    """
+    block = code_blocks.find_tool_call(self._decode(responses[-1]))
     if block is None:
       return "stop"
-    if len(replies) > self._settings.max_calls:
+    if len(responses) > self._settings.max_calls:
       return "turns"
-    if not self._outcomes.under_way:
+    if not self._jobs.pending:
       self._busy_since = time.monotonic()
     self._totals["calls"] += 1
     code = block.code
@@ -94,70 +119,86 @@ class PythonTool:
     def start(executor: Executor) -> ResultFuture:
       return executor.submit(scripts.script_job(code, self.libraries))
 
-    self._outcomes.ask(name, start)
+    self._jobs.submit(start, sequence_id)
     return None
 
-  def answers(self, wait: bool) -> dict[Name, list[int]]:
-    """The tokens of the results that have come."""
-    if not self._outcomes.under_way:
+  def tool_outputs(self, wait: bool) -> dict[SequenceId, list[int]]:
+    """Returns the token ids of the outputs of scripts that have ended.
+
+    Args:
+      wait: whether to wait until at least one has ended.
+    """
+    if not self._jobs.pending:
       return {}
     start = time.monotonic()
-    found = self._outcomes.take(wait)
+    results = self._jobs.poll(wait)
     now = time.monotonic()
     if wait:
       self._totals["wait_s"] += now - start
-    if not self._outcomes.under_way:
+    if not self._jobs.pending:
       self._totals["busy_s"] += now - self._busy_since
-    for result in found.values():
+    for result in results.values():
       self._totals[f"status/{result.status}"] += 1
       self._totals["run_s"] += result.seconds
-    return {name: self._tokens(result) for name, result in found.items()}
+    return {
+      sequence_id: self._output_tokens(result)
+      for sequence_id, result in results.items()
+    }
 
-  def _tokens(self, result: scripts.Result) -> list[int]:
+  def _output_tokens(self, result: scripts.Result) -> list[int]:
+    """Returns a script's output as token ids, the middle of a long one cut."""
     body = self._tokenizer.encode(
-      result_text(scripts.read_result(result), self._settings.timeout_s)
+      output_text(scripts.read_result(result), self._timeout_s)
     )
-    most = self._settings.result_tokens
-    if len(body) > most:
-      head = most // 2
-      body = [*body[:head], *self._gap, *body[len(body) - (most - head) :]]
-    return [*self._label, *body, *self._after]
+    limit = self._settings.max_output_tokens
+    if len(body) > limit:
+      head = limit // 2
+      tail = len(body) - (limit - head)
+      body = [*body[:head], *self._ellipsis, *body[tail:]]
+    return [*self._prefix, *body, *self._suffix]
 
-  def observe(self, writing: int, waiting: int, slots: int) -> None:
-    """Adds up how the slots are used."""
-    self._totals["writing"] += writing
-    self._totals["waiting"] += waiting
+  def observe(self, decoding: int, awaiting: int, slots: int) -> None:
+    """Adds up how the slots are used, for `metrics`."""
+    self._totals["decoding"] += decoding
+    self._totals["awaiting"] += awaiting
     self._totals["slots"] += slots
 
   def metrics(self) -> dict[str, float]:
-    """What happened since the last call.
+    """Returns the metrics since the last call of this method.
 
-    `slots_writing` and `slots_waiting`: shares of the slots, over the calls of
-    the device. `time/interpreter_busy`: seconds with a block under way, in
-    `time/interpreter_wait` of which the device had nothing to do;
-    `overlap_share` is the rest of them.
+    `interpreter/calls` counts scripts, and `interpreter/STATUS` those that
+    ended with a status. `slots_writing` and `slots_waiting` are the fractions
+    of slots that decode and that wait for a tool output, averaged over the
+    calls of the decode loop. `time/interpreter_busy` is the seconds in which a
+    script ran; in `time/interpreter_wait` of them the device had nothing to do,
+    and `overlap_share` is the fraction in which it had.
     """
     totals, self._totals = self._totals, collections.defaultdict(float)
-    found = {
+    metrics = {
       f"interpreter/{name.removeprefix('status/')}": value
       for name, value in totals.items()
       if name == "calls" or name.startswith("status/")
     }
     slots = max(totals["slots"], 1.0)
     busy = totals["busy_s"]
-    found["interpreter/calls"] = totals["calls"]
-    found["interpreter/slots_writing"] = totals["writing"] / slots
-    found["interpreter/slots_waiting"] = totals["waiting"] / slots
-    found["interpreter/program_seconds"] = totals["run_s"]
-    found["time/interpreter_busy"] = busy
-    found["time/interpreter_wait"] = totals["wait_s"]
+    metrics["interpreter/calls"] = totals["calls"]
+    metrics["interpreter/slots_writing"] = totals["decoding"] / slots
+    metrics["interpreter/slots_waiting"] = totals["awaiting"] / slots
+    metrics["interpreter/program_seconds"] = totals["run_s"]
+    metrics["time/interpreter_busy"] = busy
+    metrics["time/interpreter_wait"] = totals["wait_s"]
     if busy:
-      found["interpreter/overlap_share"] = 1.0 - totals["wait_s"] / busy
-    return found
+      metrics["interpreter/overlap_share"] = 1.0 - totals["wait_s"] / busy
+    return metrics
 
 
-def result_text(result: scripts.ScriptResult, timeout_s: float) -> str:
-  """A script's result, as the model is shown it."""
+def output_text(result: scripts.ScriptResult, timeout_s: float) -> str:
+  """Returns a script's output as the model is shown it.
+
+  Args:
+    result: what the script printed, and how it ended.
+    timeout_s: the time limit that it had.
+  """
   if result.status == "timeout":
     return (
       f"TimeoutExpired: Command 'run.py' timed out after {timeout_s:g} seconds."

@@ -2,21 +2,20 @@
 
 The life of a request:
 1. prompts are grouped by the smallest prompt bucket that holds them;
-2. a few prompts at a time are read, `prefill_tokens` a call, between the calls
-   that decode, so a long prompt does not hold up decoding once half of the
-   slots are at work;
-3. a prompt that is sampled n times is read once and copied into n slots, as
-   slots become free; a slot that is done is filled anew while others go on;
-4. the decode loop runs `decode_chunk` tokens a call; between calls the host
-   takes what was written and looks for stop strings. Completions are handed
-   out while the device is at work on the next call;
-5. in a conversation (`environment.py`), a slot whose reply has ended waits for
-   the tool output with its cache, while others go on.
+2. a few prompts at a time are prefilled, `prefill_tokens` per call, between
+   calls of the decode loop, so that a long prompt does not hold up decoding
+   once half of the slots decode;
+3. a prompt that is sampled n times is prefilled once and inserted into n slots
+   as slots become free; a finished slot is refilled while others decode;
+4. the decode loop runs `decode_chunk` tokens per call; between calls the host
+   collects the tokens and looks for stop strings. Completions are yielded
+   while the device runs the next call;
+5. in a conversation (`environment.py`), a slot whose response called a tool
+   keeps its cache and waits for the output while others decode.
 """
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -25,10 +24,11 @@ from jax.sharding import Mesh
 from azr_jax import types
 from azr_jax.models import transformer
 from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.rollout.engine import make_programs
-from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.engine import make_engine
 from azr_jax.rollout.environment import Environment
-from azr_jax.rollout.scheduler import Request, Row
+from azr_jax.rollout.scheduler import Scheduler
+from azr_jax.rollout.sequence import Request, SequenceState
+from azr_jax.rollout.settings import SamplerSettings
 
 
 class Sampler:
@@ -42,10 +42,18 @@ class Sampler:
     rules: Mapping[str, str | None],
     settings: SamplerSettings,
   ):
-    """Compiles nothing yet; arguments as for `programs.make_programs`."""
+    """Builds the engine; nothing is compiled yet.
+
+    Args:
+      model: the decoder.
+      tokenizer: decodes completions, and knows the stop ids.
+      mesh: the layout to sample in.
+      rules: logical parameter axis to mesh axis.
+      settings: shapes and rules of sampling.
+    """
     self.settings = settings
     self._tokenizer = tokenizer
-    self._programs = make_programs(model, mesh, rules, settings)
+    self._engine = make_engine(model, mesh, rules, settings)
     stop_ids = set(tokenizer.eos_ids)
     strings = []
     for stop in settings.stop_strings:
@@ -58,27 +66,27 @@ class Sampler:
     self._stop_strings = tuple(strings)
 
   def bucket(self, length: int) -> int | None:
-    """The smallest prompt bucket for a length; None if it fits in none."""
+    """Returns the smallest prompt bucket for a length; None if none fits."""
     fitting = (b for b in self.settings.prompt_buckets if b >= length)
     return next(fitting, None)
 
-  def compute_params(self, params: Any) -> Any:
-    """Training parameters, cast and laid out for sampling."""
-    return self._programs.compute_params(params)
+  def compute_params(self, params: types.Params) -> types.Params:
+    """Returns training parameters, cast and laid out for sampling."""
+    return self._engine.compute_params(params)
 
-  def warm_up(self, params: Any) -> None:
-    """Compiles all that `generate` runs; params as for `generate`."""
-    request = self._request(params, [], 1, None, jax.random.key(0), None, None)
-    request.warm_up()
+  def warm_up(self, params: types.Params) -> None:
+    """Compiles everything that `generate` runs; params as for `generate`."""
+    request = self._request([], 1, jax.random.key(0), None, None)
+    self._scheduler(params, request, None).warm_up()
 
   def generate(
     self,
-    params: Any,
+    params: types.Params,
     prompts: Sequence[types.Prompt],
     n: int,
     key: jax.Array,
     limits: Sequence[int] | None = None,
-    numbers: Sequence[int] | None = None,
+    prompt_seeds: Sequence[int] | None = None,
     environment: Environment | None = None,
   ) -> Iterator[tuple[int, int, types.Completion]]:
     """Samples n completions per prompt; uses up `key`.
@@ -87,13 +95,14 @@ class Sampler:
       params: what `compute_params` returned.
       prompts: any number, of any length up to the largest bucket.
       n: completions per prompt.
-      key: random key; sample s of prompt p folds in (number of p, s), so
-        results do not depend on slots or order, but for rounding.
-      limits: most tokens per completion of each prompt, each of 1 to
-        `max_tokens`; None gives all of them `max_tokens`.
-      numbers: of each prompt, for its random key; None: its index.
-      environment: runs the tool calls of multi-turn conversations; limits are
-        then of whole conversations. None: one reply is the completion.
+      key: random key; sample s of a prompt folds in (the prompt's seed, s), so
+        that results depend on neither slots nor order, except for rounding.
+      limits: the largest number of tokens of a completion, for each prompt, 1
+        to `max_tokens`; None gives all of them `max_tokens`.
+      prompt_seeds: the integer that each prompt folds into the key; None takes
+        the prompt's index.
+      environment: runs the tool calls of conversations, and limits are of
+        whole conversations; None ends a completion with its first response.
 
     Yields:
       (prompt index, sample index, completion), as they finish.
@@ -102,35 +111,30 @@ class Sampler:
       ValueError: a prompt is longer than the largest bucket, or a limit is
         out of range.
     """
-    request = self._request(
-      params, prompts, n, limits, key, numbers, environment
-    )
-    ended: list[Row] = []
-    while request.fill_up():
-      if not request.writing:  # All wait for answers.
-        for row in ended:
-          yield row.prompt, row.sample, self._completion(row)
+    request = self._request(prompts, n, key, limits, prompt_seeds)
+    scheduler = self._scheduler(params, request, environment)
+    ended: list[SequenceState] = []
+    while scheduler.admit():
+      if not scheduler.num_decoding:  # All live sequences await tool output.
+        yield from self._completions(ended)
         ended = []
-        request.hear(wait=True)
+        scheduler.receive_tool_outputs(wait=True)
         continue
-      written = request.decode()
-      for row in ended:
-        yield row.prompt, row.sample, self._completion(row)
-      ended = request.take(jax.device_get(written))
-    for row in ended:
-      yield row.prompt, row.sample, self._completion(row)
+      output = scheduler.decode()
+      yield from self._completions(ended)
+      ended = scheduler.collect(jax.device_get(output))
+    yield from self._completions(ended)
 
   def _request(
     self,
-    params: Any,
     prompts: Sequence[types.Prompt],
     n: int,
-    limits: Sequence[int] | None,
     key: jax.Array,
-    numbers: Sequence[int] | None,
-    environment: Environment | None,
+    limits: Sequence[int] | None,
+    prompt_seeds: Sequence[int] | None,
   ) -> Request:
-    # Long prompts first: what comes last holds up the end of the request.
+    """Checks what `generate` was given, and groups the prompts by bucket."""
+    # Long prompts come first, because the last ones delay the request's end.
     by_bucket: dict[int, list[int]] = {
       bucket: [] for bucket in reversed(self.settings.prompt_buckets)
     }
@@ -151,66 +155,90 @@ class Sampler:
           f"limits[{index}]={limit}: expected 1 to rollout.max_tokens="
           f"{self.settings.max_tokens}"
         )
-    return Request(
-      self._programs,
+    seeds = range(len(prompts)) if prompt_seeds is None else prompt_seeds
+    return Request(prompts, by_bucket, n, limits, seeds, key)
+
+  def _scheduler(
+    self,
+    params: types.Params,
+    request: Request,
+    environment: Environment | None,
+  ) -> Scheduler:
+    return Scheduler(
+      self._engine,
       params,
-      prompts,
-      by_bucket,
-      n,
-      limits,
-      range(len(prompts)) if numbers is None else numbers,
-      key,
+      request,
       self._stop_ids,
-      functools.partial(self._end_of_reply, environment),
+      functools.partial(self._response_end, environment),
       environment,
     )
 
-  def _end_of_reply(
+  def _response_end(
     self,
     environment: Environment | None,
-    ids: Sequence[int],
-    start: int,
-    seen: int,
+    token_ids: Sequence[int],
+    response_start: int,
+    num_checked: int,
   ) -> int | None:
-    """The first end of a reply, by a stop string or by whoever answers it."""
-    ends = [self._stop_string_end(ids, start, seen)]
+    """Finds the end of a response by stop string or environment.
+
+    Args:
+      environment: may end responses, too.
+      token_ids: the completion so far.
+      response_start: index of the response's first token.
+      num_checked: how many of the tokens are known to hold no end.
+
+    Returns:
+      How many tokens there are up to the first end, or None.
+    """
+    ends = [self._stop_string_end(token_ids, response_start, num_checked)]
     if environment is not None:
-      ends.append(environment.end_of_reply(ids, start, seen))
+      ends.append(
+        environment.end_of_response(token_ids, response_start, num_checked)
+      )
     return min((end for end in ends if end is not None), default=None)
 
   def _stop_string_end(
-    self, ids: Sequence[int], start: int, seen: int
+    self, token_ids: Sequence[int], response_start: int, num_checked: int
   ) -> int | None:
-    """Ids up to and with the one that completes a stop string, if any.
+    """Returns how many tokens there are up to the end of a stop string.
 
-    `seen` of the ids are known to complete none. A stop string may have begun
-    in them, but no further back than it has characters.
+    A stop string may begin in the checked tokens, but no further back than it
+    has characters.
     """
-    if not self._stop_strings or seen == len(ids):
+    if not self._stop_strings or num_checked == len(token_ids):
       return None
-    first = max(start, seen - max(map(len, self._stop_strings)))
+    longest = max(map(len, self._stop_strings))
+    first = max(response_start, num_checked - longest)
 
     def stops(count: int) -> bool:
-      text = self._tokenizer.decode(list(ids[first:count]))
+      text = self._tokenizer.decode(list(token_ids[first:count]))
       return any(stop in text for stop in self._stop_strings)
 
-    if not stops(len(ids)):
+    if not stops(len(token_ids)):
       return None
-    low, high = seen + 1, len(ids)
+    low, high = num_checked + 1, len(token_ids)
     while low < high:
       middle = (low + high) // 2
       low, high = (low, middle) if stops(middle) else (middle + 1, high)
     return low
 
-  def _completion(self, row: Row) -> types.Completion:
-    assert row.finish_reason is not None
-    text_ids = row.tokens
+  def _completions(
+    self, ended: Sequence[SequenceState]
+  ) -> Iterator[tuple[int, int, types.Completion]]:
+    """Yields the completions of sequences that have ended."""
+    for sequence in ended:
+      yield (*sequence.id, self._completion(sequence))
+
+  def _completion(self, sequence: SequenceState) -> types.Completion:
+    assert sequence.finish_reason is not None
+    text_ids = sequence.token_ids
     if text_ids and text_ids[-1] in self._tokenizer.eos_ids:
       text_ids = text_ids[:-1]
     return types.Completion(
-      token_ids=np.asarray(row.tokens, np.int32),
-      logprobs=np.asarray(row.logprobs, np.float32),
-      loss_mask=np.asarray(row.own, bool),
-      finish_reason=row.finish_reason,
+      token_ids=np.asarray(sequence.token_ids, np.int32),
+      logprobs=np.asarray(sequence.logprobs, np.float32),
+      loss_mask=np.asarray(sequence.loss_mask, bool),
+      finish_reason=sequence.finish_reason,
       text=self._tokenizer.decode(text_ids),
     )

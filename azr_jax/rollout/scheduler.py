@@ -1,12 +1,20 @@
-"""One request's way through the slots: the host side of continuous batching.
+"""The scheduler: the host side of continuous batching.
 
-In a conversation a slot that waits for an answer keeps what it has read, and
-is not filled with anything else.
+The life of a sequence:
+1. its prompt waits in a queue, long prompts first, then is prefilled together
+   with others of its bucket, in parts, between calls of the decode loop;
+2. the prefilled prompt is inserted into a free slot, once per sample;
+3. the slot decodes; after each call the host collects the new tokens;
+4. a response that ends either ends the sequence, which frees the slot, or
+   calls a tool. Then the slot keeps its cache while others decode, is extended
+   by the tool output, and decodes again.
+
+Once no sequence waits for a slot, the slots are compacted.
 """
 
 import collections
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,380 +22,373 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.rollout import decode as decode_lib
-from azr_jax.rollout import extend as append_lib
-from azr_jax.rollout.engine import Programs
-from azr_jax.rollout.environment import Environment, split_replies
+from azr_jax.rollout import extend as extend_lib
+from azr_jax.rollout.engine import Engine
+from azr_jax.rollout.environment import Environment
+from azr_jax.rollout.sequence import Request, ResponseEnd, SequenceState
 
 
 @dataclasses.dataclass
-class Row:
-  """One sequence to sample, and what has been sampled of it.
-
-  Attributes:
-    prompt: index of its prompt.
-    sample: which of the prompt's n samples it is.
-    place: index of its prompt among those that are read together.
-    tokens: ids so far.
-    logprobs: of these ids.
-    own: whether the model wrote them.
-    reply: index of the first id of the reply that is being written.
-    waits: whether an answer to its last reply is on its way.
-    unread: of an answer, the ids that are to be read next.
-    finish_reason: once it has ended.
-  """
-
-  prompt: int
-  sample: int
-  place: int
-  tokens: list[int] = dataclasses.field(default_factory=list)
-  logprobs: list[float] = dataclasses.field(default_factory=list)
-  own: list[bool] = dataclasses.field(default_factory=list)
-  reply: int = 0
-  waits: bool = False
-  unread: list[int] = dataclasses.field(default_factory=list)
-  finish_reason: str | None = None
-
-  @property
-  def writes(self) -> bool:
-    """Whether the model is at work on it."""
-    return not self.waits and not self.unread
-
-  @property
-  def replies(self) -> list[list[int]]:
-    """What the model wrote, without the answers to it."""
-    return split_replies(self.tokens, self.own)
-
-  def write(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
-    """Adds what the model wrote."""
-    self.tokens += ids
-    self.logprobs += logprobs
-    self.own += [True] * len(ids)
-
-  def hear(self, ids: Sequence[int]) -> None:
-    """Adds an answer; it has yet to be read into the slot."""
-    self.waits = False
-    self.unread = list(ids)
-    self.tokens += ids
-    self.logprobs += [0.0] * len(ids)
-    self.own += [False] * len(ids)
-    self.reply = len(self.tokens)
-
-  def cut(self, end: int) -> None:
-    """Forgets what follows the first `end` ids."""
-    del self.tokens[end:], self.logprobs[end:], self.own[end:]
-
-
-@dataclasses.dataclass
-class _Reading:
-  """Prompts of one bucket that are being read, or wait for slots.
+class _PrefillBatch:
+  """Prompts of one bucket that are prefilled together.
 
   Attributes:
     tokens: int32 [P, bucket], right-padded.
     lengths: int32 [P].
-    rows: sequences that wait for a slot.
-    prompts: on the device.
-    done: tokens that have been read.
+    waiting: their sequences that have no slot yet.
+    state: the prompts on the device.
+    num_prefilled: tokens of each prompt that were prefilled.
   """
 
   tokens: np.ndarray
   lengths: np.ndarray
-  rows: collections.deque[Row]
-  prompts: decode_lib.Prompts
-  done: int = 0
+  waiting: collections.deque[SequenceState]
+  state: decode_lib.PrefillState
+  num_prefilled: int = 0
 
   @property
-  def ready(self) -> bool:
-    """Whether every prompt has been read to its end."""
-    return self.done >= int(self.lengths.max())
+  def is_complete(self) -> bool:
+    """Whether every prompt has been prefilled to its end."""
+    return self.num_prefilled >= int(self.lengths.max())
 
 
-class Request:
-  """Prompts that are sampled together; call `fill_up`, `decode`, `take`."""
+class Scheduler:
+  """Assigns the sequences of one request to the slots of an engine.
+
+  Call `admit`, `decode` and `collect` in turn until `admit` returns false.
+  """
 
   def __init__(
     self,
-    programs: Programs,
-    params: Any,
-    prompts: Sequence[types.Prompt],
-    by_bucket: Mapping[int, Sequence[int]],
-    n: int,
-    limits: Sequence[int],
-    numbers: Sequence[int],
-    key: jax.Array,
+    engine: Engine,
+    params: types.Params,
+    request: Request,
     stop_ids: np.ndarray,
-    end_of_reply: Callable[[Sequence[int], int, int], int | None],
+    response_end: ResponseEnd,
     environment: Environment | None,
   ):
-    """Lays out what is to be done; nothing runs yet.
+    """Queues the request's prompts; nothing runs yet.
 
     Args:
-      programs: the compiled programs.
-      params: parameters to sample with.
-      prompts: what to sample from.
-      by_bucket: prompt indices by bucket; read in this order.
-      n: samples per prompt.
-      limits: most tokens per sample, of each prompt.
-      numbers: what is folded into the key, of each prompt.
-      key: random key; used up.
-      stop_ids: int32 [I], ids that end a completion.
-      end_of_reply: see `Turns.end_of_reply`.
-      environment: who answers replies; None if nobody does.
+      engine: the compiled functions.
+      params: parameters to sample with, from `engine.compute_params`.
+      request: what to sample.
+      stop_ids: int32 [I], token ids that end a response.
+      response_end: finds the other ends of a response.
+      environment: steps on each response; None if a completion is one response.
     """
-    self._programs = programs
+    self._engine = engine
     self._params = params
-    self._prompts = prompts
-    self._n = n
-    self._limits = limits
-    self._numbers = numbers
-    self._key = key
+    self._request = request
     self._stop_ids = stop_ids
-    self._end_of_reply = end_of_reply
+    self._response_end = response_end
     self._environment = environment
     if environment is not None:
-      environment.begin()
-    self._state = programs.empty_slots()
-    self._slots: list[Row | None] = [None] * programs.sizes[0]
-    self._cut = np.zeros(programs.sizes[0], bool)
-    self._reading: _Reading | None = None
-    self._unread = collections.deque(
-      (bucket, indices[first : first + programs.together(bucket)])
-      for bucket, indices in by_bucket.items()
-      for first in range(0, len(indices), programs.together(bucket))
+      environment.reset()
+    slots = engine.slot_counts[0]
+    self._state = engine.init_decode_state()
+    self._slots: list[SequenceState | None] = [None] * slots
+    self._force_stop = np.zeros(slots, bool)
+    self._prefill_batch: _PrefillBatch | None = None
+    self._queue: collections.deque[tuple[int, Sequence[int]]] = (
+      collections.deque()
+    )
+    for bucket, indices in request.by_bucket.items():
+      size = engine.prefill_batch_size(bucket)
+      for first in range(0, len(indices), size):
+        self._queue.append((bucket, indices[first : first + size]))
+
+  @property
+  def num_live(self) -> int:
+    """How many slots hold a sequence that has not ended."""
+    return sum(sequence is not None for sequence in self._slots)
+
+  @property
+  def num_decoding(self) -> int:
+    """How many slots hold a sequence that decodes."""
+    return sum(
+      sequence is not None and sequence.decoding for sequence in self._slots
     )
 
   @property
-  def live(self) -> int:
-    """How many slots hold a sequence that has not ended."""
-    return sum(row is not None for row in self._slots)
-
-  @property
-  def writing(self) -> int:
-    """How many slots the model is at work on."""
-    return sum(row is not None and row.writes for row in self._slots)
-
-  @property
-  def _waiting(self) -> bool:
+  def _has_waiting(self) -> bool:
     """Whether sequences wait for a slot."""
-    return self._reading is not None or bool(self._unread)
+    return self._prefill_batch is not None or bool(self._queue)
 
-  def fill_up(self) -> bool:
-    """Reads prompts and answers into slots; false when all has ended.
+  @property
+  def _mostly_decoding(self) -> bool:
+    """Whether more than half of the slots decode.
 
-    Once nothing waits, slots that are free for good are given up.
+    Below that, prefill and extension go before decoding, because decoding a
+    few slots costs nearly as much as decoding all of them.
     """
-    while self._waiting:
-      if self._reading is None:
-        self._reading = self._begin(*self._unread.popleft())
-      self._read_on()
-      if self._reading.ready:
+    return self.num_decoding > len(self._slots) // 2
+
+  def admit(self) -> bool:
+    """Prefills and inserts waiting sequences, then receives tool outputs.
+
+    Returns:
+      Whether any sequence of the request has not ended.
+    """
+    while self._has_waiting:
+      if self._prefill_batch is None:
+        self._prefill_batch = self._start_prefill(*self._queue.popleft())
+      self._prefill_next(self._prefill_batch)
+      if self._prefill_batch.is_complete:
         if None not in self._slots:
           break
-        self._fill()
-      # Decoding a few slots costs nearly as much as decoding all.
-      if self.writing > len(self._slots) // 2:
+        self._insert(self._prefill_batch)
+      if self._mostly_decoding:
         break
-    if self.live and not self._waiting:
-      for size in self._programs.sizes:  # One by one: each was compiled.
-        if self.live <= size < len(self._slots):
-          self._keep(size)
-    self.hear(wait=False)
-    return self.live > 0
+    if self.num_live and not self._has_waiting:
+      # Compaction steps through all counts, because only these were compiled.
+      for slots in self._engine.slot_counts:
+        if self.num_live <= slots < len(self._slots):
+          self._compact(slots)
+    self.receive_tool_outputs(wait=False)
+    return self.num_live > 0
 
-  def hear(self, wait: bool) -> None:
-    """Reads the answers that have come; with `wait`, at least one.
+  def receive_tool_outputs(self, wait: bool) -> None:
+    """Extends slots by the tool outputs that have come.
 
-    An answer that leaves no room to go on ends its conversation.
+    A tool output that leaves no room for another token ends its sequence.
+
+    Args:
+      wait: whether to wait until at least one has come.
     """
-    rows = {(row.prompt, row.sample): row for row in self._slots if row}
+    sequences = {sequence.id: sequence for sequence in self._slots if sequence}
     if self._environment is not None and any(
-      row.waits for row in rows.values()
+      sequence.awaiting_tool for sequence in sequences.values()
     ):
-      for name, ids in self._environment.answers(wait).items():
-        row = rows[name]
-        row.waits = False
-        if len(row.tokens) + len(ids) >= self._limits[row.prompt]:
-          row.finish_reason = "length"
+      for name, token_ids in self._environment.tool_outputs(wait).items():
+        sequence = sequences[name]
+        sequence.awaiting_tool = False
+        length = len(sequence.token_ids) + len(token_ids)
+        if length >= self._request.limits[sequence.prompt_index]:
+          sequence.finish_reason = "length"
         else:
-          row.hear(ids)
-    while any(row.unread for row in rows.values()):
-      self._append()
-      # As with prompts: between the calls that decode.
-      if self.writing > len(self._slots) // 2:
+          sequence.receive_tool_output(token_ids)
+    while any(sequence.pending_tokens for sequence in sequences.values()):
+      self._extend()
+      # Extension is interleaved with decoding, as prefill is.
+      if self._mostly_decoding:
         break
 
-  def _keep(self, size: int) -> None:
-    """Goes on with `size` slots: all that are live, and some that are not."""
-    kept = sorted(range(len(self._slots)), key=lambda s: self._slots[s] is None)
-    kept = np.asarray(kept[:size], np.int32)
-    self._slots = [self._slots[slot] for slot in kept]
-    self._cut = self._cut[kept]
-    self._state = self._programs.keep_slots(self._state, kept)
-
-  def _append(self) -> None:
-    """Reads the next part of answers, as many together as fit one call."""
-    chunk = self._programs.settings.extend_chunk
-    devices = self._programs.devices
-    total = min(self._programs.together(chunk), len(self._slots))
-    own, held = total // devices, len(self._slots) // devices
-    part = append_lib.Addition(
-      tokens=np.zeros((total, chunk), np.int32),
-      **{
-        name: np.zeros(total, np.int32)
-        for name in ("counts", "rows", "slots", "starts", "written")
-      },
-      goes_on=np.zeros(total, bool),
-    )
-    taken = [0] * devices
-    for slot, row in enumerate(self._slots):
-      device = slot // held
-      if row is None or not row.unread or taken[device] == own:
-        continue
-      place = device * own + taken[device]
-      taken[device] += 1
-      ids, row.unread = row.unread[:chunk], row.unread[chunk:]
-      part.tokens[place, : len(ids)] = ids
-      part.counts[place] = len(ids)
-      part.rows[place] = slot % held
-      part.slots[place] = slot
-      part.written[place] = len(row.tokens) - len(row.unread)
-      before = len(self._prompts[row.prompt].token_ids)
-      part.starts[place] = before + part.written[place] - len(ids)
-      part.goes_on[place] = not row.unread
-      if not row.unread:
-        self._cut[slot] = False
-    self._state = self._programs.append(self._params, self._state, part)
-
-  def decode(self) -> decode_lib.Written:
+  def decode(self) -> decode_lib.DecodeOutput:
     """Starts the next call of the decode loop; does not wait for it."""
-    enough, writing = 0, self.writing
-    if self._waiting:
-      # Slots are filled anew by the eighth: each break in decoding costs.
-      enough = len(self._slots) - max(1, len(self._slots) // 8)
-      enough -= self.live - writing
+    slots, decoding = len(self._slots), self.num_decoding
+    awaiting = self.num_live - decoding
+    min_active = 0
+    if self._has_waiting:
+      # Slots are refilled an eighth at a time, because each interruption of
+      # the decode loop costs.
+      min_active = slots - max(1, slots // 8) - awaiting
     if self._environment is not None:
-      self._environment.observe(writing, self.live - writing, len(self._slots))
-    self._state, written = self._programs.decode(
+      self._environment.observe(decoding, awaiting, slots)
+    self._state, output = self._engine.decode(
       self._params,
       self._state,
       self._stop_ids,
-      self._cut,
-      np.int32(max(0, min(enough, writing - 1))),
+      self._force_stop,
+      np.int32(max(0, min(min_active, decoding - 1))),
     )
-    self._cut = np.zeros(len(self._slots), bool)
-    return written
+    self._force_stop = np.zeros(slots, bool)
+    return output
 
-  def take(self, written: decode_lib.Written) -> list[Row]:
-    """Takes what was written (on the host); frees the slots of what ended."""
+  def collect(self, output: decode_lib.DecodeOutput) -> list[SequenceState]:
+    """Adds what was generated to the sequences.
+
+    Args:
+      output: what `decode` returned, on the host.
+
+    Returns:
+      The sequences that have ended; their slots are free.
+    """
     ended = []
-    for slot, row in enumerate(self._slots):
-      if row is None:
+    for slot, sequence in enumerate(self._slots):
+      if sequence is None:
         continue
-      if row.finish_reason is None and row.writes:
-        count = int(written.count[slot])
-        seen = len(row.tokens)
-        row.write(
-          written.tokens[slot, :count].tolist(),
-          written.logprobs[slot, :count].tolist(),
-        )
-        end = self._end_of_reply(row.tokens, row.reply, seen)
-        if end is None and not written.done[slot]:
-          continue
-        self._cut[slot] = True
-        self._end_reply(row, end)
-      if row.finish_reason is not None:
+      if sequence.finish_reason is None and sequence.decoding:
+        self._collect_slot(slot, sequence, output)
+      if sequence.finish_reason is not None:
         self._slots[slot] = None
-        ended.append(row)
+        ended.append(sequence)
     return ended
 
-  def _end_reply(self, row: Row, end: int | None) -> None:
-    """Ends a row with its reply, or has it wait for an answer."""
+  def _collect_slot(
+    self, slot: int, sequence: SequenceState, output: decode_lib.DecodeOutput
+  ) -> None:
+    """Adds one slot's new tokens, and looks for the end of the response."""
+    count = int(output.num_generated[slot])
+    num_checked = len(sequence.token_ids)
+    sequence.add_tokens(
+      output.tokens[slot, :count].tolist(),
+      output.logprobs[slot, :count].tolist(),
+    )
+    end = self._response_end(
+      sequence.token_ids, sequence.response_start, num_checked
+    )
+    if end is not None or output.done[slot]:
+      self._force_stop[slot] = True
+      self._end_response(sequence, end)
+
+  def _end_response(self, sequence: SequenceState, end: int | None) -> None:
+    """Ends a response, and with it the sequence unless a tool was called.
+
+    Args:
+      sequence: its last response has ended.
+      end: tokens to keep; None if the device stopped at a stop id or the limit.
+    """
     if end is not None:
-      row.cut(end)
-    elif row.tokens[-1] not in self._stop_ids:
-      row.finish_reason = "length"
+      sequence.truncate(end)
+    elif sequence.token_ids[-1] not in self._stop_ids:
+      sequence.finish_reason = "length"
       return
-    row.finish_reason = "stop"
+    sequence.finish_reason = "stop"
     if self._environment is not None:
-      name = row.prompt, row.sample
-      row.finish_reason = self._environment.take(name, row.replies)
-      row.waits = row.finish_reason is None
+      sequence.finish_reason = self._environment.step(
+        sequence.id, sequence.responses
+      )
+      sequence.awaiting_tool = sequence.finish_reason is None
 
   def warm_up(self) -> None:
-    """Runs each program once, on nothing, so that all are compiled."""
-    for bucket in self._programs.settings.prompt_buckets:
-      self._reading = self._begin(bucket, [])
-      self._read_on()
-      self._fill()
-    self._reading = None
-    for size in self._programs.sizes:
-      if size < len(self._slots):
-        self._keep(size)
+    """Compiles each program by running it once on empty slots."""
+    for bucket in self._engine.settings.prompt_buckets:
+      self._prefill_batch = self._start_prefill(bucket, [])
+      self._prefill_next(self._prefill_batch)
+      self._insert(self._prefill_batch)
+    self._prefill_batch = None
+    for slots in self._engine.slot_counts:
+      if slots < len(self._slots):
+        self._compact(slots)
       jax.block_until_ready(self.decode())
-      if self._programs.settings.extend_chunk:
-        self._append()
+      if self._engine.settings.extend_chunk:
+        self._extend()
 
-  def _begin(self, bucket: int, indices: Sequence[int]) -> _Reading:
-    """Lays out prompts to be read together."""
-    count = self._programs.together(bucket)
-    tokens = np.zeros((count, bucket), np.int32)
-    lengths = np.ones(count, np.int32)
-    for place, index in enumerate(indices):
-      ids = self._prompts[index].token_ids
-      tokens[place, : len(ids)] = ids
-      lengths[place] = len(ids)
-    rows = collections.deque(
-      Row(index, sample, place)
-      for place, index in enumerate(indices)
-      for sample in range(self._n)
+  def _start_prefill(
+    self, bucket: int, indices: Sequence[int]
+  ) -> _PrefillBatch:
+    """Returns a batch of the prompts with these indices; nothing runs yet."""
+    size = self._engine.prefill_batch_size(bucket)
+    tokens = np.zeros((size, bucket), np.int32)
+    lengths = np.ones(size, np.int32)
+    for row, index in enumerate(indices):
+      token_ids = self._request.prompts[index].token_ids
+      tokens[row, : len(token_ids)] = token_ids
+      lengths[row] = len(token_ids)
+    waiting = collections.deque(
+      SequenceState(index, sample, row)
+      for row, index in enumerate(indices)
+      for sample in range(self._request.n)
     )
-    room = self._programs.empty_prompts(count, bucket)
-    return _Reading(tokens, lengths, rows, room)
+    state = self._engine.init_prefill_state(size, bucket)
+    return _PrefillBatch(tokens, lengths, waiting, state)
 
-  def _read_on(self) -> None:
-    """Reads the next part of the prompts."""
-    reading = self._reading
-    assert reading is not None
-    if reading.ready:
+  def _prefill_next(self, batch: _PrefillBatch) -> None:
+    """Prefills the next part of the prompts, unless all are complete."""
+    if batch.is_complete:
       return
-    bucket = reading.tokens.shape[1]
-    size = self._programs.prefill_size(bucket)
-    # The last part may overlap the one before: it is read again, to the same.
-    start = min(reading.done, bucket - size)
-    reading.prompts = self._programs.prefill(
+    bucket = batch.tokens.shape[1]
+    size = self._engine.prefill_chunk_size(bucket)
+    # The last part may overlap the one before; prefilling tokens again gives
+    # the same cache entries.
+    start = min(batch.num_prefilled, bucket - size)
+    batch.state = self._engine.prefill(
       self._params,
-      reading.prompts,
-      reading.tokens[:, start : start + size],
+      batch.state,
+      batch.tokens[:, start : start + size],
       np.int32(start),
-      reading.lengths,
+      batch.lengths,
     )
-    reading.done = start + size
+    batch.num_prefilled = start + size
 
-  def _fill(self) -> None:
-    """Puts waiting sequences into the free slots."""
-    reading = self._reading
-    assert reading is not None
-    free = [slot for slot, row in enumerate(self._slots) if row is None]
-    counts = np.zeros(len(reading.lengths), np.int32)
+  def _insert(self, batch: _PrefillBatch) -> None:
+    """Inserts waiting sequences into the free slots."""
+    request = self._request
+    free = [slot for slot, held in enumerate(self._slots) if held is None]
+    counts = np.zeros(len(batch.lengths), np.int32)
     slots = np.zeros(len(self._slots), np.int32)
     limits = np.zeros(len(self._slots), np.int32)
-    streams = np.zeros((len(self._slots), 2), np.int32)
-    count = min(len(free), len(reading.rows))
-    for index, slot in enumerate(free[:count]):
-      row = reading.rows.popleft()
-      self._slots[slot] = row
-      self._cut[slot] = False
-      counts[row.place] += 1
-      slots[index] = slot
-      limits[index] = self._limits[row.prompt]
-      streams[index] = self._numbers[row.prompt], row.sample
-    self._state = self._programs.fill_slots(
-      self._state,
-      reading.prompts,
-      counts,
-      slots,
-      limits,
-      streams,
-      self._key,
+    seeds = np.zeros((len(self._slots), 2), np.int32)
+    for entry, slot in enumerate(free[: len(batch.waiting)]):
+      sequence = batch.waiting.popleft()
+      self._slots[slot] = sequence
+      self._force_stop[slot] = False
+      counts[sequence.prefill_index] += 1
+      slots[entry] = slot
+      limits[entry] = request.limits[sequence.prompt_index]
+      seeds[entry] = (
+        request.prompt_seeds[sequence.prompt_index],
+        sequence.sample_index,
+      )
+    self._state = self._engine.insert(
+      self._state, batch.state, counts, slots, limits, seeds, request.key
     )
-    if not reading.rows:
-      self._reading = None
+    if not batch.waiting:
+      self._prefill_batch = None
+
+  def _compact(self, slots: int) -> None:
+    """Keeps this many slots: all live ones first, then free ones."""
+    kept = sorted(
+      range(len(self._slots)), key=lambda slot: self._slots[slot] is None
+    )
+    kept = np.asarray(kept[:slots], np.int32)
+    self._slots = [self._slots[slot] for slot in kept]
+    self._force_stop = self._force_stop[kept]
+    self._state = self._engine.compact(self._state, kept)
+
+  def _extend(self) -> None:
+    """Extends slots by the next parts of tool outputs: what fits one call."""
+    chunk = self._engine.settings.extend_chunk
+    devices = self._engine.devices
+    entries = min(self._engine.prefill_batch_size(chunk), len(self._slots))
+    entries_per_device = entries // devices
+    slots_per_device = len(self._slots) // devices
+    names = ("counts", "rows", "slots", "starts", "num_tokens")
+    arrays: dict[str, Any] = {
+      name: np.zeros(entries, np.int32) for name in names
+    }
+    arrays["tokens"] = np.zeros((entries, chunk), np.int32)
+    arrays["resumes"] = np.zeros(entries, bool)
+    used = [0] * devices
+    for slot, sequence in enumerate(self._slots):
+      device = slot // slots_per_device
+      if (
+        sequence is None
+        or not sequence.pending_tokens
+        or used[device] == entries_per_device
+      ):
+        continue
+      entry = device * entries_per_device + used[device]
+      used[device] += 1
+      arrays["rows"][entry] = slot % slots_per_device
+      arrays["slots"][entry] = slot
+      self._take_pending(sequence, arrays, entry)
+      if arrays["resumes"][entry]:
+        self._force_stop[slot] = False
+    self._state = self._engine.extend(
+      self._params, self._state, extend_lib.Extension(**arrays)
+    )
+
+  def _take_pending(
+    self, sequence: SequenceState, arrays: Mapping[str, Any], entry: int
+  ) -> None:
+    """Moves the next pending tokens of a sequence into an extension's entry.
+
+    Args:
+      sequence: has pending tokens.
+      arrays: NumPy arrays by field of `Extension`; filled in.
+      entry: index into them.
+    """
+    chunk = arrays["tokens"].shape[1]
+    token_ids = sequence.pending_tokens[:chunk]
+    sequence.pending_tokens = sequence.pending_tokens[chunk:]
+    num_tokens = len(sequence.token_ids) - len(sequence.pending_tokens)
+    prompt = self._request.prompts[sequence.prompt_index]
+    arrays["tokens"][entry, : len(token_ids)] = token_ids
+    arrays["counts"][entry] = len(token_ids)
+    arrays["num_tokens"][entry] = num_tokens
+    arrays["starts"][entry] = (
+      len(prompt.token_ids) + num_tokens - len(token_ids)
+    )
+    arrays["resumes"][entry] = not sequence.pending_tokens

@@ -1,7 +1,9 @@
-"""Choosing the next token: greedy, temperature, top-k, top-p.
+"""Token sampling: greedy, temperature, top-k, top-p.
 
-Nothing here sorts the vocabulary: top-p looks for its threshold by bisection,
-and a draw inverts the cumulative distribution, block by block.
+Nothing here sorts the vocabulary: top-p finds its threshold by bisection, and
+a draw inverts the cumulative distribution, block by block.
+
+Axis letters are those of `types.py`; B counts slots.
 """
 
 import dataclasses
@@ -10,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-# Tokens whose weights are summed up before one of them is looked for.
-_BLOCK = 128
+# A draw first picks a block of this many tokens by their total weight.
+_BLOCK_TOKENS = 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,10 +21,10 @@ class SamplingParams:
   """How a token is drawn.
 
   Attributes:
-    temperature: logits are divided by it; 0 takes the most likely token.
+    temperature: divides the logits; 0 takes the most likely token.
     top_k: keep only the k most likely tokens; 0 keeps all.
     top_p: keep the smallest set of most likely tokens whose probability
-      reaches p; 1 keeps all. Tokens as likely as the last one are kept too.
+      reaches p; 1 keeps all. Tokens as likely as the last one are also kept.
   """
 
   temperature: float = 1.0
@@ -31,69 +33,71 @@ class SamplingParams:
 
 
 def processed_logits(
-  logits: Float[Array, "B V"], choice: SamplingParams
+  logits: Float[Array, "B V"], sampling: SamplingParams
 ) -> Float[Array, "B V"]:
-  """Logits of the distribution that is sampled from, float32.
+  """Returns the logits of the distribution that is sampled from, float32.
 
-  Tokens that may not be drawn have -inf. Greedy choice leaves the logits as
-  they are: it reports the model's own distribution.
+  Tokens that cannot be drawn get -inf. Greedy sampling leaves the logits as
+  they are, so that it reports the model's own distribution.
   """
   logits = logits.astype(jnp.float32)
-  if choice.temperature == 0:
+  if sampling.temperature == 0:
     return logits
-  logits = logits / choice.temperature
-  if choice.top_k:
-    kept, _ = jax.lax.top_k(logits, choice.top_k)
+  logits = logits / sampling.temperature
+  if sampling.top_k:
+    kept, _ = jax.lax.top_k(logits, sampling.top_k)
     logits = jnp.where(logits < kept[:, -1:], -jnp.inf, logits)
-  if choice.top_p < 1:
+  if sampling.top_p < 1:
     weights = _weights(logits)
-    threshold = _nucleus_threshold(weights, choice.top_p)
+    threshold = _nucleus_threshold(weights, sampling.top_p)
     logits = jnp.where(weights < threshold[:, None], -jnp.inf, logits)
   return logits
 
 
 def _weights(logits: Float[Array, "B V"]) -> Float[Array, "B V"]:
-  """Probabilities, save for their sum; the largest is 1."""
+  """Returns unnormalised probabilities; the largest of each row is 1."""
   return jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
 
 
 def _nucleus_threshold(
   weights: Float[Array, "B V"], top_p: float
 ) -> Float[Array, " B"]:
-  """The largest weight such that it and those above it reach the share p.
+  """Returns the largest threshold whose kept weights reach `top_p` of the sum.
 
-  Non-negative floats are ordered as their bits are, so 31 halvings of the range
-  of bits find it exactly.
+  The weights at or above the threshold are kept. Non-negative floats are
+  ordered as their bits are, so 31 halvings of the range of bits find the
+  threshold exactly.
   """
   rows = weights.shape[0]
-  enough = top_p * jnp.sum(weights, axis=-1)
+  target = top_p * jnp.sum(weights, axis=-1)
 
   def halve(
     _: jax.Array, bounds: tuple[jax.Array, jax.Array]
   ) -> tuple[jax.Array, jax.Array]:
     low, high = bounds
     middle = low + (high - low) // 2
-    least = jax.lax.bitcast_convert_type(middle, jnp.float32)[:, None]
-    mass = jnp.sum(jnp.where(weights >= least, weights, 0.0), axis=-1)
-    reached = mass >= enough
+    threshold = jax.lax.bitcast_convert_type(middle, jnp.float32)[:, None]
+    mass = jnp.sum(jnp.where(weights >= threshold, weights, 0.0), axis=-1)
+    reached = mass >= target
     return jnp.where(reached, middle, low), jnp.where(reached, high, middle)
 
-  one = jax.lax.bitcast_convert_type(jnp.float32(1.0), jnp.int32)
-  bounds = jnp.zeros(rows, jnp.int32), jnp.full(rows, one + 1)
+  largest = jax.lax.bitcast_convert_type(jnp.float32(1.0), jnp.int32)
+  bounds = jnp.zeros(rows, jnp.int32), jnp.full(rows, largest + 1)
   low, _ = jax.lax.fori_loop(0, 31, halve, bounds)
   return jax.lax.bitcast_convert_type(low, jnp.float32)
 
 
-def choose(
-  logits: Float[Array, "B V"], keys: Key[Array, " B"], choice: SamplingParams
+def sample_tokens(
+  logits: Float[Array, "B V"], keys: Key[Array, " B"], sampling: SamplingParams
 ) -> tuple[Int[Array, " B"], Float[Array, " B"]]:
-  """Draws one token a row; uses up `keys`.
+  """Draws one token per row; uses up `keys`.
 
   Returns:
-    Token ids and their log-probabilities under the processed distribution.
+    Token ids, int32, and their log-probabilities under the processed
+    distribution, float32.
   """
-  logits = processed_logits(logits, choice)
-  if choice.temperature == 0:
+  logits = processed_logits(logits, sampling)
+  if sampling.temperature == 0:
     tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
   else:
     uniform = jax.vmap(lambda key: jax.random.uniform(key, (2,)))(keys)
@@ -105,22 +109,23 @@ def choose(
 def _draw(
   weights: Float[Array, "B V"], uniform: Float[Array, "B 2"]
 ) -> Int[Array, " B"]:
-  """Draws a block by its weight, then a token in it by its own."""
+  """Draws a block by its total weight, then one of its tokens by theirs."""
   B, V = weights.shape
-  padded = jnp.pad(weights, ((0, 0), (0, -V % _BLOCK)))
-  blocks = padded.reshape(B, -1, _BLOCK)
+  padded = jnp.pad(weights, ((0, 0), (0, -V % _BLOCK_TOKENS)))
+  blocks = padded.reshape(B, -1, _BLOCK_TOKENS)
   block = _draw_one(jnp.sum(blocks, axis=-1), uniform[:, 0])
   inside = jnp.take_along_axis(blocks, block[:, None, None], axis=1)[:, 0]
-  return block * _BLOCK + _draw_one(inside, uniform[:, 1])
+  return block * _BLOCK_TOKENS + _draw_one(inside, uniform[:, 1])
 
 
 def _draw_one(
   weights: Float[Array, "B N"], uniform: Float[Array, " B"]
 ) -> Int[Array, " B"]:
-  """The first entry at which the running sum passes uniform x the sum."""
+  """Returns the first index where the running sum exceeds uniform x total."""
   running = jnp.cumsum(weights, axis=-1)
   target = uniform[:, None] * running[:, -1:]
-  # Rounding may let the sum pass at, or stop short of, an entry of weight 0.
+  # Entries of weight 0 are excluded, because rounding could let the running
+  # sum pass the target at one of them, or never pass it.
   possible = weights > 0
   passed = jnp.argmax(possible & (running > target), axis=-1)
   last = weights.shape[-1] - 1 - jnp.argmax(possible[:, ::-1], axis=-1)

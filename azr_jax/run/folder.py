@@ -1,66 +1,84 @@
-"""One run, one folder, one process, one config."""
+"""One folder, one process, one configuration: what a command claims."""
 
 import contextlib
 import fcntl
 import json
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-import ml_collections
-
+from azr_jax.config import overrides
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import storage
-from azr_jax.trainer import checks
 
-# A run may go on with other values of these; the others make another run.
-MAY_CHANGE = (
+CONFIG = "config.json"
+# A resumed run may have other values of these: where it runs and how long.
+LAYOUT = (
   "train.",
   "mesh.",
-  "rollout.mesh.",
+  "sharding.",
   "hosts.",
+  "rollout.mesh.",
   "executor.workers",
   "executor.backend",
   "executor.nodes",
   "executor.address",
   "model.cache_dir",
 )
-# What shows that a run has begun in a folder.
+# Scores depend neither on these nor on how sampling is batched.
+SCORING_LAYOUT = (
+  *LAYOUT,
+  "rollout.slots",
+  "rollout.prompt_buckets",
+  "rollout.prefill_tokens",
+  "rollout.decode_chunk",
+  "rollout.cache_chunk",
+  "rollout.extend_chunk",
+)
+# Any of these with something in it shows that a run has begun in a folder.
 RUN_FILES = ("metrics.jsonl", "checkpoints", "tokenizer")
 
 
 @contextlib.contextmanager
 def claim(
-  folder: pathlib.Path, config: ml_collections.ConfigDict, hosts: Hosts
+  folder: pathlib.Path,
+  config: Mapping[str, Any],
+  hosts: Hosts,
+  may_change: Sequence[str] = LAYOUT,
+  begun_by: Sequence[str] = RUN_FILES,
 ) -> Iterator[None]:
-  """Holds a run folder, made if missing, and writes config.json into it.
+  """Holds a folder, made if missing, and writes config.json into it.
 
-  The first of the hosts does so for all: they share the folder.
+  Host 0 does so for all hosts, which share the folder. Where something has
+  begun, the folder must be of this config. The lock goes with the process,
+  however that ends. In an object store there are no locks.
 
-  Where a run has begun, it must have this config, keys of `MAY_CHANGE` apart:
-  a run may be made longer, or go on elsewhere. The lock goes with the process,
-  however that ends.
-
-  In an object store there are no locks, so nothing keeps others out.
+  Args:
+    folder: the folder.
+    config: everything that the folder's contents depend on, nested.
+    hosts: the processes of the run.
+    may_change: beginnings of keys that may have another value later.
+    begun_by: patterns of files that show that something has begun.
 
   Raises:
-    ValueError: another process holds the folder, or its run has another
-      config.
-    RuntimeError: so it is for the first host, and this is another; or the
-      hosts were not given the same config or folder.
+    ValueError: another process holds the folder, or it is of another config.
+    RuntimeError: host 0 could not claim the folder (raised on the others), or
+      configs or folders differ between hosts.
   """
-  hosts.assert_equal("config", config.to_dict())
+  hosts.assert_equal("config", config)
   hosts.assert_equal("workdir", str(folder))
   with contextlib.ExitStack() as held:
     error = None
     if hosts.is_primary:
       try:
-        held.enter_context(_hold(folder, config))
+        held.enter_context(_hold(folder))
+        _write_config(folder, config, may_change, begun_by)
       except (OSError, ValueError) as caught:
         error = caught
     hosts.raise_on_all("workdir", error)
     unseen = None
-    if not (folder / "config.json").exists():
+    if not (folder / CONFIG).exists():
       unseen = ValueError(
         f"{folder} is not what the first host made: expected a --workdir that "
         "all hosts see"
@@ -70,13 +88,10 @@ def claim(
 
 
 @contextlib.contextmanager
-def _hold(
-  folder: pathlib.Path, config: ml_collections.ConfigDict
-) -> Iterator[None]:
-  """Locks the folder for this process, where there are locks."""
+def _hold(folder: pathlib.Path) -> Iterator[None]:
+  """Makes the folder and locks it for this process, where there are locks."""
   folder.mkdir(parents=True, exist_ok=True)
   if storage.is_object_store(folder):
-    _write_config(folder, config)
     yield
     return
   with (folder / "lock").open("a+", encoding="utf-8") as lock:
@@ -91,14 +106,13 @@ def _hold(
     lock.truncate(0)
     lock.write(f"{os.getpid()}\n")
     lock.flush()
-    _write_config(folder, config)
     yield
 
 
-def _has(path: pathlib.Path) -> bool:
-  """Whether there is a folder or file with something in it.
+def _has_content(path: pathlib.Path) -> bool:
+  """Returns whether a file or folder holds anything.
 
-  What fails before its first step leaves empty ones.
+  A run that fails before its first step leaves empty ones.
   """
   if not path.exists():
     return False
@@ -106,20 +120,41 @@ def _has(path: pathlib.Path) -> bool:
 
 
 def _write_config(
-  folder: pathlib.Path, config: ml_collections.ConfigDict
+  folder: pathlib.Path,
+  config: Mapping[str, Any],
+  may_change: Sequence[str],
+  begun_by: Sequence[str],
 ) -> None:
-  path = folder / "config.json"
-  mine = json.loads(json.dumps(config.to_dict()))
-  if path.exists() and any(_has(folder / name) for name in RUN_FILES):
-    flat_mine = checks.flatten(mine)
-    flat_theirs = checks.flatten(json.loads(path.read_text("utf-8")))
-    for key in sorted(flat_mine.keys() | flat_theirs.keys()):
-      if key.startswith(MAY_CHANGE):
-        continue
-      if flat_mine.get(key) != flat_theirs.get(key):
-        raise ValueError(
-          f"config.{key}={flat_mine.get(key)!r}: expected "
-          f"{flat_theirs.get(key)!r}, the value of the run in {folder}; "
-          "give another --workdir to start a new run"
-        )
+  """Writes config.json; refuses if the folder has begun with another one."""
+  path = folder / CONFIG
+  mine = json.loads(json.dumps(config))
+  has_begun = any(
+    _has_content(found) for name in begun_by for found in folder.glob(name)
+  )
+  if path.exists() and has_begun:
+    theirs = json.loads(path.read_text("utf-8"))
+    _refuse_another(folder, mine, theirs, tuple(may_change))
   storage.write_whole(path, json.dumps(mine, indent=2) + "\n")
+
+
+def _refuse_another(
+  folder: pathlib.Path,
+  mine: dict[str, Any],
+  theirs: dict[str, Any],
+  may_change: tuple[str, ...],
+) -> None:
+  """Raises ValueError for the first key, `system` before all, that differs."""
+  flat_mine, flat_theirs = overrides.flatten(mine), overrides.flatten(theirs)
+  keys = sorted(
+    flat_mine.keys() | flat_theirs.keys(),
+    key=lambda key: (key != "system", key),
+  )
+  for key in keys:
+    if key.startswith(may_change):
+      continue
+    if flat_mine.get(key) != flat_theirs.get(key):
+      raise ValueError(
+        f"config.{key}={flat_mine.get(key)!r}: expected "
+        f"{flat_theirs.get(key)!r}, the value of the run in {folder}; "
+        "give another --workdir to start a new run"
+      )

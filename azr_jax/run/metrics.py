@@ -1,13 +1,12 @@
-"""Metric writers, sampled texts and the progress line of a run.
+"""Metric writers and sampled texts of a run.
 
-A metric's name is a path; `HEALTHY` says what each family looks like when
-all is well.
+A metric's name is a path. `HEALTHY` says what a healthy value of each family
+looks like; families of one system alone are in that system's `METRICS`.
 """
 
 import itertools
 import json
 import pathlib
-import sys
 import time
 from collections.abc import Mapping, Sequence
 
@@ -16,6 +15,7 @@ import tensorboardX
 
 from azr_jax import types
 from azr_jax.run import storage
+from azr_jax.run.console import print_status
 
 METRICS = "metrics.jsonl"  # In a run's folder.
 SAMPLES = "samples"  # The folder of sampled texts there.
@@ -24,33 +24,15 @@ STORE_S = 30.0  # Between two writes of the metrics in an object store.
 HEALTHY = {
   "reward": "rises; propose stays below solve once tasks are learnable",
   "tokens": "completion tokens; truncated_share near 0",
-  "count": "trajectories per task and role, B each",
+  "count": "trajectories per role, and prompts that were too long",
   "correct": "rises for every task type",
   "formatted": "above 0.95 after a few steps",
-  # rejected_...: by reason; unused, trivial: of composite programs, which add
-  # nothing to their parts; no_error: of programs that were to raise.
-  "proposals": "valid_share rises; blocked and timeout stay rare",
-  "program": "cognitive, distance and answer_diversity rise or stay",
-  "learnability": "solve_rate away from 0 and 1, else nothing is learned",
-  "buffer": "grows by about B x valid_share a step",
   "executor": "verdict counts; timeouts rare",
   "rollout": "logprob_gap below 1e-3 in float32",
   "learner": "entropy falls slowly; grad_norm without spikes",
   "time": "seconds per phase; verification_wait near 0",
-  "curriculum": "probability and success of each bucket, replay_share",
-  "groups": "equal_share: of groups that teach nothing, well below 1",
-  "answer_blocks": "answers in a response: 1",
+  "groups": "equal_share: groups that teach nothing, well below 1",
   "critic": "value_loss falls; explained_variance rises above 0",
-  "health": "truncated_share, repeat_score near 0; formatted_share near 1",
-  "stage": "number rises; groups of a size worth a stage",
-  "correct_by_task": "rises where code helps",
-  "self_check": "share of conversations that check an answer by code",
-  "tokens_of_a_reply": "does not grow without accuracy",
-  "turns": "penalty for more than most_turns replies: near 0",
-  "calls": "scripts of a conversation; rises where code helps",
-  "replies": "of a conversation: fewer than most_turns",
-  "form": "near +form_reward after a few steps",
-  "interpreter": "slots_writing high; overlap_share near 1; timeouts rare",
   "evaluation": "pass@1 rises",
   "safety": "flagged_share near 0; read what flagged/ keeps",
   "compile": "programs compiled in the step: 0 after the first",
@@ -114,7 +96,7 @@ class MetricsWriter:
     try:
       storage.write_whole(self._path, "".join(lines))
     except OSError as error:  # It is tried again with the next lines.
-      say(f"{self._path}: {error}")
+      print_status(f"{self._path}: {error}")
 
   def close(self) -> None:
     """Writes what is left, and closes the files."""
@@ -160,30 +142,3 @@ def write_samples(
         **trajectory.metrics,
       }
       file.write(json.dumps(record) + "\n")
-
-
-def say(text: str) -> None:
-  """Prints a line for the person at the terminal or reading the log."""
-  print(text, file=sys.stderr, flush=True)
-
-
-class Progress:
-  """One line per step with rate and ETA; rewritten in place on a terminal."""
-
-  def __init__(self, first_step: int, last_step: int, unit: str = "step"):
-    self._first, self._last, self._unit = first_step, last_step, unit
-    self._start = time.monotonic()
-    self._terminal = sys.stderr.isatty()
-
-  def show(self, step: int, text: str) -> None:
-    """Reports that `step` is done."""
-    done = step - self._first + 1
-    seconds = (time.monotonic() - self._start) / done
-    left = (self._last - step) * seconds
-    line = (
-      f"{self._unit} {step}/{self._last}  {seconds:.2f} s/{self._unit}  "
-      f"ETA {int(left) // 60}:{int(left) % 60:02d}  {text}"
-    )
-    end = "\r" if self._terminal and step < self._last else "\n"
-    width = 140 if self._terminal else 0
-    print(line.ljust(width), end=end, file=sys.stderr, flush=True)

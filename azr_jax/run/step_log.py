@@ -3,66 +3,72 @@
 import pathlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 import jax
-import ml_collections
 import numpy as np
 
+from azr_jax import types
 from azr_jax.learner import update
 from azr_jax.parallel.hosts import Hosts
+from azr_jax.run import console
 from azr_jax.run import metrics as metrics_lib
+from azr_jax.run.settings import RunSettings
 from azr_jax.types import RolloutBatch
 
 
 def fetch(metrics: update.Metrics) -> "Future[tuple[dict[str, float], float]]":
-  """An update's metrics, and when it was done."""
+  """Returns an update's metrics and the time when it was done.
+
+  A thread fetches them, so that the host can go on with the next step.
+  """
   future: Future[tuple[dict[str, float], float]] = Future()
 
   def wait() -> None:
     try:
       fetched = metrics_lib.to_host(jax.device_get(metrics))
       future.set_result((fetched, time.monotonic()))
-    except Exception as error:  # noqa: BLE001 - whoever waits must hear of it.
+    except Exception as error:  # noqa: BLE001 - the waiter must hear of it.
       future.set_exception(error)
 
-  # A daemon: an update that waits for a lost host must not hold up the end.
+  # The thread is a daemon, because an update that waits for a lost host must
+  # not keep the process from ending.
   threading.Thread(target=wait, daemon=True).start()
   return future
 
 
 class StepLog:
-  """Writes a step's metrics and samples, one step late, on the first host."""
+  """Writes a step's metrics and texts, one step late, on the primary host."""
 
   def __init__(
     self,
     folder: pathlib.Path,
-    first_step: int,
-    settings: ml_collections.ConfigDict,
     hosts: Hosts,
+    first_step: int,
+    settings: RunSettings,
   ):
-    """Opens the files, on the first host.
+    """Opens the files, on the primary host.
 
     Args:
-      folder: of the run.
-      first_step: that will be added.
-      settings: `train` of a configuration.
-      hosts: of the run.
+      folder: the run's folder.
+      hosts: the processes of the run.
+      first_step: the first step that will be added.
+      settings: how many texts are kept and shown.
     """
     self._folder = folder
-    self._samples = settings.samples_per_step
+    self._settings = settings
     self._timeout_s = hosts.timeout_s if hosts.count > 1 else None
     self._writer = None
     if hosts.is_primary:
       self._writer = metrics_lib.MetricsWriter(folder, first_step)
-    self._progress = metrics_lib.Progress(first_step, settings.steps)
+    self._progress = console.Progress(first_step, settings.steps)
     self._last: Callable[[], None] | None = None
 
   def add(
     self,
     step: int,
-    collected: RolloutBatch,
+    rollouts: RolloutBatch,
     learned: "Future[tuple[dict[str, float], float]]",
     compiled: int,
     start: float,
@@ -74,16 +80,22 @@ class StepLog:
       learner_metrics, done_at = learned.result(self._timeout_s)
       if self._writer is None:
         return
-      metrics = collected.metrics | learner_metrics
+      metrics = rollouts.metrics | learner_metrics
       metrics["time/collect"] = collected_at - start
       metrics["time/update"] = done_at - collected_at
       metrics["time/step"] = done_at - start
       metrics["compile/count"] = float(compiled)
       self._writer.write(step, metrics)
       metrics_lib.write_samples(
-        self._folder, step, collected.trajectories, self._samples
+        self._folder,
+        step,
+        rollouts.trajectories,
+        self._settings.samples_per_step,
       )
       self._progress.show(step, _summary(metrics))
+      every = self._settings.show_every
+      if every and step % every == 0 and rollouts.trajectories:
+        _show(rollouts.trajectories)
 
     self._last = write
 
@@ -102,12 +114,28 @@ class StepLog:
   def close(self) -> None:
     """Writes what is left, also when the loop ends by an error."""
     self.write_last()
+    self._progress.close()
     if self._writer is not None:
       self._writer.close()
 
 
+def _show(trajectories: Sequence[types.Trajectory]) -> None:
+  """Shows the best-paid response of a step, the first of equals."""
+  best = max(trajectories, key=lambda t: t.reward)
+  name = "/".join(map(str, best.group_id)) if _is_path(best.group_id) else ""
+  title = f"  a response of {name or 'this step'} (reward {best.reward:g}):"
+  console.show_text(title, best.completion.text)
+
+
+def _is_path(group_id: object) -> bool:
+  """Returns whether a group's id is made of names alone."""
+  return isinstance(group_id, tuple) and all(
+    isinstance(part, str) for part in group_id
+  )
+
+
 def _summary(metrics: dict[str, float]) -> str:
-  """The few figures worth a line: solver accuracy, valid proposals."""
+  """Returns the few figures worth a line: accuracy, valid proposals."""
   correct = [
     value
     for name, value in metrics.items()

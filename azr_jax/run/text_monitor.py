@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from azr_jax import types
+from azr_jax.run.settings import RunSettings
 
 FOLDER = "flagged"
 CLASSIFIER = "classifier"
@@ -56,6 +57,15 @@ def load_classifier(name: str) -> Classifier | None:
     raise ValueError(
       f"config.train.flag_classifier={name!r}: expected MODULE:FUNCTION"
     ) from None
+
+
+def from_settings(
+  folder: pathlib.Path, write: bool, c: RunSettings
+) -> "Monitor":
+  """Returns the monitor of a run; `write` on the primary host alone."""
+  patterns = rules() if c.flag_texts else {}
+  classifier = load_classifier(c.flag_classifier)
+  return Monitor(folder, write, patterns, classifier)
 
 
 class Monitor:

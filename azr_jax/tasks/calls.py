@@ -1,14 +1,14 @@
-"""Names with settings, as configs write them: `products(min_digits=3)`."""
+"""Parses names with settings in configs, such as `products(min_digits=3)`."""
 
 import ast
 from typing import Any
 
 
 def read(text: str) -> tuple[str, dict[str, Any]]:
-  """Reads `name` or `name(key=literal)` into a name and its settings.
+  """Parses `name` or `name(key=literal)` into the name and its settings.
 
   Raises:
-    ValueError: it is neither.
+    ValueError: the text has another form.
   """
   try:
     node = ast.parse(text.strip(), mode="eval").body

@@ -1,30 +1,31 @@
-"""Entries of reasoning-gym's sets, others for every seed."""
+"""Entries of reasoning-gym's sets; different seeds give different entries."""
 
 import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# The library draws entry i of a set from its seed + i; seeds side by side
-# would give the same entries, shifted.
-STRIDE = 10_000_000
-MOST_SEEDS = 400  # Some sets draw by NumPy, whose seeds end at 2**32.
+# The library draws entry i of a set with seed + i. Adjacent seeds would give
+# the same entries, shifted; therefore our seeds are multiplied by this number.
+SEED_STRIDE = 10_000_000
+# Some sets use NumPy seeds, which must be below 2**32.
+MAX_SEEDS = 400
 
 
 def entries(
   name: str, count: int, seed: int, settings: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-  """Yields entries of a set; those of two seeds are drawn independently.
+  """Yields entries of a set; the entries of two seeds are independent.
 
   Args:
-    name: of the set.
-    count: how many, at most `STRIDE`.
-    seed: which entries, below `MOST_SEEDS`; a `seed` among the settings is
-      taken instead.
-    settings: of the set, where they are not its own.
+    name: the name of the set.
+    count: number of entries, at most `SEED_STRIDE`.
+    seed: seed of the entries, below `MAX_SEEDS`; a `seed` in `settings`
+      replaces it.
+    settings: settings of the set that replace its defaults.
 
   Raises:
-    ValueError: reasoning-gym is not installed, it has no such set, a setting
-      or the seed is not what it expects.
+    ValueError: reasoning-gym is not installed or has no such set, or the seed,
+      the count or a setting is not allowed.
   """
   try:
     reasoning_gym: Any = importlib.import_module("reasoning_gym")
@@ -34,16 +35,16 @@ def entries(
     ) from None
   settings = {"seed": seed} | dict(settings)
   seed = settings.pop("seed")
-  if not 0 <= seed < MOST_SEEDS or count > STRIDE:
+  if not 0 <= seed < MAX_SEEDS or count > SEED_STRIDE:
     raise ValueError(
       f"gym:{name}: seed={seed}, count={count}: expected a seed from 0 to "
-      f"{MOST_SEEDS - 1} and at most {STRIDE} entries"
+      f"{MAX_SEEDS - 1} and at most {SEED_STRIDE} entries"
     )
   try:
-    made = reasoning_gym.create_dataset(
-      name, size=count, seed=seed * STRIDE, **settings
+    dataset = reasoning_gym.create_dataset(
+      name, size=count, seed=seed * SEED_STRIDE, **settings
     )
   except (ValueError, TypeError, AssertionError) as error:
     raise ValueError(f"gym:{name}: {error}; expected other settings") from None
   for index in range(count):
-    yield made[index]
+    yield dataset[index]

@@ -1,8 +1,8 @@
-"""Records of a file or of a public dataset, as dictionaries or lists.
+"""Reads records, dictionaries or lists, from files and public datasets.
 
-| spec | what it is |
+| spec | source |
 | --- | --- |
-| a path | `.jsonl`, `.json` (an array), `.csv`, `.parquet`; also with `.gz` |
+| a path | `.jsonl`, `.json` (an array), `.csv`, `.parquet`; also `.gz` |
 | `tfds:NAME`, `tfds:NAME/SPLIT` | tensorflow-datasets |
 | `hf:OWNER/NAME`, `hf:OWNER/NAME/CONFIG:SPLIT` | Hugging Face datasets |
 """
@@ -20,16 +20,16 @@ _DEFAULT_SPLIT = "train"
 
 
 def read(spec: str) -> Iterable[Any]:
-  """Reads what a spec names.
+  """Reads the records that a spec names.
 
   Raises:
-    ValueError: there is no such file, it is no such file, or a package that
-      it needs is missing.
+    ValueError: the file does not exist, it does not hold records, or a
+      required package is missing.
   """
-  kind, found, name = spec.partition(":")
-  if kind == "tfds" and found:
+  kind, colon, name = spec.partition(":")
+  if kind == "tfds" and colon:
     return _tfds(name)
-  if kind == "hf" and found:
+  if kind == "hf" and colon:
     return _hugging_face(name)
   path = pathlib.Path(spec).expanduser()
   if not path.is_file():
@@ -95,8 +95,8 @@ def _hugging_face(name: str) -> Iterable[Any]:
     return datasets.load_dataset(
       f"{owner}/{title}", config or None, split=split or _DEFAULT_SPLIT
     )
-  except OSError as error:  # Errors of the connection are.
+  except OSError as error:  # Connection errors are OSErrors.
     raise ValueError(
-      f"hf:{name}: {error}; expected a network, or the path of a file that "
-      "holds the same"
+      f"hf:{name}: {error}; expected a network connection; otherwise pass the "
+      "path of a file with the same records"
     ) from None

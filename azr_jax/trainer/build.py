@@ -1,125 +1,177 @@
-"""Builds what every system shares from a config."""
+"""Builds every part of an experiment from its settings, once.
 
-from collections.abc import Mapping
-from typing import Any
+`build(config)` is all that `loop.run` needs; below it nothing reads a config.
+"""
 
+import dataclasses
+from collections.abc import Sequence
+
+import jax
 import jax.numpy as jnp
 import ml_collections
-import optax
+import numpy as np
 from jax.sharding import Mesh
 
+from azr_jax import types
 from azr_jax.executor import Executor
-from azr_jax.learner import critic as critic_lib
+from azr_jax.executor.settings import ExecutorSettings
+from azr_jax.learner import advantages, packing, update
 from azr_jax.learner import learner as learner_lib
-from azr_jax.learner import train_state, update
-from azr_jax.learner.advantages import GAE
-from azr_jax.models import attention, transformer
+from azr_jax.learner.learner import Learner
+from azr_jax.learner.optimizer import make_optimizer
+from azr_jax.models import attention, load, transformer
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.models.settings import ModelSettings
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.rollout import engine, token_sampling
-from azr_jax.rollout.environment import Outcomes
-from azr_jax.rollout.policy import Ask
-from azr_jax.rollout.python_tool import PythonTool, PythonToolSettings
-from azr_jax.systems.code_interpreter import agents
+from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout.sampler import Sampler
+from azr_jax.rollout.settings import RolloutMeshSettings
+from azr_jax.systems.system import Context, System
+from azr_jax.trainer import settings as settings_lib
+from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
+
+# Folded into the seed, so that each purpose draws numbers of its own.
+_SAMPLING, _EVALUATION, _PACKING = 1, 2, 1
 
 
-def sharding_rules(config: ml_collections.ConfigDict) -> dict[str, str | None]:
-  """Logical axis -> mesh axis, None for replicated."""
-  return {axis: name or None for axis, name in config.sharding.items()}
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+  """Everything that a training run is made of, before it runs.
+
+  Attributes:
+    settings: the checked configuration.
+    mesh: where the learner's state lies.
+    source: tokenizer and parameters of the model to start from.
+    learner: the jitted update, of a policy or of a policy and its critic.
+    sampler: samples on the same devices.
+    micro_rows: rows of a micro-batch, padded to the mesh.
+  """
+
+  settings: ExperimentSettings
+  mesh: Mesh
+  source: load.ModelSource
+  learner: Learner
+  sampler: Sampler
+  micro_rows: int
+
+  def make_system(
+    self, executor: Executor, jobs: SharedJobs, hosts: Hosts
+  ) -> System:
+    """Builds the system, which may read or make its data."""
+    trunk = self.settings.trunk
+    context = Context(
+      seed=trunk.seed,
+      steps=trunk.train.steps,
+      jobs=jobs,
+      executor=executor,
+      hosts=hosts,
+      tokenizer=self.source.tokenizer,
+      script_timeout_s=trunk.executor.timeout_s,
+    )
+    return self.settings.system.build(self.settings.own, context)
+
+  def load_params(self) -> types.Params:
+    """Returns the start's parameters in their shards."""
+    rules = self.settings.trunk.sharding.rules()
+    return self.source.load_params(self.mesh, rules)
+
+  def sampling_key(self, step: int) -> jax.Array:
+    """Returns the key of a step's rollouts."""
+    key = jax.random.key(self.settings.trunk.seed)
+    return jax.random.fold_in(jax.random.fold_in(key, _SAMPLING), step)
+
+  def evaluation_key(self) -> jax.Array:
+    """Returns the key of evaluations, which is the same at every step."""
+    key = jax.random.key(self.settings.trunk.seed)
+    return jax.random.fold_in(key, _EVALUATION)
+
+  def estimate_advantages(
+    self, trajectories: Sequence[types.Trajectory]
+  ) -> list[float]:
+    """Returns an advantage per trajectory, by the configured estimator."""
+    c = self.settings.trunk.learner
+    return [
+      float(advantage)
+      for advantage in advantages.estimate(
+        c.estimator,
+        [t.reward for t in trajectories],
+        [t.group_id for t in trajectories],
+        [len(t.completion.token_ids) for t in trajectories],
+        c.normalize_advantages,
+      )
+    ]
+
+  def pack(
+    self,
+    trajectories: Sequence[types.Trajectory],
+    values: Sequence[float],
+    step: int,
+  ) -> types.Batch:
+    """Packs trajectories and their advantages into micro-batches on the host.
+
+    Returns:
+      A batch of arrays [A, rows, length]: micro-batches of packed rows.
+    """
+    c = self.settings.trunk.learner
+    batch = packing.pack(
+      [
+        packing.from_trajectory(trajectory, advantage)
+        for trajectory, advantage in zip(trajectories, values, strict=True)
+      ],
+      row_length=c.row_length,
+      rows_multiple=self.micro_rows * c.max_micro_batches,
+      aggregation=c.aggregation,
+      regularizer_aggregation=c.regularizer_aggregation,
+      rng=np.random.default_rng((self.settings.trunk.seed, step, _PACKING)),
+    )
+    return update.to_micro_batches(batch, self.micro_rows)
 
 
-def rollout_mesh(config: ml_collections.ConfigDict, mesh: Mesh) -> Mesh:
-  """The mesh to sample in: the learner's own devices, perhaps in another shape.
+def build(config: ml_collections.ConfigDict) -> Experiment:
+  """Checks a config and builds model, learner and sampler; compiles nothing.
+
+  Raises:
+    Invalid: a config value is not allowed.
+    ValueError: the model cannot be loaded or does not fit the mesh.
+  """
+  settings = settings_lib.read_train(config)
+  trunk = settings.trunk
+  mesh = mesh_lib.make_mesh(trunk.mesh.sizes())
+  source = load.resolve(trunk.model.source, trunk.model.cache_dir)
+  model = build_model(trunk.model, source.config, mesh)
+  return Experiment(
+    settings,
+    mesh,
+    source,
+    build_learner(trunk, model, mesh),
+    Sampler(
+      model,
+      source.tokenizer,
+      rollout_mesh(trunk.rollout.mesh, mesh),
+      trunk.sharding.rules(),
+      trunk.rollout,
+    ),
+    mesh_lib.padded_rows(trunk.learner.micro_rows, mesh),
+  )
+
+
+def rollout_mesh(c: RolloutMeshSettings, mesh: Mesh) -> Mesh:
+  """Returns the mesh to sample in: the learner's devices, perhaps reshaped.
 
   Raises:
     ValueError: the sizes do not multiply to the devices.
   """
-  sizes = config.rollout.mesh.to_dict()
+  sizes = c.sizes()
   if not any(sizes.values()):
     return mesh
   return mesh_lib.make_mesh(sizes, mesh.devices.flatten().tolist())
 
 
-def build_policy_loss(
-  config: ml_collections.ConfigDict,
-  model: transformer.Transformer,
-  mesh: Mesh,
-) -> update.MicroLoss:
-  """The loss that `learner` and `rollout.temperature` describe."""
-  c = config.learner
-  return update.make_policy_loss(
-    model,
-    clip_low=c.clip_low,
-    clip_high=c.clip_high,
-    entropy_coef=c.entropy_coef,
-    kl_coef=c.kl_coef,
-    kl_estimator=c.kl_estimator,
-    temperature=config.rollout.temperature,
-    chunk_tokens=c.chunk_tokens,
-    on_policy=c.epochs == 1,
-    policy_loss=c.policy_loss,
-    iw_clip_max=c.iw_clip_max,
-    mesh=mesh,
-  )
-
-
-def build_learner(
-  config: ml_collections.ConfigDict,
-  model: transformer.Transformer,
-  mesh: Mesh,
-) -> learner_lib.Learner:
-  """The policy's learner, with a critic if the estimator needs one."""
-  critic = None
-  if _has_critic(config):
-    c = config.critic
-    critic = learner_lib.CriticParts(
-      critic_lib.CriticSettings(
-        gamma=c.gamma,
-        gae_lambda=c.gae_lambda,
-        updates=c.updates,
-        value_clip=c.value_clip,
-        normalize=config.learner.normalize_advantages,
-      ),
-      _make_optimizer(c.optimizer),
-      c.head_init,
-      config.seed,
-    )
-  return learner_lib.make(
-    model,
-    build_policy_loss(config, model, mesh),
-    build_optimizer(config),
-    mesh,
-    sharding_rules(config),
-    critic,
-  )
-
-
-def _has_critic(config: ml_collections.ConfigDict) -> bool:
-  return config.learner.get("estimator") == GAE
-
-
-def abstract_state(
-  config: ml_collections.ConfigDict,
-  model: transformer.Transformer,
-  mesh: Mesh,
-  rules: Mapping[str, str | None],
-) -> Any:
-  """Shapes and shardings of a run's state, of training or of `sft`."""
-  critic = (
-    _make_optimizer(config.critic.optimizer) if _has_critic(config) else None
-  )
-  return learner_lib.abstract_state(
-    model, build_optimizer(config), mesh, rules, critic
-  )
-
-
 def build_model(
-  config: ml_collections.ConfigDict, shape: ModelConfig, mesh: Mesh
+  c: ModelSettings, shape: ModelConfig, mesh: Mesh
 ) -> transformer.Transformer:
-  """The decoder of `model`, of a given shape."""
-  c = config.model
+  """Returns the decoder of a given shape."""
   return transformer.Transformer(
     shape,
     jnp.dtype(c.dtype),
@@ -128,57 +180,51 @@ def build_model(
   )
 
 
-def build_optimizer(
-  config: ml_collections.ConfigDict,
-) -> optax.GradientTransformation:
-  """Builds AdamW with its schedule."""
-  return _make_optimizer(config.optimizer)
+def build_policy_loss(
+  c: TrainSettings, model: transformer.Transformer, mesh: Mesh
+) -> update.MicroLoss:
+  """Returns the loss that `learner` and `rollout.temperature` describe."""
+  learner = c.learner
+  return update.make_policy_loss(
+    model,
+    clip_low=learner.clip_low,
+    clip_high=learner.clip_high,
+    entropy_coef=learner.entropy_coef,
+    kl_coef=learner.kl_coef,
+    kl_estimator=learner.kl_estimator,
+    temperature=c.rollout.temperature,
+    chunk_tokens=learner.chunk_tokens,
+    on_policy=learner.epochs == 1,
+    policy_loss=learner.policy_loss,
+    iw_clip_max=learner.iw_clip_max,
+    mesh=mesh,
+  )
 
 
-def _make_optimizer(
-  config: ml_collections.ConfigDict,
-) -> optax.GradientTransformation:
-  return train_state.make_optimizer(**config.to_dict())
+def build_learner(
+  c: TrainSettings, model: transformer.Transformer, mesh: Mesh
+) -> Learner:
+  """Returns the policy's learner, with a critic if the estimator needs one."""
+  critic = None
+  if c.learner.estimator == advantages.GAE:
+    critic = learner_lib.CriticParts(
+      c.critic,
+      make_optimizer(c.critic.optimizer),
+      c.learner.normalize_advantages,
+      c.seed,
+    )
+  return learner_lib.make(
+    model,
+    build_policy_loss(c, model, mesh),
+    make_optimizer(c.optimizer),
+    mesh,
+    c.sharding.rules(),
+    critic,
+  )
 
 
-def build_executor(config: ml_collections.ConfigDict) -> Executor:
+def build_executor(c: ExecutorSettings) -> Executor:
   """Starts the executor pool."""
-  return Executor(**config.executor.to_dict())
-
-
-def sampler_settings(
-  config: ml_collections.ConfigDict,
-) -> engine.SamplerSettings:
-  """Reads the declared shapes and rules of sampling."""
-  c = config.rollout
-  return engine.SamplerSettings(
-    slots=c.slots,
-    prompt_buckets=tuple(c.prompt_buckets),
-    max_tokens=c.max_tokens,
-    prefill_tokens=c.prefill_tokens,
-    decode_chunk=c.decode_chunk,
-    cache_chunk=c.cache_chunk,
-    stop_strings=tuple(c.stop_strings),
-    choice=token_sampling.SamplingParams(c.temperature, c.top_k, c.top_p),
-    extend_chunk=c.extend_chunk,
-  )
-
-
-def build_agent(
-  config: ml_collections.ConfigDict,
-  agent: str,
-  tokenizer: Tokenizer,
-  executor: Executor,
-  hosts: Hosts,
-) -> Ask:
-  """Builds one of the Code Interpreter's agents, by `config.evaluate`."""
-  c = config.evaluate
-  settings = PythonToolSettings(
-    c.max_calls, c.result_tokens, config.executor.timeout_s, c.libraries
-  )
-  return agents.make(
-    agent,
-    PythonTool(settings, tokenizer, executor, hosts),
-    Outcomes(executor, hosts),
-    c.prompt_style,
+  return Executor(
+    **{field.name: getattr(c, field.name) for field in dataclasses.fields(c)}
   )

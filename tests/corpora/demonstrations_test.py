@@ -12,7 +12,7 @@ from azr_jax.corpora.demonstrations import Trajectory
 from azr_jax.rollout import code_blocks
 
 BLOCK = "so\n```python\nprint(6*7)\n```"
-OUTPUT = f"{code_blocks.LABEL}42\n{code_blocks.AFTER}"
+OUTPUT = f"{code_blocks.OUTPUT_PREFIX}42\n{code_blocks.OUTPUT_SUFFIX}"
 
 
 def make(number, task="gym/products", parts=("<<<42>>>",)):

@@ -31,11 +31,13 @@ def test_conversations_are_correct_and_show_the_output_of_their_code(
     reference = grader.stored_answer(question.reference)
     assert code_blocks.find_answer(parts[-1]) == reference
     for turn, shown in zip(parts[::2], parts[1::2], strict=False):
-      block = code_blocks.block_to_run(turn)
+      block = code_blocks.find_tool_call(turn)
       result = executor.submit(scripts.script_job(block.code)).result(30)
-      text = python_tool.result_text(scripts.read_result(result), 3.0)
-      assert shown == f"{code_blocks.LABEL}{text}{code_blocks.AFTER}"
-    assert code_blocks.checks_itself(parts[::2]) == (style == "check")
+      text = python_tool.output_text(scripts.read_result(result), 3.0)
+      assert (
+        shown == f"{code_blocks.OUTPUT_PREFIX}{text}{code_blocks.OUTPUT_SUFFIX}"
+      )
+    assert code_blocks.has_self_check(parts[::2]) == (style == "check")
 
 
 def test_forms_and_solution_styles_are_mixed_by_their_weights():

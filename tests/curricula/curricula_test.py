@@ -14,7 +14,7 @@ PAPER = adaptive.AdaptiveSettings(
   target=0.40, temperature=0.20, floor=0.10, window=20, warm_up=10
 )
 REPLAY = replay.ReplaySettings(
-  share=0.25, warm_up=2, lowest=0.05, highest=0.95, most=0, decay=0.8
+  share=0.25, warm_up=2, min_pass_rate=0.05, max_pass_rate=0.95, decay=0.8
 )
 
 
@@ -125,7 +125,7 @@ def test_replay_respects_range_warm_up_bucket_and_fraction():
 
 
 def test_replay_prefers_prompts_that_are_solved_half_of_the_time():
-  settings = replay.ReplaySettings(0.125, 0, 0.05, 0.95, 0, 0.8)
+  settings = replay.ReplaySettings(share=0.125, warm_up=0)
   curriculum = replaying(settings)
   curriculum.update(1, [SampledItem(0, 0), SampledItem(1, 0)], [0.5, 0.1])
   counts = collections.Counter(
@@ -138,7 +138,13 @@ def test_replay_prefers_prompts_that_are_solved_half_of_the_time():
 
 
 def test_replay_has_a_maximum_per_prompt_and_a_moving_mean():
-  settings = replay.ReplaySettings(0.25, 0, 0.20, 0.80, 3, 0.8)
+  settings = replay.ReplaySettings(
+    share=0.25,
+    warm_up=0,
+    min_pass_rate=0.20,
+    max_pass_rate=0.80,
+    max_replays=3,
+  )
   curriculum = replaying(settings)
   curriculum.update(1, [SampledItem(7, 0)], [0.5])
   counts = []

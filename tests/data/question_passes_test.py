@@ -87,8 +87,8 @@ def test_a_model_learns_from_its_own_right_answers(tmp_path, verification):
   with_code = [one for one in chosen if len(one.parts) == 3]
   assert with_code and all(one.form == "code" for one in with_code)
   for one in with_code:
-    assert one.parts[1].startswith(code_blocks.LABEL)
-    assert one.parts[1].endswith(code_blocks.AFTER)
+    assert one.parts[1].startswith(code_blocks.OUTPUT_PREFIX)
+    assert one.parts[1].endswith(code_blocks.OUTPUT_SUFFIX)
   assert max(sum(o.task == t for o in chosen) for t in ("gym/gcd",)) <= 4
 
   learning = sft_config.get_config("code_tiny_own")

@@ -16,10 +16,10 @@ def test_mmlu_gpqa_and_bbh_are_read_and_graded(executor):
   assert "(C) y" in both[0].request and "(J) j" in both[1].request
   row = {"Question": "q", "Correct Answer": "yes"}
   row |= {f"Incorrect Answer {n}": f"no {n}" for n in (1, 2, 3)}
-  one, again = multiple_choice.read_gpqa([row, row])
-  assert one.request == again.request
-  letter = one.reference["answer"]
-  assert f"({letter}) yes" in one.request
+  first, second = multiple_choice.read_gpqa([row, row])
+  assert first.request == second.request
+  letter = first.reference["answer"]
+  assert f"({letter}) yes" in first.request
   items = multiple_choice.read_bbh(FIXTURES)
   assert {item.kind for item in items} == {
     "boolean_expressions",

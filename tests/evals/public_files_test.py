@@ -106,9 +106,9 @@ def test_references_equal_themselves_and_not_the_next(executor, name, mode):
   same = [grader.submit(executor, text, text, mode) for text in answers]
   assert all(future.result(120) for future in same)
   pairs = [
-    (one, other)
-    for one, other in zip(answers, answers[1:] + answers[:1], strict=True)
-    if one != other
+    (answer, other)
+    for answer, other in zip(answers, answers[1:] + answers[:1], strict=True)
+    if answer != other
   ]
   grades = [grader.submit(executor, *pair, mode) for pair in pairs]
   equal = [p for p, g in zip(pairs, grades, strict=True) if g.result(120)]

@@ -19,8 +19,8 @@ def test_names_groups_and_averages():
 
 def test_the_table_compares_with_the_first():
   name = table.main_score("gsm8k")
-  one = {name: 0.25, f"{name}_error": 0.01}
-  shown = table.show({"base": one, "trained": {name: 0.3}})
+  base = {name: 0.25, f"{name}_error": 0.01}
+  shown = table.show({"base": base, "trained": {name: 0.3}})
   assert shown.splitlines()[2:] == [
     "| base | 25.0 +- 1.0 |",
     "| trained | 30.0 (+5.0) |",

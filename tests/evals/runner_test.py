@@ -39,7 +39,7 @@ class ScriptedPolicy:
   def fits(self, prompt):
     return len(prompt.text) < 200
 
-  def sample(self, prompts, n=1, numbers=None):
+  def sample(self, prompts, n=1, prompt_seeds=None):
     self.asked += [prompt.task.id for prompt in prompts]
     # Out of order, as from real slots, so that an interruption leaves gaps.
     for index in sorted(range(len(prompts)), key=lambda i: i * 5 % 8):
@@ -48,8 +48,8 @@ class ScriptedPolicy:
           self.left -= 1
           if self.left < 0:
             raise KeyboardInterrupt
-        ids = np.arange(numbers[index] + 1, dtype=np.int32)
-        text = "right" if (numbers[index] + sample) % 3 == 0 else "wrong"
+        ids = np.arange(prompt_seeds[index] + 1, dtype=np.int32)
+        text = "right" if (prompt_seeds[index] + sample) % 3 == 0 else "wrong"
         yield (
           index,
           sample,
@@ -158,11 +158,11 @@ def test_a_prompt_that_is_too_long_counts_as_incorrect(
 ):
   items = [Item("long", "x" * 300, {}), *ITEMS[:2]]
   policy, path = ScriptedPolicy(), tmp_path / "toy.jsonl"
-  found = run(policy, executor, path, read=lambda data: items)
+  scores = run(policy, executor, path, read=lambda data: items)
   assert policy.asked == ["q0", "q1"]
-  assert (found["toy/items"], found["toy/too_long"]) == (3.0, 1.0)
+  assert (scores["toy/items"], scores["toy/too_long"]) == (3.0, 1.0)
   # One of an item's three responses is correct.
-  assert found["toy/pass@1/unbiased"] == pytest.approx(2 / 9)
+  assert scores["toy/pass@1/unbiased"] == pytest.approx(2 / 9)
   assert "1 prompts are longer" in capsys.readouterr().err
   # Without a record it is sampled by a later run with larger buckets.
   assert "long" not in path.read_text()
@@ -187,7 +187,7 @@ class Conversing(ScriptedPolicy):
     decode=lambda ids: "".join("abcde"[i] for i in ids)
   )
 
-  def sample(self, prompts, n=1, numbers=None):
+  def sample(self, prompts, n=1, prompt_seeds=None):
     for index, prompt in enumerate(prompts):
       ids = np.arange(5, dtype=np.int32)
       loss_mask = ids != (2 if prompt.task.kind == "even" else 9)
@@ -201,10 +201,10 @@ class Conversing(ScriptedPolicy):
 
 def test_records_of_conversations_contain_the_tool_output(executor, tmp_path):
   path = tmp_path / "records.jsonl"
-  found = runner.run(
+  scores = runner.run(
     benchmark(), Conversing(), executor, Hosts(10.0), SETTINGS, path
   )
-  assert found["toy/calls"] == 0.5
+  assert scores["toy/calls"] == 0.5
   records = [json.loads(line) for line in path.read_text().splitlines()]
   for record in records:
     even = record["kind"] == "even"

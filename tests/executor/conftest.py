@@ -1,4 +1,6 @@
-"""One pool for the executor's tests; every test must leave it usable."""
+"""Fixtures of the executor's tests: one pool, which every test leaves usable."""
+
+import signal
 
 import pytest
 
@@ -13,10 +15,25 @@ def executor():
 
 @pytest.fixture
 def run(executor):
-  """Runs a program on inputs; the keywords are those of `Job`."""
+  """Returns a function that runs a program on inputs.
+
+  Its keywords are those of `Job`.
+  """
 
   def run_program(code, *inputs, **options):
     job = Job("job", code, inputs or ("",), **options)
     return executor.submit(job).result(timeout=60)
 
   return run_program
+
+
+@pytest.fixture
+def default_sigint():
+  """Lets child processes react to SIGINT.
+
+  They inherit an ignored signal, and a shell ignores SIGINT for the commands
+  that it runs in the background. A handler is not inherited.
+  """
+  before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  yield
+  signal.signal(signal.SIGINT, before)

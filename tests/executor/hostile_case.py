@@ -1,20 +1,26 @@
-"""What a hostile program is, and short ways to write one.
+"""The type of a hostile program, and functions that make common ones.
 
-These words in its texts are replaced by `hostile_run.py`: WATCH, a folder that
-everybody may write to, with a file `kept` in it; PREFIX, how names of files
-elsewhere begin; TRAINER, the process id of the trusted side; PORT, where that
-side listens; HOST, the name of the machine; GOLD, a text that only the trusted
-side knows.
+`hostile_run.py` replaces these words in a program's texts:
+
+| word | replaced by |
+| --- | --- |
+| WATCH | a folder that everybody may write to, with a file `kept` in it |
+| PREFIX | the prefix of file names in other folders |
+| TRAINER | the process id of the trusted side |
+| PORT | the port where the trusted side listens |
+| HOST | the name of the machine |
+| SECRET | a text that only the trusted side knows |
+| COPY | the number of the job, in an input |
 """
 
 import dataclasses
 
-# What importing a module says that was not loaded before the walls rose.
+# Errors of importing a module that was not loaded before the sandbox.
 ABSENT = ("ModuleNotFoundError", "ImportError")
 DENIED = ("PermissionError",)
-# What becomes of a report that no honest child writes.
+# Errors of a report that no honest child writes.
 UNBELIEVED = ("NoReport", "MalformedReport")
-# To the C library by way of a class, for the module `ctypes` is gone.
+# A class leads to the C library, although the module `ctypes` is removed.
 LIBC = """
 import os
 libc = next(
@@ -25,12 +31,12 @@ libc = next(
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-  """A program, and the verdicts that mean that it got nowhere.
+  """A program, and the verdicts which show that it did no harm.
 
   Attributes:
-    code, inputs, runs, forbidden: those of the job.
-    before: a program that each zygote runs first, on the gold; or nothing.
-    copies: jobs at the same time; in an input, COPY is the job's number.
+    code, inputs, runs, forbidden: the fields of the job.
+    before: a program that each zygote runs first, on the secret; or empty.
+    copies: number of jobs that run at the same time.
     statuses: the statuses that the verdict may have.
     errors: the errors that it may name if it is not `ok`; None for any.
     outputs: the outputs that it must have if it is `ok`; None for any.
@@ -47,7 +53,7 @@ class Case:
   outputs: tuple[str, ...] | None = None
 
   def held(self, status, error, outputs):
-    """Whether a verdict is one of those expected."""
+    """Returns whether a verdict is one of those expected."""
     if status not in self.statuses:
       return False
     if status == "ok":
@@ -56,40 +62,41 @@ class Case:
 
 
 def body(lines):
-  """Lines as the body of a function."""
+  """Returns lines as the body of a function."""
   return "".join(f"\n  {line}" for line in lines)
 
 
 def denied(attempt, modules="os", errors=DENIED):
-  """A statement that must raise."""
+  """Returns a case whose statement must raise."""
   code = f"import {modules}\ndef f():\n  {attempt}\n  return 'allowed'"
   return Case(code, errors=errors)
 
 
 def absent(module):
-  """A module that must not be there."""
+  """Returns a case that imports a module which must not be there."""
   return denied("pass", module, ABSENT)
 
 
 def gives(code, *outputs, inputs=("",), **options):
-  """A program that does no harm if these are its outputs."""
+  """Returns a case that does no harm if these are its outputs."""
   return Case(code, inputs, statuses=("ok",), outputs=outputs, **options)
 
 
 def fails(code, *errors, inputs=("",), **options):
-  """A program that must end in an error: one of these, or any."""
+  """Returns a case that must end in one of these errors, or in any."""
   return Case(code, inputs, errors=errors or None, **options)
 
 
 def ends(code, inputs=("",)):
-  """A program without an end."""
+  """Returns a case that does not end."""
   return Case(code, inputs, statuses=("timeout",))
 
 
 def refused(call, setup="", failure="-1"):
-  """A call into the C library that must fail; or the library is out of reach.
+  """Returns a case whose call into the C library must fail.
 
-  A system call that kills (signal 31) has failed too.
+  It also holds if the library is out of reach, or if the call kills the
+  process (signal 31).
   """
   code = f"{LIBC}{setup}\ndef f():\n  return libc.{call}"
   errors = ("StopIteration", "Signal31")

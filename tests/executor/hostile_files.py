@@ -13,7 +13,7 @@ from tests.executor.hostile_case import (
 )
 
 _FLAGS = "os.O_WRONLY | os.O_CREAT"
-# Where the standard library of whatever Python this is may lie.
+# Imports a module from the folders where the standard library may be.
 _DISK_IMPORT = """
 import os, sys
 def f():
@@ -136,7 +136,7 @@ WRITING = {
   "change_root": denied("os.chroot('/')"),
   "change_mask": denied("os.umask(0)", "os", (*DENIED, "OSError")),
   "sync": refused("syncfs(1)"),
-  # Where it succeeds, its own view of the mounts is all that it changes.
+  # Without the sandbox it changes only the program's view of the mounts.
   "mount": refused(
     "unshare(0x20000) or libc.mount(b'none', b'/', None, 0x44000, None)"
   ),

@@ -1,8 +1,8 @@
-"""Programs that forge their own report, by writing it or by leaving early.
+"""Programs that forge their report, by writing it or by exiting early.
 
-A program that lies about its own output has gained nothing by it, so some of
-these may be `ok`. None may pass for something else: for a value that is none,
-for more values than inputs, for an exit that was a hang.
+A program that lies about its output gains nothing, so some of these may be
+`ok`. But no report may give a text that is not a value, more values than
+inputs, or an exit instead of a timeout.
 """
 
 from tests.executor.hostile_case import (
@@ -27,23 +27,23 @@ def write(data):
 
 
 def _sends(*lines, errors=UNBELIEVED):
-  """What is written to the pipe must not be believed."""
+  """Returns a case whose output on the pipe must be refused."""
   return fails(f"{_WRITE}def f():{body(lines)}", *errors)
 
 
 def _reports(report, errors=UNBELIEVED, runs=1):
-  """A report that no honest child writes, and an exit that looks well."""
+  """Returns a case with a dishonest report and an ordinary exit."""
   lines = (f"write({report.encode()!r})", "os._exit(0)")
   return fails(f"{_WRITE}def f():{body(lines)}", *errors, runs=runs)
 
 
 def _lies(*lines, inputs=("",)):
-  """What reports 7 of itself, and no more than that."""
+  """Returns a case that reports the value 7, which is allowed."""
   return gives(f"{_WRITE}def f(x=0):{body(lines)}", "7", inputs=inputs)
 
 
 def _buys_time(data, inputs):
-  """Writes ten times a second what might start the clock anew."""
+  """Returns a case that writes data ten times a second to gain time."""
   code = f"""{_WRITE}
 import time
 def f():
@@ -85,7 +85,7 @@ PIPES = {
   "lines_that_buy_time": _buys_time(b"1\n", ("",)),
   "half_lines_that_buy_time": _buys_time(b" ", ("", "")),
   "frame_of_the_pool": _sends(
-    # As the zygote writes them: length, number, seconds, what was seen.
+    # A zygote's header: length, number, seconds, how the child ended.
     "import struct",
     "for number in range(99):",
     "  write(struct.pack('>QQdB', 5, number, 0.0, 3) + SEVEN)",
@@ -152,7 +152,7 @@ _UNTRUE = {
   "of_another_end": "1\nfine\n",
   "of_json": '{"status": "ok", "outputs": ["1"]}',
 }
-# Two runs agree on these, but no text becomes a gold that is no value.
+# Two runs agree on these texts, which are refused because they are no values.
 _NO_VALUES = {
   "of_a_call": "f(1)",
   "of_a_call_that_exits": '__import__("os")._exit(0)',
@@ -173,7 +173,7 @@ REPORTS = (
     for name, text in _NO_VALUES.items()
   }
   | {
-    # The pool runs a killed child again; this one does it again.
+    # The pool runs a killed child once more; the report is the same again.
     "report_of_a_kill": _reports("!Signal9\ndone\n", ["Signal9"]),
     "report_of_a_dead_worker": _reports("!WorkerDied\ndone\n", ["WorkerDied"]),
   }

@@ -1,16 +1,16 @@
-"""Programs that leave something behind: for the next program, or input."""
+"""Programs that change state for the next program, or for the next input."""
 
 from tests.executor.hostile_case import Case, gives
 
 
 def _left(before, setup, ask, outputs):
-  """A program that changes something, and one that looks at it."""
+  """Returns a case: a program changes state, and the next one looks at it."""
   code = f"{setup}\ndef f():\n  return {ask}"
   before = f"{before}\ndef f(x):\n  return 1"
   return gives(code, outputs, before=before, runs=2)
 
 
-# What is left, the module to look with, how to look, what there should be.
+# The change, then of the next program: setup, expression, and its output.
 BETWEEN_PROGRAMS = {
   "builtins": (
     "import builtins\nbuiltins.len = builtins.leak = lambda *a: 7",

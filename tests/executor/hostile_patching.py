@@ -1,6 +1,6 @@
-"""Programs that patch what runs them and makes their report.
+"""Programs that patch the code which runs them and writes their report.
 
-Whatever they patch, they may at most lie about their own output.
+At most, they can make it lie about their own output.
 """
 
 from tests.executor.hostile_case import (
@@ -29,16 +29,16 @@ def report():
 
 
 def _patches(*lines, inputs=("",)):
-  """A patch after which the value is right, or there is none."""
+  """Returns a case whose patch leaves the value right, or without value."""
   code = f"{_GLOBALS}def f(x=0):{body(lines)}\n  return [1]"
   outputs = ("[1]",) * len(inputs)
   return Case(code, inputs, statuses=("ok", "error"), outputs=outputs)
 
 
 def _spoils(*lines, errors=UNBELIEVED):
-  """A patch after which there is no report, or none that is believed.
+  """Returns a case whose patch leaves no report, or one that is refused.
 
-  What a call patches may be in use already, so there are two.
+  It makes two calls, because the first may already use the unpatched code.
   """
   code = f"{_GLOBALS}def f(x):{body(lines)}\n  return [1]"
   return fails(code, *errors, inputs=("1", "2"))

@@ -1,15 +1,15 @@
-"""Programs that look for a gold, and for what other programs left.
+"""Programs that look for a secret, and for traces of other programs.
 
-The trusted side knows a text that begins with NEEDLE (`GOLD`); it stands in
-its environment, in the job's id, and, where a case says so, in the report of
-a program that ran before. No program may come across it.
+The trusted side knows a text that begins with NEEDLE (`SECRET`). It is in that
+side's environment, in the job's id and, in some cases, in the report of a
+program that ran before. No program may find it.
 """
 
 from tests.executor.hostile_case import Case, denied, gives
 
 _HUNT = """
 import gc, os, re, sys
-NEEDLE = "-".join(["azr", "gold", ""])
+NEEDLE = "-".join(["azr", "secret", ""])
 
 def texts(roots):
   seen, todo = set(), list(roots)
@@ -43,8 +43,9 @@ def classes():
   return seen
 """
 _RETURN = "def f(x=None):\n  return x"
-# The search must stay within the heap, or it crashes. There lie the classes
-# that were not compiled in: those with bit 9 of the flags.
+# The search must stay within the heap; otherwise it crashes. The addresses of
+# the classes that were created at run time, which have bit 9 of the flags, tell
+# where the heap begins.
 _RAW_MEMORY = """
 def f(x=None):
   library = next(k for k in object.__subclasses__() if k.__name__ == "CDLL")
@@ -53,9 +54,9 @@ def f(x=None):
   libc.sbrk.restype = libc.memmem.restype = kinds["c_void_p"]
   libc.memmem.argtypes = [size, size, kinds["c_char_p"], size]
   top = libc.sbrk(size(0))
-  made = [id(k) for k in object.__subclasses__() if k.__flags__ & 1 << 9]
-  low = min(place for place in made if top - 2**26 < place < top)
-  needle = b"-".join([b"azr", b"gold", b""])
+  heap = [id(k) for k in object.__subclasses__() if k.__flags__ & 1 << 9]
+  low = min(address for address in heap if top - 2**26 < address < top)
+  needle = b"-".join([b"azr", b"secret", b""])
   at = libc.memmem(low, top - low, needle + bytes([x or 0]), len(needle))
   return at is not None
 """
@@ -63,49 +64,49 @@ def f(x=None):
 
 def _hunts(roots, before="", found="False", **options):
   code = f"{_HUNT}def f(x=None):\n  return found({roots})"
-  runs = 2 if before else 1  # What is left may be in either zygote.
+  runs = 2 if before else 1  # Either zygote may hold traces of the program.
   return gives(code, found, before=before, runs=runs, **options)
 
 
-GOLD = {
-  # Shows that the hunt can succeed: here the gold is an input.
+SECRET = {
+  # The secret is an input here, which shows that the hunt can succeed.
   "hunt_that_succeeds": _hunts(
-    "frames(sys._getframe())", found="True", inputs=("'GOLD'",)
+    "frames(sys._getframe())", found="True", inputs=("'SECRET'",)
   ),
-  "gold_among_all_objects": _hunts("gc.get_objects()"),
-  "gold_among_referrers": _hunts(
+  "secret_among_all_objects": _hunts("gc.get_objects()"),
+  "secret_among_referrers": _hunts(
     "[gc.get_referrers(*gc.get_objects()[:99]), gc.get_referrers(os)]"
   ),
-  "gold_in_frames": _hunts("frames(sys._getframe())"),
-  "gold_in_code": _hunts(
+  "secret_in_frames": _hunts("frames(sys._getframe())"),
+  "secret_in_code": _hunts(
     "[frame.f_code for frame in frames(sys._getframe())"
     " if hasattr(frame, 'f_code')]"
   ),
-  "gold_in_modules": _hunts("sys.modules.values()"),
-  "gold_in_classes": _hunts("classes()"),
-  "gold_in_the_environment": _hunts("[dict(os.environ), os.environb]"),
-  "gold_in_arguments": _hunts("[sys.argv, sys.orig_argv]"),
-  "gold_in_a_traceback": gives(
+  "secret_in_modules": _hunts("sys.modules.values()"),
+  "secret_in_classes": _hunts("classes()"),
+  "secret_in_the_environment": _hunts("[dict(os.environ), os.environb]"),
+  "secret_in_arguments": _hunts("[sys.argv, sys.orig_argv]"),
+  "secret_in_a_traceback": gives(
     f"{_HUNT}def f():\n  try: raise ValueError\n"
     "  except ValueError as error:\n"
     "    return found(frames(error.__traceback__.tb_frame))",
     "False",
   ),
-  "names_that_promise_a_gold": gives(
-    f"{_HUNT}WORDS = 'gold golds expected hidden solution target'.split()\n"
+  "names_that_promise_an_answer": gives(
+    f"{_HUNT}WORDS = 'gold reference secret expected hidden solution target'.split()\n"
     "def f():\n  return sorted(\n"
     "    name for place in frames(sys._getframe()) if type(place) is dict\n"
     "    for name in place if name in WORDS)",
     "[]",
   ),
-  "names_in_modules_that_promise_a_gold": gives(
-    f"{_HUNT}WORDS = 'gold golds expected hidden solution target'.split()\n"
+  "names_in_modules_that_promise_an_answer": gives(
+    f"{_HUNT}WORDS = 'gold reference secret expected hidden solution target'.split()\n"
     "def f():\n  return sorted(\n"
     "    name for module in [*sys.modules.values()] for name in vars(module)\n"
     "    if name in WORDS)",
     "[]",
   ),
-  "gold_in_the_environment_file": denied(
+  "secret_in_the_environment_file": denied(
     "io.open('/proc/TRAINER/environ', 'rb').read()", "io"
   ),
 }
@@ -121,7 +122,7 @@ NEIGHBOURS = {
     "frames(sys._getframe())", before="def f(x):\n  return 1"
   ),
   "code_of_the_program_before": _hunts(
-    "frames(sys._getframe())", before="def f(x):\n  return 'GOLD'[:0]"
+    "frames(sys._getframe())", before="def f(x):\n  return 'SECRET'[:0]"
   ),
   "program_at_the_same_time": gives(
     f"{_HUNT}def f(own):\n  return sorted(\n"
@@ -162,4 +163,4 @@ SURROUNDINGS = {
   "load": denied("os.getloadavg()", "os", ("PermissionError", "OSError")),
 }
 
-CASES = GOLD | NEIGHBOURS | SURROUNDINGS
+CASES = SECRET | NEIGHBOURS | SURROUNDINGS

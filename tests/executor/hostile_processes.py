@@ -11,9 +11,9 @@ from tests.executor.hostile_case import (
   refused,
 )
 
-# Children of a fork that succeeds must not go on as a second program.
+# The child of a successful fork must not continue as a second program.
 _FORK = "os.fork() or os._exit(0)"
-# The second is what the limit on processes says.
+# The limit on processes raises BlockingIOError.
 _NO_FORK = (*DENIED, "BlockingIOError")
 
 STARTING = {
@@ -25,7 +25,7 @@ STARTING = {
   "fork_with_a_terminal": denied(
     "os.forkpty()[0] or os._exit(0)", errors=_NO_FORK
   ),
-  # Bounded, for the runs without walls; without an end it would be the same.
+  # Bounded, because some runs have no sandbox.
   "fork_bomb": denied(f"[{_FORK} for _ in range(50)]", errors=_NO_FORK),
   "fork_bomb_that_catches": gives(
     "import os\ndef f():\n  started = 0\n  for _ in range(50):\n"
@@ -84,7 +84,7 @@ STARTING = {
 SIGNALS = {
   "kill_the_parent": denied("os.kill(os.getppid(), 9)"),
   "stop_the_parent": denied("os.kill(os.getppid(), 19)"),
-  # Signal 0 asks whether the others would arrive, and hurts no bystander.
+  # Signal 0 asks whether a signal would be delivered, and delivers none.
   "kill_everyone": denied("os.kill(-1, 0)"),
   "kill_the_trainer": denied("os.kill(TRAINER, 0)"),
   "kill_init": denied("os.kill(1, 0)"),

@@ -1,18 +1,18 @@
-"""Every hostile program by name; one property each.
+"""All hostile programs by name. Each tries one thing.
 
-| table | its programs |
+| file | its programs |
 | --- | --- |
 | `hostile_files.py` | read, write and change files, use descriptors |
 | `hostile_processes.py` | start, signal, trace processes; connect |
-| `hostile_resources.py` | use up time, memory, room for output |
+| `hostile_resources.py` | use up time, memory or space for output |
 | `hostile_forging.py` | forge their report, by writing it or by leaving early |
-| `hostile_patching.py` | patch what runs them and makes their report |
-| `hostile_peeking.py` | look for golds and for other programs |
-| `hostile_leaving.py` | leave something for the next program or input |
-| `hostile_values.py` | give odd values, exceptions, answers |
-| `hostile_texts.py` | are odd text, or have odd inputs |
+| `hostile_patching.py` | patch the code that runs them and reports on them |
+| `hostile_peeking.py` | look for a secret and for other programs |
+| `hostile_leaving.py` | change state for the next program or input |
+| `hostile_values.py` | have odd values, exceptions or answers |
+| `hostile_texts.py` | have odd source text or inputs |
 
-`hostile_run.py` runs them all, `hostile_test.py` in several environments.
+`hostile_run.py` runs them all; `hostile_test.py` does so in each environment.
 """
 
 from tests.executor import (

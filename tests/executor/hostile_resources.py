@@ -1,7 +1,7 @@
-"""Programs that use up time, memory or room for output.
+"""Programs that use up time, memory or space for output.
 
-The memory bombs end by themselves at about a gibibyte, and so do the loops
-that flood, for the runs without walls.
+The memory bombs and the floods end at about a gibibyte, because some runs have
+no sandbox.
 """
 
 from tests.executor.hostile_case import (
@@ -15,7 +15,7 @@ from tests.executor.hostile_case import (
 
 
 def _bomb(expression, setup="", errors=("MemoryError",)):
-  """Memory beyond the limit, in one expression."""
+  """Returns a case whose expression needs memory beyond the limit."""
   return denied(f"{setup}\n  len({expression})", "array, itertools", errors)
 
 

@@ -1,11 +1,12 @@
-"""Runs the hostile programs in one pool and prints what they came to, as JSON.
+"""Runs the hostile programs in one pool and prints their outcomes as JSON.
 
   python -m tests.executor.hostile_run [--unsafe] [--without=landlock,limits]
 
-`cases` holds per program its verdict, the files that it touched, whether it
-held, and whether the sentinel that ran after it, in both zygotes, gave what it
-should; `got_through` names the programs for which that is not so. Needs the
-standard library and the executor only, so it runs on a bare Python.
+For each program, `cases` has its verdict, the files that it touched, `held`,
+which is whether the verdict is one of those expected, and `sentinel`, which is
+whether an honest program that ran next, in both zygotes, gave the right value.
+`got_through` names the programs for which one of the two is false. The script
+needs only the standard library and the executor, so it runs on a bare Python.
 """
 
 import argparse
@@ -32,8 +33,8 @@ from tests.executor.hostile_programs import CASES
 TIMEOUT_S = 1.0
 MEMORY_MB = 256
 WAIT_S = 60.0
-LATE_S = 2.0  # Past the time limit of all calls, no verdict is due any more.
-SETTLE_S = 3.0
+LATE_S = 2.0  # A verdict may come this long after the time limit of all calls.
+SETTLE_S = 3.0  # Processes may take this long to end after the pool is closed.
 PREFIX = "azr-hostile-"
 KEPT = "kept"
 SENTINEL = "def f(x):\n  return [x, len('abc'), sorted({3: 1, 2: 2})]"
@@ -42,7 +43,7 @@ _SHOWN_CHARS = 200
 
 
 class Surroundings:
-  """What programs are told of the trusted side, and could leave there."""
+  """The trusted side: what programs are told of it, and could change in it."""
 
   def __init__(self) -> None:
     self.watch = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX))
@@ -53,15 +54,15 @@ class Surroundings:
     self._abstract = socket.socket(socket.AF_UNIX)
     self._abstract.bind(f"\0{self.watch.name}")
     self._abstract.listen(8)
-    self.gold = f"azr-gold-{secrets.token_hex(16)}"
-    os.environ["AZR_GOLD"] = self.gold
+    self.secret = f"azr-secret-{secrets.token_hex(16)}"
+    os.environ["AZR_SECRET"] = self.secret
     self._words = {
       "WATCH": str(self.watch),
       "PREFIX": self.watch.name,
       "TRAINER": str(os.getpid()),
       "PORT": str(port),
       "HOST": os.uname().nodename,
-      "GOLD": self.gold,
+      "SECRET": self.secret,
     }
     self._fresh()
 
@@ -72,21 +73,23 @@ class Surroundings:
     return text.replace("COPY", str(copy))
 
   def touched(self) -> list[str]:
-    """What differs from before; puts all back."""
-    places = ("/", "/tmp", "/dev/shm", os.getcwd())
-    made = [
+    """Returns paths that differ from before, and restores them."""
+    folders = ("/", "/tmp", "/dev/shm", os.getcwd())
+    created = [
       path
-      for place in sorted(set(places))
-      for path in pathlib.Path(place).glob(f"{self.watch.name}-*")
+      for folder in sorted(set(folders))
+      for path in pathlib.Path(folder).glob(f"{self.watch.name}-*")
     ]
-    for path in made:
+    for path in created:
       path.unlink()
     now = self._look()
-    found = [str(path) for path in made]
-    found += [path for path in now | self._before if not self._same(path, now)]
-    if found:
+    differing = [str(path) for path in created]
+    differing += [
+      path for path in now | self._before if not self._same(path, now)
+    ]
+    if differing:
       self._fresh()
-    return sorted(found)
+    return sorted(differing)
 
   def close(self) -> None:
     """Removes the folder and closes the sockets."""
@@ -104,35 +107,39 @@ class Surroundings:
     self._before = self._look()
 
   def _look(self) -> dict[str, tuple]:
-    """What there is to say of everything in the folder, by path."""
-    found = {}
+    """Returns mode, time and text of everything in the folder, by path."""
+    states = {}
     for path in self.watch.iterdir():
       state = path.lstat()
       plain = path.is_file() and not path.is_symlink()
       text = path.read_text() if plain else ""
-      found[str(path)] = (state.st_mode, state.st_mtime_ns, text)
-    return found
+      states[str(path)] = (state.st_mode, state.st_mtime_ns, text)
+    return states
 
   def _same(self, path: str, now: dict[str, tuple]) -> bool:
     return now.get(path) == self._before.get(path)
 
 
 class Run:
-  """The pool at work on the cases.
+  """Runs cases in a pool, which is replaced only if it is harmed.
 
-  One pool does for all cases, unless it comes to harm.
+  Attributes:
+    pool: the executor.
+    surroundings: the trusted side.
+    outcomes: verdict and checks by the case's name.
+    files: all paths that cases touched.
   """
 
   def __init__(self, start: Callable[[], Executor], surroundings: Surroundings):
     self._start = start
     self.pool = start()
     self.surroundings = surroundings
-    self.found: dict[str, dict[str, object]] = {}
+    self.outcomes: dict[str, dict[str, object]] = {}
     self.files: list[str] = []
     self._sentinels = 0
 
   def together(self, names: list[str]) -> None:
-    """Runs some cases at the same time, then the sentinel."""
+    """Runs cases at the same time, then the sentinel."""
     for name in names:
       self._before(CASES[name])
     futures = {
@@ -146,8 +153,8 @@ class Run:
     files, sentinel = self.surroundings.touched(), self._sentinel()
     self.files += files
     for name in names:
-      self.found[name] = self._verdict(CASES[name], results[name], files)
-      self.found[name]["sentinel"] = sentinel
+      self.outcomes[name] = self._outcome(CASES[name], results[name], files)
+      self.outcomes[name]["sentinel"] = sentinel
     if not sentinel:
       self.pool.close()
       self.pool = self._start()
@@ -155,23 +162,26 @@ class Run:
   def _before(self, case: Case) -> None:
     if case.before:
       code = self.surroundings.fill_in(case.before)
-      inputs = (repr(self.surroundings.gold),)
-      job = Job(self.surroundings.gold, code, inputs, runs=2)
-      self.pool.submit(job).result(WAIT_S)  # What it came to is its own affair.
+      inputs = (repr(self.surroundings.secret),)
+      job = Job(self.surroundings.secret, code, inputs, runs=2)
+      self.pool.submit(job).result(WAIT_S)  # Any verdict will do.
 
   def _patient(self, case: Case, future: Future[Result]) -> Result:
-    """The result; once more if it should not have taken its whole time."""
+    """Returns the result; runs the case once more after a timeout.
+
+    On a busy machine, a case that should not time out may do so once.
+    """
     result = future.result(WAIT_S)
     if result.status != "timeout" or "timeout" in case.statuses:
       return result
-    job = self._jobs(case)[0]  # On a busy machine, the second time will do.
+    job = self._jobs(case)[0]
     return self.pool.submit(job).result(WAIT_S)
 
   def _jobs(self, case: Case) -> list[Job]:
     fill_in = self.surroundings.fill_in
     return [
       Job(
-        self.surroundings.gold,
+        self.surroundings.secret,
         fill_in(case.code),
         tuple(fill_in(text, copy) for text in case.inputs),
         runs=case.runs,
@@ -180,16 +190,16 @@ class Run:
       for copy in range(case.copies)
     ]
 
-  def _verdict(
+  def _outcome(
     self, case: Case, results: list[Result], files: list[str]
   ) -> dict[str, object]:
-    """Of several copies the first that did not hold, if there is one."""
+    """Returns the outcome of the first copy that did not hold, or of any."""
 
-    longest_s = TIMEOUT_S * max(1, len(case.inputs)) + LATE_S
+    max_s = TIMEOUT_S * max(1, len(case.inputs)) + LATE_S
 
     def held(result: Result) -> bool:
       expected = case.held(result.status, result.error, result.outputs)
-      return expected and result.seconds < longest_s
+      return expected and result.seconds < max_s
 
     worst = min(results, key=held)
     shown = [text and text[:_SHOWN_CHARS] for text in worst.outputs[:9]]
@@ -202,7 +212,7 @@ class Run:
     }
 
   def _sentinel(self) -> bool:
-    """Whether a program that nobody ran yet gives the right value."""
+    """Returns whether a program that did not run before gives its value."""
     self._sentinels += 1
     number = self._sentinels
     job = Job("sentinel", SENTINEL, (str(number),), runs=2)
@@ -211,13 +221,13 @@ class Run:
 
 
 def batches(names: list[str]) -> list[list[str]]:
-  """One by one, but those that may take their time together, at the end."""
+  """Returns one batch per case, and at the end one of those that time out."""
   slow = [name for name in names if "timeout" in CASES[name].statuses]
   return [[name] for name in names if name not in slow] + [slow]
 
 
 def descendants() -> dict[int, str]:
-  """Living processes below this one, by their command lines."""
+  """Returns command lines of living descendants, by process id."""
   parents: dict[int, int] = {}
   for entry in pathlib.Path("/proc").glob("[0-9]*/stat"):
     try:
@@ -226,10 +236,10 @@ def descendants() -> dict[int, str]:
       continue
     if state != "Z":
       parents[int(entry.parent.name)] = int(parent)
-  found = {os.getpid()}
-  while new := {p for p in parents if parents[p] in found} - found:
-    found |= new
-  return {pid: _command_line(pid) for pid in found - {os.getpid()}}
+  family = {os.getpid()}
+  while new := {p for p in parents if parents[p] in family} - family:
+    family |= new
+  return {pid: _command_line(pid) for pid in family - {os.getpid()}}
 
 
 def _command_line(pid: int) -> str:
@@ -239,9 +249,9 @@ def _command_line(pid: int) -> str:
     return "?"
 
 
-def left_processes() -> list[str]:
-  """Command lines of processes that do not end by themselves; ends them."""
-  end = time.monotonic() + SETTLE_S
+def left_processes(settle_s: float) -> list[str]:
+  """Returns command lines of processes that do not end, and kills them."""
+  end = time.monotonic() + settle_s
   while descendants() and time.monotonic() < end:
     time.sleep(0.02)
   left = descendants()
@@ -259,24 +269,38 @@ def main() -> None:
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
   parser.add_argument("--unsafe", action="store_true", help="without seccomp")
-  parser.add_argument("--without", default="", help="other walls to leave out")
+  parser.add_argument("--without", default="", help="other layers to leave out")
   parser.add_argument("--only", default="", help="names of cases")
+  parser.add_argument(
+    "--settle_s",
+    type=float,
+    default=SETTLE_S,
+    help="seconds that processes may take to end",
+  )
   flags = parser.parse_args()
   names = [name for name in flags.only.split(",") if name] or list(CASES)
   # A process that escapes becomes a child of this one, so it is seen.
   ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
   with contextlib.closing(Surroundings()) as surroundings:
-    report = report_on(names, flags.unsafe, flags.without, surroundings)
+    report = report_on(
+      names, flags.unsafe, flags.without, flags.settle_s, surroundings
+    )
   sys.stdout.write(json.dumps(report, indent=1) + "\n")
 
 
 def report_on(
-  names: list[str], unsafe: bool, without: str, surroundings: Surroundings
+  names: list[str],
+  unsafe: bool,
+  without: str,
+  settle_s: float,
+  surroundings: Surroundings,
 ) -> dict[str, object]:
-  """Runs cases behind the walls that are not left out; returns the report."""
+  """Runs cases in a sandbox without some layers; returns the report."""
   start = time.monotonic()
-  walls = {"unsafe": unsafe, "without": [w for w in without.split(",") if w]}
-  start_pool = functools.partial(Executor, 1, TIMEOUT_S, MEMORY_MB, **walls)
+  left_out = [name for name in without.split(",") if name]
+  start_pool = functools.partial(
+    Executor, 1, TIMEOUT_S, MEMORY_MB, unsafe=unsafe, without=left_out
+  )
   run = Run(start_pool, surroundings)
   for batch in batches(names):
     run.together(batch)
@@ -284,15 +308,15 @@ def report_on(
   run.pool.close()
   return {
     "layers": layers,
-    "left_processes": left_processes(),
+    "left_processes": left_processes(settle_s),
     "left_files": run.files + surroundings.touched(),
     "got_through": [
       name
-      for name, found in run.found.items()
-      if not (found["held"] and found["sentinel"])
+      for name, outcome in run.outcomes.items()
+      if not (outcome["held"] and outcome["sentinel"])
     ],
     "seconds": time.monotonic() - start,
-    "cases": run.found,
+    "cases": run.outcomes,
   }
 
 

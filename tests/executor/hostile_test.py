@@ -1,7 +1,8 @@
-"""The hostile programs, in every environment that an executor may meet.
+"""The hostile programs, in the environments that an executor may meet.
 
-`hostile_run.py` runs them all, once per environment, in a process of its own.
-`test_ablation` leaves walls out, and so shows that these tests can fail.
+`hostile_run.py` runs them all, once per environment, in a separate process. By
+default that is the environment with every sandbox layer; the others are `slow`.
+`test_ablation` leaves layers out, and so shows that these tests can fail.
 """
 
 import ctypes
@@ -21,9 +22,9 @@ REPOSITORY = pathlib.Path(__file__).parents[2]
 LIMIT_S = 180
 NOBODY = {"user": 65534, "group": 65534, "extra_groups": []}
 PYTHONS = (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3")
-# The walls left out, and who runs the script.
+# The layers that are left out, and the user who runs the script.
 ENVIRONMENTS = {
-  "every_wall": ((), {}),
+  "every_layer": ((), {}),
   "unprivileged_user": ((), NOBODY),
   "without_landlock": (("landlock",), {}),
   "without_namespaces": (("namespaces",), {}),
@@ -33,26 +34,28 @@ ENVIRONMENTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-  """A report, the walls that were left out for it, and those not to be had."""
+  """The script's report in an environment.
+
+  Attributes:
+    report: the script's output.
+    without: the sandbox layers that were left out on purpose.
+    lacking: the layers that the user cannot have on this kernel.
+  """
 
   report: dict[str, Any]
   without: tuple[str, ...]
   lacking: frozenset[str]
 
 
-# What these two find is nearly always found without both, too.
-SLOW = ("without_landlock", "without_namespaces")
-
-
 @pytest.fixture(
   scope="module",
   params=[
-    pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+    pytest.param(name, marks=[] if name == "every_layer" else pytest.mark.slow)
     for name in ENVIRONMENTS
   ],
 )
 def outcome(request):
-  """What the script found in an environment."""
+  """Runs the script in an environment; returns its outcome."""
   without, user = ENVIRONMENTS[request.param]
   python = _python_for_nobody() if user else sys.executable
   report = _run(python, f"--without={','.join(without)}", **user)
@@ -61,9 +64,9 @@ def outcome(request):
 
 @pytest.mark.parametrize("name", CASES)
 def test_program(outcome, name):
-  found = outcome.report["cases"][name]
-  assert found["held"], found
-  assert found["sentinel"], found
+  case = outcome.report["cases"][name]
+  assert case["held"], case
+  assert case["sentinel"], case
 
 
 def test_no_process_is_left(outcome):
@@ -74,12 +77,12 @@ def test_no_file_is_left(outcome):
   assert outcome.report["left_files"] == []
 
 
-def test_the_walls_are_those_asked_for(outcome):
+def test_the_layers_are_those_asked_for(outcome):
   layers = outcome.report["layers"]
-  walls = ("seccomp", "unprivileged", "landlock", "namespaces")
+  names = ("seccomp", "unprivileged", "landlock", "namespaces")
   left_out = {*outcome.without, *outcome.lacking}
-  assert {wall: layers[wall] for wall in walls} == {
-    wall: wall not in left_out for wall in walls
+  assert {name: layers[name] for name in names} == {
+    name: name not in left_out for name in names
   }
 
 
@@ -87,7 +90,7 @@ def test_the_programs_are_many():
   assert len(CASES) > 500
 
 
-# By the flags that leave walls out, the programs of `ABLATED` that get through.
+# Programs that each layer stops, of those in `ABLATED`.
 _HELD_BY_SECCOMP = {
   "files/memory_file",
   "files/stat",
@@ -125,6 +128,7 @@ _HELD_BY_BOTH = {
   "processes/abstract_socket_of_the_trainer",
   "processes/connect_to_the_trainer",
 }
+# The programs of `ABLATED` that get through, by the flags that leave layers out.
 ABLATIONS = {
   "--without=unprivileged": {"peeking/privileges"},
   "--without=limits": _HELD_BY_LIMITS,
@@ -145,37 +149,38 @@ ABLATED = sorted(set().union(*ABLATIONS.values(), _HELD_BY_THE_USER))
 
 @pytest.mark.parametrize("flags", ABLATIONS)
 def test_ablation(flags):
-  """Each wall stops just these of the programs that some wall must stop."""
-  _needs_root_and_every_wall()
+  """Each layer stops just these of the programs that some layer must stop."""
+  _needs_root_and_every_layer()
   report = _run(sys.executable, *flags.split(), f"--only={','.join(ABLATED)}")
   assert set(report["got_through"]) == ABLATIONS[flags]
 
 
 def test_harm_to_a_zygote_is_seen():
-  """By the sentinel: the program itself comes to nothing then."""
+  """The sentinel sees it; the program's verdict does not."""
   name = "processes/limit_of_the_parent"
   report = _run(sys.executable, "--unsafe", f"--only={name}")
   assert not report["cases"][name]["sentinel"]
 
 
 def test_what_is_left_behind_is_seen():
-  """Without walls to speak of, a file, a process, and a gold in the open."""
-  _needs_root_and_every_wall()
+  """With hardly any layer, a file and a process stay, and a secret leaks."""
+  _needs_root_and_every_layer()
   names = _HELD_BY_THE_USER | {
     "files/create_in_shared_memory",
-    "peeking/gold_in_the_environment_file",
+    "peeking/secret_in_the_environment_file",
     "processes/detach_by_two_forks",
   }
   without = "--without=landlock,namespaces,unprivileged,limits"
-  flags = ("--unsafe", without, f"--only={','.join(sorted(names))}")
-  report = _run(sys.executable, *flags)
+  only = f"--only={','.join(sorted(names))}"
+  # The process never ends, so a longer wait for it would be in vain.
+  report = _run(sys.executable, "--unsafe", without, only, "--settle_s=1")
   assert set(report["got_through"]) == names
   assert len(report["left_processes"]) == 1
   assert len(report["left_files"]) == 1
 
 
 def _run(python: str, *flags: str, **user) -> dict[str, Any]:
-  """Runs the script; returns its report."""
+  """Runs the script and returns its report."""
   done = _start(python, "-m", "tests.executor.hostile_run", *flags, **user)
   assert done.returncode == 0, done.stderr
   return json.loads(done.stdout)
@@ -198,7 +203,7 @@ def _start(*command: str, **user) -> subprocess.CompletedProcess:
 
 
 def _python_for_nobody() -> str:
-  """A Python that can import the executor as a user without rights."""
+  """Returns a Python that can import the executor as an unprivileged user."""
   if os.getuid() != 0:
     pytest.skip("only root can become another user")
   attempt = ("-c", "import sys, azr_jax.executor; sys.version_info > (3, 11)")
@@ -212,16 +217,19 @@ def _python_for_nobody() -> str:
 
 
 def _lacking(python: str = sys.executable, **user) -> frozenset[str]:
-  """The walls that a user cannot have on this kernel, asked without them."""
+  """Returns the layers that a user cannot have on this kernel.
+
+  It asks the kernel, not the executor.
+  """
   landlock_version = ctypes.CDLL(None).syscall(444, None, 0, 1)
   new_user = 0 if os.getuid() == 0 and not user else 0x10000000
-  flags = 0x4C000000 | new_user  # Network, IPC, host name.
+  flags = 0x4C000000 | new_user  # Namespaces of network, IPC and host name.
   unshare = f"import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare({flags}))"
   refused = _start(python, "-c", unshare, **user).returncode != 0
   lacking = {"landlock": landlock_version < 1, "namespaces": refused}
-  return frozenset(wall for wall, is_lacking in lacking.items() if is_lacking)
+  return frozenset(name for name, is_lacking in lacking.items() if is_lacking)
 
 
-def _needs_root_and_every_wall() -> None:
+def _needs_root_and_every_layer() -> None:
   if os.getuid() != 0 or _lacking():
-    pytest.skip("measured as root on a kernel that has every wall")
+    pytest.skip("measured as root on a kernel that has every layer")

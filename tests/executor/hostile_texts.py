@@ -1,4 +1,4 @@
-"""Programs and inputs whose text is odd, or leaves the call that it is in."""
+"""Programs and inputs with odd text, or with text that leaves the call."""
 
 from tests.executor.hostile_case import Case, fails, gives
 

@@ -11,7 +11,7 @@ def _no_text(expression, setup=""):
 
 
 def _object(method, bases="", value="V()", *errors):
-  """A value whose own methods must not be asked."""
+  """Returns a case whose value has methods that must not be called."""
   code = _OBJECT.format(bases and f"({bases})", method, value)
   return fails(code, *(errors or ("NoText",)))
 

@@ -8,7 +8,7 @@ from azr_jax.grading import bbh, questions
 from azr_jax.tasks.questions import bbh as reader
 from azr_jax.tasks.questions import sources
 
-FIXTURES = pathlib.Path(__file__).parents[1] / "benchmarks" / "fixtures"
+FIXTURES = pathlib.Path(__file__).parents[1] / "evals" / "fixtures"
 PUBLIC = pathlib.Path(__file__).parents[3] / "shared" / "data" / "bbh"
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from azr_jax.rollout.environment import Outcomes
+from azr_jax.parallel.shared_jobs import SharedJobs
 
 HOSTS = 3
 
@@ -35,7 +35,7 @@ def on_all_hosts(play):
   barrier, parts = threading.Barrier(HOSTS), [b""] * HOSTS
   with concurrent.futures.ThreadPoolExecutor(HOSTS) as pool:
     hosts = [ThreadHosts(i, barrier, parts) for i in range(HOSTS)]
-    jobs = [pool.submit(play, Outcomes(None, host), host) for host in hosts]
+    jobs = [pool.submit(play, SharedJobs(None, host), host) for host in hosts]
     return [job.exception(30) or job.result() for job in jobs]
 
 
@@ -56,10 +56,10 @@ def test_every_host_gets_every_outcome_once_at_the_same_call():
         started.append((number, host.index))
         return done_later(number * 10, 0.05 * (number % 3))
 
-      outcomes.ask((number, 0), start)
+      outcomes.submit(start, (number, 0))
     calls = []
-    while outcomes.under_way:
-      calls.append(outcomes.take(wait=True))
+    while outcomes.pending:
+      calls.append(outcomes.poll(wait=True))
     return calls
 
   found = on_all_hosts(play)
@@ -83,8 +83,8 @@ def test_a_job_that_fails_is_heard_of_on_every_host(when):
       future.set_exception(OSError("no pool"))
       return future
 
-    outcomes.ask((0, 0), start)
-    return outcomes.take(wait=True)
+    outcomes.submit(start, (0, 0))
+    return outcomes.poll(wait=True)
 
   found = on_all_hosts(play)
   assert isinstance(found[0], OSError)
@@ -95,16 +95,16 @@ def test_a_job_that_fails_is_heard_of_on_every_host(when):
 
 def test_without_waiting_nothing_is_waited_for_and_what_is_forgotten_is_gone():
   def play(outcomes, host):
-    outcomes.ask((0, 0), lambda executor: Future())
-    outcomes.ask((1, 0), lambda executor: done_later(5, 0.0))
+    outcomes.submit(lambda executor: Future(), (0, 0))
+    outcomes.submit(lambda executor: done_later(5, 0.0), (1, 0))
     taken = {}
     while not taken:
-      taken = outcomes.take(wait=False)
-    assert outcomes.under_way == 1
-    outcomes.forget()
-    assert outcomes.under_way == 0 and outcomes.take(wait=True) == {}
-    outcomes.ask((0, 0), lambda executor: done_later(host.index, 0.0))
-    return taken, outcomes.take(wait=True)
+      taken = outcomes.poll(wait=False)
+    assert outcomes.pending == 1
+    outcomes.cancel()
+    assert outcomes.pending == 0 and outcomes.poll(wait=True) == {}
+    outcomes.submit(lambda executor: done_later(host.index, 0.0), (0, 0))
+    return taken, outcomes.poll(wait=True)
 
   found = on_all_hosts(play)
   assert found == [({(1, 0): 5}, {(0, 0): 2})] * HOSTS

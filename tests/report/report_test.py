@@ -104,24 +104,24 @@ class Elements(html.parser.HTMLParser):
 
   def __init__(self, text):
     super().__init__()
-    self.open, self.found = [], []
+    self.open, self.elements = [], []
     self.feed(text)
     assert not self.open
 
   def handle_starttag(self, tag, attrs):
-    self.found.append((tag, dict(attrs)))
+    self.elements.append((tag, dict(attrs)))
     if tag not in self.VOID:
       self.open.append(tag)
 
   def handle_startendtag(self, tag, attrs):
-    self.found.append((tag, dict(attrs)))
+    self.elements.append((tag, dict(attrs)))
 
   def handle_endtag(self, tag):
     if tag not in self.VOID:
       assert self.open.pop() == tag
 
   def count(self, tag):
-    return sum(found == tag for found, _ in self.found)
+    return sum(name == tag for name, _ in self.elements)
 
 
 @pytest.fixture(name="two")
@@ -132,8 +132,8 @@ def write_two(tmp_path):
 
 def test_the_page_is_valid_and_refers_to_no_other_file(two):
   text = page.build(two, {"humaneval_plus": (0.4, 0.0)})
-  elements = Elements(text)
-  for tag, attributes in elements.found:
+  page_elements = Elements(text)
+  for tag, attributes in page_elements.elements:
     assert tag not in ("link", "img", "iframe")
     assert "src" not in attributes
     assert attributes.get("href", "#").startswith("#")

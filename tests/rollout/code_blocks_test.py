@@ -1,4 +1,4 @@
-"""Where replies end, and what is a block, an answer, a well-formed reply."""
+"""Tool-call parsing: blocks, answers, ends and forms of responses."""
 
 import pytest
 from hypothesis import given
@@ -31,16 +31,16 @@ def test_the_first_closed_python_block_is_found(text, code):
     assert text[: block.end].endswith("```")
 
 
-def test_the_last_answer_counts_and_a_block_after_one_is_not_run():
+def test_the_last_answer_counts_and_a_block_after_one_is_no_tool_call():
   assert code_blocks.find_answer("<<<1>>> or <<< 2\n>>>") == "2"
   assert code_blocks.find_answer("<<<1>> >") is None
   block = "```python\nprint(1)\n```"
-  assert code_blocks.block_to_run(f"now {block}").code == "print(1)\n"
-  assert code_blocks.block_to_run(f"<<<3>>> {block}") is None
+  assert code_blocks.find_tool_call(f"now {block}").code == "print(1)\n"
+  assert code_blocks.find_tool_call(f"<<<3>>> {block}") is None
 
 
 @pytest.mark.parametrize(
-  "reply, last, formed",
+  "response, is_last, well_formed",
   [
     ("so <<<4>>>", True, True),
     ("so <<<4>>>\n", True, True),
@@ -54,27 +54,27 @@ def test_the_last_answer_counts_and_a_block_after_one_is_not_run():
     ("nothing", False, False),
   ],
 )
-def test_well_formed_replies(reply, last, formed):
-  assert code_blocks.is_well_formed(reply, last) == formed
+def test_well_formed_responses(response, is_last, well_formed):
+  assert code_blocks.is_well_formed(response, is_last) == well_formed
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=40), st.integers(1, 7))
-def test_a_reply_ends_with_the_token_that_closes_its_block(pieces, chunk):
-  """However many tokens come at a time."""
+def test_a_response_ends_with_the_token_that_closes_its_block(pieces, chunk):
+  """The end does not depend on how many tokens come at a time."""
 
   def decode(ids):
     return "".join(pieces[i] for i in ids)
 
-  start = len(pieces) // 4  # What stands before is of another reply.
+  start = len(pieces) // 4  # Earlier tokens belong to another response.
   ids = list(range(len(pieces)))
   ends = (
     n
     for n in range(start, len(ids) + 1)
     if code_blocks.find_block(decode(ids[start:n]))
   )
-  want, found, seen = next(ends, None), None, start
-  while found is None and seen < len(ids):
-    shown = ids[: seen + chunk]
-    found = code_blocks.end_of_block(shown, start, seen, decode)
-    seen = len(shown)
-  assert found == want
+  expected, end, checked = next(ends, None), None, start
+  while end is None and checked < len(ids):
+    so_far = ids[: checked + chunk]
+    end = code_blocks.end_of_block(so_far, start, checked, decode)
+    checked = len(so_far)
+  assert end == expected

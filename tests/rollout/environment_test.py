@@ -1,4 +1,4 @@
-"""Conversations in the slots beside full forward passes, by scripted parts."""
+"""Conversations in slots, compared with full forward passes."""
 
 import jax
 import numpy as np
@@ -11,50 +11,71 @@ from rollout_model import (
 )
 
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout.environment import split_replies
-from azr_jax.rollout.token_sampling import SamplingParams
+from azr_jax.rollout.environment import split_responses
 
-ANSWERS = ["!", "abc", "0123456789 0123456789", "xy" * 20]
+TOOL_OUTPUTS = ["!", "abc", "0123456789 0123456789", "xy" * 20]
 
 
-class Scripted:
-  """Answers each six tokens, a few times, so many calls later."""
+class ScriptedEnvironment:
+  """Ends a response after six tokens, three of which call a tool.
 
-  def __init__(self, delays=(0,), most=3):
-    self.delays, self.most = delays, most
+  Attributes:
+    delays: calls of `tool_outputs` until an output comes, by tool call in turn.
+    pending: when the output of a conversation is due, and its token ids.
+    polls: the clock, in calls of `tool_outputs`.
+    num_tool_calls: how many tools were called.
+  """
+
+  max_tool_calls = 3
+
+  def __init__(self, delays=(0,)):
+    self.delays = delays
     self.pending = {}
-    self.calls = self.asked = 0
-    self.occupied = []
+    self.polls = self.num_tool_calls = 0
 
-  def begin(self):
+  def reset(self):
     self.pending.clear()
 
-  def end_of_reply(self, ids, start, seen):
-    return start + 6 if seen < start + 6 <= len(ids) else None
+  def end_of_response(self, token_ids, response_start, num_checked):
+    end = response_start + 6
+    return end if num_checked < end <= len(token_ids) else None
 
-  def take(self, name, replies):
-    if len(replies) > self.most:
+  def step(self, sequence_id, responses):
+    if len(responses) > self.max_tool_calls:
       return "turns"
-    delay = self.delays[self.asked % len(self.delays)]
-    self.asked += 1
-    text = ANSWERS[(name[0] + name[1] + len(replies)) % len(ANSWERS)]
-    self.pending[name] = self.calls + delay, ByteTokenizer().encode(text)
+    delay = self.delays[self.num_tool_calls % len(self.delays)]
+    self.num_tool_calls += 1
+    text = tool_output(*sequence_id, len(responses))
+    self.pending[sequence_id] = (
+      self.polls + delay,
+      ByteTokenizer().encode(text),
+    )
     return None
 
-  def answers(self, wait):
-    self.calls += 1
+  def tool_outputs(self, wait):
+    self.polls += 1
     if wait:
-      self.calls = max(self.calls, min(due for due, _ in self.pending.values()))
-    ready = [n for n, (due, _) in self.pending.items() if due <= self.calls]
-    return {name: self.pending.pop(name)[1] for name in ready}
+      self.polls = max(self.polls, min(due for due, _ in self.pending.values()))
+    ready = [i for i, (due, _) in self.pending.items() if due <= self.polls]
+    return {
+      sequence_id: self.pending.pop(sequence_id)[1] for sequence_id in ready
+    }
 
-  def observe(self, writing, waiting, slots):
-    self.occupied.append((writing, waiting, slots))
+  def observe(self, decoding, awaiting, slots):
+    assert 0 < decoding <= decoding + awaiting <= slots
 
 
-def talked(one, turns, n=3):
-  prompts = [one.prompt(text) for text in TEXTS]
-  return {(i, s): c for i, s, c in one.sample(prompts, n, environment=turns)}
+def tool_output(prompt_index, sample_index, num_responses):
+  """Returns what the scripted tool prints in one turn of a conversation."""
+  index = prompt_index + sample_index + num_responses
+  return TOOL_OUTPUTS[index % len(TOOL_OUTPUTS)]
+
+
+def converse(policy, environment, n=3):
+  """Returns n conversations per text, by prompt and sample index."""
+  prompts = [policy.prompt(text) for text in TEXTS]
+  stream = policy.sample(prompts, n, environment=environment)
+  return {(i, s): completion for i, s, completion in stream}
 
 
 def long_policy(params, mesh, **changes):
@@ -66,58 +87,68 @@ def long_policy(params, mesh, **changes):
 def test_conversations_have_the_logprobs_of_one_forward_pass(
   params, one_device_mesh
 ):
-  found = talked(long_policy(params, one_device_mesh), Scripted())
-  assert len(found) == 12
-  for (index, _), completion in found.items():
+  conversations = converse(
+    long_policy(params, one_device_mesh), ScriptedEnvironment()
+  )
+  assert len(conversations) == 12
+  for (index, _), completion in conversations.items():
     prompt = ByteTokenizer().encode(TEXTS[index])
     ids = prompt + completion.token_ids.tolist()
     logps = jax.nn.log_softmax(next_logits(params, ids))
-    places = np.arange(len(prompt) - 1, len(ids) - 1)
-    want = np.asarray(logps)[places, completion.token_ids]
-    own = completion.loss_mask
-    np.testing.assert_allclose(completion.logprobs[own], want[own], atol=1e-4)
-    assert not completion.logprobs[~own].any()
+    positions = np.arange(len(prompt) - 1, len(ids) - 1)
+    expected = np.asarray(logps)[positions, completion.token_ids]
+    mask = completion.loss_mask
+    np.testing.assert_allclose(
+      completion.logprobs[mask], expected[mask], atol=1e-4
+    )
+    assert not completion.logprobs[~mask].any()
 
 
-def test_a_stop_string_ends_a_reply_too(params, one_device_mesh):
-  whole = talked(long_policy(params, one_device_mesh), Scripted())
-  name, completion = next(iter(whole.items()))
+def test_a_stop_string_also_ends_a_response(params, one_device_mesh):
+  without = converse(
+    long_policy(params, one_device_mesh), ScriptedEnvironment()
+  )
+  sequence_id, completion = next(iter(without.items()))
   first = completion.token_ids[:6].tolist()
   stop = ByteTokenizer().decode(first[2:4])
-  found = talked(
-    long_policy(params, one_device_mesh, stop_strings=(stop,)), Scripted()
+  stopped = converse(
+    long_policy(params, one_device_mesh, stop_strings=(stop,)),
+    ScriptedEnvironment(),
   )
-  reply = split_replies(found[name].token_ids, found[name].loss_mask)[0]
+  completion = stopped[sequence_id]
+  response = split_responses(completion.token_ids, completion.loss_mask)[0]
   text = ByteTokenizer().decode(first)
-  assert reply == first[: text.index(stop) + len(stop)]
-  for one in found.values():
-    for own in split_replies(one.token_ids, one.loss_mask):
-      text = ByteTokenizer().decode(own)
-      assert stop not in text[:-1] and len(own) <= 6
+  assert response == first[: text.index(stop) + len(stop)]
+  for completion in stopped.values():
+    for ids in split_responses(completion.token_ids, completion.loss_mask):
+      text = ByteTokenizer().decode(ids)
+      assert stop not in text[:-1] and len(ids) <= 6
 
 
-def test_the_mask_tells_the_models_tokens_from_the_answers(
+def test_the_loss_mask_tells_responses_from_tool_outputs(
   params, one_device_mesh
 ):
-  answered = 0
-  found = talked(long_policy(params, one_device_mesh), Scripted(delays=(2, 0)))
-  for (index, sample), completion in found.items():
-    place, replies = 0, 0
-    ids, own = completion.token_ids.tolist(), completion.loss_mask
-    while place < len(ids):
-      reply = ids[place : place + 6]
-      assert own[place : place + 6].all()
-      place, replies = place + len(reply), replies + 1
-      if place < len(ids):
-        text = ANSWERS[(index + sample + replies) % len(ANSWERS)]
-        answer = ByteTokenizer().encode(text)
-        assert ids[place : place + len(answer)] == answer
-        assert not own[place : place + len(answer)].any()
-        place, answered = place + len(answer), answered + 1
+  num_outputs = 0
+  conversations = converse(
+    long_policy(params, one_device_mesh), ScriptedEnvironment(delays=(2, 0))
+  )
+  for sequence_id, completion in conversations.items():
+    start, num_responses = 0, 0
+    ids, mask = completion.token_ids.tolist(), completion.loss_mask
+    while start < len(ids):
+      response = ids[start : start + 6]
+      assert mask[start : start + 6].all()
+      start, num_responses = start + len(response), num_responses + 1
+      if start < len(ids):
+        text = tool_output(*sequence_id, num_responses)
+        output = ByteTokenizer().encode(text)
+        assert ids[start : start + len(output)] == output
+        assert not mask[start : start + len(output)].any()
+        start, num_outputs = start + len(output), num_outputs + 1
     if completion.finish_reason == "turns":
-      assert replies == 4
-  assert answered > 20
-  assert {c.finish_reason for c in found.values()} >= {"turns"}
+      assert num_responses == 4
+  assert num_outputs > 20
+  assert "turns" in {c.finish_reason for c in conversations.values()}
 
 
 @pytest.mark.parametrize(
@@ -130,66 +161,76 @@ def test_the_mask_tells_the_models_tokens_from_the_answers(
     ({"decode_chunk": 10, "prefill_tokens": 64}, (0, 0, 9)),
   ],
 )
-def test_they_depend_on_neither_slots_nor_when_answers_come(
+def test_they_depend_on_neither_slots_nor_when_tool_outputs_come(
   params, one_device_mesh, changes, delays
 ):
-  want = talked(long_policy(params, one_device_mesh), Scripted())
+  expected = converse(
+    long_policy(params, one_device_mesh), ScriptedEnvironment()
+  )
   settings = {"extend_chunk": 8} | changes
   other = policy(
     params, one_device_mesh, max_tokens=140, cache_chunk=16, **settings
   )
-  got = talked(other, Scripted(delays))
-  assert got.keys() == want.keys()
-  for name, completion in want.items():
-    np.testing.assert_array_equal(completion.token_ids, got[name].token_ids)
-    np.testing.assert_array_equal(completion.loss_mask, got[name].loss_mask)
-    assert completion.finish_reason == got[name].finish_reason
+  actual = converse(other, ScriptedEnvironment(delays))
+  assert actual.keys() == expected.keys()
+  for sequence_id, want in expected.items():
+    got = actual[sequence_id]
+    np.testing.assert_array_equal(got.token_ids, want.token_ids)
+    np.testing.assert_array_equal(got.loss_mask, want.loss_mask)
+    assert got.finish_reason == want.finish_reason
 
 
 def test_conversations_on_eight_devices_are_those_on_one(
   params, one_device_mesh
 ):
-  one = talked(
-    long_policy(params, one_device_mesh, temperature=0.0), Scripted((1, 3))
+  on_one = converse(
+    long_policy(params, one_device_mesh, temperature=0.0),
+    ScriptedEnvironment((1, 3)),
   )
   mesh = mesh_lib.make_mesh({"data": 2, "fsdp": 2, "tensor": 2})
-  other = talked(
-    long_policy(params, mesh, temperature=0.0, slots=8), Scripted((0, 2))
+  on_eight = converse(
+    long_policy(params, mesh, temperature=0.0, slots=8),
+    ScriptedEnvironment((0, 2)),
   )
-  for name, completion in one.items():
-    np.testing.assert_array_equal(completion.token_ids, other[name].token_ids)
+  for sequence_id, want in on_one.items():
+    np.testing.assert_array_equal(
+      on_eight[sequence_id].token_ids, want.token_ids
+    )
 
 
-def test_an_answer_without_room_to_go_on_ends_the_conversation(
+def test_a_tool_output_that_leaves_no_room_ends_the_conversation(
   params, one_device_mesh
 ):
   short = policy(params, one_device_mesh, max_tokens=30, extend_chunk=8)
-  found = talked(short, Scripted())
-  reasons = {c.finish_reason for c in found.values()}
+  conversations = converse(short, ScriptedEnvironment())
+  reasons = {c.finish_reason for c in conversations.values()}
   assert "length" in reasons
-  for completion in found.values():
+  for completion in conversations.values():
     assert len(completion.token_ids) <= 30
     if completion.finish_reason == "length":
       assert completion.loss_mask[-1]
 
 
-class Held(Scripted):
-  """Keeps one conversation waiting until nothing else is left to do."""
+class SlowEnvironment(ScriptedEnvironment):
+  """Keeps one conversation waiting until all others have ended."""
 
-  held = (0, 0)
+  slow_id = (0, 0)
 
-  def answers(self, wait):
-    free = [name for name in self.pending if name != self.held]
-    if wait and not free:
-      free = [self.held]
-    return {name: self.pending.pop(name)[1] for name in free}
+  def tool_outputs(self, wait):
+    ready = [i for i in self.pending if i != self.slow_id]
+    if wait and not ready:
+      ready = [self.slow_id]
+    return {
+      sequence_id: self.pending.pop(sequence_id)[1] for sequence_id in ready
+    }
 
 
-def test_a_waiting_slot_holds_up_no_other(params, one_device_mesh):
-  one = long_policy(params, one_device_mesh, slots=3)
-  prompts = [one.prompt(text) for text in TEXTS]
-  ended = [(i, s) for i, s, _ in one.sample(prompts, 3, environment=Held())]
-  assert len(ended) == 12 and ended[-1] == Held.held
+def test_a_waiting_slot_delays_no_other(params, one_device_mesh):
+  three_slots = long_policy(params, one_device_mesh, slots=3)
+  prompts = [three_slots.prompt(text) for text in TEXTS]
+  stream = three_slots.sample(prompts, 3, environment=SlowEnvironment())
+  ended = [(index, sample) for index, sample, _ in stream]
+  assert len(ended) == 12 and ended[-1] == SlowEnvironment.slow_id
 
 
 def test_nothing_compiles_in_a_conversation_after_the_warm_up(
@@ -201,22 +242,19 @@ def test_nothing_compiles_in_a_conversation_after_the_warm_up(
   jax.monitoring.register_event_duration_secs_listener(
     lambda name, *_, **__: compiled.append(name)
   )
-  talked(ready, Scripted((1, 0)), n=10)
+  converse(ready, ScriptedEnvironment((1, 0)), n=10)
   assert not [name for name in compiled if "backend_compile" in name]
 
 
-def test_a_request_that_is_given_up_leaves_nothing_behind(
-  params, one_device_mesh
-):
-  one = long_policy(params, one_device_mesh)
-  turns = Scripted((3,))
-  want = talked(one, Scripted((3,)))
-  one.calls = 0
-  prompts = [one.prompt(text) for text in TEXTS]
-  stream = one.sample(prompts, 3, environment=turns)
+def test_a_cancelled_request_leaves_nothing_behind(params, one_device_mesh):
+  first = long_policy(params, one_device_mesh)
+  environment = ScriptedEnvironment((3,))
+  expected = converse(first, ScriptedEnvironment((3,)))
+  cancelled = first.with_key(first.key)
+  prompts = [cancelled.prompt(text) for text in TEXTS]
+  stream = cancelled.sample(prompts, 3, environment=environment)
   next(stream)
   stream.close()
-  one.calls = 0
-  got = talked(one, turns)
-  for name, completion in want.items():
-    np.testing.assert_array_equal(completion.token_ids, got[name].token_ids)
+  actual = converse(first.with_key(first.key), environment)
+  for sequence_id, want in expected.items():
+    np.testing.assert_array_equal(actual[sequence_id].token_ids, want.token_ids)

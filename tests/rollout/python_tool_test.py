@@ -1,8 +1,8 @@
-"""Random conversations with code that is really run.
+"""Random conversations with scripts that really run.
 
-The model draws from a vocabulary of whole pieces of text, so that chance
-writes blocks, answers and nonsense; every one of its conversations is checked
-token by token, and against one forward pass.
+The model samples from a vocabulary of whole pieces of text, so that it writes
+blocks, answers and nonsense by chance. Each conversation is checked token by
+token, and against one forward pass.
 """
 
 import contextlib
@@ -20,13 +20,12 @@ from azr_jax.executor import Executor
 from azr_jax.models import transformer
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import code_blocks
-from azr_jax.rollout.settings import SamplerSettings
-from azr_jax.rollout.environment import split_replies
+from azr_jax.rollout.environment import split_responses
 from azr_jax.rollout.python_tool import PythonTool, PythonToolSettings
 from azr_jax.rollout.sampler import Sampler
-from azr_jax.rollout.token_sampling import SamplingParams
+from azr_jax.rollout.settings import SamplerSettings
 
-# Runnable pieces with what they print, or None where the text says why not.
+# Scripts with their tool output; None where a run in this process tells it.
 SCRIPTS = {
   "print('```')": "```",
   "print('<<<x>>>')": "<<<x>>>",
@@ -49,8 +48,10 @@ WORDS = [
   "print(1)\n",
   "語",
 ]
-MANY = 40  # Ids of each piece: what is drawn is mostly blocks and words.
-SLOW = "while"  # Has few ids: each takes a second.
+# Token ids per piece, so that the model mostly samples blocks and words.
+COPIES = 40
+# The script with this word has one id, because each run takes a second.
+SLOW = "while"
 
 
 class PieceTokenizer:
@@ -61,7 +62,7 @@ class PieceTokenizer:
 
   def __init__(self):
     fast = [block for block in BLOCKS if SLOW not in block]
-    pieces = [*fast * MANY, *BLOCKS, *WORDS * (MANY // 4)]
+    pieces = [*fast * COPIES, *BLOCKS, *WORDS * (COPIES // 4)]
     self.pieces = [bytes([i]) for i in range(256)] + [
       piece.encode() for piece in pieces
     ]
@@ -80,11 +81,12 @@ class PieceTokenizer:
 TOKENIZER = PieceTokenizer()
 SHAPE = dataclasses.replace(CONFIG, vocab_size=TOKENIZER.vocab_size)
 MODEL = transformer.Transformer(SHAPE)
-SETTINGS = PythonToolSettings(max_calls=8, result_tokens=60, timeout_s=1.0)
+SETTINGS = PythonToolSettings(max_calls=8, max_output_tokens=60, libraries=())
 
 
 @pytest.fixture(scope="module")
 def conversations(one_device_mesh):
+  """Returns parameters, prompts, 200 sampled conversations and metrics."""
   sampler = Sampler(
     MODEL,
     TOKENIZER,
@@ -99,7 +101,6 @@ def conversations(one_device_mesh):
       cache_chunk=64,
       extend_chunk=32,
       stop_strings=(),
-      
     ),
   )
   params = transformer.init_params(MODEL, jax.random.key(1))
@@ -107,23 +108,26 @@ def conversations(one_device_mesh):
     types.Prompt(str(i), tuple(TOKENIZER.encode(f"{i:3} "))) for i in range(40)
   ]
   with Executor(workers=2, timeout_s=1.0, memory_mb=512) as executor:
-    turns = PythonTool(SETTINGS, TOKENIZER, executor, Hosts(1.0))
-    found = list(
+    tool = PythonTool(SETTINGS, TOKENIZER, executor, Hosts(1.0), 1.0)
+    sampled = list(
       sampler.generate(
         sampler.compute_params(params),
         prompts,
         5,
         jax.random.key(3),
-        environment=turns,
+        environment=tool,
       )
     )
-    metrics = turns.metrics()
-  assert len(found) == 200
-  return params, prompts, found, metrics
+    metrics = tool.metrics()
+  assert len(sampled) == 200
+  return params, prompts, sampled, metrics
 
 
-def expected_result(code):
-  """What the model is to be shown, by a run of the code in this process."""
+def expected_output(code):
+  """Returns the tool output of a script, by running it in this process.
+
+  None if the script fails, because then the traceback depends on the process.
+  """
   script = code.strip()
   if SCRIPTS.get(script) is not None:
     return SCRIPTS[script]
@@ -131,55 +135,55 @@ def expected_result(code):
   with contextlib.redirect_stdout(out):
     try:
       exec(compile(code, "run.py", "exec"), {})
-    except Exception:  # noqa: BLE001 - the traceback is compared by its end.
+    except Exception:  # noqa: BLE001 - any failure of a script.
       return None
   return out.getvalue().strip() or "(nothing was printed)"
 
 
-def test_every_token_is_the_models_or_a_results(conversations):
-  _, _, found, metrics = conversations
-  reasons, calls, seen = set(), 0, set()
-  for _, _, completion in found:
+def test_every_token_is_of_a_response_or_a_tool_output(conversations):
+  _, _, sampled, metrics = conversations
+  reasons, num_outputs, scripts_run = set(), 0, set()
+  for _, _, completion in sampled:
     ids = completion.token_ids.tolist()
-    own = completion.loss_mask.tolist()
-    replies = split_replies(ids, own)
-    results = split_replies(ids, [not one for one in own])
+    mask = completion.loss_mask.tolist()
+    responses = split_responses(ids, mask)
+    outputs = split_responses(ids, [not is_model for is_model in mask])
     reasons.add(completion.finish_reason)
-    calls += len(results)
-    assert own[0] and len(results) <= 8
-    assert len(replies) in (len(results), len(results) + 1)
-    for reply, result in zip(replies, results, strict=False):
-      text = TOKENIZER.decode(reply)
-      block = code_blocks.block_to_run(text)
-      # Ended by the piece that closed the block, and not before.
-      assert block is not None
-      assert code_blocks.find_block(TOKENIZER.decode(reply[:-1])) is None
-      shown = TOKENIZER.decode(result)
-      assert shown.startswith(code_blocks.LABEL) and shown.endswith(
-        code_blocks.AFTER
-      )
-      shown = shown.removeprefix(code_blocks.LABEL).removesuffix(
-        code_blocks.AFTER
-      )
-      want = expected_result(block.code)
-      seen.add(block.code.strip())
-      if want is None:
-        assert "Error" in shown or "\n...\n" in shown
-      elif len(want.encode()) <= 60:
-        assert shown == want
-      else:
-        assert shown.count("a") == 60 and "\n...\n" in shown
+    num_outputs += len(outputs)
+    assert mask[0] and len(outputs) <= 8
+    assert len(responses) in (len(outputs), len(outputs) + 1)
+    for response, output in zip(responses, outputs, strict=False):
+      scripts_run.add(check_turn(response, TOKENIZER.decode(output)))
     if completion.finish_reason == "stop":
-      text = TOKENIZER.decode(replies[-1])
-      assert ids[-1] == 0 or "<<<7>>>" in text
+      assert ids[-1] == 0 or "<<<7>>>" in TOKENIZER.decode(responses[-1])
     if completion.finish_reason == "turns":
-      assert len(results) == 8 and len(replies) == 9
+      assert len(outputs) == 8 and len(responses) == 9
   assert reasons >= {"stop", "turns"}
-  assert seen >= set(SCRIPTS) and metrics["interpreter/calls"] >= calls > 300
+  assert scripts_run >= set(SCRIPTS)
+  assert metrics["interpreter/calls"] >= num_outputs > 300
+
+
+def check_turn(response, output):
+  """Compares a tool output with the response's script; returns the script."""
+  block = code_blocks.find_tool_call(TOKENIZER.decode(response))
+  assert block is not None
+  # The response ended with the token that closed the block.
+  assert code_blocks.find_block(TOKENIZER.decode(response[:-1])) is None
+  prefix, suffix = code_blocks.OUTPUT_PREFIX, code_blocks.OUTPUT_SUFFIX
+  assert output.startswith(prefix) and output.endswith(suffix)
+  output = output.removeprefix(prefix).removesuffix(suffix)
+  expected = expected_output(block.code)
+  if expected is None:
+    assert "Error" in output or "\n...\n" in output
+  elif len(expected.encode()) <= 60:
+    assert output == expected
+  else:
+    assert output.count("a") == 60 and "\n...\n" in output
+  return block.code.strip()
 
 
 def test_logprobs_are_those_of_one_forward_pass(conversations):
-  params, prompts, found, _ = conversations
+  params, prompts, sampled, _ = conversations
 
   @jax.jit
   def score(tokens):
@@ -189,13 +193,15 @@ def test_logprobs_are_those_of_one_forward_pass(conversations):
     logits = hidden @ transformer.unembedding(params, SHAPE)
     return jax.nn.log_softmax(logits)[0]
 
-  for index, _, completion in found:
+  for index, _, completion in sampled:
     prompt = list(prompts[index].token_ids)
     ids = prompt + completion.token_ids.tolist()
     tokens = np.zeros((1, 808), np.int32)
     tokens[0, : len(ids)] = ids
-    places = np.arange(len(prompt) - 1, len(ids) - 1)
-    want = np.asarray(score(tokens))[places, completion.token_ids]
-    own = completion.loss_mask
-    np.testing.assert_allclose(completion.logprobs[own], want[own], atol=1e-4)
-    assert not completion.logprobs[~own].any()
+    positions = np.arange(len(prompt) - 1, len(ids) - 1)
+    expected = np.asarray(score(tokens))[positions, completion.token_ids]
+    mask = completion.loss_mask
+    np.testing.assert_allclose(
+      completion.logprobs[mask], expected[mask], atol=1e-4
+    )
+    assert not completion.logprobs[~mask].any()

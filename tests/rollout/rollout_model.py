@@ -6,10 +6,9 @@ import numpy as np
 
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
-from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
-from azr_jax.rollout.token_sampling import SamplingParams
+from azr_jax.rollout.settings import SamplerSettings
 
 
 class ByteTokenizer:
@@ -50,6 +49,7 @@ TEXTS = ["a", "hello", "to be or not", "x = 1"]
 
 
 def policy(params, mesh, **changes):
+  """Returns a policy of the small model, with changes to the settings."""
   settings = dict(
     slots=4,
     prompt_buckets=(16,),
@@ -58,7 +58,6 @@ def policy(params, mesh, **changes):
     cache_chunk=8,
     decode_chunk=3,
     stop_strings=(),
-    
   )
   sampler = Sampler(
     MODEL,
@@ -77,6 +76,7 @@ def policy(params, mesh, **changes):
 
 @jax.jit
 def full_forward(params, tokens):
+  """Returns the logits [S, V] of one row of tokens."""
   hidden, _ = MODEL.apply(
     {"params": params}, tokens, jnp.arange(tokens.shape[1])[None]
   )
@@ -84,7 +84,10 @@ def full_forward(params, tokens):
 
 
 def next_logits(params, ids):
-  """One shape for all; what follows the ids is not seen by them."""
+  """Returns the logits after each id, by one forward pass without a cache.
+
+  Ids are padded to one shape, which changes nothing: attention is causal.
+  """
   tokens = np.zeros((1, 192), np.int32)
   tokens[0, : len(ids)] = ids
   return full_forward(params, tokens)[: len(ids)]

@@ -1,4 +1,4 @@
-"""The sampler beside plain full-sequence sampling."""
+"""The sampler, compared with full forward passes."""
 
 import jax
 import jax.numpy as jnp
@@ -17,24 +17,25 @@ from azr_jax import types
 from azr_jax.learner import packing, update
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout.token_sampling import SamplingParams
 
 
-def sampled_raw(policy, **options):
+def generate(policy, **options):
+  """Returns a completion of each text, by index, with options of `generate`."""
   prompts = [policy.prompt(text) for text in TEXTS]
-  found = policy.sampler.generate(
+  stream = policy.sampler.generate(
     policy.params, prompts, 1, policy.key, **options
   )
-  return {index: completion for index, _, completion in found}
+  return {index: completion for index, _, completion in stream}
 
 
-def sampled(policy, n=1):
+def sample(policy, n=1):
+  """Returns n completions of each text, by prompt and sample index."""
   prompts = [policy.prompt(text) for text in TEXTS]
   return {(i, s): c for i, s, c in policy.sample(prompts, n)}
 
 
 def test_greedy_equals_full_forward_for_ragged_prompts(params, one_device_mesh):
-  completions = sampled(policy(params, one_device_mesh, temperature=0.0))
+  completions = sample(policy(params, one_device_mesh, temperature=0.0))
   for index, text in enumerate(TEXTS):
     ids = ByteTokenizer().encode(text)
     for token in completions[index, 0].token_ids:
@@ -43,19 +44,19 @@ def test_greedy_equals_full_forward_for_ragged_prompts(params, one_device_mesh):
 
 
 def test_logprobs_are_those_of_a_full_forward(params, one_device_mesh):
-  for (index, _), completion in sampled(
+  for (index, _), completion in sample(
     policy(params, one_device_mesh), n=3
   ).items():
     prompt = ByteTokenizer().encode(TEXTS[index])
     ids = prompt + completion.token_ids.tolist()
     logps = jax.nn.log_softmax(next_logits(params, ids))
-    places = np.arange(len(prompt) - 1, len(ids) - 1)
-    want = np.asarray(logps)[places, completion.token_ids]
-    np.testing.assert_allclose(completion.logprobs, want, atol=1e-4)
+    positions = np.arange(len(prompt) - 1, len(ids) - 1)
+    expected = np.asarray(logps)[positions, completion.token_ids]
+    np.testing.assert_allclose(completion.logprobs, expected, atol=1e-4)
 
 
 def test_samples_do_not_depend_on_slots_or_chunks(params, one_device_mesh):
-  want = sampled(policy(params, one_device_mesh), n=3)
+  want = sample(policy(params, one_device_mesh), n=3)
   for changes in (
     {"prompt_buckets": (8, 16)},
     {"slots": 1},
@@ -65,7 +66,7 @@ def test_samples_do_not_depend_on_slots_or_chunks(params, one_device_mesh):
     {"prefill_tokens": 1000},
     {"cache_chunk": 3},
   ):
-    got = sampled(policy(params, one_device_mesh, **changes), n=3)
+    got = sample(policy(params, one_device_mesh, **changes), n=3)
     assert got.keys() == want.keys()
     for key, completion in got.items():
       np.testing.assert_array_equal(completion.token_ids, want[key].token_ids)
@@ -73,76 +74,79 @@ def test_samples_do_not_depend_on_slots_or_chunks(params, one_device_mesh):
   assert len(tokens) > len(TEXTS)  # Samples of one prompt differ.
 
 
-def test_a_prompt_of_a_number_samples_the_same_alone(params, one_device_mesh):
-  want = sampled(policy(params, one_device_mesh))
+def test_a_prompt_with_a_seed_samples_the_same_alone(params, one_device_mesh):
+  together = sample(policy(params, one_device_mesh))
   alone = policy(params, one_device_mesh)
   prompts = [alone.prompt(TEXTS[index]) for index in (1, 3)]
-  found = {i: c for i, _, c in alone.sample(prompts, 1, numbers=[1, 3])}
-  for place, index in enumerate((1, 3)):
+  stream = alone.sample(prompts, 1, prompt_seeds=[1, 3])
+  for index, _, completion in stream:
     np.testing.assert_array_equal(
-      found[place].token_ids, want[index, 0].token_ids
+      completion.token_ids, together[(1, 3)[index], 0].token_ids
     )
 
 
 def test_eight_devices_sample_what_one_does(params, one_device_mesh):
   mesh = mesh_lib.make_mesh({"data": 8, "fsdp": 1, "tensor": 1})
-  one, eight = (sampled(policy(params, m), 2) for m in (one_device_mesh, mesh))
+  one, eight = (sample(policy(params, m), 2) for m in (one_device_mesh, mesh))
   for key, completion in one.items():
     np.testing.assert_array_equal(completion.token_ids, eight[key].token_ids)
 
 
 def test_stop_token_and_stop_string_end_a_completion(params, one_device_mesh):
-  free = sampled(policy(params, one_device_mesh))[2, 0]
-  assert free.finish_reason == "length"
-  assert len(free.token_ids) == 10
-  one, two = free.text[4], free.text[3:5]
-  for stop in (one, two):
-    cut = sampled(policy(params, one_device_mesh, stop_strings=(stop,)))[2, 0]
-    assert cut.finish_reason == "stop"
-    assert cut.text == free.text[: free.text.index(stop) + len(stop)]
-    assert cut.token_ids.tolist() == free.token_ids[: len(cut.text)].tolist()
+  whole = sample(policy(params, one_device_mesh))[2, 0]
+  assert whole.finish_reason == "length"
+  assert len(whole.token_ids) == 10
+  stop_token, stop_string = whole.text[4], whole.text[3:5]
+  for stop in (stop_token, stop_string):
+    stopped = sample(policy(params, one_device_mesh, stop_strings=(stop,)))[
+      2, 0
+    ]
+    assert stopped.finish_reason == "stop"
+    assert stopped.text == whole.text[: whole.text.index(stop) + len(stop)]
+    length = len(stopped.text)
+    np.testing.assert_array_equal(stopped.token_ids, whole.token_ids[:length])
 
 
 def test_a_prompt_past_the_buckets_is_named(params, one_device_mesh):
   short = policy(params, one_device_mesh, prompt_buckets=(8,))
   with pytest.raises(ValueError, match="prompt 2 has 12 tokens"):
-    sampled(short)
+    sample(short)
 
 
 def test_each_prompt_has_its_own_limit(params, one_device_mesh):
   limits = [1, 10, 4, 7]
-  got = sampled_raw(policy(params, one_device_mesh, slots=2), limits=limits)
+  got = generate(policy(params, one_device_mesh, slots=2), limits=limits)
   assert [len(got[i].token_ids) for i in range(4)] == limits
   with pytest.raises(ValueError, match=r"limits\[1\]=11: expected 1 to"):
-    sampled_raw(policy(params, one_device_mesh), limits=[1, 11, 1, 1])
+    generate(policy(params, one_device_mesh), limits=[1, 11, 1, 1])
 
 
 @pytest.mark.parametrize("slots", [1, 4, 16])
 def test_greedy_tokens_do_not_depend_on_slots_or_order(
   params, one_device_mesh, slots
 ):
-  want = sampled(policy(params, one_device_mesh, temperature=0.0))
+  want = sample(policy(params, one_device_mesh, temperature=0.0))
   one = policy(params, one_device_mesh, temperature=0.0, slots=slots)
   order = [2, 0, 3, 1, 2, 0]
   prompts = [one.prompt(TEXTS[index]) for index in order]
-  for place, _, completion in one.sample(prompts):
+  for index, _, completion in one.sample(prompts):
     np.testing.assert_array_equal(
-      completion.token_ids, want[order[place], 0].token_ids
+      completion.token_ids, want[order[index], 0].token_ids
     )
 
 
 def test_another_layout_than_the_parameters_samples_the_same(
   params, one_device_mesh
 ):
-  """Parameters over eight devices, sampling on four rows of two."""
+  """Parameters lie on eight devices; sampling runs on four rows of two."""
   learner = mesh_lib.make_mesh({"data": 1, "fsdp": 8, "tensor": 1})
   shardings = mesh_lib.param_shardings(
     transformer.abstract_params(MODEL), learner, RULES | {"embed": "fsdp"}
   )
   spread = jax.device_put(params, shardings)
   mesh = mesh_lib.make_mesh({"data": 4, "fsdp": 1, "tensor": 2})
-  one = sampled(policy(params, one_device_mesh, temperature=0.0), 2)
-  other = sampled(policy(spread, mesh, temperature=0.0), 2)
+  one = sample(policy(params, one_device_mesh, temperature=0.0), 2)
+  other = sample(policy(spread, mesh, temperature=0.0), 2)
   for key, completion in one.items():
     np.testing.assert_array_equal(completion.token_ids, other[key].token_ids)
 
@@ -154,9 +158,9 @@ def test_nothing_compiles_after_the_warm_up(params, one_device_mesh):
   jax.monitoring.register_event_duration_secs_listener(
     lambda name, *_, **__: compiled.append(name)
   )
-  sampled(ready, n=3)
-  sampled(ready, n=20)
-  sampled(ready, n=1)  # Few of many slots: given up in two jumps.
+  sample(ready, n=3)
+  sample(ready, n=20)
+  sample(ready, n=1)  # Few sequences: slots are compacted twice.
   assert list(ready.sample([])) == []
   assert not [name for name in compiled if "backend_compile" in name]
 
@@ -174,7 +178,7 @@ def test_the_learner_scores_500_tokens_as_the_sampler_did(
   )
   prompts = [long.prompt(text) for text in TEXTS]
   sequences, sampled_logprobs = [], []
-  # No stop id ends these: the tokenizer's is one of 128.
+  # Some are shorter than 500 tokens, because one of 128 ids ends a completion.
   for index, _, completion in long.sample(prompts, 2):
     sequences.append(
       packing.from_trajectory(

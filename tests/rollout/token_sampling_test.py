@@ -1,4 +1,4 @@
-"""Token choice: the processed distribution and draws from it."""
+"""Token sampling: the processed distribution and draws from it."""
 
 import jax
 import jax.numpy as jnp
@@ -7,8 +7,8 @@ import pytest
 
 from azr_jax.rollout.token_sampling import (
   SamplingParams,
-  choose,
   processed_logits,
+  sample_tokens,
 )
 
 PROBABILITIES = np.array([[0.5, 0.25, 0.15, 0.1]])
@@ -16,7 +16,7 @@ LOGITS = jnp.log(jnp.asarray(PROBABILITIES))
 
 
 @pytest.mark.parametrize(
-  "choice, want",
+  "sampling, expected",
   [
     (SamplingParams(), [0.5, 0.25, 0.15, 0.1]),
     (SamplingParams(top_k=2), [2 / 3, 1 / 3, 0, 0]),
@@ -26,14 +26,14 @@ LOGITS = jnp.log(jnp.asarray(PROBABILITIES))
     (SamplingParams(temperature=0.5), [0.725, 0.181, 0.065, 0.029]),
   ],
 )
-def test_processed_distribution(choice, want):
-  got = jax.nn.softmax(processed_logits(LOGITS, choice))[0]
-  np.testing.assert_allclose(got, want, atol=1e-3)
+def test_processed_distribution(sampling, expected):
+  probabilities = jax.nn.softmax(processed_logits(LOGITS, sampling))[0]
+  np.testing.assert_allclose(probabilities, expected, atol=1e-3)
 
 
 def test_greedy_takes_the_most_likely():
   keys = jax.random.split(jax.random.key(0), 1)
-  token, logprob = choose(LOGITS, keys, SamplingParams(temperature=0.0))
+  token, logprob = sample_tokens(LOGITS, keys, SamplingParams(temperature=0.0))
   assert int(token[0]) == 0
   assert float(logprob[0]) == pytest.approx(np.log(0.5), rel=1e-5)
 
@@ -41,21 +41,21 @@ def test_greedy_takes_the_most_likely():
 def test_draws_follow_the_distribution():
   keys = jax.random.split(jax.random.key(1), 4000)
   logits = jnp.broadcast_to(LOGITS, (4000, 4))
-  tokens, _ = choose(logits, keys, SamplingParams())
-  shares = np.bincount(np.asarray(tokens), minlength=4) / 4000
-  np.testing.assert_allclose(shares, PROBABILITIES[0], atol=0.03)
+  tokens, _ = sample_tokens(logits, keys, SamplingParams())
+  frequencies = np.bincount(np.asarray(tokens), minlength=4) / 4000
+  np.testing.assert_allclose(frequencies, PROBABILITIES[0], atol=0.03)
 
 
 @pytest.mark.parametrize("top_p", [0.1, 0.5, 0.9, 0.99])
 def test_nucleus_is_the_shortest_sorted_prefix_that_reaches_p(top_p):
   rng = np.random.default_rng(0)
   logits = rng.normal(size=(8, 1000)).astype(np.float32) * 3
-  got = np.isfinite(
+  kept_tokens = np.isfinite(
     processed_logits(jnp.asarray(logits), SamplingParams(top_p=top_p))
   )
   p = np.exp(logits.astype(np.float64))
   p /= p.sum(-1, keepdims=True)
-  for kept, probabilities in zip(got, p, strict=True):
+  for kept, probabilities in zip(kept_tokens, p, strict=True):
     order = np.argsort(-probabilities)
     count = int(np.searchsorted(np.cumsum(probabilities[order]), top_p)) + 1
     assert set(np.flatnonzero(kept)) == set(order[:count])
@@ -69,14 +69,16 @@ def test_draws_over_many_blocks_follow_the_distribution():
   draws = 40_000
   keys = jax.random.split(jax.random.key(2), draws)
   rows = jnp.broadcast_to(jnp.asarray(logits), (draws, 300))
-  tokens, logprobs = choose(rows, keys, SamplingParams())
-  want = np.exp(logits - np.logaddexp.reduce(logits))
+  tokens, logprobs = sample_tokens(rows, keys, SamplingParams())
+  probabilities = np.exp(logits - np.logaddexp.reduce(logits))
   counts = np.bincount(np.asarray(tokens), minlength=300)
   assert counts[::3].sum() == 0
-  likely = want * draws > 5
-  chi2 = np.sum((counts - want * draws)[likely] ** 2 / (want * draws)[likely])
-  # Mean n, standard deviation sqrt(2 n): six of them above is no chance.
+  expected = probabilities * draws
+  likely = expected > 5
+  chi2 = np.sum((counts - expected)[likely] ** 2 / expected[likely])
+  # Chi-square has mean n and standard deviation sqrt(2 n), so a value six
+  # deviations above the mean is no accident.
   assert chi2 < likely.sum() + 6 * np.sqrt(2 * likely.sum())
   np.testing.assert_allclose(
-    np.exp(logprobs), want[np.asarray(tokens)], rtol=1e-4
+    np.exp(logprobs), probabilities[np.asarray(tokens)], rtol=1e-4
   )

@@ -11,6 +11,7 @@ import dataclasses
 
 import numpy as np
 
+from azr_jax.config.settings import Settings, setting
 from azr_jax.corpora.programs import generator
 from azr_jax.corpora.programs.generator import ProceduralProgram, argument_text
 from azr_jax.tasks.programs import prompts
@@ -32,25 +33,41 @@ _ATTEMPTS_PER_CASE = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class CorpusSettings:
-  """The mix of the corpus.
+class CorpusSettings(Settings):
+  """Section `programs.mix` of supervised training: the mix of the corpus."""
 
-  Attributes:
-    worked_share: share of solutions that reason step by step.
-    table_share: share of direct induction answers to programs of several
-      operations that are a case table.
-    flaw_share: share of proposals with a realistic mistake.
-    vague_share: share of induction messages that leave a step out.
-    num_inputs: N, cases of an induction task.
-    references: most example triplets in a proposer's prompt.
-  """
-
-  worked_share: float
-  table_share: float
-  flaw_share: float
-  vague_share: float
-  num_inputs: int
-  references: int
+  worked_share: float = setting(
+    0.42,
+    "fraction of solutions that reason step by step",
+    at_least=0,
+    at_most=1,
+  )
+  table_share: float = setting(
+    0.7,
+    "fraction of longer direct induction answers that are tables",
+    at_least=0,
+    at_most=1,
+  )
+  flaw_share: float = setting(
+    0.25, "fraction of proposals with a mistake", at_least=0, at_most=1
+  )
+  vague_share: float = setting(
+    0.3,
+    "fraction of induction messages that leave a step out",
+    at_least=0,
+    at_most=1,
+  )
+  num_inputs: int = setting(
+    4,
+    "N, cases of an induction task",
+    accepts=(
+      lambda v: v >= 2 and v % 2 == 0,
+      "an even integer of at least 2",
+    ),
+  )
+  references: int = setting(
+    2, "most example triplets in a proposer's prompt", at_least=0
+  )
 
 
 @dataclasses.dataclass(frozen=True)

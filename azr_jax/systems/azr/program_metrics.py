@@ -1,8 +1,8 @@
-"""Complexity and diversity of what self-play comes up with (appendix C.4, C.5).
+"""Complexity and diversity of proposed programs (AZR, appendix C.4 and C.5).
 
-Programs are measured in the executor's processes while the learnability
-rollouts are sampled, so the step hardly waits for them. A program that cannot
-be measured has no measures.
+The executor's processes measure programs while the learnability rollouts are
+sampled, so the step hardly waits for them. A program that cannot be measured
+has no metrics.
 """
 
 import ast
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from azr_jax.executor import Executor, Job, Result, futures
-from azr_jax.parallel.verification import Verification
+from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.systems.azr.appendix import composite
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.solver import Solution
@@ -41,13 +41,13 @@ def f(gold, answer):
 
 
 class AnswerCounts:
-  """How often each answer was asked for in all of a run."""
+  """Counts how often each answer was asked for in the whole run."""
 
   def __init__(self) -> None:
     self._counts: dict[str, collections.Counter[str]] = {}
 
   def state_dict(self) -> dict[str, dict[str, int]]:
-    """Counts by task type, and by a hash of the answer."""
+    """Returns the counts by task type and by a hash of the answer."""
     return {name: dict(counts) for name, counts in self._counts.items()}
 
   def load_state_dict(self, state: dict[str, dict[str, int]]) -> None:
@@ -60,7 +60,7 @@ class AnswerCounts:
     counts.update(map(_key, answers))
 
   def diversity(self, task_type: str, answers: Sequence[str]) -> float:
-    """1 - p(answer), the mean over the answers; they must have been added."""
+    """Returns the mean of 1 - p(answer); the answers must have been added."""
     counts = self._counts[task_type]
     total = counts.total()
     return 1.0 - float(np.mean([counts[_key(a)] / total for a in answers]))
@@ -72,23 +72,23 @@ def _key(answer: str) -> str:
 
 
 def start(
-  verification: Verification, proposals: Sequence[Proposal]
+  jobs: SharedJobs, proposals: Sequence[Proposal]
 ) -> list[tuple[Proposal, "Future[dict[str, float]]"]]:
   """Starts to measure the programs of valid proposals.
 
-  An induction proposal has none of its own; of a composite one its own part is
-  measured. The futures are done when the
-  verification is settled next.
+  An induction proposal has no program of its own, and of a composite one only
+  the part that is new is measured. The futures are done after the next
+  `wait_all` of the jobs.
   """
   return [
     (
       proposal,
-      verification.submit(
+      jobs.submit(
         lambda executor, one=proposal: _submit(
           executor,
           _MEASURE,
           (
-            composite.own_part(one.task.code, one.prompt.task.components),  # type: ignore
+            composite.own_part(one.task.code, one.prompt.task.components),  # type: ignore[union-attr]
             list(one.prompt.task.references),
           ),
         )
@@ -104,20 +104,20 @@ def finish(
   proposals: Sequence[Proposal],
   counts: AnswerCounts,
 ) -> None:
-  """Gives the valid proposals their measures, with `answer_diversity`."""
+  """Sets the program metrics of valid proposals, with `answer_diversity`."""
   for proposal, future in started:
-    proposal.measures = dict(future.result() or {})
+    proposal.program_metrics = dict(future.result() or {})
   valid = [p for p in proposals if p.task is not None]
   for proposal in valid:
     counts.add(proposal.task_type, _answers(proposal))
   for proposal in valid:
-    proposal.measures["answer_diversity"] = counts.diversity(
+    proposal.program_metrics["answer_diversity"] = counts.diversity(
       proposal.task_type, _answers(proposal)
     )
 
 
 def _answers(proposal: Proposal) -> Sequence[str]:
-  """What solvers of a proposal are asked for."""
+  """Returns the answers that a proposal asks its solvers for."""
   task = proposal.task
   if isinstance(task, InductionTask):
     return task.outputs
@@ -126,10 +126,10 @@ def _answers(proposal: Proposal) -> Sequence[str]:
 
 
 def metrics(proposals: Sequence[Proposal], prefix: str) -> dict[str, float]:
-  """The means of all measures, by task type."""
+  """Returns the mean of each program metric per task type."""
   found: dict[str, float] = {}
   for task_type in dict.fromkeys(p.task_type for p in proposals):
-    own = [p.measures for p in proposals if p.task_type == task_type]
+    own = [p.program_metrics for p in proposals if p.task_type == task_type]
     for name in dict.fromkeys(name for one in own for name in one):
       values = [one[name] for one in own if name in one]
       found[f"program/{prefix}/{task_type}/{name}"] = float(np.mean(values))
@@ -137,22 +137,22 @@ def metrics(proposals: Sequence[Proposal], prefix: str) -> dict[str, float]:
 
 
 def solution_metrics(
-  verification: Verification, solutions: Sequence[Solution], prefix: str
+  jobs: SharedJobs, solutions: Sequence[Solution], prefix: str
 ) -> dict[str, float]:
-  """How much more complex the asked program is than a right answer (C.5)."""
+  """Returns how much more complex tasks are than right answers (C.5)."""
   started = []
   for solution in solutions:
     task = solution.prompt.task
     answer = parsing.parse_program_answer(solution.completion.text)
     if solution.task_type == INDUCTION and solution.correct and answer:
       started.append(
-        verification.submit(
+        jobs.submit(
           lambda executor, pair=(task.code, answer): _submit(
             executor, _DIFFERENCE, pair
           )
         )
       )
-  verification.settle()
+  jobs.wait_all()
   found = [f.result() for f in started if f.result() is not None]
   if not found:
     return {}

@@ -1,24 +1,24 @@
 """AZR's proposer: prompts with references, and completions made into tasks.
 
-Prompts are sampled as one stream; each completion is parsed and handed to
-verification while others are still being sampled, and the verdicts are
-collected in prompt order at the end. The solver lives the same life in
-`azr_solutions.py`.
+Prompts are sampled as one stream; each completion is parsed and validated
+while others are still being sampled, and the tasks are read in prompt order at
+the end. `solver.py` does the same for solutions.
 """
 
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from azr_jax import types
 from azr_jax.executor import Executor, futures
-from azr_jax.parallel.verification import Verification
+from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Policy
+from azr_jax.systems import collect
+from azr_jax.systems.azr import solver
 from azr_jax.systems.azr.appendix import composite, rewriting
-from azr_jax.systems.azr.solver import solve_prompt
+from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.tasks.programs import parsing, prompts, validation
 from azr_jax.tasks.programs.buffer import TaskBuffer
 from azr_jax.tasks.programs.task import (
@@ -29,9 +29,6 @@ from azr_jax.tasks.programs.task import (
   Task,
   Triplet,
 )
-
-if TYPE_CHECKING:
-  from azr_jax.systems.azr.system import AZRSettings
 
 # How often references are drawn anew when the prompt came out too long.
 REDRAWS = 4
@@ -61,8 +58,8 @@ class Proposal:
   `task` is set when the proposal is valid, `rejection` when it is not;
   `passable` also asks for the reply's format. `solve_rate` is the solver's
   mean accuracy, known after the learnability rollouts. `duplicate`: the buffer
-  had a task that differs in names or layout alone. `measures` are those of
-  `azr_measures.py`. The prompt's task is `Shown`.
+  had a task that differs in names or layout alone. `program_metrics` are set by
+  `program_metrics.py`. The prompt's task is `Shown`.
   """
 
   prompt: types.Prompt
@@ -73,7 +70,7 @@ class Proposal:
   formatted: bool
   solve_rate: float = 0.0
   duplicate: bool = False
-  measures: dict[str, float] = dataclasses.field(default_factory=dict)
+  program_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
 
   @property
   def passable(self) -> bool:
@@ -85,7 +82,7 @@ def propose_prompt(
   policy: Policy,
   task_type: str,
   buffers: Mapping[str, TaskBuffer],
-  settings: "AZRSettings",
+  settings: AZRSettings,
   rng: np.random.Generator,
 ) -> types.Prompt:
   """Draws references from the buffers and writes a proposer's prompt.
@@ -113,9 +110,8 @@ def propose_prompt(
   if task_type == INDUCTION:
     prompt = _induction_prompt(policy, ZERO_TRIPLET.code, settings)
   else:
-    simple = dataclasses.replace(settings, composite_chance=0.0)
     prompt = _triplet_prompt(
-      policy, task_type, buffers[task_type], 0, simple, rng
+      policy, task_type, buffers[task_type], 0, settings, rng, composites=False
     )
   if policy.fits(prompt):
     return prompt
@@ -139,7 +135,7 @@ def _draw_program(
 
 
 def _induction_prompt(
-  policy: Policy, code: str, settings: "AZRSettings"
+  policy: Policy, code: str, settings: AZRSettings
 ) -> types.Prompt:
   return policy.prompt(
     prompts.propose_induction_prompt(
@@ -154,19 +150,26 @@ def _triplet_prompt(
   task_type: str,
   buffer: TaskBuffer,
   count: int,
-  settings: "AZRSettings",
+  settings: AZRSettings,
   rng: np.random.Generator,
+  composites: bool = True,
 ) -> types.Prompt:
-  """Shows up to `count` triplets, or the zero triplet if there are none."""
-  draw = buffer.recent if settings.reference_draw == "recent" else buffer.sample
+  """Shows up to `count` triplets, or the zero triplet if there are none.
+
+  With `composites` it may also show programs to build on (appendix D.2).
+  """
+  appendix = settings.appendix
+  is_recent = appendix.reference_draw == "recent"
+  draw = buffer.recent if is_recent else buffer.sample
   drawn = draw(rng, min(count, len(buffer)))
   references = [task for task in drawn if isinstance(task, Triplet)]
   is_error = task_type == ERROR_DEDUCTION
   references = references or [ZERO_ERROR_TRIPLET if is_error else ZERO_TRIPLET]
   components: tuple[str, ...] = ()
-  chance = 0.0 if is_error else settings.composite_chance
+  may_build = composites and not is_error
+  chance = appendix.composite_chance if may_build else 0.0
   if chance and rng.random() < chance:
-    wanted = int(rng.integers(1, settings.composite_most, endpoint=True))
+    wanted = int(rng.integers(1, appendix.composite_most, endpoint=True))
     candidates = buffer.sample(
       rng, min(_DRAWN_PER_COMPONENT * wanted, len(buffer))
     )
@@ -181,73 +184,85 @@ def _triplet_prompt(
 
 def sample_proposals(
   policy: Policy,
-  verification: Verification,
-  asked: Sequence[tuple[str, types.Prompt]],
-  settings: "AZRSettings",
+  jobs: SharedJobs,
+  typed_prompts: Sequence[tuple[str, types.Prompt]],
+  settings: AZRSettings,
 ) -> list[Proposal]:
   """Samples one proposal per (task type, prompt) and validates each."""
-  replies: dict[int, types.Completion] = {}
-  verdicts: dict[int, validation.Verdict] = {}
-  for index, _, completion in policy.sample([prompt for _, prompt in asked]):
-    task_type, prompt = asked[index]
-    replies[index] = completion
-    verdicts[index] = verification.submit(
+
+  def submit(index: int, completion: types.Completion) -> validation.Verdict:
+    task_type, prompt = typed_prompts[index]
+    return jobs.submit(
       functools.partial(
         _submit_validation,
         task_type=task_type,
         prompt=prompt,
-        reply=completion.text,
+        response=completion.text,
         settings=settings,
       )
     )
-  verification.settle()
-  proposals = []
-  for index, (task_type, prompt) in enumerate(asked):
-    task, rejection = None, None
-    outcome = verdicts[index].result()
-    if isinstance(outcome, validation.Rejection):
-      rejection = outcome.reason
-    elif policy.fits(
-      solve_prompt(policy, task_type, outcome, settings.prompt_style)
-    ):
-      task = outcome
-    else:
-      rejection = "oversize"
-    completion = replies[index]
-    proposals.append(
-      Proposal(
-        prompt=prompt,
-        completion=completion,
-        task_type=task_type,
-        task=task,
-        rejection=rejection,
-        formatted=parsing.well_formatted(completion.text),
-      )
+
+  stream = policy.sample([prompt for _, prompt in typed_prompts])
+  graded = collect.sample_and_grade(stream, submit, jobs)
+  return [
+    _proposal(policy, task_type, prompt, validated, settings)
+    for (task_type, prompt), [validated] in zip(
+      typed_prompts, graded, strict=True
     )
-  return proposals
+  ]
+
+
+def _proposal(
+  policy: Policy,
+  task_type: str,
+  prompt: types.Prompt,
+  validated: collect.Graded,
+  settings: AZRSettings,
+) -> Proposal:
+  """Makes a proposal of a validated response; oversize tasks are rejected."""
+  task, rejection = None, None
+  outcome = validated.grade
+  if isinstance(outcome, validation.Rejection):
+    rejection = outcome.reason
+  elif policy.fits(
+    solver.solve_prompt(policy, task_type, outcome, settings.prompt_style)
+  ):
+    task = outcome
+  else:
+    rejection = "oversize"
+  return Proposal(
+    prompt=prompt,
+    completion=validated.completion,
+    task_type=task_type,
+    task=task,
+    rejection=rejection,
+    formatted=parsing.well_formatted(validated.completion.text),
+  )
 
 
 def _submit_validation(
   executor: Executor,
   task_type: str,
   prompt: types.Prompt,
-  reply: str,
-  settings: "AZRSettings",
+  response: str,
+  settings: AZRSettings,
 ) -> validation.Verdict:
   """Starts a proposal's validation."""
   if task_type == INDUCTION:
-    parsed = parsing.parse_induction_proposal(reply, settings.induction_inputs)
+    parsed = parsing.parse_induction_proposal(
+      response, settings.induction_inputs
+    )
     if parsed is None:
       return futures.done(validation.Rejection("format"))
     inputs, message = parsed
     return validation.submit_induction_task(
       executor, prompt.task.program, inputs, message
     )
-  parsed = parsing.parse_triplet_proposal(reply)
+  parsed = parsing.parse_triplet_proposal(response)
   if parsed is None:
     return futures.done(validation.Rejection("format"))
   code, argument_text = parsed
-  code = rewriting.strip(code, settings.strip)
+  code = rewriting.strip(code, settings.appendix.strip)
   if task_type == ERROR_DEDUCTION:
     return validation.submit_error_triplet(executor, code, argument_text)
   if prompt.task.components:

@@ -10,14 +10,14 @@ globals are always stripped here. No weight changes.
 import functools
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from azr_jax.parallel.verification import Verification
+from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import proposer, solver
 from azr_jax.systems.azr.appendix import rewriting
+from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import seed_files, validation
 from azr_jax.tasks.programs.program_key import program_key
@@ -31,17 +31,14 @@ from azr_jax.tasks.programs.task import (
   Triplet,
 )
 
-if TYPE_CHECKING:
-  from azr_jax.systems.azr.system import AZRSettings
-
 SEED_STEP = 0
 
 
 def seed_buffers(
   policy: Policy,
-  verification: Verification,
+  jobs: SharedJobs,
   buffers: Mapping[str, buffer_lib.TaskBuffer],
-  settings: "AZRSettings",
+  settings: AZRSettings,
   rng: np.random.Generator,
 ) -> None:
   """Fills the buffers with B x S seed tasks each.
@@ -54,23 +51,23 @@ def seed_buffers(
   triplet_types = [
     t for t in settings.task_types if t not in (INDUCTION, ERROR_DEDUCTION)
   ]
-  seeds = buffer_lib.TaskBuffer(settings.max_programs)
+  seeds = buffer_lib.TaskBuffer(settings.buffer.max_programs)
   if triplet_types or INDUCTION in buffers:
-    if settings.seeds:
-      _seed_from_file(verification, seeds, settings.seeds, target)
+    if settings.appendix.seeds:
+      _seed_from_file(jobs, seeds, settings.appendix.seeds, target)
     proposing = triplet_types or [DEDUCTION]
-    _seed_triplets(policy, verification, seeds, proposing, settings, rng)
+    _seed_triplets(policy, jobs, seeds, proposing, settings, rng)
   for task_type in triplet_types:
     _add_fitting(policy, seeds, buffers[task_type], task_type, settings)
   if ERROR_DEDUCTION in buffers:
-    errors = buffer_lib.TaskBuffer(settings.max_programs)
+    errors = buffer_lib.TaskBuffer(settings.buffer.max_programs)
     proposing = [ERROR_DEDUCTION]
-    _seed_triplets(policy, verification, errors, proposing, settings, rng)
+    _seed_triplets(policy, jobs, errors, proposing, settings, rng)
     own = buffers[ERROR_DEDUCTION]
     _add_fitting(policy, errors, own, ERROR_DEDUCTION, settings)
   if INDUCTION in buffers:
     _seed_induction(
-      policy, verification, seeds, buffers[INDUCTION], target, settings, rng
+      policy, jobs, seeds, buffers[INDUCTION], target, settings, rng
     )
 
 
@@ -79,7 +76,7 @@ def _add_fitting(
   seeds: buffer_lib.TaskBuffer,
   buffer: buffer_lib.TaskBuffer,
   task_type: str,
-  settings: "AZRSettings",
+  settings: AZRSettings,
 ) -> None:
   """Adds the seeds that can be asked as a type.
 
@@ -94,7 +91,7 @@ def _add_fitting(
 
 
 def _seed_from_file(
-  verification: Verification,
+  jobs: SharedJobs,
   seeds: buffer_lib.TaskBuffer,
   spec: str,
   target: int,
@@ -105,11 +102,11 @@ def _seed_from_file(
     if len(seeds) >= target:
       return
     some = pairs[first : first + target]
-    _add_valid(verification, seeds, DEDUCTION, some, target)
+    _add_valid(jobs, seeds, DEDUCTION, some, target)
 
 
 def _add_valid(
-  verification: Verification,
+  jobs: SharedJobs,
   seeds: buffer_lib.TaskBuffer,
   task_type: str,
   pairs: Sequence[tuple[str, str]],
@@ -123,7 +120,7 @@ def _add_valid(
   )
   known = {program_key(task.code) for task in seeds.tasks()}
   futures = [
-    verification.submit(
+    jobs.submit(
       functools.partial(
         submit,
         code=rewriting.strip(code, rewriting.STRIPPED),
@@ -132,7 +129,7 @@ def _add_valid(
     )
     for code, argument_text in pairs
   ]
-  verification.settle()
+  jobs.wait_all()
   for future in futures:
     triplet = future.result()
     if isinstance(triplet, validation.Rejection) or len(seeds) >= target:
@@ -145,10 +142,10 @@ def _add_valid(
 
 def _seed_triplets(
   policy: Policy,
-  verification: Verification,
+  jobs: SharedJobs,
   seeds: buffer_lib.TaskBuffer,
   task_types: Sequence[str],
-  settings: "AZRSettings",
+  settings: AZRSettings,
   rng: np.random.Generator,
 ) -> None:
   """Samples rounds of one type after the other until B x S are valid."""
@@ -157,7 +154,7 @@ def _seed_triplets(
     if len(seeds) >= target:
       break
     task_type = task_types[round_index % len(task_types)]
-    _seed_round(policy, verification, seeds, task_type, target, settings, rng)
+    _seed_round(policy, jobs, seeds, task_type, target, settings, rng)
   if len(seeds) < target:
     logging.warning(
       "seeding found %d of %d valid tasks of %s",
@@ -172,11 +169,11 @@ def _seed_triplets(
 
 def _seed_round(
   policy: Policy,
-  verification: Verification,
+  jobs: SharedJobs,
   seeds: buffer_lib.TaskBuffer,
   task_type: str,
   target: int,
-  settings: "AZRSettings",
+  settings: AZRSettings,
   rng: np.random.Generator,
 ) -> None:
   """Samples a round of triplet proposals into the seeds."""
@@ -187,23 +184,23 @@ def _seed_round(
     for _ in range(settings.batch_size * settings.seed_factor)
   ]
   proposals = proposer.sample_proposals(
-    policy, verification, [(task_type, prompt) for prompt in asked], settings
+    policy, jobs, [(task_type, prompt) for prompt in asked], settings
   )
   pairs = [
     (proposal.task.code, proposal.task.input)
     for proposal in proposals
     if isinstance(proposal.task, Triplet)
   ]
-  _add_valid(verification, seeds, task_type, pairs, target)
+  _add_valid(jobs, seeds, task_type, pairs, target)
 
 
 def _seed_induction(
   policy: Policy,
-  verification: Verification,
+  jobs: SharedJobs,
   seeds: buffer_lib.TaskBuffer,
   buffer: buffer_lib.TaskBuffer,
   target: int,
-  settings: "AZRSettings",
+  settings: AZRSettings,
   rng: np.random.Generator,
 ) -> None:
   """Samples induction tasks over the seeds' programs until B x S are valid."""
@@ -218,7 +215,7 @@ def _seed_induction(
       for _ in range(target)
     ]
     proposals = proposer.sample_proposals(
-      policy, verification, [(INDUCTION, prompt) for prompt in asked], settings
+      policy, jobs, [(INDUCTION, prompt) for prompt in asked], settings
     )
     valid = [p.task for p in proposals if p.task is not None]
     for task in valid[:missing]:

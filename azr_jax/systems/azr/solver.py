@@ -1,21 +1,23 @@
 """AZR's solver: prompts of tasks, and completions graded."""
 
 import collections
-import concurrent.futures
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future
 
 from azr_jax import types
-from azr_jax.parallel.verification import Verification
+from azr_jax.executor import futures
+from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Policy
+from azr_jax.systems import collect
 from azr_jax.tasks.programs import parsing, solving
 from azr_jax.tasks.programs.task import ABDUCTION, Task
 
 
 @dataclasses.dataclass
 class Solution:
-  """A solver's reply and its verdict."""
+  """A solver's response and whether it is right."""
 
   prompt: types.Prompt
   completion: types.Completion
@@ -27,61 +29,58 @@ class Solution:
 def solve_prompt(
   policy: Policy, task_type: str, task: Task, style: str
 ) -> types.Prompt:
-  """Writes the solver's prompt of a task; the gold stays in `Prompt.task`."""
+  """Writes the solver's prompt of a task; the answer stays in `Prompt.task`."""
   return policy.prompt(solving.solve_prompt_text(task_type, task, style), task)
 
 
 def sample_solutions(
   policy: Policy,
-  verification: Verification,
+  jobs: SharedJobs,
   tasks: Sequence[tuple[str, Task]],
   style: str,
   n: int,
 ) -> list[Solution]:
   """Samples n solutions per task and grades each; ordered task by task.
 
-  The inputs that one abduction task was given are run by one child, so they
-  wait for each other; everything else is graded as it comes.
+  One child runs the program of an abduction task on all n proposed inputs, so
+  these wait for each other; everything else is graded as it comes.
   """
-  asked = [
+  prompts = [
     solve_prompt(policy, task_type, task, style) for task_type, task in tasks
   ]
-  replies: dict[tuple[int, int], types.Completion] = {}
-  waiting: dict[int, list[int]] = collections.defaultdict(list)
-  verdicts: dict[tuple[int, int], Callable[[], bool]] = {}
-  for index, sample, completion in policy.sample(asked, n):
+  waiting: dict[int, list[tuple[str, Future[bool]]]] = collections.defaultdict(
+    list
+  )
+
+  def submit(index: int, completion: types.Completion) -> "Future[bool]":
     task_type, task = tasks[index]
-    replies[index, sample] = completion
-    waiting[index].append(sample)
+    correct: Future[bool] = Future()
+    waiting[index].append((completion.text, correct))
     if task_type == ABDUCTION and len(waiting[index]) < n:
-      continue
-    samples = waiting.pop(index)
-    texts = [replies[index, sample].text for sample in samples]
-    graded = verification.submit(
+      return correct
+    responses, grades = zip(*waiting.pop(index), strict=True)
+    verdicts = jobs.submit(
       functools.partial(
         solving.submit_grading,
         task_type=task_type,
         task=task,
-        responses=texts,
+        responses=responses,
       )
     )
-    for place, sample in enumerate(samples):
-      verdicts[index, sample] = functools.partial(_verdict, graded, place)
-  verification.settle()
+    for position, grade in enumerate(grades):
+      one = futures.then(verdicts, lambda all_, i=position: all_[i])
+      futures.forward(one, grade)
+    return correct
+
+  graded = collect.sample_and_grade(policy.sample(prompts, n), submit, jobs)
   return [
     Solution(
-      prompt=asked[index],
-      completion=replies[index, sample],
+      prompt=prompts[index],
+      completion=solution.completion,
       task_type=tasks[index][0],
-      formatted=parsing.well_formatted(replies[index, sample].text),
-      correct=verdicts[index, sample](),
+      formatted=parsing.well_formatted(solution.completion.text),
+      correct=solution.grade,
     )
-    for index in range(len(tasks))
-    for sample in range(n)
+    for index, group in enumerate(graded)
+    for solution in group
   ]
-
-
-def _verdict(
-  graded: concurrent.futures.Future[tuple[bool, ...]], place: int
-) -> bool:
-  return graded.result()[place]

@@ -17,13 +17,14 @@ import json
 from collections.abc import Callable, Sequence
 
 from azr_jax import types
-from azr_jax.executor import Executor, Result, scripts
+from azr_jax.executor import Executor, scripts
 from azr_jax.executor.pending import ResultFuture
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout import policy as policy_lib
-from azr_jax.rollout.environment import Outcomes, split_parts
-from azr_jax.rollout.policy import Ask, Policy, Stream
+from azr_jax.rollout.environment import split_turns
+from azr_jax.rollout.policy import Agent, Policy, Stream
 from azr_jax.rollout.python_tool import PythonTool
 from azr_jax.systems.code_interpreter.codesteer import CodeSteer
 
@@ -41,26 +42,26 @@ for _name in ("result", "Answer", "answer"):
 def make(
   agent: str,
   interpreter: PythonTool,
-  outcomes: "Outcomes[Result]",
+  jobs: SharedJobs,
   style: str,
-) -> Ask:
+) -> Agent:
   """What asks an agent.
 
   Args:
     agent: one of `AGENTS`, or `CONVERSATION`.
     interpreter: runs the code of `free`; the others' may import the same.
-    outcomes: runs the scripts of `code` and `steer`.
+    jobs: runs the scripts of `code` and `steer`.
     style: of the prompts of `steer`.
 
   Raises:
     ValueError: the agent is unknown.
   """
-  made: dict[str, Ask] = {
-    "text": policy_lib.ask,
-    "code": ask_code(outcomes, interpreter.libraries),
+  made: dict[str, Agent] = {
+    "text": policy_lib.single_turn,
+    "code": ask_code(jobs, interpreter.libraries),
     "free": ask_free(interpreter, _last_reply),
     CONVERSATION: ask_free(interpreter, _conversation),
-    "steer": CodeSteer(outcomes, style, interpreter.libraries).ask,
+    "steer": CodeSteer(jobs, style, interpreter.libraries).ask,
   }
   if agent not in made:
     raise ValueError(f"agent {agent!r}: expected one of {tuple(made)}")
@@ -68,7 +69,7 @@ def make(
 
 
 def _last_reply(tokenizer: Tokenizer, completion: types.Completion) -> str:
-  parts = split_parts(
+  parts = split_turns(
     completion.token_ids.tolist(), completion.loss_mask.tolist()
   )
   own = [ids for is_own, ids in parts if is_own]
@@ -76,7 +77,7 @@ def _last_reply(tokenizer: Tokenizer, completion: types.Completion) -> str:
 
 
 def _conversation(tokenizer: Tokenizer, completion: types.Completion) -> str:
-  parts = split_parts(
+  parts = split_turns(
     completion.token_ids.tolist(), completion.loss_mask.tolist()
   )
   return json.dumps([tokenizer.decode(ids) for _, ids in parts] or [""])
@@ -93,7 +94,7 @@ def read_conversation(text: str) -> list[str]:
 def ask_free(
   interpreter: PythonTool,
   tell: Callable[[Tokenizer, types.Completion], str],
-) -> Ask:
+) -> Agent:
   """Code Agent: a conversation with the interpreter.
 
   Args:
@@ -116,11 +117,11 @@ def ask_free(
   return ask
 
 
-def ask_code(outcomes: "Outcomes[Result]", libraries: tuple[str, ...]) -> Ask:
+def ask_code(jobs: SharedJobs, libraries: tuple[str, ...]) -> Agent:
   """All Code: one reply, whose script's output is the answer.
 
   Args:
-    outcomes: runs the scripts.
+    jobs: runs the scripts.
     libraries: what they may import beside the standard ones.
   """
 
@@ -137,10 +138,10 @@ def ask_code(outcomes: "Outcomes[Result]", libraries: tuple[str, ...]) -> Ask:
       def start(executor: Executor) -> ResultFuture:
         return executor.submit(scripts.script_job(code, libraries))
 
-      outcomes.ask(name, start)
+      jobs.submit(start, name)
 
     def heard(wait: bool) -> Stream:
-      for name, result in outcomes.take(wait).items():
+      for name, result in jobs.poll(wait).items():
         output = str(scripts.read_result(result).output).strip()
         code = silent.pop(name, None)
         if not output and code is not None:

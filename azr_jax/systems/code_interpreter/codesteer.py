@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from azr_jax import types
-from azr_jax.executor import Result, scripts
+from azr_jax.executor import scripts
+from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
-from azr_jax.rollout.environment import Outcomes
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.code_interpreter import script_complexity as complexity
 from azr_jax.tasks.questions import prompts as question_prompts
@@ -82,22 +82,22 @@ class _Conversation:
 
 
 class CodeSteer:
-  """Asks by steering; `ask` is an `agents.Ask`."""
+  """Asks by steering; `ask` is an `policy.Agent`."""
 
   def __init__(
     self,
-    outcomes: "Outcomes[Result]",
+    jobs: SharedJobs,
     style: str,
     libraries: tuple[str, ...] = (),
   ):
     """Makes the agent.
 
     Args:
-      outcomes: runs scripts.
+      jobs: runs scripts.
       style: of prompts, one of `tasks.questions.prompts.STYLES`.
       libraries: what scripts may import beside the standard ones.
     """
-    self._outcomes = outcomes
+    self._jobs = jobs
     self._libraries = libraries
     self._style = style
 
@@ -228,10 +228,10 @@ class CodeSteer:
       block = code_blocks.find_block(text)
       if block is not None:
         job = scripts.script_job(block.code, self._libraries)
-        self._outcomes.ask(name, lambda executor, job=job: executor.submit(job))
+        self._jobs.submit(lambda executor, job=job: executor.submit(job), name)
     found: dict[tuple[int, int], str] = {}
-    while self._outcomes.under_way:
-      for name, result in self._outcomes.take(wait=True).items():
+    while self._jobs.pending:
+      for name, result in self._jobs.poll(wait=True).items():
         read = scripts.read_result(result)
         printed = f"{read.output}\n{read.errors}".strip()
         found[name] = printed or read.status

@@ -1,206 +1,256 @@
 """R1-Code-Interpreter: reasoning with code that is run on the way.
 
 One step, as `CodeInterpreter.collect`:
-1. the next questions of the stage, in an order shuffled anew for every pass;
+1. the next questions of the stage, in an order shuffled anew for every epoch;
 2. several conversations about each: the model reasons, writes code, sees what
    it prints, and goes on, until it gives an answer (`rollout/python_tool.py`);
-3. the answer is graded, and the reward has a part for it, for the form, and
-   for the number of replies (`code_interpreter_rewards.py`);
-4. every conversation becomes a trajectory; what the interpreter wrote is in
-   it, but not learned. With `learner.estimator = "grpo"` the other
-   conversations about a question are the baseline.
+3. the answer is graded, and the reward has a part for it, for the format, and
+   for the number of turns (`rewards.py`);
+4. every conversation becomes a trajectory; tool output is in it, but not
+   learned. With `learner.estimator = "grpo"` the other conversations about a
+   question are the baseline.
 
 In stages of improvement potential (`curricula/improvement_potential.py`) the
 questions with most to learn from come first. The online orders measure them
 anew before each stage, by the policy itself.
 
-Paper: seed 001. Its printed ratio has the reference's probability below the
-line; the policy that sampled is meant, and is used here.
+Paper: R1-CI (arXiv 2505.21668). Its printed ratio has the reference's
+probability below the line; the policy that sampled is meant, and is used here.
 """
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import pathlib
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
 from azr_jax import types
+from azr_jax.config.settings import Invalid
 from azr_jax.curricula.improvement_potential import Measured
 from azr_jax.curricula.stages import Stages
 from azr_jax.grading import questions as grading
-from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.parallel.verification import Verification
+from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
-from azr_jax.rollout.environment import split_replies
-from azr_jax.rollout.policy import Ask, Policy
+from azr_jax.rollout.environment import split_responses
+from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.python_tool import PythonTool
+from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.systems import collect
+from azr_jax.systems.code_interpreter import agents
 from azr_jax.systems.code_interpreter import rewards as rewards_lib
-from azr_jax.tasks.questions import prompts
+from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
+from azr_jax.systems.system import Context, Evaluation, StepLoad, System
+from azr_jax.tasks.questions import measured as measured_lib
+from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question
 from azr_jax.types import RolloutBatch
 
 
-@dataclasses.dataclass(frozen=True)
-class CodeInterpreterSettings:
-  """What does not change.
-
-  Attributes:
-    prompts: questions of a step.
-    samples: conversations about each.
-    prompt_style: one of `prompts.STYLES`.
-    measure_samples: answers of each agent to each question, where potential
-      is measured by the policy; paper: 5.
-    rewards: see there.
-  """
-
-  prompts: int
-  samples: int
-  prompt_style: str
-  measure_samples: int
-  rewards: rewards_lib.RewardRules
-
-
-class CodeInterpreter:
+class CodeInterpreter(System):
   """The system; its state is the groups that the questions are in."""
+
+  name = "code_interpreter"
+  Settings = CodeInterpreterSettings
+  METRICS = {
+    "stage": "number rises; groups of a size worth a stage",
+    "correct_by_task": "rises where code helps",
+    "self_check": "share of conversations that check an answer by code",
+    "tokens_of_a_reply": "does not grow without accuracy",
+    "turns": "penalty for more than max_turns turns: near 0",
+    "calls": "scripts of a conversation; rises where code helps",
+    "replies": "turns of a conversation: fewer than max_turns",
+    "form": "near +rewards.format after a few steps",
+    "interpreter": "slots_writing high; overlap_share near 1; timeouts rare",
+  }
 
   def __init__(
     self,
     settings: CodeInterpreterSettings,
+    context: Context,
     questions: Sequence[Question],
-    stages: Stages,
-    verification: Verification,
-    make_interpreter: Callable[[Tokenizer], PythonTool],
-    make_agents: Callable[[Tokenizer], Mapping[str, Ask]],
+    measured: Sequence[Measured] | None = None,
   ):
     """Makes the system.
 
     Args:
-      settings: see there.
+      settings: how it asks and rewards.
+      context: what the trainer gives.
       questions: what to train on.
-      stages: which of them a step takes.
-      verification: grades answers.
-      make_interpreter: runs the code of conversations.
-      make_agents: those that potential is measured by, by name.
+      measured: the pass rate of each question, for stages.
 
     Raises:
       ValueError: there are fewer questions than a step takes.
     """
+    super().__init__(settings, context)
     if len(questions) < settings.prompts:
       raise ValueError(
         f"{len(questions)} questions: expected at least "
         f"code_interpreter.prompts={settings.prompts}"
       )
     self._settings = settings
+    self._jobs = context.jobs
     self._questions = list(questions)
-    self._stages = stages
-    self._verification = verification
-    self._make_interpreter = make_interpreter
-    self._make_agents = make_agents
-    self._interpreter: PythonTool | None = None
+    self._stages = Stages(
+      [question.id for question in questions],
+      measured,
+      order=settings.order,
+      grouping=settings.grouping,
+      stage_steps=settings.stage_steps,
+      seed=context.seed,
+    )
+    self._tool = self._make_tool()
+
+  @classmethod
+  def build(
+    cls, settings: CodeInterpreterSettings, context: Context
+  ) -> "CodeInterpreter":
+    """Reads the questions and their pass rates, and makes the system."""
+    questions = sources.read_all(
+      settings.questions, settings.count, settings.data_seed
+    )
+    measured = None
+    if settings.measured:
+      path = pathlib.Path(settings.measured).expanduser()
+      measured = measured_lib.of_all(path, questions)
+    return cls(settings, context, questions, measured)
+
+  @classmethod
+  def check(
+    cls, settings: CodeInterpreterSettings, rollout: SamplerSettings
+  ) -> None:
+    """Refuses tools without room for their output."""
+    if settings.tool.max_calls and not rollout.extend_chunk:
+      raise Invalid(
+        "rollout.extend_chunk",
+        "=0: expected at least 1, because tool output is read into the slots",
+      )
+
+  @classmethod
+  def step_load(cls, settings: CodeInterpreterSettings) -> StepLoad:
+    """Returns the load of a step."""
+    conversations = settings.prompts * settings.group_size
+    return StepLoad(conversations, conversations, settings.prompts)
+
+  @classmethod
+  def evaluation(cls, settings: CodeInterpreterSettings) -> Evaluation:
+    """Returns the questions that were trained on, held out by seed."""
+    full = settings.prompt_style == "full"
+    return Evaluation(
+      "questions" if full else "questions_tiny",
+      "questions",
+      "+".join(settings.questions),
+    )
+
+  def _make_tool(self) -> PythonTool:
+    context = self.context
+    return PythonTool(
+      self._settings.tool,
+      context.tokenizer,
+      context.executor,
+      context.hosts,
+      context.script_timeout_s,
+    )
 
   def state_dict(self) -> dict[str, Any]:
-    """The stages'."""
+    """Returns the state of the stages."""
     return self._stages.state_dict()
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
     """Restores what `state_dict` returned."""
     self._stages.load_state_dict(state)
 
-  def turn(self, step: int) -> list[int]:
-    """The questions of a step, by index."""
+  def questions_of(self, step: int) -> list[int]:
+    """Returns the indices of the questions of a step."""
     return self._stages.sample(step, self._settings.prompts)
 
   def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Plays one step; see the module's docstring."""
     settings = self._settings
-    if self._interpreter is None:
-      self._interpreter = self._make_interpreter(policy.tokenizer)
     if self._stages.wants_measurement(step):
       self._stages.regroup(self._measure(policy), step)
-    asked = []
-    for index in self.turn(step):
-      question = self._questions[index]
-      text = prompts.ask(
-        question.text, "free", settings.prompt_style, policy.tokenizer
-      )
-      prompt = policy.prompt(text, question)
-      if policy.fits(prompt):
-        asked.append(prompt)
+    questions = [self._questions[i] for i in self.questions_of(step)]
+    _, asked = self._ask(policy, questions, "free")
     if not asked:
       raise ValueError(
         "no question of this step fits the last of rollout.prompt_buckets; "
         "expected a larger bucket"
       )
-    found = {}
-    for index, sample, completion in policy.sample(
-      asked, settings.samples, environment=self._interpreter
-    ):
-      replies = [
-        policy.tokenizer.decode(ids)
-        for ids in split_replies(
-          completion.token_ids.tolist(), completion.loss_mask.tolist()
-        )
-      ]
-      answer = code_blocks.find_answer(replies[-1])
-      verdict = self._grade(asked[index].task, answer)
-      found[index, sample] = completion, replies, verdict
-    self._verification.settle()
+
+    def submit(index: int, completion: types.Completion) -> "Future[bool]":
+      last = _responses(policy, completion)[-1]
+      return self._grade(asked[index].task, code_blocks.find_answer(last))
+
+    stream = policy.sample(asked, settings.group_size, environment=self._tool)
     trajectories = []
-    for index, prompt in enumerate(asked):
-      for sample in range(settings.samples):
-        completion, replies, verdict = found[index, sample]
+    for group, answers in enumerate(
+      collect.sample_and_grade(stream, submit, self._jobs)
+    ):
+      for answer in answers:
+        responses = _responses(policy, answer.completion)
         parts = rewards_lib.parts(
-          settings.rewards, replies, completion.finish_reason, verdict.result()
+          settings.rewards,
+          responses,
+          answer.completion.finish_reason,
+          answer.grade,
         )
         trajectories.append(
-          _trajectory(prompt, completion, replies, parts, index)
+          _trajectory(asked[group], answer.completion, responses, parts, group)
         )
     metrics = self._metrics(trajectories)
     metrics["count/code_interpreter/too_long"] = float(
       settings.prompts - len(asked)
     )
-    metrics |= self._interpreter.metrics() | self._verification.metrics()
+    metrics |= self._tool.metrics() | self._jobs.metrics()
     metrics |= self._stages.metrics(step, "code_interpreter")
     return RolloutBatch(trajectories, metrics)
 
-  def _measure(self, policy: Policy) -> list[Measured]:
-    """How the policy answers every question, by each agent.
+  def _ask(
+    self, policy: Policy, questions: Sequence[Question], form: str
+  ) -> tuple[list[int], list[types.Prompt]]:
+    """Returns the prompts of a form that fit, and the questions' indices."""
+    kept, asked = [], []
+    for index, question in enumerate(questions):
+      text = prompts.ask(
+        question.text, form, self._settings.prompt_style, policy.tokenizer
+      )
+      prompt = policy.prompt(text, question)
+      if policy.fits(prompt):
+        kept.append(index)
+        asked.append(prompt)
+    return kept, asked
 
-    At the temperature of training: another would need programs of its own.
-    What is too long to be asked counts as never right.
+  def _measure(self, policy: Policy) -> list[Measured]:
+    """Returns how often the policy solves every question, by all agents.
+
+    It samples at the temperature of training, because another one would need
+    compiled functions of its own. A question that is too long is never solved.
     """
-    samples = self._settings.measure_samples
-    agents = self._make_agents(policy.tokenizer)
-    verdicts = []
-    for agent, ask in agents.items():
-      asked = []
-      for place, question in enumerate(self._questions):
-        text = prompts.ask(
-          question.text,
-          prompts.form_of(agent),
-          self._settings.prompt_style,
-          policy.tokenizer,
-        )
-        prompt = policy.prompt(text, question)
-        if policy.fits(prompt):
-          asked.append((place, prompt))
-      numbers = [place for place, _ in asked]
-      for index, _, completion in ask(
-        policy, [prompt for _, prompt in asked], samples, numbers
-      ):
-        answer = code_blocks.find_answer(completion.text)
-        verdicts.append(
-          (asked[index][0], self._grade(asked[index][1].task, answer))
-        )
-      self._verification.settle()
+    settings = self._settings
+    tool, jobs = self._make_tool(), self._new_jobs()
     right = np.zeros(len(self._questions), int)
-    for place, verdict in verdicts:
-      right[place] += verdict.result()
-    return [Measured(int(one), samples * len(agents)) for one in right]
+    for name in settings.measure_agents:
+      agent = agents.make(name, tool, jobs, settings.prompt_style)
+      kept, asked = self._ask(policy, self._questions, prompts.form_of(name))
+
+      def submit(
+        index: int, completion: types.Completion, asked=asked
+      ) -> "Future[bool]":
+        answer = code_blocks.find_answer(completion.text)
+        return self._grade(asked[index].task, answer)
+
+      stream = agent(policy, asked, settings.measure_samples, kept)
+      graded = collect.sample_and_grade(stream, submit, self._jobs)
+      for index, answers in zip(kept, graded, strict=True):
+        right[index] += sum(answer.grade for answer in answers)
+    asked_times = settings.measure_samples * len(settings.measure_agents)
+    return [Measured(int(count), asked_times) for count in right]
+
+  def _new_jobs(self) -> SharedJobs:
+    return SharedJobs(self.context.executor, self.context.hosts)
 
   def _grade(self, question: Question, answer: str | None) -> "Future[bool]":
-    return self._verification.submit(
+    return self._jobs.submit(
       lambda executor: grading.submit(
         executor, question.task, question.reference, answer
       )
@@ -209,54 +259,52 @@ class CodeInterpreter:
   def _metrics(
     self, trajectories: Sequence[types.Trajectory]
   ) -> dict[str, float]:
-    """Means over conversations, and shares of right answers by task."""
-    samples = self._settings.samples
-    names = trajectories[0].metrics
-    found = {
-      f"{name}/code_interpreter/solve/mean": float(
-        np.mean([t.metrics[name] for t in trajectories])
-      )
-      for name in names
-    }
-    rewards = np.array([t.reward for t in trajectories])
-    groups = rewards.reshape(-1, samples)
+    """Returns means over conversations, and accuracy by task."""
+    metrics = collect.solve_metrics(
+      trajectories, "code_interpreter/solve", self._settings.group_size
+    )
+    for name in trajectories[0].metrics:
+      values = [t.metrics[name] for t in trajectories]
+      metrics[f"{name}/code_interpreter/solve/mean"] = float(np.mean(values))
     calls = np.array([t.metrics["calls"] for t in trajectories])
-    found |= {
-      "reward/code_interpreter/solve/mean": float(rewards.mean()),
-      "groups/code_interpreter/equal_share": float(
-        np.mean(np.ptp(groups, axis=1) == 0)
-      ),
-      "calls/code_interpreter/none_share": float(np.mean(calls == 0)),
-      "count/code_interpreter/solve": float(len(trajectories)),
-    }
+    metrics["calls/code_interpreter/none_share"] = float(np.mean(calls == 0))
     tasks = np.array([t.prompt.task.task for t in trajectories])
     correct = np.array([t.metrics["correct"] for t in trajectories])
     for task in sorted({*tasks.tolist()}):
-      found[f"correct_by_task/{task}"] = float(correct[tasks == task].mean())
-    return found
+      metrics[f"correct_by_task/{task}"] = float(correct[tasks == task].mean())
+    return metrics
+
+
+def _responses(policy: Policy, completion: types.Completion) -> list[str]:
+  """Returns the texts of the model's turns."""
+  return [
+    policy.tokenizer.decode(ids)
+    for ids in split_responses(
+      completion.token_ids.tolist(), completion.loss_mask.tolist()
+    )
+  ]
 
 
 def _trajectory(
   prompt: types.Prompt,
   completion: types.Completion,
-  replies: Sequence[str],
+  responses: Sequence[str],
   parts: dict[str, float],
-  index: int,
+  group: int,
 ) -> types.Trajectory:
-  own = int(completion.loss_mask.sum())
+  num_written = int(completion.loss_mask.sum())
+  is_output = np.diff(completion.loss_mask.astype(int)) == -1
   return types.Trajectory(
     prompt=prompt,
     completion=completion,
     reward=sum(parts.values()),
-    group_id=("solve", index),
+    group_id=("solve", group),
     metrics={
       **parts,
-      "replies": float(len(replies)),
-      "calls": float(
-        np.count_nonzero(np.diff(completion.loss_mask.astype(int)) == -1)
-      ),
-      "tokens": float(own),
-      "tokens_of_a_reply": own / len(replies),
-      "self_check": float(code_blocks.checks_itself(replies)),
+      "replies": float(len(responses)),
+      "calls": float(np.count_nonzero(is_output)),
+      "tokens": float(num_written),
+      "tokens_of_a_reply": num_written / len(responses),
+      "self_check": float(code_blocks.has_self_check(responses)),
     },
   )

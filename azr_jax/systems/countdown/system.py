@@ -1,18 +1,18 @@
 """RLOO on Countdown, where only the distribution of prompts changes.
 
 One step, as `Countdown.collect`:
-1. a curriculum draws puzzles: from labelled ones of the training split, and
-   perhaps from a pool that a proposer or chance made;
-2. G answers to each are sampled, and verified: 1.0, 0.1 or 0.0;
-3. the curriculum hears the share of right answers of each puzzle;
-4. every answer becomes a trajectory whose baseline is its group's others.
+1. a curriculum samples puzzles: labelled ones of the training split, and
+   perhaps some of a pool that a model or chance made;
+2. G answers to each are sampled and verified: 1.0, 0.1 or 0.0;
+3. the curriculum is updated with the pass rate of each puzzle;
+4. every answer becomes a trajectory whose baseline is the rest of its group.
 
-In a closed loop the policy also proposes. The bucket `own` holds puzzles of its
-own; when the curriculum chooses it, part of the step's answers are proposals,
-new puzzles among them are solved at once, and a proposal is rewarded for being
-learnable (AZR, eq. 4) by the solver that it was made for.
+In a closed loop the policy also proposes. A bucket holds the puzzles that it
+proposed; when the curriculum chooses it, part of the step's answers are
+proposals, new puzzles among them are solved at once, and a proposal is rewarded
+for being learnable (AZR, eq. 4) by the solver that it was made for.
 
-Paper: seed 003; what it leaves open is said where it is decided.
+Paper: Countdown (docs/papers.md).
 """
 
 import collections
@@ -23,85 +23,79 @@ from typing import Any
 import numpy as np
 
 from azr_jax import types
-from azr_jax.curricula.curriculum import Buckets, Curriculum, SampledItem
+from azr_jax.curricula.curriculum import SampledItem
+from azr_jax.executor import futures
 from azr_jax.grading import answer_tags
 from azr_jax.grading import countdown as verifier
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.rollout.policy import Policy
-from azr_jax.systems.azr import rewards as azr_rewards
-from azr_jax.systems.azr.rewards import RewardRules
+from azr_jax.systems import collect
+from azr_jax.systems.azr import rewards
+from azr_jax.systems.countdown import sources as sources_lib
+from azr_jax.systems.countdown.settings import CountdownSettings
+from azr_jax.systems.countdown.sources import PROPOSED, Sources
+from azr_jax.systems.system import Context, Evaluation, StepLoad, System
 from azr_jax.tasks.countdown import difficulty, prompts, proposals
 from azr_jax.types import RolloutBatch
 
 SOLVE, PROPOSE = "solve", "propose"
-OWN = "own"
-
-
-@dataclasses.dataclass(frozen=True)
-class CountdownSettings:
-  """What stays fixed while the curriculum changes.
-
-  Attributes:
-    prompts: puzzles of a step.
-    group_size: G, answers to each.
-    prompt_style: one of `prompts.STYLES`.
-    verifier: one of `verifier.MODES`.
-    proposals: of a step whose puzzles are the policy's own; 0: no closed loop.
-    references: puzzles that a proposer is shown.
-    rewards: of proposals.
-    seed: root of every host-side random draw.
-  """
-
-  prompts: int
-  group_size: int
-  prompt_style: str
-  verifier: str
-  proposals: int
-  references: int
-  rewards: RewardRules
-  seed: int
 
 
 @dataclasses.dataclass
 class _Proposal:
+  """A proposed puzzle; `item` is set once it is among the puzzles."""
+
   prompt: types.Prompt
   completion: types.Completion
   rejection: str | None
-  draw: SampledItem | None = None
+  item: SampledItem | None = None
   pass_rate: float = 0.0
 
 
-class Countdown:
-  """The system; its state is the curriculum's and the policy's own puzzles."""
+class Countdown(System):
+  """The system; its state is the curriculum's and the proposed puzzles."""
+
+  name = "countdown"
+  Settings = CountdownSettings
+  METRICS = {
+    "curriculum": "probability and success of each bucket, replay_share",
+    "answer_blocks": "answers in a response: 1",
+  }
 
   def __init__(
-    self,
-    settings: CountdownSettings,
-    puzzles: Sequence[Sequence[Puzzle]],
-    curriculum: Curriculum,
-    pool: Buckets,
+    self, settings: CountdownSettings, context: Context, sources: Sources
   ):
-    """Makes the system.
-
-    Args:
-      settings: see there.
-      puzzles: by source; a draw's index is one into its source.
-      curriculum: samples the puzzles of a step.
-      pool: of source 0, which the policy's own puzzles are added to.
-    """
+    super().__init__(settings, context)
     self._settings = settings
-    self._puzzles = [list(source) for source in puzzles]
-    self._given = len(self._puzzles[0])
-    self._known = {puzzle.key for source in puzzles for puzzle in source}
-    self._curriculum = curriculum
-    self._pool = pool
+    self._puzzles = [list(source) for source in sources.puzzles]
+    self._num_given = len(self._puzzles[0])
+    self._known = {puzzle.key for source in self._puzzles for puzzle in source}
+    self._curriculum = sources.curriculum
+    self._buckets = sources.buckets
+
+  @classmethod
+  def build(cls, settings: CountdownSettings, context: Context) -> "Countdown":
+    """Reads the puzzles and makes the system."""
+    return cls(settings, context, sources_lib.read(settings, context.steps))
+
+  @classmethod
+  def step_load(cls, settings: CountdownSettings) -> StepLoad:
+    """Returns the load of a step without proposals."""
+    answers = settings.prompts * settings.group_size
+    return StepLoad(answers, answers, settings.prompts)
+
+  @classmethod
+  def evaluation(cls, settings: CountdownSettings) -> Evaluation:
+    """Returns the test split, with the prompts that were trained on."""
+    full = settings.prompt_style == "full"
+    return Evaluation("countdown" if full else "countdown_tiny", "countdown")
 
   def state_dict(self) -> dict[str, Any]:
-    """The curriculum's state and the policy's own puzzles, as JSON values."""
-    own = self._puzzles[0][self._given :]
+    """Returns the curriculum's state and proposed puzzles, as JSON values."""
+    proposed = self._puzzles[0][self._num_given :]
     return {
       "curriculum": self._curriculum.state_dict(),
-      "own": [[list(puzzle.numbers), puzzle.target] for puzzle in own],
+      "own": [[list(puzzle.numbers), puzzle.target] for puzzle in proposed],
     }
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -111,179 +105,176 @@ class Countdown:
     self._curriculum.load_state_dict(state["curriculum"])
 
   def _add(self, puzzle: Puzzle) -> SampledItem:
-    """Adds a puzzle of the policy's own."""
-    bucket = self._pool.names.index(OWN)
+    """Adds a proposed puzzle to source 0 and to its bucket."""
+    bucket = self._buckets.names.index(PROPOSED)
     self._puzzles[0].append(puzzle)
     self._known.add(puzzle.key)
-    return SampledItem(self._pool.add(bucket), bucket)
+    return SampledItem(self._buckets.add(bucket), bucket)
 
   def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Plays one step; see the module's docstring."""
     settings = self._settings
-    rng = np.random.default_rng((settings.seed, step))
-    draws = self._curriculum.sample(step, settings.prompts, rng)
-    made: list[_Proposal] = []
-    if settings.proposals and self._own_turn(draws):
-      made = self._propose(policy, draws, rng)
-      fresh = [p.draw for p in made if p.draw is not None]
-      # Proposals are answers too: the step's budget stays what it was.
+    rng = np.random.default_rng((self.context.seed, step))
+    items = self._curriculum.sample(step, settings.prompts, rng)
+    proposed: list[_Proposal] = []
+    if settings.proposals and self._may_propose(items):
+      proposed = self._propose(policy, items, rng)
+      fresh = [p.item for p in proposed if p.item is not None]
+      # Proposals are completions too, and a step keeps its number of them.
       room = settings.prompts - -(-settings.proposals // settings.group_size)
-      draws = (fresh + draws)[:room]
-    asked = [self._puzzles[draw.source][draw.index] for draw in draws]
-    solved = self._solve(policy, asked)
+      items = (fresh + items)[:room]
+    puzzles = [self._puzzles[item.source][item.index] for item in items]
+    groups = self._solve(policy, puzzles)
     rates = [
-      float(np.mean([t.metrics["correct"] for t in group])) for group in solved
+      float(np.mean([t.metrics["correct"] for t in group])) for group in groups
     ]
-    self._curriculum.update(step, draws, rates)
-    for proposal in made:
-      if proposal.draw in draws:
-        proposal.pass_rate = rates[draws.index(proposal.draw)]
-    trajectories = [trajectory for group in solved for trajectory in group]
-    metrics = self._metrics(draws, trajectories)
-    metrics |= _proposal_metrics(made)
+    self._curriculum.update(step, items, rates)
+    for proposal in proposed:
+      if proposal.item in items:
+        proposal.pass_rate = rates[items.index(proposal.item)]
+    trajectories = [trajectory for group in groups for trajectory in group]
+    metrics = self._metrics(items, trajectories)
+    metrics |= _proposal_metrics(proposed)
     trajectories += [
       self._proposal_trajectory(proposal, step)
-      for proposal in made
-      # What was not solved for want of room earns nothing, and teaches nothing.
-      if proposal.rejection is not None or proposal.draw in draws
+      for proposal in proposed
+      # A puzzle that did not fit in the step has no pass rate to be paid for.
+      if proposal.rejection is not None or proposal.item in items
     ]
     return RolloutBatch(trajectories, metrics)
 
-  def _own_turn(self, draws: Sequence[SampledItem]) -> bool:
-    """Whether the policy proposes: its bucket was chosen, or is still empty."""
-    own = self._pool.names.index(OWN)
-    return draws[0].bucket == own or self._pool.count(own) == 0
+  def _may_propose(self, items: Sequence[SampledItem]) -> bool:
+    """Returns whether the bucket of proposals was chosen or is still empty."""
+    bucket = self._buckets.names.index(PROPOSED)
+    return items[0].bucket == bucket or self._buckets.count(bucket) == 0
 
   def _solve(
     self, policy: Policy, puzzles: Sequence[Puzzle]
   ) -> list[list[types.Trajectory]]:
-    """G verified answers to each puzzle, in order."""
+    """Returns G verified answers to each puzzle, in order."""
     settings = self._settings
     asked = [
       policy.prompt(prompts.solve_prompt(puzzle, settings.prompt_style), puzzle)
       for puzzle in puzzles
     ]
-    found: dict[tuple[int, int], types.Trajectory] = {}
-    for index, sample, completion in policy.sample(asked, settings.group_size):
-      verdict = verifier.verify(
-        puzzles[index], completion.text, settings.verifier
+
+    def verify(index: int, completion: types.Completion):
+      return futures.done(
+        verifier.verify(puzzles[index], completion.text, settings.verifier)
       )
-      found[index, sample] = types.Trajectory(
-        prompt=asked[index],
-        completion=completion,
-        reward=verdict.score,
-        group_id=(SOLVE, index),
-        metrics={
-          "correct": float(verdict.right),
-          "answered": float(verdict.score > verifier.NO_ANSWER),
-          "answer_blocks": float(answer_tags.answer_blocks(completion.text)),
-        },
-      )
+
+    stream = policy.sample(asked, settings.group_size)
     return [
-      [found[index, sample] for sample in range(settings.group_size)]
-      for index in range(len(puzzles))
+      [
+        types.Trajectory(
+          prompt=asked[index],
+          completion=answer.completion,
+          reward=answer.grade.score,
+          group_id=(SOLVE, index),
+          metrics={
+            "correct": float(answer.grade.right),
+            "answered": float(answer.grade.score > verifier.NO_ANSWER),
+            "answer_blocks": float(
+              answer_tags.answer_blocks(answer.completion.text)
+            ),
+          },
+        )
+        for answer in group
+      ]
+      for index, group in enumerate(collect.sample_and_grade(stream, verify))
     ]
 
   def _propose(
-    self, policy: Policy, draws: Sequence[SampledItem], rng: np.random.Generator
+    self,
+    policy: Policy,
+    items: Sequence[SampledItem],
+    rng: np.random.Generator,
   ) -> list[_Proposal]:
-    """Proposals; what is a new puzzle joins the policy's own."""
+    """Samples proposals; new puzzles join the bucket of proposals."""
     settings = self._settings
     asked = []
     for _ in range(settings.proposals):
-      chosen = rng.choice(len(draws), settings.references, replace=False)
-      shown = [self._puzzles[draws[i].source][draws[i].index] for i in chosen]
+      chosen = rng.choice(len(items), settings.references, replace=False)
+      shown = [self._puzzles[items[i].source][items[i].index] for i in chosen]
       text = prompts.propose_prompt(shown, settings.prompt_style)
       asked.append(policy.prompt(text))
-    replies = {i: reply for i, _, reply in policy.sample(asked)}
-    made = []
+    responses = {i: response for i, _, response in policy.sample(asked)}
+    proposed = []
     for index, prompt in enumerate(asked):
-      reply = replies[index]
-      puzzle = prompts.parse_proposal(reply.text, settings.prompt_style)
+      response = responses[index]
+      puzzle = prompts.parse_proposal(response.text, settings.prompt_style)
       rejection = proposals.rejection(puzzle, self._known)
-      proposal = _Proposal(prompt, reply, rejection)
+      proposal = _Proposal(prompt, response, rejection)
       if puzzle is not None and rejection is None:
-        proposal.draw = self._add(puzzle)
-      made.append(proposal)
-    return made
+        proposal.item = self._add(puzzle)
+      proposed.append(proposal)
+    return proposed
 
   def _proposal_trajectory(
     self, proposal: _Proposal, step: int
   ) -> types.Trajectory:
-    valid = proposal.rejection is None
+    is_valid = proposal.rejection is None
+    rules = rewards.RewardRules(
+      unlearnable=self._settings.unlearnable_reward,
+      wrong=0.0,
+      bad_format=self._settings.bad_proposal_reward,
+    )
     return types.Trajectory(
       prompt=proposal.prompt,
       completion=proposal.completion,
-      reward=azr_rewards.proposal_reward(
-        valid, proposal.pass_rate, self._settings.rewards
-      ),
+      reward=rewards.proposal_reward(is_valid, proposal.pass_rate, rules),
       group_id=(PROPOSE, step),
-      metrics={"valid": float(valid)},
+      metrics={"valid": float(is_valid)},
     )
 
   def _metrics(
-    self, draws: Sequence[SampledItem], solved: Sequence[types.Trajectory]
+    self, items: Sequence[SampledItem], solved: Sequence[types.Trajectory]
   ) -> dict[str, float]:
-    """Rewards, groups that teach nothing, success by bucket, curriculum."""
-    settings = self._settings
-    rewards = np.array([t.reward for t in solved])
-    groups = rewards.reshape(-1, settings.group_size)
-    correct = np.array([t.metrics["correct"] for t in solved])
-    metrics = {
-      "reward/countdown/solve/mean": float(rewards.mean()),
-      "correct/countdown/solve/mean": float(correct.mean()),
+    """Returns rewards, pass rates by bucket, and the curriculum's metrics."""
+    group_size = self._settings.group_size
+    metrics = collect.solve_metrics(solved, "countdown/solve", group_size)
+    metrics |= {
       "formatted/countdown/solve/mean": float(
         np.mean([t.metrics["answered"] for t in solved])
       ),
       "answer_blocks/countdown/solve/mean": float(
         np.mean([t.metrics["answer_blocks"] for t in solved])
       ),
-      "tokens/countdown/solve/mean": float(
-        np.mean([len(t.completion.token_ids) for t in solved])
-      ),
-      "tokens/countdown/solve/truncated_share": float(
-        np.mean([t.completion.finish_reason == "length" for t in solved])
-      ),
-      "count/countdown/solve": float(len(solved)),
-      "groups/countdown/equal_share": float(
-        np.mean(np.ptp(groups, axis=1) == 0)
-      ),
-      f"buffer/countdown/{OWN}/size": float(
-        len(self._puzzles[0]) - self._given
+      f"buffer/countdown/{PROPOSED}/size": float(
+        len(self._puzzles[0]) - self._num_given
       ),
     }
-    by_draw = correct.reshape(-1, settings.group_size).mean(axis=1)
-    rates: dict[str, list[float]] = collections.defaultdict(list)
-    for draw, rate in zip(draws, by_draw, strict=True):
-      rates[f"source{draw.source}/{self._bucket_name(draw)}"].append(rate)
-    for name, values in rates.items():
-      metrics[f"correct/countdown/{name}"] = float(np.mean(values))
-      metrics[f"count/countdown/{name}"] = float(len(values))
+    correct = np.array([t.metrics["correct"] for t in solved])
+    pass_rates = correct.reshape(-1, group_size).mean(axis=1)
+    by_bucket: dict[str, list[float]] = collections.defaultdict(list)
+    names = (*difficulty.BUCKETS, PROPOSED)
+    for item, rate in zip(items, pass_rates, strict=True):
+      by_bucket[f"source{item.source}/{names[item.bucket]}"].append(rate)
+    for name, rates in by_bucket.items():
+      metrics[f"correct/countdown/{name}"] = float(np.mean(rates))
+      metrics[f"count/countdown/{name}"] = float(len(rates))
     for name, value in self._curriculum.metrics().items():
       metrics[f"curriculum/{name}"] = value
     return metrics
 
-  def _bucket_name(self, draw: SampledItem) -> str:
-    return (*difficulty.BUCKETS, OWN)[draw.bucket]
 
-
-def _proposal_metrics(made: Sequence[_Proposal]) -> dict[str, float]:
-  if not made:
+def _proposal_metrics(proposed: Sequence[_Proposal]) -> dict[str, float]:
+  """Returns valid share, rejections by reason, and learnability."""
+  if not proposed:
     return {}
   metrics = {
-    "count/countdown/propose": float(len(made)),
+    "count/countdown/propose": float(len(proposed)),
     "proposals/countdown/valid_share": float(
-      np.mean([p.rejection is None for p in made])
+      np.mean([p.rejection is None for p in proposed])
     ),
   }
-  for reason, count in collections.Counter(
-    p.rejection for p in made if p.rejection
-  ).items():
+  reasons = collections.Counter(p.rejection for p in proposed if p.rejection)
+  for reason, count in reasons.items():
     metrics[f"proposals/countdown/rejected_{reason}"] = float(count)
-  rates = [p.pass_rate for p in made if p.rejection is None]
+  rates = [p.pass_rate for p in proposed if p.rejection is None]
   if rates:
     metrics["learnability/countdown/solve_rate"] = float(np.mean(rates))
     metrics["learnability/countdown/mean"] = float(
-      np.mean([azr_rewards.learnability(rate) for rate in rates])
+      np.mean([rewards.learnability(rate) for rate in rates])
     )
   return metrics

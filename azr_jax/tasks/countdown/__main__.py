@@ -1,4 +1,4 @@
-"""Builds labelled puzzles, disjoint in training and test split.
+"""Builds puzzles with difficulties, in disjoint training and test splits.
 
 python -m azr_jax.tasks.countdown --count=100000 --out=DIR
 """
@@ -13,7 +13,7 @@ from azr_jax.tasks.countdown import dataset, difficulty
 
 
 def main() -> None:
-  """Reads the flags and builds."""
+  """Reads the flags, builds the puzzles and prints their counts."""
   parser = argparse.ArgumentParser(
     prog="azr_jax.tasks.countdown", description=__doc__
   )

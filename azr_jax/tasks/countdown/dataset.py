@@ -1,10 +1,11 @@
-"""Labelled puzzles as a tensorflow-datasets array_record data source.
+"""Puzzles with difficulties, as an array_record source and in public files.
 
   python -m azr_jax.tasks.countdown --count=100000 --out=DIR
 
-Built once per settings, read by random access, without TensorFlow. Training and
-test split share no puzzle, nor another order of its numbers. Also reads the
-public layout, records of `nums` and `target` in JSON lines, JSON or parquet.
+The data source is built once per settings by tensorflow-datasets and read by
+random access, without TensorFlow. Training and test split share no puzzle, not
+even in another order of its numbers. Public files have records of `nums` and
+`target`, in JSON lines, JSON or parquet.
 """
 
 import json
@@ -21,14 +22,14 @@ from azr_jax.tasks.countdown import difficulty, generator
 
 
 class CountdownPuzzles(tfds.core.GeneratorBasedBuilder):
-  """Puzzles with the fields nums, target and difficulty."""
+  """The dataset builder; records have nums, target and difficulty."""
 
   VERSION = tfds.core.Version("1.0.0")
 
   def __init__(
     self, *, seed: int, train: int, test: int, data_dir: pathlib.Path
   ):
-    """Makes the builder of `train` and `test` puzzles."""
+    """Makes the builder of `train` training and `test` test puzzles."""
     self._seed = seed
     self._counts = {"train": train, "test": test}
     super().__init__(
@@ -75,10 +76,17 @@ class CountdownPuzzles(tfds.core.GeneratorBasedBuilder):
 def load(
   *, seed: int, train: int, test: int, data_dir: pathlib.Path, split: str
 ) -> tuple[list[Puzzle], np.ndarray]:
-  """Builds the puzzles if the folder lacks them; returns a split.
+  """Builds the puzzles if the folder lacks them and reads a split.
+
+  Args:
+    seed: root of the random draws.
+    train: number of training puzzles.
+    test: number of test puzzles.
+    data_dir: parent of the dataset's folder.
+    split: `train` or `test`.
 
   Returns:
-    The puzzles, and the difficulty of each, float32.
+    The puzzles, and their difficulties, float32 [puzzles].
   """
   arguments: dict[str, Any] = dict(
     seed=seed, train=train, test=test, data_dir=data_dir
@@ -86,7 +94,7 @@ def load(
   builder = CountdownPuzzles(**arguments)
   try:
     builder.download_and_prepare()
-  except FileExistsError:  # Another run has just written the same.
+  except FileExistsError:  # Another process has written it meanwhile.
     builder = CountdownPuzzles(**arguments)
   rows = list(builder.as_data_source(split=split))
   scores = np.array([row["difficulty"] for row in rows], np.float32)
@@ -94,16 +102,16 @@ def load(
 
 
 def read(path: pathlib.Path) -> tuple[list[Puzzle], np.ndarray]:
-  """Reads puzzles in the public layout; unsolvable ones are left out.
+  """Reads the solvable puzzles of a file in the public layout.
 
   Args:
-    path: a file as `azr_jax/tasks/records.py` reads it.
+    path: a file that `azr_jax/tasks/records.py` reads.
 
   Returns:
-    The puzzles, and the difficulty of each, float32.
+    The puzzles, and their difficulties, float32 [puzzles].
 
   Raises:
-    ValueError: a record is no puzzle, or none can be solved.
+    ValueError: a record is not a puzzle, or no puzzle has a solution.
   """
   puzzles = [from_record(record) for record in records.read(str(path))]
   scores = difficulty.score_puzzles(puzzles)

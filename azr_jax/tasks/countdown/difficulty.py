@@ -1,15 +1,16 @@
-"""How hard a puzzle is, from what the solver finds: a score in [0, 1].
+"""Difficulty of puzzles, a score in [0, 1] computed from their solutions.
 
-The paper (seed 003, section 3.1) names the features and gives no weights. These
-were chosen so that pass rates of real models fall along the score: on the 50
-test puzzles of the course that the paper comes from, Spearman's rank
-correlation with the pass rates of three 0.5B models is -0.68 to -0.76.
+The Countdown paper (section 3.1) names the features but gives no weights. The
+weights here were chosen so that pass rates of real models decrease with the
+score: on the 50 test puzzles of the course that the paper comes from,
+Spearman's rank correlation with the pass rates of three 0.5B models is -0.68
+to -0.76.
 
-| feature | weight | at 0 | at 1 |
+| feature | weight | value 0 | value 1 |
 | --- | --- | --- | --- |
 | numbers beyond three | 0.25 | three | four |
 | few solutions | 0.20 | 24 paths or more | none |
-| costly | 0.15 | additions only | 2.2 times that |
+| expensive cheapest solution | 0.15 | additions only | 2.2 times that |
 | no solution of + and - alone | 0.20 | | |
 | every solution divides | 0.08 | | |
 | every solution needs a fraction | 0.06 | | |
@@ -17,8 +18,8 @@ correlation with the pass rates of three 0.5B models is -0.68 to -0.76.
 | many near misses | 0.08 | none | 200 or more |
 | two of the numbers suffice | -0.05 | | |
 
-Generated puzzles have a solution without fractions and negatives, so two
-of these are for puzzles from elsewhere.
+Generated puzzles have a solution without fractions and negative values, so two
+of the features are 0 for them.
 """
 
 from collections.abc import Sequence
@@ -29,21 +30,25 @@ from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.tasks.countdown import solver
 
 BUCKETS = ("easy", "medium", "hard")
-_MANY_PATHS = 24
-_MANY_NEAR = 200
-_COSTLIEST = 1.2  # Cost beyond that of additions, as a share of it.
+# A feature is saturated at these values.
+_MAX_PATHS = 24
+_MAX_NEAR = 200
+_MAX_EXTRA_COST = 1.2  # Extra cost over additions, relative to their cost.
 
 
 def score(analysis: solver.Analysis, count: int) -> np.ndarray:
-  """Difficulty of solvable puzzles of `count` numbers, float64 [rows]."""
+  """Returns the difficulty of puzzles of `count` numbers, float64 [rows].
+
+  The score has a meaning only for puzzles with a solution.
+  """
   additions = count - 1
-  few = 1 - np.minimum(1, np.log1p(analysis.paths) / np.log1p(_MANY_PATHS))
+  few_paths = 1 - np.minimum(1, np.log1p(analysis.paths) / np.log1p(_MAX_PATHS))
   extra = np.where(np.isfinite(analysis.cost), analysis.cost, 0) - additions
-  costly = np.minimum(1, extra / (_COSTLIEST * additions))
-  near = np.minimum(1, np.log1p(analysis.near) / np.log1p(_MANY_NEAR))
+  costly = np.minimum(1, extra / (_MAX_EXTRA_COST * additions))
+  near = np.minimum(1, np.log1p(analysis.near) / np.log1p(_MAX_NEAR))
   return np.clip(
     0.25 * (count - 3)
-    + 0.20 * few
+    + 0.20 * few_paths
     + 0.15 * costly
     + 0.20 * ~analysis.plus_minus
     + 0.08 * analysis.all_divide
@@ -57,7 +62,7 @@ def score(analysis: solver.Analysis, count: int) -> np.ndarray:
 
 
 def score_puzzles(puzzles: Sequence[Puzzle]) -> np.ndarray:
-  """Difficulty of each puzzle, in order; nan where there is no solution."""
+  """Returns each puzzle's difficulty, float64 [puzzles]; nan if unsolvable."""
   scores = np.full(len(puzzles), np.nan)
   counts = np.array([len(puzzle.numbers) for puzzle in puzzles])
   for count in np.unique(counts):
@@ -66,18 +71,23 @@ def score_puzzles(puzzles: Sequence[Puzzle]) -> np.ndarray:
       np.array([puzzles[row].numbers for row in rows]),
       np.array([puzzles[row].target for row in rows]),
     )
-    found = score(analysis, int(count))
-    scores[rows] = np.where(analysis.paths > 0, found, np.nan)
+    solved = analysis.paths > 0
+    scores[rows] = np.where(solved, score(analysis, int(count)), np.nan)
   return scores
 
 
 def thresholds(scores: np.ndarray) -> tuple[float, float]:
-  """The one-third and two-third quantiles of a pool's scores."""
+  """Returns the one-third and two-thirds quantiles of scores."""
   low, high = np.quantile(scores, [1 / 3, 2 / 3])
   return float(low), float(high)
 
 
 def buckets(scores: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
-  """Index into `BUCKETS`: easy up to the lower limit, hard from the upper."""
+  """Returns indices into `BUCKETS`, int64 [scores].
+
+  Args:
+    scores: difficulties.
+    limits: easy is up to the lower limit, hard is from the upper limit.
+  """
   low, high = limits
   return np.where(scores <= low, 0, np.where(scores >= high, 2, 1))

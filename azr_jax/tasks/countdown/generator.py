@@ -1,13 +1,13 @@
-"""Random solvable puzzles, and which of them may be trained on.
+"""Generates random solvable puzzles and splits them for training and test.
 
-Numbers are uniform in 1 to 99, three or four of them, targets uniform in 10 to
-100; a puzzle is kept if it can be solved without negative or fractional values.
-That is close to the public set (Jiayi-Pan/Countdown-Tasks-3to4), which was not
-made by any published program.
+A puzzle has three or four numbers, uniform in 1 to 99, and a target, uniform in
+10 to 100. It is kept if it has a solution without negative or fractional
+values. This is close to the public set (Jiayi-Pan/Countdown-Tasks-3to4), whose
+generator is not published.
 
-A puzzle belongs to the test split if its sorted numbers and target hash into
-one class of twenty, so no split ever holds another order of what is in the
-other, however many are drawn.
+A puzzle belongs to the test split if a hash of its sorted numbers and target
+falls into one class of twenty. Therefore the splits never share a puzzle, not
+even in another order of its numbers, however many puzzles are generated.
 """
 
 import hashlib
@@ -22,12 +22,13 @@ COUNTS = (3, 4)
 LARGEST_NUMBER = 99
 TARGETS = (10, 100)
 TEST_CLASSES = 20
-# Candidates that are solved together, by count of numbers: about as many pass.
+# Candidates that are solved at a time, by count of numbers; about equally many
+# of both have a solution.
 _CANDIDATES = {3: 8192, 4: 2048}
 
 
 def is_test(puzzle: Puzzle) -> bool:
-  """Whether a puzzle belongs to the test split."""
+  """Returns whether a puzzle belongs to the test split."""
   digest = hashlib.sha256(repr(puzzle.key).encode()).digest()
   return int.from_bytes(digest[:4], "big") % TEST_CLASSES == 0
 
@@ -35,12 +36,14 @@ def is_test(puzzle: Puzzle) -> bool:
 def generate(
   seed: int, count: int, test: bool = False
 ) -> Iterator[tuple[Puzzle, float]]:
-  """Yields distinct puzzles with their difficulty, half of each arity.
+  """Yields distinct puzzles and their difficulties.
+
+  Puzzles of three and four numbers alternate.
 
   Args:
     seed: root of the random draws.
-    count: how many.
-    test: of which split.
+    count: number of puzzles.
+    test: whether to generate the test split instead of the training split.
   """
   known: set[object] = set()
   streams = [_solvable(seed, numbers) for numbers in COUNTS]
@@ -56,7 +59,7 @@ def generate(
 
 
 def _solvable(seed: int, size: int) -> Iterator[tuple[Puzzle, float]]:
-  """Endless random puzzles of `size` numbers with natural solutions."""
+  """Yields solvable random puzzles of `size` numbers, without end."""
   rng = np.random.default_rng((seed, size))
   rows = _CANDIDATES[size]
   while True:

@@ -1,9 +1,13 @@
-"""Countdown prompts: solve a puzzle, and propose one; how replies are read.
+"""Countdown prompts that ask to solve or propose a puzzle, and their parsing.
 
-`full` explains the rules, for pretrained models; `compact` is one line, for
-tiny ones; `few_shot` only continues a list and is for a proposer that follows
-no instructions. Thinking and answers stand between the same tags as in every
-system; in `full` and `compact` the reply begins inside the thinking.
+| prompt format | for |
+| --- | --- |
+| `full` | pretrained models; it explains the rules |
+| `compact` | tiny models; it is one line |
+| `few_shot` | proposers that follow no instructions; it continues a list |
+
+Thinking and answers have the same tags as in every system. In `full` and
+`compact` the response begins inside the thinking.
 """
 
 import re
@@ -13,8 +17,8 @@ from azr_jax.grading import answer_tags
 from azr_jax.grading.countdown_puzzle import Puzzle
 
 STYLES = ("full", "compact", "few_shot")
-_LIST = re.compile(r"\[\s*(\d{1,4}(?:[,\s]+\d{1,4})*)\s*\][^\d-]*(\d{1,5})")
-_FRAME = (
+_PUZZLE = re.compile(r"\[\s*(\d{1,4}(?:[,\s]+\d{1,4})*)\s*\][^\d-]*(\d{1,5})")
+_FULL = (
   "A user asks, an assistant helps. It first thinks, between <think> and "
   "</think>, and then answers, between <answer> and </answer>.\n"
   "User: {request}\nAssistant: Step by step, then.\n<think>"
@@ -22,16 +26,21 @@ _FRAME = (
 
 
 def puzzle_line(puzzle: Puzzle) -> str:
-  """A puzzle as prompts show it and proposals give it."""
+  """Returns a puzzle as one line, in the format of prompts and proposals."""
   return f"[{' '.join(map(str, puzzle.numbers))}] {puzzle.target}"
 
 
-def solve_prompt(puzzle: Puzzle, style: str) -> str:
-  """Asks for an expression; `few_shot` asks as `full` does."""
-  if style == "compact":
+def solve_prompt(puzzle: Puzzle, prompt_format: str) -> str:
+  """Returns a prompt that asks for an expression.
+
+  Args:
+    puzzle: the puzzle to solve.
+    prompt_format: one of `STYLES`; `few_shot` gives the `full` prompt.
+  """
+  if prompt_format == "compact":
     return f"solve {puzzle_line(puzzle)}\n<think>"
   numbers = " ".join(map(str, puzzle.numbers))
-  return _FRAME.format(
+  return _FULL.format(
     request=f"Here are some numbers: [{numbers}]. Combine all of them, each "
     f"exactly once, to an expression whose value is {puzzle.target}. You may "
     "add, subtract, multiply, divide (+ - * /) and use brackets. Give the "
@@ -39,17 +48,17 @@ def solve_prompt(puzzle: Puzzle, style: str) -> str:
   )
 
 
-def propose_prompt(references: Sequence[Puzzle], style: str) -> str:
-  """Asks for a new puzzle, unlike the references."""
+def propose_prompt(references: Sequence[Puzzle], prompt_format: str) -> str:
+  """Returns a prompt that asks for a puzzle unlike the references."""
   lines = "\n".join(map(puzzle_line, references))
-  if style == "compact":
+  if prompt_format == "compact":
     return f"propose\n{lines}\n<think>"
-  if style == "few_shot":
+  if prompt_format == "few_shot":
     return (
       "Number puzzles. Each line has three or four numbers in brackets, which "
       f"can be combined to the number behind them.\n{lines}\n"
     )
-  return _FRAME.format(
+  return _FULL.format(
     request="Invent a number puzzle: three or four whole numbers from 1 to 99 "
     "and a target from 10 to 100 that can be reached by adding, subtracting, "
     "multiplying and dividing them, each used exactly once. Make it neither "
@@ -59,21 +68,23 @@ def propose_prompt(references: Sequence[Puzzle], style: str) -> str:
 
 
 def reply(thinking: str, answer: str) -> str:
-  """A reply to a prompt that ends inside the thinking."""
+  """Returns a response to a prompt that ends inside the thinking."""
   return f"{thinking}</think>\n<answer>{answer}</answer>"
 
 
-def parse_proposal(text: str, style: str) -> Puzzle | None:
-  """The puzzle of a reply: in its last answer, or its first line.
+def parse_proposal(text: str, prompt_format: str) -> Puzzle | None:
+  """Returns the puzzle of a response, or None if there is none.
 
-  Tolerant in how numbers are divided and what stands before the target.
+  The puzzle is read from the last answer, for `few_shot` from the first line.
+  Numbers may be separated by commas, and any text without digits may stand
+  between them and the target.
   """
-  if style == "few_shot":
-    told = text.strip().partition("\n")[0]
+  if prompt_format == "few_shot":
+    answer = text.strip().partition("\n")[0]
   else:
-    told = answer_tags.last_answer(text) or ""
-  found = _LIST.search(told)
-  if found is None:
+    answer = answer_tags.last_answer(text) or ""
+  match = _PUZZLE.search(answer)
+  if match is None:
     return None
-  numbers = tuple(map(int, re.split(r"[,\s]+", found.group(1))))
-  return Puzzle(numbers, int(found.group(2)))
+  numbers = tuple(map(int, re.split(r"[,\s]+", match.group(1))))
+  return Puzzle(numbers, int(match.group(2)))

@@ -1,6 +1,6 @@
-"""Which proposed puzzles are taken: solvable, in range, new, not held out.
+"""Validates proposed puzzles: they must be solvable, in range and new.
 
-The ranges are those of the public training split (seed 003, section 3.2).
+The ranges are those of the public training split (Countdown, section 3.2).
 """
 
 from collections.abc import Collection
@@ -14,11 +14,14 @@ LARGEST_TARGET = 100
 
 
 def rejection(puzzle: Puzzle | None, known: Collection[object]) -> str | None:
-  """Why a proposal is not taken, or None.
+  """Returns the reason to reject a proposal, or None to accept it.
 
   Args:
-    puzzle: what was parsed, or None.
-    known: keys of puzzles that are not new.
+    puzzle: the parsed puzzle, or None if parsing failed.
+    known: keys of the puzzles that exist already.
+
+  Returns:
+    None, `format`, `range`, `known`, `held_out` or `unsolvable`.
   """
   if puzzle is None:
     return "format"
@@ -33,5 +36,7 @@ def rejection(puzzle: Puzzle | None, known: Collection[object]) -> str | None:
     return "known"
   if generator.is_test(puzzle):
     return "held_out"
-  found = solver.analyse(np.array([puzzle.numbers]), np.array([puzzle.target]))
-  return None if found.paths[0] else "unsolvable"
+  analysis = solver.analyse(
+    np.array([puzzle.numbers]), np.array([puzzle.target])
+  )
+  return None if analysis.paths[0] else "unsolvable"

@@ -1,13 +1,13 @@
-"""Every way to reach a target, for many puzzles at a time, exactly.
+"""Finds all solutions of many Countdown puzzles at a time, exactly.
 
-A dynamic programme over subsets of the numbers: what a subset reaches are the
-values of two disjoint parts of it, combined by + - x /, the last but one and
-the last in both orders. A way to build an expression is a path; the paths of n
-numbers are the same for all puzzles (6, 108, 3,240 for 2, 3, 4 numbers), so
-each is a column, and only its value differs from row to row. Values are exact
-rationals: int64 numerators and denominators, which are not reduced.
+The solver is a dynamic programme over subsets of the numbers. The values of a
+subset are those of two disjoint parts of it, combined by + - * /, where - and /
+are applied in both orders. A path is one way to build an expression. The paths
+of n numbers are the same for all puzzles (6, 108, 3,240 for 2, 3, 4 numbers).
+Therefore a path is a column of the arrays and a puzzle is a row. Values are
+exact rationals: int64 numerators and denominators, which are not reduced.
 
-Paper: seed 003, section 3.1.
+Paper: Countdown, section 3.1.
 """
 
 import dataclasses
@@ -25,13 +25,13 @@ APPLY: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
   "*": operators.mul,
   "/": operators.truediv,
 }
-# What an operation costs; the paper counts "complexity" and gives no weights.
+# Cost of an operation. The paper uses a "complexity" without giving weights.
 COSTS = {"+": 1.0, "-": 1.2, "*": 1.6, "/": 2.2}
-# A path that ends so close to the target, but not on it, is a near miss.
+# Maximum distance of a near miss from the target.
 NEAR = 3
-# Rows whose values are in memory at the same time, by count of numbers.
-_ROWS = 256
-# (operator, whether the second part stands first).
+# Maximum number of values in memory at a time: 256 puzzles of four numbers.
+_MAX_VALUES = 256 * 3240
+# (operator, whether the right part is the first operand).
 _COMBINATIONS = (
   ("+", False),
   ("-", False),
@@ -44,7 +44,16 @@ _COMBINATIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class _Block:
-  """Neighbouring paths of one subset: two parts and how they are combined."""
+  """Adjacent paths of a subset that combine the same parts the same way.
+
+  Attributes:
+    left: bit mask of the left part.
+    right: bit mask of the right part.
+    operator: one of `APPLY`.
+    swapped: whether the right part is the first operand.
+    start: index of the first path.
+    stop: index after the last path.
+  """
 
   left: int
   right: int
@@ -59,29 +68,29 @@ class _Paths:
   """The paths of one subset of the numbers, as columns.
 
   Attributes:
-    blocks: in order; none for a single number.
-    cost: float64 [paths], of all operations.
-    depth: int64 [paths], operations on the longest way to a number.
-    plain: bool [paths], + and - alone.
-    divides: bool [paths], at least one division.
+    blocks: the blocks of paths in order; none for a single number.
+    cost: float64 [paths], sum over all operations.
+    depth: int64 [paths], depth of the expression tree.
+    plus_minus: bool [paths], whether all operations are + or -.
+    divides: bool [paths], whether an operation is a division.
   """
 
   blocks: tuple[_Block, ...]
   cost: np.ndarray
   depth: np.ndarray
-  plain: np.ndarray
+  plus_minus: np.ndarray
   divides: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
 class _Values:
-  """What the paths of one subset reach, [rows, paths].
+  """The values of the paths of one subset, arrays [rows, paths].
 
   Attributes:
     numerator: int64.
-    denominator: int64, above 0; 0 where something was divided by zero.
-    negative: bool, a value on the way is below 0.
-    fractional: bool, a value on the way is no integer.
+    denominator: int64, positive; 0 if the path divides by zero.
+    negative: bool, whether an intermediate or final value is negative.
+    fractional: bool, whether an intermediate or final value is not an integer.
   """
 
   numerator: np.ndarray
@@ -92,21 +101,22 @@ class _Values:
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-  """What the solver finds out about puzzles, one row each.
+  """What the solver computes for each puzzle, arrays [rows].
+
+  Fields with `all_` are False for puzzles without a solution.
 
   Attributes:
-    paths: int64, paths that end on the target; 0: there is no solution.
-    best: int64, the cheapest of them, for `term`; -1 without one.
-    cost: float64, of the cheapest; inf without one.
-    depth: int64, of the flattest; 0 without one.
-    natural: bool, one needs neither negative nor fractional values.
-    plus_minus: bool, one is of + and - alone.
-    all_divide: bool, all of them divide (as with all that follow, there is
-      one at least).
-    all_fractional: bool, all have a fraction on the way.
-    all_negative: bool, all have a negative value on the way.
-    near: int64, near misses.
-    two_suffice: bool, two of the numbers reach the target.
+    paths: int64, number of paths that reach the target, the solutions.
+    best: int64, the cheapest solution, an argument of `term`; -1 if none.
+    cost: float64, cost of the cheapest solution; inf if none.
+    depth: int64, minimum depth of a solution; 0 if none.
+    natural: bool, whether a solution has no negative or fractional value.
+    plus_minus: bool, whether a solution uses + and - only.
+    all_divide: bool, whether all solutions divide.
+    all_fractional: bool, whether all solutions have a fractional value.
+    all_negative: bool, whether all solutions have a negative value.
+    near: int64, number of near misses.
+    two_suffice: bool, whether two of the numbers reach the target.
   """
 
   paths: np.ndarray
@@ -123,28 +133,29 @@ class Analysis:
 
 
 def analyse(numbers: np.ndarray, targets: np.ndarray) -> Analysis:
-  """Solves puzzles of the same count of numbers.
+  """Solves puzzles that have the same count of numbers.
 
   Args:
-    numbers: positive integers [rows, n], n of 2 to 6.
+    numbers: positive integers [rows, n], n from 2 to 6.
     targets: integers [rows].
 
   Raises:
-    ValueError: n is out of range, or numbers are too large to be exact.
+    ValueError: n is out of range, or the numbers are too large for exact
+      values in 64 bits.
   """
   numbers = np.asarray(numbers, np.int64)
   targets = np.asarray(targets, np.int64)
   _check(numbers, targets)
   size = numbers.shape[1]
-  rows = max(1, _ROWS * 3240 // len(_tables(size)[(1 << size) - 1].cost))
-  parts = [
+  rows = max(1, _MAX_VALUES // len(_tables(size)[(1 << size) - 1].cost))
+  batches = [
     _analyse(numbers[start : start + rows], targets[start : start + rows])
     for start in range(0, len(numbers), rows)
   ]
   names = [field.name for field in dataclasses.fields(Analysis)]
   return Analysis(
     **{
-      name: np.concatenate([getattr(part, name) for part in parts])
+      name: np.concatenate([getattr(batch, name) for batch in batches])
       for name in names
     }
   )
@@ -155,83 +166,89 @@ def _check(numbers: np.ndarray, targets: np.ndarray) -> None:
     raise ValueError(
       f"numbers of shape {numbers.shape}: expected [rows, 2 to 6]"
     )
-  size, largest = numbers.shape[1], int(numbers.max())
-  most = size * (size * largest) ** size
-  target = int(np.abs(targets).max())
-  if numbers.min() < 1 or most >= 2**62 or most * max(target, 1) >= 2**62:
+  size, max_number = numbers.shape[1], int(numbers.max())
+  max_value = size * (size * max_number) ** size
+  max_target = int(np.abs(targets).max())
+  max_product = max_value * max(max_target, 1)
+  if numbers.min() < 1 or max_product >= 2**62:
     raise ValueError(
-      f"numbers from {numbers.min()} to {largest}, targets up to {target}: "
-      f"expected positive numbers, {size} of which and a target fit 64 bits "
-      "when multiplied"
+      f"numbers from {numbers.min()} to {max_number}, targets up to "
+      f"{max_target}: expected positive numbers, so that the product of {size} "
+      "numbers and a target fits 64 bits"
     )
 
 
 @functools.cache
 def _tables(size: int) -> dict[int, _Paths]:
-  """The paths of every subset, as bit masks, smaller ones first."""
+  """Returns the paths of every subset, by bit mask, smaller subsets first."""
   tables: dict[int, _Paths] = {}
   for mask in sorted(range(1, 1 << size), key=int.bit_count):
     if mask.bit_count() == 1:
-      zero, no = np.zeros(1), np.zeros(1, bool)
-      tables[mask] = _Paths((), zero, zero.astype(int), ~no, no)
+      zero, false = np.zeros(1), np.zeros(1, bool)
+      tables[mask] = _Paths((), zero, zero.astype(int), ~false, false)
       continue
     blocks, columns, start = [], [], 0
-    for left, (operator, swapped) in itertools.product(
-      _halves(mask), _COMBINATIONS
+    for left_mask, (operator, swapped) in itertools.product(
+      _left_parts(mask), _COMBINATIONS
     ):
-      one, two = tables[left], tables[mask ^ left]
-      count = len(one.cost) * len(two.cost)
+      right_mask = mask ^ left_mask
+      left, right = tables[left_mask], tables[right_mask]
+      stop = start + len(left.cost) * len(right.cost)
       blocks.append(
-        _Block(left, mask ^ left, operator, swapped, start, start + count)
+        _Block(left_mask, right_mask, operator, swapped, start, stop)
       )
       columns.append(
         (
-          np.add.outer(one.cost, two.cost).ravel() + COSTS[operator],
-          np.maximum.outer(one.depth, two.depth).ravel() + 1,
-          np.logical_and.outer(one.plain, two.plain).ravel()
+          np.add.outer(left.cost, right.cost).ravel() + COSTS[operator],
+          np.maximum.outer(left.depth, right.depth).ravel() + 1,
+          np.logical_and.outer(left.plus_minus, right.plus_minus).ravel()
           & (operator in "+-"),
-          np.logical_or.outer(one.divides, two.divides).ravel()
+          np.logical_or.outer(left.divides, right.divides).ravel()
           | (operator == "/"),
         )
       )
-      start += count
+      start = stop
     tables[mask] = _Paths(
       tuple(blocks), *map(np.concatenate, zip(*columns, strict=True))
     )
   return tables
 
 
-def _halves(mask: int) -> list[int]:
-  """Parts of a subset that hold its lowest number, without the whole."""
+def _left_parts(mask: int) -> list[int]:
+  """Returns the proper subsets that contain the subset's lowest number."""
   rest = mask & (mask - 1)
-  halves, part = [], rest
+  parts, part = [], rest
   while part:
     part = (part - 1) & rest
-    halves.append(part | (mask ^ rest))
-  return halves
+    parts.append(part | (mask ^ rest))
+  return parts
 
 
 def natural_paths(numbers: np.ndarray, targets: np.ndarray) -> list[np.ndarray]:
-  """The paths that reach each target by natural numbers only, int64 arrays.
+  """Returns the paths of each puzzle's solutions with natural values only.
 
-  Arguments and errors as for `analyse`; all rows are in memory together.
+  The arguments and errors are those of `analyse`. All rows are in memory at
+  the same time.
+
+  Returns:
+    For each row, path indices, int64 [solutions].
   """
   numbers = np.asarray(numbers, np.int64)
   targets = np.asarray(targets, np.int64)
   _check(numbers, targets)
-  found = _values(numbers)[(1 << numbers.shape[1]) - 1]
-  hits = _reaches(found, targets) & ~found.negative & ~found.fractional
+  values = _values(numbers)[(1 << numbers.shape[1]) - 1]
+  hits = _reaches(values, targets) & ~values.negative & ~values.fractional
   return [np.flatnonzero(row) for row in hits]
 
 
 def _values(numbers: np.ndarray) -> dict[int, _Values]:
-  """What every subset reaches, by its bit mask."""
+  """Returns the values of every subset, by bit mask."""
   values: dict[int, _Values] = {}
   for mask, paths in _tables(numbers.shape[1]).items():
     if mask.bit_count() == 1:
       column = numbers[:, [mask.bit_length() - 1]]
-      no = np.zeros(column.shape, bool)
-      values[mask] = _Values(column, np.ones_like(column), no, no)
+      false = np.zeros(column.shape, bool)
+      values[mask] = _Values(column, np.ones_like(column), false, false)
     else:
       values[mask] = _combine(paths, values)
   return values
@@ -240,59 +257,61 @@ def _values(numbers: np.ndarray) -> dict[int, _Values]:
 def _analyse(numbers: np.ndarray, targets: np.ndarray) -> Analysis:
   size = numbers.shape[1]
   tables, values = _tables(size), _values(numbers)
-  whole = (1 << size) - 1
-  table, found = tables[whole], values[whole]
-  hit = _reaches(found, targets)
-  distance = found.numerator - targets[:, None] * found.denominator
-  near = np.abs(distance) <= NEAR * found.denominator
-  near &= (found.denominator > 0) & ~hit
+  all_numbers = (1 << size) - 1
+  table, reached = tables[all_numbers], values[all_numbers]
+  hit = _reaches(reached, targets)
+  distance = reached.numerator - targets[:, None] * reached.denominator
+  near = np.abs(distance) <= NEAR * reached.denominator
+  near &= (reached.denominator > 0) & ~hit
   cost = np.where(hit, table.cost, np.inf)
   solved = hit.any(axis=1)
   pairs = [
     _reaches(values[mask], targets) for mask in tables if mask.bit_count() == 2
   ]
 
-  def some(flags: np.ndarray) -> np.ndarray:
+  def any_solution(flags: np.ndarray) -> np.ndarray:
     return np.any(hit & flags, axis=1)
 
-  def always(flags: np.ndarray) -> np.ndarray:
-    return solved & ~some(~flags)
+  def all_solutions(flags: np.ndarray) -> np.ndarray:
+    return solved & ~any_solution(~flags)
 
   return Analysis(
     paths=hit.sum(axis=1),
     best=np.where(solved, cost.argmin(axis=1), -1),
     cost=cost.min(axis=1),
     depth=np.where(solved, np.where(hit, table.depth, size).min(axis=1), 0),
-    natural=some(~found.negative & ~found.fractional),
-    plus_minus=some(table.plain),
-    all_divide=always(table.divides),
-    all_fractional=always(found.fractional),
-    all_negative=always(found.negative),
+    natural=any_solution(~reached.negative & ~reached.fractional),
+    plus_minus=any_solution(table.plus_minus),
+    all_divide=all_solutions(table.divides),
+    all_fractional=all_solutions(reached.fractional),
+    all_negative=all_solutions(reached.negative),
     near=near.sum(axis=1),
     two_suffice=np.any(np.concatenate(pairs, axis=1), axis=1),
   )
 
 
 def _reaches(values: _Values, targets: np.ndarray) -> np.ndarray:
-  wanted = targets[:, None] * values.denominator
-  return (values.numerator == wanted) & (values.denominator > 0)
+  """Returns which paths end on the targets, bool [rows, paths]."""
+  expected = targets[:, None] * values.denominator
+  return (values.numerator == expected) & (values.denominator > 0)
 
 
 def _combine(paths: _Paths, values: dict[int, _Values]) -> _Values:
-  """The values of a subset from those of its parts."""
+  """Returns the values of a subset, given those of its parts."""
   rows = next(iter(values.values())).numerator.shape[0]
   shape = rows, len(paths.cost)
   numerator, denominator = np.empty(shape, np.int64), np.empty(shape, np.int64)
   negative, fractional = np.empty(shape, bool), np.empty(shape, bool)
   for block in paths.blocks:
     left, right = values[block.left], values[block.right]
-    place = np.s_[:, block.start : block.stop]
+    columns = np.s_[:, block.start : block.stop]
     top, bottom = _operate(left, right, block.operator, block.swapped)
-    numerator[place] = top.reshape(rows, -1)
-    denominator[place] = bottom.reshape(rows, -1)
+    numerator[columns] = top.reshape(rows, -1)
+    denominator[columns] = bottom.reshape(rows, -1)
     for flags, name in ((negative, "negative"), (fractional, "fractional")):
-      one, two = getattr(left, name), getattr(right, name)
-      flags[place] = (one[:, :, None] | two[:, None, :]).reshape(rows, -1)
+      in_left, in_right = getattr(left, name), getattr(right, name)
+      in_either = in_left[:, :, None] | in_right[:, None, :]
+      flags[columns] = in_either.reshape(rows, -1)
   negative |= numerator < 0
   fractional |= numerator % np.maximum(denominator, 1) != 0
   return _Values(numerator, denominator, negative, fractional)
@@ -301,7 +320,7 @@ def _combine(paths: _Paths, values: dict[int, _Values]) -> _Values:
 def _operate(
   left: _Values, right: _Values, operator: str, swapped: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Numerators and denominators [rows, left paths, right paths]."""
+  """Returns numerators and denominators [rows, left paths, right paths]."""
   a, b = left.numerator[:, :, None], left.denominator[:, :, None]
   c, d = right.numerator[:, None, :], right.denominator[:, None, :]
   if operator == "*":
@@ -310,7 +329,7 @@ def _operate(
     if swapped:
       a, b, c, d = c, d, a, b
     sign = np.where(c < 0, -1, 1)
-    # Nothing comes of what was divided by zero.
+    # A denominator of 0 marks division by zero, also that of an operand.
     return sign * (a * d), np.where(d == 0, 0, sign * (b * c))
   first, second = a * d, b * c
   if operator == "+":
@@ -320,7 +339,15 @@ def _operate(
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-  """A number, or two terms combined; `text` is in brackets if combined."""
+  """An expression tree: a number, or two combined terms.
+
+  Attributes:
+    value: the exact value.
+    text: the expression; it is in brackets if it has an operator.
+    operator: one of `APPLY`, or "" for a number.
+    left: the first operand, or None for a number.
+    right: the second operand, or None for a number.
+  """
 
   value: Fraction
   text: str
@@ -330,12 +357,12 @@ class Term:
 
   @property
   def expression(self) -> str:
-    """The term without brackets around it."""
+    """Returns the text without the outer brackets."""
     return self.text[1:-1] if self.operator else self.text
 
 
 def term(numbers: tuple[int, ...], path: int) -> Term:
-  """A path of these numbers as a tree.
+  """Returns the expression tree of a path.
 
   Raises:
     ZeroDivisionError: the path divides by zero.
@@ -347,20 +374,22 @@ def term(numbers: tuple[int, ...], path: int) -> Term:
       number = numbers[mask.bit_length() - 1]
       return Term(Fraction(number), str(number))
     block = next(b for b in tables[mask].blocks if path < b.stop)
-    one, two = divmod(path - block.start, len(tables[block.right].cost))
-    parts = [build(block.left, one), build(block.right, two)]
+    left_path, right_path = divmod(
+      path - block.start, len(tables[block.right].cost)
+    )
+    operands = [build(block.left, left_path), build(block.right, right_path)]
     if block.swapped:
-      parts.reverse()
-    return combine(parts[0], parts[1], block.operator)
+      operands.reverse()
+    return combine(operands[0], operands[1], block.operator)
 
   return build((1 << len(numbers)) - 1, path)
 
 
 def combine(left: Term, right: Term, operator: str) -> Term:
-  """Two terms by one of `APPLY`.
+  """Combines two terms by an operator of `APPLY`.
 
   Raises:
-    ZeroDivisionError: the right one is 0 and divides.
+    ZeroDivisionError: the right term is 0 and the operator is `/`.
   """
   value = APPLY[operator](left.value, right.value)
   text = f"({left.text} {operator} {right.text})"

@@ -1,4 +1,4 @@
-"""A question with a reference answer, and how common layouts name them."""
+"""Problems with reference answers, read from the layouts of public datasets."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,13 +6,13 @@ from typing import Any
 
 QUESTION_KEYS = ("question", "problem", "prompt", "query", "input")
 ANSWER_KEYS = ("answer", "final_answer", "gold", "ground_truth", "target")
-# What GSM8K has before its final number.
-_FINAL = "####"
+# The mark before the final answer in GSM8K.
+_FINAL_ANSWER_MARK = "####"
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-  """What is asked, and the reference that an answer is compared with."""
+  """A question and its reference answer."""
 
   question: str
   answer: str
@@ -21,15 +21,15 @@ class Problem:
 def from_record(record: Any) -> Problem:
   """Reads a record of one of the public layouts.
 
-  | layout | |
+  | layout | record |
   | --- | --- |
-  | ORZ, training | `[{from, value}, {from, ground_truth: {value}}]`, or the
-  same two under "0" and "1" |
+  | ORZ, training | `[{from, value}, {from, ground_truth: {value}}]`, or a
+  mapping with the same two under "0" and "1" |
   | ORZ, evaluation | `{prompt: [{from, value}], final_answer}` |
-  | others | a question and an answer under usual names |
+  | others | a mapping with one of `QUESTION_KEYS` and one of `ANSWER_KEYS` |
 
-  An answer in a list counts if the list has one; a float that is whole is
-  written without its point; of `... #### 18` only 18 counts.
+  The answer may be in a list of length one. An integral float loses its decimal
+  point. Of an answer with `#### 18` only the 18 is kept.
 
   Raises:
     ValueError: the record has no question or no answer.
@@ -53,7 +53,9 @@ def from_record(record: Any) -> Problem:
     raise ValueError(f"{record!r:.80}: expected a question in it")
   if not isinstance(answer, str | int | float) or not str(answer).strip():
     raise ValueError(f"{record!r:.80}: expected an answer in it")
-  return Problem(question.strip(), str(answer).rpartition(_FINAL)[2].strip())
+  return Problem(
+    question.strip(), str(answer).rpartition(_FINAL_ANSWER_MARK)[2].strip()
+  )
 
 
 def _first(record: Mapping[str, Any], names: tuple[str, ...]) -> Any:

@@ -1,8 +1,12 @@
-r"""Prompts of mathematical problems.
+r"""Prompts for mathematical problems.
 
-`full` explains the form of a reply, for base models (seed 002, table 5, in
-other words); `compact` is the question alone, for tiny ones. In both the reply
-begins inside the thinking and ends with `\boxed{...}` inside answer tags.
+| prompt format | for |
+| --- | --- |
+| `full` | base models; it explains the format (ORZ, table 5, rephrased) |
+| `compact` | tiny models; it is the question only |
+
+In both formats the response begins inside the thinking and ends with
+`\boxed{...}` inside answer tags.
 """
 
 STYLES = ("full", "compact")
@@ -16,27 +20,30 @@ _FULL = (
 )
 
 
-def solve_prompt(question: str, style: str) -> str:
-  """Asks a question in one of `STYLES`."""
-  if style == "compact":
+def solve_prompt(question: str, prompt_format: str) -> str:
+  """Returns the prompt of a question in one of `STYLES`."""
+  if prompt_format == "compact":
     return f"{question}\n<think>"
   return _FULL.format(question=question)
 
 
 def reply(thinking: str, answer: str) -> str:
-  """A reply to a prompt that ends inside the thinking."""
+  """Returns a response to a prompt that ends inside the thinking."""
   return f"{thinking}</think>\n<answer>\\boxed{{{answer}}}</answer>"
 
 
 def well_formatted(text: str) -> bool:
-  """Whether a reply has each closing mark once and in order, and a box."""
-  _, thought, rest = text.partition("</think>")
-  told, closed, after = rest.partition("</answer>")
+  """Returns whether a response has its tags in order and a box in the answer.
+
+  Both closing tags must occur; nothing may follow the closed answer.
+  """
+  _, think_end, rest = text.partition("</think>")
+  answer, answer_end, after = rest.partition("</answer>")
   return bool(
-    thought
-    and closed
+    think_end
+    and answer_end
     and not after.strip()
-    and told.strip().startswith("<answer>")
-    and "\\boxed{" in told
+    and answer.strip().startswith("<answer>")
+    and "\\boxed{" in answer
     and "</think>" not in rest
   )

@@ -1,11 +1,11 @@
-"""Problems by the name of where they come from.
+"""Reads problems from sources, or generates them.
 
-| spec | what it is |
+| spec | source |
 | --- | --- |
-| `gym:NAME`, `gym:NAME(min_terms=2)` | reasoning-gym, made on the spot |
-| any other | `azr_jax/tasks/records.py`, in a layout of `problem.py` |
+| `gym:NAME`, `gym:NAME(min_terms=2)` | a generator of reasoning-gym |
+| others | a spec of `tasks/records.py`, with records as in `problem.py` |
 
-Several gym sets are joined by `+`.
+A `+` joins several gym sets.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,28 +15,31 @@ from azr_jax.tasks import calls, gym_sets, records
 from azr_jax.tasks.mathematics import problem
 from azr_jax.tasks.mathematics.problem import Problem
 
+DEFAULT_GYM_COUNT = 10_000
+
 
 def read(spec: str, count: int = 0, seed: int = 0) -> list[Problem]:
-  """Reads or makes problems; a question that comes again is left out.
+  """Reads or generates problems without repeated questions.
 
   Args:
-    spec: see the module.
-    count: most problems; 0: all that there are, of gym sets 10,000.
-    seed: of gym sets.
+    spec: one of the module's table.
+    count: maximum number of problems; 0: all records, or
+      `DEFAULT_GYM_COUNT` gym entries.
+    seed: seed of gym sets.
 
   Raises:
-    ValueError: there is no such source, it needs a package that is missing,
-      or a record is no problem.
+    ValueError: the source does not exist, a required package is missing, or a
+      record is not a problem.
   """
-  kind, found, name = spec.partition(":")
-  if kind == "gym" and found:
-    raw = _gym(name, count or 10_000, seed)
+  kind, colon, name = spec.partition(":")
+  if kind == "gym" and colon:
+    rows = _gym(name, count or DEFAULT_GYM_COUNT, seed)
   else:
-    raw = records.read(spec)
+    rows = records.read(spec)
   problems: dict[str, Problem] = {}
-  for record in raw:
-    one = problem.from_record(record)
-    problems.setdefault(one.question, one)
+  for row in rows:
+    parsed = problem.from_record(row)
+    problems.setdefault(parsed.question, parsed)
     if len(problems) == count:
       break
   if not problems:
@@ -47,7 +50,7 @@ def read(spec: str, count: int = 0, seed: int = 0) -> list[Problem]:
 def read_all(
   specs: Sequence[str], counts: Sequence[int], seed: int = 0
 ) -> list[Problem]:
-  """Reads several sources after one another, most problems of each given."""
+  """Reads several sources in order, at most `counts[i]` problems of spec i."""
   return [
     problem
     for spec, count in zip(specs, counts, strict=True)
@@ -55,11 +58,12 @@ def read_all(
   ]
 
 
-def _gym(text: str, count: int, seed: int) -> Iterable[Any]:
-  named = [calls.read(part) for part in text.split("+")]
-  size = -(-count // len(named))
-  made = [
-    gym_sets.entries(name, size, seed, settings) for name, settings in named
+def _gym(names: str, count: int, seed: int) -> Iterable[Any]:
+  """Yields the entries of the sets in turn, at least `count` in total."""
+  parsed = [calls.read(part) for part in names.split("+")]
+  size = -(-count // len(parsed))
+  streams = [
+    gym_sets.entries(name, size, seed, settings) for name, settings in parsed
   ]
-  for together in zip(*made, strict=True):
-    yield from together
+  for entries in zip(*streams, strict=True):
+    yield from entries

@@ -1,27 +1,27 @@
-"""Task buffers: what self-play has found so far (section 3.3.2).
+"""Task buffers with the valid tasks of self-play (AZR, section 3.3.2).
 
-At the cap a task leaves for every one that comes:
+When a buffer is full, each new task evicts one:
 
-| `evict` | who leaves |
+| `evict` | the evicted task |
 | --- | --- |
-| `newest` | the oldest |
-| `diverse` | the oldest of the shape that most of them have |
-| `learnable` | the one with least potential; the oldest of equals |
+| `newest` | the oldest task, so the newest stay |
+| `diverse` | the oldest task of the most common shape |
+| `learnable` | the task with the lowest potential; the oldest of equals |
 
-Published code keeps the oldest instead, and so stops taking in new tasks for
-good once it is full. A shape is the set of kinds of nodes in the program's
-tree. Potential is 4 p (1 - p), p being the share of right answers so far, with
-one right and one wrong answer added.
+The published code of AZR keeps the oldest tasks instead, and therefore adds no
+new ones once it is full. The shape of a program is the set of node types in its
+syntax tree. The potential is 4 p (1 - p), where p is the pass rate so far with
+one correct and one wrong response added.
 
-Tasks to be solved again are drawn evenly, or by their p:
+Tasks to solve again are sampled uniformly, or by their pass rate p:
 
 | `revisit` | weight |
 | --- | --- |
 | `uniform` | 1 |
-| `potential` | 4 p (1 - p) (seed 001, section 3.3) |
-| `adaptive` | exp(-abs(p - 0.4) / 0.2) (seed 003, eq. 2 and 3) |
+| `potential` | 4 p (1 - p) (R1-CI, section 3.3) |
+| `adaptive` | exp(-abs(p - 0.4) / 0.2) (Countdown, eq. 2 and 3) |
 
-A tenth of the draws is even in any case.
+With non-uniform weights, a tenth of the probability is still uniform.
 """
 
 import ast
@@ -40,46 +40,55 @@ from azr_jax.tasks.programs.task import InductionTask, Task
 
 EVICTIONS = ("newest", "diverse", "learnable")
 REVISITS = ("uniform", "potential", "adaptive")
-_EVEN_SHARE = 0.1
+_UNIFORM_FRACTION = 0.1
 _TARGET, _TEMPERATURE = 0.4, 0.2
-# Answers that count fully; older ones fade, for the policy changes.
-_MEMORY = 32.0
+# Maximum number of responses that a pass rate counts. Older ones lose weight,
+# because the policy changes.
+_MAX_RESPONSES = 32.0
 
 
 @dataclasses.dataclass
 class _Entry:
-  """A task, the step that found it, its key, and how it was answered."""
+  """A task of a buffer.
+
+  Attributes:
+    step: the step that added it.
+    task: the task.
+    key: equal for tasks that differ in names or layout only.
+    num_correct: weighted number of correct responses.
+    num_responses: weighted number of responses.
+  """
 
   step: int
   task: Task
   key: str
-  right: float = 0.0
-  asked: float = 0.0
+  num_correct: float = 0.0
+  num_responses: float = 0.0
 
   @property
-  def rate(self) -> float:
-    """p, between 0 and 1 exclusively."""
-    return (self.right + 1.0) / (self.asked + 2.0)
+  def pass_rate(self) -> float:
+    """Returns p with one correct and one wrong response added."""
+    return (self.num_correct + 1.0) / (self.num_responses + 2.0)
 
   @property
   def potential(self) -> float:
-    """4 p (1 - p)."""
-    return 4.0 * self.rate * (1.0 - self.rate)
+    """Returns 4 p (1 - p)."""
+    return 4.0 * self.pass_rate * (1.0 - self.pass_rate)
 
 
 class TaskBuffer:
-  """Valid tasks of one type; every one is added, whatever it earns."""
+  """The valid tasks of one type, whatever reward their proposals got."""
 
   def __init__(self, cap: int, evict: str = "newest", revisit: str = "uniform"):
     """Makes an empty buffer.
 
     Args:
-      cap: most tasks.
+      cap: maximum number of tasks.
       evict: one of `EVICTIONS`.
       revisit: one of `REVISITS`.
 
     Raises:
-      ValueError: one of them is unknown.
+      ValueError: `evict` or `revisit` is unknown.
     """
     if evict not in EVICTIONS or revisit not in REVISITS:
       raise ValueError(
@@ -87,51 +96,57 @@ class TaskBuffer:
         f"and one of {REVISITS}"
       )
     self._cap, self._evict, self._revisit = cap, evict, revisit
-    # By a running number, so that the first is always the oldest.
+    # Entries are keyed by a running number, so the first is always the oldest.
     self._entries: dict[int, _Entry] = {}
-    self._next = 0
-    self._places: dict[Task, list[int]] = {}
+    self._next_number = 0
+    self._numbers: dict[Task, list[int]] = {}
+    # The values are ordered sets of entry numbers.
     self._shapes: dict[str, dict[int, None]] = {}
     self._shape_of: dict[int, str] = {}
-    self._least: list[tuple[float, int]] = []  # A heap; some are out of date.
+    # A heap of (potential, number); it may hold outdated pairs.
+    self._by_potential: list[tuple[float, int]] = []
     self._keys: collections.Counter[str] = collections.Counter()
 
   def __len__(self) -> int:
     return len(self._entries)
 
   def add(self, task: Task, step: int) -> None:
-    """Adds a valid task found at `step`."""
+    """Adds a valid task that was proposed at `step`."""
     self._insert(_Entry(step, task, _key(task)))
 
   def _insert(self, entry: _Entry) -> None:
-    number, self._next = self._next, self._next + 1
+    number, self._next_number = self._next_number, self._next_number + 1
     self._entries[number] = entry
-    self._places.setdefault(entry.task, []).append(number)
+    self._numbers.setdefault(entry.task, []).append(number)
     self._keys[entry.key] += 1
     if self._evict == "diverse":
       shape = _shape(entry.task.code)
       self._shapes.setdefault(shape, {})[number] = None
       self._shape_of[number] = shape
-    self._rank(number)
+    self._push_potential(number)
     if len(self._entries) > self._cap:
-      self._remove(self._leaving())
+      self._remove(self._choose_evicted())
 
-  def _rank(self, number: int) -> None:
+  def _push_potential(self, number: int) -> None:
     if self._evict != "learnable":
       return
-    heapq.heappush(self._least, (self._entries[number].potential, number))
-    if len(self._least) > 4 * self._cap + 16:  # Mostly out of date.
-      self._least = [(e.potential, n) for n, e in self._entries.items()]
-      heapq.heapify(self._least)
+    heap = self._by_potential
+    heapq.heappush(heap, (self._entries[number].potential, number))
+    if len(heap) > 4 * self._cap + 16:  # Most pairs are outdated by now.
+      heap = [(entry.potential, n) for n, entry in self._entries.items()]
+      heapq.heapify(heap)
+      self._by_potential = heap
 
-  def _leaving(self) -> int:
+  def _choose_evicted(self) -> int:
+    """Returns the number of the entry to remove."""
     if self._evict == "diverse":
       largest = max(
-        self._shapes.values(), key=lambda own: (len(own), -next(iter(own)))
+        self._shapes.values(),
+        key=lambda numbers: (len(numbers), -next(iter(numbers))),
       )
       return next(iter(largest))
     while self._evict == "learnable":
-      potential, number = heapq.heappop(self._least)
+      potential, number = heapq.heappop(self._by_potential)
       entry = self._entries.get(number)
       if entry is not None and entry.potential == potential:
         return number
@@ -139,79 +154,90 @@ class TaskBuffer:
 
   def _remove(self, number: int) -> None:
     entry = self._entries.pop(number)
-    places = self._places[entry.task]
-    places.remove(number)
-    if not places:
-      del self._places[entry.task]
+    numbers = self._numbers[entry.task]
+    numbers.remove(number)
+    if not numbers:
+      del self._numbers[entry.task]
     self._keys[entry.key] -= 1
     if not self._keys[entry.key]:
       del self._keys[entry.key]
     if self._evict == "diverse":
       shape = self._shape_of.pop(number)
-      own = self._shapes[shape]
-      del own[number]
-      if not own:
+      same_shape = self._shapes[shape]
+      del same_shape[number]
+      if not same_shape:
         del self._shapes[shape]
 
   def has_like(self, task: Task) -> bool:
-    """Whether there is a task that differs in names or layout alone."""
+    """Returns whether a task differs from this in names or layout only."""
     return _key(task) in self._keys
 
-  def update(self, task: Task, right: int, asked: int) -> None:
-    """Counts answers to a task; one that has left is nobody's business."""
-    for number in self._places.get(task, ()):
+  def update(self, task: Task, num_correct: int, num_responses: int) -> None:
+    """Updates the pass rate of a task; evicted tasks are ignored.
+
+    Args:
+      task: the task that was solved.
+      num_correct: number of correct responses.
+      num_responses: number of all responses.
+    """
+    for number in self._numbers.get(task, ()):
       entry = self._entries[number]
-      fading = min(1.0, _MEMORY / (entry.asked + asked))
-      entry.right = (entry.right + right) * fading
-      entry.asked = (entry.asked + asked) * fading
-      self._rank(number)
+      total = entry.num_responses + num_responses
+      scale = min(1.0, _MAX_RESPONSES / total)
+      entry.num_correct = (entry.num_correct + num_correct) * scale
+      entry.num_responses = total * scale
+      self._push_potential(number)
 
   def tasks(self) -> list[Task]:
-    """All tasks, oldest first."""
+    """Returns all tasks, oldest first."""
     return [entry.task for entry in self._entries.values()]
 
   def from_step(self, step: int) -> list[Task]:
-    """The tasks found at `step`."""
-    return [e.task for e in self._entries.values() if e.step == step]
+    """Returns the tasks that were added at `step`."""
+    return [
+      entry.task for entry in self._entries.values() if entry.step == step
+    ]
 
   def share_since(self, step: int) -> float:
-    """The share of tasks found at `step` or later; 0 of none."""
+    """Returns the fraction of tasks added at `step` or later; 0 if empty."""
     fresh = sum(entry.step >= step for entry in self._entries.values())
     return fresh / max(len(self._entries), 1)
 
   def sample(self, rng: np.random.Generator, count: int) -> list[Task]:
-    """Draws evenly: without replacement while there are enough tasks."""
-    return self._draw(rng, count, None)
+    """Samples uniformly, without replacement if there are enough tasks."""
+    return self._sample(rng, count, None)
 
   def recent(self, rng: np.random.Generator, count: int) -> list[Task]:
-    """Draws with weights that fall evenly from the newest to the oldest."""
+    """Samples with weights that fall linearly from the newest to the oldest."""
     if not self._entries:
       return []
     weights = np.arange(1.0, len(self._entries) + 1)
-    return self._draw(rng, count, weights / weights.sum())
+    return self._sample(rng, count, weights / weights.sum())
 
   def revisit(self, rng: np.random.Generator, count: int) -> list[Task]:
-    """Draws what to solve again; without replacement while there are enough."""
+    """Samples tasks to solve again, weighted as `revisit` says."""
     if self._revisit == "uniform" or not self._entries:
-      return self._draw(rng, count, None)
-    rates = np.array([entry.rate for entry in self._entries.values()])
+      return self._sample(rng, count, None)
+    rates = np.array([entry.pass_rate for entry in self._entries.values()])
     if self._revisit == "potential":
       weights = rates * (1.0 - rates)
     else:
       weights = np.exp(-np.abs(rates - _TARGET) / _TEMPERATURE)
-    weights = (1.0 - _EVEN_SHARE) * weights / weights.sum()
-    return self._draw(rng, count, weights + _EVEN_SHARE / len(rates))
+    weights = (1.0 - _UNIFORM_FRACTION) * weights / weights.sum()
+    weights += _UNIFORM_FRACTION / len(rates)
+    return self._sample(rng, count, weights)
 
-  def _draw(
+  def _sample(
     self, rng: np.random.Generator, count: int, weights: np.ndarray | None
   ) -> list[Task]:
+    """Samples by weights [tasks], without replacement if possible."""
     if count <= 0 or not self._entries:
       return []
     numbers = np.fromiter(self._entries, np.int64, len(self._entries))
-    drawn = rng.choice(
+    indices = rng.choice(
       len(numbers), size=count, replace=count > len(numbers), p=weights
     )
-    return [self._entries[number].task for number in numbers[drawn].tolist()]
+    return [self._entries[number].task for number in numbers[indices].tolist()]
 
   def state_dict(self) -> dict[str, Any]:
     """Returns the entries as JSON values."""
@@ -221,8 +247,8 @@ class TaskBuffer:
           "step": entry.step,
           "task": task_lib.to_json(entry.task),
           "key": entry.key,
-          "right": entry.right,
-          "asked": entry.asked,
+          "right": entry.num_correct,
+          "asked": entry.num_responses,
         }
         for entry in self._entries.values()
       ]
@@ -230,9 +256,9 @@ class TaskBuffer:
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
     """Restores what `state_dict` returned."""
-    fresh = TaskBuffer(self._cap, self._evict, self._revisit)
+    restored = TaskBuffer(self._cap, self._evict, self._revisit)
     for entry in state["entries"]:
-      fresh._insert(
+      restored._insert(
         _Entry(
           entry["step"],
           task_lib.from_json(entry["task"]),
@@ -241,22 +267,24 @@ class TaskBuffer:
           entry["asked"],
         )
       )
-    self.__dict__.update(fresh.__dict__)
+    self.__dict__.update(restored.__dict__)
 
 
 def _key(task: Task) -> str:
+  """Returns a key of a task's program, without its names, and its inputs."""
   if isinstance(task, InductionTask):
-    asked = "\n".join(task.inputs)
+    inputs = "\n".join(task.inputs)
   else:
-    asked = task.input
-  return f"{program_key(task.code)} {asked}"
+    inputs = task.input
+  return f"{program_key(task.code)} {inputs}"
 
 
 def _shape(code: str) -> str:
-  """A hash of which kinds of nodes a program has."""
+  """Returns a hash of the set of node types of a program."""
   try:
     tree = literals.guarded_parse(code, "exec")
-    kinds = sorted({type(node).__name__ for node in ast.walk(tree)})
+    node_types = sorted({type(node).__name__ for node in ast.walk(tree)})
   except (ValueError, RecursionError):
-    kinds = []
-  return hashlib.blake2b(" ".join(kinds).encode(), digest_size=8).hexdigest()
+    node_types = []
+  text = " ".join(node_types).encode()
+  return hashlib.blake2b(text, digest_size=8).hexdigest()

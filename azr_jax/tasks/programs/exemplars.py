@@ -1,7 +1,7 @@
-"""Two worked tasks that show the protocol to a model that does not know it.
+"""Two example tasks with chains of thought, for few-shot prompts.
 
-Each serves all prompts: proposed and solved as deduction, abduction,
-induction and error deduction.
+Each example serves all prompts: it is proposed and solved as deduction,
+abduction, induction and error deduction.
 """
 
 import dataclasses
@@ -9,21 +9,21 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Exemplar:
-  """A task with everything that its proposer and its solvers would write.
+  """A program with everything that its proposer and its solvers write.
 
   Attributes:
     code: the program.
     inputs: argument texts of its cases; the first is the triplet's input.
-    outputs: the outputs of those cases.
-    message: what an induction solver is told.
-    plan: the proposer's thinking.
-    forward: thinking from the first input to its output.
-    backward: thinking from the first output to `found`.
-    found: an input that gives the first output.
-    rule: thinking from cases and message to the program.
+    outputs: the outputs of the cases.
+    message: the message to an induction solver.
+    plan: the thinking of the proposer.
+    forward: the thinking from the first input to its output.
+    backward: the thinking from the first output to `found`.
+    found: an input that gives the first output; the answer of abduction.
+    rule: the thinking from cases and message to the program.
     failing: an input for which the program raises.
-    failure: thinking from that input to `error`.
-    error: the exception it raises.
+    failure: the thinking from `failing` to `error`.
+    error: the name of the exception that it raises.
   """
 
   code: str

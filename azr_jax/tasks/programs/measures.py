@@ -1,17 +1,20 @@
-"""How complex a program is, and how far from others (AZR, appendix C.4).
+"""Metrics of a program: its complexity, and its distance to other programs.
 
-| measure | what it is |
+Paper: AZR, appendix C.4.
+
+| metric | meaning |
 | --- | --- |
 | `cognitive` | cognitive complexity, by complexipy |
-| `cyclomatic` | independent ways through the functions, by radon |
-| `volume`, `effort` | Halstead's, by radon |
+| `cyclomatic` | independent paths through the functions, by radon |
+| `volume`, `effort` | Halstead metrics, by radon |
 | `maintainability` | index from 0 to 100, by radon |
-| `nodes` | of the syntax tree |
-| `distance` | mean pq-gram distance to the references' trees, 0 to 1 |
+| `nodes` | number of nodes of the syntax tree |
+| `distance` | mean pq-gram distance to the trees of references, 0 to 1 |
 
-Trees are compared by their pq-grams (Augsten et al., VLDB 2005), a lower bound
-of the tree edit distance in linear time; the exact one of hundreds of programs
-would cost more than the step. Imports no JAX, for it runs in the executor.
+Trees are compared by their pq-grams (Augsten et al., VLDB 2005). Their distance
+is a lower bound of the tree edit distance in linear time; the exact distances
+of hundreds of programs would take longer than the training step. This module
+runs in the executor and therefore imports no JAX.
 """
 
 import ast
@@ -21,25 +24,29 @@ from collections.abc import Iterator, Sequence
 import complexipy
 from radon import complexity, metrics
 
-P, Q = 2, 3  # Ancestors and siblings of a gram.
-MOST_NODES = 2000  # Of a tree; the rest is not looked at.
-# Nodes that say nothing of their own.
-_SILENT = (ast.Load, ast.Store, ast.Del)
-# In place of a relative that a node does not have.
-_NONE = "*"
+P, Q = 2, 3  # Number of ancestors, with the node itself, and of siblings.
+MAX_NODES = 2000  # Further nodes of a tree are ignored.
+# These nodes follow from their parents, so they are left out.
+_IGNORED = (ast.Load, ast.Store, ast.Del)
+# The label of a missing ancestor or sibling.
+_MISSING = "*"
 
 Gram = tuple[str, ...]
 
 
 def measure(code: str, references: Sequence[str]) -> dict[str, float]:
-  """All measures of a program; `distance` only where there are references.
+  """Returns all metrics of a program by name.
+
+  Args:
+    code: the program.
+    references: the programs of `distance`, which is left out if there are none.
 
   Raises:
-    SyntaxError: the program, or a reference, cannot be parsed.
+    SyntaxError: the program or a reference cannot be parsed.
   """
   tree = ast.parse(code)
   halstead = metrics.h_visit(code).total
-  found = {
+  program_metrics = {
     "cognitive": cognitive(code),
     "cyclomatic": float(
       sum(block.complexity for block in complexity.cc_visit(code))
@@ -50,24 +57,26 @@ def measure(code: str, references: Sequence[str]) -> dict[str, float]:
     "nodes": float(sum(1 for _ in ast.walk(tree))),
   }
   if references:
-    own = profile(tree)
-    distances = [distance(own, profile(ast.parse(one))) for one in references]
-    found["distance"] = sum(distances) / len(distances)
-  return found
+    grams = profile(tree)
+    distances = [
+      distance(grams, profile(ast.parse(other))) for other in references
+    ]
+    program_metrics["distance"] = sum(distances) / len(distances)
+  return program_metrics
 
 
 def warm_up() -> None:
-  """Measures a program, so that all lazy imports are done; see the executor."""
+  """Measures a program, so that all lazy imports happen before a fork."""
   measure("def f(x):\n  return [x + 1 for x in range(3)]", ["x = 1"])
 
 
 def cognitive(code: str) -> float:
-  """Cognitive complexity."""
+  """Returns the cognitive complexity of a program."""
   return float(complexipy.code_complexity(code).complexity)
 
 
 def halstead_score(effort: float, cyclomatic: float, volume: float) -> float:
-  """One number of three measures, 0 to 1, as the published code has it."""
+  """Returns a weighted mean of three metrics, 0 to 1, as the published code."""
   return (
     0.5 * min(effort / 1e4, 1.0)
     + 0.3 * min(cyclomatic / 10, 1.0)
@@ -76,21 +85,21 @@ def halstead_score(effort: float, cyclomatic: float, volume: float) -> float:
 
 
 def profile(tree: ast.AST) -> "collections.Counter[Gram]":
-  """The pq-grams of a syntax tree, with how often each occurs."""
+  """Returns the pq-grams of a syntax tree with their counts."""
   grams: collections.Counter[Gram] = collections.Counter()
   nodes = 0
   queue: collections.deque[tuple[ast.AST, Gram]] = collections.deque(
-    [(tree, (_NONE,) * (P - 1))]
+    [(tree, (_MISSING,) * (P - 1))]
   )
-  while queue and nodes < MOST_NODES:
+  while queue and nodes < MAX_NODES:
     node, ancestors = queue.popleft()
     nodes += 1
     stem = (*ancestors, _label(node))
     children = list(_children(node))
     labels = [_label(child) for child in children]
-    # A leaf has one gram, of no children.
-    around = [_NONE] * (Q - 1) if labels else [_NONE]
-    row = [*around, *labels, *around] if labels else [_NONE] * Q
+    # A leaf has a single gram, without children.
+    padding = [_MISSING] * (Q - 1)
+    row = [*padding, *labels, *padding] if labels else [_MISSING] * Q
     for start in range(len(row) - Q + 1):
       grams[*stem, *row[start : start + Q]] += 1
     queue.extend((child, stem[1:]) for child in children)
@@ -98,26 +107,26 @@ def profile(tree: ast.AST) -> "collections.Counter[Gram]":
 
 
 def distance(
-  one: "collections.Counter[Gram]", other: "collections.Counter[Gram]"
+  grams: "collections.Counter[Gram]", other: "collections.Counter[Gram]"
 ) -> float:
-  """1 - 2 |common grams| / |grams of both|: 0 for the same, 1 for no common."""
-  common = sum((one & other).values())
-  return 1.0 - 2.0 * common / (one.total() + other.total())
+  """Returns 1 - 2 |A & B| / (|A| + |B|): 0 for equal trees, 1 for disjoint."""
+  common = sum((grams & other).values())
+  return 1.0 - 2.0 * common / (grams.total() + other.total())
 
 
 def _children(node: ast.AST) -> Iterator[ast.AST]:
   return (
     child
     for child in ast.iter_child_nodes(node)
-    if not isinstance(child, _SILENT)
+    if not isinstance(child, _IGNORED)
   )
 
 
 def _label(node: ast.AST) -> str:
-  """The kind of a node, with its name or value if it has one."""
-  kind = type(node).__name__
+  """Returns the type of a node, with its name or value if it has one."""
+  node_type = type(node).__name__
   for field in ("id", "arg", "attr", "name", "value"):
-    text = getattr(node, field, None)
-    if isinstance(text, str) or (field == "value" and kind == "Constant"):
-      return f"{kind} {text!r:.40}"
-  return kind
+    value = getattr(node, field, None)
+    if isinstance(value, str) or (field == "value" and node_type == "Constant"):
+      return f"{node_type} {value!r:.40}"
+  return node_type

@@ -1,8 +1,8 @@
-"""Reading replies: format check and the fences of the answer part.
+"""Parses responses: checks their format and reads the fences of the answer.
 
-A reply is what the model wrote after the prompt's opening `<think>`. Only the
-last answer block counts; everything here is plain string search, linear in
-the reply's length.
+A response is the text after the opening `<think>` of the prompt. Only its last
+answer block counts. All functions search for plain strings, in time linear in
+the length of the response.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,13 @@ ANSWER_END = "</answer>"
 FENCE = "```"
 
 
-def well_formatted(reply: str) -> bool:
-  """Whether the reply is a think part, whitespace, and one answer part."""
-  _, closed, rest = reply.partition(THINK_END)
-  if not closed:
+def well_formatted(response: str) -> bool:
+  """Returns whether a response is a think part and then one answer part.
+
+  Only whitespace may stand between them and at the end.
+  """
+  _, think_end, rest = response.partition(THINK_END)
+  if not think_end:
     return False
   rest = rest.strip()
   return (
@@ -26,21 +29,21 @@ def well_formatted(reply: str) -> bool:
   )
 
 
-def answer_text(reply: str) -> str | None:
-  """The text of the last complete answer block, or None."""
-  start = reply.rfind(ANSWER_START)
+def answer_text(response: str) -> str | None:
+  """Returns the text of the last answer block, or None if it is not closed."""
+  start = response.rfind(ANSWER_START)
   if start < 0:
     return None
   start += len(ANSWER_START)
-  end = reply.find(ANSWER_END, start)
-  return None if end < 0 else reply[start:end]
+  end = response.find(ANSWER_END, start)
+  return None if end < 0 else response[start:end]
 
 
 def fences(text: str) -> Iterator[tuple[str, str]]:
   """Yields (label, content) of each closed fence in order."""
-  place = 0
+  position = 0
   while True:
-    start = text.find(FENCE, place)
+    start = text.find(FENCE, position)
     line_end = text.find("\n", start)
     if start < 0 or line_end < 0:
       return
@@ -49,28 +52,31 @@ def fences(text: str) -> Iterator[tuple[str, str]]:
       return
     label = text[start + len(FENCE) : line_end].strip()
     yield label, text[line_end + 1 : end].rstrip("\n")
-    place = end + len(FENCE)
+    position = end + len(FENCE)
 
 
-def _fenced(reply: str, label: str) -> list[str]:
-  answer = answer_text(reply)
+def _fenced(response: str, label: str) -> list[str]:
+  """Returns the contents of all fences of a label in the answer."""
+  answer = answer_text(response)
   if answer is None:
     return []
-  return [content for found, content in fences(answer) if found == label]
+  return [
+    content for fence_label, content in fences(answer) if fence_label == label
+  ]
 
 
-def _last_fenced(reply: str, label: str) -> str | None:
-  contents = _fenced(reply, label)
+def _last_fenced(response: str, label: str) -> str | None:
+  contents = _fenced(response, label)
   return contents[-1].strip() if contents and contents[-1].strip() else None
 
 
-def parse_triplet_proposal(reply: str) -> tuple[str, str] | None:
+def parse_triplet_proposal(response: str) -> tuple[str, str] | None:
   """Returns (code, argument text) of a proposal of a program with an input.
 
-  Fences may come in any order. There must be exactly one program, which
-  defines `f`, and exactly one input.
+  It returns None unless there are exactly one program, which defines `f`, and
+  exactly one input, in any order.
   """
-  programs, inputs = _fenced(reply, "python"), _fenced(reply, "input")
+  programs, inputs = _fenced(response, "python"), _fenced(response, "input")
   if len(programs) != 1 or len(inputs) != 1:
     return None
   if "def f(" not in programs[0] or not inputs[0].strip():
@@ -79,15 +85,15 @@ def parse_triplet_proposal(reply: str) -> tuple[str, str] | None:
 
 
 def parse_induction_proposal(
-  reply: str, num_inputs: int
+  response: str, num_inputs: int
 ) -> tuple[tuple[str, ...], str] | None:
   """Returns (inputs, message) of an induction proposal.
 
-  There must be exactly `num_inputs` inputs, no two alike, and one message
-  that does not contain a program.
+  It returns None unless there are exactly `num_inputs` distinct inputs and one
+  message that does not contain a program.
   """
-  inputs = [text.strip() for text in _fenced(reply, "input")]
-  messages = _fenced(reply, "message")
+  inputs = [text.strip() for text in _fenced(response, "input")]
+  messages = _fenced(response, "message")
   if len(inputs) != num_inputs or len(set(inputs)) != num_inputs:
     return None
   if len(messages) != 1 or not messages[0].strip() or not all(inputs):
@@ -97,17 +103,17 @@ def parse_induction_proposal(
   return tuple(inputs), messages[0].strip()
 
 
-def parse_output_answer(reply: str) -> str | None:
-  """The text of the last output fence, or None."""
-  return _last_fenced(reply, "output")
+def parse_output_answer(response: str) -> str | None:
+  """Returns the text of the last output fence, or None."""
+  return _last_fenced(response, "output")
 
 
-def parse_input_answer(reply: str) -> str | None:
-  """The text of the last input fence, or None."""
-  return _last_fenced(reply, "input")
+def parse_input_answer(response: str) -> str | None:
+  """Returns the text of the last input fence, or None."""
+  return _last_fenced(response, "input")
 
 
-def parse_program_answer(reply: str) -> str | None:
-  """The text of the last python fence, or None."""
-  contents = _fenced(reply, "python")
+def parse_program_answer(response: str) -> str | None:
+  """Returns the text of the last python fence, or None."""
+  contents = _fenced(response, "python")
   return contents[-1] if contents and contents[-1].strip() else None

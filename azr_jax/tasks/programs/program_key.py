@@ -1,4 +1,4 @@
-"""The key of a program: the same for programs that differ in names alone."""
+"""Keys that are equal for programs that differ in names or layout only."""
 
 import ast
 import functools
@@ -9,15 +9,15 @@ from azr_jax.executor import literals
 
 @functools.lru_cache(maxsize=1024)
 def program_key(code: str) -> str:
-  """A hash of the program that ignores names, comments and layout.
+  """Returns a hash of a program that ignores names, comments and layout.
 
-  Variables, arguments and functions are numbered in order of appearance;
-  attributes, constants and structure count. Text that does not parse, or is
-  too deep, is hashed as it is.
+  Variables, arguments and functions are numbered in order of appearance.
+  Attributes, constants and structure count. If the text does not parse, or is
+  nested too deeply, the text itself is hashed.
   """
   try:
     text = _canonical_text(code)
-  except (ValueError, RecursionError):  # Integers too long to write, too.
+  except (ValueError, RecursionError):  # Also raised for huge integers.
     text = code
   return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -43,7 +43,7 @@ def _canonical_text(code: str) -> str:
 
 
 def _defined_names(tree: ast.AST) -> set[str]:
-  """Names that the program itself binds, as against builtins."""
+  """Returns the names that a program binds itself, unlike builtins."""
   names = set()
   for node in ast.walk(tree):
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

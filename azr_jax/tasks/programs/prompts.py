@@ -1,10 +1,14 @@
-"""The AZR prompts (figures 33-39, appendix D.1, D.2), in three styles.
+"""The prompts of AZR (figures 33-39, appendix D.1, D.2), in three formats.
 
-`full` spells out every requirement for pretrained models; `compact` is one
-line and the fences, for models with a short context; `few_shot` is compact
-after two worked exchanges, for pretrained models too small to follow
-instructions. All use the same protocol: a think part, then an answer part
-with labelled fences.
+| prompt format | for |
+| --- | --- |
+| `full` | pretrained models; it states every requirement |
+| `compact` | models with a short context; it is one line and the fences |
+| `few_shot` | small pretrained models that follow no instructions; it is
+  `compact` after two example exchanges |
+
+All formats have the same protocol: a think part, then an answer part with
+labelled fences.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,9 +33,9 @@ def fence(label: str, text: str) -> str:
   return f"```{label}\n{text}\n```"
 
 
-def wrap(instruction: str, style: str) -> str:
-  """The R1 template of figure 33; the reply starts inside the think part."""
-  if style != FULL:
+def wrap(instruction: str, prompt_format: str) -> str:
+  """Returns the R1 template (figure 33), which ends inside the think part."""
+  if prompt_format != FULL:
     return f"User: {instruction}\nAssistant: <think>"
   return (
     "The User asks, the Assistant thinks first and answers after that. The "
@@ -42,28 +46,32 @@ def wrap(instruction: str, style: str) -> str:
 
 
 def reply(think: str, answer: str) -> str:
-  """A well-formatted reply to any of the prompts."""
+  """Returns a well-formatted response to any of the prompts."""
   return f"{think}</think>\n<answer>{answer}</answer>"
 
 
-def _shorter(
+def _short_prompt(
   instruction: str,
-  style: str,
+  prompt_format: str,
   exchange: Callable[[Exemplar], tuple[str, str, str]],
 ) -> str:
-  """The compact prompt; for `few_shot` after exchanges with each exemplar.
+  """Returns the compact prompt, or the few-shot prompt with examples.
 
-  `exchange` gives an exemplar's compact prompt, thinking and answer.
+  Args:
+    instruction: the compact instruction.
+    prompt_format: `COMPACT` or `FEW_SHOT`.
+    exchange: maps an exemplar to its compact prompt, thinking and answer.
   """
-  prompt = wrap(instruction, style)
-  if style == COMPACT:
+  prompt = wrap(instruction, prompt_format)
+  if prompt_format == COMPACT:
     return prompt
-  shown = [
-    # On lines of their own, tags are not merged with the fences into tokens.
-    asked + reply(think, f"\n{answer}\n")
-    for asked, think, answer in map(exchange, EXEMPLARS)
+  examples = [
+    # The tags are on separate lines, so that tokenizers do not merge them with
+    # the fences.
+    example_prompt + reply(think, f"\n{answer}\n")
+    for example_prompt, think, answer in map(exchange, EXEMPLARS)
   ]
-  return "\n\n".join([*shown, prompt])
+  return "\n\n".join([*examples, prompt])
 
 
 _EQUALITY_RULE = (
@@ -82,7 +90,7 @@ clock, files, network, printing or outside state.
 - Imports and classes come first; nothing follows the return of `f`.
 - None of these may be used: {", ".join(FORBIDDEN_MODULES)}."""
 
-# Appendix D.1: what holds of a program that is to raise.
+# The rules for a program that must raise (appendix D.1).
 _ERROR_RULES = (
   _PROGRAM_RULES.replace("argument and returns a value.", "argument.").replace(
     "returns the same value", "raises the same exception"
@@ -124,28 +132,32 @@ def _show(references: Sequence[Triplet], *, outputs: bool) -> str:
 
 
 def _components(components: Sequence[str]) -> str:
-  """Shows programs to build on (appendix D.2)."""
+  """Returns the part of a prompt with components to use (appendix D.2)."""
   if not components:
     return ""
   names = ", ".join(component_name(i) for i in range(len(components)))
-  shown = fence("python", "\n".join(components))
-  return f"\nCall all of these in it, as they are: {names}.\n{shown}"
+  fenced = fence("python", "\n".join(components))
+  return f"\nCall all of these in it, as they are: {names}.\n{fenced}"
 
 
 def propose_triplet_prompt(
   task_type: str,
   references: Sequence[Triplet],
-  style: str,
+  prompt_format: str,
   components: Sequence[str] = (),
 ) -> str:
-  """Asks for a new program and one input (figures 34 and 35).
+  """Returns a prompt that asks for a program and one input (figures 34, 35).
 
-  With components, `f` is to be built on them; see `composite.py`.
+  Args:
+    task_type: deduction, abduction or error deduction.
+    references: the example triplets.
+    prompt_format: one of `STYLES`.
+    components: the programs that `f` must call (appendix D.2), if any.
   """
-  # A model that learns from the exchanges alone would write outputs, too.
-  shown = _show(references, outputs=style != FEW_SHOT)
+  # Few-shot prompts show no outputs, because the model would imitate them.
+  shown = _show(references, outputs=prompt_format != FEW_SHOT)
   built_on = _components(components)
-  if style != FULL:
+  if prompt_format != FULL:
     goal = _COMPACT_TRIPLET[task_type]
 
     def exchange(e: Exemplar) -> tuple[str, str, str]:
@@ -160,7 +172,7 @@ def propose_triplet_prompt(
       others = _show(list(triplets.values()), outputs=False)
       return wrap(f"{goal}\n{others}", COMPACT), e.plan, answer
 
-    return _shorter(f"{goal}\n{shown}{built_on}", style, exchange)
+    return _short_prompt(f"{goal}\n{shown}{built_on}", prompt_format, exchange)
   rules = _ERROR_RULES if task_type == ERROR_DEDUCTION else _PROGRAM_RULES
   if components:
     built_on += (
@@ -187,23 +199,25 @@ Plan first how the task will be hard and new. Then answer with two fences:
 
 Reference programs:
 {shown}{built_on}""",
-    style,
+    prompt_format,
   )
 
 
-def propose_induction_prompt(code: str, num_inputs: int, style: str) -> str:
-  """Asks for inputs and a message about a program (figure 36)."""
-  if style != FULL:
+def propose_induction_prompt(
+  code: str, num_inputs: int, prompt_format: str
+) -> str:
+  """Returns a prompt that asks for inputs and a message (figure 36)."""
+  if prompt_format != FULL:
 
     def exchange(e: Exemplar) -> tuple[str, str, str]:
       fences = [fence("input", text) for text in e.inputs]
       fences.append(fence("message", e.message))
-      asked = propose_induction_prompt(e.code, len(e.inputs), COMPACT)
-      return asked, e.plan, "\n".join(fences)
+      prompt = propose_induction_prompt(e.code, len(e.inputs), COMPACT)
+      return prompt, e.plan, "\n".join(fences)
 
-    return _shorter(
+    return _short_prompt(
       f"Write {num_inputs} inputs and a message.\n{fence('python', code)}",
-      style,
+      prompt_format,
       exchange,
     )
   return wrap(
@@ -221,20 +235,22 @@ another:
 
 Program:
 {fence("python", code)}""",
-    style,
+    prompt_format,
   )
 
 
-def solve_deduction_prompt(code: str, argument_text: str, style: str) -> str:
-  """Asks for the output of a call (figure 38)."""
+def solve_deduction_prompt(
+  code: str, argument_text: str, prompt_format: str
+) -> str:
+  """Returns a prompt that asks for the output of a call (figure 38)."""
   task = f"{fence('python', code)}\n{fence('input', argument_text)}"
-  if style != FULL:
+  if prompt_format != FULL:
 
     def exchange(e: Exemplar) -> tuple[str, str, str]:
-      asked = solve_deduction_prompt(e.code, e.inputs[0], COMPACT)
-      return asked, e.forward, fence("output", e.outputs[0])
+      prompt = solve_deduction_prompt(e.code, e.inputs[0], COMPACT)
+      return prompt, e.forward, fence("output", e.outputs[0])
 
-    return _shorter(f"Find the output.\n{task}", style, exchange)
+    return _short_prompt(f"Find the output.\n{task}", prompt_format, exchange)
   return wrap(
     f"""Work out, step by step, what the program returns for the input.
 Answer with one literal in an output fence; several returned values are one \
@@ -243,20 +259,22 @@ tuple. {_EQUALITY_RULE}
 
 The answer looks like this:
 {fence("output", "{'age': 20, 'city': 'New York'}")}""",
-    style,
+    prompt_format,
   )
 
 
-def solve_error_prompt(code: str, argument_text: str, style: str) -> str:
-  """Asks for the exception that a call raises (appendix D.1)."""
+def solve_error_prompt(
+  code: str, argument_text: str, prompt_format: str
+) -> str:
+  """Returns a prompt that asks for a call's exception (appendix D.1)."""
   task = f"{fence('python', code)}\n{fence('input', argument_text)}"
-  if style != FULL:
+  if prompt_format != FULL:
 
     def exchange(e: Exemplar) -> tuple[str, str, str]:
-      asked = solve_error_prompt(e.code, e.failing, COMPACT)
-      return asked, e.failure, fence("output", e.error)
+      prompt = solve_error_prompt(e.code, e.failing, COMPACT)
+      return prompt, e.failure, fence("output", e.error)
 
-    return _shorter(f"Find the error.\n{task}", style, exchange)
+    return _short_prompt(f"Find the error.\n{task}", prompt_format, exchange)
   return wrap(
     f"""Work out, step by step, which exception the program raises.
 Answer with the name of its class, and no message, in an output fence.
@@ -264,20 +282,20 @@ Answer with the name of its class, and no message, in an output fence.
 
 The answer looks like this:
 {fence("output", "ZeroDivisionError")}""",
-    style,
+    prompt_format,
   )
 
 
-def solve_abduction_prompt(code: str, output: str, style: str) -> str:
-  """Asks for an input that produces an output (figure 37)."""
+def solve_abduction_prompt(code: str, output: str, prompt_format: str) -> str:
+  """Returns a prompt that asks for an input to an output (figure 37)."""
   task = f"{fence('python', code)}\n{fence('output', output)}"
-  if style != FULL:
+  if prompt_format != FULL:
 
     def exchange(e: Exemplar) -> tuple[str, str, str]:
-      asked = solve_abduction_prompt(e.code, e.outputs[0], COMPACT)
-      return asked, e.backward, fence("input", e.found)
+      prompt = solve_abduction_prompt(e.code, e.outputs[0], COMPACT)
+      return prompt, e.backward, fence("input", e.found)
 
-    return _shorter(f"Find an input.\n{task}", style, exchange)
+    return _short_prompt(f"Find an input.\n{task}", prompt_format, exchange)
   return wrap(
     f"""Find, step by step, an input for which the program returns the output.
 Any input that gives this output is right. Answer with the arguments of one \
@@ -287,27 +305,30 @@ call in an input fence, separated by commas, strings in quotes. \
 
 The answer looks like this:
 {fence("input", "'text', {'key': 3}")}""",
-    style,
+    prompt_format,
   )
 
 
 def solve_induction_prompt(
-  inputs: Sequence[str], outputs: Sequence[str], message: str, style: str
+  inputs: Sequence[str],
+  outputs: Sequence[str],
+  message: str,
+  prompt_format: str,
 ) -> str:
-  """Asks for the program behind some cases and a message (figure 39)."""
+  """Returns a prompt that asks for the program of cases (figure 39)."""
   cases = "\n".join(
     f"{fence('input', i)}\n{fence('output', o)}"
     for i, o in zip(inputs, outputs, strict=True)
   )
   task = f"{cases}\n{fence('message', message)}"
-  if style != FULL:
+  if prompt_format != FULL:
 
     def exchange(e: Exemplar) -> tuple[str, str, str]:
       shown = e.inputs[:2], e.outputs[:2]
-      asked = solve_induction_prompt(*shown, e.message, COMPACT)
-      return asked, e.rule, fence("python", e.code)
+      prompt = solve_induction_prompt(*shown, e.message, COMPACT)
+      return prompt, e.rule, fence("python", e.code)
 
-    return _shorter(f"Write the program.\n{task}", style, exchange)
+    return _short_prompt(f"Write the program.\n{task}", prompt_format, exchange)
   return wrap(
     f"""Write the program that turns these inputs into these outputs.
 It will be run on further inputs that you do not see and must be right on \
@@ -320,5 +341,5 @@ helps. {_EQUALITY_RULE}
 
 Answer with the whole program in one fence:
 {fence("python", "def f(a):" + chr(10) + "    return a")}""",
-    style,
+    prompt_format,
   )

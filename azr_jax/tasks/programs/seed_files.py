@@ -1,11 +1,12 @@
-"""Programs with inputs from files, to start self-play from (appendix D.3).
+"""Programs with inputs from files, which self-play starts from.
 
-| layout of a record | what becomes of it |
+Paper: AZR, appendix D.3.
+
+| fields of a record | program and input |
 | --- | --- |
-| `code`, `input` | as it is; `code` defines `f` (CRUXEval's files) |
-| `completion`, `entry_point`, `input_output` | calls it, with the first input |
-
-The second is LeetCodeDataset's, whose imports are in `prompt`.
+| `code`, `input` | these fields; `code` defines `f` (CRUXEval) |
+| `completion`, `entry_point`, `input_output` | an `f` that calls the entry
+  point, and the first input (LeetCodeDataset; its imports are in `prompt`) |
 """
 
 import re
@@ -20,15 +21,15 @@ _METHOD = re.compile(r"^\s*class Solution\b", re.MULTILINE)
 
 
 def read(spec: str) -> list[tuple[str, str]]:
-  """Programs and argument texts of a file, tensorflow-datasets or the hub.
+  """Reads (program, argument text) pairs from a spec of `tasks/records.py`.
 
   Raises:
-    ValueError: it cannot be read, has another layout, or is empty.
+    ValueError: the source cannot be read, has other fields, or is empty.
   """
-  found = list(_pairs(spec, records.read(spec)))
-  if not found:
+  pairs = list(_pairs(spec, records.read(spec)))
+  if not pairs:
     raise ValueError(f"{spec}: expected at least one program")
-  return found
+  return pairs
 
 
 def _pairs(spec: str, rows: Iterable[Any]) -> Iterable[tuple[str, str]]:
@@ -43,11 +44,11 @@ def _pairs(spec: str, rows: Iterable[Any]) -> Iterable[tuple[str, str]]:
 
 
 def _imports(prompt: str) -> list[str]:
-  """What a solution relies on, but for modules that no task may use."""
+  """Returns the import lines of a prompt, without forbidden modules."""
   return [
-    found[0]
-    for found in _IMPORT.finditer(prompt)
-    if found[1] not in FORBIDDEN_MODULES
+    match[0]
+    for match in _IMPORT.finditer(prompt)
+    if match[1] not in FORBIDDEN_MODULES
   ]
 
 
@@ -56,7 +57,7 @@ def _pair(row: Mapping[str, Any]) -> tuple[str, str]:
     return str(row["code"]), str(row["input"])
   solution = str(row["completion"]).rstrip()
   name = str(row["entry_point"]).removeprefix("Solution().")
-  owner = "Solution()." if _METHOD.search(solution) else ""
+  instance = "Solution()." if _METHOD.search(solution) else ""
   solution = "\n".join([*_imports(str(row.get("prompt", ""))), solution])
-  code = f"{solution}\n\ndef f(*a, **k):\n  return {owner}{name}(*a, **k)"
+  code = f"{solution}\n\ndef f(*a, **k):\n  return {instance}{name}(*a, **k)"
   return code, str(row["input_output"][0]["input"])

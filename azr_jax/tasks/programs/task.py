@@ -1,4 +1,4 @@
-"""Program tasks: the triplet (program, input, output) and its two forms."""
+"""Program tasks: triplets (program, input, output) and induction tasks."""
 
 import dataclasses
 from typing import Any
@@ -7,7 +7,7 @@ DEDUCTION = "deduction"
 ABDUCTION = "abduction"
 INDUCTION = "induction"
 TASK_TYPES = (DEDUCTION, ABDUCTION, INDUCTION)
-# Appendix D.1: not part of the method.
+# An experiment of appendix D.1, not part of the method.
 ERROR_DEDUCTION = "error_deduction"
 EXTRA_TASK_TYPES = (ERROR_DEDUCTION,)
 
@@ -15,7 +15,7 @@ PROPOSE = "propose"
 SOLVE = "solve"
 ROLES = (PROPOSE, SOLVE)
 
-# Figure 8 of the paper: modules that a proposed program may not use.
+# Modules that a proposed program may not use (AZR, figure 8).
 FORBIDDEN_MODULES = (
   "logging",
   "random",
@@ -42,8 +42,8 @@ class Triplet:
   Attributes:
     code: a program that defines `f`.
     input: the argument text of one call, e.g. `"'a', [1]"`.
-    output: canonical text of the value that the call returns; of an error
-      deduction task, the name of the exception that it raises.
+    output: canonical text of the value that the call returns; in an error
+      deduction task, the name of the exception that the call raises.
   """
 
   code: str
@@ -53,7 +53,14 @@ class Triplet:
 
 @dataclasses.dataclass(frozen=True)
 class InductionTask:
-  """An induction task: find `f` from half of its cases and a message."""
+  """An induction task: find `f`, given half of its cases and a message.
+
+  Attributes:
+    code: a program that defines `f`.
+    inputs: argument texts of the cases.
+    outputs: canonical texts of the outputs of the cases.
+    message: the proposer's message to the solver.
+  """
 
   code: str
   inputs: tuple[str, ...]
@@ -63,11 +70,11 @@ class InductionTask:
 
 Task = Triplet | InductionTask
 
-# Figure 5 of the paper: the only task that self-play is given.
+# The only task that self-play starts from (AZR, figure 5).
 ZERO_TRIPLET = Triplet(
   code="def f(x):\n  return x", input="'Hello World'", output="'Hello World'"
 )
-# What error deduction starts from, where the model finds nothing itself.
+# Error deduction starts from this task if seeding yields no task.
 ZERO_ERROR_TRIPLET = Triplet(
   code="def f(x):\n  return x + 1", input="'Hello World'", output="TypeError"
 )
@@ -79,12 +86,12 @@ def component_name(index: int) -> str:
 
 
 def to_json(task: Task) -> dict[str, Any]:
-  """Returns a task as JSON values."""
+  """Converts a task to JSON values."""
   return dataclasses.asdict(task)
 
 
 def from_json(record: dict[str, Any]) -> Task:
-  """Returns the task that `to_json` wrote."""
+  """Converts what `to_json` returned back to a task."""
   if "message" in record:
     return InductionTask(
       code=record["code"],

@@ -1,8 +1,9 @@
-"""Task validation (section 3.3.3): integrity, safety, determinism.
+"""Validates proposed tasks: integrity, safety and determinism.
 
-A proposed program is run by the executor in two independent processes with
-different hash seeds (j = 2 in the paper); its modules are checked there, on
-the syntax tree. Only texts come back.
+Paper: AZR, section 3.3.3. The executor runs a proposed program in two
+independent processes with different hash seeds (j = 2 in the paper). It checks
+the program's modules on the syntax tree. Only texts return from these
+processes.
 """
 
 import ast
@@ -21,17 +22,18 @@ from azr_jax.tasks.programs.task import (
 )
 
 INDEPENDENT_RUNS = 2
-# Where a program stands is no part of it: files, modules, memory, its own
-# syntax. Exceptions of its own would give the answer away by name.
+# These exceptions depend on the environment rather than on the program: files,
+# modules, memory and syntax. Exceptions that the program defines are excluded
+# too, because their names would reveal the answer.
 _NOT_DEDUCED = (OSError, ImportError, MemoryError, SyntaxError, Warning)
 DEDUCED_ERRORS = frozenset(
   name
-  for name, kind in vars(builtins).items()
-  if isinstance(kind, type)
-  and issubclass(kind, Exception)
-  and not issubclass(kind, _NOT_DEDUCED)
+  for name, builtin in vars(builtins).items()
+  if isinstance(builtin, type)
+  and issubclass(builtin, Exception)
+  and not issubclass(builtin, _NOT_DEDUCED)
 )
-# Says which exception of its own `f` raises, if it does and Python defines it.
+# Returns the name of the built-in exception that `f` raises, or None.
 _RAISE_PROBE = """
 def _probe(*values, **named):
   import builtins, inspect
@@ -43,18 +45,19 @@ def _probe(*values, **named):
     if kind is vars(builtins).get(kind.__name__):
       return kind.__name__
 """
-# A task is text in later prompts, so its parts are kept prompt-sized.
+# Tasks become parts of later prompts, therefore their sizes are limited.
 MAX_CODE_CHARS = 8192
 MAX_VALUE_CHARS = 4096
 
 
 @dataclasses.dataclass(frozen=True)
 class Rejection:
-  """Why a proposal is not a task.
+  """The reason why a proposal is not a valid task.
 
-  `reason` is one of format, error, timeout, blocked, nondeterministic,
-  no_output, oversize, duplicate; of error deduction no_error too; of composite
-  programs unused, trivial.
+  Attributes:
+    reason: one of format, error, timeout, blocked, nondeterministic, no_output,
+      oversize, duplicate; for error deduction also no_error; for composite
+      programs also unused and trivial.
   """
 
   reason: str
@@ -66,7 +69,16 @@ Verdict = concurrent.futures.Future[Task | Rejection]
 def submit_triplet(
   executor: Executor, code: str, argument_text: str
 ) -> Verdict:
-  """Starts the validation of a program with one input."""
+  """Starts the validation of a program with one input.
+
+  Args:
+    executor: runs the program.
+    code: a program that defines `f`.
+    argument_text: the arguments of one call of `f`.
+
+  Returns:
+    The future of a `Triplet`, or of a `Rejection`.
+  """
 
   def make_task(outputs: Sequence[str]) -> Task:
     return Triplet(code, argument_text, outputs[0])
@@ -77,11 +89,12 @@ def submit_triplet(
 def submit_error_triplet(
   executor: Executor, code: str, argument_text: str
 ) -> Verdict:
-  """Starts the validation of a program that raises (appendix D.1).
+  """Starts the validation of a program that raises (AZR, appendix D.1).
 
-  What it raises is one of `DEDUCED_ERRORS`, the same in all runs, and raised by
-  calling `f` with literal arguments: neither by reading them nor by what stands
-  around `f`. Names that the executor withholds would raise there alone.
+  The exception must be one of `DEDUCED_ERRORS` and the same in all runs. It
+  must come from the call of `f` with literal arguments, not from their
+  evaluation or from code outside of `f`. Programs that use builtins which the
+  executor withholds are rejected, because they raise in the executor only.
   """
   if not are_literal_arguments(argument_text) or _uses_withheld(code):
     return futures.done(Rejection("error"))
@@ -107,7 +120,7 @@ def submit_error_triplet(
 
 
 def _uses_withheld(code: str) -> bool:
-  """Whether a program names a builtin that the executor has not."""
+  """Returns whether a program uses a builtin that the executor withholds."""
   if not any(name in code for name in forbidden.WITHHELD):
     return False
   try:
@@ -123,7 +136,11 @@ def _uses_withheld(code: str) -> bool:
 def submit_induction_task(
   executor: Executor, code: str, inputs: Sequence[str], message: str
 ) -> Verdict:
-  """Starts the validation of inputs for a program; every one must run."""
+  """Starts the validation of an induction task; every input must run.
+
+  Returns:
+    The future of an `InductionTask`, or of a `Rejection`.
+  """
 
   def make_task(outputs: Sequence[str]) -> Task:
     return InductionTask(code, tuple(inputs), tuple(outputs), message)
@@ -141,7 +158,8 @@ def _submit(
 ) -> Verdict:
   if len(code) > MAX_CODE_CHARS or max(map(len, inputs)) > MAX_VALUE_CHARS:
     return futures.done(Rejection("oversize"))
-  if any(map(literals.has_comment, inputs)):  # It would be read in prompts.
+  # A comment in an input would be shown to solvers.
+  if any(map(literals.has_comment, inputs)):
     return futures.done(Rejection("error"))
   job = Job(
     id="validation",
@@ -156,7 +174,7 @@ def _submit(
 def _judge_by(
   make_task: Callable[[Sequence[str]], Task],
 ) -> Callable[[Result], Task | Rejection]:
-  """Every input must give a value that a solver can be shown or asked for."""
+  """Returns a judge that makes a task of outputs which are not None or huge."""
 
   def judge(result: Result) -> Task | Rejection:
     if result.status != "ok":

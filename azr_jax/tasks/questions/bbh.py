@@ -1,4 +1,4 @@
-"""BIG-Bench Hard's public files as questions."""
+"""Reads the public files of BIG-Bench Hard as questions."""
 
 import json
 import pathlib
@@ -10,17 +10,17 @@ PREFIX = "bbh/"
 
 
 def read(path: pathlib.Path) -> list[Question]:
-  """Reads a task's file, or all files of a folder.
+  """Reads the file of a task, or all files of a folder.
 
   Raises:
-    ValueError: a file is missing or of another layout, or there is none.
+    ValueError: a file is missing or has another layout, or the folder has none.
   """
   files = sorted(path.glob("*.json")) if path.is_dir() else [path]
-  found = []
+  questions = []
   for file in files:
     try:
       examples = json.loads(file.read_text(encoding="utf-8"))["examples"]
-      found += [
+      questions += [
         Question(
           f"{PREFIX}{file.stem}/{index}",
           PREFIX + file.stem,
@@ -33,6 +33,6 @@ def read(path: pathlib.Path) -> list[Question]:
       raise ValueError(
         f"{file}: expected a BIG-Bench Hard file, or a folder of them"
       ) from None
-  if not found:
+  if not questions:
     raise ValueError(f"{path}: expected a folder of BIG-Bench Hard files")
-  return found
+  return questions

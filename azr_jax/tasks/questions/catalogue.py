@@ -1,11 +1,12 @@
-"""The 144 tasks of seed 001: which are trained on, and what they ask for.
+"""The 144 tasks of R1-CI with their split, kind and capabilities.
 
-The table is `assets/question_tasks.tsv`, with the names that questions have.
-Kinds and capabilities are those of the paper's table 6, which has none for six
-of the BIG-Bench Hard tasks, and calls Logical Equation `Logical Deduction`. The
-paper tells how many tasks of each collection are tested on (7 of SymBench's 33,
-7 of BIG-Bench Hard's 27, 23 of reasoning-gym's 84), but not which: the split is
-a permutation by NumPy's generator of seed (0, number of the collection).
+The table is `assets/question_tasks.tsv`; its task names are those of questions.
+Kinds and capabilities are those of the paper's table 6. The paper gives none
+for six of the BIG-Bench Hard tasks, and it calls Logical Equation `Logical
+Deduction`. It gives the number of test tasks of each collection (7 of
+SymBench's 33, 7 of BIG-Bench Hard's 27, 23 of reasoning-gym's 84) but not their
+names. Here the split is a permutation by NumPy's generator with the seed
+(0, number of the collection).
 """
 
 import csv
@@ -28,13 +29,13 @@ CAPABILITIES = (
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-  """A task.
+  """A task of the catalogue.
 
   Attributes:
-    name: as its questions name it, such as `gym/products`.
+    name: the `task` of its questions, such as `gym/products`.
     split: one of `SPLITS`.
-    kind: one of `KINDS`, or "".
-    capabilities: some of `CAPABILITIES`.
+    kind: one of `KINDS`, or "" if the paper gives none.
+    capabilities: a subset of `CAPABILITIES`.
   """
 
   name: str
@@ -45,7 +46,7 @@ class Task:
 
 @functools.cache
 def tasks() -> dict[str, Task]:
-  """All tasks by name, in the order of the paper's appendix G."""
+  """Returns all tasks by name, in the order of the paper's appendix G."""
   with _TABLE.open(encoding="utf-8", newline="") as file:
     rows = csv.DictReader(file, delimiter="\t")
     return {

@@ -1,4 +1,4 @@
-"""The 84 sets of reasoning-gym that seed 001 trains and tests on (table 6)."""
+"""Questions from the 84 reasoning-gym sets of R1-CI (table 6)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,9 +33,10 @@ NAMES = tuple(
 )
 
 
-# See `executor/libraries.py`.
+# The scorers of these sets are created before a run knows their settings; see
+# `executor/libraries.py`.
 _WITHOUT_SETTINGS = ("arc_agi", "rearc", "sokoban", "word_ladder")
-# What sympy writes for an integral that it cannot do.
+# Sympy writes this for an integral that it cannot solve.
 _UNSOLVED = "Integral("
 
 
@@ -45,15 +46,16 @@ def make(
   seed: int,
   settings: Mapping[str, Any] | None = None,
 ) -> list[Question]:
-  """Makes questions of a set.
+  """Generates questions of a set.
 
-  Those that come again are left out, and integrals that have no closed form.
+  There may be fewer than `count`, because repeated questions and integrals
+  without a closed form are left out.
 
   Args:
     name: one of `NAMES`.
-    count: how many are made.
-    seed: root of the draws.
-    settings: of the set, where they are not its own.
+    count: number of entries to generate.
+    seed: root of the random draws.
+    settings: settings of the set that replace its defaults.
 
   Raises:
     ValueError: the set is unknown or takes no settings, or reasoning-gym is
@@ -64,31 +66,31 @@ def make(
   settings = dict(settings or {})
   if settings and name in _WITHOUT_SETTINGS:
     raise ValueError(
-      f"gym set {name!r} with {settings}: expected no settings, for its scorer "
-      "is made before they are known"
+      f"gym set {name!r} with {settings}: expected no settings, because its "
+      "scorer is created before they are known"
     )
-  found: dict[str, Question] = {}
-  made = gym_sets.entries(name, count, seed, settings)
-  for index, entry in enumerate(map(_plain, made)):
+  questions: dict[str, Question] = {}
+  entries = gym_sets.entries(name, count, seed, settings)
+  for index, entry in enumerate(map(_to_builtin, entries)):
     if _UNSOLVED in (entry["answer"] or ""):
       continue
     text = entry["question"]
     reference = canonical({"entry": entry, "settings": settings})
-    found.setdefault(
+    questions.setdefault(
       text,
       Question(
         f"{PREFIX}{name}/{seed}/{index}", PREFIX + name, text, reference
       ),
     )
-  return list(found.values())
+  return list(questions.values())
 
 
-def _plain(value: Any) -> Any:
-  """The same of exact builtin types, where a set has NumPy's."""
+def _to_builtin(value: Any) -> Any:
+  """Converts NumPy values inside of an entry to exact builtin types."""
   if isinstance(value, np.generic | np.ndarray):
     value = value.tolist()
   if isinstance(value, dict):
-    return {_plain(key): _plain(one) for key, one in value.items()}
+    return {_to_builtin(k): _to_builtin(v) for k, v in value.items()}
   if isinstance(value, list | tuple):
-    return type(value)(map(_plain, value))
+    return type(value)(map(_to_builtin, value))
   return value

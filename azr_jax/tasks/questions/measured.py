@@ -1,4 +1,7 @@
-"""How questions were answered: what improvement potential is measured by."""
+"""Files with the measured pass rates of questions.
+
+Improvement potential is computed from them.
+"""
 
 import dataclasses
 import json
@@ -14,19 +17,19 @@ def write(
   questions: Sequence[Question],
   measured: Sequence[Measured],
 ) -> None:
-  """Writes the counts of questions, a line of JSON each."""
+  """Writes the counts of each question as a line of JSON."""
   lines = [
-    json.dumps({"id": question.id, **dataclasses.asdict(one)}) + "\n"
-    for question, one in zip(questions, measured, strict=True)
+    json.dumps({"id": question.id, **dataclasses.asdict(counts)}) + "\n"
+    for question, counts in zip(questions, measured, strict=True)
   ]
   path.write_text("".join(lines))
 
 
 def read(path: pathlib.Path) -> dict[str, Measured]:
-  """Reads what `write` wrote, by id.
+  """Reads what `write` wrote and returns it by question id.
 
   Raises:
-    ValueError: there is no such file, or it is something else.
+    ValueError: the file does not exist or has another layout.
   """
   if not path.is_file():
     raise ValueError(
@@ -42,16 +45,16 @@ def read(path: pathlib.Path) -> dict[str, Measured]:
 
 
 def of_all(path: pathlib.Path, questions: Sequence[Question]) -> list[Measured]:
-  """The counts of each of the questions.
+  """Returns the counts of each of the questions, in order.
 
   Raises:
-    ValueError: the file is missing, or one of the questions in it.
+    ValueError: the file does not exist, or it lacks one of the questions.
   """
-  found = read(path)
-  missing = [q.id for q in questions if q.id not in found]
+  measured = read(path)
+  missing = [q.id for q in questions if q.id not in measured]
   if missing:
     raise ValueError(
       f"{path}: {len(missing)} of {len(questions)} questions are missing, such "
-      f"as {missing[0]}; expected all to have been measured"
+      f"as {missing[0]}; expected a measurement of all of them"
     )
-  return [found[q.id] for q in questions]
+  return [measured[q.id] for q in questions]

@@ -1,17 +1,25 @@
-"""Prompts for questions that code may help with (seed 001, table 1 and 5).
+"""Prompts for questions that code may help with (R1-CI, tables 1 and 5).
 
-| form | what is asked for |
+A form says which kind of reasoning a prompt asks for:
+
+| form | reasoning |
 | --- | --- |
-| `free` | reasoning, with code run where it helps (Code Agent) |
-| `text` | reasoning in words alone (All Text) |
+| `free` | words, and code where it helps (Code Agent) |
+| `text` | words only (All Text) |
 | `code` | one script that prints the answer (All Code) |
-| `text_then_code`, `code_then_text` | the one first, then the other |
+| `text_then_code`, `code_then_text` | first the one, then the other |
 
-`full` explains, for base models and those that learned from it; `chat` puts
-the same into a model's chat template; `few_shot` shows three worked
-conversations instead, for pretrained models too small to follow instructions;
-`compact` is the question and the form's name, for tiny models. The marks are
-those of `rollout/code_blocks.py`.
+A prompt format says how the prompt asks for it:
+
+| prompt format | for |
+| --- | --- |
+| `full` | base models; it explains the form |
+| `chat` | instructed models; it is `full` in their chat template |
+| `few_shot` | small pretrained models that follow no instructions; it shows
+  three example conversations |
+| `compact` | tiny models; it is the question and the form's name |
+
+The marks are those of `rollout/code_blocks.py`.
 """
 
 from azr_jax.models.tokenizers import Tokenizer
@@ -52,9 +60,9 @@ _HEADS = {
   ),
 }
 
-# Questions, a step in words, and a script in two parts: what comes first, and
-# an expression with its value, the answer.
-_WORKED = (
+# (question, step in words, first line of a script, its expression, the value of
+# the expression, which is the answer).
+_EXAMPLES = (
   (
     "What is 3417 * 286?",
     "The product of large numbers is best left to Python.",
@@ -79,67 +87,76 @@ _WORKED = (
 )
 
 
-def worked(form: str) -> list[tuple[str, str]]:
-  """Questions and right replies to them, results included, in a form."""
-  shown = []
-  for question, words, first, expression, answer in _WORKED:
+def examples(form: str) -> list[tuple[str, str]]:
+  """Returns example questions with correct responses in a form.
+
+  The responses include the outputs of their code.
+  """
+  pairs = []
+  for question, words, first, expression, answer in _EXAMPLES:
     mark = f"<<<{answer}>>>"
     if form == "text":
-      reply = f"{words} {mark}"
+      response = f"{words} {mark}"
     elif form == "code":
       last = f"print('<<<', {expression}, '>>>', sep='')"
-      reply = f"```python\n# {words}\n{first}{last}\n```"
+      response = f"```python\n# {words}\n{first}{last}\n```"
     else:
-      # A small model that begins in words goes on so.
+      # The examples of all other forms begin with code, because a small model
+      # that begins with words continues without code.
       script = f"```python\n# {words}\n{first}print({expression})\n```"
-      result = f"{code_blocks.LABEL}{answer}{code_blocks.AFTER}"
-      reply = f"{script}{result}{mark}"
-    shown.append((question, reply))
-  return shown
+      output = f"{code_blocks.OUTPUT_PREFIX}{answer}{code_blocks.OUTPUT_SUFFIX}"
+      response = f"{script}{output}{mark}"
+    pairs.append((question, response))
+  return pairs
 
 
 def form_of(agent: str) -> str:
-  """The prompt form of an agent (systems/code_interpreter/agents.py)."""
+  """Returns the form of an agent of `systems/code_interpreter/agents.py`."""
   return agent if agent in FORMS else "free"
 
 
-def framed(text: str, style: str, tokenizer: Tokenizer | None) -> str:
-  """What a model is told, in its chat template where the style is `chat`.
+def framed(text: str, prompt_format: str, tokenizer: Tokenizer | None) -> str:
+  """Returns a text, in the model's chat template if the format is `chat`.
 
   Raises:
-    ValueError: it has none.
+    ValueError: the format is `chat`, and the tokenizer is None or has no
+      template.
   """
-  if style != "chat":
+  if prompt_format != "chat":
     return text
   if tokenizer is None:
-    raise ValueError("style 'chat': expected a tokenizer")
+    raise ValueError("prompt format 'chat': expected a tokenizer")
   return tokenizer.chat(text)
 
 
 def ask(
-  question: str, form: str, style: str, tokenizer: Tokenizer | None = None
+  question: str,
+  form: str,
+  prompt_format: str,
+  tokenizer: Tokenizer | None = None,
 ) -> str:
-  """A prompt.
+  """Returns the prompt of a question.
 
   Args:
-    question: what is asked.
+    question: the text of the question.
     form: one of `FORMS`.
-    style: one of `STYLES`.
-    tokenizer: of the model; `chat` needs it.
+    prompt_format: one of `STYLES`.
+    tokenizer: the model's tokenizer, which `chat` needs.
 
   Raises:
-    ValueError: the style is `chat`, and the model has no template.
+    ValueError: the format is `chat`, and the tokenizer is None or has no
+      template.
   """
-  if style == "compact":
+  if prompt_format == "compact":
     mark = "" if form == "free" else f"{form}\n"
     return f"{question.strip()}\n{mark}"
   head = f"{_HEADS[form]}\n\n"
-  if style == "few_shot":
+  if prompt_format == "few_shot":
     head = "".join(
-      f"Question: {asked}\n\nReply:\n{reply}\n\n"
-      for asked, reply in worked(form)
+      f"Question: {example}\n\nReply:\n{response}\n\n"
+      for example, response in examples(form)
     )
   text = f"{head}Question: {question.strip()}"
-  if style == "chat":
-    return framed(text, style, tokenizer)
+  if prompt_format == "chat":
+    return framed(text, prompt_format, tokenizer)
   return f"{text}\n\nReply:\n"

@@ -1,4 +1,4 @@
-"""One question of any task, with what its grader needs, and files of them."""
+"""Questions of any task with the reference of their grader, and their files."""
 
 import dataclasses
 import json
@@ -11,12 +11,12 @@ class Question:
   """A question.
 
   Attributes:
-    id: its name, unique among all questions.
-    task: the task it is of, such as `gym/products`, `bbh/snarks`,
+    id: a name that is unique among all questions.
+    task: the name of its task, such as `gym/products`, `bbh/snarks`,
       `symbench/game24`.
-    text: what is asked.
-    reference: what the task's grader needs, as the text of a Python literal
-      (`executor/canonical.py`); never shown to the model.
+    text: the question.
+    reference: the data for the task's grader, as the text of a Python literal
+      (`executor/canonical.py`); the model never sees it.
   """
 
   id: str
@@ -33,24 +33,24 @@ def write(path: pathlib.Path, questions: Iterable[Question]) -> None:
 
 
 def read(path: pathlib.Path) -> list[Question]:
-  """Reads what `write` wrote.
+  """Reads the questions that `write` wrote.
 
   Raises:
-    ValueError: the file is missing, or a line is no question.
+    ValueError: the file does not exist, or a line is not a question.
   """
   if not path.is_file():
     raise ValueError(f"{path}: expected a file of questions")
-  found = []
+  questions = []
   for number, line in enumerate(filter(None, path.read_text().split("\n")), 1):
     try:
-      found.append(Question(**json.loads(line)))
+      questions.append(Question(**json.loads(line)))
     except (ValueError, TypeError) as error:
       raise ValueError(
         f"{path}:{number}: {error}; expected a question"
       ) from None
-  return found
+  return questions
 
 
 def distinct(questions: Sequence[Question]) -> list[Question]:
-  """Those whose texts did not come before."""
+  """Returns the questions without repeated texts; the first one stays."""
   return list({q.text: q for q in reversed(questions)}.values())[::-1]

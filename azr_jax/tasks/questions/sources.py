@@ -1,12 +1,12 @@
-"""Questions by the name of where they come from.
+"""Reads questions from sources, or generates them.
 
-| spec | what it is |
+| spec | source |
 | --- | --- |
-| `gym:NAME`, `gym:NAME(min_digits=3)` | reasoning-gym, made on the spot |
+| `gym:NAME`, `gym:NAME(min_digits=3)` | a generator of reasoning-gym |
 | `bbh:PATH` | a file of BIG-Bench Hard, or a folder of them |
 | `symbench:PATH` | a file of SymBench, or the folder of its 33 tasks |
-| `symbench:gridworld` | the one without data, made on the spot |
-| a path | a file of questions, as `question.write` writes it |
+| `symbench:gridworld` | a generator of the task without public data |
+| a path | a file that `question.write` wrote |
 """
 
 import collections
@@ -19,50 +19,53 @@ from azr_jax.tasks.questions import bbh, gym, question
 from azr_jax.tasks.questions.question import Question
 from azr_jax.tasks.questions.symbench import reader as symbench
 
-_JOINT = re.compile(r"\+(?=(?:gym|bbh|symbench):)")
+_SEPARATOR = re.compile(r"\+(?=(?:gym|bbh|symbench):)")
 
 
 def read(spec: str, count: int, seed: int) -> list[Question]:
-  """Reads or makes at most `count` questions of each task.
+  """Reads or generates at most `count` questions of each task.
 
-  What is made depends on `seed`.
+  Args:
+    spec: one of the module's table.
+    count: maximum number of questions of a task.
+    seed: seed of generated questions.
 
   Raises:
-    ValueError: there is no such source, or it has no question.
+    ValueError: the source does not exist, or it has no question.
   """
-  kind, found, name = spec.partition(":")
-  if kind == "gym" and found:
+  kind, colon, name = spec.partition(":")
+  if kind == "gym" and colon:
     name, settings = calls.read(name)
     questions = gym.make(name, count, seed, settings)
-  elif kind == "bbh" and found:
-    questions = _some(bbh.read(pathlib.Path(name).expanduser()), count)
-  elif kind == "symbench" and found and name == symbench.GRIDWORLD:
+  elif kind == "bbh" and colon:
+    questions = _limit(bbh.read(pathlib.Path(name).expanduser()), count)
+  elif kind == "symbench" and colon and name == symbench.GRIDWORLD:
     questions = symbench.make_gridworld(count, seed)
-  elif kind == "symbench" and found:
-    questions = _some(symbench.read(pathlib.Path(name).expanduser()), count)
+  elif kind == "symbench" and colon:
+    questions = _limit(symbench.read(pathlib.Path(name).expanduser()), count)
   else:
-    questions = _some(question.read(pathlib.Path(spec).expanduser()), count)
+    questions = _limit(question.read(pathlib.Path(spec).expanduser()), count)
   if not questions:
     raise ValueError(f"{spec!r}: expected at least one question")
   return questions
 
 
-def _some(questions: Sequence[Question], count: int) -> list[Question]:
-  """The first `count` of each task."""
-  seen: dict[str, int] = collections.Counter()
+def _limit(questions: Sequence[Question], count: int) -> list[Question]:
+  """Returns the first `count` questions of each task."""
+  counts: dict[str, int] = collections.Counter()
   kept = []
-  for one in questions:
-    seen[one.task] += 1
-    if seen[one.task] <= count:
-      kept.append(one)
+  for candidate in questions:
+    counts[candidate.task] += 1
+    if counts[candidate.task] <= count:
+      kept.append(candidate)
   return kept
 
 
 def split(specs: str) -> list[str]:
-  """Sources that are joined by `+`."""
-  return _JOINT.split(specs)
+  """Splits specs that are joined by `+`."""
+  return _SEPARATOR.split(specs)
 
 
 def read_all(specs: Sequence[str], count: int, seed: int) -> list[Question]:
-  """Reads several sources after one another, at most `count` of each."""
+  """Reads several sources in order, at most `count` questions of each task."""
   return [q for spec in specs for q in read(spec, count, seed)]

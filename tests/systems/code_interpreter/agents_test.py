@@ -7,7 +7,7 @@ import pytest
 
 from azr_jax import types
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.rollout.environment import Outcomes
+from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.python_tool import PythonTool, PythonToolSettings
 from azr_jax.systems.code_interpreter import agents
 from azr_jax.systems.code_interpreter import script_complexity as complexity
@@ -66,7 +66,7 @@ def answers(executor, agent, policy, samples=1, questions=("six by seven",)):
   ask = agents.make(
     agent,
     PythonTool(settings, policy.tokenizer, executor, hosts),
-    Outcomes(executor, hosts),
+    SharedJobs(executor, hosts),
     "compact",
   )
   prompts = [

@@ -82,11 +82,11 @@ class ScriptedPolicy:
       (f"<<<{gold}>>>",),
       (
         BLOCK,
-        f"{code_blocks.LABEL}<<<7>>>{code_blocks.AFTER}",
+        f"{code_blocks.OUTPUT_PREFIX}<<<7>>>{code_blocks.OUTPUT_SUFFIX}",
         f"<<<{gold}>>>",
       ),
       ("<<<zzz>>>",),
-      (BLOCK, f"{code_blocks.LABEL}<<<{gold}>>>{code_blocks.AFTER}", "hm"),
+      (BLOCK, f"{code_blocks.OUTPUT_PREFIX}<<<{gold}>>>{code_blocks.OUTPUT_SUFFIX}", "hm"),
     ][sample]
     ids = self.tokenizer.encode("".join(spoken))
     own = [place % 2 == 0 for place, p in enumerate(spoken) for _ in p]

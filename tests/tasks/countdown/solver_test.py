@@ -1,4 +1,4 @@
-"""The solver beside a plain search in exact arithmetic."""
+"""The solver agrees with a plain search in exact arithmetic."""
 
 import itertools
 import json
@@ -11,40 +11,41 @@ import pytest
 from azr_jax.grading.countdown_puzzle import Puzzle, from_record
 from azr_jax.tasks.countdown import difficulty, solver
 
-# 256 puzzles of three numbers from the dLLM papers' evaluation (d1, LLaDA).
+# This file has 256 puzzles of three numbers from the evaluation of the dLLM
+# papers (d1, LLaDA).
 CD3 = pathlib.Path(__file__).with_name("countdown_cd3_test.jsonl")
 
 
 def search(items):
-  """Every way to combine (value, negative, fractional, plain) to one."""
+  """Yields all combinations of (value, negative, fractional, plus_minus)."""
   if len(items) == 1:
     yield items[0]
     return
   for size in range(1, len(items)):
     for chosen in itertools.combinations(range(1, len(items)), size - 1):
-      own = [items[i] for i in (0, *chosen)]
-      rest = [x for i, x in enumerate(items) if i not in (0, *chosen)]
-      for one, two in itertools.product(search(own), search(rest)):
-        yield from combined(one, two)
+      left = [items[i] for i in (0, *chosen)]
+      right = [x for i, x in enumerate(items) if i not in (0, *chosen)]
+      for pair in itertools.product(search(left), search(right)):
+        yield from combine(*pair)
 
 
-def combined(one, two):
-  a, b = one[0], two[0]
+def combine(left, right):
+  a, b = left[0], right[0]
   values = [(a + b, True), (a - b, True), (b - a, True), (a * b, False)]
   values += [(a / b, False)] if b else []
   values += [(b / a, False)] if a else []
-  for value, plain in values:
+  for value, plus_minus in values:
     yield (
       value,
-      one[1] or two[1] or value < 0,
-      one[2] or two[2] or value.denominator != 1,
-      one[3] and two[3] and plain,
+      left[1] or right[1] or value < 0,
+      left[2] or right[2] or value.denominator != 1,
+      left[3] and right[3] and plus_minus,
     )
 
 
-@pytest.mark.parametrize("size, count", [(2, 200), (3, 1400), (4, 400)])
+@pytest.mark.parametrize("size, count", [(2, 200), (3, 400), (4, 40)])
 def test_it_agrees_with_a_plain_search(size, count):
-  """2,000 random puzzles, more of which have a solution than by chance."""
+  """Small numbers and targets give random puzzles with many solutions."""
   rng = np.random.default_rng(size)
   numbers = rng.integers(1, 16, (count, size))
   targets = rng.integers(1, 40, count)
@@ -62,8 +63,8 @@ def test_it_agrees_with_a_plain_search(size, count):
     assert found.natural[row] == any(not (h[1] or h[2]) for h in hits)
     assert len(natural[row]) == sum(not (h[1] or h[2]) for h in hits)
     assert found.plus_minus[row] == any(h[3] for h in hits)
-    for name, place in (("all_negative", 1), ("all_fractional", 2)):
-      flag = bool(hits) and all(hit[place] for hit in hits)
+    for name, index in (("all_negative", 1), ("all_fractional", 2)):
+      flag = bool(hits) and all(hit[index] for hit in hits)
       assert getattr(found, name)[row] == flag
     if hits:
       shown = tuple(numbers[row].tolist())
@@ -77,10 +78,11 @@ def test_two_numbers_suffice_and_all_divide_by_hand():
   numbers = np.array([[8, 2, 3], [6, 3, 2], [50, 2, 99]])
   targets = np.array([16, 4, 25])
   found = solver.analyse(numbers, targets)
-  # 8 x 2; 6 - 2 with 3 left over; 50 / 2.
+  # The pairs are 8 * 2, 6 - 2 and 50 / 2.
   assert found.two_suffice.tolist() == [True, True, True]
   found = solver.analyse(np.array([[12, 4, 6]]), np.array([9]))
-  assert found.all_divide.tolist() == [True]  # 12 / 4 + 6 alone
+  # The only solution is 12 / 4 + 6.
+  assert found.all_divide.tolist() == [True]
   assert found.paths.tolist() == [1]
 
 
@@ -97,7 +99,7 @@ def test_every_puzzle_of_a_public_set_is_solved():
 @pytest.mark.parametrize(
   "numbers", [[[0, 1]], [[1]], [[10**9] * 4], np.zeros((0, 3))]
 )
-def test_what_is_not_exact_is_refused(numbers):
+def test_inputs_without_exact_values_are_refused(numbers):
   with pytest.raises(ValueError, match="expected"):
     solver.analyse(np.asarray(numbers), np.ones(len(numbers)))
 
@@ -107,23 +109,23 @@ def test_a_target_that_would_overflow_is_refused():
     solver.analyse(np.array([[4, 4, 4, 4]]), np.array([2**60]))
 
 
-def test_difficulty_rises_with_what_a_puzzle_needs():
+def test_difficulty_rises_with_the_operations_of_a_puzzle():
   puzzles = [
     Puzzle((10, 20, 30), 60),  # additions
     Puzzle((2, 30, 7), 53),  # a product
     Puzzle((84, 42, 25, 75), 52),  # a quotient, four numbers
-    Puzzle((1, 1, 1), 99),  # none
+    Puzzle((1, 1, 1), 99),  # no solution
   ]
   scores = difficulty.score_puzzles(puzzles)
   assert scores[0] < scores[1] < scores[2] <= 1
   assert np.isnan(scores[3])
 
 
-def test_thirds_of_a_pool_are_its_buckets():
+def test_buckets_are_thirds_of_the_scores():
   scores = np.array([0.1, 0.2, 0.2, 0.5, 0.6, 0.6, 0.8, 0.9, 0.9])
   limits = difficulty.thresholds(scores)
   assert limits == pytest.approx(
     (np.quantile(scores, 1 / 3), np.quantile(scores, 2 / 3))
   )
-  found = difficulty.buckets(scores, limits)
-  assert found.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+  buckets = difficulty.buckets(scores, limits)
+  assert buckets.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]

@@ -1,4 +1,4 @@
-"""Buffers: growth, cap, sampling, saving; and the key of a program."""
+"""Task buffers: cap, sampling and saving; and the keys of programs."""
 
 import dataclasses
 import json
@@ -23,19 +23,19 @@ def filled(count, cap=100):
   return buffer
 
 
-def test_the_oldest_leaves_at_the_cap():
+def test_a_full_buffer_evicts_the_oldest_task():
   buffer = filled(7, cap=5)
   assert buffer.tasks() == [triplet(n) for n in range(2, 7)]
 
 
-def test_from_step():
+def test_tasks_of_a_step():
   assert filled(5).from_step(1) == [triplet(2), triplet(3)]
 
 
 def test_sampling_is_uniform_without_replacement():
   buffer = filled(6)
-  drawn = buffer.sample(np.random.default_rng(0), 6)
-  assert sorted(t.output for t in drawn) == [str(n) for n in range(1, 7)]
+  sampled = buffer.sample(np.random.default_rng(0), 6)
+  assert sorted(t.output for t in sampled) == [str(n) for n in range(1, 7)]
   rng = np.random.default_rng(1)
   counts = np.zeros(6)
   for _ in range(3000):
@@ -54,7 +54,7 @@ def test_save_and_restore_through_json():
   assert restored.from_step(9) == buffer.from_step(9)
 
 
-def test_alike_but_for_names():
+def test_tasks_that_differ_in_names_only_are_alike():
   buffer = TaskBuffer(2)
   buffer.add(triplet(1), 0)
   renamed = Triplet("def f(other):  # why\n  return other + 1", "1", "2")
@@ -65,7 +65,7 @@ def test_alike_but_for_names():
   assert not buffer.has_like(renamed)
 
 
-def test_an_integer_too_long_to_write_is_no_trouble():
+def test_programs_with_huge_integers_are_accepted():
   code = f"def f(x):\n  y = 0x{'f' * 4000}\n  return x + y % 7"
   task = Triplet(code, "1", "2")
   for evict in EVICTIONS:
@@ -75,40 +75,41 @@ def test_an_integer_too_long_to_write_is_no_trouble():
     assert rewriting.strip(code, rewriting.STRIPPED) == code
 
 
-def test_the_commonest_shape_leaves():
+def test_the_most_common_shape_is_evicted():
   buffer = TaskBuffer(3, evict="diverse")
   loop = Triplet("def f(x):\n  for i in x: pass\n  return x", "[]", "[]")
   for number, task in enumerate([loop, triplet(1), triplet(2), triplet(3)]):
     buffer.add(task, number)
   assert buffer.tasks() == [loop, triplet(2), triplet(3)]
-  odd = Triplet("def f(", "1", "1")  # Cannot be parsed; is a shape as well.
+  odd = Triplet("def f(", "1", "1")  # Programs that do not parse are a shape.
   buffer.add(odd, 4)
   assert buffer.tasks() == [loop, triplet(3), odd]
   buffer.add(triplet(4), 5)
   assert buffer.tasks() == [loop, odd, triplet(4)]
 
 
-def test_what_teaches_least_leaves():
+def test_the_task_with_the_lowest_potential_is_evicted():
   buffer = TaskBuffer(3, evict="learnable")
   for number in range(3):
     buffer.add(triplet(number), 0)
   buffer.update(triplet(0), 4, 8)
   buffer.update(triplet(1), 8, 8)
   buffer.update(triplet(2), 1, 8)
-  buffer.update(triplet(9), 1, 8)  # Nobody has it.
+  buffer.update(triplet(9), 1, 8)  # The buffer does not have it.
   buffer.add(triplet(3), 1)
   assert buffer.tasks() == [triplet(0), triplet(2), triplet(3)]
-  for _ in range(20):  # Once hard, and now always solved.
+  for _ in range(20):  # It was hard at first, and now it is always solved.
     buffer.update(triplet(0), 8, 8)
   buffer.add(triplet(4), 1)
   assert buffer.tasks() == [triplet(2), triplet(3), triplet(4)]
 
 
-def test_old_answers_fade():
+def test_old_responses_lose_weight():
   buffer = TaskBuffer(2)
   buffer.add(triplet(1), 0)
-  for right in [8] * 20 + [0] * 12:  # Always solved, and then never.
-    buffer.update(triplet(1), right, 8)
+  # It is always solved at first, and then never.
+  for num_correct in [8] * 20 + [0] * 12:
+    buffer.update(triplet(1), num_correct, 8)
     (entry,) = buffer.state_dict()["entries"]
     assert entry["right"] <= entry["asked"] <= 32
   assert entry["asked"] == 32
@@ -116,18 +117,19 @@ def test_old_answers_fade():
 
 
 @pytest.mark.parametrize(
-  "revisit, most", [("potential", 0), ("adaptive", 0), ("uniform", None)]
+  "revisit, most_sampled",
+  [("potential", 0), ("adaptive", 0), ("uniform", None)],
 )
-def test_what_is_drawn_again(revisit, most):
+def test_tasks_are_revisited_by_their_weights(revisit, most_sampled):
   buffer = TaskBuffer(10, revisit=revisit)
-  for number, right in enumerate((13, 0, 30)):
+  for number, num_correct in enumerate((13, 0, 30)):
     buffer.add(triplet(number), 0)
-    buffer.update(triplet(number), right, 30)
+    buffer.update(triplet(number), num_correct, 30)
   rng = np.random.default_rng(0)
   counts = np.zeros(3)
   for _ in range(2000):
-    (drawn,) = buffer.revisit(rng, 1)
-    counts[int(drawn.output) - 1] += 1
+    (sampled,) = buffer.revisit(rng, 1)
+    counts[int(sampled.output) - 1] += 1
   rates = np.array([14, 1, 31]) / 32
   weights = {
     "potential": rates * (1 - rates),
@@ -136,15 +138,15 @@ def test_what_is_drawn_again(revisit, most):
   }[revisit]
   expected = 0.9 * weights / weights.sum() + 0.1 / 3
   np.testing.assert_allclose(counts / 2000, expected, atol=0.03)
-  if most is not None:
-    assert counts.argmax() == most
+  if most_sampled is not None:
+    assert counts.argmax() == most_sampled
   assert len(buffer.revisit(rng, 7)) == 7
   assert TaskBuffer(3, revisit=revisit).revisit(rng, 2) == []
 
 
 @pytest.mark.parametrize("evict", EVICTIONS)
-def test_twenty_thousand_tasks_through_a_small_buffer(evict):
-  buffer = TaskBuffer(500, evict=evict)
+def test_ten_thousand_tasks_pass_through_a_small_buffer(evict):
+  buffer = TaskBuffer(250, evict=evict)
   rng = np.random.default_rng(0)
   codes = [
     "def f(x):\n  return x + {}",
@@ -152,38 +154,41 @@ def test_twenty_thousand_tasks_through_a_small_buffer(evict):
     "def f(x):\n  for i in range({}):\n    x += i\n  return x",
     "def f(x):\n  return x if x > {} else -x",
   ]
-  kinds = rng.choice(4, 20_000, p=(0.7, 0.2, 0.09, 0.01))
+  kinds = rng.choice(4, 10_000, p=(0.7, 0.2, 0.09, 0.01))
   sizes = []
   for number, kind in enumerate(kinds.tolist()):
     task = Triplet(codes[kind].format(number), "1", "2")
-    buffer.add(task, step=number // 100)
+    buffer.add(task, step=number // 50)
     buffer.update(task, int(rng.integers(9)), 8)
-    if number % 5_000 == 4_999:
-      kept = (buffer._places, buffer._shape_of, buffer._keys)
-      sizes.append(sum(map(len, kept)))
-      sizes.append(len(buffer._least) // 3_000)
-  assert len(buffer) == 500
-  assert sizes[:2] == sizes[-2:]  # Nothing grows.
-  share = buffer.share_since(150)  # Of the last 50 of 200 steps.
+    if number % 2_500 == 2_499:
+      indices = (buffer._numbers, buffer._shape_of, buffer._keys)
+      sizes.append(sum(map(len, indices)))
+      sizes.append(len(buffer._by_potential) // 1_500)
+  assert len(buffer) == 250
+  # The indices do not grow.
+  assert sizes[:2] == sizes[-2:]
+  # The fraction of tasks from the last 50 of 200 steps.
+  fresh = buffer.share_since(150)
   if evict == "newest":
-    assert share == 1.0
+    assert fresh == 1.0
   elif evict == "diverse":
-    # A quarter each, though seven in ten were of the first kind.
-    found = [
+    # About a quarter each, although seven in ten tasks had the first shape.
+    counts = [
       sum(task.code.startswith(code.split("{}")[0]) for task in buffer.tasks())
       for code in codes
     ]
-    assert min(found) >= 120 and share > 0.8
+    assert min(counts) >= 60 and fresh > 0.8
   else:
-    # What half of the answers solve stays; of those the newest.
+    # Tasks that are solved half of the time stay, the newest of them. The last
+    # task has just been added, so its potential does not count.
     potentials = [e.potential for e in buffer._entries.values()]
-    assert sorted(potentials)[1] > 0.9  # The last one has only come.
-    assert share > 0.8
+    assert sorted(potentials)[1] > 0.9
+    assert fresh > 0.8
 
 
 @pytest.mark.parametrize("evict", EVICTIONS)
 @pytest.mark.parametrize("revisit", REVISITS)
-def test_a_restored_buffer_goes_on_alike(evict, revisit):
+def test_a_restored_buffer_continues_the_same(evict, revisit):
   buffers = [TaskBuffer(6, evict, revisit) for _ in range(2)]
   for number in range(9):
     buffers[0].add(triplet(number), number)
@@ -193,8 +198,8 @@ def test_a_restored_buffer_goes_on_alike(evict, revisit):
     for number in range(20, 24):
       buffer.add(triplet(number), number)
   assert buffers[0].tasks() == buffers[1].tasks()
-  draws = [b.revisit(np.random.default_rng(3), 4) for b in buffers]
-  assert draws[0] == draws[1]
+  sampled = [b.revisit(np.random.default_rng(3), 4) for b in buffers]
+  assert sampled[0] == sampled[1]
   with pytest.raises(ValueError, match="evict='oldest'"):
     TaskBuffer(3, evict="oldest")
 
@@ -214,11 +219,11 @@ def test_program_key(one, other, same):
 
 
 @pytest.mark.parametrize("code", ["x = 1" + " + 1" * 5000, "x = '\ud800'"])
-def test_a_program_that_is_too_deep_or_odd_has_a_key_all_the_same(code):
+def test_programs_that_are_too_deep_or_not_unicode_have_a_key(code):
   assert len(program_key(code)) == 64
 
 
-def test_recent_ones_are_likelier():
+def test_recent_tasks_are_sampled_more_often():
   buffer = filled(4)
   rng = np.random.default_rng(0)
   counts = np.zeros(4)

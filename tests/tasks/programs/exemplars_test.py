@@ -1,4 +1,4 @@
-"""The worked exchanges hold, and their replies are parsed as meant."""
+"""The examples of few-shot prompts are correct and parse as intended."""
 
 import functools
 
@@ -33,7 +33,7 @@ PROMPTS = {
     ["1", "2"], ["2", "3"], "next", prompts.FEW_SHOT
   ),
 }
-READERS = {
+PARSERS = {
   "propose_triplet": (
     parsing.parse_triplet_proposal,
     lambda e: (e.code, e.inputs[0]),
@@ -53,7 +53,7 @@ READERS = {
 }
 
 
-def test_every_claimed_output_is_the_programs(executor):
+def test_claimed_outputs_are_those_of_the_program(executor):
   for e in EXEMPLARS:
     inputs = (*e.inputs, e.found)
     result = executor.map([Job(id="exemplar", code=e.code, inputs=inputs)])[0]
@@ -62,19 +62,19 @@ def test_every_claimed_output_is_the_programs(executor):
     assert all(map(values.values_equal, expected, result.outputs))
 
 
-def test_every_claimed_error_is_the_programs(executor):
+def test_claimed_errors_are_those_of_the_program(executor):
   for e in EXEMPLARS:
     result = executor.map([Job("exemplar", e.code, (e.failing,))])[0]
     assert result.error == e.error
 
 
 @pytest.mark.parametrize("name", PROMPTS)
-def test_replies_shown_are_what_the_parser_reads(name):
+def test_example_responses_parse_to_the_intended_answers(name):
   *exchanges, last = PROMPTS[name].split("\n\nUser: ")
   assert last.endswith("Assistant: <think>")
   assert len(exchanges) == len(EXEMPLARS)
-  read, meant = READERS[name]
+  parse, intended = PARSERS[name]
   for exemplar, exchange in zip(EXEMPLARS, exchanges, strict=True):
-    reply = exchange.partition("Assistant: <think>")[2]
-    assert parsing.well_formatted(reply)
-    assert read(reply) == meant(exemplar)
+    response = exchange.partition("Assistant: <think>")[2]
+    assert parsing.well_formatted(response)
+    assert parse(response) == intended(exemplar)

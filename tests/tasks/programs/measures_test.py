@@ -1,4 +1,4 @@
-"""Complexity and distance of programs."""
+"""Metrics of programs: complexity and distance."""
 
 import ast
 import time
@@ -24,11 +24,11 @@ def f(x):
 def test_a_nested_program_is_more_complex():
   flat = measures.measure(FLAT, [])
   nested = measures.measure(NESTED, [])
-  # for 1, if 2, and 1, while 3.
+  # The parts are: for 1, if 2, and 1, while 3.
   assert nested["cognitive"] == 7 and flat["cognitive"] == 0
-  # One way, and one more for each of for, if, and, while.
+  # There is one path, and one more for each of for, if, and, while.
   assert nested["cyclomatic"] == 5 and flat["cyclomatic"] == 1
-  # N log2 n with one operator and two operands: 3 log2 3.
+  # The volume is N log2 n; one operator and two operands give 3 log2 3.
   assert flat["volume"] == pytest.approx(4.754888, abs=1e-5)
   assert nested["effort"] > flat["effort"]
   assert nested["maintainability"] < flat["maintainability"]
@@ -37,13 +37,13 @@ def test_a_nested_program_is_more_complex():
     measures.measure("def f(", [])
 
 
-def test_grams_of_a_tree_drawn_by_hand():
-  # Expression -> BinOp -> (a, Add, b).
+def test_grams_of_a_small_tree():
+  # The tree is Expression -> BinOp -> (a, Add, b).
   tree = ast.parse("a+b", mode="eval")
-  x = measures.profile(tree)
+  grams = measures.profile(tree)
   a, add, b = "Name 'a'", "Add", "Name 'b'"
   binary = ("Expression", "BinOp")
-  assert dict(x) == {
+  assert dict(grams) == {
     ("*", "Expression", "*", "*", "BinOp"): 1,
     ("*", "Expression", "*", "BinOp", "*"): 1,
     ("*", "Expression", "BinOp", "*", "*"): 1,
@@ -56,9 +56,9 @@ def test_grams_of_a_tree_drawn_by_hand():
     ("BinOp", add, "*", "*", "*"): 1,
     ("BinOp", b, "*", "*", "*"): 1,
   }
-  # With c for b, five of the eleven grams are others.
+  # With c instead of b, four of the eleven grams differ.
   other = measures.profile(ast.parse("a+c", mode="eval"))
-  assert measures.distance(x, other) == pytest.approx(1 - 2 * 7 / 22)
+  assert measures.distance(grams, other) == pytest.approx(1 - 2 * 7 / 22)
 
 
 PROGRAMS = st.sampled_from([FLAT, NESTED, "x = 1", "def f(y):\n  return y * 2"])
@@ -66,40 +66,40 @@ PROGRAMS = st.sampled_from([FLAT, NESTED, "x = 1", "def f(y):\n  return y * 2"])
 
 @given(PROGRAMS, PROGRAMS)
 @settings(deadline=None)
-def test_distance_is_one(one, other):
-  a, b = (measures.profile(ast.parse(code)) for code in (one, other))
+def test_distances_are_symmetric_and_zero_for_equal_programs(code, other):
+  a, b = (measures.profile(ast.parse(text)) for text in (code, other))
   assert measures.distance(a, b) == measures.distance(b, a)
   assert 0 <= measures.distance(a, b) <= 1
-  assert (measures.distance(a, b) == 0) == (one == other)
+  assert (measures.distance(a, b) == 0) == (code == other)
 
 
-def test_a_larger_change_is_farther():
+def test_a_larger_change_has_a_larger_distance():
   tree = measures.profile(ast.parse(NESTED))
   small = measures.profile(ast.parse(NESTED.replace("x -= i", "x -= 2")))
   large = measures.profile(ast.parse(FLAT))
   assert measures.distance(tree, small) < measures.distance(tree, large)
 
 
-def test_all_of_a_huge_program_is_not_looked_at():
+def test_most_nodes_of_a_huge_program_are_ignored():
   code = f"x = {list(range(5000))}"
   tree = ast.parse(code)
   start = time.process_time()
   grams = measures.profile(tree)
   assert time.process_time() - start < 1
-  # One of each leaf looked at, and those of the list with its 5,000 children.
-  assert grams.total() <= measures.MOST_NODES + 5_010
+  # Each visited leaf has one gram, and the list has one per child.
+  assert grams.total() <= measures.MAX_NODES + 5_010
 
 
-def test_the_score_of_published_code():
+def test_the_halstead_score_of_the_published_code():
   assert measures.halstead_score(5e3, 5, 250) == pytest.approx(0.5)
   assert measures.halstead_score(1e9, 99, 9e9) == pytest.approx(1.0)
 
 
-def test_real_programs_have_all_measures():
+def test_real_programs_have_all_metrics():
   codes = [entry.task.code for entry in heldout.read()[:20]]
   for code in codes:
-    found = measures.measure(code, codes[:3])
-    assert set(found) == {
+    metrics = measures.measure(code, codes[:3])
+    assert set(metrics) == {
       "cognitive",
       "cyclomatic",
       "volume",
@@ -108,4 +108,5 @@ def test_real_programs_have_all_measures():
       "nodes",
       "distance",
     }
-    assert 0 <= found["distance"] <= 1 and found["maintainability"] <= 100
+    assert 0 <= metrics["distance"] <= 1
+    assert metrics["maintainability"] <= 100

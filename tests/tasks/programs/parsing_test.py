@@ -1,4 +1,4 @@
-"""Reading replies: examples, properties, and prompts that parse back."""
+"""Parsing of responses, and prompts that contain their task."""
 
 import pytest
 from hypothesis import given
@@ -13,13 +13,13 @@ TEXT = st.text(st.characters(exclude_characters="`<"), min_size=1).filter(
 )
 
 
-def reply(*fences, think="so"):
+def respond(*fences, think="so"):
   body = "\n".join(prompts.fence(label, text) for label, text in fences)
   return f"{think}</think>\n<answer>{body}</answer>"
 
 
 @pytest.mark.parametrize(
-  "text, want",
+  "text, expected",
   [
     ("a</think><answer>b</answer>", True),
     ("a</think>\n\n<answer>b</answer>\n", True),
@@ -33,21 +33,21 @@ def reply(*fences, think="so"):
     ("", False),
   ],
 )
-def test_well_formatted(text, want):
-  assert parsing.well_formatted(text) is want
+def test_well_formatted(text, expected):
+  assert parsing.well_formatted(text) is expected
 
 
 @given(TEXT, TEXT)
-def test_proposal_round_trip_in_either_order(code, argument):
+def test_proposals_parse_in_either_order(code, argument):
   code = f"def f(x): {code}".rstrip("\n")
   pair = [("python", code), ("input", argument)]
   for fences in (pair, pair[::-1]):
-    parsed = parsing.parse_triplet_proposal(reply(*fences))
+    parsed = parsing.parse_triplet_proposal(respond(*fences))
     assert parsed == (code, argument.strip())
 
 
 @given(st.text(alphabet="`<>/answer \nthikpyo", max_size=300))
-def test_no_text_breaks_a_parser(text):
+def test_parsers_accept_any_text(text):
   parsing.well_formatted(text)
   for parse in (
     parsing.parse_triplet_proposal,
@@ -69,42 +69,44 @@ def test_no_text_breaks_a_parser(text):
     [("python", CODE), ("input", " ")],
   ],
 )
-def test_unusable_proposals(fences):
-  assert parsing.parse_triplet_proposal(reply(*fences)) is None
+def test_invalid_proposals_are_refused(fences):
+  assert parsing.parse_triplet_proposal(respond(*fences)) is None
 
 
-def test_induction_proposal():
+def test_induction_proposals():
   fences = [("input", "1"), ("input", "2"), ("message", "add one")]
-  parsed = parsing.parse_induction_proposal(reply(*fences), 2)
+  parsed = parsing.parse_induction_proposal(respond(*fences), 2)
   assert parsed == (("1", "2"), "add one")
-  assert parsing.parse_induction_proposal(reply(*fences), 3) is None
+  assert parsing.parse_induction_proposal(respond(*fences), 3) is None
   twice = [("input", "1"), ("input", "1"), ("message", "m")]
-  assert parsing.parse_induction_proposal(reply(*twice), 2) is None
+  assert parsing.parse_induction_proposal(respond(*twice), 2) is None
   told = [("input", "1"), ("input", "2"), ("message", CODE)]
-  assert parsing.parse_induction_proposal(reply(*told), 2) is None
+  assert parsing.parse_induction_proposal(respond(*told), 2) is None
 
 
 def test_the_last_answer_block_and_fence_count():
-  text = reply(("output", "1")) + reply(("output", "2"), ("output", "3"))
+  text = respond(("output", "1")) + respond(("output", "2"), ("output", "3"))
   assert parsing.parse_output_answer(text) == "3"
 
 
-@pytest.mark.parametrize("style", prompts.STYLES)
-def test_prompts_hold_their_task_and_end_in_the_think_part(style):
-  asked = [
-    prompts.propose_triplet_prompt("deduction", [ZERO_TRIPLET], style),
-    prompts.propose_triplet_prompt("abduction", [ZERO_TRIPLET], style),
-    prompts.propose_induction_prompt(ZERO_TRIPLET.code, 4, style),
-    prompts.solve_deduction_prompt(ZERO_TRIPLET.code, "7", style),
-    prompts.solve_abduction_prompt(ZERO_TRIPLET.code, "7", style),
-    prompts.solve_induction_prompt(["1", "2"], ["2", "3"], "next", style),
+@pytest.mark.parametrize("prompt_format", prompts.STYLES)
+def test_prompts_contain_their_task_and_end_in_the_think_part(prompt_format):
+  all_prompts = [
+    prompts.propose_triplet_prompt("deduction", [ZERO_TRIPLET], prompt_format),
+    prompts.propose_triplet_prompt("abduction", [ZERO_TRIPLET], prompt_format),
+    prompts.propose_induction_prompt(ZERO_TRIPLET.code, 4, prompt_format),
+    prompts.solve_deduction_prompt(ZERO_TRIPLET.code, "7", prompt_format),
+    prompts.solve_abduction_prompt(ZERO_TRIPLET.code, "7", prompt_format),
+    prompts.solve_induction_prompt(
+      ["1", "2"], ["2", "3"], "next", prompt_format
+    ),
   ]
-  assert len(set(asked)) == len(asked)
-  for prompt in asked:
+  assert len(set(all_prompts)) == len(all_prompts)
+  for prompt in all_prompts:
     assert prompt.endswith("Assistant: <think>")
-  for prompt in asked[:5]:
+  for prompt in all_prompts[:5]:
     assert prompts.fence("python", ZERO_TRIPLET.code) in prompt
-  assert prompts.fence("message", "next") in asked[5]
+  assert prompts.fence("message", "next") in all_prompts[5]
 
 
 def test_full_prompts_name_every_forbidden_module():

@@ -1,24 +1,33 @@
-"""Validation with the real executor, and the seeds' clean-up."""
+"""Validation by the real executor, and the clean-up of seed programs."""
 
 import pytest
 
+from azr_jax.executor import Executor
 from azr_jax.systems.azr.appendix import rewriting
 from azr_jax.tasks.programs import validation
 from azr_jax.tasks.programs.task import InductionTask, Triplet
 from azr_jax.tasks.programs.validation import Rejection
 
+LOOP = "def f(x):\n  while True: pass"
+
+
+@pytest.fixture(scope="module")
+def impatient_executor():
+  with Executor(workers=2, timeout_s=0.3, memory_mb=512) as pool:
+    yield pool
+
 
 @pytest.mark.parametrize(
-  "code, argument, want",
+  "code, argument, output",
   [
     ("def f(x):\n  return x + 1", "2", "3"),
     ("def f(a, b=2):\n  return {a, b}", "3", "{2, 3}"),
     ("import math\ndef f(x):\n  return math.sqrt(x)", "4", "2.0"),
   ],
 )
-def test_valid(executor, code, argument, want):
-  verdict = validation.submit_triplet(executor, code, argument).result()
-  assert verdict == Triplet(code, argument, want)
+def test_valid_triplets(executor, code, argument, output):
+  task = validation.submit_triplet(executor, code, argument).result()
+  assert task == Triplet(code, argument, output)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +35,6 @@ def test_valid(executor, code, argument, want):
   [
     ("def f(x):\n  return x +", "2", "error"),
     ("def f(x):\n  raise StopIteration", "2", "error"),
-    ("def f(x):\n  while True: pass", "2", "timeout"),
     ("import time\ndef f(x):\n  return x", "2", "blocked"),
     ("import os\ndef f(x):\n  return os.path.join(x)", "'a'", "blocked"),
     ("def f(x):\n  return list(set(x))", "'hello world'", "nondeterministic"),
@@ -36,26 +44,33 @@ def test_valid(executor, code, argument, want):
     ("def f(x):\n  return x", "1) or (2", "error"),
   ],
 )
-def test_rejected(executor, code, argument, reason):
-  verdict = validation.submit_triplet(executor, code, argument).result()
-  assert verdict == Rejection(reason)
-
-
-def test_a_forbidden_word_in_a_text_is_no_import(executor):
-  code = "def f(x):\n  s = 'time flies'  # random\n  return s"
-  verdict = validation.submit_triplet(executor, code, "1").result()
-  assert isinstance(verdict, Triplet)
+def test_invalid_triplets(executor, code, argument, reason):
+  rejection = validation.submit_triplet(executor, code, argument).result()
+  assert rejection == Rejection(reason)
 
 
 @pytest.mark.parametrize(
-  "code, argument, want",
+  "submit", [validation.submit_triplet, validation.submit_error_triplet]
+)
+def test_endless_loops_are_rejected(impatient_executor, submit):
+  assert submit(impatient_executor, LOOP, "2").result() == Rejection("timeout")
+
+
+def test_forbidden_words_in_a_string_are_no_imports(executor):
+  code = "def f(x):\n  s = 'time flies'  # random\n  return s"
+  task = validation.submit_triplet(executor, code, "1").result()
+  assert isinstance(task, Triplet)
+
+
+@pytest.mark.parametrize(
+  "code, argument, expected",
   [
     ("def f(x):\n  return x[0]", "[]", "IndexError"),
     ("def f(x):\n  return 1 / x", "0", "ZeroDivisionError"),
     ("def f(x):\n  return f(x)", "0", "RecursionError"),
     ("def f(x):\n  raise KeyError(x)", "0", "KeyError"),
     ("def f(x):\n  return x", "0", Rejection("no_error")),
-    # It is not `f` that raises.
+    # The exception does not come from `f`.
     ("def f(x):\n  return x", "hello", Rejection("error")),
     ("def f(x):\n  return x", "1 / 0", Rejection("error")),
     ("def f(x):\n  return x", "1, 2", Rejection("error")),
@@ -63,10 +78,10 @@ def test_a_forbidden_word_in_a_text_is_no_import(executor):
     ("text = 'def f('", "1", Rejection("error")),
     ("def f(x):\n  return " + "1+" * 3000 + "1", "1", Rejection("error")),
     ("def f(x):\n  return '\ud800'[x]", "1", Rejection("error")),
-    # Python would raise something else, or nothing.
+    # Outside of the executor Python would raise another exception, or none.
     ("def f(x):\n  return open(x)", "'a'", Rejection("error")),
     ("def f(x):\n  return 10 ** x", "5000", Rejection("error")),
-    # Not Python's own.
+    # The exception is not built in.
     (
       "class KeyError(Exception): pass\ndef f(x):\n  raise KeyError",
       "0",
@@ -83,7 +98,6 @@ def test_a_forbidden_word_in_a_text_is_no_import(executor):
     ("def f(x):\n  return 'a' * 10 ** 12", "0", Rejection("error")),
     ("import nothing\ndef f(x):\n  return x", "0", Rejection("error")),
     ("import os\ndef f(x):\n  os._exit(1)", "0", Rejection("error")),
-    ("def f(x):\n  while True: pass", "0", Rejection("timeout")),
     ("import time\ndef f(x):\n  return 1 / x", "0", Rejection("blocked")),
     (
       "class Mine(Exception): pass\ndef f(x):\n  raise Mine",
@@ -97,24 +111,24 @@ def test_a_forbidden_word_in_a_text_is_no_import(executor):
     ),
   ],
 )
-def test_an_error_task_raises_what_a_solver_can_deduce(
-  executor, code, argument, want
+def test_error_tasks_raise_exceptions_that_a_solver_can_deduce(
+  executor, code, argument, expected
 ):
-  verdict = validation.submit_error_triplet(executor, code, argument).result()
-  if isinstance(want, str):
-    want = Triplet(code, argument, want)
-  assert verdict == want
+  task = validation.submit_error_triplet(executor, code, argument).result()
+  if isinstance(expected, str):
+    expected = Triplet(code, argument, expected)
+  assert task == expected
 
 
-def test_induction_needs_every_case(executor):
+def test_every_case_of_an_induction_task_must_run(executor):
   code = "def f(x):\n  return 6 // x"
-  good = validation.submit_induction_task(executor, code, ("1", "2"), "m")
-  assert good.result() == InductionTask(code, ("1", "2"), ("6", "3"), "m")
-  bad = validation.submit_induction_task(executor, code, ("1", "0"), "m")
-  assert bad.result() == Rejection("error")
+  valid = validation.submit_induction_task(executor, code, ("1", "2"), "m")
+  assert valid.result() == InductionTask(code, ("1", "2"), ("6", "3"), "m")
+  invalid = validation.submit_induction_task(executor, code, ("1", "0"), "m")
+  assert invalid.result() == Rejection("error")
 
 
-def test_seeds_lose_comments_docstrings_and_globals():
+def test_seed_programs_lose_comments_docstrings_and_globals():
   code = (
     "import math\nLIMIT = 3  # global\n"
     'def f(x):\n  "what it does"\n  # why\n  return math.floor(x)\nprint(1)'
@@ -129,14 +143,14 @@ def test_seeds_lose_comments_docstrings_and_globals():
 
 @pytest.mark.parametrize("length", [10, 900, 1500, 3000])
 @pytest.mark.parametrize("step", [" + x", ".real", "[0]", " if x else x"])
-def test_a_long_expression_does_not_stop_seeding(length, step):
+def test_long_expressions_are_stripped_or_kept(length, step):
   code = f"def f(x):\n  return x{step * length}  # long"
   stripped = rewriting.strip(code, rewriting.STRIPPED)
   assert stripped == code or "#" not in stripped
 
 
-def test_a_remark_in_an_input_is_refused(executor):
+def test_inputs_with_comments_are_refused(executor):
   code = "def f(x):\n  return x"
   for text, accepted in (("1 # it is 1", False), ("'# one'", True)):
-    found = validation.submit_triplet(executor, code, text).result()
-    assert isinstance(found, Rejection) is not accepted
+    task = validation.submit_triplet(executor, code, text).result()
+    assert isinstance(task, Rejection) is not accepted

@@ -1,1 +1,1 @@
-"""SymBench's public files as questions: see `reader.py`."""
+"""Reads the public files of SymBench as questions; start at `reader.py`."""

@@ -1,9 +1,10 @@
-"""SymBench's public files (CodeSteer-v1.0, Apache-2.0) as questions.
+"""Reads the public files of SymBench (CodeSteer-v1.0, Apache-2.0).
 
-A file has one JSON object a line: `sample`, and the texts of its `files`. 24 of
-the 33 tasks have `question.txt` and `solution.json` there. The others have only
-a world or a problem (`worlds.py`), and gridworld has no data (`gridworld.py`).
-A reference holds `answer`, one right answer, and what a grader needs.
+A file has one JSON object per line with `sample` and the texts of its `files`.
+24 of the 33 tasks have a `question.txt` and a `solution.json` there. The others
+have only a world or a problem (`worlds.py`), and gridworld has no data
+(`gridworld.py`). A reference has a correct `answer` and the data that the
+grader needs.
 """
 
 import csv
@@ -23,13 +24,12 @@ from azr_jax.tasks.questions.symbench.worlds import Asked
 
 PREFIX = "symbench/"
 GRIDWORLD = "gridworld"
-# The public task has as many.
-GRIDWORLD_COUNT = 140
+GRIDWORLD_COUNT = 140  # The number of questions of the public task.
 
 Row = Mapping[str, Any]
-_COUNT = re.compile(r"select (\d+) different numbers")
-_FIRST = re.compile(r"square \((\d+),\s*(\d+)\) as the first")
-_MOST = re.compile(r"less than or equal to (-?\d+)")
+_NUM_CELLS = re.compile(r"select (\d+) different numbers")
+_FIRST_CELL = re.compile(r"square \((\d+),\s*(\d+)\) as the first")
+_MAX_SUM = re.compile(r"less than or equal to (-?\d+)")
 _CONSTRAINT = re.compile(
   r"Book (\w) (?:must be (?:to the )?(left|right|adjacent)(?: of| to) book "
   r"(\w)|(must|cannot) be placed in position (\d+))"
@@ -50,28 +50,33 @@ def _solution(row: Row) -> Any:
 
 
 def _search(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
-  """The groups of a pattern's first match, which there must be."""
-  found = pattern.search(text)
-  if found is None:
+  """Returns the groups of the first match; raises ValueError without one."""
+  match = pattern.search(text)
+  if match is None:
     raise ValueError(f"expected {pattern.pattern!r}")
-  return found.groups()
+  return match.groups()
 
 
 def _flat(value: Any) -> str:
-  """A nested list as text with commas between its values."""
+  """Returns a nested list as text with commas between its values."""
   if isinstance(value, list):
     return ",".join(map(_flat, value))
   return str(value)
 
 
 def _stored(*keys: str, **more: str) -> Callable[[Row], Asked]:
-  """Tasks whose answer is stored under `keys`; `more`: also needed, by key."""
+  """Returns a reader of rows whose solution is stored.
+
+  Args:
+    *keys: the keys of the answer in the stored solution.
+    **more: further entries of the reference: name and key in the solution.
+  """
 
   def read(row: Row) -> Asked:
     solution = _solution(row)
     answer = _flat([solution[key] for key in keys])
-    kept = {name: solution[key] for name, key in more.items()}
-    return _text(row), {"answer": answer, **kept}
+    further = {name: solution[key] for name, key in more.items()}
+    return _text(row), {"answer": answer, **further}
 
   return read
 
@@ -87,16 +92,15 @@ def _equations(row: Row) -> Asked:
   text = _text(row)
   numbers = [int(part) for part in _search(_LETTERS, text)[0].split(",")]
   equations = []
-  for factor, one, sign, other, relation, number, right in _EQUATION.findall(
-    text
-  ):
-    if right:
+  for groups in _EQUATION.findall(text):
+    factor, letter, sign, second, relation, number, right_letter = groups
+    if right_letter:
       equations.append(
-        (factor or "1", one, f"-{number or 1}", right, relation, "0")
+        (factor or "1", letter, f"-{number or 1}", right_letter, relation, "0")
       )
     else:
       equations.append(
-        (factor or "1", one, f"{sign}1", other, relation, number)
+        (factor or "1", letter, f"{sign}1", second, relation, number)
       )
   if not equations or len(equations) != len(re.findall(r"^\d+\. ", text, re.M)):
     raise ValueError("expected equations of another form")
@@ -108,16 +112,21 @@ def _equations(row: Row) -> Asked:
 
 
 def _logic_puzzle(row: Row) -> Asked | None:
-  """27 of the 200 stored solutions break their rule; 24 puzzles have none."""
+  """Reads a puzzle, or returns None if it has no solution.
+
+  27 of the 200 stored solutions break the rule of their puzzle, and 24 puzzles
+  have no solution. Therefore a stored solution is checked and, if it is wrong,
+  replaced.
+  """
   text, solution = _text(row), _solution(row)
-  row_and_column = _search(_FIRST, text)
-  most = _MOST.search(text)
+  first_cell = _search(_FIRST_CELL, text)
+  max_sum = _MAX_SUM.search(text)
   reference = {
     "grid": solution["grid"],
-    "count": int(_search(_COUNT, text)[0]),
-    "first": tuple(map(int, row_and_column)),
-    "rule": "sum" if most else "product",
-    "most": int(most[1]) if most else None,
+    "count": int(_search(_NUM_CELLS, text)[0]),
+    "first": tuple(map(int, first_cell)),
+    "rule": "sum" if max_sum else "product",
+    "most": int(max_sum[1]) if max_sum else None,
   }
   answers = itertools.chain(
     [_flat(solution["solution"])], _selections(reference)
@@ -129,7 +138,7 @@ def _logic_puzzle(row: Row) -> Asked | None:
 
 
 def _selections(reference: Mapping[str, Any]) -> Iterator[str]:
-  """All selections of a puzzle's cells."""
+  """Yields all selections of the puzzle's number of cells, as answers."""
   size = len(reference["grid"])
   cells = itertools.product(range(size), repeat=2)
   for chosen in itertools.combinations(cells, reference["count"]):
@@ -140,13 +149,14 @@ def _arrangement(row: Row) -> Asked:
   solution = _solution(row)
   lines = solution["constraints_text"].splitlines()
   constraints = []
-  for item, relation, other, must, place in _CONSTRAINT.findall(
+  for item, relation, other, must, position in _CONSTRAINT.findall(
     solution["constraints_text"]
   ):
     if relation:
       constraints.append((item, relation, other))
     else:
-      constraints.append((item, "at" if must == "must" else "not", int(place)))
+      kind = "at" if must == "must" else "not"
+      constraints.append((item, kind, int(position)))
   if len(constraints) != len(lines):
     raise ValueError("expected constraints of another form")
   return _text(row), {
@@ -157,12 +167,12 @@ def _arrangement(row: Row) -> Asked:
 
 
 def _decomposition(row: Row) -> Asked:
-  """Asked for are the crops at hand and X; stored are A, B, C, X, Y."""
+  """Reads a question about the first crops and X; A, B, C, X, Y are stored."""
   solution = _solution(row)
   stored = solution["solution"]["answer"]
   crops = len(solution["initial_state"])
-  asked = [*stored[:crops], stored[3]]
-  return _text(row), {"answer": _flat(asked), "or": [_flat(stored)]}
+  answer = _flat([*stored[:crops], stored[3]])
+  return _text(row), {"answer": answer, "or": [_flat(stored)]}
 
 
 def _multiplying(row: Row) -> Asked:
@@ -181,19 +191,19 @@ def _math(row: Row) -> Asked:
   return row["problem"], {"answer": answer}
 
 
-def _only(row: Row) -> str:
-  """The one file of a sample."""
+def _only_file(row: Row) -> str:
+  """Returns the text of the only file of a sample."""
   (text,) = row["files"].values()
   return text
 
 
 def _letters(row: Row) -> Asked:
   letter = row["sample"].rsplit("/", 1)[1].split("_")[0]
-  return worlds.letters(json.loads(_only(row)), letter)
+  return worlds.letters(json.loads(_only_file(row)), letter)
 
 
 def _boxlift(row: Row) -> Asked:
-  world = json.loads(_only(row))
+  world = json.loads(_only_file(row))
   return worlds.boxlift(world["boxes"], world["lifters"])
 
 
@@ -203,22 +213,22 @@ def _game24(row: Row) -> Asked | None:
 
 _QUEENS = _stored("solution", board="initial_board")
 _COMBINATORIAL = _stored("solution", numbers="numbers", target="target")
-# The name of a file, its task, and how a row is read.
+# Maps the name of a file to its task and the reader of its rows.
 _FILES: dict[str, tuple[str, Callable[[Row], Asked | None]]] = {
   "2048_dataset": ("2048", _stored("solution")),
   "Blocksworld_dataset": (
     "blocksworld",
-    lambda row: worlds.blocksworld(_only(row)),
+    lambda row: worlds.blocksworld(_only_file(row)),
   ),
   "BoxLift_dataset": ("boxlift", _boxlift),
   "BoxLift_dataset_SFT": ("boxlift", _boxlift),
   "BoxNet1_dataset": (
     "boxnet",
-    lambda row: worlds.boxnet(json.loads(_only(row))),
+    lambda row: worlds.boxnet(json.loads(_only_file(row))),
   ),
   "BoxNet1_dataset_SFT": (
     "boxnet",
-    lambda row: worlds.boxnet(json.loads(_only(row))),
+    lambda row: worlds.boxnet(json.loads(_only_file(row))),
   ),
   "combinatorial_calculation": ("combinatorial_calculation", _COMBINATORIAL),
   "combinatorial_calculation_varied_complexity": (
@@ -278,24 +288,24 @@ _FILES: dict[str, tuple[str, Callable[[Row], Asked | None]]] = {
 
 
 def make_gridworld(count: int, seed: int) -> list[Question]:
-  """Questions of the task that has no public data."""
+  """Generates questions of gridworld, which has no public data."""
   task = PREFIX + GRIDWORLD
-  made = [gridworld.make(seed, index) for index in range(count)]
+  generated = [gridworld.make(seed, index) for index in range(count)]
   return [
     Question(f"{task}/{seed}/{index}", task, text, canonical(reference))
-    for index, (text, reference) in enumerate(made)
+    for index, (text, reference) in enumerate(generated)
   ]
 
 
 def read(path: pathlib.Path) -> list[Question]:
-  """Reads a file, or those of a folder and gridworld, which has none.
+  """Reads a file, or all files of a folder and generated gridworld questions.
 
   Raises:
-    ValueError: a file is unknown, missing or of another layout, or a folder
-      has none.
+    ValueError: a file is unknown or missing or has another layout, or a folder
+      has no file of SymBench.
   """
   if not path.is_dir():
-    return _read(path)
+    return _read_file(path)
   files = sorted(
     file
     for pattern in ("*.jsonl", "*.csv", "*/24__24.csv")
@@ -304,15 +314,15 @@ def read(path: pathlib.Path) -> list[Question]:
   )
   if not files:
     raise ValueError(f"{path}: expected a folder of SymBench's files")
-  found = [question for file in files for question in _read(file)]
-  return found + make_gridworld(GRIDWORLD_COUNT, 0)
+  questions = [question for file in files for question in _read_file(file)]
+  return questions + make_gridworld(GRIDWORLD_COUNT, 0)
 
 
-def _read(path: pathlib.Path) -> list[Question]:
+def _read_file(path: pathlib.Path) -> list[Question]:
   if path.stem not in _FILES:
     raise ValueError(f"{path}: expected one of {sorted(_FILES)}")
   task, read_row = _FILES[path.stem]
-  found = []
+  questions = []
   try:
     with path.open(encoding="utf-8", newline="") as file:
       rows = (
@@ -332,5 +342,7 @@ def _read(path: pathlib.Path) -> list[Question]:
     if asked is not None:
       text, reference = asked
       name = f"{PREFIX}{task}/{path.stem}/{number}"
-      found.append(Question(name, PREFIX + task, text, canonical(reference)))
-  return found
+      questions.append(
+        Question(name, PREFIX + task, text, canonical(reference))
+      )
+  return questions

@@ -1,7 +1,8 @@
-"""Questions of SymBench whose files hold only a world, each with a plan.
+"""Questions of the SymBench tasks whose files contain only a world.
 
-The public files of these tasks have neither question nor answer. The questions
-are in our own words; the plans are proofs that there is an answer.
+The public files of these tasks have neither questions nor answers. The
+questions here are worded anew, and a solver finds an answer to each of them,
+which proves that the question can be answered.
 """
 
 import collections
@@ -14,15 +15,17 @@ import numpy as np
 
 from azr_jax.tasks.countdown import solver
 
-Asked = tuple[str, dict[str, Any]]  # Text and reference.
-_MOST_BLOCKS = 6  # The search visits every state of these.
-_SOLVABLE_TARGET = 24
+# (text, reference) of a question.
+Asked = tuple[str, dict[str, Any]]
+# The search visits every state, so the number of blocks is limited.
+_MAX_BLOCKS = 6
+_TARGET = 24
 
 
 def game24(numbers: Sequence[int]) -> Asked | None:
-  """A puzzle of four numbers; None: it has no solution."""
-  found = solver.analyse(np.array([numbers]), np.array([_SOLVABLE_TARGET]))
-  if found.best[0] < 0:
+  """Asks to reach 24 with four numbers; returns None if that is impossible."""
+  analysis = solver.analyse(np.array([numbers]), np.array([_TARGET]))
+  if analysis.best[0] < 0:
     return None
   text = (
     f"Use each of the numbers {', '.join(map(str, numbers))} exactly once, "
@@ -30,27 +33,27 @@ def game24(numbers: Sequence[int]) -> Asked | None:
     "<<<(2 + 10) * 4 / 2>>>."
   )
   return text, {
-    "answer": solver.term(tuple(numbers), int(found.best[0])).text,
+    "answer": solver.term(tuple(numbers), int(analysis.best[0])).text,
     "numbers": list(numbers),
-    "target": _SOLVABLE_TARGET,
+    "target": _TARGET,
   }
 
 
 def letters(word: str, letter: str) -> Asked:
-  """Counts a letter in a word."""
-  places = [at for at, one in enumerate(word, 1) if one == letter]
+  """Asks how often and where a letter occurs in a word."""
+  positions = [at for at, other in enumerate(word, 1) if other == letter]
   text = (
     f"How often does the letter '{letter}' stand in the word '{word}', and "
     "where? Positions count from 1. Give both, as "
     "<<<count: 2, positions: [1, 4]>>>."
   )
   reference = {"word": word, "letter": letter}
-  answer = f"count: {len(places)}, positions: {places}"
+  answer = f"count: {len(positions)}, positions: {positions}"
   return text, {"answer": answer, **reference}
 
 
 def blocksworld(file: str) -> Asked | None:
-  """Moves blocks between stacks to a goal; None: they stand so already."""
+  """Asks to move blocks between stacks; returns None if nothing is to do."""
   start, goal = (
     {name: blocks.split() for name, blocks in _STACK.findall(part)}
     for part in file.split("Goal State:")
@@ -84,35 +87,35 @@ def _stacks(stacks: Mapping[str, Sequence[str]]) -> str:
 def _moves(
   start: Mapping[str, Sequence[str]], goal: Mapping[str, Sequence[str]]
 ) -> list[tuple[str, str, str]]:
-  """The shortest way, by breadth-first search."""
+  """Returns a shortest list of (block, from, to), by breadth-first search."""
   names = list(start)
-  wanted = tuple(tuple(goal.get(name, ())) for name in names)
-  first = tuple(tuple(start[name]) for name in names)
-  if sum(map(len, first)) > _MOST_BLOCKS:
-    raise ValueError(f"expected at most {_MOST_BLOCKS} blocks")
-  ways: dict[tuple, list[tuple[str, str, str]]] = {first: []}
-  queue = collections.deque([first])
+  goal_state = tuple(tuple(goal.get(name, ())) for name in names)
+  first_state = tuple(tuple(start[name]) for name in names)
+  if sum(map(len, first_state)) > _MAX_BLOCKS:
+    raise ValueError(f"expected at most {_MAX_BLOCKS} blocks")
+  moves_to: dict[tuple, list[tuple[str, str, str]]] = {first_state: []}
+  queue = collections.deque([first_state])
   while queue:
     state = queue.popleft()
-    if state == wanted:
-      return ways[state]
+    if state == goal_state:
+      return moves_to[state]
     for a, c in itertools.permutations(range(len(names)), 2):
       if not state[a]:
         continue
       stacks = [*state]
       block = stacks[a][-1]
       stacks[a], stacks[c] = stacks[a][:-1], (*stacks[c], block)
-      following = tuple(stacks)
-      if following not in ways:
+      next_state = tuple(stacks)
+      if next_state not in moves_to:
         move = (block, names[a], names[c])
-        ways[following] = [*ways[state], move]
-        queue.append(following)
+        moves_to[next_state] = [*moves_to[state], move]
+        queue.append(next_state)
   raise ValueError("expected a goal that can be reached")
 
 
 def boxlift(boxes: Sequence[int], lifters: Sequence[int]) -> Asked:
-  """Lifts all boxes in no more steps than a greedy plan takes."""
-  plan = _lifts(boxes, lifters)
+  """Asks to lift all boxes in at most the steps of a greedy plan."""
+  plan = _plan_lifts(boxes, lifters)
   named = ", ".join(f"{at}: {power}" for at, power in enumerate(lifters))
   text = (
     f"Boxes of these weights wait to be lifted: {list(boxes)}. Lifters, by "
@@ -135,10 +138,14 @@ def boxlift(boxes: Sequence[int], lifters: Sequence[int]) -> Asked:
   }
 
 
-def _lifts(
+def _plan_lifts(
   boxes: Sequence[int], lifters: Sequence[int]
 ) -> list[list[tuple[int, list[int]]]]:
-  """Heaviest boxes first, each by the free team of least strength to spare."""
+  """Returns a greedy plan, [(box, lifters), ...] of each step.
+
+  Heavier boxes come first. Each is lifted by the weakest team of free lifters
+  that is strong enough.
+  """
   if not boxes or not lifters or max(boxes) > sum(lifters):
     raise ValueError("expected lifters that can lift the heaviest box")
   waiting, plan = sorted(boxes, reverse=True), []
@@ -164,7 +171,7 @@ def _lifts(
 
 
 def boxnet(cells: Mapping[str, Sequence[str]]) -> Asked:
-  """Agents on a grid bring boxes to targets of their colour."""
+  """Asks to move the boxes on a grid to targets of their colour."""
   listed = "\n".join(
     f"Agent[{name.replace('_', ', ')}]: {', '.join(inside) or 'nothing'}"
     for name, inside in cells.items()
@@ -182,16 +189,19 @@ def boxnet(cells: Mapping[str, Sequence[str]]) -> Asked:
   )
   steps = ", ".join(
     f'{{"Agent[{", ".join(at)}]": "move({box}, {to})"}}'
-    for at, box, to in _carries(cells)
+    for at, box, to in _plan_moves(cells)
   )
   world = {name: list(inside) for name, inside in cells.items()}
   return text, {"answer": f"[{steps}]", "cells": world}
 
 
-def _carries(
+def _plan_moves(
   cells: Mapping[str, Sequence[str]],
 ) -> list[tuple[tuple[str, ...], str, str]]:
-  """One box after the other, along rows and then along columns."""
+  """Returns (square, box, destination) of moves that carry box after box.
+
+  A box is carried along the first coordinate, then along the second one.
+  """
   targets = [
     (tuple(name.split("_")), inside.removeprefix("target_"))
     for name, contents in cells.items()
@@ -204,7 +214,7 @@ def _carries(
       if not box.startswith("box_"):
         continue
       colour = box.removeprefix("box_")
-      target = next((one for one in targets if one[1] == colour), None)
+      target = next((t for t in targets if t[1] == colour), None)
       if target is None:
         raise ValueError(f"expected a target for {box}")
       targets.remove(target)
@@ -212,10 +222,10 @@ def _carries(
       for axis in (0, 1):
         while at[axis] != target[0][axis]:
           step = 1.0 if float(target[0][axis]) > float(at[axis]) else -1.0
-          beside = [*at]
-          beside[axis] = str(float(at[axis]) + step)
-          moves.append((at, box, f"square[{', '.join(beside)}]"))
-          at = tuple(beside)
+          neighbour = [*at]
+          neighbour[axis] = str(float(at[axis]) + step)
+          moves.append((at, box, f"square[{', '.join(neighbour)}]"))
+          at = tuple(neighbour)
       moves.append((at, box, f"target_{colour}"))
   if targets:
     raise ValueError("expected as many targets as boxes of each colour")

@@ -1,0 +1,106 @@
+"""The corpora of supervised training by name, and how to build them."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+from azr_jax.config.settings import Settings, setting
+from azr_jax.corpora import (
+  arithmetic,
+  countdown,
+  demonstrations,
+  questions,
+)
+from azr_jax.corpora.corpus import Corpus, of_pairs
+from azr_jax.corpora.programs import conversations, dataset, tokenizer
+from azr_jax.executor import Executor
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramsSettings(Settings):
+  """Section `programs`: conversations around procedural programs."""
+
+  seed: int = setting(0, "root of every random draw", at_least=0)
+  count: int = setting(240_000, "conversations", at_least=1)
+  mix: conversations.CorpusSettings = conversations.CorpusSettings()
+
+
+@dataclasses.dataclass(frozen=True)
+class DemonstrationsSettings(Settings):
+  """Section `demonstrations`: conversations that a model has had."""
+
+  path: str = setting(
+    "trajectories/trajectories.jsonl",
+    "what azr_jax.trajectories --workdir=trajectories writes",
+    needed=True,
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Resources:
+  """What building a corpus may use.
+
+  Attributes:
+    make_executor: starts an executor, which checks programs.
+    folder: where a corpus may be kept for the next time.
+  """
+
+  make_executor: Callable[[], Executor]
+  folder: pathlib.Path
+
+
+def _programs(c: ProgramsSettings, resources: Resources) -> Corpus:
+  with resources.make_executor() as executor:
+    pairs = dataset.load(
+      seed=c.seed,
+      count=c.count,
+      settings=c.mix,
+      executor=executor,
+      data_dir=resources.folder,
+    )
+  return Corpus(of_pairs(pairs), tokenizer.train_tokenizer)
+
+
+def _countdown(c: countdown.CorpusSettings, resources: Resources) -> Corpus:
+  del resources
+  pairs = list(countdown.conversations(c))
+  return Corpus(of_pairs(pairs), countdown.train_tokenizer)
+
+
+def _arithmetic(c: arithmetic.CorpusSettings, resources: Resources) -> Corpus:
+  del resources
+  pairs = list(arithmetic.conversations(c))
+  return Corpus(of_pairs(pairs), arithmetic.train_tokenizer)
+
+
+def _questions(c: questions.CorpusSettings, resources: Resources) -> Corpus:
+  del resources
+  return Corpus(list(questions.conversations(c)), questions.train_tokenizer)
+
+
+def _demonstrations(c: DemonstrationsSettings, resources: Resources) -> Corpus:
+  del resources
+  trajectories = demonstrations.read(pathlib.Path(c.path).expanduser())
+  return Corpus(
+    [trajectory.conversation() for trajectory in trajectories],
+    questions.train_tokenizer,
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+  """A corpus: the class of its config section, and what builds it."""
+
+  Settings: type[Settings]
+  build: Callable[[Any, Resources], Corpus]
+
+
+# `data.kind` -> corpus; the config section has the same name.
+KINDS: dict[str, Kind] = {
+  "programs": Kind(ProgramsSettings, _programs),
+  "countdown": Kind(countdown.CorpusSettings, _countdown),
+  "arithmetic": Kind(arithmetic.CorpusSettings, _arithmetic),
+  "questions": Kind(questions.CorpusSettings, _questions),
+  "demonstrations": Kind(DemonstrationsSettings, _demonstrations),
+}

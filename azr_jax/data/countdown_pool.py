@@ -1,0 +1,134 @@
+"""Pools of Countdown puzzles to train on (Countdown, section 3.2).
+
+A frozen model continues a few examples, or chance draws puzzles uniformly from
+the same range. Puzzles that can be read, are in range, new, in the training
+split and solvable are kept.
+"""
+
+import collections
+import dataclasses
+import pathlib
+from collections.abc import Iterator
+
+import jax
+import ml_collections
+import numpy as np
+
+from azr_jax.config.settings import Settings, setting
+from azr_jax.grading.countdown_puzzle import Puzzle
+from azr_jax.rollout import policy as policy_lib
+from azr_jax.tasks.countdown import dataset, generator, proposals
+from azr_jax.tasks.countdown import prompts as prompt_lib
+from azr_jax.trainer import restore
+from azr_jax.trainer import settings as train_settings
+from azr_jax.trainer.settings import SamplingSettings
+
+# Folded into the seed: puzzles of chance, and the order of a model's puzzles.
+_CHANCE, _ORDER = 3, 4
+
+
+@dataclasses.dataclass(frozen=True)
+class ProposeSettings(Settings):
+  """Section `propose`: how a frozen model is asked."""
+
+  prompts: int = setting(40, "prompts", paper="40", at_least=1)
+  samples: int = setting(128, "continuations of each", paper="128", at_least=1)
+  references: int = setting(
+    6, "examples in a prompt", paper="not named", at_least=0
+  )
+  prompt_style: str = setting(
+    "few_shot", "prompt format", one_of=prompt_lib.STYLES
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class PoolSettings(SamplingSettings):
+  """A configuration of `azr_jax.propose`."""
+
+  propose: ProposeSettings = ProposeSettings()
+
+
+def propose(
+  config: ml_collections.ConfigDict,
+  model_spec: str | None,
+  out: str,
+  count: int,
+) -> dict[str, float]:
+  """Writes a pool in the public layout; returns what became of the proposals.
+
+  Args:
+    config: of `configs/propose.py`.
+    model_spec: a model spec or run folder; None draws at random.
+    out: the file of JSON lines.
+    count: most puzzles; the model may give fewer.
+
+  Raises:
+    ValueError: a config value is not allowed, or no puzzle was kept.
+  """
+  settings = train_settings.read(PoolSettings, config)
+  puzzles = _random(settings.seed)
+  if model_spec is not None:
+    puzzles = _continued(settings, model_spec)
+  kept: dict[object, Puzzle] = {}
+  outcomes: collections.Counter[str] = collections.Counter()
+  for puzzle in puzzles:
+    rejection = proposals.rejection(puzzle, kept)
+    outcomes[rejection or "kept"] += 1
+    if rejection is None and puzzle is not None:
+      kept[puzzle.key] = puzzle
+    if len(kept) == count:
+      break
+  if not kept:
+    raise ValueError(f"no proposal was kept: {dict(outcomes)}")
+  dataset.write(pathlib.Path(out).expanduser(), list(kept.values()))
+  tried = sum(outcomes.values())
+  return {name: outcomes[name] / tried for name in sorted(outcomes)} | {
+    "tried": float(tried),
+    "puzzles": float(len(kept)),
+  }
+
+
+def _random(seed: int) -> Iterator[Puzzle]:
+  """Yields endless puzzles, uniform in the range, most of them unsolvable."""
+  rng = np.random.default_rng((seed, _CHANCE))
+  while True:
+    size = int(rng.choice(generator.COUNTS))
+    numbers = rng.integers(1, generator.LARGEST_NUMBER + 1, size).tolist()
+    low, high = 1, proposals.LARGEST_TARGET
+    yield Puzzle(tuple(numbers), int(rng.integers(low, high + 1)))
+
+
+def _continued(
+  settings: PoolSettings, model_spec: str
+) -> Iterator[Puzzle | None]:
+  """Yields what a model proposes after examples of the training split."""
+  c = settings.propose
+  loaded = restore.load_for_sampling(settings, model_spec)
+  sampler = loaded.make_sampler(settings)
+  policy = policy_lib.Policy(
+    sampler,
+    loaded.source.tokenizer,
+    sampler.compute_params(loaded.params),
+    jax.random.key(settings.seed),
+  )
+  shown = [
+    puzzle
+    for puzzle, _ in generator.generate(settings.seed, c.prompts * c.references)
+  ]
+  asked = [
+    policy.prompt(
+      prompt_lib.propose_prompt(
+        shown[start : start + c.references], c.prompt_style
+      )
+    )
+    for start in range(0, len(shown), c.references)
+  ]
+  responses = {
+    (prompt, sample): completion.text
+    for prompt, sample, completion in policy.sample(asked, c.samples)
+  }
+  # Short responses finish first, so the order of sampling would favour them.
+  rng = np.random.default_rng((settings.seed, _ORDER))
+  order = sorted(responses)
+  for index in rng.permutation(len(order)).tolist():
+    yield prompt_lib.parse_proposal(responses[order[index]], c.prompt_style)

@@ -1,0 +1,89 @@
+"""Measures what a model could learn from questions (R1-CI, section 3.3)."""
+
+import dataclasses
+
+import ml_collections
+
+from azr_jax.config.settings import Settings, setting
+from azr_jax.curricula.improvement_potential import Measured
+from azr_jax.data import question_passes
+from azr_jax.data.question_passes import Pass
+from azr_jax.systems.code_interpreter.agents import AGENTS
+from azr_jax.tasks import records
+from azr_jax.tasks.questions import measured, prompts, sources
+from azr_jax.trainer import scoring
+from azr_jax.trainer import settings as train_settings
+from azr_jax.trainer.settings import EvaluateSettings
+
+FILE = "measured.jsonl"
+
+
+@dataclasses.dataclass(frozen=True)
+class PotentialSettings(Settings):
+  """Section `potential`: who answers what, and how warm."""
+
+  questions: tuple[str, ...] = setting(
+    ("questions/train.jsonl",), "sources of questions", needed=True
+  )
+  count: int = setting(1_000_000, "most questions of each", at_least=1)
+  data_seed: int = setting(0, "root of gym sets", at_least=0)
+  agents: tuple[str, ...] = setting(
+    AGENTS, "who answers", paper="four agents", some_of=AGENTS, needed=True
+  )
+  temperatures: tuple[float, ...] = setting(
+    (0.2, 0.4, 0.6, 0.8, 1.0),
+    "temperatures that each agent answers at",
+    paper="five, which it does not name",
+    needed=True,
+    accepts=(lambda v: min(v) > 0, "a tuple of numbers above 0"),
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasureSettings(EvaluateSettings):
+  """A configuration of `azr_jax.potential`."""
+
+  potential: PotentialSettings = PotentialSettings()
+
+
+def measure(
+  config: ml_collections.ConfigDict, model_spec: str, workdir: str
+) -> list[Measured]:
+  """Measures all questions; writes and returns their pass rates.
+
+  Args:
+    config: of `configs/potential.py`.
+    model_spec: a model spec or run folder.
+    workdir: where the answers and pass rates go; may hold some of them.
+
+  Raises:
+    ValueError: a config value is not allowed, or the folder has answers of
+      something else.
+  """
+  settings = train_settings.read(MeasureSettings, config)
+  c = settings.potential
+  identity = scoring.asked_of(settings, model_spec)
+  with scoring.open_scores(workdir, settings, identity) as run:
+    questions = sources.read_all(c.questions, c.count, c.data_seed)
+    passes = [
+      Pass(
+        f"{agent}_{temperature:g}",
+        agent,
+        prompts.form_of(agent),
+        temperature,
+        1,
+      )
+      for temperature in c.temperatures
+      for agent in c.agents
+    ]
+    right = dict.fromkeys((question.id for question in questions), 0)
+    for _, path, _ in question_passes.answer(
+      settings, model_spec, questions, passes, run
+    ):
+      for record in records.read(str(path)):
+        right[record["id"]] += sum(record["correct"])
+    rates = [Measured(right[q.id], len(passes)) for q in questions]
+    if run.is_primary:
+      measured.write(run.folder / FILE, questions, rates)
+    run.barrier("the pass rates are written")
+  return rates

@@ -1,0 +1,187 @@
+"""Executor jobs that the hosts of a run share out between them.
+
+Every host submits the same jobs in the same order; host i runs every n-th of
+them, and they exchange the outcomes, so that all hosts hold all outcomes. Two
+ways to get them:
+
+* grading: `submit` as completions come, then `wait_all` once, and read the
+  futures in any order;
+* tools: `submit` with a name, and `poll` between device calls for what is done.
+"""
+
+import collections
+import concurrent.futures
+import pickle
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from azr_jax.executor import Executor
+from azr_jax.parallel.hosts import Hosts
+
+Out = TypeVar("Out")
+# Starts a job on this host's executor; its outcome must be one that pickles.
+Start = Callable[[Executor], "Future[Out]"]
+_POLL_S = 0.05  # Pause between exchanges while only other hosts are busy.
+
+
+class SharedJobs:
+  """Jobs under way on all hosts of a run. Not thread-safe."""
+
+  def __init__(self, executor: Executor, hosts: Hosts):
+    self._executor = executor
+    self._hosts = hosts
+    self._submitted = 0
+    # By number of submission; a job leaves when its outcome was exchanged.
+    self._pending: dict[int, tuple[Hashable, Future[Any]]] = {}
+    self._own: dict[int, Future[Any]] = {}
+    self._running: list[Future[Any]] = []
+    self._totals: dict[str, float] = collections.defaultdict(float)
+    self._counted = executor.counters() if executor is not None else {}
+
+  @property
+  def pending(self) -> int:
+    """How many jobs of all hosts have no exchanged outcome yet."""
+    return len(self._pending)
+
+  def submit(self, start: "Start[Out]", name: Hashable = None) -> "Future[Out]":
+    """Has one host start a job.
+
+    Args:
+      start: starts the job on the executor that it is given.
+      name: the key of its outcome in what `poll` returns.
+
+    Returns:
+      A future that is done after `wait_all`, or once `poll` returned the job.
+    """
+    number = self._submitted
+    self._submitted += 1
+    future: Future[Out] = Future()
+    if number % self._hosts.count == self._hosts.index:
+      try:
+        future = start(self._executor)
+      except Exception as error:  # noqa: BLE001 - the exchange tells every host.
+        future.set_exception(error)
+      if not future.done():  # A reply without a program needs no process.
+        self._running.append(future)
+      self._own[number] = future
+    self._pending[number] = name, future
+    return future
+
+  def wait_all(self) -> None:
+    """Waits for every job and completes the futures of other hosts' jobs.
+
+    Raises:
+      RuntimeError: a job failed to run on another host; a failure of this host
+        is raised as it is.
+      TimeoutError: a host did not come; see `Hosts.barrier`.
+    """
+    self._totals["early"] += sum(future.done() for future in self._running)
+    self._totals["started"] += len(self._running)
+    self._running = []
+    start = time.monotonic()
+    concurrent.futures.wait(self._own.values())
+    self._totals["wait_s"] += time.monotonic() - start
+    self._exchange(list(self._own))
+
+  def poll(self, wait: bool) -> dict[Any, Any]:
+    """Returns the outcomes of jobs that are done, each once, by name.
+
+    All hosts get the same outcomes at the same call.
+
+    Args:
+      wait: whether to wait until at least one job is done, if any is pending.
+
+    Raises:
+      RuntimeError, TimeoutError: as `wait_all`.
+    """
+    outcomes: dict[Any, Any] = {}
+    while self._pending and not outcomes:
+      if wait and self._own:
+        concurrent.futures.wait(
+          self._own.values(),
+          None if self._hosts.count == 1 else _POLL_S,
+          concurrent.futures.FIRST_COMPLETED,
+        )
+      elif wait:
+        time.sleep(_POLL_S)
+      done = [number for number, job in self._own.items() if job.done()]
+      outcomes = self._exchange(done)
+      if not wait:
+        break
+    return outcomes
+
+  def cancel(self) -> None:
+    """Gives up every job under way."""
+    for future in self._own.values():
+      future.cancel()
+    self._own.clear()
+    self._pending.clear()
+    self._running = []
+
+  def _exchange(self, numbers: list[int]) -> dict[Hashable, Any]:
+    """Sends the outcomes of own jobs to all hosts, and takes theirs."""
+    mine: dict[int, Any] = {}
+    error = None
+    try:
+      mine = {number: self._own.pop(number).result() for number in numbers}
+    except Exception as caught:  # noqa: BLE001 - every host must hear of it.
+      error = caught
+    everyone = [mine]
+    if self._hosts.count > 1:
+      everyone = self._gather(mine, error)
+    if error is not None:
+      raise error
+    outcomes: dict[Hashable, Any] = {}
+    for index, theirs in enumerate(everyone):
+      for number, outcome in theirs.items():
+        name, future = self._pending.pop(number)
+        if index != self._hosts.index:
+          future.set_result(outcome)
+        outcomes[name] = outcome
+    return outcomes
+
+  def _gather(
+    self, mine: dict[int, Any], error: Exception | None
+  ) -> list[dict[int, Any]]:
+    """Returns what every host has done, in their order."""
+    # The messages are between processes of one run, so pickle is safe here.
+    message = pickle.dumps((repr(error) if error else "", mine))
+    parts = [
+      pickle.loads(part) for part in self._hosts.gather("outcomes", message)
+    ]
+    for index, (failure, _) in enumerate(parts):
+      if failure and error is None:
+        raise RuntimeError(f"{self._hosts.name(index)} failed: {failure}")
+    return [outcomes for _, outcomes in parts]
+
+  def metrics(self) -> dict[str, float]:
+    """Returns what happened since the last call, on all hosts.
+
+    Executor verdicts by status; `time/verification_wait`, the seconds that the
+    slowest host waited in `wait_all`; and `time/verified_early_share`, the
+    fraction of jobs that were done before it.
+    """
+    counted = self._executor.counters()
+    mine = {
+      "counts": {n: counted[n] - self._counted.get(n, 0) for n in counted},
+      "totals": dict(self._totals),
+    }
+    self._counted = counted
+    self._totals.clear()
+    every = [
+      pickle.loads(part)
+      for part in self._hosts.gather("counters", pickle.dumps(mine))
+    ]
+    metrics = {
+      f"executor/{name}": float(sum(host["counts"][name] for host in every))
+      for name in counted
+    }
+    totals = [host["totals"] for host in every if host["totals"]]
+    if totals:
+      started = sum(total["started"] for total in totals)
+      early = sum(total["early"] for total in totals)
+      metrics["time/verified_early_share"] = early / max(started, 1)
+      metrics["time/verification_wait"] = max(t["wait_s"] for t in totals)
+    return metrics

@@ -1,0 +1,115 @@
+"""A run: the folder it holds, its hosts, its checkpoints, and its end.
+
+Every command that works for long opens one:
+
+  with session.open_run(workdir, config, timeout_s) as run:
+    ...
+
+The folder is claimed for one process and one configuration, hosts agree on
+both, and SIGTERM asks the run to stop after its step. What differs between
+hosts is in here: only the primary host writes files and speaks.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from azr_jax.parallel.hosts import Hosts
+from azr_jax.run import console, preemption, storage
+from azr_jax.run import folder as folder_lib
+from azr_jax.run.checkpoint import Checkpointer
+
+Made = TypeVar("Made")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """A claimed folder and the processes that work on it.
+
+  Attributes:
+    folder: here or in an object store.
+    hosts: this process among those of the run.
+    preempted: set once SIGTERM has come.
+  """
+
+  folder: pathlib.Path
+  hosts: Hosts
+  preempted: threading.Event
+
+  @property
+  def is_primary(self) -> bool:
+    """Whether this process writes files and speaks."""
+    return self.hosts.is_primary
+
+  def say(self, text: str) -> None:
+    """Prints a status line, on the primary host."""
+    if self.is_primary:
+      console.print_status(text)
+
+  def build(self, what: str, make: Callable[[], Made]) -> Made:
+    """Returns what `make` returns; the primary host makes it before others.
+
+    What is written to a shared disk on the way is there for the others.
+    """
+    return self.hosts.primary_first(what, make)
+
+  def barrier(self, what: str) -> None:
+    """Waits for all hosts; a slow one is reported by name."""
+    self.hosts.barrier(what)
+
+  def assert_same(self, what: str, *arrays: np.ndarray) -> None:
+    """Raises RuntimeError, naming hosts, unless all hold the same arrays."""
+    self.hosts.assert_equal_arrays(what, *arrays)
+
+  def open_checkpoints(self, keep: int) -> Checkpointer:
+    """Opens the run's checkpoints, of which the newest `keep` stay."""
+    return Checkpointer(self.folder, keep)
+
+  def latest_step(self, checkpoints: Checkpointer) -> int:
+    """Returns the step to resume from, on which all hosts agree; 0: none."""
+    step = checkpoints.latest_step() or 0
+    self.hosts.assert_equal("step to resume from", step)
+    return step
+
+  def should_stop(self, step: int) -> bool:
+    """Returns whether any host was asked to stop after this step."""
+    return self.hosts.any(f"end of step {step}", self.preempted.is_set())
+
+
+@contextlib.contextmanager
+def open_run(
+  workdir: str,
+  config: Mapping[str, Any],
+  timeout_s: float,
+  may_change: Sequence[str] = folder_lib.LAYOUT,
+  begun_by: Sequence[str] = folder_lib.RUN_FILES,
+) -> Iterator[Run]:
+  """Opens a run.
+
+  Args:
+    workdir: the folder, here or as gs://BUCKET/FOLDER; made if missing.
+    config: everything that the folder's contents depend on, nested.
+    timeout_s: seconds that hosts wait for one another.
+    may_change: see `folder.claim`.
+    begun_by: see `folder.claim`.
+
+  Raises:
+    ValueError: the folder is in use, or is of another config.
+    RuntimeError: hosts do not agree.
+    TimeoutError: a host did not come in time.
+  """
+  folder = storage.resolve(workdir)
+  hosts = Hosts(timeout_s)
+  if hosts.is_primary and hosts.count > 1:
+    names = ", ".join(map(hosts.name, range(hosts.count)))
+    console.print_status(f"{hosts.count} processes have joined: {names}")
+  with (
+    folder_lib.claim(folder, config, hosts, may_change, begun_by),
+    preemption.watch_for_sigterm() as preempted,
+  ):
+    yield Run(folder, hosts, preempted)

@@ -1,0 +1,31 @@
+"""Section `train` of a configuration: how long a run is, and what it keeps."""
+
+import dataclasses
+
+from azr_jax.config.settings import Settings, setting
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSettings(Settings):
+  """Steps, checkpoints, and the texts that are kept."""
+
+  init_from_run: str = setting(
+    "", "run folder whose newest policy and critic are the start"
+  )
+  steps: int = setting(100, "training steps", at_least=1)
+  save_every: int = setting(
+    10, "steps between checkpoints", paper="AZR: 10", at_least=1
+  )
+  keep_checkpoints: int = setting(2, "newest checkpoints to keep", at_least=1)
+  samples_per_step: int = setting(
+    12, "trajectories whose texts are kept, per step", at_least=0
+  )
+  show_every: int = setting(
+    10, "steps between texts on the terminal; 0: none", at_least=0
+  )
+  flag_texts: bool = setting(
+    True, "keep apart the texts that a person should read"
+  )
+  flag_classifier: str = setting(
+    "", "MODULE:FUNCTION that is asked besides the rules"
+  )

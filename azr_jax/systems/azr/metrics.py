@@ -1,0 +1,76 @@
+"""Metrics of a step of self-play, per task type and role."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from azr_jax import types
+from azr_jax.systems import collect
+from azr_jax.systems.azr import rewards
+from azr_jax.systems.azr.proposer import Proposal
+
+NAME = "azr"
+# Metric family -> what a healthy value looks like.
+HEALTHY = {
+  # rejected_REASON counts; unused and trivial are of composite programs that
+  # add nothing to their parts, no_error of programs that should have raised.
+  "proposals": "valid_share rises; blocked and timeout stay rare",
+  "program": "cognitive, distance and answer_diversity rise or stay",
+  "learnability": "solve_rate away from 0 and 1, else nothing is learned",
+  "buffer": "grows by about B x valid_share a step",
+}
+
+
+def step_metrics(
+  trajectories: Sequence[types.Trajectory],
+) -> dict[str, float]:
+  """Returns reward, token length, count and accuracy per task type and role."""
+  metrics: dict[str, float] = {}
+  for group in dict.fromkeys(t.group_id for t in trajectories):
+    assert isinstance(group, tuple)
+    members = [t for t in trajectories if t.group_id == group]
+    metrics |= collect.solve_metrics(members, "/".join((NAME, *group)))
+  return metrics
+
+
+def proposal_metrics(
+  proposals: Sequence[Proposal], samples: int
+) -> dict[str, float]:
+  """Returns valid share, rejections and learnability per task type.
+
+  Args:
+    proposals: of a step, of all task types.
+    samples: learnability rollouts per proposal; the histogram counts how many
+      proposals were solved how often of these.
+  """
+  metrics: dict[str, float] = {}
+  for task_type in dict.fromkeys(p.task_type for p in proposals):
+    of_type = [p for p in proposals if p.task_type == task_type]
+    name = f"{NAME}/{task_type}"
+    valid = [p for p in of_type if p.task is not None]
+    metrics[f"proposals/{name}/valid_share"] = len(valid) / len(of_type)
+    metrics[f"proposals/{name}/duplicate_share"] = float(
+      np.mean([p.duplicate for p in of_type])
+    )
+    composites = [p for p in of_type if p.prompt.task.components]
+    if composites:
+      share = len(composites) / len(of_type)
+      metrics[f"proposals/{name}/composite_share"] = share
+      metrics[f"proposals/{name}/composite_valid_share"] = float(
+        np.mean([p.task is not None for p in composites])
+      )
+    for reason in dict.fromkeys(p.rejection for p in of_type if p.rejection):
+      count = sum(p.rejection == reason for p in of_type)
+      metrics[f"proposals/{name}/rejected_{reason}"] = float(count)
+    rates = [p.solve_rate for p in of_type if p.passable]
+    if rates:
+      learnability = [rewards.learnability(rate) for rate in rates]
+      metrics[f"learnability/{name}/solve_rate"] = float(np.mean(rates))
+      metrics[f"learnability/{name}/mean"] = float(np.mean(learnability))
+      metrics[f"learnability/{name}/never_solved_share"] = float(
+        np.mean([rate == 0 for rate in rates])
+      )
+      for right in range(samples + 1):
+        count = sum(round(rate * samples) == right for rate in rates)
+        metrics[f"learnability/{name}/solved_{right}_of_{samples}"] = count
+  return metrics

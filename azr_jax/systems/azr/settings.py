@@ -1,0 +1,124 @@
+"""Section `azr` of a configuration: Table 3, and the named departures."""
+
+import dataclasses
+
+from azr_jax.config.settings import Settings, setting
+from azr_jax.systems.azr.appendix.settings import AppendixSettings
+from azr_jax.systems.azr.rewards import UNLEARNABLE_REWARDS, RewardRules
+from azr_jax.tasks.programs import buffer, prompts
+from azr_jax.tasks.programs.task import (
+  ERROR_DEDUCTION,
+  EXTRA_TASK_TYPES,
+  ROLES,
+  TASK_TYPES,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class BufferSettings(Settings):
+  """The task buffers; the paper keeps everything up to its cap."""
+
+  max_programs: int = setting(
+    16384, "most tasks of a type", paper="16384", at_least=1
+  )
+  evict: str = setting(
+    "newest", "which tasks stay at the cap", one_of=buffer.EVICTIONS
+  )
+  revisit: str = setting(
+    "uniform", "which old tasks are solved again", one_of=buffer.REVISITS
+  )
+  duplicates: str = setting(
+    "keep",
+    "proposals that differ from a task in names or layout alone",
+    paper="keep",
+    one_of=("keep", "reject"),
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class AZRSettings(Settings):
+  """The paper's constants (Table 3) and the named departures from it."""
+
+  task_types: tuple[str, ...] = setting(
+    TASK_TYPES,
+    "task types that are played; error_deduction is appendix D.1",
+    some_of=(*TASK_TYPES, *EXTRA_TASK_TYPES),
+    needed=True,
+  )
+  roles: tuple[str, ...] = setting(
+    ROLES, "roles that learn; both play (Table 2)", some_of=ROLES, needed=True
+  )
+  batch_size: int = setting(
+    64, "B, proposals and solutions per task type", paper="64", at_least=1
+  )
+  references: int = setting(
+    6, "K, example triplets shown to a proposer", paper="6", at_least=0
+  )
+  learnability_samples: int = setting(
+    8, "n, solver rollouts per valid proposal", paper="8", at_least=1
+  )
+  induction_inputs: int = setting(
+    10,
+    "N, cases of an induction task; half are shown",
+    paper="10",
+    accepts=(
+      lambda v: v >= 2 and v % 2 == 0,
+      "an even integer of at least 2",
+    ),
+  )
+  seed_factor: int = setting(
+    4, "S, seeding stops at B x S tasks per buffer", paper="4", at_least=1
+  )
+  seed_rounds: int = setting(
+    16, "most sampling rounds per seed buffer", at_least=1
+  )
+  prompt_style: str = setting("full", "prompt format", one_of=prompts.STYLES)
+  solve_from: str = setting(
+    "current",
+    "the step whose proposals are solved: current or previous",
+    paper="current; the published code has previous",
+    one_of=("current", "previous"),
+  )
+  unlearnable_reward: str = setting(
+    "paper",
+    "reward of a proposal that is always or never solved",
+    paper="paper: 0 (eq. 4); published_code: -0.5",
+    one_of=tuple(UNLEARNABLE_REWARDS),
+  )
+  wrong_reward: float = setting(
+    -0.5, "reward of a well-formed wrong answer (eq. 6)", paper="-0.5"
+  )
+  bad_format_reward: float = setting(
+    -1.0, "reward of a response out of format (eq. 6)", paper="-1"
+  )
+  train_on_learnability: bool = setting(
+    False, "also learn from the learnability rollouts", paper="no"
+  )
+  measure_programs: bool = setting(
+    True, "log complexity and diversity of programs (C.4, C.5)"
+  )
+  buffer: BufferSettings = BufferSettings()
+  appendix: AppendixSettings = AppendixSettings()
+
+  @property
+  def rewards(self) -> RewardRules:
+    """The values of the composite reward (eq. 6)."""
+    return RewardRules(
+      unlearnable=UNLEARNABLE_REWARDS[self.unlearnable_reward],
+      wrong=self.wrong_reward,
+      bad_format=self.bad_format_reward,
+    )
+
+  def check(self) -> None:
+    """Refuses what does not go together."""
+    if self.appendix.seeds and set(self.task_types) == {ERROR_DEDUCTION}:
+      raise self.invalid(
+        "task_types",
+        "another type with appendix.seeds, because error_deduction starts from "
+        "programs that raise",
+      )
+    if self.appendix.intrinsic and not self.measure_programs:
+      raise self.invalid(
+        "measure_programs",
+        f"True with appendix.intrinsic={self.appendix.intrinsic!r}",
+      )

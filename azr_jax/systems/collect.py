@@ -1,0 +1,120 @@
+"""What every system does: sample a stream, grade it, and count what came."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from azr_jax import types
+from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout.policy import Policy
+
+Grade = TypeVar("Grade")
+Stream = Iterable[tuple[int, int, types.Completion]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Graded(Generic[Grade]):
+  """A completion and the future of its grade, which is done by then."""
+
+  completion: types.Completion
+  future: "Future[Grade]"
+
+  @property
+  def grade(self) -> Grade:
+    """The grade; raises what grading raised."""
+    return self.future.result()
+
+
+def sample_and_grade(
+  stream: Stream,
+  submit: Callable[[int, types.Completion], "Future[Grade]"],
+  jobs: SharedJobs | None = None,
+) -> list[list[Graded[Grade]]]:
+  """Grades completions while others are still being sampled.
+
+  Args:
+    stream: (prompt index, sample index, completion), as a policy yields them.
+    submit: starts to grade a completion to the prompt of an index.
+    jobs: waited for once the stream has ended; None where grades are at once.
+
+  Returns:
+    Per prompt, in order, its graded samples, in order.
+  """
+  graded: dict[tuple[int, int], Graded[Grade]] = {}
+  for index, sample, completion in stream:
+    graded[index, sample] = Graded(completion, submit(index, completion))
+  if jobs is not None:
+    jobs.wait_all()
+  by_prompt: dict[int, list[Graded[Grade]]] = {}
+  for index, sample in sorted(graded):
+    by_prompt.setdefault(index, []).append(graded[index, sample])
+  return list(by_prompt.values())
+
+
+def solve_metrics(
+  trajectories: Sequence[types.Trajectory], name: str, group_size: int = 1
+) -> dict[str, float]:
+  """Returns the metrics that every solver has.
+
+  Args:
+    trajectories: of one role, group after group; never none.
+    name: what follows the metric family, such as `orz/solve`.
+    group_size: completions per prompt; 1 leaves the groups' metrics out.
+  """
+  rewards = np.array([t.reward for t in trajectories])
+  # Tool output is in the completion, but the model did not write it.
+  lengths = np.array([t.completion.loss_mask.sum() for t in trajectories])
+  truncated = [t.completion.finish_reason == "length" for t in trajectories]
+  metrics = {
+    f"reward/{name}/mean": float(rewards.mean()),
+    f"reward/{name}/std": float(rewards.std()),
+    f"tokens/{name}/mean": float(lengths.mean()),
+    f"tokens/{name}/std": float(lengths.std()),
+    f"tokens/{name}/truncated_share": float(np.mean(truncated)),
+    f"count/{name}": float(len(trajectories)),
+  }
+  for key in ("correct", "formatted"):
+    values = [t.metrics[key] for t in trajectories if key in t.metrics]
+    if values:
+      metrics[f"{key}/{name}/mean"] = float(np.mean(values))
+  if group_size > 1:
+    system = name.split("/")[0]
+    groups = rewards.reshape(-1, group_size)
+    metrics[f"groups/{system}/equal_share"] = float(
+      np.mean(np.ptp(groups, axis=1) == 0)
+    )
+    correct = [t.metrics.get("correct", t.reward) for t in trajectories]
+    metrics[f"correct/{name}/any"] = float(
+      np.reshape(correct, (-1, group_size)).any(axis=1).mean()
+    )
+  return metrics
+
+
+def ask_what_fits(
+  policy: Policy,
+  questions: Sequence[tuple[str, object]],
+) -> tuple[list[int], list[types.Prompt]]:
+  """Returns the prompts that fit the largest bucket, and their indices.
+
+  Args:
+    policy: makes and measures prompts.
+    questions: the text of each prompt and the task that goes with it.
+
+  Raises:
+    ValueError: all are too long.
+  """
+  kept, prompts = [], []
+  for index, (text, task) in enumerate(questions):
+    prompt = policy.prompt(text, task)
+    if policy.fits(prompt):
+      kept.append(index)
+      prompts.append(prompt)
+  if not prompts:
+    raise ValueError(
+      "no prompt of this step fits the last of rollout.prompt_buckets: "
+      "expected a larger bucket"
+    )
+  return kept, prompts

@@ -1,0 +1,91 @@
+"""Section `countdown` of a configuration: the paper's sections 3 and 4.1."""
+
+import dataclasses
+
+from azr_jax.config.settings import Settings, setting
+from azr_jax.curricula.adaptive import AdaptiveSettings
+from azr_jax.curricula.replay import ReplaySettings
+from azr_jax.grading import countdown as verifier
+from azr_jax.tasks.countdown import prompts as prompt_lib
+
+CURRICULA = ("uniform", "static", "adaptive")
+
+
+@dataclasses.dataclass(frozen=True)
+class MixSettings(Settings):
+  """A second source of puzzles (section 3.2)."""
+
+  puzzles: str = setting("", "a file of puzzles; empty: none are mixed in")
+  share: float = setting(
+    0.5, "fraction of a batch", paper="0.5", at_least=0, at_most=1
+  )
+  bucket_shares: tuple[float, ...] = setting(
+    (),
+    "weights of its easy, medium and hard puzzles; (): as they are",
+    paper="(0.10, 0.40, 0.50) for the curriculum mix",
+    accepts=(
+      lambda v: not v or (len(v) == 3 and min(v) >= 0 and sum(v) > 0),
+      "() for uniform, or weights of easy, medium and hard",
+    ),
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class CountdownSettings(Settings):
+  """RLOO on puzzles, and where the puzzles come from."""
+
+  prompts: int = setting(128, "puzzles of a step", paper="128", at_least=1)
+  group_size: int = setting(8, "G, answers to each", paper="8", at_least=2)
+  prompt_style: str = setting("full", "prompt format", one_of=prompt_lib.STYLES)
+  verifier: str = setting(
+    "strict",
+    "how answers are verified; compat scores as the published code",
+    one_of=verifier.MODES,
+  )
+  puzzles: str = setting(
+    "", "a file in the public layout; empty: generated puzzles"
+  )
+  data_dir: str = setting(
+    "~/.cache/azr_jax/countdown", "folder of generated puzzles", needed=True
+  )
+  count: int = setting(
+    490_314, "puzzles to generate", paper="490314 to train on", at_least=1
+  )
+  data_seed: int = setting(
+    1, "root of the generated puzzles; 0 is used by configs/sft.py", at_least=0
+  )
+  curriculum: str = setting(
+    "uniform", "which puzzles a step takes", one_of=CURRICULA
+  )
+  adaptive: AdaptiveSettings = AdaptiveSettings()
+  replay: ReplaySettings = ReplaySettings()
+  mix: MixSettings = MixSettings()
+  proposals: int = setting(
+    0, "puzzles that the policy proposes in a step; 0: none", at_least=0
+  )
+  references: int = setting(2, "puzzles that a proposer is shown", at_least=0)
+  unlearnable_reward: float = setting(
+    0.0, "reward of a proposal that is never or always solved"
+  )
+  bad_proposal_reward: float = setting(
+    -0.5, "reward of a proposal that is no new puzzle"
+  )
+
+  def check(self) -> None:
+    """Refuses proposals without room or without the adaptive curriculum."""
+    if not self.proposals:
+      return
+    if self.curriculum != "adaptive":
+      raise self.invalid(
+        "curriculum",
+        "'adaptive', which decides when the policy proposes (proposals is not "
+        "0)",
+      )
+    if self.proposals > (self.prompts - 1) * self.group_size:
+      raise self.invalid(
+        "proposals",
+        "room for a solved puzzle in a step of "
+        f"prompts={self.prompts} x group_size={self.group_size}",
+      )
+    if self.references > self.prompts:
+      raise self.invalid("references", f"at most prompts={self.prompts}")

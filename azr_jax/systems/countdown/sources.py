@@ -1,0 +1,105 @@
+"""The puzzles that Countdown trains on, and the curriculum over them."""
+
+import dataclasses
+import logging
+import pathlib
+
+import numpy as np
+
+from azr_jax.curricula import adaptive, mixed, mixture, replay
+from azr_jax.curricula.curriculum import Buckets, Curriculum
+from azr_jax.grading.countdown_puzzle import Puzzle
+from azr_jax.systems.countdown.settings import CountdownSettings
+from azr_jax.tasks.countdown import dataset, difficulty, generator
+
+# Bucket of the puzzles that the policy proposed.
+PROPOSED = "own"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sources:
+  """What a step samples from.
+
+  Attributes:
+    puzzles: by source; an item's index is one into its source.
+    buckets: difficulty buckets of source 0, which proposed puzzles join.
+    curriculum: samples items of all sources.
+  """
+
+  puzzles: list[list[Puzzle]]
+  buckets: Buckets
+  curriculum: Curriculum
+
+
+def read(c: CountdownSettings, steps: int) -> Sources:
+  """Reads or generates the puzzles and lays the curriculum over them.
+
+  Args:
+    c: the settings.
+    steps: training steps of the run, for the static schedule.
+
+  Raises:
+    ValueError: a file has no puzzles outside of the test split.
+  """
+  puzzles, scores = _puzzles(c)
+  names = difficulty.BUCKETS + ((PROPOSED,) if c.proposals else ())
+  buckets = _bucketed(names, scores)
+  curriculum: Curriculum
+  if c.curriculum == "adaptive":
+    curriculum = adaptive.Adaptive(buckets, c.adaptive)
+  elif c.curriculum == "static":
+    curriculum = mixture.Mixture(buckets, mixture.static(steps))
+  else:
+    curriculum = mixture.Mixture(buckets, mixture.proportional(buckets))
+  if c.replay.share:
+    curriculum = replay.Replay(curriculum, c.replay)
+  sources = [puzzles]
+  if c.mix.puzzles:
+    mixed_in, mixed_scores = _training_puzzles(c.mix.puzzles)
+    mixed_buckets = _bucketed(difficulty.BUCKETS, mixed_scores)
+    weights = mixture.proportional(mixed_buckets)
+    if c.mix.bucket_shares:
+      weights = mixture.constant(c.mix.bucket_shares)
+    sources.append(mixed_in)
+    curriculum = mixed.Mixed(
+      curriculum, mixture.Mixture(mixed_buckets, weights), c.mix.share
+    )
+  return Sources(sources, buckets, curriculum)
+
+
+def _bucketed(names: tuple[str, ...], scores: np.ndarray) -> Buckets:
+  """Returns puzzles by difficulty, with thresholds of their own."""
+  limits = difficulty.thresholds(scores)
+  return Buckets(names, difficulty.buckets(scores, limits).tolist())
+
+
+def _puzzles(c: CountdownSettings) -> tuple[list[Puzzle], np.ndarray]:
+  """Returns a file's puzzles or generated ones, with their difficulty."""
+  if c.puzzles:
+    return _training_puzzles(c.puzzles)
+  return dataset.load(
+    seed=c.data_seed,
+    train=c.count,
+    test=0,
+    data_dir=pathlib.Path(c.data_dir).expanduser(),
+    split="train",
+  )
+
+
+def _training_puzzles(path: str) -> tuple[list[Puzzle], np.ndarray]:
+  """Returns a file's puzzles, without those of the test split.
+
+  Raises:
+    ValueError: none are left.
+  """
+  puzzles, scores = dataset.read(pathlib.Path(path).expanduser())
+  kept = [i for i, p in enumerate(puzzles) if not generator.is_test(p)]
+  logging.warning(
+    "%s: %d of %d puzzles are of the test split and left out",
+    path,
+    len(puzzles) - len(kept),
+    len(puzzles),
+  )
+  if not kept:
+    raise ValueError(f"{path}: expected puzzles outside of the test split")
+  return [puzzles[i] for i in kept], scores[kept]

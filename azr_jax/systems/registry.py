@@ -1,0 +1,66 @@
+"""The systems by name, and systems of other code as MODULE:CLASS."""
+
+import importlib
+import pathlib
+import sys
+import types
+
+from azr_jax.config.settings import Invalid
+from azr_jax.run import metrics
+from azr_jax.systems.system import System
+
+# Name -> where its class is; a module is imported when its system is asked for.
+SYSTEMS = {
+  "azr": "azr_jax.systems.azr.system:AZR",
+  "countdown": "azr_jax.systems.countdown.system:Countdown",
+  "orz": "azr_jax.systems.orz.system:ORZ",
+  "code_interpreter": "azr_jax.systems.code_interpreter.system:CodeInterpreter",
+}
+
+
+def load(name: str) -> type[System]:
+  """Returns the class of a system.
+
+  Args:
+    name: a key of `SYSTEMS`, or MODULE:CLASS, where a module is a dotted name
+      that can be imported from the working directory, or the path of a file.
+
+  Raises:
+    Invalid: there is no such system.
+  """
+  where = SYSTEMS.get(name, name)
+  module_name, colon, class_name = where.partition(":")
+  expected = f"one of {tuple(SYSTEMS)}, or MODULE:CLASS of a System"
+  if not colon:
+    raise Invalid("system", f"={name!r}: expected {expected}")
+  try:
+    found = getattr(_import(module_name), class_name)
+  except (ImportError, AttributeError, FileNotFoundError) as error:
+    raise Invalid(
+      "system", f"={name!r}: expected {expected} ({error})"
+    ) from error
+  if not (isinstance(found, type) and issubclass(found, System)):
+    raise Invalid(
+      "system", f"={name!r}: expected {expected}; this is no subclass of it"
+    )
+  return found
+
+
+def healthy_metrics() -> dict[str, str]:
+  """Returns {metric family: what a healthy value looks like} of all systems."""
+  families = dict(metrics.HEALTHY)
+  for name in SYSTEMS:
+    families |= load(name).METRICS
+  return families
+
+
+def _import(name: str) -> types.ModuleType:
+  """Imports a module by its dotted name or by the path of its file."""
+  if not name.endswith(".py"):
+    return importlib.import_module(name)
+  path = pathlib.Path(name).resolve()
+  if not path.exists():
+    raise FileNotFoundError(f"{path} is missing")
+  if str(path.parent) not in sys.path:
+    sys.path.insert(0, str(path.parent))
+  return importlib.import_module(path.stem)

@@ -1,0 +1,43 @@
+"""The last words of a run: what is saved where, and how to score it."""
+
+import pathlib
+import shlex
+
+from azr_jax.run import storage
+from azr_jax.trainer.settings import ExperimentSettings
+
+# Said by a run that SIGTERM ended; `launch/tpu_vm.py` looks for it.
+STOPPED = "stopped before its last step"
+
+
+def last_words(
+  settings: ExperimentSettings, folder: pathlib.Path, step: int
+) -> str:
+  """Returns the lines to print when a run ends after a step."""
+  is_stopped = step < settings.trunk.train.steps
+  stopped = f"{STOPPED}: the same command resumes it\n" if is_stopped else ""
+  return (
+    f"{stopped}step {step} is saved in {folder}; to score it: "
+    f"{_scoring(settings, folder)}"
+  )
+
+
+def _scoring(settings: ExperimentSettings, folder: pathlib.Path) -> str:
+  """Returns the command that scores a run; scores stay on this machine."""
+  evaluation = settings.system.evaluation(settings.own)
+  if evaluation is None:
+    return "see docs/evaluation.md"
+  is_local = not storage.is_object_store(folder)
+  scores = folder if is_local else pathlib.Path("/tmp") / folder.name
+  data = evaluation.data
+  if not data and evaluation.benchmark == settings.trunk.evaluation.benchmarks:
+    data = settings.trunk.evaluation.data
+  command = [
+    "python -m azr_jax.evaluate",
+    f"--config=configs/evaluate.py:{evaluation.variant}",
+    f"--benchmark={evaluation.benchmark}",
+    *([f"--data={shlex.quote(data)}"] if data else []),
+    f"--model={folder}",
+    f"--workdir={scores}_scores",
+  ]
+  return " ".join(command)

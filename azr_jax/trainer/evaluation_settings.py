@@ -1,0 +1,45 @@
+"""Sections `evaluation` and `evaluate`: benchmarks during and after a run."""
+
+import dataclasses
+
+from azr_jax.config.settings import Settings, setting
+from azr_jax.evals import prompt_formats
+from azr_jax.rollout.python_tool import PythonToolSettings
+from azr_jax.systems.code_interpreter.agents import AGENTS
+from azr_jax.tasks.mathematics import prompts as mathematics_prompts
+from azr_jax.tasks.programs import prompts as program_prompts
+
+# The formats of public benchmarks, then those of the package's own.
+PROMPT_FORMATS = tuple(
+  dict.fromkeys(
+    (
+      *prompt_formats.PROMPT_FORMATS,
+      *program_prompts.STYLES,
+      *mathematics_prompts.STYLES,
+    )
+  )
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class PeriodicSettings(Settings):
+  """Benchmarks that score the policy before some of the steps."""
+
+  every: int = setting(0, "steps between evaluations; 0: never", at_least=0)
+  benchmarks: str = setting("", "names between commas, see evals/registry.py")
+  data: str = setting("", "files, as --data of azr_jax.evaluate takes them")
+  limit: int = setting(50, "items of each benchmark; 0: all", at_least=0)
+  samples: int = setting(1, "responses to each item", at_least=1)
+  prompt_style: str = setting("full", "prompt format", one_of=PROMPT_FORMATS)
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkSettings(Settings):
+  """How `azr_jax.evaluate` asks; sampling is section `rollout`."""
+
+  prompt_style: str = setting("compact", "prompt format", one_of=PROMPT_FORMATS)
+  samples: int = setting(1, "responses to each item", at_least=1)
+  agent: str = setting(
+    "free", "who answers the benchmark `questions`", one_of=AGENTS
+  )
+  tool: PythonToolSettings = PythonToolSettings()

@@ -1,0 +1,144 @@
+"""Reinforcement learning from verifiable rewards: the main loop.
+
+The life of a step: collect (sample and grade), advantages, pack, update, log,
+save. The same run is resumed where it was stopped.
+
+Only the next step's sampling waits for an update: its metrics are fetched in a
+thread and logged once the update after it has been dispatched, or before a
+checkpoint is written.
+"""
+
+import contextlib
+import time
+
+import jax
+import jax.numpy as jnp
+
+from azr_jax import types
+from azr_jax.learner import update
+from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout import policy as policy_lib
+from azr_jax.run import compile_counter, step_log, text_monitor
+from azr_jax.run.session import Run
+from azr_jax.systems.system import System
+from azr_jax.trainer import build, ending, restore
+from azr_jax.trainer.build import Experiment
+from azr_jax.trainer.periodic_evals import PeriodicEvals
+
+
+def run(  # noqa: PLR0915 - the main loop reads in one piece.
+  experiment: Experiment, run: Run, fail_on_recompile: bool = False
+) -> None:
+  """Trains until the last step, resuming what the run's folder holds.
+
+  Args:
+    experiment: what `build.build` made.
+    run: an open run.
+    fail_on_recompile: stop when a step after the first compiles a program.
+
+  Raises:
+    RuntimeError: a step compiled a program, and was not to; or the hosts of
+      the run do not agree.
+    TimeoutError: a host did not come in time; see `hosts.timeout_s`.
+  """
+  settings = experiment.settings.trunk
+  learner, sampler = experiment.learner, experiment.sampler
+
+  # Build.
+  state = learner.init(*restore.initial_params(experiment))
+  ref_params = _reference(experiment, state.params)
+  run.barrier("the model is loaded")
+  checkpoints = run.open_checkpoints(settings.train.keep_checkpoints)
+  with (
+    build.build_executor(settings.executor) as executor,
+    compile_counter.count_compiles() as counter,
+    contextlib.ExitStack() as at_exit,
+  ):
+    jobs = SharedJobs(executor, run.hosts)
+    system: System = run.build(
+      "system", lambda: experiment.make_system(executor, jobs, run.hosts)
+    )
+    evals = run.build("benchmarks", lambda: PeriodicEvals(experiment, executor))
+
+    # Restore.
+    done = run.latest_step(checkpoints)
+    if done:
+      state, system_state = checkpoints.restore(done, learner.abstract)
+      system.load_state_dict(system_state)
+      run.say(f"resuming after step {done} of the run in {run.folder}")
+    run.say("compiling the sampler; the first step compiles the rest")
+    sampler.warm_up(sampler.compute_params(state.params))
+    run.barrier("the sampler is compiled")
+    log = step_log.StepLog(run.folder, run.hosts, done + 1, settings.train)
+    at_exit.callback(log.close)
+    monitor = text_monitor.from_settings(
+      run.folder, run.is_primary, settings.train
+    )
+
+    step = done
+    for step in range(done + 1, settings.train.steps + 1):
+      # Collect. The copy of the weights that sampling uses goes with the block,
+      # before the update needs the memory.
+      with policy_lib.open_policy(
+        sampler,
+        experiment.source.tokenizer,
+        state.params,
+        experiment.sampling_key(step),
+      ) as policy:
+        scores = evals.run(policy, step, run)
+        start = time.monotonic()
+        rollouts = system.collect(policy, step)
+        rollouts.metrics.update(scores)
+        rollouts.metrics["time/sample"] = policy.sample_s
+      collected_at = time.monotonic()
+      trajectories = rollouts.trajectories
+      rollouts.metrics.update(monitor.look(step, trajectories))
+
+      # Advantages.
+      values = experiment.estimate_advantages(trajectories)
+
+      # Pack.
+      batch = experiment.pack(trajectories, values, step)
+
+      # Update.
+      run.assert_same(f"batch of step {step}", *jax.tree.leaves(batch))
+      batch = update.place(batch, experiment.mesh)
+      learner_metrics: update.Metrics = {}
+      for _ in range(settings.learner.epochs):
+        state, learner_metrics = learner.update(state, batch, ref_params)
+
+      # Log.
+      compiled = counter.take()
+      log.write_last()
+      if fail_on_recompile and compiled and step > done + 1:
+        raise RuntimeError(
+          f"step {step} compiled {compiled}; expected every program to be "
+          f"compiled by the end of step {done + 1}"
+        )
+      log.add(
+        step,
+        rollouts,
+        step_log.fetch(learner_metrics),
+        len(compiled),
+        start,
+        collected_at,
+      )
+
+      # Save.
+      is_last = step == settings.train.steps or run.should_stop(step)
+      if is_last or step % settings.train.save_every == 0:
+        log.write_last(flush=True)
+        checkpoints.save(step, state, system.state_dict())
+      if is_last:
+        break
+  checkpoints.close()
+  run.say(ending.last_words(experiment.settings, run.folder, step))
+
+
+def _reference(
+  experiment: Experiment, params: types.Params
+) -> types.Params | None:
+  """Returns a copy of the start for the KL penalty, where there is one."""
+  if not experiment.settings.trunk.learner.kl_coef:
+    return None
+  return jax.tree.map(jnp.copy, params)

@@ -1,0 +1,63 @@
+"""Benchmarks that score the policy before some of a run's steps."""
+
+from azr_jax.evals import registry, runner
+from azr_jax.evals.benchmark import Benchmark
+from azr_jax.executor import Executor
+from azr_jax.rollout.policy import Policy
+from azr_jax.run.session import Run
+from azr_jax.trainer.build import Experiment
+from azr_jax.trainer.evaluation_settings import PeriodicSettings
+
+
+class PeriodicEvals:
+  """The benchmarks of section `evaluation`, with their data."""
+
+  def __init__(self, experiment: Experiment, executor: Executor):
+    """Reads the data, once, so that no source is needed during the run."""
+    c = experiment.settings.trunk.evaluation
+    self._every = c.every
+    self._key = experiment.evaluation_key()
+    self._executor = executor
+    self._benchmarks = _read(c) if c.every else {}
+
+  def run(self, policy: Policy, step: int, run: Run) -> dict[str, float]:
+    """Returns the scores of the policy that a step begins with.
+
+    They are empty for most steps. Each time the same items are asked with the
+    same random keys.
+    """
+    if not self._every or (step - 1) % self._every:
+      return {}
+    scores: dict[str, float] = {}
+    for benchmark, settings in self._benchmarks.items():
+      scores |= runner.run(
+        benchmark,
+        policy.with_key(self._key),
+        self._executor,
+        run.hosts,
+        settings,
+        None,
+      )
+    shown = {
+      name: f"{score:.3f}"
+      for name, score in scores.items()
+      if name.endswith("/pass@1/unbiased")
+    }
+    text = "  ".join(f"{name} {score}" for name, score in shown.items())
+    run.say(f"before step {step}: {text}")
+    return {f"evaluation/{name}": score for name, score in scores.items()}
+
+
+def _read(c: PeriodicSettings) -> dict[Benchmark, runner.RunSettings]:
+  """Returns the benchmarks with their items, and how to run each."""
+  names = registry.names(c.benchmarks)
+  paths = registry.paths(names, c.data)
+  benchmarks: dict[Benchmark, runner.RunSettings] = {}
+  for name in names:
+    settings = runner.RunSettings(
+      paths.get(name, ""), c.limit, c.prompt_style, c.samples
+    )
+    benchmark = registry.BENCHMARKS[name]
+    items = runner.items_of(benchmark, settings)
+    benchmarks[benchmark.holding(items)] = settings
+  return benchmarks

@@ -1,0 +1,273 @@
+"""Whole configurations: the sections of each command, and how they agree.
+
+`train_config`, `evaluate_config` and `supervised_config` give a config file the
+defaults of every section, of which it changes what its experiment has
+otherwise. `read_train` and its siblings check the result and make settings of
+it. A default stands in the settings class of its part and nowhere else.
+"""
+
+import dataclasses
+from typing import Any
+
+import ml_collections
+
+from azr_jax.config import overrides
+from azr_jax.config import settings as settings_lib
+from azr_jax.config.settings import Invalid, Made, Settings, setting
+from azr_jax.corpora import registry as corpora
+from azr_jax.evals import registry as benchmarks
+from azr_jax.executor.settings import ExecutorSettings
+from azr_jax.learner.settings import (
+  CriticSettings,
+  LearnerSettings,
+  OptimizerSettings,
+  SupervisedSettings,
+)
+from azr_jax.models import presets, safetensors_io
+from azr_jax.models.settings import ModelSettings
+from azr_jax.parallel.settings import (
+  HostsSettings,
+  MeshSettings,
+  ShardingSettings,
+)
+from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.run import text_monitor
+from azr_jax.run.settings import RunSettings
+from azr_jax.systems import registry as systems
+from azr_jax.systems.system import System
+from azr_jax.trainer.evaluation_settings import (
+  BenchmarkSettings,
+  PeriodicSettings,
+)
+
+
+def _seed() -> int:
+  return setting(0, "root of every random draw", at_least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainSettings(Settings):
+  """A configuration of `azr_jax.train`, without the system's own section."""
+
+  system: str = setting("azr", "a system's name, or MODULE:CLASS", needed=True)
+  seed: int = _seed()
+  model: ModelSettings = ModelSettings(source="embedded:azr-tiny")
+  mesh: MeshSettings = MeshSettings()
+  sharding: ShardingSettings = ShardingSettings()
+  rollout: SamplerSettings = SamplerSettings()
+  learner: LearnerSettings = LearnerSettings()
+  optimizer: OptimizerSettings = OptimizerSettings()
+  critic: CriticSettings = CriticSettings()
+  evaluation: PeriodicSettings = PeriodicSettings()
+  executor: ExecutorSettings = ExecutorSettings()
+  hosts: HostsSettings = HostsSettings()
+  train: RunSettings = RunSettings()
+
+  def check(self) -> None:
+    """Refuses sections that do not go together."""
+    rollout, learner = self.rollout, self.learner
+    if not self.model.source:
+      raise Invalid("model.source", "='': expected a model")
+    for key, neutral in (("top_k", 0), ("top_p", 1)):
+      if getattr(rollout, key) != neutral:
+        raise Invalid(
+          f"rollout.{key}",
+          f"={getattr(rollout, key)!r}: expected {neutral}, because the "
+          "learner scores all tokens",
+        )
+    if rollout.temperature == 0:
+      raise Invalid(
+        "rollout.temperature", "=0.0: expected a number above 0 in training"
+      )
+    longest = rollout.prompt_buckets[-1] + rollout.max_tokens
+    if learner.row_length < longest:
+      raise Invalid(
+        "learner.row_length",
+        f"={learner.row_length}: expected at least the longest sequence, "
+        f"rollout.prompt_buckets[-1] + rollout.max_tokens = {longest}",
+      )
+    text_monitor.load_classifier(self.train.flag_classifier)
+    if self.evaluation.every:
+      benchmarks.names(self.evaluation.benchmarks)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExperimentSettings:
+  """A checked configuration of `azr_jax.train`.
+
+  Attributes:
+    trunk: the sections that every system has.
+    system: the class of the system.
+    own: the system's own section.
+  """
+
+  trunk: TrainSettings
+  system: type[System]
+  own: Settings
+
+
+def train_config(system: str) -> ml_collections.ConfigDict:
+  """Returns the defaults of a training run, the system's own section too.
+
+  Args:
+    system: a system's name, or MODULE:CLASS.
+  """
+  cls = systems.load(system)
+  config = overrides.to_config(TrainSettings(system=system))
+  config[cls.name] = overrides.to_config(cls.Settings())
+  return config
+
+
+def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
+  """Checks a whole training config and makes settings of it.
+
+  Where `--config.system` names another system than the file, the section of
+  the file's system is not read, and the new system's section has its defaults.
+
+  Raises:
+    Invalid: a key is unknown, a value is not allowed, or two do not go
+      together.
+  """
+  values = config.to_dict()
+  try:
+    cls = systems.load(str(values.get("system", "")))
+    own = values.pop(cls.name, {})
+    for name in systems.SYSTEMS:
+      values.pop(name, None)
+    known = [field.name for field in dataclasses.fields(TrainSettings)]
+    for key, value in values.items():
+      if key not in known:
+        names = dict.fromkeys((*known, cls.name))
+        raise settings_lib.unknown(key, value, names)
+    trunk = settings_lib.build(TrainSettings, values)
+    try:
+      settings = settings_lib.build(cls.Settings, own)
+    except Invalid as error:
+      raise error.inside(cls.name) from None
+    cls.check(settings, trunk.rollout)
+  except Invalid as error:
+    raise error.inside("config") from None
+  return ExperimentSettings(trunk, cls, settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingSettings(Settings):
+  """The sections of every command that samples a given model."""
+
+  seed: int = _seed()
+  model: ModelSettings = ModelSettings()
+  mesh: MeshSettings = MeshSettings()
+  sharding: ShardingSettings = ShardingSettings()
+  rollout: SamplerSettings = SamplerSettings()
+
+  def check(self) -> None:
+    """Refuses a model in the configuration."""
+    if self.model.source:
+      raise Invalid(
+        "model.source",
+        f"={self.model.source!r}: expected '', because --model names the model",
+      )
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateSettings(SamplingSettings):
+  """A configuration of `azr_jax.evaluate`."""
+
+  evaluate: BenchmarkSettings = BenchmarkSettings()
+  executor: ExecutorSettings = ExecutorSettings()
+  hosts: HostsSettings = HostsSettings()
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusSettings(Settings):
+  """Section `data` of supervised training; the corpus has a section by name."""
+
+  kind: str = setting(
+    "programs", "what is learned", one_of=tuple(corpora.KINDS)
+  )
+  tokenizer_samples: int = setting(
+    6000, "conversations that a new tokenizer sees", at_least=1
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class SupervisedRunSettings(Settings):
+  """Section `train` of supervised training."""
+
+  steps: int = setting(10_000, "training steps", at_least=1)
+  save_every: int = setting(1000, "steps between checkpoints", at_least=1)
+  keep_checkpoints: int = setting(2, "newest checkpoints to keep", at_least=1)
+  model_dtype: str = setting(
+    "float16",
+    "type of the model's files at the end",
+    one_of=tuple(safetensors_io.DTYPES),
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class SupervisedTrainSettings(Settings):
+  """A configuration of `azr_jax.sft`, without the corpus's own section."""
+
+  seed: int = _seed()
+  model: ModelSettings = ModelSettings(source="preset:azr-tiny")
+  mesh: MeshSettings = MeshSettings()
+  sharding: ShardingSettings = ShardingSettings()
+  learner: SupervisedSettings = SupervisedSettings()
+  optimizer: OptimizerSettings = OptimizerSettings()
+  executor: ExecutorSettings = ExecutorSettings()
+  hosts: HostsSettings = HostsSettings(timeout_s=3600.0)
+  train: SupervisedRunSettings = SupervisedRunSettings()
+  data: CorpusSettings = CorpusSettings()
+
+  def check(self) -> None:
+    """Refuses a model from scratch that has no preset."""
+    kind, _, name = self.model.source.partition(":")
+    if kind == "preset" and name not in presets.PRESETS:
+      raise Invalid(
+        "model.source",
+        f"={self.model.source!r}: expected preset: and one of "
+        f"{tuple(presets.PRESETS)}, or a model that can be loaded",
+      )
+
+
+@dataclasses.dataclass(frozen=True)
+class SupervisedExperiment:
+  """A checked configuration of `azr_jax.sft`: trunk and corpus."""
+
+  trunk: SupervisedTrainSettings
+  corpus: Settings
+
+
+def supervised_config(kind: str) -> ml_collections.ConfigDict:
+  """Returns the defaults of supervised training on a kind of corpus."""
+  trunk = SupervisedTrainSettings(data=CorpusSettings(kind=kind))
+  config = overrides.to_config(trunk)
+  config[kind] = overrides.to_config(corpora.KINDS[kind].Settings())
+  return config
+
+
+def read_supervised(config: ml_collections.ConfigDict) -> SupervisedExperiment:
+  """Checks a config of `azr_jax.sft` and makes settings of it.
+
+  Raises:
+    Invalid: as `read_train`.
+  """
+  values: dict[str, Any] = config.to_dict()
+  kind = str(values.get("data", {}).get("kind", ""))
+  own = values.pop(kind, {})
+  trunk = overrides.build(SupervisedTrainSettings, values)
+  try:
+    corpus = overrides.build(corpora.KINDS[kind].Settings, own)
+  except Invalid as error:
+    inside = Invalid(error.key.removeprefix("config."), error.problem)
+    raise inside.inside(kind).inside("config") from None
+  return SupervisedExperiment(trunk, corpus)
+
+
+def read(cls: type[Made], config: ml_collections.ConfigDict) -> Made:
+  """Checks a config whose sections one class names.
+
+  Raises:
+    Invalid: as `read_train`.
+  """
+  return overrides.build(cls, config)

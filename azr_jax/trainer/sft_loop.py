@@ -1,0 +1,202 @@
+"""The loop of supervised training.
+
+The life of the data: conversations are written, tokenised, packed into rows in
+an order fixed by the seed, and learned, by a model from scratch with a
+tokenizer of its own, or by one that is loaded.
+"""
+
+import pathlib
+import time
+
+import jax
+import numpy as np
+
+from azr_jax import types
+from azr_jax.corpora import registry as corpora
+from azr_jax.corpora.corpus import Corpus
+from azr_jax.learner import learner as learner_lib
+from azr_jax.learner import packing, update
+from azr_jax.learner.optimizer import make_optimizer
+from azr_jax.models import load, presets, safetensors_io, tokenizers
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.run import console
+from azr_jax.run import metrics as metrics_lib
+from azr_jax.run.session import Run
+from azr_jax.trainer import build
+from azr_jax.trainer.settings import (
+  SupervisedExperiment,
+  SupervisedTrainSettings,
+)
+
+_PROGRESS_STEPS = 10  # Between two lines of progress.
+# Folded into the seed: the order of conversations, and of packed rows.
+_ORDER, _ROWS = 1, 2
+
+
+def run(settings: SupervisedExperiment, run: Run) -> None:
+  """Trains until the last step and writes the model.
+
+  Args:
+    settings: the checked configuration.
+    run: an open run.
+  """
+  c = settings.trunk
+  rows, source = run.build("corpus", lambda: _prepare(settings, run.folder))
+  run.assert_same("the corpus", rows.tokens)
+
+  mesh = mesh_lib.make_mesh(c.mesh.sizes())
+  rules = c.sharding.rules()
+  model = build.build_model(c.model, source.config, mesh)
+  loss_fn = update.make_supervised_loss(
+    model, chunk_tokens=c.learner.chunk_tokens, mesh=mesh
+  )
+  learner = learner_lib.make(
+    model, loss_fn, make_optimizer(c.optimizer), mesh, rules
+  )
+  state = learner.init(source.load_params(mesh, rules))
+  checkpoints = run.open_checkpoints(c.train.keep_checkpoints)
+  done = run.latest_step(checkpoints)
+  if done:
+    state, _ = checkpoints.restore(done, learner.abstract)
+  micro_rows = mesh_lib.padded_rows(c.learner.micro_rows, mesh)
+  log = _Log(run, done + 1, c.train.steps)
+  for step in range(done + 1, c.train.steps + 1):
+    start = time.monotonic()
+    batch = update.place(_batch(rows, step - 1, micro_rows), mesh)
+    state, metrics = learner.update(state, batch, None)
+    log.write(step, metrics, start)
+    if step % c.train.save_every == 0 or step == c.train.steps:
+      checkpoints.save(step, state, {})
+  checkpoints.close()
+  log.close()
+  _write_model(c, state.params, source, run)
+
+
+class _Log:
+  """Metrics and progress on the primary host."""
+
+  def __init__(self, run: Run, first_step: int, last_step: int):
+    self._writer = None
+    if run.is_primary:
+      self._writer = metrics_lib.MetricsWriter(run.folder, first_step)
+      self._progress = console.Progress(first_step, last_step)
+
+  def write(self, step: int, metrics: update.Metrics, start: float) -> None:
+    """Writes a step's metrics, once the device has them."""
+    learned = metrics_lib.to_host(jax.device_get(metrics))
+    learned["time/step"] = time.monotonic() - start
+    if self._writer is None:
+      return
+    self._writer.write(step, learned)
+    if step % _PROGRESS_STEPS == 0:
+      self._progress.show(step, f"nll {learned['learner/nll']:.4f}")
+
+  def close(self) -> None:
+    """Closes the files."""
+    if self._writer is not None:
+      self._progress.close()
+      self._writer.close()
+
+
+def _write_model(
+  c: SupervisedTrainSettings,
+  params: types.Params,
+  source: load.ModelSource,
+  run: Run,
+) -> None:
+  """Writes model and tokenizer in Hugging Face layout."""
+  folder = run.folder / "model"
+  safetensors_io.save(
+    params,
+    source.config,
+    folder,
+    dtype=c.train.model_dtype,
+    eos_ids=source.tokenizer.eos_ids,
+    write=run.is_primary,
+  )
+  if run.is_primary:
+    source.tokenizer.save(folder)
+    run.say(f"the model is in {folder}")
+  run.barrier("the model is written")
+
+
+def _prepare(
+  settings: SupervisedExperiment, folder: pathlib.Path
+) -> tuple[types.Batch, load.ModelSource]:
+  """Builds or finds corpus and tokenizer; returns all rows, packed."""
+  c = settings.trunk
+  resources = corpora.Resources(
+    lambda: build.build_executor(c.executor), folder / "corpus"
+  )
+  corpus = corpora.KINDS[c.data.kind].build(settings.corpus, resources)
+  source = _starting_point(c, corpus, folder / "tokenizer")
+  tokenizer = source.tokenizer
+  order = np.random.default_rng((c.seed, _ORDER)).permutation(
+    len(corpus.conversations)
+  )
+  examples = []
+  for index in order.tolist():
+    ids, is_learned = corpus.conversations[index].tokens(
+      tokenizer.encode, tokenizer.eos_ids[0]
+    )
+    if len(ids) - 1 <= c.learner.row_length:
+      examples.append(_example(ids, is_learned))
+  return _pack_in_order(examples, c), source
+
+
+def _starting_point(
+  c: SupervisedTrainSettings, corpus: Corpus, folder: pathlib.Path
+) -> load.ModelSource:
+  """Returns a preset from scratch with its own tokenizer, or a loaded model."""
+  kind, _, name = c.model.source.partition(":")
+  if kind != "preset":
+    return load.resolve(c.model.source, c.model.cache_dir)
+  path = folder / "tokenizer.model"
+  if not path.exists():
+    shown = corpus.conversations[: c.data.tokenizer_samples]
+    texts = (one.prompt + "".join(one.parts) for one in shown)
+    corpus.train_tokenizer(texts, folder)
+  return load.ModelSource(
+    presets.PRESETS[name],
+    tokenizers.SentencePieceTokenizer(path),
+    load.random_params(presets.PRESETS[name], c.seed),
+  )
+
+
+def _example(ids: list[int], is_learned: list[bool]) -> packing.TrainingExample:
+  return packing.TrainingExample(
+    np.asarray(ids, np.int32),
+    np.asarray(is_learned, bool),
+    0.0,
+    np.zeros(len(ids), np.float32),
+  )
+
+
+def _pack_in_order(
+  examples: list[packing.TrainingExample], c: SupervisedTrainSettings
+) -> types.Batch:
+  """Packs groups of a few steps' worth, so that the order stays shuffled."""
+  mean = np.mean([len(example.token_ids) for example in examples])
+  rows_length = c.learner.micro_rows * c.learner.row_length
+  group = max(1, int(4 * rows_length / mean))
+  rng = np.random.default_rng((c.seed, _ROWS))
+  packed = []
+  for first in range(0, len(examples), group):
+    batch = packing.pack(
+      examples[first : first + group],
+      row_length=c.learner.row_length,
+      rows_multiple=1,
+      aggregation=c.learner.aggregation,
+    )
+    shuffle = rng.permutation(len(batch.tokens))
+    packed.append(jax.tree.map(lambda x, s=shuffle: x[s], batch))
+  return jax.tree.map(lambda *parts: np.concatenate(parts), *packed)
+
+
+def _batch(rows: types.Batch, index: int, count: int) -> types.Batch:
+  """Returns step `index`'s rows as one micro-batch; epochs repeat the rows."""
+  indices = np.arange(index * count, (index + 1) * count) % len(rows.tokens)
+  batch = jax.tree.map(lambda x: x[indices], rows)
+  weights = batch.loss_mask / max(batch.loss_mask.sum(), 1)
+  batch = batch.replace(loss_weights=weights)
+  return update.to_micro_batches(batch, count)

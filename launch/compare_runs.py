@@ -1,0 +1,65 @@
+"""Compares the metrics of two runs, step by step, to the last bit.
+
+  python launch/compare_runs.py RUN_A RUN_B
+
+Times and what was compiled differ from machine to machine and are left out.
+Metrics that only one of the runs has are listed and do not count. Exits with 1
+if a metric that both have differs.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+_LEFT_OUT = ("time/", "compile/")
+
+
+def read(folder: str) -> dict[int, dict[str, float]]:
+  """Returns the metrics of a run's folder by step."""
+  lines = (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()
+  rows = [json.loads(line) for line in lines]
+  return {
+    row["step"]: {k: v for k, v in row.items() if not k.startswith(_LEFT_OUT)}
+    for row in rows
+  }
+
+
+def compare(a: str, b: str) -> tuple[list[str], list[str], int]:
+  """Returns differences, metrics that one run lacks, and values compared."""
+  ours, theirs = read(a), read(b)
+  different, lacking, compared = [], set(), 0
+  for step in sorted(ours.keys() | theirs.keys()):
+    if step not in ours or step not in theirs:
+      different.append(f"step {step} is in one of the runs alone")
+      continue
+    for name in sorted(ours[step].keys() | theirs[step].keys()):
+      if name not in ours[step] or name not in theirs[step]:
+        lacking.add(name)
+        continue
+      compared += 1
+      if ours[step][name] != theirs[step][name]:
+        different.append(
+          f"step {step} {name}: {ours[step][name]!r} {theirs[step][name]!r}"
+        )
+  return different, sorted(lacking), compared
+
+
+def main() -> None:
+  """Runs the command."""
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument("runs", nargs=2, metavar="RUN")
+  a, b = parser.parse_args().runs
+  different, lacking, compared = compare(a, b)
+  for line in different:
+    print(line)
+  for name in lacking:
+    print(f"only in one run: {name}")
+  print(f"{compared} values compared, {len(different)} differ")
+  sys.exit(1 if different else 0)
+
+
+if __name__ == "__main__":
+  main()
