@@ -43,7 +43,16 @@ def combine(left, right):
     )
 
 
-@pytest.mark.parametrize("size, count", [(2, 200), (3, 400), (4, 40)])
+@pytest.mark.parametrize(
+  "size, count",
+  [
+    (2, 200),
+    (3, 400),
+    (4, 40),
+    pytest.param(3, 1400, marks=pytest.mark.slow),
+    pytest.param(4, 400, marks=pytest.mark.slow),
+  ],
+)
 def test_it_agrees_with_a_plain_search(size, count):
   """Small numbers and targets give random puzzles with many solutions."""
   rng = np.random.default_rng(size)
