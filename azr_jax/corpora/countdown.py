@@ -44,7 +44,9 @@ class CorpusSettings(Settings):
 
   seed: int = setting(0, "root of every random draw", at_least=0)
   count: int = setting(120_000, "conversations", at_least=1)
-  prompt_style: str = setting("compact", "prompt format", one_of=prompts.STYLES)
+  prompt_style: str = setting(
+    "compact", "prompt format", one_of=prompts.PROMPT_FORMATS
+  )
   style_shares: tuple[float, ...] = setting(
     (0.35, 0.15, 0.1, 0.4),
     "weights of direct, search, backward and guess",

@@ -37,7 +37,7 @@ class ProposeSettings(Settings):
     6, "examples in a prompt", paper="not named", at_least=0
   )
   prompt_style: str = setting(
-    "few_shot", "prompt format", one_of=prompt_lib.STYLES
+    "few_shot", "prompt format", one_of=prompt_lib.PROMPT_FORMATS
   )
 
 

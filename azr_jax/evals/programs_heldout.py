@@ -41,7 +41,7 @@ def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
 
 
 def prompt(item: Item, prompt_format: Any, tokenizer: Tokenizer) -> str:
-  """Writes the solver's prompt in one of `tasks.programs.prompts.STYLES`."""
+  """Writes the solver's prompt in a format of `tasks.programs.prompts`."""
   del tokenizer  # no format of this benchmark uses a chat template
   return solving.solve_prompt_text(item.kind, _task(item), prompt_format)
 

@@ -14,8 +14,8 @@ PROMPT_FORMATS = tuple(
   dict.fromkeys(
     (
       *prompt_formats.PROMPT_FORMATS,
-      *program_prompts.STYLES,
-      *mathematics_prompts.STYLES,
+      *program_prompts.PROMPT_FORMATS,
+      *mathematics_prompts.PROMPT_FORMATS,
     )
   )
 )

@@ -72,7 +72,9 @@ class AZRSettings(Settings):
   seed_rounds: int = setting(
     16, "most sampling rounds per seed buffer", at_least=1
   )
-  prompt_style: str = setting("full", "prompt format", one_of=prompts.STYLES)
+  prompt_style: str = setting(
+    "full", "prompt format", one_of=prompts.PROMPT_FORMATS
+  )
   solve_from: str = setting(
     "current",
     "the step whose proposals are solved: current or previous",

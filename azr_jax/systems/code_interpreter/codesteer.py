@@ -94,7 +94,7 @@ class CodeSteer:
 
     Args:
       jobs: runs scripts.
-      style: of prompts, one of `tasks.questions.prompts.STYLES`.
+      style: of prompts, one of `tasks.questions.prompts.PROMPT_FORMATS`.
       libraries: what scripts may import beside the standard ones.
     """
     self._jobs = jobs

@@ -25,7 +25,9 @@ class CodeInterpreterSettings(Settings):
   group_size: int = setting(
     5, "conversations about each question", paper="5", at_least=1
   )
-  prompt_style: str = setting("full", "prompt format", one_of=prompt_lib.STYLES)
+  prompt_style: str = setting(
+    "full", "prompt format", one_of=prompt_lib.PROMPT_FORMATS
+  )
   tool: PythonToolSettings = PythonToolSettings()
   rewards: RewardSettings = RewardSettings()
   order: str = setting(

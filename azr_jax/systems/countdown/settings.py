@@ -36,7 +36,9 @@ class CountdownSettings(Settings):
 
   prompts: int = setting(128, "puzzles of a step", paper="128", at_least=1)
   group_size: int = setting(8, "G, answers to each", paper="8", at_least=2)
-  prompt_style: str = setting("full", "prompt format", one_of=prompt_lib.STYLES)
+  prompt_style: str = setting(
+    "full", "prompt format", one_of=prompt_lib.PROMPT_FORMATS
+  )
   verifier: str = setting(
     "strict",
     "how answers are verified; compat scores as the published code",

@@ -32,7 +32,9 @@ class ORZSettings(Settings):
   data_seed: int = setting(0, "root of generated problems", at_least=0)
   prompts: int = setting(128, "problems of a step", paper="128", at_least=1)
   group_size: int = setting(64, "answers to each", paper="64", at_least=1)
-  prompt_style: str = setting("full", "prompt format", one_of=prompt_lib.STYLES)
+  prompt_style: str = setting(
+    "full", "prompt format", one_of=prompt_lib.PROMPT_FORMATS
+  )
   grader: str = setting(
     "math_verify", "how answers are compared", one_of=grader.MODES
   )

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from azr_jax.grading import answer_tags
 from azr_jax.grading.countdown_puzzle import Puzzle
 
-STYLES = ("full", "compact", "few_shot")
+PROMPT_FORMATS = ("full", "compact", "few_shot")
 _PUZZLE = re.compile(r"\[\s*(\d{1,4}(?:[,\s]+\d{1,4})*)\s*\][^\d-]*(\d{1,5})")
 _FULL = (
   "A user asks, an assistant helps. It first thinks, between <think> and "
@@ -35,7 +35,7 @@ def solve_prompt(puzzle: Puzzle, prompt_format: str) -> str:
 
   Args:
     puzzle: the puzzle to solve.
-    prompt_format: one of `STYLES`; `few_shot` gives the `full` prompt.
+    prompt_format: one of `PROMPT_FORMATS`; `few_shot` gives the `full` prompt.
   """
   if prompt_format == "compact":
     return f"solve {puzzle_line(puzzle)}\n<think>"

@@ -9,7 +9,7 @@ In both formats the response begins inside the thinking and ends with
 `\boxed{...}` inside answer tags.
 """
 
-STYLES = ("full", "compact")
+PROMPT_FORMATS = ("full", "compact")
 _FULL = (
   "A user asks the assistant a question. The assistant first reasons about it "
   "between <think> and </think>, and then gives the user its answer between "
@@ -21,7 +21,7 @@ _FULL = (
 
 
 def solve_prompt(question: str, prompt_format: str) -> str:
-  """Returns the prompt of a question in one of `STYLES`."""
+  """Returns the prompt of a question in one of `PROMPT_FORMATS`."""
   if prompt_format == "compact":
     return f"{question}\n<think>"
   return _FULL.format(question=question)

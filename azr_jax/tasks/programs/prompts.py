@@ -23,9 +23,9 @@ from azr_jax.tasks.programs.task import (
   component_name,
 )
 
-STYLES = ("full", "compact", "few_shot")
+PROMPT_FORMATS = ("full", "compact", "few_shot")
 
-FULL, COMPACT, FEW_SHOT = STYLES
+FULL, COMPACT, FEW_SHOT = PROMPT_FORMATS
 
 
 def fence(label: str, text: str) -> str:
@@ -151,7 +151,7 @@ def propose_triplet_prompt(
   Args:
     task_type: deduction, abduction or error deduction.
     references: the example triplets.
-    prompt_format: one of `STYLES`.
+    prompt_format: one of `PROMPT_FORMATS`.
     components: the programs that `f` must call (appendix D.2), if any.
   """
   # Few-shot prompts show no outputs, because the model would imitate them.

@@ -21,7 +21,7 @@ from azr_jax.tasks.programs.task import (
 
 
 def solve_prompt_text(task_type: str, task: Task, prompt_format: str) -> str:
-  """Returns the solver's prompt of a task in one of `prompts.STYLES`.
+  """Returns the solver's prompt of a task in one of `prompts.PROMPT_FORMATS`.
 
   An induction prompt shows the first half of the cases; the others are hidden
   and used for grading.

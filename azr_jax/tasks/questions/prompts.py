@@ -26,7 +26,7 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout import code_blocks
 
 FORMS = ("free", "text", "code", "text_then_code", "code_then_text")
-STYLES = ("full", "chat", "few_shot", "compact")
+PROMPT_FORMATS = ("full", "chat", "few_shot", "compact")
 
 _MARK = (
   "When you are sure, end with the answer between these marks: <<<the answer>>>"
@@ -140,7 +140,7 @@ def ask(
   Args:
     question: the text of the question.
     form: one of `FORMS`.
-    prompt_format: one of `STYLES`.
+    prompt_format: one of `PROMPT_FORMATS`.
     tokenizer: the model's tokenizer, which `chat` needs.
 
   Raises:

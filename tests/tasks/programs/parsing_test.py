@@ -89,7 +89,7 @@ def test_the_last_answer_block_and_fence_count():
   assert parsing.parse_output_answer(text) == "3"
 
 
-@pytest.mark.parametrize("prompt_format", prompts.STYLES)
+@pytest.mark.parametrize("prompt_format", prompts.PROMPT_FORMATS)
 def test_prompts_contain_their_task_and_end_in_the_think_part(prompt_format):
   all_prompts = [
     prompts.propose_triplet_prompt("deduction", [ZERO_TRIPLET], prompt_format),
