@@ -1,3 +1,5 @@
+"""Tests of the canonical text of values."""
+
 import pytest
 
 VALUES = {

@@ -1,3 +1,5 @@
+"""Tests of `python -m azr_jax.executor`."""
+
 import json
 import signal
 import subprocess
@@ -44,9 +46,9 @@ def test_every_line_has_a_result_in_order():
       assert (result["status"], result["outputs"]) == ("error", [])
       assert result["error"].startswith(f"line {number} is no job: ")
       assert REASONS[number] in result["error"]
-  found = [(r["id"], r["status"], r["outputs"]) for r in results]
-  assert found[0] == ("a", "ok", ["1", "[2]"])
-  assert found[3] == ("c", "ok", ["1"])
+  verdicts = [(r["id"], r["status"], r["outputs"]) for r in results]
+  assert verdicts[0] == ("a", "ok", ["1", "[2]"])
+  assert verdicts[3] == ("c", "ok", ["1"])
 
 
 @pytest.mark.parametrize(

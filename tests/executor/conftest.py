@@ -1,4 +1,4 @@
-"""Fixtures of the executor's tests: one pool, which every test leaves usable."""
+"""Fixtures: one pool, which every test leaves usable, and signals."""
 
 import signal
 

@@ -1,3 +1,5 @@
+"""Tests of the rules about imports."""
+
 import pytest
 
 RULES = ("time", "os.path", "sys.exit", "os.environ")

@@ -60,6 +60,8 @@ def f(x=None):
   at = libc.memmem(low, top - low, needle + bytes([x or 0]), len(needle))
   return at is not None
 """
+# Names that variables with the expected answer might have.
+_TELLING = "gold reference secret expected hidden solution target".split()
 
 
 def _hunts(roots, before="", found="False", **options):
@@ -93,14 +95,14 @@ SECRET = {
     "False",
   ),
   "names_that_promise_an_answer": gives(
-    f"{_HUNT}WORDS = 'gold reference secret expected hidden solution target'.split()\n"
+    f"{_HUNT}WORDS = {_TELLING!r}\n"
     "def f():\n  return sorted(\n"
     "    name for place in frames(sys._getframe()) if type(place) is dict\n"
     "    for name in place if name in WORDS)",
     "[]",
   ),
   "names_in_modules_that_promise_an_answer": gives(
-    f"{_HUNT}WORDS = 'gold reference secret expected hidden solution target'.split()\n"
+    f"{_HUNT}WORDS = {_TELLING!r}\n"
     "def f():\n  return sorted(\n"
     "    name for module in [*sys.modules.values()] for name in vars(module)\n"
     "    if name in WORDS)",

@@ -128,7 +128,7 @@ _HELD_BY_BOTH = {
   "processes/abstract_socket_of_the_trainer",
   "processes/connect_to_the_trainer",
 }
-# The programs of `ABLATED` that get through, by the flags that leave layers out.
+# The programs of `ABLATED` that get through, by the flags of the script.
 ABLATIONS = {
   "--without=unprivileged": {"peeking/privileges"},
   "--without=limits": _HELD_BY_LIMITS,

@@ -1,4 +1,4 @@
-"""The filter itself, in a process that raises it and tries a call."""
+"""Tests of the system call filter, in a process that installs it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Who waits for which job, without any process."""
+"""Tests of the unfinished jobs and their waiters, without any process."""
 
 import concurrent.futures
 

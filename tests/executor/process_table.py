@@ -1,4 +1,4 @@
-"""Looking at processes from outside, by /proc."""
+"""Looks at processes from outside, through /proc."""
 
 import os
 import pathlib
@@ -6,26 +6,26 @@ import time
 
 
 def children_of(pids):
-  """Living processes whose parent is one of `pids`."""
+  """Returns living processes whose parent is one of `pids`."""
   return [
     pid for pid, state, parent in _all() if parent in pids and state != "Z"
   ]
 
 
 def zombies_of(pids):
-  """Dead processes that a process of `pids` has not reaped."""
+  """Returns dead processes that a process of `pids` has not reaped."""
   return [
     pid for pid, state, parent in _all() if parent in pids and state == "Z"
   ]
 
 
 def is_alive(pid):
-  """Whether the process runs, or could."""
+  """Returns whether the process exists and is not a zombie."""
   return any(pid == other and state != "Z" for other, state, _ in _all())
 
 
 def wait_until(condition, seconds=10.0):
-  """Waits for a condition; returns whether it came true."""
+  """Waits until a condition holds; returns whether it does in time."""
   end = time.monotonic() + seconds
   while not condition() and time.monotonic() < end:
     time.sleep(0.02)
@@ -33,7 +33,10 @@ def wait_until(condition, seconds=10.0):
 
 
 def descriptors(pids):
-  """Open descriptors per process; a zygote's are for root's eyes only."""
+  """Returns the number of open descriptors per process.
+
+  It is None for a process that only root may look at, such as a zygote.
+  """
   counts = []
   for pid in pids:
     try:
@@ -44,7 +47,7 @@ def descriptors(pids):
 
 
 def resident_mb(pid):
-  """Resident memory of a process, in MiB."""
+  """Returns the resident memory of a process, in MiB."""
   pages = int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1])
   return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 

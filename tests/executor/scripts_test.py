@@ -1,4 +1,4 @@
-"""Scripts: what they print comes back, however much, however they end."""
+"""Tests that the output of scripts comes back, however they end."""
 
 import ast
 import subprocess
@@ -32,8 +32,8 @@ def run(executor, script, libraries=()):
   ],
 )
 def test_what_is_printed_comes_back(executor, script, output):
-  found = run(executor, script)
-  assert (found.status, str(found.output), str(found.errors)) == (
+  result = run(executor, script)
+  assert (result.status, str(result.output), str(result.errors)) == (
     "ok",
     output,
     "",
@@ -45,7 +45,7 @@ def test_what_is_printed_comes_back(executor, script, output):
   ["1 / 0", "def f():\n  raise KeyError('ü')\nf()", "x = (", "print(y)"],
 )
 def test_errors_read_as_an_interpreter_prints_them(executor, script, tmp_path):
-  found = run(executor, script)
+  result = run(executor, script)
   path = tmp_path / "run.py"
   path.write_text(script)
   real = subprocess.run(
@@ -56,25 +56,25 @@ def test_errors_read_as_an_interpreter_prints_them(executor, script, tmp_path):
     check=False,
   )
   want = real.stderr.replace(f"{tmp_path}/", "")
-  assert found.status == "error"
-  assert str(found.errors) == want
+  assert result.status == "error"
+  assert str(result.errors) == want
 
 
 def test_both_streams_and_what_was_printed_before_an_error_are_kept(executor):
   script = "import sys\nprint('out')\nprint('err', file=sys.stderr)\n1 / 0"
-  found = run(executor, script)
-  assert found.status == "error" and str(found.output) == "out\n"
-  assert str(found.errors).startswith("err\nTraceback")
+  result = run(executor, script)
+  assert result.status == "error" and str(result.output) == "out\n"
+  assert str(result.errors).startswith("err\nTraceback")
   assert run(executor, "raise SystemExit('bye')").errors.head == "bye"
 
 
 @pytest.mark.parametrize("letter", ["x", "語"])
 def test_of_ten_megabytes_the_beginning_and_the_end_are_kept(executor, letter):
   script = f"print('first', {letter!r} * 10_000_000, 'last')"
-  found = run(executor, script)
+  result = run(executor, script)
   total = len("first  last\n") + 10_000_000
-  kept = found.output
-  assert found.status == "ok"
+  kept = result.output
+  assert result.status == "ok"
   assert kept.head.startswith("first ") and kept.tail.endswith(" last\n")
   assert len(kept.head) + kept.omitted + len(kept.tail) == total
   assert 1000 < len(kept.head) <= scripts.KEPT_CHARS
@@ -82,13 +82,13 @@ def test_of_ten_megabytes_the_beginning_and_the_end_are_kept(executor, letter):
 
 
 def test_the_end_of_an_output_of_long_characters_is_kept(executor):
-  found = run(executor, "print('語' * 7000 + 'END')")
-  assert str(found.output).endswith("END\n") and found.output.omitted > 0
+  output = run(executor, "print('語' * 7000 + 'END')").output
+  assert str(output).endswith("END\n") and output.omitted > 0
 
 
-def test_half_characters_become_whole_ones(executor):
-  found = run(executor, "print(chr(0xd800) + 'x')")
-  assert str(found.output) == "?x\n"
+def test_lone_surrogates_are_replaced(executor):
+  result = run(executor, "print(chr(0xd800) + 'x')")
+  assert str(result.output) == "?x\n"
 
 
 def test_a_script_that_does_not_end_is_a_timeout(executor):
@@ -103,9 +103,9 @@ def test_a_script_that_does_not_end_is_a_timeout(executor):
     "import socket",
   ],
 )
-def test_the_walls_stand_around_scripts(executor, script):
-  found = run(executor, script)
-  assert found.status == "error" and "Error" in str(found.errors)
+def test_scripts_run_in_the_sandbox(executor, script):
+  result = run(executor, script)
+  assert result.status == "error" and "Error" in str(result.errors)
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ def test_the_walls_stand_around_scripts(executor, script):
 )
 def test_scripts_may_be_given_libraries(executor, libraries, script, output):
   script = f"import {libraries[0]}\n{script}"
-  found = run(executor, script, libraries)
-  assert output in str(found.output), found
-  assert run(executor, script, libraries) == found
+  result = run(executor, script, libraries)
+  assert output in str(result.output), result
+  assert run(executor, script, libraries) == result
   assert "ModuleNotFoundError" in str(run(executor, script).errors)
 
 
@@ -133,10 +133,10 @@ print(solve(x**2 - 4), integrate(sin(x)**2, (x, 0, pi)), lambdify(x, x**2)(3))
 print(nsolve(cos(x) - x, 1), sympify("x + 1/3"), summation(x, (x, 1, 10)))
 """
   with Executor(workers=1, timeout_s=10.0, memory_mb=1024) as executor:
-    found = run(executor, script, ("sympy",))
-  assert str(found.output) == (
+    result = run(executor, script, ("sympy",))
+  assert str(result.output) == (
     "[-2, 2] pi/2 9\n0.739085133215161 x + 1/3 55\n"
-  ), found
+  ), result
 
 
 def test_the_kernel_holds_what_numpy_lets_through(executor):

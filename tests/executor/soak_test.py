@@ -1,4 +1,7 @@
-"""Long runs: what grows, and what random kills break. Figures with -s."""
+"""Long runs, which show growth and the effect of random kills.
+
+`pytest -s` shows their figures.
+"""
 
 import os
 import random
@@ -23,7 +26,7 @@ def f(x):
   words = {str(i): [i, i * 2] for i in range(x % 50)}
   return x * x, sorted(words)[:3], Counter(str(x)).most_common(1)
 """
-BATCH = 1000
+BATCH = 500
 
 
 def expected(x):
@@ -33,8 +36,8 @@ def expected(x):
 
 
 def footprint(pool):
-  """What the pool holds: memory, descriptors, unreaped children."""
-  time.sleep(0.1)  # A report's file is closed just after its reply has come.
+  """Returns the memory, descriptors and unreaped children of the pool."""
+  time.sleep(0.1)  # A report's file is closed just after its reply is sent.
   everyone = [os.getpid(), *pool.processes()]
   return {
     "resident_mb": [round(resident_mb(pid), 1) for pid in everyone],
@@ -78,16 +81,16 @@ def test_random_kills_cost_no_verdict(programs, kills):
     return zygotes if kind == "zygote" else children_of(zygotes)
 
   def kill(kind):
-    """Ends one process of a kind; a child may be gone before it is hit."""
-    found = victims(kind)
+    """Kills one process of a kind, if there is one."""
+    processes = victims(kind)
     try:
-      os.kill(rng.choice(found), signal.SIGKILL)
+      os.kill(rng.choice(processes), signal.SIGKILL)
     except (IndexError, ProcessLookupError):
       return
     killed[kind] += 1
 
   def kill_all():
-    # Not so close that one job is hit twice, which would be its error.
+    # If kills came faster, they might hit a job twice, which is an error.
     while not done.wait(rng.uniform(0.2, programs / 700 / kills)):
       if sum(killed.values()) < kills:
         kill(rng.choice(["zygote", "child"]))

@@ -1,4 +1,4 @@
-"""Results in order, as they come, a bounded number ahead."""
+"""Tests that results come in order, at once, and a bounded number ahead."""
 
 import re
 import threading
@@ -54,9 +54,9 @@ def test_a_failure_is_passed_on():
 
 def test_progress_is_told_on_standard_error(capsys):
   assert list(streaming.counted("abc", "letters", every_s=0.0)) == [*"abc"]
-  told = capsys.readouterr()
-  lines = told.err.splitlines()
-  assert told.out == "" and len(lines) == 4
+  written = capsys.readouterr()
+  lines = written.err.splitlines()
+  assert written.out == "" and len(lines) == 4
   for line, count in zip(lines, (1, 2, 3, 3), strict=True):
     assert re.fullmatch(rf"{count} letters in \d+\.\d s, \d+ a second", line)
   assert list(streaming.counted([], "letters", every_s=9.0)) == []

@@ -1,4 +1,4 @@
-"""The measurements measure what they say; no figure is asserted."""
+"""Tests that the measurements run the right programs, at any speed."""
 
 from azr_jax.executor import Job, throughput
 
@@ -10,9 +10,9 @@ PROGRAMS = [
 def test_every_case_runs_every_program(executor):
   for name, jobs in throughput.cases(PROGRAMS).items():
     assert len(jobs) == len(PROGRAMS)
-    found = throughput.measure(executor, jobs)
-    assert found["ok_share"] == 1.0, name
-    rate = found["evaluations_per_second"] / found["programs_per_second"]
+    figures = throughput.measure(executor, jobs)
+    assert figures["ok_share"] == 1.0, name
+    rate = figures["evaluations_per_second"] / figures["programs_per_second"]
     assert rate == (throughput.CANDIDATES if name == "judging" else 1)
 
 
@@ -26,13 +26,13 @@ def test_five_in_256_are_endless():
 def test_the_plain_pool_runs_the_same_jobs():
   jobs = throughput.cases(PROGRAMS)["validation"]
   jobs.append(Job("loop", throughput.ENDLESS, ("1",)))
-  found = throughput.measure_plain(1, jobs, timeout_s=0.5)
-  assert 0 < found["programs_per_second"] < len(jobs) / 0.5
+  figures = throughput.measure_plain(1, jobs, timeout_s=0.5)
+  assert 0 < figures["programs_per_second"] < len(jobs) / 0.5
 
 
 def test_the_stages_are_those_of_a_child():
-  found = throughput.breakdown(PROGRAMS)
-  assert set(found) == {
+  stages = throughput.breakdown(PROGRAMS)
+  assert set(stages) == {
     "fork",
     "walls",
     "compile",
@@ -41,4 +41,4 @@ def test_the_stages_are_those_of_a_child():
     "exit",
     "page_fault",
   }
-  assert all(stage["microseconds"] > 0 for stage in found.values())
+  assert all(stage["microseconds"] > 0 for stage in stages.values())

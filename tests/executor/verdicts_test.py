@@ -1,4 +1,4 @@
-"""What an honest program's verdict is."""
+"""Tests of the verdicts on honest programs."""
 
 import pytest
 
@@ -59,7 +59,8 @@ def test_a_timeout_keeps_the_values_of_the_calls_before(run):
   result = run(code, "1", "2", "3", "4")
   assert (result.status, result.error) == ("timeout", "TimeoutError")
   assert result.outputs == ("1", "2", None, None)
-  result = run(code, "1", "2", "3", "4", runs=2)  # No value is a gold here.
+  # With two runs, a value must be confirmed, so a timeout keeps none.
+  result = run(code, "1", "2", "3", "4", runs=2)
   assert (result.status, result.outputs) == ("timeout", (None,) * 4)
 
 
@@ -75,7 +76,7 @@ def test_a_child_killed_twice_is_not_nondeterminism():
   assert verdict.agree([ok, killed]) == killed
 
 
-def test_a_value_with_a_remark_never_becomes_a_gold():
+def test_a_value_with_a_comment_is_refused_when_runs_are_compared():
   job = Job("1", ADD, ("1",), runs=2)
   seen = [verdict.read_reply(job, 0.1, frames.REPORTED, b"5 # 7\ndone\n")] * 2
   assert verdict.agree(seen).error == "MalformedReport"
@@ -102,7 +103,7 @@ def f(x):
   while time.monotonic() < end: pass
   return x
 """
-  result = run(code, "1", "2", "3", "4")  # 1.6 s; each may take 1.0.
+  result = run(code, "1", "2", "3", "4")  # 1.6 s in all, at most 1.0 s each.
   assert result.outputs == ("1", "2", "3", "4")
 
 
@@ -171,7 +172,7 @@ def test_annotations_may_be_text(run, head):
 
 
 def test_cyclic_garbage_is_collected(run):
-  # 800 MB in all, of which nothing is touched: it takes no time of its own.
+  # The calls allocate 800 MB in all, without touching it, which is fast.
   code = (
     "def f():\n  for _ in range(10_000):\n    a = [bytes(80_000)]; a.append(a)"
   )

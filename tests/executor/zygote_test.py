@@ -1,4 +1,4 @@
-"""What the zygote does when a child's end and its output cross."""
+"""Tests of the zygote when a child's output is read after its end."""
 
 import subprocess
 import sys
