@@ -50,7 +50,7 @@ class CorpusSettings(Settings):
   )
   style_shares: tuple[float, ...] = setting(
     (0.3, 0.4, 0.3),
-    "weights of worked, guessed and bare solutions",
+    "weights of chain-of-thought, guessed and bare solutions",
     accepts=(
       lambda v: len(v) == 3 and min(v) >= 0 and sum(v) > 0,
       f"a tuple of weights for {SOLUTION_STYLES}",

@@ -1,4 +1,4 @@
-"""The corpora of supervised training by name, and how to build them."""
+"""Builds the corpora of supervised training by name."""
 
 import dataclasses
 import pathlib
@@ -39,11 +39,11 @@ class DemonstrationsSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-  """What building a corpus may use.
+  """The resources for building a corpus.
 
   Attributes:
     make_executor: starts an executor, which checks programs.
-    folder: where a corpus may be kept for the next time.
+    folder: the folder in which a corpus is cached.
   """
 
   make_executor: Callable[[], Executor]
@@ -90,13 +90,18 @@ def _demonstrations(c: DemonstrationsSettings, resources: Resources) -> Corpus:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-  """A corpus: the class of its config section, and what builds it."""
+  """A kind of corpus.
+
+  Attributes:
+    Settings: the class of its config section.
+    build: builds the corpus from its settings and resources.
+  """
 
   Settings: type[Settings]
   build: Callable[[Any, Resources], Corpus]
 
 
-# `data.kind` -> corpus; the config section has the same name.
+# Maps `data.kind` to the corpus; its config section has the same name.
 KINDS: dict[str, Kind] = {
   "programs": Kind(ProgramsSettings, _programs),
   "countdown": Kind(countdown.CorpusSettings, _countdown),

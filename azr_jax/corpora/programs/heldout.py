@@ -75,7 +75,7 @@ def build(executor: Executor, seed: int, per_type: int) -> list[HeldoutTask]:
     ValueError: the executor's outputs differ from the generator's.
   """
   tasks = list(draw(seed, per_type))
-  verdicts = [
+  pending = [
     validation.submit_induction_task(
       executor, t.task.code, t.task.inputs, t.task.message
     )
@@ -84,8 +84,8 @@ def build(executor: Executor, seed: int, per_type: int) -> list[HeldoutTask]:
     for t in tasks
   ]
   checked = []
-  for heldout, verdict in zip(tasks, verdicts, strict=True):
-    task = verdict.result()
+  for heldout, future in zip(tasks, pending, strict=True):
+    task = future.result()
     if task != heldout.task:
       raise ValueError(f"expected {heldout.task}, the executor returned {task}")
     checked.append(heldout)

@@ -18,8 +18,8 @@ class Exemplar:
     message: the message to an induction solver.
     plan: the thinking of the proposer.
     forward: the thinking from the first input to its output.
-    backward: the thinking from the first output to `found`.
-    found: an input that gives the first output; the answer of abduction.
+    backward: the thinking from the first output to `abduced`.
+    abduced: an input that gives the first output; the answer of abduction.
     rule: the thinking from cases and message to the program.
     failing: an input for which the program raises.
     failure: the thinking from `failing` to `error`.
@@ -33,7 +33,7 @@ class Exemplar:
   plan: str
   forward: str
   backward: str
-  found: str
+  abduced: str
   rule: str
   failing: str
   failure: str
@@ -54,7 +54,7 @@ EXEMPLARS = (
     plan="Keep some of the numbers, change them, and add them up.",
     forward="2 and 4 are even. 2 * 2 = 4 and 4 * 4 = 16. 4 + 16 = 20.",
     backward="20 = 4 + 16, and 4 and 16 are the squares of 2 and 4.",
-    found="[2, 4]",
+    abduced="[2, 4]",
     rule="Go through the numbers and add the squares of the even ones.",
     failing="[4, 'a']",
     failure="4 is even. 'a' % 2 formats text that has no place for a number.",
@@ -70,7 +70,7 @@ EXEMPLARS = (
     plan="Turn the order of the words around, join them, and repeat that.",
     forward="The words are red, blue. Backwards: blue-red. Twice that.",
     backward="The output is blue-red twice, so the words are red, blue.",
-    found="'red blue', 2",
+    abduced="'red blue', 2",
     rule="Split into words, reverse them, join with a dash, and repeat.",
     failing="None, 2",
     failure="None has no method called split.",

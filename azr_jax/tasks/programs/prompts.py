@@ -293,7 +293,7 @@ def solve_abduction_prompt(code: str, output: str, prompt_format: str) -> str:
 
     def exchange(e: Exemplar) -> tuple[str, str, str]:
       prompt = solve_abduction_prompt(e.code, e.outputs[0], COMPACT)
-      return prompt, e.backward, fence("input", e.found)
+      return prompt, e.backward, fence("input", e.abduced)
 
     return _short_prompt(f"Find an input.\n{task}", prompt_format, exchange)
   return wrap(

@@ -58,7 +58,7 @@ def test_it_agrees_with_a_plain_search(size, count):
   rng = np.random.default_rng(size)
   numbers = rng.integers(1, 16, (count, size))
   targets = rng.integers(1, 40, count)
-  found = solver.analyse(numbers, targets)
+  analysis = solver.analyse(numbers, targets)
   natural = solver.natural_paths(numbers, targets)
   for row in range(count):
     target = int(targets[row])
@@ -67,42 +67,42 @@ def test_it_agrees_with_a_plain_search(size, count):
     )
     hits = [way for way in ways if way[0] == target]
     near = [w for w in ways if w[0] != target and abs(w[0] - target) <= 3]
-    assert found.paths[row] == len(hits)
-    assert found.near[row] == len(near)
-    assert found.natural[row] == any(not (h[1] or h[2]) for h in hits)
+    assert analysis.paths[row] == len(hits)
+    assert analysis.near[row] == len(near)
+    assert analysis.natural[row] == any(not (h[1] or h[2]) for h in hits)
     assert len(natural[row]) == sum(not (h[1] or h[2]) for h in hits)
-    assert found.plus_minus[row] == any(h[3] for h in hits)
+    assert analysis.plus_minus[row] == any(h[3] for h in hits)
     for name, index in (("all_negative", 1), ("all_fractional", 2)):
       flag = bool(hits) and all(hit[index] for hit in hits)
-      assert getattr(found, name)[row] == flag
+      assert getattr(analysis, name)[row] == flag
     if hits:
       shown = tuple(numbers[row].tolist())
-      best = solver.term(shown, int(found.best[row]))
+      best = solver.term(shown, int(analysis.best[row]))
       assert best.value == target == eval(best.expression)
     else:
-      assert found.best[row] == -1 and np.isinf(found.cost[row])
+      assert analysis.best[row] == -1 and np.isinf(analysis.cost[row])
 
 
 def test_two_numbers_suffice_and_all_divide_by_hand():
   numbers = np.array([[8, 2, 3], [6, 3, 2], [50, 2, 99]])
   targets = np.array([16, 4, 25])
-  found = solver.analyse(numbers, targets)
+  analysis = solver.analyse(numbers, targets)
   # The pairs are 8 * 2, 6 - 2 and 50 / 2.
-  assert found.two_suffice.tolist() == [True, True, True]
-  found = solver.analyse(np.array([[12, 4, 6]]), np.array([9]))
+  assert analysis.two_suffice.tolist() == [True, True, True]
+  analysis = solver.analyse(np.array([[12, 4, 6]]), np.array([9]))
   # The only solution is 12 / 4 + 6.
-  assert found.all_divide.tolist() == [True]
-  assert found.paths.tolist() == [1]
+  assert analysis.all_divide.tolist() == [True]
+  assert analysis.paths.tolist() == [1]
 
 
 def test_every_puzzle_of_a_public_set_is_solved():
   records = [json.loads(line) for line in CD3.read_text().splitlines()]
   puzzles = [from_record(record) for record in records]
-  found = solver.analyse(
+  analysis = solver.analyse(
     np.array([puzzle.numbers for puzzle in puzzles]),
     np.array([puzzle.target for puzzle in puzzles]),
   )
-  assert len(puzzles) == 256 and np.all(found.paths > 0)
+  assert len(puzzles) == 256 and np.all(analysis.paths > 0)
 
 
 @pytest.mark.parametrize(

@@ -48,14 +48,14 @@ PARSERS = {
   ),
   "solve_deduction": (parsing.parse_output_answer, lambda e: e.outputs[0]),
   "solve_error": (parsing.parse_output_answer, lambda e: e.error),
-  "solve_abduction": (parsing.parse_input_answer, lambda e: e.found),
+  "solve_abduction": (parsing.parse_input_answer, lambda e: e.abduced),
   "solve_induction": (parsing.parse_program_answer, lambda e: e.code),
 }
 
 
 def test_claimed_outputs_are_those_of_the_program(executor):
   for e in EXEMPLARS:
-    inputs = (*e.inputs, e.found)
+    inputs = (*e.inputs, e.abduced)
     result = executor.map([Job(id="exemplar", code=e.code, inputs=inputs)])[0]
     assert result.status == "ok"
     expected = (*e.outputs, e.outputs[0])

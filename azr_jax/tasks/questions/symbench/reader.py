@@ -20,7 +20,7 @@ from azr_jax.grading.mathematics.extraction import last_boxed
 from azr_jax.grading.symbench import puzzles
 from azr_jax.tasks.questions.question import Question
 from azr_jax.tasks.questions.symbench import gridworld, worlds
-from azr_jax.tasks.questions.symbench.worlds import Asked
+from azr_jax.tasks.questions.symbench.worlds import TextAndReference
 
 PREFIX = "symbench/"
 GRIDWORLD = "gridworld"
@@ -64,7 +64,7 @@ def _flat(value: Any) -> str:
   return str(value)
 
 
-def _stored(*keys: str, **more: str) -> Callable[[Row], Asked]:
+def _stored(*keys: str, **more: str) -> Callable[[Row], TextAndReference]:
   """Returns a reader of rows whose solution is stored.
 
   Args:
@@ -72,7 +72,7 @@ def _stored(*keys: str, **more: str) -> Callable[[Row], Asked]:
     **more: further entries of the reference: name and key in the solution.
   """
 
-  def read(row: Row) -> Asked:
+  def read(row: Row) -> TextAndReference:
     solution = _solution(row)
     answer = _flat([solution[key] for key in keys])
     further = {name: solution[key] for name, key in more.items()}
@@ -81,14 +81,14 @@ def _stored(*keys: str, **more: str) -> Callable[[Row], Asked]:
   return read
 
 
-def _cards(row: Row) -> Asked:
+def _cards(row: Row) -> TextAndReference:
   text, reference = _stored(
     "solution", moves="player_moves", results="results", game="game_type"
   )(row)
   return text, reference
 
 
-def _equations(row: Row) -> Asked:
+def _equations(row: Row) -> TextAndReference:
   text = _text(row)
   numbers = [int(part) for part in _search(_LETTERS, text)[0].split(",")]
   equations = []
@@ -111,7 +111,7 @@ def _equations(row: Row) -> Asked:
   }
 
 
-def _logic_puzzle(row: Row) -> Asked | None:
+def _logic_puzzle(row: Row) -> TextAndReference | None:
   """Reads a puzzle, or returns None if it has no solution.
 
   27 of the 200 stored solutions break the rule of their puzzle, and 24 puzzles
@@ -145,7 +145,7 @@ def _selections(reference: Mapping[str, Any]) -> Iterator[str]:
     yield ", ".join(f"{r} {c}" for r, c in chosen)
 
 
-def _arrangement(row: Row) -> Asked:
+def _arrangement(row: Row) -> TextAndReference:
   solution = _solution(row)
   lines = solution["constraints_text"].splitlines()
   constraints = []
@@ -166,7 +166,7 @@ def _arrangement(row: Row) -> Asked:
   }
 
 
-def _decomposition(row: Row) -> Asked:
+def _decomposition(row: Row) -> TextAndReference:
   """Reads a question about the first crops and X; A, B, C, X, Y are stored."""
   solution = _solution(row)
   stored = solution["solution"]["answer"]
@@ -175,16 +175,16 @@ def _decomposition(row: Row) -> Asked:
   return _text(row), {"answer": answer, "or": [_flat(stored)]}
 
 
-def _multiplying(row: Row) -> Asked:
+def _multiplying(row: Row) -> TextAndReference:
   files = row["files"]
   return files["input_prompt_1.txt"], {"answer": files["target_answer.txt"]}
 
 
-def _gsm(row: Row) -> Asked:
+def _gsm(row: Row) -> TextAndReference:
   return row["input"], {"answer": str(row["target"])}
 
 
-def _math(row: Row) -> Asked:
+def _math(row: Row) -> TextAndReference:
   answer = last_boxed(row["solution"])
   if answer is None:
     raise ValueError("expected a boxed answer")
@@ -197,24 +197,24 @@ def _only_file(row: Row) -> str:
   return text
 
 
-def _letters(row: Row) -> Asked:
+def _letters(row: Row) -> TextAndReference:
   letter = row["sample"].rsplit("/", 1)[1].split("_")[0]
   return worlds.letters(json.loads(_only_file(row)), letter)
 
 
-def _boxlift(row: Row) -> Asked:
+def _boxlift(row: Row) -> TextAndReference:
   world = json.loads(_only_file(row))
   return worlds.boxlift(world["boxes"], world["lifters"])
 
 
-def _game24(row: Row) -> Asked | None:
+def _game24(row: Row) -> TextAndReference | None:
   return worlds.game24([int(part) for part in row["Puzzles"].split()])
 
 
 _QUEENS = _stored("solution", board="initial_board")
 _COMBINATORIAL = _stored("solution", numbers="numbers", target="target")
 # Maps the name of a file to its task and the reader of its rows.
-_FILES: dict[str, tuple[str, Callable[[Row], Asked | None]]] = {
+_FILES: dict[str, tuple[str, Callable[[Row], TextAndReference | None]]] = {
   "2048_dataset": ("2048", _stored("solution")),
   "Blocksworld_dataset": (
     "blocksworld",
@@ -334,13 +334,13 @@ def _read_file(path: pathlib.Path) -> list[Question]:
     raise ValueError(f"{path}: {error}; expected SymBench's file") from None
   for number, row in enumerate(rows):
     try:
-      asked = read_row(row)
+      parsed = read_row(row)
     except (KeyError, TypeError, ValueError) as error:
       raise ValueError(
         f"{path}: row {number}: {error!r}; expected a sample of {task}"
       ) from None
-    if asked is not None:
-      text, reference = asked
+    if parsed is not None:
+      text, reference = parsed
       name = f"{PREFIX}{task}/{path.stem}/{number}"
       questions.append(
         Question(name, PREFIX + task, text, canonical(reference))

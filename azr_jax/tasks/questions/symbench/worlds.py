@@ -15,14 +15,14 @@ import numpy as np
 
 from azr_jax.tasks.countdown import solver
 
-# (text, reference) of a question.
-Asked = tuple[str, dict[str, Any]]
+# The text and the reference of a question.
+TextAndReference = tuple[str, dict[str, Any]]
 # The search visits every state, so the number of blocks is limited.
 _MAX_BLOCKS = 6
 _TARGET = 24
 
 
-def game24(numbers: Sequence[int]) -> Asked | None:
+def game24(numbers: Sequence[int]) -> TextAndReference | None:
   """Asks to reach 24 with four numbers; returns None if that is impossible."""
   analysis = solver.analyse(np.array([numbers]), np.array([_TARGET]))
   if analysis.best[0] < 0:
@@ -39,7 +39,7 @@ def game24(numbers: Sequence[int]) -> Asked | None:
   }
 
 
-def letters(word: str, letter: str) -> Asked:
+def letters(word: str, letter: str) -> TextAndReference:
   """Asks how often and where a letter occurs in a word."""
   positions = [at for at, other in enumerate(word, 1) if other == letter]
   text = (
@@ -52,7 +52,7 @@ def letters(word: str, letter: str) -> Asked:
   return text, {"answer": answer, **reference}
 
 
-def blocksworld(file: str) -> Asked | None:
+def blocksworld(file: str) -> TextAndReference | None:
   """Asks to move blocks between stacks; returns None if nothing is to do."""
   start, goal = (
     {name: blocks.split() for name, blocks in _STACK.findall(part)}
@@ -113,7 +113,7 @@ def _moves(
   raise ValueError("expected a goal that can be reached")
 
 
-def boxlift(boxes: Sequence[int], lifters: Sequence[int]) -> Asked:
+def boxlift(boxes: Sequence[int], lifters: Sequence[int]) -> TextAndReference:
   """Asks to lift all boxes in at most the steps of a greedy plan."""
   plan = _plan_lifts(boxes, lifters)
   named = ", ".join(f"{at}: {power}" for at, power in enumerate(lifters))
@@ -170,7 +170,7 @@ def _plan_lifts(
   return plan
 
 
-def boxnet(cells: Mapping[str, Sequence[str]]) -> Asked:
+def boxnet(cells: Mapping[str, Sequence[str]]) -> TextAndReference:
   """Asks to move the boxes on a grid to targets of their colour."""
   listed = "\n".join(
     f"Agent[{name.replace('_', ', ')}]: {', '.join(inside) or 'nothing'}"
