@@ -101,7 +101,7 @@ class _Values:
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-  """What the solver computes for each puzzle, arrays [rows].
+  """The properties of puzzles that the solver computes, arrays [rows].
 
   Fields with `all_` are False for puzzles without a solution.
 
