@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import tensorboardX
 
 from azr_jax import types
 from azr_jax.run import storage
@@ -69,6 +68,9 @@ class MetricsWriter:
       self._stored = kept
       return
     self._file = self._path.open("a", encoding="utf-8")
+    # Imported here, because it imports torch if that is installed: seconds.
+    import tensorboardX
+
     self._events = tensorboardX.SummaryWriter(
       str(workdir / "tensorboard"), purge_step=first_step
     )
