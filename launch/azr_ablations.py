@@ -27,26 +27,29 @@ CHANGES = {
   "error_deduction": (
     "task_types=('deduction', 'abduction', 'induction', 'error_deduction')",
   ),
-  "composite": ("composite_chance=0.5",),
-  "recent_references": ("reference_draw=recent",),
-  "complexity": ("intrinsic=('complexity',)", "intrinsic_weights=(0.5,)"),
+  "composite": ("appendix.composite_chance=0.5",),
+  "recent_references": ("appendix.reference_draw=recent",),
+  "complexity": (
+    "appendix.intrinsic=('complexity',)",
+    "appendix.intrinsic_weights=(0.5,)",
+  ),
   "complexity_product": (
-    "intrinsic=('complexity', 'halstead')",
-    "intrinsic_weights=(1.0, 1.0)",
-    "aggregation=times_sum",
+    "appendix.intrinsic=('complexity', 'halstead')",
+    "appendix.intrinsic_weights=(1.0, 1.0)",
+    "appendix.aggregation=times_sum",
   ),
   "diversity": (
-    "intrinsic=('distance', 'answer_diversity')",
-    "intrinsic_weights=(0.5, 0.5)",
-    "aggregation=plus_product",
+    "appendix.intrinsic=('distance', 'answer_diversity')",
+    "appendix.intrinsic_weights=(0.5, 0.5)",
+    "appendix.aggregation=plus_product",
   ),
   "products": (
-    "intrinsic=('distance', 'maintainability')",
-    "intrinsic_weights=(1.0, 1.0)",
-    "aggregation=times_product",
+    "appendix.intrinsic=('distance', 'maintainability')",
+    "appendix.intrinsic_weights=(1.0, 1.0)",
+    "appendix.aggregation=times_product",
   ),
-  "no_comments": ("strip=('comments',)",),
-  "no_globals": ("strip=('comments', 'globals')",),
+  "no_comments": ("appendix.strip=('comments',)",),
+  "no_globals": ("appendix.strip=('comments', 'globals')",),
 }
 TABLE_2 = tuple(CHANGES)[:5]
 LAUNCHER = runs.Launcher()

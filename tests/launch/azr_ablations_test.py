@@ -1,5 +1,7 @@
 """The command that makes the table of AZR's ablations and switches."""
 
+import ast
+import functools
 import json
 import subprocess
 import sys
@@ -74,8 +76,10 @@ def test_every_variant_is_a_valid_config_and_changes_something(changes):
   for name, settings in changes.items():
     config = azr.get_config("tiny")
     for setting in settings:
-      key, _, value = setting.partition("=")
-      kind = type(plain[key])
-      config.azr[key] = kind(eval(value)) if kind is not str else value
+      path, _, text = setting.partition("=")
+      *sections, key = path.split(".")
+      section = functools.reduce(getattr, sections, config.azr)
+      kind = type(section[key])
+      section[key] = text if kind is str else kind(ast.literal_eval(text))
     train_settings.read_train(config)
     assert (config.azr.to_dict() != plain) == (name != "full")
