@@ -1,214 +1,57 @@
 """Compiles every device program for a named TPU slice, without a TPU.
 
-  python -m azr_jax.compile_check --config=configs/azr.py:qwen2.5-7b \
-    --topology=v5p:4x4x2
+  python -m azr_jax.compile_check --config=configs/azr.py:qwen2.5-7b \\
+      --topology=v5p:4x4x2
 
-Needs the TPU compiler, `pip install -e '.[tpu]'`, on any x86 Linux machine.
+Needs the TPU compiler, `pip install 'azr_jax[tpu]'`, on any x86 Linux machine.
 Prints, per program: memory of one device against the chip's, operations,
 collectives, seconds to compile; then a step's roofline, with what it assumes.
 Exits with 1 if a program does not fit, and says what to change.
 """
 
-import dataclasses
 import json
 import os
 import sys
-from typing import Any
 
 import jax
-import ml_collections
-from absl import app, flags, logging
-from jax.experimental import topologies
-from ml_collections import config_flags
+from absl import flags
 
-from azr_jax.models import load
-from azr_jax.parallel import chips
-from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.perf import compiled, roofline
-from azr_jax.trainer import build as parts
-from azr_jax.trainer import checks
-
-# The compiler's own share of a device's memory, as it reports it.
-RESERVED_BYTES = 0.3e9
-AVERAGE_TOKENS = 1024
-_SUGGESTIONS = {
-  "prefill": "fewer rollout.prefill_tokens or rollout.slots, or a larger "
-  "rollout.mesh.tensor",
-  "fill": "fewer rollout.slots or a larger rollout.mesh.tensor",
-  "decode": "fewer rollout.slots, a larger rollout.mesh.tensor, or a larger "
-  "mesh.fsdp",
-  "score": "smaller learner.chunk_tokens or learner.micro_rows, or a larger "
-  "mesh.fsdp",
-  "estimate": "smaller learner.micro_rows, or a larger mesh.fsdp",
-  "critic": "a larger mesh.fsdp (more chips), smaller learner.micro_rows, or "
-  "model.remat='full'",
-  "update": "a larger mesh.fsdp (more chips), smaller learner.micro_rows or "
-  "learner.chunk_tokens, or model.remat='full'",
-}
-
-
-def topology_devices(name: str) -> list[jax.Device]:
-  """The devices of a TPU slice by name, e.g. v5p:4x4x2.
-
-  Raises:
-    ValueError: the chip or the shape is unknown.
-  """
-  kind = name.partition(":")[0]
-  if kind not in chips.TPUS or ":" not in name:
-    raise ValueError(
-      f"topology={name!r}: expected CHIP:SHAPE, e.g. v5e:8x8 or v5p:4x4x2, "
-      f"with a chip of {tuple(chips.TPUS)}"
-    )
-  options = {}
-  if kind == "v4":  # Two cores that act as one device, as on real slices.
-    options["chip_config_name"] = "megacore"
-  try:
-    found = topologies.get_topology_desc(
-      platform="tpu", topology_name=name, **options
-    )
-  except jax.errors.JaxRuntimeError as error:
-    raise ValueError(f"topology={name!r}: {error}") from None
-  return list(found.devices)
-
-
-def compile_check(
-  config: ml_collections.ConfigDict,
-  topology: str,
-  prompt_tokens: float | None,
-  new_tokens: float | None,
-) -> tuple[dict[str, Any], bool]:
-  """Compiles and estimates; returns a report and whether all fits.
-
-  Args:
-    config: a training config.
-    topology: e.g. v5p:4x4x2.
-    prompt_tokens: of an average prompt, for the estimate; None: 1,024, or the
-      longest if that is less.
-    new_tokens: of an average completion, likewise.
-  """
-  checks.check_train(config)
-  if prompt_tokens is None:
-    prompt_tokens = min(AVERAGE_TOKENS, config.rollout.prompt_buckets[-1])
-  if new_tokens is None:
-    new_tokens = min(AVERAGE_TOKENS, config.rollout.max_tokens)
-  devices = topology_devices(topology)
-  chip = chips.TPUS[topology.partition(":")[0]]
-  mesh = mesh_lib.make_mesh(config.mesh, devices)
-  sampling = parts.rollout_mesh(config, mesh)
-  shape = load.shape_of(config.model.source, config.model.cache_dir)
-  found = compiled.compile_all(config, shape, mesh)
-  room = chip.hbm_bytes - RESERVED_BYTES
-  tokens = roofline.step_load(config, prompt_tokens, new_tokens)
-  estimate = roofline.estimate(
-    config,
-    shape,
-    chip,
-    len(devices),
-    sampling.shape["tensor"],
-    mesh_lib.padded_rows(config.learner.micro_rows, mesh),
-    tokens,
-    found[-1].collectives,
-  )
-  report: dict[str, Any] = {
-    "topology": topology,
-    "devices": len(devices),
-    "mesh": dict(mesh.shape),
-    "rollout_mesh": dict(sampling.shape),
-    "hbm_gib": chip.hbm_bytes / chips.GIB,
-    "programs": [
-      dataclasses.asdict(one)
-      | {
-        "peak_gib": one.peak_bytes / chips.GIB,
-        "fits": not one.overflow and one.peak_bytes <= room,
-      }
-      for one in found
-    ],
-    "estimate": dataclasses.asdict(estimate) | {"step_s": estimate.step_s},
-    "assumed": roofline.assumptions(tokens),
-  }
-  return report, all(one["fits"] for one in report["programs"])
-
-
-def show(report: dict[str, Any]) -> str:
-  """The report as a table and a few lines."""
-  lines = [
-    f"{report['topology']}: {report['devices']} devices of "
-    f"{report['hbm_gib']:.0f} GiB, mesh {report['mesh']}, sampling on "
-    f"{report['rollout_mesh']}",
-    "",
-    f"{'program':9}{'GiB':>7}{'of it resident':>16}{'TFLOP*':>9}{'GB*':>8}"
-    f"{'compile s':>11}  collectives (count, GB of results on a device)",
-  ]
-  for one in report["programs"]:
-    moved = "  ".join(
-      f"{kind} {total['count']} x, {total['bytes'] / 1e9:.2f}"
-      for kind, total in one["collectives"].items()
-    )
-    lines.append(
-      f"{one['name']:9}{one['peak_gib']:7.3g}"
-      f"{one['resident_bytes'] / chips.GIB:16.3g}{one['flops'] / 1e12:9.2g}"
-      f"{one['bytes'] / 1e9:8.3g}{one['compile_s']:11.0f}  {moved or 'none'}"
-      + ("" if one["fits"] else "  DOES NOT FIT")
-    )
-  e, a = report["estimate"], report["assumed"]
-  lines += [
-    "* of one device, each loop's body counted once, as the compiler does",
-    "",
-    f"At best: {e['step_s']:.3g} s a step = prefill {e['prefill_s']:.2g} + "
-    f"decode {e['decode_s']:.3g} + update {e['update_s']:.2g}"
-    + (f" + critic {e['critic_s']:.2g}" if e["critic_s"] else "")
-    + "; decode "
-    f"{e['decode_tokens_per_s']:,.0f} tokens/s; update "
-    f"{e['update_tokens_per_s']:,.0f} tokens/s, "
-    f"{e['update_mfu']:.0%} of the matrix units, bound by {e['update_bound']}"
-    + ("" if report["programs"][-1]["fits"] else ", links not counted"),
-    f"Assumed: {a['sequences']} completions of {a['new_tokens']:.0f} tokens to "
-    f"{a['prompts']} prompts of {a['prompt_tokens']:.0f}, {a['trained']} "
-    "learned from; data-sheet rates, transfers hidden, slots always full, no "
-    "time for the host or for grading",
-  ]
-  lines += [
-    f"{one['name']} does not fit: try {_SUGGESTIONS[one['name']]}"
-    for one in report["programs"]
-    if not one["fits"]
-  ]
-  return "\n".join(lines)
+from azr_jax.cli import front
+from azr_jax.perf import compile_report
+from azr_jax.trainer import settings as train_settings
 
 
 def run() -> None:
-  """The console script."""
-  config = config_flags.DEFINE_config_file("config", None, "The experiment.")
+  """Runs the command."""
+  config = front.config_flag(None, "The experiment, as FILE:VARIANT.")
   topology = flags.DEFINE_string(
     "topology", None, "A TPU slice, e.g. v5p:4x4x2.", required=True
   )
   prompt_tokens = flags.DEFINE_float(
-    "prompt_tokens",
-    None,
-    "Of an average prompt, for the estimate; 1,024, or the longest if less.",
+    "prompt_tokens", None, "Of a mean prompt; 1,024, or the longest if less."
   )
   new_tokens = flags.DEFINE_float(
-    "new_tokens",
-    None,
-    "Of an average completion; 1,024, or the longest if less.",
+    "new_tokens", None, "Of a mean completion; 1,024, or the longest if less."
   )
   as_json = flags.DEFINE_bool("json", False, "Print JSON.")
-  flags.mark_flag_as_required("config")
 
-  def main(argv: list[str]) -> None:
-    del argv
-    logging.set_verbosity(logging.WARNING)
+  def main() -> None:
     # Nothing runs on this machine's devices, and no metadata server answers.
     jax.config.update("jax_platforms", "cpu")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
-    report, fits = compile_check(
-      config.value, topology.value, prompt_tokens.value, new_tokens.value
+    report, fits = compile_report.compile_check(
+      train_settings.read_train(config.value),
+      topology.value,
+      prompt_tokens.value,
+      new_tokens.value,
     )
-    print(json.dumps(report, indent=2) if as_json.value else show(report))
+    as_table = compile_report.show
+    print(json.dumps(report, indent=2) if as_json.value else as_table(report))
     if not fits:
       sys.exit(1)
 
-  app.run(main)
+  front.run(__doc__, main)
 
 
 if __name__ == "__main__":

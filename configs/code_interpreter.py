@@ -57,6 +57,7 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
     _smollm2(c)
   else:
     c.model.source = f"code_sft_{variant}/model"
+    c.model.preset = variant
   return c
 
 

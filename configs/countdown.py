@@ -78,6 +78,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   # Ours, which knows our prompts; section 4.1 starts from
   # hf:asingh15/qwen-sft-countdown-defaultproj and the prompts it was taught.
   c.model.source = "countdown_sft/model"
+  c.model.preset = "qwen2.5-0.5b"
   c.model.dtype = "bfloat16"
   c.model.remat = "dots"
   c.rollout.prompt_buckets = (256,)

@@ -63,9 +63,29 @@ def executor():
 
 
 @pytest.fixture
-def verification(executor):
-  """Verification on this process alone."""
+def make_context(executor):
+  """Makes what the trainer gives a system, on this process alone."""
   from azr_jax.parallel.hosts import Hosts
-  from azr_jax.parallel.verification import Verification
+  from azr_jax.parallel.shared_jobs import SharedJobs
+  from azr_jax.systems.system import Context
 
-  return Verification(executor, Hosts(1.0))
+  def make(pool=executor, tokenizer=None):
+    hosts = Hosts(60.0)
+    jobs = SharedJobs(pool, hosts)
+    return Context(
+      seed=0,
+      steps=10,
+      jobs=jobs,
+      executor=pool,
+      hosts=hosts,
+      tokenizer=tokenizer,
+      script_timeout_s=3.0,
+    )
+
+  return make
+
+
+@pytest.fixture
+def context(make_context):
+  """What the trainer gives a system, on this process alone."""
+  return make_context()

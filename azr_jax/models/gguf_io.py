@@ -1,6 +1,6 @@
-"""GGUF files in: config from the metadata, weights dequantised by `gguf`.
+"""Reads GGUF files: config from the metadata, weights dequantised by `gguf`.
 
-The tokenizer of a GGUF file is built in `gguf_tokenizer`.
+`gguf_tokenizer` builds the tokenizer of a GGUF file.
 """
 
 import pathlib
@@ -13,8 +13,8 @@ import numpy as np
 from azr_jax.models.config import ModelConfig
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
-# Hugging Face tensor name parts -> GGUF's.
-_NAMES = {
+# Parts of tensor names: Hugging Face -> GGUF.
+_GGUF_NAMES = {
   "model.embed_tokens": "token_embd",
   "model.norm": "output_norm",
   "lm_head": "output",
@@ -30,8 +30,8 @@ _NAMES = {
   "mlp.up_proj": "ffn_up",
   "mlp.down_proj": "ffn_down",
 }
-_THEIR_NAMES = {theirs: ours for ours, theirs in _NAMES.items()}
-# Metadata under the architecture's name that changes nothing.
+_HUGGINGFACE_NAMES = {gguf: name for name, gguf in _GGUF_NAMES.items()}
+# Metadata under the architecture's name that does not change the model.
 _HARMLESS = {"vocab_size", "rope.scaling.type", "rope.scaling.finetuned"}
 
 
@@ -42,14 +42,14 @@ class GGUFModel:
     """Opens the file and reads its config.
 
     Raises:
-      ValueError: metadata that asks for what the decoder lacks; the message
+      ValueError: the decoder lacks what the metadata asks for; the message
         names key, value and what was expected.
     """
     reader = gguf.GGUFReader(path)
     self.metadata: dict[str, Any] = {
       name: field.contents() for name, field in reader.fields.items()
     }
-    self._tensors = {_our_name(t.name): t for t in reader.tensors}
+    self._tensors = {_huggingface_name(t.name): t for t in reader.tensors}
     self._architecture = self.metadata["general.architecture"]
     if self._architecture not in ARCHITECTURES:
       raise _refuse(
@@ -72,22 +72,23 @@ class GGUFModel:
     return tuple(int(size) for size in reversed(self._tensors[name].shape))
 
   def read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
-    """Dequantises a range of a tensor; only its rows are touched.
+    """Returns a range of a tensor, dequantised; reads only its rows.
 
-    Rows of q and k must be asked for by whole heads.
+    The rows of q and k must be those of whole heads.
     """
     tensor = self._tensors[name]
-    # Quantisation blocks lie along the last axis, so rows stand alone.
+    # Quantisation blocks lie along the last axis, so rows are independent.
     rows, columns = (index[0], index[1:]) if len(index) > 1 else (..., index)
     values = gguf.dequantize(tensor.data[rows], tensor.tensor_type)
     values = values[..., *columns]
-    rotary = ".q_proj." in name or ".k_proj." in name
-    if rotary and self._architecture == "llama":
+    is_rotary = ".q_proj." in name or ".k_proj." in name
+    if is_rotary and self._architecture == "llama":
       return _split_rotary_halves(values, self.config.head_size)
     return values
 
 
-def _refuse(key: str, value: Any, expected: str) -> ValueError:
+def _refuse(key: str, value: object, expected: str) -> ValueError:
+  """Returns the error for metadata that the decoder lacks."""
   return ValueError(f"GGUF metadata {key}={value!r}: expected {expected}")
 
 
@@ -97,6 +98,11 @@ def _read_config(
   vocab_size: int,
   tensors: Collection[str],
 ) -> ModelConfig:
+  """Returns the model's shape.
+
+  Raises:
+    ValueError: the decoder lacks what a field asks for.
+  """
   prefix = f"{architecture}."
   fields = {
     key.removeprefix(prefix): value
@@ -105,6 +111,7 @@ def _read_config(
   }
 
   def take(name: str, default: Any = None) -> Any:
+    """Removes a field that must have one value for all layers."""
     value = fields.pop(name, default)
     if value is None:
       raise _refuse(prefix + name, value, "a value")
@@ -145,27 +152,31 @@ def _read_config(
 
 
 def _short_float(value: float) -> float:
-  """The shortest decimal of a float32: 1e-05, not 9.999999747378752e-06."""
+  """Returns a float32 by its shortest decimal: 1e-05, not 9.99999974e-06."""
   return float(str(np.float32(value)))
 
 
-def _our_name(name: str) -> str:
-  """`blk.3.ffn_up.weight` -> `model.layers.3.mlp.up_proj.weight`.
+def _huggingface_name(name: str) -> str:
+  """Maps `blk.3.ffn_up.weight` to `model.layers.3.mlp.up_proj.weight`.
 
-  A name that no decoder tensor has comes back as it is, to be refused.
+  The name of a tensor that the decoder lacks is returned unchanged, so that
+  loading refuses it.
   """
   stem, _, kind = name.rpartition(".")
   layer = ""
   if stem.startswith("blk."):
     _, number, stem = stem.split(".", 2)
     layer = f"model.layers.{number}."
-  if stem not in _THEIR_NAMES:
+  if stem not in _HUGGINGFACE_NAMES:
     return name
-  return f"{layer}{_THEIR_NAMES[stem]}.{kind}"
+  return f"{layer}{_HUGGINGFACE_NAMES[stem]}.{kind}"
 
 
 def _split_rotary_halves(weights: np.ndarray, head_size: int) -> np.ndarray:
-  """GGUF interleaves the rotary pairs of llama's q and k; we split halves."""
+  """Reorders the channels of llama's q and k from pairs to halves.
+
+  GGUF interleaves the two channels of a rotary pair; ours are E/2 apart.
+  """
   out, *rest = weights.shape
   pairs = weights.reshape(out // head_size, head_size // 2, 2, *rest)
   return pairs.swapaxes(1, 2).reshape(weights.shape)

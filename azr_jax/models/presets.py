@@ -1,4 +1,4 @@
-"""Published model shapes by name, and those of the tiny models."""
+"""Shapes of published models and of the tiny models, by name."""
 
 import dataclasses
 
@@ -17,6 +17,7 @@ def _qwen25(
   eps: float,
   max_positions: int,
 ) -> ModelConfig:
+  """Returns a shape of the Qwen2.5 family."""
   return ModelConfig(
     vocab_size=vocab,
     hidden_size=hidden,
@@ -33,7 +34,7 @@ def _qwen25(
   )
 
 
-# Size -> hidden, layers, heads, kv heads, mlp, tied, vocabulary, epsilon.
+# Size -> D, L, H, K, F, whether embeddings are tied, V, epsilon of norms.
 _QWEN25_SIZES = {
   "0.5b": (896, 24, 14, 2, 4864, True, 151936, 1e-6),
   "1.5b": (1536, 28, 12, 2, 8960, True, 151936, 1e-6),
@@ -42,10 +43,11 @@ _QWEN25_SIZES = {
   "14b": (5120, 48, 40, 8, 13824, False, 152064, 1e-5),
   "32b": (5120, 64, 40, 8, 27648, False, 152064, 1e-5),
 }
-# Base models made for 131072 positions; the others, and Coder, for 32768.
+# Base models that are made for 131072 positions; the others and Coder are for
+# 32768.
 _LONG_CONTEXT = ("1.5b", "7b", "14b", "32b")
 
-# 1.7M parameters, for two cores.
+# 1.7M parameters, which two CPU cores can train.
 _TINY = ModelConfig(
   vocab_size=544,
   hidden_size=192,
@@ -134,7 +136,7 @@ for _size, (*_shape, _tie, _vocab, _eps) in _QWEN25_SIZES.items():
 
 
 def parameter_count(config: ModelConfig) -> int:
-  """The number of parameters of a decoder of this shape."""
+  """Returns the number of parameters of a decoder of this shape."""
   c = config
   attention = c.hidden_size * c.head_size * (2 * c.num_heads)
   attention += c.hidden_size * c.head_size * (2 * c.num_kv_heads)

@@ -1,14 +1,14 @@
-"""Safetensors folders in Hugging Face layout, in and out, without torch.
+"""Reads and writes safetensors folders in Hugging Face layout, without torch.
 
-Reading is lazy: a file is mapped when its first tensor is asked for, and only
-the asked range is copied. Writing holds one output file at a time.
+Reading is lazy: a file is mapped when its first tensor is read, and only the
+requested range is copied. Writing holds one output file in memory at a time.
 """
 
 import json
 import math
 import pathlib
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import jax
 import ml_dtypes
@@ -19,34 +19,37 @@ from jax.experimental import multihost_utils
 
 from azr_jax.models import huggingface_config, weight_loading, weight_names
 from azr_jax.models.config import ModelConfig
+from azr_jax.types import Params
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
-DTYPES: dict[str, Any] = {
-  "float32": np.float32,
-  "float16": np.float16,
-  "bfloat16": ml_dtypes.bfloat16,
+DTYPES: dict[str, np.dtype] = {
+  "float32": np.dtype(np.float32),
+  "float16": np.dtype(np.float16),
+  "bfloat16": np.dtype(ml_dtypes.bfloat16),
 }
+# The tensors of one file: name -> parameter and index of the layer.
+_File: TypeAlias = dict[str, tuple[weight_names.Entry, int]]
 
 
 def read_config(folder: pathlib.Path) -> ModelConfig:
-  """Reads the folder's config.json."""
+  """Returns the model's shape, from the folder's config.json."""
   text = (folder / "config.json").read_text(encoding="utf-8")
   return huggingface_config.from_huggingface(json.loads(text))
 
 
 class SafetensorsReader:
-  """The tensors of a folder: one file, or several with an index."""
+  """Reads the tensors of a folder: one file, or several with an index."""
 
   def __init__(self, folder: pathlib.Path):
-    """Finds the folder's tensors; reads none.
+    """Finds the folder's tensors without reading one.
 
     Raises:
-      FileNotFoundError: the folder has no safetensors file, or not all that
+      FileNotFoundError: the folder has no safetensors file, or lacks one that
         its index names.
     """
     self._folder = folder
-    self._open: dict[str, Any] = {}
+    self._open: dict[str, safetensors.safe_open] = {}
     if (folder / INDEX).exists():
       index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
       self._files: dict[str, str] = index["weight_map"]
@@ -58,7 +61,8 @@ class SafetensorsReader:
       if not (folder / file).exists():
         raise FileNotFoundError(f"{folder} lacks {file}, which {INDEX} names")
 
-  def _file(self, name: str) -> Any:
+  def _file(self, name: str) -> safetensors.safe_open:
+    """Returns a file of the folder, which stays open."""
     if name not in self._open:
       self._open[name] = safetensors.safe_open(self._folder / name, "numpy")
     return self._open[name]
@@ -72,12 +76,12 @@ class SafetensorsReader:
     return tuple(self._file(self._files[name]).get_slice(name).get_shape())
 
   def read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
-    """Reads a range of a tensor."""
+    """Reads a range of a tensor: one slice, of step 1, per axis."""
     return self._file(self._files[name]).get_slice(name)[index]
 
 
 def save(
-  params: Any,
+  params: Params,
   config: ModelConfig,
   folder: pathlib.Path,
   *,
@@ -88,15 +92,15 @@ def save(
 ) -> None:
   """Writes config.json and safetensors files that `transformers` loads.
 
-  On several hosts each must call it, for weights are gathered from all.
+  Every host must call it, because sharded weights are gathered from all.
 
   Args:
     params: our parameters, sharded or not; fetched one layer at a time.
     config: the model's shape.
     folder: made if missing; weights already there are replaced.
-    dtype: float32, float16 or bfloat16.
+    dtype: a key of `DTYPES`.
     max_file_bytes: a file is closed before it would grow past this.
-    eos_ids: ids at which generation ends, for config.json.
+    eos_ids: ids that end a text, for config.json.
     write: whether this host writes the files.
 
   Raises:
@@ -106,7 +110,8 @@ def save(
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*folder.glob("model*.safetensors"), folder / INDEX):
       old.unlink(missing_ok=True)
-  files = _plan(config, np.dtype(DTYPES[dtype]).itemsize, max_file_bytes)
+  item_bytes = DTYPES[dtype].itemsize
+  files = _plan(config, item_bytes, max_file_bytes)
   weight_map: dict[str, str] = {}
   for number, group in enumerate(files, start=1):
     file = f"model-{number:05d}-of-{len(files):05d}.safetensors"
@@ -117,28 +122,29 @@ def save(
     }
     if write:
       safetensors.numpy.save_file(tensors, folder / file, {"format": "pt"})
-      (folder / file).chmod(0o644)  # Made for its owner only.
+      # safetensors makes files that only their owner can read.
+      (folder / file).chmod(0o644)
     weight_map |= dict.fromkeys(tensors, file)
   if not write:
     return
   if len(files) > 1:
     total = sum(
-      math.prod(entry.shape) * np.dtype(DTYPES[dtype]).itemsize
+      math.prod(entry.shape) * item_bytes
       for group in files
       for entry, _ in group.values()
     )
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     (folder / INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")
-  described = huggingface_config.to_huggingface(config, dtype, eos_ids)
-  text = json.dumps(described, indent=2)
+  fields = huggingface_config.to_huggingface(config, dtype, eos_ids)
+  text = json.dumps(fields, indent=2)
   (folder / "config.json").write_text(text + "\n", encoding="utf-8")
 
 
 def _plan(
   config: ModelConfig, item_bytes: int, max_file_bytes: int
-) -> list[dict[str, tuple[weight_names.Entry, int]]]:
-  """Deals the tensors out to files by size, before any is fetched."""
-  files: list[dict[str, tuple[weight_names.Entry, int]]] = [{}]
+) -> list[_File]:
+  """Assigns tensors to files of at most `max_file_bytes`."""
+  files: list[_File] = [{}]
   size = 0
   for entry in weight_names.entries(config):
     tensor_bytes = math.prod(entry.shape) * item_bytes
@@ -152,9 +158,13 @@ def _plan(
 
 
 def _fetch(
-  params: Any, entry: weight_names.Entry, name: str, layer: int, dtype: str
+  params: Params, entry: weight_names.Entry, name: str, layer: int, dtype: str
 ) -> np.ndarray:
-  """Brings one tensor to the host in the checkpoint's layout and type."""
+  """Returns one tensor on the host, in the checkpoint's layout and type.
+
+  Raises:
+    ValueError: a weight is too large for float16.
+  """
   value = weight_loading.get(params, entry)
   value = value[layer] if entry.stacked else value
   if isinstance(value, jax.Array) and not value.is_fully_addressable:

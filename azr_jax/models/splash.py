@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -89,10 +90,12 @@ def _attend_shard(
   # Tokens added here have segment 0, as the padding of a row; the causal mask
   # hides them from it.
   segments = jnp.pad(segment_ids, ((0, 0), (0, pad_S)))
-  out: jax.Array = jax.vmap(kernel)(
+  out = jax.vmap(kernel)(
     prepare(q * E**-0.5),
     prepare(k),
     prepare(v),
     splash_attention.SegmentIds(segments, segments),
   )
+  # The kernel returns a tuple only if it is asked for residuals.
+  out = cast(jax.Array, out)
   return jnp.swapaxes(out, 1, 2)[:, :S, :, :E]

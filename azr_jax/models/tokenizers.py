@@ -1,4 +1,4 @@
-"""Text to ids and back: Hugging Face and sentencepiece behind one interface."""
+"""Tokenizers of Hugging Face and sentencepiece behind one interface."""
 
 import json
 import pathlib
@@ -14,8 +14,10 @@ _GENERATION = "generation_config.json"
 class Tokenizer(Protocol):
   """What the rest of the code needs of a tokenizer.
 
-  `encode` adds no special tokens. `token_id` gives the id of a piece of text
-  that is exactly one token, else None.
+  Attributes:
+    eos_ids: ids that end a text.
+    pad_id: the id that pads rows.
+    vocab_size: one more than the largest id.
   """
 
   eos_ids: tuple[int, ...]
@@ -23,7 +25,7 @@ class Tokenizer(Protocol):
   vocab_size: int
 
   def encode(self, text: str) -> list[int]:
-    """Returns the ids of a text."""
+    """Returns the ids of a text, without special tokens around it."""
     ...
 
   def decode(self, ids: list[int]) -> str:
@@ -43,12 +45,12 @@ class Tokenizer(Protocol):
     ...
 
   def save(self, folder: pathlib.Path) -> None:
-    """Writes the files from which a model folder's tokenizer is loaded."""
+    """Writes the files that `from_folder` loads the tokenizer from."""
     ...
 
 
 class SentencePieceTokenizer:
-  """A sentencepiece model file, as the embedded model uses it."""
+  """A sentencepiece model file, as the embedded models have it."""
 
   def __init__(self, path: str | pathlib.Path):
     self._model = sentencepiece.SentencePieceProcessor(model_file=str(path))
@@ -63,17 +65,20 @@ class SentencePieceTokenizer:
     return self._model.encode(text)
 
   def decode(self, ids: list[int]) -> str:
-    """Returns the text of ids; ids that pad a model's vocabulary are none."""
+    """Returns the text of ids.
+
+    A model may have more ids than its tokenizer; those decode to nothing.
+    """
     return self._model.decode([i for i in ids if i < self.vocab_size])
 
   def token_id(self, piece: str) -> int | None:
     """Returns the id whose text is exactly `piece`, or None."""
     ids = self.encode(piece)
-    known = len(ids) == 1 and ids[0] != self._model.unk_id()
-    return ids[0] if known else None
+    is_token = len(ids) == 1 and ids[0] != self._model.unk_id()
+    return ids[0] if is_token else None
 
   def chat(self, text: str) -> str:
-    """Raises ValueError: there is no chat template."""
+    """Raises ValueError, because sentencepiece has no chat template."""
     raise ValueError("the model has no chat template; expected another style")
 
   def save(self, folder: pathlib.Path) -> None:
@@ -83,7 +88,11 @@ class SentencePieceTokenizer:
 
 
 class HuggingFaceTokenizer:
-  """A fast tokenizer of `transformers`, with the ids that end a text."""
+  """A fast tokenizer of `transformers`, with the ids that end a text.
+
+  It is annotated as Any, because `transformers` is not imported here and its
+  methods return unions by argument.
+  """
 
   def __init__(self, tokenizer: Any, eos_ids: Sequence[int]):
     self._tokenizer = tokenizer
@@ -105,8 +114,8 @@ class HuggingFaceTokenizer:
   def token_id(self, piece: str) -> int | None:
     """Returns the id whose text is exactly `piece`, or None.
 
-    Tokens may also merge across a piece's borders, so only special tokens
-    count as exact; any other stop string is looked for in the text.
+    Ordinary tokens may merge across the borders of a piece, so only added
+    tokens count as exact; other stop strings must be searched in the text.
     """
     return self._tokenizer.get_added_vocab().get(piece)
 
@@ -125,7 +134,7 @@ class HuggingFaceTokenizer:
     )
 
   def save(self, folder: pathlib.Path) -> None:
-    """Writes the tokenizer's files and the end ids."""
+    """Writes the tokenizer's files and the ids that end a text."""
     self._tokenizer.save_pretrained(str(folder))
     generation = {
       "eos_token_id": list(self.eos_ids),
@@ -136,22 +145,23 @@ class HuggingFaceTokenizer:
 
 
 def from_folder(folder: pathlib.Path) -> Tokenizer:
-  """Loads a model folder's tokenizer; `tokenizer.model` alone: sentencepiece.
+  """Loads a model folder's tokenizer.
 
-  Generation ends at what generation_config.json says, else config.json, else
-  the tokenizer: chat models end a turn with more than "the" EOS token.
+  A folder with `tokenizer.model` alone has a sentencepiece tokenizer. The ids
+  that end a text are those of generation_config.json, else of config.json, else
+  of the tokenizer, because chat models end a turn with several tokens.
 
   Raises:
-    ValueError: nothing in the folder says which token ends a text.
+    ValueError: no file of the folder says which token ends a text.
   """
   sentencepiece_file = folder / "tokenizer.model"
-  described = any(
+  is_huggingface = any(
     (folder / name).exists()
     for name in ("tokenizer_config.json", "tokenizer.json")
   )
-  if sentencepiece_file.exists() and not described:
+  if sentencepiece_file.exists() and not is_huggingface:
     return SentencePieceTokenizer(sentencepiece_file)
-  # Here, for it is slow to import and warns where torch is missing.
+  # Imported here, because the import is slow and warns if torch is missing.
   import transformers
 
   from_pretrained: Any = transformers.AutoTokenizer.from_pretrained
@@ -169,7 +179,7 @@ def from_folder(folder: pathlib.Path) -> Tokenizer:
 
 
 def _eos_ids(path: pathlib.Path) -> list[int]:
-  """The `eos_token_id` of a JSON file: an id, a list, or nothing."""
+  """Returns the `eos_token_id` of a JSON file: one id, several or none."""
   if not path.exists():
     return []
   ids = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")

@@ -5,7 +5,7 @@ Left out on purpose: the output head. `__call__` returns final hidden states;
 where they need them (one position when sampling, chunks when learning).
 """
 
-from typing import Any
+from typing import TypeAlias, cast
 
 import flax.linen as nn
 import jax
@@ -15,12 +15,15 @@ from jaxtyping import Array, Float, Int
 from azr_jax.models import attention, rope
 from azr_jax.models import cache as cache_lib
 from azr_jax.models.config import ModelConfig
+from azr_jax.types import BoxedParams, Params
 
-Params = Any
 KVCache = cache_lib.KVCache
 RecentKV = cache_lib.RecentKV
+# Keys [L, B, K, E, S] and values [L, B, K, S, E] of a call's tokens; within one
+# layer, without L.
+NewKV: TypeAlias = tuple[jax.Array, jax.Array]
 
-# Names of what `jax.checkpoint` keeps from a layer's forward pass.
+# Name -> what `jax.checkpoint` keeps of a layer's forward pass.
 REMAT_POLICIES = {
   "none": None,
   "full": jax.checkpoint_policies.nothing_saveable,
@@ -31,15 +34,27 @@ REMAT_POLICIES = {
 def init_cache(
   config: ModelConfig, batch: int, length: int, dtype: jnp.dtype, chunk: int
 ) -> KVCache:
-  """An empty cache for sequences of up to `length` tokens."""
+  """Returns an empty cache.
+
+  Args:
+    config: the model's shape.
+    batch: rows.
+    length: tokens of the longest sequence.
+    dtype: the type of keys and values.
+    chunk: entries that attention reads at a time.
+  """
   c = config
   shape = (c.num_layers, batch, c.num_kv_heads, length, c.head_size)
   return cache_lib.init_cache(shape, dtype, chunk)
 
 
-def _named(initializer: Any, axes: tuple[str, ...]) -> Any:
-  """The initializer of a parameter with logical axis names."""
-  return nn.with_logical_partitioning(initializer, axes)
+def _named(
+  initializer: nn.initializers.Initializer, axes: tuple[str, ...]
+) -> nn.initializers.Initializer:
+  """Returns an initializer that boxes its array with logical axis names."""
+  boxed = nn.with_logical_partitioning(initializer, axes)
+  # `Module.param` opens the box, so modules see an array.
+  return cast(nn.initializers.Initializer, boxed)
 
 
 class RMSNorm(nn.Module):
@@ -64,7 +79,16 @@ class RMSNorm(nn.Module):
 
 
 class Projection(nn.Module):
-  """A matrix over the last axes of its input, with named parameter axes."""
+  """A linear map of the last axes of its input, with named parameter axes.
+
+  Attributes:
+    shape_in: sizes of the axes that are summed over.
+    shape_out: sizes of the axes that replace them.
+    axes_in: logical names of the kernel's input axes.
+    axes_out: logical names of its output axes.
+    bias: whether a bias is added.
+    dtype: compute type.
+  """
 
   shape_in: tuple[int, ...]
   shape_out: tuple[int, ...]
@@ -106,9 +130,15 @@ class Projection(nn.Module):
 
 
 class Attention(nn.Module):
-  """Grouped-query self-attention; with a cache, also to what it holds.
+  """Grouped-query self-attention, also to a cache's tokens if there is one.
 
-  With a cache, returns this call's keys and values too.
+  Attributes:
+    config: shapes and constants.
+    dtype: compute type.
+    attend: the attention without a cache.
+
+  Returns:
+    The output, and with a cache this call's keys and values.
   """
 
   config: ModelConfig
@@ -124,7 +154,7 @@ class Attention(nn.Module):
     cache: KVCache | None,
     recent: RecentKV | None,
     layer: jax.Array,
-  ) -> tuple[Float[Array, "B S D"], tuple[jax.Array, jax.Array] | None]:
+  ) -> tuple[Float[Array, "B S D"], NewKV | None]:
     c = self.config
 
     def project(heads: int, axis: str, name: str) -> jax.Array:
@@ -174,15 +204,18 @@ class MLP(nn.Module):
   @nn.compact
   def __call__(self, x: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
     D, F = (self.config.hidden_size,), (self.config.mlp_size,)
-    into = (D, F, ("embed",), ("mlp",), False, self.dtype)
-    gate = Projection(*into, name="gate")(x)
-    up = Projection(*into, name="up")(x)
-    out = (F, D, ("mlp",), ("embed",), False, self.dtype)
-    return Projection(*out, name="down")(nn.silu(gate) * up)
+    widen = (D, F, ("embed",), ("mlp",), False, self.dtype)
+    gate = Projection(*widen, name="gate")(x)
+    up = Projection(*widen, name="up")(x)
+    narrow = (F, D, ("mlp",), ("embed",), False, self.dtype)
+    return Projection(*narrow, name="down")(nn.silu(gate) * up)
 
 
 class Block(nn.Module):
-  """One pre-norm layer, in the carry form that `nn.scan` wants."""
+  """One pre-norm layer, in the carry form that `nn.scan` needs.
+
+  The carry is (hidden states [B, S, D], index of the layer).
+  """
 
   config: ModelConfig
   dtype: jnp.dtype
@@ -196,7 +229,7 @@ class Block(nn.Module):
     segment_ids: Int[Array, "B S"],
     cache: KVCache | None,
     recent: RecentKV | None,
-  ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array] | None]:
+  ) -> tuple[tuple[jax.Array, jax.Array], NewKV | None]:
     x, layer = carry
     eps = self.config.norm_eps
     attended, new = Attention(
@@ -221,7 +254,7 @@ class Transformer(nn.Module):
   Attributes:
     config: shapes and constants.
     dtype: compute type; parameters are float32.
-    attend: the attention of training, from `attention.make`.
+    attend: the attention without a cache, from `attention.make`.
     remat: what the backward pass keeps, a key of `REMAT_POLICIES`.
   """
 
@@ -238,16 +271,23 @@ class Transformer(nn.Module):
     segment_ids: Int[Array, "B S"] | None = None,
     cache: KVCache | None = None,
     recent: RecentKV | None = None,
-  ) -> tuple[Float[Array, "B S D"], tuple[jax.Array, jax.Array] | None]:
+  ) -> tuple[Float[Array, "B S D"], NewKV | None]:
     """Runs the decoder.
 
-    Without a cache, tokens attend to earlier tokens of their segment (all of
-    one segment if `segment_ids` is None). With a cache, tokens attend to what
-    it holds, then to `recent`, then to each other.
+    Without a cache, tokens attend to earlier tokens of their segment; a row is
+    one segment if `segment_ids` is None. With a cache, tokens attend to the
+    tokens in it, then to those in `recent`, then to each other.
+
+    Args:
+      tokens: input ids.
+      positions: position of each token in its sequence.
+      segment_ids: which sequence of its row a token belongs to.
+      cache: keys and values of earlier tokens.
+      recent: keys and values of the tokens after those.
 
     Returns:
       Final normalised hidden states and, with a cache, the keys and values of
-      these tokens, as a cache holds them, for the caller to store.
+      these tokens in the cache's layout, for the caller to store.
     """
     c = self.config
     embedding = self.param(
@@ -264,7 +304,8 @@ class Transformer(nn.Module):
         jnp.float32,
       )
     segments = jnp.ones_like(tokens) if segment_ids is None else segment_ids
-    if recent is not None:  # Each layer gets its own slice.
+    if recent is not None:
+      # The scan gives each layer a slice of every leaf, also of the count.
       counts = jnp.broadcast_to(recent.count, (c.num_layers,))
       recent = recent.replace(count=counts)
     x = embedding[tokens].astype(self.dtype)
@@ -288,34 +329,39 @@ class Transformer(nn.Module):
 
 
 def unembedding(params: Params, config: ModelConfig) -> Float[Array, "D V"]:
-  """Returns the output head's matrix; logits are hidden @ it."""
+  """Returns the output head's matrix W; logits are hidden @ W."""
   return params["embedding"].T if config.tie_embeddings else params["head"]
 
 
 def compute_params(dtype: jnp.dtype, params: Params) -> Params:
-  """Casts the matrices to the type they are computed in.
+  """Casts matrices and biases to the type that they are computed in.
 
-  Norms stay as they are: they are computed in float32.
+  Scales of norms stay float32, because norms are computed in float32.
   """
 
-  def cast(path: Any, leaf: jax.Array) -> jax.Array:
+  def cast(path: jax.tree_util.KeyPath, leaf: jax.Array) -> jax.Array:
     return leaf if path[-1].key == "scale" else leaf.astype(dtype)
 
   return jax.tree_util.tree_map_with_path(cast, params)
 
 
-def abstract_params(model: Transformer) -> Params:
+def abstract_params(model: Transformer) -> BoxedParams:
   """Returns the parameter tree as shapes boxed with their logical axes."""
   return jax.eval_shape(lambda: _init(model, jax.random.key(0)))
 
 
 def init_params(model: Transformer, key: jax.Array) -> Params:
-  """Draws random parameters; uses up `key`. Jit with out_shardings to shard."""
+  """Draws random parameters; uses up `key`.
+
+  Under `jax.jit` with `out_shardings`, they are made in their shards.
+  """
   return nn.unbox(_init(model, key))
 
 
-def _init(model: Transformer, key: jax.Array) -> Params:
+def _init(model: Transformer, key: jax.Array) -> BoxedParams:
+  """Draws random parameters, boxed with the names of their logical axes."""
   token = jnp.zeros((1, 1), jnp.int32)
-  # One row divides over no mesh; parameters do not depend on the backend.
+  # One row does not divide over a mesh, so a backend that needs no mesh traces
+  # the model; parameters do not depend on it.
   model = model.clone(attend=attention.xla_attention)
-  return model.init(key, token, token)["params"]
+  return dict(model.init(key, token, token)["params"])

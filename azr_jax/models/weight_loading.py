@@ -1,14 +1,14 @@
-"""Checkpoint tensors into sharded parameters, one shard at a time.
+"""Loads checkpoint tensors into sharded parameters, one shard at a time.
 
-The life of a parameter, whatever the file format:
+The life of a parameter, in every file format:
 1. each device's shard is turned into ranges of the checkpoint's tensors;
 2. a `TensorReader` reads only those ranges, layer by layer;
-3. they are laid out our way in float32 and put on their devices.
+3. they are cast to float32, laid out our way and put on their devices.
 
 The host never holds more than one shard of one parameter.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, Protocol
 
 import jax
@@ -18,10 +18,11 @@ from jax.sharding import Mesh, NamedSharding
 from azr_jax.models import transformer, weight_names
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.types import Params, Rules, Shardings
 
 
 class TensorReader(Protocol):
-  """A checkpoint, by Hugging Face tensor names and layouts."""
+  """A checkpoint with Hugging Face tensor names and layouts."""
 
   def names(self) -> Collection[str]:
     """Returns the names of every tensor."""
@@ -40,9 +41,9 @@ def load_params(
   config: ModelConfig,
   reader: TensorReader,
   mesh: Mesh,
-  rules: Mapping[str, str | None],
-) -> dict[str, Any]:
-  """Builds float32 parameters straight into their shards.
+  rules: Rules,
+) -> Params:
+  """Returns float32 parameters, read straight into their shards.
 
   Args:
     config: the model's shape.
@@ -52,20 +53,24 @@ def load_params(
 
   Raises:
     ValueError: a tensor is missing, has another shape than the config says,
-      or has no place in the decoder.
+      or is not part of the decoder.
   """
   _check_tensors(config, reader)
   boxed = transformer.abstract_params(transformer.Transformer(config))
   shardings = mesh_lib.param_shardings(boxed, mesh, rules)
-  params: dict[str, Any] = {}
+  params: Params = {}
   for entry in weight_names.entries(config):
-    sharding = _at(shardings, entry.path)
+    sharding: NamedSharding = _at(shardings, entry.path)
     _put(params, entry.path, _load(entry, config.num_layers, reader, sharding))
   return params
 
 
 def _check_tensors(config: ModelConfig, reader: TensorReader) -> None:
-  """Every tensor that the decoder needs is there, and nothing else."""
+  """Checks that the checkpoint has the decoder's tensors and no others.
+
+  Raises:
+    ValueError: a tensor is missing, has a wrong shape, or is not needed.
+  """
   names = set(reader.names())
   for entry in weight_names.entries(config):
     layers = range(config.num_layers) if entry.stacked else range(1)
@@ -81,13 +86,13 @@ def _check_tensors(config: ModelConfig, reader: TensorReader) -> None:
           f"{entry.checkpoint_shape}"
         )
   if config.tie_embeddings:
-    # Some files repeat the embedding under this name; a tied model reads one.
+    # Some files of tied models repeat the embedding under this name.
     names.discard("lm_head.weight")
   # Old checkpoints store the rotary frequencies, which the config implies.
   extra = sorted(n for n in names if not n.endswith("rotary_emb.inv_freq"))
   if extra:
     raise ValueError(
-      f"tensors {extra[:4]} ({len(extra)} in all) have no place in the "
+      f"tensors {extra[:4]} ({len(extra)} in all) are not part of the "
       "decoder: expected only the tensors that the config implies"
     )
 
@@ -98,17 +103,17 @@ def _load(
   reader: TensorReader,
   sharding: NamedSharding,
 ) -> jax.Array:
-  """Reads one parameter, each distinct shard of this host once."""
+  """Returns one parameter; reads each distinct shard of this host once."""
   shape = (num_layers, *entry.shape) if entry.stacked else entry.shape
-  devices: dict[tuple[tuple[int, int], ...], list[Any]] = {}
+  devices: dict[tuple[tuple[int, int], ...], list[jax.Device]] = {}
   for device, index in sharding.addressable_devices_indices_map(shape).items():
     bounds = tuple(
       axis.indices(size)[:2]
       for axis, size in zip(index or (), shape, strict=True)
     )
     devices.setdefault(bounds, []).append(device)
-  shards = []
-  for bounds, holders in devices.items():
+  shards: list[jax.Array] = []
+  for bounds, shard_devices in devices.items():
     index = tuple(slice(*pair) for pair in bounds)
     if entry.stacked:
       part = np.stack(
@@ -119,9 +124,10 @@ def _load(
       )
     else:
       part = _read(entry, entry.name, index, reader)
-    placed = [jax.device_put(part, device) for device in holders]
-    # Without the wait, transfers queue up and the host holds every shard.
-    shards.extend(jax.block_until_ready(placed))
+    copies = [jax.device_put(part, device) for device in shard_devices]
+    # Without the wait, transfers would queue up and the host would hold every
+    # shard.
+    shards.extend(jax.block_until_ready(copies))
   return jax.make_array_from_single_device_arrays(shape, sharding, shards)
 
 
@@ -131,10 +137,10 @@ def _read(
   index: tuple[slice, ...],
   reader: TensorReader,
 ) -> np.ndarray:
-  """Reads the part of a tensor that `index` selects of our layout, float32.
+  """Returns the part of a tensor that `index` selects in our layout, float32.
 
-  A checkpoint axis that merges several of ours is contiguous in the first of
-  them: that one is sliced in the file, the others after reading.
+  Where a checkpoint axis merges several of ours, only a range of the first of
+  them is contiguous in the file. It is sliced there, the others after reading.
   """
   ranges = []
   for group, size in zip(entry.groups, entry.checkpoint_shape, strict=True):
@@ -149,29 +155,31 @@ def _read(
     sizes[group[0]] = first.stop - first.start
     inner[group[0]] = slice(None)
   order = [axis for group in entry.groups for axis in group]
-  ours = tensor.reshape([sizes[axis] for axis in order])
-  return np.ascontiguousarray(ours.transpose(np.argsort(order))[tuple(inner)])
+  split = tensor.reshape([sizes[axis] for axis in order])
+  return np.ascontiguousarray(split.transpose(np.argsort(order))[tuple(inner)])
 
 
 def theirs(entry: weight_names.Entry, part: np.ndarray) -> np.ndarray:
-  """Turns one layer's part of our parameter into a checkpoint tensor."""
+  """Returns one layer's part of our parameter as a checkpoint tensor."""
   order = [axis for group in entry.groups for axis in group]
   merged = part.transpose(order).reshape(entry.checkpoint_shape)
   return np.ascontiguousarray(merged)
 
 
-def _at(tree: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+def _at(tree: Params | Shardings, path: tuple[str, ...]) -> Any:
+  """Returns the leaf at a path of keys."""
   for key in path:
     tree = tree[key]
   return tree
 
 
-def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+def _put(params: Params, path: tuple[str, ...], value: jax.Array) -> None:
+  """Adds a parameter at a path of keys."""
   for key in path[:-1]:
-    tree = tree.setdefault(key, {})
-  tree[path[-1]] = value
+    params = params.setdefault(key, {})
+  params[path[-1]] = value
 
 
-def get(params: Mapping[str, Any], entry: weight_names.Entry) -> jax.Array:
-  """The parameter of an entry."""
+def get(params: Params, entry: weight_names.Entry) -> jax.Array:
+  """Returns an entry's parameter."""
   return _at(params, entry.path)

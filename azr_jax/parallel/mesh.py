@@ -59,11 +59,11 @@ def param_shardings(
   def shard(box: nn.LogicallyPartitioned) -> NamedSharding:
     axes: list[str | None] = []
     for name, size in zip(box.names, box.value.shape, strict=True):
-      axis = rules[name]
-      usable = (
+      axis = rules[name] if name else None
+      is_usable = (
         axis is not None and axis not in axes and size % mesh.shape[axis] == 0
       )
-      axes.append(axis if usable else None)
+      axes.append(axis if is_usable else None)
     return NamedSharding(mesh, PartitionSpec(*axes))
 
   return jax.tree.map(

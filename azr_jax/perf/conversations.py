@@ -1,9 +1,9 @@
-"""How much of the time that programs take is hidden behind the sampling.
+"""Measures how much of the scripts' time a rollout of conversations hides.
 
-Conversations of fixed lengths, through the sampler's slots and the executor's
-processes as in a run: replies of so many tokens, each but the last followed by
-a real script, whose result is read into the slot. The same conversations, with
-scripts that end at once and with scripts that sleep.
+Conversations of fixed lengths go through the sampler's slots and the
+executor's processes, as in a training run. After each response but the last, a
+real script runs, and its output extends the slot. The same conversations run
+with scripts that end at once and with scripts that sleep.
 """
 
 import dataclasses
@@ -21,8 +21,8 @@ from azr_jax.models import transformer
 from azr_jax.models.load import ModelSource
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.perf.sampling import Endless
-from azr_jax.rollout.environment import Name
+from azr_jax.perf.sampling import EndlessTokenizer
+from azr_jax.rollout.environment import SequenceId
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.settings import SamplerSettings
 
@@ -31,146 +31,204 @@ INSTANT = "pass"
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-  """Conversations.
+  """Conversations of fixed lengths.
 
   Attributes:
-    conversations: how many.
-    prompt_tokens: of each.
-    calls: scripts of each; one more reply follows the last.
-    reply_tokens: of the longest reply; the others are half as long or more,
-      so that conversations come to be at different turns.
-    result_tokens: of each result.
+    conversations: number of conversations.
+    prompt_tokens: tokens of each prompt.
+    calls: scripts per conversation; one more response follows the last.
+    response_tokens: tokens of the longest response; the others have between
+      half as many and as many, so that conversations drift apart.
+    output_tokens: tokens of each tool output.
   """
 
   conversations: int
   prompt_tokens: int
   calls: int
-  reply_tokens: int
-  result_tokens: int
+  response_tokens: int
+  output_tokens: int
 
   @property
   def max_tokens(self) -> int:
-    """As many as a conversation may have, without its prompt."""
-    return (self.calls + 1) * (self.reply_tokens + self.result_tokens)
+    """The largest number of tokens of a conversation, without its prompt."""
+    return (self.calls + 1) * (self.response_tokens + self.output_tokens)
 
 
-class _Scripted:
-  """Ends replies by their length, and answers each with a script's result."""
+class ScriptedEnvironment:
+  """Ends responses at fixed lengths, and runs the same script after each.
+
+  Attributes:
+    wait_s: seconds in which every slot awaited a script.
+    decoding: slots that decoded, summed over the calls of the decode loop.
+    awaiting: slots that awaited a script, likewise.
+    slots: all slots, likewise.
+  """
 
   def __init__(self, workload: Workload, executor: Executor, script: str):
     self._workload = workload
     self._script = script
-    self._result = [1] * workload.result_tokens
-    self._jobs: SharedJobs = SharedJobs(executor, Hosts(600.0))
+    self._output = [1] * workload.output_tokens
+    self._jobs = SharedJobs(executor, Hosts(600.0))
     self.wait_s = 0.0
-    self.writing = self.waiting = self.slots = 0
+    self.decoding = self.awaiting = self.slots = 0
 
-  def begin(self) -> None:
+  def reset(self) -> None:
+    """Cancels the scripts under way."""
     self._jobs.cancel()
 
-  def end_of_reply(
-    self, ids: Sequence[int], start: int, seen: int
+  def end_of_response(
+    self, token_ids: Sequence[int], response_start: int, num_checked: int
   ) -> int | None:
-    """A reply's first token, which is random, says how long it is."""
-    del seen
-    if start >= len(ids):
+    """Returns the end of the response; its first, random token decides it."""
+    del num_checked
+    if response_start >= len(token_ids):
       return None
-    longest = self._workload.reply_tokens
-    end = start + longest - ids[start] % max(1, longest // 2)
-    return end if len(ids) >= end else None
+    longest = self._workload.response_tokens
+    shortened = token_ids[response_start] % max(1, longest // 2)
+    end = response_start + longest - shortened
+    return end if len(token_ids) >= end else None
 
-  def take(self, name: Name, replies: Sequence[Sequence[int]]) -> str | None:
-    if len(replies) > self._workload.calls:
+  def step(
+    self, sequence_id: SequenceId, responses: Sequence[Sequence[int]]
+  ) -> str | None:
+    """Starts the script, or ends the conversation after the last response."""
+    if len(responses) > self._workload.calls:
       return "stop"
 
     def start(executor: Executor) -> ResultFuture:
       return executor.submit(scripts.script_job(self._script))
 
-    self._jobs.submit(start, name)
+    self._jobs.submit(start, sequence_id)
     return None
 
-  def answers(self, wait: bool) -> Mapping[Name, Sequence[int]]:
+  def tool_outputs(self, wait: bool) -> Mapping[SequenceId, Sequence[int]]:
+    """Returns the outputs of scripts that have ended.
+
+    Args:
+      wait: whether to wait until at least one has ended.
+
+    Raises:
+      ValueError: a script failed or ran out of time.
+    """
     start = time.perf_counter()
-    found = self._jobs.poll(wait)
+    results = self._jobs.poll(wait)
     if wait:
       self.wait_s += time.perf_counter() - start
-    for result in found.values():
+    for result in results.values():
       if result.status != "ok":
         raise ValueError(
           f"a script ended as {result.status!r}: expected a longer --timeout_s"
         )
-    return dict.fromkeys(found, self._result)
+    return dict.fromkeys(results, self._output)
 
-  def observe(self, writing: int, waiting: int, slots: int) -> None:
-    self.writing += writing
-    self.waiting += waiting
+  def observe(self, decoding: int, awaiting: int, slots: int) -> None:
+    """Adds up how the slots are used."""
+    self.decoding += decoding
+    self.awaiting += awaiting
     self.slots += slots
 
 
-def report(
-  source: ModelSource,
-  params: Any,
-  model: transformer.Transformer,
-  mesh: jax.sharding.Mesh,
-  rules: dict[str, str | None],
-  workload: Workload,
-  settings: SamplerSettings,
-  executor: Executor,
-  sleep_s: float,
-  repeats: int,
-) -> dict[str, Any]:
-  """Seconds of a rollout with instant and with sleeping scripts.
+@dataclasses.dataclass(frozen=True)
+class Rollout:
+  """One rollout of all conversations.
 
-  Args:
-    source: where the tokenizer comes from.
-    params: the decoder's parameters.
-    model: the decoder.
-    mesh: where it runs.
-    rules: logical axis to mesh axis.
-    workload: the conversations.
-    settings: of the sampler.
-    executor: runs the scripts.
-    sleep_s: how long a script sleeps.
-    repeats: of each, in turn.
-
-  Returns:
-    The medians, and `of_instant`, the median of the ratios; of the last
-    sleeping one the share of slots that write and wait, the seconds in which
-    the device had nothing to do, and all that the scripts slept.
+  Attributes:
+    seconds: wall-clock time.
+    tokens: tokens of all completions, tool output included.
+    environment: what it counted.
   """
-  sampler = Sampler(model, Endless(source.tokenizer), mesh, rules, settings)
-  params = sampler.compute_params(params)
-  sampler.warm_up(params)
-  rng = np.random.default_rng(0)
-  shape = (workload.conversations, workload.prompt_tokens)
-  ids = rng.integers(0, source.config.vocab_size, shape)
-  prompts = [types.Prompt("", tuple(row.tolist())) for row in ids]
-  sleep = f"import time; time.sleep({sleep_s})"
 
-  def run(script: str) -> tuple[float, int, _Scripted]:
-    turns = _Scripted(workload, executor, script)
+  seconds: float
+  tokens: int
+  environment: ScriptedEnvironment
+
+
+class Runner:
+  """A compiled sampler that samples the conversations as often as asked."""
+
+  def __init__(
+    self,
+    source: ModelSource,
+    params: types.Params,
+    model: transformer.Transformer,
+    mesh: jax.sharding.Mesh,
+    rules: dict[str, str | None],
+    workload: Workload,
+    settings: SamplerSettings,
+  ):
+    """Builds the sampler and compiles it.
+
+    Args:
+      source: the model's config and tokenizer.
+      params: the decoder's parameters.
+      model: the decoder.
+      mesh: where it runs.
+      rules: logical axis to mesh axis.
+      workload: the conversations.
+      settings: shapes of the sampler.
+    """
+    self.workload = workload
+    tokenizer = EndlessTokenizer(source.tokenizer.vocab_size)
+    self._sampler = Sampler(model, tokenizer, mesh, rules, settings)
+    self._params = self._sampler.compute_params(params)
+    self._sampler.warm_up(self._params)
+    rng = np.random.default_rng(0)
+    shape = (workload.conversations, workload.prompt_tokens)
+    ids = rng.integers(0, source.config.vocab_size, shape)
+    self._prompts = [types.Prompt("", tuple(row.tolist())) for row in ids]
+
+  def run(self, executor: Executor, script: str) -> Rollout:
+    """Samples all conversations once, with this script after each response."""
+    environment = ScriptedEnvironment(self.workload, executor, script)
     start = time.perf_counter()
     tokens = sum(
       len(completion.token_ids)
-      for _, _, completion in sampler.generate(
-        params, prompts, 1, jax.random.key(0), environment=turns
+      for _, _, completion in self._sampler.generate(
+        self._params,
+        self._prompts,
+        1,
+        jax.random.key(0),
+        environment=environment,
       )
     )
-    return time.perf_counter() - start, tokens, turns
+    return Rollout(time.perf_counter() - start, tokens, environment)
 
-  run(INSTANT)
-  pairs = [(run(INSTANT), run(sleep)) for _ in range(repeats)]
-  assert all(instant[1] == slept[1] for instant, slept in pairs)
-  _, tokens, turns = pairs[-1][1]
+
+def report(
+  runner: Runner, executor: Executor, sleep_s: float, repeats: int
+) -> dict[str, Any]:
+  """Measures rollouts with instant and with sleeping scripts, in turn.
+
+  Args:
+    runner: samples the conversations.
+    executor: runs the scripts.
+    sleep_s: how long a sleeping script sleeps.
+    repeats: rollouts with each kind of script.
+
+  Returns:
+    The median seconds, and the median of their ratios, `of_instant`. From the
+    last rollout with sleeping scripts: the fractions of slots that decode and
+    that await a script, the seconds in which the device had nothing to do, and
+    the sleep of all scripts together.
+  """
+  sleep = f"import time; time.sleep({sleep_s})"
+  runner.run(executor, INSTANT)  # The first rollout warms the executor up.
+  pairs = [
+    (runner.run(executor, INSTANT), runner.run(executor, sleep))
+    for _ in range(repeats)
+  ]
+  assert all(instant.tokens == slept.tokens for instant, slept in pairs)
+  last = pairs[-1][1]
+  used = last.environment
+  ratios = [slept.seconds / instant.seconds for instant, slept in pairs]
+  workload = runner.workload
   return {
-    "tokens": tokens,
-    "instant_s": float(np.median([instant[0] for instant, _ in pairs])),
-    "sleeping_s": float(np.median([slept[0] for _, slept in pairs])),
-    "of_instant": float(
-      np.median([slept[0] / instant[0] for instant, slept in pairs])
-    ),
-    "slots_writing": turns.writing / turns.slots,
-    "slots_waiting": turns.waiting / turns.slots,
-    "device_idle_s": turns.wait_s,
+    "tokens": last.tokens,
+    "instant_s": float(np.median([instant.seconds for instant, _ in pairs])),
+    "sleeping_s": float(np.median([slept.seconds for _, slept in pairs])),
+    "of_instant": float(np.median(ratios)),
+    "slots_writing": used.decoding / used.slots,
+    "slots_waiting": used.awaiting / used.slots,
+    "device_idle_s": used.wait_s,
     "slept_s": sleep_s * workload.conversations * workload.calls,
   }

@@ -1,4 +1,4 @@
-"""What the device at hand can do, and how much memory the process took."""
+"""The limits of the device at hand, and the memory that the process took."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ _REPEATS = 5
 
 
 def machine() -> dict[str, Any]:
-  """What the figures were measured on."""
+  """Returns what the measurements ran on, and the load average before them."""
   return {
     "cores": os.cpu_count(),
     "python": platform.python_version(),
@@ -26,10 +26,10 @@ def machine() -> dict[str, Any]:
 
 
 def ceilings() -> dict[str, Any]:
-  """Bytes and operations per second of the first device.
+  """Returns bytes and operations per second of the first device.
 
-  A known accelerator's are those of its data sheet, in bfloat16; another
-  device's, e.g. a CPU's, are measured in float32.
+  For a known accelerator they come from its data sheet, in bfloat16; for any
+  other device, such as a CPU, they are measured in float32.
   """
   kind = jax.devices()[0].device_kind
   if kind in chips.BY_KIND:
@@ -48,7 +48,8 @@ def ceilings() -> dict[str, Any]:
   }
 
 
-def _best_seconds(run: Callable[[], Any]) -> float:
+def _best_seconds(run: Callable[[], jax.Array]) -> float:
+  """Returns the seconds of the fastest run; a first one is not counted."""
   jax.block_until_ready(run())
   times = []
   for _ in range(_REPEATS):
@@ -59,15 +60,19 @@ def _best_seconds(run: Callable[[], Any]) -> float:
 
 
 def _bandwidth() -> float:
-  """Of a matrix-vector product: the weights are read once, as in decoding."""
+  """Measures bytes per second of a product with a tall, thin matrix.
+
+  It reads the large matrix once, as decoding reads the weights.
+  """
   rows, columns = 16384, 8192
   matrix = jnp.ones((rows, columns), jnp.float32)
-  vector = jnp.ones((columns, 8), jnp.float32)
+  vectors = jnp.ones((columns, 8), jnp.float32)
   multiply = jax.jit(jnp.matmul)
-  return matrix.nbytes / _best_seconds(lambda: multiply(matrix, vector))
+  return matrix.nbytes / _best_seconds(lambda: multiply(matrix, vectors))
 
 
 def _flops() -> float:
+  """Measures operations per second of a product of square matrices."""
   size = 2048
   matrix = jnp.ones((size, size), jnp.float32)
   multiply = jax.jit(jnp.matmul)
@@ -75,11 +80,11 @@ def _flops() -> float:
 
 
 def peak_device_bytes() -> int | None:
-  """Most device memory in use so far, where the backend counts it."""
+  """Returns the peak device memory so far, or None if it is not counted."""
   stats = jax.devices()[0].memory_stats()
   return stats.get("peak_bytes_in_use") if stats else None
 
 
 def peak_process_bytes() -> int:
-  """Most memory that this process has had resident."""
+  """Returns the peak resident memory of this process."""
   return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

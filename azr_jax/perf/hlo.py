@@ -1,4 +1,4 @@
-"""Reads compiled programs' text: collectives by kind, with their sizes."""
+"""Counts the collectives in the text of a compiled program, by kind."""
 
 import dataclasses
 import math
@@ -11,7 +11,8 @@ KINDS = (
   "all-to-all",
   "collective-permute",
 )
-_WIDTHS = {
+# Bytes of an element, by the type's name.
+_ELEMENT_BYTES = {
   "pred": 1,
   "s8": 1,
   "u8": 1,
@@ -40,11 +41,12 @@ _BOUND = re.compile(r"constant\((\d+)\)")
 
 @dataclasses.dataclass
 class Collective:
-  """What a program does of one kind.
+  """The collectives of one kind in a program.
 
   Attributes:
-    count: how often, loops of known length multiplied out.
-    bytes: of their results on one device, in all.
+    count: how often they run; those in a loop of known length count once per
+      iteration.
+    bytes: total size of their results on one device.
   """
 
   count: int = 0
@@ -52,16 +54,19 @@ class Collective:
 
 
 def collectives(text: str) -> dict[str, Collective]:
-  """Sums up a program's collectives.
+  """Counts a program's collectives.
 
-  A loop whose length the compiler does not know, as that of decoding, counts
-  once: what is found is then per iteration.
+  A loop whose length the compiler does not know, such as the decode loop,
+  counts as one iteration.
 
   Args:
     text: `compiled.as_text()`.
+
+  Returns:
+    The collectives by kind; kinds that the program does not have are left out.
   """
   computations, entry = _computations(text)
-  found = {kind: Collective() for kind in KINDS}
+  totals = {kind: Collective() for kind in KINDS}
 
   def walk(name: str, times: int) -> None:
     for line in computations.get(name, ()):
@@ -71,21 +76,21 @@ def collectives(text: str) -> dict[str, Collective]:
       shapes, kind = operation.groups()
       started = kind.endswith("-start")
       kind = kind.removesuffix("-start")
-      if kind in found:
-        found[kind].count += times
-        operands = started and kind != "all-reduce"
-        found[kind].bytes += times * _bytes(shapes, operands)
+      if kind in totals:
+        totals[kind].count += times
+        has_operands = started and kind != "all-reduce"
+        totals[kind].bytes += times * _bytes(shapes, has_operands)
       inner = times * (_trips(line, computations) if kind == "while" else 1)
       for group, single in _CALLED.findall(line):
         for called in (group or single).split(","):
           walk(called.strip().lstrip("%"), inner)
 
   walk(entry, 1)
-  return {kind: total for kind, total in found.items() if total.count}
+  return {kind: total for kind, total in totals.items() if total.count}
 
 
 def _computations(text: str) -> tuple[dict[str, list[str]], str]:
-  """The lines of each computation, and the entry's name."""
+  """Returns the lines of each computation, and the name of the entry."""
   computations: dict[str, list[str]] = {}
   entry, current = "", None
   for line in text.splitlines():
@@ -100,9 +105,10 @@ def _computations(text: str) -> tuple[dict[str, list[str]], str]:
 
 
 def _trips(line: str, computations: dict[str, list[str]]) -> int:
-  """How often a loop runs, by its note or its condition's only bound.
+  """Returns how often a loop runs.
 
-  1 if the loop has no note and its condition more than one comparison.
+  It is the compiler's known trip count, or the only constant of a condition
+  with one comparison; 1 if there is neither.
   """
   if known := _KNOWN_TRIPS.search(line):
     return int(known.group(1))
@@ -113,11 +119,19 @@ def _trips(line: str, computations: dict[str, list[str]]) -> int:
   return bounds[0] if simple and len(bounds) == 1 else 1
 
 
-def _bytes(shapes: str, operands: bool) -> float:
-  """Bytes of a result; a start's operands, which stand first, left out."""
+def _bytes(shapes: str, has_operands: bool) -> float:
+  """Returns the bytes of an operation's result.
+
+  Args:
+    shapes: the types of the result, as text.
+    has_operands: whether the operands' types stand before the results', as
+      they do for an asynchronous start.
+  """
   sizes = [
-    _WIDTHS.get(kind, 4) * math.prod(int(n) for n in dims.split(",") if n)
+    _ELEMENT_BYTES.get(kind, 4)
+    * math.prod(int(n) for n in dims.split(",") if n)
     for kind, dims in _SHAPE.findall(shapes)
-    if dims or not operands  # A start may carry scalars of its own.
+    # A start may also carry scalars, which are neither.
+    if dims or not has_operands
   ]
-  return float(sum(sizes[len(sizes) // 2 :] if operands else sizes))
+  return float(sum(sizes[len(sizes) // 2 :] if has_operands else sizes))

@@ -9,13 +9,13 @@ import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
-import ml_collections
 
 from azr_jax.learner.advantages import GAE
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.presets import parameter_count
 from azr_jax.parallel.chips import Chip
 from azr_jax.perf import hlo
+from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,22 +70,22 @@ class Estimate:
 
 
 def step_load(
-  config: ml_collections.ConfigDict, prompt_tokens: float, new_tokens: float
+  settings: ExperimentSettings, prompt_tokens: float, new_tokens: float
 ) -> Load:
-  """A step's tokens; of AZR when every proposal is valid."""
-  if config.system == "azr":
-    c = config.azr
-    tasks = len(c.task_types) * c.batch_size
-    judged = tasks * c.learnability_samples
-    sequences, prompts = 2 * tasks + judged, 3 * tasks
-    trained = 2 * tasks + (judged if c.train_on_learnability else 0)
-  else:
-    c = config[config.system]
-    prompts = c.prompts
-    sequences = trained = prompts * (
-      c.samples if config.system == "orz" else c.group_size
+  """Returns a step's tokens, as the system counts its completions.
+
+  Raises:
+    ValueError: the system does not say what a step samples.
+  """
+  load = settings.system.step_load(settings.own)
+  if load is None:
+    raise ValueError(
+      f"system {settings.trunk.system!r}: expected one with step_load, which "
+      "the estimate needs"
     )
-  return Load(sequences, trained, prompts, prompt_tokens, new_tokens)
+  return Load(
+    load.sequences, load.trained, load.prompts, prompt_tokens, new_tokens
+  )
 
 
 def forward_flops(c: ModelConfig, tokens: float, context: float) -> float:
@@ -98,7 +98,7 @@ def forward_flops(c: ModelConfig, tokens: float, context: float) -> float:
 
 
 def estimate(
-  config: ml_collections.ConfigDict,
+  c: TrainSettings,
   shape: ModelConfig,
   chip: Chip,
   chips: int,
@@ -110,7 +110,7 @@ def estimate(
   """The roofline of a step.
 
   Args:
-    config: a training config.
+    c: a training configuration.
     shape: the model's.
     chip: of which there are `chips`.
     chips: devices of the mesh.
@@ -129,30 +129,29 @@ def estimate(
 
   # Every group of `tensor` chips reads its weights once per decoded token of
   # its slots, and each slot's cache up to its live length.
-  c = shape
-  width = jnp.dtype(config.model.dtype).itemsize
-  matrices = forward_flops(c, 1.0, 0.0) / 2
-  entry = 2.0 * width * c.num_layers * c.num_kv_heads * c.head_size
-  slots = min(config.rollout.slots, load.sequences) / (chips / tensor)
+  width = jnp.dtype(c.model.dtype).itemsize
+  matrices = forward_flops(shape, 1.0, 0.0) / 2
+  entry = 2.0 * width * shape.num_layers * shape.num_kv_heads * shape.head_size
+  slots = min(c.rollout.slots, load.sequences) / (chips / tensor)
   cache = slots * entry * (load.prompt_tokens + load.new_tokens / 2)
   token_s = (width * matrices + cache) / (tensor * chip.bandwidth)
   context = load.prompt_tokens + load.new_tokens / 2
   token_s = max(
-    token_s, forward_flops(c, slots, context) / (tensor * chip.flops)
+    token_s, forward_flops(shape, slots, context) / (tensor * chip.flops)
   )
   steps = load.sequences * load.new_tokens / (slots * chips / tensor)
   decode = steps * token_s
 
   trained = load.trained * length
   forward = forward_flops(shape, trained, length / 2)
-  has_critic = config.learner.estimator == GAE
-  passes = 3.0 + (1.0 if config.model.remat == "full" else 0.0)
+  has_critic = c.learner.estimator == GAE
+  passes = 3.0 + (1.0 if c.model.remat == "full" else 0.0)
   compute = passes * forward / rate
-  row_tokens = config.learner.row_length * micro_rows
+  row_tokens = c.learner.row_length * micro_rows
   micro_batches = max(1.0, trained / row_tokens)
   sent = sum(total.bytes for total in update_collectives.values())
   links = micro_batches * sent / chip.link_bandwidth
-  update = max(compute, links) * config.learner.epochs
+  update = max(compute, links) * c.learner.epochs
   return Estimate(
     prefill_s=prefill,
     decode_s=decode,
@@ -160,7 +159,7 @@ def estimate(
     critic_s=(passes + 1.0) * forward / rate if has_critic else 0.0,
     decode_tokens_per_s=load.sequences * load.new_tokens / decode,
     update_tokens_per_s=trained / update,
-    update_mfu=3.0 * forward * config.learner.epochs / rate / update,
+    update_mfu=3.0 * forward * c.learner.epochs / rate / update,
     update_bound="compute" if compute >= links else "links",
   )
 

@@ -1,4 +1,4 @@
-"""Tokens per second of the sampler, and its share of the roofline."""
+"""Measures tokens per second of the sampler, and its part of the roofline."""
 
 import pathlib
 import time
@@ -15,28 +15,31 @@ from azr_jax.models.load import ModelSource
 from azr_jax.models.presets import parameter_count
 from azr_jax.perf import comparison, device
 from azr_jax.perf.workload import SamplerWorkload
-from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.sampler import Sampler
-from azr_jax.rollout.token_sampling import SamplingParams
+from azr_jax.rollout.settings import SamplerSettings
 
 
 class Runner:
-  """The sampler, ready to do a workload again and again."""
+  """A compiled sampler that samples a workload as often as asked.
+
+  Attributes:
+    compile_s: seconds that compiling took.
+  """
 
   def __init__(
     self,
     source: ModelSource,
-    params: Any,
+    params: types.Params,
     model: transformer.Transformer,
     mesh: jax.sharding.Mesh,
     rules: dict[str, str | None],
     workload: SamplerWorkload,
     settings: dict[str, int],
   ):
-    """Builds the sampler and compiles it; `compile_s` says how long it took.
+    """Builds the sampler and compiles it.
 
     Args:
-      source: where the tokenizer comes from.
+      source: the model's config and tokenizer.
       params: the decoder's parameters.
       model: the decoder.
       mesh: where it runs.
@@ -45,11 +48,9 @@ class Runner:
       settings: prefill_tokens, decode_chunk and cache_chunk.
     """
     self._workload = workload
-    # The first token of each is drawn from its prompt's logits.
-    self.decoded = workload.tokens() - workload.prompts * workload.samples
     self._sampler = Sampler(
       model,
-      Endless(source.tokenizer),
+      EndlessTokenizer(source.tokenizer.vocab_size),
       mesh,
       rules,
       SamplerSettings(
@@ -69,7 +70,11 @@ class Runner:
     self.compile_s = time.perf_counter() - start
 
   def run(self, limits: list[int] | None = None) -> float:
-    """Samples the workload once; returns seconds."""
+    """Samples the workload once; returns seconds.
+
+    Args:
+      limits: response length of each prompt, in place of the workload's.
+    """
     start = time.perf_counter()
     limits = limits or self._workload.limits()
     count = 0
@@ -86,57 +91,68 @@ class Runner:
     return seconds
 
   def prefill_s(self) -> float:
-    """Seconds of the same prompts with one new token each."""
+    """Returns the seconds of the same prompts with one new token each."""
     return self.run([1] * self._workload.prompts)
 
 
-class Endless:
-  """A tokenizer whose texts never end and are not looked at."""
+class EndlessTokenizer:
+  """A tokenizer without stop ids, which decodes everything to nothing.
+
+  Every completion therefore runs up to its limit.
+  """
 
   eos_ids: tuple[int, ...] = ()
+  pad_id = 0
 
-  def __init__(self, tokenizer: Any):
-    self.vocab_size = tokenizer.vocab_size
-    self.pad_id = 0
+  def __init__(self, vocab_size: int):
+    self.vocab_size = vocab_size
 
   def encode(self, text: str) -> list[int]:
+    """Raises NotImplementedError, because nothing encodes a text."""
     raise NotImplementedError
 
   def decode(self, ids: list[int]) -> str:
+    """Returns an empty text, which holds no stop string."""
     del ids
     return ""
 
   def token_id(self, piece: str) -> int | None:
+    """Returns None: no text is a token."""
     del piece
     return None
 
   def chat(self, text: str) -> str:
+    """Raises NotImplementedError, because nothing encodes a text."""
     raise NotImplementedError
 
   def save(self, folder: pathlib.Path) -> None:
+    """Raises NotImplementedError, because nothing is saved."""
     raise NotImplementedError
 
 
 def fewest_bytes(
   config: ModelConfig, workload: SamplerWorkload, element_bytes: int
 ) -> float:
-  """What decoding must at least read: weights per step, live cache per token.
+  """Returns the bytes that decoding must read at least.
+
+  These are the weights once per step, and per token the live cache.
 
   Args:
     config: the decoder's shape.
-    workload: what is decoded; its slots are always full, at the best.
-    element_bytes: of a weight and of a cache entry.
+    workload: what is decoded; the bound assumes that its slots are always full.
+    element_bytes: bytes of a weight and of a cache entry's element.
   """
-  # The last token of each is not read back.
+  # A response's last token is sampled but not fed to the decoder.
   limits = np.repeat(workload.limits(), workload.samples) - 1
   steps = max(int(np.max(limits)), -(-int(np.sum(limits)) // workload.slots))
   c = config
-  read = parameter_count(c)
+  weights = parameter_count(c)
   if not c.tie_embeddings:
-    read -= c.vocab_size * c.hidden_size  # The input table: a row per token.
+    # Decoding reads one row per token of the input table.
+    weights -= c.vocab_size * c.hidden_size
   entry = 2 * c.num_layers * c.num_kv_heads * c.head_size
   entries = np.sum(workload.prompt_tokens * limits + limits * (limits + 1) / 2)
-  return element_bytes * float(steps * read + entry * entries)
+  return element_bytes * float(steps * weights + entry * entries)
 
 
 def report(
@@ -152,20 +168,20 @@ def report(
   Args:
     runner: our side.
     config: the decoder's shape.
-    workload: what both do.
-    element_bytes: of a weight.
-    peer: does the same workload once and returns seconds, or None.
+    workload: what both sides sample.
+    element_bytes: bytes of a weight.
+    peer: samples the same workload once and returns seconds, or None.
     repeats: runs of each side.
   """
-  ours, theirs = comparison.take_turns(runner.run, peer, repeats)
+  ours, theirs = comparison.alternate(runner.run, peer, repeats)
   prefill_s = runner.prefill_s()
   decode_s = float(np.median(ours)) - prefill_s
-  limits = device.ceilings()
-  least_s = fewest_bytes(config, workload, element_bytes) / limits["bandwidth"]
+  ceilings = device.ceilings()
+  min_bytes = fewest_bytes(config, workload, element_bytes)
   return comparison.rates(workload.tokens(), ours, theirs) | {
     "prefill_s": prefill_s,
     "decode_s": decode_s,
     "compile_s": runner.compile_s,
-    "ceilings": limits,
-    "decode_roofline_share": least_s / decode_s,
+    "ceilings": ceilings,
+    "decode_roofline_share": min_bytes / ceilings["bandwidth"] / decode_s,
   }

@@ -1,9 +1,8 @@
-"""How the sampler's rate grows with slots and falls with length, as a plot."""
+"""Measures and plots the decoding rate against slots and cached tokens."""
 
 import pathlib
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,22 +10,23 @@ import matplotlib.figure
 import numpy as np
 
 from azr_jax.models import transformer
-from azr_jax.rollout.engine import make_programs
+from azr_jax.rollout.engine import make_engine
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.types import Params
 
 
 def decode_rate(
   model: transformer.Transformer,
-  params: Any,
+  params: Params,
   mesh: jax.sharding.Mesh,
   rules: dict[str, str | None],
   settings: SamplerSettings,
   repeats: int,
 ) -> float:
-  """Tokens per second of decoding alone, all slots busy.
+  """Measures tokens per second of decoding, with all slots busy.
 
-  The cache is as long as the largest prompt bucket, and empty: what lies in it
-  does not change the time.
+  Each slot has as many cached tokens as the largest prompt bucket. Their values
+  are all zero, because the values do not change the time.
 
   Args:
     model: the decoder.
@@ -34,29 +34,28 @@ def decode_rate(
     mesh: where it runs.
     rules: logical axis to mesh axis.
     settings: slots, lengths and tokens per call.
-    repeats: calls of the decode loop, of which the quickest counts.
+    repeats: calls of the decode loop, of which the fastest counts.
   """
-  programs = make_programs(model, mesh, rules, settings)
-  params = programs.compute_params(params)
-  slots = programs.sizes[0]
-  state = programs.empty_slots()
+  engine = make_engine(model, mesh, rules, settings)
+  params = engine.compute_params(params)
+  slots = engine.slot_counts[0]
+  state = engine.init_decode_state()
   seconds = []
-  for _ in range(repeats + 1):  # The first compiles.
+  for _ in range(repeats + 1):  # The first call compiles and is not counted.
     length = jnp.full(slots, settings.prompt_buckets[-1], jnp.int32)
     state = jax.block_until_ready(
       state.replace(
         cache=state.cache.replace(length=length),
-        limit=state.written + settings.decode_chunk,
+        limit=state.num_tokens + settings.decode_chunk,
         done=jnp.zeros(slots, bool),
       )
     )
     start = time.perf_counter()
-    state, written = programs.decode(
+    state, output = engine.decode(
       params, state, np.zeros(0, np.int32), np.zeros(slots, bool), np.int32(0)
     )
-    assert int(jax.device_get(written.count).sum()) == (
-      slots * settings.decode_chunk
-    )
+    num_generated = jax.device_get(output.num_generated)
+    assert int(num_generated.sum()) == slots * settings.decode_chunk
     seconds.append(time.perf_counter() - start)
   return slots * settings.decode_chunk / min(seconds[1:])
 
@@ -68,14 +67,17 @@ def sweep(
   at_slots: int,
   at_length: int,
 ) -> dict[str, dict[int, float]]:
-  """Decoded tokens per second along both axes.
+  """Measures decoded tokens per second along both axes.
 
   Args:
-    measure: (slots, cached tokens) -> tokens per second of decoding.
-    slots: what to try at `at_length`.
-    lengths: what to try at `at_slots`, in cached tokens.
+    measure: (slots, cached tokens per slot) -> decoded tokens per second.
+    slots: slot counts to measure at `at_length`.
+    lengths: cached tokens per slot to measure at `at_slots`.
     at_slots: slots while the length varies.
-    at_length: cached tokens while the slots vary.
+    at_length: cached tokens per slot while the slots vary.
+
+  Returns:
+    The rates by slot count under "slots", and by length under "length".
   """
   return {
     "slots": {count: measure(count, at_length) for count in slots},
@@ -84,16 +86,22 @@ def sweep(
 
 
 def plot(
-  found: dict[str, dict[int, float]], title: str, path: pathlib.Path
+  rates: dict[str, dict[int, float]], title: str, path: pathlib.Path
 ) -> None:
-  """Draws both curves beside each other, both axes logarithmic."""
+  """Draws both curves side by side, on logarithmic axes.
+
+  Args:
+    rates: what `sweep` returned.
+    title: title of the figure.
+    path: file to write; its folder is made.
+  """
   figure = matplotlib.figure.Figure(figsize=(9, 3.6), layout="constrained")
   figure.suptitle(title)
   names = {"slots": "slots", "length": "cached tokens per slot"}
-  for place, (axis, label) in enumerate(names.items(), start=1):
-    axes = figure.add_subplot(1, 2, place)
-    axes.plot(list(found[axis]), list(found[axis].values()), marker="o")
-    for x, rate in found[axis].items():
+  for column, (axis, label) in enumerate(names.items(), start=1):
+    axes = figure.add_subplot(1, 2, column)
+    axes.plot(list(rates[axis]), list(rates[axis].values()), marker="o")
+    for x, rate in rates[axis].items():
       axes.annotate(
         f"{rate:.0f}", (x, rate), (0, 6), textcoords="offset points"
       )
@@ -103,7 +111,7 @@ def plot(
       xscale="log",
       yscale="log",
     )
-    axes.set_xticks(list(found[axis]), [str(x) for x in found[axis]])
+    axes.set_xticks(list(rates[axis]), [str(x) for x in rates[axis]])
     axes.minorticks_off()
     axes.grid(visible=True, alpha=0.3)
   path.parent.mkdir(parents=True, exist_ok=True)

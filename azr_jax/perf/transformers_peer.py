@@ -1,6 +1,6 @@
-"""The same work by PyTorch and Hugging Face transformers, on the same weights.
+"""A peer: the same work by Hugging Face transformers, on the same weights.
 
-Needs torch, which is in the `test` extra only.
+It needs torch, which only the `test` extra installs.
 """
 
 import pathlib
@@ -15,10 +15,17 @@ import transformers
 from azr_jax.models import safetensors_io
 from azr_jax.models.config import ModelConfig
 from azr_jax.perf.workload import SamplerWorkload, UpdateWorkload
+from azr_jax.types import Params
 
 
-def load(config: ModelConfig, params: Any, dtype: str) -> Any:
-  """Our parameters as a transformers model, on the GPU if torch has one."""
+def load(config: ModelConfig, params: Params, dtype: str) -> Any:
+  """Returns our parameters as a transformers model, on a GPU if there is one.
+
+  Args:
+    config: the decoder's shape.
+    params: its parameters.
+    dtype: name of the type to compute in.
+  """
   with tempfile.TemporaryDirectory() as folder:
     safetensors_io.save(params, config, pathlib.Path(folder), dtype=dtype)
     model = transformers.AutoModelForCausalLM.from_pretrained(
@@ -28,6 +35,7 @@ def load(config: ModelConfig, params: Any, dtype: str) -> Any:
 
 
 def _wait() -> None:
+  """Waits until the GPU has done what was queued."""
   if torch.cuda.is_available():
     torch.cuda.synchronize()
 
@@ -35,10 +43,15 @@ def _wait() -> None:
 def sampler(
   model: Any, workload: SamplerWorkload, vocab_size: int
 ) -> Callable[[], float]:
-  """Returns a function that runs `generate` on the workload; seconds.
+  """Returns a function that samples the workload once and returns seconds.
 
-  `slots` sequences make a batch; a batch takes as long as its longest answer.
-  Log-probabilities are not asked for: keeping them slows `generate` further.
+  A batch has `slots` sequences and takes as long as its longest response.
+  Log-probabilities are left out, because they slow `generate` down.
+
+  Args:
+    model: what `load` returned.
+    workload: the prompts and response lengths.
+    vocab_size: prompt ids are below it.
   """
   ids = torch.as_tensor(workload.prompt_ids(vocab_size), dtype=torch.long)
   ids = ids.repeat_interleave(workload.samples, dim=0).to(model.device)
@@ -50,7 +63,7 @@ def sampler(
     for first in range(0, len(ids), workload.slots):
       batch = ids[first : first + workload.slots]
       longest = int(limits[first : first + workload.slots].max())
-      found = model.generate(
+      output = model.generate(
         batch,
         attention_mask=torch.ones_like(batch),
         do_sample=True,
@@ -60,7 +73,7 @@ def sampler(
         min_new_tokens=longest,
         pad_token_id=0,
       )
-      assert found.shape[1] == workload.prompt_tokens + longest
+      assert output.shape[1] == workload.prompt_tokens + longest
     _wait()
     return time.perf_counter() - start
 
@@ -70,30 +83,35 @@ def sampler(
 def updater(
   model: Any, workload: UpdateWorkload, vocab_size: int
 ) -> Callable[[], float]:
-  """Returns a function that does one GRPO-style step on padded rows; seconds.
+  """Returns a function that does one GRPO step and returns seconds.
 
-  Forward, log-probabilities of the targets, the clipped surrogate, backward,
-  clipping by norm, AdamW.
+  A step on padded rows is: forward pass, log-probabilities of the targets,
+  clipped surrogate, backward pass, clipping by norm, AdamW.
+
+  Args:
+    model: what `load` returned; it is updated.
+    workload: the sequence lengths.
+    vocab_size: token ids are below it.
   """
   generator = torch.Generator().manual_seed(0)
   shape = (workload.sequences, workload.length)
   tokens = torch.randint(1, vocab_size, shape, generator=generator)
   lengths = torch.as_tensor(workload.lengths())
-  live = torch.arange(workload.length)[None] < lengths[:, None]
-  tokens, live = tokens.to(model.device), live.to(model.device)
+  is_token = torch.arange(workload.length)[None] < lengths[:, None]
+  tokens, is_token = tokens.to(model.device), is_token.to(model.device)
   advantages = torch.randn(len(tokens), 1, generator=generator)
   advantages = advantages.to(model.device)
   optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
 
   def run() -> float:
     start = time.perf_counter()
-    logits = model(tokens, attention_mask=live.long()).logits[:, :-1]
+    logits = model(tokens, attention_mask=is_token.long()).logits[:, :-1]
     logps = torch.log_softmax(logits.float(), dim=-1)
     logps = logps.gather(-1, tokens[:, 1:, None])[..., 0]
     ratio = torch.exp(logps - logps.detach())
     clipped = torch.clamp(ratio, 0.8, 1.2)
     surrogate = -torch.minimum(ratio * advantages, clipped * advantages)
-    mask = live[:, 1:]
+    mask = is_token[:, 1:]
     loss = (surrogate * mask).sum() / mask.sum()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

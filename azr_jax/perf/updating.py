@@ -1,4 +1,4 @@
-"""Tokens per second of the update, its memory, its share of the roofline."""
+"""Measures tokens per second, memory and roofline of the update."""
 
 import time
 from collections.abc import Callable
@@ -17,14 +17,21 @@ from azr_jax.models.presets import parameter_count
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.perf import comparison, device
 from azr_jax.perf.workload import UpdateWorkload
+from azr_jax.types import Params
 
 
 class Runner:
-  """The update, ready to be done again and again."""
+  """A compiled update that runs on a workload as often as asked.
+
+  Attributes:
+    rows: rows of the packed workload.
+    compile_s: seconds that compiling took.
+    program_bytes: memory that the compiled update holds at once.
+  """
 
   def __init__(
     self,
-    params: Any,
+    params: Params,
     model: transformer.Transformer,
     mesh: jax.sharding.Mesh,
     rules: dict[str, str | None],
@@ -39,7 +46,7 @@ class Runner:
       model: the decoder, with its remat policy.
       mesh: where it runs.
       rules: logical axis to mesh axis.
-      workload: what to learn from.
+      workload: what to train on.
       micro_rows: rows per micro-batch.
       chunk_tokens: tokens whose logits exist at once.
     """
@@ -60,7 +67,7 @@ class Runner:
     self._state = learner.init(params)
     rows = mesh_lib.padded_rows(micro_rows, mesh)
     batch = packing.pack(
-      _sequences(workload, model.config.vocab_size),
+      _examples(workload, model.config.vocab_size),
       row_length=workload.length,
       rows_multiple=rows,
       aggregation="token_mean",
@@ -81,33 +88,38 @@ class Runner:
     )
 
   def run(self) -> float:
-    """Does one update; returns seconds."""
+    """Runs one update; returns seconds."""
     start = time.perf_counter()
     self._state, metrics = self._update(self._state, self._batch, None)
     jax.block_until_ready((self._state, metrics))
     return time.perf_counter() - start
 
 
-def _sequences(
+def _examples(
   workload: UpdateWorkload, vocab_size: int
 ) -> list[packing.TrainingExample]:
-  """Random ids; one more than the tokens that are scored."""
+  """Returns examples of random ids, with one id more than scored tokens."""
   rng = np.random.default_rng(0)
-  found = []
+  examples = []
   for length in workload.lengths():
     count = length + 1
     ids = rng.integers(1, vocab_size, count, dtype=np.int32)
     zeros = np.zeros(count, np.float32)
     mask = np.ones(count, bool)
-    found.append(packing.TrainingExample(ids, mask, float(rng.normal()), zeros))
-  return found
+    advantage = float(rng.normal())
+    examples.append(packing.TrainingExample(ids, mask, advantage, zeros))
+  return examples
 
 
 def fewest_flops(config: ModelConfig, lengths: list[int]) -> float:
-  """Operations of forward and backward, nothing computed twice.
+  """Returns the operations that forward and backward pass need at least.
 
-  6 per parameter in a matrix product and token, and attention's scores and
-  sums over the tokens that a causal mask leaves.
+  A token needs 6 per parameter of a matrix; attention needs 12 per element of
+  a query and pair of tokens that the causal mask leaves.
+
+  Args:
+    config: the decoder's shape.
+    lengths: tokens of each sequence.
   """
   c = config
   matrices = parameter_count(c)
@@ -126,17 +138,25 @@ def report(
   peer: Callable[[], float] | None,
   repeats: int,
 ) -> dict[str, Any]:
-  """Runs both sides in turn and compares them; see `sampling.report`."""
+  """Runs both sides in turn and compares them.
+
+  Args:
+    runner: our side.
+    config: the decoder's shape.
+    workload: what both sides train on.
+    peer: updates on the same workload once and returns seconds, or None.
+    repeats: runs of each side.
+  """
   lengths = workload.lengths()
-  ours, theirs = comparison.take_turns(runner.run, peer, repeats)
+  ours, theirs = comparison.alternate(runner.run, peer, repeats)
   seconds = float(np.median(ours))
-  limits = device.ceilings()
-  least_s = fewest_flops(config, lengths) / limits["flops"]
+  ceilings = device.ceilings()
+  min_seconds = fewest_flops(config, lengths) / ceilings["flops"]
   return comparison.rates(sum(lengths), ours, theirs) | {
     "rows": runner.rows,
     "step_s": seconds,
     "compile_s": runner.compile_s,
-    "ceilings": limits,
-    "flops_roofline_share": least_s / seconds,
+    "ceilings": ceilings,
+    "flops_roofline_share": min_seconds / seconds,
     "program_gib": runner.program_bytes / 2**30,
   }

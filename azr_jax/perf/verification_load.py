@@ -1,10 +1,10 @@
-"""The verification of one training step of the paper's size, as a load.
+"""The verification of one AZR training step, as a load for the executor.
 
-A step proposes 64 tasks of each of the three types, asks eight solvers about
-each task for its learnability, and one more for training (paper, section 3.3
-and table 3). Here the tasks are given programs, the proposals are valid, and
-half of the learnability answers are right, and all of the others; every one is
-different, so none is spared.
+A step proposes 64 tasks of each of the three types, samples eight solutions of
+each task for its learnability, and one more for training (AZR, section 3.3 and
+table 3). Here the programs are given and all proposals are valid. Half of the
+learnability answers are correct, and all of the training answers. No two
+answers are the same text, so every one of them is verified.
 """
 
 import dataclasses
@@ -26,22 +26,34 @@ HIDDEN_INPUTS = 5
 
 @dataclasses.dataclass(frozen=True)
 class StepTimes:
-  """Wall-clock seconds, and how many answers were right, of how many."""
+  """The wall-clock seconds of one step's verification.
+
+  Attributes:
+    validation_s: of the proposals.
+    learnability_s: of the learnability answers.
+    solving_s: of the training answers.
+    correct: number of correct answers.
+    answers: number of answers.
+  """
 
   validation_s: float
   learnability_s: float
   solving_s: float
-  right: int
+  correct: int
   answers: int
 
   @property
   def total_s(self) -> float:
-    """Seconds of the whole step."""
+    """Wall-clock seconds of the whole step."""
     return self.validation_s + self.learnability_s + self.solving_s
 
 
 def measure(executor: Executor, triplets: Sequence[Triplet]) -> StepTimes:
-  """Verifies a step on programs with their inputs and outputs.
+  """Verifies a step and measures how long it takes.
+
+  Args:
+    executor: runs the programs.
+    triplets: programs with an input and its output, at least `PROGRAMS`.
 
   Raises:
     ValueError: there are too few triplets.
@@ -51,20 +63,23 @@ def measure(executor: Executor, triplets: Sequence[Triplet]) -> StepTimes:
   start = time.monotonic()
   futures.gather(_validate(executor, triplets)).result()
   validated = time.monotonic()
-  right = sum(_judge(executor, triplets, LEARNABILITY_SAMPLES))
-  judged = time.monotonic()
-  right += sum(_judge(executor, triplets, 1))
+  correct = sum(_grade(executor, triplets, LEARNABILITY_SAMPLES))
+  graded = time.monotonic()
+  correct += sum(_grade(executor, triplets, 1))
   answers = 3 * TASKS_PER_TYPE * (LEARNABILITY_SAMPLES + 1)
   end = time.monotonic()
   return StepTimes(
-    validated - start, judged - validated, end - judged, right, answers
+    validated - start, graded - validated, end - graded, correct, answers
   )
 
 
 def _validate(
   executor: Executor, triplets: Sequence[Triplet]
 ) -> list[validation.Verdict]:
-  """Two runs of 128 programs with an input, and of 64 with ten inputs."""
+  """Starts the validation of 128 triplets and of 64 induction tasks.
+
+  A triplet runs twice on one input, an induction task twice on ten.
+  """
   pairs = triplets[: 2 * TASKS_PER_TYPE]
   verdicts = [
     validation.submit_triplet(executor, task.code, task.input) for task in pairs
@@ -77,16 +92,26 @@ def _validate(
   return verdicts
 
 
-def _judge(
+def _grade(
   executor: Executor, triplets: Sequence[Triplet], samples: int
 ) -> list[bool]:
-  """Answers to 64 tasks of each type, half of them another task's."""
+  """Grades answers to 64 tasks of each type.
+
+  The answers with an even sample index are correct; the others are those of
+  another task.
+
+  Args:
+    executor: runs the programs.
+    triplets: the tasks.
+    samples: answers per task.
+  """
   size = TASKS_PER_TYPE
   deduction, abduction, induction = (
     triplets[start : start + size] for start in (0, size, 2 * size)
   )
 
   def answered(task: Triplet, sample: int, group: Sequence[Triplet]) -> Triplet:
+    """Returns the task whose solution is the answer."""
     other = group[(group.index(task) + 1 + sample) % size]
     return task if sample % 2 == 0 else other
 
@@ -105,9 +130,10 @@ def _judge(
       programs.submit_abduction(executor, task.code, task.output, answers)
     )
   for task in induction:
-    inputs, golds = [task.input] * HIDDEN_INPUTS, [task.output] * HIDDEN_INPUTS
+    inputs = [task.input] * HIDDEN_INPUTS
+    outputs = [task.output] * HIDDEN_INPUTS
     for sample in range(samples):
       answer = f"{answered(task, sample, induction).code}\n# {sample}"
-      verdict = programs.submit_induction(executor, answer, inputs, golds)
+      verdict = programs.submit_induction(executor, answer, inputs, outputs)
       pending.append(futures.then(verdict, lambda correct: (correct,)))
-  return [right for group in pending for right in group.result()]
+  return [is_correct for grades in pending for is_correct in grades.result()]

@@ -4,9 +4,10 @@ import dataclasses
 
 import numpy as np
 
-# The longest answer of a ragged draw is so many times the median.
+# Longest response of a ragged workload, divided by the median response.
 RAGGED_SPREAD = 8
-_LOG_SPREAD = 0.9
+# Standard deviation of the logarithms of ragged lengths.
+_LOG_DEVIATION = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,13 +15,13 @@ class SamplerWorkload:
   """Prompts to sample from.
 
   Attributes:
-    prompts: how many.
-    samples: of each.
-    prompt_tokens: of each.
-    new_tokens: of the longest answer.
-    slots: sequences decoded together; the peer's batch.
-    ragged: draw the answers' lengths, with `RAGGED_SPREAD`.
-    top_p: of sampling.
+    prompts: number of prompts.
+    samples: responses per prompt.
+    prompt_tokens: tokens per prompt.
+    new_tokens: tokens of the longest response.
+    slots: sequences decoded together; the peer's batch size.
+    ragged: whether response lengths are drawn, with `RAGGED_SPREAD`, or equal.
+    top_p: probability mass to sample from.
   """
 
   prompts: int
@@ -32,23 +33,23 @@ class SamplerWorkload:
   top_p: float
 
   def limits(self) -> list[int]:
-    """The answers' lengths, per prompt, in tokens."""
+    """Returns the length of each prompt's responses, in tokens."""
     if not self.ragged:
       return [self.new_tokens] * self.prompts
     rng = np.random.default_rng(0)
     median = self.new_tokens / RAGGED_SPREAD
-    drawn = median * np.exp(_LOG_SPREAD * rng.standard_normal(self.prompts))
-    # Half below and half above the median, and one of the longest.
+    drawn = median * np.exp(_LOG_DEVIATION * rng.standard_normal(self.prompts))
+    # Scaling and one replacement make the median and the longest exact.
     drawn *= median / np.median(drawn)
     drawn[np.argmax(drawn)] = self.new_tokens
     return np.clip(np.rint(drawn), 1, self.new_tokens).astype(int).tolist()
 
   def tokens(self) -> int:
-    """How many tokens are asked for in all."""
+    """Returns how many tokens all responses have together."""
     return self.samples * sum(self.limits())
 
   def prompt_ids(self, vocab_size: int) -> np.ndarray:
-    """Random prompts, int32 [prompts, prompt_tokens]."""
+    """Returns random prompts, int32 [prompts, prompt_tokens]."""
     rng = np.random.default_rng(1)
     shape = (self.prompts, self.prompt_tokens)
     return rng.integers(1, vocab_size, shape, dtype=np.int32)
@@ -56,12 +57,13 @@ class SamplerWorkload:
 
 @dataclasses.dataclass(frozen=True)
 class UpdateWorkload:
-  """Sequences to learn from.
+  """Sequences to train on.
 
   Attributes:
-    sequences: how many.
-    length: of the longest, in tokens.
-    ragged: draw lengths whose mean is 40 % of the longest.
+    sequences: number of sequences.
+    length: tokens of the longest sequence.
+    ragged: whether lengths are drawn, with a mean of 40 % of the longest, or
+      equal.
   """
 
   sequences: int
@@ -69,7 +71,7 @@ class UpdateWorkload:
   ragged: bool
 
   def lengths(self) -> list[int]:
-    """Tokens of each sequence."""
+    """Returns the tokens of each sequence."""
     if not self.ragged:
       return [self.length] * self.sequences
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""How tests are split: what is compared, what is trusted, what is refused."""
+"""Tests of how unit tests are split: compared, trusted, or refused."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from azr_jax.grading.assertions import BadTests, read_tests
 
 
 def one(test):
-  """Reads one assertion, which must be compared."""
+  """Returns the one assertion of a test, which must be compared."""
   tests = read_tests(f"assert {test}")
   assert tests.trusted == "" and tests.trusted_count == 0
   (assertion,) = tests.compared
@@ -197,8 +197,8 @@ def test_a_check_that_is_more_than_its_body_is_trusted(text):
   assert tests.compared == () and tests.trusted_count >= 3
 
 
-def test_golds_are_not_in_the_trusted_program():
-  text = "assert f(1) == 'gold 1'\nassert f(x) == 2\nassert f(2) == 'gold 2'"
+def test_expected_values_are_not_in_the_trusted_program():
+  text = "assert f(1) == 'value 1'\nassert f(x) == 2\nassert f(2) == 'value 2'"
   tests = read_tests(text)
   assert tests.trusted == "assert f(x) == 2"
   assert len(tests.compared) == 2

@@ -1,4 +1,4 @@
-"""Grading of BIG-Bench Hard, on excerpts, and on public files if there are."""
+"""Tests of grading BIG-Bench Hard, on excerpts, and on the public files."""
 
 import pathlib
 
@@ -13,7 +13,7 @@ PUBLIC = pathlib.Path(__file__).parents[3] / "shared" / "data" / "bbh"
 
 
 @pytest.mark.parametrize(
-  "target, answer, right",
+  "target, answer, correct",
   [
     ("(B)", "B", True),
     ("(B)", "(B)", True),
@@ -38,33 +38,34 @@ PUBLIC = pathlib.Path(__file__).parents[3] / "shared" / "data" / "bbh"
     ("yes", "", False),
   ],
 )
-def test_answers_may_be_written_so(target, answer, right):
-  assert bbh.correct(target, answer) == right
+def test_answers_may_be_written_so(target, answer, correct):
+  assert bbh.correct(target, answer) == correct
 
 
 def check(path):
-  found = reader.read(path)
-  assert found
-  for index, one in enumerate(found):
-    target = eval(one.reference)
-    graded = questions.submit(None, one.task, one.reference, target)
-    assert graded.result() is True
-    other = eval(found[index - 1].reference)
+  """Grades stored and other answers of all questions; returns the questions."""
+  read = reader.read(path)
+  assert read
+  for index, question in enumerate(read):
+    task, reference = question.task, question.reference
+    target = eval(reference)
+    assert questions.submit(None, task, reference, target).result() is True
+    other = eval(read[index - 1].reference)
     if other.split() != target.split():
-      graded = questions.submit(None, one.task, one.reference, other)
-      assert graded.result() is False
+      assert questions.submit(None, task, reference, other).result() is False
     for junk in ("", "zzz", target + "x", None):
-      assert not questions.submit(None, one.task, one.reference, junk).result()
-  return found
+      assert not questions.submit(None, task, reference, junk).result()
+  return read
 
 
-def test_stored_answers_are_right_and_others_are_not():
-  assert {one.task for one in check(FIXTURES)} == {
+def test_stored_answers_are_correct_and_others_are_not():
+  assert {question.task for question in check(FIXTURES)} == {
     "bbh/boolean_expressions",
     "bbh/date_understanding",
     "bbh/dyck_languages",
   }
-  assert len(sources.read(f"bbh:{FIXTURES}", 1, 0)) == 3  # One of each task.
+  one_of_each_task = sources.read(f"bbh:{FIXTURES}", 1, 0)
+  assert len(one_of_each_task) == 3
   with pytest.raises(ValueError, match="expected a BIG-Bench Hard file"):
     sources.read("bbh:/nowhere.json", 1, 0)
   with pytest.raises(ValueError, match="expected one with a grader"):
@@ -72,5 +73,5 @@ def test_stored_answers_are_right_and_others_are_not():
 
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public files are not here")
-def test_stored_answers_of_all_public_files_are_right():
-  assert len({one.task for one in check(PUBLIC)}) == 27
+def test_stored_answers_of_all_public_files_are_correct():
+  assert len({question.task for question in check(PUBLIC)}) == 27

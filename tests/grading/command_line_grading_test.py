@@ -1,3 +1,5 @@
+"""Tests of `python -m azr_jax.grading`."""
+
 import json
 import subprocess
 import sys
@@ -38,10 +40,10 @@ def grade(executor, **case):
   ],
 )
 def test_kinds(executor, case, correct):
-  verdict = grade(executor, **case)
-  assert verdict["id"] == "x" and verdict["detail"] == case["kind"]
-  assert verdict["correct"] is correct
-  assert verdict["score"] == float(correct)
+  record = grade(executor, **case)
+  assert record["id"] == "x" and record["detail"] == case["kind"]
+  assert record["correct"] is correct
+  assert record["score"] == float(correct)
 
 
 @pytest.mark.parametrize(
@@ -67,19 +69,25 @@ def test_kinds(executor, case, correct):
   ],
 )
 def test_a_bad_case_says_why(executor, case, wanted):
-  verdict = grade(executor, **case)
-  assert verdict["correct"] is False and verdict["score"] == 0.0
-  assert wanted in verdict["detail"]
+  record = grade(executor, **case)
+  assert record["correct"] is False and record["score"] == 0.0
+  assert wanted in record["detail"]
 
 
 @pytest.mark.parametrize("line", ["", "no json", "[1]", "[" * 100_000])
 def test_a_line_that_is_no_case(executor, line):
-  verdict = command.submit(executor, line).result(60)
-  assert verdict["correct"] is False and "bad case" in verdict["detail"]
+  record = command.submit(executor, line).result(60)
+  assert record["correct"] is False and "bad case" in record["detail"]
 
 
-def start():
-  command_line = [sys.executable, "-m", "azr_jax.grading", "--workers=1"]
+def start(*flags):
+  command_line = [
+    sys.executable,
+    "-m",
+    "azr_jax.grading",
+    "--workers=1",
+    *flags,
+  ]
   pipe = subprocess.PIPE
   return subprocess.Popen(command_line, stdin=pipe, stdout=pipe, stderr=pipe)
 
@@ -87,21 +95,21 @@ def start():
 CASE = {"kind": "value", "gold": "1", "answer": "1"}
 
 
-def test_every_line_has_a_verdict_in_order():
+def test_every_line_has_a_grade_in_order():
   slow = {"kind": "unit_tests", "code": "while 1: 0", "tests": "assert f()"}
   cases = [{"id": 0} | slow, *({"id": i} | CASE for i in range(1, 5))]
   lines = [json.dumps(case).encode() for case in cases]
   lines[3:3] = [b"no json", b"", b"\xff"]
-  with start() as process:
+  with start("--timeout_s=0.5") as process:
     out, err = process.communicate(b"\n".join(lines), timeout=60)
-  verdicts = [json.loads(line) for line in out.splitlines()]
-  assert [v["id"] for v in verdicts] == [0, 1, 2, "", "", 3, 4]
-  assert [v["correct"] for v in verdicts] == [0, 1, 1, 0, 0, 1, 1]
+  grades = [json.loads(line) for line in out.splitlines()]
+  assert [grade["id"] for grade in grades] == [0, 1, 2, "", "", 3, 4]
+  assert [grade["correct"] for grade in grades] == [0, 1, 1, 0, 0, 1, 1]
   assert process.returncode == 0
   assert err.decode().startswith("7 cases in ")
 
 
-def test_verdicts_do_not_wait_for_the_last_case():
+def test_grades_do_not_wait_for_the_last_case():
   line = json.dumps({"id": "first"} | CASE).encode() + b"\n"
   with start() as process:
     try:

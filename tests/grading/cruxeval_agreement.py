@@ -1,14 +1,14 @@
-"""Our verdicts beside those of CRUXEval's authors, on real model answers.
+"""Compares our grades with those of CRUXEval's authors on model answers.
 
   python tests/grading/cruxeval_agreement.py --data=DIR
 
-DIR holds the public files of facebookresearch/cruxeval (MIT). Prints the
-agreement on output prediction (deduction) and input prediction (abduction),
-and every disagreement with the texts that cause it.
+DIR holds the public files of facebookresearch/cruxeval (MIT). The script prints
+the agreement on output prediction (deduction) and input prediction (abduction),
+and each disagreement with the texts that cause it.
 
-The authors run `assert {output} == {answer}` in Python, so theirs takes `==`
-and expressions; ours takes literals of the same type only. Needs azr_jax to
-be importable: installed, or `PYTHONPATH=.`.
+The authors run `assert {output} == {answer}` in Python, so their grader accepts
+expressions and values that are equal by `==`. Ours accepts only literals of the
+same type. The script needs azr_jax: installed, or by `PYTHONPATH=.`.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from azr_jax.grading import literals, programs
 
 
 def call_arguments(generation: str) -> str:
-  """The arguments of a generated `f(...)`; other text as it is."""
+  """Returns the arguments of a generated `f(...)`, or other text unchanged."""
   try:
     tree = literals.guarded_parse(generation.strip(), "eval")
   except literals.ParseError:
@@ -35,7 +35,7 @@ def call_arguments(generation: str) -> str:
 
 
 def read_answers(folder: pathlib.Path, kind: str) -> Iterator[dict[str, Any]]:
-  """Yields a task, an answer and the authors' verdict as one record."""
+  """Yields a task, an answer and the authors' grade as one record."""
   tasks = {}
   for path in sorted(folder.glob("cruxeval*.jsonl")):
     for line in path.read_text().splitlines():
@@ -44,38 +44,38 @@ def read_answers(folder: pathlib.Path, kind: str) -> Iterator[dict[str, Any]]:
   for path in sorted(folder.glob(f"sample_scored*_{kind}_*.json")):
     scored = json.loads(path.read_text())
     for name, generations in scored["raw_generations"].items():
-      verdicts = scored["raw_scored_generations"][name]
-      for answer, verdict in zip(generations, verdicts, strict=True):
-        yield tasks[name] | {"answer": answer, "theirs": verdict}
+      grades = scored["raw_scored_generations"][name]
+      for answer, grade in zip(generations, grades, strict=True):
+        yield tasks[name] | {"answer": answer, "theirs": grade}
 
 
 def compare(
   folder: pathlib.Path, executor: Executor, kind: str
 ) -> list[dict[str, Any]]:
-  """Grades every answer; returns the records with our verdict as `ours`."""
+  """Grades every answer; returns the records with our grade as `ours`."""
   records = list(read_answers(folder, kind))
   pending = []
   for record in records:
-    gold, answer = record["output"], record["answer"]
+    reference, answer = record["output"], record["answer"]
     if kind == "output":
-      correct = programs.deduction_correct(gold, answer)
+      correct = programs.deduction_correct(reference, answer)
       pending.append(futures.done(correct))
     else:
       arguments = call_arguments(answer)
       pending.append(
         programs.submit_abduction_answer(
-          executor, record["code"], gold, arguments
+          executor, record["code"], reference, arguments
         )
       )
-  verdicts = [future.result() for future in pending]
+  grades = [future.result() for future in pending]
   return [
-    record | {"ours": verdict}
-    for record, verdict in zip(records, verdicts, strict=True)
+    record | {"ours": grade}
+    for record, grade in zip(records, grades, strict=True)
   ]
 
 
 def reason(record: dict[str, Any], executor: Executor, kind: str) -> str:
-  """What we saw where the verdicts differ."""
+  """Returns why the grades of a record differ."""
   text = record["answer"]
   if kind == "input":
     text = call_arguments(text)
@@ -99,8 +99,8 @@ def main() -> None:
     for kind in ("output", "input"):
       records = compare(flags.data, executor, kind)
       differ = [r for r in records if r["theirs"] != r["ours"]]
-      share = 1 - len(differ) / len(records)
-      print(f"{kind}: {len(records)} answers, agreement {share:.3%}")
+      agreement = 1 - len(differ) / len(records)
+      print(f"{kind}: {len(records)} answers, agreement {agreement:.3%}")
       for record in differ:
         record["reason"] = reason(record, executor, kind)
         print(json.dumps(record))

@@ -1,4 +1,4 @@
-"""Agreement with CRUXEval's grader on the excerpt in `fixtures/`."""
+"""Tests of the agreement with CRUXEval's grader, on an excerpt."""
 
 import importlib.util
 import pathlib

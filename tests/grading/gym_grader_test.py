@@ -1,4 +1,4 @@
-"""Scorers of reasoning-gym: own answers pass, junk and tricks do not."""
+"""Tests that scorers of reasoning-gym accept its answers, and no tricks."""
 
 import ast
 
@@ -13,7 +13,7 @@ from azr_jax.tasks.questions import gym
 pytest.importorskip("reasoning_gym")
 
 JUNK = ("zzz", "-7", "[]", "{}", "None", "x" * 50, "<answer>", "((((")
-# Several answers are right, and none is stored.
+# Several answers are correct, and none is stored.
 WITHOUT_ANSWER = {
   "graph_color",
   "propositional_logic",
@@ -35,26 +35,26 @@ def check(executor, name, seed=3):
     if name in WITHOUT_ANSWER:
       entry = ast.literal_eval(question.reference)["entry"]
       answer = gym_solutions.solve(name, question.text, entry["metadata"])
-    own = grader.submit(executor, name, question.reference, answer)
-    assert own.result(), question.id
+    correct = grader.submit(executor, name, question.reference, answer)
+    assert correct.result(), question.id
     graded = {
       junk: grader.submit(executor, name, question.reference, junk)
       for junk in JUNK
       if junk != answer
     }
-    assert not [junk for junk, verdict in graded.items() if verdict.result()]
+    assert not [junk for junk, correct in graded.items() if correct.result()]
 
 
 @pytest.mark.parametrize("name", FEW)
-def test_own_answers_are_right_and_junk_is_wrong(patient_executor, name):
+def test_its_answers_are_correct_and_junk_is_wrong(patient_executor, name):
   check(patient_executor, name)
 
 
-# The arc sets' package leaves a file open.
+# The package of the arc sets leaves a file open.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*gym.NAMES} - {*FEW}))
-def test_own_answers_of_every_set_are_right(patient_executor, name):
+def test_its_answers_of_every_set_are_correct(patient_executor, name):
   check(patient_executor, name)
 
 
@@ -82,7 +82,7 @@ def test_own_answers_of_every_set_are_right(patient_executor, name):
     ("products", "1" * 30_000),
   ],
 )
-def test_what_a_lenient_scorer_would_take_or_run_is_wrong(
+def test_answers_that_a_lenient_scorer_accepts_or_runs_are_wrong(
   patient_executor, name, answer
 ):
   question = gym.make(name, 1, 0)[0]
@@ -104,7 +104,7 @@ def test_a_set_with_settings_is_graded_with_them(patient_executor):
     gym.make("word_ladder", 1, 0, {"min_word_length": 5})
 
 
-def test_what_is_near_is_wrong(patient_executor):
+def test_near_answers_are_wrong(patient_executor):
   def graded(name, change):
     question = gym.make(name, 1, 0)[0]
     answer = change(grader.stored_answer(question.reference))

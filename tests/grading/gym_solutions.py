@@ -1,20 +1,20 @@
-"""Answers to questions of reasoning-gym that come without one."""
+"""Solves questions of reasoning-gym that come without an answer."""
 
 import collections
 import json
 from collections.abc import Iterator
 
-SIZE = 6  # Of a rush hour board.
+BOARD_SIZE = 6  # A rush hour board has so many rows and columns.
 Cars = dict[str, tuple[tuple[int, int], ...]]
 
 
 def solve(name: str, text: str, metadata: dict) -> str:
-  """An answer that should be right.
+  """Returns an answer that should be correct.
 
   Args:
-    name: of the set.
-    text: the question's.
-    metadata: of reasoning-gym's entry.
+    name: the set's name.
+    text: the question's text.
+    metadata: the metadata of reasoning-gym's entry.
   """
   if name == "graph_color":
     return json.dumps(metadata["possible_answer"])
@@ -27,7 +27,7 @@ def solve(name: str, text: str, metadata: dict) -> str:
 
 
 def _rush_hour(rows: list[str]) -> str:
-  """Breadth-first search for moves that bring AA to the right edge."""
+  """Searches breadth-first for moves that bring AA to the right edge."""
   cars: Cars = {}
   for y, row in enumerate(rows):
     for x, label in enumerate(row):
@@ -40,7 +40,7 @@ def _rush_hour(rows: list[str]) -> str:
   queue = collections.deque([(cars, "")])
   while queue:
     now, moves = queue.popleft()
-    if max(x for x, _ in now["A"]) == SIZE - 1:
+    if max(x for x, _ in now["A"]) == BOARD_SIZE - 1:
       return moves.strip()
     for label, step, moved in _moves(now, walls):
       after = now | {label: moved}
@@ -54,16 +54,21 @@ def _rush_hour(rows: list[str]) -> str:
 def _moves(
   cars: Cars, walls: set[tuple[int, int]]
 ) -> Iterator[tuple[str, int, tuple[tuple[int, int], ...]]]:
-  """Every car one cell forward or back, along its own axis."""
+  """Yields every move of a car by one cell, as label, step and new cells."""
   for label, cells in cars.items():
-    others = {c for name, own in cars.items() if name != label for c in own}
-    across = int(cells[0][1] == cells[1][1])
+    others = {
+      cell for name, car in cars.items() if name != label for cell in car
+    }
+    is_horizontal = int(cells[0][1] == cells[1][1])
     for step in (-1, 1):
       moved = tuple(
-        (x + step * across, y + step - step * across) for x, y in cells
+        (x + step * is_horizontal, y + step * (1 - is_horizontal))
+        for x, y in cells
       )
       if all(
-        0 <= x < SIZE and 0 <= y < SIZE and (x, y) not in others | walls
+        0 <= x < BOARD_SIZE
+        and 0 <= y < BOARD_SIZE
+        and (x, y) not in others | walls
         for x, y in moved
       ):
         yield label, step, moved

@@ -1,4 +1,4 @@
-"""`typed_key` against Python's own values, and what it refuses."""
+"""Tests of `typed_key` against Python's values, and of the texts it refuses."""
 
 import ast
 import collections
@@ -39,7 +39,7 @@ quick = settings(max_examples=150, deadline=None)
 
 
 def same(one, other):
-  """The stated rules on values: exact types, unordered sets, NaN is NaN."""
+  """Returns whether values are equal: by exact type, and NaN equals NaN."""
   if type(one) is not type(other):
     return False
   if isinstance(one, list | tuple):
@@ -88,8 +88,8 @@ def test_order_of_a_set_does_not_matter(value, random):
   random.shuffle(items)
   assert values_equal(canonical(value), "{" + ", ".join(items) + "}")
   items = [f"{item}: 0" for item in items]
-  gold = canonical(dict.fromkeys(value, 0))
-  assert values_equal(gold, "{" + ", ".join(items) + "}")
+  text = canonical(dict.fromkeys(value, 0))
+  assert values_equal(text, "{" + ", ".join(items) + "}")
 
 
 @quick

@@ -1,4 +1,4 @@
-"""Mathematical answers: found in responses, compared by rules and algebra."""
+"""Tests of extracting mathematical answers and comparing them."""
 
 import json
 import pathlib
@@ -19,7 +19,7 @@ ANSWERS = [
 
 @pytest.fixture(name="executor", scope="module")
 def make_executor():
-  with Executor(workers=1, timeout_s=5.0, memory_mb=1024) as executor:
+  with Executor(workers=1, timeout_s=3.0, memory_mb=1024) as executor:
     yield executor
 
 
@@ -135,16 +135,16 @@ UNEQUAL = [
 ]
 
 
-@pytest.mark.parametrize("gold, answer", EQUAL)
-def test_rules_find_equal_answers_equal(gold, answer):
-  assert rules.equal(gold, answer)
-  assert rules.equal(answer, gold)
+@pytest.mark.parametrize("reference, answer", EQUAL)
+def test_rules_find_equal_answers_equal(reference, answer):
+  assert rules.equal(reference, answer)
+  assert rules.equal(answer, reference)
 
 
-@pytest.mark.parametrize("gold, answer", UNEQUAL)
-def test_rules_find_other_answers_unequal(gold, answer):
-  assert not rules.equal(gold, answer)
-  assert not rules.equal(answer, gold)
+@pytest.mark.parametrize("reference, answer", UNEQUAL)
+def test_rules_find_other_answers_unequal(reference, answer):
+  assert not rules.equal(reference, answer)
+  assert not rules.equal(answer, reference)
 
 
 @pytest.mark.parametrize("index", range(len(ANSWERS)))
@@ -155,9 +155,11 @@ def test_published_references_equal_themselves_and_not_the_next(index):
   assert not rules.equal(answer, other)
 
 
-@pytest.mark.parametrize("gold, answer", UNEQUAL)
-def test_algebra_does_not_undo_what_rules_tell_apart(executor, gold, answer):
-  assert not grader.submit(executor, gold, answer).result(60)
+@pytest.mark.parametrize("reference, answer", UNEQUAL)
+def test_algebra_does_not_undo_what_rules_tell_apart(
+  executor, reference, answer
+):
+  assert not grader.submit(executor, reference, answer).result(60)
 
 
 def test_tolerance_is_of_numbers():
@@ -192,7 +194,7 @@ def test_lists_are_equal_in_any_order(values):
 
 
 @pytest.mark.parametrize(
-  "gold, answer, correct",
+  "reference, answer, correct",
   [
     ("x^2-1", "(x-1)(x+1)", True),
     (r"\frac{\sqrt{2}}{2}", r"\frac{1}{\sqrt{2}}", True),
@@ -211,18 +213,22 @@ def test_lists_are_equal_in_any_order(values):
     ("(1,2)", r"\{1,2\}", False),
   ],
 )
-def test_algebra_decides_what_rules_cannot(executor, gold, answer, correct):
-  assert not rules.equal(gold, answer)
-  assert grader.submit(executor, gold, answer).result(60) == correct
-  assert not grader.submit(executor, gold, answer, "rules").result(60)
+def test_algebra_decides_what_rules_cannot(
+  executor, reference, answer, correct
+):
+  assert not rules.equal(reference, answer)
+  assert grader.submit(executor, reference, answer).result(60) == correct
+  assert not grader.submit(executor, reference, answer, "rules").result(60)
 
 
 def test_algebra_keeps_to_a_tolerance(executor):
-  gold, answer = r"\sqrt{2}", "1.41"
+  reference, answer = r"\sqrt{2}", "1.41"
   near = rules.Tolerance(absolute=0.01)
-  assert grader.submit(executor, gold, answer, tolerance=near).result(60)
+  assert grader.submit(executor, reference, answer, tolerance=near).result(60)
   tight = rules.Tolerance(absolute=0.001)
-  assert not grader.submit(executor, gold, answer, tolerance=tight).result(60)
+  assert not grader.submit(executor, reference, answer, tolerance=tight).result(
+    60
+  )
 
 
 def test_no_answer_is_wrong(executor):

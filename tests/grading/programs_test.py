@@ -1,8 +1,8 @@
-"""Grading of honest answers, and of the exploits known to pay elsewhere.
+"""Tests of grading honest answers, and exploits that work elsewhere.
 
 The exploits are those that the published AZR grader accepts: answers that are
-evaluated in the trainer, that close the call and add `or`, programs that
-return an always-equal object or raise an exception counted as success.
+evaluated in the trainer, or close the call and add `or`, and programs that
+return an always-equal object or raise an exception that counts as success.
 """
 
 import pytest
@@ -14,8 +14,8 @@ PLUS = "def f(x):\n  return x + 1"
 LOOP_ON_9 = "def f(x):\n  while x == 9: pass\n  return x + 1"
 
 
-def abduct(executor, code, gold, answer):
-  future = programs.submit_abduction_answer(executor, code, gold, answer)
+def abduct(executor, code, reference, answer):
+  future = programs.submit_abduction_answer(executor, code, reference, answer)
   return future.result(60)
 
 
@@ -24,7 +24,7 @@ def induce(executor, code, inputs=("1", "2"), outputs=("2", "3")):
 
 
 @pytest.mark.parametrize(
-  "gold, answer, correct",
+  "reference, answer, correct",
   [
     ("[1, 2]", "[1,2]", True),
     ("None", "None", True),
@@ -34,8 +34,8 @@ def induce(executor, code, inputs=("1", "2"), outputs=("2", "3")):
     ("[1, ...]", "[1, ...]", False),
   ],
 )
-def test_deduction(gold, answer, correct):
-  assert programs.deduction_correct(gold, answer) is correct
+def test_deduction(reference, answer, correct):
+  assert programs.deduction_correct(reference, answer) is correct
 
 
 @pytest.mark.parametrize(
@@ -53,16 +53,16 @@ def test_deduction_evaluates_nothing(answer):
   assert not programs.deduction_correct("2", answer)
 
 
-def test_long_gold_is_not_cut(executor):
+def test_a_long_output_is_not_truncated(executor):
   code = "def f(n):\n  return list(range(n))"
   result = executor.submit(Job("long", code, ("300",))).result()
-  gold = str(list(range(300)))
-  assert result.outputs == (gold,)
-  assert programs.deduction_correct(gold, gold)
+  output = str(list(range(300)))
+  assert result.outputs == (output,)
+  assert programs.deduction_correct(output, output)
 
 
 @pytest.mark.parametrize("answer", ["2", " 2 ", "x=2", "(2)", "2 # two"])
-def test_abduction_takes_any_input_with_the_gold_output(executor, answer):
+def test_abduction_accepts_any_input_with_the_same_output(executor, answer):
   assert abduct(executor, PLUS, "3", answer)
 
 
@@ -87,7 +87,7 @@ def test_abduction_refuses(executor, answer):
   assert not abduct(executor, PLUS, "3", answer)
 
 
-def test_abduction_with_a_gold_that_is_no_value(executor):
+def test_abduction_with_a_reference_that_is_no_value(executor):
   assert not abduct(executor, "def f(x):\n  raise StopIteration", "", "1")
   assert not abduct(executor, "def f(x):\n  return lambda: 1", "<f>", "1")
 
@@ -195,7 +195,7 @@ def test_nondeterminism_is_found(executor, body):
   assert executor.submit(job).result().status == "nondeterministic"
 
 
-def test_closing_the_pool_cancels_verdicts():
+def test_closing_the_pool_cancels_grading():
   pool = Executor(workers=1, timeout_s=30, memory_mb=256)
   future = programs.submit_abduction(pool, LOOP_ON_9, "3", ["9"])
   pool.close()

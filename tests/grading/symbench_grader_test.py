@@ -1,4 +1,4 @@
-"""Grading of SymBench: stored answers and plans pass, what differs does not.
+"""Tests that graders of SymBench accept stored answers, and no changed ones.
 
 The fixtures are rows of the public files (CodeSteer-v1.0, Apache-2.0).
 """
@@ -18,14 +18,14 @@ from azr_jax.tasks.questions.symbench import reader, worlds
 FIXTURES = pathlib.Path(__file__).parent / "fixtures" / "symbench"
 PUBLIC = pathlib.Path(__file__).parents[3] / "shared" / "data" / "symbench"
 JUNK = ("", "zzz", "-7", "[]", "{}", "None", "x" * 50, "((((", "1e999", "\0")
-# Another last character may be right as well.
+# An answer with another last character may be correct, too.
 SEVERAL_ANSWERS = {
   "boxlift",
   "constrained_linear_arrangement",
   "gridworld",
   "logic_puzzle",
 }
-# Digits that the tolerance of numbers that are not whole does not see.
+# The last digit of an answer may be within the tolerance.
 ROUNDED = {"gsm", "new_operator", "pooling"}
 
 
@@ -34,10 +34,10 @@ def graded(task, reference, answer):
 
 
 def spoiled(name, answer):
-  """Answers that are wrong because of their form alone, or one character."""
+  """Yields answers that are wrong by their form, or by one character."""
   yield answer + ", 7"
   yield answer + " and so on"
-  if name == "gridworld":  # Its brackets say nothing.
+  if name == "gridworld":  # Its brackets do not matter.
     yield answer.rsplit("(", 1)[0]
   elif name == "pooling":
     yield answer.rsplit(",", 1)[0]
@@ -54,37 +54,38 @@ def spoiled(name, answer):
   yield answer[: last.start()] + new + answer[last.end() :]
 
 
-def check(found):
-  for one in found:
-    name = one.task.removeprefix(reader.PREFIX)
-    answer = ast.literal_eval(one.reference)["answer"]
-    assert graded(one.task, one.reference, answer), one.id
+def check(rows):
+  """Grades the stored answer and wrong answers of all questions."""
+  for row in rows:
+    name = row.task.removeprefix(reader.PREFIX)
+    answer = ast.literal_eval(row.reference)["answer"]
+    assert graded(row.task, row.reference, answer), row.id
     if name.startswith("math_"):
-      continue  # What differs is for the algebra of another grader.
+      continue  # Only algebra, in the executor, decides on other answers.
     for wrong in (*JUNK, None):
-      # Tasks whose answer may be any number can be answered by one of these.
+      # A task whose answer is a number may have one of these as its answer.
       if wrong != answer:
-        assert not graded(one.task, one.reference, wrong), (one.id, wrong)
+        assert not graded(row.task, row.reference, wrong), (row.id, wrong)
     for wrong in spoiled(name, answer):
-      assert not graded(one.task, one.reference, wrong), (one.id, wrong)
+      assert not graded(row.task, row.reference, wrong), (row.id, wrong)
 
 
-def test_stored_answers_are_right_and_spoiled_ones_are_not():
-  found = reader.read(FIXTURES)
+def test_stored_answers_are_correct_and_spoiled_ones_are_not():
+  rows = reader.read(FIXTURES)
   wanted = {n for n in catalogue.tasks() if n.startswith(reader.PREFIX)}
-  assert {one.task for one in found} == wanted
+  assert {row.task for row in rows} == wanted
   assert len(wanted) == 33
-  check(found)
+  check(rows)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public files are not here")
 def test_all_public_files():
-  found = reader.read(PUBLIC)
+  rows = reader.read(PUBLIC)
   # 24 of the 200 logic puzzles have no solution, and one of the 120 worlds of
   # blocks is at its goal from the start.
-  assert len(found) == 16_812
-  check(found)
+  assert len(rows) == 16_812
+  check(rows)
 
 
 RULES = {
@@ -174,13 +175,13 @@ TARGETS = (
 
 
 @pytest.mark.parametrize(
-  "rules, answer, right",
+  "rules, answer, correct",
   [
     ("logic_puzzle", "0 1, 1 0", True),
     ("logic_puzzle", "[(0, 1), (0, 0)]", True),
-    ("logic_puzzle", "0 1, 0 1", False),  # A cell twice.
-    ("logic_puzzle", "0 0, 1 1", False),  # A number twice, and not the given.
-    ("logic_puzzle", "0 1, 1 0, 0 0", False),  # One too many.
+    ("logic_puzzle", "0 1, 0 1", False),  # The plan has a cell twice.
+    ("logic_puzzle", "0 0, 1 1", False),  # A number is there twice.
+    ("logic_puzzle", "0 1, 1 0, 0 0", False),  # There is one cell too many.
     ("logic_puzzle", "0 1, 1 -2", False),
     ("product", "0 2, 1 0, 2 1", True),
     ("product", "0 2, 0 1, 1 1", False),
@@ -219,7 +220,7 @@ TARGETS = (
       "Move B from stack1 to stack2\nMove A from stack1 to stack2",
       True,
     ),
-    ("blocksworld", "Move A from stack1 to stack2", False),  # Not the highest.
+    ("blocksworld", "Move A from stack1 to stack2", False),  # B is above it.
     ("blocksworld", "Move B from stack1 to stack3", False),
     ("blocksworld", "", False),
     ("boxnet", f"[{RED}, {BLUE}, {TARGETS}]", True),
@@ -231,7 +232,7 @@ TARGETS = (
       False,
     ),
     (
-      "boxnet",  # A target of another colour.
+      "boxnet",  # The target has another colour.
       '[{"Agent[0.5, 0.5]": "move(box_red, target_blue)", '
       '"Agent[0.5, 1.5]": "move(box_blue, target_red)"}]',
       False,
@@ -243,7 +244,7 @@ TARGETS = (
     ),
     ("gridworld", "(0.5, 0.5), (0.9, 2.1), (3, 2.1), (3, 1), (3, 3)", True),
     ("gridworld", "(0.5, 0.5), (1, 2), (3, 2.1), (3, 1), (3, 3)", False),
-    ("gridworld", "[(0.5, 0.5), (3.5, 0.5), (3.5, 3.5)]", False),  # The wall.
+    ("gridworld", "[(0.5, 0.5), (3.5, 0.5), (3.5, 3.5)]", False),  # A wall.
     ("gridworld", "[(0.5, 0.5), (0.5, 2.5), (3.5, 3.5), (3.5, 0.5)]", False),
     ("gridworld", "[(0.5, 2.5), (3.5, 2.5), (3.5, 0.5), (3.5, 3.5)]", False),
     (
@@ -252,7 +253,7 @@ TARGETS = (
       False,
     ),
     ("elements", "D, E", True),
-    ("elements", "C, E", True),  # What generates one's card is a draw.
+    ("elements", "C, E", True),  # C generates D: a draw.
     ("elements", "E, E", False),
     ("elements", "D, H", False),
     ("stick", "D, C", True),
@@ -268,7 +269,7 @@ TARGETS = (
     ("combinatorial", "[6, /, 2, +, 7]", True),
     ("combinatorial", "[(, 6, /, 2, ), +, 7]", True),
     ("combinatorial", "[6, /, [2, +, 7]]", False),
-    ("combinatorial", "[7, +, 6, /, 2]", False),  # Another order.
+    ("combinatorial", "[7, +, 6, /, 2]", False),  # The order is another.
     ("combinatorial", "[6, -, 2, +, 7]", False),
     ("game24", "(1 + 1 - 4) * 6", False),
     ("game24", "4 * 6 * 1 * 1 = 24", True),
@@ -280,9 +281,9 @@ TARGETS = (
     ("letters", "count: 2, positions: [2, 4, 6]", False),
   ],
 )
-def test_rules_are_kept(rules, answer, right):
+def test_rules_are_kept(rules, answer, correct):
   task = reader.PREFIX + TASKS.get(rules, rules)
-  assert graded(task, canonical(RULES[rules]), answer) is right
+  assert graded(task, canonical(RULES[rules]), answer) is correct
 
 
 HOSTILE = (
@@ -331,7 +332,7 @@ def test_a_folder_gives_some_of_each_task():
 
 
 @pytest.mark.parametrize(
-  "gold, answer, right",
+  "stored, answer, correct",
   [
     ("3.5,1.0,12.0", "3.5, 1, 12", True),
     ("3.5,9.222222222222221,12.0", "3.5, 9.22, 12", True),
@@ -342,13 +343,13 @@ def test_a_folder_gives_some_of_each_task():
     ("5,3,F,A", '["5", "3", "f", "A"]', False),
   ],
 )
-def test_lists(gold, answer, right):
+def test_lists(stored, answer, correct):
   task = reader.PREFIX + "pooling"
-  assert graded(task, canonical({"answer": gold}), answer) is right
+  assert graded(task, canonical({"answer": stored}), answer) is correct
 
 
 @pytest.mark.parametrize(
-  "gold, answer, right",
+  "stored, answer, correct",
   [
     ("3244047.0999999996", "3244047.1", True),
     ("3244047.0999999996", "3244050", False),
@@ -365,9 +366,9 @@ def test_lists(gold, answer, right):
     ("5", "1e9999999", False),
   ],
 )
-def test_numbers(gold, answer, right):
+def test_numbers(stored, answer, correct):
   task = reader.PREFIX + "new_operator"
-  assert graded(task, canonical({"answer": gold}), answer) is right
+  assert graded(task, canonical({"answer": stored}), answer) is correct
 
 
 def test_sources_name_their_tasks(tmp_path):

@@ -1,4 +1,4 @@
-"""Unit tests as judges: right and wrong programs, and those that cheat.
+"""Tests of grading by unit tests: correct, wrong and cheating programs.
 
 The items have the shape of HumanEval's and MBPP's; they are written anew.
 """
@@ -70,7 +70,7 @@ ALWAYS_EQUAL = (
   "  __sub__ = __rsub__ = __abs__ = lambda *a: E()\n  __hash__ = int.__hash__\n"
   "def f(x): return E()"
 )
-# What the tests find in the program's way, and what leaves before they end.
+# Programs that hide the names that tests use, or exit before the tests end.
 FORGERIES = [
   "import sys; sys.exit(0)",
   "import os; os._exit(0)",
@@ -96,7 +96,7 @@ FORGERIES = [
   "def f(x): return 7\n\\",
   "__name__ = 'other'\ndef f(x): return 7",
   "def f(x):\n  import gc\n  return [o for o in gc.get_objects()\n"
-  "    if isinstance(o, dict) and 'gold' in o]",
+  "    if isinstance(o, dict) and 'reference' in o]",
 ]
 
 
@@ -131,7 +131,7 @@ def test_a_patched_module_fools_trusted_assertions_only(executor):
 
 
 def test_an_always_equal_object_fools_a_trusted_assertion(executor):
-  # The limit that the report makes visible: one process, one `==`.
+  # The program and the trusted assertions share a process, and so its `==`.
   report = grade(executor, ALWAYS_EQUAL, BOTH)
   assert (report.passed, report.compared, report.trusted) == (1, 3, 1)
   assert not report.correct
@@ -139,7 +139,7 @@ def test_an_always_equal_object_fools_a_trusted_assertion(executor):
 
 @pytest.mark.parametrize("value", [b"True", b"2", b"7"])
 def test_a_forged_report_is_a_guess(executor, value):
-  # Lines, and a length before lines: what a child has been seen to report.
+  # Reports of lines, and of a length before lines.
   framed = b"ok\n\n" + value
   for report in (
     value + b"\ndone\n",
@@ -150,32 +150,32 @@ def test_a_forged_report_is_a_guess(executor, value):
       f"  try: os.write(descriptor, {report!r})\n  except OSError: pass\n"
       f"os._exit(0)"
     )
-    # At most it is worth what `return 2` is worth, where 2 is right.
+    # A forged value is compared like a returned one.
     assert not grade(executor, code, "assert f(1) == 3").correct
-    # Trusted assertions hold by a token that is drawn anew for each answer.
+    # Trusted assertions pass by a random token, which is new for each answer.
     assert not grade(executor, code, LOOP).correct
 
 
 SEARCH = """
 import gc, sys
 def f(*args):
-  frame, places = sys._getframe(1), gc.get_objects()
+  frame, objects = sys._getframe(1), gc.get_objects()
   while frame:
-    places += [frame.f_locals, frame.f_code.co_consts]
+    objects += [frame.f_locals, frame.f_code.co_consts]
     frame = frame.f_back
-  gold = "".join(reversed("71-dlog"))
-  return "found" if any(gold in repr(p) for p in places) else "not found"
+  secret = "".join(reversed("71-terces"))
+  return "found" if any(secret in repr(o) for o in objects) else "not found"
 """
 
 
-def test_the_child_never_holds_a_compared_gold(executor):
-  tests = "assert f(1) == 'gold-17'\nassert f(2) == 'not found'"
+def test_the_child_never_holds_a_compared_value(executor):
+  tests = "assert f(1) == 'secret-17'\nassert f(2) == 'not found'"
   report = grade(executor, SEARCH, tests)
   assert (report.passed, report.compared, report.trusted) == (1, 2, 0)
-  # The search would have found it: here, in the frames' inputs.
-  assert grade(executor, SEARCH, "assert f('gold-17') == 'found'").correct
+  # The search can succeed, as it does when the input is the secret.
+  assert grade(executor, SEARCH, "assert f('secret-17') == 'found'").correct
   loop = "for _ in range(1):\n  assert f(0) == 'not found'"
-  assert grade(executor, SEARCH, f"assert f(1) != 'gold-17'\n{loop}").correct
+  assert grade(executor, SEARCH, f"assert f(1) != 'secret-17'\n{loop}").correct
 
 
 def test_each_call_meets_the_program_afresh(executor):
@@ -189,7 +189,8 @@ def test_a_function_may_have_a_builtins_name(executor):
   assert grade(executor, code, f"assert sum(1, 2) == 3\n{loop}").correct
   check = f"def check(sum):\n  {loop.replace('  ', '    ')}"
   assert grade(executor, code, check, "sum").correct
-  assert not grade(executor, code, loop).correct  # Not known to be about it.
+  # These tests are not known to be about the program's `sum`.
+  assert not grade(executor, code, loop).correct
 
 
 def test_tests_run_as_the_main_module(executor):
@@ -207,7 +208,7 @@ def test_programs_keep_their_module(executor):
   assert grade(executor, code, BOTH).correct
 
 
-# The shapes of the published benchmarks, in our own words.
+# Tests and programs in the form of the published benchmarks.
 BELOW = """
 METADATA = {"author": "us"}
 

@@ -1,4 +1,4 @@
-"""The measurement of hidden script time: both sides say the same."""
+"""The measurement of hidden script time: both kinds of rollout agree."""
 
 import jax
 import pytest
@@ -17,8 +17,8 @@ def test_conversations_are_the_same_however_long_scripts_take():
     conversations=3,
     prompt_tokens=8,
     calls=2,
-    reply_tokens=6,
-    result_tokens=4,
+    response_tokens=6,
+    output_tokens=4,
   )
   mesh = mesh_lib.make_mesh(
     {"data": 1, "fsdp": 1, "tensor": 1}, jax.devices()[:1]
@@ -37,7 +37,7 @@ def test_conversations_are_the_same_however_long_scripts_take():
     prefill_tokens=32,
     decode_chunk=4,
     cache_chunk=64,
-    extend_chunk=work.result_tokens,
+    extend_chunk=work.output_tokens,
     stop_strings=(),
     
   )

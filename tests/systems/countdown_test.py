@@ -11,23 +11,18 @@ from azr_jax.curricula import adaptive, mixed, mixture
 from azr_jax.curricula.curriculum import Buckets
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.learner import advantages
-from azr_jax.systems.azr.rewards import RewardRules
-from azr_jax.systems.countdown.system import OWN, Countdown, CountdownSettings
+from azr_jax.systems.countdown.settings import CountdownSettings
+from azr_jax.systems.countdown.sources import PROPOSED, Sources
+from azr_jax.systems.countdown.system import Countdown
+from azr_jax.systems.system import Context
 from azr_jax.tasks.countdown import difficulty, generator, prompts
 
-SETTINGS = dict(
-  prompts=8,
-  group_size=4,
-  prompt_style="compact",
-  verifier="strict",
-  proposals=0,
-  references=2,
-  rewards=RewardRules(0.0, 0.0, -0.5),
-  seed=0,
-)
+SETTINGS = dict(prompts=8, group_size=4, prompt_style="compact")
+# No job is run: answers are verified in this process.
+CONTEXT = Context(0, 10, None, None, None, None, 1.0)
 PUZZLES = [Puzzle((index + 1, 20, 30), index + 51) for index in range(30)]
 HELD_OUT = next(p for p, _ in generator.generate(0, 1, test=True))
-ADAPTIVE = adaptive.AdaptiveSettings(0.4, 0.2, 0.1, 20, 2)
+ADAPTIVE = adaptive.AdaptiveSettings(warm_up=2)
 
 
 class ScriptedPolicy:
@@ -79,15 +74,16 @@ def uniform(**changes):
   items = pool()
   curriculum = mixture.Mixture(items, mixture.proportional(items))
   settings = CountdownSettings(**(SETTINGS | changes))
-  return Countdown(settings, [PUZZLES], curriculum, items)
+  return Countdown(settings, CONTEXT, Sources([PUZZLES], items, curriculum))
 
 
 def closed_loop():
-  items = pool((*difficulty.BUCKETS, OWN))
-  settings = CountdownSettings(**(SETTINGS | {"proposals": 8}))
-  return Countdown(
-    settings, [PUZZLES], adaptive.Adaptive(items, ADAPTIVE), items
+  items = pool((*difficulty.BUCKETS, PROPOSED))
+  settings = CountdownSettings(
+    **(SETTINGS | {"proposals": 8, "curriculum": "adaptive"})
   )
+  sources = Sources([PUZZLES], items, adaptive.Adaptive(items, ADAPTIVE))
+  return Countdown(settings, CONTEXT, sources)
 
 
 def groups_of(trajectories):
@@ -142,7 +138,9 @@ def test_mixing_draws_half_from_the_second_source():
   )
   policy = ScriptedPolicy()
   Countdown(
-    CountdownSettings(**SETTINGS), [PUZZLES, second], curriculum, items
+    CountdownSettings(**SETTINGS),
+    CONTEXT,
+    Sources([PUZZLES, second], items, curriculum),
   ).collect(policy, 1)
   tasks = [prompt.task for prompt in policy.asked]
   assert sum(task in second for task in tasks) == 4

@@ -6,21 +6,17 @@ import numpy as np
 import pytest
 
 from azr_jax import types
-from azr_jax.executor import Executor
-from azr_jax.parallel.hosts import Hosts
-from azr_jax.parallel.verification import Verification
-from azr_jax.systems.orz.system import ORZ, ORZSettings
+from azr_jax.systems.orz.settings import ORZSettings
+from azr_jax.systems.orz.system import ORZ
 from azr_jax.tasks.mathematics import prompts
 from azr_jax.tasks.mathematics.problem import Problem
 
 SETTINGS = dict(
   prompts=4,
-  samples=3,
+  group_size=3,
   prompt_style="compact",
   grader="rules",
-  length_stopped="wrong",
   health_samples=8,
-  seed=0,
 )
 PROBLEMS = [Problem(f"what is {n} + 1", str(n + 1)) for n in range(10)]
 
@@ -60,30 +56,25 @@ class ScriptedPolicy:
         )
 
 
-@pytest.fixture(name="executor", scope="module")
-def make_executor():
-  with Executor(workers=1, timeout_s=2.0, memory_mb=256) as executor:
-    yield executor
+@pytest.fixture(name="system")
+def make_system(context):
+  def system(problems=PROBLEMS, **changes):
+    return ORZ(ORZSettings(**(SETTINGS | changes)), context, problems)
+
+  return system
 
 
-def system(executor, **changes):
-  settings = ORZSettings(**(SETTINGS | changes))
-  return ORZ(settings, PROBLEMS, Verification(executor, Hosts(60.0)))
-
-
-def test_an_answer_that_ran_out_of_room_is_wrong_or_graded(executor):
+def test_an_answer_that_ran_out_of_room_is_wrong_or_graded(system):
   for rule, rewards in (("wrong", [1, 0, 0]), ("graded", [1, 0, 1])):
-    collected = system(executor, length_stopped=rule).collect(
-      ScriptedPolicy(), 1
-    )
+    collected = system(length_stopped=rule).collect(ScriptedPolicy(), 1)
     assert [t.reward for t in collected.trajectories] == rewards * 4
     groups = [t.group_id for t in collected.trajectories]
     assert groups == [("solve", i) for i in range(4) for _ in range(3)]
 
 
-def test_every_pass_asks_every_problem_once_in_another_order(executor):
+def test_every_pass_asks_every_problem_once_in_another_order(system):
   policy = ScriptedPolicy()
-  orz = system(executor, prompts=5)
+  orz = system(prompts=5)
   for step in range(1, 5):
     orz.collect(policy, step)
   first, second = policy.asked[:10], policy.asked[10:]
@@ -91,16 +82,16 @@ def test_every_pass_asks_every_problem_once_in_another_order(executor):
   assert first != second
 
 
-def test_a_step_that_crosses_two_passes_is_whole(executor):
+def test_a_step_that_crosses_two_passes_is_whole(system):
   policy = ScriptedPolicy()
   for step in range(1, 6):
-    system(executor).collect(policy, step)
+    system().collect(policy, step)
   assert len(policy.asked) == 20
   assert sorted(map(PROBLEMS.index, policy.asked)) == sorted([*range(10)] * 2)
 
 
-def test_metrics_tell_repetition_and_truncation(executor):
-  metrics = system(executor).collect(ScriptedPolicy(), 1).metrics
+def test_metrics_tell_repetition_and_truncation(system):
+  metrics = system().collect(ScriptedPolicy(), 1).metrics
   assert metrics["correct/orz/solve/mean"] == pytest.approx(1 / 3)
   assert metrics["correct/orz/solve/any"] == 1
   assert metrics["health/orz/truncated_share"] == pytest.approx(1 / 3)
@@ -111,29 +102,27 @@ def test_metrics_tell_repetition_and_truncation(executor):
   assert metrics["health/orz/grpo_advantage_on_repetition"] < 0
 
 
-def test_memory_of_what_was_solved_goes_through_json(executor):
-  one = system(executor)
+def test_memory_of_what_was_solved_goes_through_json(system):
+  one = system()
   one.collect(ScriptedPolicy(), 1)
   state = json.loads(json.dumps(one.state_dict()))
   assert [counts[1:] for counts in state["solved"]] == [[1, 3]] * 4
-  other = system(executor)
+  other = system()
   other.load_state_dict(state)
   assert other.state_dict() == one.state_dict()
 
 
-def test_a_prompt_that_is_too_long_is_left_out(executor):
+def test_a_prompt_that_is_too_long_is_left_out(system):
   long = [Problem(f"{n}" + " and so on" * 9, "1") for n in range(3)]
-  settings = ORZSettings(**SETTINGS)
-  verification = Verification(executor, Hosts(60.0))
-  orz = ORZ(settings, [PROBLEMS[0], *long], verification)
+  orz = system([PROBLEMS[0], *long])
   collected = orz.collect(ScriptedPolicy(), 1)
-  assert len(collected.trajectories) == SETTINGS["samples"]
+  assert len(collected.trajectories) == SETTINGS["group_size"]
   assert collected.metrics["count/orz/too_long"] == 3
-  orz = ORZ(settings, [*long, *long], verification)
+  orz = system([*long, *long])
   with pytest.raises(ValueError, match="expected a larger bucket"):
     orz.collect(ScriptedPolicy(), 1)
 
 
-def test_too_few_problems_are_refused(executor):
+def test_too_few_problems_are_refused(system):
   with pytest.raises(ValueError, match=r"expected at least orz.prompts=11"):
-    system(executor, prompts=11)
+    system(prompts=11)

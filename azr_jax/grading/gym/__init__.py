@@ -1,0 +1,1 @@
+"""Grades answers of reasoning-gym; see `grader.py`."""

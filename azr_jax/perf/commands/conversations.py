@@ -64,18 +64,18 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
   )
   machine = device.machine()
   decoder = decoder_lib.Decoder(flags)
+  runner = conversations.Runner(
+    decoder.source,
+    decoder.params,
+    decoder.model,
+    decoder.mesh,
+    decoder_lib.RULES,
+    work,
+    settings,
+  )
   with Executor(
     limits.workers, timeout_s=limits.timeout_s, memory_mb=limits.memory_mb
   ) as executor:
     return {"machine": machine} | conversations.report(
-      decoder.source,
-      decoder.params,
-      decoder.model,
-      decoder.mesh,
-      decoder_lib.RULES,
-      work,
-      settings,
-      executor,
-      flags.sleep_s,
-      flags.repeats,
+      runner, executor, flags.sleep_s, flags.repeats
     )

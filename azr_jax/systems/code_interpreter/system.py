@@ -33,7 +33,7 @@ from azr_jax.grading import questions as grading
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.environment import split_responses
-from azr_jax.rollout.policy import Policy
+from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.rollout.python_tool import PythonTool
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems import collect
@@ -99,7 +99,7 @@ class CodeInterpreter(System):
       stage_steps=settings.stage_steps,
       seed=context.seed,
     )
-    self._tool = self._make_tool()
+    self._tool = self.make_tool()
 
   @classmethod
   def build(
@@ -142,7 +142,8 @@ class CodeInterpreter(System):
       "+".join(settings.questions),
     )
 
-  def _make_tool(self) -> PythonTool:
+  def make_tool(self) -> PythonTool:
+    """Returns a tool that runs the code of conversations."""
     context = self.context
     return PythonTool(
       self._settings.tool,
@@ -151,6 +152,15 @@ class CodeInterpreter(System):
       context.hosts,
       context.script_timeout_s,
     )
+
+  def make_agents(self) -> dict[str, Agent]:
+    """Returns the agents that pass rates are measured by, by their names."""
+    settings, tool = self._settings, self.make_tool()
+    jobs = SharedJobs(self.context.executor, self.context.hosts)
+    return {
+      name: agents.make(name, tool, jobs, settings.prompt_style)
+      for name in settings.measure_agents
+    }
 
   def state_dict(self) -> dict[str, Any]:
     """Returns the state of the stages."""
@@ -227,10 +237,9 @@ class CodeInterpreter(System):
     compiled functions of its own. A question that is too long is never solved.
     """
     settings = self._settings
-    tool, jobs = self._make_tool(), self._new_jobs()
     right = np.zeros(len(self._questions), int)
-    for name in settings.measure_agents:
-      agent = agents.make(name, tool, jobs, settings.prompt_style)
+    all_agents = self.make_agents()
+    for name, agent in all_agents.items():
       kept, asked = self._ask(policy, self._questions, prompts.form_of(name))
 
       def submit(
@@ -243,11 +252,8 @@ class CodeInterpreter(System):
       graded = collect.sample_and_grade(stream, submit, self._jobs)
       for index, answers in zip(kept, graded, strict=True):
         right[index] += sum(answer.grade for answer in answers)
-    asked_times = settings.measure_samples * len(settings.measure_agents)
+    asked_times = settings.measure_samples * len(all_agents)
     return [Measured(int(count), asked_times) for count in right]
-
-  def _new_jobs(self) -> SharedJobs:
-    return SharedJobs(self.context.executor, self.context.hosts)
 
   def _grade(self, question: Question, answer: str | None) -> "Future[bool]":
     return self._jobs.submit(

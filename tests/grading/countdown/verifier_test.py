@@ -1,4 +1,4 @@
-"""Scores of answers: strict by the rules, compat as published."""
+"""Tests of the scores of answers, strict and as published."""
 
 import collections
 import json
@@ -76,7 +76,7 @@ def test_an_answer_s_score(numbers, target, text, strict, compat):
     ("<answer>44+19+35</answer> or <answer>1", 1.0, 1.0),
     ("<answer>44+19+35</answer></answer>", 1.0, 1.0),
     ("<answer>44+19+35</answer> so </answer> it is", 1.0, 1.0),
-    # An opening tag within the answer: the innermost is meant.
+    # An answer begins at the innermost opening tag.
     ("<answer>as <answer>44+19+35</answer>", 1.0, 0.1),
     ("<answer>44\n</answer><answer>44+19+35</answer>", 1.0, 1.0),
   ],
@@ -107,7 +107,7 @@ def test_no_arithmetic_breaks_the_verifier(text):
 @given(
   st.lists(st.integers(1, 20), min_size=2, max_size=4), st.integers(0, 3239)
 )
-def test_every_path_of_the_solver_is_right(numbers, path):
+def test_every_path_of_the_solver_is_correct(numbers, path):
   shown = tuple(numbers)
   paths = {2: 6, 3: 108, 4: 3240}[len(shown)]
   try:
@@ -160,7 +160,7 @@ def test_both_public_layouts_are_read():
   assert from_record({"input": "30,7", "output": "23"}) == Puzzle((30, 7), 23)
 
 
-# The ends of LLaDA-8B-Instruct's answers, from the first answer tag on
+# The answers of LLaDA-8B-Instruct, from the first answer tag to their end
 # (dllm-reasoning/d1, eval/eval_baselines, Apache-2.0).
 LLADA = pathlib.Path(__file__).with_name("llada_answers.jsonl")
 
@@ -174,5 +174,5 @@ def test_real_answers_differ_only_where_a_tag_spans_lines():
     if strict != compat:
       answer = record["response"].rpartition("<answer>")[2]
       assert "\n" in answer.partition("</answer>")[0]
-      assert "boxed" in answer  # So it is no expression for either.
+      assert "boxed" in answer  # Neither mode accepts it as an expression.
   assert table == {(0.1, 0.0): 83, (0.0, 0.0): 28}

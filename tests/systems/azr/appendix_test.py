@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from azr_test import SETTINGS, ScriptedPolicy, answer
+from azr_test import SETTINGS, ScriptedPolicy, answer, settings
 
 from azr_jax.systems.azr import proposer, solver
-from azr_jax.systems.azr.system import AZR, AZRSettings
+from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs.buffer import TaskBuffer
 from azr_jax.tasks.programs.task import (
   ZERO_ERROR_TRIPLET,
@@ -48,15 +48,15 @@ class Building(ScriptedPolicy):
     )
 
 
-def play(verification, policy, **changes):
-  system = AZR(AZRSettings(**(SETTINGS | changes)), verification)
+def play(context, policy, **changes):
+  system = AZR(settings(**changes), context)
   return system, system.collect(policy, 1)
 
 
-def test_errors_are_proposed_validated_and_deduced(verification):
+def test_errors_are_proposed_validated_and_deduced(context):
   policy = Erring()
   system, collected = play(
-    verification, policy, task_types=("deduction", "error_deduction")
+    context, policy, task_types=("deduction", "error_deduction")
   )
   tasks = system.buffers["error_deduction"].tasks()
   assert tasks and {t.output for t in tasks} == {"ZeroDivisionError"}
@@ -72,16 +72,16 @@ def test_errors_are_proposed_validated_and_deduced(verification):
   assert all("ZeroDivisionError" not in text for text in shown)
 
 
-def test_without_errors_there_is_the_zero_one(verification):
+def test_without_errors_there_is_the_zero_one(context):
   system, collected = play(
-    verification, Erring(raising=False), task_types=("error_deduction",)
+    context, Erring(raising=False), task_types=("error_deduction",)
   )
   assert system.buffers["error_deduction"].tasks() == [ZERO_ERROR_TRIPLET]
   rejected = "proposals/azr/error_deduction/rejected_no_error"
   assert collected.metrics[rejected] == SETTINGS["batch_size"]
 
 
-def test_an_error_too_long_to_be_solved_is_no_seed(verification):
+def test_an_error_too_long_to_be_solved_is_no_seed(context):
   class Long(Erring):
     def reply(self, prompt, sample):
       if "predict error" not in prompt.text:
@@ -91,7 +91,7 @@ def test_an_error_too_long_to_be_solved_is_no_seed(verification):
       return answer(("python", code), ("input", "0"))
 
   policy = Long(limit=144)
-  system, _ = play(verification, policy, task_types=("error_deduction",))
+  system, _ = play(context, policy, task_types=("error_deduction",))
   buffer = system.buffers["error_deduction"]
   for task in buffer.tasks():
     solving = solver.solve_prompt(policy, "error_deduction", task, "compact")
@@ -100,33 +100,33 @@ def test_an_error_too_long_to_be_solved_is_no_seed(verification):
   assert all("error" in p.text for p in policy.asked)
 
 
-def test_a_run_goes_on_with_its_own_task_types(verification):
-  system, _ = play(verification, ScriptedPolicy(), task_types=("deduction",))
-  other = AZR(AZRSettings(**SETTINGS), verification)
+def test_a_run_goes_on_with_its_own_task_types(context):
+  system, _ = play(context, ScriptedPolicy(), task_types=("deduction",))
+  other = AZR(settings(), context)
   with pytest.raises(ValueError, match="task_types has abduction"):
     other.load_state_dict(system.state_dict())
 
 
-def test_what_is_measured_of_a_composite_is_its_own_part(verification):
+def test_what_is_measured_of_a_composite_is_its_own_part(context):
   _, collected = play(
-    verification, Building(" + 5"), composite_chance=1.0, batch_size=8
+    context, Building(" + 5"), composite_chance=1.0, batch_size=8
   )
   # One line without a branch, whatever it calls.
   assert collected.metrics["program/azr/deduction/cyclomatic"] == 1.0
 
 
-def test_induction_is_never_about_a_program_that_raises(verification):
+def test_induction_is_never_about_a_program_that_raises(context):
   policy = Erring()
-  play(verification, policy, task_types=("error_deduction", "induction"))
+  play(context, policy, task_types=("error_deduction", "induction"))
   about = [p.task.program for p in policy.asked if "a message" in p.text]
   assert about and all("// x" not in code for code in about)
 
 
 @pytest.mark.parametrize("added, valid", [(" + 5", 1.0), ("", None)])
-def test_programs_are_built_on_the_buffers(verification, added, valid):
+def test_programs_are_built_on_the_buffers(context, added, valid):
   policy = Building(added)
   system, collected = play(
-    verification, policy, composite_chance=1.0, composite_most=2, batch_size=8
+    context, policy, composite_chance=1.0, composite_most=2, batch_size=8
   )
   asked = [
     p for p in policy.asked if "New program" in p.text and p.task.components
@@ -147,8 +147,7 @@ def test_programs_are_built_on_the_buffers(verification, added, valid):
       assert collected.metrics[f"{name}/rejected_trivial"] >= 1
 
 
-def test_what_is_too_long_to_build_on_is_left(verification):
-  settings = AZRSettings(**(SETTINGS | {"composite_chance": 1.0}))
+def test_what_is_too_long_to_build_on_is_left(context):
   buffer = TaskBuffer(50)
   code = "def f(x):\n  return x" + " + 1" * 200
   buffer.add(Triplet(code, "1", "201"), 0)
@@ -156,14 +155,14 @@ def test_what_is_too_long_to_build_on_is_left(verification):
     ScriptedPolicy(limit=300),
     "deduction",
     {"deduction": buffer},
-    settings,
+    settings(composite_chance=1.0),
     np.random.default_rng(0),
   )
   assert prompt.task == proposer.Shown((ZERO_TRIPLET.code,))
 
 
-def test_at_no_chance_nothing_is_built_on(verification):
+def test_at_no_chance_nothing_is_built_on(context):
   policy = ScriptedPolicy()
-  _, collected = play(verification, policy)
+  _, collected = play(context, policy)
   assert not any("Call all of these" in p.text for p in policy.asked)
   assert not any("composite" in name for name in collected.metrics)

@@ -1,43 +1,51 @@
 """The self-play step with a scripted policy and the real executor."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
 from azr_jax import types
+from azr_jax.config.settings import build
 from azr_jax.systems.azr import proposer, solver
-from azr_jax.systems.azr.rewards import RewardRules
-from azr_jax.systems.azr.system import AZR, AZRSettings
+from azr_jax.systems.azr.appendix.settings import AppendixSettings
+from azr_jax.systems.azr.settings import AZRSettings, BufferSettings
+from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import prompts
 from azr_jax.tasks.programs.task import ZERO_TRIPLET, Triplet
 
 SETTINGS = dict(
-  task_types=("deduction", "abduction", "induction"),
   batch_size=2,
   references=2,
-  reference_draw="uniform",
-  composite_chance=0.0,
-  composite_most=3,
-  strip=(),
-  roles=("propose", "solve"),
   learnability_samples=4,
   induction_inputs=4,
   seed_factor=1,
   seed_rounds=3,
-  seeds="",
-  max_programs=50,
-  evict="newest",
-  revisit="uniform",
-  duplicates="keep",
   prompt_style="compact",
-  solve_from="current",
-  train_on_learnability=False,
-  measure_programs=True,
-  rewards=RewardRules(0.0, -0.5, -1.0),
-  seed=0,
 )
+TASK_TYPES = ("deduction", "abduction", "induction")
+_NESTED = (("appendix", AppendixSettings), ("buffer", BufferSettings))
+
+
+def settings(**changes):
+  """The settings of most tests, with keys of any section changed."""
+  values = SETTINGS | {"buffer": {"max_programs": 50}, "appendix": {}}
+  for key, value in changes.items():
+    section = next(
+      (
+        name
+        for name, cls in _NESTED
+        if key in {field.name for field in dataclasses.fields(cls)}
+      ),
+      None,
+    )
+    if section is None:
+      values = values | {key: value}
+    else:
+      values = values | {section: values[section] | {key: value}}
+  return build(AZRSettings, values)
 
 
 class ScriptedPolicy:
@@ -95,9 +103,9 @@ def completion(text):
 
 
 @pytest.fixture
-def played(verification):
+def played(context):
   def play(steps=1, **changes):
-    system = AZR(AZRSettings(**(SETTINGS | changes)), verification)
+    system = AZR(settings(**changes), context)
     policy = ScriptedPolicy()
     collected = [system.collect(policy, step + 1) for step in range(steps)]
     return system, policy, collected
@@ -117,7 +125,7 @@ def test_a_step_gives_b_trajectories_per_task_and_role(played):
   counts = groups_of(collected.trajectories)
   assert counts == {
     (task_type, role): 2
-    for task_type in SETTINGS["task_types"]
+    for task_type in TASK_TYPES
     for role in ("propose", "solve")
   }
 
@@ -175,20 +183,20 @@ def test_the_solver_never_sees_the_gold(played):
       assert prompt.task.code not in prompt.text
 
 
-def test_state_goes_through_json_and_continues_alike(played, verification):
+def test_state_goes_through_json_and_continues_alike(played, context):
   system, _, _ = played(steps=2)
-  other = AZR(AZRSettings(**SETTINGS), verification)
+  other = AZR(settings(), context)
   other.load_state_dict(json.loads(json.dumps(system.state_dict())))
   for name, buffer in system.buffers.items():
     assert other.buffers[name].tasks() == buffer.tasks()
 
 
-def test_a_model_that_cannot_propose_starts_from_the_zero_triplet(verification):
+def test_a_model_that_cannot_propose_starts_from_the_zero_triplet(context):
   class Mute(ScriptedPolicy):
     def reply(self, prompt, sample):
       return "nothing"
 
-  system = AZR(AZRSettings(**SETTINGS), verification)
+  system = AZR(settings(), context)
   collected = system.collect(Mute(), 1)
   rewards = {t.reward for t in collected.trajectories}
   assert rewards == {-1.0}
@@ -208,8 +216,8 @@ class LongOutputs(ScriptedPolicy):
     return super().reply(prompt, sample)
 
 
-def test_a_seed_enters_only_the_buffers_whose_solver_it_fits(verification):
-  system = AZR(AZRSettings(**SETTINGS), verification)
+def test_a_seed_enters_only_the_buffers_whose_solver_it_fits(context):
+  system = AZR(settings(), context)
   policy = LongOutputs(limit=450)
   system.collect(policy, 1)
   for name, buffer in system.buffers.items():
@@ -220,8 +228,8 @@ def test_a_seed_enters_only_the_buffers_whose_solver_it_fits(verification):
   assert any(len(output) > 450 for output in outputs)
 
 
-def test_no_program_that_fits_leaves_the_zero_triplet(verification):
-  settings = AZRSettings(**SETTINGS)
+def test_no_program_that_fits_leaves_the_zero_triplet(context):
+  chosen = settings()
   buffer = buffer_lib.TaskBuffer(50)
   long_code = "def f(x):\n  return x" + " + 1" * 200
   buffer.add(Triplet(long_code, "1", "201"), 0)
@@ -229,7 +237,7 @@ def test_no_program_that_fits_leaves_the_zero_triplet(verification):
     ScriptedPolicy(limit=300),
     "induction",
     {"deduction": buffer},
-    settings,
+    chosen,
     np.random.default_rng(0),
   )
   assert prompt.task.program == ZERO_TRIPLET.code
@@ -249,10 +257,9 @@ class Repeating(ScriptedPolicy):
 
 @pytest.mark.parametrize("duplicates, sizes", [("keep", 4), ("reject", 1)])
 def test_programs_alike_but_for_names_are_duplicates(
-  verification, duplicates, sizes
+  context, duplicates, sizes
 ):
-  settings = AZRSettings(**(SETTINGS | {"duplicates": duplicates}))
-  system = AZR(settings, verification)
+  system = AZR(settings(duplicates=duplicates), context)
   for buffer in system.buffers.values():
     buffer.add(ZERO_TRIPLET, 0)  # No seeding.
   policy = Repeating()
@@ -291,11 +298,8 @@ class Commented(ScriptedPolicy):
     (("globals",), "def f(x):\n  return x + 1"),
   ],
 )
-def test_programs_are_stripped_before_they_become_tasks(
-  verification, strip, code
-):
-  settings = AZRSettings(**(SETTINGS | {"strip": strip}))
-  system = AZR(settings, verification)
+def test_programs_are_stripped_before_they_become_tasks(context, strip, code):
+  system = AZR(settings(strip=strip), context)
   for buffer in system.buffers.values():
     buffer.add(ZERO_TRIPLET, 0)  # No seeding.
   system.collect(Commented(), 1)
@@ -310,9 +314,9 @@ def test_only_some_roles_learn(played):
   assert collected.metrics["reward/azr/deduction/propose/mean"] == 0.5
 
 
-def test_intrinsic_rewards_reach_the_proposer(verification):
-  rules = RewardRules(0.0, -0.5, -1.0, (("answer_diversity", 1.0),), "sum")
-  system = AZR(AZRSettings(**(SETTINGS | {"rewards": rules})), verification)
+def test_intrinsic_rewards_reach_the_proposer(context):
+  chosen = settings(intrinsic=("answer_diversity",), intrinsic_weights=(1.0,))
+  system = AZR(chosen, context)
   collected = system.collect(ScriptedPolicy(), 1)
   rewards = [
     t.reward
@@ -333,22 +337,20 @@ LEETCODE = {
 }
 
 
-def test_seeds_come_from_a_file_and_the_model_adds_the_rest(
-  verification, tmp_path
-):
+def test_seeds_come_from_a_file_and_the_model_adds_the_rest(context, tmp_path):
   path = tmp_path / "seeds.jsonl"
   own = {"code": "def f(x):\n  return x * 9", "input": "3"}
   broken = {"code": "def f(x):\n  return 1 / 0", "input": "3"}
   rows = [own, broken, own, LEETCODE]
   path.write_text("\n".join(map(json.dumps, rows)))
-  settings = SETTINGS | {"seeds": str(path), "seed_factor": 2}
-  system = AZR(AZRSettings(**settings), verification)
+  chosen = settings(seeds=str(path), seed_factor=2)
+  system = AZR(chosen, context)
   system.collect(ScriptedPolicy(), 1)
   first, second, third = system.buffers["deduction"].tasks()[:3]
   assert first == Triplet("def f(x):\n  return x * 9", "3", "27")
   assert "Solution().add" in second.code and second.output == "[1, 2]"
   assert "return x + " in third.code  # The policy's.
   path.write_text('{"text": "x"}')
-  system = AZR(AZRSettings(**settings), verification)
+  system = AZR(chosen, context)
   with pytest.raises(ValueError, match="record 0.*expected code and input"):
     system.collect(ScriptedPolicy(), 1)

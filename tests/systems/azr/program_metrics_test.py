@@ -1,19 +1,19 @@
 """Complexity and diversity of proposals, and what a run keeps of them."""
 
 import pytest
-from azr_test import SETTINGS, ScriptedPolicy
+from azr_test import ScriptedPolicy, settings
 
 from azr_jax.systems.azr import program_metrics
-from azr_jax.systems.azr.system import AZR, AZRSettings
+from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs import measures
 
 PROGRAM = "program/azr"
 
 
 @pytest.fixture(name="play")
-def make_play(verification):
+def make_play(context):
   def play(steps, **changes):
-    system = AZR(AZRSettings(**(SETTINGS | changes)), verification)
+    system = AZR(settings(**changes), context)
     policy = ScriptedPolicy()
     found = [system.collect(policy, step + 1).metrics for step in range(steps)]
     return system, found
@@ -67,23 +67,25 @@ def test_diversity_by_hand(answers, diversity):
   assert counts.diversity("deduction", answers) == diversity
 
 
-def test_what_cannot_be_measured_has_no_measures(verification):
-  future = verification.submit(
+def test_what_cannot_be_measured_has_no_measures(context):
+  jobs = context.jobs
+  future = jobs.submit(
     lambda executor: program_metrics._submit(
       executor, program_metrics._MEASURE, ("def f(", ["x = 1"])
     )
   )
-  verification.settle()
+  jobs.wait_all()
   assert future.result() is None
 
 
-def test_the_difference_is_of_the_asked_program_to_the_answer(verification):
+def test_the_difference_is_of_the_asked_program_to_the_answer(context):
   gold = "def f(x):\n  for i in x:\n    if i:\n      return i"
   answer = "def f(x):\n  if x:\n    return x"
-  future = verification.submit(
+  jobs = context.jobs
+  future = jobs.submit(
     lambda executor: program_metrics._submit(
       executor, program_metrics._DIFFERENCE, (gold, answer)
     )
   )
-  verification.settle()
+  jobs.wait_all()
   assert future.result() == 3.0 - 1.0

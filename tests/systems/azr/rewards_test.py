@@ -3,6 +3,7 @@
 import pytest
 
 from azr_jax.systems.azr import rewards as azr_rewards
+from azr_jax.systems.azr.appendix import intrinsic as intrinsic_lib
 from azr_jax.systems.azr.rewards import RewardRules
 
 PAPER = RewardRules(unlearnable=0.0, wrong=-0.5, bad_format=-1.0)
@@ -64,30 +65,24 @@ MEASURED = {
 
 
 @pytest.mark.parametrize(
-  "intrinsic, aggregation, reward",
+  "weights, aggregation, reward",
   [
-    ((), "sum", 0.5),
-    ((("complexity", 0.5),), "sum", 1.0),  # 30 of 15 count as 1.
-    ((("halstead", 1.0),), "sum", 1.0),
-    ((("maintainability", 1.0),), "sum", 0.7),
-    ((("distance", 1.0), ("answer_diversity", 0.1)), "sum", 0.99),
-    ((("distance", 1.0), ("answer_diversity", 0.1)), "times_sum", 0.245),
-    ((("distance", 1.0), ("answer_diversity", 0.1)), "times_product", 0.018),
-    ((("distance", 1.0), ("answer_diversity", 0.1)), "plus_product", 0.536),
+    ({"complexity": 0.5}, "sum", 1.0),  # 30 of 15 count as 1.
+    ({"halstead": 1.0}, "sum", 1.0),
+    ({"maintainability": 1.0}, "sum", 0.7),
+    ({"distance": 1.0, "answer_diversity": 0.1}, "sum", 0.99),
+    ({"distance": 1.0, "answer_diversity": 0.1}, "times_sum", 0.245),
+    ({"distance": 1.0, "answer_diversity": 0.1}, "times_product", 0.018),
+    ({"distance": 1.0, "answer_diversity": 0.1}, "plus_product", 0.536),
   ],
 )
-def test_extra_rewards_of_a_proposal(intrinsic, aggregation, reward):
-  rules = azr_rewards.RewardRules(0.0, -0.5, -1.0, intrinsic, aggregation)
-  found = azr_rewards.proposal_reward(True, 0.5, rules, MEASURED)
-  assert found == pytest.approx(reward)
-  # What nobody or everybody solves earns none of them.
-  assert azr_rewards.proposal_reward(True, 1.0, rules, MEASURED) == 0.0
-  assert azr_rewards.proposal_reward(False, 0.5, rules, MEASURED) == -1.0
+def test_intrinsic_rewards_join_learnability(weights, aggregation, reward):
+  """Equations 11 to 14, with a learnability of a half."""
+  joined = intrinsic_lib.reward(0.5, MEASURED, weights, aggregation)
+  assert joined == pytest.approx(reward)
 
 
-def test_what_was_not_measured_earns_nothing_for_it():
-  rules = azr_rewards.RewardRules(
-    0.0, -0.5, -1.0, (("distance", 1.0), ("answer_diversity", 1.0)), "sum"
-  )
+def test_a_metric_that_is_missing_is_worth_nothing():
   measured = {"answer_diversity": 0.25}
-  assert azr_rewards.proposal_reward(True, 0.5, rules, measured) == 0.75
+  weights = {"distance": 1.0, "answer_diversity": 1.0}
+  assert intrinsic_lib.reward(0.5, measured, weights, "sum") == 0.75

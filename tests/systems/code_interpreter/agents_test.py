@@ -62,10 +62,10 @@ class ScriptedPolicy:
 
 def answers(executor, agent, policy, samples=1, questions=("six by seven",)):
   hosts = Hosts(1.0)
-  settings = PythonToolSettings(8, 100, 3.0)
+  settings = PythonToolSettings(max_output_tokens=100, libraries=())
   ask = agents.make(
     agent,
-    PythonTool(settings, policy.tokenizer, executor, hosts),
+    PythonTool(settings, policy.tokenizer, executor, hosts, 3.0),
     SharedJobs(executor, hosts),
     "compact",
   )

@@ -7,16 +7,16 @@ import pytest
 
 from azr_jax import types
 from azr_jax.curricula.improvement_potential import Measured
-from azr_jax.curricula.stages import Stages
 from azr_jax.grading.gym import grader
 from azr_jax.rollout import code_blocks
-from azr_jax.systems.code_interpreter import system as system_lib
-from azr_jax.systems.code_interpreter.rewards import RewardRules, parts
+from azr_jax.systems.code_interpreter.rewards import RewardSettings, parts
+from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
+from azr_jax.systems.code_interpreter.system import CodeInterpreter
 from azr_jax.tasks.questions import gym
 
 pytest.importorskip("reasoning_gym")
 
-RULES = RewardRules(form=0.1, turns=0.1, most_turns=6)
+RULES = RewardSettings()
 BLOCK = "```python\nprint(1)\n```"
 LAST = "so <<<4>>>"
 
@@ -86,7 +86,11 @@ class ScriptedPolicy:
         f"<<<{gold}>>>",
       ),
       ("<<<zzz>>>",),
-      (BLOCK, f"{code_blocks.OUTPUT_PREFIX}<<<{gold}>>>{code_blocks.OUTPUT_SUFFIX}", "hm"),
+      (
+        BLOCK,
+        f"{code_blocks.OUTPUT_PREFIX}<<<{gold}>>>{code_blocks.OUTPUT_SUFFIX}",
+        "hm",
+      ),
     ][sample]
     ids = self.tokenizer.encode("".join(spoken))
     own = [place % 2 == 0 for place, p in enumerate(spoken) for _ in p]
@@ -104,36 +108,38 @@ class NoInterpreter(str):
     return {"interpreter/calls": 2.0}
 
 
-@pytest.fixture(name="make")
-def make_system(verification):
-  questions = gym.make("gcd", 8, 3)
-  answers = {q.id: grader.stored_answer(q.reference) for q in questions}
+class Scripted(CodeInterpreter):
+  """The system with a scripted tool and agents."""
 
-  def make(order="none", right=(10,) * 8, prompts=2):
-    settings = system_lib.CodeInterpreterSettings(
-      prompts, 4, "compact", 4, RULES
-    )
-    stages = Stages(
-      [question.id for question in questions],
-      None if right is None else [Measured(one, 20) for one in right],
-      order=order,
-      grouping="thresholds",
-      stage_steps=2,
-      seed=5,
-    )
+  def make_tool(self):
+    return NoInterpreter("interpreter")
 
+  def make_agents(self):
     def ask(policy, prompts, samples, numbers):
       assert len(numbers) == len(prompts)
       yield from policy.sample(prompts, samples, environment="interpreter")
 
-    system = system_lib.CodeInterpreter(
-      settings,
-      questions,
-      stages,
-      verification,
-      lambda tokenizer: NoInterpreter("interpreter"),
-      lambda tokenizer: {"text": ask, "free": ask},
+    return {"text": ask, "free": ask}
+
+
+@pytest.fixture(name="make")
+def make_system(context):
+  questions = gym.make("gcd", 8, 3)
+  answers = {q.id: grader.stored_answer(q.reference) for q in questions}
+
+  def make(order="none", right=(10,) * 8, prompts=2):
+    settings = CodeInterpreterSettings(
+      prompts=prompts,
+      group_size=4,
+      prompt_style="compact",
+      measure_samples=4,
+      measure_agents=("text", "free"),
+      order=order,
+      measured="" if right is None else "a file",
+      stage_steps=2,
     )
+    measured = None if right is None else [Measured(n, 20) for n in right]
+    system = Scripted(settings, context, questions, measured)
     return system, ScriptedPolicy(answers), questions
 
   return make
@@ -163,14 +169,14 @@ def test_stages_take_their_groups_and_a_resumed_run_the_same_questions(make):
   of_group = (None, 10, 3, 2, 0)
   right = [of_group[group] for group in groups]
   system, _, _ = make("potential", right)
-  turns = [system.turn(step) for step in range(1, 12)]
+  turns = [system.questions_of(step) for step in range(1, 12)]
   for step, turn in enumerate(turns, 1):
     stage = min(1 + (step - 1) // 2, 4)
     assert len(turn) == 2 and all(groups[i] <= stage for i in turn)
   assert {i for turn in turns[6:] for i in turn} == set(range(8))
   other, _, _ = make("potential", (10,) * 8)
   other.load_state_dict(system.state_dict())
-  assert [other.turn(step) for step in range(1, 12)] == turns
+  assert [other.questions_of(step) for step in range(1, 12)] == turns
   with pytest.raises(ValueError, match="8 questions: expected at least"):
     make("potential", right, prompts=9)
 

@@ -1,0 +1,178 @@
+"""Compiles a run for a named TPU slice and says what fits, and how fast.
+
+Nothing runs on the slice: the TPU compiler works on any x86 Linux machine.
+"""
+
+import dataclasses
+import importlib.util
+import pathlib
+from typing import Any
+
+import jax
+from jax.experimental import topologies
+
+from azr_jax.models import load, presets
+from azr_jax.models.config import ModelConfig
+from azr_jax.models.settings import ModelSettings
+from azr_jax.parallel import chips
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.perf import compiled, roofline
+from azr_jax.trainer import build
+from azr_jax.trainer.settings import ExperimentSettings
+
+# The compiler's own share of a device's memory, as it reports it.
+RESERVED_BYTES = 0.3e9
+AVERAGE_TOKENS = 1024
+_SUGGESTIONS = {
+  "prefill": "fewer rollout.prefill_tokens or rollout.slots, or a larger "
+  "rollout.mesh.tensor",
+  "fill": "fewer rollout.slots or a larger rollout.mesh.tensor",
+  "decode": "fewer rollout.slots, a larger rollout.mesh.tensor, or a larger "
+  "mesh.fsdp",
+  "score": "smaller learner.chunk_tokens or learner.micro_rows, or a larger "
+  "mesh.fsdp",
+  "estimate": "smaller learner.micro_rows, or a larger mesh.fsdp",
+  "critic": "a larger mesh.fsdp (more chips), smaller learner.micro_rows, or "
+  "model.remat='full'",
+  "extend": "smaller rollout.extend_chunk or rollout.slots, or a larger "
+  "rollout.mesh.tensor",
+  "update": "a larger mesh.fsdp (more chips), smaller learner.micro_rows or "
+  "learner.chunk_tokens, or model.remat='full'",
+}
+
+
+def topology_devices(name: str) -> list[jax.Device]:
+  """Returns the devices of a TPU slice by name, e.g. v5p:4x4x2.
+
+  Raises:
+    ValueError: the chip or the shape is unknown.
+  """
+  kind = name.partition(":")[0]
+  if kind not in chips.TPUS or ":" not in name:
+    raise ValueError(
+      f"topology={name!r}: expected CHIP:SHAPE, e.g. v5e:8x8 or v5p:4x4x2, "
+      f"with a chip of {tuple(chips.TPUS)}"
+    )
+  if importlib.util.find_spec("libtpu") is None:
+    raise ModuleNotFoundError("the TPU compiler is missing", name="libtpu")
+  options = {}
+  if kind == "v4":  # Two cores that act as one device, as on real slices.
+    options["chip_config_name"] = "megacore"
+  try:
+    found = topologies.get_topology_desc(
+      platform="tpu", topology_name=name, **options
+    )
+  except jax.errors.JaxRuntimeError as error:
+    raise ValueError(f"topology={name!r}: {error}") from None
+  return list(found.devices)
+
+
+def shape_of(c: ModelSettings) -> ModelConfig:
+  """Returns the shape of a run's model, which may be still to be made."""
+  if c.preset and not pathlib.Path(c.source).expanduser().is_dir():
+    return presets.PRESETS[c.preset]
+  return load.shape_of(c.source, c.cache_dir)
+
+
+def compile_check(
+  settings: ExperimentSettings,
+  topology: str,
+  prompt_tokens: float | None = None,
+  new_tokens: float | None = None,
+) -> tuple[dict[str, Any], bool]:
+  """Compiles and estimates; returns a report and whether all fits.
+
+  Args:
+    settings: a training configuration.
+    topology: e.g. v5p:4x4x2.
+    prompt_tokens: of an average prompt, for the estimate; None: 1,024, or the
+      longest if that is less.
+    new_tokens: of an average completion, likewise.
+  """
+  c = settings.trunk
+  if prompt_tokens is None:
+    prompt_tokens = min(AVERAGE_TOKENS, c.rollout.prompt_buckets[-1])
+  if new_tokens is None:
+    new_tokens = min(AVERAGE_TOKENS, c.rollout.max_tokens)
+  devices = topology_devices(topology)
+  chip = chips.TPUS[topology.partition(":")[0]]
+  mesh = mesh_lib.make_mesh(c.mesh.sizes(), devices)
+  sampling = build.rollout_mesh(c.rollout.mesh, mesh)
+  shape = shape_of(c.model)
+  tokens = roofline.step_load(settings, prompt_tokens, new_tokens)
+  programs = compiled.compile_all(c, shape, mesh)
+  room = chip.hbm_bytes - RESERVED_BYTES
+  estimate = roofline.estimate(
+    c,
+    shape,
+    chip,
+    len(devices),
+    sampling.shape["tensor"],
+    mesh_lib.padded_rows(c.learner.micro_rows, mesh),
+    tokens,
+    programs[-1].collectives,
+  )
+  report: dict[str, Any] = {
+    "topology": topology,
+    "devices": len(devices),
+    "mesh": dict(mesh.shape),
+    "rollout_mesh": dict(sampling.shape),
+    "hbm_gib": chip.hbm_bytes / chips.GIB,
+    "programs": [
+      dataclasses.asdict(one)
+      | {
+        "peak_gib": one.peak_bytes / chips.GIB,
+        "fits": not one.overflow and one.peak_bytes <= room,
+      }
+      for one in programs
+    ],
+    "estimate": dataclasses.asdict(estimate) | {"step_s": estimate.step_s},
+    "assumed": roofline.assumptions(tokens),
+  }
+  return report, all(one["fits"] for one in report["programs"])
+
+
+def show(report: dict[str, Any]) -> str:
+  """Returns the report as a table and a few lines."""
+  lines = [
+    f"{report['topology']}: {report['devices']} devices of "
+    f"{report['hbm_gib']:.0f} GiB, mesh {report['mesh']}, sampling on "
+    f"{report['rollout_mesh']}",
+    "",
+    f"{'program':9}{'GiB':>7}{'of it resident':>16}{'TFLOP*':>9}{'GB*':>8}"
+    f"{'compile s':>11}  collectives (count, GB of results on a device)",
+  ]
+  for one in report["programs"]:
+    moved = "  ".join(
+      f"{kind} {total['count']} x, {total['bytes'] / 1e9:.2f}"
+      for kind, total in one["collectives"].items()
+    )
+    lines.append(
+      f"{one['name']:9}{one['peak_gib']:7.3g}"
+      f"{one['resident_bytes'] / chips.GIB:16.3g}{one['flops'] / 1e12:9.2g}"
+      f"{one['bytes'] / 1e9:8.3g}{one['compile_s']:11.0f}  {moved or 'none'}"
+      + ("" if one["fits"] else "  DOES NOT FIT")
+    )
+  e, a = report["estimate"], report["assumed"]
+  lines += [
+    "* of one device, each loop's body counted once, as the compiler does",
+    "",
+    f"At best: {e['step_s']:.3g} s a step = prefill {e['prefill_s']:.2g} + "
+    f"decode {e['decode_s']:.3g} + update {e['update_s']:.2g}"
+    + (f" + critic {e['critic_s']:.2g}" if e["critic_s"] else "")
+    + "; decode "
+    f"{e['decode_tokens_per_s']:,.0f} tokens/s; update "
+    f"{e['update_tokens_per_s']:,.0f} tokens/s, "
+    f"{e['update_mfu']:.0%} of the matrix units, bound by {e['update_bound']}"
+    + ("" if report["programs"][-1]["fits"] else ", links not counted"),
+    f"Assumed: {a['sequences']} completions of {a['new_tokens']:.0f} tokens to "
+    f"{a['prompts']} prompts of {a['prompt_tokens']:.0f}, {a['trained']} "
+    "learned from; data-sheet rates, transfers hidden, slots always full, no "
+    "time for the host or for grading",
+  ]
+  lines += [
+    f"{one['name']} does not fit: try {_SUGGESTIONS[one['name']]}"
+    for one in report["programs"]
+    if not one["fits"]
+  ]
+  return "\n".join(lines)

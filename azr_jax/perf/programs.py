@@ -1,0 +1,294 @@
+"""Every device program of a training run, with its arguments as shapes.
+
+Nothing is computed and nothing is compiled: shapes and shardings are enough to
+know what each program needs, and to lower it for devices that are not there.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from azr_jax import types
+from azr_jax.learner import critic as critic_lib
+from azr_jax.learner import learner as learner_lib
+from azr_jax.learner import update
+from azr_jax.learner.train_state import TrainState
+from azr_jax.models import transformer
+from azr_jax.models.config import ModelConfig
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout import decode as decode_lib
+from azr_jax.rollout import engine as engine_lib
+from azr_jax.rollout.extend import Extension
+from azr_jax.trainer import build
+from azr_jax.trainer.settings import TrainSettings
+
+# Ids that end a completion; their number is a shape, their values are not.
+_STOP_IDS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+  """One program.
+
+  Attributes:
+    name: prefill, fill, decode, extend, score, estimate, critic or update.
+    lower: traces it for its arguments; the result can be compiled.
+    resident_bytes: what else lies in the memory of a device while it runs.
+  """
+
+  name: str
+  lower: Callable[[], Any]
+  resident_bytes: float
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sampling:
+  """The engine and what it is given, as shapes."""
+
+  engine: engine_lib.Engine
+  params: types.Params
+  prompts: decode_lib.PrefillState
+  slots: decode_lib.DecodeState
+
+
+def make_programs(
+  c: TrainSettings, shape: ModelConfig, mesh: Mesh
+) -> list[Program]:
+  """Returns the programs of a run, in the order of a step.
+
+  A conversation's run also extends slots, and one with a critic estimates
+  advantages and learns the critic.
+
+  Args:
+    c: a training configuration.
+    shape: the model's shape.
+    mesh: of real devices, or of a topology's.
+  """
+  model = build.build_model(c.model, shape, mesh)
+  learner = build.build_learner(c, model, mesh)
+  both = learner.abstract
+  critic = None
+  if isinstance(both, critic_lib.ActorCritic):
+    policy, critic = both.policy, both.critic
+  else:
+    policy = both
+  batch = _abstract_batch(
+    c.learner.max_micro_batches,
+    mesh_lib.padded_rows(c.learner.micro_rows, mesh),
+    c.learner.row_length,
+    mesh,
+  )
+  ref_params = policy.params if c.learner.kl_coef else None
+  beside = device_bytes(critic) + device_bytes(ref_params)
+  programs = _sampling_programs(
+    c, _abstract_sampling(c, model, mesh), device_bytes(policy) + beside
+  )
+  programs.append(
+    Program(
+      "score",
+      _lower_score(c, model, policy.params, batch, mesh),
+      device_bytes(policy.opt_state) + beside,
+    )
+  )
+  if critic is not None:
+    beside_critic = device_bytes(policy) + device_bytes(ref_params)
+    programs += _critic_programs(learner, critic, batch, beside_critic)
+  lower = learner.policy_update.lower
+  programs.append(
+    Program(
+      "update", lambda: lower(policy, batch, ref_params), device_bytes(critic)
+    )
+  )
+  return programs
+
+
+def _sampling_programs(
+  c: TrainSettings, sampling: _Sampling, train_bytes: float
+) -> list[Program]:
+  """Returns prefill, fill and decode, and extend where there are tools."""
+  engine, params = sampling.engine, sampling.params
+  prompts, slots = sampling.prompts, sampling.slots
+  bucket = c.rollout.prompt_buckets[-1]
+  count = engine.prefill_batch_size(bucket)
+  num_slots = engine.slot_counts[0]
+  programs = [
+    Program(
+      "prefill",
+      lambda: engine.prefill.lower(
+        params,
+        prompts,
+        _ints(count, engine.prefill_chunk_size(bucket)),
+        _ints(),
+        _ints(count),
+      ),
+      train_bytes + device_bytes(slots),
+    ),
+    Program(
+      "fill",
+      lambda: engine.insert.lower(
+        slots,
+        prompts,
+        _ints(count),
+        _ints(num_slots),
+        _ints(num_slots),
+        _ints(num_slots, 2),
+        jax.eval_shape(lambda: jax.random.key(0)),
+      ),
+      train_bytes + device_bytes(params),
+    ),
+    Program(
+      "decode",
+      lambda: engine.decode.lower(
+        params,
+        slots,
+        _ints(_STOP_IDS),
+        jax.ShapeDtypeStruct((num_slots,), bool),
+        _ints(),
+      ),
+      train_bytes + device_bytes(prompts),
+    ),
+  ]
+  chunk = c.rollout.extend_chunk
+  if chunk:
+    entries = min(engine.prefill_batch_size(chunk), num_slots)
+    fields = ("counts", "rows", "slots", "starts", "num_tokens")
+    extension = Extension(
+      tokens=_ints(entries, chunk),
+      **{name: _ints(entries) for name in fields},
+      resumes=jax.ShapeDtypeStruct((entries,), bool),
+    )
+    programs.append(
+      Program(
+        "extend",
+        lambda: engine.extend.lower(params, slots, extension),
+        train_bytes + device_bytes(prompts),
+      )
+    )
+  return programs
+
+
+def _lower_score(
+  c: TrainSettings,
+  model: transformer.Transformer,
+  params: types.Params,
+  batch: types.Batch,
+  mesh: Mesh,
+) -> Callable[[], Any]:
+  """Returns what lowers the log-probabilities of one micro-batch."""
+  micro = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(
+      x.shape[1:], x.dtype, sharding=mesh_lib.batch_sharding(mesh)
+    ),
+    batch,
+  )
+
+  def score(params: types.Params, batch: types.Batch) -> Any:
+    return update.score(
+      model,
+      params,
+      batch,
+      c.rollout.temperature,
+      c.learner.chunk_tokens,
+      mesh,
+    )
+
+  return lambda: jax.jit(score).lower(params, micro)
+
+
+def _critic_programs(
+  learner: learner_lib.Learner,
+  critic: TrainState,
+  batch: types.Batch,
+  policy_bytes: float,
+) -> list[Program]:
+  """Returns what makes advantages and what learns the critic."""
+  estimate, critic_update = learner.estimate, learner.critic_update
+  assert estimate is not None and critic_update is not None
+  values = batch.advantages
+  valued = critic_lib.ValueBatch(batch, values, values)
+  return [
+    Program(
+      "estimate",
+      lambda: estimate.lower(critic.params, batch),
+      policy_bytes + device_bytes(critic.opt_state),
+    ),
+    Program(
+      "critic", lambda: critic_update.lower(critic, valued), policy_bytes
+    ),
+  ]
+
+
+def _ints(*shape: int) -> jax.ShapeDtypeStruct:
+  return jax.ShapeDtypeStruct(shape, jnp.int32)
+
+
+def _abstract_batch(
+  micro_batches: int, rows: int, length: int, mesh: Mesh
+) -> types.Batch:
+  """Returns micro-batches [A, rows, length] as shapes."""
+  sharding = mesh_lib.batch_sharding(mesh, axis=1)
+
+  def array(dtype: Any) -> Any:
+    shape = (micro_batches, rows, length)
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+  return types.Batch(
+    *[array(jnp.int32)] * 4,
+    *[array(jnp.float32)] * 6,
+  )
+
+
+def _abstract_sampling(
+  c: TrainSettings, model: transformer.Transformer, mesh: Mesh
+) -> _Sampling:
+  """Returns the engine and its arguments as shapes."""
+  engine = engine_lib.make_engine(
+    model,
+    build.rollout_mesh(c.rollout.mesh, mesh),
+    c.sharding.rules(),
+    c.rollout,
+  )
+  bucket = c.rollout.prompt_buckets[-1]
+  params = jax.eval_shape(
+    lambda key: transformer.compute_params(
+      model.dtype, transformer.init_params(model, key)
+    ),
+    jax.random.key(0),
+  )
+  prompts = jax.eval_shape(
+    lambda: engine.init_prefill_state(engine.prefill_batch_size(bucket), bucket)
+  )
+  slots = jax.eval_shape(lambda: engine.init_decode_state())
+  return _Sampling(
+    engine,
+    _laid_out(params, engine.param_shardings),
+    _laid_out(prompts, engine.prefill_shardings),
+    _laid_out(slots, engine.decode_shardings),
+  )
+
+
+def _laid_out(shapes: Any, shardings: Any) -> Any:
+  return jax.tree.map(
+    lambda x, sharding: jax.ShapeDtypeStruct(
+      x.shape, x.dtype, sharding=sharding
+    ),
+    shapes,
+    shardings,
+  )
+
+
+def device_bytes(tree: Any) -> float:
+  """Returns the bytes of a tree of shapes on one device; 0 for None."""
+
+  def of(leaf: Any) -> float:
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+      return 8.0 * np.prod(leaf.shape)
+    shape = leaf.sharding.shard_shape(leaf.shape)
+    return float(np.prod(shape) * leaf.dtype.itemsize)
+
+  return sum(map(of, jax.tree.leaves(tree)), 0.0)
