@@ -39,8 +39,8 @@ _PATH = re.compile(r"(?<![\w/.:~$@-])[\w.*][\w.*-]*(?:/[\w.*-]+)*/?")
 _MODULE = re.compile(r"(?<![\w/.])(azr_jax(?:\.\w+)+)")
 _KEY = re.compile(r"(?<![\w/.-])(--config\.)?([a-z_]+(?:\.[a-z_0-9]+)+)")
 _FLAG = re.compile(r'DEFINE_\w+\(\s*"(\w+)"|"--(\w+)"')
-# Files that a page has in full.
-EXAMPLES = ("palindromes.py",)
+# The file that a page has in full, and its section of a config.
+EXAMPLE = "palindromes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _paths(page: Page) -> Iterator[str]:
       is_folder = path.endswith("/") and path not in RUN_FOLDERS
       if "/" in path and path.partition("/")[0] in TOP:
         yield path
-      elif (is_file or is_folder) and path not in EXAMPLES:
+      elif (is_file or is_folder) and path != f"{EXAMPLE}.py":
         yield folder + path
       if line.startswith(path) and is_folder:
         folder = path
@@ -258,6 +258,7 @@ def test_every_config_key_is_there(path):
     for given, key in _KEY.findall(code)
     if given or key.partition(".")[0] in sections
     if key.rpartition(".")[2] not in SUFFIXES
+    if not key.startswith(f"{EXAMPLE}.")
   ]
   assert not [key for _, key in named if key not in keys]
 
@@ -305,8 +306,9 @@ def test_the_example_of_a_system_works(tmp_path):
     for language, block in _FENCE.findall(page)
     if language == "python" and "(System)" in block
   )
-  (tmp_path / EXAMPLES[0]).write_text(code)
-  system = registry.load(f"{tmp_path / EXAMPLES[0]}:Palindromes")
+  file = tmp_path / f"{EXAMPLE}.py"
+  file.write_text(code)
+  system = registry.load(f"{file}:Palindromes")
   context = argparse.Namespace(seed=0)
   settings = system.Settings(prompts=3, group_size=2)
   rollouts = system(settings, context).collect(_Mirror(), 1)
