@@ -18,7 +18,7 @@ import runs
 from absl import app, flags
 
 from azr_jax.curricula import improvement_potential as potential
-from configs import code_interpreter
+from azr_jax.configs import code_interpreter
 
 START = flags.DEFINE_string(
   "start", "embedded:code-tiny", "The warm-started model."

@@ -12,7 +12,7 @@ import pytest
 from azr_jax import evaluate, export
 from azr_jax.models import load
 from azr_jax.trainer import checks, schema
-from configs import evaluate as evaluate_config
+from azr_jax.configs import evaluate as evaluate_config
 
 ROOT = pathlib.Path(__file__).parents[1]
 

@@ -36,11 +36,11 @@ class Stream(io.TextIOBase):
     if type(text) is not str:
       raise TypeError(f"write() takes a string, not {type(text).__name__}")
     self.total += len(text)
-    room = KEPT - len(self.head)
-    if room:
-      self.head += text[:room]
+    free = KEPT - len(self.head)
+    if free:
+      self.head += text[:free]
     # The tail has only characters that are not in the head.
-    self.tail += text[room:][-KEPT:]
+    self.tail += text[free:][-KEPT:]
     if len(self.tail) > 9 * KEPT:  # Rarely, because it copies.
       self.tail = self.tail[-KEPT:]
     return len(text)

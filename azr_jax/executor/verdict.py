@@ -119,7 +119,7 @@ def _same(first: Result, second: Result) -> bool:
   if (first.status, first.error) != (second.status, second.error):
     return False
   pairs = zip(first.outputs, second.outputs, strict=True)
-  return all(one == other or _same_value(one, other) for one, other in pairs)
+  return all(a == b or _same_value(a, b) for a, b in pairs)
 
 
 def _is_value(text: str | None) -> bool:
@@ -130,10 +130,10 @@ def _is_value(text: str | None) -> bool:
   return not literals.has_comment(text or "")
 
 
-def _same_value(one: str | None, other: str | None) -> bool:
-  if one is None or other is None:
+def _same_value(first: str | None, second: str | None) -> bool:
+  if first is None or second is None:
     return False
   try:
-    return literals.typed_key(one) == literals.typed_key(other)
+    return literals.typed_key(first) == literals.typed_key(second)
   except literals.ParseError:
     return False

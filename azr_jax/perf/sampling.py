@@ -34,7 +34,7 @@ class Runner:
     mesh: jax.sharding.Mesh,
     rules: dict[str, str | None],
     workload: SamplerWorkload,
-    settings: dict[str, int],
+    settings: SamplerSettings,
   ):
     """Builds the sampler and compiles it.
 
@@ -45,23 +45,11 @@ class Runner:
       mesh: where it runs.
       rules: logical axis to mesh axis.
       workload: what to sample.
-      settings: prefill_tokens, decode_chunk and cache_chunk.
+      settings: shapes of the sampler, which fit the workload.
     """
     self._workload = workload
-    self._sampler = Sampler(
-      model,
-      EndlessTokenizer(source.tokenizer.vocab_size),
-      mesh,
-      rules,
-      SamplerSettings(
-        slots=workload.slots,
-        prompt_buckets=(workload.prompt_tokens,),
-        max_tokens=workload.new_tokens,
-        stop_strings=(),
-        top_p=workload.top_p,
-        **settings,
-      ),
-    )
+    tokenizer = EndlessTokenizer(source.tokenizer.vocab_size)
+    self._sampler = Sampler(model, tokenizer, mesh, rules, settings)
     self._params = self._sampler.compute_params(params)
     ids = workload.prompt_ids(source.config.vocab_size)
     self._prompts = [types.Prompt("", tuple(row.tolist())) for row in ids]

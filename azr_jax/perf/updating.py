@@ -80,6 +80,7 @@ class Runner:
     ).compile()
     self.compile_s = time.perf_counter() - start
     memory = self._update.memory_analysis()
+    assert memory is not None
     self.program_bytes = (
       memory.argument_size_in_bytes
       + memory.output_size_in_bytes

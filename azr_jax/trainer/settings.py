@@ -254,6 +254,10 @@ def read_supervised(config: ml_collections.ConfigDict) -> SupervisedExperiment:
   """
   values: dict[str, Any] = config.to_dict()
   kind = str(values.get("data", {}).get("kind", ""))
+  if kind not in corpora.KINDS:
+    raise Invalid(
+      "config.data.kind", f"={kind!r}: expected one of {tuple(corpora.KINDS)}"
+    )
   own = values.pop(kind, {})
   trunk = overrides.build(SupervisedTrainSettings, values)
   try:

@@ -12,7 +12,7 @@ from azr_jax.executor import scripts
 from azr_jax.grading.gym import grader
 from azr_jax.rollout import code_blocks, python_tool
 from azr_jax.tasks.questions import sources
-from configs import code_interpreter
+from azr_jax.configs import code_interpreter
 
 pytest.importorskip("reasoning_gym")
 

@@ -8,9 +8,9 @@ from azr_jax import potential, sft, trajectories
 from azr_jax.grading import questions as grading
 from azr_jax.rollout import code_blocks
 from azr_jax.tasks.questions import measured, sources
-from configs import potential as potential_config
-from configs import sft as sft_config
-from configs import trajectories as trajectories_config
+from azr_jax.configs import potential as potential_config
+from azr_jax.configs import sft as sft_config
+from azr_jax.configs import trajectories as trajectories_config
 
 pytest.importorskip("reasoning_gym")
 

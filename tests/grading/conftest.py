@@ -7,6 +7,6 @@ from azr_jax.executor import Executor
 
 @pytest.fixture(scope="session")
 def executor():
-  """A pool whose time limit is short, because some answers never end."""
+  """Starts a pool with a short time limit, because some answers never end."""
   with Executor(workers=2, timeout_s=1.0, memory_mb=512) as pool:
     yield pool

@@ -11,7 +11,7 @@ import pytest
 import train_test
 
 from azr_jax.trainer import settings as train_settings
-from configs import azr
+from azr_jax.configs import azr
 
 NAME = "programs_heldout/pass@1"
 

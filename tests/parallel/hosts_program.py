@@ -15,7 +15,7 @@ from azr_jax.executor import Executor, Job
 from azr_jax.parallel import hosts as hosts_lib
 from azr_jax.parallel.verification import Verification
 from azr_jax.run import folder as run_folder
-from configs import azr
+from azr_jax.configs import azr
 
 
 def error_of(function, *arguments):

@@ -10,11 +10,12 @@ import sys
 import jax
 import pytest
 
+from azr_jax.configs import azr
 from azr_jax.models import load
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.perf import compiled
 from azr_jax.run import compile_counter
-from configs import azr
+from azr_jax.trainer import settings
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -24,13 +25,16 @@ def test_every_program_compiles_on_a_mesh():
   config.model.remat = "full"
   config.learner.kl_coef = 0.1
   config.learner.estimator = "gae"
+  config.rollout.extend_chunk = 8
   config.rollout.mesh.data = 4
   config.rollout.mesh.fsdp = 1
   config.rollout.mesh.tensor = 2
   mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 4, "tensor": 2})
   shape = load.shape_of(config.model.source, config.model.cache_dir)
-  found = {p.name: p for p in compiled.compile_all(config, shape, mesh)}
-  names = ["prefill", "fill", "decode", "score", "estimate", "critic", "update"]
+  c = settings.read_train(config).trunk
+  found = {p.name: p for p in compiled.compile_all(c, shape, mesh)}
+  names = ["prefill", "fill", "decode", "extend", "score"]
+  names += ["estimate", "critic", "update"]
   assert list(found) == names
   state = 3 * 4 * 1_728_192 / 8  # Parameters and two moments, in shards.
   assert found["update"].program_bytes > state

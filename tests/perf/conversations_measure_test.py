@@ -9,7 +9,6 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.perf import conversations
 from azr_jax.perf.commands.decoder import RULES
 from azr_jax.rollout.settings import SamplerSettings
-from azr_jax.rollout.token_sampling import SamplingParams
 
 
 def test_conversations_are_the_same_however_long_scripts_take():
@@ -39,24 +38,16 @@ def test_conversations_are_the_same_however_long_scripts_take():
     cache_chunk=64,
     extend_chunk=work.output_tokens,
     stop_strings=(),
-    
+  )
+  params = source.load_params(mesh, RULES)
+  runner = conversations.Runner(
+    source, params, model, mesh, RULES, work, settings
   )
   with Executor(workers=2, timeout_s=10.0, memory_mb=512) as executor:
-    found = conversations.report(
-      source,
-      source.load_params(mesh, RULES),
-      model,
-      mesh,
-      RULES,
-      work,
-      settings,
-      executor,
-      sleep_s=0.2,
-      repeats=1,
-    )
-  # Three conversations of three replies and two results.
-  assert 3 * (3 * 4 + 2 * 4) <= found["tokens"] <= 3 * (3 * 6 + 2 * 4)
-  assert found["slept_s"] == pytest.approx(1.2)
-  # One conversation alone sleeps twice.
-  assert found["sleeping_s"] > 0.4
-  assert 0 < found["slots_waiting"] + found["slots_writing"] <= 1
+    report = conversations.report(runner, executor, sleep_s=0.2, repeats=1)
+  # There are three conversations of three responses and two tool outputs.
+  assert 3 * (3 * 4 + 2 * 4) <= report["tokens"] <= 3 * (3 * 6 + 2 * 4)
+  assert report["slept_s"] == pytest.approx(1.2)
+  # Each conversation sleeps twice.
+  assert report["sleeping_s"] > 0.4
+  assert 0 < report["slots_waiting"] + report["slots_writing"] <= 1

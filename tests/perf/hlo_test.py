@@ -1,4 +1,4 @@
-"""Collectives read from programs that were really compiled."""
+"""Collectives counted in programs that XLA compiled."""
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ def mesh():
 
 
 def compiled(function, mesh, shape):
+  """Returns the text of a function, compiled for one array on eight devices."""
   shard = jax.shard_map(
     function,
     mesh=mesh,
@@ -40,14 +41,14 @@ def test_loops_of_known_length_are_multiplied_out(mesh):
 
     return jax.lax.fori_loop(0, 2, outer, x)
 
-  found = hlo.collectives(compiled(twice_five, mesh, (8, 4)))
-  assert found == {"all-reduce": hlo.Collective(10, 10 * 4 * 4.0)}
+  totals = hlo.collectives(compiled(twice_five, mesh, (8, 4)))
+  assert totals == {"all-reduce": hlo.Collective(10, 10 * 4 * 4.0)}
 
 
-def test_a_gather_counts_what_it_gives(mesh):
+def test_a_gather_counts_its_result(mesh):
   def gather(x):
     whole = jax.lax.all_gather(x, "data", tiled=True)
     return x + jnp.sum(jnp.sin(whole)) + whole[:1]
 
-  found = hlo.collectives(compiled(gather, mesh, (8, 64)))
-  assert found == {"all-gather": hlo.Collective(1, 8 * 64 * 4.0)}
+  totals = hlo.collectives(compiled(gather, mesh, (8, 64)))
+  assert totals == {"all-gather": hlo.Collective(1, 8 * 64 * 4.0)}

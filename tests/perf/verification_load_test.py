@@ -1,4 +1,4 @@
-"""The paper-sized step asks for what the paper's step asks for."""
+"""The verification load has the size of the AZR paper's step."""
 
 import pytest
 
@@ -11,14 +11,14 @@ TRIPLETS = [
 ]
 
 
-def test_half_of_the_answers_and_the_training_answers_are_right(executor):
+def test_half_of_the_learnability_answers_are_correct(executor):
   before = executor.counters()
   step = verification_load.measure(executor, TRIPLETS)
   assert step.answers == 1536 + 192
-  assert step.right == 1536 // 2 + 192
+  assert step.correct == 1536 // 2 + 192
   programs = executor.counters()["programs"] - before["programs"]
-  # A verdict for each proposal, each program of induction, and once for all
-  # the inputs that an abduction task is given.
+  # One program runs per proposal, one per induction answer, and one per
+  # abduction task for all of its answers.
   assert programs == 192 + 64 * (8 + 1) + 64 * (1 + 1)
 
 

@@ -2,13 +2,13 @@
 
 import pytest
 
+from azr_jax.configs import azr
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import folder as run_folder
-from configs import azr
 
 
 def claim(folder, config):
-  with run_folder.claim(folder, config, Hosts(1.0)):
+  with run_folder.claim(folder, config.to_dict(), Hosts(1.0)):
     pass
 
 
@@ -34,7 +34,7 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
 
 def test_a_folder_in_use_is_refused(tmp_path):
   config = azr.get_config("tiny")
-  with run_folder.claim(tmp_path, config, Hosts(1.0)):
+  with run_folder.claim(tmp_path, config.to_dict(), Hosts(1.0)):
     with pytest.raises(ValueError, match="in use by process"):
       claim(tmp_path, config)
   claim(tmp_path, config)

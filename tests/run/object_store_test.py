@@ -8,9 +8,9 @@ import time
 import train_test
 
 from azr_jax import evaluate
+from azr_jax.configs import evaluate as evaluate_config
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run import storage
-from configs import evaluate as evaluate_config
 
 
 def test_names_of_folders(tmp_path):

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from azr_jax.perf import device, sampling
 from azr_jax.perf.commands import decoder as decoder_lib
 from azr_jax.perf.workload import SamplerWorkload
+from azr_jax.rollout.settings import SamplerSettings
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -64,16 +65,23 @@ def runner(
   flags: argparse.Namespace, decoder: decoder_lib.Decoder
 ) -> sampling.Runner:
   """Returns the compiled sampler."""
+  work = workload(flags)
+  settings = SamplerSettings(
+    slots=work.slots,
+    prompt_buckets=(work.prompt_tokens,),
+    max_tokens=work.new_tokens,
+    prefill_tokens=flags.prefill_tokens,
+    decode_chunk=flags.decode_chunk,
+    cache_chunk=flags.cache_chunk,
+    stop_strings=(),
+    top_p=work.top_p,
+  )
   return sampling.Runner(
     decoder.source,
     decoder.params,
     decoder.model,
     decoder.mesh,
     decoder_lib.RULES,
-    workload(flags),
-    dict(
-      prefill_tokens=flags.prefill_tokens,
-      decode_chunk=flags.decode_chunk,
-      cache_chunk=flags.cache_chunk,
-    ),
+    work,
+    settings,
   )
