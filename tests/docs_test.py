@@ -268,6 +268,32 @@ def test_the_commands_are_seen():
   assert sum(len(page.commands) for page in pages) > 30
 
 
+def _package(file: pathlib.Path) -> str:
+  """Returns the folder of `azr_jax` that a file is in, or its own name."""
+  parts = file.relative_to(ROOT / "azr_jax").with_suffix("").parts
+  return parts[0]
+
+
+def test_imports_point_downwards():
+  page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+  lines = page.partition("```\ncommands")[2].partition("```")[0].splitlines()
+  rank = {
+    name: number
+    for number, line in enumerate(lines)
+    for name in line.split(", ")
+  }
+  upwards = {
+    (_name(file), _name(imported))
+    for file in sorted((ROOT / "azr_jax").rglob("*.py"))
+    if not file.is_relative_to(ROOT / "azr_jax" / "configs")
+    for imported in _imports(file)
+    if imported.is_relative_to(ROOT / "azr_jax")
+    if _package(imported) not in (_package(file), "__init__")
+    if rank.get(_package(imported), 0) <= rank.get(_package(file), 0)
+  }
+  assert not upwards
+
+
 def test_the_readme_is_a_door():
   text = README.read_text("utf-8")
   assert len(text.splitlines()) <= 150
