@@ -88,7 +88,7 @@ class Hosts:
     self.count = jax.process_count()
     self.names = (socket.gethostname(),)
     self.names = tuple(
-      name.decode() for name in self.gather("start", self.names[0].encode())
+      name.decode() for name in self.all_gather("start", self.names[0].encode())
     )
 
   @property
@@ -138,7 +138,7 @@ class Hosts:
     late = re.findall(r"\d+", numbers.group()) if numbers else []
     return ", ".join(self.name(int(index)) for index in late)
 
-  def gather(self, what: str, mine: bytes) -> list[bytes]:
+  def all_gather(self, what: str, mine: bytes) -> list[bytes]:
     """Exchanges messages between all processes.
 
     Args:
@@ -176,7 +176,7 @@ class Hosts:
 
   def any(self, what: str, mine: bool) -> bool:
     """Returns, on every process, whether `mine` is true on any of them."""
-    return b"yes" in self.gather(what, b"yes" if mine else b"no")
+    return b"yes" in self.all_gather(what, b"yes" if mine else b"no")
 
   def raise_on_all(self, what: str, error: Exception | None) -> None:
     """Raises on every process if any of them has an error.
@@ -188,7 +188,7 @@ class Hosts:
     Raises:
       RuntimeError: another process has an error; the message shows it.
     """
-    texts = self.gather(what, repr(error).encode() if error else b"")
+    texts = self.all_gather(what, repr(error).encode() if error else b"")
     if error is not None:
       raise error
     for index, text in enumerate(texts):
@@ -241,7 +241,7 @@ class Hosts:
     for array in arrays:
       digest.update(repr((array.shape, array.dtype)).encode())
       digest.update(np.ascontiguousarray(array).data)
-    digests = self.gather(what, digest.digest())
+    digests = self.all_gather(what, digest.digest())
     majority = max(digests, key=digests.count)
     differing = [i for i, other in enumerate(digests) if other != majority]
     if differing:

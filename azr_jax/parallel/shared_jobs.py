@@ -149,7 +149,7 @@ class SharedJobs:
     # The messages are between processes of one run, so pickle is safe here.
     message = pickle.dumps((repr(error) if error else "", mine))
     parts = [
-      pickle.loads(part) for part in self._hosts.gather("outcomes", message)
+      pickle.loads(part) for part in self._hosts.all_gather("outcomes", message)
     ]
     for index, (failure, _) in enumerate(parts):
       if failure and error is None:
@@ -172,7 +172,7 @@ class SharedJobs:
     self._totals.clear()
     every = [
       pickle.loads(part)
-      for part in self._hosts.gather("counters", pickle.dumps(mine))
+      for part in self._hosts.all_gather("counters", pickle.dumps(mine))
     ]
     metrics = {
       f"executor/{name}": float(sum(host["counts"][name] for host in every))

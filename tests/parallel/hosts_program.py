@@ -11,11 +11,11 @@ import time
 import jax
 import numpy as np
 
+from azr_jax.configs import azr
 from azr_jax.executor import Executor, Job
 from azr_jax.parallel import hosts as hosts_lib
-from azr_jax.parallel.verification import Verification
+from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.run import folder as run_folder
-from azr_jax.configs import azr
 
 
 def error_of(function, *arguments):
@@ -30,13 +30,13 @@ def exchange(hosts):
   """Everything that goes well, and the errors that are told to all."""
   long = hosts_lib.MESSAGE_BYTES + 17
   mine = bytes([65 + hosts.index]) * (long if hosts.index else 3)
-  parts = hosts.gather("letters", mine)
+  parts = hosts.all_gather("letters", mine)
   own = ValueError("no room") if hosts.index else None
   return {
     "names": hosts.names,
     "lengths": [len(part) for part in parts],
     "letters": sorted({chr(byte) for part in parts for byte in part}),
-    "nothing": [len(part) for part in hosts.gather("nothing", b"")],
+    "nothing": [len(part) for part in hosts.all_gather("nothing", b"")],
     "some": hosts.any("some", hosts.index == 1),
     "none": hosts.any("none", False),
     "same": error_of(hosts.assert_equal_arrays, "rows", np.arange(3)),
@@ -46,21 +46,20 @@ def exchange(hosts):
     "shape": error_of(
       hosts.assert_equal_arrays, "rows", np.zeros((2, 1 + hosts.index))
     ),
-    "together": error_of(hosts.raise_on_all, "claim", own),
+    "on_all": error_of(hosts.raise_on_all, "claim", own),
   }
 
 
 def claim(hosts):
   """A run folder that is free, taken, not shared, or of another config."""
-  config = azr.get_config("tiny")
+  config = azr.get_config("tiny").to_dict()
   folder = pathlib.Path(sys.argv[4])
 
   def taken(config, folder):
     with run_folder.claim(folder, config, hosts):
-      return error_of(hosts.meet, "inside")
+      return error_of(hosts.barrier, "inside")
 
-  other = azr.get_config("tiny")
-  other.seed = hosts.index
+  other = config | {"seed": hosts.index}
   found = {
     "free": taken(config, folder / "free"),
     "config": error_of(taken, other, folder / "free"),
@@ -73,7 +72,7 @@ def claim(hosts):
 def verify(hosts):
   """Programs of which each process runs its share."""
   with Executor(workers=1, timeout_s=3.0, memory_mb=512) as executor:
-    verification = Verification(executor, hosts)
+    jobs = SharedJobs(executor, hosts)
 
     def square(value):
       job = Job("square", "def f(x):\n  return x * x", (str(value),))
@@ -82,21 +81,21 @@ def verify(hosts):
     def fail(_):
       raise OSError("no space left")
 
-    first = [verification.submit(square(value)) for value in range(7)]
-    verification.settle()
+    first = [jobs.submit(square(value)) for value in range(7)]
+    jobs.wait_all()
     own = executor.counters()["programs"]
-    metrics = verification.metrics()
-    verification.settle()  # An empty round is nothing to wait for.
-    verification.submit(square(1))
-    verification.submit(fail)
+    metrics = jobs.metrics()
+    jobs.wait_all()  # An empty round is nothing to wait for.
+    jobs.submit(square(1))
+    jobs.submit(fail)
     return {
       "outputs": [future.result().outputs[0] for future in first],
       "own": own,
       "programs": metrics["executor/programs"],
       "early": metrics["time/verified_early_share"],
       "wait": metrics["time/verification_wait"],
-      "nothing_more": verification.metrics()["executor/programs"],
-      "failure": error_of(verification.settle),
+      "nothing_more": jobs.metrics()["executor/programs"],
+      "failure": error_of(jobs.wait_all),
     }
 
 
@@ -106,7 +105,7 @@ def late(hosts):
     time.sleep(6)
     return {}
   start = time.monotonic()
-  error = error_of(hosts.gather, "the verdicts", b"")
+  error = error_of(hosts.all_gather, "the verdicts", b"")
   return {"error": error, "seconds": time.monotonic() - start}
 
 

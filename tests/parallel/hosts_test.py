@@ -52,7 +52,7 @@ def test_two_processes_exchange_and_agree():
     assert found["same"] is None
     for name in ("differ", "shape"):
       assert found[name].startswith(f"RuntimeError: rows: process 1 ({host})")
-    assert found["together"] == (
+    assert found["on_all"] == (
       "ValueError: no room"
       if index
       else f"RuntimeError: claim: process 1 ({host}) failed: "
@@ -70,7 +70,7 @@ def test_each_process_verifies_its_share_and_holds_all():
     assert found["nothing_more"] == 0
     assert 0 <= found["early"] <= 1
     assert found["wait"] >= 0
-  assert first["failure"].startswith("RuntimeError: verification: process 1")
+  assert first["failure"].startswith("RuntimeError: process 1")
   assert first["failure"].endswith("failed: OSError('no space left')")
   assert second["failure"] == "OSError: no space left"
 
@@ -89,7 +89,7 @@ def test_a_process_that_does_not_come_is_named():
   found, _ = run("late")
   assert 1.5 < found["seconds"] < 5.5
   assert found["error"].startswith(
-    f"TimeoutError: process 1 ({socket.gethostname()}) did not come to "
+    f"TimeoutError: process 1 ({socket.gethostname()}) did not reach "
     "'the verdicts' in 2 s"
   )
 
@@ -99,7 +99,7 @@ def test_a_single_process_waits_for_nobody():
   hosts.barrier("nobody")
   hosts.assert_equal_arrays("rows", np.arange(3))
   assert hosts.is_primary
-  assert hosts.gather("alone", b"mine") == [b"mine"]
+  assert hosts.all_gather("alone", b"mine") == [b"mine"]
   assert hosts.any("alone", True) and not hosts.any("alone", False)
   with pytest.raises(ValueError, match="own"):
     hosts.raise_on_all("alone", ValueError("own"))

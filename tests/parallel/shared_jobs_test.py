@@ -18,7 +18,7 @@ class ThreadHosts:
     self.index, self.count = index, HOSTS
     self._barrier, self._parts = barrier, parts
 
-  def gather(self, what, mine):
+  def all_gather(self, what, mine):
     del what
     self._parts[self.index] = mine
     self._barrier.wait(20)
