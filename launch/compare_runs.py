@@ -2,9 +2,9 @@
 
   python launch/compare_runs.py RUN_A RUN_B
 
-Times and what was compiled differ from machine to machine and are left out.
-Metrics that only one of the runs has are listed and do not count. Exits with 1
-if a metric that both have differs.
+Times and compile counts differ between machines and are ignored. Metrics that
+only one run has are listed but do not count as a difference. The exit status is
+1 if a metric of both runs differs, or a step is missing in one of them.
 """
 
 import argparse
@@ -12,26 +12,31 @@ import json
 import pathlib
 import sys
 
-_LEFT_OUT = ("time/", "compile/")
+_IGNORED = ("time/", "compile/")
 
 
 def read(folder: str) -> dict[int, dict[str, float]]:
-  """Returns the metrics of a run's folder by step."""
+  """Returns the metrics of a run folder by step."""
   lines = (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()
   rows = [json.loads(line) for line in lines]
   return {
-    row["step"]: {k: v for k, v in row.items() if not k.startswith(_LEFT_OUT)}
+    row["step"]: {k: v for k, v in row.items() if not k.startswith(_IGNORED)}
     for row in rows
   }
 
 
 def compare(a: str, b: str) -> tuple[list[str], list[str], int]:
-  """Returns differences, metrics that one run lacks, and values compared."""
+  """Compares two run folders.
+
+  Returns:
+    Descriptions of the differences, the names of metrics that one run lacks,
+    and the number of compared values.
+  """
   ours, theirs = read(a), read(b)
   different, lacking, compared = [], set(), 0
   for step in sorted(ours.keys() | theirs.keys()):
     if step not in ours or step not in theirs:
-      different.append(f"step {step} is in one of the runs alone")
+      different.append(f"step {step} is only in one run")
       continue
     for name in sorted(ours[step].keys() | theirs[step].keys()):
       if name not in ours[step] or name not in theirs[step]:
@@ -46,7 +51,7 @@ def compare(a: str, b: str) -> tuple[list[str], list[str], int]:
 
 
 def main() -> None:
-  """Runs the command."""
+  """Prints the comparison and exits with its status."""
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )

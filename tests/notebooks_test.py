@@ -15,8 +15,8 @@ PARAMETERS = {
   "03_training_dynamics": "RUN = {run!r}",
   "04_prompt_distributions": "PUZZLES, STEPS = 200, 30",
 }
-# The first notebook trains with this config, whose step is small enough for a
-# test.
+# The first notebook trains with this config. It is that of `train_test.py`, so
+# that both find the same programs in the compilation cache.
 _SMALL_CONFIG = """
 import configs.azr
 _get_config = configs.azr.get_config
@@ -25,10 +25,8 @@ def get_config(variant):
   config.azr.batch_size = 2
   config.azr.learnability_samples = 2
   config.azr.seed_factor = 1
-  config.rollout.slots = 24
-  config.rollout.prompt_buckets = (128,)
-  config.rollout.decode_chunk = 56
-  config.learner.micro_rows = 4
+  config.azr.seed_rounds = 2
+  config.rollout.slots = 16
   return config
 configs.azr.get_config = get_config
 """
