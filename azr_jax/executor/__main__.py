@@ -27,6 +27,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 
+from azr_jax.cli import errors
 from azr_jax.executor import Executor, Job, Result, streaming
 from azr_jax.executor.settings import BACKENDS
 
@@ -145,11 +146,7 @@ def make_executor(
 
 def main() -> None:
   """Reads the flags and the jobs."""
-  parser = argparse.ArgumentParser(
-    prog="azr_jax.executor",
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
+  parser = errors.Parser(__doc__, "azr_jax.executor")
   add_flags(parser)
   parser.add_argument(
     "--doctor",
@@ -168,4 +165,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  streaming.run_command(main)
+  errors.guard(lambda: streaming.run_command(main))

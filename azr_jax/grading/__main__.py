@@ -29,13 +29,13 @@ the last answer tag (the default `where`) or anywhere. A number may differ by
 `tolerance`, or by the fraction `relative_tolerance` of the reference.
 """
 
-import argparse
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
+from azr_jax.cli import errors
 from azr_jax.executor import Executor, futures, streaming
 from azr_jax.executor import __main__ as executor_command
 from azr_jax.grading import (
@@ -219,11 +219,7 @@ def grades(
 
 def main() -> None:
   """Reads the flags and the cases."""
-  parser = argparse.ArgumentParser(
-    prog="azr_jax.grading",
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
+  parser = errors.Parser(__doc__, "azr_jax.grading")
   executor_command.add_flags(parser)
   flags = parser.parse_args()
   with executor_command.make_executor(parser, flags) as executor:
@@ -233,4 +229,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  streaming.run_command(main)
+  errors.guard(lambda: streaming.run_command(main))

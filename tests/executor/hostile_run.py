@@ -167,12 +167,13 @@ class Run:
       self.pool.submit(job).result(WAIT_S)  # Any verdict will do.
 
   def _patient(self, case: Case, future: Future[Result]) -> Result:
-    """Returns the result; runs the case once more after a timeout.
+    """Returns the result; runs a case that took too long once more.
 
-    On a busy machine, a case that should not time out may do so once.
+    On a busy machine, any case may take too long once.
     """
     result = future.result(WAIT_S)
-    if result.status != "timeout" or "timeout" in case.statuses:
+    is_timeout = result.status == "timeout" and "timeout" not in case.statuses
+    if not is_timeout and result.seconds < _max_s(case):
       return result
     job = self._jobs(case)[0]
     return self.pool.submit(job).result(WAIT_S)
@@ -195,11 +196,9 @@ class Run:
   ) -> dict[str, object]:
     """Returns the outcome of the first copy that did not hold, or of any."""
 
-    max_s = TIMEOUT_S * max(1, len(case.inputs)) + LATE_S
-
     def held(result: Result) -> bool:
       expected = case.held(result.status, result.error, result.outputs)
-      return expected and result.seconds < max_s
+      return expected and result.seconds < _max_s(case)
 
     worst = min(results, key=held)
     shown = [text and text[:_SHOWN_CHARS] for text in worst.outputs[:9]]
@@ -218,6 +217,11 @@ class Run:
     job = Job("sentinel", SENTINEL, (str(number),), runs=2)
     outputs = self.pool.submit(job).result(WAIT_S).outputs
     return outputs == (f"[{number}, 3, [2, 3]]",)
+
+
+def _max_s(case: Case) -> float:
+  """Returns the seconds after which a case's verdict is too late."""
+  return TIMEOUT_S * max(1, len(case.inputs)) + LATE_S
 
 
 def batches(names: list[str]) -> list[list[str]]:
