@@ -11,9 +11,9 @@ kernel, and the load average before the start; above about 0.5, other programs
 disturb the measurement.
 """
 
-import argparse
 import json
 
+from azr_jax.cli import errors
 from azr_jax.perf import commands
 from azr_jax.perf.commands import (
   conversations,
@@ -34,26 +34,25 @@ COMMANDS: dict[str, commands.Command] = {
 }
 
 
-def run() -> None:
+def main() -> None:
   """Parses the flags, runs the command and prints its measurements."""
-  layout = argparse.RawDescriptionHelpFormatter
-  parser = argparse.ArgumentParser(
-    "azr_jax.benchmark", description=__doc__, formatter_class=layout
-  )
+  parser = errors.Parser(__doc__, "azr_jax.benchmark")
   subparsers = parser.add_subparsers(required=True)
   for name, command in COMMANDS.items():
     text = command.__doc__ or ""
     subparser = subparsers.add_parser(
-      name, help=text.split("\n")[0], description=text, formatter_class=layout
+      name, help=text.split("\n")[0], description=text
     )
     command.add_flags(subparser)
     subparser.set_defaults(measure=command.measure)
   flags = parser.parse_args()
-  try:
-    metrics = flags.measure(flags)
-  except (ValueError, OSError) as error:
-    parser.error(str(error))
+  metrics = flags.measure(flags)
   print(json.dumps(commands.round_numbers(metrics), indent=2))
+
+
+def run() -> None:
+  """Runs the command."""
+  errors.guard(main)
 
 
 if __name__ == "__main__":

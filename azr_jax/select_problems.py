@@ -15,7 +15,7 @@ import json
 from absl import flags
 
 from azr_jax.cli import front
-from azr_jax.cli.config_files import UsageError
+from azr_jax.cli.errors import UsageError
 from azr_jax.data import select_problems
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import ml_collections
 
+from azr_jax.cli.errors import UsageError
 from azr_jax.config import overrides
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
@@ -16,10 +17,6 @@ _PACKAGE = pathlib.Path(__file__).parents[1]
 _SHIPPED = (_PACKAGE.parent, _PACKAGE)
 _FLAG = re.compile(r"--?config(=|$)")
 _OVERRIDE = re.compile(r"--?(?:no)?config\.([\w.\[\]]+)(?:=(.*))?$", re.DOTALL)
-
-
-class UsageError(Exception):
-  """The command line is not what the command expects."""
 
 
 def resolve(spec: str) -> str:
@@ -129,9 +126,3 @@ def _missing(path: str) -> str:
   near = difflib.get_close_matches(path, shipped, n=1)
   hint = f"did you mean {near[0]}?" if near else f"expected one of {shipped}"
   return f"there is no such file; {hint}"
-
-
-def plain(text: str) -> str:
-  """Returns an error of the flags' library as one plain line."""
-  lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
-  return lines[0] if lines else text

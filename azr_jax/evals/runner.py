@@ -13,7 +13,7 @@ The life of a run:
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -77,6 +77,21 @@ def items_of(benchmark: Benchmark, settings: RunSettings) -> list[Item]:
   ]
 
 
+def _read_records_of(
+  benchmark: Benchmark, spec: str, is_given: bool
+) -> Iterable[Any]:
+  """Reads records; says how to give them where the public source fails."""
+  try:
+    return records_lib.read(spec)
+  except ValueError as error:
+    if is_given:
+      raise
+    raise ValueError(
+      f"{str(error).splitlines()[0]}; or give the data as "
+      f"--data={benchmark.name}=PATH"
+    ) from error
+
+
 def _read_items(benchmark: Benchmark, data: str) -> list[Item]:
   """Reads all items of a benchmark from `data`, or from its public source."""
   spec = data or benchmark.source
@@ -89,7 +104,7 @@ def _read_items(benchmark: Benchmark, data: str) -> list[Item]:
       f"{benchmark.name} has no public source: expected a path to its data"
     )
   try:
-    return benchmark.read(records_lib.read(spec))
+    return benchmark.read(_read_records_of(benchmark, spec, bool(data)))
   except KeyError as error:
     raise ValueError(
       f"{spec}: expected the layout of {benchmark.name}, with the key {error}"

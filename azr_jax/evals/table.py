@@ -5,11 +5,11 @@
 SCORES is a folder that `azr_jax.evaluate` wrote.
 """
 
-import argparse
 import json
 import pathlib
 from collections.abc import Mapping
 
+from azr_jax.cli import errors
 from azr_jax.evals import registry
 
 _AVERAGES = ("average/code", "average/math", "average/overall")
@@ -65,9 +65,7 @@ def _cell(
 
 def main() -> None:
   """Reads the folders and prints the table."""
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = errors.Parser(__doc__, "azr_jax.evals.table")
   parser.add_argument("folders", nargs="+", type=pathlib.Path)
   results = {}
   for folder in parser.parse_args().folders:
@@ -79,4 +77,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  main()
+  errors.guard(main)

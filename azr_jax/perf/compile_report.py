@@ -1,4 +1,4 @@
-"""Compiles a run for a named TPU slice and says what fits, and how fast.
+"""Compiles a run for a named TPU slice; reports what fits and how fast it is.
 
 Nothing runs on the slice: the TPU compiler works on any x86 Linux machine.
 """
@@ -20,9 +20,11 @@ from azr_jax.perf import compiled, roofline
 from azr_jax.trainer import build
 from azr_jax.trainer.settings import ExperimentSettings
 
-# The compiler's own share of a device's memory, as it reports it.
+# Memory of a device that the compiler reports as reserved for itself.
 RESERVED_BYTES = 0.3e9
-AVERAGE_TOKENS = 1024
+# Assumed mean tokens of a prompt and of a completion.
+MEAN_TOKENS = 1024
+# What to change if a program does not fit, by its name.
 _SUGGESTIONS = {
   "prefill": "fewer rollout.prefill_tokens or rollout.slots, or a larger "
   "rollout.mesh.tensor",
@@ -56,15 +58,15 @@ def topology_devices(name: str) -> list[jax.Device]:
   if importlib.util.find_spec("libtpu") is None:
     raise ModuleNotFoundError("the TPU compiler is missing", name="libtpu")
   options = {}
-  if kind == "v4":  # Two cores that act as one device, as on real slices.
+  if kind == "v4":  # Both cores of a chip act as one device, as on real slices.
     options["chip_config_name"] = "megacore"
   try:
-    found = topologies.get_topology_desc(
+    description = topologies.get_topology_desc(
       platform="tpu", topology_name=name, **options
     )
   except jax.errors.JaxRuntimeError as error:
     raise ValueError(f"topology={name!r}: {error}") from None
-  return list(found.devices)
+  return list(description.devices)
 
 
 def shape_of(c: ModelSettings) -> ModelConfig:
@@ -80,20 +82,24 @@ def compile_check(
   prompt_tokens: float | None = None,
   new_tokens: float | None = None,
 ) -> tuple[dict[str, Any], bool]:
-  """Compiles and estimates; returns a report and whether all fits.
+  """Compiles every program of a run, and estimates the time of a step.
 
   Args:
     settings: a training configuration.
     topology: e.g. v5p:4x4x2.
-    prompt_tokens: of an average prompt, for the estimate; None: 1,024, or the
-      longest if that is less.
-    new_tokens: of an average completion, likewise.
+    prompt_tokens: mean tokens of a prompt, for the estimate; None takes
+      `MEAN_TOKENS`, or the largest bucket if that is less.
+    new_tokens: mean tokens of a completion; None takes `MEAN_TOKENS`, or the
+      longest completion if that is less.
+
+  Returns:
+    The report, and whether every program fits into a device's memory.
   """
   c = settings.trunk
   if prompt_tokens is None:
-    prompt_tokens = min(AVERAGE_TOKENS, c.rollout.prompt_buckets[-1])
+    prompt_tokens = min(MEAN_TOKENS, c.rollout.prompt_buckets[-1])
   if new_tokens is None:
-    new_tokens = min(AVERAGE_TOKENS, c.rollout.max_tokens)
+    new_tokens = min(MEAN_TOKENS, c.rollout.max_tokens)
   devices = topology_devices(topology)
   chip = chips.TPUS[topology.partition(":")[0]]
   mesh = mesh_lib.make_mesh(c.mesh.sizes(), devices)
@@ -101,7 +107,7 @@ def compile_check(
   shape = shape_of(c.model)
   tokens = roofline.step_load(settings, prompt_tokens, new_tokens)
   programs = compiled.compile_all(c, shape, mesh)
-  room = chip.hbm_bytes - RESERVED_BYTES
+  usable_bytes = chip.hbm_bytes - RESERVED_BYTES
   estimate = roofline.estimate(
     c,
     shape,
@@ -119,21 +125,21 @@ def compile_check(
     "rollout_mesh": dict(sampling.shape),
     "hbm_gib": chip.hbm_bytes / chips.GIB,
     "programs": [
-      dataclasses.asdict(one)
+      dataclasses.asdict(program)
       | {
-        "peak_gib": one.peak_bytes / chips.GIB,
-        "fits": not one.overflow and one.peak_bytes <= room,
+        "peak_gib": program.peak_bytes / chips.GIB,
+        "fits": not program.overflow and program.peak_bytes <= usable_bytes,
       }
-      for one in programs
+      for program in programs
     ],
     "estimate": dataclasses.asdict(estimate) | {"step_s": estimate.step_s},
     "assumed": roofline.assumptions(tokens),
   }
-  return report, all(one["fits"] for one in report["programs"])
+  return report, all(program["fits"] for program in report["programs"])
 
 
 def show(report: dict[str, Any]) -> str:
-  """Returns the report as a table and a few lines."""
+  """Formats a report of `compile_check` as a table and a few lines."""
   lines = [
     f"{report['topology']}: {report['devices']} devices of "
     f"{report['hbm_gib']:.0f} GiB, mesh {report['mesh']}, sampling on "
@@ -142,16 +148,17 @@ def show(report: dict[str, Any]) -> str:
     f"{'program':9}{'GiB':>7}{'of it resident':>16}{'TFLOP*':>9}{'GB*':>8}"
     f"{'compile s':>11}  collectives (count, GB of results on a device)",
   ]
-  for one in report["programs"]:
+  for program in report["programs"]:
     moved = "  ".join(
       f"{kind} {total['count']} x, {total['bytes'] / 1e9:.2f}"
-      for kind, total in one["collectives"].items()
+      for kind, total in program["collectives"].items()
     )
+    resident_gib = program["resident_bytes"] / chips.GIB
     lines.append(
-      f"{one['name']:9}{one['peak_gib']:7.3g}"
-      f"{one['resident_bytes'] / chips.GIB:16.3g}{one['flops'] / 1e12:9.2g}"
-      f"{one['bytes'] / 1e9:8.3g}{one['compile_s']:11.0f}  {moved or 'none'}"
-      + ("" if one["fits"] else "  DOES NOT FIT")
+      f"{program['name']:9}{program['peak_gib']:7.3g}{resident_gib:16.3g}"
+      f"{program['flops'] / 1e12:9.2g}{program['bytes'] / 1e9:8.3g}"
+      f"{program['compile_s']:11.0f}  {moved or 'none'}"
+      + ("" if program["fits"] else "  DOES NOT FIT")
     )
   e, a = report["estimate"], report["assumed"]
   lines += [
@@ -167,12 +174,12 @@ def show(report: dict[str, Any]) -> str:
     + ("" if report["programs"][-1]["fits"] else ", links not counted"),
     f"Assumed: {a['sequences']} completions of {a['new_tokens']:.0f} tokens to "
     f"{a['prompts']} prompts of {a['prompt_tokens']:.0f}, {a['trained']} "
-    "learned from; data-sheet rates, transfers hidden, slots always full, no "
+    "trained on; data-sheet rates, transfers hidden, slots always full, no "
     "time for the host or for grading",
   ]
   lines += [
-    f"{one['name']} does not fit: try {_SUGGESTIONS[one['name']]}"
-    for one in report["programs"]
-    if not one["fits"]
+    f"{program['name']} does not fit: try {_SUGGESTIONS[program['name']]}"
+    for program in report["programs"]
+    if not program["fits"]
   ]
   return "\n".join(lines)

@@ -18,17 +18,17 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-  """One program on one device of the mesh.
+  """What one program needs on one device of the mesh.
 
   Attributes:
-    name: see `programs.Program`.
-    program_bytes: arguments, results and scratch, at once.
-    resident_bytes: what else lies in memory while it runs.
-    flops: as the compiler counts them, each loop's body once.
-    bytes: read and written, counted likewise.
-    collectives: see `hlo.collectives`.
+    name: the program's name; see `programs.Program`.
+    program_bytes: arguments, results and scratch memory, at the same time.
+    resident_bytes: memory that other arrays take while the program runs.
+    flops: operations as the compiler counts them, each loop's body once.
+    bytes: bytes read and written, each loop's body once.
+    collectives: what `hlo.collectives` returned.
     compile_s: seconds that compiling took.
-    overflow: whether the compiler found no way to fit it.
+    overflow: whether the compiler found no way to fit the program into memory.
   """
 
   name: str
@@ -42,7 +42,7 @@ class Compiled:
 
   @property
   def peak_bytes(self) -> float:
-    """Memory of the device while the program runs."""
+    """Bytes of the device's memory in use while the program runs."""
     return self.program_bytes + self.resident_bytes
 
 
@@ -54,13 +54,13 @@ def compile_all(
   Args:
     c: a training configuration.
     shape: the model's shape.
-    mesh: of real devices, or of a topology's.
+    mesh: a mesh of real devices, or of those of a topology.
   """
   return [_compile(program) for program in make_programs(c, shape, mesh)]
 
 
 def _compile(program: Program) -> Compiled:
-  """Compiles one program; it may need more memory than a device has."""
+  """Compiles one program, which may need more memory than a device has."""
   start = time.perf_counter()
   try:
     executable = program.lower().compile()
@@ -75,6 +75,8 @@ def _compile(program: Program) -> Compiled:
     )
   seconds = time.perf_counter() - start
   memory = executable.memory_analysis()
+  text = executable.as_text()
+  assert memory is not None and text is not None
   costs = executable.cost_analysis() or {}
   return Compiled(
     name=program.name,
@@ -86,7 +88,7 @@ def _compile(program: Program) -> Compiled:
     resident_bytes=program.resident_bytes,
     flops=costs.get("flops", 0.0),
     bytes=costs.get("bytes accessed", 0.0),
-    collectives=hlo.collectives(executable.as_text()),
+    collectives=hlo.collectives(text),
     compile_s=seconds,
     overflow=False,
   )

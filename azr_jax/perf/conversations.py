@@ -152,7 +152,7 @@ class Runner:
     params: types.Params,
     model: transformer.Transformer,
     mesh: jax.sharding.Mesh,
-    rules: dict[str, str | None],
+    rules: types.Rules,
     workload: Workload,
     settings: SamplerSettings,
   ):

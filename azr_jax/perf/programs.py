@@ -1,7 +1,7 @@
-"""Every device program of a training run, with its arguments as shapes.
+"""The device programs of a training run, with their arguments as shapes.
 
-Nothing is computed and nothing is compiled: shapes and shardings are enough to
-know what each program needs, and to lower it for devices that are not there.
+Nothing is computed or compiled here: shapes and shardings are enough to lower
+each program, even for devices that this machine does not have.
 """
 
 import dataclasses
@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
+from jax.typing import DTypeLike
 
 from azr_jax import types
 from azr_jax.learner import critic as critic_lib
@@ -27,28 +28,35 @@ from azr_jax.rollout.extend import Extension
 from azr_jax.trainer import build
 from azr_jax.trainer.settings import TrainSettings
 
-# Ids that end a completion; their number is a shape, their values are not.
-_STOP_IDS = 2
+# Number of stop ids. Programs depend on their number, not on their values.
+_NUM_STOP_IDS = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-  """One program.
+  """One device program.
 
   Attributes:
     name: prefill, fill, decode, extend, score, estimate, critic or update.
-    lower: traces it for its arguments; the result can be compiled.
-    resident_bytes: what else lies in the memory of a device while it runs.
+    lower: traces the program; returns a `jax.stages.Lowered`.
+    resident_bytes: bytes of a device that other arrays take while it runs.
   """
 
   name: str
-  lower: Callable[[], Any]
+  lower: Callable[[], jax.stages.Lowered]
   resident_bytes: float
 
 
 @dataclasses.dataclass(frozen=True)
 class _Sampling:
-  """The engine and what it is given, as shapes."""
+  """The engine and its arguments, as shapes.
+
+  Attributes:
+    engine: the engine.
+    params: what `engine.compute_params` returns.
+    prompts: a prefill state of the largest bucket.
+    slots: a decode state of the largest slot count.
+  """
 
   engine: engine_lib.Engine
   params: types.Params
@@ -61,13 +69,13 @@ def make_programs(
 ) -> list[Program]:
   """Returns the programs of a run, in the order of a step.
 
-  A conversation's run also extends slots, and one with a critic estimates
-  advantages and learns the critic.
+  A run with tools also extends slots. A run with a critic also estimates
+  advantages and updates the critic.
 
   Args:
     c: a training configuration.
     shape: the model's shape.
-    mesh: of real devices, or of a topology's.
+    mesh: a mesh of real devices, or of those of a topology.
   """
   model = build.build_model(c.model, shape, mesh)
   learner = build.build_learner(c, model, mesh)
@@ -84,20 +92,20 @@ def make_programs(
     mesh,
   )
   ref_params = policy.params if c.learner.kl_coef else None
-  beside = device_bytes(critic) + device_bytes(ref_params)
+  other_bytes = device_bytes(critic) + device_bytes(ref_params)
   programs = _sampling_programs(
-    c, _abstract_sampling(c, model, mesh), device_bytes(policy) + beside
+    c, _abstract_sampling(c, model, mesh), device_bytes(policy) + other_bytes
   )
   programs.append(
     Program(
       "score",
       _lower_score(c, model, policy.params, batch, mesh),
-      device_bytes(policy.opt_state) + beside,
+      device_bytes(policy.opt_state) + other_bytes,
     )
   )
   if critic is not None:
-    beside_critic = device_bytes(policy) + device_bytes(ref_params)
-    programs += _critic_programs(learner, critic, batch, beside_critic)
+    policy_bytes = device_bytes(policy) + device_bytes(ref_params)
+    programs += _critic_programs(learner, critic, batch, policy_bytes)
   lower = learner.policy_update.lower
   programs.append(
     Program(
@@ -110,7 +118,13 @@ def make_programs(
 def _sampling_programs(
   c: TrainSettings, sampling: _Sampling, train_bytes: float
 ) -> list[Program]:
-  """Returns prefill, fill and decode, and extend where there are tools."""
+  """Returns prefill, fill and decode, and extend if there are tools.
+
+  Args:
+    c: a training configuration.
+    sampling: the engine and its arguments.
+    train_bytes: bytes of the learner's arrays on one device.
+  """
   engine, params = sampling.engine, sampling.params
   prompts, slots = sampling.prompts, sampling.slots
   bucket = c.rollout.prompt_buckets[-1]
@@ -146,22 +160,15 @@ def _sampling_programs(
       lambda: engine.decode.lower(
         params,
         slots,
-        _ints(_STOP_IDS),
+        _ints(_NUM_STOP_IDS),
         jax.ShapeDtypeStruct((num_slots,), bool),
         _ints(),
       ),
       train_bytes + device_bytes(prompts),
     ),
   ]
-  chunk = c.rollout.extend_chunk
-  if chunk:
-    entries = min(engine.prefill_batch_size(chunk), num_slots)
-    fields = ("counts", "rows", "slots", "starts", "num_tokens")
-    extension = Extension(
-      tokens=_ints(entries, chunk),
-      **{name: _ints(entries) for name in fields},
-      resumes=jax.ShapeDtypeStruct((entries,), bool),
-    )
+  if c.rollout.extend_chunk:
+    extension = _abstract_extension(engine)
     programs.append(
       Program(
         "extend",
@@ -172,14 +179,27 @@ def _sampling_programs(
   return programs
 
 
+def _abstract_extension(engine: engine_lib.Engine) -> Extension:
+  """Returns the largest extension of one call, as shapes."""
+  chunk = engine.settings.extend_chunk
+  entries = min(engine.prefill_batch_size(chunk), engine.slot_counts[0])
+  fields = ("counts", "rows", "slots", "starts", "num_tokens")
+  resumes: Any = jax.ShapeDtypeStruct((entries,), bool)
+  return Extension(
+    tokens=_ints(entries, chunk),
+    **{name: _ints(entries) for name in fields},
+    resumes=resumes,
+  )
+
+
 def _lower_score(
   c: TrainSettings,
   model: transformer.Transformer,
   params: types.Params,
   batch: types.Batch,
   mesh: Mesh,
-) -> Callable[[], Any]:
-  """Returns what lowers the log-probabilities of one micro-batch."""
+) -> Callable[[], jax.stages.Lowered]:
+  """Returns a function that lowers the scoring of one micro-batch."""
   micro = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(
       x.shape[1:], x.dtype, sharding=mesh_lib.batch_sharding(mesh)
@@ -206,7 +226,7 @@ def _critic_programs(
   batch: types.Batch,
   policy_bytes: float,
 ) -> list[Program]:
-  """Returns what makes advantages and what learns the critic."""
+  """Returns the programs that estimate advantages and update the critic."""
   estimate, critic_update = learner.estimate, learner.critic_update
   assert estimate is not None and critic_update is not None
   values = batch.advantages
@@ -223,7 +243,8 @@ def _critic_programs(
   ]
 
 
-def _ints(*shape: int) -> jax.ShapeDtypeStruct:
+def _ints(*shape: int) -> Any:
+  """Returns the shape of an int32 array, to be given in its place."""
   return jax.ShapeDtypeStruct(shape, jnp.int32)
 
 
@@ -233,7 +254,7 @@ def _abstract_batch(
   """Returns micro-batches [A, rows, length] as shapes."""
   sharding = mesh_lib.batch_sharding(mesh, axis=1)
 
-  def array(dtype: Any) -> Any:
+  def array(dtype: DTypeLike) -> Any:
     shape = (micro_batches, rows, length)
     return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
@@ -273,6 +294,7 @@ def _abstract_sampling(
 
 
 def _laid_out(shapes: Any, shardings: Any) -> Any:
+  """Returns a tree of shapes with a sharding for each."""
   return jax.tree.map(
     lambda x, sharding: jax.ShapeDtypeStruct(
       x.shape, x.dtype, sharding=sharding

@@ -1,8 +1,8 @@
-"""What a step can take at best on given chips, from counts alone.
+"""Lower bounds of a training step's seconds on given chips, from counts alone.
 
-Lower bounds: matrix units never wait, memory and links carry only what must
-move, and transfers hide behind computation. The host, grading and uneven
-answers come on top.
+The bounds assume that matrix units never wait, that memory and links carry only
+what must move, and that transfers hide behind computation. The host, grading
+and responses of uneven length come on top.
 """
 
 import dataclasses
@@ -23,11 +23,12 @@ class Load:
   """One training step's tokens.
 
   Attributes:
-    sequences: completions to sample.
-    trained: completions to learn from.
-    prompts: prompts to read; a prompt's samples share it.
-    prompt_tokens: of a prompt, on average.
-    new_tokens: of a completion, on average.
+    sequences: number of completions that are sampled.
+    trained: number of completions that are trained on.
+    prompts: number of prompts that are prefilled; the samples of a prompt share
+      its prefill.
+    prompt_tokens: mean tokens of a prompt.
+    new_tokens: mean tokens of a completion.
   """
 
   sequences: int
@@ -39,19 +40,20 @@ class Load:
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-  """Seconds and rates of one step at best.
+  """The best seconds and rates of one step.
 
   Attributes:
-    prefill_s: reading the prompts.
-    decode_s: writing the completions.
-    update_s: learning from them.
-    critic_s: estimating values and learning the critic, if there is one; its
-      links are not counted.
-    decode_tokens_per_s: of all chips together.
-    update_tokens_per_s: the same, prompts counted.
-    update_mfu: model operations, nothing done twice, over what the chips could
-      do in `update_s`.
-    update_bound: what `update_s` is bound by: compute or links.
+    prefill_s: seconds of prefilling the prompts.
+    decode_s: seconds of decoding the completions.
+    update_s: seconds of updating the policy.
+    critic_s: seconds of estimating values and updating the critic; 0 without a
+      critic. Its transfers are not counted.
+    decode_tokens_per_s: tokens of completions per second, of all chips.
+    update_tokens_per_s: tokens of prompts and completions per second, of all
+      chips.
+    update_mfu: model operations, without recomputation, divided by what the
+      chips could do in `update_s`.
+    update_bound: what limits `update_s`, "compute" or "links".
   """
 
   prefill_s: float
@@ -65,7 +67,7 @@ class Estimate:
 
   @property
   def step_s(self) -> float:
-    """Seconds of the phases, one after another."""
+    """Seconds of all phases, which follow one another."""
     return self.prefill_s + self.decode_s + self.update_s + self.critic_s
 
 
@@ -73,6 +75,11 @@ def step_load(
   settings: ExperimentSettings, prompt_tokens: float, new_tokens: float
 ) -> Load:
   """Returns a step's tokens, as the system counts its completions.
+
+  Args:
+    settings: a training configuration.
+    prompt_tokens: mean tokens of a prompt.
+    new_tokens: mean tokens of a completion.
 
   Raises:
     ValueError: the system does not say what a step samples.
@@ -89,10 +96,17 @@ def step_load(
 
 
 def forward_flops(c: ModelConfig, tokens: float, context: float) -> float:
-  """Operations of a forward pass over tokens that see `context` others."""
+  """Returns the operations of a forward pass.
+
+  Args:
+    c: the decoder's shape.
+    tokens: number of tokens.
+    context: mean number of tokens that each of them attends to.
+  """
   matrices = parameter_count(c)
   if not c.tie_embeddings:
-    matrices -= c.vocab_size * c.hidden_size  # The input table is looked up.
+    # The input table is indexed, not multiplied.
+    matrices -= c.vocab_size * c.hidden_size
   attention = 4.0 * c.num_layers * c.num_heads * c.head_size * context
   return tokens * (2.0 * matrices + attention)
 
@@ -107,63 +121,82 @@ def estimate(
   load: Load,
   update_collectives: dict[str, hlo.Collective],
 ) -> Estimate:
-  """The roofline of a step.
+  """Returns the roofline of a step.
 
   Args:
     c: a training configuration.
-    shape: the model's.
-    chip: of which there are `chips`.
-    chips: devices of the mesh.
-    tensor: devices that share a copy of the weights when sampling.
+    shape: the model's shape.
+    chip: the kind of chip.
+    chips: number of chips.
+    tensor: number of chips that share a copy of the weights in sampling.
     micro_rows: rows of a micro-batch, padded to the mesh.
     load: the step's tokens.
-    update_collectives: of the compiled update, where the loop over
-      micro-batches counts once.
+    update_collectives: collectives of the compiled update, in which the loop
+      over micro-batches counts as one iteration.
   """
   rate = chips * chip.flops
+  decode_s = _decode_seconds(c, shape, chip, chips, tensor, load)
   length = load.prompt_tokens + load.new_tokens
-  prompts = load.prompts * load.prompt_tokens
-  head = 2.0 * shape.vocab_size * shape.hidden_size  # Of the last token only.
-  prefill = forward_flops(shape, prompts, load.prompt_tokens / 2)
-  prefill = (prefill - head * (prompts - load.prompts)) / rate
+  trained = load.trained * length
+  forward = forward_flops(shape, trained, length / 2)
+  passes = 3.0 + (1.0 if c.model.remat == "full" else 0.0)
+  compute_s = passes * forward / rate
+  row_tokens = c.learner.row_length * micro_rows
+  micro_batches = max(1.0, trained / row_tokens)
+  sent = sum(total.bytes for total in update_collectives.values())
+  links_s = micro_batches * sent / chip.link_bandwidth
+  update_s = max(compute_s, links_s) * c.learner.epochs
+  has_critic = c.learner.estimator == GAE
+  return Estimate(
+    prefill_s=_prefill_flops(shape, load) / rate,
+    decode_s=decode_s,
+    update_s=update_s,
+    critic_s=(passes + 1.0) * forward / rate if has_critic else 0.0,
+    decode_tokens_per_s=load.sequences * load.new_tokens / decode_s,
+    update_tokens_per_s=trained / update_s,
+    update_mfu=3.0 * forward * c.learner.epochs / rate / update_s,
+    update_bound="compute" if compute_s >= links_s else "links",
+  )
 
-  # Every group of `tensor` chips reads its weights once per decoded token of
-  # its slots, and each slot's cache up to its live length.
+
+def _prefill_flops(shape: ModelConfig, load: Load) -> float:
+  """Returns the operations of prefilling the prompts.
+
+  The output head is computed at the last token of each prompt only.
+  """
+  tokens = load.prompts * load.prompt_tokens
+  head = 2.0 * shape.vocab_size * shape.hidden_size
+  flops = forward_flops(shape, tokens, load.prompt_tokens / 2)
+  return flops - head * (tokens - load.prompts)
+
+
+def _decode_seconds(
+  c: TrainSettings,
+  shape: ModelConfig,
+  chip: Chip,
+  chips: int,
+  tensor: int,
+  load: Load,
+) -> float:
+  """Returns the seconds of decoding the completions.
+
+  For each decoded token of its slots, every group of `tensor` chips reads its
+  copy of the weights once, and each slot's cache up to the live length.
+  """
   width = jnp.dtype(c.model.dtype).itemsize
   matrices = forward_flops(shape, 1.0, 0.0) / 2
   entry = 2.0 * width * shape.num_layers * shape.num_kv_heads * shape.head_size
   slots = min(c.rollout.slots, load.sequences) / (chips / tensor)
-  cache = slots * entry * (load.prompt_tokens + load.new_tokens / 2)
-  token_s = (width * matrices + cache) / (tensor * chip.bandwidth)
   context = load.prompt_tokens + load.new_tokens / 2
+  cache = slots * entry * context
   token_s = max(
-    token_s, forward_flops(shape, slots, context) / (tensor * chip.flops)
+    (width * matrices + cache) / (tensor * chip.bandwidth),
+    forward_flops(shape, slots, context) / (tensor * chip.flops),
   )
   steps = load.sequences * load.new_tokens / (slots * chips / tensor)
-  decode = steps * token_s
-
-  trained = load.trained * length
-  forward = forward_flops(shape, trained, length / 2)
-  has_critic = c.learner.estimator == GAE
-  passes = 3.0 + (1.0 if c.model.remat == "full" else 0.0)
-  compute = passes * forward / rate
-  row_tokens = c.learner.row_length * micro_rows
-  micro_batches = max(1.0, trained / row_tokens)
-  sent = sum(total.bytes for total in update_collectives.values())
-  links = micro_batches * sent / chip.link_bandwidth
-  update = max(compute, links) * c.learner.epochs
-  return Estimate(
-    prefill_s=prefill,
-    decode_s=decode,
-    update_s=update,
-    critic_s=(passes + 1.0) * forward / rate if has_critic else 0.0,
-    decode_tokens_per_s=load.sequences * load.new_tokens / decode,
-    update_tokens_per_s=trained / update,
-    update_mfu=3.0 * forward * c.learner.epochs / rate / update,
-    update_bound="compute" if compute >= links else "links",
-  )
+  return steps * token_s
 
 
 def assumptions(load: Load) -> dict[str, Any]:
-  """What an estimate takes for granted, for the reader."""
+  """Returns the load that an estimate assumes, for the report."""
   return dataclasses.asdict(load)

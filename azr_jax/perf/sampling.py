@@ -32,7 +32,7 @@ class Runner:
     params: types.Params,
     model: transformer.Transformer,
     mesh: jax.sharding.Mesh,
-    rules: dict[str, str | None],
+    rules: types.Rules,
     workload: SamplerWorkload,
     settings: SamplerSettings,
   ):

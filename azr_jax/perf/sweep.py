@@ -12,14 +12,14 @@ import numpy as np
 from azr_jax.models import transformer
 from azr_jax.rollout.engine import make_engine
 from azr_jax.rollout.settings import SamplerSettings
-from azr_jax.types import Params
+from azr_jax.types import Params, Rules
 
 
 def decode_rate(
   model: transformer.Transformer,
   params: Params,
   mesh: jax.sharding.Mesh,
-  rules: dict[str, str | None],
+  rules: Rules,
   settings: SamplerSettings,
   repeats: int,
 ) -> float:

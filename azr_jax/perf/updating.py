@@ -17,7 +17,7 @@ from azr_jax.models.presets import parameter_count
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.perf import comparison, device
 from azr_jax.perf.workload import UpdateWorkload
-from azr_jax.types import Params
+from azr_jax.types import Params, Rules
 
 
 class Runner:
@@ -34,7 +34,7 @@ class Runner:
     params: Params,
     model: transformer.Transformer,
     mesh: jax.sharding.Mesh,
-    rules: dict[str, str | None],
+    rules: Rules,
     workload: UpdateWorkload,
     micro_rows: int,
     chunk_tokens: int,

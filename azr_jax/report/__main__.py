@@ -9,35 +9,42 @@ of RUN are read from `RUN_scores` if that exists. `--base` names the scores of
 the model that the runs started from.
 """
 
-from absl import app, flags
-
+from azr_jax.cli import errors
 from azr_jax.report import command
 
-_OUT = flags.DEFINE_string("out", "report.html", "The page to write.")
-_BASE = flags.DEFINE_string(
-  "base", "", "Scores folder of the model before training."
-)
-_SCORES = flags.DEFINE_list(
-  "scores", [], "Scores folder of each run, in the order of the runs."
-)
-_TEXTS = flags.DEFINE_integer(
-  "texts", 300, "Maximum number of sampled texts per run.", lower_bound=0
-)
 
-
-def main(argv: list[str]) -> None:
+def main() -> None:
   """Writes the page of the runs on the command line."""
-  try:
-    command.write(
-      argv[1:], _OUT.value, _BASE.value, _SCORES.value, _TEXTS.value
-    )
-  except ValueError as error:
-    raise app.UsageError(str(error)) from None
+  parser = errors.Parser(__doc__, "azr_jax.report")
+  parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
+  parser.add_argument("--out", default="report.html", help="the page to write")
+  parser.add_argument(
+    "--base", default="", help="scores of the model before training"
+  )
+  parser.add_argument(
+    "--scores",
+    type=lambda text: text.split(","),
+    default=[],
+    help="scores folder of each run, between commas; RUN_scores by default",
+  )
+  parser.add_argument(
+    "--texts", type=int, default=300, help="most sampled texts per run"
+  )
+  arguments = parser.parse_args()
+  if arguments.texts < 0:
+    parser.error(f"--texts={arguments.texts}: expected 0 or more")
+  command.write(
+    arguments.runs,
+    arguments.out,
+    arguments.base,
+    arguments.scores,
+    arguments.texts,
+  )
 
 
 def run() -> None:
-  """Runs the console script."""
-  app.run(main)
+  """Runs the command."""
+  errors.guard(main)
 
 
 if __name__ == "__main__":

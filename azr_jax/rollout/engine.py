@@ -8,11 +8,12 @@ one extend. `Sampler.warm_up` runs each of them once.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
 from jax.sharding import Mesh
+from jax.stages import Wrapped
 
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
@@ -20,7 +21,7 @@ from azr_jax.rollout import decode as decode_lib
 from azr_jax.rollout import extend as extend_lib
 from azr_jax.rollout import insert as insert_lib
 from azr_jax.rollout.settings import SamplerSettings
-from azr_jax.types import Params
+from azr_jax.types import Params, Rules, Shardings
 
 # Each slot count is this many times smaller than the one before it.
 _COMPACT_FACTOR = 4
@@ -53,17 +54,17 @@ class Engine:
   settings: SamplerSettings
   mesh: Mesh
   slot_counts: tuple[int, ...]
-  param_shardings: Params
+  param_shardings: Shardings
   prefill_shardings: decode_lib.PrefillState
   decode_shardings: decode_lib.DecodeState
   compute_params: Callable[[Params], Params]
-  init_prefill_state: Callable[..., decode_lib.PrefillState]
-  init_decode_state: Callable[..., decode_lib.DecodeState]
-  prefill: Callable[..., decode_lib.PrefillState]
-  insert: Callable[..., decode_lib.DecodeState]
-  compact: Callable[..., decode_lib.DecodeState]
-  decode: Callable[..., tuple[decode_lib.DecodeState, decode_lib.DecodeOutput]]
-  extend: Callable[..., decode_lib.DecodeState]
+  init_prefill_state: Wrapped
+  init_decode_state: Wrapped
+  prefill: Wrapped
+  insert: Wrapped
+  compact: Wrapped
+  decode: Wrapped
+  extend: Wrapped
 
   def prefill_batch_size(self, bucket: int) -> int:
     """Returns how many prompts of a bucket are prefilled together."""
@@ -83,7 +84,7 @@ class Engine:
 def make_engine(
   model: transformer.Transformer,
   mesh: Mesh,
-  rules: Mapping[str, str | None],
+  rules: Rules,
   settings: SamplerSettings,
 ) -> Engine:
   """Builds the engine; each function is compiled when it is first called.
@@ -172,7 +173,7 @@ def _make_initializers(
   slots: int,
   prefill_shardings: decode_lib.PrefillState,
   decode_shardings: decode_lib.DecodeState,
-) -> dict[str, Callable[..., Any]]:
+) -> dict[str, Wrapped]:
   """Returns the engine's functions that make empty states."""
   longest = max(settings.prompt_buckets) + settings.max_tokens
   # A call stores whole chunks of new entries, hence the room past the end.
@@ -198,7 +199,7 @@ def _make_decode(
   mesh: Mesh,
   settings: SamplerSettings,
   decode_shardings: decode_lib.DecodeState,
-) -> Callable[..., tuple[decode_lib.DecodeState, decode_lib.DecodeOutput]]:
+) -> Wrapped:
   """Returns the jitted decode loop; it donates the slots."""
   # The output is replicated, because each host reads all of it: every host of
   # a pod schedules all sequences.

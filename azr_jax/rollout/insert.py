@@ -99,7 +99,8 @@ def _copy_rows(
   ends = jnp.cumsum(counts)
 
   def broadcast(array: jax.Array, prompt: jax.Array) -> jax.Array:
-    # The index of a prompt of another device is clamped and the row masked.
+    # On other devices than the prompt's, the index is clamped and the row is
+    # masked.
     row = jax.lax.dynamic_slice_in_dim(
       array, prompt - shard * prompts_here, 1, 1
     )
@@ -130,10 +131,15 @@ def _copy_rows(
       ends[prompt] - counts[prompt], ends[prompt], fill_slot, into
     )
 
+  first, end = _used_range(counts)
+  return jax.lax.fori_loop(first, end, copy_prompt, slot_kv)
+
+
+def _used_range(counts: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """Returns the first and last index with a count, the last plus one."""
   first = jnp.argmax(counts > 0)
-  last = counts.shape[0] - jnp.argmax(counts[::-1] > 0)
-  last = jnp.where(jnp.any(counts > 0), last, first)
-  return jax.lax.fori_loop(first, last, copy_prompt, slot_kv)
+  end = counts.shape[0] - jnp.argmax(counts[::-1] > 0)
+  return first, jnp.where(jnp.any(counts > 0), end, first)
 
 
 def compact(state: DecodeState, kept: Int[Array, " kept"]) -> DecodeState:

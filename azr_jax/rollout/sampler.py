@@ -15,7 +15,7 @@ The life of a request:
 """
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
@@ -39,7 +39,7 @@ class Sampler:
     model: transformer.Transformer,
     tokenizer: Tokenizer,
     mesh: Mesh,
-    rules: Mapping[str, str | None],
+    rules: types.Rules,
     settings: SamplerSettings,
   ):
     """Builds the engine; nothing is compiled yet.

@@ -6,12 +6,15 @@ and the system's host state (task buffers) of the same step.
 """
 
 import pathlib
-from typing import Any
+from typing import Any, TypeVar
 
 import orbax.checkpoint as ocp
 
-from azr_jax.learner.train_state import TrainState
 from azr_jax.run import storage
+
+
+# The device state of a run: any pytree of arrays.
+State = TypeVar("State")
 
 
 class Checkpointer:
@@ -32,7 +35,7 @@ class Checkpointer:
     """The step of the newest whole checkpoint, or None."""
     return self._manager.latest_step()
 
-  def save(self, step: int, state: TrainState, system: dict[str, Any]) -> None:
+  def save(self, step: int, state: Any, system: dict[str, Any]) -> None:
     """Starts saving; returns once the device state has been copied."""
     self._manager.save(
       step,
@@ -42,8 +45,8 @@ class Checkpointer:
     )
 
   def restore(
-    self, step: int, abstract_state: TrainState
-  ) -> tuple[TrainState, dict[str, Any]]:
+    self, step: int, abstract_state: State
+  ) -> tuple[State, dict[str, Any]]:
     """Restores a step straight into its shards.
 
     Args:

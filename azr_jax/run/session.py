@@ -112,4 +112,19 @@ def open_run(
     folder_lib.claim(folder, config, hosts, may_change, begun_by),
     preemption.watch_for_sigterm() as preempted,
   ):
-    yield Run(folder, hosts, preempted)
+    run = Run(folder, hosts, preempted)
+    try:
+      yield run
+    except KeyboardInterrupt:
+      run.say(_interrupted(folder))
+      raise
+
+
+def _interrupted(folder: pathlib.Path) -> str:
+  """Returns what is saved of a run that Ctrl-C ended, and how to go on."""
+  steps = []
+  if (folder / "checkpoints").is_dir():
+    names = [path.name for path in (folder / "checkpoints").iterdir()]
+    steps = [int(name) for name in names if name.isdigit()]
+  saved = f"step {max(steps)} is saved" if steps else "no step is saved yet"
+  return f"interrupted: {saved} in {folder}; the same command resumes"

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 
 from azr_jax import types
-from azr_jax.learner import update
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import console
 from azr_jax.run import metrics as metrics_lib
@@ -18,7 +17,7 @@ from azr_jax.run.settings import RunSettings
 from azr_jax.types import RolloutBatch
 
 
-def fetch(metrics: update.Metrics) -> "Future[tuple[dict[str, float], float]]":
+def fetch(metrics: types.Metrics) -> "Future[tuple[dict[str, float], float]]":
   """Returns an update's metrics and the time when it was done.
 
   A thread fetches them, so that the host can go on with the next step.
@@ -122,16 +121,10 @@ class StepLog:
 def _show(trajectories: Sequence[types.Trajectory]) -> None:
   """Shows the best-paid response of a step, the first of equals."""
   best = max(trajectories, key=lambda t: t.reward)
-  name = "/".join(map(str, best.group_id)) if _is_path(best.group_id) else ""
+  parts = best.group_id if isinstance(best.group_id, tuple) else ()
+  name = "/".join(part for part in parts if isinstance(part, str))
   title = f"  a response of {name or 'this step'} (reward {best.reward:g}):"
   console.show_text(title, best.completion.text)
-
-
-def _is_path(group_id: object) -> bool:
-  """Returns whether a group's id is made of names alone."""
-  return isinstance(group_id, tuple) and all(
-    isinstance(part, str) for part in group_id
-  )
 
 
 def _summary(metrics: dict[str, float]) -> str:

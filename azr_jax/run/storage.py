@@ -6,6 +6,7 @@ written anew every now and then. `file:///PATH` is a folder of this machine that
 is treated so.
 """
 
+import importlib.util
 import pathlib
 from typing import cast
 
@@ -18,7 +19,9 @@ def resolve(text: str) -> pathlib.Path:
   """The folder of a path, or of a URL such as `gs://BUCKET/FOLDER`."""
   if "://" not in text:
     return pathlib.Path(text).expanduser()
-  # Not a pathlib.Path, but with its methods.
+  if text.startswith("gs://") and importlib.util.find_spec("gcsfs") is None:
+    raise ModuleNotFoundError("object stores need gcsfs", name="gcsfs")
+  # It is not a pathlib.Path, but has its methods.
   return cast(pathlib.Path, epath.Path(text.removeprefix(_FILE)))
 
 

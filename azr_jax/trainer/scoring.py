@@ -87,8 +87,8 @@ def evaluate(
           ),
         )
         if run.is_primary:
-          scores_so_far = _write(run.folder, identity, scores)
-    return scores_so_far if run.is_primary else scores
+          _write(run.folder, identity, scores)
+    return _write(run.folder, identity, scores) if run.is_primary else scores
 
 
 def asked_of(settings: EvaluateSettings, model_spec: str) -> dict[str, Any]:

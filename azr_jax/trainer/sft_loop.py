@@ -42,7 +42,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
   """
   c = settings.trunk
   rows, source = run.build("corpus", lambda: _prepare(settings, run.folder))
-  run.assert_same("the corpus", rows.tokens)
+  run.assert_same("the corpus", np.asarray(rows.tokens))
 
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
   rules = c.sharding.rules()

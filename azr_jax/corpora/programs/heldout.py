@@ -6,7 +6,6 @@ A program is held out if a hash of its normalised text says so. The hash ignores
 names and layout, and the corpus excludes exactly these programs.
 """
 
-import argparse
 import collections
 import dataclasses
 import json
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from azr_jax.cli import errors
 from azr_jax.corpora.programs import conversations, dataset
 from azr_jax.executor import Executor
 from azr_jax.tasks.programs import task as task_lib
@@ -113,7 +113,7 @@ def read(path: pathlib.Path = ASSET) -> list[HeldoutTask]:
 
 def main() -> None:
   """Reads the flags and writes the tasks."""
-  parser = argparse.ArgumentParser()
+  parser = errors.Parser(__doc__, "azr_jax.corpora.programs.heldout")
   parser.add_argument("--out", type=pathlib.Path, default=ASSET)
   flags = parser.parse_args()
   with Executor(workers=2, timeout_s=2.0, memory_mb=512) as executor:
@@ -121,4 +121,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  main()
+  errors.guard(main)

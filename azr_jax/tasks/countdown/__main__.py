@@ -3,20 +3,18 @@
 python -m azr_jax.tasks.countdown --count=100000 --out=DIR
 """
 
-import argparse
 import pathlib
 import time
 
 import numpy as np
 
+from azr_jax.cli import errors
 from azr_jax.tasks.countdown import dataset, difficulty
 
 
 def main() -> None:
   """Reads the flags, builds the puzzles and prints their counts."""
-  parser = argparse.ArgumentParser(
-    prog="azr_jax.tasks.countdown", description=__doc__
-  )
+  parser = errors.Parser(__doc__, "azr_jax.tasks.countdown")
   parser.add_argument("--count", type=int, default=100_000)
   parser.add_argument("--test", type=int, default=1000, help="test puzzles")
   parser.add_argument("--seed", type=int, default=0)
@@ -46,4 +44,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  main()
+  errors.guard(main)

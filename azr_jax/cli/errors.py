@@ -1,0 +1,154 @@
+"""What a person sees of an error: a few lines, or a traceback of our faults.
+
+This module uses the standard library alone, because the executor does.
+"""
+
+import argparse
+import errno
+import os
+import pathlib
+import sys
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+_PACKAGE = pathlib.Path(__file__).parents[1]
+USER_FAULT, INTERRUPTED = 2, 130
+
+
+class UsageError(Exception):
+  """The command line is not what the command expects."""
+
+
+class Parser(argparse.ArgumentParser):
+  """A parser whose errors are one line; its help is the module's docstring."""
+
+  def __init__(self, description: str | None = None, prog: str | None = None):
+    super().__init__(
+      prog,
+      description=description,
+      formatter_class=argparse.RawDescriptionHelpFormatter,
+      allow_abbrev=False,
+    )
+    self.add_argument(
+      "--debug", action="store_true", help="show the traceback of an error"
+    )
+
+  def error(self, message: str) -> NoReturn:
+    """Raises the error for `guard` to print."""
+    raise UsageError(f"{message}; --help shows the arguments")
+
+
+def guard(main: Callable[[], None]) -> None:
+  """Runs a command that parses its own arguments; reports its errors."""
+  with reported(sys.argv):
+    main()
+
+
+def reported(words: list[str]) -> "_Reported":
+  """Returns a context that reports errors and ends the process.
+
+  Args:
+    words: the command line, out of which `--debug` is taken.
+  """
+  debug = "--debug" in words
+  if debug:
+    words.remove("--debug")
+  # A console script can then import from the working directory, as -m does.
+  if "" not in sys.path and os.getcwd() not in sys.path:
+    sys.path.insert(0, os.getcwd())
+  return _Reported(debug)
+
+
+class _Reported:
+  """Turns what the user can mend into a few lines and an exit code."""
+
+  def __init__(self, debug: bool):
+    self._debug = debug
+
+  def __enter__(self) -> "_Reported":
+    return self
+
+  def __exit__(
+    self,
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    trace: object,
+  ) -> bool:
+    del kind, trace
+    if error is None or isinstance(error, SystemExit):
+      return False
+    if isinstance(error, BrokenPipeError):
+      # The reader of the output, such as `head`, has seen enough.
+      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+      sys.exit(0)
+    if isinstance(error, KeyboardInterrupt):
+      if self._debug:
+        return False
+      print("interrupted", file=sys.stderr)
+      _leave(INTERRUPTED)
+    if self._debug or not _is_users(error):
+      return False
+    print(f"error: {_text(error)}", file=sys.stderr)
+    _leave(USER_FAULT)
+    return False
+
+
+def _leave(code: int) -> None:
+  """Ends the process at once, whatever threads are still at work."""
+  sys.stdout.flush()
+  sys.stderr.flush()
+  sys.exit(code)
+
+
+def _is_users(error: BaseException) -> bool:
+  """Returns whether a person can mend an error without reading the code.
+
+  Files and missing packages are theirs. A value is theirs where this package
+  refuses it; the same error out of another library is a fault of ours.
+  """
+  if isinstance(error, UsageError | OSError | ImportError | MemoryError):
+    return not isinstance(error, ImportError) or not _is_inside(error.name)
+  if not isinstance(error, ValueError | RuntimeError | TimeoutError):
+    return False
+  frames = traceback.extract_tb(error.__traceback__)
+  return bool(frames) and _PACKAGE in pathlib.Path(frames[-1].filename).parents
+
+
+def _is_inside(module: str | None) -> bool:
+  return bool(module) and str(module).split(".")[0] == _PACKAGE.name
+
+
+def _text(error: BaseException) -> str:
+  """Returns at most three lines about an error."""
+  if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    where = f" while writing {error.filename}" if error.filename else ""
+    return f"the disk is full{where}: free some space; the same command resumes"
+  if isinstance(error, OSError) and error.strerror and error.filename:
+    return f"{error.filename}: {error.strerror[0].lower()}{error.strerror[1:]}"
+  if isinstance(error, ModuleNotFoundError) and error.name:
+    return f"package {error.name!r} is missing: {_extra_of(error.name)}"
+  text = str(error).strip() or type(error).__name__
+  return "\n".join(text.splitlines()[:3])
+
+
+# Package -> the extra that installs it.
+_EXTRAS = {
+  "gcsfs": "tpu",
+  "libtpu": "tpu",
+  "datasets": "eval",
+  "math_verify": "eval",
+  "reasoning_gym": "gym",
+  "ray": "ray",
+  "matplotlib": "notebooks",
+  "torch": "test",
+  "pyarrow": "test",
+}
+
+
+def _extra_of(module: str) -> str:
+  """Returns the command that installs a package."""
+  name = module.split(".")[0]
+  if name in _EXTRAS:
+    return f"pip install 'azr_jax[{_EXTRAS[name]}]'"
+  return f"pip install {name}"
