@@ -1,16 +1,20 @@
 """Config files by name: where they are, and keys that they do not have."""
 
+import atexit
 import difflib
 import importlib.util
 import pathlib
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 
 import ml_collections
 
 from azr_jax.cli.errors import UsageError
 from azr_jax.config import overrides
+from azr_jax.config.settings import Invalid
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
 # The folder beside the package in a clone, and the one inside of a wheel.
@@ -48,9 +52,39 @@ def resolve_argument(words: Sequence[str]) -> list[str]:
       word = f"{word}={words.pop(index + 1)}"
     flag, _, spec = word.partition("=")
     spec = resolve(spec)
-    _load(spec)
+    config = load(spec)
+    system = _override(words, "system")
+    if system and config.get("system", system) != system:
+      spec = _switched(spec, system)
     words[index] = f"{flag}={spec}"
   return words
+
+
+def _override(words: Sequence[str], key: str) -> str:
+  """Returns the value that the command line gives a key; "": none."""
+  values = [
+    m[2] for word in words if (m := _OVERRIDE.match(word)) and m[1] == key
+  ]
+  return values[-1] if values else ""
+
+
+def _switched(spec: str, system: str) -> str:
+  """Returns a config file that is another one with another system's section.
+
+  The file goes with the process. It exists so that the keys of that section
+  are typed flags, as those of any other.
+  """
+  folder = pathlib.Path(tempfile.mkdtemp(prefix="azr_jax_config_"))
+  atexit.register(shutil.rmtree, folder, ignore_errors=True)
+  file = folder / "switched.py"
+  file.write_text(
+    "from azr_jax.cli import config_files\n"
+    "from azr_jax.trainer import settings\n\n\n"
+    "def get_config():\n"
+    f"  config = config_files.load({spec!r})\n"
+    f"  return settings.switch_system(config, {system!r})\n"
+  )
+  return str(file)
 
 
 def named(words: Sequence[str]) -> ml_collections.ConfigDict | None:
@@ -58,7 +92,7 @@ def named(words: Sequence[str]) -> ml_collections.ConfigDict | None:
   for word in words:
     flag, _, spec = word.partition("=")
     if _FLAG.match(word) and flag.endswith("config"):
-      return _load(spec)
+      return load(spec)
   return None
 
 
@@ -89,7 +123,7 @@ def check_overrides(words: Sequence[str]) -> None:
     )
 
 
-def _load(spec: str) -> ml_collections.ConfigDict:
+def load(spec: str) -> ml_collections.ConfigDict:
   """Imports a config file and calls its `get_config`.
 
   Raises:
@@ -111,6 +145,8 @@ def _load(spec: str) -> ml_collections.ConfigDict:
     raise UsageError(f"--config={path}: expected a file with get_config()")
   try:
     return module.get_config(variant) if colon else module.get_config()
+  except Invalid:
+    raise
   except ValueError as error:
     raise UsageError(f"--config={spec}: {error}") from None
 

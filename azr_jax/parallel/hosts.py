@@ -12,7 +12,7 @@ import json
 import re
 import socket
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -251,7 +251,7 @@ class Hosts:
         "of code, config and files on all hosts"
       )
 
-  def assert_equal(self, what: str, value: Any) -> None:
+  def assert_equal(self, what: str, value: object) -> None:
     """Checks that every process holds the same value.
 
     Args:

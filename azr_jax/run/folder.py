@@ -47,6 +47,7 @@ def claim(
   hosts: Hosts,
   may_change: Sequence[str] = LAYOUT,
   begun_by: Sequence[str] = RUN_FILES,
+  section: str = "config.",
 ) -> Iterator[None]:
   """Holds a folder, made if missing, and writes config.json into it.
 
@@ -60,6 +61,7 @@ def claim(
     hosts: the processes of the run.
     may_change: beginnings of keys that may have another value later.
     begun_by: patterns of files that show that something has begun.
+    section: what stands before a key of `config` in an error.
 
   Raises:
     ValueError: another process holds the folder, or it is of another config.
@@ -73,7 +75,7 @@ def claim(
     if hosts.is_primary:
       try:
         held.enter_context(_hold(folder))
-        _write_config(folder, config, may_change, begun_by)
+        _write_config(folder, config, may_change, begun_by, section)
       except (OSError, ValueError) as caught:
         error = caught
     hosts.raise_on_all("workdir", error)
@@ -124,6 +126,7 @@ def _write_config(
   config: Mapping[str, Any],
   may_change: Sequence[str],
   begun_by: Sequence[str],
+  section: str,
 ) -> None:
   """Writes config.json; refuses if the folder has begun with another one."""
   path = folder / CONFIG
@@ -133,7 +136,7 @@ def _write_config(
   )
   if path.exists() and has_begun:
     theirs = json.loads(path.read_text("utf-8"))
-    _refuse_another(folder, mine, theirs, tuple(may_change))
+    _refuse_another(folder, mine, theirs, tuple(may_change), section)
   storage.write_whole(path, json.dumps(mine, indent=2) + "\n")
 
 
@@ -142,6 +145,7 @@ def _refuse_another(
   mine: dict[str, Any],
   theirs: dict[str, Any],
   may_change: tuple[str, ...],
+  section: str,
 ) -> None:
   """Raises ValueError for the first key, `system` before all, that differs."""
   flat_mine, flat_theirs = overrides.flatten(mine), overrides.flatten(theirs)
@@ -154,7 +158,7 @@ def _refuse_another(
       continue
     if flat_mine.get(key) != flat_theirs.get(key):
       raise ValueError(
-        f"config.{key}={flat_mine.get(key)!r}: expected "
-        f"{flat_theirs.get(key)!r}, the value of the run in {folder}; "
-        "give another --workdir to start a new run"
+        f"{section}{key}={flat_mine.get(key)!r}: expected "
+        f"{flat_theirs.get(key)!r}, the value that {folder} began "
+        "with, or another --workdir"
       )

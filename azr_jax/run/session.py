@@ -88,6 +88,7 @@ def open_run(
   timeout_s: float,
   may_change: Sequence[str] = folder_lib.LAYOUT,
   begun_by: Sequence[str] = folder_lib.RUN_FILES,
+  section: str = "config.",
 ) -> Iterator[Run]:
   """Opens a run.
 
@@ -97,6 +98,7 @@ def open_run(
     timeout_s: seconds that hosts wait for one another.
     may_change: see `folder.claim`.
     begun_by: see `folder.claim`.
+    section: see `folder.claim`.
 
   Raises:
     ValueError: the folder is in use, or is of another config.
@@ -109,7 +111,7 @@ def open_run(
     names = ", ".join(map(hosts.name, range(hosts.count)))
     console.print_status(f"{hosts.count} processes have joined: {names}")
   with (
-    folder_lib.claim(folder, config, hosts, may_change, begun_by),
+    folder_lib.claim(folder, config, hosts, may_change, begun_by, section),
     preemption.watch_for_sigterm() as preempted,
   ):
     run = Run(folder, hosts, preempted)

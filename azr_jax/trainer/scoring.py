@@ -110,6 +110,7 @@ def open_scores(
     settings.hosts.timeout_s,
     may_change=tuple(f"config.{key}" for key in SCORING_LAYOUT),
     begun_by=("*.jsonl",),
+    section="",
   )
 
 

@@ -118,6 +118,24 @@ def train_config(system: str) -> ml_collections.ConfigDict:
   return config
 
 
+def switch_system(
+  config: ml_collections.ConfigDict, system: str
+) -> ml_collections.ConfigDict:
+  """Returns a training config for another system, with that one's defaults."""
+  try:
+    cls = systems.load(system)
+  except Invalid as error:
+    raise error.inside("config") from None
+  values = config.to_dict()
+  for name in systems.SYSTEMS:
+    values.pop(name, None)
+  values["system"] = system
+  switched = ml_collections.ConfigDict(values)
+  if cls.name not in switched:
+    switched[cls.name] = overrides.to_config(cls.Settings())
+  return switched
+
+
 def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
   """Checks a whole training config and makes settings of it.
 

@@ -1,0 +1,124 @@
+"""A system of forty lines outside of the repository, from a bare file."""
+
+import json
+import subprocess
+import sys
+
+from azr_jax import train
+from azr_jax.cli import config_files
+from azr_jax.configs import azr
+from azr_jax.report import command
+from azr_jax.trainer import settings
+
+SYSTEM = '''"""Pays for the longest run of one letter."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+
+from azr_jax.config.settings import Settings, setting
+from azr_jax.systems import collect
+from azr_jax.systems.system import System
+from azr_jax.types import RolloutBatch, Trajectory
+
+
+@dataclasses.dataclass(frozen=True)
+class RunsSettings(Settings):
+  prompts: int = setting(3, "prompts of a step", at_least=1)
+  group_size: int = setting(2, "responses to each prompt", at_least=2)
+
+
+class Runs(System):
+  name = "runs"
+  Settings = RunsSettings
+  best = 0
+
+  def collect(self, policy, step):
+    c = self.settings
+    rng = np.random.default_rng((self.context.seed, step))
+    letters = rng.choice(list("abcdefgh"), c.prompts)
+    prompts = [policy.prompt(f"Repeat {x}: ") for x in letters]
+    trajectories = []
+    stream = policy.sample(prompts, c.group_size)
+    for index, _, done in sorted(stream, key=lambda one: one[:2]):
+      runs = [len([*run]) for _, run in itertools.groupby(done.text)]
+      self.best = max([self.best, *runs])
+      reward = max(runs, default=0) / 10
+      trajectories.append(Trajectory(prompts[index], done, reward, index))
+    metrics = collect.solve_metrics(trajectories, "runs/solve", c.group_size)
+    return RolloutBatch(trajectories, metrics | {"best/runs": self.best})
+
+  def state_dict(self):
+    return {"best": self.best}
+
+  def load_state_dict(self, state):
+    self.best = state["best"]
+'''
+
+
+def config_of(path, steps):
+  config = settings.switch_system(azr.get_config("tiny"), f"{path}:Runs")
+  config.learner.estimator = "grpo"
+  config.rollout.slots = 8
+  config.rollout.prompt_buckets = (32,)
+  config.rollout.max_tokens = 16
+  config.learner.row_length = 48
+  config.learner.micro_rows = 8
+  config.learner.max_micro_batches = 1
+  config.train.steps = steps
+  config.train.save_every = 1
+  return config
+
+
+def metrics_of(folder):
+  lines = (folder / "metrics.jsonl").read_text().splitlines()
+  return [
+    {k: v for k, v in json.loads(line).items() if "time" not in k[:8]}
+    | {"compile/count": 0}
+    for line in lines
+  ]
+
+
+def test_it_trains_is_logged_saved_resumed_and_reported(tmp_path):
+  path = tmp_path / "runs_of_letters.py"
+  path.write_text(SYSTEM)
+  whole, cut = tmp_path / "whole", tmp_path / "cut"
+  train.train(config_of(path, 4), str(whole))
+  train.train(config_of(path, 2), str(cut))
+  train.train(config_of(path, 4), str(cut))
+  assert [row["step"] for row in metrics_of(cut)] == [1, 2, 3, 4]
+  assert metrics_of(cut) == metrics_of(whole)
+  assert "reward/runs/solve/mean" in metrics_of(whole)[0]
+  assert (whole / "checkpoints" / "4").is_dir()
+  assert json.loads((whole / "config.json").read_text())["runs"] == {
+    "prompts": 3,
+    "group_size": 2,
+  }
+  command.write([str(whole)], str(tmp_path / "report.html"))
+  assert "runs" in (tmp_path / "report.html").read_text()
+
+
+def test_its_keys_are_flags_of_the_command(tmp_path):
+  path = tmp_path / "more_runs.py"
+  path.write_text(SYSTEM)
+  words = [
+    "azr-train",
+    "--config=configs/orz.py:tiny",
+    f"--config.system={path}:Runs",
+    "--config.runs.prompts=5",
+  ]
+  resolved = config_files.resolve_argument(words)
+  config_files.check_overrides(resolved)
+  config = config_files.named(resolved)
+  assert config.runs.prompts == 3 and "orz" not in config
+  done = subprocess.run(
+    [sys.executable, "-m", "azr_jax.train", *words[1:], "--help"],
+    cwd=tmp_path,
+    capture_output=True,
+    text=True,
+    timeout=100,
+    check=True,
+  )
+  assert "runs.group_size = 2" in done.stdout
+  assert "responses to each prompt" in done.stdout
