@@ -7,11 +7,16 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def watch_for_sigterm() -> Iterator[threading.Event]:
-  """Yields an event that SIGTERM sets while the context lasts."""
+def watch_for_sigterm(is_wanted: bool = True) -> Iterator[threading.Event]:
+  """Yields an event that SIGTERM sets while the context lasts.
+
+  Args:
+    is_wanted: False leaves SIGTERM as it is, so that the event is never set.
+  """
   received = threading.Event()
-  if threading.current_thread() is not threading.main_thread():
-    yield received  # Only the main thread may handle signals.
+  is_main = threading.current_thread() is threading.main_thread()
+  if not is_wanted or not is_main:  # Only the main thread may handle signals.
+    yield received
     return
   previous = signal.signal(signal.SIGTERM, lambda *_: received.set())
   try:

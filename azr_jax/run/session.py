@@ -89,6 +89,7 @@ def open_run(
   may_change: Sequence[str] = folder_lib.LAYOUT,
   begun_by: Sequence[str] = folder_lib.RUN_FILES,
   section: str = "config.",
+  stops_after_step: bool = True,
 ) -> Iterator[Run]:
   """Opens a run.
 
@@ -99,6 +100,8 @@ def open_run(
     may_change: see `folder.claim`.
     begun_by: see `folder.claim`.
     section: see `folder.claim`.
+    stops_after_step: whether the command asks `should_stop`; otherwise SIGTERM
+      ends the process at once, as it does without this.
 
   Raises:
     ValueError: the folder is in use, or is of another config.
@@ -112,7 +115,7 @@ def open_run(
     console.print_status(f"{hosts.count} processes have joined: {names}")
   with (
     folder_lib.claim(folder, config, hosts, may_change, begun_by, section),
-    preemption.watch_for_sigterm() as preempted,
+    preemption.watch_for_sigterm(stops_after_step) as preempted,
   ):
     run = Run(folder, hosts, preempted)
     try:

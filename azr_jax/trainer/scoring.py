@@ -111,6 +111,7 @@ def open_scores(
     may_change=tuple(f"config.{key}" for key in SCORING_LAYOUT),
     begun_by=("*.jsonl",),
     section="",
+    stops_after_step=False,
   )
 
 

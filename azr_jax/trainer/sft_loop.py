@@ -22,7 +22,7 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.run import console
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.session import Run
-from azr_jax.trainer import build
+from azr_jax.trainer import build, ending
 from azr_jax.trainer.settings import (
   SupervisedExperiment,
   SupervisedTrainSettings,
@@ -65,10 +65,17 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
     batch = update.place(_batch(rows, step - 1, micro_rows), mesh)
     state, metrics = learner.update(state, batch, None)
     log.write(step, metrics, start)
-    if step % c.train.save_every == 0 or step == c.train.steps:
+    done = step
+    is_last = step == c.train.steps or run.should_stop(step)
+    if is_last or step % c.train.save_every == 0:
       checkpoints.save(step, state, {})
+    if is_last:
+      break
   checkpoints.close()
   log.close()
+  if done < c.train.steps:
+    run.say(f"{ending.STOPPED}: the same command resumes after step {done}")
+    return
   _write_model(c, state.params, source, run)
 
 
