@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from azr_jax import evaluate, export
-from azr_jax.models import load
-from azr_jax.trainer import checks, schema
+from azr_jax import export
 from azr_jax.configs import evaluate as evaluate_config
+from azr_jax.models import load
+from azr_jax.trainer import scoring, settings
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -26,7 +26,7 @@ def config():
 
 
 def test_the_embedded_model_and_its_export_score_alike(config, tmp_path):
-  scores = evaluate.evaluate(
+  scores = scoring.evaluate(
     config,
     "embedded:azr-tiny",
     "programs_heldout",
@@ -44,11 +44,11 @@ def test_the_embedded_model_and_its_export_score_alike(config, tmp_path):
   result = json.loads((tmp_path / "scores/results.json").read_text())
   assert (result["limit"], result["scores"]) == (4, scores)
   with pytest.raises(ValueError, match="or another --workdir"):
-    evaluate.evaluate(
+    scoring.evaluate(
       config, str(tmp_path), "programs_heldout", str(tmp_path / "scores")
     )
   config.rollout.prompt_buckets = (256, 384)  # A layout changes no score.
-  assert scores == evaluate.evaluate(
+  assert scores == scoring.evaluate(
     config,
     "embedded:azr-tiny",
     "programs_heldout",
@@ -56,7 +56,7 @@ def test_the_embedded_model_and_its_export_score_alike(config, tmp_path):
     limit=4,
   )
   export.export(config, "embedded:azr-tiny", str(tmp_path / "hf"), "float32")
-  again = evaluate.evaluate(
+  again = scoring.evaluate(
     config,
     str(tmp_path / "hf"),
     "programs_heldout",
@@ -68,15 +68,15 @@ def test_the_embedded_model_and_its_export_score_alike(config, tmp_path):
 
 def test_unknown_benchmark_and_model_are_named(config, tmp_path):
   with pytest.raises(ValueError, match="'nothing': expected one of"):
-    evaluate.evaluate(config, "embedded:azr-tiny", "nothing", str(tmp_path))
+    scoring.evaluate(config, "embedded:azr-tiny", "nothing", str(tmp_path))
   with pytest.raises(ValueError, match="embedded:"):
     load.resolve("embedded:gpt", str(tmp_path))
   with pytest.raises(ValueError, match="expected a run's folder"):
-    evaluate.evaluate(
+    scoring.evaluate(
       config, str(tmp_path), "programs_heldout", str(tmp_path / "a")
     )
   with pytest.raises(ValueError, match="limit=-5"):
-    evaluate.evaluate(
+    scoring.evaluate(
       config, "embedded:azr-tiny", "programs_heldout", str(tmp_path), limit=-5
     )
 
@@ -84,7 +84,7 @@ def test_unknown_benchmark_and_model_are_named(config, tmp_path):
 def test_a_bad_value_is_named(config):
   config.evaluate.prompt_style = "long"
   with pytest.raises(ValueError, match="evaluate.prompt_style='long'"):
-    checks.check(config, schema.EVALUATE_CHECKS)
+    settings.read(settings.EvaluateSettings, config)
 
 
 def test_supervised_training_learns_and_resumes(tmp_path):
@@ -110,10 +110,10 @@ def test_a_folder_without_scores_is_free_for_others(tmp_path):
   asked = str(tmp_path / "nothing.jsonl"), str(tmp_path / "scores")
   for data in ("", "gsm8k="):
     with pytest.raises(ValueError, match="there is no such file"):
-      evaluate.evaluate(
+      scoring.evaluate(
         config, "embedded:orz-tiny", "gsm8k", asked[1], data + asked[0]
       )
   with pytest.raises(ValueError, match="names 'gsm9k': expected one of"):
-    evaluate.evaluate(
+    scoring.evaluate(
       config, "embedded:orz-tiny", "gsm8k", asked[1], f"gsm9k={asked[0]}"
     )

@@ -18,8 +18,8 @@ PARAMETERS = {
 # The first notebook trains with this config. It is that of `train_test.py`, so
 # that both find the same programs in the compilation cache.
 _SMALL_CONFIG = """
-import configs.azr
-_get_config = configs.azr.get_config
+from azr_jax.configs import azr
+_get_config = azr.get_config
 def get_config(variant):
   config = _get_config(variant)
   config.azr.batch_size = 2
@@ -28,7 +28,7 @@ def get_config(variant):
   config.azr.seed_rounds = 2
   config.rollout.slots = 16
   return config
-configs.azr.get_config = get_config
+azr.get_config = get_config
 """
 
 

@@ -10,7 +10,7 @@ import train_test
 ORZ = (
   "--config=configs/orz.py:tiny",
   "--config.orz.prompts=4",
-  "--config.orz.samples=4",
+  "--config.orz.group_size=4",
   "--config.orz.counts=(50, 10)",
   "--config.rollout.slots=16",
   "--config.rollout.max_tokens=48",

@@ -6,13 +6,13 @@ The executor runs their scripts, so the shown tool outputs are real.
 import numpy as np
 import pytest
 
+from azr_jax.configs import code_interpreter
 from azr_jax.corpora import questions as corpus
 from azr_jax.corpora.corpus import Conversation
 from azr_jax.executor import scripts
 from azr_jax.grading.gym import grader
 from azr_jax.rollout import code_blocks, python_tool
 from azr_jax.tasks.questions import sources
-from azr_jax.configs import code_interpreter
 
 pytest.importorskip("reasoning_gym")
 

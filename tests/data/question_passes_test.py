@@ -4,13 +4,14 @@ import json
 
 import pytest
 
-from azr_jax import potential, sft, trajectories
-from azr_jax.grading import questions as grading
-from azr_jax.rollout import code_blocks
-from azr_jax.tasks.questions import measured, sources
+from azr_jax import sft
 from azr_jax.configs import potential as potential_config
 from azr_jax.configs import sft as sft_config
 from azr_jax.configs import trajectories as trajectories_config
+from azr_jax.data import question_potential, rejection_sampling
+from azr_jax.grading import questions as grading
+from azr_jax.rollout import code_blocks
+from azr_jax.tasks.questions import measured, sources
 
 pytest.importorskip("reasoning_gym")
 
@@ -31,7 +32,7 @@ def potential_of(folder, **changes):
   config.potential.agents = ("text", "free")
   config.potential.temperatures = (1.0,)
   config.potential.update(changes)
-  return potential.measure(config, MODEL, str(folder))
+  return question_potential.measure(config, MODEL, str(folder))
 
 
 def test_potential_counts_right_answers_and_goes_on(tmp_path):
@@ -42,7 +43,7 @@ def test_potential_counts_right_answers_and_goes_on(tmp_path):
   files = {
     path.name: path.read_bytes()
     for path in tmp_path.glob("*.jsonl")
-    if path.name != potential.FILE
+    if path.name != question_potential.FILE
   }
   assert set(files) == {"text_1.jsonl", "free_1.jsonl"}
   right = {q.id: 0 for q in questions}
@@ -51,30 +52,30 @@ def test_potential_counts_right_answers_and_goes_on(tmp_path):
       record = json.loads(line)
       right[record["id"]] += record["correct"][0]
   assert [one.right for one in found] == [right[q.id] for q in questions]
-  assert measured.of_all(tmp_path / potential.FILE, questions) == found
+  assert measured.of_all(tmp_path / question_potential.FILE, questions) == found
   # One file is cut in the middle of a line, another is gone.
-  (tmp_path / potential.FILE).unlink()
+  (tmp_path / question_potential.FILE).unlink()
   (tmp_path / "free_1.jsonl").unlink()
   cut = tmp_path / "text_1.jsonl"
   cut.write_bytes(cut.read_bytes()[:-20])
   assert potential_of(tmp_path) == found
-  with pytest.raises(ValueError, match="expected the same"):
+  with pytest.raises(ValueError, match="expected \\[1.0\\], the value that"):
     potential_of(tmp_path, temperatures=(0.9,))
 
 
-def test_a_model_learns_from_its_own_right_answers(tmp_path, verification):
+def test_a_model_learns_from_its_own_right_answers(tmp_path, context):
   config = smaller(trajectories_config.get_config("tiny"), "trajectories")
   config.trajectories.forms = ("code", "text")
   config.trajectories.samples = 2
   config.trajectories.per_task = 4
-  chosen = trajectories.sample(config, MODEL, str(tmp_path / "own"))
+  chosen = rejection_sampling.sample(config, MODEL, str(tmp_path / "own"))
   references = {q.id: q for q in sources.read_all(QUESTIONS, 3, 2)}
   verdicts = []
   for one in chosen:
     question = references[one.id]
     answer = code_blocks.find_answer(one.parts[-1])
     verdicts.append(
-      verification.submit(
+      context.jobs.submit(
         lambda executor, q=question, a=answer: grading.submit(
           executor, q.task, q.reference, a
         )
@@ -82,7 +83,7 @@ def test_a_model_learns_from_its_own_right_answers(tmp_path, verification):
     )
     assert question.text.strip() in one.prompt
     assert one.prompt.endswith(f"{one.form}\n")
-  verification.settle()
+  context.jobs.wait_all()
   assert all(verdict.result() for verdict in verdicts)
   with_code = [one for one in chosen if len(one.parts) == 3]
   assert with_code and all(one.form == "code" for one in with_code)
@@ -92,7 +93,7 @@ def test_a_model_learns_from_its_own_right_answers(tmp_path, verification):
   assert max(sum(o.task == t for o in chosen) for t in ("gym/gcd",)) <= 4
 
   learning = sft_config.get_config("code_tiny_own")
-  learning.learned.path = str(tmp_path / "own" / trajectories.FILE)
+  learning.demonstrations.path = str(tmp_path / "own" / rejection_sampling.FILE)
   learning.learner.micro_rows = 2
   learning.optimizer.decay_steps = 8
   learning.train.steps = 8
@@ -101,6 +102,6 @@ def test_a_model_learns_from_its_own_right_answers(tmp_path, verification):
   lines = (tmp_path / "sft" / "metrics.jsonl").read_text().splitlines()
   losses = [json.loads(line)["learner/nll"] for line in lines]
   assert losses[-1] < losses[0]
-  learning.learned.path = str(tmp_path / "nothing.jsonl")
+  learning.demonstrations.path = str(tmp_path / "nothing.jsonl")
   with pytest.raises(ValueError, match="no such file"):
     sft.train(learning, str(tmp_path / "other"))

@@ -10,8 +10,8 @@ import launching
 import pytest
 import train_test
 
-from azr_jax.trainer import settings as train_settings
 from azr_jax.configs import azr
+from azr_jax.trainer import settings as train_settings
 
 NAME = "programs_heldout/pass@1"
 

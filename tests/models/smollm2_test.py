@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from azr_jax.models import load, transformer
-from azr_jax.rollout import engine, policy, sampler, token_sampling
+from azr_jax.rollout import engine, policy, sampler
 
 TOKENS = 300
 REPLICATED = dict.fromkeys(

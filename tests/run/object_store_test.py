@@ -7,10 +7,10 @@ import time
 
 import train_test
 
-from azr_jax import evaluate
 from azr_jax.configs import evaluate as evaluate_config
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run import storage
+from azr_jax.trainer import scoring
 
 
 def test_names_of_folders(tmp_path):
@@ -63,7 +63,7 @@ def test_a_run_in_a_store_is_stopped_goes_on_and_is_scored(tmp_path):
   assert len(read(tmp_path)) == len(done) + 1
   names = {path.name for path in (tmp_path / "run").iterdir()}
   assert names == {"checkpoints", "config.json", "metrics.jsonl", "samples"}
-  scores = evaluate.evaluate(
+  scores = scoring.evaluate(
     evaluate_config.get_config(),
     folder,
     "programs_heldout",
