@@ -17,8 +17,8 @@ import statistics
 import runs
 from absl import app, flags
 
-from azr_jax.curricula import improvement_potential as potential
 from azr_jax.configs import code_interpreter
+from azr_jax.curricula import improvement_potential as potential
 
 START = flags.DEFINE_string(
   "start", "embedded:code-tiny", "The warm-started model."
