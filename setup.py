@@ -57,7 +57,8 @@ setuptools.setup(
   long_description_content_type="text/markdown",
   license="Apache-2.0",
   python_requires=">=3.11",
-  packages=setuptools.find_packages(include=["azr_jax*", "configs*"]),
+  # `azr_jax/configs` is a link to the configs of the top level.
+  packages=setuptools.find_packages(include=["azr_jax*"]),
   package_data={"azr_jax": ["assets/*", "assets/*/*", "executor/*.md"]},
   install_requires=INSTALL_REQUIRES,
   extras_require={
@@ -78,6 +79,13 @@ setuptools.setup(
       "azr-export=azr_jax.export:run",
       "azr-report=azr_jax.report.__main__:run",
       "azr-benchmark=azr_jax.benchmark:run",
+      "azr-compile-check=azr_jax.compile_check:run",
+      "azr-executor=azr_jax.executor.__main__:run",
+      "azr-grading=azr_jax.grading.__main__:run",
+      "azr-potential=azr_jax.potential:run",
+      "azr-propose=azr_jax.propose:run",
+      "azr-select-problems=azr_jax.select_problems:run",
+      "azr-trajectories=azr_jax.trajectories:run",
     ]
   },
 )

@@ -27,10 +27,11 @@ import pytest
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
 jaxtyping.install_import_hook(
-  # The modules that are pure array functions; elsewhere the same pytrees also
-  # carry shardings and abstract shapes.
+  # The modules of pure array functions; in the others, trees of the same classes
+  # also hold shardings and abstract shapes.
   [
     "azr_jax.learner.advantages",
+    "azr_jax.learner.gae",
     "azr_jax.learner.logprobs",
     "azr_jax.learner.losses",
     "azr_jax.learner.masked",

@@ -228,5 +228,10 @@ def main() -> None:
       print(json.dumps(record), flush=True)
 
 
-if __name__ == "__main__":
+def run() -> None:
+  """Runs the command."""
   errors.guard(lambda: streaming.run_command(main))
+
+
+if __name__ == "__main__":
+  run()

@@ -24,7 +24,7 @@ from azr_jax.trainer.settings import ExperimentSettings
 RESERVED_BYTES = 0.3e9
 # Assumed mean tokens of a prompt and of a completion.
 MEAN_TOKENS = 1024
-# What to change if a program does not fit, by its name.
+# Program -> keys to change if it does not fit.
 _SUGGESTIONS = {
   "prefill": "fewer rollout.prefill_tokens or rollout.slots, or a larger "
   "rollout.mesh.tensor",

@@ -20,7 +20,7 @@ from azr_jax.run.settings import RunSettings
 FOLDER = "flagged"
 CLASSIFIER = "classifier"
 _RULES = pathlib.Path(__file__).parents[1] / "assets/concerning_phrases.tsv"
-_MOST_CHARS = 100_000  # Of a text; nothing longer is sampled.
+_MAX_CHARS = 100_000  # Nothing longer is sampled.
 
 # Texts -> whether a person should read each.
 Classifier = Callable[[Sequence[str]], Sequence[bool]]
@@ -38,7 +38,7 @@ def rules() -> dict[str, re.Pattern[str]]:
 
 def find(text: str, patterns: Mapping[str, re.Pattern[str]]) -> list[str]:
   """The names of the patterns that a text has."""
-  text = text[:_MOST_CHARS]
+  text = text[:_MAX_CHARS]
   return [name for name, pattern in patterns.items() if pattern.search(text)]
 
 

@@ -21,22 +21,22 @@ def gae_of_one_row(values, rewards, mask, segments, gamma, lam):
   """The definition, sequence by sequence, over trained tokens alone."""
   advantages = np.zeros_like(values)
   for segment in np.unique(segments):
-    places = np.flatnonzero((segments == segment) & (mask > 0))
-    if segment == 0 or not len(places):
+    positions = np.flatnonzero((segments == segment) & (mask > 0))
+    if segment == 0 or not len(positions):
       continue
-    own = values[places]
-    following = np.append(own[1:], 0.0)
-    reward = np.zeros(len(places))
-    reward[-1] = rewards[places[-1]]
-    delta = reward + gamma * following - own
-    for index, place in enumerate(places):
-      factors = (gamma * lam) ** np.arange(len(places) - index)
-      advantages[place] = np.sum(factors * delta[index:])
+    value = values[positions]
+    next_value = np.append(value[1:], 0.0)
+    reward = np.zeros(len(positions))
+    reward[-1] = rewards[positions[-1]]
+    delta = reward + gamma * next_value - value
+    for index, position in enumerate(positions):
+      factors = (gamma * lam) ** np.arange(len(positions) - index)
+      advantages[position] = np.sum(factors * delta[index:])
   return advantages
 
 
 def random_rows(seed, rows=3, length=24):
-  """Rows of sequences, with prompts and gaps that nobody is trained on."""
+  """Rows of sequences, with prompts and gaps that are not trained on."""
   rng = np.random.default_rng(seed)
   values = rng.normal(size=(rows, length)).astype(np.float32)
   segments = np.zeros((rows, length), np.int32)
@@ -47,30 +47,29 @@ def random_rows(seed, rows=3, length=24):
       segments[row, a:b] = number + 1
       rewards[row, a:b] = rng.normal()
   mask = (rng.random((rows, length)) < 0.7) * (segments > 0) * 1.0
-  return values, rewards, mask.astype(np.float32), segments
+  arrays = values, rewards, mask.astype(np.float32), segments
+  return tuple(map(jnp.asarray, arrays))
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("gamma, lam", [(1, 1), (0.9, 0.95), (1, 0), (0.3, 1)])
 def test_gae_equals_the_definition(seed, gamma, lam):
   values, rewards, mask, segments = random_rows(seed)
-  found, returns = gae.estimate(
+  advantages, returns = gae.estimate(
     values, rewards, mask, segments, gamma=gamma, gae_lambda=lam
   )
-  for row in range(len(values)):
-    want = gae_of_one_row(
-      values[row], rewards[row], mask[row], segments[row], gamma, lam
-    )
-    np.testing.assert_allclose(found[row], want, atol=1e-5)
-  np.testing.assert_allclose(returns, (found + values) * mask, atol=1e-6)
+  rows = zip(*map(np.asarray, (values, rewards, mask, segments)), strict=True)
+  want = np.stack([gae_of_one_row(*row, gamma, lam) for row in rows])
+  np.testing.assert_allclose(advantages, want, atol=1e-5)
+  np.testing.assert_allclose(returns, (advantages + values) * mask, atol=1e-6)
 
 
 def test_at_one_and_one_it_is_reward_minus_value():
   values, rewards, mask, segments = random_rows(7)
-  found, returns = gae.estimate(
+  advantages, returns = gae.estimate(
     values, rewards, mask, segments, gamma=1.0, gae_lambda=1.0
   )
-  np.testing.assert_allclose(found, (rewards - values) * mask, atol=1e-5)
+  np.testing.assert_allclose(advantages, (rewards - values) * mask, atol=1e-5)
   np.testing.assert_allclose(returns, rewards * mask, atol=1e-5)
 
 
@@ -86,74 +85,94 @@ def test_value_loss_takes_the_larger_of_both_errors():
 
 @pytest.mark.parametrize("init, spread", [("paper", 5**0.5), ("code", 5 / 33)])
 def test_the_critic_starts_as_the_policy_with_a_new_head(init, spread):
-  params = transformer.init_params(MODEL, jax.random.key(0))
-  own = critic.init_params(params, jax.random.key(1), init)
-  head = own.pop(critic.HEAD)
-  update_test.close(own, params, atol=0)
+  params = update_test.init(jax.random.key(0))
+  critic_params = critic.init_params(params, jax.random.key(1), init)
+  head = critic_params.pop(critic.HEAD)
+  update_test.close(critic_params, params, atol=0)
   assert head.shape == (MODEL.config.hidden_size,)
   assert 0.1 * spread < np.abs(head).max() < spread
   with pytest.raises(ValueError, match="head_init"):
     critic.init_params(params, jax.random.key(1), "other")
 
 
+@jax.jit
+def values_of(params, batch):
+  """V of every micro-batch, one after the other."""
+  return jax.lax.map(lambda micro: critic.values(MODEL, params, micro), batch)
+
+
 def rewarded(rows):
   """Packed sequences with a reward in place of an advantage."""
-  return jax.tree.map(jnp.asarray, update_test.batch_of(rows))
+  items = update_test.sequences(12)
+  return jax.tree.map(jnp.asarray, update_test.batch_of(rows, items=items))
 
 
-def learn(mesh, updates, rows=2, gae_lambda=1.0):
-  """One step of a learner with SGD, and what it started from."""
-  settings = CriticSettings(gae_lambda=gae_lambda, num_minibatches=updates)
+def learn(mesh):
+  """Three critic steps of a learner with SGD, and what it started from."""
+  settings = CriticSettings(gae_lambda=0.9, num_minibatches=3)
   parts = learner.CriticParts(settings, optax.sgd(0.1), normalize=True, seed=3)
   loss_fn = update.make_policy_loss(
     MODEL, on_policy=True, mesh=mesh, **update_test.LOSS
   )
   made = learner.make(MODEL, loss_fn, optax.sgd(1.0), mesh, RULES, parts)
-  params = jax.jit(
-    lambda key: transformer.init_params(MODEL, key),
-    out_shardings=made.abstract.policy.params
-    and jax.tree.map(lambda x: x.sharding, made.abstract.policy.params),
-  )(jax.random.key(0))
-  state = made.init(params)
+  shardings = jax.tree.map(lambda x: x.sharding, made.abstract.policy.params)
+  params = update_test.init(jax.random.key(0))
+  state = made.init(jax.device_put(params, shardings))
   start = jax.device_get(state)
-  state, metrics = made.update(state, rewarded(rows), None)
+  state, metrics = made.update(state, rewarded(4), None)
   return start, jax.device_get(state), jax.device_get(metrics)
 
 
-def one_device():
-  return mesh_lib.make_mesh(
-    {"data": 1, "fsdp": 1, "tensor": 1}, jax.devices()[:1]
-  )
+@pytest.fixture(scope="module")
+def learned(one_device_mesh):
+  """The state before and after an update, and its metrics."""
+  return learn(one_device_mesh)
 
 
-def test_the_critic_learns_in_parts_as_a_plain_loop_does():
-  start, end, metrics = learn(one_device(), updates=3, rows=1)
-  batch = rewarded(1)
-  old = jnp.stack(
-    [
-      critic.values(MODEL, start.critic.params, update.micro_batch(batch, i))
-      for i in range(len(batch.tokens))
-    ]
-  )
-  rewards = batch.advantages  # At (1, 1) the returns are the rewards.
-  live = int(update.live_micro_batches(batch))
-  assert live >= 3
+@pytest.fixture(scope="module")
+def estimated(learned):
+  """Values, advantages and returns, by the definition."""
+  start, _, _ = learned
+  batch = rewarded(4)
+  values = values_of(start.critic.params, batch)
+  flat = [
+    np.asarray(x).reshape(-1, batch.tokens.shape[-1])
+    for x in (values, batch.advantages, batch.loss_mask, batch.segment_ids)
+  ]
+  advantages = np.stack(
+    [gae_of_one_row(*row, 1.0, 0.9) for row in zip(*flat, strict=True)]
+  ).reshape(batch.tokens.shape)
+  return values, advantages, (advantages + values) * batch.loss_mask
 
-  def loss(params, first, last):
-    total, tokens = 0.0, 0.0
-    for index in range(first, last):
-      micro = update.micro_batch(batch, index)
+
+def test_the_critic_learns_in_parts_as_a_plain_loop_does(learned, estimated):
+  start, end, metrics = learned
+  batch = rewarded(4)
+  old, _, returns = estimated
+  count = int(update.nonempty_micro_batches(batch))
+  assert count >= 3
+
+  @jax.jit
+  def gradients(params, index):
+    """Of a micro-batch's summed loss."""
+    micro = update.micro_batch(batch, index)
+
+    def loss(params):
       error = critic.value_loss(
-        critic.values(MODEL, params, micro), old[index], rewards[index], 0.2
+        critic.values(MODEL, params, micro), old[index], returns[index], 0.2
       )
-      total += jnp.sum(error * micro.loss_mask)
-      tokens += jnp.sum(micro.loss_mask)
-    return total / tokens
+      return jnp.sum(error * micro.loss_mask)
+
+    return jax.grad(loss)(params), jnp.sum(micro.loss_mask)
 
   params = start.critic.params
   for step in range(3):
-    grads = jax.grad(loss)(params, step * live // 3, (step + 1) * live // 3)
-    params = jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+    parts = [
+      gradients(params, index)
+      for index in range(step * count // 3, (step + 1) * count // 3)
+    ]
+    grads, tokens = jax.tree.map(lambda *x: sum(x), *parts)
+    params = jax.tree.map(lambda p, g: p - 0.1 * g / tokens, params, grads)
   update_test.close(end.critic.params, params)
   assert metrics["critic/updates"] == 3
   moved = jax.tree.map(
@@ -162,37 +181,26 @@ def test_the_critic_learns_in_parts_as_a_plain_loop_does():
   assert all(x > 0 for x in jax.tree.leaves(moved))
 
 
-def test_the_policy_learns_from_normalised_advantages():
-  start, end, metrics = learn(one_device(), updates=1, gae_lambda=0.9)
-  batch = rewarded(2)
-  values = jnp.stack(
-    [
-      critic.values(MODEL, start.critic.params, update.micro_batch(batch, i))
-      for i in range(len(batch.tokens))
-    ]
-  )
-  flat = [
-    np.asarray(x).reshape(-1, batch.tokens.shape[-1])
-    for x in (values, batch.advantages, batch.loss_mask, batch.segment_ids)
-  ]
-  advantages = np.stack(
-    [gae_of_one_row(*row, 1.0, 0.9) for row in zip(*flat, strict=True)]
-  )
-  trained = flat[2] > 0
+def test_the_policy_learns_from_normalised_advantages(
+  learned, estimated, one_device_mesh
+):
+  start, end, metrics = learned
+  batch = rewarded(4)
+  advantages = estimated[1].copy()
+  trained = np.asarray(batch.loss_mask) > 0
   chosen = advantages[trained]
   advantages[trained] = (chosen - chosen.mean()) / chosen.std()
-  batch = batch.replace(
-    advantages=jnp.asarray(advantages).reshape(batch.tokens.shape)
-  )
+  batch = batch.replace(advantages=jnp.asarray(advantages))
   boxed = transformer.abstract_params(MODEL)
   optimizer = optax.sgd(1.0)
-  mesh = one_device()
-  shardings = train_state.state_shardings(boxed, optimizer, mesh, RULES)
+  shardings = train_state.state_shardings(
+    boxed, optimizer, one_device_mesh, RULES
+  )
   state = train_state.make_init_state(optimizer, shardings)(start.policy.params)
   loss_fn = update.make_policy_loss(
-    MODEL, on_policy=True, mesh=mesh, **update_test.LOSS
+    MODEL, on_policy=True, mesh=one_device_mesh, **update_test.LOSS
   )
-  want, _ = update.make_update(loss_fn, optimizer, shardings, mesh)(
+  want, _ = update.make_update(loss_fn, optimizer, shardings, one_device_mesh)(
     state, batch, None
   )
   update_test.close(end.policy.params, jax.device_get(want.params))
@@ -201,24 +209,26 @@ def test_the_policy_learns_from_normalised_advantages():
   )
 
 
-def test_a_mesh_changes_nothing():
+def test_a_mesh_changes_nothing(learned):
   axes = {"data": 1, "fsdp": 4, "tensor": 2}
-  mesh = mesh_lib.make_mesh(axes, jax.devices()[:8])
-  _, alone, alone_metrics = learn(one_device(), updates=2, rows=4)
-  _, spread, spread_metrics = learn(mesh, updates=2, rows=4)
+  _, spread, spread_metrics = learn(mesh_lib.make_mesh(axes))
+  _, alone, alone_metrics = learned
   update_test.close(alone.critic.params, spread.critic.params)
   update_test.close(alone.policy.params, spread.policy.params)
   update_test.close(alone_metrics, spread_metrics)
 
 
-def test_explained_variance_is_one_for_a_perfect_critic_and_falls():
+def test_explained_variance_is_zero_for_constant_values_and_falls(
+  one_device_mesh,
+):
   settings = CriticSettings(num_minibatches=1, value_clip=0.0)
-  mesh = one_device()
-  estimate = critic.make_estimate(MODEL, settings, mesh, normalize=False)
-  params = critic.init_params(
-    transformer.init_params(MODEL, jax.random.key(0)), jax.random.key(1), "code"
+  estimate = critic.make_estimate(
+    MODEL, settings, one_device_mesh, normalize=False
   )
-  batch = rewarded(2)
+  params = critic.init_params(
+    update_test.init(jax.random.key(0)), jax.random.key(1), "code"
+  )
+  batch = rewarded(4)
   _, metrics = estimate(params | {critic.HEAD: params[critic.HEAD] * 0}, batch)
   assert metrics["critic/explained_variance"] == pytest.approx(0, abs=1e-5)
   _, metrics = estimate(
@@ -233,20 +243,23 @@ def test_packing_keeps_rewards_for_the_device():
     sequences, row_length=16, rows_multiple=1, aggregation="token_mean"
   )
   rewards = {round(s.advantage, 5) for s in sequences}
-  found = {round(float(x), 5) for x in batch.advantages[batch.loss_mask > 0]}
-  assert found == rewards
+  packed = {round(float(x), 5) for x in batch.advantages[batch.loss_mask > 0]}
+  assert packed == rewards
 
 
 def test_an_untied_model_has_a_critic_without_its_head():
   config = dataclasses.replace(MODEL.config, tie_embeddings=False)
   model = transformer.Transformer(config)
-  params = transformer.init_params(model, jax.random.key(0))
-  own = critic.init_params(params, jax.random.key(1), "code")
-  assert "head" in params and "head" not in own
-  assert own.keys() == critic.abstract_params(model).keys()
-  micro = update.micro_batch(rewarded(2), 0)
-  found = critic.values(model, own, micro)
-  hidden, _ = model.apply(
+  params = jax.jit(lambda key: transformer.init_params(model, key))(
+    jax.random.key(0)
+  )
+  critic_params = critic.init_params(params, jax.random.key(1), "code")
+  assert "head" in params and "head" not in critic_params
+  assert critic_params.keys() == critic.abstract_params(model).keys()
+  micro = update.micro_batch(rewarded(4), 0)
+  values = jax.jit(lambda p: critic.values(model, p, micro))(critic_params)
+  hidden, _ = jax.jit(model.apply)(
     {"params": params}, micro.tokens, micro.positions, micro.segment_ids
   )
-  np.testing.assert_allclose(found, hidden @ own[critic.HEAD], atol=1e-5)
+  want = hidden @ critic_params[critic.HEAD]
+  np.testing.assert_allclose(values, want, atol=1e-5)

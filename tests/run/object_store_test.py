@@ -35,7 +35,7 @@ def test_metrics_are_written_anew_now_and_then(tmp_path, monkeypatch):
   assert len(path.read_text().splitlines()) == 2
   monkeypatch.setattr(metrics_lib, "STORE_S", 1e9)
   writer.write(3, {"loss": 0.5})
-  writer.flush()  # As with a checkpoint.
+  writer.flush()  # A checkpoint does so, too.
   assert len(path.read_text().splitlines()) == 3
   writer.close()
   # Step 3 is done again by a run that goes on after step 2.

@@ -154,12 +154,12 @@ def test_a_closed_loop_begins_by_proposing_within_the_budget():
   proposed = groups.pop(("propose", 1))
   # Two of eight are no puzzle; each of the others is solved half of the time.
   assert sorted(proposed) == [-0.5] * 2 + [0.5] * 6
-  # As many answers as without proposals: 8 x 4.
+  # There are as many answers as without proposals: 8 x 4.
   assert len(collected.trajectories) == 32
   assert collected.metrics["proposals/countdown/valid_share"] == 0.75
   assert collected.metrics["buffer/countdown/own/size"] == 6
   assert collected.metrics["learnability/countdown/mean"] == 0.5
-  # What the policy made is what it solves.
+  # The policy solves the puzzles that it made.
   own = {own_puzzle(number) for number in (1, 2, 3, 5, 6, 7)}
   assert own <= {p.task for p in policy.asked}
 

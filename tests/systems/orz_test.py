@@ -96,7 +96,7 @@ def test_metrics_tell_repetition_and_truncation(system):
   assert metrics["correct/orz/solve/any"] == 1
   assert metrics["health/orz/truncated_share"] == pytest.approx(1 / 3)
   assert metrics["health/orz/formatted_share"] == 1
-  # Of 29 tokens, 9 before and one of a round: 19 repeat.
+  # The first 10 of 29 tokens are new, and 19 repeat.
   share = metrics["health/orz/repeated_token_share"]
   assert share == pytest.approx(19 / 87)
   assert metrics["health/orz/grpo_advantage_on_repetition"] < 0

@@ -88,7 +88,7 @@ def test_components_are_different_and_never_composite():
     # Equal by chance on this input is enough.
     ([DOUBLE], "def f(x):\n  return g_0(x - 1) + x - 1", "3", "6"),
     ([DOUBLE], "def f(x):\n  return g_0(x) + x - 3", "3", "trivial"),
-    # So are other arguments, a constant, and what only holds the result.
+    # Other arguments, a constant and a mere container count as unused, too.
     ([DOUBLE], "def f(x, y):\n  return g_0(x)", "3, 4", "trivial"),
     ([DOUBLE], "def f(x):\n  return g_0(7)", "3", "trivial"),
     ([DOUBLE], "def f(x):\n  return [g_0(x)]", "3", "trivial"),
@@ -100,7 +100,7 @@ def test_components_are_different_and_never_composite():
     ([DOUBLE], "def f(x):\n  assert g_0(1) == 2\n  return x", "3", "unused"),
     ([DOUBLE], "def f(x):\n  return x", "g_0(3)", "error"),
     ([DOUBLE], "g_0 = int\ndef f(x):\n  return g_0(x) + 1", "3", "unused"),
-    # What is changed in place is not what was returned.
+    # A value that is changed in place is not the returned one.
     (
       [composite.as_component("def f(x):\n  return [x]", "g_0")],
       "def f(x):\n  values = g_0(x)\n  values.append(1)\n  return values",

@@ -151,7 +151,7 @@ def test_conversations_become_trajectories_with_their_rewards(make):
   assert len(collected.trajectories) == 8
   for first in (0, 4):
     rewards = [t.reward for t in collected.trajectories[first : first + 4]]
-    # What the interpreter printed is no answer.
+    # Tool output is no answer.
     assert rewards == pytest.approx([1.1, 1.1, 0.1, -0.1])
   metrics = collected.metrics
   assert metrics["correct/code_interpreter/solve/mean"] == 0.5
