@@ -15,7 +15,10 @@ import pathlib
 import statistics
 
 import runs
-from absl import app, flags
+from absl import flags
+
+from azr_jax.cli import front
+from azr_jax.cli.errors import UsageError
 
 # Variant -> the values of `config.azr` that differ from configs/azr.py:tiny.
 CHANGES = {
@@ -67,7 +70,7 @@ def main(argv: list[str]) -> None:
   """Trains and scores what is missing, then prints the table."""
   del argv
   if unknown := {*VARIANTS.value} - {*CHANGES}:
-    raise app.UsageError(f"{unknown}: expected variants of {list(CHANGES)}")
+    raise UsageError(f"{unknown}: expected variants of {list(CHANGES)}")
   LAUNCHER.claim(limit=LIMIT.value)
   folder = LAUNCHER.folder
   LAUNCHER.do(
@@ -117,4 +120,4 @@ def _cells(results: list[runs.Scores]) -> list[str]:
 
 
 if __name__ == "__main__":
-  app.run(main)
+  front.run(__doc__, main, takes_words=True)

@@ -15,8 +15,10 @@ import pathlib
 import statistics
 
 import runs
-from absl import app, flags
+from absl import flags
 
+from azr_jax.cli import front
+from azr_jax.cli.errors import UsageError
 from azr_jax.configs import code_interpreter
 from azr_jax.curricula import improvement_potential as potential
 
@@ -40,7 +42,7 @@ def main(argv: list[str]) -> None:
   """Trains and scores what is missing, then prints the table."""
   del argv
   if unknown := {*ORDERS.value} - {*potential.ORDERS}:
-    raise app.UsageError(f"{unknown}: expected orders of {potential.ORDERS}")
+    raise UsageError(f"{unknown}: expected orders of {potential.ORDERS}")
   LAUNCHER.claim(start=START.value, limit=LIMIT.value)
   folder = LAUNCHER.folder
   _measure(folder)
@@ -147,4 +149,4 @@ def _row(
 
 
 if __name__ == "__main__":
-  app.run(main)
+  front.run(__doc__, main, takes_words=True)

@@ -7,10 +7,11 @@ only one run has are listed but do not count as a difference. The exit status is
 1 if a metric of both runs differs, or a step is missing in one of them.
 """
 
-import argparse
 import json
 import pathlib
 import sys
+
+from azr_jax.cli import errors
 
 _IGNORED = ("time/", "compile/")
 
@@ -52,9 +53,7 @@ def compare(a: str, b: str) -> tuple[list[str], list[str], int]:
 
 def main() -> None:
   """Prints the comparison and exits with its status."""
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = errors.Parser(__doc__)
   parser.add_argument("runs", nargs=2, metavar="RUN")
   a, b = parser.parse_args().runs
   different, lacking, compared = compare(a, b)
@@ -67,4 +66,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  main()
+  errors.guard(main)

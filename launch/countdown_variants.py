@@ -16,7 +16,10 @@ import functools
 import pathlib
 
 import runs
-from absl import app, flags
+from absl import flags
+
+from azr_jax.cli import front
+from azr_jax.cli.errors import UsageError
 
 START = flags.DEFINE_string(
   "start", None, "The warm-started model.", required=True
@@ -44,7 +47,7 @@ def main(argv: list[str]) -> None:
   """Trains and scores what is missing, then prints the table."""
   del argv
   if not all(variant.startswith("tiny") for variant in VARIANTS.value):
-    raise app.UsageError("expected variants of the tiny model")
+    raise UsageError("expected variants of the tiny model")
   LAUNCHER.claim(start=START.value, puzzles=PUZZLES.value)
   folder = LAUNCHER.folder
   _make_pool(folder, "proposed", [f"--model={START.value}"])
@@ -127,4 +130,4 @@ def _cells(results: list[runs.Scores]) -> list[str]:
 
 
 if __name__ == "__main__":
-  app.run(main)
+  front.run(__doc__, main, takes_words=True)

@@ -18,7 +18,10 @@ import sys
 import threading
 import time
 
-from absl import app, flags
+from absl import flags
+
+from azr_jax.cli import front
+from azr_jax.cli.errors import UsageError
 
 PROCESSES = flags.DEFINE_integer(
   "processes", 2, "Number of processes.", lower_bound=1
@@ -37,7 +40,7 @@ DRY_RUN = flags.DEFINE_bool(
 def main(argv: list[str]) -> None:
   """Starts the processes and waits for them."""
   if len(argv) < 2:
-    raise app.UsageError("expected a module and its flags after --")
+    raise UsageError("expected a module and its flags after --")
   commands = _commands(argv[1], argv[2:])
   device_count = f"--xla_force_host_platform_device_count={DEVICES.value}"
   xla_flags = f"{os.environ.get('XLA_FLAGS', '')} {device_count}".strip()
@@ -116,4 +119,4 @@ def _show(index: int, process: subprocess.Popen) -> None:
 
 
 if __name__ == "__main__":
-  app.run(main)
+  front.run(__doc__, main, takes_words=True)

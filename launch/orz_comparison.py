@@ -12,7 +12,9 @@ import pathlib
 import statistics
 
 import runs
-from absl import app, flags
+from absl import flags
+
+from azr_jax.cli import front
 
 LAUNCHER = runs.Launcher()
 flags.adopt_module_key_flags(runs)  # shows them in --help
@@ -139,4 +141,4 @@ def draw(metrics: Runs, out: str) -> None:
 
 
 if __name__ == "__main__":
-  app.run(main)
+  front.run(__doc__, main, takes_words=True)

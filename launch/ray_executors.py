@@ -16,7 +16,10 @@ import shlex
 import subprocess
 import sys
 
-from absl import app, flags
+from absl import flags
+
+from azr_jax.cli import front
+from azr_jax.cli.errors import UsageError
 
 HOSTS = flags.DEFINE_list(
   "hosts",
@@ -40,7 +43,7 @@ def main(argv: list[str]) -> None:
   """Runs the command that the first argument names."""
   commands = {"up": up, "down": down, "status": status}
   if len(argv) != 2 or argv[1] not in commands:
-    raise app.UsageError(f"expected one of {', '.join(commands)}")
+    raise UsageError(f"expected one of {', '.join(commands)}")
   sys.exit(commands[argv[1]]())
 
 
@@ -96,4 +99,4 @@ def _on_all(hosts: list[str], command: str) -> int:
 
 
 if __name__ == "__main__":
-  app.run(main)
+  front.run(__doc__, main, takes_words=True)

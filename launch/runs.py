@@ -17,7 +17,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
+
+from azr_jax.cli.errors import UsageError
 
 Scores = dict[str, float]
 # A job gets the cores to run on; an empty set means any.
@@ -73,7 +75,7 @@ class Launcher:
     try:
       claim(self.folder, {**settings, "extra": self._extra.value})
     except ValueError as error:
-      raise app.UsageError(str(error)) from None
+      raise UsageError(str(error)) from None
 
   def do(self, jobs: Sequence[Job]) -> None:
     """Runs the jobs, `--parallel` at a time."""

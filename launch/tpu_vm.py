@@ -32,7 +32,10 @@ from collections.abc import Callable
 
 import gcloud
 import tpu_worker
-from absl import app, flags
+from absl import flags
+
+from azr_jax.cli import front
+from azr_jax.cli.errors import UsageError
 
 NAME = flags.DEFINE_string("name", "azr", "Name of the slice.")
 PROJECT = flags.DEFINE_string("project", "", "Google Cloud project that pays.")
@@ -85,9 +88,9 @@ def main(argv: list[str]) -> None:
     "delete": delete,
   }
   if len(argv) < 2 or argv[1] not in commands:
-    raise app.UsageError(f"expected one of {', '.join(commands)}")
+    raise UsageError(f"expected one of {', '.join(commands)}")
   if argv[1] in ("up", "run") and len(argv) < 3:
-    raise app.UsageError("expected a module and its flags after --")
+    raise UsageError("expected a module and its flags after --")
   tpu = gcloud.Slice(
     NAME.value,
     PROJECT.value,
@@ -102,7 +105,7 @@ def main(argv: list[str]) -> None:
     tpu.check()
     commands[argv[1]](tpu, argv[2:])
   except ValueError as error:
-    raise app.UsageError(str(error)) from None
+    raise UsageError(str(error)) from None
   except CommandError as error:
     sys.exit(str(error))
 
@@ -364,4 +367,4 @@ def _execute(command: gcloud.Command, quiet: bool = False) -> str:
 
 
 if __name__ == "__main__":
-  app.run(main)
+  front.run(__doc__, main, takes_words=True)

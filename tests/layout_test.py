@@ -17,8 +17,8 @@ FILES = [
 # The loop reads in one piece, and a loss has its formula in its docstring.
 MAX_LINES = {"run": 120, "make_policy_loss": 100}
 # Whose business it is to know a system by its name.
-# The executor warms up a set of reasoning-gym that has the name of one.
-KNOW_SYSTEMS = ("systems", "corpora", "evals", "report", "executor")
+# Graders, corpora and benchmarks are named by their tasks, as systems are.
+KNOW_SYSTEMS = ("systems", "corpora", "evals", "report", "grading", "executor")
 SYSTEM_NAME = re.compile(r"[\"'](azr|orz|countdown|code_interpreter)[\"']")
 
 

@@ -13,7 +13,7 @@ for faults of this code.
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import ml_collections
 from absl import flags, logging
@@ -39,19 +39,20 @@ def config_flag(default: str | None, text: str) -> flags.FlagHolder:
 
 def run(
   doc: str,
-  main: Callable[[], None],
+  main: Callable[[], None] | Callable[[list[str]], None],
   describe: Describe | None = None,
-  argv: Sequence[str] | None = None,
+  takes_words: bool = False,
 ) -> None:
   """Runs a command whose flags are absl's; ends the process on an error.
 
   Args:
     doc: the module's docstring, the head of `--help`.
-    main: the command; it reads its flags by their holders.
+    main: the command; it reads its flags by their holders. With `takes_words`
+      it is given the command line without flags.
     describe: lists the keys of the command's configs, for `--help`.
-    argv: the command line; None: this process's.
+    takes_words: whether the command takes words besides its flags.
   """
-  words = list(sys.argv if argv is None else argv)
+  words = list(sys.argv)
   with errors.reported(words):
     logging.set_verbosity(logging.WARNING)
     words = config_files.resolve_argument(words)
@@ -60,9 +61,12 @@ def run(
       return
     config_files.check_overrides(words)
     rest = _parse(words)
+    if takes_words:
+      main(rest)  # type: ignore[call-arg]
+      return
     if rest[1:]:
       raise UsageError(f"{rest[1]!r} is no flag: expected --NAME=VALUE")
-    main()
+    main()  # type: ignore[call-arg]
 
 
 def _parse(words: list[str]) -> list[str]:
