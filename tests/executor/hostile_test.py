@@ -147,7 +147,23 @@ ABLATIONS = {
 ABLATED = sorted(set().union(*ABLATIONS.values(), _HELD_BY_THE_USER))
 
 
-@pytest.mark.parametrize("flags", ABLATIONS)
+# By default, each layer is left out alone, and most of them together.
+_SLOW_ABLATIONS = (
+  "--unsafe --without=limits",
+  "--unsafe --without=landlock",
+  "--unsafe --without=namespaces",
+)
+
+
+@pytest.mark.parametrize(
+  "flags",
+  [
+    pytest.param(
+      flags, marks=pytest.mark.slow if flags in _SLOW_ABLATIONS else []
+    )
+    for flags in ABLATIONS
+  ],
+)
 def test_ablation(flags):
   """Each layer stops just these of the programs that some layer must stop."""
   _needs_root_and_every_layer()
