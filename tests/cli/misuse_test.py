@@ -1,0 +1,214 @@
+"""What a person sees of a mistake: one to three lines, exit code 2."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from azr_jax.configs import azr
+from azr_jax.run import session
+
+ROOT = pathlib.Path(__file__).parents[2]
+PROGRAM = pathlib.Path(__file__).with_name("misuse_program.py")
+TINY = "--config=configs/azr.py:tiny"
+DIR = "--workdir=FOLDER/new"
+# Name -> command, and what must be in its error.
+CASES = {
+  "no flags": (["train"], "expected --config="),
+  "no folder": (["train", TINY], "expected --workdir="),
+  "misspelt flag": (["train", TINY, DIR, "--stepz=3"], "stepz"),
+  "a word": (["train", TINY, DIR, "3"], "'3' is no flag"),
+  "int of a word": (
+    ["train", TINY, DIR, "--config.azr.batch_size=three"],
+    "--config.azr.batch_size=three: expected a number",
+  ),
+  "float of a word": (
+    ["train", TINY, DIR, "--config.optimizer.learning_rate=abc"],
+    "--config.optimizer.learning_rate=abc: expected a number",
+  ),
+  "unknown variant": (
+    ["train", "--config=configs/azr.py:tinny", DIR],
+    "variant 'tinny': expected one of ('tiny',",
+  ),
+  "unknown config": (
+    ["train", "--config=configs/azrr.py:tiny", DIR],
+    "there is no such file; did you mean configs/azr.py?",
+  ),
+  "misspelt key": (
+    ["train", TINY, DIR, "--config.azr.batchsize=3"],
+    "did you mean --config.azr.batch_size?",
+  ),
+  "a section": (
+    ["train", TINY, DIR, "--config.azr=3"],
+    "--config.azr: the configuration has no such key; it is a section",
+  ),
+  "steps below one": (
+    ["train", TINY, DIR, "--config.train.steps=-1"],
+    "config.train.steps=-1: expected an integer of at least 1",
+  ),
+  "unknown estimator": (
+    ["train", TINY, DIR, "--config.learner.estimator=grppo"],
+    "config.learner.estimator='grppo': expected one of ('trr++',",
+  ),
+  "not a number": (
+    ["train", TINY, DIR, "--config.optimizer.learning_rate=nan"],
+    "config.optimizer.learning_rate=nan: expected a number above 0",
+  ),
+  "unknown system": (
+    ["train", TINY, DIR, "--config.system=azzr"],
+    "config.system='azzr': expected one of ('azr',",
+  ),
+  "system without class": (
+    ["train", TINY, DIR, "--config.system=json:JSONDecoder"],
+    "config.system='json:JSONDecoder': expected",
+  ),
+  "unknown model": (
+    ["train", TINY, DIR, "--config.model.source=nosuch"],
+    "model 'nosuch': expected embedded:",
+  ),
+  "a mesh of other devices": (
+    ["train", TINY, DIR, "--config.mesh.tensor=3"],
+    "mesh={'data': 1, 'fsdp': -1, 'tensor': 3}: expected sizes",
+  ),
+  "another config": (
+    ["train", TINY, "--workdir=FOLDER/run", "--config.azr.batch_size=8"],
+    "config.azr.batch_size=8: expected 16, the value that",
+  ),
+  "another system": (
+    ["train", "--config=configs/orz.py:tiny", "--workdir=FOLDER/run"],
+    "config.system='orz': expected 'azr', the value that",
+  ),
+  "a file as folder": (
+    ["train", TINY, "--workdir=FOLDER/file"],
+    "FOLDER/file: ",
+  ),
+  "a folder that cannot be made": (
+    ["train", TINY, "--workdir=/proc/nothing/here"],
+    "/proc/nothing",
+  ),
+  "missing data": (
+    ["train", "--config=configs/orz.py:tiny", DIR]
+    + ["--config.orz.data=('/nosuch.jsonl',)", "--config.orz.counts=(0,)"],
+    "/nosuch.jsonl",
+  ),
+  "missing measurement": (
+    ["train", "--config=configs/code_interpreter.py:tiny", DIR]
+    + ["--config.code_interpreter.order=potential"]
+    + ["--config.code_interpreter.measured=/nosuch.jsonl"],
+    "/nosuch.jsonl: there is no such file; expected one of azr_jax.potential",
+  ),
+  "no function": (
+    ["train", TINY, DIR, "--config.train.flag_classifier=nosuch:f"],
+    "config.train.flag_classifier='nosuch:f': expected MODULE:FUNCTION",
+  ),
+  "unknown corpus": (
+    ["sft", "--config=configs/sft.py:poems", DIR],
+    "variant 'poems': expected one of",
+  ),
+  "unknown benchmark": (
+    ["evaluate", "--config=configs/evaluate.py", "--model=embedded:azr-tiny"]
+    + ["--benchmark=gsm9k", DIR],
+    "benchmark 'gsm9k': expected one of",
+  ),
+  "a model in the config": (
+    ["evaluate", "--config=configs/evaluate.py", "--model=embedded:azr-tiny"]
+    + ["--benchmark=programs_heldout", DIR, "--config.model.source=x"],
+    "config.model.source='x': expected '', because --model names the model",
+  ),
+  "damaged config of a run": (
+    ["evaluate", "--config=configs/evaluate.py", "--model=FOLDER/damaged"]
+    + ["--benchmark=programs_heldout", DIR],
+    "FOLDER/damaged/config.json: expected JSON",
+  ),
+  "export of nothing": (
+    ["export", "--workdir=FOLDER/nothing", "--out=FOLDER/model"],
+    "expected embedded:",
+  ),
+  "report of nothing": (
+    ["report.__main__", "FOLDER/nothing", "--out=FOLDER/r.html"],
+    "FOLDER/nothing",
+  ),
+  "report without runs": (["report.__main__"], "required: RUN"),
+  "rates of a run without them": (
+    ["select_problems", "--run=FOLDER/run", "--out=FOLDER/x"],
+    "FOLDER/run holds no finished checkpoint",
+  ),
+  "neither model nor chance": (
+    ["propose", "--out=FOLDER/p.jsonl"],
+    "expected either --model=SPEC or --random",
+  ),
+  "unknown slice": (
+    ["compile_check", TINY, "--topology=v9:2x2"],
+    "topology='v9:2x2': expected CHIP:SHAPE",
+  ),
+  "unknown benchmark command": (["benchmark", "sampller"], "invalid choice"),
+}
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+  """Exit code and error of every case, by its name."""
+  folder = tmp_path_factory.mktemp("misuse")
+  (folder / "file").write_text("")
+  (folder / "damaged" / "checkpoints").mkdir(parents=True)
+  (folder / "damaged" / "config.json").write_text("{")
+  config = azr.get_config("tiny").to_dict()
+  with session.open_run(str(folder / "run"), config, 1.0):
+    (folder / "run" / "metrics.jsonl").write_text('{"step": 1}\n')
+  commands = [
+    [word.replace("FOLDER", str(folder)) for word in words]
+    for words, _ in CASES.values()
+  ]
+  done = subprocess.run(
+    [sys.executable, str(PROGRAM)],
+    input=json.dumps(commands),
+    cwd=ROOT,
+    env={k: v for k, v in os.environ.items() if k != "XLA_FLAGS"},
+    capture_output=True,
+    text=True,
+    timeout=300,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr[-2000:]
+  texts = json.loads(done.stdout)
+  return {
+    name: (code, text.replace(str(folder), "FOLDER"))
+    for name, (code, text) in zip(CASES, texts, strict=True)
+  }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_mistake_is_told_in_three_lines_at_most(outcomes, name):
+  code, text = outcomes[name]
+  lines = text.strip().splitlines()
+  assert code == 2, text
+  assert 1 <= len(lines) <= 3, text
+  assert lines[0].startswith("error: ")
+  assert CASES[name][1] in text
+
+
+def test_debug_shows_the_traceback():
+  done = subprocess.run(
+    [sys.executable, "-m", "azr_jax.grading", "--nosuch", "--debug"],
+    capture_output=True,
+    text=True,
+    check=False,
+    stdin=subprocess.DEVNULL,
+    timeout=60,
+  )
+  assert "Traceback" in done.stderr and "--nosuch" in done.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+  done = subprocess.run(
+    f"{sys.executable} -m azr_jax.report --help | head -1",
+    shell=True,
+    capture_output=True,
+    text=True,
+    check=False,
+    timeout=60,
+  )
+  assert "Traceback" not in done.stderr
