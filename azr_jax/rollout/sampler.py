@@ -183,7 +183,7 @@ class Sampler:
     """Finds the end of a response by stop string or environment.
 
     Args:
-      environment: may end responses, too.
+      environment: may also end responses; None if there are no tools.
       token_ids: the completion so far.
       response_start: index of the response's first token.
       num_checked: how many of the tokens are known to hold no end.

@@ -196,7 +196,7 @@ class Scheduler:
     return output
 
   def collect(self, output: decode_lib.DecodeOutput) -> list[SequenceState]:
-    """Adds what was generated to the sequences.
+    """Adds the generated tokens to the sequences.
 
     Args:
       output: what `decode` returned, on the host.
