@@ -146,7 +146,7 @@ class PythonTool:
     }
 
   def _output_tokens(self, result: scripts.Result) -> list[int]:
-    """Returns a script's output as token ids, long ones without their middle."""
+    """Returns a script's output as token ids; a long one loses its middle."""
     body = self._tokenizer.encode(
       output_text(scripts.read_result(result), self._timeout_s)
     )
