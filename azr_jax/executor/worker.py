@@ -20,6 +20,8 @@ Reply = tuple[int, float, int, bytes]
 START_S = 30.0
 START_WITH_LIBRARIES_S = 180.0  # All zygotes import for seconds, at once.
 _ZYGOTE = pathlib.Path(__file__).with_name("zygote.py")
+# Where the package is, which an editable install does not put on `sys.path`.
+_ROOT = pathlib.Path(__file__).parents[2]
 
 
 def python_command(*arguments: str) -> list[str]:
@@ -82,7 +84,9 @@ class Zygote:
     self._incoming, self._outgoing = bytearray(), bytearray()
     arguments = [str(_ZYGOTE), ",".join(layers), str(memory_mb)]
     self.start_s = START_WITH_LIBRARIES_S if libraries else START_S
-    paths = [os.path.abspath(path) for path in sys.path] if libraries else []
+    paths = []
+    if libraries:
+      paths = [os.path.abspath(path) for path in (*sys.path, _ROOT)]
     arguments += [" ".join(libraries), os.pathsep.join(paths)]
     self._process = subprocess.Popen(
       python_command(*arguments),

@@ -125,6 +125,24 @@ def test_scripts_may_be_given_libraries(executor, libraries, script, output):
   assert "ModuleNotFoundError" in str(run(executor, script).errors)
 
 
+ELSEWHERE = """
+from azr_jax.executor import Executor, Job
+module = "azr_jax.tasks.programs.measures"
+code = f"from {module} import measure\\ndef f(): return 1"
+with Executor(workers=1, timeout_s=10.0, memory_mb=512) as pool:
+  job = Job("one", code, ("",), libraries=(module,))
+  print(pool.submit(job).result())
+"""
+
+
+def test_modules_of_the_package_are_found_from_any_folder(tmp_path):
+  command = [sys.executable, "-c", ELSEWHERE]
+  done = subprocess.run(
+    command, cwd=tmp_path, timeout=100, capture_output=True, text=True
+  )
+  assert "status='ok'" in done.stdout, done.stderr[-2000:]
+
+
 def test_sympy_works_without_files():
   script = """
 from sympy import *
