@@ -5,6 +5,7 @@ import pathlib
 import signal
 import time
 
+import pytest
 import train_test
 
 from azr_jax.configs import evaluate as evaluate_config
@@ -13,15 +14,22 @@ from azr_jax.run import storage
 from azr_jax.trainer import scoring
 
 
-def test_names_of_folders(tmp_path):
+def test_names_of_folders(tmp_path, monkeypatch):
   here = storage.resolve(str(tmp_path))
   assert here == tmp_path and not storage.is_object_store(here)
   stored = storage.resolve(f"file://{tmp_path}")
   assert storage.is_object_store(stored) and str(stored) == str(tmp_path)
+  installed = {"gcsfs"}
+  monkeypatch.setattr(
+    storage.importlib.util, "find_spec", lambda name: name in installed or None
+  )
   bucket = storage.resolve("gs://bucket/runs")
   assert storage.is_object_store(bucket / "azr")
   assert str(bucket / "azr") == "gs://bucket/runs/azr"
   assert storage.resolve("~/runs") == pathlib.Path.home() / "runs"
+  installed.clear()
+  with pytest.raises(ModuleNotFoundError, match="need gcsfs"):
+    storage.resolve("gs://bucket/runs")
 
 
 def test_metrics_are_written_anew_now_and_then(tmp_path, monkeypatch):
