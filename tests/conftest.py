@@ -27,8 +27,8 @@ import pytest
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
 jaxtyping.install_import_hook(
-  # The modules of pure array functions; in the others, trees of the same classes
-  # also hold shardings and abstract shapes.
+  # The modules of pure array functions; in other modules, trees of the same
+  # classes also hold shardings and abstract shapes.
   [
     "azr_jax.learner.advantages",
     "azr_jax.learner.gae",

@@ -15,6 +15,7 @@ from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 
 MODEL, RULES = update_test.MODEL, update_test.RULES
+GAMMAS_AND_LAMBDAS = [(1.0, 1.0), (0.9, 0.95), (1.0, 0.0), (0.3, 1.0)]
 
 
 def gae_of_one_row(values, rewards, mask, segments, gamma, lam):
@@ -52,7 +53,7 @@ def random_rows(seed, rows=3, length=24):
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("gamma, lam", [(1, 1), (0.9, 0.95), (1, 0), (0.3, 1)])
+@pytest.mark.parametrize("gamma, lam", GAMMAS_AND_LAMBDAS)
 def test_gae_equals_the_definition(seed, gamma, lam):
   values, rewards, mask, segments = random_rows(seed)
   advantages, returns = gae.estimate(
@@ -103,7 +104,7 @@ def values_of(params, batch):
 
 def rewarded(rows):
   """Packed sequences with a reward in place of an advantage."""
-  items = update_test.sequences(12)
+  items = update_test.sequences(20)
   return jax.tree.map(jnp.asarray, update_test.batch_of(rows, items=items))
 
 
@@ -172,7 +173,8 @@ def test_the_critic_learns_in_parts_as_a_plain_loop_does(learned, estimated):
       for index in range(step * count // 3, (step + 1) * count // 3)
     ]
     grads, tokens = jax.tree.map(lambda *x: sum(x), *parts)
-    params = jax.tree.map(lambda p, g: p - 0.1 * g / tokens, params, grads)
+    rate = 0.1 / tokens
+    params = jax.tree.map(lambda p, g, rate=rate: p - rate * g, params, grads)
   update_test.close(end.critic.params, params)
   assert metrics["critic/updates"] == 3
   moved = jax.tree.map(

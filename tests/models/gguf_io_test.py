@@ -1,6 +1,9 @@
 """GGUF files beside transformers' reading of the same file."""
 
+import json
+
 import gguf
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -60,8 +63,6 @@ def vocabulary():
 
 
 def _merges(backend):
-  import json
-
   merges = json.loads(backend.to_str())["model"]["merges"]
   return [m if isinstance(m, str) else " ".join(m) for m in merges]
 
@@ -143,7 +144,7 @@ def test_logits_match_transformers(
   with torch.no_grad():
     want = theirs(torch.tensor(tokens)).logits.numpy()
   positions = jnp.broadcast_to(jnp.arange(100), tokens.shape)
-  hidden, _ = transformer.Transformer(config).apply(
+  hidden, _ = jax.jit(transformer.Transformer(config).apply)(
     {"params": params}, tokens, positions
   )
   got = hidden @ transformer.unembedding(params, config)

@@ -1,5 +1,6 @@
 """Where a model comes from: every form of the spec, online and offline."""
 
+import dataclasses
 import json
 import zipfile
 
@@ -40,8 +41,12 @@ def test_embedded_model_is_the_preset(tmp_path, one_device_mesh):
   assert not list(tmp_path.iterdir())
 
 
-def test_random_weights_are_spread_over_the_mesh(tmp_path):
-  source = load.resolve("random:azr-tiny", str(tmp_path))
+def test_random_weights_are_spread_over_the_mesh(tmp_path, monkeypatch):
+  small = dataclasses.replace(
+    presets.PRESETS["azr-tiny"], hidden_size=64, num_layers=2
+  )
+  monkeypatch.setitem(presets.PRESETS, "small", small)
+  source = load.resolve("random:small", str(tmp_path))
   mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 2, "tensor": 4})
   params = source.load_params(mesh, REPLICATED | {"embed": "fsdp"})
   sizes = presets.parameter_count(source.config)

@@ -61,7 +61,9 @@ class CountingReader:
 def params():
   """Random parameters, biases and norms too."""
   model = transformer.Transformer(CONFIG)
-  drawn = transformer.init_params(model, jax.random.key(0))
+  drawn = jax.jit(lambda key: transformer.init_params(model, key))(
+    jax.random.key(0)
+  )
   rng = np.random.default_rng(0)
   return jax.tree.map(
     lambda x: np.asarray(x) + rng.normal(size=x.shape).astype(np.float32), drawn

@@ -1,6 +1,9 @@
-"""What each of two real processes does in hosts_test.py.
+"""The program of each of the two real processes in hosts_test.py.
 
-python hosts_program.py SCENARIO PORT PROCESS [FOLDER]; writes a JSON object.
+python hosts_program.py SCENARIOS PORT PROCESS FOLDER
+
+It runs the scenarios, whose names commas separate, one after the other, and
+writes a JSON object: scenario -> what it returned.
 """
 
 import json
@@ -21,18 +24,19 @@ from azr_jax.run import folder as run_folder
 def error_of(function, *arguments):
   try:
     function(*arguments)
-  except Exception as error:  # noqa: BLE001 - whichever it is, it is shown.
+  except Exception as error:  # noqa: BLE001 - the test compares its text.
     return f"{type(error).__name__}: {error}"
   return None
 
 
 def exchange(hosts):
-  """Everything that goes well, and the errors that are told to all."""
+  """Exchanges messages, compares arrays, and raises an error on both."""
   long = hosts_lib.MESSAGE_BYTES + 17
   mine = bytes([65 + hosts.index]) * (long if hosts.index else 3)
   parts = hosts.all_gather("letters", mine)
-  own = ValueError("no room") if hosts.index else None
+  error = ValueError("no room") if hosts.index else None
   return {
+    "devices": jax.device_count(),
     "names": hosts.names,
     "lengths": [len(part) for part in parts],
     "letters": sorted({chr(byte) for part in parts for byte in part}),
@@ -46,12 +50,12 @@ def exchange(hosts):
     "shape": error_of(
       hosts.assert_equal_arrays, "rows", np.zeros((2, 1 + hosts.index))
     ),
-    "on_all": error_of(hosts.raise_on_all, "claim", own),
+    "on_all": error_of(hosts.raise_on_all, "claim", error),
   }
 
 
 def claim(hosts):
-  """A run folder that is free, taken, not shared, or of another config."""
+  """Claims folders: free, of another config, not shared, and a plain file."""
   config = azr.get_config("tiny").to_dict()
   folder = pathlib.Path(sys.argv[4])
 
@@ -60,17 +64,17 @@ def claim(hosts):
       return error_of(hosts.barrier, "inside")
 
   other = config | {"seed": hosts.index}
-  found = {
+  (folder / "file").write_text("not a folder")
+  return {
     "free": taken(config, folder / "free"),
     "config": error_of(taken, other, folder / "free"),
     "workdir": error_of(taken, config, folder / str(hosts.index)),
+    "refused": error_of(taken, config, folder / "file"),
   }
-  (folder / "file").write_text("not a folder")
-  return found | {"refused": error_of(taken, config, folder / "file")}
 
 
 def verify(hosts):
-  """Programs of which each process runs its share."""
+  """Runs programs, of which each process takes its part."""
   with Executor(workers=1, timeout_s=3.0, memory_mb=512) as executor:
     jobs = SharedJobs(executor, hosts)
 
@@ -81,16 +85,16 @@ def verify(hosts):
     def fail(_):
       raise OSError("no space left")
 
-    first = [jobs.submit(square(value)) for value in range(7)]
+    futures = [jobs.submit(square(value)) for value in range(7)]
     jobs.wait_all()
-    own = executor.counters()["programs"]
+    here = executor.counters()["programs"]
     metrics = jobs.metrics()
-    jobs.wait_all()  # An empty round is nothing to wait for.
+    jobs.wait_all()  # A round without jobs does not wait.
     jobs.submit(square(1))
     jobs.submit(fail)
     return {
-      "outputs": [future.result().outputs[0] for future in first],
-      "own": own,
+      "outputs": [future.result().outputs[0] for future in futures],
+      "here": here,
       "programs": metrics["executor/programs"],
       "early": metrics["time/verified_early_share"],
       "wait": metrics["time/verification_wait"],
@@ -100,7 +104,7 @@ def verify(hosts):
 
 
 def late(hosts):
-  """The second process does not come in time."""
+  """Waits for the second process, which does not come in time."""
   if hosts.index:
     time.sleep(6)
     return {}
@@ -109,10 +113,18 @@ def late(hosts):
   return {"error": error, "seconds": time.monotonic() - start}
 
 
+SCENARIOS = {
+  "exchange": exchange,
+  "claim": claim,
+  "verify": verify,
+  "late": late,
+}
+
 if __name__ == "__main__":
-  scenario, port, process = sys.argv[1:4]
+  scenarios, port, process = sys.argv[1:4]
   hosts_lib.join(f"localhost:{port}", 2, int(process))
-  found = globals()[scenario](
-    hosts_lib.Hosts(timeout_s=2.0 if scenario == "late" else 60.0)
-  )
-  sys.stdout.write(json.dumps(found | {"devices": jax.device_count()}) + "\n")
+  these_hosts = hosts_lib.Hosts(timeout_s=2.0 if scenarios == "late" else 60.0)
+  results = {
+    name: SCENARIOS[name](these_hosts) for name in scenarios.split(",")
+  }
+  sys.stdout.write(json.dumps(results) + "\n")

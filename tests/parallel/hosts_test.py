@@ -15,15 +15,15 @@ from azr_jax.parallel.hosts import MESSAGE_BYTES, Hosts
 PROGRAM = pathlib.Path(__file__).with_name("hosts_program.py")
 
 
-def run(scenario, *arguments):
+def run(scenarios, folder):
+  """Returns the results of each process."""
   with socket.socket() as probe:
     probe.bind(("localhost", 0))
     port = probe.getsockname()[1]
   flag = "--xla_force_host_platform_device_count=2"
   processes = [
     subprocess.Popen(
-      [sys.executable, PROGRAM, scenario, str(port), str(index)]
-      + list(map(str, arguments)),
+      [sys.executable, PROGRAM, scenarios, str(port), str(index), str(folder)],
       env=os.environ | {"XLA_FLAGS": flag},
       stdout=subprocess.PIPE,
       stderr=subprocess.PIPE,
@@ -32,27 +32,36 @@ def run(scenario, *arguments):
     for index in range(2)
   ]
   ended = [process.communicate(timeout=120) for process in processes]
-  found = []
+  results = []
   for output, errors in ended:
     lines = [line for line in output.splitlines() if line.startswith("{")]
     assert lines, errors[-3000:]
-    found.append(json.loads(lines[-1]))
-  return found
+    results.append(json.loads(lines[-1]))
+  return results
 
 
-def test_two_processes_exchange_and_agree():
-  for index, found in enumerate(run("exchange")):
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+  """The results of all scenarios in which both processes stay alive."""
+  return run("exchange,claim,verify", tmp_path_factory.mktemp("hosts"))
+
+
+def test_two_processes_exchange_and_agree(results):
+  for index, result in enumerate(results):
+    exchange = result["exchange"]
     host = socket.gethostname()
-    assert found["devices"] == 4
-    assert found["names"] == [host, host]
-    assert found["lengths"] == [3, MESSAGE_BYTES + 17]
-    assert found["letters"] == ["A", "B"]
-    assert found["nothing"] == [0, 0]
-    assert found["some"] and not found["none"]
-    assert found["same"] is None
+    assert exchange["devices"] == 4
+    assert exchange["names"] == [host, host]
+    assert exchange["lengths"] == [3, MESSAGE_BYTES + 17]
+    assert exchange["letters"] == ["A", "B"]
+    assert exchange["nothing"] == [0, 0]
+    assert exchange["some"] and not exchange["none"]
+    assert exchange["same"] is None
     for name in ("differ", "shape"):
-      assert found[name].startswith(f"RuntimeError: rows: process 1 ({host})")
-    assert found["on_all"] == (
+      assert exchange[name].startswith(
+        f"RuntimeError: rows: process 1 ({host})"
+      )
+    assert exchange["on_all"] == (
       "ValueError: no room"
       if index
       else f"RuntimeError: claim: process 1 ({host}) failed: "
@@ -60,36 +69,36 @@ def test_two_processes_exchange_and_agree():
     )
 
 
-def test_each_process_verifies_its_share_and_holds_all():
-  first, second = run("verify")
+def test_each_process_verifies_its_part_and_holds_all(results):
+  first, second = (result["verify"] for result in results)
   assert first["outputs"] == [str(value * value) for value in range(7)]
   assert second["outputs"] == first["outputs"]
-  assert (first["own"], second["own"]) == (4, 3)
-  for found in (first, second):
-    assert found["programs"] == 7
-    assert found["nothing_more"] == 0
-    assert 0 <= found["early"] <= 1
-    assert found["wait"] >= 0
-  # The failing job is the ninth of all, so it is the first process's.
+  assert (first["here"], second["here"]) == (4, 3)
+  for verify in (first, second):
+    assert verify["programs"] == 7
+    assert verify["nothing_more"] == 0
+    assert 0 <= verify["early"] <= 1
+    assert verify["wait"] >= 0
+  # The job that fails is the ninth, which the first process runs.
   assert first["failure"] == "OSError: no space left"
   assert second["failure"].startswith("RuntimeError: process 0")
   assert second["failure"].endswith("failed: OSError('no space left')")
 
 
-def test_a_run_folder_is_claimed_by_all_or_none(tmp_path):
-  found = run("claim", tmp_path)
-  for one in found:
-    assert one["free"] is None
-    assert one["config"].startswith("RuntimeError: config: process ")
-    assert one["workdir"].startswith("RuntimeError: workdir: process ")
-  assert found[0]["refused"].startswith("FileExistsError: ")
-  assert "workdir: process 0" in found[1]["refused"]
+def test_a_run_folder_is_claimed_by_all_or_none(results):
+  claims = [result["claim"] for result in results]
+  for claim in claims:
+    assert claim["free"] is None
+    assert claim["config"].startswith("RuntimeError: config: process ")
+    assert claim["workdir"].startswith("RuntimeError: workdir: process ")
+  assert claims[0]["refused"].startswith("FileExistsError: ")
+  assert "workdir: process 0" in claims[1]["refused"]
 
 
-def test_a_process_that_does_not_come_is_named():
-  found, _ = run("late")
-  assert 1.5 < found["seconds"] < 5.5
-  assert found["error"].startswith(
+def test_a_process_that_does_not_come_is_named(tmp_path):
+  late = run("late", tmp_path)[0]["late"]
+  assert 1.5 < late["seconds"] < 5.5
+  assert late["error"].startswith(
     f"TimeoutError: process 1 ({socket.gethostname()}) did not reach "
     "'the verdicts' in 2 s"
   )
