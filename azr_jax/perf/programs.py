@@ -313,4 +313,4 @@ def device_bytes(tree: Any) -> float:
     shape = leaf.sharding.shard_shape(leaf.shape)
     return float(np.prod(shape) * leaf.dtype.itemsize)
 
-  return sum(map(of, jax.tree.leaves(tree)), 0.0)
+  return float(sum(map(of, jax.tree.leaves(tree))))

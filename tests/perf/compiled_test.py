@@ -1,5 +1,6 @@
 """Ahead-of-time compilation, on virtual devices and for real TPUs."""
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -43,6 +44,8 @@ def test_every_program_compiles_on_a_mesh():
   assert found["update"].resident_bytes > state  # The critic's.
   assert found["update"].collectives["all-gather"].bytes > 0
   assert not any(p.overflow for p in found.values())
+  # `compile_check --json` prints these.
+  json.dumps([dataclasses.asdict(p) for p in found.values()])
 
 
 def test_compiles_are_counted_once_and_by_name():
