@@ -1,4 +1,4 @@
-"""What a person sees of an error: a few lines, or a traceback of our faults.
+"""Reports errors: a few lines for a user's mistake, a traceback for a bug.
 
 This module uses the standard library alone, because the executor does.
 """
@@ -35,12 +35,12 @@ class Parser(argparse.ArgumentParser):
     )
 
   def error(self, message: str) -> NoReturn:
-    """Raises the error for `guard` to print."""
+    """Raises a UsageError, which `guard` prints."""
     raise UsageError(f"{message}; --help shows the arguments")
 
 
 def guard(main: Callable[[], None]) -> None:
-  """Runs a command that parses its own arguments; reports its errors."""
+  """Runs a command that parses its arguments itself, and reports its errors."""
   with reported(sys.argv):
     main()
 
@@ -54,14 +54,14 @@ def reported(words: list[str]) -> "_Reported":
   debug = "--debug" in words
   if debug:
     words.remove("--debug")
-  # A console script can then import from the working directory, as -m does.
+  # A console script imports from the working directory, as `python -m` does.
   if "" not in sys.path and os.getcwd() not in sys.path:
     sys.path.insert(0, os.getcwd())
   return _Reported(debug)
 
 
 class _Reported:
-  """Turns what the user can mend into a few lines and an exit code."""
+  """Turns errors that the user can mend into a few lines and an exit code."""
 
   def __init__(self, debug: bool):
     self._debug = debug
@@ -79,33 +79,33 @@ class _Reported:
     if error is None or isinstance(error, SystemExit):
       return False
     if isinstance(error, BrokenPipeError):
-      # The reader of the output, such as `head`, has seen enough.
+      # The program that reads the output, such as `head`, has ended.
       os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
       sys.exit(0)
     if isinstance(error, KeyboardInterrupt):
       if self._debug:
         return False
-      print("interrupted", file=sys.stderr)
+      notes = getattr(error, "__notes__", ())
+      print(": ".join(("interrupted", *notes)), file=sys.stderr)
       _leave(INTERRUPTED)
     if self._debug or not _is_users(error):
       return False
     print(f"error: {_text(error)}", file=sys.stderr)
     _leave(USER_FAULT)
-    return False
 
 
-def _leave(code: int) -> None:
-  """Ends the process at once, whatever threads are still at work."""
+def _leave(code: int) -> NoReturn:
+  """Ends the process; threads that write a checkpoint are waited for."""
   sys.stdout.flush()
   sys.stderr.flush()
   sys.exit(code)
 
 
 def _is_users(error: BaseException) -> bool:
-  """Returns whether a person can mend an error without reading the code.
+  """Returns whether a user can mend an error without reading the code.
 
-  Files and missing packages are theirs. A value is theirs where this package
-  refuses it; the same error out of another library is a fault of ours.
+  Errors of files and missing packages are the user's. So is a value that this
+  package refuses; the same error from another library is a bug of this package.
   """
   if isinstance(error, UsageError | OSError | ImportError | MemoryError):
     return not isinstance(error, ImportError) or not _is_inside(error.name)

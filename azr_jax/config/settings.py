@@ -13,14 +13,17 @@ expectation. This module uses the standard library alone.
 
 import dataclasses
 import difflib
+import functools
 import math
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-Value = Any  # A number, a string, a bool, or a tuple of these.
+# A number, a string, a bool, or a tuple of these.
+Value = Any
 Check = Callable[[Any], bool]
+# Where the metadata of a field has its `Spec`.
 _SPEC = "setting"
 
 
@@ -48,14 +51,21 @@ class Spec:
   Attributes:
     doc: one line: what it does, with its unit.
     paper: the value of the system's paper, as text; "" where it names none.
-    accepts: whether a value of the right type is allowed.
-    expected: the same in words, for the error.
+    tests: what a value of the right type must pass, each with its words.
   """
 
   doc: str
   paper: str
-  accepts: Check
-  expected: str
+  tests: tuple[tuple[Check, str], ...]
+
+  @property
+  def expected(self) -> str:
+    """What a value must be, in words; "" where any of the type will do."""
+    return ", ".join(words for _, words in self.tests)
+
+  def failed(self, value: Value) -> str:
+    """Returns what a value should have been; "" if it is allowed."""
+    return next((words for test, words in self.tests if not test(value)), "")
 
 
 def setting(
@@ -97,7 +107,7 @@ def setting(
   ]
   bounds = [bound for bound in bounds if bound[0] is not None]
   if bounds:
-    words = " and ".join(f"{name} {limit:g}" for limit, name, _ in bounds)
+    words = " and ".join(f"{name} {limit}" for limit, name, _ in bounds)
     kind = "an integer" if isinstance(default, int) else "a number"
     tests.append(
       (lambda v: all(holds(v) for _, _, holds in bounds), f"{kind} {words}")
@@ -108,21 +118,20 @@ def setting(
     words = "a non-empty choice" if needed else "() or a choice"
     tests.append(
       (
-        lambda v: len(set(v)) == len(v) and set(v) <= set(some_of),
+        lambda v: (
+          len(set(v)) == len(v)
+          and set(v) <= set(some_of)
+          and (len(v) > 0 or not needed)
+        ),
         f"{words} of {tuple(some_of)}",
       )
     )
-  if needed:
+  elif needed:
     kind = "string" if isinstance(default, str) else "tuple"
     tests.append((lambda v: len(v) > 0, f"a non-empty {kind}"))
   if accepts:
     tests.append(accepts)
-  spec = Spec(
-    doc,
-    paper,
-    lambda v: all(test(v) for test, _ in tests),
-    tests[0][1] if tests else "",
-  )
+  spec = Spec(doc, paper, tuple(tests))
   return dataclasses.field(default=default, metadata={_SPEC: spec})
 
 
@@ -145,14 +154,12 @@ class Settings:
   def _check_field(self, field: dataclasses.Field) -> None:
     value = getattr(self, field.name)
     kind = _types_of(type(self))[field.name]
-    if _is_settings(kind):
-      return
     spec: Spec | None = field.metadata.get(_SPEC)
     if not _has_type(value, kind):
       words = spec.expected if spec and spec.expected else _words(kind)
       raise self.invalid(field.name, words)
-    if spec and not spec.accepts(value):
-      raise self.invalid(field.name, spec.expected)
+    if spec and (expected := spec.failed(value)):
+      raise self.invalid(field.name, expected)
 
 
 Made = TypeVar("Made", bound=Settings)
@@ -189,7 +196,13 @@ def build(cls: type[Made], section: Mapping[str, Any]) -> Made:
 
 
 def unknown(key: str, value: Any, known: Mapping[str, Any]) -> Invalid:
-  """Returns the error about a key that nobody reads, with the nearest one."""
+  """Returns the error about a key that no section has.
+
+  Args:
+    key: the key.
+    value: its value; a mapping shows that a section is meant.
+    known: the keys that there are, of which the error names the nearest.
+  """
   near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
   hint = f"did you mean {near[0]!r}?" if near else f"expected {sorted(known)}"
   what = "section" if isinstance(value, Mapping) else f"key (value {value!r})"
@@ -207,7 +220,15 @@ def as_dict(settings: Settings) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Described:
-  """One key for a listing: dotted path, type in words, default and doc."""
+  """A key for a listing.
+
+  Attributes:
+    key: the dotted path.
+    kind: what a value must be, in words.
+    default: the value of the settings that are described.
+    doc: one line: what the key does.
+    paper: the value of the system's paper; "" where it names none.
+  """
 
   key: str
   kind: str
@@ -231,6 +252,7 @@ def describe(settings: Settings, prefix: str = "") -> Iterator[Described]:
     yield Described(key, words, value, doc, paper)
 
 
+@functools.cache
 def _types_of(cls: type) -> dict[str, Any]:
   """Returns the types of a settings class's fields, by name."""
   hints = typing.get_type_hints(cls)
@@ -244,7 +266,7 @@ def _is_settings(kind: Any) -> bool:
 def _has_type(value: Any, kind: Any) -> bool:
   """Returns whether a value is of a field's type; numbers must be finite."""
   if isinstance(kind, types.UnionType):
-    return any(_has_type(value, one) for one in typing.get_args(kind))
+    return any(_has_type(value, option) for option in typing.get_args(kind))
   if typing.get_origin(kind) is tuple:
     item = typing.get_args(kind)[0]
     return isinstance(value, tuple) and all(_has_type(v, item) for v in value)
@@ -261,6 +283,8 @@ _WORDS = {bool: "True or False", int: "an integer", float: "a finite number"}
 
 def _words(kind: Any) -> str:
   """Returns what a type expects, in words."""
+  if _is_settings(kind):
+    return "a section"
   if typing.get_origin(kind) is tuple:
     names = {str: "strings", int: "integers", float: "numbers"}
     return f"a tuple of {names.get(typing.get_args(kind)[0], 'values')}"

@@ -1,8 +1,8 @@
 """Pools of Countdown puzzles to train on (Countdown, section 3.2).
 
-A frozen model continues a few examples, or chance draws puzzles uniformly from
-the same range. Puzzles that can be read, are in range, new, in the training
-split and solvable are kept.
+A frozen model continues a few examples, or puzzles are drawn uniformly from the
+same range. A puzzle is kept if it can be parsed, is in range, new, in the
+training split and solvable.
 """
 
 import collections
@@ -23,13 +23,13 @@ from azr_jax.trainer import restore
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import SamplingSettings
 
-# Folded into the seed: puzzles of chance, and the order of a model's puzzles.
-_CHANCE, _ORDER = 3, 4
+# Folded into the seed: random puzzles, and the order of a model's puzzles.
+_RANDOM, _ORDER = 3, 4
 
 
 @dataclasses.dataclass(frozen=True)
 class ProposeSettings(Settings):
-  """Section `propose`: how a frozen model is asked."""
+  """Section `propose`: how a frozen model is prompted."""
 
   prompts: int = setting(40, "prompts", paper="40", at_least=1)
   samples: int = setting(128, "continuations of each", paper="128", at_least=1)
@@ -54,13 +54,17 @@ def propose(
   out: str,
   count: int,
 ) -> dict[str, float]:
-  """Writes a pool in the public layout; returns what became of the proposals.
+  """Writes a pool in the public layout.
 
   Args:
     config: of `configs/propose.py`.
-    model_spec: a model spec or run folder; None draws at random.
+    model_spec: a model spec or run folder; None: puzzles are random.
     out: the file of JSON lines.
-    count: most puzzles; the model may give fewer.
+    count: the maximum number of puzzles; a model may give fewer.
+
+  Returns:
+    The fraction of proposals that were kept, and of each reason to reject one;
+    the number of proposals (`tried`) and of puzzles in the pool.
 
   Raises:
     ValueError: a config value is not allowed, or no puzzle was kept.
@@ -89,8 +93,8 @@ def propose(
 
 
 def _random(seed: int) -> Iterator[Puzzle]:
-  """Yields endless puzzles, uniform in the range, most of them unsolvable."""
-  rng = np.random.default_rng((seed, _CHANCE))
+  """Yields random puzzles without end; most of them are unsolvable."""
+  rng = np.random.default_rng((seed, _RANDOM))
   while True:
     size = int(rng.choice(generator.COUNTS))
     numbers = rng.integers(1, generator.LARGEST_NUMBER + 1, size).tolist()
@@ -101,7 +105,7 @@ def _random(seed: int) -> Iterator[Puzzle]:
 def _continued(
   settings: PoolSettings, model_spec: str
 ) -> Iterator[Puzzle | None]:
-  """Yields what a model proposes after examples of the training split."""
+  """Yields a model's proposals; None for one that cannot be parsed."""
   c = settings.propose
   loaded = restore.load_for_sampling(settings, model_spec)
   sampler = loaded.make_sampler(settings)
@@ -115,17 +119,18 @@ def _continued(
     puzzle
     for puzzle, _ in generator.generate(settings.seed, c.prompts * c.references)
   ]
-  asked = [
+  prompts = [
     policy.prompt(
       prompt_lib.propose_prompt(
-        shown[start : start + c.references], c.prompt_style
+        shown[index * c.references : (index + 1) * c.references],
+        c.prompt_style,
       )
     )
-    for start in range(0, len(shown), c.references)
+    for index in range(c.prompts)
   ]
   responses = {
     (prompt, sample): completion.text
-    for prompt, sample, completion in policy.sample(asked, c.samples)
+    for prompt, sample, completion in policy.sample(prompts, c.samples)
   }
   # Short responses finish first, so the order of sampling would favour them.
   rng = np.random.default_rng((settings.seed, _ORDER))

@@ -1,8 +1,7 @@
-"""Sweeps of a model's answers to questions, in files that can be resumed.
+"""Passes of a model over questions, whose records can be resumed.
 
-The measurement of improvement potential (`question_potential.py`) and the
-choice of conversations to learn from (`rejection_sampling.py`) are made of
-these.
+`question_potential.py` measures pass rates by them, and `rejection_sampling.py`
+chooses conversations from them.
 """
 
 import dataclasses
@@ -31,10 +30,10 @@ class Pass:
   """One pass over all questions.
 
   Attributes:
-    name: name of its file.
+    name: the name of its file of records.
     agent: one of `agents.AGENTS`, or `agents.CONVERSATION`.
-    form: what the prompts ask for, one of `prompts.FORMS`.
-    temperature: of sampling.
+    form: the form of the prompts, one of `prompts.FORMS`.
+    temperature: divides the logits.
     samples: answers to each question.
   """
 
@@ -48,73 +47,77 @@ class Pass:
 def answer(
   settings: EvaluateSettings,
   model_spec: str,
+  step: int | None,
   questions: Sequence[Question],
   passes: Sequence[Pass],
   run: Run,
 ) -> Iterator[tuple[Pass, pathlib.Path, Tokenizer]]:
   """Yields each pass when it is done, its file of records, and the tokenizer.
 
-  Passes of one temperature should follow one another, because each temperature
-  compiles functions of its own.
+  Passes of one temperature should follow one another, because the sampler's
+  functions are compiled again for another temperature.
 
   Args:
     settings: how to sample and grade.
     model_spec: a model spec or run folder.
-    questions: what to ask.
-    passes: which agents answer, and how often.
-    run: the open folder of the records, which are resumed.
+    step: the checkpoint of a run; None: the newest.
+    questions: the questions of every pass.
+    passes: the passes, in order.
+    run: the open folder of the records; questions with a record are skipped.
   """
-  loaded = restore.load_for_sampling(settings, model_spec)
+  loaded = restore.load_for_sampling(settings, model_spec, step)
   tokenizer = loaded.source.tokenizer
   items = [benchmark_lib.item(question) for question in questions]
-  sampler = None
+  sampler, params = None, None
   with build.build_executor(settings.executor) as executor:
-    for number, one in enumerate(passes):
+    for number, pass_ in enumerate(passes):
       rollout = dataclasses.replace(
-        settings.rollout, temperature=one.temperature
+        settings.rollout, temperature=pass_.temperature
       )
       if sampler is None or sampler.settings != rollout:
         sampler = loaded.make_sampler(
           dataclasses.replace(settings, rollout=rollout)
         )
+      if params is None:  # The temperature does not change them.
+        params = sampler.compute_params(loaded.params)
       policy = policy_lib.Policy(
         sampler,
         tokenizer,
-        sampler.compute_params(loaded.params),
+        params,
         jax.random.fold_in(jax.random.key(settings.seed), number),
       )
-      path = run.folder / f"{one.name}.jsonl"
+      path = run.folder / f"{pass_.name}.jsonl"
       style = settings.evaluate.prompt_style
       runner.run(
-        _benchmark(one, items),
+        _benchmark(pass_, items),
         policy,
         executor,
         run.hosts,
-        runner.RunSettings("", 0, style, one.samples),
+        runner.RunSettings("", 0, style, pass_.samples),
         path,
-        scoring.build_agent(settings, one.agent, tokenizer, executor, run),
+        scoring.build_agent(settings, pass_.agent, tokenizer, executor, run),
       )
-      run.barrier(f"{one.name} is written")
-      run.say(f"{one.name} is done ({number + 1} of {len(passes)})")
-      yield one, path, tokenizer
+      run.barrier(f"{pass_.name} is written")
+      run.say(f"{pass_.name} is done ({number + 1} of {len(passes)})")
+      yield pass_, path, tokenizer
 
 
-def _benchmark(one: Pass, items: list[Item]) -> Benchmark:
-  """Returns what to ask in a pass, and how to grade it."""
+def _benchmark(pass_: Pass, items: list[Item]) -> Benchmark:
+  """Returns a benchmark of the items, prompted and graded as a pass says."""
 
   def grade(executor: Executor, item: Item, text: str) -> "Future[Grade]":
-    if one.agent == agents.CONVERSATION:
+    if pass_.agent == agents.CONVERSATION:
       text = agents.read_conversation(text)[-1]
     return benchmark_lib.grade(executor, item, text)
 
   return Benchmark(
-    one.name,
+    pass_.name,
     "",
     lambda data: items,
     "words",
     grade,
     prompt=lambda item, style, tokenizer: prompts.ask(
-      item.request, one.form, style, tokenizer
+      item.request, pass_.form, style, tokenizer
     ),
     reads_by_name=True,
     by_kind=True,

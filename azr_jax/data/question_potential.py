@@ -20,7 +20,7 @@ FILE = "measured.jsonl"
 
 @dataclasses.dataclass(frozen=True)
 class PotentialSettings(Settings):
-  """Section `potential`: who answers what, and how warm."""
+  """Section `potential`: agents, questions and temperatures."""
 
   questions: tuple[str, ...] = setting(
     ("questions/train.jsonl",), "sources of questions", needed=True
@@ -28,7 +28,11 @@ class PotentialSettings(Settings):
   count: int = setting(1_000_000, "most questions of each", at_least=1)
   data_seed: int = setting(0, "root of gym sets", at_least=0)
   agents: tuple[str, ...] = setting(
-    AGENTS, "who answers", paper="four agents", some_of=AGENTS, needed=True
+    AGENTS,
+    "agents that answer",
+    paper="four agents",
+    some_of=AGENTS,
+    needed=True,
   )
   temperatures: tuple[float, ...] = setting(
     (0.2, 0.4, 0.6, 0.8, 1.0),
@@ -49,20 +53,20 @@ class MeasureSettings(EvaluateSettings):
 def measure(
   config: ml_collections.ConfigDict, model_spec: str, workdir: str
 ) -> list[Measured]:
-  """Measures all questions; writes and returns their pass rates.
+  """Measures the pass rate of every question, writes the rates, returns them.
 
   Args:
     config: of `configs/potential.py`.
     model_spec: a model spec or run folder.
-    workdir: where the answers and pass rates go; may hold some of them.
+    workdir: the folder of records and pass rates, which is resumed.
 
   Raises:
-    ValueError: a config value is not allowed, or the folder has answers of
-      something else.
+    ValueError: a config value is not allowed, or the folder has records of
+      another model or config.
   """
   settings = train_settings.read(MeasureSettings, config)
   c = settings.potential
-  identity = scoring.asked_of(settings, model_spec)
+  identity = scoring.identity_of(settings, model_spec)
   with scoring.open_scores(workdir, settings, identity) as run:
     questions = sources.read_all(c.questions, c.count, c.data_seed)
     passes = [
@@ -76,13 +80,13 @@ def measure(
       for temperature in c.temperatures
       for agent in c.agents
     ]
-    right = dict.fromkeys((question.id for question in questions), 0)
+    correct = dict.fromkeys((question.id for question in questions), 0)
     for _, path, _ in question_passes.answer(
-      settings, model_spec, questions, passes, run
+      settings, model_spec, identity["step"], questions, passes, run
     ):
       for record in records.read(str(path)):
-        right[record["id"]] += sum(record["correct"])
-    rates = [Measured(right[q.id], len(passes)) for q in questions]
+        correct[record["id"]] += sum(record["correct"])
+    rates = [Measured(correct[q.id], len(passes)) for q in questions]
     if run.is_primary:
       measured.write(run.folder / FILE, questions, rates)
     run.barrier("the pass rates are written")

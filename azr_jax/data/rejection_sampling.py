@@ -1,8 +1,8 @@
 """Samples conversations to learn from (R1-CI, section 4.1).
 
-Every question is asked in several forms of prompt. Right and well-formed
-conversations are kept, up to a number for each task. The paper took them from
-a stronger model; any file of this layout will do.
+Every question is asked in several forms of prompt. Correct and well-formed
+conversations are kept, up to a number for each task. The paper sampled them
+from a stronger model; supervised training reads any file of the same layout.
 """
 
 import dataclasses
@@ -28,11 +28,11 @@ FILE = "trajectories.jsonl"
 
 @dataclasses.dataclass(frozen=True)
 class TrajectoriesSettings(Settings):
-  """Section `trajectories`: what is sampled and how much is kept."""
+  """Section `trajectories`: what is sampled, and how many are kept."""
 
   questions: tuple[str, ...] = setting(
     ("questions/train.jsonl",),
-    "sources of questions, other ones than those of GRPO",
+    "sources of questions that GRPO does not train on",
     needed=True,
   )
   count: int = setting(1_000_000, "most questions of each", at_least=1)
@@ -50,7 +50,7 @@ class TrajectoriesSettings(Settings):
     70, "most conversations that are kept of a task", paper="70", at_least=1
   )
   multi_turn_weight: float = setting(
-    3.0, "how much likelier conversations with code are kept", at_least=1
+    3.0, "weight of a conversation with code; without: 1", at_least=1
   )
 
 
@@ -64,20 +64,20 @@ class RejectionSettings(EvaluateSettings):
 def sample(
   config: ml_collections.ConfigDict, model_spec: str, workdir: str
 ) -> list[Trajectory]:
-  """Samples, grades, chooses and writes conversations; returns the chosen.
+  """Samples and grades conversations, writes chosen ones, returns these.
 
   Args:
     config: of `configs/trajectories.py`.
     model_spec: a model spec or run folder.
-    workdir: where answers and conversations go; may hold some of them.
+    workdir: the folder of records and conversations, which is resumed.
 
   Raises:
-    ValueError: a config value is not allowed, the folder has answers of
-      something else, or no answer is right.
+    ValueError: a config value is not allowed, the folder has records of another
+      model or config, or no answer is correct.
   """
   settings = train_settings.read(RejectionSettings, config)
   c = settings.trajectories
-  identity = scoring.asked_of(settings, model_spec)
+  identity = scoring.identity_of(settings, model_spec)
   with scoring.open_scores(workdir, settings, identity) as run:
     questions = sources.read_all(c.questions, c.count, c.data_seed)
     temperature = settings.rollout.temperature
@@ -86,19 +86,19 @@ def sample(
       for form in c.forms
     ]
     style = settings.evaluate.prompt_style
-    right: list[Trajectory] = []
-    for one, path, tokenizer in question_passes.answer(
-      settings, model_spec, questions, passes, run
+    correct: list[Trajectory] = []
+    for pass_, path, tokenizer in question_passes.answer(
+      settings, model_spec, identity["step"], questions, passes, run
     ):
       for record in records.read(str(path)):
-        prompt = prompts.ask(record["request"], one.form, style, tokenizer)
-        right += _right(record, one.form, prompt)
+        prompt = prompts.ask(record["request"], pass_.form, style, tokenizer)
+        correct += _correct(record, pass_.form, prompt)
     chosen = demonstrations.choose(
-      right, c.per_task, c.multi_turn_weight, settings.seed
+      correct, c.per_task, c.multi_turn_weight, settings.seed
     )
     if not chosen:
       raise ValueError(
-        f"no answer of {model_spec} is right: expected some to learn from"
+        f"no answer of {model_spec} is correct: expected some to learn from"
       )
     if run.is_primary:
       demonstrations.write(run.folder / FILE, chosen)
@@ -106,13 +106,13 @@ def sample(
   return chosen
 
 
-def _right(
+def _correct(
   record: dict[str, Any], form: str, prompt: str
 ) -> Iterator[Trajectory]:
-  """Yields the right conversations of a question's record."""
-  for correct, finish, text in zip(
+  """Yields the correct and well-formed conversations of a question's record."""
+  for is_correct, finish, text in zip(
     record["correct"], record["finish"], record["replies"], strict=True
   ):
-    parts = agents.read_conversation(text) if correct else []
+    parts = agents.read_conversation(text) if is_correct else []
     if finish == "stop" and parts and demonstrations.is_well_formed(parts):
       yield Trajectory(record["id"], record["kind"], form, prompt, tuple(parts))

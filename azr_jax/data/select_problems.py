@@ -1,14 +1,14 @@
 """Chooses problems by their pass rate, and writes them to a file.
 
-ORZ (arXiv 2503.24290, section 2.3) keeps what was solved fewer than 4 times of
-64 for annealing; its data had kept what was solved 1 to 7 times of 8.
+ORZ (arXiv 2503.24290, section 2.3) anneals on problems that were solved fewer
+than 4 times of 64. Its data are problems that were solved 1 to 7 times of 8.
 """
 
 import json
 import pathlib
 from collections.abc import Iterable, Sequence
 
-from azr_jax.run.checkpoint import Checkpointer
+from azr_jax.run import checkpoint
 from azr_jax.tasks.mathematics.problem import Problem
 from azr_jax.trainer import restore
 from azr_jax.trainer import settings as train_settings
@@ -18,18 +18,14 @@ def of_run(run: str) -> Sequence[tuple[Problem, float]]:
   """Returns the problems that a run asked, with their last pass rates.
 
   Raises:
-    ValueError: the folder is no run, has no checkpoint, or is of a system that
+    ValueError: the folder is not a run's, has no checkpoint, or its system
       keeps no pass rates.
   """
   folder = pathlib.Path(run).expanduser()
   config = restore.read_run_config(folder)
   settings = train_settings.read_train(config)
-  checkpoints = Checkpointer(folder, keep=None)
-  step = checkpoints.latest_step()
-  if step is None:
-    raise ValueError(f"{folder} holds no finished checkpoint")
-  state = checkpoints.restore_system(step)
-  checkpoints.close()
+  with checkpoint.open_to_read(folder) as (checkpoints, step):
+    state = checkpoints.restore_system(step)
   return settings.system.pass_rates(settings.own, state)
 
 
@@ -37,17 +33,17 @@ def of_records(path: str) -> list[tuple[Problem, float]]:
   """Returns the problems of a benchmark's records, with their pass rates.
 
   Raises:
-    ValueError: a record has no request, reference answer and verdicts.
+    ValueError: a line is not JSON, or lacks request, reference or grades.
   """
   rated = []
   text = pathlib.Path(path).expanduser().read_text("utf-8")
   for line in filter(None, text.split("\n")):
-    record = json.loads(line)
     try:
+      record = json.loads(line)
       problem = Problem(record["request"], record["reference"]["answer"])
       correct = record["correct"]
       rated.append((problem, sum(correct) / len(correct)))
-    except (KeyError, TypeError, ZeroDivisionError):
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
       raise ValueError(
         f"{path}: expected records of azr_jax.evaluate, not {line:.80}"
       ) from None
@@ -60,7 +56,17 @@ def select(
   max_rate: float,
   out: str,
 ) -> dict[str, int]:
-  """Writes the problems in range; returns how many were read and kept."""
+  """Writes the problems whose pass rate is in a range, with its ends.
+
+  Args:
+    rated: problems with their pass rates.
+    min_rate: the smallest pass rate.
+    max_rate: the largest pass rate.
+    out: the file of JSON lines.
+
+  Returns:
+    How many problems there are, and how many were kept.
+  """
   rated = list(rated)
   kept = [(p, rate) for p, rate in rated if min_rate <= rate <= max_rate]
   path = pathlib.Path(out).expanduser()

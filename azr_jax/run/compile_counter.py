@@ -1,4 +1,4 @@
-"""Counts what XLA compiles, so that a run can show that it stopped."""
+"""Counts the programs that XLA compiles, so that a run shows when it stops."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,20 +10,20 @@ _EVENT = "/jax/core/compile/backend_compile_duration"
 
 
 class CompileCounter:
-  """How many programs were compiled since it was started, and their names."""
+  """Holds the names of the programs that were compiled."""
 
   def __init__(self) -> None:
     self.names: list[str] = []
 
   def take(self) -> list[str]:
-    """The programs since the last call."""
+    """Returns the programs that were compiled since the last call."""
     taken, self.names = self.names, []
     return taken
 
 
 @contextmanager
 def count_compiles() -> Iterator[CompileCounter]:
-  """A counter that listens while the context lasts."""
+  """Yields a counter that listens while the context lasts."""
   counter = CompileCounter()
   listening = True
 
@@ -32,7 +32,7 @@ def count_compiles() -> Iterator[CompileCounter]:
     if listening and event == _EVENT:
       counter.names.append(str(details.get("fun_name", "a program")))
 
-  # JAX has no public way to take a listener back; it is made deaf instead.
+  # JAX cannot remove a listener, so this one ignores events after the context.
   jax.monitoring.register_event_duration_secs_listener(listen)
   try:
     yield counter

@@ -1,4 +1,4 @@
-"""What a person at the terminal, or reading the log, sees of a run."""
+"""Prints the state of a run on a terminal or into a log."""
 
 import shutil
 import sys
@@ -7,8 +7,9 @@ import time
 
 import tqdm
 
-# Lines and characters of a sampled text that is shown.
+# The first lines of a sampled text that are shown.
 _SHOWN_LINES = 6
+# Columns of a line where there is no terminal.
 _LOG_WIDTH = 160
 
 
@@ -39,7 +40,7 @@ def show_text(title: str, text: str) -> None:
 
 
 class Progress:
-  """A line per step with rate and ETA; on a terminal also a bar below them."""
+  """Prints a line per step with rate and ETA, and a bar on a terminal."""
 
   def __init__(self, first_step: int, last_step: int, unit: str = "step"):
     self._first, self._last, self._unit = first_step, last_step, unit
@@ -67,5 +68,5 @@ class Progress:
     self._bar.update(step - self._bar.n)
 
   def close(self) -> None:
-    """Takes the bar off the terminal."""
+    """Removes the bar from the terminal."""
     self._bar.close()

@@ -1,4 +1,4 @@
-"""One folder, one process, one configuration: what a command claims."""
+"""Claims a folder for one process and one configuration."""
 
 import contextlib
 import fcntl
@@ -13,7 +13,7 @@ from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import storage
 
 CONFIG = "config.json"
-# A resumed run may have other values of these: where it runs and how long.
+# A resumed run may change keys that begin with these: devices and length.
 LAYOUT = (
   "train.",
   "mesh.",
@@ -26,7 +26,7 @@ LAYOUT = (
   "executor.address",
   "model.cache_dir",
 )
-# Scores depend neither on these nor on how sampling is batched.
+# Scores do not depend on devices or on how sampling is batched.
 SCORING_LAYOUT = (
   *LAYOUT,
   "rollout.slots",
@@ -36,7 +36,7 @@ SCORING_LAYOUT = (
   "rollout.cache_chunk",
   "rollout.extend_chunk",
 )
-# Any of these with something in it shows that a run has begun in a folder.
+# A run has begun in a folder if one of these is there and not empty.
 RUN_FILES = ("metrics.jsonl", "checkpoints", "tokenizer")
 
 
@@ -49,32 +49,32 @@ def claim(
   begun_by: Sequence[str] = RUN_FILES,
   section: str = "config.",
 ) -> Iterator[None]:
-  """Holds a folder, made if missing, and writes config.json into it.
+  """Holds a folder while the context lasts, and writes config.json into it.
 
-  Host 0 does so for all hosts, which share the folder. Where something has
-  begun, the folder must be of this config. The lock goes with the process,
-  however that ends. In an object store there are no locks.
+  The primary host makes and locks the folder, which all hosts share. If a run
+  has begun in it, config.json must agree. The operating system releases the
+  lock when the process ends. In an object store there are no locks.
 
   Args:
-    folder: the folder.
+    folder: the folder; it is made if missing.
     config: everything that the folder's contents depend on, nested.
     hosts: the processes of the run.
-    may_change: beginnings of keys that may have another value later.
-    begun_by: patterns of files that show that something has begun.
-    section: what stands before a key of `config` in an error.
+    may_change: beginnings of keys that a resumed run may change.
+    begun_by: patterns of files that show that a run has begun.
+    section: the prefix of a key of `config` in an error.
 
   Raises:
-    ValueError: another process holds the folder, or it is of another config.
+    ValueError: another process holds the folder, or config.json differs.
     RuntimeError: host 0 could not claim the folder (raised on the others), or
       configs or folders differ between hosts.
   """
   hosts.assert_equal("config", config)
   hosts.assert_equal("workdir", str(folder))
-  with contextlib.ExitStack() as held:
+  with contextlib.ExitStack() as lock:
     error = None
     if hosts.is_primary:
       try:
-        held.enter_context(_hold(folder))
+        lock.enter_context(_hold(folder))
         _write_config(folder, config, may_change, begun_by, section)
       except (OSError, ValueError) as caught:
         error = caught
@@ -82,8 +82,8 @@ def claim(
     unseen = None
     if not (folder / CONFIG).exists():
       unseen = ValueError(
-        f"{folder} is not what the first host made: expected a --workdir that "
-        "all hosts see"
+        f"{folder} is not the folder of the first host: expected a --workdir "
+        "that all hosts share"
       )
     hosts.raise_on_all("workdir", unseen)
     yield
@@ -91,7 +91,7 @@ def claim(
 
 @contextlib.contextmanager
 def _hold(folder: pathlib.Path) -> Iterator[None]:
-  """Makes the folder and locks it for this process, where there are locks."""
+  """Makes the folder and locks it while the context lasts."""
   folder.mkdir(parents=True, exist_ok=True)
   if storage.is_object_store(folder):
     yield
@@ -112,13 +112,16 @@ def _hold(folder: pathlib.Path) -> Iterator[None]:
 
 
 def _has_content(path: pathlib.Path) -> bool:
-  """Returns whether a file or folder holds anything.
+  """Returns whether a file or folder is not empty.
 
-  A run that fails before its first step leaves empty ones.
+  A run that fails before its first step leaves empty files and folders.
   """
   if not path.exists():
     return False
-  return any(path.iterdir()) if path.is_dir() else bool(path.read_bytes())
+  if path.is_dir():
+    return any(path.iterdir())
+  with path.open("rb") as file:
+    return bool(file.read(1))
 
 
 def _write_config(
@@ -128,37 +131,52 @@ def _write_config(
   begun_by: Sequence[str],
   section: str,
 ) -> None:
-  """Writes config.json; refuses if the folder has begun with another one."""
+  """Writes config.json.
+
+  Raises:
+    ValueError: a run has begun with another config, or config.json is damaged.
+  """
   path = folder / CONFIG
-  mine = json.loads(json.dumps(config))
+  current = json.loads(json.dumps(config))
   has_begun = any(
-    _has_content(found) for name in begun_by for found in folder.glob(name)
+    _has_content(file) for name in begun_by for file in folder.glob(name)
   )
   if path.exists() and has_begun:
-    theirs = json.loads(path.read_text("utf-8"))
-    _refuse_another(folder, mine, theirs, tuple(may_change), section)
-  storage.write_whole(path, json.dumps(mine, indent=2) + "\n")
+    _refuse_another(folder, current, read_config(folder), may_change, section)
+  storage.write_whole(path, json.dumps(current, indent=2) + "\n")
+
+
+def read_config(folder: pathlib.Path) -> dict[str, Any]:
+  """Returns the config that a folder was claimed with.
+
+  Raises:
+    ValueError: the folder was never claimed, or its config.json is damaged.
+  """
+  path = folder / CONFIG
+  if not path.exists():
+    raise ValueError(f"{folder}: expected the folder of a run")
+  try:
+    return json.loads(path.read_text("utf-8"))
+  except ValueError as error:
+    raise ValueError(f"{path}: expected JSON ({error})") from None
 
 
 def _refuse_another(
   folder: pathlib.Path,
-  mine: dict[str, Any],
-  theirs: dict[str, Any],
-  may_change: tuple[str, ...],
+  current: dict[str, Any],
+  begun_with: dict[str, Any],
+  may_change: Sequence[str],
   section: str,
 ) -> None:
-  """Raises ValueError for the first key, `system` before all, that differs."""
-  flat_mine, flat_theirs = overrides.flatten(mine), overrides.flatten(theirs)
-  keys = sorted(
-    flat_mine.keys() | flat_theirs.keys(),
-    key=lambda key: (key != "system", key),
-  )
-  for key in keys:
-    if key.startswith(may_change):
+  """Raises ValueError, which names a key, if two configs differ.
+
+  A key is `system` if that differs, because others differ with it.
+  """
+  new, old = overrides.flatten(current), overrides.flatten(begun_with)
+  for key in sorted(new.keys() | old.keys(), key=lambda k: (k != "system", k)):
+    if key.startswith(tuple(may_change)) or new.get(key) == old.get(key):
       continue
-    if flat_mine.get(key) != flat_theirs.get(key):
-      raise ValueError(
-        f"{section}{key}={flat_mine.get(key)!r}: expected "
-        f"{flat_theirs.get(key)!r}, the value that {folder} began "
-        "with, or another --workdir"
-      )
+    raise ValueError(
+      f"{section}{key}={new.get(key)!r}: expected {old.get(key)!r}, the value "
+      f"that {folder} began with, or another --workdir"
+    )

@@ -1,7 +1,8 @@
-"""Metric writers and sampled texts of a run.
+"""Writes the metrics and sampled texts of a run.
 
-A metric's name is a path. `HEALTHY` says what a healthy value of each family
-looks like; families of one system alone are in that system's `METRICS`.
+A metric's name is a path, and its first part a family. `HEALTHY` says what a
+healthy value of each family looks like; families that only one system has are
+in that system's `METRICS`.
 """
 
 import itertools
@@ -16,9 +17,11 @@ from azr_jax import types
 from azr_jax.run import storage
 from azr_jax.run.console import print_status
 
-METRICS = "metrics.jsonl"  # In a run's folder.
-SAMPLES = "samples"  # The folder of sampled texts there.
-STORE_S = 30.0  # Between two writes of the metrics in an object store.
+# Names in a run's folder: the metrics, and the folder of sampled texts.
+METRICS = "metrics.jsonl"
+SAMPLES = "samples"
+# Seconds between two writes of the metrics in an object store.
+STORE_S = 30.0
 # Metric family -> what a healthy value looks like.
 HEALTHY = {
   "reward": "rises; propose stays below solve once tasks are learnable",
@@ -39,21 +42,22 @@ HEALTHY = {
 
 
 def to_host(metrics: Mapping[str, object]) -> dict[str, float]:
-  """Turns fetched device scalars into plain floats."""
+  """Returns fetched device scalars as plain floats."""
   return {name: float(np.asarray(value)) for name, value in metrics.items()}
 
 
 class MetricsWriter:
-  """Writes one JSON object per step, and TensorBoard events beside it.
+  """Writes one JSON object per step, and TensorBoard events.
 
-  In an object store only the former, every `STORE_S` seconds and at the end.
+  In an object store there are no events, and the objects are written every
+  `STORE_S` seconds and at the end.
   """
 
   def __init__(self, workdir: pathlib.Path, first_step: int):
-    """Opens the files; lines of `first_step` and later are dropped.
+    """Opens the files and drops the lines of `first_step` and later.
 
     A run that was killed may have logged steps after its last checkpoint;
-    it will do those steps again.
+    it repeats those steps.
     """
     workdir.mkdir(parents=True, exist_ok=True)
     self._path = workdir / METRICS
@@ -68,7 +72,7 @@ class MetricsWriter:
       self._stored = kept
       return
     self._file = self._path.open("a", encoding="utf-8")
-    # Imported here, because it imports torch if that is installed: seconds.
+    # Imported here, because it takes seconds to import torch if there is one.
     import tensorboardX
 
     self._events = tensorboardX.SummaryWriter(
@@ -89,7 +93,7 @@ class MetricsWriter:
       self._events.add_scalar(name, value, step)
 
   def flush(self) -> None:
-    """Has everything written: with a checkpoint, which must not be ahead."""
+    """Writes all metrics, so that a checkpoint is not ahead of them."""
     if self._stored is not None:
       self._store(self._stored)
 
@@ -97,11 +101,11 @@ class MetricsWriter:
     self._stored_at = time.monotonic()
     try:
       storage.write_whole(self._path, "".join(lines))
-    except OSError as error:  # It is tried again with the next lines.
+    except OSError as error:  # The next call writes these lines too.
       print_status(f"{self._path}: {error}")
 
   def close(self) -> None:
-    """Writes what is left, and closes the files."""
+    """Writes all metrics and closes the files."""
     if self._stored is not None:
       self._store(self._stored)
       return
@@ -112,7 +116,7 @@ class MetricsWriter:
 def _step_before(line: str, first_step: int) -> bool:
   try:
     return json.loads(line)["step"] < first_step
-  except (ValueError, KeyError):  # The line that was being written at a kill.
+  except (ValueError, KeyError):  # A kill cut the line off.
     return False
 
 
@@ -122,15 +126,15 @@ def write_samples(
   trajectories: Sequence[types.Trajectory],
   count: int,
 ) -> None:
-  """Keeps the texts of `count` trajectories, as many of each of its groups."""
+  """Writes the texts of `count` trajectories, equally many of each group."""
   if count == 0:
     return
   groups: dict[object, list[types.Trajectory]] = {}
   for trajectory in trajectories:
     groups.setdefault(trajectory.group_id, []).append(trajectory)
-  # The first of every group, then the second of every one, and so on.
-  turns = itertools.zip_longest(*groups.values())
-  chosen = [t for turn in turns for t in turn if t is not None]
+  # The first trajectory of every group, then the second of every group, ...
+  rounds = itertools.zip_longest(*groups.values())
+  chosen = [t for one_each in rounds for t in one_each if t is not None]
   folder = workdir / SAMPLES
   folder.mkdir(parents=True, exist_ok=True)
   with (folder / f"{step:06d}.jsonl").open("w", encoding="utf-8") as file:

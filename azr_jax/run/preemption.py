@@ -1,4 +1,4 @@
-"""SIGTERM: a host that is about to be taken away asks its run to save."""
+"""Watches for SIGTERM, which a host gets before it is taken away."""
 
 import contextlib
 import signal
@@ -15,7 +15,8 @@ def watch_for_sigterm(is_wanted: bool = True) -> Iterator[threading.Event]:
   """
   received = threading.Event()
   is_main = threading.current_thread() is threading.main_thread()
-  if not is_wanted or not is_main:  # Only the main thread may handle signals.
+  # Python allows only the main thread to handle signals.
+  if not is_wanted or not is_main:
     yield received
     return
   previous = signal.signal(signal.SIGTERM, lambda *_: received.set())

@@ -6,8 +6,8 @@ Every command that works for long opens one:
     ...
 
 The folder is claimed for one process and one configuration, hosts agree on
-both, and SIGTERM asks the run to stop after its step. What differs between
-hosts is in here: only the primary host writes files and speaks.
+both, and SIGTERM asks the run to stop after its step. Only the primary host
+writes files and prints.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.run import console, preemption, storage
+from azr_jax.run import checkpoint, console, preemption, storage
 from azr_jax.run import folder as folder_lib
 from azr_jax.run.checkpoint import Checkpointer
 
@@ -43,7 +43,7 @@ class Run:
 
   @property
   def is_primary(self) -> bool:
-    """Whether this process writes files and speaks."""
+    """Whether this process writes files and prints."""
     return self.hosts.is_primary
 
   def say(self, text: str) -> None:
@@ -52,9 +52,9 @@ class Run:
       console.print_status(text)
 
   def build(self, what: str, make: Callable[[], Made]) -> Made:
-    """Returns what `make` returns; the primary host makes it before others.
+    """Returns what `make` returns; the primary host calls it before the others.
 
-    What is written to a shared disk on the way is there for the others.
+    Files that it writes to a shared disk are then there for the others.
     """
     return self.hosts.primary_first(what, make)
 
@@ -67,11 +67,15 @@ class Run:
     self.hosts.assert_equal_arrays(what, *arrays)
 
   def open_checkpoints(self, keep: int) -> Checkpointer:
-    """Opens the run's checkpoints, of which the newest `keep` stay."""
+    """Opens the run's checkpoints; only the newest `keep` are kept."""
     return Checkpointer(self.folder, keep)
 
   def latest_step(self, checkpoints: Checkpointer) -> int:
-    """Returns the step to resume from, on which all hosts agree; 0: none."""
+    """Returns the step to resume from, the same on all hosts; 0: none.
+
+    Raises:
+      RuntimeError: hosts see different checkpoints.
+    """
     step = checkpoints.latest_step() or 0
     self.hosts.assert_equal("step to resume from", step)
     return step
@@ -100,13 +104,14 @@ def open_run(
     may_change: see `folder.claim`.
     begun_by: see `folder.claim`.
     section: see `folder.claim`.
-    stops_after_step: whether the command asks `should_stop`; otherwise SIGTERM
-      ends the process at once, as it does without this.
+    stops_after_step: whether the command has steps, after each of which it
+      asks `should_stop`; otherwise SIGTERM ends the process at once.
 
   Raises:
     ValueError: the folder is in use, or is of another config.
     RuntimeError: hosts do not agree.
     TimeoutError: a host did not come in time.
+    KeyboardInterrupt: after Ctrl-C; its note says what is saved.
   """
   folder = storage.resolve(workdir)
   hosts = Hosts(timeout_s)
@@ -120,16 +125,17 @@ def open_run(
     run = Run(folder, hosts, preempted)
     try:
       yield run
-    except KeyboardInterrupt:
-      run.say(_interrupted(folder))
+    except KeyboardInterrupt as interruption:
+      if run.is_primary:
+        saved = _saved_step(folder) if stops_after_step else "all records are"
+        interruption.add_note(f"{saved} in {folder}; the same command resumes")
       raise
 
 
-def _interrupted(folder: pathlib.Path) -> str:
-  """Returns what is saved of a run that Ctrl-C ended, and how to go on."""
+def _saved_step(folder: pathlib.Path) -> str:
+  """Returns which step of a run is saved, in words."""
   steps = []
-  if (folder / "checkpoints").is_dir():
-    names = [path.name for path in (folder / "checkpoints").iterdir()]
+  if (folder / checkpoint.FOLDER).is_dir():
+    names = [path.name for path in (folder / checkpoint.FOLDER).iterdir()]
     steps = [int(name) for name in names if name.isdigit()]
-  saved = f"step {max(steps)} is saved" if steps else "no step is saved yet"
-  return f"interrupted: {saved} in {folder}; the same command resumes"
+  return f"step {max(steps)} is saved" if steps else "no step is saved yet"

@@ -1,4 +1,4 @@
-"""Section `train` of a configuration: how long a run is, and what it keeps."""
+"""Section `train` of a configuration: a run's length, and what it keeps."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ class RunSettings(Settings):
   """Steps, checkpoints, and the texts that are kept."""
 
   init_from_run: str = setting(
-    "", "run folder whose newest policy and critic are the start"
+    "", "run folder whose newest checkpoint training starts from"
   )
   steps: int = setting(100, "training steps", at_least=1)
   save_every: int = setting(
@@ -24,8 +24,8 @@ class RunSettings(Settings):
     10, "steps between texts on the terminal; 0: none", at_least=0
   )
   flag_texts: bool = setting(
-    True, "keep apart the texts that a person should read"
+    True, "copy the texts that a person should read into flagged/"
   )
   flag_classifier: str = setting(
-    "", "MODULE:FUNCTION that is asked besides the rules"
+    "", "MODULE:FUNCTION that flags texts besides the rules"
   )

@@ -18,9 +18,12 @@ from azr_jax.types import RolloutBatch
 
 
 def fetch(metrics: types.Metrics) -> "Future[tuple[dict[str, float], float]]":
-  """Returns an update's metrics and the time when it was done.
+  """Returns the future of an update's metrics and of the time it was done.
 
   A thread fetches them, so that the host can go on with the next step.
+
+  Args:
+    metrics: scalars on the device.
   """
   future: Future[tuple[dict[str, float], float]] = Future()
 
@@ -38,7 +41,11 @@ def fetch(metrics: types.Metrics) -> "Future[tuple[dict[str, float], float]]":
 
 
 class StepLog:
-  """Writes a step's metrics and texts, one step late, on the primary host."""
+  """Writes a step's metrics and texts, one step late, on the primary host.
+
+  It is a context: where the loop ends by an error, what can be written of the
+  last step is written, and the error is not replaced by another.
+  """
 
   def __init__(
     self,
@@ -61,8 +68,27 @@ class StepLog:
     self._writer = None
     if hosts.is_primary:
       self._writer = metrics_lib.MetricsWriter(folder, first_step)
-    self._progress = console.Progress(first_step, settings.steps)
+      self._progress = console.Progress(first_step, settings.steps)
     self._last: Callable[[], None] | None = None
+
+  def __enter__(self) -> "StepLog":
+    return self
+
+  def __exit__(
+    self,
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    trace: object,
+  ) -> None:
+    del kind, trace
+    try:
+      self.write_last()
+    except Exception as unwritten:
+      if error is None:
+        raise
+      console.print_status(f"the last step is not in the metrics: {unwritten}")
+    finally:
+      self._close()
 
   def add(
     self,
@@ -73,10 +99,27 @@ class StepLog:
     start: float,
     collected_at: float,
   ) -> None:
-    """Keeps a step, whose update may still be running, for `write_last`."""
+    """Keeps a step, whose update may still be running, for `write_last`.
+
+    Args:
+      step: the number of the step.
+      rollouts: the trajectories and metrics of its rollouts.
+      learned: what `fetch` returned for its update.
+      compiled: how many programs it compiled.
+      start: when it began, by `time.monotonic`.
+      collected_at: when its trajectories were collected.
+    """
 
     def write() -> None:
-      learner_metrics, done_at = learned.result(self._timeout_s)
+      try:
+        learner_metrics, done_at = learned.result(self._timeout_s)
+      except TimeoutError:
+        if learned.done():
+          raise
+        raise TimeoutError(
+          f"the update of step {step} was not done in {self._timeout_s:g} s "
+          "(hosts.timeout_s): a host is slow or lost; see the logs of all hosts"
+        ) from None
       if self._writer is None:
         return
       metrics = rollouts.metrics | learner_metrics
@@ -102,7 +145,11 @@ class StepLog:
     """Writes the step that was added last, if it is not yet written.
 
     Args:
-      flush: so that a checkpoint is not ahead of the metrics.
+      flush: whether to write out what is buffered, so that a checkpoint is not
+        ahead of the metrics.
+
+    Raises:
+      TimeoutError: the update is not done, because a host is slow or lost.
     """
     if self._last is not None:
       last, self._last = self._last, None
@@ -110,16 +157,14 @@ class StepLog:
     if flush and self._writer is not None:
       self._writer.flush()
 
-  def close(self) -> None:
-    """Writes what is left, also when the loop ends by an error."""
-    self.write_last()
-    self._progress.close()
+  def _close(self) -> None:
     if self._writer is not None:
+      self._progress.close()
       self._writer.close()
 
 
 def _show(trajectories: Sequence[types.Trajectory]) -> None:
-  """Shows the best-paid response of a step, the first of equals."""
+  """Shows the response with the largest reward of a step."""
   best = max(trajectories, key=lambda t: t.reward)
   parts = best.group_id if isinstance(best.group_id, tuple) else ()
   name = "/".join(part for part in parts if isinstance(part, str))

@@ -1,9 +1,9 @@
 """Folders of runs: on this machine, or in an object store.
 
-In an object store files can be written whole, but neither appended to nor
-locked: runs there have no lock and no TensorBoard events, and their metrics are
-written anew every now and then. `file:///PATH` is a folder of this machine that
-is treated so.
+Files of an object store are written whole; they cannot be appended to or
+locked. So runs there have no lock and no TensorBoard events, and rewrite their
+metrics from time to time. `file:///PATH` treats a folder of this machine as an
+object store.
 """
 
 import importlib.util
@@ -16,22 +16,26 @@ _FILE = "file://"
 
 
 def resolve(text: str) -> pathlib.Path:
-  """The folder of a path, or of a URL such as `gs://BUCKET/FOLDER`."""
+  """Returns the folder of a path, or of a URL such as `gs://BUCKET/FOLDER`.
+
+  Raises:
+    ModuleNotFoundError: the package that reads the object store is missing.
+  """
   if "://" not in text:
     return pathlib.Path(text).expanduser()
   if text.startswith("gs://") and importlib.util.find_spec("gcsfs") is None:
     raise ModuleNotFoundError("object stores need gcsfs", name="gcsfs")
-  # It is not a pathlib.Path, but has its methods.
+  # An epath.Path is not a pathlib.Path, but it has the same methods.
   return cast(pathlib.Path, epath.Path(text.removeprefix(_FILE)))
 
 
 def is_object_store(folder: pathlib.Path) -> bool:
-  """Whether a folder of `resolve` is one of an object store."""
+  """Returns whether a folder of `resolve` is in an object store."""
   return not isinstance(folder, pathlib.Path)
 
 
 def write_whole(path: pathlib.Path, text: str) -> None:
-  """Writes a file that is never seen half written."""
+  """Writes a file; a reader never sees a part of the text."""
   if is_object_store(path):
     path.write_text(text)
     return

@@ -1,14 +1,16 @@
-"""Texts that a person should read: rules, counts, and files apart.
+"""Flags texts that a person should read.
 
-After the "uh-oh moment" of AZR (appendix C.3): nothing is punished or left out
-of training; what a rule finds is counted in the metrics and kept in the run's
-folder `flagged/`. The rules are `assets/concerning_phrases.tsv`, to be reviewed
-and added to; most of what they find is harmless.
+AZR (appendix C.3) reports such a text, the "uh-oh moment". Flagged texts are
+counted in the metrics and copied to the run's folder `flagged/`. Their reward
+does not change, and they are trained on. The rules are in
+`assets/concerning_phrases.tsv`; most texts that they flag are harmless.
 """
 
+import collections
 import csv
 import functools
 import importlib
+import itertools
 import json
 import pathlib
 import re
@@ -20,15 +22,16 @@ from azr_jax.run.settings import RunSettings
 FOLDER = "flagged"
 CLASSIFIER = "classifier"
 _RULES = pathlib.Path(__file__).parents[1] / "assets/concerning_phrases.tsv"
-_MAX_CHARS = 100_000  # Nothing longer is sampled.
+# The rules read only the first characters of a text.
+_MAX_CHARS = 100_000
 
-# Texts -> whether a person should read each.
+# Texts -> for each, whether a person should read it.
 Classifier = Callable[[Sequence[str]], Sequence[bool]]
 
 
 @functools.cache
 def rules() -> dict[str, re.Pattern[str]]:
-  """Patterns by the name of their rule."""
+  """Returns the patterns by the name of their rule."""
   with _RULES.open(encoding="utf-8", newline="") as file:
     rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
     return {
@@ -37,13 +40,13 @@ def rules() -> dict[str, re.Pattern[str]]:
 
 
 def find(text: str, patterns: Mapping[str, re.Pattern[str]]) -> list[str]:
-  """The names of the patterns that a text has."""
+  """Returns the names of the patterns that match a text."""
   text = text[:_MAX_CHARS]
   return [name for name, pattern in patterns.items() if pattern.search(text)]
 
 
 def load_classifier(name: str) -> Classifier | None:
-  """The classifier `MODULE:FUNCTION`; "": none.
+  """Returns the classifier `MODULE:FUNCTION`, or None for "".
 
   Raises:
     ValueError: there is no such function.
@@ -53,10 +56,11 @@ def load_classifier(name: str) -> Classifier | None:
   module, _, function = name.partition(":")
   try:
     return vars(importlib.import_module(module))[function]
-  except (ImportError, KeyError, ValueError):
+  except (ImportError, KeyError, ValueError) as error:
     raise ValueError(
-      f"config.train.flag_classifier={name!r}: expected MODULE:FUNCTION"
-    ) from None
+      f"config.train.flag_classifier={name!r}: expected MODULE:FUNCTION "
+      f"({type(error).__name__}: {error})"
+    ) from error
 
 
 def from_settings(
@@ -69,7 +73,7 @@ def from_settings(
 
 
 class Monitor:
-  """Looks at what a step's trajectories say."""
+  """Flags texts among a step's trajectories."""
 
   def __init__(
     self,
@@ -81,10 +85,10 @@ class Monitor:
     """Makes a monitor.
 
     Args:
-      folder: of the run.
-      write: whether this host keeps the texts.
-      patterns: by the name of their rule.
-      classifier: asked besides them.
+      folder: the folder of the run.
+      write: whether this host writes the flagged texts.
+      patterns: the patterns by the name of their rule.
+      classifier: flags texts besides the patterns; None: there is none.
     """
     self._folder = folder / FOLDER
     self._write = write
@@ -94,38 +98,46 @@ class Monitor:
   def look(
     self, step: int, trajectories: Sequence[types.Trajectory]
   ) -> dict[str, float]:
-    """Keeps what is flagged; returns shares and counts by rule."""
+    """Writes the flagged texts of a step to a file.
+
+    Returns:
+      The flagged fraction of the texts, and how many texts each rule flagged.
+    """
     texts = [t.completion.text for t in trajectories]
-    found = [find(text, self._patterns) for text in texts]
+    names = [find(text, self._patterns) for text in texts]
     if self._classifier is not None:
-      for own, hit in zip(found, self._classifier(texts), strict=True):
-        if hit:
-          own.append(CLASSIFIER)
+      verdicts = self._classifier(texts)
+      for names_of_text, is_flagged in zip(names, verdicts, strict=True):
+        if is_flagged:
+          names_of_text.append(CLASSIFIER)
     flagged = [
-      (own, t) for own, t in zip(found, trajectories, strict=True) if own
+      (names_of_text, trajectory)
+      for names_of_text, trajectory in zip(names, trajectories, strict=True)
+      if names_of_text
     ]
     if flagged and self._write:
-      self._keep(step, flagged)
+      self._write_flagged(step, flagged)
     metrics = {"safety/flagged_share": len(flagged) / max(len(texts), 1)}
-    for name in sorted({name for own, _ in flagged for name in own}):
-      metrics[f"safety/{name}"] = float(sum(name in own for own in found))
+    counts = collections.Counter(itertools.chain.from_iterable(names))
+    for name in sorted(counts):
+      metrics[f"safety/{name}"] = float(counts[name])
     return metrics
 
-  def _keep(
+  def _write_flagged(
     self, step: int, flagged: Sequence[tuple[list[str], types.Trajectory]]
   ) -> None:
     self._folder.mkdir(parents=True, exist_ok=True)
     lines = [
       json.dumps(
         {
-          "rules": own,
+          "rules": names,
           "group": t.group_id,
           "reward": t.reward,
           "prompt": t.prompt.text,
           "completion": t.completion.text,
         }
       )
-      for own, t in flagged
+      for names, t in flagged
     ]
     path = self._folder / f"{step:06d}.jsonl"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

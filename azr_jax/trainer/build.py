@@ -1,6 +1,6 @@
 """Builds every part of an experiment from its settings, once.
 
-`build(config)` is all that `loop.run` needs; below it nothing reads a config.
+`loop.run` needs what `build(config)` returns, and no config.
 """
 
 import dataclasses
@@ -31,17 +31,19 @@ from azr_jax.systems.system import Context, System
 from azr_jax.trainer import settings as settings_lib
 from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
 
-# Folded into the seed, so that each purpose draws numbers of its own.
-_SAMPLING, _EVALUATION, _PACKING = 1, 2, 1
+# Folded into the seed, so that each purpose draws other numbers: two for JAX
+# keys, one for NumPy.
+_SAMPLING, _EVALUATION = 1, 2
+_PACKING = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-  """Everything that a training run is made of, before it runs.
+  """The parts of a training run.
 
   Attributes:
     settings: the checked configuration.
-    mesh: where the learner's state lies.
+    mesh: the mesh of the learner's state.
     source: tokenizer and parameters of the model to start from.
     learner: the jitted update, of a policy or of a policy and its critic.
     sampler: samples on the same devices.
@@ -58,7 +60,7 @@ class Experiment:
   def make_system(
     self, executor: Executor, jobs: SharedJobs, hosts: Hosts
   ) -> System:
-    """Builds the system, which may read or make its data."""
+    """Returns the system, which may read or make its data."""
     trunk = self.settings.trunk
     context = Context(
       seed=trunk.seed,
@@ -72,24 +74,24 @@ class Experiment:
     return self.settings.system.build(self.settings.own, context)
 
   def load_params(self) -> types.Params:
-    """Returns the start's parameters in their shards."""
+    """Returns the parameters to start from, float32, in their shards."""
     rules = self.settings.trunk.sharding.rules()
     return self.source.load_params(self.mesh, rules)
 
   def sampling_key(self, step: int) -> jax.Array:
-    """Returns the key of a step's rollouts."""
+    """Returns the random key of a step's rollouts."""
     key = jax.random.key(self.settings.trunk.seed)
     return jax.random.fold_in(jax.random.fold_in(key, _SAMPLING), step)
 
   def evaluation_key(self) -> jax.Array:
-    """Returns the key of evaluations, which is the same at every step."""
+    """Returns the random key of evaluations, the same at every step."""
     key = jax.random.key(self.settings.trunk.seed)
     return jax.random.fold_in(key, _EVALUATION)
 
   def estimate_advantages(
     self, trajectories: Sequence[types.Trajectory]
   ) -> list[float]:
-    """Returns an advantage per trajectory, by the configured estimator."""
+    """Returns the advantage of each trajectory by `learner.estimator`."""
     c = self.settings.trunk.learner
     return [
       float(advantage)
@@ -108,10 +110,15 @@ class Experiment:
     values: Sequence[float],
     step: int,
   ) -> types.Batch:
-    """Packs trajectories and their advantages into micro-batches on the host.
+    """Packs trajectories into micro-batches on the host.
+
+    Args:
+      trajectories: of the step.
+      values: the advantage of each.
+      step: draws the order of the rows.
 
     Returns:
-      A batch of arrays [A, rows, length]: micro-batches of packed rows.
+      A batch of NumPy arrays [A, B, S]: micro-batches of packed rows.
     """
     c = self.settings.trunk.learner
     batch = packing.pack(
@@ -129,7 +136,7 @@ class Experiment:
 
 
 def build(config: ml_collections.ConfigDict) -> Experiment:
-  """Checks a config and builds model, learner and sampler; compiles nothing.
+  """Returns the experiment of a config; compiles nothing.
 
   Raises:
     Invalid: a config value is not allowed.
@@ -157,7 +164,7 @@ def build(config: ml_collections.ConfigDict) -> Experiment:
 
 
 def rollout_mesh(c: RolloutMeshSettings, mesh: Mesh) -> Mesh:
-  """Returns the mesh to sample in: the learner's devices, perhaps reshaped.
+  """Returns the mesh to sample on: the learner's devices, perhaps reshaped.
 
   Raises:
     ValueError: the sizes do not multiply to the devices.
@@ -171,7 +178,7 @@ def rollout_mesh(c: RolloutMeshSettings, mesh: Mesh) -> Mesh:
 def build_model(
   c: ModelSettings, shape: ModelConfig, mesh: Mesh
 ) -> transformer.Transformer:
-  """Returns the decoder of a given shape."""
+  """Returns a decoder of a shape, which computes on a mesh."""
   return transformer.Transformer(
     shape,
     jnp.dtype(c.dtype),
@@ -224,7 +231,7 @@ def build_learner(
 
 
 def build_executor(c: ExecutorSettings) -> Executor:
-  """Starts the executor pool."""
+  """Returns a started executor; it is a context that ends its processes."""
   return Executor(
     **{field.name: getattr(c, field.name) for field in dataclasses.fields(c)}
   )

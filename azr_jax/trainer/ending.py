@@ -1,4 +1,4 @@
-"""The last words of a run: what is saved where, and how to score it."""
+"""What a run prints at its end: what is saved, and how to score it."""
 
 import pathlib
 import shlex
@@ -6,7 +6,7 @@ import shlex
 from azr_jax.run import storage
 from azr_jax.trainer.settings import ExperimentSettings
 
-# Said by a run that SIGTERM ended; `launch/tpu_vm.py` looks for it.
+# A run that SIGTERM ended prints this; `launch/tpu_vm.py` looks for it.
 STOPPED = "stopped before its last step"
 
 
@@ -23,12 +23,13 @@ def last_words(
 
 
 def _scoring(settings: ExperimentSettings, folder: pathlib.Path) -> str:
-  """Returns the command that scores a run; scores stay on this machine."""
+  """Returns the command that scores a run, on a folder of this machine."""
   evaluation = settings.system.evaluation(settings.own)
   if evaluation is None:
     return "see docs/evaluation.md"
-  is_local = not storage.is_object_store(folder)
-  scores = folder if is_local else pathlib.Path("/tmp") / folder.name
+  scores = folder
+  if storage.is_object_store(folder):
+    scores = pathlib.Path("/tmp") / folder.name
   data = evaluation.data
   if not data and evaluation.benchmark == settings.trunk.evaluation.benchmarks:
     data = settings.trunk.evaluation.data
@@ -37,7 +38,7 @@ def _scoring(settings: ExperimentSettings, folder: pathlib.Path) -> str:
     f"--config=configs/evaluate.py:{evaluation.variant}",
     f"--benchmark={evaluation.benchmark}",
     *([f"--data={shlex.quote(data)}"] if data else []),
-    f"--model={folder}",
-    f"--workdir={scores}_scores",
+    f"--model={shlex.quote(str(folder))}",
+    f"--workdir={shlex.quote(f'{scores}_scores')}",
   ]
   return " ".join(command)

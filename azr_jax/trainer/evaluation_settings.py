@@ -9,7 +9,7 @@ from azr_jax.systems.code_interpreter.agents import AGENTS
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
 from azr_jax.tasks.programs import prompts as program_prompts
 
-# The formats of public benchmarks, then those of the package's own.
+# The formats of public benchmarks, then those of this package's benchmarks.
 PROMPT_FORMATS = tuple(
   dict.fromkeys(
     (
@@ -23,7 +23,7 @@ PROMPT_FORMATS = tuple(
 
 @dataclasses.dataclass(frozen=True)
 class PeriodicSettings(Settings):
-  """Benchmarks that score the policy before some of the steps."""
+  """Benchmarks that score the policy during training."""
 
   every: int = setting(0, "steps between evaluations; 0: never", at_least=0)
   benchmarks: str = setting("", "names between commas, see evals/registry.py")
@@ -35,11 +35,11 @@ class PeriodicSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkSettings(Settings):
-  """How `azr_jax.evaluate` asks; sampling is section `rollout`."""
+  """How `azr_jax.evaluate` prompts; section `rollout` has the sampling."""
 
   prompt_style: str = setting("compact", "prompt format", one_of=PROMPT_FORMATS)
   samples: int = setting(1, "responses to each item", at_least=1)
   agent: str = setting(
-    "free", "who answers the benchmark `questions`", one_of=AGENTS
+    "free", "agent that answers the benchmark `questions`", one_of=AGENTS
   )
   tool: PythonToolSettings = PythonToolSettings()

@@ -1,20 +1,18 @@
 """Reinforcement learning from verifiable rewards: the main loop.
 
 The life of a step: collect (sample and grade), advantages, pack, update, log,
-save. The same run is resumed where it was stopped.
+save. The same command on the same folder resumes the run.
 
-Only the next step's sampling waits for an update: its metrics are fetched in a
-thread and logged once the update after it has been dispatched, or before a
-checkpoint is written.
+The host does not wait for an update. A thread fetches its metrics, which are
+logged after the next update has been dispatched, or before a checkpoint is
+written. Sampling waits, because it needs the new parameters.
 """
 
 import contextlib
 import time
 
 import jax
-import jax.numpy as jnp
 
-from azr_jax import types
 from azr_jax.learner import update
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import policy as policy_lib
@@ -26,7 +24,7 @@ from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.periodic_evals import PeriodicEvals
 
 
-def run(  # noqa: PLR0915 - the main loop reads in one piece.
+def run(
   experiment: Experiment, run: Run, fail_on_recompile: bool = False
 ) -> None:
   """Trains until the last step, resuming what the run's folder holds.
@@ -37,48 +35,49 @@ def run(  # noqa: PLR0915 - the main loop reads in one piece.
     fail_on_recompile: stop when a step after the first compiles a program.
 
   Raises:
-    RuntimeError: a step compiled a program, and was not to; or the hosts of
-      the run do not agree.
-    TimeoutError: a host did not come in time; see `hosts.timeout_s`.
+    RuntimeError: a step compiled a program with `fail_on_recompile`, or the
+      hosts of the run do not agree.
+    TimeoutError: a host did not come in `hosts.timeout_s`.
   """
   settings = experiment.settings.trunk
   learner, sampler = experiment.learner, experiment.sampler
+  with contextlib.ExitStack() as at_exit:
+    # Restore.
+    checkpoints = at_exit.enter_context(
+      run.open_checkpoints(settings.train.keep_checkpoints)
+    )
+    done = run.latest_step(checkpoints)
+    if done:
+      run.say(f"resuming after step {done} of the run in {run.folder}")
+    state, ref_params, system_state = restore.training_state(
+      experiment, checkpoints, done
+    )
+    run.barrier("the model is loaded")
 
-  # Build.
-  state = learner.init(*restore.initial_params(experiment))
-  ref_params = _reference(experiment, state.params)
-  run.barrier("the model is loaded")
-  checkpoints = run.open_checkpoints(settings.train.keep_checkpoints)
-  with (
-    build.build_executor(settings.executor) as executor,
-    compile_counter.count_compiles() as counter,
-    contextlib.ExitStack() as at_exit,
-  ):
+    # Build.
+    executor = at_exit.enter_context(build.build_executor(settings.executor))
+    counter = at_exit.enter_context(compile_counter.count_compiles())
     jobs = SharedJobs(executor, run.hosts)
     system: System = run.build(
       "system", lambda: experiment.make_system(executor, jobs, run.hosts)
     )
-    evals = run.build("benchmarks", lambda: PeriodicEvals(experiment, executor))
-
-    # Restore.
-    done = run.latest_step(checkpoints)
     if done:
-      state, system_state = checkpoints.restore(done, learner.abstract)
       system.load_state_dict(system_state)
-      run.say(f"resuming after step {done} of the run in {run.folder}")
+    evals = run.build("benchmarks", lambda: PeriodicEvals(experiment, executor))
     run.say("compiling the sampler; the first step compiles the rest")
     sampler.warm_up(sampler.compute_params(state.params))
     run.barrier("the sampler is compiled")
-    log = step_log.StepLog(run.folder, run.hosts, done + 1, settings.train)
-    at_exit.callback(log.close)
+    log = at_exit.enter_context(
+      step_log.StepLog(run.folder, run.hosts, done + 1, settings.train)
+    )
     monitor = text_monitor.from_settings(
       run.folder, run.is_primary, settings.train
     )
 
     step = done
     for step in range(done + 1, settings.train.steps + 1):
-      # Collect. The copy of the weights that sampling uses goes with the block,
-      # before the update needs the memory.
+      # Collect. The block ends the life of the sampler's copy of the weights,
+      # because the update needs the memory.
       with policy_lib.open_policy(
         sampler,
         experiment.source.tokenizer,
@@ -131,14 +130,4 @@ def run(  # noqa: PLR0915 - the main loop reads in one piece.
         checkpoints.save(step, state, system.state_dict())
       if is_last:
         break
-  checkpoints.close()
   run.say(ending.last_words(experiment.settings, run.folder, step))
-
-
-def _reference(
-  experiment: Experiment, params: types.Params
-) -> types.Params | None:
-  """Returns a copy of the start for the KL penalty, where there is one."""
-  if not experiment.settings.trunk.learner.kl_coef:
-    return None
-  return jax.tree.map(jnp.copy, params)

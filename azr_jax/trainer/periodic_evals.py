@@ -1,4 +1,4 @@
-"""Benchmarks that score the policy before some of a run's steps."""
+"""Benchmarks that score the policy during training."""
 
 from azr_jax.evals import registry, runner
 from azr_jax.evals.benchmark import Benchmark
@@ -13,7 +13,7 @@ class PeriodicEvals:
   """The benchmarks of section `evaluation`, with their data."""
 
   def __init__(self, experiment: Experiment, executor: Executor):
-    """Reads the data, once, so that no source is needed during the run."""
+    """Reads the data of all benchmarks, so that a step reads none."""
     c = experiment.settings.trunk.evaluation
     self._every = c.every
     self._key = experiment.evaluation_key()
@@ -21,10 +21,15 @@ class PeriodicEvals:
     self._benchmarks = _read(c) if c.every else {}
 
   def run(self, policy: Policy, step: int, run: Run) -> dict[str, float]:
-    """Returns the scores of the policy that a step begins with.
+    """Returns the scores of the policy before a step, by metric name.
 
-    They are empty for most steps. Each time the same items are asked with the
-    same random keys.
+    There are none unless the step is the first or follows `evaluation.every`
+    others. Every evaluation has the same items and the same random keys.
+
+    Args:
+      policy: of the step.
+      step: the step.
+      run: the run, whose hosts share the evaluation.
     """
     if not self._every or (step - 1) % self._every:
       return {}

@@ -1,10 +1,11 @@
-"""Models to start from: a model spec, or the newest checkpoint of a run."""
+"""Models to start from: a model spec, or a checkpoint of a run."""
 
 import dataclasses
-import json
 import pathlib
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import ml_collections
 from jax.sharding import Mesh
 
@@ -13,15 +14,18 @@ from azr_jax.learner import advantages
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.critic import ActorCritic
 from azr_jax.learner.optimizer import make_optimizer
-from azr_jax.models import load, transformer
+from azr_jax.models import load, presets, tokenizers, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.sampler import Sampler
-from azr_jax.run import storage
-from azr_jax.run.checkpoint import Checkpointer
+from azr_jax.run import checkpoint, storage
+from azr_jax.run import folder as folder_lib
 from azr_jax.trainer import build
 from azr_jax.trainer import settings as settings_lib
 from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.settings import SamplingSettings
+
+# The folder of the tokenizer that supervised training makes.
+TOKENIZER = "tokenizer"
 
 
 def initial_params(experiment: Experiment) -> tuple[types.Params, ...]:
@@ -34,57 +38,92 @@ def initial_params(experiment: Experiment) -> tuple[types.Params, ...]:
   if not spec:
     return (experiment.load_params(),)
   folder = storage.resolve(spec)
-  checkpoints = Checkpointer(folder, keep=None)
-  step = checkpoints.latest_step()
-  if step is None:
+  if checkpoint.newest_step(folder) is None:
     raise ValueError(
       f"config.train.init_from_run={str(folder)!r}: expected a run's folder "
       "with a finished checkpoint"
     )
-  state, _ = checkpoints.restore(step, experiment.learner.abstract)
-  checkpoints.close()
+  with checkpoint.open_to_read(folder) as (checkpoints, step):
+    state, _ = checkpoints.restore(step, experiment.learner.abstract)
   if isinstance(state, ActorCritic):
     return state.params, state.critic.params
   return (state.params,)
 
 
+def training_state(
+  experiment: Experiment, checkpoints: checkpoint.Checkpointer, step: int
+) -> tuple[Any, types.Params | None, dict[str, Any]]:
+  """Returns what training starts from, or resumes.
+
+  A resumed run loads its start only for the reference, because a second state
+  may not fit in memory beside the restored one.
+
+  Args:
+    experiment: what `build.build` made.
+    checkpoints: of the run.
+    step: the step to restore; 0: the run begins.
+
+  Returns:
+    The learner's state, the parameters that the KL penalty refers to (None
+    without a penalty), and the system's state of the step.
+  """
+  has_reference = experiment.settings.trunk.learner.kl_coef > 0
+  if step:
+    state, system = checkpoints.restore(step, experiment.learner.abstract)
+    reference = initial_params(experiment)[0] if has_reference else None
+    return state, reference, system
+  params = initial_params(experiment)
+  reference = jax.tree.map(jnp.copy, params[0]) if has_reference else None
+  return experiment.learner.init(*params), reference, {}
+
+
 def checkpoint_step(model_spec: str) -> int | None:
   """Returns the step of a run's newest checkpoint; None: it is no run."""
-  folder = storage.resolve(model_spec)
-  if not (folder / "checkpoints").is_dir():
-    return None
-  checkpoints = Checkpointer(folder, keep=None)
-  step = checkpoints.latest_step()
-  checkpoints.close()
-  return step
+  return checkpoint.newest_step(storage.resolve(model_spec))
 
 
 def read_run_config(folder: pathlib.Path) -> ml_collections.ConfigDict:
   """Returns the configuration that a run's folder holds.
 
   Raises:
-    ValueError: the folder is none of a run, or its config.json is damaged.
+    ValueError: the folder is not a run's, or its config.json is damaged.
   """
-  path = folder / "config.json"
-  if not path.exists():
-    raise ValueError(f"{folder}: expected the folder of a run")
-  try:
-    return ml_collections.ConfigDict(json.loads(path.read_text("utf-8")))
-  except ValueError as error:
-    raise ValueError(f"{path}: expected JSON ({error})") from None
+  return ml_collections.ConfigDict(folder_lib.read_config(folder))
+
+
+def untrained(name: str, folder: pathlib.Path, seed: int) -> load.ModelSource:
+  """Returns a preset with random weights and the tokenizer of a run.
+
+  Args:
+    name: of the preset.
+    folder: the run's folder, which holds the tokenizer.
+    seed: draws the weights.
+  """
+  shape = presets.PRESETS[name]
+  return load.ModelSource(
+    shape,
+    tokenizers.SentencePieceTokenizer(folder / TOKENIZER / "tokenizer.model"),
+    load.random_params(shape, seed),
+  )
 
 
 def load_model(
-  c: SamplingSettings, spec: str, mesh: Mesh
+  c: SamplingSettings, spec: str, mesh: Mesh, step: int | None = None
 ) -> tuple[load.ModelSource, types.Params]:
-  """Loads a model spec, or a run's newest checkpoint, into its shards.
+  """Loads a model spec, or a run's checkpoint, into its shards.
+
+  Args:
+    c: how parameters are sharded, and where downloads are kept.
+    spec: a model spec or the folder of a run.
+    mesh: where the parameters lie.
+    step: the checkpoint of a run; None: the newest.
 
   Raises:
     ValueError: the folder is no model and no run with a checkpoint.
   """
   rules = c.sharding.rules()
   folder = storage.resolve(spec)
-  if not (folder / "checkpoints").is_dir():
+  if not (folder / checkpoint.FOLDER).is_dir():
     if folder.is_dir() and not any(folder.glob("*.safetensors")):
       raise ValueError(
         f"{folder}: expected a run's folder with checkpoints, or a model's "
@@ -93,15 +132,15 @@ def load_model(
     source = load.resolve(spec, c.model.cache_dir)
     return source, source.load_params(mesh, rules)
   config = read_run_config(folder)
-  source = load.resolve(config.model.source, c.model.cache_dir)
+  kind, _, name = config.model.source.partition(":")
+  if kind == "preset":
+    source = untrained(name, folder, config.seed)
+  else:
+    source = load.resolve(config.model.source, c.model.cache_dir)
   model = transformer.Transformer(source.config)
-  checkpoints = Checkpointer(folder, keep=None)
-  step = checkpoints.latest_step()
-  if step is None:
-    raise ValueError(f"{folder} holds no finished checkpoint")
-  abstract = _abstract_state(config, model, mesh, rules)
-  state, _ = checkpoints.restore(step, abstract)
-  checkpoints.close()
+  with checkpoint.open_to_read(folder, step) as (checkpoints, step):
+    abstract = _abstract_state(config, model, mesh, rules)
+    state, _ = checkpoints.restore(step, abstract)
   return source, state.params
 
 
@@ -128,7 +167,14 @@ def _abstract_state(
 
 @dataclasses.dataclass(frozen=True)
 class LoadedModel:
-  """A model that can be sampled."""
+  """A model that can be sampled.
+
+  Attributes:
+    source: its shape and tokenizer.
+    model: the decoder.
+    mesh: where the parameters lie.
+    params: the parameters, float32.
+  """
 
   source: load.ModelSource
   model: transformer.Transformer
@@ -146,9 +192,17 @@ class LoadedModel:
     )
 
 
-def load_for_sampling(c: SamplingSettings, spec: str) -> LoadedModel:
-  """Loads a model spec or run folder as the commands that sample do."""
+def load_for_sampling(
+  c: SamplingSettings, spec: str, step: int | None = None
+) -> LoadedModel:
+  """Loads a model spec or run folder as the commands that sample do.
+
+  Args:
+    c: the sections of the command.
+    spec: a model spec or the folder of a run.
+    step: the checkpoint of a run; None: the newest.
+  """
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
-  source, params = load_model(c, spec, mesh)
+  source, params = load_model(c, spec, mesh, step)
   model = build.build_model(c.model, source.config, mesh)
   return LoadedModel(source, model, mesh, params)

@@ -1,5 +1,9 @@
-"""Scores a model on benchmarks, resumably: what `azr_jax.evaluate` runs."""
+"""Scores a model on benchmarks; an interrupted evaluation resumes.
 
+`azr_jax.evaluate` is the command.
+"""
+
+import contextlib
 import json
 import pathlib
 from collections.abc import Sequence
@@ -15,7 +19,7 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.python_tool import PythonTool
-from azr_jax.run import session
+from azr_jax.run import session, storage
 from azr_jax.run.folder import SCORING_LAYOUT
 from azr_jax.run.session import Run
 from azr_jax.systems.code_interpreter import agents
@@ -34,17 +38,21 @@ def evaluate(
   data: str = "",
   limit: int = 0,
 ) -> dict[str, float]:
-  """Returns the scores of all benchmarks.
+  """Returns the scores of a model on benchmarks.
+
+  The primary host writes them to `RESULTS` too, and returns the averages and
+  earlier scores of that file with them.
 
   Args:
     config: of `configs/evaluate.py`.
     model_spec: a model spec (models/load.py), or a run folder, whose newest
-      checkpoint is taken.
+      checkpoint is scored.
     benchmark: names and groups of `evals/registry.py`, between commas.
-    workdir: where results and records go.
-    data: of one benchmark a path, or NAME=PATH between commas; "": the public
-      sources.
-    limit: most items of a benchmark; 0: all, or as many as its paper takes.
+    workdir: the folder of results and records.
+    data: the path of one benchmark's data, or NAME=PATH between commas; "": the
+      public sources.
+    limit: the maximum number of items of a benchmark; 0: all, or as many as its
+      paper takes.
 
   Raises:
     ValueError: a config value, model, benchmark or data is not what is
@@ -56,17 +64,17 @@ def evaluate(
   if limit < 0:
     raise ValueError(f"limit={limit}: expected 0 (all) or more")
   _require_data(names, paths, benchmark)
-  identity = asked_of(settings, model_spec) | {"data": data, "limit": limit}
+  identity = identity_of(settings, model_spec) | {"data": data, "limit": limit}
   with open_scores(workdir, settings, identity) as run:
     names = _with_data(names, paths, run)
-    loaded = restore.load_for_sampling(settings, model_spec)
+    loaded = restore.load_for_sampling(settings, model_spec, identity["step"])
     sampler = loaded.make_sampler(settings)
     params = sampler.compute_params(loaded.params)
     scores: dict[str, float] = {}
     with build.build_executor(settings.executor) as executor:
       for name in names:
         # Every benchmark starts from the same key, so that its scores do not
-        # depend on what else is run.
+        # depend on the other benchmarks.
         policy = policy_lib.Policy(
           sampler,
           loaded.source.tokenizer,
@@ -87,12 +95,12 @@ def evaluate(
           ),
         )
         if run.is_primary:
-          _write(run.folder, identity, scores)
-    return _write(run.folder, identity, scores) if run.is_primary else scores
+          scores = _write(run.folder, identity, scores)
+    return scores
 
 
-def asked_of(settings: EvaluateSettings, model_spec: str) -> dict[str, Any]:
-  """Returns what a folder of answers depends on: model, step and config."""
+def identity_of(settings: EvaluateSettings, model_spec: str) -> dict[str, Any]:
+  """Returns what a folder of records depends on: model, step and config."""
   return {
     "model": model_spec,
     "step": restore.checkpoint_step(model_spec),
@@ -102,8 +110,12 @@ def asked_of(settings: EvaluateSettings, model_spec: str) -> dict[str, Any]:
 
 def open_scores(
   workdir: str, settings: EvaluateSettings, identity: dict[str, Any]
-):
-  """Opens a folder of records, which may hold some of the same question."""
+) -> contextlib.AbstractContextManager[Run]:
+  """Opens a folder of records, which may hold records of the same identity.
+
+  Raises:
+    ValueError: the folder holds records of another identity.
+  """
   return session.open_run(
     workdir,
     identity,
@@ -122,7 +134,7 @@ def build_agent(
   executor: Executor,
   run: Run,
 ) -> policy_lib.Agent:
-  """Builds one of the Code Interpreter's agents, by section `evaluate`."""
+  """Returns one of the Code Interpreter's agents, by section `evaluate`."""
   return agents.make(
     name,
     PythonTool(
@@ -143,48 +155,48 @@ def _score(
   executor: Executor,
   run: Run,
   settings: EvaluateSettings,
-  how: runner.RunSettings,
+  items: runner.RunSettings,
 ) -> dict[str, float]:
-  """Runs one benchmark."""
+  """Returns the scores of one benchmark."""
   benchmark, agent = registry.BENCHMARKS[name], policy_lib.single_turn
   if name == questions.NAME:
     agent_name = settings.evaluate.agent
     benchmark = questions.asked_by(benchmark, agent_name)
     agent = build_agent(settings, agent_name, policy.tokenizer, executor, run)
   path = run.folder / f"{name}.jsonl"
-  return runner.run(benchmark, policy, executor, run.hosts, how, path, agent)
+  return runner.run(benchmark, policy, executor, run.hosts, items, path, agent)
 
 
 def _require_data(
-  names: Sequence[str], paths: dict[str, str], asked: str
+  names: Sequence[str], paths: dict[str, str], benchmark: str
 ) -> None:
-  """Raises ValueError for a benchmark that is named but has no data."""
-  for name in _lacking(names, paths):
-    if name in asked.split(","):
+  """Raises ValueError if a benchmark that is named itself has no data."""
+  for name in _without_data(names, paths):
+    if name in benchmark.split(","):
       raise ValueError(
-        f"benchmark {name!r}: expected --data={name}=PATH, for it has no "
-        "public source that could be read"
+        f"benchmark {name!r}: expected --data={name}=PATH, because it has no "
+        "public source that can be read"
       )
 
 
 def _with_data(
   names: Sequence[str], paths: dict[str, str], run: Run
 ) -> tuple[str, ...]:
-  """Leaves out of a group what has no public source and was given no data."""
-  lacking = _lacking(names, paths)
-  for name in lacking:
+  """Returns the benchmarks that have data, and says which are left out."""
+  left_out = _without_data(names, paths)
+  for name in left_out:
     run.say(f"{name} is left out: it needs --data={name}=PATH")
-  return tuple(name for name in names if name not in lacking)
+  return tuple(name for name in names if name not in left_out)
 
 
-def _lacking(names: Sequence[str], paths: dict[str, str]) -> list[str]:
+def _without_data(names: Sequence[str], paths: dict[str, str]) -> list[str]:
   return [n for n in names if n in registry.NEED_DATA and n not in paths]
 
 
 def _write(
   folder: pathlib.Path, identity: dict[str, Any], scores: dict[str, float]
 ) -> dict[str, float]:
-  """Adds scores to the results and averages to the scores; returns them."""
+  """Writes earlier scores, new ones and their averages, and returns all."""
   path = folder / RESULTS
   earlier: dict[str, float] = {}
   if path.exists():
@@ -197,5 +209,5 @@ def _write(
   }
   scores |= registry.averages(main)
   text = json.dumps(identity | {"scores": scores}, indent=2)
-  path.write_text(text + "\n", encoding="utf-8")
+  storage.write_whole(path, text + "\n")
   return scores

@@ -17,12 +17,12 @@ from azr_jax.corpora.corpus import Corpus
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import packing, update
 from azr_jax.learner.optimizer import make_optimizer
-from azr_jax.models import load, presets, safetensors_io, tokenizers
+from azr_jax.models import load, safetensors_io
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.run import console
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.session import Run
-from azr_jax.trainer import build, ending
+from azr_jax.trainer import build, ending, restore
 from azr_jax.trainer.settings import (
   SupervisedExperiment,
   SupervisedTrainSettings,
@@ -53,26 +53,25 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
   learner = learner_lib.make(
     model, loss_fn, make_optimizer(c.optimizer), mesh, rules
   )
-  state = learner.init(source.load_params(mesh, rules))
-  checkpoints = run.open_checkpoints(c.train.keep_checkpoints)
-  done = run.latest_step(checkpoints)
-  if done:
-    state, _ = checkpoints.restore(done, learner.abstract)
   micro_rows = mesh_lib.padded_rows(c.learner.micro_rows, mesh)
-  log = _Log(run, done + 1, c.train.steps)
-  for step in range(done + 1, c.train.steps + 1):
-    start = time.monotonic()
-    batch = update.place(_batch(rows, step - 1, micro_rows), mesh)
-    state, metrics = learner.update(state, batch, None)
-    log.write(step, metrics, start)
-    done = step
-    is_last = step == c.train.steps or run.should_stop(step)
-    if is_last or step % c.train.save_every == 0:
-      checkpoints.save(step, state, {})
-    if is_last:
-      break
-  checkpoints.close()
-  log.close()
+  with run.open_checkpoints(c.train.keep_checkpoints) as checkpoints:
+    done = run.latest_step(checkpoints)
+    if done:
+      state, _ = checkpoints.restore(done, learner.abstract)
+    else:
+      state = learner.init(source.load_params(mesh, rules))
+    with _Log(run, done + 1, c.train.steps) as log:
+      for step in range(done + 1, c.train.steps + 1):
+        start = time.monotonic()
+        batch = update.place(_batch(rows, step - 1, micro_rows), mesh)
+        state, metrics = learner.update(state, batch, None)
+        log.write(step, metrics, start)
+        done = step
+        is_last = step == c.train.steps or run.should_stop(step)
+        if is_last or step % c.train.save_every == 0:
+          checkpoints.save(step, state, {})
+        if is_last:
+          break
   if done < c.train.steps:
     run.say(f"{ending.STOPPED}: the same command resumes after step {done}")
     return
@@ -80,7 +79,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
 
 
 class _Log:
-  """Metrics and progress on the primary host."""
+  """Writes metrics and progress, on the primary host."""
 
   def __init__(self, run: Run, first_step: int, last_step: int):
     self._writer = None
@@ -88,8 +87,22 @@ class _Log:
       self._writer = metrics_lib.MetricsWriter(run.folder, first_step)
       self._progress = console.Progress(first_step, last_step)
 
+  def __enter__(self) -> "_Log":
+    return self
+
+  def __exit__(self, *error: object) -> None:
+    if self._writer is not None:
+      self._progress.close()
+      self._writer.close()
+
   def write(self, step: int, metrics: update.Metrics, start: float) -> None:
-    """Writes a step's metrics, once the device has them."""
+    """Writes a step's metrics, once the device has them.
+
+    Args:
+      step: the number of the step.
+      metrics: scalars on the device.
+      start: when the step began, by `time.monotonic`.
+    """
     learned = metrics_lib.to_host(jax.device_get(metrics))
     learned["time/step"] = time.monotonic() - start
     if self._writer is None:
@@ -97,12 +110,6 @@ class _Log:
     self._writer.write(step, learned)
     if step % _PROGRESS_STEPS == 0:
       self._progress.show(step, f"nll {learned['learner/nll']:.4f}")
-
-  def close(self) -> None:
-    """Closes the files."""
-    if self._writer is not None:
-      self._progress.close()
-      self._writer.close()
 
 
 def _write_model(
@@ -136,7 +143,7 @@ def _prepare(
     lambda: build.build_executor(c.executor), folder / "corpus"
   )
   corpus = corpora.KINDS[c.data.kind].build(settings.corpus, resources)
-  source = _starting_point(c, corpus, folder / "tokenizer")
+  source = _starting_point(c, corpus, folder)
   tokenizer = source.tokenizer
   order = np.random.default_rng((c.seed, _ORDER)).permutation(
     len(corpus.conversations)
@@ -158,16 +165,12 @@ def _starting_point(
   kind, _, name = c.model.source.partition(":")
   if kind != "preset":
     return load.resolve(c.model.source, c.model.cache_dir)
-  path = folder / "tokenizer.model"
-  if not path.exists():
+  tokenizer = folder / restore.TOKENIZER
+  if not (tokenizer / "tokenizer.model").exists():
     shown = corpus.conversations[: c.data.tokenizer_samples]
-    texts = (one.prompt + "".join(one.parts) for one in shown)
-    corpus.train_tokenizer(texts, folder)
-  return load.ModelSource(
-    presets.PRESETS[name],
-    tokenizers.SentencePieceTokenizer(path),
-    load.random_params(presets.PRESETS[name], c.seed),
-  )
+    texts = (talk.prompt + "".join(talk.parts) for talk in shown)
+    corpus.train_tokenizer(texts, tokenizer)
+  return restore.untrained(name, folder, c.seed)
 
 
 def _example(ids: list[int], is_learned: list[bool]) -> packing.TrainingExample:
