@@ -1,4 +1,4 @@
-"""Settings as ml_collections configs: what files override and flags set."""
+"""Turns settings into the configs that files and flags change, and back."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,10 +10,10 @@ from azr_jax.config.settings import Made, Settings
 
 
 def to_config(settings: Settings) -> ml_collections.ConfigDict:
-  """Returns a config with every key of settings, nested as they are.
+  """Returns a config with every key of settings, nested in the same way.
 
-  A config file changes what its experiment has otherwise; `--config.a.b=value`
-  takes the type of the value that it replaces.
+  A config file changes some values; `--config.a.b=value` converts its text to
+  the type of the value that it replaces.
   """
   return ml_collections.ConfigDict(settings_lib.as_dict(settings))
 
@@ -21,7 +21,11 @@ def to_config(settings: Settings) -> ml_collections.ConfigDict:
 def build(
   cls: type[Made], config: ml_collections.ConfigDict | Mapping[str, Any]
 ) -> Made:
-  """Makes a settings class of a whole config.
+  """Returns the settings of a whole config.
+
+  Args:
+    cls: the settings class.
+    config: its values; keys that it lacks have their defaults.
 
   Raises:
     Invalid: a key is unknown or its value is not allowed; the error begins

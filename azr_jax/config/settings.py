@@ -1,14 +1,14 @@
-"""Settings: frozen dataclasses that say what each of their values may be.
+"""Settings: frozen dataclasses whose fields say which values they accept.
 
-A part of the code declares its knobs in one class beside it:
+A part of the code declares its settings in a class of its own:
 
   @dataclasses.dataclass(frozen=True)
   class PolicySettings(Settings):
     temperature: float = setting(1.0, "divides the logits", above=0)
 
-A config section overrides some of them, `build` makes the class of it, and a
-value that is not allowed raises `Invalid`, which names key, value and
-expectation. This module uses the standard library alone.
+A config section overrides some of the values, and `build` makes an instance of
+the section. A value that is not allowed raises `Invalid`, which names the key,
+the value and what was expected. This module imports the standard library alone.
 """
 
 import dataclasses
@@ -28,11 +28,11 @@ _SPEC = "setting"
 
 
 class Invalid(ValueError):
-  """A key of the configuration has a value that it must not have.
+  """A key of the configuration is unknown, or its value is not allowed.
 
   Attributes:
     key: the dotted path, such as `config.rollout.slots`.
-    problem: what follows the key: the value, and what was expected.
+    problem: the rest of the message: the value, and what was expected.
   """
 
   def __init__(self, key: str, problem: str):
@@ -40,18 +40,18 @@ class Invalid(ValueError):
     self.key, self.problem = key, problem
 
   def inside(self, section: str) -> "Invalid":
-    """Returns the same error of a key that is in a section."""
+    """Returns the same error with the section before the key."""
     return Invalid(f"{section}.{self.key}", self.problem)
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-  """What a field accepts, and what a reader should know of it.
+  """The documentation of a field, and the tests of its value.
 
   Attributes:
     doc: one line: what it does, with its unit.
     paper: the value of the system's paper, as text; "" where it names none.
-    tests: what a value of the right type must pass, each with its words.
+    tests: what a value of the right type must pass, each test with its words.
   """
 
   doc: str
@@ -60,11 +60,11 @@ class Spec:
 
   @property
   def expected(self) -> str:
-    """What a value must be, in words; "" where any of the type will do."""
+    """The tests in words; "" where every value of the type is allowed."""
     return ", ".join(words for _, words in self.tests)
 
   def failed(self, value: Value) -> str:
-    """Returns what a value should have been; "" if it is allowed."""
+    """Returns the words of the first test that fails; "" if none does."""
     return next((words for test, words in self.tests if not test(value)), "")
 
 
@@ -96,7 +96,7 @@ def setting(
     one_of: the names to choose from.
     some_of: the names of which a tuple may hold some, each once.
     needed: strings and tuples must not be empty.
-    accepts: any other test, and the words for it.
+    accepts: any other test, with its words.
   """
   tests: list[tuple[Check, str]] = []
   bounds = [
@@ -144,10 +144,10 @@ class Settings:
     self.check()
 
   def check(self) -> None:
-    """Checks how fields go together; raises `Invalid` if they do not."""
+    """Raises `Invalid` if fields contradict one another."""
 
   def invalid(self, key: str, expected: str) -> Invalid:
-    """Returns the error that a field's value is not what is expected."""
+    """Returns the error about a field's value."""
     value = getattr(self, key)
     return Invalid(key, f"={value!r}: expected {expected}")
 
@@ -166,11 +166,12 @@ Made = TypeVar("Made", bound=Settings)
 
 
 def build(cls: type[Made], section: Mapping[str, Any]) -> Made:
-  """Makes a settings class of a section, with defaults for what it lacks.
+  """Returns the settings of a section.
 
   Args:
-    cls: the class.
-    section: {key: value}, nested where a field is a settings class itself.
+    cls: the settings class.
+    section: {key: value}, nested where a field is a settings class itself; keys
+      that it lacks have their defaults, and lists become tuples.
 
   Raises:
     Invalid: a key is unknown, or a value is not allowed. The error's key has
@@ -238,7 +239,12 @@ class Described:
 
 
 def describe(settings: Settings, prefix: str = "") -> Iterator[Described]:
-  """Yields every key of settings, nested ones too, with their values."""
+  """Yields every key of settings, those of nested settings too.
+
+  Args:
+    settings: the settings, whose values are shown as defaults.
+    prefix: the beginning of every dotted path.
+  """
   for field in dataclasses.fields(typing.cast(Any, settings)):
     value = getattr(settings, field.name)
     key = f"{prefix}{field.name}"
@@ -282,7 +288,7 @@ _WORDS = {bool: "True or False", int: "an integer", float: "a finite number"}
 
 
 def _words(kind: Any) -> str:
-  """Returns what a type expects, in words."""
+  """Returns the values of a type, in words."""
   if _is_settings(kind):
     return "a section"
   if typing.get_origin(kind) is tuple:

@@ -1,9 +1,9 @@
 """Whole configurations: the sections of each command, and how they agree.
 
-`train_config`, `evaluate_config` and `supervised_config` give a config file the
-defaults of every section, of which it changes what its experiment has
-otherwise. `read_train` and its siblings check the result and make settings of
-it. A default stands in the settings class of its part and nowhere else.
+`train_config` and `supervised_config` return a config with the defaults of all
+sections, of which a config file overrides some. `read_train`, `read_supervised`
+and `read` check a config and return settings. A default is in the settings
+class of its part alone.
 """
 
 import dataclasses
@@ -64,7 +64,7 @@ class TrainSettings(Settings):
   train: RunSettings = RunSettings()
 
   def check(self) -> None:
-    """Refuses sections that do not go together."""
+    """Refuses sections that contradict one another."""
     rollout, learner = self.rollout, self.learner
     if not self.model.source:
       raise Invalid("model.source", "='': expected a model")
@@ -88,7 +88,11 @@ class TrainSettings(Settings):
       )
     text_monitor.load_classifier(self.train.flag_classifier)
     if self.evaluation.every:
-      benchmarks.names(self.evaluation.benchmarks)
+      try:
+        benchmarks.names(self.evaluation.benchmarks)
+      except ValueError as error:
+        names = self.evaluation.benchmarks
+        raise Invalid("evaluation.benchmarks", f"={names!r}: {error}") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +125,15 @@ def train_config(system: str) -> ml_collections.ConfigDict:
 def switch_system(
   config: ml_collections.ConfigDict, system: str
 ) -> ml_collections.ConfigDict:
-  """Returns a training config for another system, with that one's defaults."""
+  """Returns a training config for another system, with its defaults.
+
+  Args:
+    config: a whole training config; it is not changed.
+    system: a system's name, or MODULE:CLASS.
+
+  Raises:
+    Invalid: there is no such system.
+  """
   try:
     cls = systems.load(system)
   except Invalid as error:
@@ -137,14 +149,14 @@ def switch_system(
 
 
 def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
-  """Checks a whole training config and makes settings of it.
+  """Checks a whole training config and returns its settings.
 
-  Where `--config.system` names another system than the file, the section of
-  the file's system is not read, and the new system's section has its defaults.
+  Only the section of `config.system` is read. If a config has none, the section
+  has its defaults; sections of other systems are ignored.
 
   Raises:
-    Invalid: a key is unknown, a value is not allowed, or two do not go
-      together.
+    Invalid: a key is unknown, a value is not allowed, or two values contradict
+      each other.
   """
   values = config.to_dict()
   try:
@@ -179,7 +191,7 @@ class SamplingSettings(Settings):
   rollout: SamplerSettings = SamplerSettings()
 
   def check(self) -> None:
-    """Refuses a model in the configuration."""
+    """Refuses a model, because a flag of the command names it."""
     if self.model.source:
       raise Invalid(
         "model.source",
@@ -198,13 +210,13 @@ class EvaluateSettings(SamplingSettings):
 
 @dataclasses.dataclass(frozen=True)
 class CorpusSettings(Settings):
-  """Section `data` of supervised training; the corpus has a section by name."""
+  """Section `data` of supervised training; the corpus has its own section."""
 
   kind: str = setting(
-    "programs", "what is learned", one_of=tuple(corpora.KINDS)
+    "programs", "the kind of corpus", one_of=tuple(corpora.KINDS)
   )
   tokenizer_samples: int = setting(
-    6000, "conversations that a new tokenizer sees", at_least=1
+    6000, "conversations that a new tokenizer is trained on", at_least=1
   )
 
 
@@ -217,14 +229,14 @@ class SupervisedRunSettings(Settings):
   keep_checkpoints: int = setting(2, "newest checkpoints to keep", at_least=1)
   model_dtype: str = setting(
     "float16",
-    "type of the model's files at the end",
+    "type of the weights that are written at the end",
     one_of=tuple(safetensors_io.DTYPES),
   )
 
 
 @dataclasses.dataclass(frozen=True)
 class SupervisedTrainSettings(Settings):
-  """A configuration of `azr_jax.sft`, without the corpus's own section."""
+  """A configuration of `azr_jax.sft`, without the section of its corpus."""
 
   seed: int = _seed()
   model: ModelSettings = ModelSettings(source="preset:azr-tiny")
@@ -238,7 +250,7 @@ class SupervisedTrainSettings(Settings):
   data: CorpusSettings = CorpusSettings()
 
   def check(self) -> None:
-    """Refuses a model from scratch that has no preset."""
+    """Refuses a preset that does not exist."""
     kind, _, name = self.model.source.partition(":")
     if kind == "preset" and name not in presets.PRESETS:
       raise Invalid(
@@ -250,7 +262,12 @@ class SupervisedTrainSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class SupervisedExperiment:
-  """A checked configuration of `azr_jax.sft`: trunk and corpus."""
+  """A checked configuration of `azr_jax.sft`.
+
+  Attributes:
+    trunk: the sections that every corpus has.
+    corpus: the corpus's own section.
+  """
 
   trunk: SupervisedTrainSettings
   corpus: Settings
@@ -265,7 +282,7 @@ def supervised_config(kind: str) -> ml_collections.ConfigDict:
 
 
 def read_supervised(config: ml_collections.ConfigDict) -> SupervisedExperiment:
-  """Checks a config of `azr_jax.sft` and makes settings of it.
+  """Checks a config of `azr_jax.sft` and returns its settings.
 
   Raises:
     Invalid: as `read_train`.
@@ -276,18 +293,28 @@ def read_supervised(config: ml_collections.ConfigDict) -> SupervisedExperiment:
     raise Invalid(
       "config.data.kind", f"={kind!r}: expected one of {tuple(corpora.KINDS)}"
     )
+  others = [name for name in corpora.KINDS if name != kind and name in values]
+  if others:
+    raise Invalid(
+      "config.data.kind",
+      f"={kind!r}: expected {others[0]!r}, whose section the config has; "
+      "another variant of configs/sft.py has another corpus",
+    )
   own = values.pop(kind, {})
   trunk = overrides.build(SupervisedTrainSettings, values)
   try:
-    corpus = overrides.build(corpora.KINDS[kind].Settings, own)
+    corpus = settings_lib.build(corpora.KINDS[kind].Settings, own)
   except Invalid as error:
-    inside = Invalid(error.key.removeprefix("config."), error.problem)
-    raise inside.inside(kind).inside("config") from None
+    raise error.inside(kind).inside("config") from None
   return SupervisedExperiment(trunk, corpus)
 
 
 def read(cls: type[Made], config: ml_collections.ConfigDict) -> Made:
-  """Checks a config whose sections one class names.
+  """Checks a config and returns its settings, all of one class.
+
+  Args:
+    cls: the class of all sections.
+    config: the config.
 
   Raises:
     Invalid: as `read_train`.

@@ -1,8 +1,11 @@
 """The loop of supervised training.
 
-The life of the data: conversations are written, tokenised, packed into rows in
-an order fixed by the seed, and learned, by a model from scratch with a
-tokenizer of its own, or by one that is loaded.
+The life of the data:
+1. a corpus writes conversations;
+2. they are tokenised, by a tokenizer that is trained on them (a model from
+   scratch) or by that of the loaded model;
+3. they are packed into rows, in an order fixed by the seed;
+4. each step learns from the next rows; epochs repeat them.
 """
 
 import pathlib
@@ -28,7 +31,8 @@ from azr_jax.trainer.settings import (
   SupervisedTrainSettings,
 )
 
-_PROGRESS_STEPS = 10  # Between two lines of progress.
+# Steps between two lines of progress.
+_PROGRESS_STEPS = 10
 # Folded into the seed: the order of conversations, and of packed rows.
 _ORDER, _ROWS = 1, 2
 
@@ -41,7 +45,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
     run: an open run.
   """
   c = settings.trunk
-  rows, source = run.build("corpus", lambda: _prepare(settings, run.folder))
+  rows, source = run.build("corpus", lambda: _prepare(settings, run))
   run.assert_same("the corpus", np.asarray(rows.tokens))
 
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
@@ -135,15 +139,21 @@ def _write_model(
 
 
 def _prepare(
-  settings: SupervisedExperiment, folder: pathlib.Path
+  settings: SupervisedExperiment, run: Run
 ) -> tuple[types.Batch, load.ModelSource]:
-  """Builds or finds corpus and tokenizer; returns all rows, packed."""
+  """Returns all rows of the corpus [N, S], and the model to start from.
+
+  Corpus and tokenizer are made if the run's folder does not hold them.
+
+  Raises:
+    ValueError: every conversation is longer than a row.
+  """
   c = settings.trunk
   resources = corpora.Resources(
-    lambda: build.build_executor(c.executor), folder / "corpus"
+    lambda: build.build_executor(c.executor), run.folder / "corpus"
   )
   corpus = corpora.KINDS[c.data.kind].build(settings.corpus, resources)
-  source = _starting_point(c, corpus, folder)
+  source = _starting_point(c, corpus, run.folder)
   tokenizer = source.tokenizer
   order = np.random.default_rng((c.seed, _ORDER)).permutation(
     len(corpus.conversations)
@@ -155,13 +165,21 @@ def _prepare(
     )
     if len(ids) - 1 <= c.learner.row_length:
       examples.append(_example(ids, is_learned))
+  row_length = f"config.learner.row_length={c.learner.row_length}"
+  if not examples:
+    raise ValueError(f"{row_length}: expected the length of some conversations")
+  if len(examples) < len(order):
+    run.say(
+      f"{len(order) - len(examples)} of {len(order)} conversations are longer "
+      f"than {row_length} and left out"
+    )
   return _pack_in_order(examples, c), source
 
 
 def _starting_point(
   c: SupervisedTrainSettings, corpus: Corpus, folder: pathlib.Path
 ) -> load.ModelSource:
-  """Returns a preset from scratch with its own tokenizer, or a loaded model."""
+  """Returns a preset with a trained tokenizer, or the model of a spec."""
   kind, _, name = c.model.source.partition(":")
   if kind != "preset":
     return load.resolve(c.model.source, c.model.cache_dir)
@@ -185,7 +203,7 @@ def _example(ids: list[int], is_learned: list[bool]) -> packing.TrainingExample:
 def _pack_in_order(
   examples: list[packing.TrainingExample], c: SupervisedTrainSettings
 ) -> types.Batch:
-  """Packs groups of a few steps' worth, so that the order stays shuffled."""
+  """Packs examples, in groups of about four steps, to keep their order."""
   mean = np.mean([len(example.token_ids) for example in examples])
   rows_length = c.learner.micro_rows * c.learner.row_length
   group = max(1, int(4 * rows_length / mean))
