@@ -23,7 +23,7 @@ from azr_jax.trainer import settings as train_settings
 
 def run() -> None:
   """Runs the command."""
-  config = front.config_flag(None, "The experiment, as FILE:VARIANT.")
+  config = front.config_flag("The experiment, as FILE:VARIANT.")
   topology = flags.DEFINE_string(
     "topology", None, "A TPU slice, e.g. v5p:4x4x2.", required=True
   )

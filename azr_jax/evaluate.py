@@ -26,7 +26,7 @@ from azr_jax.trainer import settings as train_settings
 
 def run() -> None:
   """Runs the command."""
-  config = front.config_flag(None, "Sampling and layout, as FILE:VARIANT.")
+  config = front.config_flag("Sampling and layout, as FILE:VARIANT.")
   model = flags.DEFINE_string(
     "model", None, "A model spec or run folder.", required=True
   )

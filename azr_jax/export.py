@@ -48,7 +48,7 @@ def export(
 
 def run() -> None:
   """Runs the command."""
-  config = front.config_flag("configs/evaluate.py", "Mesh and sharding.")
+  config = front.config_flag("Mesh and sharding.")
   workdir = flags.DEFINE_string(
     "workdir", None, "A run folder or model spec.", required=True
   )
@@ -57,6 +57,7 @@ def run() -> None:
   front.run(
     __doc__,
     lambda: export(config.value, workdir.value, out.value, dtype.value),
+    default_config="configs/evaluate.py",
   )
 
 

@@ -20,7 +20,7 @@ from azr_jax.trainer import settings as train_settings
 
 def run() -> None:
   """Runs the command."""
-  config = front.config_flag(None, "The measurement, as FILE:VARIANT.")
+  config = front.config_flag("The measurement, as FILE:VARIANT.")
   model = flags.DEFINE_string(
     "model", None, "A model spec or run folder.", required=True
   )

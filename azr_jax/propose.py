@@ -21,9 +21,7 @@ from azr_jax.trainer import settings as train_settings
 
 def run() -> None:
   """Runs the command."""
-  config = front.config_flag(
-    "configs/propose.py", "How proposals are sampled, as FILE:VARIANT."
-  )
+  config = front.config_flag("How proposals are sampled, as FILE:VARIANT.")
   model = flags.DEFINE_string("model", None, "A model spec or run folder.")
   at_random = flags.DEFINE_bool("random", False, "No model: draw at random.")
   out = flags.DEFINE_string("out", None, "The file to write.", required=True)
@@ -43,6 +41,7 @@ def run() -> None:
     lambda c: settings_lib.describe(
       train_settings.read(countdown_pool.PoolSettings, c)
     ),
+    default_config="configs/propose.py",
   )
 
 

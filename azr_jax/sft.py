@@ -40,7 +40,7 @@ def _describe(
 
 def run() -> None:
   """Runs the command."""
-  config = front.config_flag(None, "The training, as FILE:VARIANT.")
+  config = front.config_flag("The training, as FILE:VARIANT.")
   workdir = flags.DEFINE_string(
     "workdir", None, "The run folder.", required=True
   )

@@ -1,4 +1,4 @@
-"""Config files by name: where they are, and keys that they do not have."""
+"""Finds config files by their name, and checks the keys that flags set."""
 
 import atexit
 import difflib
@@ -17,17 +17,17 @@ from azr_jax.config import overrides
 from azr_jax.config.settings import Invalid
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
-# The folder beside the package in a clone, and the one inside of a wheel.
+# The folders that hold configs/: beside the package in a clone, or the package.
 _SHIPPED = (_PACKAGE.parent, _PACKAGE)
 _FLAG = re.compile(r"--?config(=|$)")
 _OVERRIDE = re.compile(r"--?(?:no)?config\.([\w.\[\]]+)(?:=(.*))?$", re.DOTALL)
 
 
 def resolve(spec: str) -> str:
-  """Returns FILE:VARIANT with the file that is meant.
+  """Returns FILE:VARIANT with the path of the file.
 
-  A path that is not in the working directory is looked for among the configs
-  that are installed with the package.
+  A path that is not in the working directory is searched among the configs that
+  are installed with the package.
   """
   path, colon, variant = spec.partition(":")
   if pathlib.Path(path).exists():
@@ -38,41 +38,56 @@ def resolve(spec: str) -> str:
   return spec
 
 
-def resolve_argument(words: Sequence[str]) -> list[str]:
+def resolve_argument(
+  words: Sequence[str], default: str | None = None
+) -> list[str]:
   """Returns the command line with `--config` resolved.
 
+  If `--config.system` names another system than the file, the config has that
+  system's section, so that its keys are flags.
+
+  Args:
+    words: the command line.
+    default: the value of `--config` if no word sets it; None: it stays unset.
+
   Raises:
-    UsageError: there is no such file, or it knows no such variant.
+    UsageError: there is no such file, or it has no such variant.
   """
-  words = list(words)
-  for index, word in enumerate(words):
+  spec, others = default, []
+  remaining = iter(words)
+  for word in remaining:
     if not _FLAG.match(word):
+      others.append(word)
       continue
-    if "=" not in word and index + 1 < len(words):
-      word = f"{word}={words.pop(index + 1)}"
-    flag, _, spec = word.partition("=")
-    spec = resolve(spec)
-    config = load(spec)
-    system = _override(words, "system")
-    if system and config.get("system", system) != system:
-      spec = _switched(spec, system)
-    words[index] = f"{flag}={spec}"
-  return words
+    _, equals, spec = word.partition("=")
+    if not equals:
+      spec = next(remaining, "")
+  if spec is None:
+    return others
+  spec = resolve(spec)
+  config = load(spec)
+  system = _override(others, "system")
+  if system and config.get("system", system) != system:
+    spec = _switched(spec, system)
+  # The flags of its keys exist only after the config is parsed.
+  return [others[0], f"--config={spec}", *others[1:]]
 
 
 def _override(words: Sequence[str], key: str) -> str:
   """Returns the value that the command line gives a key; "": none."""
-  values = [
-    m[2] for word in words if (m := _OVERRIDE.match(word)) and m[1] == key
-  ]
-  return values[-1] if values else ""
+  value = ""
+  for word, next_word in zip(words, [*words[1:], ""], strict=True):
+    match = _OVERRIDE.match(word)
+    if match and match[1] == key:
+      value = next_word if match[2] is None else match[2]
+  return value
 
 
 def _switched(spec: str, system: str) -> str:
-  """Returns a config file that is another one with another system's section.
+  """Returns the path of a config file that is another one for another system.
 
-  The file goes with the process. It exists so that the keys of that section
-  are typed flags, as those of any other.
+  The flags' library reads keys and types from a file. This one is removed when
+  the process ends.
   """
   folder = pathlib.Path(tempfile.mkdtemp(prefix="azr_jax_config_"))
   atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -97,10 +112,10 @@ def named(words: Sequence[str]) -> ml_collections.ConfigDict | None:
 
 
 def check_overrides(words: Sequence[str]) -> None:
-  """Checks that `--config.a.b=value` names keys that the config has.
+  """Checks that the config has every key that `--config.a.b=value` names.
 
   Raises:
-    UsageError: it does not; the message has the nearest key.
+    UsageError: it lacks a key; the message has the nearest one.
   """
   config = named(words)
   if config is None:
@@ -124,7 +139,7 @@ def check_overrides(words: Sequence[str]) -> None:
 
 
 def load(spec: str) -> ml_collections.ConfigDict:
-  """Imports a config file and calls its `get_config`.
+  """Returns the config of FILE:VARIANT: imports the file, calls `get_config`.
 
   Raises:
     UsageError: the file is missing, or refuses the variant.
@@ -152,12 +167,14 @@ def load(spec: str) -> ml_collections.ConfigDict:
 
 
 def _missing(path: str) -> str:
-  """Returns that a file is missing, and which configs there are."""
+  """Returns the message that a file is missing, with the nearest config."""
   shipped = sorted(
-    f"configs/{file.name}"
-    for root in _SHIPPED
-    for file in (root / "configs").glob("*.py")
-    if file.name != "__init__.py"
+    {
+      f"configs/{file.name}"
+      for root in _SHIPPED
+      for file in (root / "configs").glob("*.py")
+      if file.name != "__init__.py"
+    }
   )
   near = difflib.get_close_matches(path, shipped, n=1)
   hint = f"did you mean {near[0]}?" if near else f"expected one of {shipped}"

@@ -1,4 +1,4 @@
-"""The one front of every command: help, configs, errors, Ctrl-C.
+"""The common start of all commands: help, configs, errors, Ctrl-C.
 
 A command gives its docstring and its `main`:
 
@@ -6,9 +6,9 @@ A command gives its docstring and its `main`:
     name = flags.DEFINE_string("name", None, "What it is.")
     front.run(__doc__, lambda: work(name.value))
 
-Its flags are absl's; `config_flag` declares `--config`. What the user can mend
-is said in one to three lines with exit code 2; a traceback is for `--debug` and
-for faults of this code.
+Its flags are absl's; `config_flag` declares `--config`. An error that the user
+can mend takes one to three lines and exit code 2; `--debug` and bugs of this
+code show a traceback. Words after `--` belong to another command.
 """
 
 import re
@@ -23,17 +23,18 @@ from azr_jax.cli import config_files, errors
 from azr_jax.cli.errors import UsageError
 from azr_jax.config.settings import Described
 
-# Settings' keys of a config, for `--help`.
+# Config -> its keys with their documentation, for `--help`.
 Describe = Callable[[ml_collections.ConfigDict], Iterable[Described]]
 
 
-def config_flag(default: str | None, text: str) -> flags.FlagHolder:
-  """Defines `--config=FILE:VARIANT` with `--config.section.key=value`."""
-  if default is not None:
-    default = config_files.resolve(default)
-  holder = config_flags.DEFINE_config_file("config", default, text)
-  if default is None:
-    flags.mark_flag_as_required("config")
+def config_flag(text: str) -> flags.FlagHolder:
+  """Defines `--config=FILE:VARIANT` with `--config.section.key=value`.
+
+  Args:
+    text: what `--help` says of it.
+  """
+  holder = config_flags.DEFINE_config_file("config", None, text)
+  flags.mark_flag_as_required("config")
   return holder
 
 
@@ -42,6 +43,7 @@ def run(
   main: Callable[[], None] | Callable[[list[str]], None],
   describe: Describe | None = None,
   takes_words: bool = False,
+  default_config: str | None = None,
 ) -> None:
   """Runs a command whose flags are absl's; ends the process on an error.
 
@@ -51,16 +53,19 @@ def run(
       it is given the command line without flags.
     describe: lists the keys of the command's configs, for `--help`.
     takes_words: whether the command takes words besides its flags.
+    default_config: the value of `--config` if the command line has none; None:
+      there must be one.
   """
-  words = list(sys.argv)
+  end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+  words = sys.argv[:end]
   with errors.reported(words):
     logging.set_verbosity(logging.WARNING)
-    words = config_files.resolve_argument(words)
+    words = config_files.resolve_argument(words, default_config)
     if {"--help", "-h", "-help", "--helpfull"} & {*words}:
       print(_help(doc, words, describe))
       return
     config_files.check_overrides(words)
-    rest = _parse(words)
+    rest = _parse([*words, *sys.argv[end:]])
     if takes_words:
       main(rest)  # type: ignore[call-arg]
       return
@@ -70,7 +75,11 @@ def run(
 
 
 def _parse(words: list[str]) -> list[str]:
-  """Parses the flags; raises UsageError for what cannot be."""
+  """Parses the flags and returns the other words.
+
+  Raises:
+    UsageError: a flag is unknown, or its value has another type.
+  """
   try:
     return flags.FLAGS(words)
   except flags.Error as error:
@@ -82,7 +91,7 @@ _CONVERSION = re.compile(r"flag (--[\w.]+=.*?): (?:invalid literal|could not)")
 
 
 def _plain(text: str) -> str:
-  """Returns an error of the flags' library as one line of ours."""
+  """Returns an error of the flags' library as one line."""
   if missing := _REQUIRED.findall(text):
     words = " and ".join(f"--{name}=..." for name in missing)
     return f"expected {words}; --help shows what they are"
@@ -100,9 +109,9 @@ def _help(doc: str, words: list[str], describe: Describe | None) -> str:
     if module == sys.argv[0] or "azr_jax" in module
   ]
   parts.append("  --debug: show the traceback of an error.")
-  config = config_files.named(words)
   if describe is None:
     return "\n".join(parts)
+  config = config_files.named(words)
   if config is None:
     parts.append("\nWith --config=FILE:VARIANT, --help also lists its keys.")
     return "\n".join(parts)

@@ -1,4 +1,4 @@
-"""The flags by which an entry point joins the other processes of its run."""
+"""The flags by which a command joins the other processes of its run."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,11 @@ from azr_jax.parallel import hosts
 
 
 def define() -> Callable[[], None]:
-  """Defines the flags; returns what joins as they say, or does nothing."""
+  """Defines the flags.
+
+  Returns:
+    A function that joins the other processes if the flags say so.
+  """
   distributed = flags.DEFINE_bool(
     "distributed",
     False,
@@ -19,15 +23,15 @@ def define() -> Callable[[], None]:
     "coordinator_address", None, "HOST:PORT of process 0."
   )
   num_processes = flags.DEFINE_integer(
-    "num_processes", None, "How many processes take part.", lower_bound=1
+    "num_processes", None, "How many processes there are.", lower_bound=1
   )
   process_id = flags.DEFINE_integer(
     "process_id", None, "Which of them this is, from 0.", lower_bound=0
   )
 
   def join() -> None:
-    named = coordinator_address.value, num_processes.value, process_id.value
-    if distributed.value or any(value is not None for value in named):
-      hosts.join(*named)
+    address = coordinator_address.value, num_processes.value, process_id.value
+    if distributed.value or any(value is not None for value in address):
+      hosts.join(*address)
 
   return join
