@@ -1,4 +1,4 @@
-"""What every system does: sample a stream, grade it, and count what came."""
+"""What every system does: choose prompts, sample and grade, compute metrics."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -17,14 +17,19 @@ Stream = Iterable[tuple[int, int, types.Completion]]
 
 @dataclasses.dataclass(frozen=True)
 class Graded(Generic[Grade]):
-  """A completion and the future of its grade, which is done by then."""
+  """A completion and the future of its grade.
+
+  Attributes:
+    completion: what was sampled.
+    future: the grade; `sample_and_grade` returns it done.
+  """
 
   completion: types.Completion
   future: "Future[Grade]"
 
   @property
   def grade(self) -> Grade:
-    """The grade; raises what grading raised."""
+    """The grade; raises the error of grading if there was one."""
     return self.future.result()
 
 
@@ -37,11 +42,12 @@ def sample_and_grade(
 
   Args:
     stream: (prompt index, sample index, completion), as a policy yields them.
-    submit: starts to grade a completion to the prompt of an index.
-    jobs: waited for once the stream has ended; None where grades are at once.
+    submit: (prompt index, completion) -> future of its grade.
+    jobs: the jobs that grade, which it waits for after the stream; None: the
+      futures that `submit` returns are done.
 
   Returns:
-    Per prompt, in order, its graded samples, in order.
+    For each prompt, in order, its graded samples, in order.
   """
   graded: dict[tuple[int, int], Graded[Grade]] = {}
   for index, sample, completion in stream:
@@ -60,12 +66,12 @@ def solve_metrics(
   """Returns the metrics that every solver has.
 
   Args:
-    trajectories: of one role, group after group; never none.
-    name: what follows the metric family, such as `orz/solve`.
-    group_size: completions per prompt; 1 leaves the groups' metrics out.
+    trajectories: of one role, group after group, at least one.
+    name: the part of metric names after the family, such as `orz/solve`.
+    group_size: completions per prompt; 1: there are no metrics of groups.
   """
   rewards = np.array([t.reward for t in trajectories])
-  # Tool output is in the completion, but the model did not write it.
+  # The model did not write the tool output that is in a completion.
   lengths = np.array([t.completion.loss_mask.sum() for t in trajectories])
   truncated = [t.completion.finish_reason == "length" for t in trajectories]
   metrics = {
@@ -93,28 +99,25 @@ def solve_metrics(
   return metrics
 
 
-def ask_what_fits(
+def fitting_prompts(
   policy: Policy,
   questions: Sequence[tuple[str, object]],
 ) -> tuple[list[int], list[types.Prompt]]:
-  """Returns the prompts that fit the largest bucket, and their indices.
+  """Returns the indices of the questions whose prompts fit, and the prompts.
 
   Args:
-    policy: makes and measures prompts.
-    questions: the text of each prompt and the task that goes with it.
-
-  Raises:
-    ValueError: all are too long.
+    policy: tokenises prompts, and knows the largest prompt bucket.
+    questions: the text and the task of each prompt.
   """
-  kept, prompts = [], []
-  for index, (text, task) in enumerate(questions):
-    prompt = policy.prompt(text, task)
-    if policy.fits(prompt):
-      kept.append(index)
-      prompts.append(prompt)
+  prompts = [policy.prompt(text, task) for text, task in questions]
+  kept = [i for i, prompt in enumerate(prompts) if policy.fits(prompt)]
+  return kept, [prompts[index] for index in kept]
+
+
+def require_some(prompts: Sequence[types.Prompt]) -> None:
+  """Raises ValueError if no prompt of a step fits the largest bucket."""
   if not prompts:
     raise ValueError(
       "no prompt of this step fits the last of rollout.prompt_buckets: "
       "expected a larger bucket"
     )
-  return kept, prompts

@@ -1,4 +1,4 @@
-"""The systems by name, and systems of other code as MODULE:CLASS."""
+"""Finds systems by name, and systems outside of the package as MODULE:CLASS."""
 
 import importlib
 import pathlib
@@ -9,7 +9,7 @@ from azr_jax.config.settings import Invalid
 from azr_jax.run import metrics
 from azr_jax.systems.system import System
 
-# Name -> where its class is; a module is imported when its system is asked for.
+# Name -> MODULE:CLASS; the module is imported when the system is loaded.
 SYSTEMS = {
   "azr": "azr_jax.systems.azr.system:AZR",
   "countdown": "azr_jax.systems.countdown.system:Countdown",
@@ -22,28 +22,27 @@ def load(name: str) -> type[System]:
   """Returns the class of a system.
 
   Args:
-    name: a key of `SYSTEMS`, or MODULE:CLASS, where a module is a dotted name
+    name: a key of `SYSTEMS`, or MODULE:CLASS, where MODULE is a dotted name
       that can be imported from the working directory, or the path of a file.
 
   Raises:
     Invalid: there is no such system.
   """
-  where = SYSTEMS.get(name, name)
-  module_name, colon, class_name = where.partition(":")
+  module_name, colon, class_name = SYSTEMS.get(name, name).partition(":")
   expected = f"one of {tuple(SYSTEMS)}, or MODULE:CLASS of a System"
   if not colon:
     raise Invalid("system", f"={name!r}: expected {expected}")
   try:
-    found = getattr(_import(module_name), class_name)
+    system = getattr(_import(module_name), class_name)
   except (ImportError, AttributeError, FileNotFoundError) as error:
     raise Invalid(
       "system", f"={name!r}: expected {expected} ({error})"
     ) from error
-  if not (isinstance(found, type) and issubclass(found, System)):
+  if not (isinstance(system, type) and issubclass(system, System)):
     raise Invalid(
       "system", f"={name!r}: expected {expected}; this is no subclass of it"
     )
-  return found
+  return system
 
 
 def healthy_metrics() -> dict[str, str]:
@@ -55,7 +54,12 @@ def healthy_metrics() -> dict[str, str]:
 
 
 def _import(name: str) -> types.ModuleType:
-  """Imports a module by its dotted name or by the path of its file."""
+  """Imports a module by its dotted name or by the path of its file.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ImportError: the module cannot be imported, or another module has its name.
+  """
   if not name.endswith(".py"):
     return importlib.import_module(name)
   path = pathlib.Path(name).resolve()
@@ -63,4 +67,9 @@ def _import(name: str) -> types.ModuleType:
     raise FileNotFoundError(f"{path} is missing")
   if str(path.parent) not in sys.path:
     sys.path.insert(0, str(path.parent))
-  return importlib.import_module(path.stem)
+  module = importlib.import_module(path.stem)
+  if module.__file__ is None or pathlib.Path(module.__file__).resolve() != path:
+    raise ImportError(
+      f"another module has the name {path.stem!r}: rename {path.name}"
+    )
+  return module

@@ -1,4 +1,4 @@
-"""What a system is to the trainer: a way to make trajectories of a policy.
+"""The interface of a system: it makes trajectories with a policy.
 
 A system is one class, in a package of this folder or anywhere else:
 
@@ -31,16 +31,16 @@ from azr_jax.types import RolloutBatch
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-  """What the trainer gives a system to be built with.
+  """What a system is built with.
 
   Attributes:
     seed: root of every random draw on the host.
     steps: training steps of the whole run, for schedules.
-    jobs: runs executor jobs, shared out over the hosts.
-    executor: this host's executor, for environments with jobs of their own.
+    jobs: runs executor jobs, distributed over the hosts.
+    executor: this host's executor, for environments that submit jobs.
     hosts: the processes of the run.
-    tokenizer: the model's.
-    script_timeout_s: wall clock that the executor allows a program, seconds.
+    tokenizer: the tokenizer of the model.
+    script_timeout_s: the executor's time limit of a program, seconds.
   """
 
   seed: int
@@ -59,7 +59,7 @@ class StepLoad:
   Attributes:
     sequences: completions that are sampled.
     trained: completions that are learned from.
-    prompts: prompts that are prefilled; a prompt's samples share it.
+    prompts: prompts that are prefilled, each once for all its samples.
   """
 
   sequences: int
@@ -72,9 +72,9 @@ class Evaluation:
   """The evaluation that shows what a run has learned.
 
   Attributes:
-    variant: of `configs/evaluate.py`.
+    variant: a variant of `configs/evaluate.py`.
     benchmark: name or names, as `--benchmark` takes them.
-    data: as `--data` takes it; "" where the benchmark needs none.
+    data: the value of `--data`; "": the benchmark needs none.
   """
 
   variant: str
@@ -82,18 +82,25 @@ class Evaluation:
   data: str = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class NoSettings(settings_lib.Settings):
+  """The config section of a system that has no settings."""
+
+
 class System(abc.ABC):
-  """Turns a policy into graded trajectories, step by step.
+  """Makes graded trajectories with a policy, step by step.
 
   Attributes:
-    name: its config section and the part of metric names that is its own.
+    name: the name of its config section, and its part of metric names.
     Settings: the class of its config section.
     METRICS: {metric family: what a healthy value looks like}, for families
-      that are this system's alone.
+      that only this system has.
+    settings: its config section.
+    context: what it was built with.
   """
 
   name: ClassVar[str]
-  Settings: ClassVar[type[settings_lib.Settings]] = settings_lib.Settings
+  Settings: ClassVar[type[settings_lib.Settings]] = NoSettings
   METRICS: ClassVar[Mapping[str, str]] = {}
 
   def __init__(self, settings: Any, context: Context):
@@ -102,7 +109,7 @@ class System(abc.ABC):
 
   @classmethod
   def build(cls, settings: Any, context: Context) -> Self:
-    """Makes the system; the place to read data, on the primary host first."""
+    """Returns the system; may read or make data, on the primary host first."""
     return cls(settings, context)
 
   @abc.abstractmethod
@@ -118,13 +125,13 @@ class System(abc.ABC):
   ) -> None:
     """Restores what `state_dict` returned."""
 
-  @classmethod  # noqa: B027 - most systems go with any sampling.
+  @classmethod  # noqa: B027 - most systems allow any sampling.
   def check(cls, settings: Any, rollout: SamplerSettings) -> None:
-    """Checks how settings go with those of sampling; raises `Invalid`."""
+    """Raises `Invalid` if settings contradict those of sampling."""
 
   @classmethod
   def step_load(cls, settings: Any) -> StepLoad | None:
-    """Returns what a step samples and learns; None where it is not known."""
+    """Returns what a step samples and learns; None: it is not known."""
     return None
 
   @classmethod
@@ -138,8 +145,12 @@ class System(abc.ABC):
   ) -> Sequence[tuple[Any, float]]:
     """Returns the problems that a run asked, with their last pass rates.
 
+    Args:
+      settings: of the run.
+      state: what `state_dict` returned at its last checkpoint.
+
     Raises:
-      ValueError: this system keeps none.
+      ValueError: this system keeps no pass rates.
     """
     raise ValueError(
       f"a run of system {cls.name!r} keeps no pass rates: expected a run of "

@@ -1,15 +1,15 @@
-"""Ways to answer a question with or without code, by one model (seed 001, 3.1).
+"""Agents that answer questions with or without code (R1-CI, section 3.1).
 
-| agent | what it does |
-| --- | --- |
-| `text` | reasons in words (All Text) |
-| `code` | writes one script; what that prints is the answer (All Code) |
-| `free` | reasons, and runs code on the way (Code Agent) |
-| `steer` | is steered between both, round by round (`codesteer.py`) |
-| `conversation` | as `free`, for those who want all that was said |
+| agent | how it answers | in the paper |
+| --- | --- | --- |
+| `text` | it reasons in words | All Text |
+| `code` | it writes one script, whose output is the answer | All Code |
+| `free` | it reasons, and runs code between its turns | Code Agent |
+| `steer` | in rounds, steered to text or code (`codesteer.py`) | CodeSteer |
+| `conversation` | as `free`; the text has every turn as JSON | |
 
-An agent is asked prompts like a policy, and gives completions like one; their
-text is what the answer is looked for in.
+All agents use one model. An agent takes prompts and yields completions as a
+policy does; the text of a completion has the answer.
 """
 
 import dataclasses
@@ -23,14 +23,18 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout import policy as policy_lib
-from azr_jax.rollout.environment import split_turns
+from azr_jax.rollout.environment import (
+  SequenceId,
+  split_responses,
+  split_turns,
+)
 from azr_jax.rollout.policy import Agent, Policy, Stream
 from azr_jax.rollout.python_tool import PythonTool
 from azr_jax.systems.code_interpreter.codesteer import CodeSteer
 
 AGENTS = ("text", "code", "free", "steer")
 CONVERSATION = "conversation"
-# Where a script puts its answer that prints none.
+# It prints the variable that may hold the answer of a script without output.
 _PRINT_RESULT = """
 for _name in ("result", "Answer", "answer"):
   if _name in globals():
@@ -41,131 +45,133 @@ for _name in ("result", "Answer", "answer"):
 
 def make(
   agent: str,
-  interpreter: PythonTool,
+  tool: PythonTool,
   jobs: SharedJobs,
   style: str,
 ) -> Agent:
-  """What asks an agent.
+  """Returns an agent.
 
   Args:
     agent: one of `AGENTS`, or `CONVERSATION`.
-    interpreter: runs the code of `free`; the others' may import the same.
+    tool: runs the code of `free`; scripts of the others may import the same
+      libraries.
     jobs: runs the scripts of `code` and `steer`.
-    style: of the prompts of `steer`.
+    style: the prompt format of `steer`.
 
   Raises:
     ValueError: the agent is unknown.
   """
-  made: dict[str, Agent] = {
+  agents: dict[str, Agent] = {
     "text": policy_lib.single_turn,
-    "code": ask_code(jobs, interpreter.libraries),
-    "free": ask_free(interpreter, _last_reply),
-    CONVERSATION: ask_free(interpreter, _conversation),
-    "steer": CodeSteer(jobs, style, interpreter.libraries).ask,
+    "code": _code_agent(jobs, tool.libraries),
+    "free": _free_agent(tool, _last_response),
+    CONVERSATION: _free_agent(tool, _conversation),
+    "steer": CodeSteer(jobs, style, tool.libraries).ask,
   }
-  if agent not in made:
-    raise ValueError(f"agent {agent!r}: expected one of {tuple(made)}")
-  return made[agent]
+  if agent not in agents:
+    raise ValueError(f"agent {agent!r}: expected one of {tuple(agents)}")
+  return agents[agent]
 
 
-def _last_reply(tokenizer: Tokenizer, completion: types.Completion) -> str:
-  parts = split_turns(
+def _last_response(tokenizer: Tokenizer, completion: types.Completion) -> str:
+  responses = split_responses(
     completion.token_ids.tolist(), completion.loss_mask.tolist()
   )
-  own = [ids for is_own, ids in parts if is_own]
-  return tokenizer.decode(own[-1]) if own else ""
+  return tokenizer.decode(responses[-1]) if responses else ""
 
 
 def _conversation(tokenizer: Tokenizer, completion: types.Completion) -> str:
-  parts = split_turns(
+  turns = split_turns(
     completion.token_ids.tolist(), completion.loss_mask.tolist()
   )
-  return json.dumps([tokenizer.decode(ids) for _, ids in parts] or [""])
+  return json.dumps([tokenizer.decode(ids) for _, ids in turns] or [""])
 
 
 def read_conversation(text: str) -> list[str]:
-  """The parts of a conversation from the text of `CONVERSATION`.
+  """Returns the turns of a conversation from the text of `CONVERSATION`.
 
-  The first is the model's, the second the interpreter's, and so on.
+  The model wrote the first turn, the tool the second, and so on.
   """
   return json.loads(text)
 
 
-def ask_free(
-  interpreter: PythonTool,
-  tell: Callable[[Tokenizer, types.Completion], str],
+def _free_agent(
+  tool: PythonTool, text_of: Callable[[Tokenizer, types.Completion], str]
 ) -> Agent:
-  """Code Agent: a conversation with the interpreter.
+  """Returns the Code Agent, which answers in a conversation with the tool.
 
   Args:
-    interpreter: runs the code.
-    tell: the text of a conversation.
+    tool: runs the code.
+    text_of: returns the text of a conversation.
   """
 
   def ask(
     policy: Policy,
     prompts: Sequence[types.Prompt],
     samples: int,
-    numbers: Sequence[int],
+    prompt_seeds: Sequence[int],
   ) -> Stream:
     for index, sample, completion in policy.sample(
-      prompts, samples, numbers, environment=interpreter
+      prompts, samples, prompt_seeds, environment=tool
     ):
-      text = tell(policy.tokenizer, completion)
+      text = text_of(policy.tokenizer, completion)
       yield index, sample, dataclasses.replace(completion, text=text)
 
   return ask
 
 
-def ask_code(jobs: SharedJobs, libraries: tuple[str, ...]) -> Agent:
-  """All Code: one reply, whose script's output is the answer.
+def _code_agent(jobs: SharedJobs, libraries: tuple[str, ...]) -> Agent:
+  """Returns the All Code agent, whose one script prints the answer.
 
   Args:
     jobs: runs the scripts.
-    libraries: what they may import beside the standard ones.
+    libraries: what scripts may import beside the standard libraries.
   """
 
   def ask(
     policy: Policy,
     prompts: Sequence[types.Prompt],
     samples: int,
-    numbers: Sequence[int],
+    prompt_seeds: Sequence[int],
   ) -> Stream:
-    waiting: dict[tuple[int, int], types.Completion] = {}
-    silent: dict[tuple[int, int], str] = {}
+    running: dict[SequenceId, types.Completion] = {}
+    # The scripts that ran without `_PRINT_RESULT`.
+    first_tries: dict[SequenceId, str] = {}
 
-    def run(name: tuple[int, int], code: str) -> None:
+    def run(sequence_id: SequenceId, code: str) -> None:
       def start(executor: Executor) -> ResultFuture:
         return executor.submit(scripts.script_job(code, libraries))
 
-      jobs.submit(start, name)
+      jobs.submit(start, sequence_id)
 
-    def heard(wait: bool) -> Stream:
-      for name, result in jobs.poll(wait).items():
+    def answered(wait: bool) -> Stream:
+      for sequence_id, result in jobs.poll(wait).items():
         output = str(scripts.read_result(result).output).strip()
-        code = silent.pop(name, None)
+        code = first_tries.pop(sequence_id, None)
         if not output and code is not None:
-          run(name, code + _PRINT_RESULT)  # Once.
+          run(sequence_id, code + _PRINT_RESULT)
           continue
-        yield *name, _with_output(waiting.pop(name), output)
+        yield *sequence_id, _with_output(running.pop(sequence_id), output)
 
-    for index, sample, completion in policy.sample(prompts, samples, numbers):
+    for index, sample, completion in policy.sample(
+      prompts, samples, prompt_seeds
+    ):
       block = code_blocks.find_block(completion.text)
       if block is None:
         yield index, sample, completion
       else:
-        waiting[index, sample] = completion
-        silent[index, sample] = block.code
+        running[index, sample] = completion
+        first_tries[index, sample] = block.code
         run((index, sample), block.code)
-      yield from heard(wait=False)
-    while waiting:
-      yield from heard(wait=True)
+      yield from answered(wait=False)
+    while running:
+      yield from answered(wait=True)
 
   return ask
 
 
 def _with_output(completion: types.Completion, output: str) -> types.Completion:
-  """A completion with the answer that its script printed."""
+  """Returns a completion whose text ends with the output of its script."""
   answer = code_blocks.find_answer(output)
   answer = output if answer is None else answer
   text = f"{completion.text}\n{output}\n<<<{answer}>>>"

@@ -1,18 +1,20 @@
-"""CodeSteer: one model steers another between words and code (seed 001, 3.1).
+"""CodeSteer: one model steers another between text and code (R1-CI, 3.1).
 
 The life of an answer:
-1. the steerer sees the question and chooses code or text;
-2. the other answers so, and what it wrote is run;
-3. a checker writes a script that checks the answer, which is run, too;
-4. the steerer sees question, answer, output, check, and how much the code
-   computes. It accepts the answer, chooses again, or gives advice; then from 2.
+1. the steerer reads the question and chooses code or text;
+2. the solver answers in this form, and its script is run;
+3. a checker writes a script that checks the answer, which is run too;
+4. the steerer reads question, answer, output, check, and the complexity of the
+   code. It accepts the answer, or chooses a form or gives advice for another
+   round from 2.
 
-All conversations go through a step together, as one request of the sampler.
-Both models are the same one, and everything is sampled as the policy samples.
+All conversations take each of these together, in one call of the sampler. The
+policy is steerer, solver and checker.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,13 +22,17 @@ from azr_jax import types
 from azr_jax.executor import scripts
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
-from azr_jax.rollout.policy import Policy
-from azr_jax.systems.code_interpreter import script_complexity as complexity
+from azr_jax.rollout.environment import SequenceId
+from azr_jax.rollout.policy import Policy, Stream
+from azr_jax.systems import collect
+from azr_jax.systems.code_interpreter import script_complexity
 from azr_jax.tasks.questions import prompts as question_prompts
 
 ROUNDS = 5
+# The steerer's choices that accept an answer.
 _ACCEPTED = ("return answer", "terminate")
-_KEPT = 2000  # Characters of each text that a steerer is shown.
+# The steerer and the checker are shown the last characters of a text.
+_SHOWN_CHARS = 2000
 _CHOOSE = (
   "A solver can answer the question below by writing and running Python, or by "
   "reasoning in words. Think about which of them is less likely to go wrong. "
@@ -46,7 +52,7 @@ _STEER = (
   "right; <<<Code>>> or <<<Text>>> to have it answer anew in this way; or "
   "<<<advice>>> with your advice in place of the word.\n\nReply:\n"
 )
-_NOTHING = types.Completion(
+_EMPTY = types.Completion(
   np.zeros(0, np.int32),
   np.zeros(0, np.float32),
   np.zeros(0, bool),
@@ -58,13 +64,23 @@ _ADVISED = "\nAdvice for this question: {advice}\n"
 
 @dataclasses.dataclass
 class _Conversation:
-  """A question under way: how it is asked next, and what came of it."""
+  """A question that has no accepted answer yet.
+
+  Attributes:
+    prompt: the question; its task has the `request`.
+    seed: folded into the random key of all its prompts.
+    form: the form of the next answer, `code` or `text`.
+    advice: the steerer's advice for the next answer; "": none.
+    completion: the last answer; empty if its prompt did not fit.
+    output: what the script of the last answer printed.
+    check: what the script of the checker printed.
+  """
 
   prompt: types.Prompt
-  number: int
+  seed: int
   form: str = "text"
   advice: str = ""
-  completion: types.Completion = _NOTHING  # Its prompt may be too long.
+  completion: types.Completion = _EMPTY
   output: str = ""
   check: str = ""
 
@@ -74,15 +90,19 @@ class _Conversation:
 
   @property
   def answer(self) -> str:
-    """The answer's text, with what its script printed."""
+    """The text of the answer, with the output of its script."""
     if not self.output:
       return self.completion.text
     answer = code_blocks.find_answer(self.output) or self.output
     return f"{self.completion.text}\n{self.output}\n<<<{answer}>>>"
 
 
+# The conversations without an accepted answer, by prompt and sample index.
+_Conversations: TypeAlias = Mapping[SequenceId, _Conversation]
+
+
 class CodeSteer:
-  """Asks by steering; `ask` is an `policy.Agent`."""
+  """Answers prompts by steering; its method `ask` is a `policy.Agent`."""
 
   def __init__(
     self,
@@ -95,7 +115,7 @@ class CodeSteer:
     Args:
       jobs: runs scripts.
       style: of prompts, one of `tasks.questions.prompts.PROMPT_FORMATS`.
-      libraries: what scripts may import beside the standard ones.
+      libraries: what scripts may import beside the standard libraries.
     """
     self._jobs = jobs
     self._libraries = libraries
@@ -106,35 +126,48 @@ class CodeSteer:
     policy: Policy,
     prompts: Sequence[types.Prompt],
     samples: int,
-    numbers: Sequence[int],
-  ) -> Iterator[tuple[int, int, types.Completion]]:
-    """Yields an answer to each prompt, whose task has the `request`."""
-    live = {
-      (index, sample): _Conversation(prompt, numbers[index] * samples + sample)
+    prompt_seeds: Sequence[int],
+  ) -> Stream:
+    """Yields the answers to each prompt.
+
+    Args:
+      policy: samples everything.
+      prompts: the questions; the task of each has the `request`.
+      samples: answers to each prompt.
+      prompt_seeds: the integer that each prompt folds into the random key.
+    """
+    talks = {
+      (index, sample): _Conversation(
+        prompt, prompt_seeds[index] * samples + sample
+      )
       for index, prompt in enumerate(prompts)
       for sample in range(samples)
     }
-    replies = self._sample(
+    choices = self._sample(
       policy,
-      live,
+      talks,
       {
-        name: self._framed(policy, _CHOOSE.format(question=one.question))
-        for name, one in live.items()
+        sequence_id: self._framed(
+          policy, _CHOOSE.format(question=talk.question)
+        )
+        for sequence_id, talk in talks.items()
       },
     )
-    for name, reply in replies.items():
-      chosen = code_blocks.find_answer(reply.text) or ""
-      live[name].form = "code" if chosen.casefold() == "code" else "text"
-    for round_ in range(ROUNDS):
-      self._answer(policy, live)
-      accepted = list(live)
-      if round_ < ROUNDS - 1:
-        self._check(policy, live)
-        accepted = self._steer(policy, live)
-      for name in accepted:
-        one = live.pop(name)
-        yield *name, dataclasses.replace(one.completion, text=one.answer)
-      if not live:
+    for sequence_id, choice in choices.items():
+      form = code_blocks.find_answer(choice.text) or ""
+      is_code = form.casefold() == "code"
+      talks[sequence_id].form = "code" if is_code else "text"
+    for round_index in range(ROUNDS):
+      self._answer(policy, talks)
+      accepted = list(talks)
+      if round_index < ROUNDS - 1:
+        self._check(policy, talks)
+        accepted = self._steer(policy, talks)
+      for sequence_id in accepted:
+        talk = talks.pop(sequence_id)
+        completion = dataclasses.replace(talk.completion, text=talk.answer)
+        yield *sequence_id, completion
+      if not talks:
         return
 
   def _framed(self, policy: Policy, text: str) -> str:
@@ -143,96 +176,94 @@ class CodeSteer:
   def _sample(
     self,
     policy: Policy,
-    live: Mapping[tuple[int, int], _Conversation],
-    texts: Mapping[tuple[int, int], str],
-  ) -> dict[tuple[int, int], types.Completion]:
-    """A reply to each text that is not too long."""
-    names, asked = [], []
-    for name, text in texts.items():
-      prompt = policy.prompt(text, live[name].prompt.task)
-      if policy.fits(prompt):
-        names.append(name)
-        asked.append(prompt)
-    stream = policy.sample(asked, 1, [live[name].number for name in names])
+    talks: _Conversations,
+    texts: Mapping[SequenceId, str],
+  ) -> dict[SequenceId, types.Completion]:
+    """Returns a response to each text that fits the largest prompt bucket."""
+    names = list(texts)
+    kept, prompts = collect.fitting_prompts(
+      policy, [(texts[name], talks[name].prompt.task) for name in names]
+    )
+    names = [names[index] for index in kept]
+    stream = policy.sample(prompts, 1, [talks[name].seed for name in names])
     return {names[index]: completion for index, _, completion in stream}
 
-  def _answer(
-    self, policy: Policy, live: Mapping[tuple[int, int], _Conversation]
-  ) -> None:
+  def _answer(self, policy: Policy, talks: _Conversations) -> None:
+    """Sets each answer and the output of its script."""
     texts = {}
-    for name, one in live.items():
-      question = one.question
-      if one.advice:
-        question += _ADVISED.format(advice=one.advice)
-      texts[name] = question_prompts.ask(
-        question, one.form, self._style, policy.tokenizer
+    for sequence_id, talk in talks.items():
+      question = talk.question
+      if talk.advice:
+        question += _ADVISED.format(advice=talk.advice)
+      texts[sequence_id] = question_prompts.ask(
+        question, talk.form, self._style, policy.tokenizer
       )
-    for name, reply in self._sample(policy, live, texts).items():
-      live[name].completion = reply
-    written = {name: one.completion.text for name, one in live.items()}
-    outputs = self._run(written)
-    for name, one in live.items():
-      one.output = outputs.get(name, "")
+    for sequence_id, answer in self._sample(policy, talks, texts).items():
+      talks[sequence_id].completion = answer
+    outputs = self._run(
+      {name: talk.completion.text for name, talk in talks.items()}
+    )
+    for sequence_id, talk in talks.items():
+      talk.output = outputs.get(sequence_id, "")
 
-  def _check(
-    self, policy: Policy, live: Mapping[tuple[int, int], _Conversation]
-  ) -> None:
-    replies = self._sample(
+  def _check(self, policy: Policy, talks: _Conversations) -> None:
+    """Sets what the checker's script prints about each answer."""
+    checks = self._sample(
       policy,
-      live,
+      talks,
       {
-        name: self._framed(
+        sequence_id: self._framed(
           policy,
-          _CHECK.format(question=one.question, answer=one.answer[-_KEPT:]),
+          _CHECK.format(
+            question=talk.question, answer=talk.answer[-_SHOWN_CHARS:]
+          ),
         )
-        for name, one in live.items()
+        for sequence_id, talk in talks.items()
       },
     )
-    checks = self._run({name: reply.text for name, reply in replies.items()})
-    for name, one in live.items():
-      one.check = checks.get(name, "")
+    outputs = self._run({name: check.text for name, check in checks.items()})
+    for sequence_id, talk in talks.items():
+      talk.check = outputs.get(sequence_id, "")
 
-  def _steer(
-    self, policy: Policy, live: Mapping[tuple[int, int], _Conversation]
-  ) -> list[tuple[int, int]]:
-    """Guides each conversation; returns those that are over."""
+  def _steer(self, policy: Policy, talks: _Conversations) -> list[SequenceId]:
+    """Sets form and advice of the next answers; returns the accepted ones."""
     texts = {}
-    for name, one in live.items():
-      block = code_blocks.find_block(one.answer)
+    for sequence_id, talk in talks.items():
+      block = code_blocks.find_block(talk.answer)
       text = _STEER.format(
-        question=one.question,
-        answer=one.answer[-_KEPT:],
-        output=one.output[-_KEPT:] or "(nothing)",
-        check=one.check[-_KEPT:] or "(nothing)",
-        code=complexity.measure(block.code).summary if block else "none",
+        question=talk.question,
+        answer=talk.answer[-_SHOWN_CHARS:],
+        output=talk.output[-_SHOWN_CHARS:] or "(nothing)",
+        check=talk.check[-_SHOWN_CHARS:] or "(nothing)",
+        code=script_complexity.measure(block.code).summary if block else "none",
       )
-      texts[name] = self._framed(policy, text)
-    replies = self._sample(policy, live, texts)
-    over = []
-    for name, one in live.items():
-      reply = replies.get(name)
-      advice = code_blocks.find_answer(reply.text) if reply else None
-      if advice is None or advice.casefold() in _ACCEPTED:
-        over.append(name)
-      elif advice.casefold() in ("code", "text"):
-        one.form, one.advice = advice.casefold(), ""
+      texts[sequence_id] = self._framed(policy, text)
+    responses = self._sample(policy, talks, texts)
+    accepted = []
+    for sequence_id, talk in talks.items():
+      response = responses.get(sequence_id)
+      choice = code_blocks.find_answer(response.text) if response else None
+      if choice is None or choice.casefold() in _ACCEPTED:
+        accepted.append(sequence_id)
+      elif choice.casefold() in ("code", "text"):
+        talk.form, talk.advice = choice.casefold(), ""
       else:
-        one.advice = advice
-    return over
+        talk.advice = choice
+    return accepted
 
-  def _run(
-    self, texts: Mapping[tuple[int, int], str]
-  ) -> dict[tuple[int, int], str]:
-    """What the scripts of texts print, errors included."""
-    for name, text in texts.items():
+  def _run(self, texts: Mapping[SequenceId, str]) -> dict[SequenceId, str]:
+    """Returns what the script of each text prints, with its errors."""
+    for sequence_id, text in texts.items():
       block = code_blocks.find_block(text)
       if block is not None:
         job = scripts.script_job(block.code, self._libraries)
-        self._jobs.submit(lambda executor, job=job: executor.submit(job), name)
-    found: dict[tuple[int, int], str] = {}
+        self._jobs.submit(
+          lambda executor, job=job: executor.submit(job), sequence_id
+        )
+    outputs: dict[SequenceId, str] = {}
     while self._jobs.pending:
-      for name, result in self._jobs.poll(wait=True).items():
-        read = scripts.read_result(result)
-        printed = f"{read.output}\n{read.errors}".strip()
-        found[name] = printed or read.status
-    return found
+      for sequence_id, result in self._jobs.poll(wait=True).items():
+        script = scripts.read_result(result)
+        printed = f"{script.output}\n{script.errors}".strip()
+        outputs[sequence_id] = printed or script.status
+    return outputs

@@ -1,10 +1,10 @@
-"""The reward of a conversation with code, part by part (R1-CI, section 3.2).
+"""The parts of a conversation's reward (R1-CI, section 3.2).
 
 | part | value |
 | --- | --- |
-| correct | 1 for a right answer |
-| form | 0.1 if every response has the format that was asked for, else -0.1 |
-| turns | -0.1 for more than six turns |
+| correct | 1 for a correct answer, otherwise 0 |
+| form | 0.1 if every response is well formed, otherwise -0.1 |
+| turns | -0.1 for more than six turns, otherwise 0 |
 """
 
 import dataclasses
@@ -16,18 +16,18 @@ from azr_jax.rollout import code_blocks
 
 @dataclasses.dataclass(frozen=True)
 class RewardSettings(Settings):
-  """What each part is worth."""
+  """The values of the parts."""
 
   format: float = setting(
     0.1,
-    "gained by a well-formed conversation, lost by any other",
+    "reward of a well-formed conversation, and penalty of any other",
     paper="0.1",
     at_least=0,
   )
   turn_penalty: float = setting(
-    0.1, "lost with more than max_turns turns", paper="0.1", at_least=0
+    0.1, "penalty for more than max_turns turns", paper="0.1", at_least=0
   )
-  max_turns: int = setting(6, "turns that cost nothing", paper="6", at_least=1)
+  max_turns: int = setting(6, "turns without penalty", paper="6", at_least=1)
 
 
 def parts(
@@ -36,13 +36,13 @@ def parts(
   finish_reason: str,
   correct: bool,
 ) -> dict[str, float]:
-  """Returns the parts of a conversation's reward, whose sum it is.
+  """Returns the parts of a conversation's reward, which is their sum.
 
   Args:
-    c: the worth of each part.
-    responses: what the model wrote, between the tool outputs.
+    c: the values of the parts.
+    responses: the text of each of the model's turns.
     finish_reason: of the completion; a truncated one is not well formed.
-    correct: whether its answer is right.
+    correct: whether the answer is correct.
   """
   last = len(responses) - 1
   is_well_formed = finish_reason == "stop" and all(

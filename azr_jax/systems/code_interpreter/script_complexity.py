@@ -1,16 +1,17 @@
-"""How much a script computes, as its steerer is told (seed 001, CodeSteer).
+"""The complexity of a script, which CodeSteer shows its steerer (R1-CI, 3.1).
 
-| counts | once for each |
+| score | for each |
 | --- | --- |
 | 1 | `for` or `while`; `if`, `elif` or `else`; `try` or `except` in the text |
-| 0.25 | binary operation of the syntax tree |
+| 0.25 | binary operation in the syntax tree |
 """
 
 import ast
 import dataclasses
 import re
 
-SIMPLE = 2.0  # At most: perhaps too little for symbolic computing.
+# A script of this score or less may be too simple for symbolic computing.
+SIMPLE = 2.0
 _KEYWORDS = (
   re.compile(r"\b(?:for|while)\b"),
   re.compile(r"\b(?:if|elif|else)\b"),
@@ -24,10 +25,10 @@ class Complexity:
   """A script's score, and what it does.
 
   Attributes:
-    score: see the module; 0 for what is no Python.
-    searching: it has a loop, or imports itertools.
-    symbolic: it evaluates code, or formats text.
-    numerical: it has a binary operation.
+    score: the sum of the module's table; 0 if the text is not Python.
+    searching: whether it has a loop, or imports itertools.
+    symbolic: whether it evaluates code, or formats text.
+    numerical: whether it has a binary operation.
   """
 
   score: float
@@ -37,25 +38,25 @@ class Complexity:
 
   @property
   def summary(self) -> str:
-    """What a steerer is told."""
+    """The text that the steerer is shown."""
     kinds = [
       name
       for name in ("searching", "symbolic", "numerical")
       if getattr(self, name)
     ]
-    told = f"complexity {self.score:g} ({', '.join(kinds) or 'no computing'})"
+    text = f"complexity {self.score:g} ({', '.join(kinds) or 'no computing'})"
     if self.score <= SIMPLE:
-      told += "; the code may be too simple to compute the answer"
-    return told
+      text += "; the code may be too simple to compute the answer"
+    return text
 
 
 def measure(code: str) -> Complexity:
-  """Scores a script by its text and its syntax tree."""
+  """Returns the complexity of a script."""
   try:
     nodes = list(ast.walk(ast.parse(code)))
   except (SyntaxError, ValueError, MemoryError, RecursionError):
     return Complexity(0.0)
-  score = float(sum(len(one.findall(code)) for one in _KEYWORDS))
+  score = float(sum(len(pattern.findall(code)) for pattern in _KEYWORDS))
   operations = sum(isinstance(node, ast.BinOp) for node in nodes)
   called = {
     getattr(node.func, "id", getattr(node.func, "attr", ""))

@@ -31,10 +31,10 @@ class CodeInterpreterSettings(Settings):
   tool: PythonToolSettings = PythonToolSettings()
   rewards: RewardSettings = RewardSettings()
   order: str = setting(
-    "potential", "questions of a stage", one_of=potential.ORDERS
+    "potential", "how questions enter the stages", one_of=potential.ORDERS
   )
   grouping: str = setting(
-    "thresholds", "how questions are grouped", one_of=potential.GROUPINGS
+    "thresholds", "how pass rates become groups", one_of=potential.GROUPINGS
   )
   stage_steps: int = setting(150, "steps of a stage", paper="150", at_least=1)
   measured: str = setting(
@@ -43,7 +43,7 @@ class CodeInterpreterSettings(Settings):
   )
   measure_agents: tuple[str, ...] = setting(
     ("text", "code", "free", "steer"),
-    "agents that the online orders measure by",
+    "agents whose answers the online orders measure",
     paper="four agents",
     some_of=AGENTS,
     needed=True,
@@ -53,7 +53,7 @@ class CodeInterpreterSettings(Settings):
   )
 
   def check(self) -> None:
-    """Refuses orders without what they are made of."""
+    """Refuses orders without the pass rates or groups that they need."""
     if self.order not in ("none", *potential.ONLINE) and not self.measured:
       raise self.invalid(
         "measured", f"a file of azr_jax.potential with order={self.order!r}"

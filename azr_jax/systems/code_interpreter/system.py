@@ -1,21 +1,21 @@
-"""R1-Code-Interpreter: reasoning with code that is run on the way.
+"""R1-Code-Interpreter: reasoning with code that runs between the turns.
 
 One step, as `CodeInterpreter.collect`:
-1. the next questions of the stage, in an order shuffled anew for every epoch;
-2. several conversations about each: the model reasons, writes code, sees what
-   it prints, and goes on, until it gives an answer (`rollout/python_tool.py`);
-3. the answer is graded, and the reward has a part for it, for the format, and
-   for the number of turns (`rewards.py`);
-4. every conversation becomes a trajectory; tool output is in it, but not
-   learned. With `learner.estimator = "grpo"` the other conversations about a
+1. it takes the next questions of the stage; every epoch has another order;
+2. it samples several conversations about each: the model reasons, writes code,
+   reads its output, and goes on until it answers (`rollout/python_tool.py`);
+3. it grades the answers; the reward has parts for a correct answer, for the
+   format, and for the number of turns (`rewards.py`);
+4. every conversation becomes a trajectory; the `loss_mask` of tool output is
+   false. With `learner.estimator = "grpo"` the other conversations about a
    question are the baseline.
 
-In stages of improvement potential (`curricula/improvement_potential.py`) the
-questions with most to learn from come first. The online orders measure them
-anew before each stage, by the policy itself.
+Stages order the questions by improvement potential, the largest first
+(`curricula/improvement_potential.py`). The online orders measure it with the
+policy before each stage.
 
-Paper: R1-CI (arXiv 2505.21668). Its printed ratio has the reference's
-probability below the line; the policy that sampled is meant, and is used here.
+Paper: R1-CI (arXiv 2505.21668). The denominator of its ratio is printed as the
+reference model; here it is the policy that sampled, as in GRPO.
 """
 
 import pathlib
@@ -48,10 +48,11 @@ from azr_jax.types import RolloutBatch
 
 
 class CodeInterpreter(System):
-  """The system; its state is the groups that the questions are in."""
+  """The system; its state is the group of each question."""
 
   name = "code_interpreter"
   Settings = CodeInterpreterSettings
+  settings: CodeInterpreterSettings
   METRICS = {
     "stage": "number rises; groups of a size worth a stage",
     "correct_by_task": "rises where code helps",
@@ -74,10 +75,10 @@ class CodeInterpreter(System):
     """Makes the system.
 
     Args:
-      settings: how it asks and rewards.
+      settings: how it prompts and rewards.
       context: what the trainer gives.
-      questions: what to train on.
-      measured: the pass rate of each question, for stages.
+      questions: the questions to train on.
+      measured: the pass rate of each question, for stages; None: not measured.
 
     Raises:
       ValueError: there are fewer questions than a step takes.
@@ -88,8 +89,6 @@ class CodeInterpreter(System):
         f"{len(questions)} questions: expected at least "
         f"code_interpreter.prompts={settings.prompts}"
       )
-    self._settings = settings
-    self._jobs = context.jobs
     self._questions = list(questions)
     self._stages = Stages(
       [question.id for question in questions],
@@ -119,11 +118,11 @@ class CodeInterpreter(System):
   def check(
     cls, settings: CodeInterpreterSettings, rollout: SamplerSettings
   ) -> None:
-    """Refuses tools without room for their output."""
+    """Refuses tool calls without `rollout.extend_chunk`."""
     if settings.tool.max_calls and not rollout.extend_chunk:
       raise Invalid(
         "rollout.extend_chunk",
-        "=0: expected at least 1, because tool output is read into the slots",
+        "=0: expected at least 1, because tool output extends the slots",
       )
 
   @classmethod
@@ -134,7 +133,7 @@ class CodeInterpreter(System):
 
   @classmethod
   def evaluation(cls, settings: CodeInterpreterSettings) -> Evaluation:
-    """Returns the questions that were trained on, held out by seed."""
+    """Returns the benchmark `questions` on the sources of training."""
     full = settings.prompt_style == "full"
     return Evaluation(
       "questions" if full else "questions_tiny",
@@ -146,7 +145,7 @@ class CodeInterpreter(System):
     """Returns a tool that runs the code of conversations."""
     context = self.context
     return PythonTool(
-      self._settings.tool,
+      self.settings.tool,
       context.tokenizer,
       context.executor,
       context.hosts,
@@ -154,8 +153,8 @@ class CodeInterpreter(System):
     )
 
   def make_agents(self) -> dict[str, Agent]:
-    """Returns the agents that pass rates are measured by, by their names."""
-    settings, tool = self._settings, self.make_tool()
+    """Returns the agents that measure pass rates, by their names."""
+    settings, tool = self.settings, self.make_tool()
     jobs = SharedJobs(self.context.executor, self.context.hosts)
     return {
       name: agents.make(name, tool, jobs, settings.prompt_style)
@@ -172,20 +171,16 @@ class CodeInterpreter(System):
 
   def questions_of(self, step: int) -> list[int]:
     """Returns the indices of the questions of a step."""
-    return self._stages.sample(step, self._settings.prompts)
+    return self._stages.sample(step, self.settings.prompts)
 
   def collect(self, policy: Policy, step: int) -> RolloutBatch:
-    """Plays one step; see the module's docstring."""
-    settings = self._settings
+    """Plays one step, as the module's docstring says."""
+    settings = self.settings
     if self._stages.wants_measurement(step):
       self._stages.regroup(self._measure(policy), step)
     questions = [self._questions[i] for i in self.questions_of(step)]
-    _, asked = self._ask(policy, questions, "free")
-    if not asked:
-      raise ValueError(
-        "no question of this step fits the last of rollout.prompt_buckets; "
-        "expected a larger bucket"
-      )
+    _, asked = self._prompts(policy, questions, "free")
+    collect.require_some(asked)
 
     def submit(index: int, completion: types.Completion) -> "Future[bool]":
       last = _responses(policy, completion)[-1]
@@ -194,7 +189,7 @@ class CodeInterpreter(System):
     stream = policy.sample(asked, settings.group_size, environment=self._tool)
     trajectories = []
     for group, answers in enumerate(
-      collect.sample_and_grade(stream, submit, self._jobs)
+      collect.sample_and_grade(stream, submit, self.context.jobs)
     ):
       for answer in answers:
         responses = _responses(policy, answer.completion)
@@ -211,36 +206,37 @@ class CodeInterpreter(System):
     metrics["count/code_interpreter/too_long"] = float(
       settings.prompts - len(asked)
     )
-    metrics |= self._tool.metrics() | self._jobs.metrics()
+    metrics |= self._tool.metrics() | self.context.jobs.metrics()
     metrics |= self._stages.metrics(step, "code_interpreter")
     return RolloutBatch(trajectories, metrics)
 
-  def _ask(
+  def _prompts(
     self, policy: Policy, questions: Sequence[Question], form: str
   ) -> tuple[list[int], list[types.Prompt]]:
-    """Returns the prompts of a form that fit, and the questions' indices."""
-    kept, asked = [], []
-    for index, question in enumerate(questions):
-      text = prompts.ask(
-        question.text, form, self._settings.prompt_style, policy.tokenizer
-      )
-      prompt = policy.prompt(text, question)
-      if policy.fits(prompt):
-        kept.append(index)
-        asked.append(prompt)
-    return kept, asked
+    """Returns the indices of the questions that fit, and their prompts."""
+    style = self.settings.prompt_style
+    return collect.fitting_prompts(
+      policy,
+      [
+        (prompts.ask(question.text, form, style, policy.tokenizer), question)
+        for question in questions
+      ],
+    )
 
   def _measure(self, policy: Policy) -> list[Measured]:
-    """Returns how often the policy solves every question, by all agents.
+    """Returns how often the policy solves each question, with all agents.
 
-    It samples at the temperature of training, because another one would need
-    compiled functions of its own. A question that is too long is never solved.
+    It samples at the temperature of training, because the sampler's functions
+    are compiled again for another one. A question that is too long is never
+    solved.
     """
-    settings = self._settings
-    right = np.zeros(len(self._questions), int)
+    settings = self.settings
+    correct = np.zeros(len(self._questions), int)
     all_agents = self.make_agents()
     for name, agent in all_agents.items():
-      kept, asked = self._ask(policy, self._questions, prompts.form_of(name))
+      kept, asked = self._prompts(
+        policy, self._questions, prompts.form_of(name)
+      )
 
       def submit(
         index: int, completion: types.Completion, asked=asked
@@ -249,14 +245,14 @@ class CodeInterpreter(System):
         return self._grade(asked[index].task, answer)
 
       stream = agent(policy, asked, settings.measure_samples, kept)
-      graded = collect.sample_and_grade(stream, submit, self._jobs)
+      graded = collect.sample_and_grade(stream, submit, self.context.jobs)
       for index, answers in zip(kept, graded, strict=True):
-        right[index] += sum(answer.grade for answer in answers)
-    asked_times = settings.measure_samples * len(all_agents)
-    return [Measured(int(count), asked_times) for count in right]
+        correct[index] += sum(answer.grade for answer in answers)
+    num_answers = settings.measure_samples * len(all_agents)
+    return [Measured(int(count), num_answers) for count in correct]
 
   def _grade(self, question: Question, answer: str | None) -> "Future[bool]":
-    return self._jobs.submit(
+    return self.context.jobs.submit(
       lambda executor: grading.submit(
         executor, question.task, question.reference, answer
       )
@@ -267,7 +263,7 @@ class CodeInterpreter(System):
   ) -> dict[str, float]:
     """Returns means over conversations, and accuracy by task."""
     metrics = collect.solve_metrics(
-      trajectories, "code_interpreter/solve", self._settings.group_size
+      trajectories, "code_interpreter/solve", self.settings.group_size
     )
     for name in trajectories[0].metrics:
       values = [t.metrics[name] for t in trajectories]

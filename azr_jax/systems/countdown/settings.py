@@ -1,4 +1,4 @@
-"""Section `countdown` of a configuration: the paper's sections 3 and 4.1."""
+"""Section `countdown` of a configuration: Countdown, sections 3 and 4.1."""
 
 import dataclasses
 
@@ -15,24 +15,24 @@ CURRICULA = ("uniform", "static", "adaptive")
 class MixSettings(Settings):
   """A second source of puzzles (section 3.2)."""
 
-  puzzles: str = setting("", "a file of puzzles; empty: none are mixed in")
+  puzzles: str = setting("", "a file of puzzles; empty: there is no second")
   share: float = setting(
     0.5, "fraction of a batch", paper="0.5", at_least=0, at_most=1
   )
   bucket_shares: tuple[float, ...] = setting(
     (),
-    "weights of its easy, medium and hard puzzles; (): as they are",
+    "weights of its easy, medium and hard puzzles; (): by their number",
     paper="(0.10, 0.40, 0.50) for the curriculum mix",
     accepts=(
       lambda v: not v or (len(v) == 3 and min(v) >= 0 and sum(v) > 0),
-      "() for uniform, or weights of easy, medium and hard",
+      "(), or weights of easy, medium and hard",
     ),
   )
 
 
 @dataclasses.dataclass(frozen=True)
 class CountdownSettings(Settings):
-  """RLOO on puzzles, and where the puzzles come from."""
+  """Sources of puzzles, the curriculum over them, and rewards."""
 
   prompts: int = setting(128, "puzzles of a step", paper="128", at_least=1)
   group_size: int = setting(8, "G, answers to each", paper="8", at_least=2)
@@ -54,10 +54,10 @@ class CountdownSettings(Settings):
     490_314, "puzzles to generate", paper="490314 to train on", at_least=1
   )
   data_seed: int = setting(
-    1, "root of the generated puzzles; 0 is used by configs/sft.py", at_least=0
+    1, "root of the generated puzzles; configs/sft.py uses 0", at_least=0
   )
   curriculum: str = setting(
-    "uniform", "which puzzles a step takes", one_of=CURRICULA
+    "uniform", "how the puzzles of a step are chosen", one_of=CURRICULA
   )
   adaptive: AdaptiveSettings = AdaptiveSettings()
   replay: ReplaySettings = ReplaySettings()
@@ -70,18 +70,18 @@ class CountdownSettings(Settings):
     0.0, "reward of a proposal that is never or always solved"
   )
   bad_proposal_reward: float = setting(
-    -0.5, "reward of a proposal that is no new puzzle"
+    -0.5, "reward of a proposal that is rejected"
   )
 
   def check(self) -> None:
-    """Refuses proposals without room or without the adaptive curriculum."""
+    """Refuses proposals that leave no room, or without `adaptive`."""
     if not self.proposals:
       return
     if self.curriculum != "adaptive":
       raise self.invalid(
         "curriculum",
-        "'adaptive', which decides when the policy proposes (proposals is not "
-        "0)",
+        "'adaptive', which decides when the policy proposes, because proposals "
+        "is not 0",
       )
     if self.proposals > (self.prompts - 1) * self.group_size:
       raise self.invalid(

@@ -1,4 +1,4 @@
-"""The puzzles that Countdown trains on, and the curriculum over them."""
+"""Reads the puzzles of Countdown, and makes the curriculum over them."""
 
 import dataclasses
 import logging
@@ -12,18 +12,18 @@ from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.systems.countdown.settings import CountdownSettings
 from azr_jax.tasks.countdown import dataset, difficulty, generator
 
-# Bucket of the puzzles that the policy proposed.
+# The name of the bucket of puzzles that the policy proposed.
 PROPOSED = "own"
 
 
 @dataclasses.dataclass(frozen=True)
 class Sources:
-  """What a step samples from.
+  """The puzzles, and the curriculum that samples them.
 
   Attributes:
-    puzzles: by source; an item's index is one into its source.
-    buckets: difficulty buckets of source 0, which proposed puzzles join.
-    curriculum: samples items of all sources.
+    puzzles: the puzzles of each source.
+    buckets: difficulty buckets of source 0 and of proposed puzzles.
+    curriculum: samples items; an item has a source, and an index into it.
   """
 
   puzzles: list[list[Puzzle]]
@@ -32,7 +32,7 @@ class Sources:
 
 
 def read(c: CountdownSettings, steps: int) -> Sources:
-  """Reads or generates the puzzles and lays the curriculum over them.
+  """Returns the puzzles, read or generated, and their curriculum.
 
   Args:
     c: the settings.
@@ -55,12 +55,12 @@ def read(c: CountdownSettings, steps: int) -> Sources:
     curriculum = replay.Replay(curriculum, c.replay)
   sources = [puzzles]
   if c.mix.puzzles:
-    mixed_in, mixed_scores = _training_puzzles(c.mix.puzzles)
-    mixed_buckets = _bucketed(difficulty.BUCKETS, mixed_scores)
+    second, second_scores = _training_puzzles(c.mix.puzzles)
+    mixed_buckets = _bucketed(difficulty.BUCKETS, second_scores)
     weights = mixture.proportional(mixed_buckets)
     if c.mix.bucket_shares:
       weights = mixture.constant(c.mix.bucket_shares)
-    sources.append(mixed_in)
+    sources.append(second)
     curriculum = mixed.Mixed(
       curriculum, mixture.Mixture(mixed_buckets, weights), c.mix.share
     )
@@ -68,13 +68,13 @@ def read(c: CountdownSettings, steps: int) -> Sources:
 
 
 def _bucketed(names: tuple[str, ...], scores: np.ndarray) -> Buckets:
-  """Returns puzzles by difficulty, with thresholds of their own."""
+  """Returns buckets by difficulty, whose thresholds are of these scores."""
   limits = difficulty.thresholds(scores)
   return Buckets(names, difficulty.buckets(scores, limits).tolist())
 
 
 def _puzzles(c: CountdownSettings) -> tuple[list[Puzzle], np.ndarray]:
-  """Returns a file's puzzles or generated ones, with their difficulty."""
+  """Returns the puzzles of source 0, with their difficulty [N]."""
   if c.puzzles:
     return _training_puzzles(c.puzzles)
   return dataset.load(
@@ -87,10 +87,10 @@ def _puzzles(c: CountdownSettings) -> tuple[list[Puzzle], np.ndarray]:
 
 
 def _training_puzzles(path: str) -> tuple[list[Puzzle], np.ndarray]:
-  """Returns a file's puzzles, without those of the test split.
+  """Returns a file's puzzles of the training split, with their difficulty [N].
 
   Raises:
-    ValueError: none are left.
+    ValueError: all are of the test split.
   """
   puzzles, scores = dataset.read(pathlib.Path(path).expanduser())
   kept = [i for i, p in enumerate(puzzles) if not generator.is_test(p)]

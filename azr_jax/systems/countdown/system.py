@@ -1,16 +1,17 @@
-"""RLOO on Countdown, where only the distribution of prompts changes.
+"""Countdown: experiments that change only the distribution of prompts.
 
 One step, as `Countdown.collect`:
-1. a curriculum samples puzzles: labelled ones of the training split, and
-   perhaps some of a pool that a model or chance made;
-2. G answers to each are sampled and verified: 1.0, 0.1 or 0.0;
+1. a curriculum samples puzzles of the training split, and perhaps of a second
+   source, a pool of random or proposed puzzles;
+2. it samples G answers to each and verifies them: the reward is 1.0, 0.1 or 0;
 3. the curriculum is updated with the pass rate of each puzzle;
-4. every answer becomes a trajectory whose baseline is the rest of its group.
+4. every answer becomes a trajectory, whose baseline is the rest of its group
+   (RLOO).
 
-In a closed loop the policy also proposes. A bucket holds the puzzles that it
-proposed; when the curriculum chooses it, part of the step's answers are
-proposals, new puzzles among them are solved at once, and a proposal is rewarded
-for being learnable (AZR, eq. 4) by the solver that it was made for.
+In a closed loop the policy also proposes puzzles, which have a bucket. When the
+curriculum chooses this bucket, a part of the step's completions are proposals.
+New puzzles among them are solved in the same step, and the reward of a proposal
+is their learnability (AZR, eq. 4).
 
 Paper: Countdown (docs/papers.md).
 """
@@ -43,7 +44,15 @@ SOLVE, PROPOSE = "solve", "propose"
 
 @dataclasses.dataclass
 class _Proposal:
-  """A proposed puzzle; `item` is set once it is among the puzzles."""
+  """A proposed puzzle.
+
+  Attributes:
+    prompt: the prompt of the proposal.
+    completion: the proposal.
+    rejection: the reason to reject it; None: it is a new puzzle.
+    item: the puzzle among those of source 0; None if it is rejected.
+    pass_rate: the fraction of correct answers, if the puzzle was solved.
+  """
 
   prompt: types.Prompt
   completion: types.Completion
@@ -53,10 +62,11 @@ class _Proposal:
 
 
 class Countdown(System):
-  """The system; its state is the curriculum's and the proposed puzzles."""
+  """The system; its state is that of the curriculum and proposed puzzles."""
 
   name = "countdown"
   Settings = CountdownSettings
+  settings: CountdownSettings
   METRICS = {
     "curriculum": "probability and success of each bucket, replay_share",
     "answer_blocks": "answers in a response: 1",
@@ -66,7 +76,6 @@ class Countdown(System):
     self, settings: CountdownSettings, context: Context, sources: Sources
   ):
     super().__init__(settings, context)
-    self._settings = settings
     self._puzzles = [list(source) for source in sources.puzzles]
     self._num_given = len(self._puzzles[0])
     self._known = {puzzle.key for source in self._puzzles for puzzle in source}
@@ -112,15 +121,16 @@ class Countdown(System):
     return SampledItem(self._buckets.add(bucket), bucket)
 
   def collect(self, policy: Policy, step: int) -> RolloutBatch:
-    """Plays one step; see the module's docstring."""
-    settings = self._settings
+    """Plays one step, as the module's docstring says."""
+    settings = self.settings
     rng = np.random.default_rng((self.context.seed, step))
     items = self._curriculum.sample(step, settings.prompts, rng)
     proposed: list[_Proposal] = []
     if settings.proposals and self._may_propose(items):
       proposed = self._propose(policy, items, rng)
       fresh = [p.item for p in proposed if p.item is not None]
-      # Proposals are completions too, and a step keeps its number of them.
+      # Proposals take the place of answers, so that a step has as many
+      # completions as without them.
       room = settings.prompts - -(-settings.proposals // settings.group_size)
       items = (fresh + items)[:room]
     puzzles = [self._puzzles[item.source][item.index] for item in items]
@@ -138,21 +148,21 @@ class Countdown(System):
     trajectories += [
       self._proposal_trajectory(proposal, step)
       for proposal in proposed
-      # A puzzle that did not fit in the step has no pass rate to be paid for.
+      # A new puzzle that the step had no room to solve has no pass rate.
       if proposal.rejection is not None or proposal.item in items
     ]
     return RolloutBatch(trajectories, metrics)
 
   def _may_propose(self, items: Sequence[SampledItem]) -> bool:
-    """Returns whether the bucket of proposals was chosen or is still empty."""
+    """Returns whether the bucket of proposals was chosen or is empty."""
     bucket = self._buckets.names.index(PROPOSED)
     return items[0].bucket == bucket or self._buckets.count(bucket) == 0
 
   def _solve(
     self, policy: Policy, puzzles: Sequence[Puzzle]
   ) -> list[list[types.Trajectory]]:
-    """Returns G verified answers to each puzzle, in order."""
-    settings = self._settings
+    """Returns the trajectories of G answers to each puzzle, in order."""
+    settings = self.settings
     asked = [
       policy.prompt(prompts.solve_prompt(puzzle, settings.prompt_style), puzzle)
       for puzzle in puzzles
@@ -190,8 +200,8 @@ class Countdown(System):
     items: Sequence[SampledItem],
     rng: np.random.Generator,
   ) -> list[_Proposal]:
-    """Samples proposals; new puzzles join the bucket of proposals."""
-    settings = self._settings
+    """Returns proposals, after new puzzles are added to their bucket."""
+    settings = self.settings
     asked = []
     for _ in range(settings.proposals):
       chosen = rng.choice(len(items), settings.references, replace=False)
@@ -215,9 +225,9 @@ class Countdown(System):
   ) -> types.Trajectory:
     is_valid = proposal.rejection is None
     rules = rewards.RewardRules(
-      unlearnable=self._settings.unlearnable_reward,
+      unlearnable=self.settings.unlearnable_reward,
       wrong=0.0,
-      bad_format=self._settings.bad_proposal_reward,
+      bad_format=self.settings.bad_proposal_reward,
     )
     return types.Trajectory(
       prompt=proposal.prompt,
@@ -231,7 +241,7 @@ class Countdown(System):
     self, items: Sequence[SampledItem], solved: Sequence[types.Trajectory]
   ) -> dict[str, float]:
     """Returns rewards, pass rates by bucket, and the curriculum's metrics."""
-    group_size = self._settings.group_size
+    group_size = self.settings.group_size
     metrics = collect.solve_metrics(solved, "countdown/solve", group_size)
     metrics |= {
       "formatted/countdown/solve/mean": float(

@@ -12,7 +12,7 @@ _COLLECTION = "hf:Open-Reasoner-Zero/orz_math_"
 
 @dataclasses.dataclass(frozen=True)
 class ORZSettings(Settings):
-  """Section 2 of the paper; the published code where that names nothing."""
+  """The values of section 2 of ORZ, or of its code where it names none."""
 
   data: tuple[str, ...] = setting(
     (
@@ -40,7 +40,7 @@ class ORZSettings(Settings):
   )
   length_stopped: str = setting(
     "wrong",
-    "an answer that ran into the length limit after its box",
+    "grade of an answer that reached max_tokens after its box",
     paper="not named; the published code has wrong",
     one_of=LENGTH_STOPPED,
   )
@@ -49,7 +49,7 @@ class ORZSettings(Settings):
   )
 
   def check(self) -> None:
-    """Refuses counts that do not match the sources."""
+    """Refuses counts that are not one for each source."""
     if len(self.counts) != len(self.data):
       raise self.invalid(
         "counts", f"one for each of the {len(self.data)} sources of data"

@@ -1,17 +1,18 @@
-"""Open-Reasoner-Zero: answers to problems, rewarded by a rule, nothing else.
+"""Open-Reasoner-Zero: answers to problems, whose reward is 1 or 0.
 
 One step, as `ORZ.collect`:
-1. the next problems, in an order that is shuffled anew for every epoch;
-2. several answers to each are sampled, and compared with the reference: 1 or 0;
+1. it takes the next problems; every epoch has another order;
+2. it samples several answers to each, and compares them with the reference
+   answer: the reward is 1 or 0;
 3. every answer becomes a trajectory. With `learner.estimator = "gae"` a critic
-   makes advantages of the rewards; with `grpo` or `grpo_mean` the other answers
-   to the same problem do.
+   estimates advantages; with `grpo` or `grpo_mean` the other answers to the
+   same problem are the baseline.
 
-The system remembers how often each problem was last solved, so that hard ones
-can be chosen for an annealing stage (`azr_jax.select_problems`).
+The state has the last pass rate of each problem, by which
+`azr_jax.select_problems` chooses hard ones for an annealing stage.
 
-Paper: ORZ (arXiv 2503.24290). Completions are learned from as they were
-sampled; the published code tokenises their text again.
+Paper: ORZ (arXiv 2503.24290). The learner gets the sampled token ids; the
+published code tokenises the text again.
 """
 
 from collections.abc import Sequence
@@ -35,10 +36,11 @@ from azr_jax.types import RolloutBatch
 
 
 class ORZ(System):
-  """The system; its state is how often each problem was last solved."""
+  """The system; its state is the last pass rate of each problem."""
 
   name = "orz"
   Settings = ORZSettings
+  settings: ORZSettings
   METRICS = {
     "health": "truncated_share, repeat_score near 0; formatted_share near 1",
   }
@@ -51,6 +53,11 @@ class ORZ(System):
   ):
     """Makes the system.
 
+    Args:
+      settings: how it prompts and grades.
+      context: what the trainer gives.
+      problems: the problems to train on.
+
     Raises:
       ValueError: there are fewer problems than a step needs.
     """
@@ -60,9 +67,8 @@ class ORZ(System):
         f"{len(problems)} problems: expected at least orz.prompts="
         f"{settings.prompts}"
       )
-    self._settings = settings
-    self._jobs = context.jobs
     self._problems = list(problems)
+    # By index of the problem: its correct answers and its answers.
     self._solved: dict[int, tuple[int, int]] = {}
 
   @classmethod
@@ -89,15 +95,15 @@ class ORZ(System):
   def pass_rates(
     cls, settings: ORZSettings, state: dict[str, Any]
   ) -> list[tuple[Problem, float]]:
-    """Returns the problems that were asked, with their last pass rates."""
+    """Returns the problems that a run asked, with their last pass rates."""
     problems = _problems(settings)
     return [
-      (problems[index], right / asked)
-      for index, right, asked in state["solved"]
+      (problems[index], correct / answers)
+      for index, correct, answers in state["solved"]
     ]
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns right answers and answers of each problem's last step."""
+    """Returns the correct answers and answers of each problem's last step."""
     return {
       "solved": [[index, *counts] for index, counts in self._solved.items()]
     }
@@ -105,34 +111,35 @@ class ORZ(System):
   def load_state_dict(self, state: dict[str, Any]) -> None:
     """Restores what `state_dict` returned."""
     self._solved = {
-      index: (right, asked) for index, right, asked in state["solved"]
+      index: (correct, answers) for index, correct, answers in state["solved"]
     }
 
   def _problems_of(self, step: int) -> list[int]:
-    """Returns the problems of a step; every epoch has an order of its own."""
-    count = self._settings.prompts
+    """Returns the indices of a step's problems; epochs differ in order."""
+    count = self.settings.prompts
     return passes.epoch_indices(
       (self.context.seed,), len(self._problems), (step - 1) * count, count
     )
 
   def collect(self, policy: Policy, step: int) -> RolloutBatch:
-    """Plays one step; see the module's docstring."""
-    settings = self._settings
+    """Plays one step, as the module's docstring says."""
+    settings = self.settings
     indices = self._problems_of(step)
     problems = [self._problems[index] for index in indices]
-    kept, asked = collect.ask_what_fits(
+    kept, asked = collect.fitting_prompts(
       policy,
       [
         (prompts.solve_prompt(problem.question, settings.prompt_style), problem)
         for problem in problems
       ],
     )
+    collect.require_some(asked)
 
     def submit(index: int, completion: types.Completion) -> "Future[bool]":
       return self._submit_grading(asked[index].task.answer, completion)
 
     groups = collect.sample_and_grade(
-      policy.sample(asked, settings.group_size), submit, self._jobs
+      policy.sample(asked, settings.group_size), submit, self.context.jobs
     )
     trajectories = []
     for group, answers in enumerate(groups):
@@ -140,8 +147,8 @@ class ORZ(System):
         trajectories.append(
           _trajectory(asked[group], answer.completion, answer.grade, group)
         )
-      right = sum(answer.grade for answer in answers)
-      self._solved[indices[kept[group]]] = right, settings.group_size
+      correct = sum(answer.grade for answer in answers)
+      self._solved[indices[kept[group]]] = correct, settings.group_size
     metrics = self._metrics(trajectories)
     metrics["count/orz/too_long"] = float(settings.prompts - len(asked))
     return RolloutBatch(trajectories, metrics)
@@ -149,13 +156,13 @@ class ORZ(System):
   def _submit_grading(
     self, reference: str, completion: types.Completion
   ) -> "Future[bool]":
-    """Starts to compare a completion's answer with the reference."""
-    settings = self._settings
+    """Starts to compare a completion's answer with the reference answer."""
+    settings = self.settings
     answer = extraction.find_answer(completion.text)
-    was_cut = completion.finish_reason != "stop"
-    if settings.length_stopped == "wrong" and was_cut:
+    is_truncated = completion.finish_reason != "stop"
+    if settings.length_stopped == "wrong" and is_truncated:
       answer = None
-    return self._jobs.submit(
+    return self.context.jobs.submit(
       lambda executor: grader.submit(
         executor, reference, answer, settings.grader
       )
@@ -164,15 +171,15 @@ class ORZ(System):
   def _metrics(
     self, trajectories: Sequence[types.Trajectory]
   ) -> dict[str, float]:
-    """Returns rewards, lengths, the health of texts, and verdicts."""
-    settings = self._settings
+    """Returns rewards, lengths, signs of health, and the executor's counts."""
+    settings = self.settings
     metrics = collect.solve_metrics(
       trajectories, "orz/solve", settings.group_size
     )
     metrics |= text_metrics.metrics(
       trajectories, "health/orz", settings.health_samples
     )
-    return metrics | _repetition(trajectories) | self._jobs.metrics()
+    return metrics | _repetition(trajectories) | self.context.jobs.metrics()
 
 
 def _problems(settings: ORZSettings) -> list[Problem]:
@@ -198,10 +205,10 @@ def _trajectory(
 def _repetition(
   trajectories: Sequence[types.Trajectory],
 ) -> dict[str, float]:
-  """Returns how much is repeated, and the advantage GRPO would give it.
+  """Returns the fraction of repeated tokens, and their mean GRPO advantage.
 
-  `critic/advantage_on_repetition` is the critic's (ORZ, figure 5). Both are
-  normalised over the tokens of the batch.
+  `critic/advantage_on_repetition` is that of the critic (ORZ, figure 5). Both
+  advantages are normalised over the tokens of the batch.
   """
   rewards = [t.reward for t in trajectories]
   lengths = np.array([len(t.completion.token_ids) for t in trajectories])
