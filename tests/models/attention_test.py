@@ -96,7 +96,7 @@ def test_cached_attention_equals_xla(chunk, recent):
     )
     kept = cache_lib.RecentKV(new_k, new_v, jnp.int32(recent))
   now = cached + recent
-  got = cache_lib.cached_attention(
+  got = jax.jit(cache_lib.cached_attention)(
     rows(q, now, 1), rows(k, now, 1), rows(v, now, 1), store, kept, layer
   )
   np.testing.assert_allclose(got, rows(want, now, 1), atol=1e-5)

@@ -2,6 +2,7 @@
 
 import functools
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,8 +32,11 @@ MODEL = transformer.Transformer(CONFIG)
 
 @pytest.fixture(scope="module")
 def params():
-  return jax.jit(lambda key: transformer.init_params(MODEL, key))(
-    jax.random.key(0)
+  """Random parameters, without compiling the model's initializers."""
+  rng = np.random.default_rng(0)
+  return jax.tree.map(
+    lambda x: jnp.asarray(0.2 * rng.normal(size=x.shape), x.dtype),
+    nn.unbox(transformer.abstract_params(MODEL)),
   )
 
 
@@ -58,7 +62,7 @@ def test_parameter_count_formula(params):
   assert total == parameter_count(CONFIG)
 
 
-@pytest.mark.parametrize("chunk", [1, 5, 8, 100])
+@pytest.mark.parametrize("chunk", [1, 5, 100])
 def test_cached_decode_of_ragged_prompts_equals_full_pass(params, chunk):
   tokens, lengths, prompt = tokens_of(3, 20), np.array([5, 11, 8]), 12
   full, _ = run(params, tokens, positions_of(tokens))
