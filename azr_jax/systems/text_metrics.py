@@ -1,7 +1,7 @@
-"""Signs of health of sampled text: truncation, repetition, reflection.
+"""Metrics of sampled text: truncation, repetition, reflection.
 
-Definitions are those that the published ORZ code measures (seed 002, section 3
-and figures 3-5); the paper names them without formulas.
+ORZ names them (section 3 and figures 3 to 5) without formulas; these are the
+formulas of its published code.
 """
 
 import re
@@ -11,7 +11,7 @@ import numpy as np
 
 from azr_jax import types
 
-# Case-sensitive, as published: a capital "Wait," does not count.
+# Case-sensitive, as in the published code: "Wait," does not count.
 REFLECTIONS = (
   ("wait", re.compile(r"wait,")),
   ("recheck", re.compile(r"recheck[,\s]")),
@@ -19,17 +19,19 @@ REFLECTIONS = (
   ("alternatively", re.compile(r"alternatively,")),
   ("however", re.compile(r"however,")),
 )
-# Of a tail that counts as repetition: tokens of a period, and periods.
-_LONGEST_PERIOD = 128
-_PERIODS = 4
-_SHORTEST_TAIL = 16
+# The end of a completion is a repetition if it has at least `_MIN_PERIODS`
+# periods of at most `_MAX_PERIOD` tokens, and repeats at least `_MIN_REPEATED`.
+_MAX_PERIOD = 128
+_MIN_PERIODS = 4
+_MIN_REPEATED = 16
 
 
 def repeat_score(text: str) -> float:
-  """How much of a text repeats itself, in [0, 1).
+  """Returns how much of a text repeats itself, in [0, 1).
 
-  2 / (n (n + 1)) times the sum of longest common prefixes of neighbours among
-  the n sorted suffixes; 0 for a text of one letter.
+  The score of n characters is 2 / (n (n + 1)) times the sum, over neighbours
+  among the n sorted suffixes, of the length of their longest common prefix. It
+  is 0 for fewer than two characters.
   """
   codes = np.frombuffer(text.encode("utf-32-le"), np.uint32).astype(np.int64)
   n = len(codes)
@@ -37,21 +39,22 @@ def repeat_score(text: str) -> float:
     return 0.0
   ranks = _prefix_ranks(codes)
   order = np.argsort(ranks[-1], kind="stable")
-  one, other = order[:-1], order[1:]
-  total = np.zeros(n - 1, np.int64)
-  # From long prefixes to short ones: where those of 2^k agree, go past them.
+  first, second = order[:-1], order[1:]
+  common = np.zeros(n - 1, np.int64)
+  # Equal blocks of 2^k characters are skipped, from the largest k to the
+  # smallest, as in a binary search.
   for level in range(len(ranks) - 1, -1, -1):
     rank, step = ranks[level], 1 << level
-    a, b = one + total, other + total
+    a, b = first + common, second + common
     inside = (a + step <= n) & (b + step <= n)
     same = np.zeros(n - 1, bool)
     same[inside] = rank[a[inside]] == rank[b[inside]]
-    total += same * step
-  return float(2.0 * total.sum() / (n * (n + 1)))
+    common += same * step
+  return float(2.0 * common.sum() / (n * (n + 1)))
 
 
 def _prefix_ranks(codes: np.ndarray) -> list[np.ndarray]:
-  """Ranks of the prefixes of lengths 1, 2, 4, ... of every suffix."""
+  """Returns the ranks [n] of every suffix's first 1, 2, 4, ... characters."""
   n = len(codes)
   rank = np.unique(codes, return_inverse=True)[1]
   ranks = [rank]
@@ -67,42 +70,45 @@ def _prefix_ranks(codes: np.ndarray) -> list[np.ndarray]:
 
 
 def repeats_from(token_ids: np.ndarray) -> int | None:
-  """Where a completion begins to repeat itself until its end, or None.
+  """Returns the index from which a completion repeats itself to its end.
 
-  The tail must be at least `_PERIODS` rounds of at most `_LONGEST_PERIOD`
-  tokens; the first round is no repetition yet.
+  The first period is not a repetition. Without a repetition it returns None.
+
+  Args:
+    token_ids: int32 [S].
   """
   n = len(token_ids)
-  best = None
-  for period in range(1, min(_LONGEST_PERIOD, n // _PERIODS) + 1):
+  first = None
+  for period in range(1, min(_MAX_PERIOD, n // _MIN_PERIODS) + 1):
     if token_ids[-1] != token_ids[-1 - period]:
       continue
     same = token_ids[period:] == token_ids[:-period]
     breaks = np.flatnonzero(~same)
     onset = period + (int(breaks[-1]) + 1 if len(breaks) else 0)
-    tail = n - onset
-    if tail >= max((_PERIODS - 1) * period, _SHORTEST_TAIL):
-      best = onset if best is None else min(best, onset)
-  return best
+    if n - onset >= max((_MIN_PERIODS - 1) * period, _MIN_REPEATED):
+      first = onset if first is None else min(first, onset)
+  return first
 
 
 def metrics(
   trajectories: Sequence[types.Trajectory],
   prefix: str,
-  most_scored: int,
+  max_scored: int,
 ) -> dict[str, float]:
-  """Health of a step's answers.
+  """Returns metrics of the texts of a step's answers.
 
   Args:
-    trajectories: with `correct` and perhaps `formatted` in their metrics.
-    prefix: of the names, e.g. `health/orz`.
-    most_scored: trajectories whose repetition is scored, evenly chosen, for a
-      long text takes a tenth of a second.
+    trajectories: the answers, with `correct` and perhaps `formatted` in their
+      metrics.
+    prefix: the beginning of the metric names, such as `health/orz`.
+    max_scored: the maximum number of answers whose repetition is scored; they
+      are evenly spaced. The score of a long text takes a tenth of a second.
 
   Returns:
-    Shares of truncated and of well-formatted answers, mean repeat score,
-    counts of reflection patterns per answer, the share of answers with any,
-    and tokens of right answers with and without one.
+    The fractions of answers that are truncated, well formed, or have a
+    reflection pattern; the mean repeat score; the mean count of each pattern;
+    mean tokens of correct answers, of wrong ones, and of correct ones with a
+    pattern.
   """
   completions = [t.completion for t in trajectories]
   texts = [completion.text for completion in completions]
@@ -113,19 +119,19 @@ def metrics(
   )
   reflective = counts.any(axis=1)
   chosen = np.linspace(
-    0, len(texts) - 1, min(most_scored, len(texts)), dtype=int
+    0, len(texts) - 1, min(max_scored, len(texts)), dtype=int
   )
-  found = {
+  values = {
     "truncated_share": np.mean(
       [c.finish_reason != "stop" for c in completions]
     ),
     "repeat_score": np.mean([repeat_score(texts[i]) for i in chosen]),
     "reflective_share": np.mean(reflective),
   }
-  for (name, _), own in zip(REFLECTIONS, counts.T, strict=True):
-    found[f"reflections/{name}"] = np.mean(own)
+  for (name, _), per_answer in zip(REFLECTIONS, counts.T, strict=True):
+    values[f"reflections/{name}"] = np.mean(per_answer)
   if "formatted" in trajectories[0].metrics:
-    found["formatted_share"] = np.mean(
+    values["formatted_share"] = np.mean(
       [t.metrics["formatted"] for t in trajectories]
     )
   for name, members in (
@@ -134,5 +140,5 @@ def metrics(
     ("correct_reflective_tokens", correct & reflective),
   ):
     if members.any():
-      found[name] = lengths[members].mean()
-  return {f"{prefix}/{name}": float(value) for name, value in found.items()}
+      values[name] = lengths[members].mean()
+  return {f"{prefix}/{name}": float(value) for name, value in values.items()}

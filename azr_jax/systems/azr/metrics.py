@@ -12,8 +12,8 @@ from azr_jax.systems.azr.proposer import Proposal
 NAME = "azr"
 # Metric family -> what a healthy value looks like.
 HEALTHY = {
-  # rejected_REASON counts; unused and trivial are of composite programs that
-  # add nothing to their parts, no_error of programs that should have raised.
+  # rejected_REASON counts. `unused` and `trivial` are composite programs that
+  # add nothing to their parts; `no_error` is a program that should have raised.
   "proposals": "valid_share rises; blocked and timeout stay rare",
   "program": "cognitive, distance and answer_diversity rise or stay",
   "learnability": "solve_rate away from 0 and 1, else nothing is learned",
@@ -36,12 +36,12 @@ def step_metrics(
 def proposal_metrics(
   proposals: Sequence[Proposal], samples: int
 ) -> dict[str, float]:
-  """Returns valid share, rejections and learnability per task type.
+  """Returns valid fraction, rejections and learnability per task type.
 
   Args:
     proposals: of a step, of all task types.
-    samples: learnability rollouts per proposal; the histogram counts how many
-      proposals were solved how often of these.
+    samples: learnability rollouts per proposal. A histogram counts the
+      proposals by how many of these were correct.
   """
   metrics: dict[str, float] = {}
   for task_type in dict.fromkeys(p.task_type for p in proposals):
@@ -54,8 +54,8 @@ def proposal_metrics(
     )
     composites = [p for p in of_type if p.prompt.task.components]
     if composites:
-      share = len(composites) / len(of_type)
-      metrics[f"proposals/{name}/composite_share"] = share
+      fraction = len(composites) / len(of_type)
+      metrics[f"proposals/{name}/composite_share"] = fraction
       metrics[f"proposals/{name}/composite_valid_share"] = float(
         np.mean([p.task is not None for p in composites])
       )
@@ -70,7 +70,7 @@ def proposal_metrics(
       metrics[f"learnability/{name}/never_solved_share"] = float(
         np.mean([rate == 0 for rate in rates])
       )
-      for right in range(samples + 1):
-        count = sum(round(rate * samples) == right for rate in rates)
-        metrics[f"learnability/{name}/solved_{right}_of_{samples}"] = count
+      for correct in range(samples + 1):
+        count = sum(round(rate * samples) == correct for rate in rates)
+        metrics[f"learnability/{name}/solved_{correct}_of_{samples}"] = count
   return metrics

@@ -1,13 +1,13 @@
 """Complexity and diversity of proposed programs (AZR, appendix C.4 and C.5).
 
-The executor's processes measure programs while the learnability rollouts are
-sampled, so the step hardly waits for them. A program that cannot be measured
-has no metrics.
+The executor measures programs while the learnability rollouts are sampled, so
+the step hardly waits for it. A program that cannot be measured has no metrics.
 """
 
 import ast
 import collections
 import hashlib
+import itertools
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -35,13 +35,13 @@ def f(code, references):
 """
 _DIFFERENCE = """
 from azr_jax.tasks.programs import measures
-def f(gold, answer):
-  return measures.cognitive(gold) - measures.cognitive(answer)
+def f(reference, answer):
+  return measures.cognitive(reference) - measures.cognitive(answer)
 """
 
 
 class AnswerCounts:
-  """Counts how often each answer was asked for in the whole run."""
+  """Counts how often each answer was the reference answer, in the whole run."""
 
   def __init__(self) -> None:
     self._counts: dict[str, collections.Counter[str]] = {}
@@ -55,12 +55,15 @@ class AnswerCounts:
     self._counts = {name: collections.Counter(c) for name, c in state.items()}
 
   def add(self, task_type: str, answers: Sequence[str]) -> None:
-    """Counts the answers of a proposal."""
+    """Counts the reference answers of a proposal."""
     counts = self._counts.setdefault(task_type, collections.Counter())
     counts.update(map(_key, answers))
 
   def diversity(self, task_type: str, answers: Sequence[str]) -> float:
-    """Returns the mean of 1 - p(answer); the answers must have been added."""
+    """Returns the mean of 1 - p(answer) over answers that were added.
+
+    p is the fraction of all counted answers of the task type.
+    """
     counts = self._counts[task_type]
     total = counts.total()
     return 1.0 - float(np.mean([counts[_key(a)] / total for a in answers]))
@@ -76,27 +79,26 @@ def start(
 ) -> list[tuple[Proposal, "Future[dict[str, float]]"]]:
   """Starts to measure the programs of valid proposals.
 
-  An induction proposal has no program of its own, and of a composite one only
-  the part that is new is measured. The futures are done after the next
-  `wait_all` of the jobs.
+  An induction proposal has no new program. The components of a composite
+  program are not measured.
+
+  Returns:
+    The proposals with the futures of their metrics, which are done after the
+    next `wait_all` of the jobs.
   """
-  return [
-    (
-      proposal,
-      jobs.submit(
-        lambda executor, one=proposal: _submit(
-          executor,
-          _MEASURE,
-          (
-            composite.own_part(one.task.code, one.prompt.task.components),  # type: ignore[union-attr]
-            list(one.prompt.task.references),
-          ),
+  started = []
+  for proposal in proposals:
+    if isinstance(proposal.task, Triplet):
+      shown = proposal.prompt.task
+      code = composite.own_part(proposal.task.code, shown.components)
+      arguments = code, list(shown.references)
+      future = jobs.submit(
+        lambda executor, arguments=arguments: _submit(
+          executor, _MEASURE, arguments
         )
-      ),
-    )
-    for proposal in proposals
-    if isinstance(proposal.task, Triplet)
-  ]
+      )
+      started.append((proposal, future))
+  return started
 
 
 def finish(
@@ -104,7 +106,14 @@ def finish(
   proposals: Sequence[Proposal],
   counts: AnswerCounts,
 ) -> None:
-  """Sets the program metrics of valid proposals, with `answer_diversity`."""
+  """Sets the program metrics of valid proposals.
+
+  Args:
+    started: what `start` returned, with futures that are done.
+    proposals: all proposals of the step.
+    counts: the answers of the run, to which those of the step are added; they
+      give `answer_diversity`.
+  """
   for proposal, future in started:
     proposal.program_metrics = dict(future.result() or {})
   valid = [p for p in proposals if p.task is not None]
@@ -117,7 +126,7 @@ def finish(
 
 
 def _answers(proposal: Proposal) -> Sequence[str]:
-  """Returns the answers that a proposal asks its solvers for."""
+  """Returns the reference answers of a valid proposal."""
   task = proposal.task
   if isinstance(task, InductionTask):
     return task.outputs
@@ -127,19 +136,21 @@ def _answers(proposal: Proposal) -> Sequence[str]:
 
 def metrics(proposals: Sequence[Proposal], prefix: str) -> dict[str, float]:
   """Returns the mean of each program metric per task type."""
-  found: dict[str, float] = {}
+  means: dict[str, float] = {}
   for task_type in dict.fromkeys(p.task_type for p in proposals):
-    own = [p.program_metrics for p in proposals if p.task_type == task_type]
-    for name in dict.fromkeys(name for one in own for name in one):
-      values = [one[name] for one in own if name in one]
-      found[f"program/{prefix}/{task_type}/{name}"] = float(np.mean(values))
-  return found
+    measured = [
+      p.program_metrics for p in proposals if p.task_type == task_type
+    ]
+    for name in dict.fromkeys(itertools.chain.from_iterable(measured)):
+      values = [values[name] for values in measured if name in values]
+      means[f"program/{prefix}/{task_type}/{name}"] = float(np.mean(values))
+  return means
 
 
 def solution_metrics(
   jobs: SharedJobs, solutions: Sequence[Solution], prefix: str
 ) -> dict[str, float]:
-  """Returns how much more complex tasks are than right answers (C.5)."""
+  """Returns how much more complex tasks are than correct answers (C.5)."""
   started = []
   for solution in solutions:
     task = solution.prompt.task
@@ -153,17 +164,17 @@ def solution_metrics(
         )
       )
   jobs.wait_all()
-  found = [f.result() for f in started if f.result() is not None]
-  if not found:
+  differences = [f.result() for f in started if f.result() is not None]
+  if not differences:
     return {}
   name = f"program/{prefix}/{INDUCTION}/gold_minus_answer"
-  return {name: float(np.mean(found))}
+  return {name: float(np.mean(differences))}
 
 
 def _submit(
   executor: Executor, program: str, arguments: tuple[Any, ...]
 ) -> "Future[Any]":
-  """Starts a job; its outcome is the value, or None."""
+  """Starts a job; the future is what the program returns, None if it fails."""
   text = ", ".join(map(ascii, arguments))
   job = Job("measures", program, (text,), libraries=(LIBRARY,))
   return futures.then(executor.submit(job), _value)

@@ -1,8 +1,7 @@
-"""AZR's proposer: prompts with references, and completions made into tasks.
+"""AZR's proposer: prompts with references, and completions that become tasks.
 
-Prompts are sampled as one stream; each completion is parsed and validated
-while others are still being sampled, and the tasks are read in prompt order at
-the end. `solver.py` does the same for solutions.
+Prompts are sampled as one stream. Each completion is parsed and validated while
+others are still being sampled; the proposals are in prompt order.
 """
 
 import dataclasses
@@ -30,9 +29,9 @@ from azr_jax.tasks.programs.task import (
   Triplet,
 )
 
-# How often references are drawn anew when the prompt came out too long.
+# How often references are drawn again if the prompt is too long.
 REDRAWS = 4
-# Tasks looked at for every component of a composite program.
+# Tasks that are drawn for each component of a composite program.
 _DRAWN_PER_COMPONENT = 8
 
 
@@ -41,9 +40,9 @@ class Shown:
   """The programs in a proposer's prompt.
 
   Attributes:
-    references: those to differ from.
-    components: those to build on (appendix D.2).
-    program: the one that an induction task is to be about.
+    references: the programs that the proposal should differ from.
+    components: the programs that it must build on (appendix D.2).
+    program: the program of an induction task.
   """
 
   references: tuple[str, ...] = ()
@@ -53,13 +52,19 @@ class Shown:
 
 @dataclasses.dataclass
 class Proposal:
-  """A proposer's reply and what became of it.
+  """A proposer's response, and the task that it proposes.
 
-  `task` is set when the proposal is valid, `rejection` when it is not;
-  `passable` also asks for the reply's format. `solve_rate` is the solver's
-  mean accuracy, known after the learnability rollouts. `duplicate`: the buffer
-  had a task that differs in names or layout alone. `program_metrics` are set by
-  `program_metrics.py`. The prompt's task is `Shown`.
+  Attributes:
+    prompt: the prompt, whose task is `Shown`.
+    completion: the response.
+    task_type: the type of the task.
+    task: the task; None if the proposal is not valid.
+    rejection: why the proposal is not valid; None if it is.
+    formatted: whether the response is well formed.
+    solve_rate: mean accuracy of the learnability rollouts, once there are any.
+    duplicate: whether the buffer had a task that differs in names or layout
+      only.
+    program_metrics: what `program_metrics.py` measured of the program.
   """
 
   prompt: types.Prompt
@@ -87,8 +92,15 @@ def propose_prompt(
 ) -> types.Prompt:
   """Draws references from the buffers and writes a proposer's prompt.
 
-  A prompt that is too long is drawn anew a few times, then with half as many
-  references; the last resort is the zero triplet, with nothing to build on.
+  If the prompt is too long, references are drawn again a few times, then half
+  as many, and so on. The last prompt shows the zero triplet alone.
+
+  Args:
+    policy: tokenises prompts, and knows the largest prompt bucket.
+    task_type: the type of the proposal.
+    buffers: the tasks of each type.
+    settings: how many references are shown, and how.
+    rng: draws the references.
 
   Raises:
     ValueError: not even the shortest prompt fits the largest bucket.
@@ -124,7 +136,7 @@ def propose_prompt(
 def _draw_program(
   buffers: Mapping[str, TaskBuffer], rng: np.random.Generator
 ) -> str:
-  """A program of the deduction and abduction buffers' union."""
+  """Returns a program of the deduction and abduction buffers."""
   programs = [
     task.code
     for name, buffer in buffers.items()
@@ -154,9 +166,16 @@ def _triplet_prompt(
   rng: np.random.Generator,
   composites: bool = True,
 ) -> types.Prompt:
-  """Shows up to `count` triplets, or the zero triplet if there are none.
+  """Returns a prompt for a triplet.
 
-  With `composites` it may also show programs to build on (appendix D.2).
+  Args:
+    policy: tokenises the prompt.
+    task_type: the type of the proposal.
+    buffer: the tasks of this type.
+    count: the maximum number of references; 0: the zero triplet.
+    settings: how references are drawn.
+    rng: draws the references.
+    composites: whether the prompt may have components (appendix D.2).
   """
   appendix = settings.appendix
   is_recent = appendix.reference_draw == "recent"
@@ -169,11 +188,11 @@ def _triplet_prompt(
   may_build = composites and not is_error
   chance = appendix.composite_chance if may_build else 0.0
   if chance and rng.random() < chance:
-    wanted = int(rng.integers(1, appendix.composite_most, endpoint=True))
+    num_parts = int(rng.integers(1, appendix.composite_most, endpoint=True))
     candidates = buffer.sample(
-      rng, min(_DRAWN_PER_COMPONENT * wanted, len(buffer))
+      rng, min(_DRAWN_PER_COMPONENT * num_parts, len(buffer))
     )
-    components = composite.components(candidates, wanted)
+    components = composite.components(candidates, num_parts)
   return policy.prompt(
     prompts.propose_triplet_prompt(
       task_type, references, settings.prompt_style, components
@@ -188,7 +207,17 @@ def sample_proposals(
   typed_prompts: Sequence[tuple[str, types.Prompt]],
   settings: AZRSettings,
 ) -> list[Proposal]:
-  """Samples one proposal per (task type, prompt) and validates each."""
+  """Samples a proposal for each prompt and validates it.
+
+  Args:
+    policy: samples them.
+    jobs: validates them.
+    typed_prompts: (task type, prompt) of each proposal.
+    settings: how they are validated.
+
+  Returns:
+    The proposals, in the order of their prompts.
+  """
 
   def submit(index: int, completion: types.Completion) -> validation.Verdict:
     task_type, prompt = typed_prompts[index]
@@ -219,7 +248,7 @@ def _proposal(
   validated: collect.Graded,
   settings: AZRSettings,
 ) -> Proposal:
-  """Makes a proposal of a validated response; oversize tasks are rejected."""
+  """Returns the proposal of a response; its task must fit a solver's prompt."""
   task, rejection = None, None
   outcome = validated.grade
   if isinstance(outcome, validation.Rejection):
@@ -247,7 +276,7 @@ def _submit_validation(
   response: str,
   settings: AZRSettings,
 ) -> validation.Verdict:
-  """Starts a proposal's validation."""
+  """Starts to validate a proposal."""
   if task_type == INDUCTION:
     parsed = parsing.parse_induction_proposal(
       response, settings.induction_inputs

@@ -10,9 +10,9 @@ class RewardRules:
   Attributes:
     unlearnable: reward of a valid proposal that the solver always or never
       solves: 0 in the paper (eq. 4), -0.5 in the published code.
-    wrong: reward of a well-formatted wrong answer.
-    bad_format: reward of a reply that breaks the protocol; an invalid
-      proposal counts as one.
+    wrong: reward of a well-formed wrong answer.
+    bad_format: reward of a response that is not well formed, or of a proposal
+      that is not valid.
   """
 
   unlearnable: float
@@ -20,19 +20,23 @@ class RewardRules:
   bad_format: float
 
 
-# The named choices of configs' `azr.unlearnable_reward`.
+# `azr.unlearnable_reward` -> the reward.
 UNLEARNABLE_REWARDS = {"paper": 0.0, "published_code": -0.5}
 
 
 def learnability(solve_rate: float) -> float:
-  """Eq. 4: 0 if the solver always or never succeeds, else 1 - solve_rate."""
+  """Returns r_propose (AZR, eq. 4): 0 if solve_rate is 0 or 1, else 1 - it.
+
+  Args:
+    solve_rate: r-bar, the mean accuracy of the solver's rollouts, in [0, 1].
+  """
   return 0.0 if solve_rate in (0.0, 1.0) else 1.0 - solve_rate
 
 
 def proposal_reward(
   passable: bool, solve_rate: float, rules: RewardRules
 ) -> float:
-  """Returns the proposer's composite reward (eq. 6 with eq. 4).
+  """Returns a proposer's composite reward (AZR, eq. 6 with eq. 4).
 
   Args:
     passable: whether the proposal is valid and its response well formed.
@@ -49,7 +53,13 @@ def proposal_reward(
 def solution_reward(
   formatted: bool, correct: bool, rules: RewardRules
 ) -> float:
-  """Eq. 5 and 6 for a solver."""
+  """Returns a solver's composite reward (AZR, eq. 6 with eq. 5).
+
+  Args:
+    formatted: whether the response is well formed.
+    correct: whether the answer is correct.
+    rules: the values of the composite reward.
+  """
   if not formatted:
     return rules.bad_format
   return 1.0 if correct else rules.wrong

@@ -1,10 +1,11 @@
-"""Buffer initialisation: seed tasks from the untrained model (section 3.3.1).
+"""Fills the buffers with seed tasks of the untrained model (AZR, 3.3.1).
 
-Or from a file, where one is named; what it lacks, the model adds.
+If a file of programs is named, its valid programs come first, and the model
+adds the missing ones (appendix D.3).
 
-Deduction and abduction start from the same seed triplets; induction from
-tasks made of their programs; error deduction from its own. Comments and
-globals are always stripped here. No weight changes.
+Deduction and abduction start from the same triplets, induction from tasks about
+the programs of these, and error deduction from other triplets. Comments and
+globals of seed programs are stripped. No weights change.
 """
 
 import functools
@@ -41,11 +42,18 @@ def seed_buffers(
   settings: AZRSettings,
   rng: np.random.Generator,
 ) -> None:
-  """Fills the buffers with B x S seed tasks each.
+  """Fills each buffer with B x S seed tasks.
 
-  The proposer sees references from the seeds found so far, and the zero
-  triplet while there are none. Stops early after `seed_rounds` rounds, with
-  a warning: a model that cannot propose starts from the zero triplet alone.
+  The references in a prompt are seeds, or the zero triplet while there are no
+  seeds. After `seed_rounds` rounds a warning says how many seeds are missing;
+  a model that proposes none starts from the zero triplet.
+
+  Args:
+    policy: the untrained model.
+    jobs: validates proposals.
+    buffers: the empty buffers of the task types.
+    settings: sizes and rounds.
+    rng: draws references.
   """
   target = settings.batch_size * settings.seed_factor
   triplet_types = [
@@ -63,8 +71,9 @@ def seed_buffers(
     errors = buffer_lib.TaskBuffer(settings.buffer.max_programs)
     proposing = [ERROR_DEDUCTION]
     _seed_triplets(policy, jobs, errors, proposing, settings, rng)
-    own = buffers[ERROR_DEDUCTION]
-    _add_fitting(policy, errors, own, ERROR_DEDUCTION, settings)
+    _add_fitting(
+      policy, errors, buffers[ERROR_DEDUCTION], ERROR_DEDUCTION, settings
+    )
   if INDUCTION in buffers:
     _seed_induction(
       policy, jobs, seeds, buffers[INDUCTION], target, settings, rng
@@ -78,9 +87,10 @@ def _add_fitting(
   task_type: str,
   settings: AZRSettings,
 ) -> None:
-  """Adds the seeds that can be asked as a type.
+  """Adds the seeds that fit the solver's prompt of a task type.
 
-  A seed may have been asked for as another, and stripping changes its length.
+  A seed may have been proposed for another type, and stripping changes its
+  length.
   """
   for triplet in seeds.tasks():
     solving = solver.solve_prompt(
@@ -96,13 +106,12 @@ def _seed_from_file(
   spec: str,
   target: int,
 ) -> None:
-  """Takes the first valid programs of a file (appendix D.3)."""
+  """Adds the first valid programs of a file, up to the target."""
   pairs = seed_files.read(spec)
   for first in range(0, len(pairs), target):
     if len(seeds) >= target:
       return
-    some = pairs[first : first + target]
-    _add_valid(jobs, seeds, DEDUCTION, some, target)
+    _add_valid(jobs, seeds, DEDUCTION, pairs[first : first + target], target)
 
 
 def _add_valid(
@@ -112,7 +121,7 @@ def _add_valid(
   pairs: Sequence[tuple[str, str]],
   target: int,
 ) -> None:
-  """Adds those programs that can be tasks, each once."""
+  """Adds the valid ones of programs with their arguments, each once."""
   submit = (
     validation.submit_error_triplet
     if task_type == ERROR_DEDUCTION
@@ -148,7 +157,7 @@ def _seed_triplets(
   settings: AZRSettings,
   rng: np.random.Generator,
 ) -> None:
-  """Samples rounds of one type after the other until B x S are valid."""
+  """Samples rounds, of each type in turn, until there are B x S seeds."""
   target = settings.batch_size * settings.seed_factor
   for round_index in range(settings.seed_rounds):
     if len(seeds) >= target:
@@ -157,14 +166,14 @@ def _seed_triplets(
     _seed_round(policy, jobs, seeds, task_type, target, settings, rng)
   if len(seeds) < target:
     logging.warning(
-      "seeding found %d of %d valid tasks of %s",
+      "seeding has %d of %d valid tasks of %s",
       len(seeds),
       target,
       " and ".join(task_types),
     )
   if not len(seeds):
-    raises = ERROR_DEDUCTION in task_types
-    seeds.add(ZERO_ERROR_TRIPLET if raises else ZERO_TRIPLET, SEED_STEP)
+    is_error = ERROR_DEDUCTION in task_types
+    seeds.add(ZERO_ERROR_TRIPLET if is_error else ZERO_TRIPLET, SEED_STEP)
 
 
 def _seed_round(
@@ -176,7 +185,7 @@ def _seed_round(
   settings: AZRSettings,
   rng: np.random.Generator,
 ) -> None:
-  """Samples a round of triplet proposals into the seeds."""
+  """Adds the valid triplets of B x S proposals to the seeds."""
   asked = [
     proposer.propose_prompt(
       policy, task_type, {task_type: seeds}, settings, rng
@@ -203,7 +212,7 @@ def _seed_induction(
   settings: AZRSettings,
   rng: np.random.Generator,
 ) -> None:
-  """Samples induction tasks over the seeds' programs until B x S are valid."""
+  """Samples induction tasks about programs of the seeds, up to the target."""
   for _ in range(settings.seed_rounds):
     missing = target - len(buffer)
     if missing <= 0:
@@ -221,6 +230,4 @@ def _seed_induction(
     for task in valid[:missing]:
       buffer.add(task, SEED_STEP)
   if len(buffer) < target:
-    logging.warning(
-      "seeding found %d of %d induction tasks", len(buffer), target
-    )
+    logging.warning("seeding has %d of %d induction tasks", len(buffer), target)

@@ -1,4 +1,4 @@
-"""Section `azr` of a configuration: Table 3, and the named departures."""
+"""Section `azr` of a configuration: AZR's Table 3, and departures from it."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ from azr_jax.tasks.programs.task import (
 
 @dataclasses.dataclass(frozen=True)
 class BufferSettings(Settings):
-  """The task buffers; the paper keeps everything up to its cap."""
+  """The task buffers; the paper keeps every task up to its cap."""
 
   max_programs: int = setting(
     16384, "most tasks of a type", paper="16384", at_least=1
@@ -29,7 +29,7 @@ class BufferSettings(Settings):
   )
   duplicates: str = setting(
     "keep",
-    "proposals that differ from a task in names or layout alone",
+    "proposals that differ from a task in names or layout only",
     paper="keep",
     one_of=("keep", "reject"),
   )
@@ -37,7 +37,7 @@ class BufferSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class AZRSettings(Settings):
-  """The paper's constants (Table 3) and the named departures from it."""
+  """The constants of Table 3, and switches for departures from the paper."""
 
   task_types: tuple[str, ...] = setting(
     TASK_TYPES,
@@ -112,7 +112,7 @@ class AZRSettings(Settings):
     )
 
   def check(self) -> None:
-    """Refuses what does not go together."""
+    """Refuses settings that contradict one another."""
     if self.appendix.seeds and set(self.task_types) == {ERROR_DEDUCTION}:
       raise self.invalid(
         "task_types",

@@ -1,4 +1,4 @@
-"""AZR's solver: prompts of tasks, and completions graded."""
+"""AZR's solver: prompts of tasks, and graded completions."""
 
 import collections
 import dataclasses
@@ -17,7 +17,15 @@ from azr_jax.tasks.programs.task import ABDUCTION, Task
 
 @dataclasses.dataclass
 class Solution:
-  """A solver's response and whether it is right."""
+  """A solver's graded response.
+
+  Attributes:
+    prompt: the prompt, whose task is the program task.
+    completion: the response.
+    task_type: the type of the task.
+    formatted: whether the response is well formed.
+    correct: whether the answer is correct.
+  """
 
   prompt: types.Prompt
   completion: types.Completion
@@ -29,7 +37,7 @@ class Solution:
 def solve_prompt(
   policy: Policy, task_type: str, task: Task, style: str
 ) -> types.Prompt:
-  """Writes the solver's prompt of a task; the answer stays in `Prompt.task`."""
+  """Returns the solver's prompt of a task; its text leaves the answer out."""
   return policy.prompt(solving.solve_prompt_text(task_type, task, style), task)
 
 
@@ -40,10 +48,17 @@ def sample_solutions(
   style: str,
   n: int,
 ) -> list[Solution]:
-  """Samples n solutions per task and grades each; ordered task by task.
+  """Returns n graded solutions of each task, task after task.
 
-  One child runs the program of an abduction task on all n proposed inputs, so
-  these wait for each other; everything else is graded as it comes.
+  One process runs the program of an abduction task on all n proposed inputs, so
+  these are graded together; other solutions are graded as they come.
+
+  Args:
+    policy: samples them.
+    jobs: grades them.
+    tasks: (task type, task) of each prompt.
+    style: the prompt format.
+    n: solutions per task.
   """
   prompts = [
     solve_prompt(policy, task_type, task, style) for task_type, task in tasks
@@ -68,8 +83,9 @@ def sample_solutions(
       )
     )
     for position, grade in enumerate(grades):
-      one = futures.then(verdicts, lambda all_, i=position: all_[i])
-      futures.forward(one, grade)
+      futures.forward(
+        futures.then(verdicts, lambda verdict, i=position: verdict[i]), grade
+      )
     return correct
 
   graded = collect.sample_and_grade(policy.sample(prompts, n), submit, jobs)

@@ -1,16 +1,16 @@
 """Absolute Zero Reasoner: one model proposes and solves program tasks.
 
 One step of Algorithm 1, as `AZR.collect`:
-1. (first step only) seed the three buffers from the zero triplet;
-2. propose: B prompts per task type; valid tasks enter the buffers;
+1. seed: in the first step the model fills the buffers, from the zero triplet;
+2. propose: B prompts per task type; valid tasks are added to the buffers;
 3. learnability: n solver rollouts per valid proposal (eq. 4);
-4. solve: B tasks per type, this step's first, filled from the buffer;
+4. solve: B tasks per type, first those of this step, then tasks of the buffer;
 5. every proposal and solution becomes a trajectory with its composite
    reward (eq. 5, 6) and its (task type, role) group (eq. 8).
 
 Paper: AZR (arXiv 2505.03335). Where the published code differs from the paper,
-a named setting selects either; the defaults follow the paper. What the paper
-tried besides is in `appendix/`.
+a setting selects one of them; the defaults are the paper's. The experiments of
+the paper's appendix D are in `appendix/`.
 """
 
 import time
@@ -37,21 +37,20 @@ from azr_jax.systems.system import Context, Evaluation, StepLoad, System
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs.task import PROPOSE, SOLVE, Task
 
-# A task counts as fresh for this many steps after it was found.
+# A task counts as fresh for this many steps after it was proposed.
 FRESH_STEPS = 50
 
 
 class AZR(System):
   """Self-play; its state is the task buffers and the counts of answers."""
 
+  settings: AZRSettings
   name = metrics.NAME
   Settings = AZRSettings
   METRICS = metrics.HEALTHY
 
   def __init__(self, settings: AZRSettings, context: Context):
     super().__init__(settings, context)
-    self._settings = settings
-    self._jobs = context.jobs
     self.buffers = {
       task_type: buffer_lib.TaskBuffer(
         settings.buffer.max_programs,
@@ -76,7 +75,7 @@ class AZR(System):
 
   @classmethod
   def evaluation(cls, settings: AZRSettings) -> Evaluation:
-    """Returns the held-out programs, which self-play never meets."""
+    """Returns the held-out programs, which are no tasks of self-play."""
     del settings
     return Evaluation("greedy", "programs_heldout")
 
@@ -101,20 +100,20 @@ class AZR(System):
     self._answers.load_state_dict(state["answers"])
 
   def collect(self, policy: Policy, step: int) -> types.RolloutBatch:
-    """Plays one step; see the module's docstring."""
-    settings = self._settings
+    """Plays one step, as the module's docstring says."""
+    settings, jobs = self.settings, self.context.jobs
     clock = _Clock()
     if not any(len(buffer) for buffer in self.buffers.values()):
       seeding.seed_buffers(
-        policy, self._jobs, self.buffers, settings, self._rng(step, "seed")
+        policy, jobs, self.buffers, settings, self._rng(step, "seed")
       )
       clock.lap("seed")
     proposals = self._propose(policy, step)
     clock.lap("propose")
     measuring = []
     if settings.measure_programs:
-      # Other processes measure programs while the rollouts are sampled.
-      measuring = program_metrics.start(self._jobs, proposals)
+      # The executor measures programs while the rollouts are sampled.
+      measuring = program_metrics.start(jobs, proposals)
     rollouts = self._estimate_learnability(policy, proposals)
     clock.lap("learnability")
     solutions = self._solve(policy, proposals, step)
@@ -128,12 +127,12 @@ class AZR(System):
     if settings.measure_programs:
       step_metrics |= program_metrics.metrics(proposals, self.name)
       step_metrics |= program_metrics.solution_metrics(
-        self._jobs, solutions, self.name
+        jobs, solutions, self.name
       )
       clock.lap("measures")
     if settings.train_on_learnability:
       solved += [self._solution_trajectory(s) for s in rollouts]
-    step_metrics |= self._jobs.metrics() | clock.metrics()
+    step_metrics |= jobs.metrics() | clock.metrics()
     by_role = {PROPOSE: proposed, SOLVE: solved}
     learned = [t for role in settings.roles for t in by_role[role]]
     return types.RolloutBatch(learned, step_metrics)
@@ -143,9 +142,9 @@ class AZR(System):
     return np.random.default_rng(words)
 
   def _propose(self, policy: Policy, step: int) -> list[Proposal]:
-    """Samples B proposals per type; valid ones enter the buffers."""
+    """Samples B proposals per type, and adds valid tasks to the buffers."""
     rng = self._rng(step, "propose")
-    settings = self._settings
+    settings = self.settings
     prompts = [
       (
         task_type,
@@ -154,7 +153,9 @@ class AZR(System):
       for task_type in settings.task_types
       for _ in range(settings.batch_size)
     ]
-    proposals = proposer.sample_proposals(policy, self._jobs, prompts, settings)
+    proposals = proposer.sample_proposals(
+      policy, self.context.jobs, prompts, settings
+    )
     for proposal in proposals:
       if proposal.task is None:
         continue
@@ -169,14 +170,18 @@ class AZR(System):
   def _estimate_learnability(
     self, policy: Policy, proposals: Sequence[Proposal]
   ) -> list[Solution]:
-    """Sets each valid proposal's mean solver accuracy (eq. 4's r-bar)."""
+    """Sets the solve rate of each valid proposal (r-bar in eq. 4).
+
+    Returns:
+      The learnability rollouts.
+    """
     valid = [p for p in proposals if p.passable]
-    n = self._settings.learnability_samples
+    n = self.settings.learnability_samples
     solutions = solver.sample_solutions(
       policy,
-      self._jobs,
+      self.context.jobs,
       [(p.task_type, p.task) for p in valid if p.task is not None],
-      self._settings.prompt_style,
+      self.settings.prompt_style,
       n=n,
     )
     for index, proposal in enumerate(valid):
@@ -186,7 +191,7 @@ class AZR(System):
     return solutions
 
   def _observe(self, solutions: Sequence[Solution]) -> None:
-    """Tells the buffers how often their tasks were solved."""
+    """Updates the pass rates of the buffers' tasks."""
     for solution in solutions:
       buffer = self.buffers[solution.task_type]
       buffer.update(solution.prompt.task, int(solution.correct), 1)
@@ -194,9 +199,13 @@ class AZR(System):
   def _solve(
     self, policy: Policy, proposals: Sequence[Proposal], step: int
   ) -> list[Solution]:
-    """Solves B tasks per type: fresh ones first, the rest from the buffer."""
+    """Samples a solution of B tasks per type.
+
+    The tasks are the valid proposals of this step or of the step before, then
+    others of the buffer.
+    """
     rng = self._rng(step, "solve")
-    settings = self._settings
+    settings = self.settings
     tasks: list[tuple[str, Task]] = []
     for task_type in settings.task_types:
       buffer = self.buffers[task_type]
@@ -212,13 +221,13 @@ class AZR(System):
       filler = buffer.revisit(rng, settings.batch_size - len(fresh))
       tasks += [(task_type, task) for task in [*fresh, *filler]]
     solutions = solver.sample_solutions(
-      policy, self._jobs, tasks, settings.prompt_style, n=1
+      policy, self.context.jobs, tasks, settings.prompt_style, n=1
     )
     self._observe(solutions)
     return solutions
 
   def _proposal_trajectory(self, proposal: Proposal) -> types.Trajectory:
-    settings = self._settings
+    settings = self.settings
     reward = rewards.proposal_reward(
       proposal.passable, proposal.solve_rate, settings.rewards
     )
@@ -243,7 +252,7 @@ class AZR(System):
 
   def _solution_trajectory(self, solution: Solution) -> types.Trajectory:
     reward = rewards.solution_reward(
-      solution.formatted, solution.correct, self._settings.rewards
+      solution.formatted, solution.correct, self.settings.rewards
     )
     return types.Trajectory(
       prompt=solution.prompt,
@@ -265,7 +274,7 @@ class AZR(System):
     """Returns rewards, validity and learnability, and the buffers' sizes."""
     step_metrics = metrics.step_metrics(trajectories)
     step_metrics |= metrics.proposal_metrics(
-      proposals, self._settings.learnability_samples
+      proposals, self.settings.learnability_samples
     )
     for name, buffer in self.buffers.items():
       prefix = f"buffer/{self.name}/{name}"
@@ -277,14 +286,14 @@ class AZR(System):
 
 
 class _Clock:
-  """Wall-clock seconds of the step's phases."""
+  """Measures the wall-clock seconds of the step's phases."""
 
   def __init__(self) -> None:
     self._last = time.monotonic()
     self._laps: dict[str, float] = {}
 
   def lap(self, name: str) -> None:
-    """Ends a phase."""
+    """Ends a phase, whose name it gets."""
     now = time.monotonic()
     self._laps[name] = now - self._last
     self._last = now

@@ -1,11 +1,12 @@
-"""Composite programs: an `f` that is built on programs found before.
+"""Composite programs: an `f` that calls earlier programs g_0, ..., g_c.
 
-Appendix D.2 asks for f(g_0, ..., g_c) and leaves open how to refuse an `f` that
-does nothing with them, or nothing but call one. Both are found by running `f`
-once more for each question: it is `unused` where what g_i returns to it can be
-a little more and a little less without another result, and `trivial` where the
-result is something that its only g returned to it; of several, each has to
-matter already.
+AZR (appendix D.2) does not say how to reject an `f` that ignores its
+components, or only calls one. Here `f` runs again with its components watched:
+
+* it is `unused` if, for some g_i, a slightly larger and a slightly smaller
+  return value both leave the result of `f` as it is;
+* it is `trivial` if there is one component, and the result of `f` is a value
+  that this component returned to it.
 """
 
 import ast
@@ -22,10 +23,11 @@ from azr_jax.systems.azr.appendix import rewriting
 from azr_jax.tasks.programs import validation
 from azr_jax.tasks.programs.task import Task, Triplet, component_name
 
-# Between the components and `f`: what they were before `f` could change it.
+# This line stands before `f`, which could give the names other values.
 _KEPT = "_components = {names}"
-# After `f`: calls it with its components watched. What they call themselves is
-# left alone. `nudge` is None to look only, else whether a value gets larger.
+# This text stands after `f` and calls it with its components watched; calls of
+# one component by another are not watched. If `nudge` is not None, the returned
+# values become larger (True) or smaller (False).
 _WATCH = """
 import copy as _copy
 def _nudged(value, larger):
@@ -60,47 +62,47 @@ def _watched(part, seen, nudge):
     seen.append(_copy.deepcopy(value))
     return value if nudge is None else _nudged(value, nudge)
   return call
-def _probe(which, nudge):
+def _probe(watched, nudge):
   def entry(*values, **named):
     names, seen = globals(), []
     for index, part in enumerate(_components):
       if names[part.__name__] is not part:
         return "changed"
-      if which in (None, index):
+      if watched in (None, index):
         names[part.__name__] = _watched(part, seen, nudge)
     value = f(*values, **named)
     if nudge is not None:
       return value
-    found = [value]
+    results = [value]
     if type(value) in (list, tuple) and len(value) == 1:
-      found += value
-    return any(type(v) is type(w) and v == w for v in seen for w in found)
+      results += value
+    return any(type(v) is type(w) and v == w for v in seen for w in results)
   return entry
 """
 
 
 def as_component(code: str, new_name: str) -> str | None:
-  """Renames a program's `f`.
+  """Returns a program whose `f` has another name.
 
   Args:
     code: a program.
-    new_name: what is to be called instead of `f`.
+    new_name: the new name of `f`.
 
   Returns:
-    The program, without comments; None where it has other functions or
-    globals (so a composite one is never a component), or means something else
-    by `f` or by a component's name.
+    The program without comments. None: it cannot be a component, because it has
+    other functions or globals (as every composite program has), or uses `f` or
+    the name of a component for something else.
   """
   tree = _simple(code)
   if tree is None:
     return None
-  # The tree is kept for the next time.
+  # `_simple` caches the tree, so a copy is changed.
   renamed = _Rename(new_name).visit(ast.parse(ast.unparse(tree)))
   return rewriting.write(renamed)
 
 
 class _Rename(ast.NodeTransformer):
-  """Calls `f` otherwise, where it is defined and where it is called."""
+  """Renames `f` where it is defined and where it is called."""
 
   def __init__(self, new_name: str):
     self._name = new_name
@@ -118,8 +120,9 @@ class _Rename(ast.NodeTransformer):
 
 @functools.lru_cache(maxsize=4096)
 def _simple(code: str) -> ast.Module | None:
-  """The tree of a program that can be a component, or None."""
-  if code.count("def f") != 1 or "g_" in code:  # Composite ones, at once.
+  """Returns the tree of a program that can be a component, or None."""
+  # This rejects composite programs without the cost of a parse.
+  if code.count("def f") != 1 or "g_" in code:
     return None
   try:
     tree = literals.guarded_parse(code, "exec")
@@ -129,7 +132,7 @@ def _simple(code: str) -> ast.Module | None:
       for token in tokenize.generate_tokens(io.StringIO(code).readline)
       if token.type == tokenize.NAME
     ]
-    ast.unparse(tree)  # Not if it is too deep, or has too long integers.
+    ast.unparse(tree)  # It raises if the tree is too deep or a number too long.
   except (ValueError, RecursionError, SyntaxError, tokenize.TokenError):
     return None
   *imports, function = tree.body or [None]
@@ -147,7 +150,10 @@ def _simple(code: str) -> ast.Module | None:
 
 
 def _is_plain_import(node: ast.stmt | None) -> bool:
-  """Whether a statement imports names that it lists, now and not for good."""
+  """Returns whether a statement imports the names that it lists.
+
+  `import *` lists none, and `__future__` changes the programs that follow.
+  """
   if isinstance(node, ast.Import):
     return True
   return (
@@ -158,75 +164,82 @@ def _is_plain_import(node: ast.stmt | None) -> bool:
 
 
 def _imported(code: str) -> Mapping[str, str]:
-  """What the names that a program imports stand for."""
-  found = {}
+  """Returns {name that a program imports: what it stands for}."""
+  meanings = {}
   for node in ast.parse(code).body:
     if isinstance(node, ast.Import | ast.ImportFrom):
       source = getattr(node, "module", "")
       for alias in node.names:
         bound = alias.asname or alias.name.partition(".")[0]
-        found[bound] = f"{source}.{alias.name if alias.asname else bound}"
-  return found
+        meanings[bound] = f"{source}.{alias.name if alias.asname else bound}"
+  return meanings
 
 
 def components(tasks: Iterable[Task], count: int) -> tuple[str, ...]:
-  """The first programs that can be components together, each once.
+  """Returns the first programs that can be components of one program.
 
-  Perhaps fewer than `count`: they leave half of a program's room to what is
-  built on them, and none imports as a name what another one means otherwise.
+  They are at most half as long as a program may be, and no two of them import
+  different things by one name.
+
+  Args:
+    tasks: the tasks of the programs.
+    count: the maximum number of components.
+
+  Returns:
+    The components, each once, perhaps fewer than `count`.
   """
-  found: list[str] = []
-  seen: set[str] = set()
+  parts: list[str] = []
+  used: set[str] = set()
   imported: dict[str, str] = {}
-  room = validation.MAX_CODE_CHARS // 2
+  chars_left = validation.MAX_CODE_CHARS // 2
   for task in tasks:
-    if len(found) == count:
+    if len(parts) == count:
       break
-    component = as_component(task.code, component_name(len(found)))
-    if component is None or task.code in seen or len(component) > room:
+    part = as_component(task.code, component_name(len(parts)))
+    if part is None or task.code in used or len(part) > chars_left:
       continue
-    own = _imported(component)
-    if any(imported.get(bound, what) != what for bound, what in own.items()):
+    meanings = _imported(part)
+    if any(imported.get(name, m) != m for name, m in meanings.items()):
       continue
-    found.append(component)
-    seen.add(task.code)
-    imported |= own
-    room -= len(component)
-  return tuple(found)
+    parts.append(part)
+    used.add(task.code)
+    imported |= meanings
+    chars_left -= len(part)
+  return tuple(parts)
 
 
 def own_part(code: str, parts: Sequence[str]) -> str:
-  """What of a composite program is not its components."""
+  """Returns a composite program without its components."""
   return code.removeprefix("".join(f"{part}\n" for part in parts))
 
 
 def submit(
   executor: Executor, code: str, parts: Sequence[str], argument_text: str
 ) -> validation.Verdict:
-  """Starts the validation of a program with its components and one input.
+  """Starts to validate a program with its components and one input.
 
   Args:
     executor: runs it.
-    code: defines `f`, which uses every component.
-    parts: the components, the i-th of which defines
-      `component_name(i)`.
+    code: defines `f`.
+    parts: the components; part i defines `component_name(i)`.
     argument_text: literal arguments of one call of `f`.
 
   Returns:
-    The future of the task, whose program has all parts, or of a rejection,
-    `unused` or `trivial` where it is not built on them.
+    The future of the task, whose program has all parts, or of a rejection. Its
+    reason is `unused` or `trivial` if `f` is not built on the parts.
   """
-  if not are_literal_arguments(argument_text):  # They could use the parts.
+  # Other arguments could call the components.
+  if not are_literal_arguments(argument_text):
     return futures.done(validation.Rejection("error"))
   names = [component_name(index) for index in range(len(parts))]
   kept = _KEPT.format(names=f"({', '.join(names)},)")
 
-  def probe(which: int | None, nudge: bool | None) -> Job:
-    entry = f"_entry = _probe({which}, {nudge})"
+  def probe(watched: int | None, nudge: bool | None) -> Job:
+    entry = f"_entry = _probe({watched}, {nudge})"
     text = "\n".join([*parts, kept, code, _WATCH, entry])
     return Job("composite", text, (argument_text,), entry="_entry")
 
-  def tell_apart(
+  def probe_task(
     task: Task | validation.Rejection,
   ) -> "Task | validation.Rejection | validation.Verdict":
     if not isinstance(task, Triplet):
@@ -239,15 +252,16 @@ def submit(
 
     def judge(results: Sequence[Result]) -> Task | validation.Rejection:
       returned = results[0].outputs[0]
-      if returned not in ("True", "False"):
-        return validation.Rejection("unused")  # Or put something in its place.
+      if returned not in ("True", "False"):  # `f` replaced a component.
+        return validation.Rejection("unused")
       if returned == "True" and len(parts) == 1:
         return validation.Rejection("trivial")
-      other = [
+      # Two jobs for each component: its values are larger, then smaller.
+      differs = [
         output is not None and not values.values_equal(task.output, output)
         for output in (result.outputs[0] for result in results[1:])
       ]
-      if not all(any(other[i : i + 2]) for i in range(0, len(other), 2)):
+      if not all(any(differs[i : i + 2]) for i in range(0, len(differs), 2)):
         return validation.Rejection("unused")
       return task
 
@@ -256,4 +270,4 @@ def submit(
 
   whole = "\n".join([*parts, code])
   valid = validation.submit_triplet(executor, whole, argument_text)
-  return futures.then(valid, tell_apart)
+  return futures.then(valid, probe_task)

@@ -1,11 +1,11 @@
-"""Rewards of a proposal for what its program is like (AZR, appendix D.4)."""
+"""Intrinsic rewards: a proposal is rewarded for its program (AZR, D.4)."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 
 from azr_jax.tasks.programs import measures
 
-# Reward of a program from its metrics (`program_metrics.py`), from 0 to 1.
+# Name -> the reward, in [0, 1], of a program's metrics (`program_metrics.py`).
 INTRINSIC: dict[str, Callable[[Mapping[str, float]], float]] = {
   "complexity": lambda m: min(m["cognitive"] / 15, 1.0),
   "halstead": lambda m: measures.halstead_score(
@@ -15,7 +15,8 @@ INTRINSIC: dict[str, Callable[[Mapping[str, float]], float]] = {
   "distance": lambda m: m["distance"],
   "answer_diversity": lambda m: m["answer_diversity"],
 }
-# (learnability, weighted intrinsic rewards) -> reward: eq. 11, 12, 13, 14.
+# Name -> (learnability, weighted intrinsic rewards) -> reward: AZR, eq. 11 to
+# 14 in this order.
 AGGREGATIONS: dict[str, Callable[[float, Sequence[float]], float]] = {
   "sum": lambda r, parts: r + sum(parts),
   "times_sum": lambda r, parts: r * sum(parts),
@@ -30,12 +31,12 @@ def reward(
   weights: Mapping[str, float],
   aggregation: str,
 ) -> float:
-  """Joins learnability with the intrinsic rewards of a program.
+  """Returns the reward of learnability and intrinsic rewards together.
 
   Args:
-    learnability: eq. 4, of a proposal that is solved sometimes.
-    program_metrics: what was measured of the program. An induction task has
-      no program of its own, so its intrinsic rewards are 0.
+    learnability: eq. 4, above 0.
+    program_metrics: the metrics of the program. A metric that is missing, as of
+      induction tasks, makes its reward 0.
     weights: {name of `INTRINSIC`: weight}.
     aggregation: a name of `AGGREGATIONS`.
   """

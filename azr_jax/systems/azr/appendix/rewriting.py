@@ -1,4 +1,4 @@
-"""Programs written anew: with less in them."""
+"""Rewrites programs without their comments or globals (AZR, D.5)."""
 
 import ast
 import re
@@ -6,21 +6,21 @@ from collections.abc import Collection
 
 from azr_jax.executor import literals
 
-# What `strip` can remove. Writing a program out anew drops its comments always.
+# The parts that `strip` can remove. Rewriting a program always drops comments.
 STRIPPED = ("comments", "globals")
 
 
 def strip(code: str, what: Collection[str]) -> str:
-  """Removes what says more than the program does (appendix D.5).
+  """Returns a program without some of its parts.
 
   Args:
-    code: of a program.
-    what: some of `STRIPPED`: `comments`, docstrings too; `globals`,
-      module-level statements but imports, functions and classes.
+    code: the program.
+    what: some of `STRIPPED`. `comments`: comments and docstrings; `globals`:
+      module-level statements except imports, functions and classes.
 
   Returns:
-    The program. Text that does not parse is returned as it is, for validation
-    to refuse; so is a program too deep to write out.
+    The program. A text that cannot be parsed or rewritten is returned as it is;
+    validation rejects it.
   """
   if not what:
     return code
@@ -28,7 +28,8 @@ def strip(code: str, what: Collection[str]) -> str:
     tree = literals.guarded_parse(code, "exec")
     assert isinstance(tree, ast.Module)
     return _stripped(tree, what)
-  except (ValueError, RecursionError):  # Integers too long to write, too.
+  # A ValueError is also raised by integers that are too long to write.
+  except (ValueError, RecursionError):
     return code
 
 
@@ -44,8 +45,8 @@ def _stripped(tree: ast.Module, what: Collection[str]) -> str:
 
 
 def write(tree: ast.Module) -> str:
-  """Writes a program out, without comments, indented by two spaces."""
-  # Not in a line's middle: there they are a string's.
+  """Returns the program of a tree, indented by two spaces."""
+  # Only spaces at the beginning of a line are indentation.
   return re.sub(
     "^(?:    )+", lambda run: run[0][::2], ast.unparse(tree), flags=re.MULTILINE
   )

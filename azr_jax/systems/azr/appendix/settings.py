@@ -1,4 +1,4 @@
-"""Section `azr.appendix`: what the paper tried besides its method."""
+"""Section `azr.appendix`: the experiments of AZR's appendix D."""
 
 import dataclasses
 
@@ -9,15 +9,15 @@ from azr_jax.systems.azr.appendix.intrinsic import AGGREGATIONS, INTRINSIC
 
 @dataclasses.dataclass(frozen=True)
 class AppendixSettings(Settings):
-  """Everything here is off by default, as in the paper's runs."""
+  """The experiments, all off by default, as in the paper's main runs."""
 
   reference_draw: str = setting(
     "uniform",
-    "references of a proposer; recent: newer tasks are likelier (D.3)",
+    "how references are drawn; recent prefers newer tasks (D.3)",
     one_of=("uniform", "recent"),
   )
   seeds: str = setting(
-    "", "programs to start from: a file, tfds:NAME or hf:OWNER/NAME (D.3)"
+    "", "seed programs: a file, tfds:NAME or hf:OWNER/NAME (D.3)"
   )
   composite_chance: float = setting(
     0.0,
@@ -27,11 +27,11 @@ class AppendixSettings(Settings):
     at_most=1,
   )
   composite_most: int = setting(
-    3, "most programs to build on (D.2)", paper="3", at_least=1
+    3, "maximum number of programs to build on (D.2)", paper="3", at_least=1
   )
   strip: tuple[str, ...] = setting(
     (),
-    "what is removed from proposed programs (D.5)",
+    "parts that are removed from proposed programs (D.5)",
     some_of=rewriting.STRIPPED,
   )
   intrinsic: tuple[str, ...] = setting(
@@ -41,7 +41,7 @@ class AppendixSettings(Settings):
   )
   intrinsic_weights: tuple[float, ...] = setting(
     (),
-    "the weight of each of them",
+    "the weight of each of `intrinsic`",
     accepts=(
       lambda v: all(weight > 0 for weight in v),
       "a tuple of numbers above 0",
@@ -49,7 +49,7 @@ class AppendixSettings(Settings):
   )
   aggregation: str = setting(
     "sum",
-    "how they join learnability: eq. 11, 12, 13, 14",
+    "how they are combined with learnability: eq. 11, 12, 13, 14",
     one_of=tuple(AGGREGATIONS),
   )
 
@@ -59,7 +59,7 @@ class AppendixSettings(Settings):
     return dict(zip(self.intrinsic, self.intrinsic_weights, strict=True))
 
   def check(self) -> None:
-    """Refuses weights that do not match the rewards."""
+    """Refuses weights that are not one for each reward."""
     if len(self.intrinsic_weights) != len(self.intrinsic):
       raise self.invalid(
         "intrinsic_weights", f"one for each of intrinsic={self.intrinsic!r}"
