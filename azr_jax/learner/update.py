@@ -45,7 +45,7 @@ def hidden_states(
   model: transformer.Transformer, params: Params, batch: types.Batch
 ) -> Float[Array, "B S D"]:
   """Returns the decoder's last hidden states."""
-  # Cast before the matrices are gathered: half the bytes cross the links.
+  # The cast comes before the gather, so half the bytes cross the links.
   layers = transformer.compute_params(model.dtype, params["layers"])
   hidden, _ = model.apply(
     {"params": params | {"layers": layers}},

@@ -122,7 +122,7 @@ def save(
     }
     if write:
       safetensors.numpy.save_file(tensors, folder / file, {"format": "pt"})
-      # safetensors makes files that only their owner can read.
+      # safetensors makes files that only the owner can read.
       (folder / file).chmod(0o644)
     weight_map |= dict.fromkeys(tensors, file)
   if not write:
@@ -175,4 +175,5 @@ def _fetch(
       f"tensor {name} reaches {np.max(np.abs(part)):.3g}: expected at most "
       "65504 for dtype=float16 (use bfloat16)"
     )
-  return weight_loading.theirs(entry, part).astype(DTYPES[dtype])
+  tensor = weight_loading.to_checkpoint_layout(entry, part)
+  return tensor.astype(DTYPES[dtype])

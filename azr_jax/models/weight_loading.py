@@ -159,7 +159,9 @@ def _read(
   return np.ascontiguousarray(split.transpose(np.argsort(order))[tuple(inner)])
 
 
-def theirs(entry: weight_names.Entry, part: np.ndarray) -> np.ndarray:
+def to_checkpoint_layout(
+  entry: weight_names.Entry, part: np.ndarray
+) -> np.ndarray:
   """Returns one layer's part of our parameter as a checkpoint tensor."""
   order = [axis for group in entry.groups for axis in group]
   merged = part.transpose(order).reshape(entry.checkpoint_shape)

@@ -65,12 +65,12 @@ def entries(config: ModelConfig) -> Iterator[Entry]:
   yield Entry(("final_norm", "scale"), "model.norm.weight", (D,), False)
 
   layer = "model.layers.{layer}"
-  for ours, theirs in (
+  for norm, tensor in (
     ("attention_norm", "input_layernorm"),
     ("mlp_norm", "post_attention_layernorm"),
   ):
     yield Entry(
-      ("layers", ours, "scale"), f"{layer}.{theirs}.weight", (D,), False
+      ("layers", norm, "scale"), f"{layer}.{tensor}.weight", (D,), False
     )
   for name, heads in (
     ("q", c.num_heads),
@@ -78,10 +78,10 @@ def entries(config: ModelConfig) -> Iterator[Entry]:
     ("v", c.num_kv_heads),
   ):
     path = ("layers", "attention", name)
-    theirs = f"{layer}.self_attn.{name}_proj"
-    yield Entry((*path, "kernel"), f"{theirs}.weight", (D, heads, E), True)
+    tensor = f"{layer}.self_attn.{name}_proj"
+    yield Entry((*path, "kernel"), f"{tensor}.weight", (D, heads, E), True)
     if c.qkv_bias:
-      yield Entry((*path, "bias"), f"{theirs}.bias", (heads, E), False)
+      yield Entry((*path, "bias"), f"{tensor}.bias", (heads, E), False)
   if c.qk_norm:
     for name in ("q_norm", "k_norm"):
       yield Entry(

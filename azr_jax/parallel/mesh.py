@@ -100,5 +100,5 @@ def batch_devices(mesh: Mesh) -> int:
 
 
 def padded_rows(rows: int, mesh: Mesh) -> int:
-  """Returns the least row count, from `rows` up, that divides over shards."""
+  """Returns `rows` rounded up to a multiple of the shards of a batch axis."""
   return rows + -rows % batch_devices(mesh)

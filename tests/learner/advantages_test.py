@@ -1,4 +1,4 @@
-"""Advantage estimators against the paper's formulas, written out."""
+"""Advantage estimators agree with the papers' formulas, written out."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_rloo_s_baseline_is_the_mean_of_the_others():
   got = advantages.estimate("rloo", REWARDS, GROUPS, LENGTHS)
   want = [1.0 - 0.25, -0.5 - 1.0, 1.0 - 0.25, 0.2 + 0.1, 0.8 + 0.4, -1.0 - 0.5]
   np.testing.assert_allclose(got, want, atol=1e-6)
-  # G / (G - 1) times the distance to the mean of all.
+  # This equals G / (G - 1) times the distance to the mean of all.
   np.testing.assert_allclose(
     got[:3], 1.5 * (np.array(REWARDS[:3]) - 0.5), atol=1e-6
   )
@@ -78,11 +78,11 @@ def test_grpo_by_both_names():
 
 
 def test_normalising_weighs_tokens():
-  found = advantages.estimate(
+  got = advantages.estimate(
     "grpo_mean", [1.0, 0.0], ["a", "a"], [1, 3], normalize=True
   )
   tokens = np.array([0.5, -0.5, -0.5, -0.5])
   want = (tokens - tokens.mean()) / tokens.std()
-  np.testing.assert_allclose(found, want[:2], atol=1e-6)
+  np.testing.assert_allclose(got, want[:2], atol=1e-6)
   rewards = advantages.estimate("gae", [1.0, 0.0], [0, 0], [1, 3], True)
   np.testing.assert_array_equal(rewards, [1.0, 0.0])

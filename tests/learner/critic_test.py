@@ -1,4 +1,4 @@
-"""GAE beside a plain loop; the critic's values, loss and updates."""
+"""GAE agrees with a plain loop; so do the critic's loss and updates."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ GAMMAS_AND_LAMBDAS = [(1.0, 1.0), (0.9, 0.95), (1.0, 0.0), (0.3, 1.0)]
 
 
 def gae_of_one_row(values, rewards, mask, segments, gamma, lam):
-  """The definition, sequence by sequence, over trained tokens alone."""
+  """Returns advantages by the definition, over trained tokens alone."""
   advantages = np.zeros_like(values)
   for segment in np.unique(segments):
     positions = np.flatnonzero((segments == segment) & (mask > 0))
@@ -37,7 +37,7 @@ def gae_of_one_row(values, rewards, mask, segments, gamma, lam):
 
 
 def random_rows(seed, rows=3, length=24):
-  """Rows of sequences, with prompts and gaps that are not trained on."""
+  """Draws rows of sequences, with tokens that are not trained on."""
   rng = np.random.default_rng(seed)
   values = rng.normal(size=(rows, length)).astype(np.float32)
   segments = np.zeros((rows, length), np.int32)
@@ -98,18 +98,21 @@ def test_the_critic_starts_as_the_policy_with_a_new_head(init, spread):
 
 @jax.jit
 def values_of(params, batch):
-  """V of every micro-batch, one after the other."""
+  """Returns V of every micro-batch."""
   return jax.lax.map(lambda micro: critic.values(MODEL, params, micro), batch)
 
 
 def rewarded(rows):
-  """Packed sequences with a reward in place of an advantage."""
+  """Packs sequences with a reward in place of an advantage."""
   items = update_test.sequences(20)
   return jax.tree.map(jnp.asarray, update_test.batch_of(rows, items=items))
 
 
 def learn(mesh):
-  """Three critic steps of a learner with SGD, and what it started from."""
+  """Runs one update with three critic steps, by SGD.
+
+  Returns the state before, the state after, and the metrics.
+  """
   settings = CriticSettings(gae_lambda=0.9, num_minibatches=3)
   parts = learner.CriticParts(settings, optax.sgd(0.1), normalize=True, seed=3)
   loss_fn = update.make_policy_loss(
@@ -155,7 +158,7 @@ def test_the_critic_learns_in_parts_as_a_plain_loop_does(learned, estimated):
 
   @jax.jit
   def gradients(params, index):
-    """Of a micro-batch's summed loss."""
+    """Returns a micro-batch's gradients of the summed loss, and its tokens."""
     micro = update.micro_batch(batch, index)
 
     def loss(params):

@@ -1,4 +1,4 @@
-"""Losses against arithmetic done by hand."""
+"""Losses agree with arithmetic done by hand."""
 
 import jax
 import jax.numpy as jnp

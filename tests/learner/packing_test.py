@@ -52,8 +52,8 @@ def test_segments_are_contiguous_and_count_from_zero(lengths):
   )
   for row in range(len(batch.tokens)):
     for segment in set(batch.segment_ids[row]) - {0}:
-      own = batch.positions[row][batch.segment_ids[row] == segment]
-      np.testing.assert_array_equal(own, np.arange(len(own)))
+      positions = batch.positions[row][batch.segment_ids[row] == segment]
+      np.testing.assert_array_equal(positions, np.arange(len(positions)))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,8 @@ def test_segments_are_contiguous_and_count_from_zero(lengths):
   ],
 )
 def test_aggregation_weights(aggregation, want):
-  sequences = sequences_of([4, 8])  # Two and four trained tokens.
+  # Two and four of these tokens are trained on.
+  sequences = sequences_of([4, 8])
   assert packing.loss_weights(sequences, aggregation, 10) == pytest.approx(want)
 
 

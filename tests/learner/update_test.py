@@ -54,7 +54,7 @@ LOSS = dict(
 
 @jax.jit
 def init(key):
-  """Parameters on one device; compiled once for all tests."""
+  """Draws parameters on one device; compiled once for all tests."""
   return transformer.init_params(MODEL, key)
 
 
@@ -105,7 +105,7 @@ def close(one, other, atol=1e-5):
 @pytest.mark.parametrize("chunk", [1, 5, 1000])
 @pytest.mark.parametrize("sizes", [None, (1, 1, 1), (1, 2, 4), (2, 1, 3)])
 def test_chunked_logprobs_equal_log_softmax(chunk, sizes):
-  """On one device, with the vocabulary in parts, and where it has none."""
+  """The vocabulary lies whole or, where `tensor` divides it, in parts."""
   mesh = None
   if sizes is not None:
     axes = dict(zip(mesh_lib.AXES, sizes, strict=True))
@@ -261,7 +261,7 @@ def test_on_policy_gradient_is_reinforce(one_device_mesh):
 def test_rloo_s_loss_is_the_mean_over_sequences(one_device_mesh):
   """-mean(w A log p(sequence)) - entropy over all tokens, w clipped."""
   items = [
-    # Near the chance level, where the sum of a sequence may go either way.
+    # Near the chance level, some ratios of sequences are above 2, some below.
     dataclasses.replace(item, logprobs=item.logprobs - 1.1)
     for item in sequences()
   ]
@@ -282,7 +282,7 @@ def test_rloo_s_loss_is_the_mean_over_sequences(one_device_mesh):
   @jax.jit
   @functools.partial(jax.grad, has_aux=True)
   def gradient(params, ids, mask, old, advantage):
-    """Of one sequence, after which padding stands."""
+    """Returns a sequence's gradient and ratio; padding may follow it."""
     hidden, _ = MODEL.apply(
       {"params": params},
       ids[None, :-1],
@@ -311,7 +311,7 @@ def test_rloo_s_loss_is_the_mean_over_sequences(one_device_mesh):
     want = jax.tree.map(lambda p, g: p - g, want, grads)
     ratios.append(ratio)
   close(params, want, atol=2e-5)
-  assert min(ratios) < 2 < max(ratios)  # Some are clipped, some are not.
+  assert min(ratios) < 2 < max(ratios)
 
 
 @pytest.mark.parametrize("estimator", ["k3", "full"])

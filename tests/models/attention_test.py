@@ -1,4 +1,4 @@
-"""Attention backends beside each other and beside NumPy."""
+"""Attention backends agree with each other and with NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def drawn(rows, length, heads, kv_heads, size, seed=0):
 
 
 def reference(q, k, v, segments):
-  """Loops over every query, in float64."""
+  """Returns attention by loops over queries and heads, in float64."""
   q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
   rows, length, heads, size = q.shape
   group = heads // k.shape[2]
@@ -45,7 +45,7 @@ def test_xla_equals_loops():
 
 @pytest.mark.parametrize("tensor", [1, 2])
 def test_splash_equals_xla_forward_and_backward(tensor):
-  """Two blocks and a padded rest; packed rows; sharded heads."""
+  """600 tokens are two blocks, the second padded; rows are packed."""
   mesh = mesh_lib.make_mesh(
     {"data": 2, "fsdp": 1, "tensor": tensor}, jax.devices()[: 2 * tensor]
   )
@@ -71,7 +71,7 @@ def test_splash_equals_xla_forward_and_backward(tensor):
 @pytest.mark.parametrize("chunk", [1, 4, 7, 64])
 @pytest.mark.parametrize("recent", [0, 3])
 def test_cached_attention_equals_xla(chunk, recent):
-  """Rows of 0, 5 and 12 cached tokens, then recent ones, then this one."""
+  """Rows have 0, 5 and 12 cached tokens, then recent ones, then one query."""
   q, k, v = drawn(3, 20, 4, 2, 8)
   cached = np.array([0, 5, 12])
   L, layer = 2, jnp.int32(1)

@@ -1,4 +1,4 @@
-"""GGUF files beside transformers' reading of the same file."""
+"""GGUF files give what transformers reads from the same file."""
 
 import json
 
@@ -35,7 +35,7 @@ def config_of(architecture, vocab_size):
     num_layers=2,
     num_heads=2,
     num_kv_heads=1,
-    # transformers takes 128 for every qwen3 file.
+    # transformers takes head size 128 for every qwen3 file.
     head_size=128 if architecture == "qwen3" else 32,
     mlp_size=96,
     rope_theta=50000.0,
@@ -68,7 +68,7 @@ def _merges(backend):
 
 
 def write_gguf(path, architecture, kind, vocabulary, extra=()):
-  """A random model; `kind` is the type of the two-axis tensors."""
+  """Writes a random model; `kind` is the type of the two-axis tensors."""
   tokens, merges, kinds = vocabulary
   config = config_of(architecture, len(tokens))
   writer = gguf.GGUFWriter(path, architecture)
@@ -112,7 +112,7 @@ def write_gguf(path, architecture, kind, vocabulary, extra=()):
 
 
 def gguf_name(name):
-  """llama.cpp's own name map, not ours."""
+  """Returns a tensor's name by llama.cpp's map, not by ours."""
   names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, 2)
   return names.get_name(name, try_suffixes=(".weight", ".bias"))
 

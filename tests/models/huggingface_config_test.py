@@ -107,7 +107,7 @@ def test_new_style_rope_parameters():
   assert hf.from_huggingface(config).rope_theta == 5.0
 
 
-# The sizes that the model cards and checkpoint indexes give.
+# These counts are from the model cards and checkpoint indexes.
 _QWEN25_COUNTS = {
   "0.5b": 494_032_768,
   "1.5b": 1_543_714_304,

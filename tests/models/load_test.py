@@ -1,4 +1,4 @@
-"""Where a model comes from: every form of the spec, online and offline."""
+"""Every form of a model's spec loads, online and offline."""
 
 import dataclasses
 import json
@@ -99,7 +99,7 @@ def test_a_cached_hub_model_needs_no_network(
 
 @pytest.fixture
 def wheels(tmp_path, monkeypatch):
-  """A folder that pip looks for wheels in, instead of an index."""
+  """A folder in which pip looks for wheels, instead of an index."""
   folder = tmp_path / "wheels"
   folder.mkdir()
   monkeypatch.setenv("PIP_NO_INDEX", "1")

@@ -1,4 +1,4 @@
-"""Our decoder beside torch's on random weights, whole and in parts."""
+"""Our decoder agrees with torch's on random weights, whole and in parts."""
 
 import jax
 import jax.numpy as jnp

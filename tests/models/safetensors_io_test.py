@@ -1,4 +1,4 @@
-"""Weights in and out: each range read once, nothing dropped unseen."""
+"""Weights are read once per range, and no tensor is dropped silently."""
 
 import flax.linen as nn
 import jax
@@ -115,7 +115,7 @@ def test_any_sharding_loads_the_same_values_and_no_range_twice(
   )
   sharded, _ = load(tmp_path, mesh_of(2, 2), rules)
   jax.tree.map(np.testing.assert_array_equal, sharded, params)
-  # Split on whole checkpoint axes, or whole: every number is read once.
+  # Shards that follow the checkpoint's axes read every number once.
   if rules["head_size"] is None:
     _, count = load(tmp_path, mesh_of(2, 2), rules)
     assert count == sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -88,7 +88,7 @@ def test_saved_tokenizers_load_again(folder, tmp_path):
     )
 
 
-# Users have no torch: an import of it fails, and must not be missed.
+# Users may lack torch, so this program makes its import fail.
 WITHOUT_TORCH = """
 import importlib.metadata, importlib.util, sys
 
