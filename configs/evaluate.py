@@ -9,12 +9,13 @@
 | `countdown_tiny` | 16 answers as in Countdown, section 4.1; compact prompts |
 | `countdown` | the same with full prompts and 1,024 tokens |
 | `problems_tiny` | one answer each at temperature 1, as `configs/orz.py:tiny` |
-| `full` | public benchmarks, greedy, the trained systems' own frame |
-| `chat`, `plain` | likewise, a chat template, or for base models |
+| `full` | public benchmarks, greedy, in the prompt format of training |
+| `chat` | `full` with a chat template |
+| `plain` | `full` with a prompt format for base models |
 | `average16` | `full` with 16 answers at temperature 1 (ORZ) |
-| `questions_tiny` | `questions` by an agent, for the tiny model |
-| `questions` | the same for pretrained models (R1-CI) |
-| `questions_small` | and for those too small to follow instructions |
+| `questions_tiny` | the benchmark `questions` by an agent, for the tiny model |
+| `questions` | the same benchmark for pretrained models (R1-CI) |
+| `questions_small` | for models that are too small to follow instructions |
 """
 
 import ml_collections
@@ -62,7 +63,7 @@ def _countdown(c: ml_collections.ConfigDict, variant: str) -> None:
   c.rollout.temperature = 0.6  # paper: 0.6
   c.rollout.top_p = 0.95  # paper: 0.95
   c.rollout.top_k = 20  # paper: 20
-  c.rollout.stop_strings = ()  # none, though training stops at the tag
+  c.rollout.stop_strings = ()  # Training stops at </answer>.
   c.rollout.slots = 256
   c.rollout.prompt_buckets = (40,)
   c.rollout.max_tokens = 200
@@ -89,14 +90,14 @@ def _public(c: ml_collections.ConfigDict, variant: str) -> None:
   c.executor.timeout_s = 3.0
   c.executor.memory_mb = 1024
   if variant == "average16":
-    c.evaluate.samples = 16  # ORZ: 16 at temperature 1
-    c.rollout.temperature = 1.0
+    c.evaluate.samples = 16  # ORZ: 16
+    c.rollout.temperature = 1.0  # ORZ: 1
 
 
 def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
   c.rollout.temperature = 0.6  # paper: 0.6
   c.rollout.stop_strings = ()
-  c.executor.memory_mb = 2048  # the graders' libraries
+  c.executor.memory_mb = 2048  # The libraries of graders need it.
   if variant == "questions_tiny":
     c.rollout.slots = 128
     c.rollout.prompt_buckets = (48,)

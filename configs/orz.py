@@ -1,4 +1,4 @@
-"""Open-Reasoner-Zero: PPO with a critic on problems with answers.
+"""Open-Reasoner-Zero (ORZ, arXiv 2503.24290): PPO with a critic.
 
   python -m azr_jax.train --config=configs/orz.py:tiny --workdir=/tmp/orz
 
@@ -9,10 +9,10 @@
 | `32b_anneal` | policy and critic of a `32b` run | its hard ones |
 | `distill_14b` | DeepSeek-R1-Distill-Qwen-14B | ORZ's 13k hard ones |
 
-Paper: ORZ (arXiv 2503.24290); its published code's constants where it names
-none. `32b` and so on are short for `qwen2.5-32b`. GRPO instead of PPO:
-`--config.learner.estimator=grpo` (`grpo_mean` leaves the deviation out, as the
-published code does). Annealing starts from a run, with its hard problems:
+The values are the paper's, or those of its published code where it names none.
+`32b` is short for `qwen2.5-32b`, and so on. `--config.learner.estimator=grpo`
+trains with GRPO instead of PPO; `grpo_mean` does not divide by the deviation,
+as in the published code. Annealing starts from a run, with its hard problems:
 
   python -m azr_jax.select_problems --run=RUN --highest=0.0624 --out=HARD.jsonl
   python -m azr_jax.train --config=configs/orz.py:32b_anneal \\
@@ -62,7 +62,7 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
 
 
 def _objective(c: ml_collections.ConfigDict) -> None:
-  """Section 2: PPO with GAE(1, 1), no entropy bonus, no KL."""
+  """Sets PPO with GAE(1, 1), no entropy bonus and no KL (section 2)."""
   c.learner.estimator = "gae"
   c.learner.normalize_advantages = True
   c.learner.entropy_coef = 0.0
@@ -73,7 +73,7 @@ def _objective(c: ml_collections.ConfigDict) -> None:
 
 
 def _paper(c: ml_collections.ConfigDict) -> None:
-  """Sizes of the published code."""
+  """Sets the sizes of the published code."""
   c.model.dtype = "bfloat16"
   c.model.remat = "full"
   c.rollout.slots = 256
@@ -85,21 +85,21 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.learner.row_length = 10_048  # published code
   c.learner.max_micro_batches = 256
   c.executor.workers = 16
-  c.executor.timeout_s = 3.0  # of a comparison by algebra
+  c.executor.timeout_s = 3.0  # seconds to compare two answers by algebra
   c.train.steps = 1000  # about one epoch of 129k problems
   c.train.save_every = 50
 
 
 def _large(c: ml_collections.ConfigDict) -> None:
-  """Sampling that fits 16 chips of v5p beside policy, critic and optimizers."""
+  """Sets a sampler that fits beside the learner's state on 16 chips of v5p."""
   c.rollout.mesh.data = 1
   c.rollout.mesh.fsdp = -1
-  c.rollout.mesh.tensor = 8  # as many as there are heads of keys
+  c.rollout.mesh.tensor = 8  # the number of key-value heads
   c.rollout.slots = 128
 
 
 def _anneal(c: ml_collections.ConfigDict) -> None:
-  """Section 2.3: hard problems, and the rate down to 3e-7 in a line."""
+  """Sets a rate that falls linearly to 3e-7 (section 2.3)."""
   c.optimizer.warmup_steps = 0
   c.critic.optimizer.warmup_steps = 0
   c.optimizer.decay = "linear"
@@ -109,16 +109,16 @@ def _anneal(c: ml_collections.ConfigDict) -> None:
 
 
 def _tiny(c: ml_collections.ConfigDict) -> None:
-  """The model of `configs/sft.py:orz_tiny`, minutes on two cores."""
+  """Sets the sizes of the model that `configs/sft.py:orz_tiny` makes."""
   c.model.source = "embedded:orz-tiny"
-  # Three quarters are as in the warm start; the rest has numbers that it never
-  # saw, so that some problems stay unsolved.
+  # Three quarters of the problems are like those of the warm start. The others
+  # have longer numbers, so that some problems stay unsolved.
   c.orz.data = (
     "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)",
     "gym:chain_sum(min_terms=3, max_terms=4, min_digits=4)",
   )
   c.orz.counts = (9000, 3000)
-  c.orz.data_seed = 1  # The warm start draws by 0.
+  c.orz.data_seed = 1  # The warm start has 0.
   c.orz.prompts = 24
   c.orz.group_size = 8
   c.orz.prompt_style = "compact"
@@ -138,7 +138,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.executor.timeout_s = 3.0
   c.evaluation.every = 20
   c.evaluation.benchmarks = "problems"
-  # Sums of single digits are left out: few of them are not in the training set.
+  # Without sums of single digits, most of which the training set contains.
   c.evaluation.data = (
     "gym:chain_sum(min_terms=3, max_terms=4, "
     "min_digits=2, max_digits=2, seed=9)"

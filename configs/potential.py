@@ -28,8 +28,8 @@ def get_config(variant: str = "paper") -> ml_collections.ConfigDict:
   c.potential.count = trained.code_interpreter.count
   c.potential.data_seed = trained.code_interpreter.data_seed
   if is_tiny:
-    # The tiny model does not know the prompts of `steer`, so the other three
-    # answer at one temperature more.
+    # The tiny model was not trained on the prompts of `steer`. The other agents
+    # answer at six temperatures instead of five.
     c.potential.agents = ("text", "code", "free")
     c.potential.temperatures = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0)
   return c

@@ -9,12 +9,12 @@
 | `countdown_qwen2.5-0.5b` | the start of `configs/countdown.py:qwen2.5-0.5b` |
 | `orz_tiny` | the start of `configs/orz.py:tiny` |
 | `code_tiny` | the start of `configs/code_interpreter.py:tiny`; 15 min |
-| `code_tiny_own` | the same model after conversations of its own |
-| `code_qwen2.5-3b`, `-7b`, `-14b` | the starts of their namesakes there |
-| `smoke`, `countdown_smoke` | nothing of use, in seconds |
+| `code_tiny_own` | the same model, trained on its own conversations |
+| `code_qwen2.5-3b`, `-7b`, `-14b` | the starts of `:qwen2.5-3b` and so on |
+| `smoke`, `countdown_smoke` | an untrained model in seconds, for tests |
 
-`code_tiny_own` and `code_qwen2.5-*` learn from what this makes in the working
-directory:
+`code_tiny_own` and `code_qwen2.5-*` learn from conversations that this command
+writes in the working directory:
 
   python -m azr_jax.trajectories --config=configs/trajectories.py \\
       --model=SPEC --workdir=trajectories
@@ -106,7 +106,7 @@ def _questions() -> ml_collections.ConfigDict:
 
 
 def _demonstrations(variant: str) -> ml_collections.ConfigDict:
-  """R1-CI, section 4.1; what it does not name is CodeSteer's."""
+  """Sets the values of R1-CI, section 4.1, or of CodeSteer."""
   c = settings.supervised_config("demonstrations")
   c.data.tokenizer_samples = 1
   c.optimizer.weight_decay = 0.0
@@ -123,8 +123,8 @@ def _demonstrations(variant: str) -> ml_collections.ConfigDict:
   c.model.dtype = "bfloat16"
   c.model.remat = "full"
   c.train.model_dtype = "bfloat16"
-  c.learner.row_length = 7168  # CodeSteer cuts at 7,024 tokens
-  # About 32 conversations a step (paper: 32), four to a row.
+  c.learner.row_length = 7168  # CodeSteer: 7024
+  # A row has about four conversations, and a step 32 (paper: 32).
   c.learner.micro_rows = 8
   c.optimizer.learning_rate = 1e-5
   # Paper: 3 epochs of 6,500 conversations.
@@ -136,7 +136,7 @@ def _demonstrations(variant: str) -> ml_collections.ConfigDict:
 
 
 def _qwen(c: ml_collections.ConfigDict) -> None:
-  """The constants of the Countdown paper's course project."""
+  """Sets the values of the Countdown paper's course project."""
   c.model.source = "hf:Qwen/Qwen2.5-0.5B"
   c.model.dtype = "bfloat16"
   c.model.remat = "dots"

@@ -1,10 +1,10 @@
-"""Conversations to learn from, of a model's own (R1-CI, section 4.1).
+"""Sampling of conversations to learn from (R1-CI, section 4.1).
 
   python -m azr_jax.trajectories --config=configs/trajectories.py:tiny \\
       --model=SPEC --workdir=DIR
 
-The questions should be others than those of GRPO: the gym sets are drawn by
-another seed, and of a file another one can be named.
+The questions should not be those of GRPO: gym sets have another seed, and
+`trajectories.questions` can name another file.
 """
 
 import ml_collections
@@ -29,5 +29,6 @@ def get_config(variant: str = "paper") -> ml_collections.ConfigDict:
   c.trajectories.count = trained.code_interpreter.count
   c.trajectories.data_seed = 2
   if is_tiny:
-    c.trajectories.forms = ("free", "text", "code")  # that it knows
+    # The tiny model was trained on these forms.
+    c.trajectories.forms = ("free", "text", "code")
   return c

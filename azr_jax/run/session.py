@@ -1,6 +1,6 @@
 """A run: the folder it holds, its hosts, its checkpoints, and its end.
 
-Every command that works for long opens one:
+Every command that writes a folder over many steps or records opens one:
 
   with session.open_run(workdir, config, timeout_s) as run:
     ...
@@ -59,7 +59,7 @@ class Run:
     return self.hosts.primary_first(what, make)
 
   def barrier(self, what: str) -> None:
-    """Waits for all hosts; a slow one is reported by name."""
+    """Waits for all hosts; the error of a slow host names it."""
     self.hosts.barrier(what)
 
   def assert_same(self, what: str, *arrays: np.ndarray) -> None:

@@ -76,8 +76,8 @@ def run(
 
     step = done
     for step in range(done + 1, settings.train.steps + 1):
-      # Collect. The block ends the life of the sampler's copy of the weights,
-      # because the update needs the memory.
+      # Collect. The sampler's copy of the weights is freed at the end of the
+      # block, because the update needs the memory.
       with policy_lib.open_policy(
         sampler,
         experiment.source.tokenizer,
