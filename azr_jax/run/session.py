@@ -127,7 +127,9 @@ def open_run(
       yield run
     except KeyboardInterrupt as interruption:
       if run.is_primary:
-        saved = _saved_step(folder) if stops_after_step else "all records are"
+        saved = "every finished record is saved"
+        if stops_after_step:
+          saved = _saved_step(folder)
         interruption.add_note(f"{saved} in {folder}; the same command resumes")
       raise
 
