@@ -1,0 +1,120 @@
+"""What a run starts from, and what it resumes."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from azr_jax.configs import azr, evaluate, sft
+from azr_jax.learner import learner as learner_lib
+from azr_jax.learner import train_state
+from azr_jax.learner.optimizer import make_optimizer
+from azr_jax.models import load, transformer
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.run.checkpoint import Checkpointer
+from azr_jax.trainer import build, restore, settings
+from azr_jax.trainer.build import Experiment
+from azr_jax.trainer.settings import EvaluateSettings
+
+MESH = {"data": 8, "fsdp": 1, "tensor": 1}
+
+
+def experiment_of(**changes):
+  config = azr.get_config("tiny")
+  config.mesh.update(MESH)
+  config.update_from_flattened_dict(changes)
+  return build.build(config)
+
+
+def same(some, others):
+  pairs = zip(jax.tree.leaves(some), jax.tree.leaves(others), strict=True)
+  return all(np.array_equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("kl_coef, loads", [(0.0, 0), (0.1, 1)])
+def test_a_resumed_run_loads_its_start_for_a_reference_only(
+  tmp_path, monkeypatch, kl_coef, loads
+):
+  experiment = experiment_of(**{"learner.kl_coef": kl_coef})
+  loaded = []
+  load_params = Experiment.load_params
+
+  def counted(self):
+    loaded.append(self)
+    return load_params(self)
+
+  monkeypatch.setattr(Experiment, "load_params", counted)
+  with Checkpointer(tmp_path, keep=1) as checkpoints:
+    state, reference, system = restore.training_state(
+      experiment, checkpoints, 0
+    )
+    assert len(loaded) == 1 and system == {}
+    assert (reference is not None) == (kl_coef > 0)
+    checkpoints.save(5, state, {"tasks": [1]})
+  loaded.clear()
+  with Checkpointer(tmp_path, keep=1) as checkpoints:
+    resumed, reference_again, system = restore.training_state(
+      experiment, checkpoints, 5
+    )
+  assert len(loaded) == loads
+  assert system == {"tasks": [1]}
+  assert same(resumed, state)
+  if kl_coef:
+    assert same(reference, state.params) and same(reference_again, reference)
+
+
+def test_a_run_to_start_from_is_named_and_not_made(tmp_path):
+  folder = tmp_path / "nowhere"
+  experiment = experiment_of(**{"train.init_from_run": str(folder)})
+  with pytest.raises(ValueError, match="config.train.init_from_run='.*nowhere"):
+    restore.initial_params(experiment)
+  assert not folder.exists()
+
+
+def supervised_run(folder, steps):
+  """The folder of a run from scratch, with the weights of seed 0, 1, ..."""
+  config = sft.get_config("smoke")
+  (folder / "tokenizer").mkdir(parents=True)
+  embedded = load.EMBEDDED["azr-tiny"] / "tokenizer.model"
+  (folder / "tokenizer" / embedded.name).write_bytes(embedded.read_bytes())
+  (folder / "config.json").write_text(json.dumps(config.to_dict()))
+  mesh = mesh_lib.make_mesh(MESH)
+  rules = settings.read_supervised(config).trunk.sharding.rules()
+  optimizer = make_optimizer(settings.read_supervised(config).trunk.optimizer)
+  with Checkpointer(folder, keep=None) as checkpoints:
+    for step in steps:
+      source = restore.untrained("azr-tiny", folder, seed=step)
+      model = transformer.Transformer(source.config)
+      abstract = learner_lib.abstract_state(model, optimizer, mesh, rules)
+      shardings = jax.tree.map(lambda x: x.sharding, abstract)
+      init = train_state.make_init_state(optimizer, shardings)
+      checkpoints.save(step, init(source.load_params(mesh, rules)), {})
+
+
+def test_a_supervised_run_from_scratch_is_loaded_at_any_step(tmp_path):
+  supervised_run(tmp_path, (1, 2))
+  config = evaluate.get_config()
+  config.mesh.update(MESH)
+  c = settings.read(EvaluateSettings, config)
+  assert restore.checkpoint_step(str(tmp_path)) == 2
+  newest = restore.load_for_sampling(c, str(tmp_path))
+  first = restore.load_for_sampling(c, str(tmp_path), step=1)
+  for loaded, seed in ((newest, 2), (first, 1)):
+    source = restore.untrained("azr-tiny", tmp_path, seed)
+    expected = source.load_params(loaded.mesh, c.sharding.rules())
+    assert same(loaded.params, expected)
+  text = "def f(x):"
+  tokenizer = newest.source.tokenizer
+  assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_a_folder_that_is_no_model_is_refused(tmp_path):
+  mesh = mesh_lib.make_mesh(MESH)
+  c = settings.read(EvaluateSettings, evaluate.get_config())
+  with pytest.raises(ValueError, match="expected a run's folder with checkpoi"):
+    restore.load_model(c, str(tmp_path), mesh)
+  assert restore.checkpoint_step(str(tmp_path)) is None
+  (tmp_path / "checkpoints").mkdir()
+  with pytest.raises(ValueError, match="expected the folder of a run"):
+    restore.load_model(c, str(tmp_path), mesh)
