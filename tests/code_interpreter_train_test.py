@@ -1,7 +1,7 @@
 """The Code Interpreter as a user runs it: stages, a kill, a resumed run."""
 
 import pytest
-import train_test
+import training
 
 from azr_jax.curricula.improvement_potential import Measured
 from azr_jax.tasks.questions import measured, sources
@@ -39,7 +39,7 @@ def metrics_of(folder):
       # A script that is asked for while its like still runs is run once.
       if name not in TIMED and not name.startswith("executor/")
     }
-    for found in train_test.metrics_of(folder)
+    for found in training.metrics_of(folder)
   ]
 
 
@@ -57,14 +57,14 @@ def test_a_run_killed_in_its_second_stage_goes_on_in_it(tmp_path):
   write(path, (10, 3, 2, 0))
   config = (*SMALL, f"--config.code_interpreter.measured={path}")
   whole, cut = tmp_path / "whole", tmp_path / "cut"
-  train_test.finish(train_test.start(whole, 5, config=config))
-  process = train_test.start(cut, 5, config=config)
-  train_test.wait_for_line(cut, 3, process)
+  training.finish(training.start(whole, 5, config=config))
+  process = training.start(cut, 5, config=config)
+  training.wait_for_line(cut, 3, process)
   process.kill()
   process.communicate()
   # The checkpoint's groups count, whatever the file has come to say.
   write(path, (0, 0, 10, 10))
-  train_test.finish(train_test.start(cut, 5, config=config))
+  training.finish(training.start(cut, 5, config=config))
   found = metrics_of(whole)
   for mine, theirs in zip(metrics_of(cut), found, strict=True):
     # When a result comes decides what it is read together with, and so the last

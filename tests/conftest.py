@@ -23,6 +23,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 import jax
 import jaxtyping
 import pytest
+import training
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
@@ -52,6 +53,29 @@ def one_device_mesh():
 
   sizes = {"data": 1, "fsdp": 1, "tensor": 1}
   return mesh.make_mesh(sizes, jax.devices()[:1])
+
+
+@pytest.fixture
+def on_one_device(monkeypatch):
+  """Lets whole runs in this process have one device, as commands have here."""
+  from azr_jax.parallel import mesh
+
+  make_mesh = mesh.make_mesh
+
+  def make(shape, devices=None):
+    return make_mesh(shape, devices or jax.devices()[:1])
+
+  monkeypatch.setattr(mesh, "make_mesh", make)
+
+
+@pytest.fixture(scope="session")
+def azr_run(tmp_path_factory):
+  """The folder of a run of AZR of five steps, which nobody changes."""
+
+  def make(folder):
+    training.finish(training.start(folder, 5, "--fail_on_recompile"))
+
+  return training.make_once(tmp_path_factory, "azr_run", make)
 
 
 @pytest.fixture(scope="session")

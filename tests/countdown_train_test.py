@@ -1,49 +1,59 @@
-"""Countdown as a user runs it: killed and resumed, scored, and a pool made."""
+"""Countdown as a user runs it: cut short and resumed, scored, a pool made."""
 
 import json
 import subprocess
 import sys
 
-import train_test
+import training
+
+from azr_jax import train
+from azr_jax.configs import countdown
 
 MODEL = "embedded:countdown-tiny"
-CLOSED_LOOP = (
-  "--config=configs/countdown.py:tiny_closed_loop",
-  "--config.countdown.count=120",
-  "--config.countdown.prompts=4",
-  "--config.countdown.group_size=4",
-  "--config.countdown.proposals=4",
-  "--config.learner.kl_coef=0.001",
-  "--config.countdown.adaptive.warm_up=1",
-  "--config.countdown.replay.share=0.5",
-  "--config.countdown.replay.warm_up=1",
-  "--config.rollout.max_tokens=120",
-  "--config.rollout.slots=16",
-  "--config.learner.max_micro_batches=1",
-  "--config.train.save_every=2",
-)
+CLOSED_LOOP = {
+  "countdown.count": 120,
+  "countdown.prompts": 4,
+  "countdown.group_size": 4,
+  "countdown.proposals": 4,
+  "learner.kl_coef": 0.001,
+  "countdown.adaptive.warm_up": 1,
+  "countdown.replay.share": 0.5,
+  "countdown.replay.warm_up": 1,
+  "rollout.max_tokens": 120,
+  "rollout.slots": 16,
+  "rollout.cache_chunk": 80,
+  "learner.max_micro_batches": 1,
+  "train.save_every": 2,
+  "train.keep_checkpoints": 3,
+  "train.steps": 5,
+}
 
 
 def run(module, *arguments):
   command = [sys.executable, "-m", module, *arguments]
   done = subprocess.run(
-    command, cwd=train_test.ROOT, capture_output=True, text=True, check=False
+    command,
+    cwd=training.ROOT,
+    env=training.environment(),
+    capture_output=True,
+    text=True,
+    check=False,
   )
   assert done.returncode == 0, done.stderr[-3000:]
   return done.stdout
 
 
-def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path):
-  data = f"--config.countdown.data_dir={tmp_path / 'data'}"
+def test_a_run_cut_short_goes_on_as_if_it_had_not_been(tmp_path, on_one_device):
+  config = countdown.get_config("tiny_closed_loop")
+  config.update_from_flattened_dict(CLOSED_LOOP)
+  config.countdown.data_dir = str(tmp_path / "data")
   whole, cut = tmp_path / "whole", tmp_path / "cut"
-  train_test.finish(train_test.start(whole, 5, data, config=CLOSED_LOOP))
-  process = train_test.start(cut, 5, data, config=CLOSED_LOOP)
-  train_test.wait_for_line(cut, 3, process)
-  process.kill()
-  process.communicate()
-  train_test.finish(train_test.start(cut, 5, data, config=CLOSED_LOOP))
-  found = train_test.metrics_of(whole)
-  assert train_test.metrics_of(cut) == found
+  train.train(config, str(whole))
+  training.copy_cut_after(2, whole, cut)
+  train.train(config, str(cut))
+  found = training.metrics_of(whole)
+  assert [metrics["step"] for metrics in found] == [1, 2, 3, 4, 5]
+  assert training.metrics_of(cut) == found
   assert {
     "curriculum/probability/own",
     "groups/countdown/equal_share",
@@ -67,6 +77,8 @@ def test_scores_are_printed_by_both_names(tmp_path):
     "--limit=6",
     "--config.evaluate.samples=4",
     "--config.rollout.max_tokens=120",
+    "--config.rollout.slots=24",
+    "--config.rollout.cache_chunk=160",
     f"--workdir={tmp_path}",
   )
   for name in ("pass@1/unbiased", "pass@4/first", "answer_blocks"):

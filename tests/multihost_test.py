@@ -6,11 +6,11 @@ import subprocess
 import sys
 
 import pytest
-import train_test
+import training
 
 LAUNCHER = "launch/local_multiprocess.py"
 SMALL = (
-  *train_test.SMALL,
+  *training.SMALL,
   "--config.azr.learnability_samples=1",
   "--config.rollout.slots=8",
   "--config.rollout.max_tokens=64",
@@ -35,7 +35,7 @@ def start(devices, processes, workdir, *arguments, grace=5):
   command += [f"--processes={processes}", "--", "azr_jax.train", *SMALL]
   return subprocess.Popen(
     [*command, f"--workdir={workdir}", *arguments],
-    cwd=train_test.ROOT,
+    cwd=training.ROOT,
     env=environment,
     stdout=subprocess.PIPE,
     stderr=subprocess.STDOUT,
@@ -48,8 +48,8 @@ def metrics_of(workdir, devices, processes, *arguments):
   process = start(
     devices, processes, workdir, "--config.train.steps=3", *arguments
   )
-  train_test.finish(process)
-  return train_test.metrics_of(workdir)
+  training.finish(process)
+  return training.metrics_of(workdir)
 
 
 @pytest.fixture(scope="module")
@@ -84,16 +84,16 @@ def test_two_processes_sample_in_the_update_s_mesh(one_device, tmp_path):
 def test_preempted_processes_save_together_and_resume(tmp_path):
   place = (2, 2, tmp_path, "--config.mesh.data=4", "--config.mesh.fsdp=1")
   process = start(*place, "--config.train.steps=200")
-  train_test.wait_for_line(tmp_path, 1, process)
+  training.wait_for_line(tmp_path, 1, process)
   only_one = subprocess.check_output(
     ["pgrep", "-f", f"azr_jax.train.*{tmp_path}.*process_id=1"], text=True
   )
   os.kill(int(only_one.split()[-1]), signal.SIGTERM)
-  train_test.finish(process)
-  steps = len(train_test.metrics_of(tmp_path))
+  training.finish(process)
+  steps = len(training.metrics_of(tmp_path))
   assert (tmp_path / "checkpoints" / str(steps)).is_dir()
-  train_test.finish(start(*place, f"--config.train.steps={steps + 1}"))
-  assert len(train_test.metrics_of(tmp_path)) == steps + 1
+  training.finish(start(*place, f"--config.train.steps={steps + 1}"))
+  assert len(training.metrics_of(tmp_path)) == steps + 1
 
 
 @pytest.mark.slow
@@ -103,15 +103,15 @@ def test_a_terminated_launcher_resumes_to_the_same_metrics(tmp_path):
   def begin(name):
     return start(2, 2, tmp_path / name, *mesh, "--config.train.steps=5")
 
-  train_test.finish(begin("whole"))
+  training.finish(begin("whole"))
   process = begin("in_two")
-  train_test.wait_for_line(tmp_path / "in_two", 2, process)
+  training.wait_for_line(tmp_path / "in_two", 2, process)
   process.send_signal(signal.SIGTERM)
-  train_test.finish(process)
-  assert len(train_test.metrics_of(tmp_path / "in_two")) < 5
-  train_test.finish(begin("in_two"))
+  training.finish(process)
+  assert len(training.metrics_of(tmp_path / "in_two")) < 5
+  training.finish(begin("in_two"))
   whole, in_two = (
-    train_test.metrics_of(tmp_path / name) for name in ("whole", "in_two")
+    training.metrics_of(tmp_path / name) for name in ("whole", "in_two")
   )
   assert [m["step"] for m in in_two] == [1, 2, 3, 4, 5]
   for mine, theirs in zip(in_two, whole, strict=True):
@@ -121,7 +121,7 @@ def test_a_terminated_launcher_resumes_to_the_same_metrics(tmp_path):
 @pytest.mark.slow
 def test_a_killed_process_ends_the_others(tmp_path):
   process = start(1, 2, tmp_path, "--config.train.steps=200", grace=200)
-  train_test.wait_for_line(tmp_path, 1, process)
+  training.wait_for_line(tmp_path, 1, process)
   victim = subprocess.check_output(
     ["pgrep", "-f", f"azr_jax.train.*{tmp_path}.*process_id=1"], text=True
   )
@@ -135,7 +135,7 @@ def test_a_killed_process_ends_the_others(tmp_path):
 def test_the_launcher_shows_what_it_would_run():
   command = [sys.executable, LAUNCHER, "--dry_run", "--processes=3", "--", "m"]
   lines = subprocess.check_output(
-    [*command, "--flag=a b"], cwd=train_test.ROOT, text=True
+    [*command, "--flag=a b"], cwd=training.ROOT, text=True
   ).splitlines()
   assert [line.split("--process_id=")[1] for line in lines] == ["0", "1", "2"]
   assert all("-m m '--flag=a b'" in line for line in lines)

@@ -1,34 +1,40 @@
-"""PPO with a critic as a user runs it: ORZ, and AZR with the same critic."""
+"""PPO with a critic: ORZ cut short and resumed, and AZR with a critic."""
 
 import json
 import subprocess
 import sys
 
 import pytest
-import train_test
+import training
 
-ORZ = (
-  "--config=configs/orz.py:tiny",
-  "--config.orz.prompts=4",
-  "--config.orz.group_size=4",
-  "--config.orz.counts=(50, 10)",
-  "--config.rollout.slots=16",
-  "--config.rollout.max_tokens=48",
-  "--config.learner.max_micro_batches=8",
-  "--config.learner.micro_rows=1",
-  "--config.evaluation.every=2",
-  "--config.evaluation.limit=6",
-  "--config.train.save_every=2",
-)
+from azr_jax import train
+from azr_jax.configs import orz
+
+ORZ = {
+  "orz.prompts": 4,
+  "orz.group_size": 4,
+  "orz.counts": (50, 10),
+  "rollout.slots": 16,
+  "rollout.max_tokens": 48,
+  "learner.max_micro_batches": 8,
+  "learner.micro_rows": 1,
+  "evaluation.every": 2,
+  "evaluation.limit": 6,
+  "train.save_every": 2,
+  "train.steps": 4,
+}
 
 
-def test_orz_stops_resumes_and_its_problems_can_be_selected(tmp_path):
+def test_orz_resumes_and_its_problems_can_be_selected(tmp_path, on_one_device):
+  config = orz.get_config("tiny")
+  config.update_from_flattened_dict(ORZ)
   whole, cut = tmp_path / "whole", tmp_path / "cut"
-  train_test.finish(train_test.start(whole, 4, config=ORZ))
-  train_test.finish(train_test.start(cut, 2, config=ORZ))
-  train_test.finish(train_test.start(cut, 4, config=ORZ))
-  found = train_test.metrics_of(whole)
-  assert train_test.metrics_of(cut) == found
+  train.train(config, str(whole))
+  training.copy_cut_after(2, whole, cut)
+  train.train(config, str(cut))
+  found = training.metrics_of(whole)
+  assert [metrics["step"] for metrics in found] == [1, 2, 3, 4]
+  assert training.metrics_of(cut) == found
   assert {
     "correct/orz/solve/mean",
     "critic/explained_variance",
@@ -44,7 +50,8 @@ def test_orz_stops_resumes_and_its_problems_can_be_selected(tmp_path):
   subprocess.run(
     [sys.executable, "-m", "azr_jax.select_problems", f"--run={whole}"]
     + ["--lowest=0.2", f"--out={out}"],
-    cwd=train_test.ROOT,
+    cwd=training.ROOT,
+    env=training.environment(),
     check=True,
   )
   kept = [json.loads(line) for line in out.read_text().splitlines()]
@@ -54,15 +61,15 @@ def test_orz_stops_resumes_and_its_problems_can_be_selected(tmp_path):
 
 @pytest.mark.slow
 def test_azr_learns_with_a_critic_and_resumes_after_a_kill(tmp_path):
-  gae = (*train_test.SMALL, "--config.learner.estimator=gae")
+  gae = (*training.AZR, "--config.learner.estimator=gae")
   whole, cut = tmp_path / "whole", tmp_path / "cut"
-  train_test.finish(train_test.start(whole, 4, config=gae))
-  process = train_test.start(cut, 4, config=gae)
-  train_test.wait_for_line(cut, 3, process)
+  training.finish(training.start(whole, 4, config=gae))
+  process = training.start(cut, 4, config=gae)
+  training.wait_for_line(cut, 3, process)
   process.kill()
   process.communicate()
-  train_test.finish(train_test.start(cut, 4, config=gae))
-  found = train_test.metrics_of(whole)
-  assert train_test.metrics_of(cut) == found
+  training.finish(training.start(cut, 4, config=gae))
+  found = training.metrics_of(whole)
+  assert training.metrics_of(cut) == found
   assert "critic/value_loss" in found[0]
   assert "reward/azr/deduction/propose/mean" in found[0]

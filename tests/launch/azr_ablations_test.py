@@ -8,7 +8,7 @@ import sys
 
 import launching
 import pytest
-import train_test
+import training
 
 from azr_jax.configs import azr
 from azr_jax.trainer import settings as train_settings
@@ -63,7 +63,7 @@ def read_changes():
       "-c",
       "import json, azr_ablations as a; print(json.dumps(a.CHANGES))",
     ],
-    cwd=f"{train_test.ROOT}/launch",
+    cwd=f"{training.ROOT}/launch",
     capture_output=True,
     text=True,
     check=True,

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-import train_test
+import training
 
 FAKE = """#!/bin/bash
 echo "$(basename "$0") $*" >> {folder}/calls
@@ -27,7 +27,7 @@ def run(tmp_path, *command, **variables):
   environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
   done = subprocess.run(
     command,
-    cwd=train_test.ROOT,
+    cwd=training.ROOT,
     env=environment | variables,
     capture_output=True,
     text=True,
@@ -72,7 +72,7 @@ JOB = ("azr_jax.train", "--config=c.py", "--workdir=/shared/run")
 
 
 def slurm(tmp_path, *arguments):
-  script = str(train_test.ROOT / "launch" / "slurm_gpu.sbatch")
+  script = str(training.ROOT / "launch" / "slurm_gpu.sbatch")
   return run(
     tmp_path,
     "bash",

@@ -3,14 +3,14 @@
 import subprocess
 import sys
 
-import train_test
+import training
 
 
 def launch(script, workdir, *flags):
   """Runs a script to its end and returns its output and exit status."""
   return subprocess.run(
     [sys.executable, f"launch/{script}.py", f"--workdir={workdir}", *flags],
-    cwd=train_test.ROOT,
+    cwd=training.ROOT,
     capture_output=True,
     text=True,
     check=False,

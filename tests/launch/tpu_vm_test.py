@@ -14,7 +14,7 @@ import sys
 import time
 
 import pytest
-import train_test
+import training
 
 JOB = (
   "azr_jax.train",
@@ -87,7 +87,7 @@ def launch(*arguments, path=None):
     environment["PATH"] = f"{path}:{environment['PATH']}"
   return subprocess.run(
     [sys.executable, "launch/tpu_vm.py", *arguments],
-    cwd=train_test.ROOT,
+    cwd=training.ROOT,
     env=environment,
     capture_output=True,
     text=True,
@@ -288,7 +288,7 @@ def is_alive(group):
 
 def import_worker():
   """Imports the commands for a worker, which lie beside the launcher."""
-  path = train_test.ROOT / "launch"
+  path = training.ROOT / "launch"
   sys.path.insert(0, str(path))
   try:
     return importlib.import_module("tpu_worker")

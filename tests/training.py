@@ -1,0 +1,109 @@
+"""Runs of the trainer in tests: as commands, shared, and cut short."""
+
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).parents[1]
+# Few prompts, programs and rows, so that a step takes about a second. Every
+# trajectory fits a row, so no step has more rows than the others.
+AZR = (
+  "--config=configs/azr.py:tiny",
+  "--config.azr.batch_size=2",
+  "--config.azr.seed_factor=1",
+  "--config.azr.seed_rounds=2",
+  "--config.azr.learnability_samples=2",
+  "--config.rollout.slots=16",
+  "--config.rollout.prompt_buckets=(128,)",
+  "--config.rollout.cache_chunk=120",
+  "--config.learner.micro_rows=8",
+  "--config.learner.max_micro_batches=2",
+  "--config.train.save_every=2",
+)
+
+
+def environment():
+  """The environment of a command: one device, the tests' compilation cache."""
+  return {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+
+
+def start(workdir, steps, *flags, config=AZR):
+  """Starts `azr_jax.train` as a user does."""
+  return subprocess.Popen(
+    [sys.executable, "-m", "azr_jax.train", *config, f"--workdir={workdir}"]
+    + [f"--config.train.steps={steps}", *flags],
+    cwd=ROOT,
+    env=environment(),
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+  )
+
+
+def finish(process):
+  """Waits for the end of a command, which must be a good one."""
+  output, _ = process.communicate(timeout=400)
+  assert process.returncode == 0, output[-3000:]
+
+
+def rows_of(workdir):
+  """The lines of a run's metrics."""
+  lines = (workdir / "metrics.jsonl").read_text().splitlines()
+  return list(map(json.loads, lines))
+
+
+def metrics_of(workdir):
+  """Metrics by step, without those of the process."""
+  return [
+    {k: v for k, v in row.items() if not k.startswith(("time/", "compile/"))}
+    for row in rows_of(workdir)
+  ]
+
+
+def wait_for_line(workdir, count, process):
+  """Waits until a running command has logged so many steps."""
+  path = workdir / "metrics.jsonl"
+  deadline = time.monotonic() + 300
+  while time.monotonic() < deadline and process.poll() is None:
+    if path.exists() and len(path.read_text().splitlines()) >= count:
+      return
+    time.sleep(0.05)
+  raise AssertionError(f"no {count} lines: {process.communicate()[0][-2000:]}")
+
+
+def copy_cut_after(step, run, copy):
+  """Copies a run as a kill leaves it when `step` is its newest checkpoint.
+
+  The metrics of later steps are in the copy, as they are after a kill.
+  """
+  shutil.copytree(run, copy)
+  for path in (copy / "checkpoints").iterdir():
+    if int(path.name) > step:
+      shutil.rmtree(path)
+  assert (copy / "checkpoints" / str(step)).is_dir()
+
+
+def make_once(tmp_path_factory, name, make):
+  """Returns a folder that one of pytest's processes makes for all of them.
+
+  Args:
+    tmp_path_factory: pytest's.
+    name: of the folder.
+    make: is given the folder to make.
+  """
+  base = tmp_path_factory.getbasetemp()
+  if "PYTEST_XDIST_WORKER" in os.environ:
+    base = base.parent  # It has the folders of all workers.
+  folder, partial = base / name, base / f"{name}.partial"
+  with (base / f"{name}.lock").open("w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if not folder.exists():
+      shutil.rmtree(partial, ignore_errors=True)
+      make(partial)
+      partial.rename(folder)
+  return folder
