@@ -4,6 +4,7 @@ import importlib
 import pathlib
 import sys
 import types
+from typing import Any
 
 from azr_jax.config.settings import Invalid
 from azr_jax.run import metrics
@@ -38,11 +39,20 @@ def load(name: str) -> type[System]:
     raise Invalid(
       "system", f"={name!r}: expected {expected} ({error})"
     ) from error
-  if not (isinstance(system, type) and issubclass(system, System)):
-    raise Invalid(
-      "system", f"={name!r}: expected {expected}; this is no subclass of it"
-    )
+  problem = _problem_of(system)
+  if problem:
+    raise Invalid("system", f"={name!r}: expected {expected}; this {problem}")
   return system
+
+
+def _problem_of(system: Any) -> str:
+  """Returns why something is no system that can be built; "" if it is one."""
+  if not (isinstance(system, type) and issubclass(system, System)):
+    return "is no subclass of it"
+  lacking = sorted(system.__abstractmethods__)
+  if not hasattr(system, "name"):
+    lacking.append("name")
+  return f"lacks {', '.join(lacking)}" if lacking else ""
 
 
 def healthy_metrics() -> dict[str, str]:

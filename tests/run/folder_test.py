@@ -32,6 +32,14 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
     claim(tmp_path, other)
 
 
+def test_a_damaged_config_is_named(tmp_path):
+  claim(tmp_path, azr.get_config("tiny"))
+  (tmp_path / "metrics.jsonl").write_text('{"step": 1}')
+  (tmp_path / "config.json").write_text("{")
+  with pytest.raises(ValueError, match="config.json: expected JSON"):
+    claim(tmp_path, azr.get_config("tiny"))
+
+
 def test_a_folder_in_use_is_refused(tmp_path):
   config = azr.get_config("tiny")
   with run_folder.claim(tmp_path, config.to_dict(), Hosts(1.0)):

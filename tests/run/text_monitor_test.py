@@ -113,5 +113,12 @@ def test_a_classifier_is_named():
       text_monitor.load_classifier(name)
 
 
+def test_a_classifier_that_cannot_be_imported_says_why(tmp_path, monkeypatch):
+  (tmp_path / "my_flags.py").write_text("import a_package_that_is_missing")
+  monkeypatch.syspath_prepend(str(tmp_path))
+  with pytest.raises(ValueError, match="No module named 'a_package_that_is"):
+    text_monitor.load_classifier("my_flags:flag")
+
+
 def test_every_rule_says_why():
   assert len(text_monitor.rules()) == 9

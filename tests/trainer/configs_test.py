@@ -172,6 +172,11 @@ def test_a_bad_supervised_value_is_named(key, value):
     (azr, {"rollout.mesh.tensor": 4}, "rollout.mesh.tensor=4: expected"),
     (
       azr,
+      {"evaluation.every": 2, "evaluation.benchmarks": "gsm9k"},
+      "config.evaluation.benchmarks='gsm9k': benchmark 'gsm9k': expected one",
+    ),
+    (
+      azr,
       {"azr.appendix.intrinsic": ("distance",)},
       "expected one for each of",
     ),
@@ -206,6 +211,15 @@ def test_what_does_not_go_together_is_named(file, changes, message):
   with pytest.raises(Invalid) as refusal:
     settings.read_train(config)
   assert message in str(refusal.value)
+
+
+def test_another_corpus_than_that_of_the_file_is_refused():
+  config = sft.get_config("smoke")
+  config.data.kind = "countdown"
+  with pytest.raises(
+    Invalid, match="config.data.kind='countdown': expected 'p"
+  ):
+    settings.read_supervised(config)
 
 
 def test_an_unknown_key_is_named_with_the_nearest():

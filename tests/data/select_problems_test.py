@@ -1,0 +1,49 @@
+"""Problems by their pass rate, from records of a benchmark."""
+
+import json
+
+import pytest
+
+from azr_jax.data import select_problems
+
+
+def record(question, correct):
+  return json.dumps(
+    {"request": question, "reference": {"answer": "1"}, "correct": correct}
+  )
+
+
+def test_problems_in_range_are_written_with_their_pass_rates(tmp_path):
+  records = tmp_path / "problems.jsonl"
+  grades = {"a": [0, 0, 0, 0], "b": [1, 0, 0, 0], "c": [1, 1, 0, 0], "d": [1]}
+  records.write_text("\n".join(record(q, c) for q, c in grades.items()) + "\n")
+  rated = select_problems.of_records(str(records))
+  assert [rate for _, rate in rated] == [0.0, 0.25, 0.5, 1.0]
+  out = tmp_path / "new" / "hard.jsonl"
+  counts = select_problems.select(rated, 0.25, 0.5, str(out))
+  assert counts == {"problems": 4, "kept": 2}
+  assert [json.loads(line) for line in out.read_text().splitlines()] == [
+    {"question": "b", "answer": "1", "pass_rate": 0.25},
+    {"question": "c", "answer": "1", "pass_rate": 0.5},
+  ]
+
+
+@pytest.mark.parametrize(
+  "line",
+  [
+    "not JSON",
+    "{}",
+    '{"request": "a", "reference": "1", "correct": [1]}',
+    '{"request": "a", "reference": {"answer": "1"}, "correct": []}',
+  ],
+)
+def test_a_line_that_is_no_record_is_named(tmp_path, line):
+  records = tmp_path / "problems.jsonl"
+  records.write_text(record("a", [1]) + "\n" + line + "\n")
+  with pytest.raises(ValueError, match="problems.jsonl: expected records of"):
+    select_problems.of_records(str(records))
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+  with pytest.raises(ValueError, match="expected the folder of a run"):
+    select_problems.of_run(str(tmp_path))

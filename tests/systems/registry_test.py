@@ -1,0 +1,89 @@
+"""Systems of other code: found by module or file, with or without settings."""
+
+import dataclasses
+import sys
+
+import pytest
+
+from azr_jax.config.settings import Invalid
+from azr_jax.systems import registry
+from azr_jax.trainer import settings
+
+SYSTEM = """
+from azr_jax.systems.system import System
+
+class Plain(System):
+  name = "plain"
+
+  def collect(self, policy, step):
+    raise NotImplementedError
+
+class Other:
+  pass
+
+class Nameless(System):
+  def collect(self, policy, step):
+    raise NotImplementedError
+"""
+
+
+@pytest.fixture(name="file")
+def make_file(tmp_path, monkeypatch):
+  """A file with a system, whose module is forgotten after the test."""
+  path = tmp_path / "plain_system.py"
+  path.write_text(SYSTEM)
+  monkeypatch.setattr(sys, "path", [*sys.path])
+  yield path
+  sys.modules.pop(path.stem, None)
+
+
+@pytest.mark.parametrize("name", registry.SYSTEMS)
+def test_every_system_is_loaded_by_its_name(name):
+  assert registry.load(name).name == name
+
+
+def test_a_system_needs_no_settings(file):
+  config = settings.train_config(f"{file}:Plain")
+  assert config.plain.to_dict() == {}
+  checked = settings.read_train(config)
+  assert checked.system.name == "plain"
+  assert dataclasses.fields(checked.own) == ()
+  config.plain.size = 3
+  with pytest.raises(Invalid, match="config.plain.size is an unknown key"):
+    settings.read_train(config)
+
+
+def test_a_module_is_found_by_its_dotted_name(file, monkeypatch):
+  monkeypatch.syspath_prepend(str(file.parent))
+  assert registry.load("plain_system:Plain").name == "plain"
+
+
+@pytest.mark.parametrize(
+  "name, message",
+  [
+    ("azzr", "system='azzr': expected one of ('azr', 'countdown'"),
+    ("nosuch.module:Plain", "No module named 'nosuch'"),
+    ("FOLDER/nosuch.py:Plain", "nosuch.py is missing"),
+    ("FOLDER/plain_system.py:Nosuch", "has no attribute 'Nosuch'"),
+    ("FOLDER/plain_system.py:Other", "this is no subclass of it"),
+    ("FOLDER/plain_system.py:System", "this lacks collect, name"),
+    ("FOLDER/plain_system.py:Nameless", "this lacks name"),
+  ],
+)
+def test_what_is_no_system_is_refused(file, name, message):
+  with pytest.raises(Invalid) as caught:
+    registry.load(name.replace("FOLDER", str(file.parent)))
+  assert message in str(caught.value)
+
+
+def test_a_file_with_the_name_of_another_module_is_refused(file, tmp_path):
+  assert registry.load(f"{file}:Plain")
+  twin = tmp_path / "twin" / file.name
+  twin.parent.mkdir()
+  twin.write_text(SYSTEM.replace('"plain"', '"twin"'))
+  with pytest.raises(Invalid, match="rename plain_system.py"):
+    registry.load(f"{twin}:Plain")
+  known = tmp_path / "json.py"
+  known.write_text(SYSTEM)
+  with pytest.raises(Invalid, match="another module has the name 'json'"):
+    registry.load(f"{known}:Plain")

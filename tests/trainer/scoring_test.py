@@ -1,0 +1,77 @@
+"""The file of scores, and the command that a run prints at its end."""
+
+import json
+import pathlib
+import shlex
+
+import pytest
+
+from azr_jax.configs import azr, countdown, orz
+from azr_jax.run import storage
+from azr_jax.trainer import ending, scoring, settings
+
+
+def test_scores_are_added_to_earlier_ones_with_averages(tmp_path):
+  first = {"humaneval_plus/pass@1/unbiased": 0.5}
+  assert scoring._write(tmp_path, {"model": "m"}, first) == first
+  more = {
+    "mbpp_plus/pass@1/unbiased": 0.25,
+    "livecodebench/pass@1/unbiased": 0.0,
+  }
+  scores = scoring._write(tmp_path, {"model": "m"}, more)
+  assert scores == first | more | {"average/code": 0.25}
+  results = json.loads((tmp_path / scoring.RESULTS).read_text())
+  assert results == {"model": "m", "scores": scores}
+
+
+def test_a_full_disk_leaves_the_earlier_scores(tmp_path, monkeypatch):
+  scoring._write(tmp_path, {}, {"a/x": 0.5})
+  write_text = pathlib.Path.write_text
+
+  def half(path, text, *arguments, **options):
+    write_text(path, text[: len(text) // 2], *arguments, **options)
+    raise OSError("no space left")
+
+  monkeypatch.setattr(pathlib.Path, "write_text", half)
+  with pytest.raises(OSError, match="no space left"):
+    scoring._write(tmp_path, {}, {"b/x": 0.5})
+  monkeypatch.undo()
+  assert scoring._write(tmp_path, {}, {}) == {"a/x": 0.5}
+
+
+def words_of(config, folder, step):
+  text = ending.last_words(settings.read_train(config), folder, step)
+  return text, shlex.split(text.rpartition("score it: ")[2])
+
+
+def test_the_last_words_name_a_command_that_can_be_pasted(tmp_path):
+  config = orz.get_config("tiny")
+  folder = tmp_path / "my runs" / "orz"
+  text, words = words_of(config, folder, config.train.steps)
+  assert text.startswith(f"step 60 is saved in {folder}; to score it: python")
+  assert words[:3] == ["python", "-m", "azr_jax.evaluate"]
+  assert words[3:] == [
+    "--config=configs/evaluate.py:problems_tiny",
+    "--benchmark=problems",
+    f"--data={config.evaluation.data}",
+    f"--model={folder}",
+    f"--workdir={folder}_scores",
+  ]
+
+
+def test_a_run_that_was_stopped_says_that_it_resumes(tmp_path):
+  text, words = words_of(azr.get_config("tiny"), tmp_path, 7)
+  first, second = text.splitlines()
+  assert first == f"{ending.STOPPED}: the same command resumes it"
+  assert second.startswith("step 7 is saved in ")
+  assert not any(word.startswith("--data") for word in words)
+
+
+def test_scores_of_an_object_store_stay_on_this_machine(tmp_path):
+  folder = storage.resolve(f"file://{tmp_path}/run")
+  config = countdown.get_config("tiny")
+  _, words = words_of(config, folder, 3)
+  assert words[-2:] == [
+    f"--model={tmp_path}/run",
+    "--workdir=/tmp/run_scores",
+  ]
