@@ -28,16 +28,21 @@ def export(
     dtype: float32, float16 or bfloat16.
 
   Raises:
-    ValueError: the run has no checkpoint, or the dtype is unknown.
+    ValueError: the run has no checkpoint, `out` holds a run, or the dtype is
+      unknown.
   """
   if dtype not in safetensors_io.DTYPES:
     raise ValueError(
       f"dtype={dtype!r}: expected one of {tuple(safetensors_io.DTYPES)}"
     )
+  folder = pathlib.Path(out).expanduser()
+  if (folder / "checkpoints").exists() or (folder / "metrics.jsonl").exists():
+    raise ValueError(
+      f"--out={out}: expected a folder of its own, because this one holds a run"
+    )
   c = train_settings.read(train_settings.EvaluateSettings, config)
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
   source, params = restore.load_model(c, workdir, mesh)
-  folder = pathlib.Path(out).expanduser()
   tokenizer = source.tokenizer
   safetensors_io.save(
     params, source.config, folder, dtype=dtype, eos_ids=tokenizer.eos_ids

@@ -87,11 +87,21 @@ class _Reported:
         return False
       notes = getattr(error, "__notes__", ())
       print(": ".join(("interrupted", *notes)), file=sys.stderr)
-      _leave(INTERRUPTED)
+      _end_at_once(INTERRUPTED)
     if self._debug or not _is_users(error):
       return False
     print(f"error: {_text(error)}", file=sys.stderr)
     _leave(USER_FAULT)
+
+
+def _end_at_once(code: int) -> None:
+  """Ends the process without the interpreter's own end.
+
+  Threads of XLA that still compile would crash it there.
+  """
+  sys.stdout.flush()
+  sys.stderr.flush()
+  os._exit(code)
 
 
 def _leave(code: int) -> NoReturn:

@@ -127,17 +127,23 @@ def open_run(
       yield run
     except KeyboardInterrupt as interruption:
       if run.is_primary:
-        saved = "every finished record is saved"
-        if stops_after_step:
-          saved = _saved_step(folder)
-        interruption.add_note(f"{saved} in {folder}; the same command resumes")
+        records = (
+          f"every finished record is saved in {folder}; the same command"
+        )
+        interruption.add_note(
+          _saved_step(folder) if stops_after_step else f"{records} resumes"
+        )
       raise
 
 
 def _saved_step(folder: pathlib.Path) -> str:
-  """Returns which step of a run is saved, in words."""
+  """Returns which step of a run is saved, and what the same command does."""
   steps = []
   if (folder / checkpoint.FOLDER).is_dir():
     names = [path.name for path in (folder / checkpoint.FOLDER).iterdir()]
     steps = [int(name) for name in names if name.isdigit()]
-  return f"step {max(steps)} is saved" if steps else "no step is saved yet"
+  if not steps:
+    return f"no step is saved yet in {folder}; the same command starts over"
+  return (
+    f"step {max(steps)} is saved in {folder}; the same command resumes after it"
+  )

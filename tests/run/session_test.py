@@ -23,6 +23,12 @@ def opened(folder, config=None, **changes):
   )
 
 
+@pytest.fixture(autouse=True)
+def ends_as_other_commands(monkeypatch):
+  """Lets the end of an interrupted command be seen from inside."""
+  monkeypatch.setattr(errors, "_end_at_once", errors._leave)
+
+
 def interrupt(folder, capsys, saved=(), **changes):
   """Saves steps, presses Ctrl-C, and returns what the command prints."""
   with pytest.raises(SystemExit) as ended:
@@ -39,12 +45,13 @@ def test_ctrl_c_says_what_is_saved(tmp_path, capsys):
   said = interrupt(tmp_path, capsys)
   assert said == (
     f"interrupted: no step is saved yet in {tmp_path}; the same command "
-    "resumes\n"
+    "starts over\n"
   )
   # The last of them is still being written when Ctrl-C comes.
   said = interrupt(tmp_path, capsys, saved=(8, 9, 10))
   assert said == (
-    f"interrupted: step 10 is saved in {tmp_path}; the same command resumes\n"
+    f"interrupted: step 10 is saved in {tmp_path}; the same command resumes "
+    "after it\n"
   )
 
 
