@@ -55,6 +55,10 @@ def test_the_embedded_model_and_its_export_score_alike(config, tmp_path):
     str(tmp_path / "scores"),
     limit=4,
   )
+  (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+  with pytest.raises(ValueError, match="because this one holds a run"):
+    run = str(tmp_path / "run")
+    export.export(config, "embedded:azr-tiny", run, "float32")
   export.export(config, "embedded:azr-tiny", str(tmp_path / "hf"), "float32")
   again = scoring.evaluate(
     config,
