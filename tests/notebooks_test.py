@@ -5,28 +5,28 @@ import pathlib
 import nbclient
 import nbformat
 import pytest
+import training
 
 FOLDER = pathlib.Path(__file__).parents[1] / "notebooks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 # Notebook -> the code that replaces its parameters.
 PARAMETERS = {
-  "01_quickstart": "STEPS, WORKDIR = 1, {run!r}",
+  "01_quickstart": "STEPS, WORKDIR = 1, {folder!r}",
   "02_tasks_and_executor": "",
-  "03_training_dynamics": "RUN = {run!r}",
+  "03_training_dynamics": "RUN = {folder!r}",
   "04_prompt_distributions": "PUZZLES, STEPS = 200, 30",
 }
-# The first notebook trains with this config. It is that of `train_test.py`, so
-# that both find the same programs in the compilation cache.
+# The first notebook trains with the flags of `training.AZR`, so that it finds
+# the programs of the shared run in the compilation cache.
 _SMALL_CONFIG = """
+import ast
 from azr_jax.configs import azr
 _get_config = azr.get_config
 def get_config(variant):
   config = _get_config(variant)
-  config.azr.batch_size = 2
-  config.azr.learnability_samples = 2
-  config.azr.seed_factor = 1
-  config.azr.seed_rounds = 2
-  config.rollout.slots = 16
+  for flag in {flags!r}:
+    key, _, value = flag.removeprefix("--config.").partition("=")
+    config.update_from_flattened_dict({{key: ast.literal_eval(value)}})
   return config
 azr.get_config = get_config
 """
@@ -45,22 +45,24 @@ def test_no_output_is_stored(name):
       assert not cell.outputs and cell.execution_count is None
 
 
-def execute(name, run):
+def execute(name, folder):
   """Runs a notebook with the test's parameters and returns its output."""
   notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
-  parameters = PARAMETERS[name].format(run=str(run))
+  parameters = PARAMETERS[name].format(folder=str(folder))
   tagged = [
     index
     for index, cell in enumerate(notebook.cells)
     if "parameters" in cell.metadata.get("tags", ())
   ]
-  setup = "%matplotlib agg\n" + (_SMALL_CONFIG if name.startswith("01") else "")
+  setup = "%matplotlib agg\n"
+  if name.startswith("01"):
+    setup += _SMALL_CONFIG.format(flags=training.AZR[1:])
   cells = [nbformat.v4.new_code_cell(setup + parameters)]
   index = tagged[0] + 1 if tagged else 0
   notebook.cells[index:index] = cells
   nbclient.NotebookClient(
     notebook, timeout=300, kernel_name="python3", resources={}
-  ).execute()
+  ).execute(env=training.environment())
   return "".join(
     output.get("text", "")
     for cell in notebook.cells
@@ -70,16 +72,9 @@ def execute(name, run):
   )
 
 
-@pytest.fixture(name="run", scope="module")
-def train_one(tmp_path_factory):
-  """Runs the first notebook; returns its run folder and its output."""
-  folder = tmp_path_factory.mktemp("notebook") / "run"
-  return folder, execute("01_quickstart", folder)
-
-
-def test_quickstart_trains_and_shows_proposals(run):
-  folder, printed = run
-  assert (folder / "metrics.jsonl").read_text().count("\n") == 1
+def test_quickstart_trains_and_shows_proposals(tmp_path):
+  printed = execute("01_quickstart", tmp_path / "run")
+  assert len(training.rows_of(tmp_path / "run")) == 1
   assert "reward" in printed and "solved" in printed
 
 
@@ -91,10 +86,9 @@ def test_tasks_and_executor(tmp_path):
   assert "(True, False, True)" in printed
 
 
-def test_training_dynamics_reads_any_run(run):
-  folder, _ = run
-  printed = execute("03_training_dynamics", folder)
-  assert "1 steps of abduction, deduction, induction" in printed
+def test_training_dynamics_reads_any_run(azr_run):
+  printed = execute("03_training_dynamics", azr_run)
+  assert "5 steps of abduction, deduction, induction" in printed
   assert "propose" in printed
 
 
