@@ -37,7 +37,7 @@ def train(
   checked = train_settings.read_train(config)
   timeout_s = checked.trunk.hosts.timeout_s
   with session.open_run(workdir, config.to_dict(), timeout_s) as run:
-    loop.run(build.build(config), run, fail_on_recompile)
+    loop.run(build.build(checked), run, fail_on_recompile)
 
 
 def _describe(

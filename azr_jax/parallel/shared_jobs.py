@@ -63,7 +63,8 @@ class SharedJobs:
         future = start(self._executor)
       except Exception as error:  # noqa: BLE001 - the exchange tells every host.
         future.set_exception(error)
-      if not future.done():  # A reply without a program needs no process.
+      # `wait_all` counts its jobs, those without a name, that need a process.
+      if name is None and not future.done():
         self._running.append(future)
       self._own[number] = future
     self._pending[number] = name, future

@@ -1,6 +1,6 @@
 """Builds every part of an experiment from its settings, once.
 
-`loop.run` needs what `build(config)` returns, and no config.
+`loop.run` needs what `build(settings)` returns, and no settings.
 """
 
 import dataclasses
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 from jax.sharding import Mesh
 
@@ -28,7 +27,6 @@ from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.settings import RolloutMeshSettings
 from azr_jax.systems.system import Context, System
-from azr_jax.trainer import settings as settings_lib
 from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
 
 # Folded into the seed, so that each purpose draws other numbers: two for JAX
@@ -135,14 +133,12 @@ class Experiment:
     return update.to_micro_batches(batch, self.micro_rows)
 
 
-def build(config: ml_collections.ConfigDict) -> Experiment:
-  """Returns the experiment of a config; compiles nothing.
+def build(settings: ExperimentSettings) -> Experiment:
+  """Returns the experiment of a checked configuration; compiles nothing.
 
   Raises:
-    Invalid: a config value is not allowed.
     ValueError: the model cannot be loaded or does not fit the mesh.
   """
-  settings = settings_lib.read_train(config)
   trunk = settings.trunk
   mesh = mesh_lib.make_mesh(trunk.mesh.sizes())
   source = load.resolve(trunk.model.source, trunk.model.cache_dir)

@@ -1,7 +1,10 @@
 """Jobs that hosts share out between them: three hosts as threads."""
 
+import argparse
 import concurrent.futures
+import gc
 import threading
+import weakref
 from concurrent.futures import Future
 
 import pytest
@@ -108,3 +111,18 @@ def test_without_waiting_nothing_is_waited_for_and_what_is_forgotten_is_gone():
 
   found = on_all_hosts(play)
   assert found == [({(1, 0): 5}, {(0, 0): 2})] * HOSTS
+
+
+def test_an_outcome_that_was_polled_is_not_kept():
+  class Outcome:
+    pass
+
+  jobs = SharedJobs(None, argparse.Namespace(index=0, count=1))
+  outcome, future = Outcome(), Future()
+  kept = weakref.ref(outcome)
+  jobs.submit(lambda _: future, "name")
+  future.set_result(outcome)
+  assert list(jobs.poll(wait=True)) == ["name"]
+  del outcome, future
+  gc.collect()
+  assert kept() is None

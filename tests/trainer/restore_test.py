@@ -24,7 +24,7 @@ def experiment_of(**changes):
   config = azr.get_config("tiny")
   config.mesh.update(MESH)
   config.update_from_flattened_dict(changes)
-  return build.build(config)
+  return build.build(settings.read_train(config))
 
 
 def same(some, others):
