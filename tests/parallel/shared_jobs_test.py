@@ -118,11 +118,13 @@ def test_an_outcome_that_was_polled_is_not_kept():
     pass
 
   jobs = SharedJobs(None, argparse.Namespace(index=0, count=1))
-  outcome, future = Outcome(), Future()
-  kept = weakref.ref(outcome)
-  jobs.submit(lambda _: future, "name")
-  future.set_result(outcome)
-  assert list(jobs.poll(wait=True)) == ["name"]
-  del outcome, future
+
+  def play():
+    future = Future()
+    jobs.submit(lambda _: future, "name")
+    future.set_result(Outcome())
+    return [weakref.ref(outcome) for outcome in jobs.poll(wait=True).values()]
+
+  [kept] = play()
   gc.collect()
   assert kept() is None
