@@ -1,4 +1,4 @@
-"""A model's answers: measured potential, and conversations to learn from."""
+"""Answers of a model: improvement potential, and conversations to learn."""
 
 import json
 
@@ -20,9 +20,8 @@ MODEL = "embedded:code-tiny"
 
 
 def smaller(config, section):
-  own = config[section]
-  own.questions = QUESTIONS
-  own.count = 3
+  config[section].questions = QUESTIONS
+  config[section].count = 3
   config.rollout.slots = 8
   return config
 
@@ -35,35 +34,35 @@ def potential_of(folder, **changes):
   return question_potential.measure(config, MODEL, str(folder))
 
 
-def test_potential_counts_right_answers_and_goes_on(tmp_path):
-  found = potential_of(tmp_path)
+def test_potential_counts_correct_answers_and_resumes(tmp_path):
+  rates = potential_of(tmp_path)
   questions = sources.read_all(QUESTIONS, 3, 1)
-  assert len(found) == len(questions) == 6
-  assert all(one.asked == 2 for one in found)
+  assert len(rates) == len(questions) == 6
+  assert all(rate.asked == 2 for rate in rates)
   files = {
     path.name: path.read_bytes()
     for path in tmp_path.glob("*.jsonl")
     if path.name != question_potential.FILE
   }
   assert set(files) == {"text_1.jsonl", "free_1.jsonl"}
-  right = {q.id: 0 for q in questions}
+  correct = {q.id: 0 for q in questions}
   for content in files.values():
     for line in content.splitlines():
       record = json.loads(line)
-      right[record["id"]] += record["correct"][0]
-  assert [one.right for one in found] == [right[q.id] for q in questions]
-  assert measured.of_all(tmp_path / question_potential.FILE, questions) == found
-  # One file is cut in the middle of a line, another is gone.
+      correct[record["id"]] += record["correct"][0]
+  assert [rate.right for rate in rates] == [correct[q.id] for q in questions]
+  assert measured.of_all(tmp_path / question_potential.FILE, questions) == rates
+  # One file ends in the middle of a line, another is missing.
   (tmp_path / question_potential.FILE).unlink()
   (tmp_path / "free_1.jsonl").unlink()
   cut = tmp_path / "text_1.jsonl"
   cut.write_bytes(cut.read_bytes()[:-20])
-  assert potential_of(tmp_path) == found
+  assert potential_of(tmp_path) == rates
   with pytest.raises(ValueError, match="expected \\[1.0\\], the value that"):
     potential_of(tmp_path, temperatures=(0.9,))
 
 
-def test_a_model_learns_from_its_own_right_answers(tmp_path, context):
+def test_a_model_learns_from_its_own_correct_answers(tmp_path, context):
   config = smaller(trajectories_config.get_config("tiny"), "trajectories")
   config.trajectories.forms = ("code", "text")
   config.trajectories.samples = 2
@@ -71,9 +70,9 @@ def test_a_model_learns_from_its_own_right_answers(tmp_path, context):
   chosen = rejection_sampling.sample(config, MODEL, str(tmp_path / "own"))
   references = {q.id: q for q in sources.read_all(QUESTIONS, 3, 2)}
   verdicts = []
-  for one in chosen:
-    question = references[one.id]
-    answer = code_blocks.find_answer(one.parts[-1])
+  for talk in chosen:
+    question = references[talk.id]
+    answer = code_blocks.find_answer(talk.parts[-1])
     verdicts.append(
       context.jobs.submit(
         lambda executor, q=question, a=answer: grading.submit(
@@ -81,16 +80,16 @@ def test_a_model_learns_from_its_own_right_answers(tmp_path, context):
         )
       )
     )
-    assert question.text.strip() in one.prompt
-    assert one.prompt.endswith(f"{one.form}\n")
+    assert question.text.strip() in talk.prompt
+    assert talk.prompt.endswith(f"{talk.form}\n")
   context.jobs.wait_all()
   assert all(verdict.result() for verdict in verdicts)
-  with_code = [one for one in chosen if len(one.parts) == 3]
-  assert with_code and all(one.form == "code" for one in with_code)
-  for one in with_code:
-    assert one.parts[1].startswith(code_blocks.OUTPUT_PREFIX)
-    assert one.parts[1].endswith(code_blocks.OUTPUT_SUFFIX)
-  assert max(sum(o.task == t for o in chosen) for t in ("gym/gcd",)) <= 4
+  with_code = [talk for talk in chosen if len(talk.parts) == 3]
+  assert with_code and all(talk.form == "code" for talk in with_code)
+  for talk in with_code:
+    assert talk.parts[1].startswith(code_blocks.OUTPUT_PREFIX)
+    assert talk.parts[1].endswith(code_blocks.OUTPUT_SUFFIX)
+  assert sum(talk.task == "gym/gcd" for talk in chosen) <= 4
 
   learning = sft_config.get_config("code_tiny_own")
   learning.demonstrations.path = str(tmp_path / "own" / rejection_sampling.FILE)

@@ -57,5 +57,5 @@ def test_a_failed_save_is_told_and_never_replaces_an_error(
       checkpoints._manager.wait_until_finished = fail
       if error is not None:
         raise error
-  told = "the last checkpoint may be lost: the disk is full"
-  assert (told in capsys.readouterr().err) == (error is not None)
+  message = "the last checkpoint may be lost: the disk is full"
+  assert (message in capsys.readouterr().err) == (error is not None)

@@ -14,7 +14,7 @@ def claim(folder, config):
 
 def test_a_folder_of_another_run_is_refused(tmp_path):
   claim(tmp_path, azr.get_config("smollm2-135m"))
-  # Nothing has run yet, so a mistyped config may be mended.
+  # No run has begun, so another config is allowed.
   claim(tmp_path, azr.get_config("tiny"))
   (tmp_path / "checkpoints").mkdir()
   (tmp_path / "metrics.jsonl").touch()

@@ -1,4 +1,4 @@
-"""What a run keeps of a step's texts."""
+"""The texts of a step that a run keeps."""
 
 import json
 
@@ -19,7 +19,7 @@ def trajectory(group, number):
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 12, 100])
-def test_every_group_has_its_share_of_the_texts_kept(tmp_path, count):
+def test_every_group_has_its_part_of_the_kept_texts(tmp_path, count):
   sizes = {"a": 9, "b": 1, "c": 7, "d": 2, "e": 9}
   some = [trajectory(g, n) for g, size in sizes.items() for n in range(size)]
   metrics.write_samples(tmp_path, 3, some, count)

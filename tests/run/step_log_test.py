@@ -1,4 +1,4 @@
-"""What is logged of the last step when a run ends, well or by an error."""
+"""The log of the last step, when a run ends well or by an error."""
 
 import json
 from concurrent.futures import Future

@@ -18,7 +18,7 @@ from azr_jax.systems.system import Context
 from azr_jax.tasks.countdown import difficulty, generator, prompts
 
 SETTINGS = dict(prompts=8, group_size=4, prompt_style="compact")
-# No job is run: answers are verified in this process.
+# Answers are verified in this process, so there are no jobs.
 CONTEXT = Context(0, 10, None, None, None, None, 1.0)
 PUZZLES = [Puzzle((index + 1, 20, 30), index + 51) for index in range(30)]
 HELD_OUT = next(p for p, _ in generator.generate(0, 1, test=True))
@@ -47,14 +47,14 @@ class ScriptedPolicy:
       self.made += 1
       if self.made % 4 == 0:
         return prompts.reply("", "a puzzle")
-      return prompts.reply("", prompts.puzzle_line(own_puzzle(self.made)))
+      return prompts.reply("", prompts.puzzle_line(training_puzzle(self.made)))
     if sample < self.skill:
       return prompts.reply("", "+".join(map(str, prompt.task.numbers)))
     return prompts.reply("", "1") if sample == self.skill else "no answer"
 
 
-def own_puzzle(number):
-  """A sum that belongs to the training split."""
+def training_puzzle(number):
+  """Returns a sum of the training split."""
   made = [Puzzle((7, n, number), 7 + n + number) for n in range(50, 80)]
   return next(puzzle for puzzle in made if not generator.is_test(puzzle))
 
@@ -110,13 +110,13 @@ def test_a_step_has_a_group_for_each_prompt_and_all_three_rewards():
 def test_groups_of_equal_rewards_teach_nothing():
   collected = uniform().collect(ScriptedPolicy(skill=4), 1)
   assert collected.metrics["groups/countdown/equal_share"] == 1.0
-  found = advantages.estimate(
+  estimates = advantages.estimate(
     "rloo",
     [t.reward for t in collected.trajectories],
     [t.group_id for t in collected.trajectories],
     [1] * len(collected.trajectories),
   )
-  np.testing.assert_array_equal(found, 0)
+  np.testing.assert_array_equal(estimates, 0)
 
 
 def test_the_same_step_asks_the_same_puzzles():
@@ -152,16 +152,16 @@ def test_a_closed_loop_begins_by_proposing_within_the_budget():
   collected = system.collect(policy, 1)
   groups = groups_of(collected.trajectories)
   proposed = groups.pop(("propose", 1))
-  # Two of eight are no puzzle; each of the others is solved half of the time.
+  # Two of eight are no puzzle; half of the answers to the others are correct.
   assert sorted(proposed) == [-0.5] * 2 + [0.5] * 6
   # There are as many answers as without proposals: 8 x 4.
   assert len(collected.trajectories) == 32
   assert collected.metrics["proposals/countdown/valid_share"] == 0.75
   assert collected.metrics["buffer/countdown/own/size"] == 6
   assert collected.metrics["learnability/countdown/mean"] == 0.5
-  # The policy solves the puzzles that it made.
-  own = {own_puzzle(number) for number in (1, 2, 3, 5, 6, 7)}
-  assert own <= {p.task for p in policy.asked}
+  # The policy solves the puzzles that it proposed.
+  proposed_puzzles = {training_puzzle(number) for number in (1, 2, 3, 5, 6, 7)}
+  assert proposed_puzzles <= {p.task for p in policy.asked}
 
 
 @pytest.mark.parametrize("skill, reward", [(0, 0.0), (1, 0.75), (4, 0.0)])
@@ -181,13 +181,13 @@ def test_a_known_unsolvable_or_held_out_puzzle_is_refused():
       if not prompt.text.startswith("propose"):
         return super().reply(prompt, sample)
       self.made += 1
-      told = {
+      texts = {
         1: "[1 20 30] 51",
         2: "[1 1 1] 99",
         3: "[100 1 1] 102",
         4: prompts.puzzle_line(HELD_OUT),
       }
-      return prompts.reply("", told.get(self.made, "[7 50 2] 59"))
+      return prompts.reply("", texts.get(self.made, "[7 50 2] 59"))
 
   collected = closed_loop().collect(Repeating(), 1)
   rejected = {
@@ -216,8 +216,8 @@ def test_state_goes_through_json_and_continues_alike():
   for step in range(6, 11):
     asked = []
     for system in (whole, resumed):
-      one = ScriptedPolicy()
-      one.made = 100 * step
-      system.collect(one, step)
-      asked.append([prompt.text for prompt in one.asked])
+      policy = ScriptedPolicy()
+      policy.made = 100 * step
+      system.collect(policy, step)
+      asked.append([prompt.text for prompt in policy.asked])
     assert asked[0] == asked[1]

@@ -1,4 +1,4 @@
-"""The ORZ step with a scripted policy: order, rewards, metrics, memory."""
+"""The ORZ step with a scripted policy: order, rewards, metrics, state."""
 
 import json
 
@@ -22,7 +22,7 @@ PROBLEMS = [Problem(f"what is {n} + 1", str(n + 1)) for n in range(10)]
 
 
 class ScriptedPolicy:
-  """Answers rightly, wrongly, and rightly but cut off after the box."""
+  """Answers correctly, wrongly, and correctly but truncated after the box."""
 
   def __init__(self):
     self.asked = []
@@ -37,8 +37,8 @@ class ScriptedPolicy:
     self.asked += [prompt.task for prompt in asked]
     for index, prompt in enumerate(asked):
       for sample in range(n):
-        told = prompt.task.answer if sample != 1 else "-1"
-        text = prompts.reply("so", told)
+        answer = prompt.task.answer if sample != 1 else "-1"
+        text = prompts.reply("so", answer)
         reason = "length" if sample == 2 else "stop"
         repeated = 20 if sample == 2 else 0
         ids = np.arange(1, 30 - repeated, dtype=np.int32)
@@ -64,7 +64,7 @@ def make_system(context):
   return system
 
 
-def test_an_answer_that_ran_out_of_room_is_wrong_or_graded(system):
+def test_a_truncated_answer_is_wrong_or_graded(system):
   for rule, rewards in (("wrong", [1, 0, 0]), ("graded", [1, 0, 1])):
     collected = system(length_stopped=rule).collect(ScriptedPolicy(), 1)
     assert [t.reward for t in collected.trajectories] == rewards * 4
@@ -72,7 +72,7 @@ def test_an_answer_that_ran_out_of_room_is_wrong_or_graded(system):
     assert groups == [("solve", i) for i in range(4) for _ in range(3)]
 
 
-def test_every_pass_asks_every_problem_once_in_another_order(system):
+def test_every_epoch_has_every_problem_once_in_another_order(system):
   policy = ScriptedPolicy()
   orz = system(prompts=5)
   for step in range(1, 5):
@@ -82,7 +82,7 @@ def test_every_pass_asks_every_problem_once_in_another_order(system):
   assert first != second
 
 
-def test_a_step_that_crosses_two_passes_is_whole(system):
+def test_a_step_that_crosses_two_epochs_is_whole(system):
   policy = ScriptedPolicy()
   for step in range(1, 6):
     system().collect(policy, step)
@@ -102,14 +102,14 @@ def test_metrics_tell_repetition_and_truncation(system):
   assert metrics["health/orz/grpo_advantage_on_repetition"] < 0
 
 
-def test_memory_of_what_was_solved_goes_through_json(system):
-  one = system()
-  one.collect(ScriptedPolicy(), 1)
-  state = json.loads(json.dumps(one.state_dict()))
+def test_the_state_goes_through_json(system):
+  first = system()
+  first.collect(ScriptedPolicy(), 1)
+  state = json.loads(json.dumps(first.state_dict()))
   assert [counts[1:] for counts in state["solved"]] == [[1, 3]] * 4
   other = system()
   other.load_state_dict(state)
-  assert other.state_dict() == one.state_dict()
+  assert other.state_dict() == first.state_dict()
 
 
 def test_a_prompt_that_is_too_long_is_left_out(system):

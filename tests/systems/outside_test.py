@@ -1,4 +1,4 @@
-"""A system of forty lines outside of the repository, from a bare file."""
+"""A system of forty lines in a file outside of the repository."""
 
 import json
 import subprocess

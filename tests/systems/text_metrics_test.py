@@ -1,4 +1,4 @@
-"""Repetition, reflection and truncation, beside plain definitions."""
+"""Repetition, reflection and truncation against plain definitions."""
 
 import numpy as np
 import pytest
@@ -15,15 +15,15 @@ def plain_repeat_score(text):
     return 0.0
   suffixes = sorted(text[i:] for i in range(n))
   total = 0
-  for one, other in zip(suffixes, suffixes[1:], strict=False):
+  for first, second in zip(suffixes, suffixes[1:], strict=False):
     length = 0
-    while length < len(one) and one[length] == other[length]:
+    while length < len(first) and first[length] == second[length]:
       length += 1
     total += length
   return 2 * total / (n * (n + 1))
 
 
-# Measured with the published code.
+# The scores are those of the published code.
 @pytest.mark.parametrize(
   "text, score",
   [("a" * 100, 0.980), ("ab" * 50, 0.961), ("", 0), ("a", 0)],
@@ -34,8 +34,8 @@ def test_known_repeat_scores(text, score):
 
 @given(st.text(alphabet="ab é\U0001f600", max_size=60))
 def test_repeat_score_equals_its_definition(text):
-  found = text_metrics.repeat_score(text)
-  assert found == pytest.approx(plain_repeat_score(text), abs=1e-9)
+  score = text_metrics.repeat_score(text)
+  assert score == pytest.approx(plain_repeat_score(text), abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def trajectory(text, length, correct, reason="stop"):
 
 
 def test_metrics_of_a_few_answers():
-  found = text_metrics.metrics(
+  metrics = text_metrics.metrics(
     [
       trajectory("wait, however, wait, x", 10, True),
       trajectory("plain", 4, True),
@@ -77,11 +77,11 @@ def test_metrics_of_a_few_answers():
     "health",
     8,
   )
-  assert found["health/truncated_share"] == pytest.approx(1 / 3)
-  assert found["health/reflective_share"] == pytest.approx(1 / 3)
-  assert found["health/reflections/wait"] == pytest.approx(2 / 3)
-  assert found["health/reflections/however"] == pytest.approx(1 / 3)
-  assert found["health/correct_tokens"] == 7
-  assert found["health/correct_reflective_tokens"] == 10
-  assert found["health/wrong_tokens"] == 6
-  assert found["health/formatted_share"] == pytest.approx(2 / 3)
+  assert metrics["health/truncated_share"] == pytest.approx(1 / 3)
+  assert metrics["health/reflective_share"] == pytest.approx(1 / 3)
+  assert metrics["health/reflections/wait"] == pytest.approx(2 / 3)
+  assert metrics["health/reflections/however"] == pytest.approx(1 / 3)
+  assert metrics["health/correct_tokens"] == 7
+  assert metrics["health/correct_reflective_tokens"] == 10
+  assert metrics["health/wrong_tokens"] == 6
+  assert metrics["health/formatted_share"] == pytest.approx(2 / 3)

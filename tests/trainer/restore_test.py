@@ -1,4 +1,4 @@
-"""What a run starts from, and what it resumes."""
+"""The start of a run, and the checkpoint that it resumes."""
 
 import json
 
@@ -73,7 +73,7 @@ def test_a_run_to_start_from_is_named_and_not_made(tmp_path):
 
 
 def supervised_run(folder, steps):
-  """The folder of a run from scratch, with the weights of seed 0, 1, ..."""
+  """Makes the folder of a run whose checkpoint N has the weights of seed N."""
   config = sft.get_config("smoke")
   (folder / "tokenizer").mkdir(parents=True)
   embedded = load.EMBEDDED["azr-tiny"] / "tokenizer.model"

@@ -15,7 +15,7 @@ from azr_jax.tasks.programs.task import (
 
 
 class Erring(ScriptedPolicy):
-  """Proposes programs that raise, some of them; names every second error."""
+  """Proposes programs that may raise; names every second error."""
 
   def __init__(self, raising=True, **settings):
     super().__init__(**settings)
@@ -33,7 +33,7 @@ class Erring(ScriptedPolicy):
 
 
 class Building(ScriptedPolicy):
-  """Uses what it is given, with something added or without."""
+  """Adds up calls of all components, and perhaps something else."""
 
   def __init__(self, added):
     super().__init__()
@@ -65,7 +65,8 @@ def test_errors_are_proposed_validated_and_deduced(context):
     for t in collected.trajectories
     if t.group_id == ("error_deduction", "solve")
   ]
-  assert [t.reward for t in solved] == [1.0, 1.0]  # A message may follow.
+  # The grader ignores the message of an error.
+  assert [t.reward for t in solved] == [1.0, 1.0]
   name = "learnability/azr/error_deduction"
   assert collected.metrics[f"{name}/solve_rate"] == 0.5
   shown = [p.text for p in policy.asked if "Find the error" in p.text]
@@ -86,7 +87,7 @@ def test_an_error_too_long_to_be_solved_is_no_seed(context):
     def reply(self, prompt, sample):
       if "predict error" not in prompt.text:
         return super().reply(prompt, sample)
-      listed = ",".join(map(str, range(15)))  # Stripping puts spaces in.
+      listed = ",".join(map(str, range(15)))  # Stripping adds spaces.
       code = f"def f(x):\n return [{listed}][x+101]"
       return answer(("python", code), ("input", "0"))
 
@@ -96,22 +97,22 @@ def test_an_error_too_long_to_be_solved_is_no_seed(context):
   for task in buffer.tasks():
     solving = solver.solve_prompt(policy, "error_deduction", task, "compact")
     assert policy.fits(solving)
-  # And nothing was asked that no type needs.
+  # No prompt is for a task type that is not played.
   assert all("error" in p.text for p in policy.asked)
 
 
-def test_a_run_goes_on_with_its_own_task_types(context):
+def test_a_resumed_run_has_the_same_task_types(context):
   system, _ = play(context, ScriptedPolicy(), task_types=("deduction",))
   other = AZR(settings(), context)
   with pytest.raises(ValueError, match="task_types has abduction"):
     other.load_state_dict(system.state_dict())
 
 
-def test_what_is_measured_of_a_composite_is_its_own_part(context):
+def test_the_new_part_of_a_composite_program_is_measured(context):
   _, collected = play(
     context, Building(" + 5"), composite_chance=1.0, batch_size=8
   )
-  # One line without a branch, whatever it calls.
+  # The new part is one line without a branch.
   assert collected.metrics["program/azr/deduction/cyclomatic"] == 1.0
 
 
@@ -143,11 +144,11 @@ def test_programs_are_built_on_the_buffers(context, added, valid):
         isinstance(t, Triplet) and t.code.startswith("def g_0") for t in tasks
       )
     else:
-      # One alone is trivial, the sum of two is not.
+      # A call of one component is trivial; the sum of two is not.
       assert collected.metrics[f"{name}/rejected_trivial"] >= 1
 
 
-def test_what_is_too_long_to_build_on_is_left(context):
+def test_components_that_are_too_long_are_left_out(context):
   buffer = TaskBuffer(50)
   code = "def f(x):\n  return x" + " + 1" * 200
   buffer.add(Triplet(code, "1", "201"), 0)
@@ -161,7 +162,7 @@ def test_what_is_too_long_to_build_on_is_left(context):
   assert prompt.task == proposer.Shown((ZERO_TRIPLET.code,))
 
 
-def test_at_no_chance_nothing_is_built_on(context):
+def test_prompts_have_no_components_by_default(context):
   policy = ScriptedPolicy()
   _, collected = play(context, policy)
   assert not any("Call all of these" in p.text for p in policy.asked)

@@ -30,7 +30,7 @@ _NESTED = (("appendix", AppendixSettings), ("buffer", BufferSettings))
 
 
 def settings(**changes):
-  """The settings of most tests, with keys of any section changed."""
+  """Returns the settings of most tests with changes in any section."""
   values = SETTINGS | {"buffer": {"max_programs": 50}, "appendix": {}}
   for key, value in changes.items():
     section = next(
@@ -49,7 +49,7 @@ def settings(**changes):
 
 
 class ScriptedPolicy:
-  """Answers by prompt kind: every second solution is right.
+  """Responds by the kind of prompt; every second solution is correct.
 
   Programs are `x + n` with a running n, so that proposals differ.
   """
@@ -68,7 +68,7 @@ class ScriptedPolicy:
   def sample(self, asked, n=1):
     self.asked += asked
     order = [(i, s) for i in range(len(asked)) for s in range(n)]
-    for index, sample in reversed(order):  # Not in prompt order, as in life.
+    for index, sample in reversed(order):  # A sampler finishes in any order.
       yield index, sample, completion(self.reply(asked[index], sample))
 
   def reply(self, prompt, sample):
@@ -173,7 +173,7 @@ def test_previous_tasks_are_solved_a_step_later(played):
   assert solved[-2:] == system.buffers["deduction"].from_step(1)
 
 
-def test_the_solver_never_sees_the_gold(played):
+def test_the_solver_never_sees_the_answer(played):
   _, policy, _ = played()
   for prompt in policy.asked:
     if "Find the output" in prompt.text:
@@ -244,7 +244,7 @@ def test_no_program_that_fits_leaves_the_zero_triplet(context):
 
 
 class Repeating(ScriptedPolicy):
-  """Proposes one program, by other names."""
+  """Proposes the same program with other names each time."""
 
   def reply(self, prompt, sample):
     if "New program" in prompt.text:
@@ -261,7 +261,7 @@ def test_programs_alike_but_for_names_are_duplicates(
 ):
   system = AZR(settings(duplicates=duplicates), context)
   for buffer in system.buffers.values():
-    buffer.add(ZERO_TRIPLET, 0)  # No seeding.
+    buffer.add(ZERO_TRIPLET, 0)  # Not empty, so there is no seeding.
   policy = Repeating()
   first = system.collect(policy, 1).metrics
   second = system.collect(policy, 2).metrics
@@ -278,7 +278,7 @@ def test_answers_tell_the_buffer_what_is_learnable(played):
   system, _, _ = played(steps=2, revisit="potential", evict="learnable")
   entries = system.buffers["deduction"].state_dict()["entries"]
   asked = [entry["asked"] for entry in entries]
-  assert sum(count >= 4 for count in asked) >= 4  # Each proposal's rollouts.
+  assert sum(count >= 4 for count in asked) >= 4  # The learnability rollouts.
   assert all(entry["right"] <= entry["asked"] for entry in entries)
 
 
@@ -301,7 +301,7 @@ class Commented(ScriptedPolicy):
 def test_programs_are_stripped_before_they_become_tasks(context, strip, code):
   system = AZR(settings(strip=strip), context)
   for buffer in system.buffers.values():
-    buffer.add(ZERO_TRIPLET, 0)  # No seeding.
+    buffer.add(ZERO_TRIPLET, 0)  # Not empty, so there is no seeding.
   system.collect(Commented(), 1)
   assert system.buffers["deduction"].tasks()[-1].code == code
 
@@ -310,7 +310,7 @@ def test_only_some_roles_learn(played):
   _, _, (collected,) = played(roles=("solve",))
   roles = {t.group_id[1] for t in collected.trajectories}
   assert roles == {"solve"}
-  # The others play, and are measured.
+  # The other roles are played and measured.
   assert collected.metrics["reward/azr/deduction/propose/mean"] == 0.5
 
 
@@ -339,9 +339,9 @@ LEETCODE = {
 
 def test_seeds_come_from_a_file_and_the_model_adds_the_rest(context, tmp_path):
   path = tmp_path / "seeds.jsonl"
-  own = {"code": "def f(x):\n  return x * 9", "input": "3"}
+  valid = {"code": "def f(x):\n  return x * 9", "input": "3"}
   broken = {"code": "def f(x):\n  return 1 / 0", "input": "3"}
-  rows = [own, broken, own, LEETCODE]
+  rows = [valid, broken, valid, LEETCODE]
   path.write_text("\n".join(map(json.dumps, rows)))
   chosen = settings(seeds=str(path), seed_factor=2)
   system = AZR(chosen, context)
@@ -349,7 +349,7 @@ def test_seeds_come_from_a_file_and_the_model_adds_the_rest(context, tmp_path):
   first, second, third = system.buffers["deduction"].tasks()[:3]
   assert first == Triplet("def f(x):\n  return x * 9", "3", "27")
   assert "Solution().add" in second.code and second.output == "[1, 2]"
-  assert "return x + " in third.code  # The policy's.
+  assert "return x + " in third.code  # The policy proposed it.
   path.write_text('{"text": "x"}')
   system = AZR(chosen, context)
   with pytest.raises(ValueError, match="record 0.*expected code and input"):

@@ -20,7 +20,7 @@ NEXT = composite.as_component("def f(x):\n  return x + 1", "g_1")
         "* f", "* g_0"
       ),
     ),
-    ("def h(x):\n  return x\ndef f(x):\n  return h(x)", None),  # Two.
+    ("def h(x):\n  return x\ndef f(x):\n  return h(x)", None),  # Two functions.
     ("K = 1\ndef f(x):\n  return K", None),
     ("def f(x):\n  return x\nK = 1", None),
     ("def f(x):\n  f = x\n  return f", None),
@@ -41,12 +41,12 @@ def test_only_programs_of_one_function_are_renamed(code, want):
   assert composite.as_component(code, "g_0") == want
 
 
-def test_components_leave_room_and_mean_the_same_by_a_name():
+def test_components_leave_room_and_share_no_names():
   def importing(line, extra=""):
     return Triplet(f"{line}\ndef f(x):\n  return x{extra}", "1", "1")
 
   pow_ = importing("from math import pow")
-  found = composite.components(
+  result = composite.components(
     [
       importing("from __future__ import annotations"),
       importing("from math import *"),
@@ -58,14 +58,14 @@ def test_components_leave_room_and_mean_the_same_by_a_name():
     ],
     9,
   )
-  assert [part.split("\n")[0] for part in found] == [
+  assert [part.split("\n")[0] for part in result] == [
     "from math import pow",
     "from math import pow",
     "import os.path",
   ]
 
 
-def test_own_part_is_what_was_proposed():
+def test_the_own_part_is_the_proposed_program():
   code = "def f(x):\n  return g_0(x) + 1"
   parts = [DOUBLE, NEXT]
   assert composite.own_part("\n".join([*parts, code]), parts) == code
@@ -75,8 +75,8 @@ def test_own_part_is_what_was_proposed():
 def test_components_are_different_and_never_composite():
   simple = [Triplet(f"def f(x):\n  return x + {n}", "1", "2") for n in range(2)]
   made = Triplet(f"{DOUBLE}\ndef f(x):\n  return g_0(x)", "1", "2")
-  found = composite.components([made, *simple, simple[0], made], 3)
-  assert [part.partition("(")[0] for part in found] == ["def g_0", "def g_1"]
+  result = composite.components([made, *simple, simple[0], made], 3)
+  assert [part.partition("(")[0] for part in result] == ["def g_0", "def g_1"]
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_components_are_different_and_never_composite():
     ([DOUBLE], "def f(x):\n  return g_0(x) + 1", "3", "7"),
     ([DOUBLE, NEXT], "def f(x):\n  return g_0(g_1(x))", "3", "8"),
     ([DOUBLE, NEXT], "def f(x):\n  return g_0(g_1(x)) - 4", "3", "4"),
-    # Equal by chance on this input is enough.
+    # Equality on this input alone is enough to be trivial.
     ([DOUBLE], "def f(x):\n  return g_0(x - 1) + x - 1", "3", "6"),
     ([DOUBLE], "def f(x):\n  return g_0(x) + x - 3", "3", "trivial"),
-    # Other arguments, a constant and a mere container count as unused, too.
+    # Changed arguments or a container around the value are trivial too.
     ([DOUBLE], "def f(x, y):\n  return g_0(x)", "3, 4", "trivial"),
     ([DOUBLE], "def f(x):\n  return g_0(7)", "3", "trivial"),
     ([DOUBLE], "def f(x):\n  return [g_0(x)]", "3", "trivial"),
-    # Each of these calls g_0, and would give the same without.
+    # Each of these calls g_0, but its result does not depend on it.
     ([DOUBLE], "def f(x):\n  g_0(x)\n  return x + 40", "3", "unused"),
     ([DOUBLE], "def f(x):\n  return x + 1 + 0 * g_0(x)", "3", "unused"),
     ([DOUBLE], "assert g_0(1)\ndef f(x):\n  return x - 9", "3", "unused"),
@@ -100,14 +100,14 @@ def test_components_are_different_and_never_composite():
     ([DOUBLE], "def f(x):\n  assert g_0(1) == 2\n  return x", "3", "unused"),
     ([DOUBLE], "def f(x):\n  return x", "g_0(3)", "error"),
     ([DOUBLE], "g_0 = int\ndef f(x):\n  return g_0(x) + 1", "3", "unused"),
-    # A value that is changed in place is not the returned one.
+    # A value that `f` changes is not the value that g_0 returned.
     (
       [composite.as_component("def f(x):\n  return [x]", "g_0")],
       "def f(x):\n  values = g_0(x)\n  values.append(1)\n  return values",
       "3",
       "[3, 1]",
     ),
-    # A component that calls itself is watched from outside only.
+    # Calls of a component by itself are not watched.
     (
       [
         composite.as_component(
@@ -146,8 +146,8 @@ def test_components_are_different_and_never_composite():
 def test_a_composite_program_needs_each_of_its_parts(
   executor, parts, code, argument, want
 ):
-  found = composite.submit(executor, code, parts, argument).result()
-  if isinstance(found, Rejection):
-    assert found.reason == want
+  result = composite.submit(executor, code, parts, argument).result()
+  if isinstance(result, Rejection):
+    assert result.reason == want
     return
-  assert found == Triplet("\n".join([*parts, code]), argument, want)
+  assert result == Triplet("\n".join([*parts, code]), argument, want)

@@ -1,4 +1,4 @@
-"""Complexity and diversity of proposals, and what a run keeps of them."""
+"""Complexity and diversity of proposals, and the counts of a run."""
 
 import pytest
 from azr_test import ScriptedPolicy, settings
@@ -15,8 +15,10 @@ def make_play(context):
   def play(steps, **changes):
     system = AZR(settings(**changes), context)
     policy = ScriptedPolicy()
-    found = [system.collect(policy, step + 1).metrics for step in range(steps)]
-    return system, found
+    metrics = [
+      system.collect(policy, step + 1).metrics for step in range(steps)
+    ]
+    return system, metrics
 
   return play
 
@@ -27,13 +29,13 @@ def test_programs_are_measured_in_the_pool(play):
     name = f"{PROGRAM}/{task_type}"
     assert metrics[f"{name}/cognitive"] == 0.0
     assert metrics[f"{name}/cyclomatic"] == 1.0
-    # From `x + n` to another n.
+    # The programs are `x + n` with different n.
     assert 0 < metrics[f"{name}/distance"] < 0.5
     code = "def f(x):\n  # 1\n  return x + 1"
     assert metrics[f"{name}/volume"] == pytest.approx(
       measures.measure(code, [])["volume"], rel=0.1
     )
-  # The right answers are the programs themselves.
+  # The correct answers are the programs themselves.
   assert metrics[f"{PROGRAM}/induction/gold_minus_answer"] == 0.0
   assert not any("cognitive" in name for name in metrics if "induction" in name)
 
@@ -44,7 +46,7 @@ def test_answers_of_all_steps_count(play):
   # Two different outputs, then two more: 1 - 1/2 and 1 - 1/4.
   assert first[name] == pytest.approx(0.5)
   assert second[name] == pytest.approx(0.75)
-  # Each asks for the input 1.
+  # The reference answer of every abduction task is the input 1.
   assert second[f"{PROGRAM}/abduction/answer_diversity"] == 0.0
   other, _ = play(0)
   other.load_state_dict(system.state_dict())
@@ -67,7 +69,7 @@ def test_diversity_by_hand(answers, diversity):
   assert counts.diversity("deduction", answers) == diversity
 
 
-def test_what_cannot_be_measured_has_no_measures(context):
+def test_a_program_that_cannot_be_parsed_has_no_metrics(context):
   jobs = context.jobs
   future = jobs.submit(
     lambda executor: program_metrics._submit(
@@ -78,13 +80,13 @@ def test_what_cannot_be_measured_has_no_measures(context):
   assert future.result() is None
 
 
-def test_the_difference_is_of_the_asked_program_to_the_answer(context):
-  gold = "def f(x):\n  for i in x:\n    if i:\n      return i"
+def test_the_difference_of_a_program_and_an_answer(context):
+  program = "def f(x):\n  for i in x:\n    if i:\n      return i"
   answer = "def f(x):\n  if x:\n    return x"
   jobs = context.jobs
   future = jobs.submit(
     lambda executor: program_metrics._submit(
-      executor, program_metrics._DIFFERENCE, (gold, answer)
+      executor, program_metrics._DIFFERENCE, (program, answer)
     )
   )
   jobs.wait_all()

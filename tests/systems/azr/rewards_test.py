@@ -67,7 +67,8 @@ MEASURED = {
 @pytest.mark.parametrize(
   "weights, aggregation, reward",
   [
-    ({"complexity": 0.5}, "sum", 1.0),  # 30 of 15 count as 1.
+    # A complexity of 15 or more counts as 1.
+    ({"complexity": 0.5}, "sum", 1.0),
     ({"halstead": 1.0}, "sum", 1.0),
     ({"maintainability": 1.0}, "sum", 0.7),
     ({"distance": 1.0, "answer_diversity": 0.1}, "sum", 0.99),

@@ -1,4 +1,4 @@
-"""The four agents, by scripted models whose code is really run."""
+"""The four agents with scripted models, whose code runs in the executor."""
 
 import types as plain_types
 
@@ -24,12 +24,12 @@ class Letters:
 
 
 class ScriptedPolicy:
-  """Gives the next of its replies to each prompt, by what the prompt holds."""
+  """Responds to a prompt with the next reply of a key that is in its text."""
 
   tokenizer = Letters()
 
   def __init__(self, replies, longest=10_000):
-    self.replies = {key: list(own) for key, own in replies.items()}
+    self.replies = {key: list(texts) for key, texts in replies.items()}
     self.longest = longest
     self.asked = []
 
@@ -39,21 +39,21 @@ class ScriptedPolicy:
   def fits(self, prompt):
     return len(prompt.text) <= self.longest
 
-  def sample(self, prompts, n=1, numbers=None, environment=None):
+  def sample(self, prompts, n=1, prompt_seeds=None, environment=None):
     del environment
-    assert len(numbers) == len(prompts)
+    assert len(prompt_seeds) == len(prompts)
     for index, prompt in enumerate(prompts):
       self.asked.append(prompt.text)
       key = next(key for key in self.replies if key in prompt.text)
       for sample in range(n):
         parts = self.replies[key].pop(0)
         parts = (parts,) if isinstance(parts, str) else parts
-        own = [place % 2 == 0 for place, part in enumerate(parts) for _ in part]
+        mask = [turn % 2 == 0 for turn, part in enumerate(parts) for _ in part]
         ids = self.tokenizer.encode("".join(parts))
         completion = types.Completion(
           np.array(ids, np.int32),
           np.zeros(len(ids), np.float32),
-          np.array(own),
+          np.array(mask),
           "stop",
           "".join(parts),
         )
@@ -72,8 +72,8 @@ def answers(executor, agent, policy, samples=1, questions=("six by seven",)):
   prompts = [
     policy.prompt(q, plain_types.SimpleNamespace(request=q)) for q in questions
   ]
-  found = ask(policy, prompts, samples, range(len(prompts)))
-  return {(index, sample): one.text for index, sample, one in found}
+  stream = ask(policy, prompts, samples, range(len(prompts)))
+  return {(index, sample): answer.text for index, sample, answer in stream}
 
 
 def script(code):
@@ -93,9 +93,9 @@ def script(code):
 )
 def test_all_code_answers_with_what_its_script_prints(executor, reply, ends):
   policy = ScriptedPolicy({"six": [reply] * 2})
-  found = answers(executor, "code", policy, samples=2)
-  assert set(found) == {(0, 0), (0, 1)}
-  assert all(text.endswith(ends) for text in found.values())
+  texts = answers(executor, "code", policy, samples=2)
+  assert set(texts) == {(0, 0), (0, 1)}
+  assert all(text.endswith(ends) for text in texts.values())
 
 
 def test_text_and_code_agent_answer_in_their_last_reply(executor):
@@ -106,7 +106,7 @@ def test_text_and_code_agent_answer_in_their_last_reply(executor):
   assert answers(executor, "free", policy) == {(0, 0): "so <<<42>>>"}
 
 
-def test_codesteer_goes_on_until_the_steerer_accepts(executor):
+def test_codesteer_repeats_until_the_steerer_accepts(executor):
   policy = ScriptedPolicy(
     {
       "less likely to go wrong": ["<<<Code>>>", "<<<Text>>>"],
@@ -121,9 +121,9 @@ def test_codesteer_goes_on_until_the_steerer_accepts(executor):
       "one": ["<<<2>>>"],
     }
   )
-  found = answers(executor, "steer", policy, questions=("six by 7", "one + 1"))
-  assert found[1, 0] == "<<<2>>>"
-  assert found[0, 0] == "so <<<42>>>"
+  texts = answers(executor, "steer", policy, questions=("six by 7", "one + 1"))
+  assert texts[1, 0] == "<<<2>>>"
+  assert texts[0, 0] == "so <<<42>>>"
   advised = [text for text in policy.asked if "Advice" in text]
   assert len(advised) == 1 and "try the other way" in advised[0]
   steered = [text for text in policy.asked if "You guide" in text]
@@ -170,8 +170,8 @@ def test_an_unknown_agent_is_named(executor):
   ],
 )
 def test_how_much_a_script_computes(code, score, kinds):
-  found = complexity.measure(code)
-  assert found.score == score
+  measured = complexity.measure(code)
+  assert measured.score == score
   for kind in ("searching", "symbolic", "numerical"):
-    assert getattr(found, kind) == (kind in kinds)
-  assert ("too simple" in found.summary) == (score <= 2)
+    assert getattr(measured, kind) == (kind in kinds)
+  assert ("too simple" in measured.summary) == (score <= 2)

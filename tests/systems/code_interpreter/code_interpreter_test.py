@@ -1,4 +1,4 @@
-"""Code Interpreter: rewards, stages, and what becomes of a conversation."""
+"""Code Interpreter: rewards, stages, and trajectories of conversations."""
 
 import types as plain_types
 
@@ -36,13 +36,13 @@ LAST = "so <<<4>>>"
   ],
 )
 def test_the_parts_of_the_reward(replies, finish, correct, total):
-  found = parts(RULES, replies, finish, correct)
-  assert set(found) == {"correct", "form", "turns"}
-  assert sum(found.values()) == pytest.approx(total)
+  rewards = parts(RULES, replies, finish, correct)
+  assert set(rewards) == {"correct", "form", "turns"}
+  assert sum(rewards.values()) == pytest.approx(total)
 
 
 class Letters:
-  """A letter is a token."""
+  """A tokenizer whose tokens are letters."""
 
   def encode(self, text):
     return list(map(ord, text))
@@ -52,7 +52,7 @@ class Letters:
 
 
 class ScriptedPolicy:
-  """Answers rightly, by code, wrongly, or not at all, in turn."""
+  """Answers correctly, by code, wrongly, and not at all, sample by sample."""
 
   tokenizer = Letters()
   sampler = plain_types.SimpleNamespace(
@@ -77,29 +77,29 @@ class ScriptedPolicy:
         yield index, sample, self.completion(prompt.task, sample)
 
   def completion(self, question, sample):
-    gold = self.answers[question.id]
-    spoken = [
-      (f"<<<{gold}>>>",),
+    reference = self.answers[question.id]
+    turns = [
+      (f"<<<{reference}>>>",),
       (
         BLOCK,
         f"{code_blocks.OUTPUT_PREFIX}<<<7>>>{code_blocks.OUTPUT_SUFFIX}",
-        f"<<<{gold}>>>",
+        f"<<<{reference}>>>",
       ),
       ("<<<zzz>>>",),
       (
         BLOCK,
-        f"{code_blocks.OUTPUT_PREFIX}<<<{gold}>>>{code_blocks.OUTPUT_SUFFIX}",
+        f"{code_blocks.OUTPUT_PREFIX}<<<{reference}>>>{code_blocks.OUTPUT_SUFFIX}",
         "hm",
       ),
     ][sample]
-    ids = self.tokenizer.encode("".join(spoken))
-    own = [place % 2 == 0 for place, p in enumerate(spoken) for _ in p]
+    ids = self.tokenizer.encode("".join(turns))
+    mask = [turn % 2 == 0 for turn, p in enumerate(turns) for _ in p]
     return types.Completion(
       np.array(ids, np.int32),
       np.zeros(len(ids), np.float32),
-      np.array(own),
+      np.array(mask),
       "stop",
-      "".join(spoken),
+      "".join(turns),
     )
 
 
@@ -151,7 +151,7 @@ def test_conversations_become_trajectories_with_their_rewards(make):
   assert len(collected.trajectories) == 8
   for first in (0, 4):
     rewards = [t.reward for t in collected.trajectories[first : first + 4]]
-    # Tool output is no answer.
+    # An answer in the tool output does not count.
     assert rewards == pytest.approx([1.1, 1.1, 0.1, -0.1])
   metrics = collected.metrics
   assert metrics["correct/code_interpreter/solve/mean"] == 0.5
@@ -187,15 +187,15 @@ def test_online_stages_measure_the_policy_before_they_begin(make):
   for step, measures in ((1, True), (2, False), (3, True), (4, False)):
     policy.asked.clear()
     metrics = system.collect(policy, step).metrics
-    # Each of two agents is asked everything, and then the step's questions.
+    # Two agents answer every question before those of the step.
     assert policy.asked[:-2] == (every * 2 if measures else [])
-    # The whole texts of three of the four answers end with the right one.
+    # Three of the four texts end with the correct answer.
     sizes = [metrics[f"stage/code_interpreter/group{g}"] for g in (1, 2, 3, 4)]
     assert sizes == [8, 0, 0, 0]
   resumed, _, _ = make("online_merge", right=None)
   resumed.load_state_dict(system.state_dict())
   policy.asked.clear()
   resumed.collect(policy, 4)
-  assert len(policy.asked) == 2  # Was measured for this stage.
+  assert len(policy.asked) == 2  # This stage was measured already.
   resumed.collect(policy, 5)
   assert len(policy.asked) == 2 + 16 + 2
