@@ -1,14 +1,16 @@
-"""Runs in an object store: a folder of this machine that is treated as one."""
+"""Runs in an object store, for which a folder of this machine stands."""
 
 import json
 import pathlib
+import shutil
 import signal
 import time
 
 import pytest
-import train_test
+import training
 
-from azr_jax.configs import evaluate as evaluate_config
+from azr_jax import train
+from azr_jax.configs import azr, evaluate
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run import storage
 from azr_jax.trainer import scoring
@@ -32,7 +34,7 @@ def test_names_of_folders(tmp_path, monkeypatch):
     storage.resolve("gs://bucket/runs")
 
 
-def test_metrics_are_written_anew_now_and_then(tmp_path, monkeypatch):
+def test_metrics_are_rewritten_from_time_to_time(tmp_path, monkeypatch):
   folder = storage.resolve(f"file://{tmp_path}/run")
   path = tmp_path / "run" / metrics_lib.METRICS
   writer = metrics_lib.MetricsWriter(folder, 1)
@@ -43,44 +45,45 @@ def test_metrics_are_written_anew_now_and_then(tmp_path, monkeypatch):
   assert len(path.read_text().splitlines()) == 2
   monkeypatch.setattr(metrics_lib, "STORE_S", 1e9)
   writer.write(3, {"loss": 0.5})
-  writer.flush()  # A checkpoint does so, too.
+  writer.flush()
   assert len(path.read_text().splitlines()) == 3
   writer.close()
-  # Step 3 is done again by a run that goes on after step 2.
+  # A run that resumes after step 2 repeats step 3.
   writer = metrics_lib.MetricsWriter(folder, 3)
   writer.write(3, {"loss": 0.25})
   writer.close()
-  steps = [json.loads(line) for line in path.read_text().splitlines()]
-  assert [one["loss"] for one in steps] == [2.0, 1.0, 0.25]
+  rows = [json.loads(line) for line in path.read_text().splitlines()]
+  assert [row["loss"] for row in rows] == [2.0, 1.0, 0.25]
   assert sorted(p.name for p in path.parent.iterdir()) == [metrics_lib.METRICS]
 
 
-def test_a_run_in_a_store_is_stopped_goes_on_and_is_scored(tmp_path):
-  folder = f"file://{tmp_path}/run"
-  process = train_test.start(folder, 50, config=train_test.SMALL)
-  samples = tmp_path / "run" / "samples"
-  while not list(samples.glob("*")) and process.poll() is None:
+def test_a_run_in_a_store_is_stopped_resumed_and_scored(
+  azr_run, tmp_path, on_one_device
+):
+  here = tmp_path / "run"
+  folder = f"file://{here}"
+  training.copy_cut_after(4, azr_run, here)
+  (here / "lock").unlink()
+  shutil.rmtree(here / "tensorboard")
+  shutil.rmtree(here / "samples")
+  process = training.start(folder, 50)
+  while not list(here.glob("samples/*")) and process.poll() is None:
     time.sleep(0.2)
   process.send_signal(signal.SIGTERM)
-  train_test.finish(process)
-  done = [one["step"] for one in read(tmp_path)]
-  assert done == list(range(1, len(done) + 1))
-  train_test.finish(
-    train_test.start(folder, len(done) + 1, config=train_test.SMALL)
-  )
-  assert len(read(tmp_path)) == len(done) + 1
-  names = {path.name for path in (tmp_path / "run").iterdir()}
+  training.finish(process)
+  done = [row["step"] for row in training.rows_of(here)]
+  assert done == list(range(1, len(done) + 1)) and 4 < len(done) < 50
+  assert (here / "checkpoints" / str(len(done))).is_dir()
+  config = azr.get_config("tiny")
+  config.update_from_flattened_dict(training.AZR)
+  config.train.steps = len(done) + 1
+  train.train(config, folder)
+  assert len(training.rows_of(here)) == len(done) + 1
+  names = {path.name for path in here.iterdir()}
   assert names == {"checkpoints", "config.json", "metrics.jsonl", "samples"}
+  config = evaluate.get_config()
+  config.rollout.slots = 16
   scores = scoring.evaluate(
-    evaluate_config.get_config(),
-    folder,
-    "programs_heldout",
-    str(tmp_path / "scores"),
-    limit=1,
+    config, folder, "programs_heldout", str(tmp_path / "scores"), limit=1
   )
   assert scores["programs_heldout/items"] > 0
-
-
-def read(tmp_path):
-  text = (tmp_path / "run" / "metrics.jsonl").read_text()
-  return list(map(json.loads, text.splitlines()))
