@@ -189,16 +189,12 @@ def make_estimate(
     )
     advantages, returns = advantages.reshape(shape), returns.reshape(shape)
     mask = batch.loss_mask
-    variance = _variance(returns, mask)
-    error = _variance(returns - old_values, mask)
     metrics = {
       "critic/value": masked.masked_mean(old_values, mask),
       "critic/return": masked.masked_mean(returns, mask),
       "critic/advantage_std": jnp.sqrt(_variance(advantages, mask)),
-      "critic/explained_variance": jnp.where(
-        variance > MIN_VARIANCE,
-        1.0 - error / jnp.maximum(variance, MIN_VARIANCE),
-        0.0,
+      "critic/explained_variance": _explained_variance(
+        old_values, returns, mask
       ),
     }
     if normalize:
@@ -218,6 +214,19 @@ def _variance(x: jax.Array, mask: jax.Array) -> Float[Array, ""]:
   """Returns the variance of x where mask is 1."""
   mean = masked.masked_mean(x, mask)
   return masked.masked_mean((x - mean) ** 2, mask)
+
+
+def _explained_variance(
+  values: jax.Array, returns: jax.Array, mask: jax.Array
+) -> Float[Array, ""]:
+  """Returns 1 - Var(R - V) / Var(R) where mask is 1; 0 if R is constant."""
+  variance = _variance(returns, mask)
+  error = _variance(returns - values, mask)
+  return jnp.where(
+    variance > MIN_VARIANCE,
+    1.0 - error / jnp.maximum(variance, MIN_VARIANCE),
+    0.0,
+  )
 
 
 def _normalized(advantages: jax.Array, mask: jax.Array) -> jax.Array:
