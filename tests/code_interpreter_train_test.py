@@ -9,20 +9,19 @@ from azr_jax.tasks.questions import measured, sources
 pytest.importorskip("reasoning_gym")
 
 QUESTIONS = ("gym:gcd", "gym:spell_backward")
-SMALL = (
-  "--config=configs/code_interpreter.py:tiny",
-  f"--config.code_interpreter.questions={QUESTIONS}",
-  "--config.code_interpreter.count=8",
-  "--config.code_interpreter.prompts=2",
-  "--config.code_interpreter.group_size=4",
-  "--config.code_interpreter.order=potential",
-  "--config.code_interpreter.stage_steps=2",
-  "--config.rollout.slots=8",
-  "--config.learner.micro_rows=2",
-  "--config.learner.max_micro_batches=4",
-  "--config.train.save_every=1",
-)
-# What depends on how fast the machine is.
+SMALL = {
+  "code_interpreter.questions": QUESTIONS,
+  "code_interpreter.count": 8,
+  "code_interpreter.prompts": 2,
+  "code_interpreter.group_size": 4,
+  "code_interpreter.order": "potential",
+  "code_interpreter.stage_steps": 2,
+  "rollout.slots": 8,
+  "learner.micro_rows": 2,
+  "learner.max_micro_batches": 4,
+  "train.save_every": 1,
+}
+# These depend on how fast the machine is.
 TIMED = (
   "interpreter/overlap_share",
   "interpreter/program_seconds",
@@ -55,7 +54,8 @@ def test_a_run_killed_in_its_second_stage_goes_on_in_it(tmp_path):
   path = tmp_path / "measured.jsonl"
   # Groups of the questions: 1, 2, 3, 4, and so on.
   write(path, (10, 3, 2, 0))
-  config = (*SMALL, f"--config.code_interpreter.measured={path}")
+  config = SMALL | {"code_interpreter.measured": path}
+  config = training.flags("configs/code_interpreter.py:tiny", config)
   whole, cut = tmp_path / "whole", tmp_path / "cut"
   training.finish(training.start(whole, 5, config=config))
   process = training.start(cut, 5, config=config)

@@ -9,34 +9,35 @@ import pytest
 import training
 
 LAUNCHER = "launch/local_multiprocess.py"
-SMALL = (
-  *training.SMALL,
-  "--config.azr.learnability_samples=1",
-  "--config.rollout.slots=8",
-  "--config.rollout.max_tokens=64",
-  "--config.learner.max_micro_batches=1",
-)
 MESH = ("--config.mesh.fsdp=4", "--config.mesh.tensor=2")
-# Gloo takes a millisecond per collective, and there are dozens per token.
-ROLLOUT_MESH = tuple(
-  f"--config.rollout.mesh.{axis}={size}"
-  for axis, size in {"data": 8, "fsdp": 1, "tensor": 1}.items()
-)
+
+
+def rollout_mesh(devices):
+  """Flags for copies of the weights on every device.
+
+  Gloo takes a millisecond per collective, and there are dozens per token.
+  """
+  sizes = {"data": devices, "fsdp": 1, "tensor": 1}
+  return [f"--config.rollout.mesh.{axis}={n}" for axis, n in sizes.items()]
 
 
 def start(devices, processes, workdir, *arguments, grace=5):
-  environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
   command = [
     sys.executable,
     LAUNCHER,
     f"--grace={grace}",
     f"--devices={devices}",
   ]
-  command += [f"--processes={processes}", "--", "azr_jax.train", *SMALL]
+  command += [
+    f"--processes={processes}",
+    "--",
+    "azr_jax.train",
+    *training.AZR_FLAGS,
+  ]
   return subprocess.Popen(
     [*command, f"--workdir={workdir}", *arguments],
     cwd=training.ROOT,
-    env=environment,
+    env=training.environment(),
     stdout=subprocess.PIPE,
     stderr=subprocess.STDOUT,
     text=True,
@@ -52,32 +53,36 @@ def metrics_of(workdir, devices, processes, *arguments):
   return training.metrics_of(workdir)
 
 
-@pytest.fixture(scope="module")
-def one_device(tmp_path_factory):
-  return metrics_of(tmp_path_factory.mktemp("one"), 1, 1)
-
-
-def agree(metrics, expected):
+def agree(metrics, one_device):
+  """Whether they are the first of a run of one process on one device."""
   assert [m["step"] for m in metrics] == [1, 2, 3]
+  expected = training.metrics_of(one_device)[:3]
   for mine, theirs in zip(metrics, expected, strict=True):
     assert mine == pytest.approx(theirs, rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.slow
-def test_eight_devices_train_as_one_does(one_device, tmp_path):
-  agree(metrics_of(tmp_path, 8, 1, *MESH), one_device)
+def test_eight_devices_train_as_one_does(azr_run, tmp_path):
+  agree(metrics_of(tmp_path, 8, 1, *MESH), azr_run)
 
 
-def test_two_processes_train_as_one_device_does(one_device, tmp_path):
-  agree(metrics_of(tmp_path, 4, 2, *MESH, *ROLLOUT_MESH), one_device)
+@pytest.mark.parametrize(
+  "devices, fsdp", [(2, 2), pytest.param(4, 4, marks=pytest.mark.slow)]
+)
+def test_two_processes_train_as_one_device_does(
+  azr_run, tmp_path, devices, fsdp
+):
+  mesh = (f"--config.mesh.fsdp={fsdp}", "--config.mesh.tensor=2")
+  mesh = (*mesh, *rollout_mesh(2 * devices))
+  agree(metrics_of(tmp_path, devices, 2, *mesh), azr_run)
   # The first process wrote for both, once.
   assert len(list((tmp_path / "samples").iterdir())) == 3
   assert (tmp_path / "checkpoints" / "3").is_dir()
 
 
 @pytest.mark.slow
-def test_two_processes_sample_in_the_update_s_mesh(one_device, tmp_path):
-  agree(metrics_of(tmp_path, 4, 2, *MESH), one_device)
+def test_two_processes_sample_in_the_update_s_mesh(azr_run, tmp_path):
+  agree(metrics_of(tmp_path, 4, 2, *MESH), azr_run)
 
 
 @pytest.mark.slow

@@ -16,17 +16,14 @@ PARAMETERS = {
   "03_training_dynamics": "RUN = {folder!r}",
   "04_prompt_distributions": "PUZZLES, STEPS = 200, 30",
 }
-# The first notebook trains with the flags of `training.AZR`, so that it finds
-# the programs of the shared run in the compilation cache.
-_SMALL_CONFIG = """
-import ast
+# The first notebook trains as the shared run does, so that it finds programs in
+# the compilation cache.
+_SMALL_CONFIG = f"""
 from azr_jax.configs import azr
 _get_config = azr.get_config
 def get_config(variant):
   config = _get_config(variant)
-  for flag in {flags!r}:
-    key, _, value = flag.removeprefix("--config.").partition("=")
-    config.update_from_flattened_dict({{key: ast.literal_eval(value)}})
+  config.update_from_flattened_dict({training.AZR})
   return config
 azr.get_config = get_config
 """
@@ -56,7 +53,7 @@ def execute(name, folder):
   ]
   setup = "%matplotlib agg\n"
   if name.startswith("01"):
-    setup += _SMALL_CONFIG.format(flags=training.AZR[1:])
+    setup += _SMALL_CONFIG
   cells = [nbformat.v4.new_code_cell(setup + parameters)]
   index = tagged[0] + 1 if tagged else 0
   notebook.cells[index:index] = cells

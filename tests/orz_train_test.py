@@ -61,7 +61,7 @@ def test_orz_resumes_and_its_problems_can_be_selected(tmp_path, on_one_device):
 
 @pytest.mark.slow
 def test_azr_learns_with_a_critic_and_resumes_after_a_kill(tmp_path):
-  gae = (*training.AZR, "--config.learner.estimator=gae")
+  gae = (*training.AZR_FLAGS, "--config.learner.estimator=gae")
   whole, cut = tmp_path / "whole", tmp_path / "cut"
   training.finish(training.start(whole, 4, config=gae))
   process = training.start(cut, 4, config=gae)

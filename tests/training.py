@@ -12,19 +12,27 @@ import time
 ROOT = pathlib.Path(__file__).parents[1]
 # Few prompts, programs and rows, so that a step takes about a second. Every
 # trajectory fits a row, so no step has more rows than the others.
-AZR = (
-  "--config=configs/azr.py:tiny",
-  "--config.azr.batch_size=2",
-  "--config.azr.seed_factor=1",
-  "--config.azr.seed_rounds=2",
-  "--config.azr.learnability_samples=2",
-  "--config.rollout.slots=16",
-  "--config.rollout.prompt_buckets=(128,)",
-  "--config.rollout.cache_chunk=120",
-  "--config.learner.micro_rows=8",
-  "--config.learner.max_micro_batches=2",
-  "--config.train.save_every=2",
-)
+AZR = {
+  "azr.batch_size": 2,
+  "azr.seed_factor": 1,
+  "azr.seed_rounds": 2,
+  "azr.learnability_samples": 2,
+  "rollout.slots": 16,
+  "rollout.prompt_buckets": (128,),
+  "rollout.cache_chunk": 120,
+  "learner.micro_rows": 8,
+  "learner.max_micro_batches": 2,
+  "train.save_every": 2,
+}
+
+
+def flags(config, changes):
+  """The flags of a config, as FILE:VARIANT, with some values changed."""
+  changed = [f"--config.{key}={value}" for key, value in changes.items()]
+  return (f"--config={config}", *changed)
+
+
+AZR_FLAGS = flags("configs/azr.py:tiny", AZR)
 
 
 def environment():
@@ -32,11 +40,11 @@ def environment():
   return {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
 
 
-def start(workdir, steps, *flags, config=AZR):
+def start(workdir, steps, *more, config=AZR_FLAGS):
   """Starts `azr_jax.train` as a user does."""
   return subprocess.Popen(
     [sys.executable, "-m", "azr_jax.train", *config, f"--workdir={workdir}"]
-    + [f"--config.train.steps={steps}", *flags],
+    + [f"--config.train.steps={steps}", *more],
     cwd=ROOT,
     env=environment(),
     stdout=subprocess.PIPE,
