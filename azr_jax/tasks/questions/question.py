@@ -24,6 +24,11 @@ class Question:
   text: str
   reference: str
 
+  @property
+  def request(self) -> str:
+    """The question, by the name that agents read it by."""
+    return self.text
+
 
 def write(path: pathlib.Path, questions: Iterable[Question]) -> None:
   """Writes questions as lines of JSON."""

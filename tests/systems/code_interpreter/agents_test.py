@@ -11,6 +11,7 @@ from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.python_tool import PythonTool, PythonToolSettings
 from azr_jax.systems.code_interpreter import agents
 from azr_jax.systems.code_interpreter import script_complexity as complexity
+from azr_jax.tasks.questions.question import Question
 
 
 class Letters:
@@ -60,7 +61,18 @@ class ScriptedPolicy:
         yield index, sample, completion
 
 
-def answers(executor, agent, policy, samples=1, questions=("six by seven",)):
+def request(text):
+  return plain_types.SimpleNamespace(request=text)
+
+
+def answers(
+  executor,
+  agent,
+  policy,
+  samples=1,
+  questions=("six by seven",),
+  task_of=request,
+):
   hosts = Hosts(1.0)
   settings = PythonToolSettings(max_output_tokens=100, libraries=())
   ask = agents.make(
@@ -69,9 +81,7 @@ def answers(executor, agent, policy, samples=1, questions=("six by seven",)):
     SharedJobs(executor, hosts),
     "compact",
   )
-  prompts = [
-    policy.prompt(q, plain_types.SimpleNamespace(request=q)) for q in questions
-  ]
+  prompts = [policy.prompt(text, task_of(text)) for text in questions]
   stream = ask(policy, prompts, samples, range(len(prompts)))
   return {(index, sample): answer.text for index, sample, answer in stream}
 
@@ -146,6 +156,25 @@ def test_codesteer_ends_after_its_rounds_and_with_prompts_that_are_long(
   assert answers(executor, "steer", policy) == {(0, 0): "<<<4>>>"}
   policy = ScriptedPolicy({"six": ["<<<1>>>"]}, longest=50)
   assert answers(executor, "steer", policy) == {(0, 0): "<<<1>>>"}
+
+
+@pytest.mark.parametrize("agent", agents.AGENTS)
+def test_every_agent_answers_the_questions_of_training(executor, agent):
+  policy = ScriptedPolicy(
+    {
+      "less likely to go wrong": ["<<<Text>>>"],
+      "You guide a solver": ["<<<Return Answer>>>"],
+      "checks the answer": ["no script"],
+      "six": ["so <<<42>>>"],
+    }
+  )
+  texts = answers(
+    executor,
+    agent,
+    policy,
+    task_of=lambda text: Question("1", "gym/gcd", text, "'42'"),
+  )
+  assert texts == {(0, 0): "so <<<42>>>"}
 
 
 def test_an_unknown_agent_is_named(executor):
