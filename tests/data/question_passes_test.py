@@ -23,6 +23,7 @@ def smaller(config, section):
   config[section].questions = QUESTIONS
   config[section].count = 3
   config.rollout.slots = 8
+  config.executor.workers = 1
   return config
 
 
@@ -34,7 +35,7 @@ def potential_of(folder, **changes):
   return question_potential.measure(config, MODEL, str(folder))
 
 
-def test_potential_counts_correct_answers_and_resumes(tmp_path):
+def test_potential_counts_correct_answers_and_resumes(tmp_path, on_one_device):
   rates = potential_of(tmp_path)
   questions = sources.read_all(QUESTIONS, 3, 1)
   assert len(rates) == len(questions) == 6
@@ -62,7 +63,9 @@ def test_potential_counts_correct_answers_and_resumes(tmp_path):
     potential_of(tmp_path, temperatures=(0.9,))
 
 
-def test_a_model_learns_from_its_own_correct_answers(tmp_path, context):
+def test_a_model_learns_from_its_own_correct_answers(
+  tmp_path, context, on_one_device
+):
   config = smaller(trajectories_config.get_config("tiny"), "trajectories")
   config.trajectories.forms = ("code", "text")
   config.trajectories.samples = 2
