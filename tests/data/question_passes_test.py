@@ -23,6 +23,7 @@ def smaller(config, section):
   config[section].questions = QUESTIONS
   config[section].count = 3
   config.rollout.slots = 8
+  config.rollout.cache_chunk = 192  # One length, so one program.
   config.executor.workers = 1
   return config
 
