@@ -1,20 +1,17 @@
 """Evaluation of specs, folders and runs; export; supervised smoke run."""
 
-import functools
 import json
-import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
+import training
 
-from azr_jax import export
+from azr_jax import export, sft
 from azr_jax.configs import evaluate as evaluate_config
+from azr_jax.configs import sft as sft_config
 from azr_jax.models import load
 from azr_jax.trainer import scoring, settings
-
-ROOT = pathlib.Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -91,22 +88,24 @@ def test_a_bad_value_is_named(config):
     settings.read(settings.EvaluateSettings, config)
 
 
-def test_supervised_training_learns_and_resumes(tmp_path):
-  environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+def test_supervised_training_learns_and_resumes(tmp_path, on_one_device):
   command = [sys.executable, "-m", "azr_jax.sft", f"--workdir={tmp_path}"]
-  command.append("--config=configs/sft.py:smoke")
-  run = functools.partial(
-    subprocess.run, cwd=ROOT, env=environment, check=True, timeout=300
+  subprocess.run(
+    [*command, "--config=configs/sft.py:smoke"],
+    cwd=training.ROOT,
+    env=training.environment(),
+    check=True,
+    timeout=300,
   )
-  run(command)
-  lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-  losses = [json.loads(line)["learner/nll"] for line in lines]
+  losses = [row["learner/nll"] for row in training.rows_of(tmp_path)]
   assert len(losses) == 4 and losses[-1] < losses[0]
   source = load.resolve(str(tmp_path / "model"), str(tmp_path))
   assert source.config.vocab_size >= source.tokenizer.vocab_size
-  run([*command, "--config.train.steps=5"])
-  lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-  assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4, 5]
+  config = sft_config.get_config("smoke")
+  config.train.steps = 5
+  sft.train(config, str(tmp_path))
+  steps = [row["step"] for row in training.rows_of(tmp_path)]
+  assert steps == [1, 2, 3, 4, 5]
 
 
 def test_a_folder_without_scores_is_free_for_others(tmp_path):
