@@ -11,7 +11,7 @@ from absl import flags
 from azr_jax.cli import front
 from azr_jax.models import safetensors_io
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.run import console
+from azr_jax.run import console, storage
 from azr_jax.trainer import restore
 from azr_jax.trainer import settings as train_settings
 
@@ -35,6 +35,9 @@ def export(
     raise ValueError(
       f"dtype={dtype!r}: expected one of {tuple(safetensors_io.DTYPES)}"
     )
+  spec = storage.resolve(workdir)
+  if "/" in workdir and ":" not in workdir and not spec.exists():
+    raise ValueError(f"--workdir={workdir}: there is no such folder")
   folder = pathlib.Path(out).expanduser()
   if (folder / "checkpoints").exists() or (folder / "metrics.jsonl").exists():
     raise ValueError(

@@ -97,14 +97,15 @@ def _plain(text: str) -> str:
     return f"expected {words}; --help shows what they are"
   if wrong := _CONVERSION.match(text):
     return f"{wrong[1]}: expected a number"
-  return text.strip().splitlines()[0]
+  line = text.strip().splitlines()[0]
+  return line[:1].lower() + line[1:]
 
 
 def _help(doc: str, words: list[str], describe: Describe | None) -> str:
   """Returns docstring, flags, and the keys of the config that is named."""
   parts = [doc.strip(), "", "Flags:"]
   parts += [
-    flags.FLAGS.module_help(module)
+    flags.FLAGS.module_help(module).replace("\n    (default: 'None')", "")
     for module in flags.FLAGS.flags_by_module_dict()
     if module == sys.argv[0] or "azr_jax" in module
   ]

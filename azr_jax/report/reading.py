@@ -83,7 +83,8 @@ def read_runs(
   Raises:
     ValueError: a folder has no metrics.
   """
-  folders = [storage.resolve(path.rstrip("/")) for path in paths]
+  # A path such as "." has no name of its own.
+  folders = [storage.absolute(path.rstrip("/")) for path in paths]
   if scores is None:
     score_folders = [
       folder.with_name(f"{folder.name}_scores") for folder in folders
@@ -114,7 +115,9 @@ def _read_run(
   max_texts: int,
 ) -> Run:
   path = folder / metrics.METRICS
-  lines = _json_lines(path) if path.exists() else []
+  if not path.exists():
+    raise ValueError(f"{path}: there is no such file; expected a run's folder")
+  lines = _json_lines(path)
   lines = [line for line in lines if isinstance(line.get("step"), int)]
   if not lines:
     raise ValueError(f"{path}: expected the metrics of a run")

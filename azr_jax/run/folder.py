@@ -92,6 +92,8 @@ def claim(
 @contextlib.contextmanager
 def _hold(folder: pathlib.Path) -> Iterator[None]:
   """Makes the folder and locks it while the context lasts."""
+  if folder.exists() and not folder.is_dir():
+    raise ValueError(f"{folder} is a file: expected the folder of a run")
   folder.mkdir(parents=True, exist_ok=True)
   if storage.is_object_store(folder):
     yield

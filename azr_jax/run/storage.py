@@ -29,6 +29,12 @@ def resolve(text: str) -> pathlib.Path:
   return cast(pathlib.Path, epath.Path(text.removeprefix(_FILE)))
 
 
+def absolute(text: str) -> pathlib.Path:
+  """Returns the folder as `resolve` does, with its whole path."""
+  folder = resolve(text)
+  return folder if is_object_store(folder) else folder.absolute()
+
+
 def is_object_store(folder: pathlib.Path) -> bool:
   """Returns whether a folder of `resolve` is in an object store."""
   return not isinstance(folder, pathlib.Path)

@@ -19,7 +19,10 @@ DIR = "--workdir=FOLDER/new"
 CASES = {
   "no flags": (["train"], "expected --config="),
   "no folder": (["train", TINY], "expected --workdir="),
-  "misspelt flag": (["train", TINY, DIR, "--stepz=3"], "stepz"),
+  "misspelt flag": (
+    ["train", TINY, DIR, "--stepz=3"],
+    "error: unknown command line flag 'stepz'",
+  ),
   "a word": (["train", TINY, DIR, "3"], "'3' is no flag"),
   "int of a word": (
     ["train", TINY, DIR, "--config.azr.batch_size=three"],
@@ -83,7 +86,7 @@ CASES = {
   ),
   "a file as folder": (
     ["train", TINY, "--workdir=FOLDER/file"],
-    "FOLDER/file: ",
+    "FOLDER/file is a file: expected the folder of a run",
   ),
   "a folder that cannot be made": (
     ["train", TINY, "--workdir=/proc/nothing/here"],
@@ -125,11 +128,11 @@ CASES = {
   ),
   "export of nothing": (
     ["export", "--workdir=FOLDER/nothing", "--out=FOLDER/model"],
-    "expected embedded:",
+    "--workdir=FOLDER/nothing: there is no such folder",
   ),
   "report of nothing": (
     ["report.__main__", "FOLDER/nothing", "--out=FOLDER/r.html"],
-    "FOLDER/nothing",
+    "FOLDER/nothing/metrics.jsonl: there is no such file; expected a run's",
   ),
   "report without runs": (["report.__main__"], "required: RUN"),
   "rates of a run without them": (
