@@ -12,7 +12,7 @@ from absl import flags
 
 from azr_jax.cli import front, host_flags
 from azr_jax.config import settings as settings_lib
-from azr_jax.run import session
+from azr_jax.run import folder, session
 from azr_jax.trainer import build, loop
 from azr_jax.trainer import settings as train_settings
 
@@ -35,8 +35,13 @@ def train(
     RuntimeError, TimeoutError: see `loop.run`.
   """
   checked = train_settings.read_train(config)
-  timeout_s = checked.trunk.hosts.timeout_s
-  with session.open_run(workdir, config.to_dict(), timeout_s) as run:
+  fixed = checked.system.fixed_keys(checked.own)
+  with session.open_run(
+    workdir,
+    config.to_dict(),
+    checked.trunk.hosts.timeout_s,
+    may_change=[key for key in folder.LAYOUT if key not in fixed],
+  ) as run:
     loop.run(build.build(checked), run, fail_on_recompile)
 
 

@@ -165,13 +165,17 @@ class Settings:
 Made = TypeVar("Made", bound=Settings)
 
 
-def build(cls: type[Made], section: Mapping[str, Any]) -> Made:
+def build(
+  cls: type[Made], section: Mapping[str, Any], base: Made | None = None
+) -> Made:
   """Returns the settings of a section.
 
   Args:
     cls: the settings class.
-    section: {key: value}, nested where a field is a settings class itself; keys
-      that it lacks have their defaults, and lists become tuples.
+    section: {key: value}, nested where a field is a settings class itself;
+      lists become tuples.
+    base: has the values of keys that the section lacks; None: the defaults of
+      the class.
 
   Raises:
     Invalid: a key is unknown, or a value is not allowed. The error's key has
@@ -188,12 +192,29 @@ def build(cls: type[Made], section: Mapping[str, Any]) -> Made:
       if not isinstance(value, Mapping):
         raise Invalid(key, f"={value!r}: expected a section")
       try:
-        values[key] = build(kind, value)
+        # The default of a nested section need not be that of its class.
+        values[key] = build(kind, value, _default_of(cls, key, base))
       except Invalid as error:
         raise error.inside(key) from None
     else:
       values[key] = tuple(value) if isinstance(value, list) else value
+  if base is not None:
+    return dataclasses.replace(typing.cast(Any, base), **values)
   return cls(**values)
+
+
+def _default_of(cls: type[Made], key: str, base: Made | None) -> Any:
+  """Returns the value of a field if a config has none, or None."""
+  if base is not None:
+    return getattr(base, key)
+  (field,) = [
+    f for f in dataclasses.fields(typing.cast(Any, cls)) if f.name == key
+  ]
+  if field.default is not dataclasses.MISSING:
+    return field.default
+  if field.default_factory is not dataclasses.MISSING:
+    return field.default_factory()
+  return None
 
 
 def unknown(key: str, value: Any, known: Mapping[str, Any]) -> Invalid:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import jax
@@ -176,7 +176,12 @@ class Hosts:
 
   def any(self, what: str, mine: bool) -> bool:
     """Returns, on every process, whether `mine` is true on any of them."""
-    return b"yes" in self.all_gather(what, b"yes" if mine else b"no")
+    return self.any_of_each(what, [mine])[0]
+
+  def any_of_each(self, what: str, mine: Sequence[bool]) -> list[bool]:
+    """Returns, on every process, for each flag whether it is true on any."""
+    rows = self.all_gather(what, bytes(map(bool, mine)))
+    return [any(flags) for flags in zip(*rows, strict=True)]
 
   def raise_on_all(self, what: str, error: Exception | None) -> None:
     """Raises on every process if any of them has an error.

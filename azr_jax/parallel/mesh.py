@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from azr_jax.types import BoxedParams, Rules, Shardings
+from azr_jax.types import BoxedParams, Params, Rules, Shardings
 
 AXES = ("data", "fsdp", "tensor")
 BATCH_AXES = ("data", "fsdp")
@@ -38,6 +38,25 @@ def make_mesh(
     )
   return jax.make_mesh(
     tuple(sizes), AXES, axis_types=(AxisType.Auto,) * 3, devices=devices
+  )
+
+
+def sharded_shapes(
+  boxed_params: BoxedParams, mesh: Mesh, rules: Rules
+) -> Params:
+  """Returns a `jax.ShapeDtypeStruct` with its sharding per parameter.
+
+  Args:
+    boxed_params: shapes with logical axis names.
+    mesh: the device mesh.
+    rules: logical axis name to mesh axis name, or None for replicated.
+  """
+  return jax.tree.map(
+    lambda x, sharding: jax.ShapeDtypeStruct(
+      x.shape, x.dtype, sharding=sharding
+    ),
+    nn.unbox(boxed_params),
+    param_shardings(boxed_params, mesh, rules),
   )
 
 

@@ -14,9 +14,12 @@ import orbax.checkpoint as ocp
 
 from azr_jax.run import storage
 from azr_jax.run.console import print_status
+from azr_jax.types import Params
 
 # The name of the folder of checkpoints in a run's folder.
 FOLDER = "checkpoints"
+# The name of the device state in a checkpoint.
+_STATE = "state"
 # The device state of a run: any pytree of arrays.
 State = TypeVar("State")
 
@@ -99,6 +102,45 @@ class Checkpointer:
       ),
     )
     return restored["state"], restored["system"]
+
+  def restore_params(
+    self, step: int, policy: Params, critic: Params | None = None
+  ) -> tuple[Params, ...]:
+    """Restores parameters straight into their shards, and nothing else.
+
+    Moments are most of a checkpoint, and only training needs them.
+
+    Args:
+      step: a step of `steps`.
+      policy: shapes, dtypes and shardings of the policy's parameters.
+      critic: the same of the critic's; None: they are not restored.
+
+    Returns:
+      The policy's parameters, and the critic's if they are asked for and the
+      run has a critic.
+    """
+    path = self._manager.directory / str(step) / _STATE
+    saved = ocp.StandardCheckpointHandler().metadata(path).tree
+    item: dict[str, Any] = {"params": policy}
+    if "policy" in saved:
+      item = {"policy": item}
+      if critic is not None:
+        item["critic"] = {"params": critic}
+    args = ocp.args.PyTreeRestore(
+      item,
+      restore_args=ocp.checkpoint_utils.construct_restore_args(item),
+      partial_restore=True,
+    )
+    # A manager restores an item as it did first, so this one is only for it.
+    with ocp.CheckpointManager(
+      self._manager.directory,
+      options=ocp.CheckpointManagerOptions(create=False),
+    ) as manager:
+      state = manager.restore(step, args=ocp.args.Composite(state=args))[_STATE]
+    if "params" in state:
+      return (state["params"],)
+    networks = [state[name] for name in ("policy", "critic") if name in state]
+    return tuple(network["params"] for network in networks)
 
   def restore_system(self, step: int) -> dict[str, Any]:
     """Restores the system's host state alone."""

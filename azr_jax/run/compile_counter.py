@@ -20,6 +20,25 @@ class CompileCounter:
     taken, self.names = self.names, []
     return taken
 
+  def take_expected(self, step: int, first_step: int, fail: bool) -> int:
+    """Returns how many programs a step compiled, since the last call.
+
+    Args:
+      step: the step.
+      first_step: the step that may compile.
+      fail: whether another must not.
+
+    Raises:
+      RuntimeError: it did, with `fail`; the message names the programs.
+    """
+    compiled = self.take()
+    if fail and compiled and step > first_step:
+      raise RuntimeError(
+        f"step {step} compiled {compiled}; expected every program to be "
+        f"compiled by the end of step {first_step}"
+      )
+    return len(compiled)
+
 
 @contextmanager
 def count_compiles() -> Iterator[CompileCounter]:

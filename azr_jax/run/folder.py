@@ -15,7 +15,15 @@ from azr_jax.run import storage
 CONFIG = "config.json"
 # A resumed run may change keys that begin with these: devices and length.
 LAYOUT = (
-  "train.",
+  "train.steps",
+  "train.save_every",
+  "train.save_minutes",
+  "train.keep_checkpoints",
+  "train.samples_per_step",
+  "train.show_every",
+  "train.flag_texts",
+  "train.flag_classifier",
+  "train.model_dtype",
   "mesh.",
   "sharding.",
   "hosts.",

@@ -6,8 +6,8 @@ Every command that writes a folder over many steps or records opens one:
     ...
 
 The folder is claimed for one process and one configuration, hosts agree on
-both, and SIGTERM asks the run to stop after its step. Only the primary host
-writes files and prints.
+both, and SIGTERM asks the run to stop after its step (`save_schedule.py`). Only
+the primary host writes files and prints.
 """
 
 import contextlib
@@ -80,9 +80,9 @@ class Run:
     self.hosts.assert_equal("step to resume from", step)
     return step
 
-  def should_stop(self, step: int) -> bool:
-    """Returns whether any host was asked to stop after this step."""
-    return self.hosts.any(f"end of step {step}", self.preempted.is_set())
+  def any_host(self, what: str, *mine: bool) -> list[bool]:
+    """Returns, for each of the flags, whether any host has raised it."""
+    return self.hosts.any_of_each(what, mine)
 
 
 @contextlib.contextmanager
@@ -105,7 +105,7 @@ def open_run(
     begun_by: see `folder.claim`.
     section: see `folder.claim`.
     stops_after_step: whether the command has steps, after each of which it
-      asks `should_stop`; otherwise SIGTERM ends the process at once.
+      asks whether to stop; otherwise SIGTERM ends the process at once.
 
   Raises:
     ValueError: the folder is in use, or is of another config.

@@ -10,11 +10,16 @@ class RunSettings(Settings):
   """Steps, checkpoints, and the texts that are kept."""
 
   init_from_run: str = setting(
-    "", "run folder whose newest checkpoint training starts from"
+    "", "run folder whose newest checkpoint training starts from, once"
   )
   steps: int = setting(100, "training steps", at_least=1)
   save_every: int = setting(
     10, "steps between checkpoints", paper="AZR: 10", at_least=1
+  )
+  save_minutes: float = setting(
+    30.0,
+    "minutes after a checkpoint until the next step's end is saved too",
+    above=0,
   )
   keep_checkpoints: int = setting(2, "newest checkpoints to keep", at_least=1)
   samples_per_step: int = setting(

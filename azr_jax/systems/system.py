@@ -24,7 +24,7 @@ from azr_jax.executor import Executor
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.rollout.policy import Policy
+from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.types import RolloutBatch
 
@@ -128,6 +128,24 @@ class System(abc.ABC):
   @classmethod  # noqa: B027 - most systems allow any sampling.
   def check(cls, settings: Any, rollout: SamplerSettings) -> None:
     """Raises `Invalid` if settings contradict those of sampling."""
+
+  @classmethod
+  def fixed_keys(cls, settings: Any) -> Sequence[str]:
+    """Returns keys of the trunk that a resumed run of it must not change.
+
+    They are of those that other runs may change, such as `train.steps` for a
+    schedule over all steps.
+    """
+    del settings
+    return ()
+
+  def benchmark_agent(self, benchmark: str) -> Agent | None:
+    """Returns the agent that answers a benchmark in periodic evaluations.
+
+    None: the policy answers alone, in one turn.
+    """
+    del benchmark
+    return None
 
   @classmethod
   def step_load(cls, settings: Any) -> StepLoad | None:

@@ -17,6 +17,7 @@ from azr_jax.learner import update
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.run import compile_counter, step_log, text_monitor
+from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
 from azr_jax.systems.system import System
 from azr_jax.trainer import build, ending, restore
@@ -50,7 +51,7 @@ def run(
     if done:
       run.say(f"resuming after step {done} of the run in {run.folder}")
     state, ref_params, system_state = restore.training_state(
-      experiment, checkpoints, done
+      experiment, run, checkpoints, done
     )
     run.barrier("the model is loaded")
 
@@ -63,7 +64,9 @@ def run(
     )
     if done:
       system.load_state_dict(system_state)
-    evals = run.build("benchmarks", lambda: PeriodicEvals(experiment, executor))
+    evals = run.build(
+      "benchmarks", lambda: PeriodicEvals(experiment, executor, system)
+    )
     run.say("compiling the sampler; the first step compiles the rest")
     sampler.warm_up(sampler.compute_params(state.params))
     run.barrier("the sampler is compiled")
@@ -73,7 +76,7 @@ def run(
     monitor = text_monitor.from_settings(
       run.folder, run.is_primary, settings.train
     )
-
+    saves = SaveSchedule(settings.train, run)
     step = done
     for step in range(done + 1, settings.train.steps + 1):
       # Collect. The sampler's copy of the weights is freed at the end of the
@@ -87,11 +90,9 @@ def run(
         scores = evals.run(policy, step, run)
         start = time.monotonic()
         rollouts = system.collect(policy, step)
-        rollouts.metrics.update(scores)
-        rollouts.metrics["time/sample"] = policy.sample_s
+        rollouts.metrics.update({**scores, "time/sample": policy.sample_s})
       collected_at = time.monotonic()
       trajectories = rollouts.trajectories
-      rollouts.metrics.update(monitor.look(step, trajectories))
 
       # Advantages.
       values = experiment.estimate_advantages(trajectories)
@@ -106,28 +107,19 @@ def run(
       for _ in range(settings.learner.epochs):
         state, learner_metrics = learner.update(state, batch, ref_params)
 
-      # Log.
-      compiled = counter.take()
+      learned = step_log.fetch(learner_metrics)
+
+      # Log, while the update runs.
+      rollouts.metrics.update(monitor.look(step, trajectories))
       log.write_last()
-      if fail_on_recompile and compiled and step > done + 1:
-        raise RuntimeError(
-          f"step {step} compiled {compiled}; expected every program to be "
-          f"compiled by the end of step {done + 1}"
-        )
-      log.add(
-        step,
-        rollouts,
-        step_log.fetch(learner_metrics),
-        len(compiled),
-        start,
-        collected_at,
-      )
+      compiled = counter.take_expected(step, done + 1, fail_on_recompile)
+      log.add(step, rollouts, learned, compiled, start, collected_at)
 
       # Save.
-      is_last = step == settings.train.steps or run.should_stop(step)
-      if is_last or step % settings.train.save_every == 0:
+      end = saves.at_end_of(step)
+      if end.save:
         log.write_last(flush=True)
         checkpoints.save(step, state, system.state_dict())
-      if is_last:
+      if end.stop:
         break
   run.say(ending.last_words(experiment.settings, run.folder, step))

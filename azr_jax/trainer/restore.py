@@ -1,6 +1,7 @@
 """Models to start from: a model spec, or a checkpoint of a run."""
 
 import dataclasses
+import json
 import pathlib
 from typing import Any
 
@@ -10,56 +11,96 @@ import ml_collections
 from jax.sharding import Mesh
 
 from azr_jax import types
-from azr_jax.learner import advantages
-from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.critic import ActorCritic
-from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import load, presets, tokenizers, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.run import checkpoint, storage
 from azr_jax.run import folder as folder_lib
+from azr_jax.run.session import Run
 from azr_jax.trainer import build
-from azr_jax.trainer import settings as settings_lib
 from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.settings import SamplingSettings
 
 # The folder of the tokenizer that supervised training makes.
 TOKENIZER = "tokenizer"
+# The file of a run that says which checkpoint of another run it starts from.
+START = "start.json"
 
 
-def initial_params(experiment: Experiment) -> tuple[types.Params, ...]:
-  """Returns the parameters to start from: the policy's, perhaps the critic's.
+def pin_start(experiment: Experiment, folder: pathlib.Path) -> int:
+  """Returns the step of `train.init_from_run` that a run starts from.
+
+  The first call writes it to a file of the run's folder. The run that it names
+  may still train, so its newest checkpoint may be another when this run
+  resumes, but a KL penalty must refer to the same parameters.
+
+  Args:
+    experiment: what `build.build` made.
+    folder: the run's folder.
+
+  Returns:
+    The step; 0 if the run starts from a model.
 
   Raises:
     ValueError: `train.init_from_run` is a run without a checkpoint.
   """
   spec = experiment.settings.trunk.train.init_from_run
   if not spec:
-    return (experiment.load_params(),)
-  folder = storage.resolve(spec)
-  if checkpoint.newest_step(folder) is None:
+    return 0
+  path = folder / START
+  if path.exists():
+    start = json.loads(path.read_text(encoding="utf-8"))
+    if start["run"] == spec:
+      return start["step"]
+  step = checkpoint.newest_step(storage.resolve(spec))
+  if step is None:
     raise ValueError(
-      f"config.train.init_from_run={str(folder)!r}: expected a run's folder "
-      "with a finished checkpoint"
+      f"config.train.init_from_run={spec!r}: expected a run's folder with a "
+      "finished checkpoint"
     )
-  with checkpoint.open_to_read(folder) as (checkpoints, step):
-    state, _ = checkpoints.restore(step, experiment.learner.abstract)
-  if isinstance(state, ActorCritic):
-    return state.params, state.critic.params
-  return (state.params,)
+  storage.write_whole(path, json.dumps({"run": spec, "step": step}) + "\n")
+  return step
 
 
-def training_state(
-  experiment: Experiment, checkpoints: checkpoint.Checkpointer, step: int
-) -> tuple[Any, types.Params | None, dict[str, Any]]:
-  """Returns what training starts from, or resumes.
-
-  A resumed run loads its start only for the reference, because a second state
-  may not fit in memory beside the restored one.
+def initial_params(
+  experiment: Experiment, step: int, with_critic: bool
+) -> tuple[types.Params, ...]:
+  """Returns the parameters to start from: the policy's, perhaps the critic's.
 
   Args:
     experiment: what `build.build` made.
+    step: what `pin_start` returned.
+    with_critic: whether a critic is wanted, if the start has one.
+
+  Raises:
+    ValueError: the run that training starts from no longer has the step.
+  """
+  spec = experiment.settings.trunk.train.init_from_run
+  if not spec:
+    return (experiment.load_params(),)
+  abstract = experiment.learner.abstract
+  critic = None
+  if with_critic and isinstance(abstract, ActorCritic):
+    critic = abstract.critic.params
+  folder = storage.resolve(spec)
+  with checkpoint.open_to_read(folder, step) as (checkpoints, step):
+    return checkpoints.restore_params(step, abstract.params, critic)
+
+
+def training_state(
+  experiment: Experiment,
+  run: Run,
+  checkpoints: checkpoint.Checkpointer,
+  step: int,
+) -> tuple[Any, types.Params | None, dict[str, Any]]:
+  """Returns what training starts from, or resumes.
+
+  A resumed run loads the parameters of its start for the reference alone.
+
+  Args:
+    experiment: what `build.build` made.
+    run: the run.
     checkpoints: of the run.
     step: the step to restore; 0: the run begins.
 
@@ -68,11 +109,16 @@ def training_state(
     without a penalty), and the system's state of the step.
   """
   has_reference = experiment.settings.trunk.learner.kl_coef > 0
+  start = run.build(
+    "the run to start from", lambda: pin_start(experiment, run.folder)
+  )
   if step:
     state, system = checkpoints.restore(step, experiment.learner.abstract)
-    reference = initial_params(experiment)[0] if has_reference else None
+    reference = None
+    if has_reference:
+      (reference,) = initial_params(experiment, start, with_critic=False)
     return state, reference, system
-  params = initial_params(experiment)
+  params = initial_params(experiment, start, with_critic=True)
   reference = jax.tree.map(jnp.copy, params[0]) if has_reference else None
   return experiment.learner.init(*params), reference, {}
 
@@ -139,30 +185,11 @@ def load_model(
     source = load.resolve(config.model.source, c.model.cache_dir)
   model = transformer.Transformer(source.config)
   with checkpoint.open_to_read(folder, step) as (checkpoints, step):
-    abstract = _abstract_state(config, model, mesh, rules)
-    state, _ = checkpoints.restore(step, abstract)
-  return source, state.params
-
-
-def _abstract_state(
-  config: ml_collections.ConfigDict,
-  model: transformer.Transformer,
-  mesh: Mesh,
-  rules: dict[str, str | None],
-) -> Any:
-  """Returns shapes and shardings of the state of a run, or of `azr_jax.sft`."""
-  if "system" not in config:
-    c = settings_lib.read_supervised(config).trunk
-    return learner_lib.abstract_state(
-      model, make_optimizer(c.optimizer), mesh, rules
+    abstract = mesh_lib.sharded_shapes(
+      transformer.abstract_params(model), mesh, rules
     )
-  trunk = settings_lib.read_train(config).trunk
-  critic = None
-  if trunk.learner.estimator == advantages.GAE:
-    critic = make_optimizer(trunk.critic.optimizer)
-  return learner_lib.abstract_state(
-    model, make_optimizer(trunk.optimizer), mesh, rules, critic
-  )
+    (params,) = checkpoints.restore_params(step, abstract)
+  return source, params
 
 
 @dataclasses.dataclass(frozen=True)

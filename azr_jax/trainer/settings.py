@@ -139,8 +139,7 @@ def switch_system(
   except Invalid as error:
     raise error.inside("config") from None
   values = config.to_dict()
-  for name in systems.SYSTEMS:
-    values.pop(name, None)
+  values.pop(systems.load(str(values["system"])).name, None)
   values["system"] = system
   switched = ml_collections.ConfigDict(values)
   if cls.name not in switched:
@@ -161,10 +160,16 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
   values = config.to_dict()
   try:
     cls = systems.load(str(values.get("system", "")))
+    known = [field.name for field in dataclasses.fields(TrainSettings)]
+    if cls.name in known:
+      raise Invalid(
+        "system",
+        f"={values['system']!r}: expected a class whose name is no section of "
+        f"every config, such as {cls.name!r}",
+      )
     own = values.pop(cls.name, {})
     for name in systems.SYSTEMS:
       values.pop(name, None)
-    known = [field.name for field in dataclasses.fields(TrainSettings)]
     for key, value in values.items():
       if key not in known:
         names = dict.fromkeys((*known, cls.name))
@@ -226,6 +231,11 @@ class SupervisedRunSettings(Settings):
 
   steps: int = setting(10_000, "training steps", at_least=1)
   save_every: int = setting(1000, "steps between checkpoints", at_least=1)
+  save_minutes: float = setting(
+    30.0,
+    "minutes after a checkpoint until the next step's end is saved too",
+    above=0,
+  )
   keep_checkpoints: int = setting(2, "newest checkpoints to keep", at_least=1)
   model_dtype: str = setting(
     "float16",

@@ -24,6 +24,7 @@ from azr_jax.models import load, safetensors_io
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.run import console
 from azr_jax.run import metrics as metrics_lib
+from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
 from azr_jax.trainer import build, ending, restore
 from azr_jax.trainer.settings import (
@@ -64,6 +65,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
       state, _ = checkpoints.restore(done, learner.abstract)
     else:
       state = learner.init(source.load_params(mesh, rules))
+    saves = SaveSchedule(c.train, run)
     with _Log(run, done + 1, c.train.steps) as log:
       for step in range(done + 1, c.train.steps + 1):
         start = time.monotonic()
@@ -71,10 +73,10 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
         state, metrics = learner.update(state, batch, None)
         log.write(step, metrics, start)
         done = step
-        is_last = step == c.train.steps or run.should_stop(step)
-        if is_last or step % c.train.save_every == 0:
+        end = saves.at_end_of(step)
+        if end.save:
           checkpoints.save(step, state, {})
-        if is_last:
+        if end.stop:
           break
   if done < c.train.steps:
     run.say(f"{ending.STOPPED}: the same command resumes after step {done}")

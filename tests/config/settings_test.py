@@ -43,6 +43,29 @@ class Robot(Settings):
       raise self.invalid("tools", "() without arms")
 
 
+@dataclasses.dataclass(frozen=True)
+class Factory(Settings):
+  """A section whose own section has another default than its class."""
+
+  clock: Clock = Clock(steps=99, rates=(2.0, 3.0))
+  robot: Robot = Robot(arms=4, clock=Clock(steps=7))
+
+
+@pytest.mark.parametrize(
+  "section, expected",
+  [
+    ({}, Factory()),
+    ({"clock": {"rates": [5.0]}}, Factory(clock=Clock(99, (5.0,)))),
+    (
+      {"robot": {"clock": {"rates": [5.0]}}},
+      Factory(robot=Robot(arms=4, clock=Clock(7, (5.0,)))),
+    ),
+  ],
+)
+def test_a_part_of_a_section_keeps_the_other_defaults(section, expected):
+  assert settings_lib.build(Factory, section) == expected
+
+
 def refusal(section, cls=Robot):
   with pytest.raises(Invalid) as caught:
     settings_lib.build(cls, section)

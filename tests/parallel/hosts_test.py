@@ -91,7 +91,7 @@ def test_a_run_folder_is_claimed_by_all_or_none(results):
     assert claim["free"] is None
     assert claim["config"].startswith("RuntimeError: config: process ")
     assert claim["workdir"].startswith("RuntimeError: workdir: process ")
-  assert claims[0]["refused"].startswith("FileExistsError: ")
+  assert claims[0]["refused"].startswith("ValueError: ")
   assert "workdir: process 0" in claims[1]["refused"]
 
 

@@ -1,5 +1,6 @@
 """The start of a run, and the checkpoint that it resumes."""
 
+import contextlib
 import json
 
 import jax
@@ -12,6 +13,7 @@ from azr_jax.learner import train_state
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import load, transformer
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.run import session
 from azr_jax.run.checkpoint import Checkpointer
 from azr_jax.trainer import build, restore, settings
 from azr_jax.trainer.build import Experiment
@@ -25,6 +27,14 @@ def experiment_of(**changes):
   config.mesh.update(MESH)
   config.update_from_flattened_dict(changes)
   return build.build(settings.read_train(config))
+
+
+@contextlib.contextmanager
+def opened(folder):
+  """A run in a folder, and its checkpoints."""
+  with session.open_run(str(folder), {}, 1.0) as run:
+    with run.open_checkpoints(1) as checkpoints:
+      yield run, checkpoints
 
 
 def same(some, others):
@@ -45,17 +55,17 @@ def test_a_resumed_run_loads_its_start_for_a_reference_only(
     return load_params(self)
 
   monkeypatch.setattr(Experiment, "load_params", counted)
-  with Checkpointer(tmp_path, keep=1) as checkpoints:
+  with opened(tmp_path) as (run, checkpoints):
     state, reference, system = restore.training_state(
-      experiment, checkpoints, 0
+      experiment, run, checkpoints, 0
     )
     assert len(loaded) == 1 and system == {}
     assert (reference is not None) == (kl_coef > 0)
     checkpoints.save(5, state, {"tasks": [1]})
   loaded.clear()
-  with Checkpointer(tmp_path, keep=1) as checkpoints:
+  with opened(tmp_path) as (run, checkpoints):
     resumed, reference_again, system = restore.training_state(
-      experiment, checkpoints, 5
+      experiment, run, checkpoints, 5
     )
   assert len(loaded) == loads
   assert system == {"tasks": [1]}
@@ -68,8 +78,60 @@ def test_a_run_to_start_from_is_named_and_not_made(tmp_path):
   folder = tmp_path / "nowhere"
   experiment = experiment_of(**{"train.init_from_run": str(folder)})
   with pytest.raises(ValueError, match="config.train.init_from_run='.*nowhere"):
-    restore.initial_params(experiment)
+    restore.pin_start(experiment, tmp_path)
   assert not folder.exists()
+
+
+GAE = {"learner.estimator": "gae"}
+NO_CLIP = {"optimizer.grad_clip": 0.0}  # The optimizer's state has other names.
+
+
+def state_of(seed, changes):
+  """A fresh state with random weights."""
+  experiment = experiment_of(**changes)
+  rules = experiment.settings.trunk.sharding.rules()
+  params = load.random_params(experiment.source.config, seed)
+  return experiment.learner.init(params(experiment.mesh, rules))
+
+
+@pytest.mark.parametrize(
+  "source, own", [(GAE, GAE), (GAE, {}), (NO_CLIP, GAE)]
+)
+def test_a_run_starts_from_another_run_s_parameters_alone(
+  tmp_path, source, own
+):
+  states = {step: state_of(step, source) for step in (3, 4)}
+  with Checkpointer(tmp_path / "source", keep=None) as checkpoints:
+    checkpoints.save(3, states[3], {})
+  spec = {"train.init_from_run": str(tmp_path / "source")}
+  experiment = experiment_of(**spec, **own, **{"learner.kl_coef": 0.1})
+  with opened(tmp_path / "run") as (run, checkpoints):
+    state, reference, _ = restore.training_state(
+      experiment, run, checkpoints, 0
+    )
+    checkpoints.save(1, state, {})
+  assert same(state.params, states[3].params)
+  assert same(reference, states[3].params)
+  if own == source:
+    assert same(state.critic.params, states[3].critic.params)
+  # The source trains on, but the penalty refers to the same parameters.
+  with Checkpointer(tmp_path / "source", keep=None) as checkpoints:
+    checkpoints.save(4, states[4], {})
+  with opened(tmp_path / "run") as (run, checkpoints):
+    _, reference, _ = restore.training_state(experiment, run, checkpoints, 1)
+  assert same(reference, states[3].params)
+
+
+def test_a_reference_that_is_gone_is_named(tmp_path):
+  experiment = experiment_of(
+    **{"train.init_from_run": str(tmp_path / "source")}
+  )
+  for step in (3, 4):
+    with Checkpointer(tmp_path / "source", keep=1) as checkpoints:
+      checkpoints.save(step, state_of(step, {}), {})
+    assert restore.pin_start(experiment, tmp_path) == 3
+  with pytest.raises(ValueError, match="no longer holds the checkpoint of st"):
+    restore.initial_params(experiment, 3, with_critic=False)
 
 
 def supervised_run(folder, steps):

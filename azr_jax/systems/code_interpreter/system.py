@@ -141,6 +141,15 @@ class CodeInterpreter(System):
       "+".join(settings.questions),
     )
 
+  def benchmark_agent(self, benchmark: str) -> Agent | None:
+    """Returns the agent that is trained, for questions."""
+    if benchmark != "questions":
+      return None
+    jobs = SharedJobs(self.context.executor, self.context.hosts)
+    return agents.make(
+      "free", self.make_tool(), jobs, self.settings.prompt_style
+    )
+
   def make_tool(self) -> PythonTool:
     """Returns a tool that runs the code of conversations."""
     context = self.context

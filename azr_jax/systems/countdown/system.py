@@ -94,6 +94,11 @@ class Countdown(System):
     return StepLoad(answers, answers, settings.prompts)
 
   @classmethod
+  def fixed_keys(cls, settings: CountdownSettings) -> tuple[str, ...]:
+    """Returns the length of the run, if the static schedule depends on it."""
+    return ("train.steps",) if settings.curriculum == "static" else ()
+
+  @classmethod
   def evaluation(cls, settings: CountdownSettings) -> Evaluation:
     """Returns the test split, with the prompts that were trained on."""
     full = settings.prompt_style == "full"
