@@ -102,7 +102,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   """Sets the sizes of the model that `configs/sft.py:countdown_tiny` makes."""
   c.model.source = "embedded:countdown-tiny"
   c.countdown.prompts = 32
-  c.countdown.prompt_style = "compact"
+  c.countdown.prompt_format = "compact"
   c.countdown.count = 20_000
   c.rollout.prompt_buckets = (40,)
   c.rollout.max_tokens = 160

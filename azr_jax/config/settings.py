@@ -77,9 +77,9 @@ def setting(
   at_least: float | None = None,
   below: float | None = None,
   at_most: float | None = None,
-  one_of: Sequence[str] = (),
-  some_of: Sequence[str] = (),
-  needed: bool = False,
+  choices: Sequence[str] = (),
+  subset_of: Sequence[str] = (),
+  required: bool = False,
   accepts: tuple[Check, str] | None = None,
 ) -> Any:
   """Declares a field of a `Settings` class.
@@ -93,9 +93,9 @@ def setting(
     at_least: numbers must be this or larger.
     below: numbers must be smaller than this.
     at_most: numbers must be this or smaller.
-    one_of: the names to choose from.
-    some_of: the names of which a tuple may hold some, each once.
-    needed: strings and tuples must not be empty.
+    choices: the names to choose from.
+    subset_of: the names of which a tuple may hold some, each once.
+    required: strings and tuples must not be empty.
     accepts: any other test, with its words.
   """
   tests: list[tuple[Check, str]] = []
@@ -112,21 +112,21 @@ def setting(
     tests.append(
       (lambda v: all(holds(v) for _, _, holds in bounds), f"{kind} {words}")
     )
-  if one_of:
-    tests.append((lambda v: v in one_of, f"one of {tuple(one_of)}"))
-  if some_of:
-    words = "a non-empty choice" if needed else "() or a choice"
+  if choices:
+    tests.append((lambda v: v in choices, f"one of {tuple(choices)}"))
+  if subset_of:
+    words = "a non-empty choice" if required else "() or a choice"
     tests.append(
       (
         lambda v: (
           len(set(v)) == len(v)
-          and set(v) <= set(some_of)
-          and (len(v) > 0 or not needed)
+          and set(v) <= set(subset_of)
+          and (len(v) > 0 or not required)
         ),
-        f"{words} of {tuple(some_of)}",
+        f"{words} of {tuple(subset_of)}",
       )
     )
-  elif needed:
+  elif required:
     kind = "string" if isinstance(default, str) else "tuple"
     tests.append((lambda v: len(v) > 0, f"a non-empty {kind}"))
   if accepts:

@@ -46,7 +46,7 @@ class CorpusSettings(Settings):
   data: str = setting(
     "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)",
     "source of sums, as tasks/mathematics/sources.py reads it",
-    needed=True,
+    required=True,
   )
   style_shares: tuple[float, ...] = setting(
     (0.3, 0.4, 0.3),

@@ -44,8 +44,8 @@ class CorpusSettings(Settings):
 
   seed: int = setting(0, "root of every random draw", at_least=0)
   count: int = setting(120_000, "conversations", at_least=1)
-  prompt_style: str = setting(
-    "compact", "prompt format", one_of=prompts.PROMPT_FORMATS
+  prompt_format: str = setting(
+    "compact", "prompt format", choices=prompts.PROMPT_FORMATS
   )
   style_shares: tuple[float, ...] = setting(
     (0.35, 0.15, 0.1, 0.4),
@@ -77,7 +77,7 @@ def conversations(settings: CorpusSettings) -> Iterator[tuple[str, str]]:
     ):
       yield (
         prompts.propose_prompt(
-          recent[-settings.references :], settings.prompt_style
+          recent[-settings.references :], settings.prompt_format
         ),
         prompts.reply(
           countdown_solutions.write(puzzle, term, "direct", 0.0, rng),
@@ -88,7 +88,7 @@ def conversations(settings: CorpusSettings) -> Iterator[tuple[str, str]]:
       style_index = rng.choice(len(weights), p=weights)
       solution_style = countdown_solutions.SOLUTION_STYLES[style_index]
       yield (
-        prompts.solve_prompt(puzzle, settings.prompt_style),
+        prompts.solve_prompt(puzzle, settings.prompt_format),
         prompts.reply(
           countdown_solutions.write(
             puzzle, term, solution_style, settings.try_share, rng

@@ -67,7 +67,7 @@ class CorpusSettings(Settings):
   sources: tuple[str, ...] = setting(
     ("gym:chain_sum",),
     "gym sets, as tasks/questions/sources.py reads them",
-    needed=True,
+    required=True,
   )
   style_shares: tuple[float, ...] = setting(
     (0.6, 0.3, 0.1),

@@ -33,7 +33,7 @@ class DemonstrationsSettings(Settings):
   path: str = setting(
     "trajectories/trajectories.jsonl",
     "what azr_jax.trajectories --workdir=trajectories writes",
-    needed=True,
+    required=True,
   )
 
 

@@ -87,13 +87,13 @@ def answer(
         jax.random.fold_in(jax.random.key(settings.seed), number),
       )
       path = run.folder / f"{pass_.name}.jsonl"
-      style = settings.evaluate.prompt_style
+      prompt_format = settings.evaluate.prompt_format
       runner.run(
         _benchmark(pass_, items),
         policy,
         executor,
         run.hosts,
-        runner.RunSettings("", 0, style, pass_.samples),
+        runner.RunSettings("", 0, prompt_format, pass_.samples),
         path,
         scoring.build_agent(settings, pass_.agent, tokenizer, executor, run),
       )
@@ -116,8 +116,8 @@ def _benchmark(pass_: Pass, items: list[Item]) -> Benchmark:
     lambda data: items,
     "words",
     grade,
-    prompt=lambda item, style, tokenizer: prompts.ask(
-      item.request, pass_.form, style, tokenizer
+    prompt=lambda item, prompt_format, tokenizer: prompts.ask(
+      item.request, pass_.form, prompt_format, tokenizer
     ),
     reads_by_name=True,
     by_kind=True,

@@ -33,15 +33,15 @@ class TrajectoriesSettings(Settings):
   questions: tuple[str, ...] = setting(
     ("questions/train.jsonl",),
     "sources of questions that GRPO does not train on",
-    needed=True,
+    required=True,
   )
   count: int = setting(1_000_000, "most questions of each", at_least=1)
   data_seed: int = setting(0, "root of gym sets", at_least=0)
   forms: tuple[str, ...] = setting(
     ("free", "text_then_code", "code_then_text"),
     "forms of prompt",
-    some_of=prompts.FORMS,
-    needed=True,
+    subset_of=prompts.FORMS,
+    required=True,
   )
   samples: int = setting(
     4, "conversations about a question, of each form", at_least=1
@@ -85,13 +85,15 @@ def sample(
       Pass(form, agents.CONVERSATION, form, temperature, c.samples)
       for form in c.forms
     ]
-    style = settings.evaluate.prompt_style
+    prompt_format = settings.evaluate.prompt_format
     correct: list[Trajectory] = []
     for pass_, path, tokenizer in question_passes.answer(
       settings, model_spec, identity["step"], questions, passes, run
     ):
       for record in records.read(str(path)):
-        prompt = prompts.ask(record["request"], pass_.form, style, tokenizer)
+        prompt = prompts.ask(
+          record["request"], pass_.form, prompt_format, tokenizer
+        )
         correct += _correct(record, pass_.form, prompt)
     chosen = demonstrations.choose(
       correct, c.per_task, c.multi_turn_weight, settings.seed

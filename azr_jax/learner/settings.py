@@ -21,7 +21,7 @@ class OptimizerSettings(Settings):
   decay_steps: int = setting(
     0, "updates until the final rate; 0: constant", at_least=0
   )
-  decay: str = setting("cosine", "shape of the decay", one_of=DECAYS)
+  decay: str = setting("cosine", "shape of the decay", choices=DECAYS)
   final_learning_rate: float = setting(
     0.0, "rate of AdamW at and after decay_steps", at_least=0
   )
@@ -52,7 +52,7 @@ class SupervisedSettings(Settings):
     2304, "tokens whose logits exist at once", at_least=1
   )
   aggregation: str = setting(
-    "token_mean", "how token losses become one", one_of=packing.AGGREGATIONS
+    "token_mean", "how token losses become one", choices=packing.AGGREGATIONS
   )
 
 
@@ -61,21 +61,21 @@ class LearnerSettings(Settings):
   """Advantages, loss and packing of the policy's update."""
 
   estimator: str = setting(
-    "trr++", "advantage estimator", one_of=tuple(advantages.ESTIMATORS)
+    "trr++", "advantage estimator", choices=tuple(advantages.ESTIMATORS)
   )
   normalize_advantages: bool = setting(
     False, "mean 0 and deviation 1 over the tokens of the batch"
   )
   aggregation: str = setting(
-    "token_mean", "how token losses become one", one_of=packing.AGGREGATIONS
+    "token_mean", "how token losses become one", choices=packing.AGGREGATIONS
   )
   regularizer_aggregation: str = setting(
     "token_mean",
     "the same for the entropy and KL terms",
-    one_of=packing.AGGREGATIONS,
+    choices=packing.AGGREGATIONS,
   )
   policy_loss: str = setting(
-    "clipped", "surrogate loss", one_of=tuple(losses.POLICY_LOSSES)
+    "clipped", "surrogate loss", choices=tuple(losses.POLICY_LOSSES)
   )
   iw_clip_max: float = setting(
     10.0, "largest importance weight of sequence_weighted", above=0
@@ -91,7 +91,7 @@ class LearnerSettings(Settings):
   kl_estimator: str = setting(
     "k3",
     "KL per token; full: over the whole vocabulary",
-    one_of=(*losses.KL_ESTIMATORS, losses.FULL_KL),
+    choices=(*losses.KL_ESTIMATORS, losses.FULL_KL),
   )
   epochs: int = setting(
     1, "optimizer steps on a batch", paper="AZR: 1", at_least=1
@@ -135,7 +135,7 @@ class CriticSettings(Settings):
   head_init: str = setting(
     "code",
     "value head: code N(0, 1/(D+1)), paper U(-sqrt 5, sqrt 5)",
-    one_of=HEAD_INITS,
+    choices=HEAD_INITS,
   )
   optimizer: OptimizerSettings = OptimizerSettings(
     learning_rate=5e-6, b2=0.95, weight_decay=0.0

@@ -60,7 +60,7 @@ def _read(c: PeriodicSettings) -> dict[Benchmark, runner.RunSettings]:
   benchmarks: dict[Benchmark, runner.RunSettings] = {}
   for name in names:
     settings = runner.RunSettings(
-      paths.get(name, ""), c.limit, c.prompt_style, c.samples
+      paths.get(name, ""), c.limit, c.prompt_format, c.samples
     )
     benchmark = registry.BENCHMARKS[name]
     items = runner.items_of(benchmark, settings)

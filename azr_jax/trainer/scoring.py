@@ -90,7 +90,7 @@ def evaluate(
           runner.RunSettings(
             paths.get(name, ""),
             limit,
-            settings.evaluate.prompt_style,
+            settings.evaluate.prompt_format,
             settings.evaluate.samples,
           ),
         )
@@ -145,7 +145,7 @@ def build_agent(
       settings.executor.timeout_s,
     ),
     SharedJobs(executor, run.hosts),
-    settings.evaluate.prompt_style,
+    settings.evaluate.prompt_format,
   )
 
 

@@ -49,7 +49,7 @@ def _seed() -> int:
 class TrainSettings(Settings):
   """A configuration of `azr_jax.train`, without the system's own section."""
 
-  system: str = setting("azr", "a system's name, or MODULE:CLASS", needed=True)
+  system: str = setting("azr", "a name, or MODULE:CLASS", required=True)
   seed: int = _seed()
   model: ModelSettings = ModelSettings(source="embedded:azr-tiny")
   mesh: MeshSettings = MeshSettings()
@@ -213,7 +213,7 @@ class CorpusSettings(Settings):
   """Section `data` of supervised training; the corpus has its own section."""
 
   kind: str = setting(
-    "programs", "the kind of corpus", one_of=tuple(corpora.KINDS)
+    "programs", "the kind of corpus", choices=tuple(corpora.KINDS)
   )
   tokenizer_samples: int = setting(
     6000, "conversations that a new tokenizer is trained on", at_least=1
@@ -230,7 +230,7 @@ class SupervisedRunSettings(Settings):
   model_dtype: str = setting(
     "float16",
     "type of the weights that are written at the end",
-    one_of=tuple(safetensors_io.DTYPES),
+    choices=tuple(safetensors_io.DTYPES),
   )
 
 

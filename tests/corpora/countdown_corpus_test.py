@@ -11,7 +11,7 @@ from azr_jax.tasks.countdown import generator, prompts, proposals, solver
 SETTINGS = countdown.CorpusSettings(
   seed=0,
   count=300,
-  prompt_style="compact",
+  prompt_format="compact",
   style_shares=(1.0, 1.0, 1.0, 1.0),
   try_share=0.5,
   propose_share=0.2,

@@ -17,7 +17,7 @@ from azr_jax.systems.countdown.system import Countdown
 from azr_jax.systems.system import Context
 from azr_jax.tasks.countdown import difficulty, generator, prompts
 
-SETTINGS = dict(prompts=8, group_size=4, prompt_style="compact")
+SETTINGS = dict(prompts=8, group_size=4, prompt_format="compact")
 # Answers are verified in this process, so there are no jobs.
 CONTEXT = Context(0, 10, None, None, None, None, 1.0)
 PUZZLES = [Puzzle((index + 1, 20, 30), index + 51) for index in range(30)]

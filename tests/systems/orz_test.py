@@ -14,7 +14,7 @@ from azr_jax.tasks.mathematics.problem import Problem
 SETTINGS = dict(
   prompts=4,
   group_size=3,
-  prompt_style="compact",
+  prompt_format="compact",
   grader="rules",
   health_samples=8,
 )

@@ -18,7 +18,7 @@ from azr_jax.configs import (
   trajectories,
 )
 from azr_jax.data.countdown_pool import PoolSettings
-from azr_jax.data.question_potential import MeasureSettings
+from azr_jax.data.question_potential import PotentialRunSettings
 from azr_jax.data.rejection_sampling import RejectionSettings
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.optimizer import make_optimizer
@@ -93,7 +93,7 @@ def test_every_supervised_variant_builds_down_to_abstract_shapes(variant):
     (file, cls, variant)
     for file, cls in (
       (evaluate, EvaluateSettings),
-      (potential, MeasureSettings),
+      (potential, PotentialRunSettings),
       (trajectories, RejectionSettings),
       (propose, PoolSettings),
     )
@@ -194,8 +194,11 @@ def test_a_bad_supervised_value_is_named(key, value):
     (countdown, {"countdown.proposals": 4}, "expected 'adaptive'"),
     (
       code_interpreter,
-      {"code_interpreter.order": "potential"},
-      "measured='': expected a file",
+      {
+        "code_interpreter.order": "potential",
+        "code_interpreter.pass_rates": "",
+      },
+      "pass_rates='': expected a file",
     ),
     (
       code_interpreter,

@@ -36,19 +36,19 @@ class CountdownSettings(Settings):
 
   prompts: int = setting(128, "puzzles of a step", paper="128", at_least=1)
   group_size: int = setting(8, "G, answers to each", paper="8", at_least=2)
-  prompt_style: str = setting(
-    "full", "prompt format", one_of=prompt_lib.PROMPT_FORMATS
+  prompt_format: str = setting(
+    "full", "prompt format", choices=prompt_lib.PROMPT_FORMATS
   )
   verifier: str = setting(
     "strict",
     "how answers are verified; compat scores as the published code",
-    one_of=verifier.MODES,
+    choices=verifier.MODES,
   )
   puzzles: str = setting(
     "", "a file in the public layout; empty: generated puzzles"
   )
   data_dir: str = setting(
-    "~/.cache/azr_jax/countdown", "folder of generated puzzles", needed=True
+    "~/.cache/azr_jax/countdown", "folder of generated puzzles", required=True
   )
   count: int = setting(
     490_314, "puzzles to generate", paper="490314 to train on", at_least=1
@@ -57,7 +57,7 @@ class CountdownSettings(Settings):
     1, "root of the generated puzzles; configs/sft.py uses 0", at_least=0
   )
   curriculum: str = setting(
-    "uniform", "how the puzzles of a step are chosen", one_of=CURRICULA
+    "uniform", "how the puzzles of a step are chosen", choices=CURRICULA
   )
   adaptive: AdaptiveSettings = AdaptiveSettings()
   replay: ReplaySettings = ReplaySettings()

@@ -21,28 +21,28 @@ class ORZSettings(Settings):
     ),
     "sources of problems, as tasks/mathematics/sources.py reads them",
     paper="129k problems",
-    needed=True,
+    required=True,
   )
   counts: tuple[int, ...] = setting(
     (0, 0),
     "most problems of each source; 0: all",
-    needed=True,
+    required=True,
     accepts=(lambda v: min(v) >= 0, "a tuple of numbers of at least 0"),
   )
   data_seed: int = setting(0, "root of generated problems", at_least=0)
   prompts: int = setting(128, "problems of a step", paper="128", at_least=1)
   group_size: int = setting(64, "answers to each", paper="64", at_least=1)
-  prompt_style: str = setting(
-    "full", "prompt format", one_of=prompt_lib.PROMPT_FORMATS
+  prompt_format: str = setting(
+    "full", "prompt format", choices=prompt_lib.PROMPT_FORMATS
   )
   grader: str = setting(
-    "math_verify", "how answers are compared", one_of=grader.MODES
+    "math_verify", "how answers are compared", choices=grader.MODES
   )
   length_stopped: str = setting(
     "wrong",
     "grade of an answer that reached max_tokens after its box",
     paper="not named; the published code has wrong",
-    one_of=LENGTH_STOPPED,
+    choices=LENGTH_STOPPED,
   )
   health_samples: int = setting(
     256, "answers of a step whose repetition is scored", at_least=1
