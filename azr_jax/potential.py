@@ -19,7 +19,7 @@ from azr_jax.trainer import settings as train_settings
 
 def run() -> None:
   """Runs the command."""
-  config = front.config_flag("The estimate, as FILE:VARIANT.")
+  config = front.config_flag("The configuration, as FILE:VARIANT.")
   model = flags.DEFINE_string(
     "model", None, "A model spec or run folder.", required=True
   )

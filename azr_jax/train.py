@@ -45,7 +45,9 @@ def _describe(
 ) -> list[settings_lib.Described]:
   """Returns every key of a training config with its meaning."""
   checked = train_settings.read_train(config)
-  own = settings_lib.describe(checked.own, f"{checked.system.name}.")
+  own = settings_lib.describe(
+    checked.system_settings, f"{checked.system.name}."
+  )
   return [*settings_lib.describe(checked.trunk), *own]
 
 

@@ -41,7 +41,7 @@ def main(argv: list[str]) -> None:
   del argv
   if unknown := {*ORDERS.value} - {*potential.ORDERS}:
     raise UsageError(f"{unknown}: expected orders of {potential.ORDERS}")
-  LAUNCHER.claim(start=START.value, limit=LIMIT.value)
+  LAUNCHER.open_folder(start=START.value, limit=LIMIT.value)
   folder = LAUNCHER.folder
   _estimate_potential(folder)
   LAUNCHER.do(

@@ -51,7 +51,8 @@ class Spec:
   Attributes:
     doc: one line: what it does, with its unit.
     paper: the value of the system's paper, as text; "" where it names none.
-    tests: what a value of the right type must pass, each test with its words.
+    tests: the tests that a value of the field's type must pass, each with its
+      description.
   """
 
   doc: str
@@ -85,7 +86,7 @@ def setting(
   """Declares a field of a `Settings` class.
 
   Args:
-    default: the value where a config names none.
+    default: the value if a config does not set the field.
     doc: one line: what it does, with its unit.
     paper: the paper's value, where it differs from the default or is worth
       saying.
@@ -94,7 +95,7 @@ def setting(
     below: numbers must be smaller than this.
     at_most: numbers must be this or smaller.
     choices: the names to choose from.
-    subset_of: the names of which a tuple may hold some, each once.
+    subset_of: the names that a tuple may hold, each at most once.
     required: strings and tuples must not be empty.
     accepts: any other test, with its words.
   """

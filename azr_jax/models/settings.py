@@ -29,6 +29,6 @@ class ModelSettings(Settings):
   )
   remat: str = setting(
     "none",
-    "what the backward pass recomputes",
+    "activations that the backward pass recomputes",
     choices=tuple(transformer.REMAT_POLICIES),
   )

@@ -48,7 +48,7 @@ def run(
     )
     done = run.latest_step(checkpoints)
     if done:
-      run.say(f"resuming after step {done} of the run in {run.folder}")
+      run.print_status(f"resuming after step {done} of the run in {run.folder}")
     state, ref_params, system_state = restore.training_state(
       experiment, checkpoints, done
     )
@@ -64,7 +64,7 @@ def run(
     if done:
       system.load_state_dict(system_state)
     evals = run.build("benchmarks", lambda: PeriodicEvals(experiment, executor))
-    run.say("compiling the sampler; the first step compiles the rest")
+    run.print_status("compiling the sampler; the first step compiles the rest")
     sampler.warm_up(sampler.compute_params(state.params))
     run.barrier("the sampler is compiled")
     log = at_exit.enter_context(
@@ -130,4 +130,4 @@ def run(
         checkpoints.save(step, state, system.state_dict())
       if is_last:
         break
-  run.say(ending.last_words(experiment.settings, run.folder, step))
+  run.print_status(ending.last_words(experiment.settings, run.folder, step))

@@ -49,7 +49,7 @@ class PeriodicEvals:
       if name.endswith("/pass@1/unbiased")
     }
     text = "  ".join(f"{name} {score}" for name, score in shown.items())
-    run.say(f"before step {step}: {text}")
+    run.print_status(f"before step {step}: {text}")
     return {f"evaluation/{name}": score for name, score in scores.items()}
 
 
@@ -64,5 +64,5 @@ def _read(c: PeriodicSettings) -> dict[Benchmark, runner.RunSettings]:
     )
     benchmark = registry.BENCHMARKS[name]
     items = runner.items_of(benchmark, settings)
-    benchmarks[benchmark.holding(items)] = settings
+    benchmarks[benchmark.with_items(items)] = settings
   return benchmarks

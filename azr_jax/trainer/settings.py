@@ -42,7 +42,7 @@ from azr_jax.trainer.evaluation_settings import (
 
 
 def _seed() -> int:
-  return setting(0, "root of every random draw", at_least=0)
+  return setting(0, "seed for all random draws", at_least=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,12 +102,12 @@ class ExperimentSettings:
   Attributes:
     trunk: the sections that every system has.
     system: the class of the system.
-    own: the system's own section.
+    system_settings: the section of the system.
   """
 
   trunk: TrainSettings
   system: type[System]
-  own: Settings
+  system_settings: Settings
 
 
 def train_config(system: str) -> ml_collections.ConfigDict:

@@ -80,7 +80,7 @@ def test_a_model_learns_from_its_own_correct_answers(
   verdicts = []
   for talk in chosen:
     question = references[talk.id]
-    answer = code_blocks.find_answer(talk.parts[-1])
+    answer = code_blocks.find_answer(talk.turns[-1])
     verdicts.append(
       context.jobs.submit(
         lambda executor, q=question, a=answer: grading.submit(
@@ -92,11 +92,11 @@ def test_a_model_learns_from_its_own_correct_answers(
     assert talk.prompt.endswith(f"{talk.form}\n")
   context.jobs.wait_all()
   assert all(verdict.result() for verdict in verdicts)
-  with_code = [talk for talk in chosen if len(talk.parts) == 3]
+  with_code = [talk for talk in chosen if len(talk.turns) == 3]
   assert with_code and all(talk.form == "code" for talk in with_code)
   for talk in with_code:
-    assert talk.parts[1].startswith(code_blocks.OUTPUT_PREFIX)
-    assert talk.parts[1].endswith(code_blocks.OUTPUT_SUFFIX)
+    assert talk.turns[1].startswith(code_blocks.OUTPUT_PREFIX)
+    assert talk.turns[1].endswith(code_blocks.OUTPUT_SUFFIX)
   assert sum(talk.task == "gym/gcd" for talk in chosen) <= 4
 
   learning = sft_config.get_config("code_tiny_own")

@@ -56,7 +56,7 @@ class CodeInterpreter(System):
   METRICS = {
     "stage": "number rises; groups of a size worth a stage",
     "correct_by_task": "rises where code helps",
-    "self_check": "share of conversations that check an answer by code",
+    "self_check": "fraction of conversations that check an answer by code",
     "tokens_of_a_reply": "does not grow without accuracy",
     "turns": "penalty for more than max_turns turns: near 0",
     "calls": "scripts of a conversation; rises where code helps",

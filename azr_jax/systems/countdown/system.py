@@ -271,7 +271,7 @@ class Countdown(System):
 
 
 def _proposal_metrics(proposed: Sequence[_Proposal]) -> dict[str, float]:
-  """Returns valid share, rejections by reason, and learnability."""
+  """Returns how many proposals are valid, why not, and their learnability."""
   if not proposed:
     return {}
   metrics = {

@@ -163,7 +163,7 @@ class ORZ(System):
     settings = self.settings
     answer = extraction.find_answer(completion.text)
     is_truncated = completion.finish_reason != "stop"
-    if settings.length_stopped == "wrong" and is_truncated:
+    if settings.truncated_grade == "incorrect" and is_truncated:
       answer = None
     return self.context.jobs.submit(
       lambda executor: grader.submit(
