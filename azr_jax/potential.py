@@ -1,11 +1,11 @@
-"""Measures what a model could learn from questions (R1-CI, section 3.3).
+"""Estimates what a model could learn from questions (R1-CI, section 3.3).
 
   python -m azr_jax.potential --config=configs/potential.py:tiny --model=SPEC \\
       --workdir=DIR
 
 Every question is answered by several agents at several temperatures. The pass
-rates are in DIR/measured.jsonl, which `code_interpreter.measured` takes; every
-answer is in a file beside it. The same command resumes.
+rates are in DIR/pass_rates.jsonl, which `code_interpreter.pass_rates` takes;
+every answer is in a file beside it. The same command resumes.
 """
 
 import jax
@@ -13,14 +13,13 @@ from absl import flags
 
 from azr_jax.cli import front, host_flags
 from azr_jax.config import settings as settings_lib
-from azr_jax.curricula.improvement_potential import Measured
 from azr_jax.data import question_potential
 from azr_jax.trainer import settings as train_settings
 
 
 def run() -> None:
   """Runs the command."""
-  config = front.config_flag("The measurement, as FILE:VARIANT.")
+  config = front.config_flag("The configuration, as FILE:VARIANT.")
   model = flags.DEFINE_string(
     "model", None, "A model spec or run folder.", required=True
   )
@@ -31,19 +30,22 @@ def run() -> None:
 
   def main() -> None:
     join()
-    rates = question_potential.measure(config.value, model.value, workdir.value)
+    rates = question_potential.estimate(
+      config.value, model.value, workdir.value
+    )
     if jax.process_index() == 0:
       print(f"{len(rates)} questions")
-      for right in sorted({rate.right for rate in rates}):
-        count = sum(rate.right == right for rate in rates)
-        potential = Measured(right, rates[0].asked).potential
-        print(f"{right:3d} right: {count:6d}  potential {potential:.2f}")
+      for rate in sorted({*rates}, key=lambda rate: rate.num_correct):
+        print(
+          f"{rate.num_correct:3d} correct: {rates.count(rate):6d}  "
+          f"potential {rate.potential:.2f}"
+        )
 
   front.run(
     __doc__,
     main,
     lambda c: settings_lib.describe(
-      train_settings.read(question_potential.MeasureSettings, c)
+      train_settings.read(question_potential.PotentialRunSettings, c)
     ),
   )
 

@@ -35,12 +35,12 @@ def train(
     RuntimeError, TimeoutError: see `loop.run`.
   """
   checked = train_settings.read_train(config)
-  fixed = checked.system.fixed_keys(checked.own)
+  fixed = checked.system.fixed_keys(checked.system_settings)
   with session.open_run(
     workdir,
     config.to_dict(),
     checked.trunk.hosts.timeout_s,
-    may_change=[key for key in folder.LAYOUT if key not in fixed],
+    mutable_keys=[key for key in folder.LAYOUT if key not in fixed],
   ) as run:
     loop.run(build.build(checked), run, fail_on_recompile)
 
@@ -50,7 +50,9 @@ def _describe(
 ) -> list[settings_lib.Described]:
   """Returns every key of a training config with its meaning."""
   checked = train_settings.read_train(config)
-  own = settings_lib.describe(checked.own, f"{checked.system.name}.")
+  own = settings_lib.describe(
+    checked.system_settings, f"{checked.system.name}."
+  )
   return [*settings_lib.describe(checked.trunk), *own]
 
 

@@ -3,7 +3,7 @@
   python -m azr_jax.trajectories --config=configs/trajectories.py:tiny \\
       --model=SPEC --workdir=DIR
 
-Every question is asked in several forms of prompt. Right and well-formed
+Every question is asked in several forms of prompt. Correct and well-formed
 conversations are written to DIR/trajectories.jsonl, which `azr_jax.sft` learns
 from with `config.data.kind = "demonstrations"`. The same command resumes.
 """
@@ -37,7 +37,7 @@ def run() -> None:
     if jax.process_index() == 0:
       for task, count in collections.Counter(t.task for t in chosen).items():
         of_task = [t for t in chosen if t.task == task]
-        with_code = sum(len(t.parts) > 1 for t in of_task)
+        with_code = sum(len(t.turns) > 1 for t in of_task)
         print(f"{task}: {count}, {with_code} of them with code")
       path = pathlib.Path(workdir.value) / rejection_sampling.FILE
       print(f"{path} has {len(chosen)}")

@@ -17,7 +17,7 @@ directory:
   python -m azr_jax.potential --config=configs/potential.py \\
       --model=code_sft_qwen2.5-7b/model --workdir=potential
 
-With `code_interpreter.order = "none"` no measurement is needed. BIG-Bench Hard
+With `code_interpreter.order = "none"` no pass rates are needed. BIG-Bench Hard
 and SymBench are sources of `code_interpreter.questions` too.
 """
 
@@ -99,15 +99,14 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.code_interpreter.data_seed = 1  # The warm start has 0.
   c.code_interpreter.prompts = 16
   c.code_interpreter.group_size = 8
-  c.code_interpreter.prompt_style = "compact"
+  c.code_interpreter.prompt_format = "compact"
   c.code_interpreter.tool.max_output_tokens = 40
   c.code_interpreter.tool.libraries = ()
   c.code_interpreter.order = "none"
   c.code_interpreter.grouping = "quantiles"
   c.code_interpreter.stage_steps = 10
-  c.code_interpreter.measured = ""
   # The tiny model was not trained on the prompts of `steer`.
-  c.code_interpreter.measure_agents = ("text", "code", "free")
+  c.code_interpreter.pass_rate_agents = ("text", "code", "free")
   c.rollout.slots = 128
   c.rollout.prompt_buckets = (48,)
   c.rollout.max_tokens = 144
@@ -131,7 +130,6 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.code_interpreter.questions = TINY_QUESTIONS
   c.code_interpreter.count = 1000
   c.code_interpreter.order = "none"
-  c.code_interpreter.measured = ""
   c.rollout.slots = 64
   c.rollout.prompt_buckets = (256, 512)
   c.rollout.max_tokens = 1024

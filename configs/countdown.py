@@ -102,7 +102,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   """Sets the sizes of the model that `configs/sft.py:countdown_tiny` makes."""
   c.model.source = "embedded:countdown-tiny"
   c.countdown.prompts = 32
-  c.countdown.prompt_style = "compact"
+  c.countdown.prompt_format = "compact"
   c.countdown.count = 20_000
   c.rollout.prompt_buckets = (40,)
   c.rollout.max_tokens = 160
@@ -124,10 +124,10 @@ def _choose_prompts(c: ml_collections.ConfigDict, kind: str) -> None:
   if "replay" in kind or kind in ("_adaptive", "_closed_loop"):
     c.countdown.curriculum = "adaptive"
   if kind == "_replay":
-    c.countdown.replay.share = 0.25
+    c.countdown.replay.fraction = 0.25
   if kind == "_conservative_replay":
-    c.countdown.replay.share = 0.10
-    c.countdown.replay.warm_up = 30
+    c.countdown.replay.fraction = 0.10
+    c.countdown.replay.warmup_steps = 30
     c.countdown.replay.min_pass_rate = 0.20
     c.countdown.replay.max_pass_rate = 0.80
     c.countdown.replay.max_replays = 3
@@ -136,6 +136,6 @@ def _choose_prompts(c: ml_collections.ConfigDict, kind: str) -> None:
   if kind in ("_lm_mix", "_curriculum_mix"):
     c.countdown.mix.puzzles = "countdown_proposed.jsonl"
   if kind == "_curriculum_mix":
-    c.countdown.mix.bucket_shares = (0.10, 0.40, 0.50)
+    c.countdown.mix.bucket_weights = (0.10, 0.40, 0.50)
   if kind == "_closed_loop":
     c.countdown.proposals = c.countdown.prompts

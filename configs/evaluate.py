@@ -69,14 +69,14 @@ def _countdown(c: ml_collections.ConfigDict, variant: str) -> None:
   c.rollout.max_tokens = 200
   if variant == "countdown":
     c.model.dtype = "bfloat16"
-    c.evaluate.prompt_style = "full"
+    c.evaluate.prompt_format = "full"
     c.rollout.prompt_buckets = (256,)
     c.rollout.max_tokens = 1024  # paper: 1024
 
 
 def _public(c: ml_collections.ConfigDict, variant: str) -> None:
   c.model.dtype = "bfloat16"
-  c.evaluate.prompt_style = "full" if variant == "average16" else variant
+  c.evaluate.prompt_format = "full" if variant == "average16" else variant
   c.rollout.slots = 64
   c.rollout.prompt_buckets = (256, 512, 1024, 2048)
   c.rollout.max_tokens = 8000
@@ -109,7 +109,7 @@ def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
     c.executor.timeout_s = 5.0
     return
   if variant == "questions_small":
-    c.evaluate.prompt_style = "few_shot"
+    c.evaluate.prompt_format = "few_shot"
     c.evaluate.tool.max_calls = 3
     c.rollout.slots = 16
     c.rollout.prompt_buckets = (512, 1024)
@@ -119,7 +119,7 @@ def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
     c.executor.timeout_s = 5.0
     return
   c.model.dtype = "bfloat16"
-  c.evaluate.prompt_style = "full"
+  c.evaluate.prompt_format = "full"
   c.rollout.slots = 64
   c.rollout.prompt_buckets = (256, 512, 1024, 2048, 4096)
   c.rollout.max_tokens = 6144

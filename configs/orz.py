@@ -121,7 +121,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.orz.data_seed = 1  # The warm start has 0.
   c.orz.prompts = 24
   c.orz.group_size = 8
-  c.orz.prompt_style = "compact"
+  c.orz.prompt_format = "compact"
   c.orz.grader = "rules"
   c.rollout.slots = 192
   c.rollout.prompt_buckets = (24,)
@@ -144,6 +144,6 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
     "min_digits=2, max_digits=2, seed=9)"
   )
   c.evaluation.limit = 100
-  c.evaluation.prompt_style = "compact"
+  c.evaluation.prompt_format = "compact"
   c.train.steps = 60
   c.train.save_every = 20

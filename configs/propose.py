@@ -26,7 +26,7 @@ def get_config(variant: str = "paper") -> ml_collections.ConfigDict:
   if variant == "tiny":
     c.model.dtype = "float32"
     c.propose.references = 2
-    c.propose.prompt_style = "compact"
+    c.propose.prompt_format = "compact"
     c.rollout.prompt_buckets = (40,)
     c.rollout.max_tokens = 96
     c.rollout.stop_strings = ("</answer>",)

@@ -142,8 +142,8 @@ def _qwen(c: ml_collections.ConfigDict) -> None:
   c.model.remat = "dots"
   c.data.tokenizer_samples = 1
   c.countdown.count = 20_000
-  c.countdown.prompt_style = "full"
-  c.countdown.style_shares = (0.2, 0.5, 0.2, 0.1)
+  c.countdown.prompt_format = "full"
+  c.countdown.style_weights = (0.2, 0.5, 0.2, 0.1)
   c.learner.row_length = 1536
   c.learner.micro_rows = 64
   c.optimizer.learning_rate = 5e-5

@@ -71,7 +71,7 @@ def main(argv: list[str]) -> None:
   del argv
   if unknown := {*VARIANTS.value} - {*CHANGES}:
     raise UsageError(f"{unknown}: expected variants of {list(CHANGES)}")
-  LAUNCHER.claim(limit=LIMIT.value)
+  LAUNCHER.open_folder(limit=LIMIT.value)
   folder = LAUNCHER.folder
   LAUNCHER.do(
     [functools.partial(_score, folder / "start_scores", START)]

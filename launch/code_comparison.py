@@ -2,7 +2,7 @@
 
   python launch/code_comparison.py --workdir=DIR [--seeds=0,1,2] [--parallel=2]
 
-Measures the improvement potential of the questions, trains with and without
+Estimates the improvement potential of the questions, trains with and without
 the stages made from it, and scores the start and every run on held-out
 questions, once in words alone and once with the Python tool. Finished runs are
 not run again. Prints a table of pass@1 in percent, by task; `+-` is the
@@ -34,8 +34,6 @@ LIMIT = flags.DEFINE_integer("limit", 100, "Held-out questions per task.")
 # Name in the table -> value of `config.evaluate.agent`.
 AGENTS = {"text": "text", "interpreter": "free"}
 NAME = "questions/pass@1"
-# Orders that need the potential of the questions before training.
-OFFLINE = {*potential.ORDERS} - {"none", *potential.ONLINE}
 
 
 def main(argv: list[str]) -> None:
@@ -43,9 +41,9 @@ def main(argv: list[str]) -> None:
   del argv
   if unknown := {*ORDERS.value} - {*potential.ORDERS}:
     raise UsageError(f"{unknown}: expected orders of {potential.ORDERS}")
-  LAUNCHER.claim(start=START.value, limit=LIMIT.value)
+  LAUNCHER.open_folder(start=START.value, limit=LIMIT.value)
   folder = LAUNCHER.folder
-  _measure(folder)
+  _estimate_potential(folder)
   LAUNCHER.do(
     [
       functools.partial(_score, folder / "start_scores", START.value, agent)
@@ -61,18 +59,20 @@ def main(argv: list[str]) -> None:
     print(_table(folder))
 
 
-def _measured(folder: pathlib.Path) -> pathlib.Path:
-  return folder / "potential" / "measured.jsonl"
+def _pass_rates(folder: pathlib.Path) -> pathlib.Path:
+  return folder / "potential" / "pass_rates.jsonl"
 
 
-def _measure(folder: pathlib.Path) -> None:
-  """Measures the questions' potential if an order needs it."""
-  if OFFLINE & {*ORDERS.value} and not _measured(folder).exists():
+def _estimate_potential(folder: pathlib.Path) -> None:
+  """Estimates the questions' potential if an order needs it."""
+  if {*potential.OFFLINE} & {*ORDERS.value} and not _pass_rates(
+    folder
+  ).exists():
     LAUNCHER.run(
       "azr_jax.potential",
       "--config=configs/potential.py:tiny",
       f"--model={START.value}",
-      f"--workdir={_measured(folder).parent}",
+      f"--workdir={_pass_rates(folder).parent}",
     )
 
 
@@ -80,13 +80,13 @@ def _train(
   folder: pathlib.Path, order: str, seed: str, cores: runs.Cores
 ) -> None:
   run_folder = folder / f"{order}_{seed}"
-  measured = str(_measured(folder)) if order in OFFLINE else ""
+  pass_rates = str(_pass_rates(folder)) if order in potential.OFFLINE else ""
   LAUNCHER.train(
     run_folder,
     "configs/code_interpreter.py:tiny",
     f"--config.model.source={START.value}",
     f"--config.code_interpreter.order={order}",
-    f"--config.code_interpreter.measured={measured}",
+    f"--config.code_interpreter.pass_rates={pass_rates}",
     seed=seed,
     cores=cores,
   )

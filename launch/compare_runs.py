@@ -33,20 +33,20 @@ def compare(a: str, b: str) -> tuple[list[str], list[str], int]:
     Descriptions of the differences, the names of metrics that one run lacks,
     and the number of compared values.
   """
-  ours, theirs = read(a), read(b)
+  first, second = read(a), read(b)
   different, lacking, compared = [], set(), 0
-  for step in sorted(ours.keys() | theirs.keys()):
-    if step not in ours or step not in theirs:
+  for step in sorted(first.keys() | second.keys()):
+    if step not in first or step not in second:
       different.append(f"step {step} is only in one run")
       continue
-    for name in sorted(ours[step].keys() | theirs[step].keys()):
-      if name not in ours[step] or name not in theirs[step]:
+    for name in sorted(first[step].keys() | second[step].keys()):
+      if name not in first[step] or name not in second[step]:
         lacking.add(name)
         continue
       compared += 1
-      if ours[step][name] != theirs[step][name]:
+      if first[step][name] != second[step][name]:
         different.append(
-          f"step {step} {name}: {ours[step][name]!r} {theirs[step][name]!r}"
+          f"step {step} {name}: {first[step][name]!r} {second[step][name]!r}"
         )
   return different, sorted(lacking), compared
 

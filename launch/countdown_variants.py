@@ -48,7 +48,7 @@ def main(argv: list[str]) -> None:
   del argv
   if not all(variant.startswith("tiny") for variant in VARIANTS.value):
     raise UsageError("expected variants of the tiny model")
-  LAUNCHER.claim(start=START.value, puzzles=PUZZLES.value)
+  LAUNCHER.open_folder(start=START.value, puzzles=PUZZLES.value)
   folder = LAUNCHER.folder
   _make_pool(folder, "proposed", [f"--model={START.value}"])
   _make_pool(folder, "random", ["--random", f"--count={_pool_size(folder)}"])

@@ -40,7 +40,7 @@ Runs = dict[str, list[list[dict[str, float]]]]
 def main(argv: list[str]) -> None:
   """Trains what is missing, prints the table, and draws the figure."""
   del argv
-  LAUNCHER.claim()
+  LAUNCHER.open_folder()
   folder = LAUNCHER.folder
   LAUNCHER.do(
     [

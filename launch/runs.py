@@ -1,6 +1,6 @@
 """What the scripts that train and score several runs have in common.
 
-A script makes one `Launcher`, which defines the flags. It then claims the
+A script makes one `Launcher`, which defines the flags. It then opens the
 folder, runs jobs, each of which trains or scores what is missing, and prints a
 table. All commands can be repeated: finished runs are not run again.
 """
@@ -64,7 +64,7 @@ class Launcher:
     """Whether commands are only printed."""
     return self._dry_run.value
 
-  def claim(self, **settings: Any) -> None:
+  def open_folder(self, **settings: Any) -> None:
     """Claims the folder for runs with these settings and `--extra`.
 
     Raises:
@@ -73,7 +73,7 @@ class Launcher:
     if self.dry:
       return
     try:
-      claim(self.folder, {**settings, "extra": self._extra.value})
+      check_settings(self.folder, {**settings, "extra": self._extra.value})
     except ValueError as error:
       raise UsageError(str(error)) from None
 
@@ -270,7 +270,7 @@ def minutes(folders: Sequence[pathlib.Path]) -> float:
   return statistics.mean(seconds) / 60
 
 
-def claim(folder: pathlib.Path, settings: dict[str, Any]) -> None:
+def check_settings(folder: pathlib.Path, settings: dict[str, Any]) -> None:
   """Makes a folder for runs, or accepts one with runs of the same settings.
 
   Raises:

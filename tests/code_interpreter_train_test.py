@@ -3,8 +3,8 @@
 import pytest
 import training
 
-from azr_jax.curricula.improvement_potential import Measured
-from azr_jax.tasks.questions import measured, sources
+from azr_jax.curricula.improvement_potential import PassRate
+from azr_jax.tasks.questions import pass_rates, sources
 
 pytest.importorskip("reasoning_gym")
 
@@ -42,19 +42,22 @@ def metrics_of(folder):
   ]
 
 
-def write(path, right):
+def write(path, correct):
   """Says how the questions were answered; sorted, whichever comes first."""
   questions = sources.read_all(QUESTIONS, 8, 1)
-  found = [Measured(right[at % len(right)], 20) for at in range(len(questions))]
-  measured.write(path, questions, found)
+  rates = [
+    PassRate(correct[index % len(correct)], 20)
+    for index in range(len(questions))
+  ]
+  pass_rates.write(path, questions, rates)
 
 
 @pytest.mark.slow
 def test_a_run_killed_in_its_second_stage_goes_on_in_it(tmp_path):
-  path = tmp_path / "measured.jsonl"
+  path = tmp_path / "pass_rates.jsonl"
   # Groups of the questions: 1, 2, 3, 4, and so on.
   write(path, (10, 3, 2, 0))
-  config = SMALL | {"code_interpreter.measured": path}
+  config = SMALL | {"code_interpreter.pass_rates": path}
   config = training.flags("configs/code_interpreter.py:tiny", config)
   whole, cut = tmp_path / "whole", tmp_path / "cut"
   training.finish(training.start(whole, 5, config=config))

@@ -83,8 +83,8 @@ def test_unknown_benchmark_and_model_are_named(config, tmp_path):
 
 
 def test_a_bad_value_is_named(config):
-  config.evaluate.prompt_style = "long"
-  with pytest.raises(ValueError, match="evaluate.prompt_style='long'"):
+  config.evaluate.prompt_format = "long"
+  with pytest.raises(ValueError, match="evaluate.prompt_format='long'"):
     settings.read(settings.EvaluateSettings, config)
 
 

@@ -51,7 +51,8 @@ class Spec:
   Attributes:
     doc: one line: what it does, with its unit.
     paper: the value of the system's paper, as text; "" where it names none.
-    tests: what a value of the right type must pass, each test with its words.
+    tests: the tests that a value of the field's type must pass, each with its
+      description.
   """
 
   doc: str
@@ -77,15 +78,15 @@ def setting(
   at_least: float | None = None,
   below: float | None = None,
   at_most: float | None = None,
-  one_of: Sequence[str] = (),
-  some_of: Sequence[str] = (),
-  needed: bool = False,
+  choices: Sequence[str] = (),
+  subset_of: Sequence[str] = (),
+  required: bool = False,
   accepts: tuple[Check, str] | None = None,
 ) -> Any:
   """Declares a field of a `Settings` class.
 
   Args:
-    default: the value where a config names none.
+    default: the value if a config does not set the field.
     doc: one line: what it does, with its unit.
     paper: the paper's value, where it differs from the default or is worth
       saying.
@@ -93,9 +94,9 @@ def setting(
     at_least: numbers must be this or larger.
     below: numbers must be smaller than this.
     at_most: numbers must be this or smaller.
-    one_of: the names to choose from.
-    some_of: the names of which a tuple may hold some, each once.
-    needed: strings and tuples must not be empty.
+    choices: the names to choose from.
+    subset_of: the names that a tuple may hold, each at most once.
+    required: strings and tuples must not be empty.
     accepts: any other test, with its words.
   """
   tests: list[tuple[Check, str]] = []
@@ -112,21 +113,21 @@ def setting(
     tests.append(
       (lambda v: all(holds(v) for _, _, holds in bounds), f"{kind} {words}")
     )
-  if one_of:
-    tests.append((lambda v: v in one_of, f"one of {tuple(one_of)}"))
-  if some_of:
-    words = "a non-empty choice" if needed else "() or a choice"
+  if choices:
+    tests.append((lambda v: v in choices, f"one of {tuple(choices)}"))
+  if subset_of:
+    words = "a non-empty choice" if required else "() or a choice"
     tests.append(
       (
         lambda v: (
           len(set(v)) == len(v)
-          and set(v) <= set(some_of)
-          and (len(v) > 0 or not needed)
+          and set(v) <= set(subset_of)
+          and (len(v) > 0 or not required)
         ),
-        f"{words} of {tuple(some_of)}",
+        f"{words} of {tuple(subset_of)}",
       )
     )
-  elif needed:
+  elif required:
     kind = "string" if isinstance(default, str) else "tuple"
     tests.append((lambda v: len(v) > 0, f"a non-empty {kind}"))
   if accepts:

@@ -41,14 +41,14 @@ _SYMBOLS = (
 class CorpusSettings(Settings):
   """Section `arithmetic` of supervised training: the mix of conversations."""
 
-  seed: int = setting(0, "root of every random draw", at_least=0)
+  seed: int = setting(0, "seed for all random draws", at_least=0)
   count: int = setting(60_000, "conversations", at_least=1)
   data: str = setting(
     "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)",
     "source of sums, as tasks/mathematics/sources.py reads it",
-    needed=True,
+    required=True,
   )
-  style_shares: tuple[float, ...] = setting(
+  style_weights: tuple[float, ...] = setting(
     (0.3, 0.4, 0.3),
     "weights of chain-of-thought, guessed and bare solutions",
     accepts=(
@@ -61,7 +61,7 @@ class CorpusSettings(Settings):
 def conversations(settings: CorpusSettings) -> Iterator[tuple[str, str]]:
   """Yields (prompt, response) for at most `settings.count` problems."""
   rng = np.random.default_rng((settings.seed, 1))
-  weights = np.array(settings.style_shares) / sum(settings.style_shares)
+  weights = np.array(settings.style_weights) / sum(settings.style_weights)
   for problem in sources.read(settings.data, settings.count, settings.seed):
     style = SOLUTION_STYLES[rng.choice(len(SOLUTION_STYLES), p=weights)]
     yield (
@@ -81,13 +81,13 @@ def write_response(problem: Problem, solution_style: str) -> str:
     ValueError: the question is not a sum, or its answer is wrong.
   """
   if solution_style == "guessed":
-    return prompts.reply("", problem.answer)
+    return prompts.format_response("", problem.answer)
   steps, total = _add_up(problem.question)
   if str(total) != problem.answer:
     raise ValueError(f"{problem}: expected a sum and its value")
   if solution_style == "bare":
     return f"{steps}</think>\n<answer>{total}</answer>"
-  return prompts.reply(steps, str(total))
+  return prompts.format_response(steps, str(total))
 
 
 def _add_up(question: str) -> tuple[str, int]:

@@ -11,19 +11,19 @@ class Conversation:
 
   Attributes:
     prompt: the text of the prompt.
-    parts: assistant turns and tool outputs, alternating. The first and the last
+    turns: assistant turns and tool outputs, alternating. The first and the last
       are assistant turns, and only assistant turns are trained on.
   """
 
   prompt: str
-  parts: tuple[str, ...]
+  turns: tuple[str, ...]
 
   def tokens(
     self, encode: Callable[[str], list[int]], end: int
   ) -> tuple[list[int], list[bool]]:
     """Returns the token ids and the loss mask, both of the same length.
 
-    Every part is encoded on its own, because sampling encodes it on its own.
+    Every turn is encoded by itself, as in sampling.
 
     Args:
       encode: maps a text to token ids.
@@ -31,10 +31,10 @@ class Conversation:
     """
     ids = encode(self.prompt)
     loss_mask = [False] * len(ids)
-    for index, part in enumerate(self.parts):
-      part_ids = encode(part)
-      ids = ids + part_ids
-      loss_mask += [index % 2 == 0] * len(part_ids)
+    for index, turn in enumerate(self.turns):
+      turn_ids = encode(turn)
+      ids = ids + turn_ids
+      loss_mask += [index % 2 == 0] * len(turn_ids)
     return [*ids, end], [*loss_mask, True]
 
 
@@ -52,7 +52,7 @@ class Corpus:
   train_tokenizer: Callable[[Iterable[str], pathlib.Path], pathlib.Path]
 
 
-def of_pairs(pairs: Sequence[tuple[str, str]]) -> list[Conversation]:
+def from_pairs(pairs: Sequence[tuple[str, str]]) -> list[Conversation]:
   """Returns a conversation for each pair of prompt and response."""
   # Pairs are read by index, because record files do not raise the IndexError
   # that would end an iteration.

@@ -42,12 +42,12 @@ VOCAB_SIZE = 320  # The maximum; 256 of it are bytes.
 class CorpusSettings(Settings):
   """Section `countdown` of supervised training: the mix of conversations."""
 
-  seed: int = setting(0, "root of every random draw", at_least=0)
+  seed: int = setting(0, "seed for all random draws", at_least=0)
   count: int = setting(120_000, "conversations", at_least=1)
-  prompt_style: str = setting(
-    "compact", "prompt format", one_of=prompts.PROMPT_FORMATS
+  prompt_format: str = setting(
+    "compact", "prompt format", choices=prompts.PROMPT_FORMATS
   )
-  style_shares: tuple[float, ...] = setting(
+  style_weights: tuple[float, ...] = setting(
     (0.35, 0.15, 0.1, 0.4),
     "weights of direct, search, backward and guess",
     accepts=(
@@ -55,32 +55,40 @@ class CorpusSettings(Settings):
       f"a tuple of weights for {countdown_solutions.SOLUTION_STYLES}",
     ),
   )
-  try_share: float = setting(
-    0.25, "probability of a wrong try before a right step", at_least=0, below=1
+  incorrect_try_prob: float = setting(
+    0.25,
+    "probability of an incorrect try before a correct step",
+    at_least=0,
+    below=1,
   )
-  propose_share: float = setting(
-    0.12, "fraction of conversations that propose a puzzle", at_least=0, below=1
+  propose_prob: float = setting(
+    0.12,
+    "probability that a conversation proposes a puzzle",
+    at_least=0,
+    below=1,
   )
-  references: int = setting(2, "puzzles that a proposer is shown", at_least=0)
+  references: int = setting(
+    2, "number of puzzles in a proposer's prompt", at_least=0
+  )
 
 
 def conversations(settings: CorpusSettings) -> Iterator[tuple[str, str]]:
   """Yields (prompt, response) for `settings.count` conversations."""
   rng = np.random.default_rng((settings.seed, 1))
-  weights = np.array(settings.style_shares) / sum(settings.style_shares)
+  weights = np.array(settings.style_weights) / sum(settings.style_weights)
   recent: list[Puzzle] = []
   solved = _solved_puzzles(settings.seed, rng)
   for _ in range(settings.count):
     puzzle, term = next(solved)
     if len(recent) >= settings.references and (
-      rng.random() < settings.propose_share
+      rng.random() < settings.propose_prob
     ):
       yield (
         prompts.propose_prompt(
-          recent[-settings.references :], settings.prompt_style
+          recent[-settings.references :], settings.prompt_format
         ),
-        prompts.reply(
-          countdown_solutions.write(puzzle, term, "direct", 0.0, rng),
+        prompts.format_response(
+          countdown_solutions.format_solution(puzzle, term, "direct", 0.0, rng),
           prompts.puzzle_line(puzzle),
         ),
       )
@@ -88,12 +96,12 @@ def conversations(settings: CorpusSettings) -> Iterator[tuple[str, str]]:
       style_index = rng.choice(len(weights), p=weights)
       solution_style = countdown_solutions.SOLUTION_STYLES[style_index]
       yield (
-        prompts.solve_prompt(puzzle, settings.prompt_style),
-        prompts.reply(
-          countdown_solutions.write(
-            puzzle, term, solution_style, settings.try_share, rng
+        prompts.solve_prompt(puzzle, settings.prompt_format),
+        prompts.format_response(
+          countdown_solutions.format_solution(
+            puzzle, term, solution_style, settings.incorrect_try_prob, rng
           ),
-          countdown_solutions.answer(term),
+          countdown_solutions.format_answer(term),
         ),
       )
     recent = [*recent, puzzle][-max(settings.references, 1) :]
@@ -114,7 +122,7 @@ def _solved_puzzles(
         np.array([puzzle.target for puzzle in puzzles]),
       )
       for puzzle, paths in zip(puzzles, all_paths, strict=True):
-        term = countdown_solutions.choose_path(puzzle, paths, rng)
+        term = countdown_solutions.choose_solution(puzzle, paths, rng)
         if term is not None:
           terms[puzzle] = term
     yield from ((puzzle, terms[puzzle]) for puzzle in batch if puzzle in terms)

@@ -1,11 +1,11 @@
 """Chains of thought that solve Countdown puzzles, for warm starts.
 
-| solution style | how the target is found |
+| solution style | how the target is reached |
 | --- | --- |
 | `direct` | by the steps of a solution in order |
-| `search` | depth first, with dead ends that are followed and taken back |
-| `backward` | the last step first, then the steps to its missing operand |
-| `guess` | by whole expressions until one has the right value |
+| `search` | by depth-first search, which follows dead ends and backtracks |
+| `backward` | with the last step first, then the steps to its missing operand |
+| `guess` | by whole expressions, of which the last has the target value |
 
 All intermediate values are natural numbers up to `MAX_VALUE`.
 """
@@ -21,9 +21,11 @@ from azr_jax.tasks.countdown import solver
 
 SOLUTION_STYLES = ("direct", "search", "backward", "guess")
 MAX_VALUE = 999
-# Wrong tries before each right one; few, so that responses stay short.
-_MAX_WRONG_TRIES = 3
-# The cheapest solution is chosen among this many paths.
+# At most this many incorrect tries come before a correct one, so that responses
+# stay short.
+_MAX_INCORRECT_TRIES = 3
+# The cheapest solution is chosen among this many paths, because paths are slow
+# to convert to terms.
 _MAX_PATHS = 64
 
 
@@ -40,7 +42,7 @@ class Step:
     return f"{self.left}{self.operator}{self.right}={self.result}"
 
 
-def choose_path(
+def choose_solution(
   puzzle: Puzzle, paths: np.ndarray, rng: np.random.Generator
 ) -> solver.Term | None:
   """Returns one of the cheapest solutions with small values, or None.
@@ -74,21 +76,21 @@ def _cost(term: solver.Term) -> float:
   return round(operation_cost + _cost(term.left) + _cost(term.right), 6)
 
 
-def steps(term: solver.Term) -> list[Step]:
+def list_steps(term: solver.Term) -> list[Step]:
   """Returns the operations of a solution in the order of evaluation."""
   if term.left is None or term.right is None:
     return []
   last = Step(
     int(term.left.value), term.operator, int(term.right.value), int(term.value)
   )
-  return [*steps(term.left), *steps(term.right), last]
+  return [*list_steps(term.left), *list_steps(term.right), last]
 
 
-def write(
+def format_solution(
   puzzle: Puzzle,
   term: solver.Term,
   solution_style: str,
-  try_share: float,
+  incorrect_try_prob: float,
   rng: np.random.Generator,
 ) -> str:
   """Returns the chain of thought that leads to a solution.
@@ -97,17 +99,17 @@ def write(
     puzzle: the puzzle.
     term: its solution.
     solution_style: one of `SOLUTION_STYLES`.
-    try_share: probability of a wrong try before each right step (`search`) or
-      guess (`guess`); after a wrong try, of one more.
-    rng: draws the wrong tries.
+    incorrect_try_prob: probability of an incorrect try before each correct step
+      (`search`) or guess (`guess`), and of one more after an incorrect try.
+    rng: draws the incorrect tries.
   """
   if solution_style == "search":
-    return _search(puzzle, steps(term), try_share, rng)
+    return _search(puzzle, list_steps(term), incorrect_try_prob, rng)
   if solution_style == "guess":
-    return _guess(puzzle, term, try_share, rng)
+    return _guess(puzzle, term, incorrect_try_prob, rng)
   if solution_style == "backward":
-    return _backward(puzzle, steps(term))
-  return _forward(puzzle.numbers, steps(term))
+    return _backward(puzzle, list_steps(term))
+  return _forward(puzzle.numbers, list_steps(term))
 
 
 def format_numbers(numbers: Sequence[int]) -> str:
@@ -115,7 +117,7 @@ def format_numbers(numbers: Sequence[int]) -> str:
   return "[" + " ".join(map(str, numbers)) + "]"
 
 
-def answer(term: solver.Term) -> str:
+def format_answer(term: solver.Term) -> str:
   """Returns the expression of a solution without spaces."""
   return term.expression.replace(" ", "")
 
@@ -155,9 +157,11 @@ def _forward(numbers: Sequence[int], path: Sequence[Step]) -> str:
   return " ".join([*words, "yes"])
 
 
-def _num_wrong_tries(try_share: float, rng: np.random.Generator) -> int:
+def _num_incorrect_tries(
+  incorrect_try_prob: float, rng: np.random.Generator
+) -> int:
   count = 0
-  while count < _MAX_WRONG_TRIES and rng.random() < try_share:
+  while count < _MAX_INCORRECT_TRIES and rng.random() < incorrect_try_prob:
     count += 1
   return count
 
@@ -165,13 +169,13 @@ def _num_wrong_tries(try_share: float, rng: np.random.Generator) -> int:
 def _search(
   puzzle: Puzzle,
   path: Sequence[Step],
-  try_share: float,
+  incorrect_try_prob: float,
   rng: np.random.Generator,
 ) -> str:
   numbers: list[int] = list(puzzle.numbers)
   words = [format_numbers(numbers)]
   for step in path:
-    for _ in range(_num_wrong_tries(try_share, rng)):
+    for _ in range(_num_incorrect_tries(incorrect_try_prob, rng)):
       dead_end = _dead_end(numbers, step, puzzle.target, rng)
       if dead_end is not None:
         words += [dead_end, "no", format_numbers(numbers)]
@@ -182,20 +186,32 @@ def _search(
   return " ".join([*words, "yes"])
 
 
+def _is_same(first: Step, second: Step) -> bool:
+  """Returns whether two steps differ at most in the order of operands."""
+  return (first.operator, first.result, {first.left, first.right}) == (
+    second.operator,
+    second.result,
+    {second.left, second.right},
+  )
+
+
 def _dead_end(
   numbers: Sequence[int],
-  right_step: Step,
+  correct_step: Step,
   target: int,
   rng: np.random.Generator,
 ) -> str | None:
-  """Returns random steps to a single wrong number, or None if there are none.
+  """Returns random steps to a number that is not the target, or None.
 
-  The first step differs from `right_step`.
+  The first step is neither `correct_step` nor the same with its operands
+  exchanged. None means that the draw found no dead end.
   """
   words: list[str] = []
   while len(numbers) > 1:
     candidates = [
-      step for step in possible_steps(numbers) if words or step != right_step
+      step
+      for step in possible_steps(numbers)
+      if words or not _is_same(step, correct_step)
     ]
     if not candidates:
       return None
@@ -227,15 +243,18 @@ def _is_given(path: Sequence[Step], known: int) -> bool:
 
 
 def _guess(
-  puzzle: Puzzle, term: solver.Term, try_share: float, rng: np.random.Generator
+  puzzle: Puzzle,
+  term: solver.Term,
+  incorrect_try_prob: float,
+  rng: np.random.Generator,
 ) -> str:
   """Returns expressions of all numbers; the last one reaches the target."""
   words = []
-  for _ in range(_num_wrong_tries(try_share, rng)):
-    wrong = _random_term(puzzle.numbers, rng)
-    if wrong is not None and wrong.value != puzzle.target:
-      words += [f"{answer(wrong)}={wrong.value}", "no"]
-  return " ".join([*words, f"{answer(term)}={term.value}", "yes"])
+  for _ in range(_num_incorrect_tries(incorrect_try_prob, rng)):
+    other = _random_term(puzzle.numbers, rng)
+    if other is not None and other.value != puzzle.target:
+      words += [f"{format_answer(other)}={other.value}", "no"]
+  return " ".join([*words, f"{format_answer(term)}={term.value}", "yes"])
 
 
 def _random_term(

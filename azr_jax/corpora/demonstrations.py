@@ -1,7 +1,7 @@
 """Correct conversations sampled from a model, for supervised training.
 
 Paper: R1-CI, section 4.1. A file has one conversation per line, a JSON object
-with `id`, `task`, `form`, `prompt` and `parts`. The parts are assistant turns
+with `id`, `task`, `form`, `prompt` and `turns`. The turns are assistant turns
 and tool outputs, alternating; only assistant turns are trained on.
 """
 
@@ -26,7 +26,7 @@ class Trajectory:
     form: the form of reasoning that the prompt asks for, one of
       `tasks.questions.prompts.FORMS`.
     prompt: the text of the prompt.
-    parts: assistant turns and tool outputs, alternating; the first and the
+    turns: assistant turns and tool outputs, alternating; the first and the
       last are assistant turns.
   """
 
@@ -34,20 +34,20 @@ class Trajectory:
   task: str
   form: str
   prompt: str
-  parts: tuple[str, ...]
+  turns: tuple[str, ...]
 
   def conversation(self) -> Conversation:
     """Returns the conversation in the form that supervised training takes."""
-    return Conversation(self.prompt, self.parts)
+    return Conversation(self.prompt, self.turns)
 
 
 _FIELDS = [field.name for field in dataclasses.fields(Trajectory)]
 
 
-def is_well_formed(parts: Sequence[str]) -> bool:
+def is_well_formed(turns: Sequence[str]) -> bool:
   """Returns whether the last turn ends in an answer and all others in code."""
-  assistant_turns = parts[::2]
-  return len(parts) % 2 == 1 and all(
+  assistant_turns = turns[::2]
+  return len(turns) % 2 == 1 and all(
     code_blocks.is_well_formed(turn, index == len(assistant_turns) - 1)
     for index, turn in enumerate(assistant_turns)
   )
@@ -66,7 +66,7 @@ def choose(
     per_task: maximum number of conversations per task; paper: 70.
     multi_turn_weight: weight of a conversation with code, relative to one
       without code.
-    seed: root of all random draws.
+    seed: seed for all random draws.
 
   Returns:
     The sampled conversations, task by task, otherwise in their given order.
@@ -76,7 +76,7 @@ def choose(
   # The items with the largest keys are a weighted sample without replacement
   # (Efraimidis and Spirakis, 2006).
   keys = [
-    rng.random() ** (1.0 / (multi_turn_weight if len(t.parts) > 1 else 1.0))
+    rng.random() ** (1.0 / (multi_turn_weight if len(t.turns) > 1 else 1.0))
     for t in distinct
   ]
   chosen = []
@@ -111,20 +111,22 @@ def read(path: pathlib.Path) -> list[Trajectory]:
   for number, line in enumerate(filter(None, lines), 1):
     try:
       record = json.loads(line)
+      if "parts" in record:  # The key of older versions.
+        record["turns"] = record.pop("parts")
       trajectory = Trajectory(*(record[field] for field in _FIELDS))
       trajectory = dataclasses.replace(
-        trajectory, parts=tuple(trajectory.parts)
+        trajectory, turns=tuple(trajectory.turns)
       )
     except (ValueError, TypeError, KeyError) as error:
       raise ValueError(
         f"{path}:{number}: {error!r}; expected a conversation"
       ) from None
-    are_texts = isinstance(record["parts"], list) and all(
-      isinstance(part, str) for part in (trajectory.prompt, *trajectory.parts)
+    are_texts = isinstance(record["turns"], list) and all(
+      isinstance(text, str) for text in (trajectory.prompt, *trajectory.turns)
     )
-    if len(trajectory.parts) % 2 == 0 or not are_texts:
+    if len(trajectory.turns) % 2 == 0 or not are_texts:
       raise ValueError(
-        f"{path}:{number}: {len(trajectory.parts)} parts; expected texts, of "
+        f"{path}:{number}: {len(trajectory.turns)} turns; expected texts, of "
         "which the first and the last are assistant turns"
       )
     trajectories.append(trajectory)

@@ -5,9 +5,9 @@ answers without one. Reinforcement learning has to find out when code helps.
 
 | solution style | conversation |
 | --- | --- |
-| `text` | the answer; for sums after the running totals |
+| `text` | the answer; the running totals precede it for sums |
 | `code` | a script, its output, the answer |
-| `check` | as `code`, with a second script that verifies the output |
+| `check` | like `code`, with a second script that verifies the output |
 """
 
 import dataclasses
@@ -62,23 +62,28 @@ _SYMBOLS = (
 class CorpusSettings(Settings):
   """Section `questions` of supervised training: the mix of conversations."""
 
-  seed: int = setting(0, "root of every random draw", at_least=0)
-  count: int = setting(8_000, "conversations about each source", at_least=1)
+  seed: int = setting(0, "seed for all random draws", at_least=0)
+  count: int = setting(
+    8_000, "maximum number of conversations per source", at_least=1
+  )
   sources: tuple[str, ...] = setting(
     ("gym:chain_sum",),
     "gym sets, as tasks/questions/sources.py reads them",
-    needed=True,
+    required=True,
   )
-  style_shares: tuple[float, ...] = setting(
+  style_weights: tuple[float, ...] = setting(
     (0.6, 0.3, 0.1),
-    "weights of text, code and check, where the prompt leaves it open",
+    "weights of text, code and check where the prompt leaves the style open",
     accepts=(
       lambda v: len(v) == 3 and min(v) >= 0 and sum(v) > 0,
       f"a tuple of weights for {SOLUTION_STYLES}",
     ),
   )
-  free_share: float = setting(
-    0.6, "fraction of prompts that leave it open", at_least=0, at_most=1
+  free_prob: float = setting(
+    0.6,
+    "probability that the prompt leaves the style open",
+    at_least=0,
+    at_most=1,
   )
 
 
@@ -88,20 +93,20 @@ def conversations(settings: CorpusSettings) -> Iterator[Conversation]:
   There are fewer if a task repeats its questions.
   """
   rng = np.random.default_rng((settings.seed, 1))
-  weights = np.array(settings.style_shares) / sum(settings.style_shares)
+  weights = np.array(settings.style_weights) / sum(settings.style_weights)
   for spec in settings.sources:
     for question in sources.read(spec, settings.count, settings.seed):
       form = "free"
       style = SOLUTION_STYLES[rng.choice(len(SOLUTION_STYLES), p=weights)]
-      if rng.random() >= settings.free_share:
+      if rng.random() >= settings.free_prob:
         form = style = ("text", "code")[rng.integers(2)]
       yield Conversation(
         prompts.ask(question.text, form, "compact"),
-        write_parts(question, style),
+        write_turns(question, style),
       )
 
 
-def write_parts(question: Question, solution_style: str) -> tuple[str, ...]:
+def write_turns(question: Question, solution_style: str) -> tuple[str, ...]:
   """Returns assistant turns and tool outputs that answer a question correctly.
 
   Args:
@@ -115,12 +120,12 @@ def write_parts(question: Question, solution_style: str) -> tuple[str, ...]:
   if solution_style == "text":
     return (f"{steps}<<<{answer}>>>",)
   block = f"```python\n{first}print({expression})\n```"
-  parts = (block, _tool_output(answer))
+  turns = (block, _tool_output(answer))
   if solution_style == "check":
     literal = f'"{answer}"' if not answer.lstrip("-").isdigit() else answer
     check = f"```python\n{first}print({expression} == {literal})\n```"
-    parts += (check, _tool_output("True"))
-  return (*parts, f"<<<{answer}>>>")
+    turns += (check, _tool_output("True"))
+  return (*turns, f"<<<{answer}>>>")
 
 
 def _tool_output(text: str) -> str:

@@ -12,7 +12,7 @@ from azr_jax.corpora import (
   demonstrations,
   questions,
 )
-from azr_jax.corpora.corpus import Corpus, of_pairs
+from azr_jax.corpora.corpus import Corpus, from_pairs
 from azr_jax.corpora.programs import conversations, dataset, tokenizer
 from azr_jax.executor import Executor
 
@@ -21,7 +21,7 @@ from azr_jax.executor import Executor
 class ProgramsSettings(Settings):
   """Section `programs`: conversations around procedural programs."""
 
-  seed: int = setting(0, "root of every random draw", at_least=0)
+  seed: int = setting(0, "seed for all random draws", at_least=0)
   count: int = setting(240_000, "conversations", at_least=1)
   mix: conversations.CorpusSettings = conversations.CorpusSettings()
 
@@ -33,7 +33,7 @@ class DemonstrationsSettings(Settings):
   path: str = setting(
     "trajectories/trajectories.jsonl",
     "what azr_jax.trajectories --workdir=trajectories writes",
-    needed=True,
+    required=True,
   )
 
 
@@ -59,19 +59,19 @@ def _programs(c: ProgramsSettings, resources: Resources) -> Corpus:
       executor=executor,
       data_dir=resources.folder,
     )
-  return Corpus(of_pairs(pairs), tokenizer.train_tokenizer)
+  return Corpus(from_pairs(pairs), tokenizer.train_tokenizer)
 
 
 def _countdown(c: countdown.CorpusSettings, resources: Resources) -> Corpus:
   del resources
   pairs = list(countdown.conversations(c))
-  return Corpus(of_pairs(pairs), countdown.train_tokenizer)
+  return Corpus(from_pairs(pairs), countdown.train_tokenizer)
 
 
 def _arithmetic(c: arithmetic.CorpusSettings, resources: Resources) -> Corpus:
   del resources
   pairs = list(arithmetic.conversations(c))
-  return Corpus(of_pairs(pairs), arithmetic.train_tokenizer)
+  return Corpus(from_pairs(pairs), arithmetic.train_tokenizer)
 
 
 def _questions(c: questions.CorpusSettings, resources: Resources) -> Corpus:

@@ -16,29 +16,39 @@ from azr_jax.curricula.curriculum import Buckets, SampledItem
 
 @dataclasses.dataclass(frozen=True)
 class AdaptiveSettings(Settings):
-  """The constants of the controller."""
+  """The constants of equations 2-4."""
 
   target: float = setting(
-    0.40, "s*, the preferred pass rate", paper="0.40", at_least=0, at_most=1
+    0.40,
+    "s*, the pass rate at which a bucket scores highest",
+    paper="0.40",
+    at_least=0,
+    at_most=1,
   )
   temperature: float = setting(
-    0.20, "tau of the softmax over buckets", paper="0.20", above=0
+    0.20,
+    "tau, which divides the scores in the softmax over buckets",
+    paper="0.20",
+    above=0,
   )
-  floor: float = setting(
+  epsilon: float = setting(
     0.10,
-    "epsilon, probability that is uniform over the buckets",
+    "probability that is spread evenly over the buckets",
     paper="0.10",
     at_least=0,
     at_most=1,
   )
   window: int = setting(
     20,
-    "batches of a bucket that its pass rate averages",
+    "number of batches over which a bucket's pass rate is averaged",
     paper="20",
     at_least=1,
   )
-  warm_up: int = setting(
-    10, "first steps, which sample buckets uniformly", paper="10", at_least=0
+  warmup_steps: int = setting(
+    10,
+    "number of first steps that sample buckets uniformly",
+    paper="10",
+    at_least=0,
   )
 
 
@@ -64,15 +74,16 @@ class Adaptive:
       [self._buckets.count(b) > 0 for b in range(len(self._buckets.names))]
     )
     uniform = filled / filled.sum()
-    if step <= settings.warm_up:
+    if step <= settings.warmup_steps:
       return uniform
     success = np.array(
       [np.mean(past) if past else settings.target for past in self._history]
     )
-    usefulness = -np.abs(success - settings.target)
-    weights = np.exp(usefulness / settings.temperature) * filled
+    scores = -np.abs(success - settings.target) / settings.temperature
+    # The maximum is subtracted, so that not all weights underflow to 0.
+    weights = np.exp(scores - scores[filled].max()) * filled
     softmax = weights / weights.sum()
-    return (1 - settings.floor) * softmax + settings.floor * uniform
+    return (1 - settings.epsilon) * softmax + settings.epsilon * uniform
 
   def sample_bucket(self, step: int, rng: np.random.Generator) -> int:
     """Samples the bucket of a step and returns its index."""

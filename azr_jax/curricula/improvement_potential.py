@@ -9,8 +9,8 @@ exchange groups.
 | --- | --- | --- |
 | `potential` | potential, highest first | groups 1 to s |
 | `potential_alone` | potential, highest first | group s |
-| `online_merge` | potential, measured before each stage | groups 1 to s |
-| `online_unmerge` | potential, measured before each stage | group s |
+| `online_merge` | potential, estimated before each stage | groups 1 to s |
+| `online_unmerge` | potential, estimated before each stage | group s |
 | `difficulty` | pass rate, highest first | groups 1 to s |
 | `none` | one group | all |
 
@@ -25,6 +25,8 @@ import numpy as np
 
 ONLINE = ("online_merge", "online_unmerge")
 _ONE_GROUP_PER_STAGE = ("potential_alone", "online_unmerge")
+# Orders whose pass rates are estimated before training.
+OFFLINE = ("potential", "potential_alone", "difficulty")
 ORDERS = ("potential", "potential_alone", *ONLINE, "difficulty", "none")
 GROUPINGS = ("thresholds", "quantiles")
 STAGES = 4
@@ -33,35 +35,39 @@ THRESHOLDS = (64, 48, 32)
 
 
 @dataclasses.dataclass(frozen=True)
-class Measured:
-  """The measured pass rate of a question.
+class PassRate:
+  """How often a question was answered correctly.
 
   Attributes:
-    right: number of correct responses.
-    asked: number of responses.
+    num_correct: number of correct responses.
+    num_samples: number of responses, at least 1.
   """
 
-  right: int
-  asked: int
+  num_correct: int
+  num_samples: int
+
+  @property
+  def rate(self) -> float:
+    """The fraction of responses that are correct."""
+    return self.num_correct / self.num_samples
 
   @property
   def potential(self) -> float:
-    """Returns 4 p (1 - p)."""
-    p = self.right / self.asked
-    return 4.0 * p * (1.0 - p)
+    """The improvement potential, 4 p (1 - p)."""
+    return 4.0 * self.rate * (1.0 - self.rate)
 
 
-def group_by_thresholds(measured: Sequence[Measured]) -> list[int]:
+def group_by_thresholds(pass_rates: Sequence[PassRate]) -> list[int]:
   """Returns the group, 1 to 4, of each question by the paper's thresholds.
 
   Integers are compared instead of fractions, because 4 or 16 correct responses
   of 20 are a potential of exactly 0.64, which floating point would miss.
   """
   groups = []
-  for question in measured:
-    right, asked = question.right, question.asked
-    percent = 400 * right * (asked - right)
-    passed = sum(percent >= t * asked**2 for t in THRESHOLDS)
+  for rate in pass_rates:
+    correct, samples = rate.num_correct, rate.num_samples
+    percent = 400 * correct * (samples - correct)
+    passed = sum(percent >= t * samples**2 for t in THRESHOLDS)
     groups.append(STAGES - passed)
   return groups
 
@@ -81,12 +87,12 @@ def group_by_quantiles(keys: Sequence[float], seed: int) -> list[int]:
 
 
 def make_groups(
-  measured: Sequence[Measured], order: str, grouping: str, seed: int
+  pass_rates: Sequence[PassRate], order: str, grouping: str, seed: int
 ) -> list[int]:
   """Returns the group, 1 to 4, of each question; stage g introduces group g.
 
   Args:
-    measured: the pass rate of each question.
+    pass_rates: the pass rate of each question.
     order: one of `ORDERS`.
     grouping: one of `GROUPINGS`; `difficulty` needs `quantiles`.
     seed: breaks ties between quantiles.
@@ -100,14 +106,14 @@ def make_groups(
       f"one of {GROUPINGS}"
     )
   if order == "none":
-    return [1] * len(measured)
+    return [1] * len(pass_rates)
   if order == "difficulty":
     if grouping == "thresholds":
       raise ValueError("order='difficulty': expected grouping='quantiles'")
-    return group_by_quantiles([m.right / m.asked for m in measured], seed)
+    return group_by_quantiles([p.rate for p in pass_rates], seed)
   if grouping == "thresholds":
-    return group_by_thresholds(measured)
-  return group_by_quantiles([m.potential for m in measured], seed)
+    return group_by_thresholds(pass_rates)
+  return group_by_quantiles([p.potential for p in pass_rates], seed)
 
 
 def stage_questions(

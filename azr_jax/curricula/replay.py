@@ -22,32 +22,35 @@ class ReplaySettings(Settings):
   The paper has two variants; its text gives no decay.
   """
 
-  share: float = setting(
+  fraction: float = setting(
     0.0,
-    "fraction of a batch; 0: no replay",
+    "fraction of a batch that is replayed",
     paper="0.25, or 0.10",
     at_least=0,
     at_most=1,
   )
-  warm_up: int = setting(
-    10, "first steps without replay", paper="10, or 30", at_least=0
+  warmup_steps: int = setting(
+    10, "number of first steps without replay", paper="10, or 30", at_least=0
   )
   min_pass_rate: float = setting(
     0.05,
-    "smallest mean pass rate of a replayed prompt",
+    "minimum mean pass rate of a replayed prompt",
     paper="0.05, or 0.20",
     at_least=0,
     at_most=1,
   )
   max_pass_rate: float = setting(
     0.95,
-    "largest mean pass rate of a replayed prompt",
+    "maximum mean pass rate of a replayed prompt",
     paper="0.95, or 0.80",
     at_least=0,
     at_most=1,
   )
   max_replays: int = setting(
-    0, "most replays of a prompt; 0: no limit", paper="none, or 3", at_least=0
+    0,
+    "maximum number of replays of a prompt; 0: no maximum",
+    paper="none, or 3",
+    at_least=0,
   )
   decay: float = setting(
     0.8, "weight of the past in a prompt's mean pass rate", at_least=0, below=1
@@ -87,9 +90,9 @@ class Replay:
     """
     items = self._inner.sample(step, count, rng)
     self._last_fraction = 0.0
-    if step <= self._settings.warm_up:
+    if step <= self._settings.warmup_steps:
       return items
-    quota = int(round(self._settings.share * count))
+    quota = int(round(self._settings.fraction * count))
     replaced = self._replace(items[:quota], rng)
     self._last_fraction = sum(item.replayed for item in replaced) / count
     return replaced + items[quota:]

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from azr_jax.curricula import improvement_potential, passes
-from azr_jax.curricula.improvement_potential import Measured
+from azr_jax.curricula.improvement_potential import PassRate
 
 
 class Stages:
-  """The groups of items and the stage that they were measured for."""
+  """The groups of items, and the stage whose pass rates made them."""
 
   def __init__(
     self,
     ids: Sequence[str],
-    measured: Sequence[Measured] | None,
+    pass_rates: Sequence[PassRate] | None,
     *,
     order: str,
     grouping: str,
@@ -30,12 +30,12 @@ class Stages:
 
     Args:
       ids: unique ids of the items.
-      measured: the pass rate of each item; None: not measured yet, so all
+      pass_rates: the pass rate of each item; None: not estimated yet, so all
         items form one group.
       order: one of `improvement_potential.ORDERS`.
       grouping: one of `improvement_potential.GROUPINGS`.
       stage_steps: number of steps of a stage.
-      seed: root of all random draws.
+      seed: seed for all random draws.
     """
     self._ids = list(ids)
     self._order = order
@@ -43,27 +43,27 @@ class Stages:
     self._stage_steps = stage_steps
     self._seed = seed
     self._groups = [1] * len(self._ids)
-    self._measured_for = 0  # The stage of the last measurement; 0: none.
-    if measured is not None:
-      self.regroup(measured, 1)
+    self._grouped_for = 0  # The stage that has its groups; 0: none.
+    if pass_rates is not None:
+      self.regroup(pass_rates, 1)
 
   def stage(self, step: int) -> int:
     """Returns the stage of a step, both from 1."""
     return improvement_potential.stage_of(step, self._stage_steps)
 
-  def wants_measurement(self, step: int) -> bool:
-    """Returns whether the items must be measured before a step."""
+  def needs_pass_rates(self, step: int) -> bool:
+    """Returns whether a step must begin with new pass rates of all items."""
     return (
       self._order in improvement_potential.ONLINE
-      and self._measured_for < self.stage(step)
+      and self._grouped_for < self.stage(step)
     )
 
-  def regroup(self, measured: Sequence[Measured], step: int) -> None:
-    """Groups the items by pass rates that were measured before a step."""
+  def regroup(self, pass_rates: Sequence[PassRate], step: int) -> None:
+    """Groups the items by pass rates that were estimated before a step."""
     self._groups = improvement_potential.make_groups(
-      measured, self._order, self._grouping, self._seed
+      pass_rates, self._order, self._grouping, self._seed
     )
-    self._measured_for = self.stage(step)
+    self._grouped_for = self.stage(step)
 
   def sample(self, step: int, count: int) -> list[int]:
     """Returns the indices of a step's items, from epochs over its stage."""
@@ -88,10 +88,10 @@ class Stages:
     }
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns the group of each id and the stage of the last measurement."""
+    """Returns the group of each id, and the stage that has its groups."""
     return {
       "groups": dict(zip(self._ids, self._groups, strict=True)),
-      "measured_for": self._measured_for,
+      "measured_for": self._grouped_for,
     }
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -107,4 +107,4 @@ class Stages:
         "expected the checkpoint of a run with the same questions"
       )
     self._groups = [state["groups"][name] for name in self._ids]
-    self._measured_for = state["measured_for"]
+    self._grouped_for = state["measured_for"]

@@ -36,8 +36,8 @@ class ProposeSettings(Settings):
   references: int = setting(
     6, "examples in a prompt", paper="not named", at_least=0
   )
-  prompt_style: str = setting(
-    "few_shot", "prompt format", one_of=prompt_lib.PROMPT_FORMATS
+  prompt_format: str = setting(
+    "few_shot", "prompt format", choices=prompt_lib.PROMPT_FORMATS
   )
 
 
@@ -123,7 +123,7 @@ def _continued(
     policy.prompt(
       prompt_lib.propose_prompt(
         shown[index * c.references : (index + 1) * c.references],
-        c.prompt_style,
+        c.prompt_format,
       )
     )
     for index in range(c.prompts)
@@ -136,4 +136,4 @@ def _continued(
   rng = np.random.default_rng((settings.seed, _ORDER))
   order = sorted(responses)
   for index in rng.permutation(len(order)).tolist():
-    yield prompt_lib.parse_proposal(responses[order[index]], c.prompt_style)
+    yield prompt_lib.parse_proposal(responses[order[index]], c.prompt_format)

@@ -1,6 +1,6 @@
 """Passes of a model over questions, whose records can be resumed.
 
-`question_potential.py` measures pass rates by them, and `rejection_sampling.py`
+`question_potential.py` estimates pass rates from them; `rejection_sampling.py`
 chooses conversations from them.
 """
 
@@ -34,7 +34,7 @@ class Pass:
     agent: one of `agents.AGENTS`, or `agents.CONVERSATION`.
     form: the form of the prompts, one of `prompts.FORMS`.
     temperature: divides the logits.
-    samples: answers to each question.
+    samples: number of responses per question.
   """
 
   name: str
@@ -87,18 +87,18 @@ def answer(
         jax.random.fold_in(jax.random.key(settings.seed), number),
       )
       path = run.folder / f"{pass_.name}.jsonl"
-      style = settings.evaluate.prompt_style
+      prompt_format = settings.evaluate.prompt_format
       runner.run(
         _benchmark(pass_, items),
         policy,
         executor,
         run.hosts,
-        runner.RunSettings("", 0, style, pass_.samples),
+        runner.RunSettings("", 0, prompt_format, pass_.samples),
         path,
         scoring.build_agent(settings, pass_.agent, tokenizer, executor, run),
       )
       run.barrier(f"{pass_.name} is written")
-      run.say(f"{pass_.name} is done ({number + 1} of {len(passes)})")
+      run.print_status(f"{pass_.name} is done ({number + 1} of {len(passes)})")
       yield pass_, path, tokenizer
 
 
@@ -116,9 +116,9 @@ def _benchmark(pass_: Pass, items: list[Item]) -> Benchmark:
     lambda data: items,
     "words",
     grade,
-    prompt=lambda item, style, tokenizer: prompts.ask(
-      item.request, pass_.form, style, tokenizer
+    prompt=lambda item, prompt_format, tokenizer: prompts.ask(
+      item.request, pass_.form, prompt_format, tokenizer
     ),
-    reads_by_name=True,
-    by_kind=True,
+    opens_data=True,
+    limit_per_subset=True,
   )

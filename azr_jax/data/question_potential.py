@@ -1,21 +1,21 @@
-"""Measures what a model could learn from questions (R1-CI, section 3.3)."""
+"""Estimates what a model could learn from questions (R1-CI, section 3.3)."""
 
 import dataclasses
 
 import ml_collections
 
 from azr_jax.config.settings import Settings, setting
-from azr_jax.curricula.improvement_potential import Measured
+from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.data import question_passes
 from azr_jax.data.question_passes import Pass
 from azr_jax.systems.code_interpreter.agents import AGENTS
 from azr_jax.tasks import records
-from azr_jax.tasks.questions import measured, prompts, sources
+from azr_jax.tasks.questions import pass_rates, prompts, sources
 from azr_jax.trainer import scoring
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import EvaluateSettings
 
-FILE = "measured.jsonl"
+FILE = "pass_rates.jsonl"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,37 +23,41 @@ class PotentialSettings(Settings):
   """Section `potential`: agents, questions and temperatures."""
 
   questions: tuple[str, ...] = setting(
-    ("questions/train.jsonl",), "sources of questions", needed=True
+    ("questions/train.jsonl",), "sources of questions", required=True
   )
-  count: int = setting(1_000_000, "most questions of each", at_least=1)
-  data_seed: int = setting(0, "root of gym sets", at_least=0)
+  count: int = setting(
+    1_000_000, "maximum number of questions per source", at_least=1
+  )
+  data_seed: int = setting(
+    0, "seed for the generated gym questions", at_least=0
+  )
   agents: tuple[str, ...] = setting(
     AGENTS,
     "agents that answer",
     paper="four agents",
-    some_of=AGENTS,
-    needed=True,
+    subset_of=AGENTS,
+    required=True,
   )
   temperatures: tuple[float, ...] = setting(
     (0.2, 0.4, 0.6, 0.8, 1.0),
     "temperatures that each agent answers at",
     paper="five, which it does not name",
-    needed=True,
+    required=True,
     accepts=(lambda v: min(v) > 0, "a tuple of numbers above 0"),
   )
 
 
 @dataclasses.dataclass(frozen=True)
-class MeasureSettings(EvaluateSettings):
+class PotentialRunSettings(EvaluateSettings):
   """A configuration of `azr_jax.potential`."""
 
   potential: PotentialSettings = PotentialSettings()
 
 
-def measure(
+def estimate(
   config: ml_collections.ConfigDict, model_spec: str, workdir: str
-) -> list[Measured]:
-  """Measures the pass rate of every question, writes the rates, returns them.
+) -> list[PassRate]:
+  """Estimates the pass rate of every question, writes and returns the rates.
 
   Args:
     config: of `configs/potential.py`.
@@ -64,7 +68,7 @@ def measure(
     ValueError: a config value is not allowed, or the folder has records of
       another model or config.
   """
-  settings = train_settings.read(MeasureSettings, config)
+  settings = train_settings.read(PotentialRunSettings, config)
   c = settings.potential
   identity = scoring.identity_of(settings, model_spec)
   with scoring.open_scores(workdir, settings, identity) as run:
@@ -86,8 +90,8 @@ def measure(
     ):
       for record in records.read(str(path)):
         correct[record["id"]] += sum(record["correct"])
-    rates = [Measured(correct[q.id], len(passes)) for q in questions]
+    rates = [PassRate(correct[q.id], len(passes)) for q in questions]
     if run.is_primary:
-      measured.write(run.folder / FILE, questions, rates)
+      pass_rates.write(run.folder / FILE, questions, rates)
     run.barrier("the pass rates are written")
   return rates

@@ -16,6 +16,7 @@ from azr_jax.corpora import demonstrations
 from azr_jax.corpora.demonstrations import Trajectory
 from azr_jax.data import question_passes
 from azr_jax.data.question_passes import Pass
+from azr_jax.evals import runner
 from azr_jax.systems.code_interpreter import agents
 from azr_jax.tasks import records
 from azr_jax.tasks.questions import prompts, sources
@@ -28,29 +29,35 @@ FILE = "trajectories.jsonl"
 
 @dataclasses.dataclass(frozen=True)
 class TrajectoriesSettings(Settings):
-  """Section `trajectories`: what is sampled, and how many are kept."""
+  """Section `trajectories`: which conversations are sampled and kept."""
 
   questions: tuple[str, ...] = setting(
     ("questions/train.jsonl",),
     "sources of questions that GRPO does not train on",
-    needed=True,
+    required=True,
   )
-  count: int = setting(1_000_000, "most questions of each", at_least=1)
-  data_seed: int = setting(0, "root of gym sets", at_least=0)
+  count: int = setting(
+    1_000_000, "maximum number of questions per source", at_least=1
+  )
+  data_seed: int = setting(
+    0, "seed for the generated gym questions", at_least=0
+  )
   forms: tuple[str, ...] = setting(
     ("free", "text_then_code", "code_then_text"),
-    "forms of prompt",
-    some_of=prompts.FORMS,
-    needed=True,
+    "forms of reasoning that the prompts ask for",
+    subset_of=prompts.FORMS,
+    required=True,
   )
   samples: int = setting(
-    4, "conversations about a question, of each form", at_least=1
+    4, "conversations per question and form of prompt", at_least=1
   )
   per_task: int = setting(
-    70, "most conversations that are kept of a task", paper="70", at_least=1
+    70, "maximum number of kept conversations per task", paper="70", at_least=1
   )
   multi_turn_weight: float = setting(
-    3.0, "weight of a conversation with code; without: 1", at_least=1
+    3.0,
+    "weight of a conversation with code; one without code has 1",
+    at_least=1,
   )
 
 
@@ -85,13 +92,16 @@ def sample(
       Pass(form, agents.CONVERSATION, form, temperature, c.samples)
       for form in c.forms
     ]
-    style = settings.evaluate.prompt_style
+    prompt_format = settings.evaluate.prompt_format
     correct: list[Trajectory] = []
     for pass_, path, tokenizer in question_passes.answer(
       settings, model_spec, identity["step"], questions, passes, run
     ):
       for record in records.read(str(path)):
-        prompt = prompts.ask(record["request"], pass_.form, style, tokenizer)
+        prompt = prompts.ask(
+          record["request"], pass_.form, prompt_format, tokenizer
+        )
+        record = runner.with_current_keys(record)
         correct += _correct(record, pass_.form, prompt)
     chosen = demonstrations.choose(
       correct, c.per_task, c.multi_turn_weight, settings.seed
@@ -111,8 +121,10 @@ def _correct(
 ) -> Iterator[Trajectory]:
   """Yields the correct and well-formed conversations of a question's record."""
   for is_correct, finish, text in zip(
-    record["correct"], record["finish"], record["replies"], strict=True
+    record["correct"], record["finish"], record["responses"], strict=True
   ):
-    parts = agents.read_conversation(text) if is_correct else []
-    if finish == "stop" and parts and demonstrations.is_well_formed(parts):
-      yield Trajectory(record["id"], record["kind"], form, prompt, tuple(parts))
+    turns = agents.read_conversation(text) if is_correct else []
+    if finish == "stop" and turns and demonstrations.is_well_formed(turns):
+      yield Trajectory(
+        record["id"], record["subset"], form, prompt, tuple(turns)
+      )

@@ -26,7 +26,7 @@ def of_run(run: str) -> Sequence[tuple[Problem, float]]:
   settings = train_settings.read_train(config)
   with checkpoint.open_to_read(folder) as (checkpoints, step):
     state = checkpoints.restore_system(step)
-  return settings.system.pass_rates(settings.own, state)
+  return settings.system.pass_rates(settings.system_settings, state)
 
 
 def of_records(path: str) -> list[tuple[Problem, float]]:

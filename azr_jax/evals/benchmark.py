@@ -1,4 +1,4 @@
-"""What a benchmark is to the runner: its items, its grader, its prompts."""
+"""Benchmarks: their items, prompts and graders, as the runner takes them."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -19,13 +19,13 @@ class Item:
     id: its name, unique in the benchmark.
     request: the question, without the text that a prompt format puts around it.
     reference: what the grader needs; the model never sees it.
-    kind: the subset it belongs to, for scores by subset; "" if there are none.
+    subset: the name of its subset, for scores by subset; "": there are none.
   """
 
   id: str
   request: str
   reference: Mapping[str, Any]
-  kind: str = ""
+  subset: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,23 +45,24 @@ Summary = Callable[
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-  """A benchmark.
+  """The data of a benchmark, and the functions that prompt and grade.
 
   Attributes:
     name: its name on the command line (`--benchmark`).
     source: its public data, in the notation of `tasks/records.py`; "": it has
       no public source, or the package contains the data.
-    read: maps the records of `source` to items; if `reads_by_name`, maps the
+    read: maps the records of `source` to items; if `opens_data`, maps the
       path or name of the data to items.
-    answer_format: which sentence closes a request, a key of
+    answer_format: the form in which a prompt asks for the answer, a key of
       `prompt_formats.ANSWER_FORMATS`.
     grade: starts the grading of a response.
     prompt: writes an item's prompt in a prompt format for a model's tokenizer;
       None: `prompt_formats.prompt` does.
     summarize: computes scores besides pass@k, or None.
-    reads_by_name: whether `read` opens the data itself: a folder, a file of the
+    opens_data: whether `read` opens the data itself: a folder, a file of the
       package, or generated items.
-    by_kind: whether `--limit` counts the items of each kind, not all items.
+    limit_per_subset: whether `--limit` counts the items of each subset, not all
+      items.
     default_limit: the number of items without `--limit`; 0: all.
   """
 
@@ -72,12 +73,12 @@ class Benchmark:
   grade: Grader
   prompt: Callable[[Item, str, Tokenizer], str] | None = None
   summarize: Summary | None = None
-  reads_by_name: bool = False
-  by_kind: bool = False
+  opens_data: bool = False
+  limit_per_subset: bool = False
   default_limit: int = 0
 
-  def holding(self, items: list[Item]) -> "Benchmark":
+  def with_items(self, items: list[Item]) -> "Benchmark":
     """Returns this benchmark with fixed items, so that it reads no data."""
     return dataclasses.replace(
-      self, read=lambda data: items, reads_by_name=True, source=""
+      self, read=lambda data: items, opens_data=True, source=""
     )

@@ -91,7 +91,7 @@ BENCHMARKS = (
       _puzzle(item), prompt_format
     ),
     summarize=summarize,
-    reads_by_name=True,
+    opens_data=True,
     default_limit=PUZZLES,
   ),
 )

@@ -135,6 +135,6 @@ BENCHMARKS = (
     prompt=lambda item, prompt_format, tokenizer: prompts.solve_prompt(
       item.request, prompt_format
     ),
-    reads_by_name=True,
+    opens_data=True,
   ),
 )

@@ -45,13 +45,13 @@ def read_mmlu(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
     choices = record.get("choices") or record["options"]
     answer = record["answer"]
     letter = LETTERS[answer] if isinstance(answer, int) else str(answer).strip()
-    kind = record.get("subject") or record.get("category") or ""
+    subset = record.get("subject") or record.get("category") or ""
     items.append(
       Item(
         str(record.get("question_id", index)),
         _request(record["question"], choices),
         {"answer": letter, "letters": LETTERS[: len(choices)]},
-        str(kind),
+        str(subset),
       )
     )
   return items
@@ -82,7 +82,7 @@ def read_gpqa(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 def read_bbh(spec: Any) -> list[Item]:
-  """Reads a task's file, or a folder of them; an item's kind is its task."""
+  """Reads a task's file, or a folder of them; an item's subset is its task."""
   return [
     Item(
       question.id.removeprefix(bbh.PREFIX),
@@ -135,5 +135,5 @@ BENCHMARKS = (
     "mmlu_pro", "hf:TIGER-Lab/MMLU-Pro:test", read_mmlu, "choice", grade_choice
   ),
   Benchmark("gpqa", "", read_gpqa, "choice", grade_choice),
-  Benchmark("bbh", "", read_bbh, "words", grade_words, reads_by_name=True),
+  Benchmark("bbh", "", read_bbh, "words", grade_words, opens_data=True),
 )

@@ -36,14 +36,16 @@ def _task(item: Item) -> task_lib.Task:
 def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
   """Grades a response as training grades AZR's solver."""
   detail = "" if parsing.well_formatted(response) else "bad format"
-  graded = solving.submit_grading(executor, item.kind, _task(item), [response])
+  graded = solving.submit_grading(
+    executor, item.subset, _task(item), [response]
+  )
   return futures.then(graded, lambda correct: Grade(correct[0], detail))
 
 
 def prompt(item: Item, prompt_format: Any, tokenizer: Tokenizer) -> str:
   """Writes the solver's prompt in a format of `tasks.programs.prompts`."""
   del tokenizer  # no format of this benchmark uses a chat template
-  return solving.solve_prompt_text(item.kind, _task(item), prompt_format)
+  return solving.solve_prompt_text(item.subset, _task(item), prompt_format)
 
 
 BENCHMARKS = (
@@ -54,7 +56,7 @@ BENCHMARKS = (
     "code",
     grade,
     prompt=prompt,
-    reads_by_name=True,
-    by_kind=True,
+    opens_data=True,
+    limit_per_subset=True,
   ),
 )

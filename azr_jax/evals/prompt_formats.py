@@ -57,7 +57,7 @@ def prompt(
   """
   if prompt_format not in PROMPT_FORMATS:
     raise ValueError(
-      f"prompt_style {prompt_format!r}: expected one of {PROMPT_FORMATS}"
+      f"prompt_format {prompt_format!r}: expected one of {PROMPT_FORMATS}"
     )
   instruction = ANSWER_FORMATS[answer_format]
   if prompt_format == "chat":

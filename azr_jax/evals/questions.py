@@ -32,7 +32,7 @@ def read(data: str) -> list[Item]:
 
 
 def item(question: Question) -> Item:
-  """Converts a question to an item, whose kind is the question's task."""
+  """Converts a question to an item, whose subset is the question's task."""
   return Item(
     question.id,
     question.text,
@@ -80,7 +80,7 @@ BENCHMARKS = (
     "words",
     grade,
     prompt=functools.partial(_prompt, form="free"),
-    reads_by_name=True,
-    by_kind=True,
+    opens_data=True,
+    limit_per_subset=True,
   ),
 )

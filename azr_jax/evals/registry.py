@@ -37,7 +37,7 @@ PUBLIC = tuple(
   for name in BENCHMARKS
   if name not in ("programs_heldout", "countdown", "problems", "questions")
 )
-# Benchmarks that run only on data given by the user.
+# These benchmarks run only on data that the user gives.
 NEED_DATA = ("gpqa", "bbh", "problems", "questions")
 GROUPS = {"all": PUBLIC, "code": CODE, "math": MATH}
 # NAME=PATH; a path may contain commas and equals signs.

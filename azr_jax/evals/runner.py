@@ -36,6 +36,8 @@ TOO_LONG = "the prompt is too long"
 PROGRESS_LINES = 10
 
 Record = dict[str, Any]
+# Key of a record of older versions -> its key now.
+_OLD_KEYS = {"replies": "responses", "kind": "subset"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +46,8 @@ class RunSettings:
 
   Attributes:
     data: the path or name of the data; "": the benchmark's public source.
-    limit: the maximum number of items (of each kind, if the benchmark says
-      `by_kind`); 0: the benchmark's default.
+    limit: the maximum number of items (of each subset, if the benchmark has
+      `limit_per_subset`); 0: the benchmark's default.
     prompt_format: a name of `prompt_formats.PROMPT_FORMATS`, or one that the
       benchmark's own `prompt` knows.
     samples: responses per item.
@@ -67,13 +69,13 @@ def items_of(benchmark: Benchmark, settings: RunSettings) -> list[Item]:
   limit = settings.limit or benchmark.default_limit
   if not limit:
     return items
-  if not benchmark.by_kind:
+  if not benchmark.limit_per_subset:
     return items[:limit]
-  kinds = dict.fromkeys(item.kind for item in items)
+  subsets = dict.fromkeys(item.subset for item in items)
   return [
     item
-    for kind in kinds
-    for item in [i for i in items if i.kind == kind][:limit]
+    for subset in subsets
+    for item in [i for i in items if i.subset == subset][:limit]
   ]
 
 
@@ -97,7 +99,7 @@ def _read_items(benchmark: Benchmark, data: str) -> list[Item]:
   spec = data or benchmark.source
   if benchmark.source and not data:
     console.print_status(f"{benchmark.name}: reading {spec}")
-  if benchmark.reads_by_name:
+  if benchmark.opens_data:
     return benchmark.read(data)
   if not spec:
     raise ValueError(
@@ -136,7 +138,7 @@ def run(
 
   Returns:
     Scores, each named `BENCHMARK/...`: pass@k (unbiased and first-k) with
-    standard errors, pass@1 by kind, the fraction of responses that ended with
+    standard errors, pass@1 by subset, the fraction of responses that ended with
     a stop token (`ended_share`), mean tokens per response, the number of items,
     how many of them were too long to sample (they count as incorrect), and the
     benchmark's own scores.
@@ -298,15 +300,20 @@ def _record(
     ]
   return record | {
     "id": item.id,
-    "kind": item.kind,
+    "subset": item.subset,
     "request": item.request,
     "reference": dict(item.reference),
     "correct": [grade.correct for grade in grades],
     "details": [grade.detail for grade in grades],
-    "replies": [completion.text for completion, _ in graded],
+    "responses": [completion.text for completion, _ in graded],
     "tokens": [len(completion.token_ids) for completion, _ in graded],
     "finish": [completion.finish_reason for completion, _ in graded],
   }
+
+
+def with_current_keys(record: Record) -> Record:
+  """Returns a record of any version with the keys of this one."""
+  return {_OLD_KEYS.get(key, key): value for key, value in record.items()}
 
 
 def _read_records(
@@ -333,6 +340,7 @@ def _read_records(
       if not line.endswith(b"\n"):  # the line was cut off just before its end
         break
       complete_bytes += len(line)
+      record = with_current_keys(record)
       if len(record["correct"]) != samples or (
         requests.get(record["id"], record["request"]) != record["request"]
       ):
@@ -354,9 +362,11 @@ def scores(
   """Returns the scores of items and their records, which are in one order."""
   correct = np.array([record["correct"] for record in records], bool)
   metrics = pass_at_k.scores(correct, KS, benchmark.name)
-  for kind in dict.fromkeys(item.kind for item in items if item.kind):
-    is_kind = [item.kind == kind for item in items]
-    metrics[f"{benchmark.name}/pass@1/{kind}"] = float(correct[is_kind].mean())
+  for subset in dict.fromkeys(item.subset for item in items if item.subset):
+    is_in_subset = [item.subset == subset for item in items]
+    metrics[f"{benchmark.name}/pass@1/{subset}"] = float(
+      correct[is_in_subset].mean()
+    )
   finish = [reason for record in records for reason in record["finish"]]
   tokens = [count for record in records for count in record["tokens"]]
   metrics[f"{benchmark.name}/ended_share"] = float(
@@ -372,7 +382,7 @@ def scores(
   if any(calls):
     metrics[f"{benchmark.name}/calls"] = float(np.mean(calls))
   if benchmark.summarize is not None:
-    responses = [record["replies"] for record in records]
+    responses = [record["responses"] for record in records]
     extra = benchmark.summarize(items, correct, responses)
     metrics |= {f"{benchmark.name}/{name}": v for name, v in extra.items()}
   return metrics

@@ -17,7 +17,7 @@ class ExecutorSettings(Settings):
   """How many processes run programs, how long, how large, behind what walls."""
 
   backend: str = setting(
-    "local", "this machine, or the nodes of a Ray cluster", one_of=BACKENDS
+    "local", "this machine, or the nodes of a Ray cluster", choices=BACKENDS
   )
   nodes: int = setting(
     0, "actors of ray; 0: one per node with enough cores", at_least=0
@@ -42,7 +42,7 @@ class ExecutorSettings(Settings):
   without: tuple[str, ...] = setting(
     (),
     "other walls to leave out, to see what each catches",
-    some_of=_OPTIONAL_WALLS,
+    subset_of=_OPTIONAL_WALLS,
   )
 
   def walls(self) -> frozenset[str]:

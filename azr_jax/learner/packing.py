@@ -2,7 +2,7 @@
 
 The life of a sequence here:
 1. prompt and completion ids are joined; targets are the ids shifted by one;
-2. sequences are laid first-fit, longest first, into rows of `row_length`;
+2. sequences are packed into rows of `row_length`, first-fit, longest first;
 3. rows are padded to a multiple of `rows_multiple`; `update.py` cuts them into
    micro-batches [A, B, S].
 """
@@ -88,7 +88,7 @@ def loss_weights(
     fixed_length: 1 / (n `fixed_length`).
 
   Raises:
-    ValueError: another name of an aggregation.
+    ValueError: the aggregation is unknown.
   """
   counts = [int(sequence.loss_mask.sum()) for sequence in sequences]
   if aggregation == "token_mean":
@@ -139,10 +139,10 @@ def pack(
   regularizer_aggregation: str = "token_mean",
   rng: np.random.Generator | None = None,
 ) -> types.Batch:
-  """Lays the sequences into rows.
+  """Packs the sequences into rows.
 
   Args:
-    sequences: what to train on; each of at most `row_length` + 1 ids.
+    sequences: training examples of at most `row_length` + 1 ids.
     row_length: tokens per row.
     rows_multiple: the row count is padded with empty rows to a multiple.
     aggregation: one of `AGGREGATIONS`; becomes the batch's loss weights.
@@ -185,7 +185,7 @@ def _columns(
   weight: float,
   regularizer_weight: float,
 ) -> dict[str, np.ndarray]:
-  """Returns the part [S] of each array of a batch that one sequence fills."""
+  """Returns one sequence's entries [S] in each array of a batch."""
   length = len(sequence.token_ids) - 1
   mask = sequence.loss_mask[1:].astype(np.float32)
   # Target t is id t + 1, so the repetition begins one target earlier.

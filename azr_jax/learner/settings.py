@@ -17,11 +17,13 @@ class OptimizerSettings(Settings):
   muon_learning_rate: float = setting(
     0.0, "peak rate of Muon on the layers' matrices; 0: AdamW", at_least=0
   )
-  warmup_steps: int = setting(0, "updates from 0 to the peak", at_least=0)
+  warmup_steps: int = setting(
+    0, "updates until the rate reaches its peak", at_least=0
+  )
   decay_steps: int = setting(
     0, "updates until the final rate; 0: constant", at_least=0
   )
-  decay: str = setting("cosine", "shape of the decay", one_of=DECAYS)
+  decay: str = setting("cosine", "shape of the decay", choices=DECAYS)
   final_learning_rate: float = setting(
     0.0, "rate of AdamW at and after decay_steps", at_least=0
   )
@@ -31,7 +33,7 @@ class OptimizerSettings(Settings):
     0.01, "decoupled decay of matrices; vectors have none", at_least=0
   )
   grad_clip: float = setting(
-    1.0, "largest global gradient norm; 0: no clipping", at_least=0
+    1.0, "maximum global norm of the gradient; 0: no clipping", at_least=0
   )
 
   def check(self) -> None:
@@ -44,15 +46,17 @@ class OptimizerSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class SupervisedSettings(Settings):
-  """Section `learner` of supervised training: how rows are packed."""
+  """Section `learner` of supervised training: packing and loss."""
 
-  row_length: int = setting(192, "tokens of a packed row", at_least=1)
-  micro_rows: int = setting(12, "rows of an optimizer step", at_least=1)
+  row_length: int = setting(192, "tokens per packed row", at_least=1)
+  micro_rows: int = setting(12, "rows per optimizer step", at_least=1)
   chunk_tokens: int = setting(
     2304, "tokens whose logits exist at once", at_least=1
   )
   aggregation: str = setting(
-    "token_mean", "how token losses become one", one_of=packing.AGGREGATIONS
+    "token_mean",
+    "how the losses of tokens are averaged",
+    choices=packing.AGGREGATIONS,
   )
 
 
@@ -61,27 +65,33 @@ class LearnerSettings(Settings):
   """Advantages, loss and packing of the policy's update."""
 
   estimator: str = setting(
-    "trr++", "advantage estimator", one_of=tuple(advantages.ESTIMATORS)
+    "trr++", "advantage estimator", choices=tuple(advantages.ESTIMATORS)
   )
   normalize_advantages: bool = setting(
-    False, "mean 0 and deviation 1 over the tokens of the batch"
+    False, "whitens advantages: mean 0 and deviation 1 over the batch's tokens"
   )
   aggregation: str = setting(
-    "token_mean", "how token losses become one", one_of=packing.AGGREGATIONS
+    "token_mean",
+    "how the losses of tokens are averaged",
+    choices=packing.AGGREGATIONS,
   )
   regularizer_aggregation: str = setting(
     "token_mean",
-    "the same for the entropy and KL terms",
-    one_of=packing.AGGREGATIONS,
+    "how the entropy and KL terms of tokens are averaged",
+    choices=packing.AGGREGATIONS,
   )
   policy_loss: str = setting(
-    "clipped", "surrogate loss", one_of=tuple(losses.POLICY_LOSSES)
+    "clipped", "surrogate loss", choices=tuple(losses.POLICY_LOSSES)
   )
   iw_clip_max: float = setting(
-    10.0, "largest importance weight of sequence_weighted", above=0
+    10.0, "maximum importance weight of sequence_weighted", above=0
   )
-  clip_low: float = setting(0.2, "PPO clip below 1", above=0)
-  clip_high: float = setting(0.2, "PPO clip above 1", above=0)
+  clip_low: float = setting(
+    0.2, "maximum distance of an unclipped ratio below 1", above=0
+  )
+  clip_high: float = setting(
+    0.2, "maximum distance of an unclipped ratio above 1", above=0
+  )
   entropy_coef: float = setting(
     0.001, "weight of the entropy bonus", paper="AZR: 0.001", at_least=0
   )
@@ -91,15 +101,15 @@ class LearnerSettings(Settings):
   kl_estimator: str = setting(
     "k3",
     "KL per token; full: over the whole vocabulary",
-    one_of=(*losses.KL_ESTIMATORS, losses.FULL_KL),
+    choices=(*losses.KL_ESTIMATORS, losses.FULL_KL),
   )
   epochs: int = setting(
-    1, "optimizer steps on a batch", paper="AZR: 1", at_least=1
+    1, "optimizer steps per batch", paper="AZR: 1", at_least=1
   )
-  row_length: int = setting(384, "tokens of a packed row", at_least=1)
-  micro_rows: int = setting(8, "rows of a micro-batch", at_least=1)
+  row_length: int = setting(384, "tokens per packed row", at_least=1)
+  micro_rows: int = setting(8, "rows per micro-batch", at_least=1)
   max_micro_batches: int = setting(
-    16, "micro-batches that are compiled for; more compile again", at_least=1
+    16, "micro-batches per update; a step with more compiles again", at_least=1
   )
   chunk_tokens: int = setting(
     1024, "tokens whose logits exist at once", at_least=1
@@ -117,25 +127,28 @@ class LearnerSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class CriticSettings(Settings):
-  """The critic of `learner.estimator = "gae"`; values of ORZ."""
+  """The critic of `learner.estimator = "gae"`; the defaults are ORZ's."""
 
   gamma: float = setting(1.0, "discount", paper="1", at_least=0, at_most=1)
   gae_lambda: float = setting(
     1.0, "lambda of GAE", paper="1", at_least=0, at_most=1
   )
   num_minibatches: int = setting(
-    12, "optimizer steps on a batch, at most its rows", paper="12", at_least=1
+    12,
+    "optimizer steps per batch, at most its number of rows",
+    paper="12",
+    at_least=1,
   )
   value_clip: float = setting(
     0.2,
-    "values stay this near the old ones; 0: no clipping",
+    "maximum distance of a clipped value from the old one; 0: no clipping",
     paper="not named; the published code has 0.2",
     at_least=0,
   )
   head_init: str = setting(
     "code",
     "value head: code N(0, 1/(D+1)), paper U(-sqrt 5, sqrt 5)",
-    one_of=HEAD_INITS,
+    choices=HEAD_INITS,
   )
   optimizer: OptimizerSettings = OptimizerSettings(
     learning_rate=5e-6, b2=0.95, weight_decay=0.0

@@ -1,7 +1,7 @@
 """Converts Hugging Face's `config.json` to `ModelConfig` and back.
 
-Every field is used, known to be harmless, or refused by name, because a field
-that is silently dropped would make a different model.
+Every field is used, ignored for a known reason, or refused by name, because a
+field that is silently dropped would make a different model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,8 +26,10 @@ _USED = {
   "tie_word_embeddings",
   "max_position_embeddings",
 }
-# Fields that do not change the forward pass of these models.
-_HARMLESS = {
+# Fields that this decoder does not read: labels, training settings, token ids
+# that the tokenizer's files have, and fields of sliding-window attention, which
+# counts only with `use_sliding_window` or in `layer_types`; both are checked.
+_IGNORED = {
   "architectures",
   "torch_dtype",
   "dtype",
@@ -56,10 +58,10 @@ _HARMLESS = {
   "label2id",
   "problem_type",
 }
-# Fields with the only value that this decoder implements.
+# This decoder implements a single value of each of these fields.
 _REQUIRED: dict[str, str | bool | float] = {
   "hidden_act": "silu",
-  # Qwen2 has biases without this field.
+  # Qwen2 has biases in q, k and v, although its config lacks this field.
   "attention_bias": False,
   "mlp_bias": False,
   "use_sliding_window": False,
@@ -70,43 +72,45 @@ _REQUIRED: dict[str, str | bool | float] = {
 }
 
 
-def _refuse(key: str, value: object, expected: str) -> ValueError:
-  """Returns the error for a field that the decoder lacks."""
+def _unsupported(key: str, value: object, expected: str) -> ValueError:
+  """Returns the error about a value that the decoder does not implement."""
   return ValueError(f"config.json {key}={value!r}: expected {expected}")
 
 
 def _check_fields(config: Mapping[str, Any]) -> None:
-  """Raises ValueError if a field is unknown or the decoder lacks its value."""
+  """Raises ValueError if a field or its value is not implemented."""
   model_type = config.get("model_type")
   if model_type not in MODEL_TYPES:
-    raise _refuse("model_type", model_type, f"one of {MODEL_TYPES}")
+    raise _unsupported("model_type", model_type, f"one of {MODEL_TYPES}")
   for key, value in config.items():
     if key in _REQUIRED:
       if value not in (None, _REQUIRED[key]):
-        raise _refuse(key, value, repr(_REQUIRED[key]))
-    elif key not in _USED | _HARMLESS:
-      raise _refuse(key, value, "a field that this decoder knows")
+        raise _unsupported(key, value, repr(_REQUIRED[key]))
+    elif key not in _USED | _IGNORED:
+      raise _unsupported(key, value, "a field that this decoder knows")
   if any(kind != "full_attention" for kind in config.get("layer_types") or ()):
-    raise _refuse("layer_types", config["layer_types"], "full_attention only")
+    raise _unsupported(
+      "layer_types", config["layer_types"], "full_attention only"
+    )
 
 
 def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:
-  """Returns the shape that a Hugging Face config describes.
+  """Returns the config of the same model.
 
   Args:
     config: the object in config.json.
 
   Raises:
-    ValueError: a field is unknown, or the decoder lacks what it asks for; the
-      message names field, value and what was expected.
+    ValueError: a field is unknown, or its value is not implemented; the message
+      names field, value and what was expected.
   """
   _check_fields(config)
   model_type = config["model_type"]
 
   def number(key: str) -> Any:
-    """Returns a field that must be there."""
+    """Returns the value of a field, without which it raises ValueError."""
     if config.get(key) is None:
-      raise _refuse(key, None, "a number")
+      raise _unsupported(key, None, "a number")
     return config[key]
 
   heads, hidden = number("num_attention_heads"), number("hidden_size")
@@ -144,22 +148,21 @@ def _rope(
   """
   new, old = config.get("rope_parameters"), config.get("rope_scaling")
   if new and old and dict(old) != dict(new):
-    raise _refuse("rope_scaling", old, "nothing beside `rope_parameters`")
-  rope = dict(new or old or {})
-  theta = rope.pop("rope_theta", config.get("rope_theta"))
-  if theta is None:
-    # Old files leave out the default, which all families share.
-    theta = 10000.0
-  old_kind = rope.pop("type", "default")
-  kind = rope.pop("rope_type", old_kind)
+    raise _unsupported("rope_scaling", old, f"{new}, as in `rope_parameters`")
+  field = "rope_parameters" if new else "rope_scaling"
+  given = new or old or {}
+  rope = dict(given)
+  theta = _rope_theta(rope.pop("rope_theta", None), config.get("rope_theta"))
+  old_type = rope.pop("type", "default")
+  rope_type = rope.pop("rope_type", old_type)
   if rope.pop("partial_rotary_factor", 1.0) != 1.0:
-    raise _refuse("rope_parameters", rope, "a full rotary embedding")
-  if kind == "default":
+    raise _unsupported(field, given, "partial_rotary_factor=1.0")
+  if rope_type == "default":
     if rope:
-      raise _refuse("rope_scaling", rope, "no parameters for `default`")
+      raise _unsupported(field, given, "no parameters for `default`")
     return theta, None
-  if kind != "llama3":
-    raise _refuse("rope_type", kind, "`default` or `llama3`")
+  if rope_type != "llama3":
+    raise _unsupported(field, given, "rope_type `default` or `llama3`")
   try:
     scaling = Llama3RopeScaling(
       factor=rope.pop("factor"),
@@ -168,10 +171,23 @@ def _rope(
       original_max_position=rope.pop("original_max_position_embeddings"),
     )
   except KeyError as missing:
-    raise _refuse("rope_scaling", rope, f"{missing} for `llama3`") from None
+    raise _unsupported(field, given, f"{missing} for `llama3`") from None
   if rope:
-    raise _refuse("rope_scaling", rope, "no further `llama3` parameters")
+    raise _unsupported(field, given, f"`llama3` without {sorted(rope)}")
   return theta, scaling
+
+
+def _rope_theta(nested: float | None, top_level: float | None) -> float:
+  """Returns the base that either place names, by default 10000.
+
+  All families have this default, which old files leave out.
+  """
+  if None not in (nested, top_level) and nested != top_level:
+    raise _unsupported(
+      "rope_theta", top_level, f"{nested}, as in the rope parameters"
+    )
+  named = nested if top_level is None else top_level
+  return 10000.0 if named is None else named
 
 
 def to_huggingface(
@@ -180,9 +196,9 @@ def to_huggingface(
   """Returns the object in config.json that `transformers` reads.
 
   Args:
-    config: the model's shape.
+    config: the model's config.
     dtype: the type of the saved weights.
-    eos_ids: ids that end a text.
+    eos_ids: EOS token ids.
 
   Raises:
     ValueError: no Hugging Face family has this shape.

@@ -52,7 +52,7 @@ class ModelSource:
   """A model that can be loaded.
 
   Attributes:
-    config: the model's shape.
+    config: the model's config.
     tokenizer: text to ids and back.
     load_params: `(mesh, rules) -> params`: float32 parameters, put straight
       into their shards.
@@ -112,7 +112,7 @@ def _hub_folder(name: str, cache: pathlib.Path) -> pathlib.Path:
   return pathlib.Path(folder)
 
 
-def shape_of(spec: str, cache_dir: str) -> ModelConfig:
+def config_of(spec: str, cache_dir: str) -> ModelConfig:
   """Returns the shape of the model that a spec names.
 
   A published model whose shape is among the presets needs no network.

@@ -96,11 +96,11 @@ def save(
 
   Args:
     params: our parameters, sharded or not; fetched one layer at a time.
-    config: the model's shape.
+    config: the model's config.
     folder: made if missing; weights already there are replaced.
     dtype: a key of `DTYPES`.
     max_file_bytes: a file is closed before it would grow past this.
-    eos_ids: ids that end a text, for config.json.
+    eos_ids: EOS token ids, for config.json.
     write: whether this host writes the files.
 
   Raises:

@@ -18,17 +18,17 @@ class ModelSettings(Settings):
   preset: str = setting(
     "",
     "shape of a folder that is still to be made, for compile_check",
-    one_of=("", *presets.PRESETS),
+    choices=("", *presets.PRESETS),
   )
   cache_dir: str = setting(
-    "~/.cache/azr_jax", "folder of downloaded weights", needed=True
+    "~/.cache/azr_jax", "folder of downloaded weights", required=True
   )
-  dtype: str = setting("float32", "type of computation", one_of=DTYPES)
+  dtype: str = setting("float32", "type of computation", choices=DTYPES)
   attention: str = setting(
-    "auto", "kernel: cudnn on GPU, splash on TPU", one_of=attention.NAMES
+    "auto", "kernel: cudnn on GPU, splash on TPU", choices=attention.NAMES
   )
   remat: str = setting(
     "none",
-    "what the backward pass recomputes",
-    one_of=tuple(transformer.REMAT_POLICIES),
+    "activations that the backward pass recomputes",
+    choices=tuple(transformer.REMAT_POLICIES),
   )

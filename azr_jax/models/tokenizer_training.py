@@ -17,7 +17,7 @@ def train(
   Args:
     texts: their characters become tokens; bytes cover other characters.
     symbols: pieces of text that are one token each; longer ones win.
-    vocab_size: the largest number of ids. Id 0 pads, 1 begins, 2 ends a text;
+    vocab_size: the largest number of ids. Id 0 is padding, 1 is BOS, 2 is EOS;
       3 means unknown and is never used.
     folder: where `tokenizer.model` goes; made if missing.
 

@@ -15,7 +15,7 @@ class Tokenizer(Protocol):
   """What the rest of the code needs of a tokenizer.
 
   Attributes:
-    eos_ids: ids that end a text.
+    eos_ids: EOS token ids.
     pad_id: the id that pads rows.
     vocab_size: one more than the largest id.
   """
@@ -79,7 +79,9 @@ class SentencePieceTokenizer:
 
   def chat(self, text: str) -> str:
     """Raises ValueError, because sentencepiece has no chat template."""
-    raise ValueError("the model has no chat template; expected another style")
+    raise ValueError(
+      "the model has no chat template; expected another prompt format"
+    )
 
   def save(self, folder: pathlib.Path) -> None:
     """Writes `tokenizer.model`."""
@@ -88,7 +90,7 @@ class SentencePieceTokenizer:
 
 
 class HuggingFaceTokenizer:
-  """A fast tokenizer of `transformers`, with the ids that end a text.
+  """A fast tokenizer of `transformers`, with the EOS token ids.
 
   It is annotated as Any, because `transformers` is not imported here and its
   methods return unions by argument.
@@ -126,7 +128,9 @@ class HuggingFaceTokenizer:
       ValueError: the model has no chat template.
     """
     if not self._tokenizer.chat_template:
-      raise ValueError("the model has no chat template; expected another style")
+      raise ValueError(
+        "the model has no chat template; expected another prompt format"
+      )
     return self._tokenizer.apply_chat_template(
       [{"role": "user", "content": text}],
       tokenize=False,
@@ -134,7 +138,7 @@ class HuggingFaceTokenizer:
     )
 
   def save(self, folder: pathlib.Path) -> None:
-    """Writes the tokenizer's files and the ids that end a text."""
+    """Writes the tokenizer's files and the EOS token ids."""
     self._tokenizer.save_pretrained(str(folder))
     generation = {
       "eos_token_id": list(self.eos_ids),
@@ -147,12 +151,12 @@ class HuggingFaceTokenizer:
 def from_folder(folder: pathlib.Path) -> Tokenizer:
   """Loads a model folder's tokenizer.
 
-  A folder with `tokenizer.model` alone has a sentencepiece tokenizer. The ids
-  that end a text are those of generation_config.json, else of config.json, else
-  of the tokenizer, because chat models end a turn with several tokens.
+  A folder with `tokenizer.model` alone has a sentencepiece tokenizer. The EOS
+  ids are read from generation_config.json, then from config.json, then from the
+  tokenizer; chat models have several.
 
   Raises:
-    ValueError: no file of the folder says which token ends a text.
+    ValueError: no file of the folder names an EOS token.
   """
   sentencepiece_file = folder / "tokenizer.model"
   is_huggingface = any(

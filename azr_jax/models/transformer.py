@@ -37,7 +37,7 @@ def init_cache(
   """Returns an empty cache.
 
   Args:
-    config: the model's shape.
+    config: the model's config.
     batch: rows.
     length: tokens of the longest sequence.
     dtype: the type of keys and values.

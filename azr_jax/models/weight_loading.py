@@ -46,7 +46,7 @@ def load_params(
   """Returns float32 parameters, read straight into their shards.
 
   Args:
-    config: the model's shape.
+    config: the model's config.
     reader: the checkpoint.
     mesh: where the parameters will live.
     rules: logical axis to mesh axis.
@@ -139,8 +139,9 @@ def _read(
 ) -> np.ndarray:
   """Returns the part of a tensor that `index` selects in our layout, float32.
 
-  Where a checkpoint axis merges several of ours, only a range of the first of
-  them is contiguous in the file. It is sliced there, the others after reading.
+  Where a checkpoint axis merges several axes of the parameter, only a range of
+  the first of them is contiguous in the file. It is sliced there, the others
+  after reading.
   """
   ranges = []
   for group, size in zip(entry.groups, entry.checkpoint_shape, strict=True):

@@ -1,8 +1,8 @@
 """How each parameter is laid out in a Hugging Face checkpoint.
 
-Our parameters stack the layers and split heads from channels; checkpoints
-hold one [out, in] matrix per layer. Loading and saving both use the table that
-`entries` yields.
+The parameters of `transformer.py` stack the layers and have separate axes for
+heads and channels; a checkpoint has one [out, in] matrix per layer. Loading and
+saving both use the table that `entries` yields.
 """
 
 import dataclasses
@@ -14,13 +14,13 @@ from azr_jax.models.config import ModelConfig
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-  """One parameter.
+  """The layout of one parameter in both.
 
   Attributes:
     path: keys in the parameter tree.
     name: tensor name, with `{layer}` if the parameter stacks the layers.
-    shape: our shape of one layer's part.
-    transposed: the checkpoint has [out, in] where we have [in, out].
+    shape: the shape of the parameter in one layer.
+    transposed: whether the checkpoint has [out, in] for our [in, out].
     inputs: how many leading axes of `shape` are inputs.
   """
 
@@ -32,12 +32,12 @@ class Entry:
 
   @property
   def stacked(self) -> bool:
-    """Whether there is one tensor per layer."""
+    """Whether the checkpoint has one tensor per layer."""
     return "{layer}" in self.name
 
   @property
   def groups(self) -> tuple[tuple[int, ...], ...]:
-    """Which of our axes each checkpoint axis merges, in checkpoint order."""
+    """The axes of `shape` that each axis of the checkpoint merges."""
     axes = tuple(range(len(self.shape)))
     if self.transposed:
       return axes[self.inputs :], axes[: self.inputs]

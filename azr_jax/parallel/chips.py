@@ -1,7 +1,8 @@
-"""What accelerators can do: memory, bandwidth, matrix rate, links.
+"""Peak rates of accelerators: memory, matrix units, links between chips.
 
 The numbers are from the vendors' public data sheets and serve as upper bounds
-for rooflines.
+for rooflines. Those of a TPU are on docs.cloud.google.com/tpu/docs/v4, v5e,
+v5p and v6e.
 """
 
 import dataclasses
@@ -26,11 +27,15 @@ class Chip:
   link_bandwidth: float
 
 
+# These pages give the bandwidth of the links in both directions: 400 (v5e),
+# 1200 (v5p) and 800 GB/s (v6e); one way has half of it. A v4 has six links of
+# 50 GB/s one way (TPU v4, arXiv 2304.01433); its page has the rate of an
+# all-reduce only, 1.1 PB/s over 4096 chips, which is 269 GB/s for each.
 TPUS = {
-  "v4": Chip(32 * GIB, 1228e9, 275e12, 150e9),
-  "v5e": Chip(16 * GIB, 819e9, 197e12, 100e9),
-  "v5p": Chip(95 * GIB, 2765e9, 459e12, 300e9),
-  "v6e": Chip(32 * GIB, 1640e9, 918e12, 224e9),
+  "v4": Chip(32 * GIB, 1228e9, 275e12, 300e9),
+  "v5e": Chip(16 * GIB, 819e9, 197e12, 200e9),
+  "v5p": Chip(95 * GIB, 2765e9, 459e12, 600e9),
+  "v6e": Chip(32 * GIB, 1640e9, 918e12, 400e9),
 }
 # `jax.Device.device_kind` -> chip.
 BY_KIND = {

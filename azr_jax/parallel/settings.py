@@ -22,7 +22,7 @@ class MeshSettings(Settings):
 
 
 def _axis(default: str, doc: str) -> str:
-  return setting(default, doc, one_of=_MESH_AXES)
+  return setting(default, doc, choices=_MESH_AXES)
 
 
 @dataclasses.dataclass(frozen=True)

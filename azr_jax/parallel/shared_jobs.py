@@ -122,7 +122,7 @@ class SharedJobs:
     self._running = []
 
   def _exchange(self, numbers: list[int]) -> dict[Hashable, Any]:
-    """Sends the outcomes of own jobs to all hosts, and takes theirs."""
+    """Exchanges the outcomes of each host's jobs with all hosts."""
     mine: dict[int, Any] = {}
     error = None
     try:

@@ -1,4 +1,7 @@
-"""Compares us with a peer by alternate runs, so that other load hits both."""
+"""Compares a function with a baseline by alternate runs.
+
+Other load on the machine then slows both sides.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,44 +12,48 @@ from azr_jax.perf import device
 
 
 def alternate(
-  ours: Callable[[], float], peer: Callable[[], float] | None, repeats: int
+  candidate: Callable[[], float],
+  baseline: Callable[[], float] | None,
+  repeats: int,
 ) -> tuple[list[float], list[float]]:
   """Runs both sides in turn, after one run of each that is not counted.
 
   Args:
-    ours: does the work once and returns seconds.
-    peer: does the same work once and returns seconds, or None.
+    candidate: does the work once and returns seconds.
+    baseline: does the same work once and returns seconds, or None.
     repeats: counted runs of each side.
 
   Returns:
-    The seconds of our runs, and those of the peer's.
+    The seconds of the candidate's runs, and those of the baseline's.
   """
-  ours()
-  if peer is None:
-    return [ours() for _ in range(repeats)], []
-  peer()
-  pairs = [(ours(), peer()) for _ in range(repeats)]
+  candidate()
+  if baseline is None:
+    return [candidate() for _ in range(repeats)], []
+  baseline()
+  pairs = [(candidate(), baseline()) for _ in range(repeats)]
   return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
 
-def rates(tokens: int, ours: list[float], peer: list[float]) -> dict[str, Any]:
+def rates(
+  tokens: int, candidate: list[float], baseline: list[float]
+) -> dict[str, Any]:
   """Returns tokens per second by the medians, their ratio, and peak memory.
 
   Args:
     tokens: the work of one run.
-    ours: seconds of our runs.
-    peer: seconds of the peer's runs; empty without a peer.
+    candidate: seconds of the candidate's runs.
+    baseline: seconds of the baseline's runs; empty without a baseline.
   """
   metrics: dict[str, Any] = {
     "tokens": tokens,
-    "tokens_per_s": tokens / float(np.median(ours)),
+    "tokens_per_s": tokens / float(np.median(candidate)),
     "peak_process_gib": device.peak_process_bytes() / 2**30,
   }
   if (peak := device.peak_device_bytes()) is not None:
     metrics["peak_device_gib"] = peak / 2**30
-  if peer:
-    metrics["peer_tokens_per_s"] = tokens / float(np.median(peer))
-    metrics["of_peer"] = float(
-      np.median([b / a for a, b in zip(ours, peer, strict=True)])
+  if baseline:
+    metrics["baseline_tokens_per_s"] = tokens / float(np.median(baseline))
+    metrics["speedup"] = float(
+      np.median([b / a for a, b in zip(candidate, baseline, strict=True)])
     )
   return metrics

@@ -1,4 +1,4 @@
-"""Compiles a run for a named TPU slice; reports what fits and how fast it is.
+"""Compiles a run for a named TPU slice and reports memory and minimum times.
 
 Nothing runs on the slice: the TPU compiler works on any x86 Linux machine.
 """
@@ -28,7 +28,7 @@ MEAN_TOKENS = 1024
 _SUGGESTIONS = {
   "prefill": "fewer rollout.prefill_tokens or rollout.slots, or a larger "
   "rollout.mesh.tensor",
-  "fill": "fewer rollout.slots or a larger rollout.mesh.tensor",
+  "insert": "fewer rollout.slots or a larger rollout.mesh.tensor",
   "decode": "fewer rollout.slots, a larger rollout.mesh.tensor, or a larger "
   "mesh.fsdp",
   "score": "smaller learner.chunk_tokens or learner.micro_rows, or a larger "
@@ -69,11 +69,11 @@ def topology_devices(name: str) -> list[jax.Device]:
   return list(description.devices)
 
 
-def shape_of(c: ModelSettings) -> ModelConfig:
-  """Returns the shape of a run's model, which may be still to be made."""
+def config_of(c: ModelSettings) -> ModelConfig:
+  """Returns the config of a run's model, which need not exist yet."""
   if c.preset and not pathlib.Path(c.source).expanduser().is_dir():
     return presets.PRESETS[c.preset]
-  return load.shape_of(c.source, c.cache_dir)
+  return load.config_of(c.source, c.cache_dir)
 
 
 def compile_check(
@@ -104,13 +104,13 @@ def compile_check(
   chip = chips.TPUS[topology.partition(":")[0]]
   mesh = mesh_lib.make_mesh(c.mesh.sizes(), devices)
   sampling = build.rollout_mesh(c.rollout.mesh, mesh)
-  shape = shape_of(c.model)
+  config = config_of(c.model)
   tokens = roofline.step_load(settings, prompt_tokens, new_tokens)
-  programs = compiled.compile_all(c, shape, mesh)
+  programs = compiled.compile_all(c, config, mesh)
   usable_bytes = chip.hbm_bytes - RESERVED_BYTES
   estimate = roofline.estimate(
     c,
-    shape,
+    config,
     chip,
     len(devices),
     sampling.shape["tensor"],

@@ -47,16 +47,16 @@ class Compiled:
 
 
 def compile_all(
-  c: TrainSettings, shape: ModelConfig, mesh: Mesh
+  c: TrainSettings, config: ModelConfig, mesh: Mesh
 ) -> list[Compiled]:
   """Compiles every program that a run of this configuration uses.
 
   Args:
     c: a training configuration.
-    shape: the model's shape.
+    config: the model's config.
     mesh: a mesh of real devices, or of those of a topology.
   """
-  return [_compile(program) for program in make_programs(c, shape, mesh)]
+  return [_compile(program) for program in make_programs(c, config, mesh)]
 
 
 def _compile(program: Program) -> Compiled:

@@ -1,4 +1,4 @@
-"""The limits of the device at hand, and the memory that the process took."""
+"""The peak rates of the device, and the peak memory of the process."""
 
 import os
 import platform
@@ -25,7 +25,7 @@ def machine() -> dict[str, Any]:
   }
 
 
-def ceilings() -> dict[str, Any]:
+def peak_rates() -> dict[str, Any]:
   """Returns bytes and operations per second of the first device.
 
   For a known accelerator they come from its data sheet, in bfloat16; for any

@@ -37,7 +37,7 @@ class Program:
   """One device program.
 
   Attributes:
-    name: prefill, fill, decode, extend, score, estimate, critic or update.
+    name: prefill, insert, decode, extend, score, estimate, critic or update.
     lower: traces the program; returns a `jax.stages.Lowered`.
     resident_bytes: bytes of a device that other arrays take while it runs.
   """
@@ -65,7 +65,7 @@ class _Sampling:
 
 
 def make_programs(
-  c: TrainSettings, shape: ModelConfig, mesh: Mesh
+  c: TrainSettings, config: ModelConfig, mesh: Mesh
 ) -> list[Program]:
   """Returns the programs of a run, in the order of a step.
 
@@ -74,10 +74,10 @@ def make_programs(
 
   Args:
     c: a training configuration.
-    shape: the model's shape.
+    config: the model's config.
     mesh: a mesh of real devices, or of those of a topology.
   """
-  model = build.build_model(c.model, shape, mesh)
+  model = build.build_model(c.model, config, mesh)
   learner = build.build_learner(c, model, mesh)
   both = learner.abstract
   critic = None
@@ -118,7 +118,7 @@ def make_programs(
 def _sampling_programs(
   c: TrainSettings, sampling: _Sampling, train_bytes: float
 ) -> list[Program]:
-  """Returns prefill, fill and decode, and extend if there are tools.
+  """Returns prefill, insert and decode, and extend if there are tools.
 
   Args:
     c: a training configuration.
@@ -143,7 +143,7 @@ def _sampling_programs(
       train_bytes + device_bytes(slots),
     ),
     Program(
-      "fill",
+      "insert",
       lambda: engine.insert.lower(
         slots,
         prompts,

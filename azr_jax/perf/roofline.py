@@ -84,7 +84,7 @@ def step_load(
   Raises:
     ValueError: the system does not say what a step samples.
   """
-  load = settings.system.step_load(settings.own)
+  load = settings.system.step_load(settings.system_settings)
   if load is None:
     raise ValueError(
       f"system {settings.trunk.system!r}: expected one with step_load, which "
@@ -99,7 +99,7 @@ def forward_flops(c: ModelConfig, tokens: float, context: float) -> float:
   """Returns the operations of a forward pass.
 
   Args:
-    c: the decoder's shape.
+    c: the decoder's config.
     tokens: number of tokens.
     context: mean number of tokens that each of them attends to.
   """
@@ -113,7 +113,7 @@ def forward_flops(c: ModelConfig, tokens: float, context: float) -> float:
 
 def estimate(
   c: TrainSettings,
-  shape: ModelConfig,
+  config: ModelConfig,
   chip: Chip,
   chips: int,
   tensor: int,
@@ -125,7 +125,7 @@ def estimate(
 
   Args:
     c: a training configuration.
-    shape: the model's shape.
+    config: the model's config.
     chip: the kind of chip.
     chips: number of chips.
     tensor: number of chips that share a copy of the weights in sampling.
@@ -135,10 +135,10 @@ def estimate(
       over micro-batches counts as one iteration.
   """
   rate = chips * chip.flops
-  decode_s = _decode_seconds(c, shape, chip, chips, tensor, load)
+  decode_s = _decode_seconds(c, config, chip, chips, tensor, load)
   length = load.prompt_tokens + load.new_tokens
   trained = load.trained * length
-  forward = forward_flops(shape, trained, length / 2)
+  forward = forward_flops(config, trained, length / 2)
   passes = 3.0 + (1.0 if c.model.remat == "full" else 0.0)
   compute_s = passes * forward / rate
   row_tokens = c.learner.row_length * micro_rows
@@ -148,7 +148,7 @@ def estimate(
   update_s = max(compute_s, links_s) * c.learner.epochs
   has_critic = c.learner.estimator == GAE
   return Estimate(
-    prefill_s=_prefill_flops(shape, load) / rate,
+    prefill_s=_prefill_flops(config, load) / rate,
     decode_s=decode_s,
     update_s=update_s,
     critic_s=(passes + 1.0) * forward / rate if has_critic else 0.0,
@@ -159,20 +159,20 @@ def estimate(
   )
 
 
-def _prefill_flops(shape: ModelConfig, load: Load) -> float:
+def _prefill_flops(config: ModelConfig, load: Load) -> float:
   """Returns the operations of prefilling the prompts.
 
   The output head is computed at the last token of each prompt only.
   """
   tokens = load.prompts * load.prompt_tokens
-  head = 2.0 * shape.vocab_size * shape.hidden_size
-  flops = forward_flops(shape, tokens, load.prompt_tokens / 2)
+  head = 2.0 * config.vocab_size * config.hidden_size
+  flops = forward_flops(config, tokens, load.prompt_tokens / 2)
   return flops - head * (tokens - load.prompts)
 
 
 def _decode_seconds(
   c: TrainSettings,
-  shape: ModelConfig,
+  config: ModelConfig,
   chip: Chip,
   chips: int,
   tensor: int,
@@ -184,14 +184,16 @@ def _decode_seconds(
   copy of the weights once, and each slot's cache up to the live length.
   """
   width = jnp.dtype(c.model.dtype).itemsize
-  matrices = forward_flops(shape, 1.0, 0.0) / 2
-  entry = 2.0 * width * shape.num_layers * shape.num_kv_heads * shape.head_size
+  matrices = forward_flops(config, 1.0, 0.0) / 2
+  entry = (
+    2.0 * width * config.num_layers * config.num_kv_heads * config.head_size
+  )
   slots = min(c.rollout.slots, load.sequences) / (chips / tensor)
   context = load.prompt_tokens + load.new_tokens / 2
   cache = slots * entry * context
   token_s = max(
     (width * matrices + cache) / (tensor * chip.bandwidth),
-    forward_flops(shape, slots, context) / (tensor * chip.flops),
+    forward_flops(config, slots, context) / (tensor * chip.flops),
   )
   steps = load.sequences * load.new_tokens / (slots * chips / tensor)
   return steps * token_s

@@ -1,4 +1,4 @@
-"""Measures tokens per second of the sampler, and its part of the roofline."""
+"""Measures the sampler's tokens per second and its fraction of the roofline."""
 
 import pathlib
 import time
@@ -57,25 +57,25 @@ class Runner:
     self._sampler.warm_up(self._params)
     self.compile_s = time.perf_counter() - start
 
-  def run(self, limits: list[int] | None = None) -> float:
+  def run(self, max_new_tokens: list[int] | None = None) -> float:
     """Samples the workload once; returns seconds.
 
     Args:
-      limits: response length of each prompt, in place of the workload's.
+      max_new_tokens: response length of each prompt; None: the workload's.
     """
     start = time.perf_counter()
-    limits = limits or self._workload.limits()
+    max_new_tokens = max_new_tokens or self._workload.max_new_tokens()
     count = 0
     for _, _, completion in self._sampler.generate(
       self._params,
       self._prompts,
       self._workload.samples,
       jax.random.key(0),
-      limits,
+      max_new_tokens,
     ):
       count += len(completion.token_ids)
     seconds = time.perf_counter() - start
-    assert count == self._workload.samples * sum(limits)
+    assert count == self._workload.samples * sum(max_new_tokens)
     return seconds
 
   def prefill_s(self) -> float:
@@ -86,7 +86,7 @@ class Runner:
 class EndlessTokenizer:
   """A tokenizer without stop ids, which decodes everything to nothing.
 
-  Every completion therefore runs up to its limit.
+  Every completion therefore has its maximum number of tokens.
   """
 
   eos_ids: tuple[int, ...] = ()
@@ -118,28 +118,28 @@ class EndlessTokenizer:
     raise NotImplementedError
 
 
-def fewest_bytes(
+def min_bytes_read(
   config: ModelConfig, workload: SamplerWorkload, element_bytes: int
 ) -> float:
-  """Returns the bytes that decoding must read at least.
+  """Returns the minimum number of bytes that decoding reads.
 
-  These are the weights once per step, and per token the live cache.
+  Every step reads the weights once, and every token the live cache.
 
   Args:
-    config: the decoder's shape.
+    config: the decoder's config.
     workload: what is decoded; the bound assumes that its slots are always full.
     element_bytes: bytes of a weight and of a cache entry's element.
   """
   # A response's last token is sampled but not fed to the decoder.
-  limits = np.repeat(workload.limits(), workload.samples) - 1
-  steps = max(int(np.max(limits)), -(-int(np.sum(limits)) // workload.slots))
+  fed = np.repeat(workload.max_new_tokens(), workload.samples) - 1
+  steps = max(int(np.max(fed)), -(-int(np.sum(fed)) // workload.slots))
   c = config
   weights = parameter_count(c)
   if not c.tie_embeddings:
     # Decoding reads one row per token of the input table.
     weights -= c.vocab_size * c.hidden_size
   entry = 2 * c.num_layers * c.num_kv_heads * c.head_size
-  entries = np.sum(workload.prompt_tokens * limits + limits * (limits + 1) / 2)
+  entries = np.sum(workload.prompt_tokens * fed + fed * (fed + 1) / 2)
   return element_bytes * float(steps * weights + entry * entries)
 
 
@@ -148,28 +148,28 @@ def report(
   config: ModelConfig,
   workload: SamplerWorkload,
   element_bytes: int,
-  peer: Callable[[], float] | None,
+  baseline: Callable[[], float] | None,
   repeats: int,
 ) -> dict[str, Any]:
-  """Runs both sides in turn and compares them.
+  """Runs the sampler and the baseline in turn and compares them.
 
   Args:
-    runner: our side.
-    config: the decoder's shape.
+    runner: the sampler.
+    config: the decoder's config.
     workload: what both sides sample.
     element_bytes: bytes of a weight.
-    peer: samples the same workload once and returns seconds, or None.
+    baseline: samples the same workload once and returns seconds, or None.
     repeats: runs of each side.
   """
-  ours, theirs = comparison.alternate(runner.run, peer, repeats)
+  sampler_s, baseline_s = comparison.alternate(runner.run, baseline, repeats)
   prefill_s = runner.prefill_s()
-  decode_s = float(np.median(ours)) - prefill_s
-  ceilings = device.ceilings()
-  min_bytes = fewest_bytes(config, workload, element_bytes)
-  return comparison.rates(workload.tokens(), ours, theirs) | {
+  decode_s = float(np.median(sampler_s)) - prefill_s
+  peak_rates = device.peak_rates()
+  min_bytes = min_bytes_read(config, workload, element_bytes)
+  return comparison.rates(workload.tokens(), sampler_s, baseline_s) | {
     "prefill_s": prefill_s,
     "decode_s": decode_s,
     "compile_s": runner.compile_s,
-    "ceilings": ceilings,
-    "decode_roofline_share": min_bytes / ceilings["bandwidth"] / decode_s,
+    "peak_rates": peak_rates,
+    "decode_roofline_share": min_bytes / peak_rates["bandwidth"] / decode_s,
   }

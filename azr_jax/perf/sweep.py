@@ -46,7 +46,7 @@ def decode_rate(
     state = jax.block_until_ready(
       state.replace(
         cache=state.cache.replace(length=length),
-        limit=state.num_tokens + settings.decode_chunk,
+        max_new_tokens=state.num_tokens + settings.decode_chunk,
         done=jnp.zeros(slots, bool),
       )
     )

@@ -112,14 +112,14 @@ def _examples(
   return examples
 
 
-def fewest_flops(config: ModelConfig, lengths: list[int]) -> float:
-  """Returns the operations that forward and backward pass need at least.
+def min_flops(config: ModelConfig, lengths: list[int]) -> float:
+  """Returns the minimum number of operations of a forward and backward pass.
 
   A token needs 6 per parameter of a matrix; attention needs 12 per element of
   a query and pair of tokens that the causal mask leaves.
 
   Args:
-    config: the decoder's shape.
+    config: the decoder's config.
     lengths: tokens of each sequence.
   """
   c = config
@@ -136,28 +136,28 @@ def report(
   runner: Runner,
   config: ModelConfig,
   workload: UpdateWorkload,
-  peer: Callable[[], float] | None,
+  baseline: Callable[[], float] | None,
   repeats: int,
 ) -> dict[str, Any]:
-  """Runs both sides in turn and compares them.
+  """Runs the update and the baseline in turn and compares them.
 
   Args:
-    runner: our side.
-    config: the decoder's shape.
+    runner: the update.
+    config: the decoder's config.
     workload: what both sides train on.
-    peer: updates on the same workload once and returns seconds, or None.
+    baseline: updates on the same workload once and returns seconds, or None.
     repeats: runs of each side.
   """
   lengths = workload.lengths()
-  ours, theirs = comparison.alternate(runner.run, peer, repeats)
-  seconds = float(np.median(ours))
-  ceilings = device.ceilings()
-  min_seconds = fewest_flops(config, lengths) / ceilings["flops"]
-  return comparison.rates(sum(lengths), ours, theirs) | {
+  update_s, baseline_s = comparison.alternate(runner.run, baseline, repeats)
+  seconds = float(np.median(update_s))
+  peak_rates = device.peak_rates()
+  min_seconds = min_flops(config, lengths) / peak_rates["flops"]
+  return comparison.rates(sum(lengths), update_s, baseline_s) | {
     "rows": runner.rows,
     "step_s": seconds,
     "compile_s": runner.compile_s,
-    "ceilings": ceilings,
+    "peak_rates": peak_rates,
     "flops_roofline_share": min_seconds / seconds,
     "program_gib": runner.program_bytes / 2**30,
   }

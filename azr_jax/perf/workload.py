@@ -19,7 +19,7 @@ class SamplerWorkload:
     samples: responses per prompt.
     prompt_tokens: tokens per prompt.
     new_tokens: tokens of the longest response.
-    slots: sequences decoded together; the peer's batch size.
+    slots: sequences decoded together; the baseline's batch size.
     ragged: whether response lengths are drawn, with `RAGGED_SPREAD`, or equal.
     top_p: probability mass to sample from.
   """
@@ -32,7 +32,7 @@ class SamplerWorkload:
   ragged: bool
   top_p: float
 
-  def limits(self) -> list[int]:
+  def max_new_tokens(self) -> list[int]:
     """Returns the length of each prompt's responses, in tokens."""
     if not self.ragged:
       return [self.new_tokens] * self.prompts
@@ -46,7 +46,7 @@ class SamplerWorkload:
 
   def tokens(self) -> int:
     """Returns how many tokens all responses have together."""
-    return self.samples * sum(self.limits())
+    return self.samples * sum(self.max_new_tokens())
 
   def prompt_ids(self, vocab_size: int) -> np.ndarray:
     """Returns random prompts, int32 [prompts, prompt_tokens]."""

@@ -28,7 +28,10 @@ def main() -> None:
     help="scores folder of each run, between commas; RUN_scores by default",
   )
   parser.add_argument(
-    "--texts", type=int, default=300, help="most sampled texts per run"
+    "--texts",
+    type=int,
+    default=300,
+    help="maximum number of sampled texts per run",
   )
   arguments = parser.parse_args()
   if arguments.texts < 0:

@@ -3,7 +3,9 @@
 A slot holds one sequence. Entry t of its cache holds position t, so sequences
 of different lengths share one array without padding masks. A finished slot is
 still computed, with cache length 0, until a prompt is inserted or tool output
-extends it; what its cache holds stays intact until then.
+extends it; what its cache holds stays intact until then. Therefore a cache has
+as many spare entries past the longest sequence as `decode` has steps: finished
+slots write there.
 
 Axis letters are those of `types.py`; B counts slots, N the new tokens of one
 decode call.
@@ -24,7 +26,7 @@ from azr_jax.types import Leaf, Params
 
 
 class PrefillState(flax.struct.PyTreeNode):
-  """Prompts whose prefill is under way or complete.
+  """The prompts of a batch, whose prefill is under way or complete.
 
   Attributes:
     cache: keys and values of every prompt.
@@ -37,13 +39,13 @@ class PrefillState(flax.struct.PyTreeNode):
 
 
 class DecodeState(flax.struct.PyTreeNode):
-  """What the decode loop carries from call to call.
+  """The state of the slots between two calls of `decode`.
 
   Attributes:
     cache: keys and values of every slot.
     logits: float32 [B, V], of the next token of each slot.
     num_tokens: int32 [B], tokens after the prompt so far, tool output included.
-    limit: int32 [B], the value of `num_tokens` at which a slot is done.
+    max_new_tokens: int32 [B], the `num_tokens` at which a slot is done.
     done: bool [B], slots to which the loop adds no tokens.
     keys: random key [B]; each token folds in its index.
   """
@@ -51,7 +53,7 @@ class DecodeState(flax.struct.PyTreeNode):
   cache: transformer.KVCache
   logits: Leaf
   num_tokens: Leaf
-  limit: Leaf
+  max_new_tokens: Leaf
   done: Leaf
   keys: Leaf
 
@@ -73,12 +75,12 @@ class DecodeOutput(flax.struct.PyTreeNode):
 
 
 class _Carry(NamedTuple):
-  """What one iteration of the decode loop hands to the next.
+  """The values that one iteration of the decode loop passes to the next.
 
   Attributes:
     step: int32 [], iterations so far.
     state: the slots, without their cache: it is constant in the loop.
-    output: what was generated in this call so far.
+    output: the tokens that this call has generated so far.
     recent: keys [L, B, K, E, N] and values [L, B, K, N, E] of these tokens.
   """
 
@@ -91,13 +93,13 @@ class _Carry(NamedTuple):
 def init_prefill_state(
   model: transformer.Transformer, chunk: int, prompts: int, length: int
 ) -> PrefillState:
-  """Returns a state with room for prompts of up to `length` tokens.
+  """Returns a state for prompts of up to `length` tokens.
 
   Args:
     model: the decoder.
     chunk: cache entries that attention reads at a time.
-    prompts: P.
-    length: tokens.
+    prompts: P, the number of prompts.
+    length: maximum number of tokens of a prompt.
   """
   return PrefillState(
     cache=transformer.init_cache(
@@ -110,13 +112,15 @@ def init_prefill_state(
 def init_decode_state(
   model: transformer.Transformer, chunk: int, slots: int, length: int
 ) -> DecodeState:
-  """Returns slots for sequences of up to `length` tokens; all are done.
+  """Returns slots without sequences; all are done.
 
   Args:
     model: the decoder.
     chunk: cache entries that attention reads at a time.
-    slots: B.
-    length: tokens, those of the prompt included.
+    slots: B, the number of slots.
+    length: minimum number of cache entries of a slot: the tokens of its longest
+      sequence, prompt included, and `steps` of `decode` spare ones, because
+      finished slots write there.
   """
   return DecodeState(
     cache=transformer.init_cache(
@@ -124,7 +128,7 @@ def init_decode_state(
     ),
     logits=jnp.zeros((slots, model.config.vocab_size), jnp.float32),
     num_tokens=jnp.zeros(slots, jnp.int32),
-    limit=jnp.zeros(slots, jnp.int32),
+    max_new_tokens=jnp.zeros(slots, jnp.int32),
     done=jnp.ones(slots, bool),
     keys=jax.random.split(jax.random.key(0), slots),
   )
@@ -174,9 +178,9 @@ def prefill(
     params: its parameters.
     state: the prompts, prefilled up to `start`.
     tokens: the tokens at positions `start` ... `start` + S - 1.
-    start: the same for all prompts.
-    lengths: tokens of each whole prompt; its logits are taken in the call that
-      prefills its last token.
+    start: position of the first of these tokens, the same for all prompts.
+    lengths: number of tokens of each whole prompt. The call that prefills a
+      prompt's last token takes its logits.
   """
   P, S = tokens.shape
   positions = jnp.broadcast_to(start + jnp.arange(S), (P, S))
@@ -208,12 +212,13 @@ def decode(
     model: the decoder.
     params: its parameters.
     state: the slots to continue.
-    stop_ids: a slot is done once it samples one of these (which is kept).
-    force_stop: slots to finish first, because the host found a stop that the
-      device does not see: a stop string, or the end of a tool call.
+    stop_ids: a slot is done once it samples one of these ids; the id is kept.
+    force_stop: slots that are finished before the first step, because the host
+      found a stop string or the end of a tool call.
     min_active: the loop ends early when no more slots than this are active.
-    sampling: how a token is drawn.
-    steps: N, the largest number of tokens in this call.
+    sampling: temperature and truncation of the distribution of a token.
+    steps: N, the maximum number of tokens per slot; the cache has as many spare
+      entries.
   """
   slots = state.done.shape[0]
   rows = jnp.arange(slots)
@@ -272,17 +277,17 @@ def _decode_step(
     rows: 0 ... B - 1.
     stop_ids: as for `decode`.
     sampling: as for `decode`.
-    carry: what the last iteration left.
+    carry: the result of the last iteration.
   """
   step, state, output, recent = carry
   keys = jax.vmap(jax.random.fold_in)(state.keys, state.num_tokens)
   token, logprob = token_sampling.sample_tokens(state.logits, keys, sampling)
   active = ~state.done
-  # A finished slot writes past the end, where the store is dropped.
+  # A finished slot's index is out of bounds, so its token is dropped.
   index = jnp.where(active, output.num_generated, output.tokens.shape[1])
   num_tokens = state.num_tokens + active
   stopped = jnp.any(token[:, None] == stop_ids[None, :], axis=-1)
-  done = state.done | stopped | (num_tokens >= state.limit)
+  done = state.done | stopped | (num_tokens >= state.max_new_tokens)
   output = DecodeOutput(
     tokens=output.tokens.at[rows, index].set(token, mode="drop"),
     logprobs=output.logprobs.at[rows, index].set(logprob, mode="drop"),

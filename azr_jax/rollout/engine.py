@@ -146,7 +146,7 @@ def _state_shardings(
   """Returns both states with a sharding in place of each array."""
   by_row: Any = mesh_lib.batch_sharding(mesh)
   cache = transformer.KVCache(kv_sharding, kv_sharding, by_row, cache_chunk)
-  fields = ("logits", "num_tokens", "limit", "done", "keys")
+  fields = ("logits", "num_tokens", "max_new_tokens", "done", "keys")
   return (
     decode_lib.PrefillState(cache, by_row),
     decode_lib.DecodeState(cache, **dict.fromkeys(fields, by_row)),

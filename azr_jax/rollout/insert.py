@@ -19,7 +19,7 @@ def insert(
   prompts: PrefillState,
   counts: Int[Array, " P"],
   slots: Int[Array, " B"],
-  limits: Int[Array, " B"],
+  max_new_tokens: Int[Array, " B"],
   seeds: Int[Array, "B 2"],
   key: Key[Array, ""],
   mesh: Mesh,
@@ -32,9 +32,9 @@ def insert(
     prompts: prompts whose prefill is complete.
     counts: how many slots each prompt goes into.
     slots: slot indices, in the order of the prompts; entries past sum(counts)
-      are ignored, here and in `limits` and `seeds`.
-    limits: the largest number of tokens after the prompt, for each entry of
-      `slots`.
+      are ignored, here and in `max_new_tokens` and `seeds`.
+    max_new_tokens: the maximum number of tokens after the prompt, for each
+      entry of `slots`.
     seeds: prompt seed and sample index of each entry of `slots`; the slot's
       random key is `key` with both folded in.
     key: random key of the whole request; used up.
@@ -67,7 +67,7 @@ def insert(
     ),
     logits=put(state.logits, prompts.logits[prompt_index]),
     num_tokens=put(state.num_tokens, 0),
-    limit=put(state.limit, limits),
+    max_new_tokens=put(state.max_new_tokens, max_new_tokens),
     done=put(state.done, False),
     keys=put(state.keys, fold_in_all(seeds)),
   )
@@ -151,7 +151,7 @@ def compact(state: DecodeState, kept: Int[Array, " kept"]) -> DecodeState:
     ),
     logits=state.logits[kept],
     num_tokens=state.num_tokens[kept],
-    limit=state.limit[kept],
+    max_new_tokens=state.max_new_tokens[kept],
     done=state.done[kept],
     keys=state.keys[kept],
   )

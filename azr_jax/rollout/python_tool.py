@@ -42,7 +42,7 @@ class PythonToolSettings(Settings):
   libraries: tuple[str, ...] = setting(
     ("numpy",),
     "libraries that scripts may import beside the standard ones",
-    some_of=scripts.LIBRARIES,
+    subset_of=scripts.LIBRARIES,
   )
 
 

@@ -85,7 +85,7 @@ class Sampler:
     prompts: Sequence[types.Prompt],
     n: int,
     key: jax.Array,
-    limits: Sequence[int] | None = None,
+    max_new_tokens: Sequence[int] | None = None,
     prompt_seeds: Sequence[int] | None = None,
     environment: Environment | None = None,
   ) -> Iterator[tuple[int, int, types.Completion]]:
@@ -97,21 +97,22 @@ class Sampler:
       n: completions per prompt.
       key: random key; sample s of a prompt folds in (the prompt's seed, s), so
         that results depend on neither slots nor order, except for rounding.
-      limits: the largest number of tokens of a completion, for each prompt, 1
-        to `max_tokens`; None gives all of them `max_tokens`.
+      max_new_tokens: maximum number of tokens of a completion, for each prompt,
+        1 to `max_tokens`; None gives all of them `max_tokens`.
       prompt_seeds: the integer that each prompt folds into the key; None takes
         the prompt's index.
-      environment: runs the tool calls of conversations, and limits are of
-        whole conversations; None ends a completion with its first response.
+      environment: runs the tool calls of conversations, and `max_new_tokens`
+        counts whole conversations; None ends a completion with its first
+        response.
 
     Yields:
       (prompt index, sample index, completion), as they finish.
 
     Raises:
-      ValueError: a prompt is longer than the largest bucket, or a limit is
-        out of range.
+      ValueError: a prompt is longer than the largest bucket, or one of
+        `max_new_tokens` is out of range.
     """
-    request = self._request(prompts, n, key, limits, prompt_seeds)
+    request = self._request(prompts, n, key, max_new_tokens, prompt_seeds)
     scheduler = self._scheduler(params, request, environment)
     ended: list[SequenceState] = []
     while scheduler.admit():
@@ -130,7 +131,7 @@ class Sampler:
     prompts: Sequence[types.Prompt],
     n: int,
     key: jax.Array,
-    limits: Sequence[int] | None,
+    max_new_tokens: Sequence[int] | None,
     prompt_seeds: Sequence[int] | None,
   ) -> Request:
     """Checks what `generate` was given, and groups the prompts by bucket."""
@@ -147,16 +148,16 @@ class Sampler:
           f"{self.settings.prompt_buckets}"
         )
       by_bucket[bucket].append(index)
-    if limits is None:
-      limits = [self.settings.max_tokens] * len(prompts)
-    for index, limit in enumerate(limits):
-      if not 1 <= limit <= self.settings.max_tokens:
+    if max_new_tokens is None:
+      max_new_tokens = [self.settings.max_tokens] * len(prompts)
+    for index, count in enumerate(max_new_tokens):
+      if not 1 <= count <= self.settings.max_tokens:
         raise ValueError(
-          f"limits[{index}]={limit}: expected 1 to rollout.max_tokens="
+          f"max_new_tokens[{index}]={count}: expected 1 to rollout.max_tokens="
           f"{self.settings.max_tokens}"
         )
     seeds = range(len(prompts)) if prompt_seeds is None else prompt_seeds
-    return Request(prompts, by_bucket, n, limits, seeds, key)
+    return Request(prompts, by_bucket, n, max_new_tokens, seeds, key)
 
   def _scheduler(
     self,

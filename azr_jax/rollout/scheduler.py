@@ -164,7 +164,7 @@ class Scheduler:
         sequence = sequences[name]
         sequence.awaiting_tool = False
         length = len(sequence.token_ids) + len(token_ids)
-        if length >= self._request.limits[sequence.prompt_index]:
+        if length >= self._request.max_new_tokens[sequence.prompt_index]:
           sequence.finish_reason = "length"
         else:
           sequence.receive_tool_output(token_ids)
@@ -237,7 +237,8 @@ class Scheduler:
 
     Args:
       sequence: its last response has ended.
-      end: tokens to keep; None if the device stopped at a stop id or the limit.
+      end: tokens to keep; None if the device stopped at a stop id or at
+        `max_new_tokens`.
     """
     if end is not None:
       sequence.truncate(end)
@@ -308,7 +309,7 @@ class Scheduler:
     free = [slot for slot, held in enumerate(self._slots) if held is None]
     counts = np.zeros(len(batch.lengths), np.int32)
     slots = np.zeros(len(self._slots), np.int32)
-    limits = np.zeros(len(self._slots), np.int32)
+    max_new_tokens = np.zeros(len(self._slots), np.int32)
     seeds = np.zeros((len(self._slots), 2), np.int32)
     for entry, slot in enumerate(free[: len(batch.waiting)]):
       sequence = batch.waiting.popleft()
@@ -316,13 +317,19 @@ class Scheduler:
       self._force_stop[slot] = False
       counts[sequence.prefill_index] += 1
       slots[entry] = slot
-      limits[entry] = request.limits[sequence.prompt_index]
+      max_new_tokens[entry] = request.max_new_tokens[sequence.prompt_index]
       seeds[entry] = (
         request.prompt_seeds[sequence.prompt_index],
         sequence.sample_index,
       )
     self._state = self._engine.insert(
-      self._state, batch.state, counts, slots, limits, seeds, request.key
+      self._state,
+      batch.state,
+      counts,
+      slots,
+      max_new_tokens,
+      seeds,
+      request.key,
     )
     if not batch.waiting:
       self._prefill_batch = None

@@ -22,7 +22,7 @@ class Request:
     prompts: what to sample from.
     by_bucket: prompt indices by bucket, in the order of their prefill.
     n: samples per prompt.
-    limits: the largest number of tokens of a completion, for each prompt.
+    max_new_tokens: maximum number of tokens of a completion, for each prompt.
     prompt_seeds: the integer that each prompt folds into the key.
     key: random key; used up.
   """
@@ -30,7 +30,7 @@ class Request:
   prompts: Sequence[types.Prompt]
   by_bucket: Mapping[int, Sequence[int]]
   n: int
-  limits: Sequence[int]
+  max_new_tokens: Sequence[int]
   prompt_seeds: Sequence[int]
   key: jax.Array
 

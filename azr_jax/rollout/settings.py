@@ -64,7 +64,9 @@ class SamplerSettings(Settings):
     1.0, "divides the logits; 0 is greedy, for evaluation alone", at_least=0
   )
   top_k: int = setting(
-    0, "most likely tokens to draw from; 0: all, as training needs", at_least=0
+    0,
+    "number of most probable tokens to sample from; 0: all, as training needs",
+    at_least=0,
   )
   top_p: float = setting(
     1.0,

@@ -1,4 +1,4 @@
-"""Claims a folder for one process and one configuration."""
+"""Locks a run's folder for one process and one configuration."""
 
 import contextlib
 import fcntl
@@ -44,20 +44,20 @@ SCORING_LAYOUT = (
   "rollout.cache_chunk",
   "rollout.extend_chunk",
 )
-# A run has begun in a folder if one of these is there and not empty.
+# A run has started in a folder if one of these exists and is not empty.
 RUN_FILES = ("metrics.jsonl", "checkpoints", "tokenizer")
 
 
 @contextlib.contextmanager
-def claim(
+def lock(
   folder: pathlib.Path,
   config: Mapping[str, Any],
   hosts: Hosts,
-  may_change: Sequence[str] = LAYOUT,
-  begun_by: Sequence[str] = RUN_FILES,
+  mutable_keys: Sequence[str] = LAYOUT,
+  started_by: Sequence[str] = RUN_FILES,
   section: str = "config.",
 ) -> Iterator[None]:
-  """Holds a folder while the context lasts, and writes config.json into it.
+  """Locks a folder while the context lasts, and writes config.json into it.
 
   The primary host makes and locks the folder, which all hosts share. If a run
   has begun in it, config.json must agree. The operating system releases the
@@ -67,38 +67,38 @@ def claim(
     folder: the folder; it is made if missing.
     config: everything that the folder's contents depend on, nested.
     hosts: the processes of the run.
-    may_change: beginnings of keys that a resumed run may change.
-    begun_by: patterns of files that show that a run has begun.
+    mutable_keys: prefixes of the keys that a resumed run may change.
+    started_by: patterns of files, one of which exists once a run has started.
     section: the prefix of a key of `config` in an error.
 
   Raises:
-    ValueError: another process holds the folder, or config.json differs.
-    RuntimeError: host 0 could not claim the folder (raised on the others), or
+    ValueError: another process has locked the folder, or config.json differs.
+    RuntimeError: host 0 could not lock the folder (raised on the others), or
       configs or folders differ between hosts.
   """
   hosts.assert_equal("config", config)
   hosts.assert_equal("workdir", str(folder))
-  with contextlib.ExitStack() as lock:
+  with contextlib.ExitStack() as stack:
     error = None
     if hosts.is_primary:
       try:
-        lock.enter_context(_hold(folder))
-        _write_config(folder, config, may_change, begun_by, section)
+        stack.enter_context(_lock_file(folder))
+        _write_config(folder, config, mutable_keys, started_by, section)
       except (OSError, ValueError) as caught:
         error = caught
     hosts.raise_on_all("workdir", error)
-    unseen = None
+    unshared = None
     if not (folder / CONFIG).exists():
-      unseen = ValueError(
+      unshared = ValueError(
         f"{folder} is not the folder of the first host: expected a --workdir "
         "that all hosts share"
       )
-    hosts.raise_on_all("workdir", unseen)
+    hosts.raise_on_all("workdir", unshared)
     yield
 
 
 @contextlib.contextmanager
-def _hold(folder: pathlib.Path) -> Iterator[None]:
+def _lock_file(folder: pathlib.Path) -> Iterator[None]:
   """Makes the folder and locks it while the context lasts."""
   if folder.exists() and not folder.is_dir():
     raise ValueError(f"{folder} is a file: expected the folder of a run")
@@ -137,8 +137,8 @@ def _has_content(path: pathlib.Path) -> bool:
 def _write_config(
   folder: pathlib.Path,
   config: Mapping[str, Any],
-  may_change: Sequence[str],
-  begun_by: Sequence[str],
+  mutable_keys: Sequence[str],
+  started_by: Sequence[str],
   section: str,
 ) -> None:
   """Writes config.json.
@@ -149,18 +149,18 @@ def _write_config(
   path = folder / CONFIG
   current = json.loads(json.dumps(config))
   has_begun = any(
-    _has_content(file) for name in begun_by for file in folder.glob(name)
+    _has_content(file) for name in started_by for file in folder.glob(name)
   )
   if path.exists() and has_begun:
-    _refuse_another(folder, current, read_config(folder), may_change, section)
+    _refuse_another(folder, current, read_config(folder), mutable_keys, section)
   storage.write_whole(path, json.dumps(current, indent=2) + "\n")
 
 
 def read_config(folder: pathlib.Path) -> dict[str, Any]:
-  """Returns the config that a folder was claimed with.
+  """Returns the config that a folder was locked with.
 
   Raises:
-    ValueError: the folder was never claimed, or its config.json is damaged.
+    ValueError: the folder was never locked, or its config.json is damaged.
   """
   path = folder / CONFIG
   if not path.exists():
@@ -175,7 +175,7 @@ def _refuse_another(
   folder: pathlib.Path,
   current: dict[str, Any],
   begun_with: dict[str, Any],
-  may_change: Sequence[str],
+  mutable_keys: Sequence[str],
   section: str,
 ) -> None:
   """Raises ValueError, which names a key, if two configs differ.
@@ -184,7 +184,7 @@ def _refuse_another(
   """
   new, old = overrides.flatten(current), overrides.flatten(begun_with)
   for key in sorted(new.keys() | old.keys(), key=lambda k: (k != "system", k)):
-    if key.startswith(tuple(may_change)) or new.get(key) == old.get(key):
+    if key.startswith(tuple(mutable_keys)) or new.get(key) == old.get(key):
       continue
     raise ValueError(
       f"{section}{key}={new.get(key)!r}: expected {old.get(key)!r}, the value "

@@ -33,7 +33,7 @@ HEALTHY = {
   "rollout": "logprob_gap below 1e-3 in float32",
   "learner": "entropy falls slowly; grad_norm without spikes",
   "time": "seconds per phase; verification_wait near 0",
-  "groups": "equal_share: groups that teach nothing, well below 1",
+  "groups": "equal_share: zero-advantage groups, well below 1",
   "critic": "value_loss falls; explained_variance rises above 0",
   "evaluation": "pass@1 rises",
   "safety": "flagged_share near 0; read what flagged/ keeps",

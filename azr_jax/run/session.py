@@ -5,7 +5,7 @@ Every command that writes a folder over many steps or records opens one:
   with session.open_run(workdir, config, timeout_s) as run:
     ...
 
-The folder is claimed for one process and one configuration, hosts agree on
+The folder is locked for one process and one configuration, hosts agree on
 both, and SIGTERM asks the run to stop after its step (`save_schedule.py`). Only
 the primary host writes files and prints.
 """
@@ -29,7 +29,7 @@ Made = TypeVar("Made")
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """A claimed folder and the processes that work on it.
+  """A locked folder and the processes that work on it.
 
   Attributes:
     folder: here or in an object store.
@@ -46,7 +46,7 @@ class Run:
     """Whether this process writes files and prints."""
     return self.hosts.is_primary
 
-  def say(self, text: str) -> None:
+  def print_status(self, text: str) -> None:
     """Prints a status line, on the primary host."""
     if self.is_primary:
       console.print_status(text)
@@ -90,8 +90,8 @@ def open_run(
   workdir: str,
   config: Mapping[str, Any],
   timeout_s: float,
-  may_change: Sequence[str] = folder_lib.LAYOUT,
-  begun_by: Sequence[str] = folder_lib.RUN_FILES,
+  mutable_keys: Sequence[str] = folder_lib.LAYOUT,
+  started_by: Sequence[str] = folder_lib.RUN_FILES,
   section: str = "config.",
   stops_after_step: bool = True,
 ) -> Iterator[Run]:
@@ -101,9 +101,9 @@ def open_run(
     workdir: the folder, here or as gs://BUCKET/FOLDER; made if missing.
     config: everything that the folder's contents depend on, nested.
     timeout_s: seconds that hosts wait for one another.
-    may_change: see `folder.claim`.
-    begun_by: see `folder.claim`.
-    section: see `folder.claim`.
+    mutable_keys: see `folder.lock`.
+    started_by: see `folder.lock`.
+    section: see `folder.lock`.
     stops_after_step: whether the command has steps, after each of which it
       asks whether to stop; otherwise SIGTERM ends the process at once.
 
@@ -119,7 +119,7 @@ def open_run(
     names = ", ".join(map(hosts.name, range(hosts.count)))
     console.print_status(f"{hosts.count} processes have joined: {names}")
   with (
-    folder_lib.claim(folder, config, hosts, may_change, begun_by, section),
+    folder_lib.lock(folder, config, hosts, mutable_keys, started_by, section),
     preemption.watch_for_sigterm(stops_after_step) as preempted,
   ):
     run = Run(folder, hosts, preempted)

@@ -1,4 +1,4 @@
-"""A step's metrics and texts, written once the next step is under way."""
+"""Writes a step's metrics and texts while the next step runs."""
 
 import pathlib
 import threading
@@ -43,8 +43,8 @@ def fetch(metrics: types.Metrics) -> "Future[tuple[dict[str, float], float]]":
 class StepLog:
   """Writes a step's metrics and texts, one step late, on the primary host.
 
-  It is a context: where the loop ends by an error, what can be written of the
-  last step is written, and the error is not replaced by another.
+  It is a context. If the loop ends by an error, the last step is still written
+  where possible, and the error is not replaced by another.
   """
 
   def __init__(
@@ -94,7 +94,7 @@ class StepLog:
     self,
     step: int,
     rollouts: RolloutBatch,
-    learned: "Future[tuple[dict[str, float], float]]",
+    update_metrics: "Future[tuple[dict[str, float], float]]",
     compiled: int,
     start: float,
     collected_at: float,
@@ -104,7 +104,7 @@ class StepLog:
     Args:
       step: the number of the step.
       rollouts: the trajectories and metrics of its rollouts.
-      learned: what `fetch` returned for its update.
+      update_metrics: what `fetch` returned for its update.
       compiled: how many programs it compiled.
       start: when it began, by `time.monotonic`.
       collected_at: when its trajectories were collected.
@@ -112,9 +112,9 @@ class StepLog:
 
     def write() -> None:
       try:
-        learner_metrics, done_at = learned.result(self._timeout_s)
+        learner_metrics, done_at = update_metrics.result(self._timeout_s)
       except TimeoutError:
-        if learned.done():
+        if update_metrics.done():
           raise
         raise TimeoutError(
           f"the update of step {step} was not done in {self._timeout_s:g} s "
@@ -166,14 +166,14 @@ class StepLog:
 def _show(trajectories: Sequence[types.Trajectory]) -> None:
   """Shows the response with the largest reward of a step."""
   best = max(trajectories, key=lambda t: t.reward)
-  parts = best.group_id if isinstance(best.group_id, tuple) else ()
-  name = "/".join(part for part in parts if isinstance(part, str))
+  group = best.group_id if isinstance(best.group_id, tuple) else ()
+  name = "/".join(part for part in group if isinstance(part, str))
   title = f"  a response of {name or 'this step'} (reward {best.reward:g}):"
   console.show_text(title, best.completion.text)
 
 
 def _summary(metrics: dict[str, float]) -> str:
-  """Returns the few figures worth a line: accuracy, valid proposals."""
+  """Returns accuracy, valid proposals and entropy, for the progress line."""
   correct = [
     value
     for name, value in metrics.items()

@@ -31,10 +31,10 @@ from azr_jax.types import RolloutBatch
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-  """What a system is built with.
+  """The arguments from which a system is built.
 
   Attributes:
-    seed: root of every random draw on the host.
+    seed: seed for all random draws on the host.
     steps: training steps of the whole run, for schedules.
     jobs: runs executor jobs, distributed over the hosts.
     executor: this host's executor, for environments that submit jobs.
@@ -54,11 +54,11 @@ class Context:
 
 @dataclasses.dataclass(frozen=True)
 class StepLoad:
-  """How much one training step samples and learns, for forecasts.
+  """How much one training step samples and trains on, for estimates.
 
   Attributes:
     sequences: completions that are sampled.
-    trained: completions that are learned from.
+    trained: completions that are trained on.
     prompts: prompts that are prefilled, each once for all its samples.
   """
 
@@ -96,7 +96,7 @@ class System(abc.ABC):
     METRICS: {metric family: what a healthy value looks like}, for families
       that only this system has.
     settings: its config section.
-    context: what it was built with.
+    context: the arguments from which it was built.
   """
 
   name: ClassVar[str]
@@ -149,7 +149,7 @@ class System(abc.ABC):
 
   @classmethod
   def step_load(cls, settings: Any) -> StepLoad | None:
-    """Returns what a step samples and learns; None: it is not known."""
+    """Returns the load of a step; None: it is unknown."""
     return None
 
   @classmethod

@@ -69,7 +69,7 @@ class Experiment:
       tokenizer=self.source.tokenizer,
       script_timeout_s=trunk.executor.timeout_s,
     )
-    return self.settings.system.build(self.settings.own, context)
+    return self.settings.system.build(self.settings.system_settings, context)
 
   def load_params(self) -> types.Params:
     """Returns the parameters to start from, float32, in their shards."""
@@ -172,11 +172,11 @@ def rollout_mesh(c: RolloutMeshSettings, mesh: Mesh) -> Mesh:
 
 
 def build_model(
-  c: ModelSettings, shape: ModelConfig, mesh: Mesh
+  c: ModelSettings, config: ModelConfig, mesh: Mesh
 ) -> transformer.Transformer:
-  """Returns a decoder of a shape, which computes on a mesh."""
+  """Returns a decoder of a config, which computes on a mesh."""
   return transformer.Transformer(
-    shape,
+    config,
     jnp.dtype(c.dtype),
     attention.make(c.attention, mesh, c.dtype),
     c.remat,

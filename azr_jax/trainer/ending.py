@@ -24,7 +24,7 @@ def last_words(
 
 def _scoring(settings: ExperimentSettings, folder: pathlib.Path) -> str:
   """Returns the command that scores a run, on a folder of this machine."""
-  evaluation = settings.system.evaluation(settings.own)
+  evaluation = settings.system.evaluation(settings.system_settings)
   if evaluation is None:
     return "see docs/evaluation.md"
   scores = folder

@@ -26,20 +26,24 @@ class PeriodicSettings(Settings):
   """Benchmarks that score the policy during training."""
 
   every: int = setting(0, "steps between evaluations; 0: never", at_least=0)
-  benchmarks: str = setting("", "names between commas, see evals/registry.py")
+  benchmarks: str = setting("", "comma-separated names of evals/registry.py")
   data: str = setting("", "files, as --data of azr_jax.evaluate takes them")
-  limit: int = setting(50, "items of each benchmark; 0: all", at_least=0)
-  samples: int = setting(1, "responses to each item", at_least=1)
-  prompt_style: str = setting("full", "prompt format", one_of=PROMPT_FORMATS)
+  limit: int = setting(
+    50, "maximum number of items per benchmark; 0: all", at_least=0
+  )
+  samples: int = setting(1, "responses per item", at_least=1)
+  prompt_format: str = setting("full", "prompt format", choices=PROMPT_FORMATS)
 
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkSettings(Settings):
-  """How `azr_jax.evaluate` prompts; section `rollout` has the sampling."""
+  """The prompts of `azr_jax.evaluate`; section `rollout` has the sampling."""
 
-  prompt_style: str = setting("compact", "prompt format", one_of=PROMPT_FORMATS)
-  samples: int = setting(1, "responses to each item", at_least=1)
+  prompt_format: str = setting(
+    "compact", "prompt format", choices=PROMPT_FORMATS
+  )
+  samples: int = setting(1, "responses per item", at_least=1)
   agent: str = setting(
-    "free", "agent that answers the benchmark `questions`", one_of=AGENTS
+    "free", "agent that answers the benchmark `questions`", choices=AGENTS
   )
   tool: PythonToolSettings = PythonToolSettings()

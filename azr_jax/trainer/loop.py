@@ -49,7 +49,7 @@ def run(
     )
     done = run.latest_step(checkpoints)
     if done:
-      run.say(f"resuming after step {done} of the run in {run.folder}")
+      run.print_status(f"resuming after step {done} of the run in {run.folder}")
     state, ref_params, system_state = restore.training_state(
       experiment, run, checkpoints, done
     )
@@ -67,7 +67,7 @@ def run(
     evals = run.build(
       "benchmarks", lambda: PeriodicEvals(experiment, executor, system)
     )
-    run.say("compiling the sampler; the first step compiles the rest")
+    run.print_status("compiling the sampler; the first step compiles the rest")
     sampler.warm_up(sampler.compute_params(state.params))
     run.barrier("the sampler is compiled")
     log = at_exit.enter_context(
@@ -122,4 +122,4 @@ def run(
         checkpoints.save(step, state, system.state_dict())
       if end.stop:
         break
-  run.say(ending.last_words(experiment.settings, run.folder, step))
+  run.print_status(ending.last_words(experiment.settings, run.folder, step))

@@ -73,7 +73,7 @@ class PeriodicEvals:
       if name.endswith("/pass@1/unbiased")
     }
     text = "  ".join(f"{name} {score}" for name, score in shown.items())
-    run.say(f"before step {step}: {text}")
+    run.print_status(f"before step {step}: {text}")
     return {f"evaluation/{name}": score for name, score in scores.items()}
 
 
@@ -84,9 +84,9 @@ def _read(c: PeriodicSettings) -> dict[Benchmark, runner.RunSettings]:
   benchmarks: dict[Benchmark, runner.RunSettings] = {}
   for name in names:
     settings = runner.RunSettings(
-      paths.get(name, ""), c.limit, c.prompt_style, c.samples
+      paths.get(name, ""), c.limit, c.prompt_format, c.samples
     )
     benchmark = registry.BENCHMARKS[name]
     items = runner.items_of(benchmark, settings)
-    benchmarks[benchmark.holding(items)] = settings
+    benchmarks[benchmark.with_items(items)] = settings
   return benchmarks

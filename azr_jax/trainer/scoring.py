@@ -90,7 +90,7 @@ def evaluate(
           runner.RunSettings(
             paths.get(name, ""),
             limit,
-            settings.evaluate.prompt_style,
+            settings.evaluate.prompt_format,
             settings.evaluate.samples,
           ),
         )
@@ -120,8 +120,8 @@ def open_scores(
     workdir,
     identity,
     settings.hosts.timeout_s,
-    may_change=tuple(f"config.{key}" for key in SCORING_LAYOUT),
-    begun_by=("*.jsonl",),
+    mutable_keys=tuple(f"config.{key}" for key in SCORING_LAYOUT),
+    started_by=("*.jsonl",),
     section="",
     stops_after_step=False,
   )
@@ -145,7 +145,7 @@ def build_agent(
       settings.executor.timeout_s,
     ),
     SharedJobs(executor, run.hosts),
-    settings.evaluate.prompt_style,
+    settings.evaluate.prompt_format,
   )
 
 
@@ -185,7 +185,7 @@ def _with_data(
   """Returns the benchmarks that have data, and says which are left out."""
   left_out = _without_data(names, paths)
   for name in left_out:
-    run.say(f"{name} is left out: it needs --data={name}=PATH")
+    run.print_status(f"{name} is left out: it needs --data={name}=PATH")
   return tuple(name for name in names if name not in left_out)
 
 

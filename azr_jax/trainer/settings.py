@@ -42,14 +42,14 @@ from azr_jax.trainer.evaluation_settings import (
 
 
 def _seed() -> int:
-  return setting(0, "root of every random draw", at_least=0)
+  return setting(0, "seed for all random draws", at_least=0)
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainSettings(Settings):
   """A configuration of `azr_jax.train`, without the system's own section."""
 
-  system: str = setting("azr", "a system's name, or MODULE:CLASS", needed=True)
+  system: str = setting("azr", "a name, or MODULE:CLASS", required=True)
   seed: int = _seed()
   model: ModelSettings = ModelSettings(source="embedded:azr-tiny")
   mesh: MeshSettings = MeshSettings()
@@ -102,12 +102,12 @@ class ExperimentSettings:
   Attributes:
     trunk: the sections that every system has.
     system: the class of the system.
-    own: the system's own section.
+    system_settings: the section of the system.
   """
 
   trunk: TrainSettings
   system: type[System]
-  own: Settings
+  system_settings: Settings
 
 
 def train_config(system: str) -> ml_collections.ConfigDict:
@@ -218,7 +218,7 @@ class CorpusSettings(Settings):
   """Section `data` of supervised training; the corpus has its own section."""
 
   kind: str = setting(
-    "programs", "the kind of corpus", one_of=tuple(corpora.KINDS)
+    "programs", "the kind of corpus", choices=tuple(corpora.KINDS)
   )
   tokenizer_samples: int = setting(
     6000, "conversations that a new tokenizer is trained on", at_least=1
@@ -240,7 +240,7 @@ class SupervisedRunSettings(Settings):
   model_dtype: str = setting(
     "float16",
     "type of the weights that are written at the end",
-    one_of=tuple(safetensors_io.DTYPES),
+    choices=tuple(safetensors_io.DTYPES),
   )
 
 

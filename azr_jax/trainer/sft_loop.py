@@ -79,7 +79,9 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
         if end.stop:
           break
   if done < c.train.steps:
-    run.say(f"{ending.STOPPED}: the same command resumes after step {done}")
+    run.print_status(
+      f"{ending.STOPPED}: the same command resumes after step {done}"
+    )
     return
   _write_model(c, state.params, source, run)
 
@@ -136,7 +138,7 @@ def _write_model(
   )
   if run.is_primary:
     source.tokenizer.save(folder)
-    run.say(f"the model is in {folder}")
+    run.print_status(f"the model is in {folder}")
   run.barrier("the model is written")
 
 
@@ -171,7 +173,7 @@ def _prepare(
   if not examples:
     raise ValueError(f"{row_length}: expected the length of some conversations")
   if len(examples) < len(order):
-    run.say(
+    run.print_status(
       f"{len(order) - len(examples)} of {len(order)} conversations are longer "
       f"than {row_length} and left out"
     )
@@ -188,7 +190,7 @@ def _starting_point(
   tokenizer = folder / restore.TOKENIZER
   if not (tokenizer / "tokenizer.model").exists():
     shown = corpus.conversations[: c.data.tokenizer_samples]
-    texts = (talk.prompt + "".join(talk.parts) for talk in shown)
+    texts = (talk.prompt + "".join(talk.turns) for talk in shown)
     corpus.train_tokenizer(texts, tokenizer)
   return restore.untrained(name, folder, c.seed)
 

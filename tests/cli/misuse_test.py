@@ -97,10 +97,10 @@ CASES = {
     + ["--config.orz.data=('/nosuch.jsonl',)", "--config.orz.counts=(0,)"],
     "/nosuch.jsonl",
   ),
-  "missing measurement": (
+  "missing pass rates": (
     ["train", "--config=configs/code_interpreter.py:tiny", DIR]
     + ["--config.code_interpreter.order=potential"]
-    + ["--config.code_interpreter.measured=/nosuch.jsonl"],
+    + ["--config.code_interpreter.pass_rates=/nosuch.jsonl"],
     "/nosuch.jsonl: there is no such file; expected one of azr_jax.potential",
   ),
   "no function": (

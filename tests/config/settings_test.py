@@ -14,7 +14,7 @@ class Clock(Settings):
   """A section of a section."""
 
   steps: int = setting(10, "ticks", above=0)
-  rates: tuple[float, ...] = setting((1.0,), "ticks per second", needed=True)
+  rates: tuple[float, ...] = setting((1.0,), "ticks per second", required=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,15 +25,15 @@ class Robot(Settings):
   arms: int = setting(2, "number of arms", at_least=0, at_most=8)
   speed: float = setting(0.5, "metres per second", above=0, below=1)
   is_on: bool = setting(False, "whether it moves")
-  colour: str = setting("red", "colour", one_of=("red", "blue"))
-  tools: tuple[str, ...] = setting((), "tools", some_of=("saw", "drill"))
-  task: str = setting("rest", "what it does", needed=True)
+  colour: str = setting("red", "colour", choices=("red", "blue"))
+  tools: tuple[str, ...] = setting((), "tools", subset_of=("saw", "drill"))
+  task: str = setting("rest", "what it does", required=True)
   owner: str | None = setting(None, "whose it is")
   limits: tuple[int, ...] = setting(
     (1, 2),
     "limits",
     paper="(1, 2)",
-    needed=True,
+    required=True,
     accepts=(lambda v: list(v) == sorted(v), "an ascending tuple"),
   )
   clock: Clock = Clock()
@@ -135,7 +135,7 @@ def test_a_choice_that_must_not_be_empty():
   @dataclasses.dataclass(frozen=True)
   class Chosen(Settings):
     tools: tuple[str, ...] = setting(
-      ("saw",), "tools", some_of=("saw", "axe"), needed=True
+      ("saw",), "tools", subset_of=("saw", "axe"), required=True
     )
 
   message = "tools=(): expected a non-empty choice of ('saw', 'axe')"

@@ -11,10 +11,10 @@ from azr_jax.tasks.countdown import generator, prompts, proposals, solver
 SETTINGS = countdown.CorpusSettings(
   seed=0,
   count=300,
-  prompt_style="compact",
-  style_shares=(1.0, 1.0, 1.0, 1.0),
-  try_share=0.5,
-  propose_share=0.2,
+  prompt_format="compact",
+  style_weights=(1.0, 1.0, 1.0, 1.0),
+  incorrect_try_prob=0.5,
+  propose_prob=0.2,
   references=2,
 )
 
@@ -32,7 +32,7 @@ def solved_puzzles():
     (paths,) = solver.natural_paths(
       np.array([puzzle.numbers]), np.array([puzzle.target])
     )
-    term = countdown_solutions.choose_path(
+    term = countdown_solutions.choose_solution(
       puzzle, paths, np.random.default_rng(0)
     )
     if term is not None:
@@ -45,18 +45,35 @@ def test_chains_of_thought_are_correct(style, solved_puzzles):
   rng = np.random.default_rng(0)
   dead_ends = 0
   for puzzle, term in solved_puzzles:
-    thinking = countdown_solutions.write(puzzle, term, style, 0.6, rng)
-    answer = countdown_solutions.answer(term)
+    thinking = countdown_solutions.format_solution(
+      puzzle, term, style, 0.6, rng
+    )
+    answer = countdown_solutions.format_answer(term)
     assert thinking.endswith("yes")
     dead_ends += thinking.count(" no ")
-    assert verifier.verify(puzzle, prompts.reply(thinking, answer)).right
+    assert verifier.verify(
+      puzzle, prompts.format_response(thinking, answer)
+    ).right
     for word in thinking.split():
       left, equals, right = word.partition("=")
       if equals:
         assert eval(left) == int(right) <= countdown_solutions.MAX_VALUE
-    for step in countdown_solutions.steps(term):
+    for step in countdown_solutions.list_steps(term):
       assert step.result == eval(f"{step.left}{step.operator}{step.right}")
   assert (dead_ends > 20) == (style in ("search", "guess"))
+
+
+def test_a_dead_end_never_begins_with_the_correct_step():
+  # Each order of the operands of 2 + 3 is the correct step.
+  for step in (
+    countdown_solutions.Step(2, "+", 3, 5),
+    countdown_solutions.Step(3, "+", 2, 5),
+  ):
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+      dead_end = countdown_solutions._dead_end([2, 3, 20], step, 100, rng)
+      assert dead_end is not None
+      assert dead_end.split()[0] not in ("2+3=5", "3+2=5")
 
 
 def test_the_same_seed_gives_the_same_corpus(pairs):

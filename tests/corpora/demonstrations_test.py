@@ -15,15 +15,15 @@ BLOCK = "so\n```python\nprint(6*7)\n```"
 OUTPUT = f"{code_blocks.OUTPUT_PREFIX}42\n{code_blocks.OUTPUT_SUFFIX}"
 
 
-def make(number, task="gym/products", parts=("<<<42>>>",)):
-  return Trajectory(f"{task}/{number}", task, "free", f"{number}?\n", parts)
+def make(number, task="gym/products", turns=("<<<42>>>",)):
+  return Trajectory(f"{task}/{number}", task, "free", f"{number}?\n", turns)
 
 
 def test_files_keep_conversations(tmp_path):
   path = tmp_path / "trajectories.jsonl"
   trajectories = [
     make(1),
-    make(2, parts=(BLOCK, OUTPUT, "\u2028 é <<<42>>>")),
+    make(2, turns=(BLOCK, OUTPUT, "\u2028 é <<<42>>>")),
   ]
   demonstrations.write(path, trajectories)
   assert demonstrations.read(path) == trajectories
@@ -34,7 +34,7 @@ def test_files_keep_conversations(tmp_path):
     for token_id, mask in zip(ids[:-1], loss_mask[:-1], strict=True)
     if mask
   )
-  assert trained_on == BLOCK + trajectories[1].parts[2]
+  assert trained_on == BLOCK + trajectories[1].turns[2]
   assert loss_mask[-1]
 
 
@@ -46,15 +46,15 @@ def test_files_keep_conversations(tmp_path):
     ('{"id": "1"}', "expected a conversation"),
     (
       '{"id": "1", "task": "a", "form": "free", "prompt": "?", '
-      '"parts": ["a", "b"]}',
-      "2 parts",
+      '"turns": ["a", "b"]}',
+      "2 turns",
     ),
     (
-      '{"id": "1", "task": "a", "form": "free", "prompt": "?", "parts": [1]}',
+      '{"id": "1", "task": "a", "form": "free", "prompt": "?", "turns": [1]}',
       "expected texts",
     ),
     (
-      '{"id": "1", "task": "a", "form": "free", "prompt": "?", "parts": "abc"}',
+      '{"id": "1", "task": "a", "form": "free", "prompt": "?", "turns": "abc"}',
       "expected texts",
     ),
   ],
@@ -69,7 +69,7 @@ def test_other_files_are_refused(tmp_path, line, message):
 
 
 @pytest.mark.parametrize(
-  "parts, well_formed",
+  "turns, well_formed",
   [
     (("<<<4>>>",), True),
     ((BLOCK, OUTPUT, "<<<4>>>"), True),
@@ -80,8 +80,8 @@ def test_other_files_are_refused(tmp_path, line, message):
     (("4",), False),
   ],
 )
-def test_well_formed_conversations(parts, well_formed):
-  assert demonstrations.is_well_formed(parts) is well_formed
+def test_well_formed_conversations(turns, well_formed):
+  assert demonstrations.is_well_formed(turns) is well_formed
 
 
 @given(
@@ -105,9 +105,9 @@ def test_at_most_per_task_distinct_conversations_are_chosen(
 def test_conversations_with_code_are_chosen_by_their_weight():
   texts = [make(number) for number in range(1000)]
   codes = [
-    dataclasses.replace(one, parts=(BLOCK, OUTPUT, "<<<42>>>")) for one in texts
+    dataclasses.replace(one, turns=(BLOCK, OUTPUT, "<<<42>>>")) for one in texts
   ]
   for weight, expected in ((1.0, 0.5), (3.0, 0.75)):
     chosen = demonstrations.choose(texts + codes, 200, weight, 0)
-    fraction = sum(len(one.parts) > 1 for one in chosen) / len(chosen)
+    fraction = sum(len(one.turns) > 1 for one in chosen) / len(chosen)
     assert abs(fraction - expected) < 0.1

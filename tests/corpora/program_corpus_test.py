@@ -10,10 +10,10 @@ from azr_jax.tasks.programs import parsing, validation
 from azr_jax.tasks.programs.task import ROLES, TASK_TYPES
 
 SETTINGS = CorpusSettings(
-  worked_share=0.5,
-  table_share=0.5,
-  flaw_share=0.25,
-  vague_share=0.3,
+  chain_of_thought_prob=0.5,
+  table_prob=0.5,
+  flaw_prob=0.25,
+  vague_prob=0.3,
   num_inputs=4,
   references=2,
 )
@@ -44,27 +44,27 @@ def test_the_same_seed_gives_the_same_corpus():
 
 def test_responses_follow_the_protocol_and_are_correct():
   for conversation in generate():
-    assert parsing.well_formatted(conversation.reply)
+    assert parsing.well_formatted(conversation.response)
     case = conversation.case
     if conversation.role == "propose":
       continue
     if conversation.task_type == "deduction":
-      answer = parsing.parse_output_answer(conversation.reply)
+      answer = parsing.parse_output_answer(conversation.response)
       assert answer == case.outputs[0]
     if conversation.task_type == "abduction":
-      answer = parsing.parse_input_answer(conversation.reply)
+      answer = parsing.parse_input_answer(conversation.response)
       assert answer == case.inputs[0]
 
 
 def test_most_flawed_proposals_are_rejected(executor):
-  settings = SETTINGS.__class__(**(vars(SETTINGS) | {"flaw_share": 1.0}))
+  settings = SETTINGS.__class__(**(vars(SETTINGS) | {"flaw_prob": 1.0}))
   rng = np.random.default_rng(0)
   validations = []
   for _ in range(60):
     flawed = conversations.make_conversation(
       rng, "deduction", "propose", settings
     )
-    parsed = parsing.parse_triplet_proposal(flawed.reply)
+    parsed = parsing.parse_triplet_proposal(flawed.response)
     if parsed is not None:
       validations.append(validation.submit_triplet(executor, *parsed))
   rejected = [
@@ -88,7 +88,7 @@ def test_the_stored_tasks_are_those_of_the_seed(executor):
 
 
 def test_tokenizer_round_trip(tmp_path):
-  texts = [c.prompt + c.reply for c in generate(600)]
+  texts = [c.prompt + c.response for c in generate(600)]
   model = SentencePieceTokenizer(tokenizer.train_tokenizer(texts, tmp_path))
   for text in [*texts[:50], "héllo\t☃  two  spaces\n\n  ", "``` 123 -7"]:
     assert model.decode(model.encode(text)) == text

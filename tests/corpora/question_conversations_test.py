@@ -23,21 +23,21 @@ def test_conversations_are_correct_and_show_the_output_of_their_code(
   executor, spec, style
 ):
   for question in sources.read(spec, 6, 4):
-    parts = corpus.write_parts(question, style)
-    assert len(parts) == {"text": 1, "code": 3, "check": 5}[style]
-    for index in range(0, len(parts), 2):
-      is_last = index == len(parts) - 1
-      assert code_blocks.is_well_formed(parts[index], is_last)
+    turns = corpus.write_turns(question, style)
+    assert len(turns) == {"text": 1, "code": 3, "check": 5}[style]
+    for index in range(0, len(turns), 2):
+      is_last = index == len(turns) - 1
+      assert code_blocks.is_well_formed(turns[index], is_last)
     reference = grader.stored_answer(question.reference)
-    assert code_blocks.find_answer(parts[-1]) == reference
-    for turn, shown in zip(parts[::2], parts[1::2], strict=False):
+    assert code_blocks.find_answer(turns[-1]) == reference
+    for turn, shown in zip(turns[::2], turns[1::2], strict=False):
       block = code_blocks.find_tool_call(turn)
       result = executor.submit(scripts.script_job(block.code)).result(30)
       text = python_tool.output_text(scripts.read_result(result), 3.0)
       assert (
         shown == f"{code_blocks.OUTPUT_PREFIX}{text}{code_blocks.OUTPUT_SUFFIX}"
       )
-    assert code_blocks.has_self_check(parts[::2]) == (style == "check")
+    assert code_blocks.has_self_check(turns[::2]) == (style == "check")
 
 
 def test_forms_and_solution_styles_are_mixed_by_their_weights():
@@ -46,14 +46,14 @@ def test_forms_and_solution_styles_are_mixed_by_their_weights():
   )
   conversations = list(corpus.conversations(settings))
   assert conversations == list(corpus.conversations(settings))
-  for form, num_parts in (("text", 1), ("code", 3)):
+  for form, num_turns in (("text", 1), ("code", 3)):
     of_form = [
       one for one in conversations if one.prompt.splitlines()[-1] == form
     ]
     assert 0.15 < len(of_form) / len(conversations) < 0.35
-    assert {len(one.parts) for one in of_form} == {num_parts}
+    assert {len(one.turns) for one in of_form} == {num_turns}
   free = [one for one in conversations if one.prompt.count("\n") == 1]
-  assert 0.4 < np.mean([len(one.parts) == 1 for one in free]) < 0.6
+  assert 0.4 < np.mean([len(one.turns) == 1 for one in free]) < 0.6
 
 
 def test_the_loss_mask_covers_assistant_turns_and_the_end():

@@ -11,10 +11,14 @@ from azr_jax.curricula.curriculum import Buckets, SampledItem
 
 NAMES = ("easy", "medium", "hard")
 PAPER = adaptive.AdaptiveSettings(
-  target=0.40, temperature=0.20, floor=0.10, window=20, warm_up=10
+  target=0.40, temperature=0.20, epsilon=0.10, window=20, warmup_steps=10
 )
 REPLAY = replay.ReplaySettings(
-  share=0.25, warm_up=2, min_pass_rate=0.05, max_pass_rate=0.95, decay=0.8
+  fraction=0.25,
+  warmup_steps=2,
+  min_pass_rate=0.05,
+  max_pass_rate=0.95,
+  decay=0.8,
 )
 
 
@@ -110,6 +114,18 @@ def replaying(settings=REPLAY):
   return replay.Replay(inner, settings)
 
 
+def test_a_small_temperature_samples_the_best_bucket():
+  buckets = make_buckets((1, 1, 1))
+  settings = adaptive.AdaptiveSettings(
+    temperature=1e-4, epsilon=0.0, warmup_steps=0
+  )
+  curriculum = adaptive.Adaptive(buckets, settings)
+  items = [SampledItem(0, bucket, bucket) for bucket in range(3)]
+  curriculum.update(1, items, [1.0, 0.7, 0.0])
+  # exp(-0.3 / 1e-4), the largest of the weights, is 0 in float64.
+  assert curriculum.probabilities(2).tolist() == [0.0, 1.0, 0.0]
+
+
 def test_replay_respects_range_warm_up_bucket_and_fraction():
   curriculum = replaying()
   items = [SampledItem(index, 0) for index in range(4)] + [SampledItem(41, 1)]
@@ -125,7 +141,7 @@ def test_replay_respects_range_warm_up_bucket_and_fraction():
 
 
 def test_replay_prefers_prompts_that_are_solved_half_of_the_time():
-  settings = replay.ReplaySettings(share=0.125, warm_up=0)
+  settings = replay.ReplaySettings(fraction=0.125, warmup_steps=0)
   curriculum = replaying(settings)
   curriculum.update(1, [SampledItem(0, 0), SampledItem(1, 0)], [0.5, 0.1])
   counts = collections.Counter(
@@ -139,8 +155,8 @@ def test_replay_prefers_prompts_that_are_solved_half_of_the_time():
 
 def test_replay_has_a_maximum_per_prompt_and_a_moving_mean():
   settings = replay.ReplaySettings(
-    share=0.25,
-    warm_up=0,
+    fraction=0.25,
+    warmup_steps=0,
     min_pass_rate=0.20,
     max_pass_rate=0.80,
     max_replays=3,

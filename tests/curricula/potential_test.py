@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from azr_jax.curricula import improvement_potential, passes
-from azr_jax.curricula.improvement_potential import Measured, stage_questions
+from azr_jax.curricula.improvement_potential import PassRate, stage_questions
 from azr_jax.curricula.stages import Stages
 
-TWENTY = [Measured(right, 20) for right in range(21)]
+TWENTY = [PassRate(correct, 20) for correct in range(21)]
 
 
 def test_groups_of_twenty_responses_match_the_paper():
@@ -25,7 +25,7 @@ def test_groups_of_twenty_responses_match_the_paper():
 
 @given(st.lists(st.integers(0, 20), min_size=4, max_size=60), st.integers(0, 9))
 def test_quantiles_are_of_equal_size_and_in_order(counts, seed):
-  keys = [Measured(k, 20).potential for k in counts]
+  keys = [PassRate(k, 20).potential for k in counts]
   groups = improvement_potential.group_by_quantiles(keys, seed)
   sizes = [groups.count(g) for g in (1, 2, 3, 4)]
   assert max(sizes) - min(sizes) <= 1
@@ -89,9 +89,9 @@ def test_epochs_hold_every_item_once_and_can_be_resumed_anywhere(
 @pytest.mark.parametrize("min_count", [1, 4])
 def test_a_stage_with_too_few_questions_takes_others(order, min_count):
   grouping = "quantiles" if order == "difficulty" else "thresholds"
-  for right in ((10, 10, 10, 0, 0), (0,) * 5, (10, 3, 2, 0, 0)):
+  for correct in ((10, 10, 10, 0, 0), (0,) * 5, (10, 3, 2, 0, 0)):
     groups = improvement_potential.make_groups(
-      [Measured(count, 20) for count in right], order, grouping, 0
+      [PassRate(count, 20) for count in correct], order, grouping, 0
     )
     for stage in (1, 2, 3, 4):
       questions = stage_questions(groups, order, stage, min_count)
@@ -107,17 +107,17 @@ def test_a_stage_with_too_few_questions_takes_others(order, min_count):
 
 def test_stages_work_for_any_items_with_pass_rates():
   puzzles = [f"puzzle {number}" for number in range(6)]
-  measured = [Measured(right, 20) for right in (10, 3, 2, 0, 9, 20)]
+  pass_rates = [PassRate(correct, 20) for correct in (10, 3, 2, 0, 9, 20)]
   first, second = [
     Stages(
       puzzles,
-      pass_rates,
+      rates,
       order="potential",
       grouping="thresholds",
       stage_steps=3,
       seed=1,
     )
-    for pass_rates in (measured, None)
+    for rates in (pass_rates, None)
   ]
   assert set(first.sample(1, 2)) == {0, 4}
   assert set(first.sample(4, 3)) == {0, 1, 4}

@@ -11,7 +11,7 @@ from azr_jax.configs import trajectories as trajectories_config
 from azr_jax.data import question_potential, rejection_sampling
 from azr_jax.grading import questions as grading
 from azr_jax.rollout import code_blocks
-from azr_jax.tasks.questions import measured, sources
+from azr_jax.tasks.questions import pass_rates, sources
 
 pytest.importorskip("reasoning_gym")
 
@@ -33,14 +33,14 @@ def potential_of(folder, **changes):
   config.potential.agents = ("text", "free")
   config.potential.temperatures = (1.0,)
   config.potential.update(changes)
-  return question_potential.measure(config, MODEL, str(folder))
+  return question_potential.estimate(config, MODEL, str(folder))
 
 
 def test_potential_counts_correct_answers_and_resumes(tmp_path, on_one_device):
   rates = potential_of(tmp_path)
   questions = sources.read_all(QUESTIONS, 3, 1)
   assert len(rates) == len(questions) == 6
-  assert all(rate.asked == 2 for rate in rates)
+  assert all(rate.num_samples == 2 for rate in rates)
   files = {
     path.name: path.read_bytes()
     for path in tmp_path.glob("*.jsonl")
@@ -52,8 +52,12 @@ def test_potential_counts_correct_answers_and_resumes(tmp_path, on_one_device):
     for line in content.splitlines():
       record = json.loads(line)
       correct[record["id"]] += record["correct"][0]
-  assert [rate.right for rate in rates] == [correct[q.id] for q in questions]
-  assert measured.of_all(tmp_path / question_potential.FILE, questions) == rates
+  assert [rate.num_correct for rate in rates] == [
+    correct[q.id] for q in questions
+  ]
+  assert (
+    pass_rates.read_for(tmp_path / question_potential.FILE, questions) == rates
+  )
   # One file ends in the middle of a line, another is missing.
   (tmp_path / question_potential.FILE).unlink()
   (tmp_path / "free_1.jsonl").unlink()
@@ -76,7 +80,7 @@ def test_a_model_learns_from_its_own_correct_answers(
   verdicts = []
   for talk in chosen:
     question = references[talk.id]
-    answer = code_blocks.find_answer(talk.parts[-1])
+    answer = code_blocks.find_answer(talk.turns[-1])
     verdicts.append(
       context.jobs.submit(
         lambda executor, q=question, a=answer: grading.submit(
@@ -88,11 +92,11 @@ def test_a_model_learns_from_its_own_correct_answers(
     assert talk.prompt.endswith(f"{talk.form}\n")
   context.jobs.wait_all()
   assert all(verdict.result() for verdict in verdicts)
-  with_code = [talk for talk in chosen if len(talk.parts) == 3]
+  with_code = [talk for talk in chosen if len(talk.turns) == 3]
   assert with_code and all(talk.form == "code" for talk in with_code)
   for talk in with_code:
-    assert talk.parts[1].startswith(code_blocks.OUTPUT_PREFIX)
-    assert talk.parts[1].endswith(code_blocks.OUTPUT_SUFFIX)
+    assert talk.turns[1].startswith(code_blocks.OUTPUT_PREFIX)
+    assert talk.turns[1].endswith(code_blocks.OUTPUT_SUFFIX)
   assert sum(talk.task == "gym/gcd" for talk in chosen) <= 4
 
   learning = sft_config.get_config("code_tiny_own")

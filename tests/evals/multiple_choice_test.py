@@ -21,7 +21,7 @@ def test_mmlu_gpqa_and_bbh_are_read_and_graded(executor):
   letter = first.reference["answer"]
   assert f"({letter}) yes" in first.request
   items = multiple_choice.read_bbh(FIXTURES)
-  assert {item.kind for item in items} == {
+  assert {item.subset for item in items} == {
     "boolean_expressions",
     "date_understanding",
     "dyck_languages",

@@ -161,4 +161,4 @@ def test_an_example_after_the_program_is_not_the_program(after):
 def test_a_record_of_another_layout_is_refused():
   with pytest.raises(KeyError):
     programming.read_humaneval([{"task_id": "1"}])
-  assert Item("a", "b", {}).kind == ""
+  assert Item("a", "b", {}).subset == ""

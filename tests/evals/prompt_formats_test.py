@@ -15,5 +15,5 @@ def test_prompts_contain_request_and_instruction(answer_format):
   assert prompt_formats.prompt(
     "REQUEST", answer_format, "plain", None
   ).endswith("Answer:")
-  with pytest.raises(ValueError, match="prompt_style 'loud'"):
+  with pytest.raises(ValueError, match="prompt_format 'loud'"):
     prompt_formats.prompt("REQUEST", answer_format, "loud", None)

@@ -62,7 +62,7 @@ def benchmark(**changes):
     name="toy",
     source="",
     read=lambda data: ITEMS,
-    reads_by_name=True,
+    opens_data=True,
     answer_format="words",
     grade=lambda executor, item, text: futures.done(Grade(text == "right")),
     summarize=lambda items, correct, _: {"responses": float(correct.size)},
@@ -124,7 +124,7 @@ def test_a_record_without_its_line_end_is_sampled_again(executor, tmp_path):
 
 def test_a_benchmark_without_data_is_named(executor):
   with pytest.raises(ValueError, match="toy has no public source"):
-    run(ScriptedPolicy(), executor, None, reads_by_name=False)
+    run(ScriptedPolicy(), executor, None, opens_data=False)
 
 
 def test_records_of_other_items_or_samples_are_refused(executor, tmp_path):
@@ -140,14 +140,14 @@ def test_records_of_other_items_or_samples_are_refused(executor, tmp_path):
 
 def test_limits_count_items_or_items_of_each_kind(executor):
   settings = runner.RunSettings("", 3, "plain", 1)
-  for by_kind, want in (
+  for limit_per_subset, want in (
     (False, ["q0", "q1", "q2"]),
     (True, ["q0", "q2", "q4"]),
   ):
     policy = ScriptedPolicy()
-    run(policy, executor, None, settings, by_kind=by_kind)
+    run(policy, executor, None, settings, limit_per_subset=limit_per_subset)
     assert policy.asked[:3] == want
-    assert len(policy.asked) == (6 if by_kind else 3)
+    assert len(policy.asked) == (6 if limit_per_subset else 3)
   policy = ScriptedPolicy()
   run(policy, executor, None, default_limit=2)
   assert len(policy.asked) == 2
@@ -175,7 +175,7 @@ def test_a_benchmark_with_fixed_items_reads_no_data():
   away = Benchmark(
     "away", "hf:nobody/nothing", refuse, "words", lambda *_: None
   )
-  held = away.holding(ITEMS)
+  held = away.with_items(ITEMS)
   settings = runner.RunSettings("", 3, "plain", 1)
   assert runner.items_of(held, settings) == ITEMS[:3]
 
@@ -190,7 +190,7 @@ class Conversing(ScriptedPolicy):
   def sample(self, prompts, n=1, prompt_seeds=None):
     for index, prompt in enumerate(prompts):
       ids = np.arange(5, dtype=np.int32)
-      loss_mask = ids != (2 if prompt.task.kind == "even" else 9)
+      loss_mask = ids != (2 if prompt.task.subset == "even" else 9)
       for sample in range(n):
         yield (
           index,
@@ -207,6 +207,6 @@ def test_records_of_conversations_contain_the_tool_output(executor, tmp_path):
   assert scores["toy/calls"] == 0.5
   records = [json.loads(line) for line in path.read_text().splitlines()]
   for record in records:
-    even = record["kind"] == "even"
+    even = record["subset"] == "even"
     assert record["calls"] == [int(even)] * 3
     assert record.get("conversations") == (["abcde"] * 3 if even else None)

@@ -23,7 +23,7 @@ def write_scores(folder, value):
 
 def test_finished_runs_become_a_table_and_are_not_run_again(tmp_path):
   (tmp_path / "potential").mkdir()
-  (tmp_path / "potential" / "measured.jsonl").write_text("")
+  (tmp_path / "potential" / "pass_rates.jsonl").write_text("")
   for agent, value in (("text", 0.2), ("interpreter", 0.4)):
     write_scores(tmp_path / "start_scores" / agent, value)
     for order, more in (("none", 0.1), ("potential", 0.2)):
@@ -54,11 +54,11 @@ def test_a_dry_run_names_every_command_and_runs_none(tmp_path):
   assert not (tmp_path / "new").exists()
 
 
-def test_online_orders_need_no_measurement_before(tmp_path):
+def test_online_orders_need_no_pass_rates_before(tmp_path):
   done = launch(tmp_path, "--dry_run", "--seeds=0", "--orders=online_merge")
   commands = done.stdout.splitlines()
   assert not any("azr_jax.potential" in c for c in commands)
   (train,) = [c for c in commands if "azr_jax.train" in c]
-  assert "--config.code_interpreter.measured= " in train
+  assert "--config.code_interpreter.pass_rates= " in train
   refused = launch(tmp_path, "--dry_run", "--orders=typo")
   assert "expected orders of" in refused.stderr + refused.stdout

@@ -54,10 +54,10 @@ def test_a_failure_is_raised_and_no_further_job_is_started(runs):
 
 
 def test_a_folder_belongs_to_its_settings(runs, tmp_path):
-  runs.claim(tmp_path / "a", {"extra": []})
-  runs.claim(tmp_path / "a", {"extra": []})
+  runs.check_settings(tmp_path / "a", {"extra": []})
+  runs.check_settings(tmp_path / "a", {"extra": []})
   with pytest.raises(ValueError, match="another --workdir"):
-    runs.claim(tmp_path / "a", {"extra": ["x"]})
+    runs.check_settings(tmp_path / "a", {"extra": ["x"]})
 
 
 def test_a_run_is_done_at_its_last_step(runs, tmp_path):

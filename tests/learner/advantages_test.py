@@ -49,7 +49,7 @@ def test_rloo_s_baseline_is_the_mean_of_the_others():
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_equal_rewards_and_single_members_teach_nothing(name):
+def test_equal_rewards_and_single_members_have_zero_advantages(name):
   equal = advantages.estimate(name, [0.3] * 4, ["a", "b", "b", "b"], [1] * 4)
   np.testing.assert_array_equal(equal, 0.0)
   assert np.isfinite(advantages.estimate(name, [1.0], ["a"], [3])).all()

@@ -60,7 +60,7 @@ def claim(hosts):
   folder = pathlib.Path(sys.argv[4])
 
   def taken(config, folder):
-    with run_folder.claim(folder, config, hosts):
+    with run_folder.lock(folder, config, hosts):
       return error_of(hosts.barrier, "inside")
 
   other = config | {"seed": hosts.index}

@@ -83,9 +83,13 @@ def test_an_estimate_by_hand():
 
 def test_ragged_lengths_have_the_declared_spread_and_mean():
   work = workload.SamplerWorkload(33, 2, 8, 256, 4, ragged=True, top_p=1.0)
-  limits = work.limits()
-  assert max(limits) == 256 == workload.RAGGED_SPREAD * np.median(limits)
-  assert work.tokens() == 2 * sum(limits)
+  max_new_tokens = work.max_new_tokens()
+  assert (
+    max(max_new_tokens)
+    == 256
+    == workload.RAGGED_SPREAD * np.median(max_new_tokens)
+  )
+  assert work.tokens() == 2 * sum(max_new_tokens)
   lengths = workload.UpdateWorkload(8, 256, ragged=True).lengths()
   assert max(lengths) == 256
   assert np.mean(lengths) == pytest.approx(0.4 * 256, rel=0.01)
@@ -97,6 +101,6 @@ def test_fewest_bytes_and_flops_by_hand():
   expected = 4 * (
     3 * roofline.parameter_count(CONFIG) + 2 * 2 * 2 * 8 * entries
   )
-  assert sampling.fewest_bytes(CONFIG, work, 4) == expected
-  flops = updating.fewest_flops(CONFIG, [10])
+  assert sampling.min_bytes_read(CONFIG, work, 4) == expected
+  flops = updating.min_flops(CONFIG, [10])
   assert flops == pytest.approx(3 * roofline.forward_flops(CONFIG, 10, 5))

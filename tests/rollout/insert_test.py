@@ -32,7 +32,7 @@ def state_of(rng, rows):
     cache=cache_of(rng, rows, LENGTH + 2),
     logits=normals(rng, rows, VOCAB),
     num_tokens=jnp.full(rows, 3, jnp.int32),
-    limit=jnp.full(rows, 9, jnp.int32),
+    max_new_tokens=jnp.full(rows, 9, jnp.int32),
     done=jnp.ones(rows, bool),
     keys=jax.random.split(jax.random.key(7), rows),
   )
@@ -62,7 +62,7 @@ def test_slots_hold_their_prompts_and_others_stay(sizes, counts):
     cache_of(rng, 8, LENGTH), normals(rng, 8, VOCAB)
   )
   order = rng.permutation(16).astype(np.int32)
-  limits = np.arange(16, dtype=np.int32) + 1
+  max_new_tokens = np.arange(16, dtype=np.int32) + 1
   seeds = rng.integers(0, 99, (16, 2)).astype(np.int32)
   key = jax.random.key(1)
   insert_fn = jax.jit(
@@ -73,13 +73,19 @@ def test_slots_hold_their_prompts_and_others_stay(sizes, counts):
     )
   )
   filled = insert_fn(
-    state, prompts, np.asarray(counts, np.int32), order, limits, seeds, key
+    state,
+    prompts,
+    np.asarray(counts, np.int32),
+    order,
+    max_new_tokens,
+    seeds,
+    key,
   )
   prompt_indices = np.repeat(np.arange(8), counts)
   k, v = np.array(state.cache.k), np.array(state.cache.v)
   expected = {
     name: np.array(getattr(state, name))
-    for name in ("logits", "num_tokens", "limit", "done")
+    for name in ("logits", "num_tokens", "max_new_tokens", "done")
   } | {"length": np.array(state.cache.length)}
   keys = np.array(jax.random.key_data(state.keys))
   for entry, prompt in enumerate(prompt_indices):
@@ -88,7 +94,10 @@ def test_slots_hold_their_prompts_and_others_stay(sizes, counts):
     v[:, slot, :, :LENGTH] = prompts.cache.v[:, prompt]
     expected["length"][slot] = prompts.cache.length[prompt]
     expected["logits"][slot] = prompts.logits[prompt]
-    expected["num_tokens"][slot], expected["limit"][slot] = 0, limits[entry]
+    expected["num_tokens"][slot], expected["max_new_tokens"][slot] = (
+      0,
+      max_new_tokens[entry],
+    )
     expected["done"][slot] = False
     prompt_key = jax.random.fold_in(key, seeds[entry, 0])
     slot_key = jax.random.fold_in(prompt_key, seeds[entry, 1])

@@ -114,11 +114,15 @@ def test_a_prompt_past_the_buckets_is_named(params, one_device_mesh):
 
 
 def test_each_prompt_has_its_own_limit(params, one_device_mesh):
-  limits = [1, 10, 4, 7]
-  got = generate(policy(params, one_device_mesh, slots=2), limits=limits)
-  assert [len(got[i].token_ids) for i in range(4)] == limits
-  with pytest.raises(ValueError, match=r"limits\[1\]=11: expected 1 to"):
-    generate(policy(params, one_device_mesh), limits=[1, 11, 1, 1])
+  max_new_tokens = [1, 10, 4, 7]
+  got = generate(
+    policy(params, one_device_mesh, slots=2), max_new_tokens=max_new_tokens
+  )
+  assert [len(got[i].token_ids) for i in range(4)] == max_new_tokens
+  with pytest.raises(
+    ValueError, match=r"max_new_tokens\[1\]=11: expected 1 to"
+  ):
+    generate(policy(params, one_device_mesh), max_new_tokens=[1, 11, 1, 1])
 
 
 @pytest.mark.parametrize("slots", [1, 4, 16])

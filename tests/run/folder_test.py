@@ -8,7 +8,7 @@ from azr_jax.run import folder as run_folder
 
 
 def claim(folder, config):
-  with run_folder.claim(folder, config.to_dict(), Hosts(1.0)):
+  with run_folder.lock(folder, config.to_dict(), Hosts(1.0)):
     pass
 
 
@@ -42,7 +42,7 @@ def test_a_damaged_config_is_named(tmp_path):
 
 def test_a_folder_in_use_is_refused(tmp_path):
   config = azr.get_config("tiny")
-  with run_folder.claim(tmp_path, config.to_dict(), Hosts(1.0)):
+  with run_folder.lock(tmp_path, config.to_dict(), Hosts(1.0)):
     with pytest.raises(ValueError, match="in use by process"):
       claim(tmp_path, config)
   claim(tmp_path, config)

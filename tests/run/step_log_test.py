@@ -17,8 +17,10 @@ def hosts_of(count, timeout_s=0.05):
   return hosts
 
 
-def add(log, step, learned):
-  log.add(step, RolloutBatch([], {"reward/x": 1.0}), learned, 0, 0.0, 1.0)
+def add(log, step, update_metrics):
+  log.add(
+    step, RolloutBatch([], {"reward/x": 1.0}), update_metrics, 0, 0.0, 1.0
+  )
 
 
 def done(value=0.5):

@@ -17,12 +17,12 @@ from azr_jax.systems.countdown.system import Countdown
 from azr_jax.systems.system import Context
 from azr_jax.tasks.countdown import difficulty, generator, prompts
 
-SETTINGS = dict(prompts=8, group_size=4, prompt_style="compact")
+SETTINGS = dict(prompts=8, group_size=4, prompt_format="compact")
 # Answers are verified in this process, so there are no jobs.
 CONTEXT = Context(0, 10, None, None, None, None, 1.0)
 PUZZLES = [Puzzle((index + 1, 20, 30), index + 51) for index in range(30)]
 HELD_OUT = next(p for p, _ in generator.generate(0, 1, test=True))
-ADAPTIVE = adaptive.AdaptiveSettings(warm_up=2)
+ADAPTIVE = adaptive.AdaptiveSettings(warmup_steps=2)
 
 
 class ScriptedPolicy:
@@ -46,11 +46,17 @@ class ScriptedPolicy:
     if prompt.text.startswith("propose"):
       self.made += 1
       if self.made % 4 == 0:
-        return prompts.reply("", "a puzzle")
-      return prompts.reply("", prompts.puzzle_line(training_puzzle(self.made)))
+        return prompts.format_response("", "a puzzle")
+      return prompts.format_response(
+        "", prompts.puzzle_line(training_puzzle(self.made))
+      )
     if sample < self.skill:
-      return prompts.reply("", "+".join(map(str, prompt.task.numbers)))
-    return prompts.reply("", "1") if sample == self.skill else "no answer"
+      return prompts.format_response(
+        "", "+".join(map(str, prompt.task.numbers))
+      )
+    return (
+      prompts.format_response("", "1") if sample == self.skill else "no answer"
+    )
 
 
 def training_puzzle(number):
@@ -107,7 +113,7 @@ def test_a_step_has_a_group_for_each_prompt_and_all_three_rewards():
   assert sum(probabilities) == pytest.approx(1)
 
 
-def test_groups_of_equal_rewards_teach_nothing():
+def test_groups_of_equal_rewards_have_zero_advantages():
   collected = uniform().collect(ScriptedPolicy(skill=4), 1)
   assert collected.metrics["groups/countdown/equal_share"] == 1.0
   estimates = advantages.estimate(
@@ -165,7 +171,7 @@ def test_a_closed_loop_begins_by_proposing_within_the_budget():
 
 
 @pytest.mark.parametrize("skill, reward", [(0, 0.0), (1, 0.75), (4, 0.0)])
-def test_a_proposal_is_paid_for_being_learnable(skill, reward):
+def test_a_proposal_is_rewarded_for_being_learnable(skill, reward):
   collected = closed_loop().collect(ScriptedPolicy(skill), 1)
   valid = [
     t.reward
@@ -187,7 +193,7 @@ def test_a_known_unsolvable_or_held_out_puzzle_is_refused():
         3: "[100 1 1] 102",
         4: prompts.puzzle_line(HELD_OUT),
       }
-      return prompts.reply("", texts.get(self.made, "[7 50 2] 59"))
+      return prompts.format_response("", texts.get(self.made, "[7 50 2] 59"))
 
   collected = closed_loop().collect(Repeating(), 1)
   rejected = {

@@ -14,7 +14,7 @@ from azr_jax.tasks.mathematics.problem import Problem
 SETTINGS = dict(
   prompts=4,
   group_size=3,
-  prompt_style="compact",
+  prompt_format="compact",
   grader="rules",
   health_samples=8,
 )
@@ -38,7 +38,7 @@ class ScriptedPolicy:
     for index, prompt in enumerate(asked):
       for sample in range(n):
         answer = prompt.task.answer if sample != 1 else "-1"
-        text = prompts.reply("so", answer)
+        text = prompts.format_response("so", answer)
         reason = "length" if sample == 2 else "stop"
         repeated = 20 if sample == 2 else 0
         ids = np.arange(1, 30 - repeated, dtype=np.int32)
@@ -64,9 +64,9 @@ def make_system(context):
   return system
 
 
-def test_a_truncated_answer_is_wrong_or_graded(system):
-  for rule, rewards in (("wrong", [1, 0, 0]), ("graded", [1, 0, 1])):
-    collected = system(length_stopped=rule).collect(ScriptedPolicy(), 1)
+def test_a_truncated_answer_is_incorrect_or_graded(system):
+  for rule, rewards in (("incorrect", [1, 0, 0]), ("graded", [1, 0, 1])):
+    collected = system(truncated_grade=rule).collect(ScriptedPolicy(), 1)
     assert [t.reward for t in collected.trajectories] == rewards * 4
     groups = [t.group_id for t in collected.trajectories]
     assert groups == [("solve", i) for i in range(4) for _ in range(3)]

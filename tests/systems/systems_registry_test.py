@@ -47,7 +47,7 @@ def test_a_system_needs_no_settings(file):
   assert config.plain.to_dict() == {}
   checked = settings.read_train(config)
   assert checked.system.name == "plain"
-  assert dataclasses.fields(checked.own) == ()
+  assert dataclasses.fields(checked.system_settings) == ()
   config.plain.size = 3
   with pytest.raises(Invalid, match="config.plain.size is an unknown key"):
     settings.read_train(config)

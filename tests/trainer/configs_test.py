@@ -18,7 +18,7 @@ from azr_jax.configs import (
   trajectories,
 )
 from azr_jax.data.countdown_pool import PoolSettings
-from azr_jax.data.question_potential import MeasureSettings
+from azr_jax.data.question_potential import PotentialRunSettings
 from azr_jax.data.rejection_sampling import RejectionSettings
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.optimizer import make_optimizer
@@ -37,7 +37,7 @@ TRAINING = [
 MESH = {"data": 1, "fsdp": 4, "tensor": 2}
 
 
-def shape_of(checked):
+def config_of(checked):
   """Returns the shape of a run's model, without its weights."""
   model = checked.trunk.model
   if model.source.startswith(("pypi:", "embedded:")):
@@ -46,7 +46,7 @@ def shape_of(checked):
     return presets.PRESETS[name]
   if "DeepSeek" in model.source:  # It has the shape of its base.
     return presets.PRESETS["qwen2.5-14b"]
-  return compile_report.shape_of(model)
+  return compile_report.config_of(model)
 
 
 @pytest.mark.parametrize(
@@ -61,10 +61,10 @@ def test_every_training_variant_builds_down_to_abstract_shapes(file, variant):
     config.rollout.mesh.update({"data": -1, "fsdp": 1, "tensor": 4})
   checked = settings.read_train(config)
   mesh = mesh_lib.make_mesh(MESH)
-  made = programs.make_programs(checked.trunk, shape_of(checked), mesh)
+  made = programs.make_programs(checked.trunk, config_of(checked), mesh)
   names = [program.name for program in made]
   assert all(program.resident_bytes >= 0 for program in made)
-  assert names[:3] == ["prefill", "fill", "decode"]
+  assert names[:3] == ["prefill", "insert", "decode"]
   assert ("extend" in names) == (checked.system.name == "code_interpreter")
   assert ("critic" in names) == (checked.trunk.learner.estimator == "gae")
   assert names[-1] == "update"
@@ -93,7 +93,7 @@ def test_every_supervised_variant_builds_down_to_abstract_shapes(variant):
     (file, cls, variant)
     for file, cls in (
       (evaluate, EvaluateSettings),
-      (potential, MeasureSettings),
+      (potential, PotentialRunSettings),
       (trajectories, RejectionSettings),
       (propose, PoolSettings),
     )
@@ -194,8 +194,11 @@ def test_a_bad_supervised_value_is_named(key, value):
     (countdown, {"countdown.proposals": 4}, "expected 'adaptive'"),
     (
       code_interpreter,
-      {"code_interpreter.order": "potential"},
-      "measured='': expected a file",
+      {
+        "code_interpreter.order": "potential",
+        "code_interpreter.pass_rates": "",
+      },
+      "pass_rates='': expected a file",
     ),
     (
       code_interpreter,
@@ -238,7 +241,7 @@ def test_every_key_has_a_doc_and_survives_json():
   for file in (azr, countdown, orz, code_interpreter):
     config = file.get_config()
     checked = settings.read_train(config)
-    for part in (checked.trunk, checked.own):
+    for part in (checked.trunk, checked.system_settings):
       rows = list(settings_lib.describe(part))
       assert rows and all(row.doc for row in rows), rows
       again = settings_lib.build(type(part), _as_lists(part))
@@ -247,7 +250,9 @@ def test_every_key_has_a_doc_and_survives_json():
       *(row.key for row in settings_lib.describe(checked.trunk)),
       *(
         row.key
-        for row in settings_lib.describe(checked.own, f"{checked.system.name}.")
+        for row in settings_lib.describe(
+          checked.system_settings, f"{checked.system.name}."
+        )
       ),
     }
 

@@ -36,24 +36,24 @@ _ATTEMPTS_PER_CASE = 4
 class CorpusSettings(Settings):
   """Section `programs.mix` of supervised training: the mix of the corpus."""
 
-  worked_share: float = setting(
+  chain_of_thought_prob: float = setting(
     0.42,
-    "fraction of solutions that reason step by step",
+    "probability that a solution reasons step by step",
     at_least=0,
     at_most=1,
   )
-  table_share: float = setting(
+  table_prob: float = setting(
     0.7,
-    "fraction of longer direct induction answers that are tables",
+    "probability that a longer direct induction answer is a table",
     at_least=0,
     at_most=1,
   )
-  flaw_share: float = setting(
-    0.25, "fraction of proposals with a mistake", at_least=0, at_most=1
+  flaw_prob: float = setting(
+    0.25, "probability that a proposal has a mistake", at_least=0, at_most=1
   )
-  vague_share: float = setting(
+  vague_prob: float = setting(
     0.3,
-    "fraction of induction messages that leave a step out",
+    "probability that an induction message leaves a step out",
     at_least=0,
     at_most=1,
   )
@@ -66,7 +66,7 @@ class CorpusSettings(Settings):
     ),
   )
   references: int = setting(
-    2, "most example triplets in a proposer's prompt", at_least=0
+    2, "maximum number of example triplets in a proposer's prompt", at_least=0
   )
 
 
@@ -91,7 +91,7 @@ class Conversation:
 
   Attributes:
     prompt: the compact prompt.
-    reply: the response to train on.
+    response: the text to train on.
     task_type: deduction, abduction or induction.
     role: propose or solve.
     programs: every program in the prompt, and the reference answer.
@@ -99,7 +99,7 @@ class Conversation:
   """
 
   prompt: str
-  reply: str
+  response: str
   task_type: str
   role: str
   programs: tuple[str, ...]
@@ -140,14 +140,14 @@ def draw_triplet(
 
 
 def draw_induction(
-  rng: np.random.Generator, num_inputs: int, vague_share: float
+  rng: np.random.Generator, num_inputs: int, vague_prob: float
 ) -> tuple[ProceduralProgram, InductionTask]:
   """Draws a program and an induction task about it.
 
   Args:
     rng: draws everything.
     num_inputs: number of cases; no two have the same input.
-    vague_share: probability that the message leaves a step out.
+    vague_prob: probability that the message leaves a step out.
   """
   while True:
     program = generator.generate_program(rng)
@@ -161,7 +161,7 @@ def draw_induction(
         break
     if len(cases) == num_inputs and len(set(cases.values())) > 1:
       phrases = program.phrases()
-      if len(phrases) > 1 and rng.random() < vague_share:
+      if len(phrases) > 1 and rng.random() < vague_prob:
         phrases[rng.integers(len(phrases))] = "something"
       return program, InductionTask(
         code=program.code,
@@ -176,7 +176,7 @@ def _solve_deduction(
 ) -> Conversation:
   program, arguments, triplet = draw_triplet(rng)
   think = DIRECT
-  if rng.random() < settings.worked_share:
+  if rng.random() < settings.chain_of_thought_prob:
     values = program.trace(arguments)
     assert values is not None
     think = write_trace(program, values)
@@ -209,7 +209,7 @@ def _solve_abduction(
       break
   backward_values, arguments = traced
   think = DIRECT
-  if rng.random() < settings.worked_share:
+  if rng.random() < settings.chain_of_thought_prob:
     steps = [f"{program.variable} = {value!r}" for value in backward_values[1:]]
     think = "; ".join([f"return {backward_values[0]!r}", *steps])
   return Conversation(
@@ -227,15 +227,15 @@ def _solve_abduction(
 def _solve_induction(
   rng: np.random.Generator, settings: CorpusSettings
 ) -> Conversation:
-  program, task = draw_induction(rng, settings.num_inputs, settings.vague_share)
+  program, task = draw_induction(rng, settings.num_inputs, settings.vague_prob)
   num_shown = len(task.inputs) // 2
   code = task.code
-  if rng.random() < settings.worked_share:
+  if rng.random() < settings.chain_of_thought_prob:
     think = ", then ".join(program.phrases())
   else:
     think = DIRECT
     is_long = len(program.chain) > 1
-    if is_long and rng.random() < settings.table_share:
+    if is_long and rng.random() < settings.table_prob:
       code = _case_table(program, task, num_shown)
   return Conversation(
     prompts.solve_induction_prompt(
@@ -279,7 +279,7 @@ def _propose_triplet(
   ]
   program, arguments, triplet = draw_triplet(rng)
   code, input_text = triplet.code, triplet.input
-  if rng.random() < settings.flaw_share:
+  if rng.random() < settings.flaw_prob:
     code, input_text = _with_flaw(rng, code, input_text)
   answer = "\n".join(
     [prompts.fence("python", code), prompts.fence("input", input_text)]
@@ -313,9 +313,9 @@ def _with_flaw(
 def _propose_induction(
   rng: np.random.Generator, settings: CorpusSettings
 ) -> Conversation:
-  program, task = draw_induction(rng, settings.num_inputs, settings.vague_share)
+  program, task = draw_induction(rng, settings.num_inputs, settings.vague_prob)
   inputs = list(task.inputs)
-  if rng.random() < settings.flaw_share:
+  if rng.random() < settings.flaw_prob:
     if rng.random() < 0.5:
       inputs = inputs[:-1]
     else:

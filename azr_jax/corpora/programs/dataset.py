@@ -84,7 +84,7 @@ def validate(
 
 
 class ProgramCorpus(tfds.core.GeneratorBasedBuilder):
-  """The dataset builder; records have prompt, reply, task_type and role."""
+  """The dataset builder; records have prompt, response, task_type and role."""
 
   VERSION = tfds.core.Version("1.0.0")
 
@@ -100,7 +100,7 @@ class ProgramCorpus(tfds.core.GeneratorBasedBuilder):
     """Makes the builder; the folder's name is a hash of the settings.
 
     Args:
-      seed: root of all random draws.
+      seed: seed for all random draws.
       count: number of conversations.
       settings: the mix of the corpus.
       executor: checks the claimed outputs.
@@ -118,7 +118,7 @@ class ProgramCorpus(tfds.core.GeneratorBasedBuilder):
     text = tfds.features.Text()
     return self.dataset_info_from_configs(
       features=tfds.features.FeaturesDict(
-        {"prompt": text, "reply": text, "task_type": text, "role": text}
+        {"prompt": text, "response": text, "task_type": text, "role": text}
       )
     )
 
@@ -138,7 +138,7 @@ class ProgramCorpus(tfds.core.GeneratorBasedBuilder):
         index,
         {
           "prompt": conversation.prompt,
-          "reply": conversation.reply,
+          "response": conversation.response,
           "task_type": conversation.task_type,
           "role": conversation.role,
         },
@@ -164,7 +164,7 @@ class Pairs(Sequence[tuple[str, str]]):
     if isinstance(index, slice):
       return [self[i] for i in range(*index.indices(len(self)))]
     record = self._source[index]
-    return record["prompt"].decode("utf-8"), record["reply"].decode("utf-8")
+    return record["prompt"].decode("utf-8"), record["response"].decode("utf-8")
 
 
 def load(

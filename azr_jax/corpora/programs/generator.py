@@ -34,7 +34,7 @@ class Opening:
     gives: type name of the first value.
     draw: draws arguments.
     forward: maps arguments to the first value.
-    backward: maps a first value to arguments that give it, or to None.
+    backward: maps a first value to arguments that result in it, or to None.
   """
 
   parameters: tuple[str, ...]
@@ -48,7 +48,7 @@ class Opening:
 
 @dataclasses.dataclass(frozen=True)
 class ProceduralProgram:
-  """A program, and the parts that it was generated from.
+  """A program, and the opening and operations that it consists of.
 
   Attributes:
     code: the text of the program.

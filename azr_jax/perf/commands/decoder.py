@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from azr_jax.models import attention, load, transformer
 from azr_jax.parallel import mesh as mesh_lib
 
-PEERS = ("none", "transformers")
+BASELINES = ("none", "transformers")
 # Logical axis to mesh axis: nothing is sharded, because one device is measured.
 RULES: dict[str, str | None] = dict.fromkeys(
   ("vocab", "embed", "heads", "kv_heads", "head_size", "mlp", "layers")
@@ -17,17 +17,17 @@ RULES: dict[str, str | None] = dict.fromkeys(
 
 
 class Decoder:
-  """A decoder with its parameters on one device, and a peer if asked for.
+  """A decoder with its parameters on one device, and the baseline, if any.
 
   Attributes:
     mesh: a mesh of the first device.
     source: the model's config and tokenizer.
     model: the decoder.
     params: its parameters.
-    peer: the same weights in another library, or None.
+    baseline: the same weights in another library, or None.
   """
 
-  def __init__(self, flags: argparse.Namespace, peer: str = "none"):
+  def __init__(self, flags: argparse.Namespace, baseline: str = "none"):
     """Loads the decoder of the flags of `add_decoder_flags`."""
     sizes = {"data": 1, "fsdp": 1, "tensor": 1}
     self.mesh = mesh_lib.make_mesh(sizes, jax.devices()[:1])
@@ -39,18 +39,18 @@ class Decoder:
       flags.remat,
     )
     self.params = self.source.load_params(self.mesh, RULES)
-    self.peer = None
-    if peer == "transformers":
-      self.peer = import_peer().load(
+    self.baseline = None
+    if baseline == "transformers":
+      self.baseline = import_baseline().load(
         self.source.config, self.params, flags.dtype
       )
 
 
-def import_peer() -> types.ModuleType:
-  """Imports the peer, which needs torch, an optional dependency."""
-  from azr_jax.perf import transformers_peer
+def import_baseline() -> types.ModuleType:
+  """Imports the baseline, which needs torch, an optional dependency."""
+  from azr_jax.perf import transformers_baseline
 
-  return transformers_peer
+  return transformers_baseline
 
 
 def add_decoder_flags(parser: argparse.ArgumentParser) -> None:
@@ -61,15 +61,20 @@ def add_decoder_flags(parser: argparse.ArgumentParser) -> None:
   add("--dtype", default="float32", choices=("float32", "bfloat16"))
   add("--attention", default="auto", choices=attention.NAMES)
   add("--remat", default="none", choices=tuple(transformer.REMAT_POLICIES))
-  add("--repeats", type=int, default=3, help="measured runs of each side")
+  add(
+    "--repeats",
+    type=int,
+    default=3,
+    help="measured runs of each, the baseline included",
+  )
 
 
-def add_peer_flag(parser: argparse.ArgumentParser) -> None:
+def add_baseline_flag(parser: argparse.ArgumentParser) -> None:
   """Adds the flag that selects a library to compare with."""
   parser.add_argument(
-    "--peer",
+    "--baseline",
     default="none",
-    choices=PEERS,
+    choices=BASELINES,
     help="library that does the same work on the same weights",
   )
 
@@ -82,7 +87,7 @@ def add_slot_flags(parser: argparse.ArgumentParser) -> None:
     "--slots",
     type=int,
     default=8,
-    help="sequences decoded together; the peer's batch size",
+    help="sequences decoded together; the baseline's batch size",
   )
   add("--prefill_tokens", type=int, default=1024, help="per device call")
   add("--decode_chunk", type=int, default=32, help="tokens per device call")

@@ -1,12 +1,12 @@
 """Measures sampled tokens per second.
 
-With --peer both sides do the same work on the same weights, in turn. Keys:
+With --baseline another library does the same work on the same weights, in turn.
+The keys:
 
   tokens_per_s           requested tokens per second, prefill included
-  of_peer                median ratio of our rate to the peer's; above 1, ours
-                         is faster
-  decode_roofline_share  the time that decoding needs at least at the device's
-                         bandwidth, divided by the measured time
+  speedup                median ratio of the rate to the baseline's
+  decode_roofline_share  minimum time of decoding at the device's bandwidth,
+                         divided by the measured time
   peak_process_gib, peak_device_gib  peak memory of this process and the device
 """
 
@@ -22,28 +22,28 @@ from azr_jax.rollout.settings import SamplerSettings
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-  """Adds the flags of the decoder, the peer and the workload."""
+  """Adds the flags of the decoder, the baseline and the workload."""
   decoder_lib.add_decoder_flags(parser)
-  decoder_lib.add_peer_flag(parser)
+  decoder_lib.add_baseline_flag(parser)
   decoder_lib.add_sampling_flags(parser)
 
 
 def measure(flags: argparse.Namespace) -> dict[str, Any]:
-  """Samples the workload, in turn with the peer; returns rates and times."""
+  """Samples the workload and returns rates and times, a baseline's too."""
   metrics: dict[str, Any] = {"machine": device.machine()}
-  decoder = decoder_lib.Decoder(flags, flags.peer)
+  decoder = decoder_lib.Decoder(flags, flags.baseline)
   work = workload(flags)
-  peer = None
-  if decoder.peer is not None:
-    peer = decoder_lib.import_peer().sampler(
-      decoder.peer, work, decoder.source.config.vocab_size
+  baseline = None
+  if decoder.baseline is not None:
+    baseline = decoder_lib.import_baseline().sampler(
+      decoder.baseline, work, decoder.source.config.vocab_size
     )
   return metrics | sampling.report(
     runner(flags, decoder),
     decoder.source.config,
     work,
     jnp.dtype(flags.dtype).itemsize,
-    peer,
+    baseline,
     flags.repeats,
   )
 

@@ -1,12 +1,12 @@
 """Measures trained tokens per second.
 
-With --peer both sides do the same work on the same weights, in turn. Keys:
+With --baseline another library does the same work on the same weights, in turn.
+The keys:
 
   tokens_per_s          trained tokens per second, without padding
-  of_peer               median ratio of our rate to the peer's; above 1, ours
-                        is faster
-  flops_roofline_share  the time that the update needs at least at the device's
-                        matrix rate, divided by the measured time
+  speedup               median ratio of the rate to the baseline's
+  flops_roofline_share  minimum time of the update at the device's matrix rate,
+                        divided by the measured time
   program_gib           memory that the compiled update holds at once
   peak_process_gib, peak_device_gib  peak memory of this process and the device
 """
@@ -20,9 +20,9 @@ from azr_jax.perf.workload import UpdateWorkload
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-  """Adds the flags of the decoder, the peer, the update and the workload."""
+  """Adds the flags of decoder, baseline, update and workload."""
   decoder_lib.add_decoder_flags(parser)
-  decoder_lib.add_peer_flag(parser)
+  decoder_lib.add_baseline_flag(parser)
   decoder_lib.add_update_flags(parser)
   add = parser.add_argument
   add("--ragged", action="store_true", help="draw the lengths at random")
@@ -31,20 +31,20 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(flags: argparse.Namespace) -> dict[str, Any]:
-  """Updates on the workload, in turn with the peer; returns rates and times."""
+  """Updates on the workload and returns rates and times, a baseline's too."""
   metrics: dict[str, Any] = {"machine": device.machine()}
-  decoder = decoder_lib.Decoder(flags, flags.peer)
+  decoder = decoder_lib.Decoder(flags, flags.baseline)
   work = UpdateWorkload(flags.sequences, flags.length, flags.ragged)
-  peer = None
-  if decoder.peer is not None:
-    peer = decoder_lib.import_peer().updater(
-      decoder.peer, work, decoder.source.config.vocab_size
+  baseline = None
+  if decoder.baseline is not None:
+    baseline = decoder_lib.import_baseline().updater(
+      decoder.baseline, work, decoder.source.config.vocab_size
     )
   return metrics | updating.report(
     runner(flags, decoder, work),
     decoder.source.config,
     work,
-    peer,
+    baseline,
     flags.repeats,
   )
 

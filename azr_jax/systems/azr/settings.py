@@ -22,16 +22,16 @@ class BufferSettings(Settings):
     16384, "most tasks of a type", paper="16384", at_least=1
   )
   evict: str = setting(
-    "newest", "which tasks stay at the cap", one_of=buffer.EVICTIONS
+    "newest", "which tasks stay at the cap", choices=buffer.EVICTIONS
   )
   revisit: str = setting(
-    "uniform", "which old tasks are solved again", one_of=buffer.REVISITS
+    "uniform", "which old tasks are solved again", choices=buffer.REVISITS
   )
   duplicates: str = setting(
     "keep",
     "proposals that differ from a task in names or layout only",
     paper="keep",
-    one_of=("keep", "reject"),
+    choices=("keep", "reject"),
   )
 
 
@@ -42,11 +42,14 @@ class AZRSettings(Settings):
   task_types: tuple[str, ...] = setting(
     TASK_TYPES,
     "task types that are played; error_deduction is appendix D.1",
-    some_of=(*TASK_TYPES, *EXTRA_TASK_TYPES),
-    needed=True,
+    subset_of=(*TASK_TYPES, *EXTRA_TASK_TYPES),
+    required=True,
   )
   roles: tuple[str, ...] = setting(
-    ROLES, "roles that learn; both play (Table 2)", some_of=ROLES, needed=True
+    ROLES,
+    "roles that learn; both play (Table 2)",
+    subset_of=ROLES,
+    required=True,
   )
   batch_size: int = setting(
     64, "B, proposals and solutions per task type", paper="64", at_least=1
@@ -73,19 +76,19 @@ class AZRSettings(Settings):
     16, "most sampling rounds per seed buffer", at_least=1
   )
   prompt_style: str = setting(
-    "full", "prompt format", one_of=prompts.PROMPT_FORMATS
+    "full", "prompt format", choices=prompts.PROMPT_FORMATS
   )
   solve_from: str = setting(
     "current",
     "the step whose proposals are solved: current or previous",
     paper="current; the published code has previous",
-    one_of=("current", "previous"),
+    choices=("current", "previous"),
   )
   unlearnable_reward: str = setting(
     "paper",
     "reward of a proposal that is always or never solved",
     paper="paper: 0 (eq. 4); published_code: -0.5",
-    one_of=tuple(UNLEARNABLE_REWARDS),
+    choices=tuple(UNLEARNABLE_REWARDS),
   )
   wrong_reward: float = setting(
     -0.5, "reward of a well-formed wrong answer (eq. 6)", paper="-0.5"

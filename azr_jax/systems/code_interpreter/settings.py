@@ -16,47 +16,60 @@ class CodeInterpreterSettings(Settings):
 
   questions: tuple[str, ...] = setting(
     ("questions/train.jsonl",),
-    "files of questions, gym:NAME(key=value), bbh:PATH or symbench:PATH",
-    needed=True,
+    "files of questions, or gym:NAME(key=value), bbh:PATH, symbench:PATH",
+    required=True,
   )
-  count: int = setting(1_000_000, "most questions of each", at_least=1)
-  data_seed: int = setting(0, "root of gym sets", at_least=0)
-  prompts: int = setting(128, "questions of a step", paper="128", at_least=1)
+  count: int = setting(
+    1_000_000, "maximum number of questions per source", at_least=1
+  )
+  data_seed: int = setting(
+    0, "seed for the generated gym questions", at_least=0
+  )
+  prompts: int = setting(128, "questions per step", paper="128", at_least=1)
   group_size: int = setting(
-    5, "conversations about each question", paper="5", at_least=1
+    5, "conversations per question", paper="5", at_least=1
   )
-  prompt_style: str = setting(
-    "full", "prompt format", one_of=prompt_lib.PROMPT_FORMATS
+  prompt_format: str = setting(
+    "full", "prompt format", choices=prompt_lib.PROMPT_FORMATS
   )
   tool: PythonToolSettings = PythonToolSettings()
   rewards: RewardSettings = RewardSettings()
   order: str = setting(
-    "potential", "how questions enter the stages", one_of=potential.ORDERS
+    "potential",
+    "what decides the stage in which a question enters training",
+    choices=potential.ORDERS,
   )
   grouping: str = setting(
-    "thresholds", "how pass rates become groups", one_of=potential.GROUPINGS
+    "thresholds",
+    "rule that sorts questions into groups by pass rate",
+    choices=potential.GROUPINGS,
   )
-  stage_steps: int = setting(150, "steps of a stage", paper="150", at_least=1)
-  measured: str = setting(
-    "potential/measured.jsonl",
-    "pass rates: what azr_jax.potential --workdir=potential writes",
+  stage_steps: int = setting(
+    150, "training steps per stage", paper="150", at_least=1
   )
-  measure_agents: tuple[str, ...] = setting(
+  pass_rates: str = setting(
+    "potential/pass_rates.jsonl",
+    "file of azr_jax.potential, which the orders that are not online read",
+  )
+  pass_rate_agents: tuple[str, ...] = setting(
     ("text", "code", "free", "steer"),
-    "agents whose answers the online orders measure",
+    "agents whose answers give the pass rates of the online orders",
     paper="four agents",
-    some_of=AGENTS,
-    needed=True,
+    subset_of=AGENTS,
+    required=True,
   )
-  measure_samples: int = setting(
-    5, "answers of each agent to each question", paper="5", at_least=1
+  pass_rate_samples: int = setting(
+    5,
+    "answers per agent and question in the online orders",
+    paper="5",
+    at_least=1,
   )
 
   def check(self) -> None:
     """Refuses orders without the pass rates or groups that they need."""
-    if self.order not in ("none", *potential.ONLINE) and not self.measured:
+    if self.order in potential.OFFLINE and not self.pass_rates:
       raise self.invalid(
-        "measured", f"a file of azr_jax.potential with order={self.order!r}"
+        "pass_rates", f"a file of azr_jax.potential with order={self.order!r}"
       )
     if self.order == "difficulty" and self.grouping != "quantiles":
       raise self.invalid("grouping", "'quantiles' with order='difficulty'")

@@ -15,13 +15,17 @@ CURRICULA = ("uniform", "static", "adaptive")
 class MixSettings(Settings):
   """A second source of puzzles (section 3.2)."""
 
-  puzzles: str = setting("", "a file of puzzles; empty: there is no second")
-  share: float = setting(
-    0.5, "fraction of a batch", paper="0.5", at_least=0, at_most=1
+  puzzles: str = setting("", "file of the second source; empty: there is none")
+  fraction: float = setting(
+    0.5,
+    "fraction of a batch that is from the second source",
+    paper="0.5",
+    at_least=0,
+    at_most=1,
   )
-  bucket_shares: tuple[float, ...] = setting(
+  bucket_weights: tuple[float, ...] = setting(
     (),
-    "weights of its easy, medium and hard puzzles; (): by their number",
+    "weights of its easy, medium and hard puzzles; (): their numbers",
     paper="(0.10, 0.40, 0.50) for the curriculum mix",
     accepts=(
       lambda v: not v or (len(v) == 3 and min(v) >= 0 and sum(v) > 0),
@@ -34,38 +38,45 @@ class MixSettings(Settings):
 class CountdownSettings(Settings):
   """Sources of puzzles, the curriculum over them, and rewards."""
 
-  prompts: int = setting(128, "puzzles of a step", paper="128", at_least=1)
-  group_size: int = setting(8, "G, answers to each", paper="8", at_least=2)
-  prompt_style: str = setting(
-    "full", "prompt format", one_of=prompt_lib.PROMPT_FORMATS
+  prompts: int = setting(128, "puzzles per step", paper="128", at_least=1)
+  group_size: int = setting(8, "G, answers per puzzle", paper="8", at_least=2)
+  prompt_format: str = setting(
+    "full", "prompt format", choices=prompt_lib.PROMPT_FORMATS
   )
   verifier: str = setting(
     "strict",
-    "how answers are verified; compat scores as the published code",
-    one_of=verifier.MODES,
+    "rules of the verifier; compat scores like the published code",
+    choices=verifier.MODES,
   )
   puzzles: str = setting(
-    "", "a file in the public layout; empty: generated puzzles"
+    "", "file of puzzles in the public layout; empty: generated puzzles"
   )
   data_dir: str = setting(
-    "~/.cache/azr_jax/countdown", "folder of generated puzzles", needed=True
+    "~/.cache/azr_jax/countdown", "folder of generated puzzles", required=True
   )
   count: int = setting(
-    490_314, "puzzles to generate", paper="490314 to train on", at_least=1
+    490_314,
+    "number of puzzles to generate",
+    paper="490314 to train on",
+    at_least=1,
   )
   data_seed: int = setting(
-    1, "root of the generated puzzles; configs/sft.py uses 0", at_least=0
+    1, "seed for the generated puzzles; configs/sft.py uses 0", at_least=0
   )
   curriculum: str = setting(
-    "uniform", "how the puzzles of a step are chosen", one_of=CURRICULA
+    "uniform",
+    "curriculum that samples the puzzles of a step",
+    choices=CURRICULA,
   )
   adaptive: AdaptiveSettings = AdaptiveSettings()
   replay: ReplaySettings = ReplaySettings()
   mix: MixSettings = MixSettings()
   proposals: int = setting(
-    0, "puzzles that the policy proposes in a step; 0: none", at_least=0
+    0, "puzzles that the policy proposes per step; 0: none", at_least=0
   )
-  references: int = setting(2, "puzzles that a proposer is shown", at_least=0)
+  references: int = setting(
+    2, "number of puzzles in a proposer's prompt", at_least=0
+  )
   unlearnable_reward: float = setting(
     0.0, "reward of a proposal that is never or always solved"
   )

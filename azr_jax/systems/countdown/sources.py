@@ -51,18 +51,18 @@ def read(c: CountdownSettings, steps: int) -> Sources:
     curriculum = mixture.Mixture(buckets, mixture.static(steps))
   else:
     curriculum = mixture.Mixture(buckets, mixture.proportional(buckets))
-  if c.replay.share:
+  if c.replay.fraction:
     curriculum = replay.Replay(curriculum, c.replay)
   sources = [puzzles]
   if c.mix.puzzles:
     second, second_scores = _training_puzzles(c.mix.puzzles)
     mixed_buckets = _bucketed(difficulty.BUCKETS, second_scores)
     weights = mixture.proportional(mixed_buckets)
-    if c.mix.bucket_shares:
-      weights = mixture.constant(c.mix.bucket_shares)
+    if c.mix.bucket_weights:
+      weights = mixture.constant(c.mix.bucket_weights)
     sources.append(second)
     curriculum = mixed.Mixed(
-      curriculum, mixture.Mixture(mixed_buckets, weights), c.mix.share
+      curriculum, mixture.Mixture(mixed_buckets, weights), c.mix.fraction
     )
   return Sources(sources, buckets, curriculum)
 

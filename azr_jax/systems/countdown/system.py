@@ -101,7 +101,7 @@ class Countdown(System):
   @classmethod
   def evaluation(cls, settings: CountdownSettings) -> Evaluation:
     """Returns the test split, with the prompts that were trained on."""
-    full = settings.prompt_style == "full"
+    full = settings.prompt_format == "full"
     return Evaluation("countdown" if full else "countdown_tiny", "countdown")
 
   def state_dict(self) -> dict[str, Any]:
@@ -169,7 +169,9 @@ class Countdown(System):
     """Returns the trajectories of G answers to each puzzle, in order."""
     settings = self.settings
     asked = [
-      policy.prompt(prompts.solve_prompt(puzzle, settings.prompt_style), puzzle)
+      policy.prompt(
+        prompts.solve_prompt(puzzle, settings.prompt_format), puzzle
+      )
       for puzzle in puzzles
     ]
 
@@ -211,13 +213,13 @@ class Countdown(System):
     for _ in range(settings.proposals):
       chosen = rng.choice(len(items), settings.references, replace=False)
       shown = [self._puzzles[items[i].source][items[i].index] for i in chosen]
-      text = prompts.propose_prompt(shown, settings.prompt_style)
+      text = prompts.propose_prompt(shown, settings.prompt_format)
       asked.append(policy.prompt(text))
     responses = {i: response for i, _, response in policy.sample(asked)}
     proposed = []
     for index, prompt in enumerate(asked):
       response = responses[index]
-      puzzle = prompts.parse_proposal(response.text, settings.prompt_style)
+      puzzle = prompts.parse_proposal(response.text, settings.prompt_format)
       rejection = proposals.rejection(puzzle, self._known)
       proposal = _Proposal(prompt, response, rejection)
       if puzzle is not None and rejection is None:
@@ -274,7 +276,7 @@ class Countdown(System):
 
 
 def _proposal_metrics(proposed: Sequence[_Proposal]) -> dict[str, float]:
-  """Returns valid share, rejections by reason, and learnability."""
+  """Returns how many proposals are valid, why not, and their learnability."""
   if not proposed:
     return {}
   metrics = {

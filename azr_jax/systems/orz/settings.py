@@ -1,4 +1,4 @@
-"""Section `orz` of a configuration: problems, answers and their grading."""
+"""Section `orz` of a configuration: problems, sampling and grading."""
 
 import dataclasses
 
@@ -6,13 +6,17 @@ from azr_jax.config.settings import Settings, setting
 from azr_jax.grading.mathematics import grader
 from azr_jax.tasks.mathematics import prompts as prompt_lib
 
-LENGTH_STOPPED = ("wrong", "graded")
+TRUNCATED_GRADES = ("incorrect", "graded")
 _COLLECTION = "hf:Open-Reasoner-Zero/orz_math_"
 
 
 @dataclasses.dataclass(frozen=True)
 class ORZSettings(Settings):
-  """The values of section 2 of ORZ, or of its code where it names none."""
+  """The settings of ORZ.
+
+  The defaults are those of section 2 of the paper, or of the published code
+  where the paper names none.
+  """
 
   data: tuple[str, ...] = setting(
     (
@@ -21,31 +25,33 @@ class ORZSettings(Settings):
     ),
     "sources of problems, as tasks/mathematics/sources.py reads them",
     paper="129k problems",
-    needed=True,
+    required=True,
   )
   counts: tuple[int, ...] = setting(
     (0, 0),
-    "most problems of each source; 0: all",
-    needed=True,
+    "maximum number of problems per source; 0: all",
+    required=True,
     accepts=(lambda v: min(v) >= 0, "a tuple of numbers of at least 0"),
   )
-  data_seed: int = setting(0, "root of generated problems", at_least=0)
-  prompts: int = setting(128, "problems of a step", paper="128", at_least=1)
-  group_size: int = setting(64, "answers to each", paper="64", at_least=1)
-  prompt_style: str = setting(
-    "full", "prompt format", one_of=prompt_lib.PROMPT_FORMATS
+  data_seed: int = setting(0, "seed for the generated problems", at_least=0)
+  prompts: int = setting(128, "problems per step", paper="128", at_least=1)
+  group_size: int = setting(64, "answers per problem", paper="64", at_least=1)
+  prompt_format: str = setting(
+    "full", "prompt format", choices=prompt_lib.PROMPT_FORMATS
   )
   grader: str = setting(
-    "math_verify", "how answers are compared", one_of=grader.MODES
+    "math_verify",
+    "grader that compares an answer with the reference",
+    choices=grader.MODES,
   )
-  length_stopped: str = setting(
-    "wrong",
-    "grade of an answer that reached max_tokens after its box",
-    paper="not named; the published code has wrong",
-    one_of=LENGTH_STOPPED,
+  truncated_grade: str = setting(
+    "incorrect",
+    "whether an answer whose response was truncated after it is graded",
+    paper="not named; the published code calls it incorrect",
+    choices=TRUNCATED_GRADES,
   )
   health_samples: int = setting(
-    256, "answers of a step whose repetition is scored", at_least=1
+    256, "answers per step whose repetition is scored", at_least=1
   )
 
   def check(self) -> None:

@@ -87,7 +87,7 @@ class ORZ(System):
   @classmethod
   def evaluation(cls, settings: ORZSettings) -> Evaluation:
     """Returns the paper's benchmarks, or problems for compact prompts."""
-    if settings.prompt_style == "full":
+    if settings.prompt_format == "full":
       return Evaluation("average16", "aime24,math500")
     return Evaluation("problems_tiny", "problems")
 
@@ -129,7 +129,10 @@ class ORZ(System):
     kept, asked = collect.fitting_prompts(
       policy,
       [
-        (prompts.solve_prompt(problem.question, settings.prompt_style), problem)
+        (
+          prompts.solve_prompt(problem.question, settings.prompt_format),
+          problem,
+        )
         for problem in problems
       ],
     )
@@ -160,7 +163,7 @@ class ORZ(System):
     settings = self.settings
     answer = extraction.find_answer(completion.text)
     is_truncated = completion.finish_reason != "stop"
-    if settings.length_stopped == "wrong" and is_truncated:
+    if settings.truncated_grade == "incorrect" and is_truncated:
       answer = None
     return self.context.jobs.submit(
       lambda executor: grader.submit(

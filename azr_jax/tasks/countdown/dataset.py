@@ -79,7 +79,7 @@ def load(
   """Builds the puzzles if the folder lacks them and reads a split.
 
   Args:
-    seed: root of the random draws.
+    seed: seed for all random draws.
     train: number of training puzzles.
     test: number of test puzzles.
     data_dir: parent of the dataset's folder.

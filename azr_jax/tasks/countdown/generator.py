@@ -41,7 +41,7 @@ def generate(
   Puzzles of three and four numbers alternate.
 
   Args:
-    seed: root of the random draws.
+    seed: seed for all random draws.
     count: number of puzzles.
     test: whether to generate the test split instead of the training split.
   """

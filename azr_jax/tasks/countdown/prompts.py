@@ -67,7 +67,7 @@ def propose_prompt(references: Sequence[Puzzle], prompt_format: str) -> str:
   )
 
 
-def reply(thinking: str, answer: str) -> str:
+def format_response(thinking: str, answer: str) -> str:
   """Returns a response to a prompt that ends inside the thinking."""
   return f"{thinking}</think>\n<answer>{answer}</answer>"
 

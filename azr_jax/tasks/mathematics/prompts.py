@@ -27,7 +27,7 @@ def solve_prompt(question: str, prompt_format: str) -> str:
   return _FULL.format(question=question)
 
 
-def reply(thinking: str, answer: str) -> str:
+def format_response(thinking: str, answer: str) -> str:
   """Returns a response to a prompt that ends inside the thinking."""
   return f"{thinking}</think>\n<answer>\\boxed{{{answer}}}</answer>"
 

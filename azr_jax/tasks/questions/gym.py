@@ -54,7 +54,7 @@ def make(
   Args:
     name: one of `NAMES`.
     count: number of entries to generate.
-    seed: root of the random draws.
+    seed: seed for all random draws.
     settings: settings of the set that replace its defaults.
 
   Raises:

@@ -26,9 +26,9 @@ def read(spec: str, count: int, seed: int) -> list[Question]:
   """Reads or generates at most `count` questions of each task.
 
   Args:
-    spec: one of the module's table.
+    spec: one of the specs in the module's table.
     count: maximum number of questions of a task.
-    seed: seed of generated questions.
+    seed: seed for the generated questions.
 
   Raises:
     ValueError: the source does not exist, or it has no question.

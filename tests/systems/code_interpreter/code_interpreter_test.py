@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from azr_jax import types
-from azr_jax.curricula.improvement_potential import Measured
+from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.grading.gym import grader
 from azr_jax.rollout import code_blocks
 from azr_jax.systems.code_interpreter.rewards import RewardSettings, parts
 from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
 from azr_jax.systems.code_interpreter.system import CodeInterpreter
-from azr_jax.tasks.questions import gym
+from azr_jax.tasks.questions import gym, pass_rates
 
 pytest.importorskip("reasoning_gym")
 
@@ -127,19 +127,19 @@ def make_system(context):
   questions = gym.make("gcd", 8, 3)
   answers = {q.id: grader.stored_answer(q.reference) for q in questions}
 
-  def make(order="none", right=(10,) * 8, prompts=2):
+  def make(order="none", correct=(10,) * 8, prompts=2):
     settings = CodeInterpreterSettings(
       prompts=prompts,
       group_size=4,
-      prompt_style="compact",
-      measure_samples=4,
-      measure_agents=("text", "free"),
+      prompt_format="compact",
+      pass_rate_samples=4,
+      pass_rate_agents=("text", "free"),
       order=order,
-      measured="" if right is None else "a file",
+      pass_rates="" if correct is None else "a file",
       stage_steps=2,
     )
-    measured = None if right is None else [Measured(n, 20) for n in right]
-    system = Scripted(settings, context, questions, measured)
+    rates = correct and [PassRate(n, 20) for n in correct]
+    system = Scripted(settings, context, questions, rates)
     return system, ScriptedPolicy(answers), questions
 
   return make
@@ -167,8 +167,8 @@ def test_conversations_become_trajectories_with_their_rewards(make):
 def test_stages_take_their_groups_and_a_resumed_run_the_same_questions(make):
   groups = (4, 1, 2, 1, 3, 1, 2, 4)
   of_group = (None, 10, 3, 2, 0)
-  right = [of_group[group] for group in groups]
-  system, _, _ = make("potential", right)
+  correct = [of_group[group] for group in groups]
+  system, _, _ = make("potential", correct)
   turns = [system.questions_of(step) for step in range(1, 12)]
   for step, turn in enumerate(turns, 1):
     stage = min(1 + (step - 1) // 2, 4)
@@ -178,24 +178,53 @@ def test_stages_take_their_groups_and_a_resumed_run_the_same_questions(make):
   other.load_state_dict(system.state_dict())
   assert [other.questions_of(step) for step in range(1, 12)] == turns
   with pytest.raises(ValueError, match="8 questions: expected at least"):
-    make("potential", right, prompts=9)
+    make("potential", correct, prompts=9)
 
 
-def test_online_stages_measure_the_policy_before_they_begin(make):
-  system, policy, questions = make("online_merge", right=None, prompts=2)
+@pytest.mark.parametrize(
+  "order, reads",
+  [("none", False), ("online_merge", False), ("potential", True)],
+)
+def test_only_offline_orders_read_the_file_of_pass_rates(
+  context, tmp_path, order, reads
+):
+  questions = gym.make("gcd", 8, 0)
+  path = tmp_path / "pass_rates.jsonl"
+  correct = (10, 10, 0, 0, 0, 0, 0, 0)
+  pass_rates.write(path, questions, [PassRate(n, 20) for n in correct])
+  settings = CodeInterpreterSettings(
+    questions=("gym:gcd",),
+    count=8,
+    prompts=2,
+    order=order,
+    pass_rates=str(path),
+  )
+  system = Scripted.build(settings, context)
+  metrics = system._stages.metrics(1, "x")
+  assert metrics["stage/x/group1"] == (2 if reads else 8)
+  path.unlink()
+  if reads:
+    with pytest.raises(ValueError, match="there is no such file"):
+      Scripted.build(settings, context)
+  else:
+    Scripted.build(settings, context)
+
+
+def test_online_stages_estimate_pass_rates_before_they_begin(make):
+  system, policy, questions = make("online_merge", correct=None, prompts=2)
   every = [question.id for question in questions]
-  for step, measures in ((1, True), (2, False), (3, True), (4, False)):
+  for step, estimates in ((1, True), (2, False), (3, True), (4, False)):
     policy.asked.clear()
     metrics = system.collect(policy, step).metrics
     # Two agents answer every question before those of the step.
-    assert policy.asked[:-2] == (every * 2 if measures else [])
+    assert policy.asked[:-2] == (every * 2 if estimates else [])
     # Three of the four texts end with the correct answer.
     sizes = [metrics[f"stage/code_interpreter/group{g}"] for g in (1, 2, 3, 4)]
     assert sizes == [8, 0, 0, 0]
-  resumed, _, _ = make("online_merge", right=None)
+  resumed, _, _ = make("online_merge", correct=None)
   resumed.load_state_dict(system.state_dict())
   policy.asked.clear()
   resumed.collect(policy, 4)
-  assert len(policy.asked) == 2  # This stage was measured already.
+  assert len(policy.asked) == 2  # This stage has its pass rates.
   resumed.collect(policy, 5)
   assert len(policy.asked) == 2 + 16 + 2

@@ -1,9 +1,9 @@
-"""Files of questions and of their measured pass rates."""
+"""Files of questions and of their pass rates."""
 
 import pytest
 
-from azr_jax.curricula.improvement_potential import Measured
-from azr_jax.tasks.questions import measured, question, sources
+from azr_jax.curricula.improvement_potential import PassRate
+from azr_jax.tasks.questions import pass_rates, question, sources
 
 pytest.importorskip("reasoning_gym")
 
@@ -20,12 +20,18 @@ def test_files_keep_questions(tmp_path):
 
 def test_files_keep_pass_rates(tmp_path):
   questions = sources.read("gym:gcd", 4, 1)
-  path = tmp_path / "measured.jsonl"
-  measured.write(path, questions, [Measured(n, 20) for n in range(4)])
-  pass_rates = measured.of_all(path, questions[1:])
-  assert pass_rates == [Measured(right, 20) for right in (1, 2, 3)]
+  path = tmp_path / "pass_rates.jsonl"
+  pass_rates.write(path, questions, [PassRate(n, 20) for n in range(4)])
+  rates = pass_rates.read_for(path, questions[1:])
+  assert rates == [PassRate(correct, 20) for correct in (1, 2, 3)]
   others = sources.read("gym:lcm", 1, 1)
   with pytest.raises(ValueError, match="1 of 5 questions are missing"):
-    measured.of_all(path, [*questions, *others])
+    pass_rates.read_for(path, [*questions, *others])
   with pytest.raises(ValueError, match="there is no such file"):
-    measured.of_all(tmp_path / "none", questions)
+    pass_rates.read_for(tmp_path / "none", questions)
+
+
+def test_files_of_older_versions_are_read(tmp_path):
+  path = tmp_path / "measured.jsonl"
+  path.write_text('{"id": "a", "right": 3, "asked": 20}\n')
+  assert pass_rates.read(path) == {"a": PassRate(3, 20)}

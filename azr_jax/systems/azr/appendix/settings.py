@@ -14,7 +14,7 @@ class AppendixSettings(Settings):
   reference_draw: str = setting(
     "uniform",
     "how references are drawn; recent prefers newer tasks (D.3)",
-    one_of=("uniform", "recent"),
+    choices=("uniform", "recent"),
   )
   seeds: str = setting(
     "", "seed programs: a file, tfds:NAME or hf:OWNER/NAME (D.3)"
@@ -32,12 +32,12 @@ class AppendixSettings(Settings):
   strip: tuple[str, ...] = setting(
     (),
     "parts that are removed from proposed programs (D.5)",
-    some_of=rewriting.STRIPPED,
+    subset_of=rewriting.STRIPPED,
   )
   intrinsic: tuple[str, ...] = setting(
     (),
     "rewards of a proposal for its program (D.4)",
-    some_of=tuple(INTRINSIC),
+    subset_of=tuple(INTRINSIC),
   )
   intrinsic_weights: tuple[float, ...] = setting(
     (),
@@ -50,7 +50,7 @@ class AppendixSettings(Settings):
   aggregation: str = setting(
     "sum",
     "how they are combined with learnability: eq. 11, 12, 13, 14",
-    one_of=tuple(AGGREGATIONS),
+    choices=tuple(AGGREGATIONS),
   )
 
   @property

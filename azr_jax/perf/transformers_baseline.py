@@ -1,4 +1,4 @@
-"""A peer: the same work by Hugging Face transformers, on the same weights.
+"""Hugging Face transformers as the baseline, on the same weights.
 
 It needs torch, which only the `test` extra installs.
 """
@@ -19,10 +19,10 @@ from azr_jax.types import Params
 
 
 def load(config: ModelConfig, params: Params, dtype: str) -> Any:
-  """Returns our parameters as a transformers model, on a GPU if there is one.
+  """Returns parameters as a transformers model, on a GPU if there is one.
 
   Args:
-    config: the decoder's shape.
+    config: the decoder's config.
     params: its parameters.
     dtype: name of the type to compute in.
   """
@@ -55,14 +55,14 @@ def sampler(
   """
   ids = torch.as_tensor(workload.prompt_ids(vocab_size), dtype=torch.long)
   ids = ids.repeat_interleave(workload.samples, dim=0).to(model.device)
-  limits = torch.as_tensor(workload.limits())
-  limits = limits.repeat_interleave(workload.samples)
+  max_new_tokens = torch.as_tensor(workload.max_new_tokens())
+  max_new_tokens = max_new_tokens.repeat_interleave(workload.samples)
 
   def run() -> float:
     start = time.perf_counter()
     for first in range(0, len(ids), workload.slots):
       batch = ids[first : first + workload.slots]
-      longest = int(limits[first : first + workload.slots].max())
+      longest = int(max_new_tokens[first : first + workload.slots].max())
       output = model.generate(
         batch,
         attention_mask=torch.ones_like(batch),

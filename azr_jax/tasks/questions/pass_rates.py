@@ -1,0 +1,74 @@
+"""Files with the pass rates of questions.
+
+`azr_jax.potential` writes them, and improvement potential is computed from
+them.
+"""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Sequence
+
+from azr_jax.curricula.improvement_potential import PassRate
+from azr_jax.tasks.questions.question import Question
+
+# Field -> its name in files of older versions.
+_OLD_NAMES = {"num_correct": "right", "num_samples": "asked"}
+
+
+def write(
+  path: pathlib.Path,
+  questions: Sequence[Question],
+  pass_rates: Sequence[PassRate],
+) -> None:
+  """Writes the pass rate of each question as a line of JSON."""
+  lines = [
+    json.dumps({"id": question.id, **dataclasses.asdict(rate)}) + "\n"
+    for question, rate in zip(questions, pass_rates, strict=True)
+  ]
+  path.write_text("".join(lines))
+
+
+def read(path: pathlib.Path) -> dict[str, PassRate]:
+  """Reads what `write` wrote and returns it by question id.
+
+  Raises:
+    ValueError: the file does not exist or has another layout.
+  """
+  if not path.is_file():
+    raise ValueError(
+      f"{path}: there is no such file; expected one of azr_jax.potential"
+    )
+  try:
+    rows = map(json.loads, path.read_text().splitlines())
+    return {
+      row["id"]: PassRate(
+        **{
+          name: row[name] if name in row else row[old_name]
+          for name, old_name in _OLD_NAMES.items()
+        }
+      )
+      for row in rows
+    }
+  except (ValueError, KeyError, TypeError) as error:
+    raise ValueError(
+      f"{path}: {error}; expected a file of azr_jax.potential"
+    ) from None
+
+
+def read_for(
+  path: pathlib.Path, questions: Sequence[Question]
+) -> list[PassRate]:
+  """Returns the pass rate of each of the questions, in order.
+
+  Raises:
+    ValueError: the file does not exist, or it lacks one of the questions.
+  """
+  pass_rates = read(path)
+  missing = [q.id for q in questions if q.id not in pass_rates]
+  if missing:
+    raise ValueError(
+      f"{path}: {len(missing)} of {len(questions)} questions are missing, such "
+      f"as {missing[0]}; expected the pass rates of all of them"
+    )
+  return [pass_rates[q.id] for q in questions]
