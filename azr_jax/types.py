@@ -16,7 +16,7 @@ Axis letters, in shapes, in names such as `scores_BHST`, and in einsum strings:
 | D | model width | P | prompts that are prefilled together |
 | E | head size | Q | queries of a key head, G x S |
 | F | MLP width | S | sequence (query) length |
-| G | group: answers, or query heads of a key head | T | key length |
+| G | group: responses, or query heads of a key head | T | key length |
 | H | query heads | V | vocabulary |
 | I | ids that stop a sequence | | |
 """

@@ -61,7 +61,7 @@ def test_a_run_cut_short_goes_on_as_if_it_had_not_been(tmp_path, on_one_device):
     "learner/kl",
     "learner/clip_share",
   } <= found[-1].keys()
-  # With an empty bucket of its own the policy proposes at once.
+  # The bucket of proposals is empty, so the policy proposes at once.
   assert found[0]["count/countdown/propose"] == 4
   assert found[0]["count/countdown/solve"] == 12
   assert max(m["correct/countdown/solve/mean"] for m in found) > 0
@@ -85,7 +85,7 @@ def test_scores_are_printed_by_both_names(tmp_path):
     assert f"countdown/{name}" in printed
   records = (tmp_path / "countdown.jsonl").read_text().splitlines()
   assert len(records) == 6
-  assert len(json.loads(records[0])["replies"]) == 4
+  assert len(json.loads(records[0])["responses"]) == 4
 
 
 def test_a_random_pool_is_made_by_a_command(tmp_path):

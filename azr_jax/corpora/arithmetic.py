@@ -1,7 +1,7 @@
 """Arithmetic conversations for the base model of a tiny run.
 
 The responses mix three solution styles. The base model learns to solve the
-problems, and reinforcement learning has to find out which style is rewarded.
+problems, and reinforcement learning has to discover which style is rewarded.
 
 | solution style | response |
 | --- | --- |
@@ -78,7 +78,7 @@ def write_response(problem: Problem, solution_style: str) -> str:
     solution_style: one of `SOLUTION_STYLES`.
 
   Raises:
-    ValueError: the question is not a sum, or its answer is wrong.
+    ValueError: the question is not a sum, or its answer is incorrect.
   """
   if solution_style == "guessed":
     return prompts.format_response("", problem.answer)

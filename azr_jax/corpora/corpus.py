@@ -19,7 +19,7 @@ class Conversation:
   turns: tuple[str, ...]
 
   def tokens(
-    self, encode: Callable[[str], list[int]], end: int
+    self, encode: Callable[[str], list[int]], eos_id: int
   ) -> tuple[list[int], list[bool]]:
     """Returns the token ids and the loss mask, both of the same length.
 
@@ -27,7 +27,7 @@ class Conversation:
 
     Args:
       encode: maps a text to token ids.
-      end: the id of the end-of-sequence token, which is added and trained on.
+      eos_id: the EOS token id, which is appended and trained on.
     """
     ids = encode(self.prompt)
     loss_mask = [False] * len(ids)
@@ -35,7 +35,7 @@ class Conversation:
       turn_ids = encode(turn)
       ids = ids + turn_ids
       loss_mask += [index % 2 == 0] * len(turn_ids)
-    return [*ids, end], [*loss_mask, True]
+    return [*ids, eos_id], [*loss_mask, True]
 
 
 @dataclasses.dataclass(frozen=True)

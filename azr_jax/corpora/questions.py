@@ -1,7 +1,7 @@
 """Conversations with code about numbers and words, for a tiny warm start.
 
 The base model learns to write a script and to read its output, but often
-answers without one. Reinforcement learning has to find out when code helps.
+answers without one. Reinforcement learning has to discover when code helps.
 
 | solution style | conversation |
 | --- | --- |

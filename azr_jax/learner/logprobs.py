@@ -189,14 +189,14 @@ def _logits(
 
 
 def _psum(x: jax.Array, vocab_axis: str | None) -> jax.Array:
-  """Sums over the devices that share the vocabulary, if it is shared."""
+  """Sums over the devices that the vocabulary is sharded over, if it is."""
   return x if vocab_axis is None else jax.lax.psum(x, vocab_axis)
 
 
 def _softmax(
   logits: Float[Array, "C B V"], vocab_axis: str | None
 ) -> tuple[Float[Array, "C B V"], Float[Array, "C B"], Float[Array, "C B"]]:
-  """Returns a softmax over a vocabulary that may be shared between devices.
+  """Returns a softmax over a vocabulary that may be sharded over devices.
 
   Returns:
     Unnormalised weights of this device's part, their sum over all parts, and
@@ -215,7 +215,7 @@ def _over_chunks(
   arrays: tuple[jax.Array, ...],
   chunk_tokens: int,
 ) -> _PerToken:
-  """Maps a function over chunks of tokens, which it recomputes in the backward.
+  """Maps a function over chunks of tokens; the backward pass recomputes it.
 
   Args:
     function: takes arrays [C, B, ...] and returns arrays [C, B].

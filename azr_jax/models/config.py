@@ -1,4 +1,4 @@
-"""The shape of a decoder: every number that its parameters and maths need."""
+"""The config of a decoder: every number that its computation needs."""
 
 import dataclasses
 
@@ -8,12 +8,12 @@ class Llama3RopeScaling:
   """Frequency scaling of Llama 3.1 (`rope_type: llama3`).
 
   Attributes:
-    factor: what frequencies of long wavelengths are divided by.
+    factor: divisor of the frequencies that have long wavelengths.
     low_freq_factor: wavelengths above `original_max_position` over this are
       long.
     high_freq_factor: wavelengths below `original_max_position` over this keep
       their frequency; those in between are blended.
-    original_max_position: tokens that the model was first trained for.
+    original_max_position: maximum sequence length of the first training.
   """
 
   factor: float
@@ -37,7 +37,7 @@ class ModelConfig:
     rope_theta: base of the rotary frequencies.
     norm_eps: epsilon of every RMSNorm.
     tie_embeddings: whether the output head is the transposed embedding.
-    max_positions: longest sequence that the model was made for, in tokens.
+    max_positions: maximum sequence length of the model, tokens.
     rope_scaling: frequency scaling of Llama 3.1, or None.
     qkv_bias: whether the q, k and v projections have biases (Qwen2).
     qk_norm: whether each query and key head has an RMSNorm (Qwen3).

@@ -98,7 +98,7 @@ def _read_config(
   vocab_size: int,
   tensors: Collection[str],
 ) -> ModelConfig:
-  """Returns the model's shape.
+  """Returns the model's config.
 
   Raises:
     ValueError: the decoder lacks what a field asks for.
@@ -175,7 +175,7 @@ def _huggingface_name(name: str) -> str:
 def _split_rotary_halves(weights: np.ndarray, head_size: int) -> np.ndarray:
   """Reorders the channels of llama's q and k from pairs to halves.
 
-  GGUF interleaves the two channels of a rotary pair; ours are E/2 apart.
+  GGUF interleaves the two channels of a rotary pair; here they are E/2 apart.
   """
   out, *rest = weights.shape
   pairs = weights.reshape(out // head_size, head_size // 2, 2, *rest)

@@ -33,7 +33,7 @@ _File: TypeAlias = dict[str, tuple[weight_names.Entry, int]]
 
 
 def read_config(folder: pathlib.Path) -> ModelConfig:
-  """Returns the model's shape, from the folder's config.json."""
+  """Returns the model's config, from the folder's config.json."""
   text = (folder / "config.json").read_text(encoding="utf-8")
   return huggingface_config.from_huggingface(json.loads(text))
 
@@ -95,7 +95,7 @@ def save(
   Every host must call it, because sharded weights are gathered from all.
 
   Args:
-    params: our parameters, sharded or not; fetched one layer at a time.
+    params: the parameters, sharded or not; fetched one layer at a time.
     config: the model's config.
     folder: made if missing; weights already there are replaced.
     dtype: a key of `DTYPES`.

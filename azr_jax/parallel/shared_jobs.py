@@ -1,4 +1,4 @@
-"""Executor jobs that the hosts of a run share out between them.
+"""Executor jobs that are distributed over the hosts of a run.
 
 Every host submits the same jobs in the same order; host i runs every n-th of
 them, and they exchange the outcomes, so that all hosts hold all outcomes. Two

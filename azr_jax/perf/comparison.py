@@ -21,7 +21,7 @@ def alternate(
   Args:
     candidate: does the work once and returns seconds.
     baseline: does the same work once and returns seconds, or None.
-    repeats: counted runs of each side.
+    repeats: counted runs of each.
 
   Returns:
     The seconds of the candidate's runs, and those of the baseline's.

@@ -44,7 +44,7 @@ class Runner:
       model: the decoder.
       mesh: where it runs.
       rules: logical axis to mesh axis.
-      workload: what to sample.
+      workload: the prompts to sample from.
       settings: shapes of the sampler, which fit the workload.
     """
     self._workload = workload
@@ -156,10 +156,10 @@ def report(
   Args:
     runner: the sampler.
     config: the decoder's config.
-    workload: what both sides sample.
+    workload: the prompts that both sample from.
     element_bytes: bytes of a weight.
     baseline: samples the same workload once and returns seconds, or None.
-    repeats: runs of each side.
+    repeats: runs of each.
   """
   sampler_s, baseline_s = comparison.alternate(runner.run, baseline, repeats)
   prefill_s = runner.prefill_s()

@@ -46,7 +46,7 @@ class Runner:
       model: the decoder, with its remat policy.
       mesh: where it runs.
       rules: logical axis to mesh axis.
-      workload: what to train on.
+      workload: the sequences to train on.
       micro_rows: rows per micro-batch.
       chunk_tokens: tokens whose logits exist at once.
     """
@@ -144,9 +144,9 @@ def report(
   Args:
     runner: the update.
     config: the decoder's config.
-    workload: what both sides train on.
+    workload: the sequences that both train on.
     baseline: updates on the same workload once and returns seconds, or None.
-    repeats: runs of each side.
+    repeats: runs of each.
   """
   lengths = workload.lengths()
   update_s, baseline_s = comparison.alternate(runner.run, baseline, repeats)

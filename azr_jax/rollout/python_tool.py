@@ -63,7 +63,7 @@ class PythonTool:
       settings: what the model may do with it.
       tokenizer: decodes responses and encodes outputs.
       executor: runs this host's part of the scripts.
-      hosts: of this run; they share the scripts out between them.
+      hosts: the processes of the run, over which scripts are distributed.
       timeout_s: the executor's time limit, for the message of a script that
         exceeds it.
     """

@@ -1,4 +1,4 @@
-"""The sampler: prompts in, completions out as they finish.
+"""The sampler takes prompts and yields completions as they finish.
 
 The life of a request:
 1. prompts are grouped by the smallest prompt bucket that holds them;
@@ -49,7 +49,7 @@ class Sampler:
       tokenizer: decodes completions, and knows the stop ids.
       mesh: the layout to sample in.
       rules: logical parameter axis to mesh axis.
-      settings: shapes and rules of sampling.
+      settings: its config section.
     """
     self.settings = settings
     self._tokenizer = tokenizer

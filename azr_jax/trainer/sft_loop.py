@@ -5,7 +5,7 @@ The life of the data:
 2. they are tokenised, by a tokenizer that is trained on them (a model from
    scratch) or by that of the loaded model;
 3. they are packed into rows, in an order fixed by the seed;
-4. each step learns from the next rows; epochs repeat them.
+4. each step trains on the next rows; epochs repeat them.
 """
 
 import pathlib
@@ -43,7 +43,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
 
   Args:
     settings: the checked configuration.
-    run: an open run.
+    run: the open run.
   """
   c = settings.trunk
   rows, source = run.build("corpus", lambda: _prepare(settings, run))
@@ -111,13 +111,13 @@ class _Log:
       metrics: scalars on the device.
       start: when the step began, by `time.monotonic`.
     """
-    learned = metrics_lib.to_host(jax.device_get(metrics))
-    learned["time/step"] = time.monotonic() - start
+    values = metrics_lib.to_host(jax.device_get(metrics))
+    values["time/step"] = time.monotonic() - start
     if self._writer is None:
       return
-    self._writer.write(step, learned)
+    self._writer.write(step, values)
     if step % _PROGRESS_STEPS == 0:
-      self._progress.show(step, f"nll {learned['learner/nll']:.4f}")
+      self._progress.show(step, f"nll {values['learner/nll']:.4f}")
 
 
 def _write_model(
@@ -145,9 +145,9 @@ def _write_model(
 def _prepare(
   settings: SupervisedExperiment, run: Run
 ) -> tuple[types.Batch, load.ModelSource]:
-  """Returns all rows of the corpus [N, S], and the model to start from.
+  """Returns all rows of the corpus [N, S], and the initial model.
 
-  Corpus and tokenizer are made if the run's folder does not hold them.
+  The corpus and the tokenizer are made if the run's folder lacks them.
 
   Raises:
     ValueError: every conversation is longer than a row.
@@ -157,21 +157,23 @@ def _prepare(
     lambda: build.build_executor(c.executor), run.folder / "corpus"
   )
   corpus = corpora.KINDS[c.data.kind].build(settings.corpus, resources)
-  source = _starting_point(c, corpus, run.folder)
+  source = _initial_model(c, corpus, run.folder)
   tokenizer = source.tokenizer
   order = np.random.default_rng((c.seed, _ORDER)).permutation(
     len(corpus.conversations)
   )
   examples = []
   for index in order.tolist():
-    ids, is_learned = corpus.conversations[index].tokens(
+    ids, loss_mask = corpus.conversations[index].tokens(
       tokenizer.encode, tokenizer.eos_ids[0]
     )
     if len(ids) - 1 <= c.learner.row_length:
-      examples.append(_example(ids, is_learned))
+      examples.append(_example(ids, loss_mask))
   row_length = f"config.learner.row_length={c.learner.row_length}"
   if not examples:
-    raise ValueError(f"{row_length}: expected the length of some conversations")
+    raise ValueError(
+      f"{row_length}: expected at least the length of the shortest conversation"
+    )
   if len(examples) < len(order):
     run.print_status(
       f"{len(order) - len(examples)} of {len(order)} conversations are longer "
@@ -180,7 +182,7 @@ def _prepare(
   return _pack_in_order(examples, c), source
 
 
-def _starting_point(
+def _initial_model(
   c: SupervisedTrainSettings, corpus: Corpus, folder: pathlib.Path
 ) -> load.ModelSource:
   """Returns a preset with a trained tokenizer, or the model of a spec."""
@@ -189,16 +191,19 @@ def _starting_point(
     return load.resolve(c.model.source, c.model.cache_dir)
   tokenizer = folder / restore.TOKENIZER
   if not (tokenizer / "tokenizer.model").exists():
-    shown = corpus.conversations[: c.data.tokenizer_samples]
-    texts = (talk.prompt + "".join(talk.turns) for talk in shown)
+    sampled = corpus.conversations[: c.data.tokenizer_samples]
+    texts = (
+      conversation.prompt + "".join(conversation.turns)
+      for conversation in sampled
+    )
     corpus.train_tokenizer(texts, tokenizer)
   return restore.untrained(name, folder, c.seed)
 
 
-def _example(ids: list[int], is_learned: list[bool]) -> packing.TrainingExample:
+def _example(ids: list[int], loss_mask: list[bool]) -> packing.TrainingExample:
   return packing.TrainingExample(
     np.asarray(ids, np.int32),
-    np.asarray(is_learned, bool),
+    np.asarray(loss_mask, bool),
     0.0,
     np.zeros(len(ids), np.float32),
   )

@@ -78,9 +78,9 @@ def test_a_model_learns_from_its_own_correct_answers(
   chosen = rejection_sampling.sample(config, MODEL, str(tmp_path / "own"))
   references = {q.id: q for q in sources.read_all(QUESTIONS, 3, 2)}
   verdicts = []
-  for talk in chosen:
-    question = references[talk.id]
-    answer = code_blocks.find_answer(talk.turns[-1])
+  for conversation in chosen:
+    question = references[conversation.id]
+    answer = code_blocks.find_answer(conversation.turns[-1])
     verdicts.append(
       context.jobs.submit(
         lambda executor, q=question, a=answer: grading.submit(
@@ -88,16 +88,20 @@ def test_a_model_learns_from_its_own_correct_answers(
         )
       )
     )
-    assert question.text.strip() in talk.prompt
-    assert talk.prompt.endswith(f"{talk.form}\n")
+    assert question.text.strip() in conversation.prompt
+    assert conversation.prompt.endswith(f"{conversation.form}\n")
   context.jobs.wait_all()
   assert all(verdict.result() for verdict in verdicts)
-  with_code = [talk for talk in chosen if len(talk.turns) == 3]
-  assert with_code and all(talk.form == "code" for talk in with_code)
-  for talk in with_code:
-    assert talk.turns[1].startswith(code_blocks.OUTPUT_PREFIX)
-    assert talk.turns[1].endswith(code_blocks.OUTPUT_SUFFIX)
-  assert sum(talk.task == "gym/gcd" for talk in chosen) <= 4
+  with_code = [
+    conversation for conversation in chosen if len(conversation.turns) == 3
+  ]
+  assert with_code and all(
+    conversation.form == "code" for conversation in with_code
+  )
+  for conversation in with_code:
+    assert conversation.turns[1].startswith(code_blocks.OUTPUT_PREFIX)
+    assert conversation.turns[1].endswith(code_blocks.OUTPUT_SUFFIX)
+  assert sum(conversation.task == "gym/gcd" for conversation in chosen) <= 4
 
   learning = sft_config.get_config("code_tiny_own")
   learning.demonstrations.path = str(tmp_path / "own" / rejection_sampling.FILE)

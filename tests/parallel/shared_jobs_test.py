@@ -1,4 +1,4 @@
-"""Jobs that hosts share out between them: three hosts as threads."""
+"""Jobs that are distributed over three hosts, which are threads."""
 
 import argparse
 import concurrent.futures
@@ -34,7 +34,7 @@ class ThreadHosts:
 
 
 def on_all_hosts(play):
-  """What each host's thread gives."""
+  """Returns the result of each host's thread."""
   barrier, parts = threading.Barrier(HOSTS), [b""] * HOSTS
   with concurrent.futures.ThreadPoolExecutor(HOSTS) as pool:
     hosts = [ThreadHosts(i, barrier, parts) for i in range(HOSTS)]
@@ -74,7 +74,7 @@ def test_every_host_gets_every_outcome_once_at_the_same_call():
 
 
 @pytest.mark.parametrize("when", ["at the start", "later"])
-def test_a_job_that_fails_is_heard_of_on_every_host(when):
+def test_a_job_that_fails_raises_on_every_host(when):
   def play(outcomes, host):
     del host
 
@@ -96,7 +96,7 @@ def test_a_job_that_fails_is_heard_of_on_every_host(when):
     assert "process 0 failed: OSError('no pool')" in str(other)
 
 
-def test_without_waiting_nothing_is_waited_for_and_what_is_forgotten_is_gone():
+def test_poll_need_not_wait_and_cancelled_jobs_have_no_outcome():
   def play(outcomes, host):
     outcomes.submit(lambda executor: Future(), (0, 0))
     outcomes.submit(lambda executor: done_later(5, 0.0), (1, 0))

@@ -1,12 +1,12 @@
 """Agents that answer questions with or without code (R1-CI, section 3.1).
 
-| agent | how it answers | in the paper |
+| agent | behaviour | name in the paper |
 | --- | --- | --- |
 | `text` | it reasons in words | All Text |
 | `code` | it writes one script, whose output is the answer | All Code |
 | `free` | it reasons, and runs code between its turns | Code Agent |
-| `steer` | in rounds, steered to text or code (`codesteer.py`) | CodeSteer |
-| `conversation` | as `free`; the text has every turn as JSON | |
+| `steer` | it is steered to text or code (`codesteer.py`) | CodeSteer |
+| `conversation` | like `free`; the text is its turns as JSON | |
 
 All agents use one model. An agent takes prompts and yields completions as a
 policy does; the text of a completion has the answer.
@@ -47,7 +47,7 @@ def make(
   agent: str,
   tool: PythonTool,
   jobs: SharedJobs,
-  style: str,
+  prompt_format: str,
 ) -> Agent:
   """Returns an agent.
 
@@ -56,7 +56,7 @@ def make(
     tool: runs the code of `free`; scripts of the others may import the same
       libraries.
     jobs: runs the scripts of `code` and `steer`.
-    style: the prompt format of `steer`.
+    prompt_format: the prompt format of `steer`.
 
   Raises:
     ValueError: the agent is unknown.
@@ -66,7 +66,7 @@ def make(
     "code": _code_agent(jobs, tool.libraries),
     "free": _free_agent(tool, _last_response),
     CONVERSATION: _free_agent(tool, _conversation),
-    "steer": CodeSteer(jobs, style, tool.libraries).ask,
+    "steer": CodeSteer(jobs, prompt_format, tool.libraries).ask,
   }
   if agent not in agents:
     raise ValueError(f"agent {agent!r}: expected one of {tuple(agents)}")
@@ -125,7 +125,7 @@ def _code_agent(jobs: SharedJobs, libraries: tuple[str, ...]) -> Agent:
 
   Args:
     jobs: runs the scripts.
-    libraries: what scripts may import beside the standard libraries.
+    libraries: packages that scripts may import beside the standard library.
   """
 
   def ask(
@@ -135,7 +135,7 @@ def _code_agent(jobs: SharedJobs, libraries: tuple[str, ...]) -> Agent:
     prompt_seeds: Sequence[int],
   ) -> Stream:
     running: dict[SequenceId, types.Completion] = {}
-    # The scripts that ran without `_PRINT_RESULT`.
+    # The code of the scripts that run without `_PRINT_RESULT`.
     first_tries: dict[SequenceId, str] = {}
 
     def run(sequence_id: SequenceId, code: str) -> None:

@@ -2,13 +2,13 @@
 
 The life of an answer:
 1. the steerer reads the question and chooses code or text;
-2. the solver answers in this form, and its script is run;
-3. a checker writes a script that checks the answer, which is run too;
+2. the solver answers in this form, and its script runs;
+3. a checker writes a script that checks the answer, and this script runs;
 4. the steerer reads question, answer, output, check, and the complexity of the
    code. It accepts the answer, or chooses a form or gives advice for another
    round from 2.
 
-All conversations take each of these together, in one call of the sampler. The
+All conversations take each of these steps in one call of the sampler. The
 policy is steerer, solver and checker.
 """
 
@@ -107,19 +107,19 @@ class CodeSteer:
   def __init__(
     self,
     jobs: SharedJobs,
-    style: str,
+    prompt_format: str,
     libraries: tuple[str, ...] = (),
   ):
     """Makes the agent.
 
     Args:
       jobs: runs scripts.
-      style: of prompts, one of `tasks.questions.prompts.PROMPT_FORMATS`.
-      libraries: what scripts may import beside the standard libraries.
+      prompt_format: one of `tasks.questions.prompts.PROMPT_FORMATS`.
+      libraries: packages that scripts may import beside the standard library.
     """
     self._jobs = jobs
     self._libraries = libraries
-    self._style = style
+    self._prompt_format = prompt_format
 
   def ask(
     self,
@@ -131,12 +131,12 @@ class CodeSteer:
     """Yields the answers to each prompt.
 
     Args:
-      policy: samples everything.
+      policy: samples for steerer, solver and checker.
       prompts: the questions; the task of each has the `request`.
-      samples: answers to each prompt.
+      samples: number of answers per prompt.
       prompt_seeds: the integer that each prompt folds into the random key.
     """
-    talks = {
+    conversations = {
       (index, sample): _Conversation(
         prompt, prompt_seeds[index] * samples + sample
       )
@@ -145,114 +145,128 @@ class CodeSteer:
     }
     choices = self._sample(
       policy,
-      talks,
+      conversations,
       {
-        sequence_id: self._framed(
-          policy, _CHOOSE.format(question=talk.question)
+        sequence_id: self._apply_chat_template(
+          policy, _CHOOSE.format(question=conversation.question)
         )
-        for sequence_id, talk in talks.items()
+        for sequence_id, conversation in conversations.items()
       },
     )
     for sequence_id, choice in choices.items():
       form = code_blocks.find_answer(choice.text) or ""
       is_code = form.casefold() == "code"
-      talks[sequence_id].form = "code" if is_code else "text"
+      conversations[sequence_id].form = "code" if is_code else "text"
     for round_index in range(ROUNDS):
-      self._answer(policy, talks)
-      accepted = list(talks)
+      self._answer(policy, conversations)
+      accepted = list(conversations)
       if round_index < ROUNDS - 1:
-        self._check(policy, talks)
-        accepted = self._steer(policy, talks)
+        self._check(policy, conversations)
+        accepted = self._steer(policy, conversations)
       for sequence_id in accepted:
-        talk = talks.pop(sequence_id)
-        completion = dataclasses.replace(talk.completion, text=talk.answer)
+        conversation = conversations.pop(sequence_id)
+        completion = dataclasses.replace(
+          conversation.completion, text=conversation.answer
+        )
         yield *sequence_id, completion
-      if not talks:
+      if not conversations:
         return
 
-  def _framed(self, policy: Policy, text: str) -> str:
-    return question_prompts.framed(text, self._style, policy.tokenizer)
+  def _apply_chat_template(self, policy: Policy, text: str) -> str:
+    return question_prompts.apply_chat_template(
+      text, self._prompt_format, policy.tokenizer
+    )
 
   def _sample(
     self,
     policy: Policy,
-    talks: _Conversations,
+    conversations: _Conversations,
     texts: Mapping[SequenceId, str],
   ) -> dict[SequenceId, types.Completion]:
     """Returns a response to each text that fits the largest prompt bucket."""
     names = list(texts)
     kept, prompts = collect.fitting_prompts(
-      policy, [(texts[name], talks[name].prompt.task) for name in names]
+      policy, [(texts[name], conversations[name].prompt.task) for name in names]
     )
     names = [names[index] for index in kept]
-    stream = policy.sample(prompts, 1, [talks[name].seed for name in names])
+    stream = policy.sample(
+      prompts, 1, [conversations[name].seed for name in names]
+    )
     return {names[index]: completion for index, _, completion in stream}
 
-  def _answer(self, policy: Policy, talks: _Conversations) -> None:
+  def _answer(self, policy: Policy, conversations: _Conversations) -> None:
     """Sets each answer and the output of its script."""
     texts = {}
-    for sequence_id, talk in talks.items():
-      question = talk.question
-      if talk.advice:
-        question += _ADVISED.format(advice=talk.advice)
+    for sequence_id, conversation in conversations.items():
+      question = conversation.question
+      if conversation.advice:
+        question += _ADVISED.format(advice=conversation.advice)
       texts[sequence_id] = question_prompts.ask(
-        question, talk.form, self._style, policy.tokenizer
+        question, conversation.form, self._prompt_format, policy.tokenizer
       )
-    for sequence_id, answer in self._sample(policy, talks, texts).items():
-      talks[sequence_id].completion = answer
+    for sequence_id, answer in self._sample(
+      policy, conversations, texts
+    ).items():
+      conversations[sequence_id].completion = answer
     outputs = self._run(
-      {name: talk.completion.text for name, talk in talks.items()}
+      {
+        name: conversation.completion.text
+        for name, conversation in conversations.items()
+      }
     )
-    for sequence_id, talk in talks.items():
-      talk.output = outputs.get(sequence_id, "")
+    for sequence_id, conversation in conversations.items():
+      conversation.output = outputs.get(sequence_id, "")
 
-  def _check(self, policy: Policy, talks: _Conversations) -> None:
-    """Sets what the checker's script prints about each answer."""
+  def _check(self, policy: Policy, conversations: _Conversations) -> None:
+    """Sets the output of the checker's script for each answer."""
     checks = self._sample(
       policy,
-      talks,
+      conversations,
       {
-        sequence_id: self._framed(
+        sequence_id: self._apply_chat_template(
           policy,
           _CHECK.format(
-            question=talk.question, answer=talk.answer[-_SHOWN_CHARS:]
+            question=conversation.question,
+            answer=conversation.answer[-_SHOWN_CHARS:],
           ),
         )
-        for sequence_id, talk in talks.items()
+        for sequence_id, conversation in conversations.items()
       },
     )
     outputs = self._run({name: check.text for name, check in checks.items()})
-    for sequence_id, talk in talks.items():
-      talk.check = outputs.get(sequence_id, "")
+    for sequence_id, conversation in conversations.items():
+      conversation.check = outputs.get(sequence_id, "")
 
-  def _steer(self, policy: Policy, talks: _Conversations) -> list[SequenceId]:
+  def _steer(
+    self, policy: Policy, conversations: _Conversations
+  ) -> list[SequenceId]:
     """Sets form and advice of the next answers; returns the accepted ones."""
     texts = {}
-    for sequence_id, talk in talks.items():
-      block = code_blocks.find_block(talk.answer)
+    for sequence_id, conversation in conversations.items():
+      block = code_blocks.find_block(conversation.answer)
       text = _STEER.format(
-        question=talk.question,
-        answer=talk.answer[-_SHOWN_CHARS:],
-        output=talk.output[-_SHOWN_CHARS:] or "(nothing)",
-        check=talk.check[-_SHOWN_CHARS:] or "(nothing)",
+        question=conversation.question,
+        answer=conversation.answer[-_SHOWN_CHARS:],
+        output=conversation.output[-_SHOWN_CHARS:] or "(nothing)",
+        check=conversation.check[-_SHOWN_CHARS:] or "(nothing)",
         code=script_complexity.measure(block.code).summary if block else "none",
       )
-      texts[sequence_id] = self._framed(policy, text)
-    responses = self._sample(policy, talks, texts)
+      texts[sequence_id] = self._apply_chat_template(policy, text)
+    responses = self._sample(policy, conversations, texts)
     accepted = []
-    for sequence_id, talk in talks.items():
+    for sequence_id, conversation in conversations.items():
       response = responses.get(sequence_id)
       choice = code_blocks.find_answer(response.text) if response else None
       if choice is None or choice.casefold() in _ACCEPTED:
         accepted.append(sequence_id)
       elif choice.casefold() in ("code", "text"):
-        talk.form, talk.advice = choice.casefold(), ""
+        conversation.form, conversation.advice = choice.casefold(), ""
       else:
-        talk.advice = choice
+        conversation.advice = choice
     return accepted
 
   def _run(self, texts: Mapping[SequenceId, str]) -> dict[SequenceId, str]:
-    """Returns what the script of each text prints, with its errors."""
+    """Returns the output and the errors of each text's script."""
     for sequence_id, text in texts.items():
       block = code_blocks.find_block(text)
       if block is not None:

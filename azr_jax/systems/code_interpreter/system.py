@@ -3,8 +3,9 @@
 One step, as `CodeInterpreter.collect`:
 1. it takes the next questions of the stage; every epoch has another order;
 2. it samples several conversations about each: the model reasons, writes code,
-   reads its output, and goes on until it answers (`rollout/python_tool.py`);
-3. it grades the answers; the reward has parts for a correct answer, for the
+   reads the tool output, and continues until it answers
+   (`rollout/python_tool.py`);
+3. it grades the answers; the reward has terms for a correct answer, for the
    format, and for the number of turns (`rewards.py`);
 4. every conversation becomes a trajectory; the `loss_mask` of tool output is
    false. With `learner.estimator = "grpo"` the other conversations about a
@@ -75,8 +76,8 @@ class CodeInterpreter(System):
     """Makes the system.
 
     Args:
-      settings: how it prompts and rewards.
-      context: what the trainer gives.
+      settings: its config section.
+      context: the resources of the run.
       questions: the questions to train on.
       pass_rates: the pass rate of each question, for stages; None: unknown.
 
@@ -128,8 +129,8 @@ class CodeInterpreter(System):
   @classmethod
   def step_load(cls, settings: CodeInterpreterSettings) -> StepLoad:
     """Returns the load of a step."""
-    conversations = settings.prompts * settings.group_size
-    return StepLoad(conversations, conversations, settings.prompts)
+    samples = settings.prompts * settings.group_size
+    return StepLoad(samples, samples, settings.prompts)
 
   @classmethod
   def evaluation(cls, settings: CodeInterpreterSettings) -> Evaluation:
@@ -197,19 +198,19 @@ class CodeInterpreter(System):
 
     stream = policy.sample(asked, settings.group_size, environment=self._tool)
     trajectories = []
-    for group, answers in enumerate(
+    for group, rollouts in enumerate(
       collect.sample_and_grade(stream, submit, self.context.jobs)
     ):
-      for answer in answers:
-        responses = _responses(policy, answer.completion)
+      for rollout in rollouts:
+        responses = _responses(policy, rollout.completion)
         parts = rewards_lib.parts(
           settings.rewards,
           responses,
-          answer.completion.finish_reason,
-          answer.grade,
+          rollout.completion.finish_reason,
+          rollout.grade,
         )
         trajectories.append(
-          _trajectory(asked[group], answer.completion, responses, parts, group)
+          _trajectory(asked[group], rollout.completion, responses, parts, group)
         )
     metrics = self._metrics(trajectories)
     metrics["count/code_interpreter/too_long"] = float(
@@ -258,8 +259,8 @@ class CodeInterpreter(System):
 
       stream = agent(policy, asked, settings.pass_rate_samples, kept)
       graded = collect.sample_and_grade(stream, submit, self.context.jobs)
-      for index, answers in zip(kept, graded, strict=True):
-        correct[index] += sum(answer.grade for answer in answers)
+      for index, rollouts in zip(kept, graded, strict=True):
+        correct[index] += sum(rollout.grade for rollout in rollouts)
     num_samples = settings.pass_rate_samples * len(all_agents)
     return [PassRate(int(count), num_samples) for count in correct]
 

@@ -39,7 +39,7 @@ class CountdownSettings(Settings):
   """Sources of puzzles, the curriculum over them, and rewards."""
 
   prompts: int = setting(128, "puzzles per step", paper="128", at_least=1)
-  group_size: int = setting(8, "G, answers per puzzle", paper="8", at_least=2)
+  group_size: int = setting(8, "G, responses per puzzle", paper="8", at_least=2)
   prompt_format: str = setting(
     "full", "prompt format", choices=prompt_lib.PROMPT_FORMATS
   )

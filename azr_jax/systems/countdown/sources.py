@@ -68,9 +68,9 @@ def read(c: CountdownSettings, steps: int) -> Sources:
 
 
 def _bucketed(names: tuple[str, ...], scores: np.ndarray) -> Buckets:
-  """Returns buckets by difficulty, whose thresholds are of these scores."""
-  limits = difficulty.thresholds(scores)
-  return Buckets(names, difficulty.buckets(scores, limits).tolist())
+  """Returns buckets by difficulty, with the thresholds of these scores."""
+  thresholds = difficulty.thresholds(scores)
+  return Buckets(names, difficulty.buckets(scores, thresholds).tolist())
 
 
 def _puzzles(c: CountdownSettings) -> tuple[list[Puzzle], np.ndarray]:
@@ -90,7 +90,7 @@ def _training_puzzles(path: str) -> tuple[list[Puzzle], np.ndarray]:
   """Returns a file's puzzles of the training split, with their difficulty [N].
 
   Raises:
-    ValueError: all are of the test split.
+    ValueError: all puzzles are of the test split.
   """
   puzzles, scores = dataset.read(pathlib.Path(path).expanduser())
   kept = [i for i, p in enumerate(puzzles) if not generator.is_test(p)]

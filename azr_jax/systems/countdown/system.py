@@ -3,7 +3,7 @@
 One step, as `Countdown.collect`:
 1. a curriculum samples puzzles of the training split, and perhaps of a second
    source, a pool of random or proposed puzzles;
-2. it samples G answers to each and verifies them: the reward is 1.0, 0.1 or 0;
+2. it samples G responses to each and grades them: the reward is 1.0, 0.1 or 0;
 3. the curriculum is updated with the pass rate of each puzzle;
 4. every answer becomes a trajectory, whose baseline is the rest of its group
    (RLOO).
@@ -51,7 +51,7 @@ class _Proposal:
     completion: the proposal.
     rejection: the reason to reject it; None: it is a new puzzle.
     item: the puzzle among those of source 0; None if it is rejected.
-    pass_rate: the fraction of correct answers, if the puzzle was solved.
+    pass_rate: the fraction of correct responses, if the puzzle was solved.
   """
 
   prompt: types.Prompt
@@ -90,8 +90,8 @@ class Countdown(System):
   @classmethod
   def step_load(cls, settings: CountdownSettings) -> StepLoad:
     """Returns the load of a step without proposals."""
-    answers = settings.prompts * settings.group_size
-    return StepLoad(answers, answers, settings.prompts)
+    samples = settings.prompts * settings.group_size
+    return StepLoad(samples, samples, settings.prompts)
 
   @classmethod
   def fixed_keys(cls, settings: CountdownSettings) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ class Countdown(System):
     if settings.proposals and self._may_propose(items):
       proposed = self._propose(policy, items, rng)
       fresh = [p.item for p in proposed if p.item is not None]
-      # Proposals take the place of answers, so that a step has as many
+      # Proposals take the place of solutions, so that a step has as many
       # completions as without them.
       room = settings.prompts - -(-settings.proposals // settings.group_size)
       items = (fresh + items)[:room]
@@ -166,7 +166,7 @@ class Countdown(System):
   def _solve(
     self, policy: Policy, puzzles: Sequence[Puzzle]
   ) -> list[list[types.Trajectory]]:
-    """Returns the trajectories of G answers to each puzzle, in order."""
+    """Returns the trajectories of G responses to each puzzle, in order."""
     settings = self.settings
     asked = [
       policy.prompt(

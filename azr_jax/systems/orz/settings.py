@@ -35,7 +35,7 @@ class ORZSettings(Settings):
   )
   data_seed: int = setting(0, "seed for the generated problems", at_least=0)
   prompts: int = setting(128, "problems per step", paper="128", at_least=1)
-  group_size: int = setting(64, "answers per problem", paper="64", at_least=1)
+  group_size: int = setting(64, "responses per problem", paper="64", at_least=1)
   prompt_format: str = setting(
     "full", "prompt format", choices=prompt_lib.PROMPT_FORMATS
   )
@@ -51,7 +51,7 @@ class ORZSettings(Settings):
     choices=TRUNCATED_GRADES,
   )
   health_samples: int = setting(
-    256, "answers per step whose repetition is scored", at_least=1
+    256, "responses per step whose repetition is scored", at_least=1
   )
 
   def check(self) -> None:

@@ -1,12 +1,12 @@
-"""Open-Reasoner-Zero: answers to problems, whose reward is 1 or 0.
+"""Open-Reasoner-Zero: mathematical problems, with a reward of 1 or 0.
 
 One step, as `ORZ.collect`:
 1. it takes the next problems; every epoch has another order;
-2. it samples several answers to each, and compares them with the reference
-   answer: the reward is 1 or 0;
-3. every answer becomes a trajectory. With `learner.estimator = "gae"` a critic
-   estimates advantages; with `grpo` or `grpo_mean` the other answers to the
-   same problem are the baseline.
+2. it samples several responses to each, and compares their answers with the
+   reference answer: the reward is 1 or 0;
+3. every response becomes a trajectory. With `learner.estimator = "gae"` a
+   critic estimates advantages; with `grpo` or `grpo_mean` the other responses
+   to the same problem are the baseline.
 
 The state has the last pass rate of each problem, by which
 `azr_jax.select_problems` chooses hard ones for an annealing stage.
@@ -68,7 +68,7 @@ class ORZ(System):
         f"{settings.prompts}"
       )
     self._problems = list(problems)
-    # By index of the problem: its correct answers and its answers.
+    # Index of a problem -> number of correct responses, number of responses.
     self._solved: dict[int, tuple[int, int]] = {}
 
   @classmethod
@@ -81,8 +81,8 @@ class ORZ(System):
   @classmethod
   def step_load(cls, settings: ORZSettings) -> StepLoad:
     """Returns the load of a step."""
-    answers = settings.prompts * settings.group_size
-    return StepLoad(answers, answers, settings.prompts)
+    samples = settings.prompts * settings.group_size
+    return StepLoad(samples, samples, settings.prompts)
 
   @classmethod
   def evaluation(cls, settings: ORZSettings) -> Evaluation:
@@ -98,12 +98,12 @@ class ORZ(System):
     """Returns the problems that a run asked, with their last pass rates."""
     problems = _problems(settings)
     return [
-      (problems[index], correct / answers)
-      for index, correct, answers in state["solved"]
+      (problems[index], num_correct / num_samples)
+      for index, num_correct, num_samples in state["solved"]
     ]
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns the correct answers and answers of each problem's last step."""
+    """Returns the counts of each problem from the last step that sampled it."""
     return {
       "solved": [[index, *counts] for index, counts in self._solved.items()]
     }
@@ -111,7 +111,8 @@ class ORZ(System):
   def load_state_dict(self, state: dict[str, Any]) -> None:
     """Restores what `state_dict` returned."""
     self._solved = {
-      index: (correct, answers) for index, correct, answers in state["solved"]
+      index: (num_correct, num_samples)
+      for index, num_correct, num_samples in state["solved"]
     }
 
   def _problems_of(self, step: int) -> list[int]:
@@ -145,12 +146,12 @@ class ORZ(System):
       policy.sample(asked, settings.group_size), submit, self.context.jobs
     )
     trajectories = []
-    for group, answers in enumerate(groups):
-      for answer in answers:
+    for group, rollouts in enumerate(groups):
+      for rollout in rollouts:
         trajectories.append(
-          _trajectory(asked[group], answer.completion, answer.grade, group)
+          _trajectory(asked[group], rollout.completion, rollout.grade, group)
         )
-      correct = sum(answer.grade for answer in answers)
+      correct = sum(rollout.grade for rollout in rollouts)
       self._solved[indices[kept[group]]] = correct, settings.group_size
     metrics = self._metrics(trajectories)
     metrics["count/orz/too_long"] = float(settings.prompts - len(asked))

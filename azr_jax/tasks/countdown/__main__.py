@@ -28,8 +28,8 @@ def main() -> None:
     data_dir=flags.out.expanduser(),
     split="train",
   )
-  limits = difficulty.thresholds(scores)
-  counts = np.bincount(difficulty.buckets(scores, limits), minlength=3)
+  thresholds = difficulty.thresholds(scores)
+  counts = np.bincount(difficulty.buckets(scores, thresholds), minlength=3)
   files = [p for p in flags.out.expanduser().rglob("*") if p.is_file()]
   size = sum(path.stat().st_size for path in files)
   print(
@@ -38,7 +38,7 @@ def main() -> None:
       f"{count} {name}"
       for name, count in zip(difficulty.BUCKETS, counts, strict=True)
     )
-    + f"; thirds at {limits[0]:.3f} and {limits[1]:.3f}; "
+    + f"; thirds at {thresholds[0]:.3f} and {thresholds[1]:.3f}; "
     f"{time.monotonic() - start:.0f} s, {size / 2**20:.1f} MiB"
   )
 

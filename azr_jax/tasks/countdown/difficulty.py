@@ -82,12 +82,12 @@ def thresholds(scores: np.ndarray) -> tuple[float, float]:
   return float(low), float(high)
 
 
-def buckets(scores: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
+def buckets(scores: np.ndarray, thresholds: tuple[float, float]) -> np.ndarray:
   """Returns indices into `BUCKETS`, int64 [scores].
 
   Args:
     scores: difficulties.
-    limits: easy is up to the lower limit, hard is from the upper limit.
+    thresholds: the maximum of easy and the minimum of hard difficulties.
   """
-  low, high = limits
+  low, high = thresholds
   return np.where(scores <= low, 0, np.where(scores >= high, 2, 1))

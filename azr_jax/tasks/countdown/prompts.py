@@ -1,6 +1,6 @@
 """Countdown prompts that ask to solve or propose a puzzle, and their parsing.
 
-| prompt format | for |
+| prompt format | models |
 | --- | --- |
 | `full` | pretrained models; it explains the rules |
 | `compact` | tiny models; it is one line |

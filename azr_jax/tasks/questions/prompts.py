@@ -1,17 +1,17 @@
-"""Prompts for questions that code may help with (R1-CI, tables 1 and 5).
+"""Prompts of questions that code may help to answer (R1-CI, tables 1 and 5).
 
-A form says which kind of reasoning a prompt asks for:
+The form of a prompt is the kind of reasoning that it asks for:
 
 | form | reasoning |
 | --- | --- |
 | `free` | words, and code where it helps (Code Agent) |
 | `text` | words only (All Text) |
 | `code` | one script that prints the answer (All Code) |
-| `text_then_code`, `code_then_text` | first the one, then the other |
+| `text_then_code`, `code_then_text` | words, then code; code, then words |
 
-A prompt format says how the prompt asks for it:
+The prompt format is the text around the question:
 
-| prompt format | for |
+| prompt format | models |
 | --- | --- |
 | `full` | base models; it explains the form |
 | `chat` | instructed models; it is `full` in their chat template |
@@ -115,7 +115,9 @@ def form_of(agent: str) -> str:
   return agent if agent in FORMS else "free"
 
 
-def framed(text: str, prompt_format: str, tokenizer: Tokenizer | None) -> str:
+def apply_chat_template(
+  text: str, prompt_format: str, tokenizer: Tokenizer | None
+) -> str:
   """Returns a text, in the model's chat template if the format is `chat`.
 
   Raises:
@@ -158,5 +160,5 @@ def ask(
     )
   text = f"{head}Question: {question.strip()}"
   if prompt_format == "chat":
-    return framed(text, prompt_format, tokenizer)
+    return apply_chat_template(text, prompt_format, tokenizer)
   return f"{text}\n\nReply:\n"
