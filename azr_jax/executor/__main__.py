@@ -11,13 +11,15 @@
 | `entry` | the function to call; the default is `"f"` |
 | `runs` | 2 runs in two processes and compares the values; the default is 1 |
 | `forbidden` | modules that the program may not use; the default is none |
+| `validation` | true for a quarter of the limits; the default is false |
 | `libraries` | needed beside the standard library, as `math_verify`; or none |
 
 A result has the job's `id`; `status` (ok, error, timeout, blocked or
 nondeterministic); `outputs`, the text of each call's value or null; `error`,
-the name of the error or null; and `seconds`. For a line that is not a job, the
-error says why, so every line that is not empty has a result. Each result is
-written as soon as those before it are known.
+the name of the error or null; `seconds` of wall clock; and `cpu_s`, seconds of
+CPU time. For a line that is not a job, the error says why, so every line that
+is not empty has a result. Each result is written as soon as those before it are
+known.
 """
 
 import argparse
@@ -32,7 +34,7 @@ from azr_jax.executor import Executor, Job, Result, streaming
 from azr_jax.executor.settings import BACKENDS
 
 MAX_RUNS = 2
-REPORTED = ("id", "status", "outputs", "error", "seconds")
+REPORTED = ("id", "status", "outputs", "error", "seconds", "cpu_s")
 _FIELDS = {field.name for field in dataclasses.fields(Job)}
 
 Pending = concurrent.futures.Future[Result]
@@ -52,7 +54,7 @@ def read_job(line: str) -> Job:
   if missing or unknown:
     raise ValueError(
       f"missing {sorted(missing)}, unknown {sorted(unknown)}; expected id, "
-      "code, inputs and perhaps entry, runs, forbidden, libraries"
+      "code, inputs and perhaps entry, runs, forbidden, libraries, validation"
     )
   for name in ("inputs", "forbidden", "libraries"):
     if not isinstance(record.get(name, []), list):
@@ -106,7 +108,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     "--timeout_s",
     type=float,
     default=2.0,
-    help="seconds per call of a program (%(default)s)",
+    help="CPU seconds per call of a program (%(default)s)",
   )
   parser.add_argument(
     "--memory_mb",

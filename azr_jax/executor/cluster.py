@@ -314,7 +314,7 @@ def _patience_s(node: _Node) -> float:
   if not node.busy:
     return math.inf
   return GRACE_S + sum(
-    task.timeout_s * max(1, len(task.job.inputs)) * task.job.runs
+    (task.limits.run_s + task.limits.sleep_s) * task.job.runs
     for task in node.busy
   )
 

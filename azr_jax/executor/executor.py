@@ -12,9 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from azr_jax.executor.cluster import Cluster
 from azr_jax.executor.job import Job, Result
+from azr_jax.executor.limits import Limits
 from azr_jax.executor.pending import ResultFuture
 from azr_jax.executor.pool import Pool
 from azr_jax.executor.settings import ExecutorSettings
+
+# Jobs that one pool runs within the same limits.
+_Batch = tuple[tuple[str, ...], Limits]
 
 
 class Executor:
@@ -33,12 +37,13 @@ class Executor:
     backend: str = "local",
     nodes: int = 0,
     address: str = "",
+    **factors: float,
   ):
     """Starts the zygotes and tests that their sandbox holds.
 
     Args:
       workers: pairs of zygotes per machine, about the number of spare cores.
-      timeout_s: wall-clock seconds per call of a program.
+      timeout_s: CPU seconds per call of a program.
       memory_mb: address space per program, in MiB.
       unsafe: run without seccomp, on a kernel that lacks it.
       without: other sandbox layers to leave out, to see what each catches.
@@ -47,6 +52,8 @@ class Executor:
         has `workers` cores.
       address: with `ray`, the cluster's address; if empty, the cluster that
         this process is connected to, or else a new one on this machine.
+      **factors: `job_factor`, `sleep_factor` and `validation_fraction` of
+        `ExecutorSettings`.
 
     Raises:
       ValueError: an argument is out of range.
@@ -62,13 +69,20 @@ class Executor:
       memory_mb=memory_mb,
       unsafe=unsafe,
       without=tuple(without),
+      **factors,
     )
     self._settings = settings
     self._lock = threading.Lock()
     self._closed = False
     # On a cluster, the executor of each node starts the pools of libraries.
     make_local = functools.partial(
-      Executor, workers, timeout_s, memory_mb, unsafe, settings.without
+      Executor,
+      workers,
+      timeout_s,
+      memory_mb,
+      unsafe,
+      settings.without,
+      **factors,
     )
     self._cluster = Cluster(settings, make_local) if backend == "ray" else None
     self._main = self._cluster or Pool(settings)
@@ -107,7 +121,7 @@ class Executor:
     """
     job.check()  # Before the pool's thread, which serves all jobs, sees it.
     pending = self._pool(job.libraries).pending
-    return pending.submit([job], self._settings.timeout_s)[0]
+    return pending.submit([job], self._settings.limits(job))[0]
 
   def map(self, jobs: Iterable[Job]) -> list[Result]:
     """Runs the jobs, identical ones once; returns results in order.
@@ -116,16 +130,19 @@ class Executor:
       TypeError, ValueError, RuntimeError: as `submit`.
     """
     jobs = list(jobs)
-    batches: dict[tuple[str, ...], list[Job]] = collections.defaultdict(list)
+    batches: dict[_Batch, list[Job]] = collections.defaultdict(list)
     for job in jobs:
       job.check()
-      batches[tuple(job.libraries)].append(job)
-    futures: dict[tuple[str, ...], Iterator[ResultFuture]] = {}
-    for libraries, batch in batches.items():
+      batches[self._batch(job)].append(job)
+    futures: dict[_Batch, Iterator[ResultFuture]] = {}
+    for (libraries, limits), batch in batches.items():
       # Identical jobs share runs only if they are submitted together.
       pending = self._pool(libraries).pending
-      futures[libraries] = iter(pending.submit(batch, self._settings.timeout_s))
-    return [next(futures[tuple(job.libraries)]).result() for job in jobs]
+      futures[libraries, limits] = iter(pending.submit(batch, limits))
+    return [next(futures[self._batch(job)]).result() for job in jobs]
+
+  def _batch(self, job: Job) -> _Batch:
+    return tuple(job.libraries), self._settings.limits(job)
 
   def counters(self) -> dict[str, int]:
     """Returns verdicts by status since the start, and their sum `programs`."""

@@ -13,26 +13,34 @@ import marshal
 import os
 import struct
 
-# How a child ended.
-TIMED_OUT, SIGNALLED, NO_REPORT, REPORTED = 0, 1, 2, 3
+# How a child ended: it was killed at a limit, or ended otherwise.
+CALL_TIMED_OUT, RUN_TIMED_OUT, SLEPT, SIGNALLED, NO_REPORT, REPORTED = range(6)
+LIMITS = (CALL_TIMED_OUT, RUN_TIMED_OUT, SLEPT)
+# What a reply says instead if nobody asked for it: the zygote is alive.
+ALIVE = 6
 
-# Payload bytes, request number, calls to make, timeout of each in seconds.
-_REQUEST = struct.Struct(">QQQd")
+# Payload bytes, request number, limits of a call, a run, and sleep in seconds.
+_REQUEST = struct.Struct(">QQddd")
 REQUEST_BYTES = _REQUEST.size
-# Payload bytes, request number, seconds, how the child ended.
-_REPLY = struct.Struct(">QQdB")
+# Payload bytes, request number, wall clock, CPU seconds, how the child ended.
+_REPLY = struct.Struct(">QQddB")
 
 
-def pack_request(number, timeout_s, code, inputs, entry, forbidden):
-  """Returns a request's frame."""
+def pack_request(number, limits, code, inputs, entry, forbidden):
+  """Returns a request's frame.
+
+  Args:
+    number: the request's number.
+    limits: CPU seconds of a call and of all calls, and seconds of sleep.
+    code, inputs, entry, forbidden: as in `job.Job`.
+  """
   program = (code, tuple(inputs), entry, tuple(forbidden))
   payload = marshal.dumps(program)
-  calls = max(1, len(inputs))
-  return _REQUEST.pack(len(payload), number, calls, timeout_s) + payload
+  return _REQUEST.pack(len(payload), number, *limits) + payload
 
 
 def unpack_request(header):
-  """Returns (payload bytes, number, calls, timeout of each in seconds)."""
+  """Returns (payload bytes, number, call_s, run_s, sleep_s)."""
   return _REQUEST.unpack(header)
 
 
@@ -41,15 +49,21 @@ def unpack_program(file):
   return marshal.loads(os.pread(file, os.fstat(file).st_size, 0))
 
 
-def pack_reply(number, seconds, seen, size):
+def pack_reply(number, seconds, cpu_s, seen, size):
   """Returns a reply's header; `seen` says how the child ended."""
-  return _REPLY.pack(size, number, seconds, seen)
+  return _REPLY.pack(size, number, seconds, cpu_s, seen)
+
+
+def pack_alive():
+  """Returns the frame that says that the zygote is alive."""
+  return pack_reply(0, 0.0, 0.0, ALIVE, 0)
 
 
 def take_replies(buffer):
   """Removes the complete replies from the front of a bytearray.
 
-  Yields (number, seconds, how the child ended, report).
+  Yields (number, wall clock in seconds, CPU seconds, how the child ended,
+  report).
   """
   while len(buffer) >= _REPLY.size:
     size, *fields = _REPLY.unpack_from(buffer)
@@ -66,7 +80,7 @@ def pack_hello(layers):
   active = [name for name, is_active in layers.items() if is_active]
   missing = ["-" + name for name, is_active in layers.items() if not is_active]
   text = " ".join(active + missing).encode("ascii")
-  return pack_reply(0, 0.0, REPORTED, len(text)) + text
+  return pack_reply(0, 0.0, 0.0, REPORTED, len(text)) + text
 
 
 def unpack_hello(payload):

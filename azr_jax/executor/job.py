@@ -17,6 +17,8 @@ class Job:
     runs: independent runs in processes with different hash seeds; with two,
       differing values make the verdict `nondeterministic`.
     forbidden: module names that the program may not import or name.
+    validation: whether it decides if the program will be run again: its runs
+      get `executor.validation_fraction` of the limits of other jobs.
     libraries: names of `libraries.LIBRARIES` that the program needs besides
       the standard library; for trusted programs, such as graders.
   """
@@ -28,6 +30,7 @@ class Job:
   runs: int = 1
   forbidden: tuple[str, ...] = ()
   libraries: tuple[str, ...] = ()
+  validation: bool = False
 
   def check(self) -> None:
     """Checks the fields.
@@ -50,6 +53,10 @@ class Job:
         raise TypeError(f"{name} is {value!r:.80}; expected strings")
     if not self.entry.isidentifier():
       raise ValueError(f"entry is {self.entry!r:.80}; expected a name")
+    if type(self.validation) is not bool:
+      raise TypeError(
+        f"validation is {self.validation!r:.80}; expected true or false"
+      )
     if type(self.runs) is not int or self.runs < 1:
       raise ValueError(f"runs is {self.runs!r:.80}; expected 1 or more")
 
@@ -63,8 +70,9 @@ class Result:
     status: one of `STATUSES`; `ok` only if every input gave a value.
     outputs: canonical text per input, None where there is no value.
     error: the exception type's name, or the rule, behind any status but `ok`.
-    seconds: wall clock from start to verdict.
+    seconds: wall clock of a run, from its fork to its end.
     finished: how many calls ended, with a value or without one.
+    cpu_s: CPU seconds of a run, all its calls together.
   """
 
   id: str
@@ -73,3 +81,4 @@ class Result:
   error: str | None
   seconds: float
   finished: int = 0
+  cpu_s: float = 0.0

@@ -1,8 +1,8 @@
 """The sandbox layers of Linux: seccomp, landlock, namespaces, resource limits.
 
 They are set up through ctypes and libc, without root or dependencies. Only the
-zygote imports this module, before it serves; each child calls `enter_child`
-after the fork.
+zygote imports this module, before it serves; each child calls `leave_files`
+and `enter_child` after the fork.
 """
 
 import contextlib
@@ -107,6 +107,8 @@ _PROGRAM = _FilterProgram(
   len(_FILTER or b"") // 8, ctypes.addressof(_FILTER_BUFFER)
 )
 _PROGRAM_POINTER = ctypes.byref(_PROGRAM)
+# The descriptor of the rules that deny files; None where there are none.
+_ruleset = None
 
 
 def enter_zygote(wanted, memory_bytes):
@@ -128,10 +130,24 @@ def enter_zygote(wanted, memory_bytes):
   layers["namespaces"] = "namespaces" in wanted and _unshare()
   _PRCTL(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
   layers["unprivileged"] = "unprivileged" in wanted and _drop_root()
-  layers["landlock"] = "landlock" in wanted and _landlock()
+  layers["landlock"] = "landlock" in wanted and _prepare_landlock()
   # A child of the same user cannot trace or read a zygote that is not dumpable.
   _PRCTL(_PR_SET_DUMPABLE, 0, 0, 0, 0)
   return layers
+
+
+def leave_files():
+  """Denies files, TCP ports, abstract sockets and signals to a child.
+
+  The zygote itself may read files, because the kernel says in one how long a
+  child waited for a core.
+
+  Raises:
+    OSError: the kernel refuses it.
+  """
+  restrict = 446
+  if _ruleset is not None and _SYSCALL(restrict, _ruleset, 0) != 0:
+    raise OSError("landlock is refused")
 
 
 def enter_child(wanted, zygote, cpu_seconds):
@@ -193,9 +209,10 @@ def _unshare():
   return _LIBC.unshare(user | network_ipc_uts) == 0
 
 
-def _landlock():
-  """Denies files, TCP ports, abstract sockets and signals; returns success."""
-  create, restrict = 444, 446
+def _prepare_landlock():
+  """Makes the rules that a child's `leave_files` needs; returns success."""
+  global _ruleset
+  create = 444
   abi = _SYSCALL(create, None, 0, 1)
   if abi < 1:
     return False
@@ -205,8 +222,5 @@ def _landlock():
   size = 8 if abi < 4 else 16 if abi < 6 else 24
   attributes = struct.pack("QQQ", files, 3, 3)[:size]
   ruleset = _SYSCALL(create, attributes, size, 0)
-  if ruleset < 0:
-    return False
-  denied = _SYSCALL(restrict, ruleset, 0) == 0
-  os.close(ruleset)
-  return denied
+  _ruleset = ruleset if ruleset >= 0 else None
+  return _ruleset is not None

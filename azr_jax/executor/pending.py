@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from azr_jax.executor.job import STATUSES, Job, Result
+from azr_jax.executor.limits import Limits
 
 ResultFuture = concurrent.futures.Future[Result]
 
@@ -22,12 +23,12 @@ class Task:
 
   Attributes:
     job: the first of the identical jobs.
-    timeout_s: wall-clock seconds per call of the program.
+    limits: what each of its runs may use.
     waiting: the id and the future of each of the identical jobs.
   """
 
   job: Job
-  timeout_s: float
+  limits: Limits
   waiting: list[tuple[str, ResultFuture]] = dataclasses.field(
     default_factory=list
   )
@@ -36,7 +37,7 @@ class Task:
     """Returns all that identical jobs share, which is all but their ids."""
     job = self.job
     texts = (job.code, tuple(job.inputs), job.entry, tuple(job.forbidden))
-    return (*texts, tuple(job.libraries), job.runs, self.timeout_s)
+    return (*texts, tuple(job.libraries), job.runs, self.limits)
 
 
 class Pending:
@@ -61,12 +62,12 @@ class Pending:
     """Whether `close` or `end` was called."""
     return self._closed
 
-  def submit(self, jobs: Sequence[Job], timeout_s: float) -> list[ResultFuture]:
+  def submit(self, jobs: Sequence[Job], limits: Limits) -> list[ResultFuture]:
     """Queues jobs and returns their futures in order.
 
     Args:
       jobs: valid ones; the caller has called `Job.check`.
-      timeout_s: wall-clock seconds per call of a program.
+      limits: what each of their runs may use.
 
     Raises:
       RuntimeError: no more jobs are taken.
@@ -77,7 +78,7 @@ class Pending:
         raise RuntimeError("the executor is closed")
       idle = not self._queue
       for job, future in zip(jobs, futures, strict=True):
-        fresh = Task(job, timeout_s)
+        fresh = Task(job, limits)
         task = self._tasks.setdefault(fresh.content(), fresh)
         task.waiting.append((job.id, future))
         if task is fresh:

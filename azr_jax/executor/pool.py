@@ -4,8 +4,8 @@ The life of a job:
 1. `Pending.submit` queues it and wakes the pool's thread;
 2. the thread gives each of its runs to the least busy zygote with a free
    slot, and the second run of a job to a zygote with another hash seed;
-3. replies are read as they come. A zygote that dies, or has not answered
-   well past the time limit, is replaced and its runs are tried once more;
+3. replies are read as they come. A zygote that dies, or has given no sign of
+   life for `SILENT_S`, is replaced and its runs are tried once more;
 4. when all runs of a job have ended, its verdict is decided here, in the
    trusted process. Only text came back, and it is parsed, never evaluated.
 
@@ -29,7 +29,9 @@ from azr_jax.executor.worker import WorkerGone, Zygote
 
 HASH_SEEDS = (1, 2)
 SLOTS = 2  # Children at a time per zygote, so that a loop blocks no other job.
-GRACE_S = 3.0  # A zygote that is later than this with a reply counts as dead.
+# A zygote with runs that was not heard for so long counts as dead. It gives a
+# sign of life every second, so this depends on no limit of a program.
+SILENT_S = 10.0
 MAX_TRIES = 2
 MAX_FALSE_STARTS = 5  # Zygotes in a row that die before they have started.
 # Runs that may wait for a zygote of their seed while later runs overtake them.
@@ -49,7 +51,6 @@ class _Run:
     born_after: it goes only to a zygote that was born later. A run whose
       zygote was lost waits for a new one, because the others may be stuck for
       the same reason.
-    deadline: when its zygote counts as dead, on the monotonic clock.
   """
 
   task: Task
@@ -58,7 +59,6 @@ class _Run:
   results: dict[int, Result]
   tries: int = 0
   born_after: float = 0.0
-  deadline: float = 0.0
 
 
 class Pool:
@@ -202,14 +202,14 @@ class Pool:
   def _start(self, zygote: Zygote, run: _Run) -> None:
     self._serial += 1
     run.tries += 1
-    max_s = run.task.timeout_s * max(1, len(run.task.job.inputs))
-    run.deadline = time.monotonic() + max_s + GRACE_S
+    if not zygote.busy:
+      zygote.heard = time.monotonic()
     zygote.busy[self._serial] = run
     job = run.task.job
     zygote.send(
       frames.pack_request(
         self._serial,
-        run.task.timeout_s,
+        run.task.limits,
         job.code,
         job.inputs,
         job.entry,
@@ -221,13 +221,14 @@ class Pool:
 
   def _attend(self) -> None:
     """Waits for replies, new jobs or a deadline, and handles them."""
-    deadlines = [_deadline(zygote) for zygote in self._zygotes]
-    wait_s = max(0.0, min(deadlines) - time.monotonic())
+    now = time.monotonic()
+    wait_s = max(0.0, min(map(_deadline, self._zygotes)) - now)
     wait_ms = None if wait_s == math.inf else wait_s * 1000 + 1
     ready = {descriptor for descriptor, _ in self._poll.poll(wait_ms)}
     if self._wake_reader in ready:
       os.read(self._wake_reader, 4096)
-    now = time.monotonic()
+    # The poll came after `now`, so what a zygote wrote until then is ready,
+    # however long the trainer kept this thread from running.
     for index, zygote in enumerate(self._zygotes):
       if zygote.writing in ready:
         zygote.flush()
@@ -242,9 +243,10 @@ class Pool:
         self._replace(index)
 
   def _read_replies(self, zygote: Zygote) -> None:
-    for number, seconds, seen, payload in zygote.receive():
+    for number, seconds, cpu_s, seen, payload in zygote.receive():
       run = zygote.busy.pop(number)
-      result = verdict.read_reply(run.task.job, seconds, seen, payload)
+      job = run.task.job
+      result = verdict.read_reply(job, seconds, cpu_s, seen, payload)
       # No program can kill itself: another process did, or memory was short.
       if result.error == verdict.KILLED and run.tries < MAX_TRIES:
         self._queue.appendleft(run)
@@ -289,7 +291,7 @@ class Pool:
       RuntimeError: a program succeeded, although seccomp was asked for.
     """
     futures = [
-      self.pending.submit([job], selftest.timeout_s(job))[0]
+      self.pending.submit([job], selftest.limits(job))[0]
       for job in selftest.jobs()
     ]
     seccomp = "seccomp" in self._settings.walls()
@@ -306,7 +308,7 @@ class Pool:
 
 
 def _deadline(zygote: Zygote) -> float:
-  """Returns when a zygote that has not replied counts as dead."""
+  """Returns when a zygote that gives no sign of life counts as dead."""
   if zygote.layers is None:
     return zygote.born + zygote.start_s
-  return min((run.deadline for run in zygote.busy.values()), default=math.inf)
+  return zygote.heard + SILENT_S if zygote.busy else math.inf

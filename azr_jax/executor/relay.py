@@ -23,7 +23,7 @@ class Requests:
     self._left = 0
 
   def take(self):
-    """Yields (number, calls, timeout of each in seconds, file) per request.
+    """Yields (number, call_s, run_s, sleep_s, file) per request.
 
     The caller closes the file, which `frames.unpack_program` reads.
     """

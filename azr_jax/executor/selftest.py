@@ -1,6 +1,7 @@
 """Programs that must fail: every start runs them to test the sandbox."""
 
 from azr_jax.executor.job import Job, Result
+from azr_jax.executor.limits import Limits
 
 _ATTEMPTS = {
   "read_files": "os.open('/etc/hostname', os.O_RDONLY)",
@@ -33,9 +34,10 @@ def jobs() -> list[Job]:
   return [Job(name, code, ("",)) for name, code in programs.items()]
 
 
-def timeout_s(job: Job) -> float:
-  """Returns a job's time limit: short for the loop, which must reach it."""
-  return 0.2 if job.id == "endless" else 10.0
+def limits(job: Job) -> Limits:
+  """Returns a job's limits: short for the loop, which must reach them."""
+  seconds = 0.2 if job.id == "endless" else 10.0
+  return Limits(call_s=seconds, run_s=seconds, sleep_s=seconds)
 
 
 def held(result: Result) -> bool:

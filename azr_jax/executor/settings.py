@@ -3,6 +3,8 @@
 import dataclasses
 
 from azr_jax.config.settings import Settings, setting
+from azr_jax.executor.job import Job
+from azr_jax.executor.limits import Limits
 
 BACKENDS = ("local", "ray")
 WALLS = frozenset(
@@ -30,10 +32,31 @@ class ExecutorSettings(Settings):
   )
   timeout_s: float = setting(
     2.0,
-    "wall clock per call of a program, seconds",
-    paper="AZR: 10; R1-CI: 60 a script",
+    "CPU time per call of a program, seconds",
+    paper="of wall clock. AZR: 10; R1-CI: 60 a script",
     at_least=0.01,
     at_most=86_400,
+  )
+  job_factor: float = setting(
+    4.0,
+    "CPU time of a job, all inputs and runs together, multiples of timeout_s",
+    at_least=1.0,
+    at_most=1e6,
+  )
+  sleep_factor: float = setting(
+    1.0,
+    "time that a program may sleep in all its calls, multiples of timeout_s; "
+    "waiting for a core is no sleep",
+    at_least=0.0,
+    at_most=1e6,
+  )
+  validation_fraction: float = setting(
+    0.25,
+    "part of these limits that a program may use while it is validated, so "
+    "that noise cannot push it over the limits later",
+    paper="none: the same limit as in grading",
+    above=0.0,
+    at_most=1.0,
   )
   memory_mb: int = setting(
     512, "address space per program, MiB", at_least=64, at_most=1 << 20
@@ -44,6 +67,17 @@ class ExecutorSettings(Settings):
     "other walls to leave out, to see what each catches",
     subset_of=_OPTIONAL_WALLS,
   )
+
+  def limits(self, job: Job) -> Limits:
+    """Returns what each run of a job may use."""
+    fraction = self.validation_fraction if job.validation else 1.0
+    call_s = fraction * self.timeout_s
+    calls = min(len(job.inputs), self.job_factor / job.runs)
+    return Limits(
+      call_s=call_s,
+      run_s=call_s * max(1.0, calls),
+      sleep_s=call_s * self.sleep_factor,
+    )
 
   def walls(self) -> frozenset[str]:
     """Returns the walls to raise."""

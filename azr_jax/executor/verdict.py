@@ -18,6 +18,12 @@ MAX_ERROR_CHARS = 160  # An error is a type's name, or a rule after `import`.
 TOO_LARGE = "OutputTooLarge"
 # The error of a killed child. No program can send this signal, even to itself.
 KILLED = f"Signal{int(signal.SIGKILL)}"
+# The limit that a child was killed at -> the error.
+_TIMEOUTS = {
+  frames.CALL_TIMED_OUT: "TimeoutError",
+  frames.RUN_TIMED_OUT: "JobTimeout",
+  frames.SLEPT: "Asleep",
+}
 RAISED = "!"  # The first character of an exception's line; no value begins so.
 
 
@@ -26,7 +32,9 @@ def failure(job: Job, status: str, error: str, seconds: float = 0.0) -> Result:
   return Result(job.id, status, (None,) * len(job.inputs), error, seconds)
 
 
-def read_reply(job: Job, seconds: float, seen: int, payload: bytes) -> Result:
+def read_reply(
+  job: Job, seconds: float, cpu_s: float, seen: int, payload: bytes
+) -> Result:
   """Returns the result of one run.
 
   A program that ran out of time keeps the values of its earlier calls. A
@@ -35,9 +43,15 @@ def read_reply(job: Job, seconds: float, seen: int, payload: bytes) -> Result:
   Args:
     job: the job that was run.
     seconds: wall clock of the run.
+    cpu_s: CPU seconds of the run.
     seen: how the child ended, one of the constants of `frames`.
     payload: its report, or after `frames.SIGNALLED` the signal's number.
   """
+  result = _read_reply(job, seconds, seen, payload)
+  return dataclasses.replace(result, cpu_s=cpu_s)
+
+
+def _read_reply(job: Job, seconds: float, seen: int, payload: bytes) -> Result:
   if seen == frames.SIGNALLED:
     return failure(job, "error", f"Signal{payload.decode('ascii')}", seconds)
   if seen == frames.NO_REPORT:
@@ -48,8 +62,8 @@ def read_reply(job: Job, seconds: float, seen: int, payload: bytes) -> Result:
   if not all(_is_plain(line, MAX_OUTPUT_CHARS) for line in lines):
     return forged
   calls = len(job.inputs)
-  if seen == frames.TIMED_OUT:
-    return _result(job, lines[:calls], "timeout", "TimeoutError", seconds)
+  if seen in _TIMEOUTS:
+    return _result(job, lines[:calls], "timeout", _TIMEOUTS[seen], seconds)
   if partial_line or len(lines) > calls + 1:
     return forged
   end = lines.pop() if lines else ""

@@ -14,8 +14,8 @@ from typing import Any
 
 from azr_jax.executor import frames
 
-# Request number, seconds, how the child ended, report.
-Reply = tuple[int, float, int, bytes]
+# Request number, wall clock, CPU seconds, how the child ended, report.
+Reply = tuple[int, float, float, int, bytes]
 
 START_S = 30.0
 START_WITH_LIBRARIES_S = 180.0  # All zygotes import for seconds, at once.
@@ -58,6 +58,7 @@ class Zygote:
     busy: its unfinished runs by request number; only the pool uses it.
     layers: which of its sandbox layers are active; None until it has started.
     born: when its process was created, on the monotonic clock.
+    heard: when it last wrote, or was last given work after being idle.
     start_s: seconds that it may take to start.
     reading, writing: descriptors to poll.
   """
@@ -80,7 +81,7 @@ class Zygote:
     self.seed = seed
     self.busy: dict[int, Any] = {}
     self.layers: dict[str, bool] | None = None
-    self.born = time.monotonic()
+    self.born = self.heard = time.monotonic()
     self._incoming, self._outgoing = bytearray(), bytearray()
     arguments = [str(_ZYGOTE), ",".join(layers), str(memory_mb)]
     self.start_s = START_WITH_LIBRARIES_S if libraries else START_S
@@ -152,11 +153,12 @@ class Zygote:
       return []
     if not data:
       raise WorkerGone("an executor zygote died")
+    self.heard = time.monotonic()
     self._incoming += data
     replies = list(frames.take_replies(self._incoming))
     if self.layers is None and replies:
       self.layers = frames.unpack_hello(replies.pop(0)[-1])
-    return replies
+    return [reply for reply in replies if reply[-2] != frames.ALIVE]
 
   def end(self) -> None:
     """Kills the zygote, whose children die with it, and reaps it."""

@@ -4,11 +4,13 @@ It is started by exec with `python -s -S -P zygote.py LAYERS MEMORY_MB LIBRARIES
 PATHS`, never by fork from a process that holds JAX. The life of a request:
 1. it arrives on the request pipe (`frames.py`);
 2. a child is forked, enters its sandbox, and runs the program on all inputs;
-3. the zygote waits for the child's output, for its end, and for its deadline,
-   which is renewed with each call. It kills the child at the deadline and
-   reaps it;
+3. the zygote waits for the child's output, for its end, and for its limits
+   (`stopwatch.py`). It kills the child at a limit and reaps it;
 4. the zygote's view of the child, and the child's report, go out on the reply
    pipe.
+
+While it has children, the zygote also says every second that it is alive, so
+the pool need not know how long a program may take on a busy machine.
 
 The zygote runs no model code itself and ends when the request pipe closes. It
 holds no reference answer, program or report (`relay.py`), because a child can
@@ -32,13 +34,15 @@ import libraries
 import preload
 import program
 import relay
+import stopwatch
 
 # The parent is checked this often, because a fork of the parent may keep the
 # request pipe open after the parent's death.
 PARENT_CHECK_S = 5.0
+ALIVE_S = 1.0  # Between two signs of life while there are children.
 OWN_MODULES = (
   "ctypes _ctypes frames kernel libraries preload program relay canonical "
-  "forbidden"
+  "forbidden stopwatch"
 ).split()
 MAX_REPORT_BYTES = program.MAX_REPORT_CHARS + (1 << 16)
 
@@ -48,36 +52,41 @@ class Child:
 
   Attributes:
     number: the request's number.
-    timeout_s: seconds per call.
+    limits: CPU seconds of a call and of all calls, and seconds of sleep.
     pid, process: the child's process id, and a descriptor of the process.
     pipe: the descriptor to read its report from.
-    start, deadline, last_deadline: times on the monotonic clock: of the fork,
-      when the current call must have ended, and when all calls must have.
+    stopwatch: what it has used of its limits.
     report, written: the file's descriptor, and the bytes in it.
     closed: whether the pipe has reached its end.
     status: the exit status; None until the child is reaped.
-    timed_out, flooded: whether it ran out of time, or wrote too much.
+    cpu_s: its CPU time, once it is reaped.
+    limit: the limit that it was killed at, of `frames.LIMITS`, or None.
+    flooded: whether it wrote too much.
   """
 
-  def __init__(self, number, calls, timeout_s, pid, pipe, process):
+  def __init__(self, number, limits, pid, pipe, process):
     self.number = number
-    self.timeout_s = timeout_s
+    self.limits = limits
     self.pid = pid
     self.pipe = pipe
     self.process = process
-    self.start = time.monotonic()
-    self.deadline = self.start + timeout_s
-    self.last_deadline = self.start + calls * timeout_s
+    self.stopwatch = stopwatch.Stopwatch(pid, *limits)
     self.report = relay.nameless_file()
     self.written = 0
     self.closed = False
     self.status = None
-    self.timed_out = False
+    self.cpu_s = 0.0
+    self.limit = None
     self.flooded = False
 
   def kill(self):
     """Kills the child, which cannot have forked."""
     os.kill(self.pid, signal.SIGKILL)
+
+  def reap(self):
+    """Waits for the child's end."""
+    _, self.status, usage = os.wait4(self.pid, 0)
+    self.cpu_s = usage.ru_utime + usage.ru_stime
 
 
 def serve(request_pipe, reply_pipe):
@@ -94,17 +103,19 @@ def serve(request_pipe, reply_pipe):
   children = []
   poll = select.poll()
   poll.register(request_pipe, select.POLLIN)
+  say_alive = time.monotonic() + ALIVE_S
   while os.getppid() == parent and not requests.closed:
     poll.register(reply_pipe, select.POLLOUT if replies.waiting else 0)
-    ready = _wait(poll, children)
+    ready = _wait(poll, children, say_alive)
     if request_pipe in ready:
-      for number, calls, timeout_s, file in requests.take():
+      for number, *limits, file in requests.take():
         pid, pipe = _fork()
         if pid == 0:
-          return file, pipe, int(calls * timeout_s) + 2
+          run_s = limits[1]
+          return file, pipe, int(run_s) + 2
         os.close(file)
         process = os.pidfd_open(pid)
-        child = Child(number, calls, timeout_s, pid, pipe, process)
+        child = Child(number, limits, pid, pipe, process)
         children.append(child)
         poll.register(child.pipe, select.POLLIN)
         poll.register(child.process, select.POLLIN)
@@ -113,20 +124,26 @@ def serve(request_pipe, reply_pipe):
       if child.status is not None:
         children.remove(child)
         replies.add(*_reply(child))
+    if children and time.monotonic() >= say_alive:
+      say_alive = time.monotonic() + ALIVE_S
+      if not replies.waiting:  # A pool that does not read needs no more.
+        replies.add(frames.pack_alive())
     replies.flush()
   for child in children:
     child.kill()
-    os.waitpid(child.pid, 0)
+    child.reap()
   return None
 
 
-def _wait(poll, children):
-  """Waits for a pipe, a child's end, or a deadline; returns what is ready."""
+def _wait(poll, children, say_alive):
+  """Waits for a pipe, a child's end or a limit, or until a sign of life is due.
+
+  Returns the descriptors that are ready.
+  """
   now = time.monotonic()
-  wait_s = min(
-    (child.deadline - now for child in children), default=PARENT_CHECK_S
-  )
-  wait_ms = min(max(0.0, wait_s), PARENT_CHECK_S) * 1000
+  until = [child.stopwatch.next_look() for child in children]
+  until.append(say_alive if children else now + PARENT_CHECK_S)
+  wait_ms = max(0.0, min(until) - now) * 1000
   return {descriptor for descriptor, _ in poll.poll(wait_ms + 1)}
 
 
@@ -144,6 +161,7 @@ def _fork():
 def _become_program(file, writing, cpu_s, sandbox_layers, zygote):
   """Enters the sandbox with one open pipe, then runs the program."""
   code, inputs, entry, forbidden = frames.unpack_program(file)
+  kernel.leave_files()  # This needs a descriptor that the next line closes.
   os.closerange(3, writing)
   os.closerange(writing + 1, 1 << 20)
   kernel.enter_child(sandbox_layers, zygote, cpu_s)
@@ -151,21 +169,20 @@ def _become_program(file, writing, cpu_s, sandbox_layers, zygote):
 
 
 def _attend(child, ready, poll):
-  """Handles a child's output, its end, or its deadline."""
+  """Handles a child's output, its end, or a limit."""
   if child.pipe in ready:
     _take_output(child)
     if child.closed:  # A pipe at its end is always ready.
       poll.unregister(child.pipe)
-  ended = child.process in ready
-  if not ended and time.monotonic() < child.deadline:
-    return
-  if not ended:
-    child.timed_out = True
+  if child.process not in ready:
+    child.limit = child.stopwatch.reached()
+    if child.limit is None:
+      return
     child.kill()
   if not child.closed:
     poll.unregister(child.pipe)
   poll.unregister(child.process)
-  _, child.status = os.waitpid(child.pid, 0)
+  child.reap()
   _take_output(child)
   os.close(child.pipe)
   os.close(child.process)
@@ -182,42 +199,42 @@ def _take_output(child):
       child.closed = True
       return
     child.written += moved
-    _restart_clock(child)
+    # After it is reaped, another process may have the same process id.
+    is_reaped = child.status is not None
     if child.written > MAX_REPORT_BYTES:
       child.flooded = True
-      # After it is reaped, another process may have the same process id.
-      if child.status is None:
+      if not is_reaped:
         child.kill()
       return
-
-
-def _restart_clock(child):
-  """Gives the next call its time, up to the limit of all calls together."""
-  deadline = time.monotonic() + child.timeout_s
-  child.deadline = min(deadline, child.last_deadline)
+    if not is_reaped:
+      child.stopwatch.begin_call()
 
 
 def _reply(child):
   """Returns a reply's first bytes, its report's file or None, and its size."""
-  seconds = time.monotonic() - child.start
-  seen, text = frames.REPORTED, b""
-  if child.timed_out:
-    seen = frames.TIMED_OUT
-  elif child.flooded:
-    seen = frames.NO_REPORT
-  elif os.WIFSIGNALED(child.status):
-    seen, text = frames.SIGNALLED, b"%d" % os.WTERMSIG(child.status)
-  elif child.status != 0:
-    seen = frames.NO_REPORT
-  if seen in (frames.TIMED_OUT, frames.REPORTED):
-    head = frames.pack_reply(child.number, seconds, seen, child.written)
+  seen, text = _seen(child), b""
+  used = time.monotonic() - child.stopwatch.start, child.cpu_s
+  if seen == frames.REPORTED or seen in frames.LIMITS:
+    head = frames.pack_reply(child.number, *used, seen, child.written)
     return head, child.report, child.written
+  if seen == frames.SIGNALLED:
+    text = b"%d" % os.WTERMSIG(child.status)
   os.close(child.report)
-  return (
-    frames.pack_reply(child.number, seconds, seen, len(text)) + text,
-    None,
-    0,
-  )
+  head = frames.pack_reply(child.number, *used, seen, len(text))
+  return head + text, None, 0
+
+
+def _seen(child):
+  """Returns how a child ended, one of the constants of `frames`."""
+  if child.limit is not None:
+    return child.limit
+  if child.flooded:
+    return frames.NO_REPORT
+  if os.WIFSIGNALED(child.status):
+    # The kernel's own limit of CPU time comes first if the zygote is late.
+    _, run_s, _ = child.limits
+    return frames.RUN_TIMED_OUT if child.cpu_s > run_s else frames.SIGNALLED
+  return frames.REPORTED if child.status == 0 else frames.NO_REPORT
 
 
 def settle(sandbox_layers, memory_mb, library_names, paths):

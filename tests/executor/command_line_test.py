@@ -41,7 +41,9 @@ def test_every_line_has_a_result_in_order():
   results = [json.loads(line) for line in run(lines).splitlines()]
   assert len(results) == 8
   for number, result in enumerate(results, start=1):
-    assert set(result) == {"id", "status", "outputs", "error", "seconds"}
+    assert set(result) == {
+      *("id", "status", "outputs", "error", "seconds", "cpu_s")
+    }
     if number in REASONS:
       assert (result["status"], result["outputs"]) == ("error", [])
       assert result["error"].startswith(f"line {number} is no job: ")

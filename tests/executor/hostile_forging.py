@@ -43,16 +43,16 @@ def _lies(*lines, inputs=("",)):
 
 
 def _buys_time(data, inputs):
-  """Returns a case that writes data ten times a second to gain time."""
+  """Returns a case that writes data every tenth of a second to gain time."""
   code = f"""{_WRITE}
 import time
 def f():
-  start = time.monotonic()
+  start = time.process_time()
   for number in range(60):
-    while time.monotonic() < start + number / 10: pass
+    while time.process_time() < start + number / 10: pass
     write({data!r})
 """
-  errors = ("TimeoutError", *UNBELIEVED)
+  errors = ("JobTimeout", *UNBELIEVED)
   return Case(code, inputs, statuses=("timeout", "error"), errors=errors)
 
 
@@ -85,10 +85,10 @@ PIPES = {
   "lines_that_buy_time": _buys_time(b"1\n", ("",)),
   "half_lines_that_buy_time": _buys_time(b" ", ("", "")),
   "frame_of_the_pool": _sends(
-    # A zygote's header: length, number, seconds, how the child ended.
+    # A zygote's header: length, number, two times, how the child ended.
     "import struct",
     "for number in range(99):",
-    "  write(struct.pack('>QQdB', 5, number, 0.0, 3) + SEVEN)",
+    "  write(struct.pack('>QQddB', 5, number, 0.0, 0.0, 5) + SEVEN)",
     _GONE,
   ),
   "frame_with_a_length": _sends("write(bytes(7) + b'\\5' + SEVEN)", _GONE),

@@ -127,7 +127,7 @@ CASES = {
     "  calls.append(calls[0])\n  return x",
     ("1", "2"),
     statuses=("error", "timeout"),
-    errors=(*UNBELIEVED, "OutputTooLarge", "TimeoutError"),
+    errors=(*UNBELIEVED, "OutputTooLarge", "JobTimeout"),
   ),
   "longer_inputs": Case(
     f"{_GLOBALS}def f(x):\n  report()['inputs'] += ('7',)\n  return x",

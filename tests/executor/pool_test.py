@@ -136,7 +136,7 @@ def test_zygotes_that_never_start_end_the_pool(monkeypatch, pool):
 
 
 def test_a_stopped_zygote_is_replaced(monkeypatch):
-  monkeypatch.setattr("azr_jax.executor.pool.GRACE_S", 0.3)
+  monkeypatch.setattr("azr_jax.executor.pool.SILENT_S", 1.5)
   with Executor(workers=1, timeout_s=0.3, memory_mb=256) as pool:
     stopped = pool.processes()
     for pid in stopped:
@@ -146,7 +146,7 @@ def test_a_stopped_zygote_is_replaced(monkeypatch):
 
 
 def test_a_large_job_to_a_stopped_zygote_does_not_block(monkeypatch):
-  monkeypatch.setattr("azr_jax.executor.pool.GRACE_S", 0.3)
+  monkeypatch.setattr("azr_jax.executor.pool.SILENT_S", 1.5)
   with Executor(workers=1, timeout_s=0.3, memory_mb=256) as pool:
     for pid in pool.processes():
       os.kill(pid, signal.SIGSTOP)

@@ -78,7 +78,9 @@ def test_a_child_killed_twice_is_not_nondeterminism():
 
 def test_a_value_with_a_comment_is_refused_when_runs_are_compared():
   job = Job("1", ADD, ("1",), runs=2)
-  seen = [verdict.read_reply(job, 0.1, frames.REPORTED, b"5 # 7\ndone\n")] * 2
+  seen = [
+    verdict.read_reply(job, 0.1, 0.1, frames.REPORTED, b"5 # 7\ndone\n")
+  ] * 2
   assert verdict.agree(seen).error == "MalformedReport"
 
 
@@ -122,7 +124,7 @@ def f(x):
 """
   with Executor(workers=1, timeout_s=0.3, memory_mb=256) as pool:
     result = pool.submit(Job("1", code, ("1", "2"))).result()
-  assert result.status == "timeout" and result.seconds < 1.0
+  assert result.status == "timeout" and result.cpu_s < 1.0
 
 
 @pytest.mark.parametrize(

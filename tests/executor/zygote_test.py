@@ -16,7 +16,7 @@ _, status = os.waitpid(pid, 0)
 reading, writing = os.pipe()
 os.set_blocking(reading, False)
 os.write(writing, b"x")
-child = zygote.Child(1, 1, 1.0, pid, reading, 0)
+child = zygote.Child(1, (1.0, 1.0, 1.0), pid, reading, 0)
 child.status = status
 child.written = zygote.MAX_REPORT_BYTES
 zygote._take_output(child)
