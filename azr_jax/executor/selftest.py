@@ -10,6 +10,14 @@ _ATTEMPTS = {
   "signals": "os.kill(os.getppid(), 0)",
   "descriptors": "os.dup(1)",
   "sleep": "sys.modules['time'].sleep(0.001)",
+  # Clock of the process 1, in the numbering of the kernel.
+  "clocks_of_others": "sys.modules['time'].clock_gettime((~1 << 3) | 2)",
+  "process_numbers": "os.getpid() or denied()",
+  "shared_wake": "library().syscall(futex, word, 1, 1, 0, 0, 0) + 1 or denied()",
+  "priority_inheritance": (
+    "library().syscall(futex, word, 136, 0, 0, 0, 0) + 1 or denied()"
+  ),
+  "page_merging": "library().madvise(page, 4096, 12) + 1 or denied()",
 }
 _ATTEMPT = """
 def f():

@@ -38,7 +38,7 @@ import relay
 PARENT_CHECK_S = 5.0
 OWN_MODULES = (
   "ctypes _ctypes frames kernel libraries preload program relay canonical "
-  "forbidden"
+  "forbidden system_calls"
 ).split()
 MAX_REPORT_BYTES = program.MAX_REPORT_CHARS + (1 << 16)
 
