@@ -14,8 +14,8 @@ class Job:
     code: Python source that defines `entry`.
     inputs: argument texts, e.g. `"1, [2]"`; each becomes one call.
     entry: the function to call.
-    runs: independent runs in processes with different hash seeds; with two,
-      differing values make the verdict `nondeterministic`.
+    runs: independent runs in processes; up to three have different hash seeds.
+      Differing values make the verdict `nondeterministic`.
     forbidden: module names that the program may not import or name.
     libraries: names of `libraries.LIBRARIES` that the program needs besides
       the standard library; for trusted programs, such as graders.

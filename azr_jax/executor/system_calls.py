@@ -96,35 +96,42 @@ def seccomp_filter(machine):
   """
   if machine not in _ARCHITECTURES:
     return None
-  audit, column = _ARCHITECTURES[machine]
-  # A line is a label, or an instruction: its code, its operand, and the labels
-  # where it goes on if it holds, and if it does not.
-  lines = [
-    (_LOAD, _ARCHITECTURE_AT, _NEXT, _NEXT),
-    (_EQUAL, audit, _NEXT, "kill"),
-    (_LOAD, _NUMBER_AT, _NEXT, _NEXT),
-    (_AT_LEAST, _X32_BIT, "kill", _NEXT),
-  ]
-  targets = [(numbers, "allow") for numbers in ALLOWED.values()]
-  targets += [(numbers, "zero") for numbers in ZERO.values()]
-  targets += [(numbers, name) for name, (numbers, *_) in LIMITED.items()]
-  lines += [(_EQUAL, numbers[column], to, _NEXT) for numbers, to in targets]
-  lines += _verdict("deny")
+  return _assembled(_lines(*_ARCHITECTURES[machine]))
+
+
+def _lines(audit, column):
+  """Yields the filter's instructions and, before some of them, labels.
+
+  An instruction is its code, its operand, and the labels where it goes on if it
+  holds, and if it does not.
+  """
+  yield _LOAD, _ARCHITECTURE_AT, _NEXT, _NEXT
+  yield _EQUAL, audit, _NEXT, "kill"
+  yield _LOAD, _NUMBER_AT, _NEXT, _NEXT
+  yield _AT_LEAST, _X32_BIT, "kill", _NEXT
+  for numbers in ALLOWED.values():
+    yield _EQUAL, numbers[column], "allow", _NEXT
+  for numbers in ZERO.values():
+    yield _EQUAL, numbers[column], "zero", _NEXT
+  for name, (numbers, *_) in LIMITED.items():
+    yield _EQUAL, numbers[column], name, _NEXT
+  yield _verdict("deny")
   for name, (_, *tests) in LIMITED.items():
-    lines.append(name)
+    yield name
     for number, (position, kind, operand) in enumerate(tests):
-      after = f"{name} {number}"
-      lines.append((_LOAD, _ARGUMENTS_AT + 8 * position, _NEXT, _NEXT))
-      lines += _TESTS[kind](operand, after)
-      lines += [*_verdict("deny"), after]
-    lines += _verdict("allow")
+      passed = f"{name} {number}"
+      yield _LOAD, _ARGUMENTS_AT + 8 * position, _NEXT, _NEXT
+      yield from _TESTS[kind](operand, passed)
+      yield _verdict("deny")
+      yield passed
+    yield _verdict("allow")
   for name in ("allow", "zero", "kill"):
-    lines += [name, *_verdict(name)]
-  return _assembled(lines)
+    yield name
+    yield _verdict(name)
 
 
 def _verdict(name):
-  return [(_RETURN, _VERDICTS[name], _NEXT, _NEXT)]
+  return _RETURN, _VERDICTS[name], _NEXT, _NEXT
 
 
 # Instructions that jump if the loaded argument passes a test. They see its low
