@@ -14,8 +14,8 @@ class Job:
     code: Python source that defines `entry`.
     inputs: argument texts, e.g. `"1, [2]"`; each becomes one call.
     entry: the function to call.
-    runs: independent runs in processes with different hash seeds; with two,
-      differing values make the verdict `nondeterministic`.
+    runs: independent runs in processes; up to three have different hash seeds.
+      Differing values make the verdict `nondeterministic`.
     forbidden: module names that the program may not import or name.
     validation: whether it decides if the program will be run again: its runs
       get `executor.validation_fraction` of the limits of other jobs.

@@ -2,7 +2,8 @@
 
 They are set up through ctypes and libc, without root or dependencies. Only the
 zygote imports this module, before it serves; each child calls `leave_files`
-and `enter_child` after the fork.
+and `enter_child` after the fork. `system_calls.py` has the calls that seccomp
+allows.
 """
 
 import contextlib
@@ -10,6 +11,8 @@ import ctypes
 import os
 import resource
 import struct
+
+import system_calls
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _SYSCALL = _LIBC.syscall
@@ -21,87 +24,12 @@ _PR_SET_NO_NEW_PRIVS = 38
 _SIGKILL = 9
 _NOBODY = 65534
 
-# Numbers of the system calls that a program may make: (x86-64, aarch64).
-ALLOWED = {
-  "read": (0, 63),
-  "write": (1, 64),
-  "close": (3, 57),
-  "lseek": (8, 62),
-  "munmap": (11, 215),
-  "brk": (12, 214),
-  "rt_sigaction": (13, 134),
-  "rt_sigprocmask": (14, 135),
-  "rt_sigreturn": (15, 139),
-  "sched_yield": (24, 124),
-  "mremap": (25, 216),
-  "madvise": (28, 233),
-  "getpid": (39, 172),
-  "exit": (60, 93),
-  "gettimeofday": (96, 169),
-  "getrusage": (98, 165),
-  "getuid": (102, 174),
-  "sigaltstack": (131, 132),
-  "gettid": (186, 178),
-  "futex": (202, 98),
-  "clock_gettime": (228, 113),
-  "clock_getres": (229, 114),
-  "exit_group": (231, 94),
-  "restart_syscall": (219, 128),
-}
-# These are allowed unless they ask for executable memory.
-NOT_EXECUTABLE = {"mmap": (9, 222), "mprotect": (10, 226)}
-_ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
-
-_EPERM = 1
-_PROT_EXEC = 4
-_KILL, _ERRNO, _ALLOW = 0x80000000, 0x00050000 | _EPERM, 0x7FFF0000
-_LOAD, _RETURN = 0x20, 0x06
-_JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_BITS = 0x15, 0x35, 0x45
-_X32_BIT = 0x40000000
-
 
 class _FilterProgram(ctypes.Structure):
   _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
 
 
-def _instruction(code, value, jump_true=0, jump_false=0):
-  return struct.pack("HBBI", code, jump_true, jump_false, value)
-
-
-def seccomp_filter(machine):
-  """Returns the allowlist as a BPF program, or None for an unknown machine.
-
-  System calls that are not listed fail with EPERM. Calls of a foreign
-  architecture, or with x32 numbers, kill the process.
-  """
-  if machine not in _ARCHITECTURES:
-    return None
-  audit, column = _ARCHITECTURES[machine]
-  lines = [
-    _instruction(_LOAD, 4),
-    _instruction(_JUMP_EQUAL, audit, 1, 0),
-    _instruction(_RETURN, _KILL),
-    _instruction(_LOAD, 0),
-    _instruction(_JUMP_AT_LEAST, _X32_BIT, 0, 1),
-    _instruction(_RETURN, _KILL),
-  ]
-  for numbers in NOT_EXECUTABLE.values():
-    lines += [
-      _instruction(_JUMP_EQUAL, numbers[column], 0, 4),
-      _instruction(_LOAD, 16 + 2 * 8),  # The third argument is the protection.
-      _instruction(_JUMP_BITS, _PROT_EXEC, 0, 1),
-      _instruction(_RETURN, _ERRNO),
-      _instruction(_RETURN, _ALLOW),
-    ]
-  for numbers in ALLOWED.values():
-    lines += [
-      _instruction(_JUMP_EQUAL, numbers[column], 0, 1),
-      _instruction(_RETURN, _ALLOW),
-    ]
-  return b"".join([*lines, _instruction(_RETURN, _ERRNO)])
-
-
-_FILTER = seccomp_filter(os.uname().machine)
+_FILTER = system_calls.seccomp_filter(os.uname().machine)
 _FILTER_BUFFER = ctypes.create_string_buffer(_FILTER or b"")
 _PROGRAM = _FilterProgram(
   len(_FILTER or b"") // 8, ctypes.addressof(_FILTER_BUFFER)

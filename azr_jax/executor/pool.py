@@ -2,8 +2,8 @@
 
 The life of a job:
 1. `Pending.submit` queues it and wakes the pool's thread;
-2. the thread gives each of its runs to the least busy zygote with a free
-   slot, and the second run of a job to a zygote with another hash seed;
+2. the thread gives each of its runs to the least busy zygote of its hash seed
+   (`hash_seeds.py`) with a free slot;
 3. replies are read as they come. A zygote that dies, or has given no sign of
    life for `SILENT_S`, is replaced and its runs are tried once more;
 4. when all runs of a job have ended, its verdict is decided here, in the
@@ -21,13 +21,12 @@ import threading
 import time
 from collections.abc import Sequence
 
-from azr_jax.executor import frames, libraries, selftest, verdict
+from azr_jax.executor import frames, hash_seeds, libraries, selftest, verdict
 from azr_jax.executor.job import Result
 from azr_jax.executor.pending import Pending, Task
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.executor.worker import WorkerGone, Zygote
 
-HASH_SEEDS = (1, 2)
 SLOTS = 2  # Children at a time per zygote, so that a loop blocks no other job.
 # A zygote with runs that was not heard for so long counts as dead. It gives a
 # sign of life every second, so this depends on no limit of a program.
@@ -45,7 +44,7 @@ class _Run:
   Attributes:
     task: the job, and who waits for it.
     index: its number among the task's runs.
-    seed: the hash seed that it needs; None for any.
+    seed: the hash seed that it needs.
     results: those of all the task's runs, by index; shared between the runs.
     tries: how often it was sent to a zygote.
     born_after: it goes only to a zygote that was born later. A run whose
@@ -55,7 +54,7 @@ class _Run:
 
   task: Task
   index: int
-  seed: int | None
+  seed: int
   results: dict[int, Result]
   tries: int = 0
   born_after: float = 0.0
@@ -90,9 +89,7 @@ class Pool:
     self._serial = 0
     self._false_starts = 0
     self._zygotes = [
-      self._new_zygote(seed)
-      for _ in range(settings.workers)
-      for seed in HASH_SEEDS
+      self._new_zygote(seed) for seed in hash_seeds.of_zygotes(settings.workers)
     ]
     try:
       layers = [zygote.wait_for_start() for zygote in self._zygotes]
@@ -182,9 +179,7 @@ class Pool:
       if task is None:
         return None
       results: dict[int, Result] = {}
-      seeds = (None,) if task.job.runs == 1 else HASH_SEEDS
-      for index in range(task.job.runs):
-        seed = seeds[index % len(seeds)]
+      for index, seed in enumerate(hash_seeds.of_runs(task.job)):
         self._queue.append(_Run(task, index, seed, results))
     return self._queue.popleft()
 
@@ -194,7 +189,7 @@ class Pool:
       for zygote in self._zygotes
       if zygote.layers is not None
       and zygote.born >= run.born_after
-      and run.seed in (None, zygote.seed)
+      and run.seed == zygote.seed
     ]
     zygote = min(candidates, key=lambda z: len(z.busy), default=None)
     return zygote if zygote and len(zygote.busy) < SLOTS else None

@@ -28,7 +28,10 @@ class ExecutorSettings(Settings):
     "", "address of the Ray cluster; empty: find or start one"
   )
   workers: int = setting(
-    2, "pairs of zygotes per machine, one per core", at_least=1, at_most=4096
+    2,
+    "pairs of zygotes per machine, one per core; at least three zygotes",
+    at_least=1,
+    at_most=4096,
   )
   timeout_s: float = setting(
     2.0,

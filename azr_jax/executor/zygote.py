@@ -42,7 +42,7 @@ PARENT_CHECK_S = 5.0
 ALIVE_S = 1.0  # Between two signs of life while there are children.
 OWN_MODULES = (
   "ctypes _ctypes frames kernel libraries preload program relay canonical "
-  "forbidden stopwatch"
+  "forbidden stopwatch system_calls"
 ).split()
 MAX_REPORT_BYTES = program.MAX_REPORT_CHARS + (1 << 16)
 

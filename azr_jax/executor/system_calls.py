@@ -1,0 +1,160 @@
+"""The system calls that a program may make, and the filter that says so.
+
+Most are allowed whatever their arguments. With some arguments, a few would
+reach beyond the process, so these are denied (`LIMITED`):
+
+| call | what the denied arguments could do |
+| --- | --- |
+| `mmap`, `mprotect` | make memory executable; take reserved huge pages |
+| `futex` | wake a process that waits at the same place of a file, such as the |
+| | C library; find out which processes exist (priority inheritance) |
+| `clock_gettime`, `clock_getres` | tell the CPU time of another process |
+| `madvise` | push pages out of memory, or merge them with those of others |
+
+A process's own number reads as 0 (`ZERO`), because these numbers tell how many
+processes the machine starts.
+
+The kernel lets two calls through whatever a filter says: uretprobe (335) and
+uprobe (336). Outside of a probe, they do nothing.
+"""
+
+import struct
+
+# Numbers of the system calls that a program may make: (x86-64, aarch64).
+ALLOWED = {
+  "read": (0, 63),
+  "write": (1, 64),
+  "close": (3, 57),
+  "lseek": (8, 62),
+  "munmap": (11, 215),
+  "brk": (12, 214),
+  "rt_sigaction": (13, 134),
+  "rt_sigprocmask": (14, 135),
+  "rt_sigreturn": (15, 139),
+  "sched_yield": (24, 124),
+  "mremap": (25, 216),
+  "exit": (60, 93),
+  "gettimeofday": (96, 169),
+  "getrusage": (98, 165),
+  "getuid": (102, 174),
+  "sigaltstack": (131, 132),
+  "exit_group": (231, 94),
+  "restart_syscall": (219, 128),
+}
+# These return 0 instead of running.
+ZERO = {"getpid": (39, 172), "gettid": (186, 178)}
+_PROT_EXEC = 4
+_MAP_HUGETLB = 0x40000
+_PRIVATE, _REALTIME = 128, 256
+_WAIT, _WAKE, _WAIT_BITSET, _WAKE_BITSET = 0, 1, 9, 10
+_FUTEX = (
+  _PRIVATE | _WAIT,
+  _PRIVATE | _WAKE,
+  _PRIVATE | _WAIT_BITSET,
+  _PRIVATE | _WAKE_BITSET,
+  _PRIVATE | _WAIT | _REALTIME,
+  _PRIVATE | _WAIT_BITSET | _REALTIME,
+)
+_DONTNEED, _FREE, _HUGEPAGE, _NOHUGEPAGE = 4, 8, 14, 15
+_ADVICE = (_DONTNEED, _FREE, _HUGEPAGE, _NOHUGEPAGE)
+# Clocks of the machine and of the process itself; those of others are above.
+_CLOCKS = 16
+# Calls that are allowed if their arguments pass all tests. A test is the
+# argument's position, what is tested, and what it is compared with.
+LIMITED = {
+  "mmap": ((9, 222), (2, "lacks", _PROT_EXEC), (3, "lacks", _MAP_HUGETLB)),
+  "mprotect": ((10, 226), (2, "lacks", _PROT_EXEC)),
+  "madvise": ((28, 233), (2, "one of", _ADVICE)),
+  "futex": ((202, 98), (1, "one of", _FUTEX)),
+  "clock_gettime": ((228, 113), (0, "below", _CLOCKS)),
+  "clock_getres": ((229, 114), (0, "below", _CLOCKS)),
+}
+_ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+
+_EPERM = 1
+_X32_BIT = 0x40000000
+# Where the kernel shows a call to the filter.
+_NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
+# Codes of BPF instructions.
+_LOAD, _RETURN = 0x20, 0x06
+_EQUAL, _AT_LEAST, _BITS = 0x15, 0x35, 0x45
+_ERRNO = 0x00050000
+_VERDICTS = {
+  "allow": 0x7FFF0000,
+  "deny": _ERRNO | _EPERM,
+  "zero": _ERRNO,
+  "kill": 0x80000000,
+}
+_NEXT = ""  # The label of the next instruction.
+
+
+def seccomp_filter(machine):
+  """Returns the allowlist as a BPF program, or None for an unknown machine.
+
+  System calls that are not listed fail with EPERM. Calls of a foreign
+  architecture, or with x32 numbers, kill the process.
+  """
+  if machine not in _ARCHITECTURES:
+    return None
+  return _assembled(_lines(*_ARCHITECTURES[machine]))
+
+
+def _lines(audit, column):
+  """Yields the filter's instructions and, before some of them, labels.
+
+  An instruction is its code, its operand, and the labels where it goes on if it
+  holds, and if it does not.
+  """
+  yield _LOAD, _ARCHITECTURE_AT, _NEXT, _NEXT
+  yield _EQUAL, audit, _NEXT, "kill"
+  yield _LOAD, _NUMBER_AT, _NEXT, _NEXT
+  yield _AT_LEAST, _X32_BIT, "kill", _NEXT
+  for numbers in ALLOWED.values():
+    yield _EQUAL, numbers[column], "allow", _NEXT
+  for numbers in ZERO.values():
+    yield _EQUAL, numbers[column], "zero", _NEXT
+  for name, (numbers, *_) in LIMITED.items():
+    yield _EQUAL, numbers[column], name, _NEXT
+  yield _verdict("deny")
+  for name, (_, *tests) in LIMITED.items():
+    yield name
+    for number, (position, kind, operand) in enumerate(tests):
+      passed = f"{name} {number}"
+      yield _LOAD, _ARGUMENTS_AT + 8 * position, _NEXT, _NEXT
+      yield from _TESTS[kind](operand, passed)
+      yield _verdict("deny")
+      yield passed
+    yield _verdict("allow")
+  for name in ("allow", "zero", "kill"):
+    yield name
+    yield _verdict(name)
+
+
+def _verdict(name):
+  return _RETURN, _VERDICTS[name], _NEXT, _NEXT
+
+
+# Instructions that jump if the loaded argument passes a test. They see its low
+# 32 bits, and the kernel reads no others of these arguments.
+_TESTS = {
+  "lacks": lambda bits, label: [(_BITS, bits, _NEXT, label)],
+  "below": lambda limit, label: [(_AT_LEAST, limit, _NEXT, label)],
+  "one of": lambda values, label: [
+    (_EQUAL, value, label, _NEXT) for value in values
+  ],
+}
+
+
+def _assembled(lines):
+  """Returns the instructions as bytes, with distances in place of labels."""
+  places, code = {}, []
+  for line in lines:
+    if isinstance(line, str):
+      places[line] = len(code)
+    else:
+      code.append(line)
+  packed = []
+  for at, (operation, operand, *labels) in enumerate(code):
+    jumps = [places[to] - at - 1 if to else 0 for to in labels]
+    packed.append(struct.pack("HBBI", operation, *jumps, operand))
+  return b"".join(packed)
