@@ -37,8 +37,8 @@ import relay
 # request pipe open after the parent's death.
 PARENT_CHECK_S = 5.0
 OWN_MODULES = (
-  "ctypes _ctypes frames kernel libraries preload program relay canonical "
-  "forbidden"
+  "ctypes _ctypes frames kernel libraries preload program relay arguments "
+  "canonical forbidden"
 ).split()
 MAX_REPORT_BYTES = program.MAX_REPORT_CHARS + (1 << 16)
 

@@ -18,7 +18,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-from azr_jax.executor import Executor, Job, futures
+from azr_jax.executor import Executor, Job
 from azr_jax.grading import literals, programs
 
 
@@ -58,8 +58,7 @@ def compare(
   for record in records:
     reference, answer = record["output"], record["answer"]
     if kind == "output":
-      correct = programs.deduction_correct(reference, answer)
-      pending.append(futures.done(correct))
+      pending.append(programs.submit_deduction(executor, reference, answer))
     else:
       arguments = call_arguments(answer)
       pending.append(

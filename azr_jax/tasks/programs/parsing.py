@@ -65,21 +65,16 @@ def _fenced(response: str, label: str) -> list[str]:
   ]
 
 
-def _last_fenced(response: str, label: str) -> str | None:
-  contents = _fenced(response, label)
-  return contents[-1].strip() if contents and contents[-1].strip() else None
-
-
 def parse_triplet_proposal(response: str) -> tuple[str, str] | None:
   """Returns (code, argument text) of a proposal of a program with an input.
 
   It returns None unless there are exactly one program, which defines `f`, and
-  exactly one input, in any order.
+  exactly one input, in any order. A blank input is a call without arguments.
   """
   programs, inputs = _fenced(response, "python"), _fenced(response, "input")
   if len(programs) != 1 or len(inputs) != 1:
     return None
-  if "def f(" not in programs[0] or not inputs[0].strip():
+  if "def f(" not in programs[0]:
     return None
   return programs[0], inputs[0].strip()
 
@@ -96,7 +91,7 @@ def parse_induction_proposal(
   messages = _fenced(response, "message")
   if len(inputs) != num_inputs or len(set(inputs)) != num_inputs:
     return None
-  if len(messages) != 1 or not messages[0].strip() or not all(inputs):
+  if len(messages) != 1 or not messages[0].strip():
     return None
   if "def f(" in messages[0]:
     return None
@@ -104,13 +99,18 @@ def parse_induction_proposal(
 
 
 def parse_output_answer(response: str) -> str | None:
-  """Returns the text of the last output fence, or None."""
-  return _last_fenced(response, "output")
+  """Returns the text of the last output fence, or None if it is blank."""
+  contents = _fenced(response, "output")
+  return contents[-1].strip() or None if contents else None
 
 
 def parse_input_answer(response: str) -> str | None:
-  """Returns the text of the last input fence, or None."""
-  return _last_fenced(response, "input")
+  """Returns the text of the last input fence, or None.
+
+  A blank text is a call without arguments.
+  """
+  contents = _fenced(response, "input")
+  return contents[-1].strip() if contents else None
 
 
 def parse_program_answer(response: str) -> str | None:
