@@ -54,10 +54,13 @@ def submit_deduction(
   if not is_gradable(answer):
     return futures.done(False)
   try:
-    return futures.done(literals.typed_key(answer) == reference_key)
+    key = literals.typed_key(answer)
   except literals.ParseError:
-    if not expressions.is_value(answer):
-      return futures.done(False)
+    key = None
+  if key is not None and (key == reference_key or not values.may_collapse(key)):
+    return futures.done(key == reference_key)
+  if not expressions.is_value(answer):
+    return futures.done(False)
   return futures.then(
     expressions.submit_value(executor, answer),
     lambda value: value is not None and _has_key(value, reference_key),

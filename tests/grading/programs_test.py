@@ -40,6 +40,14 @@ def induce(executor, code, inputs=("1", "2"), outputs=("2", "3")):
     ("3", "2 if True else 3", False),
     ("(1, 2)", "1, 1 + 1  # two", True),
     ("2", "2.0 / 1", False),
+    # Python drops an item of these literals.
+    ("{1}", "{1, True}", True),
+    ("{1: 'b'}", "{1: 'a', 1.0: 'b'}", True),
+    ("[{(1, 2)}]", "[{(1, 2), (True, 2)}]", True),
+    ("OrderedDict([(1, 3)])", "OrderedDict([(1, 2), (1, 3)])", True),
+    ("OrderedDict([(1, 3)])", "OrderedDict([[1, 3]])", True),
+    ("{1}", "{1, 2.0}", False),
+    ("{1, 2.0}", "{2.0, 1}", True),
   ],
 )
 def test_deduction(executor, reference, answer, correct):

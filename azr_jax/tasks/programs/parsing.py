@@ -1,16 +1,19 @@
 """Parses responses: checks their format and reads the fences of the answer.
 
 A response is the text after the opening `<think>` of the prompt. Only its last
-answer block counts. All functions search for plain strings, in time linear in
-the length of the response.
+answer block counts. All functions take time linear in the length of the
+response.
 """
 
+import re
 from collections.abc import Iterator
 
 THINK_END = "</think>"
 ANSWER_START = "<answer>"
 ANSWER_END = "</answer>"
 FENCE = "```"
+# Backticks that end their line close a fence, so a value may have backticks.
+_CLOSING = re.compile(r"```[ \t\r]*+$", re.MULTILINE)
 
 
 def well_formatted(response: str) -> bool:
@@ -40,14 +43,21 @@ def answer_text(response: str) -> str | None:
 
 
 def fences(text: str) -> Iterator[tuple[str, str]]:
-  """Yields (label, content) of each closed fence in order."""
+  """Yields (label, content) of each closed fence in order.
+
+  A fence closes at the next backticks that end their line; if no such backticks
+  are left in the text, at the next ones.
+  """
   position = 0
+  any_closing = True
   while True:
     start = text.find(FENCE, position)
     line_end = text.find("\n", start)
     if start < 0 or line_end < 0:
       return
-    end = text.find(FENCE, line_end)
+    closing = _CLOSING.search(text, line_end) if any_closing else None
+    any_closing = closing is not None
+    end = closing.start() if closing else text.find(FENCE, line_end)
     if end < 0:
       return
     label = text[start + len(FENCE) : line_end].strip()

@@ -100,6 +100,23 @@ def test_the_last_answer_block_and_fence_count():
   assert parsing.parse_output_answer(text) == "3"
 
 
+@pytest.mark.parametrize(
+  "text, contents",
+  [
+    ("```output\n'```'\n```", ["'```'"]),
+    ("```output\n'```', 1\n``` \r\n", ["'```', 1"]),
+    ("```output\n1```", ["1"]),
+    ("```output\n1``` is it", ["1"]),
+    ("```output\n1\n```\nor\n```output\n2```", ["1", "2"]),
+    ("```output\n```", [""]),
+    ("```output\n1", []),
+    ("```output```", []),
+  ],
+)
+def test_a_fence_closes_at_the_end_of_a_line(text, contents):
+  assert [content for _, content in parsing.fences(text)] == contents
+
+
 @pytest.mark.parametrize("prompt_format", prompts.PROMPT_FORMATS)
 def test_prompts_contain_their_task_and_end_in_the_think_part(prompt_format):
   all_prompts = [
