@@ -7,8 +7,8 @@
 
 Values are compared by type and value (`grading/values.py`), arguments by
 running the function on them. An answer that is an expression is evaluated apart
-from both (`grading/expressions.py`). Arguments may be functions where those of
-the record are.
+from both (`grading/expressions.py`). Where a record's own arguments are no
+literals, those of an answer may be objects such as a `lambda`.
 """
 
 import ast
@@ -50,7 +50,7 @@ def read_inputs(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
       {
         "code": record["code"],
         "output": record["output"],
-        "functions": _has_function(record["input"]),
+        "objects": not literals.are_literal_arguments(record["input"]),
       },
     )
     for record in raw
@@ -101,17 +101,9 @@ def grade_input(
       item.reference["code"],
       item.reference["output"],
       answer,
-      item.reference["functions"],
+      item.reference["objects"],
     ),
     lambda correct: Grade(correct, answer[:200]),
-  )
-
-
-def _has_function(arguments: str) -> bool:
-  """Returns whether a record's arguments have a `lambda`."""
-  call = _expression(f"f({arguments}\n)")
-  return call is not None and any(
-    isinstance(node, ast.Lambda) for node in ast.walk(call)
   )
 
 

@@ -11,7 +11,7 @@ A reference output never enters a process that runs a program. Only text comes
 back, and it is compared here. An answer that is no literal but an expression is
 evaluated first, in a process without the program (`expressions.py`); its value
 takes its place. So no text of a solver is evaluated beside a program, unless a
-benchmark asks for arguments that are functions.
+benchmark asks for arguments that are objects.
 """
 
 from collections.abc import Hashable, Sequence
@@ -77,7 +77,7 @@ def submit_abduction(
   code: str,
   reference_output: str,
   answers: Sequence[str | None],
-  functions: bool = False,
+  objects: bool = False,
 ) -> "Future[tuple[bool, ...]]":
   """Starts to grade several inputs of one program.
 
@@ -91,9 +91,9 @@ def submit_abduction(
     reference_output: the text of the value that an answer must lead to.
     answers: texts of a call's arguments, blank for a call without any; None: no
       answer.
-    functions: whether arguments may be functions, such as a `lambda`. These
-      have no literal, so they are evaluated in the program's process, without
-      its names.
+    objects: whether arguments may be objects without a literal, such as a
+      `lambda` or a `range`. These are evaluated in the program's process,
+      without its names.
 
   Returns:
     The future of whether each answer is correct, in order.
@@ -104,7 +104,7 @@ def submit_abduction(
     return futures.done((False,) * len(answers))
   distinct = [answer for answer in dict.fromkeys(answers) if answer is not None]
   inputs = futures.gather(
-    [_submit_input(executor, answer, functions) for answer in distinct]
+    [_submit_input(executor, answer, objects) for answer in distinct]
   )
 
   def grade(inputs: "Sequence[str | None]") -> "Future[tuple[bool, ...]]":
@@ -122,12 +122,12 @@ def submit_abduction(
 
 
 def _submit_input(
-  executor: Executor, answer: str, functions: bool
+  executor: Executor, answer: str, objects: bool
 ) -> "Future[str | None]":
   """Starts to read an answer as an input of a program.
 
   Returns:
-    The future of literal arguments, or of an expression that gives functions;
+    The future of literal arguments, or of an expression that gives objects;
     None if it is neither.
   """
   if len(answer) > MAX_ANSWER_CHARS:
@@ -138,7 +138,7 @@ def _submit_input(
     return futures.done(None)
 
   def read(result: Result) -> str | None:
-    if functions and result.error == NoText.__name__:
+    if objects and result.error == NoText.__name__:
       return answer
     return result.outputs[0] if result.status == "ok" else None
 
@@ -179,12 +179,10 @@ def submit_abduction_answer(
   code: str,
   reference_output: str,
   answer: str | None,
-  functions: bool = False,
+  objects: bool = False,
 ) -> "Future[bool]":
   """Starts to grade one input of a program, as `submit_abduction`."""
-  grades = submit_abduction(
-    executor, code, reference_output, [answer], functions
-  )
+  grades = submit_abduction(executor, code, reference_output, [answer], objects)
   return futures.then(grades, lambda correct: correct[0])
 
 

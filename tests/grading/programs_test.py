@@ -159,11 +159,11 @@ BACKWARDS = "def f(x, act):\n  x = sorted(x)\n  act(x)\n  return x"
     ("[1, 2], print_all", False),
   ],
 )
-def test_arguments_may_be_functions_where_a_benchmark_says_so(
+def test_arguments_may_be_objects_where_a_benchmark_says_so(
   executor, answer, correct
 ):
   future = programs.submit_abduction_answer(
-    executor, BACKWARDS, "[2, 1]", answer, functions=True
+    executor, BACKWARDS, "[2, 1]", answer, objects=True
   )
   assert future.result(60) is correct
   assert not abduct(executor, BACKWARDS, "[2, 1]", answer)
