@@ -5,8 +5,10 @@
 | `cruxeval_o`, `livecodebench_execution` | the value of a call | the value |
 | `cruxeval_i` | arguments for a value | any arguments that return the value |
 
-Values are compared by type and value (`grading/values.py`) and are never
-evaluated. Arguments are judged by running the function on them.
+Values are compared by type and value (`grading/values.py`), arguments by
+running the function on them. An answer that is an expression is evaluated apart
+from both (`grading/expressions.py`). Where a record's own arguments are no
+literals, those of an answer may be objects such as a `lambda`.
 """
 
 import ast
@@ -19,7 +21,6 @@ from azr_jax.evals import answer_extraction
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import literals, programs
-from azr_jax.grading.values import values_equal
 
 _ASSERT = re.compile(r"assert\s+")
 # LaTeX writes brackets and the like in a box with these escapes.
@@ -46,7 +47,11 @@ def read_inputs(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
       str(record["id"]),
       "Find arguments with which this function gives the value below.\n"
       f"```python\n{record['code']}\n```\nf(?) == {record['output']}",
-      {"code": record["code"], "output": record["output"]},
+      {
+        "code": record["code"],
+        "output": record["output"],
+        "objects": not literals.are_literal_arguments(record["input"]),
+      },
     )
     for record in raw
   ]
@@ -70,24 +75,33 @@ def grade_output(
   executor: Executor, item: Item, response: str
 ) -> "Future[Grade]":
   """Compares the value in a response with the reference."""
-  del executor
   answer = answer_extraction.short_answer(response) or ""
-  correct = any(
-    values_equal(item.reference["output"], _value(text))
+  gold = item.reference["output"]
+  pending = [
+    programs.submit_deduction(executor, gold, _value(text))
     for text in _readings(answer)
+  ]
+  return futures.then(
+    futures.gather(pending),
+    lambda correct: Grade(any(correct), answer[:200]),
   )
-  return futures.done(Grade(correct, answer[:200]))
 
 
 def grade_input(
   executor: Executor, item: Item, response: str
 ) -> "Future[Grade]":
   """Runs the function on the arguments in a response."""
-  answer = answer_extraction.short_answer(response, "input") or ""
+  answer = answer_extraction.short_answer(response, "input")
+  if answer is None:
+    return futures.done(Grade(False))
   answer = _arguments(_readings(answer)[-1])
   return futures.then(
     programs.submit_abduction_answer(
-      executor, item.reference["code"], item.reference["output"], answer
+      executor,
+      item.reference["code"],
+      item.reference["output"],
+      answer,
+      item.reference["objects"],
     ),
     lambda correct: Grade(correct, answer[:200]),
   )

@@ -53,7 +53,7 @@ def _child(code, text, writing, parent):
   call = program.compile_call("f", text)
   compiled = compile(code, "<program>", "exec", 0, True)
   points.append(_point())
-  value = program.call(program.define(compiled), call)
+  value = program.call(program.define(compiled), "f", call)
   points.append(_point())
   canonical(value)
   points.append(_point())

@@ -3,7 +3,8 @@
 The program's top level runs anew for each input. So a call cannot change the
 next one by a global, a mutable default, the decimal context or the recursion
 limit. (It can by other state of the library's modules, such as a random seed.
-Nothing reaches the next program.)
+Nothing reaches the next program.) Argument texts are evaluated with the names
+of `arguments.py` only, so that none of them depends on the program's names.
 
 The report is lines of ASCII, each written when its call ends: a canonical text,
 or `!` and the name of an exception's type (never its message). The last line is
@@ -25,6 +26,7 @@ import os
 import sys
 import types
 
+from arguments import NAMES
 from canonical import NoText, canonical
 from forbidden import WITHHELD, forbidden_use
 
@@ -33,6 +35,8 @@ _BUILTINS = {
   name: value for name, value in vars(builtins).items() if name not in WITHHELD
 }
 _NAME = "program"
+# The globals of argument texts; what a text binds goes into its own locals.
+_ARGUMENT_NAMES = {"__builtins__": dict(_BUILTINS), **NAMES}
 _RECURSION_LIMIT = 1000
 # Copies of the builtins made in advance, because a copy touches 150 objects.
 _SPARE_BUILTINS = []
@@ -93,7 +97,7 @@ def _report(code, inputs, entry, forbidden):
   for compiled in calls:
     write = canonical  # Bound before the program runs.
     try:
-      value = call(define(code), compiled)
+      value = call(define(code), entry, compiled)
     except BaseException as error:  # noqa: BLE001 - becomes the verdict.
       line = f"!{_type_name(error)}"
     else:
@@ -140,22 +144,33 @@ def define(code):
   return vars(module)
 
 
-def call(namespace, compiled):
+def call(namespace, entry, compiled):
   """Calls the entry in a program's globals and returns its value.
+
+  The arguments are evaluated without the program's names.
 
   Raises:
     SyntaxError: `compiled` is None, because the text was not one call.
+    NameError: the program does not define the entry.
   """
   if compiled is None:
     raise SyntaxError("not the arguments of one call")
-  return eval(compiled, namespace)
+  values, named = eval(compiled, _ARGUMENT_NAMES, {entry: _collect})
+  if entry not in namespace:
+    raise NameError(entry)
+  return namespace[entry](*values, **named)
+
+
+def _collect(*values, **named):
+  return values, named
 
 
 def compile_call(entry, text):
   """Compiles argument text as exactly one call of the entry, or returns None.
 
-  Only text with a closing bracket can leave the call, so only such text is
-  checked by its syntax tree.
+  The code is evaluated with `_collect` in place of the entry. Only text with a
+  closing bracket can leave the call, so only such text is checked by its syntax
+  tree.
   """
   try:
     if ")" in text:

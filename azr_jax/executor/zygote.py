@@ -41,8 +41,8 @@ import stopwatch
 PARENT_CHECK_S = 5.0
 ALIVE_S = 1.0  # Between two signs of life while there are children.
 OWN_MODULES = (
-  "ctypes _ctypes frames kernel libraries preload program relay canonical "
-  "forbidden stopwatch system_calls"
+  "ctypes _ctypes frames kernel libraries preload program relay arguments "
+  "canonical forbidden stopwatch system_calls"
 ).split()
 MAX_REPORT_BYTES = program.MAX_REPORT_CHARS + (1 << 16)
 

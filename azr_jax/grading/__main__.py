@@ -5,7 +5,7 @@
 | kind | fields |
 | --- | --- |
 | `value` | gold, answer |
-| `abduction` | code, gold_output, answer |
+| `abduction` | code, gold_output, answer, and perhaps objects |
 | `induction` | inputs, outputs, answer |
 | `unit_tests` | code, tests, and perhaps entry |
 | `countdown` | nums, target, response, and perhaps mode |
@@ -14,7 +14,9 @@
 A case is {"id", "kind", ...}, a grade {"id", "score", "correct", "detail"}. A
 line that is not a case gets a grade, too, whose detail says what is wrong. Each
 grade is written as soon as those before it are known. `gold` is the reference
-answer.
+answer. In `value` and `abduction` the answer may be an expression, which is
+evaluated without the reference and the code; with `objects: true`, arguments
+may be objects without a literal, such as a `lambda`.
 
 `tests` is a program of assertions or a list of them; `entry` is the function
 that its `check(candidate)` is about. The detail counts the assertions that were
@@ -92,16 +94,23 @@ def _reference(case: dict[str, Any], name: str) -> str:
 
 
 def _value(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
-  del executor
   reference, answer = _reference(case, "gold"), _text(case, "answer")
-  return futures.done(Grade(programs.deduction_correct(reference, answer)))
+  return futures.then(
+    programs.submit_deduction(executor, reference, answer), Grade
+  )
 
 
 def _abduction(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
   code, reference = _text(case, "code"), _reference(case, "gold_output")
   answer = _text(case, "answer")
+  objects = case.get("objects", False)
+  if not isinstance(objects, bool):
+    raise BadCase(f"objects is {objects!r:.80}; expected true or false")
   return futures.then(
-    programs.submit_abduction_answer(executor, code, reference, answer), Grade
+    programs.submit_abduction_answer(
+      executor, code, reference, answer, objects
+    ),
+    Grade,
   )
 
 

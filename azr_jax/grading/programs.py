@@ -8,15 +8,18 @@
 | error deduction | an exception's name | it is the reference's name |
 
 A reference output never enters a process that runs a program. Only text comes
-back, and it is compared here. An abduction answer must be the literal arguments
-of one call, so it contains no code.
+back, and it is compared here. An answer that is no literal but an expression is
+evaluated first, in a process without the program (`expressions.py`); its value
+takes its place. So no text of a solver is evaluated beside a program, unless a
+benchmark asks for arguments that are objects.
 """
 
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 
 from azr_jax.executor import Executor, Job, Result, futures
-from azr_jax.grading import literals, values
+from azr_jax.executor.canonical import NoText
+from azr_jax.grading import expressions, literals, values
 
 MAX_ANSWER_CHARS = 64 * 1024
 # Failures of the whole process. One input may be to blame, so each of the
@@ -34,9 +37,34 @@ def is_gradable(answer: str) -> bool:
   return 0 < len(answer) <= MAX_ANSWER_CHARS and not answer.isspace()
 
 
-def deduction_correct(reference: str, answer: str) -> bool:
-  """Returns whether the answer has the reference output's type and value."""
-  return is_gradable(answer) and values.values_equal(reference, answer)
+def submit_deduction(
+  executor: Executor, reference: str, answer: str
+) -> "Future[bool]":
+  """Starts to grade an output, by the reference output's type and value.
+
+  Args:
+    executor: evaluates an answer that is no literal.
+    reference: the text of the value; if it is no literal, no answer is correct.
+    answer: the text of a value, or an expression of it.
+  """
+  try:
+    reference_key = literals.typed_key(reference)
+  except literals.ParseError:
+    return futures.done(False)
+  if not is_gradable(answer):
+    return futures.done(False)
+  try:
+    key = literals.typed_key(answer)
+  except literals.ParseError:
+    key = None
+  if key is not None and (key == reference_key or not values.may_collapse(key)):
+    return futures.done(key == reference_key)
+  if not expressions.is_value(answer):
+    return futures.done(False)
+  return futures.then(
+    expressions.submit_value(executor, answer),
+    lambda value: value is not None and _has_key(value, reference_key),
+  )
 
 
 def error_correct(reference: str, answer: str) -> bool:
@@ -45,19 +73,27 @@ def error_correct(reference: str, answer: str) -> bool:
 
 
 def submit_abduction(
-  executor: Executor, code: str, reference_output: str, answers: Sequence[str]
+  executor: Executor,
+  code: str,
+  reference_output: str,
+  answers: Sequence[str | None],
+  objects: bool = False,
 ) -> "Future[tuple[bool, ...]]":
   """Starts to grade several inputs of one program.
 
-  Distinct answers share one child. If one of them ends it, by running out of
+  Distinct inputs share one child. If one of them ends it, by running out of
   time, crashing or writing too much, the others are tried alone, so that a bad
   answer fails only itself.
 
   Args:
-    executor: runs the program.
+    executor: runs the program, and evaluates answers that are no literals.
     code: the program, which defines `f`.
     reference_output: the text of the value that an answer must lead to.
-    answers: texts of a call's arguments.
+    answers: texts of a call's arguments, blank for a call without any; None: no
+      answer.
+    objects: whether arguments may be objects without a literal, such as a
+      `lambda` or a `range`. These are evaluated in the program's process,
+      without its names.
 
   Returns:
     The future of whether each answer is correct, in order.
@@ -66,23 +102,67 @@ def submit_abduction(
     reference_key = literals.typed_key(reference_output)
   except literals.ParseError:
     return futures.done((False,) * len(answers))
-  tried = [
-    answer
-    for answer in dict.fromkeys(answers)
-    if is_gradable(answer) and literals.are_literal_arguments(answer)
-  ]
-  if not tried:
-    return futures.done((False,) * len(answers))
+  distinct = [answer for answer in dict.fromkeys(answers) if answer is not None]
+  inputs = futures.gather(
+    [_submit_input(executor, answer, objects) for answer in distinct]
+  )
+
+  def grade(inputs: "Sequence[str | None]") -> "Future[tuple[bool, ...]]":
+    input_of = dict(zip(distinct, inputs, strict=True))
+    tried = [text for text in dict.fromkeys(inputs) if text is not None]
+    return futures.then(
+      _submit_inputs(executor, code, tried, reference_key),
+      lambda correct: tuple(
+        answer is not None and correct.get(input_of[answer], False)
+        for answer in answers
+      ),
+    )
+
+  return futures.then(inputs, grade)
+
+
+def _submit_input(
+  executor: Executor, answer: str, objects: bool
+) -> "Future[str | None]":
+  """Starts to read an answer as an input of a program.
+
+  Returns:
+    The future of literal arguments, or of an expression that gives objects;
+    None if it is neither.
+  """
+  if len(answer) > MAX_ANSWER_CHARS:
+    return futures.done(None)
+  if literals.are_literal_arguments(answer):
+    return futures.done(answer)
+  if not expressions.are_arguments(answer):
+    return futures.done(None)
+
+  def read(result: Result) -> str | None:
+    if objects and result.error == NoText.__name__:
+      return answer
+    return result.outputs[0] if result.status == "ok" else None
+
+  return futures.then(expressions.submit_arguments(executor, [answer]), read)
+
+
+def _submit_inputs(
+  executor: Executor, code: str, inputs: Sequence[str], reference_key: Hashable
+) -> "Future[dict[str | None, bool]]":
+  """Starts to run a program on distinct inputs; tells which are correct."""
+  if not inputs:
+    return futures.done({})
 
   def run(inputs: Sequence[str]) -> "Future[Result]":
     return executor.submit(Job(id="abduction", code=code, inputs=tuple(inputs)))
 
-  def grade(result: Result) -> "dict[str, bool] | Future[dict[str, bool]]":
-    known = _grades(tried, result.outputs, reference_key)
-    undecided = _undecided(tried, result)
-    if not undecided or len(tried) == 1:
+  def grade(
+    result: Result,
+  ) -> "dict[str | None, bool] | Future[dict[str | None, bool]]":
+    known = _grades(inputs, result.outputs, reference_key)
+    undecided = _undecided(inputs, result)
+    if not undecided or len(inputs) == 1:
       return known
-    alone = futures.gather([run([answer]) for answer in undecided])
+    alone = futures.gather([run([text]) for text in undecided])
     return futures.then(
       alone,
       lambda results: (
@@ -91,17 +171,18 @@ def submit_abduction(
       ),
     )
 
-  return futures.then(
-    futures.then(run(tried), grade),
-    lambda correct: tuple(correct.get(answer, False) for answer in answers),
-  )
+  return futures.then(run(inputs), grade)
 
 
 def submit_abduction_answer(
-  executor: Executor, code: str, reference_output: str, answer: str
+  executor: Executor,
+  code: str,
+  reference_output: str,
+  answer: str | None,
+  objects: bool = False,
 ) -> "Future[bool]":
   """Starts to grade one input of a program, as `submit_abduction`."""
-  grades = submit_abduction(executor, code, reference_output, [answer])
+  grades = submit_abduction(executor, code, reference_output, [answer], objects)
   return futures.then(grades, lambda correct: correct[0])
 
 
@@ -158,7 +239,7 @@ def _grades(
   answers: Sequence[str],
   outputs: Sequence[str | None],
   reference_key: Hashable,
-) -> dict[str, bool]:
+) -> dict[str | None, bool]:
   return {
     answer: output is not None and _has_key(output, reference_key)
     for answer, output in zip(answers, outputs, strict=True)

@@ -43,6 +43,52 @@ def plain_value(key: Hashable) -> Any:
     raise literals.ParseError(f"no value of Python: {error}") from None
 
 
+# Kinds whose values may be equal in Python, although their types differ.
+_NUMBERS = frozenset("bool int float complex Fraction Decimal".split())
+
+
+def may_collapse(key: Hashable) -> bool:
+  """Returns whether Python may drop items of a literal, as in `{1, True}`.
+
+  Such a literal is another value in Python than its typed key says. It is
+  rare: a set or a dict has numbers of two types, or an `OrderedDict` is made
+  of a key twice.
+
+  Args:
+    key: from `literals.typed_key`.
+  """
+  assert isinstance(key, tuple)
+  kind, *parts = key
+  if kind in ("set", "frozenset"):
+    return len(_number_kinds(parts[0])) > 1 or any(map(may_collapse, parts[0]))
+  if kind in ("dict", "Counter"):
+    keys = [name for name, _ in parts[0]]
+    values = (value for _, value in parts[0])
+    return len(_number_kinds(keys)) > 1 or any(map(may_collapse, values))
+  if kind == "OrderedDict":
+    pairs = [part for tag, *part in parts[0] if tag == "tuple"]
+    names = [pair[0][0] for pair in pairs if len(pair[0]) == 2]
+    is_plain = len(set(names)) == len(parts[0])
+    if not is_plain or len(_number_kinds(names)) > 1:
+      return True
+    return any(map(may_collapse, parts[0]))
+  if kind in ("list", "tuple", "deque"):
+    return any(map(may_collapse, parts[0]))
+  return False
+
+
+def _number_kinds(keys: Iterable[Hashable]) -> set[str]:
+  """Returns the kinds of the numbers in keys, also inside of tuples."""
+  kinds: set[str] = set()
+  for key in keys:
+    assert isinstance(key, tuple)
+    if key[0] in _NUMBERS:
+      kinds.add(key[0])
+    elif key[0] in ("tuple", "frozenset"):
+      kinds |= _number_kinds(key[1])
+  return kinds
+
+
 def _rebuild(key: Hashable) -> Any:
   assert isinstance(key, tuple)
   kind, *parts = key

@@ -119,8 +119,8 @@ def _grade(
   for task in deduction:
     for sample in range(samples):
       answer = answered(task, sample, deduction).output + " " * sample
-      verdict = programs.deduction_correct(task.output, answer)
-      pending.append(futures.done((verdict,)))
+      verdict = programs.submit_deduction(executor, task.output, answer)
+      pending.append(futures.then(verdict, lambda correct: (correct,)))
   for task in abduction:
     answers = [
       answered(task, sample, abduction).input + " " * sample

@@ -82,6 +82,71 @@ def test_arguments_are_found_in_an_assertion(executor, answer, correct):
   assert grade.correct == correct, grade
 
 
+# Such as samples 135 and 344.
+WITHOUT = {
+  "id": "1",
+  "code": "def f():\n  return [1]",
+  "input": "",
+  "output": "[1]",
+}
+WITH_FUNCTION = {
+  "id": "2",
+  "code": "def f(values, act):\n  act(values)\n  return values",
+  "input": "[2, 3, 1], (lambda x: x.reverse())",
+  "output": "[1, 3, 2]",
+}
+
+
+@pytest.mark.parametrize(
+  "record, response, correct",
+  [
+    (WITHOUT, "```input\n\n```", True),
+    (WITHOUT, "```input\n```", True),
+    (WITHOUT, "\\boxed{f()}", True),
+    (WITHOUT, "\\boxed{}", True),
+    (WITHOUT, "\\boxed{f(1)}", False),
+    (WITHOUT, "", False),
+    (WITH_FUNCTION, "```input\n[2, 3, 1], (lambda x: x.reverse())\n```", True),
+    (WITH_FUNCTION, "\\boxed{f([1, 2, 3], lambda x: x.sort(key=str))}", False),
+    (
+      WITH_FUNCTION,
+      "```input\n[1] + [2, 3], lambda v: v.insert(1, v.pop())\n```",
+      True,
+    ),
+    (WITH_FUNCTION, "```input\n[2, 3, 1], values.reverse\n```", False),
+    (WITH_FUNCTION, "```input\n[2, 3, 1], lambda x: f\n```", False),
+  ],
+)
+def test_calls_without_arguments_and_with_functions(
+  executor, record, response, correct
+):
+  (item,) = cruxeval.read_inputs([record])
+  grade = cruxeval.grade_input(executor, item, response).result(60)
+  assert grade.correct is correct, grade
+  (item,) = cruxeval.read_outputs([record])
+  response = f"```output\n{record['output']}\n```"
+  assert cruxeval.grade_output(executor, item, response).result(60).correct
+
+
+@pytest.mark.parametrize(
+  "answer, correct",
+  [("[0] * 3", True), ("[0] * 2", False), ("[f(1)[0]] * 3", False)],
+)
+def test_answers_may_be_expressions(executor, answer, correct):
+  record = {"id": "1", "code": "def f(x):\n  return x", "output": "[0, 0, 0]"}
+  record["input"] = record["output"]
+  response = f"So it is {answer[0]}.\n```output\n{answer}\n```"
+  (item,) = cruxeval.read_outputs([record])
+  assert cruxeval.grade_output(executor, item, response).result(60).correct is (
+    correct
+  )
+  (item,) = cruxeval.read_inputs([record])
+  response = response.replace("output", "input")
+  assert cruxeval.grade_input(executor, item, response).result(60).correct is (
+    correct
+  )
+
+
 def test_livecodebench_execution_compares_values(executor):
   (item,) = cruxeval.read_livecodebench(
     [{"code": "def f(): ...", "input": "f()", "output": "[1, 2]"}]

@@ -58,6 +58,8 @@ def f():
 
 _SEVEN = "write(SEVEN)"
 _GONE = "os._exit(0)"
+# An input does not see the program's names, so it brings its own.
+_FORGED_INPUT = f"exec({f'{_WRITE}{_SEVEN}; {_GONE}'!r}, {{}})"
 _HANG = "\n  while True: pass"
 
 PIPES = {
@@ -65,7 +67,7 @@ PIPES = {
   "forged_byte_by_byte": _lies(
     "for byte in SEVEN: write(bytes([byte]))", _GONE
   ),
-  "forged_in_the_input": _lies("pass", inputs=("write(SEVEN), os._exit(0)",)),
+  "forged_in_the_input": _lies("pass", inputs=(_FORGED_INPUT,)),
   "report_before_the_report": _sends(_SEVEN, "return 1"),
   "report_twice": _sends(_SEVEN, _SEVEN, _GONE),
   "report_and_garbage": _sends(_SEVEN, "write(b'x')", _GONE),

@@ -2,13 +2,16 @@
 
   python tests/grading/cruxeval_agreement.py --data=DIR
 
-DIR holds the public files of facebookresearch/cruxeval (MIT). The script prints
-the agreement on output prediction (deduction) and input prediction (abduction),
-and each disagreement with the texts that cause it.
+DIR holds the public files of facebookresearch/cruxeval (MIT). For output
+prediction (deduction) and input prediction (abduction) the script prints how
+many of the records' own answers are right, with the names of those that are
+not, the agreement on the models' answers, and each disagreement with the texts
+that cause it.
 
 The authors run `assert {output} == {answer}` in Python, so their grader accepts
-expressions and values that are equal by `==`. Ours accepts only literals of the
-same type. The script needs azr_jax: installed, or by `PYTHONPATH=.`.
+values that are equal by `==` and expressions with the program's names. Ours
+accepts values of the same type, and expressions of builtins. The script needs
+azr_jax: installed, or by `PYTHONPATH=.`.
 """
 
 import argparse
@@ -18,8 +21,8 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-from azr_jax.executor import Executor, Job, futures
-from azr_jax.grading import literals, programs
+from azr_jax.executor import Executor, Job
+from azr_jax.grading import expressions, literals, programs
 
 
 def call_arguments(generation: str) -> str:
@@ -34,13 +37,19 @@ def call_arguments(generation: str) -> str:
   return ", ".join(ast.unparse(part) for part in [*call.args, *call.keywords])
 
 
-def read_answers(folder: pathlib.Path, kind: str) -> Iterator[dict[str, Any]]:
-  """Yields a task, an answer and the authors' grade as one record."""
+def read_tasks(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
+  """Returns the records of tasks by their ids."""
   tasks = {}
   for path in sorted(folder.glob("cruxeval*.jsonl")):
     for line in path.read_text().splitlines():
       task = json.loads(line)
       tasks[task["id"]] = task
+  return tasks
+
+
+def read_answers(folder: pathlib.Path, kind: str) -> Iterator[dict[str, Any]]:
+  """Yields a task, an answer and the authors' grade as one record."""
+  tasks = read_tasks(folder)
   for path in sorted(folder.glob(f"sample_scored*_{kind}_*.json")):
     scored = json.loads(path.read_text())
     for name, generations in scored["raw_generations"].items():
@@ -54,24 +63,42 @@ def compare(
 ) -> list[dict[str, Any]]:
   """Grades every answer; returns the records with our grade as `ours`."""
   records = list(read_answers(folder, kind))
+  grades = grade(records, executor, kind)
+  return [
+    record | {"ours": correct}
+    for record, correct in zip(records, grades, strict=True)
+  ]
+
+
+def own_answers(
+  folder: pathlib.Path, executor: Executor, kind: str
+) -> dict[str, bool]:
+  """Grades the records' own answers; returns the grades by id."""
+  tasks = read_tasks(folder)
+  records = [task | {"answer": task[kind]} for task in tasks.values()]
+  return dict(zip(tasks, grade(records, executor, kind), strict=True))
+
+
+def grade(
+  records: list[dict[str, Any]], executor: Executor, kind: str
+) -> list[bool]:
+  """Grades the `answer` of each record."""
   pending = []
   for record in records:
     reference, answer = record["output"], record["answer"]
     if kind == "output":
-      correct = programs.deduction_correct(reference, answer)
-      pending.append(futures.done(correct))
+      pending.append(programs.submit_deduction(executor, reference, answer))
     else:
-      arguments = call_arguments(answer)
       pending.append(
         programs.submit_abduction_answer(
-          executor, record["code"], reference, arguments
+          executor,
+          record["code"],
+          reference,
+          call_arguments(answer),
+          not literals.are_literal_arguments(record["input"]),
         )
       )
-  grades = [future.result() for future in pending]
-  return [
-    record | {"ours": grade}
-    for record, grade in zip(records, grades, strict=True)
-  ]
+  return [future.result() for future in pending]
 
 
 def reason(record: dict[str, Any], executor: Executor, kind: str) -> str:
@@ -79,14 +106,15 @@ def reason(record: dict[str, Any], executor: Executor, kind: str) -> str:
   text = record["answer"]
   if kind == "input":
     text = call_arguments(text)
-    if not literals.are_literal_arguments(text):
-      return "the answer is not literal arguments"
+    if not expressions.are_arguments(text):
+      return "the answer is no expressions of builtins"
     result = executor.submit(Job("why", record["code"], (text,))).result()
     return f"f(answer): {result.status} {result.error} {result.outputs[0]}"
   try:
     literals.typed_key(text)
   except literals.ParseError as error:
-    return f"the answer is no literal: {error}"
+    if not expressions.is_value(text):
+      return f"the answer is no expression of builtins: {error}"
   return "a value of another type, or another value"
 
 
@@ -97,6 +125,11 @@ def main() -> None:
   flags = parser.parse_args()
   with Executor(workers=2, timeout_s=3.0, memory_mb=512) as executor:
     for kind in ("output", "input"):
+      own = own_answers(flags.data, executor, kind)
+      wrong = [name for name, correct in own.items() if not correct]
+      print(f"{kind}: {len(own) - len(wrong)} of {len(own)} own answers right")
+      if wrong:
+        print(f"{kind}: not right: {', '.join(wrong)}")
       records = compare(flags.data, executor, kind)
       differ = [r for r in records if r["theirs"] != r["ours"]]
       agreement = 1 - len(differ) / len(records)

@@ -19,6 +19,8 @@ def test_verdicts_are_the_authors(executor, kind, correct):
   assert len(records) == 400
   assert sum(record["theirs"] for record in records) == correct
   assert [r for r in records if r["ours"] != r["theirs"]] == []
+  own = agreement.own_answers(HERE / "fixtures", executor, kind)
+  assert len(own) == 40 and all(own.values())
 
 
 @pytest.mark.parametrize(

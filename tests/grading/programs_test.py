@@ -19,6 +19,10 @@ def abduct(executor, code, reference, answer):
   return future.result(60)
 
 
+def deduce(executor, reference, answer):
+  return programs.submit_deduction(executor, reference, answer).result(60)
+
+
 def induce(executor, code, inputs=("1", "2"), outputs=("2", "3")):
   return programs.submit_induction(executor, code, inputs, outputs).result(60)
 
@@ -32,10 +36,22 @@ def induce(executor, code, inputs=("1", "2"), outputs=("2", "3")):
     ("''", "", False),
     ("'a'", "'" + "a" * 70_000 + "'", False),
     ("[1, ...]", "[1, ...]", False),
+    ("2", "2 if True else 3", True),
+    ("3", "2 if True else 3", False),
+    ("(1, 2)", "1, 1 + 1  # two", True),
+    ("2", "2.0 / 1", False),
+    # Python drops an item of these literals.
+    ("{1}", "{1, True}", True),
+    ("{1: 'b'}", "{1: 'a', 1.0: 'b'}", True),
+    ("[{(1, 2)}]", "[{(1, 2), (True, 2)}]", True),
+    ("OrderedDict([(1, 3)])", "OrderedDict([(1, 2), (1, 3)])", True),
+    ("OrderedDict([(1, 3)])", "OrderedDict([[1, 3]])", True),
+    ("{1}", "{1, 2.0}", False),
+    ("{1, 2.0}", "{2.0, 1}", True),
   ],
 )
-def test_deduction(reference, answer, correct):
-  assert programs.deduction_correct(reference, answer) is correct
+def test_deduction(executor, reference, answer, correct):
+  assert deduce(executor, reference, answer) is correct
 
 
 @pytest.mark.parametrize(
@@ -46,11 +62,14 @@ def test_deduction(reference, answer, correct):
     "type('E', (), {'__eq__': lambda a, b: True})()",
     "__import__('os').system('true')",
     "exec('import sys')",
-    "2 if True else 3",
+    "f(1)",
+    "(x := 2)",
   ],
 )
-def test_deduction_evaluates_nothing(answer):
-  assert not programs.deduction_correct("2", answer)
+def test_hopeless_outputs_start_no_child(executor, answer):
+  before = executor.counters()["programs"]
+  assert not deduce(executor, "2", answer)
+  assert executor.counters()["programs"] == before
 
 
 def test_a_long_output_is_not_truncated(executor):
@@ -58,10 +77,13 @@ def test_a_long_output_is_not_truncated(executor):
   result = executor.submit(Job("long", code, ("300",))).result()
   output = str(list(range(300)))
   assert result.outputs == (output,)
-  assert programs.deduction_correct(output, output)
+  assert deduce(executor, output, output)
+  assert deduce(executor, output, "[*range(300)]")
 
 
-@pytest.mark.parametrize("answer", ["2", " 2 ", "x=2", "(2)", "2 # two"])
+@pytest.mark.parametrize(
+  "answer", ["2", " 2 ", "x=2", "(2)", "2 # two", "1 + 1", "**dict(x=2)"]
+)
 def test_abduction_accepts_any_input_with_the_same_output(executor, answer):
   assert abduct(executor, PLUS, "3", answer)
 
@@ -74,7 +96,10 @@ def test_abduction_accepts_any_input_with_the_same_output(executor, answer):
     "",
     "2, 2",
     "'2'",
-    "1 + 1",
+    "1 + 2",
+    "f(1)",
+    "(lambda: 2)",
+    "(x := 2)",
     "0) or True or f(0",
     "0) == 1 or (3",
     "0) if False else (3",
@@ -99,10 +124,65 @@ def test_abduction_of_nan(executor):
 
 def test_abduction_answers_share_a_child(executor):
   before = executor.counters()["programs"]
-  answers = ["2", "5", "2", "x", "1.0 / 2"]
+  answers = ["2", "5", "2", "x", "", None]
   future = programs.submit_abduction(executor, PLUS, "3", answers)
-  assert future.result(60) == (True, False, True, False, False)
+  assert future.result(60) == (True, False, True, False, False, False)
   assert executor.counters()["programs"] == before + 1
+
+
+def test_an_expression_costs_one_more_job(executor):
+  before = executor.counters()["programs"]
+  answers = ["2", "1 + 1", "4 // 2", "1 + 1", "1.0 / 2"]
+  future = programs.submit_abduction(executor, PLUS, "3", answers)
+  assert future.result(60) == (True, True, True, True, False)
+  assert executor.counters()["programs"] == before + 3 + 1
+
+
+def test_a_blank_answer_is_a_call_without_arguments(executor):
+  code = "def f(x=2):\n  return x + 1"
+  future = programs.submit_abduction(executor, code, "3", ["", " ", None, "1"])
+  assert future.result(60) == (True, True, False, False)
+
+
+BACKWARDS = "def f(x, act):\n  x = sorted(x)\n  act(x)\n  return x"
+
+
+@pytest.mark.parametrize(
+  "answer, correct",
+  [
+    ("[1, 2], (lambda x: x.reverse())", True),
+    ("[1, 2], list.reverse", True),
+    ("[2] + [1], lambda x: x.sort(key=lambda v: -v)", True),
+    ("[1, 2], lambda x: None", False),
+    ("[1, 2], lambda x: f", False),
+    ("[1, 2], lambda x: x.__init__([2, 1])", False),
+    ("[1, 2], print_all", False),
+  ],
+)
+def test_arguments_may_be_objects_where_a_benchmark_says_so(
+  executor, answer, correct
+):
+  future = programs.submit_abduction_answer(
+    executor, BACKWARDS, "[2, 1]", answer, objects=True
+  )
+  assert future.result(60) is correct
+  assert not abduct(executor, BACKWARDS, "[2, 1]", answer)
+
+
+def test_arguments_do_not_see_the_program(executor):
+  code = "gold = 3\ndef sorted(x): return gold\ndef f(x):\n  return x"
+  for answer in ("sorted([3])[0]", "3"):
+    assert abduct(executor, code, "3", answer)
+  for answer in ("gold", "sorted", "sorted([4])", "f(3)"):
+    assert not abduct(executor, code, "3", answer)
+
+
+def test_arguments_of_types_that_the_program_does_not_import(executor):
+  code = "float = set = None\ndef f(*values):\n  return list(values)"
+  inputs = "float('inf'), set(), deque([1]), Counter({1: 2}), Fraction(1, 2)"
+  result = executor.submit(Job("types", code, (inputs,))).result()
+  assert result.outputs == (f"[{inputs}]",)
+  assert abduct(executor, code, result.outputs[0], inputs)
 
 
 def test_an_endless_answer_does_not_fail_the_others(executor):
@@ -140,9 +220,9 @@ def test_answers_do_not_see_each_other(executor):
 
 def test_hopeless_answers_start_no_child(executor):
   before = executor.counters()["programs"]
-  answers = ["", "  ", "x", "0) or f(1", "[" * 70_000]
+  answers = [None, "x", "0) or f(1", "[" * 70_000]
   future = programs.submit_abduction(executor, PLUS, "3", answers)
-  assert future.result(60) == (False,) * 5
+  assert future.result(60) == (False,) * 4
   assert not induce(executor, "")
   assert executor.counters()["programs"] == before
 

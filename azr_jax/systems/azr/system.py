@@ -23,6 +23,7 @@ from azr_jax import types
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import (
   metrics,
+  old_inputs,
   program_metrics,
   proposer,
   rewards,
@@ -39,6 +40,8 @@ from azr_jax.tasks.programs.task import PROPOSE, SOLVE, Task
 
 # A task counts as fresh for this many steps after it was proposed.
 FRESH_STEPS = 50
+# A state without this key may have tasks whose inputs are expressions.
+_LITERAL_INPUTS = "literal_inputs"
 
 
 class AZR(System):
@@ -82,7 +85,8 @@ class AZR(System):
   def state_dict(self) -> dict[str, Any]:
     """Returns the buffers and the counts of answers as JSON values."""
     buffers = {name: b.state_dict() for name, b in self.buffers.items()}
-    return {**buffers, "answers": self._answers.state_dict()}
+    answers = self._answers.state_dict()
+    return {**buffers, "answers": answers, _LITERAL_INPUTS: True}
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
     """Restores what `state_dict` returned.
@@ -96,7 +100,10 @@ class AZR(System):
           f"config.azr.task_types has {name}, of which this run has no tasks: "
           "expected the types that it began with, or another --workdir"
         )
-      buffer.load_state_dict(state[name])
+      entries = state[name]["entries"]
+      if _LITERAL_INPUTS not in state:
+        entries = old_inputs.renew(self.context.jobs, entries)
+      buffer.load_state_dict({"entries": entries})
     self._answers.load_state_dict(state["answers"])
 
   def collect(self, policy: Policy, step: int) -> types.RolloutBatch:

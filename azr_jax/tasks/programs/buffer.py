@@ -112,7 +112,7 @@ class TaskBuffer:
 
   def add(self, task: Task, step: int) -> None:
     """Adds a valid task that was proposed at `step`."""
-    self._insert(_Entry(step, task, _key(task)))
+    self._insert(_Entry(step, task, task_key(task)))
 
   def _insert(self, entry: _Entry) -> None:
     number, self._next_number = self._next_number, self._next_number + 1
@@ -170,7 +170,7 @@ class TaskBuffer:
 
   def has_like(self, task: Task) -> bool:
     """Returns whether a task differs from this in names or layout only."""
-    return _key(task) in self._keys
+    return task_key(task) in self._keys
 
   def update(self, task: Task, num_correct: int, num_responses: int) -> None:
     """Updates the pass rate of a task; evicted tasks are ignored.
@@ -270,7 +270,7 @@ class TaskBuffer:
     self.__dict__.update(restored.__dict__)
 
 
-def _key(task: Task) -> str:
+def task_key(task: Task) -> str:
   """Returns a key of a task's program, without its names, and its inputs."""
   if isinstance(task, InductionTask):
     inputs = "\n".join(task.inputs)

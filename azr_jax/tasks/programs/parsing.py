@@ -1,16 +1,19 @@
 """Parses responses: checks their format and reads the fences of the answer.
 
 A response is the text after the opening `<think>` of the prompt. Only its last
-answer block counts. All functions search for plain strings, in time linear in
-the length of the response.
+answer block counts. All functions take time linear in the length of the
+response.
 """
 
+import re
 from collections.abc import Iterator
 
 THINK_END = "</think>"
 ANSWER_START = "<answer>"
 ANSWER_END = "</answer>"
 FENCE = "```"
+# Backticks that end their line close a fence, so a value may have backticks.
+_CLOSING = re.compile(r"```[ \t\r]*+$", re.MULTILINE)
 
 
 def well_formatted(response: str) -> bool:
@@ -40,14 +43,21 @@ def answer_text(response: str) -> str | None:
 
 
 def fences(text: str) -> Iterator[tuple[str, str]]:
-  """Yields (label, content) of each closed fence in order."""
+  """Yields (label, content) of each closed fence in order.
+
+  A fence closes at the next backticks that end their line; if no such backticks
+  are left in the text, at the next ones.
+  """
   position = 0
+  any_closing = True
   while True:
     start = text.find(FENCE, position)
     line_end = text.find("\n", start)
     if start < 0 or line_end < 0:
       return
-    end = text.find(FENCE, line_end)
+    closing = _CLOSING.search(text, line_end) if any_closing else None
+    any_closing = closing is not None
+    end = closing.start() if closing else text.find(FENCE, line_end)
     if end < 0:
       return
     label = text[start + len(FENCE) : line_end].strip()
@@ -65,21 +75,16 @@ def _fenced(response: str, label: str) -> list[str]:
   ]
 
 
-def _last_fenced(response: str, label: str) -> str | None:
-  contents = _fenced(response, label)
-  return contents[-1].strip() if contents and contents[-1].strip() else None
-
-
 def parse_triplet_proposal(response: str) -> tuple[str, str] | None:
   """Returns (code, argument text) of a proposal of a program with an input.
 
   It returns None unless there are exactly one program, which defines `f`, and
-  exactly one input, in any order.
+  exactly one input, in any order. A blank input is a call without arguments.
   """
   programs, inputs = _fenced(response, "python"), _fenced(response, "input")
   if len(programs) != 1 or len(inputs) != 1:
     return None
-  if "def f(" not in programs[0] or not inputs[0].strip():
+  if "def f(" not in programs[0]:
     return None
   return programs[0], inputs[0].strip()
 
@@ -96,7 +101,7 @@ def parse_induction_proposal(
   messages = _fenced(response, "message")
   if len(inputs) != num_inputs or len(set(inputs)) != num_inputs:
     return None
-  if len(messages) != 1 or not messages[0].strip() or not all(inputs):
+  if len(messages) != 1 or not messages[0].strip():
     return None
   if "def f(" in messages[0]:
     return None
@@ -104,13 +109,18 @@ def parse_induction_proposal(
 
 
 def parse_output_answer(response: str) -> str | None:
-  """Returns the text of the last output fence, or None."""
-  return _last_fenced(response, "output")
+  """Returns the text of the last output fence, or None if it is blank."""
+  contents = _fenced(response, "output")
+  return contents[-1].strip() or None if contents else None
 
 
 def parse_input_answer(response: str) -> str | None:
-  """Returns the text of the last input fence, or None."""
-  return _last_fenced(response, "input")
+  """Returns the text of the last input fence, or None.
+
+  A blank text is a call without arguments.
+  """
+  contents = _fenced(response, "input")
+  return contents[-1].strip() if contents else None
 
 
 def parse_program_answer(response: str) -> str | None:

@@ -77,9 +77,10 @@ def _short_prompt(
 _EQUALITY_RULE = (
   "Values are compared strictly by type: 1, 1.0 and True are three different "
   "values, and so are a list and a tuple. Sets and dictionary keys have no "
-  "order. Write literals, or one of set, frozenset, deque, Counter, "
+  "order. Write literals where you can, or set, frozenset, deque, Counter, "
   "OrderedDict, Fraction, Decimal, complex and float('nan') with literal "
-  "arguments; no other expressions or calls."
+  "arguments. Another expression of builtins counts as the value that it has; "
+  "names of a program do not exist in it."
 )
 _PROGRAM_RULES = f"""Rules for the program:
 - The entry function is called `f`, takes at least one argument and returns a \
@@ -192,6 +193,9 @@ programs below.
 Rules for the input:
 - Exactly one input, as the arguments of one call, separated by commas, \
 strings in quotes.
+- The arguments are values: literals, or expressions of builtins such as \
+list(range(10)). They use no names of the program and are no functions or \
+objects of classes.
 
 Plan first how the task will be hard and new. Then answer with two fences:
 {fence("python", "def f(...):" + chr(10) + "    ...")}
@@ -228,8 +232,8 @@ each other and together show everything the program does. The message may \
 be a hint, a description or a riddle, but it must not contain the program. \
 The task should be hard but possible.
 
-Put the arguments of each call in a fence of its own, and the message in \
-another:
+Put the arguments of each call in a fence of its own, as literals or \
+expressions of builtins, and the message in another:
 {fence("input", "'text', {'key': 3}")}
 {fence("message", "...")}
 
@@ -299,8 +303,8 @@ def solve_abduction_prompt(code: str, output: str, prompt_format: str) -> str:
   return wrap(
     f"""Find, step by step, an input for which the program returns the output.
 Any input that gives this output is right. Answer with the arguments of one \
-call in an input fence, separated by commas, strings in quotes. \
-{_EQUALITY_RULE}
+call in an input fence, separated by commas, strings in quotes; the fence is \
+empty if the call has none. {_EQUALITY_RULE}
 {task}
 
 The answer looks like this:

@@ -56,7 +56,7 @@ def submit_grading(
     The future of whether each response is correct, in order.
   """
   if task_type == ABDUCTION and isinstance(task, Triplet):
-    answers = [parsing.parse_input_answer(text) or "" for text in responses]
+    answers = [parsing.parse_input_answer(text) for text in responses]
     return grading.submit_abduction(executor, task.code, task.output, answers)
   return futures.gather(
     [_submit_grading(executor, task_type, task, text) for text in responses]
@@ -73,9 +73,8 @@ def _submit_grading(
       return futures.done(False)
     return grading.submit_induction(executor, answer, task.inputs, task.outputs)
   answer = parsing.parse_output_answer(response)
-  is_correct = (
-    grading.error_correct
-    if task_type == ERROR_DEDUCTION
-    else grading.deduction_correct
-  )
-  return futures.done(answer is not None and is_correct(task.output, answer))
+  if answer is None:
+    return futures.done(False)
+  if task_type == ERROR_DEDUCTION:
+    return futures.done(grading.error_correct(task.output, answer))
+  return grading.submit_deduction(executor, task.output, answer)

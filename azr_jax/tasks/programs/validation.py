@@ -4,6 +4,11 @@ Paper: AZR, section 3.3.3. The executor runs a proposed program in two
 independent processes with different hash seeds (j = 2 in the paper). It checks
 the program's modules on the syntax tree. Only texts return from these
 processes.
+
+An input that is an expression (`list(range(10))`) is first evaluated without
+the program (`grading/expressions.py`), and the task keeps the value's literal.
+So a task's input is always one that a solver may answer with, and it carries
+nothing but the value.
 """
 
 import ast
@@ -13,6 +18,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from azr_jax.executor import Executor, Job, Result, forbidden, futures, literals
+from azr_jax.grading import expressions
 from azr_jax.grading.literals import are_literal_arguments
 from azr_jax.tasks.programs.task import (
   FORBIDDEN_MODULES,
@@ -55,9 +61,11 @@ class Rejection:
   """The reason why a proposal is not a valid task.
 
   Attributes:
-    reason: one of format, error, timeout, blocked, nondeterministic, no_output,
-      oversize, duplicate; for error deduction also no_error; for composite
-      programs also unused and trivial.
+    reason: one of format, input, error, timeout, blocked, nondeterministic,
+      no_output, oversize, duplicate; for error deduction also no_error; for
+      composite programs also unused and trivial. `input`: an input has a
+      comment, is no expression over values, or has no literal, such as an
+      object or a function.
   """
 
   reason: str
@@ -80,8 +88,8 @@ def submit_triplet(
     The future of a `Triplet`, or of a `Rejection`.
   """
 
-  def make_task(outputs: Sequence[str]) -> Task:
-    return Triplet(code, argument_text, outputs[0])
+  def make_task(inputs: Sequence[str], outputs: Sequence[str]) -> Task:
+    return Triplet(code, inputs[0], outputs[0])
 
   return _submit(executor, code, (argument_text,), _judge_by(make_task))
 
@@ -92,27 +100,27 @@ def submit_error_triplet(
   """Starts the validation of a program that raises (AZR, appendix D.1).
 
   The exception must be one of `DEDUCED_ERRORS` and the same in all runs. It
-  must come from the call of `f` with literal arguments, not from their
-  evaluation or from code outside of `f`. Programs that use builtins which the
+  must come from the call of `f` with its arguments, not from their evaluation
+  or from code outside of `f`. Programs that use builtins which the
   executor withholds are rejected, because they raise in the executor only.
   """
-  if not are_literal_arguments(argument_text) or _uses_withheld(code):
+  if _uses_withheld(code):
     return futures.done(Rejection("error"))
 
   def judge(
-    result: Result,
+    inputs: Sequence[str], result: Result
   ) -> "Task | Rejection | Verdict":
     if result.status == "ok":
       return Rejection("no_error")
     if result.status != "error" or result.error not in DEDUCED_ERRORS:
       return Rejection(result.status)
     error = result.error
-    probe = Job("error", code + _RAISE_PROBE, (argument_text,), entry="_probe")
+    probe = Job("error", code + _RAISE_PROBE, tuple(inputs), entry="_probe")
 
     def confirm(raised: Result) -> Task | Rejection:
       if raised.outputs[0] != repr(error):
         return Rejection("error")
-      return Triplet(code, argument_text, error)
+      return Triplet(code, inputs[0], error)
 
     return futures.then(executor.submit(probe), confirm)
 
@@ -142,7 +150,7 @@ def submit_induction_task(
     The future of an `InductionTask`, or of a `Rejection`.
   """
 
-  def make_task(outputs: Sequence[str]) -> Task:
+  def make_task(inputs: Sequence[str], outputs: Sequence[str]) -> Task:
     return InductionTask(code, tuple(inputs), tuple(outputs), message)
 
   if len(message) > MAX_VALUE_CHARS:
@@ -150,17 +158,49 @@ def submit_induction_task(
   return _submit(executor, code, tuple(inputs), _judge_by(make_task))
 
 
+# Decides on the inputs, all literals, and what the program did with them.
+_Judge = Callable[[Sequence[str], Result], "Task | Rejection | Verdict"]
+
+
 def _submit(
-  executor: Executor,
-  code: str,
-  inputs: tuple[str, ...],
-  judge: "Callable[[Result], Task | Rejection | Verdict]",
+  executor: Executor, code: str, inputs: tuple[str, ...], judge: _Judge
 ) -> Verdict:
-  if len(code) > MAX_CODE_CHARS or max(map(len, inputs)) > MAX_VALUE_CHARS:
+  """Starts to evaluate the inputs, then to run the program on them."""
+  if _is_oversize(code, inputs):
     return futures.done(Rejection("oversize"))
   # A comment in an input would be shown to solvers.
   if any(map(literals.has_comment, inputs)):
-    return futures.done(Rejection("error"))
+    return futures.done(Rejection("input"))
+  written = [text for text in inputs if not are_literal_arguments(text)]
+  if not written:
+    return _run(executor, code, inputs, judge)
+  if not all(map(expressions.are_arguments, written)):
+    return futures.done(Rejection("input"))
+
+  def run(result: Result) -> "Rejection | Verdict":
+    if result.status != "ok":
+      is_error = result.status == "error"
+      return Rejection("input" if is_error else result.status)
+    values = zip(written, result.outputs, strict=True)
+    literal = {text: value for text, value in values if value is not None}
+    evaluated = tuple(literal.get(text, text) for text in inputs)
+    if len(set(evaluated)) < len(set(inputs)):
+      return Rejection("input")  # Two cases are the same value.
+    return _run(executor, code, evaluated, judge)
+
+  return futures.then(expressions.submit_arguments(executor, written), run)
+
+
+def _is_oversize(code: str, inputs: Sequence[str]) -> bool:
+  return len(code) > MAX_CODE_CHARS or max(map(len, inputs)) > MAX_VALUE_CHARS
+
+
+def _run(
+  executor: Executor, code: str, inputs: tuple[str, ...], judge: _Judge
+) -> Verdict:
+  """Starts to run a program on inputs that are literals."""
+  if _is_oversize(code, inputs):
+    return futures.done(Rejection("oversize"))
   job = Job(
     id="validation",
     code=code,
@@ -168,15 +208,17 @@ def _submit(
     runs=INDEPENDENT_RUNS,
     forbidden=FORBIDDEN_MODULES,
   )
-  return futures.then(executor.submit(job), judge)
+  return futures.then(
+    executor.submit(job), lambda result: judge(inputs, result)
+  )
 
 
 def _judge_by(
-  make_task: Callable[[Sequence[str]], Task],
-) -> Callable[[Result], Task | Rejection]:
+  make_task: Callable[[Sequence[str], Sequence[str]], Task],
+) -> _Judge:
   """Returns a judge that makes a task of outputs which are not None or huge."""
 
-  def judge(result: Result) -> Task | Rejection:
+  def judge(inputs: Sequence[str], result: Result) -> Task | Rejection:
     if result.status != "ok":
       return Rejection(result.status)
     outputs = [output for output in result.outputs if output is not None]
@@ -184,6 +226,6 @@ def _judge_by(
       return Rejection("no_output")
     if max(map(len, outputs)) > MAX_VALUE_CHARS:
       return Rejection("oversize")
-    return make_task(outputs)
+    return make_task(inputs, outputs)
 
   return judge

@@ -98,7 +98,7 @@ def test_components_are_different_and_never_composite():
     ([DOUBLE], "assert g_0(1)\ndef f(x):\n  return x - 9", "3", "unused"),
     ([DOUBLE], "def f(x, y=g_0(1)):\n  return x - 9", "3", "unused"),
     ([DOUBLE], "def f(x):\n  assert g_0(1) == 2\n  return x", "3", "unused"),
-    ([DOUBLE], "def f(x):\n  return x", "g_0(3)", "error"),
+    ([DOUBLE], "def f(x):\n  return x", "g_0(3)", "input"),
     ([DOUBLE], "g_0 = int\ndef f(x):\n  return g_0(x) + 1", "3", "unused"),
     # A value that `f` changes is not the value that g_0 returned.
     (

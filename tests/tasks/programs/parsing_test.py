@@ -66,11 +66,22 @@ def test_parsers_accept_any_text(text):
     [("python", CODE), ("input", "1"), ("input", "2")],
     [("python", CODE), ("python", CODE), ("input", "1")],
     [("python", "x = 1"), ("input", "1")],
-    [("python", CODE), ("input", " ")],
   ],
 )
 def test_invalid_proposals_are_refused(fences):
   assert parsing.parse_triplet_proposal(respond(*fences)) is None
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n"])
+def test_a_blank_input_is_a_call_without_arguments(blank):
+  text = respond(("python", CODE), ("input", blank))
+  assert parsing.parse_triplet_proposal(text) == (CODE, "")
+  assert parsing.parse_input_answer(text) == ""
+  assert parsing.parse_input_answer(respond(("python", CODE))) is None
+  assert parsing.parse_output_answer(respond(("output", blank))) is None
+  fences = [("input", "1"), ("input", blank), ("message", "add one")]
+  parsed = parsing.parse_induction_proposal(respond(*fences), 2)
+  assert parsed == (("1", ""), "add one")
 
 
 def test_induction_proposals():
@@ -87,6 +98,23 @@ def test_induction_proposals():
 def test_the_last_answer_block_and_fence_count():
   text = respond(("output", "1")) + respond(("output", "2"), ("output", "3"))
   assert parsing.parse_output_answer(text) == "3"
+
+
+@pytest.mark.parametrize(
+  "text, contents",
+  [
+    ("```output\n'```'\n```", ["'```'"]),
+    ("```output\n'```', 1\n``` \r\n", ["'```', 1"]),
+    ("```output\n1```", ["1"]),
+    ("```output\n1``` is it", ["1"]),
+    ("```output\n1\n```\nor\n```output\n2```", ["1", "2"]),
+    ("```output\n```", [""]),
+    ("```output\n1", []),
+    ("```output```", []),
+  ],
+)
+def test_a_fence_closes_at_the_end_of_a_line(text, contents):
+  assert [content for _, content in parsing.fences(text)] == contents
 
 
 @pytest.mark.parametrize("prompt_format", prompts.PROMPT_FORMATS)

@@ -41,7 +41,7 @@ def test_valid_triplets(executor, code, argument, output):
     ("def f(x):\n  return id(x)", "[]", "nondeterministic"),
     ("def f(x):\n  x = 1", "2", "no_output"),
     ("def f(x):\n  return 'a' * x", "5000", "oversize"),
-    ("def f(x):\n  return x", "1) or (2", "error"),
+    ("def f(x):\n  return x", "1) or (2", "input"),
   ],
 )
 def test_invalid_triplets(executor, code, argument, reason):
@@ -71,8 +71,8 @@ def test_forbidden_words_in_a_string_are_no_imports(executor):
     ("def f(x):\n  raise KeyError(x)", "0", "KeyError"),
     ("def f(x):\n  return x", "0", Rejection("no_error")),
     # The exception does not come from `f`.
-    ("def f(x):\n  return x", "hello", Rejection("error")),
-    ("def f(x):\n  return x", "1 / 0", Rejection("error")),
+    ("def f(x):\n  return x", "hello", Rejection("input")),
+    ("def f(x):\n  return x", "1 / 0", Rejection("input")),
     ("def f(x):\n  return x", "1, 2", Rejection("error")),
     ("1 / 0\ndef f(x):\n  return x", "1", Rejection("error")),
     ("text = 'def f('", "1", Rejection("error")),
@@ -93,7 +93,7 @@ def test_forbidden_words_in_a_string_are_no_imports(executor):
       Rejection("error"),
     ),
     ("def f(x):\n  return x +", "0", Rejection("error")),
-    ("def f(x):\n  return x", "0) + (1", Rejection("error")),
+    ("def f(x):\n  return x", "0) + (1", Rejection("input")),
     ("def f(x):\n  return lambda: x", "0", Rejection("error")),
     ("def f(x):\n  return 'a' * 10 ** 12", "0", Rejection("error")),
     ("import nothing\ndef f(x):\n  return x", "0", Rejection("error")),
@@ -126,6 +126,96 @@ def test_every_case_of_an_induction_task_must_run(executor):
   assert valid.result() == InductionTask(code, ("1", "2"), ("6", "3"), "m")
   invalid = validation.submit_induction_task(executor, code, ("1", "0"), "m")
   assert invalid.result() == Rejection("error")
+
+
+@pytest.mark.parametrize(
+  "argument, literal",
+  [
+    ("[0]*3, 2", "[0, 0, 0], 2"),
+    ("list(range(4))", "[0, 1, 2, 3]"),
+    ("'ab' * 2", "'abab'"),
+    ("2 ** 10", "1024"),
+    ("[x * 2 for x in range(4)]", "[0, 2, 4, 6]"),
+    ("dict(a=1, b=2)", "{'a': 1, 'b': 2}"),
+    ("math.pi", "3.141592653589793"),
+    ("x=1 + 1, *[0]", "0, x=2"),
+    ("**{'x': 1, 'y': {}}", "x=1, y={}"),
+    ("float('-inf') * 0", "float('nan')"),
+    ("collections.deque('ab')", "deque(['a', 'b'])"),
+    ("'# one' * 2", "'# one# one'"),
+    ("*[]", ""),
+    # Literals stay as they are.
+    ("[1,2]", "[1,2]"),
+    ("-5", "-5"),
+    ("xs=[1, 2], k=0", "xs=[1, 2], k=0"),
+    ("{8, 0}", "{8, 0}"),
+    ("float('inf')", "float('inf')"),
+    ("", ""),
+  ],
+)
+def test_inputs_become_literals(executor, argument, literal):
+  code = "def f(*values, **named):\n  return repr((values, named))"
+  task = validation.submit_triplet(executor, code, argument).result()
+  assert isinstance(task, Triplet) and task.input == literal
+  task = validation.submit_error_triplet(
+    executor, code.replace("repr", "1 / "), argument
+  ).result()
+  assert task.input == literal and task.output == "TypeError"
+
+
+@pytest.mark.parametrize(
+  "argument, reason",
+  [
+    ("lambda x: x * 2, 5", "input"),
+    ("P(3)", "input"),
+    ("limit", "input"),
+    ("f(1)", "input"),
+    ("(x := 5)", "input"),
+    ("__import__('math').pi", "input"),
+    ("object()", "input"),
+    ("range(3)", "input"),
+    ("'a' * 10 ** 12", "input"),
+    ("10 ** 5000", "input"),
+    ("1 / 0", "input"),
+    ("**{'a b': 1}", "input"),
+    ("'a' * 5000", "oversize"),
+    ("1+" * 3000 + "1", "oversize"),
+    ("list({'a', 'b', 'c', 'd', 'e', 'f'})", "nondeterministic"),
+  ],
+)
+def test_inputs_without_a_literal_are_refused_by_name(
+  executor, argument, reason
+):
+  code = "limit = 1\nclass P(int): pass\ndef f(*v, **k):\n  return 1"
+  rejection = validation.submit_triplet(executor, code, argument).result()
+  assert rejection == Rejection(reason)
+
+
+def test_an_input_without_an_end_is_a_timeout(impatient_executor):
+  rejection = validation.submit_triplet(
+    impatient_executor, "def f(x):\n  return 1", "9 ** 9 ** 9"
+  ).result()
+  assert rejection == Rejection("timeout")
+
+
+def test_inputs_of_an_induction_task_become_literals(executor):
+  def submit(*inputs):
+    code = "def f(x=1):\n  return x"
+    return validation.submit_induction_task(
+      executor, code, inputs, "m"
+    ).result()
+
+  task = submit("2", "1 + 2", "", "'a' * 2")
+  assert task.inputs == ("2", "3", "", "'aa'")
+  assert task.outputs == ("2", "3", "1", "'aa'")
+  assert submit("3", "1 + 2") == Rejection("input")  # One case, twice.
+
+
+def test_an_output_depends_on_the_literal_only(executor):
+  # The rows are one list in the expression, and three in its literal.
+  code = "def f(x):\n  x[0].append(1)\n  return x"
+  task = validation.submit_triplet(executor, code, "[[]] * 3").result()
+  assert task == Triplet(code, "[[], [], []]", "[[1], [], []]")
 
 
 def test_seed_programs_lose_comments_docstrings_and_globals():

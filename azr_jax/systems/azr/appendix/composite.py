@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from azr_jax.executor import Executor, Job, Result, futures, literals
 from azr_jax.grading import values
-from azr_jax.grading.literals import are_literal_arguments
 from azr_jax.systems.azr.appendix import rewriting
 from azr_jax.tasks.programs import validation
 from azr_jax.tasks.programs.task import Task, Triplet, component_name
@@ -222,30 +221,27 @@ def submit(
     executor: runs it.
     code: defines `f`.
     parts: the components; part i defines `component_name(i)`.
-    argument_text: literal arguments of one call of `f`.
+    argument_text: the arguments of one call of `f`.
 
   Returns:
     The future of the task, whose program has all parts, or of a rejection. Its
     reason is `unused` or `trivial` if `f` is not built on the parts.
   """
-  # Other arguments could call the components.
-  if not are_literal_arguments(argument_text):
-    return futures.done(validation.Rejection("error"))
   names = [component_name(index) for index in range(len(parts))]
   kept = _KEPT.format(names=f"({', '.join(names)},)")
 
-  def probe(watched: int | None, nudge: bool | None) -> Job:
+  def probe(task: Triplet, watched: int | None, nudge: bool | None) -> Job:
     entry = f"_entry = _probe({watched}, {nudge})"
     text = "\n".join([*parts, kept, code, _WATCH, entry])
-    return Job("composite", text, (argument_text,), entry="_entry")
+    return Job("composite", text, (task.input,), entry="_entry")
 
   def probe_task(
     task: Task | validation.Rejection,
   ) -> "Task | validation.Rejection | validation.Verdict":
     if not isinstance(task, Triplet):
       return task
-    jobs = [probe(None, None)] + [
-      probe(index, larger)
+    jobs = [probe(task, None, None)] + [
+      probe(task, index, larger)
       for index in range(len(parts))
       for larger in (True, False)
     ]

@@ -1,0 +1,249 @@
+"""Evaluates expressions that stand for values, such as `list(range(10))`.
+
+Proposers and solvers may write an expression where a literal is expected. Its
+life:
+1. its syntax tree is checked here (`are_arguments`, `is_value`), so that text
+   which is no expression of the language below costs no process;
+2. a job of its own evaluates it twice, in processes with different hash seeds
+   that hold neither the program nor the reference answer;
+3. the canonical text of its value takes its place.
+
+The language is Python's expressions over values: operators, containers,
+comprehensions, `lambda`, methods of values, and the names of `BUILTINS` and of
+`executor/arguments.py`. It has no assignment (`:=`), no names of the program,
+no import, no `eval` or `getattr`, and no attributes that begin with `_` or lead
+to stack frames. The executor's limits bound what an expression costs.
+"""
+
+import ast
+import dataclasses
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+
+from azr_jax.executor import Executor, Job, Result, arguments, futures
+from azr_jax.grading import literals
+
+MAX_CHARS = 4096
+# Runs whose values must agree; the iteration order of a set is no value.
+RUNS = 2
+BUILTINS = frozenset(
+  "abs all any ascii bin bool bytearray bytes chr complex dict divmod "
+  "enumerate filter float format frozenset hex int iter len list map max min "
+  "next oct ord pow range repr reversed round set slice sorted str sum tuple "
+  "zip".split()
+)
+# What expressions may use of the modules of `arguments.py`. The rest of them
+# makes classes, reads attributes by name, or changes how numbers are computed.
+_OF_MODULE = {
+  "collections": frozenset(("Counter", "OrderedDict", "defaultdict", "deque")),
+  "decimal": frozenset(("Decimal",)),
+  "fractions": frozenset(("Fraction",)),
+  "functools": frozenset(("reduce",)),
+  "string": frozenset(
+    name
+    for name, value in vars(arguments.MODULES["string"]).items()
+    if isinstance(value, str) and not name.startswith("_")
+  ),
+} | {
+  name: frozenset(
+    attribute
+    for attribute in vars(arguments.MODULES[name])
+    if not attribute.startswith("_")
+  )
+  for name in ("cmath", "itertools", "math")
+}
+_NAMES = BUILTINS | arguments.CONSTRUCTORS.keys()
+# Attributes of frames, code and generators; no value has others like these.
+_PRIVATE = ("_", "ag_", "co_", "cr_", "f_", "gi_", "tb_")
+# Nodes that are allowed if their parts are.
+_COMPOUND = (
+  ast.BinOp,
+  ast.BoolOp,
+  ast.Call,
+  ast.Compare,
+  ast.Constant,
+  ast.Dict,
+  ast.FormattedValue,
+  ast.IfExp,
+  ast.JoinedStr,
+  ast.keyword,
+  ast.List,
+  ast.Set,
+  ast.Slice,
+  ast.Starred,
+  ast.Subscript,
+  ast.Tuple,
+  ast.UnaryOp,
+)
+_COMPREHENSION = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+_VALUE = "def f(value):\n  return value"
+_ARGUMENTS = "def f(*values, **named):\n  return [values, named]"
+
+
+def is_value(text: str) -> bool:
+  """Returns whether a text is one expression of the language."""
+  tree = _parse(text.strip())
+  return tree is not None and _is_allowed(tree.body)
+
+
+def are_arguments(text: str) -> bool:
+  """Returns whether `f(<text>)` is one call with expressions only."""
+  tree = _parse(f"f({text}\n)")
+  if tree is None:
+    return False
+  match tree.body:
+    case ast.Call(func=ast.Name("f"), args=parts, keywords=named):
+      return _is_allowed(*parts, *(keyword.value for keyword in named))
+  return False
+
+
+def submit_value(executor: Executor, text: str) -> "Future[str | None]":
+  """Starts to evaluate an expression.
+
+  Args:
+    executor: runs it, as the only text of a process.
+    text: an expression, for which `is_value` holds.
+
+  Returns:
+    The future of its value's canonical text; None if it has none.
+  """
+  job = Job("value", _VALUE, (f"({text.strip()}\n)",), runs=RUNS)
+  return futures.then(executor.submit(job), lambda result: result.outputs[0])
+
+
+def submit_arguments(
+  executor: Executor, texts: Sequence[str]
+) -> "Future[Result]":
+  """Starts to evaluate the arguments of calls, in one process.
+
+  Args:
+    executor: runs them.
+    texts: arguments for which `are_arguments` holds, all by one author.
+
+  Returns:
+    The future of a result whose outputs are canonical argument texts, such as
+    `1, x=[2]`.
+  """
+  job = Job("arguments", _ARGUMENTS, tuple(texts), runs=RUNS)
+
+  def write(result: Result) -> Result:
+    outputs = tuple(
+      None if output is None else _argument_text(output)
+      for output in result.outputs
+    )
+    if result.status != "ok" or None not in outputs:
+      return dataclasses.replace(result, outputs=outputs)
+    # A name such as `**{'a b': 1}`, which no argument text can have.
+    return dataclasses.replace(
+      result, outputs=outputs, status="error", error="SyntaxError"
+    )
+
+  return futures.then(executor.submit(job), write)
+
+
+def _parse(text: str) -> ast.Expression | None:
+  if len(text) > MAX_CHARS:
+    return None
+  try:
+    tree = literals.guarded_parse(text, "eval")
+  except literals.ParseError:
+    return None
+  assert isinstance(tree, ast.Expression)
+  return tree
+
+
+def _is_allowed(*nodes: ast.expr) -> bool:
+  try:
+    return all(_allows(node, frozenset()) for node in nodes)
+  except RecursionError:
+    return False
+
+
+def _allows(node: ast.AST, bound: frozenset[str]) -> bool:
+  """Returns whether the language has a node.
+
+  Args:
+    node: an expression or a part of one.
+    bound: the variables of comprehensions and lambdas around it.
+  """
+  match node:
+    case ast.Name(id=name):
+      return name in bound or name in _NAMES
+    case ast.Attribute(value=ast.Name(id=name), attr=attribute) if (
+      name in _OF_MODULE and name not in bound
+    ):
+      return attribute in _OF_MODULE[name]
+    case ast.Attribute(value=value, attr=attribute):
+      return not attribute.startswith(_PRIVATE) and _allows(value, bound)
+    case ast.Lambda(args=parameters, body=body):
+      defaults = (*parameters.defaults, *filter(None, parameters.kw_defaults))
+      names = bound | {
+        part.arg for part in ast.walk(parameters) if isinstance(part, ast.arg)
+      }
+      return _allow(defaults, bound) and _allows(body, names)
+  if isinstance(node, _COMPREHENSION):
+    return _allows_comprehension(node, bound)
+  return isinstance(node, _COMPOUND) and _allow(
+    (
+      part
+      for part in ast.iter_child_nodes(node)
+      if isinstance(part, ast.expr | ast.keyword)
+    ),
+    bound,
+  )
+
+
+def _allow(nodes: Iterable[ast.AST], bound: frozenset[str]) -> bool:
+  return all(_allows(node, bound) for node in nodes)
+
+
+def _allows_comprehension(
+  node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp,
+  bound: frozenset[str],
+) -> bool:
+  for generator in node.generators:
+    if not _allows(generator.iter, bound):
+      return False
+    for part in ast.walk(generator.target):
+      match part:
+        case ast.Name(id=name):
+          bound |= {name}
+        case ast.Attribute() | ast.Subscript():
+          return False
+    if not _allow(generator.ifs, bound):
+      return False
+  results = (
+    (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
+  )
+  return _allow(results, bound)
+
+
+def _argument_text(text: str) -> str | None:
+  """Returns the arguments of `[(1, [2]), {'x': 3}]` as `1, [2], x=3`.
+
+  Args:
+    text: the canonical text of what `_ARGUMENTS` returns.
+
+  Returns:
+    The text; None if it would not be literal arguments.
+  """
+
+  def source(node: ast.expr) -> str:
+    # Canonical text is one line of ASCII, so columns are indices.
+    return text[node.col_offset : node.end_col_offset]
+
+  try:
+    tree = literals.guarded_parse(text, "eval")
+  except literals.ParseError:
+    return None
+  match tree:
+    case ast.Expression(
+      ast.List([ast.Tuple(elts=values), ast.Dict(keys=names, values=named)])
+    ):
+      parts = [source(value) for value in values]
+      for name, value in zip(names, named, strict=True):
+        assert isinstance(name, ast.Constant)
+        parts.append(f"{name.value}={source(value)}")
+      written = ", ".join(parts)
+      return written if literals.are_literal_arguments(written) else None
+  return None
