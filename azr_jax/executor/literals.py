@@ -11,88 +11,48 @@ value exactly if their keys are equal:
 | `float('nan')`, `float('nan')` | yes |
 | `0.0`, `-0.0` | yes, as in Python |
 | `1 + 1`, `f(2)`, `x` | no value: only literals and a closed constructor list |
+
+Keys hold numbers as text. Python's hash of a text is salted, but anyone can
+write thousands of numbers with one hash, and a set of them takes quadratic
+time. The text is hexadecimal, because that takes linear time, unlike decimal.
 """
 
 import ast
-import math
-import re
 import threading
 import warnings
 from collections.abc import Callable, Hashable
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
-MAX_CHARS = 256 * 1024
-# Canonical text needs 129 open brackets: two at each of 64 levels, and one for
-# a number such as `float('nan')`. A call around it makes 130. CPython's
-# tokenizer allows 200.
-MAX_DEPTH = 130
-MAX_SIGN_RUN = 64
-# A string, closed or not. It never fails after a quote, so the scan is linear.
-_STRING = re.compile(
-  r"""'''(?:[^'\\]|\\.|'(?!''))*+(?:''')?"""
-  r'''|"""(?:[^"\\]|\\.|"(?!""))*+(?:""")?'''
-  r"""|'(?:[^'\\\n]|\\.)*+'?"""
-  r"""|"(?:[^"\\\n]|\\.)*+"?""",
-  re.DOTALL,
-)
-# A bracket, a sign, or other text, which ends a run of signs.
-_SYMBOL = re.compile(r"[(\[{)\]}+\-~]|[^()\[\]{}+\-~\s]+")
+from azr_jax.executor import source_limits
+from azr_jax.executor.source_limits import ParseError as ParseError
+
+# `Fraction` and `Decimal` of an int take quadratic time. Python writes no int
+# of more than 4300 decimal digits, so no value's own text needs more bits.
+MAX_RATIO_BITS = 16 * 1024
 _WARNINGS_LOCK = threading.Lock()  # catch_warnings changes the whole process.
-
-
-class ParseError(ValueError):
-  """The text is too large, too deep, or not Python of the allowed kind."""
 
 
 def guarded_parse(text: str, mode: str) -> ast.AST:
   """Parses untrusted text, without running it.
 
-  Size, bracket depth and runs of signs are checked first, because such text
-  can crash the C parser and with it the process.
+  `source_limits` is asked first, because there is text that crashes the C
+  parser, and with it the process, or takes it hours.
 
   Args:
     text: the source.
     mode: `eval` or `exec`, as of `ast.parse`.
 
   Raises:
-    ParseError: the text is too large, too deep, or not Python.
+    ParseError: the text is beyond a limit, or not Python.
   """
-  _check_size(text)
+  source_limits.check(text)
   try:
     with _WARNINGS_LOCK, warnings.catch_warnings():
       warnings.simplefilter("ignore")
       return ast.parse(text, mode=mode)
   except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
     raise ParseError(type(error).__name__) from None
-
-
-def _check_size(text: str) -> None:
-  if len(text) > MAX_CHARS:
-    raise ParseError(f"{len(text)} characters; expected at most {MAX_CHARS}")
-  if _is_shallow(text):
-    return
-  # Brackets and signs inside strings do not nest.
-  if not _is_shallow(_STRING.sub("''", text)):
-    raise ParseError("too many open brackets or signs in a row")
-
-
-def _is_shallow(text: str) -> bool:
-  depth = run = 0
-  for symbol in _SYMBOL.findall(text):
-    if symbol in "+-~":
-      run += 1
-      if run > MAX_SIGN_RUN:
-        return False
-      continue
-    run = 0
-    if symbol in "([{":
-      depth += 1
-      if depth > MAX_DEPTH:
-        return False
-    elif symbol in ")]}":
-      depth -= 1
-  return True
 
 
 def typed_key(text: str) -> Hashable:
@@ -122,7 +82,7 @@ def node_key(node: ast.expr) -> Hashable:
 
 def has_comment(text: str) -> bool:
   """Returns whether a value's text has a comment."""
-  return "#" in _STRING.sub("''", text)
+  return "#" in text and "#" in source_limits.STRING.sub("''", text)
 
 
 def _key(node: ast.expr) -> Hashable:
@@ -146,8 +106,10 @@ def _key(node: ast.expr) -> Hashable:
 
 
 def _constant_key(value: object) -> Hashable:
-  if isinstance(value, bool | int | str | bytes) or value is None:
+  if isinstance(value, bool | str | bytes) or value is None:
     return (type(value).__name__, value)
+  if isinstance(value, int):
+    return _int_key(value)
   if isinstance(value, float):
     return _float_key(value)
   if isinstance(value, complex):
@@ -155,10 +117,12 @@ def _constant_key(value: object) -> Hashable:
   raise ParseError(f"{type(value).__name__} is not a value")
 
 
+def _int_key(value: int) -> Hashable:
+  return ("int", hex(value))
+
+
 def _float_key(value: float) -> Hashable:
-  if math.isnan(value):
-    return ("float", "nan")
-  return ("float", value)
+  return ("float", (value + 0.0).hex())  # The sum makes a 0.0 of -0.0.
 
 
 def _signed_key(node: ast.UnaryOp) -> Hashable:
@@ -166,12 +130,15 @@ def _signed_key(node: ast.UnaryOp) -> Hashable:
     raise ParseError(f"{type(node.op).__name__} is not a sign")
   sign = -1 if isinstance(node.op, ast.USub) else 1
   match _key(node.operand):
-    case ("int" | "float" as kind, int() | float() as value):
-      return (kind, sign * value)
-    case ("float", "nan"):
-      return ("float", "nan")
-    case ("complex", ("float", float(real)), ("float", float(imaginary))):
-      return ("complex", ("float", sign * real), ("float", sign * imaginary))
+    case ("int", str(value)):
+      return _int_key(sign * int(value, 16))
+    case ("float", str(value)):
+      return _float_key(sign * float.fromhex(value))
+    case ("complex", ("float", str(real)), ("float", str(imaginary))) if (
+      "nan" not in (real, imaginary)
+    ):
+      parts = (float.fromhex(part) for part in (real, imaginary))
+      return ("complex", *(_float_key(sign * part) for part in parts))
   raise ParseError("a sign before something that is no number")
 
 
@@ -191,10 +158,15 @@ def _complex_key(node: ast.BinOp) -> Hashable:
   sign = 1 if isinstance(node.op, ast.Add) else -1
   match _key(node.left), _key(node.right):
     case (
-      ("int" | "float", int() | float() as real),
-      ("complex", _, ("float", float(imaginary))),
-    ):
-      return ("complex", _float_key(float(real)), ("float", sign * imaginary))
+      ("int" | "float" as kind, str(real)),
+      ("complex", _, ("float", str(imaginary))),
+    ) if "nan" not in (real, imaginary):
+      value = float(int(real, 16)) if kind == "int" else float.fromhex(real)
+      return (
+        "complex",
+        _float_key(value),
+        _float_key(sign * float.fromhex(imaginary)),
+      )
   raise ParseError("BinOp is not a literal")
 
 
@@ -226,23 +198,49 @@ def _make_float(arguments: list[Hashable]) -> Hashable:
 
 def _make_fraction(arguments: list[Hashable]) -> Hashable:
   match arguments:
-    case [("int", int(numerator)), ("int", int(denominator))] if denominator:
-      value = Fraction(numerator, denominator)
-      return ("Fraction", value.numerator, value.denominator)
-    case [("int", int(numerator))]:
-      return ("Fraction", numerator, 1)
+    case [("int", str(numerator)), ("int", str(denominator))] if (
+      denominator != "0x0"
+    ):
+      value = Fraction(_short_int(numerator), _short_int(denominator))
+      return ("Fraction", hex(value.numerator), hex(value.denominator))
+    case [("int", str(numerator))]:
+      return ("Fraction", numerator, "0x1")
   raise ParseError("Fraction() takes one or two ints")
 
 
 def _make_decimal(arguments: list[Hashable]) -> Hashable:
   match arguments:
-    case [("str" | "int", str() | int() as value)]:
+    case [("str" | "int" as kind, str(value))]:
       try:
-        number = Decimal(value)
+        number = Decimal(value if kind == "str" else _short_int(value))
       except InvalidOperation:
         raise ParseError("Decimal() takes a number") from None
-      return ("Decimal", "nan" if number.is_nan() else number)
+      return ("Decimal", _decimal_text(number))
   raise ParseError("Decimal() takes one text or int")
+
+
+def _short_int(text: str) -> int:
+  value = int(text, 16)
+  if value.bit_length() > MAX_RATIO_BITS:
+    raise ParseError(
+      f"an int of {value.bit_length()} bits; expected at most {MAX_RATIO_BITS}"
+    )
+  return value
+
+
+def _decimal_text(number: Decimal) -> str:
+  """Returns the same text for equal numbers, such as 1.5 and 1.50."""
+  if number.is_nan():
+    return "nan"
+  if number.is_infinite():
+    return str(number)
+  mantissa, _, exponent = str(number).lstrip("-").partition("E")
+  whole, _, fraction = mantissa.partition(".")
+  digits = (whole + fraction).lstrip("0")
+  kept = digits.rstrip("0")
+  power = int(exponent or 0) - len(fraction) + len(digits) - len(kept)
+  sign = "-" if number.is_signed() else ""
+  return f"{sign}{kept}E{power}" if kept else "0"
 
 
 def _make_complex(arguments: list[Hashable]) -> Hashable:

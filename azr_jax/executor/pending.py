@@ -114,8 +114,10 @@ class Pending:
       del self._tasks[task.content()]
 
   def finish(self, task: Task, result: Result) -> None:
-    """Gives a task's verdict to all its waiters."""
+    """Gives a task's verdict to all its waiters, unless they were ended."""
     with self._lock:
+      if self._tasks.get(task.content()) is not task:
+        return
       self._forget(task)
       self._counts[result.status] += len(task.waiting)
     for job_id, future in task.waiting:
@@ -131,8 +133,8 @@ class Pending:
 
   def end(self, error: BaseException | None) -> None:
     """Cancels the unfinished jobs, or fails them with the error."""
+    self.close()
     with self._lock:
-      self._closed = True
       unfinished = [
         pair for task in self._tasks.values() for pair in task.waiting
       ]

@@ -8,8 +8,9 @@ The life of a job:
    life for `SILENT_S`, is replaced and its runs are tried once more;
 4. when all runs of a job have ended, its verdict is decided here, in the
    trusted process. Only text came back, and it is parsed, never evaluated.
+   Long values are compared in another thread (`deciding.py`).
 
-Only that thread touches zygotes and runs; other threads use `pending.py`.
+Only the pool's thread touches zygotes and runs; others use `pending.py`.
 """
 
 import collections
@@ -22,6 +23,7 @@ import time
 from collections.abc import Sequence
 
 from azr_jax.executor import frames, hash_seeds, libraries, selftest, verdict
+from azr_jax.executor.deciding import Decider
 from azr_jax.executor.job import Result
 from azr_jax.executor.pending import Pending, Task
 from azr_jax.executor.settings import ExecutorSettings
@@ -85,6 +87,7 @@ class Pool:
     self._settings = settings
     self._libraries = tuple(library_names)
     self.pending = Pending(self._wake)
+    self._decider = Decider(self.pending)
     self._queue: collections.deque[_Run] = collections.deque()
     self._serial = 0
     self._false_starts = 0
@@ -143,6 +146,7 @@ class Pool:
       error = failure
     finally:
       self.pending.end(error)
+      self._decider.close()
       self._end_zygotes()
       os.close(self._wake_reader)
       os.close(self._wake_writer)
@@ -253,7 +257,7 @@ class Pool:
     run.results[run.index] = result
     if len(run.results) == run.task.job.runs:
       in_order = [run.results[index] for index in range(run.task.job.runs)]
-      self.pending.finish(run.task, verdict.agree(in_order))
+      self._decider.decide(run.task, in_order)
 
   def _replace(self, index: int) -> None:
     """Starts a zygote in place of a dead one, whose runs are tried again.

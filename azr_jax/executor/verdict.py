@@ -8,7 +8,7 @@ error, so only ASCII values and errors no longer than a name leave this module.
 
 import dataclasses
 import signal
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from azr_jax.executor import frames, literals
 from azr_jax.executor.job import Job, Result
@@ -56,15 +56,17 @@ def _read_reply(job: Job, seconds: float, seen: int, payload: bytes) -> Result:
     return failure(job, "error", f"Signal{payload.decode('ascii')}", seconds)
   if seen == frames.NO_REPORT:
     return failure(job, "error", "NoReport", seconds)
-  lines = payload.decode("ascii", "replace").split("\n")
-  partial_line = lines.pop()  # Empty unless the program ended within a line.
+  calls = len(job.inputs)
+  # A child can write half a million lines; they are not split further than is
+  # needed to see that there are too many.
+  *lines, rest = payload.decode("ascii", "replace").split("\n", calls + 2)
   forged = failure(job, "error", "MalformedReport", seconds)
   if not all(_is_plain(line, MAX_OUTPUT_CHARS) for line in lines):
     return forged
-  calls = len(job.inputs)
   if seen in _TIMEOUTS:
     return _result(job, lines[:calls], "timeout", _TIMEOUTS[seen], seconds)
-  if partial_line or len(lines) > calls + 1:
+  # The rest is empty unless the program ended within a line.
+  if rest or len(lines) > calls + 1:
     return forged
   end = lines.pop() if lines else ""
   status, _, rule = end.partition(" ")
@@ -113,7 +115,11 @@ def agree(results: Sequence[Result]) -> Result:
       # The values of earlier calls are dropped, because nothing confirms them.
       outputs = (None,) * len(result.outputs)
       return dataclasses.replace(result, outputs=outputs, finished=0)
-  if first.status == "ok" and not all(map(_is_value, first.outputs)):
+  keys = [_value_key(output) for output in first.outputs]
+  if first.status == "ok" and not all(
+    key is not None and not literals.has_comment(output or "")
+    for key, output in zip(keys, first.outputs, strict=True)
+  ):
     return dataclasses.replace(
       first,
       status="error",
@@ -121,7 +127,7 @@ def agree(results: Sequence[Result]) -> Result:
       error="MalformedReport",
     )
   for other in results[1:]:
-    if not _same(first, other):
+    if not _same(first, keys, other):
       outputs = (None,) * len(first.outputs)
       return dataclasses.replace(
         first, status="nondeterministic", outputs=outputs, error="RunsDiffer"
@@ -129,25 +135,22 @@ def agree(results: Sequence[Result]) -> Result:
   return first
 
 
-def _same(first: Result, second: Result) -> bool:
-  if (first.status, first.error) != (second.status, second.error):
+def _same(
+  first: Result, keys: Sequence[Hashable | None], other: Result
+) -> bool:
+  if (first.status, first.error) != (other.status, other.error):
     return False
-  pairs = zip(first.outputs, second.outputs, strict=True)
-  return all(a == b or _same_value(a, b) for a, b in pairs)
+  return all(
+    text == other_text or (key is not None and key == _value_key(other_text))
+    for text, key, other_text in zip(
+      first.outputs, keys, other.outputs, strict=True
+    )
+  )
 
 
-def _is_value(text: str | None) -> bool:
+def _value_key(text: str | None) -> Hashable | None:
+  """Returns the key of a value; None if the text is none."""
   try:
-    literals.typed_key(text or "")
+    return None if text is None else literals.typed_key(text)
   except literals.ParseError:
-    return False
-  return not literals.has_comment(text or "")
-
-
-def _same_value(first: str | None, second: str | None) -> bool:
-  if first is None or second is None:
-    return False
-  try:
-    return literals.typed_key(first) == literals.typed_key(second)
-  except literals.ParseError:
-    return False
+    return None

@@ -1,5 +1,7 @@
 """Tests of the verdicts on honest programs."""
 
+import tracemalloc
+
 import pytest
 
 from azr_jax.executor import Executor, Job, Result, frames, verdict
@@ -82,6 +84,36 @@ def test_a_value_with_a_comment_is_refused_when_runs_are_compared():
     verdict.read_reply(job, 0.1, 0.1, frames.REPORTED, b"5 # 7\ndone\n")
   ] * 2
   assert verdict.agree(seen).error == "MalformedReport"
+
+
+@pytest.mark.parametrize(
+  "report, finished",
+  [
+    (b"1\n2\n", 2),
+    (b"1\n2\n3\n", 2),
+    (b"1\n2\n3\n4", 2),
+    (b"1\n2\n" + b"3\n" * 540_000, 2),
+    (b"1\n2", 1),
+  ],
+)
+def test_a_report_of_too_many_lines_is_refused(report, finished):
+  job = Job("1", ADD, ("1", "2"))
+  result = verdict.read_reply(job, 0.1, frames.REPORTED, report)
+  assert result.error in ("MalformedReport", "NoReport")
+  late = verdict.read_reply(job, 0.1, frames.TIMED_OUT, report)
+  assert (late.status, late.finished) == ("timeout", finished)
+  assert late.outputs == ("1", "2" if finished == 2 else None)
+
+
+def test_a_report_of_half_a_million_lines_is_not_split():
+  """Splitting it takes 8 MB a report, and 60 times the time."""
+  job = Job("1", ADD, ("1",))
+  report = b"1\n" * 540_000
+  tracemalloc.start()
+  verdict.read_reply(job, 0.1, frames.REPORTED, report)
+  peak = tracemalloc.get_traced_memory()[1]
+  tracemalloc.stop()
+  assert peak < 3 * len(report)
 
 
 @pytest.mark.parametrize("inputs", [("7", "3"), ("3", "7")])

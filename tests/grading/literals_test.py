@@ -169,6 +169,13 @@ def test_different(one, other):
     ("(1-2j)", "complex(1.0, -2.0)"),
     ("Fraction(1, 2)", "Fraction(2, 4)"),
     ("Decimal('1.50')", "Decimal('1.5')"),
+    ("Decimal('1E+2')", "Decimal(100)"),
+    ("Decimal('-0.00')", "Decimal('0E+9')"),
+    ("Decimal('-Infinity')", "Decimal('-inf')"),
+    ("Decimal('0.000120')", "Decimal('12E-5')"),
+    ("Fraction(4)", "Fraction(8, 2)"),
+    ("-float('inf')", "float('-inf')"),
+    ("--5", "5"),
     ("Counter({'a': 1, 'b': 2})", "Counter({'b': 2, 'a': 1})"),
     ("'" + "(" * 500 + "'", '"' + "(" * 500 + '"'),
   ],
@@ -214,6 +221,10 @@ def test_equal(one, other):
     "not " * 50_000 + "1",
     "1" * 5000,
     "'" + "a" * 300_000 + "'",
+    "Decimal(0x" + "f" * 5000 + ")",
+    "Fraction(1, 0x" + "f" * 5000 + ")",
+    "-(1+float('nan'))",
+    "-complex(float('nan'), 1.0)",
     "'\0'\0",
     "'\ud800",
     "\ufeff\x00",
@@ -249,6 +260,26 @@ def test_literal_arguments(text):
 )
 def test_not_literal_arguments(text):
   assert not literals.are_literal_arguments(text)
+
+
+@quick
+@given(st.lists(st.decimals(allow_nan=False) | st.fractions(), max_size=9))
+def test_equal_numbers_have_equal_keys(numbers):
+  texts = [canonical(number) for number in numbers]
+  for one, text in zip(numbers, texts, strict=True):
+    for other, other_text in zip(numbers, texts, strict=True):
+      is_same = type(one) is type(other) and one == other
+      assert values_equal(text, other_text) == is_same
+
+
+@pytest.mark.parametrize(
+  "write",
+  [str, "Decimal('{}')".format, "Fraction({}, 3)".format, "({}, 1)".format],
+)
+def test_numbers_of_one_hash_have_keys_of_many(write):
+  numbers = [write(i * (2**61 - 1)) for i in range(1, 99)]
+  keys = [literals.typed_key(number) for number in numbers]
+  assert len(set(map(hash, keys))) == len(keys)
 
 
 def test_a_number_beyond_all_floats_is_no_value_and_no_crash():

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from azr_jax.executor.canonical import canonical
 from azr_jax.grading import literals, values
 
+# Python's hash of all of these is 0.
+SAME_HASH = ", ".join(str(i * (2**61 - 1)) for i in range(1, 99))
 # Few scalars of each type, so that equal ones of different types are common.
 SCALARS = (
   st.none()
@@ -115,6 +117,10 @@ def test_different(one, other):
     "OrderedDict([1])",
     "OrderedDict(['abc'])",
     "Counter({1: 2, 1.0: 2})",
+    f"{{{SAME_HASH}}}",
+    f"[frozenset({{{SAME_HASH}}})]",
+    f"{{{SAME_HASH.replace(',', ': 1,')}}}",
+    f"OrderedDict([({SAME_HASH.replace(', ', ', 1), (')}, 1)])",
   ],
 )
 def test_no_value_of_python(text):
