@@ -7,8 +7,8 @@ is checked here, on the value that the call returned.
 | shape | |
 | --- | --- |
 | `assert f(1) == 2`, `assert 2 != f(1)` | a literal on either side |
-| `assert f(1) is None` | also True, False, and `is not` |
-| `assert f(1)` | |
+| `assert f(1) is None` | also True, False, and `is not`; of any object |
+| `assert f(1)` | of any object |
 | `assert abs(f(1) - 2.5) < 1e-6` | also `<=` |
 | `assert math.isclose(f(1), 2.5, rel_tol=1e-9)` | |
 | `assert not ...` | before any of these |
@@ -59,11 +59,14 @@ class Assertion:
     arguments: the text of its arguments.
     holds: returns whether a value is as asserted; raises if the assertion
       would.
+    of_truth: whether `holds` needs only the value's truth, and whether it is
+      None, True or False, so that the value may be any object.
   """
 
   entry: str
   arguments: str
   holds: Condition
+  of_truth: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,7 +275,7 @@ class _Reader:
         options = {str(k.arg): self._value(k.value) for k in keywords}
         return self._call(call, lambda v: math.isclose(v, expected, **options))
       case ast.Call():
-        return self._call(test, bool)
+        return self._call(test, bool, of_truth=True)
       case ast.Compare(left=left, ops=[sign], comparators=[right]):
         return self._comparison(left, sign, right)
     return None
@@ -299,7 +302,9 @@ class _Reader:
     by_identity = compare in (operator.is_, operator.is_not)
     if by_identity and not (expected is None or isinstance(expected, bool)):
       return None
-    return self._call(call, lambda v: compare(v, expected))
+    return self._call(
+      call, lambda v: compare(v, expected), of_truth=by_identity
+    )
 
   def _sides(self, left: ast.expr, right: ast.expr) -> tuple[ast.expr, Any]:
     """Returns the call and the literal's value, which come in either order."""
@@ -307,7 +312,9 @@ class _Reader:
       return left, self._value(right)
     return right, self._value(left)
 
-  def _call(self, node: ast.expr, holds: Condition) -> Assertion | None:
+  def _call(
+    self, node: ast.expr, holds: Condition, of_truth: bool = False
+  ) -> Assertion | None:
     entry = self._function(node)
     if entry is None:
       return None
@@ -317,7 +324,7 @@ class _Reader:
     if any(k.arg is None for k in node.keywords):
       return None
     parts = map(ast.unparse, (*node.args, *node.keywords))
-    return Assertion(entry, ", ".join(parts), holds)
+    return Assertion(entry, ", ".join(parts), holds, of_truth)
 
   def _function(self, node: ast.expr) -> str | None:
     """Returns the answer's function that a node calls, or None."""

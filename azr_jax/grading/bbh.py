@@ -2,24 +2,38 @@
 
 | target | correct answers |
 | --- | --- |
-| `(B)` | `B`, `(B)`, `B)`; no other words |
-| an integer | the same, with or without commas between thousands |
+| `(B)` | `B`, `(B)`, `B)`, `( B )`; no other words, no lower case |
+| an integer | the same value: `5.0`, `1,234` with commas between thousands |
 | brackets | the same, without regard to spaces |
-| words, True, yes, valid | the same, in any case, with any number of spaces |
+| words, True, yes, valid | the same words in the same order, in any case |
+
+Commas between words and runs of spaces are one space, so `apple, bear` is
+`apple bear`. Every dash is a hyphen, which is a number's minus, and curly
+apostrophes are straight ones. Quotes around an answer and a full stop after it
+are dropped.
 """
 
 import re
+from fractions import Fraction
 
 _CHOICE = re.compile(r"\(([A-Z])\)")
-_LETTER = re.compile(r"\(?([A-Z])\)?")
-_INTEGER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)")
+_LETTER = re.compile(r"\(?\s*([A-Z])\s*\)?")
+_INTEGER = re.compile(r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)")
+_NUMBER = re.compile(_INTEGER.pattern + r"(?:\.[0-9]*)?")
 _BRACKETS = re.compile(r"[\s()\[\]{}<>]+")
-_MAX_DIGITS = 300
+_MAX_NUMBER_CHARS = 300
+_PLAIN = str.maketrans(
+  {
+    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d", "-"),
+    **dict.fromkeys("\u2018\u2019", "'"),
+    **dict.fromkeys("\u201c\u201d", '"'),
+  }
+)
 
 
 def correct(target: str, answer: str) -> bool:
   """Returns whether an answer equals the target."""
-  answer = answer.strip().strip("`\"'").strip()
+  answer = answer.translate(_PLAIN).strip().strip("`\"'").strip()
   if _BRACKETS.fullmatch(target):
     return "".join(answer.split()) == "".join(target.split())
   answer = answer.removesuffix(".").strip()
@@ -29,8 +43,16 @@ def correct(target: str, answer: str) -> bool:
     return letter is not None and letter[1] == choice[1]
   if _INTEGER.fullmatch(target):
     return (
-      len(answer) <= _MAX_DIGITS
-      and _INTEGER.fullmatch(answer) is not None
-      and int(answer.replace(",", "")) == int(target.replace(",", ""))
+      len(answer) <= _MAX_NUMBER_CHARS
+      and _NUMBER.fullmatch(answer) is not None
+      and _value(answer) == _value(target)
     )
-  return answer.casefold().split() == target.casefold().split()
+  return _words(answer) == _words(target)
+
+
+def _value(text: str) -> Fraction:
+  return Fraction(text.replace(",", "").removesuffix("."))
+
+
+def _words(text: str) -> list[str]:
+  return text.translate(_PLAIN).casefold().replace(",", " ").split()

@@ -6,7 +6,9 @@ object that equals everything. Here as much as possible is decided outside:
 
 1. `assertions.read_tests` splits the tests, without running them;
 2. a `compared` assertion becomes an input for the executor, and only the
-   value's text comes back to be compared;
+   value's text comes back to be compared; if the assertion needs no more than
+   the value's truth (`assert f(1)`, `assert f(1) is None`), only that comes
+   back, so that the value may be any object;
 3. the `trusted` assertions run in a child after the program, as usual;
 4. the answer is correct if every assertion holds.
 
@@ -16,20 +18,22 @@ still differs from a tuple.
 
 **What can be forged.** A program cannot forge a compared assertion: the child
 never holds the expected value, so a program that lies about its value has to
-guess. A hostile program can forge a trusted assertion, because it shares a
-process with the tests: it may return an object that equals everything, patch a
-module that they use (`math.fabs`), trace them, or walk their frames. Simpler
-attacks fail: the tests have separate builtins, no name of the program hides a
-builtin or defines a name of the tests, and success is a value that only the
-last line returns, so every early exit (`sys.exit(0)`, `os._exit(0)`, a crash)
-fails. The report counts both kinds of assertions.
+guess. An object that equals everything passes no assertion of equality, because
+it is no plain data. A hostile program can forge a trusted assertion, because it
+shares a process with the tests: it may return an object that equals everything,
+patch a module that they use (`math.fabs`), trace them, or walk their frames.
+Simpler attacks fail: the tests have separate builtins, no name of the program
+hides a builtin or defines a name of the tests, and success is a value that only
+the last line returns, so every early exit (`sys.exit(0)`, `os._exit(0)`, a
+crash) fails. The report counts both kinds of assertions.
 
 **What differs from running the tests.** The program's top level runs anew for
-each call, so no call sees what another left in a global. A value must be plain
-data (`executor/canonical.py`), so a named tuple does not count as a tuple. Both
-sides can import only the modules of `executor/preload.py`, and read no file. In
-trusted assertions, a name that is both a builtin and the program's is the
-builtin, unless the tests are known to be about it (`Tests.called`).
+each call, so no call sees what another left in a global. A value that is
+compared with another must be plain data (`executor/canonical.py`), so a named
+tuple does not count as a tuple. Both sides can import only the modules of
+`executor/preload.py`, and read no file. In trusted assertions, a name that is
+both a builtin and the program's is the builtin, unless the tests are known to
+be about it (`Tests.called`).
 """
 
 import collections
@@ -52,6 +56,20 @@ def {entry}(token, run=exec, names=globals(), builtins=dict(__builtins__)):
   shown.update(__builtins__=builtins, __name__="__main__")
   run({tests}, shown)
   return token
+"""
+
+# Returns None, True and False as they are; of any other object its truth, as 0
+# or 1. A program may lie about truth as about any value of its own.
+_TRUTH = """
+def {entry}(run, names, truth):
+  def call(*arguments, **named):
+    run({code}, names)
+    value = names[{function}](*arguments, **named)
+    if value is None or value is True or value is False:
+      return value
+    return 1 if truth(value) else 0
+  return call
+{entry} = {entry}(exec, globals(), bool)
 """
 
 # Number of assertions that hold, and the error of a failed child.
@@ -93,7 +111,8 @@ def submit(executor: Executor, code: str, tests: Tests) -> "Future[Report]":
 
   Args:
     executor: runs one child for each function that the compared assertions
-      call, and one for the trusted assertions.
+      call, another for those that need only its truth, and one for the trusted
+      assertions.
     code: the program to grade.
     tests: from `assertions.read_tests`.
 
@@ -103,12 +122,13 @@ def submit(executor: Executor, code: str, tests: Tests) -> "Future[Report]":
   compared, trusted = len(tests.compared), tests.trusted_count
   if not programs.is_gradable(code):
     return futures.done(Report(0, compared, trusted, "NoProgram"))
-  by_entry: dict[str, list[Assertion]] = collections.defaultdict(list)
+  groups: dict[tuple[str, bool], list[Assertion]]
+  groups = collections.defaultdict(list)
   for assertion in tests.compared:
-    by_entry[assertion.entry].append(assertion)
+    groups[assertion.entry, assertion.of_truth].append(assertion)
   parts = [
-    _submit_compared(executor, code, entry, assertions)
-    for entry, assertions in by_entry.items()
+    _submit_compared(executor, *_callable(code, *call), assertions)
+    for call, assertions in groups.items()
   ]
   if trusted:
     parts.append(_submit_trusted(executor, code, tests))
@@ -119,6 +139,15 @@ def submit(executor: Executor, code: str, tests: Tests) -> "Future[Report]":
     return Report(passed, compared, trusted, error)
 
   return futures.then(futures.gather(parts), add)
+
+
+def _callable(code: str, entry: str, of_truth: bool) -> tuple[str, str]:
+  """Returns a program, and its function that returns a value or its truth."""
+  if not of_truth:
+    return code, entry
+  truth = f"truth_{secrets.token_hex(8)}"
+  program = _TRUTH.format(entry=truth, code=ascii(code), function=ascii(entry))
+  return program, truth
 
 
 def _submit_compared(

@@ -47,6 +47,23 @@ def test_compared(test, arguments, right, wrong):
 
 
 @pytest.mark.parametrize(
+  "test, of_truth",
+  [
+    ("f(1)", True),
+    ("not f(1)", True),
+    ("f(1) is None", True),
+    ("not f(1) is not True", True),
+    ("f(1) == True", False),
+    ("f(1) != 2", False),
+    ("abs(f(1) - 2) < 1", False),
+    ("math.isclose(f(1), 2)", False),
+  ],
+)
+def test_only_truth_and_identity_need_no_plain_value(test, of_truth):
+  assert one(test).of_truth is of_truth
+
+
+@pytest.mark.parametrize(
   "test",
   [
     "f(x) == 2",

@@ -122,6 +122,65 @@ def test_an_always_equal_object_equals_nothing_compared(executor, test):
   assert (report.passed, report.compared, report.trusted) == (0, 1, 0)
 
 
+OBJECTS = """
+class Tree:
+  def __init__(self, size): self.size = size
+  def __len__(self): return self.size
+def f(x):
+  return Tree(x) if x is not None else None
+"""
+
+
+@pytest.mark.parametrize(
+  "test, holds",
+  [
+    ("assert f(1)", True),
+    ("assert f(0)", False),
+    ("assert not f(0)", True),
+    ("assert not f(1)", False),
+    ("assert f(0) is not None", True),
+    ("assert f(0) is None", False),
+    ("assert f(None) is None", True),
+    ("assert not f(None) is not None", True),
+    ("assert f(1) is True", False),
+    ("assert f(1) is not False", True),
+    ("assert f(x=1)", True),
+    ("assert f(1) == 1", False),
+    ("assert f(1) != 2", False),
+    ("assert abs(f(1) - 1) < 1e-6", False),
+  ],
+)
+def test_the_truth_of_any_object_counts(executor, test, holds):
+  report = grade(executor, OBJECTS, test)
+  assert (report.passed, report.compared, report.trusted) == (holds, 1, 0)
+
+
+@pytest.mark.parametrize(
+  "code, holds",
+  [
+    ("def f(x):\n  return lambda: x", True),
+    ("def f(x):\n  yield x", True),
+    ("def f(x):\n  return [[0] * 1000] * 1000", True),
+    ("class T:\n  def __bool__(self): return 1\ndef f(x): return T()", False),
+    ("class T:\n  def __bool__(self): 1 / 0\ndef f(x): return T()", False),
+    ("def g(x): return x", False),
+    ("bool = lambda v: True\ndef f(x): return []", False),
+    ("import builtins\nbuiltins.bool = len\ndef f(x): return []", False),
+    ("def f(x): return object() if x", False),
+    ('"""\ndef f(x): return 1', False),
+  ],
+)
+def test_a_program_does_not_change_how_truth_is_found(executor, code, holds):
+  assert grade(executor, code, "assert f(1)").correct is holds
+
+
+def test_values_and_truths_of_one_function_count_together(executor):
+  code = "def f(x):\n  return x if x < 5 else object()"
+  tests = "assert f(1) == 1\nassert f(9)\nassert f(2) == 2\nassert not f(0)"
+  report = grade(executor, code, tests)
+  assert (report.passed, report.compared) == (4, 4) and report.correct
+
+
 def test_a_patched_module_fools_trusted_assertions_only(executor):
   code = "import math\nmath.isclose = lambda *a: True\ndef f(x): return 7"
   tests = "import math\nassert math.isclose(f(1), 2)\n"
