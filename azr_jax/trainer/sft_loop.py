@@ -22,10 +22,10 @@ from azr_jax.learner import packing, update
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import load, safetensors_io
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.run import console
+from azr_jax.run import console, preemption
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.session import Run
-from azr_jax.trainer import build, ending, restore
+from azr_jax.trainer import build, restore
 from azr_jax.trainer.settings import (
   SupervisedExperiment,
   SupervisedTrainSettings,
@@ -77,7 +77,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
         if is_last:
           break
   if done < c.train.steps:
-    run.say(f"{ending.STOPPED}: the same command resumes after step {done}")
+    run.say(f"{preemption.STOPPED}: the same command resumes after step {done}")
     return
   _write_model(c, state.params, source, run)
 
