@@ -93,7 +93,7 @@ def test_runs_are_named_by_the_ends_of_their_paths_that_differ(tmp_path):
 
 
 def test_a_folder_without_metrics_is_refused(tmp_path):
-  with pytest.raises(ValueError, match="expected the metrics of a run"):
+  with pytest.raises(ValueError, match="there is no such file"):
     reading.read_runs([str(tmp_path)])
 
 
@@ -273,7 +273,7 @@ def test_the_command_writes_one_file(tmp_path):
   "arguments, message",
   [
     ({"paths": []}, "expected the folder of at least one run"),
-    ({"paths": ["nothing"]}, "expected the metrics of a run"),
+    ({"paths": ["nothing"]}, "there is no such file; expected a run"),
     ({"base": "one"}, "expected a folder of azr_jax.evaluate"),
     ({"scores": ["a", "b"]}, "names 2 folders; expected one for each of 1"),
   ],
