@@ -6,6 +6,7 @@ import pytest
 from rollout_model import (
   TEXTS,
   ByteTokenizer,
+  new_sampler,
   next_logits,
   policy,
 )
@@ -80,7 +81,9 @@ def converse(policy, environment, n=3):
 
 def long_policy(params, mesh, **changes):
   return policy(
-    params, mesh, max_tokens=140, extend_chunk=8, cache_chunk=16, **changes
+    params,
+    mesh,
+    **({"max_tokens": 140, "extend_chunk": 8, "cache_chunk": 160} | changes),
   )
 
 
@@ -155,7 +158,7 @@ def test_the_loss_mask_tells_responses_from_tool_outputs(
   "changes, delays",
   [
     ({"slots": 1}, (0, 2)),
-    ({"slots": 20}, (40,)),
+    ({"slots": 20, "cache_chunk": 32}, (40,)),
     ({"extend_chunk": 3}, (5, 0, 1)),
     ({"extend_chunk": 64}, (1,)),
     ({"decode_chunk": 10, "prefill_tokens": 64}, (0, 0, 9)),
@@ -167,10 +170,7 @@ def test_they_depend_on_neither_slots_nor_when_tool_outputs_come(
   expected = converse(
     long_policy(params, one_device_mesh), ScriptedEnvironment()
   )
-  settings = {"extend_chunk": 8} | changes
-  other = policy(
-    params, one_device_mesh, max_tokens=140, cache_chunk=16, **settings
-  )
+  other = long_policy(params, one_device_mesh, **changes)
   actual = converse(other, ScriptedEnvironment(delays))
   assert actual.keys() == expected.keys()
   for sequence_id, want in expected.items():
@@ -201,7 +201,9 @@ def test_conversations_on_eight_devices_are_those_on_one(
 def test_a_tool_output_that_leaves_no_room_ends_the_conversation(
   params, one_device_mesh
 ):
-  short = policy(params, one_device_mesh, max_tokens=30, extend_chunk=8)
+  short = policy(
+    params, one_device_mesh, max_tokens=30, extend_chunk=8, cache_chunk=48
+  )
   conversations = converse(short, ScriptedEnvironment())
   reasons = {c.finish_reason for c in conversations.values()}
   assert "length" in reasons
@@ -236,7 +238,13 @@ def test_a_waiting_slot_delays_no_other(params, one_device_mesh):
 def test_nothing_compiles_in_a_conversation_after_the_warm_up(
   params, one_device_mesh
 ):
-  ready = long_policy(params, one_device_mesh, slots=20)
+  ready = long_policy(
+    params,
+    one_device_mesh,
+    make_sampler=new_sampler,
+    slots=20,
+    cache_chunk=64,
+  )
   ready.sampler.warm_up(ready.params)
   compiled = []
   jax.monitoring.register_event_duration_secs_listener(

@@ -1,5 +1,8 @@
 """A small model on bytes, its sampler, and its full forward pass."""
 
+import dataclasses
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,24 +51,30 @@ MODEL = transformer.Transformer(CONFIG)
 TEXTS = ["a", "hello", "to be or not", "x = 1"]
 
 
-def policy(params, mesh, **changes):
+# One length of the cache, which is one program; few tests need more.
+SETTINGS = SamplerSettings(
+  slots=4,
+  prompt_buckets=(16,),
+  max_tokens=10,
+  prefill_tokens=16,
+  cache_chunk=32,
+  decode_chunk=3,
+  stop_strings=(),
+)
+
+
+def new_sampler(mesh, settings):
+  """Returns a sampler of the small model that has compiled nothing."""
+  return Sampler(MODEL, ByteTokenizer(), mesh, RULES, settings)
+
+
+# Tests share samplers, because most of their time is compilation.
+_shared_sampler = functools.cache(new_sampler)
+
+
+def policy(params, mesh, make_sampler=_shared_sampler, **changes):
   """Returns a policy of the small model, with changes to the settings."""
-  settings = dict(
-    slots=4,
-    prompt_buckets=(16,),
-    max_tokens=10,
-    prefill_tokens=16,
-    cache_chunk=8,
-    decode_chunk=3,
-    stop_strings=(),
-  )
-  sampler = Sampler(
-    MODEL,
-    ByteTokenizer(),
-    mesh,
-    RULES,
-    SamplerSettings(**(settings | changes)),
-  )
+  sampler = make_sampler(mesh, dataclasses.replace(SETTINGS, **changes))
   return Policy(
     sampler,
     ByteTokenizer(),

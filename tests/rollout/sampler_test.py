@@ -9,6 +9,7 @@ from rollout_model import (
   RULES,
   TEXTS,
   ByteTokenizer,
+  new_sampler,
   next_logits,
   policy,
 )
@@ -156,7 +157,7 @@ def test_another_layout_than_the_parameters_samples_the_same(
 
 
 def test_nothing_compiles_after_the_warm_up(params, one_device_mesh):
-  ready = policy(params, one_device_mesh, slots=20)
+  ready = policy(params, one_device_mesh, new_sampler, slots=20, cache_chunk=8)
   ready.sampler.warm_up(ready.params)
   compiled = []
   jax.monitoring.register_event_duration_secs_listener(
@@ -177,7 +178,7 @@ def test_the_learner_scores_500_tokens_as_the_sampler_did(
     one_device_mesh,
     max_tokens=500,
     decode_chunk=64,
-    cache_chunk=32,
+    cache_chunk=256,
     temperature=0.8,
   )
   prompts = [long.prompt(text) for text in TEXTS]
