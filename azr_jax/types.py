@@ -2,9 +2,9 @@
 
 The life of a training sample:
 1. a system makes a `Prompt`;
-2. the sampler answers it with a `Completion`;
+2. the sampler samples a `Completion`;
 3. the system grades it and makes a `Trajectory`;
-4. the packer lays many trajectories into one fixed-shape `Batch`.
+4. the packer packs many trajectories into one fixed-shape `Batch`.
 
 Axis letters, in shapes, in names such as `scores_BHST`, and in einsum strings:
 
@@ -52,12 +52,12 @@ FINISH_REASONS = ("stop", "length", "turns")
 
 @dataclasses.dataclass(frozen=True)
 class Prompt:
-  """What the model is asked.
+  """The input of the model.
 
   Attributes:
     text: the prompt as text.
-    token_ids: the prompt as the sampler reads it.
-    task: what the grader needs later, such as the task type, the role and the
+    token_ids: the token ids of the prompt.
+    task: data that the grader needs, such as the task type, the role and the
       reference answer; the sampler never looks at it.
   """
 
@@ -68,7 +68,7 @@ class Prompt:
 
 @dataclasses.dataclass(frozen=True)
 class Completion:
-  """What was sampled for a prompt.
+  """A response that was sampled for a prompt.
 
   Attributes:
     token_ids: int32 [S], the ids exactly as sampled, with the stop token.
@@ -90,12 +90,12 @@ class Trajectory:
   """A graded completion.
 
   Attributes:
-    prompt: what was asked.
-    completion: what was sampled.
+    prompt: the prompt.
+    completion: the sampled completion.
     reward: the grade of the whole completion.
     group_id: names the trajectories that share a reward baseline: the (task,
       role) pair for TRR++, the prompt for GRPO and RLOO.
-    metrics: numbers for the log.
+    metrics: numbers for the metrics of the step.
     repeats_from: the token from which the completion only repeats itself, or
       None; for metrics.
   """
@@ -110,7 +110,7 @@ class Trajectory:
 
 @dataclasses.dataclass(frozen=True)
 class RolloutBatch:
-  """What one step collected: the trajectories to train on, and metrics."""
+  """The trajectories of one step to train on, and its metrics."""
 
   trajectories: Sequence[Trajectory]
   metrics: dict[str, float]

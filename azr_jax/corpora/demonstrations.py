@@ -37,7 +37,7 @@ class Trajectory:
   turns: tuple[str, ...]
 
   def conversation(self) -> Conversation:
-    """Returns the conversation in the form that supervised training takes."""
+    """Returns the same turns as supervised training takes them."""
     return Conversation(self.prompt, self.turns)
 
 
@@ -111,7 +111,8 @@ def read(path: pathlib.Path) -> list[Trajectory]:
   for number, line in enumerate(filter(None, lines), 1):
     try:
       record = json.loads(line)
-      if "parts" in record:  # The key of older versions.
+      # Files of older versions have the key `parts`.
+      if isinstance(record, dict) and "parts" in record:
         record["turns"] = record.pop("parts")
       trajectory = Trajectory(*(record[field] for field in _FIELDS))
       trajectory = dataclasses.replace(

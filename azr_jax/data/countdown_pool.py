@@ -97,8 +97,8 @@ def _random(seed: int) -> Iterator[Puzzle]:
   rng = np.random.default_rng((seed, _RANDOM))
   while True:
     size = int(rng.choice(generator.COUNTS))
-    numbers = rng.integers(1, generator.LARGEST_NUMBER + 1, size).tolist()
-    low, high = 1, proposals.LARGEST_TARGET
+    numbers = rng.integers(1, generator.MAX_NUMBER + 1, size).tolist()
+    low, high = 1, proposals.MAX_TARGET
     yield Puzzle(tuple(numbers), int(rng.integers(low, high + 1)))
 
 

@@ -33,7 +33,7 @@ class PotentialSettings(Settings):
   )
   agents: tuple[str, ...] = setting(
     AGENTS,
-    "agents that answer",
+    "agents whose answers are graded",
     paper="four agents",
     subset_of=AGENTS,
     required=True,
@@ -62,7 +62,7 @@ def estimate(
   Args:
     config: of `configs/potential.py`.
     model_spec: a model spec or run folder.
-    workdir: the folder of records and pass rates, which is resumed.
+    workdir: the folder of records and pass rates; one that exists is resumed.
 
   Raises:
     ValueError: a config value is not allowed, or the folder has records of

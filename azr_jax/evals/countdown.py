@@ -18,7 +18,7 @@ from azr_jax.grading import countdown as verifier
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.tasks.countdown import dataset, difficulty, generator, prompts
 
-PUZZLES = 50  # as the paper
+PUZZLES = 50  # the paper's number
 _MAX_PUZZLES = 1000  # the largest useful `--limit`
 _SEED = 0
 
@@ -65,7 +65,7 @@ def summarize(
   Args:
     items: puzzles.
     correct: bool [items, samples].
-    responses: of each item, in the same order.
+    responses: the responses to each item, in the same order.
   """
   scores = np.array([item.reference["difficulty"] for item in items])
   buckets = difficulty.buckets(scores, difficulty.thresholds(scores))

@@ -2,7 +2,7 @@
 
 Left out on purpose: the output head. `__call__` returns final hidden states;
 `unembedding` gives the head's matrix, so that callers compute logits only
-where they need them (one position when sampling, chunks when learning).
+where they need them (one position when sampling, chunks in training).
 """
 
 from typing import TypeAlias, cast
@@ -38,8 +38,8 @@ def init_cache(
 
   Args:
     config: the model's config.
-    batch: rows.
-    length: tokens of the longest sequence.
+    batch: number of rows.
+    length: minimum number of entries per row.
     dtype: the type of keys and values.
     chunk: entries that attention reads at a time.
   """

@@ -1,4 +1,4 @@
-"""Reads runs and writes their page: what `python -m azr_jax.report` does."""
+"""Reads runs and writes their page, for `python -m azr_jax.report`."""
 
 import pathlib
 from collections.abc import Sequence

@@ -18,7 +18,7 @@ _BLOCK_TOKENS = 128
 
 @dataclasses.dataclass(frozen=True)
 class SamplingParams:
-  """How a token is drawn.
+  """The distribution that a token is drawn from.
 
   Attributes:
     temperature: divides the logits; 0 takes the most likely token.
@@ -109,7 +109,7 @@ def sample_tokens(
 def _draw(
   weights: Float[Array, "B V"], uniform: Float[Array, "B 2"]
 ) -> Int[Array, " B"]:
-  """Draws a block by its total weight, then one of its tokens by theirs."""
+  """Draws a block by its total weight, then one of its tokens by weight."""
   B, V = weights.shape
   padded = jnp.pad(weights, ((0, 0), (0, -V % _BLOCK_TOKENS)))
   blocks = padded.reshape(B, -1, _BLOCK_TOKENS)

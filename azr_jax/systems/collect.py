@@ -1,4 +1,4 @@
-"""What every system does: choose prompts, sample and grade, compute metrics."""
+"""Steps that all systems have: prompts, sampling with grading, metrics."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ class Graded(Generic[Grade]):
   """A completion and the future of its grade.
 
   Attributes:
-    completion: what was sampled.
+    completion: the sampled completion.
     future: the grade; `sample_and_grade` returns it done.
   """
 
@@ -68,7 +68,7 @@ def solve_metrics(
   Args:
     trajectories: of one role, group after group, at least one.
     name: the part of metric names after the family, such as `orz/solve`.
-    group_size: completions per prompt; 1: there are no metrics of groups.
+    group_size: completions per prompt; with 1 there are no metrics of groups.
   """
   rewards = np.array([t.reward for t in trajectories])
   # The model did not write the tool output that is in a completion.

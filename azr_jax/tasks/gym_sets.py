@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 # The library draws entry i of a set with seed + i. Adjacent seeds would give
-# the same entries, shifted; therefore our seeds are multiplied by this number.
+# the same entries, shifted; therefore seeds are multiplied by this number.
 SEED_STRIDE = 10_000_000
 # Some sets use NumPy seeds, which must be below 2**32.
 MAX_SEEDS = 400
@@ -19,7 +19,7 @@ def entries(
   Args:
     name: the name of the set.
     count: number of entries, at most `SEED_STRIDE`.
-    seed: seed of the entries, below `MAX_SEEDS`; a `seed` in `settings`
+    seed: seed for the entries, below `MAX_SEEDS`; a `seed` in `settings`
       replaces it.
     settings: settings of the set that replace its defaults.
 

@@ -47,12 +47,12 @@ def evaluate(
     config: of `configs/evaluate.py`.
     model_spec: a model spec (models/load.py), or a run folder, whose newest
       checkpoint is scored.
-    benchmark: names and groups of `evals/registry.py`, between commas.
+    benchmark: comma-separated names and groups of `evals/registry.py`.
     workdir: the folder of results and records.
-    data: the path of one benchmark's data, or NAME=PATH between commas; "": the
-      public sources.
-    limit: the maximum number of items of a benchmark; 0: all, or as many as its
-      paper takes.
+    data: the path of one benchmark's data, or comma-separated NAME=PATH; "":
+      the public sources.
+    limit: the maximum number of items of a benchmark; 0: its default number,
+      which is all unless its paper takes fewer.
 
   Raises:
     ValueError: a config value, model, benchmark or data is not what is
@@ -100,7 +100,7 @@ def evaluate(
 
 
 def identity_of(settings: EvaluateSettings, model_spec: str) -> dict[str, Any]:
-  """Returns what a folder of records depends on: model, step and config."""
+  """Returns model, step and config, which the records of a folder share."""
   return {
     "model": model_spec,
     "step": restore.checkpoint_step(model_spec),
@@ -182,7 +182,7 @@ def _require_data(
 def _with_data(
   names: Sequence[str], paths: dict[str, str], run: Run
 ) -> tuple[str, ...]:
-  """Returns the benchmarks that have data, and says which are left out."""
+  """Returns the benchmarks that have data; prints which are left out."""
   left_out = _without_data(names, paths)
   for name in left_out:
     run.print_status(f"{name} is left out: it needs --data={name}=PATH")

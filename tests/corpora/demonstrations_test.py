@@ -68,6 +68,16 @@ def test_other_files_are_refused(tmp_path, line, message):
     demonstrations.read(tmp_path / "other.jsonl")
 
 
+def test_files_of_older_versions_are_read(tmp_path):
+  path = tmp_path / "trajectories.jsonl"
+  path.write_text(
+    '{"id": "1", "task": "a", "form": "free", "prompt": "?", "parts": ["4"]}'
+  )
+  assert demonstrations.read(path) == [
+    Trajectory("1", "a", "free", "?", ("4",))
+  ]
+
+
 @pytest.mark.parametrize(
   "turns, well_formed",
   [

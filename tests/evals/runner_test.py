@@ -122,6 +122,16 @@ def test_a_record_without_its_line_end_is_sampled_again(executor, tmp_path):
   assert len(path.read_text().splitlines()) == len(ITEMS)
 
 
+def test_records_of_older_versions_are_read(executor, tmp_path):
+  path = tmp_path / "toy.jsonl"
+  scores = run(ScriptedPolicy(), executor, path)
+  text = path.read_text().replace('"responses":', '"replies":')
+  path.write_text(text.replace('"subset":', '"kind":'))
+  policy = ScriptedPolicy()
+  assert run(policy, executor, path) == scores
+  assert policy.asked == []
+
+
 def test_a_benchmark_without_data_is_named(executor):
   with pytest.raises(ValueError, match="toy has no public source"):
     run(ScriptedPolicy(), executor, None, opens_data=False)

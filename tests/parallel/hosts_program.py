@@ -50,12 +50,12 @@ def exchange(hosts):
     "shape": error_of(
       hosts.assert_equal_arrays, "rows", np.zeros((2, 1 + hosts.index))
     ),
-    "on_all": error_of(hosts.raise_on_all, "claim", error),
+    "on_all": error_of(hosts.raise_on_all, "lock", error),
   }
 
 
-def claim(hosts):
-  """Claims folders: free, of another config, not shared, and a plain file."""
+def lock(hosts):
+  """Locks folders: free, of another config, not shared, and a plain file."""
   config = azr.get_config("tiny").to_dict()
   folder = pathlib.Path(sys.argv[4])
 
@@ -115,7 +115,7 @@ def late(hosts):
 
 SCENARIOS = {
   "exchange": exchange,
-  "claim": claim,
+  "lock": lock,
   "verify": verify,
   "late": late,
 }

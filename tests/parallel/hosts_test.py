@@ -43,7 +43,7 @@ def run(scenarios, folder):
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
   """The results of all scenarios in which both processes stay alive."""
-  return run("exchange,claim,verify", tmp_path_factory.mktemp("hosts"))
+  return run("exchange,lock,verify", tmp_path_factory.mktemp("hosts"))
 
 
 def test_two_processes_exchange_and_agree(results):
@@ -64,7 +64,7 @@ def test_two_processes_exchange_and_agree(results):
     assert exchange["on_all"] == (
       "ValueError: no room"
       if index
-      else f"RuntimeError: claim: process 1 ({host}) failed: "
+      else f"RuntimeError: lock: process 1 ({host}) failed: "
       "ValueError('no room')"
     )
 
@@ -85,14 +85,14 @@ def test_each_process_verifies_its_part_and_holds_all(results):
   assert second["failure"].endswith("failed: OSError('no space left')")
 
 
-def test_a_run_folder_is_claimed_by_all_or_none(results):
-  claims = [result["claim"] for result in results]
-  for claim in claims:
-    assert claim["free"] is None
-    assert claim["config"].startswith("RuntimeError: config: process ")
-    assert claim["workdir"].startswith("RuntimeError: workdir: process ")
-  assert claims[0]["refused"].startswith("ValueError: ")
-  assert "workdir: process 0" in claims[1]["refused"]
+def test_a_run_folder_is_locked_by_all_or_none(results):
+  locks = [result["lock"] for result in results]
+  for lock in locks:
+    assert lock["free"] is None
+    assert lock["config"].startswith("RuntimeError: config: process ")
+    assert lock["workdir"].startswith("RuntimeError: workdir: process ")
+  assert locks[0]["refused"].startswith("ValueError: ")
+  assert "workdir: process 0" in locks[1]["refused"]
 
 
 def test_a_process_that_does_not_come_is_named(tmp_path):

@@ -31,9 +31,9 @@ def test_every_program_compiles_on_a_mesh():
   config.rollout.mesh.fsdp = 1
   config.rollout.mesh.tensor = 2
   mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 4, "tensor": 2})
-  shape = load.config_of(config.model.source, config.model.cache_dir)
+  model_config = load.config_of(config.model.source, config.model.cache_dir)
   c = settings.read_train(config).trunk
-  found = {p.name: p for p in compiled.compile_all(c, shape, mesh)}
+  found = {p.name: p for p in compiled.compile_all(c, model_config, mesh)}
   names = ["prefill", "insert", "decode", "extend", "score"]
   names += ["estimate", "critic", "update"]
   assert list(found) == names

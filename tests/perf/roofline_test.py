@@ -95,7 +95,7 @@ def test_ragged_lengths_have_the_declared_spread_and_mean():
   assert np.mean(lengths) == pytest.approx(0.4 * 256, rel=0.01)
 
 
-def test_fewest_bytes_and_flops_by_hand():
+def test_minimum_bytes_and_flops_by_hand():
   work = workload.SamplerWorkload(2, 1, 3, 4, 2, ragged=False, top_p=1.0)
   entries = 2 * ((3 * 3) + (1 + 2 + 3))
   expected = 4 * (

@@ -7,42 +7,42 @@ from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import folder as run_folder
 
 
-def claim(folder, config):
+def lock(folder, config):
   with run_folder.lock(folder, config.to_dict(), Hosts(1.0)):
     pass
 
 
 def test_a_folder_of_another_run_is_refused(tmp_path):
-  claim(tmp_path, azr.get_config("smollm2-135m"))
+  lock(tmp_path, azr.get_config("smollm2-135m"))
   # No run has begun, so another config is allowed.
-  claim(tmp_path, azr.get_config("tiny"))
+  lock(tmp_path, azr.get_config("tiny"))
   (tmp_path / "checkpoints").mkdir()
   (tmp_path / "metrics.jsonl").touch()
-  claim(tmp_path, azr.get_config("smollm2-135m"))
-  claim(tmp_path, azr.get_config("tiny"))
+  lock(tmp_path, azr.get_config("smollm2-135m"))
+  lock(tmp_path, azr.get_config("tiny"))
   (tmp_path / "metrics.jsonl").write_text('{"step": 1}')
   longer = azr.get_config("tiny")
   longer.train.steps += 5
   longer.mesh.fsdp = 4
   longer.executor.backend = "ray"
-  claim(tmp_path, longer)
+  lock(tmp_path, longer)
   other = azr.get_config("tiny")
   other.seed = 9
   with pytest.raises(ValueError, match="config.seed=9: expected 0"):
-    claim(tmp_path, other)
+    lock(tmp_path, other)
 
 
 def test_a_damaged_config_is_named(tmp_path):
-  claim(tmp_path, azr.get_config("tiny"))
+  lock(tmp_path, azr.get_config("tiny"))
   (tmp_path / "metrics.jsonl").write_text('{"step": 1}')
   (tmp_path / "config.json").write_text("{")
   with pytest.raises(ValueError, match="config.json: expected JSON"):
-    claim(tmp_path, azr.get_config("tiny"))
+    lock(tmp_path, azr.get_config("tiny"))
 
 
 def test_a_folder_in_use_is_refused(tmp_path):
   config = azr.get_config("tiny")
   with run_folder.lock(tmp_path, config.to_dict(), Hosts(1.0)):
     with pytest.raises(ValueError, match="in use by process"):
-      claim(tmp_path, config)
-  claim(tmp_path, config)
+      lock(tmp_path, config)
+  lock(tmp_path, config)

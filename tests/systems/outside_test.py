@@ -10,7 +10,7 @@ from azr_jax.configs import azr
 from azr_jax.report import command
 from azr_jax.trainer import settings
 
-SYSTEM = '''"""Pays for the longest run of one letter."""
+SYSTEM = '''"""Rewards the longest run of one letter."""
 
 import dataclasses
 import itertools
@@ -25,7 +25,7 @@ from azr_jax.types import RolloutBatch, Trajectory
 
 @dataclasses.dataclass(frozen=True)
 class RunsSettings(Settings):
-  prompts: int = setting(3, "prompts of a step", at_least=1)
+  prompts: int = setting(3, "prompts per step", at_least=1)
   group_size: int = setting(2, "responses to each prompt", at_least=2)
 
 

@@ -19,7 +19,7 @@ from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.tasks.countdown import difficulty, solver
 
 COUNTS = (3, 4)
-LARGEST_NUMBER = 99
+MAX_NUMBER = 99
 TARGETS = (10, 100)
 TEST_CLASSES = 20
 # Candidates that are solved at a time, by count of numbers; about equally many
@@ -63,7 +63,7 @@ def _solvable(seed: int, size: int) -> Iterator[tuple[Puzzle, float]]:
   rng = np.random.default_rng((seed, size))
   rows = _CANDIDATES[size]
   while True:
-    numbers = rng.integers(1, LARGEST_NUMBER + 1, (rows, size))
+    numbers = rng.integers(1, MAX_NUMBER + 1, (rows, size))
     targets = rng.integers(TARGETS[0], TARGETS[1] + 1, rows)
     analysis = solver.analyse(numbers, targets)
     scores = difficulty.score(analysis, size)

@@ -10,7 +10,7 @@ import numpy as np
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.tasks.countdown import generator, solver
 
-LARGEST_TARGET = 100
+MAX_TARGET = 100
 
 
 def rejection(puzzle: Puzzle | None, known: Collection[object]) -> str | None:
@@ -28,8 +28,8 @@ def rejection(puzzle: Puzzle | None, known: Collection[object]) -> str | None:
   if (
     len(puzzle.numbers) not in generator.COUNTS
     or not 1 <= min(puzzle.numbers) <= max(puzzle.numbers)
-    or max(puzzle.numbers) > generator.LARGEST_NUMBER
-    or not 1 <= puzzle.target <= LARGEST_TARGET
+    or max(puzzle.numbers) > generator.MAX_NUMBER
+    or not 1 <= puzzle.target <= MAX_TARGET
   ):
     return "range"
   if puzzle.key in known:
