@@ -98,9 +98,9 @@ def test_a_value_with_a_comment_is_refused_when_runs_are_compared():
 )
 def test_a_report_of_too_many_lines_is_refused(report, finished):
   job = Job("1", ADD, ("1", "2"))
-  result = verdict.read_reply(job, 0.1, frames.REPORTED, report)
+  result = verdict.read_reply(job, 0.1, 0.1, frames.REPORTED, report)
   assert result.error in ("MalformedReport", "NoReport")
-  late = verdict.read_reply(job, 0.1, frames.TIMED_OUT, report)
+  late = verdict.read_reply(job, 0.1, 0.1, frames.CALL_TIMED_OUT, report)
   assert (late.status, late.finished) == ("timeout", finished)
   assert late.outputs == ("1", "2" if finished == 2 else None)
 
@@ -110,7 +110,7 @@ def test_a_report_of_half_a_million_lines_is_not_split():
   job = Job("1", ADD, ("1",))
   report = b"1\n" * 540_000
   tracemalloc.start()
-  verdict.read_reply(job, 0.1, frames.REPORTED, report)
+  verdict.read_reply(job, 0.1, 0.1, frames.REPORTED, report)
   peak = tracemalloc.get_traced_memory()[1]
   tracemalloc.stop()
   assert peak < 3 * len(report)
