@@ -137,12 +137,13 @@ def test_limits_of_a_job():
     assert settings.limits(job) == Limits(*limits)
 
 
-def test_the_kernels_limit_of_a_late_zygote_is_a_timeout(pool):
+def test_the_kernels_limit_of_a_late_zygote_is_a_timeout(pool, monkeypatch):
+  monkeypatch.setattr("azr_jax.executor.pool.SILENT_S", 600.0)
   future = pool.submit(Job("", ENDLESS, ("1",)))
   assert wait_until(lambda: children_of(pool.processes()))
   for pid in pool.processes():
     os.kill(pid, signal.SIGSTOP)
-  assert wait_until(lambda: not children_of(pool.processes()), 60)
+  assert wait_until(lambda: not children_of(pool.processes()), 100)
   for pid in pool.processes():
     os.kill(pid, signal.SIGCONT)
   result = future.result(60)
