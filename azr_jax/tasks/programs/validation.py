@@ -183,12 +183,13 @@ def _submit(
       return Rejection("input" if is_error else result.status)
     values = zip(written, result.outputs, strict=True)
     literal = {text: value for text, value in values if value is not None}
-    evaluated = tuple(literal.get(text, text) for text in inputs)
-    if len(set(evaluated)) < len(set(inputs)):
+    literals_only = tuple(literal.get(text, text) for text in inputs)
+    if len(set(literals_only)) < len(set(inputs)):
       return Rejection("input")  # Two cases are the same value.
-    return _run(executor, code, evaluated, judge)
+    return _run(executor, code, literals_only, judge)
 
-  return futures.then(expressions.submit_arguments(executor, written), run)
+  evaluated = expressions.submit_arguments(executor, written, validation=True)
+  return futures.then(evaluated, run)
 
 
 def _is_oversize(code: str, inputs: Sequence[str]) -> bool:
