@@ -187,10 +187,12 @@ def _allows(node: ast.AST, bound: frozenset[str]) -> bool:
       return not attribute.startswith(_PRIVATE) and _allows(value, bound)
     case ast.Lambda(args=parameters, body=body):
       defaults = (*parameters.defaults, *filter(None, parameters.kw_defaults))
-      names = bound | {
-        part.arg for part in ast.walk(parameters) if isinstance(part, ast.arg)
+      names = {
+        part.arg
+        for part in ast.iter_child_nodes(parameters)
+        if isinstance(part, ast.arg)
       }
-      return _allow(defaults, bound) and _allows(body, names)
+      return _allow(defaults, bound) and _allows(body, bound | names)
   if isinstance(node, _COMPREHENSION):
     return _allows_comprehension(node, bound)
   return isinstance(node, _COMPOUND) and _allow(
