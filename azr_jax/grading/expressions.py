@@ -60,8 +60,8 @@ _OF_MODULE = {
   for name in ("cmath", "itertools", "math")
 }
 _NAMES = BUILTINS | arguments.CONSTRUCTORS.keys()
-# Attributes of frames, code and generators; no value has others like these.
-_PRIVATE = ("_", "ag_", "co_", "cr_", "f_", "gi_", "tb_")
+# Attributes of frames, code, generators and classes; no others begin like these.
+_PRIVATE = ("_", "ag_", "co_", "cr_", "f_", "gi_", "mro", "tb_")
 # Nodes that are allowed if their parts are.
 _COMPOUND = (
   ast.BinOp,
