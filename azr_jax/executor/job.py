@@ -12,7 +12,8 @@ class Job:
   Attributes:
     id: the caller's name for the job; the result has the same.
     code: Python source that defines `entry`.
-    inputs: argument texts, e.g. `"1, [2]"`; each becomes one call.
+    inputs: argument texts, e.g. `"1, [2]"`; each becomes one call. They do not
+      see the program's names (`arguments.py`).
     entry: the function to call.
     runs: independent runs in processes; up to three have different hash seeds.
       Differing values make the verdict `nondeterministic`.

@@ -4,8 +4,8 @@ Proposers and solvers may write an expression where a literal is expected. Its
 life:
 1. its syntax tree is checked here (`are_arguments`, `is_value`), so that text
    which is no expression of the language below costs no process;
-2. a job of its own evaluates it twice, in processes with different hash seeds
-   that hold neither the program nor the reference answer;
+2. a job of its own evaluates it with each hash seed, in processes that hold
+   neither the program nor the reference answer;
 3. the canonical text of its value takes its place.
 
 The language is Python's expressions over values: operators, containers,
@@ -20,12 +20,19 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
-from azr_jax.executor import Executor, Job, Result, arguments, futures
+from azr_jax.executor import (
+  Executor,
+  Job,
+  Result,
+  arguments,
+  futures,
+  hash_seeds,
+)
 from azr_jax.grading import literals
 
 MAX_CHARS = 4096
 # Runs whose values must agree; the iteration order of a set is no value.
-RUNS = 2
+RUNS = len(hash_seeds.HASH_SEEDS)
 BUILTINS = frozenset(
   "abs all any ascii bin bool bytearray bytes chr complex dict divmod "
   "enumerate filter float format frozenset hex int iter len list map max min "
@@ -53,8 +60,8 @@ _OF_MODULE = {
   for name in ("cmath", "itertools", "math")
 }
 _NAMES = BUILTINS | arguments.CONSTRUCTORS.keys()
-# Attributes of frames, code and generators; no value has others like these.
-_PRIVATE = ("_", "ag_", "co_", "cr_", "f_", "gi_", "tb_")
+# Attributes of frames, code, generators and classes; no others begin like these.
+_PRIVATE = ("_", "ag_", "co_", "cr_", "f_", "gi_", "mro", "tb_")
 # Nodes that are allowed if their parts are.
 _COMPOUND = (
   ast.BinOp,
@@ -112,19 +119,22 @@ def submit_value(executor: Executor, text: str) -> "Future[str | None]":
 
 
 def submit_arguments(
-  executor: Executor, texts: Sequence[str]
+  executor: Executor, texts: Sequence[str], validation: bool = False
 ) -> "Future[Result]":
   """Starts to evaluate the arguments of calls, in one process.
 
   Args:
     executor: runs them.
     texts: arguments for which `are_arguments` holds, all by one author.
+    validation: whether they will be evaluated again, as of `Job`.
 
   Returns:
     The future of a result whose outputs are canonical argument texts, such as
     `1, x=[2]`.
   """
-  job = Job("arguments", _ARGUMENTS, tuple(texts), runs=RUNS)
+  job = Job(
+    "arguments", _ARGUMENTS, tuple(texts), runs=RUNS, validation=validation
+  )
 
   def write(result: Result) -> Result:
     outputs = tuple(
@@ -177,10 +187,12 @@ def _allows(node: ast.AST, bound: frozenset[str]) -> bool:
       return not attribute.startswith(_PRIVATE) and _allows(value, bound)
     case ast.Lambda(args=parameters, body=body):
       defaults = (*parameters.defaults, *filter(None, parameters.kw_defaults))
-      names = bound | {
-        part.arg for part in ast.walk(parameters) if isinstance(part, ast.arg)
+      names = {
+        part.arg
+        for part in ast.iter_child_nodes(parameters)
+        if isinstance(part, ast.arg)
       }
-      return _allow(defaults, bound) and _allows(body, names)
+      return _allow(defaults, bound) and _allows(body, bound | names)
   if isinstance(node, _COMPREHENSION):
     return _allows_comprehension(node, bound)
   return isinstance(node, _COMPOUND) and _allow(

@@ -1,5 +1,6 @@
 """Compares the values of two texts, and rebuilds a value from its key."""
 
+import ast
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from decimal import Decimal
@@ -79,6 +80,31 @@ def may_collapse(key: Hashable) -> bool:
   if kind in ("list", "tuple", "deque"):
     return any(map(may_collapse, parts[0]))
   return False
+
+
+def drops_items(text: str) -> bool:
+  """Returns whether Python drops an item of literal arguments.
+
+  The dropped item, as in `{1: 'a hint', 1: 2}`, is in the text only.
+
+  Args:
+    text: the literal arguments of one call.
+
+  Raises:
+    ParseError: the text is something else.
+  """
+  if "{" not in text and "OrderedDict" not in text:
+    return False
+  tree = literals.guarded_parse(f"f({text}\n)", "eval")
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Dict):
+      keys = {literals.node_key(key) for key in node.keys if key is not None}
+      if len(keys) < len(node.keys):
+        return True
+  assert isinstance(tree, ast.Expression) and isinstance(tree.body, ast.Call)
+  named = (keyword.value for keyword in tree.body.keywords)
+  parts = (*tree.body.args, *named)
+  return any(may_collapse(literals.node_key(part)) for part in parts)
 
 
 def _number_kinds(keys: Iterable[Hashable]) -> set[str]:

@@ -168,6 +168,19 @@ def test_an_input_is_exactly_one_call(run, text):
   assert result.outputs == (None,)
 
 
+def test_an_input_sees_builtins_and_constructors_but_not_the_program(run):
+  code = "import os\nlimit = 3\nsorted = len\ndef f(*values):\n  return values"
+  result = run(code, "sorted('ba')", "deque([math.inf])", "1, *[2]")
+  assert result.outputs == (
+    "(['a', 'b'],)",
+    "(deque([float('inf')]),)",
+    "(1, 2)",
+  )
+  for text in ("limit", "os", "f(1)[2]", "[limit for _ in [1]]"):
+    result = run(code, text)
+    assert result.error in ("NameError", "IndexError"), text
+
+
 def test_timeout(run):
   result = run("def f():\n  while True: pass", "", "")
   assert (result.status, result.error) == ("timeout", "TimeoutError")

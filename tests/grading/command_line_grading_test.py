@@ -28,6 +28,29 @@ def grade(executor, **case):
       },
       True,
     ),
+    ({"kind": "value", "gold": "[0, 0]", "answer": "[0] * 2"}, True),
+    (
+      {
+        "kind": "abduction",
+        "code": "def f(): return 3",
+        "gold_output": "3",
+        "answer": "",
+      },
+      True,
+    ),
+    *(
+      (
+        {
+          "kind": "abduction",
+          "code": "def f(x, act): return act(x)",
+          "gold_output": "3",
+          "answer": "3, lambda x: x",
+          "objects": objects,
+        },
+        objects,
+      )
+      for objects in (True, False)
+    ),
     (
       {
         "kind": "induction",
@@ -56,6 +79,16 @@ def test_kinds(executor, case, correct):
     ({}, "kind is None"),
     ({"kind": []}, "kind is []"),
     ({"kind": "value", "gold": 1, "answer": "1"}, "gold is 1"),
+    (
+      {
+        "kind": "abduction",
+        "code": "",
+        "gold_output": "1",
+        "answer": "1",
+        "objects": "yes",
+      },
+      "objects is 'yes'; expected true or false",
+    ),
     ({"kind": "induction", "inputs": "1", "outputs": []}, "inputs is '1'"),
     (
       {"kind": "induction", "inputs": ["1"], "outputs": [], "answer": ""},

@@ -28,6 +28,8 @@ ALLOWED = [
   "deque([1], 3)",
   "[f for f in range(2)]",
   "(lambda exec: exec)(1)",
+  "(lambda a, /, *b, c=0, **d: [a, b, c, d])(1)",
+  "[(lambda: x + y)() for x in [1] if x for y in [x]]",
   "bytes([1, 2])",
 ]
 REFUSED = [
@@ -42,6 +44,11 @@ REFUSED = [
   "(lambda x=x: x)()",
   "(lambda: eval)()('1')",
   "[eval for eval in [1]] and eval('1')",
+  "(lambda x=(lambda eval: 0): eval('1'))()",
+  "(lambda *x, y=(lambda eval: 0): eval('1'))()",
+  "[eval for x in [lambda eval: 0]]",
+  "[(lambda: x) for y in [1] if x for x in [1]]",
+  "{x: y for x in [1]}",
   "eval('1')",
   "exec('1')",
   "compile('1', '', 'eval')",
@@ -60,6 +67,7 @@ REFUSED = [
   "(i for i in ()).gi_frame.f_back",
   "(lambda: 0).__globals__",
   "(lambda: 0).f_globals",
+  "Fraction.mro()[1].register(str)",
   "collections.sys",
   "collections.abc",
   "collections.namedtuple('P', 'x')",

@@ -138,6 +138,55 @@ def test_an_expression_costs_one_more_job(executor):
   assert executor.counters()["programs"] == before + 3 + 1
 
 
+class Recording:
+  """An executor that keeps the jobs that it is given."""
+
+  def __init__(self, executor):
+    self.executor = executor
+    self.jobs = []
+
+  def submit(self, job):
+    self.jobs.append(job)
+    return self.executor.submit(job)
+
+
+def test_an_answer_is_evaluated_without_program_and_reference(executor):
+  recording = Recording(executor)
+  code = "def f(secret_name):\n  return [777, secret_name]"
+  for reference, answer in (("[777, 3]", "1 + 2"), ("[777, 5]", "1 + 4")):
+    assert abduct(recording, code, reference, answer)
+    assert deduce(recording, reference, f"[770 + 7, {answer}]")
+  evaluating = [job for job in recording.jobs if "1 + " in str(job.inputs)]
+  assert len(evaluating) == 4
+  for job in evaluating:
+    assert len(job.inputs) == 1 and job.runs == 3
+    assert "secret_name" not in job.code and "777" not in str(job)
+  running = [job for job in recording.jobs if job not in evaluating]
+  assert [(job.code, job.inputs) for job in running] == [
+    (code, ("3",)),
+    (code, ("5",)),
+  ]
+  assert not any("777" in text for job in running for text in job.inputs)
+
+
+@pytest.mark.parametrize(
+  "bad",
+  [
+    "9 ** 9 ** 9",
+    "[0] * 10 ** 12",
+    "[[[0] * 999] * 999] * 999",
+    "(lambda g: g(g))(lambda g: g(g))",
+    "max(iter(lambda: 0, 1))",
+    "sum(1 for _ in itertools.count())",
+  ],
+)
+def test_an_expression_without_an_end_fails_only_itself(executor, bad):
+  answers = ["2", bad, "1 + 1"]
+  future = programs.submit_abduction(executor, PLUS, "3", answers)
+  assert future.result(60) == (True, False, True)
+  assert not deduce(executor, "3", bad)
+
+
 def test_a_blank_answer_is_a_call_without_arguments(executor):
   code = "def f(x=2):\n  return x + 1"
   future = programs.submit_abduction(executor, code, "3", ["", " ", None, "1"])

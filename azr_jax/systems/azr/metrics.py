@@ -12,8 +12,9 @@ from azr_jax.systems.azr.proposer import Proposal
 NAME = "azr"
 # Metric family -> what a healthy value looks like.
 HEALTHY = {
-  # rejected_REASON counts. `unused` and `trivial` are composite programs that
-  # add nothing to their parts; `no_error` is a program that should have raised.
+  # rejected_REASON counts. `input` is an input without a literal; `unused` and
+  # `trivial` are composite programs that add nothing to their parts; `no_error`
+  # is a program that should have raised.
   "proposals": "valid_share rises; blocked and timeout stay rare",
   "program": "cognitive, distance and answer_diversity rise or stay",
   "learnability": "solve_rate away from 0 and 1, else nothing is learned",

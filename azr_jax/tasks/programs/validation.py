@@ -5,10 +5,11 @@ independent processes with different hash seeds (j = 2 in the paper). It checks
 the program's modules on the syntax tree. Only texts return from these
 processes.
 
-An input that is an expression (`list(range(10))`) is first evaluated without
-the program (`grading/expressions.py`), and the task keeps the value's literal.
-So a task's input is always one that a solver may answer with, and it carries
-nothing but the value.
+An input that is an expression (`list(range(10))`), or a literal of which Python
+drops a part (`{1: 2, 1: 3}`), is first evaluated without the program
+(`grading/expressions.py`), and the task keeps the value's literal. So a task's
+input is always one that a solver may answer with, and it carries nothing but
+the value.
 """
 
 import ast
@@ -18,7 +19,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from azr_jax.executor import Executor, Job, Result, forbidden, futures, literals
-from azr_jax.grading import expressions
+from azr_jax.grading import expressions, values
 from azr_jax.grading.literals import are_literal_arguments
 from azr_jax.tasks.programs.task import (
   FORBIDDEN_MODULES,
@@ -171,7 +172,11 @@ def _submit(
   # A comment in an input would be shown to solvers.
   if any(map(literals.has_comment, inputs)):
     return futures.done(Rejection("input"))
-  written = [text for text in inputs if not are_literal_arguments(text)]
+  written = [
+    text
+    for text in inputs
+    if not are_literal_arguments(text) or values.drops_items(text)
+  ]
   if not written:
     return _run(executor, code, inputs, judge)
   if not all(map(expressions.are_arguments, written)):
@@ -181,14 +186,15 @@ def _submit(
     if result.status != "ok":
       is_error = result.status == "error"
       return Rejection("input" if is_error else result.status)
-    values = zip(written, result.outputs, strict=True)
-    literal = {text: value for text, value in values if value is not None}
-    evaluated = tuple(literal.get(text, text) for text in inputs)
-    if len(set(evaluated)) < len(set(inputs)):
+    outputs = zip(written, result.outputs, strict=True)
+    literal = {text: value for text, value in outputs if value is not None}
+    literals_only = tuple(literal.get(text, text) for text in inputs)
+    if len(set(literals_only)) < len(set(inputs)):
       return Rejection("input")  # Two cases are the same value.
-    return _run(executor, code, evaluated, judge)
+    return _run(executor, code, literals_only, judge)
 
-  return futures.then(expressions.submit_arguments(executor, written), run)
+  evaluated = expressions.submit_arguments(executor, written, validation=True)
+  return futures.then(evaluated, run)
 
 
 def _is_oversize(code: str, inputs: Sequence[str]) -> bool:

@@ -173,6 +173,31 @@ def test_previous_tasks_are_solved_a_step_later(played):
   assert solved[-2:] == system.buffers["deduction"].from_step(1)
 
 
+def test_expressions_are_tasks_and_answers(context):
+  class Writer(ScriptedPolicy):
+    """Writes expressions of what the scripted policy writes."""
+
+    def reply(self, prompt, sample):
+      text = super().reply(prompt, sample)
+      for number in range(4):
+        text = text.replace(
+          f"```input\n{number}\n", f"```input\n10 * {number} // 10\n"
+        )
+      return text
+
+  system, policy = AZR(settings(), context), Writer()
+  collected = system.collect(policy, 1)
+  for buffer in system.buffers.values():
+    for task in buffer.tasks():
+      inputs = getattr(task, "inputs", None) or [task.input]
+      assert all(text in ("0", "1", "2", "3") for text in inputs)
+  assert not any("// 10" in prompt.text for prompt in policy.asked)
+  for task_type in TASK_TYPES:
+    assert collected.metrics[f"proposals/azr/{task_type}/valid_share"] == 1.0
+    rate = collected.metrics[f"learnability/azr/{task_type}/solve_rate"]
+    assert rate == 0.5
+
+
 def test_the_solver_never_sees_the_answer(played):
   _, policy, _ = played()
   for prompt in policy.asked:

@@ -151,3 +151,9 @@ def test_a_composite_program_needs_each_of_its_parts(
     assert result.reason == want
     return
   assert result == Triplet("\n".join([*parts, code]), argument, want)
+
+
+def test_a_composite_program_runs_on_the_literal_of_its_input(executor):
+  code = "def f(x):\n  return g_0(x[0]) + 1"
+  submitted = composite.submit(executor, code, [DOUBLE], "[3] * 2")
+  assert submitted.result() == Triplet(f"{DOUBLE}\n{code}", "[3, 3]", "7")

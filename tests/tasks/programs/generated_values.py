@@ -145,7 +145,7 @@ class Texts:
         # Some of what has no literal, or none that is always the same.
         f"range({number})",
         "lambda x: x",
-        f"list(set({text}))",
+        "list(set('abcdefgh'))",
         "missing",
       )
     )
