@@ -16,16 +16,16 @@ answer tags if there are any, otherwise the text after the last `</think>`.
 import re
 from collections.abc import Sequence
 
-from azr_jax.grading import answer_tags
+from azr_jax.grading import answer_tags, marks
 from azr_jax.grading.mathematics import extraction
 
-_FENCE = re.compile(r"```(\w*)[^\n]*\n(.*?)```", re.DOTALL)
-_OPEN_FENCE = re.compile(r"```python[^\n]*\n(.*)\Z", re.DOTALL)
+_LABEL = re.compile(r"\w*")
+_PYTHON_FENCE = "```python"
 _NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
 _PYTHON_LABELS = ("python", "py", "python3")
 _MARKUP = re.compile(r"\\(?:text|math)\w*\s*\{([^{}]*)\}|[*$`]")
 _ANSWER_IS = re.compile(
-  r"(?:final answer|answer)(?: is)?\s*[:=]?\s*(.+)", re.IGNORECASE
+  r"(?:final answer|answer)(?: is)?\s*+(?:[:=]\s*+)?(.+)", re.IGNORECASE
 )
 
 
@@ -47,14 +47,23 @@ def code(response: str, names: Sequence[str] = ()) -> str | None:
       to others, such as an example of its use.
   """
   answer = answer_part(response)
-  fences = _FENCE.findall(answer)
-  programs = [body for label, body in fences if label in _PYTHON_LABELS]
-  programs = programs or [body for label, body in fences if not label]
+  found = fences(answer)
+  programs = [body for label, body in found if label in _PYTHON_LABELS]
+  programs = programs or [body for label, body in found if not label]
   defining = [body for body in programs if defines(body, names)]
   if programs:
     return (defining or programs)[-1]
-  cut_off = _OPEN_FENCE.search(answer)
-  return cut_off[1] if cut_off else None
+  _, opening, cut_off = answer.partition(_PYTHON_FENCE)
+  _, line_break, program = cut_off.partition("\n")
+  return program if opening and line_break else None
+
+
+def fences(text: str) -> list[tuple[str, str]]:
+  """Returns (label, content) of each closed fence."""
+  return [
+    (match[0] if (match := _LABEL.match(line)) else "", content)
+    for line, content in marks.fences(text)
+  ]
 
 
 def defines(program: str, names: Sequence[str]) -> bool:
@@ -67,8 +76,8 @@ def defines(program: str, names: Sequence[str]) -> bool:
 
 def fenced(response: str, label: str) -> str | None:
   """Returns the content of the last fence with this label, or None."""
-  fences = _FENCE.findall(answer_part(response))
-  bodies = [body for fence_label, body in fences if fence_label == label]
+  found = fences(answer_part(response))
+  bodies = [body for fence_label, body in found if fence_label == label]
   return bodies[-1].strip() if bodies else None
 
 
@@ -90,9 +99,7 @@ def short_answer(response: str, label: str = "output") -> str | None:
   """
   answer = answer_part(response)
   others = [
-    body.strip()
-    for fence_label, body in _FENCE.findall(answer)
-    if fence_label != label
+    body.strip() for fence_label, body in fences(answer) if fence_label != label
   ]
   for candidate in (
     extraction.last_boxed(answer),
@@ -107,7 +114,7 @@ def short_answer(response: str, label: str = "output") -> str | None:
 def last_words(response: str) -> str | None:
   """Returns what follows the last "answer is", or the last line with text."""
   answer = answer_part(response)
-  named = _ANSWER_IS.findall(answer)
+  named = _ANSWER_IS.findall(answer.rstrip())
   lines = [line.strip() for line in answer.splitlines() if line.strip()]
   text = named[-1] if named else lines[-1] if lines else None
   return None if text is None else text.strip().rstrip(".").strip("`").strip()
@@ -132,15 +139,23 @@ def choice(response: str, letters: str = "ABCDEFGHIJ") -> str | None:
   answer = _without_markup(answer)
   # A and I are words, not choices, if lower-case text follows.
   letter = rf"((?![AI])[{letters}]\b|(?=[{letters}])[AI]\b(?!\s+[a-z]))"
+  word = r"(?i:(?:option|choice|letter)\s*+)?"
   for pattern in (
-    rf"(?i:answer(?:\s+is)?\s*:?\s*(?:option|choice|letter)?)\s*\(?{letter}",
+    rf"(?i:answer(?:\s++is)?)\s*+(?::\s*+)?{word}\(?{letter}",
     rf"\(([{letters}])\)",
-    rf"^\W*([{letters}])\W*$",
   ):
-    matches = re.findall(pattern, answer, re.MULTILINE)
+    matches = re.findall(pattern, answer)
     if matches:
       return matches[-1]
-  matches = re.findall(rf"^\W*([{letters}])[.):]", answer, re.MULTILINE)
+  # These look at one line after another, because a pattern that begins with
+  # blanks would read a run of empty lines again from each of them.
+  lines = answer.split("\n")
+  alone = re.compile(rf"\W*([{letters}])\W*")
+  matches = [match[1] for match in map(alone.fullmatch, lines) if match]
+  if matches:
+    return matches[-1]
+  first = re.compile(rf"\W*([{letters}])[.):]")
+  matches = [match[1] for match in map(first.match, lines) if match]
   return matches[0] if len(matches) == 1 else None
 
 

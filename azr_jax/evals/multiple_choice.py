@@ -27,6 +27,8 @@ from azr_jax.executor import Executor, futures
 from azr_jax.tasks.questions import bbh
 
 LETTERS = "ABCDEFGHIJ"
+# LaTeX text, closed on its line or not, or an escaped brace.
+_LATEX = re.compile(r"\\text\{([^}\n]*+)(\})?|\\([{}])")
 
 
 def _request(question: str, choices: Sequence[str]) -> str:
@@ -118,15 +120,22 @@ def grade_words(
   answer = answer_extraction.last_words(response)
   candidates = answer, answer_extraction.short_answer(response)
   correct = any(
-    _normalized(text) == _normalized(reference) for text in candidates if text
+    normalized(text) == normalized(reference) for text in candidates if text
   )
   return futures.done(Grade(correct, (answer or "")[:200]))
 
 
-def _normalized(text: str) -> str:
+def normalized(text: str) -> str:
   """Lower-cases a text and removes LaTeX, quotes, extra spaces and a dot."""
-  text = re.sub(r"\\text\{(.*?)\}|\\([{}])", r"\1\2", text)
+  text = _LATEX.sub(_without_latex, text)
   return " ".join(text.casefold().replace('"', "").split()).rstrip(".")
+
+
+def _without_latex(match: re.Match[str]) -> str:
+  if match[3]:
+    return match[3]
+  # If this text is not closed on its line, neither is any later one.
+  return match[1] if match[2] else match[0].replace("\\{", "{")
 
 
 BENCHMARKS = (

@@ -5,9 +5,10 @@ script and captures its output, so the beginning and the end of what it prints
 come back as text of bounded size.
 """
 
-import ast
 import dataclasses
+from collections.abc import Hashable
 
+from azr_jax.executor import literals
 from azr_jax.executor.job import Job, Result
 
 # Libraries that scripts may use beside the standard library.
@@ -134,27 +135,30 @@ def read_result(result: Result) -> ScriptResult:
     status = "timeout" if result.status == "timeout" else "error"
     return ScriptResult(status, errors=Printed(result.error or ""))
   try:
-    failed, output, errors = ast.literal_eval(result.outputs[0])
-    streams = [_printed(*output), _printed(*errors)]
-  except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-    return ScriptResult("error", errors=Printed("MalformedReport"))
-  return ScriptResult("error" if failed is True else "ok", *streams)
+    match literals.typed_key(result.outputs[0]):
+      case ("tuple", (("bool", failed), output, errors)):
+        status = "error" if failed else "ok"
+        return ScriptResult(status, _printed(output), _printed(errors))
+  except ValueError:
+    pass
+  return ScriptResult("error", errors=Printed("MalformedReport"))
 
 
-def _printed(head: object, omitted: object, tail: object) -> Printed:
+def _printed(key: Hashable) -> Printed:
   """Returns one stream of a report.
 
   Raises:
     ValueError: the report has fields that the runner never writes.
   """
-  if (
-    type(head) is not str
-    or type(tail) is not str
-    or type(omitted) is not int
-    or not 0 <= omitted < _MAX_OMITTED_CHARS
-  ):
-    raise ValueError("expected two texts and a number of characters")
-  return Printed(_encodable(head), omitted, _encodable(tail))
+  match key:
+    case (
+      "tuple",
+      (("str", str(head)), ("int", str(number)), ("str", str(tail))),
+    ):
+      omitted = int(number, 16)
+      if 0 <= omitted < _MAX_OMITTED_CHARS:
+        return Printed(_encodable(head), omitted, _encodable(tail))
+  raise ValueError("expected two texts and a number of characters")
 
 
 def _encodable(text: str) -> str:

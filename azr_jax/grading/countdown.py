@@ -24,7 +24,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from azr_jax.executor import literals
-from azr_jax.grading.answer_tags import last_answer
+from azr_jax.grading import answer_tags, marks
 from azr_jax.grading.countdown_puzzle import Puzzle
 
 RIGHT, WRONG, NO_ANSWER = 1.0, 0.1, 0.0
@@ -34,7 +34,6 @@ MODES = ("strict", "compat")
 _MAX_POWER_BITS = 4096
 _STRICT_TEXT = re.compile(r"[0-9+\-*/()\s]+")
 _COMPAT_TEXT = re.compile(r"[\d+\-*/().\s]+")
-_COMPAT_ANSWER = re.compile(r"<answer>(.*?)</answer>")
 _COMPAT_DISTANCE = 1e-5
 
 Number = int | float | Fraction
@@ -71,14 +70,15 @@ def verify(puzzle: Puzzle, response: str, mode: str = "strict") -> Verdict:
   if mode not in MODES:
     raise ValueError(f"mode={mode!r}: expected one of {MODES}")
   strict = mode == "strict"
-  answer = last_answer(response) if strict else _last_line_answer(response)
+  find = answer_tags.last_answer if strict else _last_line_answer
+  answer = find(response)
   if answer is None:
     return Verdict(NO_ANSWER, "no answer tag")
   try:
     value = (_strict_value if strict else _compat_value)(puzzle, answer)
   except (_Invalid, literals.ParseError) as error:
     return Verdict(WRONG, str(error))
-  except (ArithmeticError, TypeError, ValueError) as error:
+  except (ArithmeticError, TypeError, ValueError, RecursionError) as error:
     return Verdict(WRONG, type(error).__name__)
   if strict:
     reached = value == puzzle.target
@@ -88,8 +88,11 @@ def verify(puzzle: Puzzle, response: str, mode: str = "strict") -> Verdict:
 
 
 def _last_line_answer(response: str) -> str | None:
-  answers = _COMPAT_ANSWER.findall(response)
-  return answers[-1].strip() if answers else None
+  return marks.last(
+    answer
+    for line in response.split("\n")
+    for answer in marks.enclosed(line, *answer_tags.TAGS)
+  )
 
 
 def _parse(answer: str, allowed: re.Pattern[str]) -> ast.expr:

@@ -133,7 +133,7 @@ def _rebuild_all(keys: Iterable[Hashable]) -> list[Any]:
   return [_rebuild(key) for key in keys]
 
 
-def _hashed(items: list[Any]) -> list[Any]:
+def few_collisions(items: list[Any]) -> list[Any]:
   """Returns the values, none of which share their hash with too many others.
 
   Raises:
@@ -149,7 +149,7 @@ def _hashed(items: list[Any]) -> list[Any]:
 
 def _rebuild_dict(items: Iterable[tuple[Hashable, Hashable]]) -> dict[Any, Any]:
   pairs = [(_rebuild(key), _rebuild(value)) for key, value in items]
-  _hashed([key for key, _ in pairs])
+  few_collisions([key for key, _ in pairs])
   rebuilt = dict(pairs)
   if len(rebuilt) != len(pairs):
     raise ValueError("two keys of a dict are equal")
@@ -160,7 +160,7 @@ def _rebuild_ordered_dict(
   keys: Iterable[Hashable],
 ) -> OrderedDict[Any, Any]:
   pairs = [tuple(pair) for pair in _rebuild_all(keys)]
-  _hashed([pair[:1] for pair in pairs])
+  few_collisions([pair[:1] for pair in pairs])
   return OrderedDict(pairs)
 
 
@@ -174,14 +174,14 @@ _REBUILD: dict[str, Callable[..., Any]] = {
   "int": _int,
   "str": _identity,
   "bytes": _identity,
-  "float": float.fromhex,  # Of "nan" it makes a new float, equal to nothing.
+  "float": float.fromhex,  # A new float of "nan" equals nothing.
   "complex": lambda *parts: complex(*_rebuild_all(parts)),
   "Fraction": lambda above, below: Fraction(_int(above), _int(below)),
   "Decimal": Decimal,
   "list": _rebuild_all,
   "tuple": lambda keys: tuple(_rebuild_all(keys)),
-  "set": lambda keys: set(_hashed(_rebuild_all(keys))),
-  "frozenset": lambda keys: frozenset(_hashed(_rebuild_all(keys))),
+  "set": lambda keys: set(few_collisions(_rebuild_all(keys))),
+  "frozenset": lambda keys: frozenset(few_collisions(_rebuild_all(keys))),
   "deque": lambda keys: deque(_rebuild_all(keys)),
   "dict": _rebuild_dict,
   "Counter": lambda items: Counter(_rebuild_dict(items)),

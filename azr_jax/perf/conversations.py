@@ -77,10 +77,14 @@ class ScriptedEnvironment:
     self._jobs.cancel()
 
   def end_of_response(
-    self, token_ids: Sequence[int], response_start: int, num_checked: int
+    self,
+    sequence_id: SequenceId,
+    token_ids: Sequence[int],
+    response_start: int,
+    num_checked: int,
   ) -> int | None:
     """Returns the end of the response; its first, random token decides it."""
-    del num_checked
+    del sequence_id, num_checked
     if response_start >= len(token_ids):
       return None
     longest = self._workload.response_tokens

@@ -8,17 +8,14 @@ the model wrote is parsed, never a tool output.
 
 import ast
 import dataclasses
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-_BLOCK = re.compile(
-  r"```python[ \t]*\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE
-)
-_ANSWER = re.compile(r"<<<(.*?)>>>", re.DOTALL)
-_FENCE = "```"
-# A fence may begin in this many checked tokens. It has three characters, but
-# some tokens have no text.
-_OVERLAP_TOKENS = 16
+from azr_jax.executor import literals
+from azr_jax.grading import marks
+
+OPENING = "```python"  # Blanks may follow it on its line, and nothing else.
+CLOSING = "\n```"
+_ANSWER = "<<<", ">>>"
 OUTPUT_PREFIX = "\n\nCode Execution Results: "
 OUTPUT_SUFFIX = "\n\n"
 
@@ -40,14 +37,28 @@ class Block:
 
 def find_block(text: str) -> Block | None:
   """Returns the first closed python block; its closing fence begins a line."""
-  match = _BLOCK.search(text)
-  return match and Block(match["code"], match.start(), match.end())
+  position = 0
+  while (start := text.find(OPENING, position)) >= 0:
+    position = start + len(OPENING)
+    line_end = end_of_blanks(text, position)
+    if text.startswith("\n", line_end):
+      # A block may be empty, so its first line break may be its last.
+      end = text.find(CLOSING, line_end)
+      code = text[line_end + 1 : end + 1]
+      return None if end < 0 else Block(code, start, end + len(CLOSING))
+  return None
+
+
+def end_of_blanks(text: str, start: int) -> int:
+  """Returns the index of the first character from `start` that is no blank."""
+  while text[start : start + 1] in (" ", "\t"):
+    start += 1
+  return start
 
 
 def find_answer(text: str) -> str | None:
   """Returns the text in the last pair of answer marks, stripped, or None."""
-  answers = _ANSWER.findall(text)
-  return answers[-1].strip() if answers else None
+  return marks.last(marks.enclosed(text, *_ANSWER))
 
 
 def find_tool_call(text: str) -> Block | None:
@@ -57,9 +68,10 @@ def find_tool_call(text: str) -> Block | None:
   its block is no tool call.
   """
   block = find_block(text)
-  if block is None or _ANSWER.search(text[: block.start]):
+  if block is None:
     return None
-  return block
+  answers = marks.enclosed(text[: block.start], *_ANSWER)
+  return block if next(answers, None) is None else None
 
 
 def is_well_formed(response: str, is_last: bool) -> bool:
@@ -70,7 +82,8 @@ def is_well_formed(response: str, is_last: bool) -> bool:
   """
   text = response.rstrip()
   if is_last:
-    return len(_ANSWER.findall(text)) == 1 and text.endswith(">>>")
+    answers = list(marks.enclosed(text, *_ANSWER))
+    return len(answers) == 1 and text.endswith(_ANSWER[1])
   block = find_tool_call(text)
   return block is not None and block.end == len(text)
 
@@ -85,40 +98,9 @@ def has_self_check(responses: Sequence[str]) -> bool:
 def _compares(code: str) -> bool:
   """Returns whether a script has a comparison or an assertion."""
   try:
-    nodes = list(ast.walk(ast.parse(code)))
-  except (SyntaxError, ValueError, MemoryError, RecursionError):
+    tree = literals.guarded_parse(code, "exec")
+  except literals.ParseError:
     return False
-  return any(isinstance(node, ast.Compare | ast.Assert) for node in nodes)
-
-
-def end_of_block(
-  token_ids: Sequence[int],
-  response_start: int,
-  num_checked: int,
-  decode: Callable[[Sequence[int]], str],
-) -> int | None:
-  """Finds the end of a response's first closed python block.
-
-  Args:
-    token_ids: the completion so far.
-    response_start: index of the response's first token.
-    num_checked: how many of the tokens are known to close no block.
-    decode: token ids to text.
-
-  Returns:
-    How many tokens there are up to the end of the block, or None.
-  """
-  # The whole response is decoded only when a fence has come.
-  window = token_ids[max(response_start, num_checked - _OVERLAP_TOKENS) :]
-  if num_checked == len(token_ids) or _FENCE not in decode(window):
-    return None
-  if find_block(decode(token_ids[response_start:])) is None:
-    return None
-  low, high = max(response_start, num_checked) + 1, len(token_ids)
-  while low < high:
-    middle = (low + high) // 2
-    if find_block(decode(token_ids[response_start:middle])) is not None:
-      high = middle
-    else:
-      low = middle + 1
-  return low
+  return any(
+    isinstance(node, ast.Compare | ast.Assert) for node in ast.walk(tree)
+  )

@@ -48,11 +48,18 @@ class Environment(Protocol):
     ...
 
   def end_of_response(
-    self, token_ids: Sequence[int], response_start: int, num_checked: int
+    self,
+    sequence_id: SequenceId,
+    token_ids: Sequence[int],
+    response_start: int,
+    num_checked: int,
   ) -> int | None:
     """Finds the end of a response, other than by stop id or stop string.
 
+    It is called with each few tokens of a response, in their order.
+
     Args:
+      sequence_id: the conversation.
       token_ids: the completion so far.
       response_start: index of the response's first token.
       num_checked: how many of the tokens are known to hold no end.

@@ -17,6 +17,7 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
+from azr_jax.rollout.block_finder import BlockFinder
 from azr_jax.rollout.environment import SequenceId
 
 # Stands for what was left out of a long output.
@@ -71,6 +72,8 @@ class PythonTool:
     self._timeout_s = timeout_s
     self._tokenizer = tokenizer
     self._jobs: SharedJobs = SharedJobs(executor, hosts)
+    # Of each conversation, the start of its last response, and its finder.
+    self._finders: dict[SequenceId, tuple[int, BlockFinder]] = {}
     self._prefix = tokenizer.encode(code_blocks.OUTPUT_PREFIX)
     self._suffix = tokenizer.encode(code_blocks.OUTPUT_SUFFIX)
     self._ellipsis = tokenizer.encode(_ELLIPSIS)
@@ -85,14 +88,21 @@ class PythonTool:
   def reset(self) -> None:
     """Cancels the scripts under way."""
     self._jobs.cancel()
+    self._finders.clear()
 
   def end_of_response(
-    self, token_ids: Sequence[int], response_start: int, num_checked: int
+    self,
+    sequence_id: SequenceId,
+    token_ids: Sequence[int],
+    response_start: int,
+    num_checked: int,
   ) -> int | None:
     """Returns the end of the response's first closed block, or None."""
-    return code_blocks.end_of_block(
-      token_ids, response_start, num_checked, self._decode
-    )
+    start, finder = self._finders.get(sequence_id, (None, None))
+    if finder is None or start != response_start:
+      finder = BlockFinder(self._decode)
+      self._finders[sequence_id] = response_start, finder
+    return finder.end_of_block(token_ids, response_start, num_checked)
 
   def _decode(self, token_ids: Sequence[int]) -> str:
     return self._tokenizer.decode(list(token_ids))

@@ -25,7 +25,7 @@ from azr_jax import types
 from azr_jax.models import transformer
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.engine import make_engine
-from azr_jax.rollout.environment import Environment
+from azr_jax.rollout.environment import Environment, SequenceId
 from azr_jax.rollout.scheduler import Scheduler
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.settings import SamplerSettings
@@ -177,6 +177,7 @@ class Sampler:
   def _response_end(
     self,
     environment: Environment | None,
+    sequence_id: SequenceId,
     token_ids: Sequence[int],
     response_start: int,
     num_checked: int,
@@ -185,6 +186,7 @@ class Sampler:
 
     Args:
       environment: may also end responses; None if there are no tools.
+      sequence_id: the sequence.
       token_ids: the completion so far.
       response_start: index of the response's first token.
       num_checked: how many of the tokens are known to hold no end.
@@ -195,7 +197,9 @@ class Sampler:
     ends = [self._stop_string_end(token_ids, response_start, num_checked)]
     if environment is not None:
       ends.append(
-        environment.end_of_response(token_ids, response_start, num_checked)
+        environment.end_of_response(
+          sequence_id, token_ids, response_start, num_checked
+        )
       )
     return min((end for end in ends if end is not None), default=None)
 

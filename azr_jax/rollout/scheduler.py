@@ -226,7 +226,7 @@ class Scheduler:
       output.logprobs[slot, :count].tolist(),
     )
     end = self._response_end(
-      sequence.token_ids, sequence.response_start, num_checked
+      sequence.id, sequence.token_ids, sequence.response_start, num_checked
     )
     if end is not None or output.done[slot]:
       self._force_stop[slot] = True

@@ -8,10 +8,10 @@ import jax
 from azr_jax import types
 from azr_jax.rollout.environment import SequenceId, split_responses
 
-# Given a completion's token ids, the index of the current response's first
-# token, and how many of the ids are known to hold no end: how many ids there
-# are up to the end of the response, or None.
-ResponseEnd = Callable[[Sequence[int], int, int], int | None]
+# Given a sequence's name, its token ids, the index of the current response's
+# first token, and how many of the ids are known to hold no end: how many ids
+# there are up to the end of the response, or None.
+ResponseEnd = Callable[[SequenceId, Sequence[int], int, int], int | None]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,7 +33,8 @@ def repeat_score(text: str) -> float:
   among the n sorted suffixes, of the length of their longest common prefix. It
   is 0 for fewer than two characters.
   """
-  codes = np.frombuffer(text.encode("utf-32-le"), np.uint32).astype(np.int64)
+  characters = text.encode("utf-32-le", "surrogatepass")
+  codes = np.frombuffer(characters, np.uint32).astype(np.int64)
   n = len(codes)
   if n <= 1:
     return 0.0

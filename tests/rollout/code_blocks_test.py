@@ -1,4 +1,6 @@
-"""Tool-call parsing: blocks, answers, ends and forms of responses."""
+"""Tool-call parsing: blocks, answers and forms of responses."""
+
+import re
 
 import pytest
 from hypothesis import given
@@ -6,7 +8,7 @@ from hypothesis import strategies as st
 
 from azr_jax.rollout import code_blocks
 
-PIECES = ["```python\n", "```", "\n", "x", "```\n", "<<<", ">>>", "python", " "]
+PIECES = "```python\n|```|\n|x|```\n|<<<|>>>|python| |\t|<|>|`".split("|")
 
 
 @pytest.mark.parametrize(
@@ -58,23 +60,32 @@ def test_well_formed_responses(response, is_last, well_formed):
   assert code_blocks.is_well_formed(response, is_last) == well_formed
 
 
-@given(st.lists(st.sampled_from(PIECES), max_size=40), st.integers(1, 7))
-def test_a_response_ends_with_the_token_that_closes_its_block(pieces, chunk):
-  """The end does not depend on how many tokens come at a time."""
+# The same as `find_block` and `find_answer`, in quadratic time.
+BLOCK = re.compile(
+  r"```python[ \t]*\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE
+)
+ANSWER = re.compile(r"<<<(.*?)>>>", re.DOTALL)
 
-  def decode(ids):
-    return "".join(pieces[i] for i in ids)
 
-  start = len(pieces) // 4  # Earlier tokens belong to another response.
-  ids = list(range(len(pieces)))
-  ends = (
-    n
-    for n in range(start, len(ids) + 1)
-    if code_blocks.find_block(decode(ids[start:n]))
+@given(st.lists(st.sampled_from(PIECES), max_size=20).map("".join))
+def test_marks_are_those_that_regular_expressions_find(text):
+  match, block = BLOCK.search(text), code_blocks.find_block(text)
+  assert (match and (match["code"], *match.span())) == (
+    block and (block.code, block.start, block.end)
   )
-  expected, end, checked = next(ends, None), None, start
-  while end is None and checked < len(ids):
-    so_far = ids[: checked + chunk]
-    end = code_blocks.end_of_block(so_far, start, checked, decode)
-    checked = len(so_far)
-  assert end == expected
+  answers = ANSWER.findall(text)
+  answer = answers[-1].strip() if answers else None
+  assert code_blocks.find_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+  "scripts, checks",
+  [
+    (["x = 1", "assert x"], True),
+    (["x == 1", "x = 1"], False),
+    (["x", "import a" + ".a" * 200 + "\nassert x"], False),
+  ],
+)
+def test_a_later_script_that_compares_is_a_check(scripts, checks):
+  responses = [f"```python\n{script}\n```" for script in scripts]
+  assert code_blocks.has_self_check(responses) == checks

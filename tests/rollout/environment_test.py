@@ -37,7 +37,7 @@ class ScriptedEnvironment:
   def reset(self):
     self.pending.clear()
 
-  def end_of_response(self, token_ids, response_start, num_checked):
+  def end_of_response(self, name, token_ids, response_start, num_checked):
     end = response_start + 6
     return end if num_checked < end <= len(token_ids) else None
 

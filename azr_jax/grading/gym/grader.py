@@ -29,10 +29,14 @@ def f(name, reference, answer):
   return float(score(answer=answer, entry=reference["entry"]))
 """
 # Harmless answers for scorers that evaluate them: without attributes, strings,
-# or calls of other functions than these.
+# or calls of other functions than these. Each character has one way to match,
+# so the patterns take linear time.
 _LISTS = re.compile(r"[\d\s,.\[\]'-]*\Z", re.ASCII)
-_SUMS = re.compile(r"(?:\d+|[\s+()-]|\*(?!\*)|/(?!/))*\Z", re.ASCII)
-_FORMULA = re.compile(r"(?:\d+\.?\d*|[A-Za-z]\w*|[\s+*/(),^|-])*\Z", re.ASCII)
+_SUMS = re.compile(r"(?:[\d\s+()-]|\*(?!\*)|/(?!/))*+\Z", re.ASCII)
+_JOINED_DIGITS = re.compile(r"\d\s++\d")
+_FORMULA = re.compile(
+  r"(?:[\d\s+*/(),^|-]|[A-Za-z]\w*+|(?<=\d)\.)*+\Z", re.ASCII
+)
 _FORMULA_WORDS = frozenset(
   "sin cos tan cot sec csc sinh cosh tanh asin acos atan asinh acosh atanh "
   "sqrt exp log ln Abs pi".split()
@@ -58,7 +62,7 @@ def is_harmless(name: str, answer: str) -> bool:
   if name in ("spiral_matrix", "binary_matrix"):
     return bool(_LISTS.match(answer))
   if name == "countdown":
-    return bool(_SUMS.match(answer)) and not re.search(r"\d\s+\d", answer)
+    return bool(_SUMS.match(answer)) and not _JOINED_DIGITS.search(answer)
   if name == "complex_arithmetic":
     return not _NOT_FINITE.search(answer)
   if name in (

@@ -41,15 +41,16 @@ def last_boxed(text: str) -> str | None:
   A box inside a box is part of the outer one. Without any, `\boxed 5` counts.
   """
   boxes = {opening.end() - 1 for opening in _BOX.finditer(text)}
-  content, open_braces = None, []
+  content: slice | None = None
+  open_braces: list[int] = []
   for brace in _BRACE.finditer(text):
     if brace[0] == "{":
       open_braces.append(brace.start())
     elif brace[0] == "}" and open_braces:
       start = open_braces.pop()
       if start in boxes:  # An outer box closes after the boxes in it.
-        content = text[start + 1 : brace.start()]
+        content = slice(start + 1, brace.start())
   if content is None:
     bare = _BARE_BOX.findall(text)
     return bare[-1] if bare else None
-  return content.strip()
+  return text[content].strip()

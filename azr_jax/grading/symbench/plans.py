@@ -33,7 +33,8 @@ _AGENT = re.compile(
 )
 _STEP_OF_MOVES = re.compile(r"\{([^{}]*)\}")
 _LETTERS_PARTS = re.compile(
-  r"count\s*:\s*(\d{1,6})\s*[,;\n]\s*positions\s*:\s*\[([\d\s,]*)\]",
+  r"count\s*+:\s*+(\d{1,6})(?:\s*+[,;]|[^\S\n]*+\n)\s*+"
+  r"positions\s*+:\s*+\[([\d\s,]*+)\]",
   re.IGNORECASE | re.ASCII,
 )
 

@@ -10,6 +10,8 @@ import ast
 import dataclasses
 import re
 
+from azr_jax.executor import literals
+
 # A script of this score or less may be too simple for symbolic computing.
 SIMPLE = 2.0
 _KEYWORDS = (
@@ -53,8 +55,8 @@ class Complexity:
 def measure(code: str) -> Complexity:
   """Returns the complexity of a script."""
   try:
-    nodes = list(ast.walk(ast.parse(code)))
-  except (SyntaxError, ValueError, MemoryError, RecursionError):
+    nodes = list(ast.walk(literals.guarded_parse(code, "exec")))
+  except literals.ParseError:
     return Complexity(0.0)
   score = float(sum(len(pattern.findall(code)) for pattern in _KEYWORDS))
   operations = sum(isinstance(node, ast.BinOp) for node in nodes)

@@ -1,0 +1,62 @@
+"""Finds marks in replies, such as `<answer>` and fences, in linear time.
+
+A regular expression such as `<answer>(.*?)</answer>` looks for the end again
+from each opening mark, so a reply of opening marks alone takes quadratic time.
+These functions look for each mark once, from left to right.
+"""
+
+from collections.abc import Iterable, Iterator
+
+FENCE = "```"
+
+
+def enclosed(text: str, opening: str, closing: str) -> Iterator[str]:
+  """Yields the texts between an opening mark and the next closing one.
+
+  Each pair is looked for after the one before it.
+  """
+  position = 0
+  while True:
+    start = text.find(opening, position)
+    if start < 0:
+      return
+    start += len(opening)
+    end = text.find(closing, start)
+    if end < 0:
+      return
+    yield text[start:end]
+    position = end + len(closing)
+
+
+def innermost(text: str, opening: str, closing: str) -> Iterator[str]:
+  """Yields the texts between neighbouring marks, which hold no other mark."""
+  position = 0
+  while True:
+    end = text.find(closing, position)
+    if end < 0:
+      return
+    start = text.rfind(opening, position, end)
+    if start >= 0:
+      yield text[start + len(opening) : end]
+    position = end + len(closing)
+
+
+def last(texts: Iterable[str]) -> str | None:
+  """Returns the last of some texts, stripped, or None."""
+  found = list(texts)
+  return found[-1].strip() if found else None
+
+
+def fences(text: str) -> Iterator[tuple[str, str]]:
+  """Yields (what follows the opening backticks on their line, content)."""
+  position = 0
+  while True:
+    start = text.find(FENCE, position)
+    line_end = text.find("\n", start)
+    if start < 0 or line_end < 0:
+      return
+    end = text.find(FENCE, line_end)
+    if end < 0:
+      return
+    yield text[start + len(FENCE) : line_end], text[line_end + 1 : end]
+    position = end + len(FENCE)
