@@ -81,7 +81,8 @@ def status() -> int:
 def _on(host: str, command: str) -> int:
   """Runs a Ray command on a machine and returns its exit status."""
   remote = f"{ENVIRONMENT.value}/bin/ray {command}"
-  shell = ["ssh", "-o", "BatchMode=yes", host, remote]
+  # After `--` ssh takes no name for an option.
+  shell = ["ssh", "-o", "BatchMode=yes", "--", host, remote]
   print(shlex.join(shell), flush=True)
   if DRY_RUN.value:
     return 0

@@ -31,6 +31,7 @@ import time
 from collections.abc import Callable
 
 import gcloud
+import source_archive
 import tpu_worker
 from absl import flags
 
@@ -269,24 +270,10 @@ def _state(tpu: gcloud.Slice) -> str:
 def copy(tpu: gcloud.Slice, job: list[str]) -> None:
   """Copies all files that git does not ignore to all workers; installs them."""
   del job
-  listed = subprocess.run(
-    ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-    cwd=ROOT,
-    check=True,
-    capture_output=True,
-    text=True,
-  ).stdout
-  files = [name for name in listed.splitlines() if (ROOT / name).is_file()]
   with tempfile.TemporaryDirectory() as folder:
     archive = os.path.join(folder, tpu_worker.ARCHIVE)
     if not DRY_RUN.value:
-      subprocess.run(
-        ["tar", "-czf", archive, "-T", "-"],
-        cwd=ROOT,
-        check=True,
-        input="\n".join(files),
-        text=True,
-      )
+      source_archive.write(ROOT, archive)
     _execute(gcloud.copy(tpu, [archive], tpu_worker.ARCHIVE))
   _execute(gcloud.ssh(tpu, tpu_worker.INSTALL))
 

@@ -5,11 +5,11 @@ All paths are in the worker's home folder.
 
 import shlex
 
+from azr_jax.run.preemption import STOPPED
+
 CODE, ENVIRONMENT = "azr_jax_code", "azr_jax_environment"
 LOG, EXIT, PID = "azr_jax.log", "azr_jax.exit", "azr_jax.pid"
 ARCHIVE = "azr_jax.tar.gz"
-# `azr_jax.train` prints this when SIGTERM has ended it early.
-STOPPED = "stopped before its last step"
 STOP_S = 600  # a job's time to end its step and save, after SIGTERM
 # The images' Python is too old, so uv installs another.
 INSTALL = (

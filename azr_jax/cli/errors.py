@@ -5,15 +5,17 @@ This module uses the standard library alone, because the executor does.
 
 import argparse
 import errno
+import opcode
 import os
 import pathlib
 import sys
-import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
 USER_FAULT, INTERRUPTED = 2, 130
+# The instruction of a `raise` statement.
+_RAISE = opcode.opmap["RAISE_VARARGS"]
 
 
 class UsageError(Exception):
@@ -114,15 +116,42 @@ def _leave(code: int) -> NoReturn:
 def _is_users(error: BaseException) -> bool:
   """Returns whether a user can mend an error without reading the code.
 
-  Errors of files and missing packages are the user's. So is a value that this
-  package refuses; the same error from another library is a bug of this package.
+  Errors of files and missing packages are the user's. So is a value that a
+  `raise` statement of this package refuses. The same error from another library
+  is a bug of this package, and so is one that Python's own functions raise on a
+  line of it: `int`, `zip`, a NumPy function.
   """
-  if isinstance(error, UsageError | OSError | ImportError | MemoryError):
-    return not isinstance(error, ImportError) or not _is_inside(error.name)
-  if not isinstance(error, ValueError | RuntimeError | TimeoutError):
+  if isinstance(error, ImportError):
+    return not _is_inside(error.name)
+  if isinstance(error, OSError):
+    # The futures of Python raise a timeout that no system call has.
+    has_cause = error.errno is not None or not isinstance(error, TimeoutError)
+    return has_cause or _is_raised_here(error)
+  if isinstance(error, UsageError | MemoryError):
+    return True
+  if not isinstance(error, ValueError | RuntimeError):
     return False
-  frames = traceback.extract_tb(error.__traceback__)
-  return bool(frames) and _PACKAGE in pathlib.Path(frames[-1].filename).parents
+  # JAX cuts its own frames off, so that its errors seem to be of our lines.
+  return _is_raised_here(error) and not _is_of_jax(error)
+
+
+def _is_raised_here(error: BaseException) -> bool:
+  """Returns whether a `raise` statement of this package raised an error."""
+  last = error.__traceback__
+  if last is None:
+    return False
+  while last.tb_next is not None:
+    last = last.tb_next
+  code = last.tb_frame.f_code
+  if _PACKAGE not in pathlib.Path(code.co_filename).parents:
+    return False
+  return code.co_code[last.tb_lasti] == _RAISE
+
+
+def _is_of_jax(error: BaseException) -> bool:
+  """Returns whether JAX or one of its compiled parts defines an error."""
+  modules = {kind.__module__.split(".")[0] for kind in type(error).__mro__}
+  return bool(modules & {"jax", "jaxlib"})
 
 
 def _is_inside(module: str | None) -> bool:

@@ -5,6 +5,9 @@ import signal
 import threading
 from collections.abc import Iterator
 
+# A run that SIGTERM ended prints this; `launch/tpu_worker.py` looks for it.
+STOPPED = "stopped before its last step"
+
 
 @contextlib.contextmanager
 def watch_for_sigterm(is_wanted: bool = True) -> Iterator[threading.Event]:

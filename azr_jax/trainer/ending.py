@@ -3,11 +3,8 @@
 import pathlib
 import shlex
 
-from azr_jax.run import storage
+from azr_jax.run import preemption, storage
 from azr_jax.trainer.settings import ExperimentSettings
-
-# A run that SIGTERM ended prints this; `launch/tpu_vm.py` looks for it.
-STOPPED = "stopped before its last step"
 
 
 def last_words(
@@ -15,7 +12,9 @@ def last_words(
 ) -> str:
   """Returns the lines to print when a run ends after a step."""
   is_stopped = step < settings.trunk.train.steps
-  stopped = f"{STOPPED}: the same command resumes it\n" if is_stopped else ""
+  stopped = ""
+  if is_stopped:
+    stopped = f"{preemption.STOPPED}: the same command resumes it\n"
   return (
     f"{stopped}step {step} is saved in {folder}; to score it: "
     f"{_scoring(settings, folder)}"

@@ -22,11 +22,11 @@ from azr_jax.learner import packing, update
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import load, safetensors_io
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.run import console
+from azr_jax.run import console, preemption
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
-from azr_jax.trainer import build, ending, restore
+from azr_jax.trainer import build, restore
 from azr_jax.trainer.settings import (
   SupervisedExperiment,
   SupervisedTrainSettings,
@@ -80,7 +80,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
           break
   if done < c.train.steps:
     run.print_status(
-      f"{ending.STOPPED}: the same command resumes after step {done}"
+      f"{preemption.STOPPED}: the same command resumes after step {done}"
     )
     return
   _write_model(c, state.params, source, run)

@@ -48,9 +48,17 @@ def test_a_head_comes_first_and_the_others_join_it(tmp_path, fake):
   assert done.returncode == 0, done.stderr
   assert "me@a" in calls[0] and "start --head --port=6379" in calls[0]
   assert all("start --address=a:6379" in line for line in calls[1:])
-  assert {line.split()[3] for line in calls} == {"me@a", "b", "c"}
+  assert {line.split()[4] for line in calls} == {"me@a", "b", "c"}
   assert all("--num-cpus=8" in line for line in calls)
   assert "--config.executor.address=a:6379" in done.stdout
+
+
+def test_a_name_that_looks_like_an_option_of_ssh_stays_a_name(tmp_path, fake):
+  fake("ssh")
+  executors(tmp_path, "up", "--hosts=-oProxyCommand=id,b")
+  _, calls = executors(tmp_path, "down", "--hosts=a,-oProxyCommand=id")
+  assert len(calls) == 4
+  assert all(call.startswith("ssh -o BatchMode=yes -- ") for call in calls)
 
 
 def test_a_machine_that_fails_is_named(tmp_path, fake):

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 
 import pytest
@@ -229,8 +230,9 @@ def test_repeated_errors_end_the_command(gcloud):
 # A job that takes a while to end after SIGTERM.
 RUN = """
 import signal, sys, time
+from azr_jax.run import preemption
 def stop(*_):
-  print("stopped before its last step", flush=True)
+  print(preemption.STOPPED, flush=True)
   time.sleep(0.3)
   sys.exit(0)
 signal.signal(signal.SIGTERM, stop)
@@ -240,7 +242,7 @@ time.sleep(float(sys.argv[2]))
 
 
 def test_the_shell_commands_in_a_real_shell(tmp_path):
-  worker = import_worker()
+  worker = import_launcher("tpu_worker")
   home = tmp_path / "home"
   python = home / worker.ENVIRONMENT / "bin" / "python"
   python.parent.mkdir(parents=True)
@@ -286,12 +288,12 @@ def is_alive(group):
   return True
 
 
-def import_worker():
-  """Imports the commands for a worker, which lie beside the launcher."""
+def import_launcher(name):
+  """Imports a module that lies beside the launchers."""
   path = training.ROOT / "launch"
   sys.path.insert(0, str(path))
   try:
-    return importlib.import_module("tpu_worker")
+    return importlib.import_module(name)
   finally:
     sys.path.remove(str(path))
 
@@ -340,3 +342,28 @@ def test_problems_are_reported_before_anything_is_created(
   assert done.returncode != 0
   assert message in done.stderr + done.stdout
   assert not any("create" in call for call in calls)
+
+
+def test_files_of_any_name_are_packed(tmp_path):
+  root = tmp_path / "repository"
+  names = ["plain.py", "--checkpoint-action=exec=false", "two\nlines", "é ü"]
+  (root / "folder").mkdir(parents=True)
+  for name in names:
+    (root / "folder" / name).write_text(name)
+    (root / name).write_text(name)
+  for name in ("ignored.log", "removed.py"):
+    (root / name).write_text("")
+  (root / ".gitignore").write_text("*.log\n")
+  for words in (["init", "-q"], ["add", "."]):
+    subprocess.run(["git", *words], cwd=root, check=True)
+  (root / "removed.py").unlink()
+  archive = tmp_path / "archive.tar.gz"
+  import_launcher("source_archive").write(root, str(archive))
+  with tarfile.open(archive) as packed:
+    found = {
+      member.name: packed.extractfile(member).read().decode()
+      for member in packed
+    }
+  folders = {f"folder/{name}": name for name in names}
+  here = {name: name for name in names}
+  assert found == {".gitignore": "*.log\n"} | here | folders

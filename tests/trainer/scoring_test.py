@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from azr_jax.configs import azr, countdown, orz
-from azr_jax.run import storage
+from azr_jax.run import preemption, storage
 from azr_jax.trainer import ending, scoring, settings
 
 
@@ -62,7 +62,7 @@ def test_the_last_words_name_a_command_that_can_be_pasted(tmp_path):
 def test_a_run_that_was_stopped_says_that_it_resumes(tmp_path):
   text, words = words_of(azr.get_config("tiny"), tmp_path, 7)
   first, second = text.splitlines()
-  assert first == f"{ending.STOPPED}: the same command resumes it"
+  assert first == f"{preemption.STOPPED}: the same command resumes it"
   assert second.startswith("step 7 is saved in ")
   assert not any(word.startswith("--data") for word in words)
 
