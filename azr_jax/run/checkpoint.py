@@ -184,7 +184,7 @@ class Checkpointer:
       The policy's parameters, and the critic's if they are asked for and the
       run has a critic.
     """
-    path = self._folder / str(step) / _STATE
+    path = self._manager.directory / str(step) / _STATE
     saved = ocp.StandardCheckpointHandler().metadata(path).tree
     item: dict[str, Any] = {"params": policy}
     if "policy" in saved:
@@ -311,6 +311,16 @@ def newest_step(
   for damage in damages if hosts is None or hosts.is_primary else ():
     print_status(f"{workdir}: {damage}; step {step} is read instead")
   return step or None
+
+
+def require_whole(workdir: pathlib.Path, step: int) -> None:
+  """Raises ValueError, naming the file, if a checkpoint is damaged."""
+  damage = checksums.find_damage(workdir / FOLDER / str(step))
+  if damage:
+    raise ValueError(
+      f"{workdir}: the checkpoint of step {step} is damaged ({damage}): "
+      "expected the one that this run began with"
+    )
 
 
 def finished_steps(workdir: pathlib.Path) -> list[int]:
