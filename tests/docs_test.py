@@ -31,7 +31,10 @@ PAGES = [
 TOP = ("azr_jax", "configs", "docs", "launch", "notebooks", "tests", ".ci")
 SUFFIXES = "py md ipynb sbatch toml tsv yml png".split()
 # Folders of a run, which are not in the repository.
-RUN_FOLDERS = ("samples/", "flagged/", "checkpoints/", "tensorboard/")
+RUN_FOLDERS = (
+  *("samples/", "flagged/", "tensorboard/"),
+  *("checkpoints/", "damaged_checkpoints/"),
+)
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`]+)`")
 _LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")

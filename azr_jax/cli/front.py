@@ -19,7 +19,7 @@ import ml_collections
 from absl import flags, logging
 from ml_collections import config_flags
 
-from azr_jax.cli import config_files, errors
+from azr_jax.cli import config_files, errors, library_noise
 from azr_jax.cli.errors import UsageError
 from azr_jax.config.settings import Described
 
@@ -58,6 +58,8 @@ def run(
   """
   end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
   words = sys.argv[:end]
+  if "--debug" not in words:
+    library_noise.hush()
   with errors.reported(words):
     logging.set_verbosity(logging.WARNING)
     words = config_files.resolve_argument(words, default_config)

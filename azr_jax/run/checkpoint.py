@@ -1,25 +1,31 @@
 """Everything that a run owns, saved and restored together, with Orbax.
 
 Saves are asynchronous and atomic: a checkpoint that was cut off by a kill is
-never seen. A checkpoint holds the device state (parameters, optimizer, step)
-and the system's host state (task buffers) of the same step.
+never seen. A checkpoint holds the device state (parameters, optimizer, step),
+the system's host state (task buffers) of the same step, the metrics since the
+checkpoint before it, and checksums. A damaged one is passed over for the one
+before it; it is never deleted.
 """
 
 import contextlib
+import errno
+import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import orbax.checkpoint as ocp
 
-from azr_jax.run import storage
+from azr_jax.parallel.hosts import Hosts
+from azr_jax.run import checksums, storage
 from azr_jax.run.console import print_status
 from azr_jax.types import Params
 
-# The name of the folder of checkpoints in a run's folder.
-FOLDER = "checkpoints"
-# The name of the device state in a checkpoint.
-_STATE = "state"
+# The name of the folder of checkpoints in a run's folder, and of the folder
+# that a run moves its damaged ones to.
+FOLDER, DAMAGED = "checkpoints", "damaged_checkpoints"
+# The items of a checkpoint that hold the device state, and metrics.
+_STATE, _ROWS = "state", "metrics"
 # The device state of a run: any pytree of arrays.
 State = TypeVar("State")
 
@@ -32,21 +38,34 @@ class Checkpointer:
   """
 
   def __init__(
-    self, workdir: pathlib.Path, keep: int | None, create: bool = True
+    self,
+    workdir: pathlib.Path,
+    keep: int | None,
+    create: bool = True,
+    with_checksums: bool = True,
   ):
     """Opens `workdir/checkpoints`.
 
     Args:
       workdir: the folder of the run.
       keep: how many checkpoints stay, the newest; None: all.
-      create: whether to make the folder of checkpoints if it is missing.
+      create: whether this process trains the run and holds its folder, which
+        is made if it is missing. What killed saves have left is removed.
+      with_checksums: whether saves write checksums.
     """
     if not storage.is_object_store(workdir):
       workdir = workdir.absolute()
+    self._workdir, self._folder = workdir, workdir / FOLDER
+    self._saving = 0
+    seal = self._seal if with_checksums else None
     self._manager = ocp.CheckpointManager(
-      workdir / FOLDER,
+      self._folder,
       options=ocp.CheckpointManagerOptions(
-        max_to_keep=keep, create=create, enable_async_checkpointing=True
+        max_to_keep=keep,
+        create=create,
+        cleanup_tmp_directories=create,
+        enable_async_checkpointing=True,
+        async_options=ocp.AsyncOptions(post_finalization_callback=seal),
       ),
     )
 
@@ -61,29 +80,75 @@ class Checkpointer:
   ) -> None:
     del kind, trace
     try:
-      self._manager.wait_until_finished()
-      self._manager.close()
+      with self._disk_errors():
+        self._manager.wait_until_finished()
+        self._manager.close()
     except Exception as unsaved:
       if error is None:
         raise
       print_status(f"the last checkpoint may be lost: {unsaved}")
 
-  def latest_step(self) -> int | None:
-    """Returns the step of the newest whole checkpoint, or None."""
-    return self._manager.latest_step()
-
   def steps(self) -> list[int]:
-    """Returns the steps of all whole checkpoints, in order."""
+    """Returns the steps of all finished checkpoints, in order."""
     return sorted(self._manager.all_steps())
 
-  def save(self, step: int, state: Any, system: dict[str, Any]) -> None:
-    """Starts saving; returns once the device state has been copied."""
-    self._manager.save(
-      step,
-      args=ocp.args.Composite(
-        state=ocp.args.StandardSave(state), system=ocp.args.JsonSave(system)
-      ),
-    )
+  def save(
+    self,
+    step: int,
+    state: Any,
+    system: dict[str, Any],
+    rows: Sequence[dict[str, Any]] = (),
+  ) -> None:
+    """Starts saving; returns once the device state has been copied.
+
+    Args:
+      step: the step that is done; later than those of all checkpoints.
+      state: the device state, a tree of arrays.
+      system: the host's state, as JSON.
+      rows: the metrics of the steps since the last save.
+
+    Raises:
+      OSError: the disk is full; perhaps that of the save before this one.
+      RuntimeError: there is a checkpoint of this step or a later one.
+    """
+    with self._disk_errors():
+      self._manager.wait_until_finished()
+      self._saving = step
+      is_begun = self._manager.save(
+        step,
+        args=ocp.args.Composite(
+          state=ocp.args.StandardSave(state),
+          system=ocp.args.JsonSave(system),
+          **{_ROWS: ocp.args.JsonSave({"rows": list(rows)})},
+        ),
+      )
+    if not is_begun:
+      raise RuntimeError(
+        f"step {step} cannot be saved in {self._workdir}: expected a step "
+        f"after those of its checkpoints, {self.steps()}"
+      )
+
+  def _seal(self) -> None:
+    """Writes the checksums of the checkpoint that is about to be finished."""
+    # It still has the name of an unfinished one, except in an object store.
+    [folder] = [
+      path
+      for path in self._folder.iterdir()
+      if path.name.split(".")[0] == str(self._saving)
+    ]
+    checksums.write(folder)
+
+  @contextlib.contextmanager
+  def _disk_errors(self) -> Iterator[None]:
+    """Raises OSError for errors of the context that mean a full disk."""
+    try:
+      yield
+    except Exception as error:
+      number = _disk_error(error)
+      if not number:
+        raise
+      # The message has each tensor and each thread that could not be written.
+      raise OSError(number, os.strerror(number), str(self._folder)) from error
 
   def restore(
     self, step: int, abstract_state: State
@@ -91,7 +156,7 @@ class Checkpointer:
     """Restores a step straight into its shards.
 
     Args:
-      step: a step that `latest_step` named.
+      step: a step of `steps`.
       abstract_state: shapes, dtypes and shardings of the device state.
     """
     restored = self._manager.restore(
@@ -133,7 +198,7 @@ class Checkpointer:
     )
     # A manager restores an item as it did first, so this one is only for it.
     with ocp.CheckpointManager(
-      self._manager.directory,
+      self._folder,
       options=ocp.CheckpointManagerOptions(create=False),
     ) as manager:
       state = manager.restore(step, args=ocp.args.Composite(state=args))[_STATE]
@@ -141,6 +206,81 @@ class Checkpointer:
       return (state["params"],)
     networks = [state[name] for name in ("policy", "critic") if name in state]
     return tuple(network["params"] for network in networks)
+
+  def restore_rows(self, step: int) -> list[dict[str, Any]]:
+    """Restores the metrics that were saved with a step, if there are any."""
+    if not (self._folder / str(step) / _ROWS).is_dir():
+      return []
+    restored = self._manager.restore(
+      step, args=ocp.args.Composite(**{_ROWS: ocp.args.JsonRestore()})
+    )
+    return restored[_ROWS]["rows"]
+
+  def newest_whole(self, hosts: Hosts | None = None) -> tuple[int, list[str]]:
+    """Returns the step of the newest undamaged checkpoint.
+
+    Args:
+      hosts: the processes that read the files together; all of them call this,
+        and see the same checkpoints. None: this process reads all.
+
+    Returns:
+      The step, 0 if there is no checkpoint; and for each later checkpoint,
+      newest first, what is wrong with it.
+
+    Raises:
+      ValueError: there are checkpoints, and all are damaged.
+    """
+    damages: list[str] = []
+    for step in reversed(self.steps()):
+      damage = self._damage(step, hosts)
+      if not damage:
+        return step, damages
+      damages.append(f"the checkpoint of step {step} is damaged ({damage})")
+    if damages:
+      raise ValueError(
+        f"{'; '.join(damages)}: no other is left in {self._folder}; "
+        "expected a whole one, or another --workdir"
+      )
+    return 0, []
+
+  def _damage(self, step: int, hosts: Hosts | None) -> str:
+    """Returns what is wrong with a checkpoint, the same on all hosts."""
+    folder = self._folder / str(step)
+    if hosts is None or hosts.count == 1:
+      return checksums.find_damage(folder)
+    mine = checksums.find_damage(folder, hosts.index, hosts.count)
+    found = hosts.all_gather(f"checksums of step {step}", mine.encode())
+    return next((text.decode() for text in found if text), "")
+
+  def set_aside(self, after: int, hosts: Hosts) -> None:
+    """Moves the checkpoints after a step to the folder of damaged ones.
+
+    Saves of the same steps would replace them.
+
+    Args:
+      after: the last step that stays.
+      hosts: the processes of the run; all of them call this.
+    """
+    error = None
+    if hosts.is_primary:
+      try:
+        for step in self.steps():
+          if step > after:
+            self._move_away(step)
+      except OSError as caught:
+        error = caught
+    hosts.raise_on_all("damaged checkpoints", error)
+    self._manager.reload()
+
+  def _move_away(self, step: int) -> None:
+    folder = self._workdir / DAMAGED
+    folder.mkdir(exist_ok=True)
+    names = {path.name for path in folder.iterdir()}
+    name, number = str(step), 1
+    while name in names:
+      number += 1
+      name = f"{step}_{number}"
+    (self._folder / str(step)).rename(folder / name)
 
   def restore_system(self, step: int) -> dict[str, Any]:
     """Restores the system's host state alone."""
@@ -150,12 +290,54 @@ class Checkpointer:
     return restored["system"]
 
 
-def newest_step(workdir: pathlib.Path) -> int | None:
-  """Returns the step of a folder's newest whole checkpoint, or None."""
+def newest_step(
+  workdir: pathlib.Path, hosts: Hosts | None = None
+) -> int | None:
+  """Returns the step of a folder's newest undamaged checkpoint, or None.
+
+  Nothing is written to the folder. Damaged checkpoints are reported.
+
+  Args:
+    workdir: the folder of a run, perhaps one that still trains.
+    hosts: see `Checkpointer.newest_whole`.
+
+  Raises:
+    ValueError: all checkpoints are damaged.
+  """
   if not (workdir / FOLDER).is_dir():
     return None
   with Checkpointer(workdir, None, create=False) as opened:
-    return opened.latest_step()
+    step, damages = opened.newest_whole(hosts)
+  for damage in damages if hosts is None or hosts.is_primary else ():
+    print_status(f"{workdir}: {damage}; step {step} is read instead")
+  return step or None
+
+
+def require_whole(workdir: pathlib.Path, step: int) -> None:
+  """Raises ValueError, naming the file, if a checkpoint is damaged."""
+  damage = checksums.find_damage(workdir / FOLDER / str(step))
+  if damage:
+    raise ValueError(
+      f"{workdir}: the checkpoint of step {step} is damaged ({damage}): "
+      "expected the one that this run began with"
+    )
+
+
+def finished_steps(workdir: pathlib.Path) -> list[int]:
+  """Returns the steps of a folder's finished checkpoints, damaged or not."""
+  if not (workdir / FOLDER).is_dir():
+    return []
+  found = ocp.path.step.standard_name_format().find_all(workdir / FOLDER)
+  return sorted(step.step for step in found)
+
+
+def _disk_error(error: BaseException) -> int:
+  """Returns the number of the system's error if a disk is full, else 0."""
+  full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+  if isinstance(error, OSError) and error.errno in full:
+    return error.errno
+  text = str(error)
+  return next((number for number in full if os.strerror(number) in text), 0)
 
 
 @contextlib.contextmanager
@@ -167,18 +349,20 @@ def open_to_read(
   Args:
     workdir: the folder of the run, perhaps one that still trains; nothing is
       written to it.
-    step: the step to restore; None: the newest.
+    step: the step to restore, which `newest_step` returned; None: that one.
 
   Raises:
-    ValueError: the folder holds no such checkpoint.
+    ValueError: the folder holds no such checkpoint, or only damaged ones.
   """
-  if newest_step(workdir) is None:
+  if step is None:
+    step = newest_step(workdir)
+  if step is None:
     raise ValueError(f"{workdir} holds no finished checkpoint")
   with Checkpointer(workdir, None, create=False) as opened:
     steps = opened.steps()
-    if step is not None and step not in steps:
+    if step not in steps:
       raise ValueError(
         f"{workdir} no longer holds the checkpoint of step {step}: expected "
         f"one of {steps}"
       )
-    yield opened, steps[-1] if step is None else step
+    yield opened, step

@@ -19,6 +19,7 @@ LAYOUT = (
   "train.save_every",
   "train.save_minutes",
   "train.keep_checkpoints",
+  "train.checksums",
   "train.samples_per_step",
   "train.show_every",
   "train.flag_texts",

@@ -7,9 +7,11 @@ in that system's `METRICS`.
 
 import itertools
 import json
+import math
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -50,22 +52,33 @@ class MetricsWriter:
   """Writes one JSON object per step, and TensorBoard events.
 
   In an object store there are no events, and the objects are written every
-  `STORE_S` seconds and at the end.
+  `STORE_S` seconds, before a checkpoint, and at the end.
   """
 
-  def __init__(self, workdir: pathlib.Path, first_step: int):
+  def __init__(
+    self,
+    workdir: pathlib.Path,
+    first_step: int,
+    rows: Sequence[dict[str, Any]] = (),
+  ):
     """Opens the files and drops the lines of `first_step` and later.
 
     A run that was killed may have logged steps after its last checkpoint;
     it repeats those steps.
+
+    Args:
+      workdir: the run's folder.
+      first_step: the first step that will be written.
+      rows: metrics of earlier steps, as `take_rows` gave them to the checkpoint
+        that the run resumes from; lines that the file has lost are made of
+        them.
     """
     workdir.mkdir(parents=True, exist_ok=True)
     self._path = workdir / METRICS
-    kept: list[str] = []
-    if self._path.exists():
-      lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
-      kept = [line for line in lines if _step_before(line, first_step)]
+    kept = _lines_before(self._path, first_step, rows)
+    if kept or self._path.exists():
       storage.write_whole(self._path, "".join(kept))
+    self._rows: list[dict[str, Any]] = []
     self._stored: list[str] | None = None
     self._stored_at = time.monotonic()
     if storage.is_object_store(workdir):
@@ -80,44 +93,80 @@ class MetricsWriter:
     )
 
   def write(self, step: int, metrics: Mapping[str, float]) -> None:
-    """Appends a step's metrics."""
-    line = json.dumps({"step": step} | dict(sorted(metrics.items()))) + "\n"
+    """Appends a step's metrics, without those that are not finite.
+
+    JSON has no word for these.
+    """
+    finite = {k: v for k, v in sorted(metrics.items()) if math.isfinite(v)}
+    row = {"step": step, **finite}
+    self._rows.append(row)
     if self._stored is not None:
-      self._stored.append(line)
+      self._stored.append(_line(row))
       if time.monotonic() - self._stored_at > STORE_S:
-        self._store(self._stored)
+        self._stored_at = time.monotonic()
+        storage.write_if_possible(self._path, "".join(self._stored))
       return
-    self._file.write(line)
+    self._file.write(_line(row))
     self._file.flush()
-    for name, value in metrics.items():
+    for name, value in finite.items():
       self._events.add_scalar(name, value, step)
 
   def flush(self) -> None:
-    """Writes all metrics, so that a checkpoint is not ahead of them."""
-    if self._stored is not None:
-      self._store(self._stored)
+    """Writes all metrics, so that a checkpoint is not ahead of them.
 
-  def _store(self, lines: list[str]) -> None:
-    self._stored_at = time.monotonic()
-    try:
-      storage.write_whole(self._path, "".join(lines))
-    except OSError as error:  # The next call writes these lines too.
-      print_status(f"{self._path}: {error}")
+    Raises:
+      OSError: they cannot be written.
+    """
+    if self._stored is not None:
+      self._stored_at = time.monotonic()
+      storage.write_whole(self._path, "".join(self._stored))
+
+  def take_rows(self) -> list[dict[str, Any]]:
+    """Returns what was written since the last call, for a checkpoint."""
+    rows, self._rows = self._rows, []
+    return rows
 
   def close(self) -> None:
     """Writes all metrics and closes the files."""
     if self._stored is not None:
-      self._store(self._stored)
+      storage.write_if_possible(self._path, "".join(self._stored))
       return
     self._file.close()
     self._events.close()
 
 
-def _step_before(line: str, first_step: int) -> bool:
+def _lines_before(
+  path: pathlib.Path, first_step: int, rows: Sequence[dict[str, Any]]
+) -> list[str]:
+  """Returns the lines of the steps before one, from a file and from rows.
+
+  Steps that neither has are reported.
+  """
+  lines = {row["step"]: _line(row) for row in rows if row["step"] < first_step}
+  if path.exists():
+    text = path.read_bytes().decode("utf-8", "replace")
+    for line in text.split("\n"):
+      step = _step_of(line)
+      if step is not None and step < first_step:
+        lines[step] = f"{line}\n"
+  lost = sorted(set(range(1, first_step)) - lines.keys())
+  if lost:
+    shown = ", ".join(map(str, lost[:5])) + ", ..." * (len(lost) > 5)
+    print_status(f"{path} has lost the metrics of steps {shown}")
+  return [lines[step] for step in sorted(lines)]
+
+
+def _line(row: Mapping[str, Any]) -> str:
+  return json.dumps(row, allow_nan=False) + "\n"
+
+
+def _step_of(line: str) -> int | None:
+  """Returns the step of a line, or None if a kill or a fault damaged it."""
   try:
-    return json.loads(line)["step"] < first_step
-  except (ValueError, KeyError):  # A kill cut the line off.
-    return False
+    step = json.loads(line)["step"]
+  except (ValueError, KeyError, TypeError, RecursionError):
+    return None
+  return step if isinstance(step, int) else None
 
 
 def write_samples(
@@ -135,16 +184,17 @@ def write_samples(
   # The first trajectory of every group, then the second of every group, ...
   rounds = itertools.zip_longest(*groups.values())
   chosen = [t for one_each in rounds for t in one_each if t is not None]
-  folder = workdir / SAMPLES
-  folder.mkdir(parents=True, exist_ok=True)
-  with (folder / f"{step:06d}.jsonl").open("w", encoding="utf-8") as file:
-    for trajectory in chosen[:count]:
-      record = {
-        "group": trajectory.group_id,
-        "prompt": trajectory.prompt.text,
-        "completion": trajectory.completion.text,
-        "finish_reason": trajectory.completion.finish_reason,
-        "reward": trajectory.reward,
-        **trajectory.metrics,
-      }
-      file.write(json.dumps(record) + "\n")
+  records = [
+    {
+      "group": trajectory.group_id,
+      "prompt": trajectory.prompt.text,
+      "completion": trajectory.completion.text,
+      "finish_reason": trajectory.completion.finish_reason,
+      "reward": trajectory.reward,
+      **trajectory.metrics,
+    }
+    for trajectory in chosen[:count]
+  ]
+  path = workdir / SAMPLES / f"{step:06d}.jsonl"
+  text = "".join(json.dumps(record) + "\n" for record in records)
+  storage.write_if_possible(path, text)

@@ -66,18 +66,30 @@ class Run:
     """Raises RuntimeError, naming hosts, unless all hold the same arrays."""
     self.hosts.assert_equal_arrays(what, *arrays)
 
-  def open_checkpoints(self, keep: int) -> Checkpointer:
+  def open_checkpoints(
+    self, keep: int, with_checksums: bool = True
+  ) -> Checkpointer:
     """Opens the run's checkpoints; only the newest `keep` are kept."""
-    return Checkpointer(self.folder, keep)
+    return Checkpointer(self.folder, keep, with_checksums=with_checksums)
 
   def latest_step(self, checkpoints: Checkpointer) -> int:
     """Returns the step to resume from, the same on all hosts; 0: none.
 
+    Damaged checkpoints after it are reported and moved out of the way.
+
     Raises:
       RuntimeError: hosts see different checkpoints.
+      ValueError: all checkpoints are damaged.
     """
-    step = checkpoints.latest_step() or 0
-    self.hosts.assert_equal("step to resume from", step)
+    self.hosts.assert_equal("checkpoints", checkpoints.steps())
+    step, damages = checkpoints.newest_whole(self.hosts)
+    for damage in damages:
+      self.print_status(
+        f"{damage}: it is moved to {self.folder / checkpoint.DAMAGED}, and "
+        f"step {step} is used instead"
+      )
+    if damages:
+      checkpoints.set_aside(step, self.hosts)
     return step
 
   def any_host(self, what: str, *mine: bool) -> list[bool]:
@@ -138,10 +150,7 @@ def open_run(
 
 def _saved_step(folder: pathlib.Path) -> str:
   """Returns which step of a run is saved, and what the same command does."""
-  steps = []
-  if (folder / checkpoint.FOLDER).is_dir():
-    names = [path.name for path in (folder / checkpoint.FOLDER).iterdir()]
-    steps = [int(name) for name in names if name.isdigit()]
+  steps = checkpoint.finished_steps(folder)
   if not steps:
     return f"no step is saved yet in {folder}; the same command starts over"
   return (

@@ -22,6 +22,9 @@ class RunSettings(Settings):
     above=0,
   )
   keep_checkpoints: int = setting(2, "newest checkpoints to keep", at_least=1)
+  checksums: bool = setting(
+    True, "write checksums into checkpoints, so that damage is found"
+  )
   samples_per_step: int = setting(
     12, "trajectories whose texts are kept, per step", at_least=0
   )

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import Any
 
 import jax
 import numpy as np
@@ -53,6 +54,7 @@ class StepLog:
     hosts: Hosts,
     first_step: int,
     settings: RunSettings,
+    rows: Sequence[dict[str, Any]] = (),
   ):
     """Opens the files, on the primary host.
 
@@ -61,13 +63,14 @@ class StepLog:
       hosts: the processes of the run.
       first_step: the first step that will be added.
       settings: how many texts are kept and shown.
+      rows: see `metrics.MetricsWriter`.
     """
     self._folder = folder
     self._settings = settings
     self._timeout_s = hosts.timeout_s if hosts.count > 1 else None
     self._writer = None
     if hosts.is_primary:
-      self._writer = metrics_lib.MetricsWriter(folder, first_step)
+      self._writer = metrics_lib.MetricsWriter(folder, first_step, rows)
       self._progress = console.Progress(first_step, settings.steps)
     self._last: Callable[[], None] | None = None
 
@@ -156,6 +159,10 @@ class StepLog:
       last()
     if flush and self._writer is not None:
       self._writer.flush()
+
+  def take_rows(self) -> list[dict[str, Any]]:
+    """Returns the metrics since the last call, for a checkpoint."""
+    return [] if self._writer is None else self._writer.take_rows()
 
   def _close(self) -> None:
     if self._writer is not None:

@@ -8,11 +8,16 @@ object store.
 
 import importlib.util
 import pathlib
+import time
 from typing import cast
 
 from etils import epath
 
+from azr_jax.run.console import print_status
+
 _FILE = "file://"
+# Seconds between two tries to write an object.
+_PAUSES_S = (0.5, 2.0, 8.0)
 
 
 def resolve(text: str) -> pathlib.Path:
@@ -41,10 +46,51 @@ def is_object_store(folder: pathlib.Path) -> bool:
 
 
 def write_whole(path: pathlib.Path, text: str) -> None:
-  """Writes a file; a reader never sees a part of the text."""
+  """Writes a file; a reader never sees a part of the text.
+
+  A write to an object store is tried several times, because such a store now
+  and then refuses a request.
+
+  Raises:
+    OSError: it cannot be written.
+  """
   if is_object_store(path):
-    path.write_text(text)
+    _write_object(path, text)
     return
   partial = path.with_suffix(".partial")
   partial.write_text(text, encoding="utf-8")
   partial.replace(path)
+
+
+def write_if_possible(path: pathlib.Path, text: str) -> None:
+  """Writes a file as `write_whole`; says so where an object store refuses.
+
+  It is for what a run can do without. A folder of this machine that cannot be
+  written to is an error as anywhere, for nothing else could be saved there.
+  """
+  try:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, text)
+  except Exception as error:
+    if not is_object_store(path):
+      raise
+    print_status(f"{path} is not written: {error}")
+
+
+def _write_object(path: pathlib.Path, text: str) -> None:
+  """Writes an object of a store.
+
+  Raises:
+    OSError: the last of all tries failed, too.
+  """
+  for pause_s in (*_PAUSES_S, None):
+    try:
+      path.write_text(text, encoding="utf-8")
+      return
+    # Clients of stores raise errors of their own, not only OSErrors.
+    except Exception as error:
+      if pause_s is None:
+        raise OSError(
+          f"{path} cannot be written ({type(error).__name__}: {error})"
+        ) from error
+      time.sleep(pause_s)

@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from azr_jax import types
+from azr_jax.run import storage
 from azr_jax.run.settings import RunSettings
 
 FOLDER = "flagged"
@@ -126,7 +127,6 @@ class Monitor:
   def _write_flagged(
     self, step: int, flagged: Sequence[tuple[list[str], types.Trajectory]]
   ) -> None:
-    self._folder.mkdir(parents=True, exist_ok=True)
     lines = [
       json.dumps(
         {
@@ -140,4 +140,4 @@ class Monitor:
       for names, t in flagged
     ]
     path = self._folder / f"{step:06d}.jsonl"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    storage.write_if_possible(path, "\n".join(lines) + "\n")

@@ -45,7 +45,9 @@ def run(
   with contextlib.ExitStack() as at_exit:
     # Restore.
     checkpoints = at_exit.enter_context(
-      run.open_checkpoints(settings.train.keep_checkpoints)
+      run.open_checkpoints(
+        settings.train.keep_checkpoints, settings.train.checksums
+      )
     )
     done = run.latest_step(checkpoints)
     if done:
@@ -71,7 +73,13 @@ def run(
     sampler.warm_up(sampler.compute_params(state.params))
     run.barrier("the sampler is compiled")
     log = at_exit.enter_context(
-      step_log.StepLog(run.folder, run.hosts, done + 1, settings.train)
+      step_log.StepLog(
+        run.folder,
+        run.hosts,
+        done + 1,
+        settings.train,
+        checkpoints.restore_rows(done),
+      )
     )
     monitor = text_monitor.from_settings(
       run.folder, run.is_primary, settings.train
@@ -119,7 +127,7 @@ def run(
       end = saves.at_end_of(step)
       if end.save:
         log.write_last(flush=True)
-        checkpoints.save(step, state, system.state_dict())
+        checkpoints.save(step, state, system.state_dict(), log.take_rows())
       if end.stop:
         break
   run.print_status(ending.last_words(experiment.settings, run.folder, step))

@@ -43,16 +43,18 @@ def pin_start(experiment: Experiment, folder: pathlib.Path) -> int:
     The step; 0 if the run starts from a model.
 
   Raises:
-    ValueError: `train.init_from_run` is a run without a checkpoint.
+    ValueError: `train.init_from_run` is a run without a checkpoint, or the
+      step that was written before is damaged.
   """
   spec = experiment.settings.trunk.train.init_from_run
   if not spec:
     return 0
   path = folder / START
   if path.exists():
-    start = json.loads(path.read_text(encoding="utf-8"))
-    if start["run"] == spec:
-      return start["step"]
+    run, step = _read_start(path)
+    if run == spec:
+      checkpoint.require_whole(storage.resolve(spec), step)
+      return step
   step = checkpoint.newest_step(storage.resolve(spec))
   if step is None:
     raise ValueError(
@@ -61,6 +63,19 @@ def pin_start(experiment: Experiment, folder: pathlib.Path) -> int:
     )
   storage.write_whole(path, json.dumps({"run": spec, "step": step}) + "\n")
   return step
+
+
+def _read_start(path: pathlib.Path) -> tuple[str, int]:
+  """Returns run and step of the file that `pin_start` writes.
+
+  Raises:
+    ValueError: the file is damaged.
+  """
+  try:
+    start = json.loads(path.read_text(encoding="utf-8"))
+    return str(start["run"]), int(start["step"])
+  except (ValueError, TypeError, KeyError) as error:
+    raise ValueError(f"{path}: expected run and step, as JSON") from error
 
 
 def initial_params(

@@ -237,6 +237,9 @@ class SupervisedRunSettings(Settings):
     above=0,
   )
   keep_checkpoints: int = setting(2, "newest checkpoints to keep", at_least=1)
+  checksums: bool = setting(
+    True, "write checksums into checkpoints, so that damage is found"
+  )
   model_dtype: str = setting(
     "float16",
     "type of the weights that are written at the end",

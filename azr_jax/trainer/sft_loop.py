@@ -10,6 +10,7 @@ The life of the data:
 
 import pathlib
 import time
+from typing import Any
 
 import jax
 import numpy as np
@@ -59,14 +60,17 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
     model, loss_fn, make_optimizer(c.optimizer), mesh, rules
   )
   micro_rows = mesh_lib.padded_rows(c.learner.micro_rows, mesh)
-  with run.open_checkpoints(c.train.keep_checkpoints) as checkpoints:
+  with run.open_checkpoints(
+    c.train.keep_checkpoints, c.train.checksums
+  ) as checkpoints:
     done = run.latest_step(checkpoints)
     if done:
       state, _ = checkpoints.restore(done, learner.abstract)
     else:
       state = learner.init(source.load_params(mesh, rules))
     saves = SaveSchedule(c.train, run)
-    with _Log(run, done + 1, c.train.steps) as log:
+    logged = checkpoints.restore_rows(done)
+    with _Log(run, done + 1, c.train.steps, logged) as log:
       for step in range(done + 1, c.train.steps + 1):
         start = time.monotonic()
         batch = update.place(_batch(rows, step - 1, micro_rows), mesh)
@@ -75,7 +79,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
         done = step
         end = saves.at_end_of(step)
         if end.save:
-          checkpoints.save(step, state, {})
+          checkpoints.save(step, state, {}, log.take_rows())
         if end.stop:
           break
   if done < c.train.steps:
@@ -89,10 +93,13 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
 class _Log:
   """Writes metrics and progress, on the primary host."""
 
-  def __init__(self, run: Run, first_step: int, last_step: int):
+  def __init__(
+    self, run: Run, first_step: int, last_step: int, rows: list[dict[str, Any]]
+  ):
+    """Opens the files; for `rows` see `MetricsWriter`."""
     self._writer = None
     if run.is_primary:
-      self._writer = metrics_lib.MetricsWriter(run.folder, first_step)
+      self._writer = metrics_lib.MetricsWriter(run.folder, first_step, rows)
       self._progress = console.Progress(first_step, last_step)
 
   def __enter__(self) -> "_Log":
@@ -118,6 +125,17 @@ class _Log:
     self._writer.write(step, values)
     if step % _PROGRESS_STEPS == 0:
       self._progress.show(step, f"nll {values['learner/nll']:.4f}")
+
+  def take_rows(self) -> list[dict[str, Any]]:
+    """Writes out the metrics, and returns those of a checkpoint to save.
+
+    Raises:
+      OSError: they cannot be written; a checkpoint must not be ahead of them.
+    """
+    if self._writer is None:
+      return []
+    self._writer.flush()
+    return self._writer.take_rows()
 
 
 def _write_model(
