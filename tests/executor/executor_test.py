@@ -111,7 +111,8 @@ def test_a_child_killed_each_time_is_an_error(pool):
   future = pool.submit(Job("1", LOOP, ("1",)))
   while not future.done():
     for pid in children_of(pool.processes()):
-      os.kill(pid, signal.SIGKILL)
+      with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
     time.sleep(0.01)
   assert (future.result().status, future.result().error) == ("error", "Signal9")
 
