@@ -69,7 +69,7 @@ def answer(
   tokenizer = loaded.source.tokenizer
   items = [benchmark_lib.item(question) for question in questions]
   sampler, params = None, None
-  with build.build_executor(settings.executor) as executor:
+  with build.build_executor(settings.executor, run.hosts) as executor:
     for number, pass_ in enumerate(passes):
       rollout = dataclasses.replace(
         settings.rollout, temperature=pass_.temperature

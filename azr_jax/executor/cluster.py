@@ -1,41 +1,43 @@
 """The executor on a Ray cluster: one actor per node, each with its own pool.
 
-The life of a job:
-1. `Pending.submit` queues it and wakes the cluster's thread;
-2. the thread sends it, in a batch, to the actor with the fewest jobs. Each
-   actor takes a bounded number; the other jobs wait here;
-3. the actor's pool decides the verdict, as on one machine. Only jobs and
-   verdicts are sent between nodes;
-4. the jobs of an actor that died, or whose node died, go to another actor.
+An actor is a `Server` of the dispatcher, which sends it jobs. Verdicts come job
+by job: one call after the other asks an actor for what has ended since, and it
+answers as soon as there is something. Only jobs and verdicts are sent between
+nodes.
 
-This is the only module that imports Ray, and it does so only when a cluster is
-asked for.
+The processes of a run share one set of actors, because an actor takes all the
+cores that it was given. The first process starts them under names that its
+`service` tells, and the others look them up. They end with the first process.
+
+Ray starts an actor again that died or whose node died, on the same node or on
+another with free cores, as soon as there is one. Meanwhile its jobs go to the
+other actors.
+
+This is the only module that imports Ray, and it is imported only when a
+cluster is asked for.
 """
 
 import asyncio
 import collections
-import dataclasses
-import math
+import contextlib
+import functools
 import os
-import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from azr_jax.executor import verdict
+from azr_jax.executor import messages
+from azr_jax.executor.dispatcher import Dispatcher, ServerLost
 from azr_jax.executor.job import Job, Result
-from azr_jax.executor.pending import Pending, ResultFuture, Task
+from azr_jax.executor.pending import ResultFuture, Task
 from azr_jax.executor.settings import ExecutorSettings
 
-BATCH_JOBS = 16
-# Jobs in flight per worker: bounded, so that endless loops do not pile up on
-# one actor.
-MAX_JOBS_PER_WORKER = 128
-MAX_TRIES = 3
-MAX_FALSE_STARTS = 5  # Actors in a row that die before they have started.
+NAMESPACE = "azr_jax"
 START_S = 120.0  # An actor may have to wait for a new node to start.
-GRACE_S = 60.0  # Added to the time that an actor's jobs may take.
-CHECK_S = 5.0  # Between two looks for actors that do not answer.
+POLL_S = 5.0  # An actor answers after this time though no job has ended.
+SILENT_S = 60.0  # An actor that has not answered for longer counts as lost.
+RETRY_S = 1.0  # Between two tries to reach an actor that Ray starts again.
 
 
 class NodeExecutor(Protocol):
@@ -50,273 +52,359 @@ class NodeExecutor(Protocol):
     ...
 
 
+class _Outbox:
+  """What an actor has for one client: numbers and outcomes of ended jobs."""
+
+  def __init__(self) -> None:
+    self._ended: list[tuple[int, tuple | str]] = []
+    self._filled = asyncio.Event()
+    self.unfinished: dict[int, ResultFuture] = {}
+
+  def add(self, number: int, future: ResultFuture) -> None:
+    """Adds a job that has ended."""
+    if self.unfinished.pop(number, None) is None:
+      return  # It was cancelled.
+    self._ended.append((number, _outcome(future)))
+    self._filled.set()
+
+  async def take(self) -> list[tuple[int, tuple | str]]:
+    """Waits for outcomes and returns them; there may be none yet."""
+    with contextlib.suppress(TimeoutError):
+      await asyncio.wait_for(self._filled.wait(), POLL_S)
+    self._filled.clear()
+    ended, self._ended = self._ended, []
+    return ended
+
+
+def _outcome(future: ResultFuture) -> tuple | str:
+  """Returns the fields of a job's result, or why it could not be run."""
+  error = future.exception()
+  return (
+    messages.result_fields(future.result()) if error is None else str(error)
+  )
+
+
 class _NodePool:
-  """The Ray actor: a local executor behind remote calls."""
+  """The Ray actor: a node's executor behind remote calls.
+
+  A client is a process of the run, since it last lost this actor.
+  """
 
   def __init__(self, make_executor: Callable[[], NodeExecutor]):
     self._executor = make_executor()
+    self._id = uuid.uuid4().hex
+    self._outboxes: dict[str, _Outbox] = collections.defaultdict(_Outbox)
 
-  async def layers(self) -> tuple[int, dict[str, bool]]:
-    """Returns the actor's process id and its node's sandbox layers."""
-    return os.getpid(), self._executor.layers()
+  async def hello(self) -> tuple[str, int, dict[str, bool]]:
+    """Returns the actor's id, its process id, and its sandbox layers."""
+    return self._id, os.getpid(), self._executor.layers()
 
-  async def run(self, jobs: list[Job]) -> list[Result]:
-    """Runs a batch; calls for other batches may run at the same time."""
-    futures = [self._executor.submit(job) for job in jobs]
-    return await asyncio.gather(*map(asyncio.wrap_future, futures))
+  async def run(self, client: str, jobs: list[tuple[int, tuple]]) -> None:
+    """Queues numbered jobs; does not wait for their end."""
+    outbox = self._outboxes[client]
+    loop = asyncio.get_running_loop()
+    for number, fields in jobs:
+      future = self._submit(Job(*fields))
+      outbox.unfinished[number] = future
+      future.add_done_callback(
+        functools.partial(loop.call_soon_threadsafe, outbox.add, number)
+      )
+
+  def _submit(self, job: Job) -> ResultFuture:
+    """Queues a job; one that this node cannot run fails alone."""
+    try:
+      return self._executor.submit(job)
+    except ValueError as error:
+      failed = ResultFuture()
+      failed.set_exception(error)
+      return failed
+
+  async def cancel(self, client: str, numbers: list[int]) -> None:
+    """Forgets jobs; those that have not begun never will."""
+    for number in numbers:
+      future = self._outboxes[client].unfinished.pop(number, None)
+      if future is not None:
+        future.cancel()
+
+  async def verdicts(self, client: str) -> tuple[str, list]:
+    """Waits for outcomes; returns the actor's id, and what has ended."""
+    return self._id, await self._outboxes[client].take()
 
 
-@dataclasses.dataclass(eq=False)
-class _Node:
-  """An actor as the cluster sees it.
+class ActorServer:
+  """An actor; see `dispatcher.Server`."""
 
-  Attributes:
-    actor: the handle for remote calls.
-    pid: its process id on its node, 0 until it has started.
-    layers: the sandbox layers of its node, None until it has started.
-    busy: the tasks sent to it and not yet answered.
-    last_heard: when it last answered, or when it was last given work after
-      being idle, on the monotonic clock.
-  """
-
-  actor: Any
-  pid: int = 0
-  layers: dict[str, bool] | None = None
-  busy: set[Task] = dataclasses.field(default_factory=set)
-  last_heard: float = dataclasses.field(default_factory=time.monotonic)
-
-
-class Cluster:
-  """Pools on the nodes of a Ray cluster.
-
-  Attributes:
-    pending: the unfinished jobs.
-  """
+  descriptor: int | None = None
 
   def __init__(
     self,
-    settings: ExecutorSettings,
-    make_executor: Callable[[], NodeExecutor],
+    ray: Any,
+    actor: Any,
+    name: str,
+    workers: int,
+    is_owner: bool,
+    notify: Callable[["ActorServer"], None],
   ):
-    """Connects to the cluster and waits for the first actor.
+    """Asks the actor whether it has started, without waiting.
 
     Args:
-      settings: `nodes` is the number of actors, 0 for one on each node with
-        `workers` cores; `address` is the cluster's, if empty that of the
-        cluster that this process is connected to, or else of a new one on
-        this machine.
-      make_executor: called on each node; Ray sends it there.
-
-    Raises:
-      RuntimeError: Ray is missing, no node has the cores, or no actor starts.
+      ray: the module.
+      actor: the handle for remote calls.
+      name: for messages.
+      workers: pairs of zygotes of its pool.
+      is_owner: whether this process has started the actor.
+      notify: called by any thread when `receive` has something to do.
     """
-    self._ray = _import_ray()
-    self._settings = settings
-    self._make_executor = make_executor
-    self._awake = threading.Event()
-    self.pending = Pending(self._awake.set)
-    self._owns_cluster = not self._ray.is_initialized()
-    if self._owns_cluster:
-      self._ray.init(address=settings.address or None, log_to_driver=False)
-    self._answers: collections.deque[tuple[_Node, list[Task], Any]] = (
-      collections.deque()
-    )
-    self._tries: collections.Counter[Task] = collections.Counter()
-    self._retries: collections.deque[Task] = collections.deque()
-    self._false_starts = 0
-    self._started = threading.Event()
-    self._error: BaseException | None = None
-    try:
-      self._nodes = [
-        self._new_node(strategy) for strategy in self._strategies()
-      ]
-    except BaseException:
-      self._disconnect()
-      raise
-    self._thread = threading.Thread(
-      target=self._work, name="executor-cluster", daemon=True
-    )
-    self._thread.start()
-    self._started.wait(START_S)
-    if not self._ready():
-      self.close()
-      raise RuntimeError(
-        f"no executor actor started in {START_S:.0f} s; expected "
-        f"{settings.workers} free cores on a node of the Ray cluster"
-      ) from self._error
+    self.workers = workers
+    self.busy: dict[int, Task] = {}
+    self._ray, self._actor, self._name = ray, actor, name
+    self._is_owner = is_owner
+    self._notify = notify
+    # Answers to calls before this server was last lost count no more.
+    self._epoch = 0
+    self._answers: collections.deque[tuple[int, str, Any]] = collections.deque()
+    self._greet()
 
-  def layers(self) -> dict[str, bool]:
-    """Returns which sandbox layers are active on every node that started."""
-    layers_of_nodes = [node.layers or {} for node in self._ready()]
-    if not layers_of_nodes:
-      return {}
-    return {
-      name: all(layers.get(name, False) for layers in layers_of_nodes)
-      for name in layers_of_nodes[0]
-    }
+  def _greet(self) -> None:
+    self._epoch += 1
+    self._client = uuid.uuid4().hex
+    self._id = ""
+    self.layers: dict[str, bool] | None = None
+    self.processes: list[int] = []
+    self._retry_at = 0.0
+    self._heard = time.monotonic()
+    self._call("hello", self._actor.hello.remote())
 
-  def processes(self) -> list[int]:
-    """Returns process ids of the actors, each as its own node counts them."""
-    return [node.pid for node in self._ready()]
-
-  def close(self) -> None:
-    """Ends every actor; unfinished jobs are cancelled."""
-    self.pending.close()
-    self._thread.join()
-
-  def _strategies(self) -> list[Any]:
-    """Returns a Ray scheduling strategy for each actor.
-
-    Raises:
-      RuntimeError: no node has the cores.
-    """
-    if self._settings.nodes:
-      return ["SPREAD"] * self._settings.nodes
-    strategies = [
-      self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-        node["NodeID"], soft=False
-      )
-      for node in self._ray.nodes()
-      if node["Alive"]
-      and node["Resources"].get("CPU", 0) >= self._settings.workers
-    ]
-    if not strategies:
-      raise RuntimeError(
-        f"no node of the Ray cluster has {self._settings.workers} cores; "
-        "expected executor.workers to fit on one"
-      )
-    return strategies
-
-  def _new_node(self, strategy: Any) -> _Node:
-    actor_class = self._ray.remote(_NodePool)
-    actor = actor_class.options(
-      num_cpus=self._settings.workers, scheduling_strategy=strategy
-    ).remote(self._make_executor)
-    node = _Node(actor)
-    self._call(node, [], actor.layers.remote())
-    return node
-
-  def _call(self, node: _Node, tasks: list[Task], reference: Any) -> None:
-    """Hands a remote call's answer to the cluster's thread.
+  def _call(self, method: str, reference: Any) -> None:
+    """Hands a remote call's answer to `receive`.
 
     Ray calls back in a thread of its own, so the answer is queued.
     """
+    epoch = self._epoch
 
     def on_done(future: Any) -> None:
-      self._answers.append((node, tasks, future))
-      self._awake.set()
+      self._answers.append((epoch, method, future))
+      self._notify(self)
 
     reference.future().add_done_callback(on_done)
 
-  def _ready(self) -> list[_Node]:
-    return [node for node in self._nodes if node.layers is not None]
+  def _ask(self) -> None:
+    self._call("verdicts", self._actor.verdicts.remote(self._client))
 
-  def _work(self) -> None:
-    """Runs in the cluster's thread until the executor is closed."""
-    try:
-      while not self.pending.closed:
-        self._dispatch()
-        self._awake.wait(CHECK_S)
-        self._awake.clear()
-        while self._answers:
-          self._take_answer(*self._answers.popleft())
-        for node in self._silent():
-          self._replace(node, RuntimeError("an executor actor does not answer"))
-    except Exception as error:  # noqa: BLE001 - the waiters must hear of it.
-      self._error = error
-    finally:
-      self.pending.end(self._error)
-      self._started.set()
-      for node in self._nodes:
-        self._ray.kill(node.actor)
-      self._disconnect()
+  def send(self, tasks: Sequence[Task]) -> None:
+    """Sends tasks, without waiting."""
+    jobs = [(task.number, messages.job_fields(task.job)) for task in tasks]
+    self._call("run", self._actor.run.remote(self._client, jobs))
 
-  def _disconnect(self) -> None:
-    if self._owns_cluster:
-      self._ray.shutdown()
+  def cancel(self, numbers: Sequence[int]) -> None:
+    """Says that nobody awaits these tasks any more, without waiting."""
+    call = self._actor.cancel.remote(self._client, list(numbers))
+    self._call("cancel", call)
 
-  def _dispatch(self) -> None:
-    """Sends waiting jobs to the actors that can take more, evenly."""
-    max_jobs = MAX_JOBS_PER_WORKER * self._settings.workers
-    while nodes := [n for n in self._ready() if len(n.busy) < max_jobs]:
-      node = min(nodes, key=lambda node: len(node.busy))
-      tasks = self._next_tasks(min(BATCH_JOBS, max_jobs - len(node.busy)))
-      if not tasks:
-        return
-      if not node.busy:
-        node.last_heard = time.monotonic()
-      node.busy.update(tasks)
-      jobs = [task.job for task in tasks]
-      self._call(node, tasks, node.actor.run.remote(jobs))
+  def has_unsent(self) -> bool:
+    """Returns False, because Ray sends by itself."""
+    return False
 
-  def _next_tasks(self, max_tasks: int) -> list[Task]:
-    tasks: list[Task] = []
-    while len(tasks) < max_tasks:
-      task = self._retries.popleft() if self._retries else self.pending.take()
-      if task is None:
-        break
-      tasks.append(task)
-    return tasks
+  def flush(self) -> None:
+    """Does nothing, because Ray sends by itself."""
 
-  def _take_answer(self, node: _Node, tasks: list[Task], future: Any) -> None:
-    """Handles an answer, which ends a node's start or a batch of tasks."""
-    if node not in self._nodes:
-      return  # The node was replaced, and its jobs went to another.
-    try:
-      answer = future.result()
-    except Exception as error:  # noqa: BLE001 - any failure loses the actor.
-      self._replace(node, error)
-      return
-    node.last_heard = time.monotonic()
-    if node.layers is None:
-      node.pid, node.layers = answer
-      self._false_starts = 0
-      self._started.set()
-      return
-    node.busy.difference_update(tasks)
-    for task, result in zip(tasks, answer, strict=True):
-      self._tries.pop(task, None)
-      self.pending.finish(task, result)
-
-  def _silent(self) -> list[_Node]:
-    """Returns actors that have owed an answer for too long."""
-    now = time.monotonic()
-    return [
-      node for node in self._nodes if now - node.last_heard > _patience_s(node)
-    ]
-
-  def _replace(self, node: _Node, error: Exception) -> None:
-    """Starts an actor in place of a lost one; the others get its jobs.
+  def receive(self) -> list[tuple[int, Result | Exception]]:
+    """Returns the numbers and verdicts of tasks that have ended.
 
     Raises:
-      Exception: `error`, after too many actors in a row did not start.
+      ServerLost: a call failed, or Ray has started the actor again.
     """
-    self._nodes.remove(node)
-    self._ray.kill(node.actor)
-    for task in node.busy:
-      self._tries[task] += 1
-      if self._tries[task] < MAX_TRIES:
-        self._retries.append(task)
-      else:
-        del self._tries[task]
-        lost = verdict.failure(task.job, "error", "WorkerDied")
-        self.pending.finish(task, lost)
-    self._false_starts += node.layers is None
-    if self._false_starts > MAX_FALSE_STARTS:
+    results: list[tuple[int, Result | Exception]] = []
+    while self._answers:
+      epoch, method, future = self._answers.popleft()
+      if epoch != self._epoch:
+        continue
+      try:
+        answer = future.result()
+      except Exception as error:
+        if isinstance(error, self._ray.exceptions.RayTaskError):
+          self._kill()  # The actor lives, but its executor does not.
+        reason = str(error).partition("\n")[0]
+        raise ServerLost(f"{self._name}: {reason}") from error
+      self._heard = time.monotonic()
+      if method == "hello":
+        self._id, pid, self.layers = answer
+        self.processes = [pid]
+        self._ask()
+      elif method == "verdicts":
+        its_id, ended = answer
+        if its_id != self._id:
+          raise ServerLost(f"{self._name} was started again")
+        results += [(number, self._read(outcome)) for number, outcome in ended]
+        self._ask()
+    return results
+
+  def _read(self, outcome: tuple | str) -> Result | Exception:
+    if isinstance(outcome, str):
+      return RuntimeError(f"{self._name}: {outcome}")
+    return Result("", *outcome)
+
+  def _kill(self) -> None:
+    """Has Ray start the actor again, if that is this process's business."""
+    if self._is_owner:
+      self._ray.kill(self._actor, no_restart=False)
+
+  def check(self) -> None:
+    """Is called from time to time.
+
+    Raises:
+      ServerLost: the actor has not answered for too long.
+    """
+    now = time.monotonic()
+    if self._retry_at:
+      if now > self._retry_at:
+        self._greet()
+      return
+    silent_s = START_S if self.layers is None else SILENT_S
+    if now - self._heard > silent_s:
+      if self.layers is not None:
+        self._kill()
+      raise ServerLost(f"{self._name} has not answered for {silent_s:.0f} s")
+
+  def restart(self, error: ServerLost) -> None:
+    """Waits for Ray to start the actor again, which `check` finds out.
+
+    Raises:
+      ServerLost: `error`, if Ray will not.
+    """
+    if isinstance(error.__cause__, self._ray.exceptions.ActorDiedError):
       raise error
-    self._nodes.append(self._new_node("SPREAD"))
+    self.layers = None
+    self._epoch += 1
+    self._retry_at = time.monotonic() + RETRY_S
+
+  def end(self) -> None:
+    """Ends the actor if this process has started it."""
+    if self._is_owner:
+      self._ray.kill(self._actor)
 
 
-def _patience_s(node: _Node) -> float:
-  """Returns the seconds of silence after which an actor counts as dead."""
-  if node.layers is None:
-    return START_S
-  if not node.busy:
-    return math.inf
-  return GRACE_S + sum(
-    (task.limits.run_s + task.limits.sleep_s) * task.job.runs
-    for task in node.busy
+def connect(
+  settings: ExecutorSettings,
+  make_executor: Callable[[], NodeExecutor],
+  service: str,
+) -> tuple[Dispatcher, str]:
+  """Connects to the cluster, starts actors or finds those of a service.
+
+  Args:
+    settings: `nodes` is the number of actors, 0 for one on each node with
+      `workers` cores; `address` is the cluster's, if empty that of the cluster
+      that this process is connected to, or else of a new one on this machine.
+    make_executor: called on each node; Ray sends it there.
+    service: what `connect` of another process has returned; if empty, this
+      process starts the actors.
+
+  Returns:
+    The dispatcher, whose servers are starting, and the service.
+
+  Raises:
+    RuntimeError: Ray is missing, no node has the cores, or the cluster does
+      not have the service.
+  """
+  ray = _import_ray()
+  address, _, name = service.partition(" ")
+  owns_connection = not ray.is_initialized()
+  if owns_connection:
+    address = settings.address or address or None
+    ray.init(address=address, log_to_driver=False)
+  try:
+    actors = _find(ray, name) if name else _start(ray, settings, make_executor)
+  except BaseException:
+    if owns_connection:
+      ray.shutdown()
+    raise
+  dispatcher = Dispatcher("executor-cluster")
+  servers = [
+    ActorServer(
+      ray, actor, actor_name, settings.workers, not name, dispatcher.notify
+    )
+    for actor_name, actor in actors.items()
+  ]
+  dispatcher.start(
+    servers,
+    needed=1,
+    patience_s=START_S,
+    expected=f"; expected {settings.workers} free cores on a node of the Ray "
+    "cluster, which another run may have",
+    on_end=ray.shutdown if owns_connection else lambda: None,
   )
+  return dispatcher, service or _service(ray, actors)
+
+
+def _service(ray: Any, actors: dict[str, Any]) -> str:
+  """Returns the text by which other processes find the actors."""
+  address = ray.get_runtime_context().gcs_address
+  return f"{address} {','.join(actors)}"
+
+
+def _find(ray: Any, names: str) -> dict[str, Any]:
+  """Returns the actors of a service, by name.
+
+  Raises:
+    RuntimeError: there is none of that name.
+  """
+  try:
+    return {
+      name: ray.get_actor(name, namespace=NAMESPACE)
+      for name in names.split(",")
+    }
+  except ValueError as error:
+    raise RuntimeError(
+      f"this host's Ray cluster has not the run's executor ({error}); "
+      "expected executor.address to be the same cluster on all hosts"
+    ) from None
+
+
+def _start(
+  ray: Any, settings: ExecutorSettings, make_executor: Callable
+) -> dict[str, Any]:
+  """Starts actors, without waiting for them; returns them by name.
+
+  Raises:
+    RuntimeError: no node has the cores.
+  """
+  run = uuid.uuid4().hex[:8]
+  actors: dict[str, Any] = {}
+  for index, strategy in enumerate(_strategies(ray, settings)):
+    name = f"executor-{run}-{index}"
+    options = ray.remote(_NodePool).options(
+      name=name,
+      namespace=NAMESPACE,
+      num_cpus=settings.workers,
+      max_restarts=-1,
+      max_concurrency=1000,
+      scheduling_strategy=strategy,
+    )
+    actors[name] = options.remote(make_executor)
+  return actors
+
+
+def _strategies(ray: Any, settings: ExecutorSettings) -> list[Any]:
+  """Returns a Ray scheduling strategy for each actor.
+
+  Raises:
+    RuntimeError: no node has the cores.
+  """
+  if settings.nodes:
+    return ["SPREAD"] * settings.nodes
+  affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+  strategies = [
+    # A soft one, because an actor whose node died may start on another.
+    affinity(node["NodeID"], soft=True)
+    for node in ray.nodes()
+    if node["Alive"] and node["Resources"].get("CPU", 0) >= settings.workers
+  ]
+  if not strategies:
+    raise RuntimeError(
+      f"no node of the Ray cluster has {settings.workers} cores; expected "
+      "executor.workers to fit on one"
+    )
+  return strategies
 
 
 def _import_ray() -> Any:

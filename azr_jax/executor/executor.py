@@ -1,30 +1,37 @@
 """The executor's interface: jobs go in, futures of results come out.
 
-The programs run in a pool of zygotes on this machine (`pool.py`) or, on a Ray
-cluster, in one such pool per node (`cluster.py`). Jobs that need a library run
-in a separate pool, which the first of them starts.
+The programs run in pools of zygotes (`pool.py`). On this machine, each pool has
+a process of its own (`server.py`); on a Ray cluster, each node has such an
+executor (`cluster.py`). Jobs that need a library run in separate pools, which
+the first of them starts.
 """
 
 import collections
+import dataclasses
 import functools
+import math
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
-from azr_jax.executor.cluster import Cluster
+from azr_jax.executor import libraries
+from azr_jax.executor.dispatcher import Dispatcher
 from azr_jax.executor.job import Job, Result
-from azr_jax.executor.limits import Limits
+from azr_jax.executor.local_server import LocalServer
 from azr_jax.executor.pending import ResultFuture
-from azr_jax.executor.pool import Pool
 from azr_jax.executor.settings import ExecutorSettings
 
-# Jobs that one pool runs within the same limits.
-_Batch = tuple[tuple[str, ...], Limits]
+# A pool's process schedules for so many pairs of zygotes, which about fill its
+# core with short programs.
+WORKERS_PER_SERVER = 32
 
 
 class Executor:
   """Runs untrusted Python programs; see executor/README.md.
 
   Thread-safe; a context manager. No process is left after it is closed.
+
+  Attributes:
+    service: on a Ray cluster, how other processes find the same actors.
   """
 
   def __init__(
@@ -37,6 +44,7 @@ class Executor:
     backend: str = "local",
     nodes: int = 0,
     address: str = "",
+    service: str = "",
     **factors: float,
   ):
     """Starts the zygotes and tests that their sandbox holds.
@@ -52,6 +60,8 @@ class Executor:
         has `workers` cores.
       address: with `ray`, the cluster's address; if empty, the cluster that
         this process is connected to, or else a new one on this machine.
+      service: with `ray`, the attribute `service` of the executor of another
+        process, whose actors this one uses too; if empty, it starts its own.
       **factors: `job_factor`, `sleep_factor` and `validation_fraction` of
         `ExecutorSettings`.
 
@@ -60,7 +70,7 @@ class Executor:
       RuntimeError: a zygote does not start, a sandbox layer does not hold, or
         Ray is missing.
     """
-    settings = ExecutorSettings(
+    self._settings = ExecutorSettings(
       backend=backend,
       nodes=nodes,
       address=address,
@@ -71,36 +81,49 @@ class Executor:
       without=tuple(without),
       **factors,
     )
-    self._settings = settings
     self._lock = threading.Lock()
     self._closed = False
-    # On a cluster, the executor of each node starts the pools of libraries.
-    make_local = functools.partial(
-      Executor,
-      workers,
-      timeout_s,
-      memory_mb,
-      unsafe,
-      settings.without,
-      **factors,
-    )
-    self._cluster = Cluster(settings, make_local) if backend == "ray" else None
-    self._main = self._cluster or Pool(settings)
-    self._library_pools: dict[tuple[str, ...], Pool] = {}
+    self.service = ""
+    self._library_pools: dict[tuple[str, ...], Dispatcher] = {}
+    if backend == "ray":
+      from azr_jax.executor import cluster
 
-  def _pool(self, libraries: Sequence[str]) -> Pool | Cluster:
-    """Returns what runs jobs that need these libraries; starts it if needed."""
-    if self._cluster or not libraries:
+      # The executor of each node starts the pools of libraries.
+      make_local = functools.partial(
+        Executor,
+        workers,
+        timeout_s,
+        memory_mb,
+        unsafe,
+        tuple(without),
+        **factors,
+      )
+      self._main, self.service = cluster.connect(
+        self._settings, make_local, service
+      )
+    else:
+      self._main = _start_local(self._settings)
+    self._main.wait_for_start()
+
+  def _pool(self, library_names: Sequence[str]) -> Dispatcher:
+    """Returns what runs jobs that need these libraries; starts it if needed.
+
+    Raises:
+      ValueError: a library is unknown or not installed.
+      RuntimeError: the executor is closed.
+    """
+    if not library_names or self._settings.backend == "ray":
       return self._main
-    names = tuple(sorted(set(libraries)))
+    names = tuple(sorted(set(library_names)))
     with self._lock:
       if names not in self._library_pools:
         if self._closed:
           raise RuntimeError("the executor is closed")
-        self._library_pools[names] = Pool(self._settings, names)
+        libraries.check(names)
+        self._library_pools[names] = _start_local(self._settings, names)
       return self._library_pools[names]
 
-  def _pools(self) -> list[Pool | Cluster]:
+  def _pools(self) -> list[Dispatcher]:
     return [self._main, *self._library_pools.values()]
 
   def __enter__(self) -> "Executor":
@@ -112,16 +135,18 @@ class Executor:
   def submit(self, job: Job) -> ResultFuture:
     """Queues a job and returns the future of its `Result`.
 
-    A job that is identical to one in progress shares its runs.
+    A job that is identical to one in progress shares its runs. The first job
+    with certain libraries does not wait until their zygotes have started. If
+    they do not start, the futures of their jobs raise RuntimeError.
 
     Raises:
       TypeError, ValueError: a field of the job is invalid, or it needs a
         library that is not installed.
-      RuntimeError: the executor is closed.
+      RuntimeError: the executor is closed, or can run no more jobs; the
+        message says why.
     """
-    job.check()  # Before the pool's thread, which serves all jobs, sees it.
-    pending = self._pool(job.libraries).pending
-    return pending.submit([job], self._settings.limits(job))[0]
+    job.check()  # Before the thread, which serves all jobs, sees it.
+    return self._pool(job.libraries).pending.submit([job])[0]
 
   def map(self, jobs: Iterable[Job]) -> list[Result]:
     """Runs the jobs, identical ones once; returns results in order.
@@ -130,19 +155,15 @@ class Executor:
       TypeError, ValueError, RuntimeError: as `submit`.
     """
     jobs = list(jobs)
-    batches: dict[_Batch, list[Job]] = collections.defaultdict(list)
+    batches: dict[tuple[str, ...], list[Job]] = collections.defaultdict(list)
     for job in jobs:
       job.check()
-      batches[self._batch(job)].append(job)
-    futures: dict[_Batch, Iterator[ResultFuture]] = {}
-    for (libraries, limits), batch in batches.items():
+      batches[tuple(job.libraries)].append(job)
+    futures: dict[tuple[str, ...], Iterator[ResultFuture]] = {}
+    for names, batch in batches.items():
       # Identical jobs share runs only if they are submitted together.
-      pending = self._pool(libraries).pending
-      futures[libraries, limits] = iter(pending.submit(batch, limits))
-    return [next(futures[self._batch(job)]).result() for job in jobs]
-
-  def _batch(self, job: Job) -> _Batch:
-    return tuple(job.libraries), self._settings.limits(job)
+      futures[names] = iter(self._pool(names).pending.submit(batch))
+    return [next(futures[tuple(job.libraries)]).result() for job in jobs]
 
   def counters(self) -> dict[str, int]:
     """Returns verdicts by status since the start, and their sum `programs`."""
@@ -159,9 +180,34 @@ class Executor:
     """Returns process ids of the zygotes, or of the actors on a cluster."""
     return [pid for pool in self._pools() for pid in pool.processes()]
 
+  def servers(self) -> list[int]:
+    """Returns process ids of this machine's servers, whose zygotes they are."""
+    return [
+      server.pid
+      for pool in self._pools()
+      for server in pool.ready()
+      if isinstance(server, LocalServer)
+    ]
+
   def close(self) -> None:
     """Ends every process; unfinished jobs are cancelled."""
     with self._lock:
       self._closed = True
     for pool in self._pools():
       pool.close()
+
+
+def _start_local(
+  settings: ExecutorSettings, library_names: Sequence[str] = ()
+) -> Dispatcher:
+  """Starts server processes that share the workers out evenly."""
+  count = -(-settings.workers // WORKERS_PER_SERVER)
+  servers = []
+  for index in range(count):
+    share = len(range(index, settings.workers, count))
+    its_settings = dataclasses.replace(settings, workers=share)
+    servers.append(LocalServer(its_settings, library_names))
+  dispatcher = Dispatcher("executor")
+  # A server whose zygotes do not start says so itself.
+  dispatcher.start(servers, needed=count, patience_s=math.inf)
+  return dispatcher

@@ -16,7 +16,7 @@ import struct
 # How a child ended: it was killed at a limit, or ended otherwise.
 CALL_TIMED_OUT, RUN_TIMED_OUT, SLEPT, SIGNALLED, NO_REPORT, REPORTED = range(6)
 LIMITS = (CALL_TIMED_OUT, RUN_TIMED_OUT, SLEPT)
-# What a reply says instead if nobody asked for it: the zygote is alive.
+# A reply that nobody asked for says that the zygote is alive.
 ALIVE = 6
 
 # Payload bytes, request number, limits of a call, a run, and sleep in seconds.

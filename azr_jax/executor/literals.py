@@ -15,12 +15,15 @@ value exactly if their keys are equal:
 Keys hold numbers as text. Python's hash of a text is salted, but anyone can
 write thousands of numbers with one hash, and a set of them takes quadratic
 time. The text is hexadecimal, because that takes linear time, unlike decimal.
+
+`comparison.py` runs this file in a program's process, too. Therefore it imports
+only the standard library and `source_limits`, which does so, too.
 """
 
 import ast
 import threading
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
@@ -274,3 +277,38 @@ CONSTRUCTORS: dict[str, Callable[[list[Hashable]], Hashable]] = {
   "Counter": _make_counter,
   "OrderedDict": _make_ordered_dict,
 }
+
+
+def compare_runs(
+  runs: Sequence[Sequence[str | None]],
+) -> tuple[bool, bool]:
+  """Compares the outputs of a program's independent runs.
+
+  Args:
+    runs: of each run, the text of the value of each call; None if there is
+      none.
+
+  Returns:
+    Whether the first run's outputs are all values, without a comment; and
+    whether the other runs' outputs are equal to them.
+  """
+  first, *others = runs
+  keys = [_value_key(text) for text in first]
+  are_values = all(
+    key is not None and not has_comment(text or "")
+    for key, text in zip(keys, first, strict=True)
+  )
+  are_equal = all(
+    text == other_text or (key is not None and key == _value_key(other_text))
+    for other in others
+    for text, key, other_text in zip(first, keys, other, strict=True)
+  )
+  return are_values, are_equal
+
+
+def _value_key(text: str | None) -> Hashable | None:
+  """Returns the key of a value; None if the text is none."""
+  try:
+    return None if text is None else typed_key(text)
+  except ParseError:
+    return None

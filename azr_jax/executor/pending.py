@@ -1,20 +1,22 @@
 """The unfinished jobs: who waits for each of them, in the order they came.
 
-It stands between the threads that submit jobs and the thread that runs them.
-Identical jobs that are unfinished at the same time are one task, so they run
-once. Every future that is handed out here is completed here, exactly once.
+It stands between the threads that submit jobs and the thread that has them
+run. Identical jobs that are unfinished at the same time are one task, so they
+run once. Every future that is handed out here is completed here, exactly once.
 """
 
 import collections
-import concurrent.futures
+import contextlib
 import dataclasses
+import functools
+import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, InvalidStateError
 
 from azr_jax.executor.job import STATUSES, Job, Result
-from azr_jax.executor.limits import Limits
 
-ResultFuture = concurrent.futures.Future[Result]
+ResultFuture = Future[Result]
 
 
 @dataclasses.dataclass(eq=False)
@@ -23,12 +25,14 @@ class Task:
 
   Attributes:
     job: the first of the identical jobs.
-    limits: what each of its runs may use.
+    number: its number, which no other task has.
+    tries: how often the pool that it was sent to was lost.
     waiting: the id and the future of each of the identical jobs.
   """
 
   job: Job
-  limits: Limits
+  number: int
+  tries: int = 0
   waiting: list[tuple[str, ResultFuture]] = dataclasses.field(
     default_factory=list
   )
@@ -37,7 +41,7 @@ class Task:
     """Returns all that identical jobs share, which is all but their ids."""
     job = self.job
     texts = (job.code, tuple(job.inputs), job.entry, tuple(job.forbidden))
-    return (*texts, tuple(job.libraries), job.runs, self.limits)
+    return (*texts, tuple(job.libraries), job.runs, job.validation)
 
 
 class Pending:
@@ -47,13 +51,15 @@ class Pending:
     """Starts without jobs.
 
     Args:
-      wake: tells the thread that takes tasks that there are some. It must not
-        block, because it is called under the lock.
+      wake: tells the thread that takes tasks that there are some, or that some
+        were cancelled. It must not block, because it is called under the lock.
     """
     self._wake = wake
     self._lock = threading.Lock()
+    self._numbers = itertools.count(1)
     self._queue: collections.deque[Task] = collections.deque()
     self._tasks: dict[tuple, Task] = {}
+    self._cancelled: list[Task] = []
     self._counts: collections.Counter[str] = collections.Counter()
     self._closed = False
 
@@ -62,67 +68,88 @@ class Pending:
     """Whether `close` or `end` was called."""
     return self._closed
 
-  def submit(self, jobs: Sequence[Job], limits: Limits) -> list[ResultFuture]:
+  def submit(self, jobs: Sequence[Job]) -> list[ResultFuture]:
     """Queues jobs and returns their futures in order.
 
     Args:
       jobs: valid ones; the caller has called `Job.check`.
-      limits: what each of their runs may use.
 
     Raises:
       RuntimeError: no more jobs are taken.
     """
     futures = [ResultFuture() for _ in jobs]
+    tasks: list[Task] = []
     with self._lock:
       if self._closed:
         raise RuntimeError("the executor is closed")
       idle = not self._queue
       for job, future in zip(jobs, futures, strict=True):
-        fresh = Task(job, limits)
+        fresh = Task(job, next(self._numbers))
         task = self._tasks.setdefault(fresh.content(), fresh)
         task.waiting.append((job.id, future))
         if task is fresh:
           self._queue.append(task)
+        tasks.append(task)
       if idle:
         self._wake()
+    for task, future in zip(tasks, futures, strict=True):
+      future.add_done_callback(functools.partial(self._on_done, task))
     return futures
 
-  def take(self) -> Task | None:
-    """Removes and returns the next task that has a waiter, or None."""
+  def _on_done(self, task: Task, future: ResultFuture) -> None:
+    """Forgets a task whose last waiter has cancelled its future."""
+    if not future.cancelled():
+      return
+    future.set_running_or_notify_cancel()  # Wakes `futures.wait`.
     with self._lock:
-      while self._queue:
-        task = self._queue.popleft()
-        if not self._drop_unwanted(task):
-          return task
-    return None
-
-  def dropped(self, task: Task) -> bool:
-    """Returns whether a task has no waiter any more, and then forgets it."""
-    with self._lock:
-      return self._drop_unwanted(task)
-
-  def _drop_unwanted(self, task: Task) -> bool:
-    unwanted = all(future.cancelled() for _, future in task.waiting)
-    if unwanted and self._tasks.get(task.content()) is task:
-      self._forget(task)
-      for _, future in task.waiting:
-        future.set_running_or_notify_cancel()  # Wakes `futures.wait`.
-    return unwanted
-
-  def _forget(self, task: Task) -> None:
-    if self._tasks.get(task.content()) is task:
-      del self._tasks[task.content()]
-
-  def finish(self, task: Task, result: Result) -> None:
-    """Gives a task's verdict to all its waiters, unless they were ended."""
-    with self._lock:
-      if self._tasks.get(task.content()) is not task:
+      if self._closed or not _is_unwanted(task):
         return
+      if self._forget(task):
+        self._cancelled.append(task)
+        self._wake()
+
+  def take(self, max_tasks: int) -> list[Task]:
+    """Removes and returns the next tasks that have a waiter."""
+    tasks: list[Task] = []
+    with self._lock:
+      while self._queue and len(tasks) < max_tasks:
+        task = self._queue.popleft()
+        if not _is_unwanted(task):
+          tasks.append(task)
+    return tasks
+
+  def put_back(self, tasks: Iterable[Task]) -> None:
+    """Queues tasks that were taken before all others, in their order."""
+    with self._lock:
+      self._queue.extendleft(reversed(list(tasks)))
+
+  def take_cancelled(self) -> list[Task]:
+    """Returns the tasks whose waiters are all gone since the last call."""
+    with self._lock:
+      cancelled, self._cancelled = self._cancelled, []
+    return cancelled
+
+  def _forget(self, task: Task) -> bool:
+    """Lets later jobs not share a task; returns whether they did so far."""
+    content = task.content()
+    if self._tasks.get(content) is not task:
+      return False
+    del self._tasks[content]
+    return True
+
+  def finish(self, task: Task, verdict: Result | Exception) -> None:
+    """Gives a task's verdict, or why there is none, to all its waiters."""
+    with self._lock:
       self._forget(task)
-      self._counts[result.status] += len(task.waiting)
-    for job_id, future in task.waiting:
-      if future.set_running_or_notify_cancel():
-        future.set_result(dataclasses.replace(result, id=job_id))
+      waiting = [pair for pair in task.waiting if not pair[1].cancelled()]
+      if isinstance(verdict, Result):
+        self._counts[verdict.status] += len(waiting)
+    for job_id, future in waiting:
+      with contextlib.suppress(InvalidStateError):  # It was cancelled just now.
+        if isinstance(verdict, Result):
+          future.set_result(dataclasses.replace(verdict, id=job_id))
+        else:
+          future.set_exception(verdict)
 
   def close(self) -> None:
     """Refuses further jobs and wakes the thread that runs them."""
@@ -133,8 +160,8 @@ class Pending:
 
   def end(self, error: BaseException | None) -> None:
     """Cancels the unfinished jobs, or fails them with the error."""
-    self.close()
     with self._lock:
+      self._closed = True
       unfinished = [
         pair for task in self._tasks.values() for pair in task.waiting
       ]
@@ -143,8 +170,9 @@ class Pending:
     for _, future in unfinished:
       if error is None:
         future.cancel()
-      if future.set_running_or_notify_cancel():
-        future.set_exception(error or RuntimeError("the executor is closed"))
+        continue
+      with contextlib.suppress(InvalidStateError):  # It was cancelled.
+        future.set_exception(error)
 
   def counters(self) -> dict[str, int]:
     """Returns verdicts by status, and their sum as `programs`."""
@@ -152,7 +180,6 @@ class Pending:
       counts = {status: self._counts[status] for status in STATUSES}
     return counts | {"programs": sum(counts.values())}
 
-  def forget_counts(self) -> None:
-    """Sets the counters to zero."""
-    with self._lock:
-      self._counts.clear()
+
+def _is_unwanted(task: Task) -> bool:
+  return all(future.cancelled() for _, future in task.waiting)

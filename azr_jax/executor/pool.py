@@ -1,31 +1,37 @@
-"""The pool of one machine: schedules jobs over a set of zygotes.
+"""The pool of one process: schedules jobs over a set of zygotes.
 
 The life of a job:
-1. `Pending.submit` queues it and wakes the pool's thread;
-2. the thread gives each of its runs to the least busy zygote of its hash seed
-   (`hash_seeds.py`) with a free slot;
+1. `submit` queues its runs;
+2. each goes to the least busy zygote of its hash seed (`hash_seeds.py`) with a
+   free slot;
 3. replies are read as they come. A zygote that dies, or has given no sign of
-   life for `SILENT_S`, is replaced and its runs are tried once more;
-4. when all runs of a job have ended, its verdict is decided here, in the
-   trusted process. Only text came back, and it is parsed, never evaluated.
-   Long values are compared in another thread (`deciding.py`).
+   life for `SILENT_S`, is replaced, and the new one tries its runs once more;
+4. when all runs of a job have ended, its verdict is decided here, in a trusted
+   process. Only text came back, and it is parsed, never evaluated. What takes
+   long to compare is compared by another run (`comparison.py`).
 
-Only the pool's thread touches zygotes and runs; others use `pending.py`.
+A pool has no thread. Whoever owns it calls `step` again and again, as
+`server.py` does, and takes the `verdicts`. No step looks at all zygotes, so a
+run costs the same beside 2 and 400 of them (`schedule.py`).
 """
 
-import collections
 import dataclasses
+import functools
 import math
-import os
 import select
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from azr_jax.executor import frames, hash_seeds, libraries, selftest, verdict
-from azr_jax.executor.deciding import Decider
-from azr_jax.executor.job import Result
-from azr_jax.executor.pending import Pending, Task
+from azr_jax.executor import (
+  comparison,
+  frames,
+  hash_seeds,
+  selftest,
+  verdict,
+)
+from azr_jax.executor.job import Job, Result
+from azr_jax.executor.limits import Limits
+from azr_jax.executor.schedule import Deadlines, FreeSlots, RunQueue
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.executor.worker import WorkerGone, Zygote
 
@@ -35,8 +41,6 @@ SLOTS = 2  # Children at a time per zygote, so that a loop blocks no other job.
 SILENT_S = 10.0
 MAX_TRIES = 2
 MAX_FALSE_STARTS = 5  # Zygotes in a row that die before they have started.
-# Runs that may wait for a zygote of their seed while later runs overtake them.
-MAX_OVERTAKEN = 64
 
 
 @dataclasses.dataclass(eq=False)
@@ -44,159 +48,216 @@ class _Run:
   """One execution of a job.
 
   Attributes:
-    task: the job, and who waits for it.
-    index: its number among the task's runs.
+    job: the job.
+    limits: what it may use.
     seed: the hash seed that it needs.
-    results: those of all the task's runs, by index; shared between the runs.
+    finish: called with its result.
+    is_wanted: says whether anybody still awaits its result.
     tries: how often it was sent to a zygote.
-    born_after: it goes only to a zygote that was born later. A run whose
-      zygote was lost waits for a new one, because the others may be stuck for
-      the same reason.
   """
 
-  task: Task
-  index: int
+  job: Job
+  limits: Limits
   seed: int
-  results: dict[int, Result]
+  finish: Callable[[Result], None]
+  is_wanted: Callable[[], bool]
   tries: int = 0
-  born_after: float = 0.0
 
 
 class Pool:
-  """The pool of this machine.
+  """The zygotes of this process, and the runs that wait for them.
 
   Attributes:
-    pending: the unfinished jobs.
+    layers: which sandbox layers are active, and what the self-test denied;
+      None until all zygotes have started and the self-test has passed.
+    verdicts: the number and the verdict of each job that has ended; the owner
+      takes them out.
+    replaced: how many zygotes were replaced.
   """
 
   def __init__(
-    self, settings: ExecutorSettings, library_names: Sequence[str] = ()
+    self,
+    settings: ExecutorSettings,
+    library_names: Sequence[str] = (),
+    paths: Sequence[str] = (),
+    start_zygote: Callable[..., Zygote] = Zygote,
   ):
-    """Starts the zygotes and tests that their sandbox holds.
+    """Starts the zygotes, without waiting for them.
 
     Args:
       settings: how many zygotes, their limits, and their sandbox layers.
       library_names: libraries that programs may use, of
-        `libraries.LIBRARIES`.
-
-    Raises:
-      ValueError: a library is unknown or not installed.
-      RuntimeError: a zygote does not start or a sandbox layer does not hold.
+        `libraries.LIBRARIES`; the caller has checked them.
+      paths: folders from which zygotes import the libraries.
+      start_zygote: makes a zygote; tests and measurements have others.
     """
-    libraries.check(library_names)
     self._settings = settings
-    self._libraries = tuple(library_names)
-    self.pending = Pending(self._wake)
-    self._decider = Decider(self.pending)
-    self._queue: collections.deque[_Run] = collections.deque()
-    self._serial = 0
-    self._false_starts = 0
-    self._zygotes = [
-      self._new_zygote(seed) for seed in hash_seeds.of_zygotes(settings.workers)
-    ]
-    try:
-      layers = [zygote.wait_for_start() for zygote in self._zygotes]
-    except WorkerGone:
-      self._end_zygotes()
-      raise
-    self._wake_reader, self._wake_writer = os.pipe()
-    os.set_blocking(self._wake_reader, False)
-    os.set_blocking(self._wake_writer, False)
-    self._poll = select.poll()
-    self._poll.register(self._wake_reader, select.POLLIN)
-    for zygote in self._zygotes:
-      self._poll.register(zygote.reading, select.POLLIN)
-    self._thread = threading.Thread(
-      target=self._work, name="executor", daemon=True
+    self._start_zygote = functools.partial(
+      start_zygote,
+      layers=settings.walls(),
+      memory_mb=settings.memory_mb,
+      libraries=tuple(library_names),
+      paths=tuple(paths),
     )
-    self._thread.start()
-    try:
-      self._layers = layers[0] | self._test_sandbox()
-    except BaseException:
-      self.close()
-      raise
-
-  def layers(self) -> dict[str, bool]:
-    """Returns which sandbox layers are active and what the self-test denied."""
-    return dict(self._layers)
+    self.layers: dict[str, bool] | None = None
+    self.verdicts: list[tuple[int, Result]] = []
+    self.replaced = 0
+    zygote_seeds = hash_seeds.of_zygotes(settings.workers)
+    self._unstarted = len(zygote_seeds)
+    self._false_starts = 0
+    self._wanted: set[int] = set()
+    self._queue: RunQueue[_Run] = RunQueue(hash_seeds.HASH_SEEDS)
+    self._slots: FreeSlots[Zygote] = FreeSlots(hash_seeds.HASH_SEEDS, SLOTS)
+    self._deadlines: Deadlines[Zygote] = Deadlines()
+    self._serial = 0
+    # The runs of a dead zygote wait for its successor, because the others may
+    # be stuck for the same reason.
+    self._inherited: dict[Zygote, list[_Run]] = {}
+    self._epoll = select.epoll()
+    self._by_descriptor: dict[int, Zygote] = {}
+    for seed in zygote_seeds:
+      self._add_zygote(seed)
 
   def processes(self) -> list[int]:
     """Returns the process ids of the zygotes."""
-    return [zygote.pid for zygote in self._zygotes]
+    return [zygote.pid for zygote in self._zygotes()]
+
+  def _zygotes(self) -> list[Zygote]:
+    # A zygote has two descriptors, of which the one to read is always there.
+    pairs = self._by_descriptor.items()
+    return [zygote for reading, zygote in pairs if reading == zygote.reading]
+
+  def watch(self, descriptor: int, events: int) -> None:
+    """Lets `step` wait for another descriptor, too; 0 events end that."""
+    self._epoll.register(descriptor, events)
+
+  def change_watch(self, descriptor: int, events: int) -> None:
+    """Changes the events that end the wait for another descriptor."""
+    self._epoll.modify(descriptor, events)
+
+  def submit(self, number: int, job: Job) -> None:
+    """Queues a job.
+
+    Args:
+      number: the caller's number for it, which `verdicts` will name.
+      job: a valid job.
+    """
+    self._wanted.add(number)
+
+    def is_wanted() -> bool:
+      return number in self._wanted
+
+    def finish(result: Result) -> None:
+      if is_wanted():
+        self._wanted.remove(number)
+        self.verdicts.append((number, result))
+
+    limits = self._settings.limits(job)
+    self._queue_runs(job, limits, finish, is_wanted)
+
+  def cancel(self, number: int) -> None:
+    """Forgets a job: runs that have not begun never will."""
+    self._wanted.discard(number)
+
+  def step(self, wait_s: float) -> list[int]:
+    """Starts what can start, waits for an event, and handles what has come.
+
+    Args:
+      wait_s: the longest wait, in seconds.
+
+    Returns:
+      The descriptors of `watch` that are ready.
+
+    Raises:
+      WorkerGone: zygotes do not start.
+      RuntimeError: a sandbox layer does not hold.
+    """
+    self._dispatch()
+    now = time.monotonic()
+    wait_s = min(wait_s, self._deadlines.next() - now)
+    others: list[int] = []
+    for descriptor, _ in self._epoll.poll(max(0.0, wait_s)):
+      zygote = self._by_descriptor.get(descriptor)
+      if zygote is None:
+        others.append(descriptor)
+      elif descriptor == zygote.reading:
+        self._read(zygote)
+      else:
+        self._flush(zygote)
+    # The wait came after `now`, so what a zygote wrote until then was read,
+    # however long this process was kept from running.
+    for zygote in self._deadlines.take_due(now):
+      self._replace(zygote)
+    return others
 
   def close(self) -> None:
-    """Ends every process; unfinished jobs are cancelled."""
-    self.pending.close()
-    self._thread.join()
-
-  def _wake(self) -> None:
-    try:
-      os.write(self._wake_writer, b"!")
-    except BlockingIOError:  # The pipe is full, so the thread will wake.
-      pass
-
-  def _work(self) -> None:
-    """Runs in the pool's thread until the executor is closed."""
-    error: BaseException | None = None
-    try:
-      while not self.pending.closed:
-        self._dispatch()
-        self._attend()
-    except Exception as failure:  # noqa: BLE001 - the waiters must hear of it.
-      error = failure
-    finally:
-      self.pending.end(error)
-      self._decider.close()
-      self._end_zygotes()
-      os.close(self._wake_reader)
-      os.close(self._wake_writer)
-
-  def _new_zygote(self, seed: int) -> Zygote:
-    settings = self._settings
-    return Zygote(seed, settings.walls(), settings.memory_mb, self._libraries)
-
-  def _end_zygotes(self) -> None:
-    for zygote in self._zygotes:
+    """Ends every zygote, and with it its children."""
+    for zygote in self._zygotes():
       zygote.end()
+    self._epoll.close()
+
+  def _add_zygote(self, seed: int) -> Zygote:
+    zygote = self._start_zygote(seed)
+    self._by_descriptor[zygote.reading] = zygote
+    self._epoll.register(zygote.reading, select.EPOLLIN)
+    self._deadlines.set(zygote, zygote.born + zygote.start_s)
+    return zygote
+
+  def _queue_runs(
+    self,
+    job: Job,
+    limits: Limits,
+    finish: Callable[[Result], None],
+    is_wanted: Callable[[], bool],
+  ) -> None:
+    """Queues the runs of a job; `finish` gets its verdict."""
+    seeds = hash_seeds.of_runs(job)
+    if job.runs == 1:
+      self._queue.push(_Run(job, limits, seeds[0], finish, is_wanted))
+      return
+    results: dict[int, Result] = {}
+
+    def finish_run(index: int, result: Result) -> None:
+      results[index] = result
+      if len(results) == job.runs:
+        in_order = [results[index] for index in range(job.runs)]
+        self._decide(in_order, finish, is_wanted)
+
+    for index, seed in enumerate(seeds):
+      finish_one = functools.partial(finish_run, index)
+      self._queue.push(_Run(job, limits, seed, finish_one, is_wanted))
+
+  def _decide(
+    self,
+    results: list[Result],
+    finish: Callable[[Result], None],
+    is_wanted: Callable[[], bool],
+  ) -> None:
+    """Decides the verdict of a job whose runs have all ended."""
+    settled = verdict.settled(results)
+    if settled is not None:
+      finish(settled)
+    elif comparison.is_short(results):
+      finish(verdict.agreed(results[0], *comparison.compare(results)))
+    else:
+
+      def finish_comparison(result: Result) -> None:
+        finish(verdict.agreed(results[0], *comparison.read(result)))
+
+      job = comparison.job(results)
+      self._queue_runs(job, comparison.LIMITS, finish_comparison, is_wanted)
 
   def _dispatch(self) -> None:
     """Gives queued runs to free slots, in order as far as seeds allow it."""
-    free = sum(SLOTS - len(zygote.busy) for zygote in self._zygotes)
-    waiting: list[_Run] = []
-    while free > 0 and len(waiting) < MAX_OVERTAKEN:
-      run = self._next_run()
-      if run is None:
-        break
-      if self.pending.dropped(run.task):
-        continue
-      zygote = self._free_zygote(run)
-      if zygote is None:
-        waiting.append(run)
+    full: set[int] = set()
+    while (run := self._queue.oldest(full)) is not None:
+      if not run.is_wanted():
+        self._queue.remove_oldest(run)
+      elif (zygote := self._slots.take(run.seed)) is None:
+        full.add(run.seed)
       else:
+        self._queue.remove_oldest(run)
         self._start(zygote, run)
-        free -= 1
-    self._queue.extendleft(reversed(waiting))
-
-  def _next_run(self) -> _Run | None:
-    if not self._queue:
-      task = self.pending.take()
-      if task is None:
-        return None
-      results: dict[int, Result] = {}
-      for index, seed in enumerate(hash_seeds.of_runs(task.job)):
-        self._queue.append(_Run(task, index, seed, results))
-    return self._queue.popleft()
-
-  def _free_zygote(self, run: _Run) -> Zygote | None:
-    candidates = [
-      zygote
-      for zygote in self._zygotes
-      if zygote.layers is not None
-      and zygote.born >= run.born_after
-      and run.seed == zygote.seed
-    ]
-    zygote = min(candidates, key=lambda z: len(z.busy), default=None)
-    return zygote if zygote and len(zygote.busy) < SLOTS else None
 
   def _start(self, zygote: Zygote, run: _Run) -> None:
     self._serial += 1
@@ -204,110 +265,109 @@ class Pool:
     if not zygote.busy:
       zygote.heard = time.monotonic()
     zygote.busy[self._serial] = run
-    job = run.task.job
+    had_unsent = zygote.has_unsent()
+    job = run.job
     zygote.send(
       frames.pack_request(
         self._serial,
-        run.task.limits,
+        run.limits,
         job.code,
         job.inputs,
         job.entry,
         job.forbidden,
       )
     )
-    if zygote.has_unsent():
-      self._poll.register(zygote.writing, select.POLLOUT)
+    if zygote.has_unsent() and not had_unsent:
+      self._by_descriptor[zygote.writing] = zygote
+      self._epoll.register(zygote.writing, select.EPOLLOUT)
+    self._note_busy(zygote)
 
-  def _attend(self) -> None:
-    """Waits for replies, new jobs or a deadline, and handles them."""
-    now = time.monotonic()
-    wait_s = max(0.0, min(map(_deadline, self._zygotes)) - now)
-    wait_ms = None if wait_s == math.inf else wait_s * 1000 + 1
-    ready = {descriptor for descriptor, _ in self._poll.poll(wait_ms)}
-    if self._wake_reader in ready:
-      os.read(self._wake_reader, 4096)
-    # The poll came after `now`, so what a zygote wrote until then is ready,
-    # however long the trainer kept this thread from running.
-    for index, zygote in enumerate(self._zygotes):
-      if zygote.writing in ready:
-        zygote.flush()
-        if not zygote.has_unsent():
-          self._poll.unregister(zygote.writing)
-      try:
-        if zygote.reading in ready:
-          self._read_replies(zygote)
-        elif _deadline(zygote) < now:
-          raise WorkerGone("an executor zygote does not answer")
-      except WorkerGone:
-        self._replace(index)
+  def _note_busy(self, zygote: Zygote) -> None:
+    """Updates what depends on a zygote's unfinished runs."""
+    deadline = zygote.heard + SILENT_S if zygote.busy else math.inf
+    self._deadlines.set(zygote, deadline)
+    self._slots.put(zygote, len(zygote.busy))
 
-  def _read_replies(self, zygote: Zygote) -> None:
-    for number, seconds, cpu_s, seen, payload in zygote.receive():
+  def _flush(self, zygote: Zygote) -> None:
+    zygote.flush()
+    if not zygote.has_unsent():
+      self._epoll.unregister(zygote.writing)
+      del self._by_descriptor[zygote.writing]
+
+  def _read(self, zygote: Zygote) -> None:
+    is_new = zygote.layers is None
+    try:
+      replies = zygote.receive()
+    except WorkerGone:
+      self._replace(zygote)
+      return
+    if is_new and zygote.layers is not None:
+      self._begin(zygote, zygote.layers)
+    for number, seconds, cpu_s, seen, payload in replies:
       run = zygote.busy.pop(number)
-      job = run.task.job
-      result = verdict.read_reply(job, seconds, cpu_s, seen, payload)
+      result = verdict.read_reply(run.job, seconds, cpu_s, seen, payload)
       # No program can kill itself: another process did, or memory was short.
       if result.error == verdict.KILLED and run.tries < MAX_TRIES:
-        self._queue.appendleft(run)
+        self._queue.push_first(run)
       else:
-        self._finish(run, result)
+        run.finish(result)
+    self._note_busy(zygote)
 
-  def _finish(self, run: _Run, result: Result) -> None:
-    """Decides the job's verdict after its last run."""
-    run.results[run.index] = result
-    if len(run.results) == run.task.job.runs:
-      in_order = [run.results[index] for index in range(run.task.job.runs)]
-      self._decider.decide(run.task, in_order)
+  def _begin(self, zygote: Zygote, layers: dict[str, bool]) -> None:
+    """Lets a zygote that has started work."""
+    self._note_busy(zygote)
+    self._false_starts = 0
+    for run in self._inherited.pop(zygote, []):
+      self._start(zygote, run)
+    self._unstarted -= 1
+    if not self._unstarted:
+      self._test_sandbox(layers)
 
-  def _replace(self, index: int) -> None:
+  def _replace(self, dead: Zygote) -> None:
     """Starts a zygote in place of a dead one, whose runs are tried again.
 
     Raises:
-      WorkerGone: too many zygotes in a row did not start.
+      WorkerGone: it is the first of its place, or too many in a row did not
+        start.
     """
-    dead = self._zygotes[index]
-    self._poll.unregister(dead.reading)
-    if dead.has_unsent():
-      self._poll.unregister(dead.writing)
+    self._slots.remove(dead)
+    self._deadlines.set(dead, math.inf)
+    for descriptor in (dead.reading, dead.writing):
+      if self._by_descriptor.pop(descriptor, None):
+        self._epoll.unregister(descriptor)
     dead.end()
-    for run in dead.busy.values():
-      if run.tries < MAX_TRIES:
-        run.born_after = time.monotonic()
-        self._queue.appendleft(run)
-      else:
-        job = run.task.job
-        self._finish(run, verdict.failure(job, "error", "WorkerDied"))
-    self._false_starts = self._false_starts + 1 if dead.layers is None else 0
+    if self._unstarted > 0:
+      raise WorkerGone("an executor zygote did not start")
+    self._false_starts += dead.layers is None
     if self._false_starts > MAX_FALSE_STARTS:
       raise WorkerGone("executor zygotes die before they have started")
-    fresh = self._zygotes[index] = self._new_zygote(dead.seed)
-    self._poll.register(fresh.reading, select.POLLIN)
+    self.replaced += 1
+    runs = self._inherited.pop(dead, [])
+    for run in dead.busy.values():
+      if run.tries < MAX_TRIES:
+        runs.append(run)
+      else:
+        run.finish(verdict.failure(run.job, "error", "WorkerDied"))
+    self._inherited[self._add_zygote(dead.seed)] = runs
 
-  def _test_sandbox(self) -> dict[str, bool]:
-    """Runs programs that must fail; returns what was denied, by name.
-
-    Raises:
-      RuntimeError: a program succeeded, although seccomp was asked for.
-    """
-    futures = [
-      self.pending.submit([job], selftest.limits(job))[0]
-      for job in selftest.jobs()
-    ]
+  def _test_sandbox(self, layers: dict[str, bool]) -> None:
+    """Runs programs that must fail; then sets `layers`."""
     seccomp = "seccomp" in self._settings.walls()
-    layers = {"seccomp": seccomp}
-    for result in [future.result() for future in futures]:
-      layers[f"denies_{result.id}"] = selftest.held(result)
+    found = layers | {"seccomp": seccomp}
+    jobs = selftest.jobs()
+    left = len(jobs)
+
+    def finish(result: Result) -> None:
+      nonlocal left
+      left -= 1
+      found[f"denies_{result.id}"] = selftest.held(result)
       if seccomp and not selftest.held(result):
         raise RuntimeError(
           f"executor self-test: {result.id} gave {result}; expected it to be "
           "denied. On a system without seccomp, ask for unsafe=True by name."
         )
-    self.pending.forget_counts()
-    return layers
+      if not left:
+        self.layers = found
 
-
-def _deadline(zygote: Zygote) -> float:
-  """Returns when a zygote that gives no sign of life counts as dead."""
-  if zygote.layers is None:
-    return zygote.born + zygote.start_s
-  return zygote.heard + SILENT_S if zygote.busy else math.inf
+    for job in jobs:
+      self._queue_runs(job, selftest.limits(job), finish, lambda: True)

@@ -8,9 +8,9 @@ error, so only ASCII values and errors no longer than a name leave this module.
 
 import dataclasses
 import signal
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
-from azr_jax.executor import frames, literals
+from azr_jax.executor import frames
 from azr_jax.executor.job import Job, Result
 
 MAX_OUTPUT_CHARS = 64 * 1024
@@ -99,12 +99,11 @@ def _is_plain(text: str, max_chars: int) -> bool:
   return 0 < len(text) <= max_chars and text.isascii() and text.isprintable()
 
 
-def agree(results: Sequence[Result]) -> Result:
-  """Returns one verdict for independent runs, whose typed values must agree.
+def settled(results: Sequence[Result]) -> Result | None:
+  """Returns the verdict of independent runs if no value has to be compared.
 
   If any run timed out, was blocked or lost its worker, that is the verdict,
-  because such a run says nothing about agreement. Outputs that agree must also
-  be values, because the caller may keep them as reference answers.
+  because such a run says nothing about agreement.
   """
   first = results[0]
   if len(results) == 1:
@@ -115,42 +114,31 @@ def agree(results: Sequence[Result]) -> Result:
       # The values of earlier calls are dropped, because nothing confirms them.
       outputs = (None,) * len(result.outputs)
       return dataclasses.replace(result, outputs=outputs, finished=0)
-  keys = [_value_key(output) for output in first.outputs]
-  if first.status == "ok" and not all(
-    key is not None and not literals.has_comment(output or "")
-    for key, output in zip(keys, first.outputs, strict=True)
-  ):
-    return dataclasses.replace(
-      first,
-      status="error",
-      outputs=(None,) * len(first.outputs),
-      error="MalformedReport",
-    )
-  for other in results[1:]:
-    if not _same(first, keys, other):
-      outputs = (None,) * len(first.outputs)
-      return dataclasses.replace(
-        first, status="nondeterministic", outputs=outputs, error="RunsDiffer"
-      )
+  if any((r.status, r.error) != (first.status, first.error) for r in results):
+    return _without_values(first, "nondeterministic", "RunsDiffer")
+  return None
+
+
+def agreed(first: Result, are_values: bool, are_equal: bool) -> Result:
+  """Returns the verdict of runs that `settled` did not decide.
+
+  Outputs that agree must also be values, because the caller may keep them as
+  reference answers.
+
+  Args:
+    first: the first run's result.
+    are_values: whether all of its outputs are values.
+    are_equal: whether the other runs have the same outputs.
+  """
+  if first.status == "ok" and not are_values:
+    return _without_values(first, "error", "MalformedReport")
+  if not are_equal:
+    return _without_values(first, "nondeterministic", "RunsDiffer")
   return first
 
 
-def _same(
-  first: Result, keys: Sequence[Hashable | None], other: Result
-) -> bool:
-  if (first.status, first.error) != (other.status, other.error):
-    return False
-  return all(
-    text == other_text or (key is not None and key == _value_key(other_text))
-    for text, key, other_text in zip(
-      first.outputs, keys, other.outputs, strict=True
-    )
+def _without_values(result: Result, status: str, error: str) -> Result:
+  outputs = (None,) * len(result.outputs)
+  return dataclasses.replace(
+    result, status=status, outputs=outputs, error=error
   )
-
-
-def _value_key(text: str | None) -> Hashable | None:
-  """Returns the key of a value; None if the text is none."""
-  try:
-    return None if text is None else literals.typed_key(text)
-  except literals.ParseError:
-    return None

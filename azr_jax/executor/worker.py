@@ -1,18 +1,14 @@
-"""A zygote process as the pool sees it: starts it, writes, reads, ends it.
-
-Both pipes are non-blocking, so a zygote that stops reading cannot block the
-pool.
-"""
+"""A zygote process as the pool sees it: starts it, writes, reads, ends it."""
 
 import os
 import pathlib
-import select
 import subprocess
 import sys
 import time
 from typing import Any
 
 from azr_jax.executor import frames
+from azr_jax.executor.channel import Channel, Closed
 
 # Request number, wall clock, CPU seconds, how the child ended, report.
 Reply = tuple[int, float, float, int, bytes]
@@ -20,8 +16,6 @@ Reply = tuple[int, float, float, int, bytes]
 START_S = 30.0
 START_WITH_LIBRARIES_S = 180.0  # All zygotes import for seconds, at once.
 _ZYGOTE = pathlib.Path(__file__).with_name("zygote.py")
-# Where the package is, which an editable install does not put on `sys.path`.
-_ROOT = pathlib.Path(__file__).parents[2]
 
 
 def python_command(*arguments: str) -> list[str]:
@@ -36,14 +30,13 @@ _ONE_THREAD = dict.fromkeys(
 )
 
 
+# The environment of every process of the pool; zygotes have a seed besides.
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+
+
 def environment(seed: int) -> dict[str, str]:
   """Returns a zygote's whole environment; `seed` is its hash seed."""
-  return {
-    "PYTHONHASHSEED": str(seed),
-    "PATH": "/usr/bin:/bin",
-    "LC_ALL": "C.UTF-8",
-    "TZ": "UTC",
-  }
+  return ENVIRONMENT | {"PYTHONHASHSEED": str(seed)}
 
 
 class WorkerGone(RuntimeError):
@@ -69,6 +62,7 @@ class Zygote:
     layers: frozenset[str],
     memory_mb: int,
     libraries: tuple[str, ...] = (),
+    paths: tuple[str, ...] = (),
   ):
     """Starts the process, without waiting for it.
 
@@ -77,17 +71,14 @@ class Zygote:
       layers: names of the sandbox layers to activate.
       memory_mb: address space per program, in MiB.
       libraries: names of `libraries.LIBRARIES` to load.
+      paths: folders to import them from.
     """
     self.seed = seed
     self.busy: dict[int, Any] = {}
     self.layers: dict[str, bool] | None = None
     self.born = self.heard = time.monotonic()
-    self._incoming, self._outgoing = bytearray(), bytearray()
     arguments = [str(_ZYGOTE), ",".join(layers), str(memory_mb)]
     self.start_s = START_WITH_LIBRARIES_S if libraries else START_S
-    paths = []
-    if libraries:
-      paths = [os.path.abspath(path) for path in (*sys.path, _ROOT)]
     arguments += [" ".join(libraries), os.pathsep.join(paths)]
     self._process = subprocess.Popen(
       python_command(*arguments),
@@ -101,45 +92,24 @@ class Zygote:
     assert self._process.stdin and self._process.stdout
     self.writing = self._process.stdin.fileno()
     self.reading = self._process.stdout.fileno()
-    os.set_blocking(self.writing, False)
-    os.set_blocking(self.reading, False)
+    self._channel = Channel(self.reading, self.writing)
 
   @property
   def pid(self) -> int:
     """The zygote's process id."""
     return self._process.pid
 
-  def wait_for_start(self) -> dict[str, bool]:
-    """Waits until it has started; returns which sandbox layers are active.
-
-    Raises:
-      WorkerGone: it died, or took too long.
-    """
-    while self.layers is None:
-      wait_s = self.born + self.start_s - time.monotonic()
-      if wait_s <= 0 or not select.select([self.reading], [], [], wait_s)[0]:
-        raise WorkerGone("an executor zygote did not start")
-      self.receive()
-    return self.layers
-
   def send(self, frame: bytes) -> None:
     """Queues a frame and writes as much as the pipe accepts."""
-    self._outgoing += frame
-    self.flush()
+    self._channel.write(frame)
 
   def flush(self) -> None:
     """Writes as much as the pipe accepts; `receive` reports a broken pipe."""
-    try:
-      while self._outgoing:
-        del self._outgoing[: os.write(self.writing, self._outgoing)]
-    except BlockingIOError:
-      return
-    except BrokenPipeError:
-      self._outgoing.clear()
+    self._channel.flush()
 
   def has_unsent(self) -> bool:
     """Returns whether to call `flush` when the pipe accepts bytes again."""
-    return bool(self._outgoing)
+    return self._channel.has_unsent()
 
   def receive(self) -> list[Reply]:
     """Reads the bytes that have come; returns the complete replies.
@@ -148,14 +118,11 @@ class Zygote:
       WorkerGone: the zygote closed its pipe.
     """
     try:
-      data = os.read(self.reading, 1 << 16)
-    except BlockingIOError:
-      return []
-    if not data:
-      raise WorkerGone("an executor zygote died")
+      self._channel.read()
+    except Closed:
+      raise WorkerGone("an executor zygote died") from None
     self.heard = time.monotonic()
-    self._incoming += data
-    replies = list(frames.take_replies(self._incoming))
+    replies = list(frames.take_replies(self._channel.incoming))
     if self.layers is None and replies:
       self.layers = frames.unpack_hello(replies.pop(0)[-1])
     return [reply for reply in replies if reply[-2] != frames.ALIVE]

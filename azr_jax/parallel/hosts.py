@@ -227,6 +227,25 @@ class Hosts:
     self.raise_on_all(what, error)
     return make() if made is None else made
 
+  def from_primary(self, what: str, make: Callable[[], str]) -> str:
+    """Returns on every process what `make` returns on the primary process.
+
+    Args:
+      what: a name of the text, for the error.
+      make: called by the primary process alone.
+
+    Raises:
+      RuntimeError: `make` failed on the primary process, and this is another.
+    """
+    text, error = "", None
+    if self.is_primary:
+      try:
+        text = make()
+      except Exception as caught:  # noqa: BLE001 - raised on every host.
+        error = caught
+    self.raise_on_all(what, error)
+    return self.all_gather(what, text.encode())[0].decode()
+
   def assert_equal_arrays(self, what: str, *arrays: np.ndarray) -> None:
     """Checks that every process holds the same arrays.
 

@@ -226,8 +226,22 @@ def build_learner(
   )
 
 
-def build_executor(c: ExecutorSettings) -> Executor:
-  """Returns a started executor; it is a context that ends its processes."""
-  return Executor(
-    **{field.name: getattr(c, field.name) for field in dataclasses.fields(c)}
-  )
+def build_executor(c: ExecutorSettings, hosts: Hosts | None = None) -> Executor:
+  """Returns a started executor; it is a context that ends its processes.
+
+  Args:
+    c: the section of the config.
+    hosts: of the run, if all of them call this at the same time. On a Ray
+      cluster, they share the actors that the primary one starts.
+  """
+  options = {f.name: getattr(c, f.name) for f in dataclasses.fields(c)}
+  if hosts is None or hosts.count == 1 or c.backend != "ray":
+    return Executor(**options)
+  started: list[Executor] = []
+
+  def start() -> str:
+    started.append(Executor(**options))
+    return started[0].service
+
+  service = hosts.from_primary("executor", start)
+  return started[0] if started else Executor(**options, service=service)

@@ -58,7 +58,9 @@ def run(
     run.barrier("the model is loaded")
 
     # Build.
-    executor = at_exit.enter_context(build.build_executor(settings.executor))
+    executor = at_exit.enter_context(
+      build.build_executor(settings.executor, run.hosts)
+    )
     counter = at_exit.enter_context(compile_counter.count_compiles())
     jobs = SharedJobs(executor, run.hosts)
     system: System = run.build(

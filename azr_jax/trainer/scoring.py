@@ -71,7 +71,7 @@ def evaluate(
     sampler = loaded.make_sampler(settings)
     params = sampler.compute_params(loaded.params)
     scores: dict[str, float] = {}
-    with build.build_executor(settings.executor) as executor:
+    with build.build_executor(settings.executor, run.hosts) as executor:
       for name in names:
         # Every benchmark starts from the same key, so that its scores do not
         # depend on the other benchmarks.

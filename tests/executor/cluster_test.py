@@ -1,17 +1,17 @@
-"""The executor on a real Ray cluster of this machine."""
+"""The executor on real Ray clusters of this machine."""
 
 import os
 import signal
 import sys
+import time
 
 import pytest
 
 from azr_jax.executor import Executor, Job
-from azr_jax.executor import cluster as cluster_lib
-from azr_jax.executor.pending import Task
 from tests.executor.process_table import is_alive, wait_until
 
-pytest.importorskip("ray")
+ray = pytest.importorskip("ray")
+cluster_utils = pytest.importorskip("ray.cluster_utils")
 # Ray itself raises warnings.
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -23,8 +23,9 @@ PROGRAMS = [
   "def f(x):\n  return {str(i) for i in range(x % 7)}",
   "def f(x):\n  return object()",
 ]
+DOUBLE = "def f(x):\n  return x * 2"
 LOOP = "def f(x):\n  while True: pass"
-# More than the two actors take at a time, so that some jobs wait in the caller.
+# More than the actors take at a time, so that some jobs wait in the caller.
 JOBS = [
   Job(
     str(x),
@@ -35,13 +36,28 @@ JOBS = [
   )
   for x in range(600)
 ]
+# Each of the three machines has two cores, which one actor takes.
+OPTIONS = {"workers": 2, "timeout_s": 2.0, "memory_mb": 256, "backend": "ray"}
+NODE = {"num_cpus": 2, "object_store_memory": 80_000_000}
 
 
 @pytest.fixture(scope="module")
-def cluster():
-  settings = {"workers": 1, "timeout_s": 2.0, "memory_mb": 256}
-  with Executor(**settings, backend="ray", nodes=2) as executor:
-    wait_until(lambda: len(executor.processes()) == 2, 60)
+def machines():
+  """A Ray cluster of a head without cores and three machines."""
+  head = NODE | {"num_cpus": 0, "include_dashboard": False}
+  cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+  for _ in range(3):
+    cluster.add_node(**NODE)
+  ray.init(address=cluster.address, log_to_driver=False)
+  yield cluster
+  ray.shutdown()
+  cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def cluster(machines):
+  with Executor(**OPTIONS) as executor:
+    assert wait_until(lambda: len(executor.processes()) == 3, 60)
     yield executor
 
 
@@ -61,8 +77,7 @@ def local():
     return executor.map(JOBS)
 
 
-def test_two_actors_start_with_every_sandbox_layer(cluster):
-  assert len(cluster.processes()) == 2
+def test_every_node_has_an_actor_with_every_sandbox_layer(cluster):
   assert cluster.layers()["seccomp"] is True
   assert all(
     is_active
@@ -78,6 +93,39 @@ def test_the_verdicts_are_those_of_one_machine(cluster, local):
   assert statuses == {"ok", "error", "timeout", "blocked", "nondeterministic"}
 
 
+def test_a_quick_job_does_not_wait_for_an_endless_one(cluster):
+  jobs = [Job(str(x), DOUBLE, (str(x),)) for x in range(15)]
+  loops = [cluster.submit(Job("loop", LOOP, (str(x),))) for x in range(3)]
+  results = [future.result(60) for future in map(cluster.submit, jobs)]
+  assert [r.outputs for r in results] == [(str(2 * x),) for x in range(15)]
+  assert not any(loop.done() for loop in loops)
+  assert {loop.result(60).status for loop in loops} == {"timeout"}
+
+
+def test_another_host_uses_the_same_actors(cluster):
+  with Executor(**OPTIONS, service=cluster.service) as other:
+    assert wait_until(lambda: len(other.processes()) == 3, 30)
+    assert set(other.processes()) == set(cluster.processes())
+    jobs = [Job(str(x), DOUBLE, (str(x),)) for x in range(300)]
+    pairs = [(cluster.submit(job), other.submit(job)) for job in jobs]
+    for x, pair in enumerate(pairs):
+      assert [f.result(60).outputs for f in pair] == [(str(2 * x),)] * 2
+  # The actors end with the executor that has started them.
+  assert all(map(is_alive, cluster.processes()))
+  assert cluster.submit(jobs[0]).result(60).outputs == ("0",)
+
+
+def test_a_host_on_another_cluster_is_told(machines, cluster):
+  with pytest.raises(RuntimeError, match="the same cluster on all hosts"):
+    Executor(**OPTIONS, service=f"{machines.address} executor-other-0")
+
+
+def test_a_second_run_is_told_that_the_cores_are_taken(monkeypatch, cluster):
+  monkeypatch.setattr("azr_jax.executor.cluster.START_S", 4.0)
+  with pytest.raises(RuntimeError, match="2 free cores on a node"):
+    Executor(**OPTIONS)
+
+
 def test_a_killed_actor_loses_no_job(cluster, local):
   futures = [cluster.submit(job) for job in JOBS]
   assert wait_until(lambda: sum(future.done() for future in futures) > 100)
@@ -86,7 +134,49 @@ def test_a_killed_actor_loses_no_job(cluster, local):
   results = [future.result(120) for future in futures]
   assert verdicts(results) == verdicts(local)
   assert wait_until(lambda: not is_alive(killed))
+  assert wait_until(lambda: len(cluster.processes()) == 3, 60)
+
+
+def test_a_stopped_actor_is_replaced(monkeypatch, cluster):
+  monkeypatch.setattr("azr_jax.executor.cluster.POLL_S", 1.0)
+  monkeypatch.setattr("azr_jax.executor.cluster.SILENT_S", 8.0)
+  stopped = cluster.processes()[0]
+  os.kill(stopped, signal.SIGSTOP)
+  jobs = [Job(str(x), DOUBLE, (str(x),)) for x in range(60)]
+  results = [f.result(60) for f in [cluster.submit(job) for job in jobs]]
+  assert [r.outputs for r in results] == [(str(2 * x),) for x in range(60)]
+  assert wait_until(lambda: len(cluster.processes()) == 3, 60)
+  assert wait_until(lambda: not is_alive(stopped))
+
+
+def test_a_lost_node_loses_no_job_and_a_new_one_is_used(
+  machines, cluster, local
+):
+  futures = [cluster.submit(job) for job in JOBS]
+  assert wait_until(lambda: sum(future.done() for future in futures) > 100)
+  lost = machines.list_all_nodes()[-1]
+  machines.remove_node(lost, allow_graceful=False)
+  results = [future.result(120) for future in futures]
+  assert verdicts(results) == verdicts(local)
   assert wait_until(lambda: len(cluster.processes()) == 2, 60)
+  machines.add_node(**NODE)
+  assert wait_until(lambda: len(cluster.processes()) == 3, 120)
+
+
+def test_a_library_that_a_node_lacks_fails_its_jobs_alone(cluster):
+  job = Job("1", DOUBLE, ("1",), libraries=("azr_jax.nothing",))
+  with pytest.raises(RuntimeError, match="executor-.*azr_jax.nothing"):
+    cluster.submit(job).result(60)
+  assert cluster.submit(Job("1", DOUBLE, ("1",))).result(60).status == "ok"
+
+
+def test_cancelled_jobs_never_start(cluster):
+  # Together they would take ten minutes of CPU time.
+  loops = [cluster.submit(Job("loop", LOOP, (str(x),))) for x in range(300)]
+  time.sleep(0.5)
+  for loop in loops:
+    loop.cancel()
+  assert cluster.submit(Job("1", DOUBLE, ("1",))).result(90).status == "ok"
 
 
 def test_a_bad_job_is_its_callers_error(cluster):
@@ -112,6 +202,11 @@ def test_a_bad_option_is_named(options, wanted):
     Executor(1, 1.0, 256, **options)
 
 
+def test_no_node_has_so_many_cores(machines):
+  with pytest.raises(RuntimeError, match="no node of the Ray cluster has 99"):
+    Executor(**OPTIONS | {"workers": 99})
+
+
 def test_closing_leaves_no_actor_and_cancels(cluster):
   actors = cluster.processes()
   future = cluster.submit(Job("1", LOOP, ("1",)))
@@ -120,13 +215,3 @@ def test_closing_leaves_no_actor_and_cancels(cluster):
   assert wait_until(lambda: not any(map(is_alive, actors)))
   with pytest.raises(RuntimeError, match="closed"):
     cluster.submit(JOBS[1])
-
-
-def test_patience_is_as_long_as_the_jobs_may_take():
-  task = Task(Job("1", LOOP, ("1", "2"), runs=2), timeout_s=3.0)
-  node = cluster_lib._Node(actor=None)
-  assert cluster_lib._patience_s(node) == cluster_lib.START_S
-  node.layers = {}
-  assert cluster_lib._patience_s(node) == float("inf")
-  node.busy = {task}
-  assert cluster_lib._patience_s(node) == cluster_lib.GRACE_S + 12.0

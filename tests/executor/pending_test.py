@@ -3,33 +3,34 @@
 import concurrent.futures
 
 from azr_jax.executor import Job, Result
-from azr_jax.executor.limits import Limits
 from azr_jax.executor.pending import Pending
 
 JOB = Job("1", "def f():\n  return 1", ("",), runs=2)
-LIMITS = Limits(1.0, 1.0, 1.0)
 RESULT = Result("1", "ok", ("1",), None, 0.1)
 
 
-def test_a_cancelled_task_may_be_dropped_run_by_run():
+def test_a_cancelled_task_is_not_taken_and_told_once():
   pending = Pending(lambda: None)
-  [future] = pending.submit([JOB], LIMITS)
-  task = pending.take()
-  assert not pending.dropped(task)
-  assert future.cancel()
-  assert pending.dropped(task) and pending.dropped(task)
-  assert concurrent.futures.wait([future], timeout=1).done
+  futures = pending.submit([JOB, JOB, Job("2", "", ())])
+  assert futures[0].cancel()
+  assert not pending.take_cancelled()
+  assert futures[1].cancel()
+  [cancelled] = pending.take_cancelled()
+  assert cancelled.job is JOB and not pending.take_cancelled()
+  assert concurrent.futures.wait(futures[:2], timeout=1).done == {*futures[:2]}
+  assert [task.job.id for task in pending.take(9)] == ["2"]
 
 
-def test_a_dropped_task_does_not_answer_for_a_later_one():
+def test_a_cancelled_task_does_not_answer_for_a_later_one():
   pending = Pending(lambda: None)
-  [first] = pending.submit([JOB], LIMITS)
-  task = pending.take()
+  [first] = pending.submit([JOB])
+  [task] = pending.take(9)
   first.cancel()
-  assert pending.dropped(task)
-  [second] = pending.submit([JOB], LIMITS)
-  later = pending.take()
-  assert later is not task
+  [second] = pending.submit([JOB])
+  [later] = pending.take(9)
+  assert later is not task and later.number != task.number
+  pending.finish(task, RESULT)  # It was under way when it was cancelled.
+  assert not second.done()
   pending.finish(later, RESULT)
   assert second.result(1) == RESULT
 
@@ -37,17 +38,25 @@ def test_a_dropped_task_does_not_answer_for_a_later_one():
 def test_identical_jobs_are_one_task_with_their_own_names():
   pending = Pending(lambda: None)
   other = Job("2", JOB.code, JOB.inputs, runs=2)
-  futures = pending.submit([JOB, other], LIMITS)
-  task = pending.take()
-  assert pending.take() is None
+  futures = pending.submit([JOB, other])
+  [task] = pending.take(9)
   pending.finish(task, RESULT)
   assert [future.result(1).id for future in futures] == ["1", "2"]
   assert pending.counters()["ok"] == 2
 
 
+def test_tasks_that_are_put_back_come_first():
+  pending = Pending(lambda: None)
+  pending.submit([Job(str(i), str(i), ()) for i in range(4)])
+  taken = pending.take(2)
+  assert [task.job.id for task in taken] == ["0", "1"]
+  pending.put_back(taken)
+  assert [task.job.id for task in pending.take(9)] == ["0", "1", "2", "3"]
+
+
 def test_the_end_reaches_everybody_once():
   pending = Pending(lambda: None)
-  futures = pending.submit([JOB, Job("2", "", ())], LIMITS)
+  futures = pending.submit([JOB, Job("2", "", ())])
   assert futures[0].cancel()
   pending.end(OSError("gone"))
   assert isinstance(futures[1].exception(1), OSError)

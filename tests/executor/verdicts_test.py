@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from azr_jax.executor import Executor, Job, Result, frames, verdict
+from azr_jax.executor import Executor, Job, Result, comparison, frames, verdict
 
 ADD = "def f(a, b=1):\n  return a + b"
 
@@ -75,7 +75,7 @@ def test_a_child_killed_twice_is_not_nondeterminism():
   job = Job("1", ADD, ("1",), runs=2)
   ok = Result("1", "ok", ("2",), None, 0.1)
   killed = verdict.failure(job, "error", verdict.KILLED)
-  assert verdict.agree([ok, killed]) == killed
+  assert verdict.settled([ok, killed]) == killed
 
 
 def test_a_value_with_a_comment_is_refused_when_runs_are_compared():
@@ -83,7 +83,9 @@ def test_a_value_with_a_comment_is_refused_when_runs_are_compared():
   seen = [
     verdict.read_reply(job, 0.1, 0.1, frames.REPORTED, b"5 # 7\ndone\n")
   ] * 2
-  assert verdict.agree(seen).error == "MalformedReport"
+  assert verdict.settled(seen) is None
+  agreed = verdict.agreed(seen[0], *comparison.compare(seen))
+  assert agreed.error == "MalformedReport"
 
 
 @pytest.mark.parametrize(
@@ -286,4 +288,4 @@ def test_a_lost_worker_is_not_nondeterminism(order):
   job = Job("1", ADD, ("1",), runs=2)
   ok = Result("1", "ok", ("2",), None, 0.1)
   lost = verdict.failure(job, "error", "WorkerDied")
-  assert verdict.agree([ok, lost][::order]) == lost
+  assert verdict.settled([ok, lost][::order]) == lost

@@ -2,6 +2,8 @@
 
 python hosts_program.py SCENARIOS PORT PROCESS FOLDER
 
+For the scenario `service`, the folder is the address of a Ray cluster.
+
 It runs the scenarios, whose names commas separate, one after the other, and
 writes a JSON object: scenario -> what it returned.
 """
@@ -16,9 +18,11 @@ import numpy as np
 
 from azr_jax.configs import azr
 from azr_jax.executor import Executor, Job
+from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.parallel import hosts as hosts_lib
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.run import folder as run_folder
+from azr_jax.trainer import build
 
 
 def error_of(function, *arguments):
@@ -103,6 +107,19 @@ def verify(hosts):
     }
 
 
+def service(hosts):
+  """Shares the actors of a Ray cluster, of which each takes a whole node."""
+  settings = ExecutorSettings(
+    backend="ray", address=sys.argv[4], workers=2, memory_mb=256
+  )
+  with build.build_executor(settings, hosts) as executor:
+    job = Job("1", "def f(x):\n  return x + 1", (str(hosts.index),))
+    outputs = executor.submit(job).result(60).outputs
+    actors = executor.processes()
+    hosts.barrier("both have their verdicts")
+  return {"service": executor.service, "actors": actors, "outputs": outputs}
+
+
 def late(hosts):
   """Waits for the second process, which does not come in time."""
   if hosts.index:
@@ -118,6 +135,7 @@ SCENARIOS = {
   "lock": lock,
   "verify": verify,
   "late": late,
+  "service": service,
 }
 
 if __name__ == "__main__":

@@ -95,6 +95,20 @@ def test_a_run_folder_is_locked_by_all_or_none(results):
   assert "workdir: process 0" in locks[1]["refused"]
 
 
+@pytest.mark.filterwarnings("default")  # Ray itself raises warnings.
+def test_two_processes_share_the_actors_of_a_ray_cluster():
+  cluster_utils = pytest.importorskip("ray.cluster_utils")
+  head = {"num_cpus": 2, "include_dashboard": False}
+  cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+  try:
+    first, second = (r["service"] for r in run("service", cluster.address))
+  finally:
+    cluster.shutdown()
+  assert first["service"] == second["service"]
+  assert first["actors"] == second["actors"] and len(first["actors"]) == 1
+  assert (first["outputs"], second["outputs"]) == (["1"], ["2"])
+
+
 def test_a_process_that_does_not_come_is_named(tmp_path):
   late = run("late", tmp_path)[0]["late"]
   assert 1.5 < late["seconds"] < 5.5

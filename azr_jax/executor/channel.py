@@ -1,0 +1,67 @@
+"""A non-blocking stream of bytes in both directions: two pipes, or one socket.
+
+What the other side does not yet accept waits here, so a process that stops
+reading cannot block the one that writes.
+"""
+
+import os
+
+_READ_BYTES = 1 << 18
+
+
+class Closed(RuntimeError):
+  """The other side has closed the stream, as a process does that ends."""
+
+
+class Channel:
+  """The two descriptors of a stream, with its unsent and unread bytes.
+
+  Attributes:
+    reading, writing: descriptors to poll; a socket's are equal.
+    incoming: bytes that were read; the reader removes what it has understood.
+  """
+
+  def __init__(self, reading: int, writing: int):
+    self.reading, self.writing = reading, writing
+    self.incoming = bytearray()
+    self._outgoing = bytearray()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+
+  def write(self, data: bytes) -> None:
+    """Queues bytes and sends as many as the other side accepts."""
+    self._outgoing += data
+    self.flush()
+
+  def flush(self) -> None:
+    """Sends as many bytes as the other side accepts.
+
+    That the other side is gone is not told here, but by `read`.
+    """
+    try:
+      while self._outgoing:
+        del self._outgoing[: os.write(self.writing, self._outgoing)]
+    except BlockingIOError:
+      return
+    except (BrokenPipeError, ConnectionResetError):
+      self._outgoing.clear()
+
+  def has_unsent(self) -> bool:
+    """Returns whether to call `flush` when `writing` accepts bytes again."""
+    return bool(self._outgoing)
+
+  def read(self) -> None:
+    """Appends the bytes that have come to `incoming`.
+
+    Raises:
+      Closed: the other side has closed the stream.
+    """
+    try:
+      data = os.read(self.reading, _READ_BYTES)
+    except BlockingIOError:
+      return
+    except ConnectionResetError:
+      data = b""
+    if not data:
+      raise Closed("the stream was closed")
+    self.incoming += data

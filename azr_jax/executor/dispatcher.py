@@ -1,0 +1,369 @@
+"""Spreads the jobs of this process over pools that run in other processes.
+
+The life of a job:
+1. `Pending.submit` queues it and wakes the dispatcher's thread;
+2. the thread sends it, with others that wait, to the pool that has the least
+   to do. Each pool holds a bounded number of jobs; the others wait here;
+3. the pool schedules it and decides its verdict (`pool.py`). Verdicts come
+   back one by one, as they are known;
+4. the jobs of a pool that was lost go to the others, or to its successor.
+
+A pool elsewhere is a `Server`: a process of this machine (`local_server.py`)
+or an actor on a node of a Ray cluster (`cluster.py`). The thread does no more
+than to pack jobs and complete futures, because it shares the interpreter with
+the trainer.
+"""
+
+import collections
+import heapq
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from azr_jax.executor import verdict
+from azr_jax.executor.job import Result
+from azr_jax.executor.pending import Pending, Task
+
+# Jobs that a server holds per worker. Enough for a tenth of a second, in which
+# a busy trainer may not run this thread.
+JOBS_PER_WORKER = 64
+BATCH = 64  # Jobs that are shared out at a time.
+MAX_TRIES = 3
+CHECK_S = 1.0  # Between two looks for servers that are silent.
+
+
+class ServerLost(RuntimeError):
+  """A server ended, does not answer, or gave up; the message says why."""
+
+
+class Server(Protocol):
+  """A pool in another process. Only the dispatcher's thread calls it.
+
+  Attributes:
+    workers: pairs of zygotes.
+    busy: the tasks sent to it that have no verdict yet, by number; the
+      dispatcher keeps it.
+    layers: which sandbox layers are active; None until it has started.
+    processes: ids of its processes, for whoever wants to look at them.
+    descriptor: what becomes readable when `receive` has something; None for a
+      server that calls `notify` instead.
+  """
+
+  workers: int
+  busy: dict[int, Task]
+  layers: dict[str, bool] | None
+  processes: list[int]
+  descriptor: int | None
+
+  def send(self, tasks: Sequence[Task]) -> None:
+    """Sends tasks, without waiting."""
+    ...
+
+  def cancel(self, numbers: Sequence[int]) -> None:
+    """Says that nobody awaits these tasks any more, without waiting."""
+    ...
+
+  def has_unsent(self) -> bool:
+    """Returns whether to call `flush` when the descriptor accepts bytes."""
+    ...
+
+  def flush(self) -> None:
+    """Sends what could not be sent before."""
+    ...
+
+  def receive(self) -> Sequence[tuple[int, Result | Exception]]:
+    """Returns the numbers of tasks that have ended, with their verdicts.
+
+    A task that the server cannot run has an exception instead.
+
+    Raises:
+      ServerLost: the server ended or gave up.
+    """
+    ...
+
+  def check(self) -> None:
+    """Is called every `CHECK_S`.
+
+    Raises:
+      ServerLost: the server has been silent for too long.
+    """
+    ...
+
+  def restart(self, error: ServerLost) -> None:
+    """Starts it again, without waiting.
+
+    Raises:
+      ServerLost: `error`, if it is gone for good.
+    """
+    ...
+
+  def end(self) -> None:
+    """Ends the server and all its processes."""
+    ...
+
+
+class Dispatcher:
+  """Servers, and the thread that gives them jobs.
+
+  Attributes:
+    pending: the unfinished jobs.
+  """
+
+  def __init__(self, name: str):
+    """Starts without servers; call `start` next.
+
+    Args:
+      name: of the thread.
+    """
+    self._wakes = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    self._ended = False
+    self._wake_lock = threading.Lock()
+    self.pending = Pending(self._wake)
+    self._servers: list[Server] = []
+    self._last_loss: ServerLost | None = None
+    self._notified: collections.deque[Server] = collections.deque()
+    self._enough_started = threading.Event()
+    self._error: BaseException | None = None
+    self._epoll = select.epoll()
+    self._epoll.register(self._wakes, select.EPOLLIN)
+    self._watched: dict[int, tuple[Server, int]] = {}
+    self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+
+  def start(
+    self,
+    servers: Sequence[Server],
+    needed: int,
+    patience_s: float,
+    expected: str = "",
+    on_end: Callable[[], None] = lambda: None,
+  ) -> None:
+    """Starts the thread.
+
+    Args:
+      servers: those to use, which are starting.
+      needed: how many of them `wait_for_start` waits for.
+      patience_s: after so many seconds in which no server was ready, the
+        unfinished jobs fail.
+      expected: what servers need to be ready, for the error.
+      on_end: called by the thread after the servers have ended.
+    """
+    self._servers, self._needed = list(servers), needed
+    self._patience_s, self._expected = patience_s, expected
+    self._on_end = on_end
+    self._ready_at = time.monotonic()
+    self._thread.start()
+
+  def wait_for_start(self) -> None:
+    """Waits until enough servers have started.
+
+    Raises:
+      RuntimeError: they did not start.
+    """
+    self._enough_started.wait()
+    if self._error is not None:
+      self.close()
+      raise self._error
+
+  def ready(self) -> list[Server]:
+    """Returns the servers that have started and are not lost."""
+    return [s for s in self._servers if s.layers is not None]
+
+  def layers(self) -> dict[str, bool]:
+    """Returns which sandbox layers are active on every server."""
+    found = [server.layers or {} for server in self.ready()]
+    return {
+      name: all(layers.get(name, False) for layers in found)
+      for name in (found[0] if found else ())
+    }
+
+  def processes(self) -> list[int]:
+    """Returns the process ids that the servers name."""
+    return [pid for server in self.ready() for pid in server.processes]
+
+  def close(self) -> None:
+    """Ends every server; unfinished jobs are cancelled."""
+    self.pending.close()
+    self._thread.join()
+
+  def notify(self, server: Server) -> None:
+    """Has the thread call `receive`; any thread may call this."""
+    self._notified.append(server)
+    self._wake()
+
+  def _wake(self) -> None:
+    with self._wake_lock:
+      if not self._ended:  # Its descriptor may be another's by now.
+        os.eventfd_write(self._wakes, 1)
+
+  def _work(self) -> None:
+    """Runs in the thread until the executor is closed."""
+    next_check = time.monotonic() + CHECK_S
+    try:
+      while not self.pending.closed:
+        self._cancel()
+        self._assign()
+        for server in self._wait():
+          self._receive(server)
+        if time.monotonic() > next_check:
+          self._check()
+          next_check = time.monotonic() + CHECK_S
+    except Exception as error:  # noqa: BLE001 - the waiters must hear of it.
+      self._error = error
+    finally:
+      self.pending.end(self._error)
+      for server in self._servers:
+        server.end()
+      self._on_end()
+      with self._wake_lock:
+        self._ended = True
+        os.close(self._wakes)
+      self._epoll.close()
+      self._enough_started.set()
+
+  def _cancel(self) -> None:
+    """Tells the servers which of their tasks nobody awaits any more."""
+    cancelled = self.pending.take_cancelled()
+    if not cancelled:
+      return
+    for server in self._servers:
+      numbers = [
+        task.number
+        for task in cancelled
+        if server.busy.pop(task.number, None) is not None
+      ]
+      if numbers:
+        server.cancel(numbers)
+
+  def _assign(self) -> None:
+    """Sends waiting tasks to the servers that can take more, evenly."""
+    while loads := [
+      (_load(server), index)
+      for index, server in enumerate(self._servers)
+      if _room(server)
+    ]:
+      room = sum(_room(self._servers[index]) for _, index in loads)
+      tasks = self.pending.take(min(room, BATCH))
+      if not tasks:
+        return
+      heapq.heapify(loads)
+      given: dict[int, list[Task]] = collections.defaultdict(list)
+      for task in tasks:
+        _, index = loads[0]
+        server = self._servers[index]
+        given[index].append(task)
+        server.busy[task.number] = task
+        if _room(server):
+          heapq.heapreplace(loads, (_load(server), index))
+        else:
+          heapq.heappop(loads)
+      for index, share in given.items():
+        self._servers[index].send(share)
+
+  def _wait(self) -> Iterable[Server]:
+    """Waits for servers that have something to say; returns each once."""
+    for server in self._servers:
+      self._watch(server)
+    ready: dict[Server, None] = {}
+    for descriptor, _ in self._epoll.poll(CHECK_S):
+      if descriptor == self._wakes:
+        os.eventfd_read(self._wakes)
+        continue
+      server, _ = self._watched[descriptor]
+      server.flush()
+      ready[server] = None
+    while self._notified:
+      ready[self._notified.popleft()] = None
+    return ready
+
+  def _watch(self, server: Server) -> None:
+    """Brings what the thread waits for in line with a server's state."""
+    descriptor = server.descriptor
+    if descriptor is None:
+      return
+    events = select.EPOLLIN | (select.EPOLLOUT if server.has_unsent() else 0)
+    if self._watched.get(descriptor) == (server, events):
+      return
+    if descriptor in self._watched:
+      self._epoll.modify(descriptor, events)
+    else:
+      self._epoll.register(descriptor, events)
+    self._watched[descriptor] = server, events
+
+  def _receive(self, server: Server) -> None:
+    """Completes the tasks that a server has decided."""
+    try:
+      verdicts = server.receive()
+    except ServerLost as error:
+      self._lose(server, error)
+      return
+    for number, result in verdicts:
+      task = server.busy.pop(number, None)
+      if task is not None:
+        self.pending.finish(task, result)
+    if not self._enough_started.is_set():
+      if len(self.ready()) >= self._needed:
+        self._enough_started.set()
+
+  def _check(self) -> None:
+    """Looks for silent servers.
+
+    Raises:
+      RuntimeError: no server was ready for too long.
+    """
+    for server in list(self._servers):
+      try:
+        server.check()
+      except ServerLost as error:
+        self._lose(server, error)
+    now = time.monotonic()
+    if self.ready():
+      self._ready_at = now
+    elif now - self._ready_at > self._patience_s:
+      raise RuntimeError(
+        f"no executor server was ready for {self._patience_s:.0f} s"
+        f"{self._expected}"
+      ) from self._last_loss
+
+  def _lose(self, server: Server, error: ServerLost) -> None:
+    """Gives a lost server's tasks to the others, and starts it again.
+
+    Raises:
+      ServerLost: no server is left, or too few have started at all.
+    """
+    lost = list(server.busy.values())
+    server.busy.clear()
+    self._last_loss = error
+    if server.descriptor in self._watched:
+      self._epoll.unregister(server.descriptor)
+      del self._watched[server.descriptor]
+    try:
+      server.restart(error)
+    except ServerLost:
+      self._servers.remove(server)
+      server.end()
+      if not self._servers or not self._enough_started.is_set():
+        raise
+    logging.warning("%s; its %d unfinished jobs run again", error, len(lost))
+    for task in lost:
+      task.tries += 1
+    self.pending.put_back(task for task in lost if task.tries < MAX_TRIES)
+    for task in lost:
+      if task.tries >= MAX_TRIES:
+        died = verdict.failure(task.job, "error", "WorkerDied")
+        self.pending.finish(task, died)
+
+
+def _room(server: Server) -> int:
+  """Returns how many more jobs a server takes."""
+  if server.layers is None:
+    return 0
+  return max(0, JOBS_PER_WORKER * server.workers - len(server.busy))
+
+
+def _load(server: Server) -> float:
+  """Returns a server's unfinished jobs per worker."""
+  return len(server.busy) / server.workers

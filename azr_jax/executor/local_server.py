@@ -1,0 +1,167 @@
+"""A server process of this machine, as the dispatcher sees it.
+
+The process is started by exec, without JAX, in a session of its own, which the
+terminal's Ctrl-C does not reach. It ends by itself when this process closes
+the socket or dies.
+"""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from azr_jax.config import settings as settings_lib
+from azr_jax.executor import messages, worker
+from azr_jax.executor.channel import Channel, Closed
+from azr_jax.executor.dispatcher import ServerLost
+from azr_jax.executor.job import Result
+from azr_jax.executor.pending import Task
+from azr_jax.executor.settings import ExecutorSettings
+
+MAX_LOSSES = 3  # In a row, without a verdict between them.
+SILENT_S = 60.0  # It tells every few seconds that it is alive (server.py).
+END_S = 10.0  # It has as long to end its zygotes before it is killed.
+# Where the package is, which an editable install does not put on `sys.path`.
+_ROOT = pathlib.Path(__file__).parents[2]
+
+
+class LocalServer:
+  """A server process; see `dispatcher.Server`."""
+
+  def __init__(
+    self, settings: ExecutorSettings, library_names: Sequence[str] = ()
+  ):
+    """Starts the process, without waiting for it.
+
+    Args:
+      settings: of its pool.
+      library_names: libraries that programs may use.
+    """
+    self.workers = settings.workers
+    self.busy: dict[int, Task] = {}
+    self._settings = settings
+    self._libraries = tuple(library_names)
+    self._losses = 0
+    self._start()
+
+  def _start(self) -> None:
+    self.layers: dict[str, bool] | None = None
+    self.processes: list[int] = []
+    self._failure: str | None = None
+    self._heard = time.monotonic()
+    self._socket, theirs = socket.socketpair()
+    with theirs:
+      self._process = subprocess.Popen(
+        worker.python_command("-m", "azr_jax.executor.server"),
+        stdin=theirs.fileno(),
+        stdout=subprocess.DEVNULL,
+        env=worker.ENVIRONMENT | {"PYTHONPATH": str(_ROOT)},
+        cwd="/",
+        start_new_session=True,
+      )
+    self.descriptor: int | None = self._socket.fileno()
+    self._channel = Channel(self._socket.fileno(), self._socket.fileno())
+    paths = tuple(os.path.abspath(path) for path in (*sys.path, _ROOT))
+    content = settings_lib.as_dict(self._settings), self._libraries, paths
+    self._write(messages.START, content)
+
+  @property
+  def pid(self) -> int:
+    """The server's process id."""
+    return self._process.pid
+
+  def _write(self, kind: str, content: object) -> None:
+    self._channel.write(messages.pack(kind, content))
+
+  def send(self, tasks: Sequence[Task]) -> None:
+    """Sends tasks, without waiting."""
+    jobs = [(task.number, messages.job_fields(task.job)) for task in tasks]
+    self._write(messages.JOBS, jobs)
+
+  def cancel(self, numbers: Sequence[int]) -> None:
+    """Says that nobody awaits these tasks any more, without waiting."""
+    self._write(messages.CANCEL, list(numbers))
+
+  def has_unsent(self) -> bool:
+    """Returns whether to call `flush` when the socket accepts bytes."""
+    return self._channel.has_unsent()
+
+  def flush(self) -> None:
+    """Sends what could not be sent before."""
+    self._channel.flush()
+
+  def receive(self) -> list[tuple[int, Result]]:
+    """Returns the numbers and verdicts of tasks that have ended.
+
+    Raises:
+      ServerLost: the process ended.
+    """
+    try:
+      self._channel.read()
+    except Closed:
+      raise ServerLost(self._last_words()) from None
+    self._heard = time.monotonic()
+    verdicts: list[tuple[int, Result]] = []
+    for kind, content in messages.take(self._channel.incoming):
+      if kind == messages.VERDICTS:
+        self._losses = 0
+        verdicts += [(number, Result("", *rest)) for number, rest in content]
+      elif kind == messages.PROCESSES:
+        self.processes = content
+      elif kind == messages.STARTED:
+        self.layers = content
+      elif kind == messages.FAILED:
+        self._failure = content
+    return verdicts
+
+  def _last_words(self) -> str:
+    """Reaps the process and returns how it ended."""
+    name = f"the executor's server process {self.pid}"
+    self._reap()
+    code = self._process.returncode
+    if self._failure is not None:
+      return f"{name} gave up: {self._failure}"
+    if code < 0:
+      return f"{name} was killed by {signal.Signals(-code).name}"
+    return f"{name} ended with exit code {code}"
+
+  def check(self) -> None:
+    """Is called from time to time.
+
+    Raises:
+      ServerLost: the process has been silent for too long.
+    """
+    if time.monotonic() - self._heard > SILENT_S:
+      self._process.kill()
+      raise ServerLost(
+        f"{self._last_words()} after {SILENT_S:.0f} s of silence"
+      )
+
+  def restart(self, error: ServerLost) -> None:
+    """Starts another process in place of the lost one.
+
+    Raises:
+      ServerLost: `error`, if another process would not help.
+    """
+    self._losses += 1
+    if self._failure is not None or self._losses >= MAX_LOSSES:
+      raise error
+    self._socket.close()
+    self._start()
+
+  def end(self) -> None:
+    """Ends the process and its zygotes."""
+    self._socket.close()
+    self._reap()
+
+  def _reap(self) -> None:
+    """Waits for the end of the process, whose socket is closed."""
+    try:
+      self._process.wait(END_S)
+    except subprocess.TimeoutExpired:
+      self._process.kill()
+      self._process.wait()

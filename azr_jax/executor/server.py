@@ -1,0 +1,125 @@
+"""The process that a pool runs in, apart from the trainer's interpreter.
+
+`local_server.py` starts it by exec, so it holds no JAX. It speaks over one
+socket, its standard input, in the messages of `messages.py`. It ends when the
+trainer closes the socket or has died, and ends its zygotes first. Signals that
+a terminal or a job scheduler sends to all processes of a run do not end it,
+because the trainer may still need verdicts before it saves.
+"""
+
+import os
+import select
+import signal
+import time
+
+from azr_jax.executor import messages
+from azr_jax.executor.channel import Channel, Closed
+from azr_jax.executor.job import Job
+from azr_jax.executor.pool import Pool
+from azr_jax.executor.settings import ExecutorSettings
+
+# Between two signs of life. The parent is checked as often, because a fork of
+# the trainer may keep the socket open after the trainer's death.
+ALIVE_S = 2.0
+
+
+class _Server:
+  """A pool and the socket over which it serves the trainer."""
+
+  def __init__(self, channel: Channel, pool: Pool):
+    self._channel = channel
+    self._pool = pool
+    self._told_layers = False
+    self._told_replaced = -1
+    self._watched = select.EPOLLIN
+    self._last_told = 0.0
+    pool.watch(channel.reading, self._watched)
+
+  def serve(self) -> None:
+    """Serves until the trainer closes the socket or has died.
+
+    Raises:
+      RuntimeError: the pool cannot go on.
+    """
+    trainer = os.getppid()
+    while os.getppid() == trainer:
+      if self._channel.reading in self._pool.step(ALIVE_S):
+        self._channel.flush()
+        try:
+          self._channel.read()
+        except Closed:
+          return
+        for kind, content in messages.take(self._channel.incoming):
+          self._obey(kind, content)
+      self._tell()
+
+  def _obey(self, kind: str, content: list) -> None:
+    if kind == messages.JOBS:
+      for number, fields in content:
+        self._pool.submit(number, Job(*fields))
+    elif kind == messages.CANCEL:
+      for number in content:
+        self._pool.cancel(number)
+
+  def _tell(self) -> None:
+    """Tells the trainer what is new, or that this process is alive."""
+    pool = self._pool
+    if pool.replaced != self._told_replaced:
+      self._told_replaced = pool.replaced
+      self._write(messages.PROCESSES, pool.processes())
+    if pool.layers is not None and not self._told_layers:
+      self._told_layers = True
+      self._write(messages.STARTED, pool.layers)
+    if pool.verdicts:
+      verdicts = [
+        (number, messages.result_fields(result))
+        for number, result in pool.verdicts
+      ]
+      pool.verdicts.clear()
+      self._write(messages.VERDICTS, verdicts)
+    if time.monotonic() - self._last_told > ALIVE_S / 2:
+      self._write(messages.ALIVE, None)
+    events = select.EPOLLIN
+    if self._channel.has_unsent():
+      events |= select.EPOLLOUT
+    if events != self._watched:
+      self._watched = events
+      pool.change_watch(self._channel.reading, events)
+
+  def _write(self, kind: str, content: object) -> None:
+    self._last_told = time.monotonic()
+    self._channel.write(messages.pack(kind, content))
+
+
+def _first_message(channel: Channel) -> tuple:
+  """Waits for the trainer's first message, and returns its content."""
+  while True:
+    select.select([channel.reading], [], [])
+    channel.read()
+    for _, content in messages.take(channel.incoming):
+      return content
+
+
+def main() -> None:
+  """Starts the pool that the first message describes, and serves."""
+  for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+  socket = os.dup(0)
+  null = os.open(os.devnull, os.O_RDWR)
+  for standard in (0, 1):
+    os.dup2(null, standard)
+  os.close(null)
+  channel = Channel(socket, socket)
+  settings, libraries, paths = _first_message(channel)
+  pool = Pool(ExecutorSettings(**settings), libraries, paths)
+  try:
+    _Server(channel, pool).serve()
+  except RuntimeError as error:
+    os.set_blocking(socket, True)
+    channel.write(messages.pack(messages.FAILED, str(error)))
+  finally:
+    pool.close()
+
+
+if __name__ == "__main__":
+  main()

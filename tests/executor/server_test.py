@@ -1,0 +1,149 @@
+"""Tests of a pool's process: how it ends, and what survives its end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from azr_jax.executor import Executor, Job, local_server
+from azr_jax.executor import executor as executor_lib
+from tests.executor.process_table import children_of, is_alive, wait_until
+
+DOUBLE = "def f(x):\n  return x * 2"
+LOOP = "def f(x):\n  while True: pass"
+
+
+@pytest.fixture
+def pool():
+  with Executor(workers=1, timeout_s=1.5, memory_mb=256) as executor:
+    yield executor
+
+
+def kill_server(pool):
+  [server] = pool.servers()
+  os.kill(server, signal.SIGKILL)
+  return server
+
+
+def test_the_pool_runs_in_a_process_of_its_own(pool):
+  [server] = pool.servers()
+  assert set(pool.processes()) <= set(children_of([server]))
+  assert server in children_of([os.getpid()])
+  # Its memory is that of a plain Python process, without JAX.
+  with open(f"/proc/{server}/maps") as maps:
+    assert "jaxlib" not in maps.read()
+
+
+def test_a_killed_server_loses_no_job_and_is_named(pool, caplog):
+  before = pool.processes()
+  futures = [pool.submit(Job(str(i), DOUBLE, (str(i),))) for i in range(100)]
+  futures.append(pool.submit(Job("loop", LOOP, ("1",))))
+  wait_until(lambda: futures[0].done())
+  killed = kill_server(pool)
+  results = [future.result(30) for future in futures]
+  assert [r.outputs for r in results[:-1]] == [
+    (str(2 * i),) for i in range(100)
+  ]
+  assert results[-1].status == "timeout"
+  named = f"the executor's server process {killed} was killed by SIGKILL"
+  assert named in caplog.text
+  assert wait_until(lambda: not any(map(is_alive, before)))
+  assert not set(pool.processes()) & set(before)
+
+
+def test_a_server_that_is_killed_again_and_again_fails_its_jobs(pool):
+  future = pool.submit(Job("1", LOOP, ("1",)))
+
+  def kill():
+    for server in pool.servers():
+      os.kill(server, signal.SIGKILL)
+    return future.done()
+
+  assert wait_until(kill, 60)
+  with pytest.raises(RuntimeError, match="was killed by SIGKILL"):
+    future.result()
+  with pytest.raises(RuntimeError, match="closed"):
+    pool.submit(Job("1", DOUBLE, ("1",)))
+
+
+def test_a_job_that_takes_its_server_down_each_time_is_an_error(pool):
+  poison = pool.submit(Job("poison", LOOP, ("1",)))
+  for number in range(3):
+    # Another job's verdict shows that the server itself works.
+    other = Job("1", DOUBLE, (str(number),))
+    assert pool.submit(other).result(30).status == "ok"
+    assert not poison.done()
+    kill_server(pool)
+  result = poison.result(30)
+  assert (result.status, result.error) == ("error", "WorkerDied")
+
+
+def test_a_stopped_server_is_replaced(monkeypatch, pool):
+  monkeypatch.setattr(local_server, "SILENT_S", 4.0)
+  [server] = pool.servers()
+  os.kill(server, signal.SIGSTOP)
+  future = pool.submit(Job("1", DOUBLE, ("1",)))
+  assert future.result(60).outputs == ("2",)
+  assert pool.servers() != [server]
+
+
+def test_cancelled_jobs_never_start(pool):
+  loops = [pool.submit(Job("loop", LOOP, (str(i),), runs=3)) for i in range(2)]
+  # The others, of ten minutes of CPU time, follow them into the server.
+  waiting = [pool.submit(Job("loop", LOOP, (str(9 + i),))) for i in range(400)]
+  time.sleep(0.2)
+  assert all(future.cancel() for future in waiting)
+  assert pool.submit(Job("1", DOUBLE, ("1",))).result(60).outputs == ("2",)
+  assert {loop.result(60).status for loop in loops} == {"timeout"}
+
+
+def test_many_workers_have_several_servers(monkeypatch):
+  monkeypatch.setattr(executor_lib, "WORKERS_PER_SERVER", 2)
+  with Executor(workers=3, timeout_s=1.5, memory_mb=256) as pool:
+    first, second = pool.servers()
+    shares = [len(children_of([server])) for server in (first, second)]
+    # A pool has two zygotes for a worker, but one for each hash seed.
+    assert sorted(shares) == [3, 4] and len(pool.processes()) == 7
+    futures = [pool.submit(Job(str(i), DOUBLE, (str(i),))) for i in range(90)]
+    os.kill(first, signal.SIGKILL)
+    outputs = [future.result(30).outputs for future in futures]
+    assert outputs == [(str(2 * i),) for i in range(90)]
+    assert wait_until(lambda: len(pool.servers()) == 2)
+
+
+# After a signal to its whole group, as a terminal's Ctrl-C is, this trainer
+# needs one more verdict before it can save.
+TRAINER = """
+import os, signal, sys
+from azr_jax.executor import Executor, Job
+if __name__ == "__main__":
+  with Executor(workers=1, timeout_s=60, memory_mb=256) as pool:
+    def save(number, frame):
+      job = Job("1", "def f(x):\\n  return x + 1", ("1",))
+      print(*pool.submit(job).result(30).outputs, flush=True)
+      sys.exit(3)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+      signal.signal(number, save)
+    print(*pool.servers(), *pool.processes(), flush=True)
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_to_everybody_leaves_the_trainer_its_pool(name):
+  trainer = subprocess.Popen(
+    [sys.executable, "-c", TRAINER],
+    stdout=subprocess.PIPE,
+    text=True,
+    start_new_session=True,
+  )
+  with trainer:
+    everyone = [int(pid) for pid in trainer.stdout.readline().split()]
+    for pid in [trainer.pid, *everyone]:
+      os.kill(pid, signal.Signals[name])
+    assert trainer.stdout.readline() == "2\n"
+    assert trainer.wait(30) == 3
+  assert wait_until(lambda: not any(map(is_alive, everyone)))
