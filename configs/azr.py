@@ -77,7 +77,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.azr.learnability_samples = 4
   c.azr.induction_inputs = 4
   c.azr.seed_factor = 2
-  c.azr.prompt_style = "compact"
+  c.azr.prompt_format = "compact"
   c.azr.train_on_learnability = True
   c.rollout.slots = 96
   c.rollout.prompt_buckets = (64, 128)
@@ -103,7 +103,7 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.azr.induction_inputs = 4
   c.azr.seed_factor = 1
   c.azr.seed_rounds = 2
-  c.azr.prompt_style = "few_shot"
+  c.azr.prompt_format = "few_shot"
   c.rollout.slots = 8
   c.rollout.prompt_buckets = (512, 768)
   c.rollout.temperature = 0.7

@@ -120,7 +120,7 @@ def test_every_system_takes_every_estimator(estimator):
     ("azr.task_types", ("deduction", "deductoin")),
     ("azr.batch_size", 0),
     ("azr.induction_inputs", 5),
-    ("azr.prompt_style", "long"),
+    ("azr.prompt_format", "long"),
     ("azr.unlearnable_reward", "zero"),
     ("azr.appendix.strip", ("names",)),
     ("azr.buffer.evict", "oldest"),

@@ -151,7 +151,7 @@ def _induction_prompt(
 ) -> types.Prompt:
   return policy.prompt(
     prompts.propose_induction_prompt(
-      code, settings.induction_inputs, settings.prompt_style
+      code, settings.induction_inputs, settings.prompt_format
     ),
     task=Shown(program=code),
   )
@@ -195,7 +195,7 @@ def _triplet_prompt(
     components = composite.components(candidates, num_parts)
   return policy.prompt(
     prompts.propose_triplet_prompt(
-      task_type, references, settings.prompt_style, components
+      task_type, references, settings.prompt_format, components
     ),
     task=Shown(tuple(r.code for r in references), components),
   )
@@ -254,7 +254,7 @@ def _proposal(
   if isinstance(outcome, validation.Rejection):
     rejection = outcome.reason
   elif policy.fits(
-    solver.solve_prompt(policy, task_type, outcome, settings.prompt_style)
+    solver.solve_prompt(policy, task_type, outcome, settings.prompt_format)
   ):
     task = outcome
   else:

@@ -94,7 +94,7 @@ def _add_fitting(
   """
   for triplet in seeds.tasks():
     solving = solver.solve_prompt(
-      policy, task_type, triplet, settings.prompt_style
+      policy, task_type, triplet, settings.prompt_format
     )
     if policy.fits(solving):
       buffer.add(triplet, SEED_STEP)

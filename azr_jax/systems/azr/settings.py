@@ -75,7 +75,7 @@ class AZRSettings(Settings):
   seed_rounds: int = setting(
     16, "most sampling rounds per seed buffer", at_least=1
   )
-  prompt_style: str = setting(
+  prompt_format: str = setting(
     "full", "prompt format", choices=prompts.PROMPT_FORMATS
   )
   solve_from: str = setting(

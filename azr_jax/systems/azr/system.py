@@ -188,7 +188,7 @@ class AZR(System):
       policy,
       self.context.jobs,
       [(p.task_type, p.task) for p in valid if p.task is not None],
-      self.settings.prompt_style,
+      self.settings.prompt_format,
       n=n,
     )
     for index, proposal in enumerate(valid):
@@ -228,7 +228,7 @@ class AZR(System):
       filler = buffer.revisit(rng, settings.batch_size - len(fresh))
       tasks += [(task_type, task) for task in [*fresh, *filler]]
     solutions = solver.sample_solutions(
-      policy, self.context.jobs, tasks, settings.prompt_style, n=1
+      policy, self.context.jobs, tasks, settings.prompt_format, n=1
     )
     self._observe(solutions)
     return solutions

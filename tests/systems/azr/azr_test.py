@@ -23,7 +23,7 @@ SETTINGS = dict(
   induction_inputs=4,
   seed_factor=1,
   seed_rounds=3,
-  prompt_style="compact",
+  prompt_format="compact",
 )
 TASK_TYPES = ("deduction", "abduction", "induction")
 _NESTED = (("appendix", AppendixSettings), ("buffer", BufferSettings))
