@@ -5,9 +5,15 @@ import os
 import shutil
 import tempfile
 
+import training
+
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = (
-  os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+os.environ["XLA_FLAGS"] = " ".join(
+  (
+    os.environ.get("XLA_FLAGS", ""),
+    "--xla_force_host_platform_device_count=8",
+    training.FAST_COMPILATION,
+  )
 )
 # XLA's CPU client sizes its thread pool by this. Collectives over the virtual
 # devices wait for each other, so on few cores they starve without it.
@@ -23,7 +29,6 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 import jax
 import jaxtyping
 import pytest
-import training
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)

@@ -10,6 +10,8 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).parents[1]
+# Most of the tests' time is compilation, and their programs run for moments.
+FAST_COMPILATION = "--xla_backend_optimization_level=0"
 # Few prompts, programs and rows, so that a step takes about a second. Every
 # trajectory fits a row, so no step has more rows than the others.
 AZR = {
@@ -37,7 +39,7 @@ AZR_FLAGS = flags("configs/azr.py:tiny", AZR)
 
 def environment():
   """The environment of a command: one device, the tests' compilation cache."""
-  return {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+  return os.environ | {"XLA_FLAGS": FAST_COMPILATION}
 
 
 def start(workdir, steps, *more, config=AZR_FLAGS):

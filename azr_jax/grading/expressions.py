@@ -60,7 +60,7 @@ _OF_MODULE = {
   for name in ("cmath", "itertools", "math")
 }
 _NAMES = BUILTINS | arguments.CONSTRUCTORS.keys()
-# Attributes of frames, code, generators and classes; no others begin like these.
+# Attributes of frames, code, generators and classes; no others begin so.
 _PRIVATE = ("_", "ag_", "co_", "cr_", "f_", "gi_", "mro", "tb_")
 # Nodes that are allowed if their parts are.
 _COMPOUND = (

@@ -1,11 +1,11 @@
 """Config files by name, their keys as flags, and what an error says."""
 
-import os
 import pathlib
 import subprocess
 import sys
 
 import pytest
+import training
 
 from azr_jax.cli import config_files
 from azr_jax.cli.errors import UsageError
@@ -156,7 +156,7 @@ def output_of(folder, *words):
   done = subprocess.run(
     [sys.executable, "-m", *words],
     cwd=folder,
-    env={k: v for k, v in os.environ.items() if k != "XLA_FLAGS"},
+    env=training.environment(),
     capture_output=True,
     text=True,
     timeout=200,

@@ -1,12 +1,12 @@
 """What a person sees of a mistake: one to three lines, exit code 2."""
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
 
 import pytest
+import training
 
 from azr_jax.configs import azr
 from azr_jax.run import session
@@ -169,7 +169,7 @@ def outcomes(tmp_path_factory):
     [sys.executable, str(PROGRAM)],
     input=json.dumps(commands),
     cwd=ROOT,
-    env={k: v for k, v in os.environ.items() if k != "XLA_FLAGS"},
+    env=training.environment(),
     capture_output=True,
     text=True,
     timeout=300,

@@ -3,13 +3,13 @@
 import dataclasses
 import importlib.util
 import json
-import os
 import pathlib
 import subprocess
 import sys
 
 import jax
 import pytest
+import training
 
 from azr_jax.configs import azr
 from azr_jax.models import load
@@ -71,7 +71,7 @@ def test_the_tpu_compiler_takes_every_program(topology):
     [sys.executable, "-m", "azr_jax.compile_check", "--json"]
     + ["--config=configs/azr.py:tiny", f"--topology={topology}"],
     cwd=ROOT,
-    env={k: v for k, v in os.environ.items() if k != "XLA_FLAGS"},
+    env=training.environment(),
     capture_output=True,
     text=True,
     timeout=600,
