@@ -19,7 +19,7 @@ from typing import Any
 from azr_jax.evals import answer_extraction
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
-from azr_jax.grading.mathematics import extraction, grader, rules
+from azr_jax.grading.mathematics import extraction, grader, numbers
 from azr_jax.tasks.mathematics import problem as problem_lib
 from azr_jax.tasks.mathematics import prompts, sources
 
@@ -91,7 +91,7 @@ def _tolerance(text: Any) -> float:
 def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
   """Compares the response's last box, or last number, with the reference."""
   answer = answer_extraction.math(response)
-  tolerance = rules.Tolerance(absolute=item.reference.get("tolerance", 0.0))
+  tolerance = numbers.Tolerance(absolute=item.reference.get("tolerance", 0.0))
   return futures.then(
     grader.submit(
       executor, item.reference["answer"], answer, tolerance=tolerance

@@ -48,7 +48,7 @@ from azr_jax.grading import (
   unit_tests,
 )
 from azr_jax.grading import countdown as verifier
-from azr_jax.grading.mathematics import extraction, grader, rules
+from azr_jax.grading.mathematics import extraction, grader, numbers
 
 
 class BadCase(ValueError):
@@ -171,7 +171,7 @@ def _math(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
     answer = extraction.find_answer(_text(case, "response"), where)
   else:
     answer = _text(case, "answer")
-  tolerance = rules.Tolerance(
+  tolerance = numbers.Tolerance(
     _number(case, "tolerance"), _number(case, "relative_tolerance")
   )
   return futures.then(

@@ -2,47 +2,33 @@ r"""Grades a mathematical answer: by rules first, then by algebra if asked for.
 
 | mode | an answer is correct if |
 | --- | --- |
-| `rules` | `rules.py` says that it equals the reference |
-| `math_verify` | so, or if the library math-verify proves it with sympy |
+| `rules` | `compare.py` finds it the same without algebra |
+| `math_verify` | so, or if it does with what the library math-verify proves |
 
-Algebra rounds to six digits, so a decimal of so many digits does not prove an
-exact value: `0.693147` is not `\ln 2`.
-
-Algebra runs in the executor, because it can take forever (`9^{9^{9}}`) and
-reads model text with a large parser. An answer whose comparison times out is
-wrong.
+The reference's kind decides how an answer is compared, and which formulas are
+left for algebra. Algebra runs in the executor, because it can take forever
+(`9^{9^{9}}`) and reads model text with a large parser. An answer whose
+comparison times out is wrong.
 """
 
-import re
+import functools
+from collections.abc import Callable
 from concurrent.futures import Future
 
-from azr_jax.executor import Executor, Job, futures
-from azr_jax.grading.mathematics import rules
+from azr_jax.executor import Executor, Job, Result, futures
+from azr_jax.grading.mathematics import (
+  algebra,
+  compare,
+  notation,
+  numbers,
+  tokens,
+)
+from azr_jax.grading.mathematics.nodes import Nodes
 
 MODES = ("rules", "math_verify")
-LIBRARY = "math_verify"
-_ROUNDED = re.compile(r"\.\d{6}")
-# math-verify applies no tolerance to fractions in LaTeX, so it is applied last.
-_PROGRAM = r"""
-import sympy
-from math_verify import ExprExtractionConfig, LatexExtractionConfig
-from math_verify import parse, verify
-KINDS = (LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig())
-def read(text):
-  return parse("\\boxed{" + text + "}", KINDS, parsing_timeout=None)
-def f(reference, answer, absolute, relative):
-  parsed = read(reference), read(answer)
-  if verify(*parsed, timeout_seconds=None):
-    return True
-  if not (absolute or relative):
-    return False
-  try:
-    wanted, given = (sympy.N(values[0], 30) for values in parsed)
-    tolerance = max(absolute, relative * abs(wanted))
-    return bool(abs(wanted - given) <= tolerance)
-  except (TypeError, ValueError, IndexError, AttributeError):
-    return False
-"""
+LIBRARY = algebra.LIBRARY
+MAX_ANSWER_CHARS = 1000
+MAX_QUESTIONS = 64  # Pairs of formulas in two long lists have many.
 
 
 def submit(
@@ -50,7 +36,7 @@ def submit(
   reference: str,
   answer: str | None,
   mode: str = "math_verify",
-  tolerance: rules.Tolerance = rules.EXACT,
+  tolerance: numbers.Tolerance = numbers.EXACT,
 ) -> "Future[bool]":
   """Starts to grade an answer.
 
@@ -71,31 +57,65 @@ def submit(
     raise ValueError(f"mode={mode!r}: expected one of {MODES}")
   if answer is None or not answer.strip():
     return futures.done(False)
-  if rules.equal(reference, answer, tolerance):
+  asked: dict[algebra.Question, None] = {}
+  wanted, given = _reference(reference), _read(answer)
+
+  def same(decide: Callable[[algebra.Question], bool]) -> bool:
+    def noted(question: algebra.Question) -> bool:
+      asked[question] = None
+      return decide(question)
+
+    return _same(wanted, given, compare.Comparison(tolerance, noted))
+
+  # No algebra is needed if even its best answers, or its worst, change nothing.
+  if reference.strip() == answer.strip() or same(lambda question: False):
     return futures.done(True)
-  if mode == "rules" or len(answer) > rules.MAX_ANSWER_CHARS:
+  if mode == "rules" or not asked or not same(lambda question: True):
     return futures.done(False)
-  if not rules.comparable(reference, answer):
+  questions = list(asked)
+  if len(questions) > MAX_QUESTIONS:
     return futures.done(False)
-  # Two different numbers need no algebra.
-  value = rules.number(answer)
-  if value is not None and (
-    rules.number(reference) is not None
-    or (tolerance == rules.EXACT and _ROUNDED.search(answer))
-  ):
-    return futures.done(False)
-  numbers = (tolerance.absolute, tolerance.relative)
+
+  def grade(result: Result) -> bool:
+    true = algebra.true_questions(questions, result.outputs[0])
+    return same(lambda question: question in true)
+
   job = Job(
     "math",
-    _PROGRAM,
-    (f"{_plain(reference)!a}, {_plain(answer)!a}, *{numbers}",),
+    algebra.PROGRAM,
+    (algebra.arguments(questions, tolerance),),
     libraries=(LIBRARY,),
   )
-  return futures.then(
-    executor.submit(job), lambda result: result.outputs == ("True",)
-  )
+  return futures.then(executor.submit(job), grade)
 
 
-def _plain(text: str) -> str:
-  """Removes dollars, which would end the formula that holds the text."""
-  return text.replace("\\$", "").replace("$", "").strip()
+def equal(
+  reference: str, answer: str, tolerance: numbers.Tolerance = numbers.EXACT
+) -> bool:
+  """Returns whether two answers are the same by rules, without algebra."""
+  if reference.strip() == answer.strip():
+    return bool(answer.strip())
+  comparison = compare.Comparison(tolerance, lambda question: False)
+  return _same(_reference(reference), _read(answer), comparison)
+
+
+def _same(
+  reference: Nodes | None, answer: Nodes | None, comparison: compare.Comparison
+) -> bool:
+  if reference is None or answer is None:
+    return False
+  return comparison.same(reference, answer)
+
+
+def _read(text: str) -> Nodes | None:
+  """Returns the nodes of a text; None if it is too long, or unreadable."""
+  if len(text) > MAX_ANSWER_CHARS:
+    return None
+  try:
+    return notation.read(text)
+  except tokens.UnreadableError:
+    return None
+
+
+# The answers of a group have one reference.
+_reference = functools.lru_cache(maxsize=1024)(_read)

@@ -1,0 +1,269 @@
+r"""Reads sets of real numbers: intervals, inequalities and their unions.
+
+| text | pieces |
+| --- | --- |
+| `[0,1)`, `[0,1[`, `0\le x<1`, `\{x \mid 0\le x<1\}` | [0, 1) |
+| `x>2`, `2<x`, `(2,\infty)`, `x\in(2,\infty)` | (2, infinity) |
+| `x<1\text{ or }x>2`, `(-\infty,1)\cup(2,\infty)` | both |
+| `x\ne1`, `\mathbb{R}\setminus\{1\}` | (-infinity, 1), (1, infinity) |
+| `\mathbb{R}` | (-infinity, infinity) |
+
+An inequality is read if one variable stands alone on a side of it.
+"""
+
+import dataclasses
+
+from azr_jax.grading.mathematics import names, parts
+from azr_jax.grading.mathematics.nodes import Node, Nodes, command, has, sign
+
+_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+_REALS = (command("mathbb", (Node("letter", "R"),)),)
+_INFINITY = command("infty")
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+  """An interval.
+
+  Attributes:
+    low: the lower end; None without one.
+    low_closed: whether the lower end belongs to the interval.
+    high: the upper end; None without one.
+    high_closed: whether the upper end belongs to the interval.
+  """
+
+  low: Nodes | None = None
+  low_closed: bool = False
+  high: Nodes | None = None
+  high_closed: bool = False
+
+  def is_like(self, other: "Piece") -> bool:
+    """Returns whether another is bounded and closed at the same ends."""
+    return self._kind() == other._kind()
+
+  def _kind(self) -> tuple[bool, ...]:
+    return (
+      self.low is None,
+      self.low_closed,
+      self.high is None,
+      self.high_closed,
+    )
+
+  def ends(self) -> tuple[Nodes, ...]:
+    """Returns the ends that there are, the lower one first."""
+    return tuple(end for end in (self.low, self.high) if end is not None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Region:
+  """A set of real numbers.
+
+  Attributes:
+    variable: the name of what is in the set; empty if there is none.
+    pieces: intervals whose union it is.
+    name: the name of the set; empty if there is none.
+  """
+
+  variable: Nodes
+  pieces: tuple[Piece, ...]
+  name: Nodes = ()
+
+  def may_be_named(self, other: "Region") -> bool:
+    """Returns whether another has no name that differs from this one's."""
+    return (not self.variable or other.variable in ((), self.variable)) and (
+      not self.name or other.name in ((), self.name)
+    )
+
+
+def read(nodes: Nodes) -> Region | None:
+  """Returns the set of real numbers that nodes describe, or None.
+
+  Two numbers in round brackets are read as an interval, too.
+  """
+  whole = parts.enclosed(nodes)
+  if whole is not None and (whole.opening, whole.closing) == ("{", "}"):
+    return _set_builder(whole.inner)
+  clauses = parts.split(nodes, ("or",))
+  if len(clauses) > 1:
+    return _union([read(clause) for clause in clauses])
+  name, sign_text, rest = _membership(nodes)
+  if name:
+    region = read(rest)
+    if region is None:
+      return None
+    if sign_text == "in":
+      return Region(name, region.pieces)
+    return dataclasses.replace(region, name=name)
+  if has(nodes, "sign", "<", ">", "<=", ">=", "!="):
+    return _inequality(nodes)
+  pieces = _pieces(nodes)
+  return None if pieces is None else Region((), pieces)
+
+
+def has_relation(nodes: Nodes) -> bool:
+  """Returns whether nodes say that they are a set of real numbers.
+
+  Two numbers in round or square brackets do not: they may be a tuple.
+  """
+  if has(
+    nodes, "sign", "<", ">", "<=", ">=", "!=", "cup", "cap", "setminus", "in"
+  ):
+    return not _is_listed(nodes)
+  if _REALS[0] in nodes:
+    return True
+  name, _, rest = _membership(nodes)
+  nodes = rest if name else nodes
+  if len(nodes) < 5 or _piece(nodes) is None:
+    return False
+  brackets = nodes[0].text, nodes[-1].text
+  return brackets not in (("(", ")"), ("[", "]"), ("{", "}")) or (
+    has(nodes, "command", "infty")
+  )
+
+
+def _is_listed(nodes: Nodes) -> bool:
+  r"""Returns whether the set is one of members, as in `x\in\{1,2\}`."""
+  _, sign_text, rest = _membership(nodes)
+  whole = parts.enclosed(rest)
+  return (
+    sign_text == "in"
+    and whole is not None
+    and (whole.opening, whole.closing) == ("{", "}")
+    and len(parts.split(whole.inner, ("|", ":"))) == 1
+  )
+
+
+def _membership(nodes: Nodes) -> tuple[Nodes, str, Nodes]:
+  r"""Returns the name, the sign and the set of `x \in ...` or `M = [...`."""
+  for index, node in enumerate(nodes[:6]):
+    if node in (sign("in"), sign("=")) and names.is_name(nodes[:index]):
+      return nodes[:index], node.text, nodes[index + 1 :]
+  return (), "", nodes
+
+
+def _set_builder(nodes: Nodes) -> Region | None:
+  for index, node in enumerate(nodes):
+    if node in (sign("|"), sign(":")):
+      variable, _, domain = _membership(nodes[:index])
+      if variable and domain != _REALS:
+        return None
+      variable = variable or nodes[:index]
+      region = read(nodes[index + 1 :])
+      if region is None or region.variable not in ((), variable):
+        return None
+      return Region((), region.pieces)
+  return None
+
+
+def _union(regions: list[Region | None]) -> Region | None:
+  pieces: list[Piece] = []
+  variable: Nodes = ()
+  for region in regions:
+    if region is None or region.variable != (variable or region.variable):
+      return None
+    variable = region.variable
+    pieces += region.pieces
+  return Region(variable, tuple(pieces))
+
+
+def _inequality(nodes: Nodes) -> Region | None:
+  clauses = parts.split(nodes, ("and",))
+  if len(clauses) == 2:
+    return _both(*map(read, clauses))
+  sides, signs = parts.sides(nodes)
+  places = [index for index, side in enumerate(sides) if _is_variable(side)]
+  if len(places) != 1 or not all(sides):
+    return None
+  variable, place = sides[places[0]], places[0]
+  if signs == ["!="]:
+    point = sides[1 - place]
+    return Region(variable, _without(point))
+  if "!=" in signs or "=" in signs or "~" in signs or len(sides) > 3:
+    return None
+  if len(sides) == 3 and (place != 1 or len({s[0] for s in signs}) > 1):
+    return None
+  piece = Piece()
+  for index, relation in enumerate(signs):
+    # The relation as it reads from the variable to the bound.
+    bound, from_variable = sides[index + 1], relation
+    if index != place:
+      bound, from_variable = sides[index], _FLIPPED[relation]
+    closed = from_variable.endswith("=")
+    if from_variable[0] == "<":
+      piece = dataclasses.replace(piece, high=bound, high_closed=closed)
+    else:
+      piece = dataclasses.replace(piece, low=bound, low_closed=closed)
+  return Region(variable, (piece,))
+
+
+def _both(left: Region | None, right: Region | None) -> Region | None:
+  """Returns the part that is common to a lower and an upper bound."""
+  if left is None or right is None or left.variable != right.variable:
+    return None
+  if len(left.pieces) != 1 or len(right.pieces) != 1:
+    return None
+  one, other = left.pieces[0], right.pieces[0]
+  if one.low is None:
+    one, other = other, one
+  if one.low is None or one.high is not None:
+    return None
+  if other.high is None or other.low is not None:
+    return None
+  piece = Piece(one.low, one.low_closed, other.high, other.high_closed)
+  return Region(left.variable, (piece,))
+
+
+def _is_variable(nodes: Nodes) -> bool:
+  if len(nodes) == 2 and nodes[1].kind != "sub":
+    return False
+  return 1 <= len(nodes) <= 2 and names.is_name(nodes)
+
+
+def _without(point: Nodes) -> tuple[Piece, ...]:
+  return Piece(high=point), Piece(low=point)
+
+
+def _pieces(nodes: Nodes) -> tuple[Piece, ...] | None:
+  if nodes[:1] == _REALS and nodes[1:2] in ((sign("setminus"),), (sign("-"),)):
+    point = parts.enclosed(nodes[2:])
+    if point is None or point.opening != "{":
+      return None
+    points = parts.split(point.inner)
+    return _without(points[0]) if len(points) == 1 and points[0] else None
+  pieces = [_piece(part) for part in _unions(nodes)]
+  found = tuple(piece for piece in pieces if piece is not None)
+  return found if len(found) == len(pieces) else None
+
+
+def _unions(nodes: Nodes) -> list[Nodes]:
+  """Returns the sets of a union; brackets of intervals need not match."""
+  found, start = [], 0
+  for index, node in enumerate(nodes):
+    if node == sign("cup"):
+      found.append(nodes[start:index])
+      start = index + 1
+  return [*found, nodes[start:]]
+
+
+def _piece(nodes: Nodes) -> Piece | None:
+  if nodes == _REALS:
+    return Piece()
+  if len(nodes) < 3 or nodes[0].kind != "sign" or nodes[-1].kind != "sign":
+    return None
+  opening, closing = nodes[0].text, nodes[-1].text
+  ends = parts.split(nodes[1:-1], (",", ";", "{,}"))
+  if (opening, closing) == ("{", "}") and len(ends) == 1:
+    return Piece(ends[0], True, ends[0], True)
+  if opening not in ("(", "[", "]") or closing not in (")", "]", "["):
+    return None
+  if len(ends) != 2 or not all(ends):
+    return None
+  low, high = ends
+  low_end = None if low == (sign("-"), _INFINITY) else low
+  high_end = None if high in ((_INFINITY,), (sign("+"), _INFINITY)) else high
+  return Piece(
+    low_end,
+    opening == "[" and low_end is not None,
+    high_end,
+    closing == "]" and high_end is not None,
+  )

@@ -1,0 +1,134 @@
+r"""Reads lists and sets, and matches their parts.
+
+A bare list and a set are the same; their order does not count. Letters and
+words that are out of alphabetical order are an order (`C, A, B` of a ranking),
+so they are compared in order. A sign `\pm` stands for two parts.
+"""
+
+import collections
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
+
+from azr_jax.grading.mathematics import names, parts, words
+from azr_jax.grading.mathematics.nodes import (
+  Nodes,
+  sign,
+  substituted,
+  walk,
+)
+
+T = TypeVar("T")
+MAX_UNLIKE = 24  # Parts that differ in notation, and are tried pairwise.
+_PLUS_MINUS, _MINUS_PLUS = sign("+-"), sign("-+")
+_SIGNS = (
+  {_PLUS_MINUS: sign("+"), _MINUS_PLUS: sign("-")},
+  {_PLUS_MINUS: sign("-"), _MINUS_PLUS: sign("+")},
+)
+
+
+def read(nodes: Nodes) -> list[Nodes]:
+  """Returns the parts of a list or set; one part for anything else."""
+  nodes = _value(nodes)
+  members = _members(nodes)
+  found = parts.split(nodes if members is None else members)
+  return [value for part in found for value in _plus_and_minus(part)]
+
+
+def is_set(nodes: Nodes) -> bool:
+  """Returns whether braces enclose a set by its members."""
+  return _members(_value(nodes)) is not None
+
+
+def _members(nodes: Nodes) -> Nodes | None:
+  r"""Returns what braces enclose, unless it is a condition (`x \mid x>1`)."""
+  whole = parts.enclosed(nodes)
+  if whole is None or (whole.opening, whole.closing) != ("{", "}"):
+    return None
+  is_condition = len(parts.split(whole.inner, ("|", ":"))) > 1
+  return None if is_condition else whole.inner
+
+
+def is_order(values: Sequence[Nodes]) -> bool:
+  """Returns whether parts are words or letters out of alphabetical order."""
+  keys = []
+  for value in values:
+    word, choice = words.read(value), words.choice(value)
+    if word is None and (choice is None or choice.value):
+      return False
+    keys.append((word.letters if word else choice.letter).casefold())  # pyrefly: ignore
+  return keys != sorted(keys)
+
+
+def match(
+  reference: Sequence[T],
+  answer: Sequence[T],
+  same: Callable[[T, T], bool],
+  spelling: Callable[[T], Hashable] = lambda part: part,
+) -> bool:
+  """Returns whether parts can be paired so that both of each pair are same.
+
+  Args:
+    reference: the reference's parts.
+    answer: the answer's.
+    same: whether two parts are the same. It is called for each pair of those
+      that are not spelled alike, so that it may collect questions.
+    spelling: equal for parts that are surely the same, which are paired first.
+  """
+  if len(reference) != len(answer):
+    return False
+  unmatched: dict[Hashable, list[T]] = collections.defaultdict(list)
+  for part in answer:
+    unmatched[spelling(part)].append(part)
+  left = []
+  for part in reference:
+    like = unmatched[spelling(part)]
+    if like:
+      like.pop()
+    else:
+      left.append(part)
+  rest = [part for like in unmatched.values() for part in like]
+  if len(left) > MAX_UNLIKE:
+    return False
+  table = [[same(part, other) for other in rest] for part in left]
+  return _can_pair(table)
+
+
+def _can_pair(table: list[list[bool]]) -> bool:
+  """Returns whether each row can have a true column of its own (Kuhn)."""
+  owner: dict[int, int] = {}
+
+  def place(row: int, tried: set[int]) -> bool:
+    for column, fits in enumerate(table[row]):
+      if fits and column not in tried:
+        tried.add(column)
+        if column not in owner or place(owner[column], tried):
+          owner[column] = row
+          return True
+    return False
+
+  return all(place(row, set()) for row in range(len(table)))
+
+
+def _value(nodes: Nodes) -> Nodes:
+  r"""Removes `x =` before a set or a sign of plus and minus, and `x \in`."""
+  if len(parts.split(nodes)) > 1:
+    return nodes
+  for index, node in enumerate(nodes[:6]):
+    if node == sign("in") and names.is_name(nodes[:index]):
+      return nodes[index + 1 :]
+  named = names.named(nodes)
+  if named is None or not named.name or len(named.values) != 1:
+    return nodes
+  value = named.values[0]
+  whole = parts.enclosed(value)
+  is_many = _PLUS_MINUS in walk(value) or (
+    whole is not None and whole.opening == "{"
+  )
+  return value if is_many else nodes
+
+
+def _plus_and_minus(nodes: Nodes) -> list[Nodes]:
+  every = walk(nodes)
+  if every.count(_PLUS_MINUS) != 1 or every.count(_MINUS_PLUS) > 1:
+    return [nodes]
+  return [substituted(nodes, signs) for signs in _SIGNS]

@@ -1,0 +1,196 @@
+r"""Reads nodes as an exact number.
+
+| number | examples |
+| --- | --- |
+| integer, decimal | `073`, `.5`, `1.250`, `1,234.5`, `1{,}000`, `1 000` |
+| with an exponent | `3e8`, `3\times10^{8}`, `10^{-3}` |
+| fraction, mixed number | `\frac{-1}{3}`, `1/2`, `2\frac13`, `3 1/2` |
+| recurring decimal | `0.1\overline{6}`, `0.\dot{3}` |
+| a word up to twenty | `\text{five}` |
+
+A comma before a space separates two numbers. The number of digits and the size
+of exponents are bounded.
+"""
+
+import dataclasses
+from fractions import Fraction
+
+from azr_jax.grading.mathematics import parts
+from azr_jax.grading.mathematics.nodes import Node, Nodes, sign
+
+MAX_DIGITS = 400
+MAX_EXPONENT = 400
+_RECURRING = ("overline", "dot")
+_TEN = Node("number", "10")
+_WORDS = {
+  word: Fraction(value)
+  for value, word in enumerate(
+    "zero one two three four five six seven eight nine ten eleven twelve "
+    "thirteen fourteen fifteen sixteen seventeen eighteen nineteen "
+    "twenty".split()
+  )
+}
+_MAX_WORD = max(map(len, _WORDS))
+
+
+@dataclasses.dataclass(frozen=True)
+class Tolerance:
+  """How far a number may be from the reference: the larger of both fields.
+
+  Attributes:
+    absolute: in the answer's unit.
+    relative: as a fraction of the reference.
+  """
+
+  absolute: float = 0.0
+  relative: float = 0.0
+
+  def holds(self, reference: Fraction, answer: Fraction) -> bool:
+    """Returns whether an answer is close enough to the reference."""
+    relative = Fraction(self.relative) * abs(reference)
+    return abs(reference - answer) <= max(Fraction(self.absolute), relative)
+
+
+EXACT = Tolerance()
+
+
+def read(nodes: Nodes) -> Fraction | None:
+  """Returns the value of nodes that are one number, or None."""
+  if nodes[:1] in ((sign("-"),), (sign("+"),)):
+    value = _unsigned(nodes[1:])
+    return None if value is None else -value if nodes[0].text == "-" else value
+  return _unsigned(nodes)
+
+
+def decimal(node: Node) -> Fraction | None:
+  """Returns the value of a node of digits, or None if it is too large."""
+  digits, _, exponent = node.text.lower().partition("e")
+  if len(digits) > MAX_DIGITS or len(exponent) > 6:
+    return None
+  if exponent and abs(int(exponent)) > MAX_EXPONENT:
+    return None
+  return Fraction(digits) * Fraction(10) ** int(exponent or 0)
+
+
+def recurring(nodes: Nodes) -> tuple[Fraction | None, int]:
+  """Returns the value of a recurring decimal that nodes begin with.
+
+  Returns:
+    The value, or None, and the number of nodes that it takes.
+  """
+  if not nodes or nodes[0].kind != "number":
+    return None, 0
+  text, taken = nodes[0].text, 1
+  if nodes[1:2] == (sign("."),) and "." not in text:
+    text, taken = text + ".", 2
+  elif "." not in text:
+    return None, 0
+  if len(nodes) <= taken or nodes[taken].text not in _RECURRING:
+    return None, 0
+  period = nodes[taken].args[0]
+  if len(period) != 1 or period[0].kind != "number":
+    return None, 0
+  repeated = period[0].text
+  if not repeated.isdigit() or len(text + repeated) > MAX_DIGITS:
+    return None, 0
+  fixed = len(text.partition(".")[2])
+  tail = Fraction(int(repeated), (10 ** len(repeated) - 1) * 10**fixed)
+  return Fraction(text.rstrip(".")) + tail, taken + 1
+
+
+def _unsigned(nodes: Nodes) -> Fraction | None:
+  if not nodes:
+    return None
+  if len(nodes) == 1:
+    return _one(nodes[0])
+  if nodes[0].kind == "letter" and len(nodes) <= _MAX_WORD:
+    is_word = all(node.kind == "letter" for node in nodes)
+    letters = "".join(node.text for node in nodes)
+    return _WORDS.get(letters.casefold()) if is_word else None
+  value, taken = recurring(nodes)
+  if value is not None:
+    return value if taken == len(nodes) else None
+  for read_form in (_with_commas, _scientific, _mixed, _ratio):
+    value = read_form(nodes)
+    if value is not None:
+      return value
+  return None
+
+
+def _one(node: Node) -> Fraction | None:
+  if node.kind == "number":
+    return decimal(node)
+  if node.kind == "word":
+    return _WORDS.get(node.text.casefold())
+  if (node.kind, node.text) == ("command", "frac"):
+    return _divided(*map(read, node.args))
+  return None
+
+
+def _divided(top: Fraction | None, bottom: Fraction | None) -> Fraction | None:
+  return None if top is None or not bottom else top / bottom
+
+
+def _with_commas(nodes: Nodes) -> Fraction | None:
+  digits = ""
+  for index, node in enumerate(nodes):
+    if index % 2:
+      if node != sign(","):
+        return None
+      continue
+    whole, point, _ = node.text.partition(".")
+    last = index == len(nodes) - 1
+    if node.kind != "number" or not whole.isdigit() or (point and not last):
+      return None
+    if index and (node.spaced or len(whole) != 3):
+      return None
+    if not index and len(whole) > 3:
+      return None
+    digits += node.text
+  if len(nodes) % 2 == 0 or "e" in digits.lower():
+    return None
+  return decimal(Node("number", digits))
+
+
+def _scientific(nodes: Nodes) -> Fraction | None:
+  """Reads `3\\times10^8`, `10^8`, and `1,000\\times10^8`."""
+  if len(nodes) < 2 or nodes[-1].kind != "sup" or nodes[-2] != _TEN:
+    return None
+  power = read(nodes[-1].args[0])
+  if power is None or power.denominator != 1 or abs(power) > MAX_EXPONENT:
+    return None
+  factor: Fraction | None = Fraction(1)
+  if len(nodes) > 2:
+    if nodes[-3].text not in ("*", "x") or len(nodes) == 3:
+      return None
+    factor = _unsigned(nodes[:-3])
+  return None if factor is None else factor * Fraction(10) ** int(power)
+
+
+def _mixed(nodes: Nodes) -> Fraction | None:
+  """Reads `2\\frac13` and `3 1/2`."""
+  whole, rest = nodes[0], nodes[1:]
+  if whole.kind != "number" or not whole.text.isdigit():
+    return None
+  if len(rest) == 3 and not rest[0].spaced:
+    return None
+  terms = rest[0].args if len(rest) == 1 else parts.split(rest, ("/",))
+  is_fraction = len(rest) == 3 or rest[0].text == "frac"
+  if not is_fraction or len(terms) != 2 or not all(map(_is_whole, terms)):
+    return None
+  part = _divided(*map(read, terms))
+  value = decimal(whole)
+  return None if part is None or value is None else value + part
+
+
+def _is_whole(nodes: Nodes) -> bool:
+  return (
+    len(nodes) == 1 and nodes[0].kind == "number" and nodes[0].text.isdigit()
+  )
+
+
+def _ratio(nodes: Nodes) -> Fraction | None:
+  terms = parts.split(nodes, ("/",))
+  if len(terms) != 2 or not all(1 <= len(term) <= 2 for term in terms):
+    return None
+  return _divided(*map(read, terms))

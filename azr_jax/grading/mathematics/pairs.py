@@ -1,0 +1,133 @@
+r"""Grades labelled pairs by this grader and by math-verify alone.
+
+A file of pairs is a table with tabs between four columns, which its first line
+names: the pair's kind, its label (`right` or `wrong`), reference and answer.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+
+from azr_jax.executor import Executor, Job, futures
+from azr_jax.grading.mathematics import grader
+
+COLUMNS = ("kind", "label", "reference", "answer")
+LABELS = ("right", "wrong")
+# math-verify at its best: each text is a box, which it reads before all else.
+_ALONE = r"""
+from math_verify import ExprExtractionConfig, LatexExtractionConfig
+from math_verify import parse, verify
+KINDS = (LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig())
+def read(text):
+  return parse("\\boxed{" + text + "}", KINDS, parsing_timeout=None)
+def f(reference, answer):
+  return bool(verify(read(reference), read(answer), timeout_seconds=None))
+"""
+
+
+class BadPairsError(ValueError):
+  """A file has no labelled pairs; the message says where, and why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+  """A labelled pair.
+
+  Attributes:
+    kind: what the reference is, for a table.
+    is_right: whether the answer is correct.
+    reference: the reference answer.
+    answer: the answer.
+  """
+
+  kind: str
+  is_right: bool
+  reference: str
+  answer: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+  """What two graders say of a pair.
+
+  Attributes:
+    pair: the pair.
+    ours: whether this grader accepts it.
+    alone: whether math-verify alone accepts it.
+  """
+
+  pair: Pair
+  ours: bool
+  alone: bool
+
+
+def read(path: str | pathlib.Path) -> list[Pair]:
+  """Reads a file of pairs.
+
+  Raises:
+    BadPairsError: it is no such file.
+    OSError: it cannot be read.
+  """
+  lines = pathlib.Path(path).read_text("utf-8").splitlines()
+  if not lines or tuple(lines[0].split("\t")) != COLUMNS:
+    raise BadPairsError(f"{path}: expected the columns {', '.join(COLUMNS)}")
+  pairs = []
+  for number, line in enumerate(lines[1:], 2):
+    cells = line.split("\t")
+    if len(cells) != len(COLUMNS) or cells[1] not in LABELS:
+      raise BadPairsError(
+        f"{path}, line {number}: expected {len(COLUMNS)} columns, the second "
+        f"of them one of {LABELS}"
+      )
+    kind, label, reference, answer = cells
+    pairs.append(Pair(kind, label == LABELS[0], reference, answer))
+  return pairs
+
+
+def submit(executor: Executor, pair: Pair) -> "Future[Verdict]":
+  """Starts to grade a pair; returns the future of both verdicts."""
+  reference, answer = (
+    text.replace("$", "") for text in (pair.reference, pair.answer)
+  )
+  job = Job(
+    "pair", _ALONE, (f"{reference!a}, {answer!a}",), libraries=(grader.LIBRARY,)
+  )
+  ours = grader.submit(executor, pair.reference, pair.answer)
+  alone = futures.then(
+    executor.submit(job), lambda result: result.outputs == ("True",)
+  )
+  return futures.then(
+    futures.gather([ours, alone]), lambda verdicts: Verdict(pair, *verdicts)
+  )
+
+
+def table(verdicts: Sequence[Verdict]) -> list[str]:
+  """Returns lines that say how many verdicts are wrong, for each kind."""
+  lines = [_row("kind", "pairs", "ours wrong", "math-verify wrong")]
+  for kind in dict.fromkeys(verdict.pair.kind for verdict in verdicts):
+    own = [verdict for verdict in verdicts if verdict.pair.kind == kind]
+    lines.append(_counts(kind, own, (True, False)))
+  lines.append(_counts("all", verdicts, (True, False)))
+  lines.append(_counts("wrong, accepted", verdicts, (False,)))
+  lines.append(_counts("right, refused", verdicts, (True,)))
+  return lines
+
+
+def mistakes(verdicts: Iterable[Verdict]) -> list[Verdict]:
+  """Returns the verdicts in which this grader is wrong."""
+  return [v for v in verdicts if v.ours != v.pair.is_right]
+
+
+def _counts(
+  name: str, verdicts: Sequence[Verdict], labels: tuple[bool, ...]
+) -> str:
+  own = [verdict for verdict in verdicts if verdict.pair.is_right in labels]
+  ours = sum(verdict.ours != verdict.pair.is_right for verdict in own)
+  alone = sum(verdict.alone != verdict.pair.is_right for verdict in own)
+  return _row(name, len(own), ours, alone)
+
+
+def _row(*cells: object) -> str:
+  name, *numbers = map(str, cells)
+  return f"{name:18}" + "".join(f"{number:>19}" for number in numbers)

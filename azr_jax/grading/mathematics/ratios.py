@@ -1,0 +1,70 @@
+r"""Reads ratios and times of day.
+
+Examples are `1:2`, `1\text{ to }2`, `3:4:5`, `11:40\text{ a.m.}`.
+"""
+
+import dataclasses
+
+from azr_jax.grading.mathematics import numbers, parts, words
+from azr_jax.grading.mathematics.nodes import (
+  Node,
+  Nodes,
+  command,
+  sign,
+  substituted,
+)
+
+_HALVES_OF_DAY = ("am", "pm")
+
+
+@dataclasses.dataclass(frozen=True)
+class Ratio:
+  """Terms between colons.
+
+  Attributes:
+    terms: the terms.
+    half_of_day: "am", "pm" or an empty text.
+  """
+
+  terms: tuple[Nodes, ...]
+  half_of_day: str = ""
+
+  def may_be_time(self) -> bool:
+    """Returns whether it looks like a time of day, such as `10:20`."""
+    return len(self.terms[-1]) == 1 and len(self.terms[-1][0].text) == 2
+
+  def is_fraction(self) -> bool:
+    """Returns whether it is the same as a quotient: two terms, and no time."""
+    return len(self.terms) == 2 and not self.may_be_time()
+
+  def is_multiple(self, other: "Ratio") -> bool:
+    """Returns whether both are ratios of numbers in the same proportion."""
+    own = [numbers.read(term) for term in self.terms]
+    others = [numbers.read(term) for term in other.terms]
+    if self.may_be_time() or other.may_be_time():
+      return False
+    if len(own) != len(others) or not own[0] or not others[0]:
+      return False
+    factor = own[0] / others[0]
+    return all(
+      one is not None and two is not None and one == two * factor
+      for one, two in zip(own, others, strict=True)
+    )
+
+  def fraction(self) -> Nodes:
+    """Returns the quotient of its two terms."""
+    return (command("frac", *self.terms),)
+
+
+def read(nodes: Nodes) -> Ratio | None:
+  """Returns the ratio or time that nodes are, or None."""
+  nodes = substituted(nodes, {Node("word", "to"): sign(":")})
+  terms = parts.split(nodes, (":",))
+  if len(terms) < 2:
+    return None
+  last, half = terms[-1], ""
+  suffix = words.read(last[1:])
+  if suffix is not None and suffix.letters.casefold() in _HALVES_OF_DAY:
+    last, half = last[:1], suffix.letters.casefold()
+  terms = [*terms[:-1], last]
+  return Ratio(tuple(terms), half) if all(terms) else None

@@ -1,0 +1,264 @@
+r"""Separates units, percent signs and words of scale from a value.
+
+The list of units is open: `12 apples` is 12 with the unit apple. Words that
+change a value are no unit (`5 squared`, `12 or 13`, `3\text{ halves}`), and a
+single letter is one only in a font for text (`5\text{ m}`). Known units are
+converted: `5\text{ m}` is `500\text{ cm}`.
+
+| reference | correct | wrong |
+| --- | --- | --- |
+| `5\text{ cm}` | `5`, `0.05\text{ m}` | `5\text{ m}` |
+| `12` | with any unit | |
+| `\frac12` | `50\%` | `0.5\%` |
+| `50\%` | `50`, `0.5` | `0.5\%` |
+| a whole number above 1, such as `40` | `40\%`, `4000\%` | `0.4\%` |
+"""
+
+import dataclasses
+from fractions import Fraction
+
+from azr_jax.grading.mathematics import numbers, symbols
+from azr_jax.grading.mathematics import unit_tables as tables
+from azr_jax.grading.mathematics.nodes import Node, Nodes, sign
+
+_VOWELS = frozenset("aeiouy")
+_MAX_WORDS = 6
+_MAX_POWER = 9
+_IGNORED = (sign("."), sign("*"), sign("-"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+  """A unit of measure, or the noun of what is counted.
+
+  Attributes:
+    factor: its size in the units of `powers`.
+    powers: names of units or nouns with their powers, sorted.
+  """
+
+  factor: Fraction
+  powers: tables.Powers
+
+
+DEGREE = Unit(Fraction(1), (("degree", 1),))
+RADIAN = Unit(Fraction(1), (("radian", 1),))
+_DOLLAR = Unit(Fraction(1), (("dollar", 1),))
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+  """A value and what stands after it.
+
+  Attributes:
+    nodes: the value.
+    scale: the number that a word after the value multiplies it by.
+    is_percent: whether it is a percentage.
+    unit: the unit; None without one, and for a bare "units".
+  """
+
+  nodes: Nodes
+  scale: int = 1
+  is_percent: bool = False
+  unit: Unit | None = None
+
+  def value(self) -> Fraction | None:
+    """Returns the number with its scale, without its percent sign, or None."""
+    number = numbers.read(self.nodes)
+    return None if number is None else number * self.scale
+
+
+def same_number(
+  wanted: Measured, given: Measured, tolerance: numbers.Tolerance
+) -> bool | None:
+  """Returns whether two numbers are the same, or None if one is no number."""
+  value, other = wanted.value(), given.value()
+  if value is None or other is None:
+    return None
+  if wanted.is_percent:
+    return tolerance.holds(value, other) or (
+      not given.is_percent and tolerance.holds(value / 100, other)
+    )
+  if given.is_percent:
+    is_count = value.denominator == 1 and value > 1
+    return tolerance.holds(value, other / 100) or (
+      is_count and tolerance.holds(value, other)
+    )
+  if wanted.unit is None or given.unit is None:
+    return tolerance.holds(value, other)
+  return wanted.unit.powers == given.unit.powers and tolerance.holds(
+    value * wanted.unit.factor, other * given.unit.factor
+  )
+
+
+def measured(nodes: Nodes) -> Measured:
+  """Separates a value from its unit; without one, all nodes are the value."""
+  minus = nodes[:1] if nodes[:1] == (sign("-"),) else ()
+  if nodes[len(minus) : len(minus) + 1] == (sign("$"),):
+    inner = measured((*minus, *nodes[len(minus) + 1 :]))
+    if inner.unit in (None, _DOLLAR) and not inner.is_percent:
+      return dataclasses.replace(inner, unit=_DOLLAR)
+    return Measured(nodes)
+  if len(nodes) > 1 and nodes[-1] == sign("%"):
+    return Measured(nodes[:-1], is_percent=True)
+  for start in _starts(nodes):
+    found = _separated(nodes[:start], nodes[start:])
+    if found is not None:
+      return found
+  return Measured(nodes)
+
+
+def _starts(nodes: Nodes) -> list[int]:
+  """Returns where a unit may begin: at a run of letters, and at a word."""
+  runs, words = [], []
+  for index in range(1, len(nodes)):
+    node = nodes[index]
+    if node.kind == "word" or _is_quotient(node):
+      words.append(index)
+      break
+    if node.kind == "letter" and (
+      node.spaced or nodes[index - 1].kind != "letter"
+    ):
+      runs.append(index)
+  return runs[:1] + words
+
+
+def _is_quotient(node: Node) -> bool:
+  r"""Returns whether a node is a fraction of words, as in `10\frac{m}{s}`."""
+  return node.text == "frac" and all(
+    arg and arg[0].kind == "word" for arg in node.args
+  )
+
+
+def _separated(value: Nodes, rest: Nodes) -> Measured | None:
+  """Reads the words after a value; returns None if they are no unit."""
+  reader = _Terms()
+  if not reader.read(rest) or len(reader.terms) > _MAX_WORDS:
+    return None
+  terms, scale = reader.terms, 1
+  while terms and terms[0].word in tables.SCALES:
+    scale *= tables.SCALES[terms[0].word]
+    terms = terms[1:]
+  if len(terms) == 1 and terms[0].word in tables.PERCENT:
+    return Measured(value, scale, is_percent=True)
+  unit = _unit(terms)
+  # The angle of `\cos 72^\circ` is in degrees, the cosine is not.
+  if unit is None or (unit == DEGREE and _has_function(value)):
+    return None
+  return Measured(value, scale, unit=unit if unit.powers else None)
+
+
+def _has_function(nodes: Nodes) -> bool:
+  return any(
+    node.kind == "command" and node.text in symbols.FUNCTIONS for node in nodes
+  )
+
+
+@dataclasses.dataclass
+class _Term:
+  """A word of a unit.
+
+  Attributes:
+    word: the word in the singular, in lower case.
+    power: the power to which it is raised.
+    is_text: whether it is set in a font for text.
+  """
+
+  word: str
+  power: int
+  is_text: bool
+
+
+class _Terms:
+  """Reads the words of a unit.
+
+  Attributes:
+    terms: the words so far.
+  """
+
+  def __init__(self, side: int = 1):
+    """Starts with no word, above (1) or below (-1) a line of division."""
+    self.terms: list[_Term] = []
+    self._side, self._next_power = side, 1
+
+  def read(self, nodes: Nodes) -> bool:
+    """Adds the words of nodes; returns whether they may be those of a unit."""
+    index = 0
+    while index < len(nodes):
+      node, run = nodes[index], _run(nodes, index)
+      index += max(len(run), 1)
+      if run or node.kind == "word":
+        fits = self._word(run or node.text, not run)
+      elif node.kind == "sup":
+        power = numbers.read(node.args[0]) or Fraction(0)
+        fits = power.denominator == 1 and self._raise(int(power))
+      elif _is_quotient(node):
+        sides = [_Terms(self._side), _Terms(-self._side)]
+        fits = all(s.read(a) for s, a in zip(sides, node.args, strict=True))
+        self.terms += sides[0].terms + sides[1].terms
+      else:
+        fits = node in _IGNORED or node == sign("/")
+        self._side = -1 if node == sign("/") else self._side
+      if not fits:
+        return False
+    return True
+
+  def _word(self, text: str, is_text: bool) -> bool:
+    word = _singular(text.casefold())
+    if word == "per":
+      self._side = -1
+    elif word in tables.BEFORE:
+      self._next_power = tables.BEFORE[word]
+    elif word in tables.AFTER and self.terms:
+      return self._raise(tables.AFTER[word])
+    else:
+      self.terms.append(_Term(word, self._side * self._next_power, is_text))
+      self._next_power = 1
+    return True
+
+  def _raise(self, power: int) -> bool:
+    if not self.terms or not 0 < abs(power) <= _MAX_POWER:
+      return False
+    if abs(self.terms[-1].power * power) > _MAX_POWER:
+      return False
+    self.terms[-1].power *= power
+    return True
+
+
+def _run(nodes: Nodes, start: int) -> str:
+  """Returns the letters in a row from an index, without spaces between."""
+  text = ""
+  for node in nodes[start:]:
+    if node.kind != "letter" or (text and node.spaced):
+      break
+    text += node.text
+  return text
+
+
+def _singular(word: str) -> str:
+  if word in tables.KNOWN or word in tables.BEFORE or len(word) < 3:
+    return word
+  return word.removesuffix("s")
+
+
+def _unit(terms: list[_Term]) -> Unit | None:
+  factor, powers = Fraction(1), dict[str, int]()
+  for term in terms:
+    if not _is_unit(term):
+      return None
+    size, base = tables.KNOWN.get(term.word, (Fraction(1), ((term.word, 1),)))
+    factor *= size**term.power
+    for name, power in base:
+      powers[name] = powers.get(name, 0) + power * term.power
+  return Unit(factor, tuple(sorted((n, p) for n, p in powers.items() if p)))
+
+
+def _is_unit(term: _Term) -> bool:
+  word = term.word
+  if word in tables.KNOWN and (term.is_text or len(word) > 1):
+    return True
+  min_letters = 3 if term.is_text or word in tables.SHORT_NOUNS else 4
+  return (
+    word not in tables.NO_UNIT
+    and len(word) >= min_letters
+    and not _VOWELS.isdisjoint(word)
+  )
