@@ -72,7 +72,7 @@ class PythonTool:
     self._timeout_s = timeout_s
     self._tokenizer = tokenizer
     self._jobs: SharedJobs = SharedJobs(executor, hosts)
-    # Of each conversation, the start of its last response, and its finder.
+    # Per conversation, this has the start of its last response and its finder.
     self._finders: dict[SequenceId, tuple[int, BlockFinder]] = {}
     self._prefix = tokenizer.encode(code_blocks.OUTPUT_PREFIX)
     self._suffix = tokenizer.encode(code_blocks.OUTPUT_SUFFIX)
