@@ -8,6 +8,7 @@ The life of the data:
 4. each step trains on the next rows; epochs repeat them.
 """
 
+import contextlib
 import pathlib
 import time
 from typing import Any
@@ -24,7 +25,7 @@ from azr_jax.learner import settings as learner_settings
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import load, safetensors_io
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.run import console, nonfinite, preemption
+from azr_jax.run import console, nonfinite, preemption, storage
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
@@ -156,17 +157,22 @@ def _write_model(
 ) -> None:
   """Writes model and tokenizer in Hugging Face layout."""
   folder = run.folder / "model"
-  safetensors_io.save(
-    params,
-    source.config,
-    folder,
-    dtype=c.train.model_dtype,
-    eos_ids=source.tokenizer.eos_ids,
-    write=run.is_primary,
-  )
-  if run.is_primary:
-    source.tokenizer.save(folder)
-    run.print_status(f"the model is in {folder}")
+  # The libraries that write weights and tokenizers know no object store.
+  with contextlib.ExitStack() as written:
+    here = folder
+    if run.is_primary:
+      here = written.enter_context(storage.written_here(folder))
+    safetensors_io.save(
+      params,
+      source.config,
+      here,
+      dtype=c.train.model_dtype,
+      eos_ids=source.tokenizer.eos_ids,
+      write=run.is_primary,
+    )
+    if run.is_primary:
+      source.tokenizer.save(here)
+  run.print_status(f"the model is in {folder}")
   run.barrier("the model is written")
 
 
@@ -224,7 +230,8 @@ def _initial_model(
       conversation.prompt + "".join(conversation.turns)
       for conversation in sampled
     )
-    corpus.train_tokenizer(texts, tokenizer)
+    with storage.written_here(tokenizer) as here:
+      corpus.train_tokenizer(texts, here)
   return restore.untrained(name, folder, c.seed)
 
 
