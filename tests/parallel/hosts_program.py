@@ -58,7 +58,7 @@ def exchange(hosts):
   }
 
 
-def build(hosts):
+def make_data(hosts):
   """Builds data in turn; then it fails on the one process or the other."""
   folder = pathlib.Path(sys.argv[4])
 
@@ -152,7 +152,7 @@ def late(hosts):
 
 SCENARIOS = {
   "exchange": exchange,
-  "build": build,
+  "make_data": make_data,
   "lock": lock,
   "verify": verify,
   "late": late,

@@ -43,7 +43,7 @@ def run(scenarios, folder):
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
   """The results of all scenarios in which both processes stay alive."""
-  return run("exchange,build,lock,verify", tmp_path_factory.mktemp("hosts"))
+  return run("exchange,make_data,lock,verify", tmp_path_factory.mktemp("hosts"))
 
 
 def test_two_processes_exchange_and_agree(results):
@@ -70,7 +70,7 @@ def test_two_processes_exchange_and_agree(results):
 
 
 def test_data_that_one_process_cannot_build_ends_all(results):
-  builds = [result["build"] for result in results]
+  builds = [result["make_data"] for result in results]
   for index, build in enumerate(builds):
     assert build["made"] == build["again"] == "made once"
     for turn, name in enumerate(("first", "second")):
