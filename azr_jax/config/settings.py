@@ -14,7 +14,6 @@ the value and what was expected. This module imports the standard library alone.
 import dataclasses
 import difflib
 import functools
-import math
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,8 @@ from typing import Any, TypeVar
 # A number, a string, a bool, or a tuple of these.
 Value = Any
 Check = Callable[[Any], bool]
+# The largest number of float32, in which devices compute; NaN is not below it.
+_MAX_FLOAT = float.fromhex("0x1.fffffep+127")
 # Where the metadata of a field has its `Spec`.
 _SPEC = "setting"
 
@@ -292,7 +293,7 @@ def _is_settings(kind: Any) -> bool:
 
 
 def _has_type(value: Any, kind: Any) -> bool:
-  """Returns whether a value is of a field's type; numbers must be finite."""
+  """Returns whether a value is of a field's type; floats fit into float32."""
   if isinstance(kind, types.UnionType):
     return any(_has_type(value, option) for option in typing.get_args(kind))
   if typing.get_origin(kind) is tuple:
@@ -300,7 +301,7 @@ def _has_type(value: Any, kind: Any) -> bool:
     return isinstance(value, tuple) and all(_has_type(v, item) for v in value)
   if kind is float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value)
+    return is_number and abs(value) <= _MAX_FLOAT
   if kind is int:
     return isinstance(value, int) and not isinstance(value, bool)
   return isinstance(value, kind)

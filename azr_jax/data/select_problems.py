@@ -8,7 +8,7 @@ import json
 import pathlib
 from collections.abc import Iterable, Sequence
 
-from azr_jax.run import checkpoint
+from azr_jax.run import checkpoint, storage
 from azr_jax.tasks.mathematics.problem import Problem
 from azr_jax.trainer import restore
 from azr_jax.trainer import settings as train_settings
@@ -21,7 +21,7 @@ def of_run(run: str) -> Sequence[tuple[Problem, float]]:
     ValueError: the folder is not a run's, has no checkpoint, or its system
       keeps no pass rates.
   """
-  folder = pathlib.Path(run).expanduser()
+  folder = storage.resolve(run)
   config = restore.read_run_config(folder)
   settings = train_settings.read_train(config)
   with checkpoint.open_to_read(folder) as (checkpoints, step):

@@ -72,8 +72,9 @@ ActorCriticUpdate: TypeAlias = Callable[
 _Loss: TypeAlias = Callable[
   [Params, ValueBatch, Params | None], tuple[jax.Array, Metrics]
 ]
-# State and the sums of losses and gradient norms, in the loop over minibatches.
-_Carry: TypeAlias = tuple[TrainState, jax.Array, jax.Array]
+# State and the sums of losses, gradient norms and steps that were left out, in
+# the loop over minibatches.
+_Carry: TypeAlias = tuple[TrainState, jax.Array, jax.Array, jax.Array]
 
 
 def decoder(model: transformer.Transformer) -> transformer.Transformer:
@@ -257,23 +258,27 @@ def make_update(
     steps = jnp.minimum(settings.num_minibatches, count)
 
     def one_step(index: jax.Array, carry: _Carry) -> _Carry:
-      state, losses, norms = carry
+      state, losses, norms, skipped = carry
       start, stop = index * count // steps, (index + 1) * count // steps
       total, grads = _minibatch_gradients(
         loss_fn, state.params, batch, start, stop
       )
       norm = optax.tree.norm(grads)
-      return update.apply(optimizer, state, grads), losses + total, norms + norm
+      is_finite = jnp.isfinite(total) & jnp.isfinite(norm)
+      state = update.apply(optimizer, state, grads, is_finite)
+      return state, losses + total, norms + norm, skipped + 1.0 - is_finite
 
     zero = jnp.zeros((), jnp.float32)
-    state, losses, norms = jax.lax.fori_loop(
-      0, steps, one_step, (state, zero, zero)
+    state, losses, norms, skipped = jax.lax.fori_loop(
+      0, steps, one_step, (state, zero, zero, zero)
     )
     tokens = jnp.maximum(jnp.sum(batch.batch.loss_mask), 1.0)
     return state, {
       "critic/value_loss": losses / tokens,
       "critic/grad_norm": norms / jnp.maximum(steps, 1),
       "critic/updates": steps.astype(jnp.float32),
+      "critic/skipped": skipped,
+      "critic/nonfinite": update.count_nonfinite(state),
     }
 
   by_row = mesh_lib.batch_sharding(mesh, axis=1)

@@ -7,6 +7,16 @@ from azr_jax.learner import advantages, losses, packing
 
 DECAYS = ("cosine", "linear")
 HEAD_INITS = ("paper", "code")
+# What a run does when loss or gradients of a step are not finite.
+STOP, SKIP = "stop", "skip"
+
+
+def _nonfinite() -> str:
+  return setting(
+    STOP,
+    "loss or gradients that are not finite: stop the run, or skip the update",
+    choices=(STOP, SKIP),
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +68,7 @@ class SupervisedSettings(Settings):
     "how the losses of tokens are averaged",
     choices=packing.AGGREGATIONS,
   )
+  nonfinite: str = _nonfinite()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +125,7 @@ class LearnerSettings(Settings):
   chunk_tokens: int = setting(
     1024, "tokens whose logits exist at once", at_least=1
   )
+  nonfinite: str = _nonfinite()
 
   def check(self) -> None:
     """Refuses several epochs with a critic."""

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from azr_jax import types
 from azr_jax.learner import logprobs as logprobs_lib
@@ -304,13 +304,18 @@ def make_update(
       name: value if name in _WEIGHTED_SUMS else value / tokens
       for name, value in sums.items()
     }
+    grad_norm = optax.tree.norm(grads)
+    is_finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
+    state = apply(optimizer, state, grads, is_finite)
     metrics |= {
       "learner/loss": loss,
-      "learner/grad_norm": optax.tree.norm(grads),
+      "learner/grad_norm": grad_norm,
       "learner/tokens": tokens,
       "learner/rows": jnp.sum(jnp.any(batch.segment_ids > 0, axis=-1)),
+      "learner/skipped": 1.0 - is_finite,
+      "learner/nonfinite": count_nonfinite(state),
     }
-    return apply(optimizer, state, grads), metrics
+    return state, metrics
 
   return jax.jit(
     update,
@@ -378,15 +383,40 @@ def accumulate(
 
 
 def apply(
-  optimizer: optax.GradientTransformation, state: TrainState, grads: Params
+  optimizer: optax.GradientTransformation,
+  state: TrainState,
+  grads: Params,
+  is_finite: Bool[Array, ""],
 ) -> TrainState:
-  """Returns the state after one optimizer step."""
+  """Returns the state after one optimizer step.
+
+  Args:
+    optimizer: makes the step.
+    state: the state before it.
+    grads: the gradients.
+    is_finite: whether loss and gradients are; otherwise parameters, moments and
+      counts keep their values. It is known before the first parameter is
+      written, so no second copy of the state is needed.
+  """
   updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-  return state.replace(
+  after = state.replace(
     step=state.step + 1,
     params=optax.apply_updates(state.params, updates),
     opt_state=opt_state,
   )
+  return jax.tree.map(
+    lambda new, old: jnp.where(is_finite, new, old), after, state
+  )
+
+
+def count_nonfinite(state: TrainState) -> Float[Array, ""]:
+  """Returns how many parameters and moments are infinite or NaN."""
+  counts = [
+    jnp.sum(~jnp.isfinite(leaf), dtype=jnp.float32)
+    for leaf in jax.tree.leaves((state.params, state.opt_state))
+    if jnp.issubdtype(leaf.dtype, jnp.inexact)
+  ]
+  return sum(counts, start=jnp.zeros((), jnp.float32))
 
 
 def to_micro_batches(batch: types.Batch, rows: int) -> types.Batch:

@@ -52,8 +52,19 @@ class Tokenizer(Protocol):
 class SentencePieceTokenizer:
   """A sentencepiece model file, as the embedded models have it."""
 
-  def __init__(self, path: str | pathlib.Path):
-    self._model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+  def __init__(self, path: pathlib.Path):
+    """Reads the file, here or in an object store.
+
+    Raises:
+      ValueError: it is no sentencepiece model.
+    """
+    self._model = sentencepiece.SentencePieceProcessor()
+    try:
+      self._model.load_from_serialized_proto(path.read_bytes())
+    except RuntimeError as error:
+      raise ValueError(
+        f"{path}: expected a sentencepiece model ({error})"
+      ) from error
     self.eos_ids: tuple[int, ...] = (self._model.eos_id(),)
     pad = self._model.pad_id()
     # A model trained without a pad piece reports -1.

@@ -216,16 +216,19 @@ class Hosts:
       The result of `make` on this process.
 
     Raises:
-      RuntimeError: `make` failed on the primary process, and this is another.
+      RuntimeError: `make` failed on another process.
     """
-    made, error = None, None
-    if self.is_primary:
-      try:
-        made = make()
-      except Exception as caught:  # noqa: BLE001 - raised on every host.
-        error = caught
-    self.raise_on_all(what, error)
-    return make() if made is None else made
+    made: list[Made] = []
+    # The primary process has its turn, then the others have theirs.
+    for turn_of_primary in (True, False):
+      error = None
+      if self.is_primary == turn_of_primary:
+        try:
+          made.append(make())
+        except Exception as caught:  # noqa: BLE001 - raised on every host.
+          error = caught
+      self.raise_on_all(what, error)
+    return made[0]
 
   def from_primary(self, what: str, make: Callable[[], str]) -> str:
     """Returns on every process what `make` returns on the primary process.

@@ -11,17 +11,17 @@ ways to get them:
 
 import collections
 import concurrent.futures
-import pickle
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from azr_jax.executor import Executor
+from azr_jax.parallel import messages
 from azr_jax.parallel.hosts import Hosts
 
 Out = TypeVar("Out")
-# Starts a job on this host's executor; its outcome must be one that pickles.
+# Starts a job on this host's executor; its outcome is what a message can hold.
 Start = Callable[[Executor], "Future[Out]"]
 _POLL_S = 0.05  # Pause between exchanges while only other hosts are busy.
 
@@ -132,7 +132,7 @@ class SharedJobs:
     everyone = [mine]
     if self._hosts.count > 1:
       everyone = self._gather(mine, error)
-    if error is not None:
+    elif error is not None:
       raise error
     outcomes: dict[Hashable, Any] = {}
     for index, theirs in enumerate(everyone):
@@ -147,14 +147,20 @@ class SharedJobs:
     self, mine: dict[int, Any], error: Exception | None
   ) -> list[dict[int, Any]]:
     """Returns what every host has done, in their order."""
-    # The messages are between processes of one run, so pickle is safe here.
-    message = pickle.dumps((repr(error) if error else "", mine))
+    try:
+      message = messages.dumps((repr(error) if error else "", mine))
+    except TypeError as unknown:  # The other hosts wait for a message.
+      error = error or unknown
+      message = messages.dumps((repr(error), {}))
     parts = [
-      pickle.loads(part) for part in self._hosts.all_gather("outcomes", message)
+      messages.loads(part)
+      for part in self._hosts.all_gather("outcomes", message)
     ]
     for index, (failure, _) in enumerate(parts):
       if failure and error is None:
         raise RuntimeError(f"{self._hosts.name(index)} failed: {failure}")
+    if error is not None:
+      raise error
     return [outcomes for _, outcomes in parts]
 
   def metrics(self) -> dict[str, float]:
@@ -172,8 +178,8 @@ class SharedJobs:
     self._counted = counted
     self._totals.clear()
     every = [
-      pickle.loads(part)
-      for part in self._hosts.all_gather("counters", pickle.dumps(mine))
+      messages.loads(part)
+      for part in self._hosts.all_gather("counters", messages.dumps(mine))
     ]
     metrics = {
       f"executor/{name}": float(sum(host["counts"][name] for host in every))

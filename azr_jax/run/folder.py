@@ -25,6 +25,7 @@ LAYOUT = (
   "train.flag_texts",
   "train.flag_classifier",
   "train.model_dtype",
+  "learner.nonfinite",
   "mesh.",
   "sharding.",
   "hosts.",

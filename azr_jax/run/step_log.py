@@ -12,7 +12,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.run import console
+from azr_jax.run import console, nonfinite
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.settings import RunSettings
 from azr_jax.types import RolloutBatch
@@ -55,6 +55,7 @@ class StepLog:
     first_step: int,
     settings: RunSettings,
     rows: Sequence[dict[str, Any]] = (),
+    may_skip: bool = False,
   ):
     """Opens the files, on the primary host.
 
@@ -64,7 +65,9 @@ class StepLog:
       first_step: the first step that will be added.
       settings: how many texts are kept and shown.
       rows: see `metrics.MetricsWriter`.
+      may_skip: see `nonfinite.check`.
     """
+    self._may_skip = may_skip
     self._folder = folder
     self._settings = settings
     self._timeout_s = hosts.timeout_s if hosts.count > 1 else None
@@ -123,6 +126,7 @@ class StepLog:
           f"the update of step {step} was not done in {self._timeout_s:g} s "
           "(hosts.timeout_s): a host is slow or lost; see the logs of all hosts"
         ) from None
+      nonfinite.check(step, learner_metrics, self._may_skip)
       if self._writer is None:
         return
       metrics = rollouts.metrics | learner_metrics
@@ -153,6 +157,7 @@ class StepLog:
 
     Raises:
       TimeoutError: the update is not done, because a host is slow or lost.
+      RuntimeError: the step was not finite.
     """
     if self._last is not None:
       last, self._last = self._last, None

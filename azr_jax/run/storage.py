@@ -6,9 +6,13 @@ metrics from time to time. `file:///PATH` treats a folder of this machine as an
 object store.
 """
 
+import contextlib
 import importlib.util
 import pathlib
+import shutil
+import tempfile
 import time
+from collections.abc import Callable, Iterator
 from typing import cast
 
 from etils import epath
@@ -18,6 +22,8 @@ from azr_jax.run.console import print_status
 _FILE = "file://"
 # Seconds between two tries to write an object.
 _PAUSES_S = (0.5, 2.0, 8.0)
+# Bytes of a file that are copied at once.
+_COPY_BYTES = 1 << 24
 
 
 def resolve(text: str) -> pathlib.Path:
@@ -55,7 +61,7 @@ def write_whole(path: pathlib.Path, text: str) -> None:
     OSError: it cannot be written.
   """
   if is_object_store(path):
-    _write_object(path, text)
+    _try_several_times(path, lambda: path.write_text(text, encoding="utf-8"))
     return
   partial = path.with_suffix(".partial")
   partial.write_text(text, encoding="utf-8")
@@ -77,15 +83,52 @@ def write_if_possible(path: pathlib.Path, text: str) -> None:
     print_status(f"{path} is not written: {error}")
 
 
-def _write_object(path: pathlib.Path, text: str) -> None:
-  """Writes an object of a store.
+@contextlib.contextmanager
+def written_here(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+  """Yields a folder of this machine; what is written there ends in `folder`.
+
+  It is for libraries that write to this machine alone. A folder of this machine
+  is yielded itself. For one in an object store, files go to a temporary folder
+  and are copied when the context ends well.
+
+  Args:
+    folder: made if missing.
+
+  Raises:
+    OSError: a file cannot be copied.
+  """
+  if not is_object_store(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    yield folder
+    return
+  with tempfile.TemporaryDirectory() as name:
+    local = pathlib.Path(name)
+    yield local
+    for path in sorted(local.rglob("*")):
+      if path.is_file():
+        _copy(path, folder / str(path.relative_to(local)))
+
+
+def _copy(path: pathlib.Path, target: pathlib.Path) -> None:
+  """Copies a file of this machine to an object store, in parts."""
+
+  def copy() -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("rb") as source, target.open("wb") as sink:
+      shutil.copyfileobj(source, sink, _COPY_BYTES)
+
+  _try_several_times(target, copy)
+
+
+def _try_several_times(path: pathlib.Path, write: Callable[[], object]) -> None:
+  """Calls what writes an object of a store.
 
   Raises:
     OSError: the last of all tries failed, too.
   """
   for pause_s in (*_PAUSES_S, None):
     try:
-      path.write_text(text, encoding="utf-8")
+      write()
       return
     # Clients of stores raise errors of their own, not only OSErrors.
     except Exception as error:

@@ -13,6 +13,7 @@ import time
 
 import jax
 
+from azr_jax.learner import settings as learner_settings
 from azr_jax.learner import update
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import policy as policy_lib
@@ -36,8 +37,9 @@ def run(
     fail_on_recompile: stop when a step after the first compiles a program.
 
   Raises:
-    RuntimeError: a step compiled a program with `fail_on_recompile`, or the
-      hosts of the run do not agree.
+    RuntimeError: a step compiled a program with `fail_on_recompile`, its loss,
+      gradients or parameters were not finite, or the hosts of the run do not
+      agree.
     TimeoutError: a host did not come in `hosts.timeout_s`.
   """
   settings = experiment.settings.trunk
@@ -81,6 +83,7 @@ def run(
         done + 1,
         settings.train,
         checkpoints.restore_rows(done),
+        settings.learner.nonfinite == learner_settings.SKIP,
       )
     )
     monitor = text_monitor.from_settings(

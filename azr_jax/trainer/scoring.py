@@ -28,6 +28,8 @@ from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import EvaluateSettings
 
 RESULTS = "results.json"
+# Keys of an identity that say what was scored.
+_WHAT = ("model", "step", "data", "limit")
 
 
 def evaluate(
@@ -198,9 +200,7 @@ def _write(
 ) -> dict[str, float]:
   """Writes earlier scores, new ones and their averages, and returns all."""
   path = folder / RESULTS
-  earlier: dict[str, float] = {}
-  if path.exists():
-    earlier = json.loads(path.read_text(encoding="utf-8"))["scores"]
+  earlier = _earlier_scores(path, identity) if path.exists() else {}
   scores = earlier | scores
   main = {
     name: scores[table.main_score(name)]
@@ -210,4 +210,26 @@ def _write(
   scores |= registry.averages(main)
   text = json.dumps(identity | {"scores": scores}, indent=2)
   storage.write_whole(path, text + "\n")
+  return scores
+
+
+def _earlier_scores(
+  path: pathlib.Path, identity: dict[str, Any]
+) -> dict[str, float]:
+  """Returns the scores of a file of results.
+
+  Raises:
+    ValueError: the file is damaged, or its scores are of something else.
+  """
+  try:
+    earlier = json.loads(path.read_text(encoding="utf-8"))
+    scores, found = earlier["scores"], {key: earlier.get(key) for key in _WHAT}
+  except (ValueError, KeyError, TypeError):
+    raise ValueError(f"{path}: expected results of azr_jax.evaluate") from None
+  for key, value in found.items():
+    if value != identity.get(key):
+      raise ValueError(
+        f"{path} has scores of {key}={value!r}: expected "
+        f"{identity.get(key)!r}, or another --workdir"
+      )
   return scores

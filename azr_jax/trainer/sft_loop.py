@@ -8,6 +8,7 @@ The life of the data:
 4. each step trains on the next rows; epochs repeat them.
 """
 
+import contextlib
 import pathlib
 import time
 from typing import Any
@@ -20,10 +21,11 @@ from azr_jax.corpora import registry as corpora
 from azr_jax.corpora.corpus import Corpus
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import packing, update
+from azr_jax.learner import settings as learner_settings
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import load, safetensors_io
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.run import console, preemption
+from azr_jax.run import console, nonfinite, preemption, storage
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
@@ -70,7 +72,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
       state = learner.init(source.load_params(mesh, rules))
     saves = SaveSchedule(c.train, run)
     logged = checkpoints.restore_rows(done)
-    with _Log(run, done + 1, c.train.steps, logged) as log:
+    with _Log(run, done + 1, c, logged) as log:
       for step in range(done + 1, c.train.steps + 1):
         start = time.monotonic()
         batch = update.place(_batch(rows, step - 1, micro_rows), mesh)
@@ -94,13 +96,18 @@ class _Log:
   """Writes metrics and progress, on the primary host."""
 
   def __init__(
-    self, run: Run, first_step: int, last_step: int, rows: list[dict[str, Any]]
+    self,
+    run: Run,
+    first_step: int,
+    c: SupervisedTrainSettings,
+    rows: list[dict[str, Any]],
   ):
     """Opens the files; for `rows` see `MetricsWriter`."""
+    self._may_skip = c.learner.nonfinite == learner_settings.SKIP
     self._writer = None
     if run.is_primary:
       self._writer = metrics_lib.MetricsWriter(run.folder, first_step, rows)
-      self._progress = console.Progress(first_step, last_step)
+      self._progress = console.Progress(first_step, c.train.steps)
 
   def __enter__(self) -> "_Log":
     return self
@@ -117,8 +124,12 @@ class _Log:
       step: the number of the step.
       metrics: scalars on the device.
       start: when the step began, by `time.monotonic`.
+
+    Raises:
+      RuntimeError: the step was not finite.
     """
     values = metrics_lib.to_host(jax.device_get(metrics))
+    nonfinite.check(step, values, self._may_skip)
     values["time/step"] = time.monotonic() - start
     if self._writer is None:
       return
@@ -146,17 +157,22 @@ def _write_model(
 ) -> None:
   """Writes model and tokenizer in Hugging Face layout."""
   folder = run.folder / "model"
-  safetensors_io.save(
-    params,
-    source.config,
-    folder,
-    dtype=c.train.model_dtype,
-    eos_ids=source.tokenizer.eos_ids,
-    write=run.is_primary,
-  )
-  if run.is_primary:
-    source.tokenizer.save(folder)
-    run.print_status(f"the model is in {folder}")
+  # The libraries that write weights and tokenizers know no object store.
+  with contextlib.ExitStack() as written:
+    here = folder
+    if run.is_primary:
+      here = written.enter_context(storage.written_here(folder))
+    safetensors_io.save(
+      params,
+      source.config,
+      here,
+      dtype=c.train.model_dtype,
+      eos_ids=source.tokenizer.eos_ids,
+      write=run.is_primary,
+    )
+    if run.is_primary:
+      source.tokenizer.save(here)
+  run.print_status(f"the model is in {folder}")
   run.barrier("the model is written")
 
 
@@ -214,7 +230,8 @@ def _initial_model(
       conversation.prompt + "".join(conversation.turns)
       for conversation in sampled
     )
-    corpus.train_tokenizer(texts, tokenizer)
+    with storage.written_here(tokenizer) as here:
+      corpus.train_tokenizer(texts, here)
   return restore.untrained(name, folder, c.seed)
 
 

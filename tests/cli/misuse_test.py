@@ -60,6 +60,10 @@ CASES = {
     ["train", TINY, DIR, "--config.optimizer.learning_rate=nan"],
     "config.optimizer.learning_rate=nan: expected a number above 0",
   ),
+  "not finite": (
+    ["train", TINY, DIR, "--config.optimizer.learning_rate=inf"],
+    "config.optimizer.learning_rate=inf: expected a number above 0",
+  ),
   "unknown system": (
     ["train", TINY, DIR, "--config.system=azzr"],
     "config.system='azzr': expected one of ('azr',",

@@ -110,6 +110,7 @@ def test_allowed_values_are_kept_and_others_have_their_defaults(section):
     ({"speed": "fast"}, "speed='fast': expected a number above 0"),
     ({"speed": float("nan")}, "speed=nan: expected a number above 0"),
     ({"speed": float("inf")}, "speed=inf: expected a number above 0"),
+    ({"speed": 1e39}, "speed=1e+39: expected a number above 0"),
     ({"is_on": 1}, "is_on=1: expected True or False"),
     ({"colour": "green"}, "colour='green': expected one of ('red', 'blue')"),
     ({"tools": ("saw", "axe")}, "expected () or a choice of ('saw', 'drill')"),

@@ -58,6 +58,26 @@ def exchange(hosts):
   }
 
 
+def make_data(hosts):
+  """Builds data in turn; then it fails on the one process or the other."""
+  folder = pathlib.Path(sys.argv[4])
+
+  def make(failing=None):
+    if hosts.index == failing:
+      raise OSError("disk is gone")
+    path = folder / "data"
+    if hosts.is_primary:
+      path.write_text("made once")
+    return path.read_text()
+
+  return {
+    "made": hosts.primary_first("data", make),
+    "first": error_of(hosts.primary_first, "data", lambda: make(0)),
+    "second": error_of(hosts.primary_first, "data", lambda: make(1)),
+    "again": hosts.primary_first("data", make),
+  }
+
+
 def lock(hosts):
   """Locks folders: free, of another config, not shared, and a plain file."""
   config = azr.get_config("tiny").to_dict()
@@ -132,6 +152,7 @@ def late(hosts):
 
 SCENARIOS = {
   "exchange": exchange,
+  "make_data": make_data,
   "lock": lock,
   "verify": verify,
   "late": late,

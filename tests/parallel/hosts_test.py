@@ -43,7 +43,7 @@ def run(scenarios, folder):
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
   """The results of all scenarios in which both processes stay alive."""
-  return run("exchange,lock,verify", tmp_path_factory.mktemp("hosts"))
+  return run("exchange,make_data,lock,verify", tmp_path_factory.mktemp("hosts"))
 
 
 def test_two_processes_exchange_and_agree(results):
@@ -67,6 +67,19 @@ def test_two_processes_exchange_and_agree(results):
       else f"RuntimeError: lock: process 1 ({host}) failed: "
       "ValueError('no room')"
     )
+
+
+def test_data_that_one_process_cannot_build_ends_all(results):
+  builds = [result["make_data"] for result in results]
+  for index, build in enumerate(builds):
+    assert build["made"] == build["again"] == "made once"
+    for turn, name in enumerate(("first", "second")):
+      assert build[name] == (
+        "OSError: disk is gone"
+        if index == turn
+        else f"RuntimeError: data: process {turn} ({socket.gethostname()}) "
+        "failed: OSError('disk is gone')"
+      )
 
 
 def test_each_process_verifies_its_part_and_holds_all(results):

@@ -4,13 +4,16 @@ import json
 import pathlib
 import shutil
 import signal
+import sys
 import time
 
 import pytest
 import training
 
-from azr_jax import train
+from azr_jax import sft, train
 from azr_jax.configs import azr, evaluate
+from azr_jax.configs import sft as sft_config
+from azr_jax.models import load
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run import storage
 from azr_jax.trainer import scoring
@@ -32,6 +35,60 @@ def test_names_of_folders(tmp_path, monkeypatch):
   installed.clear()
   with pytest.raises(ModuleNotFoundError, match="need gcsfs"):
     storage.resolve("gs://bucket/runs")
+
+
+@pytest.fixture(name="strict_store")
+def make_strict_store(tmp_path, monkeypatch):
+  """A folder as a store whose paths cannot be opened as those of a machine.
+
+  Orbax and etils, which know stores, may still ask for the name.
+  """
+  folder = storage.resolve(f"file://{tmp_path}/run")
+  name_of = type(folder).__fspath__
+
+  def refuse(path):
+    caller = sys._getframe(1).f_code.co_filename
+    if "/etils/" in caller or "/orbax/" in caller:
+      return name_of(path)
+    raise TypeError(f"{path} is not on this machine")
+
+  monkeypatch.setattr(type(folder), "__fspath__", refuse)
+  return folder
+
+
+def test_files_of_libraries_are_copied_to_the_store(strict_store, tmp_path):
+  with pytest.raises(TypeError, match="not on this machine"):
+    open(strict_store / "file", "wb")
+  content = bytes(range(256)) * 999
+  with storage.written_here(strict_store / "model") as here:
+    (here / "inner").mkdir()
+    (here / "inner" / "weights").write_bytes(content)
+    (here / "config.json").write_text("{}")
+    assert not (tmp_path / "run").exists()
+  assert (tmp_path / "run/model/inner/weights").read_bytes() == content
+  assert (tmp_path / "run/model/config.json").read_text() == "{}"
+  with pytest.raises(KeyError):
+    with storage.written_here(strict_store / "failed") as here:
+      (here / "half").write_text("of a file")
+      raise KeyError
+  assert not (tmp_path / "run/failed").exists()
+  with storage.written_here(tmp_path / "plain") as here:
+    assert here == tmp_path / "plain" and here.is_dir()
+
+
+@pytest.mark.slow
+def test_supervised_training_ends_well_in_a_store(
+  strict_store, tmp_path, monkeypatch, on_one_device
+):
+  config = sft_config.get_config("countdown_smoke")
+  config.train.steps, config.train.save_every = 2, 1
+  sft.train(config, f"file://{strict_store}")
+  names = {path.name for path in (tmp_path / "run" / "model").iterdir()}
+  assert names == {"config.json", "model.safetensors", "tokenizer.model"}
+  monkeypatch.undo()
+  source = load.resolve(str(tmp_path / "run" / "model"), str(tmp_path))
+  assert source.config.vocab_size >= source.tokenizer.vocab_size
+  assert [row["step"] for row in training.rows_of(tmp_path / "run")] == [1, 2]
 
 
 def test_metrics_are_rewritten_from_time_to_time(tmp_path, monkeypatch):

@@ -75,3 +75,26 @@ def test_scores_of_an_object_store_stay_on_this_machine(tmp_path):
     f"--model={tmp_path}/run",
     "--workdir=/tmp/run_scores",
   ]
+
+
+@pytest.mark.parametrize(
+  "content, message",
+  [
+    ('{"model": "other", "scores": {}}', "has scores of model='other'"),
+    ('{"model": "m", "step": 3, "scores": {}}', "has scores of step=3"),
+    ('{"model": "m"}', "expected results of azr_jax.evaluate"),
+    ("[]", "expected results"),
+    ('{"model": ', "expected results"),
+    ("\xff", "expected results"),
+  ],
+)
+def test_scores_of_something_else_are_never_joined(tmp_path, content, message):
+  identity = {"model": "m", "step": 4, "data": "", "limit": 0}
+  path = tmp_path / scoring.RESULTS
+  path.write_text(content, encoding="latin-1")
+  with pytest.raises(ValueError, match=message):
+    scoring._write(tmp_path, identity, {"gsm8k/accuracy": 0.5})
+  path.unlink()
+  scoring._write(tmp_path, identity, {"one/accuracy": 0.5})
+  joined = scoring._write(tmp_path, identity, {"two/accuracy": 0.25})
+  assert joined == {"one/accuracy": 0.5, "two/accuracy": 0.25}

@@ -1,0 +1,84 @@
+"""Values that the hosts of a run send each other, as JSON.
+
+Nobody checks who sends a message, so reading one must not run what it says, as
+reading a pickle does. Values come back equal and of the same types: numbers,
+texts, lists, tuples, dictionaries with keys of any of these, and dataclasses.
+"""
+
+import dataclasses
+import json
+import sys
+from typing import Any
+
+# Python reads no longer integers from decimal text than of 4300 digits.
+_PLAIN_BITS = 64
+
+
+def dumps(value: Any) -> bytes:
+  """Returns a value as a message.
+
+  Raises:
+    TypeError: a part of it is of a type that messages cannot hold.
+  """
+  return json.dumps(_encoded(value)).encode()
+
+
+def loads(message: bytes) -> Any:
+  """Returns the value of a message.
+
+  Raises:
+    ValueError: it is no message of `dumps`, or names a class that this process
+      has not loaded or that is no dataclass.
+  """
+  try:
+    return _decoded(json.loads(message))
+  except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    raise ValueError(f"expected a message, not {message[:80]!r}") from error
+
+
+def _encoded(value: Any) -> Any:
+  """Returns a value as what JSON has; an object is {kind: contents}."""
+  if value is None or isinstance(value, bool | float | str):
+    return value
+  if isinstance(value, int):
+    is_plain = value.bit_length() < _PLAIN_BITS
+    return value if is_plain else {"int": hex(value)}
+  if isinstance(value, list):
+    return [_encoded(item) for item in value]
+  if isinstance(value, tuple):
+    return {"tuple": [_encoded(item) for item in value]}
+  if isinstance(value, dict):
+    return {"dict": [[_encoded(k), _encoded(v)] for k, v in value.items()]}
+  if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    return {"of": _name(type(value)), "fields": _encoded(vars(value))}
+  raise TypeError(
+    f"a value of type {type(value).__name__}: expected numbers, texts, lists, "
+    "tuples, dictionaries and dataclasses between hosts"
+  )
+
+
+def _decoded(value: Any) -> Any:
+  if isinstance(value, list):
+    return [_decoded(item) for item in value]
+  if not isinstance(value, dict):
+    return value
+  if "int" in value:
+    return int(value["int"], 16)
+  if "tuple" in value:
+    return tuple(_decoded(item) for item in value["tuple"])
+  if "dict" in value:
+    return {_decoded(k): _decoded(v) for k, v in value["dict"]}
+  return _class(value["of"])(**_decoded(value["fields"]))
+
+
+def _name(kind: type) -> str:
+  return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _class(name: str) -> type:
+  """Returns a dataclass of a module that is loaded already."""
+  module, _, attribute = name.partition(":")
+  kind = vars(sys.modules[module])[attribute]
+  if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+    raise ValueError(f"{name}: expected a dataclass")
+  return kind

@@ -1,0 +1,103 @@
+"""Updates whose loss, gradients or parameters are not finite."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import update_test
+
+from azr_jax.learner import learner, update
+from azr_jax.learner.optimizer import make_optimizer
+from azr_jax.learner.settings import CriticSettings, OptimizerSettings
+from azr_jax.parallel import mesh as mesh_lib
+
+HUGE = 1e38
+
+
+def make(mesh, rate=1e-3, critic=None, **optimizer):
+  """Returns a learner by AdamW, and its state before the first update."""
+  chosen = make_optimizer(OptimizerSettings(learning_rate=rate, **optimizer))
+  loss_fn = update.make_policy_loss(
+    update_test.MODEL, on_policy=True, mesh=mesh, **update_test.LOSS
+  )
+  parts = None
+  if critic is not None:
+    parts = learner.CriticParts(critic, chosen, normalize=False, seed=3)
+  made = learner.make(
+    update_test.MODEL, loss_fn, chosen, mesh, update_test.RULES, parts
+  )
+  abstract = made.abstract if critic is None else made.abstract.policy
+  shardings = jax.tree.map(lambda x: x.sharding, abstract.params)
+  params = update_test.init(jax.random.key(0))
+  return made, made.init(jax.device_put(params, shardings))
+
+
+def poisoned(batch, value):
+  """A batch one of whose sequences has another advantage."""
+  advantages, segments = map(np.array, (batch.advantages, batch.segment_ids))
+  advantages[0, 0][segments[0, 0] == 1] = value
+  return batch.replace(advantages=advantages)
+
+
+def equal(one, other):
+  jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, HUGE])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 4, 2)])
+def test_a_step_that_is_not_finite_changes_nothing(value, sizes):
+  """The next step is as if it had never been."""
+  axes = dict(zip(mesh_lib.AXES, sizes, strict=True))
+  mesh = mesh_lib.make_mesh(axes, jax.devices()[: int(np.prod(sizes))])
+  batch = update_test.batch_of(8)
+  made, state = make(mesh, decay_steps=5, warmup_steps=2)
+  state, clean = made.update(state, batch, None)
+  assert (clean["learner/skipped"], clean["learner/nonfinite"]) == (0, 0)
+  before = jax.device_get(state)
+  state, metrics = made.update(state, poisoned(batch, value), None)
+  equal(jax.device_get(state), before)
+  assert (metrics["learner/skipped"], metrics["learner/nonfinite"]) == (1, 0)
+  assert not np.isfinite(metrics["learner/grad_norm"])
+  state, _ = made.update(state, batch, None)
+  _, other = make(mesh, decay_steps=5, warmup_steps=2)
+  for _ in range(2):
+    other, _ = made.update(other, batch, None)
+  equal(jax.device_get(state), jax.device_get(other))
+  assert int(state.step) == 2
+
+
+def test_parameters_that_overflow_are_counted(one_device_mesh):
+  made, state = make(one_device_mesh, rate=HUGE, weight_decay=1000.0)
+  state, metrics = made.update(state, update_test.batch_of(8), None)
+  assert metrics["learner/skipped"] == 0
+  leaves = jax.tree.leaves(state.params)
+  count = sum(int(jnp.sum(~jnp.isfinite(leaf))) for leaf in leaves)
+  assert metrics["learner/nonfinite"] == count > 0
+
+
+def test_a_critic_leaves_out_its_own_steps(one_device_mesh):
+  critic = CriticSettings(num_minibatches=3, value_clip=0.0)
+  made, state = make(one_device_mesh, critic=critic)
+  items = update_test.sequences(20)
+  batch = jax.tree.map(jnp.asarray, update_test.batch_of(4, items=items))
+  before = jax.device_get(state)
+  state, metrics = made.update(state, poisoned(batch, np.nan), None)
+  equal(jax.device_get(state.policy), before.policy)
+  assert metrics["learner/skipped"] == 1 and metrics["critic/nonfinite"] == 0
+  # Two minibatches have nothing of the sequence whose reward is not a number.
+  assert metrics["critic/skipped"] == 1 and metrics["critic/updates"] == 3
+  assert int(state.critic.step) == 2
+  state, metrics = made.update(state, batch, None)
+  assert metrics["learner/skipped"] == metrics["critic/skipped"] == 0
+
+
+def test_no_second_copy_of_the_state_is_held(one_device_mesh):
+  """A choice between whole states would hold three times the parameters."""
+  made, state = make(one_device_mesh)
+  size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+  compiled = made.policy_update.lower(
+    state, update_test.batch_of(8), None
+  ).compile()
+  memory = compiled.memory_analysis()
+  assert memory.alias_size_in_bytes >= size
+  assert memory.output_size_in_bytes - memory.alias_size_in_bytes < 1000
