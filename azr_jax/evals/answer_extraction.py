@@ -16,13 +16,12 @@ answer tags if there are any, otherwise the text after the last `</think>`.
 import re
 from collections.abc import Sequence
 
-from azr_jax.grading import answer_tags, marks
+from azr_jax.grading import answer_tags
 from azr_jax.grading.mathematics import extraction
+from azr_jax.text import fences
 
 _LABEL = re.compile(r"\w*")
-_PYTHON_FENCE = "```python"
 _NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
-_PYTHON_LABELS = ("python", "py", "python3")
 _MARKUP = re.compile(r"\\(?:text|math)\w*\s*\{([^{}]*)\}|[*$`]")
 _ANSWER_IS = re.compile(
   r"(?:final answer|answer)(?: is)?\s*+(?:[:=]\s*+)?(.+)", re.IGNORECASE
@@ -46,23 +45,29 @@ def code(response: str, names: Sequence[str] = ()) -> str | None:
     names: functions or classes; a program that defines one of them is preferred
       to others, such as an example of its use.
   """
-  answer = answer_part(response)
-  found = fences(answer)
-  programs = [body for label, body in found if label in _PYTHON_LABELS]
-  programs = programs or [body for label, body in found if not label]
-  defining = [body for body in programs if defines(body, names)]
+  found = _fences(answer_part(response))
+  programs = _programs(found, fences.PYTHON) or _programs(found, "")
+  defining = [program for program in programs if defines(program, names)]
   if programs:
     return (defining or programs)[-1]
-  _, opening, cut_off = answer.partition(_PYTHON_FENCE)
-  _, line_break, program = cut_off.partition("\n")
-  return program if opening and line_break else None
+  # The response may have ended at the limit of its length.
+  cut_off = [f for label, f in found if label == fences.PYTHON]
+  return cut_off[-1].content if cut_off else None
 
 
-def fences(text: str) -> list[tuple[str, str]]:
-  """Returns (label, content) of each closed fence."""
+def _programs(found: list[tuple[str, fences.Fence]], wanted: str) -> list[str]:
   return [
-    (match[0] if (match := _LABEL.match(line)) else "", content)
-    for line, content in marks.fences(text)
+    f"{fence.content}\n"
+    for label, fence in found
+    if label == wanted and fence.is_closed and (wanted or not fence.is_inline)
+  ]
+
+
+def _fences(text: str) -> list[tuple[str, fences.Fence]]:
+  """Returns the fences of a text, with the first word of each one's label."""
+  return [
+    (fences.normalized(match[0] if (match := _LABEL.match(f.label)) else ""), f)
+    for f in fences.read(text)
   ]
 
 
@@ -76,9 +81,9 @@ def defines(program: str, names: Sequence[str]) -> bool:
 
 def fenced(response: str, label: str) -> str | None:
   """Returns the content of the last fence with this label, or None."""
-  found = fences(answer_part(response))
-  bodies = [body for fence_label, body in found if fence_label == label]
-  return bodies[-1].strip() if bodies else None
+  found = _fences(answer_part(response))
+  contents = [f.content for own, f in found if own == label and f.is_closed]
+  return contents[-1].strip() if contents else None
 
 
 def math(response: str) -> str | None:
@@ -99,7 +104,9 @@ def short_answer(response: str, label: str = "output") -> str | None:
   """
   answer = answer_part(response)
   others = [
-    body.strip() for fence_label, body in fences(answer) if fence_label != label
+    fence.content.strip()
+    for own, fence in _fences(answer)
+    if own != label and fence.is_closed
   ]
   for candidate in (
     extraction.last_boxed(answer),

@@ -28,7 +28,7 @@ _TESTED_CALL = re.compile(r"assertion\((\w+)\(\*")
 _TOLERANCE = re.compile(r"assertion\(.*,\s*([0-9][0-9.e-]*)\)\s*$", re.M)
 _CALL = re.compile(r"\b(\w+)\(")
 # Without a fence, the function that the prompt began ends before such a line.
-_FUNCTION_END = re.compile(r"\n(?:class |def |#|@|if |print\(|```|assert )")
+_FUNCTION_END = re.compile(r"\n(?:class |def |#|@|if |print\(|```|~~~|assert )")
 
 
 def read_humaneval(raw: Iterable[Mapping[str, Any]]) -> list[Item]:

@@ -1,6 +1,6 @@
 """Finds the answer tags of a response, `<answer>...</answer>`."""
 
-from azr_jax.grading import marks
+from azr_jax.text import marks
 
 TAGS = "<answer>", "</answer>"
 

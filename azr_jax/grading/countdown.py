@@ -24,8 +24,9 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from azr_jax.executor import literals
-from azr_jax.grading import answer_tags, marks
+from azr_jax.grading import answer_tags
 from azr_jax.grading.countdown_puzzle import Puzzle
+from azr_jax.text import marks
 
 RIGHT, WRONG, NO_ANSWER = 1.0, 0.1, 0.0
 MAX_ANSWER_CHARS = 1000

@@ -3,7 +3,7 @@
 A response ends with its first closed block (`code_blocks.py`). Tokens come a
 few at a time, and there may be a fence in each line, so the response is not
 decoded anew for each fence: only the new tokens are. Of the text before them,
-the finder keeps what may be the beginning of a mark.
+the finder keeps a bounded part of the last line.
 """
 
 import os.path
@@ -26,8 +26,9 @@ class BlockFinder:
       decode: token ids to text.
     """
     self._decode = decode
-    self._is_open = False
-    self._kept = ""
+    self._opening: code_blocks.Opening | None = None
+    # The end of the last line; once a block is open, its beginning.
+    self._line = ""
 
   def end_of_block(
     self, token_ids: Sequence[int], response_start: int, num_checked: int
@@ -63,26 +64,20 @@ class BlockFinder:
 
   def _closes(self, text: str) -> bool:
     """Returns whether a block is closed by more text of the response."""
-    self._kept += text
-    if not self._is_open:
-      self._open()
-    if not self._is_open:
-      return False
-    is_closed = code_blocks.CLOSING in self._kept
-    self._kept = self._kept[1 - len(code_blocks.CLOSING) :]
-    return is_closed
+    *ended, last = text.split("\n")
+    for part in ended:
+      if self._reads(part):
+        return True
+      if self._opening is None:
+        self._opening = code_blocks.opening(self._line)
+      self._line = ""
+    return self._reads(last)
 
-  def _open(self) -> None:
-    """Looks for an opening fence in the text that is kept, and shortens it."""
-    text, start, opening = self._kept, 0, code_blocks.OPENING
-    while (found := text.find(opening, start)) >= 0:
-      start = found + len(opening)
-      line_end = code_blocks.end_of_blanks(text, start)
-      if line_end == len(text):  # More blanks and the line break may follow.
-        self._kept = opening
-        return
-      if text.startswith("\n", line_end):
-        self._is_open = True
-        self._kept = text[line_end:]
-        return
-    self._kept = text[1 - len(opening) :]
+  def _reads(self, part: str) -> bool:
+    """Adds a part of a line; returns whether it closes the block."""
+    self._line += part
+    if self._opening is None:
+      self._line = self._line[-code_blocks.MAX_OPENING - 1 :]
+      return False
+    self._line = self._line[: self._opening.max_closing]
+    return self._opening.closing_end(self._line) > 0

@@ -1,20 +1,29 @@
-"""Tool-call parsing: python blocks, tool outputs, answers.
+r"""Tool-call parsing: python blocks, tool outputs, answers.
 
 R1-CI, table 1. A response ends with its first closed python block, which is its
 tool call; other fences mean nothing. The tool output follows between
 `OUTPUT_PREFIX` and `OUTPUT_SUFFIX`. An answer stands in `<<<...>>>`. Only what
 the model wrote is parsed, never a tool output.
+
+A block opens at the end of a line: three or more backticks or tildes, a name of
+Python (`py`, `Python`, `python3`), and blanks. It closes where a line begins
+with as many of the same marks, indented no further than those of the opening.
+What follows them does not matter, so that sampling can stop there.
 """
 
 import ast
 import dataclasses
+import re
 from collections.abc import Sequence
 
 from azr_jax.executor import literals
-from azr_jax.grading import marks
+from azr_jax.text import fences, marks
 
-OPENING = "```python"  # Blanks may follow it on its line, and nothing else.
-CLOSING = "\n```"
+# The end of a line is read so far for an opening.
+MAX_OPENING = 256
+_OPENING = re.compile(
+  r"(`{3,}|~{3,})[ \t]*(?:python3?|py3?)[ \t\r]*\Z", re.IGNORECASE
+)
 _ANSWER = "<<<", ">>>"
 OUTPUT_PREFIX = "\n\nCode Execution Results: "
 OUTPUT_SUFFIX = "\n\n"
@@ -25,7 +34,7 @@ class Block:
   """A closed python block.
 
   Attributes:
-    code: what stands between the fences.
+    code: what stands between the fences, without the opening's indentation.
     start: index of the first character of the opening fence.
     end: index after the last character of the closing fence.
   """
@@ -35,25 +44,77 @@ class Block:
   end: int
 
 
+@dataclasses.dataclass(frozen=True)
+class Opening:
+  """The opening fence of a block.
+
+  Attributes:
+    marks: its backticks or tildes.
+    from_end: how many letters before the end of its line it begins.
+    indentation: how far its lines may be indented.
+  """
+
+  marks: str
+  from_end: int
+  indentation: int
+
+  @property
+  def max_closing(self) -> int:
+    """How many letters of a line it takes to see that it closes the block."""
+    return self.indentation + len(self.marks)
+
+  def closing_end(self, line: str) -> int:
+    """Returns where the closing fence ends in a line, or 0 without one.
+
+    Args:
+      line: a line, or its first `max_closing` letters.
+    """
+    blanks = 0
+    while blanks < self.indentation and line[blanks : blanks + 1] in (
+      " ",
+      "\t",
+    ):
+      blanks += 1
+    is_closing = line.startswith(self.marks, blanks)
+    return blanks + len(self.marks) if is_closing else 0
+
+
+def opening(line: str) -> Opening | None:
+  """Returns the opening of a block at the end of a line, or None.
+
+  Args:
+    line: a line without its line break, or its end if that is longer than
+      `MAX_OPENING`, of which no more is read.
+  """
+  is_whole, line = len(line) <= MAX_OPENING, line[-MAX_OPENING:]
+  match = _OPENING.search(line)
+  if match is None:
+    return None
+  before = line[: match.start()] if is_whole else "x"
+  indentation = fences.indentation(before)
+  if indentation is None and match[1][0] == "~":
+    return None
+  return Opening(match[1], len(line) - match.start(), indentation or 0)
+
+
 def find_block(text: str) -> Block | None:
-  """Returns the first closed python block; its closing fence begins a line."""
-  position = 0
-  while (start := text.find(OPENING, position)) >= 0:
-    position = start + len(OPENING)
-    line_end = end_of_blanks(text, position)
-    if text.startswith("\n", line_end):
-      # A block may be empty, so its first line break may be its last.
-      end = text.find(CLOSING, line_end)
-      code = text[line_end + 1 : end + 1]
-      return None if end < 0 else Block(code, start, end + len(CLOSING))
-  return None
-
-
-def end_of_blanks(text: str, start: int) -> int:
-  """Returns the index of the first character from `start` that is no blank."""
-  while text[start : start + 1] in (" ", "\t"):
-    start += 1
-  return start
+  """Returns the first closed python block."""
+  opened, code_start, start = None, 0, 0
+  while True:
+    end = text.find("\n", start)
+    if opened is not None:
+      line = text[start : start + opened.max_closing]
+      closing_end = opened.closing_end(line.partition("\n")[0])
+      if closing_end:
+        code = fences.dedented(text[code_start:start], opened.indentation)
+        first = code_start - 1 - opened.from_end
+        return Block(code, first, start + closing_end)
+    if end < 0:
+      return None
+    if opened is None:
+      opened = opening(text[max(start, end - MAX_OPENING - 1) : end])
+      code_start = end + 1
+    start = end + 1
 
 
 def find_answer(text: str) -> str | None:

@@ -100,11 +100,6 @@ READERS = {
     lambda text: gym.is_harmless("polynomial_multiplication", text),
     [*"01.._xyx+*/(),^|- =\n"],
   ),
-  "fences": (
-    lambda text: re.findall(r"```(\w*)[^\n]*\n(.*?)```", text, re.DOTALL),
-    answer_extraction.fences,
-    "```|```python|`|\n| |x|_|python|é".split("|"),
-  ),
   "last_words": (
     _words,
     answer_extraction.last_words,

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.block_finder import BlockFinder
 
-PIECES = "```python\n|```python|```|``|`|\n|x|```\n|python| |\t||é|\r".split(
-  "|"
-)
+PIECES = (
+  "```python\n|```python|```|``|`|\n|x|```\n|python| |\t||é|\r|~~~Py\n|~~|~"
+  "|- |  "
+).split("|")
 
 
 def end_of_block(token_ids, start, chunk, decode):
@@ -62,7 +63,11 @@ def test_a_letter_may_be_split_between_tokens(letter, chunk):
 
 
 @pytest.mark.parametrize(
-  "line", ["```python ", "x```python\n", "```\n", "\n``", "```python \t", "`"]
+  "line",
+  [
+    *("```python ", "x```python\n", "```\n", "\n``", "```python \t", "`"),
+    *("~~~\n", " ```\n", "- ```py\n", "~~~py\n``\n", " " * 9),
+  ],
 )
 def test_no_token_is_decoded_often(line):
   """A response may have a fence in each line, and never close a block."""
@@ -74,7 +79,7 @@ def test_no_token_is_decoded_often(line):
     return "".join(map(chr, token_ids))
 
   token_ids = list(map(ord, line * 1000))
-  if "\n" in line and "python" in line:
+  if "\n" in line and "py" in line:
     token_ids = [t for t in token_ids if t != ord("\n")]
   assert end_of_block(token_ids, 0, 16, decode) is None
   assert decoded < 3 * len(token_ids)

@@ -2,18 +2,18 @@
 
 A response is the text after the opening `<think>` of the prompt. Only its last
 answer block counts. All functions take time linear in the length of the
-response.
+response. `azr_jax/text/fences.py` has how fences may be written.
 """
 
 import re
-from collections.abc import Iterator
+
+from azr_jax.text import fences
 
 THINK_END = "</think>"
 ANSWER_START = "<answer>"
 ANSWER_END = "</answer>"
-FENCE = "```"
-# Backticks that end their line close a fence, so a value may have backticks.
-_CLOSING = re.compile(r"```[ \t\r]*+$", re.MULTILINE)
+# A program must define `f`; a message must not.
+_ENTRY = re.compile(r"def[ \t]+f[ \t]*\(")
 
 
 def well_formatted(response: str) -> bool:
@@ -42,36 +42,15 @@ def answer_text(response: str) -> str | None:
   return None if end < 0 else response[start:end]
 
 
-def fences(text: str) -> Iterator[tuple[str, str]]:
-  """Yields (label, content) of each closed fence in order.
-
-  A fence closes at the next backticks that end their line; if no such backticks
-  are left in the text, at the next ones.
-  """
-  position = 0
-  any_closing = True
-  while True:
-    start = text.find(FENCE, position)
-    line_end = text.find("\n", start)
-    if start < 0 or line_end < 0:
-      return
-    closing = _CLOSING.search(text, line_end) if any_closing else None
-    any_closing = closing is not None
-    end = closing.start() if closing else text.find(FENCE, line_end)
-    if end < 0:
-      return
-    label = text[start + len(FENCE) : line_end].strip()
-    yield label, text[line_end + 1 : end].rstrip("\n")
-    position = end + len(FENCE)
-
-
 def _fenced(response: str, label: str) -> list[str]:
-  """Returns the contents of all fences of a label in the answer."""
+  """Returns the contents of all closed fences of a label in the answer."""
   answer = answer_text(response)
   if answer is None:
     return []
   return [
-    content for fence_label, content in fences(answer) if fence_label == label
+    fence.content
+    for fence in fences.read(answer)
+    if fence.label == label and fence.is_closed
   ]
 
 
@@ -84,7 +63,7 @@ def parse_triplet_proposal(response: str) -> tuple[str, str] | None:
   programs, inputs = _fenced(response, "python"), _fenced(response, "input")
   if len(programs) != 1 or len(inputs) != 1:
     return None
-  if "def f(" not in programs[0]:
+  if not _ENTRY.search(programs[0]):
     return None
   return programs[0], inputs[0].strip()
 
@@ -103,7 +82,7 @@ def parse_induction_proposal(
     return None
   if len(messages) != 1 or not messages[0].strip():
     return None
-  if "def f(" in messages[0]:
+  if _ENTRY.search(messages[0]):
     return None
   return tuple(inputs), messages[0].strip()
 

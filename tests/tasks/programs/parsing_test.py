@@ -101,20 +101,37 @@ def test_the_last_answer_block_and_fence_count():
 
 
 @pytest.mark.parametrize(
-  "text, contents",
+  "answer, output",
   [
-    ("```output\n'```'\n```", ["'```'"]),
-    ("```output\n'```', 1\n``` \r\n", ["'```', 1"]),
-    ("```output\n1```", ["1"]),
-    ("```output\n1``` is it", ["1"]),
-    ("```output\n1\n```\nor\n```output\n2```", ["1", "2"]),
-    ("```output\n```", [""]),
-    ("```output\n1", []),
-    ("```output```", []),
+    ("```output\n'```'\n```", "'```'"),
+    ("```Output\n1\n```", "1"),
+    ("~~~output\n1\n~~~", "1"),
+    ("- ```output\n  [1,\n   2]\n  ```", "[1,\n 2]"),
+    ("```output 5```", "5"),
+    ("```output\n1", None),
+    ("5", None),
   ],
 )
-def test_a_fence_closes_at_the_end_of_a_line(text, contents):
-  assert [content for _, content in parsing.fences(text)] == contents
+def test_fences_of_an_answer_may_be_written_so(answer, output):
+  response = f"so</think><answer>{answer}</answer>"
+  assert parsing.parse_output_answer(response) == output
+
+
+@pytest.mark.parametrize("label", ["python", "py", "Python", "python3"])
+@pytest.mark.parametrize("head", ["def f(x):", "def f (x):", "def  f\t(x):"])
+def test_programs_may_be_written_so(label, head):
+  code = f"{head}\n  return x"
+  text = respond((label, code), ("input", "1"))
+  assert parsing.parse_triplet_proposal(text) == (code, "1")
+  assert parsing.parse_program_answer(text) == code
+  fences = [("input", "1"), ("message", code)]
+  assert parsing.parse_induction_proposal(respond(*fences), 1) is None
+
+
+def test_a_fence_inside_of_a_program_is_its_own():
+  code = "def f(x):\n  s = '''\n  ```\n  '''\n  return x.split('```')"
+  text = respond(("python", code), ("input", "1"))
+  assert parsing.parse_triplet_proposal(text) == (code, "1")
 
 
 @pytest.mark.parametrize("prompt_format", prompts.PROMPT_FORMATS)

@@ -1,4 +1,4 @@
-"""Finds marks in replies, such as `<answer>` and fences, in linear time.
+"""Finds marks in replies, such as `<answer>`, in linear time.
 
 A regular expression such as `<answer>(.*?)</answer>` looks for the end again
 from each opening mark, so a reply of opening marks alone takes quadratic time.
@@ -6,8 +6,6 @@ These functions look for each mark once, from left to right.
 """
 
 from collections.abc import Iterable, Iterator
-
-FENCE = "```"
 
 
 def enclosed(text: str, opening: str, closing: str) -> Iterator[str]:
@@ -45,18 +43,3 @@ def last(texts: Iterable[str]) -> str | None:
   """Returns the last of some texts, stripped, or None."""
   found = list(texts)
   return found[-1].strip() if found else None
-
-
-def fences(text: str) -> Iterator[tuple[str, str]]:
-  """Yields (what follows the opening backticks on their line, content)."""
-  position = 0
-  while True:
-    start = text.find(FENCE, position)
-    line_end = text.find("\n", start)
-    if start < 0 or line_end < 0:
-      return
-    end = text.find(FENCE, line_end)
-    if end < 0:
-      return
-    yield text[start + len(FENCE) : line_end], text[line_end + 1 : end]
-    position = end + len(FENCE)

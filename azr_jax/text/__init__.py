@@ -1,0 +1,1 @@
+"""How marks and fences are read in the text of a reply."""
