@@ -83,7 +83,7 @@ def _name(kind: type) -> str:
 
 
 def _class(name: str) -> type:
-  """Returns a dataclass or an enumeration of a module that is loaded already."""
+  """Returns a dataclass or an enumeration of a loaded module."""
   module, _, attribute = name.partition(":")
   kind = vars(sys.modules[module])[attribute]
   is_known = isinstance(kind, type) and (
