@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from azr_jax.executor import Executor
+from azr_jax.grading.outcome import Outcome
 from azr_jax.models.tokenizers import Tokenizer
 
 
@@ -30,10 +31,23 @@ class Item:
 
 @dataclasses.dataclass(frozen=True)
 class Grade:
-  """Whether a response is correct, and why."""
+  """Whether a response is correct, and why.
+
+  Attributes:
+    correct: whether it is correct.
+    detail: a remark of the benchmark's kind.
+    timed_out: whether a limit of time ended its grading, so that it is not
+      correct.
+  """
 
   correct: bool
   detail: str = ""
+  timed_out: bool = False
+
+  @classmethod
+  def of(cls, outcome: Outcome, detail: str = "") -> "Grade":
+    """Returns the grade of a response with this outcome."""
+    return cls(bool(outcome), detail, outcome is Outcome.TIMEOUT)
 
 
 Grader = Callable[[Executor, Item, str], "Future[Grade]"]

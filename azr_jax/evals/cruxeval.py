@@ -21,6 +21,7 @@ from azr_jax.evals import answer_extraction
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import literals, programs
+from azr_jax.grading.outcome import best
 
 _ASSERT = re.compile(r"assert\s+")
 # LaTeX writes brackets and the like in a box with these escapes.
@@ -83,7 +84,7 @@ def grade_output(
   ]
   return futures.then(
     futures.gather(pending),
-    lambda correct: Grade(any(correct), answer[:200]),
+    lambda outcomes: Grade.of(best(outcomes), answer[:200]),
   )
 
 
@@ -103,7 +104,7 @@ def grade_input(
       answer,
       item.reference["objects"],
     ),
-    lambda correct: Grade(correct, answer[:200]),
+    lambda outcome: Grade.of(outcome, answer[:200]),
   )
 
 

@@ -23,6 +23,7 @@ from azr_jax.evals import answer_extraction
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, Job, futures
 from azr_jax.grading import literals, values
+from azr_jax.grading.outcome import Outcome
 
 # The response is a string here, so it cannot rebind the names below.
 _WITH_CONSOLE = """
@@ -144,7 +145,7 @@ def submit(executor: Executor, item: Item, code: str) -> "Future[Grade]":
       for test, output in zip(tests, result.outputs, strict=True)
     )
     detail = f"{passed} of {len(tests)} tests {result.error or ''}".strip()
-    return Grade(passed == len(tests) > 0, detail)
+    return Grade.of(Outcome.of(passed == len(tests) > 0, result), detail)
 
   return futures.then(executor.submit(job), judge)
 

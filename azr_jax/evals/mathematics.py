@@ -96,7 +96,9 @@ def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
     grader.submit(
       executor, item.reference["answer"], answer, tolerance=tolerance
     ),
-    lambda equal: Grade(equal, "no answer" if answer is None else answer[:200]),
+    lambda outcome: Grade.of(
+      outcome, "no answer" if answer is None else answer[:200]
+    ),
   )
 
 
@@ -107,7 +109,9 @@ def _grade_as_orz(
   answer = extraction.find_answer(response)
   return futures.then(
     grader.submit(executor, item.reference["answer"], answer, "rules"),
-    lambda equal: Grade(equal, "no answer" if answer is None else answer[:200]),
+    lambda outcome: Grade.of(
+      outcome, "no answer" if answer is None else answer[:200]
+    ),
   )
 
 

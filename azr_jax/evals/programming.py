@@ -22,6 +22,7 @@ from azr_jax.evals import answer_extraction, oracles
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, Job, futures
 from azr_jax.grading import assertions, literals, unit_tests
+from azr_jax.grading.outcome import Outcome
 
 # The tests of the Hugging Face datasets call the function in such a line.
 _TESTED_CALL = re.compile(r"assertion\((\w+)\(\*")
@@ -208,7 +209,7 @@ def submit_program(
   )
   return futures.then(
     unit_tests.submit(executor, code, tests),
-    lambda report: Grade(report.correct, report.summary()),
+    lambda report: Grade.of(report.outcome, report.summary()),
   )
 
 
@@ -244,8 +245,8 @@ def submit_plus(executor: Executor, item: Item, code: str) -> "Future[Grade]":
         inputs, wanted, result.outputs, strict=True
       )
     ]
-    return Grade(
-      bool(correct) and all(correct),
+    return Grade.of(
+      Outcome.of(bool(correct) and all(correct), result),
       f"{sum(correct)} of {len(correct)} inputs {result.error or ''}".strip(),
     )
 

@@ -39,7 +39,7 @@ def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
   graded = solving.submit_grading(
     executor, item.subset, _task(item), [response]
   )
-  return futures.then(graded, lambda correct: Grade(correct[0], detail))
+  return futures.then(graded, lambda outcomes: Grade.of(outcomes[0], detail))
 
 
 def prompt(item: Item, prompt_format: Any, tokenizer: Tokenizer) -> str:

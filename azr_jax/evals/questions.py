@@ -49,8 +49,8 @@ def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
   )
   return futures.then(
     pending,
-    lambda correct: Grade(
-      correct, "no answer" if answer is None else answer[:200]
+    lambda outcome: Grade.of(
+      outcome, "no answer" if answer is None else answer[:200]
     ),
   )
 

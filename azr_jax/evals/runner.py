@@ -139,8 +139,9 @@ def run(
   Returns:
     Scores, each named `BENCHMARK/...`: pass@k (unbiased and first-k) with
     standard errors, pass@1 by subset, the fraction of responses that ended with
-    a stop token (`ended_share`), mean tokens per response, the number of items,
-    how many of them were too long to sample (they count as incorrect), and the
+    a stop token (`ended_share`), the fraction whose grading a limit of time
+    ended (`timeout_share`), mean tokens per response, the number of items, how
+    many of them were too long to sample (they count as incorrect), and the
     benchmark's own scores.
 
   Raises:
@@ -304,6 +305,7 @@ def _record(
     "request": item.request,
     "reference": dict(item.reference),
     "correct": [grade.correct for grade in grades],
+    "timed_out": [grade.timed_out for grade in grades],
     "details": [grade.detail for grade in grades],
     "responses": [completion.text for completion, _ in graded],
     "tokens": [len(completion.token_ids) for completion, _ in graded],
@@ -369,6 +371,10 @@ def scores(
     )
   finish = [reason for record in records for reason in record["finish"]]
   tokens = [count for record in records for count in record["tokens"]]
+  # Records of older versions have no "timed_out".
+  timed_out = [t for record in records for t in record.get("timed_out", ())]
+  if timed_out:
+    metrics[f"{benchmark.name}/timeout_share"] = float(np.mean(timed_out))
   metrics[f"{benchmark.name}/ended_share"] = float(
     np.mean([reason == "stop" for reason in finish])
   )

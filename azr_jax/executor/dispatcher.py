@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from azr_jax.executor import verdict
-from azr_jax.executor.job import Result
+from azr_jax.executor.job import WORKER_DIED, Result
 from azr_jax.executor.pending import Pending, Task
 
 # Jobs that a server holds per worker. Enough for a tenth of a second, in which
@@ -353,7 +353,7 @@ class Dispatcher:
     self.pending.put_back(task for task in lost if task.tries < MAX_TRIES)
     for task in lost:
       if task.tries >= MAX_TRIES:
-        died = verdict.failure(task.job, "error", "WorkerDied")
+        died = verdict.failure(task.job, "error", WORKER_DIED)
         self.pending.finish(task, died)
 
 

@@ -1,7 +1,15 @@
 """`Job` and `Result`: the texts that go into the executor and come out."""
 
 import dataclasses
+import signal
 
+# Errors of a program whose process was killed from outside, or whose worker
+# died, each time that it was tried. No program can send SIGKILL, not even to
+# itself.
+KILLED = f"Signal{int(signal.SIGKILL)}"
+WORKER_DIED = "WorkerDied"
+# The error of a job whose calls took too long together.
+JOB_TIMEOUT = "JobTimeout"
 STATUSES = ("ok", "error", "timeout", "blocked", "nondeterministic")
 
 
@@ -83,3 +91,8 @@ class Result:
   seconds: float
   finished: int = 0
   cpu_s: float = 0.0
+
+  @property
+  def is_lost(self) -> bool:
+    """Whether the program's process was lost, which says nothing about it."""
+    return self.error in (KILLED, WORKER_DIED)

@@ -29,7 +29,7 @@ from azr_jax.executor import (
   selftest,
   verdict,
 )
-from azr_jax.executor.job import Job, Result
+from azr_jax.executor.job import KILLED, WORKER_DIED, Job, Result
 from azr_jax.executor.limits import Limits
 from azr_jax.executor.schedule import Deadlines, FreeSlots, RunQueue
 from azr_jax.executor.settings import ExecutorSettings
@@ -307,7 +307,7 @@ class Pool:
       run = zygote.busy.pop(number)
       result = verdict.read_reply(run.job, seconds, cpu_s, seen, payload)
       # No program can kill itself: another process did, or memory was short.
-      if result.error == verdict.KILLED and run.tries < MAX_TRIES:
+      if result.error == KILLED and run.tries < MAX_TRIES:
         self._queue.push_first(run)
       else:
         run.finish(result)
@@ -347,7 +347,7 @@ class Pool:
       if run.tries < MAX_TRIES:
         runs.append(run)
       else:
-        run.finish(verdict.failure(run.job, "error", "WorkerDied"))
+        run.finish(verdict.failure(run.job, "error", WORKER_DIED))
     self._inherited[self._add_zygote(dead.seed)] = runs
 
   def _test_sandbox(self, layers: dict[str, bool]) -> None:

@@ -7,21 +7,18 @@ error, so only ASCII values and errors no longer than a name leave this module.
 """
 
 import dataclasses
-import signal
 from collections.abc import Sequence
 
 from azr_jax.executor import frames
-from azr_jax.executor.job import Job, Result
+from azr_jax.executor.job import JOB_TIMEOUT, Job, Result
 
 MAX_OUTPUT_CHARS = 64 * 1024
 MAX_ERROR_CHARS = 160  # An error is a type's name, or a rule after `import`.
 TOO_LARGE = "OutputTooLarge"
-# The error of a killed child. No program can send this signal, even to itself.
-KILLED = f"Signal{int(signal.SIGKILL)}"
 # The limit that a child was killed at -> the error.
 _TIMEOUTS = {
   frames.CALL_TIMED_OUT: "TimeoutError",
-  frames.RUN_TIMED_OUT: "JobTimeout",
+  frames.RUN_TIMED_OUT: JOB_TIMEOUT,
   frames.SLEPT: "Asleep",
 }
 RAISED = "!"  # The first character of an exception's line; no value begins so.
@@ -109,8 +106,7 @@ def settled(results: Sequence[Result]) -> Result | None:
   if len(results) == 1:
     return first
   for result in results:
-    lost = result.error in ("WorkerDied", KILLED)
-    if lost or result.status in ("timeout", "blocked"):
+    if result.is_lost or result.status in ("timeout", "blocked"):
       # The values of earlier calls are dropped, because nothing confirms them.
       outputs = (None,) * len(result.outputs)
       return dataclasses.replace(result, outputs=outputs, finished=0)

@@ -11,12 +11,13 @@
 | `countdown` | nums, target, response, and perhaps mode |
 | `math` | gold, answer or response, and perhaps mode, where, tolerance |
 
-A case is {"id", "kind", ...}, a grade {"id", "score", "correct", "detail"}. A
-line that is not a case gets a grade, too, whose detail says what is wrong. Each
-grade is written as soon as those before it are known. `gold` is the reference
-answer. In `value` and `abduction` the answer may be an expression, which is
-evaluated without the reference and the code; with `objects: true`, arguments
-may be objects without a literal, such as a `lambda`.
+A case is {"id", "kind", ...}, a grade {"id", "score", "correct", "outcome",
+"detail"}; the outcome is right, wrong, timeout or lost. A line that is not a
+case gets a grade, too, whose detail says what is wrong. Each grade is written
+as soon as those before it are known. `gold` is the reference answer. In `value`
+and `abduction` the answer may be an expression, which is evaluated without the
+reference and the code; with `objects: true`, arguments may be objects without a
+literal, such as a `lambda`.
 
 `tests` is a program of assertions or a list of them; `entry` is the function
 that its `check(candidate)` is about. The detail counts the assertions that were
@@ -49,6 +50,7 @@ from azr_jax.grading import (
 )
 from azr_jax.grading import countdown as verifier
 from azr_jax.grading.mathematics import extraction, grader, numbers
+from azr_jax.grading.outcome import Outcome
 
 
 class BadCase(ValueError):
@@ -60,12 +62,12 @@ class Grade:
   """The grade of an answer.
 
   Attributes:
-    correct: whether the answer is correct, which scores 1.
+    outcome: that of the answer; a right one scores 1.
     detail: a remark of the case's kind.
     partial: the score of an answer that is not correct.
   """
 
-  correct: bool
+  outcome: Outcome
   detail: str = ""
   partial: float = 0.0
 
@@ -136,7 +138,7 @@ def _unit_tests(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
   entry = None if case.get("entry") is None else _text(case, "entry")
   return futures.then(
     unit_tests.submit(executor, code, assertions.read_tests(tests, entry)),
-    lambda report: Grade(report.correct, report.summary()),
+    lambda report: Grade(report.outcome, report.summary()),
   )
 
 
@@ -146,7 +148,8 @@ def _countdown(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
   verdict = verifier.verify(
     countdown_puzzle.from_record(case), _text(case, "response"), mode
   )
-  return futures.done(Grade(verdict.right, verdict.reason, verdict.score))
+  outcome = Outcome.of(verdict.right)
+  return futures.done(Grade(outcome, verdict.reason, verdict.score))
 
 
 def _number(case: dict[str, Any], name: str) -> float:
@@ -176,7 +179,7 @@ def _math(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
   )
   return futures.then(
     grader.submit(executor, _text(case, "gold"), answer, mode, tolerance),
-    lambda equal: Grade(equal, "no answer" if answer is None else ""),
+    lambda outcome: Grade(outcome, "no answer" if answer is None else ""),
   )
 
 
@@ -204,7 +207,7 @@ def submit(executor: Executor, line: str) -> "Future[dict[str, Any]]":
       raise BadCase(f"kind is {kind!r:.80}; expected one of {known}")
     pending = KINDS[kind](executor, case)
   except (ValueError, RecursionError) as error:
-    bad = Grade(False, f"{error}")
+    bad = Grade(Outcome.WRONG, f"{error}")
     return futures.done(_record(case_id, "bad case", bad))
   return futures.then(pending, lambda grade: _record(case_id, kind, grade))
 
@@ -212,8 +215,9 @@ def submit(executor: Executor, line: str) -> "Future[dict[str, Any]]":
 def _record(case_id: object, kind: str, grade: Grade) -> dict[str, Any]:
   return {
     "id": case_id,
-    "score": 1.0 if grade.correct else grade.partial,
-    "correct": grade.correct,
+    "score": 1.0 if grade.outcome else grade.partial,
+    "correct": bool(grade.outcome),
+    "outcome": grade.outcome.value,
     "detail": f"{kind}: {grade.detail}" if grade.detail else kind,
   }
 

@@ -104,7 +104,7 @@ def are_arguments(text: str) -> bool:
   return False
 
 
-def submit_value(executor: Executor, text: str) -> "Future[str | None]":
+def submit_value(executor: Executor, text: str) -> "Future[Result]":
   """Starts to evaluate an expression.
 
   Args:
@@ -112,10 +112,10 @@ def submit_value(executor: Executor, text: str) -> "Future[str | None]":
     text: an expression, for which `is_value` holds.
 
   Returns:
-    The future of its value's canonical text; None if it has none.
+    The future of a result whose output is its value's canonical text.
   """
   job = Job("value", _VALUE, (f"({text.strip()}\n)",), runs=RUNS)
-  return futures.then(executor.submit(job), lambda result: result.outputs[0])
+  return executor.submit(job)
 
 
 def submit_arguments(

@@ -12,6 +12,9 @@ back, and it is compared here. An answer that is no literal but an expression is
 evaluated first, in a process without the program (`expressions.py`); its value
 takes its place. So no text of a solver is evaluated beside a program, unless a
 benchmark asks for arguments that are objects.
+
+An answer is right only if it is seen to be: a program that reaches a limit of
+time on a solver's input, or a solver's program that does, gives `TIMEOUT`.
 """
 
 from collections.abc import Hashable, Sequence
@@ -19,7 +22,9 @@ from concurrent.futures import Future
 
 from azr_jax.executor import Executor, Job, Result, futures
 from azr_jax.executor.canonical import NoText
+from azr_jax.executor.job import JOB_TIMEOUT, WORKER_DIED
 from azr_jax.grading import expressions, literals, values
+from azr_jax.grading.outcome import Outcome
 
 MAX_ANSWER_CHARS = 64 * 1024
 # Failures of the whole process. One input may be to blame, so each of the
@@ -28,7 +33,7 @@ _CHILD_LOST = (
   "NoReport",
   "MalformedReport",
   "OutputTooLarge",
-  "WorkerDied",
+  WORKER_DIED,
 )
 
 
@@ -39,7 +44,7 @@ def is_gradable(answer: str) -> bool:
 
 def submit_deduction(
   executor: Executor, reference: str, answer: str
-) -> "Future[bool]":
+) -> "Future[Outcome]":
   """Starts to grade an output, by the reference output's type and value.
 
   Args:
@@ -50,20 +55,20 @@ def submit_deduction(
   try:
     reference_key = literals.typed_key(reference)
   except literals.ParseError:
-    return futures.done(False)
+    return futures.done(Outcome.WRONG)
   if not is_gradable(answer):
-    return futures.done(False)
+    return futures.done(Outcome.WRONG)
   try:
     key = literals.typed_key(answer)
   except literals.ParseError:
     key = None
   if key is not None and (key == reference_key or not values.may_collapse(key)):
-    return futures.done(key == reference_key)
+    return futures.done(Outcome.of(key == reference_key))
   if not expressions.is_value(answer):
-    return futures.done(False)
+    return futures.done(Outcome.WRONG)
   return futures.then(
     expressions.submit_value(executor, answer),
-    lambda value: value is not None and _has_key(value, reference_key),
+    lambda result: _outcome(result.outputs[0], reference_key, result),
   )
 
 
@@ -78,12 +83,13 @@ def submit_abduction(
   reference_output: str,
   answers: Sequence[str | None],
   objects: bool = False,
-) -> "Future[tuple[bool, ...]]":
+) -> "Future[tuple[Outcome, ...]]":
   """Starts to grade several inputs of one program.
 
   Distinct inputs share one child. If one of them ends it, by running out of
   time, crashing or writing too much, the others are tried alone, so that a bad
-  answer fails only itself.
+  answer fails only itself. So are those that were not reached within the time
+  of the whole job.
 
   Args:
     executor: runs the program, and evaluates answers that are no literals.
@@ -96,26 +102,32 @@ def submit_abduction(
       without its names.
 
   Returns:
-    The future of whether each answer is correct, in order.
+    The future of each answer's outcome, in order.
   """
   try:
     reference_key = literals.typed_key(reference_output)
   except literals.ParseError:
-    return futures.done((False,) * len(answers))
+    return futures.done((Outcome.WRONG,) * len(answers))
   distinct = [answer for answer in dict.fromkeys(answers) if answer is not None]
   inputs = futures.gather(
     [_submit_input(executor, answer, objects) for answer in distinct]
   )
 
-  def grade(inputs: "Sequence[str | None]") -> "Future[tuple[bool, ...]]":
+  def grade(
+    inputs: "Sequence[str | Outcome]",
+  ) -> "Future[tuple[Outcome, ...]]":
     input_of = dict(zip(distinct, inputs, strict=True))
-    tried = [text for text in dict.fromkeys(inputs) if text is not None]
+    tried = [text for text in dict.fromkeys(inputs) if isinstance(text, str)]
+
+    def outcome(answer: str | None, outcomes: dict[str, Outcome]) -> Outcome:
+      if answer is None:
+        return Outcome.WRONG
+      text = input_of[answer]
+      return outcomes[text] if isinstance(text, str) else text
+
     return futures.then(
       _submit_inputs(executor, code, tried, reference_key),
-      lambda correct: tuple(
-        answer is not None and correct.get(input_of[answer], False)
-        for answer in answers
-      ),
+      lambda outcomes: tuple(outcome(answer, outcomes) for answer in answers),
     )
 
   return futures.then(inputs, grade)
@@ -123,32 +135,35 @@ def submit_abduction(
 
 def _submit_input(
   executor: Executor, answer: str, objects: bool
-) -> "Future[str | None]":
+) -> "Future[str | Outcome]":
   """Starts to read an answer as an input of a program.
 
   Returns:
-    The future of literal arguments, or of an expression that gives objects;
-    None if it is neither.
+    The future of literal arguments, or of an expression that gives objects; if
+    it is neither, of the answer's outcome.
   """
   if len(answer) > MAX_ANSWER_CHARS:
-    return futures.done(None)
+    return futures.done(Outcome.WRONG)
   if literals.are_literal_arguments(answer):
     return futures.done(answer)
   if not expressions.are_arguments(answer):
-    return futures.done(None)
+    return futures.done(Outcome.WRONG)
 
-  def read(result: Result) -> str | None:
+  def read(result: Result) -> str | Outcome:
     if objects and result.error == NoText.__name__:
       return answer
-    return result.outputs[0] if result.status == "ok" else None
+    value = result.outputs[0]
+    if result.status == "ok" and value is not None:
+      return value
+    return Outcome.of(False, result)
 
   return futures.then(expressions.submit_arguments(executor, [answer]), read)
 
 
 def _submit_inputs(
   executor: Executor, code: str, inputs: Sequence[str], reference_key: Hashable
-) -> "Future[dict[str | None, bool]]":
-  """Starts to run a program on distinct inputs; tells which are correct."""
+) -> "Future[dict[str, Outcome]]":
+  """Starts to run a program on distinct inputs; tells the outcome of each."""
   if not inputs:
     return futures.done({})
 
@@ -157,8 +172,8 @@ def _submit_inputs(
 
   def grade(
     result: Result,
-  ) -> "dict[str | None, bool] | Future[dict[str | None, bool]]":
-    known = _grades(inputs, result.outputs, reference_key)
+  ) -> "dict[str, Outcome] | Future[dict[str, Outcome]]":
+    known = _outcomes(inputs, result, reference_key)
     undecided = _undecided(inputs, result)
     if not undecided or len(inputs) == 1:
       return known
@@ -167,7 +182,10 @@ def _submit_inputs(
       alone,
       lambda results: (
         known
-        | _grades(undecided, [r.outputs[0] for r in results], reference_key)
+        | {
+          text: _outcome(result.outputs[0], reference_key, result)
+          for text, result in zip(undecided, results, strict=True)
+        }
       ),
     )
 
@@ -180,10 +198,10 @@ def submit_abduction_answer(
   reference_output: str,
   answer: str | None,
   objects: bool = False,
-) -> "Future[bool]":
+) -> "Future[Outcome]":
   """Starts to grade one input of a program, as `submit_abduction`."""
-  grades = submit_abduction(executor, code, reference_output, [answer], objects)
-  return futures.then(grades, lambda correct: correct[0])
+  graded = submit_abduction(executor, code, reference_output, [answer], objects)
+  return futures.then(graded, lambda outcomes: outcomes[0])
 
 
 def submit_induction(
@@ -191,10 +209,11 @@ def submit_induction(
   answer_code: str,
   inputs: Sequence[str],
   outputs: Sequence[str],
-) -> "Future[bool]":
+) -> "Future[Outcome]":
   """Starts to grade a program, which must map every input to its output.
 
-  Without any inputs, an answer is wrong.
+  Without any inputs, an answer is wrong. If a limit ends it after a call that
+  gave another value, it is wrong too.
 
   Args:
     executor: runs the answer.
@@ -203,7 +222,7 @@ def submit_induction(
     outputs: texts of the value that each call must return.
 
   Returns:
-    The future of whether the answer is correct.
+    The future of the answer's outcome.
 
   Raises:
     ValueError: the numbers of inputs and outputs differ.
@@ -213,14 +232,18 @@ def submit_induction(
       f"{len(inputs)} inputs and {len(outputs)} outputs; expected as many"
     )
   if not inputs or not is_gradable(answer_code):
-    return futures.done(False)
+    return futures.done(Outcome.WRONG)
   references = tuple(outputs)
 
-  def grade(result: Result) -> bool:
-    return result.status == "ok" and all(
-      output is not None and values.values_equal(reference, output)
-      for reference, output in zip(references, result.outputs, strict=True)
-    )
+  def grade(result: Result) -> Outcome:
+    # A call that did not end has no value, but is no evidence either.
+    ended = zip(references, result.outputs[: result.finished], strict=False)
+    if any(
+      output is None or not values.values_equal(reference, output)
+      for reference, output in ended
+    ):
+      return Outcome.WRONG
+    return Outcome.of(result.status == "ok", result)
 
   job = Job(id="induction", code=answer_code, inputs=tuple(inputs))
   return futures.then(executor.submit(job), grade)
@@ -229,21 +252,33 @@ def submit_induction(
 def _undecided(answers: Sequence[str], result: Result) -> Sequence[str]:
   """Returns the answers that a child's failure does not decide."""
   error = result.error or ""
+  if error == JOB_TIMEOUT:
+    return answers[result.finished :]
   if result.status == "timeout":
     return answers[result.finished + 1 :]
   lost = error in _CHILD_LOST or error.startswith("Signal")
   return answers if result.status == "error" and lost else ()
 
 
-def _grades(
-  answers: Sequence[str],
-  outputs: Sequence[str | None],
-  reference_key: Hashable,
-) -> dict[str | None, bool]:
+def _outcomes(
+  inputs: Sequence[str], result: Result, reference_key: Hashable
+) -> dict[str, Outcome]:
+  """Returns the outcome of each input, as far as one child decides it."""
   return {
-    answer: output is not None and _has_key(output, reference_key)
-    for answer, output in zip(answers, outputs, strict=True)
+    text: _outcome(
+      output, reference_key, *([] if index < result.finished else [result])
+    )
+    for index, (text, output) in enumerate(
+      zip(inputs, result.outputs, strict=True)
+    )
   }
+
+
+def _outcome(
+  output: str | None, reference_key: Hashable, *results: Result
+) -> Outcome:
+  correct = output is not None and _has_key(output, reference_key)
+  return Outcome.of(correct, *results)
 
 
 def _has_key(text: str, key: Hashable) -> bool:

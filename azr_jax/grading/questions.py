@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import bbh
 from azr_jax.grading.gym import grader as gym_grader
+from azr_jax.grading.outcome import Outcome
 from azr_jax.grading.symbench import grader as symbench_grader
 
 _GYM = "gym/"
@@ -15,7 +16,7 @@ _SYMBENCH = "symbench/"
 
 def submit(
   executor: Executor, task: str, reference: str, answer: str | None
-) -> "Future[bool]":
+) -> "Future[Outcome]":
   """Starts to grade an answer.
 
   Args:
@@ -25,7 +26,7 @@ def submit(
     answer: the answer in a response; None if there is none.
 
   Returns:
-    The future of whether the answer is correct.
+    The future of the answer's outcome.
 
   Raises:
     ValueError: the task is unknown.
@@ -35,7 +36,8 @@ def submit(
     return gym_grader.submit(executor, name, reference, answer)
   if task.startswith(_BBH):
     target = ast.literal_eval(reference)
-    return futures.done(answer is not None and bbh.correct(target, answer))
+    is_correct = answer is not None and bbh.correct(target, answer)
+    return futures.done(Outcome.of(is_correct))
   if task.startswith(_SYMBENCH):
     name = task.removeprefix(_SYMBENCH)
     return symbench_grader.submit(executor, name, reference, answer)

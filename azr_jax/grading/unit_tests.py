@@ -45,6 +45,7 @@ from concurrent.futures import Future
 from azr_jax.executor import Executor, Job, Result, futures
 from azr_jax.grading import literals, programs, values
 from azr_jax.grading.assertions import Assertion, Tests
+from azr_jax.grading.outcome import Outcome
 
 # The answer and the tests are string literals, so neither can change how the
 # other is parsed. Names that the answer might replace are bound before it runs.
@@ -72,8 +73,8 @@ def {entry}(run, names, truth):
 {entry} = {entry}(exec, globals(), bool)
 """
 
-# Number of assertions that hold, and the error of a failed child.
-Part = tuple[int, str | None]
+# Number of assertions that hold, and the result of the child.
+Part = tuple[int, Result]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,17 +86,19 @@ class Report:
     compared: number of assertions that were decided outside the child.
     trusted: number of assertions that were decided in it.
     error: the first failure of a child, if any.
+    outcome: right if every assertion holds; else whether a limit ended a child.
   """
 
   passed: int
   compared: int
   trusted: int
   error: str | None
+  outcome: Outcome
 
   @property
   def correct(self) -> bool:
     """Whether every assertion holds."""
-    return self.passed == self.compared + self.trusted
+    return bool(self.outcome)
 
   def summary(self) -> str:
     """Returns the report in one line."""
@@ -121,7 +124,9 @@ def submit(executor: Executor, code: str, tests: Tests) -> "Future[Report]":
   """
   compared, trusted = len(tests.compared), tests.trusted_count
   if not programs.is_gradable(code):
-    return futures.done(Report(0, compared, trusted, "NoProgram"))
+    return futures.done(
+      Report(0, compared, trusted, "NoProgram", Outcome.WRONG)
+    )
   groups: dict[tuple[str, bool], list[Assertion]]
   groups = collections.defaultdict(list)
   for assertion in tests.compared:
@@ -135,8 +140,10 @@ def submit(executor: Executor, code: str, tests: Tests) -> "Future[Report]":
 
   def add(parts: tuple[Part, ...]) -> Report:
     passed = sum(count for count, _ in parts)
-    error = next((error for _, error in parts if error), None)
-    return Report(passed, compared, trusted, error)
+    results = [result for _, result in parts]
+    error = next((result.error for result in results if result.error), None)
+    outcome = Outcome.of(passed == compared + trusted, *results)
+    return Report(passed, compared, trusted, error, outcome)
 
   return futures.then(futures.gather(parts), add)
 
@@ -156,7 +163,7 @@ def _submit_compared(
   def compare(result: Result) -> Part:
     pairs = zip(assertions, result.outputs, strict=True)
     passed = sum(_holds(assertion, output) for assertion, output in pairs)
-    return passed, result.error
+    return passed, result
 
   inputs = tuple(assertion.arguments for assertion in assertions)
   return futures.then(
@@ -188,7 +195,7 @@ def _submit_trusted(
 
   def count(result: Result) -> Part:
     passed = result.outputs == (token,)
-    return (tests.trusted_count if passed else 0), result.error
+    return (tests.trusted_count if passed else 0), result
 
   return futures.then(
     executor.submit(Job("unit_tests", program, (token,), entry)), count

@@ -2,10 +2,12 @@
 
 Nobody checks who sends a message, so reading one must not run what it says, as
 reading a pickle does. Values come back equal and of the same types: numbers,
-texts, lists, tuples, dictionaries with keys of any of these, and dataclasses.
+texts, lists, tuples, dictionaries with keys of any of these, dataclasses, and
+members of enumerations.
 """
 
 import dataclasses
+import enum
 import json
 import sys
 from typing import Any
@@ -28,7 +30,7 @@ def loads(message: bytes) -> Any:
 
   Raises:
     ValueError: it is no message of `dumps`, or names a class that this process
-      has not loaded or that is no dataclass.
+      has not loaded or that is neither a dataclass nor an enumeration.
   """
   try:
     return _decoded(json.loads(message))
@@ -49,11 +51,13 @@ def _encoded(value: Any) -> Any:
     return {"tuple": [_encoded(item) for item in value]}
   if isinstance(value, dict):
     return {"dict": [[_encoded(k), _encoded(v)] for k, v in value.items()]}
+  if isinstance(value, enum.Enum):
+    return {"of": _name(type(value)), "member": value.name}
   if dataclasses.is_dataclass(value) and not isinstance(value, type):
     return {"of": _name(type(value)), "fields": _encoded(vars(value))}
   raise TypeError(
     f"a value of type {type(value).__name__}: expected numbers, texts, lists, "
-    "tuples, dictionaries and dataclasses between hosts"
+    "tuples, dictionaries, dataclasses and enumerations between hosts"
   )
 
 
@@ -68,7 +72,10 @@ def _decoded(value: Any) -> Any:
     return tuple(_decoded(item) for item in value["tuple"])
   if "dict" in value:
     return {_decoded(k): _decoded(v) for k, v in value["dict"]}
-  return _class(value["of"])(**_decoded(value["fields"]))
+  kind = _class(value["of"])
+  if issubclass(kind, enum.Enum):
+    return kind[value["member"]]
+  return kind(**_decoded(value["fields"]))
 
 
 def _name(kind: type) -> str:
@@ -76,9 +83,12 @@ def _name(kind: type) -> str:
 
 
 def _class(name: str) -> type:
-  """Returns a dataclass of a module that is loaded already."""
+  """Returns a dataclass or an enumeration of a loaded module."""
   module, _, attribute = name.partition(":")
   kind = vars(sys.modules[module])[attribute]
-  if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
-    raise ValueError(f"{name}: expected a dataclass")
+  is_known = isinstance(kind, type) and (
+    dataclasses.is_dataclass(kind) or issubclass(kind, enum.Enum)
+  )
+  if not is_known:
+    raise ValueError(f"{name}: expected a dataclass or an enumeration")
   return kind

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import programs
+from azr_jax.grading.outcome import Outcome
 from azr_jax.tasks.programs import validation
 from azr_jax.tasks.programs.task import Triplet
 
@@ -115,12 +116,12 @@ def _grade(
     other = group[(group.index(task) + 1 + sample) % size]
     return task if sample % 2 == 0 else other
 
-  pending: list[Future[tuple[bool, ...]]] = []
+  pending: list[Future[tuple[Outcome, ...]]] = []
   for task in deduction:
     for sample in range(samples):
       answer = answered(task, sample, deduction).output + " " * sample
       verdict = programs.submit_deduction(executor, task.output, answer)
-      pending.append(futures.then(verdict, lambda correct: (correct,)))
+      pending.append(futures.then(verdict, lambda outcome: (outcome,)))
   for task in abduction:
     answers = [
       answered(task, sample, abduction).input + " " * sample
@@ -135,5 +136,5 @@ def _grade(
     for sample in range(samples):
       answer = f"{answered(task, sample, induction).code}\n# {sample}"
       verdict = programs.submit_induction(executor, answer, inputs, outputs)
-      pending.append(futures.then(verdict, lambda correct: (correct,)))
-  return [is_correct for grades in pending for is_correct in grades.result()]
+      pending.append(futures.then(verdict, lambda outcome: (outcome,)))
+  return [bool(outcome) for graded in pending for outcome in graded.result()]

@@ -29,7 +29,7 @@ HEALTHY = {
   "reward": "rises; propose stays below solve once tasks are learnable",
   "tokens": "completion tokens; truncated_share near 0",
   "count": "trajectories per role, and prompts that were too long",
-  "correct": "rises for every task type",
+  "correct": "rises for every task type; timeout_share and lost_share near 0",
   "formatted": "above 0.95 after a few steps",
   "executor": "verdict counts; timeouts rare",
   "rollout": "logprob_gap below 1e-3 in float32",

@@ -8,9 +8,11 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from azr_jax import types
+from azr_jax.grading.outcome import Outcome
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Policy
 
+OUTCOME_METRICS = CORRECT, TIMED_OUT, LOST = "correct", "timed_out", "lost"
 Grade = TypeVar("Grade")
 Stream = Iterable[tuple[int, int, types.Completion]]
 
@@ -60,6 +62,12 @@ def sample_and_grade(
   return list(by_prompt.values())
 
 
+def outcome_metrics(outcome: Outcome) -> dict[str, float]:
+  """Returns the metrics of a graded trajectory that `solve_metrics` reads."""
+  values = bool(outcome), outcome is Outcome.TIMEOUT, outcome is Outcome.LOST
+  return dict(zip(OUTCOME_METRICS, map(float, values), strict=True))
+
+
 def solve_metrics(
   trajectories: Sequence[types.Trajectory], name: str, group_size: int = 1
 ) -> dict[str, float]:
@@ -82,10 +90,15 @@ def solve_metrics(
     f"tokens/{name}/truncated_share": float(np.mean(truncated)),
     f"count/{name}": float(len(trajectories)),
   }
-  for key in ("correct", "formatted"):
+  for key in (CORRECT, "formatted"):
     values = [t.metrics[key] for t in trajectories if key in t.metrics]
     if values:
       metrics[f"{key}/{name}/mean"] = float(np.mean(values))
+  # Responses that are not correct because a limit ended their grading.
+  for key, share in ((TIMED_OUT, "timeout_share"), (LOST, "lost_share")):
+    values = [t.metrics[key] for t in trajectories if key in t.metrics]
+    if values:
+      metrics[f"correct/{name}/{share}"] = float(np.mean(values))
   if group_size > 1:
     system = name.split("/")[0]
     groups = rewards.reshape(-1, group_size)

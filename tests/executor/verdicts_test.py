@@ -5,6 +5,7 @@ import tracemalloc
 import pytest
 
 from azr_jax.executor import Executor, Job, Result, comparison, frames, verdict
+from azr_jax.executor.job import KILLED
 
 ADD = "def f(a, b=1):\n  return a + b"
 
@@ -74,7 +75,7 @@ def test_too_much_output_is_not_hidden_by_an_error_before_it(run):
 def test_a_child_killed_twice_is_not_nondeterminism():
   job = Job("1", ADD, ("1",), runs=2)
   ok = Result("1", "ok", ("2",), None, 0.1)
-  killed = verdict.failure(job, "error", verdict.KILLED)
+  killed = verdict.failure(job, "error", KILLED)
   assert verdict.settled([ok, killed]) == killed
 
 

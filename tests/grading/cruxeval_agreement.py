@@ -98,7 +98,7 @@ def grade(
           not literals.are_literal_arguments(record["input"]),
         )
       )
-  return [future.result() for future in pending]
+  return [bool(future.result()) for future in pending]
 
 
 def reason(record: dict[str, Any], executor: Executor, kind: str) -> str:

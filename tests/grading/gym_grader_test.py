@@ -88,7 +88,7 @@ def test_answers_that_a_lenient_scorer_accepts_or_runs_are_wrong(
   question = gym.make(name, 1, 0)[0]
   before = patient_executor.counters()["programs"]
   graded = grader.submit(patient_executor, name, question.reference, answer)
-  assert graded.result() is False
+  assert not graded.result()
   assert patient_executor.counters()["programs"] == before
 
 
@@ -99,7 +99,7 @@ def test_a_set_with_settings_is_graded_with_them(patient_executor):
     job = grader.submit(
       patient_executor, "products", question.reference, answer
     )
-    assert job.result() is True
+    assert job.result()
   with pytest.raises(ValueError, match="expected no settings"):
     gym.make("word_ladder", 1, 0, {"min_word_length": 5})
 
@@ -109,7 +109,7 @@ def test_near_answers_are_wrong(patient_executor):
     question = gym.make(name, 1, 0)[0]
     answer = change(grader.stored_answer(question.reference))
     job = grader.submit(patient_executor, name, question.reference, answer)
-    return job.result()
+    return bool(job.result())
 
   assert graded("game_of_life", lambda board: board)
   assert not graded("game_of_life", lambda board: board.replace("0", "1", 1))

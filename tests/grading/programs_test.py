@@ -5,10 +5,17 @@ evaluated in the trainer, or close the call and add `or`, and programs that
 return an always-equal object or raise an exception that counts as success.
 """
 
+import contextlib
+import os
+import signal
+import time
+
 import pytest
 
 from azr_jax.executor import Executor, Job
 from azr_jax.grading import programs
+from azr_jax.grading.outcome import Outcome
+from tests.executor.process_table import children_of
 
 PLUS = "def f(x):\n  return x + 1"
 LOOP_ON_9 = "def f(x):\n  while x == 9: pass\n  return x + 1"
@@ -16,15 +23,21 @@ LOOP_ON_9 = "def f(x):\n  while x == 9: pass\n  return x + 1"
 
 def abduct(executor, code, reference, answer):
   future = programs.submit_abduction_answer(executor, code, reference, answer)
-  return future.result(60)
+  return bool(future.result(60))
 
 
 def deduce(executor, reference, answer):
-  return programs.submit_deduction(executor, reference, answer).result(60)
+  future = programs.submit_deduction(executor, reference, answer)
+  return bool(future.result(60))
+
+
+def are_correct(future):
+  return tuple(map(bool, future.result(60)))
 
 
 def induce(executor, code, inputs=("1", "2"), outputs=("2", "3")):
-  return programs.submit_induction(executor, code, inputs, outputs).result(60)
+  future = programs.submit_induction(executor, code, inputs, outputs)
+  return bool(future.result(60))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +139,7 @@ def test_abduction_answers_share_a_child(executor):
   before = executor.counters()["programs"]
   answers = ["2", "5", "2", "x", "", None]
   future = programs.submit_abduction(executor, PLUS, "3", answers)
-  assert future.result(60) == (True, False, True, False, False, False)
+  assert are_correct(future) == (True, False, True, False, False, False)
   assert executor.counters()["programs"] == before + 1
 
 
@@ -134,7 +147,7 @@ def test_an_expression_costs_one_more_job(executor):
   before = executor.counters()["programs"]
   answers = ["2", "1 + 1", "4 // 2", "1 + 1", "1.0 / 2"]
   future = programs.submit_abduction(executor, PLUS, "3", answers)
-  assert future.result(60) == (True, True, True, True, False)
+  assert are_correct(future) == (True, True, True, True, False)
   assert executor.counters()["programs"] == before + 3 + 1
 
 
@@ -183,14 +196,14 @@ def test_an_answer_is_evaluated_without_program_and_reference(executor):
 def test_an_expression_without_an_end_fails_only_itself(executor, bad):
   answers = ["2", bad, "1 + 1"]
   future = programs.submit_abduction(executor, PLUS, "3", answers)
-  assert future.result(60) == (True, False, True)
+  assert are_correct(future) == (True, False, True)
   assert not deduce(executor, "3", bad)
 
 
 def test_a_blank_answer_is_a_call_without_arguments(executor):
   code = "def f(x=2):\n  return x + 1"
   future = programs.submit_abduction(executor, code, "3", ["", " ", None, "1"])
-  assert future.result(60) == (True, True, False, False)
+  assert are_correct(future) == (True, True, False, False)
 
 
 BACKWARDS = "def f(x, act):\n  x = sorted(x)\n  act(x)\n  return x"
@@ -214,7 +227,7 @@ def test_arguments_may_be_objects_where_a_benchmark_says_so(
   future = programs.submit_abduction_answer(
     executor, BACKWARDS, "[2, 1]", answer, objects=True
   )
-  assert future.result(60) is correct
+  assert bool(future.result(60)) is correct
   assert not abduct(executor, BACKWARDS, "[2, 1]", answer)
 
 
@@ -237,7 +250,7 @@ def test_arguments_of_types_that_the_program_does_not_import(executor):
 def test_an_endless_answer_does_not_fail_the_others(executor):
   answers = ["2", "9", "1"]
   future = programs.submit_abduction(executor, LOOP_ON_9, "3", answers)
-  assert future.result(60) == (True, False, False)
+  assert are_correct(future) == (True, False, False)
 
 
 @pytest.mark.parametrize(
@@ -251,27 +264,27 @@ def test_an_endless_answer_does_not_fail_the_others(executor):
 def test_an_answer_that_ends_the_child_does_not_fail_the_others(executor, bad):
   code = f"def f(x):\n  if x == 9:\n    {bad}\n  return x + 1"
   future = programs.submit_abduction(executor, code, "3", ["2", "9", "1"])
-  assert future.result(60) == (True, False, False)
+  assert are_correct(future) == (True, False, False)
 
 
 def test_long_outputs_of_some_answers_do_not_fail_the_others(executor):
   code = "def f(x):\n  return 3 if x == 2 else 'x' * 60_000"
   answers = ["2", *map(str, range(10, 30))]
   future = programs.submit_abduction(executor, code, "3", answers)
-  assert future.result(60) == (True, *[False] * 20)
+  assert are_correct(future) == (True, *[False] * 20)
 
 
 def test_answers_do_not_see_each_other(executor):
   code = "seen = []\ndef f(x):\n  seen.append(x)\n  return len(seen)"
   future = programs.submit_abduction(executor, code, "1", ["1", "2"])
-  assert future.result(60) == (True, True)
+  assert are_correct(future) == (True, True)
 
 
 def test_hopeless_answers_start_no_child(executor):
   before = executor.counters()["programs"]
   answers = [None, "x", "0) or f(1", "[" * 70_000]
   future = programs.submit_abduction(executor, PLUS, "3", answers)
-  assert future.result(60) == (False,) * 4
+  assert are_correct(future) == (False,) * 4
   assert not induce(executor, "")
   assert executor.counters()["programs"] == before
 
@@ -322,6 +335,52 @@ def test_process_input_is_an_ordinary_name(executor):
 def test_nondeterminism_is_found(executor, body):
   job = Job("n", f"def f(x):\n  return {body}", ("1",), runs=2)
   assert executor.submit(job).result().status == "nondeterministic"
+
+
+@pytest.fixture(scope="module")
+def impatient():
+  with Executor(1, timeout_s=0.2, memory_mb=256, job_factor=2.0) as pool:
+    yield pool
+
+
+def test_a_limit_of_time_is_told_apart_from_a_wrong_answer(impatient):
+  wait = "def f(x):\n  while x >= 8: pass\n  return x + 1"
+  answers = ["2", "9", "1", "8", "sum(range(10**9))", None]
+  future = programs.submit_abduction(impatient, wait, "3", answers)
+  wanted = "RIGHT TIMEOUT WRONG TIMEOUT TIMEOUT WRONG"
+  assert [outcome.name for outcome in future.result(60)] == wanted.split()
+  deduced = programs.submit_deduction(impatient, "3", "sum(range(10**9))")
+  assert deduced.result(60) is Outcome.TIMEOUT
+  induced = programs.submit_induction(impatient, wait, ["1", "9"], ["2", "10"])
+  assert induced.result(60) is Outcome.TIMEOUT
+  # A wrong value that was seen before the limit is evidence.
+  induced = programs.submit_induction(impatient, wait, ["1", "9"], ["3", "10"])
+  assert induced.result(60) is Outcome.WRONG
+
+
+def test_an_answer_does_not_use_up_the_time_of_another(impatient):
+  """Eight answers of 60 % of the limit each share one job at first."""
+  code = f"""
+import time
+def f(x):
+  end = time.process_time() + {0.6 * 0.2}
+  while time.process_time() < end: pass
+  return 0
+"""
+  answers = [str(number) for number in range(8)]
+  future = programs.submit_abduction(impatient, code, "0", answers)
+  assert are_correct(future) == (True,) * 8
+
+
+def test_a_lost_process_is_told_apart(impatient):
+  code = "def f(x):\n  while True: pass"
+  future = programs.submit_abduction(impatient, code, "3", ["1"])
+  while not future.done():
+    for pid in children_of(impatient.processes()):
+      with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(0.01)
+  assert future.result() == (Outcome.LOST,)
 
 
 def test_closing_the_pool_cancels_grading():

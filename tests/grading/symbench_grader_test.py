@@ -30,7 +30,7 @@ ROUNDED = {"gsm", "new_operator", "pooling"}
 
 
 def graded(task, reference, answer):
-  return questions.submit(None, task, reference, answer).result()
+  return bool(questions.submit(None, task, reference, answer).result())
 
 
 def spoiled(name, answer):

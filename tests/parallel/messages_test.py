@@ -12,6 +12,7 @@ import pytest
 
 import azr_jax
 from azr_jax.executor import Result
+from azr_jax.grading.outcome import Outcome
 from azr_jax.parallel import messages
 from azr_jax.tasks.programs.task import InductionTask, Triplet
 from azr_jax.tasks.programs.validation import Rejection
@@ -36,6 +37,7 @@ OUTCOMES = [
   Triplet("def f(x):\n  return x", "'Hello'", "'Hello'"),
   InductionTask("code", ("1", "2"), ("3", "4"), "message"),
   Rejection("timeout"),
+  (Outcome.RIGHT, Outcome.TIMEOUT),
   {3: Rejection("format"), 5: Result("", "timeout", (), "x", 1.0)},
 ]
 

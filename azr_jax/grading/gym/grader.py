@@ -17,7 +17,8 @@ import ast
 import re
 from concurrent.futures import Future
 
-from azr_jax.executor import Executor, Job, futures
+from azr_jax.executor import Executor, Job, Result, futures
+from azr_jax.grading.outcome import Outcome
 
 LIBRARY = "reasoning_gym"
 MAX_ANSWER_CHARS = 20_000
@@ -93,7 +94,7 @@ def _same_numbers(reference_answer: str, answer: str) -> bool:
 
 def submit(
   executor: Executor, name: str, reference: str, answer: str | None
-) -> "Future[bool]":
+) -> "Future[Outcome]":
   """Starts to grade an answer.
 
   Args:
@@ -103,27 +104,30 @@ def submit(
     answer: the answer in a response; None if there is none.
 
   Returns:
-    The future of whether the answer is correct.
+    The future of the answer's outcome.
 
   Raises:
     ValueError: reasoning-gym is not installed.
   """
   if answer is None or not answer.strip() or len(answer) > MAX_ANSWER_CHARS:
-    return futures.done(False)
+    return futures.done(Outcome.WRONG)
   stored = stored_answer(reference) if name in (*_EXACT, _SORTED) else None
   if stored is not None and name in _EXACT:
-    return futures.done(answer.strip().casefold() == stored.casefold())
+    is_same = answer.strip().casefold() == stored.casefold()
+    return futures.done(Outcome.of(is_same))
   if stored is not None:
-    return futures.done(_same_numbers(stored, answer))
+    return futures.done(Outcome.of(_same_numbers(stored, answer)))
   if not is_harmless(name, answer):
-    return futures.done(False)
+    return futures.done(Outcome.WRONG)
   job = Job(
     "gym",
     _PROGRAM,
     (f"{name!a}, {reference}, {answer!a}",),
     libraries=(LIBRARY,),
   )
-  return futures.then(
-    executor.submit(job),
-    lambda result: float(result.outputs[0] or 0.0) >= _MIN_CORRECT_SCORE,
-  )
+
+  def judge(result: Result) -> Outcome:
+    score = float(result.outputs[0] or 0.0)
+    return Outcome.of(score >= _MIN_CORRECT_SCORE, result)
+
+  return futures.then(executor.submit(job), judge)

@@ -8,7 +8,7 @@ r"""Grades a mathematical answer: by rules first, then by algebra if asked for.
 The reference's kind decides how an answer is compared, and which formulas are
 left for algebra. Algebra runs in the executor, because it can take forever
 (`9^{9^{9}}`) and reads model text with a large parser. An answer whose
-comparison times out is wrong.
+comparison times out earns nothing.
 """
 
 import functools
@@ -24,6 +24,7 @@ from azr_jax.grading.mathematics import (
   tokens,
 )
 from azr_jax.grading.mathematics.nodes import Nodes
+from azr_jax.grading.outcome import Outcome
 
 MODES = ("rules", "math_verify")
 LIBRARY = algebra.LIBRARY
@@ -37,7 +38,7 @@ def submit(
   answer: str | None,
   mode: str = "math_verify",
   tolerance: numbers.Tolerance = numbers.EXACT,
-) -> "Future[bool]":
+) -> "Future[Outcome]":
   """Starts to grade an answer.
 
   Args:
@@ -48,7 +49,7 @@ def submit(
     tolerance: how far a number may be from the reference.
 
   Returns:
-    The future of whether the answer is correct.
+    The future of the answer's outcome.
 
   Raises:
     ValueError: the mode is unknown, or math-verify is not installed.
@@ -56,7 +57,7 @@ def submit(
   if mode not in MODES:
     raise ValueError(f"mode={mode!r}: expected one of {MODES}")
   if answer is None or not answer.strip():
-    return futures.done(False)
+    return futures.done(Outcome.WRONG)
   asked: dict[algebra.Question, None] = {}
   wanted, given = _reference(reference), _read(answer)
 
@@ -69,16 +70,16 @@ def submit(
 
   # No algebra is needed if even its best answers, or its worst, change nothing.
   if reference.strip() == answer.strip() or same(lambda question: False):
-    return futures.done(True)
+    return futures.done(Outcome.RIGHT)
   if mode == "rules" or not asked or not same(lambda question: True):
-    return futures.done(False)
+    return futures.done(Outcome.WRONG)
   questions = list(asked)
   if len(questions) > MAX_QUESTIONS:
-    return futures.done(False)
+    return futures.done(Outcome.WRONG)
 
-  def grade(result: Result) -> bool:
+  def grade(result: Result) -> Outcome:
     true = algebra.true_questions(questions, result.outputs[0])
-    return same(lambda question: question in true)
+    return Outcome.of(same(lambda question: question in true), result)
 
   job = Job(
     "math",

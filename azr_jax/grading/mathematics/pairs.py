@@ -11,6 +11,7 @@ from concurrent.futures import Future
 
 from azr_jax.executor import Executor, Job, futures
 from azr_jax.grading.mathematics import grader
+from azr_jax.grading.outcome import Outcome
 
 COLUMNS = ("kind", "label", "reference", "answer")
 LABELS = ("right", "wrong")
@@ -95,10 +96,12 @@ def submit(executor: Executor, pair: Pair) -> "Future[Verdict]":
   )
   ours = grader.submit(executor, pair.reference, pair.answer)
   alone = futures.then(
-    executor.submit(job), lambda result: result.outputs == ("True",)
+    executor.submit(job),
+    lambda result: Outcome.of(result.outputs == ("True",), result),
   )
   return futures.then(
-    futures.gather([ours, alone]), lambda verdicts: Verdict(pair, *verdicts)
+    futures.gather([ours, alone]),
+    lambda outcomes: Verdict(pair, *map(bool, outcomes)),
   )
 
 

@@ -16,6 +16,7 @@ from concurrent.futures import Future
 
 from azr_jax.executor import Executor, futures
 from azr_jax.grading.mathematics import grader as mathematics
+from azr_jax.grading.outcome import Outcome
 from azr_jax.grading.symbench import forms, plans, puzzles
 
 MAX_ANSWER_CHARS = 20_000
@@ -84,7 +85,7 @@ _MATHEMATICS = ("math_counting_and_probability", "math_geometry")
 
 def submit(
   executor: Executor, name: str, reference: str, answer: str | None
-) -> "Future[bool]":
+) -> "Future[Outcome]":
   """Starts to grade an answer.
 
   Args:
@@ -94,7 +95,7 @@ def submit(
     answer: the answer in a response; None if there is none.
 
   Returns:
-    The future of whether the answer is correct.
+    The future of the answer's outcome.
 
   Raises:
     ValueError: the task is unknown.
@@ -102,8 +103,8 @@ def submit(
   if name not in _GRADERS and name not in _MATHEMATICS:
     raise ValueError(f"SymBench task {name!r}: expected one with a grader")
   if answer is None or len(answer) > MAX_ANSWER_CHARS:
-    return futures.done(False)
+    return futures.done(Outcome.WRONG)
   record = ast.literal_eval(reference)
   if name in _MATHEMATICS:
     return mathematics.submit(executor, record["answer"], answer)
-  return futures.done(_GRADERS[name](record, answer))
+  return futures.done(Outcome.of(_GRADERS[name](record, answer)))

@@ -17,7 +17,8 @@ HEALTHY = {
   # is a program that should have raised.
   "proposals": "valid_share rises; blocked and timeout stay rare",
   "program": "cognitive, distance and answer_diversity rise or stay",
-  "learnability": "solve_rate away from 0 and 1, else nothing is learned",
+  "learnability": "solve_rate away from 0 and 1, else nothing is learned; "
+  "undecided_share, rollouts that a limit ended, near 0",
   "buffer": "grows by about B x valid_share a step",
 }
 
@@ -42,7 +43,7 @@ def proposal_metrics(
   Args:
     proposals: of a step, of all task types.
     samples: learnability rollouts per proposal. A histogram counts the
-      proposals by how many of these were correct.
+      proposals, without undecided rollouts, by how many were correct.
   """
   metrics: dict[str, float] = {}
   for task_type in dict.fromkeys(p.task_type for p in proposals):
@@ -63,15 +64,30 @@ def proposal_metrics(
     for reason in dict.fromkeys(p.rejection for p in of_type if p.rejection):
       count = sum(p.rejection == reason for p in of_type)
       metrics[f"proposals/{name}/rejected_{reason}"] = float(count)
-    rates = [p.solve_rate for p in of_type if p.passable]
-    if rates:
-      learnability = [rewards.learnability(rate) for rate in rates]
-      metrics[f"learnability/{name}/solve_rate"] = float(np.mean(rates))
-      metrics[f"learnability/{name}/mean"] = float(np.mean(learnability))
-      metrics[f"learnability/{name}/never_solved_share"] = float(
-        np.mean([rate == 0 for rate in rates])
-      )
-      for correct in range(samples + 1):
-        count = sum(round(rate * samples) == correct for rate in rates)
-        metrics[f"learnability/{name}/solved_{correct}_of_{samples}"] = count
+    solved = [p.solved for p in of_type if p.solved is not None]
+    metrics |= _learnability_metrics(f"learnability/{name}", solved, samples)
+  return metrics
+
+
+def _learnability_metrics(
+  name: str, solved: Sequence[rewards.Solved], samples: int
+) -> dict[str, float]:
+  """Returns the metrics of the learnability rollouts of proposals."""
+  if not solved:
+    return {}
+  undecided = sum(counts.undecided for counts in solved)
+  metrics = {
+    f"{name}/mean": float(np.mean([*map(rewards.least_learnability, solved)])),
+    f"{name}/never_solved_share": float(
+      np.mean([counts.wrong == counts.total for counts in solved])
+    ),
+    f"{name}/undecided_share": undecided / (samples * len(solved)),
+  }
+  rates = [counts.rate for counts in solved if counts.rate is not None]
+  if rates:
+    metrics[f"{name}/solve_rate"] = float(np.mean(rates))
+  for right in range(samples + 1):
+    metrics[f"{name}/solved_{right}_of_{samples}"] = float(
+      sum(c.right == right and not c.undecided for c in solved)
+    )
   return metrics

@@ -15,7 +15,7 @@ from azr_jax.executor import Executor, futures
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import collect
-from azr_jax.systems.azr import solver
+from azr_jax.systems.azr import rewards, solver
 from azr_jax.systems.azr.appendix import composite, rewriting
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.tasks.programs import parsing, prompts, validation
@@ -61,7 +61,7 @@ class Proposal:
     task: the task; None if the proposal is not valid.
     rejection: why the proposal is not valid; None if it is.
     formatted: whether the response is well formed.
-    solve_rate: mean accuracy of the learnability rollouts, once there are any.
+    solved: how the learnability rollouts ended, once there are any.
     duplicate: whether the buffer had a task that differs in names or layout
       only.
     program_metrics: what `program_metrics.py` measured of the program.
@@ -73,7 +73,7 @@ class Proposal:
   task: Task | None
   rejection: str | None
   formatted: bool
-  solve_rate: float = 0.0
+  solved: rewards.Solved | None = None
   duplicate: bool = False
   program_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
 

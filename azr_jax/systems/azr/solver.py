@@ -8,6 +8,7 @@ from concurrent.futures import Future
 
 from azr_jax import types
 from azr_jax.executor import futures
+from azr_jax.grading.outcome import Outcome
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import collect
@@ -24,14 +25,19 @@ class Solution:
     completion: the response.
     task_type: the type of the task.
     formatted: whether the response is well formed.
-    correct: whether the answer is correct.
+    outcome: how the answer was graded.
   """
 
   prompt: types.Prompt
   completion: types.Completion
   task_type: str
   formatted: bool
-  correct: bool
+  outcome: Outcome
+
+  @property
+  def correct(self) -> bool:
+    """Whether the answer is correct."""
+    return bool(self.outcome)
 
 
 def solve_prompt(
@@ -63,18 +69,18 @@ def sample_solutions(
   prompts = [
     solve_prompt(policy, task_type, task, style) for task_type, task in tasks
   ]
-  waiting: dict[int, list[tuple[str, Future[bool]]]] = collections.defaultdict(
-    list
+  waiting: dict[int, list[tuple[str, Future[Outcome]]]] = (
+    collections.defaultdict(list)
   )
 
-  def submit(index: int, completion: types.Completion) -> "Future[bool]":
+  def submit(index: int, completion: types.Completion) -> "Future[Outcome]":
     task_type, task = tasks[index]
-    correct: Future[bool] = Future()
-    waiting[index].append((completion.text, correct))
+    graded: Future[Outcome] = Future()
+    waiting[index].append((completion.text, graded))
     if task_type == ABDUCTION and len(waiting[index]) < n:
-      return correct
+      return graded
     responses, grades = zip(*waiting.pop(index), strict=True)
-    verdicts = jobs.submit(
+    outcomes = jobs.submit(
       functools.partial(
         solving.submit_grading,
         task_type=task_type,
@@ -84,9 +90,9 @@ def sample_solutions(
     )
     for position, grade in enumerate(grades):
       futures.forward(
-        futures.then(verdicts, lambda verdict, i=position: verdict[i]), grade
+        futures.then(outcomes, lambda done, i=position: done[i]), grade
       )
-    return correct
+    return graded
 
   graded = collect.sample_and_grade(policy.sample(prompts, n), submit, jobs)
   return [
@@ -95,7 +101,7 @@ def sample_solutions(
       completion=solution.completion,
       task_type=tasks[index][0],
       formatted=parsing.well_formatted(solution.completion.text),
-      correct=solution.grade,
+      outcome=solution.grade,
     )
     for index, group in enumerate(graded)
     for solution in group

@@ -21,6 +21,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.rollout.policy import Policy
+from azr_jax.systems import collect
 from azr_jax.systems.azr import (
   metrics,
   old_inputs,
@@ -177,7 +178,7 @@ class AZR(System):
   def _estimate_learnability(
     self, policy: Policy, proposals: Sequence[Proposal]
   ) -> list[Solution]:
-    """Sets the solve rate of each valid proposal (r-bar in eq. 4).
+    """Sets how each valid proposal is solved (r-bar in eq. 4).
 
     Returns:
       The learnability rollouts.
@@ -193,13 +194,15 @@ class AZR(System):
     )
     for index, proposal in enumerate(valid):
       rollouts = solutions[index * n : (index + 1) * n]
-      proposal.solve_rate = float(np.mean([s.correct for s in rollouts]))
+      proposal.solved = rewards.Solved.of([s.outcome for s in rollouts])
     self._observe(solutions)
     return solutions
 
   def _observe(self, solutions: Sequence[Solution]) -> None:
-    """Updates the pass rates of the buffers' tasks."""
+    """Updates the pass rates of the buffers' tasks by decided solutions."""
     for solution in solutions:
+      if solution.outcome.is_undecided:
+        continue
       buffer = self.buffers[solution.task_type]
       buffer.update(solution.prompt.task, int(solution.correct), 1)
 
@@ -235,10 +238,9 @@ class AZR(System):
 
   def _proposal_trajectory(self, proposal: Proposal) -> types.Trajectory:
     settings = self.settings
-    reward = rewards.proposal_reward(
-      proposal.passable, proposal.solve_rate, settings.rewards
-    )
-    is_learnable = proposal.passable and 0 < proposal.solve_rate < 1
+    solved = proposal.solved
+    reward = rewards.proposal_reward(solved, settings.rewards)
+    is_learnable = solved and rewards.least_learnability(solved) > 0
     if settings.appendix.intrinsic and is_learnable:
       reward = intrinsic.reward(
         reward,
@@ -247,8 +249,8 @@ class AZR(System):
         settings.appendix.aggregation,
       )
     trajectory_metrics = {"valid": float(proposal.task is not None)}
-    if proposal.passable:
-      trajectory_metrics["solve_rate"] = proposal.solve_rate
+    if solved and solved.rate is not None:
+      trajectory_metrics["solve_rate"] = solved.rate
     return types.Trajectory(
       prompt=proposal.prompt,
       completion=proposal.completion,
@@ -267,7 +269,7 @@ class AZR(System):
       reward=reward,
       group_id=(solution.task_type, SOLVE),
       metrics={
-        "correct": float(solution.correct),
+        **collect.outcome_metrics(solution.outcome),
         "formatted": float(solution.formatted),
       },
     )

@@ -31,6 +31,7 @@ from azr_jax.config.settings import Invalid
 from azr_jax.curricula.improvement_potential import OFFLINE, PassRate
 from azr_jax.curricula.stages import Stages
 from azr_jax.grading import questions as grading
+from azr_jax.grading.outcome import Outcome
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.environment import split_responses
@@ -192,7 +193,7 @@ class CodeInterpreter(System):
     _, asked = self._prompts(policy, questions, "free")
     collect.require_some(asked)
 
-    def submit(index: int, completion: types.Completion) -> "Future[bool]":
+    def submit(index: int, completion: types.Completion) -> "Future[Outcome]":
       last = _responses(policy, completion)[-1]
       return self._grade(asked[index].task, code_blocks.find_answer(last))
 
@@ -207,10 +208,10 @@ class CodeInterpreter(System):
           settings.rewards,
           responses,
           rollout.completion.finish_reason,
-          rollout.grade,
+          bool(rollout.grade),
         )
         trajectories.append(
-          _trajectory(asked[group], rollout.completion, responses, parts, group)
+          _trajectory(asked[group], rollout, responses, parts, group)
         )
     metrics = self._metrics(trajectories)
     metrics["count/code_interpreter/too_long"] = float(
@@ -253,18 +254,18 @@ class CodeInterpreter(System):
 
       def submit(
         index: int, completion: types.Completion, asked=asked
-      ) -> "Future[bool]":
+      ) -> "Future[Outcome]":
         answer = code_blocks.find_answer(completion.text)
         return self._grade(asked[index].task, answer)
 
       stream = agent(policy, asked, settings.pass_rate_samples, kept)
       graded = collect.sample_and_grade(stream, submit, self.context.jobs)
       for index, rollouts in zip(kept, graded, strict=True):
-        correct[index] += sum(rollout.grade for rollout in rollouts)
+        correct[index] += sum(bool(rollout.grade) for rollout in rollouts)
     num_samples = settings.pass_rate_samples * len(all_agents)
     return [PassRate(int(count), num_samples) for count in correct]
 
-  def _grade(self, question: Question, answer: str | None) -> "Future[bool]":
+  def _grade(self, question: Question, answer: str | None) -> "Future[Outcome]":
     return self.context.jobs.submit(
       lambda executor: grading.submit(
         executor, question.task, question.reference, answer
@@ -279,6 +280,8 @@ class CodeInterpreter(System):
       trajectories, "code_interpreter/solve", self.settings.group_size
     )
     for name in trajectories[0].metrics:
+      if name in collect.OUTCOME_METRICS:
+        continue
       values = [t.metrics[name] for t in trajectories]
       metrics[f"{name}/code_interpreter/solve/mean"] = float(np.mean(values))
     calls = np.array([t.metrics["calls"] for t in trajectories])
@@ -302,11 +305,12 @@ def _responses(policy: Policy, completion: types.Completion) -> list[str]:
 
 def _trajectory(
   prompt: types.Prompt,
-  completion: types.Completion,
+  rollout: collect.Graded[Outcome],
   responses: Sequence[str],
   parts: dict[str, float],
   group: int,
 ) -> types.Trajectory:
+  completion = rollout.completion
   num_written = int(completion.loss_mask.sum())
   is_output = np.diff(completion.loss_mask.astype(int)) == -1
   return types.Trajectory(
@@ -315,6 +319,7 @@ def _trajectory(
     reward=sum(parts.values()),
     group_id=("solve", group),
     metrics={
+      **collect.outcome_metrics(rollout.grade),
       **parts,
       "replies": float(len(responses)),
       "calls": float(np.count_nonzero(is_output)),

@@ -231,15 +231,14 @@ class Countdown(System):
     self, proposal: _Proposal, step: int
   ) -> types.Trajectory:
     is_valid = proposal.rejection is None
-    rules = rewards.RewardRules(
-      unlearnable=self.settings.unlearnable_reward,
-      wrong=0.0,
-      bad_format=self.settings.bad_proposal_reward,
-    )
+    reward = self.settings.bad_proposal_reward
+    if is_valid:
+      learnability = rewards.learnability(proposal.pass_rate)
+      reward = learnability or self.settings.unlearnable_reward
     return types.Trajectory(
       prompt=proposal.prompt,
       completion=proposal.completion,
-      reward=rewards.proposal_reward(is_valid, proposal.pass_rate, rules),
+      reward=reward,
       group_id=(PROPOSE, step),
       metrics={"valid": float(is_valid)},
     )

@@ -25,6 +25,7 @@ from azr_jax import types
 from azr_jax.curricula import passes
 from azr_jax.executor import libraries
 from azr_jax.grading.mathematics import extraction, grader
+from azr_jax.grading.outcome import Outcome
 from azr_jax.learner import advantages
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import collect, text_metrics
@@ -139,7 +140,7 @@ class ORZ(System):
     )
     collect.require_some(asked)
 
-    def submit(index: int, completion: types.Completion) -> "Future[bool]":
+    def submit(index: int, completion: types.Completion) -> "Future[Outcome]":
       return self._submit_grading(asked[index].task.answer, completion)
 
     groups = collect.sample_and_grade(
@@ -151,7 +152,7 @@ class ORZ(System):
         trajectories.append(
           _trajectory(asked[group], rollout.completion, rollout.grade, group)
         )
-      correct = sum(rollout.grade for rollout in rollouts)
+      correct = sum(bool(rollout.grade) for rollout in rollouts)
       self._solved[indices[kept[group]]] = correct, settings.group_size
     metrics = self._metrics(trajectories)
     metrics["count/orz/too_long"] = float(settings.prompts - len(asked))
@@ -159,7 +160,7 @@ class ORZ(System):
 
   def _submit_grading(
     self, reference: str, completion: types.Completion
-  ) -> "Future[bool]":
+  ) -> "Future[Outcome]":
     """Starts to compare a completion's answer with the reference answer."""
     settings = self.settings
     answer = extraction.find_answer(completion.text)
@@ -191,15 +192,18 @@ def _problems(settings: ORZSettings) -> list[Problem]:
 
 
 def _trajectory(
-  prompt: types.Prompt, completion: types.Completion, correct: bool, index: int
+  prompt: types.Prompt,
+  completion: types.Completion,
+  outcome: Outcome,
+  index: int,
 ) -> types.Trajectory:
   return types.Trajectory(
     prompt=prompt,
     completion=completion,
-    reward=float(correct),
+    reward=float(bool(outcome)),
     group_id=("solve", index),
     metrics={
-      "correct": float(correct),
+      **collect.outcome_metrics(outcome),
       "formatted": float(prompts.well_formatted(completion.text)),
     },
     repeats_from=text_metrics.repeats_from(completion.token_ids),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import programs as grading
+from azr_jax.grading.outcome import Outcome
 from azr_jax.tasks.programs import parsing, prompts
 from azr_jax.tasks.programs.task import (
   ABDUCTION,
@@ -43,7 +44,7 @@ def solve_prompt_text(task_type: str, task: Task, prompt_format: str) -> str:
 
 def submit_grading(
   executor: Executor, task_type: str, task: Task, responses: Sequence[str]
-) -> concurrent.futures.Future[tuple[bool, ...]]:
+) -> concurrent.futures.Future[tuple[Outcome, ...]]:
   """Starts the grading of responses to one task (AZR, section 3.3.4).
 
   Args:
@@ -53,7 +54,7 @@ def submit_grading(
     responses: what the solver wrote.
 
   Returns:
-    The future of whether each response is correct, in order.
+    The future of the outcome of each response, in order.
   """
   if task_type == ABDUCTION and isinstance(task, Triplet):
     answers = [parsing.parse_input_answer(text) for text in responses]
@@ -65,16 +66,16 @@ def submit_grading(
 
 def _submit_grading(
   executor: Executor, task_type: str, task: Task, response: str
-) -> concurrent.futures.Future[bool]:
+) -> concurrent.futures.Future[Outcome]:
   """Grades one response of any type but abduction."""
   if isinstance(task, InductionTask):
     answer = parsing.parse_program_answer(response)
     if answer is None:
-      return futures.done(False)
+      return futures.done(Outcome.WRONG)
     return grading.submit_induction(executor, answer, task.inputs, task.outputs)
   answer = parsing.parse_output_answer(response)
   if answer is None:
-    return futures.done(False)
+    return futures.done(Outcome.WRONG)
   if task_type == ERROR_DEDUCTION:
-    return futures.done(grading.error_correct(task.output, answer))
+    return futures.done(Outcome.of(grading.error_correct(task.output, answer)))
   return grading.submit_deduction(executor, task.output, answer)

@@ -5,6 +5,10 @@ independent processes with different hash seeds (j = 2 in the paper). It checks
 the program's modules on the syntax tree. Only texts return from these
 processes.
 
+A program gets `executor.validation_fraction` of the time that grading allows.
+So noise cannot make a task's own answer a timeout, which would make a slow task
+look hard.
+
 An input that is an expression (`list(range(10))`), or a literal of which Python
 drops a part (`{1: 2, 1: 3}`), is first evaluated without the program
 (`grading/expressions.py`), and the task keeps the value's literal. So a task's
@@ -119,6 +123,8 @@ def submit_error_triplet(
     probe = Job("error", code + _RAISE_PROBE, tuple(inputs), entry="_probe")
 
     def confirm(raised: Result) -> Task | Rejection:
+      if raised.status == "timeout":
+        return Rejection(raised.status)
       if raised.outputs[0] != repr(error):
         return Rejection("error")
       return Triplet(code, inputs[0], error)
@@ -213,6 +219,7 @@ def _run(
     inputs=inputs,
     runs=INDEPENDENT_RUNS,
     forbidden=FORBIDDEN_MODULES,
+    validation=True,
   )
   return futures.then(
     executor.submit(job), lambda result: judge(inputs, result)

@@ -2,9 +2,10 @@
 
 import pytest
 
+from azr_jax.grading.outcome import Outcome
 from azr_jax.systems.azr import rewards as azr_rewards
 from azr_jax.systems.azr.appendix import intrinsic as intrinsic_lib
-from azr_jax.systems.azr.rewards import RewardRules
+from azr_jax.systems.azr.rewards import RewardRules, Solved
 
 PAPER = RewardRules(unlearnable=0.0, wrong=-0.5, bad_format=-1.0)
 PUBLISHED = RewardRules(unlearnable=-0.5, wrong=-0.5, bad_format=-1.0)
@@ -18,19 +19,45 @@ def test_learnability(solve_rate, want):
 
 
 @pytest.mark.parametrize(
-  "passable, solve_rate, rules, want",
+  "solved, rules, want",
   [
-    (False, 0.5, PAPER, -1.0),
-    (True, 0.25, PAPER, 0.75),
-    (True, 0.0, PAPER, 0.0),
-    (True, 1.0, PAPER, 0.0),
-    (True, 0.0, PUBLISHED, -0.5),
-    (True, 1.0, PUBLISHED, -0.5),
-    (True, 0.25, PUBLISHED, 0.75),
+    (None, PAPER, -1.0),
+    (Solved(2, 6), PAPER, 0.75),
+    (Solved(0, 8), PAPER, 0.0),
+    (Solved(8, 0), PAPER, 0.0),
+    (Solved(0, 8), PUBLISHED, -0.5),
+    (Solved(8, 0), PUBLISHED, -0.5),
+    (Solved(2, 6), PUBLISHED, 0.75),
+    # Three right ones and five that a limit ended would have earned 0.625.
+    (Solved(3, 0, 5), PAPER, 0.0),
+    (Solved(0, 3, 5), PAPER, 0.0),
+    (Solved(0, 0, 8), PAPER, 0.0),
+    (Solved(3, 2, 3), PAPER, 0.25),
+    (Solved(3, 0, 5), PUBLISHED, -0.5),
   ],
 )
-def test_proposal_reward(passable, solve_rate, rules, want):
-  assert azr_rewards.proposal_reward(passable, solve_rate, rules) == want
+def test_proposal_reward(solved, rules, want):
+  assert azr_rewards.proposal_reward(solved, rules) == want
+
+
+@pytest.mark.parametrize("undecided", range(9))
+def test_undecided_rollouts_earn_the_least_of_what_they_may_be(undecided):
+  for right in range(9 - undecided):
+    wrong = 8 - undecided - right
+    possible = [
+      azr_rewards.learnability((right + hidden) / 8)
+      for hidden in range(undecided + 1)
+    ]
+    solved = Solved(right, wrong, undecided)
+    assert azr_rewards.least_learnability(solved) == min(possible)
+
+
+def test_outcomes_are_counted():
+  outcomes = [Outcome.RIGHT, *Outcome, Outcome.RIGHT]
+  solved = Solved.of(outcomes)
+  assert solved == Solved(right=3, wrong=1, undecided=2)
+  assert (solved.total, solved.rate) == (6, 0.75)
+  assert Solved(0, 0, 8).rate is None
 
 
 @pytest.mark.parametrize(

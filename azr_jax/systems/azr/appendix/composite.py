@@ -247,6 +247,8 @@ def submit(
     ]
 
     def judge(results: Sequence[Result]) -> Task | validation.Rejection:
+      if results[0].status == "timeout":
+        return validation.Rejection("timeout")
       returned = results[0].outputs[0]
       if returned not in ("True", "False"):  # `f` replaced a component.
         return validation.Rejection("unused")

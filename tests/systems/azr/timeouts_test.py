@@ -1,0 +1,60 @@
+"""What a step of self-play makes of answers that a limit of time ended."""
+
+import pytest
+
+from azr_jax.executor import Executor
+from azr_jax.systems.azr.system import AZR
+from tests.systems.azr.azr_test import ScriptedPolicy, answer, settings
+
+SAMPLES = 8
+# Whatever its input is, the result is 0, if there is one.
+SLOW = "def f(x):\n  while x > 3: pass\n  return 0"
+ENDLESS = "def f(x):\n  while True: pass"
+
+
+class SlowPolicy(ScriptedPolicy):
+  """Proposes a slow trivial task, and three of eight answers end."""
+
+  def reply(self, prompt, sample):
+    text = prompt.text
+    if "New program" in text:
+      return answer(("python", SLOW), ("input", "1"))
+    if "Find an input" in text:
+      # In the solve phase, each task has one sample, which does not end.
+      return answer(("input", str(sample + 1 if self.is_learning else 9)))
+    if "inputs and a message" in text:
+      return super().reply(prompt, sample)
+    ends = self.is_learning and sample < 3
+    return answer(("python", prompt.task.code if ends else ENDLESS))
+
+  def sample(self, asked, n=1):
+    self.is_learning = n > 1
+    yield from super().sample(asked, n)
+
+
+@pytest.fixture(scope="module")
+def impatient():
+  with Executor(workers=2, timeout_s=0.3, memory_mb=256) as pool:
+    yield pool
+
+
+@pytest.mark.parametrize("task_type", ["abduction", "induction"])
+def test_a_slow_trivial_program_earns_nothing(
+  make_context, impatient, task_type
+):
+  changes = {"learnability_samples": SAMPLES, "batch_size": 1}
+  system = AZR(
+    settings(task_types=(task_type,), **changes), make_context(impatient)
+  )
+  collected = system.collect(SlowPolicy(), 1)
+  rewards = {t.group_id[1]: t.reward for t in collected.trajectories}
+  # Three of eight are right, so eq. 4 alone would give 1 - 3 / 8 = 0.625.
+  assert rewards == {"propose": 0.0, "solve": -0.5}
+  name = f"learnability/azr/{task_type}"
+  assert collected.metrics[f"{name}/undecided_share"] == 5 / 8
+  assert collected.metrics[f"{name}/solve_rate"] == 1.0
+  assert collected.metrics[f"{name}/mean"] == 0.0
+  solve = f"correct/azr/{task_type}/solve"
+  assert collected.metrics[f"{solve}/timeout_share"] == 1.0
+  assert collected.metrics[f"{solve}/lost_share"] == 0.0
+  assert collected.metrics["executor/timeout"] > 0
