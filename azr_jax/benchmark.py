@@ -4,6 +4,7 @@
   python -m azr_jax.benchmark sampler|update|step [--model=SPEC] ...
   python -m azr_jax.benchmark sweep --out=PLOT.png
   python -m azr_jax.benchmark conversations [--sleep_s 0.5] [--slots 64] ...
+  python -m azr_jax.benchmark overlap [--nodes 3] [--slots 256] ...
 
 `python -m azr_jax.benchmark COMMAND --help` lists the flags of a command and
 explains the keys of its output. `machine` is in all of them: cores, Python,
@@ -18,6 +19,7 @@ from azr_jax.perf import commands
 from azr_jax.perf.commands import (
   conversations,
   executor,
+  overlap,
   sampler,
   step,
   sweep,
@@ -31,6 +33,7 @@ COMMANDS: dict[str, commands.Command] = {
   "step": step,
   "sweep": sweep,
   "conversations": conversations,
+  "overlap": overlap,
 }
 
 

@@ -6,7 +6,7 @@ reading cannot block the one that writes.
 
 import os
 
-_READ_BYTES = 1 << 18
+_READ_BYTES = 1 << 16
 
 
 class Closed(RuntimeError):

@@ -28,8 +28,9 @@ from azr_jax.executor import verdict
 from azr_jax.executor.job import WORKER_DIED, Result
 from azr_jax.executor.pending import Pending, Task
 
-# Jobs that a server holds per worker. Enough for a tenth of a second, in which
-# a busy trainer may not run this thread.
+# Jobs that a server holds per worker at most; it gets more when it has half as
+# many. Enough for a tenth of a second, in which a busy trainer may not run this
+# thread.
 JOBS_PER_WORKER = 64
 BATCH = 64  # Jobs that are shared out at a time.
 MAX_TRIES = 3
@@ -256,7 +257,7 @@ class Dispatcher:
         server = self._servers[index]
         given[index].append(task)
         server.busy[task.number] = task
-        if _room(server):
+        if len(server.busy) < JOBS_PER_WORKER * server.workers:
           heapq.heapreplace(loads, (_load(server), index))
         else:
           heapq.heappop(loads)
@@ -358,10 +359,10 @@ class Dispatcher:
 
 
 def _room(server: Server) -> int:
-  """Returns how many more jobs a server takes."""
-  if server.layers is None:
-    return 0
-  return max(0, JOBS_PER_WORKER * server.workers - len(server.busy))
+  """Returns how many more jobs to send to a server: none, or many at once."""
+  most = JOBS_PER_WORKER * server.workers
+  room = most - len(server.busy)
+  return room if server.layers is not None and 2 * room >= most else 0
 
 
 def _load(server: Server) -> float:

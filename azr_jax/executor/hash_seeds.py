@@ -15,6 +15,7 @@ else a machine does nor on how many zygotes it has, and no proposer can rely on
 two of the seeds.
 """
 
+import random
 import zlib
 
 from azr_jax.executor.job import Job
@@ -36,3 +37,12 @@ def of_runs(job: Job) -> list[int]:
   return [
     HASH_SEEDS[(first + index) % len(HASH_SEEDS)] for index in range(job.runs)
   ]
+
+
+def of_comparisons() -> int:
+  """Returns the seed of zygotes that compare values, which nobody can guess.
+
+  With a seed that it knows, a program could write texts of one hash, and a set
+  of them takes quadratic time.
+  """
+  return random.SystemRandom().randrange(1 << 31, 1 << 32)

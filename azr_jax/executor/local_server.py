@@ -109,7 +109,10 @@ class LocalServer:
     for kind, content in messages.take(self._channel.incoming):
       if kind == messages.VERDICTS:
         self._losses = 0
-        verdicts += [(number, Result("", *rest)) for number, rest in content]
+        verdicts += [
+          (number, Result(self._id(number), *fields))
+          for number, fields in content
+        ]
       elif kind == messages.PROCESSES:
         self.processes = content
       elif kind == messages.STARTED:
@@ -117,6 +120,10 @@ class LocalServer:
       elif kind == messages.FAILED:
         self._failure = content
     return verdicts
+
+  def _id(self, number: int) -> str:
+    """Returns the id of a task's job, or nothing if it was cancelled."""
+    return self.busy[number].job.id if number in self.busy else ""
 
   def _last_words(self) -> str:
     """Reaps the process and returns how it ended."""

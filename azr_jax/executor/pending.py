@@ -146,10 +146,12 @@ class Pending:
         self._counts[verdict.status] += len(waiting)
     for job_id, future in waiting:
       with contextlib.suppress(InvalidStateError):  # It was cancelled just now.
-        if isinstance(verdict, Result):
-          future.set_result(dataclasses.replace(verdict, id=job_id))
-        else:
+        if not isinstance(verdict, Result):
           future.set_exception(verdict)
+        elif verdict.id == job_id:
+          future.set_result(verdict)
+        else:
+          future.set_result(dataclasses.replace(verdict, id=job_id))
 
   def close(self) -> None:
     """Refuses further jobs and wakes the thread that runs them."""

@@ -40,6 +40,8 @@ SLOTS = 2  # Children at a time per zygote, so that a loop blocks no other job.
 # sign of life every second, so this depends on no limit of a program.
 SILENT_S = 10.0
 MAX_TRIES = 2
+# Workers for which there is one zygote that compares long outputs.
+WORKERS_PER_COMPARISON = 8
 MAX_FALSE_STARTS = 5  # Zygotes in a row that die before they have started.
 
 
@@ -106,8 +108,13 @@ class Pool:
     self._unstarted = len(zygote_seeds)
     self._false_starts = 0
     self._wanted: set[int] = set()
-    self._queue: RunQueue[_Run] = RunQueue(hash_seeds.HASH_SEEDS)
-    self._slots: FreeSlots[Zygote] = FreeSlots(hash_seeds.HASH_SEEDS, SLOTS)
+    # Comparisons have zygotes of their own, so that no program waits for a
+    # slot of them. The first one starts them.
+    self._compares = False
+    self._comparison_seed = hash_seeds.of_comparisons()
+    seeds = (*hash_seeds.HASH_SEEDS, self._comparison_seed)
+    self._queue: RunQueue[_Run] = RunQueue(seeds)
+    self._slots: FreeSlots[Zygote] = FreeSlots(seeds, SLOTS)
     self._deadlines: Deadlines[Zygote] = Deadlines()
     self._serial = 0
     # The runs of a dead zygote wait for its successor, because the others may
@@ -152,8 +159,7 @@ class Pool:
         self._wanted.remove(number)
         self.verdicts.append((number, result))
 
-    limits = self._settings.limits(job)
-    self._queue_runs(job, limits, finish, is_wanted)
+    self._queue_runs(job, self._settings.limits(job), finish, is_wanted)
 
   def cancel(self, number: int) -> None:
     """Forgets a job: runs that have not begun never will."""
@@ -240,12 +246,31 @@ class Pool:
     elif comparison.is_short(results):
       finish(verdict.agreed(results[0], *comparison.compare(results)))
     else:
+      self._compare(results, finish, is_wanted)
 
-      def finish_comparison(result: Result) -> None:
-        finish(verdict.agreed(results[0], *comparison.read(result)))
+  def _compare(
+    self,
+    results: list[Result],
+    finish: Callable[[Result], None],
+    is_wanted: Callable[[], bool],
+  ) -> None:
+    """Queues a run that compares long outputs."""
+    if not self._compares:
+      self._compares = True
+      for _ in range(-(-self._settings.workers // WORKERS_PER_COMPARISON)):
+        self._add_zygote(self._comparison_seed)
 
-      job = comparison.job(results)
-      self._queue_runs(job, comparison.LIMITS, finish_comparison, is_wanted)
+    def finish_comparison(result: Result) -> None:
+      finish(verdict.agreed(results[0], *comparison.read(result)))
+
+    run = _Run(
+      comparison.job(results),
+      comparison.LIMITS,
+      self._comparison_seed,
+      finish_comparison,
+      is_wanted,
+    )
+    self._queue.push(run)
 
   def _dispatch(self) -> None:
     """Gives queued runs to free slots, in order as far as seeds allow it."""

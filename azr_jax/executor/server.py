@@ -21,6 +21,9 @@ from azr_jax.executor.settings import ExecutorSettings
 # Between two signs of life. The parent is checked as often, because a fork of
 # the trainer may keep the socket open after the trainer's death.
 ALIVE_S = 2.0
+# Verdicts are sent together that come so soon after others were sent, because
+# each message wakes the trainer's interpreter.
+HOLD_S = 0.002
 
 
 class _Server:
@@ -33,6 +36,7 @@ class _Server:
     self._told_replaced = -1
     self._watched = select.EPOLLIN
     self._last_told = 0.0
+    self._hold_until = 0.0
     pool.watch(channel.reading, self._watched)
 
   def serve(self) -> None:
@@ -43,7 +47,10 @@ class _Server:
     """
     trainer = os.getppid()
     while os.getppid() == trainer:
-      if self._channel.reading in self._pool.step(ALIVE_S):
+      wait_s = ALIVE_S
+      if self._pool.verdicts:
+        wait_s = max(0.0, self._hold_until - time.monotonic())
+      if self._channel.reading in self._pool.step(wait_s):
         self._channel.flush()
         try:
           self._channel.read()
@@ -63,21 +70,22 @@ class _Server:
 
   def _tell(self) -> None:
     """Tells the trainer what is new, or that this process is alive."""
-    pool = self._pool
+    pool, now = self._pool, time.monotonic()
     if pool.replaced != self._told_replaced:
       self._told_replaced = pool.replaced
       self._write(messages.PROCESSES, pool.processes())
     if pool.layers is not None and not self._told_layers:
       self._told_layers = True
       self._write(messages.STARTED, pool.layers)
-    if pool.verdicts:
+    if pool.verdicts and now >= self._hold_until:
       verdicts = [
         (number, messages.result_fields(result))
         for number, result in pool.verdicts
       ]
       pool.verdicts.clear()
       self._write(messages.VERDICTS, verdicts)
-    if time.monotonic() - self._last_told > ALIVE_S / 2:
+      self._hold_until = now + HOLD_S
+    if now - self._last_told > ALIVE_S / 2:
       self._write(messages.ALIVE, None)
     events = select.EPOLLIN
     if self._channel.has_unsent():

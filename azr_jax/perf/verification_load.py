@@ -4,7 +4,8 @@ A step proposes 64 tasks of each of the three types, samples eight solutions of
 each task for its learnability, and one more for training (AZR, section 3.3 and
 table 3). Here the programs are given and all proposals are valid. Half of the
 learnability answers are correct, and all of the training answers. No two
-answers are the same text, so every one of them is verified.
+answers are the same text, so every one of them is verified. Some of the wrong
+answers to induction tasks may never end.
 """
 
 import dataclasses
@@ -21,6 +22,7 @@ from azr_jax.tasks.programs.task import Triplet
 TASKS_PER_TYPE = 64
 LEARNABILITY_SAMPLES = 8
 PROGRAMS = 3 * TASKS_PER_TYPE
+ENDLESS = "def f(*_):\n  while True:\n    pass"
 INDUCTION_INPUTS = 10
 HIDDEN_INPUTS = 5
 
@@ -49,12 +51,15 @@ class StepTimes:
     return self.validation_s + self.learnability_s + self.solving_s
 
 
-def measure(executor: Executor, triplets: Sequence[Triplet]) -> StepTimes:
+def measure(
+  executor: Executor, triplets: Sequence[Triplet], endless: int = 0
+) -> StepTimes:
   """Verifies a step and measures how long it takes.
 
   Args:
     executor: runs the programs.
     triplets: programs with an input and its output, at least `PROGRAMS`.
+    endless: how many learnability answers never end, at most `TASKS_PER_TYPE`.
 
   Raises:
     ValueError: there are too few triplets.
@@ -64,9 +69,9 @@ def measure(executor: Executor, triplets: Sequence[Triplet]) -> StepTimes:
   start = time.monotonic()
   futures.gather(_validate(executor, triplets)).result()
   validated = time.monotonic()
-  correct = sum(_grade(executor, triplets, LEARNABILITY_SAMPLES))
+  correct = sum(_grade(executor, triplets, LEARNABILITY_SAMPLES, endless))
   graded = time.monotonic()
-  correct += sum(_grade(executor, triplets, 1))
+  correct += sum(_grade(executor, triplets, 1, endless=0))
   answers = 3 * TASKS_PER_TYPE * (LEARNABILITY_SAMPLES + 1)
   end = time.monotonic()
   return StepTimes(
@@ -94,7 +99,7 @@ def _validate(
 
 
 def _grade(
-  executor: Executor, triplets: Sequence[Triplet], samples: int
+  executor: Executor, triplets: Sequence[Triplet], samples: int, endless: int
 ) -> list[bool]:
   """Grades answers to 64 tasks of each type.
 
@@ -105,6 +110,7 @@ def _grade(
     executor: runs the programs.
     triplets: the tasks.
     samples: answers per task.
+    endless: how many induction tasks have an answer that never ends.
   """
   size = TASKS_PER_TYPE
   deduction, abduction, induction = (
@@ -130,11 +136,13 @@ def _grade(
     pending.append(
       programs.submit_abduction(executor, task.code, task.output, answers)
     )
-  for task in induction:
+  for number, task in enumerate(induction):
     inputs = [task.input] * HIDDEN_INPUTS
     outputs = [task.output] * HIDDEN_INPUTS
     for sample in range(samples):
       answer = f"{answered(task, sample, induction).code}\n# {sample}"
+      if sample == 1 and number < endless:
+        answer = f"{ENDLESS}  # {number}"
       verdict = programs.submit_induction(executor, answer, inputs, outputs)
       pending.append(futures.then(verdict, lambda outcome: (outcome,)))
   return [bool(outcome) for graded in pending for outcome in graded.result()]

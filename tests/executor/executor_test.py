@@ -146,7 +146,7 @@ from azr_jax.executor import Executor, Job
 if __name__ == "__main__":
   with Executor(workers=1, timeout_s=60, memory_mb=256) as pool:
     future = pool.submit(Job("loop", "def f():\\n  while True: pass", ("",)))
-    print(*pool.processes(), flush=True)
+    print(*pool.servers(), *pool.processes(), flush=True)
     if sys.stdin.readline() == "raise\\n":
       raise ValueError
     future.result()
@@ -164,9 +164,10 @@ def test_however_the_trainer_ends_no_process_is_left(end):
     text=True,
   )
   with trainer:
-    zygotes = [int(pid) for pid in trainer.stdout.readline().split()]
+    pids = [int(pid) for pid in trainer.stdout.readline().split()]
+    zygotes = pids[1:]  # The first is the server, whose children they are.
     assert wait_until(lambda: children_of(zygotes))
-    everyone = zygotes + children_of(zygotes)
+    everyone = pids + children_of(zygotes)
     trainer.stdin.write(f"{end}\n")
     trainer.stdin.flush()
     if end != "raise":

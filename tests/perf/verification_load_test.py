@@ -22,6 +22,13 @@ def test_half_of_the_learnability_answers_are_correct(executor):
   assert programs == 192 + 64 * (8 + 1) + 64 * (1 + 1)
 
 
+def test_answers_that_never_end_are_wrong_ones(executor):
+  before = executor.counters()
+  step = verification_load.measure(executor, TRIPLETS, endless=2)
+  assert step.correct == 1536 // 2 + 192
+  assert executor.counters()["timeout"] == before["timeout"] + 2
+
+
 def test_too_few_programs_are_named(executor):
   with pytest.raises(ValueError, match="191 triplets; expected at least 192"):
     verification_load.measure(executor, TRIPLETS[1:])

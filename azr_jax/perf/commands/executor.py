@@ -14,9 +14,16 @@ code, input and output, like CRUXEval's. Keys:
   .../plain    the same in reused processes without walls but with an alarm
   of_plain     our rate divided by that one
   p50_ms, p99_ms  time from a program's start to its verdict, without queueing
+  trainer_us   CPU microseconds of the trainer's process per program
+  dispatch     CPU microseconds of the pool's process per run, beside stand-ins
+               for any number of zygotes: `queued_us` when many runs wait,
+               `alone_us` when one comes after the other
+  stall        seconds from an honest program's submission to its verdict,
+               beside that many hostile ones (executor/stall.py)
   paper_step   seconds of verifying one training step of the paper's size
                (perf/verification_load.py); how many answers are correct there
                is fixed by construction
+  .../endless  the same with three answers that never end
 """
 
 import argparse
@@ -26,13 +33,16 @@ import pathlib
 from typing import Any
 
 from azr_jax.corpora.programs import heldout
-from azr_jax.executor import Executor, throughput
+from azr_jax.executor import Executor, dispatch_cost, stall, throughput
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.perf import device, verification_load
 from azr_jax.tasks.programs.task import InductionTask, Task, Triplet
 
 MEMORY_MB = 512
 STEPS = 3  # measured steps, of which the fastest counts
+ENDLESS_ANSWERS = 3
+DISPATCH_WORKERS = (2, 16, 104, 208)
+HOSTILE_PROGRAMS = (0, 1, 10)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -53,21 +63,28 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
   programs = [throughput.Program(task.code, task.input) for task in triplets]
   metrics: dict[str, Any] = {"machine": device.machine()}
   metrics |= throughput.report(programs, flags.workers, flags.timeout_s)
+  for workers in DISPATCH_WORKERS:
+    metrics[f"dispatch/workers_{workers}"] = dispatch_cost.measure(workers)
   for workers in flags.workers:
-    metrics[f"paper_step/workers_{workers}"] = _paper_step(
-      workers, flags.timeout_s, triplets
-    )
+    with Executor(workers, flags.timeout_s, memory_mb=MEMORY_MB) as executor:
+      for hostile in HOSTILE_PROGRAMS:
+        name = f"stall/hostile_{hostile}/workers_{workers}"
+        metrics[name] = stall.measure(executor, hostile)
+      name = f"paper_step/workers_{workers}"
+      metrics[name] = _paper_step(executor, triplets, 0)
+      metrics[f"{name}/endless"] = _paper_step(
+        executor, triplets, ENDLESS_ANSWERS
+      )
   return metrics
 
 
 def _paper_step(
-  workers: int, timeout_s: float, triplets: list[Triplet]
+  executor: Executor, triplets: list[Triplet], endless: int
 ) -> dict[str, float]:
   """Returns the times of the fastest step; other programs only slow it down."""
-  with Executor(workers, timeout_s, memory_mb=MEMORY_MB) as executor:
-    times = [
-      verification_load.measure(executor, triplets) for _ in range(STEPS)
-    ]
+  times = [
+    verification_load.measure(executor, triplets, endless) for _ in range(STEPS)
+  ]
   fastest = min(times, key=lambda step: step.total_s)
   return dataclasses.asdict(fastest) | {"total_s": fastest.total_s}
 

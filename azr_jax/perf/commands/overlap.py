@@ -1,0 +1,108 @@
+"""Measures how long a device stands idle because conversations await scripts.
+
+The device is a stand-in (perf/overlap.py); the scripts, of which some never
+end, run in the executor of this machine or on several Ray nodes of it. By
+default the sizes are those of `configs/code_interpreter.py:qwen2.5-7b`, and
+both the device and the limit of a script are --speed_up times as fast. Keys:
+
+  seconds      of sampling all conversations
+  idle_share   fraction of them in which every slot awaited a script
+  ideal_share  the same for an executor that loses no time
+  lost_share   fraction of the seconds that the executor lost to that one
+  p50_s, p99_s, worst_s  from a quick script's submission to its verdict
+  timeouts     scripts that reached the limit
+"""
+
+import argparse
+import contextlib
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+from azr_jax.executor import Executor
+from azr_jax.executor.settings import ExecutorSettings
+from azr_jax.perf import device, overlap
+
+MEMORY_MB = 512
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+  """Adds the flags of the load, the device and the executor."""
+  add = parser.add_argument
+  add("--conversations", type=int, default=640, help="number of conversations")
+  add("--scripts", type=int, default=8, help="scripts per conversation")
+  add("--response_tokens", type=int, default=300, help="mean of a response")
+  add("--endless", type=float, default=0.02, help="fraction of the scripts")
+  add("--slots", type=int, default=256, help="conversations at a time")
+  add("--token_s", type=float, default=0.025, help="to decode one of each slot")
+  add("--decode_chunk", type=int, default=64, help="tokens of a device call")
+  add("--timeout_s", type=float, default=60.0, help="limit of a script")
+  add("--speed_up", type=float, default=10.0, help="divides all these times")
+  add(
+    "--seeds", type=int, nargs="+", default=[0], help="of lengths and scripts"
+  )
+  add("--nodes", type=int, default=0, help="Ray nodes to start here; 0: no Ray")
+  add("--workers", type=int, default=16, help="pairs of zygotes of each node")
+
+
+def measure(flags: argparse.Namespace) -> dict[str, Any]:
+  """Samples the conversations; returns the figures of each seed."""
+  timeout_s = flags.timeout_s / flags.speed_up
+  # Values that are out of range are refused here, before anything starts.
+  ExecutorSettings(workers=flags.workers, timeout_s=timeout_s)
+  metrics: dict[str, Any] = {"machine": device.machine()}
+  with _executor(flags.nodes, flags.workers, timeout_s) as executor:
+    for seed in flags.seeds:
+      load = overlap.Load(
+        flags.conversations,
+        flags.scripts,
+        flags.response_tokens,
+        flags.endless,
+        flags.slots,
+        flags.token_s / flags.speed_up,
+        flags.decode_chunk,
+        seed,
+      )
+      metrics[f"seed_{seed}"] = _figures(load, executor, timeout_s)
+  return metrics
+
+
+def _figures(
+  load: overlap.Load, executor: Executor, timeout_s: float
+) -> dict[str, float]:
+  world = overlap.RealWorld(executor)
+  usage = overlap.play(load, world)
+  ideal = overlap.play(load, overlap.IdealWorld(timeout_s))
+  percentiles = statistics.quantiles(world.latencies_s, n=100)
+  return {
+    "seconds": usage.seconds,
+    "idle_share": usage.idle_share,
+    "ideal_share": ideal.idle_share,
+    "lost_share": (usage.seconds - ideal.seconds) / usage.seconds,
+    "p50_s": percentiles[49],
+    "p99_s": percentiles[98],
+    "worst_s": max(world.latencies_s),
+    "timeouts": world.timeouts,
+  }
+
+
+@contextlib.contextmanager
+def _executor(nodes: int, workers: int, timeout_s: float) -> Iterator[Executor]:
+  """Yields an executor on this machine, or on Ray nodes started on it."""
+  if not nodes:
+    with Executor(workers, timeout_s, MEMORY_MB) as executor:
+      yield executor
+    return
+  from ray import cluster_utils
+
+  head = {"num_cpus": 0, "include_dashboard": False}
+  cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+  try:
+    for _ in range(nodes):
+      cluster.add_node(num_cpus=workers)
+    with Executor(
+      workers, timeout_s, MEMORY_MB, backend="ray", address=str(cluster.address)
+    ) as executor:
+      yield executor
+  finally:
+    cluster.shutdown()
