@@ -4,7 +4,7 @@
 
 For each program, `cases` has its verdict, the files that it touched, `held`,
 which is whether the verdict is one of those expected, and `sentinel`, which is
-whether an honest program that ran next, in both zygotes, gave the right value.
+whether an honest program that ran next, in all zygotes, gave the right value.
 `got_through` names the programs for which one of the two is false. The script
 needs only the standard library and the executor, so it runs on a bare Python.
 """
@@ -162,7 +162,7 @@ class Run:
     if case.before:
       code = self.surroundings.fill_in(case.before)
       inputs = (repr(self.surroundings.secret),)
-      job = Job(self.surroundings.secret, code, inputs, runs=2)
+      job = Job(self.surroundings.secret, code, inputs, runs=3)
       self.pool.submit(job).result(WAIT_S)  # Any verdict will do.
 
   def _jobs(self, case: Case) -> list[Job]:
@@ -201,7 +201,7 @@ class Run:
     """Returns whether a program that did not run before gives its value."""
     self._sentinels += 1
     number = self._sentinels
-    job = Job("sentinel", SENTINEL, (str(number),), runs=2)
+    job = Job("sentinel", SENTINEL, (str(number),), runs=3)
     outputs = self.pool.submit(job).result(WAIT_S).outputs
     return outputs == (f"[{number}, 3, [2, 3]]",)
 
