@@ -190,7 +190,8 @@ def load(names, paths):
   before = list(sys.path)
   sys.path.extend(paths)
   if "script_runner" in names:
-    sys.modules.update(dict.fromkeys(_HIDDEN))
+    # None stands for a module that cannot be imported.
+    vars(sys)["modules"].update(dict.fromkeys(_HIDDEN))
   # The script runner takes the code of all that the others have loaded.
   for name in sorted(names, key=lambda name: name == "script_runner"):
     module = importlib.import_module(name)

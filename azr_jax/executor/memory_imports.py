@@ -41,7 +41,7 @@ class MemoryImporter(importlib.abc.InspectLoader):
     self._places = {}  # By name: offset, size, whether compiled, path.
     self._parts = []
     self._size = 0
-    self._block = b""
+    self._block = memoryview(b"")
 
   def add(self, name, path):
     """Takes the code of a module from its file, compiled if Python has it."""
@@ -62,8 +62,8 @@ class MemoryImporter(importlib.abc.InspectLoader):
     self._parts.clear()
     if self._size:
       # A fork need not copy the table of pages that belong to a file.
-      self._block = mmap.mmap(
-        file, self._size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ
+      self._block = memoryview(
+        mmap.mmap(file, self._size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
       )
     os.close(file)
 
@@ -78,7 +78,7 @@ class MemoryImporter(importlib.abc.InspectLoader):
     )
     spec.has_location = True
     if is_package:
-      spec.submodule_search_locations.append(os.path.dirname(origin))
+      spec.submodule_search_locations = [os.path.dirname(origin)]
     return spec
 
   def get_code(self, fullname):
@@ -87,7 +87,7 @@ class MemoryImporter(importlib.abc.InspectLoader):
     code = self._block[start : start + size]
     if is_compiled:
       return marshal.loads(code)
-    return compile(code, path, "exec", 0, True)
+    return compile(bytes(code), path, "exec", 0, True)
 
   def get_source(self, fullname):
     """Returns None: only code is held."""

@@ -56,10 +56,22 @@ def warm_up():
       importlib.import_module(name)
     except ImportError:  # This Python was built without it.
       continue
-  script_threads.load()
   for script in ("print(1)", "1 / 0", "import random"):
     _run(script, Stream(), Stream())
   memory_imports.install(PACKAGES)
+
+
+def _sleep(seconds):
+  """As `time.sleep`; waiting for a lock is allowed."""
+  threading.Event().wait(seconds)
+
+
+_BYTES = random.Random(0).randbytes
+_REPLACED = [
+  (time, {"sleep": _sleep}),
+  (os, {"urandom": _BYTES}),
+  (random, {"_urandom": _BYTES}),
+]
 
 
 class Stream(io.TextIOBase):
@@ -124,12 +136,14 @@ def f(script):
   output, errors = Stream(), Stream()
   sys.stdin = io.StringIO()
   sys.argv = [_NAME]
-  script_files.install()
-  script_threads.install()
-  # The system call to sleep is denied; waiting for a lock is allowed.
-  time.sleep = lambda seconds: threading.Event().wait(seconds) or None
+  for place, names in (
+    *script_files.REPLACED,
+    *script_threads.REPLACED,
+    *_REPLACED,
+  ):
+    for name, value in names.items():
+      setattr(place, name, value)
   random.seed(0)  # A resumed run must see the same numbers.
-  os.urandom = random._urandom = random.Random(0).randbytes
   failed = _run(script, output, errors)
   return failed, output.kept(), errors.kept()
 

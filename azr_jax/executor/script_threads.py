@@ -9,6 +9,8 @@ sees. An event loop serves timers, but no descriptors.
 
 import asyncio
 import concurrent.futures
+import concurrent.futures.process
+import concurrent.futures.thread
 import multiprocessing
 import multiprocessing.dummy
 import multiprocessing.pool
@@ -16,34 +18,6 @@ import os
 import sys
 import threading
 import time
-
-
-def load():
-  """Imports what `concurrent.futures` loads on use."""
-  return concurrent.futures.ThreadPoolExecutor, (
-    concurrent.futures.ProcessPoolExecutor
-  )
-
-
-def install():
-  """Puts these functions in the place of those that the sandbox denies."""
-  thread = threading.Thread
-  thread.start, thread.join, thread.is_alive = _start, _join, _is_alive
-  for module in (
-    concurrent.futures,
-    sys.modules["concurrent.futures.thread"],
-    sys.modules["concurrent.futures.process"],
-  ):
-    module.ThreadPoolExecutor = module.ProcessPoolExecutor = _Executor
-  concurrent.futures.as_completed = lambda fs, timeout=None: iter(list(fs))
-  asyncio.new_event_loop = asyncio.events.new_event_loop = _Loop
-  os.cpu_count = multiprocessing.cpu_count = lambda: 1
-  for name in (*multiprocessing.dummy.__all__, "Array", "Value"):
-    setattr(multiprocessing, name, getattr(multiprocessing.dummy, name))
-  multiprocessing.Pool = _Pool
-  multiprocessing.pool.Pool = multiprocessing.pool.ThreadPool = _Pool
-  multiprocessing.get_context = lambda method=None: multiprocessing
-  multiprocessing.set_start_method = lambda method, force=False: None
 
 
 def _start(thread):
@@ -57,10 +31,7 @@ def _start(thread):
   except SystemExit:
     pass
   except BaseException:  # noqa: BLE001 - any ends the thread alone.
-    kind, error, steps = sys.exc_info()
-    threading.excepthook(
-      threading.ExceptHookArgs((kind, error, steps.tb_next, thread))
-    )
+    threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), thread)))
 
 
 def _join(thread, timeout=None):
@@ -197,3 +168,43 @@ class _Pool:
 
   def join(self):
     return None
+
+
+def _context(method=None):
+  """As `multiprocessing.get_context`."""
+  return multiprocessing
+
+
+_POOLS = {"ThreadPoolExecutor": _Executor, "ProcessPoolExecutor": _Executor}
+_DUMMY = multiprocessing.dummy
+# What stands in the place of what the sandbox denies: where, and by name.
+REPLACED = [
+  (threading.Thread, {"start": _start, "join": _join, "is_alive": _is_alive}),
+  (concurrent.futures, _POOLS),
+  (concurrent.futures.thread, _POOLS),
+  (concurrent.futures.process, _POOLS),
+  (
+    concurrent.futures,
+    {"as_completed": lambda fs, timeout=None: iter(list(fs))},
+  ),
+  (asyncio, {"new_event_loop": _Loop}),
+  (asyncio.events, {"new_event_loop": _Loop}),
+  (os, {"cpu_count": lambda: 1}),
+  (
+    multiprocessing,
+    {
+      name: getattr(_DUMMY, name)
+      for name in (*_DUMMY.__all__, "Array", "Value")
+    },
+  ),
+  (
+    multiprocessing,
+    {
+      "Pool": _Pool,
+      "cpu_count": lambda: 1,
+      "get_context": _context,
+      "set_start_method": lambda method, force=False: None,
+    },
+  ),
+  (multiprocessing.pool, {"Pool": _Pool, "ThreadPool": _Pool}),
+]
