@@ -13,6 +13,7 @@ library run in a separate pool (`executor.py`).
 
 import importlib
 import importlib.util
+import os
 import sys
 
 LIBRARIES = {
@@ -64,7 +65,7 @@ for name in WARM_UPS:
     made.score_answer(answer, made[0])
 """,
   "script_runner": "import script_runner\nscript_runner.warm_up()",
-  # What scripts may use (`scripts.py`).
+  # Scripts may use the others (`scripts.py`).
   "numpy": """
 import importlib
 import numpy
@@ -140,10 +141,13 @@ pandas.date_range("2024-01-01", periods=3, freq="B"), pandas.cut(frame.a, 2)
 }
 
 
+# BLAS threads do not survive a fork: with more than one, a child would wait for
+# them forever. The libraries read these variables when they are loaded.
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _PACKAGE = "azr_jax."
 
 
-# What to install for a library; others come with the package.
+# The extra that installs a library; others come with the package.
 _EXTRAS = {"math_verify": "eval", "reasoning_gym": "gym"} | dict.fromkeys(
   ("networkx", "pandas", "scipy", "sympy"), "scripts"
 )
@@ -200,3 +204,15 @@ def load(names, paths):
     else:
       module.warm_up()
   sys.path[:] = before
+  _forget_the_machine()
+
+
+def _forget_the_machine():
+  """Hides what libraries have noted down of the machine and its settings."""
+  if "platform" in sys.modules:
+    platform = sys.modules["platform"]
+    machine = platform.uname().machine
+    known = platform.uname_result("Linux", "", "", "", machine)
+    vars(platform)["_uname_cache"] = known
+  for name in ONE_THREAD:
+    os.environ.pop(name, None)

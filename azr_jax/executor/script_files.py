@@ -98,7 +98,7 @@ def open_file(
     streams = (sys.stdin, sys.stdout, sys.stderr)
     if 0 <= file < len(streams):
       return streams[file]
-    raise _error(errno.EBADF, file)
+    raise _error(errno.EBADF)
   kinds = _checked(mode)
   path, kind = _path(file), (kinds & set("rwax")).pop()
   if path in _folders:
@@ -220,7 +220,7 @@ def _rename(src, dst, *, src_dir_fd=None, dst_dir_fd=None):
   _files[after] = _files.pop(before)
 
 
-# What stands in the place of what the sandbox denies: where, and by name.
+# These stand in the place of functions that the sandbox denies.
 REPLACED = [
   (
     os,

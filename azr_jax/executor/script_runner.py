@@ -39,7 +39,7 @@ MODULES = (
   "io logging lzma os pathlib pickle platform secrets shutil signal sqlite3 "
   "subprocess sys tempfile threading timeit unittest urllib.parse uuid zipfile"
 ).split()
-# What scripts may import if it is loaded, with what that needs.
+# Packages that scripts may import if they are loaded.
 PACKAGES = (
   "numpy sympy mpmath scipy networkx pandas dateutil pytz tzdata"
 ).split()

@@ -15,7 +15,7 @@ WALLS = frozenset(
 )
 # Seccomp has a setting of its own, because some kernels lack it.
 _OPTIONAL_WALLS = tuple(sorted(WALLS - {"seccomp"}))
-# What belongs to a machine; a profile has all the rest.
+# These belong to a machine; a profile has all the rest.
 _OF_THE_MACHINE = frozenset(
   "profile backend nodes address workers unsafe without".split()
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 from azr_jax.executor import frames
 from azr_jax.executor.channel import Channel, Closed
+from azr_jax.executor.libraries import ONE_THREAD
 
 # Request number, wall clock, CPU seconds, how the child ended, report.
 Reply = tuple[int, float, float, int, bytes]
@@ -85,7 +86,8 @@ class Zygote:
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       bufsize=0,
-      env=environment(seed) | (_ONE_THREAD if libraries else {}),
+      env=environment(seed)
+      | (dict.fromkeys(ONE_THREAD, "1") if libraries else {}),
       cwd="/",
       start_new_session=True,
     )

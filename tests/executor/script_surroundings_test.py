@@ -4,6 +4,7 @@ The reference is the same script, run by Python in an empty folder.
 """
 
 import importlib.util
+import pathlib
 import subprocess
 import sys
 
@@ -235,6 +236,21 @@ def test_nothing_stays_for_the_next_script(script_pool):
       script_pool, "import os\nprint(os.listdir('.'))\nopen('a', 'w')"
     )
     assert str(result.output) == "[]\n"
+
+
+def test_zygotes_share_no_memory_that_programs_could_write(script_pool):
+  """Programs of one zygote would find there what others have left."""
+  assert run(script_pool, "").status == "ok"  # Its zygotes have started.
+  pids = script_pool.processes()
+  assert len(pids) > 3
+  for pid in pids:
+    try:
+      maps = pathlib.Path(f"/proc/{pid}/maps").read_text()
+    except PermissionError:
+      pytest.skip("only root may look")
+    modes = [line.split()[1] for line in maps.splitlines()]
+    assert "rw-p" in modes
+    assert not [mode for mode in modes if mode[1] == "w" and mode[3] == "s"]
 
 
 LIBRARIES = {
