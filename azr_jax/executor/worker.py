@@ -24,13 +24,6 @@ def python_command(*arguments: str) -> list[str]:
   return [sys.executable, "-s", "-S", "-P", *arguments]
 
 
-# BLAS threads do not survive a fork; with more than one, a child would wait
-# for them forever.
-_ONE_THREAD = dict.fromkeys(
-  ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"
-)
-
-
 # The environment of every process of the pool; zygotes have a seed besides.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
