@@ -28,9 +28,16 @@ INSTALL_REQUIRES = [
   "tensorflow-datasets>=4.9.7",
   "transformers>=4.51",
 ]
+SCRIPTS_REQUIRES = [  # what scripts of the Code Interpreter may import
+  "networkx>=3.2",
+  "pandas>=2.2",
+  "scipy>=1.12",
+  "sympy>=1.12",
+]
 DOCS_REQUIRES = ["mkdocs-material>=9"]
 TEST_REQUIRES = [
   *DOCS_REQUIRES,
+  *SCRIPTS_REQUIRES,
   "accelerate>=1.0",  # transformers needs it to read GGUF.
   "beartype>=0.20",
   "chex>=0.1.88",
@@ -69,6 +76,7 @@ setuptools.setup(
     "eval": ["datasets>=3.0", "math-verify>=0.7"],
     "gym": ["reasoning-gym>=0.1.25"],
     "ray": ["ray>=2.40"],
+    "scripts": SCRIPTS_REQUIRES,
     "notebooks": ["jupyter>=1.0", "matplotlib>=3.8"],
   },
   entry_points={

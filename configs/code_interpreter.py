@@ -23,6 +23,7 @@ and SymBench are sources of `code_interpreter.questions` too.
 
 import ml_collections
 
+from azr_jax.executor.settings import profile
 from azr_jax.tasks.questions import catalogue
 from azr_jax.trainer import settings
 
@@ -86,7 +87,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.learner.row_length = 10_240
   c.learner.max_micro_batches = 64
   c.executor.workers = 64
-  c.executor.timeout_s = 60.0  # paper: 60 s for a script
+  c.executor.update(profile("code_interpreter"))
   c.train.steps = 600  # paper: four stages of 150
   c.train.save_every = 25
 
@@ -101,7 +102,6 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.code_interpreter.group_size = 8
   c.code_interpreter.prompt_format = "compact"
   c.code_interpreter.tool.max_output_tokens = 40
-  c.code_interpreter.tool.libraries = ()
   c.code_interpreter.order = "none"
   c.code_interpreter.grouping = "quantiles"
   c.code_interpreter.stage_steps = 10
@@ -119,8 +119,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.learner.chunk_tokens = 3072
   c.optimizer.learning_rate = 1e-4
   c.optimizer.b2 = 0.98
-  c.executor.timeout_s = 5.0
-  c.executor.memory_mb = 2048  # The libraries of graders need it.
+  c.executor.update(profile("code_interpreter_tiny"))
   c.train.steps = 40
 
 
@@ -135,5 +134,4 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.rollout.max_tokens = 1024
   c.learner.row_length = 1536
   c.executor.workers = 4
-  c.executor.timeout_s = 10.0
-  c.executor.memory_mb = 2048
+  c.executor.update(profile("code_interpreter_small"))

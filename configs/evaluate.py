@@ -21,6 +21,7 @@
 import ml_collections
 
 from azr_jax.config import overrides
+from azr_jax.executor.settings import profile
 from azr_jax.trainer import settings
 
 VARIANTS = (
@@ -87,8 +88,7 @@ def _public(c: ml_collections.ConfigDict, variant: str) -> None:
     c.rollout.stop_strings = ()
   if variant == "plain":
     c.rollout.stop_strings = ("\nQuestion:",)
-  c.executor.timeout_s = 3.0
-  c.executor.memory_mb = 1024
+  c.executor.update(profile("mathematics"))
   if variant == "average16":
     c.evaluate.samples = 16  # ORZ: 16
     c.rollout.temperature = 1.0  # ORZ: 1
@@ -97,7 +97,6 @@ def _public(c: ml_collections.ConfigDict, variant: str) -> None:
 def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
   c.rollout.temperature = 0.6  # paper: 0.6
   c.rollout.stop_strings = ()
-  c.executor.memory_mb = 2048  # The libraries of graders need it.
   if variant == "questions_tiny":
     c.rollout.slots = 128
     c.rollout.prompt_buckets = (48,)
@@ -105,8 +104,7 @@ def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
     c.rollout.decode_chunk = 8
     c.rollout.extend_chunk = 16
     c.evaluate.tool.max_output_tokens = 40
-    c.evaluate.tool.libraries = ()
-    c.executor.timeout_s = 5.0
+    c.executor.update(profile("code_interpreter_tiny"))
     return
   if variant == "questions_small":
     c.evaluate.prompt_format = "few_shot"
@@ -116,7 +114,7 @@ def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
     c.rollout.max_tokens = 384
     c.rollout.extend_chunk = 16
     c.rollout.stop_strings = ("\nQuestion:",)
-    c.executor.timeout_s = 5.0
+    c.executor.update(profile("code_interpreter_small"))
     return
   c.model.dtype = "bfloat16"
   c.evaluate.prompt_format = "full"
@@ -124,4 +122,4 @@ def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
   c.rollout.prompt_buckets = (256, 512, 1024, 2048, 4096)
   c.rollout.max_tokens = 6144
   c.rollout.extend_chunk = 128
-  c.executor.timeout_s = 60.0  # paper: 60
+  c.executor.update(profile("code_interpreter"))

@@ -22,6 +22,7 @@ as in the published code. Annealing starts from a run, with its hard problems:
 
 import ml_collections
 
+from azr_jax.executor.settings import profile
 from azr_jax.trainer import settings
 
 SIZES = ("0.5b", "1.5b", "7b", "32b")
@@ -85,7 +86,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.learner.row_length = 10_048  # published code
   c.learner.max_micro_batches = 256
   c.executor.workers = 16
-  c.executor.timeout_s = 3.0  # seconds to compare two answers by algebra
+  c.executor.update(profile("mathematics"))
   c.train.steps = 1000  # about one epoch of 129k problems
   c.train.save_every = 50
 
@@ -135,7 +136,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.optimizer.warmup_steps = 5
   c.critic.optimizer.learning_rate = 1e-3
   c.critic.optimizer.warmup_steps = 4
-  c.executor.timeout_s = 3.0
+  c.executor.update(profile("mathematics"))
   c.evaluation.every = 20
   c.evaluation.benchmarks = "problems"
   # Without sums of single digits, most of which the training set contains.

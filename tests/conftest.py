@@ -95,6 +95,7 @@ def executor():
 @pytest.fixture
 def make_context(executor):
   """Makes what the trainer gives a system, on this process alone."""
+  from azr_jax.executor.settings import ExecutorSettings
   from azr_jax.parallel.hosts import Hosts
   from azr_jax.parallel.shared_jobs import SharedJobs
   from azr_jax.systems.system import Context
@@ -109,7 +110,7 @@ def make_context(executor):
       executor=pool,
       hosts=hosts,
       tokenizer=tokenizer,
-      script_timeout_s=3.0,
+      sandbox=ExecutorSettings(timeout_s=3.0),
     )
 
   return make

@@ -65,6 +65,7 @@ def answer(
     passes: the passes, in order.
     run: the open folder of the records; questions with a record are skipped.
   """
+  scoring.require_same_sandbox(settings, model_spec)
   loaded = restore.load_for_sampling(settings, model_spec, step)
   tokenizer = loaded.source.tokenizer
   items = [benchmark_lib.item(question) for question in questions]

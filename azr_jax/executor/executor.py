@@ -12,6 +12,7 @@ import functools
 import math
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from azr_jax.executor import libraries
 from azr_jax.executor.dispatcher import Dispatcher
@@ -45,7 +46,7 @@ class Executor:
     nodes: int = 0,
     address: str = "",
     service: str = "",
-    **factors: float,
+    **others: Any,
   ):
     """Starts the zygotes and tests that their sandbox holds.
 
@@ -62,8 +63,7 @@ class Executor:
         this process is connected to, or else a new one on this machine.
       service: with `ray`, the attribute `service` of the executor of another
         process, whose actors this one uses too; if empty, it starts its own.
-      **factors: `job_factor`, `sleep_factor` and `validation_fraction` of
-        `ExecutorSettings`.
+      **others: other values of `ExecutorSettings`, such as `job_factor`.
 
     Raises:
       ValueError: an argument is out of range.
@@ -79,7 +79,7 @@ class Executor:
       memory_mb=memory_mb,
       unsafe=unsafe,
       without=tuple(without),
-      **factors,
+      **others,
     )
     self._lock = threading.Lock()
     self._closed = False
@@ -96,7 +96,7 @@ class Executor:
         memory_mb,
         unsafe,
         tuple(without),
-        **factors,
+        **others,
       )
       self._main, self.service = cluster.connect(
         self._settings, make_local, service

@@ -13,6 +13,7 @@ library run in a separate pool (`executor.py`).
 
 import importlib
 import importlib.util
+import os
 import sys
 
 LIBRARIES = {
@@ -63,7 +64,8 @@ for name in WARM_UPS:
   for answer in (made[0]["answer"] or "x", "1 + x"):
     made.score_answer(answer, made[0])
 """,
-  # Scripts may use numpy and sympy (`scripts.py`).
+  "script_runner": "import script_runner\nscript_runner.warm_up()",
+  # Scripts may use the others (`scripts.py`).
   "numpy": """
 import importlib
 import numpy
@@ -77,14 +79,7 @@ numpy.random.seed(0)
 str(numpy.ones(2))
 """,
   "sympy": """
-# Sympy imports much of itself on use, so import all that is meant for scripts.
-import importlib, pkgutil, sympy, warnings
-OTHER = ("tests", "benchmarks", "physics", "plotting", "parsing", "interactive",
-         "testing", "this", "conftest", "galgebra")
-with warnings.catch_warnings(action="ignore"):
-  for module in pkgutil.walk_packages(sympy.__path__, "sympy."):
-    if not set(module.name.split(".")) & set(OTHER):
-      importlib.import_module(module.name)
+import sympy, sympy.stats
 x = sympy.Symbol("x")
 sympy.solve(x**2 - 2, x)
 sympy.simplify(sympy.sin(x)**2 + sympy.cos(x)**2)
@@ -95,10 +90,72 @@ sympy.lambdify(x, x**2)(2), sympy.nsolve(sympy.cos(x) - x, 1)
 sympy.sympify("x + 1/3"), sympy.latex(x / 2), sympy.diophantine(2*x - 4)
 sympy.stats.E(sympy.stats.Die("D", 6))
 """,
+  "scipy": """
+import numpy, scipy
+from scipy import integrate, interpolate, optimize, sparse, spatial, stats
+square = lambda x: x**2 - 2
+optimize.minimize(lambda x: (x**2).sum(), numpy.ones(2))
+optimize.root_scalar(square, bracket=(0, 2)), optimize.fsolve(square, 1.0)
+optimize.linprog([1, 1], A_ub=[[-1, 0]], b_ub=[-1])
+optimize.milp([1, 1], integrality=[1, 1])
+optimize.linear_sum_assignment(numpy.eye(3))
+optimize.differential_evolution(lambda x: x[0]**2, [(0, 1)], seed=0, maxiter=2)
+optimize.curve_fit(lambda x, a: a * x, [1.0, 2.0], [2.0, 4.0])
+integrate.quad(square, 0, 1), integrate.solve_ivp(lambda t, y: y, (0, 1), [1])
+interpolate.CubicSpline([0, 1, 2], [0, 1, 4])(1.5)
+stats.norm.cdf(0), stats.binom(3, 0.5).pmf(1)
+stats.ttest_ind([1, 2, 3], [2, 3, 5]), stats.pearsonr([1, 2, 3], [1, 2, 4])
+spatial.ConvexHull([[0, 0], [0, 1], [1, 0]]), spatial.KDTree([[0, 0]])
+sparse.csgraph.shortest_path(sparse.csr_array(numpy.eye(3)))
+sparse.linalg.spsolve(sparse.csc_array(numpy.eye(3)), numpy.ones(3))
+""",
+  "networkx": """
+import networkx
+graph = networkx.path_graph(5)
+networkx.set_edge_attributes(graph, 1.0, "weight")
+networkx.shortest_path(graph, 0, 4, weight="weight")
+networkx.minimum_spanning_tree(graph), networkx.pagerank(graph)
+networkx.maximum_flow(networkx.DiGraph([(0, 1, {"capacity": 1})]), 0, 1)
+networkx.max_weight_matching(graph), networkx.greedy_color(graph)
+networkx.betweenness_centrality(graph), networkx.adjacency_matrix(graph)
+networkx.is_isomorphic(graph, graph), networkx.find_cliques(graph)
+networkx.spring_layout(graph, seed=0), networkx.to_numpy_array(graph)
+""",
+  "pandas": """
+import io, pandas
+frame = pandas.DataFrame({"a": [1, 2, 2], "b": list("xyz"), "c": [1.5, 2, 3]})
+frame["d"] = pandas.to_datetime(["2024-01-01", "2024-02-01", "2024-03-01"])
+str(frame), frame.to_string(), frame.describe(), frame.info(buf=io.StringIO())
+frame.groupby("a").agg({"c": ["mean", "sum"]}), frame.merge(frame, on="a")
+frame.pivot_table(index="a", columns="b", values="c"), frame.value_counts()
+frame.sort_values("c").fillna(0).apply(lambda row: row["a"], axis=1)
+frame.query("a > 1 and b == 'y'"), frame.eval("a + c")
+frame.corr(numeric_only=True)
+frame.set_index("d").resample("MS").sum(numeric_only=True)
+frame.c.rolling(2).mean(), frame.b.str.upper().str.contains("X")
+pandas.concat([frame, frame]), pandas.crosstab(frame.a, frame.b)
+pandas.read_csv(io.StringIO(frame.to_csv(index=False)), parse_dates=["d"])
+pandas.read_json(io.StringIO(frame.to_json())), frame.to_dict("records")
+pandas.date_range("2024-01-01", periods=3, freq="B"), pandas.cut(frame.a, 2)
+""",
 }
 
 
+# BLAS threads do not survive a fork: with more than one, a child would wait for
+# them forever. The libraries read these variables when they are loaded.
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _PACKAGE = "azr_jax."
+
+
+# The extra that installs a library; others come with the package.
+_EXTRAS = {"math_verify": "eval", "reasoning_gym": "gym"} | dict.fromkeys(
+  ("networkx", "pandas", "scipy", "sympy"), "scripts"
+)
+# Packages that some libraries use where they are installed. A script must have
+# the same output on every machine.
+_HIDDEN = ("bottleneck", "matplotlib", "numba", "numexpr", "pyarrow")
+# Modules beside this one, which a zygote finds without a path.
+_OWN = ("script_runner",)
 
 
 def check(names):
@@ -115,13 +172,17 @@ def check(names):
     if not _is_installed(name):
       raise ValueError(
         f"libraries has {name}, which is not installed; expected "
-        "`pip install -e '.[eval]'` to have been run"
+        f"`pip install 'azr_jax{_extra(name)}'` to have been run"
       )
+
+
+def _extra(name):
+  return f"[{_EXTRAS[name]}]" if name in _EXTRAS else ""
 
 
 def _is_installed(name):
   try:
-    return importlib.util.find_spec(name) is not None
+    return name in _OWN or importlib.util.find_spec(name) is not None
   except ModuleNotFoundError:  # A package that would hold it does not exist.
     return False
 
@@ -132,10 +193,26 @@ def load(names, paths):
     return
   before = list(sys.path)
   sys.path.extend(paths)
-  for name in names:
+  if "script_runner" in names:
+    # None stands for a module that cannot be imported.
+    vars(sys)["modules"].update(dict.fromkeys(_HIDDEN))
+  # The script runner takes the code of all that the others have loaded.
+  for name in sorted(names, key=lambda name: name == "script_runner"):
     module = importlib.import_module(name)
     if name in LIBRARIES:
       exec(LIBRARIES[name], {})
     else:
       module.warm_up()
   sys.path[:] = before
+  _forget_the_machine()
+
+
+def _forget_the_machine():
+  """Hides what libraries have noted down of the machine and its settings."""
+  if "platform" in sys.modules:
+    platform = sys.modules["platform"]
+    machine = platform.uname().machine
+    known = platform.uname_result("Linux", "", "", "", machine)
+    vars(platform)["_uname_cache"] = known
+  for name in ONE_THREAD:
+    os.environ.pop(name, None)

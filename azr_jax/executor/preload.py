@@ -6,6 +6,7 @@ import of a missing one raises ModuleNotFoundError in the program.
 """
 
 import codecs
+import contextlib
 import importlib
 import os
 
@@ -25,19 +26,24 @@ CODECS = (
 
 
 def load():
-  """Imports every listed module and codec.
-
-  The modules register functions to run in each forked child (`random` reseeds
-  itself, `threading` repairs its locks). These are ignored, because they take
-  a third of a fork's time and the child has one thread. Therefore `random`
-  gives the same numbers in each child of a zygote, and other numbers in
-  another zygote.
-  """
-  register, os.register_at_fork = os.register_at_fork, _ignore
+  """Imports every listed module and codec."""
   for name in MODULES:
     importlib.import_module(name)
   for name in CODECS:
     codecs.lookup(name)
+
+
+@contextlib.contextmanager
+def without_fork_hooks():
+  """Ignores functions that modules register to run in each forked child.
+
+  `random` reseeds itself so, and `threading` repairs its locks. They take a
+  third of a fork's time, and a child has one thread. Without them, `random`
+  gives the same numbers in each child of a zygote, and other numbers in
+  another zygote.
+  """
+  register, os.register_at_fork = os.register_at_fork, _ignore
+  yield
   os.register_at_fork = register
 
 

@@ -12,76 +12,9 @@ from azr_jax.executor import literals
 from azr_jax.executor.job import Job, Result
 
 # Libraries that scripts may use beside the standard library.
-LIBRARIES = ("numpy", "sympy")
-# Characters that are kept from the beginning of a stream, and from its end.
-KEPT_CHARS = 8000
+LIBRARIES = ("numpy", "sympy", "scipy", "networkx", "pandas")
+RUNNER = "script_runner"
 _MAX_OMITTED_CHARS = 10**12
-
-_RUNNER = '''
-import io, linecache, random, sys, threading, time, traceback
-
-KEPT = 8000
-MAX_ASCII = 24_000  # A value's text is limited, in escaped characters.
-NAME = "run.py"
-
-class Stream(io.TextIOBase):
-  """Keeps the beginning and the end of what is written."""
-
-  def __init__(self):
-    self.head, self.tail, self.total = "", "", 0
-
-  def writable(self):
-    return True
-
-  def write(self, text):
-    if type(text) is not str:
-      raise TypeError(f"write() takes a string, not {type(text).__name__}")
-    self.total += len(text)
-    free = KEPT - len(self.head)
-    if free:
-      self.head += text[:free]
-    # The tail has only characters that are not in the head.
-    self.tail += text[free:][-KEPT:]
-    if len(self.tail) > 9 * KEPT:  # Rarely, because it copies.
-      self.tail = self.tail[-KEPT:]
-    return len(text)
-
-  def kept(self):
-    head, tail = self.head, self.tail[-KEPT:]
-    if not tail and len(ascii(head)) > MAX_ASCII:
-      head, tail = head[:len(head) // 2], head[len(head) // 2:]
-    while len(ascii(head)) + len(ascii(tail)) > MAX_ASCII:
-      head, tail = head[:len(head) * 3 // 4], tail[-(len(tail) * 3 // 4):]
-    return head, self.total - len(head) - len(tail), tail
-
-def report(error):
-  """Returns the traceback as Python prints it, without this runner's frames."""
-  steps = error.__traceback__
-  while steps is not None and steps.tb_frame.f_code.co_filename != NAME:
-    steps = steps.tb_next
-  return "".join(traceback.format_exception(type(error), error, steps))
-
-def f(script):
-  sys.stdout, sys.stderr = streams = Stream(), Stream()
-  lines = (script + "\\n").splitlines(keepends=True)
-  linecache.cache[NAME] = len(script), None, lines, NAME
-  scope = {"__name__": "__main__", "__builtins__": __builtins__}
-  scope |= {"exit": sys.exit, "quit": sys.exit}
-  # The system call to sleep is denied; waiting for a lock is allowed.
-  time.sleep = lambda seconds: threading.Event().wait(seconds) or None
-  random.seed(0)  # A resumed run must see the same numbers.
-  failed = True
-  try:
-    exec(compile(script, NAME, "exec"), scope)
-    failed = False
-  except SystemExit as error:
-    failed = error.code not in (None, 0)
-    if isinstance(error.code, str):
-      streams[1].write(error.code)
-  except BaseException as error:
-    streams[1].write(report(error))
-  return failed, streams[0].kept(), streams[1].kept()
-'''.replace("KEPT = 8000", f"KEPT = {KEPT_CHARS}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +54,10 @@ class ScriptResult:
 def script_job(script: str, libraries: tuple[str, ...] = ()) -> Job:
   """Returns the job that runs a script; `read_result` reads its verdict."""
   return Job(
-    id="script", code=_RUNNER, inputs=(ascii(script),), libraries=libraries
+    id="script",
+    code=f"from {RUNNER} import f",
+    inputs=(ascii(script),),
+    libraries=(RUNNER, *libraries),
   )
 
 

@@ -1,8 +1,11 @@
 """Section `executor` of a configuration: how programs are run, and where."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
-from azr_jax.config.settings import Settings, setting
+from azr_jax.config.settings import Invalid, Settings, setting
+from azr_jax.executor import profiles, scripts
 from azr_jax.executor.job import Job
 from azr_jax.executor.limits import Limits
 
@@ -12,12 +15,22 @@ WALLS = frozenset(
 )
 # Seccomp has a setting of its own, because some kernels lack it.
 _OPTIONAL_WALLS = tuple(sorted(WALLS - {"seccomp"}))
+# These belong to a machine; a profile has all the rest.
+_OF_THE_MACHINE = frozenset(
+  "profile backend nodes address workers unsafe without".split()
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class ExecutorSettings(Settings):
   """How many processes run programs, how long, how large, behind what walls."""
 
+  profile: str = setting(
+    profiles.CUSTOM,
+    "name of the values that are no matter of the machine, such as limits and "
+    "libraries; custom: as they are set",
+    choices=(*profiles.PROFILES, profiles.CUSTOM),
+  )
   backend: str = setting(
     "local", "this machine, or the nodes of a Ray cluster", choices=BACKENDS
   )
@@ -64,12 +77,60 @@ class ExecutorSettings(Settings):
   memory_mb: int = setting(
     512, "address space per program, MiB", at_least=64, at_most=1 << 20
   )
+  libraries: tuple[str, ...] = setting(
+    (),
+    "libraries that scripts may import beside the standard library",
+    paper="not named by R1-CI",
+    subset_of=scripts.LIBRARIES,
+  )
   unsafe: bool = setting(False, "run without seccomp, where there is none")
   without: tuple[str, ...] = setting(
     (),
     "other walls to leave out, to see what each catches",
     subset_of=_OPTIONAL_WALLS,
   )
+
+  def check(self) -> None:
+    """Refuses values that are not those of the profile."""
+    if self.profile == profiles.CUSTOM:
+      return
+    wanted = profiles.PROFILES[self.profile]
+    for field in dataclasses.fields(self):
+      value = wanted.get(field.name, field.default)
+      if field.name in self.sandbox() and getattr(self, field.name) != value:
+        raise self.invalid(
+          field.name,
+          f"{value!r}, as in executor.profile={self.profile!r}, or "
+          f"executor.profile={profiles.CUSTOM!r}",
+        )
+
+  def sandbox(self) -> dict[str, Any]:
+    """Returns the values that a profile has, by key."""
+    return {
+      field.name: getattr(self, field.name)
+      for field in dataclasses.fields(self)
+      if field.name not in _OF_THE_MACHINE
+    }
+
+  def require_same(self, other: Mapping[str, Any], origin: str) -> None:
+    """Refuses a sandbox that differs from another.
+
+    Args:
+      other: the other's section `executor`, perhaps without some keys.
+      origin: what had the other, for the error.
+
+    Raises:
+      Invalid: a value differs.
+    """
+    for key, value in self.sandbox().items():
+      others = other.get(key, value)
+      others = tuple(others) if isinstance(others, list) else others
+      if value != others:
+        raise Invalid(
+          f"config.executor.{key}",
+          f"={value!r}: expected {others!r}, as {origin} has by "
+          f"executor.profile={other.get('profile')!r}",
+        )
 
   def limits(self, job: Job) -> Limits:
     """Returns what each run of a job may use."""
@@ -85,3 +146,13 @@ class ExecutorSettings(Settings):
   def walls(self) -> frozenset[str]:
     """Returns the walls to raise."""
     return WALLS - {*self.without, *(("seccomp",) if self.unsafe else ())}
+
+
+def profile(name: str) -> dict[str, Any]:
+  """Returns what a config's section `executor` has by a profile.
+
+  Raises:
+    KeyError: there is no such profile.
+  """
+  settings = ExecutorSettings(profile=name, **profiles.PROFILES[name])
+  return {"profile": name, **settings.sandbox()}

@@ -9,6 +9,7 @@ from typing import Any
 
 from azr_jax.executor import frames
 from azr_jax.executor.channel import Channel, Closed
+from azr_jax.executor.libraries import ONE_THREAD
 
 # Request number, wall clock, CPU seconds, how the child ended, report.
 Reply = tuple[int, float, float, int, bytes]
@@ -21,13 +22,6 @@ _ZYGOTE = pathlib.Path(__file__).with_name("zygote.py")
 def python_command(*arguments: str) -> list[str]:
   """Returns the command of a Python without site packages or user folders."""
   return [sys.executable, "-s", "-S", "-P", *arguments]
-
-
-# BLAS threads do not survive a fork; with more than one, a child would wait
-# for them forever.
-_ONE_THREAD = dict.fromkeys(
-  ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"
-)
 
 
 # The environment of every process of the pool; zygotes have a seed besides.
@@ -85,7 +79,8 @@ class Zygote:
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       bufsize=0,
-      env=environment(seed) | (_ONE_THREAD if libraries else {}),
+      env=environment(seed)
+      | (dict.fromkeys(ONE_THREAD, "1") if libraries else {}),
       cwd="/",
       start_new_session=True,
     )

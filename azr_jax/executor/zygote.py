@@ -245,8 +245,9 @@ def settle(sandbox_layers, memory_mb, library_names, paths):
 
   Returns for each sandbox layer whether it is active.
   """
-  preload.load()
-  libraries.load(library_names, paths)
+  with preload.without_fork_hooks():
+    preload.load()
+    libraries.load(library_names, paths)
   null = os.open("/dev/null", os.O_RDWR)
   for standard in (0, 1, 2):
     os.dup2(null, standard)

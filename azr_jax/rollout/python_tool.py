@@ -11,8 +11,9 @@ import time
 from collections.abc import Sequence
 
 from azr_jax.config.settings import Settings, setting
-from azr_jax.executor import Executor, scripts
+from azr_jax.executor import Executor, libraries, scripts
 from azr_jax.executor.pending import ResultFuture
+from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
@@ -40,11 +41,6 @@ class PythonToolSettings(Settings):
     paper="not named; Search-R1 has 500",
     at_least=1,
   )
-  libraries: tuple[str, ...] = setting(
-    ("numpy",),
-    "libraries that scripts may import beside the standard ones",
-    subset_of=scripts.LIBRARIES,
-  )
 
 
 class PythonTool:
@@ -56,7 +52,7 @@ class PythonTool:
     tokenizer: Tokenizer,
     executor: Executor,
     hosts: Hosts,
-    timeout_s: float,
+    sandbox: ExecutorSettings,
   ):
     """Makes the tool.
 
@@ -65,11 +61,15 @@ class PythonTool:
       tokenizer: decodes responses and encodes outputs.
       executor: runs this host's part of the scripts.
       hosts: the processes of the run, over which scripts are distributed.
-      timeout_s: the executor's time limit, for the message of a script that
-        exceeds it.
+      sandbox: of the executor: the libraries of scripts, and the time limit
+        that a script which exceeds it is told.
+
+    Raises:
+      ValueError: a library is not installed.
     """
+    libraries.check(sandbox.libraries)
     self._settings = settings
-    self._timeout_s = timeout_s
+    self._sandbox = sandbox
     self._tokenizer = tokenizer
     self._jobs: SharedJobs = SharedJobs(executor, hosts)
     # Per conversation, this has the start of its last response and its finder.
@@ -83,7 +83,7 @@ class PythonTool:
   @property
   def libraries(self) -> tuple[str, ...]:
     """What scripts may import beside the standard ones."""
-    return self._settings.libraries
+    return self._sandbox.libraries
 
   def reset(self) -> None:
     """Cancels the scripts under way."""
@@ -158,7 +158,7 @@ class PythonTool:
   def _output_tokens(self, result: scripts.Result) -> list[int]:
     """Returns a script's output as token ids; a long one loses its middle."""
     body = self._tokenizer.encode(
-      output_text(scripts.read_result(result), self._timeout_s)
+      output_text(scripts.read_result(result), self._sandbox.timeout_s)
     )
     limit = self._settings.max_output_tokens
     if len(body) > limit:

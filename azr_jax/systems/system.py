@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Self
 
 from azr_jax.config import settings as settings_lib
 from azr_jax.executor import Executor
+from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
@@ -40,7 +41,7 @@ class Context:
     executor: this host's executor, for environments that submit jobs.
     hosts: the processes of the run.
     tokenizer: the tokenizer of the model.
-    script_timeout_s: the executor's time limit of a program, seconds.
+    sandbox: what programs may use.
   """
 
   seed: int
@@ -49,7 +50,7 @@ class Context:
   executor: Executor
   hosts: Hosts
   tokenizer: Tokenizer
-  script_timeout_s: float
+  sandbox: ExecutorSettings
 
 
 @dataclasses.dataclass(frozen=True)

@@ -67,7 +67,7 @@ class Experiment:
       executor=executor,
       hosts=hosts,
       tokenizer=self.source.tokenizer,
-      script_timeout_s=trunk.executor.timeout_s,
+      sandbox=trunk.executor,
     )
     return self.settings.system.build(self.settings.system_settings, context)
 

@@ -22,6 +22,7 @@ from azr_jax.rollout.python_tool import PythonTool
 from azr_jax.run import session, storage
 from azr_jax.run.folder import SCORING_LAYOUT
 from azr_jax.run.session import Run
+from azr_jax.systems import registry as systems
 from azr_jax.systems.code_interpreter import agents
 from azr_jax.trainer import build, restore
 from azr_jax.trainer import settings as train_settings
@@ -69,6 +70,8 @@ def evaluate(
   identity = identity_of(settings, model_spec) | {"data": data, "limit": limit}
   with open_scores(workdir, settings, identity) as run:
     names = _with_data(names, paths, run)
+    if questions.NAME in names:
+      require_same_sandbox(settings, model_spec)
     loaded = restore.load_for_sampling(settings, model_spec, identity["step"])
     sampler = loaded.make_sampler(settings)
     params = sampler.compute_params(loaded.params)
@@ -129,6 +132,22 @@ def open_scores(
   )
 
 
+def require_same_sandbox(settings: EvaluateSettings, model_spec: str) -> None:
+  """Refuses other limits or libraries than those that a run trained with.
+
+  It concerns runs whose system has a tool.
+
+  Raises:
+    Invalid: a value of section `executor` differs.
+  """
+  if restore.checkpoint_step(model_spec) is None:
+    return
+  trained = restore.read_run_config(storage.resolve(model_spec)).to_dict()
+  section = trained.get(systems.load(trained["system"]).name, {})
+  if "tool" in section:
+    settings.executor.require_same(trained["executor"], model_spec)
+
+
 def build_agent(
   settings: EvaluateSettings,
   name: str,
@@ -144,7 +163,7 @@ def build_agent(
       tokenizer,
       executor,
       run.hosts,
-      settings.executor.timeout_s,
+      settings.executor,
     ),
     SharedJobs(executor, run.hosts),
     settings.evaluate.prompt_format,

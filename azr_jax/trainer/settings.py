@@ -59,7 +59,7 @@ class TrainSettings(Settings):
   optimizer: OptimizerSettings = OptimizerSettings()
   critic: CriticSettings = CriticSettings()
   evaluation: PeriodicSettings = PeriodicSettings()
-  executor: ExecutorSettings = ExecutorSettings()
+  executor: ExecutorSettings = ExecutorSettings(profile="programs")
   hosts: HostsSettings = HostsSettings()
   train: RunSettings = RunSettings()
 
@@ -209,7 +209,7 @@ class EvaluateSettings(SamplingSettings):
   """A configuration of `azr_jax.evaluate`."""
 
   evaluate: BenchmarkSettings = BenchmarkSettings()
-  executor: ExecutorSettings = ExecutorSettings()
+  executor: ExecutorSettings = ExecutorSettings(profile="programs")
   hosts: HostsSettings = HostsSettings()
 
 
@@ -257,7 +257,7 @@ class SupervisedTrainSettings(Settings):
   sharding: ShardingSettings = ShardingSettings()
   learner: SupervisedSettings = SupervisedSettings()
   optimizer: OptimizerSettings = OptimizerSettings()
-  executor: ExecutorSettings = ExecutorSettings()
+  executor: ExecutorSettings = ExecutorSettings(profile="programs")
   hosts: HostsSettings = HostsSettings(timeout_s=3600.0)
   train: SupervisedRunSettings = SupervisedRunSettings()
   data: CorpusSettings = CorpusSettings()

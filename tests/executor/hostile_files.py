@@ -88,12 +88,16 @@ READING = {
     "io.open(sys.modules['__main__'].__file__).read()", "io, sys"
   ),
   "standard_input": gives("import os\ndef f():\n  return os.read(0, 9)", "b''"),
-  "module_from_disk": fails(_DISK_IMPORT.format(module="wave"), *ABSENT),
+  "module_from_disk": fails(_DISK_IMPORT.format(module="ensurepip"), *ABSENT),
   "ctypes_from_disk": fails(_DISK_IMPORT.format(module="ctypes"), *ABSENT),
   "ctypes": absent("ctypes"),
   "ctypes_without_its_cover": absent("_ctypes"),
   "mmap": denied("mmap.mmap(-1, 99, prot=7)", "mmap", (*DENIED, *ABSENT)),
-  "sqlite": absent("sqlite3"),
+  "sqlite": denied(
+    "sqlite3.connect('WATCH/new').execute('create table t (a)')",
+    "sqlite3",
+    (*ABSENT, "OperationalError"),
+  ),
 }
 
 WRITING = {

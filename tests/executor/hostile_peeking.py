@@ -104,8 +104,8 @@ SECRET = {
   "names_in_modules_that_promise_an_answer": gives(
     f"{_HUNT}WORDS = {_TELLING!r}\n"
     "def f():\n  return sorted(\n"
-    "    name for module in [*sys.modules.values()] for name in vars(module)\n"
-    "    if name in WORDS)",
+    "    name for module in [*sys.modules.values()] if module\n"
+    "    for name in vars(module) if name in WORDS)",
     "[]",
   ),
   "secret_in_the_environment_file": denied(

@@ -4,7 +4,6 @@ from tests.executor.hostile_case import (
   ABSENT,
   DENIED,
   Case,
-  absent,
   denied,
   ends,
   gives,
@@ -60,8 +59,16 @@ STARTING = {
     "_posixsubprocess",
     (*ABSENT, "TypeError"),
   ),
-  "multiprocessing": absent("multiprocessing"),
-  "process_pool": absent("concurrent.futures.process"),
+  "multiprocessing": denied(
+    "multiprocessing.Process(target=print).start()",
+    "multiprocessing",
+    (*ABSENT, *_NO_FORK),
+  ),
+  "process_pool": denied(
+    "concurrent.futures.ProcessPoolExecutor().submit(print)",
+    "concurrent.futures.process",
+    (*ABSENT, *DENIED),
+  ),
   "thread": denied(
     "_thread.start_new_thread(print, ())", "_thread", ("RuntimeError", "error")
   ),
@@ -78,7 +85,7 @@ STARTING = {
     "faulthandler",
     ("RuntimeError",),
   ),
-  "asyncio": absent("asyncio"),
+  "asyncio": denied("asyncio.new_event_loop()", "asyncio", (*ABSENT, *DENIED)),
 }
 
 SIGNALS = {
@@ -230,8 +237,16 @@ NETWORK = {
     "address = b'\\1\\0\\0PREFIX'",
   ),
   "listen": refused("listen(handle, 1)", "handle = libc.socket(2, 1, 0)"),
-  "name_lookup": absent("http.client"),
-  "web_request": absent("urllib.request"),
+  "name_lookup": denied(
+    "http.client.HTTPConnection('localhost', PORT).connect()",
+    "http.client",
+    (*ABSENT, *DENIED, "gaierror"),
+  ),
+  "web_request": denied(
+    "urllib.request.urlopen('http://127.0.0.1:PORT')",
+    "urllib.request",
+    (*ABSENT, "URLError"),
+  ),
 }
 
 CASES = STARTING | SIGNALS | KERNEL | NETWORK

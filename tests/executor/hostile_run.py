@@ -4,7 +4,7 @@
 
 For each program, `cases` has its verdict, the files that it touched, `held`,
 which is whether the verdict is one of those expected, and `sentinel`, which is
-whether an honest program that ran next, in both zygotes, gave the right value.
+whether an honest program that ran next, in all zygotes, gave the right value.
 `got_through` names the programs for which one of the two is false. The script
 needs only the standard library and the executor, so it runs on a bare Python.
 """
@@ -31,6 +31,7 @@ from tests.executor.hostile_programs import CASES
 
 TIMEOUT_S = 1.0
 MEMORY_MB = 256
+LIBRARIES_MB = 800  # The libraries themselves take 600.
 WAIT_S = 60.0
 LATE_S = 2.0  # CPU time that a program may take beyond the limit of all calls.
 SETTLE_S = 3.0  # Processes may take this long to end after the pool is closed.
@@ -129,8 +130,14 @@ class Run:
     files: all paths that cases touched.
   """
 
-  def __init__(self, start: Callable[[], Executor], surroundings: Surroundings):
+  def __init__(
+    self,
+    start: Callable[[], Executor],
+    surroundings: Surroundings,
+    libraries: tuple[str, ...],
+  ):
     self._start = start
+    self._libraries = libraries
     self.pool = start()
     self.surroundings = surroundings
     self.outcomes: dict[str, dict[str, object]] = {}
@@ -162,7 +169,13 @@ class Run:
     if case.before:
       code = self.surroundings.fill_in(case.before)
       inputs = (repr(self.surroundings.secret),)
-      job = Job(self.surroundings.secret, code, inputs, runs=2)
+      job = Job(
+        self.surroundings.secret,
+        code,
+        inputs,
+        runs=3,
+        libraries=self._libraries,
+      )
       self.pool.submit(job).result(WAIT_S)  # Any verdict will do.
 
   def _jobs(self, case: Case) -> list[Job]:
@@ -174,6 +187,7 @@ class Run:
         tuple(fill_in(text, copy) for text in case.inputs),
         runs=case.runs,
         forbidden=case.forbidden,
+        libraries=self._libraries,
       )
       for copy in range(case.copies)
     ]
@@ -201,7 +215,13 @@ class Run:
     """Returns whether a program that did not run before gives its value."""
     self._sentinels += 1
     number = self._sentinels
-    job = Job("sentinel", SENTINEL, (str(number),), runs=2)
+    job = Job(
+      "sentinel",
+      SENTINEL,
+      (str(number),),
+      runs=3,
+      libraries=self._libraries,
+    )
     outputs = self.pool.submit(job).result(WAIT_S).outputs
     return outputs == (f"[{number}, 3, [2, 3]]",)
 
@@ -263,6 +283,9 @@ def main() -> None:
   parser.add_argument("--without", default="", help="other layers to leave out")
   parser.add_argument("--only", default="", help="names of cases")
   parser.add_argument(
+    "--libraries", default="", help="libraries that every zygote has loaded"
+  )
+  parser.add_argument(
     "--settle_s",
     type=float,
     default=SETTLE_S,
@@ -274,7 +297,12 @@ def main() -> None:
   ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
   with contextlib.closing(Surroundings()) as surroundings:
     report = report_on(
-      names, flags.unsafe, flags.without, flags.settle_s, surroundings
+      names,
+      flags.unsafe,
+      flags.without,
+      flags.libraries,
+      flags.settle_s,
+      surroundings,
     )
   sys.stdout.write(json.dumps(report, indent=1) + "\n")
 
@@ -283,16 +311,19 @@ def report_on(
   names: list[str],
   unsafe: bool,
   without: str,
+  libraries: str,
   settle_s: float,
   surroundings: Surroundings,
 ) -> dict[str, object]:
   """Runs cases in a sandbox without some layers; returns the report."""
   start = time.monotonic()
   left_out = [name for name in without.split(",") if name]
+  loaded = tuple(name for name in libraries.split(",") if name)
+  memory_mb = LIBRARIES_MB if loaded else MEMORY_MB
   start_pool = functools.partial(
-    Executor, 1, TIMEOUT_S, MEMORY_MB, unsafe=unsafe, without=left_out
+    Executor, 1, TIMEOUT_S, memory_mb, unsafe=unsafe, without=left_out
   )
-  run = Run(start_pool, surroundings)
+  run = Run(start_pool, surroundings, loaded)
   for batch in batches(names):
     run.together(batch)
   layers = run.pool.layers()

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
+from azr_jax.executor import scripts
 from tests.executor.hostile_programs import CASES
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
-LIMIT_S = 180
+LIMIT_S = 400
 NOBODY = {"user": 65534, "group": 65534, "extra_groups": []}
 PYTHONS = (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3")
 # The layers that are left out, and the user who runs the script.
@@ -29,6 +30,7 @@ ENVIRONMENTS = {
   "without_landlock": (("landlock",), {}),
   "without_namespaces": (("namespaces",), {}),
   "without_both": (("landlock", "namespaces"), {}),
+  "with_libraries": ((), {}),
 }
 
 
@@ -58,7 +60,17 @@ def outcome(request):
   """Runs the script in an environment; returns its outcome."""
   without, user = ENVIRONMENTS[request.param]
   python = _python_for_nobody() if user else sys.executable
-  report = _run(python, f"--without={','.join(without)}", **user)
+  libraries = ""
+  if request.param == "with_libraries":
+    for name in scripts.LIBRARIES:
+      pytest.importorskip(name)
+    libraries = ",".join((scripts.RUNNER, *scripts.LIBRARIES))
+  report = _run(
+    python,
+    f"--without={','.join(without)}",
+    f"--libraries={libraries}",
+    **user,
+  )
   return Outcome(report, without, _lacking(python, **user))
 
 

@@ -255,7 +255,9 @@ def _differs(expression):
 ANSWERS = {
   "time_of_day": _differs("__import__('time').time_ns()"),
   "clock": _differs("__import__('time').perf_counter_ns()"),
-  "process_number": _differs("__import__('os').getpid()"),
+  "process_number": gives(
+    _RETURNS.format("__import__('os').getpid()"), "0", runs=2
+  ),
   "address": _differs("id(object())"),
   "address_in_a_text": _differs("str(object())"),
   "hash_of_a_text": _differs("hash('text')"),

@@ -17,6 +17,7 @@ from rollout_model import CONFIG, RULES
 
 from azr_jax import types
 from azr_jax.executor import Executor
+from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.models import transformer
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import code_blocks
@@ -25,6 +26,7 @@ from azr_jax.rollout.python_tool import PythonTool, PythonToolSettings
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.settings import SamplerSettings
 
+SANDBOX = ExecutorSettings(timeout_s=1.0)
 # Scripts with their tool output; None where a run in this process tells it.
 SCRIPTS = {
   "print('```')": "```",
@@ -81,7 +83,7 @@ class PieceTokenizer:
 TOKENIZER = PieceTokenizer()
 SHAPE = dataclasses.replace(CONFIG, vocab_size=TOKENIZER.vocab_size)
 MODEL = transformer.Transformer(SHAPE)
-SETTINGS = PythonToolSettings(max_calls=8, max_output_tokens=60, libraries=())
+SETTINGS = PythonToolSettings(max_calls=8, max_output_tokens=60)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +110,7 @@ def conversations(one_device_mesh):
     types.Prompt(str(i), tuple(TOKENIZER.encode(f"{i:3} "))) for i in range(40)
   ]
   with Executor(workers=2, timeout_s=1.0, memory_mb=512) as executor:
-    tool = PythonTool(SETTINGS, TOKENIZER, executor, Hosts(1.0), 1.0)
+    tool = PythonTool(SETTINGS, TOKENIZER, executor, Hosts(1.0), SANDBOX)
     sampled = list(
       sampler.generate(
         sampler.compute_params(params),

@@ -20,6 +20,7 @@ from azr_jax.configs import (
 from azr_jax.data.countdown_pool import PoolSettings
 from azr_jax.data.question_potential import PotentialRunSettings
 from azr_jax.data.rejection_sampling import RejectionSettings
+from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import presets
@@ -102,6 +103,63 @@ def test_every_supervised_variant_builds_down_to_abstract_shapes(variant):
 )
 def test_every_other_variant_is_valid(file, cls, variant):
   settings.read(cls, file.get_config(variant))
+
+
+@pytest.mark.parametrize(
+  "variants",
+  [
+    (
+      (code_interpreter, "qwen2.5-3b"),
+      (code_interpreter, "qwen2.5-7b"),
+      (code_interpreter, "qwen2.5-14b"),
+      (potential, "paper"),
+      (trajectories, "paper"),
+      (evaluate, "questions"),
+    ),
+    (
+      (code_interpreter, "tiny"),
+      (potential, "tiny"),
+      (trajectories, "tiny"),
+      (evaluate, "questions_tiny"),
+    ),
+    ((code_interpreter, "smollm2-135m"), (evaluate, "questions_small")),
+    ((orz, "7b"), (orz, "tiny"), (evaluate, "full"), (evaluate, "average16")),
+    (
+      (azr, "tiny"),
+      (countdown, "tiny"),
+      (evaluate, "greedy"),
+      (sft, "azr_tiny"),
+    ),
+  ],
+)
+def test_all_commands_of_a_system_have_one_sandbox(variants):
+  configs = [file.get_config(variant) for file, variant in variants]
+  sections = [
+    settings_lib.build(ExecutorSettings, config.executor.to_dict())
+    for config in configs
+  ]
+  assert len({section.profile for section in sections} - {"custom"}) == 1
+  assert all(s.sandbox() == sections[0].sandbox() for s in sections)
+  sections[0].require_same(configs[-1].executor.to_dict(), "the other")
+
+
+def test_a_profile_allows_no_other_value():
+  config = code_interpreter.get_config("tiny")
+  config.executor.memory_mb = 512
+  message = (
+    "config.executor.memory_mb=512: expected 2048, as in executor.profile="
+  )
+  with pytest.raises(Invalid, match=message):
+    settings.read_train(config)
+  config.executor.profile = "custom"
+  custom = settings.read_train(config).trunk.executor
+  assert custom.memory_mb == 512
+  tiny = code_interpreter.get_config("tiny").executor.to_dict()
+  with pytest.raises(Invalid, match="memory_mb=512: expected 2048, as RUN has"):
+    custom.require_same(tiny, "RUN")
+  config = code_interpreter.get_config("qwen2.5-7b")
+  config.executor.workers, config.executor.backend = 3, "ray"
+  settings.read_train(config)
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,7 @@ class CodeInterpreter(System):
     pass_rates = None
     if settings.order in OFFLINE:
       path = pathlib.Path(settings.pass_rates).expanduser()
+      context.sandbox.require_same(pass_rates_lib.sandbox_of(path), str(path))
       pass_rates = pass_rates_lib.read_for(path, questions)
     return cls(settings, context, questions, pass_rates)
 
@@ -160,7 +161,7 @@ class CodeInterpreter(System):
       context.tokenizer,
       context.executor,
       context.hosts,
-      context.script_timeout_s,
+      context.sandbox,
     )
 
   def make_agents(self) -> dict[str, Agent]:

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.tasks.questions.question import Question
@@ -53,6 +54,25 @@ def read(path: pathlib.Path) -> dict[str, PassRate]:
   except (ValueError, KeyError, TypeError) as error:
     raise ValueError(
       f"{path}: {error}; expected a file of azr_jax.potential"
+    ) from None
+
+
+def sandbox_of(path: pathlib.Path) -> dict[str, Any]:
+  """Returns the section `executor` of the measurement that wrote a file.
+
+  It is empty if no config lies beside the file.
+
+  Raises:
+    ValueError: the config is damaged.
+  """
+  config = path.parent / "config.json"
+  if not config.is_file():
+    return {}
+  try:
+    return json.loads(config.read_text())["config"].get("executor", {})
+  except (ValueError, KeyError, AttributeError, TypeError) as error:
+    raise ValueError(
+      f"{config}: {error!r}; expected the config of azr_jax.potential"
     ) from None
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from azr_jax import types
+from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.python_tool import PythonTool, PythonToolSettings
@@ -61,6 +62,9 @@ class ScriptedPolicy:
         yield index, sample, completion
 
 
+SANDBOX = ExecutorSettings(timeout_s=3.0)
+
+
 def request(text):
   return plain_types.SimpleNamespace(request=text)
 
@@ -74,10 +78,10 @@ def answers(
   task_of=request,
 ):
   hosts = Hosts(1.0)
-  settings = PythonToolSettings(max_output_tokens=100, libraries=())
+  settings = PythonToolSettings(max_output_tokens=100)
   ask = agents.make(
     agent,
-    PythonTool(settings, policy.tokenizer, executor, hosts, 3.0),
+    PythonTool(settings, policy.tokenizer, executor, hosts, SANDBOX),
     SharedJobs(executor, hosts),
     "compact",
   )

@@ -1,0 +1,163 @@
+"""Imports without files: modules whose code a zygote holds in memory.
+
+Libraries import much of themselves on use, and a sandboxed script can read no
+file. So a zygote for scripts keeps the compiled code of the whole standard
+library and of the libraries in one block of memory that its children share. A
+child runs the code of a module only when it imports it.
+
+Extension modules (`.so`) cannot be loaded from memory, so they are loaded at
+once. Packages of tests are left out.
+"""
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import marshal
+import mmap
+import os
+import struct
+import sys
+import warnings
+
+_LEFT_OUT = frozenset(
+  "__pycache__ site-packages dist-packages test tests testing_data idlelib "
+  "lib2to3 tkinter turtledemo ensurepip pydoc_data benchmarks conftest".split()
+)
+# Extension modules of the standard library that load much or need a terminal.
+_UNLOADED = frozenset(
+  "_curses _curses_panel _dbm _gdbm _tkinter readline".split()
+)
+_PYC_HEADER = struct.Struct("<4sIII")  # Magic number, flags, time, size.
+
+
+class MemoryImporter(importlib.abc.InspectLoader):
+  """Finds and loads the modules that it was given.
+
+  An instance stands in `sys.meta_path`.
+  """
+
+  def __init__(self):
+    self._places = {}  # By name: offset, size, whether compiled, path.
+    self._parts = []
+    self._size = 0
+    self._block = memoryview(b"")
+
+  def add(self, name, path):
+    """Takes the code of a module from its file, compiled if Python has it."""
+    code = _compiled(path)
+    is_compiled = code is not None
+    if code is None:
+      with open(path, "rb") as file:
+        code = file.read()
+    self._places[name] = self._size, len(code), is_compiled, path
+    self._parts.append(code)
+    self._size += len(code)
+
+  def close(self):
+    """Moves the code into its block; nothing can be added afterwards."""
+    file = os.memfd_create("modules")
+    for part in self._parts:
+      os.write(file, part)
+    self._parts.clear()
+    if self._size:
+      # A fork need not copy the table of pages that belong to a file.
+      self._block = memoryview(
+        mmap.mmap(file, self._size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+      )
+    os.close(file)
+
+  def find_spec(self, name, path=None, target=None):
+    """Returns the specification of a module, or None."""
+    if name not in self._places:
+      return None
+    origin = self._places[name][-1]
+    is_package = self.is_package(name)
+    spec = importlib.machinery.ModuleSpec(
+      name, self, origin=origin, is_package=is_package
+    )
+    spec.has_location = True
+    if is_package:
+      spec.submodule_search_locations = [os.path.dirname(origin)]
+    return spec
+
+  def get_code(self, fullname):
+    """Returns a module's code, which the base class runs."""
+    start, size, is_compiled, path = self._places[fullname]
+    code = self._block[start : start + size]
+    if is_compiled:
+      return marshal.loads(code)
+    return compile(bytes(code), path, "exec", 0, True)
+
+  def get_source(self, fullname):
+    """Returns None: only code is held."""
+
+  def is_package(self, fullname):
+    """Returns whether a module is a package."""
+    return os.path.basename(self._places[fullname][-1]) == "__init__.py"
+
+
+def install(packages):
+  """Lets this process import the standard library and some packages.
+
+  Args:
+    packages: names of packages; those that are not loaded are left out.
+  """
+  importer = MemoryImporter()
+  standard = os.path.dirname(os.__file__)
+  _take_folder(importer, standard, "")
+  _load_extensions(os.path.join(standard, "lib-dynload"), "")
+  for name in packages:
+    for folder in getattr(sys.modules.get(name), "__path__", ()):
+      _take_folder(importer, folder, f"{name}.")
+  importer.close()
+  sys.meta_path.insert(0, importer)
+
+
+def _take_folder(importer, folder, prefix):
+  """Takes every module of a folder and of the packages in it."""
+  with os.scandir(folder) as entries:
+    for entry in sorted(entries, key=lambda e: e.name):
+      stem, ending = os.path.splitext(entry.name)
+      if stem in _LEFT_OUT or not stem.isidentifier():
+        continue
+      if ending == ".py" and stem != "__init__":
+        importer.add(prefix + stem, entry.path)
+      init = os.path.join(entry.path, "__init__.py")
+      if not ending and os.path.isfile(init):
+        importer.add(prefix + stem, init)
+        _take_folder(importer, entry.path, f"{prefix}{stem}.")
+  if prefix:
+    _load_extensions(folder, prefix)
+
+
+def _load_extensions(folder, prefix):
+  """Imports every extension module of a folder that can be imported."""
+  for ending in importlib.machinery.EXTENSION_SUFFIXES:
+    for file in sorted(os.listdir(folder)):
+      stem = file.removesuffix(ending)
+      if stem == file or stem in _UNLOADED or "test" in stem:
+        continue
+      with warnings.catch_warnings(action="ignore"):
+        try:
+          importlib.import_module(prefix + stem)
+        except Exception:  # noqa: BLE001 - some need what is not installed.
+          continue
+
+
+def _compiled(path):
+  """Returns what Python has compiled of a file; None if that is too old."""
+  try:
+    with open(importlib.util.cache_from_source(path), "rb") as file:
+      data = file.read()
+    magic, flags, changed, size = _PYC_HEADER.unpack_from(data)
+  except (OSError, struct.error):
+    return None
+  source = os.stat(path)
+  is_current = (magic, flags, changed, size) == (
+    importlib.util.MAGIC_NUMBER,
+    0,
+    int(source.st_mtime) & 0xFFFFFFFF,
+    source.st_size & 0xFFFFFFFF,
+  )
+  return data[_PYC_HEADER.size :] if is_current else None

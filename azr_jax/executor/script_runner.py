@@ -1,0 +1,180 @@
+"""Runs a script as `python run.py` would, in a child of a zygote.
+
+A zygote loads this module as the library `script_runner` (`libraries.py`). It
+is trusted, but nothing depends on that: a script can change what it does and
+then lies about its own output alone.
+
+A script finds what its own process would give it, as far as the sandbox allows:
+
+| what it uses | what it gets |
+| --- | --- |
+| the standard library | all its modules (`memory_imports.py`) |
+| `open`, `pathlib`, `os.remove` ... | files in memory (`script_files.py`) |
+| `input` | an empty input: EOFError |
+| threads, process pools | calls that run at once (`script_threads.py`) |
+| `time.sleep` | waits, by a lock |
+| `random`, `secrets`, `uuid` | the same numbers in every run |
+| sockets, programs, signals | errors |
+"""
+
+import builtins
+import importlib
+import io
+import linecache
+import os
+import random
+import sys
+import threading
+import time
+import traceback
+import types
+
+import memory_imports
+import script_files
+import script_threads
+
+# Modules that scripts often import, so that no script need run their code.
+MODULES = (
+  "argparse ast asyncio bz2 concurrent.futures csv fnmatch glob gzip inspect "
+  "io logging lzma os pathlib pickle platform secrets shutil signal sqlite3 "
+  "subprocess sys tempfile threading timeit unittest urllib.parse uuid zipfile"
+).split()
+# Packages that scripts may import if they are loaded.
+PACKAGES = (
+  "numpy sympy mpmath scipy networkx pandas dateutil pytz tzdata"
+).split()
+# Characters that are kept from the beginning of a stream, and from its end.
+KEPT_CHARS = 8000
+_MAX_ASCII = 24_000  # A value's text is limited, in escaped characters.
+_NAME = "run.py"
+
+
+def warm_up():
+  """Loads what scripts may import; every other library is loaded before."""
+  for name in MODULES:
+    try:
+      importlib.import_module(name)
+    except ImportError:  # This Python was built without it.
+      continue
+  for script in ("print(1)", "1 / 0", "import random"):
+    _run(script, Stream(), Stream())
+  memory_imports.install(PACKAGES)
+
+
+def _sleep(seconds):
+  """As `time.sleep`; waiting for a lock is allowed."""
+  threading.Event().wait(seconds)
+
+
+_BYTES = random.Random(0).randbytes
+_REPLACED = [
+  (time, {"sleep": _sleep}),
+  (os, {"urandom": _BYTES}),
+  (random, {"_urandom": _BYTES}),
+]
+
+
+class Stream(io.TextIOBase):
+  """Keeps the beginning and the end of what is written."""
+
+  encoding = "utf-8"
+
+  def __init__(self):
+    self._head, self._tail, self._total = "", "", 0
+    self.buffer = _Bytes(self)
+
+  def writable(self):
+    """Returns True."""
+    return True
+
+  def reconfigure(self, **options):
+    """Accepts the options of a real stream."""
+
+  def write(self, text):
+    """Keeps a text and returns its length."""
+    if type(text) is not str:
+      raise TypeError(f"write() takes a string, not {type(text).__name__}")
+    self._total += len(text)
+    free = KEPT_CHARS - len(self._head)
+    if free:
+      self._head += text[:free]
+    # The tail has only characters that are not in the head.
+    self._tail += text[free:][-KEPT_CHARS:]
+    if len(self._tail) > 9 * KEPT_CHARS:  # Rarely, because it copies.
+      self._tail = self._tail[-KEPT_CHARS:]
+    return len(text)
+
+  def kept(self):
+    """Returns the first characters, how many are left out, and the last."""
+    head, tail = self._head, self._tail[-KEPT_CHARS:]
+    if not tail and len(ascii(head)) > _MAX_ASCII:
+      head, tail = head[: len(head) // 2], head[len(head) // 2 :]
+    while len(ascii(head)) + len(ascii(tail)) > _MAX_ASCII:
+      head, tail = head[: len(head) * 3 // 4], tail[-(len(tail) * 3 // 4) :]
+    return head, self._total - len(head) - len(tail), tail
+
+
+class _Bytes(io.RawIOBase):
+  """The stream's `buffer`, to which a script may write bytes."""
+
+  def __init__(self, stream):
+    self._stream = stream
+
+  def writable(self):
+    return True
+
+  def write(self, data):
+    self._stream.write(bytes(data).decode("utf-8", "replace"))
+    return len(data)
+
+
+def f(script):
+  """Runs a script; returns (whether it failed, its output, its errors).
+
+  Output and errors are what `Stream.kept` returns.
+  """
+  output, errors = Stream(), Stream()
+  sys.stdin = io.StringIO()
+  sys.argv = [_NAME]
+  for place, names in (
+    *script_files.REPLACED,
+    *script_threads.REPLACED,
+    *_REPLACED,
+  ):
+    for name, value in names.items():
+      setattr(place, name, value)
+  random.seed(0)  # A resumed run must see the same numbers.
+  failed = _run(script, output, errors)
+  return failed, output.kept(), errors.kept()
+
+
+def _run(script, output, errors):
+  """Runs a script's text; returns whether it failed."""
+  before = sys.stdout, sys.stderr
+  sys.stdout, sys.stderr = output, errors
+  lines = (script + "\n").splitlines(keepends=True)
+  linecache.cache[_NAME] = len(script), None, lines, _NAME
+  module = sys.modules["__main__"] = types.ModuleType("__main__")
+  scope = vars(module)
+  scope |= {"__builtins__": builtins, "__file__": _NAME}
+  scope |= {"exit": sys.exit, "quit": sys.exit}
+  try:
+    exec(compile(script, _NAME, "exec", 0, True), scope)
+  except SystemExit as error:
+    if isinstance(error.code, str):
+      errors.write(error.code)
+    return error.code not in (None, 0)
+  except BaseException as error:  # noqa: BLE001 - a script may raise any.
+    errors.write(_report(error))
+    return True
+  finally:
+    sys.stdout, sys.stderr = before
+  return False
+
+
+def _report(error):
+  """Returns the traceback as Python prints it, without this module's frames."""
+  steps = error.__traceback__
+  while steps is not None and steps.tb_frame.f_code.co_filename != _NAME:
+    steps = steps.tb_next
+  return "".join(traceback.format_exception(type(error), error, steps))
