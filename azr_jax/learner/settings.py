@@ -7,7 +7,7 @@ from azr_jax.learner import advantages, losses, packing
 
 DECAYS = ("cosine", "linear")
 HEAD_INITS = ("paper", "code")
-# What a run does when loss or gradients of a step are not finite.
+# The names of what a run may do when a loss or gradient is not finite.
 STOP, SKIP = "stop", "skip"
 
 

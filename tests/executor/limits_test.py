@@ -13,6 +13,7 @@ import time
 import pytest
 
 from azr_jax.executor import Executor, Job
+from azr_jax.executor import pool as pool_lib
 from azr_jax.executor.limits import Limits
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.executor.worker import Zygote
@@ -137,16 +138,27 @@ def test_limits_of_a_job():
     assert settings.limits(job) == Limits(*limits)
 
 
-def test_the_kernels_limit_of_a_late_zygote_is_a_timeout(pool, monkeypatch):
-  monkeypatch.setattr("azr_jax.executor.pool.SILENT_S", 600.0)
-  future = pool.submit(Job("", ENDLESS, ("1",)))
-  assert wait_until(lambda: children_of(pool.processes()))
-  for pid in pool.processes():
-    os.kill(pid, signal.SIGSTOP)
-  assert wait_until(lambda: not children_of(pool.processes()), 100)
-  for pid in pool.processes():
-    os.kill(pid, signal.SIGCONT)
-  result = future.result(60)
+def test_the_kernels_limit_of_a_late_zygote_is_a_timeout(monkeypatch):
+  monkeypatch.setattr(pool_lib, "SILENT_S", 600.0)
+  settings = ExecutorSettings(workers=1, timeout_s=LIMIT_S, memory_mb=256)
+  pool = pool_lib.Pool(settings)
+
+  def step_until(condition):
+    assert wait_until(lambda: pool.step(0.05) is None or condition(), 100)
+
+  try:
+    step_until(lambda: pool.layers is not None)
+    pool.submit(0, Job("", ENDLESS, ("1",)))
+    step_until(lambda: children_of(pool.processes()))
+    for pid in pool.processes():
+      os.kill(pid, signal.SIGSTOP)
+    assert wait_until(lambda: not children_of(pool.processes()), 100)
+    for pid in pool.processes():
+      os.kill(pid, signal.SIGCONT)
+    step_until(lambda: pool.verdicts)
+    [(_, result)] = pool.verdicts
+  finally:
+    pool.close()
   assert (result.status, result.error) == ("timeout", "JobTimeout")
   assert result.cpu_s > LIMIT_S + 1
 
