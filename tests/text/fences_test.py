@@ -130,14 +130,14 @@ def test_a_program_in_a_fence_is_read_as_it_is(marks, before, lines):
   ],
 )
 def test_the_time_grows_no_faster_than_the_text(line):
-  """Ten times the text may take thirty times as long, for noise."""
+  """Ten times the text may take sixty times as long, for noise."""
 
   def seconds(count):
     text, best = line * (count // len(line)), 9.0
-    for _ in range(2):
+    for _ in range(3):
       start = time.thread_time()
       fences.read(text)
       best = min(best, time.thread_time() - start)
     return best
 
-  assert seconds(200_000) < 30 * max(seconds(20_000), 1e-3)
+  assert seconds(200_000) < 60 * max(seconds(20_000), 1e-3)

@@ -91,11 +91,11 @@ REPEATED = [
 
 @pytest.mark.parametrize("piece", REPEATED)
 def test_the_time_to_read_grows_no_faster_than_the_text(piece):
-  """Ten times the text may take thirty times as long, for noise."""
+  """Ten times the text may take sixty times as long, for noise."""
 
   def seconds(count):
     text, best = piece * (count // len(piece)), 9.0
-    for _ in range(2):
+    for _ in range(3):
       start = time.thread_time()
       try:
         notation.read(text)
@@ -104,7 +104,7 @@ def test_the_time_to_read_grows_no_faster_than_the_text(piece):
       best = min(best, time.thread_time() - start)
     return best
 
-  assert seconds(20_000) < 30 * max(seconds(2_000), 1e-3)
+  assert seconds(20_000) < 60 * max(seconds(2_000), 1e-3)
 
 
 @pytest.mark.parametrize("piece", REPEATED)
