@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from azr_jax.config import user_files
 from azr_jax.corpora.corpus import Conversation
 from azr_jax.rollout import code_blocks
 
@@ -107,10 +108,11 @@ def read(path: pathlib.Path) -> list[Trajectory]:
       f"{path}: there is no such file; expected one of azr_jax.trajectories"
     )
   trajectories = []
-  lines = path.read_text(encoding="utf-8").split("\n")
+  with user_files.reading(path, "conversations"):
+    lines = path.read_text(encoding="utf-8").split("\n")
   for number, line in enumerate(filter(None, lines), 1):
-    try:
-      record = json.loads(line)
+    with user_files.reading(f"{path}:{number}", "a conversation"):
+      record = user_files.parse_json(line)
       # Files of older versions have the key `parts`.
       if isinstance(record, dict) and "parts" in record:
         record["turns"] = record.pop("parts")
@@ -118,10 +120,6 @@ def read(path: pathlib.Path) -> list[Trajectory]:
       trajectory = dataclasses.replace(
         trajectory, turns=tuple(trajectory.turns)
       )
-    except (ValueError, TypeError, KeyError) as error:
-      raise ValueError(
-        f"{path}:{number}: {error!r}; expected a conversation"
-      ) from None
     are_texts = isinstance(record["turns"], list) and all(
       isinstance(text, str) for text in (trajectory.prompt, *trajectory.turns)
     )

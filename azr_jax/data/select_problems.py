@@ -8,6 +8,7 @@ import json
 import pathlib
 from collections.abc import Iterable, Sequence
 
+from azr_jax.config import user_files
 from azr_jax.run import checkpoint, storage
 from azr_jax.tasks.mathematics.problem import Problem
 from azr_jax.trainer import restore
@@ -36,14 +37,15 @@ def of_records(path: str) -> list[tuple[Problem, float]]:
     ValueError: a line is not JSON, or lacks request, reference or grades.
   """
   rated = []
-  text = pathlib.Path(path).expanduser().read_text("utf-8")
+  with user_files.reading(path, "records of azr_jax.evaluate"):
+    text = pathlib.Path(path).expanduser().read_text("utf-8")
   for line in filter(None, text.split("\n")):
     try:
       record = json.loads(line)
       problem = Problem(record["request"], record["reference"]["answer"])
       correct = record["correct"]
       rated.append((problem, sum(correct) / len(correct)))
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+    except (KeyError, TypeError, ValueError, RecursionError, ArithmeticError):
       raise ValueError(
         f"{path}: expected records of azr_jax.evaluate, not {line:.80}"
       ) from None

@@ -67,6 +67,8 @@ _IMPORTS = (
   "from itertools import *\nfrom heapq import *\nfrom bisect import *\n"
   "import math, string, re, collections, itertools, functools, heapq, bisect"
 )
+# The tests of a task take no more than this when they are unpacked.
+_MAX_TEST_BYTES = 1 << 29
 _NUMBER = re.compile(r"[-+]?\d{1,400}(?:\.\d{1,400})?(?:[eE][-+]?\d{1,3})?")
 _BEGIN = "\nBegin with:\n```python\n{starter}\n```"
 
@@ -111,7 +113,12 @@ def _tests(packed: Any) -> list[dict[str, str]]:
   try:
     return json.loads(packed)
   except ValueError:
-    data = zlib.decompress(base64.b64decode(packed))
+    unpacking = zlib.decompressobj()
+    data = unpacking.decompress(base64.b64decode(packed), _MAX_TEST_BYTES)
+    if not unpacking.eof:
+      raise ValueError(
+        f"tests of a task: expected at most {_MAX_TEST_BYTES} bytes, whole"
+      ) from None
     return json.loads(_TextOnly(io.BytesIO(data)).load())
 
 

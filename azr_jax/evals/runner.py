@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from azr_jax import types
+from azr_jax.config import user_files
 from azr_jax.evals import pass_at_k, prompt_formats
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
@@ -100,17 +101,14 @@ def _read_items(benchmark: Benchmark, data: str) -> list[Item]:
   if benchmark.source and not data:
     console.print_status(f"{benchmark.name}: reading {spec}")
   if benchmark.opens_data:
-    return benchmark.read(data)
+    with user_files.reading(spec or benchmark.name, "data of a benchmark"):
+      return benchmark.read(data)
   if not spec:
     raise ValueError(
       f"{benchmark.name} has no public source: expected a path to its data"
     )
-  try:
+  with user_files.reading(spec, f"the layout of {benchmark.name}"):
     return benchmark.read(_read_records_of(benchmark, spec, bool(data)))
-  except KeyError as error:
-    raise ValueError(
-      f"{spec}: expected the layout of {benchmark.name}, with the key {error}"
-    ) from None
 
 
 def run(
@@ -342,10 +340,12 @@ def _read_records(
       if not line.endswith(b"\n"):  # the line was cut off just before its end
         break
       complete_bytes += len(line)
-      record = with_current_keys(record)
-      if len(record["correct"]) != samples or (
-        requests.get(record["id"], record["request"]) != record["request"]
-      ):
+      with user_files.reading(path, "records of azr_jax.evaluate"):
+        record = with_current_keys(record)
+        is_other = len(record["correct"]) != samples or (
+          requests.get(record["id"], record["request"]) != record["request"]
+        )
+      if is_other:
         raise ValueError(
           f"{path} holds records of other data or of another number of "
           "samples: expected another --workdir"

@@ -5,11 +5,11 @@
 SCORES is a folder that `azr_jax.evaluate` wrote.
 """
 
-import json
 import pathlib
 from collections.abc import Mapping
 
 from azr_jax.cli import errors
+from azr_jax.config import user_files
 from azr_jax.evals import registry
 
 _AVERAGES = ("average/code", "average/math", "average/overall")
@@ -72,7 +72,8 @@ def main() -> None:
     path = folder / "results.json"
     if not path.is_file():
       parser.error(f"{folder}: expected the workdir of azr_jax.evaluate")
-    results[str(folder)] = json.loads(path.read_text("utf-8"))["scores"]
+    with user_files.reading(path, "results of azr_jax.evaluate"):
+      results[str(folder)] = dict(user_files.read_object(path)["scores"])
   print(show(results))
 
 

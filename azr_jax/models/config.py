@@ -1,6 +1,10 @@
 """The config of a decoder: every number that its computation needs."""
 
 import dataclasses
+from typing import Any
+
+# Devices compute in float32, which has no larger numbers.
+MAX_FLOAT = 3.4e38
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +63,14 @@ class ModelConfig:
   qk_norm: bool = False
 
   def __post_init__(self) -> None:
+    for field in dataclasses.fields(self):
+      value = getattr(self, field.name)
+      if field.type is int and not (_is_of(value, int) and 0 < value < 1 << 31):
+        raise ValueError(f"{field.name}={value!r}: expected a positive integer")
+      if field.type is float and not (
+        _is_of(value, int | float) and 0 < value < MAX_FLOAT
+      ):
+        raise ValueError(f"{field.name}={value!r}: expected a positive number")
     if self.num_heads % self.num_kv_heads:
       raise ValueError(
         f"num_heads={self.num_heads} must be a multiple of "
@@ -66,3 +78,8 @@ class ModelConfig:
       )
     if self.head_size % 2:
       raise ValueError(f"head_size={self.head_size} must be even for RoPE")
+
+
+def _is_of(value: object, kind: Any) -> bool:
+  """Returns whether a value is a number of a kind; bools are none."""
+  return isinstance(value, kind) and not isinstance(value, bool)

@@ -10,6 +10,8 @@ from typing import Any
 import gguf
 import numpy as np
 
+from azr_jax.config import user_files
+from azr_jax.models import gguf_header
 from azr_jax.models.config import ModelConfig
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
@@ -42,15 +44,21 @@ class GGUFModel:
     """Opens the file and reads its config.
 
     Raises:
-      ValueError: the decoder lacks what the metadata asks for; the message
-        names key, value and what was expected.
+      ValueError: the file is damaged, or the decoder lacks what the metadata
+        asks for; the message names key, value and what was expected.
     """
-    reader = gguf.GGUFReader(path)
+    self.path = path
+    with user_files.reading(path, "a GGUF model"):
+      gguf_header.check(path)
+      self._read(gguf.GGUFReader(path))
+
+  def _read(self, reader: gguf.GGUFReader) -> None:
+    """Takes metadata, tensors and config from an open file."""
     self.metadata: dict[str, Any] = {
       name: field.contents() for name, field in reader.fields.items()
     }
     self._tensors = {_huggingface_name(t.name): t for t in reader.tensors}
-    self._architecture = self.metadata["general.architecture"]
+    self._architecture = self.metadata.get("general.architecture")
     if self._architecture not in ARCHITECTURES:
       raise _refuse(
         "general.architecture", self._architecture, f"one of {ARCHITECTURES}"
@@ -79,7 +87,9 @@ class GGUFModel:
     tensor = self._tensors[name]
     # Quantisation blocks lie along the last axis, so rows are independent.
     rows, columns = (index[0], index[1:]) if len(index) > 1 else (..., index)
-    values = gguf.dequantize(tensor.data[rows], tensor.tensor_type)
+    # Loading refuses weights that are not finite, so no warning is needed.
+    with np.errstate(all="ignore"):
+      values = gguf.dequantize(tensor.data[rows], tensor.tensor_type)
     values = values[..., *columns]
     is_rotary = ".q_proj." in name or ".k_proj." in name
     if is_rotary and self._architecture == "llama":

@@ -7,7 +7,7 @@ field that is silently dropped would make a different model.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from azr_jax.models.config import Llama3RopeScaling, ModelConfig
+from azr_jax.models.config import MAX_FLOAT, Llama3RopeScaling, ModelConfig
 
 MODEL_TYPES = ("llama", "qwen2", "qwen3")
 _USED = {
@@ -72,9 +72,28 @@ _REQUIRED: dict[str, str | bool | float] = {
 }
 
 
+# A decoder has no size that is larger, but a damaged file may name one.
+_MAX_SIZE = 1 << 31
+_ORIGINAL_POSITIONS = "original_max_position_embeddings"
+
+
 def _unsupported(key: str, value: object, expected: str) -> ValueError:
   """Returns the error about a value that the decoder does not implement."""
   return ValueError(f"config.json {key}={value!r}: expected {expected}")
+
+
+def _positive(key: str, value: Any) -> float:
+  """Returns the value of a field, a positive number."""
+  if type(value) not in (int, float) or not 0 < value < MAX_FLOAT:
+    raise _unsupported(key, value, "a positive number")
+  return float(value)
+
+
+def _size(key: str, value: Any) -> int:
+  """Returns the value of a field, a positive integer."""
+  if type(value) is not int or not 0 < value < _MAX_SIZE:
+    raise _unsupported(key, value, "a positive integer")
+  return value
 
 
 def _check_fields(config: Mapping[str, Any]) -> None:
@@ -88,10 +107,9 @@ def _check_fields(config: Mapping[str, Any]) -> None:
         raise _unsupported(key, value, repr(_REQUIRED[key]))
     elif key not in _USED | _IGNORED:
       raise _unsupported(key, value, "a field that this decoder knows")
-  if any(kind != "full_attention" for kind in config.get("layer_types") or ()):
-    raise _unsupported(
-      "layer_types", config["layer_types"], "full_attention only"
-    )
+  kinds = config.get("layer_types") or []
+  if not isinstance(kinds, list) or any(k != "full_attention" for k in kinds):
+    raise _unsupported("layer_types", kinds, "full_attention only")
 
 
 def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:
@@ -107,32 +125,31 @@ def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:
   _check_fields(config)
   model_type = config["model_type"]
 
-  def number(key: str) -> Any:
-    """Returns the value of a field, without which it raises ValueError."""
-    if config.get(key) is None:
-      raise _unsupported(key, None, "a number")
-    return config[key]
+  def size(key: str, default: int | None = None) -> int:
+    """Returns the value of a field, if it is a size."""
+    value = config.get(key)
+    return _size(key, default if value is None else value)
 
-  heads, hidden = number("num_attention_heads"), number("hidden_size")
-  if model_type == "qwen3":
-    # Qwen3's head size is not always hidden_size / heads.
-    head_size = number("head_dim")
-  else:
-    head_size = config.get("head_dim") or hidden // heads
+  heads, hidden = size("num_attention_heads"), size("hidden_size")
+  # Qwen3's head size is not always hidden_size / heads.
+  head_size = None if model_type == "qwen3" else hidden // heads
+  is_tied = config.get("tie_word_embeddings", False)
+  if not isinstance(is_tied, bool):
+    raise _unsupported("tie_word_embeddings", is_tied, "true or false")
   theta, scaling = _rope(config)
   return ModelConfig(
-    vocab_size=number("vocab_size"),
+    vocab_size=size("vocab_size"),
     hidden_size=hidden,
-    num_layers=number("num_hidden_layers"),
+    num_layers=size("num_hidden_layers"),
     num_heads=heads,
-    num_kv_heads=config.get("num_key_value_heads") or heads,
-    head_size=head_size,
-    mlp_size=number("intermediate_size"),
-    rope_theta=theta,
+    num_kv_heads=size("num_key_value_heads", heads),
+    head_size=size("head_dim", head_size),
+    mlp_size=size("intermediate_size"),
+    rope_theta=_positive("rope_theta", theta),
     rope_scaling=scaling,
-    norm_eps=number("rms_norm_eps"),
-    tie_embeddings=config.get("tie_word_embeddings", False),
-    max_positions=number("max_position_embeddings"),
+    norm_eps=_positive("rms_norm_eps", config.get("rms_norm_eps")),
+    tie_embeddings=is_tied,
+    max_positions=size("max_position_embeddings"),
     qkv_bias=model_type == "qwen2",
     qk_norm=model_type == "qwen3",
   )
@@ -147,6 +164,9 @@ def _rope(
   `rope_scaling`.
   """
   new, old = config.get("rope_parameters"), config.get("rope_scaling")
+  for field in ("rope_parameters", "rope_scaling"):
+    if not isinstance(config.get(field), dict | None):
+      raise _unsupported(field, config[field], "an object")
   if new and old and dict(old) != dict(new):
     raise _unsupported("rope_scaling", old, f"{new}, as in `rope_parameters`")
   field = "rope_parameters" if new else "rope_scaling"
@@ -165,10 +185,14 @@ def _rope(
     raise _unsupported(field, given, "rope_type `default` or `llama3`")
   try:
     scaling = Llama3RopeScaling(
-      factor=rope.pop("factor"),
-      low_freq_factor=rope.pop("low_freq_factor"),
-      high_freq_factor=rope.pop("high_freq_factor"),
-      original_max_position=rope.pop("original_max_position_embeddings"),
+      factor=_positive("factor", rope.pop("factor")),
+      low_freq_factor=_positive("low_freq_factor", rope.pop("low_freq_factor")),
+      high_freq_factor=_positive(
+        "high_freq_factor", rope.pop("high_freq_factor")
+      ),
+      original_max_position=_size(
+        _ORIGINAL_POSITIONS, rope.pop(_ORIGINAL_POSITIONS)
+      ),
     )
   except KeyError as missing:
     raise _unsupported(field, given, f"{missing} for `llama3`") from None

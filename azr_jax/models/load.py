@@ -22,6 +22,7 @@ import huggingface_hub
 import jax
 from jax.sharding import Mesh
 
+from azr_jax.config import user_files
 from azr_jax.models import (
   gguf_io,
   presets,
@@ -146,9 +147,11 @@ def _from_gguf(path: pathlib.Path) -> ModelSource:
   from azr_jax.models import gguf_tokenizer
 
   model = gguf_io.GGUFModel(path)
+  with user_files.reading(path, "a GGUF model with its tokenizer"):
+    tokenizer = gguf_tokenizer.from_metadata(model.metadata)
   return ModelSource(
     model.config,
-    gguf_tokenizer.from_metadata(model.metadata),
+    tokenizer,
     lambda mesh, rules: weight_loading.load_params(
       model.config, model, mesh, rules
     ),

@@ -8,7 +8,7 @@ import json
 import math
 import pathlib
 from collections.abc import Collection, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import ml_dtypes
@@ -17,6 +17,7 @@ import safetensors
 import safetensors.numpy
 from jax.experimental import multihost_utils
 
+from azr_jax.config import user_files
 from azr_jax.models import huggingface_config, weight_loading, weight_names
 from azr_jax.models.config import ModelConfig
 from azr_jax.types import Params
@@ -28,14 +29,17 @@ DTYPES: dict[str, np.dtype] = {
   "float16": np.dtype(np.float16),
   "bfloat16": np.dtype(ml_dtypes.bfloat16),
 }
+# The types of numbers that weights may have, by their names in a file.
+_DTYPES_READ = ("F64", "F32", "F16", "BF16")
 # The tensors of one file: name -> parameter and index of the layer.
 _File: TypeAlias = dict[str, tuple[weight_names.Entry, int]]
 
 
 def read_config(folder: pathlib.Path) -> ModelConfig:
   """Returns the model's config, from the folder's config.json."""
-  text = (folder / "config.json").read_text(encoding="utf-8")
-  return huggingface_config.from_huggingface(json.loads(text))
+  path = folder / "config.json"
+  with user_files.reading(path, "the config of a model"):
+    return huggingface_config.from_huggingface(user_files.read_object(path))
 
 
 class SafetensorsReader:
@@ -47,12 +51,12 @@ class SafetensorsReader:
     Raises:
       FileNotFoundError: the folder has no safetensors file, or lacks one that
         its index names.
+      ValueError: a file is damaged.
     """
-    self._folder = folder
+    self.path = folder
     self._open: dict[str, safetensors.safe_open] = {}
     if (folder / INDEX).exists():
-      index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-      self._files: dict[str, str] = index["weight_map"]
+      self._files = _weight_map(folder / INDEX)
     elif (folder / SINGLE).exists():
       self._files = dict.fromkeys(self._file(SINGLE).keys(), SINGLE)
     else:
@@ -64,7 +68,9 @@ class SafetensorsReader:
   def _file(self, name: str) -> safetensors.safe_open:
     """Returns a file of the folder, which stays open."""
     if name not in self._open:
-      self._open[name] = safetensors.safe_open(self._folder / name, "numpy")
+      path = self.path / name
+      with user_files.reading(path, "safetensors"):
+        self._open[name] = safetensors.safe_open(path, "numpy")
     return self._open[name]
 
   def names(self) -> Collection[str]:
@@ -73,11 +79,43 @@ class SafetensorsReader:
 
   def shape(self, name: str) -> tuple[int, ...]:
     """Returns a tensor's shape without reading it."""
-    return tuple(self._file(self._files[name]).get_slice(name).get_shape())
+    return tuple(self._slice(name).get_shape())
 
   def read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
-    """Reads a range of a tensor: one slice, of step 1, per axis."""
-    return self._file(self._files[name]).get_slice(name)[index]
+    """Reads a range of a tensor: one slice, of step 1, per axis.
+
+    Raises:
+      ValueError: its numbers are no floats.
+    """
+    found = self._slice(name)
+    path = self.path / self._files[name]
+    if found.get_dtype() not in _DTYPES_READ:
+      raise ValueError(
+        f"{path}: tensor {name} has type {found.get_dtype()}: expected one of "
+        f"{_DTYPES_READ}"
+      )
+    with user_files.reading(path, f"tensor {name}"):
+      return found[index]
+
+  def _slice(self, name: str) -> Any:
+    """Returns a tensor of which a range can be read."""
+    file = self._files[name]
+    with user_files.reading(self.path / file, f"tensor {name}"):
+      return self._file(file).get_slice(name)
+
+
+def _weight_map(path: pathlib.Path) -> dict[str, str]:
+  """Returns the file of each tensor, by an index.
+
+  Raises:
+    ValueError: the index has another form.
+  """
+  files = user_files.read_object(path).get("weight_map")
+  if not isinstance(files, dict) or not all(
+    isinstance(name, str) and "/" not in name for name in files.values()
+  ):
+    raise ValueError(f"{path}: expected weight_map, a file name per tensor")
+  return files
 
 
 def save(

@@ -7,7 +7,15 @@ from typing import Any, Protocol, runtime_checkable
 
 import sentencepiece
 
+from azr_jax.config import user_files
+
 _GENERATION = "generation_config.json"
+_TOKENIZER_FILES = (
+  "tokenizer.json",
+  "tokenizer_config.json",
+  "special_tokens_map.json",
+  "added_tokens.json",
+)
 
 
 @runtime_checkable
@@ -59,12 +67,8 @@ class SentencePieceTokenizer:
       ValueError: it is no sentencepiece model.
     """
     self._model = sentencepiece.SentencePieceProcessor()
-    try:
+    with user_files.reading(path, "a sentencepiece model"):
       self._model.load_from_serialized_proto(path.read_bytes())
-    except RuntimeError as error:
-      raise ValueError(
-        f"{path}: expected a sentencepiece model ({error})"
-      ) from error
     self.eos_ids: tuple[int, ...] = (self._model.eos_id(),)
     pad = self._model.pad_id()
     # A model trained without a pad piece reports -1.
@@ -179,8 +183,14 @@ def from_folder(folder: pathlib.Path) -> Tokenizer:
   # Imported here, because the import is slow and warns if torch is missing.
   import transformers
 
+  for name in _TOKENIZER_FILES:
+    if (folder / name).exists():
+      user_files.read_object(folder / name)
   from_pretrained: Any = transformers.AutoTokenizer.from_pretrained
-  tokenizer = from_pretrained(str(folder))
+  with user_files.reading(folder, "a tokenizer that transformers can load"):
+    tokenizer = from_pretrained(str(folder))
+    # Some values are first used here.
+    tokenizer.decode(tokenizer.encode("a"))
   for name in (_GENERATION, "config.json"):
     ids = _eos_ids(folder / name)
     if ids:
@@ -194,10 +204,17 @@ def from_folder(folder: pathlib.Path) -> Tokenizer:
 
 
 def _eos_ids(path: pathlib.Path) -> list[int]:
-  """Returns the `eos_token_id` of a JSON file: one id, several or none."""
+  """Returns the `eos_token_id` of a JSON file: one id, several or none.
+
+  Raises:
+    ValueError: it is neither.
+  """
   if not path.exists():
     return []
-  ids = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+  ids = user_files.read_object(path).get("eos_token_id")
   if ids is None:
     return []
-  return ids if isinstance(ids, list) else [ids]
+  ids = ids if isinstance(ids, list) else [ids]
+  if any(type(id_) is not int for id_ in ids):
+    raise ValueError(f"{path} eos_token_id={ids!r}: expected integers")
+  return ids

@@ -8,6 +8,7 @@ The life of a parameter, in every file format:
 The host never holds more than one shard of one parameter.
 """
 
+import pathlib
 from collections.abc import Collection
 from typing import Any, Protocol
 
@@ -22,7 +23,13 @@ from azr_jax.types import Params, Rules, Shardings
 
 
 class TensorReader(Protocol):
-  """A checkpoint with Hugging Face tensor names and layouts."""
+  """A checkpoint with Hugging Face tensor names and layouts.
+
+  Attributes:
+    path: the file or the folder of the tensors, for errors.
+  """
+
+  path: pathlib.Path
 
   def names(self) -> Collection[str]:
     """Returns the names of every tensor."""
@@ -77,13 +84,14 @@ def _check_tensors(config: ModelConfig, reader: TensorReader) -> None:
     for name in (entry.name.format(layer=layer) for layer in layers):
       if name not in names:
         raise ValueError(
-          f"tensor {name} is missing: expected shape {entry.checkpoint_shape}"
+          f"{reader.path}: tensor {name} is missing: expected shape "
+          f"{entry.checkpoint_shape}"
         )
       names.remove(name)
       if reader.shape(name) != entry.checkpoint_shape:
         raise ValueError(
-          f"tensor {name} has shape {reader.shape(name)}: expected "
-          f"{entry.checkpoint_shape}"
+          f"{reader.path}: tensor {name} has shape {reader.shape(name)}: "
+          f"expected {entry.checkpoint_shape}"
         )
   if config.tie_embeddings:
     # Some files of tied models repeat the embedding under this name.
@@ -92,8 +100,8 @@ def _check_tensors(config: ModelConfig, reader: TensorReader) -> None:
   extra = sorted(n for n in names if not n.endswith("rotary_emb.inv_freq"))
   if extra:
     raise ValueError(
-      f"tensors {extra[:4]} ({len(extra)} in all) are not part of the "
-      "decoder: expected only the tensors that the config implies"
+      f"{reader.path}: tensors {extra[:4]} ({len(extra)} in all) are not part "
+      "of the decoder: expected only the tensors that the config implies"
     )
 
 
@@ -149,6 +157,9 @@ def _read(
     stride = size // entry.shape[group[0]]
     ranges.append(slice(first.start * stride, first.stop * stride))
   tensor = reader.read(name, tuple(ranges)).astype(np.float32)
+  # A sum is not finite if a summand is not, and takes one pass.
+  if not np.isfinite(tensor.sum(dtype=np.float64)):
+    raise ValueError(f"{reader.path}: tensor {name}: expected finite weights")
   sizes = list(entry.shape)
   inner = list(index)
   for group in entry.groups:

@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from azr_jax.config import overrides
+from azr_jax.config import overrides, user_files
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import storage
 
@@ -167,10 +167,7 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
   path = folder / CONFIG
   if not path.exists():
     raise ValueError(f"{folder}: expected the folder of a run")
-  try:
-    return json.loads(path.read_text("utf-8"))
-  except ValueError as error:
-    raise ValueError(f"{path}: expected JSON ({error})") from None
+  return user_files.read_object(path)
 
 
 def _refuse_another(

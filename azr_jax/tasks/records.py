@@ -8,13 +8,13 @@
 """
 
 import csv
-import gzip
 import importlib
 import io
-import json
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+from azr_jax.config import user_files
 
 _DEFAULT_SPLIT = "train"
 
@@ -41,21 +41,38 @@ def read(spec: str) -> Iterable[Any]:
 
 
 def _file(path: pathlib.Path) -> list[Any]:
-  data = path.read_bytes()
-  name = path.name
-  if name.endswith(".gz"):
-    data, name = gzip.decompress(data), name.removesuffix(".gz")
-  if name.endswith(".parquet"):
-    return _parquet(data, path)
-  try:
+  with user_files.reading(path, "records"):
+    data = path.read_bytes()
+    name = path.name
+    if name.endswith(".gz"):
+      data, name = user_files.unzip(data), name.removesuffix(".gz")
+    if name.endswith(".parquet"):
+      return _parquet(data, path)
     text = data.decode("utf-8")
     if name.endswith(".csv"):
-      return list(csv.DictReader(io.StringIO(text)))
+      return _csv(text)
     if text.lstrip().startswith("["):
-      return json.loads(text)
-    return [json.loads(line) for line in text.split("\n") if line.strip()]
-  except ValueError as error:
-    raise ValueError(f"{path}: {error}; expected JSON records") from None
+      return user_files.parse_json(text)
+    return list(_lines(text))
+
+
+def _lines(text: str) -> Iterator[Any]:
+  """Yields the records of JSON lines."""
+  for number, line in enumerate(text.split("\n"), 1):
+    if line.strip():
+      try:
+        yield user_files.parse_json(line)
+      except ValueError as error:
+        raise ValueError(f"line {number}: {error}") from error
+
+
+def _csv(text: str) -> list[dict[str, str]]:
+  """Returns the records of a CSV file, whose first line names the fields."""
+  rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+  for number, row in enumerate(rows, 1):
+    if None in row or None in row.values():
+      raise ValueError(f"record {number}: expected a value for each field")
+  return rows
 
 
 def _parquet(data: bytes, path: pathlib.Path) -> list[Any]:

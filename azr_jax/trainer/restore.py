@@ -11,6 +11,7 @@ import ml_collections
 from jax.sharding import Mesh
 
 from azr_jax import types
+from azr_jax.config import user_files
 from azr_jax.learner.critic import ActorCritic
 from azr_jax.models import load, presets, tokenizers, transformer
 from azr_jax.parallel import mesh as mesh_lib
@@ -71,11 +72,9 @@ def _read_start(path: pathlib.Path) -> tuple[str, int]:
   Raises:
     ValueError: the file is damaged.
   """
-  try:
-    start = json.loads(path.read_text(encoding="utf-8"))
+  with user_files.reading(path, "run and step, as JSON"):
+    start = user_files.read_object(path)
     return str(start["run"]), int(start["step"])
-  except (ValueError, TypeError, KeyError) as error:
-    raise ValueError(f"{path}: expected run and step, as JSON") from error
 
 
 def initial_params(

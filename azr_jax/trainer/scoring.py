@@ -13,6 +13,7 @@ import jax
 import ml_collections
 
 from azr_jax.config import settings as settings_lib
+from azr_jax.config import user_files
 from azr_jax.evals import questions, registry, runner, table
 from azr_jax.executor import Executor
 from azr_jax.models.tokenizers import Tokenizer
@@ -240,11 +241,9 @@ def _earlier_scores(
   Raises:
     ValueError: the file is damaged, or its scores are of something else.
   """
-  try:
-    earlier = json.loads(path.read_text(encoding="utf-8"))
+  with user_files.reading(path, "results of azr_jax.evaluate"):
+    earlier = user_files.read_object(path)
     scores, found = earlier["scores"], {key: earlier.get(key) for key in _WHAT}
-  except (ValueError, KeyError, TypeError):
-    raise ValueError(f"{path}: expected results of azr_jax.evaluate") from None
   for key, value in found.items():
     if value != identity.get(key):
       raise ValueError(

@@ -45,6 +45,7 @@ class CountingReader:
 
   def __init__(self, reader):
     self.reader, self.count = reader, 0
+    self.path = reader.path
 
   def names(self):
     return self.reader.names()

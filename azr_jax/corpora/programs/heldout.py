@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from azr_jax.cli import errors
+from azr_jax.config import user_files
 from azr_jax.corpora.programs import conversations, dataset
 from azr_jax.executor import Executor
 from azr_jax.tasks.programs import task as task_lib
@@ -104,11 +105,18 @@ def write(tasks: list[HeldoutTask], path: pathlib.Path) -> None:
 
 
 def read(path: pathlib.Path = ASSET) -> list[HeldoutTask]:
-  """Reads the tasks that `write` wrote."""
-  records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-  return [
-    HeldoutTask(r["task_type"], task_lib.from_json(r["task"])) for r in records
-  ]
+  """Reads the tasks that `write` wrote.
+
+  Raises:
+    ValueError: the file is damaged.
+  """
+  with user_files.reading(path, "tasks, one per line"):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    records = [user_files.parse_json(line) for line in lines]
+    return [
+      HeldoutTask(r["task_type"], task_lib.from_json(r["task"]))
+      for r in records
+    ]
 
 
 def main() -> None:

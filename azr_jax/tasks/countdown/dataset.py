@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 
+from azr_jax.config import user_files
 from azr_jax.grading.countdown_puzzle import Puzzle, from_record
 from azr_jax.tasks import records
 from azr_jax.tasks.countdown import difficulty, generator
@@ -113,8 +114,9 @@ def read(path: pathlib.Path) -> tuple[list[Puzzle], np.ndarray]:
   Raises:
     ValueError: a record is not a puzzle, or no puzzle has a solution.
   """
-  puzzles = [from_record(record) for record in records.read(str(path))]
-  scores = difficulty.score_puzzles(puzzles)
+  with user_files.reading(path, "records of puzzles"):
+    puzzles = [from_record(record) for record in records.read(str(path))]
+    scores = difficulty.score_puzzles(puzzles)
   kept = np.flatnonzero(~np.isnan(scores)).tolist()
   if not kept:
     raise ValueError(f"{path}: expected at least one puzzle with a solution")

@@ -1,6 +1,7 @@
 """Problems with reference answers, read from the layouts of public datasets."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,8 +48,10 @@ def from_record(record: Any) -> Problem:
     question = question[0]["value"]
   if isinstance(answer, list | tuple) and len(answer) == 1:
     answer = answer[0]
-  if isinstance(answer, float) and answer.is_integer():
-    answer = int(answer)
+  if isinstance(answer, float):
+    if not math.isfinite(answer):
+      raise ValueError(f"{record!r:.80}: expected a finite answer")
+    answer = int(answer) if answer.is_integer() else answer
   if not isinstance(question, str) or not question.strip():
     raise ValueError(f"{record!r:.80}: expected a question in it")
   if not isinstance(answer, str | int | float) or not str(answer).strip():

@@ -11,6 +11,7 @@ A `+` joins several gym sets.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from azr_jax.config import user_files
 from azr_jax.tasks import calls, gym_sets, records
 from azr_jax.tasks.mathematics import problem
 from azr_jax.tasks.mathematics.problem import Problem
@@ -38,7 +39,8 @@ def read(spec: str, count: int = 0, seed: int = 0) -> list[Problem]:
     rows = records.read(spec)
   problems: dict[str, Problem] = {}
   for row in rows:
-    parsed = problem.from_record(row)
+    with user_files.reading(spec, "records of problems"):
+      parsed = problem.from_record(row)
     problems.setdefault(parsed.question, parsed)
     if len(problems) == count:
       break

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from azr_jax.config import user_files
 from azr_jax.tasks import records
 from azr_jax.tasks.programs.task import FORBIDDEN_MODULES
 
@@ -26,7 +27,8 @@ def read(spec: str) -> list[tuple[str, str]]:
   Raises:
     ValueError: the source cannot be read, has other fields, or is empty.
   """
-  pairs = list(_pairs(spec, records.read(spec)))
+  with user_files.reading(spec, "records of programs"):
+    pairs = list(_pairs(spec, records.read(spec)))
   if not pairs:
     raise ValueError(f"{spec}: expected at least one program")
   return pairs

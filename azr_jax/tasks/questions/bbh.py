@@ -1,8 +1,8 @@
 """Reads the public files of BIG-Bench Hard as questions."""
 
-import json
 import pathlib
 
+from azr_jax.config import user_files
 from azr_jax.executor.canonical import canonical
 from azr_jax.tasks.questions.question import Question
 
@@ -18,8 +18,8 @@ def read(path: pathlib.Path) -> list[Question]:
   files = sorted(path.glob("*.json")) if path.is_dir() else [path]
   questions = []
   for file in files:
-    try:
-      examples = json.loads(file.read_text(encoding="utf-8"))["examples"]
+    with user_files.reading(file, "a BIG-Bench Hard file"):
+      examples = user_files.read_json(file)["examples"]
       questions += [
         Question(
           f"{PREFIX}{file.stem}/{index}",
@@ -29,10 +29,6 @@ def read(path: pathlib.Path) -> list[Question]:
         )
         for index, example in enumerate(examples)
       ]
-    except (OSError, KeyError, TypeError, ValueError):
-      raise ValueError(
-        f"{file}: expected a BIG-Bench Hard file, or a folder of them"
-      ) from None
   if not questions:
     raise ValueError(f"{path}: expected a folder of BIG-Bench Hard files")
   return questions

@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+from azr_jax.config import user_files
 from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.tasks.questions.question import Question
 
@@ -40,8 +41,8 @@ def read(path: pathlib.Path) -> dict[str, PassRate]:
     raise ValueError(
       f"{path}: there is no such file; expected one of azr_jax.potential"
     )
-  try:
-    rows = map(json.loads, path.read_text().splitlines())
+  with user_files.reading(path, "a file of azr_jax.potential"):
+    lines = path.read_text(encoding="utf-8").splitlines()
     return {
       row["id"]: PassRate(
         **{
@@ -49,12 +50,8 @@ def read(path: pathlib.Path) -> dict[str, PassRate]:
           for name, old_name in _OLD_NAMES.items()
         }
       )
-      for row in rows
+      for row in map(user_files.parse_json, lines)
     }
-  except (ValueError, KeyError, TypeError) as error:
-    raise ValueError(
-      f"{path}: {error}; expected a file of azr_jax.potential"
-    ) from None
 
 
 def sandbox_of(path: pathlib.Path) -> dict[str, Any]:

@@ -5,6 +5,8 @@ import json
 import pathlib
 from collections.abc import Iterable, Sequence
 
+from azr_jax.config import user_files
+
 
 @dataclasses.dataclass(frozen=True)
 class Question:
@@ -46,14 +48,21 @@ def read(path: pathlib.Path) -> list[Question]:
   if not path.is_file():
     raise ValueError(f"{path}: expected a file of questions")
   questions = []
-  for number, line in enumerate(filter(None, path.read_text().split("\n")), 1):
-    try:
-      questions.append(Question(**json.loads(line)))
-    except (ValueError, TypeError) as error:
-      raise ValueError(
-        f"{path}:{number}: {error}; expected a question"
-      ) from None
+  with user_files.reading(path, "a file of questions"):
+    lines = path.read_text(encoding="utf-8").split("\n")
+  for number, line in enumerate(filter(None, lines), 1):
+    with user_files.reading(f"{path}:{number}", "a question"):
+      questions.append(_question(user_files.parse_json(line)))
   return questions
+
+
+def _question(fields: dict[str, str]) -> Question:
+  """Returns the question of a line; a field that is no text is a TypeError."""
+  question = Question(**fields)
+  for name, value in vars(question).items():
+    if not isinstance(value, str):
+      raise TypeError(f"{name}={value!r:.80} is no text")
+  return question
 
 
 def distinct(questions: Sequence[Question]) -> list[Question]:

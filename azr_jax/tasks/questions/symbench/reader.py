@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from azr_jax.config import user_files
 from azr_jax.executor.canonical import canonical
 from azr_jax.grading.mathematics.extraction import last_boxed
 from azr_jax.grading.symbench import puzzles
@@ -323,22 +324,16 @@ def _read_file(path: pathlib.Path) -> list[Question]:
     raise ValueError(f"{path}: expected one of {sorted(_FILES)}")
   task, read_row = _FILES[path.stem]
   questions = []
-  try:
+  with user_files.reading(path, "SymBench's file"):
     with path.open(encoding="utf-8", newline="") as file:
       rows = (
         list(csv.DictReader(file))
         if path.suffix == ".csv"
-        else list(map(json.loads, file))
+        else list(map(user_files.parse_json, file))
       )
-  except (OSError, ValueError) as error:
-    raise ValueError(f"{path}: {error}; expected SymBench's file") from None
   for number, row in enumerate(rows):
-    try:
+    with user_files.reading(f"{path}: row {number}", f"a sample of {task}"):
       parsed = read_row(row)
-    except (KeyError, TypeError, ValueError) as error:
-      raise ValueError(
-        f"{path}: row {number}: {error!r}; expected a sample of {task}"
-      ) from None
     if parsed is not None:
       text, reference = parsed
       name = f"{PREFIX}{task}/{path.stem}/{number}"
