@@ -114,16 +114,20 @@ def test_many_workers_have_several_servers(monkeypatch):
     assert wait_until(lambda: len(pool.servers()) == 2)
 
 
-# After a signal to its whole group, as a terminal's Ctrl-C is, this trainer
-# needs one more verdict before it can save.
+# After a signal to all processes of its run, as job schedulers send it, this
+# trainer needs the verdict of a running program, and another, before it can
+# save.
 TRAINER = """
 import os, signal, sys
 from azr_jax.executor import Executor, Job
 if __name__ == "__main__":
   with Executor(workers=1, timeout_s=60, memory_mb=256) as pool:
+    slow = "def f():\\n  for _ in range(20_000_000): pass\\n  return 1"
+    running = pool.submit(Job("slow", slow, ("",)))
     def save(number, frame):
       job = Job("1", "def f(x):\\n  return x + 1", ("1",))
-      print(*pool.submit(job).result(30).outputs, flush=True)
+      futures = running, pool.submit(job)
+      print(*[f.result(30).outputs[0] for f in futures], flush=True)
       sys.exit(3)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
       signal.signal(number, save)
@@ -142,8 +146,11 @@ def test_a_signal_to_everybody_leaves_the_trainer_its_pool(name):
   )
   with trainer:
     everyone = [int(pid) for pid in trainer.stdout.readline().split()]
+    zygotes = everyone[1:]
+    assert wait_until(lambda: children_of(zygotes))
+    everyone += children_of(zygotes)
     for pid in [trainer.pid, *everyone]:
       os.kill(pid, signal.Signals[name])
-    assert trainer.stdout.readline() == "2\n"
+    assert trainer.stdout.readline() == "1 2\n"
     assert trainer.wait(30) == 3
   assert wait_until(lambda: not any(map(is_alive, everyone)))
