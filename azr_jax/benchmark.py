@@ -5,6 +5,7 @@
   python -m azr_jax.benchmark sweep --out=PLOT.png
   python -m azr_jax.benchmark conversations [--sleep_s 0.5] [--slots 64] ...
   python -m azr_jax.benchmark overlap [--nodes 3] [--slots 256] ...
+  python -m azr_jax.benchmark readers [--sizes 4096 65536] [--readers NAME ...]
 
 `python -m azr_jax.benchmark COMMAND --help` lists the flags of a command and
 explains the keys of its output. `machine` is in all of them: cores, Python,
@@ -20,6 +21,7 @@ from azr_jax.perf.commands import (
   conversations,
   executor,
   overlap,
+  readers,
   sampler,
   step,
   sweep,
@@ -34,6 +36,7 @@ COMMANDS: dict[str, commands.Command] = {
   "sweep": sweep,
   "conversations": conversations,
   "overlap": overlap,
+  "readers": readers,
 }
 
 

@@ -185,7 +185,9 @@ def _is_same_text(expected: str, output: str) -> bool:
     text = values.plain_value(literals.typed_key(output))
   except literals.ParseError:
     return False
-  want, got = _lines(expected), _lines(str(text))
+  if not isinstance(text, str):
+    return False  # The program's last line was not reached.
+  want, got = _lines(expected), _lines(text)
   return len(want) == len(got) and all(
     a == b or _are_same_numbers(a, b) for a, b in zip(want, got, strict=True)
   )

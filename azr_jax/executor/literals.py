@@ -128,11 +128,14 @@ def _float_key(value: float) -> Hashable:
   return ("float", (value + 0.0).hex())  # The sum makes a 0.0 of -0.0.
 
 
-def _signed_key(node: ast.UnaryOp) -> Hashable:
-  if not isinstance(node.op, ast.USub | ast.UAdd):
-    raise ParseError(f"{type(node.op).__name__} is not a sign")
-  sign = -1 if isinstance(node.op, ast.USub) else 1
-  match _key(node.operand):
+def _signed_key(node: ast.expr) -> Hashable:
+  sign = 1
+  while isinstance(node, ast.UnaryOp):
+    if not isinstance(node.op, ast.USub | ast.UAdd):
+      raise ParseError(f"{type(node.op).__name__} is not a sign")
+    sign = -sign if isinstance(node.op, ast.USub) else sign
+    node = node.operand
+  match _key(node):
     case ("int", str(value)):
       return _int_key(sign * int(value, 16))
     case ("float", str(value)):

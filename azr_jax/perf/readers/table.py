@@ -1,0 +1,283 @@
+"""Every reader of model text in the trusted processes, by name.
+
+A reader takes a text that a model wrote, or that a program reported. Each must
+take linear time on any text, because the trainer waits for it and nothing ends
+it. `tests/perf/readers_test.py` fails if a module that parses text is neither
+here nor in `TRUSTED`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from azr_jax.executor import (
+  comparison,
+  literals,
+  scripts,
+  source_limits,
+  verdict,
+)
+from azr_jax.executor.job import Result
+from azr_jax.grading import (
+  answer_tags,
+  expressions,
+  programs,
+  values,
+)
+from azr_jax.grading.gym import grader as gym
+from azr_jax.grading.literals import are_literal_arguments
+from azr_jax.grading.mathematics import extraction
+from azr_jax.grading.mathematics import grader as mathematics
+from azr_jax.grading.symbench import grader as symbench
+from azr_jax.perf.readers import readings as r
+from azr_jax.perf.readers.texts import (
+  COMMON,
+  MATHEMATICS,
+  PIECES,
+  PYTHON,
+  SYNTAX,
+  VALUES,
+  Texts,
+)
+from azr_jax.rollout import code_blocks
+from azr_jax.run import text_monitor
+from azr_jax.systems.azr.appendix import composite, rewriting
+from azr_jax.systems.code_interpreter import script_complexity
+from azr_jax.tasks.mathematics import prompts as mathematics_prompts
+from azr_jax.tasks.programs import parsing, program_key
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+  """A reader, with the texts that it is tried on.
+
+  Attributes:
+    read: reads a text.
+    modules: the files of this package whose reading it shows; a folder stands
+      for all of its files.
+    texts: what it is tried on.
+    max_chars: longer texts are refused unread; None: there are none.
+    frame: what stands before and after a text.
+    errors: what it may raise.
+  """
+
+  read: Callable[[str], Any]
+  modules: tuple[str, ...]
+  texts: Texts = dataclasses.field(default_factory=lambda: COMMON)
+  max_chars: int | None = None
+  frame: tuple[str, str] = ("", "")
+  errors: tuple[type[Exception], ...] = ()
+
+
+_ANSWER = ("so</think>\n<answer>", "</answer>")
+_PYTHON_FENCE = ("so</think>\n<answer>```python\n", "\n```</answer>")
+_LIMIT: Any = {
+  "max_chars": source_limits.MAX_CHARS,
+  "errors": (literals.ParseError,),
+}
+READERS: Mapping[str, Reader] = {
+  "report of a program": Reader(r.read_report, ("executor/verdict.py",)),
+  "values of two runs": Reader(
+    r.read_runs,
+    ("executor/comparison.py", "executor/literals.py"),
+    VALUES,
+    comparison.MAX_CHARS_HERE // 10,
+  ),
+  "output of a script": Reader(
+    lambda text: scripts.read_result(Result("1", "ok", (text,), None, 0.1)),
+    ("executor/scripts.py",),
+    {**VALUES, "fields": PYTHON["fields"], "strings": PYTHON["strings"]},
+    verdict.MAX_OUTPUT_CHARS,
+  ),
+  "value": Reader(
+    literals.typed_key,
+    ("executor/literals.py", "executor/source_limits.py"),
+    {**PYTHON, **VALUES},
+    **_LIMIT,
+  ),
+  "source": Reader(
+    lambda text: literals.guarded_parse(text, "exec"),
+    ("executor/literals.py", "executor/source_limits.py"),
+    {**COMMON, **PYTHON},
+    **_LIMIT,
+  ),
+  "comment in a value": Reader(literals.has_comment, ("executor/literals.py",)),
+  "arguments": Reader(
+    lambda text: (are_literal_arguments(text), expressions.is_value(text)),
+    ("grading/literals.py", "grading/expressions.py"),
+    {**SYNTAX, **VALUES},
+    source_limits.MAX_CHARS,
+  ),
+  "plain value": Reader(
+    lambda text: values.plain_value(literals.typed_key(text)),
+    ("grading/values.py",),
+    VALUES,
+    **_LIMIT,
+  ),
+  "answer tags": Reader(
+    lambda text: (
+      answer_tags.last_answer(text),
+      answer_tags.answer_blocks(text),
+    ),
+    ("grading/answer_tags.py", "grading/marks.py"),
+  ),
+  "Countdown, strict": Reader(
+    lambda text: r.read_countdown(text, "strict"),
+    ("grading/countdown.py",),
+  ),
+  "Countdown, compat": Reader(
+    lambda text: r.read_countdown(text, "compat"),
+    ("grading/countdown.py",),
+  ),
+  "Countdown, an answer": Reader(
+    lambda text: r.read_countdown(text, "compat"),
+    ("grading/countdown.py",),
+    frame=_ANSWER,
+  ),
+  "Countdown, a proposal": Reader(
+    r.read_puzzles, ("tasks/countdown/prompts.py",), frame=("[1 ", "")
+  ),
+  "BIG-Bench Hard": Reader(r.read_bbh, ("grading/bbh.py",)),
+  "gym": Reader(r.read_gym, ("grading/gym/",), max_chars=gym.MAX_ANSWER_CHARS),
+  "SymBench": Reader(
+    r.read_symbench,
+    ("grading/symbench/",),
+    max_chars=symbench.MAX_ANSWER_CHARS,
+  ),
+  "box": Reader(extraction.last_boxed, ("grading/mathematics/extraction.py",)),
+  "mathematics": Reader(
+    r.read_mathematics,
+    ("grading/mathematics/",),
+    {**COMMON, **MATHEMATICS},
+    mathematics.MAX_ANSWER_CHARS,
+  ),
+  "mathematics, form": Reader(
+    mathematics_prompts.well_formatted,
+    ("tasks/mathematics/prompts.py",),
+    frame=_ANSWER,
+  ),
+  "programs, form": Reader(
+    parsing.well_formatted, ("tasks/programs/parsing.py",), frame=_ANSWER
+  ),
+  "programs, fences": Reader(
+    r.read_proposals, ("tasks/programs/parsing.py",), frame=_ANSWER
+  ),
+  "programs, a fence": Reader(
+    r.read_proposals, ("tasks/programs/parsing.py",), frame=_PYTHON_FENCE
+  ),
+  "programs, answers": Reader(
+    r.read_solutions,
+    ("grading/programs.py",),
+    {**SYNTAX, **VALUES},
+    programs.MAX_ANSWER_CHARS,
+  ),
+  "programs, reported values": Reader(
+    r.read_reported,
+    ("grading/programs.py", "grading/expressions.py"),
+    VALUES,
+    verdict.MAX_OUTPUT_CHARS,
+  ),
+  "unit tests, reported values": Reader(
+    r.read_values,
+    ("grading/unit_tests.py", "evals/oracles.py", "evals/livecodebench.py"),
+    VALUES,
+    verdict.MAX_OUTPUT_CHARS,
+  ),
+  "program's key": Reader(
+    program_key.program_key,
+    ("tasks/programs/program_key.py",),
+    SYNTAX,
+    source_limits.MAX_CHARS,
+  ),
+  "proposed program": Reader(
+    r.read_proposed,
+    ("tasks/programs/validation.py",),
+    SYNTAX,
+    source_limits.MAX_CHARS,
+  ),
+  "rewritten program": Reader(
+    lambda text: rewriting.strip(text, rewriting.STRIPPED),
+    ("systems/azr/appendix/rewriting.py",),
+    SYNTAX,
+    source_limits.MAX_CHARS,
+  ),
+  "component": Reader(
+    lambda text: composite.as_component(text, "g_0"),
+    ("systems/azr/appendix/composite.py",),
+    SYNTAX,
+    source_limits.MAX_CHARS,
+    ("def f(x): return 1\n", ""),
+  ),
+  "python block": Reader(
+    lambda text: (
+      code_blocks.find_tool_call(text),
+      code_blocks.find_answer(text),
+    ),
+    ("rollout/code_blocks.py",),
+  ),
+  "python block, while sampled": Reader(
+    r.read_sampled, ("rollout/block_finder.py",)
+  ),
+  "conversation, form": Reader(
+    r.read_forms,
+    ("rollout/code_blocks.py", "systems/code_interpreter/agents.py"),
+  ),
+  "script's complexity": Reader(
+    script_complexity.measure,
+    ("systems/code_interpreter/script_complexity.py",),
+    SYNTAX,
+    source_limits.MAX_CHARS,
+  ),
+  "benchmarks, answers": Reader(
+    r.read_words, ("evals/answer_extraction.py", "grading/marks.py")
+  ),
+  "benchmarks, choices": Reader(
+    r.read_choices,
+    ("evals/multiple_choice.py", "evals/answer_extraction.py"),
+  ),
+  "benchmarks, programs": Reader(
+    r.read_benchmark_programs,
+    ("evals/programming.py", "evals/livecodebench.py"),
+  ),
+  "CRUXEval": Reader(
+    r.read_cruxeval, ("evals/cruxeval.py",), frame=("assert f(", "")
+  ),
+  "text's health": Reader(r.read_health, ("systems/text_metrics.py",), PIECES),
+  "flagged text": Reader(
+    lambda text: text_monitor.find(text, text_monitor.rules()),
+    ("run/text_monitor.py",),
+    PIECES,
+  ),
+}
+# Modules and folders that parse other texts than a model's: whose these are.
+TRUSTED: Mapping[str, str] = {
+  "cli/": "the user's flags and configs",
+  "corpora/": "what their own generators wrote, and the user's files",
+  "data/": "the user's files",
+  "evals/registry.py": "the user's flags",
+  "evals/runner.py": "scores that it wrote",
+  "evals/table.py": "scores that the runner wrote",
+  "executor/__main__.py": "the user's jobs",
+  "executor/program.py": "a model's, in the process of its program",
+  "executor/throughput.py": "what its own programs report",
+  "grading/__main__.py": "the user's cases",
+  "grading/assertions.py": "the tests of benchmarks and users",
+  "grading/countdown_puzzle.py": "the user's puzzles",
+  "grading/questions.py": "the references of questions",
+  "grading/statements.py": "the tests of benchmarks and users",
+  "models/": "the files of models",
+  "parallel/hosts.py": "the coordinator's messages",
+  "perf/": "what the compiler wrote, and the user's files",
+  "report/": "names of metrics",
+  "run/checksums.py": "what it wrote",
+  "run/folder.py": "configs that it wrote",
+  "run/metrics.py": "metrics that it wrote",
+  "systems/azr/program_metrics.py": "what its own programs report",
+  "tasks/calls.py": "the user's configs",
+  "tasks/programs/measures.py": "a model's, in a process of the executor",
+  "tasks/programs/seed_files.py": "the user's files",
+  "tasks/questions/": "the files of public tasks",
+  "tasks/records.py": "the user's files",
+  "trainer/restore.py": "what the trainer wrote",
+  "trainer/scoring.py": "what it wrote",
+}
