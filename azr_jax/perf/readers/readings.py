@@ -46,6 +46,11 @@ from azr_jax.tasks.programs import parsing, validation
 # How many tokens come between two looks for a response's end, and their length.
 _TOKENS_PER_CALL, _CHARS_PER_TOKEN = 32, 4
 _JOB = Job("1", "def f(x): return x", ("1",) * 10)
+# One for each way to read an answer.
+_GYM_SETS = (
+  "binary_matrix countdown complex_arithmetic polynomial_multiplication "
+  "number_sorting calendar_arithmetic".split()
+)
 _PUZZLE = Puzzle((3, 5, 7), 15)
 
 
@@ -213,14 +218,7 @@ def read_gym(text: str) -> None:
   """Grades an answer to each kind of question of reasoning-gym."""
   executor: Any = _Executor()
   reference = repr({"settings": {}, "entry": {"answer": "1, 2"}})
-  for name in (
-    "binary_matrix",
-    "countdown",
-    "complex_arithmetic",
-    "polynomial_multiplication",
-    "number_sorting",
-    "calendar_arithmetic",
-  ):
+  for name in _GYM_SETS:
     gym.submit(executor, name, reference, text).result()
 
 

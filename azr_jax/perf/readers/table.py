@@ -119,7 +119,7 @@ READERS: Mapping[str, Reader] = {
       answer_tags.last_answer(text),
       answer_tags.answer_blocks(text),
     ),
-    ("grading/answer_tags.py", "grading/marks.py"),
+    ("grading/answer_tags.py", "text/marks.py"),
   ),
   "Countdown, strict": Reader(
     lambda text: r.read_countdown(text, "strict"),
@@ -229,7 +229,7 @@ READERS: Mapping[str, Reader] = {
     source_limits.MAX_CHARS,
   ),
   "benchmarks, answers": Reader(
-    r.read_words, ("evals/answer_extraction.py", "grading/marks.py")
+    r.read_words, ("evals/answer_extraction.py", "text/fences.py")
   ),
   "benchmarks, choices": Reader(
     r.read_choices,
@@ -249,7 +249,7 @@ READERS: Mapping[str, Reader] = {
     PIECES,
   ),
 }
-# Modules and folders that parse other texts than a model's: whose these are.
+# Modules and folders that parse no text of a model: whose texts they parse.
 TRUSTED: Mapping[str, str] = {
   "cli/": "the user's flags and configs",
   "corpora/": "what their own generators wrote, and the user's files",
@@ -263,10 +263,12 @@ TRUSTED: Mapping[str, str] = {
   "grading/__main__.py": "the user's cases",
   "grading/assertions.py": "the tests of benchmarks and users",
   "grading/countdown_puzzle.py": "the user's puzzles",
+  "grading/outcome.py": "none",
   "grading/questions.py": "the references of questions",
   "grading/statements.py": "the tests of benchmarks and users",
   "models/": "the files of models",
   "parallel/hosts.py": "the coordinator's messages",
+  "parallel/messages.py": "what the other hosts wrote, as JSON",
   "perf/": "what the compiler wrote, and the user's files",
   "report/": "names of metrics",
   "run/checksums.py": "what it wrote",

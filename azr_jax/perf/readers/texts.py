@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 Text = Callable[[int], str]
 Texts = Mapping[str, Text]
 
-# What opens a part of a reply, and what closes it.
+# The opening and the closing mark of a part of a reply.
 _MARKS = {
   "answer": ("<answer>", "</answer>"),
   "think": ("<think>", "</think>"),
@@ -26,7 +26,7 @@ _MARKS = {
   "square": ("[", "]"),
   "curly": ("{", "}"),
 }
-# What a text is made of by repetition.
+# These are repeated.
 _PIECES = {
   "digits": "1",
   "digits and points": "1.",
@@ -46,6 +46,11 @@ _PIECES = {
   "lines": "x\n",
   "letters alone": "A\n",
   "backticks": "`",
+  "tildes": "~",
+  "lines of backticks": "`" * 200 + "\n",
+  "openings": "```x\n",
+  "indented fences": " - ```python  \n\t```\n",
+  "inline fences": "```python x``` ",
   "backslashes": "\\",
   "dollars": "$",
   "quotes": "'",
@@ -104,6 +109,9 @@ def _common() -> dict[str, Text]:
       ),
     }
   texts |= PIECES
+  texts["fences that grow"] = lambda n: "".join(
+    f"{'`' * (3 + i)}\n" for i in range(int((2 * n) ** 0.5) - 3)
+  )
   for name, (start, piece, end) in _SPOILT.items():
     texts[f"{name}, spoilt"] = lambda n, s=start, p=piece, e=end: (
       s + repeated(p, n - len(s + e)) + e
@@ -234,7 +242,7 @@ def _numbers(write: str, around: str) -> Text:
 COMMON: Texts = _common()
 MATHEMATICS: Texts = _mathematics()
 PYTHON: Texts = _python()
-# Of `PYTHON`, one text for each kind of work on a syntax tree.
+# One text of `PYTHON` for each kind of work on a syntax tree.
 SYNTAX: Texts = {
   name: PYTHON[name]
   for name in (
