@@ -128,7 +128,7 @@ CASES = {
   "damaged config of a run": (
     ["evaluate", "--config=configs/evaluate.py", "--model=FOLDER/damaged"]
     + ["--benchmark=programs_heldout", DIR],
-    "FOLDER/damaged/config.json: expected JSON",
+    "FOLDER/damaged/config.json: expected a JSON object",
   ),
   "export of nothing": (
     ["export", "--workdir=FOLDER/nothing", "--out=FOLDER/model"],

@@ -36,7 +36,7 @@ def test_a_damaged_config_is_named(tmp_path):
   lock(tmp_path, azr.get_config("tiny"))
   (tmp_path / "metrics.jsonl").write_text('{"step": 1}')
   (tmp_path / "config.json").write_text("{")
-  with pytest.raises(ValueError, match="config.json: expected JSON"):
+  with pytest.raises(ValueError, match="config.json: expected a JSON object"):
     lock(tmp_path, azr.get_config("tiny"))
 
 

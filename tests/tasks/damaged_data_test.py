@@ -77,7 +77,7 @@ def demonstration():
   return {name: values.get(name, name) for name in demonstrations._FIELDS}
 
 
-# What reads a file of lines, and a line of it.
+# The readers of files of lines, each with one line.
 LINES = {
   "problems": (lambda p: sources.read(str(p)), PROBLEM),
   "puzzles": (dataset.read, {"nums": [1, 2, 3, 4], "target": 10}),

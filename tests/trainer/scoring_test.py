@@ -83,9 +83,9 @@ def test_scores_of_an_object_store_stay_on_this_machine(tmp_path):
     ('{"model": "other", "scores": {}}', "has scores of model='other'"),
     ('{"model": "m", "step": 3, "scores": {}}', "has scores of step=3"),
     ('{"model": "m"}', "expected results of azr_jax.evaluate"),
-    ("[]", "expected results"),
-    ('{"model": ', "expected results"),
-    ("\xff", "expected results"),
+    ("[]", "expected a JSON object"),
+    ('{"model": ', "expected a JSON object"),
+    ("\xff", "expected a JSON object"),
   ],
 )
 def test_scores_of_something_else_are_never_joined(tmp_path, content, message):
