@@ -94,7 +94,7 @@ def test_stored_answers_are_correct_and_others_are_not():
   }
   one_of_each_task = sources.read(f"bbh:{FIXTURES}", 1, 0)
   assert len(one_of_each_task) == 3
-  with pytest.raises(ValueError, match="expected a BIG-Bench Hard file"):
+  with pytest.raises(FileNotFoundError, match="/nowhere.json"):
     sources.read("bbh:/nowhere.json", 1, 0)
   with pytest.raises(ValueError, match="expected one with a grader"):
     questions.submit(None, "chess/1", "1", "1")

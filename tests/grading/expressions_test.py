@@ -141,7 +141,8 @@ def test_no_arguments_of_one_call(text):
 )
 def test_values(executor, text, value):
   assert expressions.is_value(text)
-  assert expressions.submit_value(executor, text).result(60) == value
+  result = expressions.submit_value(executor, text).result(60)
+  assert result.outputs == (value,)
 
 
 def test_arguments_are_read_in_one_job(executor):

@@ -13,7 +13,7 @@ from azr_jax.perf.readers.growth import Growth, lengths
 from azr_jax.perf.readers.table import READERS, TRUSTED, Reader
 
 PACKAGE = pathlib.Path(__file__).parents[2] / "azr_jax"
-# What a module that parses text uses.
+# Modules that parse text use one of these.
 PARSES = re.compile(
   r"\bre\.(?:compile|match|search|findall|finditer|sub|split|fullmatch)\b|"
   r"ast\.parse|literal_eval|json\.loads"

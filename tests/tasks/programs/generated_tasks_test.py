@@ -40,7 +40,7 @@ PROGRAMS = (
   "def f(a, b=None):\n  return a == b, a",
 )
 RAISES = "def f(*values, **named):\n  return values[0] + named['x'] / 0"
-# What a text may be refused for, whatever its author meant.
+# These are the reasons to refuse a text, whatever its author meant.
 REASONS = {"input", "error", "nondeterministic", "oversize", "no_output"}
 NAMES = {
   "cmath": cmath,
