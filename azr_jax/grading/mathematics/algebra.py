@@ -12,7 +12,14 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from azr_jax.grading.mathematics import numbers, parts, symbols
-from azr_jax.grading.mathematics.nodes import Node, Nodes, command, sign, walk
+from azr_jax.grading.mathematics.nodes import (
+  Node,
+  Nodes,
+  command,
+  sign,
+  walk,
+  with_args,
+)
 
 LIBRARY = "math_verify"
 # Letters in a row that may be a word; fewer are a product of variables.
@@ -173,10 +180,16 @@ def _variables(nodes: Sequence[Node]) -> frozenset[str]:
 
 
 def _has_loose_digits(nodes: Nodes, after_letters: bool) -> bool:
-  """Returns whether a number follows a number, or a letter, directly."""
-  for before, node in zip(nodes, nodes[1:], strict=False):
+  """Returns whether a number follows a number, or a letter, directly.
+
+  In `n4^{k}` it may follow a letter.
+  """
+  for index in range(1, len(nodes)):
+    before, node = nodes[index - 1], nodes[index]
+    is_raised = [n.kind for n in nodes[index + 1 : index + 2]] == ["sup"]
     if node.kind == "number" and (
-      before.kind == "number" or (after_letters and before.kind == "letter")
+      before.kind == "number"
+      or (after_letters and before.kind == "letter" and not is_raised)
     ):
       return True
   return any(
@@ -216,8 +229,7 @@ def _in_radians(nodes: Nodes) -> Nodes:
       degrees = found.pop()
       found.append(command("frac", (degrees, _PI), (_HALF_TURN,)))
     else:
-      args = tuple(map(_in_radians, node.args))
-      found.append(dataclasses.replace(node, args=args))
+      found.append(with_args(node, tuple(map(_in_radians, node.args))))
   return tuple(found)
 
 

@@ -57,6 +57,7 @@ class Comparison:
   def same(self, reference: Nodes, answer: Nodes) -> bool:
     """Returns whether an answer is the same as the reference."""
     reference, answer = parts.trimmed(reference), parts.trimmed(answer)
+    answer = words.without_preamble(answer)
     if not reference or not answer:
       return False
     if spelled(reference) == spelled(answer):
@@ -155,6 +156,8 @@ class Comparison:
 
   def _single(self, reference: Nodes, answer: Nodes) -> bool:
     """Compares with a reference that is no list."""
+    if lists.is_set(answer) and len(lists.read(answer)) == 1:
+      answer = lists.read(answer)[0]
     if len(parts.sides(reference)[0]) > 1:
       return self._relation(reference, answer)
     if tuples.read(reference) is not None:
@@ -186,7 +189,7 @@ class Comparison:
       return is_value and self.same(wanted.values[-1], answer)
     if wanted.name and given.name:
       given = names.renamed(wanted.name, given)
-      if spelled(given.name) == spelled(wanted.name):
+      if names.same(wanted.name, given.name):
         return self._each(wanted.values[-1], given.values)
     if is_value and not wanted.name:
       return self._each(wanted.values[-1], given.values)

@@ -17,6 +17,7 @@ from azr_jax.grading.mathematics.nodes import (
   Node,
   Nodes,
   sign,
+  spelled,
   substituted,
   walk,
 )
@@ -154,6 +155,21 @@ def _are_indexed(names: list[Nodes]) -> bool:
     len(name) == 2 and name[1].kind == "sub" and name[0] == names[0][0]
     for name in names
   )
+
+
+def same(name: Nodes, other: Nodes) -> bool:
+  """Returns whether two names are the same; `y` and `f(x)` are."""
+  if spelled(name) == spelled(other):
+    return True
+  return (_is_y(name) and _is_of_x(other)) or (_is_of_x(name) and _is_y(other))
+
+
+def _is_y(name: Nodes) -> bool:
+  return name == (Node("letter", "y"),)
+
+
+def _is_of_x(name: Nodes) -> bool:
+  return _is_function(name) and name[2] == Node("letter", "x")
 
 
 def renamed(wanted: Nodes, given: Named) -> Named:

@@ -13,6 +13,7 @@
 """
 
 import dataclasses
+import functools
 
 Nodes = tuple["Node", ...]
 # A comma that separates thousands and nothing else.
@@ -36,6 +37,7 @@ class Node:
   spaced: bool = dataclasses.field(default=False, compare=False)
 
 
+@functools.lru_cache(maxsize=64)
 def sign(text: str) -> Node:
   """Returns the node of a sign."""
   return Node("sign", text)
@@ -74,11 +76,16 @@ def substituted(nodes: Nodes, new: dict[Node, Node]) -> Nodes:
   return tuple(
     new[node]
     if node in new
-    else dataclasses.replace(
-      node, args=tuple(substituted(arg, new) for arg in node.args)
-    )
+    else with_args(node, tuple(substituted(arg, new) for arg in node.args))
     for node in nodes
   )
+
+
+def with_args(node: Node, args: tuple[Nodes, ...]) -> Node:
+  """Returns a node with other arguments."""
+  if not args:
+    return node
+  return Node(node.kind, node.text, args, node.spaced)
 
 
 def spelled(nodes: Nodes) -> Nodes:
@@ -88,6 +95,5 @@ def spelled(nodes: Nodes) -> Nodes:
     if node.kind == "word":
       plain += [Node("letter", letter) for letter in node.text]
     else:
-      args = tuple(spelled(arg) for arg in node.args)
-      plain.append(dataclasses.replace(node, args=args))
+      plain.append(with_args(node, tuple(map(spelled, node.args))))
   return tuple(plain)

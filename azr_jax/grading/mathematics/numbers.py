@@ -64,6 +64,8 @@ def read(nodes: Nodes) -> Fraction | None:
 
 def decimal(node: Node) -> Fraction | None:
   """Returns the value of a node of digits, or None if it is too large."""
+  if node.text.isdigit() and len(node.text) <= MAX_DIGITS:
+    return Fraction(int(node.text))
   digits, _, exponent = node.text.lower().partition("e")
   if len(digits) > MAX_DIGITS or len(exponent) > 6:
     return None

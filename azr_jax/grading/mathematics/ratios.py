@@ -58,7 +58,10 @@ class Ratio:
 
 def read(nodes: Nodes) -> Ratio | None:
   """Returns the ratio or time that nodes are, or None."""
-  nodes = substituted(nodes, {Node("word", "to"): sign(":")})
+  colon, to = sign(":"), Node("word", "to")
+  if colon not in nodes and to not in nodes:
+    return None
+  nodes = substituted(nodes, {to: colon})
   terms = parts.split(nodes, (":",))
   if len(terms) < 2:
     return None

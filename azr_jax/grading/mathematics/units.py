@@ -100,6 +100,8 @@ def measured(nodes: Nodes) -> Measured:
     return Measured(nodes)
   if len(nodes) > 1 and nodes[-1] == sign("%"):
     return Measured(nodes[:-1], is_percent=True)
+  if len(nodes) > 1 and nodes[-1] == sign("$"):
+    return Measured(nodes[:-1], unit=_DOLLAR)
   for start in _starts(nodes):
     found = _separated(nodes[:start], nodes[start:])
     if found is not None:

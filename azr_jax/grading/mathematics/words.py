@@ -28,6 +28,7 @@ _LABEL_LETTERS = 4
 _NO_SOLUTION = frozenset(
   "nosolution nosolutions norealsolution norealsolutions emptyset".split()
 )
+_PREAMBLE = frozenset("the final answer it is so equals".split())
 _CHOICE_WORDS = frozenset(("option", "choice", "answer"))
 
 
@@ -120,6 +121,26 @@ def choice(nodes: Nodes) -> Choice | None:
   if rest and (not is_set_off or _names_choice(rest)):
     return None
   return Choice(letter, rest)
+
+
+def without_preamble(nodes: Nodes) -> Nodes:
+  """Removes words such as "the answer is" before an answer."""
+  index, said = 0, set()
+  while index < len(nodes) and nodes[index].kind in ("word", "letter"):
+    end = index + 1
+    if nodes[index].kind == "letter":
+      while end < len(nodes) and nodes[end].kind == "letter":
+        if nodes[end].spaced:
+          break
+        end += 1
+    word = "".join(node.text for node in nodes[index:end]).casefold()
+    if word not in _PREAMBLE:
+      break
+    said.add(word)
+    index = end
+  if index == len(nodes) or said.isdisjoint(("answer", "is")):
+    return nodes
+  return nodes[index + (nodes[index] == sign(":")) :]
 
 
 def _is_capital(node: Node) -> bool:
