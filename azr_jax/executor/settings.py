@@ -132,10 +132,14 @@ class ExecutorSettings(Settings):
           f"executor.profile={other.get('profile')!r}",
         )
 
+  @property
+  def validation_timeout_s(self) -> float:
+    """CPU seconds of a call of a program that is validated."""
+    return self.validation_fraction * self.timeout_s
+
   def limits(self, job: Job) -> Limits:
     """Returns what each run of a job may use."""
-    fraction = self.validation_fraction if job.validation else 1.0
-    call_s = fraction * self.timeout_s
+    call_s = self.validation_timeout_s if job.validation else self.timeout_s
     calls = min(len(job.inputs), self.job_factor / job.runs)
     return Limits(
       call_s=call_s,
