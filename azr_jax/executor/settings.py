@@ -140,7 +140,9 @@ class ExecutorSettings(Settings):
   def limits(self, job: Job) -> Limits:
     """Returns what each run of a job may use."""
     call_s = self.validation_timeout_s if job.validation else self.timeout_s
-    calls = min(len(job.inputs), self.job_factor / job.runs)
+    calls: float = len(job.inputs)
+    if not job.per_call:
+      calls = min(calls, self.job_factor / job.runs)
     return Limits(
       call_s=call_s,
       run_s=call_s * max(1.0, calls),
