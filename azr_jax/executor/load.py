@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from azr_jax.executor.executor import Executor
 from azr_jax.executor.job import Job, Result
 
-SHARES = (0.05, 0.25, 0.75)  # Of the CPU time that a call may take.
+SHARES = (0.05, 0.25, 0.75)  # Shares of the CPU time of a call.
 ANSWERS = 8
 MEMORY_MB = 256
 # Condition -> busy processes beside the pool, endless answers in it.
