@@ -1,6 +1,7 @@
 """Measures speed on this machine and prints it as JSON.
 
   python -m azr_jax.benchmark executor [--workers 1 2] [--programs FILE.jsonl]
+  python -m azr_jax.benchmark load [--repeats 50] [--timeout_s 0.25]
   python -m azr_jax.benchmark sampler|update|step [--model=SPEC] ...
   python -m azr_jax.benchmark sweep --out=PLOT.png
   python -m azr_jax.benchmark conversations [--sleep_s 0.5] [--slots 64] ...
@@ -20,6 +21,7 @@ from azr_jax.perf import commands
 from azr_jax.perf.commands import (
   conversations,
   executor,
+  load,
   overlap,
   readers,
   sampler,
@@ -30,6 +32,7 @@ from azr_jax.perf.commands import (
 
 COMMANDS: dict[str, commands.Command] = {
   "executor": executor,
+  "load": load,
   "sampler": sampler,
   "update": update,
   "step": step,

@@ -143,7 +143,7 @@ def submit(executor: Executor, item: Item, code: str) -> "Future[Grade]":
   else:
     program = _WITH_CONSOLE.format(code=ascii(code))
     inputs = tuple(ascii(test["input"]) for test in tests)
-  job = Job(item.id, program, inputs, "run")
+  job = Job(item.id, program, inputs, "run", per_call=True)
 
   def judge(result: Any) -> Grade:
     is_same = _is_same_value if function else _is_same_text

@@ -225,13 +225,15 @@ def submit_plus(executor: Executor, item: Item, code: str) -> "Future[Grade]":
   reference = item.reference
   entry, inputs = reference["entry"], tuple(reference["inputs"])
   tolerance = reference["tolerance"]
-  result: Future[Any] = executor.submit(Job("reply", code, inputs, entry))
+  job = Job("reply", code, inputs, entry, per_call=True)
+  result: Future[Any] = executor.submit(job)
   expected: Future[Any]
   if "outputs" in reference:
     expected = futures.done(reference["outputs"])
   else:
+    job = Job("solution", reference["solution"], inputs, entry, per_call=True)
     expected = futures.then(
-      executor.submit(Job("solution", reference["solution"], inputs, entry)),
+      executor.submit(job),
       lambda solution: solution.outputs,
     )
 

@@ -12,6 +12,7 @@
 | `runs` | 2 or 3 compare the values of that many processes; the default is 1 |
 | `forbidden` | modules that the program may not use; the default is none |
 | `validation` | true for a quarter of the limits; the default is false |
+| `per_call` | true for no limit of all calls together; the default is false |
 | `libraries` | needed beside the standard library, as `math_verify`; or none |
 
 A result has the job's `id`; `status` (ok, error, timeout, blocked or
@@ -54,7 +55,8 @@ def read_job(line: str) -> Job:
   if missing or unknown:
     raise ValueError(
       f"missing {sorted(missing)}, unknown {sorted(unknown)}; expected id, "
-      "code, inputs and perhaps entry, runs, forbidden, libraries, validation"
+      "code, inputs and perhaps entry, runs, forbidden, libraries, validation, "
+      "per_call"
     )
   for name in ("inputs", "forbidden", "libraries"):
     if not isinstance(record.get(name, []), list):

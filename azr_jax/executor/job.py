@@ -26,6 +26,8 @@ class Job:
     runs: independent runs in processes; up to three have different hash seeds.
       Differing values make the verdict `nondeterministic`.
     forbidden: module names that the program may not import or name.
+    per_call: whether its calls are judged one by one, as the tests of a
+      benchmark are, so that the limit of a whole job does not hold.
     validation: whether it decides if the program will be run again: its runs
       get `executor.validation_fraction` of the limits of other jobs.
     libraries: names of `libraries.LIBRARIES` that the program needs besides
@@ -40,6 +42,7 @@ class Job:
   forbidden: tuple[str, ...] = ()
   libraries: tuple[str, ...] = ()
   validation: bool = False
+  per_call: bool = False
 
   def check(self) -> None:
     """Checks the fields.
@@ -62,10 +65,10 @@ class Job:
         raise TypeError(f"{name} is {value!r:.80}; expected strings")
     if not self.entry.isidentifier():
       raise ValueError(f"entry is {self.entry!r:.80}; expected a name")
-    if type(self.validation) is not bool:
-      raise TypeError(
-        f"validation is {self.validation!r:.80}; expected true or false"
-      )
+    switches = {"validation": self.validation, "per_call": self.per_call}
+    for name, switch in switches.items():
+      if type(switch) is not bool:
+        raise TypeError(f"{name} is {switch!r:.80}; expected true or false")
     if type(self.runs) is not int or self.runs < 1:
       raise ValueError(f"runs is {self.runs!r:.80}; expected 1 or more")
 

@@ -41,7 +41,8 @@ class Task:
     """Returns all that identical jobs share, which is all but their ids."""
     job = self.job
     texts = (job.code, tuple(job.inputs), job.entry, tuple(job.forbidden))
-    return (*texts, tuple(job.libraries), job.runs, job.validation)
+    switches = job.validation, job.per_call
+    return (*texts, tuple(job.libraries), job.runs, *switches)
 
 
 class Pending:

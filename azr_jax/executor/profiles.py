@@ -8,7 +8,7 @@ stands for any.
 | profile | for |
 | --- | --- |
 | `programs` | tasks of small models, corpora, benchmarks of programs |
-| `azr` | tasks of AZR, whose prompts promise 10 s |
+| `azr` | tasks of AZR |
 | `mathematics` | answers that are compared by algebra; public benchmarks |
 | `code_interpreter` | scripts of R1-CI |
 | `code_interpreter_small` | scripts of models on a workstation |
@@ -24,7 +24,7 @@ CUSTOM = "custom"
 # them all from `settings.profile`.
 PROFILES: dict[str, dict[str, Any]] = {
   "programs": {},
-  "azr": {"timeout_s": 10.0},
+  "azr": {"timeout_s": 10.0},  # AZR: 10 s of wall clock
   "mathematics": {"timeout_s": 3.0, "memory_mb": 1024},
   "code_interpreter": {
     "timeout_s": 60.0,  # R1-CI: 60 s of wall clock

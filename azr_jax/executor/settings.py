@@ -132,11 +132,17 @@ class ExecutorSettings(Settings):
           f"executor.profile={other.get('profile')!r}",
         )
 
+  @property
+  def validation_timeout_s(self) -> float:
+    """CPU seconds of a call of a program that is validated."""
+    return self.validation_fraction * self.timeout_s
+
   def limits(self, job: Job) -> Limits:
     """Returns what each run of a job may use."""
-    fraction = self.validation_fraction if job.validation else 1.0
-    call_s = fraction * self.timeout_s
-    calls = min(len(job.inputs), self.job_factor / job.runs)
+    call_s = self.validation_timeout_s if job.validation else self.timeout_s
+    calls: float = len(job.inputs)
+    if not job.per_call:
+      calls = min(calls, self.job_factor / job.runs)
     return Limits(
       call_s=call_s,
       run_s=call_s * max(1.0, calls),

@@ -11,9 +11,10 @@ The zygote therefore looks at a child only when enough wall clock has gone by
 for a limit to be reached, and looks again after what is left of it. Most
 children end before the first look.
 
-The kernel says how long a child waited for a core in `/proc/PID/schedstat`.
-Where it does not, waiting counts as sleep, and the limit of sleep is
-`BLIND_FACTOR` times as long.
+The kernel says how long a child waited for a core in `/proc/PID/schedstat`,
+where a wait is counted once it is over. So a child that is runnable at each
+look may sleep for twice the limit. Where the kernel does not say it, waiting
+counts as sleep, and the limit of sleep is `BLIND_FACTOR` times as long.
 """
 
 import os
@@ -22,6 +23,7 @@ import time
 import frames
 
 BLIND_FACTOR = 10.0
+LOOK_AGAIN_S = 0.05  # At a child that may have waited for a core all the time.
 
 
 class Stopwatch:
@@ -40,6 +42,10 @@ class Stopwatch:
     self._cpu_before_s = 0.0  # The CPU time of earlier calls.
     self._cpu_look = self.start + min(call_s, run_s)
     self._sleep_look = self.start + sleep_s
+    # At the last look for sleep: the seconds that the child had not run for,
+    # and how often it had been given a core.
+    self._idle_before_s = 0.0
+    self._turns_before = 0
 
   def next_look(self):
     """Returns when a limit may be reached, on the monotonic clock."""
@@ -67,18 +73,32 @@ class Stopwatch:
       return frames.RUN_TIMED_OUT
     self._cpu_look = now + min(call_left_s, self._run_s - used_s)
     if now >= self._sleep_look:
-      left_s = self._sleep_left_s(now - self.start - used_s)
-      if left_s <= 0:
+      slept_s = self._slept_s(now - self.start - used_s)
+      if slept_s >= self._sleep_s:
         return frames.SLEPT
+      left_s = max(self._sleep_s - slept_s, LOOK_AGAIN_S)
       self._sleep_look = now + left_s
     return None
 
-  def _sleep_left_s(self, idle_s):
-    """Returns how long a child may still sleep that did not run for idle_s."""
-    waited_s = core_wait_s(self._pid)
-    if waited_s is None:
-      return self._sleep_s * BLIND_FACTOR - idle_s
-    return self._sleep_s - (idle_s - waited_s)
+  def _slept_s(self, idle_s):
+    """Returns how long a child has slept at least; it has not run for idle_s.
+
+    Where the kernel does not tell what of that was waiting, it returns a
+    fraction of it.
+    """
+    seen = core_waits(self._pid)
+    if seen is None:
+      return idle_s / BLIND_FACTOR
+    waited_s, turns, is_runnable = seen
+    if is_runnable:
+      # It may be waiting now. A wait at the last look is over if the child has
+      # been given a core since.
+      is_over = turns > self._turns_before
+      slept_s = max(0.0, self._idle_before_s - waited_s) if is_over else 0.0
+    else:
+      slept_s = idle_s - waited_s
+    self._idle_before_s, self._turns_before = idle_s, turns
+    return slept_s
 
 
 def cpu_s(pid):
@@ -87,15 +107,24 @@ def cpu_s(pid):
   return time.clock_gettime((~pid << 3) | 2)
 
 
-def core_wait_s(pid):
-  """Returns how long a process waited for a core; None if no one says so."""
+def core_waits(pid):
+  """Returns a process's waits for a core; None if the kernel does not say.
+
+  These are the seconds of the waits that are over, how often the process was
+  given a core, and whether it runs or waits for a core now.
+  """
   try:
-    file = os.open(f"/proc/{pid}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
-  except OSError:
-    return None
-  try:
-    return int(os.read(file, 100).split()[1]) / 1e9
+    _, waited_ns, turns = _read(pid, "schedstat").split()
+    # The second field, a name in brackets, may hold any characters.
+    state = _read(pid, "stat").rpartition(b")")[2].split()[0]
+    return int(waited_ns) / 1e9, int(turns), state == b"R"
   except (OSError, ValueError, IndexError):
     return None
+
+
+def _read(pid, name):
+  file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+  try:
+    return os.read(file, 1024)
   finally:
     os.close(file)

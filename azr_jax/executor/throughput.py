@@ -163,7 +163,7 @@ def report(
   Args:
     programs: programs that end without error.
     workers: the worker counts.
-    timeout_s: wall-clock seconds per call of a program.
+    timeout_s: CPU seconds per call of a program.
 
   Returns:
     Figures by name of the case, as JSON data.

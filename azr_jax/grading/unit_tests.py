@@ -167,7 +167,8 @@ def _submit_compared(
 
   inputs = tuple(assertion.arguments for assertion in assertions)
   return futures.then(
-    executor.submit(Job("unit_tests", code, inputs, entry)), compare
+    executor.submit(Job("unit_tests", code, inputs, entry, per_call=True)),
+    compare,
   )
 
 

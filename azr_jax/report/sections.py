@@ -48,6 +48,7 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
       family="correct",
     ),
     Chart("Correct, by task", r"correct_by_task/(.+)"),
+    Chart("Timeouts", r"correct/[^/]+/(.+)/timeout_share"),
     Chart(
       "Fraction of well-formed responses",
       r"formatted/[^/]+/(.+)/mean",
@@ -80,6 +81,7 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
       r"learnability/[^/]+/(.+)/solve_rate",
       family="learnability",
     ),
+    Chart("Ended by a limit", r"learnability/[^/]+/(.+)/undecided_share"),
     Chart("Never solved", r"learnability/[^/]+/(.+)/never_solved_share"),
     Chart("Learnability", r"learnability/[^/]+/(.+)/mean"),
   ),

@@ -10,6 +10,7 @@ from azr_jax import types
 from azr_jax.evals import runner
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
+from azr_jax.grading.outcome import Outcome
 from azr_jax.parallel.hosts import Hosts
 
 ITEMS = [
@@ -126,10 +127,26 @@ def test_records_of_older_versions_are_read(executor, tmp_path):
   path = tmp_path / "toy.jsonl"
   scores = run(ScriptedPolicy(), executor, path)
   text = path.read_text().replace('"responses":', '"replies":')
-  path.write_text(text.replace('"subset":', '"kind":'))
+  text = text.replace('"subset":', '"kind":')
+  path.write_text(text.replace('"timed_out": [false, false, false], ', ""))
   policy = ScriptedPolicy()
+  assert scores.pop("toy/timeout_share") == 0.0
   assert run(policy, executor, path) == scores
   assert policy.asked == []
+
+
+def test_timeouts_are_told_apart_from_wrong_responses(executor, tmp_path):
+
+  def grade(executor, item, text):
+    right = text == "right"
+    return futures.done(Grade.of(Outcome.RIGHT if right else Outcome.TIMEOUT))
+
+  path = tmp_path / "toy.jsonl"
+  scores = run(ScriptedPolicy(), executor, path, grade=grade)
+  records = [json.loads(line) for line in path.read_text().splitlines()]
+  wrong = [not right for record in records for right in record["correct"]]
+  assert scores["toy/timeout_share"] == sum(wrong) / len(wrong) > 0
+  assert [t for r in records for t in r["timed_out"]] == wrong
 
 
 def test_a_benchmark_without_data_is_named(executor):

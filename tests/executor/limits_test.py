@@ -1,23 +1,18 @@
 """Tests of the limits of time: of a call, of a job, of sleep, of validation."""
 
-import contextlib
 import dataclasses
 import importlib
-import os
 import pathlib
-import signal
-import subprocess
 import sys
 import time
+import types
 
 import pytest
 
-from azr_jax.executor import Executor, Job
-from azr_jax.executor import pool as pool_lib
+from azr_jax.executor import Executor, Job, load
 from azr_jax.executor.limits import Limits
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.executor.worker import Zygote
-from tests.executor.process_table import children_of, wait_until
 
 LIMIT_S = 0.4
 ENDLESS = "def f(*_):\n  while True: pass"
@@ -42,42 +37,18 @@ def pool():
     yield executor
 
 
-@contextlib.contextmanager
-def on_one_core(busy):
-  """Pins this process to one core, with busy processes beside it."""
-  cores = os.sched_getaffinity(0)
-  os.sched_setaffinity(0, {min(cores)})
-  loop = [sys.executable, "-S", "-c", "while True: pass"]
-  processes = [subprocess.Popen(loop) for _ in range(busy)]
-  try:
-    yield
-  finally:
-    os.sched_setaffinity(0, cores)
-    for process in processes:
-      process.kill()
-      process.wait()
-
-
-@pytest.mark.parametrize("endless", [0, 6])
-def test_neither_busy_processes_nor_slots_make_a_right_answer_wrong(endless):
-  shares = (0.05, 0.25, 0.75)
-  answers = [
-    Job("", USE, (f"{share * LIMIT_S}, {number}",))
-    for share in shares
-    for number in range(4)
-  ]
-  # Without the processes it is a matter of slots, with them of cores.
-  with on_one_core(busy=0 if endless else 8), Executor(1, LIMIT_S, 256) as pool:
-    loops = [pool.submit(Job("", ENDLESS, (str(i),))) for i in range(endless)]
-    results = pool.map(answers)
-    assert all(loop.result().status == "timeout" for loop in loops)
-  assert [r.outputs for r in results] == [(str(n),) for n in range(4)] * 3
-  # The limit was that of CPU time: each took more wall clock than it has.
-  assert all(r.seconds > LIMIT_S for r in results if r.cpu_s > 0.6 * LIMIT_S)
+@pytest.mark.parametrize("condition", ["busy", "endless"])
+def test_neither_busy_processes_nor_slots_make_a_right_answer_wrong(condition):
+  found = load.measure(LIMIT_S, 1, conditions=[condition])
+  assert [*found] == [f"{condition}/{share}" for share in ("5%", "25%", "75%")]
+  assert all(answers.right == answers.of == 8 for answers in found.values())
+  # The limit was that of CPU time: a limit of wall clock would have failed.
+  slowest = found[f"{condition}/75%"]
+  assert slowest.late == 8 and slowest.most_wall > 1 > slowest.most_cpu
 
 
 def test_an_endless_call_gets_the_limit_in_cpu_time(pool):
-  with on_one_core(busy=2):
+  with load.on_one_core(), load.busy_processes(2):
     result = pool.submit(Job("", ENDLESS, ("1",))).result(60)
   assert (result.status, result.error) == ("timeout", "TimeoutError")
   assert LIMIT_S <= result.cpu_s < 1.5 * LIMIT_S
@@ -109,6 +80,21 @@ def test_a_sleeping_program_ends_at_the_limit(pool):
   assert time.monotonic() - start < 20 * LIMIT_S
 
 
+@pytest.mark.skipif(
+  not pathlib.Path("/proc/self/schedstat").exists(), reason="no run delays"
+)
+def test_to_wait_for_a_core_is_no_sleep():
+  """It waits for longer than it may sleep, even tenfold."""
+  with (
+    load.on_one_core(),
+    Executor(1, LIMIT_S, memory_mb=256, sleep_factor=0.05) as pool,
+    load.busy_processes(4),
+  ):
+    result = pool.submit(Job("", USE, (f"{0.5 * LIMIT_S}, 1",))).result(60)
+  assert result.outputs == ("1",)
+  assert result.seconds - result.cpu_s > 0.5 * LIMIT_S
+
+
 def test_short_sleeps_add_up(pool):
   inputs = (f"{0.6 * LIMIT_S}",)
   assert pool.submit(Job("", SLEEP, inputs)).result(60).status == "ok"
@@ -131,6 +117,7 @@ def test_limits_of_a_job():
     Job("", "", ()): (8.0, 8.0, 4.0),
     Job("", "", ("1",) * 3): (8.0, 24.0, 4.0),
     Job("", "", ("1",) * 30): (8.0, 32.0, 4.0),
+    Job("", "", ("1",) * 30, per_call=True): (8.0, 240.0, 4.0),
     Job("", "", ("1",) * 30, runs=2): (8.0, 16.0, 4.0),
     Job("", "", ("1",) * 30, runs=2, validation=True): (2.0, 4.0, 1.0),
   }
@@ -138,66 +125,22 @@ def test_limits_of_a_job():
     assert settings.limits(job) == Limits(*limits)
 
 
-def test_the_kernels_limit_of_a_late_zygote_is_a_timeout(monkeypatch):
-  monkeypatch.setattr(pool_lib, "SILENT_S", 600.0)
-  settings = ExecutorSettings(workers=1, timeout_s=LIMIT_S, memory_mb=256)
-  pool = pool_lib.Pool(settings)
-
-  def step_until(condition):
-    assert wait_until(lambda: pool.step(0.05) is None or condition(), 100)
-
-  try:
-    step_until(lambda: pool.layers is not None)
-    pool.submit(0, Job("", ENDLESS, ("1",)))
-    step_until(lambda: children_of(pool.processes()))
-    for pid in pool.processes():
-      os.kill(pid, signal.SIGSTOP)
-    assert wait_until(lambda: not children_of(pool.processes()), 100)
-    for pid in pool.processes():
-      os.kill(pid, signal.SIGCONT)
-    step_until(lambda: pool.verdicts)
-    [(_, result)] = pool.verdicts
-  finally:
-    pool.close()
-  assert (result.status, result.error) == ("timeout", "JobTimeout")
-  assert result.cpu_s > LIMIT_S + 1
-
-
-def test_a_zygote_that_is_alive_may_take_long(monkeypatch):
-  monkeypatch.setattr("azr_jax.executor.pool.SILENT_S", 1.5)
-  with Executor(workers=1, timeout_s=10, memory_mb=256) as pool:
-    zygotes = pool.processes()
-    result = pool.submit(Job("", USE, ("2, 4",))).result(60)
-    assert (result.outputs, pool.processes()) == (("4",), zygotes)
-
-
-def test_a_trainer_that_holds_its_interpreter_loses_no_zygote(monkeypatch):
-  monkeypatch.setattr("azr_jax.executor.pool.SILENT_S", 1.5)
-  with Executor(workers=1, timeout_s=10, memory_mb=256) as pool:
-    zygotes = pool.processes()
-    future = pool.submit(Job("", USE, ("2.5, 4",)))
-    start = time.monotonic()
-    while time.monotonic() - start < 2.2:
-      sum(range(40_000_000))  # Python code that never lets others run.
-    assert future.result(60).outputs == ("4",)
-    assert pool.processes() == zygotes
-
-
-def _stopwatch(monkeypatch, *limits, waited):
+def _stopwatch(monkeypatch, *limits, waits):
   """Returns a stopwatch and the clocks that it reads, all at 0."""
   folder = pathlib.Path(sys.modules[Zygote.__module__].__file__).parent
   monkeypatch.syspath_prepend(str(folder))
   module = importlib.import_module("stopwatch")
   clocks = {"wall": 0.0, "cpu": 0.0}
-  monkeypatch.setattr(module.time, "monotonic", lambda: clocks["wall"])
+  wall_clock = types.SimpleNamespace(monotonic=lambda: clocks["wall"])
+  monkeypatch.setattr(module, "time", wall_clock)
   monkeypatch.setattr(module, "cpu_s", lambda pid: clocks["cpu"])
-  monkeypatch.setattr(module, "core_wait_s", lambda pid: waited(clocks))
+  monkeypatch.setattr(module, "core_waits", lambda pid: waits(clocks))
   return module.Stopwatch(1, *limits), clocks, module.frames
 
 
 def test_a_stopwatch_looks_when_a_limit_may_be_reached(monkeypatch):
   watch, clocks, frames = _stopwatch(
-    monkeypatch, 1.0, 1.5, 9.0, waited=lambda c: c["wall"] - c["cpu"]
+    monkeypatch, 1.0, 1.5, 9.0, waits=lambda c: (c["wall"] - c["cpu"], 1, True)
   )
   looks = []
   while (limit := watch.reached()) is None:
@@ -219,15 +162,35 @@ def test_a_stopwatch_looks_when_a_limit_may_be_reached(monkeypatch):
 
 
 @pytest.mark.parametrize(
-  "waited, ends_s", [(lambda c: 0.5, 2.5), (lambda c: None, 20.0)]
+  "waits, ends_s",
+  [
+    # Asleep at all looks, after waits of half a second.
+    (lambda clocks: (0.5, 1, False), 2.5),
+    # The kernel does not say how long it waited.
+    (lambda clocks: None, 20.0),
+    # Runnable at all looks, with turns between them and no waits.
+    (lambda clocks: (0.0, int(clocks["wall"]), True), 4.0),
+  ],
 )
-def test_where_the_kernel_is_silent_sleep_is_ten_times_as_long(
-  monkeypatch, waited, ends_s
+def test_when_a_child_that_does_not_run_has_slept_too_long(
+  monkeypatch, waits, ends_s
 ):
   watch, clocks, frames = _stopwatch(
-    monkeypatch, 100.0, 100.0, 2.0, waited=waited
+    monkeypatch, 100.0, 100.0, 2.0, waits=waits
   )
-  while watch.reached() is None:
+  while (limit := watch.reached()) is None:
     clocks["wall"] = watch.next_look()
-  assert watch.reached() == frames.SLEPT
-  assert clocks["wall"] == pytest.approx(ends_s)
+  assert limit == frames.SLEPT
+  assert clocks["wall"] == pytest.approx(ends_s, rel=0.01)
+
+
+def test_a_child_that_waits_for_a_core_all_the_time_has_not_slept(monkeypatch):
+  """A wait is counted only when it is over, here after ten seconds."""
+
+  def waits(clocks):
+    return (10.0, 2, True) if clocks["wall"] > 10.0 else (0.0, 1, True)
+
+  watch, clocks, _ = _stopwatch(monkeypatch, 100.0, 100.0, 2.0, waits=waits)
+  while clocks["wall"] < 11.9:
+    assert watch.reached() is None
+    clocks["wall"] = watch.next_look()

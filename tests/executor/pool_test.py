@@ -11,7 +11,7 @@ from azr_jax.executor import Job, comparison
 from azr_jax.executor import pool as pool_lib
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.executor.worker import WorkerGone, Zygote
-from tests.executor.process_table import children_of
+from tests.executor.process_table import children_of, wait_until
 
 DOUBLE = "def f(x):\n  return x * 2"
 LOOP = "def f(x):\n  while True: pass"
@@ -102,6 +102,42 @@ def test_a_stopped_zygote_is_replaced_and_blocks_nobody(monkeypatch, size):
     assert result.outputs == ("2",)
     assert pool.replaced == 1
     assert len(set(pool.processes()) & set(stopped)) == 2
+
+
+def test_the_kernels_limit_of_a_late_zygote_is_a_timeout(monkeypatch):
+  monkeypatch.setattr(pool_lib, "SILENT_S", 600.0)
+  with started(timeout_s=0.2) as pool:
+    submit(pool, Job("1", LOOP, ("1",)))
+    step_until(pool, lambda: children_of(pool.processes()))
+    zygotes = pool.processes()
+    for pid in zygotes:
+      os.kill(pid, signal.SIGSTOP)
+    assert wait_until(lambda: not children_of(zygotes), 60.0)
+    for pid in zygotes:
+      os.kill(pid, signal.SIGCONT)
+    [result] = results(pool, 1)
+    assert pool.replaced == 0
+  assert (result.status, result.error) == ("timeout", "JobTimeout")
+  assert result.cpu_s > 1.0
+
+
+def test_a_zygote_gives_signs_of_life_while_a_program_runs(monkeypatch):
+  monkeypatch.setattr(pool_lib, "SILENT_S", 1.5)
+  with started(timeout_s=2.5) as pool:
+    [result] = run(pool, Job("1", LOOP, ("1",)))
+    assert pool.replaced == 0
+  assert result.status == "timeout" and result.seconds > 1.5
+
+
+def test_a_pool_that_was_kept_from_running_loses_no_zygote(monkeypatch):
+  monkeypatch.setattr(pool_lib, "SILENT_S", 1.5)
+  with started(timeout_s=2.5) as pool:
+    submit(pool, Job("1", LOOP, ("1",)))
+    step_until(pool, lambda: children_of(pool.processes()))
+    time.sleep(2.0)
+    [result] = results(pool, 1)
+    assert pool.replaced == 0
+  assert result.status == "timeout"
 
 
 def test_a_job_is_tried_twice_only(monkeypatch):

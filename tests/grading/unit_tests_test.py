@@ -9,6 +9,7 @@ import pytest
 
 from azr_jax.grading import __main__ as command
 from azr_jax.grading import assertions, unit_tests
+from azr_jax.grading.outcome import Outcome
 
 PLUS = "def f(x):\n  return x + 1"
 ASSERTS = "assert f(1) == 2\nassert f(2) == 3\nassert f(-1) == 0"
@@ -62,6 +63,8 @@ def test_every_assertion_counts(executor, code, passed):
 def test_a_report_says_what_went_wrong(executor, tests, code, error):
   report = grade(executor, code, tests)
   assert not report.correct and report.error == error
+  is_timeout = error == "TimeoutError"
+  assert report.outcome is (Outcome.TIMEOUT if is_timeout else Outcome.WRONG)
   assert error is None or report.summary().endswith(f"; {error}")
 
 

@@ -19,7 +19,7 @@ from azr_jax.tasks.countdown import difficulty, generator, prompts
 
 SETTINGS = dict(prompts=8, group_size=4, prompt_format="compact")
 # Answers are verified in this process, so there are no jobs.
-CONTEXT = Context(0, 10, None, None, None, None, 1.0)
+CONTEXT = Context(0, 10, None, None, None, None, None)
 PUZZLES = [Puzzle((index + 1, 20, 30), index + 51) for index in range(30)]
 HELD_OUT = next(p for p, _ in generator.generate(0, 1, test=True))
 ADAPTIVE = adaptive.AdaptiveSettings(warmup_steps=2)

@@ -88,6 +88,7 @@ def propose_prompt(
   task_type: str,
   buffers: Mapping[str, TaskBuffer],
   settings: AZRSettings,
+  style: prompts.PromptStyle,
   rng: np.random.Generator,
 ) -> types.Prompt:
   """Draws references from the buffers and writes a proposer's prompt.
@@ -99,7 +100,8 @@ def propose_prompt(
     policy: tokenises prompts, and knows the largest prompt bucket.
     task_type: the type of the proposal.
     buffers: the tasks of each type.
-    settings: how many references are shown, and how.
+    settings: how many references are shown.
+    style: how the prompt is written.
     rng: draws the references.
 
   Raises:
@@ -114,8 +116,9 @@ def propose_prompt(
         code = _draw_program(buffers, rng)
         prompt = _induction_prompt(policy, code, settings)
       else:
+        buffer = buffers[task_type]
         prompt = _triplet_prompt(
-          policy, task_type, buffers[task_type], count, settings, rng
+          policy, task_type, buffer, count, settings, style, rng
         )
       if policy.fits(prompt):
         return prompt
@@ -123,7 +126,14 @@ def propose_prompt(
     prompt = _induction_prompt(policy, ZERO_TRIPLET.code, settings)
   else:
     prompt = _triplet_prompt(
-      policy, task_type, buffers[task_type], 0, settings, rng, composites=False
+      policy,
+      task_type,
+      buffers[task_type],
+      0,
+      settings,
+      style,
+      rng,
+      composites=False,
     )
   if policy.fits(prompt):
     return prompt
@@ -163,6 +173,7 @@ def _triplet_prompt(
   buffer: TaskBuffer,
   count: int,
   settings: AZRSettings,
+  style: prompts.PromptStyle,
   rng: np.random.Generator,
   composites: bool = True,
 ) -> types.Prompt:
@@ -174,6 +185,7 @@ def _triplet_prompt(
     buffer: the tasks of this type.
     count: the maximum number of references; 0: the zero triplet.
     settings: how references are drawn.
+    style: how the prompt is written.
     rng: draws the references.
     composites: whether the prompt may have components (appendix D.2).
   """
@@ -195,7 +207,7 @@ def _triplet_prompt(
     components = composite.components(candidates, num_parts)
   return policy.prompt(
     prompts.propose_triplet_prompt(
-      task_type, references, settings.prompt_format, components
+      task_type, references, style.prompt_format, components, style.proposed_s
     ),
     task=Shown(tuple(r.code for r in references), components),
   )
@@ -206,6 +218,7 @@ def sample_proposals(
   jobs: SharedJobs,
   typed_prompts: Sequence[tuple[str, types.Prompt]],
   settings: AZRSettings,
+  style: prompts.PromptStyle,
 ) -> list[Proposal]:
   """Samples a proposal for each prompt and validates it.
 
@@ -214,6 +227,7 @@ def sample_proposals(
     jobs: validates them.
     typed_prompts: (task type, prompt) of each proposal.
     settings: how they are validated.
+    style: how the prompts of the tasks will be written, which must fit.
 
   Returns:
     The proposals, in the order of their prompts.
@@ -234,7 +248,7 @@ def sample_proposals(
   stream = policy.sample([prompt for _, prompt in typed_prompts])
   graded = collect.sample_and_grade(stream, submit, jobs)
   return [
-    _proposal(policy, task_type, prompt, validated, settings)
+    _proposal(policy, task_type, prompt, validated, style)
     for (task_type, prompt), [validated] in zip(
       typed_prompts, graded, strict=True
     )
@@ -246,16 +260,14 @@ def _proposal(
   task_type: str,
   prompt: types.Prompt,
   validated: collect.Graded,
-  settings: AZRSettings,
+  style: prompts.PromptStyle,
 ) -> Proposal:
   """Returns the proposal of a response; its task must fit a solver's prompt."""
   task, rejection = None, None
   outcome = validated.grade
   if isinstance(outcome, validation.Rejection):
     rejection = outcome.reason
-  elif policy.fits(
-    solver.solve_prompt(policy, task_type, outcome, settings.prompt_format)
-  ):
+  elif policy.fits(solver.solve_prompt(policy, task_type, outcome, style)):
     task = outcome
   else:
     rejection = "oversize"

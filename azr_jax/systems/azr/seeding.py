@@ -22,6 +22,7 @@ from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import seed_files, validation
 from azr_jax.tasks.programs.program_key import program_key
+from azr_jax.tasks.programs.prompts import PromptStyle
 from azr_jax.tasks.programs.task import (
   ABDUCTION,
   DEDUCTION,
@@ -40,6 +41,7 @@ def seed_buffers(
   jobs: SharedJobs,
   buffers: Mapping[str, buffer_lib.TaskBuffer],
   settings: AZRSettings,
+  style: PromptStyle,
   rng: np.random.Generator,
 ) -> None:
   """Fills each buffer with B x S seed tasks.
@@ -53,6 +55,7 @@ def seed_buffers(
     jobs: validates proposals.
     buffers: the empty buffers of the task types.
     settings: sizes and rounds.
+    style: how prompts are written.
     rng: draws references.
   """
   target = settings.batch_size * settings.seed_factor
@@ -64,19 +67,19 @@ def seed_buffers(
     if settings.appendix.seeds:
       _seed_from_file(jobs, seeds, settings.appendix.seeds, target)
     proposing = triplet_types or [DEDUCTION]
-    _seed_triplets(policy, jobs, seeds, proposing, settings, rng)
+    _seed_triplets(policy, jobs, seeds, proposing, settings, style, rng)
   for task_type in triplet_types:
-    _add_fitting(policy, seeds, buffers[task_type], task_type, settings)
+    _add_fitting(policy, seeds, buffers[task_type], task_type, style)
   if ERROR_DEDUCTION in buffers:
     errors = buffer_lib.TaskBuffer(settings.buffer.max_programs)
     proposing = [ERROR_DEDUCTION]
-    _seed_triplets(policy, jobs, errors, proposing, settings, rng)
+    _seed_triplets(policy, jobs, errors, proposing, settings, style, rng)
     _add_fitting(
-      policy, errors, buffers[ERROR_DEDUCTION], ERROR_DEDUCTION, settings
+      policy, errors, buffers[ERROR_DEDUCTION], ERROR_DEDUCTION, style
     )
   if INDUCTION in buffers:
     _seed_induction(
-      policy, jobs, seeds, buffers[INDUCTION], target, settings, rng
+      policy, jobs, seeds, buffers[INDUCTION], target, settings, style, rng
     )
 
 
@@ -85,7 +88,7 @@ def _add_fitting(
   seeds: buffer_lib.TaskBuffer,
   buffer: buffer_lib.TaskBuffer,
   task_type: str,
-  settings: AZRSettings,
+  style: PromptStyle,
 ) -> None:
   """Adds the seeds that fit the solver's prompt of a task type.
 
@@ -93,9 +96,7 @@ def _add_fitting(
   length.
   """
   for triplet in seeds.tasks():
-    solving = solver.solve_prompt(
-      policy, task_type, triplet, settings.prompt_format
-    )
+    solving = solver.solve_prompt(policy, task_type, triplet, style)
     if policy.fits(solving):
       buffer.add(triplet, SEED_STEP)
 
@@ -155,6 +156,7 @@ def _seed_triplets(
   seeds: buffer_lib.TaskBuffer,
   task_types: Sequence[str],
   settings: AZRSettings,
+  style: PromptStyle,
   rng: np.random.Generator,
 ) -> None:
   """Samples rounds, of each type in turn, until there are B x S seeds."""
@@ -163,7 +165,7 @@ def _seed_triplets(
     if len(seeds) >= target:
       break
     task_type = task_types[round_index % len(task_types)]
-    _seed_round(policy, jobs, seeds, task_type, target, settings, rng)
+    _seed_round(policy, jobs, seeds, task_type, target, settings, style, rng)
   if len(seeds) < target:
     logging.warning(
       "seeding has %d of %d valid tasks of %s",
@@ -183,17 +185,18 @@ def _seed_round(
   task_type: str,
   target: int,
   settings: AZRSettings,
+  style: PromptStyle,
   rng: np.random.Generator,
 ) -> None:
   """Adds the valid triplets of B x S proposals to the seeds."""
   asked = [
     proposer.propose_prompt(
-      policy, task_type, {task_type: seeds}, settings, rng
+      policy, task_type, {task_type: seeds}, settings, style, rng
     )
     for _ in range(settings.batch_size * settings.seed_factor)
   ]
   proposals = proposer.sample_proposals(
-    policy, jobs, [(task_type, prompt) for prompt in asked], settings
+    policy, jobs, [(task_type, prompt) for prompt in asked], settings, style
   )
   pairs = [
     (proposal.task.code, proposal.task.input)
@@ -210,6 +213,7 @@ def _seed_induction(
   buffer: buffer_lib.TaskBuffer,
   target: int,
   settings: AZRSettings,
+  style: PromptStyle,
   rng: np.random.Generator,
 ) -> None:
   """Samples induction tasks about programs of the seeds, up to the target."""
@@ -219,12 +223,12 @@ def _seed_induction(
       return
     asked = [
       proposer.propose_prompt(
-        policy, INDUCTION, {ABDUCTION: seeds}, settings, rng
+        policy, INDUCTION, {ABDUCTION: seeds}, settings, style, rng
       )
       for _ in range(target)
     ]
     proposals = proposer.sample_proposals(
-      policy, jobs, [(INDUCTION, prompt) for prompt in asked], settings
+      policy, jobs, [(INDUCTION, prompt) for prompt in asked], settings, style
     )
     valid = [p.task for p in proposals if p.task is not None]
     for task in valid[:missing]:

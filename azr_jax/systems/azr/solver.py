@@ -13,6 +13,7 @@ from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import collect
 from azr_jax.tasks.programs import parsing, solving
+from azr_jax.tasks.programs.prompts import PromptStyle
 from azr_jax.tasks.programs.task import ABDUCTION, Task
 
 
@@ -41,17 +42,20 @@ class Solution:
 
 
 def solve_prompt(
-  policy: Policy, task_type: str, task: Task, style: str
+  policy: Policy, task_type: str, task: Task, style: PromptStyle
 ) -> types.Prompt:
   """Returns the solver's prompt of a task; its text leaves the answer out."""
-  return policy.prompt(solving.solve_prompt_text(task_type, task, style), task)
+  text = solving.solve_prompt_text(
+    task_type, task, style.prompt_format, style.solving_s
+  )
+  return policy.prompt(text, task)
 
 
 def sample_solutions(
   policy: Policy,
   jobs: SharedJobs,
   tasks: Sequence[tuple[str, Task]],
-  style: str,
+  style: PromptStyle,
   n: int,
 ) -> list[Solution]:
   """Returns n graded solutions of each task, task after task.
@@ -63,7 +67,7 @@ def sample_solutions(
     policy: samples them.
     jobs: grades them.
     tasks: (task type, task) of each prompt.
-    style: the prompt format.
+    style: how their prompts are written.
     n: solutions per task.
   """
   prompts = [

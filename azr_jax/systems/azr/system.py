@@ -37,6 +37,7 @@ from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
 from azr_jax.systems.system import Context, Evaluation, StepLoad, System
 from azr_jax.tasks.programs import buffer as buffer_lib
+from azr_jax.tasks.programs.prompts import PromptStyle
 from azr_jax.tasks.programs.task import PROPOSE, SOLVE, Task
 
 # A task counts as fresh for this many steps after it was proposed.
@@ -64,6 +65,10 @@ class AZR(System):
       for task_type in settings.task_types
     }
     self._answers = program_metrics.AnswerCounts()
+    limits = context.sandbox
+    self._style = PromptStyle(
+      settings.prompt_format, limits.validation_timeout_s, limits.timeout_s
+    )
 
   @classmethod
   def step_load(cls, settings: AZRSettings) -> StepLoad:
@@ -113,7 +118,12 @@ class AZR(System):
     clock = _Clock()
     if not any(len(buffer) for buffer in self.buffers.values()):
       seeding.seed_buffers(
-        policy, jobs, self.buffers, settings, self._rng(step, "seed")
+        policy,
+        jobs,
+        self.buffers,
+        settings,
+        self._style,
+        self._rng(step, "seed"),
       )
       clock.lap("seed")
     proposals = self._propose(policy, step)
@@ -156,13 +166,15 @@ class AZR(System):
     prompts = [
       (
         task_type,
-        proposer.propose_prompt(policy, task_type, self.buffers, settings, rng),
+        proposer.propose_prompt(
+          policy, task_type, self.buffers, settings, self._style, rng
+        ),
       )
       for task_type in settings.task_types
       for _ in range(settings.batch_size)
     ]
     proposals = proposer.sample_proposals(
-      policy, self.context.jobs, prompts, settings
+      policy, self.context.jobs, prompts, settings, self._style
     )
     for proposal in proposals:
       if proposal.task is None:
@@ -189,7 +201,7 @@ class AZR(System):
       policy,
       self.context.jobs,
       [(p.task_type, p.task) for p in valid if p.task is not None],
-      self.settings.prompt_format,
+      self._style,
       n=n,
     )
     for index, proposal in enumerate(valid):
@@ -231,7 +243,7 @@ class AZR(System):
       filler = buffer.revisit(rng, settings.batch_size - len(fresh))
       tasks += [(task_type, task) for task in [*fresh, *filler]]
     solutions = solver.sample_solutions(
-      policy, self.context.jobs, tasks, settings.prompt_format, n=1
+      policy, self.context.jobs, tasks, self._style, n=1
     )
     self._observe(solutions)
     return solutions

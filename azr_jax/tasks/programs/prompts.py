@@ -11,6 +11,7 @@ All formats have the same protocol: a think part, then an answer part with
 labelled fences.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from azr_jax.tasks.programs.exemplars import EXEMPLARS, Exemplar
@@ -82,14 +83,33 @@ _EQUALITY_RULE = (
   "arguments. Another expression of builtins counts as the value that it has; "
   "names of a program do not exist in it."
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class PromptStyle:
+  """How the prompts of a run are written.
+
+  Attributes:
+    prompt_format: one of `PROMPT_FORMATS`.
+    proposed_s: CPU seconds that a call of a proposed program may take.
+    solving_s: those of a solver's program.
+  """
+
+  prompt_format: str
+  proposed_s: float
+  solving_s: float
+
+
 _PROGRAM_RULES = f"""Rules for the program:
 - The entry function is called `f`, takes at least one argument and returns a \
 value. Helper functions and classes may stand beside it or inside it.
 - It always returns the same value for the same arguments: no randomness, \
 clock, files, network, printing or outside state.
-- It finishes within 10 seconds.
+TIME_RULE\
 - Imports and classes come first; nothing follows the return of `f`.
 - None of these may be used: {", ".join(FORBIDDEN_MODULES)}."""
+
+_TIME_RULE = "- Each call finishes within {:g} seconds of CPU time.\n"
 
 # The rules for a program that must raise (appendix D.1).
 _ERROR_RULES = (
@@ -122,6 +142,12 @@ _COMPACT_TRIPLET = {
 }
 
 
+def _rules(rules: str, limit_s: float | None) -> str:
+  """Returns rules with the limit of time; None: they do not state it."""
+  time_rule = "" if limit_s is None else _TIME_RULE.format(limit_s)
+  return rules.replace("TIME_RULE", time_rule)
+
+
 def _show(references: Sequence[Triplet], *, outputs: bool) -> str:
   return "\n".join(
     fence("python", triplet.code)
@@ -146,6 +172,7 @@ def propose_triplet_prompt(
   references: Sequence[Triplet],
   prompt_format: str,
   components: Sequence[str] = (),
+  limit_s: float | None = None,
 ) -> str:
   """Returns a prompt that asks for a program and one input (figures 34, 35).
 
@@ -154,6 +181,8 @@ def propose_triplet_prompt(
     references: the example triplets.
     prompt_format: one of `PROMPT_FORMATS`.
     components: the programs that `f` must call (appendix D.2), if any.
+    limit_s: CPU seconds of a call, which the full format states; None: it does
+      not.
   """
   # Few-shot prompts show no outputs, because the model would imitate them.
   shown = _show(references, outputs=prompt_format != FEW_SHOT)
@@ -174,7 +203,8 @@ def propose_triplet_prompt(
       return wrap(f"{goal}\n{others}", COMPACT), e.plan, answer
 
     return _short_prompt(f"{goal}\n{shown}{built_on}", prompt_format, exchange)
-  rules = _ERROR_RULES if task_type == ERROR_DEDUCTION else _PROGRAM_RULES
+  is_error = task_type == ERROR_DEDUCTION
+  rules = _rules(_ERROR_RULES if is_error else _PROGRAM_RULES, limit_s)
   if components:
     built_on += (
       "\nThey are put before your program; do not repeat them. Neither may the "
@@ -318,8 +348,12 @@ def solve_induction_prompt(
   outputs: Sequence[str],
   message: str,
   prompt_format: str,
+  limit_s: float | None = None,
 ) -> str:
-  """Returns a prompt that asks for the program of cases (figure 39)."""
+  """Returns a prompt that asks for the program of cases (figure 39).
+
+  The full format states the CPU seconds of a call, unless they are None.
+  """
   cases = "\n".join(
     f"{fence('input', i)}\n{fence('output', o)}"
     for i, o in zip(inputs, outputs, strict=True)
@@ -339,7 +373,7 @@ It will be run on further inputs that you do not see and must be right on \
 all of them, so find the general rule; going through the cases one by one \
 helps. {_EQUALITY_RULE}
 
-{_PROGRAM_RULES}
+{_rules(_PROGRAM_RULES, limit_s)}
 
 {task}
 

@@ -21,11 +21,14 @@ from azr_jax.tasks.programs.task import (
 )
 
 
-def solve_prompt_text(task_type: str, task: Task, prompt_format: str) -> str:
+def solve_prompt_text(
+  task_type: str, task: Task, prompt_format: str, limit_s: float | None = None
+) -> str:
   """Returns the solver's prompt of a task in one of `prompts.PROMPT_FORMATS`.
 
   An induction prompt shows the first half of the cases; the others are hidden
-  and used for grading.
+  and used for grading. In the full format it states the CPU seconds that a call
+  of the program may take, unless `limit_s` is None.
   """
   if isinstance(task, InductionTask):
     num_shown = len(task.inputs) // 2
@@ -34,6 +37,7 @@ def solve_prompt_text(task_type: str, task: Task, prompt_format: str) -> str:
       task.outputs[:num_shown],
       task.message,
       prompt_format,
+      limit_s,
     )
   if task_type == DEDUCTION:
     return prompts.solve_deduction_prompt(task.code, task.input, prompt_format)

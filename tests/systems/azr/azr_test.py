@@ -14,7 +14,7 @@ from azr_jax.systems.azr.settings import AZRSettings, BufferSettings
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import prompts
-from azr_jax.tasks.programs.task import ZERO_TRIPLET, Triplet
+from azr_jax.tasks.programs.task import ZERO_TRIPLET, InductionTask, Triplet
 
 SETTINGS = dict(
   batch_size=2,
@@ -25,6 +25,7 @@ SETTINGS = dict(
   seed_rounds=3,
   prompt_format="compact",
 )
+STYLE = prompts.PromptStyle("compact", proposed_s=0.5, solving_s=2.0)
 TASK_TYPES = ("deduction", "abduction", "induction")
 _NESTED = (("appendix", AppendixSettings), ("buffer", BufferSettings))
 
@@ -216,11 +217,14 @@ def test_state_goes_through_json_and_continues_alike(played, context):
     assert other.buffers[name].tasks() == buffer.tasks()
 
 
-def test_a_model_that_cannot_propose_starts_from_the_zero_triplet(context):
-  class Mute(ScriptedPolicy):
-    def reply(self, prompt, sample):
-      return "nothing"
+class Mute(ScriptedPolicy):
+  """Proposes and solves nothing."""
 
+  def reply(self, prompt, sample):
+    return "nothing"
+
+
+def test_a_model_that_cannot_propose_starts_from_the_zero_triplet(context):
   system = AZR(settings(), context)
   collected = system.collect(Mute(), 1)
   rewards = {t.reward for t in collected.trajectories}
@@ -228,6 +232,23 @@ def test_a_model_that_cannot_propose_starts_from_the_zero_triplet(context):
   assert len(system.buffers["deduction"]) == 1
   metrics = collected.metrics
   assert metrics["proposals/azr/deduction/rejected_format"] == 2
+
+
+def test_prompts_state_the_limits_of_the_executor(context):
+  """The proposer's is that of validation, the solver's that of grading."""
+  limits = dataclasses.replace(
+    context.sandbox, timeout_s=7.0, validation_fraction=0.5
+  )
+  context = dataclasses.replace(context, sandbox=limits)
+  system = AZR(settings(prompt_format="full"), context)
+  policy = Mute(limit=10_000)
+  system.collect(policy, 1)
+  proposing = [p.text for p in policy.asked if "Invent a Python" in p.text]
+  assert proposing
+  assert all("within 3.5 seconds of CPU time" in text for text in proposing)
+  task = InductionTask("", ("1", "2"), ("1", "2"), "same")
+  solving = solver.solve_prompt(policy, "induction", task, system._style)
+  assert "within 7 seconds of CPU time" in solving.text
 
 
 class LongOutputs(ScriptedPolicy):
@@ -247,7 +268,7 @@ def test_a_seed_enters_only_the_buffers_whose_solver_it_fits(context):
   system.collect(policy, 1)
   for name, buffer in system.buffers.items():
     for task in buffer.tasks():
-      prompt = solver.solve_prompt(policy, name, task, "compact")
+      prompt = solver.solve_prompt(policy, name, task, STYLE)
       assert policy.fits(prompt)
   outputs = [t.output for t in system.buffers["deduction"].tasks()]
   assert any(len(output) > 450 for output in outputs)
@@ -263,6 +284,7 @@ def test_no_program_that_fits_leaves_the_zero_triplet(context):
     "induction",
     {"deduction": buffer},
     chosen,
+    STYLE,
     np.random.default_rng(0),
   )
   assert prompt.task.program == ZERO_TRIPLET.code

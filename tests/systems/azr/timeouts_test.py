@@ -1,10 +1,10 @@
 """What a step of self-play makes of answers that a limit of time ended."""
 
 import pytest
+from azr_test import ScriptedPolicy, answer, settings
 
 from azr_jax.executor import Executor
 from azr_jax.systems.azr.system import AZR
-from tests.systems.azr.azr_test import ScriptedPolicy, answer, settings
 
 SAMPLES = 8
 # Whatever its input is, the result is 0, if there is one.

@@ -7,8 +7,11 @@ import pytest
 
 from azr_jax import types
 from azr_jax.curricula.improvement_potential import PassRate
+from azr_jax.executor import futures
 from azr_jax.grading.gym import grader
+from azr_jax.grading.outcome import Outcome
 from azr_jax.rollout import code_blocks
+from azr_jax.systems.code_interpreter import system as system_lib
 from azr_jax.systems.code_interpreter.rewards import RewardSettings, parts
 from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
 from azr_jax.systems.code_interpreter.system import CodeInterpreter
@@ -162,6 +165,20 @@ def test_conversations_become_trajectories_with_their_rewards(make):
   assert metrics["interpreter/calls"] == 2.0
   groups = {t.group_id for t in collected.trajectories}
   assert len(groups) == 2
+
+
+def test_a_timeout_is_told_apart_from_a_wrong_answer(make, monkeypatch):
+  def submit(executor, task, reference, answer):
+    return futures.done(Outcome.WRONG if answer is None else Outcome.TIMEOUT)
+
+  monkeypatch.setattr(system_lib.grading, "submit", submit)
+  system, policy, _ = make()
+  metrics = system.collect(policy, 1).metrics
+  name = "correct/code_interpreter/solve"
+  assert metrics[f"{name}/mean"] == 0.0
+  assert metrics[f"{name}/timeout_share"] == 0.75
+  assert metrics[f"{name}/lost_share"] == 0.0
+  assert not any(key.startswith(("timed_out", "lost")) for key in metrics)
 
 
 def test_stages_take_their_groups_and_a_resumed_run_the_same_questions(make):

@@ -159,3 +159,20 @@ def test_full_prompts_name_every_forbidden_module():
     "deduction", [ZERO_TRIPLET], prompts.FULL
   )
   assert all(module in prompt for module in FORBIDDEN_MODULES)
+
+
+def test_full_prompts_state_the_limit_of_time():
+  wanted = "- Each call finishes within 2.5 seconds of CPU time.\n- Imports"
+  cases = ["1", "2"], ["2", "3"], "next", prompts.FULL
+  for texts in (
+    [
+      prompts.propose_triplet_prompt(
+        task_type, [ZERO_TRIPLET], prompts.FULL, limit_s=limit_s
+      )
+      for limit_s in (2.5, None)
+    ]
+    for task_type in ("deduction", "abduction", "error_deduction")
+  ):
+    assert wanted in texts[0] and "CPU" not in texts[1]
+  assert wanted in prompts.solve_induction_prompt(*cases, limit_s=2.5)
+  assert "CPU" not in prompts.solve_induction_prompt(*cases)
