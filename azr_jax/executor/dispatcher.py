@@ -164,10 +164,13 @@ class Dispatcher:
     Raises:
       RuntimeError: they did not start.
     """
-    self._enough_started.wait()
-    if self._error is not None:
+    try:
+      self._enough_started.wait()
+      if self._error is not None:
+        raise self._error
+    except BaseException:  # Ctrl-C, too, must leave no process.
       self.close()
-      raise self._error
+      raise
 
   def ready(self) -> list[Server]:
     """Returns the servers that have started and are not lost."""

@@ -7,11 +7,13 @@ the first of them starts.
 """
 
 import collections
+import concurrent.futures
 import dataclasses
 import functools
+import itertools
 import math
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from azr_jax.executor import libraries
@@ -159,11 +161,18 @@ class Executor:
     for job in jobs:
       job.check()
       batches[tuple(job.libraries)].append(job)
-    futures: dict[tuple[str, ...], Iterator[ResultFuture]] = {}
-    for names, batch in batches.items():
-      # Identical jobs share runs only if they are submitted together.
-      futures[names] = iter(self._pool(names).pending.submit(batch))
-    return [next(futures[tuple(job.libraries)]).result() for job in jobs]
+    # Identical jobs share runs only if they are submitted together.
+    futures = {
+      names: self._pool(names).pending.submit(batch)
+      for names, batch in batches.items()
+    }
+    # This wakes once; to wait for one after the other wakes for each.
+    concurrent.futures.wait(
+      itertools.chain(*futures.values()),
+      return_when=concurrent.futures.FIRST_EXCEPTION,
+    )
+    in_order = {names: iter(batch) for names, batch in futures.items()}
+    return [next(in_order[tuple(job.libraries)]).result() for job in jobs]
 
   def counters(self) -> dict[str, int]:
     """Returns verdicts by status since the start, and their sum `programs`."""

@@ -167,6 +167,10 @@ class Pool:
     """Forgets a job: runs that have not begun never will."""
     self._wanted.discard(number)
 
+  def unfinished(self) -> int:
+    """Returns how many jobs have no verdict yet."""
+    return len(self._wanted)
+
   def step(self, wait_s: float) -> list[int]:
     """Starts what can start, waits for an event, and handles what has come.
 

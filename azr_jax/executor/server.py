@@ -21,9 +21,9 @@ from azr_jax.executor.settings import ExecutorSettings
 # Between two signs of life. The parent is checked as often, because a fork of
 # the trainer may keep the socket open after the trainer's death.
 ALIVE_S = 2.0
-# Verdicts are sent together that come so soon after others were sent, because
-# each message wakes the trainer's interpreter.
-HOLD_S = 0.002
+# While other jobs are unfinished, verdicts that come so soon after others were
+# sent wait for more, because each message wakes the trainer's interpreter.
+HOLD_S = 0.005
 
 
 class _Server:
@@ -77,7 +77,8 @@ class _Server:
     if pool.layers is not None and not self._told_layers:
       self._told_layers = True
       self._write(messages.STARTED, pool.layers)
-    if pool.verdicts and now >= self._hold_until:
+    is_last = not pool.unfinished()
+    if pool.verdicts and (is_last or now >= self._hold_until):
       verdicts = [
         (number, messages.result_fields(result))
         for number, result in pool.verdicts

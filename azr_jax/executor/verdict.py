@@ -21,6 +21,7 @@ _TIMEOUTS = {
   frames.RUN_TIMED_OUT: JOB_TIMEOUT,
   frames.SLEPT: "Asleep",
 }
+_FORGED: tuple[str, str, list[str]] = ("error", "MalformedReport", [])
 RAISED = "!"  # The first character of an exception's line; no value begins so.
 
 
@@ -44,52 +45,47 @@ def read_reply(
     seen: how the child ended, one of the constants of `frames`.
     payload: its report, or after `frames.SIGNALLED` the signal's number.
   """
-  result = _read_reply(job, seconds, seen, payload)
-  return dataclasses.replace(result, cpu_s=cpu_s)
+  status, error, lines = _read(job, seen, payload)
+  if error is not None and not 0 < len(error) <= MAX_ERROR_CHARS:
+    status, error, lines = _FORGED
+  outputs = [None if line.startswith(RAISED) else line for line in lines]
+  outputs += [None] * (len(job.inputs) - len(outputs))
+  return Result(
+    job.id, status, tuple(outputs), error, seconds, len(lines), cpu_s
+  )
 
 
-def _read_reply(job: Job, seconds: float, seen: int, payload: bytes) -> Result:
+def _read(
+  job: Job, seen: int, payload: bytes
+) -> tuple[str, str | None, list[str]]:
+  """Returns the status, the error, and the lines of the calls that ended."""
   if seen == frames.SIGNALLED:
-    return failure(job, "error", f"Signal{payload.decode('ascii')}", seconds)
+    return "error", f"Signal{payload.decode('ascii')}", []
   if seen == frames.NO_REPORT:
-    return failure(job, "error", "NoReport", seconds)
+    return "error", "NoReport", []
   calls = len(job.inputs)
   # A child can write half a million lines; they are not split further than is
   # needed to see that there are too many.
   *lines, rest = payload.decode("ascii", "replace").split("\n", calls + 2)
-  forged = failure(job, "error", "MalformedReport", seconds)
   if not all(_is_plain(line, MAX_OUTPUT_CHARS) for line in lines):
-    return forged
+    return _FORGED
   if seen in _TIMEOUTS:
-    return _result(job, lines[:calls], "timeout", _TIMEOUTS[seen], seconds)
+    return "timeout", _TIMEOUTS[seen], lines[:calls]
   # The rest is empty unless the program ended within a line.
   if rest or len(lines) > calls + 1:
-    return forged
+    return _FORGED
   end = lines.pop() if lines else ""
+  if end == "done" and len(lines) == calls:
+    errors = [line[1:] for line in lines if line.startswith(RAISED)]
+    # The report's size limit explains more than one call's exception.
+    error = TOO_LARGE if TOO_LARGE in errors else errors[0] if errors else None
+    return "error" if errors else "ok", error, lines
   status, _, rule = end.partition(" ")
   if not lines and status == "blocked" and 0 < len(rule) <= MAX_ERROR_CHARS:
-    return failure(job, status, rule, seconds)
+    return "blocked", rule, []
   if not lines and end.startswith(RAISED):
-    return _result(job, [end] * calls, "error", end[1:], seconds)
-  if end != "done" or len(lines) != calls:
-    return failure(job, "error", "NoReport", seconds)
-  errors = [line[1:] for line in lines if line.startswith(RAISED)]
-  if errors:
-    # The report's size limit explains more than one call's exception.
-    error = TOO_LARGE if TOO_LARGE in errors else errors[0]
-    return _result(job, lines, "error", error, seconds)
-  return _result(job, lines, "ok", None, seconds)
-
-
-def _result(
-  job: Job, lines: list[str], status: str, error: str | None, seconds: float
-) -> Result:
-  """Returns a result from the lines of the calls that ended."""
-  if error is not None and not 0 < len(error) <= MAX_ERROR_CHARS:
-    return failure(job, "error", "MalformedReport", seconds)
-  outputs = [None if line.startswith(RAISED) else line for line in lines]
-  outputs += [None] * (len(job.inputs) - len(outputs))
-  return Result(job.id, status, tuple(outputs), error, seconds, len(lines))
+    return "error", end[1:], [end] * calls
+  return "error", "NoReport", []
 
 
 def _is_plain(text: str, max_chars: int) -> bool:
