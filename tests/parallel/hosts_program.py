@@ -11,6 +11,7 @@ writes a JSON object: scenario -> what it returned.
 import json
 import pathlib
 import sys
+import threading
 import time
 
 import jax
@@ -22,6 +23,7 @@ from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.parallel import hosts as hosts_lib
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.run import folder as run_folder
+from azr_jax.run import session
 from azr_jax.trainer import build
 
 
@@ -76,6 +78,15 @@ def make_data(hosts):
     "second": error_of(hosts.primary_first, "data", lambda: make(1)),
     "again": hosts.primary_first("data", make),
   }
+
+
+def damaged(hosts):
+  """Opens a run whose newest checkpoint is damaged, together."""
+  folder = pathlib.Path(sys.argv[4]) / "damaged"
+  run = session.Run(folder, hosts, threading.Event())
+  with run.open_checkpoints(2) as checkpoints:
+    step = run.latest_step(checkpoints)
+    return {"step": step, "steps": checkpoints.steps()}
 
 
 def lock(hosts):
@@ -153,6 +164,7 @@ def late(hosts):
 SCENARIOS = {
   "exchange": exchange,
   "make_data": make_data,
+  "damaged": damaged,
   "lock": lock,
   "verify": verify,
   "late": late,

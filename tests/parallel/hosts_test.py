@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from azr_jax.parallel.hosts import MESSAGE_BYTES, Hosts
+from azr_jax.run.checkpoint import Checkpointer
 
 PROGRAM = pathlib.Path(__file__).with_name("hosts_program.py")
 
@@ -43,7 +44,12 @@ def run(scenarios, folder):
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
   """The results of all scenarios in which both processes stay alive."""
-  return run("exchange,make_data,lock,verify", tmp_path_factory.mktemp("hosts"))
+  folder = tmp_path_factory.mktemp("hosts")
+  with Checkpointer(folder / "damaged", keep=None) as checkpoints:
+    for step in (1, 2, 3):
+      checkpoints.save(step, {"weights": np.arange(4.0)}, {})
+  (folder / "damaged/checkpoints/3/system/metadata").write_text("{ }")
+  return run("exchange,make_data,damaged,lock,verify", folder)
 
 
 def test_two_processes_exchange_and_agree(results):
@@ -80,6 +86,11 @@ def test_data_that_one_process_cannot_build_ends_all(results):
         else f"RuntimeError: data: process {turn} ({socket.gethostname()}) "
         "failed: OSError('disk is gone')"
       )
+
+
+def test_processes_pass_over_a_damaged_checkpoint_together(results):
+  for result in results:
+    assert result["damaged"] == {"step": 2, "steps": [1, 2]}
 
 
 def test_each_process_verifies_its_part_and_holds_all(results):
