@@ -137,6 +137,7 @@ def test_a_killed_actor_loses_no_job(cluster, local):
   assert wait_until(lambda: len(cluster.processes()) == 3, 60)
 
 
+@pytest.mark.slow
 def test_a_stopped_actor_is_replaced(monkeypatch, cluster):
   monkeypatch.setattr("azr_jax.executor.cluster.POLL_S", 1.0)
   monkeypatch.setattr("azr_jax.executor.cluster.SILENT_S", 8.0)
@@ -170,6 +171,7 @@ def test_a_library_that_a_node_lacks_fails_its_jobs_alone(cluster):
   assert cluster.submit(Job("1", DOUBLE, ("1",))).result(60).status == "ok"
 
 
+@pytest.mark.slow
 def test_cancelled_jobs_never_start(cluster):
   # Together they would take ten minutes of CPU time.
   loops = [cluster.submit(Job("loop", LOOP, (str(x),))) for x in range(300)]
