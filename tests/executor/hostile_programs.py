@@ -4,6 +4,7 @@
 | --- | --- |
 | `hostile_files.py` | read, write and change files, use descriptors |
 | `hostile_processes.py` | start, signal, trace processes; connect |
+| `hostile_neighbours.py` | ask about, wake and meet other processes |
 | `hostile_resources.py` | use up time, memory or space for output |
 | `hostile_forging.py` | forge their report, by writing it or by leaving early |
 | `hostile_patching.py` | patch the code that runs them and reports on them |
@@ -19,6 +20,7 @@ from tests.executor import (
   hostile_files,
   hostile_forging,
   hostile_leaving,
+  hostile_neighbours,
   hostile_patching,
   hostile_peeking,
   hostile_processes,
@@ -31,6 +33,7 @@ from tests.executor.hostile_case import Case
 _TABLES = {
   "files": hostile_files.CASES,
   "processes": hostile_processes.CASES,
+  "neighbours": hostile_neighbours.CASES,
   "resources": hostile_resources.CASES,
   "forging": hostile_forging.CASES,
   "patching": hostile_patching.CASES,
