@@ -252,6 +252,7 @@ READERS: Mapping[str, Reader] = {
 # Modules and folders that parse no text of a model: whose texts they parse.
 TRUSTED: Mapping[str, str] = {
   "cli/": "the user's flags and configs",
+  "config/user_files.py": "the files of users",
   "corpora/": "what their own generators wrote, and the user's files",
   "data/": "the user's files",
   "evals/registry.py": "the user's flags",
