@@ -31,10 +31,10 @@ MAX_DOTS = 100
 MAX_FIELD_STEPS = 1 << 26
 # A string, closed or not. It never fails after a quote, so the scan is linear.
 _STRING_PATTERN = (
-  r"""'''(?:[^'\\]|\\.|'(?!''))*+(?:''')?"""
-  r'''|"""(?:[^"\\]|\\.|"(?!""))*+(?:""")?'''
-  r"""|'(?:[^'\\\n]|\\.)*+'?"""
-  r"""|"(?:[^"\\\n]|\\.)*+"?"""
+  r"""'''(?:[^'\\]++|\\.|'(?!''))*(?:''')?"""
+  r'''|"""(?:[^"\\]++|\\.|"(?!""))*(?:""")?'''
+  r"""|'(?:[^'\\\n]++|\\.)*'?"""
+  r"""|"(?:[^"\\\n]++|\\.)*"?"""
 )
 STRING = re.compile(_STRING_PATTERN, re.DOTALL)
 # A comment, or a string with the letters before its first quote.
@@ -43,7 +43,7 @@ _NOT_CODE = re.compile(
 )
 # A bracket, a sign, or other text, which ends a run of signs.
 _SYMBOL = re.compile(r"[(\[{)\]}+\-~]|[^()\[\]{}+\-~\s]+")
-_DOTTED = re.compile(r"(?:\.[\s\\]*+\w++[\s\\]*+)++")
+_DOTTED = re.compile(r"(?:\.[\s\\]*+\w++[\s\\]*+)+")
 _F_PREFIX = re.compile(r"[fF][rR]?['\"]")
 
 

@@ -66,6 +66,16 @@ def test_every_module_that_parses_text_is_in_the_table():
     assert any(covers(entry, module) for module in modules()), entry
 
 
+def test_no_pattern_repeats_a_group_possessively():
+  """Python 3.11.0 to 3.11.4 match `(?:a|b(?!b))*+` wrongly (gh-106052)."""
+  found = {
+    module: pattern.group()
+    for module, source in modules().items()
+    if (pattern := re.search(r"\)(?:[*+?]|\{[\d,]+\})\+.*", source))
+  }
+  assert not found
+
+
 def measured(*sizes):
   """Returns what the command prints for these lengths."""
   command = [sys.executable, "-m", "azr_jax.benchmark", "readers", "--sizes"]

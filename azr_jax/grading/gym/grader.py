@@ -33,10 +33,10 @@ def f(name, reference, answer):
 # or calls of other functions than these. Each character has one way to match,
 # so the patterns take linear time.
 _LISTS = re.compile(r"[\d\s,.\[\]'-]*\Z", re.ASCII)
-_SUMS = re.compile(r"(?:[\d\s+()-]|\*(?!\*)|/(?!/))*+\Z", re.ASCII)
+_SUMS = re.compile(r"(?:[\d\s+()-]++|\*(?!\*)|/(?!/))*\Z", re.ASCII)
 _JOINED_DIGITS = re.compile(r"\d\s++\d")
 _FORMULA = re.compile(
-  r"(?:[\d\s+*/(),^|-]|[A-Za-z]\w*+|(?<=\d)\.)*+\Z", re.ASCII
+  r"(?:[\d\s+*/(),^|-]|[A-Za-z]\w*+|(?<=\d)\.)*\Z", re.ASCII
 )
 _FORMULA_WORDS = frozenset(
   "sin cos tan cot sec csc sinh cosh tanh asin acos atan asinh acosh atanh "
