@@ -24,7 +24,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # The workers inherit it.
   atexit.register(
     shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True
   )
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 import jax
 import jaxtyping

@@ -44,6 +44,7 @@ def test_sigterm_saves_before_leaving(tmp_path):
   assert (tmp_path / "checkpoints" / str(steps)).is_dir()
 
 
+@pytest.mark.slow
 def test_fail_on_recompile_names_the_step_and_the_program(azr_run, tmp_path):
   """With room for one micro-batch, steps of more compile again."""
   process = training.start(

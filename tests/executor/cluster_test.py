@@ -86,6 +86,7 @@ def test_every_node_has_an_actor_with_every_sandbox_layer(cluster):
   )
 
 
+@pytest.mark.slow
 def test_the_verdicts_are_those_of_one_machine(cluster, local):
   results = cluster.map(JOBS)
   assert verdicts(results) == verdicts(local)
@@ -150,6 +151,7 @@ def test_a_stopped_actor_is_replaced(monkeypatch, cluster):
   assert wait_until(lambda: not is_alive(stopped))
 
 
+@pytest.mark.slow
 def test_a_lost_node_loses_no_job_and_a_new_one_is_used(
   machines, cluster, local
 ):

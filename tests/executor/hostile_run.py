@@ -29,7 +29,7 @@ from azr_jax.executor import Executor, Job, Result
 from tests.executor.hostile_case import Case
 from tests.executor.hostile_programs import CASES
 
-TIMEOUT_S = 1.0
+TIMEOUT_S = 0.4
 MEMORY_MB = 256
 LIBRARIES_MB = 800  # The libraries themselves take 600.
 WAIT_S = 60.0

@@ -1,5 +1,7 @@
 """Updates whose loss, gradients or parameters are not finite."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,14 +45,22 @@ def equal(one, other):
   jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
+@functools.cache
+def learner_over(sizes):
+  """A learner over a mesh of these sizes, which tests share, and its state."""
+  axes = dict(zip(mesh_lib.AXES, sizes, strict=True))
+  mesh = mesh_lib.make_mesh(axes, jax.devices()[: int(np.prod(sizes))])
+  made, state = make(mesh, decay_steps=5, warmup_steps=2)
+  return made, jax.device_get(state), jax.tree.map(lambda x: x.sharding, state)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, HUGE])
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 4, 2)])
 def test_a_step_that_is_not_finite_changes_nothing(value, sizes):
   """The next step is as if it had never been."""
-  axes = dict(zip(mesh_lib.AXES, sizes, strict=True))
-  mesh = mesh_lib.make_mesh(axes, jax.devices()[: int(np.prod(sizes))])
   batch = update_test.batch_of(8)
-  made, state = make(mesh, decay_steps=5, warmup_steps=2)
+  made, start, shardings = learner_over(sizes)
+  state = jax.device_put(start, shardings)
   state, clean = made.update(state, batch, None)
   assert (clean["learner/skipped"], clean["learner/nonfinite"]) == (0, 0)
   before = jax.device_get(state)
@@ -59,7 +69,7 @@ def test_a_step_that_is_not_finite_changes_nothing(value, sizes):
   assert (metrics["learner/skipped"], metrics["learner/nonfinite"]) == (1, 0)
   assert not np.isfinite(metrics["learner/grad_norm"])
   state, _ = made.update(state, batch, None)
-  _, other = make(mesh, decay_steps=5, warmup_steps=2)
+  other = jax.device_put(start, shardings)
   for _ in range(2):
     other, _ = made.update(other, batch, None)
   equal(jax.device_get(state), jax.device_get(other))

@@ -119,6 +119,7 @@ def test_a_run_folder_is_locked_by_all_or_none(results):
   assert "workdir: process 0" in locks[1]["refused"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # Ray itself raises warnings.
 def test_two_processes_share_the_actors_of_a_ray_cluster():
   cluster_utils = pytest.importorskip("ray.cluster_utils")

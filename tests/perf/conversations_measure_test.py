@@ -11,6 +11,7 @@ from azr_jax.perf.commands.decoder import RULES
 from azr_jax.rollout.settings import SamplerSettings
 
 
+@pytest.mark.slow
 def test_conversations_are_the_same_however_long_scripts_take():
   work = conversations.Workload(
     conversations=3,

@@ -59,13 +59,9 @@ def test_logprobs_are_those_of_a_full_forward(params, one_device_mesh):
 def test_samples_do_not_depend_on_slots_or_chunks(params, one_device_mesh):
   want = sample(policy(params, one_device_mesh), n=3)
   for changes in (
-    {"prompt_buckets": (8, 16)},
-    {"slots": 1},
-    {"slots": 16},
-    {"decode_chunk": 10},
-    {"prefill_tokens": 4},
-    {"prefill_tokens": 1000},
-    {"cache_chunk": 3},
+    {"slots": 1, "decode_chunk": 10},
+    {"slots": 16, "prefill_tokens": 1000, "prompt_buckets": (8, 16)},
+    {"prefill_tokens": 4, "cache_chunk": 3},
   ):
     got = sample(policy(params, one_device_mesh, **changes), n=3)
     assert got.keys() == want.keys()
