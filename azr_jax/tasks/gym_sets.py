@@ -1,6 +1,7 @@
 """Entries of reasoning-gym's sets; different seeds give different entries."""
 
 import importlib
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,7 +29,10 @@ def entries(
       the count or a setting is not allowed.
   """
   try:
-    reasoning_gym: Any = importlib.import_module("reasoning_gym")
+    with warnings.catch_warnings():
+      # Python says so of packages that it compiles for the first time.
+      warnings.simplefilter("ignore", SyntaxWarning)
+      reasoning_gym: Any = importlib.import_module("reasoning_gym")
   except ImportError:
     raise ValueError(
       f"gym:{name}: needs `pip install -e '.[gym]'` (reasoning-gym)"

@@ -95,9 +95,15 @@ def slurm(tmp_path, *arguments):
 def test_slurm_runs_the_module_and_passes_its_status_on(tmp_path, fake, code):
   fake("srun", f"exit {code}")
   fake("scontrol")
+  script = (training.ROOT / "launch" / "slurm_gpu.sbatch").read_text()
+  # The run has ended before the script waits for it.
+  late = tmp_path / "late.sbatch"
+  late.write_text(script.replace("run=$!", "run=$!\n/bin/sleep 0.3"))
+  done, _ = run(tmp_path, "bash", str(late), *JOB, SLURM_JOB_ID="7")
+  assert done.returncode == code
   done, calls = slurm(tmp_path, *JOB)
   assert done.returncode == code
-  assert calls == [
+  assert calls[-1:] == [
     "srun --kill-on-bad-exit=1 --cpus-per-task=12 python -m azr_jax.train "
     "--config=c.py --workdir=/shared/run --distributed"
   ]
