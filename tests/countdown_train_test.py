@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import pytest
 import training
 
 from azr_jax import train
@@ -68,6 +69,7 @@ def test_a_run_cut_short_goes_on_as_if_it_had_not_been(tmp_path, on_one_device):
   assert max(m["curriculum/replay_share"] for m in found) > 0
 
 
+@pytest.mark.slow
 def test_scores_are_printed_by_both_names(tmp_path):
   printed = run(
     "azr_jax.evaluate",

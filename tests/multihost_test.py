@@ -67,12 +67,13 @@ def test_eight_devices_train_as_one_does(azr_run, tmp_path):
 
 
 @pytest.mark.parametrize(
-  "devices, fsdp", [(2, 2), pytest.param(4, 4, marks=pytest.mark.slow)]
+  "devices, fsdp, tensor",
+  [(1, 2, 1), pytest.param(4, 4, 2, marks=pytest.mark.slow)],
 )
 def test_two_processes_train_as_one_device_does(
-  azr_run, tmp_path, devices, fsdp
+  azr_run, tmp_path, devices, fsdp, tensor
 ):
-  mesh = (f"--config.mesh.fsdp={fsdp}", "--config.mesh.tensor=2")
+  mesh = (f"--config.mesh.fsdp={fsdp}", f"--config.mesh.tensor={tensor}")
   mesh = (*mesh, *rollout_mesh(2 * devices))
   agree(metrics_of(tmp_path, devices, 2, *mesh), azr_run)
   # The first process wrote for both, once.

@@ -21,7 +21,7 @@ ORZ = {
   "evaluation.every": 2,
   "evaluation.limit": 6,
   "train.save_every": 2,
-  "train.steps": 4,
+  "train.steps": 3,
 }
 
 
@@ -33,7 +33,7 @@ def test_orz_resumes_and_its_problems_can_be_selected(tmp_path, on_one_device):
   training.copy_cut_after(2, whole, cut)
   train.train(config, str(cut))
   found = training.metrics_of(whole)
-  assert [metrics["step"] for metrics in found] == [1, 2, 3, 4]
+  assert [metrics["step"] for metrics in found] == [1, 2, 3]
   assert training.metrics_of(cut) == found
   assert {
     "correct/orz/solve/mean",
@@ -45,7 +45,7 @@ def test_orz_resumes_and_its_problems_can_be_selected(tmp_path, on_one_device):
   } <= found[0].keys()
   assert found[0]["critic/updates"] > 1
   evaluated = ["evaluation/problems/items" in metrics for metrics in found]
-  assert evaluated == [True, False, True, False]
+  assert evaluated == [True, False, True]
   out = tmp_path / "solved.jsonl"
   subprocess.run(
     [sys.executable, "-m", "azr_jax.select_problems", f"--run={whole}"]
@@ -55,7 +55,7 @@ def test_orz_resumes_and_its_problems_can_be_selected(tmp_path, on_one_device):
     check=True,
   )
   kept = [json.loads(line) for line in out.read_text().splitlines()]
-  assert 0 < len(kept) <= 16
+  assert 0 < len(kept) <= 12
   assert all(0.2 <= one["pass_rate"] <= 1 for one in kept)
 
 

@@ -11,7 +11,13 @@ import time
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Most of the tests' time is compilation, and their programs run for moments.
-FAST_COMPILATION = "--xla_backend_optimization_level=0"
+FAST_COMPILATION = " ".join(
+  (
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_parallel_codegen_split_count=1",
+  )
+)
 # Few prompts, programs and rows, so that a step takes about a second. Every
 # trajectory fits a row, so no step has more rows than the others.
 AZR = {

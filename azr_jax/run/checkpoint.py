@@ -25,7 +25,8 @@ from azr_jax.types import Params
 # that a run moves its damaged ones to.
 FOLDER, DAMAGED = "checkpoints", "damaged_checkpoints"
 # The items of a checkpoint that hold the device state, and metrics.
-_STATE, _ROWS = "state", "metrics"
+# Orbax reads an item "metrics" of every step before we can look for damage.
+_STATE, _ROWS = "state", "rows"
 # The device state of a run: any pytree of arrays.
 State = TypeVar("State")
 

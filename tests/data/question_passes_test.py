@@ -68,6 +68,7 @@ def test_potential_counts_correct_answers_and_resumes(tmp_path, on_one_device):
     potential_of(tmp_path, temperatures=(0.9,))
 
 
+@pytest.mark.slow
 def test_a_model_learns_from_its_own_correct_answers(
   tmp_path, context, on_one_device
 ):

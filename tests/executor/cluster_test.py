@@ -127,6 +127,7 @@ def test_a_second_run_is_told_that_the_cores_are_taken(monkeypatch, cluster):
     Executor(**OPTIONS)
 
 
+@pytest.mark.slow
 def test_a_killed_actor_loses_no_job(cluster, local):
   futures = [cluster.submit(job) for job in JOBS]
   assert wait_until(lambda: sum(future.done() for future in futures) > 100)

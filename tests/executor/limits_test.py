@@ -44,7 +44,7 @@ def test_neither_busy_processes_nor_slots_make_a_right_answer_wrong(condition):
   assert all(answers.right == answers.of == 8 for answers in found.values())
   # The limit was that of CPU time: a limit of wall clock would have failed.
   slowest = found[f"{condition}/75%"]
-  assert slowest.late == 8 and slowest.most_wall > 1 > slowest.most_cpu
+  assert slowest.late > 4 and slowest.most_wall > 1 > slowest.most_cpu
 
 
 def test_an_endless_call_gets_the_limit_in_cpu_time(pool):

@@ -151,6 +151,7 @@ def test_a_job_is_tried_twice_only(monkeypatch):
   assert (result.status, result.error) == ("error", "WorkerDied")
 
 
+@pytest.mark.slow
 def test_the_runs_of_a_zygote_that_dies_twice_are_not_forgotten(pool):
   loops = [Job("loop", LOOP, (str(x),), runs=3) for x in range(2)]
   submit(pool, *loops)

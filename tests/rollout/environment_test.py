@@ -161,7 +161,11 @@ def test_the_loss_mask_tells_responses_from_tool_outputs(
     ({"slots": 20, "cache_chunk": 32}, (40,)),
     ({"extend_chunk": 3}, (5, 0, 1)),
     pytest.param({"extend_chunk": 64}, (1,), marks=pytest.mark.slow),
-    ({"decode_chunk": 10, "prefill_tokens": 64}, (0, 0, 9)),
+    pytest.param(
+      {"decode_chunk": 10, "prefill_tokens": 64},
+      (0, 0, 9),
+      marks=pytest.mark.slow,
+    ),
   ],
 )
 def test_they_depend_on_neither_slots_nor_when_tool_outputs_come(

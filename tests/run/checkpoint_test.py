@@ -150,6 +150,19 @@ def test_metrics_are_kept_with_a_step(tmp_path):
     assert checkpoints.restore_rows(0) == []
 
 
+def test_damage_of_any_file_lets_the_folder_be_opened(tmp_path):
+  """Orbax reads some files of all steps before it is asked for one."""
+  save(tmp_path, (1,))
+  files = [path for path in tmp_path.rglob("*") if path.is_file()]
+  assert len(files) > 5
+  for path in files:
+    whole = path.read_bytes()
+    path.write_bytes(b"\xff" * len(whole))
+    with Checkpointer(tmp_path, 2) as checkpoints:
+      assert checkpoints.steps() == [1], path
+    path.write_bytes(whole)
+
+
 def test_a_step_is_never_left_out_silently(tmp_path):
   save(tmp_path, (2,))
   with Checkpointer(tmp_path, 2) as checkpoints:
