@@ -65,7 +65,7 @@ def _measure(code, text):
   reading, writing = os.pipe()
   parent = os.getpid()
   start = time.monotonic_ns()
-  pid = os.fork()
+  pid = kernel.fork()
   if pid == 0:
     try:
       _child(code, text, writing, parent)

@@ -150,7 +150,7 @@ def _wait(poll, children, say_alive):
 def _fork():
   """Forks; returns the child's process id and this process's end of a pipe."""
   reading, writing = os.pipe()
-  pid = os.fork()
+  pid = kernel.fork()
   if pid == 0:
     return pid, writing
   os.close(writing)
