@@ -12,6 +12,7 @@ import jax
 import optax
 from jax.sharding import Mesh
 
+from azr_jax import types
 from azr_jax.learner import critic as critic_lib
 from azr_jax.learner import train_state
 from azr_jax.learner import update as update_lib
@@ -31,7 +32,7 @@ class Learner:
       to a fresh state; `init(params, critic_params)` uses up those of a critic
       too.
     abstract: shapes, dtypes and shardings of a state.
-    update: `(state, batch, ref_params) -> (state, metrics)`.
+    update: `(state, batch, ref_params) -> (state, metrics)`, all epochs.
     policy_update: the program of `update` that trains the policy.
     estimate: the program that makes advantages, if there is a critic.
     critic_update: the program that trains the critic, if there is one.
@@ -55,12 +56,14 @@ class CriticParts:
     normalize: whether advantages get mean 0 and deviation 1 over the tokens
       that are trained on.
     seed: draws the value head.
+    aggregation: the aggregation that makes a batch's loss weights.
   """
 
   settings: CriticSettings
   optimizer: optax.GradientTransformation
   normalize: bool
   seed: int
+  aggregation: str = "token_mean"
 
 
 def make(
@@ -70,6 +73,7 @@ def make(
   mesh: Mesh,
   rules: Rules,
   critic: CriticParts | None = None,
+  epochs: int = 1,
 ) -> Learner:
   """Makes a learner.
 
@@ -80,6 +84,7 @@ def make(
     mesh: where state and batch lie.
     rules: logical axis to mesh axis.
     critic: what a critic needs; None: there is no critic.
+    epochs: how often the learner learns from each batch.
   """
   boxed = transformer.abstract_params(model)
   shardings = train_state.state_shardings(boxed, optimizer, mesh, rules)
@@ -87,7 +92,9 @@ def make(
   policy_update = update_lib.make_update(loss_fn, optimizer, shardings, mesh)
   if critic is None:
     abstract = abstract_state(model, optimizer, mesh, rules)
-    return Learner(init, abstract, policy_update, policy_update)
+    return Learner(
+      init, abstract, _repeated(policy_update, epochs), policy_update
+    )
 
   critic_shardings = train_state.state_shardings(
     critic_lib.abstract_params(model), critic.optimizer, mesh, rules
@@ -114,16 +121,41 @@ def make(
     model, critic.settings, mesh, critic.normalize
   )
   critic_update = critic_lib.make_update(
-    model, critic.settings, critic.optimizer, critic_shardings, mesh
+    model,
+    critic.settings,
+    critic.optimizer,
+    critic_shardings,
+    mesh,
+    critic.aggregation,
   )
   return Learner(
     init_both,
     abstract_state(model, optimizer, mesh, rules, critic.optimizer),
-    critic_lib.make_actor_critic_update(estimate, critic_update, policy_update),
+    critic_lib.make_actor_critic_update(
+      estimate, critic_update, policy_update, epochs
+    ),
     policy_update,
     estimate,
     critic_update,
   )
+
+
+def _repeated(
+  update: update_lib.Update, epochs: int
+) -> Callable[..., tuple[State, Metrics]]:
+  """Returns an update that learns several times; metrics are of the last."""
+  if epochs == 1:
+    return update
+
+  def repeated(
+    state: State, batch: types.Batch, ref_params: Params | None
+  ) -> tuple[State, Metrics]:
+    metrics: Metrics = {}
+    for _ in range(epochs):
+      state, metrics = update(state, batch, ref_params)
+    return state, metrics
+
+  return repeated
 
 
 def abstract_state(

@@ -16,6 +16,7 @@ SETTINGS = dict(
   group_size=3,
   prompt_format="compact",
   grader="rules",
+  truncated_grade="incorrect",
   health_samples=8,
 )
 PROBLEMS = [Problem(f"what is {n} + 1", str(n + 1)) for n in range(10)]

@@ -45,9 +45,9 @@ class ORZSettings(Settings):
     choices=grader.MODES,
   )
   truncated_grade: str = setting(
-    "incorrect",
+    "graded",
     "whether an answer whose response was truncated after it is graded",
-    paper="not named; the published code calls it incorrect",
+    paper="graded; the published code calls it incorrect",
     choices=TRUNCATED_GRADES,
   )
   health_samples: int = setting(
