@@ -32,7 +32,7 @@ PAPER_MODELS = {
   "llama-3.1-8b": "hf:meta-llama/Llama-3.1-8B",
 }
 VARIANTS = ("tiny", "smollm2-135m", *PAPER_MODELS)
-# What the published code does otherwise than the paper.
+# The published code differs from the paper in these keys.
 PUBLISHED_CODE = {
   "azr.unlearnable_reward": "published_code",  # -0.5 where eq. 4 is 0
   "azr.solve_from": "previous",  # It asks for tasks of the step before.
@@ -41,7 +41,7 @@ PUBLISHED_CODE = {
   "learner.regularizer_aggregation": "group_mean",
   "optimizer.decay_vectors": True,
 }
-# What we changed. It learns from the learnability rollouts, four of five
+# We changed this: it learns from the learnability rollouts, four of five
 # responses, which the paper samples and throws away.
 OURS = {"azr.train_on_learnability": True}
 

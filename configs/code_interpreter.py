@@ -38,7 +38,7 @@ GYM_QUESTIONS = tuple(
   for task in catalogue.tasks().values()
   if task.split == "train" and task.name.startswith("gym/")
 )
-# What Search-R1's code does otherwise than the paper.
+# Search-R1's code differs from the paper in these keys.
 PUBLISHED_CODE = {
   "learner.estimator": "grpo_unbiased",  # verl divides by G - 1.
   "learner.aggregation": "token_mean",

@@ -53,14 +53,14 @@ VARIANTS = (
   *(model + kind for model in MODELS for kind in KINDS),
   "qwen2.5-0.5b" + NO_MIX,
 )
-# What the published code does otherwise than the paper.
+# The published code differs from the paper in these keys.
 PUBLISHED_CODE = {
   "countdown.verifier": "compat",  # no syntax tree: 2**3 is an answer
   "learner.kl_estimator": "full",
 }
 # The start of our own recipe, and of section 4.2.
 OWN_START = "countdown_sft/model"
-# What we changed: a start that knows our prompts; for the tiny model, texts
+# We changed this: a start that knows our prompts; for the tiny model, texts
 # that scoring, at 0.6, samples too, and no pass of a reference.
 OURS = {
   "tiny": {"rollout.temperature": 0.6, "learner.kl_coef": 0.0},

@@ -36,14 +36,14 @@ VARIANTS = (
   "32b_anneal",
   "distill_14b",
 )
-# What the published code does otherwise than the paper.
+# The published code differs from the paper in these keys.
 PUBLISHED_CODE = {
   "learner.aggregation": "row_mean",
   "critic.value_clip": 0.2,
   "critic.head_init": "code",
   "orz.truncated_grade": "incorrect",
 }
-# What we changed. Values start near 0, so that the first advantages are those
+# We changed this. Values start near 0, so that the first advantages are those
 # of the rewards; a response that was cut off after an answer earns nothing, so
 # that nothing rewards going on.
 OURS = {"critic.head_init": "code", "orz.truncated_grade": "incorrect"}
