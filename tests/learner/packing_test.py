@@ -151,7 +151,7 @@ def test_eq_9_and_the_published_code_differ_inside_of_a_role():
     ("sequence_sum", [[2 / 4, 4 / 4], [6 / 4], [8 / 4]]),
     # ORZ's published code: every packed row weighs the same.
     ("row_mean", [[2 / 18, 4 / 18], [6 / 18], [8 / 24]]),
-    # What is neither: every token weighs the same.
+    # Every token weighs the same, which is neither.
     ("token_mean", [[2 / 20, 4 / 20], [6 / 20], [8 / 20]]),
   ],
 )
