@@ -167,5 +167,6 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   )
   c.evaluation.limit = 100
   c.evaluation.prompt_format = "compact"
+  c.evaluation.mathematics.grader = "rules"
   c.train.steps = 60
   c.train.save_every = 20
