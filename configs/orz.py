@@ -121,9 +121,13 @@ def _large(c: ml_collections.ConfigDict) -> None:
 
 
 def _anneal(c: ml_collections.ConfigDict) -> None:
-  """Sets a rate that falls linearly to 3e-7 (section 2.3)."""
-  c.optimizer.warmup_steps = 0
-  c.critic.optimizer.warmup_steps = 0
+  """Sets a rate that falls linearly to 3e-7 (appendix B).
+
+  The stage goes on with the moments of its run. Both rates rise over the first
+  four iterations or so, in which the critic has its 50 steps.
+  """
+  c.train.keep_moments = True
+  c.optimizer.warmup_steps = 5
   c.optimizer.decay = "linear"
   c.optimizer.decay_steps = 100
   c.optimizer.final_learning_rate = 3e-7

@@ -140,6 +140,15 @@ def make(
   )
 
 
+def restarted(state: State) -> State:
+  """Returns the state of a new stage; see `train_state.restarted`."""
+  if isinstance(state, critic_lib.ActorCritic):
+    return critic_lib.ActorCritic(
+      train_state.restarted(state.policy), train_state.restarted(state.critic)
+    )
+  return train_state.restarted(state)
+
+
 def _repeated(
   update: update_lib.Update, epochs: int
 ) -> Callable[..., tuple[State, Metrics]]:
