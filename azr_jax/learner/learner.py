@@ -33,7 +33,11 @@ class Learner:
       too.
     abstract: shapes, dtypes and shardings of a state.
     update: `(state, batch, ref_params) -> (state, metrics)`, all epochs.
+    init_policy: the program of `init` that makes the policy's state.
     policy_update: the program of `update` that trains the policy.
+    copy_to_critic: the program that makes a critic's parameters from the
+      policy's, if there is a critic.
+    init_critic: the program that makes the critic's state, if there is one.
     estimate: the program that makes advantages, if there is a critic.
     critic_update: the program that trains the critic, if there is one.
   """
@@ -41,7 +45,10 @@ class Learner:
   init: Callable[..., State]
   abstract: State
   update: Callable[..., tuple[State, Metrics]]
+  init_policy: jax.stages.Wrapped
   policy_update: update_lib.Update
+  copy_to_critic: jax.stages.Wrapped | None = None
+  init_critic: jax.stages.Wrapped | None = None
   estimate: critic_lib.Estimate | None = None
   critic_update: update_lib.Update | None = None
 
@@ -93,17 +100,16 @@ def make(
   if critic is None:
     abstract = abstract_state(model, optimizer, mesh, rules)
     return Learner(
-      init, abstract, _repeated(policy_update, epochs), policy_update
+      init, abstract, _repeated(policy_update, epochs), init, policy_update
     )
 
   critic_shardings = train_state.state_shardings(
     critic_lib.abstract_params(model), critic.optimizer, mesh, rules
   )
   init_critic = train_state.make_init_state(critic.optimizer, critic_shardings)
-  key = jax.random.key(critic.seed)
   make_critic_params = jax.jit(
     lambda params: critic_lib.init_params(
-      params, key, critic.settings.head_init
+      params, jax.random.key(critic.seed), critic.settings.head_init
     ),
     out_shardings=critic_shardings.params,
   )
@@ -134,7 +140,10 @@ def make(
     critic_lib.make_actor_critic_update(
       estimate, critic_update, policy_update, epochs
     ),
+    init,
     policy_update,
+    make_critic_params,
+    init_critic,
     estimate,
     critic_update,
   )

@@ -1,6 +1,5 @@
 """Everything on the device that a training step changes, and its sharding."""
 
-from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -126,7 +125,7 @@ def _zero_like(x: jax.Array) -> jax.Array:
 
 def make_init_state(
   optimizer: optax.GradientTransformation, shardings: TrainState
-) -> Callable[[Params], TrainState]:
+) -> jax.stages.Wrapped:
   """Returns a jitted function from sharded parameters to a fresh state.
 
   The function uses its argument up: the state takes over the buffers.

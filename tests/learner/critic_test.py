@@ -110,7 +110,9 @@ def rewarded(rows, aggregation="token_mean"):
 
 
 # How `learn` estimates.
-SETTINGS = CriticSettings(gae_lambda=0.9, num_minibatches=3, value_clip=0.2)
+SETTINGS = CriticSettings(
+  gae_lambda=0.9, num_minibatches=3, value_clip=0.2, head_init="code"
+)
 
 
 def learn(mesh, epochs=1):
