@@ -42,11 +42,16 @@ PUBLISHED_CODE = {
   "critic.value_clip": 0.2,
   "critic.head_init": "code",
   "orz.truncated_grade": "incorrect",
+  "evaluation.mathematics.truncated_grade": "incorrect",
 }
 # We changed this. Values start near 0, so that the first advantages are those
 # of the rewards; a response that was cut off after an answer earns nothing, so
 # that nothing rewards going on.
-OURS = {"critic.head_init": "code", "orz.truncated_grade": "incorrect"}
+OURS = {
+  "critic.head_init": "code",
+  "orz.truncated_grade": "incorrect",
+  "evaluation.mathematics.truncated_grade": "incorrect",
+}
 
 
 def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:

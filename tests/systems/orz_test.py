@@ -156,6 +156,8 @@ def test_average16_has_the_rule_of_the_reward_by_preset():
     assert rule.answer == "reward"
     assert rule.grader == train.orz.grader
     assert rule.truncated_grade == train.orz.truncated_grade
+    periodic = train.evaluation.mathematics.truncated_grade
+    assert periodic == train.orz.truncated_grade
     assert score.rollout.stop_strings == train.rollout.stop_strings
     assert score.rollout.max_tokens == train.rollout.max_tokens
     assert score.evaluate.prompt_format == train.orz.prompt_format
