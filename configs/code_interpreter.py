@@ -17,12 +17,15 @@ directory:
   python -m azr_jax.potential --config=configs/potential.py \\
       --model=code_sft_qwen2.5-7b/model --workdir=potential
 
-With `code_interpreter.order = "none"` no pass rates are needed. BIG-Bench Hard
-and SymBench are sources of `code_interpreter.questions` too.
+`VARIANT+published_code` does what Search-R1's code does otherwise, of which the
+paper's is an extension, and `VARIANT+ours` has what we changed; docs/papers.md
+lists both. With `code_interpreter.order = "none"` no pass rates are needed.
+BIG-Bench Hard and SymBench are sources of `code_interpreter.questions` too.
 """
 
 import ml_collections
 
+from azr_jax.config import presets
 from azr_jax.executor.settings import profile
 from azr_jax.tasks.questions import catalogue
 from azr_jax.trainer import settings
@@ -35,6 +38,15 @@ GYM_QUESTIONS = tuple(
   for task in catalogue.tasks().values()
   if task.split == "train" and task.name.startswith("gym/")
 )
+# Search-R1's code differs from the paper in these keys.
+PUBLISHED_CODE = {
+  "learner.estimator": "grpo_unbiased",  # verl divides by G - 1.
+  "learner.aggregation": "token_mean",
+  "learner.regularizer_aggregation": "token_mean",
+  "optimizer.decay_vectors": True,
+}
+WARMUP_SHARE = 0.285  # Search-R1: of the steps
+OURS: dict[str, object] = {}
 TINY_QUESTIONS = (
   "gym:products(min_terms=2, max_terms=2, min_digits=2, max_digits=4)",
   "gym:chain_sum(min_terms=3, max_terms=4, min_digits=2, max_digits=4)",
@@ -46,20 +58,21 @@ TINY_QUESTIONS = (
 
 
 def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
-  """Returns the experiment's configuration for a variant of `VARIANTS`."""
-  if variant not in VARIANTS:
-    raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
+  """Returns the configuration of VARIANT or VARIANT+PRESET."""
+  variant, preset = presets.split(variant, VARIANTS)
   c = settings.train_config("code_interpreter")
   _objective(c)
   if variant == "tiny":
     _tiny(c)
-    return c
-  _paper(c)
-  if variant == "smollm2-135m":
-    _smollm2(c)
   else:
-    c.model.source = f"code_sft_{variant}/model"
-    c.model.preset = variant
+    _paper(c)
+    if variant == "smollm2-135m":
+      _smollm2(c)
+    else:
+      c.model.source = f"code_sft_{variant}/model"
+      c.model.preset = variant
+  warmup = {"optimizer.warmup_steps": round(WARMUP_SHARE * c.train.steps)}
+  presets.apply(c, preset, PUBLISHED_CODE | warmup, OURS)
   return c
 
 

@@ -9,14 +9,19 @@
 | `tiny_static` | from easy to hard by schedule (table 1) |
 | `tiny_adaptive` | one bucket a step, near a target pass rate (eq. 2-4) |
 | `tiny_replay` | `tiny_adaptive`, with puzzles solved in part before (eq. 5) |
+| `tiny_conservative_replay` | the same, less and later |
 | `tiny_random_mix` | half from a pool of random puzzles |
 | `tiny_lm_mix` | half from a pool that the warm-started model proposed |
+| `tiny_curriculum_mix` | the same, with fixed weights of its buckets |
 | `tiny_closed_loop` | `tiny_adaptive`, with puzzles that the policy proposes |
 
-`qwen2.5-0.5b` and its variants have the constants of section 4.1; those whose
-names end with `mix` have the constants of section 4.2. They start from the
-model that the first command writes in the working directory. Mixes also read
-the pools of the other commands:
+`qwen2.5-0.5b` and its variants (`qwen2.5-0.5b_static`, ...) have the constants
+of section 4.1; those whose names end with `mix` have the constants of section
+4.2, of which `qwen2.5-0.5b_no_mix` is the baseline, uniform over real puzzles.
+Section 4.1 starts from a public model; section 4.2, and `VARIANT+ours`, from
+the model that the first command writes in the working directory, which is
+trained on the prompts of this package. Mixes also read the pools of the other
+commands:
 
   python -m azr_jax.sft --config=configs/sft.py:countdown_qwen2.5-0.5b \\
       --workdir=countdown_sft
@@ -27,6 +32,7 @@ the pools of the other commands:
 
 import ml_collections
 
+from azr_jax.config import presets
 from azr_jax.trainer import settings
 
 KINDS = (
@@ -41,13 +47,30 @@ KINDS = (
   "_closed_loop",
 )
 MODELS = ("tiny", "qwen2.5-0.5b")
-VARIANTS = tuple(model + kind for model in MODELS for kind in KINDS)
+# The baseline of the mixes; only at the paper's size its constants are others.
+NO_MIX = "_no_mix"
+VARIANTS = (
+  *(model + kind for model in MODELS for kind in KINDS),
+  "qwen2.5-0.5b" + NO_MIX,
+)
+# The published code differs from the paper in these keys.
+PUBLISHED_CODE = {
+  "countdown.verifier": "compat",  # no syntax tree: 2**3 is an answer
+  "learner.kl_estimator": "full",
+}
+# The start of our own recipe, and of section 4.2.
+OWN_START = "countdown_sft/model"
+# We changed this: a start that knows our prompts; for the tiny model, texts
+# that scoring, at 0.6, samples too, and no pass of a reference.
+OURS = {
+  "tiny": {"rollout.temperature": 0.6, "learner.kl_coef": 0.0},
+  "qwen2.5-0.5b": {"model.source": OWN_START},
+}
 
 
 def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
-  """Returns the experiment's configuration for a variant of `VARIANTS`."""
-  if variant not in VARIANTS:
-    raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
+  """Returns the configuration of VARIANT or VARIANT+PRESET."""
+  variant, preset = presets.split(variant, VARIANTS)
   model = next(m for m in MODELS if variant.startswith(m))
   kind = variant.removeprefix(model)
   c = settings.train_config("countdown")
@@ -59,6 +82,7 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
     if kind.endswith("mix"):
       _paper_mixing(c)
   _choose_prompts(c, kind)
+  presets.apply(c, preset, PUBLISHED_CODE, OURS[model])
   return c
 
 
@@ -69,22 +93,20 @@ def _objective(c: ml_collections.ConfigDict) -> None:
   c.learner.policy_loss = "sequence_weighted"
   c.learner.aggregation = "sequence_sum"
   c.learner.micro_rows = 16
+  c.learner.kl_coef = 1e-3
   c.optimizer.weight_decay = 1e-4
   c.optimizer.grad_clip = 0.0
 
 
 def _paper(c: ml_collections.ConfigDict) -> None:
   """Sets the values of section 4.1, or of the paper's course project."""
-  # Section 4.1 starts from hf:asingh15/qwen-sft-countdown-defaultproj, which is
-  # trained on other prompts than these.
-  c.model.source = "countdown_sft/model"
+  c.model.source = "hf:asingh15/qwen-sft-countdown-defaultproj"
   c.model.preset = "qwen2.5-0.5b"
   c.model.dtype = "bfloat16"
   c.model.remat = "dots"
   c.rollout.prompt_buckets = (256,)
   c.rollout.max_tokens = 1024
   c.rollout.decode_chunk = 64
-  c.learner.kl_coef = 1e-3
   c.learner.row_length = 1280
   c.learner.max_micro_batches = 64
   c.optimizer.learning_rate = 1e-5
@@ -92,6 +114,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
 
 def _paper_mixing(c: ml_collections.ConfigDict) -> None:
   """Sets the values of section 4.2."""
+  c.model.source = OWN_START
   c.countdown.prompts = 16  # paper: 4, accumulated 4 times
   c.countdown.group_size = 16
   c.learner.kl_coef = 5e-3
@@ -107,8 +130,6 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.rollout.prompt_buckets = (40,)
   c.rollout.max_tokens = 160
   c.rollout.decode_chunk = 16
-  # The temperature of scoring, because texts sampled at 1 are rare at 0.6.
-  c.rollout.temperature = 0.6
   c.learner.row_length = 200
   c.learner.chunk_tokens = 3200
   c.optimizer.learning_rate = 1.5e-4

@@ -12,7 +12,7 @@
 | `full` | public benchmarks, greedy, in the prompt format of training |
 | `chat` | `full` with a chat template |
 | `plain` | `full` with a prompt format for base models |
-| `average16` | `full` with 16 answers at temperature 1 (ORZ) |
+| `average16` | ORZ: 16 answers, asked and graded as its reward is |
 | `questions_tiny` | the benchmark `questions` by an agent, for the tiny model |
 | `questions` | the same benchmark for pretrained models (R1-CI) |
 | `questions_small` | for models that are too small to follow instructions |
@@ -20,7 +20,7 @@
 
 import ml_collections
 
-from azr_jax.config import overrides
+from azr_jax.config import overrides, presets
 from azr_jax.executor.settings import profile
 from azr_jax.trainer import settings
 
@@ -37,12 +37,15 @@ VARIANTS = (
   "questions",
   "questions_small",
 )
+# ORZ's published code grades truncated responses otherwise than its paper, and
+# so does the preset `ours` of configs/orz.py.
+PUBLISHED_CODE = {"evaluate.mathematics.truncated_grade": "incorrect"}
+OURS = PUBLISHED_CODE
 
 
 def get_config(variant: str = "greedy") -> ml_collections.ConfigDict:
   """Returns the evaluation configuration of a variant of `VARIANTS`."""
-  if variant not in VARIANTS:
-    raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
+  variant, preset = presets.split(variant, VARIANTS)
   c = overrides.to_config(settings.EvaluateSettings())
   c.rollout.slots = 96
   c.rollout.temperature = 0.0  # greedy
@@ -50,12 +53,14 @@ def get_config(variant: str = "greedy") -> ml_collections.ConfigDict:
     _countdown(c, variant)
   elif variant == "problems_tiny":
     c.rollout.temperature = 1.0
+    c.evaluate.mathematics.grader = "rules"
     c.rollout.prompt_buckets = (24,)
     c.rollout.max_tokens = 64
   elif variant.startswith("questions"):
     _questions(c, variant)
   elif variant != "greedy":
     _public(c, variant)
+  presets.apply(c, preset, PUBLISHED_CODE, OURS)
   return c
 
 
@@ -90,7 +95,9 @@ def _public(c: ml_collections.ConfigDict, variant: str) -> None:
     c.rollout.stop_strings = ("\nQuestion:",)
   c.executor.update(profile("mathematics"))
   if variant == "average16":
+    c.rollout.stop_strings = ("User:", "Human:", "Assistant:", "</answer>")
     c.evaluate.samples = 16  # ORZ: 16
+    c.evaluate.mathematics.answer = "reward"
     c.rollout.temperature = 1.0  # ORZ: 1
 
 

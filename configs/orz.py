@@ -10,6 +10,8 @@
 | `distill_14b` | DeepSeek-R1-Distill-Qwen-14B | ORZ's 13k hard ones |
 
 The values are the paper's, or those of its published code where it names none.
+`VARIANT+published_code` does what that code does otherwise than the paper, and
+`VARIANT+ours` has what we changed; docs/papers.md lists both.
 `32b` is short for `qwen2.5-32b`, and so on. `--config.learner.estimator=grpo`
 trains with GRPO instead of PPO; `grpo_mean` does not divide by the deviation,
 as in the published code. Annealing starts from a run, with its hard problems:
@@ -22,6 +24,7 @@ as in the published code. Annealing starts from a run, with its hard problems:
 
 import ml_collections
 
+from azr_jax.config import presets
 from azr_jax.executor.settings import profile
 from azr_jax.trainer import settings
 
@@ -33,17 +36,39 @@ VARIANTS = (
   "32b_anneal",
   "distill_14b",
 )
+# The published code differs from the paper in these keys.
+PUBLISHED_CODE = {
+  "learner.aggregation": "row_mean",
+  "critic.value_clip": 0.2,
+  "critic.head_init": "code",
+  "orz.truncated_grade": "incorrect",
+  "evaluation.mathematics.truncated_grade": "incorrect",
+}
+# We changed this. Values start near 0, so that the first advantages are those
+# of the rewards; a response that was cut off after an answer earns nothing, so
+# that nothing rewards going on.
+OURS = {
+  "critic.head_init": "code",
+  "orz.truncated_grade": "incorrect",
+  "evaluation.mathematics.truncated_grade": "incorrect",
+}
 
 
 def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
-  """Returns the experiment's configuration for a variant of `VARIANTS`."""
-  if variant not in VARIANTS:
-    raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
+  """Returns the configuration of VARIANT or VARIANT+PRESET."""
+  variant, preset = presets.split(variant, VARIANTS)
   c = settings.train_config("orz")
   _objective(c)
   if variant == "tiny":
     _tiny(c)
-    return c
+  else:
+    _full(c, variant)
+  presets.apply(c, preset, PUBLISHED_CODE, OURS)
+  return c
+
+
+def _full(c: ml_collections.ConfigDict, variant: str) -> None:
+  """Sets model and stage of a variant with the paper's sizes."""
   _paper(c)
   if variant == "distill_14b":
     c.model.source = "hf:deepseek-ai/DeepSeek-R1-Distill-Qwen-14B"
@@ -59,12 +84,12 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
       _large(c)
   if variant == "32b_anneal":
     _anneal(c)
-  return c
 
 
 def _objective(c: ml_collections.ConfigDict) -> None:
   """Sets PPO with GAE(1, 1), no entropy bonus and no KL (section 2)."""
   c.learner.estimator = "gae"
+  c.learner.aggregation = "sequence_sum"  # eq. 2 and 3
   c.learner.normalize_advantages = True
   c.learner.entropy_coef = 0.0
   for optimizer in (c.optimizer, c.critic.optimizer):
@@ -92,7 +117,8 @@ def _paper(c: ml_collections.ConfigDict) -> None:
 
 
 def _large(c: ml_collections.ConfigDict) -> None:
-  """Sets a sampler that fits beside the learner's state on 16 chips of v5p."""
+  """Sets steps, and a sampler that fits beside the state on 16 chips of v5p."""
+  c.train.steps = 1100  # paper: hard problems are those of 1,100 steps
   c.rollout.mesh.data = 1
   c.rollout.mesh.fsdp = -1
   c.rollout.mesh.tensor = 8  # the number of key-value heads
@@ -100,9 +126,13 @@ def _large(c: ml_collections.ConfigDict) -> None:
 
 
 def _anneal(c: ml_collections.ConfigDict) -> None:
-  """Sets a rate that falls linearly to 3e-7 (section 2.3)."""
-  c.optimizer.warmup_steps = 0
-  c.critic.optimizer.warmup_steps = 0
+  """Sets a rate that falls linearly to 3e-7 (appendix B).
+
+  The stage goes on with the moments of its run. Both rates rise over the first
+  four iterations or so, in which the critic has its 50 steps.
+  """
+  c.train.keep_moments = True
+  c.optimizer.warmup_steps = 5
   c.optimizer.decay = "linear"
   c.optimizer.decay_steps = 100
   c.optimizer.final_learning_rate = 3e-7
@@ -146,5 +176,6 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   )
   c.evaluation.limit = 100
   c.evaluation.prompt_format = "compact"
+  c.evaluation.mathematics.grader = "rules"
   c.train.steps = 60
   c.train.save_every = 20

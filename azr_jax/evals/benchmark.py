@@ -78,6 +78,8 @@ class Benchmark:
     limit_per_subset: whether `--limit` counts the items of each subset, not all
       items.
     default_limit: the number of items without `--limit`; 0: all.
+    grade_truncated: whether a response that was truncated is graded; otherwise
+      it is graded as an empty one.
   """
 
   name: str
@@ -90,6 +92,7 @@ class Benchmark:
   opens_data: bool = False
   limit_per_subset: bool = False
   default_limit: int = 0
+  grade_truncated: bool = True
 
   def with_items(self, items: list[Item]) -> "Benchmark":
     """Returns this benchmark with fixed items, so that it reads no data."""

@@ -1,4 +1,4 @@
-"""Benchmarks of mathematical problems, with the graders of ORZ's rewards.
+"""Benchmarks of mathematical problems.
 
 | name | its reference answers |
 | --- | --- |
@@ -8,20 +8,28 @@
 | `problems` | those of any data that `configs/orz.py` can train on |
 
 Answers are compared by rules and, if the rules find them unequal, by algebra in
-the executor. OlympiadBench's records may name a tolerance.
+the executor. OlympiadBench's records may name a tolerance. By default an answer
+is the last box or number; `MathematicsSettings` asks and grades as ORZ's reward
+does.
 """
 
+import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from azr_jax.config.settings import Settings, setting
 from azr_jax.evals import answer_extraction
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
-from azr_jax.grading.mathematics import extraction, grader, numbers
+from azr_jax.grading.mathematics import extraction, grader, numbers, reward
+from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.tasks.mathematics import problem as problem_lib
 from azr_jax.tasks.mathematics import prompts, sources
+
+# The benchmark of ORZ's own problems, and the rule of its reward.
+PROBLEMS, REWARD = "problems", "reward"
 
 
 def read_problems(raw: Iterable[Any]) -> list[Item]:
@@ -102,16 +110,70 @@ def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
   )
 
 
-def _grade_as_orz(
-  executor: Executor, item: Item, response: str
+def _grade_as_reward(
+  executor: Executor, item: Item, response: str, mode: str
 ) -> "Future[Grade]":
-  """Compares a box inside the answer tags by rules, as ORZ's reward does."""
-  answer = extraction.find_answer(response)
+  """Grades a response as ORZ's reward does, in one of `grader.MODES`."""
+  answer = reward.find_answer(response, "stop", reward.GRADED)
+  tolerance = numbers.Tolerance(absolute=item.reference.get("tolerance", 0.0))
   return futures.then(
-    grader.submit(executor, item.reference["answer"], answer, "rules"),
+    reward.submit(executor, item.reference["answer"], answer, mode, tolerance),
     lambda outcome: Grade.of(
       outcome, "no answer" if answer is None else answer[:200]
     ),
+  )
+
+
+def _training_prompt(
+  item: Item, prompt_format: str, tokenizer: Tokenizer
+) -> str:
+  del tokenizer
+  return prompts.solve_prompt(item.request, prompt_format)
+
+
+@dataclasses.dataclass(frozen=True)
+class MathematicsSettings(Settings):
+  """How the answers of mathematical benchmarks are asked for and graded.
+
+  The benchmark `problems` is always asked and graded as ORZ's training is.
+  """
+
+  answer: str = setting(
+    "last",
+    "last: the last box, or number; reward: prompt and rule of ORZ's training",
+    paper="ORZ: reward",
+    choices=("last", REWARD),
+  )
+  grader: str = setting(
+    "math_verify",
+    "grader of answers by the rule of the reward",
+    choices=grader.MODES,
+  )
+  truncated_grade: str = setting(
+    reward.GRADED,
+    "by the rule of the reward: the grade of an answer of a truncated response",
+    choices=reward.TRUNCATED_GRADES,
+  )
+
+
+def graded_by(settings: MathematicsSettings, benchmark: Benchmark) -> Benchmark:
+  """Returns a benchmark as the settings ask and grade it.
+
+  Args:
+    settings: the section of the config.
+    benchmark: any benchmark; those without mathematical answers or choices stay
+      as they are.
+  """
+  is_asked = settings.answer == REWARD and (
+    benchmark.answer_format in ("math", "choice")
+  )
+  if benchmark.name != PROBLEMS and not is_asked:
+    return benchmark
+  return dataclasses.replace(
+    benchmark,
+    grade=functools.partial(_grade_as_reward, mode=settings.grader),
+    prompt=_training_prompt,
+    grade_truncated=settings.truncated_grade == reward.GRADED,
   )
 
 
@@ -131,14 +193,12 @@ BENCHMARKS = (
   ),
   _make("gsm8k", "hf:openai/gsm8k/main:test"),
   Benchmark(
-    "problems",
+    PROBLEMS,
     "",
     read_any,
     "math",
-    _grade_as_orz,
-    prompt=lambda item, prompt_format, tokenizer: prompts.solve_prompt(
-      item.request, prompt_format
-    ),
+    functools.partial(_grade_as_reward, mode="math_verify"),
+    prompt=_training_prompt,
     opens_data=True,
   ),
 )

@@ -260,7 +260,10 @@ def _sample_and_grade(
   )
   for position, sample, completion in stream:
     index = indices[position]
-    grade = benchmark.grade(executor, items[index], completion.text)
+    is_graded = benchmark.grade_truncated or completion.finish_reason == "stop"
+    grade = benchmark.grade(
+      executor, items[index], completion.text if is_graded else ""
+    )
     responses = graded.setdefault(index, {})
     responses[sample] = completion, grade
     if len(responses) == samples:

@@ -19,7 +19,10 @@ Estimator = Callable[[np.ndarray, Sequence[Hashable], np.ndarray], np.ndarray]
 def _standardise(
   rewards: Float[np.ndarray, " N"], weights: np.ndarray
 ) -> Float[np.ndarray, " N"]:
-  """Returns (r - mean) / std with weighted moments; 0 when all r are equal."""
+  """Returns (r - mean) / std with weighted moments; 0 when all r are equal.
+
+  The deviation is that of the population: divided by N, not by N - 1.
+  """
   if np.ptp(rewards) == 0:
     return np.zeros_like(rewards)
   mean = np.average(rewards, weights=weights)
@@ -99,6 +102,28 @@ def leave_one_out(
   return advantages
 
 
+def standardised_unbiased(
+  rewards: Float[np.ndarray, " N"],
+  groups: Sequence[Hashable],
+  lengths: Int[np.ndarray, " N"],
+) -> Float[np.ndarray, " N"]:
+  """Returns GRPO with the unbiased deviation, as verl and Search-R1 have it.
+
+  A = (r - mean) / (s + 1e-6), where s^2 divides by G - 1. With G = 5 advantages
+  are sqrt(4 / 5) of those with the population's deviation. A group of one has
+  advantage 0 here; verl, which has no baseline for it, gives it its reward.
+  """
+  del lengths
+  advantages = np.zeros_like(rewards)
+  for group in dict.fromkeys(groups):
+    members = np.array([other == group for other in groups])
+    own = rewards[members]
+    if np.ptp(own) > 0:
+      deviation = own.std(ddof=1) + EPSILON
+      advantages[members] = (own - own.mean()) / deviation
+  return advantages
+
+
 def group_mean(
   rewards: Float[np.ndarray, " N"],
   groups: Sequence[Hashable],
@@ -132,6 +157,7 @@ ESTIMATORS: dict[str, Estimator] = {
   "trr++_by_token": task_relative_by_token,
   "reinforce++": reinforce_plus_plus,
   "grpo": task_relative,  # GRPO is the same formula with prompts as groups.
+  "grpo_unbiased": standardised_unbiased,
   "grpo_mean": group_mean,
   "rloo": leave_one_out,
   GAE: _rewards_unchanged,

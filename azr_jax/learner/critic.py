@@ -23,7 +23,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from azr_jax import types
-from azr_jax.learner import gae, masked, update
+from azr_jax.learner import gae, masked, packing, update
 from azr_jax.learner.settings import HEAD_INITS, CriticSettings
 from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
@@ -35,6 +35,8 @@ HEAD = "value_head"
 # Floor of a variance that is divided by: that of advantages when they are
 # normalised, that of returns in the explained variance.
 MIN_VARIANCE = 1e-8
+# Floor of a part of a batch that is divided by; no token is trained on below.
+MIN_WEIGHT = 1e-12
 
 
 class ActorCritic(flax.struct.PyTreeNode):
@@ -244,24 +246,34 @@ def make_update(
   optimizer: optax.GradientTransformation,
   shardings: TrainState,
   mesh: Mesh,
+  aggregation: str = "token_mean",
 ) -> update.Update:
   """Returns jitted `(state, ValueBatch) -> (state, metrics)`; donates state.
 
   The batch is split into `num_minibatches` runs of micro-batches; each gives
-  one optimizer step on its mean loss. A batch with fewer non-empty
-  micro-batches has one step for each of those.
+  one optimizer step on its loss, which is aggregated like the policy's. A batch
+  with fewer non-empty micro-batches has one step for each of those.
+
+  Args:
+    model: the policy's decoder.
+    settings: how the critic learns.
+    optimizer: takes one step per minibatch.
+    shardings: where the state lies.
+    mesh: where the batch lies.
+    aggregation: the aggregation that made the batch's loss weights.
   """
   loss_fn = _make_loss(model, settings.value_clip)
 
   def learn(state: TrainState, batch: ValueBatch) -> tuple[TrainState, Metrics]:
     count = update.nonempty_micro_batches(batch.batch)
     steps = jnp.minimum(settings.num_minibatches, count)
+    shares = _shares(batch.batch, aggregation)
 
     def one_step(index: jax.Array, carry: _Carry) -> _Carry:
       state, losses, norms, skipped = carry
       start, stop = index * count // steps, (index + 1) * count // steps
       total, grads = _minibatch_gradients(
-        loss_fn, state.params, batch, start, stop
+        loss_fn, state.params, batch, shares, start, stop
       )
       norm = optax.tree.norm(grads)
       is_finite = jnp.isfinite(total) & jnp.isfinite(norm)
@@ -291,7 +303,7 @@ def make_update(
 
 
 def _make_loss(model: transformer.Transformer, value_clip: float) -> _Loss:
-  """Returns the value loss of a micro-batch, summed over trained tokens."""
+  """Returns the weighted value loss of a micro-batch, and its plain sum."""
 
   def loss_fn(
     params: Params, micro: ValueBatch, ref_params: Params | None
@@ -303,51 +315,85 @@ def _make_loss(model: transformer.Transformer, value_clip: float) -> _Loss:
       micro.returns,
       value_clip,
     )
-    return masked.masked_sum(loss, micro.batch.loss_mask), {}
+    weighted = jnp.sum(micro.batch.loss_weights * loss)
+    return weighted, {"sum": masked.masked_sum(loss, micro.batch.loss_mask)}
 
   return loss_fn
+
+
+def _shares(batch: types.Batch, aggregation: str) -> Float[Array, " A"]:
+  """Returns which part of the batch's loss each micro-batch is.
+
+  It is its part of the sequences where the loss is a mean of the sequences'
+  sums, otherwise its part of the weights. So a minibatch's loss, divided by its
+  part, is the aggregation of the minibatch alone.
+  """
+  if aggregation in packing.SUMS:
+    parts = jnp.sum(jnp.max(batch.segment_ids, axis=-1), axis=-1)
+  else:
+    parts = jnp.sum(batch.loss_weights, axis=(1, 2))
+  parts = parts.astype(jnp.float32)
+  return parts / jnp.maximum(jnp.sum(parts), MIN_WEIGHT)
 
 
 def _minibatch_gradients(
   loss_fn: _Loss,
   params: Params,
   batch: ValueBatch,
+  shares: Float[Array, " A"],
   start: jax.Array,
   stop: jax.Array,
 ) -> tuple[Float[Array, ""], Params]:
-  """Returns the loss of micro-batches [start, stop), and its gradients.
+  """Returns the summed loss of micro-batches [start, stop), and gradients.
 
-  The loss is a sum over trained tokens; the gradients are those of its mean.
+  The sum is over trained tokens; the gradients are those of the loss as the
+  batch aggregates it.
+
+  Args:
+    loss_fn: the loss of a micro-batch.
+    params: the critic's parameters.
+    batch: all micro-batches.
+    shares: what `_shares` returned.
+    start: the first micro-batch.
+    stop: one past the last.
   """
-  total, _, grads = update.accumulate(loss_fn, params, batch, None, start, stop)
-  inside = jnp.arange(batch.returns.shape[0])
-  inside = (inside >= start) & (inside < stop)
-  tokens = jnp.maximum(
-    jnp.sum(batch.batch.loss_mask * inside[:, None, None]), 1.0
-  )
-  return total, jax.tree.map(lambda g: g / tokens, grads)
+  _, sums, grads = update.accumulate(loss_fn, params, batch, None, start, stop)
+  index = jnp.arange(shares.shape[0])
+  inside = (index >= start) & (index < stop)
+  share = jnp.maximum(jnp.sum(shares * inside), MIN_WEIGHT)
+  return sums["sum"], jax.tree.map(lambda g: g / share, grads)
 
 
 def make_actor_critic_update(
   estimate: Estimate,
   critic_update: update.Update,
   policy_update: update.Update,
+  epochs: int = 1,
 ) -> ActorCriticUpdate:
   """Returns `(ActorCritic, batch, ref_params) -> (ActorCritic, metrics)`.
 
   It runs three programs, one after the other; the module's docstring lists
-  them.
+  them. Advantages and returns are estimated once and stay fixed while the
+  other two run in every epoch, as in PPO.
+
+  Args:
+    estimate: makes advantages and returns.
+    critic_update: updates the critic.
+    policy_update: updates the policy.
+    epochs: how often both learn from a batch; metrics are of the last time.
   """
 
   def learn(
     state: ActorCritic, batch: types.Batch, ref_params: Params | None
   ) -> tuple[ActorCritic, Metrics]:
-    value_batch, estimate_metrics = estimate(state.critic.params, batch)
-    critic, critic_metrics = critic_update(state.critic, value_batch)
-    policy, policy_metrics = policy_update(
-      state.policy, value_batch.batch, ref_params
-    )
-    metrics = estimate_metrics | critic_metrics | policy_metrics
+    value_batch, metrics = estimate(state.critic.params, batch)
+    policy, critic = state.policy, state.critic
+    for _ in range(epochs):
+      critic, critic_metrics = critic_update(critic, value_batch)
+      policy, policy_metrics = policy_update(
+        policy, value_batch.batch, ref_params
+      )
+      metrics = metrics | critic_metrics | policy_metrics
     return ActorCritic(policy, critic), metrics
 
   return learn

@@ -12,6 +12,7 @@ import jax
 import optax
 from jax.sharding import Mesh
 
+from azr_jax import types
 from azr_jax.learner import critic as critic_lib
 from azr_jax.learner import train_state
 from azr_jax.learner import update as update_lib
@@ -31,8 +32,12 @@ class Learner:
       to a fresh state; `init(params, critic_params)` uses up those of a critic
       too.
     abstract: shapes, dtypes and shardings of a state.
-    update: `(state, batch, ref_params) -> (state, metrics)`.
+    update: `(state, batch, ref_params) -> (state, metrics)`, all epochs.
+    init_policy: the program of `init` that makes the policy's state.
     policy_update: the program of `update` that trains the policy.
+    copy_to_critic: the program that makes a critic's parameters from the
+      policy's, if there is a critic.
+    init_critic: the program that makes the critic's state, if there is one.
     estimate: the program that makes advantages, if there is a critic.
     critic_update: the program that trains the critic, if there is one.
   """
@@ -40,7 +45,10 @@ class Learner:
   init: Callable[..., State]
   abstract: State
   update: Callable[..., tuple[State, Metrics]]
+  init_policy: jax.stages.Wrapped
   policy_update: update_lib.Update
+  copy_to_critic: jax.stages.Wrapped | None = None
+  init_critic: jax.stages.Wrapped | None = None
   estimate: critic_lib.Estimate | None = None
   critic_update: update_lib.Update | None = None
 
@@ -55,12 +63,14 @@ class CriticParts:
     normalize: whether advantages get mean 0 and deviation 1 over the tokens
       that are trained on.
     seed: draws the value head.
+    aggregation: the aggregation that makes a batch's loss weights.
   """
 
   settings: CriticSettings
   optimizer: optax.GradientTransformation
   normalize: bool
   seed: int
+  aggregation: str = "token_mean"
 
 
 def make(
@@ -70,6 +80,7 @@ def make(
   mesh: Mesh,
   rules: Rules,
   critic: CriticParts | None = None,
+  epochs: int = 1,
 ) -> Learner:
   """Makes a learner.
 
@@ -80,6 +91,7 @@ def make(
     mesh: where state and batch lie.
     rules: logical axis to mesh axis.
     critic: what a critic needs; None: there is no critic.
+    epochs: how often the learner learns from each batch.
   """
   boxed = transformer.abstract_params(model)
   shardings = train_state.state_shardings(boxed, optimizer, mesh, rules)
@@ -87,16 +99,17 @@ def make(
   policy_update = update_lib.make_update(loss_fn, optimizer, shardings, mesh)
   if critic is None:
     abstract = abstract_state(model, optimizer, mesh, rules)
-    return Learner(init, abstract, policy_update, policy_update)
+    return Learner(
+      init, abstract, _repeated(policy_update, epochs), init, policy_update
+    )
 
   critic_shardings = train_state.state_shardings(
     critic_lib.abstract_params(model), critic.optimizer, mesh, rules
   )
   init_critic = train_state.make_init_state(critic.optimizer, critic_shardings)
-  key = jax.random.key(critic.seed)
   make_critic_params = jax.jit(
     lambda params: critic_lib.init_params(
-      params, key, critic.settings.head_init
+      params, jax.random.key(critic.seed), critic.settings.head_init
     ),
     out_shardings=critic_shardings.params,
   )
@@ -114,16 +127,53 @@ def make(
     model, critic.settings, mesh, critic.normalize
   )
   critic_update = critic_lib.make_update(
-    model, critic.settings, critic.optimizer, critic_shardings, mesh
+    model,
+    critic.settings,
+    critic.optimizer,
+    critic_shardings,
+    mesh,
+    critic.aggregation,
   )
   return Learner(
     init_both,
     abstract_state(model, optimizer, mesh, rules, critic.optimizer),
-    critic_lib.make_actor_critic_update(estimate, critic_update, policy_update),
+    critic_lib.make_actor_critic_update(
+      estimate, critic_update, policy_update, epochs
+    ),
+    init,
     policy_update,
+    make_critic_params,
+    init_critic,
     estimate,
     critic_update,
   )
+
+
+def restarted(state: State) -> State:
+  """Returns the state of a new stage; see `train_state.restarted`."""
+  if isinstance(state, critic_lib.ActorCritic):
+    return critic_lib.ActorCritic(
+      train_state.restarted(state.policy), train_state.restarted(state.critic)
+    )
+  return train_state.restarted(state)
+
+
+def _repeated(
+  update: update_lib.Update, epochs: int
+) -> Callable[..., tuple[State, Metrics]]:
+  """Returns an update that learns several times; metrics are of the last."""
+  if epochs == 1:
+    return update
+
+  def repeated(
+    state: State, batch: types.Batch, ref_params: Params | None
+  ) -> tuple[State, Metrics]:
+    metrics: Metrics = {}
+    for _ in range(epochs):
+      state, metrics = update(state, batch, ref_params)
+    return state, metrics
+
+  return repeated
 
 
 def abstract_state(

@@ -11,18 +11,19 @@ from azr_jax.types import Params
 def make_optimizer(c: OptimizerSettings) -> optax.GradientTransformation:
   """Returns AdamW, or Muon for the layers' matrices and AdamW for the rest.
 
-  Norms and biases have no weight decay. Gradients are first clipped by their
-  global norm.
+  Norms and biases have no weight decay unless `decay_vectors` is set. Gradients
+  are first clipped by their global norm.
 
   Args:
     c: rates, schedule and moments; Muon's rate falls by the same factor as
       AdamW's.
   """
+  decays = None if c.decay_vectors else _decay_mask
   if c.muon_learning_rate:
     optimizer = optax.contrib.muon(
       _schedule(c, c.muon_learning_rate),
       weight_decay=c.weight_decay,
-      weight_decay_mask=_decay_mask,
+      weight_decay_mask=decays,
       adam_b1=c.b1,
       adam_b2=c.b2,
       adam_weight_decay=c.weight_decay,
@@ -37,7 +38,7 @@ def make_optimizer(c: OptimizerSettings) -> optax.GradientTransformation:
       b1=c.b1,
       b2=c.b2,
       weight_decay=c.weight_decay,
-      mask=_decay_mask,
+      mask=decays,
     )
   if c.grad_clip == 0:
     return optimizer

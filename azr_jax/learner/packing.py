@@ -8,14 +8,24 @@ The life of a sequence here:
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
 from azr_jax import types
 
-AGGREGATIONS = ("token_mean", "sequence_mean", "sequence_sum", "fixed_length")
+AGGREGATIONS = (
+  "token_mean",
+  "sequence_mean",
+  "sequence_sum",
+  "fixed_length",
+  "group_mean",
+  "row_mean",
+)
+# Those of `AGGREGATIONS` that are a mean over sequences of a sum over tokens.
+# In the others the weights of all tokens add up to 1.
+SUMS = ("sequence_sum", "fixed_length")
 # The fields of `types.Batch`.
 _DTYPES = {
   "tokens": np.int32,
@@ -41,6 +51,7 @@ class TrainingExample:
     advantage: the advantage of each of these ids.
     logprobs: float32 [S + 1], sampling log-probabilities (0 on the prompt).
     repeats_from: the id from which the sequence repeats itself, or None.
+    group: names the sequences that `group_mean` averages together.
   """
 
   token_ids: np.ndarray
@@ -48,6 +59,7 @@ class TrainingExample:
   advantage: float
   logprobs: np.ndarray
   repeats_from: int | None = None
+  group: Hashable = None
 
 
 def from_trajectory(
@@ -71,11 +83,15 @@ def from_trajectory(
       if trajectory.repeats_from is None
       else prompt_length + trajectory.repeats_from
     ),
+    group=trajectory.group_id,
   )
 
 
 def loss_weights(
-  sequences: Sequence[TrainingExample], aggregation: str, fixed_length: int
+  sequences: Sequence[TrainingExample],
+  rows: Sequence[Sequence[int]],
+  aggregation: str,
+  fixed_length: int,
 ) -> list[float]:
   """Returns the weight of each trained token, per sequence.
 
@@ -83,25 +99,63 @@ def loss_weights(
   sum over tokens with these weights:
 
     token_mean: 1 / (m_1 + ... + m_n);
-    sequence_mean: 1 / (n m_i);
-    sequence_sum: 1 / n, so that long sequences weigh more;
-    fixed_length: 1 / (n `fixed_length`).
+    sequence_mean: 1 / (n m_i), so that every sequence weighs the same (AZR,
+      eq. 9);
+    sequence_sum: 1 / n, so that long sequences weigh more (ORZ, eq. 2 and 3);
+    fixed_length: 1 / (n `fixed_length`);
+    group_mean: 1 / (G M), with G groups, of which that of i has M trained
+      tokens: a token mean in each task and role of AZR, as in its published
+      code, whose micro-batches hold one of them each;
+    row_mean: 1 / (R M), with R rows, of which that of i has M trained tokens:
+      a token mean in each packed row, as in ORZ's published code.
+
+  Args:
+    sequences: the training examples.
+    rows: the sequence indices of each row, of `assign_rows`.
+    aggregation: one of `AGGREGATIONS`.
+    fixed_length: the length that `fixed_length` divides by.
 
   Raises:
     ValueError: the aggregation is unknown.
   """
   counts = [int(sequence.loss_mask.sum()) for sequence in sequences]
   if aggregation == "token_mean":
-    return [1.0 / max(sum(counts), 1)] * len(counts)
+    return _mean_of_means(counts, [0] * len(counts))
   if aggregation == "sequence_mean":
     return [1.0 / (len(counts) * max(count, 1)) for count in counts]
   if aggregation == "sequence_sum":
     return [1.0 / len(counts)] * len(counts)
   if aggregation == "fixed_length":
     return [1.0 / (len(counts) * fixed_length)] * len(counts)
+  if aggregation == "group_mean":
+    return _mean_of_means(counts, [sequence.group for sequence in sequences])
+  if aggregation == "row_mean":
+    row_of = {
+      index: row for row, members in enumerate(rows) for index in members
+    }
+    return _mean_of_means(counts, [row_of[i] for i in range(len(counts))])
   raise ValueError(
     f"aggregation={aggregation!r}: expected one of {AGGREGATIONS}"
   )
+
+
+def _mean_of_means(
+  counts: Sequence[int], groups: Sequence[Hashable]
+) -> list[float]:
+  """Returns the weights of a mean over groups of the mean over their tokens.
+
+  Args:
+    counts: trained tokens of each sequence.
+    groups: the group of each sequence; one without trained tokens is no group.
+  """
+  tokens: dict[Hashable, int] = {}
+  for count, group in zip(counts, groups, strict=True):
+    if count:
+      tokens[group] = tokens.get(group, 0) + count
+  return [
+    1.0 / (len(tokens) * tokens[group]) if count else 0.0
+    for count, group in zip(counts, groups, strict=True)
+  ]
 
 
 def assign_rows(lengths: Sequence[int], row_length: int) -> list[list[int]]:
@@ -162,9 +216,9 @@ def pack(
     name: np.zeros((num_rows, row_length), dtype)
     for name, dtype in _DTYPES.items()
   }
-  weights = loss_weights(sequences, aggregation, row_length)
+  weights = loss_weights(sequences, rows, aggregation, row_length)
   regularizer_weights = loss_weights(
-    sequences, regularizer_aggregation, row_length
+    sequences, rows, regularizer_aggregation, row_length
   )
   for row, members in enumerate(rows):
     start = 0

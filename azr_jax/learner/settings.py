@@ -39,8 +39,9 @@ class OptimizerSettings(Settings):
   )
   b1: float = setting(0.9, "decay of the first moment", at_least=0, below=1)
   b2: float = setting(0.999, "decay of the second moment", at_least=0, below=1)
-  weight_decay: float = setting(
-    0.01, "decoupled decay of matrices; vectors have none", at_least=0
+  weight_decay: float = setting(0.01, "decoupled decay", at_least=0)
+  decay_vectors: bool = setting(
+    False, "weight decay of norms and biases too, not of matrices alone"
   )
   grad_clip: float = setting(
     1.0, "maximum global norm of the gradient; 0: no clipping", at_least=0
@@ -83,12 +84,14 @@ class LearnerSettings(Settings):
   )
   aggregation: str = setting(
     "token_mean",
-    "how the losses of tokens are averaged",
+    "how the losses of tokens, the critic's too, become one (packing.py)",
+    paper="AZR (eq. 9), R1-CI: sequence_mean; ORZ (eq. 2, 3), Countdown: "
+    "sequence_sum",
     choices=packing.AGGREGATIONS,
   )
   regularizer_aggregation: str = setting(
     "token_mean",
-    "how the entropy and KL terms of tokens are averaged",
+    "how the entropy and KL terms of tokens become one",
     choices=packing.AGGREGATIONS,
   )
   policy_loss: str = setting(
@@ -115,7 +118,10 @@ class LearnerSettings(Settings):
     choices=(*losses.KL_ESTIMATORS, losses.FULL_KL),
   )
   epochs: int = setting(
-    1, "optimizer steps per batch", paper="AZR: 1", at_least=1
+    1,
+    "times that a batch is learned from; its advantages stay fixed",
+    paper="AZR, ORZ: 1",
+    at_least=1,
   )
   row_length: int = setting(384, "tokens per packed row", at_least=1)
   micro_rows: int = setting(8, "rows per micro-batch", at_least=1)
@@ -126,15 +132,6 @@ class LearnerSettings(Settings):
     1024, "tokens whose logits exist at once", at_least=1
   )
   nonfinite: str = _nonfinite()
-
-  def check(self) -> None:
-    """Refuses several epochs with a critic."""
-    if self.estimator == advantages.GAE and self.epochs != 1:
-      raise self.invalid(
-        "epochs",
-        f"1 with estimator={advantages.GAE!r}, because the values belong to "
-        "the critic before its update",
-      )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,14 +149,15 @@ class CriticSettings(Settings):
     at_least=1,
   )
   value_clip: float = setting(
-    0.2,
+    0.0,
     "maximum distance of a clipped value from the old one; 0: no clipping",
-    paper="not named; the published code has 0.2",
+    paper="none (eq. 3); the published code has 0.2",
     at_least=0,
   )
   head_init: str = setting(
-    "code",
+    "paper",
     "value head: code N(0, 1/(D+1)), paper U(-sqrt 5, sqrt 5)",
+    paper="paper",
     choices=HEAD_INITS,
   )
   optimizer: OptimizerSettings = OptimizerSettings(

@@ -1,6 +1,6 @@
 """Everything on the device that a training step changes, and its sharding."""
 
-from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import flax.struct
@@ -97,9 +97,35 @@ def abstract_state(
   )
 
 
+def restarted(state: TrainState) -> TrainState:
+  """Returns the state of a new stage of training.
+
+  Parameters and moments stay, with the count that corrects the moments' bias.
+  The number of updates, by which rates are scheduled, starts over.
+  """
+
+  def is_schedule(node: object) -> bool:
+    return isinstance(node, optax.ScaleByScheduleState)
+
+  def restart(node: Any) -> Any:
+    if not is_schedule(node):
+      return node
+    return node._replace(count=_zero_like(node.count))
+
+  return state.replace(
+    step=_zero_like(state.step),
+    opt_state=jax.tree.map(restart, state.opt_state, is_leaf=is_schedule),
+  )
+
+
+def _zero_like(x: jax.Array) -> jax.Array:
+  """Returns zeros in the shards of an array."""
+  return jnp.zeros_like(x, device=x.sharding)
+
+
 def make_init_state(
   optimizer: optax.GradientTransformation, shardings: TrainState
-) -> Callable[[Params], TrainState]:
+) -> jax.stages.Wrapped:
   """Returns a jitted function from sharded parameters to a fresh state.
 
   The function uses its argument up: the state takes over the buffers.

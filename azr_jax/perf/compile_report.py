@@ -24,8 +24,13 @@ from azr_jax.trainer.settings import ExperimentSettings
 RESERVED_BYTES = 0.3e9
 # Assumed mean tokens of a prompt and of a completion.
 MEAN_TOKENS = 1024
+_LARGER_MESH = "a larger mesh.fsdp (more chips)"
 # Program -> keys to change if it does not fit.
 _SUGGESTIONS = {
+  "start_copy": _LARGER_MESH,
+  "start_critic": _LARGER_MESH,
+  "start_policy": _LARGER_MESH,
+  "restore": _LARGER_MESH,
   "prefill": "fewer rollout.prefill_tokens or rollout.slots, or a larger "
   "rollout.mesh.tensor",
   "insert": "fewer rollout.slots or a larger rollout.mesh.tensor",
@@ -145,7 +150,7 @@ def show(report: dict[str, Any]) -> str:
     f"{report['hbm_gib']:.0f} GiB, mesh {report['mesh']}, sampling on "
     f"{report['rollout_mesh']}",
     "",
-    f"{'program':9}{'GiB':>7}{'of it resident':>16}{'TFLOP*':>9}{'GB*':>8}"
+    f"{'program':13}{'GiB':>7}{'of it resident':>16}{'TFLOP*':>9}{'GB*':>8}"
     f"{'compile s':>11}  collectives (count, GB of results on a device)",
   ]
   for program in report["programs"]:
@@ -155,7 +160,7 @@ def show(report: dict[str, Any]) -> str:
     )
     resident_gib = program["resident_bytes"] / chips.GIB
     lines.append(
-      f"{program['name']:9}{program['peak_gib']:7.3g}{resident_gib:16.3g}"
+      f"{program['name']:13}{program['peak_gib']:7.3g}{resident_gib:16.3g}"
       f"{program['flops'] / 1e12:9.2g}{program['bytes'] / 1e9:8.3g}"
       f"{program['compile_s']:11.0f}  {moved or 'none'}"
       + ("" if program["fits"] else "  DOES NOT FIT")

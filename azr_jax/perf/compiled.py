@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 from azr_jax.models.config import ModelConfig
 from azr_jax.perf import hlo
-from azr_jax.perf.programs import Program, make_programs
+from azr_jax.perf.programs import Program, make_programs, start_programs
 from azr_jax.trainer.settings import TrainSettings
 
 _OVERFLOW = re.compile(r"Used ([\d.]+)([GMK]) of ([\d.]+)([GMK]) hbm")
@@ -49,18 +49,24 @@ class Compiled:
 def compile_all(
   c: TrainSettings, config: ModelConfig, mesh: Mesh
 ) -> list[Compiled]:
-  """Compiles every program that a run of this configuration uses.
+  """Compiles every program that a run uses: to start, to restore, in a step.
 
   Args:
     c: a training configuration.
     config: the model's config.
     mesh: a mesh of real devices, or of those of a topology.
   """
-  return [_compile(program) for program in make_programs(c, config, mesh)]
+  programs = [
+    *start_programs(c, config, mesh),
+    *make_programs(c, config, mesh),
+  ]
+  return [_compile(program) for program in programs]
 
 
 def _compile(program: Program) -> Compiled:
   """Compiles one program, which may need more memory than a device has."""
+  if program.lower is None:
+    return Compiled(program.name, 0, program.resident_bytes, 0, 0, {}, 0, False)
   start = time.perf_counter()
   try:
     executable = program.lower().compile()

@@ -1,5 +1,7 @@
 """The device programs of a training run, with their arguments as shapes.
 
+A run starts or resumes with some of them, and has the others in every step.
+
 Nothing is computed or compiled here: shapes and shardings are enough to lower
 each program, even for devices that this machine does not have.
 """
@@ -37,13 +39,15 @@ class Program:
   """One device program.
 
   Attributes:
-    name: prefill, insert, decode, extend, score, estimate, critic or update.
-    lower: traces the program; returns a `jax.stages.Lowered`.
+    name: of a step: prefill, insert, decode, extend, score, estimate, critic or
+      update; of a start: start_copy, start_critic, start_policy or restore.
+    lower: traces the program; returns a `jax.stages.Lowered`. None: arrays are
+      read, and no program runs.
     resident_bytes: bytes of a device that other arrays take while it runs.
   """
 
   name: str
-  lower: Callable[[], jax.stages.Lowered]
+  lower: Callable[[], jax.stages.Lowered] | None
   resident_bytes: float
 
 
@@ -62,6 +66,51 @@ class _Sampling:
   params: types.Params
   prompts: decode_lib.PrefillState
   slots: decode_lib.DecodeState
+
+
+def start_programs(
+  c: TrainSettings, config: ModelConfig, mesh: Mesh
+) -> list[Program]:
+  """Returns what a run does before its first step: it starts, or restores.
+
+  A fresh state takes over the parameters that were loaded; a critic's are a
+  copy of them. A restored state is read straight into its shards, so nothing
+  else is on a device.
+
+  Args:
+    c: a training configuration.
+    config: the model's config.
+    mesh: a mesh of real devices, or of those of a topology.
+  """
+  learner = build.build_learner(
+    c, build.build_model(c.model, config, mesh), mesh
+  )
+  state = learner.abstract
+  policy, programs = state, []
+  reference_bytes = device_bytes(state.params) if c.learner.kl_coef else 0.0
+  resident_bytes = reference_bytes
+  if isinstance(state, critic_lib.ActorCritic):
+    policy, critic = state.policy, state.critic
+    copy, init_critic = learner.copy_to_critic, learner.init_critic
+    assert copy is not None and init_critic is not None
+    programs = [
+      Program("start_copy", lambda: copy.lower(policy.params), resident_bytes),
+      Program(
+        "start_critic",
+        lambda: init_critic.lower(critic.params),
+        resident_bytes + device_bytes(policy.params),
+      ),
+    ]
+    resident_bytes += device_bytes(critic)
+  return [
+    *programs,
+    Program(
+      "start_policy",
+      lambda: learner.init_policy.lower(policy.params),
+      resident_bytes,
+    ),
+    Program("restore", None, device_bytes(state) + reference_bytes),
+  ]
 
 
 def make_programs(

@@ -12,6 +12,11 @@ class RunSettings(Settings):
   init_from_run: str = setting(
     "", "run folder whose newest checkpoint training starts from, once"
   )
+  keep_moments: bool = setting(
+    False,
+    "start with the optimizer's moments of init_from_run too; rates start over",
+    paper="ORZ: True in annealing, which continues a run",
+  )
   steps: int = setting(100, "training steps", at_least=1)
   save_every: int = setting(
     10, "steps between checkpoints", paper="AZR: 10", at_least=1

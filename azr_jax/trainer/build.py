@@ -215,6 +215,7 @@ def build_learner(
       make_optimizer(c.critic.optimizer),
       c.learner.normalize_advantages,
       c.seed,
+      c.learner.aggregation,
     )
   return learner_lib.make(
     model,
@@ -223,6 +224,7 @@ def build_learner(
     mesh,
     c.sharding.rules(),
     critic,
+    c.learner.epochs,
   )
 
 

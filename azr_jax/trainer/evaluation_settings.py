@@ -4,6 +4,7 @@ import dataclasses
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.evals import prompt_formats
+from azr_jax.evals.mathematics import MathematicsSettings
 from azr_jax.rollout.python_tool import PythonToolSettings
 from azr_jax.systems.code_interpreter.agents import AGENTS
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
@@ -33,6 +34,7 @@ class PeriodicSettings(Settings):
   )
   samples: int = setting(1, "responses per item", at_least=1)
   prompt_format: str = setting("full", "prompt format", choices=PROMPT_FORMATS)
+  mathematics: MathematicsSettings = MathematicsSettings()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,3 +49,4 @@ class BenchmarkSettings(Settings):
     "free", "agent that answers the benchmark `questions`", choices=AGENTS
   )
   tool: PythonToolSettings = PythonToolSettings()
+  mathematics: MathematicsSettings = MathematicsSettings()

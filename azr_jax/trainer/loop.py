@@ -116,10 +116,7 @@ def run(
       # Update.
       run.assert_same(f"batch of step {step}", *jax.tree.leaves(batch))
       batch = update.place(batch, experiment.mesh)
-      learner_metrics: update.Metrics = {}
-      for _ in range(settings.learner.epochs):
-        state, learner_metrics = learner.update(state, batch, ref_params)
-
+      state, learner_metrics = learner.update(state, batch, ref_params)
       learned = step_log.fetch(learner_metrics)
 
       # Log, while the update runs.

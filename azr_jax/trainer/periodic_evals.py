@@ -1,6 +1,6 @@
 """Benchmarks that score the policy during training."""
 
-from azr_jax.evals import questions, registry, runner
+from azr_jax.evals import mathematics, questions, registry, runner
 from azr_jax.evals.benchmark import Benchmark
 from azr_jax.executor import Executor
 from azr_jax.rollout import policy as policy_lib
@@ -86,7 +86,7 @@ def _read(c: PeriodicSettings) -> dict[Benchmark, runner.RunSettings]:
     settings = runner.RunSettings(
       paths.get(name, ""), c.limit, c.prompt_format, c.samples
     )
-    benchmark = registry.BENCHMARKS[name]
+    benchmark = mathematics.graded_by(c.mathematics, registry.BENCHMARKS[name])
     items = runner.items_of(benchmark, settings)
     benchmarks[benchmark.with_items(items)] = settings
   return benchmarks

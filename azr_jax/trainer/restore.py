@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 
 from azr_jax import types
 from azr_jax.config import user_files
+from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.critic import ActorCritic
 from azr_jax.models import load, presets, tokenizers, transformer
 from azr_jax.parallel import mesh as mesh_lib
@@ -44,10 +45,17 @@ def pin_start(experiment: Experiment, folder: pathlib.Path) -> int:
     The step; 0 if the run starts from a model.
 
   Raises:
-    ValueError: `train.init_from_run` is a run without a checkpoint, or the
-      step that was written before is damaged.
+    ValueError: `train.init_from_run` is a run without a checkpoint, or missing
+      though `train.keep_moments` needs it, or the step that was written before
+      is damaged.
   """
-  spec = experiment.settings.trunk.train.init_from_run
+  c = experiment.settings.trunk.train
+  spec = c.init_from_run
+  if not spec and c.keep_moments:
+    raise ValueError(
+      "config.train.init_from_run='': expected a run's folder, whose moments "
+      "config.train.keep_moments=True starts with"
+    )
   if not spec:
     return 0
   path = folder / START
@@ -132,9 +140,35 @@ def training_state(
     if has_reference:
       (reference,) = initial_params(experiment, start, with_critic=False)
     return state, reference, system
+  if experiment.settings.trunk.train.keep_moments:
+    state = _next_stage(experiment, start)
+    reference = jax.tree.map(jnp.copy, state.params) if has_reference else None
+    return state, reference, {}
   params = initial_params(experiment, start, with_critic=True)
   reference = jax.tree.map(jnp.copy, params[0]) if has_reference else None
   return experiment.learner.init(*params), reference, {}
+
+
+def _next_stage(experiment: Experiment, step: int) -> learner_lib.State:
+  """Returns the state of `train.init_from_run`, whose schedules start over.
+
+  Args:
+    experiment: what `build.build` made.
+    step: what `pin_start` returned.
+
+  Raises:
+    ValueError: the run's optimizer keeps another state than this one's.
+  """
+  spec = experiment.settings.trunk.train.init_from_run
+  with checkpoint.open_to_read(storage.resolve(spec), step) as (saved, step):
+    try:
+      state, _ = saved.restore(step, experiment.learner.abstract)
+    except ValueError as error:
+      raise ValueError(
+        f"config.train.init_from_run={spec!r}: expected a run with the same "
+        "model, estimator and optimizer, because config.train.keep_moments=True"
+      ) from error
+  return learner_lib.restarted(state)
 
 
 def checkpoint_step(model_spec: str) -> int | None:

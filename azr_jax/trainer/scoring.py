@@ -14,7 +14,7 @@ import ml_collections
 
 from azr_jax.config import settings as settings_lib
 from azr_jax.config import user_files
-from azr_jax.evals import questions, registry, runner, table
+from azr_jax.evals import mathematics, questions, registry, runner, table
 from azr_jax.executor import Executor
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.shared_jobs import SharedJobs
@@ -180,7 +180,10 @@ def _score(
   items: runner.RunSettings,
 ) -> dict[str, float]:
   """Returns the scores of one benchmark."""
-  benchmark, agent = registry.BENCHMARKS[name], policy_lib.single_turn
+  benchmark = mathematics.graded_by(
+    settings.evaluate.mathematics, registry.BENCHMARKS[name]
+  )
+  agent = policy_lib.single_turn
   if name == questions.NAME:
     agent_name = settings.evaluate.agent
     benchmark = questions.asked_by(benchmark, agent_name)

@@ -62,8 +62,8 @@ def test_a_folder_of_other_settings_is_refused(finished):
 def test_a_dry_run_names_every_command_and_runs_none(tmp_path):
   done = launch(tmp_path / "new", "--dry_run", "--seeds=0,1")
   commands = done.stdout.splitlines()
-  assert sum("azr_jax.train" in c for c in commands) == 14
-  assert sum("azr_jax.evaluate" in c for c in commands) == 15
+  assert sum("azr_jax.train" in c for c in commands) == 18
+  assert sum("azr_jax.evaluate" in c for c in commands) == 19
   assert sum("azr_jax.propose" in c for c in commands) == 2
   mixed = [c for c in commands if "random_mix" in c and "azr_jax.train" in c]
   assert all("new/random.jsonl" in command for command in mixed)

@@ -77,6 +77,18 @@ def test_grpo_by_both_names():
   np.testing.assert_allclose(scaled, mean_only / deviation, atol=1e-5)
 
 
+def test_grpo_s_deviation_is_the_population_s_or_unbiased_by_name():
+  rewards, groups = [1.0, 0.0, 0.0, 1.0, 0.0, 7.0], ["a"] * 5 + ["b"]
+  lengths = [1] * 6
+  got = advantages.estimate("grpo_unbiased", rewards, groups, lengths)
+  # Mean 0.4; the squared distances add up to 1.2, and 1.2 / 4 = 0.3.
+  want = [0.6 / 0.3**0.5, -0.4 / 0.3**0.5]
+  np.testing.assert_allclose(got[:2], want, rtol=1e-5)
+  population = advantages.estimate("grpo", rewards, groups, lengths)
+  np.testing.assert_allclose(got[:5], population[:5] * 0.8**0.5, rtol=1e-5)
+  assert got[5] == 0.0
+
+
 def test_normalising_weighs_tokens():
   got = advantages.estimate(
     "grpo_mean", [1.0, 0.0], ["a", "a"], [1, 3], normalize=True

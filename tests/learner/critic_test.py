@@ -102,23 +102,31 @@ def values_of(params, batch):
   return jax.lax.map(lambda micro: critic.values(MODEL, params, micro), batch)
 
 
-def rewarded(rows):
+def rewarded(rows, aggregation="token_mean"):
   """Packs sequences with a reward in place of an advantage."""
   items = update_test.sequences(20)
-  return jax.tree.map(jnp.asarray, update_test.batch_of(rows, items=items))
+  batch = update_test.batch_of(rows, items=items, aggregation=aggregation)
+  return jax.tree.map(jnp.asarray, batch)
 
 
-def learn(mesh):
-  """Runs one update with three critic steps, by SGD.
+# How `learn` estimates.
+SETTINGS = CriticSettings(
+  gae_lambda=0.9, num_minibatches=3, value_clip=0.2, head_init="code"
+)
+
+
+def learn(mesh, epochs=1):
+  """Runs one update with three critic steps an epoch, by SGD.
 
   Returns the state before, the state after, and the metrics.
   """
-  settings = CriticSettings(gae_lambda=0.9, num_minibatches=3)
-  parts = learner.CriticParts(settings, optax.sgd(0.1), normalize=True, seed=3)
+  parts = learner.CriticParts(SETTINGS, optax.sgd(0.1), normalize=True, seed=3)
   loss_fn = update.make_policy_loss(
-    MODEL, on_policy=True, mesh=mesh, **update_test.LOSS
+    MODEL, on_policy=epochs == 1, mesh=mesh, **update_test.LOSS
   )
-  made = learner.make(MODEL, loss_fn, optax.sgd(1.0), mesh, RULES, parts)
+  made = learner.make(
+    MODEL, loss_fn, optax.sgd(1.0), mesh, RULES, parts, epochs
+  )
   shardings = jax.tree.map(lambda x: x.sharding, made.abstract.policy.params)
   params = update_test.init(jax.random.key(0))
   state = made.init(jax.device_put(params, shardings))
@@ -184,6 +192,87 @@ def test_the_critic_learns_in_parts_as_a_plain_loop_does(learned, estimated):
     lambda a, b: np.abs(a - b).max(), end.critic.params, start.critic.params
   )
   assert all(x > 0 for x in jax.tree.leaves(moved))
+
+
+@pytest.mark.parametrize(
+  "aggregation",
+  ["token_mean", "sequence_mean", "sequence_sum", "row_mean", "fixed_length"],
+)
+def test_a_minibatch_s_value_loss_is_aggregated_like_the_policy_s(aggregation):
+  """The gradient of V, where V is one number, in closed form."""
+  batch = rewarded(2, aggregation)
+  returns = batch.advantages
+  state = train_state.TrainState(jnp.zeros(()), jnp.zeros(()), ())
+
+  def loss_fn(value, micro, ref_params):
+    loss = critic.value_loss(
+      value * micro.batch.loss_mask, micro.old_values, micro.returns, 0.0
+    )
+    return jnp.sum(micro.batch.loss_weights * loss), {
+      "sum": jnp.sum(loss * micro.batch.loss_mask)
+    }
+
+  _, grad = critic._minibatch_gradients(
+    loss_fn,
+    state.params,
+    critic.ValueBatch(batch, returns * 0, returns),
+    critic._shares(batch, aggregation),
+    1,
+    3,
+  )
+  # The same by the definition, sequence by sequence of the part alone.
+  part = jax.tree.map(lambda x: np.asarray(x[1:3]), batch)
+  length = part.tokens.shape[-1]
+  rows = [x.reshape(-1, length) for x in (part.segment_ids, part.loss_mask)]
+  targets = part.advantages.reshape(-1, length)
+  sums, counts, row_means = [], [], []
+  for segments, mask, target in zip(*rows, targets, strict=True):
+    for segment in range(1, segments.max() + 1):
+      inside = (segments == segment) & (mask > 0)
+      sums.append(-target[inside].sum())
+      counts.append(inside.sum())
+    if mask.any():
+      row_means.append(-target[mask > 0].mean())
+  sums, counts = np.array(sums), np.array(counts)
+  want = {
+    "token_mean": sums.sum() / counts.sum(),
+    "sequence_mean": (sums / counts).mean(),
+    "sequence_sum": sums.mean(),
+    "row_mean": np.mean(row_means),
+    "fixed_length": sums.mean() / length,
+  }
+  assert float(grad) == pytest.approx(want[aggregation], rel=1e-4)
+
+
+def test_advantages_stay_fixed_over_epochs(learned, one_device_mesh):
+  """The second epoch takes the critic's values of before the first."""
+  start, once, metrics = learned
+  _, twice, again = learn(one_device_mesh, epochs=2)
+  batch = rewarded(4)
+  estimate = critic.make_estimate(MODEL, SETTINGS, one_device_mesh, True)
+  boxed = critic.abstract_params(MODEL)
+  optimizer = optax.sgd(0.1)
+  shardings = train_state.state_shardings(
+    boxed, optimizer, one_device_mesh, RULES
+  )
+  critic_update = critic.make_update(
+    MODEL, SETTINGS, optimizer, shardings, one_device_mesh
+  )
+  valued, _ = estimate(start.critic.params, batch)
+  want = jax.tree.map(jnp.asarray, start.critic)
+  for _ in range(2):
+    want, _ = critic_update(want, valued)
+  update_test.close(twice.critic.params, jax.device_get(want.params))
+  # With advantages of the critic that has learned, it would be another one.
+  late, _ = estimate(jax.tree.map(jnp.asarray, once.critic.params), batch)
+  other, _ = critic_update(jax.tree.map(jnp.asarray, once.critic), late)
+  apart = jax.tree.map(
+    lambda a, b: np.abs(a - b).max(), twice.critic.params, other.params
+  )
+  assert max(jax.tree.leaves(apart)) > 1e-4
+  assert again["critic/explained_variance"] == pytest.approx(
+    metrics["critic/explained_variance"]
+  )
 
 
 def test_the_policy_learns_from_normalised_advantages(

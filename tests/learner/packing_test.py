@@ -67,7 +67,118 @@ def test_segments_are_contiguous_and_count_from_zero(lengths):
 def test_aggregation_weights(aggregation, want):
   # Two and four of these tokens are trained on.
   sequences = sequences_of([4, 8])
-  assert packing.loss_weights(sequences, aggregation, 10) == pytest.approx(want)
+  weights = packing.loss_weights(sequences, [[0, 1]], aggregation, 10)
+  assert weights == pytest.approx(want)
+
+
+def responses(lengths, groups=None):
+  """Sequences of one prompt token and trained responses of these lengths."""
+  return [
+    packing.TrainingExample(
+      np.ones(length + 1, np.int32),
+      np.arange(length + 1) > 0,
+      1.0,
+      np.zeros(length + 1, np.float32),
+      group=None if groups is None else groups[index],
+    )
+    for index, length in enumerate(lengths)
+  ]
+
+
+# Mean tokens of a response at the end of training, as read off AZR's figures 15
+# (abduction), 16 (induction) and 17 (deduction).
+AZR_LENGTHS = {
+  ("abduction", "solve"): 3500,
+  ("induction", "solve"): 1700,
+  ("deduction", "solve"): 1200,
+  ("abduction", "propose"): 900,
+  ("induction", "propose"): 600,
+  ("deduction", "propose"): 600,
+}
+
+
+@pytest.mark.parametrize(
+  "aggregation, want",
+  [
+    # Eq. 9 divides each response's sum by its length.
+    ("sequence_mean", [1 / 6] * 6),
+    # The published code: a token mean in micro-batches of one task and role.
+    ("group_mean", [1 / 6] * 6),
+    # One token mean: the longest solver has 0.41, all proposers 0.25.
+    ("token_mean", [length / 8500 for length in AZR_LENGTHS.values()]),
+  ],
+)
+def test_shares_of_azr_s_roles_in_the_loss(aggregation, want):
+  groups = [group for group in AZR_LENGTHS for _ in range(4)]
+  # Responses of a role differ in length, too.
+  spread = [0.5, 0.8, 1.2, 1.5] * len(AZR_LENGTHS)
+  lengths = [
+    round(AZR_LENGTHS[group] * factor / 10)
+    for group, factor in zip(groups, spread, strict=True)
+  ]
+  batch = packing.pack(
+    responses(lengths, groups),
+    row_length=600,
+    rows_multiple=1,
+    aggregation=aggregation,
+  )
+  weights = packing.loss_weights(
+    responses(lengths, groups), [], aggregation, 600
+  )
+  shares = {group: 0.0 for group in AZR_LENGTHS}
+  for group, length, weight in zip(groups, lengths, weights, strict=True):
+    shares[group] += length * weight
+  assert list(shares.values()) == pytest.approx(want, abs=1e-3)
+  assert batch.loss_weights.sum() == pytest.approx(1.0, rel=1e-5)
+  proposers = [s for (_, role), s in shares.items() if role == "propose"]
+  wanted = 2100 / 8500 if aggregation == "token_mean" else 1 / 2
+  assert sum(proposers) == pytest.approx(wanted, abs=1e-3)
+
+
+def test_eq_9_and_the_published_code_differ_inside_of_a_role():
+  """Both give a role the same share; the code's tokens weigh the same in it."""
+  sequences = responses([2, 6, 3], ["a", "a", "b"])
+  by_paper = packing.loss_weights(sequences, [], "sequence_mean", 0)
+  assert by_paper == pytest.approx([1 / 6, 1 / 18, 1 / 9])
+  by_code = packing.loss_weights(sequences, [], "group_mean", 0)
+  assert by_code == pytest.approx([1 / 16, 1 / 16, 1 / 6])
+
+
+@pytest.mark.parametrize(
+  "aggregation, want",
+  [
+    # ORZ, eq. 2 and 3: a mean over trajectories of a sum over tokens.
+    ("sequence_sum", [[2 / 4, 4 / 4], [6 / 4], [8 / 4]]),
+    # ORZ's published code: every packed row weighs the same.
+    ("row_mean", [[2 / 18, 4 / 18], [6 / 18], [8 / 24]]),
+    # Every token weighs the same, which is neither.
+    ("token_mean", [[2 / 20, 4 / 20], [6 / 20], [8 / 20]]),
+  ],
+)
+def test_weight_of_a_sequence_by_orz_s_paper_and_code(aggregation, want):
+  lengths = [2, 4, 6, 8]
+  rows = [[0, 1], [2], [3]]
+  weights = packing.loss_weights(responses(lengths), rows, aggregation, 8)
+  sums = [[lengths[i] * weights[i] for i in row] for row in rows]
+  flat = [x for row in want for x in row]
+  assert [x for row in sums for x in row] == pytest.approx(flat)
+
+
+def test_a_row_weighs_the_same_however_full_it_is():
+  sequences = responses([2, 4, 6, 8])
+  batch = packing.pack(
+    sequences, row_length=8, rows_multiple=4, aggregation="row_mean"
+  )
+  shares = batch.loss_weights.sum(axis=1)
+  # Three rows of 8, 6 + 2 and 4 tokens, and an empty one.
+  np.testing.assert_allclose(shares, [1 / 3, 1 / 3, 1 / 3, 0.0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("aggregation", packing.AGGREGATIONS)
+def test_a_response_without_tokens_breaks_no_aggregation(aggregation):
+  sequences = responses([0, 3], ["a", "b"])
+  weights = packing.loss_weights(sequences, [[0, 1]], aggregation, 5)
+  assert np.isfinite(weights).all() and weights[1] > 0
 
 
 def test_a_sequence_longer_than_a_row_is_named():

@@ -70,12 +70,12 @@ def sequences(count=6, seed=0):
   return out
 
 
-def batch_of(rows, row_length=16, items=None):
+def batch_of(rows, row_length=16, items=None, aggregation="token_mean"):
   packed = packing.pack(
     items or sequences(),
     row_length=row_length,
     rows_multiple=rows,
-    aggregation="token_mean",
+    aggregation=aggregation,
   )
   return update.to_micro_batches(packed, rows)
 

@@ -34,12 +34,19 @@ def test_every_program_compiles_on_a_mesh():
   model_config = load.config_of(config.model.source, config.model.cache_dir)
   c = settings.read_train(config).trunk
   found = {p.name: p for p in compiled.compile_all(c, model_config, mesh)}
-  names = ["prefill", "insert", "decode", "extend", "score"]
+  names = ["start_copy", "start_critic", "start_policy", "restore"]
+  names += ["prefill", "insert", "decode", "extend", "score"]
   names += ["estimate", "critic", "update"]
   assert list(found) == names
   state = 3 * 4 * 1_728_192 / 8  # Parameters and two moments, in shards.
   assert found["update"].program_bytes > state
   assert found["critic"].program_bytes > state
+  # Every program of a start leaves room for no second state, and a restored
+  # state is two networks with two moments each, beside the reference.
+  restored = 2 * state + state / 3
+  assert found["restore"].peak_bytes == pytest.approx(restored, rel=0.02)
+  for name in ("start_copy", "start_critic", "start_policy"):
+    assert 0 < found[name].peak_bytes < 1.05 * restored
   assert found["prefill"].resident_bytes > 2 * state
   assert found["update"].resident_bytes > state  # The critic's.
   assert found["update"].collectives["all-gather"].bytes > 0

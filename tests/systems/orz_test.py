@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from azr_jax import types
+from azr_jax.configs import evaluate, orz
+from azr_jax.evals import mathematics, registry, runner
 from azr_jax.systems.orz.settings import ORZSettings
 from azr_jax.systems.orz.system import ORZ
 from azr_jax.tasks.mathematics import prompts
@@ -16,6 +18,7 @@ SETTINGS = dict(
   group_size=3,
   prompt_format="compact",
   grader="rules",
+  truncated_grade="incorrect",
   health_samples=8,
 )
 PROBLEMS = [Problem(f"what is {n} + 1", str(n + 1)) for n in range(10)]
@@ -70,6 +73,97 @@ def test_a_truncated_answer_is_incorrect_or_graded(system):
     assert [t.reward for t in collected.trajectories] == rewards * 4
     groups = [t.group_id for t in collected.trajectories]
     assert groups == [("solve", i) for i in range(4) for _ in range(3)]
+
+
+# Response, why it ended, and whether its answer is 6: by the rule that grades
+# truncated responses, and by the one that does not.
+ENDINGS = [
+  (prompts.format_response("so", "6"), "stop", (1, 1)),
+  (prompts.format_response("so", "6"), "length", (1, 0)),
+  (prompts.format_response("so", "\\frac{12}{2}"), "stop", (1, 1)),
+  (prompts.format_response("so", "5"), "stop", (0, 0)),
+  # Without a tag, a box or a number is no answer.
+  ("we try n = 6. Wait, maybe", "length", (0, 0)),
+  ("the answer is \\boxed{6}", "stop", (0, 0)),
+  ("so</think>\n<answer>6</answer>", "stop", (0, 0)),
+]
+
+
+class EndingPolicy(ScriptedPolicy):
+  """Gives every response of `ENDINGS` to each prompt."""
+
+  tokenizer = None
+
+  def fits(self, prompt):
+    return True
+
+  def sample(self, asked, n=1, indices=None):
+    self.asked += asked
+    for index in range(len(asked)):
+      for sample in range(n):
+        text, reason, _ = ENDINGS[sample]
+        ids = np.arange(1, 9, dtype=np.int32)
+        logprobs = np.zeros(8, np.float32)
+        yield (
+          index,
+          sample,
+          types.Completion(ids, logprobs, ids > 0, reason, text),
+        )
+
+
+@pytest.mark.parametrize("rule", ["graded", "incorrect"])
+@pytest.mark.parametrize("name", ["problems", "aime24", "gsm8k"])
+def test_benchmarks_are_asked_and_graded_exactly_as_the_reward_is(
+  system, context, executor, rule, name
+):
+  """Selection by records and by a run rates by one rule, too."""
+  count = len(ENDINGS)
+  wanted = [rights[rule == "incorrect"] for _, _, rights in ENDINGS]
+  problem, training = Problem("what is 5 + 1", "6"), EndingPolicy()
+  trained = system(
+    [problem],
+    prompts=1,
+    group_size=count,
+    truncated_grade=rule,
+    prompt_format="full",
+  )
+  rewards = [t.reward for t in trained.collect(training, 1).trajectories]
+  assert rewards == wanted
+  settings = mathematics.MathematicsSettings("reward", "rules", rule)
+  benchmark = mathematics.graded_by(settings, registry.BENCHMARKS[name])
+  items = mathematics.read_problems(
+    [{"question": "what is 5 + 1", "answer": "6"}]
+  )
+  scoring = EndingPolicy()
+  scores = runner.run(
+    benchmark.with_items(items),
+    scoring,
+    executor,
+    context.hosts,
+    runner.RunSettings("", 0, "full", count),
+    None,
+    lambda policy, asked, n, indices: policy.sample(asked, n, indices),
+  )
+  assert scores[f"{name}/pass@1/unbiased"] == pytest.approx(np.mean(wanted))
+  assert [p.text for p in scoring.asked] == [p.text for p in training.asked]
+
+
+def test_average16_has_the_rule_of_the_reward_by_preset():
+  for preset in ("paper", "published_code", "ours"):
+    train = orz.get_config(f"7b+{preset}")
+    score = evaluate.get_config(f"average16+{preset}")
+    rule = score.evaluate.mathematics
+    assert rule.answer == "reward"
+    assert rule.grader == train.orz.grader
+    assert rule.truncated_grade == train.orz.truncated_grade
+    periodic = train.evaluation.mathematics.truncated_grade
+    assert periodic == train.orz.truncated_grade
+    assert score.rollout.stop_strings == train.rollout.stop_strings
+    assert score.rollout.max_tokens == train.rollout.max_tokens
+    assert score.evaluate.prompt_format == train.orz.prompt_format
+    command = ORZ.evaluation(ORZSettings(**train.orz))
+    named = evaluate.get_config(command.variant)
+    assert named.evaluate.mathematics == rule
 
 
 def test_every_epoch_has_every_problem_once_in_another_order(system):

@@ -248,7 +248,6 @@ def test_a_bad_supervised_value_is_named(key, value):
       "config.azr.measure_programs=False: expected True",
     ),
     (orz, {"orz.counts": (0,)}, "expected one for each of the 2 sources"),
-    (orz, {"learner.epochs": 2}, "config.learner.epochs=2: expected 1"),
     (countdown, {"countdown.proposals": 4}, "expected 'adaptive'"),
     (
       code_interpreter,

@@ -1,13 +1,15 @@
 """The start of a run, and the checkpoint that it resumes."""
 
 import contextlib
+import gc
 import json
+import threading
 
 import jax
 import numpy as np
 import pytest
 
-from azr_jax.configs import azr, evaluate, sft
+from azr_jax.configs import azr, evaluate, orz, sft
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import train_state
 from azr_jax.learner.optimizer import make_optimizer
@@ -118,6 +120,115 @@ def test_a_run_starts_from_another_run_s_parameters_alone(
   with opened(tmp_path / "run") as (run, checkpoints):
     _, reference, _ = restore.training_state(experiment, run, checkpoints, 1)
   assert same(reference, states[3].params)
+
+
+def stage_of(folder, **changes):
+  """An experiment that goes on with the moments of a run."""
+  keep = {"train.init_from_run": str(folder), "train.keep_moments": True}
+  return experiment_of(**GAE, **keep, **changes)
+
+
+def learned_state(seed):
+  """A state after some updates, as far as its numbers tell."""
+  state = state_of(seed, GAE)
+  return jax.tree.map(lambda x: x + x.dtype.type(seed), state)
+
+
+def test_annealing_keeps_the_moments_and_its_schedule_starts_over(tmp_path):
+  trained = learned_state(3)
+  with Checkpointer(tmp_path / "source", keep=None) as checkpoints:
+    checkpoints.save(4, trained, {})
+  experiment = stage_of(
+    tmp_path / "source",
+    **{
+      "optimizer.warmup_steps": 5,
+      "optimizer.decay": "linear",
+      "optimizer.decay_steps": 100,
+      "optimizer.final_learning_rate": 3e-7,
+    },
+  )
+  with opened(tmp_path / "run") as (run, checkpoints):
+    state, _, _ = restore.training_state(experiment, run, checkpoints, 0)
+    checkpoints.save(1, state, {})
+  with opened(tmp_path / "run") as (run, checkpoints):
+    resumed, _, _ = restore.training_state(experiment, run, checkpoints, 1)
+  assert same(resumed, state)
+  for part, source in (
+    (state.policy, trained.policy),
+    (state.critic, trained.critic),
+  ):
+    assert same(part.params, source.params)
+    assert part.step == 0
+    adam, schedule = part.opt_state[1][0], part.opt_state[1][2]
+    assert same(adam, source.opt_state[1][0]) and adam.count == 3
+    assert schedule.count == 0 and source.opt_state[1][2].count == 3
+
+
+def test_a_stage_without_its_run_or_with_another_optimizer_is_named(tmp_path):
+  with pytest.raises(ValueError, match="config.train.init_from_run=''"):
+    restore.pin_start(stage_of(""), tmp_path)
+  with Checkpointer(tmp_path / "source", keep=None) as checkpoints:
+    checkpoints.save(4, state_of(3, NO_CLIP), {})
+  with opened(tmp_path / "run") as (run, checkpoints):
+    with pytest.raises(ValueError, match="same model, estimator and optimizer"):
+      restore.training_state(stage_of(tmp_path / "source"), run, checkpoints, 0)
+
+
+def live_bytes():
+  """Bytes of all arrays on devices."""
+  return sum(array.nbytes for array in jax.live_arrays())
+
+
+class PeakBytes(threading.Thread):
+  """Looks at the arrays on devices until `stop`, and keeps the peak."""
+
+  def __init__(self):
+    super().__init__(daemon=True)
+    gc.collect()
+    self.before = self.peak = live_bytes()
+    self._done = threading.Event()
+
+  def run(self):
+    while not self._done.wait(0.002):
+      self.peak = max(self.peak, live_bytes())
+
+  def stop(self):
+    self._done.set()
+    self.join()
+    return max(self.peak, live_bytes()) - self.before
+
+
+@pytest.mark.parametrize(
+  "start", ["fresh", "resumed", "stage", "stage resumed"]
+)
+def test_a_run_begins_and_resumes_with_one_state_in_memory(tmp_path, start):
+  """The audit measured two states when `orz:tiny` resumed."""
+  config = orz.get_config("tiny")
+  config.mesh.update({"data": 1, "fsdp": 8, "tensor": 1})
+  if start.startswith("stage"):
+    config.train.init_from_run = str(tmp_path / "source")
+    config.train.keep_moments = True
+  experiment = build.build(settings.read_train(config))
+  abstract = experiment.learner.abstract
+  one = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(abstract))
+  assert one > 30e6  # Policy and critic have 1.7M parameters and two moments.
+  step = 4 if start.endswith("resumed") else 0
+  if start != "fresh":
+    folder = tmp_path / ("run" if start == "resumed" else "source")
+    with Checkpointer(folder, keep=None) as checkpoints:
+      state = experiment.learner.init(experiment.load_params())
+      checkpoints.save(4, state, {})
+    if start == "stage resumed":
+      with Checkpointer(tmp_path / "run", keep=None) as checkpoints:
+        checkpoints.save(4, state, {})
+    del state
+  peak = PeakBytes()
+  peak.start()
+  with opened(tmp_path / "run") as (run, checkpoints):
+    state, _, _ = restore.training_state(experiment, run, checkpoints, step)
+    jax.block_until_ready(state)
+  ratio = peak.stop() / one
+  assert 0.99 < ratio < 1.05, ratio
 
 
 def test_a_reference_that_is_gone_is_named(tmp_path):

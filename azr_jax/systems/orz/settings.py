@@ -3,10 +3,9 @@
 import dataclasses
 
 from azr_jax.config.settings import Settings, setting
-from azr_jax.grading.mathematics import grader
+from azr_jax.grading.mathematics import grader, reward
 from azr_jax.tasks.mathematics import prompts as prompt_lib
 
-TRUNCATED_GRADES = ("incorrect", "graded")
 _COLLECTION = "hf:Open-Reasoner-Zero/orz_math_"
 
 
@@ -45,10 +44,10 @@ class ORZSettings(Settings):
     choices=grader.MODES,
   )
   truncated_grade: str = setting(
-    "incorrect",
+    "graded",
     "whether an answer whose response was truncated after it is graded",
-    paper="not named; the published code calls it incorrect",
-    choices=TRUNCATED_GRADES,
+    paper="graded; the published code calls it incorrect",
+    choices=reward.TRUNCATED_GRADES,
   )
   health_samples: int = setting(
     256, "responses per step whose repetition is scored", at_least=1

@@ -24,7 +24,7 @@ import numpy as np
 from azr_jax import types
 from azr_jax.curricula import passes
 from azr_jax.executor import libraries
-from azr_jax.grading.mathematics import extraction, grader
+from azr_jax.grading.mathematics import grader, reward
 from azr_jax.grading.outcome import Outcome
 from azr_jax.learner import advantages
 from azr_jax.rollout.policy import Policy
@@ -88,9 +88,12 @@ class ORZ(System):
   @classmethod
   def evaluation(cls, settings: ORZSettings) -> Evaluation:
     """Returns the paper's benchmarks, or problems for compact prompts."""
+    preset = ""
+    if settings.truncated_grade == reward.INCORRECT:
+      preset = "+published_code"
     if settings.prompt_format == "full":
-      return Evaluation("average16", "aime24,math500")
-    return Evaluation("problems_tiny", "problems")
+      return Evaluation(f"average16{preset}", "aime24,aime25,math500")
+    return Evaluation(f"problems_tiny{preset}", "problems")
 
   @classmethod
   def pass_rates(
@@ -163,12 +166,11 @@ class ORZ(System):
   ) -> "Future[Outcome]":
     """Starts to compare a completion's answer with the reference answer."""
     settings = self.settings
-    answer = extraction.find_answer(completion.text)
-    is_truncated = completion.finish_reason != "stop"
-    if settings.truncated_grade == "incorrect" and is_truncated:
-      answer = None
+    answer = reward.find_answer(
+      completion.text, completion.finish_reason, settings.truncated_grade
+    )
     return self.context.jobs.submit(
-      lambda executor: grader.submit(
+      lambda executor: reward.submit(
         executor, reference, answer, settings.grader
       )
     )

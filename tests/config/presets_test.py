@@ -1,0 +1,45 @@
+"""Presets: a suffix of the variant changes everything that its table names."""
+
+import pytest
+
+from azr_jax.config import overrides, presets
+from azr_jax.configs import azr, code_interpreter, countdown, orz
+from azr_jax.trainer import settings
+
+FILES = (azr, code_interpreter, countdown, orz)
+
+
+def flat(file, variant):
+  return overrides.flatten(file.get_config(variant))
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("position", [0, -1])
+def test_a_preset_changes_the_keys_of_its_table_and_no_others(file, position):
+  variant = file.VARIANTS[position]
+  paper = flat(file, variant)
+  assert flat(file, f"{variant}+paper") == paper
+  code = flat(file, f"{variant}+published_code")
+  changed = {key for key in paper if paper[key] != code[key]}
+  assert changed - {"optimizer.warmup_steps"} <= {*file.PUBLISHED_CODE}
+  for key, value in file.PUBLISHED_CODE.items():
+    assert code[key] == value
+    assert paper[key] != value, f"{key} is the paper's value, too"
+  ours = flat(file, f"{variant}+ours")
+  for preset in presets.PRESETS:
+    settings.read_train(file.get_config(f"{variant}+{preset}"))
+  table = file.OURS.get(variant.partition("_")[0], file.OURS)
+  assert {key for key in paper if paper[key] != ours[key]} <= {*table}
+
+
+@pytest.mark.parametrize(
+  "variant, message",
+  [
+    ("tinny", "variant 'tinny': expected one of"),
+    ("tiny+code", r"variant 'tiny\+code': expected \+PRESET with one of"),
+    ("tiny+", "expected"),
+  ],
+)
+def test_a_wrong_variant_or_preset_is_named(variant, message):
+  with pytest.raises(ValueError, match=message):
+    azr.get_config(variant)
