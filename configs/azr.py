@@ -18,6 +18,7 @@ lists all keys.
 import ml_collections
 
 from azr_jax.executor.settings import profile
+from azr_jax.tasks.programs import parsing
 from azr_jax.trainer import settings
 
 # Variant -> model source. The state is sharded over `fsdp`; every four chips
@@ -57,6 +58,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.rollout.slots = 256
   c.rollout.prompt_buckets = (1024, 2048, 4096, 6144)  # Table 3: 6144
   c.rollout.max_tokens = 8096  # Table 3
+  c.rollout.stop_strings = ()  # Responses end at the end-of-text token.
   c.rollout.decode_chunk = 128
   c.rollout.cache_chunk = 512
   c.learner.row_length = 14240  # 6144 + 8096
@@ -83,6 +85,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.rollout.slots = 96
   c.rollout.prompt_buckets = (64, 128)
   c.rollout.max_tokens = 112
+  c.rollout.stop_strings = ()
   c.rollout.decode_chunk = 16
   c.learner.row_length = 240
   c.learner.micro_rows = 16
@@ -109,6 +112,8 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.rollout.prompt_buckets = (512, 768)
   c.rollout.temperature = 0.7
   c.rollout.max_tokens = 160
+  # Examples make the model go on with an exchange of its own.
+  c.rollout.stop_after = parsing.ANSWER_BEGINS
   c.rollout.decode_chunk = 16
   c.learner.row_length = 928
   c.learner.micro_rows = 1

@@ -12,6 +12,10 @@ from azr_jax.text import fences
 THINK_END = "</think>"
 ANSWER_START = "<answer>"
 ANSWER_END = "</answer>"
+# Where the think part ends and the answer begins. A response may quote the tags
+# while it thinks, so the last place counts.
+ANSWER_BEGINS = rf"{THINK_END}\s*{ANSWER_START}"
+_ANSWER_BEGINS = re.compile(ANSWER_BEGINS)
 # A program must define `f`; a message must not.
 _ENTRY = re.compile(r"def[ \t]+f[ \t]*\(")
 
@@ -19,16 +23,17 @@ _ENTRY = re.compile(r"def[ \t]+f[ \t]*\(")
 def well_formatted(response: str) -> bool:
   """Returns whether a response is a think part and then one answer part.
 
-  Only whitespace may stand between them and at the end.
+  Only whitespace may stand between them and at the end. Tags in the think part
+  are text like any other.
   """
-  _, think_end, rest = response.partition(THINK_END)
-  if not think_end:
+  ends = [match.end() for match in _ANSWER_BEGINS.finditer(response)]
+  if not ends:
     return False
-  rest = rest.strip()
+  rest = response[ends[-1] :].rstrip()
   return (
-    rest.startswith(ANSWER_START)
-    and rest.endswith(ANSWER_END)
-    and rest.count(ANSWER_START) == rest.count(ANSWER_END) == 1
+    rest.endswith(ANSWER_END)
+    and rest.count(ANSWER_END) == 1
+    and ANSWER_START not in rest
   )
 
 

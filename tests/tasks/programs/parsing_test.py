@@ -31,6 +31,12 @@ def respond(*fences, think="so"):
     ("a</think><answer>", False),
     ("a</think><answer>b<answer>c</answer>", False),
     ("", False),
+    # A think part may quote the tags.
+    ("it goes between <answer> and </answer></think><answer>b</answer>", True),
+    ("I write <think>, </think>, <answer>.</think><answer>b</answer>", True),
+    ("<answer>a</answer> is wrong</think>\n<answer>b</answer>", True),
+    ("a</think> <answer>..</answer> no</think><answer>b</answer>", True),
+    ("a</think><answer>b</answer></think>", False),
   ],
 )
 def test_well_formatted(text, expected):
