@@ -66,7 +66,7 @@ def run(
     counter = at_exit.enter_context(compile_counter.count_compiles())
     jobs = SharedJobs(executor, run.hosts)
     system: System = run.build(
-      "system", lambda: experiment.make_system(executor, jobs, run.hosts)
+      "system", lambda: experiment.make_system(executor, jobs, run)
     )
     if done:
       system.load_state_dict(system_state)
@@ -103,7 +103,9 @@ def run(
         scores = evals.run(policy, step, run)
         start = time.monotonic()
         rollouts = system.collect(policy, step)
-        rollouts.metrics.update({**scores, "time/sample": policy.sample_s})
+        rollouts.metrics.update(
+          {**scores, "time/sample": policy.sampled.seconds}
+        )
       collected_at = time.monotonic()
       trajectories = rollouts.trajectories
 

@@ -7,7 +7,6 @@ from azr_jax.systems.azr.appendix.settings import AppendixSettings
 from azr_jax.systems.azr.rewards import UNLEARNABLE_REWARDS, RewardRules
 from azr_jax.tasks.programs import buffer, prompts
 from azr_jax.tasks.programs.task import (
-  ERROR_DEDUCTION,
   EXTRA_TASK_TYPES,
   ROLES,
   TASK_TYPES,
@@ -73,7 +72,7 @@ class AZRSettings(Settings):
     4, "S, seeding stops at B x S tasks per buffer", paper="4", at_least=1
   )
   seed_rounds: int = setting(
-    16, "most sampling rounds per seed buffer", at_least=1
+    64, "most rounds of B prompts per kind of seeds", at_least=1
   )
   prompt_format: str = setting(
     "full", "prompt format", choices=prompts.PROMPT_FORMATS
@@ -116,12 +115,6 @@ class AZRSettings(Settings):
 
   def check(self) -> None:
     """Refuses settings that contradict one another."""
-    if self.appendix.seeds and set(self.task_types) == {ERROR_DEDUCTION}:
-      raise self.invalid(
-        "task_types",
-        "another type with appendix.seeds, because error_deduction starts from "
-        "programs that raise",
-      )
     if self.appendix.intrinsic and not self.measure_programs:
       raise self.invalid(
         "measure_programs",

@@ -13,6 +13,7 @@ a setting selects one of them; the defaults are the paper's. The experiments of
 the paper's appendix D are in `appendix/`.
 """
 
+import functools
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -117,14 +118,13 @@ class AZR(System):
     settings, jobs = self.settings, self.context.jobs
     clock = _Clock()
     if not any(len(buffer) for buffer in self.buffers.values()):
-      seeding.seed_buffers(
+      seeding.Seeding(
         policy,
-        jobs,
-        self.buffers,
+        self.context,
         settings,
         self._style,
-        self._rng(step, "seed"),
-      )
+        functools.partial(self._rng, step),
+      ).fill(self.buffers)
       clock.lap("seed")
     proposals = self._propose(policy, step)
     clock.lap("propose")

@@ -66,6 +66,9 @@ class ScriptedPolicy:
   def fits(self, prompt):
     return len(prompt.token_ids) < self.limit
 
+  def branch(self, *numbers):
+    return self
+
   def sample(self, asked, n=1):
     self.asked += asked
     order = [(i, s) for i in range(len(asked)) for s in range(n)]
