@@ -25,6 +25,7 @@ from azr_jax.trainer import settings
 # sample with a copy of the weights. compile_check says which slices hold it.
 PAPER_MODELS = {
   "qwen2.5-7b": "hf:Qwen/Qwen2.5-7B",
+  "qwen2.5-14b": "hf:Qwen/Qwen2.5-14B",
   "qwen2.5-coder-3b": "hf:Qwen/Qwen2.5-Coder-3B",
   "qwen2.5-coder-7b": "hf:Qwen/Qwen2.5-Coder-7B",
   "qwen2.5-coder-14b": "hf:Qwen/Qwen2.5-Coder-14B",

@@ -125,7 +125,9 @@ def run(
       learned = step_log.fetch(learner_metrics)
 
       # Log, while the update runs.
-      rollouts.metrics.update(monitor.look(step, trajectories))
+      rollouts.metrics.update(
+        monitor.look(step, policy.sampled.replies, trajectories)
+      )
       log.write_last()
       compiled = counter.take_expected(step, done + 1, fail_on_recompile)
       log.add(step, rollouts, learned, compiled, start, collected_at)

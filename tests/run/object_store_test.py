@@ -133,7 +133,7 @@ def test_a_run_in_a_store_is_resumed_stopped_and_scored(
   assert (here / "checkpoints" / str(len(done))).is_dir()
   names = {path.name for path in here.iterdir()}
   run_files = {"checkpoints", "config.json", "metrics.jsonl", "samples"}
-      assert names == run_files | {"records"}
+  assert names == run_files | {"records"}
   config = evaluate.get_config()
   config.rollout.slots = 16
   scores = scoring.evaluate(

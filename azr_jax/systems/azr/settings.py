@@ -8,7 +8,9 @@ from azr_jax.systems.azr.rewards import UNLEARNABLE_REWARDS, RewardRules
 from azr_jax.tasks.programs import buffer, prompts
 from azr_jax.tasks.programs.task import (
   EXTRA_TASK_TYPES,
+  PROPOSE,
   ROLES,
+  SOLVE,
   TASK_TYPES,
 )
 
@@ -46,7 +48,7 @@ class AZRSettings(Settings):
   )
   roles: tuple[str, ...] = setting(
     ROLES,
-    "roles that learn; both play (Table 2)",
+    "roles that learn (Table 2); what no role learns from is not sampled",
     subset_of=ROLES,
     required=True,
   )
@@ -112,6 +114,23 @@ class AZRSettings(Settings):
       wrong=self.wrong_reward,
       bad_format=self.bad_format_reward,
     )
+
+  @property
+  def _uses_pass_rates(self) -> bool:
+    """Whether the buffers choose tasks by their pass rates."""
+    by_rate = "learnable", "potential", "adaptive"
+    return self.buffer.evict in by_rate or self.buffer.revisit in by_rate
+
+  @property
+  def uses_learnability(self) -> bool:
+    """Whether anything is made of the learnability rollouts."""
+    learned = SOLVE in self.roles and self.train_on_learnability
+    return PROPOSE in self.roles or learned or self._uses_pass_rates
+
+  @property
+  def uses_solutions(self) -> bool:
+    """Whether anything is made of the solutions."""
+    return SOLVE in self.roles or self._uses_pass_rates
 
   def check(self) -> None:
     """Refuses settings that contradict one another."""
