@@ -31,7 +31,7 @@ from azr_jax.systems.system import Context
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import seed_files, validation
 from azr_jax.tasks.programs import task as task_lib
-from azr_jax.tasks.programs.prompts import PromptStyle
+from azr_jax.tasks.programs.prompt_style import PromptStyle
 from azr_jax.tasks.programs.seed_files import CASES, ERRORS, KINDS, TRIPLETS
 from azr_jax.tasks.programs.task import (
   ABDUCTION,

@@ -2,10 +2,10 @@
 
 import dataclasses
 
-from azr_jax.config.settings import Settings, setting
+from azr_jax.config.settings import Invalid, Settings, setting
 from azr_jax.systems.azr.appendix.settings import AppendixSettings
 from azr_jax.systems.azr.rewards import UNLEARNABLE_REWARDS, RewardRules
-from azr_jax.tasks.programs import buffer, prompts
+from azr_jax.tasks.programs import buffer, parsing, prompts, templates
 from azr_jax.tasks.programs.task import (
   EXTRA_TASK_TYPES,
   PROPOSE,
@@ -77,7 +77,26 @@ class AZRSettings(Settings):
     64, "most rounds of B prompts per kind of seeds", at_least=1
   )
   prompt_format: str = setting(
-    "full", "prompt format", choices=prompts.PROMPT_FORMATS
+    "full",
+    "our wording of the prompts, whole, short, or with examples",
+    paper="figures 33 to 39, which prompt_templates can have",
+    choices=prompts.PROMPT_FORMATS,
+  )
+  prompt_templates: str = setting(
+    "",
+    "folder of prompts that take the place of ours (templates.py); '': none",
+    paper="figures 33 to 39, which a user must enter",
+  )
+  equality_rule: bool = setting(
+    True,
+    "say in the full solver's prompts how values are compared",
+    paper="no, in no figure",
+  )
+  answer_format: str = setting(
+    parsing.FENCED,
+    "where answers stand: in labelled fences, or as the published code reads",
+    paper="fenced (figures 37 to 39)",
+    choices=parsing.ANSWER_FORMATS,
   )
   solve_from: str = setting(
     "current",
@@ -134,6 +153,16 @@ class AZRSettings(Settings):
 
   def check(self) -> None:
     """Refuses settings that contradict one another."""
+    if self.prompt_templates:
+      if self.prompt_format != prompts.FULL:
+        raise self.invalid(
+          "prompt_format", f"{prompts.FULL!r} with prompt_templates"
+        )
+      try:
+        templates.read(self.prompt_templates, self.task_types)
+      except ValueError as error:
+        value = self.prompt_templates
+        raise Invalid("prompt_templates", f"={value!r}: {error}") from None
     if self.appendix.intrinsic and not self.measure_programs:
       raise self.invalid(
         "measure_programs",

@@ -37,11 +37,14 @@ from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
 from azr_jax.systems.system import Context, Evaluation, StepLoad, System
 from azr_jax.tasks.programs import buffer as buffer_lib
-from azr_jax.tasks.programs.prompts import PromptStyle
+from azr_jax.tasks.programs import templates
+from azr_jax.tasks.programs.prompt_style import PromptStyle
 from azr_jax.tasks.programs.task import PROPOSE, SOLVE, Task
 
 # A task counts as fresh for this many steps after it was proposed.
 FRESH_STEPS = 50
+# The digest of the prompts of a user's folder; "": there is none.
+_TEMPLATES = "prompt_templates"
 # A state without this key may have tasks whose inputs are expressions.
 _LITERAL_INPUTS = "literal_inputs"
 
@@ -68,7 +71,14 @@ class AZR(System):
     self._surprise = program_metrics.Surprise()
     limits = context.sandbox
     self._style = PromptStyle(
-      settings.prompt_format, limits.validation_timeout_s, limits.timeout_s
+      settings.prompt_format,
+      limits.validation_timeout_s,
+      limits.timeout_s,
+      settings.equality_rule,
+      settings.answer_format,
+      templates.read(settings.prompt_templates, settings.task_types)
+      if settings.prompt_templates
+      else None,
     )
 
   @classmethod
@@ -97,14 +107,28 @@ class AZR(System):
       "answers": self._answers.state_dict(),
       "answered": self._surprise.state_dict(),
     }
-    return {**buffers, **counts, _LITERAL_INPUTS: True}
+    words = self._style.templates
+    return {
+      **buffers,
+      **counts,
+      _LITERAL_INPUTS: True,
+      _TEMPLATES: words.digest if words else "",
+    }
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
     """Restores what `state_dict` returned.
 
     Raises:
-      ValueError: the run had no tasks of one of the task types.
+      ValueError: the run had no tasks of one of the task types, or other
+        templates of prompts.
     """
+    words = self._style.templates
+    if words and state.get(_TEMPLATES) != words.digest:
+      raise ValueError(
+        f"config.azr.prompt_templates={self.settings.prompt_templates!r}: the "
+        "files have changed since the run began: expected the same prompts, or "
+        "another --workdir"
+      )
     for name, buffer in self.buffers.items():
       if name not in state:
         raise ValueError(

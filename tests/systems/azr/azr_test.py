@@ -14,6 +14,7 @@ from azr_jax.systems.azr.settings import AZRSettings, BufferSettings
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import prompts
+from azr_jax.tasks.programs.prompt_style import PromptStyle
 from azr_jax.tasks.programs.task import ZERO_TRIPLET, InductionTask, Triplet
 
 SETTINGS = dict(
@@ -25,7 +26,7 @@ SETTINGS = dict(
   seed_rounds=3,
   prompt_format="compact",
 )
-STYLE = prompts.PromptStyle("compact", proposed_s=0.5, solving_s=2.0)
+STYLE = PromptStyle("compact", proposed_s=0.5, solving_s=2.0)
 TASK_TYPES = ("deduction", "abduction", "induction")
 _NESTED = (("appendix", AppendixSettings), ("buffer", BufferSettings))
 
