@@ -107,7 +107,7 @@ class AZR(System):
       "answers": self._answers.state_dict(),
       "answered": self._surprise.state_dict(),
     }
-    words = self._style.templates
+    words = self._style.words
     return {
       **buffers,
       **counts,
@@ -122,7 +122,7 @@ class AZR(System):
       ValueError: the run had no tasks of one of the task types, or other
         templates of prompts.
     """
-    words = self._style.templates
+    words = self._style.words
     if words and state.get(_TEMPLATES) != words.digest:
       raise ValueError(
         f"config.azr.prompt_templates={self.settings.prompt_templates!r}: the "

@@ -24,7 +24,7 @@ class PromptStyle:
     solving_s: those of a solver's program.
     equality_rule: whether our solver's prompts say how values are compared.
     answer_format: one of `parsing.ANSWER_FORMATS`.
-    templates: the wording instead of ours; None: ours.
+    words: a user's wording instead of ours; None: ours.
   """
 
   prompt_format: str
@@ -32,7 +32,7 @@ class PromptStyle:
   solving_s: float
   equality_rule: bool = True
   answer_format: str = parsing.FENCED
-  templates: templates.Templates | None = None
+  words: templates.Templates | None = None
 
   def propose_triplet(
     self,
@@ -41,12 +41,12 @@ class PromptStyle:
     components: Sequence[str] = (),
   ) -> str:
     """Returns a proposer's prompt; see `prompts.propose_triplet_prompt`."""
-    if self.templates is None:
+    if self.words is None:
       return prompts.propose_triplet_prompt(
         task_type, references, self.prompt_format, components, self.proposed_s
       )
     shown = [
-      self.templates.fill(
+      self.words.fill(
         templates.REFERENCE,
         INDEX=index,
         SNIPPET=reference.code,
@@ -55,7 +55,7 @@ class PromptStyle:
       )
       for index, reference in enumerate(references)
     ]
-    instruction = self.templates.fill(
+    instruction = self.words.fill(
       f"{PROPOSE}_{task_type}",
       CODE_REFERENCES_FROM_BUFFER="\n".join(shown),
       **_rules(self.proposed_s),
@@ -64,19 +64,19 @@ class PromptStyle:
 
   def propose_induction(self, code: str, num_inputs: int) -> str:
     """Returns a prompt that asks for inputs and a message (figure 36)."""
-    if self.templates is None:
+    if self.words is None:
       return prompts.propose_induction_prompt(
         code, num_inputs, self.prompt_format
       )
     return self._framed(
-      self.templates.fill(
+      self.words.fill(
         f"{PROPOSE}_induction", SNIPPET_FROM_BUFFER=code, NUM_INPUTS=num_inputs
       )
     )
 
   def solve(self, task_type: str, task: Task) -> str:
     """Returns the solver's prompt of a task, without the answer."""
-    if self.templates is None:
+    if self.words is None:
       return solving.solve_prompt_text(
         task_type, task, self.prompt_format, self.solving_s, self.equality_rule
       )
@@ -84,7 +84,7 @@ class PromptStyle:
     if isinstance(task, InductionTask):
       shown = zip(*solving.shown_cases(task), strict=True)
       cases = [
-        self.templates.fill(
+        self.words.fill(
           templates.CASE, INDEX=index, INPUT=argument, OUTPUT=output
         )
         for index, (argument, output) in enumerate(shown)
@@ -100,11 +100,11 @@ class PromptStyle:
         "INPUT": task.input,
         "OUTPUT": task.output,
       }
-    return self._framed(self.templates.fill(f"{SOLVE}_{task_type}", **values))
+    return self._framed(self.words.fill(f"{SOLVE}_{task_type}", **values))
 
   def _framed(self, instruction: str) -> str:
-    assert self.templates is not None
-    return self.templates.fill(templates.FRAME, TASK_INSTRUCTION=instruction)
+    assert self.words is not None
+    return self.words.fill(templates.FRAME, TASK_INSTRUCTION=instruction)
 
 
 def _rules(limit_s: float) -> dict[str, str]:

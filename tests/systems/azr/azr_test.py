@@ -13,7 +13,7 @@ from azr_jax.systems.azr.appendix.settings import AppendixSettings
 from azr_jax.systems.azr.settings import AZRSettings, BufferSettings
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs import buffer as buffer_lib
-from azr_jax.tasks.programs import prompts
+from azr_jax.tasks.programs import prompts, templates
 from azr_jax.tasks.programs.prompt_style import PromptStyle
 from azr_jax.tasks.programs.task import ZERO_TRIPLET, InductionTask, Triplet
 
@@ -537,3 +537,26 @@ def test_seeds_come_from_a_file_and_the_model_adds_the_rest(context, tmp_path):
   system = AZR(chosen, context)
   with pytest.raises(ValueError, match="record 0.*expected code and input"):
     system.collect(ScriptedPolicy(), 1)
+
+
+def test_a_resumed_run_needs_the_templates_it_began_with(context, tmp_path):
+  """And a run with templates asks in their words alone."""
+  frame = tmp_path / "frame.txt"
+  frame.write_text("{TASK_INSTRUCTION} New words <think>")
+  for role in ("propose", "solve"):
+    name = f"{role}_deduction.txt"
+    required, _ = templates.PLACEHOLDERS[f"{role}_deduction"]
+    (tmp_path / name).write_text(" ".join(f"{{{name}}}" for name in required))
+  chosen = settings(
+    prompt_templates=str(tmp_path),
+    prompt_format="full",
+    task_types=("deduction",),
+  )
+  system, policy = AZR(chosen, context), Mute()
+  system.collect(policy, 1)
+  assert all(p.text.endswith(" New words <think>") for p in policy.asked)
+  state = json.loads(json.dumps(system.state_dict()))
+  AZR(chosen, context).load_state_dict(state)
+  frame.write_text("{TASK_INSTRUCTION} Other words <think>")
+  with pytest.raises(ValueError, match="have changed since the run began"):
+    AZR(chosen, context).load_state_dict(state)

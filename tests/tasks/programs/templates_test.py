@@ -45,7 +45,7 @@ def make_write(tmp_path):
 
 def style(folder):
   read = templates.read(folder, TASK_TYPES)
-  return PromptStyle("full", 0.5, 2.0, templates=read)
+  return PromptStyle("full", 0.5, 2.0, words=read)
 
 
 def test_every_prompt_is_the_users(write):
