@@ -20,12 +20,14 @@ import ml_collections
 
 from azr_jax.config import presets
 from azr_jax.executor.settings import profile
+from azr_jax.tasks.programs import parsing
 from azr_jax.trainer import settings
 
 # Variant -> model source. The state is sharded over `fsdp`; every four chips
 # sample with a copy of the weights. compile_check says which slices hold it.
 PAPER_MODELS = {
   "qwen2.5-7b": "hf:Qwen/Qwen2.5-7B",
+  "qwen2.5-14b": "hf:Qwen/Qwen2.5-14B",
   "qwen2.5-coder-3b": "hf:Qwen/Qwen2.5-Coder-3B",
   "qwen2.5-coder-7b": "hf:Qwen/Qwen2.5-Coder-7B",
   "qwen2.5-coder-14b": "hf:Qwen/Qwen2.5-Coder-14B",
@@ -40,6 +42,8 @@ PUBLISHED_CODE = {
   "learner.aggregation": "group_mean",  # micro-batches of one task and role
   "learner.regularizer_aggregation": "group_mean",
   "optimizer.decay_vectors": True,
+  "azr.appendix.intrinsic_for": "learnable",  # eq. 11 only where eq. 4 is not 0
+  "azr.answer_format": "published_code",  # It reads answers less strictly.
 }
 # We changed this: it learns from the learnability rollouts, four of five
 # responses, which the paper samples and throws away.
@@ -79,6 +83,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.rollout.slots = 256
   c.rollout.prompt_buckets = (1024, 2048, 4096, 6144)  # Table 3: 6144
   c.rollout.max_tokens = 8096  # Table 3
+  c.rollout.stop_strings = ()  # Responses end at the end-of-text token.
   c.rollout.decode_chunk = 128
   c.rollout.cache_chunk = 512
   c.learner.row_length = 14240  # 6144 + 8096
@@ -104,6 +109,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.rollout.slots = 96
   c.rollout.prompt_buckets = (64, 128)
   c.rollout.max_tokens = 112
+  c.rollout.stop_strings = ()
   c.rollout.decode_chunk = 16
   c.learner.row_length = 240
   c.learner.micro_rows = 16
@@ -130,6 +136,8 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.rollout.prompt_buckets = (512, 768)
   c.rollout.temperature = 0.7
   c.rollout.max_tokens = 160
+  # Examples make the model go on with an exchange of its own.
+  c.rollout.stop_after = parsing.ANSWER_BEGINS
   c.rollout.decode_chunk = 16
   c.learner.row_length = 928
   c.learner.micro_rows = 1

@@ -5,6 +5,7 @@ definition is in `executor/literals.py`; this module reexports it.
 """
 
 import ast
+from collections.abc import Hashable
 
 from azr_jax.executor.literals import (
   ParseError,
@@ -15,6 +16,7 @@ from azr_jax.executor.literals import (
 
 __all__ = [
   "ParseError",
+  "arguments_text",
   "are_literal_arguments",
   "guarded_parse",
   "node_key",
@@ -37,3 +39,37 @@ def are_literal_arguments(text: str) -> bool:
   except ParseError:
     return False
   return True
+
+
+def arguments_text(text: str) -> str:
+  """Returns one text for all that write the same literal arguments.
+
+  Layout, quotes, and the order of keywords, sets and dictionaries make no
+  difference.
+
+  Raises:
+    ParseError: they are not literals.
+  """
+  tree = guarded_parse(f"f({text}\n)", "eval")
+  assert isinstance(tree, ast.Expression)
+  call = tree.body
+  if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+    raise ParseError("not one call")
+  named = sorted(
+    (k.arg or "**", _key_text(node_key(k.value))) for k in call.keywords
+  )
+  return "; ".join(
+    [
+      *(_key_text(node_key(value)) for value in call.args),
+      *(f"{name}={value}" for name, value in named),
+    ]
+  )
+
+
+def _key_text(key: Hashable) -> str:
+  """Returns the text of a value's key, the same in every process."""
+  if isinstance(key, tuple):
+    return f"({', '.join(map(_key_text, key))})"
+  if isinstance(key, frozenset):
+    return f"{{{', '.join(sorted(map(_key_text, key)))}}}"
+  return repr(key)

@@ -181,11 +181,16 @@ def _clipped(
   clip_high: float,
   on_policy: bool,
 ) -> tuple[Float[Array, "B S"], Metrics]:
-  """Returns PPO's clipped surrogate, and how many ratios are outside."""
+  """Returns PPO's clipped surrogate, and how many ratios are outside.
+
+  With one step per batch, every ratio is 1 and none is outside.
+  """
   old = jax.lax.stop_gradient(logprobs) if on_policy else batch.old_logprobs
   surrogate = losses.clipped_surrogate(
     logprobs, old, batch.advantages, clip_low=clip_low, clip_high=clip_high
   )
+  if on_policy:
+    return surrogate, {}
   ratio = jnp.exp(logprobs - old)
   outside = (ratio < 1 - clip_low) | (ratio > 1 + clip_high)
   return surrogate, {

@@ -19,6 +19,24 @@ from azr_jax.rollout.environment import Environment
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.types import Params
 
+# Folded into the key of a policy's branches. Calls are counted from 0.
+_BRANCH = (1 << 31) - 1
+
+
+@dataclasses.dataclass
+class Sampled:
+  """What a policy and its branches have sampled.
+
+  Attributes:
+    seconds: of all calls, with what was done between completions.
+    replies: every completion with its prompt, in the order of their ends.
+  """
+
+  seconds: float = 0.0
+  replies: list[tuple[types.Prompt, types.Completion]] = dataclasses.field(
+    default_factory=list
+  )
+
 
 @dataclasses.dataclass
 class Policy:
@@ -30,7 +48,7 @@ class Policy:
     params: the parameters to sample with.
     key: this step's random key; every call to `sample` derives its own.
     calls: how often `sample` was called.
-    sample_s: seconds of all calls, with what was done between completions.
+    sampled: what all calls have sampled.
   """
 
   sampler: Sampler
@@ -38,7 +56,18 @@ class Policy:
   params: Any
   key: jax.Array
   calls: int = 0
-  sample_s: float = 0.0
+  sampled: Sampled = dataclasses.field(default_factory=Sampled)
+
+  def branch(self, *numbers: int) -> "Policy":
+    """Returns a policy whose samples follow from the key and the numbers.
+
+    They do not depend on how often this policy was called, nor the other way
+    round. It counts what it samples with this policy.
+    """
+    key = jax.random.fold_in(self.key, _BRANCH)
+    for number in numbers:
+      key = jax.random.fold_in(key, number)
+    return dataclasses.replace(self, key=key, calls=0)
 
   def with_key(self, key: jax.Array) -> "Policy":
     """Returns the same policy with another key and no calls yet."""
@@ -75,15 +104,17 @@ class Policy:
     key = jax.random.fold_in(self.key, self.calls)
     self.calls += 1
     start = time.monotonic()
-    yield from self.sampler.generate(
+    for index, sample, completion in self.sampler.generate(
       self.params,
       prompts,
       n,
       key,
       prompt_seeds=prompt_seeds,
       environment=environment,
-    )
-    self.sample_s += time.monotonic() - start
+    ):
+      self.sampled.replies.append((prompts[index], completion))
+      yield index, sample, completion
+    self.sampled.seconds += time.monotonic() - start
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ The life of a request:
 """
 
 import functools
+import re
 from collections.abc import Iterator, Sequence
 
 import jax
@@ -58,12 +59,14 @@ class Sampler:
     strings = []
     for stop in settings.stop_strings:
       token = tokenizer.token_id(stop)
-      if token is None:
+      # The device cannot look for what must come before.
+      if token is None or settings.stop_after:
         strings.append(stop)
       else:
         stop_ids.add(token)
     self._stop_ids = np.asarray(sorted(stop_ids), np.int32)
     self._stop_strings = tuple(strings)
+    self._stop_after = re.compile(settings.stop_after)
 
   def bucket(self, length: int) -> int | None:
     """Returns the smallest prompt bucket for a length; None if none fits."""
@@ -209,17 +212,30 @@ class Sampler:
     """Returns how many tokens there are up to the end of a stop string.
 
     A stop string may begin in the checked tokens, but no further back than it
-    has characters.
+    has characters. Only a response with a stop string is searched for what
+    must come before.
     """
     if not self._stop_strings or num_checked == len(token_ids):
       return None
     longest = max(map(len, self._stop_strings))
     first = max(response_start, num_checked - longest)
 
-    def stops(count: int) -> bool:
-      text = self._tokenizer.decode(list(token_ids[first:count]))
-      return any(stop in text for stop in self._stop_strings)
+    def text(first: int, count: int) -> str:
+      return self._tokenizer.decode(list(token_ids[first:count]))
 
+    def stops(count: int) -> bool:
+      searched, start = text(first, count), 0
+      if self._stop_after.pattern:
+        searched = text(response_start, count)
+        before = self._stop_after.search(searched)
+        if before is None:
+          return False
+        start = before.end()
+      return any(searched.find(s, start) >= 0 for s in self._stop_strings)
+
+    window = text(first, len(token_ids))
+    if not any(stop in window for stop in self._stop_strings):
+      return None
     if not stops(len(token_ids)):
       return None
     low, high = num_checked + 1, len(token_ids)

@@ -1,6 +1,7 @@
 """Section `rollout` of a configuration: the shapes and rules of sampling."""
 
 import dataclasses
+import re
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.rollout.token_sampling import SamplingParams
@@ -11,6 +12,15 @@ _ASCENDING = (
   "a non-empty ascending tuple of positive integers",
 )
 _STRINGS = (lambda v: all(v), "a tuple of non-empty strings")
+
+
+def _compiles(pattern: str) -> bool:
+  """Returns whether a text is a regular expression."""
+  try:
+    re.compile(pattern)
+  except re.error:
+    return False
+  return True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +85,16 @@ class SamplerSettings(Settings):
     at_most=1,
   )
   stop_strings: tuple[str, ...] = setting(
-    ("</answer>",), "a response ends where one is complete", accepts=_STRINGS
+    ("</answer>",),
+    "a response ends where one is complete; (): at the end-of-text token",
+    paper="AZR: ()",
+    accepts=_STRINGS,
+  )
+  stop_after: str = setting(
+    "",
+    "a stop string counts only after a match of this regular expression in the "
+    "response; '': anywhere",
+    accepts=(_compiles, "a regular expression"),
   )
 
   @property

@@ -47,7 +47,7 @@ SCORING_LAYOUT = (
   "rollout.extend_chunk",
 )
 # A run has started in a folder if one of these exists and is not empty.
-RUN_FILES = ("metrics.jsonl", "checkpoints", "tokenizer")
+RUN_FILES = ("metrics.jsonl", "checkpoints", "tokenizer", "records")
 
 
 @contextlib.contextmanager

@@ -1,8 +1,9 @@
 """Flags texts that a person should read.
 
 AZR (appendix C.3) reports such a text, the "uh-oh moment". Flagged texts are
-counted in the metrics and copied to the run's folder `flagged/`. Their reward
-does not change, and they are trained on. The rules are in
+counted in the metrics and copied to the run's folder `flagged/`. Every reply is
+read, also those that nothing is learned from, which have no group and reward.
+Rewards do not change, and flagged texts are trained on. The rules are in
 `assets/concerning_phrases.tsv`; most texts that they flag are harmless.
 """
 
@@ -26,6 +27,7 @@ _RULES = pathlib.Path(__file__).parents[1] / "assets/concerning_phrases.tsv"
 # The rules read only the first characters of a text.
 _MAX_CHARS = 100_000
 
+Reply = tuple[types.Prompt, types.Completion]
 # Texts -> for each, whether a person should read it.
 Classifier = Callable[[Sequence[str]], Sequence[bool]]
 
@@ -74,7 +76,7 @@ def from_settings(
 
 
 class Monitor:
-  """Flags texts among a step's trajectories."""
+  """Flags texts among a step's replies."""
 
   def __init__(
     self,
@@ -97,14 +99,23 @@ class Monitor:
     self._classifier = classifier
 
   def look(
-    self, step: int, trajectories: Sequence[types.Trajectory]
+    self,
+    step: int,
+    replies: Sequence[Reply],
+    trajectories: Sequence[types.Trajectory] = (),
   ) -> dict[str, float]:
     """Writes the flagged texts of a step to a file.
+
+    Args:
+      step: names the file.
+      replies: everything that was sampled, with its prompt.
+      trajectories: what is learned from, whose completions are among the
+        replies; they tell group and reward of a flagged text.
 
     Returns:
       The flagged fraction of the texts, and how many texts each rule flagged.
     """
-    texts = [t.completion.text for t in trajectories]
+    texts = [completion.text for _, completion in replies]
     names = [find(text, self._patterns) for text in texts]
     if self._classifier is not None:
       verdicts = self._classifier(texts)
@@ -112,12 +123,12 @@ class Monitor:
         if is_flagged:
           names_of_text.append(CLASSIFIER)
     flagged = [
-      (names_of_text, trajectory)
-      for names_of_text, trajectory in zip(names, trajectories, strict=True)
+      (names_of_text, reply)
+      for names_of_text, reply in zip(names, replies, strict=True)
       if names_of_text
     ]
     if flagged and self._write:
-      self._write_flagged(step, flagged)
+      self._write_flagged(step, flagged, trajectories)
     metrics = {"safety/flagged_share": len(flagged) / max(len(texts), 1)}
     counts = collections.Counter(itertools.chain.from_iterable(names))
     for name in sorted(counts):
@@ -125,19 +136,22 @@ class Monitor:
     return metrics
 
   def _write_flagged(
-    self, step: int, flagged: Sequence[tuple[list[str], types.Trajectory]]
+    self,
+    step: int,
+    flagged: Sequence[tuple[list[str], Reply]],
+    trajectories: Sequence[types.Trajectory],
   ) -> None:
-    lines = [
-      json.dumps(
-        {
-          "rules": names,
-          "group": t.group_id,
-          "reward": t.reward,
-          "prompt": t.prompt.text,
-          "completion": t.completion.text,
-        }
-      )
-      for names, t in flagged
-    ]
+    learned = {id(t.completion): t for t in trajectories}
+    lines = []
+    for names, (prompt, completion) in flagged:
+      trajectory = learned.get(id(completion))
+      record = {
+        "rules": names,
+        "group": trajectory.group_id if trajectory else None,
+        "reward": trajectory.reward if trajectory else None,
+        "prompt": prompt.text,
+        "completion": completion.text,
+      }
+      lines.append(json.dumps(record))
     path = self._folder / f"{step:06d}.jsonl"
     storage.write_if_possible(path, "\n".join(lines) + "\n")

@@ -68,6 +68,26 @@ def outcome_metrics(outcome: Outcome) -> dict[str, float]:
   return dict(zip(OUTCOME_METRICS, map(float, values), strict=True))
 
 
+def reply_metrics(
+  completions: Sequence[types.Completion], name: str
+) -> dict[str, float]:
+  """Returns count, length and truncated fraction of completions.
+
+  Args:
+    completions: at least one.
+    name: the part of metric names after the family.
+  """
+  # The model did not write the tool output that is in a completion.
+  lengths = np.array([c.loss_mask.sum() for c in completions])
+  truncated = [c.finish_reason == "length" for c in completions]
+  return {
+    f"tokens/{name}/mean": float(lengths.mean()),
+    f"tokens/{name}/std": float(lengths.std()),
+    f"tokens/{name}/truncated_share": float(np.mean(truncated)),
+    f"count/{name}": float(len(completions)),
+  }
+
+
 def solve_metrics(
   trajectories: Sequence[types.Trajectory], name: str, group_size: int = 1
 ) -> dict[str, float]:
@@ -79,16 +99,10 @@ def solve_metrics(
     group_size: completions per prompt; with 1 there are no metrics of groups.
   """
   rewards = np.array([t.reward for t in trajectories])
-  # The model did not write the tool output that is in a completion.
-  lengths = np.array([t.completion.loss_mask.sum() for t in trajectories])
-  truncated = [t.completion.finish_reason == "length" for t in trajectories]
   metrics = {
     f"reward/{name}/mean": float(rewards.mean()),
     f"reward/{name}/std": float(rewards.std()),
-    f"tokens/{name}/mean": float(lengths.mean()),
-    f"tokens/{name}/std": float(lengths.std()),
-    f"tokens/{name}/truncated_share": float(np.mean(truncated)),
-    f"count/{name}": float(len(trajectories)),
+    **reply_metrics([t.completion for t in trajectories], name),
   }
   for key in (CORRECT, "formatted"):
     values = [t.metrics[key] for t in trajectories if key in t.metrics]

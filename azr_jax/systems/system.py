@@ -27,6 +27,7 @@ from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.run.records import Records
 from azr_jax.types import RolloutBatch
 
 
@@ -42,6 +43,7 @@ class Context:
     hosts: the processes of the run.
     tokenizer: the tokenizer of the model.
     sandbox: what programs may use.
+    records: files of the run's folder, for what a system makes once.
   """
 
   seed: int
@@ -51,6 +53,7 @@ class Context:
   hosts: Hosts
   tokenizer: Tokenizer
   sandbox: ExecutorSettings
+  records: Records = Records(None, None)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,6 +26,8 @@ from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.settings import RolloutMeshSettings
+from azr_jax.run.records import Records
+from azr_jax.run.session import Run
 from azr_jax.systems.system import Context, System
 from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
 
@@ -56,18 +58,19 @@ class Experiment:
   micro_rows: int
 
   def make_system(
-    self, executor: Executor, jobs: SharedJobs, hosts: Hosts
+    self, executor: Executor, jobs: SharedJobs, run: Run
   ) -> System:
-    """Returns the system, which may read or make its data."""
+    """Returns the system of a run, which may read or make its data."""
     trunk = self.settings.trunk
     context = Context(
       seed=trunk.seed,
       steps=trunk.train.steps,
       jobs=jobs,
       executor=executor,
-      hosts=hosts,
+      hosts=run.hosts,
       tokenizer=self.source.tokenizer,
       sandbox=trunk.executor,
+      records=Records(run.folder, run.hosts),
     )
     return self.settings.system.build(self.settings.system_settings, context)
 

@@ -66,7 +66,7 @@ def run(
     counter = at_exit.enter_context(compile_counter.count_compiles())
     jobs = SharedJobs(executor, run.hosts)
     system: System = run.build(
-      "system", lambda: experiment.make_system(executor, jobs, run.hosts)
+      "system", lambda: experiment.make_system(executor, jobs, run)
     )
     if done:
       system.load_state_dict(system_state)
@@ -103,7 +103,9 @@ def run(
         scores = evals.run(policy, step, run)
         start = time.monotonic()
         rollouts = system.collect(policy, step)
-        rollouts.metrics.update({**scores, "time/sample": policy.sample_s})
+        rollouts.metrics.update(
+          {**scores, "time/sample": policy.sampled.seconds}
+        )
       collected_at = time.monotonic()
       trajectories = rollouts.trajectories
 
@@ -120,7 +122,9 @@ def run(
       learned = step_log.fetch(learner_metrics)
 
       # Log, while the update runs.
-      rollouts.metrics.update(monitor.look(step, trajectories))
+      rollouts.metrics.update(
+        monitor.look(step, policy.sampled.replies, trajectories)
+      )
       log.write_last()
       compiled = counter.take_expected(step, done + 1, fail_on_recompile)
       log.add(step, rollouts, learned, compiled, start, collected_at)

@@ -1,5 +1,7 @@
 """The sampler, compared with full forward passes."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +20,7 @@ from azr_jax import types
 from azr_jax.learner import packing, update
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout.sampler import Sampler
 
 
 def generate(policy, **options):
@@ -102,6 +105,55 @@ def test_stop_token_and_stop_string_end_a_completion(params, one_device_mesh):
     assert stopped.text == whole.text[: whole.text.index(stop) + len(stop)]
     length = len(stopped.text)
     np.testing.assert_array_equal(stopped.token_ids, whole.token_ids[:length])
+
+
+def test_a_stop_string_counts_only_after_what_must_come_before(
+  params, one_device_mesh
+):
+  """A reply may quote the tag that ends it."""
+  whole = sample(policy(params, one_device_mesh))[2, 0].text
+  again = next(i for i, c in enumerate(whole) if c in whole[i + 1 :])
+  stop = whole[again]  # It occurs twice.
+  second = whole.index(stop, again + 1)
+  before = re.escape(whole[again:second])
+  changed = policy(
+    params, one_device_mesh, stop_strings=(stop,), stop_after=before
+  )
+  stopped = sample(changed)[2, 0]
+  assert stopped.text == whole[: second + 1]
+  assert stopped.finish_reason == "stop"
+  never = policy(
+    params, one_device_mesh, stop_strings=(stop,), stop_after="never"
+  )
+  assert sample(never)[2, 0].text == whole
+
+
+def test_the_token_that_ends_a_text_is_learned(params, one_device_mesh):
+  """An exported model stops only if stopping got a gradient."""
+  whole = sample(policy(params, one_device_mesh))[2, 0]
+
+  class Tokenizer(ByteTokenizer):
+    eos_ids = (int(whole.token_ids[4]),)
+
+  def make(mesh, settings):
+    return Sampler(MODEL, Tokenizer(), mesh, RULES, settings)
+
+  ended = sample(policy(params, one_device_mesh, make))[2, 0]
+  assert ended.finish_reason == "stop"
+  assert ended.token_ids[-1] == whole.token_ids[4]
+  assert ended.text == whole.text[: len(ended.token_ids) - 1]
+  prompt = types.Prompt(TEXTS[2], tuple(map(ord, TEXTS[2])))
+  trajectory = types.Trajectory(prompt, ended, 1.0, "group")
+  batch = packing.pack(
+    [packing.from_trajectory(trajectory, 1.0)],
+    row_length=32,
+    rows_multiple=1,
+    aggregation="token_mean",
+    regularizer_aggregation="token_mean",
+    rng=np.random.default_rng(0),
+  )
+  learned = batch.targets[batch.loss_weights > 0]
+  np.testing.assert_array_equal(learned, ended.token_ids)
 
 
 def test_a_prompt_past_the_buckets_is_named(params, one_device_mesh):

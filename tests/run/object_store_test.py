@@ -132,7 +132,8 @@ def test_a_run_in_a_store_is_resumed_stopped_and_scored(
   assert done == list(range(1, len(done) + 1)) and 4 < len(done) < 50
   assert (here / "checkpoints" / str(len(done))).is_dir()
   names = {path.name for path in here.iterdir()}
-  assert names == {"checkpoints", "config.json", "metrics.jsonl", "samples"}
+  run_files = {"checkpoints", "config.json", "metrics.jsonl", "samples"}
+  assert names == run_files | {"records"}
   config = evaluate.get_config()
   config.rollout.slots = 16
   scores = scoring.evaluate(

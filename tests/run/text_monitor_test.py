@@ -73,6 +73,24 @@ def trajectory(text):
   )
 
 
+def look(monitor, step, *trajectories):
+  """Looks at replies of which all are learned from."""
+  replies = [(t.prompt, t.completion) for t in trajectories]
+  return monitor.look(step, replies, trajectories)
+
+
+def test_replies_that_nothing_is_learned_from_are_read(tmp_path):
+  rules = text_monitor.rules()
+  monitor = text_monitor.Monitor(tmp_path, True, rules, None)
+  learned, thrown_away = trajectory("fine"), trajectory("bypass the sandbox")
+  replies = [(t.prompt, t.completion) for t in (learned, thrown_away)]
+  metrics = monitor.look(3, replies, [learned])
+  assert metrics == {"safety/flagged_share": 0.5, "safety/escape": 1.0}
+  kept = json.loads((tmp_path / "flagged/000003.jsonl").read_text())
+  assert kept["completion"] == "bypass the sandbox"
+  assert kept["reward"] is None
+
+
 def test_flagged_texts_are_counted_and_kept_apart(tmp_path):
   monitor = text_monitor.Monitor(
     tmp_path,
@@ -80,10 +98,8 @@ def test_flagged_texts_are_counted_and_kept_apart(tmp_path):
     text_monitor.rules(),
     lambda texts: ["odd" in t for t in texts],
   )
-  metrics = monitor.look(
-    7,
-    [trajectory("fine"), trajectory("bypass the sandbox"), trajectory("odd")],
-  )
+  texts = "fine", "bypass the sandbox", "odd"
+  metrics = look(monitor, 7, *map(trajectory, texts))
   assert metrics == {
     "safety/flagged_share": pytest.approx(2 / 3),
     "safety/escape": 1.0,
@@ -93,14 +109,15 @@ def test_flagged_texts_are_counted_and_kept_apart(tmp_path):
   kept = [json.loads(line) for line in lines]
   assert [record["rules"] for record in kept] == [["escape"], ["classifier"]]
   assert kept[0]["completion"] == "bypass the sandbox"
+  assert kept[0]["reward"] == 0.5 and kept[0]["group"] == ["solve", 1]
   quiet = text_monitor.Monitor(
     tmp_path / "other", False, text_monitor.rules(), None
   )
-  assert quiet.look(1, [trajectory("bypass the sandbox")])
-  assert quiet.look(2, [trajectory("fine")]) == {"safety/flagged_share": 0.0}
+  assert look(quiet, 1, trajectory("bypass the sandbox"))
+  assert look(quiet, 2, trajectory("fine")) == {"safety/flagged_share": 0.0}
   assert not (tmp_path / "other").exists()
   off = text_monitor.Monitor(tmp_path / "off", True, {}, None)
-  assert off.look(1, [trajectory("bypass the sandbox")]) == {
+  assert look(off, 1, trajectory("bypass the sandbox")) == {
     "safety/flagged_share": 0.0
   }
 

@@ -122,9 +122,11 @@ def read_proposals(text: str) -> None:
   """Reads the fences of a proposal, and of each type of answer."""
   parsing.parse_triplet_proposal(text)
   parsing.parse_induction_proposal(text, 10)
-  parsing.parse_output_answer(text)
-  parsing.parse_input_answer(text)
-  parsing.parse_program_answer(text)
+  for answer_format in parsing.ANSWER_FORMATS:
+    parsing.well_formatted(text, answer_format)
+    parsing.parse_output_answer(text, answer_format)
+    parsing.parse_input_answer(text, answer_format)
+    parsing.parse_program_answer(text, answer_format)
 
 
 def read_proposed(text: str) -> None:

@@ -7,6 +7,7 @@ here nor in `TRUSTED`.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,7 +26,7 @@ from azr_jax.grading import (
   values,
 )
 from azr_jax.grading.gym import grader as gym
-from azr_jax.grading.literals import are_literal_arguments
+from azr_jax.grading.literals import are_literal_arguments, arguments_text
 from azr_jax.grading.mathematics import extraction
 from azr_jax.grading.mathematics import grader as mathematics
 from azr_jax.grading.symbench import grader as symbench
@@ -108,6 +109,9 @@ READERS: Mapping[str, Reader] = {
     {**SYNTAX, **VALUES},
     source_limits.MAX_CHARS,
   ),
+  "arguments as one text": Reader(
+    arguments_text, ("grading/literals.py",), {**SYNTAX, **VALUES}, **_LIMIT
+  ),
   "plain value": Reader(
     lambda text: values.plain_value(literals.typed_key(text)),
     ("grading/values.py",),
@@ -158,6 +162,9 @@ READERS: Mapping[str, Reader] = {
   ),
   "programs, form": Reader(
     parsing.well_formatted, ("tasks/programs/parsing.py",), frame=_ANSWER
+  ),
+  "programs, where a response stops": Reader(
+    re.compile(parsing.ANSWER_BEGINS).search, ("rollout/sampler.py",)
   ),
   "programs, fences": Reader(
     r.read_proposals, ("tasks/programs/parsing.py",), frame=_ANSWER
@@ -272,6 +279,7 @@ TRUSTED: Mapping[str, str] = {
   "parallel/messages.py": "what the other hosts wrote, as JSON",
   "perf/": "what the compiler wrote, and the user's files",
   "report/": "names of metrics",
+  "rollout/settings.py": "the user's config",
   "run/checksums.py": "what it wrote",
   "run/folder.py": "configs that it wrote",
   "run/metrics.py": "metrics that it wrote",
@@ -279,6 +287,7 @@ TRUSTED: Mapping[str, str] = {
   "tasks/calls.py": "the user's configs",
   "tasks/programs/measures.py": "a model's, in a process of the executor",
   "tasks/programs/seed_files.py": "the user's files",
+  "tasks/programs/templates.py": "the user's files",
   "tasks/questions/": "the files of public tasks",
   "tasks/records.py": "the user's files",
   "trainer/restore.py": "what the trainer wrote",

@@ -8,6 +8,7 @@ from azr_jax import types
 from azr_jax.systems import collect
 from azr_jax.systems.azr import rewards
 from azr_jax.systems.azr.proposer import Proposal
+from azr_jax.systems.azr.solver import Solution
 
 NAME = "azr"
 # Metric family -> what a healthy value looks like.
@@ -19,7 +20,7 @@ HEALTHY = {
   "program": "cognitive, distance and answer_diversity rise or stay",
   "learnability": "solve_rate away from 0 and 1, else nothing is learned; "
   "undecided_share, rollouts that a limit ended, near 0",
-  "buffer": "grows by about B x valid_share a step",
+  "buffer": "grows by about B x task_share a step",
 }
 
 
@@ -35,10 +36,32 @@ def step_metrics(
   return metrics
 
 
+def reply_metrics(
+  role: str, replies: Sequence[Proposal] | Sequence[Solution]
+) -> dict[str, float]:
+  """Returns length, count and format of replies per task type.
+
+  They are of every reply, whether anything is learned from it or not.
+  """
+  metrics: dict[str, float] = {}
+  for task_type in dict.fromkeys(reply.task_type for reply in replies):
+    of_type = [reply for reply in replies if reply.task_type == task_type]
+    name = "/".join((NAME, task_type, role))
+    metrics |= collect.reply_metrics([r.completion for r in of_type], name)
+    metrics[f"formatted/{name}/mean"] = float(
+      np.mean([reply.formatted for reply in of_type])
+    )
+  return metrics
+
+
 def proposal_metrics(
   proposals: Sequence[Proposal], samples: int
 ) -> dict[str, float]:
   """Returns valid fraction, rejections and learnability per task type.
+
+  `valid_share` is the fraction that earns its role's reward (eq. 6);
+  `task_share` also has the valid tasks of replies that are not well formed,
+  which enter the buffer too.
 
   Args:
     proposals: of a step, of all task types.
@@ -50,7 +73,9 @@ def proposal_metrics(
     of_type = [p for p in proposals if p.task_type == task_type]
     name = f"{NAME}/{task_type}"
     valid = [p for p in of_type if p.task is not None]
-    metrics[f"proposals/{name}/valid_share"] = len(valid) / len(of_type)
+    passable = [p for p in of_type if p.passable]
+    metrics[f"proposals/{name}/valid_share"] = len(passable) / len(of_type)
+    metrics[f"proposals/{name}/task_share"] = len(valid) / len(of_type)
     metrics[f"proposals/{name}/duplicate_share"] = float(
       np.mean([p.duplicate for p in of_type])
     )

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from azr_jax.executor import Executor, Job, Result, futures
+from azr_jax.grading import literals
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.systems.azr.appendix import composite
 from azr_jax.systems.azr.proposer import Proposal
@@ -24,6 +25,7 @@ from azr_jax.tasks.programs.task import (
   ABDUCTION,
   INDUCTION,
   InductionTask,
+  Task,
   Triplet,
 )
 
@@ -60,13 +62,53 @@ class AnswerCounts:
     counts.update(map(_key, answers))
 
   def diversity(self, task_type: str, answers: Sequence[str]) -> float:
-    """Returns the mean of 1 - p(answer) over answers that were added.
+    """Returns the mean of 1 - p(answer) over answers.
 
-    p is the fraction of all counted answers of the task type.
+    p is the fraction of all counted answers of the task type; 0 if there are
+    none.
     """
-    counts = self._counts[task_type]
-    total = counts.total()
+    counts = self._counts.get(task_type, collections.Counter())
+    total = max(counts.total(), 1)
     return 1.0 - float(np.mean([counts[_key(a)] / total for a in answers]))
+
+
+class Surprise:
+  """Rewards tasks whose answers the solver has rarely met (AZR, D.4).
+
+  The reward is 1 - p, where p is the fraction of an answer among those of the
+  tasks that the solver was asked before. A task counts once a step.
+  """
+
+  def __init__(self) -> None:
+    self._answered = AnswerCounts()
+
+  def state_dict(self) -> dict[str, dict[str, int]]:
+    """Returns the counts as `AnswerCounts` does."""
+    return self._answered.state_dict()
+
+  def load_state_dict(self, state: dict[str, dict[str, int]]) -> None:
+    """Restores what `state_dict` returned."""
+    self._answered.load_state_dict(state)
+
+  def rate_and_count(
+    self, proposals: Sequence[Proposal], solutions: Sequence[Solution]
+  ) -> None:
+    """Sets `surprise` of valid proposals, then counts the step's tasks.
+
+    Args:
+      proposals: of the step.
+      solutions: all that the solver answered in the step.
+    """
+    for proposal in proposals:
+      if proposal.task is not None:
+        answers = _answers(proposal.task_type, proposal.task)
+        proposal.program_metrics["surprise"] = self._answered.diversity(
+          proposal.task_type, answers
+        )
+    for task_type, task in dict.fromkeys(
+      (s.task_type, s.prompt.task) for s in solutions
+    ):
+      self._answered.add(task_type, _answers(task_type, task))
 
 
 def _key(answer: str) -> str:
@@ -118,20 +160,25 @@ def finish(
     proposal.program_metrics = dict(future.result() or {})
   valid = [p for p in proposals if p.task is not None]
   for proposal in valid:
-    counts.add(proposal.task_type, _answers(proposal))
+    assert proposal.task is not None
+    counts.add(proposal.task_type, _answers(proposal.task_type, proposal.task))
   for proposal in valid:
+    assert proposal.task is not None
     proposal.program_metrics["answer_diversity"] = counts.diversity(
-      proposal.task_type, _answers(proposal)
+      proposal.task_type, _answers(proposal.task_type, proposal.task)
     )
 
 
-def _answers(proposal: Proposal) -> Sequence[str]:
-  """Returns the reference answers of a valid proposal."""
-  task = proposal.task
+def _answers(task_type: str, task: Task) -> Sequence[str]:
+  """Returns the reference answers of a task; equal values are equal texts."""
   if isinstance(task, InductionTask):
     return task.outputs
-  assert task is not None
-  return (task.input if proposal.task_type == ABDUCTION else task.output,)
+  if task_type != ABDUCTION:
+    return (task.output,)
+  try:
+    return (literals.arguments_text(task.input),)
+  except literals.ParseError:  # An old run may have expressions.
+    return (task.input,)
 
 
 def metrics(proposals: Sequence[Proposal], prefix: str) -> dict[str, float]:

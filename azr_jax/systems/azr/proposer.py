@@ -18,8 +18,9 @@ from azr_jax.systems import collect
 from azr_jax.systems.azr import rewards, solver
 from azr_jax.systems.azr.appendix import composite, rewriting
 from azr_jax.systems.azr.settings import AZRSettings
-from azr_jax.tasks.programs import parsing, prompts, validation
+from azr_jax.tasks.programs import parsing, validation
 from azr_jax.tasks.programs.buffer import TaskBuffer
+from azr_jax.tasks.programs.prompt_style import PromptStyle
 from azr_jax.tasks.programs.task import (
   ERROR_DEDUCTION,
   INDUCTION,
@@ -88,7 +89,7 @@ def propose_prompt(
   task_type: str,
   buffers: Mapping[str, TaskBuffer],
   settings: AZRSettings,
-  style: prompts.PromptStyle,
+  style: PromptStyle,
   rng: np.random.Generator,
 ) -> types.Prompt:
   """Draws references from the buffers and writes a proposer's prompt.
@@ -114,7 +115,7 @@ def propose_prompt(
     for _ in range(REDRAWS):
       if task_type == INDUCTION:
         code = _draw_program(buffers, rng)
-        prompt = _induction_prompt(policy, code, settings)
+        prompt = _induction_prompt(policy, code, settings, style)
       else:
         buffer = buffers[task_type]
         prompt = _triplet_prompt(
@@ -123,7 +124,7 @@ def propose_prompt(
       if policy.fits(prompt):
         return prompt
   if task_type == INDUCTION:
-    prompt = _induction_prompt(policy, ZERO_TRIPLET.code, settings)
+    prompt = _induction_prompt(policy, ZERO_TRIPLET.code, settings, style)
   else:
     prompt = _triplet_prompt(
       policy,
@@ -157,14 +158,10 @@ def _draw_program(
 
 
 def _induction_prompt(
-  policy: Policy, code: str, settings: AZRSettings
+  policy: Policy, code: str, settings: AZRSettings, style: PromptStyle
 ) -> types.Prompt:
-  return policy.prompt(
-    prompts.propose_induction_prompt(
-      code, settings.induction_inputs, settings.prompt_format
-    ),
-    task=Shown(program=code),
-  )
+  text = style.propose_induction(code, settings.induction_inputs)
+  return policy.prompt(text, task=Shown(program=code))
 
 
 def _triplet_prompt(
@@ -173,7 +170,7 @@ def _triplet_prompt(
   buffer: TaskBuffer,
   count: int,
   settings: AZRSettings,
-  style: prompts.PromptStyle,
+  style: PromptStyle,
   rng: np.random.Generator,
   composites: bool = True,
 ) -> types.Prompt:
@@ -206,9 +203,7 @@ def _triplet_prompt(
     )
     components = composite.components(candidates, num_parts)
   return policy.prompt(
-    prompts.propose_triplet_prompt(
-      task_type, references, style.prompt_format, components, style.proposed_s
-    ),
+    style.propose_triplet(task_type, references, components),
     task=Shown(tuple(r.code for r in references), components),
   )
 
@@ -218,7 +213,7 @@ def sample_proposals(
   jobs: SharedJobs,
   typed_prompts: Sequence[tuple[str, types.Prompt]],
   settings: AZRSettings,
-  style: prompts.PromptStyle,
+  style: PromptStyle,
 ) -> list[Proposal]:
   """Samples a proposal for each prompt and validates it.
 
@@ -260,7 +255,7 @@ def _proposal(
   task_type: str,
   prompt: types.Prompt,
   validated: collect.Graded,
-  style: prompts.PromptStyle,
+  style: PromptStyle,
 ) -> Proposal:
   """Returns the proposal of a response; its task must fit a solver's prompt."""
   task, rejection = None, None
@@ -277,7 +272,9 @@ def _proposal(
     task_type=task_type,
     task=task,
     rejection=rejection,
-    formatted=parsing.well_formatted(validated.completion.text),
+    formatted=parsing.well_formatted(
+      validated.completion.text, style.answer_format
+    ),
   )
 
 

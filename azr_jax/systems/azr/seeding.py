@@ -1,28 +1,38 @@
 """Fills the buffers with seed tasks of the untrained model (AZR, 3.3.1).
 
-If a file of programs is named, its valid programs come first, and the model
-adds the missing ones (appendix D.3).
+1. Triplets: rounds of B prompts, for deduction and abduction in turn, until
+   there are B x S. A prompt shows references of the seeds so far, or the zero
+   triplet while there are none. Both buffers start from these seeds.
+2. Error deduction: the same with programs that raise (appendix D.1).
+3. Induction: rounds of B prompts about programs of the triplets.
 
-Deduction and abduction start from the same triplets, induction from tasks about
-the programs of these, and error deduction from other triplets. Comments and
-globals of seed programs are stripped. No weights change.
+Seeds of a named file come first, in an order that is drawn, and the model adds
+the missing ones (appendix D.3). Comments and globals of seed programs are
+stripped. No weights change.
+
+Seeds are written to the run's folder after each round. A run that was killed
+while seeding goes on with the next round, because the draws of a round follow
+from its number alone; `appendix.seeds` reads them for another run.
 """
 
 import functools
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.executor import Executor
 from azr_jax.rollout.policy import Policy
+from azr_jax.run import console
 from azr_jax.systems.azr import proposer, solver
 from azr_jax.systems.azr.appendix import rewriting
 from azr_jax.systems.azr.settings import AZRSettings
+from azr_jax.systems.system import Context
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import seed_files, validation
-from azr_jax.tasks.programs.program_key import program_key
-from azr_jax.tasks.programs.prompts import PromptStyle
+from azr_jax.tasks.programs import task as task_lib
+from azr_jax.tasks.programs.prompt_style import PromptStyle
+from azr_jax.tasks.programs.seed_files import CASES, ERRORS, KINDS, TRIPLETS
 from azr_jax.tasks.programs.task import (
   ABDUCTION,
   DEDUCTION,
@@ -30,208 +40,221 @@ from azr_jax.tasks.programs.task import (
   INDUCTION,
   ZERO_ERROR_TRIPLET,
   ZERO_TRIPLET,
-  Triplet,
+  InductionTask,
+  Task,
 )
 
 SEED_STEP = 0
+# The seeds in the folder of a run's records.
+FILE = "seeds.jsonl"
+# The number of the round that seeds of a file come in.
+_FROM_FILE = -1
+# Purpose -> generator of the draws for it.
+MakeRng = Callable[[str], np.random.Generator]
 
 
-def seed_buffers(
-  policy: Policy,
-  jobs: SharedJobs,
-  buffers: Mapping[str, buffer_lib.TaskBuffer],
-  settings: AZRSettings,
-  style: PromptStyle,
-  rng: np.random.Generator,
-) -> None:
-  """Fills each buffer with B x S seed tasks.
+class Seeding:
+  """Makes the seeds of a run, or reads those that it had made."""
 
-  The references in a prompt are seeds, or the zero triplet while there are no
-  seeds. After `seed_rounds` rounds a warning says how many seeds are missing;
-  a model that proposes none starts from the zero triplet.
+  def __init__(
+    self,
+    policy: Policy,
+    context: Context,
+    settings: AZRSettings,
+    style: PromptStyle,
+    make_rng: MakeRng,
+  ):
+    """Reads what the run has written, if anything.
 
-  Args:
-    policy: the untrained model.
-    jobs: validates proposals.
-    buffers: the empty buffers of the task types.
-    settings: sizes and rounds.
-    style: how prompts are written.
-    rng: draws references.
-  """
-  target = settings.batch_size * settings.seed_factor
-  triplet_types = [
-    t for t in settings.task_types if t not in (INDUCTION, ERROR_DEDUCTION)
-  ]
-  seeds = buffer_lib.TaskBuffer(settings.buffer.max_programs)
-  if triplet_types or INDUCTION in buffers:
-    if settings.appendix.seeds:
-      _seed_from_file(jobs, seeds, settings.appendix.seeds, target)
-    proposing = triplet_types or [DEDUCTION]
-    _seed_triplets(policy, jobs, seeds, proposing, settings, style, rng)
-  for task_type in triplet_types:
-    _add_fitting(policy, seeds, buffers[task_type], task_type, style)
-  if ERROR_DEDUCTION in buffers:
-    errors = buffer_lib.TaskBuffer(settings.buffer.max_programs)
-    proposing = [ERROR_DEDUCTION]
-    _seed_triplets(policy, jobs, errors, proposing, settings, style, rng)
-    _add_fitting(
-      policy, errors, buffers[ERROR_DEDUCTION], ERROR_DEDUCTION, style
+    Args:
+      policy: the untrained model.
+      context: validates proposals, and keeps the seeds.
+      settings: sizes and rounds.
+      style: how prompts are written.
+      make_rng: makes the generator of a round's draws.
+    """
+    self._policy = policy
+    self._context = context
+    self._settings = settings
+    self._style = style
+    self._make_rng = make_rng
+    self._target = min(
+      settings.batch_size * settings.seed_factor, settings.buffer.max_programs
     )
-  if INDUCTION in buffers:
-    _seed_induction(
-      policy, jobs, seeds, buffers[INDUCTION], target, settings, style, rng
-    )
+    self._rows: list[dict[str, Any]] = context.records.read(FILE)
+    self._seeds = {
+      kind: buffer_lib.TaskBuffer(settings.buffer.max_programs)
+      for kind in KINDS
+    }
+    self._done = dict.fromkeys(KINDS, _FROM_FILE - 1)
+    for row in self._rows:
+      self._seeds[row["kind"]].add(task_lib.from_json(row), SEED_STEP)
+      self._done[row["kind"]] = row["round"]
 
+  def fill(self, buffers: Mapping[str, buffer_lib.TaskBuffer]) -> None:
+    """Fills the empty buffers of the task types with B x S seeds each.
 
-def _add_fitting(
-  policy: Policy,
-  seeds: buffer_lib.TaskBuffer,
-  buffer: buffer_lib.TaskBuffer,
-  task_type: str,
-  style: PromptStyle,
-) -> None:
-  """Adds the seeds that fit the solver's prompt of a task type.
+    After `seed_rounds` rounds a status line says how many seeds are missing. A
+    model that proposes no valid triplet starts from the zero triplet.
 
-  A seed may have been proposed for another type, and stripping changes its
-  length.
-  """
-  for triplet in seeds.tasks():
-    solving = solver.solve_prompt(policy, task_type, triplet, style)
-    if policy.fits(solving):
-      buffer.add(triplet, SEED_STEP)
+    Raises:
+      ValueError: the file of `appendix.seeds` cannot be read.
+    """
+    types_of = {
+      TRIPLETS: [
+        t
+        for t in self._settings.task_types
+        if t not in (INDUCTION, ERROR_DEDUCTION)
+      ],
+      ERRORS: [t for t in (ERROR_DEDUCTION,) if t in buffers],
+      CASES: [t for t in (INDUCTION,) if t in buffers],
+    }
+    # Induction needs programs, even if neither of the other types is played.
+    asked = types_of | {TRIPLETS: types_of[TRIPLETS] or [DEDUCTION]}
+    if not (types_of[TRIPLETS] or types_of[CASES]):
+      asked[TRIPLETS] = []
+    kinds = [kind for kind in KINDS if asked[kind]]
+    self._read_file(kinds)
+    for kind in kinds:
+      self._sample_rounds(kind, asked[kind])
+    for kind, task_types in types_of.items():
+      for task_type in task_types:
+        self._add_fitting(kind, task_type, buffers[task_type])
 
-
-def _seed_from_file(
-  jobs: SharedJobs,
-  seeds: buffer_lib.TaskBuffer,
-  spec: str,
-  target: int,
-) -> None:
-  """Adds the first valid programs of a file, up to the target."""
-  pairs = seed_files.read(spec)
-  for first in range(0, len(pairs), target):
-    if len(seeds) >= target:
+  def _read_file(self, kinds: Sequence[str]) -> None:
+    """Adds valid seeds of the named file, up to the target of each kind."""
+    spec = self._settings.appendix.seeds
+    if not spec:
       return
-    _add_valid(jobs, seeds, DEDUCTION, pairs[first : first + target], target)
-
-
-def _add_valid(
-  jobs: SharedJobs,
-  seeds: buffer_lib.TaskBuffer,
-  task_type: str,
-  pairs: Sequence[tuple[str, str]],
-  target: int,
-) -> None:
-  """Adds the valid ones of programs with their arguments, each once."""
-  submit = (
-    validation.submit_error_triplet
-    if task_type == ERROR_DEDUCTION
-    else validation.submit_triplet
-  )
-  known = {program_key(task.code) for task in seeds.tasks()}
-  futures = [
-    jobs.submit(
-      functools.partial(
-        submit,
-        code=rewriting.strip(code, rewriting.STRIPPED),
-        argument_text=argument_text,
+    read = seed_files.read(spec)
+    order = self._make_rng("seed file").permutation(len(read))
+    shuffled = [read[index] for index in order]
+    if not any(seed.kind in kinds for seed in read):
+      raise ValueError(
+        f"{spec}: expected records of {' or '.join(kinds)}, which config.azr."
+        f"task_types={self._settings.task_types!r} starts from"
       )
+    for kind in kinds:
+      if self._done[kind] >= _FROM_FILE:
+        continue
+      tasks = [
+        seed.task
+        for seed in shuffled
+        if seed.kind == kind and self._has_its_cases(seed.task)
+      ]
+      for first in range(0, len(tasks), self._target):
+        if len(self._seeds[kind]) < self._target:
+          part = tasks[first : first + self._target]
+          self._add(kind, self._validated(kind, part), _FROM_FILE)
+
+  def _sample_rounds(self, kind: str, task_types: Sequence[str]) -> None:
+    """Samples rounds, of each type in turn, until there are B x S seeds."""
+    settings, seeds = self._settings, self._seeds[kind]
+    for number in range(max(self._done[kind] + 1, 0), settings.seed_rounds):
+      if len(seeds) >= self._target:
+        return
+      self._sample_round(kind, task_types[number % len(task_types)], number)
+      self._say(
+        f"seeding: {len(seeds)} of {self._target} {kind} after round "
+        f"{number + 1}"
+      )
+    if len(seeds) < self._target:
+      self._say(
+        f"seeding has {len(seeds)} of {self._target} {kind} after azr."
+        f"seed_rounds={settings.seed_rounds}, and starts with these"
+      )
+    if not len(seeds) and kind != CASES:
+      zero = ZERO_ERROR_TRIPLET if kind == ERRORS else ZERO_TRIPLET
+      seeds.add(zero, SEED_STEP)
+
+  def _sample_round(self, kind: str, task_type: str, number: int) -> None:
+    """Adds the valid ones of B proposals to the seeds."""
+    policy = self._policy.branch(KINDS.index(kind), number)
+    rng = self._make_rng(f"seed {kind} {number}")
+    # Induction is about programs of deduction and abduction.
+    shown = (
+      {ABDUCTION: self._seeds[TRIPLETS]}
+      if kind == CASES
+      else {task_type: self._seeds[kind]}
     )
-    for code, argument_text in pairs
-  ]
-  jobs.wait_all()
-  for future in futures:
-    triplet = future.result()
-    if isinstance(triplet, validation.Rejection) or len(seeds) >= target:
-      continue
-    key = program_key(triplet.code)
-    if key not in known:
-      known.add(key)
-      seeds.add(triplet, SEED_STEP)
-
-
-def _seed_triplets(
-  policy: Policy,
-  jobs: SharedJobs,
-  seeds: buffer_lib.TaskBuffer,
-  task_types: Sequence[str],
-  settings: AZRSettings,
-  style: PromptStyle,
-  rng: np.random.Generator,
-) -> None:
-  """Samples rounds, of each type in turn, until there are B x S seeds."""
-  target = settings.batch_size * settings.seed_factor
-  for round_index in range(settings.seed_rounds):
-    if len(seeds) >= target:
-      break
-    task_type = task_types[round_index % len(task_types)]
-    _seed_round(policy, jobs, seeds, task_type, target, settings, style, rng)
-  if len(seeds) < target:
-    logging.warning(
-      "seeding has %d of %d valid tasks of %s",
-      len(seeds),
-      target,
-      " and ".join(task_types),
-    )
-  if not len(seeds):
-    is_error = ERROR_DEDUCTION in task_types
-    seeds.add(ZERO_ERROR_TRIPLET if is_error else ZERO_TRIPLET, SEED_STEP)
-
-
-def _seed_round(
-  policy: Policy,
-  jobs: SharedJobs,
-  seeds: buffer_lib.TaskBuffer,
-  task_type: str,
-  target: int,
-  settings: AZRSettings,
-  style: PromptStyle,
-  rng: np.random.Generator,
-) -> None:
-  """Adds the valid triplets of B x S proposals to the seeds."""
-  asked = [
-    proposer.propose_prompt(
-      policy, task_type, {task_type: seeds}, settings, style, rng
-    )
-    for _ in range(settings.batch_size * settings.seed_factor)
-  ]
-  proposals = proposer.sample_proposals(
-    policy, jobs, [(task_type, prompt) for prompt in asked], settings, style
-  )
-  pairs = [
-    (proposal.task.code, proposal.task.input)
-    for proposal in proposals
-    if isinstance(proposal.task, Triplet)
-  ]
-  _add_valid(jobs, seeds, task_type, pairs, target)
-
-
-def _seed_induction(
-  policy: Policy,
-  jobs: SharedJobs,
-  seeds: buffer_lib.TaskBuffer,
-  buffer: buffer_lib.TaskBuffer,
-  target: int,
-  settings: AZRSettings,
-  style: PromptStyle,
-  rng: np.random.Generator,
-) -> None:
-  """Samples induction tasks about programs of the seeds, up to the target."""
-  for _ in range(settings.seed_rounds):
-    missing = target - len(buffer)
-    if missing <= 0:
-      return
     asked = [
       proposer.propose_prompt(
-        policy, INDUCTION, {ABDUCTION: seeds}, settings, style, rng
+        policy, task_type, shown, self._settings, self._style, rng
       )
-      for _ in range(target)
+      for _ in range(self._settings.batch_size)
     ]
     proposals = proposer.sample_proposals(
-      policy, jobs, [(INDUCTION, prompt) for prompt in asked], settings, style
+      policy,
+      self._context.jobs,
+      [(task_type, prompt) for prompt in asked],
+      self._settings,
+      self._style,
     )
-    valid = [p.task for p in proposals if p.task is not None]
-    for task in valid[:missing]:
-      buffer.add(task, SEED_STEP)
-  if len(buffer) < target:
-    logging.warning("seeding has %d of %d induction tasks", len(buffer), target)
+    tasks = [p.task for p in proposals if p.task is not None]
+    # The programs of induction tasks are seeds, which are stripped.
+    self._add(
+      kind, tasks if kind == CASES else self._validated(kind, tasks), number
+    )
+
+  def _has_its_cases(self, task: Task) -> bool:
+    """Returns whether an induction task has as many cases as proposals have."""
+    if not isinstance(task, InductionTask):
+      return True
+    return len(set(task.inputs)) == self._settings.induction_inputs
+
+  def _validated(self, kind: str, tasks: Sequence[Task]) -> list[Task]:
+    """Strips tasks, validates them again and returns the valid ones."""
+    jobs = self._context.jobs
+    verdicts = [
+      jobs.submit(functools.partial(_submit, kind=kind, task=task))
+      for task in tasks
+    ]
+    jobs.wait_all()
+    results = [verdict.result() for verdict in verdicts]
+    return [t for t in results if not isinstance(t, validation.Rejection)]
+
+  def _add(self, kind: str, tasks: Sequence[Task], number: int) -> None:
+    """Adds tasks of a round up to the target, and writes all seeds.
+
+    A triplet is added once. Induction tasks may be alike but for the message.
+    """
+    seeds = self._seeds[kind]
+    for task in tasks:
+      is_known = kind != CASES and seeds.has_like(task)
+      if is_known or len(seeds) >= self._target:
+        continue
+      seeds.add(task, SEED_STEP)
+      self._rows.append({"round": number, **seed_files.to_json(kind, task)})
+    self._context.records.write(FILE, self._rows)
+
+  def _add_fitting(
+    self, kind: str, task_type: str, buffer: buffer_lib.TaskBuffer
+  ) -> None:
+    """Adds the seeds that fit the solver's prompt of a task type.
+
+    A seed may have been proposed for another type, and stripping changes its
+    length.
+    """
+    for seed in self._seeds[kind].tasks():
+      prompt = solver.solve_prompt(self._policy, task_type, seed, self._style)
+      if self._policy.fits(prompt):
+        buffer.add(seed, SEED_STEP)
+
+  def _say(self, text: str) -> None:
+    if self._context.hosts.is_primary:
+      console.print_status(text)
+
+
+def _submit(executor: Executor, kind: str, task: Task) -> validation.Verdict:
+  """Starts to validate a task without its comments and globals."""
+  code = rewriting.strip(task.code, rewriting.STRIPPED)
+  if isinstance(task, InductionTask):
+    return validation.submit_induction_task(
+      executor, code, task.inputs, task.message
+    )
+  submit = (
+    validation.submit_error_triplet
+    if kind == ERRORS
+    else validation.submit_triplet
+  )
+  return submit(executor, code, task.input)

@@ -2,14 +2,15 @@
 
 import dataclasses
 
-from azr_jax.config.settings import Settings, setting
+from azr_jax.config.settings import Invalid, Settings, setting
 from azr_jax.systems.azr.appendix.settings import AppendixSettings
 from azr_jax.systems.azr.rewards import UNLEARNABLE_REWARDS, RewardRules
-from azr_jax.tasks.programs import buffer, prompts
+from azr_jax.tasks.programs import buffer, parsing, prompts, templates
 from azr_jax.tasks.programs.task import (
-  ERROR_DEDUCTION,
   EXTRA_TASK_TYPES,
+  PROPOSE,
   ROLES,
+  SOLVE,
   TASK_TYPES,
 )
 
@@ -47,7 +48,7 @@ class AZRSettings(Settings):
   )
   roles: tuple[str, ...] = setting(
     ROLES,
-    "roles that learn; both play (Table 2)",
+    "roles that learn (Table 2); what no role learns from is not sampled",
     subset_of=ROLES,
     required=True,
   )
@@ -73,10 +74,29 @@ class AZRSettings(Settings):
     4, "S, seeding stops at B x S tasks per buffer", paper="4", at_least=1
   )
   seed_rounds: int = setting(
-    16, "most sampling rounds per seed buffer", at_least=1
+    64, "most rounds of B prompts per kind of seeds", at_least=1
   )
   prompt_format: str = setting(
-    "full", "prompt format", choices=prompts.PROMPT_FORMATS
+    "full",
+    "our wording of the prompts, whole, short, or with examples",
+    paper="figures 33 to 39, which prompt_templates can have",
+    choices=prompts.PROMPT_FORMATS,
+  )
+  prompt_templates: str = setting(
+    "",
+    "folder of prompts that take the place of ours (templates.py); '': none",
+    paper="figures 33 to 39, which a user must enter",
+  )
+  equality_rule: bool = setting(
+    True,
+    "say in the full solver's prompts how values are compared",
+    paper="no, in no figure",
+  )
+  answer_format: str = setting(
+    parsing.FENCED,
+    "where answers stand: in labelled fences, or as the published code reads",
+    paper="fenced (figures 37 to 39)",
+    choices=parsing.ANSWER_FORMATS,
   )
   solve_from: str = setting(
     "current",
@@ -114,14 +134,35 @@ class AZRSettings(Settings):
       bad_format=self.bad_format_reward,
     )
 
+  @property
+  def _uses_pass_rates(self) -> bool:
+    """Whether the buffers choose tasks by their pass rates."""
+    by_rate = "learnable", "potential", "adaptive"
+    return self.buffer.evict in by_rate or self.buffer.revisit in by_rate
+
+  @property
+  def uses_learnability(self) -> bool:
+    """Whether anything is made of the learnability rollouts."""
+    learned = SOLVE in self.roles and self.train_on_learnability
+    return PROPOSE in self.roles or learned or self._uses_pass_rates
+
+  @property
+  def uses_solutions(self) -> bool:
+    """Whether anything is made of the solutions."""
+    return SOLVE in self.roles or self._uses_pass_rates
+
   def check(self) -> None:
     """Refuses settings that contradict one another."""
-    if self.appendix.seeds and set(self.task_types) == {ERROR_DEDUCTION}:
-      raise self.invalid(
-        "task_types",
-        "another type with appendix.seeds, because error_deduction starts from "
-        "programs that raise",
-      )
+    if self.prompt_templates:
+      if self.prompt_format != prompts.FULL:
+        raise self.invalid(
+          "prompt_format", f"{prompts.FULL!r} with prompt_templates"
+        )
+      try:
+        templates.read(self.prompt_templates, self.task_types)
+      except ValueError as error:
+        value = self.prompt_templates
+        raise Invalid("prompt_templates", f"={value!r}: {error}") from None
     if self.appendix.intrinsic and not self.measure_programs:
       raise self.invalid(
         "measure_programs",

@@ -13,7 +13,7 @@ from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import collect
 from azr_jax.tasks.programs import parsing, solving
-from azr_jax.tasks.programs.prompts import PromptStyle
+from azr_jax.tasks.programs.prompt_style import PromptStyle
 from azr_jax.tasks.programs.task import ABDUCTION, Task
 
 
@@ -45,10 +45,7 @@ def solve_prompt(
   policy: Policy, task_type: str, task: Task, style: PromptStyle
 ) -> types.Prompt:
   """Returns the solver's prompt of a task; its text leaves the answer out."""
-  text = solving.solve_prompt_text(
-    task_type, task, style.prompt_format, style.solving_s
-  )
-  return policy.prompt(text, task)
+  return policy.prompt(style.solve(task_type, task), task)
 
 
 def sample_solutions(
@@ -90,6 +87,7 @@ def sample_solutions(
         task_type=task_type,
         task=task,
         responses=responses,
+        answer_format=style.answer_format,
       )
     )
     for position, grade in enumerate(grades):
@@ -104,7 +102,9 @@ def sample_solutions(
       prompt=prompts[index],
       completion=solution.completion,
       task_type=tasks[index][0],
-      formatted=parsing.well_formatted(solution.completion.text),
+      formatted=parsing.well_formatted(
+        solution.completion.text, style.answer_format
+      ),
       outcome=solution.grade,
     )
     for index, group in enumerate(graded)

@@ -13,6 +13,7 @@ a setting selects one of them; the defaults are the paper's. The experiments of
 the paper's appendix D are in `appendix/`.
 """
 
+import functools
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +22,6 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.rollout.policy import Policy
-from azr_jax.systems import collect
 from azr_jax.systems.azr import (
   metrics,
   old_inputs,
@@ -30,18 +30,21 @@ from azr_jax.systems.azr import (
   rewards,
   seeding,
   solver,
+  trajectories,
 )
-from azr_jax.systems.azr.appendix import intrinsic
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
 from azr_jax.systems.system import Context, Evaluation, StepLoad, System
 from azr_jax.tasks.programs import buffer as buffer_lib
-from azr_jax.tasks.programs.prompts import PromptStyle
+from azr_jax.tasks.programs import templates
+from azr_jax.tasks.programs.prompt_style import PromptStyle
 from azr_jax.tasks.programs.task import PROPOSE, SOLVE, Task
 
 # A task counts as fresh for this many steps after it was proposed.
 FRESH_STEPS = 50
+# The digest of the prompts of a user's folder; "": there is none.
+_TEMPLATES = "prompt_templates"
 # A state without this key may have tasks whose inputs are expressions.
 _LITERAL_INPUTS = "literal_inputs"
 
@@ -65,21 +68,30 @@ class AZR(System):
       for task_type in settings.task_types
     }
     self._answers = program_metrics.AnswerCounts()
+    self._surprise = program_metrics.Surprise()
     limits = context.sandbox
     self._style = PromptStyle(
-      settings.prompt_format, limits.validation_timeout_s, limits.timeout_s
+      settings.prompt_format,
+      limits.validation_timeout_s,
+      limits.timeout_s,
+      settings.equality_rule,
+      settings.answer_format,
+      templates.read(settings.prompt_templates, settings.task_types)
+      if settings.prompt_templates
+      else None,
     )
 
   @classmethod
   def step_load(cls, settings: AZRSettings) -> StepLoad:
     """Returns the load of a step in which every proposal is valid."""
     tasks = len(settings.task_types) * settings.batch_size
-    learnability = tasks * settings.learnability_samples
+    n = settings.learnability_samples if settings.uses_learnability else 0
+    learned = n if settings.train_on_learnability else 0
     return StepLoad(
-      sequences=2 * tasks + learnability,
-      trained=2 * tasks
-      + (learnability if settings.train_on_learnability else 0),
-      prompts=3 * tasks,
+      sequences=tasks * (1 + n + settings.uses_solutions),
+      trained=tasks * (len(settings.roles) + learned),
+      prompts=tasks
+      * (1 + settings.uses_learnability + settings.uses_solutions),
     )
 
   @classmethod
@@ -91,15 +103,32 @@ class AZR(System):
   def state_dict(self) -> dict[str, Any]:
     """Returns the buffers and the counts of answers as JSON values."""
     buffers = {name: b.state_dict() for name, b in self.buffers.items()}
-    answers = self._answers.state_dict()
-    return {**buffers, "answers": answers, _LITERAL_INPUTS: True}
+    counts = {
+      "answers": self._answers.state_dict(),
+      "answered": self._surprise.state_dict(),
+    }
+    words = self._style.words
+    return {
+      **buffers,
+      **counts,
+      _LITERAL_INPUTS: True,
+      _TEMPLATES: words.digest if words else "",
+    }
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
     """Restores what `state_dict` returned.
 
     Raises:
-      ValueError: the run had no tasks of one of the task types.
+      ValueError: the run had no tasks of one of the task types, or other
+        templates of prompts.
     """
+    words = self._style.words
+    if words and state.get(_TEMPLATES) != words.digest:
+      raise ValueError(
+        f"config.azr.prompt_templates={self.settings.prompt_templates!r}: the "
+        "files have changed since the run began: expected the same prompts, or "
+        "another --workdir"
+      )
     for name, buffer in self.buffers.items():
       if name not in state:
         raise ValueError(
@@ -111,20 +140,21 @@ class AZR(System):
         entries = old_inputs.renew(self.context.jobs, entries)
       buffer.load_state_dict({"entries": entries})
     self._answers.load_state_dict(state["answers"])
+    if "answered" in state:  # Older runs have not counted them.
+      self._surprise.load_state_dict(state["answered"])
 
   def collect(self, policy: Policy, step: int) -> types.RolloutBatch:
     """Plays one step, as the module's docstring says."""
     settings, jobs = self.settings, self.context.jobs
     clock = _Clock()
     if not any(len(buffer) for buffer in self.buffers.values()):
-      seeding.seed_buffers(
+      seeding.Seeding(
         policy,
-        jobs,
-        self.buffers,
+        self.context,
         settings,
         self._style,
-        self._rng(step, "seed"),
-      )
+        functools.partial(self._rng, step),
+      ).fill(self.buffers)
       clock.lap("seed")
     proposals = self._propose(policy, step)
     clock.lap("propose")
@@ -132,16 +162,24 @@ class AZR(System):
     if settings.measure_programs:
       # The executor measures programs while the rollouts are sampled.
       measuring = program_metrics.start(jobs, proposals)
-    rollouts = self._estimate_learnability(policy, proposals)
+    rollouts: list[Solution] = []
+    if settings.uses_learnability:
+      rollouts = self._estimate_learnability(policy, proposals)
     clock.lap("learnability")
-    solutions = self._solve(policy, proposals, step)
+    solutions: list[Solution] = []
+    if settings.uses_solutions:
+      solutions = self._solve(policy, proposals, step)
     clock.lap("solve")
 
     if settings.measure_programs:
       program_metrics.finish(measuring, proposals, self._answers)
-    proposed = [self._proposal_trajectory(p) for p in proposals]
-    solved = [self._solution_trajectory(s) for s in solutions]
-    step_metrics = self._metrics(proposals, [*proposed, *solved], step)
+      self._surprise.rate_and_count(proposals, [*rollouts, *solutions])
+    proposed: list[types.Trajectory] = []
+    if PROPOSE in settings.roles:
+      proposed = [trajectories.of_proposal(p, settings) for p in proposals]
+    solved = [trajectories.of_solution(s, settings) for s in solutions]
+    step_metrics = self._metrics(proposals, rollouts, step)
+    step_metrics |= metrics.step_metrics([*proposed, *solved])
     if settings.measure_programs:
       step_metrics |= program_metrics.metrics(proposals, self.name)
       step_metrics |= program_metrics.solution_metrics(
@@ -149,7 +187,7 @@ class AZR(System):
       )
       clock.lap("measures")
     if settings.train_on_learnability:
-      solved += [self._solution_trajectory(s) for s in rollouts]
+      solved += [trajectories.of_solution(s, settings) for s in rollouts]
     step_metrics |= jobs.metrics() | clock.metrics()
     by_role = {PROPOSE: proposed, SOLVE: solved}
     learned = [t for role in settings.roles for t in by_role[role]]
@@ -224,7 +262,7 @@ class AZR(System):
     """Samples a solution of B tasks per type.
 
     The tasks are the valid proposals of this step or of the step before, then
-    others of the buffer.
+    others of the buffer from before this step (section 3.3.2).
     """
     rng = self._rng(step, "solve")
     settings = self.settings
@@ -240,7 +278,9 @@ class AZR(System):
       else:
         fresh = buffer.from_step(step - 1)
       fresh = fresh[: settings.batch_size]
-      filler = buffer.revisit(rng, settings.batch_size - len(fresh))
+      filler = buffer.revisit(
+        rng, settings.batch_size - len(fresh), before=step
+      )
       tasks += [(task_type, task) for task in [*fresh, *filler]]
     solutions = solver.sample_solutions(
       policy, self.context.jobs, tasks, self._style, n=1
@@ -248,60 +288,24 @@ class AZR(System):
     self._observe(solutions)
     return solutions
 
-  def _proposal_trajectory(self, proposal: Proposal) -> types.Trajectory:
-    settings = self.settings
-    solved = proposal.solved
-    reward = rewards.proposal_reward(solved, settings.rewards)
-    is_learnable = solved and rewards.least_learnability(solved) > 0
-    if settings.appendix.intrinsic and is_learnable:
-      reward = intrinsic.reward(
-        reward,
-        proposal.program_metrics,
-        settings.appendix.weights,
-        settings.appendix.aggregation,
-      )
-    trajectory_metrics = {"valid": float(proposal.task is not None)}
-    if solved and solved.rate is not None:
-      trajectory_metrics["solve_rate"] = solved.rate
-    return types.Trajectory(
-      prompt=proposal.prompt,
-      completion=proposal.completion,
-      reward=reward,
-      group_id=(proposal.task_type, PROPOSE),
-      metrics=trajectory_metrics,
-    )
-
-  def _solution_trajectory(self, solution: Solution) -> types.Trajectory:
-    reward = rewards.solution_reward(
-      solution.formatted, solution.correct, self.settings.rewards
-    )
-    return types.Trajectory(
-      prompt=solution.prompt,
-      completion=solution.completion,
-      reward=reward,
-      group_id=(solution.task_type, SOLVE),
-      metrics={
-        **collect.outcome_metrics(solution.outcome),
-        "formatted": float(solution.formatted),
-      },
-    )
-
   def _metrics(
     self,
     proposals: Sequence[Proposal],
-    trajectories: Sequence[types.Trajectory],
+    rollouts: Sequence[Solution],
     step: int,
   ) -> dict[str, float]:
-    """Returns rewards, validity and learnability, and the buffers' sizes."""
-    step_metrics = metrics.step_metrics(trajectories)
+    """Returns metrics of proposals and of rollouts, and the buffers' sizes."""
+    step_metrics = metrics.reply_metrics(PROPOSE, proposals)
+    step_metrics |= metrics.reply_metrics("learnability", rollouts)
     step_metrics |= metrics.proposal_metrics(
       proposals, self.settings.learnability_samples
     )
     for name, buffer in self.buffers.items():
       prefix = f"buffer/{self.name}/{name}"
       step_metrics[f"{prefix}/size"] = float(len(buffer))
+      # Seeds are never fresh.
       step_metrics[f"{prefix}/fresh_share"] = buffer.share_since(
-        step - FRESH_STEPS + 1
+        max(step - FRESH_STEPS, seeding.SEED_STEP) + 1
       )
     return step_metrics
 

@@ -214,26 +214,47 @@ class TaskBuffer:
     weights = np.arange(1.0, len(self._entries) + 1)
     return self._sample(rng, count, weights / weights.sum())
 
-  def revisit(self, rng: np.random.Generator, count: int) -> list[Task]:
-    """Samples tasks to solve again, weighted as `revisit` says."""
-    if self._revisit == "uniform" or not self._entries:
-      return self._sample(rng, count, None)
-    rates = np.array([entry.pass_rate for entry in self._entries.values()])
+  def revisit(
+    self, rng: np.random.Generator, count: int, before: int
+  ) -> list[Task]:
+    """Samples tasks to solve again, weighted as `revisit` says.
+
+    Args:
+      rng: draws them.
+      count: their number; 0 or less: none.
+      before: they were added before this step.
+    """
+    old = {n: e for n, e in self._entries.items() if e.step < before}
+    if self._revisit == "uniform" or not old:
+      return self._sample(rng, count, None, old)
+    rates = np.array([entry.pass_rate for entry in old.values()])
     if self._revisit == "potential":
       weights = rates * (1.0 - rates)
     else:
       weights = np.exp(-np.abs(rates - _TARGET) / _TEMPERATURE)
     weights = (1.0 - _UNIFORM_FRACTION) * weights / weights.sum()
     weights += _UNIFORM_FRACTION / len(rates)
-    return self._sample(rng, count, weights)
+    return self._sample(rng, count, weights, old)
 
   def _sample(
-    self, rng: np.random.Generator, count: int, weights: np.ndarray | None
+    self,
+    rng: np.random.Generator,
+    count: int,
+    weights: np.ndarray | None,
+    entries: dict[int, _Entry] | None = None,
   ) -> list[Task]:
-    """Samples by weights [tasks], without replacement if possible."""
-    if count <= 0 or not self._entries:
+    """Samples by weights [tasks], without replacement if possible.
+
+    Args:
+      rng: draws the tasks.
+      count: their number.
+      weights: of the entries; None: uniform.
+      entries: those to sample from; None: all.
+    """
+    entries = self._entries if entries is None else entries
+    if count <= 0 or not entries:
       return []
-    numbers = np.fromiter(self._entries, np.int64, len(self._entries))
+    numbers = np.fromiter(entries, np.int64, len(entries))
     indices = rng.choice(
       len(numbers), size=count, replace=count > len(numbers), p=weights
     )

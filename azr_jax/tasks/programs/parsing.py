@@ -1,8 +1,18 @@
 """Parses responses: checks their format and reads the fences of the answer.
 
 A response is the text after the opening `<think>` of the prompt. Only its last
-answer block counts. All functions take time linear in the length of the
-response. `azr_jax/text/fences.py` has how fences may be written.
+answer block counts. An answer stands
+
+| answer format | where |
+| --- | --- |
+| `fenced` | in a fence of its label, as figures 37 to 39 ask |
+| `published_code` | otherwise after `# Input:` or `# Output:`, else it is the
+  whole block; a program is in a fence of any label |
+
+The published code also accepts text after the block. Its further fallbacks (a
+call `input(...)`, "the input is") and repairs of proposals are left out. All
+functions take time linear in the length of the response.
+`azr_jax/text/fences.py` has how fences may be written.
 """
 
 import re
@@ -12,23 +22,32 @@ from azr_jax.text import fences
 THINK_END = "</think>"
 ANSWER_START = "<answer>"
 ANSWER_END = "</answer>"
+# Where the think part ends and the answer begins. A response may quote the tags
+# while it thinks, so the last place counts.
+ANSWER_BEGINS = rf"{THINK_END}\s*{ANSWER_START}"
+_ANSWER_BEGINS = re.compile(ANSWER_BEGINS)
+FENCED, PUBLISHED_CODE = ANSWER_FORMATS = ("fenced", "published_code")
 # A program must define `f`; a message must not.
 _ENTRY = re.compile(r"def[ \t]+f[ \t]*\(")
 
 
-def well_formatted(response: str) -> bool:
+def well_formatted(response: str, answer_format: str = FENCED) -> bool:
   """Returns whether a response is a think part and then one answer part.
 
-  Only whitespace may stand between them and at the end.
+  Only whitespace may stand between them, and at the end unless the published
+  code's answers are read. Tags in the think part are text like any other.
   """
-  _, think_end, rest = response.partition(THINK_END)
-  if not think_end:
+  if answer_format == PUBLISHED_CODE:
+    begins = _ANSWER_BEGINS.search(response)
+    return begins is not None and ANSWER_END in response[begins.end() :]
+  ends = [match.end() for match in _ANSWER_BEGINS.finditer(response)]
+  if not ends:
     return False
-  rest = rest.strip()
+  rest = response[ends[-1] :].rstrip()
   return (
-    rest.startswith(ANSWER_START)
-    and rest.endswith(ANSWER_END)
-    and rest.count(ANSWER_START) == rest.count(ANSWER_END) == 1
+    rest.endswith(ANSWER_END)
+    and rest.count(ANSWER_END) == 1
+    and ANSWER_START not in rest
   )
 
 
@@ -42,15 +61,15 @@ def answer_text(response: str) -> str | None:
   return None if end < 0 else response[start:end]
 
 
-def _fenced(response: str, label: str) -> list[str]:
-  """Returns the contents of all closed fences of a label in the answer."""
+def _fenced(response: str, label: str | None) -> list[str]:
+  """Returns the contents of closed fences in the answer, of a label or all."""
   answer = answer_text(response)
   if answer is None:
     return []
   return [
     fence.content
     for fence in fences.read(answer)
-    if fence.label == label and fence.is_closed
+    if label in (None, fence.label) and fence.is_closed
   ]
 
 
@@ -87,22 +106,38 @@ def parse_induction_proposal(
   return tuple(inputs), messages[0].strip()
 
 
-def parse_output_answer(response: str) -> str | None:
+def parse_output_answer(
+  response: str, answer_format: str = FENCED
+) -> str | None:
   """Returns the text of the last output fence, or None if it is blank."""
-  contents = _fenced(response, "output")
-  return contents[-1].strip() or None if contents else None
+  return _value(response, "output", answer_format) or None
 
 
-def parse_input_answer(response: str) -> str | None:
+def parse_input_answer(
+  response: str, answer_format: str = FENCED
+) -> str | None:
   """Returns the text of the last input fence, or None.
 
   A blank text is a call without arguments.
   """
-  contents = _fenced(response, "input")
-  return contents[-1].strip() if contents else None
+  return _value(response, "input", answer_format)
 
 
-def parse_program_answer(response: str) -> str | None:
+def _value(response: str, label: str, answer_format: str) -> str | None:
+  contents = _fenced(response, label)
+  if contents:
+    return contents[-1].strip()
+  answer = answer_text(response)
+  if answer_format == FENCED or answer is None:
+    return None
+  _, _, after = answer.rpartition(f"# {label.capitalize()}:")
+  return after.strip() or None
+
+
+def parse_program_answer(
+  response: str, answer_format: str = FENCED
+) -> str | None:
   """Returns the text of the last python fence, or None."""
-  contents = _fenced(response, "python")
+  label = "python" if answer_format == FENCED else None
+  contents = _fenced(response, label)
   return contents[-1] if contents and contents[-1].strip() else None

@@ -1,4 +1,7 @@
-"""The prompts of AZR (figures 33-39, appendix D.1, D.2), in three formats.
+"""Our wording of AZR's prompts (figures 33-39, D.1, D.2), in three formats.
+
+The paper's own sentences are not here; a user can enter them
+(`templates.py`).
 
 | prompt format | for |
 | --- | --- |
@@ -11,7 +14,6 @@ All formats have the same protocol: a think part, then an answer part with
 labelled fences.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 from azr_jax.tasks.programs.exemplars import EXEMPLARS, Exemplar
@@ -75,7 +77,8 @@ def _short_prompt(
   return "\n\n".join([*examples, prompt])
 
 
-_EQUALITY_RULE = (
+# No figure of the paper has it.
+EQUALITY_RULE = (
   "Values are compared strictly by type: 1, 1.0 and True are three different "
   "values, and so are a list and a tuple. Sets and dictionary keys have no "
   "order. Write literals where you can, or set, frozenset, deque, Counter, "
@@ -83,21 +86,6 @@ _EQUALITY_RULE = (
   "arguments. Another expression of builtins counts as the value that it has; "
   "names of a program do not exist in it."
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class PromptStyle:
-  """How the prompts of a run are written.
-
-  Attributes:
-    prompt_format: one of `PROMPT_FORMATS`.
-    proposed_s: CPU seconds that a call of a proposed program may take.
-    solving_s: those of a solver's program.
-  """
-
-  prompt_format: str
-  proposed_s: float
-  solving_s: float
 
 
 _PROGRAM_RULES = f"""Rules for the program:
@@ -142,6 +130,11 @@ _COMPACT_TRIPLET = {
 }
 
 
+def _equality(states_rule: bool) -> str:
+  """Returns the rule after a sentence, or nothing."""
+  return f" {EQUALITY_RULE}" if states_rule else ""
+
+
 def _rules(rules: str, limit_s: float | None) -> str:
   """Returns rules with the limit of time; None: they do not state it."""
   time_rule = "" if limit_s is None else _TIME_RULE.format(limit_s)
@@ -158,7 +151,7 @@ def _show(references: Sequence[Triplet], *, outputs: bool) -> str:
   )
 
 
-def _components(components: Sequence[str]) -> str:
+def built_on(components: Sequence[str]) -> str:
   """Returns the part of a prompt with components to use (appendix D.2)."""
   if not components:
     return ""
@@ -186,7 +179,7 @@ def propose_triplet_prompt(
   """
   # Few-shot prompts show no outputs, because the model would imitate them.
   shown = _show(references, outputs=prompt_format != FEW_SHOT)
-  built_on = _components(components)
+  to_use = built_on(components)
   if prompt_format != FULL:
     goal = _COMPACT_TRIPLET[task_type]
 
@@ -202,11 +195,11 @@ def propose_triplet_prompt(
       others = _show(list(triplets.values()), outputs=False)
       return wrap(f"{goal}\n{others}", COMPACT), e.plan, answer
 
-    return _short_prompt(f"{goal}\n{shown}{built_on}", prompt_format, exchange)
+    return _short_prompt(f"{goal}\n{shown}{to_use}", prompt_format, exchange)
   is_error = task_type == ERROR_DEDUCTION
   rules = _rules(_ERROR_RULES if is_error else _PROGRAM_RULES, limit_s)
   if components:
-    built_on += (
+    to_use += (
       "\nThey are put before your program; do not repeat them. Neither may the "
       "result be the same without one of them, nor be what one of them alone "
       "returns for your input."
@@ -232,7 +225,7 @@ Plan first how the task will be hard and new. Then answer with two fences:
 {fence("input", "'text', {'key': 3}")}
 
 Reference programs:
-{shown}{built_on}""",
+{shown}{to_use}""",
     prompt_format,
   )
 
@@ -274,9 +267,12 @@ Program:
 
 
 def solve_deduction_prompt(
-  code: str, argument_text: str, prompt_format: str
+  code: str, argument_text: str, prompt_format: str, equality_rule: bool = True
 ) -> str:
-  """Returns a prompt that asks for the output of a call (figure 38)."""
+  """Returns a prompt that asks for the output of a call (figure 38).
+
+  The full format says how values are compared if `equality_rule` is set.
+  """
   task = f"{fence('python', code)}\n{fence('input', argument_text)}"
   if prompt_format != FULL:
 
@@ -288,7 +284,7 @@ def solve_deduction_prompt(
   return wrap(
     f"""Work out, step by step, what the program returns for the input.
 Answer with one literal in an output fence; several returned values are one \
-tuple. {_EQUALITY_RULE}
+tuple.{_equality(equality_rule)}
 {task}
 
 The answer looks like this:
@@ -320,8 +316,13 @@ The answer looks like this:
   )
 
 
-def solve_abduction_prompt(code: str, output: str, prompt_format: str) -> str:
-  """Returns a prompt that asks for an input to an output (figure 37)."""
+def solve_abduction_prompt(
+  code: str, output: str, prompt_format: str, equality_rule: bool = True
+) -> str:
+  """Returns a prompt that asks for an input to an output (figure 37).
+
+  The full format says how values are compared if `equality_rule` is set.
+  """
   task = f"{fence('python', code)}\n{fence('output', output)}"
   if prompt_format != FULL:
 
@@ -334,7 +335,7 @@ def solve_abduction_prompt(code: str, output: str, prompt_format: str) -> str:
     f"""Find, step by step, an input for which the program returns the output.
 Any input that gives this output is right. Answer with the arguments of one \
 call in an input fence, separated by commas, strings in quotes; the fence is \
-empty if the call has none. {_EQUALITY_RULE}
+empty if the call has none.{_equality(equality_rule)}
 {task}
 
 The answer looks like this:
@@ -349,10 +350,12 @@ def solve_induction_prompt(
   message: str,
   prompt_format: str,
   limit_s: float | None = None,
+  equality_rule: bool = True,
 ) -> str:
   """Returns a prompt that asks for the program of cases (figure 39).
 
-  The full format states the CPU seconds of a call, unless they are None.
+  The full format states the CPU seconds of a call, unless they are None, and
+  how values are compared if `equality_rule` is set.
   """
   cases = "\n".join(
     f"{fence('input', i)}\n{fence('output', o)}"
@@ -371,7 +374,7 @@ def solve_induction_prompt(
     f"""Write the program that turns these inputs into these outputs.
 It will be run on further inputs that you do not see and must be right on \
 all of them, so find the general rule; going through the cases one by one \
-helps. {_EQUALITY_RULE}
+helps.{_equality(equality_rule)}
 
 {_rules(_PROGRAM_RULES, limit_s)}
 

@@ -1,48 +1,89 @@
-"""Programs with inputs from files, which self-play starts from.
+"""Seeds of self-play from files: programs with inputs (AZR, appendix D.3).
 
-Paper: AZR, appendix D.3.
-
-| fields of a record | program and input |
+| fields of a record | seed |
 | --- | --- |
-| `code`, `input` | these fields; `code` defines `f` (CRUXEval) |
+| `code`, `input` | a program that defines `f`, and one input (CRUXEval) |
 | `completion`, `entry_point`, `input_output` | an `f` that calls the entry
   point, and the first input (LeetCodeDataset; its imports are in `prompt`) |
+| `code`, `inputs`, `message` | an induction task |
+| `kind` = `errors` besides `code`, `input` | a program that raises |
+
+The file that a run writes of its own seeds has such records, too. Outputs are
+not read, because validation computes them again.
 """
 
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from azr_jax.config import user_files
 from azr_jax.tasks import records
-from azr_jax.tasks.programs.task import FORBIDDEN_MODULES
+from azr_jax.tasks.programs import task as task_lib
+from azr_jax.tasks.programs.task import (
+  FORBIDDEN_MODULES,
+  InductionTask,
+  Task,
+  Triplet,
+)
 
+# The kinds of seeds: of deduction and abduction, of error deduction, of
+# induction.
+TRIPLETS, ERRORS, CASES = KINDS = ("triplets", "errors", "cases")
 _IMPORT = re.compile(r"^(?:from|import) (\w+).*$", re.MULTILINE)
 _METHOD = re.compile(r"^\s*class Solution\b", re.MULTILINE)
 
 
-def read(spec: str) -> list[tuple[str, str]]:
-  """Reads (program, argument text) pairs from a spec of `tasks/records.py`.
+@dataclasses.dataclass(frozen=True)
+class Seed:
+  """A seed that is not validated yet; its outputs are blank.
+
+  Attributes:
+    kind: one of `KINDS`.
+    task: the program with its inputs.
+  """
+
+  kind: str
+  task: Task
+
+
+def to_json(kind: str, task: Task) -> dict[str, Any]:
+  """Returns the record of a valid seed, which `read` understands."""
+  return {"kind": kind, **task_lib.to_json(task)}
+
+
+def read(spec: str) -> list[Seed]:
+  """Reads seeds from a spec of `tasks/records.py`.
 
   Raises:
     ValueError: the source cannot be read, has other fields, or is empty.
   """
   with user_files.reading(spec, "records of programs"):
-    pairs = list(_pairs(spec, records.read(spec)))
-  if not pairs:
+    seeds = list(_seeds(spec, records.read(spec)))
+  if not seeds:
     raise ValueError(f"{spec}: expected at least one program")
-  return pairs
+  return seeds
 
 
-def _pairs(spec: str, rows: Iterable[Any]) -> Iterable[tuple[str, str]]:
+def _seeds(spec: str, rows: Iterable[Any]) -> Iterable[Seed]:
   for number, row in enumerate(rows):
     try:
-      yield _pair(row)
+      yield _seed(row)
     except (KeyError, TypeError, IndexError) as error:
       raise ValueError(
         f"{spec}: record {number}: {error!r}; expected code and input, or "
-        "completion, entry_point and input_output"
+        "completion, entry_point and input_output, or code, inputs and message"
       ) from None
+
+
+def _seed(row: Mapping[str, Any]) -> Seed:
+  if "message" in row:
+    inputs = tuple(map(str, row["inputs"]))
+    message = str(row["message"])
+    return Seed(CASES, InductionTask(str(row["code"]), inputs, (), message))
+  kind = ERRORS if row.get("kind") == ERRORS else TRIPLETS
+  code, argument_text = _program(row)
+  return Seed(kind, Triplet(code, argument_text, ""))
 
 
 def _imports(prompt: str) -> list[str]:
@@ -54,7 +95,8 @@ def _imports(prompt: str) -> list[str]:
   ]
 
 
-def _pair(row: Mapping[str, Any]) -> tuple[str, str]:
+def _program(row: Mapping[str, Any]) -> tuple[str, str]:
+  """Returns a program that defines `f`, and an input."""
   if "code" in row:
     return str(row["code"]), str(row["input"])
   solution = str(row["completion"]).rstrip()

@@ -21,33 +21,55 @@ from azr_jax.tasks.programs.task import (
 )
 
 
-def solve_prompt_text(
-  task_type: str, task: Task, prompt_format: str, limit_s: float | None = None
-) -> str:
-  """Returns the solver's prompt of a task in one of `prompts.PROMPT_FORMATS`.
+def shown_cases(
+  task: InductionTask,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+  """Returns inputs and outputs that a solver sees: the first half.
 
-  An induction prompt shows the first half of the cases; the others are hidden
-  and used for grading. In the full format it states the CPU seconds that a call
-  of the program may take, unless `limit_s` is None.
+  The others are hidden and used for grading, too.
+  """
+  num_shown = len(task.inputs) // 2
+  return task.inputs[:num_shown], task.outputs[:num_shown]
+
+
+def solve_prompt_text(
+  task_type: str,
+  task: Task,
+  prompt_format: str,
+  limit_s: float | None = None,
+  equality_rule: bool = True,
+) -> str:
+  """Returns the solver's prompt of a task in our wording.
+
+  Args:
+    task_type: the type of the task.
+    task: an induction prompt shows half of its cases.
+    prompt_format: one of `prompts.PROMPT_FORMATS`.
+    limit_s: the CPU seconds that a call of an induction program may take, which
+      the full format states; None: it does not.
+    equality_rule: whether the full format says how values are compared.
   """
   if isinstance(task, InductionTask):
-    num_shown = len(task.inputs) // 2
     return prompts.solve_induction_prompt(
-      task.inputs[:num_shown],
-      task.outputs[:num_shown],
-      task.message,
-      prompt_format,
-      limit_s,
+      *shown_cases(task), task.message, prompt_format, limit_s, equality_rule
     )
-  if task_type == DEDUCTION:
-    return prompts.solve_deduction_prompt(task.code, task.input, prompt_format)
   if task_type == ERROR_DEDUCTION:
     return prompts.solve_error_prompt(task.code, task.input, prompt_format)
-  return prompts.solve_abduction_prompt(task.code, task.output, prompt_format)
+  if task_type == DEDUCTION:
+    return prompts.solve_deduction_prompt(
+      task.code, task.input, prompt_format, equality_rule
+    )
+  return prompts.solve_abduction_prompt(
+    task.code, task.output, prompt_format, equality_rule
+  )
 
 
 def submit_grading(
-  executor: Executor, task_type: str, task: Task, responses: Sequence[str]
+  executor: Executor,
+  task_type: str,
+  task: Task,
+  responses: Sequence[str],
+  answer_format: str = parsing.FENCED,
 ) -> concurrent.futures.Future[tuple[Outcome, ...]]:
   """Starts the grading of responses to one task (AZR, section 3.3.4).
 
@@ -56,28 +78,38 @@ def submit_grading(
     task_type: deduction, abduction, induction or error deduction.
     task: the task that all responses answer.
     responses: what the solver wrote.
+    answer_format: how answers are found in them, of `parsing.ANSWER_FORMATS`.
 
   Returns:
     The future of the outcome of each response, in order.
   """
   if task_type == ABDUCTION and isinstance(task, Triplet):
-    answers = [parsing.parse_input_answer(text) for text in responses]
+    answers = [
+      parsing.parse_input_answer(text, answer_format) for text in responses
+    ]
     return grading.submit_abduction(executor, task.code, task.output, answers)
   return futures.gather(
-    [_submit_grading(executor, task_type, task, text) for text in responses]
+    [
+      _submit_grading(executor, task_type, task, text, answer_format)
+      for text in responses
+    ]
   )
 
 
 def _submit_grading(
-  executor: Executor, task_type: str, task: Task, response: str
+  executor: Executor,
+  task_type: str,
+  task: Task,
+  response: str,
+  answer_format: str,
 ) -> concurrent.futures.Future[Outcome]:
   """Grades one response of any type but abduction."""
   if isinstance(task, InductionTask):
-    answer = parsing.parse_program_answer(response)
+    answer = parsing.parse_program_answer(response, answer_format)
     if answer is None:
       return futures.done(Outcome.WRONG)
     return grading.submit_induction(executor, answer, task.inputs, task.outputs)
-  answer = parsing.parse_output_answer(response)
+  answer = parsing.parse_output_answer(response, answer_format)
   if answer is None:
     return futures.done(Outcome.WRONG)
   if task_type == ERROR_DEDUCTION:

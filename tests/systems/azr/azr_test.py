@@ -13,7 +13,8 @@ from azr_jax.systems.azr.appendix.settings import AppendixSettings
 from azr_jax.systems.azr.settings import AZRSettings, BufferSettings
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs import buffer as buffer_lib
-from azr_jax.tasks.programs import prompts
+from azr_jax.tasks.programs import prompts, templates
+from azr_jax.tasks.programs.prompt_style import PromptStyle
 from azr_jax.tasks.programs.task import ZERO_TRIPLET, InductionTask, Triplet
 
 SETTINGS = dict(
@@ -25,7 +26,7 @@ SETTINGS = dict(
   seed_rounds=3,
   prompt_format="compact",
 )
-STYLE = prompts.PromptStyle("compact", proposed_s=0.5, solving_s=2.0)
+STYLE = PromptStyle("compact", proposed_s=0.5, solving_s=2.0)
 TASK_TYPES = ("deduction", "abduction", "induction")
 _NESTED = (("appendix", AppendixSettings), ("buffer", BufferSettings))
 
@@ -65,6 +66,9 @@ class ScriptedPolicy:
 
   def fits(self, prompt):
     return len(prompt.token_ids) < self.limit
+
+  def branch(self, *numbers):
+    return self
 
   def sample(self, asked, n=1):
     self.asked += asked
@@ -318,7 +322,10 @@ def test_programs_alike_but_for_names_are_duplicates(
   assert len(system.buffers["deduction"]) == 1 + sizes
   rejected = second.get(f"{name}/rejected_duplicate", 0.0)
   assert rejected == (2.0 if duplicates == "reject" else 0.0)
-  assert first["buffer/azr/deduction/fresh_share"] == 1.0
+  # The seed, which is never fresh, is one of the tasks.
+  fresh = 1 - 1 / (1 + (2 if duplicates == "keep" else 1))
+  share = first["buffer/azr/deduction/fresh_share"]
+  assert share == pytest.approx(fresh)
 
 
 def test_answers_tell_the_buffer_what_is_learnable(played):
@@ -353,24 +360,153 @@ def test_programs_are_stripped_before_they_become_tasks(context, strip, code):
   assert system.buffers["deduction"].tasks()[-1].code == code
 
 
-def test_only_some_roles_learn(played):
-  _, _, (collected,) = played(roles=("solve",))
+class Counting(ScriptedPolicy):
+  """Counts the completions of each call of `sample`."""
+
+  def __init__(self):
+    super().__init__()
+    self.streams = []
+
+  def sample(self, asked, n=1):
+    self.streams.append((len(asked), n))
+    return super().sample(asked, n)
+
+
+@pytest.mark.parametrize(
+  "changes, streams",
+  [
+    ({}, [(6, 1), (6, 4), (6, 1)]),
+    ({"roles": ("solve",)}, [(6, 1), (6, 1)]),
+    ({"roles": ("propose",)}, [(6, 1), (6, 4)]),
+    # The buffers choose by the rates of all rollouts.
+    ({"roles": ("solve",), "evict": "learnable"}, [(6, 1), (6, 4), (6, 1)]),
+    ({"roles": ("propose",), "revisit": "adaptive"}, [(6, 1), (6, 4), (6, 1)]),
+    (
+      {"roles": ("solve",), "train_on_learnability": True},
+      [(6, 1), (6, 4), (6, 1)],
+    ),
+  ],
+)
+def test_nothing_is_sampled_that_is_thrown_away(context, changes, streams):
+  chosen = settings(**changes)
+  system, policy = AZR(chosen, context), Counting()
+  for buffer in system.buffers.values():
+    buffer.add(ZERO_TRIPLET, 0)  # Not empty, so there is no seeding.
+  collected = system.collect(policy, 1)
+  assert policy.streams == streams
+  load = AZR.step_load(chosen)
+  assert load.sequences == sum(count * n for count, n in streams)
+  assert load.prompts == sum(count for count, _ in streams)
+  assert load.trained == len(collected.trajectories)
   roles = {t.group_id[1] for t in collected.trajectories}
-  assert roles == {"solve"}
-  # The other roles are played and measured.
-  assert collected.metrics["reward/azr/deduction/propose/mean"] == 0.5
+  assert roles == set(chosen.roles)
 
 
-def test_intrinsic_rewards_reach_the_proposer(context):
-  chosen = settings(intrinsic=("answer_diversity",), intrinsic_weights=(1.0,))
-  system = AZR(chosen, context)
-  collected = system.collect(ScriptedPolicy(), 1)
+def test_formats_of_all_replies_are_counted(context):
+  class Careless(ScriptedPolicy):
+    """Writes after the answer of its first proposal, and in some rollouts."""
+
+    def reply(self, prompt, sample):
+      text = super().reply(prompt, sample)
+      is_first = "predict output" in prompt.text and self.made % 2
+      return f"{text}!" if is_first or sample == 3 else text
+
+  system, policy = AZR(settings(), context), Careless()
+  for buffer in system.buffers.values():
+    buffer.add(ZERO_TRIPLET, 0)
+  metrics = system.collect(policy, 1).metrics
+  name = "azr/deduction"
+  # One task is valid, but its reply is not well formed and earns -1.
+  assert metrics[f"proposals/{name}/valid_share"] == 0.5
+  assert metrics[f"proposals/{name}/task_share"] == 1.0
+  assert metrics[f"formatted/{name}/propose/mean"] == 0.5
+  assert metrics[f"formatted/{name}/learnability/mean"] == 0.75
+  assert metrics[f"formatted/{name}/solve/mean"] == 1.0
+  assert metrics[f"count/{name}/learnability"] == 4
+  # Those of the role that does not learn are counted, too.
+  system = AZR(settings(roles=("solve",)), context)
+  metrics = system.collect(Careless(), 1).metrics
+  assert metrics[f"formatted/{name}/propose/mean"] == 0.5
+  assert f"reward/{name}/propose/mean" not in metrics
+
+
+def test_fillers_are_never_tasks_of_the_step(context):
+  """AZR, 3.3.2: the batch is filled with previously validated tasks."""
+
+  class Half(ScriptedPolicy):
+    def reply(self, prompt, sample):
+      text = super().reply(prompt, sample)
+      return "" if "New program" in prompt.text and self.made % 2 else text
+
+  system, policy = AZR(settings(batch_size=8), context), Half()
+  for buffer in system.buffers.values():
+    buffer.add(ZERO_TRIPLET, 0)
+  system.collect(policy, 1)
+  asked = [p for p in policy.asked if "Find the output" in p.text]
+  solved = [p.task for p in asked[-8:]]
+  fresh = system.buffers["deduction"].from_step(1)
+  assert len(fresh) == 4 and set(solved[:4]) == set(fresh)
+  assert solved[4:] == [ZERO_TRIPLET] * 4
+
+
+@pytest.mark.parametrize(
+  "name, aggregation, intrinsic_for, expected",
+  [
+    ("answer_diversity", "sum", "valid", 1.0),  # 1 - 2/4, and 1 - 1/2
+    ("surprise", "sum", "valid", 1.5),  # Nothing was answered before.
+    ("surprise", "plus_product", "learnable", 1.5),
+    ("surprise", "times_sum", "valid", 0.5),
+  ],
+)
+def test_intrinsic_rewards_reach_the_proposer(
+  context, name, aggregation, intrinsic_for, expected
+):
+  chosen = settings(
+    intrinsic=(name,),
+    intrinsic_weights=(1.0,),
+    aggregation=aggregation,
+    intrinsic_for=intrinsic_for,
+  )
+  collected = AZR(chosen, context).collect(ScriptedPolicy(), 1)
   rewards = [
     t.reward
     for t in collected.trajectories
     if t.group_id == ("deduction", "propose")
   ]
-  assert rewards == [1.0, 1.0]  # 1 - 2/4, and 1 - 1/2.
+  assert rewards == [expected, expected]
+
+
+class Perfect(ScriptedPolicy):
+  """Solves everything, so that eq. 4 is 0."""
+
+  def reply(self, prompt, sample):
+    return super().reply(prompt, 0)
+
+
+@pytest.mark.parametrize(
+  "aggregation, intrinsic_for, expected",
+  [
+    ("sum", "valid", 0.5),  # eq. 11
+    ("times_sum", "valid", 0.0),  # eq. 12
+    ("times_product", "valid", 0.0),  # eq. 13
+    ("plus_product", "valid", 0.5),  # eq. 14
+    ("sum", "learnable", 0.0),
+    ("plus_product", "learnable", 0.0),
+  ],
+)
+def test_intrinsic_rewards_where_eq_4_is_0(
+  context, aggregation, intrinsic_for, expected
+):
+  chosen = settings(
+    intrinsic=("surprise",),
+    intrinsic_weights=(0.5,),
+    aggregation=aggregation,
+    intrinsic_for=intrinsic_for,
+  )
+  collected = AZR(chosen, context).collect(Perfect(), 1)
+  for t in collected.trajectories:
+    if t.group_id[1] == "propose":
+      assert t.reward == expected
 
 
 LEETCODE = {
@@ -401,3 +537,26 @@ def test_seeds_come_from_a_file_and_the_model_adds_the_rest(context, tmp_path):
   system = AZR(chosen, context)
   with pytest.raises(ValueError, match="record 0.*expected code and input"):
     system.collect(ScriptedPolicy(), 1)
+
+
+def test_a_resumed_run_needs_the_templates_it_began_with(context, tmp_path):
+  """And a run with templates asks in their words alone."""
+  frame = tmp_path / "frame.txt"
+  frame.write_text("{TASK_INSTRUCTION} New words <think>")
+  for role in ("propose", "solve"):
+    name = f"{role}_deduction.txt"
+    required, _ = templates.PLACEHOLDERS[f"{role}_deduction"]
+    (tmp_path / name).write_text(" ".join(f"{{{name}}}" for name in required))
+  chosen = settings(
+    prompt_templates=str(tmp_path),
+    prompt_format="full",
+    task_types=("deduction",),
+  )
+  system, policy = AZR(chosen, context), Mute()
+  system.collect(policy, 1)
+  assert all(p.text.endswith(" New words <think>") for p in policy.asked)
+  state = json.loads(json.dumps(system.state_dict()))
+  AZR(chosen, context).load_state_dict(state)
+  frame.write_text("{TASK_INSTRUCTION} Other words <think>")
+  with pytest.raises(ValueError, match="have changed since the run began"):
+    AZR(chosen, context).load_state_dict(state)

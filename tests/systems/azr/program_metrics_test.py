@@ -6,6 +6,7 @@ from azr_test import ScriptedPolicy, settings
 from azr_jax.systems.azr import program_metrics
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs import measures
+from azr_jax.tasks.programs.task import Triplet
 
 PROGRAM = "program/azr"
 
@@ -52,6 +53,51 @@ def test_answers_of_all_steps_count(play):
   other.load_state_dict(system.state_dict())
   assert other.state_dict() == system.state_dict()
   assert sum(system.state_dict()["answers"]["deduction"].values()) == 4
+
+
+def test_surprise_is_over_what_was_answered_before(play):
+  """AZR, D.4: 1 - p over the pairs that the solver has answered."""
+  system, (first, second, third) = play(3, seed_factor=1)
+  name = f"{PROGRAM}/abduction/surprise"
+  # Every abduction task has the input 1, so that it is known from step 2 on.
+  assert [m[name] for m in (first, second, third)] == [1.0, 0.0, 0.0]
+  # The outputs of deduction are all new.
+  assert third[f"{PROGRAM}/deduction/surprise"] == 1.0
+  answered = system.state_dict()["answered"]["deduction"]
+  assert sum(answered.values()) == 3 * 2  # A task counts once a step.
+  other, _ = play(0)
+  other.load_state_dict(system.state_dict())
+  assert other.state_dict() == system.state_dict()
+
+
+@pytest.mark.parametrize(
+  "text, same",
+  [
+    ("1,2", "1, 2"),
+    ("'a', [1,2,]", '"a", [1, 2]'),
+    ("b=1, a=2", "a=2,b=1"),
+    ("{1, 2}", "{2,1}"),
+    ("{'a': 1, 'b': {3}}", "{'b': {3}, 'a': 1}"),
+    ("", " "),
+  ],
+)
+def test_inputs_of_one_value_are_one_answer(text, same):
+  answers = [
+    program_metrics._answers("abduction", Triplet("", argument, ""))
+    for argument in (text, same)
+  ]
+  assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(
+  "text, other", [("1", "1.0"), ("1", "x=1"), ("[1]", "(1,)"), ("1, 2", "2, 1")]
+)
+def test_inputs_of_other_values_are_others(text, other):
+  answers = [
+    program_metrics._answers("abduction", Triplet("", argument, ""))
+    for argument in (text, other)
+  ]
+  assert answers[0] != answers[1]
 
 
 def test_measures_can_be_left_out(play):

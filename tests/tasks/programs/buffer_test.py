@@ -128,7 +128,7 @@ def test_tasks_are_revisited_by_their_weights(revisit, most_sampled):
   rng = np.random.default_rng(0)
   counts = np.zeros(3)
   for _ in range(2000):
-    (sampled,) = buffer.revisit(rng, 1)
+    (sampled,) = buffer.revisit(rng, 1, before=99)
     counts[int(sampled.output) - 1] += 1
   rates = np.array([14, 1, 31]) / 32
   weights = {
@@ -140,8 +140,8 @@ def test_tasks_are_revisited_by_their_weights(revisit, most_sampled):
   np.testing.assert_allclose(counts / 2000, expected, atol=0.03)
   if most_sampled is not None:
     assert counts.argmax() == most_sampled
-  assert len(buffer.revisit(rng, 7)) == 7
-  assert TaskBuffer(3, revisit=revisit).revisit(rng, 2) == []
+  assert len(buffer.revisit(rng, 7, before=99)) == 7
+  assert TaskBuffer(3, revisit=revisit).revisit(rng, 2, 99) == []
 
 
 @pytest.mark.parametrize("evict", EVICTIONS)
@@ -198,7 +198,7 @@ def test_a_restored_buffer_continues_the_same(evict, revisit):
     for number in range(20, 24):
       buffer.add(triplet(number), number)
   assert buffers[0].tasks() == buffers[1].tasks()
-  sampled = [b.revisit(np.random.default_rng(3), 4) for b in buffers]
+  sampled = [b.revisit(np.random.default_rng(3), 4, 99) for b in buffers]
   assert sampled[0] == sampled[1]
   with pytest.raises(ValueError, match="evict='oldest'"):
     TaskBuffer(3, evict="oldest")

@@ -31,10 +31,63 @@ def respond(*fences, think="so"):
     ("a</think><answer>", False),
     ("a</think><answer>b<answer>c</answer>", False),
     ("", False),
+    # A think part may quote the tags.
+    ("it goes between <answer> and </answer></think><answer>b</answer>", True),
+    ("I write <think>, </think>, <answer>.</think><answer>b</answer>", True),
+    ("<answer>a</answer> is wrong</think>\n<answer>b</answer>", True),
+    ("a</think> <answer>..</answer> no</think><answer>b</answer>", True),
+    ("a</think><answer>b</answer></think>", False),
   ],
 )
 def test_well_formatted(text, expected):
   assert parsing.well_formatted(text) is expected
+
+
+def in_answer(text, after=""):
+  return f"so</think>\n<answer>{text}</answer>{after}"
+
+
+@pytest.mark.parametrize(
+  "response, fenced, published",
+  [
+    (in_answer("```output\n7\n```"), "7", "7"),
+    (in_answer("7"), None, "7"),
+    (in_answer("so\n# Output: [7]"), None, "[7]"),
+    (in_answer(" "), None, None),
+    ("so</think> 7", None, None),
+  ],
+)
+def test_answers_without_a_fence_are_an_option(response, fenced, published):
+  parse = parsing.parse_output_answer
+  assert parse(response) == fenced
+  assert parse(response, parsing.PUBLISHED_CODE) == published
+  # The same of inputs, where a blank text is a call without arguments.
+  response = response.replace("utput", "nput")
+  response = response.replace("O", "I").replace("```o", "```i")
+  parse = parsing.parse_input_answer
+  assert parse(response) == fenced
+  assert parse(response, parsing.PUBLISHED_CODE) == published
+
+
+def test_programs_in_a_fence_of_any_label_are_an_option():
+  response = in_answer(f"```\n{CODE}\n```")
+  assert parsing.parse_program_answer(response) is None
+  published = parsing.PUBLISHED_CODE
+  assert parsing.parse_program_answer(response, published) == CODE
+
+
+@pytest.mark.parametrize(
+  "response, expected",
+  [
+    (in_answer("7", after=" I am done."), True),
+    ("a</think><answer>b</answer><answer>c</answer>", True),
+    ("<answer>7</answer>", False),
+    ("a</think><answer>b", False),
+  ],
+)
+def test_text_after_an_answer_is_an_option(response, expected):
+  assert parsing.well_formatted(response, parsing.PUBLISHED_CODE) is expected
+  assert not parsing.well_formatted(response)
 
 
 @given(TEXT, TEXT)

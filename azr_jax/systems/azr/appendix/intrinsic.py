@@ -1,4 +1,8 @@
-"""Intrinsic rewards: a proposal is rewarded for its program (AZR, D.4)."""
+"""Intrinsic rewards: a proposal is rewarded for its program (AZR, D.4).
+
+`surprise` is the paper's reward for rare answers, over what the solver answered
+before; `answer_diversity` is over all proposals, as in the published code.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +18,7 @@ INTRINSIC: dict[str, Callable[[Mapping[str, float]], float]] = {
   "maintainability": lambda m: 1.0 - m["maintainability"] / 100,
   "distance": lambda m: m["distance"],
   "answer_diversity": lambda m: m["answer_diversity"],
+  "surprise": lambda m: m["surprise"],
 }
 # Name -> (learnability, weighted intrinsic rewards) -> reward: AZR, eq. 11 to
 # 14 in this order.
@@ -34,7 +39,7 @@ def reward(
   """Returns the reward of learnability and intrinsic rewards together.
 
   Args:
-    learnability: eq. 4, above 0.
+    learnability: the reward without them, eq. 4.
     program_metrics: the metrics of the program. A metric that is missing, as of
       induction tasks, makes its reward 0.
     weights: {name of `INTRINSIC`: weight}.

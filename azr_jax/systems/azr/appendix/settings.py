@@ -17,7 +17,9 @@ class AppendixSettings(Settings):
     choices=("uniform", "recent"),
   )
   seeds: str = setting(
-    "", "seed programs: a file, tfds:NAME or hf:OWNER/NAME (D.3)"
+    "",
+    "seeds: RUN/records/seeds.jsonl, another file, tfds:NAME or hf:OWNER/NAME",
+    paper="none; D.3 tried LeetCodeDataset",
   )
   composite_chance: float = setting(
     0.0,
@@ -46,6 +48,12 @@ class AppendixSettings(Settings):
       lambda v: all(weight > 0 for weight in v),
       "a tuple of numbers above 0",
     ),
+  )
+  intrinsic_for: str = setting(
+    "valid",
+    "proposals that earn them: all valid ones, or those with eq. 4 above 0",
+    paper="valid (eq. 11, 14); the published code has learnable",
+    choices=("valid", "learnable"),
   )
   aggregation: str = setting(
     "sum",

@@ -1,0 +1,60 @@
+"""Trajectories of AZR: proposals and solutions with their composite rewards."""
+
+from azr_jax import types
+from azr_jax.systems import collect
+from azr_jax.systems.azr import rewards
+from azr_jax.systems.azr.appendix import intrinsic
+from azr_jax.systems.azr.proposer import Proposal
+from azr_jax.systems.azr.settings import AZRSettings
+from azr_jax.systems.azr.solver import Solution
+from azr_jax.tasks.programs.task import PROPOSE, SOLVE
+
+
+def of_proposal(proposal: Proposal, settings: AZRSettings) -> types.Trajectory:
+  """Returns a proposal's trajectory, whose group is (task type, propose).
+
+  Args:
+    proposal: `solved` is set if the proposal is passable (eq. 6).
+    settings: the rewards, and the intrinsic ones of appendix D.4.
+  """
+  solved, appendix = proposal.solved, settings.appendix
+  reward = rewards.proposal_reward(solved, settings.rewards)
+  if appendix.intrinsic and solved is not None:
+    is_learnable = rewards.least_learnability(solved) > 0
+    if is_learnable or appendix.intrinsic_for == "valid":
+      reward = intrinsic.reward(
+        reward,
+        proposal.program_metrics,
+        appendix.weights,
+        appendix.aggregation,
+      )
+  metrics = {
+    "valid": float(proposal.passable),
+    "formatted": float(proposal.formatted),
+  }
+  if solved and solved.rate is not None:
+    metrics["solve_rate"] = solved.rate
+  return types.Trajectory(
+    prompt=proposal.prompt,
+    completion=proposal.completion,
+    reward=reward,
+    group_id=(proposal.task_type, PROPOSE),
+    metrics=metrics,
+  )
+
+
+def of_solution(solution: Solution, settings: AZRSettings) -> types.Trajectory:
+  """Returns a solution's trajectory, whose group is (task type, solve)."""
+  reward = rewards.solution_reward(
+    solution.formatted, solution.correct, settings.rewards
+  )
+  return types.Trajectory(
+    prompt=solution.prompt,
+    completion=solution.completion,
+    reward=reward,
+    group_id=(solution.task_type, SOLVE),
+    metrics={
+      **collect.outcome_metrics(solution.outcome),
+      "formatted": float(solution.formatted),
+    },
+  )
