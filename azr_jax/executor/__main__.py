@@ -116,7 +116,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     "--memory_mb",
     type=int,
     default=512,
-    help="address space per program (%(default)s)",
+    help="address space that a program may take (%(default)s)",
   )
   parser.add_argument(
     "--unsafe",

@@ -55,7 +55,7 @@ class Executor:
     Args:
       workers: pairs of zygotes per machine, about the number of spare cores.
       timeout_s: CPU seconds per call of a program.
-      memory_mb: address space per program, in MiB.
+      memory_mb: address space that a program may take, in MiB.
       unsafe: run without seccomp, on a kernel that lacks it.
       without: other sandbox layers to leave out, to see what each catches.
       backend: `local`, or `ray` for a cluster.

@@ -48,12 +48,14 @@ def enter_zygote(wanted, memory_bytes):
 
   Args:
     wanted: names of layers, of `settings.WALLS`.
-    memory_bytes: address space of the zygote, and of each child.
+    memory_bytes: address space that a child may add to the zygote's, of which
+      libraries reserve any amount. (complexipy reserves a GiB.)
 
   Returns for each layer, by name, whether it is active.
   """
   if "limits" in wanted:
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    limit = _address_space() + memory_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
   layers = {"killed_first": _die_first(), "limits": "limits" in wanted}
   layers["namespaces"] = "namespaces" in wanted and _unshare()
@@ -119,6 +121,13 @@ def enter_child(wanted, zygote, cpu_seconds):
     _FILTER is None or _PRCTL(_PR_SET_SECCOMP, 2, _PROGRAM_POINTER, 0, 0)
   ):
     raise OSError("seccomp is refused")
+
+
+def _address_space():
+  """Returns the bytes of address space that this process has."""
+  with open("/proc/self/statm", "rb") as file:
+    pages = int(file.read().split()[0])
+  return pages * resource.getpagesize()
 
 
 def _die_first():

@@ -15,7 +15,6 @@ A pool has no thread. Whoever owns it calls `step` again and again, as
 run costs the same beside 2 and 400 of them (`schedule.py`).
 """
 
-import collections
 import dataclasses
 import functools
 import math
@@ -40,7 +39,6 @@ SLOTS = 2  # Children at a time per zygote, so that a loop blocks no other job.
 # A zygote with runs that was not heard for so long counts as dead. It gives a
 # sign of life every second, so this depends on no limit of a program.
 SILENT_S = 10.0
-MAX_RETRIES = 3  # Retries of a self-test that did not come to its attempt.
 MAX_TRIES = 2
 # Workers for which there is one zygote that compares long outputs.
 WORKERS_PER_COMPARISON = 8
@@ -385,19 +383,11 @@ class Pool:
     """Runs programs that must fail; then sets `layers`."""
     seccomp = "seccomp" in self._settings.walls()
     found = layers | {"seccomp": seccomp}
-    jobs = {job.id: job for job in selftest.jobs()}
+    jobs = selftest.jobs()
     left = len(jobs)
-    retries: collections.Counter[str] = collections.Counter()
-
-    def start(job: Job) -> None:
-      self._queue_runs(job, selftest.limits(job), finish, lambda: True)
 
     def finish(result: Result) -> None:
       nonlocal left
-      if selftest.failed_before(result) and retries[result.id] < MAX_RETRIES:
-        retries[result.id] += 1
-        start(jobs[result.id])
-        return
       left -= 1
       found[f"denies_{result.id}"] = selftest.held(result)
       if seccomp and not selftest.held(result):
@@ -408,5 +398,5 @@ class Pool:
       if not left:
         self.layers = found
 
-    for job in jobs.values():
-      start(job)
+    for job in jobs:
+      self._queue_runs(job, selftest.limits(job), finish, lambda: True)

@@ -51,15 +51,6 @@ def limits(job: Job) -> Limits:
   return Limits(call_s=seconds, run_s=seconds, sleep_s=seconds)
 
 
-def failed_before(result: Result) -> bool:
-  """Returns whether a program ended by an error before its attempt.
-
-  The memory of the machine may be short for a moment; that says nothing of the
-  sandbox.
-  """
-  return result.error == "MemoryError" and not held(result)
-
-
 def held(result: Result) -> bool:
   """Returns whether the attempt of the job was denied."""
   if result.id == "flood":

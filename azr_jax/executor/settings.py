@@ -75,7 +75,10 @@ class ExecutorSettings(Settings):
     at_most=1.0,
   )
   memory_mb: int = setting(
-    512, "address space per program, MiB", at_least=64, at_most=1 << 20
+    512,
+    "address space that a program may take, MiB",
+    at_least=64,
+    at_most=1 << 20,
   )
   libraries: tuple[str, ...] = setting(
     (),

@@ -63,7 +63,7 @@ class Zygote:
     Args:
       seed: its `PYTHONHASHSEED`.
       layers: names of the sandbox layers to activate.
-      memory_mb: address space per program, in MiB.
+      memory_mb: address space that a program may take, in MiB.
       libraries: names of `libraries.LIBRARIES` to load.
       paths: folders to import them from.
     """

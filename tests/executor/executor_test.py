@@ -227,3 +227,14 @@ def test_unsafe_starts_without_seccomp():
   with Executor(1, timeout_s=1, memory_mb=256, unsafe=True) as pool:
     assert pool.layers()["seccomp"] is False
     assert pool.submit(Job("1", DOUBLE, ("1",))).result().outputs == ("2",)
+
+
+def test_the_memory_of_a_program_is_its_own():
+  """complexipy reserves a GiB of address space in every zygote."""
+  library = "azr_jax.tasks.programs.measures"
+  take = "def f(n):\n  return len(bytearray(n << 20))"
+  with Executor(1, 5.0, 256) as pool:
+    jobs = [Job("", take, (str(n),), libraries=(library,)) for n in (200, 300)]
+    enough, too_much = pool.map(jobs)
+  assert enough.outputs == (str(200 << 20),)
+  assert (too_much.status, too_much.error) == ("error", "MemoryError")
