@@ -18,6 +18,10 @@ from azr_jax.run.settings import RunSettings
 from azr_jax.types import RolloutBatch
 
 
+FETCHER = "fetch of an update's metrics"
+LEAVE_S = 120.0  # An update that was begun before an error may take so long.
+
+
 def fetch(metrics: types.Metrics) -> "Future[tuple[dict[str, float], float]]":
   """Returns the future of an update's metrics and of the time it was done.
 
@@ -37,8 +41,19 @@ def fetch(metrics: types.Metrics) -> "Future[tuple[dict[str, float], float]]":
 
   # The thread is a daemon, because an update that waits for a lost host must
   # not keep the process from ending.
-  threading.Thread(target=wait, daemon=True).start()
+  threading.Thread(target=wait, daemon=True, name=FETCHER).start()
   return future
+
+
+def await_fetches() -> None:
+  """Waits for the updates that are being fetched, but not for a lost host.
+
+  A process that ends while a thread is in the runtime of JAX is aborted.
+  """
+  end = time.monotonic() + LEAVE_S
+  for thread in threading.enumerate():
+    if thread.name == FETCHER:
+      thread.join(max(0.0, end - time.monotonic()))
 
 
 class StepLog:
@@ -170,6 +185,7 @@ class StepLog:
     return [] if self._writer is None else self._writer.take_rows()
 
   def _close(self) -> None:
+    await_fetches()
     if self._writer is not None:
       self._progress.close()
       self._writer.close()
