@@ -21,12 +21,14 @@ class Item:
     request: the question, without the text that a prompt format puts around it.
     reference: what the grader needs; the model never sees it.
     subset: the name of its subset, for scores by subset; "": there are none.
+    hidden: what the grader needs besides, and is too large for records.
   """
 
   id: str
   request: str
   reference: Mapping[str, Any]
   subset: str = ""
+  hidden: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +82,8 @@ class Benchmark:
     default_limit: the number of items without `--limit`; 0: all.
     grade_truncated: whether a response that was truncated is graded; otherwise
       it is graded as an empty one.
+    timeout_s: CPU seconds of a test by the benchmark's own rules; 0: it has
+      none, and the executor's limit holds.
   """
 
   name: str
@@ -93,6 +97,7 @@ class Benchmark:
   limit_per_subset: bool = False
   default_limit: int = 0
   grade_truncated: bool = True
+  timeout_s: float = 0.0
 
   def with_items(self, items: list[Item]) -> "Benchmark":
     """Returns this benchmark with fixed items, so that it reads no data."""

@@ -60,6 +60,9 @@ def _cell(
     text += f" +- {100 * scores[f'{key}_error']:.1f}"
   if base is not None and key in base:
     text += f" ({100 * (scores[key] - base[key]):+.1f})"
+  too_long = scores.get(f"{key.partition('/')[0]}/too_long", 0.0)
+  if too_long:
+    text += f"; {too_long:.0f} prompts too long"
   return text
 
 

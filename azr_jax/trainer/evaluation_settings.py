@@ -4,6 +4,7 @@ import dataclasses
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.evals import prompt_formats
+from azr_jax.evals.livecodebench_files import ContestSettings
 from azr_jax.evals.mathematics import MathematicsSettings
 from azr_jax.rollout.python_tool import PythonToolSettings
 from azr_jax.systems.code_interpreter.agents import AGENTS
@@ -50,3 +51,4 @@ class BenchmarkSettings(Settings):
   )
   tool: PythonToolSettings = PythonToolSettings()
   mathematics: MathematicsSettings = MathematicsSettings()
+  livecodebench: ContestSettings = ContestSettings()

@@ -14,7 +14,14 @@ import ml_collections
 
 from azr_jax.config import settings as settings_lib
 from azr_jax.config import user_files
-from azr_jax.evals import mathematics, questions, registry, runner, table
+from azr_jax.evals import (
+  livecodebench,
+  mathematics,
+  questions,
+  registry,
+  runner,
+  table,
+)
 from azr_jax.executor import Executor
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.shared_jobs import SharedJobs
@@ -188,6 +195,8 @@ def _score(
     agent_name = settings.evaluate.agent
     benchmark = questions.asked_by(benchmark, agent_name)
     agent = build_agent(settings, agent_name, policy.tokenizer, executor, run)
+  if name == livecodebench.NAME:
+    benchmark = livecodebench.of_release(settings.evaluate.livecodebench)
   path = run.folder / f"{name}.jsonl"
   return runner.run(benchmark, policy, executor, run.hosts, items, path, agent)
 
