@@ -10,6 +10,7 @@ import numpy as np
 from azr_jax.executor import Executor
 from azr_jax.grading.outcome import Outcome
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.tasks.programs.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +83,8 @@ class Benchmark:
     default_limit: the number of items without `--limit`; 0: all.
     grade_truncated: whether a response that was truncated is graded; otherwise
       it is graded as an empty one.
+    task_of: maps an item to the program task that it is, with its type, where
+      there is one (`program_tasks.py`).
     timeout_s: CPU seconds of a test by the benchmark's own rules; 0: it has
       none, and the executor's limit holds.
   """
@@ -97,6 +100,7 @@ class Benchmark:
   limit_per_subset: bool = False
   default_limit: int = 0
   grade_truncated: bool = True
+  task_of: Callable[[Item], tuple[str, Task]] | None = None
   timeout_s: float = 0.0
 
   def with_items(self, items: list[Item]) -> "Benchmark":
