@@ -20,6 +20,7 @@ from azr_jax.evals import (
   questions,
   registry,
   runner,
+  score_files,
   table,
 )
 from azr_jax.executor import Executor
@@ -36,7 +37,7 @@ from azr_jax.trainer import build, restore
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import EvaluateSettings
 
-RESULTS = "results.json"
+RESULTS = score_files.RESULTS
 # Keys of an identity that say what was scored.
 _WHAT = ("model", "step", "data", "limit")
 
@@ -239,7 +240,12 @@ def _write(
     for name in registry.BENCHMARKS
     if table.main_score(name) in scores
   }
-  scores |= registry.averages(main)
+  errors = {
+    name: scores[f"{table.main_score(name)}_error"]
+    for name in main
+    if f"{table.main_score(name)}_error" in scores
+  }
+  scores |= registry.averages(main) | registry.average_errors(errors)
   text = json.dumps(identity | {"scores": scores}, indent=2)
   storage.write_whole(path, text + "\n")
   return scores
