@@ -84,6 +84,7 @@ setuptools.setup(
       "azr-train=azr_jax.train:run",
       "azr-sft=azr_jax.sft:run",
       "azr-evaluate=azr_jax.evaluate:run",
+      "azr-compare=azr_jax.compare:run",
       "azr-export=azr_jax.export:run",
       "azr-report=azr_jax.report.__main__:run",
       "azr-benchmark=azr_jax.benchmark:run",

@@ -91,11 +91,12 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.executor.workers = 16
   c.executor.update(profile("azr"))
   c.train.steps = 500  # Table 3
-  # The in-distribution benchmarks of figure 14, except livecodebench_execution,
-  # whose data must be named by evaluation.data.
+  # The in-distribution benchmarks of figure 14: whole, greedy, and on the
+  # prompts of training. evaluation.data names files, if there is no network.
   c.evaluation.every = 25
-  c.evaluation.benchmarks = "cruxeval_i,cruxeval_o"
-  c.evaluation.limit = 200
+  c.evaluation.benchmarks = "cruxeval_i,cruxeval_o,livecodebench_execution"
+  c.evaluation.limit = 0
+  c.evaluation.prompt_format = "trained"
 
 
 def _tiny(c: ml_collections.ConfigDict) -> None:

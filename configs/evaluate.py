@@ -84,18 +84,19 @@ def _public(c: ml_collections.ConfigDict, variant: str) -> None:
   c.model.dtype = "bfloat16"
   c.evaluate.prompt_format = "full" if variant == "average16" else variant
   c.rollout.slots = 64
-  c.rollout.prompt_buckets = (256, 512, 1024, 2048)
+  c.rollout.prompt_buckets = (256, 512, 1024, 2048, 4096)
   c.rollout.max_tokens = 8000
   c.rollout.decode_chunk = 64
   c.rollout.cache_chunk = 256
-  c.rollout.stop_strings = ("</answer>", "User:")
+  c.rollout.stop_strings = ("</answer>",)
   if variant == "chat":
     c.rollout.stop_strings = ()
   if variant == "plain":
     c.rollout.stop_strings = ("\nQuestion:",)
-  c.executor.update(profile("mathematics"))
+  c.executor.update(profile("benchmarks"))
   if variant == "average16":
     c.rollout.stop_strings = ("User:", "Human:", "Assistant:", "</answer>")
+    c.executor.update(profile("mathematics"))  # as in training
     c.evaluate.samples = 16  # ORZ: 16
     c.evaluate.mathematics.answer = "reward"
     c.rollout.temperature = 1.0  # ORZ: 1

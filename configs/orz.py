@@ -175,6 +175,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
     "min_digits=2, max_digits=2, seed=9)"
   )
   c.evaluation.limit = 100
+  c.evaluation.temperature = 1.0  # ORZ: 1
   c.evaluation.prompt_format = "compact"
   c.evaluation.mathematics.grader = "rules"
   c.train.steps = 60

@@ -6,10 +6,12 @@ import sys
 
 import pytest
 import training
+import transformers
 
 from azr_jax import export, sft
 from azr_jax.configs import evaluate as evaluate_config
 from azr_jax.configs import sft as sft_config
+from azr_jax.evals import programs_heldout
 from azr_jax.models import load
 from azr_jax.trainer import scoring, settings
 
@@ -65,6 +67,26 @@ def test_the_embedded_model_and_its_export_score_alike(config, tmp_path):
     limit=4,
   )
   assert again == scores
+  records = [json.loads(line) for line in path.read_text().splitlines()]
+  assert greedy_texts(tmp_path / "hf", records) == [
+    record["responses"][0] for record in records
+  ]
+
+
+def greedy_texts(folder, records):
+  """Answers of an export to records' items, written by transformers alone."""
+  model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+  tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+  items = {item.id: item for item in programs_heldout.read("")}
+  texts = []
+  for record in records:
+    prompt = programs_heldout.prompt(items[record["id"]], "compact", None)
+    inputs = tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
+    ids = model.generate(
+      **inputs, do_sample=False, max_new_tokens=record["tokens"][0]
+    )[0, inputs["input_ids"].shape[1] :]
+    texts.append(tokenizer.decode(ids, skip_special_tokens=True))
+  return texts
 
 
 def test_unknown_benchmark_and_model_are_named(config, tmp_path):

@@ -33,8 +33,13 @@ def test_orz_resumes_and_its_problems_can_be_selected(tmp_path, on_one_device):
   training.copy_cut_after(2, whole, cut)
   train.train(config, str(cut))
   found = training.metrics_of(whole)
-  assert [metrics["step"] for metrics in found] == [1, 2, 3]
+  assert [metrics["step"] for metrics in found] == [1, 2, 3, 4]
   assert training.metrics_of(cut) == found
+  # The last line has the scores of the final policy, once.
+  assert all(name.startswith("evaluation/") for name in {*found[3]} - {"step"})
+  written = (cut / "metrics.jsonl").read_bytes()
+  train.train(config, str(cut))
+  assert (cut / "metrics.jsonl").read_bytes() == written
   assert {
     "correct/orz/solve/mean",
     "critic/explained_variance",
@@ -45,7 +50,7 @@ def test_orz_resumes_and_its_problems_can_be_selected(tmp_path, on_one_device):
   } <= found[0].keys()
   assert found[0]["critic/updates"] > 1
   evaluated = ["evaluation/problems/items" in metrics for metrics in found]
-  assert evaluated == [True, False, True]
+  assert evaluated == [True, False, True, True]
   out = tmp_path / "solved.jsonl"
   subprocess.run(
     [sys.executable, "-m", "azr_jax.select_problems", f"--run={whole}"]

@@ -4,6 +4,8 @@ import dataclasses
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
 
+from azr_jax.models.tokenizers import Tokenizer
+
 
 @dataclasses.dataclass(frozen=True)
 class Conversation:
@@ -18,24 +20,19 @@ class Conversation:
   prompt: str
   turns: tuple[str, ...]
 
-  def tokens(
-    self, encode: Callable[[str], list[int]], eos_id: int
-  ) -> tuple[list[int], list[bool]]:
+  def tokens(self, tokenizer: Tokenizer) -> tuple[list[int], list[bool]]:
     """Returns the token ids and the loss mask, both of the same length.
 
-    Every turn is encoded by itself, as in sampling.
-
-    Args:
-      encode: maps a text to token ids.
-      eos_id: the EOS token id, which is appended and trained on.
+    The prompt and every turn are encoded by themselves, as in sampling. The
+    first EOS token of the tokenizer is appended and trained on.
     """
-    ids = encode(self.prompt)
+    ids = tokenizer.encode_prompt(self.prompt)
     loss_mask = [False] * len(ids)
     for index, turn in enumerate(self.turns):
-      turn_ids = encode(turn)
+      turn_ids = tokenizer.encode(turn)
       ids = ids + turn_ids
       loss_mask += [index % 2 == 0] * len(turn_ids)
-    return [*ids, eos_id], [*loss_mask, True]
+    return [*ids, tokenizer.eos_ids[0]], [*loss_mask, True]
 
 
 @dataclasses.dataclass(frozen=True)

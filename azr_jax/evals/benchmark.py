@@ -10,6 +10,7 @@ import numpy as np
 from azr_jax.executor import Executor
 from azr_jax.grading.outcome import Outcome
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.tasks.programs.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,12 +22,14 @@ class Item:
     request: the question, without the text that a prompt format puts around it.
     reference: what the grader needs; the model never sees it.
     subset: the name of its subset, for scores by subset; "": there are none.
+    hidden: what the grader needs besides, and is too large for records.
   """
 
   id: str
   request: str
   reference: Mapping[str, Any]
   subset: str = ""
+  hidden: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +83,10 @@ class Benchmark:
     default_limit: the number of items without `--limit`; 0: all.
     grade_truncated: whether a response that was truncated is graded; otherwise
       it is graded as an empty one.
+    task_of: maps an item to the program task that it is, with its type, where
+      there is one (`program_tasks.py`).
+    timeout_s: CPU seconds of a test by the benchmark's own rules; 0: it has
+      none, and the executor's limit holds.
   """
 
   name: str
@@ -93,6 +100,8 @@ class Benchmark:
   limit_per_subset: bool = False
   default_limit: int = 0
   grade_truncated: bool = True
+  task_of: Callable[[Item], tuple[str, Task]] | None = None
+  timeout_s: float = 0.0
 
   def with_items(self, items: list[Item]) -> "Benchmark":
     """Returns this benchmark with fixed items, so that it reads no data."""

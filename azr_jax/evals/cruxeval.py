@@ -22,6 +22,7 @@ from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import literals, programs
 from azr_jax.grading.outcome import best
+from azr_jax.tasks.programs.task import ABDUCTION, DEDUCTION, Triplet
 
 _ASSERT = re.compile(r"assert\s+")
 # LaTeX writes brackets and the like in a box with these escapes.
@@ -36,9 +37,18 @@ def read_outputs(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
       f"What does this call give?\n```python\n{record['code']}\n```\n"
       f"f({record['input']})",
       {"output": record["output"]},
+      hidden=_triplet(record["code"], record["input"], record["output"]),
     )
     for record in raw
   ]
+
+
+def _triplet(code: Any, argument_text: Any, output: Any) -> Triplet:
+  """Returns the task of a record, whose fields must be texts."""
+  for value in (code, argument_text, output):
+    if not isinstance(value, str):
+      raise ValueError(f"expected texts, not {value!r:.80}")
+  return Triplet(code, argument_text, output)
 
 
 def read_inputs(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
@@ -53,6 +63,7 @@ def read_inputs(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
         "output": record["output"],
         "objects": not literals.are_literal_arguments(record["input"]),
       },
+      hidden=_triplet(record["code"], record["input"], record["output"]),
     )
     for record in raw
   ]
@@ -67,9 +78,31 @@ def read_livecodebench(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
       f"{record['input']}",
       {"output": record["output"]},
       str(record.get("difficulty", "")),
+      hidden=_called_f(record["code"], record["input"], record["output"]),
     )
     for index, record in enumerate(raw)
   ]
+
+
+def _called_f(code: Any, call: Any, output: Any) -> Triplet:
+  """Returns the task of a call of any function, which is called `f` there.
+
+  What is no call is taken for the arguments of `f`.
+  """
+  triplet = _triplet(code, call, output)
+  match _expression(call):
+    case ast.Call(ast.Name(name)) as node:
+      text = ast.get_source_segment(call, node) or ""
+      arguments = text[len(name) :].strip()[1:-1].strip()
+    case _:
+      return triplet
+  if name == "f":
+    program = code
+  elif re.search(r"\bf\b", code):
+    program = f"{code}\n\nf = {name}"
+  else:
+    program = re.sub(rf"\b{re.escape(name)}\b", "f", code)
+  return Triplet(program, arguments, output)
 
 
 def grade_output(
@@ -147,13 +180,28 @@ def _expression(text: str) -> ast.expr | None:
 
 _CRUXEVAL = "hf:cruxeval-org/cruxeval:test"
 BENCHMARKS = (
-  Benchmark("cruxeval_i", _CRUXEVAL, read_inputs, "arguments", grade_input),
-  Benchmark("cruxeval_o", _CRUXEVAL, read_outputs, "value", grade_output),
+  Benchmark(
+    "cruxeval_i",
+    _CRUXEVAL,
+    read_inputs,
+    "arguments",
+    grade_input,
+    task_of=lambda item: (ABDUCTION, item.hidden),
+  ),
+  Benchmark(
+    "cruxeval_o",
+    _CRUXEVAL,
+    read_outputs,
+    "value",
+    grade_output,
+    task_of=lambda item: (DEDUCTION, item.hidden),
+  ),
   Benchmark(
     "livecodebench_execution",
     "hf:livecodebench/execution-v2:test",
     read_livecodebench,
     "value",
     grade_output,
+    task_of=lambda item: (DEDUCTION, item.hidden),
   ),
 )

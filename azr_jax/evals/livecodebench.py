@@ -4,31 +4,31 @@ A problem's tests either call a method of `Solution` or write to standard input
 and read standard output. The program runs in the executor, which has neither
 files nor a console, so strings replace both. The output is compared here, line
 by line, without trailing spaces, and numbers as numbers. A thread runs to its
-end when it is started. Only the standard library can be imported: a program
-that needs numpy fails.
+end when it is started. A program may use names of the standard library that it
+does not import, as LiveCodeBench's own runner lets it, and import numpy if the
+executor's settings have it (the profile `benchmarks`).
 """
 
-import base64
-import io
+import functools
 import json
-import pickle
 import re
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from decimal import Decimal
 from typing import Any
 
-from azr_jax.evals import answer_extraction
+from azr_jax.evals import answer_extraction, livecodebench_files
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.evals.livecodebench_files import ContestSettings
 from azr_jax.executor import Executor, Job, futures
 from azr_jax.grading import literals, values
 from azr_jax.grading.outcome import Outcome
 
+NAME = "livecodebench"
 # The response is a string here, so it cannot rebind the names below.
 _WITH_CONSOLE = """
 import io, sys, threading
-CODE = {code}
+CODE, IMPORTS = {code}, {imports}
 threading.Thread.start = lambda self: self.run()
 threading.Thread.join = lambda self, timeout=None: None
 threading.stack_size = lambda size=0: 0
@@ -45,8 +45,10 @@ def run(text):
       raise EOFError
     return line.rstrip("\\n")
   written = sys.stdout
-  names = {{"__name__": "__main__", "input": read_line, "open": open_console,
-           "exit": sys.exit, "quit": sys.exit}}
+  names = {{}}
+  exec(IMPORTS, names)
+  names |= {{"__name__": "__main__", "input": read_line, "open": open_console,
+            "exit": sys.exit, "quit": sys.exit}}
   try:
     exec(compile(CODE, "<program>", "exec"), names)
   except SystemExit:
@@ -62,64 +64,20 @@ def run(*arguments):
   function = getattr(solution, {name}) if solution else globals()[{name}]
   return function(*arguments)
 """
-_IMPORTS = (
-  "from typing import *\nfrom collections import *\nfrom functools import *\n"
-  "from itertools import *\nfrom heapq import *\nfrom bisect import *\n"
-  "import math, string, re, collections, itertools, functools, heapq, bisect"
+# The modules whose names a program need not import. The last one gives back the
+# builtins that others hide, such as `pow`.
+_OPENED = (
+  "string re datetime collections heapq bisect copy math random statistics "
+  "itertools functools operator io sys json typing builtins"
+).split()
+_IMPORTS = "\n".join(
+  [f"from {name} import *" for name in _OPENED]
+  + [f"import {', '.join(_OPENED)}", "sys.setrecursionlimit(50_000)"]
 )
-# The tests of a task take no more than this when they are unpacked.
-_MAX_TEST_BYTES = 1 << 29
+# CPU seconds of a test, by LiveCodeBench's own runner of wall clock.
+TIMEOUT_S = 6.0
+_LIBRARIES = ("numpy",)
 _NUMBER = re.compile(r"[-+]?\d{1,400}(?:\.\d{1,400})?(?:[eE][-+]?\d{1,3})?")
-_BEGIN = "\nBegin with:\n```python\n{starter}\n```"
-
-
-def read(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Reads records of the code generation scenario as items."""
-  items = []
-  for record in raw:
-    starter = record.get("starter_code") or ""
-    begin = _BEGIN.format(starter=starter) if starter else ""
-    metadata = record.get("metadata") or "{}"
-    if isinstance(metadata, str):
-      metadata = json.loads(metadata)
-    items.append(
-      Item(
-        str(record["question_id"]),
-        f"Write a Python program.\n{record['question_content']}{begin}",
-        {
-          "tests": [
-            *_tests(record["public_test_cases"]),
-            *_tests(record.get("private_test_cases") or "[]"),
-          ],
-          "function": metadata.get("func_name"),
-        },
-        str(record.get("difficulty", "")),
-      )
-    )
-  return items
-
-
-class _TextOnly(pickle.Unpickler):
-  """Unpickles the public files' strings and refuses every other object."""
-
-  def find_class(self, module: str, name: str) -> Any:
-    raise pickle.UnpicklingError(f"{module}.{name}: expected a text")
-
-
-def _tests(packed: Any) -> list[dict[str, str]]:
-  """Returns tests from a list, JSON, or base64 of a compressed pickle."""
-  if not isinstance(packed, str):
-    return list(packed)
-  try:
-    return json.loads(packed)
-  except ValueError:
-    unpacking = zlib.decompressobj()
-    data = unpacking.decompress(base64.b64decode(packed), _MAX_TEST_BYTES)
-    if not unpacking.eof:
-      raise ValueError(
-        f"tests of a task: expected at most {_MAX_TEST_BYTES} bytes, whole"
-      ) from None
-    return json.loads(_TextOnly(io.BytesIO(data)).load())
 
 
 def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
@@ -134,16 +92,23 @@ def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
 
 def submit(executor: Executor, item: Item, code: str) -> "Future[Grade]":
   """Runs a program on all tests."""
-  tests, function = item.reference["tests"], item.reference["function"]
+  tests, function = item.hidden.unpack(), item.reference["function"]
   if function:
     program = _WITH_CALL.format(
       imports=_IMPORTS, code=code, name=repr(function)
     )
     inputs = tuple(_arguments(test["input"]) for test in tests)
   else:
-    program = _WITH_CONSOLE.format(code=ascii(code))
+    program = _WITH_CONSOLE.format(code=ascii(code), imports=ascii(_IMPORTS))
     inputs = tuple(ascii(test["input"]) for test in tests)
-  job = Job(item.id, program, inputs, "run", per_call=True)
+  job = Job(
+    item.id,
+    program,
+    inputs,
+    "run",
+    per_call=True,
+    libraries=tuple(n for n in _LIBRARIES if n in executor.libraries),
+  )
 
   def judge(result: Any) -> Grade:
     is_same = _is_same_value if function else _is_same_text
@@ -205,12 +170,17 @@ def _are_same_numbers(want: str, got: str) -> bool:
   return list(map(Decimal, wanted)) == list(map(Decimal, printed))
 
 
-BENCHMARKS = (
-  Benchmark(
-    "livecodebench",
-    "hf:livecodebench/code_generation_lite:test",
-    read,
+def of_release(settings: ContestSettings) -> Benchmark:
+  """Returns the benchmark with the problems of a release and some dates."""
+  return Benchmark(
+    NAME,
+    livecodebench_files.SOURCE,
+    functools.partial(livecodebench_files.read, settings=settings),
     "code",
     grade,
-  ),
-)
+    opens_data=True,
+    timeout_s=TIMEOUT_S,
+  )
+
+
+BENCHMARKS = (of_release(ContestSettings()),)

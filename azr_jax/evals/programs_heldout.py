@@ -58,5 +58,6 @@ BENCHMARKS = (
     prompt=prompt,
     opens_data=True,
     limit_per_subset=True,
+    task_of=lambda item: (item.subset, _task(item)),
   ),
 )

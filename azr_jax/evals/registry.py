@@ -1,5 +1,6 @@
 """All benchmarks by name, groups of them, and the averages of AZR's table 1."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 
@@ -62,6 +63,25 @@ def averages(scores: Mapping[str, float]) -> dict[str, float]:
   if len(means) == 2:
     means["average/overall"] = sum(means.values()) / 2
   return means
+
+
+def average_errors(errors: Mapping[str, float]) -> dict[str, float]:
+  """Returns the standard errors of `averages`, over items.
+
+  Benchmarks have different items, so their errors are independent.
+
+  Args:
+    errors: of pass@1 by the name of the benchmark.
+  """
+  found = {
+    f"average/{group}_error": math.hypot(*[errors[n] for n in names])
+    / len(names)
+    for group, names in (("code", CODE), ("math", MATH))
+    if all(name in errors for name in names)
+  }
+  if len(found) == 2:
+    found["average/overall_error"] = math.hypot(*found.values()) / 2
+  return found
 
 
 def names(text: str) -> tuple[str, ...]:

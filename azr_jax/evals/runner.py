@@ -145,6 +145,11 @@ def run(
   Raises:
     ValueError: the data cannot be read, or the records belong to other data.
   """
+  if benchmark.timeout_s not in (0.0, executor.timeout_s):
+    console.print_status(
+      f"{benchmark.name}: a test has executor.timeout_s={executor.timeout_s:g} "
+      f"CPU seconds; by the benchmark's own rules {benchmark.timeout_s:g}"
+    )
   items = items_of(benchmark, settings)
   records = _read_records(path, items, settings.samples) if path else {}
   # Hosts must agree on the missing items; otherwise they deadlock in sampling.

@@ -1,16 +1,21 @@
 """Prints scores of several models side by side, with differences to the first.
 
   python -m azr_jax.evals.table SCORES_A SCORES_B ...
+  python -m azr_jax.evals.table SCORES_A SCORES_B_0,SCORES_B_1,SCORES_B_2
 
-SCORES is a folder that `azr_jax.evaluate` wrote.
+SCORES is a folder that `azr_jax.evaluate` wrote. Folders between commas are one
+model, trained with several seeds. Errors are standard errors, over items and,
+with several seeds, over seeds; `azr_jax.compare` has the errors of differences.
 """
 
-import pathlib
+import dataclasses
 from collections.abc import Mapping
 
+import numpy as np
+
 from azr_jax.cli import errors
-from azr_jax.config import user_files
-from azr_jax.evals import registry
+from azr_jax.evals import registry, score_files, statistics
+from azr_jax.evals.score_files import Model
 
 _AVERAGES = ("average/code", "average/math", "average/overall")
 
@@ -26,7 +31,7 @@ def show(results: Mapping[str, Mapping[str, float]]) -> str:
   A cell is `score +- standard error (difference to the first model)`.
 
   Args:
-    results: scores by the name of the model.
+    results: scores by the name of the model, also what `merged` returns.
   """
   columns = [
     (name, main_score(name))
@@ -58,23 +63,77 @@ def _cell(
   text = f"{100 * scores[key]:.1f}"
   if f"{key}_error" in scores:
     text += f" +- {100 * scores[f'{key}_error']:.1f}"
+  if f"{key}_seed_error" in scores:
+    text += f" (items) +- {100 * scores[f'{key}_seed_error']:.1f} (seeds)"
   if base is not None and key in base:
     text += f" ({100 * (scores[key] - base[key]):+.1f})"
+  too_long = scores.get(f"{key.partition('/')[0]}/too_long", 0.0)
+  if too_long:
+    text += f"; {too_long:.0f} prompts too long"
   return text
+
+
+def merged(model: Model) -> dict[str, float]:
+  """Returns the scores of a model of several seeds, as `show` takes them.
+
+  Each is the mean over seeds. `NAME_error` is its error over items, whose
+  values are means over seeds, and `NAME_seed_error` its error over seeds.
+
+  Raises:
+    ValueError: the records of a folder are damaged, or of other items.
+  """
+  if len(model.folders) == 1:
+    return dict(model.scores[0])
+  scores: dict[str, float] = {}
+  item_errors: dict[str, float] = {}
+  for name in model.benchmarks():
+    found = statistics.estimate(_values(model, name))
+    item_errors[name] = found.item_error
+    scores |= _with_errors(main_score(name), found)
+    scores[f"{name}/too_long"] = max(
+      one.get(f"{name}/too_long", 0.0) for one in model.scores
+    )
+  errors_of = registry.average_errors(item_errors)
+  for name in _AVERAGES:
+    if all(name in one for one in model.scores):
+      seeds = np.array([[one[name]] for one in model.scores])
+      found = statistics.estimate(seeds)
+      item_error = errors_of.get(f"{name}_error", 0.0)
+      scores |= _with_errors(
+        name, dataclasses.replace(found, item_error=item_error)
+      )
+  return scores
+
+
+def _values(model: Model, name: str) -> np.ndarray:
+  """Returns pass@1 [S, N] of a benchmark.
+
+  Raises:
+    ValueError: the folders have other items.
+  """
+  counts = {int(scores[f"{name}/items"]) for scores in model.scores}
+  requests, correct = score_files.read_items(model, name)
+  if len(counts) > 1 or len(requests) > min(counts):
+    raise ValueError(
+      f"{name}: expected scores of the same items in each folder of "
+      f"{model.name}: the same --data and --limit make them equal"
+    )
+  return score_files.values(correct, list(requests), counts.pop(), k=1)
+
+
+def _with_errors(name: str, found: statistics.Estimate) -> dict[str, float]:
+  scores = {name: found.mean, f"{name}_error": found.item_error}
+  if found.seed_error is not None:
+    scores[f"{name}_seed_error"] = found.seed_error
+  return scores
 
 
 def main() -> None:
   """Reads the folders and prints the table."""
   parser = errors.Parser(__doc__, "azr_jax.evals.table")
-  parser.add_argument("folders", nargs="+", type=pathlib.Path)
-  results = {}
-  for folder in parser.parse_args().folders:
-    path = folder / "results.json"
-    if not path.is_file():
-      parser.error(f"{folder}: expected the workdir of azr_jax.evaluate")
-    with user_files.reading(path, "results of azr_jax.evaluate"):
-      results[str(folder)] = dict(user_files.read_object(path)["scores"])
-  print(show(results))
+  parser.add_argument("models", nargs="+", metavar="SCORES[,SCORES...]")
+  models = map(score_files.read_model, parser.parse_args().models)
+  print(show({model.name: merged(model) for model in models}))
 
 
 if __name__ == "__main__":

@@ -128,6 +128,16 @@ class Executor:
   def _pools(self) -> list[Dispatcher]:
     return [self._main, *self._library_pools.values()]
 
+  @property
+  def libraries(self) -> tuple[str, ...]:
+    """Libraries that untrusted programs may import, by the settings."""
+    return self._settings.libraries
+
+  @property
+  def timeout_s(self) -> float:
+    """CPU seconds per call of a program."""
+    return self._settings.timeout_s
+
   def __enter__(self) -> "Executor":
     return self
 

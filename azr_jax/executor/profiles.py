@@ -7,9 +7,10 @@ stands for any.
 
 | profile | for |
 | --- | --- |
-| `programs` | tasks of small models, corpora, benchmarks of programs |
+| `programs` | tasks of small models, corpora |
 | `azr` | tasks of AZR |
-| `mathematics` | answers that are compared by algebra; public benchmarks |
+| `mathematics` | answers that are compared by algebra |
+| `benchmarks` | public benchmarks: algebra, and programs of contests |
 | `code_interpreter` | scripts of R1-CI |
 | `code_interpreter_small` | scripts of models on a workstation |
 | `code_interpreter_tiny` | scripts of the tiny model |
@@ -26,6 +27,11 @@ PROFILES: dict[str, dict[str, Any]] = {
   "programs": {},
   "azr": {"timeout_s": 10.0},  # AZR: 10 s of wall clock
   "mathematics": {"timeout_s": 3.0, "memory_mb": 1024},
+  "benchmarks": {
+    "timeout_s": 6.0,  # LiveCodeBench: 6 s of wall clock
+    "memory_mb": 2048,
+    "libraries": ("numpy",),
+  },
   "code_interpreter": {
     "timeout_s": 60.0,  # R1-CI: 60 s of wall clock
     "memory_mb": 2048,

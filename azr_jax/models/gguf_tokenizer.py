@@ -10,7 +10,13 @@ from typing import Any
 
 import tokenizers
 import transformers
-from tokenizers import decoders, models, normalizers, pre_tokenizers
+from tokenizers import (
+  decoders,
+  models,
+  normalizers,
+  pre_tokenizers,
+  processors,
+)
 
 from azr_jax.models.tokenizers import HuggingFaceTokenizer
 
@@ -94,15 +100,38 @@ def from_metadata(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer:
   types = metadata["tokenizer.ggml.token_type"]
   backend.add_special_tokens(_added(tokens, types, _CONTROL))
   backend.add_tokens(_added(tokens, types, _USER_DEFINED))
+  bos = _bos(metadata, is_default=pre == "llama-bpe")
+  if bos is not None:
+    backend.post_processor = processors.TemplateProcessing(
+      single=f"{tokens[bos]} $A",
+      pair=f"{tokens[bos]} $A $B",
+      special_tokens=[(tokens[bos], bos)],
+    )
 
   eos = metadata["tokenizer.ggml.eos_token_id"]
   pad = metadata.get("tokenizer.ggml.padding_token_id", eos)
   wrapped = transformers.PreTrainedTokenizerFast(
-    tokenizer_object=backend, eos_token=tokens[eos], pad_token=tokens[pad]
+    tokenizer_object=backend,
+    eos_token=tokens[eos],
+    pad_token=tokens[pad],
+    bos_token=None if bos is None else tokens[bos],
   )
   wrapped.chat_template = metadata.get("tokenizer.chat_template")
   ends = {ids[piece] for piece in _END_PIECES if piece in ids}
   return HuggingFaceTokenizer(wrapped, sorted(ends | {eos}))
+
+
+def _bos(metadata: Mapping[str, Any], is_default: bool) -> int | None:
+  """Returns the id that a prompt begins with, or None.
+
+  Args:
+    metadata: of the file.
+    is_default: whether a file that does not say so has one; llama.cpp's readers
+      take it so for Llama 3.
+  """
+  bos = metadata.get("tokenizer.ggml.bos_token_id")
+  is_added = metadata.get("tokenizer.ggml.add_bos_token", is_default)
+  return bos if is_added else None
 
 
 def _added(

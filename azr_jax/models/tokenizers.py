@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import sentencepiece
 
 from azr_jax.config import user_files
+from azr_jax.models import character_tokenizer
 
 _GENERATION = "generation_config.json"
 _TOKENIZER_FILES = (
@@ -34,6 +35,14 @@ class Tokenizer(Protocol):
 
   def encode(self, text: str) -> list[int]:
     """Returns the ids of a text, without special tokens around it."""
+    ...
+
+  def encode_prompt(self, text: str) -> list[int]:
+    """Returns the ids of a whole prompt, after the BOS token if there is one.
+
+    Only the start of a sequence is encoded so; what follows it, such as the
+    output of a tool, is encoded by `encode`.
+    """
     ...
 
   def decode(self, ids: list[int]) -> str:
@@ -79,6 +88,10 @@ class SentencePieceTokenizer:
     """Returns the ids of a text."""
     return self._model.encode(text)
 
+  def encode_prompt(self, text: str) -> list[int]:
+    """Returns the ids of a text: a sentencepiece file has no BOS template."""
+    return self.encode(text)
+
   def decode(self, ids: list[int]) -> str:
     """Returns the text of ids.
 
@@ -99,9 +112,16 @@ class SentencePieceTokenizer:
     )
 
   def save(self, folder: pathlib.Path) -> None:
-    """Writes `tokenizer.model`."""
+    """Writes `tokenizer.model` and, for `transformers`, a copy in its layout.
+
+    The copy is only written for models of characters, which `transformers`
+    would misread.
+    """
     model = self._model.serialized_model_proto()
     (folder / "tokenizer.model").write_bytes(model)
+    if character_tokenizer.is_of_characters(self._model):
+      character_tokenizer.save(self._model, folder)
+      _write_generation(folder, self.eos_ids, self.pad_id)
 
 
 class HuggingFaceTokenizer:
@@ -117,10 +137,21 @@ class HuggingFaceTokenizer:
     pad = tokenizer.pad_token_id
     self.pad_id: int = self.eos_ids[0] if pad is None else pad
     self.vocab_size = len(tokenizer)
+    self._bos_ids = _ids_before(tokenizer)
 
   def encode(self, text: str) -> list[int]:
     """Returns the ids of a text."""
     return self._tokenizer.encode(text, add_special_tokens=False)
+
+  def encode_prompt(self, text: str) -> list[int]:
+    """Returns the ids of a whole prompt, with BOS where its template has one.
+
+    A text that begins with the BOS token, as many chat templates write it, gets
+    no second one.
+    """
+    ids = self.encode(text)
+    is_there = ids[: len(self._bos_ids)] == self._bos_ids
+    return ids if is_there else self._bos_ids + ids
 
   def decode(self, ids: list[int]) -> str:
     """Returns the text of ids."""
@@ -155,20 +186,40 @@ class HuggingFaceTokenizer:
   def save(self, folder: pathlib.Path) -> None:
     """Writes the tokenizer's files and the EOS token ids."""
     self._tokenizer.save_pretrained(str(folder))
-    generation = {
-      "eos_token_id": list(self.eos_ids),
-      "pad_token_id": self.pad_id,
-    }
-    text = json.dumps(generation, indent=2)
-    (folder / _GENERATION).write_text(text + "\n", encoding="utf-8")
+    _write_generation(folder, self.eos_ids, self.pad_id)
+
+
+def _ids_before(tokenizer: Any) -> list[int]:
+  """Returns the ids that a tokenizer of `transformers` puts before a text.
+
+  Llama 3 and Gemma put BOS there, and Qwen nothing. What a template has after
+  the text is not read, because a prompt goes on.
+  """
+  text = "a"
+  plain = tokenizer.encode(text, add_special_tokens=False)
+  whole = tokenizer.encode(text)
+  for start in range(len(whole) - len(plain) + 1):
+    if whole[start : start + len(plain)] == plain:
+      return list(whole[:start])
+  return []
+
+
+def _write_generation(
+  folder: pathlib.Path, eos_ids: Sequence[int], pad_id: int
+) -> None:
+  """Writes the ids at which `transformers` ends and pads a text."""
+  generation = {"eos_token_id": list(eos_ids), "pad_token_id": pad_id}
+  text = json.dumps(generation, indent=2)
+  (folder / _GENERATION).write_text(text + "\n", encoding="utf-8")
 
 
 def from_folder(folder: pathlib.Path) -> Tokenizer:
   """Loads a model folder's tokenizer.
 
-  A folder with `tokenizer.model` alone has a sentencepiece tokenizer. The EOS
-  ids are read from generation_config.json, then from config.json, then from the
-  tokenizer; chat models have several.
+  A folder with `tokenizer.model` alone has a sentencepiece tokenizer, and so
+  has one whose other files say that they are a copy of it. The EOS ids are read
+  from generation_config.json, then from config.json, then from the tokenizer;
+  chat models have several.
 
   Raises:
     ValueError: no file of the folder names an EOS token.
@@ -178,7 +229,9 @@ def from_folder(folder: pathlib.Path) -> Tokenizer:
     (folder / name).exists()
     for name in ("tokenizer_config.json", "tokenizer.json")
   )
-  if sentencepiece_file.exists() and not is_huggingface:
+  if sentencepiece_file.exists() and (
+    not is_huggingface or character_tokenizer.is_copy(folder)
+  ):
     return SentencePieceTokenizer(sentencepiece_file)
   # Imported here, because the import is slow and warns if torch is missing.
   import transformers

@@ -99,6 +99,10 @@ class EndlessTokenizer:
     """Raises NotImplementedError, because nothing encodes a text."""
     raise NotImplementedError
 
+  def encode_prompt(self, text: str) -> list[int]:
+    """Raises NotImplementedError, because nothing encodes a text."""
+    raise NotImplementedError
+
   def decode(self, ids: list[int]) -> str:
     """Returns an empty text, which holds no stop string."""
     del ids

@@ -49,6 +49,7 @@ class Engine:
     decode: `decode.decode` without model, sampling and steps; donates the
       slots.
     extend: `extend.extend` without model and mesh; donates the slots.
+    make_decode: settings -> `decode`.
   """
 
   settings: SamplerSettings
@@ -65,6 +66,17 @@ class Engine:
   compact: Wrapped
   decode: Wrapped
   extend: Wrapped
+  make_decode: Callable[[SamplerSettings], Wrapped]
+
+  def with_settings(self, settings: SamplerSettings) -> "Engine":
+    """Returns an engine with another decode loop, for other rules of sampling.
+
+    Args:
+      settings: of the same shapes.
+    """
+    return dataclasses.replace(
+      self, settings=settings, decode=self.make_decode(settings)
+    )
 
   def prefill_batch_size(self, bucket: int) -> int:
     """Returns how many prompts of a bucket are prefilled together."""
@@ -109,6 +121,9 @@ def make_engine(
     model, settings, counts[0], prefill_shardings, decode_shardings
   )
   on_mesh: dict[str, Any] = {"mesh": mesh, "cache_spec": kv_sharding.spec}
+  make_decode = functools.partial(
+    _make_decode, model, mesh, decode_shardings=decode_shardings
+  )
   return Engine(
     settings=settings,
     mesh=mesh,
@@ -131,7 +146,8 @@ def make_engine(
       donate_argnums=0,
     ),
     compact=jax.jit(insert_lib.compact, out_shardings=decode_shardings),
-    decode=_make_decode(model, mesh, settings, decode_shardings),
+    decode=make_decode(settings),
+    make_decode=make_decode,
     extend=jax.jit(
       functools.partial(extend_lib.extend, model, **on_mesh),
       out_shardings=decode_shardings,

@@ -81,8 +81,8 @@ class Policy:
     return Policy(self.sampler, self.tokenizer, self.params, key)
 
   def prompt(self, text: str, task: Any = None) -> types.Prompt:
-    """Tokenises a prompt."""
-    return types.Prompt(text, tuple(self.tokenizer.encode(text)), task)
+    """Tokenises a whole prompt, with BOS where the model has one."""
+    return types.Prompt(text, tuple(self.tokenizer.encode_prompt(text)), task)
 
   def fits(self, prompt: types.Prompt) -> bool:
     """Returns whether the prompt is within the largest prompt bucket."""

@@ -14,6 +14,8 @@ The life of a request:
    keeps its cache and waits for the output while others decode.
 """
 
+import copy
+import dataclasses
 import functools
 import re
 from collections.abc import Iterator, Sequence
@@ -67,6 +69,19 @@ class Sampler:
     self._stop_ids = np.asarray(sorted(stop_ids), np.int32)
     self._stop_strings = tuple(strings)
     self._stop_after = re.compile(settings.stop_after)
+
+  def at_temperature(self, temperature: float) -> "Sampler":
+    """Returns a sampler that shares all but the decode loop with this one.
+
+    Args:
+      temperature: divides the logits; 0 is greedy.
+    """
+    if temperature == self.settings.temperature:
+      return self
+    other = copy.copy(self)
+    other.settings = dataclasses.replace(self.settings, temperature=temperature)
+    other._engine = self._engine.with_settings(other.settings)
+    return other
 
   def bucket(self, length: int) -> int | None:
     """Returns the smallest prompt bucket for a length; None if none fits."""

@@ -156,6 +156,15 @@ def _lines_before(
   return [lines[step] for step in sorted(lines)]
 
 
+def has_step(workdir: pathlib.Path, step: int) -> bool:
+  """Returns whether a run's metrics have a line of a step."""
+  path = workdir / METRICS
+  if not path.exists():
+    return False
+  lines = path.read_bytes().decode("utf-8", "replace").split("\n")
+  return any(_step_of(line) == step for line in lines)
+
+
 def _line(row: Mapping[str, Any]) -> str:
   return json.dumps(row, allow_nan=False) + "\n"
 

@@ -180,6 +180,16 @@ class StepLog:
     if flush and self._writer is not None:
       self._writer.flush()
 
+  def write_scores(self, step: int, scores: dict[str, float]) -> None:
+    """Writes the scores of the final policy, after its last step.
+
+    Args:
+      step: the step that would follow, as scores are of the policy before it.
+      scores: by metric name; if there are none, nothing is written.
+    """
+    if self._writer is not None and scores:
+      self._writer.write(step, scores)
+
   def take_rows(self) -> list[dict[str, Any]]:
     """Returns the metrics since the last call, for a checkpoint."""
     return [] if self._writer is None else self._writer.take_rows()

@@ -151,6 +151,18 @@ class System(abc.ABC):
     del benchmark
     return None
 
+  def solver_prompt(self, task_type: str, task: Any) -> str | None:
+    """Returns the prompt with which training asks a program task.
+
+    None: this system solves no program tasks.
+
+    Args:
+      task_type: a type of `tasks/programs/task.py`.
+      task: a task of `tasks/programs/task.py`.
+    """
+    del task_type, task
+    return None
+
   @classmethod
   def step_load(cls, settings: Any) -> StepLoad | None:
     """Returns the load of a step; None: it is unknown."""

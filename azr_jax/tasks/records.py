@@ -17,6 +17,7 @@ from typing import Any
 from azr_jax.config import user_files
 
 _DEFAULT_SPLIT = "train"
+_SHOWN_CHARS = 200
 
 
 def read(spec: str) -> Iterable[Any]:
@@ -112,8 +113,10 @@ def _hugging_face(name: str) -> Iterable[Any]:
     return datasets.load_dataset(
       f"{owner}/{title}", config or None, split=split or _DEFAULT_SPLIT
     )
-  except OSError as error:  # Connection errors are OSErrors.
+  except Exception as error:  # The library's errors have no common class.
+    line = " ".join(str(error).split())[:_SHOWN_CHARS]
     raise ValueError(
-      f"hf:{name}: {error}; expected a network connection; otherwise pass the "
-      "path of a file with the same records"
-    ) from None
+      f"hf:{name}: {type(error).__name__}: {line}; expected a data set without "
+      "a loading script, and a network; otherwise pass the path of a file with "
+      "the same records"
+    ) from error

@@ -4,7 +4,9 @@ import dataclasses
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.evals import prompt_formats
+from azr_jax.evals.livecodebench_files import ContestSettings
 from azr_jax.evals.mathematics import MathematicsSettings
+from azr_jax.evals.program_tasks import TRAINED
 from azr_jax.rollout.python_tool import PythonToolSettings
 from azr_jax.systems.code_interpreter.agents import AGENTS
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
@@ -24,17 +26,47 @@ PROMPT_FORMATS = tuple(
 
 @dataclasses.dataclass(frozen=True)
 class PeriodicSettings(Settings):
-  """Benchmarks that score the policy during training."""
+  """Benchmarks that score the policy before, during and after training."""
 
-  every: int = setting(0, "steps between evaluations; 0: never", at_least=0)
-  benchmarks: str = setting("", "comma-separated names of evals/registry.py")
+  every: int = setting(
+    0,
+    "steps between evaluations, the first before step 1; the final policy is "
+    "scored too; 0: never",
+    paper="AZR: figure 14 has a point each 10 steps or so",
+    at_least=0,
+  )
+  benchmarks: str = setting(
+    "",
+    "comma-separated names of evals/registry.py",
+    paper="AZR: cruxeval_i,cruxeval_o,livecodebench_execution",
+  )
   data: str = setting("", "files, as --data of azr_jax.evaluate takes them")
   limit: int = setting(
-    50, "maximum number of items per benchmark; 0: all", at_least=0
+    50,
+    "maximum number of items per benchmark; 0: all",
+    paper="AZR: 0",
+    at_least=0,
   )
-  samples: int = setting(1, "responses per item", at_least=1)
-  prompt_format: str = setting("full", "prompt format", choices=PROMPT_FORMATS)
+  samples: int = setting(1, "responses per item", paper="AZR: 1", at_least=1)
+  temperature: float = setting(
+    0.0,
+    "divides the logits; 0 is greedy",
+    paper="AZR: 0 (section 4.1); ORZ: 1",
+    at_least=0,
+  )
+  prompt_format: str = setting(
+    "full",
+    "prompt format; trained: the solver's prompt and grading of training",
+    paper="AZR: trained",
+    choices=(TRAINED, *PROMPT_FORMATS),
+  )
+
   mathematics: MathematicsSettings = MathematicsSettings()
+
+  def check(self) -> None:
+    """Refuses several greedy responses, which would be equal."""
+    if self.samples > 1 and self.temperature == 0:
+      raise self.invalid("samples", "1, because evaluation.temperature=0.0")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,3 +82,4 @@ class BenchmarkSettings(Settings):
   )
   tool: PythonToolSettings = PythonToolSettings()
   mathematics: MathematicsSettings = MathematicsSettings()
+  livecodebench: ContestSettings = ContestSettings()

@@ -74,13 +74,13 @@ def run(
       "benchmarks", lambda: PeriodicEvals(experiment, executor, system)
     )
     run.print_status("compiling the sampler; the first step compiles the rest")
-    sampler.warm_up(sampler.compute_params(state.params))
+    evals.warm_up_samplers(sampler.compute_params(state.params))
     run.barrier("the sampler is compiled")
     log = at_exit.enter_context(
       step_log.StepLog(
         run.folder,
         run.hosts,
-        done + 1,
+        done + 1 + evals.is_finished(run, done),
         settings.train,
         checkpoints.restore_rows(done),
         settings.learner.nonfinite == learner_settings.SKIP,
@@ -141,4 +141,7 @@ def run(
         checkpoints.save(step, state, system.state_dict(), log.take_rows())
       if end.stop:
         break
+
+    # Score the final policy.
+    evals.finish(state.params, step, run, log)
   run.print_status(ending.last_words(experiment.settings, run.folder, step))

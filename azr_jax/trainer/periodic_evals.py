@@ -1,11 +1,22 @@
-"""Benchmarks that score the policy during training."""
+"""Benchmarks that score the policy before, during and after training."""
 
-from azr_jax.evals import mathematics, questions, registry, runner
+import time
+
+from azr_jax import types
+from azr_jax.evals import (
+  mathematics,
+  program_tasks,
+  questions,
+  registry,
+  runner,
+)
 from azr_jax.evals.benchmark import Benchmark
 from azr_jax.executor import Executor
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.policy import Policy
+from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.session import Run
+from azr_jax.run.step_log import StepLog
 from azr_jax.systems.system import System
 from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.evaluation_settings import PeriodicSettings
@@ -22,16 +33,19 @@ class PeriodicEvals:
     Args:
       experiment: its section `evaluation` names the benchmarks.
       executor: grades answers.
-      system: may have agents that answer benchmarks.
+      system: may have agents that answer benchmarks, and prompts of training.
 
     Raises:
-      ValueError: a benchmark needs an agent that the system lacks.
+      ValueError: a benchmark needs an agent or prompts that the system lacks,
+        or its data cannot be read.
     """
     c = experiment.settings.trunk.evaluation
     self._every = c.every
     self._key = experiment.evaluation_key()
     self._executor = executor
-    self._benchmarks = _read(c) if c.every else {}
+    self._experiment = experiment
+    self._sampler = experiment.sampler.at_temperature(c.temperature)
+    self._benchmarks = _read(c, experiment, system) if c.every else {}
     self._agents = {
       name: system.benchmark_agent(name) or policy_lib.single_turn
       for name in (benchmark.name for benchmark in self._benchmarks)
@@ -42,6 +56,32 @@ class PeriodicEvals:
         f"config.evaluation.benchmarks={c.benchmarks!r}: expected no "
         f"{questions.NAME!r}, because this system runs no code in answers"
       )
+
+  def warm_up_samplers(self, params: types.Params) -> None:
+    """Compiles the sampler of training, and that of evaluations.
+
+    Args:
+      params: as `Sampler.warm_up` takes them.
+    """
+    sampler = self._experiment.sampler
+    sampler.warm_up(params)
+    if self._every and self._sampler is not sampler:
+      self._sampler.warm_up(params)
+
+  def is_finished(self, run: Run, done: int) -> bool:
+    """Returns whether a run has all its steps and the scores of their policy.
+
+    Args:
+      run: the run.
+      done: its finished steps.
+    """
+    is_there = (
+      bool(self._every)
+      and done == self._experiment.settings.trunk.train.steps
+      and run.is_primary
+      and metrics_lib.has_step(run.folder, done + 1)
+    )
+    return run.any_host("final scores", is_there)[0]
 
   def run(self, policy: Policy, step: int, run: Run) -> dict[str, float]:
     """Returns the scores of the policy before a step, by metric name.
@@ -56,11 +96,36 @@ class PeriodicEvals:
     """
     if not self._every or (step - 1) % self._every:
       return {}
+    return self._score(policy, step - 1, run)
+
+  def finish(
+    self, params: types.Params, done: int, run: Run, log: StepLog
+  ) -> None:
+    """Scores the final policy, if the run has all its steps, and logs it.
+
+    Args:
+      params: the training parameters.
+      done: the finished steps.
+      run: the run.
+      log: gets the scores as those before the next step.
+    """
+    is_last = done == self._experiment.settings.trunk.train.steps
+    if not self._every or not is_last or self.is_finished(run, done):
+      return
+    log.write_last(flush=True)
+    with policy_lib.open_policy(
+      self._sampler, self._experiment.source.tokenizer, params, self._key
+    ) as policy:
+      log.write_scores(done + 1, self._score(policy, done, run))
+
+  def _score(self, policy: Policy, done: int, run: Run) -> dict[str, float]:
+    """Returns the scores of the policy after some steps."""
+    start = time.monotonic()
     scores: dict[str, float] = {}
     for benchmark, settings in self._benchmarks.items():
       scores |= runner.run(
         benchmark,
-        policy.with_key(self._key),
+        Policy(self._sampler, policy.tokenizer, policy.params, self._key),
         self._executor,
         run.hosts,
         settings,
@@ -73,12 +138,20 @@ class PeriodicEvals:
       if name.endswith("/pass@1/unbiased")
     }
     text = "  ".join(f"{name} {score}" for name, score in shown.items())
-    run.print_status(f"before step {step}: {text}")
-    return {f"evaluation/{name}": score for name, score in scores.items()}
+    run.print_status(f"after {done} steps: {text}")
+    metrics = {f"evaluation/{name}": score for name, score in scores.items()}
+    return metrics | {"time/evaluation": time.monotonic() - start}
 
 
-def _read(c: PeriodicSettings) -> dict[Benchmark, runner.RunSettings]:
-  """Returns the benchmarks with their items, and how to run each."""
+def _read(
+  c: PeriodicSettings, experiment: Experiment, system: System
+) -> dict[Benchmark, runner.RunSettings]:
+  """Returns the benchmarks with their items, and how to run each.
+
+  Raises:
+    ValueError: the data of a benchmark cannot be read, or training asks nothing
+      like it.
+  """
   names = registry.names(c.benchmarks)
   paths = registry.paths(names, c.data)
   benchmarks: dict[Benchmark, runner.RunSettings] = {}
@@ -87,6 +160,20 @@ def _read(c: PeriodicSettings) -> dict[Benchmark, runner.RunSettings]:
       paths.get(name, ""), c.limit, c.prompt_format, c.samples
     )
     benchmark = mathematics.graded_by(c.mathematics, registry.BENCHMARKS[name])
-    items = runner.items_of(benchmark, settings)
+    if c.prompt_format == program_tasks.TRAINED:
+      benchmark = program_tasks.asked_as_trained(
+        benchmark, system.solver_prompt
+      )
+    try:
+      items = runner.items_of(benchmark, settings)
+    except ValueError as error:
+      first = str(error).splitlines()[0].partition("; or give the data")[0]
+      raise ValueError(
+        f"config.evaluation.benchmarks has {name}, but {first}; or give its "
+        f"file as --config.evaluation.data={name}=PATH, or leave it out"
+      ) from error
+    if benchmark.prompt is not None and items:
+      # A format that does not fit is told before the first step.
+      benchmark.prompt(items[0], c.prompt_format, experiment.source.tokenizer)
     benchmarks[benchmark.with_items(items)] = settings
   return benchmarks

@@ -14,7 +14,15 @@ import ml_collections
 
 from azr_jax.config import settings as settings_lib
 from azr_jax.config import user_files
-from azr_jax.evals import mathematics, questions, registry, runner, table
+from azr_jax.evals import (
+  livecodebench,
+  mathematics,
+  questions,
+  registry,
+  runner,
+  score_files,
+  table,
+)
 from azr_jax.executor import Executor
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.shared_jobs import SharedJobs
@@ -29,7 +37,7 @@ from azr_jax.trainer import build, restore
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import EvaluateSettings
 
-RESULTS = "results.json"
+RESULTS = score_files.RESULTS
 # Keys of an identity that say what was scored.
 _WHAT = ("model", "step", "data", "limit")
 
@@ -188,6 +196,8 @@ def _score(
     agent_name = settings.evaluate.agent
     benchmark = questions.asked_by(benchmark, agent_name)
     agent = build_agent(settings, agent_name, policy.tokenizer, executor, run)
+  if name == livecodebench.NAME:
+    benchmark = livecodebench.of_release(settings.evaluate.livecodebench)
   path = run.folder / f"{name}.jsonl"
   return runner.run(benchmark, policy, executor, run.hosts, items, path, agent)
 
@@ -230,7 +240,12 @@ def _write(
     for name in registry.BENCHMARKS
     if table.main_score(name) in scores
   }
-  scores |= registry.averages(main)
+  errors = {
+    name: scores[f"{table.main_score(name)}_error"]
+    for name in main
+    if f"{table.main_score(name)}_error" in scores
+  }
+  scores |= registry.averages(main) | registry.average_errors(errors)
   text = json.dumps(identity | {"scores": scores}, indent=2)
   storage.write_whole(path, text + "\n")
   return scores

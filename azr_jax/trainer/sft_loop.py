@@ -198,9 +198,7 @@ def _prepare(
   )
   examples = []
   for index in order.tolist():
-    ids, loss_mask = corpus.conversations[index].tokens(
-      tokenizer.encode, tokenizer.eos_ids[0]
-    )
+    ids, loss_mask = corpus.conversations[index].tokens(tokenizer)
     if len(ids) - 1 <= c.learner.row_length:
       examples.append(_example(ids, loss_mask))
   row_length = f"config.learner.row_length={c.learner.row_length}"

@@ -19,6 +19,7 @@ MODULES = {
     "train",
     "sft",
     "evaluate",
+    "compare",
     "export",
     "propose",
     "potential",

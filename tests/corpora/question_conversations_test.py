@@ -57,8 +57,16 @@ def test_forms_and_solution_styles_are_mixed_by_their_weights():
 
 
 def test_the_loss_mask_covers_assistant_turns_and_the_end():
+  class Letters:
+    eos_ids = (0,)
+
+    def encode(self, text):
+      return list(map(ord, text))
+
+    encode_prompt = encode
+
   conversation = Conversation("ab", ("cd", "!!", "e"))
-  ids, loss_mask = conversation.tokens(lambda text: list(map(ord, text)), 0)
+  ids, loss_mask = conversation.tokens(Letters())
   assert "".join(map(chr, ids[:-1])) == "abcd!!e" and ids[-1] == 0
   trained_on = [chr(i) for i, m in zip(ids, loss_mask, strict=True) if m]
   assert trained_on == [*"cde", "\0"]

@@ -3,28 +3,33 @@
 import base64
 import json
 import pickle
+import sys
+import types
 import zlib
 
+import huggingface_hub
 import pytest
 
-from azr_jax.evals import livecodebench
+from azr_jax.configs import evaluate, orz
+from azr_jax.evals import livecodebench, livecodebench_files
+from azr_jax.executor import Executor, settings
+from azr_jax.tasks import records
 
 
 def contest(tests, **more):
   """Returns the item of a problem with these tests, the first one public."""
   packed = base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests[1:]))))
-  (item,) = livecodebench.read(
-    [
-      {
-        "question_id": "q",
-        "question_content": "Add.",
-        "public_test_cases": json.dumps(tests[:1]),
-        "private_test_cases": packed.decode(),
-        **more,
-      }
-    ]
+  item = livecodebench_files.item(
+    {
+      "question_id": "q",
+      "question_content": "Add.",
+      "public_test_cases": json.dumps(tests[:1]),
+      "private_test_cases": packed.decode(),
+      **more,
+    }
   )
-  assert len(item.reference["tests"]) == len(tests)
+  assert item.reference["num_tests"] == len(tests)
+  assert item.hidden.unpack() == tests
   return item
 
 
@@ -65,6 +70,15 @@ CONSOLE = contest(
       "sys.exit(0)",
       True,
     ),
+    # LiveCodeBench's runner opens these modules for every program.
+    ("print(sum(map(float, deque(stdin.readline().split()))))", True),
+    ("assert pow(2, 3, 5) == 3\nprint(sum(map(float, input().split())))", True),
+    (
+      "def total(n):\n  return n and 1 + total(n - 1)\nassert total(9000)\n"
+      "print(sum(map(float, input().split())))",
+      True,
+    ),
+    ("import numpy\nprint(3)", False),
     ("print(3)", False),
     (
       "a, b = map(float, input().split())\n"
@@ -106,4 +120,122 @@ def test_contest_methods_are_called(executor, body, correct):
 def test_a_pickle_of_anything_but_a_string_is_refused():
   packed = base64.b64encode(zlib.compress(pickle.dumps(print))).decode()
   with pytest.raises(pickle.UnpicklingError, match="expected a text"):
-    livecodebench._tests(packed)
+    livecodebench_files.unpack(packed)
+
+
+def test_a_program_may_import_numpy_where_the_settings_have_it():
+  code = (
+    "import numpy as np\n"
+    "print(np.array(input().split(), dtype=float).cumsum()[-1])"
+  )
+  with Executor(
+    workers=1,
+    **{
+      key: value
+      for key, value in settings.profile("benchmarks").items()
+      if key != "profile"
+    },
+  ) as executor:
+    assert executor.timeout_s == livecodebench.TIMEOUT_S
+    grade = livecodebench.submit(executor, CONSOLE, code).result(120)
+  assert grade.correct, grade
+
+
+def test_the_variants_for_public_benchmarks_have_its_limits():
+  for variant in ("full", "chat", "plain"):
+    c = evaluate.get_config(variant)
+    assert c.executor.timeout_s == livecodebench.TIMEOUT_S
+    assert "numpy" in c.executor.libraries
+    assert not any("User" in stop for stop in c.rollout.stop_strings)
+  c = evaluate.get_config("average16")  # graded as ORZ's reward
+  assert c.executor.profile == orz.get_config("7b").executor.profile
+
+
+@pytest.fixture
+def folder(tmp_path):
+  """Files 1 to 3, with one problem of each month from May 2023 in each."""
+  for file, name in enumerate(livecodebench_files.FILES[:3]):
+    lines = [
+      json.dumps(
+        {
+          "question_id": f"{file}-{month}",
+          "question_content": "?",
+          "contest_date": f"2023-{month:02}-17T00:00:00",
+          "public_test_cases": "[]",
+          "private_test_cases": json.dumps([{"input": "", "output": "1"}]),
+        }
+      )
+      for month in (5, 6, 7)
+    ]
+    (tmp_path / name).write_text("\n".join(lines) + "\n")
+  return tmp_path
+
+
+def ids(data, **choice):
+  choice = {"release": "release_v3"} | choice
+  chosen = livecodebench_files.ContestSettings(**choice)
+  return [item.id for item in livecodebench_files.read(str(data), chosen)]
+
+
+def test_a_release_is_its_first_files(folder, capsys):
+  all_ids = [f"{file}-{month}" for file in range(3) for month in (5, 6, 7)]
+  assert ids(folder) == all_ids
+  assert "though the public release_v3 has 612" in capsys.readouterr().err
+  assert ids(folder, release="release_v1") == all_ids[:3]
+  assert ids(folder / "test3.jsonl") == all_ids[6:]
+  assert ids(folder, first_date="2023-06-17", last_date="2023-06-30") == [
+    "0-6",
+    "1-6",
+    "2-6",
+  ]
+  assert "though" not in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+  "choice, words",
+  [
+    ({"release": "release_v5"}, r"test4.jsonl', 'test5.jsonl'\] are not there"),
+    ({"first_date": "2024-01-01"}, "from 2024-01-01 to any date"),
+    ({"release": "v5"}, "release='v5': expected one of"),
+    ({"last_date": "2024-1-1"}, "last_date='2024-1-1': expected YYYY-MM-DD"),
+  ],
+)
+def test_what_a_release_lacks_is_named(folder, choice, words):
+  with pytest.raises(ValueError, match=words):
+    ids(folder, **choice)
+
+
+def test_the_files_are_downloaded_without_a_loading_script(folder, monkeypatch):
+  asked = []
+
+  def download(repository, name, repo_type):
+    asked.append((repository, name, repo_type))
+    return str(folder / name)
+
+  monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+  assert len(ids("", release="release_v2")) == 6
+  assert asked == [
+    (livecodebench_files.REPOSITORY, name, "dataset")
+    for name in ("test.jsonl", "test2.jsonl")
+  ]
+  monkeypatch.undo()
+  monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+  with pytest.raises(ValueError, match="--data=livecodebench=FOLDER") as caught:
+    ids("")
+  assert "\n" not in str(caught.value)
+
+
+def test_a_data_set_with_a_loading_script_is_refused_in_a_line(monkeypatch):
+  def load_dataset(*arguments, **options):
+    raise RuntimeError("Dataset scripts are no longer supported,\nbut found x")
+
+  fake = types.SimpleNamespace(load_dataset=load_dataset)
+  monkeypatch.setitem(sys.modules, "datasets", fake)
+  with pytest.raises(ValueError, match="pass the path of a file") as caught:
+    records.read("hf:someone/scripted")
+  assert str(caught.value).startswith("hf:someone/scripted: RuntimeError: Data")
+  assert "\n" not in str(caught.value)
+
+
+def test_records_do_not_repeat_the_tests():
+  assert set(CONSOLE.reference) == {"function", "date", "num_tests"}

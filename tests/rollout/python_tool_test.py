@@ -73,6 +73,8 @@ class PieceTokenizer:
   def encode(self, text):
     return list(text.encode())
 
+  encode_prompt = encode
+
   def decode(self, ids):
     return b"".join(self.pieces[i] for i in ids if i).decode("utf-8", "replace")
 

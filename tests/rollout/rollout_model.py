@@ -24,6 +24,8 @@ class ByteTokenizer:
   def encode(self, text):
     return list(text.encode("ascii"))
 
+  encode_prompt = encode
+
   def decode(self, ids):
     return bytes(i for i in ids if i).decode("latin-1")
 

@@ -1,5 +1,6 @@
 """The sampler, compared with full forward passes."""
 
+import dataclasses
 import re
 
 import jax
@@ -45,6 +46,22 @@ def test_greedy_equals_full_forward_for_ragged_prompts(params, one_device_mesh):
     for token in completions[index, 0].token_ids:
       assert token == int(jnp.argmax(next_logits(params, ids)[-1]))
       ids.append(int(token))
+
+
+def test_another_temperature_shares_all_but_the_decode_loop(
+  params, one_device_mesh
+):
+  sampled = policy(params, one_device_mesh)
+  greedy = dataclasses.replace(
+    sampled, sampler=sampled.sampler.at_temperature(0.0)
+  )
+  want = sample(policy(params, one_device_mesh, temperature=0.0))
+  for key, completion in sample(greedy).items():
+    np.testing.assert_array_equal(completion.token_ids, want[key].token_ids)
+  assert greedy.sampler.settings.temperature == 0
+  assert greedy.sampler._engine.prefill is sampled.sampler._engine.prefill
+  assert sampled.sampler.at_temperature(1.0) is sampled.sampler
+  assert sampled.sampler.settings.temperature == 1.0
 
 
 def test_logprobs_are_those_of_a_full_forward(params, one_device_mesh):

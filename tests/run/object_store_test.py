@@ -84,7 +84,14 @@ def test_supervised_training_ends_well_in_a_store(
   config.train.steps, config.train.save_every = 2, 1
   sft.train(config, f"file://{strict_store}")
   names = {path.name for path in (tmp_path / "run" / "model").iterdir()}
-  assert names == {"config.json", "model.safetensors", "tokenizer.model"}
+  assert names == {
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+  }
   monkeypatch.undo()
   source = load.resolve(str(tmp_path / "run" / "model"), str(tmp_path))
   assert source.config.vocab_size >= source.tokenizer.vocab_size

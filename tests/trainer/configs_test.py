@@ -123,7 +123,8 @@ def test_every_other_variant_is_valid(file, cls, variant):
       (evaluate, "questions_tiny"),
     ),
     ((code_interpreter, "smollm2-135m"), (evaluate, "questions_small")),
-    ((orz, "7b"), (orz, "tiny"), (evaluate, "full"), (evaluate, "average16")),
+    ((orz, "7b"), (orz, "tiny"), (evaluate, "average16")),
+    ((evaluate, "full"), (evaluate, "chat"), (evaluate, "plain")),
     (
       (azr, "tiny"),
       (countdown, "tiny"),

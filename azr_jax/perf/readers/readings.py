@@ -17,6 +17,7 @@ from azr_jax.evals import (
   programming,
 )
 from azr_jax.evals.benchmark import Item
+from azr_jax.evals.livecodebench_files import PackedTests
 from azr_jax.executor import (
   comparison,
   frames,
@@ -59,7 +60,10 @@ class _Executor:
 
   Attributes:
     output: the text of each value; None: the program fails.
+    libraries: none, as programs import nothing.
   """
+
+  libraries: tuple[str, ...] = ()
 
   def __init__(self, output: str | None = None):
     self.output = output
@@ -152,8 +156,8 @@ def read_values(text: str) -> None:
   for entry in ("f", "similar_elements", "find_zero"):
     oracles.is_correct(entry, "[1, 2]", "[1, 2]", text, 0.0)
   for function in (None, "f"):
-    reference = {"tests": [{"input": "1", "output": "1\n2"}]}
-    item = Item("1", "", reference | {"function": function})
+    tests = PackedTests([{"input": "1", "output": "1\n2"}], "")
+    item = Item("1", "", {"function": function}, hidden=tests)
     livecodebench.submit(executor, item, "def f(x): pass").result()
 
 
@@ -189,7 +193,8 @@ def read_benchmark_programs(text: str) -> None:
   executor: Any = _Executor()
   item = Item("1", "", {"begun": "def f(x):", "entry": "f", "tests": ""})
   programming.program(item, text)
-  item = Item("1", "", {"tests": [{"input": "1"}], "function": "f"})
+  tests = PackedTests([{"input": "1"}], "")
+  item = Item("1", "", {"function": "f"}, hidden=tests)
   livecodebench.grade(executor, item, text).result()
 
 

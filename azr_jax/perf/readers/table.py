@@ -262,6 +262,7 @@ TRUSTED: Mapping[str, str] = {
   "config/user_files.py": "the files of users",
   "corpora/": "what their own generators wrote, and the user's files",
   "data/": "the user's files",
+  "evals/livecodebench_files.py": "public data",
   "evals/registry.py": "the user's flags",
   "evals/runner.py": "scores that it wrote",
   "evals/table.py": "scores that the runner wrote",

@@ -81,6 +81,10 @@ class AZR(System):
       else None,
     )
 
+  def solver_prompt(self, task_type: str, task: Task) -> str:
+    """Returns the solver's prompt of a task."""
+    return self._style.solve(task_type, task)
+
   @classmethod
   def step_load(cls, settings: AZRSettings) -> StepLoad:
     """Returns the load of a step in which every proposal is valid."""

@@ -1,0 +1,183 @@
+"""Compares models on the items of benchmarks, with intervals.
+
+Models are paired item by item. All of a model's folders, its seeds, must have
+the same items.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from azr_jax.evals import score_files, statistics
+from azr_jax.evals.score_files import Model
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """How models are compared.
+
+  Attributes:
+    benchmarks: their names; (): all that every model has.
+    k: of pass@k.
+    resamples: bootstrap resamples.
+    confidence: of the intervals.
+    seed: of the resamples.
+  """
+
+  benchmarks: tuple[str, ...] = ()
+  k: int = 1
+  resamples: int = 10_000
+  confidence: float = 0.95
+  seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+  """A model and the first one on a benchmark.
+
+  Attributes:
+    benchmark: its name.
+    num_items: the items of both.
+    first: the score of the first model.
+    second: the score of the other model.
+    difference: second less first.
+  """
+
+  benchmark: str
+  num_items: int
+  first: statistics.Estimate
+  second: statistics.Estimate
+  difference: statistics.Difference
+
+
+def compare(
+  first: Model, second: Model, options: Options
+) -> Iterator[Comparison]:
+  """Yields the comparison on each benchmark that both models have.
+
+  Raises:
+    ValueError: there is none, or the models were scored on other items.
+  """
+  shared = [n for n in first.benchmarks() if n in second.benchmarks()]
+  asked = options.benchmarks or tuple(shared)
+  missing = [name for name in asked if name not in shared]
+  if missing or not asked:
+    raise ValueError(
+      f"{first.name} and {second.name}: expected records of "
+      f"{' and '.join(missing) or 'a common benchmark'} in each folder; both "
+      f"have {shared or 'none'}"
+    )
+  for name in asked:
+    yield _compare(first, second, name, options)
+
+
+def _compare(
+  first: Model, second: Model, name: str, options: Options
+) -> Comparison:
+  """Returns the comparison on one benchmark."""
+  num_items = _num_items((first, second), name)
+  requests, correct_of_first = score_files.read_items(first, name)
+  others, correct_of_second = score_files.read_items(second, name)
+  different = [
+    id_
+    for id_ in requests.keys() & others.keys()
+    if requests[id_] != others[id_]
+  ]
+  if different:
+    raise ValueError(
+      f"{name}: item {min(different)} is another question in {first.name} than "
+      f"in {second.name}: expected scores of the same data"
+    )
+  ids = list(requests | others)
+  if len(ids) > num_items:
+    raise ValueError(
+      f"{name}: {len(ids)} items have a record in {first.name} or "
+      f"{second.name}, though each has scores of {num_items}: expected the "
+      "same items, so the same --data and --limit"
+    )
+  a, b = (
+    score_files.values(correct, ids, num_items, options.k)
+    for correct in (correct_of_first, correct_of_second)
+  )
+  return Comparison(
+    name,
+    num_items,
+    statistics.estimate(a),
+    statistics.estimate(b),
+    statistics.difference(
+      a,
+      b,
+      options.resamples,
+      options.confidence,
+      np.random.default_rng(options.seed),
+    ),
+  )
+
+
+def _num_items(models: Sequence[Model], name: str) -> int:
+  """Returns how many items all folders were scored on.
+
+  Raises:
+    ValueError: they differ.
+  """
+  counts = {
+    str(folder): int(scores[f"{name}/items"])
+    for model in models
+    for folder, scores in zip(model.folders, model.scores, strict=True)
+  }
+  if len({*counts.values()}) > 1:
+    shown = ", ".join(f"{folder} has {n}" for folder, n in counts.items())
+    raise ValueError(
+      f"{name}: expected scores of the same items, but {shown}: the same "
+      "--limit makes them equal"
+    )
+  return next(iter(counts.values()))
+
+
+def show(comparisons: Sequence[Comparison], confidence: float) -> str:
+  """Returns a Markdown table of comparisons, in percent."""
+  level = f"{100 * confidence:g} %"
+  lines = [
+    "| benchmark | items | first | second | difference "
+    f"| {level} over items | {level} over items and seeds | better, worse |",
+    "|" + " --- |" * 8,
+  ]
+  for one in comparisons:
+    lines.append(
+      " | ".join(
+        (
+          f"| {one.benchmark}",
+          str(one.num_items),
+          show_estimate(one.first),
+          show_estimate(one.second),
+          _show_difference(one.difference),
+          _show_interval(one.difference.over_items),
+          _show_interval(one.difference.over_both),
+          f"{one.difference.better}, {one.difference.worse} |",
+        )
+      )
+    )
+  return "\n".join(lines)
+
+
+def show_estimate(one: statistics.Estimate) -> str:
+  """Returns a score in percent with its errors, for a cell of a table."""
+  text = f"{100 * one.mean:.1f} +- {100 * one.item_error:.1f}"
+  if one.seed_error is None:
+    return text
+  return f"{text} (items) +- {100 * one.seed_error:.1f} (seeds)"
+
+
+def _show_difference(one: statistics.Difference) -> str:
+  text = f"{100 * one.mean:+.1f} +- {100 * one.item_error:.1f}"
+  if one.seed_error is None:
+    return text
+  return f"{text} (items) +- {100 * one.seed_error:.1f} (seeds)"
+
+
+def _show_interval(interval: tuple[float, float] | None) -> str:
+  if interval is None:
+    return "one seed each"
+  low, high = interval
+  return f"{100 * low:+.1f} to {100 * high:+.1f}"

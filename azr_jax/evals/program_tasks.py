@@ -1,0 +1,72 @@
+"""Benchmarks whose items are program tasks, asked as a solver is trained.
+
+In-distribution results (AZR, figure 14 and appendix C.2) are of the prompts and
+the grading of training: deduction for CRUXEval-O and LiveCodeBench's execution,
+abduction for CRUXEval-I.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.executor import Executor, futures
+from azr_jax.grading import programs
+from azr_jax.grading.outcome import Outcome
+from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.tasks.programs import parsing, solving
+from azr_jax.tasks.programs.task import ABDUCTION, Task, Triplet
+
+TRAINED = "trained"
+# Writes the prompt that training asks a task of a type with.
+SolverPrompt = Callable[[str, Task], str | None]
+
+
+def asked_as_trained(
+  benchmark: Benchmark, solver_prompt: SolverPrompt
+) -> Benchmark:
+  """Returns a benchmark with the prompts and the grading of training.
+
+  Raises:
+    ValueError: its items are no program tasks, or training solves none.
+  """
+  task_of = benchmark.task_of
+
+  def prompt(item: Item, prompt_format: str, tokenizer: Tokenizer) -> str:
+    del prompt_format, tokenizer
+    text = solver_prompt(*task_of(item)) if task_of else None
+    if text is None:
+      raise ValueError(
+        f"config.evaluation.prompt_format={TRAINED!r}: expected the name of "
+        f"another format, because training asks nothing like {benchmark.name!r}"
+      )
+    return text
+
+  def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
+    assert task_of is not None
+    detail = "" if parsing.well_formatted(response) else "bad format"
+    return futures.then(
+      _submit(executor, *task_of(item), item, response),
+      lambda outcome: Grade.of(outcome, detail),
+    )
+
+  return dataclasses.replace(benchmark, prompt=prompt, grade=grade)
+
+
+def _submit(
+  executor: Executor, task_type: str, task: Task, item: Item, response: str
+) -> "Future[Outcome]":
+  """Starts to grade a response as training does.
+
+  Where CRUXEval's own arguments are objects, those of an answer may be, too.
+  """
+  if task_type == ABDUCTION and isinstance(task, Triplet):
+    return programs.submit_abduction_answer(
+      executor,
+      task.code,
+      task.output,
+      parsing.parse_input_answer(response),
+      item.reference.get("objects", False),
+    )
+  graded = solving.submit_grading(executor, task_type, task, [response])
+  return futures.then(graded, lambda outcomes: outcomes[0])

@@ -1,0 +1,138 @@
+"""Reads what `azr_jax.evaluate` writes: scores and records of a folder.
+
+The folders of one model, scored after training with several seeds, are named
+together, between commas: `RUN_0_scores,RUN_1_scores,RUN_2_scores`.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from azr_jax.config import user_files
+from azr_jax.evals import pass_at_k, registry
+
+RESULTS = "results.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+  """The folders of scores of one model, one per seed.
+
+  Attributes:
+    name: as the user names them.
+    folders: one or more.
+    scores: of each folder.
+  """
+
+  name: str
+  folders: tuple[pathlib.Path, ...]
+  scores: tuple[Mapping[str, float], ...]
+
+  def benchmarks(self) -> list[str]:
+    """Returns the benchmarks that every folder has scores and records of."""
+    return [
+      name
+      for name in registry.BENCHMARKS
+      if all((folder / f"{name}.jsonl").is_file() for folder in self.folders)
+      and all(f"{name}/items" in scores for scores in self.scores)
+    ]
+
+
+def read_model(words: str) -> Model:
+  """Reads the scores of one model.
+
+  Args:
+    words: folders of `azr_jax.evaluate`, between commas.
+
+  Raises:
+    ValueError: a folder has no scores, or is named twice.
+  """
+  folders = tuple(pathlib.Path(word).expanduser() for word in words.split(","))
+  if len({*folders}) < len(folders):
+    raise ValueError(f"{words}: expected different folders between commas")
+  scores = []
+  for folder in folders:
+    path = folder / RESULTS
+    if not path.is_file():
+      raise ValueError(f"{folder}: expected the workdir of azr_jax.evaluate")
+    with user_files.reading(path, "results of azr_jax.evaluate"):
+      scores.append(dict(user_files.read_object(path)["scores"]))
+  return Model(words, folders, tuple(scores))
+
+
+def read_items(
+  model: Model, benchmark: str
+) -> tuple[dict[str, str], list[dict[str, list[bool]]]]:
+  """Returns the items of a benchmark and, per folder, which samples are right.
+
+  Items without a record were too long for the prompts, count as incorrect and
+  are not among the returned ones.
+
+  Returns:
+    Request by item id, and per folder the correctness of samples by item id.
+
+  Raises:
+    ValueError: a file is damaged, or two folders have other items of one id.
+  """
+  requests: dict[str, str] = {}
+  correct: list[dict[str, list[bool]]] = []
+  for folder in model.folders:
+    path = folder / f"{benchmark}.jsonl"
+    with user_files.reading(path, "records of azr_jax.evaluate"):
+      found = [_record(line) for line in _lines(path)]
+    correct.append({id_: samples for id_, _, samples in found})
+    for id_, request, _ in found:
+      if requests.setdefault(id_, request) != request:
+        raise ValueError(
+          f"{path}: item {id_} is another question than in "
+          f"{model.folders[0]}: expected scores of the same data"
+        )
+  return requests, correct
+
+
+def _lines(path: pathlib.Path) -> list[str]:
+  """Returns the whole lines of a file; a killed run may have cut the last."""
+  lines = path.read_bytes().decode("utf-8").split("\n")
+  return [line for line in lines[:-1] if line.strip()]
+
+
+def _record(line: str) -> tuple[str, str, list[bool]]:
+  record: dict[str, Any] = user_files.parse_json(line)
+  samples = record["correct"]
+  if not samples or not all(isinstance(one, bool) for one in samples):
+    raise ValueError(f"correct={samples!r:.80}: expected true or false")
+  return str(record["id"]), str(record["request"]), samples
+
+
+def values(
+  correct: Sequence[Mapping[str, Sequence[bool]]],
+  ids: Sequence[str],
+  num_items: int,
+  k: int,
+) -> np.ndarray:
+  """Returns pass@k [S, N] of all items; those without a record have 0.
+
+  Args:
+    correct: per seed, the correctness of samples by item id.
+    ids: the items that some model has a record of, in the order of N.
+    num_items: N, with the items that no model has a record of.
+    k: the number of samples that count.
+
+  Raises:
+    ValueError: an item has fewer than k samples.
+  """
+  table = np.zeros((len(correct), num_items))
+  for seed, samples_of in enumerate(correct):
+    for index, id_ in enumerate(ids):
+      samples = samples_of.get(id_)
+      if samples is None:
+        continue
+      if len(samples) < k:
+        raise ValueError(
+          f"item {id_} has {len(samples)} samples: expected at least k={k}"
+        )
+      table[seed, index] = pass_at_k.unbiased(np.array([samples]), k)[0]
+  return table

@@ -1,0 +1,107 @@
+"""Hugging Face files of a sentencepiece model of characters and symbols.
+
+`tokenizer_training.py` makes such models. `transformers` reads their file
+`tokenizer.model` as if it were Llama 2's: it adds a BOS token and does not know
+the symbols. The files that are written here give it the same ids as
+sentencepiece.
+Left out on purpose: sentencepiece models of other kinds (BPE, unigram).
+"""
+
+import json
+import pathlib
+
+import sentencepiece
+import tokenizers
+from tokenizers import decoders, models, normalizers
+
+from azr_jax.config import user_files
+
+FILES = ("tokenizer.json", "tokenizer_config.json")
+# A key of the second file, which other programs ignore.
+_COPY_OF = "copy_of"
+# How sentencepiece writes a space.
+_SPACE = "\u2581"
+
+
+def is_of_characters(model: sentencepiece.SentencePieceProcessor) -> bool:
+  """Returns whether each piece is a character, a byte or a declared symbol.
+
+  Symbols that were declared have the score 0, and longer pieces that were
+  learned have others.
+  """
+  return all(model.get_score(index) == 0 for index in _long_pieces(model))
+
+
+def save(
+  model: sentencepiece.SentencePieceProcessor, folder: pathlib.Path
+) -> None:
+  """Writes `FILES`, with which `transformers` gives the same ids.
+
+  Invalid UTF-8 alone is decoded differently: `transformers` writes a
+  replacement character for each byte of a run that has an invalid one.
+
+  Args:
+    model: a model for which `is_of_characters` holds.
+    folder: an existing folder.
+  """
+  pieces = [model.id_to_piece(index) for index in range(len(model))]
+  backend = tokenizers.Tokenizer(
+    models.BPE(
+      vocab={piece: index for index, piece in enumerate(pieces)},
+      merges=[],  # Without merges, a text falls into its characters.
+      unk_token=pieces[model.unk_id()],
+      byte_fallback=True,
+    )
+  )
+  backend.normalizer = normalizers.Replace(" ", _SPACE)
+  backend.decoder = decoders.Sequence(
+    [
+      decoders.Replace(_SPACE, " "),
+      decoders.ByteFallback(),
+      decoders.Fuse(),
+    ]
+  )
+  backend.add_special_tokens(
+    [
+      tokenizers.AddedToken(pieces[index], normalized=False, special=True)
+      for index in range(len(model))
+      if model.is_control(index)
+    ]
+  )
+  backend.add_tokens(
+    [
+      tokenizers.AddedToken(pieces[index], normalized=True)
+      for index in _long_pieces(model)
+    ]
+  )
+  backend.save(str(folder / FILES[0]))
+  pad = model.pad_id() if model.pad_id() >= 0 else model.eos_id()
+  described = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "eos_token": pieces[model.eos_id()],
+    "pad_token": pieces[pad],
+    # A text that has a special token's characters stays text.
+    "split_special_tokens": True,
+    "clean_up_tokenization_spaces": False,
+    _COPY_OF: "tokenizer.model",
+  }
+  text = json.dumps(described, indent=2)
+  (folder / FILES[1]).write_text(text + "\n", encoding="utf-8")
+
+
+def is_copy(folder: pathlib.Path) -> bool:
+  """Returns whether a folder's `FILES` are a copy of its `tokenizer.model`."""
+  path = folder / FILES[1]
+  return path.exists() and _COPY_OF in user_files.read_object(path)
+
+
+def _long_pieces(model: sentencepiece.SentencePieceProcessor) -> list[int]:
+  """Returns the ids of pieces of several characters that stand for text."""
+  return [
+    index
+    for index in range(len(model))
+    if len(model.id_to_piece(index)) > 1
+    and not model.is_control(index)
+    and not model.is_byte(index)
+    and not model.is_unknown(index)
+  ]
