@@ -7,34 +7,29 @@
 | --- | --- | --- |
 | `tiny` | embedded, 1.7M parameters; 4 minutes | sums and words |
 | `smollm2-135m` | SmolLM2-135M-Instruct | the same, longer |
-| `qwen2.5-3b`, `-7b`, `-14b` | Qwen2.5 Instruct after SFT | 61 gym sets |
+| `qwen2.5-3b`, `-7b`, `-14b` | Qwen2.5 Instruct after SFT | 107 tasks |
 
-The variants of Qwen2.5 start from what these commands write in the working
-directory:
+The variants of Qwen2.5 need what these commands write in the working directory:
 
+  python -m azr_jax.data.build_questions --out=questions
+  python -m azr_jax.trajectories --config=configs/trajectories.py \\
+      --model=hf:Qwen/Qwen2.5-7B-Instruct-1M --workdir=trajectories
   python -m azr_jax.sft --config=configs/sft.py:code_qwen2.5-7b \\
       --workdir=code_sft_qwen2.5-7b
   python -m azr_jax.potential --config=configs/potential.py \\
       --model=code_sft_qwen2.5-7b/model --workdir=potential
 
-With `code_interpreter.order = "none"` no pass rates are needed. BIG-Bench Hard
-and SymBench are sources of `code_interpreter.questions` too.
+With `code_interpreter.order = "none"` no pass rates are needed. The prompts of
+these variants are in the model's own chat template.
 """
 
 import ml_collections
 
 from azr_jax.executor.settings import profile
-from azr_jax.tasks.questions import catalogue
 from azr_jax.trainer import settings
 
 SIZES = ("3b", "7b", "14b")
 VARIANTS = ("tiny", "smollm2-135m", *(f"qwen2.5-{size}" for size in SIZES))
-# The tasks of the training split that are generated, not read from a file.
-GYM_QUESTIONS = tuple(
-  f"gym:{task.name.removeprefix('gym/')}"
-  for task in catalogue.tasks().values()
-  if task.split == "train" and task.name.startswith("gym/")
-)
 TINY_QUESTIONS = (
   "gym:products(min_terms=2, max_terms=2, min_digits=2, max_digits=4)",
   "gym:chain_sum(min_terms=3, max_terms=4, min_digits=2, max_digits=4)",
@@ -73,8 +68,8 @@ def _objective(c: ml_collections.ConfigDict) -> None:
 
 def _paper(c: ml_collections.ConfigDict) -> None:
   """Sets the values of sections 3 and 4.1, or of Search-R1."""
-  c.code_interpreter.questions = GYM_QUESTIONS
-  c.code_interpreter.count = 200
+  c.code_interpreter.questions = ("split:train",)
+  c.code_interpreter.prompt_format = "chat"
   c.model.dtype = "bfloat16"
   c.model.remat = "full"
   c.rollout.slots = 256

@@ -14,7 +14,8 @@
 | `plain` | `full` with a prompt format for base models |
 | `average16` | `full` with 16 answers at temperature 1 (ORZ) |
 | `questions_tiny` | the benchmark `questions` by an agent, for the tiny model |
-| `questions` | the same benchmark for pretrained models (R1-CI) |
+| `questions` | the same benchmark for instructed models (R1-CI) |
+| `questions_full` | the same for models without a chat template |
 | `questions_small` | for models that are too small to follow instructions |
 """
 
@@ -35,6 +36,7 @@ VARIANTS = (
   "average16",
   "questions_tiny",
   "questions",
+  "questions_full",
   "questions_small",
 )
 
@@ -117,7 +119,7 @@ def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
     c.executor.update(profile("code_interpreter_small"))
     return
   c.model.dtype = "bfloat16"
-  c.evaluate.prompt_format = "full"
+  c.evaluate.prompt_format = "full" if variant == "questions_full" else "chat"
   c.rollout.slots = 64
   c.rollout.prompt_buckets = (256, 512, 1024, 2048, 4096)
   c.rollout.max_tokens = 6144

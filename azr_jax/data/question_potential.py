@@ -23,13 +23,16 @@ class PotentialSettings(Settings):
   """Section `potential`: agents, questions and temperatures."""
 
   questions: tuple[str, ...] = setting(
-    ("questions/train.jsonl",), "sources of questions", required=True
+    ("split:train",), "sources of questions", required=True
   )
   count: int = setting(
     1_000_000, "maximum number of questions per source", at_least=1
   )
   data_seed: int = setting(
-    0, "seed for the generated gym questions", at_least=0
+    0,
+    "seed of generated questions",
+    at_least=0,
+    accepts=sources.TRAINING_SEED,
   )
   agents: tuple[str, ...] = setting(
     AGENTS,

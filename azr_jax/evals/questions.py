@@ -1,7 +1,8 @@
 """`questions`: reasoning tasks that code may help with, answered by an agent.
 
 The data is a source of `tasks/questions/sources.py`, or several joined by `+`.
-Generated questions are generated again with a seed that no config trains on.
+They are read with the seed that holds questions out: generators make others
+than any run trains on, and of a public file this part is never trained on.
 `--limit` counts the questions of each task. The config key `evaluate.agent`
 selects one of the four agents; otherwise the model answers alone.
 """
@@ -19,14 +20,13 @@ from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question
 
 NAME = "questions"
-HELD_OUT_SEED = 99  # no config trains on questions of this seed
 _MAX_PER_TASK = 200
 
 
 def read(data: str) -> list[Item]:
   """Reads items from files, or generates gym questions."""
   questions = sources.read_all(
-    sources.split(data), _MAX_PER_TASK, HELD_OUT_SEED
+    sources.split(data), _MAX_PER_TASK, sources.HELD_OUT_SEED
   )
   return [item(question) for question in questions]
 

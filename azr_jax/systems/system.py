@@ -76,11 +76,13 @@ class Evaluation:
     variant: a variant of `configs/evaluate.py`.
     benchmark: name or names, as `--benchmark` takes them.
     data: the value of `--data`; "": the benchmark needs none.
+    note: what the user must know to run it; "": nothing.
   """
 
   variant: str
   benchmark: str
   data: str = ""
+  note: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

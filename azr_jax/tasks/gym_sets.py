@@ -1,5 +1,6 @@
 """Entries of reasoning-gym's sets; different seeds give different entries."""
 
+import contextlib
 import importlib
 import warnings
 from collections.abc import Iterator, Mapping
@@ -51,4 +52,7 @@ def entries(
   except (ValueError, TypeError, AssertionError) as error:
     raise ValueError(f"gym:{name}: {error}; expected other settings") from None
   for index in range(count):
-    yield dataset[index]
+    # The generator of brainfuck programs prints a dot for each.
+    with contextlib.redirect_stdout(None):
+      entry = dataset[index]
+    yield entry

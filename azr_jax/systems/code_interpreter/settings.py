@@ -8,6 +8,7 @@ from azr_jax.rollout.python_tool import PythonToolSettings
 from azr_jax.systems.code_interpreter.agents import AGENTS
 from azr_jax.systems.code_interpreter.rewards import RewardSettings
 from azr_jax.tasks.questions import prompts as prompt_lib
+from azr_jax.tasks.questions import sources
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,15 +16,18 @@ class CodeInterpreterSettings(Settings):
   """Questions, conversations about them, and the order of training."""
 
   questions: tuple[str, ...] = setting(
-    ("questions/train.jsonl",),
-    "files of questions, or gym:NAME(key=value), bbh:PATH, symbench:PATH",
+    ("split:train",),
+    "sources of questions, as tasks/questions/sources.py reads them",
     required=True,
   )
   count: int = setting(
     1_000_000, "maximum number of questions per source", at_least=1
   )
   data_seed: int = setting(
-    0, "seed for the generated gym questions", at_least=0
+    0,
+    "seed of generated questions",
+    at_least=0,
+    accepts=sources.TRAINING_SEED,
   )
   prompts: int = setting(128, "questions per step", paper="128", at_least=1)
   group_size: int = setting(
