@@ -17,6 +17,13 @@
 | `questions` | the same benchmark for instructed models (R1-CI) |
 | `questions_full` | the same for models without a chat template |
 | `questions_small` | for models that are too small to follow instructions |
+
+All four agents, and R1-CI's out-of-distribution sets:
+
+  python -m azr_jax.evaluate --config=configs/evaluate.py:questions \\
+      --config.evaluate.agents="('text', 'code', 'steer', 'free')" \\
+      --model=MODEL --benchmark=questions,gpqa,aime24,aime25 \\
+      --data=questions=split:seen+split:test,gpqa=FILE --workdir=DIR
 """
 
 import ml_collections
@@ -97,6 +104,7 @@ def _public(c: ml_collections.ConfigDict, variant: str) -> None:
 
 
 def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
+  c.evaluate.agents = ("free",)
   c.rollout.temperature = 0.6  # paper: 0.6
   c.rollout.stop_strings = ()
   if variant == "questions_tiny":

@@ -49,6 +49,7 @@ class Engine:
     decode: `decode.decode` without model, sampling and steps; donates the
       slots.
     extend: `extend.extend` without model and mesh; donates the slots.
+    make_decode: settings -> `decode` by their rules of sampling.
   """
 
   settings: SamplerSettings
@@ -65,6 +66,13 @@ class Engine:
   compact: Wrapped
   decode: Wrapped
   extend: Wrapped
+  make_decode: Callable[[SamplerSettings], Wrapped]
+
+  def with_sampling(self, settings: SamplerSettings) -> "Engine":
+    """Returns the engine with other rules of sampling and the same shapes."""
+    return dataclasses.replace(
+      self, settings=settings, decode=self.make_decode(settings)
+    )
 
   def prefill_batch_size(self, bucket: int) -> int:
     """Returns how many prompts of a bucket are prefilled together."""
@@ -108,6 +116,7 @@ def make_engine(
   initializers = _make_initializers(
     model, settings, counts[0], prefill_shardings, decode_shardings
   )
+  make_decode = functools.partial(_make_decode, model, mesh, decode_shardings)
   on_mesh: dict[str, Any] = {"mesh": mesh, "cache_spec": kv_sharding.spec}
   return Engine(
     settings=settings,
@@ -131,7 +140,8 @@ def make_engine(
       donate_argnums=0,
     ),
     compact=jax.jit(insert_lib.compact, out_shardings=decode_shardings),
-    decode=_make_decode(model, mesh, settings, decode_shardings),
+    decode=make_decode(settings),
+    make_decode=make_decode,
     extend=jax.jit(
       functools.partial(extend_lib.extend, model, **on_mesh),
       out_shardings=decode_shardings,
@@ -197,8 +207,8 @@ def _make_initializers(
 def _make_decode(
   model: transformer.Transformer,
   mesh: Mesh,
-  settings: SamplerSettings,
   decode_shardings: decode_lib.DecodeState,
+  settings: SamplerSettings,
 ) -> Wrapped:
   """Returns the jitted decode loop; it donates the slots."""
   # The output is replicated, because each host reads all of it: every host of

@@ -58,11 +58,13 @@ class Policy:
     n: int = 1,
     prompt_seeds: Sequence[int] | None = None,
     environment: Environment | None = None,
+    temperature: float | None = None,
+    call: int | None = None,
   ) -> Iterator[tuple[int, int, types.Completion]]:
     """Yields (prompt index, sample index, completion) as they finish.
 
     A prompt's samples depend on its seed and on how often `sample` was called,
-    not on the other prompts.
+    or on `call`, not on the other prompts.
 
     Args:
       prompts: what to sample from; each must fit a prompt bucket.
@@ -71,11 +73,18 @@ class Policy:
         the prompt's index.
       environment: runs the tool calls of conversations; None ends a completion
         with its first response.
+      temperature: divides the logits; None: as the sampler's settings say. The
+        decode loop is compiled for each temperature.
+      call: takes the place of the number of calls before, in the key.
     """
-    key = jax.random.fold_in(self.key, self.calls)
+    number = self.calls if call is None else call
+    key = jax.random.fold_in(self.key, number)
     self.calls += 1
     start = time.monotonic()
-    yield from self.sampler.generate(
+    sampler = self.sampler
+    if temperature is not None:
+      sampler = sampler.at_temperature(temperature)
+    yield from sampler.generate(
       self.params,
       prompts,
       n,

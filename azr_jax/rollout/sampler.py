@@ -14,6 +14,8 @@ The life of a request:
    keeps its cache and waits for the output while others decode.
 """
 
+import copy
+import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 
@@ -64,6 +66,24 @@ class Sampler:
         stop_ids.add(token)
     self._stop_ids = np.asarray(sorted(stop_ids), np.int32)
     self._stop_strings = tuple(strings)
+    self._at_temperature: dict[float, Sampler] = {}
+
+  def at_temperature(self, temperature: float) -> "Sampler":
+    """Returns a sampler of another temperature with the same programs but one.
+
+    The decode loop is compiled anew when it is first used; later calls return
+    the same sampler.
+    """
+    if temperature == self.settings.temperature:
+      return self
+    if temperature not in self._at_temperature:
+      sampler = copy.copy(self)
+      sampler.settings = dataclasses.replace(
+        self.settings, temperature=temperature
+      )
+      sampler._engine = self._engine.with_sampling(sampler.settings)
+      self._at_temperature[temperature] = sampler
+    return self._at_temperature[temperature]
 
   def bucket(self, length: int) -> int | None:
     """Returns the smallest prompt bucket for a length; None if none fits."""

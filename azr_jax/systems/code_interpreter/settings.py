@@ -6,6 +6,7 @@ from azr_jax.config.settings import Settings, setting
 from azr_jax.curricula import improvement_potential as potential
 from azr_jax.rollout.python_tool import PythonToolSettings
 from azr_jax.systems.code_interpreter.agents import AGENTS
+from azr_jax.systems.code_interpreter.codesteer import CodeSteerSettings
 from azr_jax.systems.code_interpreter.rewards import RewardSettings
 from azr_jax.tasks.questions import prompts as prompt_lib
 from azr_jax.tasks.questions import sources
@@ -38,6 +39,7 @@ class CodeInterpreterSettings(Settings):
   )
   tool: PythonToolSettings = PythonToolSettings()
   rewards: RewardSettings = RewardSettings()
+  steer: CodeSteerSettings = CodeSteerSettings()
   order: str = setting(
     "potential",
     "what decides the stage in which a question enters training",

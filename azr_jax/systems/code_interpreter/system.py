@@ -160,7 +160,11 @@ class CodeInterpreter(System):
       return None
     jobs = SharedJobs(self.context.executor, self.context.hosts)
     return agents.make(
-      "free", self.make_tool(), jobs, self.settings.prompt_format
+      "free",
+      self.make_tool(),
+      jobs,
+      self.settings.prompt_format,
+      self.settings.steer,
     )
 
   def make_tool(self) -> PythonTool:
@@ -179,7 +183,9 @@ class CodeInterpreter(System):
     settings, tool = self.settings, self.make_tool()
     jobs = SharedJobs(self.context.executor, self.context.hosts)
     return {
-      name: agents.make(name, tool, jobs, settings.prompt_format)
+      name: agents.make(
+        name, tool, jobs, settings.prompt_format, settings.steer
+      )
       for name in settings.pass_rate_agents
     }
 
