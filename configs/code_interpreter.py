@@ -30,6 +30,8 @@ from azr_jax.trainer import settings
 
 SIZES = ("3b", "7b", "14b")
 VARIANTS = ("tiny", "smollm2-135m", *(f"qwen2.5-{size}" for size in SIZES))
+# Six, because the tiny model has three agents instead of four.
+TINY_TEMPERATURES = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0)
 TINY_QUESTIONS = (
   "gym:products(min_terms=2, max_terms=2, min_digits=2, max_digits=4)",
   "gym:chain_sum(min_terms=3, max_terms=4, min_digits=2, max_digits=4)",
@@ -102,12 +104,14 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.code_interpreter.stage_steps = 10
   # The tiny model was not trained on the prompts of `steer`.
   c.code_interpreter.pass_rate_agents = ("text", "code", "free")
+  c.code_interpreter.pass_rate_temperatures = TINY_TEMPERATURES
   c.rollout.slots = 128
   c.rollout.prompt_buckets = (48,)
   c.rollout.max_tokens = 144
   c.rollout.decode_chunk = 8
   c.rollout.cache_chunk = 64
   c.rollout.extend_chunk = 16
+  c.learner.kl_coef = 0.001  # paper: 0.001; `learner/kl` shows the divergence
   c.learner.row_length = 192
   c.learner.micro_rows = 16
   c.learner.max_micro_batches = 8

@@ -15,9 +15,9 @@ from azr_jax.config.settings import Settings, setting
 from azr_jax.corpora import demonstrations
 from azr_jax.corpora.demonstrations import Trajectory
 from azr_jax.data import question_passes
-from azr_jax.data.question_passes import Pass
 from azr_jax.evals import runner
 from azr_jax.systems.code_interpreter import agents
+from azr_jax.systems.code_interpreter.measurement import Pass
 from azr_jax.tasks import records
 from azr_jax.tasks.questions import prompts, sources
 from azr_jax.trainer import scoring

@@ -40,9 +40,19 @@ class Policy:
   calls: int = 0
   sample_s: float = 0.0
 
-  def with_key(self, key: jax.Array) -> "Policy":
-    """Returns the same policy with another key and no calls yet."""
-    return Policy(self.sampler, self.tokenizer, self.params, key)
+  def with_key(
+    self, key: jax.Array, temperature: float | None = None
+  ) -> "Policy":
+    """Returns the same policy with another key and no calls yet.
+
+    Args:
+      key: the other key.
+      temperature: divides the logits; None: as before.
+    """
+    sampler = self.sampler
+    if temperature is not None:
+      sampler = sampler.at_temperature(temperature)
+    return Policy(sampler, self.tokenizer, self.params, key)
 
   def prompt(self, text: str, task: Any = None) -> types.Prompt:
     """Tokenises a prompt."""

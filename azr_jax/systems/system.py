@@ -16,6 +16,7 @@ the trainer does the rest: sampling, learning, logging, checkpoints, resume.
 
 import abc
 import dataclasses
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -42,6 +43,7 @@ class Context:
     hosts: the processes of the run.
     tokenizer: the tokenizer of the model.
     sandbox: what programs may use.
+    folder: of the run, for files that a resumed run reads; None: there is none.
   """
 
   seed: int
@@ -51,6 +53,7 @@ class Context:
   hosts: Hosts
   tokenizer: Tokenizer
   sandbox: ExecutorSettings
+  folder: pathlib.Path | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import io
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -53,6 +54,6 @@ def entries(
     raise ValueError(f"gym:{name}: {error}; expected other settings") from None
   for index in range(count):
     # The generator of brainfuck programs prints a dot for each.
-    with contextlib.redirect_stdout(None):
+    with contextlib.redirect_stdout(io.StringIO()):
       entry = dataset[index]
     yield entry

@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import pathlib
 from collections.abc import Sequence
 
 import jax
@@ -56,9 +57,20 @@ class Experiment:
   micro_rows: int
 
   def make_system(
-    self, executor: Executor, jobs: SharedJobs, hosts: Hosts
+    self,
+    executor: Executor,
+    jobs: SharedJobs,
+    hosts: Hosts,
+    folder: pathlib.Path | None = None,
   ) -> System:
-    """Returns the system, which may read or make its data."""
+    """Returns the system, which may read or make its data.
+
+    Args:
+      executor: this host's executor.
+      jobs: runs jobs on all hosts.
+      hosts: the processes of the run.
+      folder: of the run; None: it has none.
+    """
     trunk = self.settings.trunk
     context = Context(
       seed=trunk.seed,
@@ -68,6 +80,7 @@ class Experiment:
       hosts=hosts,
       tokenizer=self.source.tokenizer,
       sandbox=trunk.executor,
+      folder=folder,
     )
     return self.settings.system.build(self.settings.system_settings, context)
 

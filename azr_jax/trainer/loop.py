@@ -66,7 +66,8 @@ def run(
     counter = at_exit.enter_context(compile_counter.count_compiles())
     jobs = SharedJobs(executor, run.hosts)
     system: System = run.build(
-      "system", lambda: experiment.make_system(executor, jobs, run.hosts)
+      "system",
+      lambda: experiment.make_system(executor, jobs, run.hosts, run.folder),
     )
     if done:
       system.load_state_dict(system_state)

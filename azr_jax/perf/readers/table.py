@@ -220,7 +220,11 @@ READERS: Mapping[str, Reader] = {
   ),
   "conversation, form": Reader(
     r.read_forms,
-    ("rollout/code_blocks.py", "systems/code_interpreter/agents.py"),
+    (
+      "rollout/code_blocks.py",
+      "systems/code_interpreter/agents.py",
+      "systems/code_interpreter/self_checks.py",
+    ),
   ),
   "script's complexity": Reader(
     script_complexity.measure,

@@ -5,6 +5,7 @@ import dataclasses
 from azr_jax.config.settings import Settings, setting
 from azr_jax.curricula import improvement_potential as potential
 from azr_jax.rollout.python_tool import PythonToolSettings
+from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.agents import AGENTS
 from azr_jax.systems.code_interpreter.codesteer import CodeSteerSettings
 from azr_jax.systems.code_interpreter.rewards import RewardSettings
@@ -64,11 +65,12 @@ class CodeInterpreterSettings(Settings):
     subset_of=AGENTS,
     required=True,
   )
-  pass_rate_samples: int = setting(
-    5,
-    "answers per agent and question in the online orders",
-    paper="5",
-    at_least=1,
+  pass_rate_temperatures: tuple[float, ...] = setting(
+    measurement.TEMPERATURES,
+    "temperatures that each of them answers at, once",
+    paper="five, which it does not name",
+    required=True,
+    accepts=(lambda v: min(v) > 0, "a tuple of numbers above 0"),
   )
 
   def check(self) -> None:

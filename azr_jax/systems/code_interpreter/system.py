@@ -34,12 +34,17 @@ from azr_jax.grading import questions as grading
 from azr_jax.grading.outcome import Outcome
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
-from azr_jax.rollout.environment import split_responses
+from azr_jax.rollout.environment import split_turns
 from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.rollout.python_tool import PythonTool
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems import collect
-from azr_jax.systems.code_interpreter import agents
+from azr_jax.systems.code_interpreter import (
+  agents,
+  measurement,
+  online_potential,
+  self_checks,
+)
 from azr_jax.systems.code_interpreter import rewards as rewards_lib
 from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
 from azr_jax.systems.system import Context, Evaluation, StepLoad, System
@@ -66,7 +71,7 @@ class CodeInterpreter(System):
   METRICS = {
     "stage": "number rises; groups of a size worth a stage",
     "correct_by_task": "rises where code helps",
-    "self_check": "fraction of conversations that check an answer by code",
+    "self_check": "fraction that check an earlier answer by code, by a rule",
     "tokens_of_a_reply": "does not grow without accuracy",
     "turns": "penalty for more than max_turns turns: near 0",
     "calls": "scripts of a conversation; rises where code helps",
@@ -205,13 +210,13 @@ class CodeInterpreter(System):
     """Plays one step, as the module's docstring says."""
     settings = self.settings
     if self._stages.needs_pass_rates(step):
-      self._stages.regroup(self._estimate_pass_rates(policy), step)
+      self._stages.regroup(self._estimate_pass_rates(policy, step), step)
     questions = [self._questions[i] for i in self.questions_of(step)]
     _, asked = self._prompts(policy, questions, "free")
     collect.require_some(asked)
 
     def submit(index: int, completion: types.Completion) -> "Future[Outcome]":
-      last = _responses(policy, completion)[-1]
+      last = _turns(policy, completion)[::2][-1]
       return self._grade(asked[index].task, code_blocks.find_answer(last))
 
     stream = policy.sample(asked, settings.group_size, environment=self._tool)
@@ -220,15 +225,15 @@ class CodeInterpreter(System):
       collect.sample_and_grade(stream, submit, self.context.jobs)
     ):
       for rollout in rollouts:
-        responses = _responses(policy, rollout.completion)
+        turns = _turns(policy, rollout.completion)
         parts = rewards_lib.parts(
           settings.rewards,
-          responses,
+          turns[::2],
           rollout.completion.finish_reason,
           bool(rollout.grade),
         )
         trajectories.append(
-          _trajectory(asked[group], rollout, responses, parts, group)
+          _trajectory(asked[group], rollout, turns, parts, group)
         )
     metrics = self._metrics(trajectories)
     metrics["count/code_interpreter/too_long"] = float(
@@ -254,33 +259,20 @@ class CodeInterpreter(System):
       ],
     )
 
-  def _estimate_pass_rates(self, policy: Policy) -> list[PassRate]:
-    """Returns how often the policy solves each question, with all agents.
-
-    It samples at the temperature of training, because the sampler's functions
-    are compiled again for another one. A question that is too long is never
-    solved.
-    """
+  def _estimate_pass_rates(self, policy: Policy, step: int) -> list[PassRate]:
+    """Returns how often the policy solves each question, with all agents."""
     settings = self.settings
-    correct = np.zeros(len(self._questions), int)
-    all_agents = self.make_agents()
-    for name, agent in all_agents.items():
-      kept, asked = self._prompts(
-        policy, self._questions, prompts.form_of(name)
-      )
-
-      def submit(
-        index: int, completion: types.Completion, asked=asked
-      ) -> "Future[Outcome]":
-        answer = code_blocks.find_answer(completion.text)
-        return self._grade(asked[index].task, answer)
-
-      stream = agent(policy, asked, settings.pass_rate_samples, kept)
-      graded = collect.sample_and_grade(stream, submit, self.context.jobs)
-      for index, rollouts in zip(kept, graded, strict=True):
-        correct[index] += sum(bool(rollout.grade) for rollout in rollouts)
-    num_samples = settings.pass_rate_samples * len(all_agents)
-    return [PassRate(int(count), num_samples) for count in correct]
+    return online_potential.estimate(
+      policy,
+      self._questions,
+      measurement.potential_passes(
+        settings.pass_rate_agents, settings.pass_rate_temperatures
+      ),
+      self.make_agents(),
+      settings.prompt_format,
+      self.context,
+      self._stages.stage(step),
+    )
 
   def _grade(self, question: Question, answer: str | None) -> "Future[Outcome]":
     return self.context.jobs.submit(
@@ -310,24 +302,23 @@ class CodeInterpreter(System):
     return metrics
 
 
-def _responses(policy: Policy, completion: types.Completion) -> list[str]:
-  """Returns the texts of the model's turns."""
-  return [
-    policy.tokenizer.decode(ids)
-    for ids in split_responses(
-      completion.token_ids.tolist(), completion.loss_mask.tolist()
-    )
-  ]
+def _turns(policy: Policy, completion: types.Completion) -> list[str]:
+  """Returns the model's turns with the tool outputs between them, as texts."""
+  turns = split_turns(
+    completion.token_ids.tolist(), completion.loss_mask.tolist()
+  )
+  return [policy.tokenizer.decode(ids) for _, ids in turns]
 
 
 def _trajectory(
   prompt: types.Prompt,
   rollout: collect.Graded[Outcome],
-  responses: Sequence[str],
+  turns: Sequence[str],
   parts: dict[str, float],
   group: int,
 ) -> types.Trajectory:
   completion = rollout.completion
+  num_replies = len(turns[::2])
   num_written = int(completion.loss_mask.sum())
   is_output = np.diff(completion.loss_mask.astype(int)) == -1
   return types.Trajectory(
@@ -338,10 +329,10 @@ def _trajectory(
     metrics={
       **collect.outcome_metrics(rollout.grade),
       **parts,
-      "replies": float(len(responses)),
+      "replies": float(num_replies),
       "calls": float(np.count_nonzero(is_output)),
       "tokens": float(num_written),
-      "tokens_of_a_reply": num_written / len(responses),
-      "self_check": float(code_blocks.has_self_check(responses)),
+      "tokens_of_a_reply": num_written / num_replies,
+      "self_check": float(self_checks.has_self_check(turns)),
     },
   )
