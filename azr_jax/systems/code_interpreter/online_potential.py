@@ -128,7 +128,7 @@ def _folder(
       yield scratch, scratch
       return
     kept = context.folder / FOLDER / f"stage_{stage}"
-    context.hosts.primary_first(
+    context.hosts.from_primary(
       "the folder of a stage's records", lambda: _prepare(kept, identity)
     )
     if not storage.is_object_store(kept):
@@ -140,13 +140,13 @@ def _folder(
     yield scratch, kept
 
 
-def _prepare(folder: pathlib.Path, identity: str) -> None:
+def _prepare(folder: pathlib.Path, identity: str) -> str:
   """Makes a folder of this identity; records of another one are removed."""
   path = folder / _IDENTITY
   if path.exists():
     if path.read_text("utf-8") == identity:
       console.print_status(f"the measurement in {folder} goes on")
-      return
+      return identity
     console.print_status(
       f"the records in {folder} are of another policy or of other questions; "
       "the measurement begins again"
@@ -155,6 +155,7 @@ def _prepare(folder: pathlib.Path, identity: str) -> None:
     remove()
   folder.mkdir(parents=True, exist_ok=True)
   storage.write_whole(path, identity)
+  return identity
 
 
 def _fingerprint(params: Params) -> str:
