@@ -13,13 +13,28 @@ tasks or their beginnings. The same command goes on where it was interrupted.
 """
 
 import dataclasses
+import os
 import pathlib
+import sys
 
 from azr_jax.cli import errors
 from azr_jax.config import settings as settings_lib
 from azr_jax.data import question_splits
 from azr_jax.data.question_splits import SplitSettings
 from azr_jax.tasks.questions import question, splits
+
+_HASH_SEED = "PYTHONHASHSEED"
+
+
+def _fix_hash_seed() -> None:
+  """Starts this command again with a fixed seed of Python's hashes.
+
+  Some of reasoning-gym's sets go through Python sets of strings, so that their
+  questions differ from one process to the next otherwise.
+  """
+  if os.environ.get(_HASH_SEED) != "0":
+    environment = os.environ | {_HASH_SEED: "0"}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
 def main() -> None:
@@ -59,11 +74,9 @@ def main() -> None:
     f"normalisation; {made.seconds / 60:.1f} minutes"
   )
   if made.missing:
-    print(
-      f"{len(made.missing)} of the 144 tasks are missing: "
-      f"{', '.join(made.missing)}"
-    )
+    print(f"missing, of the 144 tasks: {question_splits.missing(made)}")
 
 
 if __name__ == "__main__":
+  _fix_hash_seed()
   errors.guard(main)

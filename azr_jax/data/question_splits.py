@@ -337,6 +337,18 @@ def table(made: Build) -> str:
   return "\n".join(lines)
 
 
+def missing(made: Build) -> str:
+  """Returns the names of missing tasks; a whole collection has one name."""
+  names = []
+  for prefix in COLLECTIONS:
+    of_collection = [n for n in made.missing if n.startswith(f"{prefix}/")]
+    if any(name.startswith(f"{prefix}/") for name in made.tasks):
+      names += of_collection
+    elif of_collection:
+      names.append(f"all {len(of_collection)} of {prefix}")
+  return ", ".join(names)
+
+
 def overlap(files: Mapping[str, Iterable[Question]]) -> int:
   """Returns how many questions are near duplicates of one before them."""
   keys = [duplicates.key(q.text) for file in files.values() for q in file]

@@ -4,7 +4,10 @@ import dataclasses
 import hashlib
 import io
 import json
+import os
 import pathlib
+import subprocess
+import sys
 import tarfile
 import urllib.request
 
@@ -79,6 +82,9 @@ def test_the_files_are_disjoint_and_as_large_as_the_tasks_allow(data, tmp_path):
   assert made.tasks["bbh/ruin_names"]["repeated"] == 10
   assert made.tasks["bbh/ruin_names"]["test"] == 6
   assert len(made.missing) == 144 - 5 and "gym/gcd" not in made.missing
+  missing = question_splits.missing(made)
+  assert missing.endswith("bbh/word_sorting, all 33 of symbench")
+  assert missing.count("gym/") == 84 - 3 and "gym/gcd" not in missing
   table = question_splits.table(made).splitlines()
   assert "| bbh, train | 1 | 21 | 11 | 6 | 2 | 2 | 0 |" in table
   assert "| symbench, test | 0 | 0 | 0 | 0 | 0 | 0 | 0 |" in table
@@ -223,3 +229,25 @@ def test_a_split_trains_on_nothing_that_it_is_scored_on(data, tmp_path):
   scored = sources.read_all(sources.split(spec), 1000, sources.HELD_OUT_SEED)
   assert {q.task for q in scored} == {"gym/gcd", "bbh/ruin_names"}
   assert not {q.task for q in scored} & {q.task for q in trained}
+
+
+def test_the_command_makes_the_same_files_in_every_process(tmp_path):
+  """These sets draw from Python's generator, or go through sets of strings."""
+  files = []
+  for seed in ("1", "2"):
+    out = tmp_path / seed
+    done = subprocess.run(
+      [sys.executable, "-m", "azr_jax.data.build_questions", f"--out={out}"]
+      + ["--train=2", "--sft=1", "--seen=1", "--test=4"]
+      + ["--tasks=gym/list_functions,gym/isomorphic_strings,gym/ransom_note"],
+      env=os.environ | {"PYTHONHASHSEED": seed},
+      cwd=pathlib.Path(__file__).parents[2],
+      capture_output=True,
+      text=True,
+      check=True,
+    )
+    assert "0 questions in two places" in done.stdout
+    files.append(
+      {name: splits.path_of(out, name).read_bytes() for name in splits.NAMES}
+    )
+  assert files[0] == files[1]
