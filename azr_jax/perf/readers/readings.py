@@ -107,8 +107,13 @@ def read_forms(text: str) -> None:
   """Reads the turns of a conversation with the Code Interpreter."""
   for is_last in (False, True):
     code_blocks.is_well_formed(text, is_last)
-  self_checks.has_self_check([text, text, text])
   agents.read_conversation(json.dumps([text]))
+
+
+def read_check(text: str) -> None:
+  """Reads the second script of a conversation with the Code Interpreter."""
+  turns = ["```python\nx\n```", "1", f"```python\n{text}\n```"]
+  self_checks.has_self_check(turns)
 
 
 def read_health(text: str) -> None:

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from azr_jax.executor import literals
 from azr_jax.rollout import code_blocks
 
-# Literals of more nodes than this are compared by their parts alone.
-_MAX_NODES = 10_000
+# Literals that are nested deeper are compared by their parts alone.
+_MAX_DEPTH = 4
 
 
 def has_self_check(turns: Sequence[str]) -> bool:
@@ -62,16 +62,41 @@ def _checks(code: str, seen: set[str]) -> bool:
 
 
 def _literals(nodes: Sequence[ast.AST]) -> Iterator[str]:
-  """Yields the literals of a script; those inside of one another only once."""
-  budget = _MAX_NODES
+  """Yields the texts of a script's literals, also those inside of others."""
   for node in nodes:
-    if isinstance(node, ast.Constant):
-      yield _normal(str(node.value))
-    elif isinstance(node, ast.UnaryOp | ast.List | ast.Tuple | ast.Dict):
-      size = sum(1 for _ in ast.walk(node)) if budget > 0 else 0
-      budget -= size
-      if budget > 0:
-        yield _normal(ast.unparse(node))
+    text = _text(node, _MAX_DEPTH)
+    if text is not None:
+      yield text
+
+
+def _text(node: ast.AST | None, depth: int) -> str | None:
+  """Returns a literal as Python prints it, but without blanks and quotes.
+
+  Args:
+    node: any part of a script.
+    depth: how many literals may be inside of one another; None is returned for
+      a deeper one, and for what is no literal.
+  """
+  if isinstance(node, ast.Constant):
+    return _normal(str(node.value))
+  if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+    is_number = isinstance(node.operand, ast.Constant)
+    return f"-{_text(node.operand, 0)}" if is_number else None
+  if depth == 0 or not isinstance(node, ast.List | ast.Tuple | ast.Dict):
+    return None
+  if isinstance(node, ast.Dict):
+    pairs = [
+      (_text(key, depth - 1), _text(value, depth - 1))
+      for key, value in zip(node.keys, node.values, strict=True)
+    ]
+    parts = [None if None in pair else f"{pair[0]}:{pair[1]}" for pair in pairs]
+    left, right = "{}"
+  else:
+    parts = [_text(part, depth - 1) for part in node.elts]
+    left, right = "[]" if isinstance(node, ast.List) else "()"
+  texts = [part for part in parts if part is not None]
+  whole = f"{left}{','.join(texts)}{right}"
+  return whole if len(texts) == len(parts) else None
 
 
 def _judges(nodes: Sequence[ast.AST]) -> bool:

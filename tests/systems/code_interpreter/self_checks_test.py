@@ -34,6 +34,9 @@ print("right" if verify(moves) else "wrong")"""
     ("print(6 * 7)", "-42", "x = -42\nok = x > 0\nprint(ok)", True),
     ("p()", "a b\n7", "x = 7\nif x % 2 == 0:\n  print('no')", True),
     ("p()", "['up', 'up']", VERIFY, True),
+    ("p()", "{'a': (1, -2)}", "print(f(x) == {'a': (1, -2)})", True),
+    ("p()", "{'a': (1, -2)}", "print(f(x) == {'a': (1, 2)})", False),
+    ("p()", "1", "assert " + "-" * 99 + "2", False),
     # The audit's loop: it counts, and judges nothing.
     ("print(2)", "2", "for i in range(9):\n  if i == 2:\n    print(i)", False),
     ("print(2)", "2", "for i in f():\n  if i == 2:\n    continue", False),
