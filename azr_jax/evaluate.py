@@ -15,13 +15,23 @@ resumed, and all scores to `results.json`; prints the scores as a table.
 """
 
 import jax
+import ml_collections
 from absl import flags
 
 from azr_jax.cli import front, host_flags
 from azr_jax.config import settings as settings_lib
-from azr_jax.evals import table
+from azr_jax.evals import question_table, table
 from azr_jax.trainer import scoring
 from azr_jax.trainer import settings as train_settings
+
+
+def _table(
+  config: ml_collections.ConfigDict, model: str, scores: dict[str, float]
+) -> str:
+  """Returns the scores by benchmark, or those of agents as R1-CI's table 3."""
+  agents = tuple(config.evaluate.agents)
+  rows = question_table.of_agents(scores, agents)
+  return question_table.show(rows) or table.show({model: scores})
 
 
 def run() -> None:
@@ -53,7 +63,7 @@ def run() -> None:
     if jax.process_index() == 0:
       for name, score in sorted(scores.items()):
         print(f"{name:40s} {score:.4f}")
-      print(table.show({model.value: scores}))
+      print(_table(config.value, model.value, scores))
 
   front.run(
     __doc__,

@@ -7,11 +7,13 @@
 | --- | --- | --- |
 | `tiny` | embedded, 1.7M parameters; 4 minutes | sums and words |
 | `smollm2-135m` | SmolLM2-135M-Instruct | the same, longer |
-| `qwen2.5-3b`, `-7b`, `-14b` | Qwen2.5 Instruct after SFT | 61 gym sets |
+| `qwen2.5-3b`, `-7b`, `-14b` | Qwen2.5 Instruct after SFT | 107 tasks |
 
-The variants of Qwen2.5 start from what these commands write in the working
-directory:
+The variants of Qwen2.5 need what these commands write in the working directory:
 
+  python -m azr_jax.data.build_questions --out=questions
+  python -m azr_jax.trajectories --config=configs/trajectories.py \\
+      --model=hf:Qwen/Qwen2.5-7B-Instruct-1M --workdir=trajectories
   python -m azr_jax.sft --config=configs/sft.py:code_qwen2.5-7b \\
       --workdir=code_sft_qwen2.5-7b
   python -m azr_jax.potential --config=configs/potential.py \\
@@ -19,25 +21,18 @@ directory:
 
 `VARIANT+published_code` does what Search-R1's code does otherwise, of which the
 paper's is an extension, and `VARIANT+ours` has what we changed; docs/papers.md
-lists both. With `code_interpreter.order = "none"` no pass rates are needed.
-BIG-Bench Hard and SymBench are sources of `code_interpreter.questions` too.
+lists both. With `code_interpreter.order = "none"` no pass rates are needed. The
+prompts of these variants are in the model's own chat template.
 """
 
 import ml_collections
 
 from azr_jax.config import presets
 from azr_jax.executor.settings import profile
-from azr_jax.tasks.questions import catalogue
 from azr_jax.trainer import settings
 
 SIZES = ("3b", "7b", "14b")
 VARIANTS = ("tiny", "smollm2-135m", *(f"qwen2.5-{size}" for size in SIZES))
-# The tasks of the training split that are generated, not read from a file.
-GYM_QUESTIONS = tuple(
-  f"gym:{task.name.removeprefix('gym/')}"
-  for task in catalogue.tasks().values()
-  if task.split == "train" and task.name.startswith("gym/")
-)
 # Search-R1's code differs from the paper in these keys.
 PUBLISHED_CODE = {
   "learner.estimator": "grpo_unbiased",  # verl divides by G - 1.
@@ -47,6 +42,8 @@ PUBLISHED_CODE = {
 }
 WARMUP_SHARE = 0.285  # Search-R1: of the steps
 OURS: dict[str, object] = {}
+# Six, because the tiny model has three agents instead of four.
+TINY_TEMPERATURES = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0)
 TINY_QUESTIONS = (
   "gym:products(min_terms=2, max_terms=2, min_digits=2, max_digits=4)",
   "gym:chain_sum(min_terms=3, max_terms=4, min_digits=2, max_digits=4)",
@@ -86,8 +83,8 @@ def _objective(c: ml_collections.ConfigDict) -> None:
 
 def _paper(c: ml_collections.ConfigDict) -> None:
   """Sets the values of sections 3 and 4.1, or of Search-R1."""
-  c.code_interpreter.questions = GYM_QUESTIONS
-  c.code_interpreter.count = 200
+  c.code_interpreter.questions = ("split:train",)
+  c.code_interpreter.prompt_format = "chat"
   c.model.dtype = "bfloat16"
   c.model.remat = "full"
   c.rollout.slots = 256
@@ -120,12 +117,14 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.code_interpreter.stage_steps = 10
   # The tiny model was not trained on the prompts of `steer`.
   c.code_interpreter.pass_rate_agents = ("text", "code", "free")
+  c.code_interpreter.pass_rate_temperatures = TINY_TEMPERATURES
   c.rollout.slots = 128
   c.rollout.prompt_buckets = (48,)
   c.rollout.max_tokens = 144
   c.rollout.decode_chunk = 8
   c.rollout.cache_chunk = 64
   c.rollout.extend_chunk = 16
+  c.learner.kl_coef = 0.001  # paper: 0.001; `learner/kl` shows the divergence
   c.learner.row_length = 192
   c.learner.micro_rows = 16
   c.learner.max_micro_batches = 8

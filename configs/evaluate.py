@@ -14,8 +14,16 @@
 | `plain` | `full` with a prompt format for base models |
 | `average16` | ORZ: 16 answers, asked and graded as its reward is |
 | `questions_tiny` | the benchmark `questions` by an agent, for the tiny model |
-| `questions` | the same benchmark for pretrained models (R1-CI) |
+| `questions` | the same benchmark for instructed models (R1-CI) |
+| `questions_full` | the same for models without a chat template |
 | `questions_small` | for models that are too small to follow instructions |
+
+All four agents, and R1-CI's out-of-distribution sets:
+
+  python -m azr_jax.evaluate --config=configs/evaluate.py:questions \\
+      --config.evaluate.agents="('text', 'code', 'steer', 'free')" \\
+      --model=MODEL --benchmark=questions,gpqa,aime24,aime25 \\
+      --data=questions=split:seen+split:test,gpqa=FILE --workdir=DIR
 """
 
 import ml_collections
@@ -35,6 +43,7 @@ VARIANTS = (
   "average16",
   "questions_tiny",
   "questions",
+  "questions_full",
   "questions_small",
 )
 # ORZ's published code grades truncated responses otherwise than its paper, and
@@ -103,6 +112,7 @@ def _public(c: ml_collections.ConfigDict, variant: str) -> None:
 
 
 def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
+  c.evaluate.agents = ("free",)
   c.rollout.temperature = 0.6  # paper: 0.6
   c.rollout.stop_strings = ()
   if variant == "questions_tiny":
@@ -125,7 +135,7 @@ def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
     c.executor.update(profile("code_interpreter_small"))
     return
   c.model.dtype = "bfloat16"
-  c.evaluate.prompt_format = "full"
+  c.evaluate.prompt_format = "full" if variant == "questions_full" else "chat"
   c.rollout.slots = 64
   c.rollout.prompt_buckets = (256, 512, 1024, 2048, 4096)
   c.rollout.max_tokens = 6144

@@ -31,5 +31,5 @@ def get_config(variant: str = "paper") -> ml_collections.ConfigDict:
     # The tiny model was not trained on the prompts of `steer`. The other agents
     # answer at six temperatures instead of five.
     c.potential.agents = ("text", "code", "free")
-    c.potential.temperatures = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0)
+    c.potential.temperatures = code_interpreter.TINY_TEMPERATURES
   return c

@@ -3,8 +3,8 @@
   python -m azr_jax.trajectories --config=configs/trajectories.py:tiny \\
       --model=SPEC --workdir=DIR
 
-The questions should not be those of GRPO: gym sets have another seed, and
-`trajectories.questions` can name another file.
+The questions are not those of GRPO: `paper` reads the split `sft`, and `tiny`
+generates questions of another seed.
 """
 
 import ml_collections
@@ -22,13 +22,13 @@ def get_config(variant: str = "paper") -> ml_collections.ConfigDict:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
   is_tiny = variant == "tiny"
   c = evaluate.get_config("questions_tiny" if is_tiny else "questions")
-  trained = code_interpreter.get_config("tiny" if is_tiny else "qwen2.5-7b")
+  trained = code_interpreter.get_config("tiny")
   c.rollout.temperature = 1.0
   c.trajectories = overrides.to_config(TrajectoriesSettings())
-  c.trajectories.questions = trained.code_interpreter.questions
-  c.trajectories.count = trained.code_interpreter.count
-  c.trajectories.data_seed = 2
   if is_tiny:
+    c.trajectories.questions = trained.code_interpreter.questions
+    c.trajectories.count = trained.code_interpreter.count
+    c.trajectories.data_seed = 2
     # The tiny model was trained on these forms.
     c.trajectories.forms = ("free", "text", "code")
   return c

@@ -31,7 +31,7 @@ ORDERS = flags.DEFINE_list(
   "orders", ["none", "potential"], f"Some of {potential.ORDERS}."
 )
 LIMIT = flags.DEFINE_integer("limit", 100, "Held-out questions per task.")
-# Name in the table -> value of `config.evaluate.agent`.
+# Name in the table -> the agent of `config.evaluate.agents`.
 AGENTS = {"text": "text", "interpreter": "free"}
 NAME = "questions/pass@1"
 
@@ -102,7 +102,7 @@ def _score(
     model,
     "questions",
     "--config=configs/evaluate.py:questions_tiny",
-    f"--config.evaluate.agent={AGENTS[agent]}",
+    f"--config.evaluate.agents=('{AGENTS[agent]}',)",
     f"--data={'+'.join(code_interpreter.TINY_QUESTIONS)}",
     f"--limit={LIMIT.value}",
     cores=cores,

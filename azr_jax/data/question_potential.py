@@ -7,10 +7,9 @@ import ml_collections
 from azr_jax.config.settings import Settings, setting
 from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.data import question_passes
-from azr_jax.data.question_passes import Pass
+from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.agents import AGENTS
-from azr_jax.tasks import records
-from azr_jax.tasks.questions import pass_rates, prompts, sources
+from azr_jax.tasks.questions import pass_rates, sources
 from azr_jax.trainer import scoring
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import EvaluateSettings
@@ -23,13 +22,16 @@ class PotentialSettings(Settings):
   """Section `potential`: agents, questions and temperatures."""
 
   questions: tuple[str, ...] = setting(
-    ("questions/train.jsonl",), "sources of questions", required=True
+    ("split:train",), "sources of questions", required=True
   )
   count: int = setting(
     1_000_000, "maximum number of questions per source", at_least=1
   )
   data_seed: int = setting(
-    0, "seed for the generated gym questions", at_least=0
+    0,
+    "seed of generated questions",
+    at_least=0,
+    accepts=sources.TRAINING_SEED,
   )
   agents: tuple[str, ...] = setting(
     AGENTS,
@@ -39,7 +41,7 @@ class PotentialSettings(Settings):
     required=True,
   )
   temperatures: tuple[float, ...] = setting(
-    (0.2, 0.4, 0.6, 0.8, 1.0),
+    measurement.TEMPERATURES,
     "temperatures that each agent answers at",
     paper="five, which it does not name",
     required=True,
@@ -73,24 +75,11 @@ def estimate(
   identity = scoring.identity_of(settings, model_spec)
   with scoring.open_scores(workdir, settings, identity) as run:
     questions = sources.read_all(c.questions, c.count, c.data_seed)
-    passes = [
-      Pass(
-        f"{agent}_{temperature:g}",
-        agent,
-        prompts.form_of(agent),
-        temperature,
-        1,
-      )
-      for temperature in c.temperatures
-      for agent in c.agents
-    ]
-    correct = dict.fromkeys((question.id for question in questions), 0)
-    for _, path, _ in question_passes.answer(
+    passes = measurement.potential_passes(c.agents, c.temperatures)
+    answered = question_passes.answer(
       settings, model_spec, identity["step"], questions, passes, run
-    ):
-      for record in records.read(str(path)):
-        correct[record["id"]] += sum(record["correct"])
-    rates = [PassRate(correct[q.id], len(passes)) for q in questions]
+    )
+    rates = measurement.rates(questions, [path for _, path, _ in answered])
     if run.is_primary:
       pass_rates.write(run.folder / FILE, questions, rates)
     run.barrier("the pass rates are written")

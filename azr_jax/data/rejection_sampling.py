@@ -15,9 +15,9 @@ from azr_jax.config.settings import Settings, setting
 from azr_jax.corpora import demonstrations
 from azr_jax.corpora.demonstrations import Trajectory
 from azr_jax.data import question_passes
-from azr_jax.data.question_passes import Pass
 from azr_jax.evals import runner
 from azr_jax.systems.code_interpreter import agents
+from azr_jax.systems.code_interpreter.measurement import Pass
 from azr_jax.tasks import records
 from azr_jax.tasks.questions import prompts, sources
 from azr_jax.trainer import scoring
@@ -32,7 +32,7 @@ class TrajectoriesSettings(Settings):
   """Section `trajectories`: which conversations are sampled and kept."""
 
   questions: tuple[str, ...] = setting(
-    ("questions/train.jsonl",),
+    ("split:sft",),
     "sources of questions that GRPO does not train on",
     required=True,
   )
@@ -40,7 +40,10 @@ class TrajectoriesSettings(Settings):
     1_000_000, "maximum number of questions per source", at_least=1
   )
   data_seed: int = setting(
-    0, "seed for the generated gym questions", at_least=0
+    0,
+    "seed of generated questions",
+    at_least=0,
+    accepts=sources.TRAINING_SEED,
   )
   forms: tuple[str, ...] = setting(
     ("free", "text_then_code", "code_then_text"),

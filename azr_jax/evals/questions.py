@@ -1,15 +1,26 @@
 """`questions`: reasoning tasks that code may help with, answered by an agent.
 
 The data is a source of `tasks/questions/sources.py`, or several joined by `+`.
-Generated questions are generated again with a seed that no config trains on.
-`--limit` counts the questions of each task. The config key `evaluate.agent`
-selects one of the four agents; otherwise the model answers alone.
+They are read with the seed that holds questions out: generators make others
+than any run trains on, and of a public file this part is never trained on.
+`--limit` counts the questions of each task. The config key `evaluate.agents`
+names the agents that answer, some of the four; its scores are in the layout of
+R1-CI's table 3 (`question_table.py`).
+
+The agents may answer other benchmarks, too: those whose answers are
+mathematical, a choice or words, such as GPQA and AIME, the out-of-distribution
+sets of R1-CI's table 4. The text between the marks `<<<...>>>` is then graded
+as the benchmark's own answers are.
 """
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from concurrent.futures import Future
 
+import numpy as np
+
+from azr_jax.evals import question_table
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import questions as grading
@@ -19,14 +30,13 @@ from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question
 
 NAME = "questions"
-HELD_OUT_SEED = 99  # no config trains on questions of this seed
 _MAX_PER_TASK = 200
 
 
 def read(data: str) -> list[Item]:
   """Reads items from files, or generates gym questions."""
   questions = sources.read_all(
-    sources.split(data), _MAX_PER_TASK, HELD_OUT_SEED
+    sources.split(data), _MAX_PER_TASK, sources.HELD_OUT_SEED
   )
   return [item(question) for question in questions]
 
@@ -56,20 +66,86 @@ def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
 
 
 def _prompt(
-  item: Item, prompt_format: str, tokenizer: Tokenizer, form: str
+  item: Item,
+  prompt_format: str,
+  tokenizer: Tokenizer,
+  form: str,
+  instruction: str = "",
 ) -> str:
-  return prompts.ask(item.request, form, prompt_format, tokenizer)
+  request = f"{item.request}{instruction}"
+  return prompts.ask(request, form, prompt_format, tokenizer)
 
 
-def asked_by(benchmark: Benchmark, agent: str) -> Benchmark:
-  """Returns the benchmark with an agent's prompts.
+# Answer format -> what an agent is asked beside the question, and the text in
+# which the benchmark's grader finds the answer.
+_OTHERS = {
+  "math": ("", "\\boxed{{{}}}"),
+  "choice": ("\nAnswer with the letter of the right choice.", "\\boxed{{{}}}"),
+  "words": ("", "The answer is {}"),
+}
 
-  The agents are those of `systems/code_interpreter/agents.py`.
+
+def score_name(benchmark: str, agent: str, agents: Sequence[str]) -> str:
+  """Returns the name of a benchmark's scores that an agent got.
+
+  Args:
+    benchmark: the name of the benchmark.
+    agent: one of `agents`; "": the model answered alone.
+    agents: all agents that answered.
   """
-  form = prompts.form_of(agent)
-  return dataclasses.replace(
-    benchmark, prompt=functools.partial(_prompt, form=form)
+  return f"{benchmark}_{agent}" if len(agents) > 1 else benchmark
+
+
+def asked_by(
+  benchmark: Benchmark, agent: str, agents: Sequence[str] = ()
+) -> Benchmark:
+  """Returns the benchmark with an agent's prompts, and its grader.
+
+  Args:
+    benchmark: any one.
+    agent: one of `systems/code_interpreter/agents.py`.
+    agents: all agents that answer it, which decide on its name.
+
+  Raises:
+    ValueError: an agent cannot answer the benchmark.
+  """
+  changed = dataclasses.replace(
+    benchmark, name=score_name(benchmark.name, agent, agents)
   )
+  form = prompts.form_of(agent)
+  if benchmark.name == NAME:
+    prompt = functools.partial(_prompt, form=form)
+    return dataclasses.replace(changed, prompt=prompt)
+  if benchmark.answer_format not in _OTHERS or benchmark.prompt is not None:
+    raise ValueError(
+      f"evaluate.agents={tuple(agents)}: expected () with benchmark "
+      f"{benchmark.name!r}, whose answers no agent gives between marks"
+    )
+  instruction, template = _OTHERS[benchmark.answer_format]
+
+  def grade_marked(
+    executor: Executor, item: Item, response: str
+  ) -> "Future[Grade]":
+    answer = code_blocks.find_answer(response)
+    if answer is None:
+      return futures.done(Grade(False, "no answer"))
+    return benchmark.grade(executor, item, template.format(answer))
+
+  return dataclasses.replace(
+    changed,
+    prompt=functools.partial(_prompt, form=form, instruction=instruction),
+    grade=grade_marked,
+  )
+
+
+def summarize(
+  items: Sequence[Item],
+  correct: np.ndarray,
+  responses: Sequence[Sequence[str]],
+) -> dict[str, float]:
+  """Returns means over tasks, as `question_table.means` does."""
+  del responses
+  return question_table.means([item.subset for item in items], correct)
 
 
 BENCHMARKS = (
@@ -82,5 +158,6 @@ BENCHMARKS = (
     prompt=functools.partial(_prompt, form="free"),
     opens_data=True,
     limit_per_subset=True,
+    summarize=summarize,
   ),
 )

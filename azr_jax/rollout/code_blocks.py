@@ -11,12 +11,9 @@ with as many of the same marks, indented no further than those of the opening.
 What follows them does not matter, so that sampling can stop there.
 """
 
-import ast
 import dataclasses
 import re
-from collections.abc import Sequence
 
-from azr_jax.executor import literals
 from azr_jax.text import fences, marks
 
 # The end of a line is read so far for an opening.
@@ -147,21 +144,3 @@ def is_well_formed(response: str, is_last: bool) -> bool:
     return len(answers) == 1 and text.endswith(_ANSWER[1])
   block = find_tool_call(text)
   return block is not None and block.end == len(text)
-
-
-def has_self_check(responses: Sequence[str]) -> bool:
-  """Returns whether code was used as a check: a later script compares."""
-  blocks = [find_block(response) for response in responses]
-  codes = [block.code for block in blocks if block is not None]
-  return any(map(_compares, codes[1:]))
-
-
-def _compares(code: str) -> bool:
-  """Returns whether a script has a comparison or an assertion."""
-  try:
-    tree = literals.guarded_parse(code, "exec")
-  except literals.ParseError:
-    return False
-  return any(
-    isinstance(node, ast.Compare | ast.Assert) for node in ast.walk(tree)
-  )

@@ -49,7 +49,7 @@ class Engine:
     decode: `decode.decode` without model, sampling and steps; donates the
       slots.
     extend: `extend.extend` without model and mesh; donates the slots.
-    make_decode: settings -> `decode`.
+    make_decode: settings -> `decode` by their rules of sampling.
   """
 
   settings: SamplerSettings
@@ -121,9 +121,7 @@ def make_engine(
     model, settings, counts[0], prefill_shardings, decode_shardings
   )
   on_mesh: dict[str, Any] = {"mesh": mesh, "cache_spec": kv_sharding.spec}
-  make_decode = functools.partial(
-    _make_decode, model, mesh, decode_shardings=decode_shardings
-  )
+  make_decode = functools.partial(_make_decode, model, mesh, decode_shardings)
   return Engine(
     settings=settings,
     mesh=mesh,
@@ -213,8 +211,8 @@ def _make_initializers(
 def _make_decode(
   model: transformer.Transformer,
   mesh: Mesh,
-  settings: SamplerSettings,
   decode_shardings: decode_lib.DecodeState,
+  settings: SamplerSettings,
 ) -> Wrapped:
   """Returns the jitted decode loop; it donates the slots."""
   # The output is replicated, because each host reads all of it: every host of

@@ -76,9 +76,19 @@ class Policy:
       key = jax.random.fold_in(key, number)
     return dataclasses.replace(self, key=key, calls=0, is_branch=True)
 
-  def with_key(self, key: jax.Array) -> "Policy":
-    """Returns the same policy with another key and no calls yet."""
-    return Policy(self.sampler, self.tokenizer, self.params, key)
+  def with_key(
+    self, key: jax.Array, temperature: float | None = None
+  ) -> "Policy":
+    """Returns the same policy with another key and no calls yet.
+
+    Args:
+      key: the other key.
+      temperature: divides the logits; None: as before.
+    """
+    sampler = self.sampler
+    if temperature is not None:
+      sampler = sampler.at_temperature(temperature)
+    return Policy(sampler, self.tokenizer, self.params, key)
 
   def prompt(self, text: str, task: Any = None) -> types.Prompt:
     """Tokenises a whole prompt, with BOS where the model has one."""
@@ -94,11 +104,13 @@ class Policy:
     n: int = 1,
     prompt_seeds: Sequence[int] | None = None,
     environment: Environment | None = None,
+    temperature: float | None = None,
+    call: int | None = None,
   ) -> Iterator[tuple[int, int, types.Completion]]:
     """Yields (prompt index, sample index, completion) as they finish.
 
     A prompt's samples depend on its seed and on how often `sample` was called,
-    not on the other prompts.
+    or on `call`, not on the other prompts.
 
     Args:
       prompts: what to sample from; each must fit a prompt bucket.
@@ -107,13 +119,20 @@ class Policy:
         the prompt's index.
       environment: runs the tool calls of conversations; None ends a completion
         with its first response.
+      temperature: divides the logits; None: as the sampler's settings say. The
+        decode loop is compiled for each temperature.
+      call: takes the place of the number of calls before, in the key.
     """
-    key = jax.random.fold_in(self.key, self.calls)
+    number = self.calls if call is None else call
+    key = jax.random.fold_in(self.key, number)
     self.calls += 1
     start = time.monotonic()
     sampled = self.sampled
     replies = sampled.branch_replies if self.is_branch else sampled.replies
-    for index, sample, completion in self.sampler.generate(
+    sampler = self.sampler
+    if temperature is not None:
+      sampler = sampler.at_temperature(temperature)
+    for index, sample, completion in sampler.generate(
       self.params,
       prompts,
       n,

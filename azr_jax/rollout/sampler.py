@@ -69,19 +69,24 @@ class Sampler:
     self._stop_ids = np.asarray(sorted(stop_ids), np.int32)
     self._stop_strings = tuple(strings)
     self._stop_after = re.compile(settings.stop_after)
+    self._at_temperature: dict[float, Sampler] = {}
 
   def at_temperature(self, temperature: float) -> "Sampler":
-    """Returns a sampler that shares all but the decode loop with this one.
+    """Returns a sampler of another temperature with the same programs but one.
 
-    Args:
-      temperature: divides the logits; 0 is greedy.
+    The decode loop is compiled anew when it is first used; later calls return
+    the same sampler.
     """
     if temperature == self.settings.temperature:
       return self
-    other = copy.copy(self)
-    other.settings = dataclasses.replace(self.settings, temperature=temperature)
-    other._engine = self._engine.with_settings(other.settings)
-    return other
+    if temperature not in self._at_temperature:
+      sampler = copy.copy(self)
+      sampler.settings = dataclasses.replace(
+        self.settings, temperature=temperature
+      )
+      sampler._engine = self._engine.with_settings(sampler.settings)
+      self._at_temperature[temperature] = sampler
+    return self._at_temperature[temperature]
 
   def bucket(self, length: int) -> int | None:
     """Returns the smallest prompt bucket for a length; None if none fits."""

@@ -17,7 +17,6 @@ from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.settings import RunSettings
 from azr_jax.types import RolloutBatch
 
-
 FETCHER = "fetch of an update's metrics"
 LEAVE_S = 120.0  # An update that was begun before an error may take so long.
 

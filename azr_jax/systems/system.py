@@ -16,6 +16,7 @@ the trainer does the rest: sampling, learning, logging, checkpoints, resume.
 
 import abc
 import dataclasses
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -44,6 +45,7 @@ class Context:
     tokenizer: the tokenizer of the model.
     sandbox: what programs may use.
     records: files of the run's folder, for what a system makes once.
+    folder: of the run, for files that a resumed run reads; None: there is none.
   """
 
   seed: int
@@ -54,6 +56,7 @@ class Context:
   tokenizer: Tokenizer
   sandbox: ExecutorSettings
   records: Records = Records(None, None)
+  folder: pathlib.Path | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,11 +82,13 @@ class Evaluation:
     variant: a variant of `configs/evaluate.py`.
     benchmark: name or names, as `--benchmark` takes them.
     data: the value of `--data`; "": the benchmark needs none.
+    note: what the user must know to run it; "": nothing.
   """
 
   variant: str
   benchmark: str
   data: str = ""
+  note: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,9 @@
 """Entries of reasoning-gym's sets; different seeds give different entries."""
 
+import contextlib
 import importlib
+import io
+import random
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -51,4 +54,22 @@ def entries(
   except (ValueError, TypeError, AssertionError) as error:
     raise ValueError(f"gym:{name}: {error}; expected other settings") from None
   for index in range(count):
-    yield dataset[index]
+    with _alone(seed * SEED_STRIDE + index):
+      entry = dataset[index]
+    yield entry
+
+
+@contextlib.contextmanager
+def _alone(number: int) -> Iterator[None]:
+  """Keeps an entry from what it shares with the process.
+
+  `list_functions` draws from Python's own generator, which is seeded here, and
+  `bf` prints a dot for each program.
+  """
+  state = random.getstate()
+  random.seed(number)
+  try:
+    with contextlib.redirect_stdout(io.StringIO()):
+      yield
+  finally:
+    random.setstate(state)

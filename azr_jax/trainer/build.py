@@ -71,6 +71,7 @@ class Experiment:
       tokenizer=self.source.tokenizer,
       sandbox=trunk.executor,
       records=Records(run.folder, run.hosts),
+      folder=run.folder,
     )
     return self.settings.system.build(self.settings.system_settings, context)
 

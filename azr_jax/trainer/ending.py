@@ -40,4 +40,5 @@ def _scoring(settings: ExperimentSettings, folder: pathlib.Path) -> str:
     f"--model={shlex.quote(str(folder))}",
     f"--workdir={shlex.quote(f'{scores}_scores')}",
   ]
-  return " ".join(command)
+  note = f"  ({evaluation.note})" if evaluation.note else ""
+  return " ".join(command) + note

@@ -9,6 +9,7 @@ from azr_jax.evals.mathematics import MathematicsSettings
 from azr_jax.evals.program_tasks import TRAINED
 from azr_jax.rollout.python_tool import PythonToolSettings
 from azr_jax.systems.code_interpreter.agents import AGENTS
+from azr_jax.systems.code_interpreter.codesteer import CodeSteerSettings
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
 from azr_jax.tasks.programs import prompts as program_prompts
 
@@ -77,9 +78,12 @@ class BenchmarkSettings(Settings):
     "compact", "prompt format", choices=PROMPT_FORMATS
   )
   samples: int = setting(1, "responses per item", at_least=1)
-  agent: str = setting(
-    "free", "agent that answers the benchmark `questions`", choices=AGENTS
+  agents: tuple[str, ...] = setting(
+    (),
+    "agents of R1-CI that answer the benchmarks; (): the model answers alone",
+    subset_of=AGENTS,
   )
   tool: PythonToolSettings = PythonToolSettings()
   mathematics: MathematicsSettings = MathematicsSettings()
   livecodebench: ContestSettings = ContestSettings()
+  steer: CodeSteerSettings = CodeSteerSettings()

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import itertools
 import json
 import pathlib
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import ml_collections
 
 from azr_jax.config import settings as settings_lib
 from azr_jax.config import user_files
+from azr_jax.config.settings import Invalid
 from azr_jax.evals import (
   livecodebench,
   mathematics,
@@ -79,14 +81,15 @@ def evaluate(
   identity = identity_of(settings, model_spec) | {"data": data, "limit": limit}
   with open_scores(workdir, settings, identity) as run:
     names = _with_data(names, paths, run)
-    if questions.NAME in names:
+    agents_asked = _agents(settings, names)
+    if any(agents_asked):
       require_same_sandbox(settings, model_spec)
     loaded = restore.load_for_sampling(settings, model_spec, identity["step"])
     sampler = loaded.make_sampler(settings)
     params = sampler.compute_params(loaded.params)
     scores: dict[str, float] = {}
     with build.build_executor(settings.executor, run.hosts) as executor:
-      for name in names:
+      for name, agent in itertools.product(names, agents_asked):
         # Every benchmark starts from the same key, so that its scores do not
         # depend on the other benchmarks.
         policy = policy_lib.Policy(
@@ -97,6 +100,7 @@ def evaluate(
         )
         scores |= _score(
           name,
+          agent,
           policy,
           executor,
           run,
@@ -176,29 +180,52 @@ def build_agent(
     ),
     SharedJobs(executor, run.hosts),
     settings.evaluate.prompt_format,
+    settings.evaluate.steer,
   )
+
+
+def _agents(
+  settings: EvaluateSettings, names: Sequence[str]
+) -> tuple[str, ...]:
+  """Returns the agents that answer; ("",): the model answers alone.
+
+  Raises:
+    Invalid: a benchmark needs an agent, or no agent can answer it.
+  """
+  asked = settings.evaluate.agents
+  if questions.NAME in names and not asked:
+    raise Invalid(
+      "config.evaluate.agents",
+      f"=(): expected some of {agents.AGENTS} with benchmark "
+      f"{questions.NAME!r}, as configs/evaluate.py:questions has them",
+    )
+  for name in names if asked else ():
+    questions.asked_by(registry.BENCHMARKS[name], asked[0], asked)
+  return asked or ("",)
 
 
 def _score(
   name: str,
+  agent_name: str,
   policy: policy_lib.Policy,
   executor: Executor,
   run: Run,
   settings: EvaluateSettings,
   items: runner.RunSettings,
 ) -> dict[str, float]:
-  """Returns the scores of one benchmark."""
+  """Returns the scores of one benchmark, answered by an agent or alone."""
   benchmark = mathematics.graded_by(
     settings.evaluate.mathematics, registry.BENCHMARKS[name]
   )
-  agent = policy_lib.single_turn
-  if name == questions.NAME:
-    agent_name = settings.evaluate.agent
-    benchmark = questions.asked_by(benchmark, agent_name)
-    agent = build_agent(settings, agent_name, policy.tokenizer, executor, run)
   if name == livecodebench.NAME:
     benchmark = livecodebench.of_release(settings.evaluate.livecodebench)
-  path = run.folder / f"{name}.jsonl"
+  agent = policy_lib.single_turn
+  if agent_name:
+    benchmark = questions.asked_by(
+      benchmark, agent_name, settings.evaluate.agents
+    )
+    agent = build_agent(settings, agent_name, policy.tokenizer, executor, run)
+  path = run.folder / f"{benchmark.name}.jsonl"
   return runner.run(benchmark, policy, executor, run.hosts, items, path, agent)
 
 

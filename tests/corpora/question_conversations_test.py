@@ -12,6 +12,7 @@ from azr_jax.corpora.corpus import Conversation
 from azr_jax.executor import scripts
 from azr_jax.grading.gym import grader
 from azr_jax.rollout import code_blocks, python_tool
+from azr_jax.systems.code_interpreter import self_checks
 from azr_jax.tasks.questions import sources
 
 pytest.importorskip("reasoning_gym")
@@ -37,7 +38,7 @@ def test_conversations_are_correct_and_show_the_output_of_their_code(
       assert (
         shown == f"{code_blocks.OUTPUT_PREFIX}{text}{code_blocks.OUTPUT_SUFFIX}"
       )
-    assert code_blocks.has_self_check(turns[::2]) == (style == "check")
+    assert self_checks.has_self_check(turns) == (style == "check")
 
 
 def test_forms_and_solution_styles_are_mixed_by_their_weights():

@@ -109,16 +109,3 @@ def test_blocks_and_answers_are_those_of_a_slow_search(text):
   answers = ANSWER.findall(text)
   answer = answers[-1].strip() if answers else None
   assert code_blocks.find_answer(text) == answer
-
-
-@pytest.mark.parametrize(
-  "scripts, checks",
-  [
-    (["x = 1", "assert x"], True),
-    (["x == 1", "x = 1"], False),
-    (["x", "import a" + ".a" * 200 + "\nassert x"], False),
-  ],
-)
-def test_a_later_script_that_compares_is_a_check(scripts, checks):
-  responses = [f"```python\n{script}\n```" for script in scripts]
-  assert code_blocks.has_self_check(responses) == checks

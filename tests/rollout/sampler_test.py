@@ -22,6 +22,7 @@ from azr_jax.learner import packing, update
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.sampler import Sampler
+from azr_jax.run import compile_counter
 
 
 def generate(policy, **options):
@@ -286,3 +287,23 @@ def test_the_learner_scores_500_tokens_as_the_sampler_did(
   gap = np.abs(np.asarray(scored) - batch.old_logprobs)
   assert batch.loss_mask.sum() == sum(map(len, sampled_logprobs))
   assert float(np.max(gap * batch.loss_mask)) < 1e-4
+
+
+def test_another_temperature_compiles_the_decode_loop_alone(
+  params, one_device_mesh
+):
+  """Greedy samples of a sampler of temperature 1 are those of a greedy one."""
+  mixed = policy(params, one_device_mesh)
+  warm = sample(mixed)
+  want = sample(policy(params, one_device_mesh, temperature=0.0))
+  prompts = [mixed.prompt(text) for text in TEXTS]
+  with compile_counter.count_compiles() as counter:
+    greedy = {
+      (i, s): c for i, s, c in mixed.sample(prompts, temperature=0.0, call=0)
+    }
+    assert set(counter.take()) <= {"decode", "jit(decode)"}
+    again = {(i, s): c for i, s, c in mixed.sample(prompts, call=0)}
+    assert counter.take() == []
+  for name, completion in want.items():
+    np.testing.assert_array_equal(greedy[name].token_ids, completion.token_ids)
+    np.testing.assert_array_equal(again[name].token_ids, warm[name].token_ids)

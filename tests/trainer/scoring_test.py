@@ -6,8 +6,9 @@ import shlex
 
 import pytest
 
-from azr_jax.configs import azr, countdown, orz
+from azr_jax.configs import azr, code_interpreter, countdown, orz
 from azr_jax.run import preemption, storage
+from azr_jax.tasks.questions import sources
 from azr_jax.trainer import ending, scoring, settings
 
 
@@ -57,6 +58,36 @@ def test_the_last_words_name_a_command_that_can_be_pasted(tmp_path):
     f"--model={folder}",
     f"--workdir={folder}_scores",
   ]
+
+
+@pytest.mark.parametrize(
+  "variant, questions, data, scored_by",
+  [
+    ("qwen2.5-7b", ("split:train",), "split:test", "questions"),
+    (
+      "qwen2.5-7b",
+      ("split:q/train", "gym:gcd"),
+      "split:q/test+gym:gcd",
+      "questions",
+    ),
+    ("qwen2.5-7b", ("/q/train.jsonl",), "/q/test.jsonl", "questions"),
+    ("qwen2.5-7b", ("bbh:/bbh",), "bbh:/bbh", "questions"),
+    ("qwen2.5-7b", ("mine.jsonl",), sources.UNKNOWN, "questions"),
+    ("tiny", ("gym:gcd",), "gym:gcd", "questions_tiny"),
+  ],
+)
+def test_the_last_words_name_questions_that_were_held_out(
+  tmp_path, variant, questions, data, scored_by
+):
+  config = code_interpreter.get_config(variant)
+  config.code_interpreter.questions = questions
+  text, words = words_of(config, tmp_path, config.train.steps)
+  assert words[3:6] == [
+    f"--config=configs/evaluate.py:{scored_by}",
+    "--benchmark=questions",
+    f"--data={data}",
+  ]
+  assert ("was not trained on" in text) == (data == sources.UNKNOWN)
 
 
 def test_a_run_that_was_stopped_says_that_it_resumes(tmp_path):

@@ -40,7 +40,7 @@ from azr_jax.grading.symbench import grader as symbench
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.block_finder import BlockFinder
 from azr_jax.systems import text_metrics
-from azr_jax.systems.code_interpreter import agents
+from azr_jax.systems.code_interpreter import agents, self_checks
 from azr_jax.tasks.countdown import prompts as countdown_prompts
 from azr_jax.tasks.programs import parsing, validation
 
@@ -111,8 +111,13 @@ def read_forms(text: str) -> None:
   """Reads the turns of a conversation with the Code Interpreter."""
   for is_last in (False, True):
     code_blocks.is_well_formed(text, is_last)
-  code_blocks.has_self_check([text, text])
   agents.read_conversation(json.dumps([text]))
+
+
+def read_check(text: str) -> None:
+  """Reads the second script of a conversation with the Code Interpreter."""
+  turns = ["```python\nx\n```", "1", f"```python\n{text}\n```"]
+  self_checks.has_self_check(turns)
 
 
 def read_health(text: str) -> None:

@@ -229,6 +229,12 @@ READERS: Mapping[str, Reader] = {
     r.read_forms,
     ("rollout/code_blocks.py", "systems/code_interpreter/agents.py"),
   ),
+  "script that checks": Reader(
+    r.read_check,
+    ("systems/code_interpreter/self_checks.py",),
+    {**SYNTAX, **PYTHON},
+    source_limits.MAX_CHARS,
+  ),
   "script's complexity": Reader(
     script_complexity.measure,
     ("systems/code_interpreter/script_complexity.py",),
@@ -285,6 +291,7 @@ TRUSTED: Mapping[str, str] = {
   "run/folder.py": "configs that it wrote",
   "run/metrics.py": "metrics that it wrote",
   "systems/azr/program_metrics.py": "what its own programs report",
+  "systems/code_interpreter/online_potential.py": "what it wrote",
   "tasks/calls.py": "the user's configs",
   "tasks/programs/measures.py": "a model's, in a process of the executor",
   "tasks/programs/seed_files.py": "the user's files",

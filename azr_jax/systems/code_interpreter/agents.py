@@ -30,7 +30,10 @@ from azr_jax.rollout.environment import (
 )
 from azr_jax.rollout.policy import Agent, Policy, Stream
 from azr_jax.rollout.python_tool import PythonTool
-from azr_jax.systems.code_interpreter.codesteer import CodeSteer
+from azr_jax.systems.code_interpreter.codesteer import (
+  CodeSteer,
+  CodeSteerSettings,
+)
 
 AGENTS = ("text", "code", "free", "steer")
 CONVERSATION = "conversation"
@@ -48,6 +51,7 @@ def make(
   tool: PythonTool,
   jobs: SharedJobs,
   prompt_format: str,
+  steer: CodeSteerSettings,
 ) -> Agent:
   """Returns an agent.
 
@@ -57,6 +61,7 @@ def make(
       libraries.
     jobs: runs the scripts of `code` and `steer`.
     prompt_format: the prompt format of `steer`.
+    steer: the settings of `steer`.
 
   Raises:
     ValueError: the agent is unknown.
@@ -66,7 +71,7 @@ def make(
     "code": _code_agent(jobs, tool.libraries),
     "free": _free_agent(tool, _last_response),
     CONVERSATION: _free_agent(tool, _conversation),
-    "steer": CodeSteer(jobs, prompt_format, tool.libraries).ask,
+    "steer": CodeSteer(jobs, prompt_format, tool.libraries, steer).ask,
   }
   if agent not in agents:
     raise ValueError(f"agent {agent!r}: expected one of {tuple(agents)}")

@@ -5,9 +5,12 @@ import dataclasses
 from azr_jax.config.settings import Settings, setting
 from azr_jax.curricula import improvement_potential as potential
 from azr_jax.rollout.python_tool import PythonToolSettings
+from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.agents import AGENTS
+from azr_jax.systems.code_interpreter.codesteer import CodeSteerSettings
 from azr_jax.systems.code_interpreter.rewards import RewardSettings
 from azr_jax.tasks.questions import prompts as prompt_lib
+from azr_jax.tasks.questions import sources
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,15 +18,18 @@ class CodeInterpreterSettings(Settings):
   """Questions, conversations about them, and the order of training."""
 
   questions: tuple[str, ...] = setting(
-    ("questions/train.jsonl",),
-    "files of questions, or gym:NAME(key=value), bbh:PATH, symbench:PATH",
+    ("split:train",),
+    "sources of questions, as tasks/questions/sources.py reads them",
     required=True,
   )
   count: int = setting(
     1_000_000, "maximum number of questions per source", at_least=1
   )
   data_seed: int = setting(
-    0, "seed for the generated gym questions", at_least=0
+    0,
+    "seed of generated questions",
+    at_least=0,
+    accepts=sources.TRAINING_SEED,
   )
   prompts: int = setting(128, "questions per step", paper="128", at_least=1)
   group_size: int = setting(
@@ -34,6 +40,7 @@ class CodeInterpreterSettings(Settings):
   )
   tool: PythonToolSettings = PythonToolSettings()
   rewards: RewardSettings = RewardSettings()
+  steer: CodeSteerSettings = CodeSteerSettings()
   order: str = setting(
     "potential",
     "what decides the stage in which a question enters training",
@@ -58,11 +65,12 @@ class CodeInterpreterSettings(Settings):
     subset_of=AGENTS,
     required=True,
   )
-  pass_rate_samples: int = setting(
-    5,
-    "answers per agent and question in the online orders",
-    paper="5",
-    at_least=1,
+  pass_rate_temperatures: tuple[float, ...] = setting(
+    measurement.TEMPERATURES,
+    "temperatures that each of them answers at, once",
+    paper="five, which it does not name",
+    required=True,
+    accepts=(lambda v: min(v) > 0, "a tuple of numbers above 0"),
   )
 
   def check(self) -> None:

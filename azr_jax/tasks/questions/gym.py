@@ -1,6 +1,6 @@
 """Questions from the 84 reasoning-gym sets of R1-CI (table 6)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,19 @@ def make(
     ValueError: the set is unknown or takes no settings, or reasoning-gym is
       not installed.
   """
+  questions: dict[str, Question] = {}
+  for question in generate(name, count, seed, settings):
+    questions.setdefault(question.text, question)
+  return list(questions.values())
+
+
+def generate(
+  name: str,
+  count: int,
+  seed: int,
+  settings: Mapping[str, Any] | None = None,
+) -> Iterator[Question]:
+  """Yields what `make` returns as it is generated, with repeated questions."""
   if name not in NAMES:
     raise ValueError(f"gym set {name!r}: expected one of {NAMES}")
   settings = dict(settings or {})
@@ -69,20 +82,16 @@ def make(
       f"gym set {name!r} with {settings}: expected no settings, because its "
       "scorer is created before they are known"
     )
-  questions: dict[str, Question] = {}
   entries = gym_sets.entries(name, count, seed, settings)
   for index, entry in enumerate(map(_to_builtin, entries)):
     if _UNSOLVED in (entry["answer"] or ""):
       continue
-    text = entry["question"]
-    reference = canonical({"entry": entry, "settings": settings})
-    questions.setdefault(
-      text,
-      Question(
-        f"{PREFIX}{name}/{seed}/{index}", PREFIX + name, text, reference
-      ),
+    yield Question(
+      f"{PREFIX}{name}/{seed}/{index}",
+      PREFIX + name,
+      entry["question"],
+      canonical({"entry": entry, "settings": settings}),
     )
-  return list(questions.values())
 
 
 def _to_builtin(value: Any) -> Any:

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from azr_jax.config import user_files
 
@@ -63,8 +63,3 @@ def _question(fields: dict[str, str]) -> Question:
     if not isinstance(value, str):
       raise TypeError(f"{name}={value!r:.80} is no text")
   return question
-
-
-def distinct(questions: Sequence[Question]) -> list[Question]:
-  """Returns the questions without repeated texts; the first one stays."""
-  return list({q.text: q for q in reversed(questions)}.values())[::-1]

@@ -6,20 +6,37 @@
 | `bbh:PATH` | a file of BIG-Bench Hard, or a folder of them |
 | `symbench:PATH` | a file of SymBench, or the folder of its 33 tasks |
 | `symbench:gridworld` | a generator of the task without public data |
+| `split:NAME`, `split:DIR/NAME` | one of the files of `splits.py` |
 | a path | a file that `question.write` wrote |
+
+`HELD_OUT_SEED` holds out questions of every source that has a choice: a
+generator makes others, and of each task in a public file two fifths are read
+with this seed alone, the rest with any other. A split or a path is read as it
+is. Near duplicates (`duplicates.py`) are left out of public files.
 """
 
 import collections
+import hashlib
 import pathlib
 import re
 from collections.abc import Sequence
 
 from azr_jax.tasks import calls
-from azr_jax.tasks.questions import bbh, gym, question
+from azr_jax.tasks.questions import bbh, duplicates, gym, question, splits
 from azr_jax.tasks.questions.question import Question
 from azr_jax.tasks.questions.symbench import reader as symbench
 
-_SEPARATOR = re.compile(r"\+(?=(?:gym|bbh|symbench):)")
+_SEPARATOR = re.compile(r"\+(?=(?:gym|bbh|symbench|split):)")
+HELD_OUT_SEED = 99  # No config trains on questions of this seed.
+# The test of a seed that a config trains on, with its words.
+TRAINING_SEED = (
+  lambda seed: seed != HELD_OUT_SEED,
+  f"a seed other than {HELD_OUT_SEED}, which holds questions out",
+)
+# They are 100 of 250, the most questions of a task of BIG-Bench Hard.
+_HELD_OUT_FRACTION = 2, 5
+# Stands for a file that only the user can name.
+UNKNOWN = "QUESTIONS_NOT_TRAINED_ON.jsonl"
 
 
 def read(spec: str, count: int, seed: int) -> list[Question]:
@@ -28,7 +45,7 @@ def read(spec: str, count: int, seed: int) -> list[Question]:
   Args:
     spec: one of the specs in the module's table.
     count: maximum number of questions of a task.
-    seed: seed for the generated questions.
+    seed: seed for the generated questions; `HELD_OUT_SEED` holds out.
 
   Raises:
     ValueError: the source does not exist, or it has no question.
@@ -38,11 +55,17 @@ def read(spec: str, count: int, seed: int) -> list[Question]:
     name, settings = calls.read(name)
     questions = gym.make(name, count, seed, settings)
   elif kind == "bbh" and colon:
-    questions = _limit(bbh.read(pathlib.Path(name).expanduser()), count)
+    questions = _part(bbh.read(pathlib.Path(name).expanduser()), count, seed)
   elif kind == "symbench" and colon and name == symbench.GRIDWORLD:
     questions = symbench.make_gridworld(count, seed)
   elif kind == "symbench" and colon:
-    questions = _limit(symbench.read(pathlib.Path(name).expanduser()), count)
+    path = pathlib.Path(name).expanduser()
+    questions = _part(symbench.read(path), count, seed)
+    if path.is_dir():
+      size = min(count, symbench.GRIDWORLD_COUNT)
+      questions += symbench.make_gridworld(size, seed)
+  elif kind == "split" and colon:
+    questions = _limit(splits.read(name), count)
   else:
     questions = _limit(question.read(pathlib.Path(spec).expanduser()), count)
   if not questions:
@@ -59,6 +82,58 @@ def _limit(questions: Sequence[Question], count: int) -> list[Question]:
     if counts[candidate.task] <= count:
       kept.append(candidate)
   return kept
+
+
+def _part(
+  questions: Sequence[Question], count: int, seed: int
+) -> list[Question]:
+  """Returns the part of a public file's questions that a seed may read.
+
+  A task's questions are ordered by the SHA-256 of their texts, and the first
+  fifths are held out. So the parts depend neither on the order of the file nor
+  on `count`.
+  """
+  by_task: dict[str, list[Question]] = {}
+  for candidate in duplicates.distinct(questions):
+    by_task.setdefault(candidate.task, []).append(candidate)
+  held_out: set[str] = set()
+  for of_task in by_task.values():
+    ordered = sorted(of_task, key=lambda q: _digest(duplicates.key(q.text)))
+    size = len(ordered) * _HELD_OUT_FRACTION[0] // _HELD_OUT_FRACTION[1]
+    held_out |= {candidate.id for candidate in ordered[:size]}
+  return _limit(
+    [
+      candidate
+      for of_task in by_task.values()
+      for candidate in of_task
+      if (candidate.id in held_out) == (seed == HELD_OUT_SEED)
+    ],
+    count,
+  )
+
+
+def _digest(text: str) -> str:
+  return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def held_out(specs: Sequence[str]) -> str:
+  """Returns what to score a run on that was trained on sources.
+
+  Args:
+    specs: specs of this module's table.
+
+  Returns:
+    Specs between `+`: generators and public files as they are, because
+    `HELD_OUT_SEED` splits them; the test split for another split; `UNKNOWN` for
+    other files.
+  """
+  found: dict[str, None] = {}
+  for spec in specs:
+    if spec.startswith(("gym:", "bbh:", "symbench:")):
+      found[spec] = None
+    else:
+      found[splits.held_out(spec) or UNKNOWN] = None
+  return "+".join(found)
 
 
 def split(specs: str) -> list[str]:

@@ -10,8 +10,9 @@ from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.python_tool import PythonTool, PythonToolSettings
-from azr_jax.systems.code_interpreter import agents
+from azr_jax.systems.code_interpreter import agents, checker, phases
 from azr_jax.systems.code_interpreter import script_complexity as complexity
+from azr_jax.systems.code_interpreter.codesteer import CodeSteerSettings
 from azr_jax.tasks.questions.question import Question
 
 
@@ -34,6 +35,8 @@ class ScriptedPolicy:
     self.replies = {key: list(texts) for key, texts in replies.items()}
     self.longest = longest
     self.asked = []
+    # The number of the call and the temperature of each text in `asked`.
+    self.calls = []
 
   def prompt(self, text, task=None):
     return types.Prompt(text, tuple(self.tokenizer.encode(text)), task)
@@ -41,11 +44,20 @@ class ScriptedPolicy:
   def fits(self, prompt):
     return len(prompt.text) <= self.longest
 
-  def sample(self, prompts, n=1, prompt_seeds=None, environment=None):
+  def sample(
+    self,
+    prompts,
+    n=1,
+    prompt_seeds=None,
+    environment=None,
+    temperature=None,
+    call=None,
+  ):
     del environment
     assert len(prompt_seeds) == len(prompts)
     for index, prompt in enumerate(prompts):
       self.asked.append(prompt.text)
+      self.calls.append((call, temperature))
       key = next(key for key in self.replies if key in prompt.text)
       for sample in range(n):
         parts = self.replies[key].pop(0)
@@ -62,6 +74,7 @@ class ScriptedPolicy:
         yield index, sample, completion
 
 
+STEER = CodeSteerSettings(check_tries=1, check_generations=1)
 SANDBOX = ExecutorSettings(timeout_s=3.0)
 
 
@@ -76,6 +89,7 @@ def answers(
   samples=1,
   questions=("six by seven",),
   task_of=request,
+  steer=STEER,
 ):
   hosts = Hosts(1.0)
   settings = PythonToolSettings(max_output_tokens=100)
@@ -84,6 +98,7 @@ def answers(
     PythonTool(settings, policy.tokenizer, executor, hosts, SANDBOX),
     SharedJobs(executor, hosts),
     "compact",
+    steer,
   )
   prompts = [policy.prompt(text, task_of(text)) for text in questions]
   stream = ask(policy, prompts, samples, range(len(prompts)))
@@ -128,7 +143,7 @@ def test_codesteer_repeats_until_the_steerer_accepts(executor):
         "<<<try the other way>>>",
         "<<<Return Answer>>>",
         "<<<Text>>>",
-        "no mark",
+        "no mark, so Terminate",
       ],
       "checks the answer below": [script("print('looks', 'odd')")] * 4,
       "six": [script("print(41)"), script("print(42)"), "so <<<42>>>"],
@@ -152,14 +167,105 @@ def test_codesteer_ends_after_its_rounds_and_with_prompts_that_are_long(
   policy = ScriptedPolicy(
     {
       "less likely": ["<<<Text>>>"],
-      "You guide": ["<<<Text>>>"] * 4,
-      "checks the answer": ["no script"] * 4,
-      "six": [f"<<<{n}>>>" for n in range(5)],
+      "You guide": ["<<<Text>>>"] * 5,
+      "checks the answer": ["no script"] * 5,
+      "six": [f"<<<{n}>>>" for n in range(6)],
     }
   )
-  assert answers(executor, "steer", policy) == {(0, 0): "<<<4>>>"}
+  assert answers(executor, "steer", policy) == {(0, 0): "<<<5>>>"}
   policy = ScriptedPolicy({"six": ["<<<1>>>"]}, longest=50)
   assert answers(executor, "steer", policy) == {(0, 0): "<<<1>>>"}
+
+
+def checks_of(executor, written, **settings):
+  """Returns what the steerer was told of a check, and the policy."""
+  policy = ScriptedPolicy(
+    {
+      "less likely": ["<<<Text>>>"],
+      "You guide": ["<<<Return Answer>>>"],
+      "checks the answer": written,
+      "six": ["<<<42>>>"],
+    }
+  )
+  steer = CodeSteerSettings(report_tokens=300, **settings)
+  assert answers(executor, "steer", policy, steer=steer) == {(0, 0): "<<<42>>>"}
+  (told,) = [text for text in policy.asked if "You guide" in text]
+  told = told.partition("A check of the answer printed: ")[2]
+  return told.partition("\nIts code:")[0], policy
+
+
+@pytest.mark.parametrize(
+  "written, told",
+  [
+    # A response without a script is followed by another, five in a try.
+    (["no", "no", "no", "no", script("print('good')")], "good"),
+    (["no"] * 5, checker.NO_SCRIPT),
+    # A script that fails is followed by another, three in all.
+    ([script("1 / 0"), script("x ="), script("print('third')")], "third"),
+    ([script("1 / 0"), "no", "no", script("print('late')")], "late"),
+    ([script("1 / 0")] + ["no"] * 5, checker.NO_SCRIPT),
+    # An output that is too long is reported as not working.
+    ([script("print('x' * 301)")], checker.NOT_WORKING),
+    ([script("print('x' * 300)")], "x" * 300),
+  ],
+)
+def test_codesteer_checks_by_three_scripts_of_five_responses(
+  executor, written, told
+):
+  shown, policy = checks_of(executor, written)
+  assert shown == told
+  assert not policy.replies["checks the answer"]  # All of them were needed.
+
+
+def test_the_last_failed_check_is_reported_with_its_errors(executor):
+  fail = [script(f"print({n})\n1 / 0") for n in range(3)]
+  shown, _ = checks_of(executor, fail)
+  assert shown.startswith("2\n") and "ZeroDivisionError" in shown
+  shown, policy = checks_of(
+    executor, [*fail, "not asked"], check_tries=2, check_generations=1
+  )
+  assert (
+    shown.startswith("1\n") and len(policy.replies["checks the answer"]) == 2
+  )
+
+
+@pytest.mark.parametrize(
+  "temperature, used", [(0.0, 0.0), (-1.0, None), (0.3, 0.3)]
+)
+def test_only_the_solver_has_a_temperature_of_its_own(
+  executor, temperature, used
+):
+  _, policy = checks_of(
+    executor, [script("print(1)")], solver_temperature=temperature
+  )
+  solved = {
+    (text, of_call[1])
+    for text, of_call in zip(policy.asked, policy.calls, strict=True)
+  }
+  for text, of_text in solved:
+    is_solver = not any(
+      words in text for words in ("You guide", "checks the", "less likely")
+    )
+    assert of_text == (used if is_solver else None)
+
+
+def test_random_keys_do_not_depend_on_the_other_conversations(executor):
+  """A phase has the same number whatever the checker needed before."""
+  _, quick = checks_of(executor, [script("print(1)")])
+  _, slow = checks_of(executor, [script("1 / 0"), "no", script("print(1)")])
+  phases_of = [
+    [
+      call
+      for text, (call, _) in zip(p.asked, p.calls, strict=True)
+      if "You guide" in text
+    ]
+    for p in (quick, slow)
+  ]
+  assert phases_of[0] == phases_of[1]
+  numbers = [call for call, _ in slow.calls]
+  assert (
+    len(set(numbers)) == len(numbers) and min(numbers) >= phases._FIRST_CALL
+  )
 
 
 @pytest.mark.parametrize("agent", agents.AGENTS)

@@ -1,7 +1,11 @@
 """Code Interpreter: rewards, stages, and trajectories of conversations."""
 
+import copy
+import dataclasses
+import json
 import types as plain_types
 
+import jax
 import numpy as np
 import pytest
 
@@ -11,6 +15,7 @@ from azr_jax.executor import futures
 from azr_jax.grading.gym import grader
 from azr_jax.grading.outcome import Outcome
 from azr_jax.rollout import code_blocks
+from azr_jax.run import storage
 from azr_jax.systems.code_interpreter import system as system_lib
 from azr_jax.systems.code_interpreter.rewards import RewardSettings, parts
 from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
@@ -62,9 +67,21 @@ class ScriptedPolicy:
     settings=plain_types.SimpleNamespace(prompt_buckets=(80,))
   )
 
+  key = jax.random.key(0)
+  sample_s = 0.0
+
   def __init__(self, answers):
     self.answers = answers
     self.asked = []
+    self.params = {"w": np.ones(3, np.float32)}
+    self.first_sample = 0
+    self.most_answers = 1000
+
+  def with_key(self, key, temperature):
+    """At 0.2 it answers as the first sample, at 0.4 as the second ..."""
+    policy = copy.copy(self)
+    policy.first_sample = (0.2, 0.4, 0.6, 0.8).index(temperature)
+    return policy
 
   def prompt(self, text, task=None):
     return types.Prompt(text, tuple(self.tokenizer.encode(text)), task)
@@ -74,10 +91,13 @@ class ScriptedPolicy:
 
   def sample(self, prompts, n, environment):
     assert environment == "interpreter"
-    self.asked += [prompt.task.id for prompt in prompts]
     for index, prompt in enumerate(prompts):
+      if len(self.asked) == self.most_answers:
+        raise KeyboardInterrupt
+      self.asked.append(prompt.task.id)
       for sample in range(n):
-        yield index, sample, self.completion(prompt.task, sample)
+        completion = self.completion(prompt.task, sample + self.first_sample)
+        yield index, sample, completion
 
   def completion(self, question, sample):
     reference = self.answers[question.id]
@@ -130,19 +150,20 @@ def make_system(context):
   questions = gym.make("gcd", 8, 3)
   answers = {q.id: grader.stored_answer(q.reference) for q in questions}
 
-  def make(order="none", correct=(10,) * 8, prompts=2):
+  def make(order="none", correct=(10,) * 8, prompts=2, folder=None):
     settings = CodeInterpreterSettings(
       prompts=prompts,
       group_size=4,
       prompt_format="compact",
-      pass_rate_samples=4,
+      pass_rate_temperatures=(0.2, 0.4, 0.6, 0.8),
       pass_rate_agents=("text", "free"),
       order=order,
       pass_rates="" if correct is None else "a file",
       stage_steps=2,
     )
     rates = correct and [PassRate(n, 20) for n in correct]
-    system = Scripted(settings, context, questions, rates)
+    own = dataclasses.replace(context, folder=folder)
+    system = Scripted(settings, own, questions, rates)
     return system, ScriptedPolicy(answers), questions
 
   return make
@@ -233,8 +254,9 @@ def test_online_stages_estimate_pass_rates_before_they_begin(make):
   for step, estimates in ((1, True), (2, False), (3, True), (4, False)):
     policy.asked.clear()
     metrics = system.collect(policy, step).metrics
-    # Two agents answer every question before those of the step.
-    assert policy.asked[:-2] == (every * 2 if estimates else [])
+    # Two agents answer every question at four temperatures before those of
+    # the step.
+    assert policy.asked[:-2] == (every * 8 if estimates else [])
     # Three of the four texts end with the correct answer.
     sizes = [metrics[f"stage/code_interpreter/group{g}"] for g in (1, 2, 3, 4)]
     assert sizes == [8, 0, 0, 0]
@@ -244,4 +266,50 @@ def test_online_stages_estimate_pass_rates_before_they_begin(make):
   resumed.collect(policy, 4)
   assert len(policy.asked) == 2  # This stage has its pass rates.
   resumed.collect(policy, 5)
-  assert len(policy.asked) == 2 + 16 + 2
+  assert len(policy.asked) == 2 + 64 + 2
+
+
+@pytest.mark.parametrize("store", [False, True])
+def test_a_killed_measurement_goes_on_with_its_records(make, tmp_path, store):
+  folder = storage.resolve(f"file://{tmp_path}" if store else str(tmp_path))
+  whole, policy, questions = make("online_merge", correct=None)
+  whole.collect(policy, 1)
+  killed, policy, _ = make("online_merge", correct=None, folder=folder)
+  policy.most_answers = 21  # in the third pass
+  with pytest.raises(KeyboardInterrupt):
+    killed.collect(policy, 1)
+  kept = tmp_path / "potential" / "stage_1"
+  if not store:  # The kill came in the middle of a line, too.
+    cut = kept / "free_0.2.jsonl"
+    cut.write_bytes(cut.read_bytes()[:-20])
+  recorded = sum(
+    line.endswith(b"}\n")
+    for path in kept.glob("*.jsonl")
+    for line in path.read_bytes().splitlines(keepends=True)
+  )
+  # An object store has whole passes alone.
+  assert recorded == 16 if store else 15 <= recorded <= 20
+  resumed, policy, _ = make("online_merge", correct=None, folder=folder)
+  resumed.collect(policy, 1)
+  assert len(policy.asked) == 64 - recorded + 2
+  assert resumed.state_dict() == whole.state_dict()
+  assert {path.name for path in kept.glob("*.jsonl")} == {
+    "pass_rates.jsonl",
+    *(f"{a}_{t}.jsonl" for a in ("text", "free") for t in (0.2, 0.4, 0.6, 0.8)),
+  }
+  # These are the records and rates of azr_jax.potential.
+  rates = pass_rates.read_for(kept / "pass_rates.jsonl", questions)
+  assert rates == [PassRate(6, 8)] * 8
+  record = json.loads((kept / "free_0.4.jsonl").read_text().splitlines()[0])
+  assert record["correct"] == [True] and record["subset"] == "gym/gcd"
+
+
+def test_records_of_another_policy_are_not_used(make, tmp_path, capsys):
+  system, policy, _ = make("online_merge", correct=None, folder=tmp_path)
+  system.collect(policy, 1)
+  for params, asked in ((1.0, 2), (1.5, 64 + 2)):
+    again, policy, _ = make("online_merge", correct=None, folder=tmp_path)
+    policy.params = {"w": np.full(3, params, np.float32)}
+    again.collect(policy, 1)
+    assert len(policy.asked) == asked
+  assert "of another policy or of other questions" in capsys.readouterr().err

@@ -2,10 +2,15 @@
 
 import contextlib
 import io
+import types as plain_types
 
 import pytest
+import tokenizers as hf_tokenizers
+import transformers
 
+from azr_jax.models import tokenizers
 from azr_jax.rollout import code_blocks
+from azr_jax.rollout.policy import Policy
 from azr_jax.tasks.questions import prompts
 
 
@@ -46,3 +51,55 @@ def test_prompts_contain_the_question_and_the_answer_marks(form):
   compact = prompts.ask("What is 2 * 3?", form, "compact")
   assert compact.startswith("What is 2 * 3?\n")
   assert compact.endswith("?\n" if form == "free" else f"\n{form}\n")
+
+
+# A template like Qwen2.5's, which adds a system message, and one like that of
+# Llama 3, which writes BOS and strips the message.
+TEMPLATES = {
+  "system": (
+    "{% if messages[0].role != 'system' %}<|start|>system\nYou help.<|end|>\n"
+    "{% endif %}{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}"
+    "<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+  ),
+  "bos": (
+    "{{ bos_token }}{% for m in messages %}<|start|>{{ m.role }}\n\n"
+    "{{ m.content | trim }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n\n{% endif %}"
+  ),
+}
+SPECIAL = ["<|start|>", "<|end|>", "<|bos|>"]
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("form", prompts.FORMS)
+def test_chat_prompts_have_the_ids_of_transformers(form, template, tmp_path):
+  """A published checkpoint is asked in its own template, ids and all."""
+  trained = hf_tokenizers.ByteLevelBPETokenizer()
+  trained.train_from_iterator(
+    ["user assistant"], 300, special_tokens=SPECIAL, show_progress=False
+  )
+  theirs = transformers.PreTrainedTokenizerFast(
+    tokenizer_object=trained._tokenizer,
+    bos_token="<|bos|>",
+    eos_token="<|end|>",
+    additional_special_tokens=SPECIAL[:1],
+    chat_template=TEMPLATES[template],
+  )
+  theirs.save_pretrained(tmp_path)
+  ours = tokenizers.from_folder(tmp_path)
+  question = "What is <|end|> 2 * 3?\n"
+  full = prompts.ask(question, form, "full")
+  content = full.removesuffix("Reply:\n").rstrip()
+  expected = theirs.apply_chat_template(
+    [{"role": "user", "content": content}],
+    add_generation_prompt=True,
+    return_dict=False,
+  )
+  # Training, benchmarks, measurements and baselines all tokenize by a policy.
+  policy = Policy(plain_types.SimpleNamespace(), ours, None, None)
+  text = prompts.ask(question, form, "chat", ours)
+  assert list(policy.prompt(text).token_ids) == expected
+  assert theirs.decode(expected).endswith(
+    "assistant\n" + "\n" * (template == "bos")
+  )

@@ -1,13 +1,11 @@
 """Reads the public files of SymBench (CodeSteer-v1.0, Apache-2.0).
 
-A file has one JSON object per line with `sample` and the texts of its `files`.
-24 of the 33 tasks have a `question.txt` and a `solution.json` there. The others
-have only a world or a problem (`worlds.py`), and gridworld has no data
-(`gridworld.py`). A reference has a correct `answer` and the data that the
-grader needs.
+`layouts.py` finds its data sets and their rows. 24 of the 33 tasks have a
+`question.txt` and a `solution.json` there. The others have only a world or a
+problem (`worlds.py`), and gridworld has no data (`gridworld.py`). A reference
+has a correct `answer` and the data that the grader needs.
 """
 
-import csv
 import itertools
 import json
 import pathlib
@@ -20,14 +18,14 @@ from azr_jax.executor.canonical import canonical
 from azr_jax.grading.mathematics.extraction import last_boxed
 from azr_jax.grading.symbench import puzzles
 from azr_jax.tasks.questions.question import Question
-from azr_jax.tasks.questions.symbench import gridworld, worlds
+from azr_jax.tasks.questions.symbench import gridworld, layouts, worlds
+from azr_jax.tasks.questions.symbench.layouts import Row
 from azr_jax.tasks.questions.symbench.worlds import TextAndReference
 
 PREFIX = "symbench/"
 GRIDWORLD = "gridworld"
 GRIDWORLD_COUNT = 140  # The number of questions of the public task.
 
-Row = Mapping[str, Any]
 _NUM_CELLS = re.compile(r"select (\d+) different numbers")
 _FIRST_CELL = re.compile(r"square \((\d+),\s*(\d+)\) as the first")
 _MAX_SUM = re.compile(r"less than or equal to (-?\d+)")
@@ -299,45 +297,43 @@ def make_gridworld(count: int, seed: int) -> list[Question]:
 
 
 def read(path: pathlib.Path) -> list[Question]:
-  """Reads a file, or all files of a folder and generated gridworld questions.
+  """Reads a data set, or all data sets of a folder in one of the layouts.
 
   Raises:
     ValueError: a file is unknown or missing or has another layout, or a folder
-      has no file of SymBench.
+      has no data set of SymBench.
   """
+  if path.stem in _FILES:
+    return _read_data_set(path.stem, path)
   if not path.is_dir():
-    return _read_file(path)
-  files = sorted(
-    file
-    for pattern in ("*.jsonl", "*.csv", "*/24__24.csv")
-    for file in path.glob(pattern)
-    if file.stem in _FILES
-  )
-  if not files:
-    raise ValueError(f"{path}: expected a folder of SymBench's files")
-  questions = [question for file in files for question in _read_file(file)]
-  return questions + make_gridworld(GRIDWORLD_COUNT, 0)
-
-
-def _read_file(path: pathlib.Path) -> list[Question]:
-  if path.stem not in _FILES:
     raise ValueError(f"{path}: expected one of {sorted(_FILES)}")
-  task, read_row = _FILES[path.stem]
+  found = {name: layouts.find(path, name) for name in sorted(_FILES)}
+  if not any(found.values()):
+    raise ValueError(f"{path}: expected a folder of SymBench's files")
+  return [
+    question
+    for name, place in found.items()
+    if place is not None
+    for question in _read_data_set(name, place)
+  ]
+
+
+def _read_data_set(name: str, path: pathlib.Path) -> list[Question]:
+  task, read_row = _FILES[name]
   questions = []
   with user_files.reading(path, "SymBench's file"):
-    with path.open(encoding="utf-8", newline="") as file:
-      rows = (
-        list(csv.DictReader(file))
-        if path.suffix == ".csv"
-        else list(map(user_files.parse_json, file))
-      )
+    rows = layouts.rows(path)
   for number, row in enumerate(rows):
     with user_files.reading(f"{path}: row {number}", f"a sample of {task}"):
       parsed = read_row(row)
     if parsed is not None:
       text, reference = parsed
-      name = f"{PREFIX}{task}/{path.stem}/{number}"
       questions.append(
-        Question(name, PREFIX + task, text, canonical(reference))
+        Question(
+          f"{PREFIX}{task}/{name}/{number}",
+          PREFIX + task,
+          text,
+          canonical(reference),
+        )
       )
   return questions

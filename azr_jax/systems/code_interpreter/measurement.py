@@ -1,0 +1,129 @@
+"""Passes of agents over questions, whose records can be resumed.
+
+`azr_jax.potential`, `azr_jax.trajectories` and the online orders of training
+(`online_potential.py`) all measure by these, so their records are of one kind.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+
+from azr_jax.curricula.improvement_potential import PassRate
+from azr_jax.evals import questions as benchmark_lib
+from azr_jax.evals import runner
+from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.executor import Executor
+from azr_jax.parallel.hosts import Hosts
+from azr_jax.rollout.policy import Agent, Policy
+from azr_jax.systems.code_interpreter import agents as agents_lib
+from azr_jax.tasks import records
+from azr_jax.tasks.questions import prompts
+from azr_jax.tasks.questions.question import Question
+
+# The paper names the number of temperatures, not the temperatures.
+TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+  """One pass over all questions.
+
+  Attributes:
+    name: the name of its file of records.
+    agent: one of `agents.AGENTS`, or `agents.CONVERSATION`.
+    form: the form of the prompts, one of `prompts.FORMS`.
+    temperature: divides the logits.
+    samples: number of responses per question.
+  """
+
+  name: str
+  agent: str
+  form: str
+  temperature: float
+  samples: int
+
+
+def potential_passes(
+  agents: Sequence[str], temperatures: Sequence[float]
+) -> list[Pass]:
+  """Returns a pass for each agent at each temperature (R1-CI, section 4.3)."""
+  return [
+    Pass(
+      f"{agent}_{temperature:g}",
+      agent,
+      prompts.form_of(agent),
+      temperature,
+      1,
+    )
+    for temperature in temperatures
+    for agent in agents
+  ]
+
+
+def run(
+  pass_: Pass,
+  questions: Sequence[Question],
+  policy: Policy,
+  executor: Executor,
+  hosts: Hosts,
+  prompt_format: str,
+  path: pathlib.Path,
+  agent: Agent,
+) -> None:
+  """Answers and grades the questions that have no record, and adds theirs.
+
+  Args:
+    pass_: how they are prompted; its temperature is the policy's.
+    questions: the questions of the pass.
+    policy: answers them; the pass uses up its key.
+    executor: grades them.
+    hosts: of the run; either all of them see the file, or none does.
+    prompt_format: one of `prompts.PROMPT_FORMATS`.
+    path: the file of records.
+    agent: the pass's.
+  """
+  items = [benchmark_lib.item(question) for question in questions]
+  settings = runner.RunSettings("", 0, prompt_format, pass_.samples)
+  benchmark = _benchmark(pass_, items)
+  runner.run(benchmark, policy, executor, hosts, settings, path, agent)
+
+
+def rates(
+  questions: Sequence[Question], paths: Iterable[pathlib.Path]
+) -> list[PassRate]:
+  """Returns the pass rate of each question over complete files of records.
+
+  A question without a record was too long to be asked, and counts as wrong.
+  """
+  correct = dict.fromkeys((question.id for question in questions), 0)
+  samples = 0
+  for path in paths:
+    graded = 1
+    for record in records.read(str(path)):
+      correct[record["id"]] += sum(record["correct"])
+      graded = len(record["correct"])
+    samples += graded
+  return [PassRate(correct[question.id], samples) for question in questions]
+
+
+def _benchmark(pass_: Pass, items: list[Item]) -> Benchmark:
+  """Returns a benchmark of the items, prompted and graded as a pass says."""
+
+  def grade(executor: Executor, item: Item, text: str) -> "Future[Grade]":
+    if pass_.agent == agents_lib.CONVERSATION:
+      text = agents_lib.read_conversation(text)[-1]
+    return benchmark_lib.grade(executor, item, text)
+
+  return Benchmark(
+    pass_.name,
+    "",
+    lambda data: items,
+    "words",
+    grade,
+    prompt=lambda item, prompt_format, tokenizer: prompts.ask(
+      item.request, pass_.form, prompt_format, tokenizer
+    ),
+    opens_data=True,
+    limit_per_subset=True,
+  )
