@@ -54,6 +54,7 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
   """Returns the configuration of VARIANT or VARIANT+PRESET."""
   variant, preset = presets.split(variant, VARIANTS)
   c = settings.train_config("azr")
+  c.evaluation.prompt_format = "trained"
   _objective(c)
   if variant == "tiny":
     _tiny(c)
@@ -96,7 +97,6 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.evaluation.every = 25
   c.evaluation.benchmarks = "cruxeval_i,cruxeval_o,livecodebench_execution"
   c.evaluation.limit = 0
-  c.evaluation.prompt_format = "trained"
 
 
 def _tiny(c: ml_collections.ConfigDict) -> None:
