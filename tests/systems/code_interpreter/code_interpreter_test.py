@@ -68,7 +68,7 @@ class ScriptedPolicy:
   )
 
   key = jax.random.key(0)
-  sample_s = 0.0
+  sampled = plain_types.SimpleNamespace(seconds=0.0)
 
   def __init__(self, answers):
     self.answers = answers
