@@ -29,12 +29,17 @@ class Sampled:
 
   Attributes:
     seconds: of all calls, with what was done between completions.
-    replies: every completion with its prompt, in the order of their ends.
+    replies: every completion of the policy with its prompt, in the order of
+      their ends.
+    branch_replies: those of its branches.
   """
 
   seconds: float = 0.0
   replies: list[tuple[types.Prompt, types.Completion]] = dataclasses.field(
     default_factory=list
+  )
+  branch_replies: list[tuple[types.Prompt, types.Completion]] = (
+    dataclasses.field(default_factory=list)
   )
 
 
@@ -49,6 +54,7 @@ class Policy:
     key: this step's random key; every call to `sample` derives its own.
     calls: how often `sample` was called.
     sampled: what all calls have sampled.
+    is_branch: whether `branch` made it.
   """
 
   sampler: Sampler
@@ -57,6 +63,7 @@ class Policy:
   key: jax.Array
   calls: int = 0
   sampled: Sampled = dataclasses.field(default_factory=Sampled)
+  is_branch: bool = False
 
   def branch(self, *numbers: int) -> "Policy":
     """Returns a policy whose samples follow from the key and the numbers.
@@ -67,7 +74,7 @@ class Policy:
     key = jax.random.fold_in(self.key, _BRANCH)
     for number in numbers:
       key = jax.random.fold_in(key, number)
-    return dataclasses.replace(self, key=key, calls=0)
+    return dataclasses.replace(self, key=key, calls=0, is_branch=True)
 
   def with_key(self, key: jax.Array) -> "Policy":
     """Returns the same policy with another key and no calls yet."""
@@ -104,6 +111,8 @@ class Policy:
     key = jax.random.fold_in(self.key, self.calls)
     self.calls += 1
     start = time.monotonic()
+    sampled = self.sampled
+    replies = sampled.branch_replies if self.is_branch else sampled.replies
     for index, sample, completion in self.sampler.generate(
       self.params,
       prompts,
@@ -112,9 +121,9 @@ class Policy:
       prompt_seeds=prompt_seeds,
       environment=environment,
     ):
-      self.sampled.replies.append((prompts[index], completion))
+      replies.append((prompts[index], completion))
       yield index, sample, completion
-    self.sampled.seconds += time.monotonic() - start
+    sampled.seconds += time.monotonic() - start
 
 
 @contextlib.contextmanager

@@ -103,18 +103,36 @@ class Monitor:
     step: int,
     replies: Sequence[Reply],
     trajectories: Sequence[types.Trajectory] = (),
+    extra: Sequence[Reply] = (),
   ) -> dict[str, float]:
-    """Writes the flagged texts of a step to a file.
+    """Writes the flagged texts of a step to files.
 
     Args:
-      step: names the file.
+      step: names the files.
       replies: everything that was sampled, with its prompt.
       trajectories: what is learned from, whose completions are among the
         replies; they tell group and reward of a flagged text.
+      extra: replies that a run which was killed does not sample again, such as
+        those of seeding. Flagged ones have a file of their own and count in no
+        metric, because metrics do not depend on a kill.
 
     Returns:
-      The flagged fraction of the texts, and how many texts each rule flagged.
+      The flagged fraction of the replies, and how many each rule flagged.
     """
+    if extra:
+      self._write_flagged(f"{step:06d}_extra", self._flagged(extra), ())
+    flagged = self._flagged(replies)
+    self._write_flagged(f"{step:06d}", flagged, trajectories)
+    metrics = {"safety/flagged_share": len(flagged) / max(len(replies), 1)}
+    counts = collections.Counter(
+      itertools.chain.from_iterable(names for names, _ in flagged)
+    )
+    for name in sorted(counts):
+      metrics[f"safety/{name}"] = float(counts[name])
+    return metrics
+
+  def _flagged(self, replies: Sequence[Reply]) -> list[tuple[list[str], Reply]]:
+    """Returns the flagged replies, each with the rules that flag it."""
     texts = [completion.text for _, completion in replies]
     names = [find(text, self._patterns) for text in texts]
     if self._classifier is not None:
@@ -122,25 +140,17 @@ class Monitor:
       for names_of_text, is_flagged in zip(names, verdicts, strict=True):
         if is_flagged:
           names_of_text.append(CLASSIFIER)
-    flagged = [
-      (names_of_text, reply)
-      for names_of_text, reply in zip(names, replies, strict=True)
-      if names_of_text
-    ]
-    if flagged and self._write:
-      self._write_flagged(step, flagged, trajectories)
-    metrics = {"safety/flagged_share": len(flagged) / max(len(texts), 1)}
-    counts = collections.Counter(itertools.chain.from_iterable(names))
-    for name in sorted(counts):
-      metrics[f"safety/{name}"] = float(counts[name])
-    return metrics
+    return [pair for pair in zip(names, replies, strict=True) if pair[0]]
 
   def _write_flagged(
     self,
-    step: int,
+    name: str,
     flagged: Sequence[tuple[list[str], Reply]],
     trajectories: Sequence[types.Trajectory],
   ) -> None:
+    """Writes a file of flagged replies, if there are any."""
+    if not flagged or not self._write:
+      return
     learned = {id(t.completion): t for t in trajectories}
     lines = []
     for names, (prompt, completion) in flagged:
@@ -153,5 +163,5 @@ class Monitor:
         "completion": completion.text,
       }
       lines.append(json.dumps(record))
-    path = self._folder / f"{step:06d}.jsonl"
+    path = self._folder / f"{name}.jsonl"
     storage.write_if_possible(path, "\n".join(lines) + "\n")

@@ -123,7 +123,12 @@ def run(
 
       # Log, while the update runs.
       rollouts.metrics.update(
-        monitor.look(step, policy.sampled.replies, trajectories)
+        monitor.look(
+          step,
+          policy.sampled.replies,
+          trajectories,
+          extra=policy.sampled.branch_replies,
+        )
       )
       log.write_last()
       compiled = counter.take_expected(step, done + 1, fail_on_recompile)

@@ -85,6 +85,26 @@ def test_a_prompt_with_a_seed_samples_the_same_alone(params, one_device_mesh):
     )
 
 
+def test_a_branch_samples_by_its_numbers_alone(params, one_device_mesh):
+  first, second = (policy(params, one_device_mesh) for _ in range(2))
+  branch = sample(first.branch(3, 1))
+  after_branch = sample(first)
+  alone = sample(second)
+  later_branch = sample(second.branch(3, 1))
+  other_branch = sample(second.branch(3, 2))
+  for key, completion in alone.items():
+    assert completion.text == after_branch[key].text
+    assert branch[key].text == later_branch[key].text
+  texts = [
+    {c.text for c in completions.values()}
+    for completions in (alone, branch, other_branch)
+  ]
+  assert not texts[0] & texts[1] and not texts[1] & texts[2]
+  # All of them are counted with the policy.
+  assert len(first.sampled.replies) == len(TEXTS)
+  assert len(first.sampled.branch_replies) == len(TEXTS)
+
+
 def test_eight_devices_sample_what_one_does(params, one_device_mesh):
   mesh = mesh_lib.make_mesh({"data": 8, "fsdp": 1, "tensor": 1})
   one, eight = (sample(policy(params, m), 2) for m in (one_device_mesh, mesh))

@@ -91,6 +91,18 @@ def test_replies_that_nothing_is_learned_from_are_read(tmp_path):
   assert kept["reward"] is None
 
 
+def test_replies_that_are_not_sampled_again_have_a_file_of_their_own(tmp_path):
+  monitor = text_monitor.Monitor(tmp_path, True, text_monitor.rules(), None)
+  seed, other = trajectory("bypass the sandbox"), trajectory("fine")
+  extra = [(seed.prompt, seed.completion)]
+  replies = [(other.prompt, other.completion)]
+  with_seeds = monitor.look(1, replies, [other], extra)
+  assert with_seeds == monitor.look(1, replies, [other])
+  assert with_seeds == {"safety/flagged_share": 0.0}
+  kept = json.loads((tmp_path / "flagged/000001_extra.jsonl").read_text())
+  assert kept["rules"] == ["escape"]
+
+
 def test_flagged_texts_are_counted_and_kept_apart(tmp_path):
   monitor = text_monitor.Monitor(
     tmp_path,

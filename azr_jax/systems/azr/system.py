@@ -155,6 +155,9 @@ class AZR(System):
         self._style,
         functools.partial(self._rng, step),
       ).fill(self.buffers)
+      # A run that is killed before its first checkpoint reads its seeds, so
+      # their jobs are in no metric.
+      jobs.metrics()
       clock.lap("seed")
     proposals = self._propose(policy, step)
     clock.lap("propose")

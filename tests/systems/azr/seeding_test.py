@@ -172,3 +172,8 @@ def test_seeding_leaves_the_samples_of_the_step_as_they_are(context, keeping):
   for one, other in zip(first.trajectories, again.trajectories, strict=True):
     assert one.prompt == other.prompt
     assert one.completion.text == other.completion.text
+  metrics = [
+    {k: v for k, v in batch.metrics.items() if not k.startswith("time/")}
+    for batch in (first, again)
+  ]
+  assert metrics[0] == metrics[1]
