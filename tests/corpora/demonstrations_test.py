@@ -15,6 +15,17 @@ BLOCK = "so\n```python\nprint(6*7)\n```"
 OUTPUT = f"{code_blocks.OUTPUT_PREFIX}42\n{code_blocks.OUTPUT_SUFFIX}"
 
 
+class Letters:
+  """A tokenizer whose tokens are letters."""
+
+  eos_ids = (0,)
+
+  def encode(self, text):
+    return list(map(ord, text))
+
+  encode_prompt = encode
+
+
 def make(number, task="gym/products", turns=("<<<42>>>",)):
   return Trajectory(f"{task}/{number}", task, "free", f"{number}?\n", turns)
 
@@ -28,7 +39,7 @@ def test_files_keep_conversations(tmp_path):
   demonstrations.write(path, trajectories)
   assert demonstrations.read(path) == trajectories
   conversation = trajectories[1].conversation()
-  ids, loss_mask = conversation.tokens(lambda text: list(map(ord, text)), 0)
+  ids, loss_mask = conversation.tokens(Letters())
   trained_on = "".join(
     chr(token_id)
     for token_id, mask in zip(ids[:-1], loss_mask[:-1], strict=True)
