@@ -117,7 +117,7 @@ def test_a_branch_samples_by_its_numbers_alone(params, one_device_mesh):
     {c.text for c in completions.values()}
     for completions in (alone, branch, other_branch)
   ]
-  assert not texts[0] & texts[1] and not texts[1] & texts[2]
+  assert texts[0] != texts[1] != texts[2]
   # All of them are counted with the policy.
   assert len(first.sampled.replies) == len(TEXTS)
   assert len(first.sampled.branch_replies) == len(TEXTS)
