@@ -92,6 +92,12 @@ def test_scores_are_printed_by_both_names(tmp_path):
 
 def test_a_random_pool_is_made_by_a_command(tmp_path):
   path = tmp_path / "pool.jsonl"
-  printed = run("azr_jax.propose", "--random", "--count=9", f"--out={path}")
+  printed = run(
+    "azr_jax.propose",
+    "--random",
+    "--count=9",
+    f"--out={path}",
+    "--config.seed=1",  # A flag of the config that the command has itself.
+  )
   assert json.loads(printed)["puzzles"] == 9
   assert len(path.read_text().splitlines()) == 9

@@ -1,8 +1,6 @@
 """Evaluation of specs, folders and runs; export; supervised smoke run."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import training
@@ -112,20 +110,14 @@ def test_a_bad_value_is_named(config):
 
 def test_supervised_training_learns_and_resumes(tmp_path, on_one_device):
   few = {"learner.micro_rows": 8}
-  command = [sys.executable, "-m", "azr_jax.sft", f"--workdir={tmp_path}"]
-  subprocess.run(
-    [*command, *training.flags("configs/sft.py:smoke", few)],
-    cwd=training.ROOT,
-    env=training.environment(),
-    check=True,
-    timeout=300,
-  )
+  config = sft_config.get_config("smoke")
+  config.update_from_flattened_dict(few)
+  sft.train(config, str(tmp_path))
   losses = [row["learner/nll"] for row in training.rows_of(tmp_path)]
   assert len(losses) == 4 and losses[-1] < losses[0]
   source = load.resolve(str(tmp_path / "model"), str(tmp_path))
   assert source.config.vocab_size >= source.tokenizer.vocab_size
-  config = sft_config.get_config("smoke")
-  config.update_from_flattened_dict(few | {"train.steps": 5})
+  config.train.steps = 5
   sft.train(config, str(tmp_path))
   steps = [row["step"] for row in training.rows_of(tmp_path)]
   assert steps == [1, 2, 3, 4, 5]

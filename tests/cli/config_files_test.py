@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-import training
 
 from azr_jax.cli import config_files
 from azr_jax.cli.errors import UsageError
@@ -150,31 +149,6 @@ def test_an_unknown_system_is_refused():
   resolved = config_files.resolve_argument(words)
   with pytest.raises(Invalid, match="config.system='orzz': expected one of"):
     config_files.check_overrides(resolved)
-
-
-def output_of(folder, *words):
-  done = subprocess.run(
-    [sys.executable, "-m", *words],
-    cwd=folder,
-    env=training.environment(),
-    capture_output=True,
-    text=True,
-    timeout=200,
-    check=False,
-  )
-  return done.stdout + done.stderr
-
-
-def test_a_command_with_a_default_config_checks_and_lists_its_keys(tmp_path):
-  program = ["azr_jax.propose", "--random", "--out=x.jsonl"]
-  refused = output_of(tmp_path, *program, "--config.rollut.slots=3")
-  assert refused == (
-    "error: --config.rollut.slots: the configuration has no such key; did you "
-    "mean --config.rollout.slots?\n"
-  )
-  assert "propose.references = 6" in output_of(tmp_path, *program, "--help")
-  made = output_of(tmp_path, *program, "--count=2", "--config.seed=1")
-  assert '"puzzles": 2.0' in made
 
 
 def test_words_after_two_dashes_are_left_alone(tmp_path):

@@ -44,6 +44,10 @@ CASES = {
     ["train", TINY, DIR, "--config.azr.batchsize=3"],
     "did you mean --config.azr.batch_size?",
   ),
+  "misspelt key of a default config": (
+    ["propose", "--random", "--out=FOLDER/x", "--config.rollut.slots=3"],
+    "did you mean --config.rollout.slots?",
+  ),
   "a section": (
     ["train", TINY, DIR, "--config.azr=3"],
     "--config.azr: the configuration has no such key; it is a section",

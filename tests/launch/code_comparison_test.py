@@ -46,19 +46,15 @@ def test_finished_runs_become_a_table_and_are_not_run_again(tmp_path):
 
 
 def test_a_dry_run_names_every_command_and_runs_none(tmp_path):
-  done = launch(tmp_path / "new", "--dry_run", "--seeds=0,1")
+  orders = "--orders=none,potential,online_merge"
+  done = launch(tmp_path / "new", "--dry_run", "--seeds=0,1", orders)
   commands = done.stdout.splitlines()
   assert sum("azr_jax.potential" in c for c in commands) == 1
-  assert sum("azr_jax.train" in c for c in commands) == 4
-  assert sum("azr_jax.evaluate" in c for c in commands) == 2 + 2 * 4
+  assert sum("azr_jax.train" in c for c in commands) == 6
+  assert sum("azr_jax.evaluate" in c for c in commands) == 2 + 2 * 6
+  online = [c for c in commands if "order=online_merge" in c]
+  assert len(online) == 2  # These need no pass rates from before.
+  assert all("--config.code_interpreter.pass_rates= " in c for c in online)
   assert not (tmp_path / "new").exists()
-
-
-def test_online_orders_need_no_pass_rates_before(tmp_path):
-  done = launch(tmp_path, "--dry_run", "--seeds=0", "--orders=online_merge")
-  commands = done.stdout.splitlines()
-  assert not any("azr_jax.potential" in c for c in commands)
-  (train,) = [c for c in commands if "azr_jax.train" in c]
-  assert "--config.code_interpreter.pass_rates= " in train
   refused = launch(tmp_path, "--dry_run", "--orders=typo")
   assert "expected orders of" in refused.stderr + refused.stdout
