@@ -26,7 +26,7 @@ CLOSED_LOOP = {
   "learner.max_micro_batches": 1,
   "train.save_every": 2,
   "train.keep_checkpoints": 3,
-  "train.steps": 5,
+  "train.steps": 4,
 }
 
 
@@ -53,7 +53,7 @@ def test_a_run_cut_short_goes_on_as_if_it_had_not_been(tmp_path, on_one_device):
   training.copy_cut_after(2, whole, cut)
   train.train(config, str(cut))
   found = training.metrics_of(whole)
-  assert [metrics["step"] for metrics in found] == [1, 2, 3, 4, 5]
+  assert [metrics["step"] for metrics in found] == [1, 2, 3, 4]
   assert training.metrics_of(cut) == found
   assert {
     "curriculum/probability/own",

@@ -52,14 +52,17 @@ def faults(seed, flips, cuts):
   yield from ((cut, number % 2) for number in range(cuts))
 
 
-def test_each_of_20_flips_and_10_cuts_is_named_and_the_one_before_is_used(
-  azr_run, tmp_path, capsys
+@pytest.mark.parametrize(
+  "flips, cuts", [(3, 2), pytest.param(20, 10, marks=pytest.mark.slow)]
+)
+def test_each_flip_and_cut_is_named_and_the_checkpoint_before_is_used(
+  azr_run, tmp_path, capsys, flips, cuts
 ):
   run_folder = tmp_path / "run"
   saved = azr_run / "checkpoints"
   shutil.copytree(saved, run_folder / "checkpoints")
   damaged = tmp_path / "run" / checkpoint.DAMAGED
-  for damage, by_size in faults(0, 20, 10):
+  for damage, by_size in faults(0, flips, cuts):
     newest = run_folder / "checkpoints" / str(NEWEST)
     path = damage(newest, by_size)
     with session.open_run(str(run_folder), {}, 1.0) as run:

@@ -68,8 +68,9 @@ def test_eight_devices_train_as_one_does(azr_run, tmp_path):
 
 @pytest.mark.parametrize(
   "devices, fsdp, tensor",
-  [(1, 2, 1), pytest.param(4, 4, 2, marks=pytest.mark.slow)],
+  [(1, 2, 1), (4, 4, 2)],
 )
+@pytest.mark.slow  # `parallel/hosts_test.py` has two processes that exchange.
 def test_two_processes_train_as_one_device_does(
   azr_run, tmp_path, devices, fsdp, tensor
 ):

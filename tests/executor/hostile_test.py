@@ -15,6 +15,7 @@ import sys
 from typing import Any
 
 import pytest
+import training
 
 from azr_jax.executor import scripts
 from tests.executor.hostile_programs import CASES
@@ -56,8 +57,8 @@ class Outcome:
     for name in ENVIRONMENTS
   ],
 )
-def outcome(request):
-  """Runs the script in an environment; returns its outcome."""
+def outcome(request, tmp_path_factory):
+  """Runs the script in an environment, once for all of pytest's processes."""
   without, user = ENVIRONMENTS[request.param]
   python = _python_for_nobody() if user else sys.executable
   libraries = ""
@@ -65,12 +66,20 @@ def outcome(request):
     for name in scripts.LIBRARIES:
       pytest.importorskip(name)
     libraries = ",".join((scripts.RUNNER, *scripts.LIBRARIES))
-  report = _run(
-    python,
-    f"--without={','.join(without)}",
-    f"--libraries={libraries}",
-    **user,
-  )
+
+  def make(folder):
+    report = _run(
+      python,
+      f"--without={','.join(without)}",
+      f"--libraries={libraries}",
+      **user,
+    )
+    folder.mkdir()
+    (folder / "report.json").write_text(json.dumps(report))
+
+  name = f"hostile_{request.param}"
+  folder = training.make_once(tmp_path_factory, name, make)
+  report = json.loads((folder / "report.json").read_text())
   return Outcome(report, without, _lacking(python, **user))
 
 

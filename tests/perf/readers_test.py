@@ -85,6 +85,7 @@ def measured(*sizes):
   return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_readers_take_linear_time():
   metrics = measured(1024, 8192)
   assert metrics["faults"] == {}

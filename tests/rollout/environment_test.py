@@ -159,7 +159,7 @@ def test_the_loss_mask_tells_responses_from_tool_outputs(
   [
     pytest.param({"slots": 1}, (0, 2), marks=pytest.mark.slow),
     ({"slots": 20, "cache_chunk": 32}, (40,)),
-    ({"extend_chunk": 3}, (5, 0, 1)),
+    pytest.param({"extend_chunk": 3}, (5, 0, 1), marks=pytest.mark.slow),
     pytest.param({"extend_chunk": 64}, (1,), marks=pytest.mark.slow),
     pytest.param(
       {"decode_chunk": 10, "prefill_tokens": 64},

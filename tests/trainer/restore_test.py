@@ -96,7 +96,14 @@ def state_of(seed, changes):
   return experiment.learner.init(params(experiment.mesh, rules))
 
 
-@pytest.mark.parametrize("source, own", [(GAE, GAE), (GAE, {}), (NO_CLIP, GAE)])
+@pytest.mark.parametrize(
+  "source, own",
+  [
+    (GAE, GAE),
+    pytest.param(GAE, {}, marks=pytest.mark.slow),
+    pytest.param(NO_CLIP, GAE, marks=pytest.mark.slow),
+  ],
+)
 def test_a_run_starts_from_another_run_s_parameters_alone(
   tmp_path, source, own
 ):
