@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import pathlib
 import shutil
 import tempfile
 
@@ -49,6 +50,12 @@ jaxtyping.install_import_hook(
   ],
   "beartype.beartype",
 )
+
+
+def pytest_collection_modifyitems(items):
+  """Puts whole runs first, so that none of them is what the end waits for."""
+  here = pathlib.Path(__file__).parent
+  items.sort(key=lambda item: item.path.parent != here)
 
 
 @pytest.fixture(scope="session")
