@@ -8,6 +8,7 @@ import of a missing one raises ModuleNotFoundError in the program.
 import codecs
 import contextlib
 import importlib
+import importlib.util
 import os
 
 MODULES = (
@@ -17,6 +18,9 @@ MODULES = (
   "keyword math numbers operator pprint queue random re statistics string "
   "struct textwrap time traceback types typing unicodedata zlib"
 ).split()
+# Modules that some versions of Python load lazily; `_pylong`, of 3.12 and
+# later, converts long integers.
+OF_SOME_VERSIONS = ("_pylong",)
 CODECS = (
   "ascii latin-1 utf-7 utf-8 utf-8-sig utf-16 utf-16-le utf-16-be utf-32 "
   "cp437 cp1251 cp1252 iso8859-2 iso8859-15 koi8-r shift_jis euc_jp gb2312 "
@@ -27,7 +31,8 @@ CODECS = (
 
 def load():
   """Imports every listed module and codec."""
-  for name in MODULES:
+  present = filter(importlib.util.find_spec, OF_SOME_VERSIONS)
+  for name in (*MODULES, *present):
     importlib.import_module(name)
   for name in CODECS:
     codecs.lookup(name)

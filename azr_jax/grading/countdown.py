@@ -33,6 +33,8 @@ MAX_ANSWER_CHARS = 1000
 MODES = ("strict", "compat")
 # No puzzle needs a result of `**` with more bits.
 _MAX_POWER_BITS = 4096
+# Operators around a number; Python's own limit differs between its versions.
+_MAX_DEPTH = 200
 _STRICT_TEXT = re.compile(r"[0-9+\-*/()\s]+")
 _COMPAT_TEXT = re.compile(r"[\d+\-*/().\s]+")
 _COMPAT_DISTANCE = 1e-5
@@ -135,7 +137,10 @@ def _evaluate(
   node: ast.AST,
   operators: dict[type, Callable[..., Number]],
   constant: Callable[[int | float], Number],
+  depth: int = 0,
 ) -> Number:
+  if depth > _MAX_DEPTH:
+    raise _Invalid("nested too deeply")
   if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
     return constant(node.value)
   if isinstance(node, ast.BinOp) and type(node.op) in operators:
@@ -144,7 +149,7 @@ def _evaluate(
     parts = [node.operand]
   else:
     raise _Invalid("other operators")
-  values = [_evaluate(part, operators, constant) for part in parts]
+  values = [_evaluate(part, operators, constant, depth + 1) for part in parts]
   return operators[type(node.op)](*values)
 
 

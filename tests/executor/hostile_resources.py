@@ -37,7 +37,7 @@ MEMORY = {
   ),
   "integer_shift": _bomb("range(1 << 2**33 >> 2**33)"),
   "integer_product": _bomb("range(x * x)", "x = 1 << 2**30"),
-  "dictionary": _bomb("{i: str(i) for i in range(3 * 10**6)}"),
+  "dictionary": _bomb("{i: bytes(4096) for i in range(10**6)}"),
   "set": _bomb("set(range(5 * 10**6))"),
   "array": _bomb("array.array('q', [0]) * 2**27"),
   "padding": _bomb("'%01000000000d' % 1"),

@@ -154,4 +154,4 @@ def test_signs_without_end_are_a_wrong_answer():
   signs = ("-" * 64 + "(") * 14
   text = f"<answer>{signs}3{')' * 14}</answer>"
   verdict = countdown.verify(Puzzle((3,), 3), text, "compat")
-  assert verdict.reason == "RecursionError"
+  assert verdict.reason == "nested too deeply"

@@ -98,7 +98,9 @@ def updated(mesh, batch, on_policy=False, ref_params=None, **loss):
 
 def close(one, other, atol=1e-5):
   jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, atol=atol), one, other
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=atol),
+    one,
+    other,
   )
 
 

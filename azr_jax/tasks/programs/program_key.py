@@ -39,7 +39,27 @@ def _canonical_text(code: str) -> str:
       node.arg = canonical(node.arg)
     elif isinstance(node, ast.FunctionDef | ast.ClassDef):
       node.name = canonical(node.name)
-  return ast.dump(tree)
+  return _dump(tree)
+
+
+def _dump(value: object) -> str:
+  """Returns a syntax tree as text, which every version of Python writes alike.
+
+  `ast.dump` shows fields that a version added, and leaves out others. Here an
+  optional field that is absent is left out, and so is the list of type
+  parameters, which Python 3.12 has added, where it is empty.
+  """
+  if isinstance(value, list):
+    return f"[{', '.join(map(_dump, value))}]"
+  if not isinstance(value, ast.AST):
+    return repr(value)
+  fields = []
+  for name in value._fields:
+    field = getattr(value, name)
+    is_absent = field is None and getattr(type(value), name, ...) is None
+    if not is_absent and (name, field) != ("type_params", []):
+      fields.append(f"{name}={_dump(field)}")
+  return f"{type(value).__name__}({', '.join(fields)})"
 
 
 def _defined_names(tree: ast.AST) -> set[str]:
