@@ -1,6 +1,6 @@
 """The key-value cache of sampling, and attention over it."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import flax.struct
 import jax
@@ -10,6 +10,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from azr_jax.models.attention import HIDDEN_SCORE
 from azr_jax.types import Leaf
+
+# Keys [L, B, K, E, T] and values [L, B, K, T, E].
+KV: TypeAlias = tuple[jax.Array, jax.Array]
 
 
 class KVCache(flax.struct.PyTreeNode):
@@ -33,8 +36,8 @@ class RecentKV(flax.struct.PyTreeNode):
   """Keys and values of the N tokens after a cache's, aligned in all rows.
 
   Attributes:
-    k: [L, B, K, E, N]; within one layer, without L.
-    v: [L, B, K, N, E]; within one layer, without L.
+    k: [L, B, K, N, E]; within one layer, without L.
+    v: the same.
     count: int32 [], how many entries are filled; within the scan over layers,
       [L].
   """
@@ -64,58 +67,80 @@ def init_cache(
   )
 
 
-def write_rows(
-  cache: KVCache,
-  k: Float[Array, "L B K E S"],
-  v: Float[Array, "L B K S E"],
-  start: Int[Array, " B"],
-) -> KVCache:
-  """Stores S entries of each row, beginning at that row's `start`.
+def store_entries(
+  whole: KV,
+  new: KV,
+  rows: Int[Array, " entries"],
+  starts: Int[Array, " entries"],
+  counts: Int[Array, " entries"],
+) -> KV:
+  """Writes new entries into rows of a cache, and nothing else of these rows.
+
+  A row at a time is written in place. A scatter to all rows at once would
+  transpose the whole cache there and back, and does not compile for several
+  GPUs. On a mesh, call it on each device's own rows (`jax.shard_map`).
 
   Args:
-    cache: the cache to write to; its lengths stay as they are.
-    k: keys in the cache's layout.
-    v: values in the cache's layout.
-    start: the first entry to write, per row.
+    whole: keys [L, B, K, E, T] and values [L, B, K, T, E].
+    new: keys and values [L, entries, K, S, E].
+    rows: the row of each entry of `new`.
+    starts: the first position to write in each of these rows.
+    counts: rows of which this is 0 are left as they are; the others are
+      written in S entries, of which the caller counts the first so many.
   """
 
-  def write_row(
-    cache_k: Float[Array, "L K E T"],
-    cache_v: Float[Array, "L K T E"],
-    k: Float[Array, "L K E S"],
-    v: Float[Array, "L K S E"],
-    start: Int[Array, ""],
-  ) -> tuple[jax.Array, jax.Array]:
-    return write_at(
-      cache_k[:, None], cache_v[:, None], k[:, None], v[:, None], start
-    )
+  new_k, new_v = new
+  by_corner = jnp.swapaxes(new_k, 3, 4), new_v
 
-  write = jax.vmap(write_row, in_axes=(1, 1, 1, 1, 0), out_axes=1)
-  new_k, new_v = write(cache.k, cache.v, k, v, start)
-  return cache.replace(k=new_k[:, :, 0], v=new_v[:, :, 0])
+  def store_row(index: jax.Array, whole: KV) -> KV:
+    row, start, zero = rows[index], starts[index], jnp.int32(0)
+    corners = (
+      (zero, row, zero, zero, start),
+      (zero, row, zero, start, zero),
+    )
+    stored = []
+    for into, source, corner in zip(whole, by_corner, corners, strict=True):
+      fresh = jax.lax.dynamic_index_in_dim(source, index, 1).astype(into.dtype)
+      old = jax.lax.dynamic_slice(into, corner, fresh.shape)
+      kept = jnp.where(counts[index] > 0, fresh, old)
+      stored.append(jax.lax.dynamic_update_slice(into, kept, corner))
+    k, v = stored
+    return k, v
+
+  return jax.lax.fori_loop(0, rows.shape[0], store_row, whole)
 
 
 def write_at(
-  into_k: Float[Array, "L B K E T"],
-  into_v: Float[Array, "L B K T E"],
-  k: Float[Array, "L B K E S"],
+  whole: KV,
+  k: Float[Array, "L B K S E"],
   v: Float[Array, "L B K S E"],
   start: Int[Array, ""],
-) -> tuple[jax.Array, jax.Array]:
-  """Returns keys and values with S entries of every row stored at `start`."""
+) -> KV:
+  """Returns a cache's arrays with S entries of every row stored at `start`."""
+  into_k, into_v = whole
   zero = jnp.int32(0)
-  k, v = k.astype(into_k.dtype), v.astype(into_v.dtype)
-  return (
-    jax.lax.dynamic_update_slice(into_k, k, (zero, zero, zero, zero, start)),
-    jax.lax.dynamic_update_slice(into_v, v, (zero, zero, zero, start, zero)),
+  k = jnp.swapaxes(k, 3, 4).astype(into_k.dtype)
+  at = (zero, zero, zero, zero, start)
+  return jax.lax.dynamic_update_slice(into_k, k, at), append(into_v, v, start)
+
+
+def append(
+  into: Float[Array, "L B K N E"],
+  new: Float[Array, "L B K S E"],
+  start: Int[Array, ""],
+) -> Float[Array, "L B K N E"]:
+  """Returns recent keys or values with those of S tokens stored at `start`."""
+  zero = jnp.int32(0)
+  return jax.lax.dynamic_update_slice(
+    into, new.astype(into.dtype), (zero, zero, zero, start, zero)
   )
 
 
 def by_entry(
   k: Float[Array, "B S K E"], v: Float[Array, "B S K E"]
-) -> tuple[Float[Array, "B K E S"], Float[Array, "B K S E"]]:
-  """Returns keys and values in the layout of a cache."""
-  return jnp.moveaxis(k, 1, 3), jnp.swapaxes(v, 1, 2)
+) -> tuple[Float[Array, "B K S E"], Float[Array, "B K S E"]]:
+  """Returns keys and values in the layout of `RecentKV`."""
+  return jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
 
 
 class _Softmax(NamedTuple):
@@ -163,19 +188,17 @@ def cached_attention(
   index_Q = jnp.tile(jnp.arange(S), G)
 
   # Every token sees itself, so the first maximum is that of a visible score.
-  k_BKES, v_BKSE = by_entry(k, v)
-  if recent is None:
-    causal_QS = jnp.arange(S)[None, :] <= index_Q[:, None]
-    softmax = _attend(None, q_BKQE, k_BKES, v_BKSE, causal_QS[None, None])
-  else:
-    recent_k, recent_v = write_at(
-      recent.k[None], recent.v[None], k_BKES[None], v_BKSE[None], recent.count
-    )
+  recent_k, recent_v = by_entry(k, v)
+  last_Q = index_Q
+  if recent is not None:
     last_Q = recent.count + index_Q
-    seen_QN = jnp.arange(recent.v.shape[2])[None, :] <= last_Q[:, None]
-    softmax = _attend(
-      None, q_BKQE, recent_k[0], recent_v[0], seen_QN[None, None]
+    recent_k, recent_v = (
+      append(into[None], new[None], recent.count)[0]
+      for into, new in ((recent.k, recent_k), (recent.v, recent_v))
     )
+  seen_QN = jnp.arange(recent_v.shape[2])[None, :] <= last_Q[:, None]
+  recent_k = jnp.swapaxes(recent_k, 2, 3)
+  softmax = _attend(None, q_BKQE, recent_k, recent_v, seen_QN[None, None])
 
   def attend_chunk(index: jax.Array, softmax: _Softmax) -> _Softmax:
     k_BKEC, v_BKCE, seen_BC = _read_chunk(cache, layer, index)

@@ -76,18 +76,33 @@ def param_shardings(
   """
 
   def shard(box: nn.LogicallyPartitioned) -> NamedSharding:
-    axes: list[str | None] = []
-    for name, size in zip(box.names, box.value.shape, strict=True):
-      axis = rules[name] if name else None
-      is_usable = (
-        axis is not None and axis not in axes and size % mesh.shape[axis] == 0
-      )
-      axes.append(axis if is_usable else None)
-    return NamedSharding(mesh, PartitionSpec(*axes))
+    spec = param_spec(box.names, box.value.shape, mesh, rules)
+    return NamedSharding(mesh, spec)
 
   return jax.tree.map(
     shard, boxed_params, is_leaf=lambda x: isinstance(x, nn.meta.AxisMetadata)
   )
+
+
+def param_spec(
+  names: Sequence[str | None], shape: Sequence[int], mesh: Mesh, rules: Rules
+) -> PartitionSpec:
+  """Returns where a parameter lies, as `param_shardings` says.
+
+  Args:
+    names: the logical name of each axis.
+    shape: the size of each axis.
+    mesh: the device mesh.
+    rules: logical axis name to mesh axis name, or None for replicated.
+  """
+  axes: list[str | None] = []
+  for name, size in zip(names, shape, strict=True):
+    axis = rules[name] if name else None
+    is_usable = (
+      axis is not None and axis not in axes and size % mesh.shape[axis] == 0
+    )
+    axes.append(axis if is_usable else None)
+  return PartitionSpec(*axes)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

@@ -21,7 +21,7 @@ from azr_jax.learner import critic as critic_lib
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import update
 from azr_jax.learner.train_state import TrainState
-from azr_jax.models import transformer
+from azr_jax.models import fusion, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import decode as decode_lib
@@ -83,7 +83,7 @@ def start_programs(
     mesh: a mesh of real devices, or of those of a topology.
   """
   learner = build.build_learner(
-    c, build.build_model(c.model, config, mesh), mesh
+    c, build.build_model(c.model, config, mesh, c.sharding.rules()), mesh
   )
   state = learner.abstract
   policy, programs = state, []
@@ -126,7 +126,7 @@ def make_programs(
     config: the model's config.
     mesh: a mesh of real devices, or of those of a topology.
   """
-  model = build.build_model(c.model, config, mesh)
+  model = build.build_model(c.model, config, mesh, c.sharding.rules())
   learner = build.build_learner(c, model, mesh)
   both = learner.abstract
   critic = None
@@ -325,8 +325,8 @@ def _abstract_sampling(
   )
   bucket = c.rollout.prompt_buckets[-1]
   params = jax.eval_shape(
-    lambda key: transformer.compute_params(
-      model.dtype, transformer.init_params(model, key)
+    lambda key: fusion.sampling_params(
+      engine.model, transformer.init_params(model, key)
     ),
     jax.random.key(0),
   )

@@ -3,9 +3,9 @@
 A slot holds one sequence. Entry t of its cache holds position t, so sequences
 of different lengths share one array without padding masks. A finished slot is
 still computed, with cache length 0, until a prompt is inserted or tool output
-extends it; what its cache holds stays intact until then. Therefore a cache has
-as many spare entries past the longest sequence as `decode` has steps: finished
-slots write there.
+extends it; what its cache holds stays intact until then. A call of `decode`
+stores as many entries as it has steps, generated or not, so a cache has that
+many spare ones past the longest sequence.
 
 Axis letters are those of `types.py`; B counts slots, N the new tokens of one
 decode call.
@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 import flax.struct
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
 from azr_jax.models import cache as cache_lib
 from azr_jax.models import transformer
+from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import token_sampling
 from azr_jax.types import Leaf, Params
 
@@ -81,7 +83,7 @@ class _Carry(NamedTuple):
     step: int32 [], iterations so far.
     state: the slots, without their cache: it is constant in the loop.
     output: the tokens that this call has generated so far.
-    recent: keys [L, B, K, E, N] and values [L, B, K, N, E] of these tokens.
+    recent: keys and values [L, B, K, N, E] of these tokens.
   """
 
   step: jax.Array
@@ -119,8 +121,7 @@ def init_decode_state(
     chunk: cache entries that attention reads at a time.
     slots: B, the number of slots.
     length: minimum number of cache entries of a slot: the tokens of its longest
-      sequence, prompt included, and `steps` of `decode` spare ones, because
-      finished slots write there.
+      sequence, prompt included, and `steps` of `decode` spare ones.
   """
   return DecodeState(
     cache=transformer.init_cache(
@@ -145,8 +146,8 @@ def forward(
   """Runs the decoder on new tokens of sequences that a cache holds.
 
   Returns:
-    Final hidden states, and the new tokens' keys [L, B, K, E, S] and values
-    [L, B, K, S, E] for the caller to store.
+    Final hidden states, and the new tokens' keys and values [L, B, K, S, E] for
+    the caller to store.
   """
   outputs: Any = model.apply(
     {"params": params}, tokens, positions, cache=cache, recent=recent
@@ -186,7 +187,7 @@ def prefill(
   positions = jnp.broadcast_to(start + jnp.arange(S), (P, S))
   before = state.cache.replace(length=jnp.full(P, start))
   hidden_PSD, (k, v) = forward(model, params, tokens, positions, before)
-  k, v = cache_lib.write_at(before.k, before.v, k, v, start)
+  k, v = cache_lib.write_at((before.k, before.v), k, v, start)
   cache = before.replace(k=k, v=v, length=lengths)
   last = lengths - 1 - start
   index = jnp.clip(last, 0, S - 1)[:, None, None]
@@ -205,6 +206,8 @@ def decode(
   min_active: Int[Array, ""],
   sampling: token_sampling.SamplingParams,
   steps: int,
+  mesh: Mesh,
+  cache_spec: PartitionSpec,
 ) -> tuple[DecodeState, DecodeOutput]:
   """Samples up to `steps` tokens per slot.
 
@@ -219,6 +222,8 @@ def decode(
     sampling: temperature and truncation of the distribution of a token.
     steps: N, the maximum number of tokens per slot; the cache has as many spare
       entries.
+    mesh: where the slots lie.
+    cache_spec: how their cache is split over the mesh.
   """
   slots = state.done.shape[0]
   rows = jnp.arange(slots)
@@ -227,10 +232,7 @@ def decode(
   # batch.
   cache = state.cache.replace(length=jnp.where(done, 0, state.cache.length))
   L, B, K, E, _ = cache.k.shape
-  buffer = (
-    jnp.zeros((L, B, K, E, steps), cache.k.dtype),
-    jnp.zeros((L, B, K, steps, E), cache.v.dtype),
-  )
+  buffer = jnp.zeros((L, B, K, steps, E), cache.k.dtype)
   empty = DecodeOutput(
     tokens=jnp.zeros((slots, steps), jnp.int32),
     logprobs=jnp.zeros((slots, steps), jnp.float32),
@@ -246,17 +248,35 @@ def decode(
   )
   # The cache is constant in the loop, so the loop need not carry it.
   start = _Carry(
-    jnp.int32(0), state.replace(done=done, cache=None), empty, buffer
+    jnp.int32(0), state.replace(done=done, cache=None), empty, (buffer, buffer)
   )
   _, state, output, recent = jax.lax.while_loop(unfinished, body, start)
-  # A slot that was done before this call may be extended later, so its entries
-  # are written past the last position of any sequence.
-  past_end = cache.v.shape[3] - steps
-  cache = cache_lib.write_rows(
-    cache, *recent, jnp.where(empty.done, past_end, cache.length)
+  by_row = PartitionSpec(mesh_lib.BATCH_AXES)
+  store = jax.shard_map(
+    _store_recent,
+    mesh=mesh,
+    in_specs=(cache_spec, cache_spec, by_row, by_row),
+    out_specs=cache_spec,
+    check_vma=False,
   )
-  cache = cache.replace(length=cache.length + output.num_generated)
+  k, v = store((cache.k, cache.v), recent, cache.length, output.num_generated)
+  length = cache.length + output.num_generated
+  cache = cache.replace(k=k, v=v, length=length)
   return state.replace(cache=cache), output
+
+
+def _store_recent(
+  whole: cache_lib.KV,
+  recent: cache_lib.KV,
+  length: Int[Array, " B"],
+  num_generated: Int[Array, " B"],
+) -> cache_lib.KV:
+  """Moves a call's new entries to the cache, on one device of a `shard_map`.
+
+  A slot without new tokens keeps its entries, because it may be extended later.
+  """
+  rows = jnp.arange(length.shape[0])
+  return cache_lib.store_entries(whole, recent, rows, length, num_generated)
 
 
 def _decode_step(
@@ -302,7 +322,10 @@ def _decode_step(
     cache,
     cache_lib.RecentKV(*recent, step),
   )
-  recent = cache_lib.write_at(*recent, k, v, step)
+  recent = (
+    cache_lib.append(recent[0], k, step),
+    cache_lib.append(recent[1], v, step),
+  )
   state = state.replace(
     logits=unembed(model, params, hidden_BSD[:, 0]),
     num_tokens=num_tokens,

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, PartitionSpec
 from jax.stages import Wrapped
 
-from azr_jax.models import transformer
+from azr_jax.models import fusion, products, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import decode as decode_lib
 from azr_jax.rollout import extend as extend_lib
@@ -33,6 +33,7 @@ class Engine:
 
   Attributes:
     settings: shapes and rules of sampling.
+    model: the decoder as it samples.
     mesh: where sampling runs.
     slot_counts: slot counts to decode with, descending; the first is B, the
       declared slots padded to the mesh. It is the only one if slots are split
@@ -53,6 +54,7 @@ class Engine:
   """
 
   settings: SamplerSettings
+  model: transformer.Transformer
   mesh: Mesh
   slot_counts: tuple[int, ...]
   param_shardings: Shardings
@@ -102,12 +104,16 @@ def make_engine(
   """Builds the engine; each function is compiled when it is first called.
 
   Args:
-    model: the decoder.
+    model: the decoder of training.
     mesh: the layout to sample in, which may differ from the learner's on the
       same devices.
     rules: logical parameter axis to mesh axis.
     settings: shapes and rules of sampling.
   """
+  model = model.clone(
+    multiply=products.make(mesh, rules),
+    fused=fusion.fits(model.config, mesh, rules),
+  )
   kv_sharding = mesh_lib.cache_sharding(mesh, model.config.num_kv_heads)
   prefill_shardings, decode_shardings = _state_shardings(
     mesh, kv_sharding, settings.cache_chunk
@@ -115,23 +121,26 @@ def make_engine(
   param_shardings = mesh_lib.param_shardings(
     transformer.abstract_params(model), mesh, rules
   )
-  cast = jax.jit(functools.partial(transformer.compute_params, model.dtype))
+  convert = jax.jit(functools.partial(fusion.sampling_params, model))
   counts = _slot_counts(settings.slots, mesh)
   initializers = _make_initializers(
     model, settings, counts[0], prefill_shardings, decode_shardings
   )
   on_mesh: dict[str, Any] = {"mesh": mesh, "cache_spec": kv_sharding.spec}
-  make_decode = functools.partial(_make_decode, model, mesh, decode_shardings)
+  make_decode = functools.partial(
+    _make_decode, model, mesh, kv_sharding.spec, decode_shardings
+  )
   return Engine(
     settings=settings,
+    model=model,
     mesh=mesh,
     slot_counts=counts,
     param_shardings=param_shardings,
     prefill_shardings=prefill_shardings,
     decode_shardings=decode_shardings,
-    # Cast once per request and not at each use, because decoding reads every
-    # weight for each token.
-    compute_params=lambda params: jax.device_put(cast(params), param_shardings),
+    # Converted once per request and not at each use, because decoding reads
+    # every weight for each token.
+    compute_params=lambda p: jax.device_put(convert(p), param_shardings),
     **initializers,
     prefill=jax.jit(
       functools.partial(decode_lib.prefill, model),
@@ -211,6 +220,7 @@ def _make_initializers(
 def _make_decode(
   model: transformer.Transformer,
   mesh: Mesh,
+  cache_spec: PartitionSpec,
   decode_shardings: decode_lib.DecodeState,
   settings: SamplerSettings,
 ) -> Wrapped:
@@ -225,6 +235,8 @@ def _make_decode(
       model,
       sampling=settings.sampling,
       steps=settings.decode_chunk,
+      mesh=mesh,
+      cache_spec=cache_spec,
     ),
     out_shardings=(decode_shardings, output),
     donate_argnums=1,

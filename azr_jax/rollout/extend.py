@@ -11,12 +11,11 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Int
 
+from azr_jax.models import cache as cache_lib
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import decode as decode_lib
 from azr_jax.types import Leaf, Params
-
-KV = tuple[jax.Array, jax.Array]
 
 
 class Extension(flax.struct.PyTreeNode):
@@ -74,7 +73,8 @@ def extend(
   )
   gather = per_device(_gather_rows, in_specs=(cache_spec, by_row))
   store = per_device(
-    _store_entries, in_specs=(cache_spec, cache_spec, by_row, by_row, by_row)
+    cache_lib.store_entries,
+    in_specs=(cache_spec, cache_spec, by_row, by_row, by_row),
   )
   cache = state.cache
   whole = cache.k, cache.v
@@ -107,42 +107,9 @@ def extend(
   )
 
 
-def _gather_rows(whole: KV, rows: Int[Array, " entries"]) -> KV:
+def _gather_rows(
+  whole: cache_lib.KV, rows: Int[Array, " entries"]
+) -> cache_lib.KV:
   """Returns these rows of keys [L, B, K, E, T] and values [L, B, K, T, E]."""
   k, v = whole
   return k[:, rows], v[:, rows]
-
-
-def _store_entries(
-  whole: KV,
-  new: KV,
-  rows: Int[Array, " entries"],
-  starts: Int[Array, " entries"],
-  counts: Int[Array, " entries"],
-) -> KV:
-  """Writes new entries into rows of a cache, and nothing else of these rows.
-
-  Args:
-    whole: keys [L, B, K, E, T] and values [L, B, K, T, E].
-    new: keys [L, entries, K, E, S] and values [L, entries, K, S, E].
-    rows: the row of each entry of `new`.
-    starts: the first position to write in each of these rows.
-    counts: rows of which this is 0 are left as they are.
-  """
-
-  def store_row(index: jax.Array, whole: KV) -> KV:
-    row, start, zero = rows[index], starts[index], jnp.int32(0)
-    corners = (
-      (zero, row, zero, zero, start),
-      (zero, row, zero, start, zero),
-    )
-    stored = []
-    for into, source, corner in zip(whole, new, corners, strict=True):
-      fresh = source[:, index][:, None].astype(into.dtype)
-      old = jax.lax.dynamic_slice(into, corner, fresh.shape)
-      kept = jnp.where(counts[index] > 0, fresh, old)
-      stored.append(jax.lax.dynamic_update_slice(into, kept, corner))
-    k, v = stored
-    return k, v
-
-  return jax.lax.fori_loop(0, rows.shape[0], store_row, whole)

@@ -48,15 +48,22 @@ def insert(
   fold_in_all = jax.vmap(
     lambda words: functools.reduce(jax.random.fold_in, words, key)
   )
+  by_row = PartitionSpec(None, mesh_lib.BATCH_AXES)
+  specs = cache_spec, cache_spec, by_row
   copy = jax.shard_map(
     _copy_rows,
     mesh=mesh,
-    in_specs=(cache_spec, cache_spec, PartitionSpec(), PartitionSpec()),
-    out_specs=cache_spec,
+    in_specs=(specs, specs, PartitionSpec(), PartitionSpec()),
+    out_specs=specs,
     check_vma=False,
   )
   cache, source = state.cache, prompts.cache
-  k, v = copy((cache.k, cache.v), (source.k, source.v), counts, slots)
+  k, v, logits = copy(
+    (cache.k, cache.v, state.logits[None]),
+    (source.k, source.v, prompts.logits[None]),
+    counts,
+    slots,
+  )
 
   def put(values: jax.Array, new: jax.Array | int | bool) -> jax.Array:
     return values.at[into].set(new, mode="drop")
@@ -65,7 +72,7 @@ def insert(
     cache=cache.replace(
       k=k, v=v, length=put(cache.length, source.length[prompt_index])
     ),
-    logits=put(state.logits, prompts.logits[prompt_index]),
+    logits=logits[0],
     num_tokens=put(state.num_tokens, 0),
     max_new_tokens=put(state.max_new_tokens, max_new_tokens),
     done=put(state.done, False),
@@ -74,8 +81,8 @@ def insert(
 
 
 def _copy_rows(
-  slot_kv: tuple[jax.Array, ...],
-  prompt_kv: tuple[jax.Array, ...],
+  of_slots: tuple[jax.Array, ...],
+  of_prompts: tuple[jax.Array, ...],
   counts: jax.Array,
   slots: jax.Array,
 ) -> tuple[jax.Array, ...]:
@@ -86,16 +93,17 @@ def _copy_rows(
   for each slot.
 
   Args:
-    slot_kv: this device's keys and values of slots, [L, B / devices, ...].
-    prompt_kv: this device's keys and values of prompts, [L, P / devices, ...].
+    of_slots: this device's keys and values of slots, [L, B / devices, ...], and
+      their logits [1, B / devices, V].
+    of_prompts: the same of prompts, [L, P / devices, ...].
     counts: int32 [P], as for `insert`.
     slots: int32 [B], as for `insert`.
 
   Returns:
-    `slot_kv` with the prompts stored.
+    `of_slots` with the prompts stored.
   """
   shard = jax.lax.axis_index(mesh_lib.BATCH_AXES)
-  prompts_here, slots_here = prompt_kv[0].shape[1], slot_kv[0].shape[1]
+  prompts_here, slots_here = of_prompts[0].shape[1], of_slots[0].shape[1]
   ends = jnp.cumsum(counts)
 
   def broadcast(array: jax.Array, prompt: jax.Array) -> jax.Array:
@@ -110,7 +118,7 @@ def _copy_rows(
   def store(whole: jax.Array, row: jax.Array, slot: jax.Array) -> jax.Array:
     index = slot - shard * slots_here
     is_here = (index >= 0) & (index < slots_here)
-    start = (0, jnp.clip(index, 0, slots_here - 1), 0, 0, 0)
+    start = (0, jnp.clip(index, 0, slots_here - 1), *[0] * (whole.ndim - 2))
     old = jax.lax.dynamic_slice(whole, start, row.shape)
     return jax.lax.dynamic_update_slice(
       whole, jnp.where(is_here, row, old), start
@@ -119,7 +127,7 @@ def _copy_rows(
   def copy_prompt(
     prompt: jax.Array, into: tuple[jax.Array, ...]
   ) -> tuple[jax.Array, ...]:
-    rows = [broadcast(array, prompt) for array in prompt_kv]
+    rows = [broadcast(array, prompt) for array in of_prompts]
 
     def fill_slot(
       index: jax.Array, into: tuple[jax.Array, ...]
@@ -132,7 +140,7 @@ def _copy_rows(
     )
 
   first, end = _used_range(counts)
-  return jax.lax.fori_loop(first, end, copy_prompt, slot_kv)
+  return jax.lax.fori_loop(first, end, copy_prompt, of_slots)
 
 
 def _used_range(counts: jax.Array) -> tuple[jax.Array, jax.Array]:

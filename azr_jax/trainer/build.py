@@ -18,7 +18,7 @@ from azr_jax.learner import advantages, packing, update
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.learner import Learner
 from azr_jax.learner.optimizer import make_optimizer
-from azr_jax.models import attention, load, transformer
+from azr_jax.models import attention, load, products, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.settings import ModelSettings
 from azr_jax.parallel import mesh as mesh_lib
@@ -146,7 +146,8 @@ def build(settings: ExperimentSettings) -> Experiment:
   trunk = settings.trunk
   mesh = mesh_lib.make_mesh(trunk.mesh.sizes())
   source = load.resolve(trunk.model.source, trunk.model.cache_dir)
-  model = build_model(trunk.model, source.config, mesh)
+  rules = trunk.sharding.rules()
+  model = build_model(trunk.model, source.config, mesh, rules)
   return Experiment(
     settings,
     mesh,
@@ -156,7 +157,7 @@ def build(settings: ExperimentSettings) -> Experiment:
       model,
       source.tokenizer,
       rollout_mesh(trunk.rollout.mesh, mesh),
-      trunk.sharding.rules(),
+      rules,
       trunk.rollout,
     ),
     mesh_lib.padded_rows(trunk.learner.micro_rows, mesh),
@@ -176,14 +177,15 @@ def rollout_mesh(c: RolloutMeshSettings, mesh: Mesh) -> Mesh:
 
 
 def build_model(
-  c: ModelSettings, config: ModelConfig, mesh: Mesh
+  c: ModelSettings, config: ModelConfig, mesh: Mesh, rules: types.Rules
 ) -> transformer.Transformer:
-  """Returns a decoder of a config, which computes on a mesh."""
+  """Returns a decoder of a config, which computes on a mesh by these rules."""
   return transformer.Transformer(
     config,
     jnp.dtype(c.dtype),
     attention.make(c.attention, mesh, c.dtype),
     c.remat,
+    products.make(mesh, rules),
   )
 
 

@@ -279,5 +279,5 @@ def load_for_sampling(
   """
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
   source, params = load_model(c, spec, mesh, step)
-  model = build.build_model(c.model, source.config, mesh)
+  model = build.build_model(c.model, source.config, mesh, c.sharding.rules())
   return LoadedModel(source, model, mesh, params)

@@ -54,7 +54,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
 
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
   rules = c.sharding.rules()
-  model = build.build_model(c.model, source.config, mesh)
+  model = build.build_model(c.model, source.config, mesh, c.sharding.rules())
   loss_fn = update.make_supervised_loss(
     model, chunk_tokens=c.learner.chunk_tokens, mesh=mesh
   )

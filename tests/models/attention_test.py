@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import stored
 
 from azr_jax.models import attention, splash
 from azr_jax.models import cache as cache_lib
@@ -68,6 +69,47 @@ def test_splash_equals_xla_forward_and_backward(tensor):
     np.testing.assert_allclose(one, other, atol=1e-4)
 
 
+@pytest.mark.parametrize("block", [1, 2, 5])
+def test_live_blocks_hold_every_key_that_a_query_sees(block):
+  rng = np.random.default_rng(block)
+  for _ in range(20):
+    lengths = rng.integers(1, 9, 4)
+    row = np.repeat([1, 2, 3, 0], lengths)
+    row = np.pad(row, (0, -len(row) % block))
+    sees = np.tril(row[:, None] == row[None, :])
+    blocks = len(row) // block
+    by_block = sees.reshape(blocks, block, blocks, block).any((1, 3))
+    found = np.asarray(splash.live_blocks(jnp.asarray(row), block))
+    assert (found >= by_block).all()
+    # Blocks of one token are exact.
+    assert block > 1 or (found == by_block).all()
+
+
+def test_splash_reads_no_block_of_another_sequence():
+  """Keys and values of other sequences' blocks are NaN here."""
+  mesh = mesh_lib.make_mesh(
+    {"data": 1, "fsdp": 1, "tensor": 1}, jax.devices()[:1]
+  )
+  q, k, v = drawn(1, 4 * 512, 2, 1, 32)
+  segments = jnp.asarray(np.repeat([[1, 2, 2, 0]], 512, axis=1))
+  kernel = splash.make_attention(mesh, interpret=True)
+  for segment in (1, 2):
+    own = (segments == segment)[..., None, None]
+
+    def loss(attend, q, k, v, own=own):
+      return jnp.sum(jnp.where(own, jnp.sin(attend(q, k, v, segments)), 0.0))
+
+    others = [jnp.where(own, x, jnp.nan) for x in (k, v)]
+    got = jax.jit(jax.grad(lambda *x: loss(kernel, *x), argnums=(0, 1, 2)))
+    want = jax.grad(
+      lambda *x: loss(attention.xla_attention, *x), argnums=(0, 1, 2)
+    )(q, k, v)
+    for one, other in zip(got(q, *others), want, strict=True):
+      np.testing.assert_allclose(
+        jnp.where(own, one, 0), jnp.where(own, other, 0), atol=1e-4
+      )
+
+
 @pytest.mark.parametrize("chunk", [1, 4, 7, 64])
 @pytest.mark.parametrize("recent", [0, 3])
 def test_cached_attention_equals_xla(chunk, recent):
@@ -78,8 +120,8 @@ def test_cached_attention_equals_xla(chunk, recent):
   store = cache_lib.init_cache((L, 3, 2, 16, 8), jnp.float32, chunk)
   by_entry = cache_lib.by_entry(k, v)
   k_all, v_all = (jnp.stack([0 * x, x]) for x in by_entry)
-  store = cache_lib.write_rows(
-    store, k_all[..., :16], v_all[..., :16, :], jnp.zeros(3, jnp.int32)
+  store = stored.write_rows(
+    store, k_all[..., :16, :], v_all[..., :16, :], jnp.zeros(3, jnp.int32)
   ).replace(length=jnp.asarray(cached))
   segments = jnp.ones((3, 20), jnp.int32)
   want = attention.xla_attention(q, k, v, segments)

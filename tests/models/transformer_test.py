@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import stored
 
 from azr_jax.models import cache as cache_lib
 from azr_jax.models import transformer
@@ -71,14 +72,14 @@ def test_cached_decode_of_ragged_prompts_equals_full_pass(params, chunk):
     jnp.arange(prompt)[None] < lengths[:, None], tokens[:, :prompt], 0
   )
   hidden, (k, v) = run(params, padded, positions_of(padded), cache=cache)
-  cache = cache_lib.write_rows(cache, k, v, jnp.zeros(3, jnp.int32))
+  cache = stored.write_rows(cache, k, v, jnp.zeros(3, jnp.int32))
   cache = cache.replace(length=jnp.asarray(lengths))
   for row, length in enumerate(lengths):
     np.testing.assert_allclose(
       hidden[row, :length], full[row, :length], atol=1e-5
     )
   recent = cache_lib.RecentKV(
-    jnp.zeros((*k.shape[:4], 4)),
+    jnp.zeros((*k.shape[:3], 4, 8)),
     jnp.zeros((*v.shape[:3], 4, 8)),
     jnp.int32(0),
   )
@@ -90,15 +91,16 @@ def test_cached_decode_of_ragged_prompts_equals_full_pass(params, chunk):
     np.testing.assert_allclose(hidden, want, atol=1e-5)
     if step < 4:  # The first four gather, as in one call of the decode loop.
       recent = cache_lib.RecentKV(
-        *cache_lib.write_at(recent.k, recent.v, k, v, jnp.int32(step)),
+        cache_lib.append(recent.k, k, jnp.int32(step)),
+        cache_lib.append(recent.v, v, jnp.int32(step)),
         jnp.int32(step + 1),
       )
     if step == 3:
-      cache = cache_lib.write_rows(cache, recent.k, recent.v, cache.length)
+      cache = stored.write_rows(cache, recent.k, recent.v, cache.length)
       cache = cache.replace(length=cache.length + 4)
       recent = None
     if step >= 4:
-      cache = cache_lib.write_rows(cache, k, v, cache.length)
+      cache = stored.write_rows(cache, k, v, cache.length)
       cache = cache.replace(length=cache.length + 1)
 
 

@@ -1,0 +1,250 @@
+"""The layers of the decoder: attention and MLP, with their projections."""
+
+import dataclasses
+from typing import TypeAlias, cast
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from azr_jax.models import attention, products, rope
+from azr_jax.models import cache as cache_lib
+from azr_jax.models.config import ModelConfig
+
+# Keys and values [L, B, K, S, E] of a call's tokens; within one layer, without
+# L.
+NewKV: TypeAlias = tuple[jax.Array, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Computation:
+  """How a decoder computes; its parameters' values do not depend on it.
+
+  Attributes:
+    dtype: compute type; parameters are float32.
+    attend: the attention without a cache, from `attention.make`.
+    multiply: the product with a kernel, from `products.make`.
+    fused: whether query, key and value have one kernel; see `fusion.py`.
+  """
+
+  dtype: jnp.dtype = jnp.float32
+  attend: attention.AttentionFn = attention.xla_attention
+  multiply: products.MultiplyFn = products.multiply
+  fused: bool = False
+
+
+def named(
+  initializer: nn.initializers.Initializer, axes: tuple[str | None, ...]
+) -> nn.initializers.Initializer:
+  """Returns an initializer that boxes its array with logical axis names."""
+  boxed = nn.with_logical_partitioning(initializer, axes)
+  # `Module.param` opens the box, so modules see an array.
+  return cast(nn.initializers.Initializer, boxed)
+
+
+class RMSNorm(nn.Module):
+  """Root-mean-square normalisation in float32, with a learned scale."""
+
+  eps: float
+  axis_name: str
+
+  @nn.compact
+  def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+    scale = self.param(
+      "scale",
+      named(nn.initializers.ones, (self.axis_name,)),
+      (x.shape[-1],),
+      jnp.float32,
+    )
+    x32 = x.astype(jnp.float32)
+    mean_square = jnp.mean(x32**2, axis=-1, keepdims=True)
+    normed = x32 * jax.lax.rsqrt(mean_square + self.eps)
+    scale = jnp.expand_dims(scale, range(x.ndim - 1))
+    return (normed * scale).astype(x.dtype)
+
+
+class Projection(nn.Module):
+  """A linear map of the last axes of its input, with named parameter axes.
+
+  Attributes:
+    shape_in: sizes of the axes that are summed over.
+    shape_out: sizes of the axes that replace them.
+    axes_in: logical names of the kernel's input axes.
+    axes_out: logical names of its output axes.
+    bias: whether a bias is added.
+    how: compute type and product.
+  """
+
+  shape_in: tuple[int, ...]
+  shape_out: tuple[int, ...]
+  axes_in: tuple[str, ...]
+  axes_out: tuple[str | None, ...]
+  bias: bool
+  how: Computation
+
+  @nn.compact
+  def __call__(self, x: jax.Array) -> jax.Array:
+    initializer = nn.initializers.variance_scaling(
+      1.0,
+      "fan_in",
+      "truncated_normal",
+      in_axis=tuple(range(len(self.shape_in))),
+      out_axis=tuple(
+        range(len(self.shape_in), len(self.shape_in) + len(self.shape_out))
+      ),
+    )
+    kernel = self.param(
+      "kernel",
+      named(initializer, self.axes_in + self.axes_out),
+      self.shape_in + self.shape_out,
+      jnp.float32,
+    )
+    y = self.how.multiply(
+      x,
+      kernel.astype(self.how.dtype),
+      self.axes_in + self.axes_out,
+      len(self.shape_in),
+    ).astype(self.how.dtype)
+    if self.bias:
+      bias = self.param(
+        "bias",
+        named(nn.initializers.zeros, self.axes_out),
+        self.shape_out,
+        jnp.float32,
+      )
+      bias = jnp.expand_dims(bias, range(y.ndim - bias.ndim))
+      y = y + bias.astype(self.how.dtype)
+    return y
+
+
+class Attention(nn.Module):
+  """Grouped-query self-attention, also to a cache's tokens if there is one.
+
+  Attributes:
+    config: shapes and constants.
+    how: how it computes.
+
+  Returns:
+    The output, and with a cache this call's keys and values.
+  """
+
+  config: ModelConfig
+  how: Computation
+
+  @nn.compact
+  def __call__(
+    self,
+    x: Float[Array, "B S D"],
+    positions: Int[Array, "B S"],
+    segment_ids: Int[Array, "B S"],
+    cache: cache_lib.KVCache | None,
+    recent: cache_lib.RecentKV | None,
+    layer: jax.Array,
+  ) -> tuple[Float[Array, "B S D"], NewKV | None]:
+    c = self.config
+    q, k, v = self._project(x)
+    if c.qk_norm:
+      q = RMSNorm(c.norm_eps, "head_size", name="q_norm")(q)
+      k = RMSNorm(c.norm_eps, "head_size", name="k_norm")(k)
+    frequencies = rope.inverse_frequencies(c)
+    q = rope.rotate(q, positions, frequencies)
+    k = rope.rotate(k, positions, frequencies)
+    new = None
+    if cache is not None:
+      out = cache_lib.cached_attention(q, k, v, cache, recent, layer)
+      new = cache_lib.by_entry(k, v)
+    else:
+      out = self.how.attend(q, k, v, segment_ids)
+    out = Projection(
+      (c.num_heads, c.head_size),
+      (c.hidden_size,),
+      ("heads", "head_size"),
+      ("embed",),
+      False,
+      self.how,
+      name="o",
+    )(out)
+    return out, new
+
+  def _project(self, x: Float[Array, "B S D"]) -> tuple[jax.Array, ...]:
+    """Returns queries [B, S, H, E], and keys and values [B, S, K, E]."""
+    c = self.config
+
+    def project(
+      shape: tuple[int, ...], axes: tuple[str | None, ...], name: str
+    ) -> jax.Array:
+      return Projection(
+        (c.hidden_size,),
+        shape,
+        ("embed",),
+        axes,
+        c.qkv_bias,
+        self.how,
+        name=name,
+      )(x)
+
+    if self.how.fused:
+      B, S, _ = x.shape
+      group, E = c.num_heads // c.num_kv_heads, c.head_size
+      qkv = project(
+        (c.num_kv_heads, group + 2, E), ("kv_heads", None, "head_size"), "qkv"
+      )
+      q = qkv[..., :group, :].reshape(B, S, c.num_heads, E)
+      return q, qkv[..., group, :], qkv[..., group + 1, :]
+    kv = (c.num_kv_heads, c.head_size), ("kv_heads", "head_size")
+    return (
+      project((c.num_heads, c.head_size), ("heads", "head_size"), "q"),
+      project(*kv, "k"),
+      project(*kv, "v"),
+    )
+
+
+class MLP(nn.Module):
+  """SwiGLU: down(silu(gate(x)) * up(x))."""
+
+  config: ModelConfig
+  how: Computation
+
+  @nn.compact
+  def __call__(self, x: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
+    D, F = (self.config.hidden_size,), (self.config.mlp_size,)
+    widen = (D, F, ("embed",), ("mlp",), False, self.how)
+    gate = Projection(*widen, name="gate")(x)
+    up = Projection(*widen, name="up")(x)
+    narrow = (F, D, ("mlp",), ("embed",), False, self.how)
+    return Projection(*narrow, name="down")(nn.silu(gate) * up)
+
+
+class Block(nn.Module):
+  """One pre-norm layer, in the carry form that `nn.scan` needs.
+
+  The carry is (hidden states [B, S, D], index of the layer).
+  """
+
+  config: ModelConfig
+  how: Computation
+
+  @nn.compact
+  def __call__(
+    self,
+    carry: tuple[jax.Array, jax.Array],
+    positions: Int[Array, "B S"],
+    segment_ids: Int[Array, "B S"],
+    cache: cache_lib.KVCache | None,
+    recent: cache_lib.RecentKV | None,
+  ) -> tuple[tuple[jax.Array, jax.Array], NewKV | None]:
+    x, layer = carry
+    eps = self.config.norm_eps
+    attended, new = Attention(self.config, self.how, name="attention")(
+      RMSNorm(eps, "embed", name="attention_norm")(x),
+      positions,
+      segment_ids,
+      cache,
+      recent,
+      layer,
+    )
+    x = x + attended
+    normed = RMSNorm(eps, "embed", name="mlp_norm")(x)
+    x = x + MLP(self.config, self.how, name="mlp")(normed)
+    return (x, layer + 1), new
