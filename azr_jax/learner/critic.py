@@ -209,7 +209,7 @@ def make_estimate(
       batch.replace(advantages=advantages), old_values, returns
     ), metrics
 
-  by_row = mesh_lib.batch_sharding(mesh, axis=1)
+  by_row = mesh_lib.token_sharding(mesh, axis=1)
   return jax.jit(estimate, out_shardings=(by_row, mesh_lib.replicated(mesh)))
 
 
@@ -293,7 +293,7 @@ def make_update(
       "critic/nonfinite": update.count_nonfinite(state),
     }
 
-  by_row = mesh_lib.batch_sharding(mesh, axis=1)
+  by_row = mesh_lib.token_sharding(mesh, axis=1)
   return jax.jit(
     learn,
     in_shardings=(shardings, by_row),

@@ -38,8 +38,8 @@ def chunked_logprobs(
     targets: the id to score at each position.
     temperature: the sampling temperature, so that learner and sampler agree.
     chunk_tokens: tokens of a device whose logits exist at the same time.
-    mesh: rows lie over its batch axes, the vocabulary over `tensor` if that
-      divides it; None: one device.
+    mesh: tokens lie over it by `mesh.TOKENS`, the vocabulary over `tensor` if
+      that divides it; None: one device.
 
   Returns:
     log p(target), and the entropy of the distribution in nats, both float32.
@@ -100,15 +100,14 @@ def _on_mesh(
   parts = mesh.shape["tensor"]
   divides = parts > 1 and heads[0].shape[1] % parts == 0
   vocab_axis = "tensor" if divides else None
-  by_row = PartitionSpec(mesh_lib.BATCH_AXES)
   sharded = jax.shard_map(
     functools.partial(function, vocab_axis=vocab_axis),
     mesh=mesh,
     in_specs=(
-      *[by_row] * len(rows),
+      *[mesh_lib.TOKENS] * len(rows),
       *[PartitionSpec(None, vocab_axis)] * len(heads),
     ),
-    out_specs=by_row,
+    out_specs=mesh_lib.TOKENS,
     # With the check, JAX would sum the head's gradient over devices in every
     # chunk.
     check_vma=False,

@@ -326,7 +326,7 @@ def make_update(
     update,
     in_shardings=(
       shardings,
-      mesh_lib.batch_sharding(mesh, axis=1),
+      mesh_lib.token_sharding(mesh, axis=1),
       None,  # The reference stays in the shards that it was given in.
     ),
     out_shardings=(shardings, mesh_lib.replicated(mesh)),
@@ -434,7 +434,7 @@ def place(batch: types.Batch, mesh: Mesh) -> types.Batch:
 
   Every host holds the whole batch and sends its own devices their rows.
   """
-  sharding = mesh_lib.batch_sharding(mesh, axis=1)
+  sharding = mesh_lib.token_sharding(mesh, axis=1)
   return jax.tree.map(
     lambda x: jax.make_array_from_callback(
       x.shape, sharding, lambda index: x[index]

@@ -15,8 +15,8 @@ from jax.sharding import Mesh, PartitionSpec
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Rules
 
-# (x [B, ..., *I], kernel [*I, *O], logical axes of the kernel, number of axes
-# I) to the product [B, ..., *O].
+# (x [B, S, *I], kernel [*I, *O], logical axes of the kernel, number of axes I)
+# to the product [B, S, *O].
 MultiplyFn: TypeAlias = Callable[
   [jax.Array, jax.Array, tuple[str | None, ...], int], jax.Array
 ]
@@ -34,7 +34,7 @@ def make(mesh: Mesh, rules: Rules) -> MultiplyFn:
   """Returns the product for kernels that lie on a mesh by these rules.
 
   Args:
-    mesh: rows of `x` lie over its batch axes.
+    mesh: `x` lies over it by `mesh.TOKENS`.
     rules: logical parameter axis to mesh axis.
   """
   if mesh.shape["fsdp"] == 1:
@@ -52,14 +52,16 @@ def make(mesh: Mesh, rules: Rules) -> MultiplyFn:
       whole = jax.lax.all_gather(shard, "fsdp", axis=split, tiled=True)
       return jnp.tensordot(x, whole, axes=summed)
 
-    rows = PartitionSpec(mesh_lib.BATCH_AXES)
     return jax.shard_map(
       on_shard,
       mesh=mesh,
-      in_specs=(rows, PartitionSpec(*[None] * split, "fsdp")),
-      out_specs=rows,
+      in_specs=(
+        mesh_lib.TOKENS,
+        PartitionSpec(*[None] * split, "fsdp"),
+      ),
+      out_specs=mesh_lib.TOKENS,
       # The partitioner still splits the product over `tensor`.
-      axis_names=set(mesh_lib.BATCH_AXES),
+      axis_names={*mesh_lib.BATCH_AXES, "context"},
     )(x, kernel)
 
   return gather_and_multiply

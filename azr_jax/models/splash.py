@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -31,11 +31,13 @@ def make_attention(
   """Returns Pallas's flash attention, which never holds an [S, S] array.
 
   Blocks of keys that hold no sequence of a block of queries are neither read
-  nor computed, so a row of many sequences costs what they cost apart.
+  nor computed, so a row of many sequences costs what they cost apart. Where a
+  row lies on several devices, each has its own queries and gathers the keys and
+  values, of which grouped-query attention has few.
 
   Args:
-    mesh: rows lie over its batch axes, heads over `tensor` if it divides the
-      key heads.
+    mesh: tokens lie over it by `mesh.TOKENS`, heads over `tensor` if it divides
+      the key heads.
     interpret: run the kernel step by step on any device, for tests.
 
   Returns:
@@ -50,12 +52,18 @@ def make_attention(
   ) -> Float[Array, "B S H E"]:
     tensor = mesh.shape["tensor"]
     heads = "tensor" if k.shape[2] % tensor == 0 else None
-    rows = PartitionSpec(mesh_lib.BATCH_AXES)
-    by_head = PartitionSpec(mesh_lib.BATCH_AXES, None, heads)
+    by_head = PartitionSpec(*mesh_lib.TOKENS, heads)
     attend_shard = jax.shard_map(
-      functools.partial(_attend_shard, interpret=interpret),
+      functools.partial(
+        _attend_shard, context=mesh.shape["context"], interpret=interpret
+      ),
       mesh=mesh,
-      in_specs=(by_head, by_head, by_head, rows),
+      in_specs=(
+        by_head,
+        by_head,
+        by_head,
+        PartitionSpec(mesh_lib.BATCH_AXES),
+      ),
       out_specs=by_head,
       # The kernel does not declare over which axes its results vary.
       check_vma=False,
@@ -66,28 +74,70 @@ def make_attention(
 
 
 def _attend_shard(
-  q: Float[Array, "B S H E"],
-  k: Float[Array, "B S K E"],
-  v: Float[Array, "B S K E"],
+  q: Float[Array, "B Q H E"],
+  k: Float[Array, "B Q K E"],
+  v: Float[Array, "B Q K E"],
   segment_ids: Int[Array, "B S"],
+  context: int,
   interpret: bool,
-) -> Float[Array, "B S H E"]:
-  """Runs the kernel on the rows and heads of one device."""
-  _, S, H, E = q.shape
-  block = min(_BLOCK_TOKENS, S + -S % _LANES)
-  pad_S, pad_E = -S % block, -E % _LANES
+) -> Float[Array, "B Q H E"]:
+  """Runs the kernel on the rows, heads and queries of one device.
+
+  Args:
+    q: this device's Q of the S tokens of each row.
+    k: keys of the same tokens.
+    v: values of the same tokens.
+    segment_ids: of whole rows.
+    context: over how many devices rows lie, so S = Q x context.
+    interpret: as for `make_attention`.
+  """
+  Q, H, E = q.shape[1:]
+  offset = jnp.int32(0)
+  if context > 1:
+    offset = jax.lax.axis_index("context") * Q
+    k, v = (
+      jax.lax.all_gather(x, "context", axis=1, tiled=True) for x in (k, v)
+    )
+  block = min(_BLOCK_TOKENS, Q + -Q % _LANES)
 
   def prepare(x: jax.Array) -> jax.Array:
-    padded = jnp.pad(x, ((0, 0), (0, pad_S), (0, 0), (0, pad_E)))
-    return jnp.swapaxes(padded, 1, 2)
+    padding = (0, -x.shape[1] % block), (0, 0), (0, -E % _LANES)
+    return jnp.swapaxes(jnp.pad(x, ((0, 0), *padding)), 1, 2)
 
-  mask = splash_attention.MultiHeadMask(
-    [splash_attention.CausalMask((S + pad_S, S + pad_S))] * H
-  )
+  q, k, v = prepare(q * E**-0.5), prepare(k), prepare(v)
+  queries, keys = q.shape[2], k.shape[2]
+  causal = _causal_kernel(H, queries, keys, block, interpret)
+
+  def attend_row(
+    q: Float[Array, "H Q E"],
+    k: Float[Array, "K S E"],
+    v: Float[Array, "K S E"],
+    segments: Int[Array, " T"],
+  ) -> Float[Array, "H Q E"]:
+    own = jax.lax.dynamic_slice_in_dim(segments, offset, queries)
+    seen = segments[:keys]
+    live = live_blocks(own, seen, offset, block)
+    kernel = _skipping(causal, live, offset + jnp.arange(queries))
+    # The kernel returns a tuple only if it is asked for residuals.
+    ids = splash_attention.SegmentIds(own, seen)
+    return cast(jax.Array, kernel(q, k, v, ids))
+
+  # Tokens added here have segment 0, as the padding of a row; the causal mask
+  # hides them from it.
+  segments = jnp.pad(segment_ids, ((0, 0), (0, block)))
+  out = jax.vmap(attend_row)(q, k, v, segments)
+  return jnp.swapaxes(out, 1, 2)[:, :Q, :, :E]
+
+
+def _causal_kernel(
+  heads: int, queries: int, keys: int, block: int, interpret: bool
+) -> splash_attention_kernel.SplashAttentionKernel:
+  """Returns the kernel of causal attention that begins at the first token."""
+  mask = splash_attention.CausalMask((queries, keys))
   # A fused backward kernel would write the gradient of the queries once for
   # each block of keys.
-  causal = splash_attention.make_splash_mha(
-    mask,
+  return splash_attention.make_splash_mha(
+    splash_attention.MultiHeadMask([mask] * heads),
     head_shards=1,
     q_seq_shards=1,
     block_sizes=splash_attention.BlockSizes(
@@ -102,51 +152,49 @@ def _attend_shard(
     interpret=interpret,
   )
 
-  def attend_row(
-    q: Float[Array, "H S E"],
-    k: Float[Array, "K S E"],
-    v: Float[Array, "K S E"],
-    segments: Int[Array, " S"],
-  ) -> Float[Array, "H S E"]:
-    kernel = _skipping(causal, live_blocks(segments, block))
-    ids = splash_attention.SegmentIds(segments, segments)
-    # The kernel returns a tuple only if it is asked for residuals.
-    return cast(jax.Array, kernel(q, k, v, ids))
-
-  # Tokens added here have segment 0, as the padding of a row; the causal mask
-  # hides them from it.
-  segments = jnp.pad(segment_ids, ((0, 0), (0, pad_S)))
-  out = jax.vmap(attend_row)(
-    prepare(q * E**-0.5), prepare(k), prepare(v), segments
-  )
-  return jnp.swapaxes(out, 1, 2)[:, :S, :, :E]
-
 
 def live_blocks(
-  segments: Int[Array, " S"], block: int
-) -> Bool[Array, "blocks blocks"]:
+  own: Int[Array, " Q"],
+  seen: Int[Array, " S"],
+  offset: Int[Array, ""] | int,
+  block: int,
+) -> Bool[Array, "queries keys"]:
   """Returns whether a block of queries may see something in a block of keys.
 
   Blocks are compared by their smallest and largest segment. Padding counts as
   the last segment, because it stands at the end of a row.
 
   Args:
-    segments: the segment of each token of a row.
-    block: tokens of a block; it divides S.
+    own: the segment of each query.
+    seen: the segment of each key.
+    offset: position of the first query.
+    block: tokens of a block; it divides Q and S.
   """
-  last = jnp.iinfo(segments.dtype).max
-  by_block = jnp.where(segments > 0, segments, last).reshape(-1, block)
-  low, high = jnp.min(by_block, axis=1), jnp.max(by_block, axis=1)
-  overlap = (low[None, :] <= high[:, None]) & (low[:, None] <= high[None, :])
-  return jnp.tril(overlap)
+
+  def bounds(segments: Int[Array, " T"]) -> tuple[jax.Array, jax.Array]:
+    last = jnp.iinfo(segments.dtype).max
+    by_block = jnp.where(segments > 0, segments, last).reshape(-1, block)
+    return jnp.min(by_block, axis=1), jnp.max(by_block, axis=1)
+
+  (own_low, own_high), (low, high) = bounds(own), bounds(seen)
+  overlap = low[None, :] <= own_high[:, None]
+  overlap &= own_low[:, None] <= high[None, :]
+  ends = offset + block * (1 + jnp.arange(len(own_low)))
+  return overlap & (block * jnp.arange(len(low))[None, :] < ends[:, None])
 
 
 def _skipping(
   causal: splash_attention_kernel.SplashAttentionKernel,
-  live: Bool[Array, "blocks blocks"],
+  live: Bool[Array, "queries keys"],
+  positions: Int[Array, " Q"],
 ) -> splash_attention_kernel.SplashAttentionKernel:
-  """Returns a causal kernel that runs the blocks that are live alone."""
-  by_query, by_key = _visits(live), _visits(live.T)
+  """Returns a causal kernel that runs the blocks that are live alone.
+
+  Args:
+    causal: the kernel.
+    live: which blocks of keys each block of queries needs.
+    positions: of the queries, which may begin later than the keys.
+  """
 
   def replace(
     info: splash_attention_mask_info.MaskInfo | None,
@@ -154,31 +202,38 @@ def _skipping(
     fetches: jax.Array,
   ) -> splash_attention_mask_info.MaskInfo:
     assert info is not None
-    return info._replace(block_mask=runs[None], data_next=fetches[None])
+    return info._replace(
+      block_mask=runs[None],
+      data_next=fetches[None],
+      q_sequence=cast(Any, positions.astype(jnp.int32)),
+    )
 
-  runs, fetches = by_query
-  # The kernel of the keys' gradients has queries in the first axis, too.
-  key_runs, key_fetches = (array.T for array in by_key)
+  by_query = _visits(live)
+  # The kernel of the keys' gradients goes through the queries of each key
+  # block, and has queries in the first axis all the same.
+  key_runs, key_fetches = (array.T for array in _visits(live.T))
   return splash_attention_kernel.SplashAttentionKernel(
-    replace(causal.fwd_mask_info, runs, fetches),
-    replace(causal.dq_mask_info, runs, fetches),
+    replace(causal.fwd_mask_info, *by_query),
+    replace(causal.dq_mask_info, *by_query),
     replace(causal.dkv_mask_info, key_runs, key_fetches),
     **causal.kwargs,
   )
 
 
 def _visits(
-  live: Bool[Array, "blocks blocks"],
-) -> tuple[Int[Array, "blocks blocks"], Int[Array, "blocks blocks"]]:
+  live: Bool[Array, "rows columns"],
+) -> tuple[Int[Array, "rows columns"], Int[Array, "rows columns"]]:
   """Returns what a kernel reads when it goes through blocks, row by row.
 
   Returns:
     1 where a block runs and 0 elsewhere, and the column to have at hand: that
     of the row's next live block, or else the first of the next row.
   """
-  blocks = live.shape[0]
-  columns = jnp.where(live, jnp.arange(blocks)[None, :], blocks)
+  count = live.shape[1]
+  columns = jnp.where(live, jnp.arange(count)[None, :], count)
   following = jax.lax.cummin(columns, axis=1, reverse=True)
   next_row = jnp.roll(following[:, :1], -1, axis=0)
-  fetches = jnp.where(following < blocks, following, next_row)
+  fetches = jnp.where(following < count, following, next_row)
+  # A row without live blocks runs none, whatever is at hand.
+  fetches = jnp.minimum(fetches, count - 1)
   return live.astype(jnp.int32), fetches.astype(jnp.int32)

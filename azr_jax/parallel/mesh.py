@@ -9,25 +9,27 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from azr_jax.types import BoxedParams, Params, Rules, Shardings
 
-AXES = ("data", "fsdp", "tensor")
+AXES = ("data", "fsdp", "tensor", "context")
 BATCH_AXES = ("data", "fsdp")
+# Where an array [B, S, ...] of training lies: a row may lie on several devices.
+TOKENS = PartitionSpec(BATCH_AXES, "context")
 
 
 def make_mesh(
   shape: Mapping[str, int], devices: Sequence[jax.Device] | None = None
 ) -> Mesh:
-  """Makes the mesh with axes data, fsdp, tensor.
+  """Makes the mesh with axes data, fsdp, tensor, context.
 
   Args:
     shape: the size of each axis; one of them may be -1, which takes the
-      devices that the others leave.
+      devices that the others leave. An axis that is left out has size 1.
     devices: the devices of the mesh; None: all.
 
   Raises:
     ValueError: the sizes do not multiply to the number of devices.
   """
   devices = jax.devices() if devices is None else devices
-  sizes = [shape[axis] for axis in AXES]
+  sizes = [shape.get(axis, 1) for axis in AXES]
   if sizes.count(-1) == 1:
     known = -int(np.prod(sizes))
     sizes[sizes.index(-1)] = len(devices) // known
@@ -37,7 +39,7 @@ def make_mesh(
       f"{len(devices)} devices present (one of them may be -1)"
     )
   return jax.make_mesh(
-    tuple(sizes), AXES, axis_types=(AxisType.Auto,) * 3, devices=devices
+    tuple(sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices
   )
 
 
@@ -113,6 +115,16 @@ def replicated(mesh: Mesh) -> NamedSharding:
 def batch_sharding(mesh: Mesh, axis: int = 0) -> NamedSharding:
   """Returns the sharding of an array split on `axis` over data and fsdp."""
   return NamedSharding(mesh, PartitionSpec(*([None] * axis), BATCH_AXES))
+
+
+def token_sharding(mesh: Mesh, axis: int = 0) -> NamedSharding:
+  """Returns the sharding of an array [..., B, S] of training.
+
+  Args:
+    mesh: the device mesh.
+    axis: which axis is B.
+  """
+  return NamedSharding(mesh, PartitionSpec(*([None] * axis), *TOKENS))
 
 
 def cache_sharding(mesh: Mesh, kv_heads: int) -> NamedSharding:

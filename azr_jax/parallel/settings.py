@@ -15,10 +15,18 @@ class MeshSettings(Settings):
   data: int = setting(1, "replicas; -1 takes what is left", accepts=_SIZE)
   fsdp: int = setting(-1, "shards of the state", accepts=_SIZE)
   tensor: int = setting(1, "shards of heads and widths", accepts=_SIZE)
+  context: int = setting(
+    1, "shards of a row's tokens, in updates and scoring", accepts=_SIZE
+  )
 
   def sizes(self) -> dict[str, int]:
     """Returns {axis: size} as `mesh.make_mesh` takes it."""
-    return {"data": self.data, "fsdp": self.fsdp, "tensor": self.tensor}
+    return {
+      "data": self.data,
+      "fsdp": self.fsdp,
+      "tensor": self.tensor,
+      "context": self.context,
+    }
 
 
 def _axis(default: str, doc: str) -> str:

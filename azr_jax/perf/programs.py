@@ -251,7 +251,7 @@ def _lower_score(
   """Returns a function that lowers the scoring of one micro-batch."""
   micro = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(
-      x.shape[1:], x.dtype, sharding=mesh_lib.batch_sharding(mesh)
+      x.shape[1:], x.dtype, sharding=mesh_lib.token_sharding(mesh)
     ),
     batch,
   )
@@ -301,7 +301,7 @@ def _abstract_batch(
   micro_batches: int, rows: int, length: int, mesh: Mesh
 ) -> types.Batch:
   """Returns micro-batches [A, rows, length] as shapes."""
-  sharding = mesh_lib.batch_sharding(mesh, axis=1)
+  sharding = mesh_lib.token_sharding(mesh, axis=1)
 
   def array(dtype: DTypeLike) -> Any:
     shape = (micro_batches, rows, length)

@@ -167,12 +167,20 @@ def build(settings: ExperimentSettings) -> Experiment:
 def rollout_mesh(c: RolloutMeshSettings, mesh: Mesh) -> Mesh:
   """Returns the mesh to sample on: the learner's devices, perhaps reshaped.
 
+  No sampled row lies on several devices, so `context` becomes part of `data`.
+
   Raises:
     ValueError: the sizes do not multiply to the devices.
   """
   sizes = c.sizes()
   if not any(sizes.values()):
-    return mesh
+    context = mesh.shape["context"]
+    if context == 1:
+      return mesh
+    sizes = dict(mesh.shape) | {
+      "data": mesh.shape["data"] * context,
+      "context": 1,
+    }
   return mesh_lib.make_mesh(sizes, mesh.devices.flatten().tolist())
 
 

@@ -82,7 +82,7 @@ CASES = {
   ),
   "a mesh of other devices": (
     ["train", TINY, DIR, "--config.mesh.tensor=3"],
-    "mesh={'data': 1, 'fsdp': -1, 'tensor': 3}: expected sizes",
+    "mesh={'data': 1, 'fsdp': -1, 'tensor': 3, 'context': 1}: expected",
   ),
   "another config": (
     ["train", TINY, "--workdir=FOLDER/run", "--config.azr.batch_size=8"],

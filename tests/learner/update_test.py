@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from azr_jax.learner import logprobs, packing, train_state, update
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.learner.settings import OptimizerSettings
-from azr_jax.models import transformer
+from azr_jax.models import attention, products, splash, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.perf import hlo
@@ -80,7 +80,7 @@ def batch_of(rows, row_length=16, items=None, aggregation="token_mean"):
   return update.to_micro_batches(packed, rows)
 
 
-def updated(mesh, batch, on_policy=False, ref_params=None, **loss):
+def updated(mesh, batch, on_policy=False, ref_params=None, model=MODEL, **loss):
   optimizer = optax.sgd(1.0)
   shardings = train_state.state_shardings(
     transformer.abstract_params(MODEL), optimizer, mesh, RULES
@@ -88,7 +88,7 @@ def updated(mesh, batch, on_policy=False, ref_params=None, **loss):
   params = jax.device_put(init(jax.random.key(0)), shardings.params)
   state = train_state.make_init_state(optimizer, shardings)(params)
   loss_fn = update.make_policy_loss(
-    MODEL, on_policy=on_policy, mesh=mesh, **LOSS | loss
+    model, on_policy=on_policy, mesh=mesh, **LOSS | loss
   )
   update_fn = update.make_update(loss_fn, optimizer, shardings, mesh)
   new_state, metrics = update_fn(state, batch, ref_params)
@@ -110,7 +110,7 @@ def test_chunked_logprobs_equal_log_softmax(chunk, sizes):
   """The vocabulary lies whole or, where `tensor` divides it, in parts."""
   mesh = None
   if sizes is not None:
-    axes = dict(zip(mesh_lib.AXES, sizes, strict=True))
+    axes = dict(zip(mesh_lib.AXES, sizes, strict=False))
     mesh = mesh_lib.make_mesh(axes, jax.devices()[: int(np.prod(sizes))])
   rng = np.random.default_rng(0)
   hidden = jnp.asarray(rng.normal(size=(2, 7, 8)), jnp.float32)
@@ -143,7 +143,7 @@ def test_chunked_logprobs_equal_log_softmax(chunk, sizes):
 def test_chunked_kl_equals_the_sum_over_the_vocabulary(chunk, sizes):
   mesh = None
   if sizes is not None:
-    axes = dict(zip(mesh_lib.AXES, sizes, strict=True))
+    axes = dict(zip(mesh_lib.AXES, sizes, strict=False))
     mesh = mesh_lib.make_mesh(axes, jax.devices()[: int(np.prod(sizes))])
   rng = np.random.default_rng(0)
   hidden, ref_hidden = jnp.asarray(rng.normal(size=(2, 2, 7, 8)), jnp.float32)
@@ -231,9 +231,25 @@ def test_accumulated_and_packed_updates_equal_one_big_batch(
     assert metrics[name] == pytest.approx(others[name], abs=1e-5)
 
 
-def test_eight_devices_equal_one(one_big_batch):
-  mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 4, "tensor": 2})
-  close(updated(mesh, batch_of(8))[0], one_big_batch[0])
+@pytest.mark.parametrize(
+  "sizes, rows, attend",
+  [
+    ({"fsdp": 4, "tensor": 2}, 8, attention.xla_attention),
+    # Each row lies on four devices.
+    ({"fsdp": 2, "context": 4}, 2, attention.xla_attention),
+    ({"tensor": 2, "context": 4}, 1, None),
+  ],
+)
+def test_eight_devices_equal_one(one_big_batch, sizes, rows, attend):
+  mesh = mesh_lib.make_mesh(sizes)
+  model = MODEL.clone(
+    multiply=products.make(mesh, RULES),
+    attend=attend or splash.make_attention(mesh, interpret=True),
+  )
+  params, metrics = updated(mesh, batch_of(rows), model=model)
+  close(params, one_big_batch[0])
+  loss = one_big_batch[1]["learner/loss"]
+  assert metrics["learner/loss"] == pytest.approx(loss, rel=1e-5)
 
 
 def test_on_policy_gradient_is_reinforce(one_device_mesh):

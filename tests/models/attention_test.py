@@ -44,11 +44,12 @@ def test_xla_equals_loops():
   np.testing.assert_allclose(got, reference(q, k, v, SEGMENTS), atol=1e-5)
 
 
-@pytest.mark.parametrize("tensor", [1, 2])
-def test_splash_equals_xla_forward_and_backward(tensor):
+@pytest.mark.parametrize("tensor, context", [(1, 1), (2, 1), (1, 2), (1, 4)])
+def test_splash_equals_xla_forward_and_backward(tensor, context):
   """600 tokens are two blocks, the second padded; rows are packed."""
   mesh = mesh_lib.make_mesh(
-    {"data": 2, "fsdp": 1, "tensor": tensor}, jax.devices()[: 2 * tensor]
+    {"data": 2, "fsdp": 1, "tensor": tensor, "context": context},
+    jax.devices()[: 2 * tensor * context],
   )
   q, k, v = drawn(2, 600, 4, 2, 64)
   segments = jnp.asarray(np.repeat([[1, 2, 0], [1, 1, 2]], 200, axis=1))
@@ -79,7 +80,11 @@ def test_live_blocks_hold_every_key_that_a_query_sees(block):
     sees = np.tril(row[:, None] == row[None, :])
     blocks = len(row) // block
     by_block = sees.reshape(blocks, block, blocks, block).any((1, 3))
-    found = np.asarray(splash.live_blocks(jnp.asarray(row), block))
+    row = jnp.asarray(row)
+    found = np.asarray(splash.live_blocks(row, row, 0, block))
+    # Half of the queries, as on one of two devices.
+    later = splash.live_blocks(row[block:], row, block, block)
+    np.testing.assert_array_equal(later, found[1:])
     assert (found >= by_block).all()
     # Blocks of one token are exact.
     assert block > 1 or (found == by_block).all()
