@@ -27,6 +27,7 @@ from azr_jax.learner import gae, masked, packing, update
 from azr_jax.learner.settings import HEAD_INITS, CriticSettings
 from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
+from azr_jax.parallel import compiler
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import BoxedParams, Leaf, Metrics, Params
 
@@ -155,6 +156,7 @@ def make_estimate(
   settings: CriticSettings,
   mesh: Mesh,
   normalize: bool,
+  options: compiler.Options = None,
 ) -> Estimate:
   """Returns the jitted function that makes advantages and returns.
 
@@ -163,6 +165,7 @@ def make_estimate(
     settings: how the critic estimates.
     mesh: where the batch lies.
     normalize: give advantages mean 0 and deviation 1 over trained tokens.
+    options: of XLA.
 
   Returns:
     `(critic params, batch) -> (ValueBatch, metrics)`. The advantages of the
@@ -210,7 +213,11 @@ def make_estimate(
     ), metrics
 
   by_row = mesh_lib.token_sharding(mesh, axis=1)
-  return jax.jit(estimate, out_shardings=(by_row, mesh_lib.replicated(mesh)))
+  return jax.jit(
+    estimate,
+    out_shardings=(by_row, mesh_lib.replicated(mesh)),
+    compiler_options=options,
+  )
 
 
 def _variance(x: jax.Array, mask: jax.Array) -> Float[Array, ""]:
@@ -247,6 +254,7 @@ def make_update(
   shardings: TrainState,
   mesh: Mesh,
   aggregation: str = "token_mean",
+  options: compiler.Options = None,
 ) -> update.Update:
   """Returns jitted `(state, ValueBatch) -> (state, metrics)`; donates state.
 
@@ -261,6 +269,7 @@ def make_update(
     shardings: where the state lies.
     mesh: where the batch lies.
     aggregation: the aggregation that made the batch's loss weights.
+    options: of XLA.
   """
   loss_fn = _make_loss(model, settings.value_clip)
 
@@ -299,6 +308,7 @@ def make_update(
     in_shardings=(shardings, by_row),
     out_shardings=(shardings, mesh_lib.replicated(mesh)),
     donate_argnums=0,
+    compiler_options=options,
   )
 
 

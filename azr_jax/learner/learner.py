@@ -18,6 +18,7 @@ from azr_jax.learner import train_state
 from azr_jax.learner import update as update_lib
 from azr_jax.learner.settings import CriticSettings
 from azr_jax.models import transformer
+from azr_jax.parallel import compiler
 from azr_jax.types import BoxedParams, Metrics, Params, Rules
 
 State: TypeAlias = train_state.TrainState | critic_lib.ActorCritic
@@ -81,6 +82,7 @@ def make(
   rules: Rules,
   critic: CriticParts | None = None,
   epochs: int = 1,
+  options: compiler.Options = None,
 ) -> Learner:
   """Makes a learner.
 
@@ -92,11 +94,14 @@ def make(
     rules: logical axis to mesh axis.
     critic: what a critic needs; None: there is no critic.
     epochs: how often the learner learns from each batch.
+    options: of XLA, for updates and estimates.
   """
   boxed = transformer.abstract_params(model)
   shardings = train_state.state_shardings(boxed, optimizer, mesh, rules)
   init = train_state.make_init_state(optimizer, shardings)
-  policy_update = update_lib.make_update(loss_fn, optimizer, shardings, mesh)
+  policy_update = update_lib.make_update(
+    loss_fn, optimizer, shardings, mesh, options
+  )
   if critic is None:
     abstract = abstract_state(model, optimizer, mesh, rules)
     return Learner(
@@ -124,7 +129,7 @@ def make(
     return critic_lib.ActorCritic(init(params), critic_state)
 
   estimate = critic_lib.make_estimate(
-    model, critic.settings, mesh, critic.normalize
+    model, critic.settings, mesh, critic.normalize, options
   )
   critic_update = critic_lib.make_update(
     model,
@@ -133,6 +138,7 @@ def make(
     critic_shardings,
     mesh,
     critic.aggregation,
+    options,
   )
   return Learner(
     init_both,

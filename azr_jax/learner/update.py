@@ -20,6 +20,7 @@ from azr_jax.learner import logprobs as logprobs_lib
 from azr_jax.learner import losses, masked
 from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
+from azr_jax.parallel import compiler
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Metrics, Params
 
@@ -280,6 +281,7 @@ def make_update(
   optimizer: optax.GradientTransformation,
   shardings: TrainState,
   mesh: Mesh,
+  options: compiler.Options = None,
 ) -> Update:
   """Returns the jitted update, which donates the state that it is given.
 
@@ -288,6 +290,7 @@ def make_update(
     optimizer: takes one step per call.
     shardings: where the state lies; from `train_state.state_shardings`.
     mesh: where the batch lies.
+    options: of XLA.
 
   Returns:
     `(state, batch [A, B, S], ref_params) -> (state, metrics)`.
@@ -331,6 +334,7 @@ def make_update(
     ),
     out_shardings=(shardings, mesh_lib.replicated(mesh)),
     donate_argnums=0,
+    compiler_options=options,
   )
 
 

@@ -89,7 +89,15 @@ def make(name: str, mesh: Mesh, dtype: DTypeLike) -> AttentionFn:
     name: one of `NAMES`; `auto` takes the fastest on the mesh's platform.
     mesh: where rows and heads lie.
     dtype: the type of the computation.
+
+  Raises:
+    ValueError: rows lie on several devices, which the backend cannot have.
   """
   if name == "auto":
     name = backend_for(mesh.devices.flat[0].platform, dtype)
+  if name == "cudnn" and mesh.shape["context"] > 1:
+    raise ValueError(
+      f"mesh.context={mesh.shape['context']}: expected 1, because cuDNN's "
+      "attention needs whole rows"
+    )
   return BACKENDS[name](mesh)

@@ -266,7 +266,8 @@ def _lower_score(
       mesh,
     )
 
-  return lambda: jax.jit(score).lower(params, micro)
+  options = c.compiler.options(mesh)
+  return lambda: jax.jit(score, compiler_options=options).lower(params, micro)
 
 
 def _critic_programs(

@@ -221,7 +221,16 @@ def build_policy_loss(
 def build_learner(
   c: TrainSettings, model: transformer.Transformer, mesh: Mesh
 ) -> Learner:
-  """Returns the policy's learner, with a critic if the estimator needs one."""
+  """Returns the policy's learner, with a critic if the estimator needs one.
+
+  Raises:
+    ValueError: rows do not divide over `mesh.context`.
+  """
+  if c.learner.row_length % mesh.shape["context"]:
+    raise ValueError(
+      f"learner.row_length={c.learner.row_length}: expected a multiple of "
+      f"mesh.context={mesh.shape['context']}"
+    )
   critic = None
   if c.learner.estimator == advantages.GAE:
     critic = learner_lib.CriticParts(
@@ -239,6 +248,7 @@ def build_learner(
     c.sharding.rules(),
     critic,
     c.learner.epochs,
+    c.compiler.options(mesh),
   )
 
 

@@ -25,6 +25,7 @@ from azr_jax.learner.settings import (
 )
 from azr_jax.models import presets, safetensors_io
 from azr_jax.models.settings import ModelSettings
+from azr_jax.parallel.compiler import CompilerSettings
 from azr_jax.parallel.settings import (
   HostsSettings,
   MeshSettings,
@@ -54,6 +55,7 @@ class TrainSettings(Settings):
   model: ModelSettings = ModelSettings(source="embedded:azr-tiny")
   mesh: MeshSettings = MeshSettings()
   sharding: ShardingSettings = ShardingSettings()
+  compiler: CompilerSettings = CompilerSettings()
   rollout: SamplerSettings = SamplerSettings()
   learner: LearnerSettings = LearnerSettings()
   optimizer: OptimizerSettings = OptimizerSettings()
@@ -255,6 +257,7 @@ class SupervisedTrainSettings(Settings):
   model: ModelSettings = ModelSettings(source="preset:azr-tiny")
   mesh: MeshSettings = MeshSettings()
   sharding: ShardingSettings = ShardingSettings()
+  compiler: CompilerSettings = CompilerSettings()
   learner: SupervisedSettings = SupervisedSettings()
   optimizer: OptimizerSettings = OptimizerSettings()
   executor: ExecutorSettings = ExecutorSettings(profile="programs")

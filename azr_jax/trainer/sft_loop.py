@@ -59,7 +59,12 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
     model, chunk_tokens=c.learner.chunk_tokens, mesh=mesh
   )
   learner = learner_lib.make(
-    model, loss_fn, make_optimizer(c.optimizer), mesh, rules
+    model,
+    loss_fn,
+    make_optimizer(c.optimizer),
+    mesh,
+    rules,
+    options=c.compiler.options(mesh),
   )
   micro_rows = mesh_lib.padded_rows(c.learner.micro_rows, mesh)
   with run.open_checkpoints(

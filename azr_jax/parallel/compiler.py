@@ -1,0 +1,49 @@
+"""Section `compiler` of a configuration: options of XLA for the learner.
+
+They are given to each program, not to the process, so a run's configuration
+records them and `compile_check` compiles with them.
+"""
+
+import dataclasses
+from typing import TypeAlias
+
+from jax.sharding import Mesh
+
+from azr_jax.config.settings import Settings, setting
+
+# {name: value}, as `jax.jit` takes them; None: the compiler's own.
+Options: TypeAlias = dict[str, str] | None
+
+_PAIRS = (
+  lambda pairs: all("=" in pair for pair in pairs),
+  "texts of the form NAME=VALUE",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class CompilerSettings(Settings):
+  """Options of XLA for updates and scoring, by platform."""
+
+  # Kernels of the next layer are gathered while this one computes.
+  tpu: tuple[str, ...] = setting(
+    (
+      "xla_enable_async_all_gather=true",
+      "xla_tpu_enable_async_collective_fusion=true",
+      "xla_tpu_enable_async_collective_fusion_fuse_all_gather=true",
+      "xla_tpu_enable_async_collective_fusion_multiple_steps=true",
+    ),
+    "XLA options on TPUs, as NAME=VALUE",
+    accepts=_PAIRS,
+  )
+  gpu: tuple[str, ...] = setting(
+    (), "XLA options on GPUs, as NAME=VALUE", accepts=_PAIRS
+  )
+
+  def options(self, mesh: Mesh) -> Options:
+    """Returns the options for the platform of a mesh."""
+    platform = mesh.devices.flat[0].platform
+    pairs = {"tpu": self.tpu, "gpu": self.gpu, "cuda": self.gpu}.get(platform)
+    if not pairs:
+      return None
+    names_and_values = (pair.partition("=") for pair in pairs)
+    return {name: value for name, _, value in names_and_values}

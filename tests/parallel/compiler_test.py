@@ -1,0 +1,57 @@
+"""Options of XLA reach the programs of their platform."""
+
+import types
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from azr_jax.config.settings import Invalid
+from azr_jax.learner import train_state, update
+from azr_jax.models import transformer
+from azr_jax.parallel.compiler import CompilerSettings
+from tests.learner import update_test
+
+
+def mesh_on(platform):
+  device = types.SimpleNamespace(platform=platform)
+  return types.SimpleNamespace(devices=np.array([device], object))
+
+
+def test_each_platform_has_its_own():
+  settings = CompilerSettings(tpu=("a=true", "b=x=1"), gpu=("c=2",))
+  assert settings.options(mesh_on("tpu")) == {"a": "true", "b": "x=1"}
+  assert settings.options(mesh_on("gpu")) == {"c": "2"}
+  assert settings.options(mesh_on("cpu")) is None
+  assert CompilerSettings(tpu=()).options(mesh_on("tpu")) is None
+
+
+def test_an_option_without_a_value_is_refused():
+  with pytest.raises(Invalid, match="tpu=.*expected texts of the form NAME="):
+    CompilerSettings(tpu=("xla_dump",))
+
+
+def test_the_update_is_compiled_with_them(one_device_mesh):
+  optimizer = optax.sgd(1.0)
+  shardings = train_state.state_shardings(
+    transformer.abstract_params(update_test.MODEL),
+    optimizer,
+    one_device_mesh,
+    update_test.RULES,
+  )
+  loss_fn = update.make_policy_loss(
+    update_test.MODEL,
+    on_policy=True,
+    mesh=one_device_mesh,
+    **update_test.LOSS,
+  )
+  state = jax.eval_shape(
+    train_state.make_init_state(optimizer, shardings),
+    jax.eval_shape(update_test.init, jax.random.key(0)),
+  )
+  lowered = update.make_update(
+    loss_fn, optimizer, shardings, one_device_mesh, {"no_such_option": "1"}
+  ).lower(state, update_test.batch_of(8), None)
+  with pytest.raises(jax.errors.JaxRuntimeError, match="no_such_option"):
+    lowered.compile()
