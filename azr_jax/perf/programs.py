@@ -87,7 +87,7 @@ def start_programs(
   )
   state = learner.abstract
   policy, programs = state, []
-  reference_bytes = device_bytes(state.params) if c.learner.kl_coef else 0.0
+  reference_bytes = device_bytes(_reference(c, learner))
   resident_bytes = reference_bytes
   if isinstance(state, critic_lib.ActorCritic):
     policy, critic = state.policy, state.critic
@@ -140,7 +140,7 @@ def make_programs(
     c.learner.row_length,
     mesh,
   )
-  ref_params = policy.params if c.learner.kl_coef else None
+  ref_params = _reference(c, learner)
   other_bytes = device_bytes(critic) + device_bytes(ref_params)
   programs = _sampling_programs(
     c, _abstract_sampling(c, model, mesh), device_bytes(policy) + other_bytes
@@ -162,6 +162,17 @@ def make_programs(
     )
   )
   return programs
+
+
+def _reference(
+  c: TrainSettings, learner: learner_lib.Learner
+) -> types.Params | None:
+  """Returns the parameters of a KL penalty as shapes; None without one."""
+  if not c.learner.kl_coef:
+    return None
+  params = learner.abstract.params
+  made = jax.eval_shape(learner.make_reference, params)
+  return _laid_out(made, jax.tree.map(lambda x: x.sharding, params))
 
 
 def _sampling_programs(

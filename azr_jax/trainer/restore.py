@@ -5,8 +5,6 @@ import json
 import pathlib
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import ml_collections
 from jax.sharding import Mesh
 
@@ -131,6 +129,7 @@ def training_state(
     without a penalty), and the system's state of the step.
   """
   has_reference = experiment.settings.trunk.learner.kl_coef > 0
+  make_reference = experiment.learner.make_reference
   start = run.build(
     "the run to start from", lambda: pin_start(experiment, run.folder)
   )
@@ -138,14 +137,15 @@ def training_state(
     state, system = checkpoints.restore(step, experiment.learner.abstract)
     reference = None
     if has_reference:
-      (reference,) = initial_params(experiment, start, with_critic=False)
+      (params,) = initial_params(experiment, start, with_critic=False)
+      reference = make_reference(params)
     return state, reference, system
   if experiment.settings.trunk.train.keep_moments:
     state = _next_stage(experiment, start)
-    reference = jax.tree.map(jnp.copy, state.params) if has_reference else None
+    reference = make_reference(state.params) if has_reference else None
     return state, reference, {}
   params = initial_params(experiment, start, with_critic=True)
-  reference = jax.tree.map(jnp.copy, params[0]) if has_reference else None
+  reference = make_reference(params[0]) if has_reference else None
   return experiment.learner.init(*params), reference, {}
 
 

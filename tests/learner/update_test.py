@@ -10,7 +10,7 @@ import optax
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from azr_jax.learner import logprobs, packing, train_state, update
+from azr_jax.learner import learner, logprobs, packing, train_state, update
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.learner.settings import OptimizerSettings
 from azr_jax.models import attention, products, splash, transformer
@@ -393,3 +393,37 @@ def test_linear_decay_reaches_its_end():
     rates.append(-float(updates["w"]["kernel"][0]))
   want = [0, 0.5, 1, 0.825, 0.65, 0.475, 0.3, 0.3]
   np.testing.assert_allclose(rates, want, atol=1e-5)
+
+
+@pytest.mark.parametrize("estimator", ["k3", "full"])
+def test_a_reference_in_the_computation_s_type_changes_no_bit(
+  one_device_mesh, estimator
+):
+  model = MODEL.clone(dtype=jnp.dtype("bfloat16"))
+  params = init(jax.random.key(1))
+  options = dict(kl_coef=0.1, kl_estimator=estimator, model=model)
+  made = learner.make(
+    model, lambda *_: None, optax.sgd(1.0), one_device_mesh, RULES
+  )
+  reference = made.make_reference(params)
+  assert reference["layers"]["mlp"]["up"]["kernel"].dtype == jnp.bfloat16
+  want, got = (
+    updated(one_device_mesh, batch_of(8), ref_params=ref, **options)
+    for ref in (params, reference)
+  )
+  assert got[1] == want[1] and got[1]["learner/kl"] > 0
+  jax.tree.map(np.testing.assert_array_equal, got[0], want[0])
+
+
+def test_a_reference_is_a_copy(one_device_mesh):
+  made = learner.make(
+    MODEL, lambda *_: None, optax.sgd(1.0), one_device_mesh, RULES
+  )
+  params = jax.device_put(
+    init(jax.random.key(0)), mesh_lib.replicated(one_device_mesh)
+  )
+  reference = made.make_reference(params)
+  for one, other in zip(
+    jax.tree.leaves(params), jax.tree.leaves(reference), strict=True
+  ):
+    assert one.unsafe_buffer_pointer() != other.unsafe_buffer_pointer()
