@@ -34,6 +34,13 @@ SCRIPTS_REQUIRES = [  # what scripts of the Code Interpreter may import
   "scipy>=1.12",
   "sympy>=1.12",
 ]
+GPU_COMPILE_REQUIRES = [  # XLA:GPU for `compile_check`, where no GPU is
+  "jax-cuda13-pjrt>=0.10",
+  "jax-cuda13-plugin>=0.10",
+  "nvidia-cuda-nvcc>=13",
+  "nvidia-cudnn-cu13>=9.8",
+  "nvidia-nvvm>=13",
+]
 DOCS_REQUIRES = ["mkdocs-material>=9"]
 TEST_REQUIRES = [
   *DOCS_REQUIRES,
@@ -71,6 +78,7 @@ setuptools.setup(
   extras_require={
     "tpu": ["gcsfs>=2024.6", "jax[tpu]>=0.10"],
     "cuda": ["jax[cuda12]>=0.10"],
+    "gpu_compile": GPU_COMPILE_REQUIRES,
     "docs": DOCS_REQUIRES,
     "test": TEST_REQUIRES,
     "eval": ["datasets>=3.0", "math-verify>=0.7"],

@@ -1,12 +1,14 @@
-"""Compiles every device program for a named TPU slice, without a TPU.
+"""Compiles every device program for named TPUs or GPUs, without one.
 
   python -m azr_jax.compile_check --config=configs/azr.py:qwen2.5-7b \\
       --topology=v5p:4x4x2
 
-Needs the TPU compiler, `pip install 'azr_jax[tpu]'`, on any x86 Linux machine.
-Prints, per program: memory of one device against the chip's, operations,
-collectives, seconds to compile; then a step's roofline, with what it assumes.
-Exits with 1 if a program does not fit, and says what to change.
+Needs their compiler on any x86 Linux machine: `pip install 'azr_jax[tpu]'`, or
+`'azr_jax[gpu_compile]'` for --topology=h200:8. Prints, per program and part of
+the model: cycles and seconds that the TPU compiler estimates, the data sheet's
+floor, their ratio; kernels and collectives apart; memory, and results as large
+as the cache or as [S, S]; then a step's roofline, with what it assumes. Exits
+with 1 if a program does not compile or fit, and says what to change.
 """
 
 import json
@@ -17,7 +19,7 @@ import jax
 from absl import flags
 
 from azr_jax.cli import front
-from azr_jax.perf import compile_report
+from azr_jax.perf import compile_report, compile_table
 from azr_jax.trainer import settings as train_settings
 
 
@@ -25,13 +27,19 @@ def run() -> None:
   """Runs the command."""
   config = front.config_flag("The experiment, as FILE:VARIANT.")
   topology = flags.DEFINE_string(
-    "topology", None, "A TPU slice, e.g. v5p:4x4x2.", required=True
+    "topology", None, "E.g. v5p:4x4x2, or h200:8.", required=True
   )
   prompt_tokens = flags.DEFINE_float(
     "prompt_tokens", None, "Of a mean prompt; 1,024, or the longest if less."
   )
   new_tokens = flags.DEFINE_float(
     "new_tokens", None, "Of a mean completion; 1,024, or the longest if less."
+  )
+  lengths = flags.DEFINE_string(
+    "lengths",
+    "",
+    "Of completions, for the forecast of a step's seconds: "
+    "equal:TOKENS, lognormal:MEAN:SIGMA:CUT or run:FOLDER; --new_tokens if ''.",
   )
   as_json = flags.DEFINE_bool("json", False, "Print JSON.")
 
@@ -45,13 +53,21 @@ def run() -> None:
       topology.value,
       prompt_tokens.value,
       new_tokens.value,
+      lengths.value,
+      _say,
     )
-    as_table = compile_report.show
+    as_table = compile_table.show
     print(json.dumps(report, indent=2) if as_json.value else as_table(report))
     if not fits:
       sys.exit(1)
 
   front.run(__doc__, main)
+
+
+def _say(name: str) -> None:
+  """Shows which program is being compiled, on a terminal."""
+  if sys.stderr.isatty():
+    print(f"\rcompiling {name:20}", end="", file=sys.stderr)
 
 
 if __name__ == "__main__":

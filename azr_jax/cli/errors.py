@@ -175,6 +175,7 @@ def _text(error: BaseException) -> str:
 _EXTRAS = {
   "gcsfs": "tpu",
   "libtpu": "tpu",
+  "jax_cuda13_plugin": "gpu_compile",
   "datasets": "eval",
   "math_verify": "eval",
   "reasoning_gym": "gym",

@@ -115,6 +115,7 @@ def _on_mesh(
   return sharded(*rows, *heads)
 
 
+@jax.named_scope("logits")
 def _score_rows(
   hidden: Float[Array, "B S D"],
   targets: Int[Array, "B S"],
@@ -150,6 +151,7 @@ def _score_rows(
   return _over_chunks(score, (hidden, targets), chunk_tokens)
 
 
+@jax.named_scope("logits")
 def _diverge_rows(
   hidden: Float[Array, "B S D"],
   ref_hidden: Float[Array, "B S D"],

@@ -391,6 +391,7 @@ def accumulate(
   return jax.lax.fori_loop(start, stop, add, zeros)
 
 
+@jax.named_scope("optimizer")
 def apply(
   optimizer: optax.GradientTransformation,
   state: TrainState,

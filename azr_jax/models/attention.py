@@ -26,6 +26,7 @@ def causal_mask(segment_ids: Int[Array, "B S"]) -> Bool[Array, "B S S"]:
   return jnp.tril(same)
 
 
+@jax.named_scope("attend")
 def xla_attention(
   q: Float[Array, "B S H E"],
   k: Float[Array, "B S K E"],
@@ -46,6 +47,7 @@ def xla_attention(
   return out_BSKGE.reshape(B, S, H, E)
 
 
+@jax.named_scope("attend")
 def cudnn_attention(
   q: Float[Array, "B S H E"],
   k: Float[Array, "B S K E"],

@@ -67,6 +67,7 @@ def init_cache(
   )
 
 
+@jax.named_scope("cache_write")
 def store_entries(
   whole: KV,
   new: KV,
@@ -110,6 +111,7 @@ def store_entries(
   return jax.lax.fori_loop(0, rows.shape[0], store_row, whole)
 
 
+@jax.named_scope("cache_write")
 def write_at(
   whole: KV,
   k: Float[Array, "L B K S E"],
@@ -124,6 +126,7 @@ def write_at(
   return jax.lax.dynamic_update_slice(into_k, k, at), append(into_v, v, start)
 
 
+@jax.named_scope("cache_write")
 def append(
   into: Float[Array, "L B K N E"],
   new: Float[Array, "L B K S E"],
@@ -151,6 +154,7 @@ class _Softmax(NamedTuple):
   sum_BKQE: jax.Array
 
 
+@jax.named_scope("attend")
 def cached_attention(
   q: Float[Array, "B S H E"],
   k: Float[Array, "B S K E"],

@@ -37,6 +37,7 @@ def _scale_llama3(
   return np.where(wavelengths < high, frequencies, scaled)
 
 
+@jax.named_scope("rope")
 def rotate(
   x: Float[Array, "B S N E"],
   positions: Int[Array, "B S"],

@@ -44,6 +44,7 @@ def make_attention(
     An `attention.AttentionFn`.
   """
 
+  @jax.named_scope("attend")
   def attend(
     q: Float[Array, "B S H E"],
     k: Float[Array, "B S K E"],

@@ -3,6 +3,17 @@
 The numbers are from the vendors' public data sheets and serve as upper bounds
 for rooflines. Those of a TPU are on docs.cloud.google.com/tpu/docs/v4, v5e,
 v5p and v6e.
+
+A TPU's clock follows from its sheet: a matrix unit of n x n multiplies and adds
+n x n numbers a cycle. In these cycles the TPU compiler estimates its operations
+(`perf/cost.py`). Its estimates stand for these rates (libtpu 0.0.42.1), of a
+product of 8192^3, of the weights of a product with 32 rows, and of adding 1 to
+a GiB:
+
+| | product, operations a cycle | weights, bytes a cycle | sum, bytes a cycle |
+| --- | --- | --- | --- |
+| v5p | 236,349 (90 % of the sheet) | 976 (62 %) | 574 (36 %) |
+| v5e | 115,044 (88 %) | 396 (73 %) | 222 (41 %) |
 """
 
 import dataclasses
@@ -19,23 +30,38 @@ class Chip:
     bandwidth: bytes per second of that memory.
     flops: operations per second in dense bfloat16 matrix products.
     link_bandwidth: bytes per second one way, to all neighbours together.
+    multipliers: of all matrix units together; 0: unknown.
   """
 
   hbm_bytes: float
   bandwidth: float
   flops: float
   link_bandwidth: float
+  multipliers: int = 0
+
+  @property
+  def clock_hz(self) -> float:
+    """Cycles per second; 0 if they are unknown."""
+    return self.flops / (2 * self.multipliers) if self.multipliers else 0.0
 
 
 # These pages give the bandwidth of the links in both directions: 400 (v5e),
 # 1200 (v5p) and 800 GB/s (v6e); one way has half of it. A v4 has six links of
 # 50 GB/s one way (TPU v4, arXiv 2304.01433); its page has the rate of an
 # all-reduce only, 1.1 PB/s over 4096 chips, which is 269 GB/s for each.
+# A chip of v4 and of v5p has two cores with four matrix units each, one of v5e
+# a core with four; one of v6e as many multipliers as four units of 256 x 256.
 TPUS = {
-  "v4": Chip(32 * GIB, 1228e9, 275e12, 300e9),
-  "v5e": Chip(16 * GIB, 819e9, 197e12, 200e9),
-  "v5p": Chip(95 * GIB, 2765e9, 459e12, 600e9),
-  "v6e": Chip(32 * GIB, 1640e9, 918e12, 400e9),
+  "v4": Chip(32 * GIB, 1228e9, 275e12, 300e9, 8 * 128**2),
+  "v5e": Chip(16 * GIB, 819e9, 197e12, 200e9, 4 * 128**2),
+  "v5p": Chip(95 * GIB, 2765e9, 459e12, 600e9, 8 * 128**2),
+  "v6e": Chip(32 * GIB, 1640e9, 918e12, 400e9, 4 * 256**2),
+}
+# By the names that servers are rented under. NVIDIA's data sheets.
+GPUS = {
+  "a100": Chip(80e9, 2039e9, 312e12, 300e9),
+  "h100": Chip(80e9, 3350e9, 989e12, 450e9),
+  "h200": Chip(141e9, 4800e9, 989e12, 450e9),
 }
 # `jax.Device.device_kind` -> chip.
 BY_KIND = {
@@ -46,7 +72,7 @@ BY_KIND = {
   "TPU v5p": TPUS["v5p"],
   "TPU v6 lite": TPUS["v6e"],
   "TPU v6e": TPUS["v6e"],
-  "NVIDIA A100-SXM4-80GB": Chip(80e9, 2039e9, 312e12, 300e9),
-  "NVIDIA H100 80GB HBM3": Chip(80e9, 3350e9, 989e12, 450e9),
-  "NVIDIA H200": Chip(141e9, 4800e9, 989e12, 450e9),
+  "NVIDIA A100-SXM4-80GB": GPUS["a100"],
+  "NVIDIA H100 80GB HBM3": GPUS["h100"],
+  "NVIDIA H200": GPUS["h200"],
 }

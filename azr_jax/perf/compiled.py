@@ -3,12 +3,13 @@
 import dataclasses
 import re
 import time
+from collections.abc import Callable, Mapping
 
 import jax
 from jax.sharding import Mesh
 
 from azr_jax.models.config import ModelConfig
-from azr_jax.perf import hlo
+from azr_jax.perf import collectives, cost, hlo, large
 from azr_jax.perf.programs import Program, make_programs, start_programs
 from azr_jax.trainer.settings import TrainSettings
 
@@ -24,30 +25,46 @@ class Compiled:
     name: the program's name; see `programs.Program`.
     program_bytes: arguments, results and scratch memory, at the same time.
     resident_bytes: memory that other arrays take while the program runs.
+    scratch_bytes: the part of `program_bytes` that is neither an argument nor a
+      result.
     flops: operations as the compiler counts them, each loop's body once.
     bytes: bytes read and written, each loop's body once.
-    collectives: what `hlo.collectives` returned.
+    cost: cycles, kernels and collectives, with loops multiplied out.
+    large: results outside of kernels as large as the cache or as [S, S].
     compile_s: seconds that compiling took.
     overflow: whether the compiler found no way to fit the program into memory.
+    error: the first line of the error, if it does not compile.
   """
 
   name: str
-  program_bytes: float
-  resident_bytes: float
-  flops: float
-  bytes: float
-  collectives: dict[str, hlo.Collective]
-  compile_s: float
-  overflow: bool
+  program_bytes: float = 0.0
+  resident_bytes: float = 0.0
+  scratch_bytes: float = 0.0
+  flops: float = 0.0
+  bytes: float = 0.0
+  cost: cost.Cost = dataclasses.field(default_factory=cost.Cost)
+  large: tuple[large.Large, ...] = ()
+  compile_s: float = 0.0
+  overflow: bool = False
+  error: str = ""
 
   @property
   def peak_bytes(self) -> float:
     """Bytes of the device's memory in use while the program runs."""
     return self.program_bytes + self.resident_bytes
 
+  @property
+  def collectives(self) -> dict[str, collectives.Total]:
+    """The collectives by kind; a loop of unknown length counts once."""
+    return collectives.totals(self.cost.at({}).collectives)
+
 
 def compile_all(
-  c: TrainSettings, config: ModelConfig, mesh: Mesh
+  c: TrainSettings,
+  config: ModelConfig,
+  mesh: Mesh,
+  options: Mapping[str, str] | None = None,
+  each: Callable[[str], None] = lambda name: None,
 ) -> list[Compiled]:
   """Compiles every program that a run uses: to start, to restore, in a step.
 
@@ -55,35 +72,44 @@ def compile_all(
     c: a training configuration.
     config: the model's config.
     mesh: a mesh of real devices, or of those of a topology.
+    options: options of XLA.
+    each: called with the name of each program before it is compiled.
   """
-  programs = [
+  found = []
+  for program in [
     *start_programs(c, config, mesh),
     *make_programs(c, config, mesh),
-  ]
-  return [_compile(program) for program in programs]
+  ]:
+    each(program.name)
+    found.append(_compile(program, dict(options or {}), c.learner.row_length))
+  return found
 
 
-def _compile(program: Program) -> Compiled:
+def _compile(
+  program: Program, options: dict[str, str], row_length: int
+) -> Compiled:
   """Compiles one program, which may need more memory than a device has."""
+  failed = Compiled(program.name, resident_bytes=program.resident_bytes)
   if program.lower is None:
-    return Compiled(program.name, 0, program.resident_bytes, 0, 0, {}, 0, False)
+    return failed
   start = time.perf_counter()
   try:
-    executable = program.lower().compile()
-  except jax.errors.JaxRuntimeError as error:
+    executable = program.lower().compile(compiler_options=options)
+  except (jax.errors.JaxRuntimeError, NotImplementedError) as error:
+    failed = dataclasses.replace(failed, compile_s=time.perf_counter() - start)
     overflow = _OVERFLOW.search(str(error))
     if overflow is None:
-      raise
+      line = str(error).strip().splitlines()[0]
+      return dataclasses.replace(failed, error=line or type(error).__name__)
     used = float(overflow.group(1)) * _UNITS[overflow.group(2)]
-    seconds = time.perf_counter() - start
-    return Compiled(
-      program.name, used, program.resident_bytes, 0, 0, {}, seconds, True
-    )
+    return dataclasses.replace(failed, program_bytes=used, overflow=True)
   seconds = time.perf_counter() - start
   memory = executable.memory_analysis()
   text = executable.as_text()
   assert memory is not None and text is not None
-  costs = executable.cost_analysis() or {}
+  counted = executable.cost_analysis() or {}
+  parsed = hlo.parse(text)
+  rows = program.name in ("score", "estimate", "critic", "update")
   return Compiled(
     name=program.name,
     program_bytes=memory.argument_size_in_bytes
@@ -92,9 +118,14 @@ def _compile(program: Program) -> Compiled:
     + memory.temp_size_in_bytes
     + memory.generated_code_size_in_bytes,
     resident_bytes=program.resident_bytes,
-    flops=costs.get("flops", 0.0),
-    bytes=costs.get("bytes accessed", 0.0),
-    collectives=hlo.collectives(text),
+    scratch_bytes=memory.temp_size_in_bytes,
+    flops=counted.get("flops", 0.0),
+    bytes=counted.get("bytes accessed", 0.0),
+    cost=cost.cost(parsed),
+    large=tuple(
+      large.large_results(
+        parsed, program.cache_bytes, row_length if rows else 0
+      )
+    ),
     compile_s=seconds,
-    overflow=False,
   )

@@ -44,11 +44,14 @@ class Program:
     lower: traces the program; returns a `jax.stages.Lowered`. None: arrays are
       read, and no program runs.
     resident_bytes: bytes of a device that other arrays take while it runs.
+    cache_bytes: bytes of a device's keys, or values, of all slots; 0: the
+      program has no slots.
   """
 
   name: str
   lower: Callable[[], jax.stages.Lowered] | None
   resident_bytes: float
+  cache_bytes: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,6 +193,7 @@ def _sampling_programs(
   bucket = c.rollout.prompt_buckets[-1]
   count = engine.prefill_batch_size(bucket)
   num_slots = engine.slot_counts[0]
+  cache_bytes = min(device_bytes(slots.cache.k), device_bytes(slots.cache.v))
   programs = [
     Program(
       "prefill",
@@ -201,6 +205,7 @@ def _sampling_programs(
         _ints(count),
       ),
       train_bytes + device_bytes(slots),
+      cache_bytes,
     ),
     Program(
       "insert",
@@ -214,6 +219,7 @@ def _sampling_programs(
         jax.eval_shape(lambda: jax.random.key(0)),
       ),
       train_bytes + device_bytes(params),
+      cache_bytes,
     ),
     Program(
       "decode",
@@ -225,6 +231,7 @@ def _sampling_programs(
         _ints(),
       ),
       train_bytes + device_bytes(prompts),
+      cache_bytes,
     ),
   ]
   if c.rollout.extend_chunk:
@@ -234,6 +241,7 @@ def _sampling_programs(
         "extend",
         lambda: engine.extend.lower(params, slots, extension),
         train_bytes + device_bytes(prompts),
+        cache_bytes,
       )
     )
   return programs

@@ -14,7 +14,7 @@ from azr_jax.learner.advantages import GAE
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.presets import parameter_count
 from azr_jax.parallel.chips import Chip
-from azr_jax.perf import hlo
+from azr_jax.perf import collectives
 from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
 
 
@@ -29,6 +29,8 @@ class Load:
       its prefill.
     prompt_tokens: mean tokens of a prompt.
     new_tokens: mean tokens of a completion.
+    phases: requests to the sampler, one after another: prompts, and completions
+      of each.
   """
 
   sequences: int
@@ -36,6 +38,7 @@ class Load:
   prompts: int
   prompt_tokens: float
   new_tokens: float
+  phases: tuple[tuple[int, int], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +94,12 @@ def step_load(
       "the estimate needs"
     )
   return Load(
-    load.sequences, load.trained, load.prompts, prompt_tokens, new_tokens
+    load.sequences,
+    load.trained,
+    load.prompts,
+    prompt_tokens,
+    new_tokens,
+    load.phases,
   )
 
 
@@ -119,7 +127,7 @@ def estimate(
   tensor: int,
   micro_rows: int,
   load: Load,
-  update_collectives: dict[str, hlo.Collective],
+  update_collectives: dict[str, collectives.Total],
 ) -> Estimate:
   """Returns the roofline of a step.
 
@@ -143,7 +151,7 @@ def estimate(
   compute_s = passes * forward / rate
   row_tokens = c.learner.row_length * micro_rows
   micro_batches = max(1.0, trained / row_tokens)
-  sent = sum(total.bytes for total in update_collectives.values())
+  sent = sum(total.sent_bytes for total in update_collectives.values())
   links_s = micro_batches * sent / chip.link_bandwidth
   update_s = max(compute_s, links_s) * c.learner.epochs
   has_critic = c.learner.estimator == GAE

@@ -156,6 +156,7 @@ def forward(
   return hidden_BSD, new_kv
 
 
+@jax.named_scope("logits")
 def unembed(
   model: transformer.Transformer, params: Params, hidden: Float[Array, "B D"]
 ) -> Float[Array, "B V"]:

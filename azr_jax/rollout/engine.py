@@ -122,7 +122,7 @@ def make_engine(
     transformer.abstract_params(model), mesh, rules
   )
   convert = jax.jit(functools.partial(fusion.sampling_params, model))
-  counts = _slot_counts(settings.slots, mesh)
+  counts = slot_counts(settings.slots, mesh)
   initializers = _make_initializers(
     model, settings, counts[0], prefill_shardings, decode_shardings
   )
@@ -176,7 +176,7 @@ def _state_shardings(
   )
 
 
-def _slot_counts(slots: int, mesh: Mesh) -> tuple[int, ...]:
+def slot_counts(slots: int, mesh: Mesh) -> tuple[int, ...]:
   """Returns the slot counts to compile decode for, descending."""
   counts = [mesh_lib.padded_rows(slots, mesh)]
   # The slots to keep may lie on any device, and gathering them would move

@@ -80,6 +80,7 @@ def insert(
   )
 
 
+@jax.named_scope("cache_write")
 def _copy_rows(
   of_slots: tuple[jax.Array, ...],
   of_prompts: tuple[jax.Array, ...],

@@ -64,14 +64,23 @@ class StepLoad:
   """How much one training step samples and trains on, for estimates.
 
   Attributes:
-    sequences: completions that are sampled.
+    phases: requests to the sampler, one after another: prompts, and completions
+      of each.
     trained: completions that are trained on.
-    prompts: prompts that are prefilled, each once for all its samples.
   """
 
-  sequences: int
+  phases: tuple[tuple[int, int], ...]
   trained: int
-  prompts: int
+
+  @property
+  def sequences(self) -> int:
+    """Completions that are sampled."""
+    return sum(prompts * samples for prompts, samples in self.phases)
+
+  @property
+  def prompts(self) -> int:
+    """Prompts that are prefilled, each once for all its samples."""
+    return sum(prompts for prompts, _ in self.phases)
 
 
 @dataclasses.dataclass(frozen=True)

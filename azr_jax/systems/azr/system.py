@@ -91,11 +91,10 @@ class AZR(System):
     tasks = len(settings.task_types) * settings.batch_size
     n = settings.learnability_samples if settings.uses_learnability else 0
     learned = n if settings.train_on_learnability else 0
+    samples = (1, n, 1 if settings.uses_solutions else 0)
     return StepLoad(
-      sequences=tasks * (1 + n + settings.uses_solutions),
+      phases=tuple((tasks, count) for count in samples if count),
       trained=tasks * (len(settings.roles) + learned),
-      prompts=tasks
-      * (1 + settings.uses_learnability + settings.uses_solutions),
     )
 
   @classmethod

@@ -145,7 +145,7 @@ class CodeInterpreter(System):
   def step_load(cls, settings: CodeInterpreterSettings) -> StepLoad:
     """Returns the load of a step."""
     samples = settings.prompts * settings.group_size
-    return StepLoad(samples, samples, settings.prompts)
+    return StepLoad(((settings.prompts, settings.group_size),), samples)
 
   @classmethod
   def evaluation(cls, settings: CodeInterpreterSettings) -> Evaluation:

@@ -91,7 +91,7 @@ class Countdown(System):
   def step_load(cls, settings: CountdownSettings) -> StepLoad:
     """Returns the load of a step without proposals."""
     samples = settings.prompts * settings.group_size
-    return StepLoad(samples, samples, settings.prompts)
+    return StepLoad(((settings.prompts, settings.group_size),), samples)
 
   @classmethod
   def fixed_keys(cls, settings: CountdownSettings) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ class ORZ(System):
   def step_load(cls, settings: ORZSettings) -> StepLoad:
     """Returns the load of a step."""
     samples = settings.prompts * settings.group_size
-    return StepLoad(samples, samples, settings.prompts)
+    return StepLoad(((settings.prompts, settings.group_size),), samples)
 
   @classmethod
   def evaluation(cls, settings: ORZSettings) -> Evaluation:
