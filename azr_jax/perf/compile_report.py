@@ -6,7 +6,7 @@ Nothing runs on the devices: their compilers work on any x86 Linux machine.
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jax.sharding import Mesh
@@ -87,24 +87,9 @@ def compile_check(
   load = roofline.step_load(settings, prompt_tokens, new_tokens)
   options = topology_lib.compiler_options(topology)
   programs = compiled.compile_all(c, config, mesh, options, each)
-  usable_bytes = chip.hbm_bytes - RESERVED_BYTES
   shapes = make_shapes(c, mesh, sampling, prompt_tokens + new_tokens / 2)
   trips = assumed_trips(c, shapes, prompt_tokens)
-  token_floors = floors.decode_token(config, chip, shapes)
-  reports = {
-    program.name: program_report.program_report(
-      program,
-      chip,
-      floors.floors(program.name, config, chip, shapes),
-      token_floors,
-      trips.get(program.name, {}),
-    )
-    | {
-      "fits": not (program.overflow or program.error)
-      and program.peak_bytes <= usable_bytes
-    }
-    for program in programs
-  }
+  reports = _reports(programs, config, chip, shapes, trips)
   estimate = roofline.estimate(
     c,
     config,
@@ -134,6 +119,31 @@ def compile_check(
       "lengths": lengths or f"equal:{new_tokens:.0f}"
     } | compiled_costs.foretell(by_name, chip, c, shapes, counts, load, drawn)
   return report, all(program["fits"] for program in reports.values())
+
+
+def _reports(
+  programs: Sequence[compiled.Compiled],
+  config: ModelConfig,
+  chip: chips.Chip,
+  shapes: floors.Shapes,
+  trips: dict[str, dict[str, float]],
+) -> dict[str, dict[str, Any]]:
+  """Returns each program's report, and whether it fits into memory."""
+  token_floors = floors.decode_token(config, chip, shapes)
+  usable_bytes = chip.hbm_bytes - RESERVED_BYTES
+  reports = {}
+  for program in programs:
+    report = program_report.program_report(
+      program,
+      chip,
+      floors.floors(program.name, config, chip, shapes),
+      token_floors,
+      trips.get(program.name, {}),
+    )
+    failed = program.overflow or program.error
+    report["fits"] = not failed and program.peak_bytes <= usable_bytes
+    reports[program.name] = report
+  return reports
 
 
 def make_shapes(

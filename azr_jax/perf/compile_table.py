@@ -1,11 +1,13 @@
 """Prints what `compile_report` found: tables of at most 100 columns."""
 
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
 from azr_jax.parallel import chips
 from azr_jax.perf import compiled_costs, cost, parts
 
+_COLUMNS = 100
 # Large results that are listed of each program; all of them are counted.
 _SHOWN = 3
 # Programs whose parts are listed; those of a start run once.
@@ -39,12 +41,12 @@ _SUGGESTIONS = {
 
 def show(report: dict[str, Any]) -> str:
   """Formats a report of `compile_report.compile_check`."""
-  head = (
+  head = _wrapped(
     f"{report['topology']}: {report['devices']} devices of "
     f"{report['hbm_gib']:.0f} GiB, mesh {report['mesh']}, sampling on "
     f"{report['rollout_mesh']}"
   )
-  lines = [head, "", *_programs(report), "", *_parts(report), ""]
+  lines = [*head, "", *_programs(report), "", *_parts(report), ""]
   lines += _collectives(report)
   lines += _kernels(report)
   lines += _large(report)
@@ -59,6 +61,11 @@ def seconds(value: float | None) -> str:
   if value >= 1 or value == 0:
     return f"{value:.3g} s"
   return f"{value * 1e3:.3g} ms" if value >= 1e-3 else f"{value * 1e6:.3g} us"
+
+
+def _wrapped(text: str) -> list[str]:
+  """Returns prose in lines of the tables' width."""
+  return textwrap.wrap(text, _COLUMNS)
 
 
 def _rows(report: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -80,10 +87,12 @@ def _programs(report: dict[str, Any]) -> Iterator[str]:
   )
   for name, row in _rows(report):
     if row.get("error"):
-      yield f"{name:14} does not compile: {row['error']}"[:100]
+      yield f"{name:14} does not compile: {row['error']}"[:_COLUMNS]
       continue
     millions = row["cycles"] / 1e6 if row["cycles"] is not None else None
-    line = f"{name:14}" + (f"{millions:9,.4g}" if millions else f"{'-':>9}")
+    line = f"{name:14}" + (
+      f"{millions:9,.4g}" if millions is not None else f"{'-':>9}"
+    )
     line += f"{seconds(row['seconds']):>10}{seconds(row['kernel_seconds']):>9}"
     line += f"{seconds(row['collective_seconds']):>9}"
     line += f"{seconds(row['floor_seconds'] or None):>9}"
@@ -98,12 +107,12 @@ def _programs(report: dict[str, Any]) -> Iterator[str]:
     if is_gpu:
       line += f"{row['launches']:9,.0f}"
     yield line + ("" if row.get("fits", True) else "  DOES NOT FIT")
-  yield (
+  yield from _wrapped(
     "of one device. compiler: the TPU compiler's own estimate; kernels and "
-    "links (not hidden): ours,"
+    "links (what is not hidden): ours, at the data sheet's rates; floor: what "
+    "must be computed and read"
   )
-  yield "at the data sheet's rates; floor: what must be computed and read"
-  yield f"Loops that depend on data: {_trips(report)}"
+  yield from _wrapped(f"Loops that depend on data: {_trips(report)}")
 
 
 def _trips(report: dict[str, Any]) -> str:
@@ -133,13 +142,13 @@ def _parts(report: dict[str, Any]) -> Iterator[str]:
     for name in columns
   }
   yield f"{'M cycles, ratio':15}" + "".join(
-    f"{titles[name]:>16}" for name in columns
+    f"{titles[name]:>14}" for name in columns
   )
   for part in parts.PARTS:
     cells = [column["parts"].get(part) for column in columns.values()]
     if not any(cells):
       continue
-    yield f"{part:15}" + "".join(f"{_cell(cell):>16}" for cell in cells)
+    yield f"{part:15}" + "".join(f"{_cell(cell):>14}" for cell in cells)
 
 
 def _cell(part: dict[str, Any] | None) -> str:
@@ -203,7 +212,7 @@ def _large(report: dict[str, Any]) -> Iterator[str]:
     for one in found[:_SHOWN]:
       where = one["op_name"] or one["name"]
       line = f"  {one['bytes'] / chips.GIB:.2f} GiB {one['shape']} {where}"
-      yield line[:100]
+      yield line[:_COLUMNS]
 
 
 def _forecast(report: dict[str, Any]) -> Iterator[str]:
@@ -213,24 +222,19 @@ def _forecast(report: dict[str, Any]) -> Iterator[str]:
     return
   phases = " + ".join(f"{phase_s:.3g}" for phase_s in f["phase_s"])
   busy = ", ".join(f"{share:.0%}" for share in f["slots_busy"])
-  yield (
+  latency_us = compiled_costs.COLLECTIVE_LATENCY_S * 1e6
+  yield from _wrapped(
     f"Forecast at {f['lengths']}: {f['step_s']:.3g} s a step = sampling "
     f"{phases} (prefill {f['prefill_s']:.2g}, insert {f['insert_s']:.2g}, "
-  )
-  yield (
     f"decode {f['decode_s']:.3g}: {f['decode_calls']} calls, "
     f"{f['decode_steps']:,} tokens of a slot, slots busy {busy}) + update "
-    f"{f['update_s']:.3g} ({f['rows']} rows,"
+    f"{f['update_s']:.3g} ({f['rows']} rows, {f['micro_batches']} "
+    f"micro-batches). Mean {f['mean_tokens']:.0f}, longest "
+    f"{f['longest_tokens']} tokens. Assumed: the compiler's cycles, kernels "
+    f"and links by data sheet, {latency_us:.0f} us for each collective, "
+    "prefill of any bucket as of the longest, no time for the host, for "
+    "grading, or to hand parameters over, equal prompts"
   )
-  yield (
-    f"{f['micro_batches']} micro-batches). Mean {f['mean_tokens']:.0f}, longest "
-    f"{f['longest_tokens']} tokens. Assumed: the compiler's cycles, kernels and"
-  )
-  yield (
-    f"links by data sheet, {compiled_costs.COLLECTIVE_LATENCY_S * 1e6:.0f} us "
-    "for each collective, prefill of any bucket as of the longest, no time for"
-  )
-  yield "the host, for grading, or to hand parameters over; equal prompts"
 
 
 def _estimate(report: dict[str, Any]) -> Iterator[str]:
@@ -238,22 +242,17 @@ def _estimate(report: dict[str, Any]) -> Iterator[str]:
   e, a = report["estimate"], report["assumed"]
   links = "" if report["programs"]["update"]["fits"] else ", links not counted"
   critic = f" + critic {e['critic_s']:.2g}" if e["critic_s"] else ""
-  yield (
+  yield from _wrapped(
     f"At best: {e['step_s']:.3g} s a step = prefill {e['prefill_s']:.2g} + "
     f"decode {e['decode_s']:.3g} + update {e['update_s']:.2g}{critic}; "
-    f"decode {e['decode_tokens_per_s']:,.0f} tokens/s;"
+    f"decode {e['decode_tokens_per_s']:,.0f} tokens/s; update "
+    f"{e['update_tokens_per_s']:,.0f} tokens/s, {e['update_mfu']:.0%} of the "
+    f"matrix units, bound by {e['update_bound']}{links}. Assumed: "
+    f"{a['sequences']} completions of {a['new_tokens']:.0f} tokens to "
+    f"{a['prompts']} prompts of {a['prompt_tokens']:.0f}, {a['trained']} "
+    "trained on; data-sheet rates, transfers hidden, slots always full, no "
+    "time for the host or for grading"
   )
-  yield (
-    f"update {e['update_tokens_per_s']:,.0f} tokens/s, "
-    f"{e['update_mfu']:.0%} of the matrix units, bound by "
-    f"{e['update_bound']}{links}. Assumed: {a['sequences']} completions"
-  )
-  yield (
-    f"of {a['new_tokens']:.0f} tokens to {a['prompts']} prompts of "
-    f"{a['prompt_tokens']:.0f}, {a['trained']} trained on; data-sheet rates, "
-    "transfers hidden,"
-  )
-  yield "slots always full, no time for the host or for grading"
   for name, program in report["programs"].items():
     if not program["fits"] and not program["error"]:
       yield f"{name} does not fit: try {_SUGGESTIONS[name]}"

@@ -9,7 +9,9 @@ import jax
 from jax.sharding import Mesh
 
 from azr_jax.models.config import ModelConfig
-from azr_jax.perf import collectives, cost, hlo, large
+from azr_jax.perf import collectives, hlo
+from azr_jax.perf import cost as cost_lib
+from azr_jax.perf import large as large_lib
 from azr_jax.perf.programs import Program, make_programs, start_programs
 from azr_jax.trainer.settings import TrainSettings
 
@@ -42,8 +44,8 @@ class Compiled:
   scratch_bytes: float = 0.0
   flops: float = 0.0
   bytes: float = 0.0
-  cost: cost.Cost = dataclasses.field(default_factory=cost.Cost)
-  large: tuple[large.Large, ...] = ()
+  cost: cost_lib.Cost = dataclasses.field(default_factory=cost_lib.Cost)
+  large: tuple[large_lib.Large, ...] = ()
   compile_s: float = 0.0
   overflow: bool = False
   error: str = ""
@@ -86,7 +88,7 @@ def compile_all(
 
 
 def _compile(
-  program: Program, options: dict[str, str], row_length: int
+  program: Program, options: dict[str, bool | str], row_length: int
 ) -> Compiled:
   """Compiles one program, which may need more memory than a device has."""
   failed = Compiled(program.name, resident_bytes=program.resident_bytes)
@@ -121,9 +123,9 @@ def _compile(
     scratch_bytes=memory.temp_size_in_bytes,
     flops=counted.get("flops", 0.0),
     bytes=counted.get("bytes accessed", 0.0),
-    cost=cost.cost(parsed),
+    cost=cost_lib.cost(parsed),
     large=tuple(
-      large.large_results(
+      large_lib.large_results(
         parsed, program.cache_bytes, row_length if rows else 0
       )
     ),

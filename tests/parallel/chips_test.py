@@ -21,3 +21,10 @@ def test_a_pod_reduces_at_most_as_fast_as_its_links(
 ):
   per_chip = all_reduce / num_chips
   assert 1 <= chips.TPUS[name].link_bandwidth / per_chip < 1.15
+
+
+@pytest.mark.parametrize(
+  "name, gigahertz", [("v4", 1.05), ("v5e", 1.5), ("v5p", 1.75)]
+)
+def test_the_clock_follows_from_the_matrix_units(name, gigahertz):
+  assert chips.TPUS[name].clock_hz == pytest.approx(gigahertz * 1e9, rel=0.01)

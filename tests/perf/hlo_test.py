@@ -6,7 +6,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.perf import hlo
+from azr_jax.perf import collectives, cost, hlo
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +27,13 @@ def compiled(function, mesh, shape):
   return jax.jit(shard).lower(argument).compile().as_text()
 
 
+def totals(text):
+  """The collectives of a program by kind."""
+  return collectives.totals(cost.cost(hlo.parse(text)).at({}).collectives)
+
+
 def test_nothing_moves_without_a_collective(mesh):
-  assert hlo.collectives(compiled(lambda x: x * 2, mesh, (8, 4))) == {}
+  assert totals(compiled(lambda x: x * 2, mesh, (8, 4))) == {}
 
 
 def test_loops_of_known_length_are_multiplied_out(mesh):
@@ -41,8 +46,11 @@ def test_loops_of_known_length_are_multiplied_out(mesh):
 
     return jax.lax.fori_loop(0, 2, outer, x)
 
-  totals = hlo.collectives(compiled(twice_five, mesh, (8, 4)))
-  assert totals == {"all-reduce": hlo.Collective(10, 10 * 4 * 4.0)}
+  size = 10 * 4 * 4.0
+  sent = 2 * size * 7 / 8  # Around a ring of eight.
+  assert totals(compiled(twice_five, mesh, (8, 4))) == {
+    "all-reduce": collectives.Total(10, 0, size, sent)
+  }
 
 
 def test_a_gather_counts_its_result(mesh):
@@ -50,5 +58,7 @@ def test_a_gather_counts_its_result(mesh):
     whole = jax.lax.all_gather(x, "data", tiled=True)
     return x + jnp.sum(jnp.sin(whole)) + whole[:1]
 
-  totals = hlo.collectives(compiled(gather, mesh, (8, 64)))
-  assert totals == {"all-gather": hlo.Collective(1, 8 * 64 * 4.0)}
+  size = 8 * 64 * 4.0
+  assert totals(compiled(gather, mesh, (8, 64))) == {
+    "all-gather": collectives.Total(1, 0, size, size * 7 / 8)
+  }

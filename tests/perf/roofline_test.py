@@ -9,7 +9,7 @@ from azr_jax.configs import azr
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel.chips import Chip
-from azr_jax.perf import hlo, roofline, sampling, updating, workload
+from azr_jax.perf import collectives, roofline, sampling, updating, workload
 from azr_jax.trainer import settings
 
 CONFIG = ModelConfig(
@@ -72,7 +72,7 @@ def test_an_estimate_by_hand():
   assert got.update_s == pytest.approx(4 * forward / 2e12)
   assert got.update_mfu == pytest.approx(0.75)
   assert got.update_bound == "compute"
-  moved = {"all-gather": hlo.Collective(3, 1e9)}
+  moved = {"all-gather": collectives.Total(3, 0, 2e9, 1e9)}
   config.learner.row_length = 16
   config.rollout.prompt_buckets = (8,)
   config.rollout.max_tokens = 8
