@@ -53,7 +53,7 @@ class Chip:
 # all-reduce only, 1.1 PB/s over 4096 chips, which is 269 GB/s for each.
 # A chip of v4 and of v5p has two cores with four matrix units each, one of v5e
 # a core with four. Four units of 256 x 256 are assumed of v6e, with which its
-# clock is v5p's; by the compiler's estimates they are busy for 70 % of a product.
+# clock is v5p's; by the compiler they are busy for 70 % of a large product.
 TPUS = {
   "v4": Chip(32 * GIB, 1228e9, 275e12, 300e9, 8 * 128**2),
   "v5e": Chip(16 * GIB, 819e9, 197e12, 200e9, 4 * 128**2),

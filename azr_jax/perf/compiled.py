@@ -96,7 +96,7 @@ def _compile(
     return failed
   start = time.perf_counter()
   try:
-    executable = program.lower().compile(compiler_options=options)
+    executable = program.lower().compile(compiler_options=options or None)
   except (jax.errors.JaxRuntimeError, NotImplementedError) as error:
     failed = dataclasses.replace(failed, compile_s=time.perf_counter() - start)
     overflow = _OVERFLOW.search(str(error))

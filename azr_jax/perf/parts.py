@@ -48,7 +48,7 @@ _BY_WORD = {
   "final_norm": NORMS,
   "mlp": MLP,
 }
-_PROJECTION_WORDS = frozenset("qkvo")
+_PROJECTION_WORDS = frozenset(("q", "k", "v", "qkv", "o"))
 _SEPARATORS = re.compile(r"[/()]+")
 
 
