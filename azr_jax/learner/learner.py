@@ -106,27 +106,57 @@ def make(
   policy_update = update_lib.make_update(
     loss_fn, optimizer, shardings, mesh, options
   )
-  make_reference = _make_reference(model, shardings.params)
+  alone = Learner(
+    init,
+    abstract_state(model, optimizer, mesh, rules),
+    _repeated(policy_update, epochs),
+    _make_reference(model, shardings.params),
+    init,
+    policy_update,
+  )
   if critic is None:
-    abstract = abstract_state(model, optimizer, mesh, rules)
-    return Learner(
-      init,
-      abstract,
-      _repeated(policy_update, epochs),
-      make_reference,
-      init,
-      policy_update,
-    )
-
+    return alone
+  abstract = abstract_state(model, optimizer, mesh, rules, critic.optimizer)
   critic_shardings = train_state.state_shardings(
     critic_lib.abstract_params(model), critic.optimizer, mesh, rules
   )
-  init_critic = train_state.make_init_state(critic.optimizer, critic_shardings)
+  return _with_critic(
+    dataclasses.replace(alone, abstract=abstract),
+    model,
+    critic,
+    critic_shardings,
+    mesh,
+    epochs,
+    options,
+  )
+
+
+def _with_critic(
+  alone: Learner,
+  model: transformer.Transformer,
+  critic: CriticParts,
+  shardings: train_state.TrainState,
+  mesh: Mesh,
+  epochs: int,
+  options: compiler.Options,
+) -> Learner:
+  """Returns the learner of a policy and its critic.
+
+  Args:
+    alone: the policy's learner, with the abstract state of both.
+    model: the decoder that both are instances of.
+    critic: what the critic needs.
+    shardings: where the critic's state lies.
+    mesh: where state and batch lie.
+    epochs: how often the learner learns from each batch.
+    options: of XLA.
+  """
+  init_critic = train_state.make_init_state(critic.optimizer, shardings)
   make_critic_params = jax.jit(
     lambda params: critic_lib.init_params(
       params, jax.random.key(critic.seed), critic.settings.head_init
     ),
-    out_shardings=critic_shardings.params,
+    out_shardings=shardings.params,
   )
 
   def init_both(
@@ -136,7 +166,7 @@ def make(
     if critic_params is None:
       critic_params = make_critic_params(params)
     critic_state = init_critic(critic_params)
-    return critic_lib.ActorCritic(init(params), critic_state)
+    return critic_lib.ActorCritic(alone.init_policy(params), critic_state)
 
   estimate = critic_lib.make_estimate(
     model, critic.settings, mesh, critic.normalize, options
@@ -145,24 +175,21 @@ def make(
     model,
     critic.settings,
     critic.optimizer,
-    critic_shardings,
+    shardings,
     mesh,
     critic.aggregation,
     options,
   )
-  return Learner(
-    init_both,
-    abstract_state(model, optimizer, mesh, rules, critic.optimizer),
-    critic_lib.make_actor_critic_update(
-      estimate, critic_update, policy_update, epochs
+  return dataclasses.replace(
+    alone,
+    init=init_both,
+    update=critic_lib.make_actor_critic_update(
+      estimate, critic_update, alone.policy_update, epochs
     ),
-    make_reference,
-    init,
-    policy_update,
-    make_critic_params,
-    init_critic,
-    estimate,
-    critic_update,
+    copy_to_critic=make_critic_params,
+    init_critic=init_critic,
+    estimate=estimate,
+    critic_update=critic_update,
   )
 
 
