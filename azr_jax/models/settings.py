@@ -13,7 +13,9 @@ class ModelSettings(Settings):
   """Which model, and how it computes."""
 
   source: str = setting(
-    "", "embedded:NAME, hf:OWNER/NAME, pypi:WHEEL, random:PRESET or a folder"
+    "",
+    "embedded:NAME, hf:OWNER/NAME, pypi:WHEEL, random:PRESET, a folder, or "
+    "gs://BUCKET/FOLDER",
   )
   preset: str = setting(
     "",

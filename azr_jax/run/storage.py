@@ -106,18 +106,22 @@ def written_here(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     yield local
     for path in sorted(local.rglob("*")):
       if path.is_file():
-        _copy(path, folder / str(path.relative_to(local)))
+        copy(path, folder / str(path.relative_to(local)))
 
 
-def _copy(path: pathlib.Path, target: pathlib.Path) -> None:
-  """Copies a file of this machine to an object store, in parts."""
+def copy(path: pathlib.Path, target: pathlib.Path) -> None:
+  """Copies a file of this machine to an object store, in parts.
 
-  def copy() -> None:
+  Raises:
+    OSError: it cannot be written.
+  """
+
+  def write() -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with path.open("rb") as source, target.open("wb") as sink:
       shutil.copyfileobj(source, sink, _COPY_BYTES)
 
-  _try_several_times(target, copy)
+  _try_several_times(target, write)
 
 
 def _try_several_times(path: pathlib.Path, write: Callable[[], object]) -> None:

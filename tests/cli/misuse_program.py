@@ -21,6 +21,7 @@ MODULES = {
     "evaluate",
     "compare",
     "export",
+    "fetch",
     "propose",
     "potential",
     "select_problems",

@@ -138,6 +138,10 @@ CASES = {
     ["export", "--workdir=FOLDER/nothing", "--out=FOLDER/model"],
     "--workdir=FOLDER/nothing: there is no such folder",
   ),
+  "fetch of a folder": (
+    ["fetch", "--model=FOLDER", "--out=FOLDER/model"],
+    "--model=FOLDER: expected hf:OWNER/NAME",
+  ),
   "report of nothing": (
     ["report.__main__", "FOLDER/nothing", "--out=FOLDER/r.html"],
     "FOLDER/nothing/metrics.jsonl: there is no such file; expected a run's",

@@ -1,0 +1,49 @@
+"""Says what still costs money when a command ends, and how to stop it."""
+
+import shlex
+
+import gcloud
+from tpu_slice import Slice
+
+# The states of a request, by what is paid in them.
+GRANTED = ("ACTIVE",)
+WAITING = ("WAITING_FOR_RESOURCES", "ACCEPTED", "CREATING", "PROVISIONING")
+# A request in one of these cannot become ACTIVE any more.
+DEAD = ("SUSPENDING", "SUSPENDED", "FAILED", "DELETING")
+# What is known before a command has asked.
+UNKNOWN = "UNKNOWN"
+
+
+def notice(tpu: Slice, state: str) -> str:
+  """Returns what a slice costs from now on, and the command that ends it.
+
+  Args:
+    tpu: the slice.
+    state: the last known state of its request; "": there is none.
+  """
+  if not state:
+    return (
+      f"cost: nothing is rented as {tpu.name} in {tpu.zone}; a bucket costs "
+      "for what it keeps"
+    )
+  what = f"{tpu.name} ({tpu.accelerator}, {tpu.chips} chips, {tpu.zone})"
+  if state in GRANTED:
+    line = f"{what} is rented and costs, whether anything runs or not"
+  elif state in WAITING:
+    line = (
+      f"the request {what} stays, {state}; it costs nothing until it is "
+      "granted, and from then on by the chip-hour"
+    )
+  elif state in DEAD:
+    line = (
+      f"the machines of {what} are gone or going and cost nothing; the request "
+      f"stays, {state}"
+    )
+  else:
+    line = f"if {what} is requested, it costs as soon as it is granted"
+  return f"cost: {line}. Stop it with\n  {stop(tpu)}"
+
+
+def stop(tpu: Slice) -> str:
+  """Returns the command that deletes a slice, for a shell."""
+  return shlex.join(gcloud.delete(tpu).words())

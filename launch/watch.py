@@ -1,0 +1,127 @@
+"""Keeps a job running on a rented slice, to its end."""
+
+import dataclasses
+import sys
+import time
+
+import tpu_worker
+from rental import Rental
+from sdk import CommandError
+
+MAX_ERRORS = 10  # errors of gcloud in succession, after which `watch` gives up
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+  """A command of azr_jax, and where its weights come from.
+
+  Attributes:
+    words: the module and its flags.
+    weights: hf:OWNER/NAME that one worker puts in the store; "": none.
+    store: the folder of a bucket that then holds them.
+  """
+
+  words: tuple[str, ...]
+  weights: str = ""
+  store: str = ""
+
+
+def start(rental: Rental, job: Job) -> None:
+  """Starts a job on all workers, after stopping an earlier one."""
+  words = list(job.words)
+  if job.weights:
+    rental.shell_with_variables(
+      tpu_worker.fetch_command(job.weights, job.store), "0"
+    )
+    words = tpu_worker.with_model(words, job.store)
+  rental.shell_with_variables(tpu_worker.start_command(words))
+
+
+@dataclasses.dataclass
+class _Patience:
+  """Counts the errors in succession."""
+
+  rental: Rental
+  errors: int = 0
+
+  def bear(self, error: CommandError) -> None:
+    """Waits after an error, or raises it again if it is one too many."""
+    self.errors += 1
+    if error.is_final or self.errors > MAX_ERRORS:
+      raise error
+    print(f"{error}\ntrying again", file=sys.stderr, flush=True)
+    time.sleep(self.rental.poll_s)
+
+
+def watch(rental: Rental, job: Job, restarts: int) -> bool:
+  """Runs a job to its end, on as many slices as it takes.
+
+  An error of gcloud, such as a worker that is lost during the installation, is
+  retried up to `MAX_ERRORS` times in succession.
+
+  Args:
+    rental: the slice.
+    job: what runs there.
+    restarts: how often a run that fails is started again.
+
+  Returns:
+    Whether the job is done; False: it failed too often.
+
+  Raises:
+    CommandError: the last of the errors in succession, or one that would come
+      again.
+  """
+  patience, failures = _Patience(rental), 0
+  while failures <= restarts:
+    try:
+      outcome = _run_once(rental, job, patience)
+    except CommandError as error:
+      patience.bear(error)
+      continue
+    if outcome == "done":
+      return True
+    if outcome == "preempted":
+      print("the slice was preempted; requesting another", flush=True)
+    failures += outcome == "failed"
+  return False
+
+
+def _run_once(rental: Rental, job: Job, patience: _Patience) -> str:
+  """Ensures that the job runs on a slice, and waits until it does not.
+
+  Returns:
+    The result of `progress` that is not `running`; `done` in a dry run.
+  """
+  if rental.ensure() or progress(rental) != "running":
+    rental.copy()
+    start(rental, job)
+  if rental.sdk.dry_run:
+    return "done"
+  while (outcome := progress(rental)) == "running":
+    patience.errors = 0
+    time.sleep(rental.poll_s)
+  if outcome == "failed":
+    print(rental.shell(tpu_worker.TAIL), flush=True)
+  return outcome
+
+
+def progress(rental: Rental) -> str:
+  """Returns the state of the run on all workers together.
+
+  Returns:
+    `running`, `done`, `failed`, `preempted` (the slice is lost), or `gone` (no
+    worker runs the job).
+
+  Raises:
+    CommandError: the workers of an active slice do not answer.
+  """
+  if rental.look() != "ACTIVE":
+    return "preempted"
+  workers = rental.shell(tpu_worker.STATUS, quiet=True).split()
+  # While one worker runs, the others' results are not final: after a failure
+  # the remaining workers end by themselves.
+  if "running" in workers:
+    return "running"
+  if workers and set(workers) == {"0"}:
+    return "done"
+  return "gone" if set(workers) <= {"gone", "stopped", "0"} else "failed"

@@ -1,0 +1,202 @@
+"""Every gcloud command of the launcher and its page, by the SDK's parser."""
+
+import itertools
+import re
+import shlex
+import subprocess
+
+import pytest
+import real_sdk
+import training
+
+PAGE = training.ROOT / "docs" / "tpu.md"
+# The command that `up` began with until it was parsed here.
+OLD_QUOTA = (
+  "gcloud quotas info describe TPUV5PPerProjectPerZoneForTPUAPI "
+  "--service=tpu.googleapis.com --project=p --format=json"
+)
+COMMANDS = (
+  *("up", "check", "create", "copy"),
+  *("run", "logs", "status", "delete"),
+)
+# Options that can be together, beside what all have.
+OPTIONS = {
+  "plain": (),
+  "spot on a private network": (
+    "--spot",
+    "--connect=iap",
+    "--network=n",
+    "--subnetwork=s",
+    "--labels=team=a,use=b",
+    "--service_account=a@p.iam.gserviceaccount.com",
+    "--valid_until_duration=12h",
+    "--worker=3",
+  ),
+  "a reservation from the same network": (
+    "--reserved",
+    "--connect=internal",
+    "--create_flag=--tags=x,y",
+    "--create_flag=--data-disk=source=projects/p/zones/z/disks/d,"
+    "mode=read-only",
+    "--pass_env=HF_TOKEN,LIBTPU_INIT_ARGS",
+    "--weights=hf:Qwen/Qwen2.5-7B",
+    "--delete_when=done",
+  ),
+  "taken back by itself": (
+    "--max_run_duration=1d8h",
+    "--connect=iap",
+    "--runtime=v2-alpha-tpuv5",
+    "--delete_when=ended",
+  ),
+}
+ACCELERATORS = ("v5litepod-64", "v5litepod-8", "v5p-64", "v6e-64", "v4-32")
+
+
+@pytest.fixture(name="parse")
+def parse_with_sdk(sdk_parser):
+  """Returns status and error of the SDK's parser for a command line."""
+  if sdk_parser is None:
+    pytest.skip(real_sdk.MISSING)
+
+  def parse(line):
+    words = shlex.split(line)
+    assert words[0] == "gcloud"
+    code, _, error = sdk_parser.parse(tuple(words[1:]))
+    return code, error
+
+  return parse
+
+
+def commands_of(text):
+  """The gcloud commands among lines, without what is piped into them."""
+  found = [re.search(r"(?:^|\| )(gcloud .*)", x) for x in text.splitlines()]
+  return [match[1] for match in found if match]
+
+
+def paths_of(lines):
+  """The paths of commands: their words before names and flags."""
+  return {
+    " ".join(
+      itertools.takewhile(
+        re.compile(r"[a-z][a-z-]*$").match,
+        line.replace(" azr ", " AZR ").split()[1:],
+      )
+    )
+    for line in lines
+  }
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_sdk_understands_every_command(gcloud, parse, name):
+  lines = []
+  for command in COMMANDS:
+    done = gcloud(
+      command, "--dry_run", *OPTIONS[name], HF_TOKEN="t", LIBTPU_INIT_ARGS="f"
+    )
+    assert done.returncode == 0, done.stderr
+    assert not gcloud.calls and "cost:" not in done.stderr
+    lines += commands_of(done.stdout)
+  assert len(lines) >= 20
+  faults = {
+    line: error for line in lines for code, error in [parse(line)] if code
+  }
+  assert not faults
+  tpus = {
+    path.removeprefix("alpha ").removeprefix("beta ").partition("tpus ")[2]
+    for path in paths_of(lines)
+  }
+  assert tpus >= {
+    "accelerator-types describe",
+    "tpu-vm versions describe",
+    *(f"queued-resources {verb}" for verb in ("create", "describe", "delete")),
+    *("tpu-vm ssh", "tpu-vm scp"),
+  }
+
+
+@pytest.mark.parametrize("accelerator", ACCELERATORS)
+def test_the_sdk_understands_the_request_of_each_kind(
+  gcloud, parse, accelerator
+):
+  done = gcloud("create", "--dry_run", f"--accelerator={accelerator}")
+  lines = commands_of(done.stdout)
+  assert [parse(line)[0] for line in lines] == [0] * len(lines)
+  assert any(f"--accelerator-type={accelerator}" in line for line in lines)
+  assert ("quotas" in done.stdout) == (not accelerator.startswith("v4"))
+
+
+def test_the_parser_refuses_what_this_sdk_lacks(parse):
+  code, error = parse(OLD_QUOTA)
+  if "gcloud beta quotas" not in error:
+    pytest.skip("this SDK has `gcloud quotas` in its main track")
+  assert code == 2 and "Invalid choice: 'quotas'" in error
+
+
+@pytest.mark.parametrize(
+  "line",
+  [
+    "gcloud compute tpus queued-resources create azr --zone=z --project=p",
+    "gcloud compute tpus queued-resources delete azr --zone=z --forced",
+    "gcloud compute tpus tpu-vm ssh azr --zone=z --comand=x",
+    "gcloud compute tpus queued-resources create azr --node-id=azr --zone=z "
+    "--accelerator-type=a --runtime-version=v --valid-until-duration=soon",
+  ],
+)
+def test_the_parser_is_no_yes_man(parse, line):
+  code, error = parse(line)
+  assert code == 2 and error
+
+
+def test_a_command_is_taken_from_the_track_that_has_it(gcloud, launchers):
+  sdk, commands = launchers("sdk"), launchers("gcloud")
+  helps = {
+    ("a", "b"): "",
+    ("beta", "a", "b"): "SYNOPSIS --zone",
+    ("alpha", "a", "b"): "SYNOPSIS \x1b[1m--zone\x1b[m --tunnel",
+  }
+  here = sdk.Sdk(dry_run=False, _help=helps)
+
+  def words(*flags):
+    return here.words(commands.Command(("a", "b"), flags, probed=True))
+
+  assert words("x", "--zone=z") == ["gcloud", "beta", "a", "b", "x", "--zone=z"]
+  assert words("--tunnel")[1] == "alpha"
+  with pytest.raises(sdk.CommandError, match="expected a newer SDK"):
+    words("--zones")
+
+
+def test_without_an_sdk_a_dry_run_prints_what_is_known(tmp_path, gcloud):
+  (gcloud.folder / "gcloud").unlink()
+  process = gcloud.start("up", "--dry_run", "--connect=iap", PATH=str(tmp_path))
+  out, error = process.communicate(timeout=60)
+  assert process.returncode == 0, error
+  assert "gcloud beta quotas info describe" in out
+  assert "gcloud alpha compute tpus tpu-vm ssh" in out
+  process = gcloud.start("status", PATH=str(tmp_path))
+  _, error = process.communicate(timeout=60)
+  assert process.returncode == 1 and "gcloud is not installed" in error
+
+
+def test_the_page_names_commands_that_the_sdk_understands(parse):
+  text = PAGE.read_text("utf-8").replace("\\\n", " ")
+  lines = re.findall(r"^ *(gcloud .*)$|`(gcloud [^`]*)`", text, re.MULTILINE)
+  commands = [
+    " ".join((block or inline).split())
+    for block, inline in lines
+    if " " in (block or inline)
+  ]
+  assert len(commands) >= 4
+  # Names in capitals stand for any.
+  faults = [line for line in commands if parse(_filled(line))[0]]
+  assert not faults
+
+
+def _filled(line):
+  return re.sub(r"\b[A-Z][A-Z_]+\b", "aaa", line)
+
+
+def test_the_words_of_dry_runs_are_for_a_shell(gcloud):
+  done = gcloud("run", "--dry_run", "--pass_env=HF_TOKEN", HF_TOKEN="hf_secret")
+  assert "hf_secret" not in done.stdout + done.stderr
+  (line,) = [x for x in done.stdout.splitlines() if "nohup" in x]
+  checked = subprocess.run(["bash", "-n", "-c", line], check=False)
+  assert checked.returncode == 0

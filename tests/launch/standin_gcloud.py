@@ -1,0 +1,81 @@
+"""A stand-in for gcloud: refuses what the real one refuses, answers by a plan.
+
+It is copied into a folder with `plan`, a JSON object from a part of a command
+line to its answers in succession, the last of which is repeated. An answer that
+begins with ERROR is an error; SHELL runs the command of an ssh in a real shell,
+in a home folder per worker. `calls` gets every command line.
+"""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+FOLDER = pathlib.Path(__file__).parent
+# What `--help` shows where no SDK can be asked.
+FLAGS = """--accelerator-type --command --force --format --internal-ip
+--internal-ips --labels --max-run-duration --network --node-id --project
+--provisioning-model --quiet --reserved --runtime-version --service
+--service-account --spot --subnetwork --tunnel-through-iap
+--valid-until-duration --worker --zone"""
+
+
+def main():
+  words = sys.argv[1:]
+  code, printed, error = parse(words)
+  if code or "--help" in words:
+    sys.stdout.write(printed)
+    sys.stderr.write(error)
+    sys.exit(code)
+  with (FOLDER / "calls").open("a") as file:
+    file.write(json.dumps(words) + "\n")
+  answer = planned(" ".join(words))
+  if answer.startswith("ERROR"):
+    sys.exit(answer)
+  if answer == "SHELL":
+    sys.exit(shell(words))
+  sys.stdout.write(f"{answer}\n")
+
+
+def parse(words):
+  """Returns status, output and error of the real parser."""
+  if not os.environ.get("SDK_SOCKET"):
+    return 0, FLAGS if "--help" in words else "", ""
+  with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect(os.environ["SDK_SOCKET"])
+    stream = connection.makefile("rw")
+    stream.write(json.dumps(words) + "\n")
+    stream.flush()
+    return json.loads(stream.readline())
+
+
+def planned(line):
+  """Returns the next answer of the first part that the line has."""
+  plan = json.loads((FOLDER / "plan").read_text())
+  for part, answers in plan.items():
+    if part in line:
+      if len(answers) == 1:
+        return answers[0]
+      (FOLDER / "plan").write_text(json.dumps(plan | {part: answers[1:]}))
+      return answers[0]
+  return ""
+
+
+def shell(words):
+  """Runs the command of an ssh as the worker would; returns its status."""
+  given = dict(
+    w.split("=", 1) for w in words if w.startswith("--") and "=" in w
+  )
+  home = FOLDER / f"worker{given['--worker']}"
+  return subprocess.run(
+    ["bash", "-c", given["--command"]],
+    cwd=home,
+    env={"PATH": os.environ["PATH"], "HOME": str(home)},
+    check=False,
+  ).returncode
+
+
+if __name__ == "__main__":
+  main()
