@@ -48,6 +48,7 @@ def run() -> None:
     jax.config.update("jax_platforms", "cpu")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     report, fits = compile_report.compile_check(
       train_settings.read_train(config.value),
       topology.value,

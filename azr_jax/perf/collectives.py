@@ -21,6 +21,9 @@ _AXIS = re.compile(r"'(\w+)'(?:=(\d+))?")
 _IOTA = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=")
 _LIST = re.compile(r"replica_groups=\{\{([^}]*)\}")
 _PAIRS = re.compile(r"source_target_pairs=\{(.*?)\}\}")
+_CHANNEL = re.compile(r"\bchannel_id=(\d+)")
+_FUSED_START = 'custom_call_target="AsyncCollectiveStart"'
+_FUSED_DONE = 'custom_call_target="AsyncCollectiveDone"'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,23 +65,55 @@ class Collective:
 def collective(program: Program, op: Operation) -> Collective | None:
   """Returns the collective that an operation is, or starts; None: it is none.
 
-  One is asynchronous if it is a start, as a pair with its done or wrapped into
-  an asynchronous computation or fusion, unless the compiler marks it as
-  synchronous.
+  One is asynchronous if it is a start, unless the compiler marks it as
+  synchronous. Starts are operations of their own, computations that run beside
+  others (XLA:GPU), or fusions (`xla_tpu_enable_async_collective_fusion`), of
+  which some then do a step of the collective beside a product.
   """
   kind = op.kind.removesuffix("-start")
   if kind in KINDS:
     return Collective(
       kind, op.started_bytes, _group(op), op.kind != kind and not _in_line(op)
     )
-  if op.kind == "async-start" or op.kind == "fusion":
-    for inner in program.inner(op):
-      kind = inner.kind.removesuffix("-start")
-      if kind in KINDS:
-        return Collective(
-          kind, inner.started_bytes, _group(inner), not _in_line(op)
-        )
+  if op.kind not in ("async-start", "fusion"):
+    return None
+  for inner in program.inner(op):
+    kind = inner.kind.removesuffix("-start")
+    if kind not in KINDS:
+      continue
+    if op.kind == "async-start" or _holds(program, op, _FUSED_START):
+      return Collective(
+        kind, inner.started_bytes, _group(inner), not _in_line(op)
+      )
+    if op.cycles or _holds(program, op, _FUSED_DONE):
+      return None
+    if kind == "all-reduce" and op.bytes < inner.bytes:
+      kind = "reduce-scatter"  # Each device keeps its part of the sums.
+    return Collective(kind, op.bytes, _group(inner), False)
   return None
+
+
+def ends(program: Program, op: Operation) -> bool:
+  """Returns whether an operation waits for the end of an asynchronous one."""
+  return op.kind.endswith("-done") or _holds(program, op, _FUSED_DONE)
+
+
+def channel(program: Program, op: Operation) -> str:
+  """Returns the channel of a collective, the same for its start and its end.
+
+  It is the name of the start where that stands for it: an end reads its start.
+  """
+  for one in (op, *program.inner(op)):
+    if found := _CHANNEL.search(one.attributes):
+      return found.group(1)
+  return op.operands[0] if op.kind.endswith("-done") else op.name
+
+
+def _holds(program: Program, op: Operation, target: str) -> bool:
+  """Returns whether a fusion holds a custom call of a target."""
+  return op.kind == "fusion" and any(
+    target in inner.attributes for inner in program.inner(op)
+  )
 
 
 def _in_line(op: Operation) -> bool:

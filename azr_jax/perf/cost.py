@@ -189,7 +189,7 @@ class _Reader:
     if (name, outer) in self._known:
       return self._known[name, outer]
     total = Cost()
-    # Start of a collective -> its key, and the cycles until then.
+    # Start of a collective, or its channel -> its key, and the cycles so far.
     begun: dict[str, tuple[tuple[Collective, str], float]] = {}
     for op in self._program.computations.get(name, ()):
       if op.kind == "while":
@@ -238,8 +238,8 @@ class _Reader:
       begun: collectives that have started and are not done; changed.
       total: the cost so far of the computation; changed.
     """
-    if op.kind.endswith("-done") or op.kind.endswith("-update"):
-      for name in op.operands:
+    if collectives.ends(self._program, op):
+      for name in (collectives.channel(self._program, op), *op.operands[:1]):
         if name in begun:
           key, before = begun.pop(name)
           total.hidden[key] += total.at({}).total_cycles - before
@@ -251,7 +251,9 @@ class _Reader:
     if (moved := collectives.collective(self._program, op)) is not None:
       total.collectives[moved, part] += 1
       if moved.asynchronous:
-        begun[op.name] = (moved, part), total.at({}).total_cycles
+        channel = collectives.channel(self._program, op)
+        name = op.name if op.kind != "fusion" else channel
+        begun[name] = (moved, part), total.at({}).total_cycles
     elif (kernel := kernels.kernel(self._program, op)) is not None:
       total.kernels[kernel, part] += 1
     elif op.cycles:

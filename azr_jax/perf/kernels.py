@@ -21,9 +21,8 @@ _KERNELS = re.compile(r"tpu_custom_call|cudnn\$fmha|triton|mosaic_gpu")
 # name or target has.
 _ATTENTION_PRODUCTS = {
   "splash_mha_fwd": 2,
-  "splash_mha_dkv": 5,
+  "splash_mha_dkv": 4,
   "splash_mha_dq": 3,
-  "flash_mha_dkv": 4,
   "fmhaSoftmaxBackward": 5,
   "fmhaScaleBiasSoftmaxBackward": 5,
   "fmhaSoftmax": 2,
@@ -76,24 +75,39 @@ def kernel(program: Program, op: Operation) -> Kernel | None:
     if operand in program.operations
   ]
   moved = op.bytes + sum(operand.bytes for operand in operands)
-  return Kernel(name, _flops(name, target, operands), moved)
-
-
-def _flops(name: str, target: str, operands: list[Operation]) -> float:
-  """Returns the operations of attention by its queries and keys; else 0."""
-  text = f"{name} {target}"
   products = next(
-    (n for word, n in _ATTENTION_PRODUCTS.items() if word in text), 0
+    (n for w, n in _ATTENTION_PRODUCTS.items() if w in f"{name} {target}"), 0
   )
+  is_causal = _DENSE not in target
+  return Kernel(name, _flops(op, products, is_causal, operands), moved)
+
+
+def _flops(
+  op: Operation, products: int, is_causal: bool, operands: list[Operation]
+) -> float:
+  """Returns the operations of attention by the shapes of queries and keys.
+
+  Rows count as one sequence each: other sequences that a kernel skips depend on
+  the data.
+
+  Args:
+    op: the kernel.
+    products: of queries and keys, or of weights and values; 0: no attention.
+    is_causal: whether half of them are skipped.
+    operands: of the kernel.
+  """
   heads = [
     shape
     for operand in operands
     for kind, shape in operand.arrays
     # The first ones are queries and keys [..., tokens, head size].
-    if len(shape) >= 3 and kind != "s8"
+    if len(shape) >= 3 and kind in ("bf16", "f16", "f32")
   ]
   if not products or len(heads) < 2:
     return 0.0
   queries, keys = heads[:2]
-  pairs = math.prod(queries[:-1]) * keys[-2] * (1.0 if _DENSE in text else 0.5)
-  return 2.0 * products * pairs * queries[-1]
+  # Splash's fused backward kernel also writes the gradient of the queries, once
+  # per block of keys, which takes another product.
+  is_fused = any(shape[1:] == queries for _, shape in op.arrays)
+  pairs = math.prod(queries[:-1]) * keys[-2] * (0.5 if is_causal else 1.0)
+  return 2.0 * (products + is_fused) * pairs * queries[-1]

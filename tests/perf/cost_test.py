@@ -324,3 +324,49 @@ backend_config={"collective_backend_config":{"is_sync":true}}
     for one, _ in unknown.iteration(cost.TOKEN).collectives
   }
   assert moved == {"all-gather": False, "reduce-scatter": True}
+
+
+def test_fused_asynchronous_collectives_are_found():
+  """A gather of which products do some steps, as the TPU compiler writes it."""
+
+  def gather(name, tail=""):
+    return (
+      f"  %g.{name} = bf16[3584,64] all-gather(%p), channel_id=7, "
+      f"replica_groups={{{{0,1,2,3}}}}, dimensions={{0}}\n{tail}"
+    )
+
+  called = "".join(
+    f"\n%{name} (p: bf16[896,64]) -> bf16[3584,64] {{\n{gather(name, tail)}}}\n"
+    for name, tail in (
+      (
+        "begin",
+        "  ROOT %b = (bf16[3584,64]) custom-call(%g.begin), "
+        'custom_call_target="AsyncCollectiveStart"\n',
+      ),
+      ("product", "  ROOT %c = f32[8] convolution(%q, %r)\n"),
+      (
+        "finish",
+        "  ROOT %d = bf16[3584,64] custom-call(%g.finish), "
+        'custom_call_target="AsyncCollectiveDone"\n',
+      ),
+    )
+  )
+  text = program(
+    "\n".join(
+      (
+        "  %async-collective-start = (bf16[3584,64]) fusion(%x), kind=kCustom, "
+        "calls=%begin",
+        "  %fusion.1 = f32[8] fusion(%x), kind=kOutput, calls=%product, "
+        f"{meta('jit(f)/mlp/up/dot')}, {CYCLES % 900}",
+        "  %async-collective-done = bf16[3584,64] fusion(%fusion.1), "
+        "kind=kCustom, calls=%finish",
+      )
+    ),
+    called,
+  )
+  found = cost_of(text)
+  size = 3584 * 64 * 2.0
+  ((one, _),) = found.collectives
+  assert one == collectives.Collective("all-gather", size, 4, True)
+  assert list(found.hidden.values()) == [900]
+  assert found.cycles == {parts.MLP: 900}
