@@ -15,7 +15,7 @@ from etils import epath
 
 # The file that is put into a store last, so a folder with it is complete.
 LAST = "config.json"
-# What the copy was made of: the size and time of each file.
+# A file of the copy with the size and time of each file that was copied.
 _COPIED = ".copied"
 _COPY_BYTES = 1 << 24
 _MAX_COPIES = 4
