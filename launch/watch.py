@@ -30,6 +30,8 @@ def start(rental: Rental, job: Job) -> None:
   """Starts a job on all workers, after stopping an earlier one."""
   words = list(job.words)
   if job.weights:
+    if not rental.sdk.dry_run:
+      print(f"the weights go to {job.store}, in minutes to an hour", flush=True)
     rental.shell_with_variables(
       tpu_worker.fetch_command(job.weights, job.store), "0"
     )

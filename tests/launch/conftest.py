@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 import real_sdk
@@ -141,10 +140,3 @@ def launchers(monkeypatch):
   """Imports a module that lies beside the launchers."""
   monkeypatch.syspath_prepend(str(training.ROOT / "launch"))
   return importlib.import_module
-
-
-def wait_until(condition):
-  deadline = time.monotonic() + 60
-  while not condition():
-    assert time.monotonic() < deadline
-    time.sleep(0.02)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import training
 
@@ -15,3 +16,11 @@ def launch(script, workdir, *flags):
     text=True,
     check=False,
   )
+
+
+def wait_until(condition):
+  """Returns as soon as a condition holds; fails after a minute."""
+  deadline = time.monotonic() + 60
+  while not condition():
+    assert time.monotonic() < deadline
+    time.sleep(0.02)

@@ -9,7 +9,7 @@ import subprocess
 import tarfile
 
 import pytest
-from conftest import wait_until
+from launching import wait_until
 
 RENTED = "is rented and costs, whether anything runs or not"
 STOP = (

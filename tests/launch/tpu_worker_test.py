@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import wait_until
+from launching import wait_until
 
 # A job that takes a while to end after SIGTERM.
 RUN = """
