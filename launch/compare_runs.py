@@ -2,9 +2,10 @@
 
   python launch/compare_runs.py RUN_A RUN_B
 
-Times and compile counts differ between machines and are ignored. Metrics that
-only one run has are listed but do not count as a difference. The exit status is
-1 if a metric of both runs differs, or a step is missing in one of them.
+Times, speeds and compile counts differ between machines and are ignored.
+Metrics that only one run has are listed but do not count as a difference. The
+exit status is 1 if a metric of both runs differs, or a step is missing in one
+of them.
 """
 
 import json
@@ -12,8 +13,7 @@ import pathlib
 import sys
 
 from azr_jax.cli import errors
-
-_IGNORED = ("time/", "compile/")
+from azr_jax.run import metrics
 
 
 def read(folder: str) -> dict[int, dict[str, float]]:
@@ -21,7 +21,9 @@ def read(folder: str) -> dict[int, dict[str, float]]:
   lines = (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()
   rows = [json.loads(line) for line in lines]
   return {
-    row["step"]: {k: v for k, v in row.items() if not k.startswith(_IGNORED)}
+    row["step"]: {
+      k: v for k, v in row.items() if not k.startswith(metrics.OF_THE_MACHINE)
+    }
     for row in rows
   }
 

@@ -74,9 +74,12 @@ def rows_of(workdir):
 
 
 def metrics_of(workdir):
-  """Metrics by step, without those of the process."""
+  """Metrics by step, without those of the machine."""
+  # Not above, because this module is read before JAX may be imported.
+  from azr_jax.run import metrics
+
   return [
-    {k: v for k, v in row.items() if not k.startswith(("time/", "compile/"))}
+    {k: v for k, v in row.items() if not k.startswith(metrics.OF_THE_MACHINE)}
     for row in rows_of(workdir)
   ]
 

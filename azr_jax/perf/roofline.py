@@ -12,7 +12,11 @@ import jax.numpy as jnp
 
 from azr_jax.learner.advantages import GAE
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.presets import parameter_count
+from azr_jax.models.operations import (
+  cache_entry_bytes,
+  forward_flops,
+  multiplied_weights,
+)
 from azr_jax.parallel.chips import Chip
 from azr_jax.perf import collectives
 from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
@@ -103,22 +107,6 @@ def step_load(
   )
 
 
-def forward_flops(c: ModelConfig, tokens: float, context: float) -> float:
-  """Returns the operations of a forward pass.
-
-  Args:
-    c: the decoder's config.
-    tokens: number of tokens.
-    context: mean number of tokens that each of them attends to.
-  """
-  matrices = parameter_count(c)
-  if not c.tie_embeddings:
-    # The input table is indexed, not multiplied.
-    matrices -= c.vocab_size * c.hidden_size
-  attention = 4.0 * c.num_layers * c.num_heads * c.head_size * context
-  return tokens * (2.0 * matrices + attention)
-
-
 def estimate(
   c: TrainSettings,
   config: ModelConfig,
@@ -192,10 +180,8 @@ def _decode_seconds(
   copy of the weights once, and each slot's cache up to the live length.
   """
   width = jnp.dtype(c.model.dtype).itemsize
-  matrices = forward_flops(config, 1.0, 0.0) / 2
-  entry = (
-    2.0 * width * config.num_layers * config.num_kv_heads * config.head_size
-  )
+  matrices = multiplied_weights(config)
+  entry = cache_entry_bytes(config, width)
   slots = min(c.rollout.slots, load.sequences) / (chips / tensor)
   context = load.prompt_tokens + load.new_tokens / 2
   cache = slots * entry * context

@@ -12,7 +12,7 @@ from azr_jax import types
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.load import ModelSource
-from azr_jax.models.presets import parameter_count
+from azr_jax.models.operations import decode_bytes
 from azr_jax.perf import comparison, device
 from azr_jax.perf.workload import SamplerWorkload
 from azr_jax.rollout.sampler import Sampler
@@ -137,14 +137,8 @@ def min_bytes_read(
   # A response's last token is sampled but not fed to the decoder.
   fed = np.repeat(workload.max_new_tokens(), workload.samples) - 1
   steps = max(int(np.max(fed)), -(-int(np.sum(fed)) // workload.slots))
-  c = config
-  weights = parameter_count(c)
-  if not c.tie_embeddings:
-    # Decoding reads one row per token of the input table.
-    weights -= c.vocab_size * c.hidden_size
-  entry = 2 * c.num_layers * c.num_kv_heads * c.head_size
   entries = np.sum(workload.prompt_tokens * fed + fed * (fed + 1) / 2)
-  return element_bytes * float(steps * weights + entry * entries)
+  return decode_bytes(config, element_bytes, steps, float(entries))
 
 
 def report(

@@ -13,7 +13,7 @@ from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.learner.settings import OptimizerSettings
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.presets import parameter_count
+from azr_jax.models.operations import training_flops
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.perf import comparison, device
 from azr_jax.perf.workload import UpdateWorkload
@@ -112,26 +112,6 @@ def _examples(
   return examples
 
 
-def min_flops(config: ModelConfig, lengths: list[int]) -> float:
-  """Returns the minimum number of operations of a forward and backward pass.
-
-  A token needs 6 per parameter of a matrix; attention needs 12 per element of
-  a query and pair of tokens that the causal mask leaves.
-
-  Args:
-    config: the decoder's config.
-    lengths: tokens of each sequence.
-  """
-  c = config
-  matrices = parameter_count(c)
-  if not c.tie_embeddings:
-    matrices -= c.vocab_size * c.hidden_size
-  tokens = float(np.sum(lengths))
-  pairs = float(np.sum(np.square(lengths, dtype=np.float64))) / 2
-  attention = 12.0 * c.num_layers * c.num_heads * c.head_size * pairs
-  return 6.0 * matrices * tokens + attention
-
-
 def report(
   runner: Runner,
   config: ModelConfig,
@@ -152,7 +132,7 @@ def report(
   update_s, baseline_s = comparison.alternate(runner.run, baseline, repeats)
   seconds = float(np.median(update_s))
   peak_rates = device.peak_rates()
-  min_seconds = min_flops(config, lengths) / peak_rates["flops"]
+  min_seconds = training_flops(config, lengths) / peak_rates["flops"]
   return comparison.rates(sum(lengths), update_s, baseline_s) | {
     "rows": runner.rows,
     "step_s": seconds,

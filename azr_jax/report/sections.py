@@ -131,7 +131,20 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
     ),
     Chart("Programs", "executor/(programs)"),
   ),
-  TIME: (Chart("Waiting times", r"time/(.*wait.*)", family="time"),),
+  TIME: (
+    Chart("Waiting times", r"time/(.*wait.*)", family="time"),
+    Chart(
+      "Share of a step in which the devices are idle, by phase",
+      "device/idle_share/(.+)",
+      family="device",
+    ),
+    Chart(
+      "Share of the devices' rates: matrix units, memory",
+      "device/(update/mfu|rollout/bandwidth_share)",
+    ),
+    Chart("Live slots, share", "device/rollout/(live_slots_share)"),
+    Chart("Tokens per second and device", "device/(.+)/tokens_per_s"),
+  ),
   "Learner": (
     Chart("Entropy", "learner/(entropy)", family="learner"),
     Chart("Gradient norm", "learner/(grad_norm)"),

@@ -28,13 +28,11 @@ class Sampled:
   """What a policy and its branches have sampled.
 
   Attributes:
-    seconds: of all calls, with what was done between completions.
     replies: every completion of the policy with its prompt, in the order of
       their ends.
     branch_replies: those of its branches.
   """
 
-  seconds: float = 0.0
   replies: list[tuple[types.Prompt, types.Completion]] = dataclasses.field(
     default_factory=list
   )
@@ -126,7 +124,6 @@ class Policy:
     number = self.calls if call is None else call
     key = jax.random.fold_in(self.key, number)
     self.calls += 1
-    start = time.monotonic()
     sampled = self.sampled
     replies = sampled.branch_replies if self.is_branch else sampled.replies
     sampler = self.sampler
@@ -142,7 +139,6 @@ class Policy:
     ):
       replies.append((prompts[index], completion))
       yield index, sample, completion
-    sampled.seconds += time.monotonic() - start
 
 
 @contextlib.contextmanager
@@ -158,7 +154,9 @@ def open_policy(
       them, because its buffers and the cache do not fit in memory together.
     key: the random key of all that is sampled.
   """
+  start = time.monotonic()
   compute = jax.block_until_ready(sampler.compute_params(params))
+  sampler.meter.busy.append((start, time.monotonic()))
   policy = Policy(sampler, tokenizer, compute, key)
   del compute
   try:

@@ -29,6 +29,7 @@ from azr_jax.models import transformer
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.engine import make_engine
 from azr_jax.rollout.environment import Environment, SequenceId
+from azr_jax.rollout.meter import Meter, RequestMeter
 from azr_jax.rollout.scheduler import Scheduler
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.settings import SamplerSettings
@@ -70,6 +71,8 @@ class Sampler:
     self._stop_strings = tuple(strings)
     self._stop_after = re.compile(settings.stop_after)
     self._at_temperature: dict[float, Sampler] = {}
+    # Samplers of other temperatures count what they do here, too.
+    self.meter = Meter()
 
   def at_temperature(self, temperature: float) -> "Sampler":
     """Returns a sampler of another temperature with the same programs but one.
@@ -87,6 +90,11 @@ class Sampler:
       sampler._engine = self._engine.with_settings(sampler.settings)
       self._at_temperature[temperature] = sampler
     return self._at_temperature[temperature]
+
+  @property
+  def groups(self) -> int:
+    """How many groups of devices have a copy of the weights of their own."""
+    return self._engine.devices
 
   def bucket(self, length: int) -> int | None:
     """Returns the smallest prompt bucket for a length; None if none fits."""
@@ -136,7 +144,14 @@ class Sampler:
         `max_new_tokens` is out of range.
     """
     request = self._request(prompts, n, key, max_new_tokens, prompt_seeds)
-    scheduler = self._scheduler(params, request, environment)
+    with self.meter.spanning():
+      scheduler = self._scheduler(params, request, environment)
+      yield from self._run(scheduler)
+
+  def _run(
+    self, scheduler: Scheduler
+  ) -> Iterator[tuple[int, int, types.Completion]]:
+    """Yields what `generate` yields."""
     ended: list[SequenceState] = []
     while scheduler.admit():
       if not scheduler.num_decoding:  # All live sequences await tool output.
@@ -145,7 +160,10 @@ class Sampler:
         scheduler.receive_tool_outputs(wait=True)
         continue
       output = scheduler.decode()
-      yield from self._completions(ended)
+      for completion in self._completions(ended):
+        yield completion
+        scheduler.meter.look(output.done)
+      scheduler.meter.look(output.done)
       ended = scheduler.collect(jax.device_get(output))
     yield from self._completions(ended)
 
@@ -195,6 +213,7 @@ class Sampler:
       self._stop_ids,
       functools.partial(self._response_end, environment),
       environment,
+      RequestMeter(self.meter),
     )
 
   def _response_end(

@@ -25,6 +25,7 @@ from azr_jax.rollout import decode as decode_lib
 from azr_jax.rollout import extend as extend_lib
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.environment import Environment
+from azr_jax.rollout.meter import RequestMeter
 from azr_jax.rollout.sequence import Request, ResponseEnd, SequenceState
 
 
@@ -66,6 +67,7 @@ class Scheduler:
     stop_ids: np.ndarray,
     response_end: ResponseEnd,
     environment: Environment | None,
+    meter: RequestMeter,
   ):
     """Queues the request's prompts; nothing runs yet.
 
@@ -76,7 +78,9 @@ class Scheduler:
       stop_ids: int32 [I], token ids that end a response.
       response_end: finds the other ends of a response.
       environment: steps on each response; None if a completion is one response.
+      meter: counts the calls of the decode loop.
     """
+    self.meter = meter
     self._engine = engine
     self._params = params
     self._request = request
@@ -185,6 +189,7 @@ class Scheduler:
       min_active = slots - max(1, slots // 8) - awaiting
     if self._environment is not None:
       self._environment.observe(decoding, awaiting, slots)
+    self.meter.send_decode()
     self._state, output = self._engine.decode(
       self._params,
       self._state,
@@ -204,6 +209,8 @@ class Scheduler:
     Returns:
       The sequences that have ended; their slots are free.
     """
+    lengths = [self._length(held) for held in self._slots]
+    self.meter.fetched(np.asarray(output.num_generated), lengths)
     ended = []
     for slot, sequence in enumerate(self._slots):
       if sequence is None:
@@ -212,8 +219,16 @@ class Scheduler:
         self._collect_slot(slot, sequence, output)
       if sequence.finish_reason is not None:
         self._slots[slot] = None
+        self.meter.ended(sum(sequence.loss_mask))
         ended.append(sequence)
     return ended
+
+  def _length(self, sequence: SequenceState | None) -> int:
+    """Returns the tokens of a slot's sequence, its prompt included."""
+    if sequence is None:
+      return 0
+    prompt = self._request.prompts[sequence.prompt_index]
+    return len(prompt.token_ids) + len(sequence.token_ids)
 
   def _collect_slot(
     self, slot: int, sequence: SequenceState, output: decode_lib.DecodeOutput
@@ -294,6 +309,7 @@ class Scheduler:
     # The last part may overlap the one before; prefilling tokens again gives
     # the same cache entries.
     start = min(batch.num_prefilled, bucket - size)
+    self.meter.send()
     batch.state = self._engine.prefill(
       self._params,
       batch.state,
@@ -322,6 +338,7 @@ class Scheduler:
         request.prompt_seeds[sequence.prompt_index],
         sequence.sample_index,
       )
+    self.meter.send()
     self._state = self._engine.insert(
       self._state,
       batch.state,
@@ -342,6 +359,7 @@ class Scheduler:
     kept = np.asarray(kept[:slots], np.int32)
     self._slots = [self._slots[slot] for slot in kept]
     self._force_stop = self._force_stop[kept]
+    self.meter.send()
     self._state = self._engine.compact(self._state, kept)
 
   def _extend(self) -> None:
@@ -373,6 +391,7 @@ class Scheduler:
       self._take_pending(sequence, arrays, entry)
       if arrays["resumes"][entry]:
         self._force_stop[slot] = False
+    self.meter.send()
     self._state = self._engine.extend(
       self._params, self._state, extend_lib.Extension(**arrays)
     )

@@ -40,7 +40,11 @@ HEALTHY = {
   "evaluation": "pass@1 rises",
   "safety": "flagged_share near 0; read what flagged/ keeps",
   "compile": "programs compiled in the step: 0 after the first",
+  "device": "mfu, bandwidth_share, live_slots_share high; idle_share low",
 }
+# Metrics of the machine and not of what was learned: two runs that learn the
+# same differ in these.
+OF_THE_MACHINE = ("time/", "compile/", "device/")
 
 
 def to_host(metrics: Mapping[str, object]) -> dict[str, float]:

@@ -75,7 +75,8 @@ class Run:
   def latest_step(self, checkpoints: Checkpointer) -> int:
     """Returns the step to resume from, the same on all hosts; 0: none.
 
-    Damaged checkpoints after it are reported and moved out of the way.
+    The step is printed. Damaged checkpoints after it are reported and moved out
+    of the way.
 
     Raises:
       RuntimeError: hosts see different checkpoints.
@@ -90,6 +91,10 @@ class Run:
       )
     if damages:
       checkpoints.set_aside(step, self.hosts)
+    if step:
+      self.print_status(
+        f"resuming after step {step} of the run in {self.folder}"
+      )
     return step
 
   def any_host(self, what: str, *mine: bool) -> list[bool]:

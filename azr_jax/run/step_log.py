@@ -116,8 +116,7 @@ class StepLog:
     rollouts: RolloutBatch,
     update_metrics: "Future[tuple[dict[str, float], float]]",
     compiled: int,
-    start: float,
-    collected_at: float,
+    timed: Callable[[float], dict[str, float]],
   ) -> None:
     """Keeps a step, whose update may still be running, for `write_last`.
 
@@ -126,8 +125,8 @@ class StepLog:
       rollouts: the trajectories and metrics of its rollouts.
       update_metrics: what `fetch` returned for its update.
       compiled: how many programs it compiled.
-      start: when it began, by `time.monotonic`.
-      collected_at: when its trajectories were collected.
+      timed: returns its times and speeds, given when its update was done; it
+        is called once, in the order of steps.
     """
 
     def write() -> None:
@@ -143,10 +142,7 @@ class StepLog:
       nonfinite.check(step, learner_metrics, self._may_skip)
       if self._writer is None:
         return
-      metrics = rollouts.metrics | learner_metrics
-      metrics["time/collect"] = collected_at - start
-      metrics["time/update"] = done_at - collected_at
-      metrics["time/step"] = done_at - start
+      metrics = rollouts.metrics | learner_metrics | timed(done_at)
       metrics["compile/count"] = float(compiled)
       self._writer.write(step, metrics)
       metrics_lib.write_samples(

@@ -9,7 +9,6 @@ written. Sampling waits, because it needs the new parameters.
 """
 
 import contextlib
-import time
 
 import jax
 
@@ -24,6 +23,7 @@ from azr_jax.systems.system import System
 from azr_jax.trainer import build, ending, restore
 from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.periodic_evals import PeriodicEvals
+from azr_jax.trainer.speed import Speed
 
 
 def run(
@@ -52,8 +52,6 @@ def run(
       )
     )
     done = run.latest_step(checkpoints)
-    if done:
-      run.print_status(f"resuming after step {done} of the run in {run.folder}")
     state, ref_params, system_state = restore.training_state(
       experiment, run, checkpoints, done
     )
@@ -90,6 +88,7 @@ def run(
       run.folder, run.is_primary, settings.train
     )
     saves = SaveSchedule(settings.train, run)
+    speed = Speed(experiment)
     step = done
     for step in range(done + 1, settings.train.steps + 1):
       # Collect. The sampler's copy of the weights is freed at the end of the
@@ -101,13 +100,10 @@ def run(
         experiment.sampling_key(step),
       ) as policy:
         scores = evals.run(policy, step, run)
-        start = time.monotonic()
+        lap = speed.begin()
         rollouts = system.collect(policy, step)
-        rollouts.metrics.update(
-          {**scores, "time/sample": policy.sampled.seconds}
-        )
-      collected_at = time.monotonic()
       trajectories = rollouts.trajectories
+      lap.collected(trajectories)
 
       # Advantages.
       values = experiment.estimate_advantages(trajectories)
@@ -118,21 +114,21 @@ def run(
       # Update.
       run.assert_same(f"batch of step {step}", *jax.tree.leaves(batch))
       batch = update.place(batch, experiment.mesh)
+      lap.send()
       state, learner_metrics = learner.update(state, batch, ref_params)
       learned = step_log.fetch(learner_metrics)
 
       # Log, while the update runs.
-      rollouts.metrics.update(
-        monitor.look(
-          step,
-          policy.sampled.replies,
-          trajectories,
-          extra=policy.sampled.branch_replies,
-        )
+      flagged = monitor.look(
+        step,
+        policy.sampled.replies,
+        trajectories,
+        extra=policy.sampled.branch_replies,
       )
+      rollouts.metrics.update(scores | flagged)
       log.write_last()
       compiled = counter.take_expected(step, done + 1, fail_on_recompile)
-      log.add(step, rollouts, learned, compiled, start, collected_at)
+      log.add(step, rollouts, learned, compiled, lap.metrics)
 
       # Save.
       end = saves.at_end_of(step)

@@ -31,6 +31,7 @@ ROW = {"step": 1, "loss": 0.25, "time/step": 1.0, "compile/programs": 3}
   [
     ([ROW], 0, [], 2),
     ([ROW | {"time/step": 9.0, "compile/programs": 0}], 0, [], 2),
+    ([ROW | {"device/update/mfu": 0.4}], 0, [], 2),
     ([ROW | {"loss": 0.25000000000000006}], 1, [], 2),
     ([ROW | {"entropy": 1.0}], 0, ["entropy"], 2),
     ([ROW, ROW | {"step": 2}], 1, [], 2),

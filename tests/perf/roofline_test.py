@@ -8,8 +8,10 @@ import pytest
 from azr_jax.configs import azr
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
+from azr_jax.models.operations import forward_flops, training_flops
+from azr_jax.models.presets import parameter_count
 from azr_jax.parallel.chips import Chip
-from azr_jax.perf import collectives, roofline, sampling, updating, workload
+from azr_jax.perf import collectives, roofline, sampling, workload
 from azr_jax.trainer import settings
 
 CONFIG = ModelConfig(
@@ -33,10 +35,10 @@ def trunk(config):
 
 
 def test_forward_operations_are_those_of_the_matrices():
-  flops = roofline.forward_flops(CONFIG, 1.0, 0.0)
+  flops = forward_flops(CONFIG, 1.0, 0.0)
   # The count includes the norms' parameters, a few of the total.
   assert flops == pytest.approx(2 * MATRICES, rel=0.02)
-  per_pair = roofline.forward_flops(CONFIG, 1, 1) - flops
+  per_pair = forward_flops(CONFIG, 1, 1) - flops
   # Two products of 2 operations per element, in 2 layers of 4 heads of size 8.
   assert per_pair == 2 * 2 * 2 * 4 * 8
 
@@ -53,7 +55,7 @@ def test_one_layer_costs_what_xla_counts():
     return hidden @ transformer.unembedding(params, one)
 
   counted = jax.jit(logits).lower(params).compile().cost_analysis()["flops"]
-  flops = roofline.forward_flops(one, 32.0, 16.0)
+  flops = forward_flops(one, 32.0, 16.0)
   # XLA also counts softmax and norms.
   assert counted == pytest.approx(flops, rel=0.25)
 
@@ -65,10 +67,10 @@ def test_an_estimate_by_hand():
   chip = Chip(hbm_bytes=1e9, bandwidth=1e9, flops=1e12, link_bandwidth=1e9)
   load = roofline.Load(8, 8, 4, prompt_tokens=10.0, new_tokens=6.0)
   got = roofline.estimate(trunk(config), CONFIG, chip, 2, 2, 2, load, {})
-  weights = 4 * roofline.parameter_count(CONFIG)  # float32
+  weights = 4 * parameter_count(CONFIG)  # float32
   cache = 4 * (4 * 2 * 2 * 2 * 8) * 13  # Slots x entry x mean live length.
   assert got.decode_s == pytest.approx(12 * (weights + cache) / 2e9)
-  forward = roofline.forward_flops(CONFIG, 128.0, 8.0)
+  forward = forward_flops(CONFIG, 128.0, 8.0)
   assert got.update_s == pytest.approx(4 * forward / 2e12)
   assert got.update_mfu == pytest.approx(0.75)
   assert got.update_bound == "compute"
@@ -98,9 +100,8 @@ def test_ragged_lengths_have_the_declared_spread_and_mean():
 def test_minimum_bytes_and_flops_by_hand():
   work = workload.SamplerWorkload(2, 1, 3, 4, 2, ragged=False, top_p=1.0)
   entries = 2 * ((3 * 3) + (1 + 2 + 3))
-  expected = 4 * (
-    3 * roofline.parameter_count(CONFIG) + 2 * 2 * 2 * 8 * entries
-  )
+  expected = 4 * (3 * parameter_count(CONFIG) + 2 * 2 * 2 * 8 * entries)
   assert sampling.min_bytes_read(CONFIG, work, 4) == expected
-  flops = updating.min_flops(CONFIG, [10])
-  assert flops == pytest.approx(3 * roofline.forward_flops(CONFIG, 10, 5))
+  # Ten tokens attend to 1, 2, ... 10 tokens.
+  flops = training_flops(CONFIG, [10])
+  assert flops == pytest.approx(3 * forward_flops(CONFIG, 10, 5.5))

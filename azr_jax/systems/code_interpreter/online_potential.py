@@ -82,7 +82,6 @@ def estimate(
         path,
         agents[pass_.agent],
       )
-      policy.sampled.seconds += answering.sampled.seconds
       _keep(context, path, kept)
     return _write_rates(context, questions, passes, folder, kept)
 

@@ -1,0 +1,137 @@
+"""Counts what sampling does, from what the host knows without waiting.
+
+The scheduler fetches the tokens of each call of the decode loop anyway. How
+many iterations the call had, how many slots were live in them, and how long
+their caches were, follows from these. A clock reads when programs were sent and
+when their results were first seen to be there; nothing waits for the clock.
+"""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+# When something began and ended, by `time.monotonic`.
+Interval = tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+  """What was sampled.
+
+  Attributes:
+    tokens: that the model wrote and completions hold.
+    slot_steps: iterations of the decode loop, times its slots.
+    live_slot_steps: those in which the slot's sequence got a token.
+    alone_s: seconds of the calls of the decode loop that ran alone: no other
+      program was sent between the call before and this one.
+    alone_steps: iterations of these calls.
+    alone_entries: cache entries that their tokens attended to.
+  """
+
+  tokens: int = 0
+  slot_steps: int = 0
+  live_slot_steps: int = 0
+  alone_s: float = 0.0
+  alone_steps: int = 0
+  alone_entries: int = 0
+
+  def __add__(self, other: "Counts") -> "Counts":
+    pairs = zip(
+      dataclasses.astuple(self), dataclasses.astuple(other), strict=True
+    )
+    return Counts(*(a + b for a, b in pairs))
+
+
+@dataclasses.dataclass
+class Meter:
+  """What a sampler has done since `take` was last called.
+
+  Attributes:
+    counts: what it sampled.
+    busy: when its programs were on the device, or waited for others there.
+    spans: when it was asked for completions, with what was done between them.
+  """
+
+  counts: Counts = Counts()
+  busy: list[Interval] = dataclasses.field(default_factory=list)
+  spans: list[Interval] = dataclasses.field(default_factory=list)
+
+  @contextlib.contextmanager
+  def spanning(self) -> Iterator[None]:
+    """Notes when its block begins and ends among `spans`."""
+    start = time.monotonic()
+    try:
+      yield
+    finally:
+      self.spans.append((start, time.monotonic()))
+
+  def take(self) -> "Meter":
+    """Returns what was done since the last call."""
+    taken = dataclasses.replace(self)
+    self.counts, self.busy, self.spans = Counts(), [], []
+    return taken
+
+
+class RequestMeter:
+  """Counts the calls of one request into a sampler's meter."""
+
+  def __init__(
+    self, meter: Meter, now: Callable[[], float] = time.monotonic
+  ) -> None:
+    self._meter = meter
+    self._now = now
+    self._sent_at: float | None = None
+    self._ready_at: float | None = None
+    self._alone = True
+
+  def send(self) -> None:
+    """Notes that a program other than the decode loop is about to be sent."""
+    self._alone = False
+    self.send_decode()
+
+  def send_decode(self) -> None:
+    """Notes that a call of the decode loop is about to be sent."""
+    if self._sent_at is None:
+      self._sent_at = self._now()
+
+  def look(self, result: Any) -> None:
+    """Looks whether the call of the decode loop has ended; does not wait.
+
+    Args:
+      result: an array that the call returned.
+    """
+    if self._ready_at is None and result.is_ready():
+      self._ready_at = self._now()
+
+  def fetched(self, num_generated: np.ndarray, lengths: Sequence[int]) -> None:
+    """Counts a call whose tokens have been fetched.
+
+    Args:
+      num_generated: int [B], how many tokens each slot got.
+      lengths: B numbers of cache entries that each slot's sequence had before
+        the call; those of slots that got no tokens do not matter.
+    """
+    end = self._ready_at or self._now()
+    start = end if self._sent_at is None else self._sent_at
+    steps = int(num_generated.max(initial=0))
+    # A slot that is done gets no more tokens, so the tokens of a slot are those
+    # of the first iterations. Its n-th one attends to n - 1 entries more.
+    new = num_generated.astype(np.int64)
+    entries = int(np.sum(new * np.asarray(lengths) + new * (new - 1) // 2))
+    counts = Counts(slot_steps=steps * len(new), live_slot_steps=int(new.sum()))
+    if self._alone:
+      counts += Counts(
+        alone_s=end - start, alone_steps=steps, alone_entries=entries
+      )
+    self._meter.counts += counts
+    self._meter.busy.append((start, end))
+    self._sent_at = self._ready_at = None
+    self._alone = True
+
+  def ended(self, tokens: int) -> None:
+    """Counts the tokens that the model wrote in a sequence that has ended."""
+    self._meter.counts += Counts(tokens=tokens)

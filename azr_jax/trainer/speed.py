@@ -1,0 +1,210 @@
+"""How fast a run is, of what its chips could do, and where they stand idle.
+
+Everything is counted on the host from lengths that it knows anyway; times are
+those at which programs were sent and seen to be done. Nothing waits for a
+figure. docs/performance.md says what each of them means.
+"""
+
+import time
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+
+from azr_jax import types
+from azr_jax.learner.advantages import GAE
+from azr_jax.models import operations
+from azr_jax.parallel import chips
+from azr_jax.rollout.meter import Interval, Meter
+from azr_jax.trainer.build import Experiment
+
+# The phases of a step, in which a device can stand idle.
+PHASES = ("rollout", "grading", "update", "other")
+_FOREVER = float("inf")
+
+
+class Speed:
+  """Measures the steps of a run, one after the other.
+
+  The time of a step begins where the update before it was done, or where the
+  loop began, and ends where its own update is done. So evaluations, checkpoints
+  and the copy of the weights that sampling reads are in the phase `other` of
+  the step that follows them.
+  """
+
+  def __init__(self, experiment: Experiment, chip: chips.Chip | None = None):
+    """Begins the time of the first step.
+
+    Args:
+      experiment: what `build.build` made.
+      chip: the rates of a device; None: those of the experiment's devices, if
+        they are known.
+    """
+    trunk = experiment.settings.trunk
+    mesh = experiment.mesh
+    kind = mesh.devices.flat[0].device_kind
+    self._chip = chip or chips.BY_KIND.get(kind)
+    self._config = experiment.source.config
+    self._width = jnp.dtype(trunk.model.dtype).itemsize
+    self._devices = mesh.size
+    self._groups = experiment.sampler.groups
+    # A critic is a second network of the same shape.
+    networks = 2 if trunk.learner.estimator == GAE else 1
+    self._passes = networks * trunk.learner.epochs
+    self._meter = experiment.sampler.meter
+    self._meter.take()  # The work of compilation belongs to no step.
+    self._done_at = time.monotonic()
+
+  def begin(self) -> "Step":
+    """Begins the rollouts of a step."""
+    return Step(self, time.monotonic())
+
+  def take(self) -> Meter:
+    """Returns what was sampled since the last call."""
+    return self._meter.take()
+
+  def metrics(self, step: "Step", done_at: float) -> dict[str, float]:
+    """Returns the metrics of a step, once after its update was done.
+
+    Args:
+      step: its rollouts were collected and its update was sent.
+      done_at: when the update was done.
+    """
+    began, self._done_at = self._done_at, done_at
+    update_s = done_at - step.sent_at
+    tokens = sum(step.lengths)
+    metrics = _idle_shares(step, began, done_at)
+    metrics |= _rate("update", tokens * self._passes, update_s, self._devices)
+    counts = step.sampled.counts
+    metrics |= _rate("rollout", counts.tokens, step.rollout_s, self._devices)
+    if counts.slot_steps:
+      live = counts.live_slot_steps / counts.slot_steps
+      metrics["device/rollout/live_slots_share"] = live
+    if self._chip is None:
+      return metrics
+    flops = operations.training_flops(self._config, step.lengths) * self._passes
+    rate = self._devices * self._chip.flops
+    if update_s > 0:
+      metrics["device/update/mfu"] = flops / update_s / rate
+    if counts.alone_s > 0:
+      read = operations.decode_bytes(
+        self._config,
+        self._width,
+        counts.alone_steps * self._groups,
+        counts.alone_entries,
+      )
+      rate = self._devices * self._chip.bandwidth
+      share = read / counts.alone_s / rate
+      metrics["device/rollout/bandwidth_share"] = share
+    return metrics
+
+
+class Step:
+  """The moments of a step: `Speed.begin`, `collected`, `send`, `metrics`."""
+
+  def __init__(self, speed: Speed, start: float):
+    self._speed = speed
+    self.start = start
+    self.collected_at = self.sent_at = start
+    self.sampled = Meter()
+    self.lengths: list[int] = []
+
+  def collected(self, trajectories: Sequence[types.Trajectory]) -> None:
+    """Notes that the step's trajectories have been sampled and graded."""
+    self.collected_at = time.monotonic()
+    self.sampled = self._speed.take()
+    # The last token of a sequence is only a target.
+    self.lengths = [
+      len(t.prompt.token_ids) + len(t.completion.token_ids) - 1
+      for t in trajectories
+    ]
+
+  def send(self) -> None:
+    """Notes that the update is about to be sent to the device."""
+    self.sent_at = time.monotonic()
+
+  @property
+  def rollout(self) -> list[Interval]:
+    """When the step's completions were sampled."""
+    return overlap(self.sampled.spans, [(self.start, self.collected_at)])
+
+  @property
+  def rollout_s(self) -> float:
+    """Seconds of sampling, with what was done between completions."""
+    return total(self.rollout)
+
+  def metrics(self, done_at: float) -> dict[str, float]:
+    """Returns times and speeds of the step; called once, in order of steps.
+
+    Args:
+      done_at: when the update was done.
+    """
+    return {
+      "time/sample": self.rollout_s,
+      "time/collect": self.collected_at - self.start,
+      "time/update": done_at - self.collected_at,
+      "time/step": done_at - self.start,
+      **self._speed.metrics(self, done_at),
+    }
+
+
+def _rate(
+  phase: str, tokens: float, seconds: float, devices: int
+) -> dict[str, float]:
+  """Returns the tokens per second and device of a phase that took time."""
+  if seconds <= 0:
+    return {}
+  return {f"device/{phase}/tokens_per_s": tokens / seconds / devices}
+
+
+def _idle_shares(step: Step, began: float, done_at: float) -> dict[str, float]:
+  """Returns each phase's idle seconds over those of the whole step."""
+  whole = done_at - began
+  if whole <= 0:
+    return {}
+  collecting = [(max(began, step.start), step.collected_at)]
+  phases = {
+    "rollout": overlap(step.rollout, [(began, done_at)]),
+    "grading": overlap(collecting, gaps(step.rollout)),
+    "update": [(step.collected_at, done_at)],
+    "other": [(began, max(began, step.start))],
+  }
+  idle = gaps([*step.sampled.busy, (step.sent_at, done_at)])
+  shares = {name: total(overlap(phases[name], idle)) / whole for name in PHASES}
+  shares["all"] = sum(shares.values())
+  return {f"device/idle_share/{name}": v for name, v in shares.items()}
+
+
+def total(intervals: Sequence[Interval]) -> float:
+  """Returns the seconds that lie in any of some intervals."""
+  return sum(end - start for start, end in union(intervals))
+
+
+def union(intervals: Sequence[Interval]) -> list[Interval]:
+  """Returns the same moments as intervals in order that do not meet."""
+  joined: list[Interval] = []
+  for start, end in sorted(intervals):
+    if joined and start <= joined[-1][1]:
+      joined[-1] = joined[-1][0], max(end, joined[-1][1])
+    else:
+      joined.append((start, end))
+  return joined
+
+
+def overlap(
+  some: Sequence[Interval], others: Sequence[Interval]
+) -> list[Interval]:
+  """Returns the moments that lie in intervals of both kinds."""
+  both = [
+    (max(a[0], b[0]), min(a[1], b[1]))
+    for a in union(some)
+    for b in union(others)
+  ]
+  return [(start, end) for start, end in both if start < end]
+
+
+def gaps(intervals: Sequence[Interval]) -> list[Interval]:
+  """Returns the moments that lie in none of some intervals."""
+  joined = union(intervals)
+  starts = [-_FOREVER, *(end for _, end in joined)]
+  ends = [*(start for start, _ in joined), _FOREVER]
+  return list(zip(starts, ends, strict=True))

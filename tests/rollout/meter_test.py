@@ -1,0 +1,95 @@
+"""What the sampler counts, compared with counts by hand."""
+
+import numpy as np
+from rollout_model import policy
+
+from azr_jax.rollout.meter import Counts, Meter, RequestMeter
+
+
+class Result:
+  """An array of a program that ends when the test says so."""
+
+  def __init__(self):
+    self.done = False
+
+  def is_ready(self):
+    return self.done
+
+
+def metered():
+  """A sampler's meter, one of its requests, and the clock as a list."""
+  clock, meter = [0.0], Meter()
+  return meter, RequestMeter(meter, lambda: clock[0]), clock
+
+
+def test_a_call_that_ran_alone_is_timed_until_it_was_seen_to_be_done():
+  meter, request, clock = metered()
+  result = Result()
+  clock[0] = 10.0
+  request.send_decode()
+  clock[0] = 11.0
+  request.look(result)
+  result.done, clock[0] = True, 12.0
+  request.look(result)
+  clock[0] = 13.0
+  request.look(result)
+  # Slots had 5, 7 and 0 cache entries and got 2, 3 and 0 tokens.
+  request.fetched(np.array([2, 3, 0]), [5, 7, 0])
+  entries = (5 + 6) + (7 + 8 + 9)
+  assert meter.counts == Counts(
+    slot_steps=9,
+    live_slot_steps=5,
+    alone_s=2.0,
+    alone_steps=3,
+    alone_entries=entries,
+  )
+  assert meter.busy == [(10.0, 12.0)]
+
+
+def test_a_call_after_another_program_is_busy_but_not_timed():
+  meter, request, clock = metered()
+  clock[0] = 1.0
+  request.send()
+  clock[0] = 2.0
+  request.send_decode()
+  clock[0] = 5.0
+  request.fetched(np.array([1]), [4])
+  assert meter.counts == Counts(slot_steps=1, live_slot_steps=1)
+  assert meter.busy == [(1.0, 5.0)]
+  request.send_decode()
+  clock[0] = 6.0
+  request.fetched(np.array([1]), [5])
+  assert meter.counts.alone_s == 1.0 and meter.counts.alone_entries == 5
+
+
+def test_what_was_taken_is_not_counted_again():
+  meter, request, _ = metered()
+  request.ended(7)
+  with meter.spanning():
+    pass
+  taken = meter.take()
+  assert taken.counts.tokens == 7 and len(taken.spans) == 1
+  assert meter == Meter()
+  request.ended(2)
+  assert taken.counts.tokens == 7 and meter.counts.tokens == 2
+
+
+def test_a_sampler_counts_its_slots_and_cache_entries(params, one_device_mesh):
+  """Four samples of a prompt of 5 tokens fill four slots, to 10 tokens each.
+
+  The loop has 3 steps a call, and the first call follows the prompt's prefill.
+  """
+  sampling = policy(params, one_device_mesh)
+  meter = sampling.sampler.meter
+  meter.take()
+  samples = list(sampling.sample([sampling.prompt("hello")], n=4))
+  assert {len(completion.token_ids) for _, _, completion in samples} == {10}
+  taken = meter.take()
+  assert taken.counts.tokens == taken.counts.live_slot_steps == 40
+  assert taken.counts.slot_steps == 40
+  assert taken.counts.alone_steps == 7
+  assert taken.counts.alone_entries == 4 * sum(range(5 + 3, 5 + 10))
+  assert taken.counts.alone_s > 0
+  [(start, end)] = taken.spans
+  assert len(taken.busy) == 4
+  assert all(start <= a <= b <= end for a, b in taken.busy)
