@@ -10,7 +10,7 @@ GRANTED = ("ACTIVE",)
 WAITING = ("WAITING_FOR_RESOURCES", "ACCEPTED", "CREATING", "PROVISIONING")
 # A request in one of these cannot become ACTIVE any more.
 DEAD = ("SUSPENDING", "SUSPENDED", "FAILED", "DELETING")
-# What is known before a command has asked.
+# Until a command has asked, this is known.
 UNKNOWN = "UNKNOWN"
 
 
