@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 FOLDER = pathlib.Path(__file__).parent
-# What `--help` shows where no SDK can be asked.
+# Where no SDK can be asked, `--help` shows this.
 FLAGS = """--accelerator-type --command --force --format --internal-ip
 --internal-ips --labels --max-run-duration --network --node-id --project
 --provisioning-model --quiet --reserved --runtime-version --service

@@ -65,7 +65,7 @@ def test_an_interrupted_fetch_goes_on(hub, tmp_path, monkeypatch):
   url = f"file://{tmp_path}/name"
   with pytest.raises(OSError, match="no room"):
     fetch.fetch("hf:owner/name", url)
-  # What is not complete is no model yet.
+  # A copy that is not complete is no model yet.
   with pytest.raises(
     ValueError, match="expected a model's folder, with config"
   ):

@@ -99,7 +99,7 @@ def test_rates_by_hand(config, passes):
   lap = lap_of(measured, experiment.sampler.meter, counts)
   metrics = lap.metrics(19.0)
   shape = experiment.source.config
-  # Of 8 and 11 tokens, 7 and 10 are read and attend to 28 and 55 of them.
+  # Reading 7 of 8 and 10 of 11 tokens means to attend to 28 and 55 of them.
   attention = 4 * shape.num_layers * shape.num_heads * shape.head_size * 83
   matrices = operations.multiplied_weights(shape)
   flops = passes * 3 * (17 * 2 * matrices + attention)
