@@ -23,6 +23,8 @@ AGGREGATIONS = (
   "group_mean",
   "row_mean",
 )
+# Sequences of a row at most. cuDNN's packed attention knows a fixed number.
+ROW_SEQUENCES = 32
 # Those of `AGGREGATIONS` that are a mean over sequences of a sum over tokens.
 # In the others the weights of all tokens add up to 1.
 SUMS = ("sequence_sum", "fixed_length")
@@ -158,8 +160,15 @@ def _mean_of_means(
   ]
 
 
-def assign_rows(lengths: Sequence[int], row_length: int) -> list[list[int]]:
+def assign_rows(
+  lengths: Sequence[int], row_length: int, row_sequences: int
+) -> list[list[int]]:
   """Returns the sequence indices of each row, by first-fit decreasing.
+
+  Args:
+    lengths: tokens of each sequence.
+    row_length: tokens of a row.
+    row_sequences: sequences of a row at most.
 
   Raises:
     ValueError: a sequence is longer than a row.
@@ -174,7 +183,7 @@ def assign_rows(lengths: Sequence[int], row_length: int) -> list[list[int]]:
         f"{row_length}; expected at most the row length"
       )
     for row, free_tokens in enumerate(free):
-      if length <= free_tokens:
+      if length <= free_tokens and len(rows[row]) < row_sequences:
         rows[row].append(index)
         free[row] -= length
         break
@@ -192,6 +201,7 @@ def pack(
   aggregation: str,
   regularizer_aggregation: str = "token_mean",
   rng: np.random.Generator | None = None,
+  row_sequences: int = ROW_SEQUENCES,
 ) -> types.Batch:
   """Packs the sequences into rows.
 
@@ -203,11 +213,14 @@ def pack(
     regularizer_aggregation: the same for the entropy and KL terms.
     rng: shuffles the rows, which matters when several optimizer steps each
       take some of them; None: rows of long sequences come first.
+    row_sequences: sequences per row at most.
 
   Returns:
     A batch of NumPy arrays [rows, row_length].
   """
-  rows = assign_rows([len(s.token_ids) - 1 for s in sequences], row_length)
+  rows = assign_rows(
+    [len(s.token_ids) - 1 for s in sequences], row_length, row_sequences
+  )
   if rng is not None:
     rows = [rows[index] for index in rng.permutation(len(rows)).tolist()]
   num_rows = max(len(rows), 1)

@@ -19,6 +19,14 @@ def _nonfinite() -> str:
   )
 
 
+def _row_sequences() -> int:
+  return setting(
+    packing.ROW_SEQUENCES,
+    "sequences per packed row at most; cuDNN reserves memory for each",
+    at_least=1,
+  )
+
+
 @dataclasses.dataclass(frozen=True)
 class OptimizerSettings(Settings):
   """AdamW, or Muon for the layers' matrices, with warm-up and decay."""
@@ -60,6 +68,7 @@ class SupervisedSettings(Settings):
   """Section `learner` of supervised training: packing and loss."""
 
   row_length: int = setting(192, "tokens per packed row", at_least=1)
+  row_sequences: int = _row_sequences()
   micro_rows: int = setting(12, "rows per optimizer step", at_least=1)
   chunk_tokens: int = setting(
     2304, "tokens whose logits exist at once", at_least=1
@@ -124,6 +133,7 @@ class LearnerSettings(Settings):
     at_least=1,
   )
   row_length: int = setting(384, "tokens per packed row", at_least=1)
+  row_sequences: int = _row_sequences()
   micro_rows: int = setting(8, "rows per micro-batch", at_least=1)
   max_micro_batches: int = setting(
     16, "micro-batches per update; a step with more compiles again", at_least=1

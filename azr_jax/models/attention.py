@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
-from azr_jax.models import splash
+from azr_jax.models import cudnn, splash
 
 # The score of a key that a query must not see.
 HIDDEN_SCORE = -1e30
@@ -47,25 +47,12 @@ def xla_attention(
   return out_BSKGE.reshape(B, S, H, E)
 
 
-@jax.named_scope("attend")
-def cudnn_attention(
-  q: Float[Array, "B S H E"],
-  k: Float[Array, "B S K E"],
-  v: Float[Array, "B S K E"],
-  segment_ids: Int[Array, "B S"],
-) -> Float[Array, "B S H E"]:
-  """Returns cuDNN's flash attention, for NVIDIA GPUs and half precision."""
-  mask = causal_mask(segment_ids)[:, None]
-  return jax.nn.dot_product_attention(
-    q, k, v, mask=mask, implementation="cudnn"
-  )
-
-
-# Name -> function from the mesh to the attention of training.
-BACKENDS: dict[str, Callable[[Mesh], AttentionFn]] = {
-  "xla": lambda mesh: xla_attention,
-  "cudnn": lambda mesh: cudnn_attention,
-  "splash": splash.make_attention,
+# Name -> function from the mesh, and the sequences of a row at most, to the
+# attention of training.
+BACKENDS: dict[str, Callable[[Mesh, int], AttentionFn]] = {
+  "xla": lambda mesh, row_sequences: xla_attention,
+  "cudnn": cudnn.make_attention,
+  "splash": lambda mesh, row_sequences: splash.make_attention(mesh),
 }
 # The names that `make` accepts.
 NAMES = ("auto", *BACKENDS)
@@ -80,20 +67,27 @@ def backend_for(platform: str, dtype: DTypeLike) -> str:
   """
   if platform == "tpu":
     return "splash"
-  is_half = jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16)
-  return "cudnn" if platform == "gpu" and is_half else "xla"
+  return "cudnn" if platform == "gpu" and _is_half(dtype) else "xla"
 
 
-def make(name: str, mesh: Mesh, dtype: DTypeLike) -> AttentionFn:
+def _is_half(dtype: DTypeLike) -> bool:
+  return jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16)
+
+
+def make(
+  name: str, mesh: Mesh, dtype: DTypeLike, row_sequences: int
+) -> AttentionFn:
   """Returns the attention of training.
 
   Args:
     name: one of `NAMES`; `auto` takes the fastest on the mesh's platform.
     mesh: where rows and heads lie.
     dtype: the type of the computation.
+    row_sequences: sequences of a packed row at most.
 
   Raises:
-    ValueError: rows lie on several devices, which the backend cannot have.
+    ValueError: rows lie on several devices, which the backend cannot have, or
+      it cannot compute in this type.
   """
   if name == "auto":
     name = backend_for(mesh.devices.flat[0].platform, dtype)
@@ -102,4 +96,9 @@ def make(name: str, mesh: Mesh, dtype: DTypeLike) -> AttentionFn:
       f"mesh.context={mesh.shape['context']}: expected 1, because cuDNN's "
       "attention needs whole rows"
     )
-  return BACKENDS[name](mesh)
+  if name == "cudnn" and not _is_half(dtype):
+    raise ValueError(
+      f"model.dtype={jnp.dtype(dtype).name!r}: expected 'bfloat16' with "
+      "model.attention='cudnn'"
+    )
+  return BACKENDS[name](mesh, row_sequences)

@@ -85,9 +85,8 @@ def start_programs(
     config: the model's config.
     mesh: a mesh of real devices, or of those of a topology.
   """
-  learner = build.build_learner(
-    c, build.build_model(c.model, config, mesh, c.sharding.rules()), mesh
-  )
+  model = build.build_model(c, config, mesh, c.learner.row_sequences)
+  learner = build.build_learner(c, model, mesh)
   state = learner.abstract
   policy, programs = state, []
   reference_bytes = device_bytes(_reference(c, learner))
@@ -129,7 +128,7 @@ def make_programs(
     config: the model's config.
     mesh: a mesh of real devices, or of those of a topology.
   """
-  model = build.build_model(c.model, config, mesh, c.sharding.rules())
+  model = build.build_model(c, config, mesh, c.learner.row_sequences)
   learner = build.build_learner(c, model, mesh)
   both = learner.abstract
   critic = None

@@ -20,7 +20,6 @@ from azr_jax.learner.learner import Learner
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import attention, load, products, transformer
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.settings import ModelSettings
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
@@ -29,7 +28,12 @@ from azr_jax.rollout.settings import RolloutMeshSettings
 from azr_jax.run.records import Records
 from azr_jax.run.session import Run
 from azr_jax.systems.system import Context, System
-from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
+from azr_jax.trainer.settings import (
+  ExperimentSettings,
+  SamplingSettings,
+  SupervisedTrainSettings,
+  TrainSettings,
+)
 
 # Folded into the seed, so that each purpose draws other numbers: two for JAX
 # keys, one for NumPy.
@@ -129,6 +133,7 @@ class Experiment:
         for trajectory, advantage in zip(trajectories, values, strict=True)
       ],
       row_length=c.row_length,
+      row_sequences=c.row_sequences,
       rows_multiple=self.micro_rows * c.max_micro_batches,
       aggregation=c.aggregation,
       regularizer_aggregation=c.regularizer_aggregation,
@@ -147,7 +152,7 @@ def build(settings: ExperimentSettings) -> Experiment:
   mesh = mesh_lib.make_mesh(trunk.mesh.sizes())
   source = load.resolve(trunk.model.source, trunk.model.cache_dir)
   rules = trunk.sharding.rules()
-  model = build_model(trunk.model, source.config, mesh, rules)
+  model = build_model(trunk, source.config, mesh, trunk.learner.row_sequences)
   return Experiment(
     settings,
     mesh,
@@ -185,15 +190,26 @@ def rollout_mesh(c: RolloutMeshSettings, mesh: Mesh) -> Mesh:
 
 
 def build_model(
-  c: ModelSettings, config: ModelConfig, mesh: Mesh, rules: types.Rules
+  c: TrainSettings | SupervisedTrainSettings | SamplingSettings,
+  config: ModelConfig,
+  mesh: Mesh,
+  row_sequences: int,
 ) -> transformer.Transformer:
-  """Returns a decoder of a config, which computes on a mesh by these rules."""
+  """Returns a decoder of a config, which computes on a mesh as `c` says.
+
+  Args:
+    c: its sections `model` and `sharding` are read.
+    config: the decoder's shape.
+    mesh: where its parameters and rows lie.
+    row_sequences: sequences of a packed row at most.
+  """
+  model = c.model
   return transformer.Transformer(
     config,
-    jnp.dtype(c.dtype),
-    attention.make(c.attention, mesh, c.dtype),
-    c.remat,
-    products.make(mesh, rules),
+    jnp.dtype(model.dtype),
+    attention.make(model.attention, mesh, model.dtype, row_sequences),
+    model.remat,
+    products.make(mesh, c.sharding.rules()),
   )
 
 

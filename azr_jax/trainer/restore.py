@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from azr_jax import types
 from azr_jax.config import user_files
 from azr_jax.learner import learner as learner_lib
+from azr_jax.learner import packing
 from azr_jax.learner.critic import ActorCritic
 from azr_jax.models import load, presets, tokenizers, transformer
 from azr_jax.parallel import mesh as mesh_lib
@@ -279,5 +280,5 @@ def load_for_sampling(
   """
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
   source, params = load_model(c, spec, mesh, step)
-  model = build.build_model(c.model, source.config, mesh, c.sharding.rules())
+  model = build.build_model(c, source.config, mesh, packing.ROW_SEQUENCES)
   return LoadedModel(source, model, mesh, params)

@@ -54,7 +54,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
 
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
   rules = c.sharding.rules()
-  model = build.build_model(c.model, source.config, mesh, c.sharding.rules())
+  model = build.build_model(c, source.config, mesh, c.learner.row_sequences)
   loss_fn = update.make_supervised_loss(
     model, chunk_tokens=c.learner.chunk_tokens, mesh=mesh
   )
@@ -260,6 +260,7 @@ def _pack_in_order(
     batch = packing.pack(
       examples[first : first + group],
       row_length=c.learner.row_length,
+      row_sequences=c.learner.row_sequences,
       rows_multiple=1,
       aggregation=c.learner.aggregation,
     )

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from azr_jax.learner import packing
@@ -20,6 +20,7 @@ def sequences_of(lengths):
   return out
 
 
+@settings(deadline=None)
 @given(LENGTHS)
 def test_every_target_appears_once_beside_its_input(lengths):
   sequences = sequences_of(lengths)
@@ -42,6 +43,7 @@ def test_every_target_appears_once_beside_its_input(lengths):
     assert owner[int(target)] == advantage
 
 
+@settings(deadline=None)
 @given(LENGTHS)
 def test_segments_are_contiguous_and_count_from_zero(lengths):
   batch = packing.pack(
@@ -54,6 +56,24 @@ def test_segments_are_contiguous_and_count_from_zero(lengths):
     for segment in set(batch.segment_ids[row]) - {0}:
       positions = batch.positions[row][batch.segment_ids[row] == segment]
       np.testing.assert_array_equal(positions, np.arange(len(positions)))
+
+
+@settings(deadline=None)
+@given(LENGTHS, st.integers(1, 4))
+def test_a_row_is_as_packed_attention_expects_it(lengths, row_sequences):
+  """Segments ascend from 1, no more than told, and padding is at the end."""
+  batch = packing.pack(
+    sequences_of(lengths),
+    row_length=16,
+    rows_multiple=1,
+    aggregation="token_mean",
+    row_sequences=row_sequences,
+  )
+  for row in batch.segment_ids:
+    ids = row[row > 0]
+    assert not row[len(ids) :].any()
+    assert set(np.diff(ids, prepend=0)) <= {0, 1}
+    assert ids.max() <= row_sequences
 
 
 @pytest.mark.parametrize(

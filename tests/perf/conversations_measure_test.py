@@ -27,7 +27,7 @@ def test_conversations_are_the_same_however_long_scripts_take():
   model = transformer.Transformer(
     source.config,
     jax.numpy.float32,
-    attention.make("xla", mesh, "float32"),
+    attention.make("xla", mesh, "float32", 1),
     "none",
   )
   settings = SamplerSettings(

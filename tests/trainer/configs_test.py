@@ -82,7 +82,7 @@ def test_every_supervised_variant_builds_down_to_abstract_shapes(variant):
   name = name.lower().removesuffix("-1m").removesuffix("-instruct")
   mesh = mesh_lib.make_mesh(MESH)
   model = build.build_model(
-    trunk.model, presets.PRESETS[name], mesh, trunk.sharding.rules()
+    trunk, presets.PRESETS[name], mesh, trunk.learner.row_sequences
   )
   state = learner_lib.abstract_state(
     model, make_optimizer(trunk.optimizer), mesh, trunk.sharding.rules()

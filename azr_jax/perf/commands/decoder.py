@@ -6,6 +6,7 @@ import types
 import jax
 import jax.numpy as jnp
 
+from azr_jax.learner import packing
 from azr_jax.models import attention, load, transformer
 from azr_jax.parallel import mesh as mesh_lib
 
@@ -35,7 +36,9 @@ class Decoder:
     self.model = transformer.Transformer(
       self.source.config,
       jnp.dtype(flags.dtype),
-      attention.make(flags.attention, self.mesh, flags.dtype),
+      attention.make(
+        flags.attention, self.mesh, flags.dtype, packing.ROW_SEQUENCES
+      ),
       flags.remat,
     )
     self.params = self.source.load_params(self.mesh, RULES)

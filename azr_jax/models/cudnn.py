@@ -1,0 +1,184 @@
+"""Flash attention of NVIDIA's cuDNN: packed on Hopper and later, else masked.
+
+The packed form, in the order of the data:
+1. the lengths of a row's sequences are counted from its segment ids, and each
+   begins where the one before it ends (`spans.py`);
+2. cuDNN gets them for all rows of a device as one list, and runs causal
+   attention in each sequence alone (`cudnn_calls.py`);
+3. it writes nothing where no sequence lies, so padding is set to zero here.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.ad_checkpoint
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Float, Int
+
+from azr_jax.models import cudnn_calls, splash
+from azr_jax.models.spans import Spans, has_spans, sequence_spans
+from azr_jax.parallel import mesh as mesh_lib
+
+# The first compute capability with the packed form: Hopper.
+_PACKED_CAPABILITY = 9.0
+# The largest head size that all of these GPUs train in the packed form.
+_PACKED_HEAD_SIZE = 128
+# Rows are padded to a multiple of this.
+_ROW_MULTIPLE = 8
+# Offsets are int32, in elements.
+_MAX_ELEMENTS = 2**31
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernels:
+  """The two programs of cuDNN; tests put their own in their place.
+
+  Attributes:
+    forward: (q, k, v, spans) to outputs [B, S, H, E] and the logarithms of the
+      softmax's sums, float32 [n, H, S].
+    backward: (q, k, v, outputs, logarithms, gradient of the outputs, spans) to
+      the gradients of q, k and v.
+  """
+
+  forward: Callable[..., tuple[jax.Array, jax.Array]] = cudnn_calls.forward
+  backward: Callable[..., tuple[jax.Array, jax.Array, jax.Array]] = (
+    cudnn_calls.backward
+  )
+
+
+def make_attention(
+  mesh: Mesh, row_sequences: int, kernels: Kernels | None = None
+) -> Callable[..., jax.Array]:
+  """Returns cuDNN's attention, which never holds an [S, S] array if packed.
+
+  A row whose segments do not ascend, or that has more sequences than it may,
+  gives NaN: its results could not be right.
+
+  Args:
+    mesh: rows lie over its batch axes, heads over `tensor` if it divides the
+      key heads. Its devices decide between the packed and the masked form.
+    row_sequences: sequences of a row at most. The backward pass reserves
+      memory for each.
+    kernels: None: cuDNN's.
+
+  Returns:
+    An `attention.AttentionFn` for half precision.
+  """
+  packs = kernels is not None or _packs(mesh.devices.flat[0])
+
+  @jax.named_scope("attend")
+  def attend(
+    q: Float[Array, "B S H E"],
+    k: Float[Array, "B S K E"],
+    v: Float[Array, "B S K E"],
+    segment_ids: Int[Array, "B S"],
+  ) -> Float[Array, "B S H E"]:
+    tensor = mesh.shape["tensor"]
+    heads = "tensor" if k.shape[2] % tensor == 0 else None
+    by_head = PartitionSpec(mesh_lib.BATCH_AXES, None, heads)
+    if packs and q.shape[3] <= _PACKED_HEAD_SIZE:
+      on_shard = functools.partial(
+        _attend_packed,
+        row_sequences=max(2, row_sequences),  # XLA takes 1 for not packed
+        kernels=kernels or Kernels(),
+      )
+    else:
+      on_shard = _attend_masked
+    return jax.shard_map(
+      on_shard,
+      mesh=mesh,
+      in_specs=(by_head, by_head, by_head, PartitionSpec(mesh_lib.BATCH_AXES)),
+      out_specs=by_head,
+      # The kernel does not declare over which axes its results vary.
+      check_vma=False,
+    )(q, k, v, segment_ids)
+
+  return attend
+
+
+def _packs(device: jax.Device) -> bool:
+  """Returns whether a device has the packed form."""
+  return float(getattr(device, "compute_capability", 0)) >= _PACKED_CAPABILITY
+
+
+def _attend_masked(
+  q: Float[Array, "B S H E"],
+  k: Float[Array, "B S K E"],
+  v: Float[Array, "B S K E"],
+  segment_ids: Int[Array, "B S"],
+) -> Float[Array, "B S H E"]:
+  """Attends with a mask [S, S], which cuDNN adds to all scores of a row."""
+  S = q.shape[1]
+  q, k, v, segments = _padded(q, k, v, segment_ids)
+  mask = jnp.tril(segments[:, :, None] == segments[:, None, :])[:, None]
+  return jax.nn.dot_product_attention(
+    q, k, v, mask=mask, implementation="cudnn"
+  )[:, :S]
+
+
+def _attend_packed(
+  q: Float[Array, "B S H E"],
+  k: Float[Array, "B S K E"],
+  v: Float[Array, "B S K E"],
+  segment_ids: Int[Array, "B S"],
+  row_sequences: int,
+  kernels: Kernels,
+) -> Float[Array, "B S H E"]:
+  """Attends in each sequence of the rows of one device."""
+  if q.size >= _MAX_ELEMENTS:
+    raise ValueError(
+      f"{q.shape[0]} rows a device of {q.shape[1]} tokens x {q.shape[2]} heads "
+      f"x {q.shape[3]}: expected fewer than 2^31 numbers; lower "
+      "learner.micro_rows or raise mesh.tensor"
+    )
+  S = q.shape[1]
+  q, k, v, segments = _padded(q, k, v, segment_ids)
+  live = (segments > 0)[:, :, None, None]
+  attend = _differentiable(kernels)
+  out = attend(q, k, v, live, sequence_spans(segments, row_sequences))
+  is_told = has_spans(segments, row_sequences)[:, None, None, None]
+  return jnp.where(is_told, out, jnp.nan)[:, :S]
+
+
+def _padded(
+  q: jax.Array, k: jax.Array, v: jax.Array, segment_ids: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+  """Pads rows, in segment 0, to a length that cuDNN takes."""
+  pad = (0, -q.shape[1] % _ROW_MULTIPLE)
+  q, k, v = (jnp.pad(x, ((0, 0), pad, (0, 0), (0, 0))) for x in (q, k, v))
+  return q, k, v, jnp.pad(segment_ids, ((0, 0), pad))
+
+
+def _differentiable(kernels: Kernels) -> Callable[..., jax.Array]:
+  """Returns (q, k, v, live, spans) to outputs, zero on tokens not live."""
+
+  @jax.custom_vjp
+  def attend(
+    q: jax.Array, k: jax.Array, v: jax.Array, live: jax.Array, spans: Spans
+  ) -> jax.Array:
+    return jnp.where(live, kernels.forward(q, k, v, spans)[0], 0)
+
+  def forward(
+    q: jax.Array, k: jax.Array, v: jax.Array, live: jax.Array, spans: Spans
+  ) -> tuple[jax.Array, tuple[Any, ...]]:
+    out, sums = kernels.forward(q, k, v, spans)
+    out = jax.ad_checkpoint.checkpoint_name(
+      jnp.where(live, out, 0), splash.RESIDUALS
+    )
+    sums = jax.ad_checkpoint.checkpoint_name(sums, splash.RESIDUALS)
+    return out, (q, k, v, live, spans, out, sums)
+
+  def backward(
+    kept: tuple[Any, ...], grad: jax.Array
+  ) -> tuple[jax.Array | None, ...]:
+    q, k, v, live, spans, out, sums = kept
+    grads = kernels.backward(q, k, v, out, sums, grad, spans)
+    dq, dk, dv = (jnp.where(live, x, 0) for x in grads)
+    return dq, dk, dv, None, None
+
+  attend.defvjp(forward, backward)
+  return attend

@@ -1,0 +1,170 @@
+"""cuDNN's packed causal attention as custom calls of XLA, forward and backward.
+
+JAX has the packed form in no public function. Its own wrapper takes the step
+from key to key for that from query to query where they differ in heads, before
+0.12 (jax-ml/jax pull request 39521), and asks the machine that compiles for its
+GPU. The fields are those of XLA's `CudnnfMHABackendConfig`.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from azr_jax.models.spans import Spans
+
+# The products inside, as XLA names them. N are scores and their gradients.
+_FORWARD_PRODUCTS = {
+  "bmm1": "BSHE,BTHE->BHST",
+  "bmm2": "BHST,BTHE->BSHE",
+}
+_BACKWARD_PRODUCTS = {
+  "bmm1_grad_gemm1": "BHST,BSHE->BTHE",
+  "bmm1_grad_gemm2": "BHST,BTHE->BSHE",
+  "bmm2_grad_gemm1": "BHST,BSHE->BTHE",
+  "bmm2_grad_gemm2": "BSHE,BTHE->BHST",
+}
+_TYPES = {"bfloat16": "BF16", "float16": "F16"}
+# Results are [B, H, S, E] that lie in memory as [B, S, H, E].
+_BY_TOKEN = (0, 2, 1, 3)
+
+
+def forward(
+  q: Float[Array, "B S H E"],
+  k: Float[Array, "B S K E"],
+  v: Float[Array, "B S K E"],
+  spans: Spans,
+) -> tuple[Float[Array, "B S H E"], Float[Array, "n H S"]]:
+  """Attends in each sequence; what belongs to none is left unwritten.
+
+  Args:
+    q: queries; they are scaled by 1 / sqrt(E) here.
+    k: keys.
+    v: values.
+    spans: the sequences of all rows, n.
+
+  Returns:
+    The outputs, and the logarithms of the softmax's sums of each sequence.
+  """
+  _, S, H, _ = q.shape
+  out, sums = _call(
+    "__cudnn$fmhaSoftmax",
+    _FORWARD_PRODUCTS,
+    results=[q],
+    kept=[jax.ShapeDtypeStruct((spans.lengths.size, H, S), jnp.float32)],
+    arguments=[q, k, v],
+    spans=spans,
+  )
+  return out, sums
+
+
+def backward(
+  q: Float[Array, "B S H E"],
+  k: Float[Array, "B S K E"],
+  v: Float[Array, "B S K E"],
+  out: Float[Array, "B S H E"],
+  sums: Float[Array, "n H S"],
+  grad: Float[Array, "B S H E"],
+  spans: Spans,
+) -> tuple[
+  Float[Array, "B S H E"], Float[Array, "B S K E"], Float[Array, "B S K E"]
+]:
+  """Returns the gradients of q, k and v, unwritten where no sequence lies."""
+  dq, dk, dv = _call(
+    "__cudnn$fmhaSoftmaxBackward",
+    _BACKWARD_PRODUCTS,
+    results=[q, k, v],
+    kept=[],
+    arguments=[q, k, v, sums, grad.astype(q.dtype), out],
+    spans=spans,
+  )
+  return dq, dk, dv
+
+
+def _call(
+  target: str,
+  products: dict[str, str],
+  results: Sequence[jax.Array],
+  kept: Sequence[jax.ShapeDtypeStruct],
+  arguments: Sequence[jax.Array],
+  spans: Spans,
+) -> list[jax.Array]:
+  """Calls cuDNN.
+
+  Args:
+    target: the custom call's name.
+    products: its products.
+    results: arrays [B, S, H, E] as those that it returns first.
+    kept: shapes of what it returns next.
+    arguments: its arrays; the first two are queries and keys.
+    spans: the sequences of all rows.
+  """
+  q, k = arguments[:2]
+  shapes = [
+    jax.ShapeDtypeStruct(
+      (x.shape[0], x.shape[2], x.shape[1], x.shape[3]), x.dtype
+    )
+    for x in results
+  ]
+  # XLA replaces the last result by the memory that cuDNN asks for.
+  workspace = jax.ShapeDtypeStruct((0,), jnp.uint8)
+  outputs = jax.ffi.ffi_call(
+    target,
+    (*shapes, *kept, workspace),
+    output_layouts=(*[_BY_TOKEN] * len(shapes), *[None] * len(kept), None),
+    custom_call_api_version=2,
+    legacy_backend_config=_config(q, k, products, spans),
+  )(
+    *arguments,
+    spans.lengths,
+    spans.lengths,
+    # cuDNN counts elements.
+    spans.starts * (q.shape[2] * q.shape[3]),
+    spans.starts * (k.shape[2] * k.shape[3]),
+  )
+  count = len(shapes)
+  by_token = [jnp.swapaxes(x, 1, 2) for x in outputs[:count]]
+  return [*by_token, *outputs[count:-1]]
+
+
+def _config(
+  q: jax.Array, k: jax.Array, products: dict[str, str], spans: Spans
+) -> str:
+  """Returns the fields of the custom call."""
+  B, S, H, E = q.shape
+  shape = {
+    "element_type": _TYPES[q.dtype.name],
+    "dimensions": [str(size) for size in (B, H, S, k.shape[1])],
+    "layout": {"minor_to_major": ["3", "2", "1", "0"]},
+    "is_dynamic_dimension": [False] * 4,
+  }
+  fields = {
+    "algorithm": {"is_cudnn_frontend": True},
+    "fmha_scale": E**-0.5,
+    "intermediate_tensor_shape": shape,
+    "is_flash_attention": True,
+    "mask_type": "PADDING_CAUSAL",
+    "max_seg_per_batch": spans.lengths.size // B,
+    **{
+      f"{name}_dot_dimension_numbers": _dimension_numbers(product)
+      for name, product in products.items()
+    },
+  }
+  return json.dumps({"cudnn_fmha_backend_config": fields})
+
+
+def _dimension_numbers(product: str) -> dict[str, Any]:
+  """Returns XLA's description of a product like "BSHE,BTHE->BHST"."""
+  operands, result = product.split("->")
+  left, right = operands.split(",")
+  summed = [axis for axis in left if axis in right and axis not in result]
+  batch = [axis for axis in left if axis in right and axis in result]
+  return {
+    "lhs_contracting_dimensions": [str(left.index(a)) for a in summed],
+    "rhs_contracting_dimensions": [str(right.index(a)) for a in summed],
+    "lhs_batch_dimensions": [str(left.index(a)) for a in batch],
+    "rhs_batch_dimensions": [str(right.index(a)) for a in batch],
+  }

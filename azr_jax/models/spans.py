@@ -1,0 +1,56 @@
+"""Where the sequences of packed rows lie: lengths and starts, from segments."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Spans:
+  """Where the sequences of all rows lie, as one list.
+
+  There are n = rows x sequences of a row at most; those that exist come first.
+
+  Attributes:
+    lengths: int32 [n], tokens; 0 of a sequence that does not exist.
+    starts: int32 [n + 1], the first token of each, counted through all rows.
+      Where no sequence is left, and last, stands the number of all tokens.
+  """
+
+  lengths: Int[Array, " n"]
+  starts: Int[Array, " n+1"]
+
+
+def has_spans(
+  segments: Int[Array, "B S"], row_sequences: int
+) -> Bool[Array, " B"]:
+  """Returns whether each row is as `sequence_spans` expects it."""
+  last = jnp.iinfo(segments.dtype).max
+  in_order = jnp.where(segments > 0, segments, last)
+  ascends = jnp.all(in_order[:, 1:] >= in_order[:, :-1], axis=1)
+  return ascends & jnp.all(segments <= row_sequences, axis=1)
+
+
+def sequence_spans(segments: Int[Array, "B S"], row_sequences: int) -> Spans:
+  """Returns where the sequences of packed rows lie.
+
+  Args:
+    segments: the segment of each token, from 1 to `row_sequences`, ascending
+      along the row, and 0 for padding at its end.
+    row_sequences: sequences of a row at most, M; n = B M.
+  """
+  B, S = segments.shape
+  numbers = jnp.arange(1, row_sequences + 1)
+  lengths = jnp.sum(
+    segments[:, None] == numbers[None, :, None], axis=2, dtype=jnp.int32
+  )
+  first = jnp.arange(B, dtype=jnp.int32)[:, None] * S
+  starts = first + jnp.cumsum(lengths, axis=1) - lengths
+  lengths, starts = lengths.reshape(-1), starts.reshape(-1)
+  order = jnp.argsort(lengths == 0, stable=True)
+  lengths = lengths[order]
+  starts = jnp.where(lengths > 0, starts[order], B * S)
+  return Spans(lengths, jnp.append(starts, B * S).astype(jnp.int32))
