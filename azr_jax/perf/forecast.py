@@ -305,11 +305,13 @@ class LearnerRules:
     row_length: tokens of a row.
     micro_rows: rows of a micro-batch, padded to the mesh.
     epochs: updates on each batch.
+    row_sequences: sequences of a row at most.
   """
 
   row_length: int
   micro_rows: int
   epochs: int = 1
+  row_sequences: int = packing.ROW_SEQUENCES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -360,7 +362,10 @@ def step(
   played = tuple(sample(prompts, rules, costs) for prompts in phases)
   # A row holds inputs and targets, one less than the ids of a sequence.
   lengths = [tokens - 1 for tokens in trained]
-  rows = len(packing.assign_rows(lengths, learner_rules.row_length))
+  packed = packing.assign_rows(
+    lengths, learner_rules.row_length, learner_rules.row_sequences
+  )
+  rows = len(packed)
   micro_batches = math.ceil(rows / learner_rules.micro_rows)
   once = learner_costs.call_s + micro_batches * learner_costs.micro_batch_s
   update_s = learner_rules.epochs * once + learner_costs.params_s
