@@ -163,7 +163,6 @@ def make_shapes(
     chips=mesh.size,
     tensor=sampling.shape["tensor"],
     row_length=c.learner.row_length,
-    row_sequences=c.learner.row_sequences,
     rows=mesh_lib.padded_rows(c.learner.micro_rows, mesh),
     slots=mesh_lib.padded_rows(r.slots, sampling),
     context=context,

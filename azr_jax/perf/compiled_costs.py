@@ -140,7 +140,12 @@ def foretell(
       c.rollout.cache_chunk,
     ),
     sampler_costs(programs, chip, c, slot_counts),
-    forecast.LearnerRules(c.learner.row_length, shapes.rows, c.learner.epochs),
+    forecast.LearnerRules(
+      c.learner.row_length,
+      shapes.rows,
+      c.learner.epochs,
+      c.learner.row_sequences,
+    ),
     learner_costs(programs, chip),
   )
   return {
