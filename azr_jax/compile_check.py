@@ -41,6 +41,9 @@ def run() -> None:
     "Of completions, for the forecast of a step's seconds: "
     "equal:TOKENS, lognormal:MEAN:SIGMA:CUT or run:FOLDER; --new_tokens if ''.",
   )
+  programs = flags.DEFINE_list(
+    "programs", "", "To compile these alone, e.g. decode,update."
+  )
   as_json = flags.DEFINE_bool("json", False, "Print JSON.")
 
   def main() -> None:
@@ -56,6 +59,7 @@ def run() -> None:
       new_tokens.value,
       lengths.value,
       _say,
+      programs.value,
     )
     as_table = compile_table.show
     print(json.dumps(report, indent=2) if as_json.value else as_table(report))

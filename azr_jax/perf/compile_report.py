@@ -6,7 +6,7 @@ Nothing runs on the devices: their compilers work on any x86 Linux machine.
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from jax.sharding import Mesh
@@ -50,6 +50,7 @@ def compile_check(
   new_tokens: float | None = None,
   lengths: str = "",
   each: Callable[[str], None] = lambda name: None,
+  only: Collection[str] = (),
 ) -> tuple[dict[str, Any], bool]:
   """Compiles every program of a run, and estimates the time of a step.
 
@@ -63,6 +64,7 @@ def compile_check(
     lengths: distribution of completions to forecast a step's seconds at, by
       `lengths.parse`; "": `new_tokens` for all.
     each: called with the name of each program before it is compiled.
+    only: names of the programs to compile; (): all of them.
 
   Returns:
     The report, and whether every program compiles and fits into a device's
@@ -86,9 +88,10 @@ def compile_check(
   config = config_of(c.model)
   load = roofline.step_load(settings, prompt_tokens, new_tokens)
   options = topology_lib.compiler_options(topology)
-  programs = compiled.compile_all(c, config, mesh, options, each)
+  programs = compiled.compile_all(c, config, mesh, options, each, only)
   shapes = make_shapes(c, mesh, sampling, prompt_tokens + new_tokens / 2)
   trips = assumed_trips(c, shapes, prompt_tokens)
+  by_name = {program.name: program for program in programs}
   reports = _reports(programs, config, chip, shapes, trips)
   estimate = roofline.estimate(
     c,
@@ -98,7 +101,7 @@ def compile_check(
     sampling.shape["tensor"],
     shapes.rows,
     load,
-    programs[-1].collectives,
+    by_name["update"].collectives if "update" in by_name else {},
   )
   report: dict[str, Any] = {
     "topology": topology,
@@ -112,8 +115,8 @@ def compile_check(
     "estimate": dataclasses.asdict(estimate) | {"step_s": estimate.step_s},
     "assumed": roofline.assumptions(load),
   }
-  by_name = {program.name: program for program in programs}
-  if chip.clock_hz and not any(program.error for program in programs):
+  can_forecast = chip.clock_hz and not only
+  if can_forecast and not any(program.error for program in programs):
     counts = engine.slot_counts(c.rollout.slots, sampling)
     report["forecast"] = {
       "lengths": lengths or f"equal:{new_tokens:.0f}"

@@ -60,7 +60,9 @@ def seconds(value: float | None) -> str:
     return "-"
   if value >= 1 or value == 0:
     return f"{value:.3g} s"
-  return f"{value * 1e3:.3g} ms" if value >= 1e-3 else f"{value * 1e6:.3g} us"
+  if value >= 1e-3:
+    return f"{value * 1e3:.3g} ms"
+  return f"{value * 1e6:.3g} us" if value >= 1e-8 else "0 s"
 
 
 def _wrapped(text: str) -> list[str]:
@@ -240,7 +242,8 @@ def _forecast(report: dict[str, Any]) -> Iterator[str]:
 def _estimate(report: dict[str, Any]) -> Iterator[str]:
   """Yields the roofline of a step, and what to change if it does not fit."""
   e, a = report["estimate"], report["assumed"]
-  links = "" if report["programs"]["update"]["fits"] else ", links not counted"
+  update = report["programs"].get("update")
+  links = "" if update and update["fits"] else ", links not counted"
   critic = f" + critic {e['critic_s']:.2g}" if e["critic_s"] else ""
   yield from _wrapped(
     f"At best: {e['step_s']:.3g} s a step = prefill {e['prefill_s']:.2g} + "

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import jax
 from jax.sharding import Mesh
@@ -67,6 +67,7 @@ def compile_all(
   mesh: Mesh,
   options: Mapping[str, str] | None = None,
   each: Callable[[str], None] = lambda name: None,
+  only: Collection[str] = (),
 ) -> list[Compiled]:
   """Compiles every program that a run uses: to start, to restore, in a step.
 
@@ -76,12 +77,22 @@ def compile_all(
     mesh: a mesh of real devices, or of those of a topology.
     options: options of XLA.
     each: called with the name of each program before it is compiled.
+    only: names of programs; (): all of them.
+
+  Raises:
+    ValueError: a name of `only` is none of a program.
   """
-  found = []
-  for program in [
+  programs = [
     *start_programs(c, config, mesh),
     *make_programs(c, config, mesh),
-  ]:
+  ]
+  names = [program.name for program in programs]
+  if unknown := sorted({*only} - {*names}):
+    raise ValueError(f"programs={unknown[0]!r}: expected some of {names}")
+  found = []
+  for program in programs:
+    if only and program.name not in only:
+      continue
     each(program.name)
     found.append(_compile(program, dict(options or {}), c.learner.row_length))
   return found

@@ -56,18 +56,12 @@ def sampler_costs(
     c: the run's configuration.
     slot_counts: slots that decode is compiled for.
   """
-  prefill, decode = programs["prefill"].cost, programs["decode"].cost
-  insert = programs["insert"].cost
-  token = decode.iteration(cost.TOKEN)
+  prefill, insert = programs["prefill"].cost, programs["insert"].cost
   part = (
     seconds(prefill, chip),
     seconds(prefill.iteration(cost.CACHE_CHUNK), chip),
   )
-  per_token = forecast.DecodeCost(
-    seconds(decode, chip),
-    seconds(token, chip),
-    seconds(token.iteration(cost.CACHE_CHUNK), chip),
-  )
+  decode = decode_cost(programs["decode"], chip)
   return forecast.SamplerCosts(
     prefill_s=dict.fromkeys(c.rollout.prompt_buckets, part),
     insert_s=(
@@ -75,7 +69,17 @@ def sampler_costs(
       seconds(insert.iteration(cost.PROMPT), chip),
       seconds(insert.iteration(cost.SLOT), chip),
     ),
-    decode=dict.fromkeys(slot_counts, per_token),
+    decode=dict.fromkeys(slot_counts, decode),
+  )
+
+
+def decode_cost(program: Compiled, chip: Chip) -> forecast.DecodeCost:
+  """Returns what decoding costs: a call, a token, and a chunk of the cache."""
+  token = program.cost.iteration(cost.TOKEN)
+  return forecast.DecodeCost(
+    seconds(program.cost, chip),
+    seconds(token, chip),
+    seconds(token.iteration(cost.CACHE_CHUNK), chip),
   )
 
 
