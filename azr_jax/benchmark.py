@@ -3,6 +3,7 @@
   python -m azr_jax.benchmark executor [--workers 1 2] [--programs FILE.jsonl]
   python -m azr_jax.benchmark load [--repeats 50] [--timeout_s 0.25]
   python -m azr_jax.benchmark sampler|update|step [--model=SPEC] ...
+  python -m azr_jax.benchmark forecast [--lengths equal:64 ...] ...
   python -m azr_jax.benchmark sweep --out=PLOT.png
   python -m azr_jax.benchmark conversations [--sleep_s 0.5] [--slots 64] ...
   python -m azr_jax.benchmark overlap [--nodes 3] [--slots 256] ...
@@ -21,6 +22,7 @@ from azr_jax.perf import commands
 from azr_jax.perf.commands import (
   conversations,
   executor,
+  forecast,
   load,
   overlap,
   readers,
@@ -36,6 +38,7 @@ COMMANDS: dict[str, commands.Command] = {
   "sampler": sampler,
   "update": update,
   "step": step,
+  "forecast": forecast,
   "sweep": sweep,
   "conversations": conversations,
   "overlap": overlap,

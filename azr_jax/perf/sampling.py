@@ -13,7 +13,7 @@ from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.load import ModelSource
 from azr_jax.models.operations import decode_bytes
-from azr_jax.perf import comparison, device
+from azr_jax.perf import comparison, device, forecast, measured_costs
 from azr_jax.perf.workload import SamplerWorkload
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.settings import SamplerSettings
@@ -77,6 +77,28 @@ class Runner:
     seconds = time.perf_counter() - start
     assert count == self._workload.samples * sum(max_new_tokens)
     return seconds
+
+  def costs(self, repeats: int) -> forecast.SamplerCosts:
+    """Measures the sampler's device calls, each by itself.
+
+    Args:
+      repeats: runs of each call, of which the fastest counts.
+    """
+    return measured_costs.sampler_costs(
+      self._sampler.engine, self._params, repeats
+    )
+
+  def rules(self) -> forecast.Rules:
+    """Returns the rules of the scheduler, for a forecast."""
+    engine, s = self._sampler.engine, self._sampler.settings
+    return forecast.Rules(
+      engine.slot_counts,
+      s.prompt_buckets,
+      s.prefill_tokens,
+      engine.devices,
+      s.decode_chunk,
+      s.cache_chunk,
+    )
 
   def prefill_s(self) -> float:
     """Returns the seconds of the same prompts with one new token each."""

@@ -25,6 +25,7 @@ class Runner:
 
   Attributes:
     rows: rows of the packed workload.
+    micro_batches: micro-batches that the compiled update has room for.
     compile_s: seconds that compiling took.
     program_bytes: memory that the compiled update holds at once.
   """
@@ -65,15 +66,12 @@ class Runner:
     )
     learner = learner_lib.make(model, loss_fn, optimizer, mesh, rules)
     self._state = learner.init(params)
-    rows = mesh_lib.padded_rows(micro_rows, mesh)
-    batch = packing.pack(
-      _examples(workload, model.config.vocab_size),
-      row_length=workload.length,
-      rows_multiple=rows,
-      aggregation="token_mean",
-    )
-    self.rows = int(np.sum(np.any(batch.segment_ids > 0, axis=-1)))
-    self._batch = update.to_micro_batches(batch, rows)
+    self._vocab_size = model.config.vocab_size
+    self._row_length = workload.length
+    self._micro_rows = mesh_lib.padded_rows(micro_rows, mesh)
+    self.micro_batches = 1
+    self.load(workload.lengths())
+    self.micro_batches = self._batch.tokens.shape[0]
     start = time.perf_counter()
     self._update = learner.policy_update.lower(
       self._state, self._batch, None
@@ -88,21 +86,46 @@ class Runner:
       - memory.alias_size_in_bytes
     )
 
-  def run(self) -> float:
-    """Runs one update; returns seconds."""
+  def load(self, lengths: list[int]) -> None:
+    """Packs sequences of these lengths, on which `run` trains from now on.
+
+    Args:
+      lengths: in tokens; they fit into `micro_batches`, or are the first.
+    """
+    batch = packing.pack(
+      _examples(lengths, self._vocab_size),
+      row_length=self._row_length,
+      rows_multiple=self._micro_rows * self.micro_batches,
+      aggregation="token_mean",
+    )
+    self.rows = int(np.sum(np.any(batch.segment_ids > 0, axis=-1)))
+    self._batch = update.to_micro_batches(batch, self._micro_rows)
+
+  def run(self, micro_batches: int | None = None) -> float:
+    """Runs one update; returns seconds.
+
+    Args:
+      micro_batches: how many of them are not empty; None: as many as loaded.
+    """
+    batch = self._batch
+    if micro_batches is not None:
+      kept = np.arange(self.micro_batches)[:, None, None] < micro_batches
+      batch = jax.tree.map(
+        lambda x: np.where(kept, x, 0).astype(x.dtype), batch
+      )
     start = time.perf_counter()
-    self._state, metrics = self._update(self._state, self._batch, None)
+    self._state, metrics = self._update(self._state, batch, None)
     jax.block_until_ready((self._state, metrics))
     return time.perf_counter() - start
 
 
 def _examples(
-  workload: UpdateWorkload, vocab_size: int
+  lengths: list[int], vocab_size: int
 ) -> list[packing.TrainingExample]:
   """Returns examples of random ids, with one id more than scored tokens."""
   rng = np.random.default_rng(0)
   examples = []
-  for length in workload.lengths():
+  for length in lengths:
     count = length + 1
     ids = rng.integers(1, vocab_size, count, dtype=np.int32)
     zeros = np.zeros(count, np.float32)

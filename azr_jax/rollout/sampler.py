@@ -27,7 +27,7 @@ from jax.sharding import Mesh
 from azr_jax import types
 from azr_jax.models import transformer
 from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.rollout.engine import make_engine
+from azr_jax.rollout.engine import Engine, make_engine
 from azr_jax.rollout.environment import Environment, SequenceId
 from azr_jax.rollout.meter import Meter, RequestMeter
 from azr_jax.rollout.scheduler import Scheduler
@@ -73,6 +73,11 @@ class Sampler:
     self._at_temperature: dict[float, Sampler] = {}
     # Samplers of other temperatures count what they do here, too.
     self.meter = Meter()
+
+  @property
+  def engine(self) -> Engine:
+    """The compiled functions, for measurements."""
+    return self._engine
 
   def at_temperature(self, temperature: float) -> "Sampler":
     """Returns a sampler of another temperature with the same programs but one.

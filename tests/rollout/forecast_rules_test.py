@@ -9,7 +9,7 @@ import pytest
 from rollout_model import TEXTS, ByteTokenizer, policy
 
 from azr_jax import types
-from azr_jax.perf import forecast
+from azr_jax.perf import forecast, measured_costs
 
 
 @pytest.mark.parametrize("samples", [1, 3, 5])
@@ -17,7 +17,7 @@ def test_calls_and_tokens_are_those_of_the_scheduler(
   params, one_device_mesh, samples
 ):
   sampler = copy.copy(policy(params, one_device_mesh).sampler)
-  engine, calls = sampler._engine, []
+  engine, calls = sampler.engine, []
 
   def counted(name):
     function = getattr(engine, name)
@@ -73,3 +73,17 @@ def test_calls_and_tokens_are_those_of_the_scheduler(
   assert played.prefill_s == times["prefill"]
   assert played.insert_s == times["insert"] + 100 * times["compact"]
   assert played.tokens == lengths.sum()
+
+
+def test_costs_of_every_device_call_are_measured(params, one_device_mesh):
+  sampler = policy(params, one_device_mesh).sampler
+  engine = sampler.engine
+  costs = measured_costs.sampler_costs(
+    engine, sampler.compute_params(params), repeats=1
+  )
+  assert list(costs.prefill_s) == list(engine.settings.prompt_buckets)
+  assert list(costs.decode) == list(engine.slot_counts)
+  assert list(costs.compact_s) == list(engine.slot_counts[1:])
+  assert costs.request_s > 0 and all(
+    seconds > 0 for seconds, _ in costs.prefill_s.values()
+  )
