@@ -1,7 +1,8 @@
 """Reinforcement learning from verifiable rewards.
 
   python -m azr_jax.train --config=configs/azr.py:tiny --workdir=DIR
-    [--config.train.steps=100] [--fail_on_recompile] [--distributed]
+    [--config.train.steps=100] [--fail_on_recompile] [--profile_steps=3-5]
+    [--distributed]
 
 The same command on the same folder resumes the run where it was stopped. The
 loop itself is `azr_jax/trainer/loop.py`.
@@ -12,7 +13,7 @@ from absl import flags
 
 from azr_jax.cli import front, host_flags
 from azr_jax.config import settings as settings_lib
-from azr_jax.run import folder, session
+from azr_jax.run import folder, profiling, session
 from azr_jax.trainer import build, loop
 from azr_jax.trainer import settings as train_settings
 
@@ -21,6 +22,7 @@ def train(
   config: ml_collections.ConfigDict,
   workdir: str,
   fail_on_recompile: bool = False,
+  profile_steps: str = "",
 ) -> None:
   """Trains until `config.train.steps`, resuming what the folder holds.
 
@@ -28,6 +30,7 @@ def train(
     config: a whole experiment, as a file of `configs/` returns it.
     workdir: the run folder, here or as gs://BUCKET/FOLDER.
     fail_on_recompile: stop when a step after the first compiles a program.
+    profile_steps: the steps to write a trace of, as 3 or 3-5; "": none.
 
   Raises:
     ValueError: a config value is not allowed, or the folder belongs to a run
@@ -35,6 +38,7 @@ def train(
     RuntimeError, TimeoutError: see `loop.run`.
   """
   checked = train_settings.read_train(config)
+  profiled = profiling.read_steps(profile_steps, checked.trunk.train.steps)
   fixed = checked.system.fixed_keys(checked.system_settings)
   with session.open_run(
     workdir,
@@ -42,7 +46,7 @@ def train(
     checked.trunk.hosts.timeout_s,
     mutable_keys=[key for key in folder.LAYOUT if key not in fixed],
   ) as run:
-    loop.run(build.build(checked), run, fail_on_recompile)
+    loop.run(build.build(checked), run, fail_on_recompile, profiled)
 
 
 def _describe(
@@ -65,11 +69,21 @@ def run() -> None:
   fail_on_recompile = flags.DEFINE_bool(
     "fail_on_recompile", False, "Stop when a later step compiles a program."
   )
+  profile_steps = flags.DEFINE_string(
+    "profile_steps",
+    "",
+    "Steps to write a trace of into the run's folder, such as 3 or 3-5.",
+  )
   join = host_flags.define()
 
   def main() -> None:
     join()
-    train(config.value, workdir.value, fail_on_recompile.value)
+    train(
+      config.value,
+      workdir.value,
+      fail_on_recompile.value,
+      profile_steps.value,
+    )
 
   front.run(__doc__, main, _describe)
 

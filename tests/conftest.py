@@ -85,7 +85,8 @@ def azr_run(tmp_path_factory):
   """The folder of a run of AZR of five steps, which nobody changes."""
 
   def make(folder):
-    training.finish(training.start(folder, 5, "--fail_on_recompile"))
+    more = "--fail_on_recompile", "--profile_steps=3-4"
+    training.finish(training.start(folder, 5, *more))
 
   return training.make_once(tmp_path_factory, "azr_run", make)
 

@@ -33,7 +33,7 @@ SUFFIXES = "py md ipynb sbatch toml tsv yml png".split()
 # Folders of a run, which are not in the repository.
 RUN_FOLDERS = (
   *("samples/", "flagged/", "tensorboard/"),
-  *("checkpoints/", "damaged_checkpoints/"),
+  *("checkpoints/", "damaged_checkpoints/", "profile/"),
 )
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`]+)`")

@@ -33,6 +33,29 @@ def test_kill_and_resume_gives_the_same_metrics(azr_run, tmp_path):
   assert "completion" in json.loads(samples[0].read_text().splitlines()[0])
 
 
+def test_a_trace_has_the_phases_of_the_steps_that_were_named(azr_run):
+  counts = training.spans_of(azr_run)
+  # Step 3 seeds no buffers; both steps propose, rate and solve.
+  assert counts["step 3"] == counts["step 4"] == 1
+  assert not {"step 2", "step 5"} & counts.keys()
+  once = ("copy_weights", "collect", "advantages", "pack")
+  assert [counts[name] for name in once] == [2] * len(once)
+  assert counts["update"] >= 2  # That of step 2 may be running at the start.
+  # Step 4 is saved, and its metrics are written before.
+  assert counts["save"] == 1 and counts["log"] == 3
+  several = ("rollout", "prefill", "insert", "decode", "take_tokens")
+  assert all(counts[name] > 2 for name in several)
+  assert counts["wait_for_grades"] >= 2
+  for row in training.rows_of(azr_run):
+    assert {
+      "device/idle_share/all",
+      "device/rollout/live_slots_share",
+      "device/rollout/tokens_per_s",
+      "device/update/tokens_per_s",
+    } <= row.keys()
+    assert 0 < row["device/idle_share/all"] < 1
+
+
 @pytest.mark.slow  # `run/object_store_test.py` does the same in a store.
 def test_sigterm_saves_before_leaving(tmp_path):
   process = training.start(tmp_path, steps=50)

@@ -1,6 +1,8 @@
 """Runs of the trainer in tests: as commands, shared, and cut short."""
 
+import collections
 import fcntl
+import gzip
 import json
 import os
 import pathlib
@@ -82,6 +84,20 @@ def metrics_of(workdir):
     {k: v for k, v in row.items() if not k.startswith(metrics.OF_THE_MACHINE)}
     for row in rows_of(workdir)
   ]
+
+
+def spans_of(workdir):
+  """How often each span is in a run's trace, as Perfetto reads it.
+
+  A step has its number after its name.
+  """
+  [path] = (workdir / "profile").rglob("*.trace.json.gz")
+  trace = json.loads(gzip.decompress(path.read_bytes()))
+  return collections.Counter(
+    " ".join((span["name"], span.get("args", {}).get("step_num", ""))).rstrip()
+    for span in trace["traceEvents"]
+    if span.get("ph") == "X"
+  )
 
 
 def wait_for_line(workdir, count, process):

@@ -10,13 +10,11 @@ import dataclasses
 import pathlib
 from collections.abc import Iterator
 
-import jax
 import ml_collections
 import numpy as np
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.grading.countdown_puzzle import Puzzle
-from azr_jax.rollout import policy as policy_lib
 from azr_jax.tasks.countdown import dataset, generator, proposals
 from azr_jax.tasks.countdown import prompts as prompt_lib
 from azr_jax.trainer import restore
@@ -107,14 +105,7 @@ def _continued(
 ) -> Iterator[Puzzle | None]:
   """Yields a model's proposals; None for one that cannot be parsed."""
   c = settings.propose
-  loaded = restore.load_for_sampling(settings, model_spec)
-  sampler = loaded.make_sampler(settings)
-  policy = policy_lib.Policy(
-    sampler,
-    loaded.source.tokenizer,
-    sampler.compute_params(loaded.params),
-    jax.random.key(settings.seed),
-  )
+  policy = restore.load_policy(settings, model_spec)
   shown = [
     puzzle
     for puzzle, _ in generator.generate(settings.seed, c.prompts * c.references)

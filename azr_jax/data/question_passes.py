@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 import jax
 
 from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.rollout import policy as policy_lib
 from azr_jax.run.session import Run
 from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.measurement import Pass
@@ -38,15 +37,7 @@ def answer(
     run: the open folder of the records; questions with a record are skipped.
   """
   scoring.require_same_sandbox(settings, model_spec)
-  loaded = restore.load_for_sampling(settings, model_spec, step)
-  tokenizer = loaded.source.tokenizer
-  sampler = loaded.make_sampler(settings)
-  policy = policy_lib.Policy(
-    sampler,
-    tokenizer,
-    sampler.compute_params(loaded.params),
-    jax.random.key(settings.seed),
-  )
+  policy = restore.load_policy(settings, model_spec, step)
   with build.build_executor(settings.executor, run.hosts) as executor:
     for number, pass_ in enumerate(passes):
       path = run.folder / f"{pass_.name}.jsonl"
@@ -60,8 +51,10 @@ def answer(
         run.hosts,
         settings.evaluate.prompt_format,
         path,
-        scoring.build_agent(settings, pass_.agent, tokenizer, executor, run),
+        scoring.build_agent(
+          settings, pass_.agent, policy.tokenizer, executor, run
+        ),
       )
       run.barrier(f"{pass_.name} is written")
       run.print_status(f"{pass_.name} is done ({number + 1} of {len(passes)})")
-      yield pass_, path, tokenizer
+      yield pass_, path, policy.tokenizer

@@ -11,10 +11,13 @@ ways to get them:
 
 import collections
 import concurrent.futures
+import functools
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Any, TypeVar
+
+import jax
 
 from azr_jax.executor import Executor
 from azr_jax.parallel import messages
@@ -70,6 +73,7 @@ class SharedJobs:
     self._pending[number] = name, future
     return future
 
+  @functools.partial(jax.profiler.annotate_function, name="wait_for_grades")
   def wait_all(self) -> None:
     """Waits for every job and completes the futures of other hosts' jobs.
 

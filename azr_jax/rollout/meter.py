@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 # When something began and ended, by `time.monotonic`.
@@ -65,7 +66,8 @@ class Meter:
     """Notes when its block begins and ends among `spans`."""
     start = time.monotonic()
     try:
-      yield
+      with jax.profiler.TraceAnnotation("rollout"):
+        yield
     finally:
       self.spans.append((start, time.monotonic()))
 

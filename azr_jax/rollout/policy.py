@@ -155,7 +155,8 @@ def open_policy(
     key: the random key of all that is sampled.
   """
   start = time.monotonic()
-  compute = jax.block_until_ready(sampler.compute_params(params))
+  with jax.profiler.TraceAnnotation("copy_weights"):
+    compute = jax.block_until_ready(sampler.compute_params(params))
   sampler.meter.busy.append((start, time.monotonic()))
   policy = Policy(sampler, tokenizer, compute, key)
   del compute

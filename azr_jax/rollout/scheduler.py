@@ -14,6 +14,7 @@ Once no sequence waits for a slot, the slots are compacted.
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -178,6 +179,7 @@ class Scheduler:
       if self._mostly_decoding:
         break
 
+  @functools.partial(jax.profiler.annotate_function, name="decode")
   def decode(self) -> decode_lib.DecodeOutput:
     """Starts the next call of the decode loop; does not wait for it."""
     slots, decoding = len(self._slots), self.num_decoding
@@ -200,6 +202,7 @@ class Scheduler:
     self._force_stop = np.zeros(slots, bool)
     return output
 
+  @functools.partial(jax.profiler.annotate_function, name="take_tokens")
   def collect(self, output: decode_lib.DecodeOutput) -> list[SequenceState]:
     """Adds the generated tokens to the sequences.
 
@@ -300,6 +303,7 @@ class Scheduler:
     state = self._engine.init_prefill_state(size, bucket)
     return _PrefillBatch(tokens, lengths, waiting, state)
 
+  @functools.partial(jax.profiler.annotate_function, name="prefill")
   def _prefill_next(self, batch: _PrefillBatch) -> None:
     """Prefills the next part of the prompts, unless all are complete."""
     if batch.is_complete:
@@ -319,6 +323,7 @@ class Scheduler:
     )
     batch.num_prefilled = start + size
 
+  @functools.partial(jax.profiler.annotate_function, name="insert")
   def _insert(self, batch: _PrefillBatch) -> None:
     """Inserts waiting sequences into the free slots."""
     request = self._request
@@ -362,6 +367,7 @@ class Scheduler:
     self.meter.send()
     self._state = self._engine.compact(self._state, kept)
 
+  @functools.partial(jax.profiler.annotate_function, name="extend")
   def _extend(self) -> None:
     """Extends slots by the next parts of tool outputs: what fits one call."""
     chunk = self._engine.settings.extend_chunk

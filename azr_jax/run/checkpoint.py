@@ -9,11 +9,13 @@ before it; it is never deleted.
 
 import contextlib
 import errno
+import functools
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
+import jax
 import orbax.checkpoint as ocp
 
 from azr_jax.parallel.hosts import Hosts
@@ -93,6 +95,7 @@ class Checkpointer:
     """Returns the steps of all finished checkpoints, in order."""
     return sorted(self._manager.all_steps())
 
+  @functools.partial(jax.profiler.annotate_function, name="save")
   def save(
     self,
     step: int,

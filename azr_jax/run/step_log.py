@@ -1,5 +1,6 @@
 """Writes a step's metrics and texts while the next step runs."""
 
+import functools
 import pathlib
 import threading
 import time
@@ -33,7 +34,8 @@ def fetch(metrics: types.Metrics) -> "Future[tuple[dict[str, float], float]]":
 
   def wait() -> None:
     try:
-      fetched = metrics_lib.to_host(jax.device_get(metrics))
+      with jax.profiler.TraceAnnotation("update"):
+        fetched = metrics_lib.to_host(jax.device_get(metrics))
       future.set_result((fetched, time.monotonic()))
     except Exception as error:  # noqa: BLE001 - the waiter must hear of it.
       future.set_exception(error)
@@ -158,6 +160,7 @@ class StepLog:
 
     self._last = write
 
+  @functools.partial(jax.profiler.annotate_function, name="log")
   def write_last(self, flush: bool = False) -> None:
     """Writes the step that was added last, if it is not yet written.
 

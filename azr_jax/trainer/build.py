@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -94,6 +95,7 @@ class Experiment:
     key = jax.random.key(self.settings.trunk.seed)
     return jax.random.fold_in(key, _EVALUATION)
 
+  @functools.partial(jax.profiler.annotate_function, name="advantages")
   def estimate_advantages(
     self, trajectories: Sequence[types.Trajectory]
   ) -> list[float]:
@@ -110,6 +112,7 @@ class Experiment:
       )
     ]
 
+  @functools.partial(jax.profiler.annotate_function, name="pack")
   def pack(
     self,
     trajectories: Sequence[types.Trajectory],

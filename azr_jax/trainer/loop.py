@@ -16,7 +16,7 @@ from azr_jax.learner import settings as learner_settings
 from azr_jax.learner import update
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import policy as policy_lib
-from azr_jax.run import compile_counter, step_log, text_monitor
+from azr_jax.run import compile_counter, profiling, step_log, text_monitor
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
 from azr_jax.systems.system import System
@@ -27,7 +27,10 @@ from azr_jax.trainer.speed import Speed
 
 
 def run(
-  experiment: Experiment, run: Run, fail_on_recompile: bool = False
+  experiment: Experiment,
+  run: Run,
+  fail_on_recompile: bool = False,
+  profile_steps: range = range(0),
 ) -> None:
   """Trains until the last step, resuming what the run's folder holds.
 
@@ -35,6 +38,7 @@ def run(
     experiment: what `build.build` made.
     run: an open run.
     fail_on_recompile: stop when a step after the first compiles a program.
+    profile_steps: the steps that a trace is written of.
 
   Raises:
     RuntimeError: a step compiled a program with `fail_on_recompile`, its loss,
@@ -89,8 +93,9 @@ def run(
     )
     saves = SaveSchedule(settings.train, run)
     speed = Speed(experiment)
-    step = done
-    for step in range(done + 1, settings.train.steps + 1):
+    step, todo = done, range(done + 1, settings.train.steps + 1)
+    steps = profiling.profiled(todo, profile_steps, run)
+    for step in at_exit.enter_context(contextlib.closing(steps)):
       # Collect. The sampler's copy of the weights is freed at the end of the
       # block, because the update needs the memory.
       with policy_lib.open_policy(

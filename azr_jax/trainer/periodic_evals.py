@@ -1,6 +1,9 @@
 """Benchmarks that score the policy before, during and after training."""
 
+import functools
 import time
+
+import jax
 
 from azr_jax import types
 from azr_jax.evals import (
@@ -118,6 +121,7 @@ class PeriodicEvals:
     ) as policy:
       log.write_scores(done + 1, self._score(policy, done, run))
 
+  @functools.partial(jax.profiler.annotate_function, name="evaluate")
   def _score(self, policy: Policy, done: int, run: Run) -> dict[str, float]:
     """Returns the scores of the policy after some steps."""
     start = time.monotonic()

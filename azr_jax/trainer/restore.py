@@ -1,10 +1,10 @@
 """Models to start from: a model spec, or a checkpoint of a run."""
 
-import dataclasses
 import json
 import pathlib
 from typing import Any
 
+import jax
 import ml_collections
 from jax.sharding import Mesh
 
@@ -15,6 +15,7 @@ from azr_jax.learner import packing
 from azr_jax.learner.critic import ActorCritic
 from azr_jax.models import load, presets, tokenizers, transformer
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.run import checkpoint, storage
 from azr_jax.run import folder as folder_lib
@@ -135,11 +136,13 @@ def training_state(
     "the run to start from", lambda: pin_start(experiment, run.folder)
   )
   if step:
-    state, system = checkpoints.restore(step, experiment.learner.abstract)
     reference = None
     if has_reference:
-      (params,) = initial_params(experiment, start, with_critic=False)
-      reference = make_reference(params)
+      # The start's parameters, in float32, are freed before the state is read.
+      reference = jax.block_until_ready(
+        make_reference(*initial_params(experiment, start, with_critic=False))
+      )
+    state, system = checkpoints.restore(step, experiment.learner.abstract)
     return state, reference, system
   if experiment.settings.trunk.train.keep_moments:
     state = _next_stage(experiment, start)
@@ -241,44 +244,32 @@ def load_model(
   return source, params
 
 
-@dataclasses.dataclass(frozen=True)
-class LoadedModel:
-  """A model that can be sampled.
-
-  Attributes:
-    source: its shape and tokenizer.
-    model: the decoder.
-    mesh: where the parameters lie.
-    params: the parameters, float32.
-  """
-
-  source: load.ModelSource
-  model: transformer.Transformer
-  mesh: Mesh
-  params: types.Params
-
-  def make_sampler(self, c: SamplingSettings) -> Sampler:
-    """Returns a sampler by sections `rollout` and `sharding`."""
-    return Sampler(
-      self.model,
-      self.source.tokenizer,
-      build.rollout_mesh(c.rollout.mesh, self.mesh),
-      c.sharding.rules(),
-      c.rollout,
-    )
-
-
-def load_for_sampling(
+def load_policy(
   c: SamplingSettings, spec: str, step: int | None = None
-) -> LoadedModel:
+) -> Policy:
   """Loads a model spec or run folder as the commands that sample do.
 
+  Only the weights that sampling reads stay in memory.
+
   Args:
-    c: the sections of the command.
+    c: the sections of the command; its seed draws the policy's key.
     spec: a model spec or the folder of a run.
     step: the checkpoint of a run; None: the newest.
   """
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
   source, params = load_model(c, spec, mesh, step)
+  rules = c.sharding.rules()
   model = build.build_model(c, source.config, mesh, packing.ROW_SEQUENCES)
-  return LoadedModel(source, model, mesh, params)
+  sampler = Sampler(
+    model,
+    source.tokenizer,
+    build.rollout_mesh(c.rollout.mesh, mesh),
+    rules,
+    c.rollout,
+  )
+  return Policy(
+    sampler,
+    source.tokenizer,
+    sampler.compute_params(params),
+    jax.random.key(c.seed),
+  )

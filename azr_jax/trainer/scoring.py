@@ -10,7 +10,6 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import ml_collections
 
 from azr_jax.config import settings as settings_lib
@@ -84,24 +83,16 @@ def evaluate(
     agents_asked = _agents(settings, names)
     if any(agents_asked):
       require_same_sandbox(settings, model_spec)
-    loaded = restore.load_for_sampling(settings, model_spec, identity["step"])
-    sampler = loaded.make_sampler(settings)
-    params = sampler.compute_params(loaded.params)
+    policy = restore.load_policy(settings, model_spec, identity["step"])
     scores: dict[str, float] = {}
     with build.build_executor(settings.executor, run.hosts) as executor:
       for name, agent in itertools.product(names, agents_asked):
         # Every benchmark starts from the same key, so that its scores do not
         # depend on the other benchmarks.
-        policy = policy_lib.Policy(
-          sampler,
-          loaded.source.tokenizer,
-          params,
-          jax.random.key(settings.seed),
-        )
         scores |= _score(
           name,
           agent,
-          policy,
+          policy.with_key(policy.key),
           executor,
           run,
           settings,

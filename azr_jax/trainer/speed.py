@@ -8,6 +8,7 @@ figure. docs/performance.md says what each of them means.
 import time
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 
 from azr_jax import types
@@ -107,9 +108,12 @@ class Step:
     self.collected_at = self.sent_at = start
     self.sampled = Meter()
     self.lengths: list[int] = []
+    self._trace = jax.profiler.TraceAnnotation("collect")
+    self._trace.__enter__()
 
   def collected(self, trajectories: Sequence[types.Trajectory]) -> None:
     """Notes that the step's trajectories have been sampled and graded."""
+    self._trace.__exit__(None, None, None)
     self.collected_at = time.monotonic()
     self.sampled = self._speed.take()
     # The last token of a sequence is only a target.
