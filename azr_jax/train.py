@@ -70,9 +70,7 @@ def run() -> None:
     "fail_on_recompile", False, "Stop when a later step compiles a program."
   )
   profile_steps = flags.DEFINE_string(
-    "profile_steps",
-    "",
-    "Steps to write a trace of into the run's folder, such as 3 or 3-5.",
+    "profile_steps", "", "Steps to write a trace of, such as 3 or 3-5."
   )
   join = host_flags.define()
 
