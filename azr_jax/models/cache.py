@@ -24,12 +24,23 @@ class KVCache(flax.struct.PyTreeNode):
     v: [L, B, K, T, E].
     length: int32 [B], how many entries of each row are filled.
     chunk: entries that attention reads at a time.
+    chunks: int32 [], how many chunks reach the end of the longest row, within
+      the decoder; None: they are counted when they are read.
   """
 
   k: Leaf
   v: Leaf
   length: Leaf
   chunk: int = flax.struct.field(pytree_node=False)
+  chunks: Leaf | None = None
+
+  def counted(self) -> "KVCache":
+    """Returns the cache with its chunks counted, once for all layers.
+
+    Rows lie on several devices, so each count is a collective.
+    """
+    longest = jnp.max(self.length)
+    return self.replace(chunks=(longest + self.chunk - 1) // self.chunk)
 
 
 class RecentKV(flax.struct.PyTreeNode):
@@ -208,8 +219,9 @@ def cached_attention(
     k_BKEC, v_BKCE, seen_BC = _read_chunk(cache, layer, index)
     return _attend(softmax, q_BKQE, k_BKEC, v_BKCE, seen_BC[:, None, None])
 
-  chunks = (jnp.max(cache.length) + cache.chunk - 1) // cache.chunk
-  softmax = jax.lax.fori_loop(0, chunks, attend_chunk, softmax)
+  if cache.chunks is None:
+    cache = cache.counted()
+  softmax = jax.lax.fori_loop(0, cache.chunks, attend_chunk, softmax)
   out_BKQE = softmax.sum_BKQE / softmax.total_BKQ[..., None]
   out_BKGSE = out_BKQE.reshape(B, K, G, S, E)
   return jnp.moveaxis(out_BKGSE, 3, 1).reshape(B, S, H, E).astype(q.dtype)

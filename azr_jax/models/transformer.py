@@ -105,6 +105,8 @@ class Transformer(nn.Module):
         jnp.float32,
       )
     segments = jnp.ones_like(tokens) if segment_ids is None else segment_ids
+    if cache is not None:
+      cache = cache.counted()
     if recent is not None:
       # The scan gives each layer a slice of every leaf, also of the count.
       counts = jnp.broadcast_to(recent.count, (c.num_layers,))

@@ -1,0 +1,50 @@
+"""XLA:GPU compiles cuDNN's packed attention for GPUs that are not here."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import NamedSharding
+
+from azr_jax.models import cudnn
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.perf import topology
+
+ROW_LENGTH = 14241
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("gpus", "sizes"), [(1, {}), (4, {"fsdp": 2, "tensor": 2})]
+)
+def test_packed_attention_of_a_long_row_compiles_without_a_bias(gpus, sizes):
+  """A row of 7B's heads; with a mask its scratch would be 0.95 GiB."""
+  pytest.importorskip("jax_cuda13_plugin", reason="XLA:GPU is not installed")
+  name = f"h200:{gpus}"
+  mesh = mesh_lib.make_mesh(
+    {"data": 1, "fsdp": 1, "tensor": 1} | sizes, topology.devices(name)
+  )
+  attend = cudnn.make_attention(mesh, 32)
+  rows = NamedSharding(mesh, mesh_lib.TOKENS)
+
+  def loss(q, k, v, segments):
+    return jnp.sum(attend(q, k, v, segments).astype(jnp.float32) ** 2)
+
+  def array(*shape, dtype=jnp.bfloat16):
+    batch = (mesh.shape["fsdp"], ROW_LENGTH, *shape)
+    return jax.ShapeDtypeStruct(batch, dtype, sharding=rows)
+
+  compiled = (
+    jax.jit(jax.grad(loss, argnums=(0, 1, 2)))
+    .lower(array(28, 128), array(4, 128), array(4, 128), array(dtype=jnp.int32))
+    .compile(compiler_options=topology.compiler_options(name))
+  )
+  text = compiled.as_text()
+  assert set(re.findall(r"__cudnn\$(\w+)", text)) == {
+    "fmhaSoftmax",
+    "fmhaSoftmaxBackward",
+  }
+  assert compiled.memory_analysis().temp_size_in_bytes < 0.6 * 2**30
+  # The results of tensor's heads are gathered, but no row leaves its device.
+  assert not re.search(r"all-to-all|collective-permute", text)
