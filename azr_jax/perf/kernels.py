@@ -16,6 +16,8 @@ _FLOPS = re.compile(r'"cost_estimate":\s*\{[^}]*"flops":\s*"?(\d+)')
 _BYTES = re.compile(r'"cost_estimate":\s*\{[^}]*"bytes_accessed":\s*"?(\d+)')
 # Targets of kernels; others are helpers of the compiler or library products.
 _KERNELS = re.compile(r"tpu_custom_call|cudnn\$fmha|triton|mosaic_gpu")
+# Words that end a kernel's path without naming it.
+_NO_NAMES = ("while", "body", "closed_call", "pallas_call")
 # Products of a query and a key, or of weights and values, in flash attention:
 # the backward pass computes the scores again. The first words that a kernel's
 # name or target has.
@@ -65,7 +67,8 @@ def kernel(program: Program, op: Operation) -> Kernel | None:
     return None
   name = target.strip("_").replace("$", "_")
   if target == "tpu_custom_call":
-    name = re.sub(r"\.\d+$", "", op.name)
+    words = [*op.op_name.split("/"), re.sub(r"\.\d+$", "", op.name)]
+    name = [word for word in words if word not in _NO_NAMES][-1]
   if (flops := _FLOPS.search(op.attributes)) is not None:
     size = _BYTES.search(op.attributes)
     return Kernel(name, float(flops[1]), float(size[1]) if size else 0.0)
