@@ -188,8 +188,9 @@ def test_an_operation_without_a_name_belongs_to_what_it_reads():
 def test_a_fusion_belongs_to_the_product_that_it_holds():
   """The residual is added to a product, and numbers of an update counted."""
   inside = "".join(
-    f"\n%{name} (x: f32[8]) -> f32[8] {{\n  %{name}.1 = f32[8] {kind}(%x), "
-    f"{meta(path)}\n  ROOT %{name}.2 = f32[8] add(%x), {meta('jit(f)/add')}\n}}\n"
+    f"\n%{name} (x: f32[8]) -> f32[8] {{\n"
+    f"  %{name}.1 = f32[8] {kind}(%x), {meta(path)}\n"
+    f"  ROOT %{name}.2 = f32[8] add(%x), {meta('jit(f)/add')}\n}}\n"
     for name, kind, path in (
       ("product", "convolution", "jit(f)/attention/o/dot_general"),
       ("moments", "multiply", "jit(update)/optimizer/mul"),
