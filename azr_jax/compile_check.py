@@ -35,7 +35,7 @@ def run() -> None:
   new_tokens = flags.DEFINE_float(
     "new_tokens", None, "Of a mean completion; 1,024, or the longest if less."
   )
-  lengths = flags.DEFINE_string(
+  lengths = flags.DEFINE_list(
     "lengths",
     "",
     "Of completions, for the forecast of a step's seconds: "

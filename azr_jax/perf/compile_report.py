@@ -48,7 +48,7 @@ def compile_check(
   topology: str,
   prompt_tokens: float | None = None,
   new_tokens: float | None = None,
-  lengths: str = "",
+  lengths: Sequence[str] = (),
   each: Callable[[str], None] = lambda name: None,
   only: Collection[str] = (),
 ) -> tuple[dict[str, Any], bool]:
@@ -61,8 +61,8 @@ def compile_check(
       `MEAN_TOKENS`, or the largest bucket if that is less.
     new_tokens: mean tokens of a completion; None takes `MEAN_TOKENS`, or the
       longest completion if that is less.
-    lengths: distribution of completions to forecast a step's seconds at, by
-      `lengths.parse`; "": `new_tokens` for all.
+    lengths: distributions of completions to forecast a step's seconds at, by
+      `lengths.parse`; (): `new_tokens` for all.
     each: called with the name of each program before it is compiled.
     only: names of the programs to compile; (): all of them.
 
@@ -78,9 +78,10 @@ def compile_check(
     prompt_tokens = min(MEAN_TOKENS, c.rollout.prompt_buckets[-1])
   if new_tokens is None:
     new_tokens = min(MEAN_TOKENS, c.rollout.max_tokens)
-  drawn = lengths_lib.parse(
-    lengths or f"equal:{new_tokens:.0f}", c.rollout.max_tokens
-  )
+  drawn = {
+    name: lengths_lib.parse(name, c.rollout.max_tokens)
+    for name in lengths or (f"equal:{new_tokens:.0f}",)
+  }
   chip = topology_lib.chip_of(topology)
   devices = topology_lib.devices(topology)
   mesh = mesh_lib.make_mesh(c.mesh.sizes(), devices)
@@ -118,9 +119,10 @@ def compile_check(
   can_forecast = chip.clock_hz and not only
   if can_forecast and not any(program.error for program in programs):
     counts = engine.slot_counts(c.rollout.slots, sampling)
-    report["forecast"] = {
-      "lengths": lengths or f"equal:{new_tokens:.0f}"
-    } | compiled_costs.foretell(by_name, chip, c, shapes, counts, load, drawn)
+    report["forecasts"] = {
+      name: compiled_costs.foretell(by_name, chip, c, shapes, counts, load, one)
+      for name, one in drawn.items()
+    }
   return report, all(program["fits"] for program in reports.values())
 
 

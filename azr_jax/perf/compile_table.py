@@ -219,23 +219,30 @@ def _large(report: dict[str, Any]) -> Iterator[str]:
 
 def _forecast(report: dict[str, Any]) -> Iterator[str]:
   """Yields the forecast of a step, with what it assumes."""
-  f = report.get("forecast")
-  if f is None:
-    return
+  for name, forecast in report.get("forecasts", {}).items():
+    yield from _one_forecast(name, forecast)
+  if "forecasts" in report:
+    latency_us = compiled_costs.COLLECTIVE_LATENCY_S * 1e6
+    yield from _wrapped(
+      "Assumed: the compiler's cycles, kernels and links by data sheet, "
+      f"{latency_us:.0f} us for each collective, prefill of any bucket as of "
+      "the longest, no time for the host, for grading, or to hand parameters "
+      "over, equal prompts"
+    )
+
+
+def _one_forecast(name: str, f: dict[str, Any]) -> Iterator[str]:
+  """Yields the forecast of a step at a distribution of lengths."""
   phases = " + ".join(f"{phase_s:.3g}" for phase_s in f["phase_s"])
   busy = ", ".join(f"{share:.0%}" for share in f["slots_busy"])
-  latency_us = compiled_costs.COLLECTIVE_LATENCY_S * 1e6
   yield from _wrapped(
-    f"Forecast at {f['lengths']}: {f['step_s']:.3g} s a step = sampling "
+    f"Forecast at {name}: {f['step_s']:.3g} s a step = sampling "
     f"{phases} (prefill {f['prefill_s']:.2g}, insert {f['insert_s']:.2g}, "
     f"decode {f['decode_s']:.3g}: {f['decode_calls']} calls, "
     f"{f['decode_steps']:,} tokens of a slot, slots busy {busy}) + update "
     f"{f['update_s']:.3g} ({f['rows']} rows, {f['micro_batches']} "
     f"micro-batches). Mean {f['mean_tokens']:.0f}, longest "
-    f"{f['longest_tokens']} tokens. Assumed: the compiler's cycles, kernels "
-    f"and links by data sheet, {latency_us:.0f} us for each collective, "
-    "prefill of any bucket as of the longest, no time for the host, for "
-    "grading, or to hand parameters over, equal prompts"
+    f"{f['longest_tokens']} tokens."
   )
 
 

@@ -16,6 +16,8 @@ _FLOPS = re.compile(r'"cost_estimate":\s*\{[^}]*"flops":\s*"?(\d+)')
 _BYTES = re.compile(r'"cost_estimate":\s*\{[^}]*"bytes_accessed":\s*"?(\d+)')
 # Targets of kernels; others are helpers of the compiler or library products.
 _KERNELS = re.compile(r"tpu_custom_call|cudnn\$fmha|triton|mosaic_gpu")
+# Words that end a kernel's path without naming it.
+_NO_NAMES = ("while", "body", "closed_call", "pallas_call")
 # Products of a query and a key, or of weights and values, in flash attention:
 # the backward pass computes the scores again. The first words that a kernel's
 # name or target has.
@@ -65,7 +67,8 @@ def kernel(program: Program, op: Operation) -> Kernel | None:
     return None
   name = target.strip("_").replace("$", "_")
   if target == "tpu_custom_call":
-    name = re.sub(r"\.\d+$", "", op.name)
+    words = [*op.op_name.split("/"), re.sub(r"\.\d+$", "", op.name)]
+    name = [word for word in words if word not in _NO_NAMES][-1]
   if (flops := _FLOPS.search(op.attributes)) is not None:
     size = _BYTES.search(op.attributes)
     return Kernel(name, float(flops[1]), float(size[1]) if size else 0.0)
@@ -79,11 +82,17 @@ def kernel(program: Program, op: Operation) -> Kernel | None:
     (n for w, n in _ATTENTION_PRODUCTS.items() if w in f"{name} {target}"), 0
   )
   is_causal = _DENSE not in target
-  return Kernel(name, _flops(op, products, is_causal, operands), moved)
+  axis = 1 if "cudnn" in target else -2
+  flops = _flops(op, products, is_causal, axis, operands)
+  return Kernel(name, flops, moved)
 
 
 def _flops(
-  op: Operation, products: int, is_causal: bool, operands: list[Operation]
+  op: Operation,
+  products: int,
+  is_causal: bool,
+  axis: int,
+  operands: list[Operation],
 ) -> float:
   """Returns the operations of attention by the shapes of queries and keys.
 
@@ -94,13 +103,14 @@ def _flops(
     op: the kernel.
     products: of queries and keys, or of weights and values; 0: no attention.
     is_causal: whether half of them are skipped.
+    axis: of the tokens in queries and keys.
     operands: of the kernel.
   """
   heads = [
     shape
     for operand in operands
     for kind, shape in operand.arrays
-    # The first ones are queries and keys [..., tokens, head size].
+    # The first ones are queries and keys.
     if len(shape) >= 3 and kind in ("bf16", "f16", "f32")
   ]
   if not products or len(heads) < 2:
@@ -109,5 +119,5 @@ def _flops(
   # Splash's fused backward kernel also writes the gradient of the queries, once
   # per block of keys, which takes another product.
   is_fused = any(shape[1:] == queries for _, shape in op.arrays)
-  pairs = math.prod(queries[:-1]) * keys[-2] * (0.5 if is_causal else 1.0)
+  pairs = math.prod(queries[:-1]) * keys[axis] * (0.5 if is_causal else 1.0)
   return 2.0 * (products + is_fused) * pairs * queries[-1]

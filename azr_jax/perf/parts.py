@@ -49,6 +49,7 @@ _BY_WORD = {
   "mlp": MLP,
 }
 _PROJECTION_WORDS = frozenset(("q", "k", "v", "qkv", "o"))
+_PRODUCTS = ("dot", "convolution")
 _SEPARATORS = re.compile(r"[/()]+")
 
 
@@ -61,7 +62,8 @@ def part_of_path(op_name: str) -> str:
       return part
   if "attention" in known:
     index = words.index("attention")
-    is_product = bool(_PROJECTION_WORDS & set(words[index + 1 : index + 2]))
+    # A method of the module may stand between it and the product.
+    is_product = bool(_PROJECTION_WORDS & set(words[index + 1 : index + 3]))
     return PROJECTIONS if is_product else NORMS
   if "Transformer" in known and words[-1] in ("gather", "scatter-add"):
     return EMBEDDING
@@ -81,22 +83,29 @@ class Finder:
   def part(self, op: Operation) -> str:
     """Returns an operation's part.
 
-    One without a name, such as a copy that the compiler added, belongs to what
-    it holds, reads or is read by.
+    A fusion has the name of its last operation, but belongs to the product that
+    it holds, whatever is added to it there. One without a name, such as a copy
+    that the compiler added, belongs to what it holds, reads or is read by.
     """
-    if "/" in op.op_name:
-      return part_of_path(op.op_name)
+    inner = list(self._program.inner(op))
+    products = [other for other in inner if other.kind in _PRODUCTS]
+    for one in (*products, op):
+      if (part := part_of_path(one.op_name)) != OTHER:
+        return part
     operations = self._program.operations
     near = [
-      list(self._program.inner(op)),
-      [operations[name] for name in op.operands if name in operations],
-      self._users[op.name],
+      inner,
+      []
+      if "/" in op.op_name
+      else [operations[name] for name in op.operands if name in operations],
+      [] if "/" in op.op_name else self._users[op.name],
     ]
     for neighbours in near:
       found = collections.Counter(
-        part_of_path(other.op_name)
+        part
         for other in neighbours
-        if "/" in other.op_name and other.kind not in ("while", "tuple")
+        if other.kind not in ("while", "tuple")
+        and (part := part_of_path(other.op_name)) != OTHER
       )
       if found:
         return found.most_common(1)[0][0]

@@ -157,6 +157,7 @@ def test_the_hottest_branch_counts():
   [
     ("jit(update)/while/body/jvp(Transformer)/layers/mlp/up/dot", parts.MLP),
     ("jit(f)/layers/attention/o/dot_general", parts.PROJECTIONS),
+    ("jit(f)/attention/attention._project/q/shard_map/dot", parts.PROJECTIONS),
     ("jit(f)/layers/attention/q_norm/mul", parts.NORMS),
     ("jit(f)/layers/attention/rope/cos", parts.NORMS),
     ("jit(f)/transpose(jvp(layers))/attention_norm/mul", parts.NORMS),
@@ -182,6 +183,26 @@ def test_an_operation_without_a_name_belongs_to_what_it_reads():
   )
   # The last estimate is the compiler's word for none.
   assert cost_of(text).cycles == {parts.MLP: 14}
+
+
+def test_a_fusion_belongs_to_the_product_that_it_holds():
+  """The residual is added to a product, and numbers of an update counted."""
+  inside = "".join(
+    f"\n%{name} (x: f32[8]) -> f32[8] {{\n"
+    f"  %{name}.1 = f32[8] {kind}(%x), {meta(path)}\n"
+    f"  ROOT %{name}.2 = f32[8] add(%x), {meta('jit(f)/add')}\n}}\n"
+    for name, kind, path in (
+      ("product", "convolution", "jit(f)/attention/o/dot_general"),
+      ("moments", "multiply", "jit(update)/optimizer/mul"),
+    )
+  )
+  entry = "\n".join(
+    f"  %{name}.f = f32[8] fusion(%x), calls=%{name}, {meta('jit(f)/add')}, "
+    f"{CYCLES % 10}"
+    for name in ("product", "moments")
+  )
+  found = cost_of(program(entry, inside)).cycles
+  assert found == {parts.PROJECTIONS: 10, parts.OPTIMIZER: 10}
 
 
 GROUPS = "replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%add"

@@ -1,0 +1,109 @@
+"""Bounds of what the compilers say of the paper's programs.
+
+`BOUNDS` is lowered when a program improves, so that nothing gets worse unseen.
+The figures are those of `compile_check --json`; docs/performance.md has them as
+they stand. Each configuration is compiled once, in minutes.
+"""
+
+import functools
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+import training
+
+SEVEN_B = "configs/azr.py:qwen2.5-7b"
+V5P, H200 = "v5p:4x4x2", "h200:8"
+# (config, topology), program -> figure -> at most. Cycles are in millions, of a
+# micro-batch with the optimizer's step, of a decoded token at three chunks of
+# the cache, or of a call of decode without its tokens.
+BOUNDS = {
+  (SEVEN_B, V5P): {
+    "update": {
+      "cycles": 4_100,
+      "permutes": 0,
+      "gathers_in_line_share": 0.15,
+      "large": 0,
+      "scratch_gib": 16.5,
+    },
+    "score": {"cycles": 1_100, "permutes": 0, "large": 0, "scratch_gib": 2.6},
+    "prefill": {"cycles": 57, "large": 0},
+    "decode": {
+      "token_cycles": 10.3,
+      "call_cycles": 1.4,
+      "large": 0,
+      "scratch_gib": 0.1,
+    },
+  },
+  (SEVEN_B, H200): {
+    "decode": {"token_launches": 2_400, "large": 0, "scratch_gib": 0.4},
+  },
+}
+COMPILERS = {V5P: "libtpu", H200: "jax_cuda13_plugin"}
+
+
+@functools.cache
+def programs(config, topology):
+  """The report on the programs of `BOUNDS`, by name."""
+  done = subprocess.run(
+    [sys.executable, "-m", "azr_jax.compile_check", "--json"]
+    + [f"--config={config}", f"--topology={topology}"]
+    + ["--programs=" + ",".join(BOUNDS[config, topology])],
+    cwd=training.ROOT,
+    env=training.environment(),
+    capture_output=True,
+    text=True,
+    timeout=3600,
+    check=False,
+  )
+  assert done.stdout.startswith("{"), done.stderr[-2000:]
+  return json.loads(done.stdout)["programs"]
+
+
+def gathers_in_line_share(program):
+  """Bytes of synchronous gathers, of those of all gathers."""
+  gathers = [
+    (one["count"] * one["bytes"], one["asynchronous"])
+    for one in program["collectives"]
+    if one["kind"] == "all-gather"
+  ]
+  in_line = sum(size for size, asynchronous in gathers if not asynchronous)
+  return in_line / sum(size for size, _ in gathers)
+
+
+FIGURES = {
+  "cycles": lambda program: program["cycles"] / 1e6,
+  "token_cycles": lambda program: program["loops"]["token"]["cycles"] / 1e6,
+  "call_cycles": lambda program: program["once"]["cycles"] / 1e6,
+  "token_launches": lambda program: program["loops"]["token"]["launches"],
+  "permutes": lambda program: sum(
+    one["count"]
+    for one in program["collectives"]
+    if one["kind"] == "collective-permute"
+  ),
+  "gathers_in_line_share": gathers_in_line_share,
+  "large": lambda program: len(program["large_results"]),
+  "scratch_gib": lambda program: program["scratch_bytes"] / 2**30,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  "config, topology, program, figure",
+  [
+    (config, topology, program, figure)
+    for (config, topology), bounds in BOUNDS.items()
+    for program, figures in bounds.items()
+    for figure in figures
+  ],
+)
+def test_programs_stay_within_their_bounds(config, topology, program, figure):
+  compiler = COMPILERS[topology]
+  if importlib.util.find_spec(compiler) is None:
+    pytest.skip(f"needs the compiler of {compiler}")
+  found = programs(config, topology)[program]
+  assert not found["error"] and found["fits"]
+  bound = BOUNDS[config, topology][program][figure]
+  assert FIGURES[figure](found) <= bound
