@@ -12,6 +12,7 @@ import sys
 import pytest
 import real_sdk
 import training
+from launching import QUOTA
 
 JOB = (
   "azr_jax.train",
@@ -19,18 +20,6 @@ JOB = (
   "--workdir=gs://bucket/runs/azr",
 )
 FLAGS = ("--project=p", "--bucket=bucket", "--poll_s=0.01")
-QUOTA = json.dumps(
-  {
-    "dimensionsInfos": [
-      {
-        "dimensions": {"zone": "us-west4-a"},
-        "details": {"value": "128"},
-        "applicableLocations": ["us-west4-a"],
-      },
-      {"details": {"value": "0"}, "applicableLocations": ["us-east1-c"]},
-    ]
-  }
-)
 PLAN = {
   "auth list": ["somebody@example.com"],
   "quotas info": [QUOTA],

@@ -1,10 +1,25 @@
 """Runs the scripts of `launch/` in a process, as a user does."""
 
+import json
 import subprocess
 import sys
 import time
 
 import training
+
+# A quota of 128 chips of v5e in one zone, and of none in another.
+QUOTA = json.dumps(
+  {
+    "dimensionsInfos": [
+      {
+        "dimensions": {"zone": "us-west4-a"},
+        "details": {"value": "128"},
+        "applicableLocations": ["us-west4-a"],
+      },
+      {"details": {"value": "0"}, "applicableLocations": ["us-east1-c"]},
+    ]
+  }
+)
 
 
 def launch(script, workdir, *flags):
