@@ -89,7 +89,7 @@ def paths_of(lines):
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_sdk_understands_every_command(gcloud, parse, name):
   lines = []
-  # Of the others, `up` has every command.
+  # The command `up` has what the others have.
   for command in COMMANDS if name == "plain" else ("up", "logs", "delete"):
     done = gcloud(
       command, "--dry_run", *OPTIONS[name], HF_TOKEN="t", LIBTPU_INIT_ARGS="f"
