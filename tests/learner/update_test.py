@@ -16,7 +16,7 @@ from azr_jax.learner.settings import OptimizerSettings
 from azr_jax.models import attention, products, splash, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.perf import hlo
+from azr_jax.perf import collectives, cost, hlo
 
 CONFIG = ModelConfig(
   vocab_size=64,
@@ -204,7 +204,8 @@ def test_chunks_move_the_head_once():
   few, many = compiled(8), compiled(1)
 
   def counts(text):
-    return {kind: c.count for kind, c in hlo.collectives(text).items()}
+    found = cost.cost(hlo.parse(text)).at({}).collectives
+    return {kind: c.count for kind, c in collectives.totals(found).items()}
 
   assert counts(few) == counts(many)
   for shape in ("16,64", "16,1,64", "1,16,64"):

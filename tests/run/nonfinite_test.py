@@ -49,7 +49,7 @@ def test_the_log_stops_before_a_checkpoint_could_be_written(tmp_path, may_skip):
   def add(log, step, metrics):
     future = Future()
     future.set_result((metrics, 1.0))
-    log.add(step, RolloutBatch([], {}), future, 0, 0.0, 1.0)
+    log.add(step, RolloutBatch([], {}), future, 0, lambda seconds: {})
 
   log = step_log.StepLog(
     tmp_path, Hosts(1.0), 1, RunSettings(), may_skip=may_skip

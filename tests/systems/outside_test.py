@@ -74,12 +74,7 @@ def config_of(path, steps):
 
 
 def metrics_of(folder):
-  lines = (folder / "metrics.jsonl").read_text().splitlines()
-  return [
-    {k: v for k, v in json.loads(line).items() if "time" not in k[:8]}
-    | {"compile/count": 0}
-    for line in lines
-  ]
+  return [row | {"compile/count": 0} for row in training.metrics_of(folder)]
 
 
 def test_it_trains_is_logged_saved_resumed_and_reported(tmp_path):

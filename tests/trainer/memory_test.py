@@ -183,5 +183,7 @@ def test_commands_that_sample_keep_the_weights_of_sampling_alone(trained):
   policy = restore.load_policy(c, str(folder))
   jax.block_until_ready(policy.params)
   ratio = peak.stop() / one
-  assert ratio < 1.6, ratio
+  # For a moment there are the parameters, those that are cast, and the same
+  # where sampling has them.
+  assert ratio < 2.05, ratio
   assert peak.now() < 0.55 * one

@@ -264,6 +264,7 @@ READERS: Mapping[str, Reader] = {
 }
 # Modules and folders that parse no text of a model: whose texts they parse.
 TRUSTED: Mapping[str, str] = {
+  "run/profiling.py": "the user's flags",
   "cli/": "the user's flags and configs",
   "config/user_files.py": "the files of users",
   "corpora/": "what their own generators wrote, and the user's files",
