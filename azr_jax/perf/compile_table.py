@@ -101,7 +101,7 @@ def _programs(report: dict[str, Any]) -> Iterator[str]:
     line += f"{row['ratio']:6.1f}" if row["ratio"] else f"{'-':>6}"
     if "hbm_gib" in row:
       scratch = row["scratch_bytes"] / chips.GIB
-      line += f"{row['hbm_gib']:8.3g}{scratch:8.3g}"
+      line += f"{row['hbm_gib']:8.3g}{round(scratch, 4):8.3g}"
       if not is_gpu:
         line += f"{row['compile_s']:7.0f} s"
     else:
@@ -109,10 +109,13 @@ def _programs(report: dict[str, Any]) -> Iterator[str]:
     if is_gpu:
       line += f"{row['launches']:9,.0f}"
     yield line + ("" if row.get("fits", True) else "  DOES NOT FIT")
+  estimate = "compiler: the TPU compiler's own estimate; "
+  if is_gpu:
+    estimate = "launches: operations that the host gives a device one by one; "
   yield from _wrapped(
-    "of one device. compiler: the TPU compiler's own estimate; kernels and "
-    "links (what is not hidden): ours, at the data sheet's rates; floor: what "
-    "must be computed and read"
+    f"of one device. {estimate}kernels and links (what is not known to be "
+    "hidden): ours, at the data sheet's rates; floor: what must be computed "
+    "and read"
   )
   yield from _wrapped(f"Loops that depend on data: {_trips(report)}")
 
