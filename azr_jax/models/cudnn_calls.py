@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from azr_jax.models.spans import Spans
 
@@ -84,6 +84,11 @@ def backward(
   return dq, dk, dv
 
 
+def offsets(x: Float[Array, "B S H E"], spans: Spans) -> Int[Array, " n+1"]:
+  """Returns where each sequence begins in the memory of x, in elements."""
+  return spans.starts * (x.shape[2] * x.shape[3])
+
+
 def _call(
   target: str,
   products: dict[str, str],
@@ -121,9 +126,8 @@ def _call(
     *arguments,
     spans.lengths,
     spans.lengths,
-    # cuDNN counts elements.
-    spans.starts * (q.shape[2] * q.shape[3]),
-    spans.starts * (k.shape[2] * k.shape[3]),
+    offsets(q, spans),
+    offsets(k, spans),
   )
   count = len(shapes)
   by_token = [jnp.swapaxes(x, 1, 2) for x in outputs[:count]]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jax._src.cudnn import fused_attention_stablehlo as fused
 from jax._src.interpreters import mlir
 
-from azr_jax.models import attention, cudnn
+from azr_jax.models import attention, cudnn, cudnn_calls
 from azr_jax.models.spans import has_spans, sequence_spans
 from azr_jax.parallel import mesh as mesh_lib
 
@@ -106,8 +106,7 @@ def backward_on_host(q, k, v, out, sums, grad, lengths, q_offsets, kv_offsets):
 
 
 def offsets(q, k, spans):
-  per_token = (int(np.prod(x.shape[2:])) for x in (q, k))
-  return [spans.starts * elements for elements in per_token]
+  return [cudnn_calls.offsets(x, spans) for x in (q, k)]
 
 
 def like(*arrays):
@@ -292,6 +291,30 @@ def test_cudnn_gets_the_fields_of_jax_and_offsets_instead_of_a_bias():
       assert types[:2] == ["tensor<2x48x4x16xbf16>", "tensor<2x48x2x16xbf16>"]
       assert types[-4:] == ["tensor<8xi32>"] * 2 + ["tensor<9xi32>"] * 2
       assert len(types) == (10 if is_backward else 7)
+
+
+def test_offsets_count_the_heads_of_their_own_array(monkeypatch):
+  """Rows of 8 tokens; 4 heads of queries and 2 of keys, of 16 numbers each."""
+  given_arguments = []
+
+  def call(target, shapes, **_):
+    def run(*arguments):
+      given_arguments.extend(arguments[-4:])
+      return [jnp.zeros(x.shape, x.dtype) for x in shapes]
+
+    return run
+
+  monkeypatch.setattr(jax.ffi, "ffi_call", call)
+  q, k, v = (x.astype(jnp.bfloat16) for x in drawn(2, 8, 4, 2, 16))
+  segments = jnp.asarray(rows_of([[3, 2], [7]], 8))
+  cudnn_calls.forward(q, k, v, sequence_spans(segments, 2))
+  lengths, kv_lengths, of_queries, of_keys = (
+    x.tolist() for x in given_arguments
+  )
+  assert lengths == kv_lengths == [3, 2, 7, 0]
+  starts = np.array([0, 3, 8, 16, 16])
+  assert of_queries == (starts * 64).tolist()
+  assert of_keys == (starts * 32).tolist()
 
 
 @pytest.mark.parametrize(
