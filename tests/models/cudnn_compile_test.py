@@ -38,13 +38,14 @@ def test_packed_attention_of_a_long_row_compiles_without_a_bias(gpus, sizes):
   compiled = (
     jax.jit(jax.grad(loss, argnums=(0, 1, 2)))
     .lower(array(28, 128), array(4, 128), array(4, 128), array(dtype=jnp.int32))
-    .compile(compiler_options=topology.compiler_options(name))
+    .compile(compiler_options={**topology.compiler_options(name)})
   )
-  text = compiled.as_text()
+  text, memory = compiled.as_text(), compiled.memory_analysis()
+  assert text is not None and memory is not None
   assert set(re.findall(r"__cudnn\$(\w+)", text)) == {
     "fmhaSoftmax",
     "fmhaSoftmaxBackward",
   }
-  assert compiled.memory_analysis().temp_size_in_bytes < 0.6 * 2**30
+  assert memory.temp_size_in_bytes < 0.6 * 2**30
   # The results of tensor's heads are gathered, but no row leaves its device.
   assert not re.search(r"all-to-all|collective-permute", text)
