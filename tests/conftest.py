@@ -4,6 +4,7 @@ import atexit
 import os
 import pathlib
 import shutil
+import signal
 import tempfile
 
 import training
@@ -31,6 +32,9 @@ import jax
 import jaxtyping
 import pytest
 
+# A shell ignores SIGINT for the commands that it runs in the background, and
+# child processes inherit that. A handler is not inherited.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
 jaxtyping.install_import_hook(

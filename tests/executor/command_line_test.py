@@ -96,7 +96,6 @@ def test_a_reader_that_has_gone_is_no_traceback(module):
   assert "Traceback" not in done.stderr
 
 
-@pytest.mark.usefixtures("default_sigint")
 @pytest.mark.parametrize("module", ["executor", "grading"])
 def test_control_c_is_no_crash(module):
   command = [sys.executable, "-m", f"azr_jax.{module}", "--workers=1"]

@@ -1,6 +1,4 @@
-"""Fixtures: one pool, which every test leaves usable, and signals."""
-
-import signal
+"""Fixtures: one pool, which every test leaves usable."""
 
 import pytest
 
@@ -25,15 +23,3 @@ def run(executor):
     return executor.submit(job).result(timeout=60)
 
   return run_program
-
-
-@pytest.fixture
-def default_sigint():
-  """Lets child processes react to SIGINT.
-
-  They inherit an ignored signal, and a shell ignores SIGINT for the commands
-  that it runs in the background. A handler is not inherited.
-  """
-  before = signal.signal(signal.SIGINT, signal.default_int_handler)
-  yield
-  signal.signal(signal.SIGINT, before)

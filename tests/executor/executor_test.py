@@ -153,7 +153,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.usefixtures("default_sigint")
 @pytest.mark.parametrize("end", ["SIGKILL", "SIGTERM", "SIGINT", "raise"])
 def test_however_the_trainer_ends_no_process_is_left(end):
   trainer = subprocess.Popen(
