@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import scripted
 
 from azr_jax import types
 from azr_jax.systems import registry
@@ -314,12 +315,13 @@ def test_the_page_of_metrics_says_what_the_code_says():
   )
 
 
-class _Mirror:
+class _Mirror(scripted.Policy):
   """A policy that repeats the last letter of its prompt four times."""
 
   def prompt(self, text):
     return types.Prompt(text, (1,))
 
+  @scripted.samples
   def sample(self, prompts, n):
     for index, prompt in enumerate(prompts):
       letter = prompt.text.rstrip(": ")[-1]
@@ -342,7 +344,7 @@ def test_the_example_of_a_system_works(tmp_path):
   system = registry.load(f"{file}:Palindromes")
   context = argparse.Namespace(seed=0)
   settings = system.Settings(prompts=3, group_size=2)
-  rollouts = system(settings, context).collect(_Mirror(), 1)
+  rollouts = scripted.collect(system(settings, context), _Mirror(), 1)
   rewards = [t.reward for t in rollouts.trajectories]
   assert rewards == [1.0, 0.5] * 3
   assert [t.group_id for t in rollouts.trajectories] == [0, 0, 1, 1, 2, 2]

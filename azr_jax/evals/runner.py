@@ -260,10 +260,8 @@ def _sample_and_grade(
   indices = list(prompts)
   graded: dict[int, dict[int, tuple[types.Completion, Future[Grade]]]] = {}
   sampled: list[int] = []  # indices of items with all their responses
-  stream = (
-    agent(policy, list(prompts.values()), samples, indices) if prompts else ()
-  )
-  for position, sample, completion in stream:
+  answers = agent(policy, list(prompts.values()), samples, indices)
+  for position, sample, completion in policy.loop.iterate(answers):
     index = indices[position]
     is_graded = benchmark.grade_truncated or completion.finish_reason == "stop"
     grade = benchmark.grade(

@@ -1,12 +1,10 @@
 """Executor jobs that are distributed over the hosts of a run.
 
 Every host submits the same jobs in the same order; host i runs every n-th of
-them, and they exchange the outcomes, so that all hosts hold all outcomes. Two
-ways to get them:
-
-* grading: `submit` as completions come, then `wait_all` once, and read the
-  futures in any order;
-* tools: `submit` with a name, and `poll` between device calls for what is done.
+them, and they exchange the outcomes, so that all hosts hold all outcomes at the
+same time. `submit` starts a job and returns the future of its outcome, which
+`poll` completes: the loop of coroutines polls between device calls, and
+`wait_all` until all are there.
 """
 
 import collections
@@ -39,7 +37,7 @@ class SharedJobs:
     # By number of submission; a job leaves when its outcome was exchanged.
     self._pending: dict[int, tuple[Hashable, Future[Any]]] = {}
     self._own: dict[int, Future[Any]] = {}
-    self._running: list[Future[Any]] = []
+    self._running: set[int] = set()
     self._totals: dict[str, float] = collections.defaultdict(float)
     self._counted = executor.counters() if executor is not None else {}
 
@@ -56,22 +54,24 @@ class SharedJobs:
       name: the key of its outcome in what `poll` returns.
 
     Returns:
-      A future that is done after `wait_all`, or once `poll` returned the job.
+      A future, which is completed in the caller's thread by `poll` or
+      `wait_all`.
     """
     number = self._submitted
     self._submitted += 1
-    future: Future[Out] = Future()
     if number % self._hosts.count == self._hosts.index:
+      own: Future[Out] = Future()
       try:
-        future = start(self._executor)
+        own = start(self._executor)
       except Exception as error:  # noqa: BLE001 - the exchange tells every host.
-        future.set_exception(error)
-      # `wait_all` counts its jobs, those without a name, that need a process.
-      if name is None and not future.done():
-        self._running.append(future)
-      self._own[number] = future
-    self._pending[number] = name, future
-    return future
+        own.set_exception(error)
+      self._own[number] = own
+      if not own.done():  # It needs a process, and is counted.
+        self._running.add(number)
+        self._totals["started"] += 1
+    outcome: Future[Out] = Future()
+    self._pending[number] = name, outcome
+    return outcome
 
   @functools.partial(jax.profiler.annotate_function, name="wait_for_grades")
   def wait_all(self) -> None:
@@ -82,13 +82,8 @@ class SharedJobs:
         is raised as it is.
       TimeoutError: a host did not come; see `Hosts.barrier`.
     """
-    self._totals["early"] += sum(future.done() for future in self._running)
-    self._totals["started"] += len(self._running)
-    self._running = []
-    start = time.monotonic()
-    concurrent.futures.wait(self._own.values())
-    self._totals["wait_s"] += time.monotonic() - start
-    self._exchange(list(self._own))
+    while self._pending:
+      self.poll(wait=True)
 
   def poll(self, wait: bool) -> dict[Any, Any]:
     """Returns the outcomes of jobs that are done, each once, by name.
@@ -102,6 +97,7 @@ class SharedJobs:
       RuntimeError, TimeoutError: as `wait_all`.
     """
     outcomes: dict[Any, Any] = {}
+    start = time.monotonic()
     while self._pending and not outcomes:
       if wait and self._own:
         concurrent.futures.wait(
@@ -113,8 +109,11 @@ class SharedJobs:
         time.sleep(_POLL_S)
       done = [number for number, job in self._own.items() if job.done()]
       outcomes = self._exchange(done)
+      self._totals["early"] += 0 if wait else len(self._running & {*done})
+      self._running -= {*done}
       if not wait:
         break
+    self._totals["wait_s"] += time.monotonic() - start if wait else 0.0
     return outcomes
 
   def cancel(self) -> None:
@@ -123,7 +122,7 @@ class SharedJobs:
       future.cancel()
     self._own.clear()
     self._pending.clear()
-    self._running = []
+    self._running.clear()
 
   def _exchange(self, numbers: list[int]) -> dict[Hashable, Any]:
     """Exchanges the outcomes of each host's jobs with all hosts."""
@@ -139,12 +138,11 @@ class SharedJobs:
     elif error is not None:
       raise error
     outcomes: dict[Hashable, Any] = {}
-    for index, theirs in enumerate(everyone):
+    for theirs in everyone:
       for number, outcome in theirs.items():
         name, future = self._pending.pop(number)
-        if index != self._hosts.index:
-          future.set_result(outcome)
         outcomes[name] = outcome
+        future.set_result(outcome)
     return outcomes
 
   def _gather(
@@ -171,8 +169,8 @@ class SharedJobs:
     """Returns what happened since the last call, on all hosts.
 
     Executor verdicts by status; `time/verification_wait`, the seconds that the
-    slowest host waited in `wait_all`; and `time/verified_early_share`, the
-    fraction of jobs that were done before it.
+    slowest host waited for jobs with nothing else to do; and
+    `time/verified_early_share`, the fraction of jobs that it did not wait for.
     """
     counted = self._executor.counters()
     mine = {
@@ -189,10 +187,11 @@ class SharedJobs:
       f"executor/{name}": float(sum(host["counts"][name] for host in every))
       for name in counted
     }
-    totals = [host["totals"] for host in every if host["totals"]]
-    if totals:
-      started = sum(total["started"] for total in totals)
-      early = sum(total["early"] for total in totals)
-      metrics["time/verified_early_share"] = early / max(started, 1)
-      metrics["time/verification_wait"] = max(t["wait_s"] for t in totals)
+    totals = [host["totals"] for host in every]
+    started = sum(total.get("started", 0) for total in totals)
+    early = sum(total.get("early", 0) for total in totals)
+    metrics["time/verified_early_share"] = early / max(started, 1)
+    metrics["time/verification_wait"] = max(
+      total.get("wait_s", 0.0) for total in totals
+    )
     return metrics

@@ -99,7 +99,7 @@ def _insert_cost(
         np.arange(slots, dtype=np.int32),
         np.ones(slots, np.int32),
         np.zeros((slots, 2), np.int32),
-        jax.random.key(0),
+        np.zeros((slots, 2), np.uint32),
       )
       return state
 

@@ -215,7 +215,7 @@ def _sampling_programs(
         _ints(num_slots),
         _ints(num_slots),
         _ints(num_slots, 2),
-        jax.eval_shape(lambda: jax.random.key(0)),
+        jax.ShapeDtypeStruct((num_slots, 2), np.uint32),
       ),
       train_bytes + device_bytes(params),
       cache_bytes,

@@ -8,7 +8,7 @@ import functools
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Int, UInt32
 
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.decode import DecodeState, PrefillState
@@ -21,7 +21,7 @@ def insert(
   slots: Int[Array, " B"],
   max_new_tokens: Int[Array, " B"],
   seeds: Int[Array, "B 2"],
-  key: Key[Array, ""],
+  key_data: UInt32[Array, "B W"],
   mesh: Mesh,
   cache_spec: PartitionSpec,
 ) -> DecodeState:
@@ -35,9 +35,9 @@ def insert(
       are ignored, here and in `max_new_tokens` and `seeds`.
     max_new_tokens: the maximum number of tokens after the prompt, for each
       entry of `slots`.
-    seeds: prompt seed and sample index of each entry of `slots`; the slot's
-      random key is `key` with both folded in.
-    key: random key of the whole request; used up.
+    seeds: prompt seed and sample index of each entry of `slots`.
+    key_data: the words of the random key of each entry; the slot's key is this
+      one with the seeds folded in.
     mesh: where both states lie.
     cache_spec: how both caches are split over the mesh.
   """
@@ -45,9 +45,9 @@ def insert(
   # A store to slot B, which does not exist, is dropped.
   into = jnp.where(jnp.arange(B) < jnp.sum(counts), slots, B)
   prompt_index = jnp.repeat(jnp.arange(P), counts, total_repeat_length=B)
-  fold_in_all = jax.vmap(
-    lambda words: functools.reduce(jax.random.fold_in, words, key)
-  )
+  keys = jax.vmap(
+    lambda key, words: functools.reduce(jax.random.fold_in, words, key)
+  )(jax.random.wrap_key_data(key_data), seeds)
   by_row = PartitionSpec(None, mesh_lib.BATCH_AXES)
   specs = cache_spec, cache_spec, by_row
   copy = jax.shard_map(
@@ -76,7 +76,7 @@ def insert(
     num_tokens=put(state.num_tokens, 0),
     max_new_tokens=put(state.max_new_tokens, max_new_tokens),
     done=put(state.done, False),
-    keys=put(state.keys, fold_in_all(seeds)),
+    keys=put(state.keys, keys),
   )
 
 

@@ -5,20 +5,37 @@ or optimizers. An agent is another way to get completions from a policy, for
 example with tools.
 """
 
+import collections
 import contextlib
 import dataclasses
+import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import (
+  AsyncIterator,
+  Callable,
+  Coroutine,
+  Iterable,
+  Iterator,
+  Sequence,
+)
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 import jax
+import numpy as np
 
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.environment import Environment
+from azr_jax.rollout.event_loop import Awaited, EventLoop
 from azr_jax.rollout.sampler import Sampler
+from azr_jax.rollout.sequence import Request
+from azr_jax.rollout.stream import Draw, Stream
 from azr_jax.types import Params
 
+Out = TypeVar("Out")
+# Prompt index, sample index, completion.
+Sample = tuple[int, int, types.Completion]
 # Folded into the key of a policy's branches. Calls are counted from 0.
 _BRANCH = (1 << 31) - 1
 
@@ -53,6 +70,8 @@ class Policy:
     calls: how often `sample` was called.
     sampled: what all calls have sampled.
     is_branch: whether `branch` made it.
+    loop: runs the coroutines that sample with this policy.
+    order: of its requests among those of other policies on the loop.
   """
 
   sampler: Sampler
@@ -62,6 +81,8 @@ class Policy:
   calls: int = 0
   sampled: Sampled = dataclasses.field(default_factory=Sampled)
   is_branch: bool = False
+  loop: EventLoop = dataclasses.field(default_factory=EventLoop)
+  order: tuple[int, ...] = ()
 
   def branch(self, *numbers: int) -> "Policy":
     """Returns a policy whose samples follow from the key and the numbers.
@@ -73,6 +94,17 @@ class Policy:
     for number in numbers:
       key = jax.random.fold_in(key, number)
     return dataclasses.replace(self, key=key, calls=0, is_branch=True)
+
+  def run(self, coroutine: Coroutine[Any, Any, Out]) -> Out:
+    """Runs a coroutine to its end; not to be called in a coroutine."""
+    return self.loop.run(coroutine)
+
+  async def gather(
+    self, coroutines: Iterable[Coroutine[Any, Any, Out]]
+  ) -> list[Out]:
+    """Runs coroutines beside each other; returns their results in order."""
+    futures = [self.loop.spawn(coroutine) for coroutine in coroutines]
+    return [await Awaited(future) for future in futures]
 
   def with_key(
     self, key: jax.Array, temperature: float | None = None
@@ -104,8 +136,8 @@ class Policy:
     environment: Environment | None = None,
     temperature: float | None = None,
     call: int | None = None,
-  ) -> Iterator[tuple[int, int, types.Completion]]:
-    """Yields (prompt index, sample index, completion) as they finish.
+  ) -> "Samples":
+    """Samples n completions of each prompt.
 
     A prompt's samples depend on its seed and on how often `sample` was called,
     or on `call`, not on the other prompts.
@@ -120,25 +152,92 @@ class Policy:
       temperature: divides the logits; None: as the sampler's settings say. The
         decode loop is compiled for each temperature.
       call: takes the place of the number of calls before, in the key.
+
+    Returns:
+      (prompt index, sample index, completion), as they finish: for `async for`
+      in a coroutine, or for `for` elsewhere.
     """
     number = self.calls if call is None else call
-    key = jax.random.fold_in(self.key, number)
     self.calls += 1
-    sampled = self.sampled
-    replies = sampled.branch_replies if self.is_branch else sampled.replies
     sampler = self.sampler
     if temperature is not None:
       sampler = sampler.at_temperature(temperature)
-    for index, sample, completion in sampler.generate(
-      self.params,
-      prompts,
-      n,
-      key,
-      prompt_seeds=prompt_seeds,
-      environment=environment,
-    ):
-      replies.append((prompts[index], completion))
-      yield index, sample, completion
+    stream = self.loop.stream(sampler, self.params)
+    key = jax.random.fold_in(self.key, number)
+    key_data = np.asarray(jax.random.key_data(key))
+    seeds = range(len(prompts)) if prompt_seeds is None else prompt_seeds
+    submitted = [
+      stream.submit(
+        prompt,
+        n,
+        Draw(key_data, seeds[index]),
+        order=(*self.order, number),
+        environment=environment,
+      )
+      for index, prompt in enumerate(prompts)
+    ]
+    sampled = self.sampled
+    replies = sampled.branch_replies if self.is_branch else sampled.replies
+    return Samples(self.loop, stream, prompts, submitted, replies)
+
+
+class Samples:
+  """The completions of a call of `Policy.sample`, each once, as they finish."""
+
+  def __init__(
+    self,
+    loop: EventLoop,
+    stream: Stream,
+    prompts: Sequence[types.Prompt],
+    submitted: Sequence[tuple[Request, Sequence["Future[types.Completion]"]]],
+    replies: list[tuple[types.Prompt, types.Completion]],
+  ):
+    """Waits for completions.
+
+    Args:
+      loop: runs coroutines.
+      stream: samples.
+      prompts: what was submitted.
+      submitted: the request of each prompt, and the futures of its completions.
+      replies: gets each prompt and completion.
+    """
+    self._loop, self._stream = loop, stream
+    self._prompts, self._replies = prompts, replies
+    self._requests = [request for request, _ in submitted]
+    self._missing = sum(len(futures) for _, futures in submitted)
+    self._arrived: collections.deque[Sample] = collections.deque()
+    self._more: Future[None] | None = None
+    for index, (_, futures) in enumerate(submitted):
+      for sample, future in enumerate(futures):
+        future.add_done_callback(functools.partial(self._arrive, index, sample))
+
+  def _arrive(
+    self, index: int, sample: int, future: "Future[types.Completion]"
+  ) -> None:
+    completion = future.result()
+    self._replies.append((self._prompts[index], completion))
+    self._arrived.append((index, sample, completion))
+    if self._more is not None:
+      more, self._more = self._more, None
+      more.set_result(None)
+
+  def __iter__(self) -> Iterator[Sample]:
+    try:
+      while self._missing:
+        self._loop.run_until(lambda: bool(self._arrived))
+        self._missing -= 1
+        yield self._arrived.popleft()
+    finally:
+      if self._missing:
+        self._stream.cancel(self._requests)
+
+  async def __aiter__(self) -> AsyncIterator[Sample]:
+    while self._missing:
+      if not self._arrived:
+        self._more = Future()
+        await Awaited(self._more)
+      self._missing -= 1
+      yield self._arrived.popleft()
 
 
 @contextlib.contextmanager
@@ -164,19 +263,21 @@ def open_policy(
     yield policy
   finally:
     policy.params = None
+    policy.loop.close()
 
 
-# Prompt index, sample index and completion, in any order.
-Stream = Iterator[tuple[int, int, types.Completion]]
-# Answers prompts with a policy: (policy, prompts, n, prompt seeds) -> stream.
-Agent = Callable[[Policy, Sequence[types.Prompt], int, Sequence[int]], Stream]
+# Samples in any order.
+Answers = AsyncIterator[Sample]
+# Answers prompts with a policy: (policy, prompts, n, prompt seeds) -> answers.
+Agent = Callable[[Policy, Sequence[types.Prompt], int, Sequence[int]], Answers]
 
 
-def single_turn(
+async def single_turn(
   policy: Policy,
   prompts: Sequence[types.Prompt],
   n: int,
   prompt_seeds: Sequence[int],
-) -> Stream:
+) -> Answers:
   """The agent without tools: a completion is one response of the policy."""
-  yield from policy.sample(prompts, n, prompt_seeds)
+  async for sample in policy.sample(prompts, n, prompt_seeds):
+    yield sample

@@ -14,10 +14,10 @@ The life of a request:
    keeps its cache and waits for the output while others decode.
 """
 
+import collections
 import copy
 import dataclasses
-import functools
-import re
+import itertools
 from collections.abc import Iterator, Sequence
 
 import jax
@@ -28,11 +28,12 @@ from azr_jax import types
 from azr_jax.models import transformer
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.engine import Engine, make_engine
-from azr_jax.rollout.environment import Environment, SequenceId
+from azr_jax.rollout.environment import Environment
 from azr_jax.rollout.meter import Meter, RequestMeter
+from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.scheduler import Scheduler
-from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.stream import Draw, Stream
 
 
 class Sampler:
@@ -58,18 +59,7 @@ class Sampler:
     self.settings = settings
     self._tokenizer = tokenizer
     self._engine = make_engine(model, mesh, rules, settings)
-    stop_ids = set(tokenizer.eos_ids)
-    strings = []
-    for stop in settings.stop_strings:
-      token = tokenizer.token_id(stop)
-      # The device cannot look for what must come before.
-      if token is None or settings.stop_after:
-        strings.append(stop)
-      else:
-        stop_ids.add(token)
-    self._stop_ids = np.asarray(sorted(stop_ids), np.int32)
-    self._stop_strings = tuple(strings)
-    self._stop_after = re.compile(settings.stop_after)
+    self._ends = ResponseEnds(tokenizer, settings)
     self._at_temperature: dict[float, Sampler] = {}
     # Samplers of other temperatures count what they do here, too.
     self.meter = Meter()
@@ -111,9 +101,23 @@ class Sampler:
     return self._engine.compute_params(params)
 
   def warm_up(self, params: types.Params) -> None:
-    """Compiles everything that `generate` runs; params as for `generate`."""
-    request = self._request([], 1, jax.random.key(0), None, None)
-    self._scheduler(params, request, None).warm_up()
+    """Compiles everything that a stream runs; params as for `open`."""
+    stop_ids = np.asarray(sorted(self._ends.stop_ids), np.int32)
+    meter = RequestMeter(Meter())
+    Scheduler(self._engine, params, stop_ids, self._ends.find, meter).warm_up()
+
+  def open(
+    self, params: types.Params, numbers: "itertools.count[int] | None" = None
+  ) -> Stream:
+    """Returns a stream that takes prompts while it runs.
+
+    Args:
+      params: what `compute_params` returned.
+      numbers: as for `Stream`.
+    """
+    return Stream(
+      self._engine, self._tokenizer, self._ends, self.meter, params, numbers
+    )
 
   def generate(
     self,
@@ -125,185 +129,45 @@ class Sampler:
     prompt_seeds: Sequence[int] | None = None,
     environment: Environment | None = None,
   ) -> Iterator[tuple[int, int, types.Completion]]:
-    """Samples n completions per prompt; uses up `key`.
+    """Samples n completions per prompt on a stream of their own.
 
     Args:
       params: what `compute_params` returned.
       prompts: any number, of any length up to the largest bucket.
       n: completions per prompt.
-      key: random key; sample s of a prompt folds in (the prompt's seed, s), so
-        that results depend on neither slots nor order, except for rounding.
-      max_new_tokens: maximum number of tokens of a completion, for each prompt,
-        1 to `max_tokens`; None gives all of them `max_tokens`.
+      key: random key; sample s of a prompt folds in (the prompt's seed, s).
+      max_new_tokens: as for `Stream.submit`, for each prompt.
       prompt_seeds: the integer that each prompt folds into the key; None takes
         the prompt's index.
-      environment: runs the tool calls of conversations, and `max_new_tokens`
-        counts whole conversations; None ends a completion with its first
-        response.
+      environment: as for `Stream.submit`.
 
     Yields:
       (prompt index, sample index, completion), as they finish.
 
     Raises:
-      ValueError: a prompt is longer than the largest bucket, or one of
-        `max_new_tokens` is out of range.
+      ValueError: as `Stream.submit`.
     """
-    request = self._request(prompts, n, key, max_new_tokens, prompt_seeds)
-    with self.meter.spanning():
-      scheduler = self._scheduler(params, request, environment)
-      yield from self._run(scheduler)
-
-  def _run(
-    self, scheduler: Scheduler
-  ) -> Iterator[tuple[int, int, types.Completion]]:
-    """Yields what `generate` yields."""
-    ended: list[SequenceState] = []
-    while scheduler.admit():
-      if not scheduler.num_decoding:  # All live sequences await tool output.
-        yield from self._completions(ended)
-        ended = []
-        scheduler.receive_tool_outputs(wait=True)
-        continue
-      output = scheduler.decode()
-      for completion in self._completions(ended):
-        yield completion
-        scheduler.meter.look(output.done)
-      scheduler.meter.look(output.done)
-      ended = scheduler.collect(jax.device_get(output))
-    yield from self._completions(ended)
-
-  def _request(
-    self,
-    prompts: Sequence[types.Prompt],
-    n: int,
-    key: jax.Array,
-    max_new_tokens: Sequence[int] | None,
-    prompt_seeds: Sequence[int] | None,
-  ) -> Request:
-    """Checks what `generate` was given, and groups the prompts by bucket."""
-    # Long prompts come first, because the last ones delay the request's end.
-    by_bucket: dict[int, list[int]] = {
-      bucket: [] for bucket in reversed(self.settings.prompt_buckets)
-    }
-    for index, prompt in enumerate(prompts):
-      bucket = self.bucket(len(prompt.token_ids))
-      if bucket is None:
-        raise ValueError(
-          f"prompt {index} has {len(prompt.token_ids)} tokens; expected at "
-          "most the largest of rollout.prompt_buckets="
-          f"{self.settings.prompt_buckets}"
-        )
-      by_bucket[bucket].append(index)
-    if max_new_tokens is None:
-      max_new_tokens = [self.settings.max_tokens] * len(prompts)
-    for index, count in enumerate(max_new_tokens):
-      if not 1 <= count <= self.settings.max_tokens:
-        raise ValueError(
-          f"max_new_tokens[{index}]={count}: expected 1 to rollout.max_tokens="
-          f"{self.settings.max_tokens}"
-        )
+    stream = self.open(params)
+    arrived: collections.deque[tuple[int, int, types.Completion]] = (
+      collections.deque()
+    )
+    key_data = np.asarray(jax.random.key_data(key))
     seeds = range(len(prompts)) if prompt_seeds is None else prompt_seeds
-    return Request(prompts, by_bucket, n, max_new_tokens, seeds, key)
-
-  def _scheduler(
-    self,
-    params: types.Params,
-    request: Request,
-    environment: Environment | None,
-  ) -> Scheduler:
-    return Scheduler(
-      self._engine,
-      params,
-      request,
-      self._stop_ids,
-      functools.partial(self._response_end, environment),
-      environment,
-      RequestMeter(self.meter),
-    )
-
-  def _response_end(
-    self,
-    environment: Environment | None,
-    sequence_id: SequenceId,
-    token_ids: Sequence[int],
-    response_start: int,
-    num_checked: int,
-  ) -> int | None:
-    """Finds the end of a response by stop string or environment.
-
-    Args:
-      environment: may also end responses; None if there are no tools.
-      sequence_id: the sequence.
-      token_ids: the completion so far.
-      response_start: index of the response's first token.
-      num_checked: how many of the tokens are known to hold no end.
-
-    Returns:
-      How many tokens there are up to the first end, or None.
-    """
-    ends = [self._stop_string_end(token_ids, response_start, num_checked)]
-    if environment is not None:
-      ends.append(
-        environment.end_of_response(
-          sequence_id, token_ids, response_start, num_checked
-        )
+    limits = max_new_tokens or [None] * len(prompts)
+    for index, prompt in enumerate(prompts):
+      draw = Draw(key_data, seeds[index])
+      _, futures = stream.submit(
+        prompt, n, draw, limits[index], environment=environment
       )
-    return min((end for end in ends if end is not None), default=None)
-
-  def _stop_string_end(
-    self, token_ids: Sequence[int], response_start: int, num_checked: int
-  ) -> int | None:
-    """Returns how many tokens there are up to the end of a stop string.
-
-    A stop string may begin in the checked tokens, but no further back than it
-    has characters. Only a response with a stop string is searched for what
-    must come before.
-    """
-    if not self._stop_strings or num_checked == len(token_ids):
-      return None
-    longest = max(map(len, self._stop_strings))
-    first = max(response_start, num_checked - longest)
-
-    def text(first: int, count: int) -> str:
-      return self._tokenizer.decode(list(token_ids[first:count]))
-
-    def stops(count: int) -> bool:
-      searched, start = text(first, count), 0
-      if self._stop_after.pattern:
-        searched = text(response_start, count)
-        before = self._stop_after.search(searched)
-        if before is None:
-          return False
-        start = before.end()
-      return any(searched.find(s, start) >= 0 for s in self._stop_strings)
-
-    window = text(first, len(token_ids))
-    if not any(stop in window for stop in self._stop_strings):
-      return None
-    if not stops(len(token_ids)):
-      return None
-    low, high = num_checked + 1, len(token_ids)
-    while low < high:
-      middle = (low + high) // 2
-      low, high = (low, middle) if stops(middle) else (middle + 1, high)
-    return low
-
-  def _completions(
-    self, ended: Sequence[SequenceState]
-  ) -> Iterator[tuple[int, int, types.Completion]]:
-    """Yields the completions of sequences that have ended."""
-    for sequence in ended:
-      yield (*sequence.id, self._completion(sequence))
-
-  def _completion(self, sequence: SequenceState) -> types.Completion:
-    assert sequence.finish_reason is not None
-    text_ids = sequence.token_ids
-    if text_ids and text_ids[-1] in self._tokenizer.eos_ids:
-      text_ids = text_ids[:-1]
-    return types.Completion(
-      token_ids=np.asarray(sequence.token_ids, np.int32),
-      logprobs=np.asarray(sequence.logprobs, np.float32),
-      loss_mask=np.asarray(sequence.loss_mask, bool),
-      finish_reason=sequence.finish_reason,
-      text=self._tokenizer.decode(text_ids),
-    )
+      for sample, future in enumerate(futures):
+        future.add_done_callback(
+          lambda done, i=index, s=sample: arrived.append((i, s, done.result()))
+        )
+    while not stream.is_empty:
+      is_sent = stream.send()
+      while arrived:
+        yield arrived.popleft()
+      if is_sent:
+        stream.fetch()
+      else:
+        stream.wait_for_tools()

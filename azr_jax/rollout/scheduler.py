@@ -1,7 +1,7 @@
 """The scheduler: the host side of continuous batching.
 
 The life of a sequence:
-1. its prompt waits in a queue, long prompts first, then is prefilled together
+1. its prompt waits in line, long prompts first, then is prefilled together
    with others of its bucket, in parts, between calls of the decode loop;
 2. the prefilled prompt is inserted into a free slot, once per sample;
 3. the slot decodes; after each call the host collects the new tokens;
@@ -9,13 +9,15 @@ The life of a sequence:
    calls a tool. Then the slot keeps its cache while others decode, is extended
    by the tool output, and decodes again.
 
-Once no sequence waits for a slot, the slots are compacted.
+A sequence that waits for its tool while others wait for a slot gives its slot
+away, and reads its tokens again in another. On one device there are as many
+slots as sequences need, in a few steps.
 """
 
 import collections
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -28,6 +30,7 @@ from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.environment import Environment
 from azr_jax.rollout.meter import RequestMeter
 from azr_jax.rollout.sequence import Request, ResponseEnd, SequenceState
+from azr_jax.rollout.waiting import Group, WaitingLine
 
 
 @dataclasses.dataclass
@@ -37,14 +40,14 @@ class _PrefillBatch:
   Attributes:
     tokens: int32 [P, bucket], right-padded.
     lengths: int32 [P].
-    waiting: their sequences that have no slot yet.
+    waiting: the row of each prompt's sequences that have no slot yet.
     state: the prompts on the device.
     num_prefilled: tokens of each prompt that were prefilled.
   """
 
   tokens: np.ndarray
   lengths: np.ndarray
-  waiting: collections.deque[SequenceState]
+  waiting: collections.deque[tuple[int, SequenceState]]
   state: decode_lib.PrefillState
   num_prefilled: int = 0
 
@@ -55,70 +58,88 @@ class _PrefillBatch:
 
 
 class Scheduler:
-  """Assigns the sequences of one request to the slots of an engine.
+  """Assigns sequences to the slots of an engine.
 
-  Call `admit`, `decode` and `collect` in turn until `admit` returns false.
+  Call `admit`, `decode` and `collect` in turn while there are sequences. More
+  may be added between any two of these calls.
   """
 
   def __init__(
     self,
     engine: Engine,
     params: types.Params,
-    request: Request,
     stop_ids: np.ndarray,
     response_end: ResponseEnd,
-    environment: Environment | None,
     meter: RequestMeter,
+    version: int = 0,
   ):
-    """Queues the request's prompts; nothing runs yet.
+    """Makes slots without sequences; nothing runs yet.
 
     Args:
       engine: the compiled functions.
       params: parameters to sample with, from `engine.compute_params`.
-      request: what to sample.
       stop_ids: int32 [I], token ids that end a response.
       response_end: finds the other ends of a response.
-      environment: steps on each response; None if a completion is one response.
       meter: counts the calls of the decode loop.
+      version: of the parameters.
     """
     self.meter = meter
+    self.version = version
     self._engine = engine
     self._params = params
-    self._request = request
     self._stop_ids = stop_ids
     self._response_end = response_end
-    self._environment = environment
-    if environment is not None:
-      environment.reset()
     slots = engine.slot_counts[0]
     self._state = engine.init_decode_state()
     self._slots: list[SequenceState | None] = [None] * slots
+    # Sequences whose tools run, and which have given their slots away.
+    self._away: list[SequenceState] = []
+    self._ended: list[SequenceState] = []  # They had given their slots away.
     self._force_stop = np.zeros(slots, bool)
     self._prefill_batch: _PrefillBatch | None = None
-    self._queue: collections.deque[tuple[int, Sequence[int]]] = (
-      collections.deque()
-    )
-    for bucket, indices in request.by_bucket.items():
-      size = engine.prefill_batch_size(bucket)
-      for first in range(0, len(indices), size):
-        self._queue.append((bucket, indices[first : first + size]))
+    self._line = WaitingLine(engine.settings.prompt_buckets)
+    self._key_shape = jax.random.key_data(jax.random.key(0)).shape
+
+  def add(self, request: Request, sequences: Iterable[SequenceState]) -> None:
+    """Adds sequences of a prompt; those with tokens go on where they were."""
+    self._line.add(request, sequences)
+
+  @property
+  def sequences(self) -> list[SequenceState]:
+    """The sequences that hold a slot."""
+    return [sequence for sequence in self._slots if sequence is not None]
 
   @property
   def num_live(self) -> int:
     """How many slots hold a sequence that has not ended."""
-    return sum(sequence is not None for sequence in self._slots)
+    return len(self.sequences)
 
   @property
   def num_decoding(self) -> int:
     """How many slots hold a sequence that decodes."""
-    return sum(
-      sequence is not None and sequence.decoding for sequence in self._slots
-    )
+    return sum(sequence.decoding for sequence in self.sequences)
+
+  @property
+  def num_waiting(self) -> int:
+    """How many sequences wait for a slot."""
+    batch = self._prefill_batch
+    return self._line.num_sequences + (len(batch.waiting) if batch else 0)
+
+  @property
+  def num_awaiting_tools(self) -> int:
+    """How many sequences wait for a tool output."""
+    waiting = sum(sequence.awaiting_tool for sequence in self.sequences)
+    return waiting + len(self._away)
+
+  @property
+  def is_empty(self) -> bool:
+    """Whether there is no sequence."""
+    return not (self.num_live or self.num_waiting or self._away or self._ended)
 
   @property
   def _has_waiting(self) -> bool:
     """Whether sequences wait for a slot."""
-    return self._prefill_batch is not None or bool(self._queue)
+    return self._prefill_batch is not None or bool(self._line)
 
   @property
   def _mostly_decoding(self) -> bool:
@@ -129,55 +150,98 @@ class Scheduler:
     """
     return self.num_decoding > len(self._slots) // 2
 
-  def admit(self) -> bool:
-    """Prefills and inserts waiting sequences, then receives tool outputs.
-
-    Returns:
-      Whether any sequence of the request has not ended.
-    """
+  def admit(self) -> None:
+    """Receives tool outputs, then prefills and inserts waiting sequences."""
+    self.receive_tool_outputs(wait=False)
+    self._resize()
     while self._has_waiting:
       if self._prefill_batch is None:
-        self._prefill_batch = self._start_prefill(*self._queue.popleft())
+        self._prefill_batch = self._start_prefill(
+          *self._line.pop(self._engine.prefill_batch_size)
+        )
       self._prefill_next(self._prefill_batch)
       if self._prefill_batch.is_complete:
+        self._give_away_slots()
         if None not in self._slots:
           break
         self._insert(self._prefill_batch)
       if self._mostly_decoding:
         break
-    if self.num_live and not self._has_waiting:
-      # Compaction steps through all counts, because only these were compiled.
-      for slots in self._engine.slot_counts:
-        if self.num_live <= slots < len(self._slots):
-          self._compact(slots)
-    self.receive_tool_outputs(wait=False)
-    return self.num_live > 0
+    self._resize()
+    while any(sequence.pending_tokens for sequence in self.sequences):
+      self._extend()
+      # Extension is interleaved with decoding, as prefill is.
+      if self._mostly_decoding:
+        break
+
+  def _resize(self) -> None:
+    """Makes as many slots as there are sequences, in steps of the counts.
+
+    Only neighbours among the counts were compiled.
+    """
+    counts = self._engine.slot_counts
+    needed = self.num_live + self.num_waiting
+    for slots in reversed(counts):
+      if len(self._slots) < slots and len(self._slots) < needed:
+        self._change_slots(slots)
+    for slots in counts:
+      if self.num_live <= slots < len(self._slots) and not self._has_waiting:
+        self._change_slots(slots)
+
+  def _give_away_slots(self) -> None:
+    """Frees the slots of sequences that wait for tools, as far as needed.
+
+    A tool is quick, so the slots of those that have waited for a whole call
+    are the ones to free.
+    """
+    batch = self._prefill_batch
+    missing = len(batch.waiting) if batch else 0
+    missing -= self._slots.count(None)
+    for slot, sequence in enumerate(self._slots):
+      if missing <= 0 or not self._engine.settings.extend_chunk:
+        return
+      if sequence is not None and sequence.awaiting_tool and sequence.waited:
+        self._slots[slot] = None
+        self._away.append(sequence)
+        missing -= 1
 
   def receive_tool_outputs(self, wait: bool) -> None:
-    """Extends slots by the tool outputs that have come.
+    """Takes the tool outputs that have come.
 
     A tool output that leaves no room for another token ends its sequence.
 
     Args:
       wait: whether to wait until at least one has come.
     """
-    sequences = {sequence.id: sequence for sequence in self._slots if sequence}
-    if self._environment is not None and any(
-      sequence.awaiting_tool for sequence in sequences.values()
-    ):
-      for name, token_ids in self._environment.tool_outputs(wait).items():
-        sequence = sequences[name]
-        sequence.awaiting_tool = False
-        length = len(sequence.token_ids) + len(token_ids)
-        if length >= self._request.max_new_tokens[sequence.prompt_index]:
-          sequence.finish_reason = "length"
-        else:
-          sequence.receive_tool_output(token_ids)
-    while any(sequence.pending_tokens for sequence in sequences.values()):
-      self._extend()
-      # Extension is interleaved with decoding, as prefill is.
-      if self._mostly_decoding:
-        break
+    waiting = [s for s in (*self.sequences, *self._away) if s.awaiting_tool]
+    by_environment: dict[int, tuple[Environment, dict]] = {}
+    for sequence in waiting:
+      environment = sequence.request.environment
+      assert environment is not None
+      by_environment.setdefault(id(environment), (environment, {}))[1][
+        sequence.id
+      ] = sequence
+    for environment, sequences in by_environment.values():
+      outputs = environment.tool_outputs(wait and len(by_environment) == 1)
+      for name, token_ids in outputs.items():
+        if name in sequences:  # Others were cancelled.
+          self._receive(sequences[name], token_ids)
+
+  def _receive(self, sequence: SequenceState, token_ids: Sequence[int]) -> None:
+    """Adds a tool output to its sequence, which may end it."""
+    length = len(sequence.token_ids) + len(token_ids)
+    sequence.awaiting_tool = False
+    if length >= sequence.request.max_new_tokens:
+      sequence.finish_reason = "length"
+      if sequence in self._away:
+        self._away.remove(sequence)
+        self._ended.append(sequence)
+      return
+    sequence.receive_tool_output(token_ids, self.version)
+    if sequence in self._away:
+      self._away.remove(sequence)
+      sequence.leave_slot()
+      self.add(sequence.request, [sequence])
 
   @functools.partial(jax.profiler.annotate_function, name="decode")
   def decode(self) -> decode_lib.DecodeOutput:
@@ -189,8 +253,10 @@ class Scheduler:
       # Slots are refilled an eighth at a time, because each interruption of
       # the decode loop costs.
       min_active = slots - max(1, slots // 8) - awaiting
-    if self._environment is not None:
-      self._environment.observe(decoding, awaiting, slots)
+    for environment in self._environments():
+      environment.observe(decoding, awaiting, slots)
+    for sequence in self.sequences:
+      sequence.waited = sequence.awaiting_tool
     self.meter.send_decode()
     self._state, output = self._engine.decode(
       self._params,
@@ -202,6 +268,11 @@ class Scheduler:
     self._force_stop = np.zeros(slots, bool)
     return output
 
+  def _environments(self) -> list[Environment]:
+    """Returns the environments of the sequences, each once."""
+    every = (s.request.environment for s in (*self.sequences, *self._away))
+    return list({id(one): one for one in every if one is not None}.values())
+
   @functools.partial(jax.profiler.annotate_function, name="take_tokens")
   def collect(self, output: decode_lib.DecodeOutput) -> list[SequenceState]:
     """Adds the generated tokens to the sequences.
@@ -212,9 +283,9 @@ class Scheduler:
     Returns:
       The sequences that have ended; their slots are free.
     """
-    lengths = [self._length(held) for held in self._slots]
+    lengths = [held.length if held else 0 for held in self._slots]
     self.meter.fetched(np.asarray(output.num_generated), lengths)
-    ended = []
+    ended = self.take_ended()
     for slot, sequence in enumerate(self._slots):
       if sequence is None:
         continue
@@ -226,13 +297,6 @@ class Scheduler:
         ended.append(sequence)
     return ended
 
-  def _length(self, sequence: SequenceState | None) -> int:
-    """Returns the tokens of a slot's sequence, its prompt included."""
-    if sequence is None:
-      return 0
-    prompt = self._request.prompts[sequence.prompt_index]
-    return len(prompt.token_ids) + len(sequence.token_ids)
-
   def _collect_slot(
     self, slot: int, sequence: SequenceState, output: decode_lib.DecodeOutput
   ) -> None:
@@ -242,10 +306,9 @@ class Scheduler:
     sequence.add_tokens(
       output.tokens[slot, :count].tolist(),
       output.logprobs[slot, :count].tolist(),
+      self.version,
     )
-    end = self._response_end(
-      sequence.id, sequence.token_ids, sequence.response_start, num_checked
-    )
+    end = self._response_end(sequence, num_checked)
     if end is not None or output.done[slot]:
       self._force_stop[slot] = True
       self._end_response(sequence, end)
@@ -264,11 +327,47 @@ class Scheduler:
       sequence.finish_reason = "length"
       return
     sequence.finish_reason = "stop"
-    if self._environment is not None:
-      sequence.finish_reason = self._environment.step(
-        sequence.id, sequence.responses
-      )
+    environment = sequence.request.environment
+    if environment is not None:
+      sequence.finish_reason = environment.step(sequence.id, sequence.responses)
       sequence.awaiting_tool = sequence.finish_reason is None
+
+  def take_ended(self) -> list[SequenceState]:
+    """Returns sequences that ended without a slot, each once."""
+    ended, self._ended = self._ended, []
+    return ended
+
+  def cancel(self, requests: set[Request]) -> None:
+    """Gives up the sequences of some requests."""
+    self._line.remove(requests)
+    if self._prefill_batch is not None:
+      self._prefill_batch.waiting = collections.deque(
+        (row, sequence)
+        for row, sequence in self._prefill_batch.waiting
+        if sequence.request not in requests
+      )
+      if not self._prefill_batch.waiting:
+        self._prefill_batch = None
+    for slot, sequence in enumerate(self._slots):
+      if sequence is not None and sequence.request in requests:
+        self._slots[slot] = None
+        self._force_stop[slot] = True
+    self._away = [s for s in self._away if s.request not in requests]
+
+  def drain(self) -> list[SequenceState]:
+    """Takes all sequences; those with tokens will read them again.
+
+    Nothing else may be called after it.
+    """
+    waiting = [s for group in self._line.drain() for s in group.sequences]
+    if self._prefill_batch is not None:
+      waiting += [sequence for _, sequence in self._prefill_batch.waiting]
+    drained = [*self.sequences, *self._away, *waiting]
+    for sequence in drained:
+      sequence.leave_slot()
+    self._slots = []
+    del self._state  # Its memory is freed.
+    return drained
 
   def warm_up(self) -> None:
     """Compiles each program by running it once on empty slots."""
@@ -279,26 +378,29 @@ class Scheduler:
     self._prefill_batch = None
     for slots in self._engine.slot_counts:
       if slots < len(self._slots):
-        self._compact(slots)
+        more = len(self._slots)
+        self._change_slots(slots)
+        self._change_slots(more)
+        self._change_slots(slots)
       jax.block_until_ready(self.decode())
       if self._engine.settings.extend_chunk:
         self._extend()
 
   def _start_prefill(
-    self, bucket: int, indices: Sequence[int]
+    self, bucket: int, groups: Sequence[Group]
   ) -> _PrefillBatch:
-    """Returns a batch of the prompts with these indices; nothing runs yet."""
+    """Returns a batch of the prompts of some groups; nothing runs yet."""
     size = self._engine.prefill_batch_size(bucket)
     tokens = np.zeros((size, bucket), np.int32)
     lengths = np.ones(size, np.int32)
-    for row, index in enumerate(indices):
-      token_ids = self._request.prompts[index].token_ids
+    for row, group in enumerate(groups):
+      token_ids = group.request.prompt.token_ids
       tokens[row, : len(token_ids)] = token_ids
       lengths[row] = len(token_ids)
     waiting = collections.deque(
-      SequenceState(index, sample, row)
-      for row, index in enumerate(indices)
-      for sample in range(self._request.n)
+      (row, sequence)
+      for row, group in enumerate(groups)
+      for sequence in group.sequences
     )
     state = self._engine.init_prefill_state(size, bucket)
     return _PrefillBatch(tokens, lengths, waiting, state)
@@ -325,46 +427,44 @@ class Scheduler:
 
   @functools.partial(jax.profiler.annotate_function, name="insert")
   def _insert(self, batch: _PrefillBatch) -> None:
-    """Inserts waiting sequences into the free slots."""
-    request = self._request
+    """Inserts waiting sequences into the free slots.
+
+    A sequence that has tokens reads them again before it decodes.
+    """
     free = [slot for slot, held in enumerate(self._slots) if held is None]
     counts = np.zeros(len(batch.lengths), np.int32)
     slots = np.zeros(len(self._slots), np.int32)
     max_new_tokens = np.zeros(len(self._slots), np.int32)
     seeds = np.zeros((len(self._slots), 2), np.int32)
+    key_data = np.zeros((len(self._slots), *self._key_shape), np.uint32)
     for entry, slot in enumerate(free[: len(batch.waiting)]):
-      sequence = batch.waiting.popleft()
+      row, sequence = batch.waiting.popleft()
+      request = sequence.request
       self._slots[slot] = sequence
-      self._force_stop[slot] = False
-      counts[sequence.prefill_index] += 1
+      self._force_stop[slot] = bool(sequence.pending_tokens)
+      counts[row] += 1
       slots[entry] = slot
-      max_new_tokens[entry] = request.max_new_tokens[sequence.prompt_index]
-      seeds[entry] = (
-        request.prompt_seeds[sequence.prompt_index],
-        sequence.sample_index,
-      )
+      max_new_tokens[entry] = request.max_new_tokens
+      seeds[entry] = request.seed, sequence.sample_index
+      key_data[entry] = request.key_data
     self.meter.send()
     self._state = self._engine.insert(
-      self._state,
-      batch.state,
-      counts,
-      slots,
-      max_new_tokens,
-      seeds,
-      request.key,
+      self._state, batch.state, counts, slots, max_new_tokens, seeds, key_data
     )
     if not batch.waiting:
       self._prefill_batch = None
 
-  def _compact(self, slots: int) -> None:
-    """Keeps this many slots: all live ones first, then free ones."""
+  def _change_slots(self, slots: int) -> None:
+    """Makes this many slots: all live ones first, then free ones."""
     kept = sorted(
       range(len(self._slots)), key=lambda slot: self._slots[slot] is None
-    )
-    kept = np.asarray(kept[:slots], np.int32)
-    self._slots = [self._slots[slot] for slot in kept]
-    self._force_stop = self._force_stop[kept]
+    )[:slots]
+    added = slots - len(kept)
+    self._slots = [self._slots[slot] for slot in kept] + [None] * added
+    self._force_stop = np.append(self._force_stop[kept], np.ones(added, bool))
     self.meter.send()
+    # The copies of a slot that stand for new ones are stopped.
+    kept = np.asarray(kept + [0] * added, np.int32)
     self._state = self._engine.compact(self._state, kept)
 
   @functools.partial(jax.profiler.annotate_function, name="extend")
@@ -416,7 +516,7 @@ class Scheduler:
     token_ids = sequence.pending_tokens[:chunk]
     sequence.pending_tokens = sequence.pending_tokens[chunk:]
     num_tokens = len(sequence.token_ids) - len(sequence.pending_tokens)
-    prompt = self._request.prompts[sequence.prompt_index]
+    prompt = sequence.request.prompt
     arrays["tokens"][entry, : len(token_ids)] = token_ids
     arrays["counts"][entry] = len(token_ids)
     arrays["num_tokens"][entry] = num_tokens

@@ -1,72 +1,82 @@
-"""A request and the state of each of its sequences, on the host."""
+"""A prompt that is sampled, and the state of each of its sequences."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
-import jax
+import numpy as np
 
 from azr_jax import types
-from azr_jax.rollout.environment import SequenceId, split_responses
+from azr_jax.rollout.environment import (
+  Environment,
+  SequenceId,
+  split_responses,
+)
 
-# Given a sequence's name, its token ids, the index of the current response's
-# first token, and how many of the ids are known to hold no end: how many ids
-# there are up to the end of the response, or None.
-ResponseEnd = Callable[[SequenceId, Sequence[int], int, int], int | None]
 
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Request:
-  """The prompts of one call of `Sampler.generate`, and how to sample them.
+  """A prompt, and how to sample it.
 
   Attributes:
-    prompts: what to sample from.
-    by_bucket: prompt indices by bucket, in the order of their prefill.
-    n: samples per prompt.
-    max_new_tokens: maximum number of tokens of a completion, for each prompt.
-    prompt_seeds: the integer that each prompt folds into the key.
-    key: random key; used up.
+    number: of the request; names its sequences for environments.
+    prompt: what to sample from.
+    n: samples.
+    max_new_tokens: maximum number of tokens of a completion.
+    key_data: uint32 [W], the random key; sample s folds in (`seed`, s).
+    seed: the prompt's integer.
+    order: requests with a smaller one get their slots first.
+    environment: runs the tool calls of conversations; None ends a completion
+      with its first response.
   """
 
-  prompts: Sequence[types.Prompt]
-  by_bucket: Mapping[int, Sequence[int]]
+  number: int
+  prompt: types.Prompt
   n: int
-  max_new_tokens: Sequence[int]
-  prompt_seeds: Sequence[int]
-  key: jax.Array
+  max_new_tokens: int
+  key_data: np.ndarray
+  seed: int
+  order: tuple[int, ...] = ()
+  environment: Environment | None = None
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class SequenceState:
   """One completion of one prompt, as far as it has been sampled.
 
   Attributes:
-    prompt_index: index of its prompt in the request.
-    sample_index: which of the prompt's n samples it is.
-    prefill_index: index of its prompt in the prompt's prefill batch.
+    request: its prompt, and how to sample it.
+    sample_index: which of the prompt's samples it is.
     token_ids: the completion so far, tool output included.
     logprobs: log-probability of each token; 0 in tool output.
     loss_mask: whether the model wrote the token; false in tool output.
+    versions: of the parameters that each token was sampled with.
     response_start: index of the first token of the current response.
     awaiting_tool: whether the environment has yet to answer the last response.
-    pending_tokens: tool output that the slot has not been extended by yet.
+    waited: whether others decoded meanwhile.
+    pending_tokens: tokens that the slot has not been extended by yet: tool
+      output, or all of them if the sequence goes on in another slot.
     finish_reason: one of `types.FINISH_REASONS`; None until it has ended.
+    ended: the future of its end.
   """
 
-  prompt_index: int
+  request: Request
   sample_index: int
-  prefill_index: int
   token_ids: list[int] = dataclasses.field(default_factory=list)
   logprobs: list[float] = dataclasses.field(default_factory=list)
   loss_mask: list[bool] = dataclasses.field(default_factory=list)
+  versions: list[int] = dataclasses.field(default_factory=list)
   response_start: int = 0
   awaiting_tool: bool = False
+  waited: bool = False
   pending_tokens: list[int] = dataclasses.field(default_factory=list)
   finish_reason: str | None = None
+  ended: "Future[types.Completion]" = dataclasses.field(default_factory=Future)
 
   @property
   def id(self) -> SequenceId:
-    """The sequence's name within its request."""
-    return self.prompt_index, self.sample_index
+    """The sequence's name."""
+    return self.request.number, self.sample_index
 
   @property
   def decoding(self) -> bool:
@@ -78,23 +88,51 @@ class SequenceState:
     """The token ids of each response, without the tool outputs."""
     return split_responses(self.token_ids, self.loss_mask)
 
+  @property
+  def length(self) -> int:
+    """The tokens of the sequence, its prompt included."""
+    return len(self.request.prompt.token_ids) + len(self.token_ids)
+
   def add_tokens(
-    self, token_ids: Sequence[int], logprobs: Sequence[float]
+    self, token_ids: Sequence[int], logprobs: Sequence[float], version: int
   ) -> None:
     """Adds tokens that the model wrote."""
-    self.token_ids += token_ids
-    self.logprobs += logprobs
-    self.loss_mask += [True] * len(token_ids)
+    self._add(token_ids, logprobs, True, version)
 
-  def receive_tool_output(self, token_ids: Sequence[int]) -> None:
+  def receive_tool_output(self, token_ids: Sequence[int], version: int) -> None:
     """Adds tool output, which the slot has yet to be extended by."""
     self.awaiting_tool = False
-    self.pending_tokens = list(token_ids)
-    self.token_ids += token_ids
-    self.logprobs += [0.0] * len(token_ids)
-    self.loss_mask += [False] * len(token_ids)
+    self.pending_tokens += token_ids
+    self._add(token_ids, [0.0] * len(token_ids), False, version)
     self.response_start = len(self.token_ids)
+
+  def _add(
+    self,
+    token_ids: Sequence[int],
+    logprobs: Sequence[float],
+    by_model: bool,
+    version: int,
+  ) -> None:
+    self.token_ids += token_ids
+    self.logprobs += logprobs
+    self.loss_mask += [by_model] * len(token_ids)
+    self.versions += [version] * len(token_ids)
 
   def truncate(self, length: int) -> None:
     """Keeps the first `length` tokens."""
-    del self.token_ids[length:], self.logprobs[length:], self.loss_mask[length:]
+    for values in (
+      self.token_ids,
+      self.logprobs,
+      self.loss_mask,
+      self.versions,
+    ):
+      del values[length:]
+
+  def leave_slot(self) -> None:
+    """Gives up the slot: all tokens are read again when it gets another."""
+    self.pending_tokens = list(self.token_ids)
+
+
+# Given a sequence, and how many of its tokens are known to hold no end: how
+# many tokens there are up to the end of the current response, or None.
+ResponseEnd = Callable[[SequenceState, int], int | None]

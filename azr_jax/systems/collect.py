@@ -1,7 +1,7 @@
 """Steps that all systems have: prompts, sampling with grading, metrics."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Sequence
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
@@ -10,11 +10,11 @@ import numpy as np
 from azr_jax import types
 from azr_jax.grading.outcome import Outcome
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.rollout.policy import Policy
+from azr_jax.rollout.event_loop import Awaited
+from azr_jax.rollout.policy import Policy, Sample
 
 OUTCOME_METRICS = CORRECT, TIMED_OUT, LOST = "correct", "timed_out", "lost"
 Grade = TypeVar("Grade")
-Stream = Iterable[tuple[int, int, types.Completion]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,27 +35,26 @@ class Graded(Generic[Grade]):
     return self.future.result()
 
 
-def sample_and_grade(
-  stream: Stream,
+async def sample_and_grade(
+  samples: AsyncIterable[Sample],
   submit: Callable[[int, types.Completion], "Future[Grade]"],
   jobs: SharedJobs | None = None,
 ) -> list[list[Graded[Grade]]]:
   """Grades completions while others are still being sampled.
 
   Args:
-    stream: (prompt index, sample index, completion), as a policy yields them.
+    samples: (prompt index, sample index, completion), as a policy yields them.
     submit: (prompt index, completion) -> future of its grade.
-    jobs: the jobs that grade, which it waits for after the stream; None: the
-      futures that `submit` returns are done.
+    jobs: the jobs that grade; None: the futures that `submit` returns are done.
 
   Returns:
     For each prompt, in order, its graded samples, in order.
   """
   graded: dict[tuple[int, int], Graded[Grade]] = {}
-  for index, sample, completion in stream:
+  async for index, sample, completion in samples:
     graded[index, sample] = Graded(completion, submit(index, completion))
-  if jobs is not None:
-    jobs.wait_all()
+  for one in graded.values():
+    await Awaited(one.future, jobs)
   by_prompt: dict[int, list[Graded[Grade]]] = {}
   for index, sample in sorted(graded):
     by_prompt.setdefault(index, []).append(graded[index, sample])

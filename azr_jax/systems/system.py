@@ -6,7 +6,7 @@ A system is one class, in a package of this folder or anywhere else:
     name = "palindromes"
     Settings = PalindromeSettings
 
-    def collect(self, policy, step):
+    async def collect(self, policy, step):
       ...
       return RolloutBatch(trajectories, metrics)
 
@@ -131,7 +131,7 @@ class System(abc.ABC):
     return cls(settings, context)
 
   @abc.abstractmethod
-  def collect(self, policy: Policy, step: int) -> RolloutBatch:
+  async def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Samples, grades and returns the trajectories of a step."""
 
   def state_dict(self) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def run(
       ) as policy:
         scores = evals.run(policy, step, run)
         lap = speed.begin()
-        rollouts = system.collect(policy, step)
+        rollouts = policy.run(system.collect(policy, step))
       trajectories = rollouts.trajectories
       lap.collected(trajectories)
 

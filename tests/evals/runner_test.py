@@ -5,6 +5,7 @@ import types as plain_types
 
 import numpy as np
 import pytest
+import scripted
 
 from azr_jax import types
 from azr_jax.evals import runner
@@ -22,7 +23,7 @@ SETTINGS = runner.RunSettings(
 )
 
 
-class ScriptedPolicy:
+class ScriptedPolicy(scripted.Policy):
   """Responds "right" if the prompt's number plus n is divisible by 3."""
 
   sampler = plain_types.SimpleNamespace(
@@ -40,6 +41,7 @@ class ScriptedPolicy:
   def fits(self, prompt):
     return len(prompt.text) < 200
 
+  @scripted.samples
   def sample(self, prompts, n=1, prompt_seeds=None):
     self.asked += [prompt.task.id for prompt in prompts]
     # Out of order, as from real slots, so that an interruption leaves gaps.
@@ -214,6 +216,7 @@ class Conversing(ScriptedPolicy):
     decode=lambda ids: "".join("abcde"[i] for i in ids)
   )
 
+  @scripted.samples
   def sample(self, prompts, n=1, prompt_seeds=None):
     for index, prompt in enumerate(prompts):
       ids = np.arange(5, dtype=np.int32)

@@ -77,6 +77,7 @@ def local():
     return executor.map(JOBS)
 
 
+@pytest.mark.slow
 def test_every_node_has_an_actor_with_every_sandbox_layer(cluster):
   assert cluster.layers()["seccomp"] is True
   assert all(
@@ -94,6 +95,7 @@ def test_the_verdicts_are_those_of_one_machine(cluster, local):
   assert statuses == {"ok", "error", "timeout", "blocked", "nondeterministic"}
 
 
+@pytest.mark.slow
 def test_a_quick_job_does_not_wait_for_an_endless_one(cluster):
   jobs = [Job(str(x), DOUBLE, (str(x),)) for x in range(15)]
   loops = [cluster.submit(Job("loop", LOOP, (str(x),))) for x in range(3)]
@@ -103,6 +105,7 @@ def test_a_quick_job_does_not_wait_for_an_endless_one(cluster):
   assert {loop.result(60).status for loop in loops} == {"timeout"}
 
 
+@pytest.mark.slow
 def test_another_host_uses_the_same_actors(cluster):
   with Executor(**OPTIONS, service=cluster.service) as other:
     assert wait_until(lambda: len(other.processes()) == 3, 30)
@@ -116,11 +119,13 @@ def test_another_host_uses_the_same_actors(cluster):
   assert cluster.submit(jobs[0]).result(60).outputs == ("0",)
 
 
+@pytest.mark.slow
 def test_a_host_on_another_cluster_is_told(machines, cluster):
   with pytest.raises(RuntimeError, match="the same cluster on all hosts"):
     Executor(**OPTIONS, service=f"{machines.address} executor-other-0")
 
 
+@pytest.mark.slow
 def test_a_second_run_is_told_that_the_cores_are_taken(monkeypatch, cluster):
   monkeypatch.setattr("azr_jax.executor.cluster.START_S", 4.0)
   with pytest.raises(RuntimeError, match="2 free cores on a node"):
@@ -167,6 +172,7 @@ def test_a_lost_node_loses_no_job_and_a_new_one_is_used(
   assert wait_until(lambda: len(cluster.processes()) == 3, 120)
 
 
+@pytest.mark.slow
 def test_a_library_that_a_node_lacks_fails_its_jobs_alone(cluster):
   job = Job("1", DOUBLE, ("1",), libraries=("azr_jax.nothing",))
   with pytest.raises(RuntimeError, match="executor-.*azr_jax.nothing"):
@@ -184,6 +190,7 @@ def test_cancelled_jobs_never_start(cluster):
   assert cluster.submit(Job("1", DOUBLE, ("1",))).result(90).status == "ok"
 
 
+@pytest.mark.slow
 def test_a_bad_job_is_its_callers_error(cluster):
   with pytest.raises(ValueError, match="runs is 0"):
     cluster.submit(Job("1", "", (), runs=0))
@@ -207,11 +214,13 @@ def test_a_bad_option_is_named(options, wanted):
     Executor(1, 1.0, 256, **options)
 
 
+@pytest.mark.slow
 def test_no_node_has_so_many_cores(machines):
   with pytest.raises(RuntimeError, match="no node of the Ray cluster has 99"):
     Executor(**OPTIONS | {"workers": 99})
 
 
+@pytest.mark.slow
 def test_closing_leaves_no_actor_and_cancels(cluster):
   actors = cluster.processes()
   future = cluster.submit(Job("1", LOOP, ("1",)))

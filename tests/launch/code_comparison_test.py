@@ -3,6 +3,7 @@
 import json
 
 import launching
+import pytest
 
 QUESTIONS = "questions/pass@1"
 
@@ -21,6 +22,7 @@ def write_scores(folder, value):
   (folder / "results.json").write_text(json.dumps({"scores": scores}))
 
 
+@pytest.mark.slow
 def test_finished_runs_become_a_table_and_are_not_run_again(tmp_path):
   (tmp_path / "potential").mkdir()
   (tmp_path / "potential" / "pass_rates.jsonl").write_text("")

@@ -176,7 +176,11 @@ def make_gguf_file(tmp_path, vocabulary):
   return path
 
 
-def test_a_damaged_gguf_file(gguf_file, one_device_mesh):
+@pytest.mark.parametrize(
+  "header, flips",
+  [(60, 20), pytest.param(200, 60, marks=pytest.mark.slow)],
+)
+def test_a_damaged_gguf_file(gguf_file, one_device_mesh, header, flips):
   def read():
     source = load._from_gguf(gguf_file)
     source.tokenizer.encode("def f(x):")
@@ -184,8 +188,8 @@ def test_a_damaged_gguf_file(gguf_file, one_device_mesh):
 
   read()
   data = gguf_file.read_bytes()
-  damaged = damage.variants(data, header=200, flips=60)
-  assert damage.check(gguf_file, damaged, read) > 100
+  damaged = damage.variants(data, header=header, flips=flips)
+  assert damage.check(gguf_file, damaged, read) > header // 2
 
 
 @pytest.mark.parametrize("kind", [0, 4, 8, 9, 12])

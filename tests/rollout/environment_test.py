@@ -264,7 +264,7 @@ def test_a_cancelled_request_leaves_nothing_behind(params, one_device_mesh):
   expected = converse(first, ScriptedEnvironment((3,)))
   cancelled = first.with_key(first.key)
   prompts = [cancelled.prompt(text) for text in TEXTS]
-  stream = cancelled.sample(prompts, 3, environment=environment)
+  stream = iter(cancelled.sample(prompts, 3, environment=environment))
   next(stream)
   stream.close()
   actual = converse(first.with_key(first.key), environment)

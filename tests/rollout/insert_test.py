@@ -79,7 +79,7 @@ def test_slots_hold_their_prompts_and_others_stay(sizes, counts):
     order,
     max_new_tokens,
     seeds,
-    key,
+    np.tile(jax.random.key_data(key), (16, 1)),
   )
   prompt_indices = np.repeat(np.arange(8), counts)
   k, v = np.array(state.cache.k), np.array(state.cache.v)

@@ -196,7 +196,7 @@ def test_the_token_that_ends_a_text_is_learned(params, one_device_mesh):
 
 def test_a_prompt_past_the_buckets_is_named(params, one_device_mesh):
   short = policy(params, one_device_mesh, prompt_buckets=(8,))
-  with pytest.raises(ValueError, match="prompt 2 has 12 tokens"):
+  with pytest.raises(ValueError, match="a prompt has 12 tokens"):
     sample(short)
 
 
@@ -206,9 +206,7 @@ def test_each_prompt_has_its_own_limit(params, one_device_mesh):
     policy(params, one_device_mesh, slots=2), max_new_tokens=max_new_tokens
   )
   assert [len(got[i].token_ids) for i in range(4)] == max_new_tokens
-  with pytest.raises(
-    ValueError, match=r"max_new_tokens\[1\]=11: expected 1 to"
-  ):
+  with pytest.raises(ValueError, match=r"max_new_tokens=11: expected 1 to"):
     generate(policy(params, one_device_mesh), max_new_tokens=[1, 11, 1, 1])
 
 

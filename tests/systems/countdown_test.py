@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import scripted
 
 from azr_jax import types
 from azr_jax.curricula import adaptive, mixed, mixture
@@ -25,7 +26,7 @@ HELD_OUT = next(p for p, _ in generator.generate(0, 1, test=True))
 ADAPTIVE = adaptive.AdaptiveSettings(warmup_steps=2)
 
 
-class ScriptedPolicy:
+class ScriptedPolicy(scripted.Policy):
   """Solves a puzzle in its first `skill` samples; proposes sums with a 7."""
 
   def __init__(self, skill=2):
@@ -36,6 +37,7 @@ class ScriptedPolicy:
   def prompt(self, text, task=None):
     return types.Prompt(text, tuple(range(len(text))), task)
 
+  @scripted.samples
   def sample(self, asked, n=1):
     self.asked += asked
     for index, prompt in enumerate(asked):
@@ -100,7 +102,7 @@ def groups_of(trajectories):
 
 
 def test_a_step_has_a_group_for_each_prompt_and_all_three_rewards():
-  collected = uniform().collect(ScriptedPolicy(), 1)
+  collected = scripted.collect(uniform(), ScriptedPolicy(), 1)
   groups = groups_of(collected.trajectories)
   assert len(groups) == 8
   assert all(rewards == [1.0, 1.0, 0.1, 0.0] for rewards in groups.values())
@@ -114,7 +116,7 @@ def test_a_step_has_a_group_for_each_prompt_and_all_three_rewards():
 
 
 def test_groups_of_equal_rewards_have_zero_advantages():
-  collected = uniform().collect(ScriptedPolicy(skill=4), 1)
+  collected = scripted.collect(uniform(), ScriptedPolicy(skill=4), 1)
   assert collected.metrics["groups/countdown/equal_share"] == 1.0
   estimates = advantages.estimate(
     "rloo",
@@ -129,7 +131,7 @@ def test_the_same_step_asks_the_same_puzzles():
   asked = []
   for _ in range(2):
     policy = ScriptedPolicy()
-    uniform().collect(policy, 5)
+    scripted.collect(uniform(), policy, 5)
     asked.append([prompt.text for prompt in policy.asked])
   assert asked[0] == asked[1]
 
@@ -143,11 +145,15 @@ def test_mixing_draws_half_from_the_second_source():
     0.5,
   )
   policy = ScriptedPolicy()
-  Countdown(
-    CountdownSettings(**SETTINGS),
-    CONTEXT,
-    Sources([PUZZLES, second], items, curriculum),
-  ).collect(policy, 1)
+  scripted.collect(
+    Countdown(
+      CountdownSettings(**SETTINGS),
+      CONTEXT,
+      Sources([PUZZLES, second], items, curriculum),
+    ),
+    policy,
+    1,
+  )
   tasks = [prompt.task for prompt in policy.asked]
   assert sum(task in second for task in tasks) == 4
   assert sum(task in PUZZLES for task in tasks) == 4
@@ -155,7 +161,7 @@ def test_mixing_draws_half_from_the_second_source():
 
 def test_a_closed_loop_begins_by_proposing_within_the_budget():
   system, policy = closed_loop(), ScriptedPolicy()
-  collected = system.collect(policy, 1)
+  collected = scripted.collect(system, policy, 1)
   groups = groups_of(collected.trajectories)
   proposed = groups.pop(("propose", 1))
   # Two of eight are no puzzle; half of the answers to the others are correct.
@@ -172,7 +178,7 @@ def test_a_closed_loop_begins_by_proposing_within_the_budget():
 
 @pytest.mark.parametrize("skill, reward", [(0, 0.0), (1, 0.75), (4, 0.0)])
 def test_a_proposal_is_rewarded_for_being_learnable(skill, reward):
-  collected = closed_loop().collect(ScriptedPolicy(skill), 1)
+  collected = scripted.collect(closed_loop(), ScriptedPolicy(skill), 1)
   valid = [
     t.reward
     for t in collected.trajectories
@@ -195,7 +201,7 @@ def test_a_known_unsolvable_or_held_out_puzzle_is_refused():
       }
       return prompts.format_response("", texts.get(self.made, "[7 50 2] 59"))
 
-  collected = closed_loop().collect(Repeating(), 1)
+  collected = scripted.collect(closed_loop(), Repeating(), 1)
   rejected = {
     name.partition("/rejected_")[2]: count
     for name, count in collected.metrics.items()
@@ -213,7 +219,7 @@ def test_state_goes_through_json_and_continues_alike():
   whole = closed_loop()
   policy = ScriptedPolicy()
   for step in range(1, 6):
-    whole.collect(policy, step)
+    scripted.collect(whole, policy, step)
   state = json.loads(json.dumps(whole.state_dict()))
   resumed = closed_loop()
   resumed.load_state_dict(state)
@@ -224,6 +230,6 @@ def test_state_goes_through_json_and_continues_alike():
     for system in (whole, resumed):
       policy = ScriptedPolicy()
       policy.made = 100 * step
-      system.collect(policy, step)
+      scripted.collect(system, policy, step)
       asked.append([prompt.text for prompt in policy.asked])
     assert asked[0] == asked[1]

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import scripted
 
 from azr_jax import types
 from azr_jax.configs import evaluate, orz
@@ -24,7 +25,7 @@ SETTINGS = dict(
 PROBLEMS = [Problem(f"what is {n} + 1", str(n + 1)) for n in range(10)]
 
 
-class ScriptedPolicy:
+class ScriptedPolicy(scripted.Policy):
   """Answers correctly, wrongly, and correctly but truncated after the box."""
 
   def __init__(self):
@@ -36,6 +37,7 @@ class ScriptedPolicy:
   def fits(self, prompt):
     return len(prompt.text) < 40
 
+  @scripted.samples
   def sample(self, asked, n=1):
     self.asked += [prompt.task for prompt in asked]
     for index, prompt in enumerate(asked):
@@ -69,7 +71,9 @@ def make_system(context):
 
 def test_a_truncated_answer_is_incorrect_or_graded(system):
   for rule, rewards in (("incorrect", [1, 0, 0]), ("graded", [1, 0, 1])):
-    collected = system(truncated_grade=rule).collect(ScriptedPolicy(), 1)
+    collected = scripted.collect(
+      system(truncated_grade=rule), ScriptedPolicy(), 1
+    )
     assert [t.reward for t in collected.trajectories] == rewards * 4
     groups = [t.group_id for t in collected.trajectories]
     assert groups == [("solve", i) for i in range(4) for _ in range(3)]
@@ -97,6 +101,7 @@ class EndingPolicy(ScriptedPolicy):
   def fits(self, prompt):
     return True
 
+  @scripted.samples
   def sample(self, asked, n=1, indices=None):
     self.asked += asked
     for index in range(len(asked)):
@@ -127,7 +132,9 @@ def test_benchmarks_are_asked_and_graded_exactly_as_the_reward_is(
     truncated_grade=rule,
     prompt_format="full",
   )
-  rewards = [t.reward for t in trained.collect(training, 1).trajectories]
+  rewards = [
+    t.reward for t in scripted.collect(trained, training, 1).trajectories
+  ]
   assert rewards == wanted
   settings = mathematics.MathematicsSettings("reward", "rules", rule)
   benchmark = mathematics.graded_by(settings, registry.BENCHMARKS[name])
@@ -170,7 +177,7 @@ def test_every_epoch_has_every_problem_once_in_another_order(system):
   policy = ScriptedPolicy()
   orz = system(prompts=5)
   for step in range(1, 5):
-    orz.collect(policy, step)
+    scripted.collect(orz, policy, step)
   first, second = policy.asked[:10], policy.asked[10:]
   assert set(first) == set(second) == set(PROBLEMS)
   assert first != second
@@ -179,13 +186,13 @@ def test_every_epoch_has_every_problem_once_in_another_order(system):
 def test_a_step_that_crosses_two_epochs_is_whole(system):
   policy = ScriptedPolicy()
   for step in range(1, 6):
-    system().collect(policy, step)
+    scripted.collect(system(), policy, step)
   assert len(policy.asked) == 20
   assert sorted(map(PROBLEMS.index, policy.asked)) == sorted([*range(10)] * 2)
 
 
 def test_metrics_tell_repetition_and_truncation(system):
-  metrics = system().collect(ScriptedPolicy(), 1).metrics
+  metrics = scripted.collect(system(), ScriptedPolicy(), 1).metrics
   assert metrics["correct/orz/solve/mean"] == pytest.approx(1 / 3)
   assert metrics["correct/orz/solve/any"] == 1
   assert metrics["health/orz/truncated_share"] == pytest.approx(1 / 3)
@@ -198,7 +205,7 @@ def test_metrics_tell_repetition_and_truncation(system):
 
 def test_the_state_goes_through_json(system):
   first = system()
-  first.collect(ScriptedPolicy(), 1)
+  scripted.collect(first, ScriptedPolicy(), 1)
   state = json.loads(json.dumps(first.state_dict()))
   assert [counts[1:] for counts in state["solved"]] == [[1, 3]] * 4
   other = system()
@@ -209,12 +216,12 @@ def test_the_state_goes_through_json(system):
 def test_a_prompt_that_is_too_long_is_left_out(system):
   long = [Problem(f"{n}" + " and so on" * 9, "1") for n in range(3)]
   orz = system([PROBLEMS[0], *long])
-  collected = orz.collect(ScriptedPolicy(), 1)
+  collected = scripted.collect(orz, ScriptedPolicy(), 1)
   assert len(collected.trajectories) == SETTINGS["group_size"]
   assert collected.metrics["count/orz/too_long"] == 3
   orz = system([*long, *long])
   with pytest.raises(ValueError, match="expected a larger bucket"):
-    orz.collect(ScriptedPolicy(), 1)
+    scripted.collect(orz, ScriptedPolicy(), 1)
 
 
 def test_too_few_problems_are_refused(system):

@@ -36,14 +36,14 @@ class Runs(System):
   Settings = RunsSettings
   best = 0
 
-  def collect(self, policy, step):
+  async def collect(self, policy, step):
     c = self.settings
     rng = np.random.default_rng((self.context.seed, step))
     letters = rng.choice(list("abcdefgh"), c.prompts)
     prompts = [policy.prompt(f"Repeat {x}: ") for x in letters]
     trajectories = []
-    stream = policy.sample(prompts, c.group_size)
-    for index, _, done in sorted(stream, key=lambda one: one[:2]):
+    samples = [one async for one in policy.sample(prompts, c.group_size)]
+    for index, _, done in sorted(samples, key=lambda one: one[:2]):
       runs = [len([*run]) for _, run in itertools.groupby(done.text)]
       self.best = max([self.best, *runs])
       reward = max(runs, default=0) / 10

@@ -87,15 +87,20 @@ KL = {"learner.kl_coef": 0.1}
 @pytest.mark.parametrize(
   "start, changes",
   [
-    ("model", {}),
     ("model", KL),
-    ("folder", {}),
     ("resumed", {}),
-    ("resumed", KL),
-    ("run", KL),
-    ("stage", {}),
-    ("stage", KL),
     ("stage resumed", {}),
+    *(
+      pytest.param(start, changes, marks=pytest.mark.slow)
+      for start, changes in (
+        ("model", {}),
+        ("folder", {}),
+        ("resumed", KL),
+        ("run", KL),
+        ("stage", {}),
+        ("stage", KL),
+      )
+    ),
   ],
   ids=lambda value: value if isinstance(value, str) else "".join(value),
 )

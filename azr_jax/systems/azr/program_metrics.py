@@ -17,6 +17,7 @@ import numpy as np
 from azr_jax.executor import Executor, Job, Result, futures
 from azr_jax.grading import literals
 from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout.event_loop import Awaited
 from azr_jax.systems.azr.appendix import composite
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.solver import Solution
@@ -125,8 +126,7 @@ def start(
   program are not measured.
 
   Returns:
-    The proposals with the futures of their metrics, which are done after the
-    next `wait_all` of the jobs.
+    The proposals with the futures of their metrics.
   """
   started = []
   for proposal in proposals:
@@ -143,7 +143,8 @@ def start(
   return started
 
 
-def finish(
+async def finish(
+  jobs: SharedJobs,
   started: Sequence[tuple[Proposal, "Future[dict[str, float]]"]],
   proposals: Sequence[Proposal],
   counts: AnswerCounts,
@@ -151,13 +152,14 @@ def finish(
   """Sets the program metrics of valid proposals.
 
   Args:
-    started: what `start` returned, with futures that are done.
+    jobs: that measure programs.
+    started: what `start` returned.
     proposals: all proposals of the step.
     counts: the answers of the run, to which those of the step are added; they
       give `answer_diversity`.
   """
   for proposal, future in started:
-    proposal.program_metrics = dict(future.result() or {})
+    proposal.program_metrics = dict(await Awaited(future, jobs) or {})
   valid = [p for p in proposals if p.task is not None]
   for proposal in valid:
     assert proposal.task is not None
@@ -194,7 +196,7 @@ def metrics(proposals: Sequence[Proposal], prefix: str) -> dict[str, float]:
   return means
 
 
-def solution_metrics(
+async def solution_metrics(
   jobs: SharedJobs, solutions: Sequence[Solution], prefix: str
 ) -> dict[str, float]:
   """Returns how much more complex tasks are than correct answers (C.5)."""
@@ -210,8 +212,8 @@ def solution_metrics(
           )
         )
       )
-  jobs.wait_all()
-  differences = [f.result() for f in started if f.result() is not None]
+  differences = [await Awaited(future, jobs) for future in started]
+  differences = [one for one in differences if one is not None]
   if not differences:
     return {}
   name = f"program/{prefix}/{INDUCTION}/gold_minus_answer"

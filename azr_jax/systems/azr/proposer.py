@@ -208,7 +208,7 @@ def _triplet_prompt(
   )
 
 
-def sample_proposals(
+async def sample_proposals(
   policy: Policy,
   jobs: SharedJobs,
   typed_prompts: Sequence[tuple[str, types.Prompt]],
@@ -240,8 +240,8 @@ def sample_proposals(
       )
     )
 
-  stream = policy.sample([prompt for _, prompt in typed_prompts])
-  graded = collect.sample_and_grade(stream, submit, jobs)
+  samples = policy.sample([prompt for _, prompt in typed_prompts])
+  graded = await collect.sample_and_grade(samples, submit, jobs)
   return [
     _proposal(policy, task_type, prompt, validated, style)
     for (task_type, prompt), [validated] in zip(

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from azr_jax.executor import Executor
+from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.run import console
 from azr_jax.systems.azr import proposer, solver
@@ -91,7 +92,7 @@ class Seeding:
       self._seeds[row["kind"]].add(task_lib.from_json(row), SEED_STEP)
       self._done[row["kind"]] = row["round"]
 
-  def fill(self, buffers: Mapping[str, buffer_lib.TaskBuffer]) -> None:
+  async def fill(self, buffers: Mapping[str, buffer_lib.TaskBuffer]) -> None:
     """Fills the empty buffers of the task types with B x S seeds each.
 
     After `seed_rounds` rounds a status line says how many seeds are missing. A
@@ -114,14 +115,14 @@ class Seeding:
     if not (types_of[TRIPLETS] or types_of[CASES]):
       asked[TRIPLETS] = []
     kinds = [kind for kind in KINDS if asked[kind]]
-    self._read_file(kinds)
+    await self._read_file(kinds)
     for kind in kinds:
-      self._sample_rounds(kind, asked[kind])
+      await self._sample_rounds(kind, asked[kind])
     for kind, task_types in types_of.items():
       for task_type in task_types:
         self._add_fitting(kind, task_type, buffers[task_type])
 
-  def _read_file(self, kinds: Sequence[str]) -> None:
+  async def _read_file(self, kinds: Sequence[str]) -> None:
     """Adds valid seeds of the named file, up to the target of each kind."""
     spec = self._settings.appendix.seeds
     if not spec:
@@ -145,15 +146,17 @@ class Seeding:
       for first in range(0, len(tasks), self._target):
         if len(self._seeds[kind]) < self._target:
           part = tasks[first : first + self._target]
-          self._add(kind, self._validated(kind, part), _FROM_FILE)
+          self._add(kind, await self._validated(kind, part), _FROM_FILE)
 
-  def _sample_rounds(self, kind: str, task_types: Sequence[str]) -> None:
+  async def _sample_rounds(self, kind: str, task_types: Sequence[str]) -> None:
     """Samples rounds, of each type in turn, until there are B x S seeds."""
     settings, seeds = self._settings, self._seeds[kind]
     for number in range(max(self._done[kind] + 1, 0), settings.seed_rounds):
       if len(seeds) >= self._target:
         return
-      self._sample_round(kind, task_types[number % len(task_types)], number)
+      await self._sample_round(
+        kind, task_types[number % len(task_types)], number
+      )
       self._say(
         f"seeding: {len(seeds)} of {self._target} {kind} after round "
         f"{number + 1}"
@@ -167,7 +170,7 @@ class Seeding:
       zero = ZERO_ERROR_TRIPLET if kind == ERRORS else ZERO_TRIPLET
       seeds.add(zero, SEED_STEP)
 
-  def _sample_round(self, kind: str, task_type: str, number: int) -> None:
+  async def _sample_round(self, kind: str, task_type: str, number: int) -> None:
     """Adds the valid ones of B proposals to the seeds."""
     policy = self._policy.branch(KINDS.index(kind), number)
     rng = self._make_rng(f"seed {kind} {number}")
@@ -183,7 +186,7 @@ class Seeding:
       )
       for _ in range(self._settings.batch_size)
     ]
-    proposals = proposer.sample_proposals(
+    proposals = await proposer.sample_proposals(
       policy,
       self._context.jobs,
       [(task_type, prompt) for prompt in asked],
@@ -193,7 +196,9 @@ class Seeding:
     tasks = [p.task for p in proposals if p.task is not None]
     # The programs of induction tasks are seeds, which are stripped.
     self._add(
-      kind, tasks if kind == CASES else self._validated(kind, tasks), number
+      kind,
+      tasks if kind == CASES else await self._validated(kind, tasks),
+      number,
     )
 
   def _has_its_cases(self, task: Task) -> bool:
@@ -202,15 +207,14 @@ class Seeding:
       return True
     return len(set(task.inputs)) == self._settings.induction_inputs
 
-  def _validated(self, kind: str, tasks: Sequence[Task]) -> list[Task]:
+  async def _validated(self, kind: str, tasks: Sequence[Task]) -> list[Task]:
     """Strips tasks, validates them again and returns the valid ones."""
     jobs = self._context.jobs
     verdicts = [
       jobs.submit(functools.partial(_submit, kind=kind, task=task))
       for task in tasks
     ]
-    jobs.wait_all()
-    results = [verdict.result() for verdict in verdicts]
+    results = [await Awaited(verdict, jobs) for verdict in verdicts]
     return [t for t in results if not isinstance(t, validation.Rejection)]
 
   def _add(self, kind: str, tasks: Sequence[Task], number: int) -> None:

@@ -48,7 +48,7 @@ def solve_prompt(
   return policy.prompt(style.solve(task_type, task), task)
 
 
-def sample_solutions(
+async def sample_solutions(
   policy: Policy,
   jobs: SharedJobs,
   tasks: Sequence[tuple[str, Task]],
@@ -96,7 +96,8 @@ def sample_solutions(
       )
     return graded
 
-  graded = collect.sample_and_grade(policy.sample(prompts, n), submit, jobs)
+  samples = policy.sample(prompts, n)
+  graded = await collect.sample_and_grade(samples, submit, jobs)
   return [
     Solution(
       prompt=prompts[index],

@@ -146,12 +146,12 @@ class AZR(System):
     if "answered" in state:  # Older runs have not counted them.
       self._surprise.load_state_dict(state["answered"])
 
-  def collect(self, policy: Policy, step: int) -> types.RolloutBatch:
+  async def collect(self, policy: Policy, step: int) -> types.RolloutBatch:
     """Plays one step, as the module's docstring says."""
     settings, jobs = self.settings, self.context.jobs
     clock = _Clock()
     if not any(len(buffer) for buffer in self.buffers.values()):
-      seeding.Seeding(
+      await seeding.Seeding(
         policy,
         self.context,
         settings,
@@ -162,7 +162,7 @@ class AZR(System):
       # their jobs are in no metric.
       jobs.metrics()
       clock.lap("seed")
-    proposals = self._propose(policy, step)
+    proposals = await self._propose(policy, step)
     clock.lap("propose")
     measuring = []
     if settings.measure_programs:
@@ -170,15 +170,15 @@ class AZR(System):
       measuring = program_metrics.start(jobs, proposals)
     rollouts: list[Solution] = []
     if settings.uses_learnability:
-      rollouts = self._estimate_learnability(policy, proposals)
+      rollouts = await self._estimate_learnability(policy, proposals)
     clock.lap("learnability")
     solutions: list[Solution] = []
     if settings.uses_solutions:
-      solutions = self._solve(policy, proposals, step)
+      solutions = await self._solve(policy, proposals, step)
     clock.lap("solve")
 
     if settings.measure_programs:
-      program_metrics.finish(measuring, proposals, self._answers)
+      await program_metrics.finish(jobs, measuring, proposals, self._answers)
       self._surprise.rate_and_count(proposals, [*rollouts, *solutions])
     proposed: list[types.Trajectory] = []
     if PROPOSE in settings.roles:
@@ -188,7 +188,7 @@ class AZR(System):
     step_metrics |= metrics.step_metrics([*proposed, *solved])
     if settings.measure_programs:
       step_metrics |= program_metrics.metrics(proposals, self.name)
-      step_metrics |= program_metrics.solution_metrics(
+      step_metrics |= await program_metrics.solution_metrics(
         jobs, solutions, self.name
       )
       clock.lap("measures")
@@ -203,7 +203,7 @@ class AZR(System):
     words = [self.context.seed, step, *purpose.encode()]
     return np.random.default_rng(words)
 
-  def _propose(self, policy: Policy, step: int) -> list[Proposal]:
+  async def _propose(self, policy: Policy, step: int) -> list[Proposal]:
     """Samples B proposals per type, and adds valid tasks to the buffers."""
     rng = self._rng(step, "propose")
     settings = self.settings
@@ -217,7 +217,7 @@ class AZR(System):
       for task_type in settings.task_types
       for _ in range(settings.batch_size)
     ]
-    proposals = proposer.sample_proposals(
+    proposals = await proposer.sample_proposals(
       policy, self.context.jobs, prompts, settings, self._style
     )
     for proposal in proposals:
@@ -231,7 +231,7 @@ class AZR(System):
         buffer.add(proposal.task, step)
     return proposals
 
-  def _estimate_learnability(
+  async def _estimate_learnability(
     self, policy: Policy, proposals: Sequence[Proposal]
   ) -> list[Solution]:
     """Sets how each valid proposal is solved (r-bar in eq. 4).
@@ -241,7 +241,7 @@ class AZR(System):
     """
     valid = [p for p in proposals if p.passable]
     n = self.settings.learnability_samples
-    solutions = solver.sample_solutions(
+    solutions = await solver.sample_solutions(
       policy,
       self.context.jobs,
       [(p.task_type, p.task) for p in valid if p.task is not None],
@@ -262,7 +262,7 @@ class AZR(System):
       buffer = self.buffers[solution.task_type]
       buffer.update(solution.prompt.task, int(solution.correct), 1)
 
-  def _solve(
+  async def _solve(
     self, policy: Policy, proposals: Sequence[Proposal], step: int
   ) -> list[Solution]:
     """Samples a solution of B tasks per type.
@@ -288,7 +288,7 @@ class AZR(System):
         rng, settings.batch_size - len(fresh), before=step
       )
       tasks += [(task_type, task) for task in [*fresh, *filler]]
-    solutions = solver.sample_solutions(
+    solutions = await solver.sample_solutions(
       policy, self.context.jobs, tasks, self._style, n=1
     )
     self._observe(solutions)

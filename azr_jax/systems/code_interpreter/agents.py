@@ -17,18 +17,14 @@ import json
 from collections.abc import Callable, Sequence
 
 from azr_jax import types
-from azr_jax.executor import Executor, scripts
-from azr_jax.executor.pending import ResultFuture
+from azr_jax.executor import scripts
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout import policy as policy_lib
-from azr_jax.rollout.environment import (
-  SequenceId,
-  split_responses,
-  split_turns,
-)
-from azr_jax.rollout.policy import Agent, Policy, Stream
+from azr_jax.rollout.environment import split_responses, split_turns
+from azr_jax.rollout.event_loop import Awaited
+from azr_jax.rollout.policy import Agent, Answers, Policy
 from azr_jax.rollout.python_tool import PythonTool
 from azr_jax.systems.code_interpreter.codesteer import (
   CodeSteer,
@@ -110,13 +106,13 @@ def _free_agent(
     text_of: returns the text of a conversation.
   """
 
-  def ask(
+  async def ask(
     policy: Policy,
     prompts: Sequence[types.Prompt],
     samples: int,
     prompt_seeds: Sequence[int],
-  ) -> Stream:
-    for index, sample, completion in policy.sample(
+  ) -> Answers:
+    async for index, sample, completion in policy.sample(
       prompts, samples, prompt_seeds, environment=tool
     ):
       text = text_of(policy.tokenizer, completion)
@@ -133,44 +129,34 @@ def _code_agent(jobs: SharedJobs, libraries: tuple[str, ...]) -> Agent:
     libraries: packages that scripts may import beside the standard library.
   """
 
-  def ask(
+  async def run(code: str) -> str:
+    job = scripts.script_job(code, libraries)
+    result = await Awaited(jobs.submit(lambda e: e.submit(job)), jobs)
+    return str(scripts.read_result(result).output).strip()
+
+  async def answer(completion: types.Completion) -> types.Completion:
+    block = code_blocks.find_block(completion.text)
+    if block is None:
+      return completion
+    output = await run(block.code) or await run(block.code + _PRINT_RESULT)
+    return _with_output(completion, output)
+
+  async def ask(
     policy: Policy,
     prompts: Sequence[types.Prompt],
     samples: int,
     prompt_seeds: Sequence[int],
-  ) -> Stream:
-    running: dict[SequenceId, types.Completion] = {}
-    # The code of the scripts that run without `_PRINT_RESULT`.
-    first_tries: dict[SequenceId, str] = {}
-
-    def run(sequence_id: SequenceId, code: str) -> None:
-      def start(executor: Executor) -> ResultFuture:
-        return executor.submit(scripts.script_job(code, libraries))
-
-      jobs.submit(start, sequence_id)
-
-    def answered(wait: bool) -> Stream:
-      for sequence_id, result in jobs.poll(wait).items():
-        output = str(scripts.read_result(result).output).strip()
-        code = first_tries.pop(sequence_id, None)
-        if not output and code is not None:
-          run(sequence_id, code + _PRINT_RESULT)
-          continue
-        yield *sequence_id, _with_output(running.pop(sequence_id), output)
-
-    for index, sample, completion in policy.sample(
+  ) -> Answers:
+    running = []
+    async for index, sample, completion in policy.sample(
       prompts, samples, prompt_seeds
     ):
-      block = code_blocks.find_block(completion.text)
-      if block is None:
-        yield index, sample, completion
-      else:
-        running[index, sample] = completion
-        first_tries[index, sample] = block.code
-        run((index, sample), block.code)
-      yield from answered(wait=False)
-    while running:
-      yield from answered(wait=True)
+      running.append((index, sample, policy.loop.spawn(answer(completion))))
+      while running and running[0][2].done():
+        index, sample, done = running.pop(0)
+        yield index, sample, done.result()
+    for index, sample, done in running:
+      yield index, sample, await Awaited(done)
 
   return ask
 

@@ -27,7 +27,7 @@ NO_SCRIPT = "(the checker wrote no script)"
 NOT_WORKING = "(the check does not work for this answer)"
 
 
-def check(
+async def check(
   phases: Phases,
   conversations: Conversations,
   tries: int,
@@ -53,7 +53,7 @@ def check(
   failed: dict[SequenceId, ScriptResult] = {}
   waiting = list(texts)
   for number in range(tries):
-    written = _write_scripts(
+    written = await _write_scripts(
       phases,
       conversations,
       {name: texts[name] for name in waiting},
@@ -64,7 +64,7 @@ def check(
       if name not in written:
         conversations[name].check = NO_SCRIPT
         failed.pop(name, None)
-    results = phases.run(written)
+    results = await phases.run(written)
     waiting = []
     for name, result in results.items():
       if result.status == "ok" and not str(result.errors):
@@ -79,7 +79,7 @@ def check(
     _tell(phases, conversations[name], result)
 
 
-def _write_scripts(
+async def _write_scripts(
   phases: Phases,
   conversations: Conversations,
   texts: dict[SequenceId, str],
@@ -92,7 +92,7 @@ def _write_scripts(
     asked = {name: text for name, text in texts.items() if name not in written}
     if not asked:
       break
-    responses = phases.ask(conversations, asked, first_phase + generation)
+    responses = await phases.ask(conversations, asked, first_phase + generation)
     written |= {
       name: response.text
       for name, response in responses.items()

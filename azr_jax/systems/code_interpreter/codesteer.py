@@ -27,7 +27,7 @@ from azr_jax.config.settings import Settings, setting
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.environment import SequenceId
-from azr_jax.rollout.policy import Policy, Stream
+from azr_jax.rollout.policy import Answers, Policy
 from azr_jax.systems.code_interpreter import checker, script_complexity
 from azr_jax.systems.code_interpreter.phases import (
   Conversation,
@@ -111,13 +111,13 @@ class CodeSteer:
     self._prompt_format = prompt_format
     self._settings = settings
 
-  def ask(
+  async def ask(
     self,
     policy: Policy,
     prompts: Sequence[types.Prompt],
     samples: int,
     prompt_seeds: Sequence[int],
-  ) -> Stream:
+  ) -> Answers:
     """Yields the answers to each prompt.
 
     Args:
@@ -143,25 +143,25 @@ class CodeSteer:
     }
     # A round has a phase each for steerer and solver, and the checker's.
     checks = settings.check_tries * settings.check_generations
-    self._choose(phases, conversations, 0)
-    self._answer(phases, conversations, 1)
+    await self._choose(phases, conversations, 0)
+    await self._answer(phases, conversations, 1)
     for number in range(2, 2 + settings.rounds * (2 + checks), 2 + checks):
-      checker.check(
+      await checker.check(
         phases,
         conversations,
         settings.check_tries,
         settings.check_generations,
         number + 2,
       )
-      for name in self._steer(phases, conversations, number):
+      for name in await self._steer(phases, conversations, number):
         yield *name, _completed(conversations.pop(name))
       if not conversations:
         return
-      self._answer(phases, conversations, number + 1)
+      await self._answer(phases, conversations, number + 1)
     for name, conversation in conversations.items():
       yield *name, _completed(conversation)
 
-  def _choose(
+  async def _choose(
     self, phases: Phases, conversations: Conversations, number: int
   ) -> None:
     """Sets the form of each first answer."""
@@ -169,12 +169,13 @@ class CodeSteer:
       name: _CHOOSE.format(question=conversation.question)
       for name, conversation in conversations.items()
     }
-    for name, choice in phases.ask(conversations, texts, number).items():
+    choices = await phases.ask(conversations, texts, number)
+    for name, choice in choices.items():
       form = code_blocks.find_answer(choice.text) or ""
       is_code = form.casefold() == "code"
       conversations[name].form = "code" if is_code else "text"
 
-  def _answer(
+  async def _answer(
     self, phases: Phases, conversations: Conversations, number: int
   ) -> None:
     """Sets each answer and the output of its script."""
@@ -192,10 +193,10 @@ class CodeSteer:
     temperature: float | None = self._settings.solver_temperature
     if temperature == _AS_SAMPLED:
       temperature = None
-    answers = phases.sample(conversations, texts, number, temperature)
+    answers = await phases.sample(conversations, texts, number, temperature)
     for name, answer in answers.items():
       conversations[name].completion = answer
-    results = phases.run(
+    results = await phases.run(
       {name: c.completion.text for name, c in conversations.items()}
     )
     for name, conversation in conversations.items():
@@ -203,7 +204,7 @@ class CodeSteer:
       conversation.output = "" if result is None else printed(result)
       conversation.report = phases.shown(conversation.output)
 
-  def _steer(
+  async def _steer(
     self, phases: Phases, conversations: Conversations, number: int
   ) -> list[SequenceId]:
     """Sets form and advice of the next answers; returns the accepted ones."""
@@ -217,7 +218,7 @@ class CodeSteer:
         check=conversation.check or "(nothing)",
         code=script_complexity.measure(block.code).summary if block else "none",
       )
-    responses = phases.ask(conversations, texts, number)
+    responses = await phases.ask(conversations, texts, number)
     accepted = []
     for name, conversation in conversations.items():
       response = responses.get(name)

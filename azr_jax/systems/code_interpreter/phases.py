@@ -18,6 +18,7 @@ from azr_jax.executor.scripts import ScriptResult
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.environment import SequenceId
+from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import collect
 from azr_jax.tasks.questions import prompts
@@ -94,7 +95,7 @@ class Phases:
   prompt_format: str
   max_tokens: int
 
-  def ask(
+  async def ask(
     self,
     conversations: Conversations,
     texts: Mapping[SequenceId, str],
@@ -107,9 +108,9 @@ class Phases:
       )
       for name, text in texts.items()
     }
-    return self.sample(conversations, templated, number)
+    return await self.sample(conversations, templated, number)
 
-  def sample(
+  async def sample(
     self,
     conversations: Conversations,
     texts: Mapping[SequenceId, str],
@@ -130,29 +131,31 @@ class Phases:
       [(texts[name], conversations[name].prompt.task) for name in names],
     )
     names = [names[index] for index in kept]
-    stream = self.policy.sample(
+    samples = self.policy.sample(
       asked,
       1,
       [conversations[name].seed for name in names],
       temperature=temperature,
       call=_FIRST_CALL + number,
     )
-    return {names[index]: completion for index, _, completion in stream}
+    return {names[index]: completion async for index, _, completion in samples}
 
-  def run(
+  async def run(
     self, texts: Mapping[SequenceId, str]
   ) -> dict[SequenceId, ScriptResult]:
     """Returns what the script of each text printed, for texts with one."""
+    running = {}
     for name, text in texts.items():
       block = code_blocks.find_block(text)
       if block is not None:
         job = scripts.script_job(block.code, self.libraries)
-        self.jobs.submit(lambda executor, job=job: executor.submit(job), name)
-    results: dict[SequenceId, ScriptResult] = {}
-    while self.jobs.pending:
-      for name, result in self.jobs.poll(wait=True).items():
-        results[name] = scripts.read_result(result)
-    return results
+        running[name] = self.jobs.submit(
+          lambda executor, job=job: executor.submit(job)
+        )
+    return {
+      name: scripts.read_result(await Awaited(future, self.jobs))
+      for name, future in running.items()
+    }
 
   def shown(self, text: str) -> str:
     """Returns a script's output as another role is shown it."""

@@ -206,7 +206,7 @@ class CodeInterpreter(System):
     """Returns the indices of the questions of a step."""
     return self._stages.sample(step, self.settings.prompts)
 
-  def collect(self, policy: Policy, step: int) -> RolloutBatch:
+  async def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Plays one step, as the module's docstring says."""
     settings = self.settings
     if self._stages.needs_pass_rates(step):
@@ -219,11 +219,10 @@ class CodeInterpreter(System):
       last = _turns(policy, completion)[::2][-1]
       return self._grade(asked[index].task, code_blocks.find_answer(last))
 
-    stream = policy.sample(asked, settings.group_size, environment=self._tool)
+    samples = policy.sample(asked, settings.group_size, environment=self._tool)
+    groups = await collect.sample_and_grade(samples, submit, self.context.jobs)
     trajectories = []
-    for group, rollouts in enumerate(
-      collect.sample_and_grade(stream, submit, self.context.jobs)
-    ):
+    for group, rollouts in enumerate(groups):
       for rollout in rollouts:
         turns = _turns(policy, rollout.completion)
         parts = rewards_lib.parts(

@@ -125,21 +125,21 @@ class Countdown(System):
     self._known.add(puzzle.key)
     return SampledItem(self._buckets.add(bucket), bucket)
 
-  def collect(self, policy: Policy, step: int) -> RolloutBatch:
+  async def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Plays one step, as the module's docstring says."""
     settings = self.settings
     rng = np.random.default_rng((self.context.seed, step))
     items = self._curriculum.sample(step, settings.prompts, rng)
     proposed: list[_Proposal] = []
     if settings.proposals and self._may_propose(items):
-      proposed = self._propose(policy, items, rng)
+      proposed = await self._propose(policy, items, rng)
       fresh = [p.item for p in proposed if p.item is not None]
       # Proposals take the place of solutions, so that a step has as many
       # completions as without them.
       room = settings.prompts - -(-settings.proposals // settings.group_size)
       items = (fresh + items)[:room]
     puzzles = [self._puzzles[item.source][item.index] for item in items]
-    groups = self._solve(policy, puzzles)
+    groups = await self._solve(policy, puzzles)
     rates = [
       float(np.mean([t.metrics["correct"] for t in group])) for group in groups
     ]
@@ -163,7 +163,7 @@ class Countdown(System):
     bucket = self._buckets.names.index(PROPOSED)
     return items[0].bucket == bucket or self._buckets.count(bucket) == 0
 
-  def _solve(
+  async def _solve(
     self, policy: Policy, puzzles: Sequence[Puzzle]
   ) -> list[list[types.Trajectory]]:
     """Returns the trajectories of G responses to each puzzle, in order."""
@@ -180,7 +180,8 @@ class Countdown(System):
         verifier.verify(puzzles[index], completion.text, settings.verifier)
       )
 
-    stream = policy.sample(asked, settings.group_size)
+    samples = policy.sample(asked, settings.group_size)
+    groups = await collect.sample_and_grade(samples, verify)
     return [
       [
         types.Trajectory(
@@ -198,10 +199,10 @@ class Countdown(System):
         )
         for answer in group
       ]
-      for index, group in enumerate(collect.sample_and_grade(stream, verify))
+      for index, group in enumerate(groups)
     ]
 
-  def _propose(
+  async def _propose(
     self,
     policy: Policy,
     items: Sequence[SampledItem],
@@ -215,7 +216,8 @@ class Countdown(System):
       shown = [self._puzzles[items[i].source][items[i].index] for i in chosen]
       text = prompts.propose_prompt(shown, settings.prompt_format)
       asked.append(policy.prompt(text))
-    responses = {i: response for i, _, response in policy.sample(asked)}
+    samples = policy.sample(asked)
+    responses = {i: response async for i, _, response in samples}
     proposed = []
     for index, prompt in enumerate(asked):
       response = responses[index]

@@ -126,7 +126,7 @@ class ORZ(System):
       (self.context.seed,), len(self._problems), (step - 1) * count, count
     )
 
-  def collect(self, policy: Policy, step: int) -> RolloutBatch:
+  async def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Plays one step, as the module's docstring says."""
     settings = self.settings
     indices = self._problems_of(step)
@@ -146,7 +146,7 @@ class ORZ(System):
     def submit(index: int, completion: types.Completion) -> "Future[Outcome]":
       return self._submit_grading(asked[index].task.answer, completion)
 
-    groups = collect.sample_and_grade(
+    groups = await collect.sample_and_grade(
       policy.sample(asked, settings.group_size), submit, self.context.jobs
     )
     trajectories = []

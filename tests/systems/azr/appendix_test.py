@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scripted
 from azr_test import SETTINGS, STYLE, ScriptedPolicy, answer, settings
 
 from azr_jax.systems.azr import proposer, solver
@@ -50,7 +51,7 @@ class Building(ScriptedPolicy):
 
 def play(context, policy, **changes):
   system = AZR(settings(**changes), context)
-  return system, system.collect(policy, 1)
+  return system, scripted.collect(system, policy, 1)
 
 
 def test_errors_are_proposed_validated_and_deduced(context):

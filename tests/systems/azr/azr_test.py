@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import scripted
 
 from azr_jax import types
 from azr_jax.config.settings import build
@@ -50,7 +51,7 @@ def settings(**changes):
   return build(AZRSettings, values)
 
 
-class ScriptedPolicy:
+class ScriptedPolicy(scripted.Policy):
   """Responds by the kind of prompt; every second solution is correct.
 
   Programs are `x + n` with a running n, so that proposals differ.
@@ -70,6 +71,7 @@ class ScriptedPolicy:
   def branch(self, *numbers):
     return self
 
+  @scripted.samples
   def sample(self, asked, n=1):
     self.asked += asked
     order = [(i, s) for i in range(len(asked)) for s in range(n)]
@@ -112,7 +114,9 @@ def played(context):
   def play(steps=1, **changes):
     system = AZR(settings(**changes), context)
     policy = ScriptedPolicy()
-    collected = [system.collect(policy, step + 1) for step in range(steps)]
+    collected = [
+      scripted.collect(system, policy, step + 1) for step in range(steps)
+    ]
     return system, policy, collected
 
   return play
@@ -191,7 +195,7 @@ def test_expressions_are_tasks_and_answers(context):
       return text
 
   system, policy = AZR(settings(), context), Writer()
-  collected = system.collect(policy, 1)
+  collected = scripted.collect(system, policy, 1)
   for buffer in system.buffers.values():
     for task in buffer.tasks():
       inputs = getattr(task, "inputs", None) or [task.input]
@@ -230,7 +234,7 @@ class Mute(ScriptedPolicy):
 
 def test_a_model_that_cannot_propose_starts_from_the_zero_triplet(context):
   system = AZR(settings(), context)
-  collected = system.collect(Mute(), 1)
+  collected = scripted.collect(system, Mute(), 1)
   rewards = {t.reward for t in collected.trajectories}
   assert rewards == {-1.0}
   assert len(system.buffers["deduction"]) == 1
@@ -246,7 +250,7 @@ def test_prompts_state_the_limits_of_the_executor(context):
   context = dataclasses.replace(context, sandbox=limits)
   system = AZR(settings(prompt_format="full"), context)
   policy = Mute(limit=10_000)
-  system.collect(policy, 1)
+  scripted.collect(system, policy, 1)
   proposing = [p.text for p in policy.asked if "Invent a Python" in p.text]
   assert proposing
   assert all("within 3.5 seconds of CPU time" in text for text in proposing)
@@ -269,7 +273,7 @@ class LongOutputs(ScriptedPolicy):
 def test_a_seed_enters_only_the_buffers_whose_solver_it_fits(context):
   system = AZR(settings(), context)
   policy = LongOutputs(limit=450)
-  system.collect(policy, 1)
+  scripted.collect(system, policy, 1)
   for name, buffer in system.buffers.items():
     for task in buffer.tasks():
       prompt = solver.solve_prompt(policy, name, task, STYLE)
@@ -314,8 +318,8 @@ def test_programs_alike_but_for_names_are_duplicates(
   for buffer in system.buffers.values():
     buffer.add(ZERO_TRIPLET, 0)  # Not empty, so there is no seeding.
   policy = Repeating()
-  first = system.collect(policy, 1).metrics
-  second = system.collect(policy, 2).metrics
+  first = scripted.collect(system, policy, 1).metrics
+  second = scripted.collect(system, policy, 2).metrics
   name = "proposals/azr/deduction"
   assert first[f"{name}/duplicate_share"] == 0.5
   assert second[f"{name}/duplicate_share"] == 1.0
@@ -356,7 +360,7 @@ def test_programs_are_stripped_before_they_become_tasks(context, strip, code):
   system = AZR(settings(strip=strip), context)
   for buffer in system.buffers.values():
     buffer.add(ZERO_TRIPLET, 0)  # Not empty, so there is no seeding.
-  system.collect(Commented(), 1)
+  scripted.collect(system, Commented(), 1)
   assert system.buffers["deduction"].tasks()[-1].code == code
 
 
@@ -367,6 +371,7 @@ class Counting(ScriptedPolicy):
     super().__init__()
     self.streams = []
 
+  @scripted.samples
   def sample(self, asked, n=1):
     self.streams.append((len(asked), n))
     return super().sample(asked, n)
@@ -392,7 +397,7 @@ def test_nothing_is_sampled_that_is_thrown_away(context, changes, streams):
   system, policy = AZR(chosen, context), Counting()
   for buffer in system.buffers.values():
     buffer.add(ZERO_TRIPLET, 0)  # Not empty, so there is no seeding.
-  collected = system.collect(policy, 1)
+  collected = scripted.collect(system, policy, 1)
   assert policy.streams == streams
   load = AZR.step_load(chosen)
   assert load.sequences == sum(count * n for count, n in streams)
@@ -414,7 +419,7 @@ def test_formats_of_all_replies_are_counted(context):
   system, policy = AZR(settings(), context), Careless()
   for buffer in system.buffers.values():
     buffer.add(ZERO_TRIPLET, 0)
-  metrics = system.collect(policy, 1).metrics
+  metrics = scripted.collect(system, policy, 1).metrics
   name = "azr/deduction"
   # One task is valid, but its reply is not well formed and earns -1.
   assert metrics[f"proposals/{name}/valid_share"] == 0.5
@@ -425,7 +430,7 @@ def test_formats_of_all_replies_are_counted(context):
   assert metrics[f"count/{name}/learnability"] == 4
   # Those of the role that does not learn are counted, too.
   system = AZR(settings(roles=("solve",)), context)
-  metrics = system.collect(Careless(), 1).metrics
+  metrics = scripted.collect(system, Careless(), 1).metrics
   assert metrics[f"formatted/{name}/propose/mean"] == 0.5
   assert f"reward/{name}/propose/mean" not in metrics
 
@@ -441,7 +446,7 @@ def test_fillers_are_never_tasks_of_the_step(context):
   system, policy = AZR(settings(batch_size=8), context), Half()
   for buffer in system.buffers.values():
     buffer.add(ZERO_TRIPLET, 0)
-  system.collect(policy, 1)
+  scripted.collect(system, policy, 1)
   asked = [p for p in policy.asked if "Find the output" in p.text]
   solved = [p.task for p in asked[-8:]]
   fresh = system.buffers["deduction"].from_step(1)
@@ -467,7 +472,7 @@ def test_intrinsic_rewards_reach_the_proposer(
     aggregation=aggregation,
     intrinsic_for=intrinsic_for,
   )
-  collected = AZR(chosen, context).collect(ScriptedPolicy(), 1)
+  collected = scripted.collect(AZR(chosen, context), ScriptedPolicy(), 1)
   rewards = [
     t.reward
     for t in collected.trajectories
@@ -503,7 +508,7 @@ def test_intrinsic_rewards_where_eq_4_is_0(
     aggregation=aggregation,
     intrinsic_for=intrinsic_for,
   )
-  collected = AZR(chosen, context).collect(Perfect(), 1)
+  collected = scripted.collect(AZR(chosen, context), Perfect(), 1)
   for t in collected.trajectories:
     if t.group_id[1] == "propose":
       assert t.reward == expected
@@ -528,7 +533,7 @@ def test_seeds_come_from_a_file_and_the_model_adds_the_rest(context, tmp_path):
   path.write_text("\n".join(map(json.dumps, rows)))
   chosen = settings(seeds=str(path), seed_factor=2)
   system = AZR(chosen, context)
-  system.collect(ScriptedPolicy(), 1)
+  scripted.collect(system, ScriptedPolicy(), 1)
   first, second, third = system.buffers["deduction"].tasks()[:3]
   assert first == Triplet("def f(x):\n  return x * 9", "3", "27")
   assert "Solution().add" in second.code and second.output == "[1, 2]"
@@ -536,7 +541,7 @@ def test_seeds_come_from_a_file_and_the_model_adds_the_rest(context, tmp_path):
   path.write_text('{"text": "x"}')
   system = AZR(chosen, context)
   with pytest.raises(ValueError, match="record 0.*expected code and input"):
-    system.collect(ScriptedPolicy(), 1)
+    scripted.collect(system, ScriptedPolicy(), 1)
 
 
 def test_a_resumed_run_needs_the_templates_it_began_with(context, tmp_path):
@@ -553,7 +558,7 @@ def test_a_resumed_run_needs_the_templates_it_began_with(context, tmp_path):
     task_types=("deduction",),
   )
   system, policy = AZR(chosen, context), Mute()
-  system.collect(policy, 1)
+  scripted.collect(system, policy, 1)
   assert all(p.text.endswith(" New words <think>") for p in policy.asked)
   state = json.loads(json.dumps(system.state_dict()))
   AZR(chosen, context).load_state_dict(state)

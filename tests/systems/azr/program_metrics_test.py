@@ -1,6 +1,7 @@
 """Complexity and diversity of proposals, and the counts of a run."""
 
 import pytest
+import scripted
 from azr_test import ScriptedPolicy, settings
 
 from azr_jax.systems.azr import program_metrics
@@ -17,7 +18,8 @@ def make_play(context):
     system = AZR(settings(**changes), context)
     policy = ScriptedPolicy()
     metrics = [
-      system.collect(policy, step + 1).metrics for step in range(steps)
+      scripted.collect(system, policy, step + 1).metrics
+      for step in range(steps)
     ]
     return system, metrics
 

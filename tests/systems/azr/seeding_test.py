@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import scripted
 from azr_test import STYLE, ScriptedPolicy, answer, settings
 
 from azr_jax.run.records import Records
@@ -49,13 +50,14 @@ def seed(context, policy, run_seed=0, **changes):
   """Returns the filled buffers of all task types."""
   chosen = settings(**CHOSEN | changes)
   buffers = {t: buffer_lib.TaskBuffer(50) for t in chosen.task_types}
-  seeding.Seeding(
+  seeds = seeding.Seeding(
     policy,
     context,
     chosen,
     STYLE,
     lambda purpose: np.random.default_rng([run_seed, *purpose.encode()]),
-  ).fill(buffers)
+  )
+  scripted.run(seeds.fill(buffers))
   return {name: buffer.tasks() for name, buffer in buffers.items()}
 
 
@@ -160,14 +162,15 @@ def test_seeding_leaves_the_samples_of_the_step_as_they_are(context, keeping):
   calls = []
 
   class Counting(Numbered):
+    @scripted.samples
     def sample(self, asked, n=1):
       calls.append(len(asked))
       return super().sample(asked, n)
 
-  first = AZR(settings(**CHOSEN), keeping).collect(Counting(), 1)
+  first = scripted.collect(AZR(settings(**CHOSEN), keeping), Counting(), 1)
   rounds = len(calls) - 3
   assert rounds == 6
-  again = AZR(settings(**CHOSEN), keeping).collect(Counting(), 1)
+  again = scripted.collect(AZR(settings(**CHOSEN), keeping), Counting(), 1)
   assert len(calls) == 2 * 3 + rounds
   for one, other in zip(first.trajectories, again.trajectories, strict=True):
     assert one.prompt == other.prompt

@@ -1,6 +1,7 @@
 """What a step of self-play makes of answers that a limit of time ended."""
 
 import pytest
+import scripted
 from azr_test import ScriptedPolicy, answer, settings
 
 from azr_jax.executor import Executor
@@ -27,6 +28,7 @@ class SlowPolicy(ScriptedPolicy):
     ends = self.is_learning and sample < 3
     return answer(("python", prompt.task.code if ends else ENDLESS))
 
+  @scripted.samples
   def sample(self, asked, n=1):
     self.is_learning = n > 1
     yield from super().sample(asked, n)
@@ -46,7 +48,7 @@ def test_a_slow_trivial_program_earns_nothing(
   system = AZR(
     settings(task_types=(task_type,), **changes), make_context(impatient)
   )
-  collected = system.collect(SlowPolicy(), 1)
+  collected = scripted.collect(system, SlowPolicy(), 1)
   rewards = {t.group_id[1]: t.reward for t in collected.trajectories}
   # Three of eight are right, so eq. 4 alone would give 1 - 3 / 8 = 0.625.
   assert rewards == {"propose": 0.0, "solve": -0.5}

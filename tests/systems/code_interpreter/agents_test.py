@@ -4,6 +4,7 @@ import types as plain_types
 
 import numpy as np
 import pytest
+import scripted
 
 from azr_jax import types
 from azr_jax.executor.settings import ExecutorSettings
@@ -26,7 +27,7 @@ class Letters:
     return "".join(map(chr, ids))
 
 
-class ScriptedPolicy:
+class ScriptedPolicy(scripted.Policy):
   """Responds to a prompt with the next reply of a key that is in its text."""
 
   tokenizer = Letters()
@@ -44,6 +45,7 @@ class ScriptedPolicy:
   def fits(self, prompt):
     return len(prompt.text) <= self.longest
 
+  @scripted.samples
   def sample(
     self,
     prompts,
@@ -101,7 +103,9 @@ def answers(
     steer,
   )
   prompts = [policy.prompt(text, task_of(text)) for text in questions]
-  stream = ask(policy, prompts, samples, range(len(prompts)))
+  stream = policy.loop.iterate(
+    ask(policy, prompts, samples, range(len(prompts)))
+  )
   return {(index, sample): answer.text for index, sample, answer in stream}
 
 

@@ -8,6 +8,7 @@ import types as plain_types
 import jax
 import numpy as np
 import pytest
+import scripted
 
 from azr_jax import types
 from azr_jax.curricula.improvement_potential import PassRate
@@ -59,7 +60,7 @@ class Letters:
     return "".join(map(chr, ids))
 
 
-class ScriptedPolicy:
+class ScriptedPolicy(scripted.Policy):
   """Answers correctly, by code, wrongly, and not at all, sample by sample."""
 
   tokenizer = Letters()
@@ -89,6 +90,7 @@ class ScriptedPolicy:
   def fits(self, prompt):
     return len(prompt.token_ids) < 400
 
+  @scripted.samples
   def sample(self, prompts, n, environment):
     assert environment == "interpreter"
     for index, prompt in enumerate(prompts):
@@ -140,7 +142,7 @@ class Scripted(CodeInterpreter):
   def make_agents(self):
     def ask(policy, prompts, samples, numbers):
       assert len(numbers) == len(prompts)
-      yield from policy.sample(prompts, samples, environment="interpreter")
+      return policy.sample(prompts, samples, environment="interpreter")
 
     return {"text": ask, "free": ask}
 
@@ -171,7 +173,7 @@ def make_system(context):
 
 def test_conversations_become_trajectories_with_their_rewards(make):
   system, policy, _ = make()
-  collected = system.collect(policy, 1)
+  collected = scripted.collect(system, policy, 1)
   assert len(collected.trajectories) == 8
   for first in (0, 4):
     rewards = [t.reward for t in collected.trajectories[first : first + 4]]
@@ -194,7 +196,7 @@ def test_a_timeout_is_told_apart_from_a_wrong_answer(make, monkeypatch):
 
   monkeypatch.setattr(system_lib.grading, "submit", submit)
   system, policy, _ = make()
-  metrics = system.collect(policy, 1).metrics
+  metrics = scripted.collect(system, policy, 1).metrics
   name = "correct/code_interpreter/solve"
   assert metrics[f"{name}/mean"] == 0.0
   assert metrics[f"{name}/timeout_share"] == 0.75
@@ -253,7 +255,7 @@ def test_online_stages_estimate_pass_rates_before_they_begin(make):
   every = [question.id for question in questions]
   for step, estimates in ((1, True), (2, False), (3, True), (4, False)):
     policy.asked.clear()
-    metrics = system.collect(policy, step).metrics
+    metrics = scripted.collect(system, policy, step).metrics
     # Two agents answer every question at four temperatures before those of
     # the step.
     assert policy.asked[:-2] == (every * 8 if estimates else [])
@@ -263,9 +265,9 @@ def test_online_stages_estimate_pass_rates_before_they_begin(make):
   resumed, _, _ = make("online_merge", correct=None)
   resumed.load_state_dict(system.state_dict())
   policy.asked.clear()
-  resumed.collect(policy, 4)
+  scripted.collect(resumed, policy, 4)
   assert len(policy.asked) == 2  # This stage has its pass rates.
-  resumed.collect(policy, 5)
+  scripted.collect(resumed, policy, 5)
   assert len(policy.asked) == 2 + 64 + 2
 
 
@@ -273,11 +275,11 @@ def test_online_stages_estimate_pass_rates_before_they_begin(make):
 def test_a_killed_measurement_goes_on_with_its_records(make, tmp_path, store):
   folder = storage.resolve(f"file://{tmp_path}" if store else str(tmp_path))
   whole, policy, questions = make("online_merge", correct=None)
-  whole.collect(policy, 1)
+  scripted.collect(whole, policy, 1)
   killed, policy, _ = make("online_merge", correct=None, folder=folder)
   policy.most_answers = 21  # in the third pass
   with pytest.raises(KeyboardInterrupt):
-    killed.collect(policy, 1)
+    scripted.collect(killed, policy, 1)
   kept = tmp_path / "potential" / "stage_1"
   if not store:  # The kill came in the middle of a line, too.
     cut = kept / "free_0.2.jsonl"
@@ -290,7 +292,7 @@ def test_a_killed_measurement_goes_on_with_its_records(make, tmp_path, store):
   # An object store has whole passes alone.
   assert recorded == 16 if store else 15 <= recorded <= 20
   resumed, policy, _ = make("online_merge", correct=None, folder=folder)
-  resumed.collect(policy, 1)
+  scripted.collect(resumed, policy, 1)
   assert len(policy.asked) == 64 - recorded + 2
   assert resumed.state_dict() == whole.state_dict()
   assert {path.name for path in kept.glob("*.jsonl")} == {
@@ -306,10 +308,10 @@ def test_a_killed_measurement_goes_on_with_its_records(make, tmp_path, store):
 
 def test_records_of_another_policy_are_not_used(make, tmp_path, capsys):
   system, policy, _ = make("online_merge", correct=None, folder=tmp_path)
-  system.collect(policy, 1)
+  scripted.collect(system, policy, 1)
   for params, asked in ((1.0, 2), (1.5, 64 + 2)):
     again, policy, _ = make("online_merge", correct=None, folder=tmp_path)
     policy.params = {"w": np.full(3, params, np.float32)}
-    again.collect(policy, 1)
+    scripted.collect(again, policy, 1)
     assert len(policy.asked) == asked
   assert "of another policy or of other questions" in capsys.readouterr().err

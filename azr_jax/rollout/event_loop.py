@@ -1,0 +1,185 @@
+"""Runs coroutines while a device decodes for them.
+
+`System.collect` is a coroutine that awaits completions and verdicts. The loop
+goes in rounds:
+1. the tokens of the last call of the decode loop are fetched;
+2. verdicts of jobs that are done are taken;
+3. free slots are filled, the next call is sent, and completions are delivered;
+4. every coroutine whose future is done goes on, while the device decodes.
+
+All of it runs in the caller's thread, and the loop is not asyncio's, so it
+works in a notebook too. Every host of a run sees the same completions and
+verdicts in the same round.
+"""
+
+import collections
+import itertools
+from collections.abc import (
+  AsyncIterable,
+  Callable,
+  Coroutine,
+  Generator,
+  Iterator,
+)
+from concurrent.futures import Future
+from typing import Any, Generic, Protocol, TypeVar
+
+from azr_jax import types
+from azr_jax.rollout.sampler import Sampler
+from azr_jax.rollout.stream import Stream
+
+Out = TypeVar("Out")
+
+
+class Jobs(Protocol):
+  """Jobs that run beside the device, such as `SharedJobs`."""
+
+  @property
+  def pending(self) -> int:
+    """How many jobs have no outcome yet."""
+    ...
+
+  def poll(self, wait: bool) -> Any:
+    """Completes futures of jobs that are done."""
+    ...
+
+
+class Awaited(Generic[Out]):
+  """A future that a coroutine can await.
+
+  Attributes:
+    future: completed in the loop's thread.
+    jobs: those whose `poll` completes it; None: the device does.
+  """
+
+  def __init__(self, future: "Future[Out]", jobs: Jobs | None = None):
+    self.future, self.jobs = future, jobs
+
+  def __await__(self) -> "Generator[Awaited[Out], None, Out]":
+    while not self.future.done():
+      yield self
+    return self.future.result()
+
+
+class EventLoop:
+  """Coroutines, and the streams and jobs that they await."""
+
+  def __init__(self) -> None:
+    """Makes a loop without coroutines."""
+    # Numbers of requests, which streams share, as they share environments.
+    self._numbers = itertools.count()
+    self._streams: dict[int, tuple[Sampler, Stream]] = {}
+    self._ready: collections.deque[
+      tuple[Coroutine[Any, Any, Any], Future[Any]]
+    ] = collections.deque()
+    self._jobs: dict[int, Jobs] = {}
+    self._sent: list[Stream] = []
+
+  def stream(self, sampler: Sampler, params: types.Params) -> Stream:
+    """Returns the open stream of a sampler."""
+    key = id(sampler)
+    if key not in self._streams:
+      self._streams[key] = sampler, sampler.open(params, self._numbers)
+    return self._streams[key][1]
+
+  def spawn(self, coroutine: Coroutine[Any, Any, Out]) -> "Future[Out]":
+    """Has a coroutine run beside the others; returns its future."""
+    future: Future[Out] = Future()
+    self._ready.append((coroutine, future))
+    return future
+
+  def run(self, coroutine: Coroutine[Any, Any, Out]) -> Out:
+    """Runs a coroutine to its end, and others beside it."""
+    future = self.spawn(coroutine)
+    self.run_until(future.done)
+    return future.result()
+
+  def iterate(self, items: AsyncIterable[Out]) -> Iterator[Out]:
+    """Yields what an asynchronous iterable yields, as it comes."""
+    iterator = aiter(items)
+    end = object()
+
+    async def following() -> Any:
+      try:
+        return await anext(iterator)
+      except StopAsyncIteration:
+        return end
+
+    while (item := self.run(following())) is not end:
+      yield item
+
+  def close(self) -> None:
+    """Drops all streams, and what they hold on the device."""
+    self._streams.clear()
+    self._sent = []
+
+  def run_until(self, condition: Callable[[], bool]) -> None:
+    """Goes round until a condition holds.
+
+    Raises:
+      RuntimeError: nothing is left that could make it hold.
+    """
+    self._go_on()
+    while not condition():
+      self._go_round()
+
+  def _go_round(self) -> None:
+    """Does what the module's docstring lists."""
+    for stream in self._sent:
+      stream.fetch()
+    self._sent = []
+    self._poll(wait=False)
+    went_on = self._go_on()
+    streams = [stream for _, stream in self._streams.values()]
+    had_something = any(not stream.is_empty for stream in streams)
+    self._sent = [stream for stream in streams if stream.send()]
+    went_on |= self._go_on()
+    if self._sent or went_on:
+      return
+    if any(not stream.is_empty for stream in streams):
+      for stream in streams:
+        stream.wait_for_tools()
+    elif any(jobs.pending for jobs in self._jobs.values()):
+      self._poll(wait=True)
+      self._go_on()
+    elif not had_something:
+      raise RuntimeError("a coroutine awaits what nobody will bring")
+
+  def _poll(self, wait: bool) -> None:
+    """Takes the outcomes of jobs that are done.
+
+    Args:
+      wait: whether to wait for one, if any is pending.
+    """
+    pending = [jobs for jobs in self._jobs.values() if jobs.pending]
+    for jobs in pending:
+      jobs.poll(wait)
+    self._jobs = {id(jobs): jobs for jobs in pending if jobs.pending}
+
+  def _go_on(self) -> bool:
+    """Runs each coroutine as far as it goes; returns whether any ran."""
+    ran = bool(self._ready)
+    while self._ready:
+      coroutine, future = self._ready.popleft()
+      try:
+        awaited = coroutine.send(None)
+      except StopIteration as end:
+        future.set_result(end.value)
+      except Exception as error:  # noqa: BLE001 - raised where it is awaited.
+        future.set_exception(error)
+      else:
+        self._wait(awaited, coroutine, future)
+    return ran
+
+  def _wait(
+    self,
+    awaited: Awaited[Any],
+    coroutine: Coroutine[Any, Any, Any],
+    future: "Future[Any]",
+  ) -> None:
+    """Has a coroutine go on when what it awaits is done."""
+    if awaited.jobs is not None:
+      self._jobs[id(awaited.jobs)] = awaited.jobs
+    awaited.future.add_done_callback(
+      lambda _: self._ready.append((coroutine, future))
+    )

@@ -1,0 +1,94 @@
+"""Finds where a response ends, other than by a stop id on the device."""
+
+import re
+from collections.abc import Sequence
+
+from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.rollout.sequence import SequenceState
+from azr_jax.rollout.settings import SamplerSettings
+
+
+class ResponseEnds:
+  """Stop strings, and the ends that environments find.
+
+  Attributes:
+    stop_ids: token ids that end a response on the device.
+  """
+
+  def __init__(self, tokenizer: Tokenizer, settings: SamplerSettings):
+    """Sorts stop strings into tokens, which the device finds, and texts.
+
+    Args:
+      tokenizer: decodes responses, and knows the stop ids.
+      settings: the stop strings.
+    """
+    self._tokenizer = tokenizer
+    self.stop_ids = set(tokenizer.eos_ids)
+    strings = []
+    for stop in settings.stop_strings:
+      token = tokenizer.token_id(stop)
+      # The device cannot look for what must come before.
+      if token is None or settings.stop_after:
+        strings.append(stop)
+      else:
+        self.stop_ids.add(token)
+    self._stop_strings = tuple(strings)
+    self._stop_after = re.compile(settings.stop_after)
+
+  def find(self, sequence: SequenceState, num_checked: int) -> int | None:
+    """Finds the end of a response by stop string or environment.
+
+    Args:
+      sequence: its last response has new tokens.
+      num_checked: how many of the tokens are known to hold no end.
+
+    Returns:
+      How many tokens there are up to the first end, or None.
+    """
+    token_ids, start = sequence.token_ids, sequence.response_start
+    ends = [self._stop_string_end(token_ids, start, num_checked)]
+    if sequence.request.environment is not None:
+      ends.append(
+        sequence.request.environment.end_of_response(
+          sequence.id, token_ids, start, num_checked
+        )
+      )
+    return min((end for end in ends if end is not None), default=None)
+
+  def _stop_string_end(
+    self, token_ids: Sequence[int], response_start: int, num_checked: int
+  ) -> int | None:
+    """Returns how many tokens there are up to the end of a stop string.
+
+    A stop string may begin in the checked tokens, but no further back than it
+    has characters. Only a response with a stop string is searched for what
+    must come before.
+    """
+    if not self._stop_strings or num_checked == len(token_ids):
+      return None
+    longest = max(map(len, self._stop_strings))
+    first = max(response_start, num_checked - longest)
+
+    def text(first: int, count: int) -> str:
+      return self._tokenizer.decode(list(token_ids[first:count]))
+
+    def stops(count: int) -> bool:
+      searched, start = text(first, count), 0
+      if self._stop_after.pattern:
+        searched = text(response_start, count)
+        before = self._stop_after.search(searched)
+        if before is None:
+          return False
+        start = before.end()
+      return any(searched.find(s, start) >= 0 for s in self._stop_strings)
+
+    window = text(first, len(token_ids))
+    if not any(stop in window for stop in self._stop_strings):
+      return None
+    if not stops(len(token_ids)):
+      return None
+    low, high = num_checked + 1, len(token_ids)
+    while low < high:
+      middle = (low + high) // 2
+      low, high = (low, middle) if stops(middle) else (middle + 1, high)
+    return low

@@ -1,0 +1,254 @@
+"""A sampler's open request: prompts go in while others decode.
+
+A call of the decode loop has two halves: `send` starts it, and `fetch` waits
+for its tokens. Between them the host has time for everything else.
+"""
+
+import contextlib
+import itertools
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from azr_jax import types
+from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.rollout import decode as decode_lib
+from azr_jax.rollout.engine import Engine
+from azr_jax.rollout.environment import Environment
+from azr_jax.rollout.meter import Meter, RequestMeter
+from azr_jax.rollout.response_end import ResponseEnds
+from azr_jax.rollout.scheduler import Scheduler
+from azr_jax.rollout.sequence import Request, SequenceState
+
+
+class Draw(NamedTuple):
+  """What a prompt's samples depend on, beside the parameters and the prompt.
+
+  Attributes:
+    key_data: uint32 [W], the words of a random key.
+    seed: an integer, which the key folds in before the number of the sample.
+  """
+
+  key_data: np.ndarray
+  seed: int
+
+
+class Stream:
+  """Samples prompts that are submitted at any time.
+
+  A prompt's samples depend on its `Draw`, not on when it was submitted, on
+  slots, or on other prompts, except for rounding.
+  """
+
+  def __init__(
+    self,
+    engine: Engine,
+    tokenizer: Tokenizer,
+    ends: ResponseEnds,
+    meter: Meter,
+    params: types.Params,
+    numbers: "itertools.count[int] | None" = None,
+  ):
+    """Opens a stream; slots are made when there is something to sample.
+
+    Args:
+      engine: the compiled functions.
+      tokenizer: decodes completions.
+      ends: finds the ends of responses.
+      meter: counts what is done.
+      params: parameters to sample with, from `engine.compute_params`.
+      numbers: numbers of requests, for streams that share environments.
+    """
+    self._engine = engine
+    self._tokenizer = tokenizer
+    self._ends = ends
+    self._stop_ids = np.asarray(sorted(ends.stop_ids), np.int32)
+    self._meter = meter
+    self._params: types.Params | None = params
+    self._version = 0
+    self._numbers = numbers or itertools.count()
+    self._scheduler: Scheduler | None = None
+    self._output: decode_lib.DecodeOutput | None = None
+    self._ended: list[SequenceState] = []
+    self._span = contextlib.ExitStack()
+
+  def submit(
+    self,
+    prompt: types.Prompt,
+    n: int,
+    draw: Draw,
+    max_new_tokens: int | None = None,
+    order: tuple[int, ...] = (),
+    environment: Environment | None = None,
+  ) -> tuple[Request, "list[Future[types.Completion]]"]:
+    """Submits a prompt to be sampled n times.
+
+    Args:
+      prompt: of any length up to the largest bucket.
+      n: its completions.
+      draw: what the samples depend on.
+      max_new_tokens: maximum number of tokens of a completion, 1 to
+        `max_tokens`, which is the default; it counts whole conversations.
+      order: prompts with a smaller one get their slots first.
+      environment: runs the tool calls of conversations; None ends a completion
+        with its first response.
+
+    Returns:
+      The request, for `cancel`, and the futures of its completions, which are
+      completed by `send`.
+
+    Raises:
+      ValueError: the prompt is longer than the largest bucket, or
+        `max_new_tokens` is out of range.
+    """
+    settings = self._engine.settings
+    if len(prompt.token_ids) > settings.prompt_buckets[-1]:
+      raise ValueError(
+        f"a prompt has {len(prompt.token_ids)} tokens; expected at most the "
+        f"largest of rollout.prompt_buckets={settings.prompt_buckets}"
+      )
+    if max_new_tokens is None:
+      max_new_tokens = settings.max_tokens
+    if not 1 <= max_new_tokens <= settings.max_tokens:
+      raise ValueError(
+        f"max_new_tokens={max_new_tokens}: expected 1 to "
+        f"rollout.max_tokens={settings.max_tokens}"
+      )
+    request = Request(
+      next(self._numbers),
+      prompt,
+      n,
+      max_new_tokens,
+      draw.key_data,
+      draw.seed,
+      order,
+      environment,
+    )
+    sequences = [SequenceState(request, sample) for sample in range(n)]
+    if sequences:
+      self.add(request, sequences)
+    return request, [sequence.ended for sequence in sequences]
+
+  def add(self, request: Request, sequences: Iterable[SequenceState]) -> None:
+    """Adds sequences of a request, which may have tokens already."""
+    if self._scheduler is None:
+      assert self._params is not None, "the stream is suspended"
+      self._span.enter_context(self._meter.spanning())
+      self._scheduler = Scheduler(
+        self._engine,
+        self._params,
+        self._stop_ids,
+        self._ends.find,
+        RequestMeter(self._meter),
+        self._version,
+      )
+    self._scheduler.add(request, sequences)
+
+  @property
+  def is_empty(self) -> bool:
+    """Whether nothing is to be sampled, and every completion was delivered."""
+    return self._scheduler is None and not self._ended
+
+  @property
+  def num_free(self) -> int:
+    """How many slots neither hold a sequence nor have one that waits."""
+    slots = self._engine.slot_counts[0]
+    if self._scheduler is None:
+      return slots
+    return slots - self._scheduler.num_live - self._scheduler.num_waiting
+
+  def send(self) -> bool:
+    """Fills free slots, starts a call of the decode loop, delivers completions.
+
+    Returns:
+      Whether the call was started; not if no sequence decodes.
+    """
+    ended, self._ended = self._ended, []
+    scheduler = self._scheduler
+    if scheduler is not None:
+      scheduler.admit()
+      if scheduler.num_decoding:
+        self._output = scheduler.decode()
+      else:
+        self._ended = scheduler.take_ended()
+        self._close_if_empty()
+    for sequence in ended:
+      sequence.ended.set_result(self._completion(sequence))
+      if self._output is not None and scheduler is not None:
+        scheduler.meter.look(self._output.done)
+    return self._output is not None
+
+  def fetch(self) -> None:
+    """Waits for the call that `send` started, and takes its tokens."""
+    if self._output is None or self._scheduler is None:
+      return
+    self._scheduler.meter.look(self._output.done)
+    output, self._output = self._output, None
+    self._ended += self._scheduler.collect(jax.device_get(output))
+    self._close_if_empty()
+
+  def wait_for_tools(self) -> None:
+    """Waits until a tool output has come, if any is awaited."""
+    if self._scheduler is not None and self._scheduler.num_awaiting_tools:
+      self._scheduler.receive_tool_outputs(wait=True)
+
+  def cancel(self, requests: Iterable[Request]) -> None:
+    """Gives up what is left of some requests."""
+    if self._scheduler is not None:
+      self._scheduler.cancel(set(requests))
+      if self._output is None:
+        self._close_if_empty()
+
+  def suspend(self) -> list[SequenceState]:
+    """Takes all sequences from the slots, and frees the memory of the device.
+
+    Call it between `fetch` and `send`.
+    """
+    sequences = []
+    if self._scheduler is not None:
+      sequences = self._scheduler.drain()
+    self._scheduler = self._params = None
+    self._span.close()
+    return sequences
+
+  def resume(
+    self,
+    params: types.Params,
+    version: int,
+    sequences: Sequence[SequenceState],
+  ) -> None:
+    """Goes on with other parameters; the sequences read their tokens again.
+
+    Args:
+      params: as for the constructor.
+      version: of the parameters.
+      sequences: what `suspend` returned.
+    """
+    self._params, self._version = params, version
+    by_request: dict[Request, list[SequenceState]] = {}
+    for sequence in sequences:
+      by_request.setdefault(sequence.request, []).append(sequence)
+    for request, theirs in by_request.items():
+      self.add(request, sorted(theirs, key=lambda s: s.sample_index))
+
+  def _close_if_empty(self) -> None:
+    """Frees the slots if no sequence is left."""
+    if self._scheduler is not None and self._scheduler.is_empty:
+      self._scheduler = None
+      self._span.close()
+
+  def _completion(self, sequence: SequenceState) -> types.Completion:
+    assert sequence.finish_reason is not None
+    text_ids = sequence.token_ids
+    if text_ids and text_ids[-1] in self._tokenizer.eos_ids:
+      text_ids = text_ids[:-1]
+    return types.Completion(
+      token_ids=np.asarray(sequence.token_ids, np.int32),
+      logprobs=np.asarray(sequence.logprobs, np.float32),
+      loss_mask=np.asarray(sequence.loss_mask, bool),
+      finish_reason=sequence.finish_reason,
+      text=self._tokenizer.decode(text_ids),
+    )
