@@ -27,6 +27,7 @@ from azr_jax.tasks.programs.task import (
   InductionTask,
   Task,
   Triplet,
+  is_verified,
 )
 
 LIBRARY = "azr_jax.tasks.programs.measures"
@@ -100,7 +101,7 @@ class Surprise:
       solutions: all that the solver answered in the step.
     """
     for proposal in proposals:
-      if proposal.task is not None:
+      if proposal.task is not None and proposal.verified:
         answers = _answers(proposal.task_type, proposal.task)
         proposal.program_metrics["surprise"] = self._answered.diversity(
           proposal.task_type, answers
@@ -158,7 +159,7 @@ def finish(
   """
   for proposal, future in started:
     proposal.program_metrics = dict(future.result() or {})
-  valid = [p for p in proposals if p.task is not None]
+  valid = [p for p in proposals if p.verified]
   for proposal in valid:
     assert proposal.task is not None
     counts.add(proposal.task_type, _answers(proposal.task_type, proposal.task))
@@ -170,7 +171,12 @@ def finish(
 
 
 def _answers(task_type: str, task: Task) -> Sequence[str]:
-  """Returns the reference answers of a task; equal values are equal texts."""
+  """Returns the reference answers of a task; equal values are equal texts.
+
+  A task that is not verified has none.
+  """
+  if not is_verified(task):
+    return ()
   if isinstance(task, InductionTask):
     return task.outputs
   if task_type != ABDUCTION:

@@ -59,7 +59,8 @@ class Proposal:
     prompt: the prompt, whose task is `Shown`.
     completion: the response.
     task_type: the type of the task.
-    task: the task; None if the proposal is not valid.
+    task: the task; None if the proposal is neither valid nor let in
+      (`gate.py`).
     rejection: why the proposal is not valid; None if it is.
     formatted: whether the response is well formed.
     solved: how the learnability rollouts ended, once there are any.
@@ -82,6 +83,11 @@ class Proposal:
   def passable(self) -> bool:
     """Whether the proposal earns its role's reward (eq. 6)."""
     return self.task is not None and self.formatted
+
+  @property
+  def verified(self) -> bool:
+    """Whether the proposal is valid, and not let in without being so."""
+    return self.task is not None and self.rejection is None
 
 
 def propose_prompt(

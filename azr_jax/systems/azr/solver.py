@@ -3,12 +3,13 @@
 import collections
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from azr_jax import types
 from azr_jax.executor import futures
 from azr_jax.grading.outcome import Outcome
+from azr_jax.grading.votes import Vote
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import collect
@@ -26,7 +27,10 @@ class Solution:
     completion: the response.
     task_type: the type of the task.
     formatted: whether the response is well formed.
-    outcome: how the answer was graded.
+    outcome: how the answer was graded; by the task's label if it has one
+      (`labels.py`).
+    truth: how the executor graded it; None if the task is not verified.
+    vote: the answer that it votes for; None without one, or if none was asked.
   """
 
   prompt: types.Prompt
@@ -34,6 +38,8 @@ class Solution:
   task_type: str
   formatted: bool
   outcome: Outcome
+  truth: Outcome | None = None
+  vote: Vote = None
 
   @property
   def correct(self) -> bool:
@@ -54,6 +60,7 @@ def sample_solutions(
   tasks: Sequence[tuple[str, Task]],
   style: PromptStyle,
   n: int,
+  is_voted: Callable[[Task], bool],
 ) -> list[Solution]:
   """Returns n graded solutions of each task, task after task.
 
@@ -66,28 +73,32 @@ def sample_solutions(
     tasks: (task type, task) of each prompt.
     style: how their prompts are written.
     n: solutions per task.
+    is_voted: whether votes for the label of a task are asked for.
   """
   prompts = [
     solve_prompt(policy, task_type, task, style) for task_type, task in tasks
   ]
-  waiting: dict[int, list[tuple[str, Future[Outcome]]]] = (
+  waiting: dict[int, list[tuple[str, Future[solving.Grade]]]] = (
     collections.defaultdict(list)
   )
 
-  def submit(index: int, completion: types.Completion) -> "Future[Outcome]":
+  def submit(
+    index: int, completion: types.Completion
+  ) -> "Future[solving.Grade]":
     task_type, task = tasks[index]
-    graded: Future[Outcome] = Future()
+    graded: Future[solving.Grade] = Future()
     waiting[index].append((completion.text, graded))
     if task_type == ABDUCTION and len(waiting[index]) < n:
       return graded
     responses, grades = zip(*waiting.pop(index), strict=True)
     outcomes = jobs.submit(
       functools.partial(
-        solving.submit_grading,
+        solving.submit_grades,
         task_type=task_type,
         task=task,
         responses=responses,
         answer_format=style.answer_format,
+        is_voted=is_voted(task),
       )
     )
     for position, grade in enumerate(grades):
@@ -105,8 +116,15 @@ def sample_solutions(
       formatted=parsing.well_formatted(
         solution.completion.text, style.answer_format
       ),
-      outcome=solution.grade,
+      outcome=_outcome(solution.grade),
+      truth=solution.grade.outcome,
+      vote=solution.grade.vote,
     )
     for index, group in enumerate(graded)
     for solution in group
   ]
+
+
+def _outcome(grade: solving.Grade) -> Outcome:
+  """Returns the executor's outcome; without one, a vote may change it."""
+  return Outcome.WRONG if grade.outcome is None else grade.outcome

@@ -23,6 +23,7 @@ import numpy as np
 from azr_jax import types
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import (
+  gate,
   metrics,
   old_inputs,
   program_metrics,
@@ -32,6 +33,7 @@ from azr_jax.systems.azr import (
   solver,
   trajectories,
 )
+from azr_jax.systems.azr.labels import Labels
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
@@ -169,12 +171,13 @@ class AZR(System):
       # The executor measures programs while the rollouts are sampled.
       measuring = program_metrics.start(jobs, proposals)
     rollouts: list[Solution] = []
+    labels = Labels(settings.labels, self.buffers)
     if settings.uses_learnability:
-      rollouts = self._estimate_learnability(policy, proposals)
+      rollouts = self._estimate_learnability(policy, proposals, labels)
     clock.lap("learnability")
     solutions: list[Solution] = []
     if settings.uses_solutions:
-      solutions = self._solve(policy, proposals, step)
+      solutions = self._solve(policy, proposals, step, labels)
     clock.lap("solve")
 
     if settings.measure_programs:
@@ -182,10 +185,13 @@ class AZR(System):
       self._surprise.rate_and_count(proposals, [*rollouts, *solutions])
     proposed: list[types.Trajectory] = []
     if PROPOSE in settings.roles:
-      proposed = [trajectories.of_proposal(p, settings) for p in proposals]
+      proposed = trajectories.of_proposals(proposals, settings)
     solved = [trajectories.of_solution(s, settings) for s in solutions]
     step_metrics = self._metrics(proposals, rollouts, step)
     step_metrics |= metrics.step_metrics([*proposed, *solved])
+    step_metrics |= labels.metrics(self.name)
+    if settings.unverified_share:
+      step_metrics |= metrics.gate_metrics(proposals, solutions)
     if settings.measure_programs:
       step_metrics |= program_metrics.metrics(proposals, self.name)
       step_metrics |= program_metrics.solution_metrics(
@@ -220,7 +226,9 @@ class AZR(System):
     proposals = proposer.sample_proposals(
       policy, self.context.jobs, prompts, settings, self._style
     )
-    for proposal in proposals:
+    for index, proposal in enumerate(proposals):
+      drawn = gate.draw(self.context.seed, step, index)
+      gate.let_in(policy, proposal, drawn, settings, self._style)
       if proposal.task is None:
         continue
       buffer = self.buffers[proposal.task_type]
@@ -232,7 +240,7 @@ class AZR(System):
     return proposals
 
   def _estimate_learnability(
-    self, policy: Policy, proposals: Sequence[Proposal]
+    self, policy: Policy, proposals: Sequence[Proposal], labels: Labels
   ) -> list[Solution]:
     """Sets how each valid proposal is solved (r-bar in eq. 4).
 
@@ -241,18 +249,30 @@ class AZR(System):
     """
     valid = [p for p in proposals if p.passable]
     n = self.settings.learnability_samples
-    solutions = solver.sample_solutions(
+    solutions = self._sample(
       policy,
-      self.context.jobs,
       [(p.task_type, p.task) for p in valid if p.task is not None],
-      self._style,
-      n=n,
+      n,
+      labels,
     )
     for index, proposal in enumerate(valid):
       rollouts = solutions[index * n : (index + 1) * n]
+      labels.vote(rollouts)
       proposal.solved = rewards.Solved.of([s.outcome for s in rollouts])
     self._observe(solutions)
     return solutions
+
+  def _sample(
+    self,
+    policy: Policy,
+    tasks: Sequence[tuple[str, Task]],
+    n: int,
+    labels: Labels,
+  ) -> list[Solution]:
+    """Returns n solutions of each task, task after task."""
+    return solver.sample_solutions(
+      policy, self.context.jobs, tasks, self._style, n, labels.is_voted
+    )
 
   def _observe(self, solutions: Sequence[Solution]) -> None:
     """Updates the pass rates of the buffers' tasks by decided solutions."""
@@ -263,12 +283,17 @@ class AZR(System):
       buffer.update(solution.prompt.task, int(solution.correct), 1)
 
   def _solve(
-    self, policy: Policy, proposals: Sequence[Proposal], step: int
+    self,
+    policy: Policy,
+    proposals: Sequence[Proposal],
+    step: int,
+    labels: Labels,
   ) -> list[Solution]:
     """Samples a solution of B tasks per type.
 
     The tasks are the valid proposals of this step or of the step before, then
-    others of the buffer from before this step (section 3.3.2).
+    others of the buffer from before this step (section 3.3.2). Those that lack
+    the vote that they are graded by are voted on before.
     """
     rng = self._rng(step, "solve")
     settings = self.settings
@@ -288,9 +313,16 @@ class AZR(System):
         rng, settings.batch_size - len(fresh), before=step
       )
       tasks += [(task_type, task) for task in [*fresh, *filler]]
-    solutions = solver.sample_solutions(
-      policy, self.context.jobs, tasks, self._style, n=1
-    )
+    unlabelled = [
+      task for task in dict.fromkeys(tasks) if labels.needs_vote(*task)
+    ]
+    if unlabelled:
+      n = settings.learnability_samples
+      votes = self._sample(policy, unlabelled, n, labels)
+      for first in range(0, len(votes), n):
+        labels.vote(votes[first : first + n])
+    solutions = self._sample(policy, tasks, 1, labels)
+    labels.grade(solutions)
     self._observe(solutions)
     return solutions
 
@@ -304,11 +336,16 @@ class AZR(System):
     step_metrics = metrics.reply_metrics(PROPOSE, proposals)
     step_metrics |= metrics.reply_metrics("learnability", rollouts)
     step_metrics |= metrics.proposal_metrics(
-      proposals, self.settings.learnability_samples
+      proposals,
+      self.settings.learnability_samples,
+      self.settings.proposer_reward,
     )
     for name, buffer in self.buffers.items():
       prefix = f"buffer/{self.name}/{name}"
       step_metrics[f"{prefix}/size"] = float(len(buffer))
+      if self.settings.unverified_share:
+        share = buffer.unverified_share
+        step_metrics[f"{prefix}/unverified_share"] = share
       # Seeds are never fresh.
       step_metrics[f"{prefix}/fresh_share"] = buffer.share_since(
         max(step - FRESH_STEPS, seeding.SEED_STEP) + 1

@@ -1,0 +1,122 @@
+"""What solutions are graded by: the executor's answer, or the solvers' vote.
+
+With `azr.labels = "executor"` a solution is right if the executor says so (eq.
+5). With `"majority"` the label of a task is the most frequent answer among its
+learnability rollouts (TTRL, arXiv 2504.16084; R-Zero, arXiv 2508.05004), and a
+solution is right if it is that answer. The label is kept with the task, as in
+R-Zero, so later solutions are graded by it too. A task of the buffer that has
+none, such as a seed, gets as many rollouts for its vote when it is solved.
+
+A task that was let in unverified (`gate.py`) has no answer of the executor, so
+its label is the vote in either case.
+
+The life of a label:
+1. `sample_solutions` grades responses and reads their votes;
+2. `Labels.vote` counts the votes of a task's rollouts and sets its label;
+3. `Labels.grade` grades solutions by it; the executor's outcome stays in their
+   `truth`, for the metrics.
+"""
+
+import collections
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from azr_jax.grading.outcome import Outcome
+from azr_jax.grading.votes import majority
+from azr_jax.systems.azr.solver import Solution
+from azr_jax.tasks.programs.buffer import TaskBuffer
+from azr_jax.tasks.programs.task import Task, is_verified
+
+EXECUTOR, MAJORITY = LABELS = ("executor", "majority")
+
+
+class Labels:
+  """The labels of a step's tasks, of which buffers keep those of theirs."""
+
+  def __init__(self, kind: str, buffers: Mapping[str, TaskBuffer]):
+    """Makes the labels of one step.
+
+    Args:
+      kind: one of `LABELS`.
+      buffers: the tasks of each type, with the labels of earlier steps.
+    """
+    self._kind = kind
+    self._buffers = buffers
+    # By task type and task; the task may have left its buffer.
+    self._new: dict[tuple[str, Task], str] = {}
+    self._sums: dict[str, dict[str, list[float]]] = collections.defaultdict(
+      lambda: collections.defaultdict(list)
+    )
+
+  def is_voted(self, task: Task) -> bool:
+    """Returns whether the label of a task is the solvers' vote."""
+    return self._kind == MAJORITY or not is_verified(task)
+
+  def needs_vote(self, task_type: str, task: Task) -> bool:
+    """Returns whether a task has yet to be voted on."""
+    return self.is_voted(task) and self._label(task_type, task) is None
+
+  def _label(self, task_type: str, task: Task) -> str | None:
+    known = self._new.get((task_type, task))
+    return known or self._buffers[task_type].label(task)
+
+  def vote(self, rollouts: Sequence[Solution]) -> None:
+    """Sets the label of one task, and grades the rollouts that vote by it.
+
+    Args:
+      rollouts: of one task, in the order of their numbers. Nothing happens if
+        the task is not voted on.
+    """
+    task, task_type = rollouts[0].prompt.task, rollouts[0].task_type
+    if not self.is_voted(task):
+      return
+    label = majority([solution.vote for solution in rollouts])
+    if label is not None:
+      self._new[task_type, task] = label
+      self._buffers[task_type].set_label(task, label)
+    voters = [solution for solution in rollouts if solution.vote == label]
+    sums = self._sums[task_type]
+    sums["vote_share"].append(
+      len(voters) / len(rollouts) if label is not None else 0.0
+    )
+    if is_verified(task):
+      is_true = label is not None and any(bool(s.truth) for s in voters)
+      sums["agreement"].append(float(is_true))
+    self._apply(rollouts, label)
+
+  def grade(self, solutions: Sequence[Solution]) -> None:
+    """Grades solutions of voted tasks by their labels."""
+    for solution in solutions:
+      task, task_type = solution.prompt.task, solution.task_type
+      if not self.is_voted(task):
+        continue
+      self._apply([solution], self._label(task_type, task))
+      if solution.truth is not None:
+        gap = solution.correct - float(bool(solution.truth))
+        self._sums[task_type]["gap"].append(gap)
+
+  def _apply(self, solutions: Sequence[Solution], label: str | None) -> None:
+    """Sets outcomes; a limit that ended an answer leaves it undecided."""
+    for solution in solutions:
+      if solution.vote is not None:
+        solution.outcome = Outcome.of(solution.vote == label)
+      elif solution.truth is None or not solution.truth.is_undecided:
+        solution.outcome = Outcome.WRONG
+
+  def metrics(self, name: str) -> dict[str, float]:
+    """Returns how tasks were voted on, by task type of system `name`.
+
+    `voted` counts tasks, and `vote_share` is the fraction of a task's rollouts
+    that agree with its label. `agreement` is the fraction of the labels that
+    the executor calls right, and `gap` how much more often a solution is right
+    by its label than by the executor; both are of verified tasks.
+    """
+    metrics: dict[str, float] = {}
+    for task_type, sums in self._sums.items():
+      prefix = f"labels/{name}/{task_type}"
+      metrics[f"{prefix}/voted"] = float(len(sums["vote_share"]))
+      for key, values in sums.items():
+        if values:
+          metrics[f"{prefix}/{key}"] = float(np.mean(values))
+    return metrics
