@@ -4,7 +4,13 @@ import dataclasses
 
 from azr_jax.config.settings import Invalid, Settings, setting
 from azr_jax.systems.azr.appendix.settings import AppendixSettings
-from azr_jax.systems.azr.labels import EXECUTOR, LABELS, MAJORITY
+from azr_jax.systems.azr.labels import (
+  EXECUTOR,
+  LABELS,
+  MAJORITY,
+  PROPOSER_LABELS,
+  SAME,
+)
 from azr_jax.systems.azr.repetition import RepetitionSettings
 from azr_jax.systems.azr.rewards import (
   PROPOSER_REWARDS,
@@ -135,6 +141,12 @@ class AZRSettings(Settings):
     paper="executor (eq. 5)",
     choices=LABELS,
   )
+  proposer_labels: str = setting(
+    SAME,
+    "what a proposal's rollouts are graded by; labels: as solutions are",
+    paper="labels (eq. 4)",
+    choices=PROPOSER_LABELS,
+  )
   unverified_share: float = setting(
     0.0,
     "epsilon, chance that a deduction task whose program failed is let in",
@@ -191,11 +203,15 @@ class AZRSettings(Settings):
       except ValueError as error:
         value = self.prompt_templates
         raise Invalid("prompt_templates", f"={value!r}: {error}") from None
-    is_voting = self.labels == MAJORITY or self.unverified_share > 0
+    is_voting = (
+      MAJORITY in (self.labels, self.proposer_labels)
+      or self.unverified_share > 0
+    )
     if is_voting and self.learnability_samples < 2:
       raise self.invalid(
         "learnability_samples",
-        f"at least 2 votes for a label, with labels={self.labels!r} and "
+        f"at least 2 votes for a label, with labels={self.labels!r}, "
+        f"proposer_labels={self.proposer_labels!r} and "
         f"unverified_share={self.unverified_share}",
       )
     if self.unverified_share and DEDUCTION not in self.task_types:

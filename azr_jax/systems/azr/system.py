@@ -28,7 +28,6 @@ from azr_jax.systems.azr import (
   old_inputs,
   program_metrics,
   proposer,
-  rewards,
   seeding,
   solver,
   trajectories,
@@ -171,7 +170,7 @@ class AZR(System):
       # The executor measures programs while the rollouts are sampled.
       measuring = program_metrics.start(jobs, proposals)
     rollouts: list[Solution] = []
-    labels = Labels(settings.labels, self.buffers)
+    labels = Labels(settings.labels, settings.proposer_labels, self.buffers)
     if settings.uses_learnability:
       rollouts = self._estimate_learnability(policy, proposals, labels)
     clock.lap("learnability")
@@ -256,9 +255,7 @@ class AZR(System):
       labels,
     )
     for index, proposal in enumerate(valid):
-      rollouts = solutions[index * n : (index + 1) * n]
-      labels.vote(rollouts)
-      proposal.solved = rewards.Solved.of([s.outcome for s in rollouts])
+      proposal.solved = labels.vote(solutions[index * n : (index + 1) * n])
     self._observe(solutions)
     return solutions
 

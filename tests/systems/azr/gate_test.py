@@ -6,8 +6,11 @@ import pytest
 from azr_test import TASK_TYPES, ScriptedPolicy, answer, settings
 
 from azr_jax.config.settings import Invalid
+from azr_jax.grading.outcome import Outcome
+from azr_jax.parallel import messages
 from azr_jax.systems.azr import gate
 from azr_jax.systems.azr.system import AZR
+from azr_jax.tasks.programs.solving import Grade
 from azr_jax.tasks.programs.task import UNKNOWN, is_verified
 
 DEDUCTION = "deduction"
@@ -147,6 +150,37 @@ def test_labels_are_the_executors_or_the_majoritys(context, labels):
       assert metrics[f"{name}/vote_share"] == 0.75
       assert metrics[f"{name}/agreement"] == 0.0
       assert metrics[f"{name}/gap"] == 1.0
+
+
+@pytest.mark.parametrize(
+  "labels, proposer_labels, rate, correct",
+  [
+    ("executor", "labels", 0.25, 0.0),
+    ("executor", "majority", 0.75, 0.0),
+    ("majority", "executor", 0.25, 1.0),
+    ("majority", "majority", 0.75, 1.0),
+  ],
+)
+def test_proposers_may_be_paid_by_other_labels(
+  context, labels, proposer_labels, rate, correct
+):
+  changes = {"labels": labels, "proposer_labels": proposer_labels}
+  system = AZR(settings(**changes), context)
+  collected = system.collect(Agreeing(), 1)
+  by_group = {t.group_id: t.reward for t in collected.trajectories}
+  for task_type in TASK_TYPES:
+    assert by_group[task_type, "propose"] == 1 - rate
+    found = collected.metrics[f"correct/azr/{task_type}/solve/mean"]
+    assert found == correct
+
+
+def test_grades_go_between_hosts():
+  grades = (
+    Grade(Outcome.TIMEOUT, None),
+    Grade(None, "ab"),
+    Grade(Outcome.RIGHT, "ab"),
+  )
+  assert messages.loads(messages.dumps(grades)) == grades
 
 
 def test_seeds_are_voted_on_when_they_are_solved(context):
