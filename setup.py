@@ -23,6 +23,7 @@ INSTALL_REQUIRES = [
   "orbax-checkpoint>=0.12",
   "radon>=6.0",
   "safetensors>=0.4.5",
+  "scipy>=1.12",
   "sentencepiece>=0.2",
   "tensorboardX>=2.6",
   "tensorflow-datasets>=4.9.7",
@@ -31,7 +32,6 @@ INSTALL_REQUIRES = [
 SCRIPTS_REQUIRES = [  # what scripts of the Code Interpreter may import
   "networkx>=3.2",
   "pandas>=2.2",
-  "scipy>=1.12",
   "sympy>=1.12",
 ]
 GPU_COMPILE_REQUIRES = [  # XLA:GPU for `compile_check`, where no GPU is

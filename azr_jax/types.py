@@ -98,6 +98,8 @@ class Trajectory:
     metrics: numbers for the metrics of the step.
     repeats_from: the token from which the completion only repeats itself, or
       None; for metrics.
+    in_loss: whether it is trained on; otherwise its reward is in the baseline
+      of its group alone.
   """
 
   prompt: Prompt
@@ -106,6 +108,7 @@ class Trajectory:
   group_id: Hashable
   metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
   repeats_from: int | None = None
+  in_loss: bool = True
 
 
 @dataclasses.dataclass(frozen=True)

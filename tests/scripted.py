@@ -41,11 +41,6 @@ def samples(generate):
   return sample
 
 
-def run(coroutine):
-  """Runs a coroutine to its end."""
-  return EventLoop().run(coroutine)
-
-
 def collect(system, policy, step):
   """Plays a step of a system; returns its rollouts."""
-  return run(system.collect(policy, step))
+  return policy.loop.run(system.collect(policy, step))

@@ -100,10 +100,14 @@ class Adaptive:
     return [self._buckets.sample(bucket, rng) for _ in range(count)]
 
   def update(
-    self, step: int, items: Sequence[SampledItem], pass_rates: Sequence[float]
+    self,
+    step: int,
+    items: Sequence[SampledItem],
+    pass_rates: Sequence[float],
+    gains: Sequence[float],
   ) -> None:
     """Adds the mean pass rate of each sampled bucket to its window."""
-    del step
+    del step, gains
     for bucket in {item.bucket for item in items}:
       bucket_rates = [
         rate

@@ -82,9 +82,20 @@ class Curriculum(Protocol):
     ...
 
   def update(
-    self, step: int, items: Sequence[SampledItem], pass_rates: Sequence[float]
+    self,
+    step: int,
+    items: Sequence[SampledItem],
+    pass_rates: Sequence[float],
+    gains: Sequence[float],
   ) -> None:
-    """Updates the curriculum with the pass rate of each sampled item."""
+    """Updates the curriculum with what became of each sampled item.
+
+    Args:
+      step: the training step.
+      items: what was sampled.
+      pass_rates: the fraction of right responses to each.
+      gains: the mean absolute advantage of the responses to each.
+    """
     ...
 
   def metrics(self) -> dict[str, float]:

@@ -44,14 +44,21 @@ class Mixed:
     ]
 
   def update(
-    self, step: int, items: Sequence[SampledItem], pass_rates: Sequence[float]
+    self,
+    step: int,
+    items: Sequence[SampledItem],
+    pass_rates: Sequence[float],
+    gains: Sequence[float],
   ) -> None:
-    """Updates each curriculum with the pass rates of its items."""
+    """Updates each curriculum with what became of its items."""
     for source, curriculum in enumerate(self._curricula):
       indices = [i for i, item in enumerate(items) if item.source == source]
       if indices:
         curriculum.update(
-          step, [items[i] for i in indices], [pass_rates[i] for i in indices]
+          step,
+          [items[i] for i in indices],
+          [pass_rates[i] for i in indices],
+          [gains[i] for i in indices],
         )
 
   def metrics(self) -> dict[str, float]:

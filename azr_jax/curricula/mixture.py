@@ -44,7 +44,11 @@ class Mixture:
     return [self._buckets.sample(int(b), rng) for b in bucket_indices]
 
   def update(
-    self, step: int, items: Sequence[SampledItem], pass_rates: Sequence[float]
+    self,
+    step: int,
+    items: Sequence[SampledItem],
+    pass_rates: Sequence[float],
+    gains: Sequence[float],
   ) -> None:
     """Does nothing, because the weights do not depend on pass rates."""
 

@@ -131,10 +131,14 @@ class Replay:
     )
 
   def update(
-    self, step: int, items: Sequence[SampledItem], pass_rates: Sequence[float]
+    self,
+    step: int,
+    items: Sequence[SampledItem],
+    pass_rates: Sequence[float],
+    gains: Sequence[float],
   ) -> None:
     """Updates each prompt's moving mean; its first pass rate starts it."""
-    self._inner.update(step, items, pass_rates)
+    self._inner.update(step, items, pass_rates, gains)
     decay = self._settings.decay
     for item, rate in zip(items, pass_rates, strict=True):
       key = item.source, item.index

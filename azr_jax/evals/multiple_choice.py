@@ -11,7 +11,6 @@
 GPQA's choices are shuffled in an order that depends only on the question.
 """
 
-import ast
 import hashlib
 import pathlib
 import re
@@ -23,7 +22,7 @@ import numpy as np
 
 from azr_jax.evals import answer_extraction
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
-from azr_jax.executor import Executor, futures
+from azr_jax.executor import Executor, futures, literals
 from azr_jax.tasks.questions import bbh
 
 LETTERS = "ABCDEFGHIJ"
@@ -89,7 +88,7 @@ def read_bbh(spec: Any) -> list[Item]:
     Item(
       question.id.removeprefix(bbh.PREFIX),
       question.text,
-      {"answer": ast.literal_eval(question.reference)},
+      {"answer": literals.literal_value(question.reference)},
       question.task.removeprefix(bbh.PREFIX),
     )
     for question in bbh.read(pathlib.Path(str(spec)).expanduser())

@@ -7,7 +7,6 @@ any other, in a process and with limits of its own. It sees the outputs of one
 job only, and its answer is two bools.
 """
 
-import ast
 import pathlib
 from collections.abc import Sequence
 
@@ -60,5 +59,5 @@ def read(result: Result) -> tuple[bool, bool]:
   """
   if result.status != "ok" or result.outputs[0] is None:
     return False, False
-  are_values, are_equal = ast.literal_eval(result.outputs[0])
+  are_values, are_equal = literals.literal_value(result.outputs[0])
   return are_values is True, are_equal is True

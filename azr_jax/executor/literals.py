@@ -26,6 +26,7 @@ import warnings
 from collections.abc import Callable, Hashable, Sequence
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from typing import Any
 
 from azr_jax.executor import source_limits
 from azr_jax.executor.source_limits import ParseError as ParseError
@@ -33,7 +34,21 @@ from azr_jax.executor.source_limits import ParseError as ParseError
 # `Fraction` and `Decimal` of an int take quadratic time. Python writes no int
 # of more than 4300 decimal digits, so no value's own text needs more bits.
 MAX_RATIO_BITS = 16 * 1024
-_WARNINGS_LOCK = threading.Lock()  # catch_warnings changes the whole process.
+# `catch_warnings` changes the whole process. Before Python 3.13, threads that
+# parse at the same time may end in a SystemError, because they share a counter.
+_PARSER_LOCK = threading.Lock()
+
+
+def parse(text: str, mode: str = "exec") -> Any:
+  """Parses trusted text as `ast.parse` does, one thread at a time."""
+  with _PARSER_LOCK, warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    return ast.parse(text, mode=mode)
+
+
+def literal_value(text: str) -> Any:
+  """Returns the value of a trusted literal, as `ast.literal_eval` does."""
+  return ast.literal_eval(parse(text.strip(), "eval"))
 
 
 def guarded_parse(text: str, mode: str) -> ast.AST:
@@ -51,9 +66,7 @@ def guarded_parse(text: str, mode: str) -> ast.AST:
   """
   source_limits.check(text)
   try:
-    with _WARNINGS_LOCK, warnings.catch_warnings():
-      warnings.simplefilter("ignore")
-      return ast.parse(text, mode=mode)
+    return parse(text, mode)
   except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
     raise ParseError(type(error).__name__) from None
 

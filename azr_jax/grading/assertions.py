@@ -133,7 +133,7 @@ def _with_call(body: list[ast.stmt], entry: str | None) -> list[ast.stmt]:
   )
   if entry is None or not is_defined or statements.uses(body, CHECK):
     return body
-  return [*body, *ast.parse(f"{CHECK}({entry})").body]
+  return [*body, *literals.parse(f"{CHECK}({entry})").body]
 
 
 def _split(body: list[ast.stmt], entry: str | None) -> Tests:

@@ -10,7 +10,9 @@ from collections.abc import Hashable
 from azr_jax.executor.literals import (
   ParseError,
   guarded_parse,
+  literal_value,
   node_key,
+  parse,
   typed_key,
 )
 
@@ -19,7 +21,10 @@ __all__ = [
   "arguments_text",
   "are_literal_arguments",
   "guarded_parse",
+  "key_text",
+  "literal_value",
   "node_key",
+  "parse",
   "typed_key",
 ]
 
@@ -56,20 +61,20 @@ def arguments_text(text: str) -> str:
   if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
     raise ParseError("not one call")
   named = sorted(
-    (k.arg or "**", _key_text(node_key(k.value))) for k in call.keywords
+    (k.arg or "**", key_text(node_key(k.value))) for k in call.keywords
   )
   return "; ".join(
     [
-      *(_key_text(node_key(value)) for value in call.args),
+      *(key_text(node_key(value)) for value in call.args),
       *(f"{name}={value}" for name, value in named),
     ]
   )
 
 
-def _key_text(key: Hashable) -> str:
+def key_text(key: Hashable) -> str:
   """Returns the text of a value's key, the same in every process."""
   if isinstance(key, tuple):
-    return f"({', '.join(map(_key_text, key))})"
+    return f"({', '.join(map(key_text, key))})"
   if isinstance(key, frozenset):
-    return f"{{{', '.join(sorted(map(_key_text, key)))}}}"
+    return f"{{{', '.join(sorted(map(key_text, key)))}}}"
   return repr(key)

@@ -1,9 +1,8 @@
 """Grades answers to questions by the grader of the question's task."""
 
-import ast
 from concurrent.futures import Future
 
-from azr_jax.executor import Executor, futures
+from azr_jax.executor import Executor, futures, literals
 from azr_jax.grading import bbh
 from azr_jax.grading.gym import grader as gym_grader
 from azr_jax.grading.outcome import Outcome
@@ -35,7 +34,7 @@ def submit(
     name = task.removeprefix(_GYM)
     return gym_grader.submit(executor, name, reference, answer)
   if task.startswith(_BBH):
-    target = ast.literal_eval(reference)
+    target = literals.literal_value(reference)
     is_correct = answer is not None and bbh.correct(target, answer)
     return futures.done(Outcome.of(is_correct))
   if task.startswith(_SYMBENCH):

@@ -89,6 +89,20 @@ def from_trajectory(
   )
 
 
+def from_trajectories(
+  trajectories: Sequence[types.Trajectory], advantages: Sequence[float]
+) -> list[TrainingExample]:
+  """Returns the sequences of the trajectories that are in the loss.
+
+  The others count in no aggregation of `loss_weights`.
+  """
+  return [
+    from_trajectory(trajectory, advantage)
+    for trajectory, advantage in zip(trajectories, advantages, strict=True)
+    if trajectory.in_loss
+  ]
+
+
 def loss_weights(
   sequences: Sequence[TrainingExample],
   rows: Sequence[Sequence[int]],
@@ -126,9 +140,9 @@ def loss_weights(
   if aggregation == "sequence_mean":
     return [1.0 / (len(counts) * max(count, 1)) for count in counts]
   if aggregation == "sequence_sum":
-    return [1.0 / len(counts)] * len(counts)
+    return [1.0 / len(counts) for _ in counts]
   if aggregation == "fixed_length":
-    return [1.0 / (len(counts) * fixed_length)] * len(counts)
+    return [1.0 / (len(counts) * fixed_length) for _ in counts]
   if aggregation == "group_mean":
     return _mean_of_means(counts, [sequence.group for sequence in sequences])
   if aggregation == "row_mean":

@@ -36,6 +36,7 @@ HEALTHY = {
   "learner": "entropy falls slowly; grad_norm without spikes; skipped 0",
   "time": "seconds per phase; verification_wait near 0",
   "groups": "equal_share: zero-advantage groups, well below 1",
+  "shaping": "overlong_share and masked_share near 0",
   "critic": "value_loss falls; explained_variance rises above 0; skipped 0",
   "evaluation": "pass@1 rises",
   "safety": "flagged_share near 0; read what flagged/ keeps",

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from azr_jax import types
 from azr_jax.executor import Executor
 from azr_jax.executor.settings import ExecutorSettings
-from azr_jax.learner import advantages, packing, update
+from azr_jax.learner import advantages, packing, shaping, update
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.learner import Learner
 from azr_jax.learner.optimizer import make_optimizer
@@ -95,6 +95,13 @@ class Experiment:
     key = jax.random.key(self.settings.trunk.seed)
     return jax.random.fold_in(key, _EVALUATION)
 
+  def shape(
+    self, trajectories: Sequence[types.Trajectory]
+  ) -> tuple[list[types.Trajectory], dict[str, float]]:
+    """Returns the trajectories with shaped rewards and masks, and metrics."""
+    trunk = self.settings.trunk
+    return shaping.shape(trajectories, trunk.shaping, trunk.rollout.max_tokens)
+
   @functools.partial(jax.profiler.annotate_function, name="advantages")
   def estimate_advantages(
     self, trajectories: Sequence[types.Trajectory]
@@ -119,7 +126,7 @@ class Experiment:
     values: Sequence[float],
     step: int,
   ) -> types.Batch:
-    """Packs trajectories into micro-batches on the host.
+    """Packs the trajectories of the loss into micro-batches on the host.
 
     Args:
       trajectories: of the step.
@@ -131,10 +138,7 @@ class Experiment:
     """
     c = self.settings.trunk.learner
     batch = packing.pack(
-      [
-        packing.from_trajectory(trajectory, advantage)
-        for trajectory, advantage in zip(trajectories, values, strict=True)
-      ],
+      packing.from_trajectories(trajectories, values),
       row_length=c.row_length,
       row_sequences=c.row_sequences,
       rows_multiple=self.micro_rows * c.max_micro_batches,

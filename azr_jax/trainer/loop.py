@@ -107,7 +107,7 @@ def run(
         scores = evals.run(policy, step, run)
         lap = speed.begin()
         rollouts = policy.run(system.collect(policy, step))
-      trajectories = rollouts.trajectories
+      trajectories, shaped = experiment.shape(rollouts.trajectories)
       lap.collected(trajectories)
 
       # Advantages.
@@ -130,7 +130,7 @@ def run(
         trajectories,
         extra=policy.sampled.branch_replies,
       )
-      rollouts.metrics.update(scores | flagged)
+      rollouts.metrics.update(scores | shaped | flagged)
       log.write_last()
       compiled = counter.take_expected(step, done + 1, fail_on_recompile)
       log.add(step, rollouts, learned, compiled, lap.metrics)

@@ -23,6 +23,7 @@ from azr_jax.learner.settings import (
   OptimizerSettings,
   SupervisedSettings,
 )
+from azr_jax.learner.shaping import ShapingSettings
 from azr_jax.models import presets, safetensors_io
 from azr_jax.models.settings import ModelSettings
 from azr_jax.parallel.compiler import CompilerSettings
@@ -57,6 +58,7 @@ class TrainSettings(Settings):
   sharding: ShardingSettings = ShardingSettings()
   compiler: CompilerSettings = CompilerSettings()
   rollout: SamplerSettings = SamplerSettings()
+  shaping: ShapingSettings = ShapingSettings()
   learner: LearnerSettings = LearnerSettings()
   optimizer: OptimizerSettings = OptimizerSettings()
   critic: CriticSettings = CriticSettings()
@@ -87,6 +89,12 @@ class TrainSettings(Settings):
         "learner.row_length",
         f"={learner.row_length}: expected at least the longest sequence, "
         f"rollout.prompt_buckets[-1] + rollout.max_tokens = {longest}",
+      )
+    if self.shaping.overlong_buffer > rollout.max_tokens:
+      raise Invalid(
+        "shaping.overlong_buffer",
+        f"={self.shaping.overlong_buffer}: expected at most "
+        f"rollout.max_tokens={rollout.max_tokens}",
       )
     text_monitor.load_classifier(self.train.flag_classifier)
     if self.evaluation.every:

@@ -120,6 +120,7 @@ class Step:
     self.lengths = [
       len(t.prompt.token_ids) + len(t.completion.token_ids) - 1
       for t in trajectories
+      if t.in_loss
     ]
 
   def send(self) -> None:

@@ -72,9 +72,14 @@ def test_uniform_gives_every_item_the_same_chance():
   assert np.std([counts[i] for i in range(100)]) < 20
 
 
+def learn(curriculum, step, items, rates):
+  """Updates a curriculum for which advantages make no difference."""
+  curriculum.update(step, items, rates, [0.0] * len(items))
+
+
 def update(curriculum, step, bucket, rates):
   items = [SampledItem(i, bucket) for i in range(len(rates))]
-  curriculum.update(step, items, rates)
+  learn(curriculum, step, items, rates)
 
 
 def test_adaptive_probabilities_match_a_hand_computed_example():
@@ -121,7 +126,7 @@ def test_a_small_temperature_samples_the_best_bucket():
   )
   curriculum = adaptive.Adaptive(buckets, settings)
   items = [SampledItem(0, bucket, bucket) for bucket in range(3)]
-  curriculum.update(1, items, [1.0, 0.7, 0.0])
+  learn(curriculum, 1, items, [1.0, 0.7, 0.0])
   # exp(-0.3 / 1e-4), the largest of the weights, is 0 in float64.
   assert curriculum.probabilities(2).tolist() == [0.0, 1.0, 0.0]
 
@@ -129,7 +134,7 @@ def test_a_small_temperature_samples_the_best_bucket():
 def test_replay_respects_range_warm_up_bucket_and_fraction():
   curriculum = replaying()
   items = [SampledItem(index, 0) for index in range(4)] + [SampledItem(41, 1)]
-  curriculum.update(1, items, [0.0, 0.5, 0.96, 0.05, 0.5])
+  learn(curriculum, 1, items, [0.0, 0.5, 0.96, 0.05, 0.5])
   assert not any(d.replayed for d in curriculum.sample(2, 8, rng()))
   for step in range(3, 20):
     items = curriculum.sample(step, 8, rng(step))
@@ -143,7 +148,7 @@ def test_replay_respects_range_warm_up_bucket_and_fraction():
 def test_replay_prefers_prompts_that_are_solved_half_of_the_time():
   settings = replay.ReplaySettings(fraction=0.125, warmup_steps=0)
   curriculum = replaying(settings)
-  curriculum.update(1, [SampledItem(0, 0), SampledItem(1, 0)], [0.5, 0.1])
+  learn(curriculum, 1, [SampledItem(0, 0), SampledItem(1, 0)], [0.5, 0.1])
   counts = collections.Counter(
     d.index
     for step in range(2000)
@@ -162,16 +167,16 @@ def test_replay_has_a_maximum_per_prompt_and_a_moving_mean():
     max_replays=3,
   )
   curriculum = replaying(settings)
-  curriculum.update(1, [SampledItem(7, 0)], [0.5])
+  learn(curriculum, 1, [SampledItem(7, 0)], [0.5])
   counts = []
   for step in range(1, 8):
     items = curriculum.sample(step, 8, rng(step))
     replayed = [item for item in items if item.replayed]
-    curriculum.update(step, replayed, [0.5] * len(replayed))
+    learn(curriculum, step, replayed, [0.5] * len(replayed))
     counts.append(len(replayed))
   assert counts == [1, 1, 1, 0, 0, 0, 0]
-  curriculum.update(2, [SampledItem(8, 0)], [0.5])
-  curriculum.update(3, [SampledItem(8, 0)], [1.0])
+  learn(curriculum, 2, [SampledItem(8, 0)], [0.5])
+  learn(curriculum, 3, [SampledItem(8, 0)], [1.0])
   assert curriculum.state_dict()["seen"][1] == [0, 8, 0, pytest.approx(0.6), 0]
 
 
@@ -181,7 +186,7 @@ def test_mixed_samples_from_both_and_updates_each_with_its_items():
   both = mixed.Mixed(first, second, 0.5)
   items = both.sample(1, 8, rng())
   assert [item.source for item in items] == [0] * 4 + [1] * 4
-  both.update(1, items, [1.0] * 4 + [0.0] * 4)
+  learn(both, 1, items, [1.0] * 4 + [0.0] * 4)
   success = {n: v for n, v in both.metrics().items() if "/success/" in n}
   assert sorted(success.values()) == [0.0, 1.0]
   assert {n.split("/")[0] for n in success} == {"source0", "source1"}
@@ -200,7 +205,7 @@ def run(curriculum, steps):
     items = curriculum.sample(step, 16, rng(step))
     batches.append(items)
     rates = rng((step, 1)).random(len(items)).tolist()
-    curriculum.update(step, items, rates)
+    learn(curriculum, step, items, rates)
   return batches
 
 

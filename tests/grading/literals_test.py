@@ -2,6 +2,9 @@
 
 import ast
 import collections
+import concurrent.futures
+import gc
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -287,3 +290,27 @@ def test_a_number_beyond_all_floats_is_no_value_and_no_crash():
   with pytest.raises(literals.ParseError):
     literals.typed_key(text)
   assert not literals.are_literal_arguments(text)
+
+
+def test_threads_that_parse_do_not_disturb_each_other():
+  """Before Python 3.13 a depth that they share would be a SystemError."""
+  text = "[" + ", ".join(f"{{{i}: [{i}, ({i},)]}}" for i in range(300)) + "]"
+
+  def let_others_run(phase, info):
+    del phase, info
+    time.sleep(0)
+
+  def read(depth):
+    if depth:
+      return read(depth - 1)
+    return [len(literals.literal_value(text)) for _ in range(30)]
+
+  thresholds = gc.get_threshold()
+  gc.callbacks.append(let_others_run)  # JAX has one that does so.
+  gc.set_threshold(50)
+  try:
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+      assert [*pool.map(read, (5, 60))] == [[300] * 30] * 2
+  finally:
+    gc.callbacks.remove(let_others_run)
+    gc.set_threshold(*thresholds)

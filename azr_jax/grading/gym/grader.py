@@ -13,11 +13,10 @@ A scorer runs no model code, but it parses model text. It runs in the executor,
 because such text can make it run forever or use up the memory.
 """
 
-import ast
 import re
 from concurrent.futures import Future
 
-from azr_jax.executor import Executor, Job, Result, futures
+from azr_jax.executor import Executor, Job, Result, futures, literals
 from azr_jax.grading.outcome import Outcome
 
 LIBRARY = "reasoning_gym"
@@ -55,7 +54,7 @@ def stored_answer(reference: str) -> str | None:
   Args:
     reference: the text of a dict, see `tasks/questions/gym.py`.
   """
-  return ast.literal_eval(reference)["entry"]["answer"]
+  return literals.literal_value(reference)["entry"]["answer"]
 
 
 def is_harmless(name: str, answer: str) -> bool:

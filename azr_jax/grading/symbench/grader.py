@@ -10,11 +10,10 @@
 | of letter diagrams accept one stored solution | any that keeps the rules |
 """
 
-import ast
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from azr_jax.executor import Executor, futures
+from azr_jax.executor import Executor, futures, literals
 from azr_jax.grading.mathematics import grader as mathematics
 from azr_jax.grading.outcome import Outcome
 from azr_jax.grading.symbench import forms, plans, puzzles
@@ -104,7 +103,7 @@ def submit(
     raise ValueError(f"SymBench task {name!r}: expected one with a grader")
   if answer is None or len(answer) > MAX_ANSWER_CHARS:
     return futures.done(Outcome.WRONG)
-  record = ast.literal_eval(reference)
+  record = literals.literal_value(reference)
   if name in _MATHEMATICS:
     return mathematics.submit(executor, record["answer"], answer)
   return futures.done(Outcome.of(_GRADERS[name](record, answer)))

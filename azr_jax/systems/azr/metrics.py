@@ -9,6 +9,7 @@ from azr_jax.systems import collect
 from azr_jax.systems.azr import rewards
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.solver import Solution
+from azr_jax.tasks.programs.task import is_verified
 
 NAME = "azr"
 # Metric family -> what a healthy value looks like.
@@ -21,6 +22,8 @@ HEALTHY = {
   "learnability": "solve_rate away from 0 and 1, else nothing is learned; "
   "undecided_share, rollouts that a limit ended, near 0",
   "buffer": "grows by about B x task_share a step",
+  "labels": "of tasks that are voted on: agreement near 1, gap near 0",
+  "gate": "unverified tasks of the step: 0 with unverified_share=0",
 }
 
 
@@ -33,6 +36,12 @@ def step_metrics(
     assert isinstance(group, tuple)
     members = [t for t in trajectories if t.group_id == group]
     metrics |= collect.solve_metrics(members, "/".join((NAME, *group)))
+    lost = [
+      t.metrics["repetition"] for t in members if "repetition" in t.metrics
+    ]
+    if lost:
+      name = f"proposals/{NAME}/{group[0]}/repetition_penalty"
+      metrics[name] = float(np.mean(lost))
   return metrics
 
 
@@ -55,25 +64,26 @@ def reply_metrics(
 
 
 def proposal_metrics(
-  proposals: Sequence[Proposal], samples: int
+  proposals: Sequence[Proposal], samples: int, reward: str
 ) -> dict[str, float]:
   """Returns valid fraction, rejections and learnability per task type.
 
-  `valid_share` is the fraction that earns its role's reward (eq. 6);
-  `task_share` also has the valid tasks of replies that are not well formed,
-  which enter the buffer too.
+  `valid_share` is the fraction that earns its role's reward (eq. 6), without
+  those that were let in unverified; `task_share` also has the valid tasks of
+  replies that are not well formed, which enter the buffer too.
 
   Args:
     proposals: of a step, of all task types.
     samples: learnability rollouts per proposal. A histogram counts the
       proposals, without undecided rollouts, by how many were correct.
+    reward: a key of `rewards.PROPOSER_REWARDS`.
   """
   metrics: dict[str, float] = {}
   for task_type in dict.fromkeys(p.task_type for p in proposals):
     of_type = [p for p in proposals if p.task_type == task_type]
     name = f"{NAME}/{task_type}"
-    valid = [p for p in of_type if p.task is not None]
-    passable = [p for p in of_type if p.passable]
+    valid = [p for p in of_type if p.verified]
+    passable = [p for p in valid if p.passable]
     metrics[f"proposals/{name}/valid_share"] = len(passable) / len(of_type)
     metrics[f"proposals/{name}/task_share"] = len(valid) / len(of_type)
     metrics[f"proposals/{name}/duplicate_share"] = float(
@@ -90,19 +100,48 @@ def proposal_metrics(
       count = sum(p.rejection == reason for p in of_type)
       metrics[f"proposals/{name}/rejected_{reason}"] = float(count)
     solved = [p.solved for p in of_type if p.solved is not None]
-    metrics |= _learnability_metrics(f"learnability/{name}", solved, samples)
+    metrics |= _learnability_metrics(
+      f"learnability/{name}", solved, samples, reward
+    )
+  return metrics
+
+
+def gate_metrics(
+  proposals: Sequence[Proposal], solutions: Sequence[Solution]
+) -> dict[str, float]:
+  """Returns how many tasks of the step are unverified, per task type.
+
+  `let_in` counts the proposals that the gate let in, and `solved_share` is the
+  fraction of the solutions whose task is unverified.
+  """
+  metrics: dict[str, float] = {}
+  for task_type in dict.fromkeys(p.task_type for p in proposals):
+    name = f"gate/{NAME}/{task_type}"
+    let_in = sum(
+      p.task is not None and not p.verified
+      for p in proposals
+      if p.task_type == task_type
+    )
+    metrics[f"{name}/let_in"] = float(let_in)
+    solved = [s.prompt.task for s in solutions if s.task_type == task_type]
+    if solved:
+      metrics[f"{name}/solved_share"] = float(
+        np.mean([not is_verified(task) for task in solved])
+      )
   return metrics
 
 
 def _learnability_metrics(
-  name: str, solved: Sequence[rewards.Solved], samples: int
+  name: str, solved: Sequence[rewards.Solved], samples: int, reward: str
 ) -> dict[str, float]:
   """Returns the metrics of the learnability rollouts of proposals."""
   if not solved:
     return {}
   undecided = sum(counts.undecided for counts in solved)
   metrics = {
-    f"{name}/mean": float(np.mean([*map(rewards.least_learnability, solved)])),
+    f"{name}/mean": float(
+      np.mean([rewards.least_reward(counts, reward) for counts in solved])
+    ),
     f"{name}/never_solved_share": float(
       np.mean([counts.wrong == counts.total for counts in solved])
     ),

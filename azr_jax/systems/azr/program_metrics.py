@@ -4,7 +4,6 @@ The executor measures programs while the learnability rollouts are sampled, so
 the step hardly waits for it. A program that cannot be measured has no metrics.
 """
 
-import ast
 import collections
 import hashlib
 import itertools
@@ -28,6 +27,7 @@ from azr_jax.tasks.programs.task import (
   InductionTask,
   Task,
   Triplet,
+  is_verified,
 )
 
 LIBRARY = "azr_jax.tasks.programs.measures"
@@ -101,7 +101,7 @@ class Surprise:
       solutions: all that the solver answered in the step.
     """
     for proposal in proposals:
-      if proposal.task is not None:
+      if proposal.task is not None and proposal.verified:
         answers = _answers(proposal.task_type, proposal.task)
         proposal.program_metrics["surprise"] = self._answered.diversity(
           proposal.task_type, answers
@@ -117,50 +117,30 @@ def _key(answer: str) -> str:
   return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
-def start(
-  jobs: SharedJobs, proposals: Sequence[Proposal]
-) -> list[tuple[Proposal, "Future[dict[str, float]]"]]:
-  """Starts to measure the programs of valid proposals.
+async def measure(jobs: SharedJobs, proposal: Proposal) -> None:
+  """Measures the program of a proposal, if it has a new one.
 
-  An induction proposal has no new program. The components of a composite
-  program are not measured.
-
-  Returns:
-    The proposals with the futures of their metrics.
+  An induction proposal has none. The components of a composite program are not
+  measured.
   """
-  started = []
-  for proposal in proposals:
-    if isinstance(proposal.task, Triplet):
-      shown = proposal.prompt.task
-      code = composite.own_part(proposal.task.code, shown.components)
-      arguments = code, list(shown.references)
-      future = jobs.submit(
-        lambda executor, arguments=arguments: _submit(
-          executor, _MEASURE, arguments
-        )
-      )
-      started.append((proposal, future))
-  return started
+  if isinstance(proposal.task, Triplet):
+    shown = proposal.prompt.task
+    code = composite.own_part(proposal.task.code, shown.components)
+    arguments = code, list(shown.references)
+    future = jobs.submit(
+      lambda executor: _submit(executor, _MEASURE, arguments)
+    )
+    proposal.program_metrics = dict(await Awaited(future, jobs) or {})
 
 
-async def finish(
-  jobs: SharedJobs,
-  started: Sequence[tuple[Proposal, "Future[dict[str, float]]"]],
-  proposals: Sequence[Proposal],
-  counts: AnswerCounts,
-) -> None:
-  """Sets the program metrics of valid proposals.
+def count_answers(proposals: Sequence[Proposal], counts: AnswerCounts) -> None:
+  """Sets `answer_diversity` of valid proposals.
 
   Args:
-    jobs: that measure programs.
-    started: what `start` returned.
     proposals: all proposals of the step.
-    counts: the answers of the run, to which those of the step are added; they
-      give `answer_diversity`.
+    counts: the answers of the run, to which those of the step are added.
   """
-  for proposal, future in started:
-    proposal.program_metrics = dict(await Awaited(future, jobs) or {})
-  valid = [p for p in proposals if p.task is not None]
+  valid = [p for p in proposals if p.verified]
   for proposal in valid:
     assert proposal.task is not None
     counts.add(proposal.task_type, _answers(proposal.task_type, proposal.task))
@@ -172,7 +152,12 @@ async def finish(
 
 
 def _answers(task_type: str, task: Task) -> Sequence[str]:
-  """Returns the reference answers of a task; equal values are equal texts."""
+  """Returns the reference answers of a task; equal values are equal texts.
+
+  A task that is not verified has none.
+  """
+  if not is_verified(task):
+    return ()
   if isinstance(task, InductionTask):
     return task.outputs
   if task_type != ABDUCTION:
@@ -196,28 +181,31 @@ def metrics(proposals: Sequence[Proposal], prefix: str) -> dict[str, float]:
   return means
 
 
-async def solution_metrics(
-  jobs: SharedJobs, solutions: Sequence[Solution], prefix: str
+async def gold_minus_answer(
+  jobs: SharedJobs, solution: Solution
+) -> float | None:
+  """Returns how much more complex a program is than a correct answer (C.5).
+
+  None: the solution is not a correct program.
+  """
+  answer = parsing.parse_program_answer(solution.completion.text)
+  if solution.task_type != INDUCTION or not solution.correct or not answer:
+    return None
+  pair = solution.prompt.task.code, answer
+  future = jobs.submit(lambda executor: _submit(executor, _DIFFERENCE, pair))
+  return await Awaited(future, jobs)
+
+
+def solution_metrics(
+  differences: Sequence[float | None], prefix: str
 ) -> dict[str, float]:
-  """Returns how much more complex tasks are than correct answers (C.5)."""
-  started = []
-  for solution in solutions:
-    task = solution.prompt.task
-    answer = parsing.parse_program_answer(solution.completion.text)
-    if solution.task_type == INDUCTION and solution.correct and answer:
-      started.append(
-        jobs.submit(
-          lambda executor, pair=(task.code, answer): _submit(
-            executor, _DIFFERENCE, pair
-          )
-        )
-      )
-  differences = [await Awaited(future, jobs) for future in started]
-  differences = [one for one in differences if one is not None]
-  if not differences:
+  """Returns the mean of what `gold_minus_answer` returned."""
+  known = [one for one in differences if one is not None]
+  if not known:
     return {}
-  name = f"program/{prefix}/{INDUCTION}/gold_minus_answer"
-  return {name: float(np.mean(differences))}
+  return {
+    f"program/{prefix}/{INDUCTION}/gold_minus_answer": float(np.mean(known))
+  }
 
 
 def _submit(
@@ -231,4 +219,4 @@ def _submit(
 
 def _value(result: Result) -> Any:
   output = result.outputs[0]
-  return None if output is None else ast.literal_eval(output)
+  return None if output is None else literals.literal_value(output)

@@ -1,7 +1,6 @@
 """AZR's proposer: prompts with references, and completions that become tasks.
 
-Prompts are sampled as one stream. Each completion is parsed and validated while
-others are still being sampled; the proposals are in prompt order.
+Each completion is parsed and validated while others are still being sampled.
 """
 
 import dataclasses
@@ -13,8 +12,8 @@ import numpy as np
 from azr_jax import types
 from azr_jax.executor import Executor, futures
 from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
-from azr_jax.systems import collect
 from azr_jax.systems.azr import rewards, solver
 from azr_jax.systems.azr.appendix import composite, rewriting
 from azr_jax.systems.azr.settings import AZRSettings
@@ -59,7 +58,8 @@ class Proposal:
     prompt: the prompt, whose task is `Shown`.
     completion: the response.
     task_type: the type of the task.
-    task: the task; None if the proposal is not valid.
+    task: the task; None if the proposal is neither valid nor let in
+      (`gate.py`).
     rejection: why the proposal is not valid; None if it is.
     formatted: whether the response is well formed.
     solved: how the learnability rollouts ended, once there are any.
@@ -82,6 +82,11 @@ class Proposal:
   def passable(self) -> bool:
     """Whether the proposal earns its role's reward (eq. 6)."""
     return self.task is not None and self.formatted
+
+  @property
+  def verified(self) -> bool:
+    """Whether the proposal is valid, and not let in without being so."""
+    return self.task is not None and self.rejection is None
 
 
 def propose_prompt(
@@ -208,6 +213,42 @@ def _triplet_prompt(
   )
 
 
+async def propose(
+  policy: Policy,
+  jobs: SharedJobs,
+  number: int,
+  task_type: str,
+  prompt: types.Prompt,
+  settings: AZRSettings,
+  style: PromptStyle,
+) -> Proposal:
+  """Samples a proposal and validates it.
+
+  Args:
+    policy: samples it, in its call 0.
+    jobs: validates it.
+    number: of the proposal, which its prompt folds into the key.
+    task_type: the type of the proposal.
+    prompt: asks for it.
+    settings: how it is validated.
+    style: how the prompt of the task will be written, which must fit.
+  """
+  [(_, _, completion)] = [
+    one async for one in policy.sample([prompt], prompt_seeds=[number], call=0)
+  ]
+  verdict = jobs.submit(
+    functools.partial(
+      _submit_validation,
+      task_type=task_type,
+      prompt=prompt,
+      response=completion.text,
+      settings=settings,
+    )
+  )
+  outcome = await Awaited(verdict, jobs)
+  return _proposal(policy, task_type, prompt, completion, outcome, style)
+
+
 async def sample_proposals(
   policy: Policy,
   jobs: SharedJobs,
@@ -215,51 +256,23 @@ async def sample_proposals(
   settings: AZRSettings,
   style: PromptStyle,
 ) -> list[Proposal]:
-  """Samples a proposal for each prompt and validates it.
-
-  Args:
-    policy: samples them.
-    jobs: validates them.
-    typed_prompts: (task type, prompt) of each proposal.
-    settings: how they are validated.
-    style: how the prompts of the tasks will be written, which must fit.
-
-  Returns:
-    The proposals, in the order of their prompts.
-  """
-
-  def submit(index: int, completion: types.Completion) -> validation.Verdict:
-    task_type, prompt = typed_prompts[index]
-    return jobs.submit(
-      functools.partial(
-        _submit_validation,
-        task_type=task_type,
-        prompt=prompt,
-        response=completion.text,
-        settings=settings,
-      )
-    )
-
-  samples = policy.sample([prompt for _, prompt in typed_prompts])
-  graded = await collect.sample_and_grade(samples, submit, jobs)
-  return [
-    _proposal(policy, task_type, prompt, validated, style)
-    for (task_type, prompt), [validated] in zip(
-      typed_prompts, graded, strict=True
-    )
-  ]
+  """Samples and validates a proposal for each (task type, prompt), in order."""
+  return await policy.gather(
+    propose(policy, jobs, number, task_type, prompt, settings, style)
+    for number, (task_type, prompt) in enumerate(typed_prompts)
+  )
 
 
 def _proposal(
   policy: Policy,
   task_type: str,
   prompt: types.Prompt,
-  validated: collect.Graded,
+  completion: types.Completion,
+  outcome: Task | validation.Rejection,
   style: PromptStyle,
 ) -> Proposal:
   """Returns the proposal of a response; its task must fit a solver's prompt."""
   task, rejection = None, None
-  outcome = validated.grade
   if isinstance(outcome, validation.Rejection):
     rejection = outcome.reason
   elif policy.fits(solver.solve_prompt(policy, task_type, outcome, style)):
@@ -268,13 +281,11 @@ def _proposal(
     rejection = "oversize"
   return Proposal(
     prompt=prompt,
-    completion=validated.completion,
+    completion=completion,
     task_type=task_type,
     task=task,
     rejection=rejection,
-    formatted=parsing.well_formatted(
-      validated.completion.text, style.answer_format
-    ),
+    formatted=parsing.well_formatted(completion.text, style.answer_format),
   )
 
 

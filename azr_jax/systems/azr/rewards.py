@@ -1,5 +1,15 @@
 """AZR's rewards: learnability (eq. 4), correctness (5), composite (6).
 
+What a valid proposal earns is a function of p, the fraction of its rollouts
+that are right. `PROPOSER_REWARDS` has AZR's and those of other papers:
+
+| name | reward | 0 at | highest at |
+| --- | --- | --- | --- |
+| `learnability` | 1 - p, and 0 at p = 0 (AZR, eq. 4) | 0, 1 | just above 0 |
+| `difficulty` | 1 - p (Survive or Collapse, arXiv 2605.22217) | 1 | 0 |
+| `variance` | p (1 - p), of a right answer (arXiv 2502.12272) | 0, 1 | 1/2 |
+| `uncertainty` | 1 - 2 abs(p - 1/2) (R-Zero, arXiv 2508.05004) | 0, 1 | 1/2 |
+
 Who answers for a timeout: in abduction the proposer's program runs on the
 solver's input, in induction the solver's program on the proposer's inputs.
 
@@ -8,13 +18,14 @@ solver's input, in induction the solver's program on the proposer's inputs.
   (`executor.validation_fraction`).
 * To the proposer it is undecided, as is a process that was lost: that a limit
   ended a rollout does not show that the task is hard, or slow programs would
-  pay. A proposal with undecided rollouts earns the least that eq. 4 gives for
-  anything that these may have been. So it never earns more than if they were
-  right, and nothing unless one rollout was seen to be right and one wrong.
+  pay. A proposal with undecided rollouts earns the least that its reward gives
+  for anything that these may have been. So it never earns more than if they
+  were right; with `learnability` it earns nothing unless one rollout was seen
+  to be right and one wrong.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from azr_jax.grading.outcome import Outcome
@@ -25,16 +36,18 @@ class RewardRules:
   """The values of the composite reward.
 
   Attributes:
-    unlearnable: reward of a valid proposal that the solver always or never
-      solves: 0 in the paper (eq. 4), -0.5 in the published code.
+    unlearnable: reward of a valid proposal where `proposer` gives 0: 0 in the
+      paper (eq. 4), -0.5 in the published code.
     wrong: reward of a well-formed wrong answer.
     bad_format: reward of a response that is not well formed, or of a proposal
       that is not valid.
+    proposer: the reward of a valid proposal, a key of `PROPOSER_REWARDS`.
   """
 
   unlearnable: float
   wrong: float
   bad_format: float
+  proposer: str = "learnability"
 
 
 # `azr.unlearnable_reward` -> the reward.
@@ -82,29 +95,79 @@ def learnability(solve_rate: float) -> float:
   return 0.0 if solve_rate in (0.0, 1.0) else 1.0 - solve_rate
 
 
-def least_learnability(solved: Solved) -> float:
-  """Returns the least of eq. 4 over what undecided rollouts may have been.
+def difficulty(solve_rate: float) -> float:
+  """Returns 1 - p, which a task that is never solved earns whole.
 
-  Eq. 4 falls with r-bar and is 0 at both ends, so the least is where all of
-  them are wrong, or all of them right.
+  It is the proposer's reward of Survive or Collapse (arXiv 2605.22217).
+
+  Args:
+    solve_rate: p, in [0, 1].
   """
+  return 1.0 - solve_rate
+
+
+def variance(solve_rate: float) -> float:
+  """Returns p (1 - p), the variance of one rollout's correctness.
+
+  It is the learnability of Learning to Reason at the Frontier of Learnability
+  (arXiv 2502.12272), which samples questions by it.
+
+  Args:
+    solve_rate: p, in [0, 1].
+  """
+  return solve_rate * (1.0 - solve_rate)
+
+
+def uncertainty(solve_rate: float) -> float:
+  """Returns 1 - 2 abs(p - 1/2) (R-Zero, arXiv 2508.05004).
+
+  Args:
+    solve_rate: p, in [0, 1]; in R-Zero the fraction of rollouts that agree with
+      the most frequent answer (`labels.py`).
+  """
+  return 1.0 - 2.0 * abs(solve_rate - 0.5)
+
+
+# `azr.proposer_reward` -> the reward by the solve rate.
+PROPOSER_REWARDS: dict[str, Callable[[float], float]] = {
+  "learnability": learnability,
+  "difficulty": difficulty,
+  "variance": variance,
+  "uncertainty": uncertainty,
+}
+
+
+def least_reward(solved: Solved, name: str) -> float:
+  """Returns the least reward over what undecided rollouts may have been.
+
+  Args:
+    solved: the rollouts, at least one.
+    name: a key of `PROPOSER_REWARDS`.
+  """
+  reward = PROPOSER_REWARDS[name]
   return min(
-    learnability(right / solved.total)
-    for right in (solved.right, solved.right + solved.undecided)
+    reward((solved.right + hidden) / solved.total)
+    for hidden in range(solved.undecided + 1)
   )
 
 
-def proposal_reward(solved: Solved | None, rules: RewardRules) -> float:
+def proposal_reward(
+  solved: Solved | None, rules: RewardRules, penalty: float = 0.0
+) -> float:
   """Returns a proposer's composite reward (AZR, eq. 6 with eq. 4).
 
   Args:
     solved: the learnability rollouts; None if the proposal is not valid, or its
       response not well formed.
     rules: the values of the composite reward.
+    penalty: what the proposal loses because others of the step are like it
+      (`repetition.py`). It takes no reward below 0, as in R-Zero, and nothing
+      from one that is not above 0.
   """
   if solved is None:
     return rules.bad_format
-  return least_learnability(solved) or rules.unlearnable
+  reward = least_reward(solved, rules.proposer) or rules.unlearnable
+  return max(min(reward, 0.0), reward - penalty)
 
 
 def solution_reward(

@@ -4,9 +4,22 @@ import dataclasses
 
 from azr_jax.config.settings import Invalid, Settings, setting
 from azr_jax.systems.azr.appendix.settings import AppendixSettings
-from azr_jax.systems.azr.rewards import UNLEARNABLE_REWARDS, RewardRules
+from azr_jax.systems.azr.labels import (
+  EXECUTOR,
+  LABELS,
+  MAJORITY,
+  PROPOSER_LABELS,
+  SAME,
+)
+from azr_jax.systems.azr.repetition import RepetitionSettings
+from azr_jax.systems.azr.rewards import (
+  PROPOSER_REWARDS,
+  UNLEARNABLE_REWARDS,
+  RewardRules,
+)
 from azr_jax.tasks.programs import buffer, parsing, prompts, templates
 from azr_jax.tasks.programs.task import (
+  DEDUCTION,
   EXTRA_TASK_TYPES,
   PROPOSE,
   ROLES,
@@ -104,9 +117,15 @@ class AZRSettings(Settings):
     paper="current; the published code has previous",
     choices=("current", "previous"),
   )
+  proposer_reward: str = setting(
+    "learnability",
+    "reward of a valid proposal by its solve rate (rewards.py)",
+    paper="learnability (eq. 4)",
+    choices=tuple(PROPOSER_REWARDS),
+  )
   unlearnable_reward: str = setting(
     "paper",
-    "reward of a proposal that is always or never solved",
+    "reward of a valid proposal where proposer_reward is 0",
     paper="paper: 0 (eq. 4); published_code: -0.5",
     choices=tuple(UNLEARNABLE_REWARDS),
   )
@@ -116,6 +135,25 @@ class AZRSettings(Settings):
   bad_format_reward: float = setting(
     -1.0, "reward of a response out of format (eq. 6)", paper="-1"
   )
+  labels: str = setting(
+    EXECUTOR,
+    "what solutions are graded by: the executor, or the most frequent answer",
+    paper="executor (eq. 5)",
+    choices=LABELS,
+  )
+  proposer_labels: str = setting(
+    SAME,
+    "what a proposal's rollouts are graded by; labels: as solutions are",
+    paper="labels (eq. 4)",
+    choices=PROPOSER_LABELS,
+  )
+  unverified_share: float = setting(
+    0.0,
+    "epsilon, chance that a deduction task whose program failed is let in",
+    paper="0; Survive or Collapse: 0 to 1",
+    at_least=0,
+    at_most=1,
+  )
   train_on_learnability: bool = setting(
     False, "also learn from the learnability rollouts", paper="no"
   )
@@ -123,6 +161,7 @@ class AZRSettings(Settings):
     True, "log complexity and diversity of programs (C.4, C.5)"
   )
   buffer: BufferSettings = BufferSettings()
+  repetition: RepetitionSettings = RepetitionSettings()
   appendix: AppendixSettings = AppendixSettings()
 
   @property
@@ -132,6 +171,7 @@ class AZRSettings(Settings):
       unlearnable=UNLEARNABLE_REWARDS[self.unlearnable_reward],
       wrong=self.wrong_reward,
       bad_format=self.bad_format_reward,
+      proposer=self.proposer_reward,
     )
 
   @property
@@ -163,6 +203,22 @@ class AZRSettings(Settings):
       except ValueError as error:
         value = self.prompt_templates
         raise Invalid("prompt_templates", f"={value!r}: {error}") from None
+    is_voting = (
+      MAJORITY in (self.labels, self.proposer_labels)
+      or self.unverified_share > 0
+    )
+    if is_voting and self.learnability_samples < 2:
+      raise self.invalid(
+        "learnability_samples",
+        f"at least 2 votes for a label, with labels={self.labels!r}, "
+        f"proposer_labels={self.proposer_labels!r} and "
+        f"unverified_share={self.unverified_share}",
+      )
+    if self.unverified_share and DEDUCTION not in self.task_types:
+      raise self.invalid(
+        "unverified_share",
+        f"0 without {DEDUCTION!r} in task_types={self.task_types}",
+      )
     if self.appendix.intrinsic and not self.measure_programs:
       raise self.invalid(
         "measure_programs",

@@ -1,14 +1,13 @@
 """AZR's solver: prompts of tasks, and graded completions."""
 
-import collections
 import dataclasses
 import functools
-from collections.abc import Sequence
 from concurrent.futures import Future
 
 from azr_jax import types
 from azr_jax.executor import futures
 from azr_jax.grading.outcome import Outcome
+from azr_jax.grading.votes import Vote
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import collect
@@ -26,7 +25,10 @@ class Solution:
     completion: the response.
     task_type: the type of the task.
     formatted: whether the response is well formed.
-    outcome: how the answer was graded.
+    outcome: how the answer was graded; by the task's label if it has one
+      (`labels.py`).
+    truth: how the executor graded it; None if the task is not verified.
+    vote: the answer that it votes for; None without one, or if none was asked.
   """
 
   prompt: types.Prompt
@@ -34,6 +36,8 @@ class Solution:
   task_type: str
   formatted: bool
   outcome: Outcome
+  truth: Outcome | None = None
+  vote: Vote = None
 
   @property
   def correct(self) -> bool:
@@ -48,14 +52,18 @@ def solve_prompt(
   return policy.prompt(style.solve(task_type, task), task)
 
 
-async def sample_solutions(
+async def solve(
   policy: Policy,
   jobs: SharedJobs,
-  tasks: Sequence[tuple[str, Task]],
+  call: int,
+  number: int,
+  task_type: str,
+  task: Task,
   style: PromptStyle,
   n: int,
+  is_voted: bool,
 ) -> list[Solution]:
-  """Returns n graded solutions of each task, task after task.
+  """Returns n graded solutions of a task.
 
   One process runs the program of an abduction task on all n proposed inputs, so
   these are graded together; other solutions are graded as they come.
@@ -63,31 +71,35 @@ async def sample_solutions(
   Args:
     policy: samples them.
     jobs: grades them.
-    tasks: (task type, task) of each prompt.
-    style: how their prompts are written.
-    n: solutions per task.
+    call: of the policy, which the key of the samples depends on.
+    number: of the task among those of the call, which the key depends on too.
+    task_type: the type of the task.
+    task: what is solved.
+    style: how the prompt is written.
+    n: solutions.
+    is_voted: whether votes for the label of the task are asked for.
   """
-  prompts = [
-    solve_prompt(policy, task_type, task, style) for task_type, task in tasks
-  ]
-  waiting: dict[int, list[tuple[str, Future[Outcome]]]] = (
-    collections.defaultdict(list)
-  )
+  prompt = solve_prompt(policy, task_type, task, style)
+  waiting: list[tuple[str, Future[solving.Grade]]] = []
 
-  def submit(index: int, completion: types.Completion) -> "Future[Outcome]":
-    task_type, task = tasks[index]
-    graded: Future[Outcome] = Future()
-    waiting[index].append((completion.text, graded))
-    if task_type == ABDUCTION and len(waiting[index]) < n:
+  def submit(
+    index: int, completion: types.Completion
+  ) -> "Future[solving.Grade]":
+    del index
+    graded: Future[solving.Grade] = Future()
+    waiting.append((completion.text, graded))
+    if task_type == ABDUCTION and len(waiting) < n:
       return graded
-    responses, grades = zip(*waiting.pop(index), strict=True)
+    responses, grades = zip(*waiting, strict=True)
+    waiting.clear()
     outcomes = jobs.submit(
       functools.partial(
-        solving.submit_grading,
+        solving.submit_grades,
         task_type=task_type,
         task=task,
         responses=responses,
         answer_format=style.answer_format,
+        is_voted=is_voted,
       )
     )
     for position, grade in enumerate(grades):
@@ -96,18 +108,24 @@ async def sample_solutions(
       )
     return graded
 
-  samples = policy.sample(prompts, n)
-  graded = await collect.sample_and_grade(samples, submit, jobs)
+  samples = policy.sample([prompt], n, prompt_seeds=[number], call=call)
+  [graded] = await collect.sample_and_grade(samples, submit, jobs)
   return [
     Solution(
-      prompt=prompts[index],
+      prompt=prompt,
       completion=solution.completion,
-      task_type=tasks[index][0],
+      task_type=task_type,
       formatted=parsing.well_formatted(
         solution.completion.text, style.answer_format
       ),
-      outcome=solution.grade,
+      outcome=_outcome(solution.grade),
+      truth=solution.grade.outcome,
+      vote=solution.grade.vote,
     )
-    for index, group in enumerate(graded)
-    for solution in group
+    for solution in graded
   ]
+
+
+def _outcome(grade: solving.Grade) -> Outcome:
+  """Returns the executor's outcome; without one, a vote may change it."""
+  return Outcome.WRONG if grade.outcome is None else grade.outcome

@@ -2,11 +2,14 @@
 
 One step of Algorithm 1, as `AZR.collect`:
 1. seed: in the first step the model fills the buffers, from the zero triplet;
-2. propose: B prompts per task type; valid tasks are added to the buffers;
+2. propose: B prompts per task type; each proposal is validated;
 3. learnability: n solver rollouts per valid proposal (eq. 4);
-4. solve: B tasks per type, first those of this step, then tasks of the buffer;
-5. every proposal and solution becomes a trajectory with its composite
-   reward (eq. 5, 6) and its (task type, role) group (eq. 8).
+4. solve: B tasks per type, those of this step, or else tasks of the buffer;
+5. valid tasks are added to the buffers, and every proposal and solution becomes
+   a trajectory with its composite reward (eq. 5, 6) and its (task type, role)
+   group (eq. 8).
+
+Steps 2 to 4 of a proposal do not wait for those of others (`play.py`).
 
 Paper: AZR (arXiv 2505.03335). Where the published code differs from the paper,
 a setting selects one of them; the defaults are the paper's. The experiments of
@@ -27,11 +30,11 @@ from azr_jax.systems.azr import (
   old_inputs,
   program_metrics,
   proposer,
-  rewards,
   seeding,
-  solver,
   trajectories,
 )
+from azr_jax.systems.azr.labels import Labels
+from azr_jax.systems.azr.play import Play, StepPlayer
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
@@ -147,10 +150,15 @@ class AZR(System):
       self._surprise.load_state_dict(state["answered"])
 
   async def collect(self, policy: Policy, step: int) -> types.RolloutBatch:
-    """Plays one step, as the module's docstring says."""
+    """Plays one step, as the module's docstring says.
+
+    Buffers and counts are read before the proposals are sampled, and changed
+    when all of the step is there.
+    """
     settings, jobs = self.settings, self.context.jobs
-    clock = _Clock()
+    seeding_s = 0.0
     if not any(len(buffer) for buffer in self.buffers.values()):
+      start = time.monotonic()
       await seeding.Seeding(
         policy,
         self.context,
@@ -161,53 +169,38 @@ class AZR(System):
       # A run that is killed before its first checkpoint reads its seeds, so
       # their jobs are in no metric.
       jobs.metrics()
-      clock.lap("seed")
-    proposals = await self._propose(policy, step)
-    clock.lap("propose")
-    measuring = []
-    if settings.measure_programs:
-      # The executor measures programs while the rollouts are sampled.
-      measuring = program_metrics.start(jobs, proposals)
-    rollouts: list[Solution] = []
-    if settings.uses_learnability:
-      rollouts = await self._estimate_learnability(policy, proposals)
-    clock.lap("learnability")
-    solutions: list[Solution] = []
-    if settings.uses_solutions:
-      solutions = await self._solve(policy, proposals, step)
-    clock.lap("solve")
-
-    if settings.measure_programs:
-      await program_metrics.finish(jobs, measuring, proposals, self._answers)
-      self._surprise.rate_and_count(proposals, [*rollouts, *solutions])
-    proposed: list[types.Trajectory] = []
-    if PROPOSE in settings.roles:
-      proposed = [trajectories.of_proposal(p, settings) for p in proposals]
-    solved = [trajectories.of_solution(s, settings) for s in solutions]
-    step_metrics = self._metrics(proposals, rollouts, step)
-    step_metrics |= metrics.step_metrics([*proposed, *solved])
-    if settings.measure_programs:
-      step_metrics |= program_metrics.metrics(proposals, self.name)
-      step_metrics |= await program_metrics.solution_metrics(
-        jobs, solutions, self.name
-      )
-      clock.lap("measures")
-    if settings.train_on_learnability:
-      solved += [trajectories.of_solution(s, settings) for s in rollouts]
-    step_metrics |= jobs.metrics() | clock.metrics()
-    by_role = {PROPOSE: proposed, SOLVE: solved}
-    learned = [t for role in settings.roles for t in by_role[role]]
-    return types.RolloutBatch(learned, step_metrics)
+      seeding_s = time.monotonic() - start
+    labels = Labels(settings.labels, settings.proposer_labels, self.buffers)
+    player = StepPlayer(
+      policy,
+      self.context,
+      settings,
+      self._style,
+      labels,
+      self.buffers,
+      step,
+    )
+    plays = await player.play(
+      self._prompts(policy, step), self._tasks_to_solve(step)
+    )
+    self._keep(plays, labels, step)
+    batch = self._batch(plays, step)
+    batch.metrics.update(labels.metrics(self.name) | jobs.metrics())
+    if seeding_s:
+      batch.metrics["time/seed"] = seeding_s
+    return batch
 
   def _rng(self, step: int, purpose: str) -> np.random.Generator:
     words = [self.context.seed, step, *purpose.encode()]
     return np.random.default_rng(words)
 
-  async def _propose(self, policy: Policy, step: int) -> list[Proposal]:
-    """Samples B proposals per type, and adds valid tasks to the buffers."""
+  def _prompts(
+    self, policy: Policy, step: int
+  ) -> list[tuple[str, types.Prompt]]:
+    """Returns B proposer's prompts per task type."""
     rng = self._rng(step, "propose")
     settings = self.settings
-    prompts = [
+    return [
       (
         task_type,
         proposer.propose_prompt(
@@ -217,42 +210,51 @@ class AZR(System):
       for task_type in settings.task_types
       for _ in range(settings.batch_size)
     ]
-    proposals = await proposer.sample_proposals(
-      policy, self.context.jobs, prompts, settings, self._style
-    )
-    for proposal in proposals:
+
+  def _tasks_to_solve(self, step: int) -> list[Task | None]:
+    """Returns B tasks per type, each for where a proposal's is not solved.
+
+    They are of the buffer from before this step (section 3.3.2). With
+    `solve_from="previous"`, those of the step before come first.
+    """
+    rng = self._rng(step, "solve")
+    settings = self.settings
+    tasks: list[Task | None] = []
+    for task_type in settings.task_types:
+      buffer = self.buffers[task_type]
+      first: list[Task] = []
+      if settings.solve_from == "previous":
+        first = buffer.from_step(step - 1)[: settings.batch_size]
+      missing = settings.batch_size - len(first)
+      drawn = [*first, *buffer.revisit(rng, missing, before=step)]
+      tasks += [*drawn, *[None] * (settings.batch_size - len(drawn))]
+    return tasks
+
+  def _keep(self, plays: Sequence[Play], labels: Labels, step: int) -> None:
+    """Adds valid tasks to the buffers, and counts how tasks were solved."""
+    for proposal in (play.proposal for play in plays):
       if proposal.task is None:
         continue
       buffer = self.buffers[proposal.task_type]
       proposal.duplicate = buffer.has_like(proposal.task)
-      if proposal.duplicate and settings.buffer.duplicates == "reject":
-        proposal.task, proposal.rejection = None, "duplicate"
-      else:
-        buffer.add(proposal.task, step)
-    return proposals
-
-  async def _estimate_learnability(
-    self, policy: Policy, proposals: Sequence[Proposal]
-  ) -> list[Solution]:
-    """Sets how each valid proposal is solved (r-bar in eq. 4).
-
-    Returns:
-      The learnability rollouts.
-    """
-    valid = [p for p in proposals if p.passable]
-    n = self.settings.learnability_samples
-    solutions = await solver.sample_solutions(
-      policy,
-      self.context.jobs,
-      [(p.task_type, p.task) for p in valid if p.task is not None],
-      self._style,
-      n=n,
-    )
-    for index, proposal in enumerate(valid):
-      rollouts = solutions[index * n : (index + 1) * n]
-      proposal.solved = rewards.Solved.of([s.outcome for s in rollouts])
+      buffer.add(proposal.task, step)
+    for play in plays:
+      if play.rollouts:
+        play.proposal.solved = labels.vote(play.rollouts)
+    voted: set[int] = set()
+    for play in plays:
+      if play.votes and id(play.votes) not in voted:
+        voted.add(id(play.votes))
+        labels.vote(play.votes)
+    solutions = _solutions(plays)
+    labels.grade(solutions)
+    labels.keep()
+    self._observe(_rollouts(plays))
     self._observe(solutions)
-    return solutions
+    if self.settings.measure_programs:
+      proposals = [play.proposal for play in plays]
+      program_metrics.count_answers(proposals, self._answers)
+      self._surprise.rate_and_count(proposals, [*_rollouts(plays), *solutions])
 
   def _observe(self, solutions: Sequence[Solution]) -> None:
     """Updates the pass rates of the buffers' tasks by decided solutions."""
@@ -262,37 +264,31 @@ class AZR(System):
       buffer = self.buffers[solution.task_type]
       buffer.update(solution.prompt.task, int(solution.correct), 1)
 
-  async def _solve(
-    self, policy: Policy, proposals: Sequence[Proposal], step: int
-  ) -> list[Solution]:
-    """Samples a solution of B tasks per type.
-
-    The tasks are the valid proposals of this step or of the step before, then
-    others of the buffer from before this step (section 3.3.2).
-    """
-    rng = self._rng(step, "solve")
+  def _batch(self, plays: Sequence[Play], step: int) -> types.RolloutBatch:
+    """Returns the trajectories of a step, with their metrics."""
     settings = self.settings
-    tasks: list[tuple[str, Task]] = []
-    for task_type in settings.task_types:
-      buffer = self.buffers[task_type]
-      if settings.solve_from == "current":
-        fresh = [
-          p.task
-          for p in proposals
-          if p.task is not None and p.task_type == task_type
-        ]
-      else:
-        fresh = buffer.from_step(step - 1)
-      fresh = fresh[: settings.batch_size]
-      filler = buffer.revisit(
-        rng, settings.batch_size - len(fresh), before=step
+    proposals = [play.proposal for play in plays]
+    solutions = _solutions(plays)
+    proposed: list[types.Trajectory] = []
+    if PROPOSE in settings.roles:
+      proposed = trajectories.of_proposals(proposals, settings)
+    solved = [trajectories.of_solution(s, settings) for s in solutions]
+    step_metrics = self._metrics(proposals, _rollouts(plays), step)
+    step_metrics |= metrics.step_metrics([*proposed, *solved])
+    if settings.unverified_share:
+      step_metrics |= metrics.gate_metrics(proposals, solutions)
+    if settings.measure_programs:
+      step_metrics |= program_metrics.metrics(proposals, self.name)
+      step_metrics |= program_metrics.solution_metrics(
+        [play.gold_minus_answer for play in plays], self.name
       )
-      tasks += [(task_type, task) for task in [*fresh, *filler]]
-    solutions = await solver.sample_solutions(
-      policy, self.context.jobs, tasks, self._style, n=1
-    )
-    self._observe(solutions)
-    return solutions
+    if settings.train_on_learnability:
+      solved += [
+        trajectories.of_solution(s, settings) for s in _rollouts(plays)
+      ]
+    by_role = {PROPOSE: proposed, SOLVE: solved}
+    learned = [t for role in settings.roles for t in by_role[role]]
+    return types.RolloutBatch(learned, step_metrics)
 
   def _metrics(
     self,
@@ -304,11 +300,16 @@ class AZR(System):
     step_metrics = metrics.reply_metrics(PROPOSE, proposals)
     step_metrics |= metrics.reply_metrics("learnability", rollouts)
     step_metrics |= metrics.proposal_metrics(
-      proposals, self.settings.learnability_samples
+      proposals,
+      self.settings.learnability_samples,
+      self.settings.proposer_reward,
     )
     for name, buffer in self.buffers.items():
       prefix = f"buffer/{self.name}/{name}"
       step_metrics[f"{prefix}/size"] = float(len(buffer))
+      if self.settings.unverified_share:
+        share = buffer.unverified_share
+        step_metrics[f"{prefix}/unverified_share"] = share
       # Seeds are never fresh.
       step_metrics[f"{prefix}/fresh_share"] = buffer.share_since(
         max(step - FRESH_STEPS, seeding.SEED_STEP) + 1
@@ -316,19 +317,11 @@ class AZR(System):
     return step_metrics
 
 
-class _Clock:
-  """Measures the wall-clock seconds of the step's phases."""
+def _rollouts(plays: Sequence[Play]) -> list[Solution]:
+  """Returns the learnability rollouts of a step, proposal after proposal."""
+  return [rollout for play in plays for rollout in play.rollouts]
 
-  def __init__(self) -> None:
-    self._last = time.monotonic()
-    self._laps: dict[str, float] = {}
 
-  def lap(self, name: str) -> None:
-    """Ends a phase, whose name it gets."""
-    now = time.monotonic()
-    self._laps[name] = now - self._last
-    self._last = now
-
-  def metrics(self) -> dict[str, float]:
-    """Returns the seconds of each phase."""
-    return {f"time/{name}": value for name, value in self._laps.items()}
+def _solutions(plays: Sequence[Play]) -> list[Solution]:
+  """Returns the solutions of a step, by task type."""
+  return [play.solution for play in plays if play.solution is not None]

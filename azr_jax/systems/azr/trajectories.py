@@ -1,8 +1,10 @@
 """Trajectories of AZR: proposals and solutions with their composite rewards."""
 
+from collections.abc import Sequence
+
 from azr_jax import types
 from azr_jax.systems import collect
-from azr_jax.systems.azr import rewards
+from azr_jax.systems.azr import repetition, rewards
 from azr_jax.systems.azr.appendix import intrinsic
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.settings import AZRSettings
@@ -10,17 +12,38 @@ from azr_jax.systems.azr.solver import Solution
 from azr_jax.tasks.programs.task import PROPOSE, SOLVE
 
 
-def of_proposal(proposal: Proposal, settings: AZRSettings) -> types.Trajectory:
+def of_proposals(
+  proposals: Sequence[Proposal], settings: AZRSettings
+) -> list[types.Trajectory]:
+  """Returns the trajectories of a step's proposals.
+
+  Args:
+    proposals: of a step, all of them, as the repetition penalty compares them.
+    settings: the rewards.
+  """
+  penalties = repetition.penalties(
+    [(p.task_type, p.task) for p in proposals], settings.repetition
+  )
+  return [
+    _of_proposal(proposal, settings, penalty)
+    for proposal, penalty in zip(proposals, penalties, strict=True)
+  ]
+
+
+def _of_proposal(
+  proposal: Proposal, settings: AZRSettings, penalty: float
+) -> types.Trajectory:
   """Returns a proposal's trajectory, whose group is (task type, propose).
 
   Args:
     proposal: `solved` is set if the proposal is passable (eq. 6).
     settings: the rewards, and the intrinsic ones of appendix D.4.
+    penalty: what it loses because others are like it.
   """
   solved, appendix = proposal.solved, settings.appendix
-  reward = rewards.proposal_reward(solved, settings.rewards)
+  reward = rewards.proposal_reward(solved, settings.rewards, penalty)
   if appendix.intrinsic and solved is not None:
-    is_learnable = rewards.least_learnability(solved) > 0
+    is_learnable = rewards.least_reward(solved, settings.proposer_reward) > 0
     if is_learnable or appendix.intrinsic_for == "valid":
       reward = intrinsic.reward(
         reward,
@@ -34,6 +57,8 @@ def of_proposal(proposal: Proposal, settings: AZRSettings) -> types.Trajectory:
   }
   if solved and solved.rate is not None:
     metrics["solve_rate"] = solved.rate
+  if settings.repetition.penalty:
+    metrics["repetition"] = penalty
   return types.Trajectory(
     prompt=proposal.prompt,
     completion=proposal.completion,

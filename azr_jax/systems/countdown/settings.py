@@ -4,11 +4,12 @@ import dataclasses
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.curricula.adaptive import AdaptiveSettings
+from azr_jax.curricula.bandit import BanditSettings
 from azr_jax.curricula.replay import ReplaySettings
 from azr_jax.grading import countdown as verifier
 from azr_jax.tasks.countdown import prompts as prompt_lib
 
-CURRICULA = ("uniform", "static", "adaptive")
+CURRICULA = ("uniform", "static", "adaptive", "bandit")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +70,7 @@ class CountdownSettings(Settings):
     choices=CURRICULA,
   )
   adaptive: AdaptiveSettings = AdaptiveSettings()
+  bandit: BanditSettings = BanditSettings()
   replay: ReplaySettings = ReplaySettings()
   mix: MixSettings = MixSettings()
   proposals: int = setting(

@@ -6,7 +6,7 @@ import pathlib
 
 import numpy as np
 
-from azr_jax.curricula import adaptive, mixed, mixture, replay
+from azr_jax.curricula import adaptive, bandit, mixed, mixture, replay
 from azr_jax.curricula.curriculum import Buckets, Curriculum
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.systems.countdown.settings import CountdownSettings
@@ -47,6 +47,8 @@ def read(c: CountdownSettings, steps: int) -> Sources:
   curriculum: Curriculum
   if c.curriculum == "adaptive":
     curriculum = adaptive.Adaptive(buckets, c.adaptive)
+  elif c.curriculum == "bandit":
+    curriculum = bandit.Bandit(buckets, c.bandit)
   elif c.curriculum == "static":
     curriculum = mixture.Mixture(buckets, mixture.static(steps))
   else:

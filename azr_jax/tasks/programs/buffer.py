@@ -57,6 +57,7 @@ class _Entry:
     key: equal for tasks that differ in names or layout only.
     num_correct: weighted number of correct responses.
     num_responses: weighted number of responses.
+    label: the answer that solvers voted for; None: they have not.
   """
 
   step: int
@@ -64,6 +65,7 @@ class _Entry:
   key: str
   num_correct: float = 0.0
   num_responses: float = 0.0
+  label: str | None = None
 
   @property
   def pass_rate(self) -> float:
@@ -168,6 +170,10 @@ class TaskBuffer:
       if not same_shape:
         del self._shapes[shape]
 
+  def keys(self) -> set[str]:
+    """Returns the keys of all tasks, by which `has_like` tells them apart."""
+    return set(self._keys)
+
   def has_like(self, task: Task) -> bool:
     """Returns whether a task differs from this in names or layout only."""
     return task_key(task) in self._keys
@@ -187,6 +193,22 @@ class TaskBuffer:
       entry.num_correct = (entry.num_correct + num_correct) * scale
       entry.num_responses = total * scale
       self._push_potential(number)
+
+  def label(self, task: Task) -> str | None:
+    """Returns the answer that solvers voted for, if they have."""
+    numbers = self._numbers.get(task)
+    return self._entries[numbers[-1]].label if numbers else None
+
+  def set_label(self, task: Task, label: str) -> None:
+    """Keeps the answer that solvers voted for; evicted tasks are ignored."""
+    for number in self._numbers.get(task, ()):
+      self._entries[number].label = label
+
+  @property
+  def unverified_share(self) -> float:
+    """The fraction of tasks that were let in unverified; 0 if empty."""
+    count = sum(not task_lib.is_verified(task) for task in self.tasks())
+    return count / max(len(self._entries), 1)
 
   def tasks(self) -> list[Task]:
     """Returns all tasks, oldest first."""
@@ -270,6 +292,7 @@ class TaskBuffer:
           "key": entry.key,
           "right": entry.num_correct,
           "asked": entry.num_responses,
+          **({} if entry.label is None else {"label": entry.label}),
         }
         for entry in self._entries.values()
       ]
@@ -286,6 +309,7 @@ class TaskBuffer:
           entry["key"],
           entry["right"],
           entry["asked"],
+          entry.get("label"),
         )
       )
     self.__dict__.update(restored.__dict__)

@@ -5,10 +5,12 @@ are graded against the other half (AZR, section 3.3.4).
 """
 
 import concurrent.futures
+import dataclasses
 from collections.abc import Sequence
 
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import programs as grading
+from azr_jax.grading import votes
 from azr_jax.grading.outcome import Outcome
 from azr_jax.tasks.programs import parsing, prompts
 from azr_jax.tasks.programs.task import (
@@ -18,7 +20,21 @@ from azr_jax.tasks.programs.task import (
   InductionTask,
   Task,
   Triplet,
+  is_verified,
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Grade:
+  """What is known of a response.
+
+  Attributes:
+    outcome: how the executor grades it; None if the task is not verified.
+    vote: the answer that it votes for; None without one, or if none was asked.
+  """
+
+  outcome: Outcome | None
+  vote: votes.Vote = None
 
 
 def shown_cases(
@@ -62,6 +78,75 @@ def solve_prompt_text(
   return prompts.solve_abduction_prompt(
     task.code, task.output, prompt_format, equality_rule
   )
+
+
+def submit_grades(
+  executor: Executor,
+  task_type: str,
+  task: Task,
+  responses: Sequence[str],
+  answer_format: str = parsing.FENCED,
+  is_voted: bool = False,
+) -> concurrent.futures.Future[tuple[Grade, ...]]:
+  """Starts to grade responses to one task, and to read their votes.
+
+  Args:
+    executor: runs programs, and evaluates answers.
+    task_type: deduction, abduction, induction or error deduction.
+    task: the task that all responses answer.
+    responses: what the solver wrote.
+    answer_format: how answers are found in them, of `parsing.ANSWER_FORMATS`.
+    is_voted: whether votes are asked for.
+
+  Returns:
+    The future of the grade of each response, in order.
+  """
+  voted: concurrent.futures.Future[tuple[votes.Vote, ...]]
+  voted = futures.done((None,) * len(responses))
+  if is_voted:
+    voted = futures.gather(
+      [
+        _submit_vote(executor, task_type, task, text, answer_format)
+        for text in responses
+      ]
+    )
+  if not is_verified(task):
+    return futures.then(
+      voted, lambda found: tuple(Grade(None, vote) for vote in found)
+    )
+  outcomes = submit_grading(executor, task_type, task, responses, answer_format)
+  return futures.then(
+    outcomes,
+    lambda graded: futures.then(
+      voted, lambda found: tuple(map(Grade, graded, found))
+    ),
+  )
+
+
+def _submit_vote(
+  executor: Executor,
+  task_type: str,
+  task: Task,
+  response: str,
+  answer_format: str,
+) -> concurrent.futures.Future[votes.Vote]:
+  """Starts to read what a response votes for."""
+  if isinstance(task, InductionTask):
+    code = parsing.parse_program_answer(response, answer_format)
+    if code is None:
+      return futures.done(None)
+    return votes.submit_program(executor, code, task.inputs)
+  if task_type == ABDUCTION:
+    answer = parsing.parse_input_answer(response, answer_format)
+    if answer is None:
+      return futures.done(None)
+    return votes.submit_input(executor, answer)
+  answer = parsing.parse_output_answer(response, answer_format)
+  if answer is None:
+    return futures.done(None)
+  if task_type == ERROR_DEDUCTION:
+    return futures.done(votes.of_error(answer))
+  return votes.submit_output(executor, answer)
 
 
 def submit_grading(

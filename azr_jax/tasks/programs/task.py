@@ -11,6 +11,10 @@ TASK_TYPES = (DEDUCTION, ABDUCTION, INDUCTION)
 ERROR_DEDUCTION = "error_deduction"
 EXTRA_TASK_TYPES = (ERROR_DEDUCTION,)
 
+# The output of a task whose program was not seen to return one. No value has a
+# blank text.
+UNKNOWN = ""
+
 PROPOSE = "propose"
 SOLVE = "solve"
 ROLES = (PROPOSE, SOLVE)
@@ -43,7 +47,8 @@ class Triplet:
     code: a program that defines `f`.
     input: the argument text of one call, e.g. `"'a', [1]"`.
     output: canonical text of the value that the call returns; in an error
-      deduction task, the name of the exception that the call raises.
+      deduction task, the name of the exception that the call raises; `UNKNOWN`
+      if the task is not verified.
   """
 
   code: str
@@ -78,6 +83,11 @@ ZERO_TRIPLET = Triplet(
 ZERO_ERROR_TRIPLET = Triplet(
   code="def f(x):\n  return x + 1", input="'Hello World'", output="TypeError"
 )
+
+
+def is_verified(task: Task) -> bool:
+  """Returns whether the executor has seen what the task's program does."""
+  return isinstance(task, InductionTask) or task.output != UNKNOWN
 
 
 def component_name(index: int) -> str:

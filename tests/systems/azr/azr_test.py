@@ -1,5 +1,6 @@
 """The self-play step with a scripted policy and the real executor."""
 
+import collections
 import dataclasses
 import json
 
@@ -11,6 +12,7 @@ from azr_jax import types
 from azr_jax.config.settings import build
 from azr_jax.systems.azr import proposer, solver
 from azr_jax.systems.azr.appendix.settings import AppendixSettings
+from azr_jax.systems.azr.play import LEARN, SOLVE
 from azr_jax.systems.azr.settings import AZRSettings, BufferSettings
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs import buffer as buffer_lib
@@ -59,6 +61,7 @@ class ScriptedPolicy(scripted.Policy):
 
   def __init__(self, limit=4000):
     self.asked = []
+    self.by_call = collections.defaultdict(list)
     self.made = 0
     self.limit = limit
 
@@ -72,8 +75,10 @@ class ScriptedPolicy(scripted.Policy):
     return self
 
   @scripted.samples
-  def sample(self, asked, n=1):
+  def sample(self, asked, n=1, prompt_seeds=None, call=0):
+    del prompt_seeds
     self.asked += asked
+    self.by_call[call] += asked
     order = [(i, s) for i in range(len(asked)) for s in range(n)]
     for index, sample in reversed(order):  # A sampler finishes in any order.
       yield index, sample, completion(self.reply(asked[index], sample))
@@ -178,8 +183,10 @@ def test_current_tasks_are_solved_in_the_same_step(played):
 
 def test_previous_tasks_are_solved_a_step_later(played):
   system, policy, _ = played(steps=2, solve_from="previous")
-  solved = [p.task for p in policy.asked if "Find the output" in p.text]
-  assert solved[-2:] == system.buffers["deduction"].from_step(1)
+  prompts = [p for p in policy.by_call[SOLVE] if "Find the output" in p.text]
+  assert {p.task for p in prompts[-2:]} == {
+    *system.buffers["deduction"].from_step(1)
+  }
 
 
 def test_expressions_are_tasks_and_answers(context):
@@ -364,31 +371,41 @@ def test_programs_are_stripped_before_they_become_tasks(context, strip, code):
   assert system.buffers["deduction"].tasks()[-1].code == code
 
 
+# The number of a call of the policy, and its completions of each prompt.
+PROPOSED, LEARNED, SOLVED = (0, 1), (LEARN, 4), (SOLVE, 1)
+
+
 class Counting(ScriptedPolicy):
-  """Counts the completions of each call of `sample`."""
+  """Counts the prompts of each call."""
 
   def __init__(self):
     super().__init__()
-    self.streams = []
+    self.streams = collections.Counter()
 
   @scripted.samples
-  def sample(self, asked, n=1):
-    self.streams.append((len(asked), n))
+  def sample(self, asked, n=1, prompt_seeds=None, call=0):
+    self.streams[call, n] += len(asked)
     return super().sample(asked, n)
 
 
 @pytest.mark.parametrize(
   "changes, streams",
   [
-    ({}, [(6, 1), (6, 4), (6, 1)]),
-    ({"roles": ("solve",)}, [(6, 1), (6, 1)]),
-    ({"roles": ("propose",)}, [(6, 1), (6, 4)]),
+    ({}, {PROPOSED, LEARNED, SOLVED}),
+    ({"roles": ("solve",)}, {PROPOSED, SOLVED}),
+    ({"roles": ("propose",)}, {PROPOSED, LEARNED}),
     # The buffers choose by the rates of all rollouts.
-    ({"roles": ("solve",), "evict": "learnable"}, [(6, 1), (6, 4), (6, 1)]),
-    ({"roles": ("propose",), "revisit": "adaptive"}, [(6, 1), (6, 4), (6, 1)]),
+    (
+      {"roles": ("solve",), "evict": "learnable"},
+      {PROPOSED, LEARNED, SOLVED},
+    ),
+    (
+      {"roles": ("propose",), "revisit": "adaptive"},
+      {PROPOSED, LEARNED, SOLVED},
+    ),
     (
       {"roles": ("solve",), "train_on_learnability": True},
-      [(6, 1), (6, 4), (6, 1)],
+      {PROPOSED, LEARNED, SOLVED},
     ),
   ],
 )
@@ -398,10 +415,10 @@ def test_nothing_is_sampled_that_is_thrown_away(context, changes, streams):
   for buffer in system.buffers.values():
     buffer.add(ZERO_TRIPLET, 0)  # Not empty, so there is no seeding.
   collected = scripted.collect(system, policy, 1)
-  assert policy.streams == streams
+  assert policy.streams == dict.fromkeys(streams, 6)
   load = AZR.step_load(chosen)
-  assert load.sequences == sum(count * n for count, n in streams)
-  assert load.prompts == sum(count for count, _ in streams)
+  assert load.sequences == sum(6 * n for _, n in streams)
+  assert load.prompts == 6 * len(streams)
   assert load.trained == len(collected.trajectories)
   roles = {t.group_id[1] for t in collected.trajectories}
   assert roles == set(chosen.roles)
@@ -447,11 +464,11 @@ def test_fillers_are_never_tasks_of_the_step(context):
   for buffer in system.buffers.values():
     buffer.add(ZERO_TRIPLET, 0)
   scripted.collect(system, policy, 1)
-  asked = [p for p in policy.asked if "Find the output" in p.text]
-  solved = [p.task for p in asked[-8:]]
+  prompts = [p for p in policy.by_call[SOLVE] if "Find the output" in p.text]
   fresh = system.buffers["deduction"].from_step(1)
-  assert len(fresh) == 4 and set(solved[:4]) == set(fresh)
-  assert solved[4:] == [ZERO_TRIPLET] * 4
+  assert len(fresh) == 4
+  solved = collections.Counter(prompt.task for prompt in prompts)
+  assert solved == collections.Counter(fresh + [ZERO_TRIPLET] * 4)
 
 
 @pytest.mark.parametrize(

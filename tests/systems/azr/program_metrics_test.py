@@ -85,7 +85,7 @@ def test_surprise_is_over_what_was_answered_before(play):
 )
 def test_inputs_of_one_value_are_one_answer(text, same):
   answers = [
-    program_metrics._answers("abduction", Triplet("", argument, ""))
+    program_metrics._answers("abduction", Triplet("", argument, "0"))
     for argument in (text, same)
   ]
   assert answers[0] == answers[1]
@@ -96,7 +96,7 @@ def test_inputs_of_one_value_are_one_answer(text, same):
 )
 def test_inputs_of_other_values_are_others(text, other):
   answers = [
-    program_metrics._answers("abduction", Triplet("", argument, ""))
+    program_metrics._answers("abduction", Triplet("", argument, "0"))
     for argument in (text, other)
   ]
   assert answers[0] != answers[1]

@@ -49,7 +49,59 @@ def test_undecided_rollouts_earn_the_least_of_what_they_may_be(undecided):
       for hidden in range(undecided + 1)
     ]
     solved = Solved(right, wrong, undecided)
-    assert azr_rewards.least_learnability(solved) == min(possible)
+    least = azr_rewards.least_reward(solved, "learnability")
+    assert least == min(possible)
+
+
+# By hand: p = 0, 1/8, 1/4, 1/2, 3/4, 1.
+RATES = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)
+BY_NAME = {
+  "learnability": (0.0, 0.875, 0.75, 0.5, 0.25, 0.0),
+  "difficulty": (1.0, 0.875, 0.75, 0.5, 0.25, 0.0),
+  "variance": (0.0, 0.109375, 0.1875, 0.25, 0.1875, 0.0),
+  "uncertainty": (0.0, 0.25, 0.5, 1.0, 0.5, 0.0),
+}
+
+
+def test_every_reward_of_the_proposer_has_its_values():
+  assert azr_rewards.PROPOSER_REWARDS.keys() == BY_NAME.keys()
+  for name, want in BY_NAME.items():
+    reward = azr_rewards.PROPOSER_REWARDS[name]
+    assert tuple(map(reward, RATES)) == want
+
+
+@pytest.mark.parametrize(
+  "name, solved, want",
+  [
+    # One right, three wrong, four undecided: p is 1/8, 2/8, ... or 5/8.
+    ("learnability", Solved(1, 3, 4), 0.375),
+    ("difficulty", Solved(1, 3, 4), 0.375),
+    ("variance", Solved(1, 3, 4), 7 / 64),
+    ("uncertainty", Solved(1, 3, 4), 0.25),
+    # The least is at an end of what p may be, or where 1/2 is not.
+    ("uncertainty", Solved(3, 0, 5), 0.0),
+    ("difficulty", Solved(0, 8), 1.0),
+  ],
+)
+def test_the_least_reward_of_undecided_rollouts(name, solved, want):
+  assert azr_rewards.least_reward(solved, name) == want
+
+
+@pytest.mark.parametrize(
+  "solved, rules, penalty, want",
+  [
+    (Solved(4, 4), PAPER, 0.125, 0.375),
+    # A penalty takes no reward below 0.
+    (Solved(4, 4), PAPER, 1.0, 0.0),
+    (Solved(8, 0), PAPER, 0.5, 0.0),
+    (Solved(8, 0), PUBLISHED, 0.5, -0.5),
+    (None, PAPER, 0.5, -1.0),
+  ],
+)
+def test_the_repetition_penalty_lowers_what_is_above_0(
+  solved, rules, penalty, want
+):
+  assert azr_rewards.proposal_reward(solved, rules, penalty) == want
 
 
 def test_outcomes_are_counted():

@@ -29,7 +29,7 @@ class SlowPolicy(ScriptedPolicy):
     return answer(("python", prompt.task.code if ends else ENDLESS))
 
   @scripted.samples
-  def sample(self, asked, n=1):
+  def sample(self, asked, n=1, prompt_seeds=None, call=0):
     self.is_learning = n > 1
     yield from super().sample(asked, n)
 

@@ -96,7 +96,7 @@ def as_component(code: str, new_name: str) -> str | None:
   if tree is None:
     return None
   # `_simple` caches the tree, so a copy is changed.
-  renamed = _Rename(new_name).visit(ast.parse(ast.unparse(tree)))
+  renamed = _Rename(new_name).visit(literals.parse(ast.unparse(tree)))
   return rewriting.write(renamed)
 
 
@@ -165,7 +165,7 @@ def _is_plain_import(node: ast.stmt | None) -> bool:
 def _imported(code: str) -> Mapping[str, str]:
   """Returns {name that a program imports: what it stands for}."""
   meanings = {}
-  for node in ast.parse(code).body:
+  for node in literals.parse(code).body:
     if isinstance(node, ast.Import | ast.ImportFrom):
       source = getattr(node, "module", "")
       for alias in node.names:

@@ -1,0 +1,118 @@
+"""Samples buckets that the policy learns much from: a bandit over categories.
+
+A bucket's value is a moving mean of what was learned from it, and buckets are
+sampled by a softmax of their values. What is learned from a prompt is the mean
+absolute advantage of its responses; it is large where some are right and some
+are not.
+
+  Q(c) <- (1 - alpha) Q(c) + alpha r(c),   p(c) = exp(Q(c) / tau) / sum
+
+Paper: Self-Evolving Curriculum, SEC (arXiv 2505.14970), section 3. A bucket
+without a prompt in a step keeps its value. The published code counts a reward
+of 0 for it, so buckets are forgotten faster the more there are; here
+`forgets_unseen` does.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from azr_jax.config.settings import Settings, setting
+from azr_jax.curricula.curriculum import Buckets, SampledItem
+
+
+@dataclasses.dataclass(frozen=True)
+class BanditSettings(Settings):
+  """The constants of SEC."""
+
+  learning_rate: float = setting(
+    0.5,
+    "alpha, weight of a step in the value of a bucket",
+    paper="SEC: 0.5",
+    above=0,
+    at_most=1,
+  )
+  temperature: float = setting(
+    1.0,
+    "tau, which divides the values in the softmax over buckets",
+    paper="SEC: 1.0 for Countdown, 0.4 for mathematics",
+    above=0,
+  )
+  forgets_unseen: bool = setting(
+    False, "whether a bucket without a prompt in a step counts as a gain of 0"
+  )
+
+
+class Bandit:
+  """Samples a bucket for each prompt, then an item of that bucket."""
+
+  def __init__(self, buckets: Buckets, settings: BanditSettings):
+    self._buckets = buckets
+    self._settings = settings
+    self._values = np.zeros(len(buckets.names))
+    self._last_probabilities = np.zeros(len(buckets.names))
+
+  def probabilities(self) -> np.ndarray:
+    """Returns the probability of each bucket, float64 [buckets].
+
+    Empty buckets have probability 0. At the start all values are 0, so the
+    others are sampled alike.
+    """
+    filled = np.array(
+      [self._buckets.count(b) > 0 for b in range(len(self._buckets.names))]
+    )
+    scores = np.where(
+      filled, self._values / self._settings.temperature, -np.inf
+    )
+    # The maximum is subtracted, so that not all weights underflow to 0.
+    weights = np.exp(scores - scores.max())
+    return weights / weights.sum()
+
+  def sample(
+    self, step: int, count: int, rng: np.random.Generator
+  ) -> list[SampledItem]:
+    """Samples `count` items by the values of their buckets."""
+    del step
+    self._last_probabilities = self.probabilities()
+    chosen = rng.choice(
+      len(self._last_probabilities), size=count, p=self._last_probabilities
+    )
+    return [self._buckets.sample(int(b), rng) for b in chosen]
+
+  def update(
+    self,
+    step: int,
+    items: Sequence[SampledItem],
+    pass_rates: Sequence[float],
+    gains: Sequence[float],
+  ) -> None:
+    """Moves the values of the sampled buckets towards their mean gain."""
+    del step, pass_rates
+    rate = self._settings.learning_rate
+    for bucket in range(len(self._values)):
+      of_bucket = [
+        gain
+        for item, gain in zip(items, gains, strict=True)
+        if item.bucket == bucket
+      ]
+      if of_bucket or self._settings.forgets_unseen:
+        gain = float(np.mean(of_bucket)) if of_bucket else 0.0
+        self._values[bucket] += rate * (gain - self._values[bucket])
+
+  def metrics(self) -> dict[str, float]:
+    """Returns each bucket's last probability and value."""
+    metrics = {}
+    for index, name in enumerate(self._buckets.names):
+      metrics[f"probability/{name}"] = float(self._last_probabilities[index])
+      metrics[f"value/{name}"] = float(self._values[index])
+    return metrics
+
+  def state_dict(self) -> dict[str, Any]:
+    """Returns the values as JSON values."""
+    return {"values": self._values.tolist()}
+
+  def load_state_dict(self, state: dict[str, Any]) -> None:
+    """Restores the values."""
+    self._values = np.array(state["values"], float)

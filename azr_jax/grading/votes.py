@@ -1,0 +1,112 @@
+"""What an answer about a program votes for, where answers are compared.
+
+A vote is a short text that is equal for equal answers: a digest of
+
+| task | the answer is | its digest is of |
+| --- | --- | --- |
+| deduction | the output | its typed value |
+| abduction | the input | its typed arguments |
+| induction | the program | its outputs on the task's inputs |
+| error deduction | an exception's name | the name |
+
+so two inputs that lead to one output are two votes, as in TTRL (arXiv
+2504.16084), where nothing but the answers is known. None is no vote: the answer
+is missing, is not of the language of `expressions.py`, or a limit ended it.
+"""
+
+import hashlib
+from collections.abc import Hashable, Sequence
+from concurrent.futures import Future
+from typing import TypeAlias
+
+from azr_jax.executor import Executor, Job, Result, futures
+from azr_jax.grading import expressions, literals, programs, values
+
+Vote: TypeAlias = str | None
+
+
+def submit_output(executor: Executor, answer: str) -> "Future[Vote]":
+  """Starts to read an output; one that is no literal is evaluated."""
+  if not programs.is_gradable(answer):
+    return futures.done(None)
+  try:
+    key = literals.typed_key(answer)
+  except literals.ParseError:
+    key = None
+  if key is not None and not values.may_collapse(key):
+    return futures.done(_of_key(key))
+  if not expressions.is_value(answer):
+    return futures.done(None)
+  evaluated = expressions.submit_value(executor, answer)
+  return futures.then(evaluated, lambda result: _of_value(result.outputs[0]))
+
+
+def submit_input(executor: Executor, answer: str) -> "Future[Vote]":
+  """Starts to read the arguments of a call, blank for a call without any."""
+  if len(answer) > programs.MAX_ANSWER_CHARS:
+    return futures.done(None)
+  if literals.are_literal_arguments(answer):
+    return futures.done(_digest(literals.arguments_text(answer)))
+  if not expressions.are_arguments(answer):
+    return futures.done(None)
+
+  def read(result: Result) -> Vote:
+    text = result.outputs[0] if result.status == "ok" else None
+    return None if text is None else _digest(literals.arguments_text(text))
+
+  return futures.then(expressions.submit_arguments(executor, [answer]), read)
+
+
+def submit_program(
+  executor: Executor, code: str, inputs: Sequence[str]
+) -> "Future[Vote]":
+  """Starts to run a program on inputs, all of which must have an output."""
+  if not inputs or not programs.is_gradable(code):
+    return futures.done(None)
+
+  def read(result: Result) -> Vote:
+    votes = [_of_value(output) for output in result.outputs]
+    if result.status != "ok" or None in votes:
+      return None
+    return _digest(" ".join(map(str, votes)))
+
+  job = Job(id="vote", code=code, inputs=tuple(inputs))
+  return futures.then(executor.submit(job), read)
+
+
+def of_error(answer: str) -> Vote:
+  """Returns the vote of an exception's name; `:` and text may follow."""
+  name = answer.partition(":")[0].strip()
+  return _digest(name) if programs.is_gradable(answer) and name else None
+
+
+def majority(votes: Sequence[Vote]) -> Vote:
+  """Returns the most frequent vote; of several the one that came first.
+
+  Args:
+    votes: in the order of the samples, not of their arrival.
+
+  Returns:
+    The vote; None if there is none.
+  """
+  counts: dict[str, int] = {}
+  for vote in votes:
+    if vote is not None:
+      counts[vote] = counts.get(vote, 0) + 1
+  return max(counts, key=counts.__getitem__) if counts else None
+
+
+def _of_value(text: str | None) -> Vote:
+  try:
+    return None if text is None else _of_key(literals.typed_key(text))
+  except literals.ParseError:
+    return None
+
+
+def _of_key(key: Hashable) -> str:
+  return _digest(literals.key_text(key))
+
+
+def _digest(text: str) -> str:
+  data = text.encode("utf-8", "surrogatepass")
+  return hashlib.blake2b(data, digest_size=16).hexdigest()

@@ -1,0 +1,218 @@
+"""The life of a proposal, from its prompt to its graded solution.
+
+A proposal that is validated at once gets its learnability rollouts and its
+solution; a refused one at once has a task of the buffer solved in its place. No
+proposal waits for another. Everything is drawn by the proposal's number, so a
+step has the same tasks and samples in whatever order completions and verdicts
+come.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+
+from azr_jax import types
+from azr_jax.rollout.event_loop import Awaited
+from azr_jax.rollout.policy import Policy
+from azr_jax.systems.azr import gate, program_metrics, proposer, solver
+from azr_jax.systems.azr.labels import Labels
+from azr_jax.systems.azr.proposer import Proposal
+from azr_jax.systems.azr.settings import AZRSettings
+from azr_jax.systems.azr.solver import Solution
+from azr_jax.systems.system import Context
+from azr_jax.tasks.programs import buffer as buffer_lib
+from azr_jax.tasks.programs.prompt_style import PromptStyle
+from azr_jax.tasks.programs.task import Task
+
+# Calls of the policy. Proposals, which are call 0, get their slots first.
+LEARN, SOLVE, VOTE = 1, 2, 3
+
+
+@dataclasses.dataclass
+class Play:
+  """What was played for one proposer's prompt.
+
+  Attributes:
+    proposal: the proposal.
+    rollouts: its learnability rollouts.
+    votes: rollouts for the label of the task that was solved.
+    solution: the solution; None if there was no task to solve.
+    gold_minus_answer: what `program_metrics` says of the solution.
+  """
+
+  proposal: Proposal
+  rollouts: list[Solution]
+  votes: list[Solution]
+  solution: Solution | None
+  gold_minus_answer: float | None = None
+
+
+class StepPlayer:
+  """Plays the proposals of one step, beside each other."""
+
+  def __init__(
+    self,
+    policy: Policy,
+    context: Context,
+    settings: AZRSettings,
+    style: PromptStyle,
+    labels: Labels,
+    buffers: Mapping[str, buffer_lib.TaskBuffer],
+    step: int,
+  ):
+    """Makes the player of a step.
+
+    Args:
+      policy: proposes and solves.
+      context: its jobs validate and grade.
+      settings: of self-play.
+      style: how prompts are written.
+      labels: what solutions are graded by.
+      buffers: tasks of earlier steps.
+      step: the training step.
+    """
+    self._policy, self._context, self._settings = policy, context, settings
+    self._style, self._labels, self._step = style, labels, step
+    self._known: dict[str, set[str]] = {}
+    if settings.buffer.duplicates == "reject":
+      self._known = {name: buffer.keys() for name, buffer in buffers.items()}
+    self._decided: list[Future[None]] = []
+    self._votes: dict[tuple[str | int, Task], Future[list[Solution]]] = {}
+    # Tasks of the buffers that lack a label -> the first one's number.
+    self._unlabelled: dict[tuple[str, Task], int] = {}
+
+  async def play(
+    self,
+    prompts: Sequence[tuple[str, types.Prompt]],
+    to_solve: Sequence[Task | None],
+  ) -> list[Play]:
+    """Returns the play of each prompt, in order.
+
+    Args:
+      prompts: (task type, proposer's prompt) of each proposal.
+      to_solve: for each, the task that is solved unless the proposal becomes
+        one that is; None: there is none.
+    """
+    self._decided = [Future() for _ in prompts]
+    for number, ((task_type, _), task) in enumerate(
+      zip(prompts, to_solve, strict=True)
+    ):
+      if task is not None and self._labels.needs_vote(task_type, task):
+        self._unlabelled.setdefault((task_type, task), number)
+    return await self._policy.gather(
+      self._play(number, task_type, prompt, task)
+      for number, ((task_type, prompt), task) in enumerate(
+        zip(prompts, to_solve, strict=True)
+      )
+    )
+
+  async def _play(
+    self, number: int, task_type: str, prompt: types.Prompt, task: Task | None
+  ) -> Play:
+    """Plays one proposal."""
+    settings, policy = self._settings, self._policy
+    jobs, style = self._context.jobs, self._style
+    proposal = await proposer.propose(
+      policy, jobs, number, task_type, prompt, settings, style
+    )
+    drawn = gate.draw(self._context.seed, self._step, number)
+    gate.let_in(policy, proposal, drawn, settings, style)
+    if settings.buffer.duplicates == "reject":
+      await self._reject_duplicate(number, proposal)
+    if settings.solve_from == "current" and proposal.task is not None:
+      task = proposal.task
+    play = Play(proposal, [], [], None)
+    parts = [self._learn(number, play), self._solve(number, play, task)]
+    if settings.measure_programs:
+      parts.append(program_metrics.measure(jobs, proposal))
+    await policy.gather(parts)
+    return play
+
+  async def _reject_duplicate(self, number: int, proposal: Proposal) -> None:
+    """Refuses a task that a buffer or an earlier proposal has.
+
+    It waits for the earlier ones, so that the first of several is kept.
+    """
+    try:
+      for earlier in self._decided[:number]:
+        await Awaited(earlier)
+      if proposal.task is None:
+        return
+      known = self._known[proposal.task_type]
+      key = buffer_lib.task_key(proposal.task)
+      if key in known:
+        proposal.task, proposal.rejection = None, "duplicate"
+        proposal.duplicate = True
+      else:
+        known.add(key)
+    finally:
+      self._decided[number].set_result(None)
+
+  async def _learn(self, number: int, play: Play) -> None:
+    """Samples the learnability rollouts of a valid proposal (eq. 4)."""
+    proposal = play.proposal
+    if not self._settings.uses_learnability or not proposal.passable:
+      return
+    assert proposal.task is not None
+    play.rollouts = await self._sample(
+      LEARN,
+      number,
+      proposal.task_type,
+      proposal.task,
+      self._settings.learnability_samples,
+    )
+
+  async def _solve(self, number: int, play: Play, task: Task | None) -> None:
+    """Samples a solution of a task, and votes for its label if it lacks one."""
+    proposal = play.proposal
+    if not self._settings.uses_solutions or task is None:
+      return
+    task_type = proposal.task_type
+    votes = self._start_vote(number, play, task)
+    [play.solution] = await self._sample(SOLVE, number, task_type, task, 1)
+    if votes is not None:
+      play.votes = await Awaited(votes)
+    if self._settings.measure_programs:
+      play.gold_minus_answer = await program_metrics.gold_minus_answer(
+        self._context.jobs, play.solution
+      )
+
+  def _start_vote(
+    self, number: int, play: Play, task: Task
+  ) -> "Future[list[Solution]] | None":
+    """Starts a vote on a task, unless it has a label or rollouts for one.
+
+    A task of the buffer that is solved twice is voted on once.
+    """
+    proposal = play.proposal
+    if task is proposal.task:
+      if proposal.passable or not self._labels.by_vote(task):
+        return None
+      name = number, task
+    else:
+      if (proposal.task_type, task) not in self._unlabelled:
+        return None
+      number = self._unlabelled[proposal.task_type, task]
+      name = proposal.task_type, task
+    if name not in self._votes:
+      n = self._settings.learnability_samples
+      self._votes[name] = self._policy.loop.spawn(
+        self._sample(VOTE, number, proposal.task_type, task, n)
+      )
+    return self._votes[name]
+
+  async def _sample(
+    self, call: int, number: int, task_type: str, task: Task, n: int
+  ) -> list[Solution]:
+    """Returns n solutions of a task."""
+    return await solver.solve(
+      self._policy,
+      self._context.jobs,
+      call,
+      number,
+      task_type,
+      task,
+      self._style,
+      n,
+      self._labels.is_voted(task),
+    )
