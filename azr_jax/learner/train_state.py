@@ -22,14 +22,24 @@ class TrainState(flax.struct.PyTreeNode):
     step: int32 [], the number of updates done.
     params: float32 parameters.
     opt_state: the optimizer's state.
-    entropy_control: the coefficient that holds an entropy; None: no entropy is
-      held.
   """
 
   step: Leaf
   params: Params
   opt_state: optax.OptState
-  entropy_control: EntropyControl | None = None
+
+
+class EntropyHoldingState(TrainState):
+  """A state whose entropy coefficient changes.
+
+  It is a class of its own, because a checkpoint without the field is no
+  checkpoint of a state with an empty one.
+
+  Attributes:
+    entropy_control: the coefficient that holds an entropy.
+  """
+
+  entropy_control: EntropyControl
 
 
 def state_shardings(
@@ -86,11 +96,15 @@ def _fresh(
   target: EntropyTargetSettings | None,
 ) -> TrainState:
   """Returns the state before the first update."""
-  return TrainState(
+  state = TrainState(
     step=jnp.zeros((), jnp.int32),
     params=params,
     opt_state=optimizer.init(params),
-    entropy_control=None if target is None else entropy_target.start(target),
+  )
+  if target is None:
+    return state
+  return EntropyHoldingState(
+    state.step, state.params, state.opt_state, entropy_target.start(target)
   )
 
 

@@ -19,7 +19,7 @@ from azr_jax import types
 from azr_jax.learner import sums as sums_lib
 from azr_jax.learner.entropy_target import EntropyTargetSettings
 from azr_jax.learner.objective import MicroLoss
-from azr_jax.learner.train_state import TrainState
+from azr_jax.learner.train_state import EntropyHoldingState, TrainState
 from azr_jax.parallel import compiler
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Metrics, Params
@@ -56,8 +56,9 @@ def make_update(
   def update(
     state: TrainState, batch: types.Batch, ref_params: Params | None
   ) -> tuple[TrainState, Metrics]:
-    micro_loss, control = loss_fn, state.entropy_control
-    if entropy_target is not None and control is not None:
+    micro_loss, control = loss_fn, None
+    if isinstance(state, EntropyHoldingState) and entropy_target is not None:
+      control = state.entropy_control
       micro_loss = functools.partial(
         loss_fn, entropy_coef=control.active_coef(entropy_target)
       )
@@ -74,7 +75,7 @@ def make_update(
     grad_norm = optax.tree.norm(grads)
     is_finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
     state = apply(optimizer, state, grads, is_finite)
-    if entropy_target is not None and control is not None:
+    if control is not None and entropy_target is not None:
       metrics["learner/entropy_coef"] = control.active_coef(entropy_target)
       after = control.after(metrics["learner/entropy"], entropy_target)
       state = state.replace(entropy_control=_if(is_finite, after, control))

@@ -40,7 +40,7 @@ def packed():
   batch = packing.pack(
     examples, row_length=8, rows_multiple=2, aggregation="sequence_mean"
   )
-  # What is packed as the sampler's is the log ratio, because it is packed in
+  # The log ratios are packed as the sampler's log-probabilities, to come to
   # the same places.
   old = OLD * jnp.asarray(batch.segment_ids > 0)
   logprobs = old + batch.old_logprobs
