@@ -3,6 +3,7 @@
 Pure NumPy on the host: one value per trajectory.
 """
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
@@ -13,7 +14,8 @@ EPSILON = 1e-6
 # Floor of the variance when advantages are normalised.
 _MIN_VARIANCE = 1e-8
 
-Estimator = Callable[[np.ndarray, Sequence[Hashable], np.ndarray], np.ndarray]
+# (rewards, groups, lengths) -> advantages; that of `PASS_K` also takes k.
+Estimator = Callable[..., np.ndarray]
 
 
 def _standardise(
@@ -141,6 +143,66 @@ def group_mean(
   return rewards - (sums / np.bincount(members, minlength=len(names)))[members]
 
 
+def best_of_k(
+  rewards: Float[np.ndarray, " N"],
+  groups: Sequence[Hashable],
+  lengths: Int[np.ndarray, " N"],
+  k: int,
+) -> Float[np.ndarray, " N"]:
+  """Returns the advantage of pass@k training, in closed form.
+
+  A set of k of a group's G responses earns its largest reward. A response's
+  advantage is the mean over the sets that it is in, minus the mean of all sets,
+  divided by their deviation + 1e-6. With rewards 0 and 1, of which n are 0,
+  and R = 1 - C(n, k) / C(G, k), this is (1 - R) / sqrt(R (1 - R)) for a right
+  response and (1 - R - C(n - 1, k - 1) / C(G - 1, k - 1)) / sqrt(R (1 - R)) for
+  a wrong one (arXiv 2508.10751, eq. 14 and 15).
+
+  Args:
+    rewards: one per trajectory.
+    groups: the group of each.
+    lengths: not used.
+    k: responses of a set; in a group of k or fewer all sets are one, so the
+      advantages are 0.
+  """
+  del lengths
+  advantages = np.zeros_like(rewards)
+  for group in dict.fromkeys(groups):
+    members = np.array([other == group for other in groups])
+    own = rewards[members]
+    if np.ptp(own) > 0 and len(own) > k:
+      advantages[members] = _best_of_sets(own, k)
+  return advantages
+
+
+def _best_of_sets(
+  rewards: Float[np.ndarray, " G"], k: int
+) -> Float[np.ndarray, " G"]:
+  """Returns the advantages of one group, as `best_of_k` defines them."""
+  count = len(rewards)
+  order = np.argsort(rewards, kind="stable")
+  ranked = rewards[order]
+  # The sets whose best is the response of a rank: the others are below it.
+  sets = math.comb(count, k)
+  best = np.array([math.comb(rank, k - 1) / sets for rank in range(count)])
+  mean = float(best @ ranked)
+  deviation = math.sqrt(float(best @ (ranked - mean) ** 2))
+  # The same among the sets of one response: it is their best, or a better one
+  # is, with k - 2 others below that.
+  sets = math.comb(count - 1, k - 1)
+  is_best = np.array([math.comb(m, k - 1) / sets for m in range(count)])
+  better = [
+    math.comb(m - 1, k - 2) / sets * ranked[m] if k > 1 and m else 0.0
+    for m in range(count)
+  ]
+  # Sums over the ranks above each.
+  above = np.append(np.cumsum(better[::-1])[::-1][1:], 0.0)
+  advantages = np.empty_like(rewards)
+  own = is_best * ranked + above
+  advantages[order] = (own - mean) / (deviation + EPSILON)
+  return advantages
+
+
 def _rewards_unchanged(
   rewards: Float[np.ndarray, " N"],
   groups: Sequence[Hashable],
@@ -152,6 +214,9 @@ def _rewards_unchanged(
 
 
 GAE = "gae"
+PASS_K = "pass@k"
+# Estimators whose advantages are not 0 in a group of equal reward.
+WITHOUT_GROUPS = ("reinforce++", GAE)
 ESTIMATORS: dict[str, Estimator] = {
   "trr++": task_relative,
   "trr++_by_token": task_relative_by_token,
@@ -159,7 +224,10 @@ ESTIMATORS: dict[str, Estimator] = {
   "grpo": task_relative,  # GRPO is the same formula with prompts as groups.
   "grpo_unbiased": standardised_unbiased,
   "grpo_mean": group_mean,
+  # Dr. GRPO is this with learner.aggregation=fixed_length.
+  "dr_grpo": group_mean,
   "rloo": leave_one_out,
+  PASS_K: best_of_k,
   GAE: _rewards_unchanged,
 }
 
@@ -170,6 +238,7 @@ def estimate(
   groups: Sequence[Hashable],
   lengths: Sequence[int],
   normalize: bool = False,
+  pass_k: int = 4,
 ) -> Float[np.ndarray, " N"]:
   """Applies the named estimator.
 
@@ -180,15 +249,35 @@ def estimate(
     lengths: completion tokens of each trajectory, [N].
     normalize: give advantages mean 0 and deviation 1 over all tokens of the
       batch (ORZ); those of `GAE` are normalised on the device instead.
+    pass_k: k of `PASS_K`.
 
   Returns:
     float32 [N], the advantage of every token of each trajectory.
   """
+  numbers = {"k": pass_k} if name == PASS_K else {}
   advantages = ESTIMATORS[name](
-    np.asarray(rewards, np.float64), groups, np.asarray(lengths)
+    np.asarray(rewards, np.float64), groups, np.asarray(lengths), **numbers
   )
   if normalize and name != GAE:
     mean = np.average(advantages, weights=lengths)
     variance = np.average((advantages - mean) ** 2, weights=lengths)
     advantages = (advantages - mean) / np.sqrt(max(variance, _MIN_VARIANCE))
   return advantages.astype(np.float32)
+
+
+def groups_differ(
+  rewards: Sequence[float], groups: Sequence[Hashable]
+) -> list[bool]:
+  """Returns whether the rewards of each trajectory's group differ.
+
+  Where they do not, no response is better than another, and the advantages of
+  all estimators but `WITHOUT_GROUPS` are 0.
+
+  Args:
+    rewards: one per trajectory.
+    groups: the group of each trajectory.
+  """
+  seen: dict[Hashable, set[float]] = {}
+  for reward, group in zip(rewards, groups, strict=True):
+    seen.setdefault(group, set()).add(reward)
+  return [len(seen[group]) > 1 for group in groups]

@@ -23,7 +23,14 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from azr_jax import types
-from azr_jax.learner import gae, masked, packing, update
+from azr_jax.learner import (
+  gae,
+  masked,
+  objective,
+  packing,
+  preparation,
+  update,
+)
 from azr_jax.learner.settings import HEAD_INITS, CriticSettings
 from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
@@ -123,7 +130,7 @@ def values(
   model: transformer.Transformer, params: Params, batch: types.Batch
 ) -> Float[Array, "B S"]:
   """Returns V of the state before each target, float32."""
-  hidden = update.hidden_states(decoder(model), params, batch)
+  hidden = objective.hidden_states(decoder(model), params, batch)
   return jnp.einsum("bsd,d->bs", hidden.astype(jnp.float32), params[HEAD])
 
 
@@ -379,6 +386,7 @@ def make_actor_critic_update(
   critic_update: update.Update,
   policy_update: update.Update,
   epochs: int = 1,
+  prepare: preparation.Prepare | None = None,
 ) -> ActorCriticUpdate:
   """Returns `(ActorCritic, batch, ref_params) -> (ActorCritic, metrics)`.
 
@@ -391,6 +399,7 @@ def make_actor_critic_update(
     critic_update: updates the critic.
     policy_update: updates the policy.
     epochs: how often both learn from a batch; metrics are of the last time.
+    prepare: makes what the policy's update needs of the whole batch.
   """
 
   def learn(
@@ -398,11 +407,13 @@ def make_actor_critic_update(
   ) -> tuple[ActorCritic, Metrics]:
     value_batch, metrics = estimate(state.critic.params, batch)
     policy, critic = state.policy, state.critic
+    policy_batch, prepared = preparation.prepared(
+      prepare, policy, value_batch.batch
+    )
+    metrics |= prepared
     for _ in range(epochs):
       critic, critic_metrics = critic_update(critic, value_batch)
-      policy, policy_metrics = policy_update(
-        policy, value_batch.batch, ref_params
-      )
+      policy, policy_metrics = policy_update(policy, policy_batch, ref_params)
       metrics = metrics | critic_metrics | policy_metrics
     return ActorCritic(policy, critic), metrics
 

@@ -15,8 +15,11 @@ from jax.sharding import Mesh
 
 from azr_jax import types
 from azr_jax.learner import critic as critic_lib
-from azr_jax.learner import train_state
+from azr_jax.learner import preparation, train_state
 from azr_jax.learner import update as update_lib
+from azr_jax.learner.entropy_target import EntropyTargetSettings
+from azr_jax.learner.objective import MicroLoss
+from azr_jax.learner.preparation import Prepare
 from azr_jax.learner.settings import CriticSettings
 from azr_jax.models import transformer
 from azr_jax.parallel import compiler
@@ -39,6 +42,8 @@ class Learner:
       a policy's, of which it makes a copy.
     init_policy: the program of `init` that makes the policy's state.
     policy_update: the program of `update` that trains the policy.
+    prepare: the program that makes what `policy_update` needs of the whole
+      batch, if it needs something.
     copy_to_critic: the program that makes a critic's parameters from the
       policy's, if there is a critic.
     init_critic: the program that makes the critic's state, if there is one.
@@ -52,6 +57,7 @@ class Learner:
   make_reference: jax.stages.Wrapped
   init_policy: jax.stages.Wrapped
   policy_update: update_lib.Update
+  prepare: Prepare | None = None
   copy_to_critic: jax.stages.Wrapped | None = None
   init_critic: jax.stages.Wrapped | None = None
   estimate: critic_lib.Estimate | None = None
@@ -80,13 +86,15 @@ class CriticParts:
 
 def make(
   model: transformer.Transformer,
-  loss_fn: update_lib.MicroLoss,
+  loss_fn: MicroLoss,
   optimizer: optax.GradientTransformation,
   mesh: Mesh,
   rules: Rules,
   critic: CriticParts | None = None,
   epochs: int = 1,
   options: compiler.Options = None,
+  prepare: Prepare | None = None,
+  entropy_target: EntropyTargetSettings | None = None,
 ) -> Learner:
   """Makes a learner.
 
@@ -99,24 +107,33 @@ def make(
     critic: what a critic needs; None: there is no critic.
     epochs: how often the learner learns from each batch.
     options: of XLA, for updates and estimates.
+    prepare: from `preparation.make_prepare`.
+    entropy_target: the entropy that the policy's coefficient holds, if any.
   """
   boxed = transformer.abstract_params(model)
-  shardings = train_state.state_shardings(boxed, optimizer, mesh, rules)
-  init = train_state.make_init_state(optimizer, shardings)
+  shardings = train_state.state_shardings(
+    boxed, optimizer, mesh, rules, entropy_target
+  )
+  init = train_state.make_init_state(optimizer, shardings, entropy_target)
   policy_update = update_lib.make_update(
-    loss_fn, optimizer, shardings, mesh, options
+    loss_fn, optimizer, shardings, mesh, options, entropy_target
   )
   alone = Learner(
     init,
-    abstract_state(model, optimizer, mesh, rules),
-    _repeated(policy_update, epochs),
+    abstract_state(
+      model, optimizer, mesh, rules, entropy_target=entropy_target
+    ),
+    _repeated(policy_update, epochs, prepare),
     _make_reference(model, shardings.params),
     init,
     policy_update,
+    prepare,
   )
   if critic is None:
     return alone
-  abstract = abstract_state(model, optimizer, mesh, rules, critic.optimizer)
+  abstract = abstract_state(
+    model, optimizer, mesh, rules, critic.optimizer, entropy_target
+  )
   critic_shardings = train_state.state_shardings(
     critic_lib.abstract_params(model), critic.optimizer, mesh, rules
   )
@@ -184,7 +201,7 @@ def _with_critic(
     alone,
     init=init_both,
     update=critic_lib.make_actor_critic_update(
-      estimate, critic_update, alone.policy_update, epochs
+      estimate, critic_update, alone.policy_update, epochs, alone.prepare
     ),
     copy_to_critic=make_critic_params,
     init_critic=init_critic,
@@ -221,19 +238,22 @@ def restarted(state: State) -> State:
 
 
 def _repeated(
-  update: update_lib.Update, epochs: int
+  update: update_lib.Update, epochs: int, prepare: Prepare | None
 ) -> Callable[..., tuple[State, Metrics]]:
   """Returns an update that learns several times; metrics are of the last."""
-  if epochs == 1:
+  if epochs == 1 and prepare is None:
     return update
 
   def repeated(
-    state: State, batch: types.Batch, ref_params: Params | None
-  ) -> tuple[State, Metrics]:
+    state: train_state.TrainState,
+    batch: types.Batch,
+    ref_params: Params | None,
+  ) -> tuple[train_state.TrainState, Metrics]:
+    batch, prepared = preparation.prepared(prepare, state, batch)
     metrics: Metrics = {}
     for _ in range(epochs):
       state, metrics = update(state, batch, ref_params)
-    return state, metrics
+    return state, prepared | metrics
 
   return repeated
 
@@ -244,6 +264,7 @@ def abstract_state(
   mesh: Mesh,
   rules: Rules,
   critic_optimizer: optax.GradientTransformation | None = None,
+  entropy_target: EntropyTargetSettings | None = None,
 ) -> State:
   """Returns shapes, dtypes and shardings of a state, for restoring one.
 
@@ -253,15 +274,22 @@ def abstract_state(
     mesh: where the state lies.
     rules: logical axis to mesh axis.
     critic_optimizer: the critic's optimizer; None: there is no critic.
+    entropy_target: the entropy that the policy's coefficient holds, if any.
   """
 
   def abstract(
-    boxed: BoxedParams, optimizer: optax.GradientTransformation
+    boxed: BoxedParams,
+    optimizer: optax.GradientTransformation,
+    target: EntropyTargetSettings | None = None,
   ) -> train_state.TrainState:
-    shardings = train_state.state_shardings(boxed, optimizer, mesh, rules)
-    return train_state.abstract_state(boxed, optimizer, shardings)
+    shardings = train_state.state_shardings(
+      boxed, optimizer, mesh, rules, target
+    )
+    return train_state.abstract_state(boxed, optimizer, shardings, target)
 
-  policy = abstract(transformer.abstract_params(model), optimizer)
+  policy = abstract(
+    transformer.abstract_params(model), optimizer, entropy_target
+  )
   if critic_optimizer is None:
     return policy
   critic = abstract(critic_lib.abstract_params(model), critic_optimizer)

@@ -4,7 +4,13 @@ import dataclasses
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.learner import advantages, losses, packing
+from azr_jax.learner import corrections as corrections_lib
+from azr_jax.learner.corrections import CorrectionSettings
+from azr_jax.learner.entropy_target import EntropyTargetSettings
+from azr_jax.learner.policy_losses import POLICY_LOSSES, PolicyLossSettings
 
+# Ratios are to the policy at the update's start, or to the sampler.
+PROXIMAL, SAMPLED = "proximal", "sampled"
 DECAYS = ("cosine", "linear")
 HEAD_INITS = ("paper", "code")
 # The names of what a run may do when a loss or gradient is not finite.
@@ -82,11 +88,19 @@ class SupervisedSettings(Settings):
 
 
 @dataclasses.dataclass(frozen=True)
-class LearnerSettings(Settings):
+class LearnerSettings(PolicyLossSettings):
   """Advantages, loss and packing of the policy's update."""
 
   estimator: str = setting(
     "trr++", "advantage estimator", choices=tuple(advantages.ESTIMATORS)
+  )
+  pass_k: int = setting(
+    4,
+    "k of the estimator pass@k: responses of which the best counts",
+    at_least=1,
+  )
+  drop_equal_groups: bool = setting(
+    False, "leaves out groups of equal reward, whose advantages are 0"
   )
   normalize_advantages: bool = setting(
     False, "whitens advantages: mean 0 and deviation 1 over the batch's tokens"
@@ -104,20 +118,36 @@ class LearnerSettings(Settings):
     choices=packing.AGGREGATIONS,
   )
   policy_loss: str = setting(
-    "clipped", "surrogate loss", choices=tuple(losses.POLICY_LOSSES)
+    "clipped",
+    "loss of a token (policy_losses.py)",
+    choices=tuple(POLICY_LOSSES),
   )
-  iw_clip_max: float = setting(
-    10.0, "maximum importance weight of sequence_weighted", above=0
+  ratio_to: str = setting(
+    PROXIMAL,
+    "old policy of ratios: at the update's start, or as sampled",
+    choices=(PROXIMAL, SAMPLED),
   )
-  clip_low: float = setting(
-    0.2, "maximum distance of an unclipped ratio below 1", above=0
+  correction: str = setting(
+    corrections_lib.AUTO,
+    "weights of samples of another policy (corrections.py); auto: truncate "
+    "where the sampler's may differ",
+    choices=(
+      corrections_lib.AUTO,
+      corrections_lib.NONE,
+      *corrections_lib.KINDS,
+    ),
   )
-  clip_high: float = setting(
-    0.2, "maximum distance of an unclipped ratio above 1", above=0
+  corrections: CorrectionSettings = CorrectionSettings()
+  top_entropy_share: float = setting(
+    1.0,
+    "part of the tokens, by entropy, that the policy loss counts",
+    above=0,
+    at_most=1,
   )
   entropy_coef: float = setting(
     0.001, "weight of the entropy bonus", paper="AZR: 0.001", at_least=0
   )
+  entropy_target: EntropyTargetSettings = EntropyTargetSettings()
   kl_coef: float = setting(
     0.0, "weight of the KL penalty", paper="AZR: none", at_least=0
   )
@@ -142,6 +172,44 @@ class LearnerSettings(Settings):
     1024, "tokens whose logits exist at once", at_least=1
   )
   nonfinite: str = _nonfinite()
+
+  def check(self) -> None:
+    """Refuses what would do nothing, or do it twice."""
+    loss = POLICY_LOSSES[self.policy_loss]
+    if loss.is_penalty and self.ratio_to == PROXIMAL and self.epochs == 1:
+      raise self.invalid(
+        "policy_loss",
+        "learner.epochs above 1 or learner.ratio_to='sampled' with it, because "
+        "its penalty is 0 where all ratios are 1",
+      )
+    if self.drop_equal_groups and self.estimator in advantages.WITHOUT_GROUPS:
+      raise self.invalid(
+        "drop_equal_groups",
+        f"False with learner.estimator={self.estimator!r}, whose advantages "
+        "are not 0 in a group of equal reward",
+      )
+
+  @property
+  def needs_proximal(self) -> bool:
+    """Whether ratios need the log-probabilities at the update's start."""
+    is_weighted = POLICY_LOSSES[self.policy_loss].is_weighted
+    return self.epochs > 1 and self.ratio_to == PROXIMAL and not is_weighted
+
+  @property
+  def needs_scores(self) -> bool:
+    """Whether the batch is scored before the update."""
+    return self.needs_proximal or self.top_entropy_share < 1
+
+  @property
+  def is_weighted(self) -> bool:
+    """Whether the loss weighs samples by their probability when sampled."""
+    is_weighted = POLICY_LOSSES[self.policy_loss].is_weighted
+    return is_weighted or self.ratio_to == SAMPLED
+
+  @property
+  def entropy_to_hold(self) -> EntropyTargetSettings | None:
+    """The target of the entropy; None: there is none."""
+    return self.entropy_target if self.entropy_target.nats else None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
+from azr_jax.learner import entropy_target
+from azr_jax.learner.entropy_target import EntropyControl, EntropyTargetSettings
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import BoxedParams, Leaf, Params, Rules
 
@@ -27,11 +29,25 @@ class TrainState(flax.struct.PyTreeNode):
   opt_state: optax.OptState
 
 
+class EntropyHoldingState(TrainState):
+  """A state whose entropy coefficient changes.
+
+  It is a class of its own, because a checkpoint without the field is no
+  checkpoint of a state with an empty one.
+
+  Attributes:
+    entropy_control: the coefficient that holds an entropy.
+  """
+
+  entropy_control: EntropyControl
+
+
 def state_shardings(
   boxed: BoxedParams,
   optimizer: optax.GradientTransformation,
   mesh: Mesh,
   rules: Rules,
+  target: EntropyTargetSettings | None = None,
 ) -> TrainState:
   """Returns a `TrainState` of shardings; moments lie like their parameters.
 
@@ -41,6 +57,7 @@ def state_shardings(
     optimizer: the optimizer whose state is laid out.
     mesh: the device mesh.
     rules: logical axis to mesh axis.
+    target: the entropy to hold; None: there is none.
   """
   params = mesh_lib.param_shardings(boxed, mesh, rules)
   by_path = {
@@ -51,7 +68,7 @@ def state_shardings(
   # The path of a moment in the optimizer state ends with its parameter's path.
   return jax.tree_util.tree_map_with_path(
     lambda path, _: by_path.get(_dict_keys(path), replicated),
-    _shapes(boxed, optimizer),
+    _shapes(boxed, optimizer, target),
   )
 
 
@@ -63,22 +80,31 @@ def _dict_keys(path: jax.tree_util.KeyPath) -> tuple[str, ...]:
 
 
 def _shapes(
-  boxed: BoxedParams, optimizer: optax.GradientTransformation
+  boxed: BoxedParams,
+  optimizer: optax.GradientTransformation,
+  target: EntropyTargetSettings | None,
 ) -> TrainState:
   """Returns the shapes and dtypes of a state."""
   return jax.eval_shape(
-    lambda params: _fresh(params, optimizer), nn.unbox(boxed)
+    lambda params: _fresh(params, optimizer, target), nn.unbox(boxed)
   )
 
 
 def _fresh(
-  params: Params, optimizer: optax.GradientTransformation
+  params: Params,
+  optimizer: optax.GradientTransformation,
+  target: EntropyTargetSettings | None,
 ) -> TrainState:
   """Returns the state before the first update."""
-  return TrainState(
+  state = TrainState(
     step=jnp.zeros((), jnp.int32),
     params=params,
     opt_state=optimizer.init(params),
+  )
+  if target is None:
+    return state
+  return EntropyHoldingState(
+    state.step, state.params, state.opt_state, entropy_target.start(target)
   )
 
 
@@ -86,13 +112,14 @@ def abstract_state(
   boxed: BoxedParams,
   optimizer: optax.GradientTransformation,
   shardings: TrainState,
+  target: EntropyTargetSettings | None = None,
 ) -> TrainState:
   """Returns shapes, dtypes and shardings of a state, for restoring one."""
   return jax.tree.map(
     lambda x, sharding: jax.ShapeDtypeStruct(
       x.shape, x.dtype, sharding=sharding
     ),
-    _shapes(boxed, optimizer),
+    _shapes(boxed, optimizer, target),
     shardings,
   )
 
@@ -124,7 +151,9 @@ def _zero_like(x: jax.Array) -> jax.Array:
 
 
 def make_init_state(
-  optimizer: optax.GradientTransformation, shardings: TrainState
+  optimizer: optax.GradientTransformation,
+  shardings: TrainState,
+  target: EntropyTargetSettings | None = None,
 ) -> jax.stages.Wrapped:
   """Returns a jitted function from sharded parameters to a fresh state.
 
@@ -132,7 +161,7 @@ def make_init_state(
   """
 
   def init_state(params: Params) -> TrainState:
-    return _fresh(params, optimizer)
+    return _fresh(params, optimizer, target)
 
   return jax.jit(
     init_state,

@@ -209,5 +209,6 @@ def assumed_trips(
     },
     "extend": {cost.CACHE_CHUNK: chunks},
     "critic": {cost.MICRO_BATCH: 1},
+    "prepare": {cost.MICRO_BATCH: 1},
     "update": {cost.MICRO_BATCH: 1},
   }

@@ -12,7 +12,8 @@ _COLUMNS = 100
 _SHOWN = 3
 # Programs whose parts are listed; those of a start run once.
 _STEP = (
-  *("prefill", "extend", "decode", "score", "estimate", "critic", "update"),
+  *("prefill", "extend", "decode", "score", "estimate", "critic", "prepare"),
+  "update",
 )
 
 _LARGER_MESH = "a larger mesh.fsdp (more chips)"
@@ -30,6 +31,8 @@ _SUGGESTIONS = {
   "score": "smaller learner.chunk_tokens or learner.micro_rows, or a larger "
   "mesh.fsdp",
   "estimate": "smaller learner.micro_rows, or a larger mesh.fsdp",
+  "prepare": "smaller learner.micro_rows or learner.chunk_tokens, or a larger "
+  "mesh.fsdp",
   "critic": "a larger mesh.fsdp (more chips), smaller learner.micro_rows, or "
   "model.remat='full'",
   "extend": "smaller rollout.extend_chunk or rollout.slots, or a larger "

@@ -122,7 +122,7 @@ def _compile(
   assert memory is not None and text is not None
   counted = executable.cost_analysis() or {}
   parsed = hlo.parse(text)
-  rows = program.name in ("score", "estimate", "critic", "update")
+  rows = program.name in ("score", "estimate", "critic", "prepare", "update")
   return Compiled(
     name=program.name,
     program_bytes=memory.argument_size_in_bytes

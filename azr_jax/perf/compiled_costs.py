@@ -88,7 +88,7 @@ def learner_costs(
 ) -> forecast.LearnerCosts:
   """Returns the costs of an update, with those of a critic if there is one."""
   call_s = micro_batch_s = 0.0
-  for name in ("update", "critic", "estimate"):
+  for name in ("update", "prepare", "critic", "estimate"):
     if name in programs:
       one = programs[name].cost
       call_s += seconds(one, chip)

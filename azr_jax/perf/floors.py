@@ -86,7 +86,7 @@ def floors(
   """
   s = shapes
   training = s.rows * s.row_length
-  if name in ("score", "estimate"):
+  if name in ("score", "estimate", "prepare"):
     work = _forward(config, training / s.chips, s.row_length / 2)
   elif name in ("update", "critic"):
     forward = _forward(config, training / s.chips, s.row_length / 2)

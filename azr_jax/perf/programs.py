@@ -19,7 +19,7 @@ from jax.typing import DTypeLike
 from azr_jax import types
 from azr_jax.learner import critic as critic_lib
 from azr_jax.learner import learner as learner_lib
-from azr_jax.learner import update
+from azr_jax.learner import objective
 from azr_jax.learner.train_state import TrainState
 from azr_jax.models import fusion, transformer
 from azr_jax.models.config import ModelConfig
@@ -39,8 +39,9 @@ class Program:
   """One device program.
 
   Attributes:
-    name: of a step: prefill, insert, decode, extend, score, estimate, critic or
-      update; of a start: start_copy, start_critic, start_policy or restore.
+    name: of a step: prefill, insert, decode, extend, score, estimate, critic,
+      prepare or update; of a start: start_copy, start_critic, start_policy or
+      restore.
     lower: traces the program; returns a `jax.stages.Lowered`. None: arrays are
       read, and no program runs.
     resident_bytes: bytes of a device that other arrays take while it runs.
@@ -157,6 +158,19 @@ def make_programs(
   if critic is not None:
     policy_bytes = device_bytes(policy) + device_bytes(ref_params)
     programs += _critic_programs(learner, critic, batch, policy_bytes)
+  if learner.prepare is not None:
+    prepare, whole = learner.prepare, batch
+    fields, _ = jax.eval_shape(prepare, policy.params, policy.step, whole)
+    programs.append(
+      Program(
+        "prepare",
+        lambda: prepare.lower(policy.params, policy.step, whole),
+        device_bytes(policy.opt_state) + other_bytes,
+      )
+    )
+    batch = batch.replace(
+      **{name: _on_rows(x, mesh) for name, x in fields.items()}
+    )
   lower = learner.policy_update.lower
   programs.append(
     Program(
@@ -164,6 +178,12 @@ def make_programs(
     )
   )
   return programs
+
+
+def _on_rows(x: jax.ShapeDtypeStruct, mesh: Mesh) -> Any:
+  """Returns the shape of an array of a batch, laid out as `_abstract_batch`."""
+  sharding = mesh_lib.token_sharding(mesh, axis=1)
+  return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
 
 
 def _reference(
@@ -275,7 +295,7 @@ def _lower_score(
   )
 
   def score(params: types.Params, batch: types.Batch) -> Any:
-    return update.score(
+    return objective.score(
       model,
       params,
       batch,

@@ -8,9 +8,9 @@ import jax
 import numpy as np
 
 from azr_jax.learner import learner as learner_lib
-from azr_jax.learner import packing, update
+from azr_jax.learner import objective, packing, update
 from azr_jax.learner.optimizer import make_optimizer
-from azr_jax.learner.settings import OptimizerSettings
+from azr_jax.learner.settings import LearnerSettings, OptimizerSettings
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.operations import training_flops
@@ -52,16 +52,10 @@ class Runner:
       chunk_tokens: tokens whose logits exist at once.
     """
     optimizer = make_optimizer(OptimizerSettings())
-    loss_fn = update.make_policy_loss(
+    loss_fn = objective.make_policy_loss(
       model,
-      clip_low=0.2,
-      clip_high=0.2,
-      entropy_coef=0.0,
-      kl_coef=0.0,
-      kl_estimator="k3",
+      LearnerSettings(entropy_coef=0.0, chunk_tokens=chunk_tokens),
       temperature=1.0,
-      chunk_tokens=chunk_tokens,
-      on_policy=True,
       mesh=mesh,
     )
     learner = learner_lib.make(model, loss_fn, optimizer, mesh, rules)

@@ -96,6 +96,9 @@ class SamplerSettings(Settings):
     "response; '': anywhere",
     accepts=(_compiles, "a regular expression"),
   )
+  max_staleness: int = setting(
+    0, "steps that a sample's policy may be behind the update's", at_least=0
+  )
 
   @property
   def sampling(self) -> SamplingParams:

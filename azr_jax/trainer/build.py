@@ -15,7 +15,14 @@ from jax.sharding import Mesh
 from azr_jax import types
 from azr_jax.executor import Executor
 from azr_jax.executor.settings import ExecutorSettings
-from azr_jax.learner import advantages, packing, shaping, update
+from azr_jax.learner import (
+  advantages,
+  objective,
+  packing,
+  preparation,
+  shaping,
+  update,
+)
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.learner import Learner
 from azr_jax.learner.optimizer import make_optimizer
@@ -102,6 +109,26 @@ class Experiment:
     trunk = self.settings.trunk
     return shaping.shape(trajectories, trunk.shaping, trunk.rollout.max_tokens)
 
+  def make_batch(
+    self, trajectories: Sequence[types.Trajectory], step: int
+  ) -> tuple[types.Batch, dict[str, float]]:
+    """Returns the packed batch of a step, and metrics.
+
+    With `learner.drop_equal_groups`, groups of equal reward are left out; if
+    all groups are such, none is, because an update needs a batch.
+    """
+    kept, metrics = trajectories, {}
+    if self.settings.trunk.learner.drop_equal_groups:
+      differ = advantages.groups_differ(
+        [t.reward for t in trajectories], [t.group_id for t in trajectories]
+      )
+      kept = [t for t, keep in zip(trajectories, differ, strict=True) if keep]
+      dropped = len(trajectories) - len(kept)
+      metrics["groups/dropped_share"] = dropped / max(len(trajectories), 1)
+      kept = kept or trajectories
+    values = self.estimate_advantages(kept)
+    return self.pack(kept, values, step), metrics
+
   @functools.partial(jax.profiler.annotate_function, name="advantages")
   def estimate_advantages(
     self, trajectories: Sequence[types.Trajectory]
@@ -116,6 +143,7 @@ class Experiment:
         [t.group_id for t in trajectories],
         [len(t.completion.token_ids) for t in trajectories],
         c.normalize_advantages,
+        c.pass_k,
       )
     ]
 
@@ -222,22 +250,14 @@ def build_model(
 
 def build_policy_loss(
   c: TrainSettings, model: transformer.Transformer, mesh: Mesh
-) -> update.MicroLoss:
+) -> objective.MicroLoss:
   """Returns the loss that `learner` and `rollout.temperature` describe."""
-  learner = c.learner
-  return update.make_policy_loss(
+  return objective.make_policy_loss(
     model,
-    clip_low=learner.clip_low,
-    clip_high=learner.clip_high,
-    entropy_coef=learner.entropy_coef,
-    kl_coef=learner.kl_coef,
-    kl_estimator=learner.kl_estimator,
+    c.learner,
     temperature=c.rollout.temperature,
-    chunk_tokens=learner.chunk_tokens,
-    on_policy=learner.epochs == 1,
-    policy_loss=learner.policy_loss,
-    iw_clip_max=learner.iw_clip_max,
     mesh=mesh,
+    correction=c.correction,
   )
 
 
@@ -272,6 +292,14 @@ def build_learner(
     critic,
     c.learner.epochs,
     c.compiler.options(mesh),
+    preparation.make_prepare(
+      model,
+      c.learner,
+      temperature=c.rollout.temperature,
+      mesh=mesh,
+      options=c.compiler.options(mesh),
+    ),
+    c.learner.entropy_to_hold,
   )
 
 

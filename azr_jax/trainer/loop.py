@@ -110,11 +110,8 @@ def run(
       trajectories, shaped = experiment.shape(rollouts.trajectories)
       lap.collected(trajectories)
 
-      # Advantages.
-      values = experiment.estimate_advantages(trajectories)
-
-      # Pack.
-      batch = experiment.pack(trajectories, values, step)
+      # Advantages, and pack.
+      batch, packed = experiment.make_batch(trajectories, step)
 
       # Update.
       run.assert_same(f"batch of step {step}", *jax.tree.leaves(batch))
@@ -130,7 +127,7 @@ def run(
         trajectories,
         extra=policy.sampled.branch_replies,
       )
-      rollouts.metrics.update(scores | shaped | flagged)
+      rollouts.metrics.update(scores | shaped | packed | flagged)
       log.write_last()
       compiled = counter.take_expected(step, done + 1, fail_on_recompile)
       log.add(step, rollouts, learned, compiled, lap.metrics)

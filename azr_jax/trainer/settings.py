@@ -17,6 +17,7 @@ from azr_jax.config.settings import Invalid, Made, Settings, setting
 from azr_jax.corpora import registry as corpora
 from azr_jax.evals import registry as benchmarks
 from azr_jax.executor.settings import ExecutorSettings
+from azr_jax.learner import corrections
 from azr_jax.learner.settings import (
   CriticSettings,
   LearnerSettings,
@@ -96,6 +97,7 @@ class TrainSettings(Settings):
         f"={self.shaping.overlong_buffer}: expected at most "
         f"rollout.max_tokens={rollout.max_tokens}",
       )
+    assert self.correction  # It refuses a choice that weighs samples twice.
     text_monitor.load_classifier(self.train.flag_classifier)
     if self.evaluation.every:
       try:
@@ -103,6 +105,21 @@ class TrainSettings(Settings):
       except ValueError as error:
         names = self.evaluation.benchmarks
         raise Invalid("evaluation.benchmarks", f"={names!r}: {error}") from None
+
+  @property
+  def sampler_differs(self) -> bool:
+    """Whether samples may come from another policy than the update starts from.
+
+    Sampler and learner compute in one type, `model.dtype`.
+    """
+    return self.rollout.max_staleness > 0
+
+  @property
+  def correction(self) -> str:
+    """The correction of samples: one of `corrections.KINDS`, or none."""
+    return corrections.chosen(
+      self.learner.correction, self.sampler_differs, self.learner.is_weighted
+    )
 
 
 @dataclasses.dataclass(frozen=True)

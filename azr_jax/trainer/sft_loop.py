@@ -20,7 +20,7 @@ from azr_jax import types
 from azr_jax.corpora import registry as corpora
 from azr_jax.corpora.corpus import Corpus
 from azr_jax.learner import learner as learner_lib
-from azr_jax.learner import packing, update
+from azr_jax.learner import objective, packing, update
 from azr_jax.learner import settings as learner_settings
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import load, safetensors_io
@@ -55,7 +55,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
   rules = c.sharding.rules()
   model = build.build_model(c, source.config, mesh, c.learner.row_sequences)
-  loss_fn = update.make_supervised_loss(
+  loss_fn = objective.make_supervised_loss(
     model, chunk_tokens=c.learner.chunk_tokens, mesh=mesh
   )
   learner = learner_lib.make(

@@ -1,9 +1,13 @@
 """Advantage estimators agree with the papers' formulas, written out."""
 
+import itertools
+
 import numpy as np
 import pytest
 
+from azr_jax.config.settings import Invalid
 from azr_jax.learner import advantages
+from azr_jax.learner.settings import LearnerSettings
 
 REWARDS = [1.0, -0.5, 1.0, 0.2, 0.8, -1.0]
 GROUPS = ["a", "a", "a", "b", "b", "b"]
@@ -98,3 +102,51 @@ def test_normalising_weighs_tokens():
   np.testing.assert_allclose(got, want[:2], atol=1e-6)
   rewards = advantages.estimate("gae", [1.0, 0.0], [0, 0], [1, 3], True)
   np.testing.assert_array_equal(rewards, [1.0, 0.0])
+
+
+def best_of_all_sets(rewards, k):
+  """Advantages of pass@k by going through every set of k responses."""
+  sets = list(itertools.combinations(range(len(rewards)), k))
+  best = np.array([max(rewards[i] for i in members) for members in sets])
+  own = [
+    np.mean([b for b, members in zip(best, sets, strict=True) if i in members])
+    for i in range(len(rewards))
+  ]
+  return (np.array(own) - best.mean()) / best.std()
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_pass_at_k_is_the_mean_over_the_sets_of_a_response(k):
+  rewards = [0.0, 1.0, 0.2, 0.2, -0.5, 0.0, 1.0]
+  got = advantages.estimate(
+    "pass@k", [*rewards, 1.0], ["a"] * 7 + ["b"], [1] * 8, pass_k=k
+  )
+  np.testing.assert_allclose(got[:7], best_of_all_sets(rewards, k), atol=1e-5)
+  assert got[7] == 0
+
+
+def test_pass_at_k_has_the_paper_s_formula_for_right_and_wrong():
+  """Eight responses of which three are right, k = 4: R = 1 - 5 / 70."""
+  rewards = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0]
+  got = advantages.estimate("pass@k", rewards, ["a"] * 8, [1] * 8, pass_k=4)
+  mean = 1 - 5 / 70
+  deviation = np.sqrt(mean * (1 - mean))
+  right, wrong = (1 - mean) / deviation, (1 - mean - 4 / 35) / deviation
+  want = np.where(np.array(rewards) > 0, right, wrong)
+  np.testing.assert_allclose(got, want, atol=1e-5)
+  # A set of all responses is the only one: nothing is better than another.
+  none = advantages.estimate("pass@k", rewards, ["a"] * 8, [1] * 8, pass_k=8)
+  np.testing.assert_array_equal(none, 0)
+
+
+def test_dr_grpo_is_the_distance_to_the_mean():
+  got = advantages.estimate("dr_grpo", [1.0, 0.0, 0.0], ["a"] * 3, [1, 2, 3])
+  np.testing.assert_allclose(got, [2 / 3, -1 / 3, -1 / 3], atol=1e-6)
+
+
+def test_groups_of_equal_reward_are_found():
+  groups = ["a", "b", "a", "b", "c"]
+  found = advantages.groups_differ([1.0, 0.5, 0.0, 0.5, 1.0], groups)
+  assert found == [True, False, True, False, False]
+  with pytest.raises(Invalid, match="drop_equal_groups=True.*'gae'"):
+    LearnerSettings(drop_equal_groups=True, estimator="gae")

@@ -121,9 +121,7 @@ def learn(mesh, epochs=1):
   Returns the state before, the state after, and the metrics.
   """
   parts = learner.CriticParts(SETTINGS, optax.sgd(0.1), normalize=True, seed=3)
-  loss_fn = update.make_policy_loss(
-    MODEL, on_policy=epochs == 1, mesh=mesh, **update_test.LOSS
-  )
+  loss_fn = update_test.policy_loss(mesh, on_policy=epochs == 1)
   made = learner.make(
     MODEL, loss_fn, optax.sgd(1.0), mesh, RULES, parts, epochs
   )
@@ -291,9 +289,7 @@ def test_the_policy_learns_from_normalised_advantages(
     boxed, optimizer, one_device_mesh, RULES
   )
   state = train_state.make_init_state(optimizer, shardings)(start.policy.params)
-  loss_fn = update.make_policy_loss(
-    MODEL, on_policy=True, mesh=one_device_mesh, **update_test.LOSS
-  )
+  loss_fn = update_test.policy_loss(one_device_mesh)
   want, _ = update.make_update(loss_fn, optimizer, shardings, one_device_mesh)(
     state, batch, None
   )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import update_test
 
-from azr_jax.learner import learner, update
+from azr_jax.learner import learner
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.learner.settings import CriticSettings, OptimizerSettings
 from azr_jax.parallel import mesh as mesh_lib
@@ -19,9 +19,7 @@ HUGE = 1e38
 def make(mesh, rate=1e-3, critic=None, **optimizer):
   """Returns a learner by AdamW, and its state before the first update."""
   chosen = make_optimizer(OptimizerSettings(learning_rate=rate, **optimizer))
-  loss_fn = update.make_policy_loss(
-    update_test.MODEL, on_policy=True, mesh=mesh, **update_test.LOSS
-  )
+  loss_fn = update_test.policy_loss(mesh)
   parts = None
   if critic is not None:
     parts = learner.CriticParts(critic, chosen, normalize=False, seed=3)

@@ -10,9 +10,16 @@ import optax
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from azr_jax.learner import learner, logprobs, packing, train_state, update
+from azr_jax.learner import (
+  learner,
+  logprobs,
+  objective,
+  packing,
+  train_state,
+  update,
+)
 from azr_jax.learner.optimizer import make_optimizer
-from azr_jax.learner.settings import OptimizerSettings
+from azr_jax.learner.settings import LearnerSettings, OptimizerSettings
 from azr_jax.models import attention, products, splash, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
@@ -47,9 +54,17 @@ LOSS = dict(
   entropy_coef=0.01,
   kl_coef=0.0,
   kl_estimator="k3",
-  temperature=1.0,
   chunk_tokens=16,
 )
+
+
+def policy_loss(mesh, on_policy=True, model=MODEL, correction="none", **loss):
+  """The policy's loss; ratios are to itself, or to the sampler."""
+  ratio_to = "proximal" if on_policy else "sampled"
+  settings = LearnerSettings(**dict(ratio_to=ratio_to) | LOSS | loss)
+  return objective.make_policy_loss(
+    model, settings, temperature=1.0, mesh=mesh, correction=correction
+  )
 
 
 @jax.jit
@@ -80,6 +95,16 @@ def batch_of(rows, row_length=16, items=None, aggregation="token_mean"):
   return update.to_micro_batches(packed, rows)
 
 
+@jax.jit
+def scored(batch):
+  """Returns the log-probabilities of a batch under the start of `updated`."""
+  params = init(jax.random.key(0))
+  return jax.lax.map(
+    lambda micro: objective.score(MODEL, params, micro, 1.0, 16, None)[0],
+    jax.tree.map(jnp.asarray, batch),
+  )
+
+
 def updated(mesh, batch, on_policy=False, ref_params=None, model=MODEL, **loss):
   optimizer = optax.sgd(1.0)
   shardings = train_state.state_shardings(
@@ -87,9 +112,7 @@ def updated(mesh, batch, on_policy=False, ref_params=None, model=MODEL, **loss):
   )
   params = jax.device_put(init(jax.random.key(0)), shardings.params)
   state = train_state.make_init_state(optimizer, shardings)(params)
-  loss_fn = update.make_policy_loss(
-    model, on_policy=on_policy, mesh=mesh, **LOSS | loss
-  )
+  loss_fn = policy_loss(mesh, on_policy, model, **loss)
   update_fn = update.make_update(loss_fn, optimizer, shardings, mesh)
   new_state, metrics = update_fn(state, batch, ref_params)
   assert update_fn._cache_size() == 1
@@ -351,7 +374,7 @@ def test_kl_is_zero_at_the_reference_and_pulls_towards_it(
 
   @jax.jit
   def kl(params):
-    loss_fn = update.make_policy_loss(MODEL, mesh=None, **LOSS | options)
+    loss_fn = policy_loss(None, **options)
     micro = jax.tree.map(lambda x: jnp.asarray(x[0]), batch)
     return loss_fn(params, micro, there)[1]["learner/kl"]
 

@@ -40,12 +40,7 @@ def test_the_update_is_compiled_with_them(one_device_mesh):
     one_device_mesh,
     update_test.RULES,
   )
-  loss_fn = update.make_policy_loss(
-    update_test.MODEL,
-    on_policy=True,
-    mesh=one_device_mesh,
-    **update_test.LOSS,
-  )
+  loss_fn = update_test.policy_loss(one_device_mesh)
   state = jax.eval_shape(
     train_state.make_init_state(optimizer, shardings),
     jax.eval_shape(update_test.init, jax.random.key(0)),

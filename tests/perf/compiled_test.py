@@ -27,6 +27,8 @@ def test_every_program_compiles_on_a_mesh():
   config.model.remat = "full"
   config.learner.kl_coef = 0.1
   config.learner.estimator = "gae"
+  config.learner.epochs = 2
+  config.learner.top_entropy_share = 0.2
   config.rollout.extend_chunk = 8
   config.rollout.mesh.data = 4
   config.rollout.mesh.fsdp = 1
@@ -37,7 +39,7 @@ def test_every_program_compiles_on_a_mesh():
   found = {p.name: p for p in compiled.compile_all(c, model_config, mesh)}
   names = ["start_copy", "start_critic", "start_policy", "restore"]
   names += ["prefill", "insert", "decode", "extend", "score"]
-  names += ["estimate", "critic", "update"]
+  names += ["estimate", "critic", "prepare", "update"]
   assert list(found) == names
   state = 3 * 4 * 1_728_192 / 8  # Parameters and two moments, in shards.
   assert found["update"].program_bytes > state

@@ -1,0 +1,136 @@
+"""Weights of samples that another policy, or other numerics, have drawn.
+
+The update means the policy p at its start; the sampler drew the targets with
+q, whose log-probabilities came with them, perhaps from several versions of the
+policy. A target's policy loss is multiplied by a weight without gradient,
+made of r = p / q:
+
+  truncate: min(r_t, cap) (token-level truncated importance sampling, TIS;
+    IMPALA, arXiv 1802.01561, section 4.1, has the same with lambda 0);
+  mask: r_t, and 0 where it is outside of [low, high] (MIS);
+  sequence_truncate, sequence_mask: the same of the ratio of t's sequence.
+
+The ratio of a sequence is the product of its targets' ratios, which is exact
+and noisy, or their geometric mean, as GSPO (arXiv 2507.18071, eq. 7) has it.
+
+With the clipped ratio to p, this is decoupled PPO (AReaL, arXiv 2505.24298,
+eq. 5): p is its proximal policy, q its behaviour policy.
+"""
+
+import dataclasses
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from azr_jax.config.settings import Invalid, Settings, setting
+from azr_jax.learner import masked, segments
+from azr_jax.types import Metrics
+
+AUTO, NONE = "auto", "none"
+KINDS = ("truncate", "mask", "sequence_truncate", "sequence_mask")
+SEQUENCE_RATIOS = ("geometric_mean", "product")
+# Names of the metrics; the second is a sum that the third is made of.
+_WEIGHT, _SQUARE, _EFFECTIVE, _SHARE = (
+  f"learner/correction/{name}"
+  for name in ("weight", "weight_square", "effective_share", "truncated_share")
+)
+# A ratio beyond e to this power, or its inverse, counts as this.
+_MAX_LOG_RATIO = 20.0
+
+
+@dataclasses.dataclass(frozen=True)
+class CorrectionSettings(Settings):
+  """The numbers of the corrections."""
+
+  cap: float = setting(2.0, "maximum weight of truncate", above=0)
+  low: float = setting(
+    0.5, "ratio below which mask leaves a target out", at_least=0
+  )
+  high: float = setting(
+    2.0, "ratio above which mask leaves a target out", above=0
+  )
+  sequence_ratio: str = setting(
+    "geometric_mean",
+    "a sequence's ratio: of its targets' ratios",
+    choices=SEQUENCE_RATIOS,
+  )
+
+  def check(self) -> None:
+    """Refuses an empty range."""
+    if self.low > self.high:
+      raise self.invalid("low", f"at most high={self.high}")
+
+
+def chosen(kind: str, sampler_differs: bool, is_weighted: bool) -> str:
+  """Returns the correction that a configuration asks for.
+
+  Args:
+    kind: a name of `KINDS`, `NONE`, or `AUTO`: truncate if samples may be of
+      another policy or of other numerics than the update's.
+    sampler_differs: whether they may.
+    is_weighted: whether the policy loss itself weighs samples by p / q.
+
+  Raises:
+    Invalid: samples would be weighed twice.
+  """
+  if kind == AUTO:
+    return "truncate" if sampler_differs and not is_weighted else NONE
+  if kind != NONE and is_weighted:
+    raise Invalid(
+      "learner.correction",
+      f"={kind!r}: expected 'auto' or 'none', because the policy loss has a "
+      "ratio to the sampled log-probabilities already",
+    )
+  return kind
+
+
+def weights(
+  kind: str,
+  log_ratio: Float[Array, "B S"],
+  mask: Float[Array, "B S"],
+  segment_ids: Int[Array, "B S"],
+  c: CorrectionSettings,
+) -> tuple[Float[Array, "B S"], Float[Array, "B S"]]:
+  """Returns the weight of each target, and where it is not the ratio itself.
+
+  Args:
+    kind: one of `KINDS`.
+    log_ratio: log p - log q, without gradient.
+    mask: 1 where the target was written by the model.
+    segment_ids: which sequence of its row a target belongs to.
+    c: limits, and what a sequence's ratio is.
+  """
+  if kind.startswith("sequence_"):
+    if c.sequence_ratio == "product":
+      log_ratio = segments.sums(log_ratio * mask, segment_ids)
+    else:
+      log_ratio = segments.means(log_ratio, mask, segment_ids)
+  ratio = jnp.exp(jnp.clip(log_ratio, -_MAX_LOG_RATIO, _MAX_LOG_RATIO))
+  if kind.endswith("truncate"):
+    return jnp.minimum(ratio, c.cap), (ratio > c.cap) * 1.0
+  outside = (ratio < c.low) | (ratio > c.high)
+  return jnp.where(outside, 0.0, ratio), outside * 1.0
+
+
+def sums(
+  weights: Float[Array, "B S"],
+  truncated: Float[Array, "B S"],
+  mask: Float[Array, "B S"],
+) -> Metrics:
+  """Returns sums over a micro-batch of what `weights` returned."""
+  return {
+    _WEIGHT: masked.masked_sum(weights, mask),
+    _SQUARE: masked.masked_sum(weights**2, mask),
+    _SHARE: masked.masked_sum(truncated, mask),
+  }
+
+
+def effective_share(metrics: Metrics) -> Metrics:
+  """Returns the effective sample size as a part of the targets, if corrected.
+
+  (sum w)^2 / (n sum w^2); the mean square is taken out of the metrics.
+  """
+  if _SQUARE not in metrics:
+    return {}
+  square = metrics.pop(_SQUARE)
+  return {_EFFECTIVE: metrics[_WEIGHT] ** 2 / jnp.maximum(square, 1e-30)}

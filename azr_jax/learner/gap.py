@@ -1,0 +1,51 @@
+"""The gap between the sampler's log-probabilities and the learner's.
+
+Sums over micro-batches, which `sums.py` adds up, and metrics made of them.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from azr_jax.learner import masked, ranks
+from azr_jax.types import Metrics
+
+MEAN = "rollout/logprob_gap"
+# Names of sums that become the metrics of `percentiles`.
+_COUNTS, _MAXIMUM = f"{MEAN}_counts", f"{MEAN}_max"
+_SHARES = {"p50": 0.5, "p99": 0.99}
+
+
+def sums(
+  logprobs: Float[Array, "B S"],
+  sampled_logprobs: Float[Array, "B S"],
+  mask: Float[Array, "B S"],
+) -> Metrics:
+  """Returns sums and the maximum of |log p - log q| over a micro-batch.
+
+  Args:
+    logprobs: log p by the learner, without gradient.
+    sampled_logprobs: log q by the sampler.
+    mask: 1 where the target was written by the model.
+  """
+  gap = jnp.abs(logprobs - sampled_logprobs)
+  return {
+    MEAN: masked.masked_sum(gap, mask),
+    _COUNTS: ranks.counts_from_edges(gap, mask),
+    _MAXIMUM: jnp.max(jnp.where(mask > 0, gap, 0.0)),
+  }
+
+
+def percentiles(sums: Metrics, tokens: Float[Array, ""]) -> Metrics:
+  """Takes the counts out of the sums, and returns percentiles in nats.
+
+  Args:
+    sums: of all micro-batches.
+    tokens: how many targets are trained on.
+  """
+  if _COUNTS not in sums:
+    return {}
+  counts, maximum = sums.pop(_COUNTS), sums[_MAXIMUM]
+  return {
+    f"{MEAN}_{name}": ranks.quantile(counts, tokens, maximum, share)
+    for name, share in _SHARES.items()
+  }

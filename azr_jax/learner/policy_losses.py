@@ -1,0 +1,318 @@
+"""Policy losses: one function each, of one signature, by name.
+
+A function takes the targets of a micro-batch and all numbers of the losses, of
+which it reads its own. It returns the loss of each target, and values for
+metrics, which are averaged over the targets that are trained on. Nothing is
+aggregated here: the batch's `loss_weights`, which `packing.py` makes, say how
+targets and sequences add up.
+
+In the formulas, r is the ratio of the probability of a target to that by the
+old policy, which is the policy at the update's start or, with
+`learner.ratio_to=sampled`, the sampler; A is the target's advantage.
+
+Another loss is a function, its row in `POLICY_LOSSES` and, if it has numbers of
+its own, a field of `PolicyLossSettings`.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeAlias
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+from azr_jax.config.settings import Settings, setting
+from azr_jax.learner import masked, ranks, segments
+from azr_jax.types import Leaf
+
+
+@dataclasses.dataclass(frozen=True)
+class CispoSettings(Settings):
+  """CISPO; its paper tunes the largest weight and does not name it."""
+
+  weight_max: float = setting(
+    5.0, "maximum of the weight r; ScaleRL has 4 to 8", above=0
+  )
+  weight_min: float = setting(0.0, "minimum of the weight r", at_least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class GspoSettings(Settings):
+  """GSPO; the defaults are those of its section 5.1."""
+
+  clip_low: float = setting(
+    3e-4, "maximum distance of a sequence's ratio below 1", above=0
+  )
+  clip_high: float = setting(
+    4e-4, "maximum distance of a sequence's ratio above 1", above=0
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class ClipCovSettings(Settings):
+  """Clip-Cov; the defaults are those of its experiments."""
+
+  share: float = setting(
+    2e-4, "part of the targets that loses its gradient", above=0, at_most=1
+  )
+  low: float = setting(1.0, "minimum covariance of such a target")
+  high: float = setting(5.0, "maximum covariance of such a target")
+
+  def check(self) -> None:
+    """Refuses an empty range."""
+    if self.low >= self.high:
+      raise self.invalid("low", f"less than high={self.high}")
+
+
+@dataclasses.dataclass(frozen=True)
+class KlCovSettings(Settings):
+  """KL-Cov; the defaults are those of its experiments with 7B."""
+
+  share: float = setting(
+    2e-3, "part of the targets with the penalty", above=0, at_most=1
+  )
+  coef: float = setting(1.0, "weight of the penalty", at_least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class PolicyLossSettings(Settings):
+  """The numbers of all policy losses; each reads its own."""
+
+  iw_clip_max: float = setting(
+    10.0, "maximum importance weight of sequence_weighted", above=0
+  )
+  clip_low: float = setting(
+    0.2, "maximum distance of an unclipped ratio below 1", above=0
+  )
+  clip_high: float = setting(
+    0.2, "maximum distance of an unclipped ratio above 1", above=0
+  )
+  dual_clip: float = setting(
+    0.0,
+    "maximum ratio of clipped where advantages are negative; 0: none",
+    accepts=(lambda v: v == 0 or v > 1, "0 or a number above 1"),
+  )
+  cispo: CispoSettings = CispoSettings()
+  gspo: GspoSettings = GspoSettings()
+  clip_cov: ClipCovSettings = ClipCovSettings()
+  kl_cov: KlCovSettings = KlCovSettings()
+
+
+class Targets(flax.struct.PyTreeNode):
+  """The targets of a micro-batch; arrays [B, S].
+
+  Attributes:
+    logprobs: log-probabilities under the policy.
+    old_logprobs: the same under the old policy, without gradient.
+    sampled_logprobs: the same when the targets were sampled.
+    advantages: A.
+    mask: 1 where the target was written by the model.
+    segment_ids: which sequence of its row a target belongs to.
+    chosen: 1 where `PolicyLoss.choose` chose the target; None: it has none.
+    is_on_policy: whether the old policy is the policy, so that every r is 1.
+  """
+
+  logprobs: Leaf
+  old_logprobs: Leaf
+  sampled_logprobs: Leaf
+  advantages: Leaf
+  mask: Leaf
+  segment_ids: Leaf
+  chosen: Leaf | None = None
+  is_on_policy: bool = flax.struct.field(pytree_node=False, default=False)
+
+  @property
+  def ratio(self) -> Float[Array, "B S"]:
+    """The ratio r of each target."""
+    return jnp.exp(self.logprobs - self.old_logprobs)
+
+
+# The loss of each target, and values of targets by metric name.
+Loss: TypeAlias = tuple[Float[Array, "B S"], dict[str, Float[Array, "B S"]]]
+
+
+def clipped(targets: Targets, c: PolicyLossSettings) -> Loss:
+  """Returns PPO's clipped objective as a loss (AZR, eq. 9).
+
+  -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A); with `dual_clip`, where A
+  is negative, at most -dual_clip A (dual-clip PPO, arXiv 1912.09729).
+  """
+  loss = _clipped(targets.ratio, targets.advantages, c.clip_low, c.clip_high)
+  if c.dual_clip:
+    limit = -c.dual_clip * targets.advantages
+    loss = jnp.where(targets.advantages < 0, jnp.minimum(loss, limit), loss)
+  return loss, _clip_share(targets, targets.ratio, c.clip_low, c.clip_high)
+
+
+def _clipped(
+  ratio: jax.Array, advantages: jax.Array, clip_low: float, clip_high: float
+) -> jax.Array:
+  clipped = jnp.clip(ratio, 1.0 - clip_low, 1.0 + clip_high)
+  return -jnp.minimum(ratio * advantages, clipped * advantages)
+
+
+def _clip_share(
+  targets: Targets, ratio: jax.Array, clip_low: float, clip_high: float
+) -> dict[str, jax.Array]:
+  """Returns where ratios are outside; nothing if all of them are 1."""
+  if targets.is_on_policy:
+    return {}
+  outside = (ratio < 1 - clip_low) | (ratio > 1 + clip_high)
+  return {"learner/clip_share": outside * 1.0}
+
+
+def sequence_weighted(targets: Targets, c: PolicyLossSettings) -> Loss:
+  """Returns REINFORCE with a weight per sequence (Countdown, section 4).
+
+  -w A log p, w = min(exp(log p(sequence) - log q(sequence)), iw_clip_max),
+  where q is the sampler and w has no gradient. Summed over a sequence's targets
+  this is -w A log p(sequence).
+
+  Its values count targets, so long sequences count more.
+  """
+  log_ratio = targets.logprobs - targets.sampled_logprobs
+  log_weights = segments.sums(
+    jax.lax.stop_gradient(log_ratio) * targets.mask, targets.segment_ids
+  )
+  # The clip comes before the exponential, which could overflow.
+  weights = jnp.exp(jnp.minimum(log_weights, jnp.log(c.iw_clip_max)))
+  return -weights * targets.advantages * targets.logprobs, {
+    "learner/weight": weights,
+    "learner/clip_share": (weights >= c.iw_clip_max) * 1.0,
+  }
+
+
+def cispo(targets: Targets, c: PolicyLossSettings) -> Loss:
+  """Returns CISPO (MiniMax-M1, arXiv 2506.13585, eq. 4 and 5).
+
+  -clip(r, weight_min, weight_max) A log p, where the clipped r has no gradient,
+  so that no target loses its own.
+  """
+  ratio = jax.lax.stop_gradient(targets.ratio)
+  low, high = c.cispo.weight_min, c.cispo.weight_max
+  weights = jnp.clip(ratio, low, high)
+  loss = -weights * targets.advantages * targets.logprobs
+  return loss, _clip_share(targets, ratio, 1.0 - low, high - 1.0)
+
+
+def gspo(targets: Targets, c: PolicyLossSettings) -> Loss:
+  """Returns GSPO (arXiv 2507.18071, eq. 5 and 7).
+
+  -min(s A, clip(s, 1 - clip_low, 1 + clip_high) A), where s is the geometric
+  mean of r over the target's sequence. As in GSPO-token (eq. 14), s has the
+  gradient of the target's own log p. Where the targets of a sequence share A
+  and weight, this is GSPO's gradient; the paper's objective is that of
+  `learner.aggregation=sequence_mean`.
+  """
+  log_ratio = targets.logprobs - targets.old_logprobs
+  mean = segments.means(
+    jax.lax.stop_gradient(log_ratio), targets.mask, targets.segment_ids
+  )
+  own = targets.logprobs - jax.lax.stop_gradient(targets.logprobs)
+  ratio = jnp.exp(mean + own)
+  low, high = c.gspo.clip_low, c.gspo.clip_high
+  loss = _clipped(ratio, targets.advantages, low, high)
+  return loss, _clip_share(targets, ratio, low, high)
+
+
+def clip_cov(targets: Targets, c: PolicyLossSettings) -> Loss:
+  """Returns `clipped`, and 0 at the targets of `choose_clip_cov`.
+
+  The method is Clip-Cov (arXiv 2505.22617, section 4).
+  """
+  assert targets.chosen is not None
+  loss, values = clipped(targets, c)
+  return loss * (1.0 - targets.chosen), values
+
+
+def kl_cov(targets: Targets, c: PolicyLossSettings) -> Loss:
+  """Returns -r A, and -r A + coef |log r| at the targets of `choose_kl_cov`.
+
+  The method is KL-Cov (arXiv 2505.22617, section 4). |log r| stands for the KL
+  to the old policy, and has no gradient where r is 1.
+  """
+  assert targets.chosen is not None
+  log_ratio = targets.logprobs - targets.old_logprobs
+  penalty = c.kl_cov.coef * jnp.abs(log_ratio) * targets.chosen
+  return -targets.ratio * targets.advantages + penalty, {}
+
+
+def covariances(
+  logprobs: Float[Array, "*B"],
+  advantages: Float[Array, "*B"],
+  mask: Float[Array, "*B"],
+) -> Float[Array, "*B"]:
+  """Returns each target's part of Cov(log p, A) over a batch.
+
+  (log p - mean log p) (A - mean A) (arXiv 2505.22617, section 4).
+  """
+  logprobs = logprobs - masked.masked_mean(logprobs, mask)
+  return logprobs * (advantages - masked.masked_mean(advantages, mask))
+
+
+def choose_clip_cov(
+  covariances: Float[Array, "*B"],
+  mask: Float[Array, "*B"],
+  key: Key[Array, ""],
+  c: PolicyLossSettings,
+) -> Bool[Array, "*B"]:
+  """Draws a part of the targets whose covariance is between two limits.
+
+  Args:
+    covariances: of the targets of a whole batch.
+    mask: 1 where the target was written by the model.
+    key: draws the targets; used up.
+    c: the part of all targets, and the limits.
+  """
+  inside = (covariances > c.clip_cov.low) & (covariances < c.clip_cov.high)
+  draws = jax.random.uniform(key, covariances.shape)
+  return ranks.largest(draws, inside * mask, _count(mask, c.clip_cov.share))
+
+
+def choose_kl_cov(
+  covariances: Float[Array, "*B"],
+  mask: Float[Array, "*B"],
+  key: Key[Array, ""],
+  c: PolicyLossSettings,
+) -> Bool[Array, "*B"]:
+  """Returns the targets of the largest covariances; draws nothing."""
+  del key
+  return ranks.largest(covariances, mask, _count(mask, c.kl_cov.share))
+
+
+def _count(mask: jax.Array, share: float) -> jax.Array:
+  """Returns a part of the number of targets, at least 1."""
+  count = jnp.floor(share * jnp.sum(mask)).astype(jnp.int32)
+  return jnp.maximum(count, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class PolicyLoss:
+  """A policy loss and what it needs.
+
+  Attributes:
+    loss: of each target, and values for metrics.
+    choose: chooses targets by the covariances of the whole batch, before the
+      update.
+    is_weighted: whether it weighs samples by their probability when sampled,
+      so that no correction is needed and the old policy does not matter.
+    is_penalty: whether it needs an old policy other than the policy, because
+      it has no clip and its penalty is 0 where r is 1.
+  """
+
+  loss: Callable[[Targets, PolicyLossSettings], Loss]
+  choose: Callable[..., jax.Array] | None = None
+  is_weighted: bool = False
+  is_penalty: bool = False
+
+
+POLICY_LOSSES: dict[str, PolicyLoss] = {
+  "clipped": PolicyLoss(clipped),
+  "sequence_weighted": PolicyLoss(sequence_weighted, is_weighted=True),
+  "cispo": PolicyLoss(cispo),
+  "gspo": PolicyLoss(gspo),
+  "clip_cov": PolicyLoss(clip_cov, choose_clip_cov),
+  "kl_cov": PolicyLoss(kl_cov, choose_kl_cov, is_penalty=True),
+}

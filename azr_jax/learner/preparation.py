@@ -1,0 +1,140 @@
+"""What an update needs of its whole batch, before its first micro-batch.
+
+A micro-batch is an accident of the layout, so nothing that ranks targets is
+computed in one: results must not depend on how many there are, nor on devices.
+The papers rank within a micro-batch. Three things need the whole batch:
+
+1. the log-probabilities under the policy at the update's start, for ratios of
+   several epochs; a pass scores the batch, a forward pass without gradients;
+2. the targets of largest entropy, to which the policy loss is confined (Beyond
+   the 80/20 Rule, arXiv 2506.01939, eq. 5); the same pass gives entropies;
+3. the targets that a policy loss chooses by their covariances of
+   log-probability and advantage. With one epoch these are the sampler's
+   log-probabilities, which saves the pass: they are the policy's own but for
+   rounding and staleness.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
+
+from azr_jax import types
+from azr_jax.learner import objective, policy_losses, ranks, update
+from azr_jax.learner.settings import LearnerSettings
+from azr_jax.learner.train_state import TrainState
+from azr_jax.models import transformer
+from azr_jax.parallel import compiler
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.types import Metrics, Params
+
+# Jitted: (params, step, batch) -> (fields that the batch lacks, metrics).
+Prepare: TypeAlias = jax.stages.Wrapped
+_Score: TypeAlias = Callable[[Params, types.Batch], tuple[jax.Array, jax.Array]]
+
+
+def make_prepare(
+  model: transformer.Transformer,
+  c: LearnerSettings,
+  *,
+  temperature: float,
+  mesh: Mesh,
+  options: compiler.Options = None,
+) -> Prepare | None:
+  """Returns the jitted preparation of a batch; None if nothing needs one.
+
+  Args:
+    model: the policy's decoder.
+    c: how the learner learns.
+    temperature: the sampling temperature, by which logits are divided.
+    mesh: where the batch lies.
+    options: of XLA.
+
+  Returns:
+    `(params, step, batch [A, B, S]) -> (fields, metrics)`: the fields replace
+    those of the batch in every epoch.
+  """
+  choose = policy_losses.POLICY_LOSSES[c.policy_loss].choose
+  if not c.needs_scores and choose is None:
+    return None
+
+  def score(params: Params, micro: types.Batch) -> tuple[jax.Array, jax.Array]:
+    return objective.score(
+      model, params, micro, temperature, c.chunk_tokens, mesh
+    )
+
+  def prepare(
+    params: Params, step: jax.Array, batch: types.Batch
+  ) -> tuple[dict[str, Any], Metrics]:
+    fields: dict[str, Any] = {}
+    metrics: Metrics = {}
+    mask, logprobs = batch.loss_mask, batch.old_logprobs
+    if c.needs_scores:
+      logprobs, entropies = _scores(score, params, batch)
+      if c.needs_proximal:
+        fields["proximal_logprobs"] = logprobs
+      if c.top_entropy_share < 1:
+        chosen = _top_entropy(entropies, mask, c.top_entropy_share)
+        fields["loss_weights"] = batch.loss_weights * chosen
+        metrics["learner/top_entropy_min"] = jnp.min(
+          jnp.where(chosen, entropies, jnp.inf)
+        )
+    if choose is not None:
+      found = policy_losses.covariances(logprobs, batch.advantages, mask)
+      # The number of the update makes the draw, so a resumed run repeats it.
+      key = jax.random.fold_in(jax.random.key(0), step)
+      fields["chosen"] = choose(found, mask, key, c) * 1.0
+    return fields, metrics
+
+  by_row = mesh_lib.token_sharding(mesh, axis=1)
+  return jax.jit(
+    prepare,
+    out_shardings=(by_row, mesh_lib.replicated(mesh)),
+    compiler_options=options,
+  )
+
+
+def _scores(
+  score: _Score, params: Params, batch: types.Batch
+) -> tuple[Float[Array, "A B S"], Float[Array, "A B S"]]:
+  """Returns log-probabilities and entropies of a batch; 0 where it is empty."""
+
+  def add(
+    index: jax.Array, scores: tuple[jax.Array, jax.Array]
+  ) -> tuple[jax.Array, jax.Array]:
+    logprobs, entropies = score(params, update.micro_batch(batch, index))
+    return (
+      scores[0].at[index].set(logprobs),
+      scores[1].at[index].set(entropies),
+    )
+
+  zeros = jnp.zeros(batch.tokens.shape, jnp.float32)
+  count = update.nonempty_micro_batches(batch)
+  return jax.lax.fori_loop(0, count, add, (zeros, zeros))
+
+
+def _top_entropy(
+  entropies: Float[Array, "A B S"], mask: Float[Array, "A B S"], share: float
+) -> Array:
+  """Returns true at the part of the targets with the largest entropies."""
+  count = jnp.ceil(share * jnp.sum(mask)).astype(jnp.int32)
+  return ranks.largest(entropies, mask, count)
+
+
+def prepared(
+  prepare: Prepare | None, state: TrainState, batch: types.Batch
+) -> tuple[types.Batch, Metrics]:
+  """Returns a batch with what `prepare` makes of it, and metrics.
+
+  Args:
+    prepare: from `make_prepare`.
+    state: the policy at the update's start.
+    batch: all micro-batches, with advantages.
+  """
+  if prepare is None:
+    return batch, {}
+  fields, metrics = prepare(state.params, state.step, batch)
+  return batch.replace(**fields), metrics

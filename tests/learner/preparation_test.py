@@ -1,0 +1,236 @@
+"""What an update takes from its whole batch, whatever its layout."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import update_test
+
+from azr_jax.learner import entropy_target, learner, policy_losses, preparation
+from azr_jax.learner.entropy_target import EntropyTargetSettings
+from azr_jax.learner.settings import LearnerSettings
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.run.checkpoint import Checkpointer
+
+MODEL = update_test.MODEL
+
+
+def prepared(batch, mesh, **settings):
+  """The fields that preparation makes of a batch, and its metrics."""
+  c = LearnerSettings(**update_test.LOSS | settings)
+  prepare = preparation.make_prepare(MODEL, c, temperature=1.0, mesh=mesh)
+  params = update_test.init(jax.random.key(0))
+  return prepare(params, jnp.int32(3), batch)
+
+
+def make(mesh, target=None, rate=1.0, **settings):
+  """A learner by SGD, and its state before the first update."""
+  c = LearnerSettings(**update_test.LOSS | settings)
+  made = learner.make(
+    MODEL,
+    update_test.policy_loss(mesh, **settings),
+    optax.sgd(rate),
+    mesh,
+    update_test.RULES,
+    epochs=c.epochs,
+    prepare=preparation.make_prepare(MODEL, c, temperature=1.0, mesh=mesh),
+    entropy_target=target,
+  )
+  shardings = jax.tree.map(lambda x: x.sharding, made.abstract.params)
+  params = update_test.init(jax.random.key(0))
+  return made, made.init(jax.device_put(params, shardings))
+
+
+def by_token(batch, values):
+  """{(sequence's advantage, position): value} of the trained targets."""
+  trained = np.asarray(batch.loss_mask) > 0
+  keys = zip(
+    np.asarray(batch.advantages)[trained].tolist(),
+    np.asarray(batch.positions)[trained].tolist(),
+    strict=True,
+  )
+  return dict(zip(keys, np.asarray(values)[trained].tolist(), strict=True))
+
+
+def test_nothing_is_prepared_where_nothing_is_needed(one_device_mesh):
+  for settings in (
+    dict(),
+    dict(epochs=2, ratio_to="sampled"),
+    dict(epochs=2, policy_loss="sequence_weighted"),
+  ):
+    c = LearnerSettings(**settings)
+    assert not c.needs_scores
+    made = preparation.make_prepare(
+      MODEL, c, temperature=1.0, mesh=one_device_mesh
+    )
+    assert made is None
+
+
+def test_every_epoch_has_its_ratio_to_the_update_s_start(one_device_mesh):
+  batch = update_test.batch_of(8)
+  made, state = make(one_device_mesh, epochs=3, clip_high=0.01)
+  start = jax.tree.map(jnp.copy, state)
+  state, metrics = made.update(state, batch, None)
+  assert made.policy_update._cache_size() == made.prepare._cache_size() == 1
+  scored = np.asarray(update_test.scored(batch))
+  fixed = batch.replace(proximal_logprobs=jnp.asarray(scored))
+  for epoch in range(3):
+    start, want = made.policy_update(start, fixed, None)
+    # The gap is that of the start, in every epoch.
+    gap = np.abs(scored - batch.old_logprobs)[batch.loss_mask > 0]
+    assert want["rollout/logprob_gap"] == pytest.approx(gap.mean(), rel=1e-5)
+    assert (want["learner/clip_share"] > 0) == (epoch > 0)
+  update_test.close(state.params, start.params)
+  assert metrics["learner/clip_share"] == pytest.approx(
+    want["learner/clip_share"]
+  )
+
+
+@pytest.mark.parametrize("rows, row_length", [(8, 16), (1, 16), (4, 13)])
+def test_the_loss_counts_the_largest_entropies_of_the_batch(
+  one_device_mesh, rows, row_length
+):
+  """However the batch is cut into micro-batches and rows."""
+  batch = update_test.batch_of(rows, row_length=row_length)
+  fields, metrics = prepared(batch, one_device_mesh, top_entropy_share=0.2)
+  assert fields.keys() == {"loss_weights"}
+  entropies = np.asarray(entropies_of(batch))
+  trained = np.asarray(batch.loss_mask) > 0
+  count = int(np.ceil(0.2 * trained.sum()))
+  limit = np.sort(entropies[trained])[-count]
+  assert metrics["learner/top_entropy_min"] == pytest.approx(limit, rel=1e-5)
+  # Weights still add up to the share: the others count as 0.
+  weights = np.asarray(fields["loss_weights"])
+  assert (weights > 0).sum() == count
+  np.testing.assert_allclose(weights.sum(), count / trained.sum(), rtol=1e-5)
+  got = by_token(batch, weights > 0)
+  assert got == chosen_in_one_row(one_device_mesh)
+
+
+@jax.jit
+def entropies_of(batch):
+  params = update_test.init(jax.random.key(0))
+  return jax.lax.map(
+    lambda micro: update_test.objective.score(
+      MODEL, params, micro, 1.0, 16, None
+    )[1],
+    jax.tree.map(jnp.asarray, batch),
+  )
+
+
+@functools.cache
+def chosen_in_one_row(mesh):
+  batch = update_test.batch_of(8)
+  fields, _ = prepared(batch, mesh, top_entropy_share=0.2)
+  return by_token(batch, np.asarray(fields["loss_weights"]) > 0)
+
+
+def test_targets_without_weight_have_no_policy_gradient(one_device_mesh):
+  batch = update_test.batch_of(8)
+  options = dict(top_entropy_share=0.2, entropy_coef=0.0)
+  made, state = make(one_device_mesh, **options)
+  state, _ = made.update(state, batch, None)
+  fields, _ = prepared(batch, one_device_mesh, top_entropy_share=0.2)
+  params, _ = update_test.updated(
+    one_device_mesh,
+    batch.replace(**fields),
+    on_policy=True,
+    entropy_coef=0.0,
+  )
+  update_test.close(state.params, params)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 4, 2)])
+def test_covariances_are_ranked_over_the_batch_on_every_mesh(sizes):
+  axes = dict(zip(mesh_lib.AXES, sizes, strict=False))
+  mesh = mesh_lib.make_mesh(axes, jax.devices()[: int(np.prod(sizes))])
+  batch = update_test.batch_of(8)
+  numbers = policy_losses.KlCovSettings(share=0.1)
+  fields, _ = prepared(
+    batch, mesh, policy_loss="kl_cov", ratio_to="sampled", kl_cov=numbers
+  )
+  assert fields.keys() == {"chosen"}
+  trained = batch.loss_mask > 0
+  logprobs = batch.old_logprobs[trained]
+  a = batch.advantages[trained]
+  cov = (logprobs - logprobs.mean()) * (a - a.mean())
+  want = np.zeros(batch.loss_mask.shape)
+  want[trained] = cov >= np.sort(cov)[-int(0.1 * trained.sum())]
+  np.testing.assert_array_equal(fields["chosen"], want)
+
+
+def test_an_update_repeats_its_draw(one_device_mesh):
+  batch = update_test.batch_of(8)
+  numbers = policy_losses.ClipCovSettings(0.1, -9.0, 9.0)
+  options = dict(policy_loss="clip_cov", clip_cov=numbers)
+  c = LearnerSettings(**options)
+  prepare = preparation.make_prepare(
+    MODEL, c, temperature=1.0, mesh=one_device_mesh
+  )
+  drawn = [
+    np.asarray(prepare({}, jnp.int32(step), batch)[0]["chosen"])
+    for step in (3, 3, 4)
+  ]
+  np.testing.assert_array_equal(drawn[0], drawn[1])
+  assert (drawn[0] != drawn[2]).any()
+  count = int(0.1 * batch.loss_mask.sum())
+  assert [x.sum() for x in drawn] == [count] * 3
+
+
+def test_the_coefficient_follows_the_entropy():
+  """Above, below, below, far below, above: one step each, within limits."""
+  c = EntropyTargetSettings(nats=0.5, start=0.001, step=0.001, coef_max=0.0025)
+  control, used = entropy_target.start(c), []
+  for entropy in (0.9, 0.4, 0.3, 0.1, 0.1, 0.6, 0.6, 0.6, 0.6):
+    used.append(float(control.active_coef(c)))
+    control = control.after(jnp.float32(entropy), c)
+  # Held back: before the first update, and after an entropy above the target.
+  want = [0, 0, 0.001, 0.002, 0.0025, 0.0025, 0, 0, 0]
+  np.testing.assert_allclose(used, want, atol=1e-7)
+  assert float(control.coef) == 0
+
+
+def test_a_held_entropy_is_part_of_the_state(one_device_mesh, tmp_path):
+  """Its update has the coefficient's gradient; a restored run goes on alike."""
+  batch = update_test.batch_of(8)
+  target = EntropyTargetSettings(nats=10.0, start=0.1, step=0.05, coef_max=1.0)
+  made, state = make(one_device_mesh, target, rate=0.1)
+  used = []
+  for step in (1, 2, 3):
+    if step == 3:
+      with Checkpointer(tmp_path, keep=None) as checkpoints:
+        checkpoints.save(step, state, {})
+      before = jax.tree.map(jnp.copy, state)
+    state, metrics = made.update(state, batch, None)
+    used.append(float(metrics["learner/entropy_coef"]))
+  np.testing.assert_allclose(used, [0, 0.15, 0.2], rtol=1e-5)
+  with Checkpointer(tmp_path, keep=None) as checkpoints:
+    restored, _ = checkpoints.restore(3, made.abstract)
+  resumed, again = made.update(restored, batch, None)
+  jax.tree.map(np.testing.assert_array_equal, resumed, state)
+  assert float(again["learner/entropy_coef"]) == used[-1]
+  plain, fixed = make(one_device_mesh, rate=0.1, entropy_coef=0.2)
+  fixed = fixed.replace(params=before.params)
+  fixed, _ = plain.update(fixed, batch, None)
+  update_test.close(state.params, fixed.params, atol=1e-6)
+
+
+def test_an_update_that_is_left_out_leaves_the_coefficient(one_device_mesh):
+  target = EntropyTargetSettings(nats=10.0, start=0.1)
+  made, state = make(one_device_mesh, target)
+  batch = update_test.batch_of(8)
+  batch = batch.replace(advantages=batch.advantages * np.float32(np.nan))
+  state, metrics = made.update(state, batch, None)
+  assert metrics["learner/skipped"] == 1
+  assert float(state.entropy_control.coef) == pytest.approx(0.1)
+  assert np.isinf(state.entropy_control.entropy)
+
+
+def test_a_state_without_a_target_is_the_same_as_ever(one_device_mesh):
+  """So checkpoints of earlier versions are restored."""
+  made, _ = make(one_device_mesh)
+  names = set(vars(made.abstract))
+  assert names == {"step", "params", "opt_state"}
