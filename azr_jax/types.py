@@ -76,6 +76,8 @@ class Completion:
     loss_mask: bool [S], false on ids that the model did not write.
     finish_reason: one of `FINISH_REASONS`.
     text: the decoded ids, for parsers; never tokenised again.
+    versions: int32 [S], how many updates had made the parameters that each id
+      was sampled with; None: it is not known.
   """
 
   token_ids: np.ndarray
@@ -83,6 +85,7 @@ class Completion:
   loss_mask: np.ndarray
   finish_reason: str
   text: str
+  versions: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,6 +20,7 @@ import jax
 from azr_jax.executor import Executor
 from azr_jax.parallel import messages
 from azr_jax.parallel.hosts import Hosts
+from azr_jax.parallel.rounds import Rounds
 
 Out = TypeVar("Out")
 # Starts a job on this host's executor; its outcome is what a message can hold.
@@ -30,9 +31,20 @@ _POLL_S = 0.05  # Pause between exchanges while only other hosts are busy.
 class SharedJobs:
   """Jobs under way on all hosts of a run. Not thread-safe."""
 
-  def __init__(self, executor: Executor, hosts: Hosts):
+  def __init__(
+    self, executor: Executor, hosts: Hosts, rounds: Rounds | None = None
+  ):
+    """Makes a set of jobs.
+
+    Args:
+      executor: of this host.
+      hosts: the processes of the run.
+      rounds: says when outcomes are taken; None: when they are there.
+    """
     self._executor = executor
     self._hosts = hosts
+    self.rounds = rounds or Rounds()
+    self._due: dict[int, int] = {}
     self._submitted = 0
     # By number of submission; a job leaves when its outcome was exchanged.
     self._pending: dict[int, tuple[Hashable, Future[Any]]] = {}
@@ -71,6 +83,8 @@ class SharedJobs:
         self._totals["started"] += 1
     outcome: Future[Out] = Future()
     self._pending[number] = name, outcome
+    if self.rounds.delay is not None:
+      self._due[number] = self.rounds.now + self.rounds.delay
     return outcome
 
   @functools.partial(jax.profiler.annotate_function, name="wait_for_grades")
@@ -96,6 +110,8 @@ class SharedJobs:
     Raises:
       RuntimeError, TimeoutError: as `wait_all`.
     """
+    if self.rounds.delay is not None:
+      return self._take_due(wait)
     outcomes: dict[Any, Any] = {}
     start = time.monotonic()
     while self._pending and not outcomes:
@@ -116,8 +132,32 @@ class SharedJobs:
     self._totals["wait_s"] += time.monotonic() - start if wait else 0.0
     return outcomes
 
+  def _take_due(self, wait: bool) -> dict[Any, Any]:
+    """Returns the outcomes that are due, and waits for them.
+
+    Args:
+      wait: whether the next ones are due if none is.
+    """
+    last = self.rounds.now
+    if wait and self._due:
+      last = max(last, min(self._due.values()))
+    due = [number for number, round_ in self._due.items() if round_ <= last]
+    if not due:
+      return {}
+    for number in due:
+      del self._due[number]
+    mine = [number for number in due if number in self._own]
+    start = time.monotonic()
+    done = [number for number in mine if self._own[number].done()]
+    concurrent.futures.wait([self._own[number] for number in mine])
+    self._totals["wait_s"] += time.monotonic() - start
+    self._totals["early"] += len(self._running & {*done})
+    self._running -= {*mine}
+    return self._exchange(mine)
+
   def cancel(self) -> None:
     """Gives up every job under way."""
+    self._due.clear()
     for future in self._own.values():
       future.cancel()
     self._own.clear()
@@ -172,6 +212,8 @@ class SharedJobs:
     slowest host waited for jobs with nothing else to do; and
     `time/verified_early_share`, the fraction of jobs that it did not wait for.
     """
+    if self.rounds.delay is not None:  # They count now, not by their speed.
+      concurrent.futures.wait(self._own.values())
     counted = self._executor.counters()
     mine = {
       "counts": {n: counted[n] - self._counted.get(n, 0) for n in counted},

@@ -253,7 +253,7 @@ def _sampling_programs(
       cache_bytes,
     ),
   ]
-  if c.rollout.extend_chunk:
+  if c.rollout.extension:
     extension = _abstract_extension(engine)
     programs.append(
       Program(
@@ -268,7 +268,7 @@ def _sampling_programs(
 
 def _abstract_extension(engine: engine_lib.Engine) -> Extension:
   """Returns the largest extension of one call, as shapes."""
-  chunk = engine.settings.extend_chunk
+  chunk = engine.settings.extension
   entries = min(engine.prefill_batch_size(chunk), engine.slot_counts[0])
   fields = ("counts", "rows", "slots", "starts", "num_tokens")
   resumes: Any = jax.ShapeDtypeStruct((entries,), bool)

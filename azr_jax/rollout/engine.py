@@ -200,7 +200,7 @@ def _make_initializers(
   """Returns the engine's functions that make empty states."""
   longest = max(settings.prompt_buckets) + settings.max_tokens
   # A call stores whole chunks of new entries, hence the room past the end.
-  length = longest + max(settings.decode_chunk, settings.extend_chunk)
+  length = longest + max(settings.decode_chunk, settings.extension)
   chunk = settings.cache_chunk
   return {
     "init_prefill_state": jax.jit(

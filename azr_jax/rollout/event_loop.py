@@ -19,16 +19,20 @@ from collections.abc import (
   Callable,
   Coroutine,
   Generator,
+  Iterable,
   Iterator,
 )
 from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
 
 from azr_jax import types
+from azr_jax.parallel.rounds import Rounds
 from azr_jax.rollout.sampler import Sampler
+from azr_jax.rollout.sequence import SequenceState
 from azr_jax.rollout.stream import Stream
 
 Out = TypeVar("Out")
+ParamsOf = Callable[[Sampler], types.Params]
 
 
 class Jobs(Protocol):
@@ -64,8 +68,15 @@ class Awaited(Generic[Out]):
 class EventLoop:
   """Coroutines, and the streams and jobs that they await."""
 
-  def __init__(self) -> None:
-    """Makes a loop without coroutines."""
+  def __init__(self, rounds: Rounds | None = None) -> None:
+    """Makes a loop without coroutines.
+
+    Args:
+      rounds: the clock of the jobs that coroutines await.
+    """
+    self._rounds = rounds or Rounds()
+    self._version = 0
+    self._expected: list[SequenceState] = []
     # Numbers of requests, which streams share, as they share environments.
     self._numbers = itertools.count()
     self._streams: dict[int, tuple[Sampler, Stream]] = {}
@@ -75,11 +86,13 @@ class EventLoop:
     self._jobs: dict[int, Jobs] = {}
     self._sent: list[Stream] = []
 
-  def stream(self, sampler: Sampler, params: types.Params) -> Stream:
+  def stream(self, sampler: Sampler, params: types.Params | None) -> Stream:
     """Returns the open stream of a sampler."""
     key = id(sampler)
     if key not in self._streams:
-      self._streams[key] = sampler, sampler.open(params, self._numbers)
+      stream = sampler.open(params, self._numbers, self._version)
+      stream.expect(self._expected)
+      self._streams[key] = sampler, stream
     return self._streams[key][1]
 
   def spawn(self, coroutine: Coroutine[Any, Any, Out]) -> "Future[Out]":
@@ -108,6 +121,64 @@ class EventLoop:
     while (item := self.run(following())) is not end:
       yield item
 
+  def go_round(self) -> None:
+    """Runs ready coroutines and one call of the decode loop."""
+    self._go_on()
+    self._go_round()
+
+  def settle(self) -> None:
+    """Goes on without decoding until nothing more happens.
+
+    Completions are delivered, and verdicts and tool outputs are waited for.
+    """
+    for stream in self._sent:
+      stream.fetch()
+    self._sent = []
+    is_moving = True
+    while is_moving:
+      streams = [stream for _, stream in self._streams.values()]
+      is_moving = any([stream.deliver() for stream in streams])
+      for stream in streams:
+        if stream.awaits_tools:
+          stream.wait_for_tools()
+          is_moving = True
+      is_moving |= any(jobs.pending for jobs in self._jobs.values())
+      self._poll(wait=True)
+      is_moving |= self._go_on()
+
+  def suspend(self) -> None:
+    """Frees the memory of the device, between `settle` and `resume`."""
+    for _, stream in self._streams.values():
+      stream.suspend()
+
+  def resume(self, params_of: ParamsOf, version: int) -> None:
+    """Goes on with other parameters.
+
+    Args:
+      params_of: sampler -> parameters to sample with.
+      version: of the parameters.
+    """
+    self._version = version
+    for sampler, stream in self._streams.values():
+      stream.resume(params_of(sampler), version)
+
+  @property
+  def held(self) -> list[SequenceState]:
+    """The sequences of the suspended streams."""
+    return [s for _, stream in self._streams.values() for s in stream.held]
+
+  @property
+  def num_free(self) -> int:
+    """How many slots no sequence has or waits for."""
+    streams = [stream for _, stream in self._streams.values()]
+    return min((stream.num_free for stream in streams), default=0)
+
+  def expect(self, known: Iterable[SequenceState]) -> None:
+    """Has streams go on with the sequences of a run that was killed."""
+    self._expected = list(known)
+    for _, stream in self._streams.values():
+      stream.expect(self._expected)
+
   def close(self) -> None:
     """Drops all streams, and what they hold on the device."""
     self._streams.clear()
@@ -125,6 +196,7 @@ class EventLoop:
 
   def _go_round(self) -> None:
     """Does what the module's docstring lists."""
+    self._rounds.now += 1
     for stream in self._sent:
       stream.fetch()
     self._sent = []

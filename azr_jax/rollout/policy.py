@@ -36,6 +36,9 @@ from azr_jax.types import Params
 Out = TypeVar("Out")
 # Prompt index, sample index, completion.
 Sample = tuple[int, int, types.Completion]
+# A request, and the futures of its completions.
+Submitted = tuple[Request, Sequence["Future[types.Completion]"]]
+
 # Folded into the key of a policy's branches. Calls are counted from 0.
 _BRANCH = (1 << 31) - 1
 
@@ -48,6 +51,7 @@ class Sampled:
     replies: every completion of the policy with its prompt, in the order of
       their ends.
     branch_replies: those of its branches.
+    requests: the request of each call and prompt, with its futures.
   """
 
   replies: list[tuple[types.Prompt, types.Completion]] = dataclasses.field(
@@ -56,6 +60,7 @@ class Sampled:
   branch_replies: list[tuple[types.Prompt, types.Completion]] = (
     dataclasses.field(default_factory=list)
   )
+  requests: list[Submitted] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -177,6 +182,7 @@ class Policy:
       for index, prompt in enumerate(prompts)
     ]
     sampled = self.sampled
+    sampled.requests += submitted
     replies = sampled.branch_replies if self.is_branch else sampled.replies
     return Samples(self.loop, stream, prompts, submitted, replies)
 
@@ -189,7 +195,7 @@ class Samples:
     loop: EventLoop,
     stream: Stream,
     prompts: Sequence[types.Prompt],
-    submitted: Sequence[tuple[Request, Sequence["Future[types.Completion]"]]],
+    submitted: Sequence[Submitted],
     replies: list[tuple[types.Prompt, types.Completion]],
   ):
     """Waits for completions.

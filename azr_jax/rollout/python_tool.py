@@ -8,7 +8,7 @@ every token belongs either to the model or to the tool.
 import collections
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.executor import Executor, libraries, scripts
@@ -16,6 +16,7 @@ from azr_jax.executor.pending import ResultFuture
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
+from azr_jax.parallel.rounds import Rounds
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.block_finder import BlockFinder
@@ -53,6 +54,7 @@ class PythonTool:
     executor: Executor,
     hosts: Hosts,
     sandbox: ExecutorSettings,
+    rounds: Rounds | None = None,
   ):
     """Makes the tool.
 
@@ -63,6 +65,7 @@ class PythonTool:
       hosts: the processes of the run, over which scripts are distributed.
       sandbox: of the executor: the libraries of scripts, and the time limit
         that a script which exceeds it is told.
+      rounds: says when outputs are taken; None: when they are there.
 
     Raises:
       ValueError: a library is not installed.
@@ -71,7 +74,7 @@ class PythonTool:
     self._settings = settings
     self._sandbox = sandbox
     self._tokenizer = tokenizer
-    self._jobs: SharedJobs = SharedJobs(executor, hosts)
+    self._jobs: SharedJobs = SharedJobs(executor, hosts, rounds)
     # Per conversation, this has the start of its last response and its finder.
     self._finders: dict[SequenceId, tuple[int, BlockFinder]] = {}
     self._prefix = tokenizer.encode(code_blocks.OUTPUT_PREFIX)
@@ -102,6 +105,10 @@ class PythonTool:
     if finder is None or start != response_start:
       finder = BlockFinder(self._decode)
       self._finders[sequence_id] = response_start, finder
+      # A conversation of a run that was killed goes on within a response.
+      finder.end_of_block(
+        token_ids[:num_checked], response_start, response_start
+      )
     return finder.end_of_block(token_ids, response_start, num_checked)
 
   def _decode(self, token_ids: Sequence[int]) -> str:
@@ -172,6 +179,14 @@ class PythonTool:
     self._totals["decoding"] += decoding
     self._totals["awaiting"] += awaiting
     self._totals["slots"] += slots
+
+  def state_dict(self) -> dict[str, float]:
+    """Returns the counts since the last call of `metrics`, as JSON values."""
+    return dict(self._totals)
+
+  def load_state_dict(self, state: Mapping[str, float]) -> None:
+    """Restores what `state_dict` returned."""
+    self._totals = collections.defaultdict(float, state)
 
   def metrics(self) -> dict[str, float]:
     """Returns the metrics since the last call of this method.

@@ -107,16 +107,20 @@ class Sampler:
     Scheduler(self._engine, params, stop_ids, self._ends.find, meter).warm_up()
 
   def open(
-    self, params: types.Params, numbers: "itertools.count[int] | None" = None
+    self,
+    params: types.Params | None,
+    numbers: "itertools.count[int] | None" = None,
+    version: int = 0,
   ) -> Stream:
-    """Returns a stream that takes prompts while it runs.
-
-    Args:
-      params: what `compute_params` returned.
-      numbers: as for `Stream`.
-    """
+    """Returns a stream that takes prompts while it runs; see `Stream`."""
     return Stream(
-      self._engine, self._tokenizer, self._ends, self.meter, params, numbers
+      self._engine,
+      self._tokenizer,
+      self._ends,
+      self.meter,
+      params,
+      numbers,
+      version,
     )
 
   def generate(

@@ -198,7 +198,7 @@ class Scheduler:
     missing = len(batch.waiting) if batch else 0
     missing -= self._slots.count(None)
     for slot, sequence in enumerate(self._slots):
-      if missing <= 0 or not self._engine.settings.extend_chunk:
+      if missing <= 0 or not self._engine.settings.extension:
         return
       if sequence is not None and sequence.awaiting_tool and sequence.waited:
         self._slots[slot] = None
@@ -383,7 +383,7 @@ class Scheduler:
         self._change_slots(more)
         self._change_slots(slots)
       jax.block_until_ready(self.decode())
-      if self._engine.settings.extend_chunk:
+      if self._engine.settings.extension:
         self._extend()
 
   def _start_prefill(
@@ -470,7 +470,7 @@ class Scheduler:
   @functools.partial(jax.profiler.annotate_function, name="extend")
   def _extend(self) -> None:
     """Extends slots by the next parts of tool outputs: what fits one call."""
-    chunk = self._engine.settings.extend_chunk
+    chunk = self._engine.settings.extension
     devices = self._engine.devices
     entries = min(self._engine.prefill_batch_size(chunk), len(self._slots))
     entries_per_device = entries // devices

@@ -128,6 +128,17 @@ class SequenceState:
     ):
       del values[length:]
 
+  def continue_from(self, other: "SequenceState") -> None:
+    """Takes the tokens of the same sequence in a run that was killed."""
+    self.token_ids = list(other.token_ids)
+    self.logprobs = list(other.logprobs)
+    self.loss_mask = list(other.loss_mask)
+    self.versions = list(other.versions)
+    self.finish_reason = other.finish_reason
+    by_tool = [i for i, by_model in enumerate(self.loss_mask) if not by_model]
+    self.response_start = by_tool[-1] + 1 if by_tool else 0
+    self.leave_slot()
+
   def leave_slot(self) -> None:
     """Gives up the slot: all tokens are read again when it gets another."""
     self.pending_tokens = list(self.token_ids)

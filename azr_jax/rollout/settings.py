@@ -99,6 +99,22 @@ class SamplerSettings(Settings):
   max_staleness: int = setting(
     0, "steps that a sample's policy may be behind the update's", at_least=0
   )
+  verdict_calls: int = setting(
+    2,
+    "calls of the decode loop from a program's start until its outcome is "
+    "taken, so that two runs of a seed are equal",
+    at_least=1,
+  )
+
+  @property
+  def extension(self) -> int:
+    """The tokens of a slot that a device call reads again, or of tool output.
+
+    0: nothing does.
+    """
+    if self.extend_chunk or not self.max_staleness:
+      return self.extend_chunk
+    return min(self.prompt_buckets[-1], self.prefill_tokens)
 
   @property
   def sampling(self) -> SamplingParams:

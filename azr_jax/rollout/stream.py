@@ -6,7 +6,7 @@ for its tokens. Between them the host has time for everything else.
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -36,6 +36,16 @@ class Draw(NamedTuple):
   seed: int
 
 
+# All that the draws of a sample depend on; no two samples of a run have one.
+Name = tuple[bytes, int, int]
+
+
+def name_of(sequence: SequenceState) -> Name:
+  """Returns what a sequence's draws depend on."""
+  request = sequence.request
+  return request.key_data.tobytes(), request.seed, sequence.sample_index
+
+
 class Stream:
   """Samples prompts that are submitted at any time.
 
@@ -49,8 +59,9 @@ class Stream:
     tokenizer: Tokenizer,
     ends: ResponseEnds,
     meter: Meter,
-    params: types.Params,
+    params: types.Params | None,
     numbers: "itertools.count[int] | None" = None,
+    version: int = 0,
   ):
     """Opens a stream; slots are made when there is something to sample.
 
@@ -59,7 +70,9 @@ class Stream:
       tokenizer: decodes completions.
       ends: finds the ends of responses.
       meter: counts what is done.
-      params: parameters to sample with, from `engine.compute_params`.
+      params: parameters to sample with, from `engine.compute_params`; None:
+        prompts wait until `resume`.
+      version: of the parameters.
       numbers: numbers of requests, for streams that share environments.
     """
     self._engine = engine
@@ -67,13 +80,15 @@ class Stream:
     self._ends = ends
     self._stop_ids = np.asarray(sorted(ends.stop_ids), np.int32)
     self._meter = meter
-    self._params: types.Params | None = params
-    self._version = 0
+    self._params, self._version = params, version
     self._numbers = numbers or itertools.count()
     self._scheduler: Scheduler | None = None
     self._output: decode_lib.DecodeOutput | None = None
     self._ended: list[SequenceState] = []
     self._span = contextlib.ExitStack()
+    # Sequences that wait for parameters, and those of a run that was killed.
+    self._held: list[SequenceState] = []
+    self._known: dict[Name, SequenceState] = {}
 
   def submit(
     self,
@@ -128,14 +143,22 @@ class Stream:
       environment,
     )
     sequences = [SequenceState(request, sample) for sample in range(n)]
-    if sequences:
-      self.add(request, sequences)
+    for sequence in sequences if self._known else ():
+      known = self._known.pop(name_of(sequence), None)
+      if known is not None:
+        sequence.continue_from(known)
+    self._ended += [s for s in sequences if s.finish_reason is not None]
+    waiting = [s for s in sequences if s.finish_reason is None]
+    if self._params is None:
+      self._held += waiting
+    elif waiting:
+      self._add(request, waiting)
     return request, [sequence.ended for sequence in sequences]
 
-  def add(self, request: Request, sequences: Iterable[SequenceState]) -> None:
+  def _add(self, request: Request, sequences: Iterable[SequenceState]) -> None:
     """Adds sequences of a request, which may have tokens already."""
     if self._scheduler is None:
-      assert self._params is not None, "the stream is suspended"
+      assert self._params is not None
       self._span.enter_context(self._meter.spanning())
       self._scheduler = Scheduler(
         self._engine,
@@ -150,7 +173,7 @@ class Stream:
   @property
   def is_empty(self) -> bool:
     """Whether nothing is to be sampled, and every completion was delivered."""
-    return self._scheduler is None and not self._ended
+    return not (self._scheduler or self._ended or self._held)
 
   @property
   def num_free(self) -> int:
@@ -202,37 +225,53 @@ class Stream:
       if self._output is None:
         self._close_if_empty()
 
-  def suspend(self) -> list[SequenceState]:
+  def deliver(self) -> bool:
+    """Delivers completions without a call; returns whether there were any."""
+    if self._scheduler is not None:
+      self._ended += self._scheduler.take_ended()
+    ended, self._ended = self._ended, []
+    for sequence in ended:
+      sequence.ended.set_result(self._completion(sequence))
+    return bool(ended)
+
+  @property
+  def awaits_tools(self) -> bool:
+    """Whether a sequence waits for a tool output."""
+    return bool(self._scheduler and self._scheduler.num_awaiting_tools)
+
+  def suspend(self) -> None:
     """Takes all sequences from the slots, and frees the memory of the device.
 
     Call it between `fetch` and `send`.
     """
-    sequences = []
     if self._scheduler is not None:
-      sequences = self._scheduler.drain()
+      self._held += self._scheduler.drain()
     self._scheduler = self._params = None
     self._span.close()
-    return sequences
 
-  def resume(
-    self,
-    params: types.Params,
-    version: int,
-    sequences: Sequence[SequenceState],
-  ) -> None:
+  def resume(self, params: types.Params, version: int) -> None:
     """Goes on with other parameters; the sequences read their tokens again.
 
     Args:
       params: as for the constructor.
       version: of the parameters.
-      sequences: what `suspend` returned.
     """
     self._params, self._version = params, version
     by_request: dict[Request, list[SequenceState]] = {}
-    for sequence in sequences:
+    for sequence in self._held:
       by_request.setdefault(sequence.request, []).append(sequence)
+    self._held = []
     for request, theirs in by_request.items():
-      self.add(request, sorted(theirs, key=lambda s: s.sample_index))
+      self._add(request, sorted(theirs, key=lambda s: s.sample_index))
+
+  @property
+  def held(self) -> list[SequenceState]:
+    """The sequences of a suspended stream."""
+    return list(self._held)
+
+  def expect(self, known: Iterable[SequenceState]) -> None:
+    """Takes sequences of a run that was killed; `submit` goes on with them."""
+    self._known |= {name_of(sequence): sequence for sequence in known}
 
   def _close_if_empty(self) -> None:
     """Frees the slots if no sequence is left."""
@@ -251,4 +290,5 @@ class Stream:
       loss_mask=np.asarray(sequence.loss_mask, bool),
       finish_reason=sequence.finish_reason,
       text=self._tokenizer.decode(text_ids),
+      versions=np.asarray(sequence.versions, np.int32),
     )

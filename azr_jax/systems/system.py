@@ -25,6 +25,7 @@ from azr_jax.executor import Executor
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
+from azr_jax.parallel.rounds import Rounds
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.rollout.settings import SamplerSettings
@@ -44,6 +45,7 @@ class Context:
     hosts: the processes of the run.
     tokenizer: the tokenizer of the model.
     sandbox: what programs may use.
+    rounds: says when the outputs of tools are taken.
     records: files of the run's folder, for what a system makes once.
     folder: of the run, for files that a resumed run reads; None: there is none.
   """
@@ -55,6 +57,7 @@ class Context:
   hosts: Hosts
   tokenizer: Tokenizer
   sandbox: ExecutorSettings
+  rounds: Rounds = dataclasses.field(default_factory=Rounds)
   records: Records = Records(None, None)
   folder: pathlib.Path | None = None
 
@@ -132,7 +135,21 @@ class System(abc.ABC):
 
   @abc.abstractmethod
   async def collect(self, policy: Policy, step: int) -> RolloutBatch:
-    """Samples, grades and returns the trajectories of a step."""
+    """Samples, grades and returns the trajectories of a step.
+
+    With `rollout.max_staleness`, several steps are under way. So it reads what
+    changes from step to step before its first await, and changes it after its
+    last one.
+    """
+
+  def overlaps(self, step: int) -> bool:
+    """Returns whether a step may begin while earlier ones are under way.
+
+    It may not if it samples for other ends than its trajectories, such as to
+    measure the policy.
+    """
+    del step
+    return True
 
   def state_dict(self) -> dict[str, Any]:
     """Returns everything that changes from step to step, as JSON values."""

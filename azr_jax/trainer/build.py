@@ -30,6 +30,7 @@ from azr_jax.models import attention, load, products, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.hosts import Hosts
+from azr_jax.parallel.rounds import Rounds
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.settings import RolloutMeshSettings
@@ -82,6 +83,7 @@ class Experiment:
       hosts=run.hosts,
       tokenizer=self.source.tokenizer,
       sandbox=trunk.executor,
+      rounds=jobs.rounds if trunk.rollout.max_staleness else Rounds(),
       records=Records(run.folder, run.hosts),
       folder=run.folder,
     )

@@ -15,15 +15,15 @@ import jax
 from azr_jax.learner import settings as learner_settings
 from azr_jax.learner import update
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.rollout import policy as policy_lib
 from azr_jax.run import compile_counter, profiling, step_log, text_monitor
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
 from azr_jax.systems.system import System
-from azr_jax.trainer import build, ending, restore
+from azr_jax.trainer import build, ending, restore, steps_in_flight
 from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.periodic_evals import PeriodicEvals
 from azr_jax.trainer.speed import Speed
+from azr_jax.trainer.steps_in_flight import StepsInFlight
 
 
 def run(
@@ -66,12 +66,15 @@ def run(
       build.build_executor(settings.executor, run.hosts)
     )
     counter = at_exit.enter_context(compile_counter.count_compiles())
-    jobs = SharedJobs(executor, run.hosts)
+    jobs = SharedJobs(
+      executor, run.hosts, steps_in_flight.rounds(settings.rollout)
+    )
     system: System = run.build(
       "system", lambda: experiment.make_system(executor, jobs, run)
     )
+    in_flight = StepsInFlight(experiment, system, jobs)
     if done:
-      system.load_state_dict(system_state)
+      in_flight.load_state_dict(system_state)
     evals = run.build(
       "benchmarks", lambda: PeriodicEvals(experiment, executor, system)
     )
@@ -98,15 +101,10 @@ def run(
     for step in at_exit.enter_context(contextlib.closing(steps)):
       # Collect. The sampler's copy of the weights is freed at the end of the
       # block, because the update needs the memory.
-      with policy_lib.open_policy(
-        sampler,
-        experiment.source.tokenizer,
-        state.params,
-        experiment.sampling_key(step),
-      ) as policy:
+      with in_flight.sampling(state.params, step) as policy:
         scores = evals.run(policy, step, run)
         lap = speed.begin()
-        rollouts = policy.run(system.collect(policy, step))
+        rollouts, policy = in_flight.collect(policy, step)
       trajectories, shaped = experiment.shape(rollouts.trajectories)
       lap.collected(trajectories)
 
@@ -136,7 +134,7 @@ def run(
       end = saves.at_end_of(step)
       if end.save:
         log.write_last(flush=True)
-        checkpoints.save(step, state, system.state_dict(), log.take_rows())
+        checkpoints.save(step, state, in_flight.state_dict(), log.take_rows())
       if end.stop:
         break
 

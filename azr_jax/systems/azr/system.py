@@ -185,10 +185,15 @@ class AZR(System):
     )
     self._keep(plays, labels, step)
     batch = self._batch(plays, step)
-    batch.metrics.update(labels.metrics(self.name) | jobs.metrics())
+    batch.metrics.update(labels.metrics(self.name))
     if seeding_s:
       batch.metrics["time/seed"] = seeding_s
     return batch
+
+  def overlaps(self, step: int) -> bool:
+    """Returns whether there are tasks, which the first step makes."""
+    del step
+    return any(len(buffer) for buffer in self.buffers.values())
 
   def _rng(self, step: int, purpose: str) -> np.random.Generator:
     words = [self.context.seed, step, *purpose.encode()]

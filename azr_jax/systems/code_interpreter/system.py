@@ -54,6 +54,8 @@ from azr_jax.tasks.questions.question import Question
 from azr_jax.types import RolloutBatch
 
 # Prompt format -> the variant of `configs/evaluate.py` with these prompts.
+# The key of the tool in the state.
+_TOOL = "tool"
 _EVALUATIONS = {
   "chat": "questions",
   "full": "questions_full",
@@ -181,6 +183,7 @@ class CodeInterpreter(System):
       context.executor,
       context.hosts,
       context.sandbox,
+      context.rounds,
     )
 
   def make_agents(self) -> dict[str, Agent]:
@@ -195,12 +198,17 @@ class CodeInterpreter(System):
     }
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns the state of the stages."""
-    return self._stages.state_dict()
+    """Returns the state of the stages, and the tool's counts of this step."""
+    return {**self._stages.state_dict(), _TOOL: self._tool.state_dict()}
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
     """Restores what `state_dict` returned."""
     self._stages.load_state_dict(state)
+    self._tool.load_state_dict(state.get(_TOOL, {}))
+
+  def overlaps(self, step: int) -> bool:
+    """Returns whether a step measures no pass rates."""
+    return not self._stages.needs_pass_rates(step)
 
   def questions_of(self, step: int) -> list[int]:
     """Returns the indices of the questions of a step."""
@@ -238,7 +246,7 @@ class CodeInterpreter(System):
     metrics["count/code_interpreter/too_long"] = float(
       settings.prompts - len(asked)
     )
-    metrics |= self._tool.metrics() | self.context.jobs.metrics()
+    metrics |= self._tool.metrics()
     metrics |= self._stages.metrics(step, "code_interpreter")
     return RolloutBatch(trajectories, metrics)
 

@@ -186,7 +186,7 @@ class ORZ(System):
     metrics |= text_metrics.metrics(
       trajectories, "health/orz", settings.health_samples
     )
-    return metrics | _repetition(trajectories) | self.context.jobs.metrics()
+    return metrics | _repetition(trajectories)
 
 
 def _problems(settings: ORZSettings) -> list[Problem]:

@@ -132,6 +132,12 @@ class NoInterpreter(str):
   def metrics(self):
     return {"interpreter/calls": 2.0}
 
+  def state_dict(self):
+    return {}
+
+  def load_state_dict(self, state):
+    assert not state
+
 
 class Scripted(CodeInterpreter):
   """The system with a scripted tool and agents."""

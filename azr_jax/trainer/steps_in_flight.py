@@ -1,0 +1,268 @@
+"""Steps whose rollouts are sampled at the same time.
+
+With `rollout.max_staleness = s`, slots that step k leaves free take prompts of
+the steps up to k + s while the tail of step k decodes. When step k is complete:
+1. verdicts and tool outputs that are under way are waited for;
+2. every sequence leaves its slot, and the update runs;
+3. the sequences read their tokens again with the new parameters, and go on.
+So tokens alone are state, and a token of step k is at most s updates old.
+
+What a step samples depends on nothing but the state after step k - s - 1 or
+later, which is known when it begins, and on numbers. A run that was killed
+begins the steps that were under way anew, from the states that they began from,
+and takes the tokens that its checkpoint has.
+"""
+
+import collections
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from azr_jax import types
+from azr_jax.parallel.rounds import Rounds
+from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout import policy as policy_lib
+from azr_jax.rollout.event_loop import EventLoop
+from azr_jax.rollout.policy import Policy
+from azr_jax.rollout.sequence import Request, SequenceState
+from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.stream import name_of
+from azr_jax.systems.system import System
+from azr_jax.trainer.build import Experiment
+
+# The key of the host's state that no system may have.
+IN_FLIGHT = "steps_in_flight"
+
+
+@dataclasses.dataclass
+class _Step:
+  """A step that is under way.
+
+  Attributes:
+    number: of the step.
+    policy: samples for it.
+    rollouts: the future of its end.
+    state: the system's state that it began from.
+  """
+
+  number: int
+  policy: Policy
+  rollouts: "Future[types.RolloutBatch]"
+  state: dict[str, Any]
+
+
+def rounds(c: SamplerSettings) -> Rounds:
+  """Returns the clock of a run's jobs.
+
+  It decides which prompts are prefilled together, and so how numbers are
+  rounded; without it two runs of a seed would differ.
+  """
+  return Rounds(c.verdict_calls)
+
+
+class StepsInFlight:
+  """Collects rollouts, step after step."""
+
+  def __init__(self, experiment: Experiment, system: System, jobs: SharedJobs):
+    """Begins no step yet.
+
+    Args:
+      experiment: what `build.build` made.
+      system: collects the rollouts.
+      jobs: of the system, with their clock.
+    """
+    trunk = experiment.settings.trunk
+    self._experiment, self._system = experiment, system
+    self._staleness = trunk.rollout.max_staleness
+    self._last = trunk.train.steps
+    self._jobs = jobs
+    self._loop = EventLoop(jobs.rounds)
+    self._steps: collections.deque[_Step] = collections.deque()
+
+  @contextlib.contextmanager
+  def sampling(self, params: types.Params, step: int) -> Iterator[Policy]:
+    """Yields the policy of a step; the sampler's weights are freed at the end.
+
+    Args:
+      params: the training parameters before the step.
+      step: the next one to be collected.
+    """
+    with policy_lib.open_policy(
+      self._experiment.sampler,
+      self._experiment.source.tokenizer,
+      params,
+      self._experiment.sampling_key(step),
+    ) as policy:
+      try:
+        yield policy
+      finally:
+        self._loop.suspend()
+        for under_way in self._steps:
+          under_way.policy.params = None
+
+  def collect(
+    self, policy: Policy, step: int
+  ) -> tuple[types.RolloutBatch, Policy]:
+    """Returns the rollouts of a step, and the policy that sampled them.
+
+    Args:
+      policy: what `sampling` yielded.
+      step: the step.
+    """
+    params = policy.params
+    for under_way in self._steps:
+      under_way.policy.params = params
+    self._loop.resume(lambda sampler: params, step - 1)
+    if not self._steps:
+      self._begin(step, params)
+    first = self._steps[0]
+    assert first.number == step
+    while not first.rollouts.done():
+      self._loop.go_round()
+      self._begin_more(step, params)
+    self._loop.settle()
+    self._steps.popleft()
+    first.policy.params = None
+    rollouts = first.rollouts.result()
+    rollouts.metrics.update(self._jobs.metrics())
+    if self._staleness:
+      rollouts.metrics.update(_staleness(rollouts, step))
+    return rollouts, first.policy
+
+  def _begin(self, number: int, params: types.Params | None) -> None:
+    """Begins a step, whose prompts wait behind those of earlier ones."""
+    policy = Policy(
+      self._experiment.sampler,
+      self._experiment.source.tokenizer,
+      params,
+      self._experiment.sampling_key(number),
+      loop=self._loop,
+      order=(number,),
+    )
+    state = self._system.state_dict() if self._staleness else {}
+    rollouts = self._loop.spawn(self._system.collect(policy, number))
+    self._steps.append(_Step(number, policy, rollouts, state))
+
+  def _begin_more(self, step: int, params: types.Params) -> None:
+    """Begins the next step if slots are free for an eighth of all."""
+    following = self._steps[-1].number + 1
+    enough = max(1, self._experiment.sampler.engine.slot_counts[0] // 8)
+    if (
+      following <= min(step + self._staleness, self._last)
+      and self._loop.num_free >= enough
+      and self._system.overlaps(following)
+    ):
+      self._begin(following, params)
+
+  def state_dict(self) -> dict[str, Any]:
+    """Returns the system's state, with the steps under way, as JSON values.
+
+    It is called between two of `collect`.
+    """
+    state = self._system.state_dict()
+    if not self._steps:
+      return state
+    held = {name_of(sequence): sequence for sequence in self._loop.held}
+    states: list[dict[str, Any]] = []
+    steps = []
+    for under_way in self._steps:
+      if not states or states[-1] != under_way.state:
+        states.append(under_way.state)
+      sequences = []
+      for request, futures in under_way.policy.sampled.requests:
+        for sample, future in enumerate(futures):
+          sequence = _sequence(request, sample, future, held)
+          if sequence is not None:
+            sequences.append(_to_json(sequence))
+      steps.append(
+        {
+          "step": under_way.number,
+          "state": len(states) - 1,
+          "sequences": sequences,
+        }
+      )
+    return {**state, IN_FLIGHT: {"states": states, "steps": steps}}
+
+  def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    """Begins the steps that were under way, and restores the system's state.
+
+    Args:
+      state: what `state_dict` returned.
+    """
+    system = {key: v for key, v in state.items() if key != IN_FLIGHT}
+    for step in state.get(IN_FLIGHT, {}).get("steps", ()):
+      self._loop.expect(map(_from_json, step["sequences"]))
+      self._system.load_state_dict(state[IN_FLIGHT]["states"][step["state"]])
+      self._begin(step["step"], None)
+      self._loop.settle()
+    self._loop.expect([])
+    self._jobs.metrics()  # They were counted before.
+    self._system.load_state_dict(system)
+
+
+def _sequence(
+  request: Request,
+  sample: int,
+  future: "Future[types.Completion]",
+  held: Mapping[Any, SequenceState],
+) -> SequenceState | None:
+  """Returns a sequence with tokens, ended or not; None: it has none."""
+  sequence = SequenceState(request, sample)
+  if not future.done():
+    known = held.get(name_of(sequence))
+    return known if known is not None and known.token_ids else None
+  completion = future.result()
+  assert completion.versions is not None
+  sequence.token_ids = completion.token_ids.tolist()
+  sequence.logprobs = completion.logprobs.tolist()
+  sequence.loss_mask = completion.loss_mask.tolist()
+  sequence.versions = completion.versions.tolist()
+  sequence.finish_reason = completion.finish_reason
+  return sequence
+
+
+def _to_json(sequence: SequenceState) -> dict[str, Any]:
+  request = sequence.request
+  return {
+    "key": request.key_data.tolist(),
+    "seed": int(request.seed),
+    "sample": sequence.sample_index,
+    "tokens": sequence.token_ids,
+    "logprobs": sequence.logprobs,
+    "by_model": [int(one) for one in sequence.loss_mask],
+    "versions": sequence.versions,
+    "finish": sequence.finish_reason,
+  }
+
+
+def _from_json(row: Mapping[str, Any]) -> SequenceState:
+  key_data = np.asarray(row["key"], np.uint32)
+  prompt = types.Prompt("", ())
+  request = Request(0, prompt, 1, 1, key_data, row["seed"])
+  return SequenceState(
+    request,
+    row["sample"],
+    token_ids=row["tokens"],
+    logprobs=row["logprobs"],
+    loss_mask=[bool(one) for one in row["by_model"]],
+    versions=row["versions"],
+    finish_reason=row["finish"],
+  )
+
+
+def _staleness(rollouts: types.RolloutBatch, step: int) -> dict[str, float]:
+  """Returns how many updates old the tokens of a step are."""
+  ages = [
+    step - 1 - trajectory.completion.versions[trajectory.completion.loss_mask]
+    for trajectory in rollouts.trajectories
+    if trajectory.completion.versions is not None
+  ]
+  age = np.concatenate(ages) if ages else np.zeros(1)
+  return {
+    "rollout/staleness/mean": float(age.mean()),
+    "rollout/staleness/max": float(age.max()),
+  }
