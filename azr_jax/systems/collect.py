@@ -9,6 +9,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.grading.outcome import Outcome
+from azr_jax.learner import advantages
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy, Sample
@@ -123,6 +124,30 @@ def solve_metrics(
       np.reshape(correct, (-1, group_size)).any(axis=1).mean()
     )
   return metrics
+
+
+def gains(groups: Sequence[Sequence[types.Trajectory]]) -> list[float]:
+  """Returns the mean absolute advantage of each group, for curricula.
+
+  The advantages are GRPO's, as in SEC (arXiv 2505.14970), whatever the run's
+  estimator is: with rewards of 0 and 1 and a pass rate p, the mean is
+  2 sqrt(p (1 - p)).
+
+  Args:
+    groups: the trajectories of each prompt.
+  """
+  return [
+    float(
+      np.abs(
+        advantages.task_relative(
+          np.array([t.reward for t in group]),
+          [0] * len(group),
+          np.ones(len(group), int),
+        )
+      ).mean()
+    )
+    for group in groups
+  ]
 
 
 def fitting_prompts(

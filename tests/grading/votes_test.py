@@ -23,6 +23,9 @@ def output(executor, text):
     ("{2, 1}", "{1, 2}", "set([2, 1])"),
     ("{'a': 1, 'b': 2}", "{'b': 2, 'a': 1}", "dict(a=1, b=2)"),
     ("float('nan')", "float('NaN')"),
+    # Python keeps the first of equal items, and the last of equal keys.
+    ("{1, True}", "{1}"),
+    ("{0: 'a', False: 'b'}", "{0: 'b'}"),
   ],
 )
 def test_outputs_of_one_value_are_one_vote(executor, answers):

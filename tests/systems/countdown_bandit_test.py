@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import scripted
 from countdown_test import (
   CONTEXT,
   PUZZLES,
@@ -15,9 +16,10 @@ from countdown_test import (
 from azr_jax import types
 from azr_jax.curricula import mixed, replay
 from azr_jax.curricula.bandit import Bandit, BanditSettings
+from azr_jax.systems import collect
 from azr_jax.systems.countdown.settings import CountdownSettings
 from azr_jax.systems.countdown.sources import Sources
-from azr_jax.systems.countdown.system import Countdown, _gains
+from azr_jax.systems.countdown.system import Countdown
 
 
 @pytest.mark.parametrize("skill", range(5))
@@ -27,7 +29,7 @@ def test_gains_are_mean_absolute_advantages(skill):
   group = [types.Trajectory(None, None, r, 0) for r in rewards]
   rate = skill / 4
   want = 2 * np.sqrt(rate * (1 - rate))
-  assert _gains([group]) == [pytest.approx(want, abs=1e-5)]
+  assert collect.gains([group]) == [pytest.approx(want, abs=1e-5)]
 
 
 def countdown(**changes):
@@ -60,14 +62,14 @@ class Uneven(ScriptedPolicy):
 def test_a_resumed_run_asks_the_same_and_has_the_same_metrics():
   whole = countdown()
   for step in range(1, 5):
-    whole.collect(Uneven(), step)
+    scripted.collect(whole, Uneven(), step)
   state = json.loads(json.dumps(whole.state_dict()))
   resumed = countdown()
   resumed.load_state_dict(state)
   for step in range(5, 8):
     policies = Uneven(), Uneven()
     batches = [
-      system.collect(policy, step)
+      scripted.collect(system, policy, step)
       for system, policy in zip((whole, resumed), policies, strict=True)
     ]
     first, second = ([p.text for p in policy.asked] for policy in policies)
@@ -75,4 +77,4 @@ def test_a_resumed_run_asks_the_same_and_has_the_same_metrics():
     assert batches[0].metrics == batches[1].metrics
   assert whole.state_dict() == resumed.state_dict()
   fresh = countdown()
-  assert fresh.collect(Uneven(), 5).metrics != batches[0].metrics
+  assert scripted.collect(fresh, Uneven(), 5).metrics != batches[0].metrics

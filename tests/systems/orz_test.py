@@ -1,5 +1,6 @@
 """The ORZ step with a scripted policy: order, rewards, metrics, state."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,7 +8,9 @@ import pytest
 import scripted
 
 from azr_jax import types
+from azr_jax.config.settings import Invalid, build
 from azr_jax.configs import evaluate, orz
+from azr_jax.curricula.bandit import BanditSettings
 from azr_jax.evals import mathematics, registry, runner
 from azr_jax.systems.orz.settings import ORZSettings
 from azr_jax.systems.orz.system import ORZ
@@ -64,9 +67,54 @@ class ScriptedPolicy(scripted.Policy):
 @pytest.fixture(name="system")
 def make_system(context):
   def system(problems=PROBLEMS, **changes):
-    return ORZ(ORZSettings(**(SETTINGS | changes)), context, problems)
+    return ORZ(ORZSettings(**(SETTINGS | changes)), context, [problems])
 
   return system
+
+
+BY_SOURCE = (PROBLEMS[:5], PROBLEMS[5:])
+
+
+class Uneven(ScriptedPolicy):
+  """Solves the problems of the second source once in three samples."""
+
+  @scripted.samples
+  def sample(self, asked, n=1):
+    for index, sample, done in ScriptedPolicy.sample(self, asked, n):
+      if asked[index].task in BY_SOURCE[0]:
+        done = dataclasses.replace(done, text=prompts.format_response("", "-1"))
+      yield index, sample, done
+
+
+def test_a_bandit_prefers_the_source_that_is_learned_from(context):
+  settings = ORZSettings(
+    **(SETTINGS | {"curriculum": "bandit"}),
+    data=("a", "b"),
+    bandit=BanditSettings(0.5, 0.1),
+  )
+  whole = ORZ(settings, context, BY_SOURCE)
+  for step in range(1, 7):
+    metrics = scripted.collect(whole, Uneven(), step).metrics
+  assert metrics["curriculum/value/source0"] == 0.0
+  assert metrics["curriculum/probability/source1"] > 0.9
+  resumed = ORZ(settings, context, BY_SOURCE)
+  resumed.load_state_dict(json.loads(json.dumps(whole.state_dict())))
+  policies = Uneven(), Uneven()
+  again = [
+    scripted.collect(system, policy, 7).metrics
+    for system, policy in zip((whole, resumed), policies, strict=True)
+  ]
+  assert policies[0].asked == policies[1].asked
+  learned = [
+    {k: v for k, v in m.items() if not k.startswith(("executor/", "time/"))}
+    for m in again
+  ]
+  assert learned[0] == learned[1]
+
+
+def test_a_bandit_needs_groups():
+  with pytest.raises(Invalid, match="group_size"):
+    build(ORZSettings, SETTINGS | {"curriculum": "bandit", "group_size": 1})
 
 
 def test_a_truncated_answer_is_incorrect_or_graded(system):
@@ -168,7 +216,7 @@ def test_average16_has_the_rule_of_the_reward_by_preset():
     assert score.rollout.stop_strings == train.rollout.stop_strings
     assert score.rollout.max_tokens == train.rollout.max_tokens
     assert score.evaluate.prompt_format == train.orz.prompt_format
-    command = ORZ.evaluation(ORZSettings(**train.orz))
+    command = ORZ.evaluation(build(ORZSettings, train.orz.to_dict()))
     named = evaluate.get_config(command.variant)
     assert named.evaluate.mathematics == rule
 

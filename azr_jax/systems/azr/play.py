@@ -186,7 +186,8 @@ class StepPlayer:
     """
     proposal = play.proposal
     if task is proposal.task:
-      if proposal.passable or not self._labels.by_vote(task):
+      is_learned = proposal.passable and self._settings.uses_learnability
+      if is_learned or not self._labels.by_vote(task):
         return None
       name = number, task
     else:

@@ -29,7 +29,6 @@ from azr_jax.executor import futures
 from azr_jax.grading import answer_tags
 from azr_jax.grading import countdown as verifier
 from azr_jax.grading.countdown_puzzle import Puzzle
-from azr_jax.learner import advantages
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import collect
 from azr_jax.systems.azr import rewards
@@ -144,7 +143,7 @@ class Countdown(System):
     rates = [
       float(np.mean([t.metrics["correct"] for t in group])) for group in groups
     ]
-    self._curriculum.update(step, items, rates, _gains(groups))
+    self._curriculum.update(step, items, rates, collect.gains(groups))
     for proposal in proposed:
       if proposal.item in items:
         proposal.pass_rate = rates[items.index(proposal.item)]
@@ -275,26 +274,6 @@ class Countdown(System):
     for name, value in self._curriculum.metrics().items():
       metrics[f"curriculum/{name}"] = value
     return metrics
-
-
-def _gains(groups: Sequence[Sequence[types.Trajectory]]) -> list[float]:
-  """Returns the mean absolute advantage of each group.
-
-  The advantages are GRPO's, as in SEC, whatever the run's estimator is: with
-  rewards of 0 and 1 and a pass rate p, the mean is 2 sqrt(p (1 - p)).
-  """
-  return [
-    float(
-      np.abs(
-        advantages.task_relative(
-          np.array([t.reward for t in group]),
-          [0] * len(group),
-          np.ones(len(group), int),
-        )
-      ).mean()
-    )
-    for group in groups
-  ]
 
 
 def _proposal_metrics(proposed: Sequence[_Proposal]) -> dict[str, float]:

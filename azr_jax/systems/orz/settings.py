@@ -3,9 +3,11 @@
 import dataclasses
 
 from azr_jax.config.settings import Settings, setting
+from azr_jax.curricula.bandit import BanditSettings
 from azr_jax.grading.mathematics import grader, reward
 from azr_jax.tasks.mathematics import prompts as prompt_lib
 
+EPOCHS, BANDIT = CURRICULA = ("epochs", "bandit")
 _COLLECTION = "hf:Open-Reasoner-Zero/orz_math_"
 
 
@@ -35,6 +37,12 @@ class ORZSettings(Settings):
   data_seed: int = setting(0, "seed for the generated problems", at_least=0)
   prompts: int = setting(128, "problems per step", paper="128", at_least=1)
   group_size: int = setting(64, "responses per problem", paper="64", at_least=1)
+  curriculum: str = setting(
+    EPOCHS,
+    "how a step's problems are chosen: epochs, or a bandit over sources",
+    choices=CURRICULA,
+  )
+  bandit: BanditSettings = BanditSettings()
   prompt_format: str = setting(
     "full", "prompt format", choices=prompt_lib.PROMPT_FORMATS
   )
@@ -54,7 +62,11 @@ class ORZSettings(Settings):
   )
 
   def check(self) -> None:
-    """Refuses counts that are not one for each source."""
+    """Refuses counts that are not one for each source, and a blind bandit."""
+    if self.curriculum == BANDIT and self.group_size < 2:
+      raise self.invalid(
+        "group_size", f"at least 2 with curriculum={BANDIT!r}, by advantages"
+      )
     if len(self.counts) != len(self.data):
       raise self.invalid(
         "counts", f"one for each of the {len(self.data)} sources of data"

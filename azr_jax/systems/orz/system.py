@@ -1,7 +1,8 @@
 """Open-Reasoner-Zero: mathematical problems, with a reward of 1 or 0.
 
 One step, as `ORZ.collect`:
-1. it takes the next problems; every epoch has another order;
+1. it takes the next problems; every epoch has another order, or a bandit
+   chooses the source of each (`orz.curriculum`);
 2. it samples several responses to each, and compares their answers with the
    reference answer: the reward is 1 or 0;
 3. every response becomes a trajectory. With `learner.estimator = "gae"` a
@@ -15,6 +16,7 @@ Paper: ORZ (arXiv 2503.24290). The learner gets the sampled token ids; the
 published code tokenises the text again.
 """
 
+import itertools
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -22,18 +24,22 @@ from typing import Any
 import numpy as np
 
 from azr_jax import types
-from azr_jax.curricula import passes
+from azr_jax.curricula import bandit, passes
+from azr_jax.curricula.curriculum import Buckets, SampledItem
 from azr_jax.executor import libraries
 from azr_jax.grading.mathematics import grader, reward
 from azr_jax.grading.outcome import Outcome
 from azr_jax.learner import advantages
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import collect, text_metrics
-from azr_jax.systems.orz.settings import ORZSettings
+from azr_jax.systems.orz.settings import BANDIT, ORZSettings
 from azr_jax.systems.system import Context, Evaluation, StepLoad, System
 from azr_jax.tasks.mathematics import prompts, sources
 from azr_jax.tasks.mathematics.problem import Problem
 from azr_jax.types import RolloutBatch
+
+# The draws of the bandit, among all of a step.
+_PURPOSE = b"problems"
 
 
 class ORZ(System):
@@ -43,6 +49,7 @@ class ORZ(System):
   Settings = ORZSettings
   settings: ORZSettings
   METRICS = {
+    "curriculum": "probability and value of each of orz.data, by number",
     "health": "truncated_share, repeat_score near 0; formatted_share near 1",
   }
 
@@ -50,34 +57,41 @@ class ORZ(System):
     self,
     settings: ORZSettings,
     context: Context,
-    problems: Sequence[Problem],
+    by_source: Sequence[Sequence[Problem]],
   ):
     """Makes the system.
 
     Args:
       settings: how it prompts and grades.
       context: what the trainer gives.
-      problems: the problems to train on.
+      by_source: the problems to train on, of each of `orz.data`.
 
     Raises:
       ValueError: there are fewer problems than a step needs.
     """
     super().__init__(settings, context)
+    problems = list(itertools.chain(*by_source))
     if len(problems) < settings.prompts:
       raise ValueError(
         f"{len(problems)} problems: expected at least orz.prompts="
         f"{settings.prompts}"
       )
-    self._problems = list(problems)
+    self._problems = problems
     # Index of a problem -> number of correct responses, number of responses.
     self._solved: dict[int, tuple[int, int]] = {}
+    self._source_of = [i for i, part in enumerate(by_source) for _ in part]
+    self._bandit: bandit.Bandit | None = None
+    if settings.curriculum == BANDIT:
+      names = [f"source{index}" for index in range(len(by_source))]
+      buckets = Buckets(names, self._source_of)
+      self._bandit = bandit.Bandit(buckets, settings.bandit)
 
   @classmethod
   def build(cls, settings: ORZSettings, context: Context) -> "ORZ":
     """Reads the problems and makes the system."""
     if settings.grader == grader.LIBRARY:
       libraries.check((grader.LIBRARY,))
-    return cls(settings, context, _problems(settings))
+    return cls(settings, context, _sources(settings))
 
   @classmethod
   def step_load(cls, settings: ORZSettings) -> StepLoad:
@@ -100,7 +114,7 @@ class ORZ(System):
     cls, settings: ORZSettings, state: dict[str, Any]
   ) -> list[tuple[Problem, float]]:
     """Returns the problems that a run asked, with their last pass rates."""
-    problems = _problems(settings)
+    problems = list(itertools.chain(*_sources(settings)))
     return [
       (problems[index], num_correct / num_samples)
       for index, num_correct, num_samples in state["solved"]
@@ -108,9 +122,12 @@ class ORZ(System):
 
   def state_dict(self) -> dict[str, Any]:
     """Returns the counts of each problem from the last step that sampled it."""
-    return {
+    state: dict[str, Any] = {
       "solved": [[index, *counts] for index, counts in self._solved.items()]
     }
+    if self._bandit:
+      state["bandit"] = self._bandit.state_dict()
+    return state
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
     """Restores what `state_dict` returned."""
@@ -118,10 +135,15 @@ class ORZ(System):
       index: (num_correct, num_samples)
       for index, num_correct, num_samples in state["solved"]
     }
+    if self._bandit:
+      self._bandit.load_state_dict(state["bandit"])
 
   def _problems_of(self, step: int) -> list[int]:
     """Returns the indices of a step's problems; epochs differ in order."""
     count = self.settings.prompts
+    if self._bandit:
+      rng = np.random.default_rng((self.context.seed, step, *_PURPOSE))
+      return [item.index for item in self._bandit.sample(step, count, rng)]
     return passes.epoch_indices(
       (self.context.seed,), len(self._problems), (step - 1) * count, count
     )
@@ -149,17 +171,34 @@ class ORZ(System):
     groups = await collect.sample_and_grade(
       policy.sample(asked, settings.group_size), submit, self.context.jobs
     )
-    trajectories = []
-    for group, rollouts in enumerate(groups):
-      for rollout in rollouts:
-        trajectories.append(
-          _trajectory(asked[group], rollout.completion, rollout.grade, group)
-        )
-      correct = sum(bool(rollout.grade) for rollout in rollouts)
-      self._solved[indices[kept[group]]] = correct, settings.group_size
+    by_problem = [
+      [
+        _trajectory(asked[group], rollout.completion, rollout.grade, group)
+        for rollout in rollouts
+      ]
+      for group, rollouts in enumerate(groups)
+    ]
+    self._observe(step, [indices[i] for i in kept], by_problem)
+    trajectories = list(itertools.chain(*by_problem))
     metrics = self._metrics(trajectories)
     metrics["count/orz/too_long"] = float(settings.prompts - len(asked))
     return RolloutBatch(trajectories, metrics)
+
+  def _observe(
+    self,
+    step: int,
+    indices: Sequence[int],
+    groups: Sequence[Sequence[types.Trajectory]],
+  ) -> None:
+    """Notes how often each problem was solved, and tells the bandit."""
+    solved = [int(sum(t.reward for t in group)) for group in groups]
+    total = self.settings.group_size
+    for index, correct in zip(indices, solved, strict=True):
+      self._solved[index] = correct, total
+    if self._bandit:
+      items = [SampledItem(index, self._source_of[index]) for index in indices]
+      rates = [correct / total for correct in solved]
+      self._bandit.update(step, items, rates, collect.gains(groups))
 
   def _submit_grading(
     self, reference: str, completion: types.Completion
@@ -186,11 +225,14 @@ class ORZ(System):
     metrics |= text_metrics.metrics(
       trajectories, "health/orz", settings.health_samples
     )
+    if self._bandit:
+      chosen = self._bandit.metrics().items()
+      metrics |= {f"curriculum/{name}": value for name, value in chosen}
     return metrics | _repetition(trajectories)
 
 
-def _problems(settings: ORZSettings) -> list[Problem]:
-  return sources.read_all(settings.data, settings.counts, settings.data_seed)
+def _sources(settings: ORZSettings) -> list[list[Problem]]:
+  return sources.read_each(settings.data, settings.counts, settings.data_seed)
 
 
 def _trajectory(

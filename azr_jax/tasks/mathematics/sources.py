@@ -49,14 +49,12 @@ def read(spec: str, count: int = 0, seed: int = 0) -> list[Problem]:
   return list(problems.values())
 
 
-def read_all(
+def read_each(
   specs: Sequence[str], counts: Sequence[int], seed: int = 0
-) -> list[Problem]:
-  """Reads several sources in order, at most `counts[i]` problems of spec i."""
+) -> list[list[Problem]]:
+  """Reads several sources, at most `counts[i]` problems of spec i."""
   return [
-    problem
-    for spec, count in zip(specs, counts, strict=True)
-    for problem in read(spec, count, seed)
+    read(spec, count, seed) for spec, count in zip(specs, counts, strict=True)
   ]
 
 

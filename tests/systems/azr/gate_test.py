@@ -177,6 +177,15 @@ def test_proposers_may_be_paid_by_other_labels(
     assert found == correct
 
 
+def test_solvers_alone_vote_too(context):
+  """Without a proposer that learns, there are no learnability rollouts."""
+  system = AZR(settings(labels="majority", roles=("solve",)), context)
+  metrics = scripted.collect(system, Agreeing(), 1).metrics
+  for task_type in TASK_TYPES:
+    assert metrics[f"labels/azr/{task_type}/voted"] == 2.0
+    assert metrics[f"correct/azr/{task_type}/solve/mean"] == 1.0
+
+
 def test_grades_go_between_hosts():
   grades = (
     Grade(Outcome.TIMEOUT, None),

@@ -40,6 +40,18 @@ def test_texts_that_are_near_are_one_cluster():
   assert repetition.cluster_sizes([], 0.5) == []
 
 
+def test_a_chain_of_texts_is_no_cluster():
+  """The ends of a chain are far apart, so their mean distance counts."""
+  words = [chr(ord("a") + index) for index in range(17)]
+  texts = [" ".join(words[first : first + 10]) for first in (0, 3, 7)]
+  distances = [
+    1 - (repetition.bleu(x, y) + repetition.bleu(y, x)) / 2
+    for x, y in ((texts[0], texts[1]), (texts[1], texts[2]))
+  ]
+  assert max(distances) < 0.5
+  assert repetition.cluster_sizes(texts, 0.5) == [2, 2, 1]
+
+
 def test_clusters_do_not_depend_on_the_order():
   texts = ["a b c d e f", "a b c d e g", "p q r s t", "a b c h i j", "p q r s"]
   sizes = dict(zip(texts, repetition.cluster_sizes(texts, 0.5), strict=True))

@@ -59,8 +59,8 @@ def test_files_are_read_without_repeated_questions(tmp_path, name):
   problems = sources.read(str(path))
   assert problems == [Problem(f"q{i}", str(i)) for i in range(3)]
   assert sources.read(str(path), count=2) == problems[:2]
-  joined = sources.read_all([str(path)] * 2, (1, 2))
-  assert joined == problems[:1] + problems[:2]
+  each = sources.read_each([str(path)] * 2, (1, 2))
+  assert each == [problems[:1], problems[:2]]
 
 
 @pytest.mark.parametrize(
