@@ -32,16 +32,16 @@ class SharedJobs:
   """Jobs under way on all hosts of a run. Not thread-safe."""
 
   def __init__(
-    self, executor: Executor, hosts: Hosts, rounds: Rounds | None = None
+    self, executor: Executor | None, hosts: Hosts, rounds: Rounds | None = None
   ):
     """Makes a set of jobs.
 
     Args:
-      executor: of this host.
+      executor: of this host; None: jobs need none.
       hosts: the processes of the run.
       rounds: says when outcomes are taken; None: when they are there.
     """
-    self._executor = executor
+    self._executor: Any = executor
     self._hosts = hosts
     self.rounds = rounds or Rounds()
     self._due: dict[int, int] = {}
@@ -51,7 +51,7 @@ class SharedJobs:
     self._own: dict[int, Future[Any]] = {}
     self._running: set[int] = set()
     self._totals: dict[str, float] = collections.defaultdict(float)
-    self._counted = executor.counters() if executor is not None else {}
+    self._counted = self._counters()
 
   @property
   def pending(self) -> int:
@@ -205,6 +205,9 @@ class SharedJobs:
       raise error
     return [outcomes for _, outcomes in parts]
 
+  def _counters(self) -> dict[str, int]:
+    return self._executor.counters() if self._executor is not None else {}
+
   def metrics(self) -> dict[str, float]:
     """Returns what happened since the last call, on all hosts.
 
@@ -214,7 +217,7 @@ class SharedJobs:
     """
     if self.rounds.delay is not None:  # They count now, not by their speed.
       concurrent.futures.wait(self._own.values())
-    counted = self._executor.counters()
+    counted = self._counters()
     mine = {
       "counts": {n: counted[n] - self._counted.get(n, 0) for n in counted},
       "totals": dict(self._totals),

@@ -23,6 +23,8 @@ class Runner:
   """A compiled sampler that samples a workload as often as asked.
 
   Attributes:
+    tokenizer: has no stop ids.
+    sampler: the sampler.
     compile_s: seconds that compiling took.
   """
 
@@ -48,13 +50,13 @@ class Runner:
       settings: shapes of the sampler, which fit the workload.
     """
     self._workload = workload
-    tokenizer = EndlessTokenizer(source.tokenizer.vocab_size)
-    self._sampler = Sampler(model, tokenizer, mesh, rules, settings)
-    self._params = self._sampler.compute_params(params)
+    self.tokenizer = EndlessTokenizer(source.tokenizer.vocab_size)
+    self.sampler = Sampler(model, self.tokenizer, mesh, rules, settings)
+    self._params = self.sampler.compute_params(params)
     ids = workload.prompt_ids(source.config.vocab_size)
     self._prompts = [types.Prompt("", tuple(row.tolist())) for row in ids]
     start = time.perf_counter()
-    self._sampler.warm_up(self._params)
+    self.sampler.warm_up(self._params)
     self.compile_s = time.perf_counter() - start
 
   def run(self, max_new_tokens: list[int] | None = None) -> float:
@@ -66,7 +68,7 @@ class Runner:
     start = time.perf_counter()
     max_new_tokens = max_new_tokens or self._workload.max_new_tokens()
     count = 0
-    for _, _, completion in self._sampler.generate(
+    for _, _, completion in self.sampler.generate(
       self._params,
       self._prompts,
       self._workload.samples,
@@ -85,12 +87,12 @@ class Runner:
       repeats: runs of each call, of which the fastest counts.
     """
     return measured_costs.sampler_costs(
-      self._sampler.engine, self._params, repeats
+      self.sampler.engine, self._params, repeats
     )
 
   def rules(self) -> forecast.Rules:
     """Returns the rules of the scheduler, for a forecast."""
-    engine, s = self._sampler.engine, self._sampler.settings
+    engine, s = self.sampler.engine, self.sampler.settings
     return forecast.Rules(
       engine.slot_counts,
       s.prompt_buckets,

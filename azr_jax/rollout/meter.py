@@ -25,6 +25,8 @@ class Counts:
 
   Attributes:
     tokens: that the model wrote and completions hold.
+    calls: of the decode loop.
+    iterations: of the decode loop, in all calls.
     slot_steps: iterations of the decode loop, times its slots.
     live_slot_steps: those in which the slot's sequence got a token.
     alone_s: seconds of the calls of the decode loop that ran alone: no other
@@ -34,6 +36,8 @@ class Counts:
   """
 
   tokens: int = 0
+  calls: int = 0
+  iterations: int = 0
   slot_steps: int = 0
   live_slot_steps: int = 0
   alone_s: float = 0.0
@@ -124,7 +128,12 @@ class RequestMeter:
     # of the first iterations. Its n-th one attends to n - 1 entries more.
     new = num_generated.astype(np.int64)
     entries = int(np.sum(new * np.asarray(lengths) + new * (new - 1) // 2))
-    counts = Counts(slot_steps=steps * len(new), live_slot_steps=int(new.sum()))
+    counts = Counts(
+      calls=1,
+      iterations=steps,
+      slot_steps=steps * len(new),
+      live_slot_steps=int(new.sum()),
+    )
     if self._alone:
       counts += Counts(
         alone_s=end - start, alone_steps=steps, alone_entries=entries

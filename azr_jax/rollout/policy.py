@@ -141,6 +141,7 @@ class Policy:
     environment: Environment | None = None,
     temperature: float | None = None,
     call: int | None = None,
+    max_new_tokens: Sequence[int] | None = None,
   ) -> "Samples":
     """Samples n completions of each prompt.
 
@@ -157,6 +158,8 @@ class Policy:
       temperature: divides the logits; None: as the sampler's settings say. The
         decode loop is compiled for each temperature.
       call: takes the place of the number of calls before, in the key.
+      max_new_tokens: maximum number of tokens of the completions of each
+        prompt; None: `rollout.max_tokens`.
 
     Returns:
       (prompt index, sample index, completion), as they finish: for `async for`
@@ -176,6 +179,7 @@ class Policy:
         prompt,
         n,
         Draw(key_data, seeds[index]),
+        None if max_new_tokens is None else max_new_tokens[index],
         order=(*self.order, number),
         environment=environment,
       )

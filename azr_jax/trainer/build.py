@@ -43,6 +43,7 @@ from azr_jax.trainer.settings import (
   SupervisedTrainSettings,
   TrainSettings,
 )
+from azr_jax.trainer.steps_in_flight import StepsInFlight
 
 # Folded into the seed, so that each purpose draws other numbers: two for JAX
 # keys, one for NumPy.
@@ -88,6 +89,19 @@ class Experiment:
       folder=run.folder,
     )
     return self.settings.system.build(self.settings.system_settings, context)
+
+  def steps_in_flight(self, system: System, jobs: SharedJobs) -> StepsInFlight:
+    """Returns what collects rollouts, for some steps at a time."""
+    trunk = self.settings.trunk
+    return StepsInFlight(
+      self.sampler,
+      self.source.tokenizer,
+      self.sampling_key,
+      system,
+      jobs,
+      trunk.rollout.max_staleness,
+      trunk.train.steps,
+    )
 
   def load_params(self) -> types.Params:
     """Returns the parameters to start from, float32, in their shards."""

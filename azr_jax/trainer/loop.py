@@ -23,7 +23,6 @@ from azr_jax.trainer import build, ending, restore, steps_in_flight
 from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.periodic_evals import PeriodicEvals
 from azr_jax.trainer.speed import Speed
-from azr_jax.trainer.steps_in_flight import StepsInFlight
 
 
 def run(
@@ -72,7 +71,7 @@ def run(
     system: System = run.build(
       "system", lambda: experiment.make_system(executor, jobs, run)
     )
-    in_flight = StepsInFlight(experiment, system, jobs)
+    in_flight = experiment.steps_in_flight(system, jobs)
     if done:
       in_flight.load_state_dict(system_state)
     evals = run.build(

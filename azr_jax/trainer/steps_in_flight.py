@@ -16,23 +16,25 @@ and takes the tokens that its checkpoint has.
 import collections
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
+import jax
 import numpy as np
 
 from azr_jax import types
+from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.rounds import Rounds
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.event_loop import EventLoop
 from azr_jax.rollout.policy import Policy
+from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.stream import name_of
 from azr_jax.systems.system import System
-from azr_jax.trainer.build import Experiment
 
 # The key of the host's state that no system may have.
 IN_FLIGHT = "steps_in_flight"
@@ -67,18 +69,30 @@ def rounds(c: SamplerSettings) -> Rounds:
 class StepsInFlight:
   """Collects rollouts, step after step."""
 
-  def __init__(self, experiment: Experiment, system: System, jobs: SharedJobs):
+  def __init__(
+    self,
+    sampler: Sampler,
+    tokenizer: Tokenizer,
+    sampling_key: Callable[[int], jax.Array],
+    system: System,
+    jobs: SharedJobs,
+    staleness: int,
+    last: int,
+  ):
     """Begins no step yet.
 
     Args:
-      experiment: what `build.build` made.
+      sampler: samples.
+      tokenizer: of the model.
+      sampling_key: step -> the random key of its rollouts.
       system: collects the rollouts.
       jobs: of the system, with their clock.
+      staleness: s, steps that may begin before an earlier one is complete.
+      last: the last step of the run.
     """
-    trunk = experiment.settings.trunk
-    self._experiment, self._system = experiment, system
-    self._staleness = trunk.rollout.max_staleness
-    self._last = trunk.train.steps
+    self._sampler, self._tokenizer = sampler, tokenizer
+    self._sampling_key, self._system = sampling_key, system
+    self._staleness, self._last = staleness, last
     self._jobs = jobs
     self._loop = EventLoop(jobs.rounds)
     self._steps: collections.deque[_Step] = collections.deque()
@@ -92,10 +106,7 @@ class StepsInFlight:
       step: the next one to be collected.
     """
     with policy_lib.open_policy(
-      self._experiment.sampler,
-      self._experiment.source.tokenizer,
-      params,
-      self._experiment.sampling_key(step),
+      self._sampler, self._tokenizer, params, self._sampling_key(step)
     ) as policy:
       try:
         yield policy
@@ -136,10 +147,10 @@ class StepsInFlight:
   def _begin(self, number: int, params: types.Params | None) -> None:
     """Begins a step, whose prompts wait behind those of earlier ones."""
     policy = Policy(
-      self._experiment.sampler,
-      self._experiment.source.tokenizer,
+      self._sampler,
+      self._tokenizer,
       params,
-      self._experiment.sampling_key(number),
+      self._sampling_key(number),
       loop=self._loop,
       order=(number,),
     )
@@ -150,7 +161,7 @@ class StepsInFlight:
   def _begin_more(self, step: int, params: types.Params) -> None:
     """Begins the next step if slots are free for an eighth of all."""
     following = self._steps[-1].number + 1
-    enough = max(1, self._experiment.sampler.engine.slot_counts[0] // 8)
+    enough = max(1, self._sampler.engine.slot_counts[0] // 8)
     if (
       following <= min(step + self._staleness, self._last)
       and self._loop.num_free >= enough

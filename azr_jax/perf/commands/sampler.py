@@ -72,6 +72,7 @@ def runner(
     max_tokens=work.new_tokens,
     prefill_tokens=flags.prefill_tokens,
     decode_chunk=flags.decode_chunk,
+    max_staleness=1 if getattr(flags, "lengths", None) else 0,
     cache_chunk=flags.cache_chunk,
     stop_strings=(),
     top_p=work.top_p,

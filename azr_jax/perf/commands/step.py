@@ -1,12 +1,20 @@
 """Measures a training step: sampling responses and one update on them.
 
 The keys sample_s, update_s and step_s are the seconds of the fastest step.
+
+With --lengths, sampling alone is played for steps of self-play with completions
+of drawn lengths: --prompts proposals, --samples rollouts of each, one solution
+of each. It is played in phases that wait for each other, as one stream, and
+with the next step begun ahead, in turn. For each, `calls` of the decode loop,
+its `iterations`, `live_share` of the slots in them, `seconds`; and how many
+times fewer they are than in phases.
 """
 
 import argparse
 from typing import Any
 
-from azr_jax.perf import device
+from azr_jax.perf import device, rollout_steps
+from azr_jax.perf import lengths as lengths_lib
 from azr_jax.perf.commands import decoder as decoder_lib
 from azr_jax.perf.commands import sampler as sampler_command
 from azr_jax.perf.commands import update as update_command
@@ -18,11 +26,20 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
   decoder_lib.add_decoder_flags(parser)
   decoder_lib.add_sampling_flags(parser)
   decoder_lib.add_update_flags(parser)
+  parser.add_argument(
+    "--lengths",
+    help="of completions: equal:TOKENS, lognormal:MEAN:SIGMA:CUT or run:FOLDER",
+  )
+  parser.add_argument(
+    "--steps", type=int, default=3, help="steps of each way, with --lengths"
+  )
 
 
 def measure(flags: argparse.Namespace) -> dict[str, Any]:
   """Runs steps and returns the seconds of the fastest one."""
   decoder = decoder_lib.Decoder(flags)
+  if flags.lengths:
+    return _measure_ways(flags, decoder)
   sequences = UpdateWorkload(
     flags.prompts * flags.samples,
     flags.prompt_tokens + flags.new_tokens,
@@ -39,4 +56,39 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     "sample_s": fastest[0],
     "update_s": fastest[1],
     "step_s": sum(fastest),
+  }
+
+
+def _measure_ways(
+  flags: argparse.Namespace, decoder: decoder_lib.Decoder
+) -> dict[str, Any]:
+  """Plays steps in each way, `repeats` times in turn."""
+  work = rollout_steps.Workload(
+    flags.prompts,
+    flags.samples,
+    1.0,
+    flags.prompt_tokens,
+    lengths_lib.parse(flags.lengths, flags.new_tokens),
+    flags.steps,
+  )
+  runner = sampler_command.runner(flags, decoder)
+  found: dict[str, dict[str, float]] = {}
+  for _ in range(flags.repeats):
+    for way in rollout_steps.WAYS:
+      played = rollout_steps.play(
+        runner.sampler, runner.tokenizer, decoder.params, work, way
+      )
+      best = found.setdefault(way, played)
+      best["seconds"] = min(best["seconds"], played["seconds"])
+  phases = found[rollout_steps.PHASES]
+  ratios = {
+    way: {
+      f"times_fewer_{name}": phases[name] / found[way][name]
+      for name in ("calls", "iterations", "seconds")
+    }
+    for way in found
+  }
+  return {
+    "machine": device.machine(),
+    **{way: found[way] | ratios[way] for way in found},
   }
