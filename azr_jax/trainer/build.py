@@ -58,6 +58,7 @@ class Experiment:
     settings: the checked configuration.
     mesh: the mesh of the learner's state.
     source: tokenizer and parameters of the model to start from.
+    model: the decoder, as the learner computes it.
     learner: the jitted update, of a policy or of a policy and its critic.
     sampler: samples on the same devices.
     micro_rows: rows of a micro-batch, padded to the mesh.
@@ -66,6 +67,7 @@ class Experiment:
   settings: ExperimentSettings
   mesh: Mesh
   source: load.ModelSource
+  model: transformer.Transformer
   learner: Learner
   sampler: Sampler
   micro_rows: int
@@ -194,6 +196,7 @@ def build(settings: ExperimentSettings) -> Experiment:
     settings,
     mesh,
     source,
+    model,
     build_learner(trunk, model, mesh),
     Sampler(
       model,
