@@ -105,15 +105,7 @@ def scored(batch):
   )
 
 
-def updated(
-  mesh,
-  batch,
-  on_policy=False,
-  ref_params=None,
-  model=MODEL,
-  options=None,
-  **loss,
-):
+def updated(mesh, batch, on_policy=False, ref_params=None, model=MODEL, **loss):
   optimizer = optax.sgd(1.0)
   shardings = train_state.state_shardings(
     transformer.abstract_params(MODEL), optimizer, mesh, RULES
@@ -121,7 +113,7 @@ def updated(
   params = jax.device_put(init(jax.random.key(0)), shardings.params)
   state = train_state.make_init_state(optimizer, shardings)(params)
   loss_fn = policy_loss(mesh, on_policy, model, **loss)
-  update_fn = update.make_update(loss_fn, optimizer, shardings, mesh, options)
+  update_fn = update.make_update(loss_fn, optimizer, shardings, mesh)
   new_state, metrics = update_fn(state, batch, ref_params)
   assert update_fn._cache_size() == 1
   return jax.device_get(new_state.params), jax.device_get(metrics)
