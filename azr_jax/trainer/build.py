@@ -126,10 +126,10 @@ class Experiment:
       differ = advantages.groups_differ(
         [t.reward for t in trajectories], [t.group_id for t in trajectories]
       )
-      kept = [t for t, keep in zip(trajectories, differ, strict=True) if keep]
+      pairs = zip(trajectories, differ, strict=True)
+      kept = [t for t, keep in pairs if keep] or trajectories
       dropped = len(trajectories) - len(kept)
       metrics["groups/dropped_share"] = dropped / max(len(trajectories), 1)
-      kept = kept or trajectories
     values = self.estimate_advantages(kept)
     return self.pack(kept, values, step), metrics
 
