@@ -41,8 +41,6 @@ _DTYPES = {
   "old_logprobs": np.float32,
   "repetition": np.float32,
 }
-# The field that a batch has only if its sequences say how stale they are.
-_STALENESS = "staleness"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +54,6 @@ class TrainingExample:
     logprobs: float32 [S + 1], sampling log-probabilities (0 on the prompt).
     repeats_from: the id from which the sequence repeats itself, or None.
     group: names the sequences that `group_mean` averages together.
-    staleness: float32 [S + 1], updates since each id was sampled; None: 0, in
-      all sequences of a batch.
   """
 
   token_ids: np.ndarray
@@ -66,21 +62,12 @@ class TrainingExample:
   logprobs: np.ndarray
   repeats_from: int | None = None
   group: Hashable = None
-  staleness: np.ndarray | None = None
 
 
 def from_trajectory(
-  trajectory: types.Trajectory,
-  advantage: float,
-  staleness: np.ndarray | None = None,
+  trajectory: types.Trajectory, advantage: float
 ) -> TrainingExample:
-  """Joins a trajectory's prompt and completion into one sequence.
-
-  Args:
-    trajectory: the trajectory.
-    advantage: of each of its tokens.
-    staleness: updates since each id of the completion was sampled; None: 0.
-  """
+  """Joins a trajectory's prompt and completion into one sequence."""
   prompt = np.asarray(trajectory.prompt.token_ids, np.int32)
   completion = trajectory.completion
   prompt_length = len(prompt)
@@ -99,11 +86,6 @@ def from_trajectory(
       else prompt_length + trajectory.repeats_from
     ),
     group=trajectory.group_id,
-    staleness=(
-      None
-      if staleness is None
-      else np.concatenate([np.zeros(prompt_length), staleness])
-    ),
   )
 
 
@@ -261,8 +243,6 @@ def pack(
     name: np.zeros((num_rows, row_length), dtype)
     for name, dtype in _DTYPES.items()
   }
-  if any(sequence.staleness is not None for sequence in sequences):
-    arrays[_STALENESS] = np.zeros((num_rows, row_length), np.float32)
   weights = loss_weights(sequences, rows, aggregation, row_length)
   regularizer_weights = loss_weights(
     sequences, rows, regularizer_aggregation, row_length
@@ -293,7 +273,7 @@ def _columns(
   repeats_from = (
     length if sequence.repeats_from is None else sequence.repeats_from - 1
   )
-  columns = {
+  return {
     "tokens": sequence.token_ids[:-1],
     "targets": sequence.token_ids[1:],
     "positions": np.arange(length),
@@ -305,6 +285,3 @@ def _columns(
     "old_logprobs": mask * sequence.logprobs[1:],
     "repetition": np.arange(length) >= repeats_from,
   }
-  if sequence.staleness is not None:
-    columns[_STALENESS] = mask * sequence.staleness[1:]
-  return columns

@@ -143,8 +143,6 @@ def make_programs(
     c.learner.row_length,
     mesh,
   )
-  if c.rollout.max_staleness:
-    batch = batch.replace(staleness=batch.advantages)
   ref_params = _reference(c, learner)
   other_bytes = device_bytes(critic) + device_bytes(ref_params)
   programs = _sampling_programs(

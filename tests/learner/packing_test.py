@@ -1,7 +1,5 @@
 """Packing keeps every token once, in its sequence, with its weight."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -232,15 +230,3 @@ def test_shuffled_rows_hold_the_same_sequences():
   )
   live = shuffled.segment_ids.any(axis=1)
   assert live[: live.sum()].all()  # Empty rows stay last.
-
-
-def test_staleness_is_packed_where_a_sequence_has_it():
-  fresh, stale = sequences_of([5, 4])
-  stale = dataclasses.replace(stale, staleness=np.array([0.0, 2.0, 1.0, 3.0]))
-  options = dict(row_length=8, rows_multiple=1, aggregation="token_mean")
-  assert packing.pack([fresh], **options).staleness is None
-  batch = packing.pack([fresh, stale], **options)
-  # Targets are the ids shifted by one, and only what the model wrote counts.
-  want = np.zeros(8)
-  want[4:7] = [0.0, 1.0, 3.0]
-  np.testing.assert_array_equal(batch.staleness, [want])
