@@ -97,6 +97,7 @@ setuptools.setup(
       "azr-fetch=azr_jax.fetch:run",
       "azr-report=azr_jax.report.__main__:run",
       "azr-benchmark=azr_jax.benchmark:run",
+      "azr-agreement=azr_jax.agreement:run",
       "azr-compile-check=azr_jax.compile_check:run",
       "azr-executor=azr_jax.executor.__main__:run",
       "azr-grading=azr_jax.grading.__main__:run",

@@ -143,8 +143,6 @@ class Batch(flax.struct.PyTreeNode):
     old_logprobs: float32, log-probability of the target when sampled.
     repetition: float32, 1 where the target repeats earlier tokens; for
       metrics.
-    staleness: float32, updates between the policy that sampled the target and
-      the update that learns from it; None: 0 everywhere.
     proximal_logprobs: float32, log-probability of the target under the policy
       at the update's start, from `learner/preparation.py`; None: not scored.
     chosen: float32, 1 where the policy loss chose the target by the whole
@@ -161,6 +159,5 @@ class Batch(flax.struct.PyTreeNode):
   advantages: Leaf
   old_logprobs: Leaf
   repetition: Leaf
-  staleness: Leaf | None = None
   proximal_logprobs: Leaf | None = None
   chosen: Leaf | None = None

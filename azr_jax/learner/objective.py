@@ -177,11 +177,6 @@ def _surrogate(
     )
     surrogate = surrogate * weights
     sums |= corrections.sums(weights, truncated, mask)
-  if batch.staleness is not None:
-    sums |= {
-      "rollout/staleness": masked.masked_sum(batch.staleness, mask),
-      "rollout/staleness_max": jnp.max(batch.staleness * mask),
-    }
   return surrogate, sums
 
 

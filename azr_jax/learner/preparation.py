@@ -33,7 +33,8 @@ from azr_jax.types import Metrics, Params
 
 # Jitted: (params, step, batch) -> (fields that the batch lacks, metrics).
 Prepare: TypeAlias = jax.stages.Wrapped
-_Score: TypeAlias = Callable[[Params, types.Batch], tuple[jax.Array, jax.Array]]
+# (params, batch) -> (log-probabilities, entropies).
+Scores: TypeAlias = Callable[[Params, types.Batch], tuple[jax.Array, jax.Array]]
 
 
 def make_prepare(
@@ -61,10 +62,9 @@ def make_prepare(
   if not c.needs_scores and choose is None:
     return None
 
-  def score(params: Params, micro: types.Batch) -> tuple[jax.Array, jax.Array]:
-    return objective.score(
-      model, params, micro, temperature, c.chunk_tokens, mesh
-    )
+  scores = make_scores(
+    model, c.chunk_tokens, temperature=temperature, mesh=mesh
+  )
 
   def prepare(
     params: Params, step: jax.Array, batch: types.Batch
@@ -73,7 +73,7 @@ def make_prepare(
     metrics: Metrics = {}
     mask, logprobs = batch.loss_mask, batch.old_logprobs
     if c.needs_scores:
-      logprobs, entropies = _scores(score, params, batch)
+      logprobs, entropies = scores(params, batch)
       if c.needs_proximal:
         fields["proximal_logprobs"] = logprobs
       if c.top_entropy_share < 1:
@@ -97,23 +97,49 @@ def make_prepare(
   )
 
 
-def _scores(
-  score: _Score, params: Params, batch: types.Batch
-) -> tuple[Float[Array, "A B S"], Float[Array, "A B S"]]:
-  """Returns log-probabilities and entropies of a batch; 0 where it is empty."""
+def make_scores(
+  model: transformer.Transformer,
+  chunk_tokens: int,
+  *,
+  temperature: float,
+  mesh: Mesh,
+) -> Scores:
+  """Returns `(params, batch [A, B, S]) -> (log-probabilities, entropies)`.
 
-  def add(
-    index: jax.Array, scores: tuple[jax.Array, jax.Array]
-  ) -> tuple[jax.Array, jax.Array]:
-    logprobs, entropies = score(params, update.micro_batch(batch, index))
-    return (
-      scores[0].at[index].set(logprobs),
-      scores[1].at[index].set(entropies),
-    )
+  Both are [A, B, S], of the targets and in nats, and 0 in micro-batches that
+  are empty.
 
-  zeros = jnp.zeros(batch.tokens.shape, jnp.float32)
-  count = update.nonempty_micro_batches(batch)
-  return jax.lax.fori_loop(0, count, add, (zeros, zeros))
+  Args:
+    model: the decoder.
+    chunk_tokens: tokens whose logits exist at the same time.
+    temperature: divides the logits.
+    mesh: where the batch lies.
+  """
+
+  def scores(
+    params: Params, batch: types.Batch
+  ) -> tuple[Float[Array, "A B S"], Float[Array, "A B S"]]:
+    def add(
+      index: jax.Array, found: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
+      logprobs, entropies = objective.score(
+        model,
+        params,
+        update.micro_batch(batch, index),
+        temperature,
+        chunk_tokens,
+        mesh,
+      )
+      return (
+        found[0].at[index].set(logprobs),
+        found[1].at[index].set(entropies),
+      )
+
+    zeros = jnp.zeros(batch.tokens.shape, jnp.float32)
+    count = update.nonempty_micro_batches(batch)
+    return jax.lax.fori_loop(0, count, add, (zeros, zeros))
+
+  return scores
 
 
 def _top_entropy(

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from azr_jax.config.settings import Settings, setting
 
 # {name: value}, as `jax.jit` takes them; None: the compiler's own.
-Options: TypeAlias = dict[str, str] | None
+Options: TypeAlias = dict[str, str | bool] | None
 
 _PAIRS = (
   lambda pairs: all("=" in pair for pair in pairs),
@@ -38,12 +38,20 @@ class CompilerSettings(Settings):
   gpu: tuple[str, ...] = setting(
     (), "XLA options on GPUs, as NAME=VALUE", accepts=_PAIRS
   )
+  # Otherwise a fusion keeps float32 where the code rounds to bfloat16, and two
+  # programs of one model differ as much as two layouts do.
+  exact_rounding: bool = setting(
+    True, "round to bfloat16 wherever the code does, whatever XLA fuses"
+  )
 
   def options(self, mesh: Mesh) -> Options:
     """Returns the options for the platform of a mesh."""
     platform = mesh.devices.flat[0].platform
-    pairs = {"tpu": self.tpu, "gpu": self.gpu, "cuda": self.gpu}.get(platform)
-    if not pairs:
-      return None
-    names_and_values = (pair.partition("=") for pair in pairs)
-    return {name: value for name, _, value in names_and_values}
+    pairs = {"tpu": self.tpu, "gpu": self.gpu, "cuda": self.gpu}
+    options: dict[str, str | bool] = {}
+    for pair in pairs.get(platform, ()):
+      name, _, value = pair.partition("=")
+      options[name] = value
+    if self.exact_rounding:
+      options.setdefault("xla_allow_excess_precision", False)
+    return options or None

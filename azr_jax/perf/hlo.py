@@ -32,6 +32,8 @@ _ELEMENT_BYTES = {
 }
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{\s*$")
 _SHAPE = re.compile(r"\b([a-z]\w*)\[([\d,]*)\]")
+# The end of a computation, perhaps with the core that runs it.
+_END = re.compile(r"\}(, execution_thread=.*)?$")
 _OPERATION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(")
 _NAME = re.compile(r"%([\w.\-]+)")
 _CALLED = re.compile(
@@ -177,7 +179,7 @@ def _joined(text: str) -> Iterator[str]:
   """Yields a program's lines; an operation's attributes may take several."""
   pending = ""
   for line in text.splitlines():
-    if pending and not line.startswith(("  ", "}\n")) and line != "}":
+    if pending and not line.startswith("  ") and not _END.match(line):
       pending += line
       continue
     if pending:

@@ -152,8 +152,12 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
     Chart("Loss", "learner/(.*loss.*)"),
     Chart(
       "Logprob gap between sampler and learner",
-      "rollout/(logprob_gap)",
+      "rollout/(logprob_gap.*)",
       family="rollout",
+    ),
+    Chart(
+      "Corrected samples: truncated, effective share",
+      "learner/correction/(truncated_share|effective_share)",
     ),
     Chart("Critic", "critic/(.+)", family="critic"),
   ),

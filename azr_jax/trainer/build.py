@@ -59,6 +59,7 @@ class Experiment:
     settings: the checked configuration.
     mesh: the mesh of the learner's state.
     source: tokenizer and parameters of the model to start from.
+    model: the decoder, as the learner computes it.
     learner: the jitted update, of a policy or of a policy and its critic.
     sampler: samples on the same devices.
     micro_rows: rows of a micro-batch, padded to the mesh.
@@ -67,6 +68,7 @@ class Experiment:
   settings: ExperimentSettings
   mesh: Mesh
   source: load.ModelSource
+  model: transformer.Transformer
   learner: Learner
   sampler: Sampler
   micro_rows: int
@@ -138,10 +140,10 @@ class Experiment:
       differ = advantages.groups_differ(
         [t.reward for t in trajectories], [t.group_id for t in trajectories]
       )
-      kept = [t for t, keep in zip(trajectories, differ, strict=True) if keep]
+      pairs = zip(trajectories, differ, strict=True)
+      kept = [t for t, keep in pairs if keep] or trajectories
       dropped = len(trajectories) - len(kept)
       metrics["groups/dropped_share"] = dropped / max(len(trajectories), 1)
-      kept = kept or trajectories
     values = self.estimate_advantages(kept)
     return self.pack(kept, values, step), metrics
 
@@ -208,6 +210,7 @@ def build(settings: ExperimentSettings) -> Experiment:
     settings,
     mesh,
     source,
+    model,
     build_learner(trunk, model, mesh),
     Sampler(
       model,

@@ -26,6 +26,7 @@ MODULES = {
     "potential",
     "select_problems",
     "compile_check",
+    "agreement",
     "benchmark",
     "report.__main__",
     "grading.__main__",

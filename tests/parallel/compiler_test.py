@@ -20,11 +20,14 @@ def mesh_on(platform):
 
 
 def test_each_platform_has_its_own():
-  settings = CompilerSettings(tpu=("a=true", "b=x=1"), gpu=("c=2",))
+  pairs = dict(tpu=("a=true", "b=x=1"), gpu=("c=2",))
+  settings = CompilerSettings(**pairs, exact_rounding=False)
   assert settings.options(mesh_on("tpu")) == {"a": "true", "b": "x=1"}
   assert settings.options(mesh_on("gpu")) == {"c": "2"}
   assert settings.options(mesh_on("cpu")) is None
-  assert CompilerSettings(tpu=()).options(mesh_on("tpu")) is None
+  exact = {"xla_allow_excess_precision": False}
+  for platform in ("cpu", "gpu"):
+    assert CompilerSettings().options(mesh_on(platform)) == exact
 
 
 def test_an_option_without_a_value_is_refused():

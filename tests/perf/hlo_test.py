@@ -62,3 +62,26 @@ def test_a_gather_counts_its_result(mesh):
   assert totals(compiled(gather, mesh, (8, 64))) == {
     "all-gather": collectives.Total(1, 0, size, size * 7 / 8)
   }
+
+
+def test_a_computation_of_another_core_ends_where_it_says_so():
+  """A TPU's sparse core runs some; the next computation is not lost."""
+  program = hlo.parse(
+    """HloModule m
+
+%on_core (x: f32[4]) -> f32[4] {
+  %x = f32[4] parameter(0)
+  ROOT %y = f32[4] negate(%x)
+}, execution_thread="sparsecore"
+
+%fused (a: f32[4]) -> f32[4] {
+  ROOT %b = f32[4] negate(%a)
+}
+
+ENTRY %main (p: f32[4]) -> f32[4] {
+  ROOT %f = f32[4] fusion(%p), kind=kLoop, calls=%fused
+}
+"""
+  )
+  assert list(program.computations) == ["on_core", "fused", "main"]
+  assert program.root("fused").kind == "negate"

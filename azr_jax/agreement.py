@@ -1,0 +1,41 @@
+"""Measures how far the sampler's log-probabilities are from the learner's.
+
+  python -m azr_jax.agreement --config=configs/azr.py:tiny \\
+      --config.model.dtype=bfloat16
+
+Samples a few prompts with the model of a training config, scores the same
+tokens as an update does, and prints, as JSON, |delta log p| in nats (mean, p50,
+p99, max) and the share of tokens whose two log-probabilities are equal to the
+bit. In training `rollout/logprob_gap_p99` says the same of every step.
+"""
+
+import json
+
+from absl import flags
+
+from azr_jax.cli import front
+from azr_jax.perf import agreement, commands
+from azr_jax.trainer import settings as train_settings
+
+
+def run() -> None:
+  """Runs the command."""
+  config = front.config_flag("The experiment, as FILE:VARIANT.")
+  prompts = flags.DEFINE_integer(
+    "prompts", 32, "Number of prompts.", lower_bound=1
+  )
+  new_tokens = flags.DEFINE_integer(
+    "new_tokens", 256, "Of the longest completion.", lower_bound=1
+  )
+
+  def main() -> None:
+    metrics = agreement.measure(
+      train_settings.read_train(config.value), prompts.value, new_tokens.value
+    )
+    print(json.dumps(commands.round_numbers(metrics), indent=2))
+
+  front.run(__doc__, main)
+
+
+if __name__ == "__main__":
+  run()

@@ -1,0 +1,60 @@
+"""What of a step's trajectories is packed, by the keys of the learner."""
+
+import numpy as np
+import pytest
+
+from azr_jax import types
+from azr_jax.configs import azr
+from azr_jax.trainer import build, settings
+
+
+def trajectories(rewards):
+  """One trajectory per (group, reward), whose second id has its number."""
+  return [
+    types.Trajectory(
+      types.Prompt("", (100 + number,)),
+      types.Completion(
+        np.array([200 + number, 7, 7], np.int32),
+        np.zeros(3, np.float32),
+        np.ones(3, bool),
+        "stop",
+        "",
+      ),
+      reward,
+      group,
+    )
+    for number, (group, reward) in enumerate(rewards)
+  ]
+
+
+@pytest.fixture(scope="module")
+def experiment():
+  config = azr.get_config("tiny")
+  config.learner.drop_equal_groups = True
+  config.learner.estimator = "dr_grpo"
+  return build.build(settings.read_train(config))
+
+
+def packed(experiment, rewards):
+  batch, metrics = experiment.make_batch(trajectories(rewards), step=1)
+  first = batch.targets[np.asarray(batch.targets) >= 200] - 200
+  return batch, sorted(first.tolist()), metrics
+
+
+def test_groups_of_equal_reward_leave_batch_and_denominator(experiment):
+  rewards = [("a", 1.0), ("b", 0.5), ("a", 0.0), ("b", 0.5), ("c", 1.0)]
+  batch, numbers, metrics = packed(experiment, rewards)
+  assert numbers == [0, 2]
+  assert metrics == {"groups/dropped_share": pytest.approx(0.6)}
+  weights = batch.loss_weights[batch.loss_mask > 0]
+  # A mean over two responses of the mean over their three tokens.
+  np.testing.assert_allclose(weights, np.full(6, 1 / 6), rtol=1e-6)
+  advantages = set(batch.advantages[batch.loss_mask > 0].tolist())
+  assert advantages == {0.5, -0.5}
+
+
+def test_nothing_is_dropped_where_all_groups_are_equal(experiment):
+  rewards = [("a", 1.0), ("a", 1.0), ("b", 0.0)]
+  _, numbers, metrics = packed(experiment, rewards)
+  assert numbers == [0, 1, 2]
+  assert metrics == {"groups/dropped_share": 0.0}
