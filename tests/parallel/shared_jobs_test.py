@@ -9,6 +9,7 @@ from concurrent.futures import Future
 
 import pytest
 
+from azr_jax.parallel.rounds import Rounds
 from azr_jax.parallel.shared_jobs import SharedJobs
 
 HOSTS = 3
@@ -128,3 +129,32 @@ def test_an_outcome_that_was_polled_is_not_kept():
   [kept] = play()
   gc.collect()
   assert kept() is None
+
+
+@pytest.mark.parametrize("delay", [1, 3])
+def test_outcomes_are_taken_when_they_are_due_and_not_before(delay):
+  """However long a job takes, so that two runs take it at one moment."""
+  rounds = Rounds(delay)
+  jobs = SharedJobs(None, argparse.Namespace(index=0, count=1), rounds)
+  jobs.submit(lambda _: done_later("slow", 0.3), "slow")
+  taken = [jobs.poll(wait=False)]
+  rounds.now += 1
+  jobs.submit(lambda _: done_later("quick", 0.0), "quick")
+  for _ in range(delay):
+    taken.append(jobs.poll(wait=False))
+    rounds.now += 1
+  taken.append(jobs.poll(wait=False))
+  due = [{} for _ in range(delay + 2)]
+  due[delay], due[delay + 1] = {"slow": "slow"}, {"quick": "quick"}
+  assert taken == due
+  assert jobs.pending == 0 and jobs.poll(wait=True) == {}
+
+
+def test_the_next_outcomes_are_due_where_nothing_else_is_done():
+  rounds = Rounds(5)
+  jobs = SharedJobs(None, argparse.Namespace(index=0, count=1), rounds)
+  jobs.submit(lambda _: done_later(1, 0.1), "first")
+  rounds.now += 1
+  jobs.submit(lambda _: done_later(2, 0.0), "second")
+  assert jobs.poll(wait=True) == {"first": 1}
+  assert jobs.poll(wait=True) == {"second": 2}

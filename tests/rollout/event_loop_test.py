@@ -1,0 +1,94 @@
+"""The loop of coroutines, without a device."""
+
+import random
+from concurrent.futures import Future
+
+import pytest
+
+from azr_jax.rollout.event_loop import Awaited, EventLoop
+
+
+class Shuffled:
+  """Jobs that are done one after another, in a random order."""
+
+  def __init__(self, seed=0):
+    self._random = random.Random(seed)
+    self._futures = []
+
+  @property
+  def pending(self):
+    return len(self._futures)
+
+  def submit(self, value):
+    future = Future()
+    self._futures.append((future, value))
+    return Awaited(future, self)
+
+  def poll(self, wait):
+    if wait and self._futures:
+      index = self._random.randrange(len(self._futures))
+      future, value = self._futures.pop(index)
+      future.set_result(value)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_coroutines_run_beside_each_other_and_keep_their_order(seed):
+  loop, jobs = EventLoop(), Shuffled(seed)
+  ended = []
+
+  async def one(number):
+    first = await jobs.submit(number)
+    second = await jobs.submit(10 * number)
+    ended.append(number)
+    return first + second
+
+  async def every():
+    futures = [loop.spawn(one(number)) for number in range(6)]
+    return [await Awaited(future) for future in futures]
+
+  assert loop.run(every()) == [11 * number for number in range(6)]
+  assert sorted(ended) == list(range(6)) and ended != sorted(ended)
+
+
+def test_an_error_is_raised_where_it_is_awaited():
+  loop = EventLoop()
+
+  async def fails():
+    raise KeyError("no such task")
+
+  async def survives():
+    with pytest.raises(KeyError, match="no such task"):
+      await Awaited(loop.spawn(fails()))
+    return "went on"
+
+  assert loop.run(survives()) == "went on"
+  with pytest.raises(KeyError):
+    loop.run(fails())
+
+
+def test_an_interrupt_ends_the_loop():
+  loop = EventLoop()
+
+  async def interrupted():
+    raise KeyboardInterrupt
+
+  with pytest.raises(KeyboardInterrupt):
+    loop.run(interrupted())
+
+
+def test_asynchronous_items_come_as_they_are_made():
+  loop, jobs = EventLoop(), Shuffled()
+
+  async def items():
+    for number in range(3):
+      yield await jobs.submit(number)
+
+  assert [*loop.iterate(items())] == [0, 1, 2]
+
+
+def test_a_coroutine_that_waits_for_nothing_is_told():
+  async def waits():
+    await Awaited(Future())
+
+  with pytest.raises(RuntimeError, match="awaits what nobody will bring"):
+    EventLoop().run(waits())

@@ -1,0 +1,171 @@
+"""Steps under way at the same time, with a small real model."""
+
+import argparse
+import json
+
+import jax
+import numpy as np
+import pytest
+from rollout_model import TEXTS, ByteTokenizer, policy
+
+from azr_jax import types
+from azr_jax.executor import futures
+from azr_jax.parallel.rounds import Rounds
+from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout.event_loop import Awaited
+from azr_jax.systems.system import System
+from azr_jax.trainer.steps_in_flight import IN_FLIGHT, StepsInFlight
+
+STEPS = 5
+
+
+class Chain(System):
+  """Samples each text; a verdict on it decides which text comes next.
+
+  Its state are the sums of the tokens of the steps, and a step's prompts depend
+  on it.
+  """
+
+  name = "chain"
+
+  def __init__(self, jobs):
+    self.jobs = jobs
+    self.sums = {}
+    self.begun = []
+
+  async def collect(self, policy, step):
+    known = sum(self.sums.values())
+    self.begun.append((step, sorted(self.sums)))
+    every = await policy.gather(
+      self._play(policy, number, known) for number in range(5)
+    )
+    trajectories = [one for group in every for one in group]
+    tokens = [t.completion.token_ids.sum() for t in trajectories]
+    self.sums[step] = int(sum(tokens))
+    return types.RolloutBatch(trajectories, {"tokens": self.sums[step]})
+
+  async def _play(self, policy, number, known):
+    trajectories = []
+    for turn in range(2):
+      text = TEXTS[(number + known) % len(TEXTS)]
+      prompt = policy.prompt(text)
+      limit = 20 if number == 0 else 3 + (number + known) % 9
+      samples = policy.sample(
+        [prompt],
+        2,
+        prompt_seeds=[number],
+        call=turn,
+        max_new_tokens=[limit],
+      )
+      done = sorted([one async for one in samples], key=lambda one: one[1])
+      for _, _, completion in done:
+        trajectories.append(types.Trajectory(prompt, completion, 0.0, number))
+        total = int(completion.token_ids.sum())
+        verdict = self.jobs.submit(lambda _, total=total: futures.done(total))
+        known += await Awaited(verdict, self.jobs)
+    return trajectories
+
+  def state_dict(self):
+    return {"sums": {str(step): n for step, n in self.sums.items()}}
+
+  def load_state_dict(self, state):
+    self.sums = {int(step): n for step, n in state["sums"].items()}
+
+
+@pytest.fixture(name="make")
+def make_steps(params, one_device_mesh):
+  """Makes a system with its steps, and the parameters after each update."""
+
+  def make(staleness):
+    sampler = policy(
+      params, one_device_mesh, max_staleness=1, max_tokens=20, slots=8
+    ).sampler
+    jobs = SharedJobs(None, argparse.Namespace(index=0, count=1), Rounds(2))
+    jobs.metrics = dict  # No hosts to ask.
+    system = Chain(jobs)
+    steps = StepsInFlight(
+      sampler,
+      ByteTokenizer(),
+      lambda step: jax.random.fold_in(jax.random.key(3), step),
+      system,
+      jobs,
+      staleness,
+      STEPS,
+    )
+    return system, steps
+
+  def params_before(step):
+    return jax.tree.map(lambda x: x * (1 + 0.05 * step), params)
+
+  make.params_before = params_before
+  return make
+
+
+def play(make, steps, first=1, last=STEPS):
+  """Returns the rollouts of some steps, and the state after each, as JSON."""
+  batches, states = [], []
+  for step in range(first, last + 1):
+    with steps.sampling(make.params_before(step), step) as sampling:
+      batches.append(steps.collect(sampling, step)[0])
+    states.append(json.dumps(steps.state_dict()))
+  return batches, states
+
+
+def plain(batches):
+  """Returns what there is to compare of rollouts."""
+  return [
+    [
+      (
+        t.completion.token_ids.tolist(),
+        t.completion.logprobs.tolist(),
+        t.completion.versions.tolist(),
+      )
+      for t in batch.trajectories
+    ]
+    for batch in batches
+  ]
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 2])
+def test_no_token_is_older_than_is_allowed(make, staleness):
+  system, steps = make(staleness)
+  batches, states = play(make, steps)
+  oldest = [
+    step - 1 - int(t.completion.versions.min())
+    for step, batch in enumerate(batches, 1)
+    for t in batch.trajectories
+  ]
+  assert min(oldest) >= 0 and max(oldest) == staleness
+  for step, known in system.begun:
+    assert known == list(range(1, len(known) + 1))
+    assert step - 1 - staleness <= len(known) <= step - 1
+  under_way = [IN_FLIGHT in json.loads(state) for state in states]
+  assert any(under_way) == (staleness > 0) and not under_way[-1]
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 2])
+def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(make, staleness):
+  batches, states = play(make, make(staleness)[1])
+  again, _ = play(make, make(staleness)[1])
+  assert plain(again) == plain(batches)
+  for step in range(1, STEPS):
+    _, steps = make(staleness)
+    steps.load_state_dict(json.loads(states[step - 1]))
+    resumed, last = play(make, steps, first=step + 1)
+    assert plain(resumed) == plain(batches[step:])
+    assert last[-1] == states[-1]
+
+
+def test_stale_tokens_have_the_logprobs_they_were_sampled_with(make, params):
+  """Their sequences are read again by later parameters, and go on."""
+  batches, _ = play(make, make(1)[1])
+  mixed = [
+    t.completion
+    for batch in batches
+    for t in batch.trajectories
+    if len({*t.completion.versions.tolist()}) > 1
+  ]
+  assert mixed
+  for completion in mixed:
+    assert (np.diff(completion.versions) >= 0).all()
+    assert (completion.logprobs < 0).all()

@@ -1,0 +1,161 @@
+"""The open stream against requests that are sampled at once."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+from rollout_model import TEXTS, policy
+
+from azr_jax.rollout.sequence import SequenceState
+from azr_jax.rollout.stream import Draw
+
+# Every text several times, so that there are more sequences than slots.
+COUNT = 12
+KEY = np.asarray(jax.random.key_data(jax.random.key(5)))
+
+
+@pytest.fixture(name="sampling")
+def make_sampling(params, one_device_mesh):
+  """A policy whose sequences may leave their slots."""
+  return policy(params, one_device_mesh, max_staleness=1, max_tokens=20)
+
+
+def submit(stream, sampling, index, **options):
+  """Submits one prompt; returns its request and the futures of two samples."""
+  prompt = sampling.prompt(TEXTS[index % len(TEXTS)])
+  return stream.submit(prompt, 2, Draw(KEY, index), **options)
+
+
+def finish(stream, between=lambda: None):
+  while not stream.is_empty:
+    if stream.send():
+      stream.fetch()
+    between()
+
+
+def results(submitted):
+  return [future.result() for _, futures in submitted for future in futures]
+
+
+@pytest.fixture(name="wanted")
+def make_wanted(sampling):
+  """The completions of all prompts, submitted at once."""
+  stream = sampling.sampler.open(sampling.params)
+  submitted = [submit(stream, sampling, index) for index in range(COUNT)]
+  finish(stream)
+  return results(submitted)
+
+
+def assert_equal(found, wanted):
+  for one, other in zip(found, wanted, strict=True):
+    np.testing.assert_array_equal(one.token_ids, other.token_ids)
+    np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-4)
+    assert one.finish_reason == other.finish_reason
+
+
+def test_when_a_prompt_is_submitted_changes_nothing(sampling, wanted):
+  """There are few sequences at times, so slots are given up and made anew."""
+  stream = sampling.sampler.open(sampling.params)
+  waiting = iter(range(1, COUNT))
+  submitted = [submit(stream, sampling, 0)]
+
+  def more():
+    for index in itertools.islice(waiting, 3 if len(submitted) > 4 else 1):
+      submitted.append(submit(stream, sampling, index))
+
+  finish(stream, more)
+  assert_equal(results(submitted), wanted)
+
+
+def test_sequences_leave_their_slots_and_go_on(sampling, wanted):
+  stream = sampling.sampler.open(sampling.params)
+  submitted = [submit(stream, sampling, index) for index in range(COUNT)]
+  suspended = 0
+  while not stream.is_empty:
+    if stream.send():
+      stream.fetch()
+    stream.suspend()
+    suspended += len(stream.held)
+    stream.resume(sampling.params, version=0)
+  assert suspended > COUNT
+  assert_equal(results(submitted), wanted)
+
+
+def test_tokens_know_the_parameters_that_they_were_sampled_with(sampling):
+  stream = sampling.sampler.open(sampling.params)
+  [future] = submit(stream, sampling, 1)[1][:1]
+  for version in itertools.count(1):
+    if stream.send():
+      stream.fetch()
+    stream.suspend()
+    stream.resume(sampling.params, version)
+    if future.done():
+      break
+  versions = future.result().versions
+  # Each call of the decode loop has up to three tokens.
+  wanted = np.repeat(np.arange(7), 3)[: len(versions)]
+  np.testing.assert_array_equal(versions, wanted)
+
+
+def test_a_killed_run_goes_on_from_its_tokens(sampling, wanted):
+  stream = sampling.sampler.open(sampling.params)
+  submitted = [submit(stream, sampling, index) for index in range(COUNT)]
+  for _ in range(9):
+    stream.send()
+    stream.fetch()
+  stream.suspend()
+  known = [SequenceState(**vars(sequence)) for sequence in stream.held]
+  ended = {
+    (request.seed, sample): future.result()
+    for request, futures in submitted
+    for sample, future in enumerate(futures)
+    if future.done()
+  }
+  assert ended and any(sequence.token_ids for sequence in known)
+  again = sampling.sampler.open(None)
+  again.expect(sequence for sequence in known if sequence.token_ids)
+  resubmitted = [
+    (request, [None, None])
+    if (request.seed, 0) in ended and (request.seed, 1) in ended
+    else submit(again, sampling, request.seed)
+    for request, _ in submitted
+  ]
+  again.resume(sampling.params, version=0)
+  finish(again)
+  found = [
+    ended[request.seed, sample] if future is None else future.result()
+    for request, futures in resubmitted
+    for sample, future in enumerate(futures)
+  ]
+  assert_equal(found, wanted)
+
+
+def test_smaller_orders_get_their_slots_first(sampling):
+  stream = sampling.sampler.open(sampling.params)
+  ended = []
+  for index in range(COUNT):
+    _, futures = submit(
+      stream, sampling, index, order=(COUNT - index,), max_new_tokens=4
+    )
+    futures[0].add_done_callback(lambda _, i=index: ended.append(i))
+  finish(stream)
+  # Two samples of two prompts have slots at a time.
+  assert [{*ended[i : i + 2]} for i in range(0, COUNT, 2)] == [
+    {i, i - 1} for i in range(COUNT - 1, 0, -2)
+  ]
+
+
+def test_what_was_cancelled_is_not_sampled(sampling, wanted):
+  stream = sampling.sampler.open(sampling.params)
+  submitted = [submit(stream, sampling, index) for index in range(COUNT)]
+  stream.send()
+  stream.fetch()
+  stream.cancel(request for request, _ in submitted[::2])
+  finish(stream)
+  kept = submitted[1::2]
+  assert_equal(
+    results(kept),
+    [wanted[2 * index + s] for index in range(1, COUNT, 2) for s in (0, 1)],
+  )
+  assert not any(f.done() for _, futures in submitted[4::2] for f in futures)
