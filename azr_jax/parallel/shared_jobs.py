@@ -9,7 +9,6 @@ same time. `submit` starts a job and returns the future of its outcome, which
 
 import collections
 import concurrent.futures
-import functools
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
@@ -26,6 +25,11 @@ Out = TypeVar("Out")
 # Starts a job on this host's executor; its outcome is what a message can hold.
 Start = Callable[[Executor], "Future[Out]"]
 _POLL_S = 0.05  # Pause between exchanges while only other hosts are busy.
+
+
+_wait = jax.profiler.annotate_function(
+  concurrent.futures.wait, name="wait_for_grades"
+)
 
 
 class SharedJobs:
@@ -87,7 +91,6 @@ class SharedJobs:
       self._due[number] = self.rounds.now + self.rounds.delay
     return outcome
 
-  @functools.partial(jax.profiler.annotate_function, name="wait_for_grades")
   def wait_all(self) -> None:
     """Waits for every job and completes the futures of other hosts' jobs.
 
@@ -116,7 +119,7 @@ class SharedJobs:
     start = time.monotonic()
     while self._pending and not outcomes:
       if wait and self._own:
-        concurrent.futures.wait(
+        _wait(
           self._own.values(),
           None if self._hosts.count == 1 else _POLL_S,
           concurrent.futures.FIRST_COMPLETED,
@@ -149,7 +152,7 @@ class SharedJobs:
     mine = [number for number in due if number in self._own]
     start = time.monotonic()
     done = [number for number in mine if self._own[number].done()]
-    concurrent.futures.wait([self._own[number] for number in mine])
+    _wait([self._own[number] for number in mine])
     self._totals["wait_s"] += time.monotonic() - start
     self._totals["early"] += len(self._running & {*done})
     self._running -= {*mine}
