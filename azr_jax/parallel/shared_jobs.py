@@ -158,15 +158,6 @@ class SharedJobs:
     self._running -= {*mine}
     return self._exchange(mine)
 
-  def cancel(self) -> None:
-    """Gives up every job under way."""
-    self._due.clear()
-    for future in self._own.values():
-      future.cancel()
-    self._own.clear()
-    self._pending.clear()
-    self._running.clear()
-
   def _exchange(self, numbers: list[int]) -> dict[Hashable, Any]:
     """Exchanges the outcomes of each host's jobs with all hosts."""
     mine: dict[int, Any] = {}

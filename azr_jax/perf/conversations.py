@@ -72,9 +72,8 @@ class ScriptedEnvironment:
     self.wait_s = 0.0
     self.decoding = self.awaiting = self.slots = 0
 
-  def reset(self) -> None:
-    """Cancels the scripts under way."""
-    self._jobs.cancel()
+  def forget(self, sequence_id: SequenceId) -> None:
+    """Drops a conversation, of which nothing is kept."""
 
   def end_of_response(
     self,

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-# A conversation: prompt index and sample index within its request.
+# A conversation: the number of its request, and the sample's.
 SequenceId = tuple[int, int]
 
 
@@ -43,8 +43,8 @@ def split_responses(
 class Environment(Protocol):
   """Steps on the responses of many conversations at a time."""
 
-  def reset(self) -> None:
-    """Drops all conversations; the next request uses the same ids again."""
+  def forget(self, sequence_id: SequenceId) -> None:
+    """Drops a conversation that has ended, or was given up."""
     ...
 
   def end_of_response(

@@ -88,10 +88,9 @@ class PythonTool:
     """What scripts may import beside the standard ones."""
     return self._sandbox.libraries
 
-  def reset(self) -> None:
-    """Cancels the scripts under way."""
-    self._jobs.cancel()
-    self._finders.clear()
+  def forget(self, sequence_id: SequenceId) -> None:
+    """Drops a conversation that has ended, or was given up."""
+    self._finders.pop(sequence_id, None)
 
   def end_of_response(
     self,

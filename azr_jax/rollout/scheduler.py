@@ -295,6 +295,8 @@ class Scheduler:
         self._slots[slot] = None
         self.meter.ended(sum(sequence.loss_mask))
         ended.append(sequence)
+    for sequence in ended:
+      _forget(sequence)
     return ended
 
   def _collect_slot(
@@ -348,6 +350,9 @@ class Scheduler:
       )
       if not self._prefill_batch.waiting:
         self._prefill_batch = None
+    for sequence in (*self.sequences, *self._away):
+      if sequence.request in requests:
+        _forget(sequence)
     for slot, sequence in enumerate(self._slots):
       if sequence is not None and sequence.request in requests:
         self._slots[slot] = None
@@ -524,3 +529,9 @@ class Scheduler:
       len(prompt.token_ids) + num_tokens - len(token_ids)
     )
     arrays["resumes"][entry] = not sequence.pending_tokens
+
+
+def _forget(sequence: SequenceState) -> None:
+  """Has the environment drop a conversation."""
+  if sequence.request.environment is not None:
+    sequence.request.environment.forget(sequence.id)

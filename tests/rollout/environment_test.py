@@ -34,8 +34,8 @@ class ScriptedEnvironment:
     self.pending = {}
     self.polls = self.num_tool_calls = 0
 
-  def reset(self):
-    self.pending.clear()
+  def forget(self, sequence_id):
+    self.pending.pop(sequence_id, None)
 
   def end_of_response(self, name, token_ids, response_start, num_checked):
     end = response_start + 6
