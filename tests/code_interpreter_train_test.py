@@ -23,8 +23,6 @@ SMALL = {
 }
 # These depend on how fast the machine is.
 TIMED = (
-  "interpreter/overlap_share",
-  "interpreter/program_seconds",
   "interpreter/slots_waiting",
   "interpreter/slots_writing",
 )

@@ -121,10 +121,16 @@ class EventLoop:
     while (item := self.run(following())) is not end:
       yield item
 
-  def go_round(self) -> None:
-    """Runs ready coroutines and one call of the decode loop."""
+  def go_round(self) -> bool:
+    """Runs ready coroutines and one call of the decode loop.
+
+    Returns:
+      Whether all that was submitted had its chance of a slot.
+    """
     self._go_on()
     self._go_round()
+    streams = [stream for _, stream in self._streams.values()]
+    return bool(self._sent) or all(stream.is_empty for stream in streams)
 
   def settle(self) -> None:
     """Goes on without decoding until nothing more happens.

@@ -195,7 +195,7 @@ class PythonTool:
     of slots that decode and that wait for a tool output, averaged over the
     calls of the decode loop. `time/interpreter_busy` is the seconds in which a
     script ran; in `time/interpreter_wait` of them the device had nothing to do,
-    and `overlap_share` is the fraction in which it had.
+    and `time/interpreter_overlap_share` is the fraction in which it had.
     """
     totals, self._totals = self._totals, collections.defaultdict(float)
     metrics = {
@@ -208,11 +208,11 @@ class PythonTool:
     metrics["interpreter/calls"] = totals["calls"]
     metrics["interpreter/slots_writing"] = totals["decoding"] / slots
     metrics["interpreter/slots_waiting"] = totals["awaiting"] / slots
-    metrics["interpreter/program_seconds"] = totals["run_s"]
+    metrics["time/interpreter_programs"] = totals["run_s"]
     metrics["time/interpreter_busy"] = busy
     metrics["time/interpreter_wait"] = totals["wait_s"]
     if busy:
-      metrics["interpreter/overlap_share"] = 1.0 - totals["wait_s"] / busy
+      metrics["time/interpreter_overlap_share"] = 1.0 - totals["wait_s"] / busy
     return metrics
 
 

@@ -133,8 +133,8 @@ class StepsInFlight:
     first = self._steps[0]
     assert first.number == step
     while not first.rollouts.done():
-      self._loop.go_round()
-      self._begin_more(step, params)
+      if self._loop.go_round():
+        self._begin_more(step, params)
     self._loop.settle()
     self._steps.popleft()
     first.policy.params = None

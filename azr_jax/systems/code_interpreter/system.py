@@ -79,7 +79,7 @@ class CodeInterpreter(System):
     "calls": "scripts of a conversation; rises where code helps",
     "replies": "turns of a conversation: fewer than max_turns",
     "form": "near +rewards.format after a few steps",
-    "interpreter": "slots_writing high; overlap_share near 1; timeouts rare",
+    "interpreter": "slots_writing high, time/interpreter_overlap_share near 1",
   }
 
   def __init__(

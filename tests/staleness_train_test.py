@@ -1,0 +1,86 @@
+"""Runs whose steps overlap, killed at any moment and resumed."""
+
+import random
+import time
+
+import pytest
+import training
+
+STEPS, KILLS = 6, 5
+STALE = {
+  "rollout.max_staleness": 1,
+  "train.steps": STEPS,
+  "train.save_every": 2,
+  "train.keep_checkpoints": 9,
+}
+CONVERSATIONS = STALE | {
+  "code_interpreter.prompts": 4,
+  "code_interpreter.group_size": 4,
+  "rollout.slots": 16,
+  "evaluation.every": 0,
+  "learner.max_micro_batches": 8,
+  "learner.micro_rows": 2,
+}
+RUNS = {
+  "self-play": ("configs/azr.py:tiny", training.AZR | STALE),
+  "conversations": ("configs/code_interpreter.py:tiny", CONVERSATIONS),
+}
+
+
+def metrics_of(folder):
+  """Metrics but those of scripts: equal ones may run once, if they meet."""
+  return [
+    {k: v for k, v in row.items() if not k.startswith("executor/")}
+    for row in training.metrics_of(folder)
+  ]
+
+
+@pytest.fixture(
+  name="run",
+  # `rollout/steps_in_flight_test.py` resumes within a step, too.
+  params=[
+    "self-play",
+    pytest.param("conversations", marks=pytest.mark.slow),
+  ],
+)
+def make_run(request, tmp_path_factory):
+  """The flags of a run, and the folder of one that nobody kills."""
+  config = training.flags(*RUNS[request.param])
+
+  def make(folder):
+    training.finish(training.start(folder, STEPS, config=config))
+
+  name = f"stale {request.param}"
+  return config, training.make_once(tmp_path_factory, name, make)
+
+
+def test_a_checkpoint_has_the_steps_in_flight(run, tmp_path):
+  config, whole = run
+  metrics = metrics_of(whole)
+  assert max(m["rollout/staleness/max"] for m in metrics) == 1
+  assert all("learner/correction/effective_share" in m for m in metrics)
+  cut = tmp_path / "cut"
+  training.copy_cut_after(2, whole, cut)
+  training.finish(training.start(cut, STEPS, config=config))
+  assert metrics_of(cut) == metrics
+
+
+@pytest.mark.slow
+def test_kills_at_random_moments_change_no_metric(run, tmp_path):
+  config, whole = run
+  draw = random.Random(0)
+  killed = tmp_path / "killed"
+  for _ in range(KILLS):
+    process = training.start(killed, STEPS, config=config)
+    lines = len(training.rows_of(killed)) if _has_lines(killed) else 0
+    if lines < STEPS - 1:
+      training.wait_for_line(killed, lines + 1, process)
+    time.sleep(draw.uniform(0, 4))
+    process.kill()
+    process.communicate()
+  training.finish(training.start(killed, STEPS, config=config))
+  assert metrics_of(killed) == metrics_of(whole)
+
+
+def _has_lines(folder):
+  return (folder / "metrics.jsonl").exists()
