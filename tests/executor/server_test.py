@@ -122,7 +122,7 @@ import os, signal, sys
 from azr_jax.executor import Executor, Job
 if __name__ == "__main__":
   with Executor(workers=1, timeout_s=60, memory_mb=256) as pool:
-    slow = "def f():\\n  for _ in range(20_000_000): pass\\n  return 1"
+    slow = "def f():\\n  for _ in range(60_000_000): pass\\n  return 1"
     running = pool.submit(Job("slow", slow, ("",)))
     def save(number, frame):
       job = Job("1", "def f(x):\\n  return x + 1", ("1",))
@@ -145,12 +145,15 @@ def test_a_signal_to_everybody_leaves_the_trainer_its_pool(name):
     start_new_session=True,
   )
   with trainer:
-    everyone = [int(pid) for pid in trainer.stdout.readline().split()]
-    zygotes = everyone[1:]
-    assert wait_until(lambda: children_of(zygotes))
-    everyone += children_of(zygotes)
-    for pid in [trainer.pid, *everyone]:
-      os.kill(pid, signal.Signals[name])
-    assert trainer.stdout.readline() == "1 2\n"
-    assert trainer.wait(30) == 3
+    try:
+      everyone = [int(pid) for pid in trainer.stdout.readline().split()]
+      zygotes = everyone[1:]
+      assert wait_until(lambda: children_of(zygotes))
+      everyone += children_of(zygotes)
+      for pid in [trainer.pid, *everyone]:
+        os.kill(pid, signal.Signals[name])
+      assert trainer.stdout.readline() == "1 2\n"
+      assert trainer.wait(30) == 3
+    finally:
+      trainer.kill()  # It would wait for a signal for ever.
   assert wait_until(lambda: not any(map(is_alive, everyone)))
