@@ -38,7 +38,7 @@ class ScriptedPolicy(scripted.Policy):
     return types.Prompt(text, tuple(range(len(text))), task)
 
   @scripted.samples
-  def sample(self, asked, n=1):
+  def sample(self, asked, n=1, prompt_seeds=None, environment=None, call=0):
     self.asked += asked
     for index, prompt in enumerate(asked):
       for sample in range(n):
