@@ -16,6 +16,7 @@ import collections
 import itertools
 from collections.abc import (
   AsyncIterable,
+  AsyncIterator,
   Callable,
   Coroutine,
   Generator,
@@ -63,6 +64,28 @@ class Awaited(Generic[Out]):
     while not self.future.done():
       yield self
     return self.future.result()
+
+
+async def as_completed(
+  futures: "Iterable[Future[Out]]",
+) -> "AsyncIterator[Future[Out]]":
+  """Yields futures as they complete."""
+  done: collections.deque[Future[Out]] = collections.deque()
+  waiting: list[Future[None]] = []
+
+  def arrive(future: "Future[Out]") -> None:
+    done.append(future)
+    if waiting:
+      waiting.pop().set_result(None)
+
+  every = list(futures)
+  for future in every:
+    future.add_done_callback(arrive)
+  for _ in every:
+    if not done:
+      waiting.append(Future())
+      await Awaited(waiting[0])
+    yield done.popleft()
 
 
 class EventLoop:
