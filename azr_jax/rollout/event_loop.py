@@ -10,6 +10,9 @@ goes in rounds:
 All of it runs in the caller's thread, and the loop is not asyncio's, so it
 works in a notebook too. Every host of a run sees the same completions and
 verdicts in the same round.
+
+Each temperature has a stream of its own. The device has memory for the slots of
+one of them, so a stream waits until the other's sequences have ended.
 """
 
 import collections
@@ -227,7 +230,10 @@ class EventLoop:
     went_on = self._go_on()
     streams = [stream for _, stream in self._streams.values()]
     had_something = any(not stream.is_empty for stream in streams)
-    self._sent = [stream for stream in streams if stream.send()]
+    for stream in streams:
+      others = any(one.has_slots for one in streams if one is not stream)
+      if stream.send(may_make_slots=not others):
+        self._sent.append(stream)
     went_on |= self._go_on()
     if self._sent or went_on:
       return

@@ -177,18 +177,3 @@ def gains(groups: Sequence[Sequence[types.Trajectory]]) -> list[float]:
     )
     for group in groups
   ]
-
-
-def fitting_prompts(
-  policy: Policy,
-  questions: Sequence[tuple[str, object]],
-) -> tuple[list[int], list[types.Prompt]]:
-  """Returns the indices of the questions whose prompts fit, and the prompts.
-
-  Args:
-    policy: tokenises prompts, and knows the largest prompt bucket.
-    questions: the text and the task of each prompt.
-  """
-  prompts = [policy.prompt(text, task) for text, task in questions]
-  kept = [i for i, prompt in enumerate(prompts) if policy.fits(prompt)]
-  return kept, [prompts[index] for index in kept]

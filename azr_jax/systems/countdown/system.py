@@ -186,7 +186,7 @@ class Countdown(System):
   async def _solve(
     self, policy: Policy, number: int, item: SampledItem, call: int
   ) -> list[types.Trajectory]:
-    """Returns G graded responses to a puzzle.
+    """Returns G graded responses to a puzzle; [] if it is too long.
 
     Args:
       policy: responds.
@@ -198,6 +198,8 @@ class Countdown(System):
     puzzle = self._puzzles[item.source][item.index]
     text = prompts.solve_prompt(puzzle, settings.prompt_format)
     prompt = policy.prompt(text, puzzle)
+    if not policy.fits(prompt):
+      return []
     answers = await collect.sample_group(
       policy,
       prompt,
