@@ -1,6 +1,8 @@
 """Policies of tests, whose completions a function writes."""
 
 import functools
+import random
+from concurrent.futures import Future
 
 from azr_jax.rollout.event_loop import Awaited, EventLoop
 
@@ -39,6 +41,41 @@ def samples(generate):
     return _Samples(functools.partial(generate, *args, **options))
 
   return sample
+
+
+class Arrivals:
+  """Jobs of an event loop, of which one that is drawn ends in each round."""
+
+  def __init__(self, seed):
+    self._rng = random.Random(seed)
+    self._waiting = []
+
+  @property
+  def pending(self):
+    return len(self._waiting)
+
+  def poll(self, wait):
+    del wait
+    if self._waiting:
+      index = self._rng.randrange(len(self._waiting))
+      self._waiting.pop(index).set_result(None)
+
+  async def come(self):
+    future = Future()
+    self._waiting.append(future)
+    await Awaited(future, self)
+
+  def delay(self, sample):
+    """Makes the completions of `Policy.sample` come in a drawn order."""
+
+    async def delayed(*args, **options):
+      every = [one async for one in sample(*args, **options)]
+      self._rng.shuffle(every)
+      for one in every:
+        await self.come()
+        yield one
+
+    return delayed
 
 
 def collect(system, policy, step):

@@ -1,27 +1,26 @@
 """Epochs over a set of items, each in its own random order."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 
 def epoch_indices(
-  seeds: Sequence[int], total: int, first: int, count: int
+  seeds: Sequence[int], total: int, positions: Iterable[int]
 ) -> list[int]:
-  """Returns items `first ... first+count-1` of endless reshuffled epochs.
+  """Returns the items at some positions of endless reshuffled epochs.
 
   Args:
     seeds: seeds of the orders; an epoch's order depends on them and its number.
     total: number of items of an epoch.
-    first: position of the first item, from 0.
-    count: number of items.
+    positions: from 0.
 
   Returns:
-    `count` indices below `total`.
+    An index below `total` for each position.
   """
   indices = []
   orders: dict[int, np.ndarray] = {}
-  for position in range(first, first + count):
+  for position in positions:
     epoch, offset = divmod(position, total)
     if epoch not in orders:
       rng = np.random.default_rng((*seeds, epoch, 0))

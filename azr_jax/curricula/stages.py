@@ -4,7 +4,7 @@ Items are anything with a pass rate: questions, programs, puzzles. Their ids
 identify them in a checkpoint.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,16 +65,25 @@ class Stages:
     )
     self._grouped_for = self.stage(step)
 
-  def sample(self, step: int, count: int) -> list[int]:
-    """Returns the indices of a step's items, from epochs over its stage."""
+  def steps_before(self, step: int) -> int:
+    """Returns how many steps its stage had before a step."""
+    return step - 1 - (self.stage(step) - 1) * self._stage_steps
+
+  def items_at(
+    self, step: int, positions: Iterable[int], min_count: int
+  ) -> list[int]:
+    """Returns the indices of items of epochs over a step's stage.
+
+    Args:
+      step: the training step.
+      positions: in these epochs, from 0.
+      min_count: how many items the stage has at least, if there are so many.
+    """
     stage = self.stage(step)
     items = improvement_potential.stage_questions(
-      self._groups, self._order, stage, count
+      self._groups, self._order, stage, min_count
     )
-    first = (step - 1 - (stage - 1) * self._stage_steps) * count
-    indices = passes.epoch_indices(
-      (self._seed, stage), len(items), first, count
-    )
+    indices = passes.epoch_indices((self._seed, stage), len(items), positions)
     return [items[index] for index in indices]
 
   def metrics(self, step: int, name: str) -> dict[str, float]:

@@ -10,12 +10,16 @@ goes in rounds:
 All of it runs in the caller's thread, and the loop is not asyncio's, so it
 works in a notebook too. Every host of a run sees the same completions and
 verdicts in the same round.
+
+Each temperature has a stream of its own. The device has memory for the slots of
+one of them, so a stream waits until the other's sequences have ended.
 """
 
 import collections
 import itertools
 from collections.abc import (
   AsyncIterable,
+  AsyncIterator,
   Callable,
   Coroutine,
   Generator,
@@ -63,6 +67,28 @@ class Awaited(Generic[Out]):
     while not self.future.done():
       yield self
     return self.future.result()
+
+
+async def as_completed(
+  futures: "Iterable[Future[Out]]",
+) -> "AsyncIterator[Future[Out]]":
+  """Yields futures as they complete."""
+  done: collections.deque[Future[Out]] = collections.deque()
+  waiting: list[Future[None]] = []
+
+  def arrive(future: "Future[Out]") -> None:
+    done.append(future)
+    if waiting:
+      waiting.pop().set_result(None)
+
+  every = list(futures)
+  for future in every:
+    future.add_done_callback(arrive)
+  for _ in every:
+    if not done:
+      waiting.append(Future())
+      await Awaited(waiting[0])
+    yield done.popleft()
 
 
 class EventLoop:
@@ -210,7 +236,10 @@ class EventLoop:
     went_on = self._go_on()
     streams = [stream for _, stream in self._streams.values()]
     had_something = any(not stream.is_empty for stream in streams)
-    self._sent = [stream for stream in streams if stream.send()]
+    for stream in streams:
+      others = any(one.has_slots for one in streams if one is not stream)
+      if stream.send(may_make_slots=not others):
+        self._sent.append(stream)
     went_on |= self._go_on()
     if self._sent or went_on:
       return

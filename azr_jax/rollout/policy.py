@@ -88,6 +88,9 @@ class Policy:
   is_branch: bool = False
   loop: EventLoop = dataclasses.field(default_factory=EventLoop)
   order: tuple[int, ...] = ()
+  _key_words: dict[int, np.ndarray] = dataclasses.field(
+    default_factory=dict, init=False, repr=False
+  )
 
   def branch(self, *numbers: int) -> "Policy":
     """Returns a policy whose samples follow from the key and the numbers.
@@ -171,8 +174,11 @@ class Policy:
     if temperature is not None:
       sampler = sampler.at_temperature(temperature)
     stream = self.loop.stream(sampler, self.params)
-    key = jax.random.fold_in(self.key, number)
-    key_data = np.asarray(jax.random.key_data(key))
+    if number not in self._key_words:
+      # It is computed behind what the device does now, so it is kept.
+      key = jax.random.fold_in(self.key, number)
+      self._key_words[number] = np.asarray(jax.random.key_data(key))
+    key_data = self._key_words[number]
     seeds = range(len(prompts)) if prompt_seeds is None else prompt_seeds
     submitted = [
       stream.submit(

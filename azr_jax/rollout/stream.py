@@ -63,7 +63,7 @@ class Stream:
     numbers: "itertools.count[int] | None" = None,
     version: int = 0,
   ):
-    """Opens a stream; slots are made when there is something to sample.
+    """Opens a stream; `send` makes slots when there is something to sample.
 
     Args:
       engine: the compiled functions.
@@ -86,7 +86,7 @@ class Stream:
     self._output: decode_lib.DecodeOutput | None = None
     self._ended: list[SequenceState] = []
     self._span = contextlib.ExitStack()
-    # Sequences that wait for parameters, and those of a run that was killed.
+    # Sequences that wait for parameters and slots; those of a killed run.
     self._held: list[SequenceState] = []
     self._known: dict[Name, SequenceState] = {}
 
@@ -149,26 +149,38 @@ class Stream:
         sequence.continue_from(known)
     self._ended += [s for s in sequences if s.finish_reason is not None]
     waiting = [s for s in sequences if s.finish_reason is None]
-    if self._params is None:
+    if self._scheduler is None:
       self._held += waiting
     elif waiting:
-      self._add(request, waiting)
+      self._scheduler.add(request, waiting)
     return request, [sequence.ended for sequence in sequences]
 
-  def _add(self, request: Request, sequences: Iterable[SequenceState]) -> None:
-    """Adds sequences of a request, which may have tokens already."""
-    if self._scheduler is None:
-      assert self._params is not None
-      self._span.enter_context(self._meter.spanning())
-      self._scheduler = Scheduler(
-        self._engine,
-        self._params,
-        self._stop_ids,
-        self._ends.find,
-        RequestMeter(self._meter),
-        self._version,
-      )
-    self._scheduler.add(request, sequences)
+  def _make_slots(self, params: types.Params) -> None:
+    """Makes slots, and adds the sequences that wait for them.
+
+    Those that have tokens read them again.
+    """
+    self._span.enter_context(self._meter.spanning())
+    self._scheduler = Scheduler(
+      self._engine,
+      params,
+      self._stop_ids,
+      self._ends.find,
+      RequestMeter(self._meter),
+      self._version,
+    )
+    by_request: dict[Request, list[SequenceState]] = {}
+    for sequence in self._held:
+      by_request.setdefault(sequence.request, []).append(sequence)
+    self._held = []
+    for request, theirs in by_request.items():
+      ordered = sorted(theirs, key=lambda s: s.sample_index)
+      self._scheduler.add(request, ordered)
+
+  @property
+  def has_slots(self) -> bool:
+    """Whether its slots take memory of the device."""
+    return self._scheduler is not None
 
   @property
   def is_empty(self) -> bool:
@@ -180,16 +192,21 @@ class Stream:
     """How many slots neither hold a sequence nor have one that waits."""
     slots = self._engine.slot_counts[0]
     if self._scheduler is None:
-      return slots
+      return slots - len(self._held)
     return slots - self._scheduler.num_live - self._scheduler.num_waiting
 
-  def send(self) -> bool:
+  def send(self, may_make_slots: bool = True) -> bool:
     """Fills free slots, starts a call of the decode loop, delivers completions.
+
+    Args:
+      may_make_slots: whether the device has memory for slots.
 
     Returns:
       Whether the call was started; not if no sequence decodes.
     """
     ended, self._ended = self._ended, []
+    if self._held and self._params is not None and may_make_slots:
+      self._make_slots(self._params)
     scheduler = self._scheduler
     if scheduler is not None:
       scheduler.admit()
@@ -220,8 +237,10 @@ class Stream:
 
   def cancel(self, requests: Iterable[Request]) -> None:
     """Gives up what is left of some requests."""
+    given_up = set(requests)
+    self._held = [s for s in self._held if s.request not in given_up]
     if self._scheduler is not None:
-      self._scheduler.cancel(set(requests))
+      self._scheduler.cancel(given_up)
       if self._output is None:
         self._close_if_empty()
 
@@ -257,12 +276,6 @@ class Stream:
       version: of the parameters.
     """
     self._params, self._version = params, version
-    by_request: dict[Request, list[SequenceState]] = {}
-    for sequence in self._held:
-      by_request.setdefault(sequence.request, []).append(sequence)
-    self._held = []
-    for request, theirs in by_request.items():
-      self._add(request, sorted(theirs, key=lambda s: s.sample_index))
 
   @property
   def held(self) -> list[SequenceState]:

@@ -37,6 +37,7 @@ HEALTHY = {
   "correction/effective_share near 1",
   "time": "seconds per phase; verification_wait near 0",
   "groups": "equal_share, dropped_share: zero-advantage groups, well below 1",
+  "refill": "unfilled_share near 0; dropped_share far below 1",
   "shaping": "overlong_share and masked_share near 0",
   "critic": "value_loss falls; explained_variance rises above 0; skipped 0",
   "evaluation": "pass@1 rises",

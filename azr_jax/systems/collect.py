@@ -11,6 +11,7 @@ from azr_jax import types
 from azr_jax.grading.outcome import Outcome
 from azr_jax.learner import advantages
 from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout.environment import Environment
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy, Sample
 
@@ -60,6 +61,34 @@ async def sample_and_grade(
   for index, sample in sorted(graded):
     by_prompt.setdefault(index, []).append(graded[index, sample])
   return list(by_prompt.values())
+
+
+async def sample_group(
+  policy: Policy,
+  prompt: types.Prompt,
+  number: int,
+  n: int,
+  grade: Callable[[types.Completion], "Future[Grade]"],
+  *,
+  call: int = 0,
+  jobs: SharedJobs | None = None,
+  environment: Environment | None = None,
+) -> list[Graded[Grade]]:
+  """Returns n graded responses to a prompt of a step.
+
+  Args:
+    policy: responds.
+    prompt: fits the largest prompt bucket.
+    number: of the prompt among those of the call.
+    n: how many.
+    grade: completion -> future of its grade.
+    call: the number of the call in the random key.
+    jobs: as for `sample_and_grade`.
+    environment: runs the tool calls of conversations.
+  """
+  samples = policy.sample([prompt], n, [number], environment, call=call)
+  [graded] = await sample_and_grade(samples, lambda _, c: grade(c), jobs)
+  return graded
 
 
 def outcome_metrics(outcome: Outcome) -> dict[str, float]:
@@ -148,27 +177,3 @@ def gains(groups: Sequence[Sequence[types.Trajectory]]) -> list[float]:
     )
     for group in groups
   ]
-
-
-def fitting_prompts(
-  policy: Policy,
-  questions: Sequence[tuple[str, object]],
-) -> tuple[list[int], list[types.Prompt]]:
-  """Returns the indices of the questions whose prompts fit, and the prompts.
-
-  Args:
-    policy: tokenises prompts, and knows the largest prompt bucket.
-    questions: the text and the task of each prompt.
-  """
-  prompts = [policy.prompt(text, task) for text, task in questions]
-  kept = [i for i, prompt in enumerate(prompts) if policy.fits(prompt)]
-  return kept, [prompts[index] for index in kept]
-
-
-def require_some(prompts: Sequence[types.Prompt]) -> None:
-  """Raises ValueError if no prompt of a step fits the largest bucket."""
-  if not prompts:
-    raise ValueError(
-      "no prompt of this step fits the last of rollout.prompt_buckets: "
-      "expected a larger bucket"
-    )

@@ -139,7 +139,8 @@ class System(abc.ABC):
 
     With `rollout.max_staleness`, several steps are under way. So it reads what
     changes from step to step before its first await, and changes it after its
-    last one.
+    last one. What no other step may have, such as the next problems of an
+    epoch, it takes from the state before its first await.
     """
 
   def overlaps(self, step: int) -> bool:

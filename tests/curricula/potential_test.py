@@ -76,9 +76,9 @@ def test_stages_have_equal_lengths_and_the_last_has_no_end():
 def test_epochs_hold_every_item_once_and_can_be_resumed_anywhere(
   total, first, count
 ):
-  whole = passes.epoch_indices((3, 1), total, 0, 200)
+  whole = passes.epoch_indices((3, 1), total, range(200))
   assert (
-    passes.epoch_indices((3, 1), total, first, count)
+    passes.epoch_indices((3, 1), total, range(first, first + count))
     == whole[first : first + count]
   )
   for start in range(0, 200 - total, total):
@@ -119,9 +119,9 @@ def test_stages_work_for_any_items_with_pass_rates():
     )
     for rates in (pass_rates, None)
   ]
-  assert set(first.sample(1, 2)) == {0, 4}
-  assert set(first.sample(4, 3)) == {0, 1, 4}
-  assert set(first.sample(11, 6)) == set(range(6))
+  assert set(first.items_at(1, range(2), 2)) == {0, 4}
+  assert set(first.items_at(4, range(3), 3)) == {0, 1, 4}
+  assert set(first.items_at(11, range(6), 6)) == set(range(6))
   assert first.metrics(4, "x") == {
     "stage/x/number": 2.0,
     "stage/x/group1": 2.0,
@@ -130,7 +130,7 @@ def test_stages_work_for_any_items_with_pass_rates():
     "stage/x/group4": 2.0,
   }
   second.load_state_dict(first.state_dict())
-  assert second.sample(5, 3) == first.sample(5, 3)
+  assert second.items_at(5, range(3), 3) == first.items_at(5, range(3), 3)
   state = first.state_dict()
   state["groups"].pop("puzzle 3")
   with pytest.raises(ValueError, match="lacks 'puzzle 3'"):

@@ -13,6 +13,7 @@ from rollout_model import (
 
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.environment import split_responses
+from azr_jax.rollout.scheduler import Scheduler
 
 TOOL_OUTPUTS = ["!", "abc", "0123456789 0123456789", "xy" * 20]
 
@@ -72,10 +73,13 @@ def tool_output(prompt_index, sample_index, num_responses):
   return TOOL_OUTPUTS[index % len(TOOL_OUTPUTS)]
 
 
-def converse(policy, environment, n=3):
+def converse(policy, environment, n=3, limit=None):
   """Returns n conversations per text, by prompt and sample index."""
   prompts = [policy.prompt(text) for text in TEXTS]
-  stream = policy.sample(prompts, n, environment=environment)
+  limits = limit and [limit] * len(prompts)
+  stream = policy.sample(
+    prompts, n, environment=environment, max_new_tokens=limits
+  )
   return {(i, s): completion for i, s, completion in stream}
 
 
@@ -237,6 +241,52 @@ def test_a_waiting_slot_delays_no_other(params, one_device_mesh):
   stream = three_slots.sample(prompts, 3, environment=SlowEnvironment())
   ended = [(index, sample) for index, sample, _ in stream]
   assert len(ended) == 12 and ended[-1] == SlowEnvironment.slow_id
+
+
+@pytest.mark.parametrize("limit, ends_away", [(140, False), (45, True)])
+def test_a_waiting_conversation_gives_its_slot_away_and_reads_its_tokens_again(
+  params, one_device_mesh, monkeypatch, limit, ends_away
+):
+  enough = long_policy(params, one_device_mesh, slots=20, cache_chunk=32)
+  wanted = converse(enough, ScriptedEnvironment(), limit=limit)
+  given, read_again, ended = [], [], []
+  give, receive = Scheduler._give_away_slots, Scheduler._receive
+
+  def counted_give(scheduler):
+    before = set(map(id, scheduler._away))
+    give(scheduler)
+    away = [s for s in scheduler._away if id(s) not in before]
+    given.extend(s.id for s in away)
+    # They are given to those that wait, and no more than are missing.
+    assert all(s.awaiting_tool for s in away)
+    assert (
+      scheduler._slots.count(None) <= len(scheduler._prefill_batch.waiting)
+      or not away
+    )
+
+  def counted_receive(scheduler, sequence, token_ids):
+    was_away = sequence in scheduler._away
+    receive(scheduler, sequence, token_ids)
+    if was_away and sequence.finish_reason is None:
+      assert sequence.pending_tokens == sequence.token_ids
+      read_again.append(sequence.id)
+    elif was_away:
+      ended.append(sequence.id)
+
+  monkeypatch.setattr(Scheduler, "_give_away_slots", counted_give)
+  monkeypatch.setattr(Scheduler, "_receive", counted_receive)
+  few = long_policy(params, one_device_mesh)
+  found = converse(few, ScriptedEnvironment((7, 40)), limit=limit)
+  # All of the twelve conversations cannot have a slot, and tools are slow.
+  assert len(read_again) >= 3 and bool(ended) == ends_away
+  assert len(given) == len(read_again) + len(ended)
+  assert found.keys() == wanted.keys()
+  for name, want in wanted.items():
+    got = found[name]
+    np.testing.assert_array_equal(got.token_ids, want.token_ids)
+    np.testing.assert_array_equal(got.loss_mask, want.loss_mask)
+    np.testing.assert_allclose(got.logprobs, want.logprobs, atol=1e-4)
+    assert got.finish_reason == want.finish_reason
 
 
 def test_nothing_compiles_in_a_conversation_after_the_warm_up(

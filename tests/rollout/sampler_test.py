@@ -21,6 +21,7 @@ from azr_jax import types
 from azr_jax.learner import packing, update
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout import stream as stream_lib
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.run import compile_counter
 
@@ -285,6 +286,40 @@ def test_the_learner_scores_500_tokens_as_the_sampler_did(
   gap = np.abs(np.asarray(scored) - batch.old_logprobs)
   assert batch.loss_mask.sum() == sum(map(len, sampled_logprobs))
   assert float(np.max(gap * batch.loss_mask)) < 1e-4
+
+
+def test_two_temperatures_never_have_slots_at_once(params, one_device_mesh):
+  """Memory has room for the slots of one; the other waits until it is done."""
+  mixed = policy(params, one_device_mesh)
+  want = [sample(mixed), sample(policy(params, one_device_mesh, temperature=0))]
+  most, make = [], stream_lib.Stream._make_slots
+
+  def counted(stream, params):
+    make(stream, params)
+    streams = [one for _, one in mixed.loop._streams.values()]
+    most.append(sum(one.has_slots for one in streams))
+
+  async def ask(text, temperature):
+    prompt, index = mixed.prompt(text), TEXTS.index(text)
+    samples = mixed.sample([prompt], 1, [index], None, temperature, call=0)
+    [completion] = [done async for _, _, done in samples]
+    return completion.token_ids.tolist()
+
+  async def converse(text, first, second):
+    return [await ask(text, first), await ask(text, second)]
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(stream_lib.Stream, "_make_slots", counted)
+    both = mixed.run(
+      mixed.gather(
+        converse(text, *((None, 0.0) if number % 2 else (0.0, None)))
+        for number, text in enumerate(TEXTS)
+      )
+    )
+  assert len(most) >= 3 and set(most) == {1}
+  for number, found in enumerate(both):
+    expected = [one[number, 0].token_ids.tolist() for one in want]
+    assert found == (expected if number % 2 else expected[::-1])
 
 
 def test_another_temperature_compiles_the_decode_loop_alone(

@@ -13,6 +13,7 @@ from azr_jax.executor import futures
 from azr_jax.parallel.rounds import Rounds
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.event_loop import Awaited
+from azr_jax.systems import refill
 from azr_jax.systems.system import System
 from azr_jax.trainer.steps_in_flight import IN_FLIGHT, StepsInFlight
 
@@ -72,17 +73,70 @@ class Chain(System):
     self.sums = {int(step): n for step, n in state["sums"].items()}
 
 
+class Refilled(System):
+  """Replaces prompts whose responses have one reward, by the order of epochs.
+
+  Its state are the positions of the epochs, and those that were asked.
+  """
+
+  name = "refilled"
+  settings = refill.RefillSettings(max_prompts=4)
+
+  def __init__(self, jobs):
+    self.jobs = jobs
+    self.order = refill.EpochOrder(4, self.settings)
+    self.asked = []
+
+  async def collect(self, policy, step):
+    taken = self.order.take(step - 1)
+    groups = await refill.fill(
+      policy,
+      4,
+      self.settings,
+      lambda number: self._ask(policy, number, taken[number]),
+    )
+    self.order.give_back(taken, groups)
+    self.asked += [taken[group.number] for group in groups.asked]
+    kept = [t for group in groups.kept for t in group.trajectories]
+    return types.RolloutBatch(kept, groups.metrics("x"))
+
+  async def _ask(self, policy, number, position):
+    prompt = policy.prompt(TEXTS[position % len(TEXTS)])
+    samples = policy.sample([prompt], 2, [number], None, call=0)
+    done = sorted([one async for one in samples], key=lambda one: one[1])
+    rewards = [
+      await Awaited(
+        self.jobs.submit(
+          lambda _, c=c: futures.done(float(c.token_ids.sum() % 3 == 0))
+        ),
+        self.jobs,
+      )
+      for _, _, c in done
+    ]
+    return [
+      types.Trajectory(prompt, completion, reward, number)
+      for (_, _, completion), reward in zip(done, rewards, strict=True)
+    ]
+
+  def state_dict(self):
+    return {"order": self.order.state_dict(), "asked": list(self.asked)}
+
+  def load_state_dict(self, state):
+    self.order.load_state_dict(state["order"])
+    self.asked = list(state["asked"])
+
+
 @pytest.fixture(name="make")
 def make_steps(params, one_device_mesh):
   """Makes a system with its steps, and the parameters after each update."""
 
-  def make(staleness):
+  def make(staleness, make_system=Chain):
     sampler = policy(
       params, one_device_mesh, max_staleness=1, max_tokens=20, slots=8
     ).sampler
     jobs = SharedJobs(None, argparse.Namespace(index=0, count=1), Rounds(2))
     jobs.metrics = dict  # No hosts to ask.
-    system = Chain(jobs)
+    system = make_system(jobs)
     steps = StepsInFlight(
       sampler,
       ByteTokenizer(),
@@ -153,6 +207,24 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(make, staleness):
     steps.load_state_dict(json.loads(states[step - 1]))
     resumed, last = play(make, steps, first=step + 1)
     assert plain(resumed) == plain(batches[step:])
+    assert last[-1] == states[-1]
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_a_killed_run_replaces_the_prompts_that_it_would_have(make, staleness):
+  system, steps = make(staleness, Refilled)
+  batches, states = play(make, steps)
+  metrics = [batch.metrics for batch in batches]
+  assert sum(one["refill/x/asked"] for one in metrics) > 4 * STEPS
+  # No step asks what another one asked, also where they overlap.
+  order = json.loads(states[-1])["order"]
+  assert sorted(system.asked + order["returned"]) == list(range(order["next"]))
+  for step in range(1, STEPS):
+    _, steps = make(staleness, Refilled)
+    steps.load_state_dict(json.loads(states[step - 1]))
+    resumed, last = play(make, steps, first=step + 1)
+    assert plain(resumed) == plain(batches[step:])
+    assert [batch.metrics for batch in resumed] == metrics[step:]
     assert last[-1] == states[-1]
 
 

@@ -131,6 +131,25 @@ def test_a_killed_run_goes_on_from_its_tokens(sampling, wanted):
   assert_equal(found, wanted)
 
 
+def test_a_call_that_goes_on_does_not_ask_the_device_for_its_key(
+  sampling, monkeypatch
+):
+  """The device would answer when the call of the decode loop has ended."""
+  prompt = sampling.prompt(TEXTS[0])
+  first = [
+    list(sampling.sample([prompt], 1, [number], call=3)) for number in (5, 6)
+  ]
+  other = sampling.branch(1)
+  monkeypatch.setattr(jax.random, "fold_in", None)
+  again = [
+    list(sampling.sample([prompt], 1, [number], call=3)) for number in (5, 6)
+  ]
+  for before, after in zip(first, again, strict=True):
+    np.testing.assert_array_equal(before[0][2].token_ids, after[0][2].token_ids)
+  with pytest.raises(TypeError):
+    other.sample([prompt], call=3)
+
+
 def test_smaller_orders_get_their_slots_first(sampling):
   stream = sampling.sampler.open(sampling.params)
   ended = []

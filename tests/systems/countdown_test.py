@@ -37,8 +37,11 @@ class ScriptedPolicy(scripted.Policy):
   def prompt(self, text, task=None):
     return types.Prompt(text, tuple(range(len(text))), task)
 
+  def fits(self, prompt):
+    return True
+
   @scripted.samples
-  def sample(self, asked, n=1):
+  def sample(self, asked, n=1, prompt_seeds=None, environment=None, call=0):
     self.asked += asked
     for index, prompt in enumerate(asked):
       for sample in range(n):

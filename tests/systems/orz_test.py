@@ -41,7 +41,7 @@ class ScriptedPolicy(scripted.Policy):
     return len(prompt.text) < 40
 
   @scripted.samples
-  def sample(self, asked, n=1):
+  def sample(self, asked, n=1, prompt_seeds=None, environment=None, call=0):
     self.asked += [prompt.task for prompt in asked]
     for index, prompt in enumerate(asked):
       for sample in range(n):
@@ -79,7 +79,7 @@ class Uneven(ScriptedPolicy):
   """Solves the problems of the second source once in three samples."""
 
   @scripted.samples
-  def sample(self, asked, n=1):
+  def sample(self, asked, n=1, prompt_seeds=None, environment=None, call=0):
     for index, sample, done in ScriptedPolicy.sample(self, asked, n):
       if asked[index].task in BY_SOURCE[0]:
         done = dataclasses.replace(done, text=prompts.format_response("", "-1"))
@@ -150,7 +150,7 @@ class EndingPolicy(ScriptedPolicy):
     return True
 
   @scripted.samples
-  def sample(self, asked, n=1, indices=None):
+  def sample(self, asked, n=1, prompt_seeds=None, environment=None, call=0):
     self.asked += asked
     for index in range(len(asked)):
       for sample in range(n):
@@ -197,7 +197,7 @@ def test_benchmarks_are_asked_and_graded_exactly_as_the_reward_is(
     context.hosts,
     runner.RunSettings("", 0, "full", count),
     None,
-    lambda policy, asked, n, indices: policy.sample(asked, n, indices),
+    lambda policy, asked, n, seeds: policy.sample(asked, n, seeds),
   )
   assert scores[f"{name}/pass@1/unbiased"] == pytest.approx(np.mean(wanted))
   assert [p.text for p in scoring.asked] == [p.text for p in training.asked]

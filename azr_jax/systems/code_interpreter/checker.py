@@ -7,12 +7,9 @@ last one printed with its errors.
 """
 
 from azr_jax.executor.scripts import ScriptResult
-from azr_jax.rollout import code_blocks
-from azr_jax.rollout.environment import SequenceId
 from azr_jax.systems.code_interpreter.phases import (
   TOO_LONG,
   Conversation,
-  Conversations,
   Phases,
   printed,
 )
@@ -29,81 +26,54 @@ NOT_WORKING = "(the check does not work for this answer)"
 
 async def check(
   phases: Phases,
-  conversations: Conversations,
+  conversation: Conversation,
   tries: int,
   generations: int,
   first_phase: int,
-) -> None:
-  """Sets what the steerer is told of the check of each answer.
+) -> str:
+  """Returns what the steerer is told of the check of an answer.
 
   Args:
     phases: samples the checker's responses and runs its scripts.
-    conversations: the answers to check.
-    tries: most scripts of an answer that run.
+    conversation: its answer is checked.
+    tries: most scripts that run.
     generations: most responses of a try.
     first_phase: the number of the first phase; there are at most
       `tries * generations`.
   """
-  texts = {
-    name: _ASK.format(
-      question=conversation.question, answer=phases.end_of(conversation.answer)
-    )
-    for name, conversation in conversations.items()
-  }
-  failed: dict[SequenceId, ScriptResult] = {}
-  waiting = list(texts)
+  text = _ASK.format(
+    question=conversation.question, answer=phases.end_of(conversation.answer)
+  )
+  result: ScriptResult | None = None
   for number in range(tries):
-    written = await _write_scripts(
+    result = await _run_script(
       phases,
-      conversations,
-      {name: texts[name] for name in waiting},
+      conversation,
+      text,
       generations,
       first_phase + number * generations,
     )
-    for name in waiting:
-      if name not in written:
-        conversations[name].check = NO_SCRIPT
-        failed.pop(name, None)
-    results = await phases.run(written)
-    waiting = []
-    for name, result in results.items():
-      if result.status == "ok" and not str(result.errors):
-        _tell(phases, conversations[name], result)
-        failed.pop(name, None)
-      else:
-        failed[name] = result
-        waiting.append(name)
-    if not waiting:
+    if result is None:
+      return NO_SCRIPT
+    if result.status == "ok" and not str(result.errors):
       break
-  for name, result in failed.items():
-    _tell(phases, conversations[name], result)
+  assert result is not None  # There is at least one try.
+  told = phases.shown(printed(result))
+  return NOT_WORKING if told == TOO_LONG else told
 
 
-async def _write_scripts(
+async def _run_script(
   phases: Phases,
-  conversations: Conversations,
-  texts: dict[SequenceId, str],
+  conversation: Conversation,
+  text: str,
   generations: int,
   first_phase: int,
-) -> dict[SequenceId, str]:
-  """Returns a response with a script for each text that gets one."""
-  written: dict[SequenceId, str] = {}
+) -> ScriptResult | None:
+  """Returns the result of the first response with a script, if any has one."""
   for generation in range(generations):
-    asked = {name: text for name, text in texts.items() if name not in written}
-    if not asked:
-      break
-    responses = await phases.ask(conversations, asked, first_phase + generation)
-    written |= {
-      name: response.text
-      for name, response in responses.items()
-      if code_blocks.find_block(response.text) is not None
-    }
-  return written
-
-
-def _tell(
-  phases: Phases, conversation: Conversation, result: ScriptResult
-) -> None:
-  """Sets the check of a conversation by its last script's result."""
-  text = phases.shown(printed(result))
-  conversation.check = NOT_WORKING if text == TOO_LONG else text
+    response = await phases.ask(conversation, text, first_phase + generation)
+    if response is not None:
+      result = await phases.run(response.text)
+      if result is not None:
+        return result
+  return None

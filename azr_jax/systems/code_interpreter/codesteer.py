@@ -9,8 +9,8 @@ The life of an answer:
    code. It accepts the answer, or chooses a form or gives advice for another
    answer, up to `rounds` times; the answer after the last round is final.
 
-All conversations take each of these steps in one call of the sampler. The
-policy is steerer, solver and checker.
+No conversation waits for another one. The policy is steerer, solver and
+checker.
 
 Differences from CodeSteer (arXiv 2502.04350): a role is shown the question and
 the last answer, not the whole conversation before; the steerer's first choice
@@ -26,12 +26,11 @@ from azr_jax import types
 from azr_jax.config.settings import Settings, setting
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
-from azr_jax.rollout.environment import SequenceId
+from azr_jax.rollout.event_loop import as_completed
 from azr_jax.rollout.policy import Answers, Policy
 from azr_jax.systems.code_interpreter import checker, script_complexity
 from azr_jax.systems.code_interpreter.phases import (
   Conversation,
-  Conversations,
   Phases,
   printed,
 )
@@ -126,116 +125,103 @@ class CodeSteer:
       samples: number of answers per prompt.
       prompt_seeds: the integer that each prompt folds into the random key.
     """
-    settings = self._settings
     phases = Phases(
       policy,
       self._jobs,
       self._libraries,
       self._prompt_format,
-      settings.report_tokens,
+      self._settings.report_tokens,
     )
-    conversations = {
-      (index, sample): Conversation(
-        prompt, prompt_seeds[index] * samples + sample
-      )
+    names = {
+      policy.loop.spawn(
+        self._converse(
+          phases, Conversation(prompt, prompt_seeds[index] * samples + sample)
+        )
+      ): (index, sample)
       for index, prompt in enumerate(prompts)
       for sample in range(samples)
     }
+    async for done in as_completed(names):
+      yield *names[done], done.result()
+
+  async def _converse(
+    self, phases: Phases, conversation: Conversation
+  ) -> types.Completion:
+    """Returns the accepted answer to a question, or the last one."""
+    settings = self._settings
     # A round has a phase each for steerer and solver, and the checker's.
     checks = settings.check_tries * settings.check_generations
-    await self._choose(phases, conversations, 0)
-    await self._answer(phases, conversations, 1)
+    await self._choose(phases, conversation, 0)
+    await self._answer(phases, conversation, 1)
     for number in range(2, 2 + settings.rounds * (2 + checks), 2 + checks):
-      await checker.check(
+      conversation.check = await checker.check(
         phases,
-        conversations,
+        conversation,
         settings.check_tries,
         settings.check_generations,
         number + 2,
       )
-      for name in await self._steer(phases, conversations, number):
-        yield *name, _completed(conversations.pop(name))
-      if not conversations:
-        return
-      await self._answer(phases, conversations, number + 1)
-    for name, conversation in conversations.items():
-      yield *name, _completed(conversation)
+      if await self._accepts(phases, conversation, number):
+        break
+      await self._answer(phases, conversation, number + 1)
+    return dataclasses.replace(
+      conversation.completion, text=conversation.answer
+    )
 
   async def _choose(
-    self, phases: Phases, conversations: Conversations, number: int
+    self, phases: Phases, conversation: Conversation, number: int
   ) -> None:
-    """Sets the form of each first answer."""
-    texts = {
-      name: _CHOOSE.format(question=conversation.question)
-      for name, conversation in conversations.items()
-    }
-    choices = await phases.ask(conversations, texts, number)
-    for name, choice in choices.items():
-      form = code_blocks.find_answer(choice.text) or ""
-      is_code = form.casefold() == "code"
-      conversations[name].form = "code" if is_code else "text"
+    """Sets the form of the first answer."""
+    text = _CHOOSE.format(question=conversation.question)
+    choice = await phases.ask(conversation, text, number)
+    form = code_blocks.find_answer(choice.text) if choice else None
+    is_code = form is not None and form.casefold() == "code"
+    conversation.form = "code" if is_code else "text"
 
   async def _answer(
-    self, phases: Phases, conversations: Conversations, number: int
+    self, phases: Phases, conversation: Conversation, number: int
   ) -> None:
-    """Sets each answer and the output of its script."""
-    texts = {}
-    for name, conversation in conversations.items():
-      question = conversation.question
-      if conversation.advice:
-        question += _ADVISED.format(advice=conversation.advice)
-      texts[name] = question_prompts.ask(
-        question,
-        conversation.form,
-        self._prompt_format,
-        phases.policy.tokenizer,
-      )
+    """Sets the answer and the output of its script."""
+    question = conversation.question
+    if conversation.advice:
+      question += _ADVISED.format(advice=conversation.advice)
+    text = question_prompts.ask(
+      question,
+      conversation.form,
+      self._prompt_format,
+      phases.policy.tokenizer,
+    )
     temperature: float | None = self._settings.solver_temperature
     if temperature == _AS_SAMPLED:
       temperature = None
-    answers = await phases.sample(conversations, texts, number, temperature)
-    for name, answer in answers.items():
-      conversations[name].completion = answer
-    results = await phases.run(
-      {name: c.completion.text for name, c in conversations.items()}
+    answer = await phases.sample(conversation, text, number, temperature)
+    if answer is not None:  # Its prompt fitted; else the one before stays.
+      conversation.completion = answer
+    result = await phases.run(conversation.completion.text)
+    conversation.output = "" if result is None else printed(result)
+    conversation.report = phases.shown(conversation.output)
+
+  async def _accepts(
+    self, phases: Phases, conversation: Conversation, number: int
+  ) -> bool:
+    """Returns whether the steerer accepts; sets form and advice if not."""
+    block = code_blocks.find_block(conversation.answer)
+    text = _STEER.format(
+      question=conversation.question,
+      answer=phases.end_of(conversation.answer),
+      output=conversation.report or "(nothing)",
+      check=conversation.check or "(nothing)",
+      code=script_complexity.measure(block.code).summary if block else "none",
     )
-    for name, conversation in conversations.items():
-      result = results.get(name)
-      conversation.output = "" if result is None else printed(result)
-      conversation.report = phases.shown(conversation.output)
-
-  async def _steer(
-    self, phases: Phases, conversations: Conversations, number: int
-  ) -> list[SequenceId]:
-    """Sets form and advice of the next answers; returns the accepted ones."""
-    texts = {}
-    for name, conversation in conversations.items():
-      block = code_blocks.find_block(conversation.answer)
-      texts[name] = _STEER.format(
-        question=conversation.question,
-        answer=phases.end_of(conversation.answer),
-        output=conversation.report or "(nothing)",
-        check=conversation.check or "(nothing)",
-        code=script_complexity.measure(block.code).summary if block else "none",
-      )
-    responses = await phases.ask(conversations, texts, number)
-    accepted = []
-    for name, conversation in conversations.items():
-      response = responses.get(name)
-      if response is None:  # Its text did not fit.
-        accepted.append(name)
-        continue
-      choice = code_blocks.find_answer(response.text)
-      choice = response.text.strip() if choice is None else choice
-      if any(words in choice.casefold() for words in _ACCEPTED):
-        accepted.append(name)
-      elif choice.casefold() in ("code", "text"):
-        conversation.form, conversation.advice = choice.casefold(), ""
-      else:
-        conversation.advice = phases.end_of(choice)
-    return accepted
-
-
-def _completed(conversation: Conversation) -> types.Completion:
-  """Returns the last answer with its output as text."""
-  return dataclasses.replace(conversation.completion, text=conversation.answer)
+    response = await phases.ask(conversation, text, number)
+    if response is None:  # Its text did not fit.
+      return True
+    choice = code_blocks.find_answer(response.text)
+    choice = response.text.strip() if choice is None else choice
+    if any(words in choice.casefold() for words in _ACCEPTED):
+      return True
+    if choice.casefold() in ("code", "text"):
+      conversation.form, conversation.advice = choice.casefold(), ""
+    else:
+      conversation.advice = phases.end_of(choice)
+    return False

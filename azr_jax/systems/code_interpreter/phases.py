@@ -1,14 +1,11 @@
-"""Phases that all conversations with CodeSteer go through together.
+"""The phases that a conversation with CodeSteer goes through.
 
-In a phase, the policy responds to one text for each conversation, in one call
-of the sampler, or a script of each runs. A phase has a number, from which its
-random key is made, so that an answer does not depend on how many phases the
-other conversations need.
+In a phase, the policy responds to a text, or a script runs. A phase of the
+policy has a number, from which its random key is made, so that a response does
+not depend on other conversations, nor on how many phases were needed before.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TypeAlias
 
 import numpy as np
 
@@ -17,10 +14,8 @@ from azr_jax.executor import scripts
 from azr_jax.executor.scripts import ScriptResult
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
-from azr_jax.rollout.environment import SequenceId
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
-from azr_jax.systems import collect
 from azr_jax.tasks.questions import prompts
 
 # The calls of a policy that have no number count from 0; they stay below this.
@@ -37,7 +32,7 @@ _EMPTY = types.Completion(
 
 @dataclasses.dataclass
 class Conversation:
-  """A question that has no accepted answer yet.
+  """A question, and what was said about it so far.
 
   Attributes:
     prompt: the question; its task has the `request`.
@@ -73,10 +68,6 @@ class Conversation:
     return f"{self.completion.text}\n{self.output}\n<<<{answer}>>>"
 
 
-# The conversations without an accepted answer, by prompt and sample index.
-Conversations: TypeAlias = Mapping[SequenceId, Conversation]
-
-
 @dataclasses.dataclass(frozen=True)
 class Phases:
   """The phases of one call of the agent.
@@ -96,66 +87,50 @@ class Phases:
   max_tokens: int
 
   async def ask(
-    self,
-    conversations: Conversations,
-    texts: Mapping[SequenceId, str],
-    number: int,
-  ) -> dict[SequenceId, types.Completion]:
-    """Returns responses to texts, which the chat template may go around."""
-    templated = {
-      name: prompts.apply_chat_template(
-        text, self.prompt_format, self.policy.tokenizer
-      )
-      for name, text in texts.items()
-    }
-    return await self.sample(conversations, templated, number)
+    self, conversation: Conversation, text: str, number: int
+  ) -> types.Completion | None:
+    """Responds to a text, which the chat template may go around."""
+    templated = prompts.apply_chat_template(
+      text, self.prompt_format, self.policy.tokenizer
+    )
+    return await self.sample(conversation, templated, number)
 
   async def sample(
     self,
-    conversations: Conversations,
-    texts: Mapping[SequenceId, str],
+    conversation: Conversation,
+    text: str,
     number: int,
     temperature: float | None = None,
-  ) -> dict[SequenceId, types.Completion]:
-    """Returns a response to each text that fits the largest prompt bucket.
+  ) -> types.Completion | None:
+    """Responds to a text; None: it does not fit the largest prompt bucket.
 
     Args:
-      conversations: those that the texts belong to, and perhaps others.
-      texts: the prompt of each conversation.
-      number: of the phase; no two phases of a call have the same.
+      conversation: which the text belongs to.
+      text: the prompt.
+      number: of the phase; no two phases of a conversation have the same.
       temperature: divides the logits; None: that of the policy's sampler.
     """
-    names = list(texts)
-    kept, asked = collect.fitting_prompts(
-      self.policy,
-      [(texts[name], conversations[name].prompt.task) for name in names],
-    )
-    names = [names[index] for index in kept]
+    prompt = self.policy.prompt(text, conversation.prompt.task)
+    if not self.policy.fits(prompt):
+      return None
     samples = self.policy.sample(
-      asked,
+      [prompt],
       1,
-      [conversations[name].seed for name in names],
+      [conversation.seed],
       temperature=temperature,
       call=_FIRST_CALL + number,
     )
-    return {names[index]: completion async for index, _, completion in samples}
+    [completion] = [completion async for _, _, completion in samples]
+    return completion
 
-  async def run(
-    self, texts: Mapping[SequenceId, str]
-  ) -> dict[SequenceId, ScriptResult]:
-    """Returns what the script of each text printed, for texts with one."""
-    running = {}
-    for name, text in texts.items():
-      block = code_blocks.find_block(text)
-      if block is not None:
-        job = scripts.script_job(block.code, self.libraries)
-        running[name] = self.jobs.submit(
-          lambda executor, job=job: executor.submit(job)
-        )
-    return {
-      name: scripts.read_result(await Awaited(future, self.jobs))
-      for name, future in running.items()
-    }
+  async def run(self, text: str) -> ScriptResult | None:
+    """Returns what the script of a text printed; None: it has no script."""
+    block = code_blocks.find_block(text)
+    if block is None:
+      return None
+    job = scripts.script_job(block.code, self.libraries)
+    running = self.jobs.submit(lambda executor: executor.submit(job))
+    return scripts.read_result(await Awaited(running, self.jobs))
 
   def shown(self, text: str) -> str:
     """Returns a script's output as another role is shown it."""

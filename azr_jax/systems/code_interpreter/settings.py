@@ -9,6 +9,7 @@ from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.agents import AGENTS
 from azr_jax.systems.code_interpreter.codesteer import CodeSteerSettings
 from azr_jax.systems.code_interpreter.rewards import RewardSettings
+from azr_jax.systems.refill import RefillSettings
 from azr_jax.tasks.questions import prompts as prompt_lib
 from azr_jax.tasks.questions import sources
 
@@ -35,6 +36,7 @@ class CodeInterpreterSettings(Settings):
   group_size: int = setting(
     5, "conversations per question", paper="5", at_least=1
   )
+  refill: RefillSettings = RefillSettings()
   prompt_format: str = setting(
     "full", "prompt format", choices=prompt_lib.PROMPT_FORMATS
   )
@@ -75,6 +77,7 @@ class CodeInterpreterSettings(Settings):
 
   def check(self) -> None:
     """Refuses orders without the pass rates or groups that they need."""
+    self.refill.check_groups(self, self.group_size)
     if self.order in potential.OFFLINE and not self.pass_rates:
       raise self.invalid(
         "pass_rates", f"a file of azr_jax.potential with order={self.order!r}"

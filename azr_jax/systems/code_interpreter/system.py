@@ -4,7 +4,8 @@ One step, as `CodeInterpreter.collect`:
 1. it takes the next questions of the stage; every epoch has another order;
 2. it samples several conversations about each: the model reasons, writes code,
    reads the tool output, and continues until it answers
-   (`rollout/python_tool.py`);
+   (`rollout/python_tool.py`). A question whose conversations have one reward
+   may be replaced by another one (`systems/refill.py`);
 3. it grades the answers; the reward has terms for a correct answer, for the
    format, and for the number of turns (`rewards.py`);
 4. every conversation becomes a trajectory; the `loss_mask` of tool output is
@@ -19,6 +20,7 @@ Paper: R1-CI (arXiv 2505.21668). The denominator of its ratio is printed as the
 reference model; here it is the policy that sampled, as in GRPO.
 """
 
+import itertools
 import pathlib
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -38,7 +40,7 @@ from azr_jax.rollout.environment import split_turns
 from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.rollout.python_tool import PythonTool
 from azr_jax.rollout.settings import SamplerSettings
-from azr_jax.systems import collect
+from azr_jax.systems import collect, refill
 from azr_jax.systems.code_interpreter import (
   agents,
   measurement,
@@ -53,9 +55,10 @@ from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question
 from azr_jax.types import RolloutBatch
 
-# Prompt format -> the variant of `configs/evaluate.py` with these prompts.
-# The key of the tool in the state.
+# Keys of the tool and of the epochs' order in the state.
 _TOOL = "tool"
+_ORDER = "order"
+# Prompt format -> the variant of `configs/evaluate.py` with these prompts.
 _EVALUATIONS = {
   "chat": "questions",
   "full": "questions_full",
@@ -115,6 +118,7 @@ class CodeInterpreter(System):
       stage_steps=settings.stage_steps,
       seed=context.seed,
     )
+    self._order = refill.EpochOrder(settings.prompts, settings.refill)
     self._tool = self.make_tool()
 
   @classmethod
@@ -198,73 +202,81 @@ class CodeInterpreter(System):
     }
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns the state of the stages, and the tool's counts of this step."""
-    return {**self._stages.state_dict(), _TOOL: self._tool.state_dict()}
+    """Returns the stages, their order, and the tool's counts of this step."""
+    state = {**self._stages.state_dict(), _TOOL: self._tool.state_dict()}
+    if self.settings.refill.replaces:
+      state[_ORDER] = self._order.state_dict()
+    return state
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
     """Restores what `state_dict` returned."""
     self._stages.load_state_dict(state)
     self._tool.load_state_dict(state.get(_TOOL, {}))
+    self._order.load_state_dict(state.get(_ORDER, {}))
 
   def overlaps(self, step: int) -> bool:
     """Returns whether a step measures no pass rates."""
     return not self._stages.needs_pass_rates(step)
-
-  def questions_of(self, step: int) -> list[int]:
-    """Returns the indices of the questions of a step."""
-    return self._stages.sample(step, self.settings.prompts)
 
   async def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Plays one step, as the module's docstring says."""
     settings = self.settings
     if self._stages.needs_pass_rates(step):
       self._stages.regroup(self._estimate_pass_rates(policy, step), step)
-    questions = [self._questions[i] for i in self.questions_of(step)]
-    _, asked = self._prompts(policy, questions, "free")
-    collect.require_some(asked)
-
-    def submit(index: int, completion: types.Completion) -> "Future[Outcome]":
-      last = _turns(policy, completion)[::2][-1]
-      return self._grade(asked[index].task, code_blocks.find_answer(last))
-
-    samples = policy.sample(asked, settings.group_size, environment=self._tool)
-    groups = await collect.sample_and_grade(samples, submit, self.context.jobs)
-    trajectories = []
-    for group, rollouts in enumerate(groups):
-      for rollout in rollouts:
-        turns = _turns(policy, rollout.completion)
-        parts = rewards_lib.parts(
-          settings.rewards,
-          turns[::2],
-          rollout.completion.finish_reason,
-          bool(rollout.grade),
-        )
-        trajectories.append(
-          _trajectory(asked[group], rollout, turns, parts, group)
-        )
-    metrics = self._metrics(trajectories)
-    metrics["count/code_interpreter/too_long"] = float(
-      settings.prompts - len(asked)
+    stage = self._stages.stage(step)
+    positions = self._order.take(self._stages.steps_before(step), stage)
+    indices = self._stages.items_at(step, positions, settings.prompts)
+    groups = await refill.fill(
+      policy,
+      settings.prompts,
+      settings.refill,
+      lambda number: self._ask(
+        policy, number, self._questions[indices[number]]
+      ),
     )
+    self._order.give_back(positions, groups, stage)
+    asked = itertools.chain(*(group.trajectories for group in groups.asked))
+    kept = itertools.chain(*(group.trajectories for group in groups.kept))
+    metrics = self._metrics(list(asked))
+    metrics |= groups.metrics("code_interpreter")
     metrics |= self._tool.metrics()
     metrics |= self._stages.metrics(step, "code_interpreter")
-    return RolloutBatch(trajectories, metrics)
+    return RolloutBatch(list(kept), metrics)
 
-  def _prompts(
-    self, policy: Policy, questions: Sequence[Question], form: str
-  ) -> tuple[list[int], list[types.Prompt]]:
-    """Returns the indices of the questions that fit, and their prompts."""
-    prompt_format = self.settings.prompt_format
-    return collect.fitting_prompts(
+  async def _ask(
+    self, policy: Policy, number: int, question: Question
+  ) -> list[types.Trajectory]:
+    """Returns the graded conversations about a question; [] if too long."""
+    settings, tokenizer = self.settings, policy.tokenizer
+    text = prompts.ask(question.text, "free", settings.prompt_format, tokenizer)
+    prompt = policy.prompt(text, question)
+    if not policy.fits(prompt):
+      return []
+
+    def grade(completion: types.Completion) -> "Future[Outcome]":
+      last = _turns(policy, completion)[::2][-1]
+      return self._grade(question, code_blocks.find_answer(last))
+
+    rollouts = await collect.sample_group(
       policy,
-      [
-        (
-          prompts.ask(question.text, form, prompt_format, policy.tokenizer),
-          question,
-        )
-        for question in questions
-      ],
+      prompt,
+      number,
+      settings.group_size,
+      grade,
+      jobs=self.context.jobs,
+      environment=self._tool,
     )
+    trajectories = []
+    for rollout in rollouts:
+      turns = _turns(policy, rollout.completion)
+      parts = rewards_lib.parts(
+        settings.rewards,
+        turns[::2],
+        rollout.completion.finish_reason,
+        bool(rollout.grade),
+      )
+      trajectories.append(_trajectory(prompt, rollout, turns, parts, number))
+    return trajectories
 
   def _estimate_pass_rates(self, policy: Policy, step: int) -> list[PassRate]:
     """Returns how often the policy solves each question, with all agents."""

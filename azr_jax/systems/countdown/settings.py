@@ -7,6 +7,7 @@ from azr_jax.curricula.adaptive import AdaptiveSettings
 from azr_jax.curricula.bandit import BanditSettings
 from azr_jax.curricula.replay import ReplaySettings
 from azr_jax.grading import countdown as verifier
+from azr_jax.systems.refill import RefillSettings
 from azr_jax.tasks.countdown import prompts as prompt_lib
 
 CURRICULA = ("uniform", "static", "adaptive", "bandit")
@@ -41,6 +42,7 @@ class CountdownSettings(Settings):
 
   prompts: int = setting(128, "puzzles per step", paper="128", at_least=1)
   group_size: int = setting(8, "G, responses per puzzle", paper="8", at_least=2)
+  refill: RefillSettings = RefillSettings()
   prompt_format: str = setting(
     "full", "prompt format", choices=prompt_lib.PROMPT_FORMATS
   )
@@ -88,6 +90,7 @@ class CountdownSettings(Settings):
 
   def check(self) -> None:
     """Refuses proposals that leave no room, or without `adaptive`."""
+    self.refill.check_groups(self, self.group_size)
     if not self.proposals:
       return
     if self.curriculum != "adaptive":

@@ -3,7 +3,9 @@
 One step, as `Countdown.collect`:
 1. a curriculum samples puzzles of the training split, and perhaps of a second
    source, a pool of random or proposed puzzles;
-2. it samples G responses to each and grades them: the reward is 1.0, 0.1 or 0;
+2. it samples G responses to each and grades them: the reward is 1.0, 0.1 or 0.
+   A puzzle whose responses have one reward may be replaced by another one
+   (`systems/refill.py`);
 3. the curriculum is updated with the pass rate of each puzzle;
 4. every answer becomes a trajectory, whose baseline is the rest of its group
    (RLOO).
@@ -18,6 +20,7 @@ Paper: Countdown (docs/papers.md).
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +33,7 @@ from azr_jax.grading import answer_tags
 from azr_jax.grading import countdown as verifier
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.rollout.policy import Policy
-from azr_jax.systems import collect
+from azr_jax.systems import collect, refill
 from azr_jax.systems.azr import rewards
 from azr_jax.systems.countdown import sources as sources_lib
 from azr_jax.systems.countdown.settings import CountdownSettings
@@ -128,28 +131,45 @@ class Countdown(System):
   async def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Plays one step, as the module's docstring says."""
     settings = self.settings
-    rng = np.random.default_rng((self.context.seed, step))
-    items = self._curriculum.sample(step, settings.prompts, rng)
+    rngs = refill.generators(settings.refill, (self.context.seed, step))
+    items, *extra = reversed(
+      [
+        self._curriculum.sample(step, settings.prompts, rng)
+        for rng in reversed(rngs)
+      ]
+    )
     proposed: list[_Proposal] = []
     if settings.proposals and self._may_propose(items):
-      proposed = await self._propose(policy, items, rng)
+      proposed = await self._propose(policy, items, rngs[0])
       fresh = [p.item for p in proposed if p.item is not None]
       # Proposals take the place of solutions, so that a step has as many
       # completions as without them.
       room = settings.prompts - -(-settings.proposals // settings.group_size)
       items = (fresh + items)[:room]
-    puzzles = [self._puzzles[item.source][item.index] for item in items]
-    groups = await self._solve(policy, puzzles)
+    places = len(items)
+    for turn in extra:
+      items = items + turn[:places]
+    call = int(bool(proposed))
+    groups = await refill.fill(
+      policy,
+      places,
+      settings.refill,
+      lambda number: self._solve(policy, number, items[number], call),
+    )
+    solved = [group.trajectories for group in groups.asked]
+    items = [items[group.number] for group in groups.asked]
     rates = [
-      float(np.mean([t.metrics["correct"] for t in group])) for group in groups
+      float(np.mean([t.metrics["correct"] for t in group])) for group in solved
     ]
-    self._curriculum.update(step, items, rates, collect.gains(groups))
+    self._curriculum.update(step, items, rates, collect.gains(solved))
     for proposal in proposed:
       if proposal.item in items:
         proposal.pass_rate = rates[items.index(proposal.item)]
-    trajectories = [trajectory for group in groups for trajectory in group]
-    metrics = self._metrics(items, trajectories)
-    metrics |= _proposal_metrics(proposed)
+    metrics = self._metrics(items, list(itertools.chain(*solved)))
+    metrics |= groups.metrics("countdown") | _proposal_metrics(proposed)
+    trajectories = list(
+      itertools.chain(*(group.trajectories for group in groups.kept))
+    )
     trajectories += [
       self._proposal_trajectory(proposal, step)
       for proposal in proposed
@@ -164,42 +184,47 @@ class Countdown(System):
     return items[0].bucket == bucket or self._buckets.count(bucket) == 0
 
   async def _solve(
-    self, policy: Policy, puzzles: Sequence[Puzzle]
-  ) -> list[list[types.Trajectory]]:
-    """Returns the trajectories of G responses to each puzzle, in order."""
+    self, policy: Policy, number: int, item: SampledItem, call: int
+  ) -> list[types.Trajectory]:
+    """Returns G graded responses to a puzzle; [] if it is too long.
+
+    Args:
+      policy: responds.
+      number: of the puzzle in the step.
+      item: the puzzle.
+      call: how often the policy was called in the step before.
+    """
     settings = self.settings
-    asked = [
-      policy.prompt(
-        prompts.solve_prompt(puzzle, settings.prompt_format), puzzle
-      )
-      for puzzle in puzzles
-    ]
-
-    def verify(index: int, completion: types.Completion):
-      return futures.done(
-        verifier.verify(puzzles[index], completion.text, settings.verifier)
-      )
-
-    samples = policy.sample(asked, settings.group_size)
-    groups = await collect.sample_and_grade(samples, verify)
+    puzzle = self._puzzles[item.source][item.index]
+    text = prompts.solve_prompt(puzzle, settings.prompt_format)
+    prompt = policy.prompt(text, puzzle)
+    if not policy.fits(prompt):
+      return []
+    answers = await collect.sample_group(
+      policy,
+      prompt,
+      number,
+      settings.group_size,
+      lambda completion: futures.done(
+        verifier.verify(puzzle, completion.text, settings.verifier)
+      ),
+      call=call,
+    )
     return [
-      [
-        types.Trajectory(
-          prompt=asked[index],
-          completion=answer.completion,
-          reward=answer.grade.score,
-          group_id=(SOLVE, index),
-          metrics={
-            "correct": float(answer.grade.right),
-            "answered": float(answer.grade.score > verifier.NO_ANSWER),
-            "answer_blocks": float(
-              answer_tags.answer_blocks(answer.completion.text)
-            ),
-          },
-        )
-        for answer in group
-      ]
-      for index, group in enumerate(groups)
+      types.Trajectory(
+        prompt=prompt,
+        completion=answer.completion,
+        reward=answer.grade.score,
+        group_id=(SOLVE, number),
+        metrics={
+          "correct": float(answer.grade.right),
+          "answered": float(answer.grade.score > verifier.NO_ANSWER),
+          "answer_blocks": float(
+            answer_tags.answer_blocks(answer.completion.text)
+          ),
+        },
+      )
+      for answer in answers
     ]
 
   async def _propose(

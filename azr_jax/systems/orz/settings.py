@@ -5,6 +5,7 @@ import dataclasses
 from azr_jax.config.settings import Settings, setting
 from azr_jax.curricula.bandit import BanditSettings
 from azr_jax.grading.mathematics import grader, reward
+from azr_jax.systems.refill import RefillSettings
 from azr_jax.tasks.mathematics import prompts as prompt_lib
 
 EPOCHS, BANDIT = CURRICULA = ("epochs", "bandit")
@@ -43,6 +44,7 @@ class ORZSettings(Settings):
     choices=CURRICULA,
   )
   bandit: BanditSettings = BanditSettings()
+  refill: RefillSettings = RefillSettings()
   prompt_format: str = setting(
     "full", "prompt format", choices=prompt_lib.PROMPT_FORMATS
   )
@@ -67,6 +69,7 @@ class ORZSettings(Settings):
       raise self.invalid(
         "group_size", f"at least 2 with curriculum={BANDIT!r}, by advantages"
       )
+    self.refill.check_groups(self, self.group_size)
     if len(self.counts) != len(self.data):
       raise self.invalid(
         "counts", f"one for each of the {len(self.data)} sources of data"

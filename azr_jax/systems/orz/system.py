@@ -4,7 +4,8 @@ One step, as `ORZ.collect`:
 1. it takes the next problems; every epoch has another order, or a bandit
    chooses the source of each (`orz.curriculum`);
 2. it samples several responses to each, and compares their answers with the
-   reference answer: the reward is 1 or 0;
+   reference answer: the reward is 1 or 0. A problem whose responses are all
+   right or all wrong may be replaced by another one (`systems/refill.py`);
 3. every response becomes a trajectory. With `learner.estimator = "gae"` a
    critic estimates advantages; with `grpo` or `grpo_mean` the other responses
    to the same problem are the baseline.
@@ -31,7 +32,7 @@ from azr_jax.grading.mathematics import grader, reward
 from azr_jax.grading.outcome import Outcome
 from azr_jax.learner import advantages
 from azr_jax.rollout.policy import Policy
-from azr_jax.systems import collect, text_metrics
+from azr_jax.systems import collect, refill, text_metrics
 from azr_jax.systems.orz.settings import BANDIT, ORZSettings
 from azr_jax.systems.system import Context, Evaluation, StepLoad, System
 from azr_jax.tasks.mathematics import prompts, sources
@@ -80,6 +81,7 @@ class ORZ(System):
     # Index of a problem -> number of correct responses, number of responses.
     self._solved: dict[int, tuple[int, int]] = {}
     self._source_of = [i for i, part in enumerate(by_source) for _ in part]
+    self._order = refill.EpochOrder(settings.prompts, settings.refill)
     self._bandit: bandit.Bandit | None = None
     if settings.curriculum == BANDIT:
       names = [f"source{index}" for index in range(len(by_source))]
@@ -127,6 +129,8 @@ class ORZ(System):
     }
     if self._bandit:
       state["bandit"] = self._bandit.state_dict()
+    if self.settings.refill.replaces:
+      state["order"] = self._order.state_dict()
     return state
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -137,52 +141,65 @@ class ORZ(System):
     }
     if self._bandit:
       self._bandit.load_state_dict(state["bandit"])
+    self._order.load_state_dict(state.get("order", {}))
 
-  def _problems_of(self, step: int) -> list[int]:
-    """Returns the indices of a step's problems; epochs differ in order."""
-    count = self.settings.prompts
-    if self._bandit:
-      rng = np.random.default_rng((self.context.seed, step, *_PURPOSE))
-      return [item.index for item in self._bandit.sample(step, count, rng)]
-    return passes.epoch_indices(
-      (self.context.seed,), len(self._problems), (step - 1) * count, count
+  def _drawn(self, chooser: bandit.Bandit, step: int) -> list[int]:
+    """Returns the index of each problem that a step may ask, by a bandit."""
+    settings = self.settings
+    rngs = refill.generators(
+      settings.refill, (self.context.seed, step, *_PURPOSE)
     )
+    turns = [
+      chooser.sample(step, settings.prompts, rng) for rng in reversed(rngs)
+    ]
+    return [item.index for items in reversed(turns) for item in items]
 
   async def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Plays one step, as the module's docstring says."""
     settings = self.settings
-    indices = self._problems_of(step)
-    problems = [self._problems[index] for index in indices]
-    kept, asked = collect.fitting_prompts(
+    positions: list[int] = []
+    if self._bandit:
+      indices = self._drawn(self._bandit, step)
+    else:
+      positions = self._order.take(step - 1)
+      indices = passes.epoch_indices(
+        (self.context.seed,), len(self._problems), positions
+      )
+    groups = await refill.fill(
       policy,
-      [
-        (
-          prompts.solve_prompt(problem.question, settings.prompt_format),
-          problem,
-        )
-        for problem in problems
-      ],
+      settings.prompts,
+      settings.refill,
+      lambda number: self._ask(policy, number, self._problems[indices[number]]),
     )
-    collect.require_some(asked)
+    self._order.give_back(positions, groups)
+    asked = [group.trajectories for group in groups.asked]
+    self._observe(step, [indices[g.number] for g in groups.asked], asked)
+    metrics = self._metrics(list(itertools.chain(*asked)))
+    metrics |= groups.metrics("orz")
+    kept = itertools.chain(*(group.trajectories for group in groups.kept))
+    return RolloutBatch(list(kept), metrics)
 
-    def submit(index: int, completion: types.Completion) -> "Future[Outcome]":
-      return self._submit_grading(asked[index].task.answer, completion)
-
-    groups = await collect.sample_and_grade(
-      policy.sample(asked, settings.group_size), submit, self.context.jobs
+  async def _ask(
+    self, policy: Policy, number: int, problem: Problem
+  ) -> list[types.Trajectory]:
+    """Returns the graded responses to a problem; [] if it is too long."""
+    settings = self.settings
+    text = prompts.solve_prompt(problem.question, settings.prompt_format)
+    prompt = policy.prompt(text, problem)
+    if not policy.fits(prompt):
+      return []
+    rollouts = await collect.sample_group(
+      policy,
+      prompt,
+      number,
+      settings.group_size,
+      lambda completion: self._submit_grading(problem.answer, completion),
+      jobs=self.context.jobs,
     )
-    by_problem = [
-      [
-        _trajectory(asked[group], rollout.completion, rollout.grade, group)
-        for rollout in rollouts
-      ]
-      for group, rollouts in enumerate(groups)
+    return [
+      _trajectory(prompt, rollout.completion, rollout.grade, number)
+      for rollout in rollouts
     ]
-    self._observe(step, [indices[i] for i in kept], by_problem)
-    trajectories = list(itertools.chain(*by_problem))
-    metrics = self._metrics(trajectories)
-    metrics["count/orz/too_long"] = float(settings.prompts - len(asked))
-    return RolloutBatch(trajectories, metrics)
 
   def _observe(
     self,

@@ -142,27 +142,99 @@ def test_text_and_code_agent_answer_in_their_last_reply(executor):
 def test_codesteer_repeats_until_the_steerer_accepts(executor):
   policy = ScriptedPolicy(
     {
-      "less likely to go wrong": ["<<<Code>>>", "<<<Text>>>"],
+      "less likely to go wrong": ["<<<Code>>>"],
       "You guide a solver": [
         "<<<try the other way>>>",
-        "<<<Return Answer>>>",
         "<<<Text>>>",
         "no mark, so Terminate",
       ],
-      "checks the answer below": [script("print('looks', 'odd')")] * 4,
+      "checks the answer below": [script("print('looks', 'odd')")] * 3,
       "six": [script("print(41)"), script("print(42)"), "so <<<42>>>"],
-      "one": ["<<<2>>>"],
     }
   )
-  texts = answers(executor, "steer", policy, questions=("six by 7", "one + 1"))
-  assert texts[1, 0] == "<<<2>>>"
-  assert texts[0, 0] == "so <<<42>>>"
-  advised = [text for text in policy.asked if "Advice" in text]
-  assert len(advised) == 1 and "try the other way" in advised[0]
+  texts = answers(executor, "steer", policy)
+  assert texts == {(0, 0): "so <<<42>>>"}
+  # The steerer's advice is for one answer, until it names a form.
+  advised = ["Advice" in text for text in policy.asked if "solver" not in text]
+  assert sum(advised) == 1
+  assert any("try the other way" in text for text in policy.asked)
   steered = [text for text in policy.asked if "You guide" in text]
   assert "What its code printed: 41\n" in steered[0]
   assert "printed: looks odd" in steered[0]
   assert "the code may be too simple" in steered[0]
+
+
+class DrawnReplies(ScriptedPolicy):
+  """Draws each reply by the number of the call and the prompt's seed."""
+
+  def __init__(self, arrivals=None):
+    super().__init__({})
+    self.names = []
+    if arrivals is not None:
+      self.sample = arrivals.delay(self.sample)
+
+  @scripted.samples
+  def sample(self, prompts, n, prompt_seeds, temperature=None, call=None):
+    for index, (prompt, seed) in enumerate(
+      zip(prompts, prompt_seeds, strict=True)
+    ):
+      number = call - phases._FIRST_CALL
+      self.names.append((seed, number))
+      draw = np.random.default_rng((seed, number))
+      role = next(key for key in DRAWN if key in prompt.text)
+      text = DRAWN[role][draw.integers(len(DRAWN[role]))].format(number)
+      ids = np.array(self.tokenizer.encode(text), np.int32)
+      logprobs = np.zeros(len(ids), np.float32)
+      done = types.Completion(ids, logprobs, ids > 0, "stop", text)
+      yield index, 0, done
+
+
+DRAWN = {
+  "less likely": ["<<<Text>>>", "<<<Code>>>"],
+  "You guide": ["<<<Text>>>", "<<<Code>>>", "<<<more>>>", "<<<Terminate>>>"],
+  "checks the answer": [script("print({})"), script("1 / 0"), "no script"],
+  "": [script("print('<<<{}>>>')"), "<<<{}>>>"],
+}
+
+
+def drawn(executor, arrivals=None):
+  """Returns the answers of CodeSteer, and all calls in order."""
+  policy = DrawnReplies(arrivals)
+  steer = CodeSteerSettings(rounds=3, check_tries=2, check_generations=2)
+  texts = answers(
+    executor, "steer", policy, 2, ("one", "two", "three"), steer=steer
+  )
+  return texts, policy.names
+
+
+def test_codesteer_gives_the_answers_that_it_gave_phase_by_phase(executor):
+  texts, names = drawn(executor)
+  seeds = [seed for seed, _ in names]
+  found = {
+    (index, sample): (text[-8:].strip(), seeds.count(index * 2 + sample))
+    for (index, sample), text in texts.items()
+  }
+  # Each answer and the calls of its conversation, when all conversations took
+  # each phase together.
+  assert found == {
+    (0, 0): ("<<<1>>>", 5),
+    (0, 1): ("<<<9>>>", 13),
+    (1, 0): ("<<<9>>>", 13),
+    (1, 1): ("<<<1>>>", 4),
+    (2, 0): ("<<<9>>>", 15),
+    (2, 1): ("<<<1>>>", 6),
+  }
+
+
+def test_conversations_with_codesteer_do_not_wait_for_each_other(executor):
+  texts, names = drawn(executor)
+  for seed in range(2):
+    shuffled, calls = drawn(executor, scripted.Arrivals(seed))
+    assert shuffled == texts
+    assert sorted(calls) == sorted(names) and calls != names
+  # One begins its second round while another one is in its first.
+  second_round = min(i for i, (_, number) in enumerate(calls) if number > 7)
+  assert any(number < 8 for _, number in calls[second_round:])
 
 
 def test_codesteer_ends_after_its_rounds_and_with_prompts_that_are_long(

@@ -21,6 +21,7 @@ from azr_jax.systems.code_interpreter import system as system_lib
 from azr_jax.systems.code_interpreter.rewards import RewardSettings, parts
 from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
 from azr_jax.systems.code_interpreter.system import CodeInterpreter
+from azr_jax.systems.refill import RefillSettings
 from azr_jax.tasks.questions import gym, pass_rates
 
 pytest.importorskip("reasoning_gym")
@@ -91,7 +92,7 @@ class ScriptedPolicy(scripted.Policy):
     return len(prompt.token_ids) < 400
 
   @scripted.samples
-  def sample(self, prompts, n, environment):
+  def sample(self, prompts, n, prompt_seeds=None, environment=None, call=0):
     assert environment == "interpreter"
     for index, prompt in enumerate(prompts):
       if len(self.asked) == self.most_answers:
@@ -158,7 +159,9 @@ def make_system(context):
   questions = gym.make("gcd", 8, 3)
   answers = {q.id: grader.stored_answer(q.reference) for q in questions}
 
-  def make(order="none", correct=(10,) * 8, prompts=2, folder=None):
+  def make(
+    order="none", correct=(10,) * 8, prompts=2, folder=None, max_prompts=1
+  ):
     settings = CodeInterpreterSettings(
       prompts=prompts,
       group_size=4,
@@ -168,6 +171,7 @@ def make_system(context):
       order=order,
       pass_rates="" if correct is None else "a file",
       stage_steps=2,
+      refill=RefillSettings(max_prompts=max_prompts),
     )
     rates = correct and [PassRate(n, 20) for n in correct]
     own = dataclasses.replace(context, folder=folder)
@@ -196,6 +200,40 @@ def test_conversations_become_trajectories_with_their_rewards(make):
   assert len(groups) == 2
 
 
+def test_questions_that_all_conversations_solve_are_replaced(make):
+  (system, policy, questions), (other, again, _) = (
+    make(max_prompts=3) for _ in range(2)
+  )
+  easy = {question.id for question in questions[:6]}
+  answer = policy.completion
+  for one in (policy, again):
+    one.completion = lambda question, sample: answer(
+      question, 0 if question.id in easy else sample
+    )
+  collected = scripted.collect(system, policy, 1)
+  assert collected.metrics["refill/code_interpreter/asked"] == len(policy.asked)
+  assert policy.asked == list(dict.fromkeys(policy.asked))
+  kept = {t.prompt.task.id for t in collected.trajectories}
+  for place in range(2):
+    group = collected.trajectories[4 * place : 4 * place + 4]
+    differ = group[0].prompt.task.id not in easy
+    assert (len({t.reward for t in group}) > 1) == differ
+  dropped = set(policy.asked) - kept
+  assert dropped and dropped <= easy
+  # A stage has two steps, and the next one begins its epochs anew.
+  other.load_state_dict(json.loads(json.dumps(system.state_dict())))
+  for step in (2, 3):
+    runs = [
+      scripted.collect(one, by, step).trajectories
+      for one, by in ((system, policy), (other, again))
+    ]
+    rewards = [[(t.group_id, t.reward) for t in run] for run in runs]
+    assert rewards[0] == rewards[1]
+  assert policy.asked[-len(again.asked) :] == again.asked
+  assert system.state_dict() == other.state_dict()
+  assert system.state_dict()["order"]["epochs_of"] == 2
+
+
 def test_a_timeout_is_told_apart_from_a_wrong_answer(make, monkeypatch):
   def submit(executor, task, reference, answer):
     return futures.done(Outcome.WRONG if answer is None else Outcome.TIMEOUT)
@@ -210,19 +248,25 @@ def test_a_timeout_is_told_apart_from_a_wrong_answer(make, monkeypatch):
   assert not any(key.startswith(("timed_out", "lost")) for key in metrics)
 
 
+def questions_of(system, step):
+  stages, count = system._stages, system.settings.prompts
+  positions = system._order.take(stages.steps_before(step), stages.stage(step))
+  return stages.items_at(step, positions, count)
+
+
 def test_stages_take_their_groups_and_a_resumed_run_the_same_questions(make):
   groups = (4, 1, 2, 1, 3, 1, 2, 4)
   of_group = (None, 10, 3, 2, 0)
   correct = [of_group[group] for group in groups]
   system, _, _ = make("potential", correct)
-  turns = [system.questions_of(step) for step in range(1, 12)]
+  turns = [questions_of(system, step) for step in range(1, 12)]
   for step, turn in enumerate(turns, 1):
     stage = min(1 + (step - 1) // 2, 4)
     assert len(turn) == 2 and all(groups[i] <= stage for i in turn)
   assert {i for turn in turns[6:] for i in turn} == set(range(8))
   other, _, _ = make("potential", (10,) * 8)
   other.load_state_dict(system.state_dict())
-  assert [other.questions_of(step) for step in range(1, 12)] == turns
+  assert [questions_of(other, step) for step in range(1, 12)] == turns
   with pytest.raises(ValueError, match="8 questions: expected at least"):
     make("potential", correct, prompts=9)
 

@@ -1,0 +1,301 @@
+"""Dynamic sampling: which prompts replace those that nothing is learned from.
+
+The cases are of DAPO (arXiv 2503.14476), section 3.2.
+"""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import scripted
+
+from azr_jax import types
+from azr_jax.config.settings import Invalid, build
+from azr_jax.curricula import mixture
+from azr_jax.curricula.curriculum import Buckets
+from azr_jax.grading.countdown_puzzle import Puzzle
+from azr_jax.rollout.event_loop import Awaited
+from azr_jax.systems import refill
+from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
+from azr_jax.systems.countdown.settings import CountdownSettings
+from azr_jax.systems.countdown.sources import Sources
+from azr_jax.systems.countdown.system import Countdown
+from azr_jax.systems.orz.settings import ORZSettings
+from azr_jax.systems.orz.system import ORZ
+from azr_jax.systems.refill import EpochOrder, RefillSettings
+from azr_jax.tasks.mathematics import prompts
+from azr_jax.tasks.mathematics.problem import Problem
+
+UP_TO_THREE = RefillSettings(max_prompts=3)
+
+
+def completion(text, length):
+  return types.Completion(
+    np.arange(1, 1 + length, dtype=np.int32),
+    np.zeros(length, np.float32),
+    np.ones(length, bool),
+    "stop",
+    text,
+  )
+
+
+def trajectories(number, rewards, length=1):
+  return [
+    types.Trajectory(
+      types.Prompt("", (1,)), completion("", length), reward, ("solve", number)
+    )
+    for reward in rewards
+  ]
+
+
+def fill(rewards, settings=UP_TO_THREE, places=2):
+  """Fills places from {number: rewards}; a number has as many tokens."""
+
+  async def ask(number):
+    return trajectories(number, rewards[number], number + 1)
+
+  policy = scripted.Policy()
+  return policy.loop.run(refill.fill(policy, places, settings, ask))
+
+
+def numbers(groups):
+  return [group.number for group in groups]
+
+
+def test_a_place_asks_until_the_rewards_of_a_group_differ():
+  groups = fill({0: (1, 0), 1: (1, 1), 3: (0, 0), 5: (0, 1)})
+  assert numbers(groups.asked) == [0, 1, 3, 5]
+  assert numbers(groups.kept) == [0, 5]
+  assert groups.metrics("x") == {
+    "count/x/too_long": 0,
+    "refill/x/asked": 4,
+    "refill/x/dropped_share": 1 / 2,
+    "refill/x/budget_share": 2 / 4,
+    "refill/x/unfilled_share": 0,
+    # Two responses each, of 2 and of 4 tokens.
+    "refill/x/tokens_per_dropped": (2 * 2 + 2 * 4) / 2,
+  }
+
+
+def test_a_place_keeps_its_last_group_when_its_budget_is_spent():
+  groups = fill({0: (1, 1), 2: (1, 1), 4: (0, 0), 1: (0, 1)})
+  assert numbers(groups.kept) == [4, 1]
+  metrics = groups.metrics("x")
+  assert metrics["refill/x/unfilled_share"] == 1 / 2
+  assert metrics["refill/x/dropped_share"] == 2 / 4
+
+
+def test_a_prompt_that_is_too_long_is_replaced_too():
+  groups = fill({0: (), 2: (1, 0), 1: (), 3: (), 5: ()})
+  assert numbers(groups.kept) == numbers(groups.asked) == [2]
+  assert groups.metrics("x")["count/x/too_long"] == 4
+  with pytest.raises(ValueError, match="expected a larger bucket"):
+    fill(dict.fromkeys(range(6), ()))
+
+
+def test_without_replacements_every_group_stays():
+  groups = fill({0: (1, 1), 1: (0, 1)}, RefillSettings())
+  assert numbers(groups.kept) == [0, 1]
+  assert set(groups.metrics("x")) == {"count/x/too_long"}
+
+
+def test_no_place_waits_for_another():
+  policy, replaced = scripted.Policy(), scripted.Future()
+
+  async def ask(number):
+    if number == 0:  # It ends when the other place has asked again.
+      await Awaited(replaced)
+    if number == 3:
+      replaced.set_result(None)
+    return trajectories(number, (1, 1) if number == 1 else (0, 1))
+
+  groups = policy.loop.run(refill.fill(policy, 2, UP_TO_THREE, ask))
+  assert numbers(groups.kept) == [0, 3]
+
+
+def test_an_epoch_has_every_position_once():
+  order, asked = EpochOrder(2, UP_TO_THREE), []
+  rewards = np.random.default_rng(0).integers(2, size=(40, 6, 2)).tolist()
+  for step in range(40):
+    taken = order.take(step)
+    groups = fill(dict(enumerate(rewards[step])))
+    asked += [taken[number] for number in numbers(groups.asked)]
+    order.give_back(taken, groups)
+    state = json.loads(json.dumps(order.state_dict()))
+    order = EpochOrder(2, UP_TO_THREE)
+    order.load_state_dict(state)
+  assert len(asked) > 100
+  assert sorted(asked + state["returned"]) == list(range(state["next"]))
+  assert len(state["returned"]) < 6
+  assert order.take(0, epochs_of=2) == list(range(6))
+
+
+def test_steps_that_overlap_ask_other_positions():
+  order = EpochOrder(2, UP_TO_THREE)
+  first, second = order.take(0), order.take(1)
+  assert first + second == list(range(12))
+  order.give_back(second, fill({0: (0, 1), 1: (0, 1)}))
+  order.give_back(first, fill({0: (0, 1), 1: (1, 1), 3: (0, 1)}))
+  assert order.take(2) == [2, 4, 5, 8, 9, 10]
+
+
+PROBLEMS = [Problem(f"what is {n} + 1", str(n + 1)) for n in range(30)]
+
+
+class Uneven(scripted.Policy):
+  """Answers each third problem both ways, and others in one way.
+
+  Attributes:
+    asked: the numbers in the order in which they were asked.
+    ended: the numbers, sample by sample, as responses end.
+  """
+
+  def __init__(self, seed=0):
+    self.sample = scripted.Arrivals(seed).delay(self._sample)
+    self.asked, self.ended = [], []
+
+  def prompt(self, text, task=None):
+    return types.Prompt(text, (1, 2), task)
+
+  def fits(self, prompt):
+    return True
+
+  async def _sample(self, asked, n, prompt_seeds, environment=None, call=0):
+    [prompt], [number] = asked, prompt_seeds
+    self.asked.append(number)
+    for sample in range(n):
+      yield 0, sample, completion(self.reply(prompt.task, sample), 3 + number)
+
+  def reply(self, problem, sample):
+    kind = PROBLEMS.index(problem) % 3
+    is_right = kind == 1 or (kind == 2 and sample == 0)
+    answer = problem.answer if is_right else "-1"
+    return prompts.format_response("so", answer)
+
+
+def orz(context, **changes):
+  settings = ORZSettings(
+    prompts=4,
+    group_size=3,
+    prompt_format="compact",
+    grader="rules",
+    health_samples=8,
+    refill=RefillSettings(max_prompts=4),
+    **changes,
+  )
+  return ORZ(settings, context, [PROBLEMS[:15], PROBLEMS[15:]])
+
+
+def batch_of(rollouts):
+  """Returns all that a step learns from and says, without seconds."""
+  rows = [
+    (t.group_id, t.prompt.task, t.reward, t.completion.token_ids.tolist())
+    for t in rollouts.trajectories
+  ]
+  metrics = rollouts.metrics.items()
+  return rows, {
+    k: v for k, v in metrics if not k.startswith(("time/", "executor/"))
+  }
+
+
+@pytest.mark.parametrize("curriculum", ["epochs", "bandit"])
+def test_batches_do_not_depend_on_the_order_of_arrival(context, curriculum):
+  batches, states, orders = [], [], []
+  for seed in range(4):
+    system, policy = orz(context, curriculum=curriculum), Uneven(seed)
+    runs = [scripted.collect(system, policy, step) for step in (1, 2, 3)]
+    batches.append([batch_of(run) for run in runs])
+    states.append(system.state_dict())
+    orders.append(policy.asked)
+  assert all(batch == batches[0] for batch in batches)
+  assert all(state == states[0] for state in states)
+  assert any(order != orders[0] for order in orders)
+  kept = [t.reward for t in runs[0].trajectories]
+  assert np.ptp(np.reshape(kept, (4, 3)), axis=1).sum() >= 3
+
+
+@pytest.mark.parametrize("curriculum", ["epochs", "bandit"])
+def test_a_resumed_run_asks_what_the_whole_run_asks(context, curriculum):
+  whole, resumed = (orz(context, curriculum=curriculum) for _ in range(2))
+  for step in (1, 2):
+    scripted.collect(whole, Uneven(), step)
+  resumed.load_state_dict(json.loads(json.dumps(whole.state_dict())))
+  for step in (3, 4):
+    runs = [
+      batch_of(scripted.collect(one, Uneven(), step))
+      for one in (whole, resumed)
+    ]
+    assert runs[0] == runs[1]
+  assert whole.state_dict() == resumed.state_dict()
+
+
+def test_an_epoch_of_orz_has_every_problem_once(context):
+  system, asked = orz(context), []
+  for step in range(1, 5):
+    seen = []
+    policy = Uneven()
+    prompt = policy.prompt
+    policy.prompt = lambda *a, p=prompt, s=seen: s.append(a[1]) or p(*a)
+    scripted.collect(system, policy, step)
+    asked += seen
+  assert len(asked) > 30
+  # Nothing but what was given back is left of the first epoch.
+  missing = set(PROBLEMS) - set(asked)
+  assert len(missing) <= len(system.state_dict()["order"]["returned"])
+  counts = [asked.count(problem) for problem in PROBLEMS]
+  assert max(counts) <= 2
+
+
+class Recorded(mixture.Mixture):
+  """A curriculum that keeps what it was told."""
+
+  def update(self, step, items, pass_rates, gains):
+    self.told = [item.index for item in items], list(pass_rates), list(gains)
+
+
+PUZZLES = [Puzzle((n, 2, 3), n + 5) for n in range(10, 22)]
+
+
+class Adder(Uneven):
+  """Solves puzzles with an even number sometimes, and others always."""
+
+  def reply(self, puzzle, sample):
+    numbers = list(puzzle.numbers)
+    if numbers[0] % 2 == 0 and sample:
+      numbers.reverse()
+      return "none"
+    return f"<answer>{' + '.join(map(str, numbers))}</answer>"
+
+
+def test_a_curriculum_is_told_of_groups_that_were_dropped(context):
+  buckets = Buckets(("easy", "medium", "hard"), [0, 1, 2] * 4)
+  curriculum = Recorded(buckets, mixture.proportional(buckets))
+  settings = CountdownSettings(
+    prompts=4,
+    group_size=4,
+    prompt_format="compact",
+    refill=RefillSettings(max_prompts=5),
+  )
+  system = Countdown(settings, context, Sources([PUZZLES], buckets, curriculum))
+  policy = Adder()
+  rollouts = scripted.collect(system, policy, 1)
+  told, rates, gains = curriculum.told
+  assert len(told) == len(policy.asked) > 4
+  is_even = [index % 2 == 0 for index in told]
+  assert rates == [1 / 4 if even else 1.0 for even in is_even]
+  assert [gain > 0 for gain in gains] == is_even
+  metrics = rollouts.metrics
+  assert metrics["refill/countdown/asked"] == len(told)
+  groups = itertools.groupby(rollouts.trajectories, lambda t: t.group_id)
+  kept = [[t.reward for t in group] for _, group in groups]
+  assert len(kept) == 4
+  unfilled = sum(len(set(rewards)) == 1 for rewards in kept)
+  assert metrics["refill/countdown/unfilled_share"] == unfilled / 4
+
+
+@pytest.mark.parametrize("settings", [ORZSettings, CodeInterpreterSettings])
+def test_groups_of_one_cannot_differ(settings):
+  values = {"group_size": 1, "refill": {"max_prompts": 2}}
+  with pytest.raises(Invalid, match=r"expected at least 2 with refill"):
+    build(settings, values)
