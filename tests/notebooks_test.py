@@ -86,7 +86,7 @@ def test_tasks_and_executor(tmp_path):
 def test_training_dynamics_reads_any_run(azr_run):
   printed = execute("03_training_dynamics", azr_run)
   assert "5 steps of abduction, deduction, induction" in printed
-  assert "propose" in printed
+  assert "sample " in printed
 
 
 def test_prompt_distributions(tmp_path):

@@ -18,7 +18,7 @@ from rollout_model import (
 )
 
 from azr_jax import types
-from azr_jax.learner import packing, update
+from azr_jax.learner import objective, packing
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import stream as stream_lib
@@ -281,7 +281,7 @@ def test_the_learner_scores_500_tokens_as_the_sampler_did(
     sequences, row_length=520, rows_multiple=1, aggregation="token_mean"
   )
   scored, _ = jax.jit(
-    lambda p, b: update.score(MODEL, p, b, 0.8, 64, one_device_mesh)
+    lambda p, b: objective.score(MODEL, p, b, 0.8, 64, one_device_mesh)
   )(params, batch)
   gap = np.abs(np.asarray(scored) - batch.old_logprobs)
   assert batch.loss_mask.sum() == sum(map(len, sampled_logprobs))

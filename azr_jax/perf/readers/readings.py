@@ -32,6 +32,7 @@ from azr_jax.grading import (
   expressions,
   programs,
   unit_tests,
+  votes,
 )
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.grading.gym import grader as gym
@@ -40,6 +41,7 @@ from azr_jax.grading.symbench import grader as symbench
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.block_finder import BlockFinder
 from azr_jax.systems import text_metrics
+from azr_jax.systems.azr import repetition
 from azr_jax.systems.code_interpreter import agents, self_checks
 from azr_jax.tasks.countdown import prompts as countdown_prompts
 from azr_jax.tasks.programs import parsing, validation
@@ -173,6 +175,22 @@ def read_solutions(text: str) -> None:
   programs.submit_abduction(executor, "def f(x): 1", "1", [text]).result()
   programs.submit_induction(executor, text, ["1"], ["1"]).result()
   programs.error_correct("ValueError", text)
+
+
+def read_votes(text: str) -> None:
+  """Reads what an answer of AZR's solver votes for."""
+  for executor in (_Executor(), _Executor(text)):
+    pool: Any = executor
+    votes.submit_output(pool, text).result()
+    votes.submit_input(pool, text).result()
+    votes.submit_program(pool, text, ["1"]).result()
+  votes.of_error(text)
+
+
+def read_repetition(text: str) -> None:
+  """Compares a proposed program with another, and with itself."""
+  repetition.bleu(text, "def f(x):\n  return x")
+  repetition.bleu(text, text)
 
 
 def read_reported(text: str) -> None:

@@ -164,13 +164,22 @@ READERS: Mapping[str, Reader] = {
     parsing.well_formatted, ("tasks/programs/parsing.py",), frame=_ANSWER
   ),
   "programs, where a response stops": Reader(
-    re.compile(parsing.ANSWER_BEGINS).search, ("rollout/sampler.py",)
+    re.compile(parsing.ANSWER_BEGINS).search, ("rollout/response_end.py",)
   ),
   "programs, fences": Reader(
     r.read_proposals, ("tasks/programs/parsing.py",), frame=_ANSWER
   ),
   "programs, a fence": Reader(
     r.read_proposals, ("tasks/programs/parsing.py",), frame=_PYTHON_FENCE
+  ),
+  "programs, votes": Reader(
+    r.read_votes,
+    ("grading/votes.py",),
+    {**SYNTAX, **VALUES},
+    programs.MAX_ANSWER_CHARS,
+  ),
+  "programs, repetition": Reader(
+    r.read_repetition, ("systems/azr/repetition.py",), PYTHON
   ),
   "programs, answers": Reader(
     r.read_solutions,
