@@ -135,10 +135,10 @@ class StepsInFlight:
     while not first.rollouts.done():
       if self._loop.go_round():
         self._begin_more(step, params)
+    rollouts = first.rollouts.result()
     self._loop.settle()
     self._steps.popleft()
     first.policy.params = None
-    rollouts = first.rollouts.result()
     rollouts.metrics.update(self._jobs.metrics())
     if self._staleness:
       rollouts.metrics.update(_staleness(rollouts, step))
