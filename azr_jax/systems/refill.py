@@ -37,8 +37,7 @@ class RefillSettings(Settings):
   max_prompts: int = setting(
     1,
     "prompts that each place of a step asks at most, until the rewards of one "
-    "differ; 1: groups of equal reward stay",
-    paper="DAPO's published scripts: 10 batches",
+    "differ; 1: groups of equal reward stay, and DAPO's scripts have 10",
     at_least=1,
   )
 

@@ -229,7 +229,8 @@ def test_questions_that_all_conversations_solve_are_replaced(make):
     ]
     rewards = [[(t.group_id, t.reward) for t in run] for run in runs]
     assert rewards[0] == rewards[1]
-  assert policy.asked[-len(again.asked) :] == again.asked
+  # Verdicts come when they come, so only what was asked is the same.
+  assert sorted(policy.asked[-len(again.asked) :]) == sorted(again.asked)
   assert system.state_dict() == other.state_dict()
   assert system.state_dict()["order"]["epochs_of"] == 2
 
