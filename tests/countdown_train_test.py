@@ -44,6 +44,7 @@ def run(module, *arguments):
   return done.stdout
 
 
+@pytest.mark.slow
 def test_a_run_cut_short_goes_on_as_if_it_had_not_been(tmp_path, on_one_device):
   config = countdown.get_config("tiny_closed_loop")
   config.update_from_flattened_dict(CLOSED_LOOP)

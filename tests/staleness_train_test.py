@@ -35,14 +35,7 @@ def metrics_of(folder):
   ]
 
 
-@pytest.fixture(
-  name="run",
-  # `rollout/steps_in_flight_test.py` resumes within a step, too.
-  params=[
-    "self-play",
-    pytest.param("conversations", marks=pytest.mark.slow),
-  ],
-)
+@pytest.fixture(name="run", params=RUNS)
 def make_run(request, tmp_path_factory):
   """The flags of a run, and the folder of one that nobody kills."""
   config = training.flags(*RUNS[request.param])
@@ -54,6 +47,7 @@ def make_run(request, tmp_path_factory):
   return config, training.make_once(tmp_path_factory, name, make)
 
 
+@pytest.mark.slow  # `rollout/steps_in_flight_test.py` is quick.
 def test_a_checkpoint_has_the_steps_in_flight(run, tmp_path):
   config, whole = run
   metrics = metrics_of(whole)

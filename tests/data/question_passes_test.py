@@ -36,6 +36,7 @@ def potential_of(folder, **changes):
   return question_potential.estimate(config, MODEL, str(folder))
 
 
+@pytest.mark.slow
 def test_potential_counts_correct_answers_and_resumes(tmp_path, on_one_device):
   rates = potential_of(tmp_path)
   questions = sources.read_all(QUESTIONS, 3, 1)

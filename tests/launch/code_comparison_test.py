@@ -47,6 +47,7 @@ def test_finished_runs_become_a_table_and_are_not_run_again(tmp_path):
   assert "another --workdir" in refused.stderr + refused.stdout
 
 
+@pytest.mark.slow
 def test_a_dry_run_names_every_command_and_runs_none(tmp_path):
   orders = "--orders=none,potential,online_merge"
   done = launch(tmp_path / "new", "--dry_run", "--seeds=0,1", orders)

@@ -22,6 +22,7 @@ CHIP = chips.TPUS["v5p"]
 ROOT = pathlib.Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_every_program_compiles_on_a_mesh():
   config = azr.get_config("tiny")
   config.model.remat = "full"

@@ -37,6 +37,8 @@ def test_a_call_that_ran_alone_is_timed_until_it_was_seen_to_be_done():
   request.fetched(np.array([2, 3, 0]), [5, 7, 0])
   entries = (5 + 6) + (7 + 8 + 9)
   assert meter.counts == Counts(
+    calls=1,
+    iterations=3,
     slot_steps=9,
     live_slot_steps=5,
     alone_s=2.0,
@@ -54,7 +56,9 @@ def test_a_call_after_another_program_is_busy_but_not_timed():
   request.send_decode()
   clock[0] = 5.0
   request.fetched(np.array([1]), [4])
-  assert meter.counts == Counts(slot_steps=1, live_slot_steps=1)
+  assert meter.counts == Counts(
+    calls=1, iterations=1, slot_steps=1, live_slot_steps=1
+  )
   assert meter.busy == [(1.0, 5.0)]
   request.send_decode()
   clock[0] = 6.0
