@@ -19,6 +19,30 @@ class Policy:
     return [await Awaited(future) for future in futures]
 
 
+class Shuffled:
+  """Jobs that are done one after another, in a random order."""
+
+  def __init__(self, seed=0):
+    self._random = random.Random(seed)
+    self._futures = []
+
+  @property
+  def pending(self):
+    return len(self._futures)
+
+  def submit(self, value):
+    """Returns what a coroutine awaits for a value."""
+    future = Future()
+    self._futures.append((future, value))
+    return Awaited(future, self)
+
+  def poll(self, wait):
+    if wait and self._futures:
+      number = self._random.randrange(len(self._futures))
+      future, value = self._futures.pop(number)
+      future.set_result(value)
+
+
 class _Samples:
   """Samples for `for` and `async for`."""
 

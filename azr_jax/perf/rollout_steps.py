@@ -30,6 +30,7 @@ from azr_jax.perf.lengths import Lengths
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
+from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems.system import System
 from azr_jax.trainer.steps_in_flight import StepsInFlight
 
@@ -37,7 +38,6 @@ PHASES, STREAM, AHEAD = WAYS = ("phases", "stream", "ahead")
 # Calls of the policy.
 _PROPOSE, _LEARN, _SOLVE = range(3)
 _HOST_TIMEOUT_S = 60.0
-_DELAY = 2  # The default of rollout.verdict_calls.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +147,9 @@ def play(
     `calls` of the decode loop, its `iterations`, the share of slot-steps in
     which the slot got a token, and the seconds, all without the update.
   """
-  jobs = SharedJobs(None, Hosts(_HOST_TIMEOUT_S), Rounds(_DELAY))
+  jobs = SharedJobs(
+    None, Hosts(_HOST_TIMEOUT_S), Rounds(SamplerSettings().verdict_calls)
+  )
   in_flight = StepsInFlight(
     sampler,
     tokenizer,

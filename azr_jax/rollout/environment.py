@@ -3,8 +3,9 @@
 The life of a response (an assistant turn):
 1. the model writes until `end_of_response` says where the response ends;
 2. `step` looks at it: the conversation is over, or a tool is called;
-3. the slot keeps its cache while others decode;
-4. `tool_outputs` returns the tokens of the outputs that have come; the slot is
+3. the slot keeps its cache while others decode, or is given to another
+   sequence that waits for one;
+4. `tool_outputs` returns the tokens of the outputs that have come; a slot is
    extended by them and the model writes on. Their `loss_mask` is false.
 """
 

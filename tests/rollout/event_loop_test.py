@@ -1,39 +1,16 @@
 """The loop of coroutines, without a device."""
 
-import random
 from concurrent.futures import Future
 
 import pytest
+import scripted
 
 from azr_jax.rollout.event_loop import Awaited, EventLoop
 
 
-class Shuffled:
-  """Jobs that are done one after another, in a random order."""
-
-  def __init__(self, seed=0):
-    self._random = random.Random(seed)
-    self._futures = []
-
-  @property
-  def pending(self):
-    return len(self._futures)
-
-  def submit(self, value):
-    future = Future()
-    self._futures.append((future, value))
-    return Awaited(future, self)
-
-  def poll(self, wait):
-    if wait and self._futures:
-      index = self._random.randrange(len(self._futures))
-      future, value = self._futures.pop(index)
-      future.set_result(value)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_coroutines_run_beside_each_other_and_keep_their_order(seed):
-  loop, jobs = EventLoop(), Shuffled(seed)
+  loop, jobs = EventLoop(), scripted.Shuffled(seed)
   ended = []
 
   async def one(number):
@@ -77,7 +54,7 @@ def test_an_interrupt_ends_the_loop():
 
 
 def test_asynchronous_items_come_as_they_are_made():
-  loop, jobs = EventLoop(), Shuffled()
+  loop, jobs = EventLoop(), scripted.Shuffled()
 
   async def items():
     for number in range(3):

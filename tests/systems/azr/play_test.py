@@ -1,39 +1,13 @@
 """A step of self-play does not depend on what comes first."""
 
 import json
-import random
-from concurrent.futures import Future
 
 import pytest
 import scripted
 from azr_test import ScriptedPolicy, settings
 
-from azr_jax.rollout.event_loop import Awaited
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs.task import ZERO_TRIPLET, Triplet
-
-
-class Device:
-  """Completions that come one after another, in a random order."""
-
-  def __init__(self, seed):
-    self._random = random.Random(seed)
-    self._futures = []
-
-  @property
-  def pending(self):
-    return len(self._futures)
-
-  def submit(self, value):
-    future = Future()
-    self._futures.append((future, value))
-    return Awaited(future, self)
-
-  def poll(self, wait):
-    if wait and self._futures:
-      number = self._random.randrange(len(self._futures))
-      future, value = self._futures.pop(number)
-      future.set_result(value)
 
 
 class Numbered(ScriptedPolicy):
@@ -41,7 +15,7 @@ class Numbered(ScriptedPolicy):
 
   def __init__(self, seed):
     super().__init__()
-    self.device = Device(seed)
+    self.device = scripted.Shuffled(seed)
     self.order = []
 
   def sample(self, asked, n=1, prompt_seeds=None, call=0):
