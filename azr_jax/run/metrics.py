@@ -5,12 +5,15 @@ healthy value of each family looks like; families that only one system has are
 in that system's `METRICS`.
 """
 
+import importlib
 import itertools
 import json
 import math
 import pathlib
+import sys
 import time
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -92,10 +95,7 @@ class MetricsWriter:
       self._stored = kept
       return
     self._file = self._path.open("a", encoding="utf-8")
-    # Imported here, because it takes seconds to import torch if there is one.
-    import tensorboardX
-
-    self._events = tensorboardX.SummaryWriter(
+    self._events = _tensorboard().SummaryWriter(
       str(workdir / "tensorboard"), purge_step=first_step
     )
 
@@ -140,6 +140,21 @@ class MetricsWriter:
       return
     self._file.close()
     self._events.close()
+
+
+def _tensorboard() -> ModuleType:
+  """Imports tensorboardX without torch, which takes it seconds.
+
+  It looks for torch's tensors in what it is given; ours are floats.
+  """
+  if "torch" in sys.modules or "tensorboardX" in sys.modules:
+    return importlib.import_module("tensorboardX")
+  # The import system's word for a module that is not there.
+  sys.modules["torch"] = None  # type: ignore[assignment]
+  try:
+    return importlib.import_module("tensorboardX")
+  finally:
+    del sys.modules["torch"]
 
 
 def _lines_before(

@@ -3,17 +3,15 @@
 It is copied into a folder with `plan`, a JSON object from a part of a command
 line to its answers in succession, the last of which is repeated. An answer that
 begins with ERROR is an error; SHELL runs the command of an ssh in a real shell,
-in a home folder per worker. `calls` gets every command line.
+in a home folder per worker. `calls` gets every command line. Tests start it
+hundreds of times, so it imports few modules.
 """
 
 import json
 import os
-import pathlib
-import socket
-import subprocess
 import sys
 
-FOLDER = pathlib.Path(__file__).parent
+FOLDER = os.path.dirname(os.path.abspath(__file__))
 # Where no SDK can be asked, `--help` shows this.
 FLAGS = """--accelerator-type --command --force --format --internal-ip
 --internal-ips --labels --max-run-duration --network --node-id --project
@@ -29,7 +27,7 @@ def main():
     sys.stdout.write(printed)
     sys.stderr.write(error)
     sys.exit(code)
-  with (FOLDER / "calls").open("a") as file:
+  with open(f"{FOLDER}/calls", "a") as file:
     file.write(json.dumps(words) + "\n")
   answer = planned(" ".join(words))
   if answer.startswith("ERROR"):
@@ -43,6 +41,8 @@ def parse(words):
   """Returns status, output and error of the real parser."""
   if not os.environ.get("SDK_SOCKET"):
     return 0, FLAGS if "--help" in words else "", ""
+  import socket
+
   with socket.socket(socket.AF_UNIX) as connection:
     connection.connect(os.environ["SDK_SOCKET"])
     stream = connection.makefile("rw")
@@ -53,26 +53,29 @@ def parse(words):
 
 def planned(line):
   """Returns the next answer of the first part that the line has."""
-  plan = json.loads((FOLDER / "plan").read_text())
+  with open(f"{FOLDER}/plan") as file:
+    plan = json.load(file)
   for part, answers in plan.items():
     if part in line:
-      if len(answers) == 1:
-        return answers[0]
-      (FOLDER / "plan").write_text(json.dumps(plan | {part: answers[1:]}))
+      if len(answers) > 1:
+        with open(f"{FOLDER}/plan", "w") as file:
+          json.dump(plan | {part: answers[1:]}, file)
       return answers[0]
   return ""
 
 
 def shell(words):
   """Runs the command of an ssh as the worker would; returns its status."""
+  import subprocess
+
   given = dict(
     w.split("=", 1) for w in words if w.startswith("--") and "=" in w
   )
-  home = FOLDER / f"worker{given['--worker']}"
+  home = f"{FOLDER}/worker{given['--worker']}"
   return subprocess.run(
     ["bash", "-c", given["--command"]],
     cwd=home,
-    env={"PATH": os.environ["PATH"], "HOME": str(home)},
+    env={"PATH": os.environ["PATH"], "HOME": home},
     check=False,
   ).returncode
 

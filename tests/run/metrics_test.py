@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -149,3 +151,14 @@ def test_a_full_disk_is_an_error_for_texts_too(tmp_path):
   (tmp_path / "samples").write_text("a file, in place of the folder")
   with pytest.raises(OSError):
     metrics.write_samples(tmp_path, 1, [trajectory("a", 1)], 1)
+
+
+def test_events_are_written_without_importing_torch(tmp_path):
+  code = (
+    "import sys, pathlib; from azr_jax.run import metrics;"
+    f"writer = metrics.MetricsWriter(pathlib.Path({str(tmp_path)!r}), 1);"
+    "writer.write(1, {'loss': 2.0}); writer.close();"
+    "assert 'torch' not in sys.modules; import torch"
+  )
+  subprocess.run([sys.executable, "-c", code], check=True)
+  assert list((tmp_path / "tensorboard").iterdir())
