@@ -91,6 +91,7 @@ def test_scores_are_printed_by_both_names(tmp_path):
   assert len(json.loads(records[0])["responses"]) == 4
 
 
+@pytest.mark.slow
 def test_a_random_pool_is_made_by_a_command(tmp_path):
   path = tmp_path / "pool.jsonl"
   printed = run(

@@ -15,10 +15,9 @@ from azr_jax.trainer import scoring, settings
 
 
 @pytest.fixture
-def config():
+def config(on_one_device):
   config = evaluate_config.get_config()
   config.rollout.slots = 16
-  config.mesh.data, config.mesh.fsdp = 8, 1
   return config
 
 

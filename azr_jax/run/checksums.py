@@ -9,14 +9,19 @@ the standard library.
 """
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
+import time
 import zlib
 
 FILE = "checksums.txt"
-# Orbax adds the time of the commit to this file at the very end.
+# Orbax adds the time of the commit to this file at the very end. The other
+# fields are written by a thread that it does not wait for; this one says that
+# they are there.
 _METADATA, _ADDED_LATER = "_CHECKPOINT_METADATA", "commit_timestamp_nsecs"
+_LAST_FIELD, _LAST_FIELD_S = "item_handlers", 60.0
 _CHUNK_BYTES = 1 << 22
 # Files that are read at the same time.
 _THREADS = 8
@@ -25,6 +30,8 @@ _THREADS = 8
 def write(folder: pathlib.Path) -> None:
   """Writes the file of checksums, about all files below a folder."""
   names = _names(folder)
+  if _METADATA in names and not _is_written(folder / _METADATA):
+    names.remove(_METADATA)
   with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
     sums = list(pool.map(lambda name: _checksum(folder, name), names))
   lines = [f"{found} {name}\n" for found, name in zip(sums, names, strict=True)]
@@ -86,6 +93,18 @@ def _difference(folder: pathlib.Path, name: str, expected: str) -> str:
   if size != expected_size:
     return f"{name} has {size} bytes of {expected_size}"
   return f"{name} has other bytes than were saved"
+
+
+def _is_written(path: pathlib.Path) -> bool:
+  """Waits for Orbax to write its metadata; returns whether it did."""
+  deadline = time.monotonic() + _LAST_FIELD_S
+  while time.monotonic() < deadline:
+    # The file is not replaced at once, so it may be read half.
+    with contextlib.suppress(OSError, ValueError):
+      if json.loads(path.read_bytes()).get(_LAST_FIELD):
+        return True
+    time.sleep(0.01)
+  return False
 
 
 def _checksum(folder: pathlib.Path, name: str) -> str:

@@ -37,7 +37,9 @@ def pool():
     yield executor
 
 
-@pytest.mark.parametrize("condition", ["busy", "endless"])
+@pytest.mark.parametrize(
+  "condition", ["busy", pytest.param("endless", marks=pytest.mark.slow)]
+)
 def test_neither_busy_processes_nor_slots_make_a_right_answer_wrong(condition):
   found = load.measure(LIMIT_S, 1, conditions=[condition])
   assert [*found] == [f"{condition}/{share}" for share in ("5%", "25%", "75%")]

@@ -260,7 +260,12 @@ def test_accumulated_and_packed_updates_equal_one_big_batch(
   [
     ({"fsdp": 4, "tensor": 2}, 8, attention.xla_attention),
     # Each row lies on four devices.
-    ({"fsdp": 2, "context": 4}, 2, attention.xla_attention),
+    pytest.param(
+      {"fsdp": 2, "context": 4},
+      2,
+      attention.xla_attention,
+      marks=pytest.mark.slow,
+    ),
     ({"tensor": 2, "context": 4}, 1, None),
   ],
 )

@@ -22,6 +22,7 @@ def test_half_of_the_learnability_answers_are_correct(executor):
   assert programs == 192 + 64 * (8 + 1) + 64 * (1 + 1)
 
 
+@pytest.mark.slow
 def test_answers_that_never_end_are_wrong_ones(executor):
   before = executor.counters()
   step = verification_load.measure(executor, TRIPLETS, endless=2)

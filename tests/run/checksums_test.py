@@ -1,7 +1,9 @@
 """Checksums of checkpoints: which damage is found, and how it is named."""
 
+import json
 import random
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -92,3 +94,27 @@ def test_the_message_has_the_sizes(copy):
   assert checksums.find_damage(copy) == (
     f"system/metadata has 7 bytes of {size}"
   )
+
+
+def test_metadata_that_orbax_writes_late_are_waited_for(
+  saved, tmp_path, monkeypatch
+):
+  """Its thread may be slower than the checksums of everything else."""
+  whole = (saved / "_CHECKPOINT_METADATA").read_text()
+  fields = json.loads(whole)
+  early = {k: v for k, v in fields.items() if k.endswith("_nsecs")}
+  for cut in (json.dumps(early), whole[:50], "{}"):
+    folder = shutil.copytree(saved, tmp_path / str(len(cut)))
+    path = folder / "_CHECKPOINT_METADATA"
+    path.write_text(cut)
+    late = threading.Timer(0.2, path.write_text, [whole])
+    late.start()
+    checksums.write(folder)
+    late.join()
+    assert checksums.find_damage(folder) == ""
+    assert path.name in (folder / checksums.FILE).read_text()
+  monkeypatch.setattr(checksums, "_LAST_FIELD_S", 0.1)
+  path.write_text("{}")
+  checksums.write(folder)
+  path.write_text(whole)
+  assert checksums.find_damage(folder) == ""
