@@ -98,15 +98,13 @@ def test_tokens_reach_every_worker_and_nothing_else(gcloud, launchers):
   worker = launchers("tpu_worker")
   homes = [make_home(worker, gcloud.folder / f"worker{i}") for i in (0, 1)]
   started = gcloud.folder / "started"
+  gcloud.plan({"nohup": ["SHELL"]})
   process = gcloud.start(
     "run",
     "--pass_env=HF_TOKEN,LIBTPU_INIT_ARGS",
     job=("job", str(started), "20", "--workdir=gs://bucket/x"),
     HF_TOKEN=SECRET,
     LIBTPU_INIT_ARGS="--xla_a=1 --xla_b=2",
-  )
-  (gcloud.folder / "plan").write_text(
-    '{"nohup": ["SHELL"], "tpu-vm describe": ["2"]}'
   )
   out, error = process.communicate(timeout=60)
   try:

@@ -291,7 +291,10 @@ def test_the_learner_scores_500_tokens_as_the_sampler_did(
 def test_two_temperatures_never_have_slots_at_once(params, one_device_mesh):
   """Memory has room for the slots of one; the other waits until it is done."""
   mixed = policy(params, one_device_mesh)
-  want = [sample(mixed), sample(policy(params, one_device_mesh, temperature=0))]
+  want = [
+    sample(mixed),
+    sample(policy(params, one_device_mesh, temperature=0.0)),
+  ]
   most, make = [], stream_lib.Stream._make_slots
 
   def counted(stream, params):
