@@ -5,7 +5,7 @@
 
 | variant | prompts |
 | --- | --- |
-| `tiny` | uniform; 4 minutes on a CPU core |
+| `tiny` | uniform; 8 minutes on a CPU core |
 | `tiny_static` | from easy to hard by schedule (table 1) |
 | `tiny_adaptive` | one bucket a step, near a target pass rate (eq. 2-4) |
 | `tiny_replay` | `tiny_adaptive`, with puzzles solved in part before (eq. 5) |

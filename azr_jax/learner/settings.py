@@ -130,7 +130,7 @@ class LearnerSettings(PolicyLossSettings):
   correction: str = setting(
     corrections_lib.AUTO,
     "weights of samples of another policy (corrections.py); auto: truncate "
-    "where the sampler's may differ",
+    "with rollout.max_staleness above 0, unless the loss has p / q itself",
     choices=(
       corrections_lib.AUTO,
       corrections_lib.NONE,

@@ -1,4 +1,4 @@
-"""A clock that ticks with the calls of the decode loop, for exact resumes."""
+"""A clock that counts the decode loop's calls, so that runs of a seed agree."""
 
 import dataclasses
 
@@ -7,9 +7,10 @@ import dataclasses
 class Rounds:
   """Says when the outcome of a job is taken.
 
-  Where the parameters change while sequences are under way, the moment at which
-  an outcome is taken decides which tokens are sampled with which parameters. So
-  it is a number of rounds after the job's start, not the time that it takes.
+  The moment at which an outcome is taken decides which sequences decode
+  together, and so how sums are rounded; with `rollout.max_staleness` it also
+  decides which parameters a token is sampled with. So it is a number of rounds
+  after the job's start, not the time that the job takes.
 
   Attributes:
     delay: rounds from a job's start until its outcome is taken, for which the

@@ -2,7 +2,8 @@
 
 Saves are asynchronous and atomic: a checkpoint that was cut off by a kill is
 never seen. A checkpoint holds the device state (parameters, optimizer, step),
-the system's host state (task buffers) of the same step, the metrics since the
+the system's host state (task buffers and, with `rollout.max_staleness`, the
+tokens of the steps under way) of the same step, the metrics since the
 checkpoint before it, and checksums. A damaged one is passed over for the one
 before it; it is never deleted.
 """

@@ -35,7 +35,8 @@ HEALTHY = {
   "correct": "rises for every task type; timeout_share and lost_share near 0",
   "formatted": "above 0.95 after a few steps",
   "executor": "verdict counts; timeouts rare",
-  "rollout": "logprob_gap, its p50, p99 and max below 1e-3 in float32",
+  "rollout": "logprob_gap, its p50, p99 and max below 1e-3 in float32; "
+  "staleness/max at most rollout.max_staleness",
   "learner": "entropy falls slowly; grad_norm without spikes; skipped 0; "
   "correction/effective_share near 1",
   "time": "seconds per phase; verification_wait near 0",
