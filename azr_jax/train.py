@@ -35,7 +35,7 @@ def train(
   Raises:
     ValueError: a config value is not allowed, or the folder belongs to a run
       with another config or in another process.
-    RuntimeError, TimeoutError: see `loop.run`.
+    RuntimeError, TimeoutError: see `loop.train`.
   """
   checked = train_settings.read_train(config)
   profiled = profiling.read_steps(profile_steps, checked.trunk.train.steps)
@@ -46,7 +46,7 @@ def train(
     checked.trunk.hosts.timeout_s,
     mutable_keys=[key for key in folder.LAYOUT if key not in fixed],
   ) as run:
-    loop.run(build.build(checked), run, fail_on_recompile, profiled)
+    loop.train(build.build(checked), run, fail_on_recompile, profiled)
 
 
 def _describe(

@@ -1,6 +1,7 @@
 """Builds every part of an experiment from its settings, once.
 
-`loop.run` needs what `build(settings)` returns, and no settings.
+`loop.train` gets all its parts from what `build(settings)` returns, and reads
+of the settings only length, saves and the monitor of texts (section `train`).
 """
 
 import dataclasses
