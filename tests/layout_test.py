@@ -18,6 +18,8 @@ MAX_FUNCTION_LINES = 85
 # Whose business it is to know a system by its name.
 # Graders, corpora and benchmarks are named by their tasks, as systems are.
 KNOW_SYSTEMS = ("systems", "corpora", "evals", "report", "grading", "executor")
+# Data is made for a system, and its programs are measured.
+IMPORT_SYSTEMS = (*KNOW_SYSTEMS, "data", "perf")
 SYSTEM_NAME = re.compile(r"[\"'](azr|orz|countdown|code_interpreter)[\"']")
 
 
@@ -89,6 +91,18 @@ def test_no_system_is_named_in_the_trunk():
       # The default of `config.system` is a value like any other default.
       if SYSTEM_NAME.search(line) and "setting(" not in line:
         raise AssertionError(f"{file.relative_to(ROOT)}:{number}: {line}")
+
+
+def test_no_module_of_a_system_is_imported_by_the_trunk():
+  for file in FILES:
+    if file.relative_to(PACKAGE).parts[0] in IMPORT_SYSTEMS:
+      continue
+    for other in imports_of(file):
+      inside = other.relative_to(PACKAGE).parts
+      # The files of `systems/` itself are the interface and the registry.
+      assert inside[0] != "systems" or len(inside) == 2, (
+        f"{file.relative_to(ROOT)} imports {other.relative_to(ROOT)}"
+      )
 
 
 def test_comments_and_papers_are_plain():

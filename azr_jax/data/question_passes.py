@@ -11,6 +11,7 @@ import jax
 
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.run.session import Run
+from azr_jax.systems import benchmark_agents
 from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.measurement import Pass
 from azr_jax.tasks.questions.question import Question
@@ -51,8 +52,13 @@ def answer(
         run.hosts,
         settings.evaluate.prompt_format,
         path,
-        scoring.build_agent(
-          settings, pass_.agent, policy.tokenizer, executor, run
+        benchmark_agents.build(
+          settings.evaluate,
+          pass_.agent,
+          policy.tokenizer,
+          executor,
+          run.hosts,
+          settings.executor,
         ),
       )
       run.barrier(f"{pass_.name} is written")

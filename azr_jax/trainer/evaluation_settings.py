@@ -8,8 +8,7 @@ from azr_jax.evals.livecodebench_files import ContestSettings
 from azr_jax.evals.mathematics import MathematicsSettings
 from azr_jax.evals.program_tasks import TRAINED
 from azr_jax.rollout.python_tool import PythonToolSettings
-from azr_jax.systems.code_interpreter.agents import AGENTS
-from azr_jax.systems.code_interpreter.codesteer import CodeSteerSettings
+from azr_jax.systems.benchmark_agents import AGENTS, SteerSettings
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
 from azr_jax.tasks.programs import prompts as program_prompts
 
@@ -61,7 +60,6 @@ class PeriodicSettings(Settings):
     paper="AZR: trained",
     choices=(TRAINED, *PROMPT_FORMATS),
   )
-
   mathematics: MathematicsSettings = MathematicsSettings()
 
   def check(self) -> None:
@@ -86,4 +84,4 @@ class BenchmarkSettings(Settings):
   tool: PythonToolSettings = PythonToolSettings()
   mathematics: MathematicsSettings = MathematicsSettings()
   livecodebench: ContestSettings = ContestSettings()
-  steer: CodeSteerSettings = CodeSteerSettings()
+  steer: SteerSettings = SteerSettings()

@@ -14,7 +14,6 @@ import ml_collections
 
 from azr_jax.config import settings as settings_lib
 from azr_jax.config import user_files
-from azr_jax.config.settings import Invalid
 from azr_jax.evals import (
   livecodebench,
   mathematics,
@@ -25,15 +24,12 @@ from azr_jax.evals import (
   table,
 )
 from azr_jax.executor import Executor
-from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import policy as policy_lib
-from azr_jax.rollout.python_tool import PythonTool
 from azr_jax.run import session, storage
 from azr_jax.run.folder import SCORING_LAYOUT
 from azr_jax.run.session import Run
+from azr_jax.systems import benchmark_agents
 from azr_jax.systems import registry as systems
-from azr_jax.systems.code_interpreter import agents
 from azr_jax.trainer import build, restore
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import EvaluateSettings
@@ -80,7 +76,7 @@ def evaluate(
   identity = identity_of(settings, model_spec) | {"data": data, "limit": limit}
   with open_scores(workdir, settings, identity) as run:
     names = _with_data(names, paths, run)
-    agents_asked = _agents(settings, names)
+    agents_asked = benchmark_agents.asked(settings.evaluate, names)
     if any(agents_asked):
       require_same_sandbox(settings, model_spec)
     policy = restore.load_policy(settings, model_spec, identity["step"])
@@ -152,49 +148,6 @@ def require_same_sandbox(settings: EvaluateSettings, model_spec: str) -> None:
     settings.executor.require_same(trained["executor"], model_spec)
 
 
-def build_agent(
-  settings: EvaluateSettings,
-  name: str,
-  tokenizer: Tokenizer,
-  executor: Executor,
-  run: Run,
-) -> policy_lib.Agent:
-  """Returns one of the Code Interpreter's agents, by section `evaluate`."""
-  return agents.make(
-    name,
-    PythonTool(
-      settings.evaluate.tool,
-      tokenizer,
-      executor,
-      run.hosts,
-      settings.executor,
-    ),
-    SharedJobs(executor, run.hosts),
-    settings.evaluate.prompt_format,
-    settings.evaluate.steer,
-  )
-
-
-def _agents(
-  settings: EvaluateSettings, names: Sequence[str]
-) -> tuple[str, ...]:
-  """Returns the agents that answer; ("",): the model answers alone.
-
-  Raises:
-    Invalid: a benchmark needs an agent, or no agent can answer it.
-  """
-  asked = settings.evaluate.agents
-  if questions.NAME in names and not asked:
-    raise Invalid(
-      "config.evaluate.agents",
-      f"=(): expected some of {agents.AGENTS} with benchmark "
-      f"{questions.NAME!r}, as configs/evaluate.py:questions has them",
-    )
-  for name in names if asked else ():
-    questions.asked_by(registry.BENCHMARKS[name], asked[0], asked)
-  return asked or ("",)
-
-
 def _score(
   name: str,
   agent_name: str,
@@ -215,7 +168,14 @@ def _score(
     benchmark = questions.asked_by(
       benchmark, agent_name, settings.evaluate.agents
     )
-    agent = build_agent(settings, agent_name, policy.tokenizer, executor, run)
+    agent = benchmark_agents.build(
+      settings.evaluate,
+      agent_name,
+      policy.tokenizer,
+      executor,
+      run.hosts,
+      settings.executor,
+    )
   path = run.folder / f"{benchmark.name}.jsonl"
   return runner.run(benchmark, policy, executor, run.hosts, items, path, agent)
 

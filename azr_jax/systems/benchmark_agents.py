@@ -1,0 +1,95 @@
+"""The agents of systems that can answer benchmarks, by section `evaluate`.
+
+All are the Code Interpreter's (`code_interpreter/agents.py`). The trainer knows
+them by this module alone.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from azr_jax.config.settings import Invalid
+from azr_jax.evals import questions, registry
+from azr_jax.executor import Executor
+from azr_jax.executor.settings import ExecutorSettings
+from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.parallel.hosts import Hosts
+from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout.policy import Agent
+from azr_jax.rollout.python_tool import PythonTool, PythonToolSettings
+from azr_jax.systems.code_interpreter import agents
+from azr_jax.systems.code_interpreter.codesteer import CodeSteerSettings
+
+AGENTS = agents.AGENTS
+SteerSettings = CodeSteerSettings
+
+
+class AgentSettings(Protocol):
+  """Settings of agents: section `evaluate`.
+
+  Attributes:
+    agents: the agents that answer; (): the model answers alone.
+    prompt_format: the prompt format of `steer`.
+    tool: runs the code of conversations.
+    steer: the settings of `steer`.
+  """
+
+  @property
+  def agents(self) -> tuple[str, ...]: ...
+  @property
+  def prompt_format(self) -> str: ...
+  @property
+  def tool(self) -> PythonToolSettings: ...
+  @property
+  def steer(self) -> CodeSteerSettings: ...
+
+
+def build(
+  c: AgentSettings,
+  name: str,
+  tokenizer: Tokenizer,
+  executor: Executor,
+  hosts: Hosts,
+  sandbox: ExecutorSettings,
+) -> Agent:
+  """Returns an agent.
+
+  Args:
+    c: section `evaluate`.
+    name: one of `AGENTS`, or `code_interpreter.agents.CONVERSATION`.
+    tokenizer: of the policy that it asks.
+    executor: runs its scripts.
+    hosts: the processes over which scripts are distributed.
+    sandbox: limits and libraries of the executor.
+
+  Raises:
+    ValueError: the agent is unknown.
+  """
+  return agents.make(
+    name,
+    PythonTool(c.tool, tokenizer, executor, hosts, sandbox),
+    SharedJobs(executor, hosts),
+    c.prompt_format,
+    c.steer,
+  )
+
+
+def asked(c: AgentSettings, benchmarks: Sequence[str]) -> tuple[str, ...]:
+  """Returns the agents that answer; ("",): the model answers alone.
+
+  Args:
+    c: section `evaluate`.
+    benchmarks: names of `evals/registry.py`.
+
+  Raises:
+    Invalid: a benchmark needs an agent.
+    ValueError: no agent can answer a benchmark.
+  """
+  if questions.NAME in benchmarks and not c.agents:
+    raise Invalid(
+      "config.evaluate.agents",
+      f"=(): expected some of {AGENTS} with benchmark "
+      f"{questions.NAME!r}, as configs/evaluate.py:questions has them",
+    )
+  for name in benchmarks if c.agents else ():
+    questions.asked_by(registry.BENCHMARKS[name], c.agents[0], c.agents)
+  return c.agents or ("",)
