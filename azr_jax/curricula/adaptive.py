@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from azr_jax.config.settings import Settings, setting
-from azr_jax.curricula.curriculum import Buckets, SampledItem
+from azr_jax.curricula.curriculum import Buckets, SampledItem, means, softmax
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,9 +70,7 @@ class Adaptive:
     on target, because the paper does not define its pass rate.
     """
     settings = self._settings
-    filled = np.array(
-      [self._buckets.count(b) > 0 for b in range(len(self._buckets.names))]
-    )
+    filled = self._buckets.filled()
     uniform = filled / filled.sum()
     if step <= settings.warmup_steps:
       return uniform
@@ -80,10 +78,8 @@ class Adaptive:
       [np.mean(past) if past else settings.target for past in self._history]
     )
     scores = -np.abs(success - settings.target) / settings.temperature
-    # The maximum is subtracted, so that not all weights underflow to 0.
-    weights = np.exp(scores - scores[filled].max()) * filled
-    softmax = weights / weights.sum()
-    return (1 - settings.epsilon) * softmax + settings.epsilon * uniform
+    near_target = softmax(scores, filled)
+    return (1 - settings.epsilon) * near_target + settings.epsilon * uniform
 
   def sample_bucket(self, step: int, rng: np.random.Generator) -> int:
     """Samples the bucket of a step and returns its index."""
@@ -108,13 +104,8 @@ class Adaptive:
   ) -> None:
     """Adds the mean pass rate of each sampled bucket to its window."""
     del step, gains
-    for bucket in {item.bucket for item in items}:
-      bucket_rates = [
-        rate
-        for item, rate in zip(items, pass_rates, strict=True)
-        if item.bucket == bucket
-      ]
-      self._history[bucket].append(float(np.mean(bucket_rates)))
+    for bucket, pass_rate in means(items, pass_rates).items():
+      self._history[bucket].append(pass_rate)
 
   def metrics(self) -> dict[str, float]:
     """Returns each bucket's last probability and mean windowed pass rate."""

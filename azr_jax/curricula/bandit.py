@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from azr_jax.config.settings import Settings, setting
-from azr_jax.curricula.curriculum import Buckets, SampledItem
+from azr_jax.curricula.curriculum import Buckets, SampledItem, means, softmax
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,15 +60,8 @@ class Bandit:
     Empty buckets have probability 0. At the start all values are 0, so the
     others are sampled alike.
     """
-    filled = np.array(
-      [self._buckets.count(b) > 0 for b in range(len(self._buckets.names))]
-    )
-    scores = np.where(
-      filled, self._values / self._settings.temperature, -np.inf
-    )
-    # The maximum is subtracted, so that not all weights underflow to 0.
-    weights = np.exp(scores - scores.max())
-    return weights / weights.sum()
+    scores = self._values / self._settings.temperature
+    return softmax(scores, self._buckets.filled())
 
   def sample(
     self, step: int, count: int, rng: np.random.Generator
@@ -76,10 +69,7 @@ class Bandit:
     """Samples `count` items by the values of their buckets."""
     del step
     self._last_probabilities = self.probabilities()
-    chosen = rng.choice(
-      len(self._last_probabilities), size=count, p=self._last_probabilities
-    )
-    return [self._buckets.sample(int(b), rng) for b in chosen]
+    return self._buckets.sample_each(self._last_probabilities, count, rng)
 
   def update(
     self,
@@ -91,14 +81,10 @@ class Bandit:
     """Moves the values of the sampled buckets towards their mean gain."""
     del step, pass_rates
     rate = self._settings.learning_rate
+    seen = means(items, gains)
     for bucket in range(len(self._values)):
-      of_bucket = [
-        gain
-        for item, gain in zip(items, gains, strict=True)
-        if item.bucket == bucket
-      ]
-      if of_bucket or self._settings.forgets_unseen:
-        gain = float(np.mean(of_bucket)) if of_bucket else 0.0
+      if bucket in seen or self._settings.forgets_unseen:
+        gain = seen.get(bucket, 0.0)
         self._values[bucket] += rate * (gain - self._values[bucket])
 
   def metrics(self) -> dict[str, float]:

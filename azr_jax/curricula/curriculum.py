@@ -60,10 +60,49 @@ class Buckets:
     """Returns the number of items in a bucket."""
     return len(self._members[bucket])
 
+  def filled(self) -> np.ndarray:
+    """Returns whether each bucket has an item, bool [buckets]."""
+    return np.array([bool(members) for members in self._members])
+
   def sample(self, bucket: int, rng: np.random.Generator) -> SampledItem:
     """Samples an item of a bucket uniformly."""
     members = self._members[bucket]
     return SampledItem(members[rng.integers(len(members))], bucket)
+
+  def sample_each(
+    self, probabilities: np.ndarray, count: int, rng: np.random.Generator
+  ) -> list[SampledItem]:
+    """Samples a bucket for each of `count` items, then the items.
+
+    Args:
+      probabilities: of the buckets, [buckets]; 0 for those without items.
+      count: the number of items.
+      rng: draws all buckets first, and then an item of each.
+    """
+    chosen = rng.choice(len(probabilities), size=count, p=probabilities)
+    return [self.sample(int(bucket), rng) for bucket in chosen]
+
+
+def softmax(scores: np.ndarray, filled: np.ndarray) -> np.ndarray:
+  """Returns the softmax of scores over the filled buckets, float64 [buckets].
+
+  Args:
+    scores: of the buckets, [buckets].
+    filled: whether each bucket has an item; the others have probability 0.
+  """
+  # The maximum is subtracted, so that not all weights underflow to 0.
+  weights = np.exp(np.where(filled, scores - scores[filled].max(), -np.inf))
+  return weights / weights.sum()
+
+
+def means(
+  items: Sequence[SampledItem], values: Sequence[float]
+) -> dict[int, float]:
+  """Returns {bucket: the mean value of its items}, for buckets with items."""
+  by_bucket: dict[int, list[float]] = {}
+  for item, value in zip(items, values, strict=True):
+    by_bucket.setdefault(item.bucket, []).append(value)
+  return {bucket: float(np.mean(own)) for bucket, own in by_bucket.items()}
 
 
 class Curriculum(Protocol):

@@ -33,15 +33,9 @@ class Mixture:
     self, step: int, count: int, rng: np.random.Generator
   ) -> list[SampledItem]:
     """Samples `count` items by the step's weights."""
-    filled = [
-      self._buckets.count(b) > 0 for b in range(len(self._buckets.names))
-    ]
-    weights = self._weights(step) * filled
+    weights = self._weights(step) * self._buckets.filled()
     self._last_probabilities = weights / weights.sum()
-    bucket_indices = rng.choice(
-      len(weights), size=count, p=self._last_probabilities
-    )
-    return [self._buckets.sample(int(b), rng) for b in bucket_indices]
+    return self._buckets.sample_each(self._last_probabilities, count, rng)
 
   def update(
     self,
