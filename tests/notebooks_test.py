@@ -80,7 +80,7 @@ def test_tasks_and_executor(tmp_path):
   for word in ("nondeterministic", "blocked", "timeout", "bomb", "trivial"):
     assert word in printed
   assert "next ok" in printed
-  assert "['RIGHT', 'WRONG', 'RIGHT']" in printed
+  assert "['CORRECT', 'INCORRECT', 'CORRECT']" in printed
 
 
 def test_training_dynamics_reads_any_run(azr_run):

@@ -51,8 +51,8 @@ def _puzzle(item: Item) -> Puzzle:
 def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
   """Grades a response by the strict verifier, which runs no program."""
   del executor
-  verdict = verifier.verify(_puzzle(item), response)
-  return futures.done(Grade(verdict.right, verdict.reason))
+  score = verifier.verify(_puzzle(item), response)
+  return futures.done(Grade(score.correct, score.reason))
 
 
 def summarize(

@@ -145,11 +145,11 @@ def _unit_tests(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
 def _countdown(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
   del executor
   mode = _choice(case, "mode", verifier.MODES)
-  verdict = verifier.verify(
+  score = verifier.verify(
     countdown_puzzle.from_record(case), _text(case, "response"), mode
   )
-  outcome = Outcome.of(verdict.right)
-  return futures.done(Grade(outcome, verdict.reason, verdict.score))
+  outcome = Outcome.of(score.correct)
+  return futures.done(Grade(outcome, score.reason, score.value))
 
 
 def _number(case: dict[str, Any], name: str) -> float:
@@ -207,7 +207,7 @@ def submit(executor: Executor, line: str) -> "Future[dict[str, Any]]":
       raise BadCase(f"kind is {kind!r:.80}; expected one of {known}")
     pending = KINDS[kind](executor, case)
   except (ValueError, RecursionError) as error:
-    bad = Grade(Outcome.WRONG, f"{error}")
+    bad = Grade(Outcome.INCORRECT, f"{error}")
     return futures.done(_record(case_id, "bad case", bad))
   return futures.then(pending, lambda grade: _record(case_id, kind, grade))
 

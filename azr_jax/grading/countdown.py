@@ -28,7 +28,7 @@ from azr_jax.grading import answer_tags
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.text import marks
 
-RIGHT, WRONG, NO_ANSWER = 1.0, 0.1, 0.0
+CORRECT_SCORE, INCORRECT_SCORE, NO_ANSWER_SCORE = 1.0, 0.1, 0.0
 MAX_ANSWER_CHARS = 1000
 MODES = ("strict", "compat")
 # No puzzle needs a result of `**` with more bits.
@@ -47,19 +47,19 @@ class _Invalid(ValueError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Verdict:
+class Score:
   """A response's score, with `right` or what is wrong as the reason."""
 
-  score: float
+  value: float
   reason: str
 
   @property
-  def right(self) -> bool:
+  def correct(self) -> bool:
     """Whether the response reaches the target by the rules."""
-    return self.score == RIGHT
+    return self.value == CORRECT_SCORE
 
 
-def verify(puzzle: Puzzle, response: str, mode: str = "strict") -> Verdict:
+def verify(puzzle: Puzzle, response: str, mode: str = "strict") -> Score:
   """Returns the score of a response and its reason.
 
   Args:
@@ -76,18 +76,22 @@ def verify(puzzle: Puzzle, response: str, mode: str = "strict") -> Verdict:
   find = answer_tags.last_answer if strict else _last_line_answer
   answer = find(response)
   if answer is None:
-    return Verdict(NO_ANSWER, "no answer tag")
+    return Score(NO_ANSWER_SCORE, "no answer tag")
   try:
     value = (_strict_value if strict else _compat_value)(puzzle, answer)
   except (_Invalid, literals.ParseError) as error:
-    return Verdict(WRONG, str(error))
+    return Score(INCORRECT_SCORE, str(error))
   except (ArithmeticError, TypeError, ValueError, RecursionError) as error:
-    return Verdict(WRONG, type(error).__name__)
+    return Score(INCORRECT_SCORE, type(error).__name__)
   if strict:
     reached = value == puzzle.target
   else:
     reached = abs(value - puzzle.target) < _COMPAT_DISTANCE
-  return Verdict(RIGHT, "right") if reached else Verdict(WRONG, "other value")
+  return (
+    Score(CORRECT_SCORE, "right")
+    if reached
+    else Score(INCORRECT_SCORE, "other value")
+  )
 
 
 def _last_line_answer(response: str) -> str | None:

@@ -2,13 +2,13 @@
 
 | outcome | |
 | --- | --- |
-| `RIGHT` | it is correct |
-| `WRONG` | it is not, and that was seen |
+| `CORRECT` | it is correct |
+| `INCORRECT` | it is not, and that was seen |
 | `TIMEOUT` | a limit of time ended a program before that was seen |
 | `LOST` | a program's process was killed, or its worker died, each time |
 
-Only `RIGHT` earns its writer a reward. The last two are no evidence that a task
-is hard (`systems/azr/rewards.py`).
+Only `CORRECT` earns its writer a reward. The last two are no evidence that a
+task is hard (`systems/azr/rewards.py`).
 """
 
 import enum
@@ -18,10 +18,10 @@ from azr_jax.executor import Result
 
 
 class Outcome(enum.Enum):
-  """The outcome of grading; it is true only if the response is right."""
+  """The outcome of grading; it is true only if the response is correct."""
 
-  RIGHT = "right"
-  WRONG = "wrong"
+  CORRECT = "right"
+  INCORRECT = "wrong"
   TIMEOUT = "timeout"
   LOST = "lost"
 
@@ -35,26 +35,26 @@ class Outcome(enum.Enum):
         ended one of them, the outcome is the first such limit.
     """
     if correct:
-      return cls.RIGHT
+      return cls.CORRECT
     for result in results:
       if result.status == "timeout":
         return cls.TIMEOUT
       if result.is_lost:
         return cls.LOST
-    return cls.WRONG
+    return cls.INCORRECT
 
   def __bool__(self) -> bool:
-    return self is Outcome.RIGHT
+    return self is Outcome.CORRECT
 
   @property
   def is_undecided(self) -> bool:
-    """Whether a limit kept from view if the response is right."""
+    """Whether a limit ended the grading before the answer was known."""
     return self in (Outcome.TIMEOUT, Outcome.LOST)
 
 
 def best(outcomes: "tuple[Outcome, ...]") -> Outcome:
-  """Returns the outcome of a response that is right if any reading of it is."""
-  for outcome in (Outcome.RIGHT, Outcome.TIMEOUT, Outcome.LOST):
+  """Returns the outcome of a response that is correct if a reading of it is."""
+  for outcome in (Outcome.CORRECT, Outcome.TIMEOUT, Outcome.LOST):
     if outcome in outcomes:
       return outcome
-  return Outcome.WRONG
+  return Outcome.INCORRECT

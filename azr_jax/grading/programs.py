@@ -55,9 +55,9 @@ def submit_deduction(
   try:
     reference_key = literals.typed_key(reference)
   except literals.ParseError:
-    return futures.done(Outcome.WRONG)
+    return futures.done(Outcome.INCORRECT)
   if not is_gradable(answer):
-    return futures.done(Outcome.WRONG)
+    return futures.done(Outcome.INCORRECT)
   try:
     key = literals.typed_key(answer)
   except literals.ParseError:
@@ -65,7 +65,7 @@ def submit_deduction(
   if key is not None and (key == reference_key or not values.may_collapse(key)):
     return futures.done(Outcome.of(key == reference_key))
   if not expressions.is_value(answer):
-    return futures.done(Outcome.WRONG)
+    return futures.done(Outcome.INCORRECT)
   return futures.then(
     expressions.submit_value(executor, answer),
     lambda result: _outcome(result.outputs[0], reference_key, result),
@@ -107,7 +107,7 @@ def submit_abduction(
   try:
     reference_key = literals.typed_key(reference_output)
   except literals.ParseError:
-    return futures.done((Outcome.WRONG,) * len(answers))
+    return futures.done((Outcome.INCORRECT,) * len(answers))
   distinct = [answer for answer in dict.fromkeys(answers) if answer is not None]
   inputs = futures.gather(
     [_submit_input(executor, answer, objects) for answer in distinct]
@@ -121,7 +121,7 @@ def submit_abduction(
 
     def outcome(answer: str | None, outcomes: dict[str, Outcome]) -> Outcome:
       if answer is None:
-        return Outcome.WRONG
+        return Outcome.INCORRECT
       text = input_of[answer]
       return outcomes[text] if isinstance(text, str) else text
 
@@ -143,11 +143,11 @@ def _submit_input(
     it is neither, of the answer's outcome.
   """
   if len(answer) > MAX_ANSWER_CHARS:
-    return futures.done(Outcome.WRONG)
+    return futures.done(Outcome.INCORRECT)
   if literals.are_literal_arguments(answer):
     return futures.done(answer)
   if not expressions.are_arguments(answer):
-    return futures.done(Outcome.WRONG)
+    return futures.done(Outcome.INCORRECT)
 
   def read(result: Result) -> str | Outcome:
     if objects and result.error == NoText.__name__:
@@ -232,7 +232,7 @@ def submit_induction(
       f"{len(inputs)} inputs and {len(outputs)} outputs; expected as many"
     )
   if not inputs or not is_gradable(answer_code):
-    return futures.done(Outcome.WRONG)
+    return futures.done(Outcome.INCORRECT)
   references = tuple(outputs)
 
   def grade(result: Result) -> Outcome:
@@ -242,7 +242,7 @@ def submit_induction(
       output is None or not values.values_equal(reference, output)
       for reference, output in ended
     ):
-      return Outcome.WRONG
+      return Outcome.INCORRECT
     return Outcome.of(result.status == "ok", result)
 
   job = Job(id="induction", code=answer_code, inputs=tuple(inputs))

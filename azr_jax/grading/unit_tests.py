@@ -125,7 +125,7 @@ def submit(executor: Executor, code: str, tests: Tests) -> "Future[Report]":
   compared, trusted = len(tests.compared), tests.trusted_count
   if not programs.is_gradable(code):
     return futures.done(
-      Report(0, compared, trusted, "NoProgram", Outcome.WRONG)
+      Report(0, compared, trusted, "NoProgram", Outcome.INCORRECT)
     )
   groups: dict[tuple[str, bool], list[Assertion]]
   groups = collections.defaultdict(list)

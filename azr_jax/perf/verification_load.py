@@ -81,7 +81,7 @@ def measure(
 
 def _validate(
   executor: Executor, triplets: Sequence[Triplet]
-) -> list[validation.Verdict]:
+) -> list[validation.ValidationFuture]:
   """Starts the validation of 128 triplets and of 64 induction tasks.
 
   A triplet runs twice on one input, an induction task twice on ten.

@@ -53,7 +53,7 @@ def test_chains_of_thought_are_correct(style, solved_puzzles):
     dead_ends += thinking.count(" no ")
     assert verifier.verify(
       puzzle, prompts.format_response(thinking, answer)
-    ).right
+    ).correct
     for word in thinking.split():
       left, equals, right = word.partition("=")
       if equals:
@@ -89,7 +89,7 @@ def test_the_corpus_solves_and_proposes_puzzles_of_the_training_split(pairs):
   for prompt, response in pairs:
     if prompt.startswith("solve"):
       puzzle = prompts.parse_proposal(f"<answer>{prompt}</answer>", "full")
-      assert verifier.verify(puzzle, response).right
+      assert verifier.verify(puzzle, response).correct
       assert not generator.is_test(puzzle)
 
 

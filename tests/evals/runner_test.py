@@ -141,7 +141,7 @@ def test_timeouts_are_told_apart_from_wrong_responses(executor, tmp_path):
 
   def grade(executor, item, text):
     right = text == "right"
-    return futures.done(Grade.of(Outcome.RIGHT if right else Outcome.TIMEOUT))
+    return futures.done(Grade.of(Outcome.CORRECT if right else Outcome.TIMEOUT))
 
   path = tmp_path / "toy.jsonl"
   scores = run(ScriptedPolicy(), executor, path, grade=grade)

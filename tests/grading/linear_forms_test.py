@@ -87,7 +87,7 @@ READERS = {
   ),
   "countdown, compat": (
     lambda text: _last("<answer>(.*?)</answer>", 0)(text) == "3",
-    lambda text: countdown.verify(Puzzle((3,), 3), text, "compat").right,
+    lambda text: countdown.verify(Puzzle((3,), 3), text, "compat").correct,
     [*TAGS, "3", "3"],
   ),
   "gym countdown": (

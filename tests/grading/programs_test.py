@@ -354,7 +354,7 @@ def test_a_limit_of_time_is_told_apart_from_a_wrong_answer(impatient):
   wait = "def f(x):\n  while x >= 8: pass\n  return x + 1"
   answers = ["2", "9", "1", "8", "sum(range(10**9))", None]
   future = programs.submit_abduction(impatient, wait, "3", answers)
-  wanted = "RIGHT TIMEOUT WRONG TIMEOUT TIMEOUT WRONG"
+  wanted = "CORRECT TIMEOUT INCORRECT TIMEOUT TIMEOUT INCORRECT"
   assert [outcome.name for outcome in future.result(60)] == wanted.split()
   deduced = programs.submit_deduction(impatient, "3", "sum(range(10**9))")
   assert deduced.result(60) is Outcome.TIMEOUT
@@ -362,7 +362,7 @@ def test_a_limit_of_time_is_told_apart_from_a_wrong_answer(impatient):
   assert induced.result(60) is Outcome.TIMEOUT
   # A wrong value that was seen before the limit is evidence.
   induced = programs.submit_induction(impatient, wait, ["1", "9"], ["3", "10"])
-  assert induced.result(60) is Outcome.WRONG
+  assert induced.result(60) is Outcome.INCORRECT
 
 
 def test_an_answer_does_not_use_up_the_time_of_another(impatient):

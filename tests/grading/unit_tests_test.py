@@ -64,7 +64,9 @@ def test_a_report_says_what_went_wrong(executor, tests, code, error):
   report = grade(executor, code, tests)
   assert not report.correct and report.error == error
   is_timeout = error == "TimeoutError"
-  assert report.outcome is (Outcome.TIMEOUT if is_timeout else Outcome.WRONG)
+  assert report.outcome is (
+    Outcome.TIMEOUT if is_timeout else Outcome.INCORRECT
+  )
   assert error is None or report.summary().endswith(f"; {error}")
 
 

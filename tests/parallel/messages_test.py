@@ -37,7 +37,7 @@ OUTCOMES = [
   Triplet("def f(x):\n  return x", "'Hello'", "'Hello'"),
   InductionTask("code", ("1", "2"), ("3", "4"), "message"),
   Rejection("timeout"),
-  (Outcome.RIGHT, Outcome.TIMEOUT),
+  (Outcome.CORRECT, Outcome.TIMEOUT),
   {3: Rejection("format"), 5: Result("", "timeout", (), "x", 1.0)},
 ]
 

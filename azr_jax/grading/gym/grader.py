@@ -109,7 +109,7 @@ def submit(
     ValueError: reasoning-gym is not installed.
   """
   if answer is None or not answer.strip() or len(answer) > MAX_ANSWER_CHARS:
-    return futures.done(Outcome.WRONG)
+    return futures.done(Outcome.INCORRECT)
   stored = stored_answer(reference) if name in (*_EXACT, _SORTED) else None
   if stored is not None and name in _EXACT:
     is_same = answer.strip().casefold() == stored.casefold()
@@ -117,7 +117,7 @@ def submit(
   if stored is not None:
     return futures.done(Outcome.of(_same_numbers(stored, answer)))
   if not is_harmless(name, answer):
-    return futures.done(Outcome.WRONG)
+    return futures.done(Outcome.INCORRECT)
   job = Job(
     "gym",
     _PROGRAM,

@@ -61,7 +61,7 @@ def submit(
   if mode not in MODES:
     raise ValueError(f"mode={mode!r}: expected one of {MODES}")
   if answer is None or not answer.strip():
-    return futures.done(Outcome.WRONG)
+    return futures.done(Outcome.INCORRECT)
   if _INTEGER.fullmatch(reference) and _INTEGER.fullmatch(answer):
     is_same = tolerance.holds(Fraction(reference), Fraction(answer))
     return futures.done(Outcome.of(is_same))
@@ -77,12 +77,12 @@ def submit(
 
   # No algebra is needed if even its best answers, or its worst, change nothing.
   if reference.strip() == answer.strip() or same(lambda question: False):
-    return futures.done(Outcome.RIGHT)
+    return futures.done(Outcome.CORRECT)
   if mode == "rules" or not asked or not same(lambda question: True):
-    return futures.done(Outcome.WRONG)
+    return futures.done(Outcome.INCORRECT)
   questions = list(asked)
   if len(questions) > MAX_QUESTIONS:
-    return futures.done(Outcome.WRONG)
+    return futures.done(Outcome.INCORRECT)
 
   def grade(result: Result) -> Outcome:
     true = algebra.true_questions(questions, result.outputs[0])

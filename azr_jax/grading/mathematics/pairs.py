@@ -49,8 +49,8 @@ class Pair:
 
 
 @dataclasses.dataclass(frozen=True)
-class Verdict:
-  """What two graders say of a pair.
+class PairGrades:
+  """Whether each of two graders accepts a pair.
 
   Attributes:
     pair: the pair.
@@ -86,8 +86,8 @@ def read(path: str | pathlib.Path) -> list[Pair]:
   return pairs
 
 
-def submit(executor: Executor, pair: Pair) -> "Future[Verdict]":
-  """Starts to grade a pair; returns the future of both verdicts."""
+def submit(executor: Executor, pair: Pair) -> "Future[PairGrades]":
+  """Starts to grade a pair; returns the future of both graders' results."""
   reference, answer = (
     text.replace("$", "") for text in (pair.reference, pair.answer)
   )
@@ -101,33 +101,33 @@ def submit(executor: Executor, pair: Pair) -> "Future[Verdict]":
   )
   return futures.then(
     futures.gather([ours, alone]),
-    lambda outcomes: Verdict(pair, *map(bool, outcomes)),
+    lambda outcomes: PairGrades(pair, *map(bool, outcomes)),
   )
 
 
-def table(verdicts: Sequence[Verdict]) -> list[str]:
-  """Returns lines that say how many verdicts are wrong, for each kind."""
+def table(grades: Sequence[PairGrades]) -> list[str]:
+  """Returns lines that say how many grades are wrong, for each kind."""
   lines = [_row("kind", "pairs", "ours wrong", "math-verify wrong")]
-  for kind in dict.fromkeys(verdict.pair.kind for verdict in verdicts):
-    own = [verdict for verdict in verdicts if verdict.pair.kind == kind]
+  for kind in dict.fromkeys(one.pair.kind for one in grades):
+    own = [one for one in grades if one.pair.kind == kind]
     lines.append(_counts(kind, own, (True, False)))
-  lines.append(_counts("all", verdicts, (True, False)))
-  lines.append(_counts("wrong, accepted", verdicts, (False,)))
-  lines.append(_counts("right, refused", verdicts, (True,)))
+  lines.append(_counts("all", grades, (True, False)))
+  lines.append(_counts("wrong, accepted", grades, (False,)))
+  lines.append(_counts("right, refused", grades, (True,)))
   return lines
 
 
-def mistakes(verdicts: Iterable[Verdict]) -> list[Verdict]:
-  """Returns the verdicts in which this grader is wrong."""
-  return [v for v in verdicts if v.ours != v.pair.is_right]
+def mistakes(grades: Iterable[PairGrades]) -> list[PairGrades]:
+  """Returns the grades in which this grader is wrong."""
+  return [one for one in grades if one.ours != one.pair.is_right]
 
 
 def _counts(
-  name: str, verdicts: Sequence[Verdict], labels: tuple[bool, ...]
+  name: str, grades: Sequence[PairGrades], labels: tuple[bool, ...]
 ) -> str:
-  own = [verdict for verdict in verdicts if verdict.pair.is_right in labels]
-  ours = sum(verdict.ours != verdict.pair.is_right for verdict in own)
-  alone = sum(verdict.alone != verdict.pair.is_right for verdict in own)
+  own = [one for one in grades if one.pair.is_right in labels]
+  ours = sum(one.ours != one.pair.is_right for one in own)
+  alone = sum(one.alone != one.pair.is_right for one in own)
   return _row(name, len(own), ours, alone)
 
 

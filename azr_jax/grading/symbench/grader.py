@@ -102,7 +102,7 @@ def submit(
   if name not in _GRADERS and name not in _MATHEMATICS:
     raise ValueError(f"SymBench task {name!r}: expected one with a grader")
   if answer is None or len(answer) > MAX_ANSWER_CHARS:
-    return futures.done(Outcome.WRONG)
+    return futures.done(Outcome.INCORRECT)
   record = literals.literal_value(reference)
   if name in _MATHEMATICS:
     return mathematics.submit(executor, record["answer"], answer)

@@ -34,7 +34,7 @@ def _reaches(numbers: Sequence[int], target: int, term: str) -> bool:
   if "<" in term:  # The term must not have a tag.
     return False
   puzzle = Puzzle(tuple(numbers), target)
-  return verifier.verify(puzzle, f"<answer>{term}</answer>").right
+  return verifier.verify(puzzle, f"<answer>{term}</answer>").correct
 
 
 def game24(reference: Reference, answer: str) -> bool:

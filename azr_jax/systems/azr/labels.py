@@ -151,4 +151,4 @@ def _outcome(solution: Solution, label: str | None) -> Outcome:
     return Outcome.of(solution.vote == label)
   if solution.truth is not None and solution.truth.is_undecided:
     return solution.truth
-  return Outcome.WRONG
+  return Outcome.INCORRECT

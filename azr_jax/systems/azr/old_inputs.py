@@ -57,7 +57,7 @@ def renew(
   return renewed
 
 
-def _validate(executor: Executor, kept: Task) -> validation.Verdict:
+def _validate(executor: Executor, kept: Task) -> validation.ValidationFuture:
   if isinstance(kept, InductionTask):
     return validation.submit_induction_task(
       executor, kept.code, kept.inputs, kept.message

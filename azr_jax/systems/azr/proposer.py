@@ -295,7 +295,7 @@ def _submit_validation(
   prompt: types.Prompt,
   response: str,
   settings: AZRSettings,
-) -> validation.Verdict:
+) -> validation.ValidationFuture:
   """Starts to validate a proposal."""
   if task_type == INDUCTION:
     parsed = parsing.parse_induction_proposal(

@@ -249,7 +249,9 @@ class Seeding:
       console.print_status(text)
 
 
-def _submit(executor: Executor, kind: str, task: Task) -> validation.Verdict:
+def _submit(
+  executor: Executor, kind: str, task: Task
+) -> validation.ValidationFuture:
   """Starts to validate a task without its comments and globals."""
   code = rewriting.strip(task.code, rewriting.STRIPPED)
   if isinstance(task, InductionTask):

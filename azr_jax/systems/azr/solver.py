@@ -128,4 +128,4 @@ async def solve(
 
 def _outcome(grade: solving.Grade) -> Outcome:
   """Returns the executor's outcome; without one, a vote may change it."""
-  return Outcome.WRONG if grade.outcome is None else grade.outcome
+  return Outcome.INCORRECT if grade.outcome is None else grade.outcome

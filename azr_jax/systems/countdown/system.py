@@ -214,11 +214,11 @@ class Countdown(System):
       types.Trajectory(
         prompt=prompt,
         completion=answer.completion,
-        reward=answer.grade.score,
+        reward=answer.grade.value,
         group_id=(SOLVE, number),
         metrics={
-          "correct": float(answer.grade.right),
-          "answered": float(answer.grade.score > verifier.NO_ANSWER),
+          "correct": float(answer.grade.correct),
+          "answered": float(answer.grade.value > verifier.NO_ANSWER_SCORE),
           "answer_blocks": float(
             answer_tags.answer_blocks(answer.completion.text)
           ),

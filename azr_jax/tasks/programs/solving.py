@@ -192,11 +192,11 @@ def _submit_grading(
   if isinstance(task, InductionTask):
     answer = parsing.parse_program_answer(response, answer_format)
     if answer is None:
-      return futures.done(Outcome.WRONG)
+      return futures.done(Outcome.INCORRECT)
     return grading.submit_induction(executor, answer, task.inputs, task.outputs)
   answer = parsing.parse_output_answer(response, answer_format)
   if answer is None:
-    return futures.done(Outcome.WRONG)
+    return futures.done(Outcome.INCORRECT)
   if task_type == ERROR_DEDUCTION:
     return futures.done(Outcome.of(grading.error_correct(task.output, answer)))
   return grading.submit_deduction(executor, task.output, answer)

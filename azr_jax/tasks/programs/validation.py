@@ -76,12 +76,12 @@ class Rejection:
   reason: str
 
 
-Verdict = concurrent.futures.Future[Task | Rejection]
+ValidationFuture = concurrent.futures.Future[Task | Rejection]
 
 
 def submit_triplet(
   executor: Executor, code: str, argument_text: str
-) -> Verdict:
+) -> ValidationFuture:
   """Starts the validation of a program with one input.
 
   Args:
@@ -101,7 +101,7 @@ def submit_triplet(
 
 def submit_error_triplet(
   executor: Executor, code: str, argument_text: str
-) -> Verdict:
+) -> ValidationFuture:
   """Starts the validation of a program that raises (AZR, appendix D.1).
 
   The exception must be one of `DEDUCED_ERRORS` and the same in all runs. It
@@ -114,7 +114,7 @@ def submit_error_triplet(
 
   def judge(
     inputs: Sequence[str], result: Result
-  ) -> "Task | Rejection | Verdict":
+  ) -> "Task | Rejection | ValidationFuture":
     if result.status == "ok":
       return Rejection("no_error")
     if result.status != "error" or result.error not in DEDUCED_ERRORS:
@@ -150,7 +150,7 @@ def _uses_withheld(code: str) -> bool:
 
 def submit_induction_task(
   executor: Executor, code: str, inputs: Sequence[str], message: str
-) -> Verdict:
+) -> ValidationFuture:
   """Starts the validation of an induction task; every input must run.
 
   Returns:
@@ -166,12 +166,14 @@ def submit_induction_task(
 
 
 # Decides on the inputs, all literals, and what the program did with them.
-_Judge = Callable[[Sequence[str], Result], "Task | Rejection | Verdict"]
+_Judge = Callable[
+  [Sequence[str], Result], "Task | Rejection | ValidationFuture"
+]
 
 
 def _submit(
   executor: Executor, code: str, inputs: tuple[str, ...], judge: _Judge
-) -> Verdict:
+) -> ValidationFuture:
   """Starts to evaluate the inputs, then to run the program on them."""
   if _is_oversize(code, inputs):
     return futures.done(Rejection("oversize"))
@@ -188,7 +190,7 @@ def _submit(
   if not all(map(expressions.are_arguments, written)):
     return futures.done(Rejection("input"))
 
-  def run(result: Result) -> "Rejection | Verdict":
+  def run(result: Result) -> "Rejection | ValidationFuture":
     if result.status != "ok":
       is_error = result.status == "error"
       return Rejection("input" if is_error else result.status)
@@ -209,7 +211,7 @@ def _is_oversize(code: str, inputs: Sequence[str]) -> bool:
 
 def _run(
   executor: Executor, code: str, inputs: tuple[str, ...], judge: _Judge
-) -> Verdict:
+) -> ValidationFuture:
   """Starts to run a program on inputs that are literals."""
   if _is_oversize(code, inputs):
     return futures.done(Rejection("oversize"))

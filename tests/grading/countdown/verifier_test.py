@@ -18,7 +18,7 @@ PUZZLE = Puzzle((44, 19, 35), 98)
 
 def scores(puzzle, response):
   return tuple(
-    verifier.verify(puzzle, response, mode).score for mode in verifier.MODES
+    verifier.verify(puzzle, response, mode).value for mode in verifier.MODES
   )
 
 
@@ -94,8 +94,11 @@ def test_answer_tags_are_counted():
 @given(st.text(max_size=200))
 def test_no_answer_breaks_the_verifier(text):
   for mode in verifier.MODES:
-    verdict = verifier.verify(PUZZLE, tagged(text), mode)
-    assert verdict.score in (verifier.WRONG, verifier.NO_ANSWER)
+    score = verifier.verify(PUZZLE, tagged(text), mode)
+    assert score.value in (
+      verifier.INCORRECT_SCORE,
+      verifier.NO_ANSWER_SCORE,
+    )
 
 
 @given(st.text("0123456789+-*/(). \n", max_size=60))

@@ -79,9 +79,9 @@ def test_the_table_counts_mistakes_by_kind():
   right = pairs.Pair("a", True, "1", "1")
   wrong = pairs.Pair("b", False, "1", "2")
   verdicts = [
-    pairs.Verdict(right, True, False),
-    pairs.Verdict(wrong, False, True),
-    pairs.Verdict(wrong, True, True),
+    pairs.PairGrades(right, True, False),
+    pairs.PairGrades(wrong, False, True),
+    pairs.PairGrades(wrong, True, True),
   ]
   rows = [line.split() for line in pairs.table(verdicts)]
   assert rows[1:4] == [

@@ -190,7 +190,7 @@ def test_grades_go_between_hosts():
   grades = (
     Grade(Outcome.TIMEOUT, None),
     Grade(None, "ab"),
-    Grade(Outcome.RIGHT, "ab"),
+    Grade(Outcome.CORRECT, "ab"),
   )
   assert messages.loads(messages.dumps(grades)) == grades
 

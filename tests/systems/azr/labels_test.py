@@ -10,7 +10,7 @@ from azr_jax.tasks.programs.task import UNKNOWN, Triplet
 
 TASK = Triplet("def f(x):\n  return x", "1", "1")
 LET_IN = Triplet("def f(x):\n  return y", "1", UNKNOWN)
-RIGHT, WRONG, TIMEOUT = Outcome.RIGHT, Outcome.WRONG, Outcome.TIMEOUT
+RIGHT, WRONG, TIMEOUT = Outcome.CORRECT, Outcome.INCORRECT, Outcome.TIMEOUT
 
 
 def rollouts(votes, truths=None, task=TASK):

@@ -105,7 +105,7 @@ def test_the_repetition_penalty_lowers_what_is_above_0(
 
 
 def test_outcomes_are_counted():
-  outcomes = [Outcome.RIGHT, *Outcome, Outcome.RIGHT]
+  outcomes = [Outcome.CORRECT, *Outcome, Outcome.CORRECT]
   solved = Solved.of(outcomes)
   assert solved == Solved(right=3, wrong=1, undecided=2)
   assert (solved.total, solved.rate) == (6, 0.75)

@@ -237,7 +237,9 @@ def test_questions_that_all_conversations_solve_are_replaced(make):
 
 def test_a_timeout_is_told_apart_from_a_wrong_answer(make, monkeypatch):
   def submit(executor, task, reference, answer):
-    return futures.done(Outcome.WRONG if answer is None else Outcome.TIMEOUT)
+    return futures.done(
+      Outcome.INCORRECT if answer is None else Outcome.TIMEOUT
+    )
 
   monkeypatch.setattr(system_lib.grading, "submit", submit)
   system, policy, _ = make()

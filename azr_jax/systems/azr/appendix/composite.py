@@ -214,7 +214,7 @@ def own_part(code: str, parts: Sequence[str]) -> str:
 
 def submit(
   executor: Executor, code: str, parts: Sequence[str], argument_text: str
-) -> validation.Verdict:
+) -> validation.ValidationFuture:
   """Starts to validate a program with its components and one input.
 
   Args:
@@ -237,7 +237,7 @@ def submit(
 
   def probe_task(
     task: Task | validation.Rejection,
-  ) -> "Task | validation.Rejection | validation.Verdict":
+  ) -> "Task | validation.Rejection | validation.ValidationFuture":
     if not isinstance(task, Triplet):
       return task
     jobs = [probe(task, None, None)] + [
