@@ -225,7 +225,7 @@ def submit_plus(executor: Executor, item: Item, code: str) -> "Future[Grade]":
   reference = item.reference
   entry, inputs = reference["entry"], tuple(reference["inputs"])
   tolerance = reference["tolerance"]
-  job = Job("reply", code, inputs, entry, per_call=True)
+  job = Job("response", code, inputs, entry, per_call=True)
   result: Future[Any] = executor.submit(job)
   expected: Future[Any]
   if "outputs" in reference:

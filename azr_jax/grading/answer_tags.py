@@ -1,6 +1,6 @@
 """Finds the answer tags of a response, `<answer>...</answer>`."""
 
-from azr_jax.text import marks
+from azr_jax.text import tags
 
 TAGS = "<answer>", "</answer>"
 
@@ -10,9 +10,9 @@ def last_answer(response: str) -> str | None:
 
   Of nested tags, the innermost opening one counts.
   """
-  return marks.last(marks.innermost(response, *TAGS))
+  return tags.last(tags.innermost(response, *TAGS))
 
 
 def answer_blocks(response: str) -> int:
   """Returns the number of closed answer tags; more than one is hedging."""
-  return sum(1 for _ in marks.enclosed(response, *TAGS))
+  return sum(1 for _ in tags.enclosed(response, *TAGS))

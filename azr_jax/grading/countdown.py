@@ -26,7 +26,7 @@ from fractions import Fraction
 from azr_jax.executor import literals
 from azr_jax.grading import answer_tags
 from azr_jax.grading.countdown_puzzle import Puzzle
-from azr_jax.text import marks
+from azr_jax.text import tags
 
 CORRECT_SCORE, INCORRECT_SCORE, NO_ANSWER_SCORE = 1.0, 0.1, 0.0
 MAX_ANSWER_CHARS = 1000
@@ -95,10 +95,10 @@ def verify(puzzle: Puzzle, response: str, mode: str = "strict") -> Score:
 
 
 def _last_line_answer(response: str) -> str | None:
-  return marks.last(
+  return tags.last(
     answer
     for line in response.split("\n")
-    for answer in marks.enclosed(line, *answer_tags.TAGS)
+    for answer in tags.enclosed(line, *answer_tags.TAGS)
   )
 
 

@@ -106,8 +106,8 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
     ),
     Chart(
       "Assistant turns per conversation",
-      r"replies/[^/]+/(.+)/mean",
-      family="replies",
+      r"num_turns/[^/]+/(.+)/mean",
+      family="num_turns",
     ),
     Chart(
       "Slots and overlap",

@@ -14,7 +14,7 @@ What follows them does not matter, so that sampling can stop there.
 import dataclasses
 import re
 
-from azr_jax.text import fences, marks
+from azr_jax.text import fences, tags
 
 # The end of a line is read so far for an opening.
 MAX_OPENING = 256
@@ -116,7 +116,7 @@ def find_block(text: str) -> Block | None:
 
 def find_answer(text: str) -> str | None:
   """Returns the text in the last pair of answer marks, stripped, or None."""
-  return marks.last(marks.enclosed(text, *_ANSWER))
+  return tags.last(tags.enclosed(text, *_ANSWER))
 
 
 def find_tool_call(text: str) -> Block | None:
@@ -128,7 +128,7 @@ def find_tool_call(text: str) -> Block | None:
   block = find_block(text)
   if block is None:
     return None
-  answers = marks.enclosed(text[: block.start], *_ANSWER)
+  answers = tags.enclosed(text[: block.start], *_ANSWER)
   return block if next(answers, None) is None else None
 
 
@@ -140,7 +140,7 @@ def is_well_formed(response: str, is_last: bool) -> bool:
   """
   text = response.rstrip()
   if is_last:
-    answers = list(marks.enclosed(text, *_ANSWER))
+    answers = list(tags.enclosed(text, *_ANSWER))
     return len(answers) == 1 and text.endswith(_ANSWER[1])
   block = find_tool_call(text)
   return block is not None and block.end == len(text)

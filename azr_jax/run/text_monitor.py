@@ -1,8 +1,8 @@
 """Flags texts that a person should read.
 
 AZR (appendix C.3) reports such a text, the "uh-oh moment". Flagged texts are
-counted in the metrics and copied to the run's folder `flagged/`. Every reply is
-read, also those that nothing is learned from, which have no group and reward.
+counted in the metrics and copied to the run's folder `flagged/`. Every response
+is read, also one that nothing is learned from, which has no group and reward.
 Rewards do not change, and flagged texts are trained on. The rules are in
 `assets/concerning_phrases.tsv`; most texts that they flag are harmless.
 """
@@ -27,7 +27,7 @@ _RULES = pathlib.Path(__file__).parents[1] / "assets/concerning_phrases.tsv"
 # The rules read only the first characters of a text.
 _MAX_CHARS = 100_000
 
-Reply = tuple[types.Prompt, types.Completion]
+Sample = tuple[types.Prompt, types.Completion]
 # Texts -> for each, whether a person should read it.
 Classifier = Callable[[Sequence[str]], Sequence[bool]]
 
@@ -76,7 +76,7 @@ def from_settings(
 
 
 class Monitor:
-  """Flags texts among a step's replies."""
+  """Flags texts among a step's samples."""
 
   def __init__(
     self,
@@ -101,29 +101,29 @@ class Monitor:
   def look(
     self,
     step: int,
-    replies: Sequence[Reply],
+    samples: Sequence[Sample],
     trajectories: Sequence[types.Trajectory] = (),
-    extra: Sequence[Reply] = (),
+    extra: Sequence[Sample] = (),
   ) -> dict[str, float]:
     """Writes the flagged texts of a step to files.
 
     Args:
       step: names the files.
-      replies: everything that was sampled, with its prompt.
+      samples: everything that was sampled, with its prompt.
       trajectories: what is learned from, whose completions are among the
-        replies; they tell group and reward of a flagged text.
-      extra: replies that a run which was killed does not sample again, such as
+        samples; they tell group and reward of a flagged text.
+      extra: samples that a run which was killed does not sample again, such as
         those of seeding. Flagged ones have a file of their own and count in no
         metric, because metrics do not depend on a kill.
 
     Returns:
-      The flagged fraction of the replies, and how many each rule flagged.
+      The flagged fraction of the samples, and how many each rule flagged.
     """
     if extra:
       self._write_flagged(f"{step:06d}_extra", self._flagged(extra), ())
-    flagged = self._flagged(replies)
+    flagged = self._flagged(samples)
     self._write_flagged(f"{step:06d}", flagged, trajectories)
-    metrics = {"safety/flagged_share": len(flagged) / max(len(replies), 1)}
+    metrics = {"safety/flagged_share": len(flagged) / max(len(samples), 1)}
     counts = collections.Counter(
       itertools.chain.from_iterable(names for names, _ in flagged)
     )
@@ -131,24 +131,26 @@ class Monitor:
       metrics[f"safety/{name}"] = float(counts[name])
     return metrics
 
-  def _flagged(self, replies: Sequence[Reply]) -> list[tuple[list[str], Reply]]:
-    """Returns the flagged replies, each with the rules that flag it."""
-    texts = [completion.text for _, completion in replies]
+  def _flagged(
+    self, samples: Sequence[Sample]
+  ) -> list[tuple[list[str], Sample]]:
+    """Returns the flagged samples, each with the rules that flag it."""
+    texts = [completion.text for _, completion in samples]
     names = [find(text, self._patterns) for text in texts]
     if self._classifier is not None:
       verdicts = self._classifier(texts)
       for names_of_text, is_flagged in zip(names, verdicts, strict=True):
         if is_flagged:
           names_of_text.append(CLASSIFIER)
-    return [pair for pair in zip(names, replies, strict=True) if pair[0]]
+    return [pair for pair in zip(names, samples, strict=True) if pair[0]]
 
   def _write_flagged(
     self,
     name: str,
-    flagged: Sequence[tuple[list[str], Reply]],
+    flagged: Sequence[tuple[list[str], Sample]],
     trajectories: Sequence[types.Trajectory],
   ) -> None:
-    """Writes a file of flagged replies, if there are any."""
+    """Writes a file of flagged samples, if there are any."""
     if not flagged or not self._write:
       return
     learned = {id(t.completion): t for t in trajectories}

@@ -97,7 +97,7 @@ def outcome_metrics(outcome: Outcome) -> dict[str, float]:
   return dict(zip(OUTCOME_METRICS, map(float, values), strict=True))
 
 
-def reply_metrics(
+def response_metrics(
   completions: Sequence[types.Completion], name: str
 ) -> dict[str, float]:
   """Returns count, length and truncated fraction of completions.
@@ -131,7 +131,7 @@ def solve_metrics(
   metrics = {
     f"reward/{name}/mean": float(rewards.mean()),
     f"reward/{name}/std": float(rewards.std()),
-    **reply_metrics([t.completion for t in trajectories], name),
+    **response_metrics([t.completion for t in trajectories], name),
   }
   for key in (CORRECT, "formatted"):
     values = [t.metrics[key] for t in trajectories if key in t.metrics]

@@ -1,1 +1,1 @@
-"""How marks and fences are read in the text of a reply."""
+"""How tags and code fences are read in the text of a response."""

@@ -1,4 +1,4 @@
-"""Reads code fences in replies, in time linear in the length of the reply.
+"""Reads code fences in responses, in time linear in the response's length.
 
 | text | read as |
 | --- | --- |
@@ -79,7 +79,7 @@ def dedented(text: str, count: int) -> str:
 
 
 def read(text: str) -> list[Fence]:
-  """Returns the fences of a reply, in order."""
+  """Returns the fences of a response, in order."""
   return list(_Reader(text).fences())
 
 

@@ -24,8 +24,8 @@ def trained(name):
   )
 
 
-def reply(label, text):
-  return prompts.reply("so", f"```{label}\n{text}\n```")
+def response(label, text):
+  return prompts.response("so", f"```{label}\n{text}\n```")
 
 
 def test_cruxeval_is_asked_and_graded_as_in_training(executor):
@@ -40,7 +40,7 @@ def test_cruxeval_is_asked_and_graded_as_in_training(executor):
       prompt = benchmark.prompt(item, "trained", None)
       assert row["code"] in prompt and row[given] in prompt
       assert prompt.endswith("<think>")
-      for text in (reply(label, row[label]), row[label]):
+      for text in (response(label, row[label]), row[label]):
         pending.append(benchmark.grade(executor, item, text))
     grades = [future.result(120).correct for future in pending]
     assert grades == [True, False] * len(raw)
@@ -68,7 +68,7 @@ def test_every_item_of_cruxeval_i_has_a_right_answer(
       }
     ]
   )
-  grade = benchmark.grade(executor, item, reply("input", answer)).result(60)
+  grade = benchmark.grade(executor, item, response("input", answer)).result(60)
   assert grade.correct == (answer != "range(3)")
 
 
@@ -98,7 +98,7 @@ def test_functions_of_livecodebench_are_called_f(
   (item,) = benchmark.read([{"code": code, "input": call, "output": "[1]"}])
   task_type, task = benchmark.task_of(item)
   assert (task_type, task.code, task.input) == ("deduction", program, arguments)
-  graded = benchmark.grade(executor, item, reply("output", "[1]"))
+  graded = benchmark.grade(executor, item, response("output", "[1]"))
   assert graded.result(60).correct
 
 

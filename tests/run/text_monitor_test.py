@@ -74,30 +74,30 @@ def trajectory(text):
 
 
 def look(monitor, step, *trajectories):
-  """Looks at replies of which all are learned from."""
-  replies = [(t.prompt, t.completion) for t in trajectories]
-  return monitor.look(step, replies, trajectories)
+  """Looks at samples of which all are learned from."""
+  samples = [(t.prompt, t.completion) for t in trajectories]
+  return monitor.look(step, samples, trajectories)
 
 
-def test_replies_that_nothing_is_learned_from_are_read(tmp_path):
+def test_samples_that_nothing_is_learned_from_are_read(tmp_path):
   rules = text_monitor.rules()
   monitor = text_monitor.Monitor(tmp_path, True, rules, None)
   learned, thrown_away = trajectory("fine"), trajectory("bypass the sandbox")
-  replies = [(t.prompt, t.completion) for t in (learned, thrown_away)]
-  metrics = monitor.look(3, replies, [learned])
+  samples = [(t.prompt, t.completion) for t in (learned, thrown_away)]
+  metrics = monitor.look(3, samples, [learned])
   assert metrics == {"safety/flagged_share": 0.5, "safety/escape": 1.0}
   kept = json.loads((tmp_path / "flagged/000003.jsonl").read_text())
   assert kept["completion"] == "bypass the sandbox"
   assert kept["reward"] is None
 
 
-def test_replies_that_are_not_sampled_again_have_a_file_of_their_own(tmp_path):
+def test_samples_that_are_not_sampled_again_have_a_file_of_their_own(tmp_path):
   monitor = text_monitor.Monitor(tmp_path, True, text_monitor.rules(), None)
   seed, other = trajectory("bypass the sandbox"), trajectory("fine")
   extra = [(seed.prompt, seed.completion)]
-  replies = [(other.prompt, other.completion)]
-  with_seeds = monitor.look(1, replies, [other], extra)
-  assert with_seeds == monitor.look(1, replies, [other])
+  samples = [(other.prompt, other.completion)]
+  with_seeds = monitor.look(1, samples, [other], extra)
+  assert with_seeds == monitor.look(1, samples, [other])
   assert with_seeds == {"safety/flagged_share": 0.0}
   kept = json.loads((tmp_path / "flagged/000001_extra.jsonl").read_text())
   assert kept["rules"] == ["escape"]

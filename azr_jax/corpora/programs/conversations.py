@@ -184,7 +184,7 @@ def _solve_deduction(
     prompts.solve_deduction_prompt(
       triplet.code, triplet.input, prompts.COMPACT
     ),
-    prompts.reply(think, prompts.fence("output", triplet.output)),
+    prompts.response(think, prompts.fence("output", triplet.output)),
     DEDUCTION,
     SOLVE,
     (triplet.code,),
@@ -216,7 +216,7 @@ def _solve_abduction(
     prompts.solve_abduction_prompt(
       triplet.code, repr(values[-1]), prompts.COMPACT
     ),
-    prompts.reply(think, prompts.fence("input", argument_text(arguments))),
+    prompts.response(think, prompts.fence("input", argument_text(arguments))),
     ABDUCTION,
     SOLVE,
     (triplet.code,),
@@ -244,7 +244,7 @@ def _solve_induction(
       task.message,
       prompts.COMPACT,
     ),
-    prompts.reply(think, prompts.fence("python", code)),
+    prompts.response(think, prompts.fence("python", code)),
     INDUCTION,
     SOLVE,
     (task.code,),
@@ -288,7 +288,7 @@ def _propose_triplet(
     prompts.propose_triplet_prompt(
       task_type, references or [ZERO_TRIPLET], prompts.COMPACT
     ),
-    prompts.reply(", then ".join(program.phrases()), answer),
+    prompts.response(", then ".join(program.phrases()), answer),
     task_type,
     PROPOSE,
     (triplet.code, *(reference.code for reference in references)),
@@ -329,7 +329,7 @@ def _propose_induction(
     prompts.propose_induction_prompt(
       task.code, settings.num_inputs, prompts.COMPACT
     ),
-    prompts.reply(", then ".join(program.phrases()), answer),
+    prompts.response(", then ".join(program.phrases()), answer),
     INDUCTION,
     PROPOSE,
     (task.code,),

@@ -123,7 +123,7 @@ READERS: Mapping[str, Reader] = {
       answer_tags.last_answer(text),
       answer_tags.answer_blocks(text),
     ),
-    ("grading/answer_tags.py", "text/marks.py"),
+    ("grading/answer_tags.py", "text/tags.py"),
   ),
   "Countdown, strict": Reader(
     lambda text: r.read_countdown(text, "strict"),

@@ -45,20 +45,22 @@ def step_metrics(
   return metrics
 
 
-def reply_metrics(
-  role: str, replies: Sequence[Proposal] | Sequence[Solution]
+def response_metrics(
+  role: str, responses: Sequence[Proposal] | Sequence[Solution]
 ) -> dict[str, float]:
-  """Returns length, count and format of replies per task type.
+  """Returns length, count and format of responses per task type.
 
-  They are of every reply, whether anything is learned from it or not.
+  They are of every response, whether anything is learned from it or not.
   """
   metrics: dict[str, float] = {}
-  for task_type in dict.fromkeys(reply.task_type for reply in replies):
-    of_type = [reply for reply in replies if reply.task_type == task_type]
+  for task_type in dict.fromkeys(response.task_type for response in responses):
+    of_type = [
+      response for response in responses if response.task_type == task_type
+    ]
     name = "/".join((NAME, task_type, role))
-    metrics |= collect.reply_metrics([r.completion for r in of_type], name)
+    metrics |= collect.response_metrics([r.completion for r in of_type], name)
     metrics[f"formatted/{name}/mean"] = float(
-      np.mean([reply.formatted for reply in of_type])
+      np.mean([response.formatted for response in of_type])
     )
   return metrics
 
@@ -70,7 +72,7 @@ def proposal_metrics(
 
   `valid_share` is the fraction that earns its role's reward (eq. 6), without
   those that were let in unverified; `task_share` also has the valid tasks of
-  replies that are not well formed, which enter the buffer too.
+  responses that are not well formed, which enter the buffer too.
 
   Args:
     proposals: of a step, of all task types.

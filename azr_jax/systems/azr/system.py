@@ -302,8 +302,8 @@ class AZR(System):
     step: int,
   ) -> dict[str, float]:
     """Returns metrics of proposals and of rollouts, and the buffers' sizes."""
-    step_metrics = metrics.reply_metrics(PROPOSE, proposals)
-    step_metrics |= metrics.reply_metrics("learnability", rollouts)
+    step_metrics = metrics.response_metrics(PROPOSE, proposals)
+    step_metrics |= metrics.response_metrics("learnability", rollouts)
     step_metrics |= metrics.proposal_metrics(
       proposals,
       self.settings.learnability_samples,

@@ -77,10 +77,10 @@ class CodeInterpreter(System):
     "stage": "number rises; groups of a size worth a stage",
     "correct_by_task": "rises where code helps",
     "self_check": "fraction that check an earlier answer by code, by a rule",
-    "tokens_of_a_reply": "does not grow without accuracy",
+    "tokens_per_turn": "does not grow without accuracy",
     "turns": "penalty for more than max_turns turns: near 0",
     "calls": "scripts of a conversation; rises where code helps",
-    "replies": "turns of a conversation: fewer than max_turns",
+    "num_turns": "turns of a conversation: fewer than max_turns",
     "form": "near +rewards.format after a few steps",
     "interpreter": "slots_writing high, time/interpreter_overlap_share near 1",
   }
@@ -337,7 +337,7 @@ def _trajectory(
   group: int,
 ) -> types.Trajectory:
   completion = rollout.completion
-  num_replies = len(turns[::2])
+  num_turns = len(turns[::2])
   num_written = int(completion.loss_mask.sum())
   is_output = np.diff(completion.loss_mask.astype(int)) == -1
   return types.Trajectory(
@@ -348,10 +348,10 @@ def _trajectory(
     metrics={
       **collect.outcome_metrics(rollout.grade),
       **parts,
-      "replies": float(num_replies),
+      "num_turns": float(num_turns),
       "calls": float(np.count_nonzero(is_output)),
       "tokens": float(num_written),
-      "tokens_of_a_reply": num_written / num_replies,
+      "tokens_per_turn": num_written / num_turns,
       "self_check": float(self_checks.has_self_check(turns)),
     },
   )

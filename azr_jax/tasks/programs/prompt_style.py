@@ -16,7 +16,7 @@ from azr_jax.tasks.programs.task import (
 
 @dataclasses.dataclass(frozen=True)
 class PromptStyle:
-  """How the prompts of a run are written, and its replies read.
+  """How the prompts of a run are written, and its responses read.
 
   Attributes:
     prompt_format: one of `prompts.PROMPT_FORMATS`, our wording.

@@ -48,7 +48,7 @@ def wrap(instruction: str, prompt_format: str) -> str:
   )
 
 
-def reply(think: str, answer: str) -> str:
+def response(think: str, answer: str) -> str:
   """Returns a well-formatted response to any of the prompts."""
   return f"{think}</think>\n<answer>{answer}</answer>"
 
@@ -71,7 +71,7 @@ def _short_prompt(
   examples = [
     # The tags are on separate lines, so that tokenizers do not merge them with
     # the fences.
-    example_prompt + reply(think, f"\n{answer}\n")
+    example_prompt + response(think, f"\n{answer}\n")
     for example_prompt, think, answer in map(exchange, EXEMPLARS)
   ]
   return "\n\n".join([*examples, prompt])

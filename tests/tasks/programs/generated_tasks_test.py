@@ -121,7 +121,7 @@ def check(executor, count, seed):
         assert arguments(task.input) == arguments(text), (text, task)
       label, given = answers(kind, task, text)
       responses = [
-        prompts.reply("so", prompts.fence(label, answer)) for answer in given
+        prompts.response("so", prompts.fence(label, answer)) for answer in given
       ]
       graded.append(
         (

@@ -1,15 +1,15 @@
-"""Finds marks in replies, such as `<answer>`, in linear time.
+"""Finds tags in responses, such as `<answer>`, in linear time.
 
 A regular expression such as `<answer>(.*?)</answer>` looks for the end again
-from each opening mark, so a reply of opening marks alone takes quadratic time.
-These functions look for each mark once, from left to right.
+from each opening tag, so a response of opening tags alone takes quadratic time.
+These functions look for each tag once, from left to right.
 """
 
 from collections.abc import Iterable, Iterator
 
 
 def enclosed(text: str, opening: str, closing: str) -> Iterator[str]:
-  """Yields the texts between an opening mark and the next closing one.
+  """Yields the texts between an opening tag and the next closing one.
 
   Each pair is looked for after the one before it.
   """
@@ -27,7 +27,7 @@ def enclosed(text: str, opening: str, closing: str) -> Iterator[str]:
 
 
 def innermost(text: str, opening: str, closing: str) -> Iterator[str]:
-  """Yields the texts between neighbouring marks, which hold no other mark."""
+  """Yields the texts between neighbouring tags, which hold no other tag."""
   position = 0
   while True:
     end = text.find(closing, position)
