@@ -18,7 +18,7 @@ Axis letters, in shapes, in names such as `scores_BHST`, and in einsum strings:
 | F | MLP width | S | sequence (query) length |
 | G | group: responses, or query heads of a key head | T | key length |
 | H | query heads | V | vocabulary |
-| I | ids that stop a sequence | | |
+| I | ids that stop a sequence | W | words of a random key |
 """
 
 import dataclasses
@@ -99,8 +99,8 @@ class Trajectory:
     group_id: names the trajectories that share a reward baseline: the (task,
       role) pair for TRR++, the prompt for GRPO and RLOO.
     metrics: numbers for the metrics of the step.
-    repeats_from: the token from which the completion only repeats itself, or
-      None; for metrics.
+    repetition_onset: the token from which the completion only repeats itself;
+      None: it does not. For metrics.
     in_loss: whether it is trained on; otherwise its reward is in the baseline
       of its group alone.
   """
@@ -110,7 +110,7 @@ class Trajectory:
   reward: float
   group_id: Hashable
   metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
-  repeats_from: int | None = None
+  repetition_onset: int | None = None
   in_loss: bool = True
 
 

@@ -7,7 +7,7 @@ median microseconds and page faults per stage. `throughput.py` starts it.
 | stage | from, to |
 | --- | --- |
 | fork | the zygote's call, the child's first line |
-| walls | closing descriptors, limits, seccomp |
+| layers | closing descriptors, limits, seccomp |
 | compile | of the call and of the program |
 | run | the program's top level and the call |
 | encode | the value to canonical text |
@@ -32,8 +32,8 @@ import program
 import zygote
 from canonical import canonical
 
-STAGES = ("fork", "walls", "compile", "run", "encode", "exit")
-WALLS = ("landlock", "limits", "namespaces", "seccomp", "unprivileged")
+STAGES = ("fork", "layers", "compile", "run", "encode", "exit")
+LAYERS = ("landlock", "limits", "namespaces", "seccomp", "unprivileged")
 _PAGES = 1000
 _POINT = struct.Struct("<Qq")  # Nanoseconds, and the process's page faults.
 
@@ -48,7 +48,7 @@ def _child(code, text, writing, parent):
   kernel.leave_files()
   os.closerange(3, writing)
   os.closerange(writing + 1, 1 << 20)
-  kernel.enter_child(WALLS, parent, 10)
+  kernel.enter_child(LAYERS, parent, 10)
   points.append(_point())
   call = program.compile_call("f", text)
   compiled = compile(code, "<program>", "exec", 0, True)
@@ -103,7 +103,7 @@ def main():
   """Reads the programs, prepares like a zygote, measures, writes the report."""
   programs = json.load(sys.stdin)
   report = os.dup(1)
-  zygote.settle(WALLS, 512, (), ())
+  zygote.settle(LAYERS, 512, (), ())
   measured = [_measure(code, text) for code, text in programs]
   complete = [run for run in measured if len(run) == len(STAGES)]
   columns = zip(*complete, strict=True)

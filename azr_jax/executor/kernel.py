@@ -47,7 +47,7 @@ def enter_zygote(wanted, memory_bytes):
   itself (`enter_child`) are not tried here.
 
   Args:
-    wanted: names of layers, of `settings.WALLS`.
+    wanted: names of layers, of `settings.LAYERS`.
     memory_bytes: address space that a child may add to the zygote's, of which
       libraries reserve any amount. (complexipy reserves a GiB.)
 
@@ -101,7 +101,7 @@ def enter_child(wanted, zygote, cpu_seconds):
   """Activates the wanted sandbox layers of a child, which cannot be undone.
 
   Args:
-    wanted: names of layers, of `settings.WALLS`.
+    wanted: names of layers, of `settings.LAYERS`.
     zygote: process id of the parent.
     cpu_seconds: limit of CPU time.
 

@@ -96,7 +96,7 @@ class Pool:
     self._settings = settings
     self._start_zygote = functools.partial(
       start_zygote,
-      layers=settings.walls(),
+      layers=settings.layers(),
       memory_mb=settings.memory_mb,
       libraries=tuple(library_names),
       paths=tuple(paths),
@@ -381,7 +381,7 @@ class Pool:
 
   def _test_sandbox(self, layers: dict[str, bool]) -> None:
     """Runs programs that must fail; then sets `layers`."""
-    seccomp = "seccomp" in self._settings.walls()
+    seccomp = "seccomp" in self._settings.layers()
     found = layers | {"seccomp": seccomp}
     jobs = selftest.jobs()
     left = len(jobs)

@@ -1,8 +1,9 @@
 """Files in memory, for scripts that write some and read them again.
 
 They belong to one script's process: they count as its memory and end with it.
-No system call is made, so no wall needs a hole. `open` and the functions of
-`REPLACED` know them, and through these `pathlib`, `glob` and the libraries. A
+No system call is made, so no layer of the sandbox needs an exception. `open`
+and the functions of `REPLACED` know them, and through these `pathlib`, `glob`
+and the libraries. A
 script begins in an empty folder, and no other file exists. `tempfile` makes
 folders, but no files.
 """

@@ -10,11 +10,11 @@ from azr_jax.executor.job import Job
 from azr_jax.executor.limits import Limits
 
 BACKENDS = ("local", "ray")
-WALLS = frozenset(
+LAYERS = frozenset(
   ("seccomp", "landlock", "namespaces", "unprivileged", "limits")
 )
 # Seccomp has a setting of its own, because some kernels lack it.
-_OPTIONAL_WALLS = tuple(sorted(WALLS - {"seccomp"}))
+_OPTIONAL_LAYERS = tuple(sorted(LAYERS - {"seccomp"}))
 # These belong to a machine; a profile has all the rest.
 _OF_THE_MACHINE = frozenset(
   "profile backend nodes address workers unsafe without".split()
@@ -23,7 +23,7 @@ _OF_THE_MACHINE = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class ExecutorSettings(Settings):
-  """How many processes run programs, how long, how large, behind what walls."""
+  """How many processes run programs, how long, how large, in what sandbox."""
 
   profile: str = setting(
     profiles.CUSTOM,
@@ -89,8 +89,8 @@ class ExecutorSettings(Settings):
   unsafe: bool = setting(False, "run without seccomp, where there is none")
   without: tuple[str, ...] = setting(
     (),
-    "other walls to leave out, to see what each catches",
-    subset_of=_OPTIONAL_WALLS,
+    "other layers of the sandbox to leave out, to see what each catches",
+    subset_of=_OPTIONAL_LAYERS,
   )
 
   def check(self) -> None:
@@ -152,9 +152,9 @@ class ExecutorSettings(Settings):
       sleep_s=call_s * self.sleep_factor,
     )
 
-  def walls(self) -> frozenset[str]:
-    """Returns the walls to raise."""
-    return WALLS - {*self.without, *(("seccomp",) if self.unsafe else ())}
+  def layers(self) -> frozenset[str]:
+    """Returns the layers of the sandbox to set up."""
+    return LAYERS - {*self.without, *(("seccomp",) if self.unsafe else ())}
 
 
 def profile(name: str) -> dict[str, Any]:

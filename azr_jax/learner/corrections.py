@@ -61,7 +61,7 @@ class CorrectionSettings(Settings):
       raise self.invalid("low", f"at most high={self.high}")
 
 
-def chosen(kind: str, sampler_differs: bool, is_weighted: bool) -> str:
+def resolve(kind: str, sampler_differs: bool, is_weighted: bool) -> str:
   """Returns the correction that a configuration asks for.
 
   Args:

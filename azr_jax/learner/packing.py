@@ -52,7 +52,7 @@ class TrainingExample:
     loss_mask: bool [S + 1], true on ids that the model is trained to write.
     advantage: the advantage of each of these ids.
     logprobs: float32 [S + 1], sampling log-probabilities (0 on the prompt).
-    repeats_from: the id from which the sequence repeats itself, or None.
+    repetition_onset: the id from which the sequence repeats itself, or None.
     group: names the sequences that `group_mean` averages together.
   """
 
@@ -60,7 +60,7 @@ class TrainingExample:
   loss_mask: np.ndarray
   advantage: float
   logprobs: np.ndarray
-  repeats_from: int | None = None
+  repetition_onset: int | None = None
   group: Hashable = None
 
 
@@ -80,10 +80,10 @@ def from_trajectory(
     logprobs=np.concatenate(
       [np.zeros(prompt_length, np.float32), completion.logprobs]
     ),
-    repeats_from=(
+    repetition_onset=(
       None
-      if trajectory.repeats_from is None
-      else prompt_length + trajectory.repeats_from
+      if trajectory.repetition_onset is None
+      else prompt_length + trajectory.repetition_onset
     ),
     group=trajectory.group_id,
   )
@@ -270,8 +270,10 @@ def _columns(
   length = len(sequence.token_ids) - 1
   mask = sequence.loss_mask[1:].astype(np.float32)
   # Target t is id t + 1, so the repetition begins one target earlier.
-  repeats_from = (
-    length if sequence.repeats_from is None else sequence.repeats_from - 1
+  repetition_onset = (
+    length
+    if sequence.repetition_onset is None
+    else sequence.repetition_onset - 1
   )
   return {
     "tokens": sequence.token_ids[:-1],
@@ -283,5 +285,5 @@ def _columns(
     "regularizer_weights": mask * regularizer_weight,
     "advantages": mask * sequence.advantage,
     "old_logprobs": mask * sequence.logprobs[1:],
-    "repetition": np.arange(length) >= repeats_from,
+    "repetition": np.arange(length) >= repetition_onset,
   }

@@ -70,7 +70,7 @@ def _prefix_ranks(codes: np.ndarray) -> list[np.ndarray]:
   return ranks
 
 
-def repeats_from(token_ids: np.ndarray) -> int | None:
+def repetition_onset(token_ids: np.ndarray) -> int | None:
   """Returns the index from which a completion repeats itself to its end.
 
   The first period is not a repetition. Without a repetition it returns None.

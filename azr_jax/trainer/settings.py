@@ -117,7 +117,7 @@ class TrainSettings(Settings):
   @property
   def correction(self) -> str:
     """The correction of samples: one of `corrections.KINDS`, or none."""
-    return corrections.chosen(
+    return corrections.resolve(
       self.learner.correction, self.sampler_differs, self.learner.is_weighted
     )
 

@@ -58,7 +58,7 @@ def test_the_stages_are_those_of_a_child():
   stages = throughput.breakdown(PROGRAMS)
   assert set(stages) == {
     "fork",
-    "walls",
+    "layers",
     "compile",
     "run",
     "encode",

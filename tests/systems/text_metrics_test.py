@@ -50,7 +50,7 @@ def test_repeat_score_equals_its_definition(text):
   ],
 )
 def test_repetition_begins_after_the_first_round(ids, onset):
-  assert text_metrics.repeats_from(np.array(ids, np.int32)) == onset
+  assert text_metrics.repetition_onset(np.array(ids, np.int32)) == onset
 
 
 def trajectory(text, length, correct, reason="stop"):

@@ -11,7 +11,7 @@ code, input and output, like CRUXEval's. Keys:
   determinism  one input in two processes
   judging      eight inputs in one process
   .../endless  256 of these programs, five of which never end
-  .../plain    the same in reused processes without walls but with an alarm
+  .../plain    the same in reused processes without a sandbox but with an alarm
   of_plain     our rate divided by that one
   p50_ms, p99_ms  time from a program's start to its verdict, without queueing
   trainer_us   CPU microseconds of the trainer's process per program

@@ -125,7 +125,7 @@ async def measure(jobs: SharedJobs, proposal: Proposal) -> None:
   """
   if isinstance(proposal.task, Triplet):
     shown = proposal.prompt.task
-    code = composite.own_part(proposal.task.code, shown.components)
+    code = composite.without_components(proposal.task.code, shown.components)
     arguments = code, list(shown.references)
     future = jobs.submit(
       lambda executor: _submit(executor, _MEASURE, arguments)

@@ -267,7 +267,7 @@ def _trajectory(
       **collect.outcome_metrics(outcome),
       "formatted": float(prompts.well_formatted(completion.text)),
     },
-    repeats_from=text_metrics.repeats_from(completion.token_ids),
+    repetition_onset=text_metrics.repetition_onset(completion.token_ids),
   )
 
 
@@ -283,7 +283,7 @@ def _repetition(
   lengths = np.array([len(t.completion.token_ids) for t in trajectories])
   repeated = np.array(
     [
-      0 if t.repeats_from is None else length - t.repeats_from
+      0 if t.repetition_onset is None else length - t.repetition_onset
       for t, length in zip(trajectories, lengths, strict=True)
     ]
   )

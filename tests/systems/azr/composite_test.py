@@ -65,11 +65,11 @@ def test_components_leave_room_and_share_no_names():
   ]
 
 
-def test_the_own_part_is_the_proposed_program():
+def test_without_components_it_is_the_proposed_program():
   code = "def f(x):\n  return g_0(x) + 1"
   parts = [DOUBLE, NEXT]
-  assert composite.own_part("\n".join([*parts, code]), parts) == code
-  assert composite.own_part(code, ()) == code
+  assert composite.without_components("\n".join([*parts, code]), parts) == code
+  assert composite.without_components(code, ()) == code
 
 
 def test_components_are_different_and_never_composite():

@@ -23,7 +23,7 @@ from azr_jax.tasks.programs import validation
 from azr_jax.tasks.programs.task import Task, Triplet, component_name
 
 # This line stands before `f`, which could give the names other values.
-_KEPT = "_components = {names}"
+_COMPONENTS_LINE = "_components = {names}"
 # This text stands after `f` and calls it with its components watched; calls of
 # one component by another are not watched. If `nudge` is not None, the returned
 # values become larger (True) or smaller (False).
@@ -92,10 +92,10 @@ def as_component(code: str, new_name: str) -> str | None:
     other functions or globals (as every composite program has), or uses `f` or
     the name of a component for something else.
   """
-  tree = _simple(code)
+  tree = _component_tree(code)
   if tree is None:
     return None
-  # `_simple` caches the tree, so a copy is changed.
+  # `_component_tree` caches the tree, so a copy is changed.
   renamed = _Rename(new_name).visit(literals.parse(ast.unparse(tree)))
   return rewriting.write(renamed)
 
@@ -118,7 +118,7 @@ class _Rename(ast.NodeTransformer):
 
 
 @functools.lru_cache(maxsize=4096)
-def _simple(code: str) -> ast.Module | None:
+def _component_tree(code: str) -> ast.Module | None:
   """Returns the tree of a program that can be a component, or None."""
   # This rejects composite programs without the cost of a parse.
   if code.count("def f") != 1 or "g_" in code:
@@ -187,52 +187,54 @@ def components(tasks: Iterable[Task], count: int) -> tuple[str, ...]:
   Returns:
     The components, each once, perhaps fewer than `count`.
   """
-  parts: list[str] = []
+  chosen: list[str] = []
   used: set[str] = set()
   imported: dict[str, str] = {}
   chars_left = validation.MAX_CODE_CHARS // 2
   for task in tasks:
-    if len(parts) == count:
+    if len(chosen) == count:
       break
-    part = as_component(task.code, component_name(len(parts)))
-    if part is None or task.code in used or len(part) > chars_left:
+    component = as_component(task.code, component_name(len(chosen)))
+    if component is None or task.code in used or len(component) > chars_left:
       continue
-    meanings = _imported(part)
+    meanings = _imported(component)
     if any(imported.get(name, m) != m for name, m in meanings.items()):
       continue
-    parts.append(part)
+    chosen.append(component)
     used.add(task.code)
     imported |= meanings
-    chars_left -= len(part)
-  return tuple(parts)
+    chars_left -= len(component)
+  return tuple(chosen)
 
 
-def own_part(code: str, parts: Sequence[str]) -> str:
+def without_components(code: str, components: Sequence[str]) -> str:
   """Returns a composite program without its components."""
-  return code.removeprefix("".join(f"{part}\n" for part in parts))
+  return code.removeprefix(
+    "".join(f"{component}\n" for component in components)
+  )
 
 
 def submit(
-  executor: Executor, code: str, parts: Sequence[str], argument_text: str
+  executor: Executor, code: str, components: Sequence[str], argument_text: str
 ) -> validation.ValidationFuture:
   """Starts to validate a program with its components and one input.
 
   Args:
     executor: runs it.
     code: defines `f`.
-    parts: the components; part i defines `component_name(i)`.
+    components: the components; component i defines `component_name(i)`.
     argument_text: the arguments of one call of `f`.
 
   Returns:
-    The future of the task, whose program has all parts, or of a rejection. Its
-    reason is `unused` or `trivial` if `f` is not built on the parts.
+    The future of the task, whose program has all components, or of a rejection.
+    Its reason is `unused` or `trivial` if `f` is not built on the components.
   """
-  names = [component_name(index) for index in range(len(parts))]
-  kept = _KEPT.format(names=f"({', '.join(names)},)")
+  names = [component_name(index) for index in range(len(components))]
+  line = _COMPONENTS_LINE.format(names=f"({', '.join(names)},)")
 
   def probe(task: Triplet, watched: int | None, nudge: bool | None) -> Job:
     entry = f"_entry = _probe({watched}, {nudge})"
-    text = "\n".join([*parts, kept, code, _WATCH, entry])
+    text = "\n".join([*components, line, code, _WATCH, entry])
     return Job("composite", text, (task.input,), entry="_entry")
 
   def probe_task(
@@ -242,7 +244,7 @@ def submit(
       return task
     jobs = [probe(task, None, None)] + [
       probe(task, index, larger)
-      for index in range(len(parts))
+      for index in range(len(components))
       for larger in (True, False)
     ]
 
@@ -252,7 +254,7 @@ def submit(
       returned = results[0].outputs[0]
       if returned not in ("True", "False"):  # `f` replaced a component.
         return validation.Rejection("unused")
-      if returned == "True" and len(parts) == 1:
+      if returned == "True" and len(components) == 1:
         return validation.Rejection("trivial")
       # Two jobs for each component: its values are larger, then smaller.
       differs = [
@@ -266,6 +268,6 @@ def submit(
     ran = futures.gather([executor.submit(job) for job in jobs])
     return futures.then(ran, judge)
 
-  whole = "\n".join([*parts, code])
+  whole = "\n".join([*components, code])
   valid = validation.submit_triplet(executor, whole, argument_text)
   return futures.then(valid, probe_task)
