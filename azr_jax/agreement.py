@@ -25,7 +25,7 @@ def run() -> None:
     "prompts", 32, "Number of prompts.", lower_bound=1
   )
   new_tokens = flags.DEFINE_integer(
-    "new_tokens", 256, "Of the longest completion.", lower_bound=1
+    "new_tokens", 256, "Tokens of the longest completion.", lower_bound=1
   )
 
   def main() -> None:

@@ -35,7 +35,7 @@ import ml_collections
 from azr_jax.config import presets
 from azr_jax.trainer import settings
 
-KINDS = (
+SUFFIXES = (
   "",
   "_static",
   "_adaptive",
@@ -47,10 +47,10 @@ KINDS = (
   "_closed_loop",
 )
 MODELS = ("tiny", "qwen2.5-0.5b")
-# The baseline of the mixes; only at the paper's size its constants are others.
+# The baseline of the mixes. Its constants differ at the paper's size alone.
 NO_MIX = "_no_mix"
 VARIANTS = (
-  *(model + kind for model in MODELS for kind in KINDS),
+  *(model + suffix for model in MODELS for suffix in SUFFIXES),
   "qwen2.5-0.5b" + NO_MIX,
 )
 # The published code differs from the paper in these keys.
@@ -58,13 +58,14 @@ PUBLISHED_CODE = {
   "countdown.verifier": "compat",  # no syntax tree: 2**3 is an answer
   "learner.kl_estimator": "full",
 }
-# The start of our own recipe, and of section 4.2.
-OWN_START = "countdown_sft/model"
-# We changed this: a start that knows our prompts; for the tiny model, texts
-# that scoring, at 0.6, samples too, and no pass of a reference.
+# The model that the first command above writes.
+SFT_START = "countdown_sft/model"
+# The preset `ours` starts from a model that knows our prompts. It trains the
+# tiny model at the temperature of scoring, and without a KL penalty, so that no
+# reference model has to score the batch.
 OURS = {
   "tiny": {"rollout.temperature": 0.6, "learner.kl_coef": 0.0},
-  "qwen2.5-0.5b": {"model.source": OWN_START},
+  "qwen2.5-0.5b": {"model.source": SFT_START},
 }
 
 
@@ -114,7 +115,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
 
 def _paper_mixing(c: ml_collections.ConfigDict) -> None:
   """Sets the values of section 4.2."""
-  c.model.source = OWN_START
+  c.model.source = SFT_START
   c.countdown.prompts = 16  # paper: 4, accumulated 4 times
   c.countdown.group_size = 16
   c.learner.kl_coef = 5e-3

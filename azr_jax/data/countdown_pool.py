@@ -68,9 +68,9 @@ def propose(
     ValueError: a config value is not allowed, or no puzzle was kept.
   """
   settings = train_settings.read(PoolSettings, config)
-  puzzles = _random(settings.seed)
+  puzzles = _random_puzzles(settings.seed)
   if model_spec is not None:
-    puzzles = _continued(settings, model_spec)
+    puzzles = _proposed(settings, model_spec)
   kept: dict[object, Puzzle] = {}
   outcomes: collections.Counter[str] = collections.Counter()
   for puzzle in puzzles:
@@ -90,7 +90,7 @@ def propose(
   }
 
 
-def _random(seed: int) -> Iterator[Puzzle]:
+def _random_puzzles(seed: int) -> Iterator[Puzzle]:
   """Yields random puzzles without end; most of them are unsolvable."""
   rng = np.random.default_rng((seed, _RANDOM))
   while True:
@@ -100,20 +100,20 @@ def _random(seed: int) -> Iterator[Puzzle]:
     yield Puzzle(tuple(numbers), int(rng.integers(low, high + 1)))
 
 
-def _continued(
+def _proposed(
   settings: PoolSettings, model_spec: str
 ) -> Iterator[Puzzle | None]:
   """Yields a model's proposals; None for one that cannot be parsed."""
   c = settings.propose
   policy = restore.load_policy(settings, model_spec)
-  shown = [
+  examples = [
     puzzle
     for puzzle, _ in generator.generate(settings.seed, c.prompts * c.references)
   ]
   prompts = [
     policy.prompt(
       prompt_lib.propose_prompt(
-        shown[index * c.references : (index + 1) * c.references],
+        examples[index * c.references : (index + 1) * c.references],
         c.prompt_format,
       )
     )
@@ -125,6 +125,6 @@ def _continued(
   }
   # Short responses finish first, so the order of sampling would favour them.
   rng = np.random.default_rng((settings.seed, _ORDER))
-  order = sorted(responses)
-  for index in rng.permutation(len(order)).tolist():
-    yield prompt_lib.parse_proposal(responses[order[index]], c.prompt_format)
+  keys = sorted(responses)
+  for index in rng.permutation(len(keys)).tolist():
+    yield prompt_lib.parse_proposal(responses[keys[index]], c.prompt_format)

@@ -110,9 +110,9 @@ def grade_output(
 ) -> "Future[Grade]":
   """Compares the value in a response with the reference."""
   answer = answer_extraction.short_answer(response) or ""
-  gold = item.reference["output"]
+  reference = item.reference["output"]
   pending = [
-    programs.submit_deduction(executor, gold, _value(text))
+    programs.submit_deduction(executor, reference, _value(text))
     for text in _readings(answer)
   ]
   return futures.then(

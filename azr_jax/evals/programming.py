@@ -40,7 +40,7 @@ def read_humaneval(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
       "Complete this Python function:\n```python\n"
       f"{record['prompt'].rstrip()}\n```",
       {
-        "begun": record["prompt"],
+        "prompt_code": record["prompt"],
         "entry": record["entry_point"],
         "tests": record.get("test", ""),
       },
@@ -64,7 +64,7 @@ def read_mbpp(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
         str(record["task_id"]),
         f"{request}\nThe program has to pass:\n```python\n{shown}\n```",
         {
-          "begun": "",
+          "prompt_code": "",
           "entry": record.get("entry_point"),
           "tests": "\n".join([setup, *tests]),
         },
@@ -94,7 +94,7 @@ def read_mbpp_plus(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
   ]
 
 
-def _plus(record: Mapping[str, Any], begun: str) -> dict[str, Any]:
+def _plus(record: Mapping[str, Any], prompt_code: str) -> dict[str, Any]:
   """Returns the inputs and the expected outputs, or a solution to get them.
 
   EvalPlus's records list the inputs as values. Hugging Face's records have them
@@ -103,7 +103,7 @@ def _plus(record: Mapping[str, Any], begun: str) -> dict[str, Any]:
 
   Args:
     record: a record of either layout.
-    begun: the beginning of the program that the prompt shows.
+    prompt_code: the beginning of the program, which the prompt shows.
 
   Returns:
     `inputs` (texts of call arguments), `tolerance`, either `outputs` or
@@ -114,7 +114,7 @@ def _plus(record: Mapping[str, Any], begun: str) -> dict[str, Any]:
   """
   solution = record.get("canonical_solution") or record.get("code")
   if "plus_input" in record:
-    return _from_evalplus(record, begun, solution)
+    return _from_evalplus(record, prompt_code, solution)
   test = record.get("test") or ""
   lists, call = _assigned_lists(test), _TESTED_CALL.search(test)
   entry = record.get("entry_point") or (call and call[1])
@@ -124,7 +124,7 @@ def _plus(record: Mapping[str, Any], begun: str) -> dict[str, Any]:
       f"{record.get('task_id')}: expected base_input and plus_input, or a test "
       "with a list of inputs, and their results or a canonical solution"
     )
-  known: dict[str, Any] = {"solution": begun + str(solution)}
+  known: dict[str, Any] = {"solution": prompt_code + str(solution)}
   if "results" in lists:
     known = {"outputs": list(map(ast.unparse, lists["results"]))}
   tolerance = _TOLERANCE.search(test)
@@ -140,14 +140,14 @@ def _plus(record: Mapping[str, Any], begun: str) -> dict[str, Any]:
 
 
 def _from_evalplus(
-  record: Mapping[str, Any], begun: str, solution: Any
+  record: Mapping[str, Any], prompt_code: str, solution: Any
 ) -> dict[str, Any]:
   """Returns `inputs`, `solution` and `tolerance` of EvalPlus's layout.
 
   Raises:
     ValueError: the record is of MBPP+, whose inputs JSON cannot represent.
   """
-  if "test_list" not in record and not begun:
+  if "test_list" not in record and not prompt_code:
     raise ValueError(
       f"{record.get('task_id')}: expected Hugging Face's records of MBPP+ "
       "(evalplus/mbppplus), because JSON has no tuples and sets as arguments"
@@ -157,7 +157,7 @@ def _from_evalplus(
       ", ".join(map(repr, arguments))
       for arguments in [*record["base_input"], *record["plus_input"]]
     ],
-    "solution": begun + str(solution),
+    "solution": prompt_code + str(solution),
     "tolerance": float(record.get("atol") or 0.0),
   }
 
@@ -179,17 +179,17 @@ def _assigned_lists(text: str) -> dict[str, list[ast.expr]]:
 
 def program(item: Item, response: str) -> str:
   """Returns the program of a response, completed by what the prompt began."""
-  begun, entry = item.reference["begun"], item.reference["entry"]
+  prompt_code, entry = item.reference["prompt_code"], item.reference["entry"]
   names = [entry] if entry else _CALL.findall(item.reference["tests"])
   code = answer_extraction.code(response, names)
   if code is None:
     rest = answer_extraction.answer_part(response)
     end = _FUNCTION_END.search(rest)
     code = rest[: end.start()] if end else rest
-  if begun and entry and not answer_extraction.defines(code, [entry]):
-    return begun + code
+  if prompt_code and entry and not answer_extraction.defines(code, [entry]):
+    return prompt_code + code
   # The prompt's imports are kept, whether the response repeats them or not.
-  imports = re.findall(r"^(?:import|from) .+$", begun, re.MULTILINE)
+  imports = re.findall(r"^(?:import|from) .+$", prompt_code, re.MULTILINE)
   return "\n".join([*imports, code])
 
 

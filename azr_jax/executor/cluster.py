@@ -172,7 +172,7 @@ class ActorServer:
     self.layers: dict[str, bool] | None = None
     self.processes: list[int] = []
     self._retry_at = 0.0
-    self._heard = time.monotonic()
+    self._last_message_at = time.monotonic()
     self._call("hello", self._actor.hello.remote())
 
   def _call(self, method: str, reference: Any) -> None:
@@ -226,7 +226,7 @@ class ActorServer:
           self._kill()  # The actor lives, but its executor does not.
         reason = str(error).partition("\n")[0]
         raise ServerLost(f"{self._name}: {reason}") from error
-      self._heard = time.monotonic()
+      self._last_message_at = time.monotonic()
       if method == "hello":
         self._id, pid, self.layers = answer
         self.processes = [pid]
@@ -261,7 +261,7 @@ class ActorServer:
         self._greet()
       return
     silent_s = START_S if self.layers is None else SILENT_S
-    if now - self._heard > silent_s:
+    if now - self._last_message_at > silent_s:
       if self.layers is not None:
         self._kill()
       raise ServerLost(f"{self._name} has not answered for {silent_s:.0f} s")

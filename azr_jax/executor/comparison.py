@@ -14,7 +14,7 @@ from azr_jax.executor import literals, source_limits
 from azr_jax.executor.job import Job, Result
 from azr_jax.executor.limits import Limits
 
-MAX_CHARS_HERE = 4096  # They take about a millisecond.
+MAX_INLINE_CHARS = 4096  # They take about a millisecond.
 # The values of one job are at most 1 MiB in each run, which take a second.
 LIMITS = Limits(call_s=60.0, run_s=60.0, sleep_s=60.0)
 _PACKAGE = "azr_jax.executor"
@@ -38,7 +38,7 @@ compare_runs = package.literals.compare_runs
 def is_short(results: Sequence[Result]) -> bool:
   """Returns whether `compare` is quick."""
   outputs = [output for result in results for output in result.outputs]
-  return sum(len(output or "") for output in outputs) <= MAX_CHARS_HERE
+  return sum(len(output or "") for output in outputs) <= MAX_INLINE_CHARS
 
 
 def compare(results: Sequence[Result]) -> tuple[bool, bool]:

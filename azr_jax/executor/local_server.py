@@ -22,9 +22,12 @@ from azr_jax.executor.job import Result
 from azr_jax.executor.pending import Task
 from azr_jax.executor.settings import ExecutorSettings
 
-MAX_LOSSES = 3  # In a row, without a verdict between them.
-SILENT_S = 60.0  # It tells every few seconds that it is alive (server.py).
-END_S = 10.0  # It has as long to end its zygotes before it is killed.
+# Losses in succession, without a verdict, after which jobs fail.
+MAX_LOSSES = 3
+# Seconds of silence after which it counts as lost.
+SILENT_S = 60.0
+# Seconds to end its zygotes before it is killed.
+END_S = 10.0
 # Where the package is, which an editable install does not put on `sys.path`.
 _ROOT = pathlib.Path(__file__).parents[2]
 
@@ -52,12 +55,12 @@ class LocalServer:
     self.layers: dict[str, bool] | None = None
     self.processes: list[int] = []
     self._failure: str | None = None
-    self._heard = time.monotonic()
-    self._socket, theirs = socket.socketpair()
-    with theirs:
+    self._last_message_at = time.monotonic()
+    self._socket, server_end = socket.socketpair()
+    with server_end:
       self._process = subprocess.Popen(
         worker.python_command("-m", "azr_jax.executor.server"),
-        stdin=theirs.fileno(),
+        stdin=server_end.fileno(),
         stdout=subprocess.DEVNULL,
         env=worker.ENVIRONMENT | {"PYTHONPATH": str(_ROOT)},
         cwd="/",
@@ -103,8 +106,8 @@ class LocalServer:
     try:
       self._channel.read()
     except Closed:
-      raise ServerLost(self._last_words()) from None
-    self._heard = time.monotonic()
+      raise ServerLost(self._describe_end()) from None
+    self._last_message_at = time.monotonic()
     verdicts: list[tuple[int, Result]] = []
     for kind, content in messages.take(self._channel.incoming):
       if kind == messages.VERDICTS:
@@ -125,7 +128,7 @@ class LocalServer:
     """Returns the id of a task's job, or nothing if it was cancelled."""
     return self.busy[number].job.id if number in self.busy else ""
 
-  def _last_words(self) -> str:
+  def _describe_end(self) -> str:
     """Reaps the process and returns how it ended."""
     name = f"the executor's server process {self.pid}"
     self._reap()
@@ -137,15 +140,15 @@ class LocalServer:
     return f"{name} ended with exit code {code}"
 
   def check(self) -> None:
-    """Is called from time to time.
+    """Kills the process if it has been silent for too long.
 
     Raises:
       ServerLost: the process has been silent for too long.
     """
-    if time.monotonic() - self._heard > SILENT_S:
+    if time.monotonic() - self._last_message_at > SILENT_S:
       self._process.kill()
       raise ServerLost(
-        f"{self._last_words()} after {SILENT_S:.0f} s of silence"
+        f"{self._describe_end()} after {SILENT_S:.0f} s of silence"
       )
 
   def restart(self, error: ServerLost) -> None:

@@ -3,9 +3,8 @@
 They belong to one script's process: they count as its memory and end with it.
 No system call is made, so no layer of the sandbox needs an exception. `open`
 and the functions of `REPLACED` know them, and through these `pathlib`, `glob`
-and the libraries. A
-script begins in an empty folder, and no other file exists. `tempfile` makes
-folders, but no files.
+and the libraries. A script begins in an empty folder, and no other file exists.
+`tempfile` makes folders, but no files.
 """
 
 import builtins

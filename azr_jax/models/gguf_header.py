@@ -30,7 +30,7 @@ def check(path: pathlib.Path) -> None:
     if file.read(4) != _MAGIC:
       raise ValueError("expected a file that begins with GGUF")
     _, tensors, pairs = _unpack(file, "<IQQ")
-    # A pair and the description of a tensor take more bytes than this.
+    # Each key and each tensor takes more than 8 bytes.
     if 8 * (tensors + pairs) > size:
       raise ValueError(f"{tensors} tensors, {pairs} keys: expected fewer")
     values = 0

@@ -12,7 +12,8 @@ import json
 import sys
 from typing import Any
 
-# Python reads no longer integers from decimal text than of 4300 digits.
+# Python refuses decimal integers of more than 4,300 digits, so long ones are
+# sent in hexadecimal.
 _PLAIN_BITS = 64
 
 

@@ -12,7 +12,7 @@ from azr_jax.run.session import Run
 
 
 class SaveSettings(Protocol):
-  """The settings of a schedule: those of `azr_jax.train`, or of the like.
+  """The settings of a schedule: those of `azr_jax.train`, or of `azr_jax.sft`.
 
   Attributes:
     steps: training steps of the run.
@@ -43,7 +43,7 @@ class SaveSchedule:
     """Starts the clock.
 
     Args:
-      settings: of the run's length and checkpoints.
+      settings: the run's length, and how often it saves.
       run: the run, whose hosts agree.
     """
     self._settings = settings

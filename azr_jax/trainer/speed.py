@@ -55,15 +55,15 @@ class Speed:
     self._meter.take()  # The work of compilation belongs to no step.
     self._done_at = time.monotonic()
 
-  def begin(self) -> "Step":
+  def begin(self) -> "StepTimes":
     """Begins the rollouts of a step."""
-    return Step(self, time.monotonic())
+    return StepTimes(self, time.monotonic())
 
   def take(self) -> Meter:
     """Returns what was sampled since the last call."""
     return self._meter.take()
 
-  def metrics(self, step: "Step", done_at: float) -> dict[str, float]:
+  def metrics(self, step: "StepTimes", done_at: float) -> dict[str, float]:
     """Returns the metrics of a step, once after its update was done.
 
     Args:
@@ -99,7 +99,7 @@ class Speed:
     return metrics
 
 
-class Step:
+class StepTimes:
   """The moments of a step: `Speed.begin`, `collected`, `send`, `metrics`."""
 
   def __init__(self, speed: Speed, start: float):
@@ -161,7 +161,9 @@ def _rate(
   return {f"device/{phase}/tokens_per_s": tokens / seconds / devices}
 
 
-def _idle_shares(step: Step, began: float, done_at: float) -> dict[str, float]:
+def _idle_shares(
+  step: StepTimes, began: float, done_at: float
+) -> dict[str, float]:
   """Returns each phase's idle seconds over those of the whole step."""
   whole = done_at - began
   if whole <= 0:

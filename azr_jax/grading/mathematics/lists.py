@@ -65,7 +65,7 @@ def match(
   same: Callable[[T, T], bool],
   spelling: Callable[[T], Hashable] = lambda part: part,
 ) -> bool:
-  """Returns whether parts can be paired so that both of each pair are same.
+  """Returns whether parts can be paired so that the two of a pair are the same.
 
   Args:
     reference: the reference's parts.

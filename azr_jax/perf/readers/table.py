@@ -82,7 +82,7 @@ READERS: Mapping[str, Reader] = {
     r.read_runs,
     ("executor/comparison.py", "executor/literals.py"),
     VALUES,
-    comparison.MAX_CHARS_HERE // 10,
+    comparison.MAX_INLINE_CHARS // 10,
   ),
   "output of a script": Reader(
     lambda text: scripts.read_result(Result("1", "ok", (text,), None, 0.1)),

@@ -15,10 +15,14 @@ from azr_jax.tasks.countdown import dataset, difficulty
 def main() -> None:
   """Reads the flags, builds the puzzles and prints their counts."""
   parser = errors.Parser(__doc__, "azr_jax.tasks.countdown")
-  parser.add_argument("--count", type=int, default=100_000)
+  parser.add_argument(
+    "--count", type=int, default=100_000, help="training puzzles"
+  )
   parser.add_argument("--test", type=int, default=1000, help="test puzzles")
-  parser.add_argument("--seed", type=int, default=0)
-  parser.add_argument("--out", type=pathlib.Path, required=True)
+  parser.add_argument("--seed", type=int, default=0, help="seed of all draws")
+  parser.add_argument(
+    "--out", type=pathlib.Path, required=True, help="folder of the data set"
+  )
   flags = parser.parse_args()
   start = time.monotonic()
   _, scores = dataset.load(
