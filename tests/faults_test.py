@@ -13,7 +13,7 @@ import sys
 import pytest
 import training
 
-from azr_jax.run import checkpoint, checksums, session
+from azr_jax.run import checkpoint, checkpoint_reading, checksums, session
 
 NEWEST, BEFORE = 5, 4
 # The size of a file system that a run outgrows, by the save that fails.
@@ -156,7 +156,7 @@ def test_a_full_disk_is_one_line_and_costs_nothing_that_was_saved(
     f"error: the disk is full while writing {folder}/run/checkpoints: free "
     "some space; the same command resumes"
   ]
-  finished = checkpoint.finished_steps(folder / "run")
+  finished = checkpoint_reading.finished_steps(folder / "run")
   assert finished == ([] if save == "first" else [2])
   resize("400m")
   code, _ = run_of(folder / "run")

@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 
 from azr_jax.config import user_files
-from azr_jax.run import checkpoint, storage
+from azr_jax.run import checkpoint_reading, storage
 from azr_jax.tasks.mathematics.problem import Problem
 from azr_jax.trainer import restore
 from azr_jax.trainer import settings as train_settings
@@ -25,7 +25,7 @@ def of_run(run: str) -> Sequence[tuple[Problem, float]]:
   folder = storage.resolve(run)
   config = restore.read_run_config(folder)
   settings = train_settings.read_train(config)
-  with checkpoint.open_to_read(folder) as (checkpoints, step):
+  with checkpoint_reading.open_to_read(folder) as (checkpoints, step):
     state = checkpoints.restore_system(step)
   return settings.system.pass_rates(settings.system_settings, state)
 

@@ -5,7 +5,8 @@ never seen. A checkpoint holds the device state (parameters, optimizer, step),
 the system's host state (task buffers and, with `rollout.max_staleness`, the
 tokens of the steps under way) of the same step, the metrics since the
 checkpoint before it, and checksums. A damaged one is passed over for the one
-before it; it is never deleted.
+before it; it is never deleted. `checkpoint_reading.py` reads the checkpoints of
+another run.
 """
 
 import contextlib
@@ -61,7 +62,7 @@ class Checkpointer:
       workdir = workdir.absolute()
     self._workdir, self._folder = workdir, workdir / FOLDER
     self._saving = 0
-    seal = self._seal if with_checksums else None
+    write = self._write_checksums if with_checksums else None
     self._manager = ocp.CheckpointManager(
       self._folder,
       options=ocp.CheckpointManagerOptions(
@@ -69,7 +70,7 @@ class Checkpointer:
         create=create,
         cleanup_tmp_directories=create,
         enable_async_checkpointing=True,
-        async_options=ocp.AsyncOptions(post_finalization_callback=seal),
+        async_options=ocp.AsyncOptions(post_finalization_callback=write),
       ),
     )
 
@@ -133,7 +134,7 @@ class Checkpointer:
         f"after those of its checkpoints, {self.steps()}"
       )
 
-  def _seal(self) -> None:
+  def _write_checksums(self) -> None:
     """Writes the checksums of the checkpoint that is about to be finished."""
     # It still has the name of an unfinished one, except in an object store.
     [folder] = [
@@ -152,7 +153,7 @@ class Checkpointer:
       number = _disk_error(error)
       if not number:
         raise
-      # The message has each tensor and each thread that could not be written.
+      # Orbax's message lists every tensor that failed; this one is short.
       raise OSError(number, os.strerror(number), str(self._folder)) from error
 
   def restore(
@@ -201,7 +202,8 @@ class Checkpointer:
       restore_args=ocp.checkpoint_utils.construct_restore_args(item),
       partial_restore=True,
     )
-    # A manager restores an item as it did first, so this one is only for it.
+    # A manager keeps the handler with which it first restored an item, so this
+    # partial restore has its own.
     with ocp.CheckpointManager(
       self._folder,
       options=ocp.CheckpointManagerOptions(create=False),
@@ -221,7 +223,9 @@ class Checkpointer:
     )
     return restored[_ROWS]["rows"]
 
-  def newest_whole(self, hosts: Hosts | None = None) -> tuple[int, list[str]]:
+  def newest_undamaged(
+    self, hosts: Hosts | None = None
+  ) -> tuple[int, list[str]]:
     """Returns the step of the newest undamaged checkpoint.
 
     Args:
@@ -295,47 +299,6 @@ class Checkpointer:
     return restored["system"]
 
 
-def newest_step(
-  workdir: pathlib.Path, hosts: Hosts | None = None
-) -> int | None:
-  """Returns the step of a folder's newest undamaged checkpoint, or None.
-
-  Nothing is written to the folder. Damaged checkpoints are reported.
-
-  Args:
-    workdir: the folder of a run, perhaps one that still trains.
-    hosts: see `Checkpointer.newest_whole`.
-
-  Raises:
-    ValueError: all checkpoints are damaged.
-  """
-  if not (workdir / FOLDER).is_dir():
-    return None
-  with Checkpointer(workdir, None, create=False) as opened:
-    step, damages = opened.newest_whole(hosts)
-  for damage in damages if hosts is None or hosts.is_primary else ():
-    print_status(f"{workdir}: {damage}; step {step} is read instead")
-  return step or None
-
-
-def require_whole(workdir: pathlib.Path, step: int) -> None:
-  """Raises ValueError, naming the file, if a checkpoint is damaged."""
-  damage = checksums.find_damage(workdir / FOLDER / str(step))
-  if damage:
-    raise ValueError(
-      f"{workdir}: the checkpoint of step {step} is damaged ({damage}): "
-      "expected the one that this run began with"
-    )
-
-
-def finished_steps(workdir: pathlib.Path) -> list[int]:
-  """Returns the steps of a folder's finished checkpoints, damaged or not."""
-  if not (workdir / FOLDER).is_dir():
-    return []
-  found = ocp.path.step.standard_name_format().find_all(workdir / FOLDER)
-  return sorted(step.step for step in found)
-
-
 def _disk_error(error: BaseException) -> int:
   """Returns the number of the system's error if a disk is full, else 0."""
   full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -343,31 +306,3 @@ def _disk_error(error: BaseException) -> int:
     return error.errno
   text = str(error)
   return next((number for number in full if os.strerror(number) in text), 0)
-
-
-@contextlib.contextmanager
-def open_to_read(
-  workdir: pathlib.Path, step: int | None = None
-) -> Iterator[tuple[Checkpointer, int]]:
-  """Yields a run's checkpoints to restore from, and the step to restore.
-
-  Args:
-    workdir: the folder of the run, perhaps one that still trains; nothing is
-      written to it.
-    step: the step to restore, which `newest_step` returned; None: that one.
-
-  Raises:
-    ValueError: the folder holds no such checkpoint, or only damaged ones.
-  """
-  if step is None:
-    step = newest_step(workdir)
-  if step is None:
-    raise ValueError(f"{workdir} holds no finished checkpoint")
-  with Checkpointer(workdir, None, create=False) as opened:
-    steps = opened.steps()
-    if step not in steps:
-      raise ValueError(
-        f"{workdir} no longer holds the checkpoint of step {step}: expected "
-        f"one of {steps}"
-      )
-    yield opened, step

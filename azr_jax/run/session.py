@@ -20,7 +20,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.run import checkpoint, console, preemption, storage
+from azr_jax.run import (
+  checkpoint,
+  checkpoint_reading,
+  console,
+  preemption,
+  storage,
+)
 from azr_jax.run import folder as folder_lib
 from azr_jax.run.checkpoint import Checkpointer
 
@@ -83,7 +89,7 @@ class Run:
       ValueError: all checkpoints are damaged.
     """
     self.hosts.assert_equal("checkpoints", checkpoints.steps())
-    step, damages = checkpoints.newest_whole(self.hosts)
+    step, damages = checkpoints.newest_undamaged(self.hosts)
     for damage in damages:
       self.print_status(
         f"{damage}: it is moved to {self.folder / checkpoint.DAMAGED}, and "
@@ -155,7 +161,7 @@ def open_run(
 
 def _saved_step(folder: pathlib.Path) -> str:
   """Returns which step of a run is saved, and what the same command does."""
-  steps = checkpoint.finished_steps(folder)
+  steps = checkpoint_reading.finished_steps(folder)
   if not steps:
     return f"no step is saved yet in {folder}; the same command starts over"
   return (

@@ -17,7 +17,7 @@ from azr_jax.models import load, presets, tokenizers, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
-from azr_jax.run import checkpoint, storage
+from azr_jax.run import checkpoint, checkpoint_reading, storage
 from azr_jax.run import folder as folder_lib
 from azr_jax.run.session import Run
 from azr_jax.trainer import build
@@ -62,9 +62,9 @@ def pin_start(experiment: Experiment, folder: pathlib.Path) -> int:
   if path.exists():
     run, step = _read_start(path)
     if run == spec:
-      checkpoint.require_whole(storage.resolve(spec), step)
+      checkpoint_reading.require_undamaged(storage.resolve(spec), step)
       return step
-  step = checkpoint.newest_step(storage.resolve(spec))
+  step = checkpoint_reading.newest_step(storage.resolve(spec))
   if step is None:
     raise ValueError(
       f"config.train.init_from_run={spec!r}: expected a run's folder with a "
@@ -106,7 +106,7 @@ def initial_params(
   if with_critic and isinstance(abstract, ActorCritic):
     critic = abstract.critic.params
   folder = storage.resolve(spec)
-  with checkpoint.open_to_read(folder, step) as (checkpoints, step):
+  with checkpoint_reading.open_to_read(folder, step) as (checkpoints, step):
     return checkpoints.restore_params(step, abstract.params, critic)
 
 
@@ -164,7 +164,10 @@ def _next_stage(experiment: Experiment, step: int) -> learner_lib.State:
     ValueError: the run's optimizer keeps another state than this one's.
   """
   spec = experiment.settings.trunk.train.init_from_run
-  with checkpoint.open_to_read(storage.resolve(spec), step) as (saved, step):
+  with checkpoint_reading.open_to_read(storage.resolve(spec), step) as (
+    saved,
+    step,
+  ):
     try:
       state, _ = saved.restore(step, experiment.learner.abstract)
     except ValueError as error:
@@ -177,7 +180,7 @@ def _next_stage(experiment: Experiment, step: int) -> learner_lib.State:
 
 def checkpoint_step(model_spec: str) -> int | None:
   """Returns the step of a run's newest checkpoint; None: it is no run."""
-  return checkpoint.newest_step(storage.resolve(model_spec))
+  return checkpoint_reading.newest_step(storage.resolve(model_spec))
 
 
 def read_run_config(folder: pathlib.Path) -> ml_collections.ConfigDict:
@@ -236,7 +239,7 @@ def load_model(
   else:
     source = load.resolve(config.model.source, c.model.cache_dir)
   model = transformer.Transformer(source.config)
-  with checkpoint.open_to_read(folder, step) as (checkpoints, step):
+  with checkpoint_reading.open_to_read(folder, step) as (checkpoints, step):
     abstract = mesh_lib.sharded_shapes(
       transformer.abstract_params(model), mesh, rules
     )

@@ -5,7 +5,7 @@ import errno
 import numpy as np
 import pytest
 
-from azr_jax.run import checkpoint, session
+from azr_jax.run import checkpoint, checkpoint_reading, session
 from azr_jax.run.checkpoint import Checkpointer
 
 STATE = {"weights": np.arange(4.0)}
@@ -34,27 +34,27 @@ def damage(folder, step):
 
 
 def test_reading_writes_nothing(tmp_path):
-  assert checkpoint.newest_step(tmp_path / "missing") is None
+  assert checkpoint_reading.newest_step(tmp_path / "missing") is None
   with pytest.raises(ValueError, match="missing holds no finished checkpoint"):
-    with checkpoint.open_to_read(tmp_path / "missing"):
+    with checkpoint_reading.open_to_read(tmp_path / "missing"):
       pass
   assert files_of(tmp_path) == []
   save(tmp_path, (1, 2))
   # A save that is under way, as of a run that still trains.
   (tmp_path / "checkpoints" / "3.orbax-checkpoint-tmp").mkdir()
   before = files_of(tmp_path)
-  assert checkpoint.newest_step(tmp_path) == 2
-  with checkpoint.open_to_read(tmp_path) as (checkpoints, step):
+  assert checkpoint_reading.newest_step(tmp_path) == 2
+  with checkpoint_reading.open_to_read(tmp_path) as (checkpoints, step):
     assert (step, checkpoints.restore_system(step)) == (2, {"step": 2})
   assert files_of(tmp_path) == before
 
 
 def test_a_step_can_be_named(tmp_path):
   save(tmp_path, (1, 2))
-  with checkpoint.open_to_read(tmp_path, 1) as (checkpoints, step):
+  with checkpoint_reading.open_to_read(tmp_path, 1) as (checkpoints, step):
     assert (step, checkpoints.restore_system(step)) == (1, {"step": 1})
   with pytest.raises(ValueError, match=r"step 3: expected one of \[1, 2\]"):
-    with checkpoint.open_to_read(tmp_path, 3):
+    with checkpoint_reading.open_to_read(tmp_path, 3):
       pass
 
 
@@ -79,11 +79,11 @@ def test_readers_pass_over_a_damaged_checkpoint(tmp_path, capsys):
   save(tmp_path, (1, 2, 3))
   name = damage(tmp_path, 3)
   before = files_of(tmp_path)
-  assert checkpoint.newest_step(tmp_path) == 2
+  assert checkpoint_reading.newest_step(tmp_path) == 2
   [line] = capsys.readouterr().err.splitlines()
   assert "the checkpoint of step 3 is damaged" in line and name in line
   assert line.endswith("step 2 is read instead")
-  with checkpoint.open_to_read(tmp_path) as (checkpoints, step):
+  with checkpoint_reading.open_to_read(tmp_path) as (checkpoints, step):
     assert (step, checkpoints.restore_system(step)) == (2, {"step": 2})
   assert files_of(tmp_path) == before
 
@@ -105,7 +105,7 @@ def test_training_moves_damaged_checkpoints_and_saves_their_steps_again(
     assert "step 3 is damaged" in line and "step 2 is used instead" in line
     kept = tmp_path / checkpoint.DAMAGED / attempt / "checksums.txt"
     assert kept.read_bytes() == content
-    assert checkpoint.newest_step(tmp_path) == 3
+    assert checkpoint_reading.newest_step(tmp_path) == 3
 
 
 def test_damaged_checkpoints_alone_are_refused_and_stay(tmp_path):
@@ -114,7 +114,7 @@ def test_damaged_checkpoints_alone_are_refused_and_stay(tmp_path):
   before = files_of(tmp_path)
   for read in (
     lambda run: run.latest_step(Checkpointer(tmp_path, 2)),
-    lambda run: checkpoint.newest_step(run.folder),
+    lambda run: checkpoint_reading.newest_step(run.folder),
   ):
     with session.open_run(str(tmp_path), {}, 1.0) as run:
       with pytest.raises(ValueError, match="step 2 is damaged") as error:
@@ -128,7 +128,7 @@ def test_checkpoints_without_checksums_are_taken_to_be_whole(tmp_path):
   with Checkpointer(tmp_path, None, with_checksums=False) as checkpoints:
     checkpoints.save(1, STATE, {})
   damage(tmp_path, 1)
-  assert checkpoint.newest_step(tmp_path) == 1
+  assert checkpoint_reading.newest_step(tmp_path) == 1
 
 
 def test_training_removes_what_a_killed_save_has_left(tmp_path):
@@ -136,17 +136,20 @@ def test_training_removes_what_a_killed_save_has_left(tmp_path):
   part = tmp_path / "checkpoints" / "2.orbax-checkpoint-tmp"
   part.mkdir()
   (part / "file").write_text("half of it")
-  assert checkpoint.finished_steps(tmp_path) == [1]
+  assert checkpoint_reading.finished_steps(tmp_path) == [1]
   with session.open_run(str(tmp_path), {}, 1.0) as run:
     with run.open_checkpoints(2) as checkpoints:
       assert run.latest_step(checkpoints) == 1
       checkpoints.save(3, STATE, {})
-  assert not part.exists() and checkpoint.finished_steps(tmp_path) == [1, 3]
+  assert not part.exists() and checkpoint_reading.finished_steps(tmp_path) == [
+    1,
+    3,
+  ]
 
 
 def test_metrics_are_kept_with_a_step(tmp_path):
   save(tmp_path, (1, 2))
-  with checkpoint.open_to_read(tmp_path) as (checkpoints, step):
+  with checkpoint_reading.open_to_read(tmp_path) as (checkpoints, step):
     assert checkpoints.restore_rows(step) == [{"step": 2}]
     assert checkpoints.restore_rows(0) == []
 
