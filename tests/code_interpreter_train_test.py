@@ -23,7 +23,7 @@ SMALL = {
 }
 # These depend on how fast the machine is.
 TIMED = (
-  "interpreter/slots_waiting",
+  "interpreter/awaiting",
   "interpreter/slots_writing",
 )
 

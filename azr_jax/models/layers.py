@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from azr_jax.models import attention, products, rope
-from azr_jax.models import cache as cache_lib
+from azr_jax.models import attention, cached_attention, pages, products, rope
 from azr_jax.models.config import ModelConfig
 
 # Keys and values [L, B, K, S, E] of a call's tokens; within one layer, without
@@ -24,12 +23,16 @@ class Computation:
   Attributes:
     dtype: compute type; parameters are float32.
     attend: the attention without a cache, from `attention.make`.
+    attend_cached: that with one, from `cached_attention.make`.
     multiply: the product with a kernel, from `products.make`.
     fused: whether query, key and value have one kernel; see `fusion.py`.
   """
 
   dtype: jnp.dtype = jnp.float32
   attend: attention.AttentionFn = attention.xla_attention
+  attend_cached: cached_attention.CachedAttentionFn = (
+    cached_attention.cached_attention
+  )
   multiply: products.MultiplyFn = products.multiply
   fused: bool = False
 
@@ -138,8 +141,8 @@ class Attention(nn.Module):
     x: Float[Array, "B S D"],
     positions: Int[Array, "B S"],
     segment_ids: Int[Array, "B S"],
-    cache: cache_lib.KVCache | None,
-    recent: cache_lib.RecentKV | None,
+    cache: pages.PagedCache | None,
+    recent: pages.RecentKV | None,
     layer: jax.Array,
   ) -> tuple[Float[Array, "B S D"], NewKV | None]:
     c = self.config
@@ -152,8 +155,8 @@ class Attention(nn.Module):
     k = rope.rotate(k, positions, frequencies)
     new = None
     if cache is not None:
-      out = cache_lib.cached_attention(q, k, v, cache, recent, layer)
-      new = cache_lib.by_entry(k, v)
+      out = self.how.attend_cached(q, k, v, cache, recent, layer)
+      new = pages.by_entry(k, v)
     else:
       out = self.how.attend(q, k, v, segment_ids)
     out = Projection(
@@ -231,8 +234,8 @@ class Block(nn.Module):
     carry: tuple[jax.Array, jax.Array],
     positions: Int[Array, "B S"],
     segment_ids: Int[Array, "B S"],
-    cache: cache_lib.KVCache | None,
-    recent: cache_lib.RecentKV | None,
+    cache: pages.PagedCache | None,
+    recent: pages.RecentKV | None,
   ) -> tuple[tuple[jax.Array, jax.Array], NewKV | None]:
     x, layer = carry
     eps = self.config.norm_eps

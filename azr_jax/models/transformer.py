@@ -10,14 +10,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from azr_jax.models import attention, products, splash
-from azr_jax.models import cache as cache_lib
+from azr_jax.models import attention, cached_attention, products, splash
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.layers import Block, Computation, NewKV, RMSNorm, named
+from azr_jax.models.pages import PagedCache, RecentKV
 from azr_jax.types import BoxedParams, Params
-
-KVCache = cache_lib.KVCache
-RecentKV = cache_lib.RecentKV
 
 # Name -> what `jax.checkpoint` keeps of a layer's forward pass.
 REMAT_POLICIES = {
@@ -26,23 +23,6 @@ REMAT_POLICIES = {
   "attention": jax.checkpoint_policies.save_only_these_names(splash.RESIDUALS),
   "dots": jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims,
 }
-
-
-def init_cache(
-  config: ModelConfig, batch: int, length: int, dtype: jnp.dtype, chunk: int
-) -> KVCache:
-  """Returns an empty cache.
-
-  Args:
-    config: the model's config.
-    batch: number of rows.
-    length: minimum number of entries per row.
-    dtype: the type of keys and values.
-    chunk: entries that attention reads at a time.
-  """
-  c = config
-  shape = (c.num_layers, batch, c.num_kv_heads, length, c.head_size)
-  return cache_lib.init_cache(shape, dtype, chunk)
 
 
 class Transformer(nn.Module):
@@ -55,6 +35,7 @@ class Transformer(nn.Module):
     remat: what the backward pass keeps, a key of `REMAT_POLICIES`.
     multiply: the product with a layer's kernel, from `products.make`.
     fused: whether layers have the kernels that `fusion.fuse` makes.
+    attend_cached: the attention with a cache, from `cached_attention.make`.
   """
 
   config: ModelConfig
@@ -63,6 +44,9 @@ class Transformer(nn.Module):
   remat: str = "none"
   multiply: products.MultiplyFn = products.multiply
   fused: bool = False
+  attend_cached: cached_attention.CachedAttentionFn = (
+    cached_attention.cached_attention
+  )
 
   @nn.compact
   def __call__(
@@ -70,7 +54,7 @@ class Transformer(nn.Module):
     tokens: Int[Array, "B S"],
     positions: Int[Array, "B S"],
     segment_ids: Int[Array, "B S"] | None = None,
-    cache: KVCache | None = None,
+    cache: PagedCache | None = None,
     recent: RecentKV | None = None,
   ) -> tuple[Float[Array, "B S D"], NewKV | None]:
     """Runs the decoder.
@@ -105,14 +89,14 @@ class Transformer(nn.Module):
         jnp.float32,
       )
     segments = jnp.ones_like(tokens) if segment_ids is None else segment_ids
-    if cache is not None:
-      cache = cache.counted()
     if recent is not None:
       # The scan gives each layer a slice of every leaf, also of the count.
       counts = jnp.broadcast_to(recent.count, (c.num_layers,))
       recent = recent.replace(count=counts)
     x = embedding[tokens].astype(self.dtype)
-    how = Computation(self.dtype, self.attend, self.multiply, self.fused)
+    how = Computation(
+      self.dtype, self.attend, self.attend_cached, self.multiply, self.fused
+    )
     block = Block
     if self.remat != "none":
       block = nn.remat(

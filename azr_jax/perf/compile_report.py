@@ -25,6 +25,7 @@ from azr_jax.perf import (
   roofline,
 )
 from azr_jax.perf import lengths as lengths_lib
+from azr_jax.perf import programs as programs_lib
 from azr_jax.perf import topology as topology_lib
 from azr_jax.rollout import engine
 from azr_jax.trainer import build
@@ -163,7 +164,11 @@ def make_shapes(
     context: mean tokens that a decoding slot holds.
   """
   r = c.rollout
-  bucket = r.prompt_buckets[-1]
+  reads = {}
+  for width in r.read_widths:
+    rows = max(1, r.prefill_tokens // width)
+    rows = mesh_lib.padded_rows(rows, sampling)
+    reads[programs_lib.prefill_name(r, width)] = (rows, width)
   return floors.Shapes(
     chips=mesh.size,
     tensor=sampling.shape["tensor"],
@@ -172,15 +177,7 @@ def make_shapes(
     slots=mesh_lib.padded_rows(r.slots, sampling),
     context=context,
     decode_steps=r.decode_chunk,
-    prefill_prompts=mesh_lib.padded_rows(
-      max(1, r.prefill_tokens // bucket), sampling
-    ),
-    prefill_tokens=min(bucket, r.prefill_tokens),
-    bucket=bucket,
-    extend_entries=mesh_lib.padded_rows(
-      max(1, r.prefill_tokens // max(1, r.extend_chunk)), sampling
-    ),
-    extend_tokens=max(1, r.extend_chunk),
+    reads=reads,
     dtype=c.model.dtype,
   )
 
@@ -191,23 +188,29 @@ def assumed_trips(
   """Returns, by program, the iterations of loops of unknown length.
 
   Attention of decode reads what slots hold in the middle of their completions;
-  prefill is that of a prompt's first part.
+  a prompt is read from its first part on. Each row writes a page of the cache,
+  or as many as it has tokens for.
 
   Args:
     c: a training configuration.
     shapes: what a call does.
     prompt_tokens: mean tokens of a prompt.
   """
-  chunks = math.ceil(shapes.context / c.rollout.cache_chunk)
+  page = c.rollout.cache_chunk
   before = max(0.0, prompt_tokens - c.rollout.prefill_tokens) / 2
-  return {
-    "prefill": {cost.CACHE_CHUNK: math.ceil(before / c.rollout.cache_chunk)},
-    "insert": {cost.PROMPT: 1, cost.SLOT: 1},
+  trips: dict[str, dict[str, float]] = {
+    name: {
+      cost.PAGE: math.ceil(before / page),
+      cost.WRITTEN_PAGE: math.ceil(width / page),
+    }
+    for name, (_, width) in shapes.reads.items()
+  }
+  return trips | {
     "decode": {
       cost.TOKEN: c.rollout.decode_chunk,
-      cost.CACHE_CHUNK: chunks,
+      cost.PAGE: math.ceil(shapes.context / page),
+      cost.WRITTEN_PAGE: 1,
     },
-    "extend": {cost.CACHE_CHUNK: chunks},
     "critic": {cost.MICRO_BATCH: 1},
     "prepare": {cost.MICRO_BATCH: 1},
     "update": {cost.MICRO_BATCH: 1},

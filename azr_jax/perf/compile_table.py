@@ -12,7 +12,7 @@ _COLUMNS = 100
 _SHOWN = 3
 # Programs whose parts are listed; those of a start run once.
 _STEP = (
-  *("prefill", "extend", "decode", "score", "estimate", "critic", "prepare"),
+  *("prefill", "decode", "score", "estimate", "critic", "prepare"),
   "update",
 )
 
@@ -23,11 +23,10 @@ _SUGGESTIONS = {
   "start_critic": _LARGER_MESH,
   "start_policy": _LARGER_MESH,
   "restore": _LARGER_MESH,
-  "prefill": "fewer rollout.prefill_tokens or rollout.slots, or a larger "
-  "rollout.mesh.tensor",
-  "insert": "fewer rollout.slots or a larger rollout.mesh.tensor",
-  "decode": "fewer rollout.slots, a larger rollout.mesh.tensor, or a larger "
-  "mesh.fsdp",
+  "prefill": "fewer rollout.prefill_tokens, a smaller rollout.cache_gib, or a "
+  "larger rollout.mesh.tensor",
+  "decode": "a smaller rollout.cache_gib, a larger rollout.mesh.tensor, or a "
+  "larger mesh.fsdp",
   "score": "smaller learner.chunk_tokens or learner.micro_rows, or a larger "
   "mesh.fsdp",
   "estimate": "smaller learner.micro_rows, or a larger mesh.fsdp",
@@ -35,8 +34,6 @@ _SUGGESTIONS = {
   "mesh.fsdp",
   "critic": "a larger mesh.fsdp (more chips), smaller learner.micro_rows, or "
   "model.remat='full'",
-  "extend": "smaller rollout.extend_chunk or rollout.slots, or a larger "
-  "rollout.mesh.tensor",
   "update": "a larger mesh.fsdp (more chips), smaller learner.micro_rows or "
   "learner.chunk_tokens, or model.remat='full'",
 }
@@ -231,24 +228,21 @@ def _forecast(report: dict[str, Any]) -> Iterator[str]:
     latency_us = compiled_costs.COLLECTIVE_LATENCY_S * 1e6
     yield from _wrapped(
       "Assumed: the compiler's cycles, kernels and links by data sheet, "
-      f"{latency_us:.0f} us for each collective, prefill of any bucket as of "
-      "the longest, no time for the host, for grading, or to hand parameters "
-      "over, equal prompts"
+      f"{latency_us:.0f} us for each collective, no time for the host, for "
+      "grading, or to hand parameters over, equal prompts"
     )
 
 
 def _one_forecast(name: str, f: dict[str, Any]) -> Iterator[str]:
   """Yields the forecast of a step at a distribution of lengths."""
-  phases = " + ".join(f"{phase_s:.3g}" for phase_s in f["phase_s"])
-  busy = ", ".join(f"{share:.0%}" for share in f["slots_busy"])
   yield from _wrapped(
     f"Forecast at {name}: {f['step_s']:.3g} s a step = sampling "
-    f"{phases} (prefill {f['prefill_s']:.2g}, insert {f['insert_s']:.2g}, "
-    f"decode {f['decode_s']:.3g}: {f['decode_calls']} calls, "
-    f"{f['decode_steps']:,} tokens of a slot, slots busy {busy}) + update "
+    f"{f['sample_s']:.3g} (prefill {f['prefill_s']:.2g}, decode "
+    f"{f['decode_s']:.3g}: {f['decode_calls']} calls, {f['decode_steps']:,} "
+    f"tokens of a slot, slots busy {f['slots_busy']:.0%}) + update "
     f"{f['update_s']:.3g} ({f['rows']} rows, {f['micro_batches']} "
-    f"micro-batches). Mean {f['mean_tokens']:.0f}, longest "
-    f"{f['longest_tokens']} tokens."
+    f"micro-batches); {f['ahead_step_s']:.3g} with rollout.max_staleness=1. "
+    f"Mean {f['mean_tokens']:.0f}, longest {f['longest_tokens']} tokens."
   )
 
 
@@ -271,4 +265,5 @@ def _estimate(report: dict[str, Any]) -> Iterator[str]:
   )
   for name, program in report["programs"].items():
     if not program["fits"] and not program["error"]:
-      yield f"{name} does not fit: try {_SUGGESTIONS[name]}"
+      kind = name.partition("_")[0] if name.startswith("prefill") else name
+      yield f"{name} does not fit: try {_SUGGESTIONS[kind]}"

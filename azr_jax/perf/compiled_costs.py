@@ -4,23 +4,33 @@ A compiler's cycles at the chip's clock, kernels and collectives that nothing
 hides at the data sheet's rates, and an assumed latency for each collective.
 """
 
+import dataclasses
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from azr_jax.parallel.chips import Chip
-from azr_jax.perf import cost, forecast, program_report
+from azr_jax.perf import cost, forecast, program_report, sampler_forecast
+from azr_jax.perf import programs as programs_lib
 from azr_jax.perf.compiled import Compiled
 from azr_jax.perf.cost import Cost
 from azr_jax.perf.floors import Shapes
 from azr_jax.perf.lengths import Lengths
 from azr_jax.perf.roofline import Load
+from azr_jax.perf.sampler_forecast import (
+  DecodeCost,
+  Prompt,
+  Rules,
+  SamplerCosts,
+)
 from azr_jax.trainer.settings import TrainSettings
 
 # Assumed, not measured: seconds until a collective's first byte arrives.
 COLLECTIVE_LATENCY_S = 3e-6
 # The draws of a forecast are the same each time.
 _SEED = 0
+# Steps that are played ahead: the first ones fill the slots.
+_FEW_STEPS, _MANY_STEPS = 2, 5
 
 
 def seconds(one: Cost, chip: Chip) -> float:
@@ -44,11 +54,8 @@ def sampler_costs(
   chip: Chip,
   c: TrainSettings,
   slot_counts: tuple[int, ...],
-) -> forecast.SamplerCosts:
-  """Returns the costs of sampling.
-
-  A prefill call of any bucket costs what one of the largest does, as all have
-  about as many tokens; fewer slots cost what all do.
+) -> SamplerCosts:
+  """Returns the costs of sampling; fewer slots cost what all do.
 
   Args:
     programs: by name.
@@ -56,30 +63,22 @@ def sampler_costs(
     c: the run's configuration.
     slot_counts: slots that decode is compiled for.
   """
-  prefill, insert = programs["prefill"].cost, programs["insert"].cost
-  part = (
-    seconds(prefill, chip),
-    seconds(prefill.iteration(cost.CACHE_CHUNK), chip),
-  )
+  prefill_s = {}
+  for width in c.rollout.read_widths:
+    one = programs[programs_lib.prefill_name(c.rollout, width)].cost
+    page_s = seconds(one.iteration(cost.PAGE), chip)
+    prefill_s[width] = (seconds(one, chip), page_s)
   decode = decode_cost(programs["decode"], chip)
-  return forecast.SamplerCosts(
-    prefill_s=dict.fromkeys(c.rollout.prompt_buckets, part),
-    insert_s=(
-      seconds(insert, chip),
-      seconds(insert.iteration(cost.PROMPT), chip),
-      seconds(insert.iteration(cost.SLOT), chip),
-    ),
-    decode=dict.fromkeys(slot_counts, decode),
-  )
+  return SamplerCosts(prefill_s, dict.fromkeys(slot_counts, decode))
 
 
-def decode_cost(program: Compiled, chip: Chip) -> forecast.DecodeCost:
-  """Returns what decoding costs: a call, a token, and a chunk of the cache."""
+def decode_cost(program: Compiled, chip: Chip) -> DecodeCost:
+  """Returns what decoding costs: a call, a token, and a page of the cache."""
   token = program.cost.iteration(cost.TOKEN)
-  return forecast.DecodeCost(
+  return DecodeCost(
     seconds(program.cost, chip),
     seconds(token, chip),
-    seconds(token.iteration(cost.CACHE_CHUNK), chip),
+    seconds(token.iteration(cost.PAGE), chip),
   )
 
 
@@ -119,10 +118,7 @@ def foretell(
   rng = random.Random(_SEED)
   tokens = round(load.prompt_tokens)
   phases = [
-    [
-      forecast.Prompt(tokens, tuple(lengths.draw(samples, rng)))
-      for _ in range(prompts)
-    ]
+    [Prompt(tokens, tuple(lengths.draw(samples, rng))) for _ in range(prompts)]
     for prompts, samples in load.phases
   ]
   drawn = [
@@ -132,18 +128,23 @@ def foretell(
     tokens + length
     for length in rng.sample(drawn, min(load.trained, len(drawn)))
   ]
+  rules = Rules(
+    slot_counts,
+    c.rollout.prompt_buckets,
+    c.rollout.read_widths,
+    c.rollout.prefill_tokens,
+    shapes.chips // shapes.tensor,
+    c.rollout.decode_chunk,
+    c.rollout.cache_chunk,
+    "tpu",
+  )
+  costs = sampler_costs(programs, chip, c, slot_counts)
+  stream = _one_stream(phases)
   step = forecast.step(
-    phases,
+    stream,
     trained,
-    forecast.Rules(
-      slot_counts,
-      c.rollout.prompt_buckets,
-      c.rollout.prefill_tokens,
-      shapes.chips // shapes.tensor,
-      c.rollout.decode_chunk,
-      c.rollout.cache_chunk,
-    ),
-    sampler_costs(programs, chip, c, slot_counts),
+    rules,
+    costs,
     forecast.LearnerRules(
       c.learner.row_length,
       shapes.rows,
@@ -152,19 +153,46 @@ def foretell(
     ),
     learner_costs(programs, chip),
   )
+  apart = [sampler_forecast.sample(phase, rules, costs) for phase in phases]
+  ahead_s = _ahead_s(stream, rules, costs)
   return {
     "step_s": step.step_s,
-    "sample_s": step.sample_s,
-    "prefill_s": sum(played.prefill_s for played in step.phases),
-    "insert_s": sum(played.insert_s for played in step.phases),
-    "decode_s": sum(played.decode_s for played in step.phases),
-    "phase_s": [played.seconds for played in step.phases],
-    "decode_calls": sum(played.calls for played in step.phases),
-    "decode_steps": sum(played.steps for played in step.phases),
-    "slots_busy": [played.busy for played in step.phases],
+    "ahead_step_s": ahead_s + step.update_s,
+    "sample_s": step.sampled.seconds,
+    "phases_sample_s": sum(played.seconds for played in apart),
+    "ahead_sample_s": ahead_s,
+    "prefill_s": step.sampled.prefill_s,
+    "decode_s": step.sampled.decode_s,
+    "decode_calls": step.sampled.calls,
+    "decode_steps": step.sampled.steps,
+    "slots_busy": step.sampled.busy,
     "update_s": step.update_s,
     "rows": step.rows,
     "micro_batches": step.micro_batches,
     "mean_tokens": sum(drawn) / len(drawn),
     "longest_tokens": max(drawn),
   }
+
+
+def _one_stream(phases: Sequence[Sequence[Prompt]]) -> list[Prompt]:
+  """Returns the prompts of the first phase, each with those that follow."""
+  first, *later = phases
+  follow: list[list[Prompt]] = [[] for _ in first]
+  for phase in later:
+    for index, prompt in enumerate(phase):
+      follow[index % len(first)].append(prompt)
+  return [
+    dataclasses.replace(prompt, then=tuple(then))
+    for prompt, then in zip(first, follow, strict=True)
+  ]
+
+
+def _ahead_s(
+  step: Sequence[Prompt], rules: Rules, costs: SamplerCosts
+) -> float:
+  """Returns the seconds of a step where the next one is sampled ahead."""
+  few, many = (
+    sampler_forecast.sample_steps([step] * steps, 1, rules, costs).seconds
+    for steps in (_FEW_STEPS, _MANY_STEPS)
+  )
+  return (many - few) / (_MANY_STEPS - _FEW_STEPS)

@@ -231,7 +231,7 @@ def report(
     "sleeping_s": float(np.median([slept.seconds for _, slept in pairs])),
     "of_instant": float(np.median(ratios)),
     "slots_writing": used.decoding / used.slots,
-    "slots_waiting": used.awaiting / used.slots,
+    "awaiting": used.awaiting / used.slots,
     "device_idle_s": used.wait_s,
     "slept_s": sleep_s * workload.conversations * workload.calls,
   }

@@ -33,14 +33,14 @@ _ANNOTATIONS = (
 # A computation that a GPU is sent as one graph.
 _COMMAND_BUFFER = "command_buffer"
 # Names of loops of unknown length, after what an iteration of them is.
-TOKEN, MICRO_BATCH, PROMPT, SLOT = "token", "micro_batch", "prompt", "slot"
-CACHE_CHUNK = "cache_chunk"
+TOKEN, MICRO_BATCH = "token", "micro_batch"
+# A page that attention reads, and one that is written.
+PAGE, WRITTEN_PAGE = "page", "written_page"
 # Compiled function -> its outermost loop of unknown length.
 _OUTER_LOOPS = {
   "decode": TOKEN,
   "update": MICRO_BATCH,
   "critic_update": MICRO_BATCH,
-  "insert": PROMPT,
 }
 
 
@@ -143,21 +143,19 @@ class Loop:
   body: Cost
 
 
-def loop_name(op_name: str, outer: str | None) -> str:
+def loop_name(op_name: str) -> str:
   """Returns what an iteration of a loop of unknown length is.
 
-  Attention's loop reads a chunk of the cache. The outermost one of a decode
-  goes over tokens, of an update over micro-batches, and of an insert over
-  prompts and, within, over their slots.
+  Attention's loop reads a page of each row. The outermost one of a decode goes
+  over tokens, and of an update over micro-batches.
 
   Args:
     op_name: the path of names of the loop.
-    outer: name of the loop of unknown length around it, if any.
   """
+  if "cache_write" in op_name:
+    return WRITTEN_PAGE
   if "/attention/" in op_name:
-    return CACHE_CHUNK
-  if outer == PROMPT:
-    return SLOT
+    return PAGE
   function = op_name.removeprefix("jit(").partition(")")[0]
   return _OUTER_LOOPS.get(function, "iteration")
 
@@ -216,7 +214,7 @@ class _Reader:
     """Adds a loop, multiplied out or by itself."""
     trips = hlo.trips(self._program, op)
     is_known = trips.known is not None
-    name = outer if is_known else loop_name(op.op_name, outer)
+    name = outer if is_known else loop_name(op.op_name)
     iteration = Cost()
     for role in ("body", "condition"):
       iteration.add(self.computation(op.called[role][0], name))

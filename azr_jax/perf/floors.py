@@ -6,6 +6,7 @@ token) counts nothing.
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 import jax.numpy as jnp
 
@@ -34,11 +35,7 @@ class Shapes:
     slots: sequences that are decoded together.
     context: mean tokens that a decoding slot holds.
     decode_steps: tokens of a slot per call of decode.
-    prefill_prompts: prompts of a call of prefill.
-    prefill_tokens: tokens of each of them in that call.
-    bucket: tokens of the longest prompts.
-    extend_entries: tool outputs of a call of extend.
-    extend_tokens: tokens of each of them in that call.
+    reads: program -> rows that a call reads, and tokens of each.
     dtype: type of the weights and of the cache in sampling.
   """
 
@@ -49,11 +46,7 @@ class Shapes:
   slots: int
   context: float
   decode_steps: int
-  prefill_prompts: int
-  prefill_tokens: int
-  bucket: int
-  extend_entries: int
-  extend_tokens: int
+  reads: Mapping[str, tuple[int, int]]
   dtype: str
 
   @property
@@ -76,7 +69,7 @@ def floors(
   """Returns the least seconds of one call, by part of the model.
 
   A call of update or critic is one micro-batch and an optimizer step, one of
-  decode all of its tokens, one of insert the longest prompt into one slot.
+  decode all of its tokens. Rows that are read have nothing cached before.
 
   Args:
     name: the program's, as in `programs.Program`.
@@ -95,19 +88,15 @@ def floors(
     }
     state = _MASTER_BYTES * parameter_count(config) / s.chips
     work[parts.OPTIMIZER] = _Work(bytes=_OPTIMIZER_ARRAYS * state)
-  elif name == "prefill":
-    work = _sampling(config, s, s.prefill_prompts, s.prefill_tokens, 0.0)
-  elif name == "extend":
-    work = _sampling(config, s, s.extend_entries, s.extend_tokens, s.context)
+  elif name in s.reads:
+    work = _sampling(config, s, *s.reads[name], 0.0)
+    work[parts.LOGITS] = _Work()  # No token is chosen.
   elif name == "decode":
     token = decode_token(config, chip, shapes)
     written = _entry_bytes(config, s) * s.slots * s.decode_steps / s.chips
     return {part: s.decode_steps * each for part, each in token.items()} | {
       parts.CACHE: written / chip.bandwidth
     }
-  elif name == "insert":
-    moved = 2 * _entry_bytes(config, s) * s.bucket / s.tensor
-    work = {parts.CACHE: _Work(bytes=moved)}
   else:
     return {}
   if name in ("estimate", "critic"):

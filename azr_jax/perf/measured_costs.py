@@ -10,11 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from azr_jax.models import cached_attention
 from azr_jax.perf import forecast, updating
-from azr_jax.rollout.decode import DecodeState
+from azr_jax.perf.sampler_forecast import DecodeCost, SamplerCosts
+from azr_jax.rollout import changes as changes_lib
+from azr_jax.rollout import decode as decode_lib
+from azr_jax.rollout import reader
 from azr_jax.rollout.engine import Engine
 from azr_jax.types import Params
 
@@ -30,9 +33,7 @@ def fastest(run: Callable[[], Any], repeats: int) -> float:
   return min(seconds)
 
 
-def sampler_costs(
-  engine: Engine, params: Params, repeats: int
-) -> forecast.SamplerCosts:
+def sampler_costs(engine: Engine, params: Params, repeats: int) -> SamplerCosts:
   """Measures the sampler's device calls.
 
   Args:
@@ -40,145 +41,119 @@ def sampler_costs(
     params: what `engine.compute_params` returned.
     repeats: runs of each call.
   """
-  buckets = engine.settings.prompt_buckets
-  decode = {
-    slots: _decode_cost(engine, params, slots, repeats)
-    for slots in engine.slot_counts
-  }
-  return forecast.SamplerCosts(
-    prefill_s={b: _prefill_cost(engine, params, b, repeats) for b in buckets},
-    insert_s=_insert_cost(engine, buckets[-1], repeats),
-    decode=decode,
-    compact_s=_compact_costs(engine, repeats),
-    request_s=fastest(engine.init_decode_state, repeats),
+  calls = _Calls(engine, params, repeats)
+  return SamplerCosts(
+    prefill_s={width: calls.prefill(width) for width in engine.read_widths},
+    decode={slots: calls.decode(slots) for slots in engine.slot_counts},
+    compact_s={slots: calls.compact(slots) for slots in engine.slot_counts[1:]},
+    request_s=fastest(engine.init_pool, repeats),
   )
 
 
-def _prefill_cost(
-  engine: Engine, params: Params, bucket: int, repeats: int
-) -> tuple[float, float]:
-  """Returns the seconds of a call and of each chunk of the cache before it."""
-  rows = engine.prefill_batch_size(bucket)
-  size = engine.prefill_chunk_size(bucket)
-  tokens = np.zeros((rows, size), np.int32)
-  lengths = np.full(rows, bucket, np.int32)
+class _Calls:
+  """Times the calls of an engine, all on the same pages."""
 
-  def seconds(start: int) -> float:
-    def run() -> Any:
-      state = engine.init_prefill_state(rows, bucket)
-      return engine.prefill(params, state, tokens, np.int32(start), lengths)
+  def __init__(self, engine: Engine, params: Params, repeats: int):
+    self._engine, self._params, self._repeats = engine, params, repeats
+    self._pool = engine.init_pool()
 
-    return fastest(run, repeats)
+  def prefill(self, width: int) -> tuple[float, float]:
+    """Returns the seconds of a call and of each page before its tokens."""
+    settings = self._engine.settings
+    reading = reader.no_reading(self._engine, width)
+    reading.counts[:] = width
 
-  first_s = seconds(0)
-  last = bucket - size
-  chunks = -(-last // engine.settings.cache_chunk)
-  each_s = max(0.0, seconds(last) - first_s) / chunks if chunks else 0.0
-  return first_s, each_s
+    def seconds(pages: int) -> float:
+      starts = np.full_like(reading.starts, pages * settings.cache_chunk)
 
+      def run() -> Any:
+        self._pool = self._engine.read(
+          self._params, self._pool, reading.replace(starts=starts)
+        )
+        return self._pool
 
-def _insert_cost(
-  engine: Engine, bucket: int, repeats: int
-) -> tuple[float, float, float]:
-  """Returns the seconds of a call, of each prompt, and of each slot."""
-  rows = engine.prefill_batch_size(bucket)
-  slots = engine.slot_counts[0]
-  prompts = engine.init_prefill_state(rows, bucket)
+      return fastest(run, self._repeats)
 
-  def seconds(num_prompts: int, num_slots: int) -> float:
-    counts = np.zeros(rows, np.int32)
-    counts[:num_prompts] = num_slots // num_prompts
-    state = engine.init_decode_state()
+    first_s = seconds(0)
+    pages = (settings.longest - width) // settings.cache_chunk
+    if pages < 1:
+      return first_s, 0.0
+    return first_s, max(0.0, seconds(pages) - first_s) / pages
 
-    def run() -> Any:
-      nonlocal state
-      state = engine.insert(
-        state,
-        prompts,
-        counts,
-        np.arange(slots, dtype=np.int32),
-        np.ones(slots, np.int32),
-        np.zeros((slots, 2), np.int32),
-        np.zeros((slots, 2), np.uint32),
+  def decode(self, slots: int) -> DecodeCost:
+    """Returns the seconds of a call, of a token, and of a page per token.
+
+    Calls of few and of many tokens tell what a call costs by itself, and short
+    and long caches what a page costs.
+    """
+    settings = self._engine.settings
+    steps, few = settings.decode_chunk, max(1, settings.decode_chunk // 4)
+    most = (settings.longest - steps) // settings.cache_chunk
+    rows = slots // self._engine.devices
+    platform = self._engine.mesh.devices.flat[0].platform
+    blocks = rows // cached_attention.block_rows(rows, platform)
+
+    def seconds(tokens: int, pages: int) -> float:
+      changes = busy_slots(
+        self._engine, slots, pages * settings.cache_chunk, tokens
       )
-      return state
+      state = self._engine.init_slots(slots)
 
-    return fastest(run, repeats)
+      def run() -> Any:
+        nonlocal state
+        self._pool, state, output = self._engine.decode(
+          self._params,
+          self._pool,
+          state,
+          changes,
+          np.zeros(0, np.int32),
+          np.int32(0),
+        )
+        return jax.device_get(output)
 
-  one_s, most = seconds(1, 1), min(rows, slots)
-  slot_s = (seconds(1, slots) - one_s) / (slots - 1) if slots > 1 else 0.0
-  slot_s = max(0.0, slot_s)
-  prompt_s = 0.0
-  if most > 1:
-    prompt_s = (seconds(most, most) - one_s) / (most - 1) - slot_s
-  prompt_s = max(0.0, prompt_s)
-  return max(0.0, one_s - prompt_s - slot_s), prompt_s, slot_s
+      return fastest(run, self._repeats)
+
+    short_s = seconds(steps, 1)
+    page_s = 0.0
+    if most > 1:
+      longer_s = max(0.0, seconds(steps, most) - short_s)
+      page_s = longer_s / (most - 1) / steps / blocks
+    token_s = short_s / steps - blocks * page_s
+    if steps > few:
+      token_s = (short_s - seconds(few, 1)) / (steps - few) - blocks * page_s
+    call_s = max(0.0, short_s - steps * (token_s + blocks * page_s))
+    return DecodeCost(call_s, max(0.0, token_s), page_s)
+
+  def compact(self, slots: int) -> float:
+    """Returns the seconds of making so many slots of the next larger number."""
+    counts = self._engine.slot_counts
+    state = self._engine.init_slots(counts[counts.index(slots) - 1])
+    kept = np.arange(slots, dtype=np.int32)
+    return fastest(lambda: self._engine.compact(state, kept), self._repeats)
 
 
-def _decode_cost(
-  engine: Engine, params: Params, slots: int, repeats: int
-) -> forecast.DecodeCost:
-  """Returns the seconds of a call, of a token, and of a chunk per token.
+def busy_slots(
+  engine: Engine, slots: int, length: int, tokens: int
+) -> decode_lib.Changes:
+  """Returns the changes by which all slots have sequences that go on.
 
-  Calls of few and of many tokens tell what a call costs by itself, and short
-  and long caches what a chunk costs.
+  Args:
+    engine: of the slots.
+    slots: how many there are.
+    length: cached tokens of each.
+    tokens: that each has yet to get.
   """
-  settings = engine.settings
-  steps, few = settings.decode_chunk, max(1, settings.decode_chunk // 4)
-  longest = settings.prompt_buckets[-1] + settings.max_tokens
-  most = max(1, longest // settings.cache_chunk)
-  state = _of_slots(engine, slots)
-
-  def seconds(tokens: int, chunks: int) -> float:
-    def run() -> Any:
-      nonlocal state
-      state = state.replace(
-        cache=state.cache.replace(
-          length=jnp.full(slots, chunks * settings.cache_chunk, jnp.int32)
-        ),
-        max_new_tokens=state.num_tokens + tokens,
-        done=jnp.zeros(slots, bool),
-      )
-      state, output = engine.decode(
-        params, state, np.zeros(0, np.int32), np.zeros(slots, bool), np.int32(0)
-      )
-      return jax.device_get(output)
-
-    return fastest(run, repeats)
-
-  short_s = seconds(steps, 1)
-  chunk_s = 0.0
-  if most > 1:
-    chunk_s = max(0.0, seconds(steps, most) - short_s) / (most - 1) / steps
-  token_s = short_s / steps - chunk_s
-  if steps > few:
-    token_s = (short_s - seconds(few, 1)) / (steps - few) - chunk_s
-  call_s = max(0.0, short_s - steps * (token_s + chunk_s))
-  return forecast.DecodeCost(call_s, max(0.0, token_s), chunk_s)
-
-
-def _of_slots(engine: Engine, slots: int) -> DecodeState:
-  """Returns an empty state, compacted to a number of slots."""
-  state = engine.init_decode_state()
-  for count in engine.slot_counts[1:]:
-    if count >= slots:
-      state = engine.compact(state, np.arange(count, dtype=np.int32))
-  return state
-
-
-def _compact_costs(engine: Engine, repeats: int) -> dict[int, float]:
-  """Returns the seconds of a compaction by the slots that are kept."""
-  counts = engine.slot_counts
-  found = {}
-  for before, after in zip(counts, counts[1:], strict=False):
-    state = _of_slots(engine, before)
-    kept = np.arange(after, dtype=np.int32)
-
-    def run(state: DecodeState = state, kept: np.ndarray = kept) -> Any:
-      return engine.compact(state, kept)
-
-    found[after] = fastest(run, repeats)
-  return found
+  nothing = changes_lib.no_changes(slots, engine.devices, engine.pages_of_row)
+  each = slots // engine.devices
+  # Each slot has pages of its own, as far as there are enough.
+  pages = np.arange(each * engine.pages_of_row) % engine.num_pages
+  table = np.tile(pages.reshape(each, -1), (engine.devices, 1))
+  return nothing.replace(
+    enters=np.ones(slots, bool),
+    length=np.full(slots, length, np.int32),
+    max_new_tokens=np.full(slots, tokens, np.int32),
+    table=table.astype(np.int32),
+  )
 
 
 def learner_costs(

@@ -24,9 +24,10 @@ from azr_jax.learner.train_state import TrainState
 from azr_jax.models import fusion, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout import changes, reader
 from azr_jax.rollout import decode as decode_lib
 from azr_jax.rollout import engine as engine_lib
-from azr_jax.rollout.extend import Extension
+from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.trainer import build
 from azr_jax.trainer.settings import TrainSettings
 
@@ -39,14 +40,14 @@ class Program:
   """One device program.
 
   Attributes:
-    name: of a step: prefill, insert, decode, extend, score, estimate, critic,
+    name: of a step: prefill or prefill_WIDTH, decode, score, estimate, critic,
       prepare or update; of a start: start_copy, start_critic, start_policy or
       restore.
     lower: traces the program; returns a `jax.stages.Lowered`. None: arrays are
       read, and no program runs.
     resident_bytes: bytes of a device that other arrays take while it runs.
-    cache_bytes: bytes of a device's keys, or values, of all slots; 0: the
-      program has no slots.
+    cache_bytes: bytes of all keys, or values, on a device; 0: the program has
+      none.
   """
 
   name: str
@@ -62,14 +63,14 @@ class _Sampling:
   Attributes:
     engine: the engine.
     params: what `engine.compute_params` returns.
-    prompts: a prefill state of the largest bucket.
-    slots: a decode state of the largest slot count.
+    pool: keys and values in pages.
+    slots: the largest slot count.
   """
 
   engine: engine_lib.Engine
   params: types.Params
-  prompts: decode_lib.PrefillState
-  slots: decode_lib.DecodeState
+  pool: tuple[jax.Array, jax.Array]
+  slots: decode_lib.Slots
 
 
 def start_programs(
@@ -121,8 +122,8 @@ def make_programs(
 ) -> list[Program]:
   """Returns the programs of a run, in the order of a step.
 
-  A run with tools also extends slots. A run with a critic also estimates
-  advantages and updates the critic.
+  A run with a critic also estimates advantages and updates the critic; one
+  whose loss ranks the whole batch also prepares it.
 
   Args:
     c: a training configuration.
@@ -197,10 +198,16 @@ def _reference(
   return _laid_out(made, jax.tree.map(lambda x: x.sharding, params))
 
 
+def prefill_name(settings: SamplerSettings, width: int) -> str:
+  """Returns the name of the program that reads so many tokens of a row."""
+  is_widest = width == settings.read_widths[-1]
+  return "prefill" if is_widest else f"prefill_{width}"
+
+
 def _sampling_programs(
   c: TrainSettings, sampling: _Sampling, train_bytes: float
 ) -> list[Program]:
-  """Returns prefill, insert and decode, and extend if there are tools.
+  """Returns the programs that read tokens, and decode.
 
   Args:
     c: a training configuration.
@@ -208,75 +215,36 @@ def _sampling_programs(
     train_bytes: bytes of the learner's arrays on one device.
   """
   engine, params = sampling.engine, sampling.params
-  prompts, slots = sampling.prompts, sampling.slots
-  bucket = c.rollout.prompt_buckets[-1]
-  count = engine.prefill_batch_size(bucket)
-  num_slots = engine.slot_counts[0]
-  cache_bytes = min(device_bytes(slots.cache.k), device_bytes(slots.cache.v))
-  programs = [
-    Program(
-      "prefill",
-      lambda: engine.prefill.lower(
-        params,
-        prompts,
-        _ints(count, engine.prefill_chunk_size(bucket)),
-        _ints(),
-        _ints(count),
-      ),
+  pool, slots = sampling.pool, sampling.slots
+  cache_bytes = device_bytes(pool[0])
+
+  def read(width: int) -> Program:
+    reading = _shapes_of(reader.no_reading(engine, width))
+    return Program(
+      prefill_name(c.rollout, width),
+      lambda: engine.read.lower(params, pool, reading),
       train_bytes + device_bytes(slots),
       cache_bytes,
-    ),
-    Program(
-      "insert",
-      lambda: engine.insert.lower(
-        slots,
-        prompts,
-        _ints(count),
-        _ints(num_slots),
-        _ints(num_slots),
-        _ints(num_slots, 2),
-        jax.ShapeDtypeStruct((num_slots, 2), np.uint32),
-      ),
-      train_bytes + device_bytes(params),
-      cache_bytes,
-    ),
+    )
+
+  num_slots = engine.slot_counts[0]
+  nothing = changes.no_changes(num_slots, engine.devices, engine.pages_of_row)
+  return [
+    *map(read, reversed(engine.read_widths)),
     Program(
       "decode",
       lambda: engine.decode.lower(
-        params,
-        slots,
-        _ints(_NUM_STOP_IDS),
-        jax.ShapeDtypeStruct((num_slots,), bool),
-        _ints(),
+        params, pool, slots, _shapes_of(nothing), _ints(_NUM_STOP_IDS), _ints()
       ),
-      train_bytes + device_bytes(prompts),
+      train_bytes,
       cache_bytes,
     ),
   ]
-  if c.rollout.extension:
-    extension = _abstract_extension(engine)
-    programs.append(
-      Program(
-        "extend",
-        lambda: engine.extend.lower(params, slots, extension),
-        train_bytes + device_bytes(prompts),
-        cache_bytes,
-      )
-    )
-  return programs
 
 
-def _abstract_extension(engine: engine_lib.Engine) -> Extension:
-  """Returns the largest extension of one call, as shapes."""
-  chunk = engine.settings.extension
-  entries = min(engine.prefill_batch_size(chunk), engine.slot_counts[0])
-  fields = ("counts", "rows", "slots", "starts", "num_tokens")
-  resumes: Any = jax.ShapeDtypeStruct((entries,), bool)
-  return Extension(
-    tokens=_ints(entries, chunk),
-    **{name: _ints(entries) for name in fields},
-    resumes=resumes,
-  )
+def _shapes_of(tree: Any) -> Any:
+  """Returns a tree of arrays of the host as shapes."""
+  return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
 
 
 def _lower_score(
@@ -362,22 +330,20 @@ def _abstract_sampling(
     c.sharding.rules(),
     c.rollout,
   )
-  bucket = c.rollout.prompt_buckets[-1]
   params = jax.eval_shape(
     lambda key: fusion.sampling_params(
       engine.model, transformer.init_params(model, key)
     ),
     jax.random.key(0),
   )
-  prompts = jax.eval_shape(
-    lambda: engine.init_prefill_state(engine.prefill_batch_size(bucket), bucket)
-  )
-  slots = jax.eval_shape(lambda: engine.init_decode_state())
+  pool = jax.eval_shape(engine.init_pool)
+  # The number of slots is a constant of the program.
+  slots = jax.eval_shape(lambda: decode_lib.init_slots(engine.slot_counts[0]))
   return _Sampling(
     engine,
     _laid_out(params, engine.param_shardings),
-    _laid_out(prompts, engine.prefill_shardings),
-    _laid_out(slots, engine.decode_shardings),
+    _laid_out(pool, (engine.pool_sharding,) * 2),
+    _laid_out(slots, engine.slots_sharding),
   )
 
 

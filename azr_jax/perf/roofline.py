@@ -33,8 +33,8 @@ class Load:
       its prefill.
     prompt_tokens: mean tokens of a prompt.
     new_tokens: mean tokens of a completion.
-    phases: requests to the sampler, one after another: prompts, and completions
-      of each.
+    phases: prompts, and completions of each; a prompt of a later phase follows
+      from one of the first phase.
   """
 
   sequences: int

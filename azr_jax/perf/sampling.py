@@ -13,7 +13,8 @@ from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.load import ModelSource
 from azr_jax.models.operations import decode_bytes
-from azr_jax.perf import comparison, device, forecast, measured_costs
+from azr_jax.perf import comparison, device, measured_costs
+from azr_jax.perf.sampler_forecast import Rules, SamplerCosts
 from azr_jax.perf.workload import SamplerWorkload
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.settings import SamplerSettings
@@ -80,7 +81,7 @@ class Runner:
     assert count == self._workload.samples * sum(max_new_tokens)
     return seconds
 
-  def costs(self, repeats: int) -> forecast.SamplerCosts:
+  def costs(self, repeats: int) -> SamplerCosts:
     """Measures the sampler's device calls, each by itself.
 
     Args:
@@ -90,16 +91,18 @@ class Runner:
       self.sampler.engine, self._params, repeats
     )
 
-  def rules(self) -> forecast.Rules:
+  def rules(self) -> Rules:
     """Returns the rules of the scheduler, for a forecast."""
     engine, s = self.sampler.engine, self.sampler.settings
-    return forecast.Rules(
+    return Rules(
       engine.slot_counts,
       s.prompt_buckets,
+      s.read_widths,
       s.prefill_tokens,
       engine.devices,
       s.decode_chunk,
       s.cache_chunk,
+      engine.mesh.devices.flat[0].platform,
     )
 
   def prefill_s(self) -> float:

@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable, Sequence
 
 import jax
-import jax.numpy as jnp
 import matplotlib.figure
 import numpy as np
 
 from azr_jax.models import transformer
+from azr_jax.perf import measured_costs
 from azr_jax.rollout.engine import make_engine
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.types import Params, Rules
@@ -39,20 +39,15 @@ def decode_rate(
   engine = make_engine(model, mesh, rules, settings)
   params = engine.compute_params(params)
   slots = engine.slot_counts[0]
-  state = engine.init_decode_state()
+  changes = measured_costs.busy_slots(
+    engine, slots, settings.prompt_buckets[-1], settings.decode_chunk
+  )
+  pool, state = engine.init_pool(), engine.init_slots(slots)
   seconds = []
   for _ in range(repeats + 1):  # The first call compiles and is not counted.
-    length = jnp.full(slots, settings.prompt_buckets[-1], jnp.int32)
-    state = jax.block_until_ready(
-      state.replace(
-        cache=state.cache.replace(length=length),
-        max_new_tokens=state.num_tokens + settings.decode_chunk,
-        done=jnp.zeros(slots, bool),
-      )
-    )
     start = time.perf_counter()
-    state, output = engine.decode(
-      params, state, np.zeros(0, np.int32), np.zeros(slots, bool), np.int32(0)
+    pool, state, output = engine.decode(
+      params, pool, state, changes, np.zeros(0, np.int32), np.int32(0)
     )
     num_generated = jax.device_get(output.num_generated)
     assert int(num_generated.sum()) == slots * settings.decode_chunk

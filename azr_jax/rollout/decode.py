@@ -1,14 +1,14 @@
-"""The device side of sampling: prefill and the decode loop.
+"""The device side of sampling: slots, and the decode loop.
 
-A slot holds one sequence. Entry t of its cache holds position t, so sequences
-of different lengths share one array without padding masks. A finished slot is
-still computed, with cache length 0, until a prompt is inserted or tool output
-extends it; what its cache holds stays intact until then. A call of `decode`
-stores as many entries as it has steps, generated or not, so a cache has that
-many spare ones past the longest sequence.
+A slot holds one sequence. Its last token, the prompt's or a sampled one, is not
+in the cache yet: an iteration of the loop runs the decoder on it, which gives
+the distribution of the next one. So a sequence starts from its last token and
+pages with all earlier ones, and nothing but tokens passes between the calls. A
+slot that is done is still computed, with cache length 0, until a sequence
+enters it.
 
 Axis letters are those of `types.py`; B counts slots, N the new tokens of one
-decode call.
+call.
 """
 
 import functools
@@ -20,44 +20,66 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
-from azr_jax.models import cache as cache_lib
-from azr_jax.models import transformer
+from azr_jax.models import pages, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import token_sampling
 from azr_jax.types import Leaf, Params
 
 
-class PrefillState(flax.struct.PyTreeNode):
-  """The prompts of a batch, whose prefill is under way or complete.
+class Slots(flax.struct.PyTreeNode):
+  """The state of the slots between two calls of `decode`, without their pages.
 
   Attributes:
-    cache: keys and values of every prompt.
-    logits: float32 [P, V], of the token after each prompt; zero until the
-      prompt's last token was prefilled.
-  """
-
-  cache: transformer.KVCache
-  logits: Leaf
-
-
-class DecodeState(flax.struct.PyTreeNode):
-  """The state of the slots between two calls of `decode`.
-
-  Attributes:
-    cache: keys and values of every slot.
-    logits: float32 [B, V], of the next token of each slot.
+    token: int32 [B], the last token of each slot.
+    length: int32 [B], cached entries: the tokens before that one.
     num_tokens: int32 [B], tokens after the prompt so far, tool output included.
     max_new_tokens: int32 [B], the `num_tokens` at which a slot is done.
     done: bool [B], slots to which the loop adds no tokens.
-    keys: random key [B]; each token folds in its index.
+    key_data: uint32 [B, W], the words of a random key for each; a token folds
+      in its index.
   """
 
-  cache: transformer.KVCache
-  logits: Leaf
+  token: Leaf
+  length: Leaf
   num_tokens: Leaf
   max_new_tokens: Leaf
   done: Leaf
-  keys: Leaf
+  key_data: Leaf
+
+
+class Changes(flax.struct.PyTreeNode):
+  """What the host changes before a call of `decode`.
+
+  Attributes:
+    enters: bool [B], slots whose sequence begins or goes on; the next five are
+      theirs.
+    token: int32 [B], as in `Slots`.
+    length: int32 [B], as in `Slots`.
+    num_tokens: int32 [B], as in `Slots`.
+    max_new_tokens: int32 [B], as in `Slots`.
+    key_data: uint32 [B, W], the words of a random key.
+    seeds: int32 [B, 2], folded into this key: prompt seed and sample index.
+    stops: bool [B], slots that are done, because the host found the end of
+      their response or took their sequence away.
+    table: int32 [B, M], the pages of each slot, those of new tokens included.
+    copied: int32 [B], pages to copy, the first `num_copies` of each device's
+      part.
+    copies: int32 [B], the pages that become the copies.
+    num_copies: int32 [devices], for each part.
+  """
+
+  enters: Leaf
+  token: Leaf
+  length: Leaf
+  num_tokens: Leaf
+  max_new_tokens: Leaf
+  key_data: Leaf
+  seeds: Leaf
+  stops: Leaf
+  table: Leaf
+  copied: Leaf
+  copies: Leaf
+  num_copies: Leaf
 
 
 class DecodeOutput(flax.struct.PyTreeNode):
@@ -67,7 +89,7 @@ class DecodeOutput(flax.struct.PyTreeNode):
     tokens: int32 [B, N]; entries past `num_generated` are padding.
     logprobs: float32 [B, N], log-probability of each of these tokens.
     num_generated: int32 [B].
-    done: bool [B], as in the state after the call.
+    done: bool [B], as in the slots after the call.
   """
 
   tokens: Leaf
@@ -81,57 +103,223 @@ class _Carry(NamedTuple):
 
   Attributes:
     step: int32 [], iterations so far.
-    state: the slots, without their cache: it is constant in the loop.
+    slots: the slots, with the cache lengths from before the call.
     output: the tokens that this call has generated so far.
-    recent: keys and values [L, B, K, N, E] of these tokens.
+    recent: keys and values [L, B, K, N, E] of the tokens that were run.
   """
 
   step: jax.Array
-  state: DecodeState
+  slots: Slots
   output: DecodeOutput
   recent: tuple[jax.Array, jax.Array]
 
 
-def init_prefill_state(
-  model: transformer.Transformer, chunk: int, prompts: int, length: int
-) -> PrefillState:
-  """Returns a state for prompts of up to `length` tokens.
-
-  Args:
-    model: the decoder.
-    chunk: cache entries that attention reads at a time.
-    prompts: P, the number of prompts.
-    length: maximum number of tokens of a prompt.
-  """
-  return PrefillState(
-    cache=transformer.init_cache(
-      model.config, prompts, length, model.dtype, chunk
-    ),
-    logits=jnp.zeros((prompts, model.config.vocab_size), jnp.float32),
+def init_slots(slots: int) -> Slots:
+  """Returns slots without sequences; all are done."""
+  zero = jnp.zeros(slots, jnp.int32)
+  return Slots(
+    token=zero,
+    length=zero,
+    num_tokens=zero,
+    max_new_tokens=zero,
+    done=jnp.ones(slots, bool),
+    key_data=jax.random.key_data(jax.random.split(jax.random.key(0), slots)),
   )
 
 
-def init_decode_state(
-  model: transformer.Transformer, chunk: int, slots: int, length: int
-) -> DecodeState:
-  """Returns slots without sequences; all are done.
+def compact(slots: Slots, kept: Int[Array, " kept"]) -> Slots:
+  """Returns the slots at the indices `kept`, in this order."""
+  return jax.tree.map(lambda x: x[kept], slots)
+
+
+@jax.named_scope("logits")
+def unembed(
+  model: transformer.Transformer, params: Params, hidden: Float[Array, "B D"]
+) -> Float[Array, "B V"]:
+  """Returns the logits of final hidden states, in float32."""
+  head = transformer.unembedding(params, model.config).astype(hidden.dtype)
+  return jnp.matmul(hidden, head, preferred_element_type=jnp.float32)
+
+
+def decode(
+  model: transformer.Transformer,
+  params: Params,
+  pool: pages.Pool,
+  slots: Slots,
+  changes: Changes,
+  stop_ids: Int[Array, " I"],
+  min_active: Int[Array, ""],
+  sampling: token_sampling.SamplingParams,
+  steps: int,
+  mesh: Mesh,
+  pool_spec: PartitionSpec,
+) -> tuple[pages.Pool, Slots, DecodeOutput]:
+  """Samples up to `steps` tokens per slot.
 
   Args:
     model: the decoder.
-    chunk: cache entries that attention reads at a time.
-    slots: B, the number of slots.
-    length: minimum number of cache entries of a slot: the tokens of its longest
-      sequence, prompt included, and `steps` of `decode` spare ones.
+    params: its parameters.
+    pool: keys and values in pages.
+    slots: the slots to continue.
+    changes: what the host changes before.
+    stop_ids: a slot is done once it samples one of these ids; the id is kept.
+    min_active: the loop ends early when no more slots than this are active.
+    sampling: temperature and truncation of the distribution of a token.
+    steps: N, the maximum number of tokens per slot.
+    mesh: where the slots lie.
+    pool_spec: how the pages are split over the mesh.
   """
-  return DecodeState(
-    cache=transformer.init_cache(
-      model.config, slots, length, model.dtype, chunk
-    ),
-    logits=jnp.zeros((slots, model.config.vocab_size), jnp.float32),
-    num_tokens=jnp.zeros(slots, jnp.int32),
-    max_new_tokens=jnp.zeros(slots, jnp.int32),
-    done=jnp.ones(slots, bool),
-    keys=jax.random.split(jax.random.key(0), slots),
+  by_row = PartitionSpec(mesh_lib.BATCH_AXES)
+  per_device = functools.partial(jax.shard_map, mesh=mesh, check_vma=False)
+  slots = _changed(slots, changes)
+  pool, order = per_device(
+    _begin_call,
+    in_specs=(pool_spec, by_row, by_row, by_row, by_row),
+    out_specs=(pool_spec, by_row),
+  )(pool, changes.copied, changes.copies, changes.num_copies, slots.length)
+  # The pages are constant in the loop, so the loop need not carry them.
+  cache = pages.PagedCache(pool, changes.table, slots.length, order)
+
+  def unfinished(carry: _Carry) -> jax.Array:
+    return (carry.step < steps) & (jnp.sum(~carry.slots.done) > min_active)
+
+  body = functools.partial(
+    _decode_step, model, params, cache, stop_ids, sampling
+  )
+  start = _Carry(
+    jnp.int32(0),
+    slots,
+    _no_output(slots, steps),
+    _no_recent(pool, slots, steps),
+  )
+  _, slots, output, recent = jax.lax.while_loop(unfinished, body, start)
+  pool = per_device(
+    pages.write_entries,
+    in_specs=(pool_spec, pool_spec, by_row, by_row, by_row),
+    out_specs=pool_spec,
+  )(pool, recent, changes.table, cache.length, output.num_generated)
+  length = cache.length + output.num_generated
+  return pool, slots.replace(length=length), output
+
+
+def _changed(slots: Slots, changes: Changes) -> Slots:
+  """Returns the slots with the sequences that enter, and without others."""
+  keys = jax.vmap(
+    lambda key, words: functools.reduce(jax.random.fold_in, words, key)
+  )(jax.random.wrap_key_data(changes.key_data), changes.seeds)
+
+  def choose(new: jax.Array, old: jax.Array) -> jax.Array:
+    enters = jnp.expand_dims(changes.enters, range(1, new.ndim))
+    return jnp.where(enters, new, old)
+
+  done = (slots.done & ~changes.enters) | changes.stops
+  length = choose(changes.length, slots.length)
+  return Slots(
+    token=choose(changes.token, slots.token),
+    # Slots that are done do not lengthen attention for the others.
+    length=jnp.where(done, 0, length),
+    num_tokens=choose(changes.num_tokens, slots.num_tokens),
+    max_new_tokens=choose(changes.max_new_tokens, slots.max_new_tokens),
+    done=done,
+    key_data=choose(jax.random.key_data(keys), slots.key_data),
+  )
+
+
+def _begin_call(
+  pool: pages.Pool,
+  copied: jax.Array,
+  copies: jax.Array,
+  num_copies: jax.Array,
+  length: jax.Array,
+) -> tuple[pages.Pool, jax.Array]:
+  """Copies pages and orders the slots by length, on one device."""
+  pool = pages.copy_pages(pool, copied, copies, num_copies[0])
+  return pool, pages.by_length(length)
+
+
+def _no_output(slots: Slots, steps: int) -> DecodeOutput:
+  """Returns the output of a call that has made no tokens."""
+  B = slots.done.shape[0]
+  return DecodeOutput(
+    tokens=jnp.zeros((B, steps), jnp.int32),
+    logprobs=jnp.zeros((B, steps), jnp.float32),
+    num_generated=jnp.zeros(B, jnp.int32),
+    done=slots.done,
+  )
+
+
+def _no_recent(
+  pool: pages.Pool, slots: Slots, steps: int
+) -> tuple[jax.Array, jax.Array]:
+  """Returns room for the keys and values of a call's tokens."""
+  L, _, K, _, E = pool[1].shape
+  room = jnp.zeros((L, slots.done.shape[0], K, steps, E), pool[1].dtype)
+  return room, room
+
+
+def _decode_step(
+  model: transformer.Transformer,
+  params: Params,
+  cache: pages.PagedCache,
+  stop_ids: Int[Array, " I"],
+  sampling: token_sampling.SamplingParams,
+  carry: _Carry,
+) -> _Carry:
+  """Runs the decoder on the last token of each slot and samples the next.
+
+  Args:
+    model: the decoder.
+    params: its parameters.
+    cache: keys and values from before this call.
+    stop_ids: as for `decode`.
+    sampling: as for `decode`.
+    carry: the result of the last iteration.
+  """
+  step, slots, output, recent = carry
+  hidden_BSD, (k, v) = forward(
+    model,
+    params,
+    slots.token[:, None],
+    (cache.length + step)[:, None],
+    cache,
+    pages.RecentKV(*recent, step),
+  )
+  recent = (
+    pages.append(recent[0], k, step),
+    pages.append(recent[1], v, step),
+  )
+  logits = unembed(model, params, hidden_BSD[:, 0])
+  keys = jax.random.wrap_key_data(slots.key_data)
+  keys = jax.vmap(jax.random.fold_in)(keys, slots.num_tokens)
+  token, logprob = token_sampling.sample_tokens(logits, keys, sampling)
+  active = ~slots.done
+  num_tokens = slots.num_tokens + active
+  stopped = jnp.any(token[:, None] == stop_ids[None, :], axis=-1)
+  done = slots.done | stopped | (num_tokens >= slots.max_new_tokens)
+  slots = slots.replace(
+    token=jnp.where(active, token, slots.token),
+    num_tokens=num_tokens,
+    done=done,
+  )
+  output = _add_tokens(output, token, logprob, active).replace(done=done)
+  return _Carry(step + 1, slots, output, recent)
+
+
+def _add_tokens(
+  output: DecodeOutput,
+  token: Int[Array, " B"],
+  logprob: Float[Array, " B"],
+  active: Bool[Array, " B"],
+) -> DecodeOutput:
+  """Returns the output with a token more in each active slot."""
+  B, N = output.tokens.shape
+  rows = jnp.arange(B)
+  # The index of a slot that is done is out of bounds, so its token is dropped.
+  index = jnp.where(active, output.num_generated, N)
+  return output.replace(
+    tokens=output.tokens.at[rows, index].set(token, mode="drop"),
+    logprobs=output.logprobs.at[rows, index].set(logprob, mode="drop"),
+    num_generated=output.num_generated + active,
   )
 
 
@@ -140,8 +328,8 @@ def forward(
   params: Params,
   tokens: Int[Array, "B S"],
   positions: Int[Array, "B S"],
-  cache: transformer.KVCache,
-  recent: transformer.RecentKV | None = None,
+  cache: pages.PagedCache,
+  recent: pages.RecentKV | None = None,
 ) -> tuple[Float[Array, "B S D"], tuple[jax.Array, jax.Array]]:
   """Runs the decoder on new tokens of sequences that a cache holds.
 
@@ -154,182 +342,3 @@ def forward(
   )
   hidden_BSD, new_kv = outputs
   return hidden_BSD, new_kv
-
-
-@jax.named_scope("logits")
-def unembed(
-  model: transformer.Transformer, params: Params, hidden: Float[Array, "B D"]
-) -> Float[Array, "B V"]:
-  """Returns the logits of final hidden states, in float32."""
-  head = transformer.unembedding(params, model.config).astype(hidden.dtype)
-  return jnp.matmul(hidden, head, preferred_element_type=jnp.float32)
-
-
-def prefill(
-  model: transformer.Transformer,
-  params: Params,
-  state: PrefillState,
-  tokens: Int[Array, "P S"],
-  start: Int[Array, ""],
-  lengths: Int[Array, " P"],
-) -> PrefillState:
-  """Prefills the next S tokens of each right-padded prompt.
-
-  Args:
-    model: the decoder.
-    params: its parameters.
-    state: the prompts, prefilled up to `start`.
-    tokens: the tokens at positions `start` ... `start` + S - 1.
-    start: position of the first of these tokens, the same for all prompts.
-    lengths: number of tokens of each whole prompt. The call that prefills a
-      prompt's last token takes its logits.
-  """
-  P, S = tokens.shape
-  positions = jnp.broadcast_to(start + jnp.arange(S), (P, S))
-  before = state.cache.replace(length=jnp.full(P, start))
-  hidden_PSD, (k, v) = forward(model, params, tokens, positions, before)
-  k, v = cache_lib.write_at((before.k, before.v), k, v, start)
-  cache = before.replace(k=k, v=v, length=lengths)
-  last = lengths - 1 - start
-  index = jnp.clip(last, 0, S - 1)[:, None, None]
-  last_PD = jnp.take_along_axis(hidden_PSD, index, axis=1)[:, 0]
-  ends_here = ((last >= 0) & (last < S))[:, None]
-  logits = jnp.where(ends_here, unembed(model, params, last_PD), state.logits)
-  return PrefillState(cache, logits)
-
-
-def decode(
-  model: transformer.Transformer,
-  params: Params,
-  state: DecodeState,
-  stop_ids: Int[Array, " I"],
-  force_stop: Bool[Array, " B"],
-  min_active: Int[Array, ""],
-  sampling: token_sampling.SamplingParams,
-  steps: int,
-  mesh: Mesh,
-  cache_spec: PartitionSpec,
-) -> tuple[DecodeState, DecodeOutput]:
-  """Samples up to `steps` tokens per slot.
-
-  Args:
-    model: the decoder.
-    params: its parameters.
-    state: the slots to continue.
-    stop_ids: a slot is done once it samples one of these ids; the id is kept.
-    force_stop: slots that are finished before the first step, because the host
-      found a stop string or the end of a tool call.
-    min_active: the loop ends early when no more slots than this are active.
-    sampling: temperature and truncation of the distribution of a token.
-    steps: N, the maximum number of tokens per slot; the cache has as many spare
-      entries.
-    mesh: where the slots lie.
-    cache_spec: how their cache is split over the mesh.
-  """
-  slots = state.done.shape[0]
-  rows = jnp.arange(slots)
-  done = state.done | force_stop
-  # Finished slots get length 0, so they do not lengthen attention for the
-  # batch.
-  cache = state.cache.replace(length=jnp.where(done, 0, state.cache.length))
-  L, B, K, E, _ = cache.k.shape
-  buffer = jnp.zeros((L, B, K, steps, E), cache.k.dtype)
-  empty = DecodeOutput(
-    tokens=jnp.zeros((slots, steps), jnp.int32),
-    logprobs=jnp.zeros((slots, steps), jnp.float32),
-    num_generated=jnp.zeros(slots, jnp.int32),
-    done=done,
-  )
-
-  def unfinished(carry: _Carry) -> jax.Array:
-    return (carry.step < steps) & (jnp.sum(~carry.state.done) > min_active)
-
-  body = functools.partial(
-    _decode_step, model, params, cache, rows, stop_ids, sampling
-  )
-  # The cache is constant in the loop, so the loop need not carry it.
-  start = _Carry(
-    jnp.int32(0), state.replace(done=done, cache=None), empty, (buffer, buffer)
-  )
-  _, state, output, recent = jax.lax.while_loop(unfinished, body, start)
-  by_row = PartitionSpec(mesh_lib.BATCH_AXES)
-  store = jax.shard_map(
-    _store_recent,
-    mesh=mesh,
-    in_specs=(cache_spec, cache_spec, by_row, by_row),
-    out_specs=cache_spec,
-    check_vma=False,
-  )
-  k, v = store((cache.k, cache.v), recent, cache.length, output.num_generated)
-  length = cache.length + output.num_generated
-  cache = cache.replace(k=k, v=v, length=length)
-  return state.replace(cache=cache), output
-
-
-def _store_recent(
-  whole: cache_lib.KV,
-  recent: cache_lib.KV,
-  length: Int[Array, " B"],
-  num_generated: Int[Array, " B"],
-) -> cache_lib.KV:
-  """Moves a call's new entries to the cache, on one device of a `shard_map`.
-
-  A slot without new tokens keeps its entries, because it may be extended later.
-  """
-  rows = jnp.arange(length.shape[0])
-  return cache_lib.store_entries(whole, recent, rows, length, num_generated)
-
-
-def _decode_step(
-  model: transformer.Transformer,
-  params: Params,
-  cache: transformer.KVCache,
-  rows: Int[Array, " B"],
-  stop_ids: Int[Array, " I"],
-  sampling: token_sampling.SamplingParams,
-  carry: _Carry,
-) -> _Carry:
-  """Samples one token per slot and runs the decoder on it.
-
-  Args:
-    model: the decoder.
-    params: its parameters.
-    cache: keys and values from before this call.
-    rows: 0 ... B - 1.
-    stop_ids: as for `decode`.
-    sampling: as for `decode`.
-    carry: the result of the last iteration.
-  """
-  step, state, output, recent = carry
-  keys = jax.vmap(jax.random.fold_in)(state.keys, state.num_tokens)
-  token, logprob = token_sampling.sample_tokens(state.logits, keys, sampling)
-  active = ~state.done
-  # A finished slot's index is out of bounds, so its token is dropped.
-  index = jnp.where(active, output.num_generated, output.tokens.shape[1])
-  num_tokens = state.num_tokens + active
-  stopped = jnp.any(token[:, None] == stop_ids[None, :], axis=-1)
-  done = state.done | stopped | (num_tokens >= state.max_new_tokens)
-  output = DecodeOutput(
-    tokens=output.tokens.at[rows, index].set(token, mode="drop"),
-    logprobs=output.logprobs.at[rows, index].set(logprob, mode="drop"),
-    num_generated=output.num_generated + active,
-    done=done,
-  )
-  hidden_BSD, (k, v) = forward(
-    model,
-    params,
-    token[:, None],
-    (cache.length + step)[:, None],
-    cache,
-    cache_lib.RecentKV(*recent, step),
-  )
-  recent = (
-    cache_lib.append(recent[0], k, step),
-    cache_lib.append(recent[1], v, step),
-  )
-  state = state.replace(
-    logits=unembed(model, params, hidden_BSD[:, 0]),
-    num_tokens=num_tokens,
-    done=done,
-  )
-  return _Carry(step + 1, state, output, recent)

@@ -1,25 +1,31 @@
 """The engine: the compiled functions of sampling, with their shardings.
 
 Shapes depend on the declared buckets and slots alone, so a sampler compiles a
-fixed set of programs: for each prompt bucket one empty prefill state, one
-prefill and one insert; for each slot count one decode and, for conversations,
-one extend. `Sampler.warm_up` runs each of them once.
+fixed set of programs: one read for each width of tokens, and one decode for
+each slot count. `Sampler.warm_up` runs each of them once.
 """
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, PartitionSpec
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
 from jax.stages import Wrapped
 
-from azr_jax.models import fusion, products, transformer
+from azr_jax.models import (
+  cached_attention,
+  fusion,
+  pages,
+  products,
+  transformer,
+)
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import decode as decode_lib
-from azr_jax.rollout import extend as extend_lib
-from azr_jax.rollout import insert as insert_lib
+from azr_jax.rollout import read as read_lib
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.types import Params, Rules, Shardings
 
@@ -38,18 +44,17 @@ class Engine:
     slot_counts: slot counts to decode with, descending; the first is B, the
       declared slots padded to the mesh. It is the only one if slots are split
       over devices.
+    num_pages: pages of each device that slots are split over.
     param_shardings: shardings of the parameters that sampling reads.
-    prefill_shardings: shardings of a `PrefillState`.
-    decode_shardings: shardings of a `DecodeState`.
+    pool_sharding: sharding of keys and of values in pages.
+    slots_sharding: shardings of `Slots`.
     compute_params: training parameters -> those that sampling reads.
-    init_prefill_state: (prompts, bucket) -> `PrefillState`.
-    init_decode_state: () -> `DecodeState` of B slots, all of them done.
-    prefill: `decode.prefill` without its model; donates the state.
-    insert: `insert.insert` without its mesh; donates the slots.
-    compact: `insert.compact`.
-    decode: `decode.decode` without model, sampling and steps; donates the
-      slots.
-    extend: `extend.extend` without model and mesh; donates the slots.
+    init_pool: () -> empty pages.
+    init_slots: B -> slots, all of them done.
+    read: `read.read` without model and mesh; donates the pages.
+    compact: `decode.compact`.
+    decode: `decode.decode` without model, sampling, steps and mesh; donates
+      pages and slots.
     make_decode: settings -> `decode` by their rules of sampling.
   """
 
@@ -57,17 +62,16 @@ class Engine:
   model: transformer.Transformer
   mesh: Mesh
   slot_counts: tuple[int, ...]
+  num_pages: int
   param_shardings: Shardings
-  prefill_shardings: decode_lib.PrefillState
-  decode_shardings: decode_lib.DecodeState
+  pool_sharding: NamedSharding
+  slots_sharding: decode_lib.Slots
   compute_params: Callable[[Params], Params]
-  init_prefill_state: Wrapped
-  init_decode_state: Wrapped
-  prefill: Wrapped
-  insert: Wrapped
+  init_pool: Wrapped
+  init_slots: Wrapped
+  read: Wrapped
   compact: Wrapped
   decode: Wrapped
-  extend: Wrapped
   make_decode: Callable[[SamplerSettings], Wrapped]
 
   def with_settings(self, settings: SamplerSettings) -> "Engine":
@@ -80,19 +84,34 @@ class Engine:
       self, settings=settings, decode=self.make_decode(settings)
     )
 
-  def prefill_batch_size(self, bucket: int) -> int:
-    """Returns how many prompts of a bucket are prefilled together."""
-    prompts = max(1, self.settings.prefill_tokens // bucket)
-    return mesh_lib.padded_rows(prompts, self.mesh)
-
-  def prefill_chunk_size(self, bucket: int) -> int:
-    """Returns how many tokens of each prompt of a bucket one call prefills."""
-    return min(bucket, self.settings.prefill_tokens)
-
   @property
   def devices(self) -> int:
     """How many devices slots are split over, in equal parts."""
     return mesh_lib.batch_devices(self.mesh)
+
+  @property
+  def pages_of_row(self) -> int:
+    """M, the pages of the longest sequence."""
+    return self.settings.pages_for(self.settings.longest)
+
+  def prefill_batch_size(self, bucket: int) -> int:
+    """Returns how many prompts of a bucket are read together."""
+    return self.read_rows(min(bucket, self.settings.prefill_tokens))
+
+  @property
+  def read_widths(self) -> tuple[int, ...]:
+    """How many tokens of a row one call may read, ascending."""
+    return self.settings.read_widths
+
+  def read_width(self, tokens: int) -> int:
+    """Returns the width of the call that reads so many tokens of a row."""
+    fitting = (width for width in self.read_widths if width >= tokens)
+    return next(fitting, self.read_widths[-1])
+
+  def read_rows(self, width: int) -> int:
+    """Returns how many rows a call of a width has."""
+    rows = max(1, self.settings.prefill_tokens // width)
+    return mesh_lib.padded_rows(rows, self.mesh)
 
 
 def make_engine(
@@ -109,78 +128,90 @@ def make_engine(
       same devices.
     rules: logical parameter axis to mesh axis.
     settings: shapes and rules of sampling.
+
+  Raises:
+    ValueError: the cache has no room for the longest sequence.
   """
+  c = model.config
   model = model.clone(
     multiply=products.make(mesh, rules),
-    fused=fusion.fits(model.config, mesh, rules),
+    fused=fusion.fits(c, mesh, rules),
+    attend_cached=cached_attention.make(mesh, c.num_kv_heads),
   )
-  kv_sharding = mesh_lib.cache_sharding(mesh, model.config.num_kv_heads)
-  prefill_shardings, decode_shardings = _state_shardings(
-    mesh, kv_sharding, settings.cache_chunk
-  )
+  pool_sharding = mesh_lib.cache_sharding(mesh, c.num_kv_heads)
+  by_row: Any = mesh_lib.batch_sharding(mesh)
+  slots_sharding = decode_lib.Slots(*[by_row] * 6)
   param_shardings = mesh_lib.param_shardings(
     transformer.abstract_params(model), mesh, rules
   )
   convert = jax.jit(functools.partial(fusion.sampling_params, model))
   counts = slot_counts(settings.slots, mesh)
-  initializers = _make_initializers(
-    model, settings, counts[0], prefill_shardings, decode_shardings
+  num_pages = _num_pages(model, mesh, pool_sharding, settings, counts[0])
+  devices = mesh_lib.batch_devices(mesh)
+  pool_shape = (
+    c.num_layers,
+    num_pages * devices,
+    c.num_kv_heads,
+    settings.cache_chunk,
+    c.head_size,
   )
-  on_mesh: dict[str, Any] = {"mesh": mesh, "cache_spec": kv_sharding.spec}
-  make_decode = functools.partial(
-    _make_decode, model, mesh, kv_sharding.spec, decode_shardings
-  )
+  on_mesh: dict[str, Any] = {"mesh": mesh, "pool_spec": pool_sharding.spec}
+
+  def make_decode(settings: SamplerSettings) -> Wrapped:
+    # The output is replicated, because each host reads all of it: every host
+    # of a pod schedules all sequences.
+    replicated: Any = mesh_lib.replicated(mesh)
+    return jax.jit(
+      functools.partial(
+        decode_lib.decode,
+        model,
+        sampling=settings.sampling,
+        steps=settings.decode_chunk,
+        **on_mesh,
+      ),
+      out_shardings=(
+        (pool_sharding, pool_sharding),
+        slots_sharding,
+        decode_lib.DecodeOutput(*[replicated] * 4),
+      ),
+      donate_argnums=(1, 2),
+    )
+
   return Engine(
     settings=settings,
     model=model,
     mesh=mesh,
     slot_counts=counts,
+    num_pages=num_pages,
     param_shardings=param_shardings,
-    prefill_shardings=prefill_shardings,
-    decode_shardings=decode_shardings,
+    pool_sharding=pool_sharding,
+    slots_sharding=slots_sharding,
     # Converted once per request and not at each use, because decoding reads
     # every weight for each token.
     compute_params=lambda p: jax.device_put(convert(p), param_shardings),
-    **initializers,
-    prefill=jax.jit(
-      functools.partial(decode_lib.prefill, model),
-      out_shardings=prefill_shardings,
+    init_pool=jax.jit(
+      functools.partial(pages.init_pool, pool_shape, model.dtype),
+      out_shardings=(pool_sharding, pool_sharding),
+    ),
+    init_slots=jax.jit(
+      decode_lib.init_slots, static_argnums=0, out_shardings=slots_sharding
+    ),
+    read=jax.jit(
+      functools.partial(read_lib.read, model, **on_mesh),
+      out_shardings=(pool_sharding, pool_sharding),
       donate_argnums=1,
     ),
-    insert=jax.jit(
-      functools.partial(insert_lib.insert, **on_mesh),
-      out_shardings=decode_shardings,
-      donate_argnums=0,
-    ),
-    compact=jax.jit(insert_lib.compact, out_shardings=decode_shardings),
+    compact=jax.jit(decode_lib.compact, out_shardings=slots_sharding),
     decode=make_decode(settings),
     make_decode=make_decode,
-    extend=jax.jit(
-      functools.partial(extend_lib.extend, model, **on_mesh),
-      out_shardings=decode_shardings,
-      donate_argnums=1,
-    ),
-  )
-
-
-def _state_shardings(
-  mesh: Mesh, kv_sharding: Any, cache_chunk: int
-) -> tuple[decode_lib.PrefillState, decode_lib.DecodeState]:
-  """Returns both states with a sharding in place of each array."""
-  by_row: Any = mesh_lib.batch_sharding(mesh)
-  cache = transformer.KVCache(kv_sharding, kv_sharding, by_row, cache_chunk)
-  fields = ("logits", "num_tokens", "max_new_tokens", "done", "keys")
-  return (
-    decode_lib.PrefillState(cache, by_row),
-    decode_lib.DecodeState(cache, **dict.fromkeys(fields, by_row)),
   )
 
 
 def slot_counts(slots: int, mesh: Mesh) -> tuple[int, ...]:
   """Returns the slot counts to compile decode for, descending."""
   counts = [mesh_lib.padded_rows(slots, mesh)]
-  # The slots to keep may lie on any device, and gathering them would move
-  # whole caches between devices.
+  # A sequence stays on the device of its pages, and slots are split in equal
+  # parts, so they cannot be gathered as they become free.
   if mesh_lib.batch_devices(mesh) > 1:
     return tuple(counts)
   while True:
@@ -190,54 +221,38 @@ def slot_counts(slots: int, mesh: Mesh) -> tuple[int, ...]:
     counts.append(fewer)
 
 
-def _make_initializers(
-  model: transformer.Transformer,
-  settings: SamplerSettings,
-  slots: int,
-  prefill_shardings: decode_lib.PrefillState,
-  decode_shardings: decode_lib.DecodeState,
-) -> dict[str, Wrapped]:
-  """Returns the engine's functions that make empty states."""
-  longest = max(settings.prompt_buckets) + settings.max_tokens
-  # A call stores whole chunks of new entries, hence the room past the end.
-  length = longest + max(settings.decode_chunk, settings.extension)
-  chunk = settings.cache_chunk
-  return {
-    "init_prefill_state": jax.jit(
-      functools.partial(decode_lib.init_prefill_state, model, chunk),
-      static_argnums=(0, 1),
-      out_shardings=prefill_shardings,
-    ),
-    "init_decode_state": jax.jit(
-      functools.partial(
-        decode_lib.init_decode_state, model, chunk, slots, length
-      ),
-      out_shardings=decode_shardings,
-    ),
-  }
-
-
-def _make_decode(
+def _num_pages(
   model: transformer.Transformer,
   mesh: Mesh,
-  cache_spec: PartitionSpec,
-  decode_shardings: decode_lib.DecodeState,
+  pool_sharding: NamedSharding,
   settings: SamplerSettings,
-) -> Wrapped:
-  """Returns the jitted decode loop; it donates the slots."""
-  # The output is replicated, because each host reads all of it: every host of
-  # a pod schedules all sequences.
-  replicated: Any = mesh_lib.replicated(mesh)
-  output = decode_lib.DecodeOutput(*[replicated] * 4)
-  return jax.jit(
-    functools.partial(
-      decode_lib.decode,
-      model,
-      sampling=settings.sampling,
-      steps=settings.decode_chunk,
-      mesh=mesh,
-      cache_spec=cache_spec,
-    ),
-    out_shardings=(decode_shardings, output),
-    donate_argnums=1,
+  slots: int,
+) -> int:
+  """Returns the pages of each device that slots are split over."""
+  c, devices = model.config, mesh_lib.batch_devices(mesh)
+  of_row = settings.pages_for(settings.longest)
+  if not settings.cache_gib:
+    # Prompts that are read wait for slots.
+    ahead = max(
+      mesh_lib.padded_rows(max(1, settings.prefill_tokens // b), mesh)
+      * settings.pages_for(b)
+      for b in settings.prompt_buckets
+    )
+    return slots // devices * of_row + ahead // devices
+  page_shape = (
+    c.num_layers,
+    devices,
+    c.num_kv_heads,
+    settings.cache_chunk,
+    c.head_size,
   )
+  shard = pool_sharding.shard_shape(page_shape)
+  page_bytes = 2 * math.prod(shard) * np.dtype(model.dtype).itemsize
+  pages_that_fit = int(settings.cache_gib * 2**30 / page_bytes)
+  least = of_row + settings.pages_for(settings.prompt_buckets[-1])
+  if pages_that_fit < least:
+    raise ValueError(
+      f"rollout.cache_gib={settings.cache_gib}: expected at least "
+      f"{least * page_bytes / 2**30:.3g}, the longest sequence and its prompt"
+    )
+  return pages_that_fit

@@ -3,10 +3,10 @@
 The life of a response (an assistant turn):
 1. the model writes until `end_of_response` says where the response ends;
 2. `step` looks at it: the conversation is over, or a tool is called;
-3. the slot keeps its cache while others decode, or is given to another
-   sequence that waits for one;
-4. `tool_outputs` returns the tokens of the outputs that have come; a slot is
-   extended by them and the model writes on. Their `loss_mask` is false.
+3. its slot is given to another sequence, and its pages stay, unless others
+   need them;
+4. `tool_outputs` returns the tokens of the outputs that have come; they are
+   read and the model writes on. Their `loss_mask` is false.
 """
 
 import itertools
@@ -98,7 +98,7 @@ class Environment(Protocol):
 
     Args:
       decoding: slots that decode.
-      awaiting: slots that wait for a tool output or its extension.
+      awaiting: conversations that wait for a tool output.
       slots: all slots, free ones included.
     """
     ...

@@ -191,11 +191,12 @@ class PythonTool:
     """Returns the metrics since the last call of this method.
 
     `interpreter/calls` counts scripts, and `interpreter/STATUS` those that
-    ended with a status. `slots_writing` and `slots_waiting` are the fractions
-    of slots that decode and that wait for a tool output, averaged over the
-    calls of the decode loop. `time/interpreter_busy` is the seconds in which a
-    script ran; in `time/interpreter_wait` of them the device had nothing to do,
-    and `time/interpreter_overlap_share` is the fraction in which it had.
+    ended with a status. `slots_writing` is the fraction of slots that decode,
+    and `awaiting` the number of conversations that wait for a tool output, in
+    proportion to the slots; both are means over the calls of the decode loop.
+    `time/interpreter_busy` is the seconds in which a script ran; in
+    `time/interpreter_wait` of them the device had nothing to do, and
+    `time/interpreter_overlap_share` is the fraction in which it had.
     """
     totals, self._totals = self._totals, collections.defaultdict(float)
     metrics = {
@@ -207,7 +208,7 @@ class PythonTool:
     busy = totals["busy_s"]
     metrics["interpreter/calls"] = totals["calls"]
     metrics["interpreter/slots_writing"] = totals["decoding"] / slots
-    metrics["interpreter/slots_waiting"] = totals["awaiting"] / slots
+    metrics["interpreter/awaiting"] = totals["awaiting"] / slots
     metrics["time/interpreter_programs"] = totals["run_s"]
     metrics["time/interpreter_busy"] = busy
     metrics["time/interpreter_wait"] = totals["wait_s"]

@@ -1,64 +1,41 @@
 """The scheduler: the host side of continuous batching.
 
 The life of a sequence:
-1. its prompt waits in line, long prompts first, then is prefilled together
-   with others of its bucket, in parts, between calls of the decode loop;
-2. the prefilled prompt is inserted into a free slot, once per sample;
+1. its prompt waits in line, long prompts first, then is read into pages
+   together with others of its bucket, in parts, between calls of the decode
+   loop (`reader.py`);
+2. it enters a free slot on the pages' device: samples of a prompt share its
+   full pages, and each has a copy of the last one;
 3. the slot decodes; after each call the host collects the new tokens;
-4. a response that ends either ends the sequence, which frees the slot, or
-   calls a tool. Then the slot keeps its cache while others decode, is extended
-   by the tool output, and decodes again.
+4. a response that ends either ends the sequence or calls a tool. Either frees
+   the slot. A sequence whose tool has answered reads the output into its pages
+   and enters a slot again.
 
-A sequence that waits for its tool while others wait for a slot gives its slot
-away, and reads its tokens again in another. On one device there are as many
-slots as sequences need, in a few steps.
+Slots are limited by the pages. Where they run out, sequences that wait for
+tools give theirs up, then those that began last; they read their tokens again
+later. On one device there are as many slots as sequences need, in a few steps.
 """
 
-import collections
-import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import jax
 import numpy as np
 
 from azr_jax import types
 from azr_jax.rollout import decode as decode_lib
-from azr_jax.rollout import extend as extend_lib
+from azr_jax.rollout.changes import ChangesBuilder
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.environment import Environment
 from azr_jax.rollout.meter import RequestMeter
+from azr_jax.rollout.page_pool import CachedTokens, PagePool
+from azr_jax.rollout.reader import PromptGroup, next_parts, no_reading
 from azr_jax.rollout.sequence import Request, ResponseEnd, SequenceState
-from azr_jax.rollout.waiting import Group, WaitingLine
-
-
-@dataclasses.dataclass
-class _PrefillBatch:
-  """Prompts of one bucket that are prefilled together.
-
-  Attributes:
-    tokens: int32 [P, bucket], right-padded.
-    lengths: int32 [P].
-    waiting: the row of each prompt's sequences that have no slot yet.
-    state: the prompts on the device.
-    num_prefilled: tokens of each prompt that were prefilled.
-  """
-
-  tokens: np.ndarray
-  lengths: np.ndarray
-  waiting: collections.deque[tuple[int, SequenceState]]
-  state: decode_lib.PrefillState
-  num_prefilled: int = 0
-
-  @property
-  def is_complete(self) -> bool:
-    """Whether every prompt has been prefilled to its end."""
-    return self.num_prefilled >= int(self.lengths.max())
+from azr_jax.rollout.waiting import WaitingLine
 
 
 class Scheduler:
-  """Assigns sequences to the slots of an engine.
+  """Assigns sequences to the slots and pages of an engine.
 
   Call `admit`, `decode` and `collect` in turn while there are sequences. More
   may be added between any two of these calls.
@@ -90,89 +67,85 @@ class Scheduler:
     self._stop_ids = stop_ids
     self._response_end = response_end
     slots = engine.slot_counts[0]
-    self._state = engine.init_decode_state()
+    self._pool = engine.init_pool()
+    self._state = engine.init_slots(slots)
+    self._pages = PagePool(
+      engine.devices, engine.num_pages, engine.settings.cache_chunk
+    )
+    # Those in slots; their caches, entered first to last, are in `_entered`.
     self._slots: list[SequenceState | None] = [None] * slots
-    # Sequences whose tools run, and which have given their slots away.
-    self._away: list[SequenceState] = []
-    self._ended: list[SequenceState] = []  # They had given their slots away.
-    self._force_stop = np.zeros(slots, bool)
-    self._prefill_batch: _PrefillBatch | None = None
+    self._entered: list[SequenceState] = []
+    self._changes = ChangesBuilder(engine.devices, engine.pages_of_row)
     self._line = WaitingLine(engine.settings.prompt_buckets)
-    self._key_shape = jax.random.key_data(jax.random.key(0)).shape
+    self._groups: list[PromptGroup] = []
+    # Sequences with a cache that read tokens, or wait for a slot.
+    self._returning: list[SequenceState] = []
+    self._at_tools: list[SequenceState] = []
+    self._ended: list[SequenceState] = []  # They ended without a slot.
 
   def add(self, request: Request, sequences: Iterable[SequenceState]) -> None:
     """Adds sequences of a prompt; those with tokens go on where they were."""
-    self._line.add(request, sequences)
-
-  @property
-  def sequences(self) -> list[SequenceState]:
-    """The sequences that hold a slot."""
-    return [sequence for sequence in self._slots if sequence is not None]
+    waiting = []
+    for sequence in sequences:
+      (self._at_tools if sequence.awaiting_tool else waiting).append(sequence)
+    if waiting:
+      self._line.add(request, waiting)
 
   @property
   def num_live(self) -> int:
-    """How many slots hold a sequence that has not ended."""
-    return len(self.sequences)
+    """How many sequences have begun and not ended."""
+    return self.num_decoding + len(self._returning) + len(self._at_tools)
 
   @property
   def num_decoding(self) -> int:
-    """How many slots hold a sequence that decodes."""
-    return sum(sequence.decoding for sequence in self.sequences)
+    """How many slots hold a sequence."""
+    return len(self._entered)
 
   @property
   def num_waiting(self) -> int:
-    """How many sequences wait for a slot."""
-    batch = self._prefill_batch
-    return self._line.num_sequences + (len(batch.waiting) if batch else 0)
+    """How many sequences wait for a slot and have no cache of their own."""
+    return self._line.num_sequences + sum(len(g.waiting) for g in self._groups)
 
   @property
   def num_awaiting_tools(self) -> int:
     """How many sequences wait for a tool output."""
-    waiting = sum(sequence.awaiting_tool for sequence in self.sequences)
-    return waiting + len(self._away)
+    return len(self._at_tools)
 
   @property
   def is_empty(self) -> bool:
     """Whether there is no sequence."""
-    return not (self.num_live or self.num_waiting or self._away or self._ended)
+    return not (self.num_live or self.num_waiting or self._ended)
 
   @property
   def _has_waiting(self) -> bool:
     """Whether sequences wait for a slot."""
-    return self._prefill_batch is not None or bool(self._line)
+    return bool(self._line or self._groups or self._returning)
 
   @property
   def _mostly_decoding(self) -> bool:
     """Whether more than half of the slots decode.
 
-    Below that, prefill and extension go before decoding, because decoding a
-    few slots costs nearly as much as decoding all of them.
+    Below that, reading goes before decoding, because decoding a few slots costs
+    nearly as much as decoding all of them.
     """
     return self.num_decoding > len(self._slots) // 2
 
   def admit(self) -> None:
-    """Receives tool outputs, then prefills and inserts waiting sequences."""
+    """Receives tool outputs, reads waiting tokens, and fills free slots."""
     self.receive_tool_outputs(wait=False)
     self._resize()
-    while self._has_waiting:
-      if self._prefill_batch is None:
-        self._prefill_batch = self._start_prefill(
-          *self._line.pop(self._engine.prefill_batch_size)
-        )
-      self._prefill_next(self._prefill_batch)
-      if self._prefill_batch.is_complete:
-        self._give_away_slots()
-        if None not in self._slots:
-          break
-        self._insert(self._prefill_batch)
+    progress = True
+    while progress:
+      # What has read all gets its pages before others read more.
+      progress = self._enter()
+      self._prepare_groups()
+      progress = self._read() or progress
+      progress = self._enter() or progress
       if self._mostly_decoding:
         break
+      if not progress and not self.num_decoding:
+        progress = self._make_room()
     self._resize()
-    while any(sequence.pending_tokens for sequence in self.sequences):
-      self._extend()
-      # Extension is interleaved with decoding, as prefill is.
-      if self._mostly_decoding:
-        break
 
   def _resize(self) -> None:
     """Makes as many slots as there are sequences, in steps of the counts.
@@ -185,25 +158,200 @@ class Scheduler:
       if len(self._slots) < slots and len(self._slots) < needed:
         self._change_slots(slots)
     for slots in counts:
-      if self.num_live <= slots < len(self._slots) and not self._has_waiting:
+      if needed <= slots < len(self._slots):
         self._change_slots(slots)
 
-  def _give_away_slots(self) -> None:
-    """Frees the slots of sequences that wait for tools, as far as needed.
+  def _prepare_groups(self) -> None:
+    """Takes the next prompts from the line, once all before have slots."""
+    if self._groups or not self._line:
+      return
+    _, groups = self._line.pop(self._engine.prefill_batch_size)
+    for group in groups:
+      device = min(range(self._engine.devices), key=self._load)
+      self._groups.append(
+        PromptGroup(group.request, group.sequences, CachedTokens(device))
+      )
 
-    A tool is quick, so the slots of those that have waited for a whole call
-    are the ones to free.
+  def _load(self, device: int) -> int:
+    """Returns how many sequences have their pages on a device."""
+    live = (*self._entered, *self._returning, *self._at_tools)
+    return len(_on_device(live, device)) + sum(
+      len(g.waiting) for g in self._groups if g.cached.device == device
+    )
+
+  def _read(self) -> bool:
+    """Reads the next waiting tokens; returns whether there were any."""
+    waiting = [*self._returning, *self._groups]
+    reading = next_parts(self._engine, waiting, self._grow)
+    if reading is None:
+      return False
+    with jax.profiler.TraceAnnotation("read"):
+      self.meter.send()
+      self._pool = self._engine.read(self._params, self._pool, reading)
+    return True
+
+  def _grow(
+    self, cached: CachedTokens, tokens: int, is_urgent: bool = False
+  ) -> bool:
+    """Takes pages for so many tokens, if need be from those at tools.
+
+    Args:
+      cached: gets the pages.
+      tokens: that it will have.
+      is_urgent: whether nothing must be left for those that decode; else it is
+        a page for each that will need one.
+
+    Returns:
+      Whether there were enough.
     """
-    batch = self._prefill_batch
-    missing = len(batch.waiting) if batch else 0
-    missing -= self._slots.count(None)
-    for slot, sequence in enumerate(self._slots):
-      if missing <= 0 or not self._engine.settings.extension:
-        return
-      if sequence is not None and sequence.awaiting_tool and sequence.waited:
-        self._slots[slot] = None
-        self._away.append(sequence)
-        missing -= 1
+    device = cached.device
+    spare = 0
+    if not is_urgent:
+      spare = sum(
+        self._pages.missing(s.cached, s.max_cached) > 0
+        for s in self._entered
+        if s.cached is not None and s.cached.device == device
+      )
+    while not self._pages.grow(cached, tokens, spare):
+      idle = _on_device(self._at_tools, device)
+      if not idle:
+        return False
+      self._drop_cache(idle[-1])
+    return True
+
+  def _drop_cache(self, sequence: SequenceState) -> None:
+    """Frees the pages of a sequence, which will read its tokens again."""
+    if sequence.cached is not None:
+      self._pages.release(sequence.cached)
+      sequence.cached = None
+
+  def _make_room(self) -> bool:
+    """Frees pages, where nothing decodes because too few are free.
+
+    Returns:
+      Whether there were any; what began first keeps its own.
+    """
+    devices = range(self._engine.devices)
+    return any(self._reclaim(device, keep=1) for device in devices)
+
+  def _reclaim(self, device: int, keep: int) -> bool:
+    """Frees the pages of what has some on a device, began last and waits.
+
+    Args:
+      device: of the pages.
+      keep: how many prompts and sequences keep theirs.
+
+    Returns:
+      Whether there was one more.
+    """
+    returning = _on_device(self._returning, device)
+    groups = [
+      group
+      for group in self._groups
+      if group.cached.device == device and group.cached.pages
+    ]
+    if len(returning) + len(groups) <= keep:
+      return False
+    if groups:
+      self._groups.remove(groups[-1])
+      self._pages.release(groups[-1].cached)
+      self._line.add(groups[-1].request, groups[-1].waiting)
+    else:
+      self._returning.remove(returning[-1])
+      self._preempt(returning[-1])
+    return True
+
+  def _preempt(self, sequence: SequenceState) -> None:
+    """Puts a sequence in line again, to read its tokens later."""
+    self._drop_cache(sequence)
+    self._line.add(sequence.request, [sequence])
+
+  def _free_slots(self) -> list[list[int]]:
+    """Returns the free slots of each device, the last one first."""
+    per_device = len(self._slots) // self._engine.devices
+    free: list[list[int]] = [[] for _ in range(self._engine.devices)]
+    for slot in reversed(range(len(self._slots))):
+      if self._slots[slot] is None:
+        free[slot // per_device].append(slot)
+    return free
+
+  def _enter(self) -> bool:
+    """Fills free slots; returns whether a sequence went on."""
+    free, went_on = self._free_slots(), False
+    for sequence in list(self._returning):
+      assert sequence.cached is not None
+      slots = free[sequence.cached.device]
+      if not slots:
+        continue
+      slot = slots.pop()  # It is kept, if the sequence cannot enter yet.
+      if sequence.unread:
+        continue
+      if self._has_room(sequence, sequence.cached):
+        self._returning.remove(sequence)
+        self._enter_slot(slot, sequence)
+        went_on = True
+      else:
+        slots.clear()  # Pages that come free are for this one.
+    for group in self._groups:
+      went_on = self._begin(group, free) or went_on
+    self._groups = [group for group in self._groups if group.waiting]
+    return went_on
+
+  def _has_room(self, sequence: SequenceState, cached: CachedTokens) -> bool:
+    """Takes the pages of a call's tokens, if there are enough."""
+    tokens = cached.count + self._engine.settings.decode_chunk
+    return self._grow(cached, min(tokens, sequence.max_cached))
+
+  def _begin(self, group: PromptGroup, free: list[list[int]]) -> bool:
+    """Starts sequences of a prompt, as far as slots and pages are free."""
+    slots, began = free[group.cached.device], False
+    while group.unread == 0 and group.waiting and slots:
+      sequence = group.waiting[0]
+      if not self._take_prompt(group, sequence):
+        break
+      began = True
+      group.waiting.popleft()
+      slot = slots.pop()
+      if sequence.unread:
+        self._returning.append(sequence)
+      else:
+        self._enter_slot(slot, sequence)
+    if not group.waiting:
+      self._pages.release(group.cached)
+    return began
+
+  def _take_prompt(self, group: PromptGroup, sequence: SequenceState) -> bool:
+    """Gives a sequence its prompt's cache; returns whether there are pages."""
+    prompt = group.cached
+    if len(group.waiting) == 1:
+      # The last one needs no copy; what it does not take is released.
+      cached = CachedTokens(prompt.device, list(prompt.pages), prompt.count)
+      if not self._has_room(sequence, cached):
+        return False
+      prompt.pages = []
+      sequence.cached = cached
+      return True
+    cached = self._pages.share(prompt)
+    if not self._has_room(sequence, cached):
+      self._pages.release(cached)
+      return False
+    sequence.cached = cached
+    if cached.count < prompt.count and not sequence.token_ids:
+      number = len(prompt.pages) - 1
+      self._changes.copy(sequence, prompt.pages[number], cached.pages[number])
+      cached.count = prompt.count
+    return True
+
+  def _enter_slot(self, slot: int, sequence: SequenceState) -> None:
+    self._slots[slot] = sequence
+    self._entered.append(sequence)
+    self._changes.enter(slot, sequence)
+
+  def _leave_slot(self, sequence: SequenceState) -> None:
+    slot = self._slots.index(sequence)
+    self._slots[slot] = None
+    self._entered.remove(sequence)
+    self._changes.leave(slot, sequence)
 
   def receive_tool_outputs(self, wait: bool) -> None:
     """Takes the tool outputs that have come.
@@ -213,9 +361,8 @@ class Scheduler:
     Args:
       wait: whether to wait until at least one has come.
     """
-    waiting = [s for s in (*self.sequences, *self._away) if s.awaiting_tool]
     by_environment: dict[int, tuple[Environment, dict]] = {}
-    for sequence in waiting:
+    for sequence in self._at_tools:
       environment = sequence.request.environment
       assert environment is not None
       by_environment.setdefault(id(environment), (environment, {}))[1][
@@ -229,48 +376,66 @@ class Scheduler:
 
   def _receive(self, sequence: SequenceState, token_ids: Sequence[int]) -> None:
     """Adds a tool output to its sequence, which may end it."""
-    length = len(sequence.token_ids) + len(token_ids)
+    self._at_tools.remove(sequence)
     sequence.awaiting_tool = False
+    length = len(sequence.token_ids) + len(token_ids)
     if length >= sequence.request.max_new_tokens:
       sequence.finish_reason = "length"
-      if sequence in self._away:
-        self._away.remove(sequence)
-        self._ended.append(sequence)
+      self._drop_cache(sequence)
+      self._ended.append(sequence)
       return
     sequence.receive_tool_output(token_ids, self.version)
-    if sequence in self._away:
-      self._away.remove(sequence)
-      sequence.leave_slot()
+    if sequence.cached is None:
       self.add(sequence.request, [sequence])
+    else:
+      self._returning.append(sequence)
 
   @functools.partial(jax.profiler.annotate_function, name="decode")
   def decode(self) -> decode_lib.DecodeOutput:
     """Starts the next call of the decode loop; does not wait for it."""
+    self._make_room_for_call()
     slots, decoding = len(self._slots), self.num_decoding
-    awaiting = self.num_live - decoding
     min_active = 0
     if self._has_waiting:
       # Slots are refilled an eighth at a time, because each interruption of
       # the decode loop costs.
-      min_active = slots - max(1, slots // 8) - awaiting
+      min_active = decoding - max(1, slots // 8)
     for environment in self._environments():
-      environment.observe(decoding, awaiting, slots)
-    for sequence in self.sequences:
-      sequence.waited = sequence.awaiting_tool
+      environment.observe(decoding, len(self._at_tools), slots)
     self.meter.send_decode()
-    self._state, output = self._engine.decode(
+    self._pool, self._state, output = self._engine.decode(
       self._params,
+      self._pool,
       self._state,
+      self._changes.take(self._slots),
       self._stop_ids,
-      self._force_stop,
-      np.int32(max(0, min(min_active, decoding - 1))),
+      np.int32(max(0, min_active)),
     )
-    self._force_stop = np.zeros(slots, bool)
     return output
+
+  def _make_room_for_call(self) -> None:
+    """Takes the pages of the call's tokens, from those that began last."""
+    steps = self._engine.settings.decode_chunk
+    waiting = list(self._entered)
+    while waiting:
+      sequence = waiting.pop(0)
+      cached = sequence.cached
+      assert cached is not None
+      tokens = min(cached.count + steps, sequence.max_cached)
+      while not self._grow(cached, tokens, is_urgent=True):
+        if self._reclaim(cached.device, keep=0):
+          continue
+        last = _on_device(self._entered, cached.device)[-1]
+        self._leave_slot(last)
+        self._preempt(last)
+        if last is sequence:
+          break
+        waiting.remove(last)
 
   def _environments(self) -> list[Environment]:
     """Returns the environments of the sequences, each once."""
-    every = (s.request.environment for s in (*self.sequences, *self._away))
+    live = (*self._entered, *self._returning, *self._at_tools)
+    every = (s.request.environment for s in live)
     return list({id(one): one for one in every if one is not None}.values())
 
   @functools.partial(jax.profiler.annotate_function, name="take_tokens")
@@ -283,16 +448,15 @@ class Scheduler:
     Returns:
       The sequences that have ended; their slots are free.
     """
-    lengths = [held.length if held else 0 for held in self._slots]
+    lengths = [s.cached.count if s and s.cached else 0 for s in self._slots]
     self.meter.fetched(np.asarray(output.num_generated), lengths)
     ended = self.take_ended()
     for slot, sequence in enumerate(self._slots):
       if sequence is None:
         continue
-      if sequence.finish_reason is None and sequence.decoding:
-        self._collect_slot(slot, sequence, output)
+      self._collect_slot(slot, sequence, output)
       if sequence.finish_reason is not None:
-        self._slots[slot] = None
+        self._drop_cache(sequence)
         self.meter.ended(sum(sequence.loss_mask))
         ended.append(sequence)
     for sequence in ended:
@@ -310,9 +474,11 @@ class Scheduler:
       output.logprobs[slot, :count].tolist(),
       self.version,
     )
+    assert sequence.cached is not None
+    sequence.cached.count += count
     end = self._response_end(sequence, num_checked)
     if end is not None or output.done[slot]:
-      self._force_stop[slot] = True
+      self._leave_slot(sequence)
       self._end_response(sequence, end)
 
   def _end_response(self, sequence: SequenceState, end: int | None) -> None:
@@ -332,7 +498,9 @@ class Scheduler:
     environment = sequence.request.environment
     if environment is not None:
       sequence.finish_reason = environment.step(sequence.id, sequence.responses)
-      sequence.awaiting_tool = sequence.finish_reason is None
+      if sequence.finish_reason is None:
+        sequence.awaiting_tool = True
+        self._at_tools.append(sequence)
 
   def take_ended(self) -> list[SequenceState]:
     """Returns sequences that ended without a slot, each once."""
@@ -342,22 +510,19 @@ class Scheduler:
   def cancel(self, requests: set[Request]) -> None:
     """Gives up the sequences of some requests."""
     self._line.remove(requests)
-    if self._prefill_batch is not None:
-      self._prefill_batch.waiting = collections.deque(
-        (row, sequence)
-        for row, sequence in self._prefill_batch.waiting
-        if sequence.request not in requests
-      )
-      if not self._prefill_batch.waiting:
-        self._prefill_batch = None
-    for sequence in (*self.sequences, *self._away):
-      if sequence.request in requests:
-        _forget(sequence)
-    for slot, sequence in enumerate(self._slots):
-      if sequence is not None and sequence.request in requests:
-        self._slots[slot] = None
-        self._force_stop[slot] = True
-    self._away = [s for s in self._away if s.request not in requests]
+    for group in self._groups:
+      if group.request in requests:
+        self._pages.release(group.cached)
+    self._groups = [g for g in self._groups if g.request not in requests]
+    live = (*self._entered, *self._returning, *self._at_tools)
+    for sequence in [s for s in live if s.request in requests]:
+      if sequence in self._slots:
+        self._leave_slot(sequence)
+      self._drop_cache(sequence)
+      _forget(sequence)
+    for name in ("_returning", "_at_tools"):
+      kept = [s for s in getattr(self, name) if s.request not in requests]
+      setattr(self, name, kept)
 
   def drain(self) -> list[SequenceState]:
     """Takes all sequences; those with tokens will read them again.
@@ -365,22 +530,19 @@ class Scheduler:
     Nothing else may be called after it.
     """
     waiting = [s for group in self._line.drain() for s in group.sequences]
-    if self._prefill_batch is not None:
-      waiting += [sequence for _, sequence in self._prefill_batch.waiting]
-    drained = [*self.sequences, *self._away, *waiting]
+    waiting += [s for group in self._groups for s in group.waiting]
+    drained = [*self._entered, *self._returning, *self._at_tools, *waiting]
     for sequence in drained:
-      sequence.leave_slot()
-    self._slots = []
-    del self._state  # Its memory is freed.
+      sequence.cached = None
+    self._slots = self._entered = []
+    del self._state, self._pool  # Their memory is freed.
     return drained
 
   def warm_up(self) -> None:
     """Compiles each program by running it once on empty slots."""
-    for bucket in self._engine.settings.prompt_buckets:
-      self._prefill_batch = self._start_prefill(bucket, [])
-      self._prefill_next(self._prefill_batch)
-      self._insert(self._prefill_batch)
-    self._prefill_batch = None
+    for width in self._engine.read_widths:
+      nothing = no_reading(self._engine, width)
+      self._pool = self._engine.read(self._params, self._pool, nothing)
     for slots in self._engine.slot_counts:
       if slots < len(self._slots):
         more = len(self._slots)
@@ -388,76 +550,6 @@ class Scheduler:
         self._change_slots(more)
         self._change_slots(slots)
       jax.block_until_ready(self.decode())
-      if self._engine.settings.extension:
-        self._extend()
-
-  def _start_prefill(
-    self, bucket: int, groups: Sequence[Group]
-  ) -> _PrefillBatch:
-    """Returns a batch of the prompts of some groups; nothing runs yet."""
-    size = self._engine.prefill_batch_size(bucket)
-    tokens = np.zeros((size, bucket), np.int32)
-    lengths = np.ones(size, np.int32)
-    for row, group in enumerate(groups):
-      token_ids = group.request.prompt.token_ids
-      tokens[row, : len(token_ids)] = token_ids
-      lengths[row] = len(token_ids)
-    waiting = collections.deque(
-      (row, sequence)
-      for row, group in enumerate(groups)
-      for sequence in group.sequences
-    )
-    state = self._engine.init_prefill_state(size, bucket)
-    return _PrefillBatch(tokens, lengths, waiting, state)
-
-  @functools.partial(jax.profiler.annotate_function, name="prefill")
-  def _prefill_next(self, batch: _PrefillBatch) -> None:
-    """Prefills the next part of the prompts, unless all are complete."""
-    if batch.is_complete:
-      return
-    bucket = batch.tokens.shape[1]
-    size = self._engine.prefill_chunk_size(bucket)
-    # The last part may overlap the one before; prefilling tokens again gives
-    # the same cache entries.
-    start = min(batch.num_prefilled, bucket - size)
-    self.meter.send()
-    batch.state = self._engine.prefill(
-      self._params,
-      batch.state,
-      batch.tokens[:, start : start + size],
-      np.int32(start),
-      batch.lengths,
-    )
-    batch.num_prefilled = start + size
-
-  @functools.partial(jax.profiler.annotate_function, name="insert")
-  def _insert(self, batch: _PrefillBatch) -> None:
-    """Inserts waiting sequences into the free slots.
-
-    A sequence that has tokens reads them again before it decodes.
-    """
-    free = [slot for slot, held in enumerate(self._slots) if held is None]
-    counts = np.zeros(len(batch.lengths), np.int32)
-    slots = np.zeros(len(self._slots), np.int32)
-    max_new_tokens = np.zeros(len(self._slots), np.int32)
-    seeds = np.zeros((len(self._slots), 2), np.int32)
-    key_data = np.zeros((len(self._slots), *self._key_shape), np.uint32)
-    for entry, slot in enumerate(free[: len(batch.waiting)]):
-      row, sequence = batch.waiting.popleft()
-      request = sequence.request
-      self._slots[slot] = sequence
-      self._force_stop[slot] = bool(sequence.pending_tokens)
-      counts[row] += 1
-      slots[entry] = slot
-      max_new_tokens[entry] = request.max_new_tokens
-      seeds[entry] = request.seed, sequence.sample_index
-      key_data[entry] = request.key_data
-    self.meter.send()
-    self._state = self._engine.insert(
-      self._state, batch.state, counts, slots, max_new_tokens, seeds, key_data
-    )
-    if not batch.waiting:
-      self._prefill_batch = None
 
   def _change_slots(self, slots: int) -> None:
     """Makes this many slots: all live ones first, then free ones."""
@@ -466,69 +558,24 @@ class Scheduler:
     )[:slots]
     added = slots - len(kept)
     self._slots = [self._slots[slot] for slot in kept] + [None] * added
-    self._force_stop = np.append(self._force_stop[kept], np.ones(added, bool))
+    self._changes.move(kept, slots)
     self.meter.send()
     # The copies of a slot that stand for new ones are stopped.
     kept = np.asarray(kept + [0] * added, np.int32)
     self._state = self._engine.compact(self._state, kept)
 
-  @functools.partial(jax.profiler.annotate_function, name="extend")
-  def _extend(self) -> None:
-    """Extends slots by the next parts of tool outputs: what fits one call."""
-    chunk = self._engine.settings.extension
-    devices = self._engine.devices
-    entries = min(self._engine.prefill_batch_size(chunk), len(self._slots))
-    entries_per_device = entries // devices
-    slots_per_device = len(self._slots) // devices
-    names = ("counts", "rows", "slots", "starts", "num_tokens")
-    arrays: dict[str, Any] = {
-      name: np.zeros(entries, np.int32) for name in names
-    }
-    arrays["tokens"] = np.zeros((entries, chunk), np.int32)
-    arrays["resumes"] = np.zeros(entries, bool)
-    used = [0] * devices
-    for slot, sequence in enumerate(self._slots):
-      device = slot // slots_per_device
-      if (
-        sequence is None
-        or not sequence.pending_tokens
-        or used[device] == entries_per_device
-      ):
-        continue
-      entry = device * entries_per_device + used[device]
-      used[device] += 1
-      arrays["rows"][entry] = slot % slots_per_device
-      arrays["slots"][entry] = slot
-      self._take_pending(sequence, arrays, entry)
-      if arrays["resumes"][entry]:
-        self._force_stop[slot] = False
-    self.meter.send()
-    self._state = self._engine.extend(
-      self._params, self._state, extend_lib.Extension(**arrays)
-    )
 
-  def _take_pending(
-    self, sequence: SequenceState, arrays: Mapping[str, Any], entry: int
-  ) -> None:
-    """Moves the next pending tokens of a sequence into an extension's entry.
-
-    Args:
-      sequence: has pending tokens.
-      arrays: NumPy arrays by field of `Extension`; filled in.
-      entry: index into them.
-    """
-    chunk = arrays["tokens"].shape[1]
-    token_ids = sequence.pending_tokens[:chunk]
-    sequence.pending_tokens = sequence.pending_tokens[chunk:]
-    num_tokens = len(sequence.token_ids) - len(sequence.pending_tokens)
-    prompt = sequence.request.prompt
-    arrays["tokens"][entry, : len(token_ids)] = token_ids
-    arrays["counts"][entry] = len(token_ids)
-    arrays["num_tokens"][entry] = num_tokens
-    arrays["starts"][entry] = (
-      len(prompt.token_ids) + num_tokens - len(token_ids)
-    )
-    arrays["resumes"][entry] = not sequence.pending_tokens
+def _on_device(
+  sequences: Iterable[SequenceState], device: int
+) -> list[SequenceState]:
+  """Returns the sequences that have pages on a device."""
+  return [
+    sequence
+    for sequence in sequences
+    if sequence.cached is not None
+    and sequence.cached.pages
+    and sequence.cached.device == device
+  ]
 
 
 def _forget(sequence: SequenceState) -> None:

@@ -12,6 +12,7 @@ from azr_jax.rollout.environment import (
   SequenceId,
   split_responses,
 )
+from azr_jax.rollout.page_pool import CachedTokens
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,9 +54,7 @@ class SequenceState:
     versions: of the parameters that each token was sampled with.
     response_start: index of the first token of the current response.
     awaiting_tool: whether the environment has yet to answer the last response.
-    waited: whether others decoded meanwhile.
-    pending_tokens: tokens that the slot has not been extended by yet: tool
-      output, or all of them if the sequence goes on in another slot.
+    cached: the pages of its prompt and its tokens; None if it has none.
     finish_reason: one of `types.FINISH_REASONS`; None until it has ended.
     ended: the future of its end.
   """
@@ -68,8 +67,7 @@ class SequenceState:
   versions: list[int] = dataclasses.field(default_factory=list)
   response_start: int = 0
   awaiting_tool: bool = False
-  waited: bool = False
-  pending_tokens: list[int] = dataclasses.field(default_factory=list)
+  cached: CachedTokens | None = None
   finish_reason: str | None = None
   ended: "Future[types.Completion]" = dataclasses.field(default_factory=Future)
 
@@ -79,9 +77,24 @@ class SequenceState:
     return self.request.number, self.sample_index
 
   @property
-  def decoding(self) -> bool:
-    """Whether the model is to write the next token."""
-    return not self.awaiting_tool and not self.pending_tokens
+  def unread(self) -> int:
+    """How many tokens must be read before the next one is sampled.
+
+    The last one need not: the decode loop runs it.
+    """
+    return self.length - 1 - (self.cached.count if self.cached else 0)
+
+  def next_tokens(self, count: int) -> tuple[int, ...]:
+    """Returns the first tokens that are not cached, the prompt's included."""
+    start = self.cached.count if self.cached else 0
+    ids = (*self.request.prompt.token_ids, *self.token_ids)
+    return tuple(ids[start : start + count])
+
+  @property
+  def last_token(self) -> int:
+    """The token that the decode loop runs first."""
+    ids = self.token_ids or self.request.prompt.token_ids
+    return ids[-1]
 
   @property
   def responses(self) -> list[list[int]]:
@@ -93,6 +106,12 @@ class SequenceState:
     """The tokens of the sequence, its prompt included."""
     return len(self.request.prompt.token_ids) + len(self.token_ids)
 
+  @property
+  def max_cached(self) -> int:
+    """How many of its tokens are ever cached: all but the last one."""
+    request = self.request
+    return len(request.prompt.token_ids) + request.max_new_tokens - 1
+
   def add_tokens(
     self, token_ids: Sequence[int], logprobs: Sequence[float], version: int
   ) -> None:
@@ -100,9 +119,8 @@ class SequenceState:
     self._add(token_ids, logprobs, True, version)
 
   def receive_tool_output(self, token_ids: Sequence[int], version: int) -> None:
-    """Adds tool output, which the slot has yet to be extended by."""
+    """Adds tool output, which is yet to be read."""
     self.awaiting_tool = False
-    self.pending_tokens += token_ids
     self._add(token_ids, [0.0] * len(token_ids), False, version)
     self.response_start = len(self.token_ids)
 
@@ -127,6 +145,8 @@ class SequenceState:
       self.versions,
     ):
       del values[length:]
+    if self.cached is not None:
+      self.cached.count = min(self.cached.count, self.length)
 
   def continue_from(self, other: "SequenceState") -> None:
     """Takes the tokens of the same sequence in a run that was killed."""
@@ -137,11 +157,6 @@ class SequenceState:
     self.finish_reason = other.finish_reason
     by_tool = [i for i, by_model in enumerate(self.loss_mask) if not by_model]
     self.response_start = by_tool[-1] + 1 if by_tool else 0
-    self.leave_slot()
-
-  def leave_slot(self) -> None:
-    """Gives up the slot: all tokens are read again when it gets another."""
-    self.pending_tokens = list(self.token_ids)
 
 
 # Given a sequence, and how many of its tokens are known to hold no end: how

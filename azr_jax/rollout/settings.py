@@ -65,10 +65,17 @@ class SamplerSettings(Settings):
     32, "sampled tokens of a slot per device call", at_least=1
   )
   cache_chunk: int = setting(
-    128, "cache entries that attention reads at a time", at_least=1
+    128,
+    "tokens of a page of the cache, which attention reads at once",
+    at_least=1,
+  )
+  cache_gib: float = setting(
+    0.0,
+    "keys and values on each device, GiB; 0: as many as all slots can have",
+    at_least=0,
   )
   extend_chunk: int = setting(
-    0, "tokens of tool output per device call; 0: no tools", at_least=0
+    0, "tokens of tool output per device call; 0: as of prompts", at_least=0
   )
   temperature: float = setting(
     1.0, "divides the logits; 0 is greedy, for evaluation alone", at_least=0
@@ -107,14 +114,21 @@ class SamplerSettings(Settings):
   )
 
   @property
-  def extension(self) -> int:
-    """The tokens of a slot that a device call reads again, or of tool output.
+  def read_widths(self) -> tuple[int, ...]:
+    """How many tokens of a row a device call may read, ascending."""
+    widths = {min(b, self.prefill_tokens) for b in self.prompt_buckets}
+    if self.extend_chunk:
+      widths.add(self.extend_chunk)
+    return tuple(sorted(widths))
 
-    0: nothing does.
-    """
-    if self.extend_chunk or not self.max_staleness:
-      return self.extend_chunk
-    return min(self.prompt_buckets[-1], self.prefill_tokens)
+  @property
+  def longest(self) -> int:
+    """The most tokens of a sequence that are cached: all but the last one."""
+    return self.prompt_buckets[-1] + self.max_tokens - 1
+
+  def pages_for(self, tokens: int) -> int:
+    """Returns how many pages of the cache so many tokens need."""
+    return -(-tokens // self.cache_chunk)
 
   @property
   def sampling(self) -> SamplingParams:

@@ -67,8 +67,8 @@ class StepLoad:
   """How much one training step samples and trains on, for estimates.
 
   Attributes:
-    phases: requests to the sampler, one after another: prompts, and completions
-      of each.
+    phases: prompts, and completions of each; a prompt of a later phase follows
+      from one of the first phase.
     trained: completions that are trained on.
   """
 

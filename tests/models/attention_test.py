@@ -3,11 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import paged_rows
 import pytest
-import stored
 
-from azr_jax.models import attention, splash
-from azr_jax.models import cache as cache_lib
+from azr_jax.models import attention, cached_attention, pages, splash
 from azr_jax.parallel import mesh as mesh_lib
 
 
@@ -115,20 +114,28 @@ def test_splash_reads_no_block_of_another_sequence():
       )
 
 
+@pytest.mark.parametrize("rows_count", [3, 32])
 @pytest.mark.parametrize("chunk", [1, 4, 7, 64])
 @pytest.mark.parametrize("recent", [0, 3])
-def test_cached_attention_equals_xla(chunk, recent):
-  """Rows have 0, 5 and 12 cached tokens, then recent ones, then one query."""
-  q, k, v = drawn(3, 20, 4, 2, 8)
-  cached = np.array([0, 5, 12])
+def test_cached_attention_equals_xla(chunk, recent, rows_count):
+  """Rows have 0 to 12 cached tokens, then recent ones, then one query.
+
+  As many as 32 rows are read in blocks of similar length.
+  """
+  B = rows_count
+  q, k, v = drawn(B, 20, 4, 2, 8)
+  cached = np.array([0, 5, 12, *np.random.default_rng(0).integers(0, 13, B)])[
+    :B
+  ]
   L, layer = 2, jnp.int32(1)
-  store = cache_lib.init_cache((L, 3, 2, 16, 8), jnp.float32, chunk)
-  by_entry = cache_lib.by_entry(k, v)
+  store = paged_rows.empty_cache((L, B, 2, 16, 8), chunk)
+  by_entry = pages.by_entry(k, v)
   k_all, v_all = (jnp.stack([0 * x, x]) for x in by_entry)
-  store = stored.write_rows(
-    store, k_all[..., :16, :], v_all[..., :16, :], jnp.zeros(3, jnp.int32)
-  ).replace(length=jnp.asarray(cached))
-  segments = jnp.ones((3, 20), jnp.int32)
+  store = paged_rows.write_rows(
+    store, k_all[..., :16, :], v_all[..., :16, :], np.zeros(B)
+  )
+  store = paged_rows.with_length(store, cached)
+  segments = jnp.ones((B, 20), jnp.int32)
   want = attention.xla_attention(q, k, v, segments)
 
   def rows(x, first, count):
@@ -138,12 +145,12 @@ def test_cached_attention_equals_xla(chunk, recent):
 
   kept = None
   if recent:
-    new_k, new_v = cache_lib.by_entry(
+    new_k, new_v = pages.by_entry(
       rows(k, cached, recent + 2), rows(v, cached, recent + 2)
     )
-    kept = cache_lib.RecentKV(new_k, new_v, jnp.int32(recent))
+    kept = pages.RecentKV(new_k, new_v, jnp.int32(recent))
   now = cached + recent
-  got = jax.jit(cache_lib.cached_attention)(
+  got = jax.jit(cached_attention.cached_attention)(
     rows(q, now, 1), rows(k, now, 1), rows(v, now, 1), store, kept, layer
   )
   np.testing.assert_allclose(got, rows(want, now, 1), atol=1e-5)

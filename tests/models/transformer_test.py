@@ -6,11 +6,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import paged_rows
 import pytest
-import stored
 
-from azr_jax.models import cache as cache_lib
-from azr_jax.models import transformer
+from azr_jax.models import pages, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.presets import parameter_count
 
@@ -67,18 +66,20 @@ def test_parameter_count_formula(params):
 def test_cached_decode_of_ragged_prompts_equals_full_pass(params, chunk):
   tokens, lengths, prompt = tokens_of(3, 20), np.array([5, 11, 8]), 12
   full, _ = run(params, tokens, positions_of(tokens))
-  cache = transformer.init_cache(CONFIG, 3, 24, jnp.float32, chunk)
+  c = CONFIG
+  shape = (c.num_layers, 3, c.num_kv_heads, 24, c.head_size)
+  cache = paged_rows.empty_cache(shape, chunk)
   padded = jnp.where(
     jnp.arange(prompt)[None] < lengths[:, None], tokens[:, :prompt], 0
   )
   hidden, (k, v) = run(params, padded, positions_of(padded), cache=cache)
-  cache = stored.write_rows(cache, k, v, jnp.zeros(3, jnp.int32))
-  cache = cache.replace(length=jnp.asarray(lengths))
+  cache = paged_rows.write_rows(cache, k, v, np.zeros(3))
+  cache = paged_rows.with_length(cache, lengths)
   for row, length in enumerate(lengths):
     np.testing.assert_allclose(
       hidden[row, :length], full[row, :length], atol=1e-5
     )
-  recent = cache_lib.RecentKV(
+  recent = pages.RecentKV(
     jnp.zeros((*k.shape[:3], 4, 8)),
     jnp.zeros((*v.shape[:3], 4, 8)),
     jnp.int32(0),
@@ -90,18 +91,18 @@ def test_cached_decode_of_ragged_prompts_equals_full_pass(params, chunk):
     want = jnp.take_along_axis(full, at[..., None], axis=1)
     np.testing.assert_allclose(hidden, want, atol=1e-5)
     if step < 4:  # The first four gather, as in one call of the decode loop.
-      recent = cache_lib.RecentKV(
-        cache_lib.append(recent.k, k, jnp.int32(step)),
-        cache_lib.append(recent.v, v, jnp.int32(step)),
+      recent = pages.RecentKV(
+        pages.append(recent.k, k, jnp.int32(step)),
+        pages.append(recent.v, v, jnp.int32(step)),
         jnp.int32(step + 1),
       )
     if step == 3:
-      cache = stored.write_rows(cache, recent.k, recent.v, cache.length)
-      cache = cache.replace(length=cache.length + 4)
+      cache = paged_rows.write_rows(cache, recent.k, recent.v, cache.length)
+      cache = paged_rows.with_length(cache, cache.length + 4)
       recent = None
     if step >= 4:
-      cache = stored.write_rows(cache, k, v, cache.length)
-      cache = cache.replace(length=cache.length + 1)
+      cache = paged_rows.write_rows(cache, k, v, cache.length)
+      cache = paged_rows.with_length(cache, cache.length + 1)
 
 
 def test_packed_segments_equal_separate_rows(params):

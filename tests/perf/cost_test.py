@@ -128,13 +128,13 @@ DECODE = program(
 
 def test_loops_that_depend_on_data_stand_apart():
   found = cost_of(DECODE)
-  assert found.loop_names() == [cost.TOKEN, cost.CACHE_CHUNK]
+  assert found.loop_names() == [cost.TOKEN, cost.PAGE]
   assert found.loops[0].at_most == 128
   assert found.total_cycles == 1000
   token = found.iteration(cost.TOKEN)
   assert token.total_cycles == 50 + 2 * 20
-  assert token.iteration(cost.CACHE_CHUNK).cycles == {parts.ATTENTION: 2 * 3}
-  whole = found.at({cost.TOKEN: 100, cost.CACHE_CHUNK: 5})
+  assert token.iteration(cost.PAGE).cycles == {parts.ATTENTION: 2 * 3}
+  whole = found.at({cost.TOKEN: 100, cost.PAGE: 5})
   assert whole.total_cycles == 1000 + 100 * (50 + 2 * (20 + 5 * 3))
 
 

@@ -6,43 +6,54 @@ import random
 import pytest
 
 from azr_jax.parallel.chips import Chip
-from azr_jax.perf import compiled_costs, cost, forecast, lengths
+from azr_jax.perf import (
+  compiled_costs,
+  cost,
+  forecast,
+  lengths,
+  sampler_forecast,
+)
 from azr_jax.perf.compiled import Compiled
+from azr_jax.perf.sampler_forecast import DecodeCost, Prompt
 
 
 def rules(**changes):
-  return forecast.Rules(
+  return sampler_forecast.Rules(
     **{
       "slot_counts": (4,),
       "buckets": (8, 16),
+      "widths": (8, 16),
       "prefill_tokens": 64,
-      "prefill_multiple": 1,
+      "devices": 1,
       "decode_chunk": 16,
       "cache_chunk": 4,
+      "platform": "cpu",
     }
     | changes
   )
 
 
-def costs(call=0.0, token=1.0, chunk=0.0, prefill=(0.0, 0.0), **changes):
-  decode = forecast.DecodeCost(call, token, chunk)
-  return forecast.SamplerCosts(
+def costs(call=0.0, token=1.0, page=0.0, prefill=(0.0, 0.0), **changes):
+  decode = DecodeCost(call, token, page)
+  return sampler_forecast.SamplerCosts(
     **{
-      "prefill_s": {8: prefill, 16: prefill},
-      "insert_s": (0.0, 0.0, 0.0),
-      "decode": {4: decode, 8: decode, 1: forecast.DecodeCost(call, 0.5, 0.0)},
+      "prefill_s": {4: prefill, 8: prefill, 16: prefill},
+      "decode": {n: decode for n in (4, 8, 32)}
+      | {1: DecodeCost(call, 0.5, 0.0)},
     }
     | changes
   )
 
 
 def prompts(*counts, tokens=8):
-  return [forecast.Prompt(tokens, (count,)) for count in counts]
+  return [Prompt(tokens, (count,)) for count in counts]
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_equal_lengths_take_their_tokens_once_per_round_of_slots(rounds):
-  played = forecast.sample(prompts(*[40] * 4 * rounds), rules(), costs(call=7))
+  played = sampler_forecast.sample(
+    prompts(*[40] * 4 * rounds), rules(), costs(call=7)
+  )
   calls = rounds * 3  # 16 + 16 + 8 tokens.
   assert (played.steps, played.calls) == (rounds * 40, calls)
   assert played.seconds == rounds * 40 + 7 * calls
@@ -50,34 +61,44 @@ def test_equal_lengths_take_their_tokens_once_per_round_of_slots(rounds):
 
 
 def test_one_long_answer_keeps_the_slots_until_it_ends():
-  played = forecast.sample(prompts(10, 10, 10, 100), rules(), costs())
+  played = sampler_forecast.sample(prompts(10, 10, 10, 100), rules(), costs())
   assert played.seconds == played.steps == 100
   assert played.busy == 130 / 400
 
 
 def test_slots_are_compacted_for_a_long_answer():
   """After a call of 16 tokens, 84 are left, at half the cost."""
-  found = forecast.sample(
+  found = sampler_forecast.sample(
     prompts(10, 10, 10, 100),
     rules(slot_counts=(4, 1)),
     costs(compact_s={1: 3.0}),
   )
   assert found.decode_s == 16 + 84 * 0.5
-  assert found.insert_s == 3
+  assert found.compact_s == 3
   assert found.slot_steps == 4 * 16 + 84
 
 
-def test_attention_reads_the_longest_live_slot_in_chunks():
-  """Calls of 8 tokens begin at 5, 13 and 21 entries: 2, 4 and 6 chunks."""
-  found = forecast.sample(
-    prompts(24, 1, tokens=5), rules(decode_chunk=8), costs(chunk=10.0)
+def test_attention_reads_the_pages_of_the_longest_live_slot():
+  """Calls of 8 tokens begin at 4, 12 and 20 entries: 1, 3 and 5 pages."""
+  found = sampler_forecast.sample(
+    prompts(24, 1, tokens=5), rules(decode_chunk=8), costs(page=10.0)
   )
-  assert found.decode_s == 24 + 8 * 10 * (2 + 4 + 6)
+  assert found.decode_s == 24 + 8 * 10 * (1 + 3 + 5)
+
+
+def test_slots_of_similar_length_are_read_together():
+  """Of 32 slots eight are read at a time: one block has a long one."""
+  found = sampler_forecast.sample(
+    [*prompts(1, tokens=16), *prompts(*[1] * 31, tokens=5)],
+    rules(slot_counts=(32,), prefill_tokens=512),
+    costs(page=10.0),
+  )
+  assert found.decode_s == 1 + 10 * (4 + 1 + 1 + 1)
 
 
 def test_a_call_ends_early_while_others_wait():
   """One of eight slots is refilled after 3 tokens; the last ones run out."""
-  found = forecast.sample(
+  found = sampler_forecast.sample(
     prompts(3, *[16] * 7, 16), rules(slot_counts=(8,)), costs()
   )
   # 3 tokens, then 13 to the end of seven slots, and 3 of the ninth answer: the
@@ -86,27 +107,59 @@ def test_a_call_ends_early_while_others_wait():
   assert found.calls == 2
 
 
-def test_long_prompts_are_prefilled_in_parts():
-  """Ten tokens in parts of four: the cache before them has 0, 1, 2 chunks."""
-  found = forecast.sample(
-    prompts(1, tokens=10), rules(prefill_tokens=4), costs(prefill=(5.0, 1.0))
+def test_long_prompts_are_read_in_parts():
+  """Nine of ten tokens in parts of four: the pages before have 0, 4, 8."""
+  found = sampler_forecast.sample(
+    prompts(1, tokens=10),
+    rules(prefill_tokens=4, widths=(4,)),
+    costs(prefill=(5.0, 1.0)),
   )
   assert found.prefill_s == 3 * 5 + 0 + 1 + 2
 
 
-def test_inserts_count_prompts_and_slots():
-  found = forecast.sample(
-    [forecast.Prompt(8, (1, 1, 1)), forecast.Prompt(8, (1,))],
-    rules(prefill_tokens=16),
-    costs(insert_s=(100.0, 10.0, 1.0)),
+def test_what_follows_a_completion_waits_for_it_alone():
+  """A short and a long proposal; the short one's answer fills its slot."""
+  first = Prompt(8, (4,), (Prompt(8, (12,)),))
+  second = Prompt(8, (16,), (Prompt(8, (4,)),))
+  stream = rules(slot_counts=(2,))
+  two = costs(decode={2: DecodeCost(0.0, 1.0, 0.0)})
+  apart = [
+    sampler_forecast.sample(prompts(*counts), stream, two)
+    for counts in ((4, 16), (12, 4))
+  ]
+  assert sum(played.seconds for played in apart) == 16 + 12
+  found = sampler_forecast.sample([first, second], rules(slot_counts=(2,)), two)
+  # The first call is not cut, because nothing waits yet: 16 and 12 tokens.
+  assert found.seconds == 16 + 12
+  short = rules(slot_counts=(2,), decode_chunk=4)
+  assert sampler_forecast.sample([first, second], short, two).seconds == 16 + 4
+
+
+def test_a_step_ahead_fills_the_slots_of_a_long_answer():
+  """Each step has an answer of 40 tokens and three of 10, in four slots."""
+  step = prompts(10, 10, 10, 40)
+  short = rules(decode_chunk=10)
+  alone = sampler_forecast.sample_steps([step] * 4, 0, short, costs())
+  assert alone.steps == 4 * 40 and alone.busy == 70 / 160
+  ahead = sampler_forecast.sample_steps([step] * 4, 1, short, costs())
+  assert ahead.tokens == alone.tokens and ahead.steps == 120
+
+
+def test_sequences_read_their_tokens_again_when_a_step_ends():
+  """The second step's answer has 10 tokens when the first one ends."""
+  steps = [prompts(10), prompts(30)]
+  found = sampler_forecast.sample_steps(
+    steps, 1, rules(decode_chunk=10), costs(prefill=(1.0, 0.0))
   )
-  assert found.insert_s == 100 + 2 * 10 + 4
+  # Two prompts of 7 tokens in one call; then the prompt and 10 tokens, in two.
+  assert found.prefill_s == 1 + 2
+  assert found.steps == 10 + 20
 
 
-def test_a_step_adds_phases_and_micro_batches():
+def test_a_step_adds_sampling_and_micro_batches():
   """Six sequences of 9 tokens, in rows of 16: two in each, three rows."""
   step = forecast.step(
-    [prompts(5, 5), prompts(7)],
+    prompts(5, 5),
     [9] * 6,
     rules(),
     costs(),
@@ -115,7 +168,7 @@ def test_a_step_adds_phases_and_micro_batches():
   )
   assert (step.rows, step.micro_batches) == (3, 2)
   assert step.update_s == 2 * (1 + 2 * 10) + 0.5
-  assert step.step_s == 5 + 7 + step.update_s
+  assert step.step_s == 5 + step.update_s
 
 
 def test_costs_come_from_the_loops_of_compiled_programs():
@@ -126,12 +179,10 @@ def test_costs_come_from_the_loops_of_compiled_programs():
     body = cost.Cost({"mlp": cycles}, loops=list(inner))
     return cost.Loop(name, 1.0, None, body)
 
-  chunk = loop(cost.CACHE_CHUNK, 2000.0)
-  token = loop(
-    cost.TOKEN, 3000.0, cost.Loop(chunk.name, 28.0, None, chunk.body)
-  )
+  page = loop(cost.PAGE, 2000.0)
+  token = loop(cost.TOKEN, 3000.0, cost.Loop(page.name, 28.0, None, page.body))
   decode = Compiled("decode", cost=cost.Cost({"other": 5000.0}, loops=[token]))
-  assert compiled_costs.decode_cost(decode, chip) == forecast.DecodeCost(
+  assert compiled_costs.decode_cost(decode, chip) == DecodeCost(
     5.0, 3.0, 28 * 2.0
   )
   update = Compiled(

@@ -64,7 +64,7 @@ class ScriptedEnvironment:
     }
 
   def observe(self, decoding, awaiting, slots):
-    assert 0 < decoding <= decoding + awaiting <= slots
+    assert 0 < decoding <= slots and awaiting >= 0
 
 
 def tool_output(prompt_index, sample_index, num_responses):
@@ -243,43 +243,40 @@ def test_a_waiting_slot_delays_no_other(params, one_device_mesh):
   assert len(ended) == 12 and ended[-1] == SlowEnvironment.slow_id
 
 
-@pytest.mark.parametrize("limit, ends_away", [(140, False), (45, True)])
-def test_a_waiting_conversation_gives_its_slot_away_and_reads_its_tokens_again(
-  params, one_device_mesh, monkeypatch, limit, ends_away
+@pytest.mark.parametrize(
+  "limit, num_pages",
+  [
+    (140, 6),
+    pytest.param(140, 9, marks=pytest.mark.slow),
+    (140, 20),
+    pytest.param(45, 6, marks=pytest.mark.slow),
+    (45, 9),
+  ],
+)
+def test_conversations_without_pages_read_their_tokens_again(
+  params, one_device_mesh, monkeypatch, limit, num_pages
 ):
+  """Six pages are one of the longest sequences, and its prompt."""
   enough = long_policy(params, one_device_mesh, slots=20, cache_chunk=32)
   wanted = converse(enough, ScriptedEnvironment(), limit=limit)
-  given, read_again, ended = [], [], []
-  give, receive = Scheduler._give_away_slots, Scheduler._receive
+  dropped, drop = [], Scheduler._drop_cache
 
-  def counted_give(scheduler):
-    before = set(map(id, scheduler._away))
-    give(scheduler)
-    away = [s for s in scheduler._away if id(s) not in before]
-    given.extend(s.id for s in away)
-    # They are given to those that wait, and no more than are missing.
-    assert all(s.awaiting_tool for s in away)
-    assert (
-      scheduler._slots.count(None) <= len(scheduler._prefill_batch.waiting)
-      or not away
-    )
+  def counted(scheduler, sequence):
+    if sequence.finish_reason is None:
+      dropped.append(sequence.id)
+    drop(scheduler, sequence)
 
-  def counted_receive(scheduler, sequence, token_ids):
-    was_away = sequence in scheduler._away
-    receive(scheduler, sequence, token_ids)
-    if was_away and sequence.finish_reason is None:
-      assert sequence.pending_tokens == sequence.token_ids
-      read_again.append(sequence.id)
-    elif was_away:
-      ended.append(sequence.id)
-
-  monkeypatch.setattr(Scheduler, "_give_away_slots", counted_give)
-  monkeypatch.setattr(Scheduler, "_receive", counted_receive)
-  few = long_policy(params, one_device_mesh)
+  monkeypatch.setattr(Scheduler, "_drop_cache", counted)
+  page_bytes = 2 * 2 * 1 * 32 * 16 * 4  # Keys and values, L, K, C, E, float32.
+  few = long_policy(
+    params,
+    one_device_mesh,
+    cache_chunk=32,
+    cache_gib=(num_pages + 0.5) * page_bytes / 2**30,
+  )
+  assert few.sampler.engine.num_pages == num_pages
   found = converse(few, ScriptedEnvironment((7, 40)), limit=limit)
-  # All of the twelve conversations cannot have a slot, and tools are slow.
-  assert len(read_again) >= 3 and bool(ended) == ends_away
-  assert len(given) == len(read_again) + len(ended)
+  assert len(dropped) >= 3
   assert found.keys() == wanted.keys()
   for name, want in wanted.items():
     got = found[name]
@@ -287,6 +284,13 @@ def test_a_waiting_conversation_gives_its_slot_away_and_reads_its_tokens_again(
     np.testing.assert_array_equal(got.loss_mask, want.loss_mask)
     np.testing.assert_allclose(got.logprobs, want.logprobs, atol=1e-4)
     assert got.finish_reason == want.finish_reason
+
+
+def test_a_cache_without_room_for_the_longest_sequence_is_refused(
+  params, one_device_mesh
+):
+  with pytest.raises(ValueError, match="rollout.cache_gib=1e-09: expected"):
+    long_policy(params, one_device_mesh, cache_gib=1e-9)
 
 
 def test_nothing_compiles_in_a_conversation_after_the_warm_up(

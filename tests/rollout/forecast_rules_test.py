@@ -9,7 +9,7 @@ import pytest
 from rollout_model import TEXTS, ByteTokenizer, policy
 
 from azr_jax import types
-from azr_jax.perf import forecast, measured_costs
+from azr_jax.perf import measured_costs, sampler_forecast
 
 
 @pytest.mark.parametrize("samples", [1, 3, 5])
@@ -24,13 +24,13 @@ def test_calls_and_tokens_are_those_of_the_scheduler(
 
     def call(*args):
       result = function(*args)
-      tokens = int(np.max(result[1].num_generated)) if name == "decode" else 0
+      tokens = int(np.max(result[2].num_generated)) if name == "decode" else 0
       calls.append((name, tokens))
       return result
 
     return call
 
-  names = ("prefill", "insert", "decode", "compact")
+  names = ("read", "decode", "compact")
   sampler._engine = dataclasses.replace(
     engine, **{name: counted(name) for name in names}
   )
@@ -43,26 +43,27 @@ def test_calls_and_tokens_are_those_of_the_scheduler(
   ):
     lengths[index, sample] = len(completion.token_ids)
 
-  decode = forecast.DecodeCost(0.0, 0.0, 0.0)
+  decode = sampler_forecast.DecodeCost(0.0, 0.0, 0.0)
   counts = engine.slot_counts
   s = sampler.settings
-  played = forecast.sample(
+  played = sampler_forecast.sample(
     [
-      forecast.Prompt(len(prompt.token_ids), tuple(each.tolist()))
+      sampler_forecast.Prompt(len(prompt.token_ids), tuple(each.tolist()))
       for prompt, each in zip(prompts, lengths, strict=True)
     ],
-    forecast.Rules(
+    sampler_forecast.Rules(
       counts,
       s.prompt_buckets,
+      s.read_widths,
       s.prefill_tokens,
       1,
       s.decode_chunk,
       s.cache_chunk,
+      "cpu",
     ),
-    # Each prefill costs 1, each insert 1, each compaction 100.
-    forecast.SamplerCosts(
-      dict.fromkeys(s.prompt_buckets, (1.0, 0.0)),
-      (1.0, 0.0, 0.0),
+    # Each call that reads costs 1, each compaction 100.
+    sampler_forecast.SamplerCosts(
+      dict.fromkeys(s.read_widths, (1.0, 0.0)),
       dict.fromkeys(counts, decode),
       dict.fromkeys(counts, 100.0),
     ),
@@ -70,8 +71,8 @@ def test_calls_and_tokens_are_those_of_the_scheduler(
   times = {name: sum(one == name for one, _ in calls) for name in names}
   assert played.calls == times["decode"]
   assert played.steps == sum(tokens for _, tokens in calls)
-  assert played.prefill_s == times["prefill"]
-  assert played.insert_s == times["insert"] + 100 * times["compact"]
+  assert played.prefill_s == times["read"]
+  assert played.compact_s == 100 * times["compact"]
   assert played.tokens == lengths.sum()
 
 
@@ -81,7 +82,7 @@ def test_costs_of_every_device_call_are_measured(params, one_device_mesh):
   costs = measured_costs.sampler_costs(
     engine, sampler.compute_params(params), repeats=1
   )
-  assert list(costs.prefill_s) == list(engine.settings.prompt_buckets)
+  assert list(costs.prefill_s) == list(engine.read_widths)
   assert list(costs.decode) == list(engine.slot_counts)
   assert list(costs.compact_s) == list(engine.slot_counts[1:])
   assert costs.request_s > 0 and all(

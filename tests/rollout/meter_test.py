@@ -92,7 +92,7 @@ def test_a_sampler_counts_its_slots_and_cache_entries(params, one_device_mesh):
   assert taken.counts.tokens == taken.counts.live_slot_steps == 40
   assert taken.counts.slot_steps == 40
   assert taken.counts.alone_steps == 7
-  assert taken.counts.alone_entries == 4 * sum(range(5 + 3, 5 + 10))
+  assert taken.counts.alone_entries == 4 * sum(range(4 + 3, 4 + 10))
   assert taken.counts.alone_s > 0
   [(start, end)] = taken.spans
   assert len(taken.busy) == 4

@@ -5,9 +5,9 @@ once or sleep. Keys:
 
   of_instant     seconds with sleeping scripts, divided by those with instant
                  ones
-  slots_writing, slots_waiting  fractions of the slots that decode, and that
-                 await a script, over the device calls
-  device_idle_s  seconds in which all slots awaited scripts
+  slots_writing, awaiting  slots that decode, and conversations that wait for a
+                 script, as fractions of the slots, over the device calls
+  device_idle_s  seconds in which all conversations waited for scripts
   slept_s        sleep of all scripts together
 """
 

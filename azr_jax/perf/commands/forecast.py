@@ -1,6 +1,6 @@
 """Foretells the seconds of a training step, and measures them.
 
-The device calls of prefill, insert, decode and update are measured one by one;
+The device calls of prefill, decode and update are measured one by one;
 a step is foretold from them by the scheduler's rules (`perf/forecast.py`), and
 then measured with completions of the same lengths. The keys:
 
@@ -19,6 +19,7 @@ from azr_jax.perf import lengths as lengths_lib
 from azr_jax.perf.commands import decoder as decoder_lib
 from azr_jax.perf.commands import sampler as sampler_command
 from azr_jax.perf.commands import update as update_command
+from azr_jax.perf.sampler_forecast import Prompt
 from azr_jax.perf.workload import UpdateWorkload
 
 
@@ -66,10 +67,8 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     trained = [flags.prompt_tokens + count for count in counts] * flags.samples
     foretold = forecast.step(
       [
-        [
-          forecast.Prompt(flags.prompt_tokens, (count,) * flags.samples)
-          for count in counts
-        ]
+        Prompt(flags.prompt_tokens, (count,) * flags.samples)
+        for count in counts
       ],
       [tokens + 1 for tokens in trained],
       sampler.rules(),
@@ -81,15 +80,15 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     runs = [(sampler.run(counts), updater.run()) for _ in range(flags.repeats)]
     sample_s, update_s = (min(seconds) for seconds in zip(*runs, strict=True))
     metrics[name] = {
-      "foretold_sample_s": foretold.sample_s,
+      "foretold_sample_s": foretold.sampled.seconds,
       "sample_s": sample_s,
       "foretold_update_s": foretold.update_s,
       "update_s": update_s,
       "foretold_step_s": foretold.step_s,
       "step_s": sample_s + update_s,
       "ratio": foretold.step_s / (sample_s + update_s),
-      "slots_busy": foretold.phases[0].busy,
-      "decode_calls": foretold.phases[0].calls,
+      "slots_busy": foretold.sampled.busy,
+      "decode_calls": foretold.sampled.calls,
       "micro_batches": foretold.micro_batches,
     }
   return metrics

@@ -1,0 +1,266 @@
+"""Attention of sampling: to cached tokens in pages, and to newer ones."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Bool, Float, Int
+
+from azr_jax.models import pages
+from azr_jax.models.attention import HIDDEN_SCORE
+from azr_jax.models.pages import PagedCache, RecentKV
+from azr_jax.parallel import mesh as mesh_lib
+
+# (q [B, S, H, E], k and v [B, S, K, E], the cache, newer tokens, the layer) to
+# outputs [B, S, H, E].
+CachedAttentionFn = Callable[
+  [
+    jax.Array,
+    jax.Array,
+    jax.Array,
+    PagedCache,
+    RecentKV | None,
+    jax.Array,
+  ],
+  jax.Array,
+]
+# On a CPU, rows are read in at most this many blocks of similar lengths, of no
+# fewer rows than this. Accelerators would wait for so many small operations.
+_BLOCKS, _BLOCK_ROWS = 8, 8
+
+
+class _Softmax(NamedTuple):
+  """A softmax-weighted sum of values over the keys that were read so far."""
+
+  maximum_BKQ: jax.Array
+  total_BKQ: jax.Array
+  sum_BKQE: jax.Array
+
+
+def make(mesh: Mesh, kv_heads: int) -> CachedAttentionFn:
+  """Returns attention on a mesh over which a cache's rows and pages are split.
+
+  Args:
+    mesh: the device mesh.
+    kv_heads: K.
+  """
+  platform = mesh.devices.flat[0].platform
+  attention = functools.partial(cached_attention, platform=platform)
+  pool_spec: Any = mesh_lib.cache_sharding(mesh, kv_heads).spec
+  by_row: Any = PartitionSpec(mesh_lib.BATCH_AXES)
+  replicated: Any = PartitionSpec()
+  by_head = PartitionSpec(mesh_lib.BATCH_AXES, None, pool_spec[2])
+  recent_spec: Any = PartitionSpec(mesh_lib.BATCH_AXES, pool_spec[2])
+  cache_spec = PagedCache((pool_spec, pool_spec), by_row, by_row, by_row)
+
+  def attend(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    cache: PagedCache,
+    recent: RecentKV | None,
+    layer: jax.Array,
+  ) -> jax.Array:
+    of_recent = RecentKV(recent_spec, recent_spec, replicated)
+    return jax.shard_map(
+      attention,
+      mesh=mesh,
+      in_specs=(
+        by_head,
+        by_head,
+        by_head,
+        cache_spec,
+        None if recent is None else of_recent,
+        replicated,
+      ),
+      out_specs=by_head,
+      check_vma=False,
+    )(q, k, v, cache, recent, layer)
+
+  return attend
+
+
+@jax.named_scope("attend")
+def cached_attention(
+  q: Float[Array, "B S H E"],
+  k: Float[Array, "B S K E"],
+  v: Float[Array, "B S K E"],
+  cache: PagedCache,
+  recent: RecentKV | None,
+  layer: Int[Array, ""],
+  platform: str = "cpu",
+) -> Float[Array, "B S H E"]:
+  """Returns causal attention to these tokens and to cached earlier ones.
+
+  All arrays are those of one device. Rows of similar length are read together,
+  a page of each at a time, and the softmax is kept as a running maximum, sum of
+  weights and weighted sum. The cost therefore grows with the pages that hold
+  entries, not with the longest row. A page beyond a row's length does not
+  change that row's result, to the last bit, and neither do other rows.
+
+  The cache is not written here. A decode loop that wrote to it, at a different
+  entry in each row, would copy it at every token. New entries therefore gather
+  in `recent` and move to the cache once per call.
+
+  Args:
+    q: queries; scores and softmax are float32.
+    k: keys of the same tokens.
+    v: values of the same tokens.
+    cache: earlier tokens' keys and values.
+    recent: this layer's keys and values of the tokens between the cache's and
+      these.
+    layer: which layer of the cache to read.
+    platform: cpu, gpu or tpu.
+  """
+  B, S, H, E = q.shape
+  K = k.shape[2]
+  G = H // K
+  q_BSKGE = q.reshape(B, S, K, G, E) * E**-0.5
+  # Only the mask tells the queries of a group apart: one axis, Q = G x S.
+  q_BKQE = jnp.moveaxis(q_BSKGE, 1, 3).reshape(B, K, G * S, E)
+  index_Q = jnp.tile(jnp.arange(S), G)
+
+  # Every token sees itself, so the first maximum is that of a visible score.
+  recent_k, recent_v = pages.by_entry(k, v)
+  last_Q = index_Q
+  if recent is not None:
+    last_Q = recent.count + index_Q
+    recent_k, recent_v = (
+      pages.append(into[None], new[None], recent.count)[0]
+      for into, new in ((recent.k, recent_k), (recent.v, recent_v))
+    )
+  seen_QN = jnp.arange(recent_v.shape[2])[None, :] <= last_Q[:, None]
+  recent_k = jnp.swapaxes(recent_k, 2, 3)
+  softmax = _attend(None, q_BKQE, recent_k, recent_v, seen_QN[None, None])
+  size = block_rows(B, platform)
+  softmax = _attend_to_pages(softmax, q_BKQE, cache, layer, size)
+  out_BKQE = softmax.sum_BKQE / softmax.total_BKQ[..., None]
+  out_BKGSE = out_BKQE.reshape(B, K, G, S, E)
+  return jnp.moveaxis(out_BKGSE, 3, 1).reshape(B, S, H, E).astype(q.dtype)
+
+
+def _attend_to_pages(
+  softmax: _Softmax,
+  q: Float[Array, "B K Q E"],
+  cache: PagedCache,
+  layer: Int[Array, ""],
+  size: int,
+) -> _Softmax:
+  """Returns the softmax over the keys so far and all that are cached.
+
+  Args:
+    softmax: of the keys so far.
+    q: queries of these rows.
+    cache: of the same rows.
+    layer: which layer of the cache to read.
+    size: how many rows are read together.
+  """
+  rows = q.shape[0]
+  if size == rows:
+    return _attend_block(softmax, q, cache.table, cache.length, cache, layer)
+  # Sorted, the rows of a block end at about the same page.
+  order = cache.order
+  q, table, length = q[order], cache.table[order], cache.length[order]
+  softmax = jax.tree.map(lambda x: x[order], softmax)
+
+  def attend(block: jax.Array, whole: _Softmax) -> _Softmax:
+    def of_block(array: jax.Array) -> jax.Array:
+      return jax.lax.dynamic_slice_in_dim(array, block * size, size)
+
+    part = _attend_block(
+      jax.tree.map(of_block, whole),
+      of_block(q),
+      of_block(table),
+      of_block(length),
+      cache,
+      layer,
+    )
+    return jax.tree.map(
+      lambda into, new: jax.lax.dynamic_update_slice_in_dim(
+        into, new, block * size, 0
+      ),
+      whole,
+      part,
+    )
+
+  softmax = jax.lax.fori_loop(0, rows // size, attend, softmax)
+  place = jnp.zeros_like(order).at[order].set(jnp.arange(rows))
+  return jax.tree.map(lambda x: x[place], softmax)
+
+
+def block_rows(rows: int, platform: str) -> int:
+  """Returns how many rows of a device are read together.
+
+  Args:
+    rows: of a device.
+    platform: cpu, gpu or tpu.
+  """
+  if platform != "cpu":
+    return rows
+  least = max(_BLOCK_ROWS, -(-rows // _BLOCKS))
+  fitting = (size for size in range(least, rows) if rows % size == 0)
+  return next(fitting, rows)
+
+
+def _attend_block(
+  softmax: _Softmax,
+  q: Float[Array, "B K Q E"],
+  table: Int[Array, "B M"],
+  length: Int[Array, " B"],
+  cache: PagedCache,
+  layer: Int[Array, ""],
+) -> _Softmax:
+  """Returns the softmax of some rows over the keys so far and their pages."""
+  C = pages.entries_of_page(cache.pool)
+  k_pool, v_pool = cache.pool
+
+  def attend_page(number: jax.Array, softmax: _Softmax) -> _Softmax:
+    page_B = jax.lax.dynamic_index_in_dim(table, number, 1, keepdims=False)
+    entry_C = number * C + jnp.arange(C)
+    seen_BC = entry_C[None, :] < length[:, None]
+    return _attend(
+      softmax,
+      q,
+      k_pool.at[layer, page_B].get(mode="promise_in_bounds"),
+      v_pool.at[layer, page_B].get(mode="promise_in_bounds"),
+      seen_BC[:, None, None],
+    )
+
+  longest = -(-jnp.max(length) // C)
+  return jax.lax.fori_loop(0, longest, attend_page, softmax)
+
+
+def _attend(
+  softmax: _Softmax | None,
+  q: Float[Array, "B K Q E"],
+  k: Float[Array, "B K E T"],
+  v: Float[Array, "B K T E"],
+  visible: Bool[Array, "#B #K #Q T"],
+) -> _Softmax:
+  """Returns the softmax over the keys so far and these; None: only these."""
+  scores_BKQT = jnp.einsum(
+    "BKQE,BKET->BKQT",
+    q,
+    k.astype(q.dtype),
+    preferred_element_type=jnp.float32,
+  )
+  scores_BKQT = jnp.where(visible, scores_BKQT, HIDDEN_SCORE)
+  maximum_BKQ = jnp.max(scores_BKQT, axis=-1)
+  if softmax is not None:
+    maximum_BKQ = jnp.maximum(maximum_BKQ, softmax.maximum_BKQ)
+  weights_BKQT = jnp.exp(scores_BKQT - maximum_BKQ[..., None])
+  total_BKQ = jnp.sum(weights_BKQT, axis=-1)
+  sum_BKQE = jnp.einsum(
+    "BKQT,BKTE->BKQE",
+    weights_BKQT.astype(q.dtype),
+    v.astype(q.dtype),
+    preferred_element_type=jnp.float32,
+  )
+  if softmax is not None:
+    scale_BKQ = jnp.exp(softmax.maximum_BKQ - maximum_BKQ)
+    total_BKQ += softmax.total_BKQ * scale_BKQ
+    sum_BKQE += softmax.sum_BKQE * scale_BKQ[..., None]
+  return _Softmax(maximum_BKQ, total_BKQ, sum_BKQE)

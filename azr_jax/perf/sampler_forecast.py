@@ -1,0 +1,398 @@
+"""Foretells the seconds of sampling by playing the scheduler's rules.
+
+They are those of `rollout/scheduler.py` and `rollout/decode.py`; what each
+device call costs is an argument, from a compiler's estimates or from
+measurements. Nothing is drawn or measured here.
+
+Left out: the time of graders that sampling does not hide, tool calls, and pages
+that run out.
+"""
+
+import collections
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from azr_jax.models import cached_attention
+
+# A slot is refilled once this share of the slots is free.
+_REFILL_PARTS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+  """What the scheduler decides by.
+
+  Attributes:
+    slot_counts: slots that decode is compiled for, descending.
+    buckets: prompt lengths, ascending.
+    widths: tokens of a row that one call reads, ascending.
+    prefill_tokens: tokens that a call reads.
+    devices: over which rows and slots are split.
+    decode_chunk: tokens of a slot per call of decode.
+    cache_chunk: tokens of a page, which attention reads at a time.
+    platform: of the devices, cpu, gpu or tpu.
+  """
+
+  slot_counts: tuple[int, ...]
+  buckets: tuple[int, ...]
+  widths: tuple[int, ...]
+  prefill_tokens: int
+  devices: int
+  decode_chunk: int
+  cache_chunk: int
+  platform: str
+
+  def bucket(self, tokens: int) -> int:
+    """Returns the bucket of a prompt."""
+    return next(b for b in self.buckets if b >= tokens)
+
+  def width(self, tokens: int) -> int:
+    """Returns the width of the call that reads so many tokens of a row."""
+    return next((w for w in self.widths if w >= tokens), self.widths[-1])
+
+  def rows(self, width: int) -> int:
+    """Returns how many rows a call of a width has."""
+    rows = max(1, self.prefill_tokens // width)
+    return rows + -rows % self.devices
+
+  def pages_read(self, lengths: Sequence[int], slots: int) -> int:
+    """Returns how many pages attention reads, one after another.
+
+    Rows of similar length are read together, so a block takes as many pages as
+    its longest row has.
+
+    Args:
+      lengths: cached tokens of the live slots.
+      slots: all slots.
+    """
+    rows = slots // self.devices
+    block = cached_attention.block_rows(rows, self.platform) * self.devices
+    longest = sorted(lengths, reverse=True)[::block]
+    return sum(math.ceil(length / self.cache_chunk) for length in longest)
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeCost:
+  """Seconds of decoding with a number of slots.
+
+  Attributes:
+    call_s: of a call, without its tokens.
+    token_s: of one token of all slots, without what grows with the cache.
+    page_s: of each page that a block of slots reads, per token.
+  """
+
+  call_s: float
+  token_s: float
+  page_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplerCosts:
+  """Seconds of the sampler's device calls.
+
+  Attributes:
+    prefill_s: width -> seconds of a call, and of each page before its tokens.
+    decode: number of slots -> what decoding costs.
+    compact_s: number of slots that are kept -> seconds.
+    host_s: seconds of the host between two calls of decode, in which the device
+      waits.
+    request_s: seconds to begin and end a request.
+  """
+
+  prefill_s: Mapping[int, tuple[float, float]]
+  decode: Mapping[int, DecodeCost]
+  compact_s: Mapping[int, float] = dataclasses.field(default_factory=dict)
+  host_s: float = 0.0
+  request_s: float = 0.0
+
+
+@dataclasses.dataclass
+class Played:
+  """What a stream did.
+
+  Attributes:
+    prefill_s: seconds of reading tokens.
+    compact_s: seconds of changing the number of slots.
+    decode_s: seconds of decoding.
+    host_s: seconds in which the device waited for the host.
+    calls: calls of decode.
+    steps: tokens of a slot over all calls.
+    slot_steps: the same, times the slots of each call.
+    tokens: tokens of all completions.
+  """
+
+  prefill_s: float = 0.0
+  compact_s: float = 0.0
+  decode_s: float = 0.0
+  host_s: float = 0.0
+  calls: int = 0
+  steps: int = 0
+  slot_steps: int = 0
+  tokens: int = 0
+
+  @property
+  def seconds(self) -> float:
+    """Seconds of sampling."""
+    return self.prefill_s + self.compact_s + self.decode_s + self.host_s
+
+  @property
+  def busy(self) -> float:
+    """Share of the slots that had a live sequence, over the tokens."""
+    return self.tokens / self.slot_steps if self.slot_steps else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Prompt:
+  """A prompt and what is sampled for it.
+
+  Attributes:
+    tokens: its length.
+    completions: tokens of each of its completions, at least 1.
+    then: prompts that are submitted when its completions have ended.
+  """
+
+  tokens: int
+  completions: tuple[int, ...]
+  then: "tuple[Prompt, ...]" = ()
+
+
+@dataclasses.dataclass(eq=False)
+class _Group:
+  """A prompt that is read for all of its sequences, or for those left.
+
+  Attributes:
+    prompt: the prompt.
+    step: the training step that it is of.
+    waiting: sequences without a slot.
+    unended: sequences that have not ended.
+    unread: tokens of the prompt that are not cached.
+  """
+
+  prompt: Prompt
+  step: int
+  waiting: "collections.deque[_Sequence]"
+  unended: int = 0
+  unread: int = 0
+
+
+@dataclasses.dataclass(eq=False)
+class _Sequence:
+  """A sequence that has not ended.
+
+  Attributes:
+    group: its prompt.
+    written: tokens that it has.
+    left: tokens that it has yet to write.
+    unread: tokens that it must read before it writes on.
+  """
+
+  group: _Group
+  left: int
+  written: int = 0
+  unread: int = 0
+
+  @property
+  def cached(self) -> int:
+    """Tokens in the cache while it decodes."""
+    return self.group.prompt.tokens + self.written - 1
+
+
+def sample(
+  prompts: Sequence[Prompt], rules: Rules, costs: SamplerCosts
+) -> Played:
+  """Plays a stream that ends with its last sequence.
+
+  Args:
+    prompts: what is sampled, none longer than the largest bucket.
+    rules: of the scheduler.
+    costs: of its device calls.
+  """
+  return sample_steps([prompts], 0, rules, costs)
+
+
+def sample_steps(
+  steps: Sequence[Sequence[Prompt]],
+  max_staleness: int,
+  rules: Rules,
+  costs: SamplerCosts,
+) -> Played:
+  """Plays the sampling of several training steps.
+
+  The prompts of the next `max_staleness` steps are submitted with those of the
+  oldest; where that one ends, all others read their tokens again, because the
+  parameters change.
+
+  Args:
+    steps: the prompts of each step, none longer than the largest bucket.
+    max_staleness: steps that are sampled ahead.
+    rules: of the scheduler.
+    costs: of its device calls.
+  """
+  player = _Player(rules, costs)
+  player.played.host_s += costs.request_s * len(steps)
+  submitted = 0
+  for oldest in range(len(steps)):
+    player.forget_cache()
+    while submitted <= min(oldest + max_staleness, len(steps) - 1):
+      player.submit(steps[submitted], submitted)
+      submitted += 1
+    while player.unended[oldest]:
+      player.admit()
+      player.decode()
+  return player.played
+
+
+class _Player:
+  """The scheduler's state, without tokens."""
+
+  def __init__(self, rules: Rules, costs: SamplerCosts):
+    self._rules, self._costs = rules, costs
+    self._slots = rules.slot_counts[0]
+    self._live: list[_Sequence] = []
+    self._returning: list[_Sequence] = []
+    self._groups: list[_Group] = []
+    self._line: list[_Group] = []
+    self.played = Played()
+    # Sequences of each step that have not ended.
+    self.unended: dict[int, int] = collections.defaultdict(int)
+
+  def submit(self, prompts: Iterable[Prompt], step: int) -> None:
+    """Adds prompts of a step to the line."""
+    for prompt in prompts:
+      group = _Group(prompt, step, collections.deque(), len(prompt.completions))
+      group.waiting.extend(_Sequence(group, n) for n in prompt.completions)
+      group.unread = prompt.tokens - 1
+      self.unended[step] += len(prompt.completions)
+      self._line.append(group)
+
+  def forget_cache(self) -> None:
+    """Puts all sequences in line again, with their tokens to read."""
+    waiting = [s for group in self._groups for s in group.waiting]
+    sequences = [*self._live, *self._returning, *waiting]
+    self._live, self._returning, self._groups = [], [], []
+    by_group: dict[_Group, list[_Sequence]] = collections.defaultdict(list)
+    for sequence in sequences:
+      sequence.unread = sequence.written
+      by_group[sequence.group].append(sequence)
+    for group, theirs in by_group.items():
+      group.waiting = collections.deque(theirs)
+      group.unread = group.prompt.tokens - 1
+      self._line.append(group)
+    self._slots = self._rules.slot_counts[0]
+
+  @property
+  def _has_waiting(self) -> bool:
+    return bool(self._line or self._groups or self._returning)
+
+  @property
+  def _num_sequences(self) -> int:
+    waiting = sum(len(g.waiting) for g in (*self._line, *self._groups))
+    return len(self._live) + len(self._returning) + waiting
+
+  def admit(self) -> None:
+    """Reads waiting tokens and fills free slots."""
+    self._resize()
+    progress = True
+    while progress:
+      self._prepare_groups()
+      progress = self._read()
+      progress = self._enter() or progress
+      if len(self._live) > self._slots // 2:
+        break
+    self._resize()
+
+  def _resize(self) -> None:
+    """Makes as many slots as there are sequences, in steps of the counts."""
+    counts, needed = self._rules.slot_counts, self._num_sequences
+    for slots in reversed(counts):
+      if self._slots < slots and self._slots < needed:
+        self._change_slots(slots)
+    for slots in counts:
+      if needed <= slots < self._slots:
+        self._change_slots(slots)
+
+  def _change_slots(self, slots: int) -> None:
+    self._slots = slots
+    self.played.compact_s += self._costs.compact_s.get(slots, 0.0)
+
+  def _prepare_groups(self) -> None:
+    """Takes the next prompts of a bucket from the line."""
+    if self._groups or not self._line:
+      return
+    by_bucket: dict[int, list[_Group]] = collections.defaultdict(list)
+    for group in sorted(self._line, key=lambda group: group.step):
+      by_bucket[self._rules.bucket(group.prompt.tokens)].append(group)
+    bucket = min(by_bucket, key=lambda b: (by_bucket[b][0].step, -b))
+    width = min(bucket, self._rules.prefill_tokens)
+    self._groups = by_bucket[bucket][: self._rules.rows(width)]
+    self._line = [group for group in self._line if group not in self._groups]
+
+  def _read(self) -> bool:
+    """Reads the next parts of waiting tokens, in one call."""
+    unread = [one for one in (*self._returning, *self._groups) if one.unread]
+    if not unread:
+      return False
+    width = self._rules.width(unread[0].unread)
+    call_s, page_s = self._costs.prefill_s[width]
+    before = 0
+    for one in unread[: self._rules.rows(width)]:
+      group = one.group if isinstance(one, _Sequence) else one
+      total = group.prompt.tokens - 1
+      if isinstance(one, _Sequence):
+        total += one.written
+      before = max(before, total - one.unread)
+      one.unread -= min(width, one.unread)
+    pages = math.ceil(before / self._rules.cache_chunk)
+    self.played.prefill_s += call_s + pages * page_s
+    return True
+
+  def _enter(self) -> bool:
+    """Fills free slots; returns whether a sequence went on."""
+    free, went_on = self._slots - len(self._live), False
+    for sequence in list(self._returning[:free]):
+      free -= 1
+      if not sequence.unread:
+        self._returning.remove(sequence)
+        self._live.append(sequence)
+        went_on = True
+    for group in self._groups:
+      while not group.unread and group.waiting and free:
+        sequence = group.waiting.popleft()
+        free -= 1
+        went_on = True
+        (self._returning if sequence.unread else self._live).append(sequence)
+    self._groups = [group for group in self._groups if group.waiting]
+    return went_on
+
+  def decode(self) -> None:
+    """Plays one call of the decode loop."""
+    min_active = 0
+    if self._has_waiting:
+      min_active = len(self._live) - max(1, self._slots // _REFILL_PARTS)
+    lengths = sorted((s.left for s in self._live), reverse=True)
+    # The loop ends when no more than `min_active` slots have tokens left.
+    steps = min(self._rules.decode_chunk, lengths[max(0, min_active)])
+    cached = [sequence.cached for sequence in self._live]
+    pages = self._rules.pages_read(cached, self._slots)
+    cost, played = self._costs.decode[self._slots], self.played
+    played.decode_s += cost.call_s + steps * (
+      cost.token_s + pages * cost.page_s
+    )
+    played.host_s += self._costs.host_s
+    played.calls += 1
+    played.steps += steps
+    played.slot_steps += steps * self._slots
+    for sequence in self._live:
+      written = min(steps, sequence.left)
+      sequence.written += written
+      sequence.left -= written
+      played.tokens += written
+    ended = [sequence for sequence in self._live if not sequence.left]
+    self._live = [sequence for sequence in self._live if sequence.left]
+    for sequence in ended:
+      group = sequence.group
+      group.unended -= 1
+      if not group.unended:
+        self.submit(group.prompt.then, group.step)
+      self.unended[group.step] -= 1

@@ -1,0 +1,116 @@
+"""What the host changes between two calls of the decode loop."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from azr_jax.rollout.decode import Changes
+from azr_jax.rollout.sequence import SequenceState
+
+_KEY_WORDS = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
+
+
+class ChangesBuilder:
+  """Gathers the sequences that enter and leave slots, for `decode`."""
+
+  def __init__(self, devices: int, pages_of_row: int):
+    """Begins without changes.
+
+    Args:
+      devices: devices that slots are split over, in equal parts.
+      pages_of_row: M, the pages of a slot at most.
+    """
+    self._devices = devices
+    self._pages_of_row = pages_of_row
+    self._entering: dict[int, SequenceState] = {}
+    self._stopped: set[int] = set()
+    self._copies: dict[SequenceState, tuple[int, int]] = {}
+
+  def enter(self, slot: int, sequence: SequenceState) -> None:
+    """Notes that a sequence has got a slot."""
+    self._entering[slot] = sequence
+    self._stopped.discard(slot)
+
+  def leave(self, slot: int, sequence: SequenceState) -> None:
+    """Notes that a sequence has given up its slot."""
+    self._entering.pop(slot, None)
+    self._copies.pop(sequence, None)
+    self._stopped.add(slot)
+
+  def copy(self, sequence: SequenceState, page: int, to: int) -> None:
+    """Notes that a sequence that enters begins with a copy of a page."""
+    self._copies[sequence] = page, to
+
+  def move(self, kept: Sequence[int], slots: int) -> None:
+    """Notes that slots have other indices.
+
+    Args:
+      kept: the old index of each of the first slots.
+      slots: how many there are now; those past `kept` are new.
+    """
+    places = {old: new for new, old in enumerate(kept)}
+    self._entering = {places[s]: one for s, one in self._entering.items()}
+    stopped = {places[slot] for slot in self._stopped if slot in places}
+    self._stopped = stopped | set(range(len(kept), slots))
+
+  def take(self, slots: Sequence[SequenceState | None]) -> Changes:
+    """Returns the changes since the last call, and begins anew.
+
+    Args:
+      slots: the sequence of each slot.
+    """
+    changes = no_changes(len(slots), self._devices, self._pages_of_row)
+    for slot, sequence in enumerate(slots):
+      if sequence is not None and sequence.cached is not None:
+        pages = sequence.cached.pages
+        changes.table[slot, : len(pages)] = pages
+    for slot, sequence in self._entering.items():
+      request = sequence.request
+      assert sequence.cached is not None
+      changes.enters[slot] = True
+      changes.token[slot] = sequence.last_token
+      changes.length[slot] = sequence.cached.count
+      changes.num_tokens[slot] = len(sequence.token_ids)
+      changes.max_new_tokens[slot] = request.max_new_tokens
+      changes.key_data[slot] = request.key_data
+      changes.seeds[slot] = request.seed, sequence.sample_index
+    changes.stops[list(self._stopped)] = True
+    per_device = len(slots) // self._devices
+    for sequence, (page, to) in self._copies.items():
+      assert sequence.cached is not None
+      device = sequence.cached.device
+      index = device * per_device + changes.num_copies[device]
+      changes.copied[index], changes.copies[index] = page, to
+      changes.num_copies[device] += 1
+    self._entering, self._stopped, self._copies = {}, set(), {}
+    return changes
+
+
+def no_changes(slots: int, devices: int, pages_of_row: int) -> Changes:
+  """Returns arrays of no changes.
+
+  Args:
+    slots: B.
+    devices: devices that slots are split over.
+    pages_of_row: M, the pages of a slot at most.
+  """
+
+  def zeros(*shape: int, dtype: type = np.int32) -> Any:
+    return np.zeros(shape, dtype)
+
+  return Changes(
+    enters=zeros(slots, dtype=bool),
+    token=zeros(slots),
+    length=zeros(slots),
+    num_tokens=zeros(slots),
+    max_new_tokens=zeros(slots),
+    key_data=zeros(slots, *_KEY_WORDS.shape, dtype=np.uint32),
+    seeds=zeros(slots, 2),
+    stops=zeros(slots, dtype=bool),
+    table=zeros(slots, pages_of_row),
+    copied=zeros(slots),
+    copies=zeros(slots),
+    num_copies=zeros(devices),
+  )
