@@ -157,26 +157,9 @@ def make_engine(
   )
   on_mesh: dict[str, Any] = {"mesh": mesh, "pool_spec": pool_sharding.spec}
 
-  def make_decode(settings: SamplerSettings) -> Wrapped:
-    # The output is replicated, because each host reads all of it: every host
-    # of a pod schedules all sequences.
-    replicated: Any = mesh_lib.replicated(mesh)
-    return jax.jit(
-      functools.partial(
-        decode_lib.decode,
-        model,
-        sampling=settings.sampling,
-        steps=settings.decode_chunk,
-        **on_mesh,
-      ),
-      out_shardings=(
-        (pool_sharding, pool_sharding),
-        slots_sharding,
-        decode_lib.DecodeOutput(*[replicated] * 4),
-      ),
-      donate_argnums=(1, 2),
-    )
-
+  make_decode = functools.partial(
+    _make_decode, model, on_mesh, pool_sharding, slots_sharding
+  )
   return Engine(
     settings=settings,
     model=model,
@@ -204,6 +187,34 @@ def make_engine(
     compact=jax.jit(decode_lib.compact, out_shardings=slots_sharding),
     decode=make_decode(settings),
     make_decode=make_decode,
+  )
+
+
+def _make_decode(
+  model: transformer.Transformer,
+  on_mesh: dict[str, Any],
+  pool_sharding: NamedSharding,
+  slots_sharding: decode_lib.Slots,
+  settings: SamplerSettings,
+) -> Wrapped:
+  """Returns the jitted decode loop; it donates pages and slots."""
+  # The output is replicated, because each host reads all of it: every host of
+  # a pod schedules all sequences.
+  replicated: Any = mesh_lib.replicated(on_mesh["mesh"])
+  return jax.jit(
+    functools.partial(
+      decode_lib.decode,
+      model,
+      sampling=settings.sampling,
+      steps=settings.decode_chunk,
+      **on_mesh,
+    ),
+    out_shardings=(
+      (pool_sharding, pool_sharding),
+      slots_sharding,
+      decode_lib.DecodeOutput(*[replicated] * 4),
+    ),
+    donate_argnums=(1, 2),
   )
 
 

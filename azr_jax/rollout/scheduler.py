@@ -136,7 +136,7 @@ class Scheduler:
     self._resize()
     progress = True
     while progress:
-      # What has read all gets its pages before others read more.
+      # Sequences that have read all get pages before others read more.
       progress = self._enter()
       self._prepare_groups()
       progress = self._read() or progress
