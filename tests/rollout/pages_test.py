@@ -79,7 +79,7 @@ class HostEngine:
     rows = len(reading.counts) // self.devices
     for row, count in enumerate(reading.counts):
       start, table = reading.starts[row], reading.table[row]
-      # What is read attends to all before.
+      # These tokens attend to all before them.
       self._held(pool[row // rows], table, start)
       tokens = reading.tokens[row, :count]
       self._write(pool[row // rows], table, start, tokens)
