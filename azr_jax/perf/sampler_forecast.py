@@ -295,8 +295,9 @@ class _Player:
     self._resize()
     progress = True
     while progress:
+      progress = self._enter()
       self._prepare_groups()
-      progress = self._read()
+      progress = self._read() or progress
       progress = self._enter() or progress
       if len(self._live) > self._slots // 2:
         break

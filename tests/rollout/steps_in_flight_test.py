@@ -50,7 +50,7 @@ class Chain(System):
     for turn in range(2):
       text = TEXTS[(number + known) % len(TEXTS)]
       prompt = policy.prompt(text)
-      limit = 20 if number == 0 else 3 + (number + known) % 9
+      limit = 20 if number == 0 else 2 + (number + known) % 5
       samples = policy.sample(
         [prompt],
         2,
