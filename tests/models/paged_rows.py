@@ -20,7 +20,7 @@ def empty_cache(shape, page_tokens, seed=0):
   pool = pages.init_pool((L, num_pages, K, page_tokens, E), jnp.float32)
   order = np.random.default_rng(seed).permutation(num_pages)[: R * of_row]
   table = jnp.asarray(order.reshape(R, of_row), jnp.int32)
-  # What no row has must not be seen.
+  # Entries that no row has must not be seen.
   pool = tuple(x + 1e6 for x in pool)
   return with_length(pages.PagedCache(pool, table, None, None), np.zeros(R))
 
