@@ -133,6 +133,8 @@ for _size, (*_shape, _tie, _vocab, _eps) in _QWEN25_SIZES.items():
       eps=_eps,
       max_positions=131072 if _long else 32768,
     )
+# It was distilled into Qwen2.5-14B, whose shape it keeps.
+PRESETS["deepseek-r1-distill-qwen-14b"] = PRESETS["qwen2.5-14b"]
 
 
 def parameter_count(config: ModelConfig) -> int:
