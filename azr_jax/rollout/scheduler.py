@@ -16,6 +16,7 @@ tools give theirs up, then those that began last; they read their tokens again
 later. On one device there are as many slots as sequences need, in a few steps.
 """
 
+import collections
 import functools
 from collections.abc import Iterable, Sequence
 
@@ -162,15 +163,36 @@ class Scheduler:
         self._change_slots(slots)
 
   def _prepare_groups(self) -> None:
-    """Takes the next prompts from the line, once all before have slots."""
-    if self._groups or not self._line:
+    """Takes prompts from the line for devices on which none waits for slots.
+
+    At the end of the line, such a device takes half of the samples of a prompt
+    that waits for slots of another.
+    """
+    devices = range(self._engine.devices)
+    served = {group.cached.device for group in self._groups}
+    idle = [device for device in devices if device not in served]
+    if not idle:
       return
-    _, groups = self._line.pop(self._engine.prefill_batch_size)
-    for group in groups:
-      device = min(range(self._engine.devices), key=self._load)
-      self._groups.append(
-        PromptGroup(group.request, group.sequences, CachedTokens(device))
+    if self._line:
+      share = len(idle) / len(devices)
+      _, groups = self._line.pop(
+        lambda bucket: round(share * self._engine.prefill_batch_size(bucket))
       )
+      for group in groups:
+        device = min(idle, key=self._load)
+        self._groups.append(
+          PromptGroup(group.request, group.sequences, CachedTokens(device))
+        )
+      return
+    free = self._free_slots()
+    for device in idle:
+      most = max(self._groups, key=lambda g: len(g.waiting), default=None)
+      if most is not None and len(most.waiting) > 1 and free[device]:
+        count = len(most.waiting) // 2
+        moved = collections.deque(most.waiting.pop() for _ in range(count))
+        self._groups.append(
+          PromptGroup(most.request, moved, CachedTokens(device))
+        )
 
   def _load(self, device: int) -> int:
     """Returns how many sequences have their pages on a device."""

@@ -285,3 +285,30 @@ def test_completions_do_not_depend_on_pages_or_moments(
   count, devices, spare_pages
 ):
   Requests(count, devices, spare_pages).run(count)
+
+
+@pytest.mark.parametrize(
+  "requests",
+  [
+    # All samples of one prompt, which begin on one device.
+    [(16, 12)],
+    # One device has long completions, and the others short ones.
+    [(8, 24), *[(8, 3)] * 6],
+  ],
+)
+def test_no_device_is_idle_while_others_have_a_line(requests):
+  host = HostEngine(SETTINGS, 4, 60)
+  tokenizer = ByteTokenizer()
+  ends = ResponseEnds(tokenizer, SETTINGS)
+  stream = Stream(host, tokenizer, ends, Meter(), {})
+  for number, (n, limit) in enumerate(requests):
+    prompt = types.Prompt("", (number + 3,) * 9)
+    stream.submit(prompt, n, Draw(np.zeros(2, np.uint32), number), limit)
+  while not stream.is_empty:
+    if stream.send():
+      scheduler = stream._scheduler
+      slots = [slot is not None for slot in scheduler._slots]
+      by_device = [any(slots[i : i + 2]) for i in range(0, 8, 2)]
+      waiting = [len(group.waiting) for group in scheduler._groups]
+      assert all(by_device) or max(waiting, default=0) < 2
+    stream.fetch()
