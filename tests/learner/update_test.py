@@ -361,7 +361,9 @@ def test_rloo_s_loss_is_the_mean_over_sequences(one_device_mesh):
   assert min(ratios) < 2 < max(ratios)
 
 
-@pytest.mark.parametrize("estimator", ["k3", "full"])
+@pytest.mark.parametrize(
+  "estimator", ["k3", pytest.param("full", marks=pytest.mark.slow)]
+)
 def test_kl_is_zero_at_the_reference_and_pulls_towards_it(
   one_device_mesh, estimator
 ):
@@ -424,7 +426,9 @@ def test_linear_decay_reaches_its_end():
   np.testing.assert_allclose(rates, want, atol=1e-5)
 
 
-@pytest.mark.parametrize("estimator", ["k3", "full"])
+@pytest.mark.parametrize(
+  "estimator", [pytest.param("k3", marks=pytest.mark.slow), "full"]
+)
 def test_a_reference_in_the_computation_s_type_changes_no_bit(
   one_device_mesh, estimator
 ):
