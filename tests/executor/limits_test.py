@@ -41,11 +41,14 @@ def pool():
   "condition", ["busy", pytest.param("endless", marks=pytest.mark.slow)]
 )
 def test_neither_busy_processes_nor_slots_make_a_right_answer_wrong(condition):
-  found = load.measure(LIMIT_S, 1, conditions=[condition])
-  assert [*found] == [f"{condition}/{share}" for share in ("5%", "25%", "75%")]
+  # A program may need half more CPU time than it did a moment before, where a
+  # core's other thread is busy; `benchmark load` measures 75 % on an idle one.
+  shares = (0.05, 0.25, 0.5)
+  found = load.measure(LIMIT_S, 1, shares, conditions=[condition])
+  assert [*found] == [f"{condition}/{share}" for share in ("5%", "25%", "50%")]
   assert all(answers.right == answers.of == 8 for answers in found.values())
   # The limit was that of CPU time: a limit of wall clock would have failed.
-  slowest = found[f"{condition}/75%"]
+  slowest = found[f"{condition}/50%"]
   assert slowest.late > 4 and slowest.most_wall > 1 > slowest.most_cpu
 
 
