@@ -165,7 +165,7 @@ def make_shapes(
   """
   r = c.rollout
   reads = {}
-  for width in r.read_widths:
+  for width in r.prefill_widths:
     rows = max(1, r.prefill_tokens // width)
     rows = mesh_lib.padded_rows(rows, sampling)
     reads[programs_lib.prefill_name(r, width)] = (rows, width)
@@ -177,7 +177,7 @@ def make_shapes(
     slots=mesh_lib.padded_rows(r.slots, sampling),
     context=context,
     decode_steps=r.decode_chunk,
-    reads=reads,
+    prefill_shapes=reads,
     dtype=c.model.dtype,
   )
 
@@ -203,7 +203,7 @@ def assumed_trips(
       cost.PAGE: math.ceil(before / page),
       cost.WRITTEN_PAGE: math.ceil(width / page),
     }
-    for name, (_, width) in shapes.reads.items()
+    for name, (_, width) in shapes.prefill_shapes.items()
   }
   return trips | {
     "decode": {

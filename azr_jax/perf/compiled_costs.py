@@ -64,7 +64,7 @@ def sampler_costs(
     slot_counts: slots that decode is compiled for.
   """
   prefill_s = {}
-  for width in c.rollout.read_widths:
+  for width in c.rollout.prefill_widths:
     one = programs[programs_lib.prefill_name(c.rollout, width)].cost
     page_s = seconds(one.iteration(cost.PAGE), chip)
     prefill_s[width] = (seconds(one, chip), page_s)
@@ -131,7 +131,7 @@ def foretell(
   rules = Rules(
     slot_counts,
     c.rollout.prompt_buckets,
-    c.rollout.read_widths,
+    c.rollout.prefill_widths,
     c.rollout.prefill_tokens,
     shapes.chips // shapes.tensor,
     c.rollout.decode_chunk,

@@ -35,7 +35,7 @@ class Shapes:
     slots: sequences that are decoded together.
     context: mean tokens that a decoding slot holds.
     decode_steps: tokens of a slot per call of decode.
-    reads: program -> rows that a call reads, and tokens of each.
+    prefill_shapes: program -> rows that a call reads, and tokens of each.
     dtype: type of the weights and of the cache in sampling.
   """
 
@@ -46,7 +46,7 @@ class Shapes:
   slots: int
   context: float
   decode_steps: int
-  reads: Mapping[str, tuple[int, int]]
+  prefill_shapes: Mapping[str, tuple[int, int]]
   dtype: str
 
   @property
@@ -88,8 +88,8 @@ def floors(
     }
     state = _MASTER_BYTES * parameter_count(config) / s.chips
     work[parts.OPTIMIZER] = _Work(bytes=_OPTIMIZER_ARRAYS * state)
-  elif name in s.reads:
-    work = _sampling(config, s, *s.reads[name], 0.0)
+  elif name in s.prefill_shapes:
+    work = _sampling(config, s, *s.prefill_shapes[name], 0.0)
     work[parts.LOGITS] = _Work()  # No token is chosen.
   elif name == "decode":
     token = decode_token(config, chip, shapes)

@@ -17,7 +17,7 @@ from azr_jax.perf import forecast, updating
 from azr_jax.perf.sampler_forecast import DecodeCost, SamplerCosts
 from azr_jax.rollout import changes as changes_lib
 from azr_jax.rollout import decode as decode_lib
-from azr_jax.rollout import reader
+from azr_jax.rollout import prefill_scheduler
 from azr_jax.rollout.engine import Engine
 from azr_jax.types import Params
 
@@ -43,7 +43,7 @@ def sampler_costs(engine: Engine, params: Params, repeats: int) -> SamplerCosts:
   """
   calls = _Calls(engine, params, repeats)
   return SamplerCosts(
-    prefill_s={width: calls.prefill(width) for width in engine.read_widths},
+    prefill_s={width: calls.prefill(width) for width in engine.prefill_widths},
     decode={slots: calls.decode(slots) for slots in engine.slot_counts},
     compact_s={slots: calls.compact(slots) for slots in engine.slot_counts[1:]},
     request_s=fastest(engine.init_pool, repeats),
@@ -60,15 +60,15 @@ class _Calls:
   def prefill(self, width: int) -> tuple[float, float]:
     """Returns the seconds of a call and of each page before its tokens."""
     settings = self._engine.settings
-    reading = reader.no_reading(self._engine, width)
-    reading.counts[:] = width
+    batch = prefill_scheduler.empty_batch(self._engine, width)
+    batch.counts[:] = width
 
     def seconds(pages: int) -> float:
-      starts = np.full_like(reading.starts, pages * settings.cache_chunk)
+      starts = np.full_like(batch.starts, pages * settings.cache_chunk)
 
       def run() -> Any:
-        self._pool = self._engine.read(
-          self._params, self._pool, reading.replace(starts=starts)
+        self._pool = self._engine.prefill(
+          self._params, self._pool, batch.replace(starts=starts)
         )
         return self._pool
 
@@ -143,10 +143,12 @@ def busy_slots(
     length: cached tokens of each.
     tokens: that each has yet to get.
   """
-  nothing = changes_lib.no_changes(slots, engine.devices, engine.pages_of_row)
+  nothing = changes_lib.no_changes(
+    slots, engine.devices, engine.max_pages_per_row
+  )
   each = slots // engine.devices
   # Each slot has pages of its own, as far as there are enough.
-  pages = np.arange(each * engine.pages_of_row) % engine.num_pages
+  pages = np.arange(each * engine.max_pages_per_row) % engine.num_pages
   table = np.tile(pages.reshape(each, -1), (engine.devices, 1))
   return nothing.replace(
     enters=np.ones(slots, bool),

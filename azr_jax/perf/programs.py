@@ -24,7 +24,7 @@ from azr_jax.learner.train_state import TrainState
 from azr_jax.models import fusion, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout import changes, reader
+from azr_jax.rollout import changes, prefill_scheduler
 from azr_jax.rollout import decode as decode_lib
 from azr_jax.rollout import engine as engine_lib
 from azr_jax.rollout.settings import SamplerSettings
@@ -200,14 +200,14 @@ def _reference(
 
 def prefill_name(settings: SamplerSettings, width: int) -> str:
   """Returns the name of the program that reads so many tokens of a row."""
-  is_widest = width == settings.read_widths[-1]
+  is_widest = width == settings.prefill_widths[-1]
   return "prefill" if is_widest else f"prefill_{width}"
 
 
 def _sampling_programs(
   c: TrainSettings, sampling: _Sampling, train_bytes: float
 ) -> list[Program]:
-  """Returns the programs that read tokens, and decode.
+  """Returns prefill of each width, and decode.
 
   Args:
     c: a training configuration.
@@ -218,19 +218,21 @@ def _sampling_programs(
   pool, slots = sampling.pool, sampling.slots
   cache_bytes = device_bytes(pool[0])
 
-  def read(width: int) -> Program:
-    reading = _shapes_of(reader.no_reading(engine, width))
+  def prefill(width: int) -> Program:
+    batch = _shapes_of(prefill_scheduler.empty_batch(engine, width))
     return Program(
       prefill_name(c.rollout, width),
-      lambda: engine.read.lower(params, pool, reading),
+      lambda: engine.prefill.lower(params, pool, batch),
       train_bytes + device_bytes(slots),
       cache_bytes,
     )
 
   num_slots = engine.slot_counts[0]
-  nothing = changes.no_changes(num_slots, engine.devices, engine.pages_of_row)
+  nothing = changes.no_changes(
+    num_slots, engine.devices, engine.max_pages_per_row
+  )
   return [
-    *map(read, reversed(engine.read_widths)),
+    *map(prefill, reversed(engine.prefill_widths)),
     Program(
       "decode",
       lambda: engine.decode.lower(

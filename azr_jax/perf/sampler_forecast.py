@@ -112,7 +112,7 @@ class Played:
   """What a stream did.
 
   Attributes:
-    prefill_s: seconds of reading tokens.
+    prefill_s: seconds of prefill.
     compact_s: seconds of changing the number of slots.
     decode_s: seconds of decoding.
     host_s: seconds in which the device waited for the host.
@@ -159,21 +159,21 @@ class Prompt:
 
 @dataclasses.dataclass(eq=False)
 class _Group:
-  """A prompt that is read for all of its sequences, or for those left.
+  """A prompt that is prefilled for all of its sequences, or for those left.
 
   Attributes:
     prompt: the prompt.
     step: the training step that it is of.
     waiting: sequences without a slot.
     unended: sequences that have not ended.
-    unread: tokens of the prompt that are not cached.
+    num_uncached: tokens of the prompt to prefill.
   """
 
   prompt: Prompt
   step: int
   waiting: "collections.deque[_Sequence]"
   unended: int = 0
-  unread: int = 0
+  num_uncached: int = 0
 
 
 @dataclasses.dataclass(eq=False)
@@ -184,13 +184,13 @@ class _Sequence:
     group: its prompt.
     written: tokens that it has.
     left: tokens that it has yet to write.
-    unread: tokens that it must read before it writes on.
+    num_uncached: tokens to prefill before it writes on.
   """
 
   group: _Group
   left: int
   written: int = 0
-  unread: int = 0
+  num_uncached: int = 0
 
   @property
   def cached(self) -> int:
@@ -220,7 +220,7 @@ def sample_steps(
   """Plays the sampling of several training steps.
 
   The prompts of the next `max_staleness` steps are submitted with those of the
-  oldest; where that one ends, all others read their tokens again, because the
+  oldest; where that one ends, all others are prefilled again, because the
   parameters change.
 
   Args:
@@ -262,22 +262,22 @@ class _Player:
     for prompt in prompts:
       group = _Group(prompt, step, collections.deque(), len(prompt.completions))
       group.waiting.extend(_Sequence(group, n) for n in prompt.completions)
-      group.unread = prompt.tokens - 1
+      group.num_uncached = prompt.tokens - 1
       self.unended[step] += len(prompt.completions)
       self._line.append(group)
 
   def forget_cache(self) -> None:
-    """Puts all sequences in line again, with their tokens to read."""
+    """Puts all sequences in line again, to be prefilled."""
     waiting = [s for group in self._groups for s in group.waiting]
     sequences = [*self._live, *self._returning, *waiting]
     self._live, self._returning, self._groups = [], [], []
     by_group: dict[_Group, list[_Sequence]] = collections.defaultdict(list)
     for sequence in sequences:
-      sequence.unread = sequence.written
+      sequence.num_uncached = sequence.written
       by_group[sequence.group].append(sequence)
     for group, theirs in by_group.items():
       group.waiting = collections.deque(theirs)
-      group.unread = group.prompt.tokens - 1
+      group.num_uncached = group.prompt.tokens - 1
       self._line.append(group)
     self._slots = self._rules.slot_counts[0]
 
@@ -297,7 +297,7 @@ class _Player:
     while progress:
       progress = self._enter()
       self._prepare_groups()
-      progress = self._read() or progress
+      progress = self._prefill() or progress
       progress = self._enter() or progress
       if len(self._live) > self._slots // 2:
         break
@@ -329,21 +329,22 @@ class _Player:
     self._groups = by_bucket[bucket][: self._rules.rows(width)]
     self._line = [group for group in self._line if group not in self._groups]
 
-  def _read(self) -> bool:
-    """Reads the next parts of waiting tokens, in one call."""
-    unread = [one for one in (*self._returning, *self._groups) if one.unread]
-    if not unread:
+  def _prefill(self) -> bool:
+    """Prefills the next pending tokens, in one call."""
+    waiting = (*self._returning, *self._groups)
+    pending = [one for one in waiting if one.num_uncached]
+    if not pending:
       return False
-    width = self._rules.width(unread[0].unread)
+    width = self._rules.width(pending[0].num_uncached)
     call_s, page_s = self._costs.prefill_s[width]
     before = 0
-    for one in unread[: self._rules.rows(width)]:
+    for one in pending[: self._rules.rows(width)]:
       group = one.group if isinstance(one, _Sequence) else one
       total = group.prompt.tokens - 1
       if isinstance(one, _Sequence):
         total += one.written
-      before = max(before, total - one.unread)
-      one.unread -= min(width, one.unread)
+      before = max(before, total - one.num_uncached)
+      one.num_uncached -= min(width, one.num_uncached)
     pages = math.ceil(before / self._rules.cache_chunk)
     self.played.prefill_s += call_s + pages * page_s
     return True
@@ -353,16 +354,18 @@ class _Player:
     free, went_on = self._slots - len(self._live), False
     for sequence in list(self._returning[:free]):
       free -= 1
-      if not sequence.unread:
+      if not sequence.num_uncached:
         self._returning.remove(sequence)
         self._live.append(sequence)
         went_on = True
     for group in self._groups:
-      while not group.unread and group.waiting and free:
+      while not group.num_uncached and group.waiting and free:
         sequence = group.waiting.popleft()
         free -= 1
         went_on = True
-        (self._returning if sequence.unread else self._live).append(sequence)
+        (self._returning if sequence.num_uncached else self._live).append(
+          sequence
+        )
     self._groups = [group for group in self._groups if group.waiting]
     return went_on
 

@@ -97,7 +97,7 @@ class Runner:
     return Rules(
       engine.slot_counts,
       s.prompt_buckets,
-      s.read_widths,
+      s.prefill_widths,
       s.prefill_tokens,
       engine.devices,
       s.decode_chunk,

@@ -15,15 +15,15 @@ _KEY_WORDS = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
 class ChangesBuilder:
   """Gathers the sequences that enter and leave slots, for `decode`."""
 
-  def __init__(self, devices: int, pages_of_row: int):
+  def __init__(self, devices: int, max_pages_per_row: int):
     """Begins without changes.
 
     Args:
       devices: devices that slots are split over, in equal parts.
-      pages_of_row: M, the pages of a slot at most.
+      max_pages_per_row: M, the pages of a slot at most.
     """
     self._devices = devices
-    self._pages_of_row = pages_of_row
+    self._pages_of_row = max_pages_per_row
     self._entering: dict[int, SequenceState] = {}
     self._stopped: set[int] = set()
     self._copies: dict[SequenceState, tuple[int, int]] = {}
@@ -88,13 +88,13 @@ class ChangesBuilder:
     return changes
 
 
-def no_changes(slots: int, devices: int, pages_of_row: int) -> Changes:
+def no_changes(slots: int, devices: int, max_pages_per_row: int) -> Changes:
   """Returns arrays of no changes.
 
   Args:
     slots: B.
     devices: devices that slots are split over.
-    pages_of_row: M, the pages of a slot at most.
+    max_pages_per_row: M, the pages of a slot at most.
   """
 
   def zeros(*shape: int, dtype: type = np.int32) -> Any:
@@ -109,7 +109,7 @@ def no_changes(slots: int, devices: int, pages_of_row: int) -> Changes:
     key_data=zeros(slots, *_KEY_WORDS.shape, dtype=np.uint32),
     seeds=zeros(slots, 2),
     stops=zeros(slots, dtype=bool),
-    table=zeros(slots, pages_of_row),
+    table=zeros(slots, max_pages_per_row),
     copied=zeros(slots),
     copies=zeros(slots),
     num_copies=zeros(devices),

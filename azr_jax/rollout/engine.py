@@ -1,7 +1,7 @@
 """The engine: the compiled functions of sampling, with their shardings.
 
 Shapes depend on the declared buckets and slots alone, so a sampler compiles a
-fixed set of programs: one read for each width of tokens, and one decode for
+fixed set of programs: one prefill for each width, and one decode for
 each slot count. `Sampler.warm_up` runs each of them once.
 """
 
@@ -25,7 +25,7 @@ from azr_jax.models import (
 )
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import decode as decode_lib
-from azr_jax.rollout import read as read_lib
+from azr_jax.rollout import prefill as prefill_lib
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.types import Params, Rules, Shardings
 
@@ -51,7 +51,7 @@ class Engine:
     compute_params: training parameters -> those that sampling reads.
     init_pool: () -> empty pages.
     init_slots: B -> slots, all of them done.
-    read: `read.read` without model and mesh; donates the pages.
+    prefill: `prefill.prefill` without model and mesh; donates the pages.
     compact: `decode.compact`.
     decode: `decode.decode` without model, sampling, steps and mesh; donates
       pages and slots.
@@ -69,7 +69,7 @@ class Engine:
   compute_params: Callable[[Params], Params]
   init_pool: Wrapped
   init_slots: Wrapped
-  read: Wrapped
+  prefill: Wrapped
   compact: Wrapped
   decode: Wrapped
   make_decode: Callable[[SamplerSettings], Wrapped]
@@ -90,25 +90,25 @@ class Engine:
     return mesh_lib.batch_devices(self.mesh)
 
   @property
-  def pages_of_row(self) -> int:
+  def max_pages_per_row(self) -> int:
     """M, the pages of the longest sequence."""
     return self.settings.pages_for(self.settings.longest)
 
   def prefill_batch_size(self, bucket: int) -> int:
-    """Returns how many prompts of a bucket are read together."""
-    return self.read_rows(min(bucket, self.settings.prefill_tokens))
+    """Returns how many prompts of a bucket are prefilled together."""
+    return self.prefill_rows(min(bucket, self.settings.prefill_tokens))
 
   @property
-  def read_widths(self) -> tuple[int, ...]:
-    """How many tokens of a row one call may read, ascending."""
-    return self.settings.read_widths
+  def prefill_widths(self) -> tuple[int, ...]:
+    """How many tokens of a row one call may prefill, ascending."""
+    return self.settings.prefill_widths
 
-  def read_width(self, tokens: int) -> int:
+  def prefill_width(self, tokens: int) -> int:
     """Returns the width of the call that reads so many tokens of a row."""
-    fitting = (width for width in self.read_widths if width >= tokens)
-    return next(fitting, self.read_widths[-1])
+    fitting = (width for width in self.prefill_widths if width >= tokens)
+    return next(fitting, self.prefill_widths[-1])
 
-  def read_rows(self, width: int) -> int:
+  def prefill_rows(self, width: int) -> int:
     """Returns how many rows a call of a width has."""
     rows = max(1, self.settings.prefill_tokens // width)
     return mesh_lib.padded_rows(rows, self.mesh)
@@ -179,8 +179,8 @@ def make_engine(
     init_slots=jax.jit(
       decode_lib.init_slots, static_argnums=0, out_shardings=slots_sharding
     ),
-    read=jax.jit(
-      functools.partial(read_lib.read, model, **on_mesh),
+    prefill=jax.jit(
+      functools.partial(prefill_lib.prefill, model, **on_mesh),
       out_shardings=(pool_sharding, pool_sharding),
       donate_argnums=1,
     ),
@@ -243,7 +243,7 @@ def _num_pages(
   c, devices = model.config, mesh_lib.batch_devices(mesh)
   of_row = settings.pages_for(settings.longest)
   if not settings.cache_gib:
-    # Prompts that are read wait for slots.
+    # Prompts that were prefilled wait for slots.
     ahead = max(
       mesh_lib.padded_rows(max(1, settings.prefill_tokens // b), mesh)
       * settings.pages_for(b)

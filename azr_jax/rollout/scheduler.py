@@ -1,9 +1,9 @@
 """The scheduler: the host side of continuous batching.
 
 The life of a sequence:
-1. its prompt waits in line, long prompts first, then is read into pages
+1. its prompt waits in line, long prompts first, then is prefilled
    together with others of its bucket, in parts, between calls of the decode
-   loop (`reader.py`);
+   loop (`prefill_scheduler.py`);
 2. it enters a free slot on the pages' device: samples of a prompt share its
    full pages, and each has a copy of the last one;
 3. the slot decodes; after each call the host collects the new tokens;
@@ -12,7 +12,7 @@ The life of a sequence:
    and enters a slot again.
 
 Slots are limited by the pages. Where they run out, sequences that wait for
-tools give theirs up, then those that began last; they read their tokens again
+tools give theirs up, then those that began last; they are prefilled again
 later. On one device there are as many slots as sequences need, in a few steps.
 """
 
@@ -30,7 +30,11 @@ from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.environment import Environment
 from azr_jax.rollout.meter import RequestMeter
 from azr_jax.rollout.page_pool import CachedTokens, PagePool
-from azr_jax.rollout.reader import PromptGroup, next_parts, no_reading
+from azr_jax.rollout.prefill_scheduler import (
+  PromptGroup,
+  empty_batch,
+  next_batch,
+)
 from azr_jax.rollout.sequence import Request, ResponseEnd, SequenceState
 from azr_jax.rollout.waiting import WaitingLine
 
@@ -76,10 +80,10 @@ class Scheduler:
     # Those in slots; their caches, entered first to last, are in `_entered`.
     self._slots: list[SequenceState | None] = [None] * slots
     self._entered: list[SequenceState] = []
-    self._changes = ChangesBuilder(engine.devices, engine.pages_of_row)
+    self._changes = ChangesBuilder(engine.devices, engine.max_pages_per_row)
     self._line = WaitingLine(engine.settings.prompt_buckets)
     self._groups: list[PromptGroup] = []
-    # Sequences with a cache that read tokens, or wait for a slot.
+    # Sequences with a cache that are prefilled, or wait for a slot.
     self._returning: list[SequenceState] = []
     self._at_tools: list[SequenceState] = []
     self._ended: list[SequenceState] = []  # They ended without a slot.
@@ -126,7 +130,7 @@ class Scheduler:
   def _mostly_decoding(self) -> bool:
     """Whether more than half of the slots decode.
 
-    Below that, reading goes before decoding, because decoding a few slots costs
+    Below that, prefill goes before decoding, because decoding a few slots costs
     nearly as much as decoding all of them.
     """
     return self.num_decoding > len(self._slots) // 2
@@ -137,10 +141,10 @@ class Scheduler:
     self._resize()
     progress = True
     while progress:
-      # Sequences that have read all get pages before others read more.
+      # Prefilled sequences get pages before others are prefilled.
       progress = self._enter()
       self._prepare_groups()
-      progress = self._read() or progress
+      progress = self._prefill() or progress
       progress = self._enter() or progress
       if self._mostly_decoding:
         break
@@ -201,15 +205,15 @@ class Scheduler:
       len(g.waiting) for g in self._groups if g.cached.device == device
     )
 
-  def _read(self) -> bool:
-    """Reads the next waiting tokens; returns whether there were any."""
+  def _prefill(self) -> bool:
+    """Prefills the next pending tokens; returns whether there were any."""
     waiting = [*self._returning, *self._groups]
-    reading = next_parts(self._engine, waiting, self._grow)
-    if reading is None:
+    batch = next_batch(self._engine, waiting, self._grow)
+    if batch is None:
       return False
-    with jax.profiler.TraceAnnotation("read"):
+    with jax.profiler.TraceAnnotation("prefill"):
       self.meter.send()
-      self._pool = self._engine.read(self._params, self._pool, reading)
+      self._pool = self._engine.prefill(self._params, self._pool, batch)
     return True
 
   def _grow(
@@ -242,7 +246,7 @@ class Scheduler:
     return True
 
   def _drop_cache(self, sequence: SequenceState) -> None:
-    """Frees the pages of a sequence, which will read its tokens again."""
+    """Frees the pages of a sequence, which will be prefilled again."""
     if sequence.cached is not None:
       self._pages.release(sequence.cached)
       sequence.cached = None
@@ -284,7 +288,7 @@ class Scheduler:
     return True
 
   def _preempt(self, sequence: SequenceState) -> None:
-    """Puts a sequence in line again, to read its tokens later."""
+    """Puts a sequence in line again, to be prefilled later."""
     self._drop_cache(sequence)
     self._line.add(sequence.request, [sequence])
 
@@ -306,7 +310,7 @@ class Scheduler:
       if not slots:
         continue
       slot = slots.pop()  # It is kept, if the sequence cannot enter yet.
-      if sequence.unread:
+      if sequence.num_uncached:
         continue
       if self._has_room(sequence, sequence.cached):
         self._returning.remove(sequence)
@@ -327,14 +331,14 @@ class Scheduler:
   def _begin(self, group: PromptGroup, free: list[list[int]]) -> bool:
     """Starts sequences of a prompt, as far as slots and pages are free."""
     slots, began = free[group.cached.device], False
-    while group.unread == 0 and group.waiting and slots:
+    while group.num_uncached == 0 and group.waiting and slots:
       sequence = group.waiting[0]
       if not self._take_prompt(group, sequence):
         break
       began = True
       group.waiting.popleft()
       slot = slots.pop()
-      if sequence.unread:
+      if sequence.num_uncached:
         self._returning.append(sequence)
       else:
         self._enter_slot(slot, sequence)
@@ -547,7 +551,7 @@ class Scheduler:
       setattr(self, name, kept)
 
   def drain(self) -> list[SequenceState]:
-    """Takes all sequences; those with tokens will read them again.
+    """Takes all sequences; those with tokens will be prefilled again.
 
     Nothing else may be called after it.
     """
@@ -562,9 +566,9 @@ class Scheduler:
 
   def warm_up(self) -> None:
     """Compiles each program by running it once on empty slots."""
-    for width in self._engine.read_widths:
-      nothing = no_reading(self._engine, width)
-      self._pool = self._engine.read(self._params, self._pool, nothing)
+    for width in self._engine.prefill_widths:
+      nothing = empty_batch(self._engine, width)
+      self._pool = self._engine.prefill(self._params, self._pool, nothing)
     for slots in self._engine.slot_counts:
       if slots < len(self._slots):
         more = len(self._slots)

@@ -77,8 +77,8 @@ class SequenceState:
     return self.request.number, self.sample_index
 
   @property
-  def unread(self) -> int:
-    """How many tokens must be read before the next one is sampled.
+  def num_uncached(self) -> int:
+    """Tokens to prefill before the next one can be sampled.
 
     The last one need not: the decode loop runs it.
     """
@@ -119,7 +119,7 @@ class SequenceState:
     self._add(token_ids, logprobs, True, version)
 
   def receive_tool_output(self, token_ids: Sequence[int], version: int) -> None:
-    """Adds tool output, which is yet to be read."""
+    """Adds tool output, which is yet to be prefilled."""
     self.awaiting_tool = False
     self._add(token_ids, [0.0] * len(token_ids), False, version)
     self.response_start = len(self.token_ids)

@@ -30,7 +30,7 @@ def test_calls_and_tokens_are_those_of_the_scheduler(
 
     return call
 
-  names = ("read", "decode", "compact")
+  names = ("prefill", "decode", "compact")
   sampler._engine = dataclasses.replace(
     engine, **{name: counted(name) for name in names}
   )
@@ -54,7 +54,7 @@ def test_calls_and_tokens_are_those_of_the_scheduler(
     sampler_forecast.Rules(
       counts,
       s.prompt_buckets,
-      s.read_widths,
+      s.prefill_widths,
       s.prefill_tokens,
       1,
       s.decode_chunk,
@@ -63,7 +63,7 @@ def test_calls_and_tokens_are_those_of_the_scheduler(
     ),
     # Each call that reads costs 1, each compaction 100.
     sampler_forecast.SamplerCosts(
-      dict.fromkeys(s.read_widths, (1.0, 0.0)),
+      dict.fromkeys(s.prefill_widths, (1.0, 0.0)),
       dict.fromkeys(counts, decode),
       dict.fromkeys(counts, 100.0),
     ),
@@ -71,7 +71,7 @@ def test_calls_and_tokens_are_those_of_the_scheduler(
   times = {name: sum(one == name for one, _ in calls) for name in names}
   assert played.calls == times["decode"]
   assert played.steps == sum(tokens for _, tokens in calls)
-  assert played.prefill_s == times["read"]
+  assert played.prefill_s == times["prefill"]
   assert played.compact_s == 100 * times["compact"]
   assert played.tokens == lengths.sum()
 
@@ -82,7 +82,7 @@ def test_costs_of_every_device_call_are_measured(params, one_device_mesh):
   costs = measured_costs.sampler_costs(
     engine, sampler.compute_params(params), repeats=1
   )
-  assert list(costs.prefill_s) == list(engine.read_widths)
+  assert list(costs.prefill_s) == list(engine.prefill_widths)
   assert list(costs.decode) == list(engine.slot_counts)
   assert list(costs.compact_s) == list(engine.slot_counts[1:])
   assert costs.request_s > 0 and all(

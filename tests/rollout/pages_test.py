@@ -39,11 +39,11 @@ class _Ready(np.ndarray):
 class HostEngine:
   """What the scheduler uses of an engine, on arrays of the host."""
 
-  read_widths = property(lambda self: self.settings.read_widths)
-  pages_of_row = property(
+  prefill_widths = property(lambda self: self.settings.prefill_widths)
+  max_pages_per_row = property(
     lambda self: self.settings.pages_for(self.settings.longest)
   )
-  read_width = engine.Engine.read_width
+  prefill_width = engine.Engine.prefill_width
   prefill_batch_size = engine.Engine.prefill_batch_size
 
   def __init__(self, settings, devices, num_pages):
@@ -52,7 +52,7 @@ class HostEngine:
     slots = settings.slots
     self.slot_counts = (slots,) if devices > 1 else (slots, -(-slots // 4))
 
-  def read_rows(self, width):
+  def prefill_rows(self, width):
     rows = max(1, self.settings.prefill_tokens // width)
     return rows + -rows % self.devices
 
@@ -75,13 +75,13 @@ class HostEngine:
       page, place = divmod(position, self.settings.cache_chunk)
       pages[table[page], place] = token
 
-  def read(self, params, pool, reading):
-    rows = len(reading.counts) // self.devices
-    for row, count in enumerate(reading.counts):
-      start, table = reading.starts[row], reading.table[row]
+  def prefill(self, params, pool, batch):
+    rows = len(batch.counts) // self.devices
+    for row, count in enumerate(batch.counts):
+      start, table = batch.starts[row], batch.table[row]
       # These tokens attend to all before them.
       self._held(pool[row // rows], table, start)
-      tokens = reading.tokens[row, :count]
+      tokens = batch.tokens[row, :count]
       self._write(pool[row // rows], table, start, tokens)
     return pool
 

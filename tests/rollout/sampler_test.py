@@ -61,7 +61,7 @@ def test_another_temperature_shares_all_but_the_decode_loop(
   for key, completion in sample(greedy).items():
     np.testing.assert_array_equal(completion.token_ids, want[key].token_ids)
   assert greedy.sampler.settings.temperature == 0
-  assert greedy.sampler._engine.read is sampled.sampler._engine.read
+  assert greedy.sampler._engine.prefill is sampled.sampler._engine.prefill
   assert sampled.sampler.at_temperature(1.0) is sampled.sampler
   assert sampled.sampler.settings.temperature == 1.0
 

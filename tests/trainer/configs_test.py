@@ -65,7 +65,7 @@ def test_every_training_variant_builds_down_to_abstract_shapes(file, variant):
   made = programs.make_programs(checked.trunk, config_of(checked), mesh)
   names = [program.name for program in made]
   assert all(program.resident_bytes >= 0 for program in made)
-  widths = len(checked.trunk.rollout.read_widths)
+  widths = len(checked.trunk.rollout.prefill_widths)
   assert names[0] == "prefill" and names[widths] == "decode"
   assert all(name.startswith("prefill_") for name in names[1:widths])
   assert ("critic" in names) == (checked.trunk.learner.estimator == "gae")

@@ -1,7 +1,6 @@
-"""Reads tokens that the model did not just sample into pages.
+"""Chunked prefill of prompts, tool output and resumed sequences.
 
-Prompts, tool output, and the tokens of sequences that go on in another slot are
-read in parts, between calls of the decode loop.
+It runs between calls of the decode loop, and writes into pages.
 """
 
 import functools
@@ -17,7 +16,7 @@ from azr_jax.rollout import decode as decode_lib
 from azr_jax.types import Leaf, Params
 
 
-class Reading(flax.struct.PyTreeNode):
+class PrefillBatch(flax.struct.PyTreeNode):
   """The next tokens of some sequences, one row each.
 
   Rows are split over devices in equal parts, and a sequence's pages lie on the
@@ -37,11 +36,11 @@ class Reading(flax.struct.PyTreeNode):
   table: Leaf
 
 
-def read(
+def prefill(
   model: transformer.Transformer,
   params: Params,
   pool: pages.Pool,
-  reading: Reading,
+  batch: PrefillBatch,
   mesh: Mesh,
   pool_spec: PartitionSpec,
 ) -> pages.Pool:
@@ -51,21 +50,21 @@ def read(
     model: the decoder.
     params: its parameters.
     pool: keys and values in pages.
-    reading: the tokens, and where they go.
+    batch: the tokens, and where they go.
     mesh: where rows and pages lie.
     pool_spec: how the pages are split over the mesh.
   """
   by_row = PartitionSpec(mesh_lib.BATCH_AXES)
   per_device = functools.partial(jax.shard_map, mesh=mesh, check_vma=False)
   order = per_device(pages.by_length, in_specs=by_row, out_specs=by_row)(
-    reading.starts
+    batch.starts
   )
-  S = reading.tokens.shape[1]
-  positions = reading.starts[:, None] + jnp.arange(S)[None, :]
-  cache = pages.PagedCache(pool, reading.table, reading.starts, order)
-  _, new = decode_lib.forward(model, params, reading.tokens, positions, cache)
+  S = batch.tokens.shape[1]
+  positions = batch.starts[:, None] + jnp.arange(S)[None, :]
+  cache = pages.PagedCache(pool, batch.table, batch.starts, order)
+  _, new = decode_lib.forward(model, params, batch.tokens, positions, cache)
   return per_device(
     pages.write_entries,
     in_specs=(pool_spec, pool_spec, by_row, by_row, by_row),
     out_specs=pool_spec,
-  )(pool, new, reading.table, reading.starts, reading.counts)
+  )(pool, new, batch.table, batch.starts, batch.counts)

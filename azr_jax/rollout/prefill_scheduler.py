@@ -1,4 +1,4 @@
-"""Chooses which waiting tokens the device reads next."""
+"""Picks the pending tokens of the next call of prefill."""
 
 import collections
 import dataclasses
@@ -9,11 +9,11 @@ import numpy as np
 
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.page_pool import CachedTokens
-from azr_jax.rollout.read import Reading
+from azr_jax.rollout.prefill import PrefillBatch
 from azr_jax.rollout.sequence import Request, SequenceState
 
 
-class Unread(Protocol):
+class Pending(Protocol):
   """A prompt or a sequence of which not all tokens are cached."""
 
   @property
@@ -22,8 +22,8 @@ class Unread(Protocol):
     ...
 
   @property
-  def unread(self) -> int:
-    """How many tokens must be read before its first or next one is sampled."""
+  def num_uncached(self) -> int:
+    """Tokens to prefill before its first or next one can be sampled."""
     ...
 
   def next_tokens(self, count: int) -> tuple[int, ...]:
@@ -33,7 +33,7 @@ class Unread(Protocol):
 
 @dataclasses.dataclass(eq=False)
 class PromptGroup:
-  """Sequences of a prompt that is read once for all of them.
+  """Sequences that share one prefilled prompt.
 
   Attributes:
     request: the prompt.
@@ -46,8 +46,8 @@ class PromptGroup:
   cached: CachedTokens
 
   @property
-  def unread(self) -> int:
-    """How many tokens are to be read: all but the last one."""
+  def num_uncached(self) -> int:
+    """Tokens to prefill: all but the last one."""
     return len(self.request.prompt.token_ids) - 1 - self.cached.count
 
   def next_tokens(self, count: int) -> tuple[int, ...]:
@@ -56,12 +56,12 @@ class PromptGroup:
     return tuple(self.request.prompt.token_ids[start : start + count])
 
 
-def next_parts(
+def next_batch(
   engine: Engine,
-  waiting: Iterable[Unread],
+  waiting: Iterable[Pending],
   grow: Callable[[CachedTokens, int], bool],
-) -> Reading | None:
-  """Returns what one call reads, and counts it as cached.
+) -> PrefillBatch | None:
+  """Returns the batch of the next call, and counts its tokens as cached.
 
   The call is as wide as the first one needs; others fill the rest of its rows.
 
@@ -73,17 +73,17 @@ def next_parts(
   Returns:
     The tokens; None if there are none, or no pages for them.
   """
-  unread = [one for one in waiting if one.unread]
-  if not unread:
+  pending = [one for one in waiting if one.num_uncached]
+  if not pending:
     return None
-  width = engine.read_width(unread[0].unread)
-  rows = engine.read_rows(width) // engine.devices
-  reading = no_reading(engine, width)
+  width = engine.prefill_width(pending[0].num_uncached)
+  rows = engine.prefill_rows(width) // engine.devices
+  batch = empty_batch(engine, width)
   used, blocked = [0] * engine.devices, set()
-  for one in unread:
+  for one in pending:
     cached = one.cached
     assert cached is not None
-    count = min(width, one.unread)
+    count = min(width, one.num_uncached)
     device = cached.device
     if device in blocked or used[device] == rows:
       continue
@@ -93,24 +93,24 @@ def next_parts(
       continue
     row = device * rows + used[device]
     used[device] += 1
-    reading.tokens[row, :count] = one.next_tokens(count)
-    reading.starts[row] = cached.count
-    reading.counts[row] = count
-    reading.table[row, : len(cached.pages)] = cached.pages
+    batch.tokens[row, :count] = one.next_tokens(count)
+    batch.starts[row] = cached.count
+    batch.counts[row] = count
+    batch.table[row, : len(cached.pages)] = cached.pages
     cached.count += count
-  return reading if any(used) else None
+  return batch if any(used) else None
 
 
-def no_reading(engine: Engine, width: int) -> Reading:
+def empty_batch(engine: Engine, width: int) -> PrefillBatch:
   """Returns the rows of a call of some width, without tokens."""
-  rows = engine.read_rows(width)
+  rows = engine.prefill_rows(width)
 
   def zeros(*shape: int) -> Any:
     return np.zeros(shape, np.int32)
 
-  return Reading(
+  return PrefillBatch(
     tokens=zeros(rows, width),
     starts=zeros(rows),
     counts=zeros(rows),
-    table=zeros(rows, engine.pages_of_row),
+    table=zeros(rows, engine.max_pages_per_row),
   )
