@@ -23,7 +23,7 @@ class ChangesBuilder:
       max_pages_per_row: M, the pages of a slot at most.
     """
     self._devices = devices
-    self._pages_of_row = max_pages_per_row
+    self._max_pages_per_row = max_pages_per_row
     self._entering: dict[int, SequenceState] = {}
     self._stopped: set[int] = set()
     self._copies: dict[SequenceState, tuple[int, int]] = {}
@@ -61,7 +61,7 @@ class ChangesBuilder:
     Args:
       slots: the sequence of each slot.
     """
-    changes = no_changes(len(slots), self._devices, self._pages_of_row)
+    changes = no_changes(len(slots), self._devices, self._max_pages_per_row)
     for slot, sequence in enumerate(slots):
       if sequence is not None and sequence.cached is not None:
         pages = sequence.cached.pages

@@ -77,7 +77,7 @@ class Scheduler:
     self._pages = PagePool(
       engine.devices, engine.num_pages, engine.settings.cache_chunk
     )
-    # Those in slots; their caches, entered first to last, are in `_entered`.
+    # The sequences in slots: by slot, and in the order in which they entered.
     self._slots: list[SequenceState | None] = [None] * slots
     self._entered: list[SequenceState] = []
     self._changes = ChangesBuilder(engine.devices, engine.max_pages_per_row)
@@ -136,7 +136,7 @@ class Scheduler:
     return self.num_decoding > len(self._slots) // 2
 
   def admit(self) -> None:
-    """Receives tool outputs, reads waiting tokens, and fills free slots."""
+    """Receives tool outputs, prefills pending tokens, and fills free slots."""
     self.receive_tool_outputs(wait=False)
     self._resize()
     progress = True
@@ -146,10 +146,10 @@ class Scheduler:
       self._prepare_groups()
       progress = self._prefill() or progress
       progress = self._enter() or progress
-      if self._mostly_decoding:
-        break
-      if not progress and not self.num_decoding:
+      if not progress:
         progress = self._make_room()
+      elif self._mostly_decoding:
+        break
     self._resize()
 
   def _resize(self) -> None:
@@ -252,13 +252,17 @@ class Scheduler:
       sequence.cached = None
 
   def _make_room(self) -> bool:
-    """Frees pages, where nothing decodes because too few are free.
+    """Frees pages on devices where nothing decodes because too few are free.
 
     Returns:
       Whether there were any; what began first keeps its own.
     """
-    devices = range(self._engine.devices)
-    return any(self._reclaim(device, keep=1) for device in devices)
+    idle = [
+      device
+      for device in range(self._engine.devices)
+      if not _on_device(self._entered, device)
+    ]
+    return any(self._reclaim(device, keep=1) for device in idle)
 
   def _reclaim(self, device: int, keep: int) -> bool:
     """Frees the pages of what has some on a device, began last and waits.
