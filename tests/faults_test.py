@@ -53,7 +53,7 @@ def faults(seed, flips, cuts):
 
 
 @pytest.mark.parametrize(
-  "flips, cuts", [(3, 2), pytest.param(20, 10, marks=pytest.mark.slow)]
+  "flips, cuts", [(2, 1), pytest.param(20, 10, marks=pytest.mark.slow)]
 )
 def test_each_flip_and_cut_is_named_and_the_checkpoint_before_is_used(
   azr_run, tmp_path, capsys, flips, cuts

@@ -94,17 +94,16 @@ def test_the_time_to_read_grows_no_faster_than_the_text(piece):
   """Ten times the text may take sixty times as long, for noise."""
 
   def seconds(count):
-    text, best = piece * (count // len(piece)), 9.0
-    for _ in range(3):
-      start = time.thread_time()
-      try:
-        notation.read(text)
-      except tokens.UnreadableError:
-        pass
-      best = min(best, time.thread_time() - start)
-    return best
+    text = piece * (count // len(piece))
+    start = time.thread_time()
+    try:
+      notation.read(text)
+    except tokens.UnreadableError:
+      pass
+    return time.thread_time() - start
 
-  assert seconds(20_000) < 60 * max(seconds(2_000), 1e-3)
+  limit = 60 * max(1e-3, min(seconds(2_000) for _ in range(3)))
+  assert any(seconds(20_000) < limit for _ in range(3))
 
 
 @pytest.mark.parametrize("piece", REPEATED)
