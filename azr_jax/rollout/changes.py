@@ -74,6 +74,7 @@ class ChangesBuilder:
       changes.length[slot] = sequence.cached.count
       changes.num_tokens[slot] = len(sequence.token_ids)
       changes.max_new_tokens[slot] = request.max_new_tokens
+      changes.temperature[slot] = request.temperature
       changes.key_data[slot] = request.key_data
       changes.seeds[slot] = request.seed, sequence.sample_index
     changes.stops[list(self._stopped)] = True
@@ -106,6 +107,7 @@ def no_changes(slots: int, devices: int, max_pages_per_row: int) -> Changes:
     length=zeros(slots),
     num_tokens=zeros(slots),
     max_new_tokens=zeros(slots),
+    temperature=zeros(slots, dtype=np.float32),
     key_data=zeros(slots, *_KEY_WORDS.shape, dtype=np.uint32),
     seeds=zeros(slots, 2),
     stops=zeros(slots, dtype=bool),

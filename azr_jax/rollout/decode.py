@@ -35,6 +35,7 @@ class Slots(flax.struct.PyTreeNode):
     num_tokens: int32 [B], tokens after the prompt so far, tool output included.
     max_new_tokens: int32 [B], the `num_tokens` at which a slot is done.
     done: bool [B], slots to which the loop adds no tokens.
+    temperature: float32 [B], divides the logits; 0 is greedy.
     key_data: uint32 [B, W], the words of a random key for each; a token folds
       in its index.
   """
@@ -44,6 +45,7 @@ class Slots(flax.struct.PyTreeNode):
   num_tokens: Leaf
   max_new_tokens: Leaf
   done: Leaf
+  temperature: Leaf
   key_data: Leaf
 
 
@@ -51,12 +53,13 @@ class Changes(flax.struct.PyTreeNode):
   """What the host changes before a call of `decode`.
 
   Attributes:
-    enters: bool [B], slots whose sequence begins or goes on; the next five are
+    enters: bool [B], slots whose sequence begins or goes on; the next seven are
       theirs.
     token: int32 [B], as in `Slots`.
     length: int32 [B], as in `Slots`.
     num_tokens: int32 [B], as in `Slots`.
     max_new_tokens: int32 [B], as in `Slots`.
+    temperature: float32 [B], as in `Slots`.
     key_data: uint32 [B, W], the words of a random key.
     seeds: int32 [B, 2], folded into this key: prompt seed and sample index.
     stops: bool [B], slots that are done, because the host found the end of
@@ -73,6 +76,7 @@ class Changes(flax.struct.PyTreeNode):
   length: Leaf
   num_tokens: Leaf
   max_new_tokens: Leaf
+  temperature: Leaf
   key_data: Leaf
   seeds: Leaf
   stops: Leaf
@@ -123,6 +127,7 @@ def init_slots(slots: int) -> Slots:
     num_tokens=zero,
     max_new_tokens=zero,
     done=jnp.ones(slots, bool),
+    temperature=jnp.ones(slots, jnp.float32),
     key_data=jax.random.key_data(jax.random.split(jax.random.key(0), slots)),
   )
 
@@ -149,7 +154,7 @@ def decode(
   changes: Changes,
   stop_ids: Int[Array, " I"],
   min_active: Int[Array, ""],
-  sampling: token_sampling.SamplingParams,
+  truncation: token_sampling.Truncation,
   steps: int,
   mesh: Mesh,
   pool_spec: PartitionSpec,
@@ -164,7 +169,7 @@ def decode(
     changes: what the host changes before.
     stop_ids: a slot is done once it samples one of these ids; the id is kept.
     min_active: the loop ends early when no more slots than this are active.
-    sampling: temperature and truncation of the distribution of a token.
+    truncation: of the distribution of a token.
     steps: N, the maximum number of tokens per slot.
     mesh: where the slots lie.
     pool_spec: how the pages are split over the mesh.
@@ -184,7 +189,7 @@ def decode(
     return (carry.step < steps) & (jnp.sum(~carry.slots.done) > min_active)
 
   body = functools.partial(
-    _decode_step, model, params, cache, stop_ids, sampling
+    _decode_step, model, params, cache, stop_ids, truncation
   )
   start = _Carry(
     jnp.int32(0),
@@ -221,6 +226,7 @@ def _changed(slots: Slots, changes: Changes) -> Slots:
     num_tokens=choose(changes.num_tokens, slots.num_tokens),
     max_new_tokens=choose(changes.max_new_tokens, slots.max_new_tokens),
     done=done,
+    temperature=choose(changes.temperature, slots.temperature),
     key_data=choose(jax.random.key_data(keys), slots.key_data),
   )
 
@@ -262,7 +268,7 @@ def _decode_step(
   params: Params,
   cache: pages.PagedCache,
   stop_ids: Int[Array, " I"],
-  sampling: token_sampling.SamplingParams,
+  truncation: token_sampling.Truncation,
   carry: _Carry,
 ) -> _Carry:
   """Runs the decoder on the last token of each slot and samples the next.
@@ -272,7 +278,7 @@ def _decode_step(
     params: its parameters.
     cache: keys and values from before this call.
     stop_ids: as for `decode`.
-    sampling: as for `decode`.
+    truncation: as for `decode`.
     carry: the result of the last iteration.
   """
   step, slots, output, recent = carry
@@ -291,7 +297,9 @@ def _decode_step(
   logits = unembed(model, params, hidden_BSD[:, 0])
   keys = jax.random.wrap_key_data(slots.key_data)
   keys = jax.vmap(jax.random.fold_in)(keys, slots.num_tokens)
-  token, logprob = token_sampling.sample_tokens(logits, keys, sampling)
+  token, logprob = token_sampling.sample_tokens(
+    logits, keys, slots.temperature, truncation
+  )
   active = ~slots.done
   num_tokens = slots.num_tokens + active
   stopped = jnp.any(token[:, None] == stop_ids[None, :], axis=-1)

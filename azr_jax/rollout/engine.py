@@ -53,9 +53,8 @@ class Engine:
     init_slots: B -> slots, all of them done.
     prefill: `prefill.prefill` without model and mesh; donates the pages.
     compact: `decode.compact`.
-    decode: `decode.decode` without model, sampling, steps and mesh; donates
+    decode: `decode.decode` without model, truncation, steps and mesh; donates
       pages and slots.
-    make_decode: settings -> `decode` by their rules of sampling.
   """
 
   settings: SamplerSettings
@@ -72,17 +71,6 @@ class Engine:
   prefill: Wrapped
   compact: Wrapped
   decode: Wrapped
-  make_decode: Callable[[SamplerSettings], Wrapped]
-
-  def with_settings(self, settings: SamplerSettings) -> "Engine":
-    """Returns an engine with another decode loop, for other rules of sampling.
-
-    Args:
-      settings: of the same shapes.
-    """
-    return dataclasses.replace(
-      self, settings=settings, decode=self.make_decode(settings)
-    )
 
   @property
   def devices(self) -> int:
@@ -140,7 +128,7 @@ def make_engine(
   )
   pool_sharding = mesh_lib.cache_sharding(mesh, c.num_kv_heads)
   by_row: Any = mesh_lib.batch_sharding(mesh)
-  slots_sharding = decode_lib.Slots(*[by_row] * 6)
+  slots_sharding = decode_lib.Slots(*[by_row] * 7)
   param_shardings = mesh_lib.param_shardings(
     transformer.abstract_params(model), mesh, rules
   )
@@ -156,10 +144,6 @@ def make_engine(
     c.head_size,
   )
   on_mesh: dict[str, Any] = {"mesh": mesh, "pool_spec": pool_sharding.spec}
-
-  make_decode = functools.partial(
-    _make_decode, model, on_mesh, pool_sharding, slots_sharding
-  )
   return Engine(
     settings=settings,
     model=model,
@@ -185,8 +169,9 @@ def make_engine(
       donate_argnums=1,
     ),
     compact=jax.jit(decode_lib.compact, out_shardings=slots_sharding),
-    decode=make_decode(settings),
-    make_decode=make_decode,
+    decode=_make_decode(
+      model, on_mesh, pool_sharding, slots_sharding, settings
+    ),
   )
 
 
@@ -205,7 +190,7 @@ def _make_decode(
     functools.partial(
       decode_lib.decode,
       model,
-      sampling=settings.sampling,
+      truncation=settings.truncation,
       steps=settings.decode_chunk,
       **on_mesh,
     ),

@@ -9,14 +9,10 @@ goes in rounds:
 
 All of it runs in the caller's thread, and the loop is not asyncio's, so it
 works in a notebook too. Every host of a run sees the same completions and
-verdicts in the same round.
-
-Each temperature has a stream of its own. The device has memory for the slots of
-one of them, so a stream waits until the other's sequences have ended.
+verdicts in the same round. All coroutines share one stream.
 """
 
 import collections
-import itertools
 from collections.abc import (
   AsyncIterable,
   AsyncIterator,
@@ -36,7 +32,6 @@ from azr_jax.rollout.sequence import SequenceState
 from azr_jax.rollout.stream import Stream
 
 Out = TypeVar("Out")
-ParamsOf = Callable[[Sampler], types.Params]
 
 
 class Jobs(Protocol):
@@ -92,7 +87,7 @@ async def as_completed(
 
 
 class EventLoop:
-  """Coroutines, and the streams and jobs that they await."""
+  """Coroutines, and the stream and jobs that they await."""
 
   def __init__(self, rounds: Rounds | None = None) -> None:
     """Makes a loop without coroutines.
@@ -103,23 +98,19 @@ class EventLoop:
     self._rounds = rounds or Rounds()
     self._version = 0
     self._expected: list[SequenceState] = []
-    # Numbers of requests, which streams share, as they share environments.
-    self._numbers = itertools.count()
-    self._streams: dict[int, tuple[Sampler, Stream]] = {}
+    self._stream: Stream | None = None
     self._ready: collections.deque[
       tuple[Coroutine[Any, Any, Any], Future[Any]]
     ] = collections.deque()
     self._jobs: dict[int, Jobs] = {}
-    self._sent: list[Stream] = []
+    self._is_sent = False
 
   def stream(self, sampler: Sampler, params: types.Params | None) -> Stream:
-    """Returns the open stream of a sampler."""
-    key = id(sampler)
-    if key not in self._streams:
-      stream = sampler.open(params, self._numbers, self._version)
-      stream.expect(self._expected)
-      self._streams[key] = sampler, stream
-    return self._streams[key][1]
+    """Returns the open stream; the first call opens it with these arguments."""
+    if self._stream is None:
+      self._stream = sampler.open(params, self._version)
+      self._stream.expect(self._expected)
+    return self._stream
 
   def spawn(self, coroutine: Coroutine[Any, Any, Out]) -> "Future[Out]":
     """Has a coroutine run beside the others; returns its future."""
@@ -155,24 +146,21 @@ class EventLoop:
     """
     self._go_on()
     self._go_round()
-    streams = [stream for _, stream in self._streams.values()]
-    return bool(self._sent) or all(stream.is_empty for stream in streams)
+    return self._is_sent or self._is_empty
 
   def settle(self) -> None:
     """Goes on without decoding until nothing more happens.
 
     Completions are delivered, and verdicts and tool outputs are waited for.
     """
-    for stream in self._sent:
-      stream.fetch()
-    self._sent = []
+    self._fetch()
     is_moving = True
     while is_moving:
-      streams = [stream for _, stream in self._streams.values()]
-      is_moving = any([stream.deliver() for stream in streams])
-      for stream in streams:
-        if stream.awaits_tools:
-          stream.wait_for_tools()
+      is_moving = False
+      if self._stream is not None:
+        is_moving = self._stream.deliver()
+        if self._stream.awaits_tools:
+          self._stream.wait_for_tools()
           is_moving = True
       is_moving |= any(jobs.pending for jobs in self._jobs.values())
       self._poll(wait=True)
@@ -180,41 +168,40 @@ class EventLoop:
 
   def suspend(self) -> None:
     """Frees the memory of the device, between `settle` and `resume`."""
-    for _, stream in self._streams.values():
-      stream.suspend()
+    if self._stream is not None:
+      self._stream.suspend()
 
-  def resume(self, params_of: ParamsOf, version: int) -> None:
+  def resume(self, params: types.Params, version: int) -> None:
     """Goes on with other parameters.
 
     Args:
-      params_of: sampler -> parameters to sample with.
+      params: parameters to sample with.
       version: of the parameters.
     """
     self._version = version
-    for sampler, stream in self._streams.values():
-      stream.resume(params_of(sampler), version)
+    if self._stream is not None:
+      self._stream.resume(params, version)
 
   @property
   def held(self) -> list[SequenceState]:
-    """The sequences of the suspended streams."""
-    return [s for _, stream in self._streams.values() for s in stream.held]
+    """The sequences of the suspended stream."""
+    return [] if self._stream is None else self._stream.held
 
   @property
   def num_free(self) -> int:
     """How many slots no sequence has or waits for."""
-    streams = [stream for _, stream in self._streams.values()]
-    return min((stream.num_free for stream in streams), default=0)
+    return 0 if self._stream is None else self._stream.num_free
 
   def expect(self, known: Iterable[SequenceState]) -> None:
-    """Has streams go on with the sequences of a run that was killed."""
+    """Has the stream go on with the sequences of a run that was killed."""
     self._expected = list(known)
-    for _, stream in self._streams.values():
-      stream.expect(self._expected)
+    if self._stream is not None:
+      self._stream.expect(self._expected)
 
   def close(self) -> None:
-    """Drops all streams, and what they hold on the device."""
-    self._streams.clear()
-    self._sent = []
+    """Drops the stream, and what it holds on the device."""
+    self._stream = None
+    self._is_sent = False
 
   def run_until(self, condition: Callable[[], bool]) -> None:
     """Goes round until a condition holds.
@@ -229,28 +216,32 @@ class EventLoop:
   def _go_round(self) -> None:
     """Does what the module's docstring lists."""
     self._rounds.now += 1
-    for stream in self._sent:
-      stream.fetch()
-    self._sent = []
+    self._fetch()
     self._poll(wait=False)
     went_on = self._go_on()
-    streams = [stream for _, stream in self._streams.values()]
-    had_something = any(not stream.is_empty for stream in streams)
-    for stream in streams:
-      others = any(one.has_slots for one in streams if one is not stream)
-      if stream.send(may_make_slots=not others):
-        self._sent.append(stream)
+    had_something = not self._is_empty
+    self._is_sent = self._stream is not None and self._stream.send()
     went_on |= self._go_on()
-    if self._sent or went_on:
+    if self._is_sent or went_on:
       return
-    if any(not stream.is_empty for stream in streams):
-      for stream in streams:
-        stream.wait_for_tools()
+    if self._stream is not None and not self._stream.is_empty:
+      self._stream.wait_for_tools()
     elif any(jobs.pending for jobs in self._jobs.values()):
       self._poll(wait=True)
       self._go_on()
     elif not had_something:
       raise RuntimeError("a coroutine awaits what nobody will bring")
+
+  @property
+  def _is_empty(self) -> bool:
+    """Whether the stream has nothing to sample or to deliver."""
+    return self._stream is None or self._stream.is_empty
+
+  def _fetch(self) -> None:
+    """Takes the tokens of the call that was sent, if one was."""
+    if self._is_sent and self._stream is not None:
+      self._stream.fetch()
+    self._is_sent = False
 
   def _poll(self, wait: bool) -> None:
     """Takes the outcomes of jobs that are done.

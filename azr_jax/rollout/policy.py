@@ -72,6 +72,7 @@ class Policy:
     tokenizer: text to ids and back.
     params: the parameters to sample with.
     key: this step's random key; every call to `sample` derives its own.
+    temperature: divides the logits; None: as the sampler's settings say.
     calls: how often `sample` was called.
     sampled: what all calls have sampled.
     is_branch: whether `branch` made it.
@@ -83,6 +84,7 @@ class Policy:
   tokenizer: Tokenizer
   params: Any
   key: jax.Array
+  temperature: float | None = None
   calls: int = 0
   sampled: Sampled = dataclasses.field(default_factory=Sampled)
   is_branch: bool = False
@@ -123,10 +125,9 @@ class Policy:
       key: the other key.
       temperature: divides the logits; None: as before.
     """
-    sampler = self.sampler
-    if temperature is not None:
-      sampler = sampler.at_temperature(temperature)
-    return Policy(sampler, self.tokenizer, self.params, key)
+    if temperature is None:
+      temperature = self.temperature
+    return Policy(self.sampler, self.tokenizer, self.params, key, temperature)
 
   def prompt(self, text: str, task: Any = None) -> types.Prompt:
     """Tokenises a whole prompt, with BOS where the model has one."""
@@ -158,8 +159,7 @@ class Policy:
         the prompt's index.
       environment: runs the tool calls of conversations; None ends a completion
         with its first response.
-      temperature: divides the logits; None: as the sampler's settings say. The
-        decode loop is compiled for each temperature.
+      temperature: divides the logits; None: as that of the policy.
       call: takes the place of the number of calls before, in the key.
       max_new_tokens: maximum number of tokens of the completions of each
         prompt; None: `rollout.max_tokens`.
@@ -170,10 +170,9 @@ class Policy:
     """
     number = self.calls if call is None else call
     self.calls += 1
-    sampler = self.sampler
-    if temperature is not None:
-      sampler = sampler.at_temperature(temperature)
-    stream = self.loop.stream(sampler, self.params)
+    if temperature is None:
+      temperature = self.temperature
+    stream = self.loop.stream(self.sampler, self.params)
     if number not in self._key_words:
       # It is computed behind what the device does now, so it is kept.
       key = jax.random.fold_in(self.key, number)
@@ -184,7 +183,7 @@ class Policy:
       stream.submit(
         prompt,
         n,
-        Draw(key_data, seeds[index]),
+        Draw(key_data, seeds[index], temperature),
         None if max_new_tokens is None else max_new_tokens[index],
         order=(*self.order, number),
         environment=environment,

@@ -15,9 +15,6 @@ The life of a request (`stream.py`):
 """
 
 import collections
-import copy
-import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 
 import jax
@@ -60,31 +57,12 @@ class Sampler:
     self._tokenizer = tokenizer
     self._engine = make_engine(model, mesh, rules, settings)
     self._ends = ResponseEnds(tokenizer, settings)
-    self._at_temperature: dict[float, Sampler] = {}
-    # Samplers of other temperatures count what they do here, too.
     self.meter = Meter()
 
   @property
   def engine(self) -> Engine:
     """The compiled functions, for measurements."""
     return self._engine
-
-  def at_temperature(self, temperature: float) -> "Sampler":
-    """Returns a sampler of another temperature with the same programs but one.
-
-    The decode loop is compiled anew when it is first used; later calls return
-    the same sampler.
-    """
-    if temperature == self.settings.temperature:
-      return self
-    if temperature not in self._at_temperature:
-      sampler = copy.copy(self)
-      sampler.settings = dataclasses.replace(
-        self.settings, temperature=temperature
-      )
-      sampler._engine = self._engine.with_settings(sampler.settings)
-      self._at_temperature[temperature] = sampler
-    return self._at_temperature[temperature]
 
   @property
   def groups(self) -> int:
@@ -109,7 +87,6 @@ class Sampler:
   def open(
     self,
     params: types.Params | None,
-    numbers: "itertools.count[int] | None" = None,
     version: int = 0,
   ) -> Stream:
     """Returns a stream that takes prompts while it runs; see `Stream`."""
@@ -119,7 +96,6 @@ class Sampler:
       self._ends,
       self.meter,
       params,
-      numbers,
       version,
     )
 

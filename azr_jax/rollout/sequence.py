@@ -26,6 +26,7 @@ class Request:
     max_new_tokens: maximum number of tokens of a completion.
     key_data: uint32 [W], the random key; sample s folds in (`seed`, s).
     seed: the prompt's integer.
+    temperature: divides the logits; 0 is greedy.
     order: requests with a smaller one get their slots first.
     environment: runs the tool calls of conversations; None ends a completion
       with its first response.
@@ -37,6 +38,7 @@ class Request:
   max_new_tokens: int
   key_data: np.ndarray
   seed: int
+  temperature: float = 1.0
   order: tuple[int, ...] = ()
   environment: Environment | None = None
 

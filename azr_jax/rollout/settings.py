@@ -4,7 +4,7 @@ import dataclasses
 import re
 
 from azr_jax.config.settings import Settings, setting
-from azr_jax.rollout.token_sampling import SamplingParams
+from azr_jax.rollout.token_sampling import Truncation
 
 _SIZE = (lambda v: v >= -1, "-1, 0 or at least 1")
 _ASCENDING = (
@@ -131,6 +131,6 @@ class SamplerSettings(Settings):
     return -(-tokens // self.cache_chunk)
 
   @property
-  def sampling(self) -> SamplingParams:
-    """How a token is drawn from its distribution."""
-    return SamplingParams(self.temperature, self.top_k, self.top_p)
+  def truncation(self) -> Truncation:
+    """Which tokens may be drawn."""
+    return Truncation(self.top_k, self.top_p)

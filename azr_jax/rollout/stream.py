@@ -30,10 +30,12 @@ class Draw(NamedTuple):
   Attributes:
     key_data: uint32 [W], the words of a random key.
     seed: an integer, which the key folds in before the number of the sample.
+    temperature: divides the logits, 0 is greedy; None: `rollout.temperature`.
   """
 
   key_data: np.ndarray
   seed: int
+  temperature: float | None = None
 
 
 # All that the draws of a sample depend on; no two samples of a run have one.
@@ -60,7 +62,6 @@ class Stream:
     ends: ResponseEnds,
     meter: Meter,
     params: types.Params | None,
-    numbers: "itertools.count[int] | None" = None,
     version: int = 0,
   ):
     """Opens a stream; `send` makes slots when there is something to sample.
@@ -73,7 +74,6 @@ class Stream:
       params: parameters to sample with, from `engine.compute_params`; None:
         prompts wait until `resume`.
       version: of the parameters.
-      numbers: numbers of requests, for streams that share environments.
     """
     self._engine = engine
     self._tokenizer = tokenizer
@@ -81,7 +81,7 @@ class Stream:
     self._stop_ids = np.asarray(sorted(ends.stop_ids), np.int32)
     self._meter = meter
     self._params, self._version = params, version
-    self._numbers = numbers or itertools.count()
+    self._numbers = itertools.count()
     self._scheduler: Scheduler | None = None
     self._output: decode_lib.DecodeOutput | None = None
     self._ended: list[SequenceState] = []
@@ -132,6 +132,7 @@ class Stream:
         f"max_new_tokens={max_new_tokens}: expected 1 to "
         f"rollout.max_tokens={settings.max_tokens}"
       )
+    temperature = draw.temperature
     request = Request(
       next(self._numbers),
       prompt,
@@ -139,6 +140,7 @@ class Stream:
       max_new_tokens,
       draw.key_data,
       draw.seed,
+      settings.temperature if temperature is None else temperature,
       order,
       environment,
     )
@@ -178,11 +180,6 @@ class Stream:
       self._scheduler.add(request, ordered)
 
   @property
-  def has_slots(self) -> bool:
-    """Whether its slots take memory of the device."""
-    return self._scheduler is not None
-
-  @property
   def is_empty(self) -> bool:
     """Whether nothing is to be sampled, and every completion was delivered."""
     return not (self._scheduler or self._ended or self._held)
@@ -195,17 +192,14 @@ class Stream:
       return slots - len(self._held)
     return slots - self._scheduler.num_live - self._scheduler.num_waiting
 
-  def send(self, may_make_slots: bool = True) -> bool:
+  def send(self) -> bool:
     """Fills free slots, starts a call of the decode loop, delivers completions.
-
-    Args:
-      may_make_slots: whether the device has memory for slots.
 
     Returns:
       Whether the call was started; not if no sequence decodes.
     """
     ended, self._ended = self._ended, []
-    if self._held and self._params is not None and may_make_slots:
+    if self._held and self._params is not None:
       self._make_slots(self._params)
     scheduler = self._scheduler
     if scheduler is not None:

@@ -1,5 +1,8 @@
 """Token sampling: greedy, temperature, top-k, top-p.
 
+Each slot has a temperature of its own, so that samples of training and greedy
+answers of a benchmark are drawn by one program.
+
 Nothing here sorts the vocabulary: top-p finds its threshold by bisection, and
 a draw inverts the cumulative distribution, block by block.
 
@@ -17,40 +20,42 @@ _BLOCK_TOKENS = 128
 
 
 @dataclasses.dataclass(frozen=True)
-class SamplingParams:
-  """The distribution that a token is drawn from.
+class Truncation:
+  """Which tokens may be drawn; greedy slots take the most likely one anyway.
 
   Attributes:
-    temperature: divides the logits; 0 takes the most likely token.
     top_k: keep only the k most likely tokens; 0 keeps all.
     top_p: keep the smallest set of most likely tokens whose probability
       reaches p; 1 keeps all. Tokens as likely as the last one are also kept.
   """
 
-  temperature: float = 1.0
   top_k: int = 0
   top_p: float = 1.0
 
 
 def processed_logits(
-  logits: Float[Array, "B V"], sampling: SamplingParams
+  logits: Float[Array, "B V"],
+  temperature: Float[Array, " B"],
+  truncation: Truncation,
 ) -> Float[Array, "B V"]:
   """Returns the logits of the distribution that is sampled from, float32.
 
-  Tokens that cannot be drawn get -inf. Greedy sampling leaves the logits as
-  they are, so that it reports the model's own distribution.
+  Tokens that cannot be drawn get -inf. Where the temperature is 0, the logits
+  are left as they are, so that a greedy slot reports the model's own
+  distribution.
   """
   logits = logits.astype(jnp.float32)
-  if sampling.temperature == 0:
-    return logits
-  logits = logits / sampling.temperature
-  if sampling.top_k:
-    kept, _ = jax.lax.top_k(logits, sampling.top_k)
-    logits = jnp.where(logits < kept[:, -1:], -jnp.inf, logits)
-  if sampling.top_p < 1:
+  is_greedy = (temperature == 0)[:, None]
+  logits = logits / jnp.where(is_greedy, 1.0, temperature[:, None])
+  if truncation.top_k:
+    kept, _ = jax.lax.top_k(logits, truncation.top_k)
+    is_kept = is_greedy | (logits >= kept[:, -1:])
+    logits = jnp.where(is_kept, logits, -jnp.inf)
+  if truncation.top_p < 1:
     weights = _weights(logits)
-    threshold = _nucleus_threshold(weights, sampling.top_p)
-    logits = jnp.where(weights < threshold[:, None], -jnp.inf, logits)
+    threshold = _nucleus_threshold(weights, truncation.top_p)
+    is_kept = is_greedy | (weights >= threshold[:, None])
+    logits = jnp.where(is_kept, logits, -jnp.inf)
   return logits
 
 
@@ -89,20 +94,31 @@ def _nucleus_threshold(
 
 @jax.named_scope("token_choice")
 def sample_tokens(
-  logits: Float[Array, "B V"], keys: Key[Array, " B"], sampling: SamplingParams
+  logits: Float[Array, "B V"],
+  keys: Key[Array, " B"],
+  temperature: Float[Array, " B"],
+  truncation: Truncation,
 ) -> tuple[Int[Array, " B"], Float[Array, " B"]]:
   """Draws one token per row; uses up `keys`.
+
+  Args:
+    logits: of each row.
+    keys: random keys.
+    temperature: divides the logits; 0 takes the most likely token, the first
+      one of several.
+    truncation: which tokens may be drawn.
 
   Returns:
     Token ids, int32, and their log-probabilities under the processed
     distribution, float32.
   """
-  logits = processed_logits(logits, sampling)
-  if sampling.temperature == 0:
-    tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
-  else:
-    uniform = jax.vmap(lambda key: jax.random.uniform(key, (2,)))(keys)
-    tokens = _draw(_weights(logits), uniform)
+  logits = processed_logits(logits, temperature, truncation)
+  uniform = jax.vmap(lambda key: jax.random.uniform(key, (2,)))(keys)
+  # The first token with a weight is drawn where the running sum need only pass
+  # 0, and a greedy slot has weights at the maximum alone.
+  weights, is_greedy = _weights(logits), (temperature == 0)[:, None]
+  weights = jnp.where(is_greedy & (weights < 1), 0.0, weights)
+  tokens = _draw(weights, jnp.where(is_greedy, 0.0, uniform))
   chosen = jnp.take_along_axis(logits, tokens[:, None], axis=-1)[:, 0]
   return tokens, chosen - jax.nn.logsumexp(logits, axis=-1)
 

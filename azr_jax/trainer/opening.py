@@ -90,7 +90,8 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
       "benchmarks", lambda: PeriodicEvals(experiment, executor, system)
     )
     run.print_status("compiling the sampler; the first step compiles the rest")
-    evals.warm_up_samplers(experiment.sampler.compute_params(state.params))
+    sampler = experiment.sampler
+    sampler.warm_up(sampler.compute_params(state.params))
     run.barrier("the sampler is compiled")
     log = at_exit.enter_context(
       step_log.StepLog(

@@ -47,7 +47,7 @@ class PeriodicEvals:
     self._key = experiment.evaluation_key()
     self._executor = executor
     self._experiment = experiment
-    self._sampler = experiment.sampler.at_temperature(c.temperature)
+    self._temperature = c.temperature
     self._benchmarks = _read(c, experiment, system) if c.every else {}
     self._agents = {
       name: system.benchmark_agent(name) or policy_lib.single_turn
@@ -59,17 +59,6 @@ class PeriodicEvals:
         f"config.evaluation.benchmarks={c.benchmarks!r}: expected no "
         f"{questions.NAME!r}, because this system runs no code in answers"
       )
-
-  def warm_up_samplers(self, params: types.Params) -> None:
-    """Compiles the sampler of training, and that of evaluations.
-
-    Args:
-      params: as `Sampler.warm_up` takes them.
-    """
-    sampler = self._experiment.sampler
-    sampler.warm_up(params)
-    if self._every and self._sampler is not sampler:
-      self._sampler.warm_up(params)
 
   def is_finished(self, run: Run, done: int) -> bool:
     """Returns whether a run has all its steps and the scores of their policy.
@@ -117,7 +106,10 @@ class PeriodicEvals:
       return
     log.write_last(flush=True)
     with policy_lib.open_policy(
-      self._sampler, self._experiment.source.tokenizer, params, self._key
+      self._experiment.sampler,
+      self._experiment.source.tokenizer,
+      params,
+      self._key,
     ) as policy:
       log.write_scores(done + 1, self._score(policy, done, run))
 
@@ -129,7 +121,7 @@ class PeriodicEvals:
     for benchmark, settings in self._benchmarks.items():
       scores |= runner.run(
         benchmark,
-        Policy(self._sampler, policy.tokenizer, policy.params, self._key),
+        policy.with_key(self._key, self._temperature),
         self._executor,
         run.hosts,
         settings,

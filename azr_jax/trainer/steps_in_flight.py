@@ -127,7 +127,7 @@ class StepsInFlight:
     params = policy.params
     for under_way in self._steps:
       under_way.policy.params = params
-    self._loop.resume(lambda sampler: params, step - 1)
+    self._loop.resume(params, step - 1)
     if not self._steps:
       self._begin(step, params)
     first = self._steps[0]

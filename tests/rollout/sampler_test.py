@@ -1,6 +1,5 @@
 """The sampler, compared with full forward passes."""
 
-import dataclasses
 import re
 
 import jax
@@ -21,7 +20,6 @@ from azr_jax import types
 from azr_jax.learner import objective, packing
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout import stream as stream_lib
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.run import compile_counter
 
@@ -48,22 +46,6 @@ def test_greedy_equals_full_forward_for_ragged_prompts(params, one_device_mesh):
     for token in completions[index, 0].token_ids:
       assert token == int(jnp.argmax(next_logits(params, ids)[-1]))
       ids.append(int(token))
-
-
-def test_another_temperature_shares_all_but_the_decode_loop(
-  params, one_device_mesh
-):
-  sampled = policy(params, one_device_mesh)
-  greedy = dataclasses.replace(
-    sampled, sampler=sampled.sampler.at_temperature(0.0)
-  )
-  want = sample(policy(params, one_device_mesh, temperature=0.0))
-  for key, completion in sample(greedy).items():
-    np.testing.assert_array_equal(completion.token_ids, want[key].token_ids)
-  assert greedy.sampler.settings.temperature == 0
-  assert greedy.sampler._engine.prefill is sampled.sampler._engine.prefill
-  assert sampled.sampler.at_temperature(1.0) is sampled.sampler
-  assert sampled.sampler.settings.temperature == 1.0
 
 
 def test_logprobs_are_those_of_a_full_forward(params, one_device_mesh):
@@ -288,19 +270,13 @@ def test_the_learner_scores_500_tokens_as_the_sampler_did(
   assert float(np.max(gap * batch.loss_mask)) < 1e-4
 
 
-def test_two_temperatures_never_have_slots_at_once(params, one_device_mesh):
-  """Memory has room for the slots of one; the other waits until it is done."""
+def test_samples_of_two_temperatures_share_slots(params, one_device_mesh):
+  """Each is what it is alone."""
   mixed = policy(params, one_device_mesh)
   want = [
     sample(mixed),
     sample(policy(params, one_device_mesh, temperature=0.0)),
   ]
-  most, make = [], stream_lib.Stream._make_slots
-
-  def counted(stream, params):
-    make(stream, params)
-    streams = [one for _, one in mixed.loop._streams.values()]
-    most.append(sum(one.has_slots for one in streams))
 
   async def ask(text, temperature):
     prompt, index = mixed.prompt(text), TEXTS.index(text)
@@ -311,23 +287,18 @@ def test_two_temperatures_never_have_slots_at_once(params, one_device_mesh):
   async def converse(text, first, second):
     return [await ask(text, first), await ask(text, second)]
 
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(stream_lib.Stream, "_make_slots", counted)
-    both = mixed.run(
-      mixed.gather(
-        converse(text, *((None, 0.0) if number % 2 else (0.0, None)))
-        for number, text in enumerate(TEXTS)
-      )
+  both = mixed.run(
+    mixed.gather(
+      converse(text, *((None, 0.0) if number % 2 else (0.0, None)))
+      for number, text in enumerate(TEXTS)
     )
-  assert len(most) >= 3 and set(most) == {1}
+  )
   for number, found in enumerate(both):
     expected = [one[number, 0].token_ids.tolist() for one in want]
     assert found == (expected if number % 2 else expected[::-1])
 
 
-def test_another_temperature_compiles_the_decode_loop_alone(
-  params, one_device_mesh
-):
+def test_another_temperature_compiles_nothing(params, one_device_mesh):
   """Greedy samples of a sampler of temperature 1 are those of a greedy one."""
   mixed = policy(params, one_device_mesh)
   warm = sample(mixed)
@@ -337,7 +308,7 @@ def test_another_temperature_compiles_the_decode_loop_alone(
     greedy = {
       (i, s): c for i, s, c in mixed.sample(prompts, temperature=0.0, call=0)
     }
-    assert set(counter.take()) <= {"decode", "jit(decode)"}
+    assert counter.take() == []
     again = {(i, s): c for i, s, c in mixed.sample(prompts, call=0)}
     assert counter.take() == []
   for name, completion in want.items():
