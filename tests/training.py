@@ -42,7 +42,7 @@ AZR = {
   "azr.learnability_samples": 2,
   "rollout.slots": 16,
   "rollout.prompt_buckets": (128,),
-  "rollout.cache_chunk": 120,
+  "rollout.page_size": 120,
   "learner.micro_rows": 8,
   "learner.max_micro_batches": 2,
   "train.save_every": 2,

@@ -48,21 +48,21 @@ class SplitSettings(Settings):
   the same share of them.
   """
 
-  seed: int = setting(0, "seed of generators and of the split", at_least=0)
+  seed: int = setting(0, "seed of generators and of the split", minimum=0)
   train: int = setting(
-    200, "questions of a train task for GRPO", paper="over 200", at_least=1
+    200, "questions of a train task for GRPO", paper="over 200", minimum=1
   )
   sft: int = setting(
     100,
     "questions of a train task for SFT conversations",
     paper="at most 70 conversations",
-    at_least=1,
+    minimum=1,
   )
   seen: int = setting(
-    100, "held-out questions of a train task", paper="not named", at_least=1
+    100, "held-out questions of a train task", paper="not named", minimum=1
   )
   test: int = setting(
-    100, "questions of a test task", paper="not named", at_least=1
+    100, "questions of a test task", paper="not named", minimum=1
   )
 
   def wanted(self, split: str) -> int:
@@ -308,7 +308,7 @@ def _write_manifest(
     "tasks": made.tasks,
     "minutes": round(made.seconds / 60, 2),
   }
-  storage.write_whole(path, json.dumps(manifest, indent=1) + "\n")
+  storage.write_atomically(path, json.dumps(manifest, indent=1) + "\n")
 
 
 def _has_gym(made: Build) -> bool:

@@ -128,7 +128,7 @@ def _training_prompt(
   item: Item, prompt_format: str, tokenizer: Tokenizer
 ) -> str:
   del tokenizer
-  return prompts.solve_prompt(item.request, prompt_format)
+  return prompts.solve_prompt(item.question, prompt_format)
 
 
 @dataclasses.dataclass(frozen=True)

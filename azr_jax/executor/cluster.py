@@ -34,9 +34,11 @@ from azr_jax.executor.pending import ResultFuture, Task
 from azr_jax.executor.settings import ExecutorSettings
 
 NAMESPACE = "azr_jax"
-START_S = 120.0  # An actor may have to wait for a new node to start.
+START_TIMEOUT_S = 120.0  # An actor may have to wait for a new node to start.
 POLL_S = 5.0  # An actor answers after this time though no job has ended.
-SILENT_S = 60.0  # An actor that has not answered for longer counts as lost.
+HEARTBEAT_TIMEOUT_S = (
+  60.0  # An actor that has not answered for longer counts as lost.
+)
 RETRY_S = 1.0  # Between two tries to reach an actor that Ray starts again.
 
 
@@ -156,7 +158,7 @@ class ActorServer:
       notify: called by any thread when `receive` has something to do.
     """
     self.workers = workers
-    self.busy: dict[int, Task] = {}
+    self.in_flight: dict[int, Task] = {}
     self._ray, self._actor, self._name = ray, actor, name
     self._is_owner = is_owner
     self._notify = notify
@@ -260,11 +262,15 @@ class ActorServer:
       if now > self._retry_at:
         self._greet()
       return
-    silent_s = START_S if self.layers is None else SILENT_S
-    if now - self._last_message_at > silent_s:
+    heartbeat_timeout_s = (
+      START_TIMEOUT_S if self.layers is None else HEARTBEAT_TIMEOUT_S
+    )
+    if now - self._last_message_at > heartbeat_timeout_s:
       if self.layers is not None:
         self._kill()
-      raise ServerLost(f"{self._name} has not answered for {silent_s:.0f} s")
+      raise ServerLost(
+        f"{self._name} has not answered for {heartbeat_timeout_s:.0f} s"
+      )
 
   def restart(self, error: ServerLost) -> None:
     """Waits for Ray to start the actor again, which `check` finds out.
@@ -328,7 +334,7 @@ def connect(
   dispatcher.start(
     servers,
     needed=1,
-    patience_s=START_S,
+    start_timeout_s=START_TIMEOUT_S,
     expected=f"; expected {settings.workers} free cores on a node of the Ray "
     "cluster, which another run may have",
     on_end=ray.shutdown if owns_connection else lambda: None,

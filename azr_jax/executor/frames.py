@@ -17,7 +17,7 @@ import struct
 CALL_TIMED_OUT, RUN_TIMED_OUT, SLEPT, SIGNALLED, NO_REPORT, REPORTED = range(6)
 LIMITS = (CALL_TIMED_OUT, RUN_TIMED_OUT, SLEPT)
 # A reply that nobody asked for says that the zygote is alive.
-ALIVE = 6
+HEARTBEAT = 6
 
 # Payload bytes, request number, limits of a call, a run, and sleep in seconds.
 _REQUEST = struct.Struct(">QQddd")
@@ -54,9 +54,9 @@ def pack_reply(number, seconds, cpu_s, seen, size):
   return _REPLY.pack(size, number, seconds, cpu_s, seen)
 
 
-def pack_alive():
+def pack_heartbeat():
   """Returns the frame that says that the zygote is alive."""
-  return pack_reply(0, 0.0, 0.0, ALIVE, 0)
+  return pack_reply(0, 0.0, 0.0, HEARTBEAT, 0)
 
 
 def take_replies(buffer):

@@ -37,7 +37,7 @@ class _Server:
     self._watched = select.EPOLLIN
     self._last_told = 0.0
     self._hold_until = 0.0
-    pool.watch(channel.reading, self._watched)
+    pool.watch(channel.read_fd, self._watched)
 
   def serve(self) -> None:
     """Serves until the trainer closes the socket or has died.
@@ -50,7 +50,7 @@ class _Server:
       wait_s = ALIVE_S
       if self._pool.verdicts:
         wait_s = max(0.0, self._hold_until - time.monotonic())
-      if self._channel.reading in self._pool.step(wait_s):
+      if self._channel.read_fd in self._pool.step(wait_s):
         self._channel.flush()
         try:
           self._channel.read()
@@ -87,13 +87,13 @@ class _Server:
       self._write(messages.VERDICTS, verdicts)
       self._hold_until = now + HOLD_S
     if now - self._last_told > ALIVE_S / 2:
-      self._write(messages.ALIVE, None)
+      self._write(messages.HEARTBEAT, None)
     events = select.EPOLLIN
     if self._channel.has_unsent():
       events |= select.EPOLLOUT
     if events != self._watched:
       self._watched = events
-      pool.change_watch(self._channel.reading, events)
+      pool.change_watch(self._channel.read_fd, events)
 
   def _write(self, kind: str, content: object) -> None:
     self._last_told = time.monotonic()
@@ -103,7 +103,7 @@ class _Server:
 def _first_message(channel: Channel) -> tuple:
   """Waits for the trainer's first message, and returns its content."""
   while True:
-    select.select([channel.reading], [], [])
+    select.select([channel.read_fd], [], [])
     channel.read()
     for _, content in messages.take(channel.incoming):
       return content

@@ -103,10 +103,10 @@ def serve(request_pipe, reply_pipe):
   children = []
   poll = select.poll()
   poll.register(request_pipe, select.POLLIN)
-  say_alive = time.monotonic() + ALIVE_S
+  send_heartbeat = time.monotonic() + ALIVE_S
   while os.getppid() == parent and not requests.closed:
     poll.register(reply_pipe, select.POLLOUT if replies.waiting else 0)
-    ready = _wait(poll, children, say_alive)
+    ready = _wait(poll, children, send_heartbeat)
     if request_pipe in ready:
       for number, *limits, file in requests.take():
         pid, pipe = _fork()
@@ -124,10 +124,10 @@ def serve(request_pipe, reply_pipe):
       if child.status is not None:
         children.remove(child)
         replies.add(*_reply(child))
-    if children and time.monotonic() >= say_alive:
-      say_alive = time.monotonic() + ALIVE_S
+    if children and time.monotonic() >= send_heartbeat:
+      send_heartbeat = time.monotonic() + ALIVE_S
       if not replies.waiting:  # A pool that does not read needs no more.
-        replies.add(frames.pack_alive())
+        replies.add(frames.pack_heartbeat())
     replies.flush()
   for child in children:
     child.kill()
@@ -135,37 +135,37 @@ def serve(request_pipe, reply_pipe):
   return None
 
 
-def _wait(poll, children, say_alive):
+def _wait(poll, children, send_heartbeat):
   """Waits for a pipe, a child's end or a limit, or until a sign of life is due.
 
   Returns the descriptors that are ready.
   """
   now = time.monotonic()
   until = [child.stopwatch.next_look() for child in children]
-  until.append(say_alive if children else now + PARENT_CHECK_S)
+  until.append(send_heartbeat if children else now + PARENT_CHECK_S)
   wait_ms = max(0.0, min(until) - now) * 1000
   return {descriptor for descriptor, _ in poll.poll(wait_ms + 1)}
 
 
 def _fork():
   """Forks; returns the child's process id and this process's end of a pipe."""
-  reading, writing = os.pipe()
+  read_fd, write_fd = os.pipe()
   pid = kernel.fork()
   if pid == 0:
-    return pid, writing
-  os.close(writing)
-  os.set_blocking(reading, False)
-  return pid, reading
+    return pid, write_fd
+  os.close(write_fd)
+  os.set_blocking(read_fd, False)
+  return pid, read_fd
 
 
-def _become_program(file, writing, cpu_s, sandbox_layers, zygote):
+def _become_program(file, write_fd, cpu_s, sandbox_layers, zygote):
   """Enters the sandbox with one open pipe, then runs the program."""
   code, inputs, entry, forbidden = frames.unpack_program(file)
   kernel.leave_files()  # This needs a descriptor that the next line closes.
-  os.closerange(3, writing)
-  os.closerange(writing + 1, 1 << 20)
+  os.closerange(3, write_fd)
+  os.closerange(write_fd + 1, 1 << 20)
   kernel.enter_child(sandbox_layers, zygote, cpu_s)
-  program.run(code, inputs, entry, forbidden, writing)
+  program.run(code, inputs, entry, forbidden, write_fd)
 
 
 def _attend(child, ready, poll):

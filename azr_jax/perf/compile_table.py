@@ -123,11 +123,11 @@ def _programs(report: dict[str, Any]) -> Iterator[str]:
 def _trips(report: dict[str, Any]) -> str:
   """Returns how often loops of unknown length are assumed to run."""
   return "; ".join(
-    f"{name} {trips[loop]:.0f} {loop.replace('_', ' ')}(s)"
+    f"{name} {trip_counts[loop]:.0f} {loop.replace('_', ' ')}(s)"
     for name, program in report["programs"].items()
-    if (trips := report["assumed_trips"].get(name))
+    if (trip_counts := report["assumed_trip_counts"].get(name))
     for loop in program["loops"]
-    if loop in trips
+    if loop in trip_counts
   )
 
 

@@ -64,7 +64,7 @@ class _Calls:
     batch.counts[:] = width
 
     def seconds(pages: int) -> float:
-      starts = np.full_like(batch.starts, pages * settings.cache_chunk)
+      starts = np.full_like(batch.starts, pages * settings.page_size)
 
       def run() -> Any:
         self._pool = self._engine.prefill(
@@ -75,7 +75,7 @@ class _Calls:
       return fastest(run, self._repeats)
 
     first_s = seconds(0)
-    pages = (settings.longest - width) // settings.cache_chunk
+    pages = (settings.longest - width) // settings.page_size
     if pages < 1:
       return first_s, 0.0
     return first_s, max(0.0, seconds(pages) - first_s) / pages
@@ -88,14 +88,14 @@ class _Calls:
     """
     settings = self._engine.settings
     steps, few = settings.decode_chunk, max(1, settings.decode_chunk // 4)
-    most = (settings.longest - steps) // settings.cache_chunk
+    most = (settings.longest - steps) // settings.page_size
     rows = slots // self._engine.devices
     platform = self._engine.mesh.devices.flat[0].platform
     blocks = rows // cached_attention.block_rows(rows, platform)
 
     def seconds(tokens: int, pages: int) -> float:
       changes = busy_slots(
-        self._engine, slots, pages * settings.cache_chunk, tokens
+        self._engine, slots, pages * settings.page_size, tokens
       )
       state = self._engine.init_slots(slots)
 

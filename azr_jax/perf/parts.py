@@ -75,10 +75,10 @@ class Finder:
 
   def __init__(self, program: Program):
     self._program = program
-    self._users: dict[str, list[Operation]] = collections.defaultdict(list)
+    self._ref_counts: dict[str, list[Operation]] = collections.defaultdict(list)
     for op in program.operations.values():
       for name in op.operands:
-        self._users[name].append(op)
+        self._ref_counts[name].append(op)
 
   def part(self, op: Operation) -> str:
     """Returns an operation's part.
@@ -98,7 +98,7 @@ class Finder:
       []
       if "/" in op.op_name
       else [operations[name] for name in op.operands if name in operations],
-      [] if "/" in op.op_name else self._users[op.name],
+      [] if "/" in op.op_name else self._ref_counts[op.name],
     ]
     for neighbours in near:
       found = collections.Counter(

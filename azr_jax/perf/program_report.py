@@ -22,7 +22,7 @@ def program_report(
   chip: Chip,
   floors: Mapping[str, float],
   token_floors: Mapping[str, float],
-  trips: Mapping[str, float],
+  trip_counts: Mapping[str, float],
 ) -> dict[str, Any]:
   """Returns the figures of a program, as JSON values.
 
@@ -31,20 +31,22 @@ def program_report(
     chip: the kind of device.
     floors: part of the model -> least seconds of a call.
     token_floors: the same for a decoded token of all slots.
-    trips: loop of unknown length -> iterations to assume.
+    trip_counts: loop of unknown length -> iterations to assume.
   """
   names = program.cost.loop_names()
-  report: dict[str, Any] = time_report(program.cost.at(trips), chip, floors)
+  report: dict[str, Any] = time_report(
+    program.cost.at(trip_counts), chip, floors
+  )
   loops = {}
   for name in names:
-    at = trips if name == cost.TOKEN else {}
-    loops[name] = {"assumed": trips.get(name, 1.0)} | time_report(
+    at = trip_counts if name == cost.TOKEN else {}
+    loops[name] = {"assumed": trip_counts.get(name, 1.0)} | time_report(
       program.cost.iteration(name).at(at),
       chip,
       token_floors if name == cost.TOKEN else {},
     )
   if cost.TOKEN in names:
-    once = dict(trips) | {cost.TOKEN: 0.0}
+    once = dict(trip_counts) | {cost.TOKEN: 0.0}
     report["once"] = time_report(program.cost.at(once), chip, {})
   return report | {
     "loops": loops,

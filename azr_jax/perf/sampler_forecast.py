@@ -30,7 +30,7 @@ class Rules:
     prefill_tokens: tokens that a call reads.
     devices: over which rows and slots are split.
     decode_chunk: tokens of a slot per call of decode.
-    cache_chunk: tokens of a page, which attention reads at a time.
+    page_size: tokens of a page, which attention reads at a time.
     platform: of the devices, cpu, gpu or tpu.
   """
 
@@ -40,7 +40,7 @@ class Rules:
   prefill_tokens: int
   devices: int
   decode_chunk: int
-  cache_chunk: int
+  page_size: int
   platform: str
 
   def bucket(self, tokens: int) -> int:
@@ -69,7 +69,7 @@ class Rules:
     rows = slots // self.devices
     block = cached_attention.block_rows(rows, self.platform) * self.devices
     longest = sorted(lengths, reverse=True)[::block]
-    return sum(math.ceil(length / self.cache_chunk) for length in longest)
+    return sum(math.ceil(length / self.page_size) for length in longest)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,9 +250,9 @@ class _Player:
     self._rules, self._costs = rules, costs
     self._slots = rules.slot_counts[0]
     self._live: list[_Sequence] = []
-    self._returning: list[_Sequence] = []
+    self._resuming: list[_Sequence] = []
     self._groups: list[_Group] = []
-    self._line: list[_Group] = []
+    self._queue: list[_Group] = []
     self.played = Played()
     # Sequences of each step that have not ended.
     self.unended: dict[int, int] = collections.defaultdict(int)
@@ -264,13 +264,13 @@ class _Player:
       group.waiting.extend(_Sequence(group, n) for n in prompt.completions)
       group.num_uncached = prompt.tokens - 1
       self.unended[step] += len(prompt.completions)
-      self._line.append(group)
+      self._queue.append(group)
 
   def forget_cache(self) -> None:
     """Puts all sequences in line again, to be prefilled."""
     waiting = [s for group in self._groups for s in group.waiting]
-    sequences = [*self._live, *self._returning, *waiting]
-    self._live, self._returning, self._groups = [], [], []
+    sequences = [*self._live, *self._resuming, *waiting]
+    self._live, self._resuming, self._groups = [], [], []
     by_group: dict[_Group, list[_Sequence]] = collections.defaultdict(list)
     for sequence in sequences:
       sequence.num_uncached = sequence.written
@@ -278,27 +278,27 @@ class _Player:
     for group, theirs in by_group.items():
       group.waiting = collections.deque(theirs)
       group.num_uncached = group.prompt.tokens - 1
-      self._line.append(group)
+      self._queue.append(group)
     self._slots = self._rules.slot_counts[0]
 
   @property
   def _has_waiting(self) -> bool:
-    return bool(self._line or self._groups or self._returning)
+    return bool(self._queue or self._groups or self._resuming)
 
   @property
   def _num_sequences(self) -> int:
-    waiting = sum(len(g.waiting) for g in (*self._line, *self._groups))
-    return len(self._live) + len(self._returning) + waiting
+    waiting = sum(len(g.waiting) for g in (*self._queue, *self._groups))
+    return len(self._live) + len(self._resuming) + waiting
 
   def admit(self) -> None:
     """Reads waiting tokens and fills free slots."""
     self._resize()
     progress = True
     while progress:
-      progress = self._enter()
+      progress = self._fill_slots()
       self._prepare_groups()
       progress = self._prefill() or progress
-      progress = self._enter() or progress
+      progress = self._fill_slots() or progress
       if len(self._live) > self._slots // 2:
         break
     self._resize()
@@ -319,19 +319,19 @@ class _Player:
 
   def _prepare_groups(self) -> None:
     """Takes the next prompts of a bucket from the line."""
-    if self._groups or not self._line:
+    if self._groups or not self._queue:
       return
     by_bucket: dict[int, list[_Group]] = collections.defaultdict(list)
-    for group in sorted(self._line, key=lambda group: group.step):
+    for group in sorted(self._queue, key=lambda group: group.step):
       by_bucket[self._rules.bucket(group.prompt.tokens)].append(group)
     bucket = min(by_bucket, key=lambda b: (by_bucket[b][0].step, -b))
     width = min(bucket, self._rules.prefill_tokens)
     self._groups = by_bucket[bucket][: self._rules.rows(width)]
-    self._line = [group for group in self._line if group not in self._groups]
+    self._queue = [group for group in self._queue if group not in self._groups]
 
   def _prefill(self) -> bool:
     """Prefills the next pending tokens, in one call."""
-    waiting = (*self._returning, *self._groups)
+    waiting = (*self._resuming, *self._groups)
     pending = [one for one in waiting if one.num_uncached]
     if not pending:
       return False
@@ -345,29 +345,29 @@ class _Player:
         total += one.written
       before = max(before, total - one.num_uncached)
       one.num_uncached -= min(width, one.num_uncached)
-    pages = math.ceil(before / self._rules.cache_chunk)
+    pages = math.ceil(before / self._rules.page_size)
     self.played.prefill_s += call_s + pages * page_s
     return True
 
   def _enter(self) -> bool:
     """Fills free slots; returns whether a sequence went on."""
-    free, went_on = self._slots - len(self._live), False
-    for sequence in list(self._returning[:free]):
+    free, has_run = self._slots - len(self._live), False
+    for sequence in list(self._resuming[:free]):
       free -= 1
       if not sequence.num_uncached:
-        self._returning.remove(sequence)
+        self._resuming.remove(sequence)
         self._live.append(sequence)
-        went_on = True
+        has_run = True
     for group in self._groups:
       while not group.num_uncached and group.waiting and free:
         sequence = group.waiting.popleft()
         free -= 1
-        went_on = True
-        (self._returning if sequence.num_uncached else self._live).append(
+        has_run = True
+        (self._resuming if sequence.num_uncached else self._live).append(
           sequence
         )
     self._groups = [group for group in self._groups if group.waiting]
-    return went_on
+    return has_run
 
   def decode(self) -> None:
     """Plays one call of the decode loop."""

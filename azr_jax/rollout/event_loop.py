@@ -1,11 +1,11 @@
 """Runs coroutines while a device decodes for them.
 
 `System.collect` is a coroutine that awaits completions and verdicts. The loop
-goes in rounds:
+runs in rounds:
 1. the tokens of the last call of the decode loop are fetched;
 2. verdicts of jobs that are done are taken;
 3. free slots are filled, the next call is sent, and completions are delivered;
-4. every coroutine whose future is done goes on, while the device decodes.
+4. every coroutine whose future is done resumes, while the device decodes.
 
 All of it runs in the caller's thread, and the loop is not asyncio's, so it
 works in a notebook too. Every host of a run sees the same completions and
@@ -102,7 +102,7 @@ class EventLoop:
     """
     self._rounds = rounds or Rounds()
     self._version = 0
-    self._expected: list[SequenceState] = []
+    self._restored: list[SequenceState] = []
     # Numbers of requests, which streams share, as they share environments.
     self._numbers = itertools.count()
     self._streams: dict[int, tuple[Sampler, Stream]] = {}
@@ -117,12 +117,12 @@ class EventLoop:
     key = id(sampler)
     if key not in self._streams:
       stream = sampler.open(params, self._numbers, self._version)
-      stream.expect(self._expected)
+      stream.restore(self._restored)
       self._streams[key] = sampler, stream
     return self._streams[key][1]
 
   def spawn(self, coroutine: Coroutine[Any, Any, Out]) -> "Future[Out]":
-    """Has a coroutine run beside the others; returns its future."""
+    """Starts a coroutine beside the others; returns its future."""
     future: Future[Out] = Future()
     self._ready.append((coroutine, future))
     return future
@@ -147,19 +147,19 @@ class EventLoop:
     while (item := self.run(following())) is not end:
       yield item
 
-  def go_round(self) -> bool:
+  def run_once(self) -> bool:
     """Runs ready coroutines and one call of the decode loop.
 
     Returns:
       Whether all that was submitted had its chance of a slot.
     """
-    self._go_on()
-    self._go_round()
+    self._run_ready()
+    self._run_once()
     streams = [stream for _, stream in self._streams.values()]
     return bool(self._sent) or all(stream.is_empty for stream in streams)
 
-  def settle(self) -> None:
-    """Goes on without decoding until nothing more happens.
+  def run_until_idle(self) -> None:
+    """Runs coroutines without decoding until nothing more happens.
 
     Completions are delivered, and verdicts and tool outputs are waited for.
     """
@@ -176,15 +176,15 @@ class EventLoop:
           is_moving = True
       is_moving |= any(jobs.pending for jobs in self._jobs.values())
       self._poll(wait=True)
-      is_moving |= self._go_on()
+      is_moving |= self._run_ready()
 
   def suspend(self) -> None:
-    """Frees the memory of the device, between `settle` and `resume`."""
+    """Frees the memory of the device, between `run_until_idle` and `resume`."""
     for _, stream in self._streams.values():
       stream.suspend()
 
   def resume(self, params_of: ParamsOf, version: int) -> None:
-    """Goes on with other parameters.
+    """Resumes with other parameters.
 
     Args:
       params_of: sampler -> parameters to sample with.
@@ -195,9 +195,9 @@ class EventLoop:
       stream.resume(params_of(sampler), version)
 
   @property
-  def held(self) -> list[SequenceState]:
+  def suspended(self) -> list[SequenceState]:
     """The sequences of the suspended streams."""
-    return [s for _, stream in self._streams.values() for s in stream.held]
+    return [s for _, stream in self._streams.values() for s in stream.suspended]
 
   @property
   def num_free(self) -> int:
@@ -205,11 +205,11 @@ class EventLoop:
     streams = [stream for _, stream in self._streams.values()]
     return min((stream.num_free for stream in streams), default=0)
 
-  def expect(self, known: Iterable[SequenceState]) -> None:
-    """Has streams go on with the sequences of a run that was killed."""
-    self._expected = list(known)
+  def restore(self, known: Iterable[SequenceState]) -> None:
+    """Gives streams the sequences of a run that was killed, to continue."""
+    self._restored = list(known)
     for _, stream in self._streams.values():
-      stream.expect(self._expected)
+      stream.restore(self._restored)
 
   def close(self) -> None:
     """Drops all streams, and what they hold on the device."""
@@ -217,40 +217,42 @@ class EventLoop:
     self._sent = []
 
   def run_until(self, condition: Callable[[], bool]) -> None:
-    """Goes round until a condition holds.
+    """Runs rounds until a condition holds.
 
     Raises:
       RuntimeError: nothing is left that could make it hold.
     """
-    self._go_on()
+    self._run_ready()
     while not condition():
-      self._go_round()
+      self._run_once()
 
-  def _go_round(self) -> None:
+  def _run_once(self) -> None:
     """Does what the module's docstring lists."""
     self._rounds.now += 1
     for stream in self._sent:
       stream.fetch()
     self._sent = []
     self._poll(wait=False)
-    went_on = self._go_on()
+    has_run = self._run_ready()
     streams = [stream for _, stream in self._streams.values()]
     had_something = any(not stream.is_empty for stream in streams)
     for stream in streams:
       others = any(one.has_slots for one in streams if one is not stream)
       if stream.send(may_make_slots=not others):
         self._sent.append(stream)
-    went_on |= self._go_on()
-    if self._sent or went_on:
+    has_run |= self._run_ready()
+    if self._sent or has_run:
       return
     if any(not stream.is_empty for stream in streams):
       for stream in streams:
         stream.wait_for_tools()
     elif any(jobs.pending for jobs in self._jobs.values()):
       self._poll(wait=True)
-      self._go_on()
+      self._run_ready()
     elif not had_something:
-      raise RuntimeError("a coroutine awaits what nobody will bring")
+      raise RuntimeError(
+        "a coroutine awaits a future that nothing will complete"
+      )
 
   def _poll(self, wait: bool) -> None:
     """Takes the outcomes of jobs that are done.
@@ -263,8 +265,8 @@ class EventLoop:
       jobs.poll(wait)
     self._jobs = {id(jobs): jobs for jobs in pending if jobs.pending}
 
-  def _go_on(self) -> bool:
-    """Runs each coroutine as far as it goes; returns whether any ran."""
+  def _run_ready(self) -> bool:
+    """Runs each ready coroutine to its next await; returns whether any ran."""
     ran = bool(self._ready)
     while self._ready:
       coroutine, future = self._ready.popleft()
@@ -284,7 +286,7 @@ class EventLoop:
     coroutine: Coroutine[Any, Any, Any],
     future: "Future[Any]",
   ) -> None:
-    """Has a coroutine go on when what it awaits is done."""
+    """Resumes a coroutine when what it awaits is done."""
     if awaited.jobs is not None:
       self._jobs[id(awaited.jobs)] = awaited.jobs
     awaited.future.add_done_callback(

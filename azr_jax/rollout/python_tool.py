@@ -34,13 +34,13 @@ class PythonToolSettings(Settings):
     8,
     "scripts of a conversation that run; one more turn follows the last",
     paper="8",
-    at_least=0,
+    minimum=0,
   )
   max_output_tokens: int = setting(
     500,
     "longest tool output, tokens; its middle is left out",
     paper="not named; Search-R1 has 500",
-    at_least=1,
+    minimum=1,
   )
 
 

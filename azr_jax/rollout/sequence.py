@@ -26,7 +26,7 @@ class Request:
     max_new_tokens: maximum number of tokens of a completion.
     key_data: uint32 [W], the random key; sample s folds in (`seed`, s).
     seed: the prompt's integer.
-    order: requests with a smaller one get their slots first.
+    priority: requests with a smaller one get their slots first.
     environment: runs the tool calls of conversations; None ends a completion
       with its first response.
   """
@@ -37,7 +37,7 @@ class Request:
   max_new_tokens: int
   key_data: np.ndarray
   seed: int
-  order: tuple[int, ...] = ()
+  priority: tuple[int, ...] = ()
   environment: Environment | None = None
 
 
@@ -56,7 +56,7 @@ class SequenceState:
     awaiting_tool: whether the environment has yet to answer the last response.
     cached: the pages of its prompt and its tokens; None if it has none.
     finish_reason: one of `types.FINISH_REASONS`; None until it has ended.
-    ended: the future of its end.
+    ended: the future of its completion.
   """
 
   request: Request

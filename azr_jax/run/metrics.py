@@ -41,7 +41,7 @@ HEALTHY = {
   "correction/effective_share near 1",
   "time": "seconds per phase; verification_wait near 0",
   "groups": "equal_share, dropped_share: zero-advantage groups, well below 1",
-  "refill": "unfilled_share near 0; dropped_share far below 1",
+  "dynamic_sampling": "no_signal_share near 0; dropped_share far below 1",
   "shaping": "overlong_share and masked_share near 0",
   "critic": "value_loss falls; explained_variance rises above 0; skipped 0",
   "evaluation": "pass@1 rises",
@@ -88,7 +88,7 @@ class MetricsWriter:
     self._path = workdir / METRICS
     kept = _lines_before(self._path, first_step, rows)
     if kept or self._path.exists():
-      storage.write_whole(self._path, "".join(kept))
+      storage.write_atomically(self._path, "".join(kept))
     self._rows: list[dict[str, Any]] = []
     self._stored: list[str] | None = None
     self._stored_at = time.monotonic()
@@ -127,7 +127,7 @@ class MetricsWriter:
     """
     if self._stored is not None:
       self._stored_at = time.monotonic()
-      storage.write_whole(self._path, "".join(self._stored))
+      storage.write_atomically(self._path, "".join(self._stored))
 
   def take_rows(self) -> list[dict[str, Any]]:
     """Returns what was written since the last call, for a checkpoint."""

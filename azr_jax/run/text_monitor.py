@@ -98,7 +98,7 @@ class Monitor:
     self._patterns = patterns
     self._classifier = classifier
 
-  def look(
+  def check(
     self,
     step: int,
     samples: Sequence[Sample],

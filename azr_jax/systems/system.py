@@ -167,7 +167,7 @@ class System(abc.ABC):
 
   @classmethod
   def fixed_keys(cls, settings: Any) -> Sequence[str]:
-    """Returns keys of the trunk that a resumed run of it must not change.
+    """Returns keys of the shared that a resumed run of it must not change.
 
     They are of those that other runs may change, such as `train.steps` for a
     schedule over all steps.

@@ -43,7 +43,7 @@ def train(
       agree.
     TimeoutError: a host did not come in `hosts.timeout_s`.
   """
-  c = experiment.settings.trunk.train
+  c = experiment.settings.shared.train
   with open_training(experiment, run) as training:
     monitor = text_monitor.from_settings(run.folder, run.is_primary, c)
     saves = SaveSchedule(c, run)
@@ -74,11 +74,11 @@ def train(
         learned = step_log.fetch(learner_metrics)
 
         # Log, while the update runs.
-        flagged = monitor.look(
+        flagged = monitor.check(
           step,
-          policy.sampled.replies,
+          policy.sample_log.completions,
           trajectories,
-          extra=policy.sampled.branch_replies,
+          extra=policy.sample_log.branch_completions,
         )
         rollouts.metrics.update(scores | shaped | packed | flagged)
         training.log.write_last()

@@ -225,7 +225,7 @@ def _write(
   }
   scores |= registry.averages(main) | registry.average_errors(errors)
   text = json.dumps(identity | {"scores": scores}, indent=2)
-  storage.write_whole(path, text + "\n")
+  storage.write_atomically(path, text + "\n")
   return scores
 
 

@@ -129,7 +129,7 @@ DECODE = program(
 def test_loops_that_depend_on_data_stand_apart():
   found = cost_of(DECODE)
   assert found.loop_names() == [cost.TOKEN, cost.PAGE]
-  assert found.loops[0].at_most == 128
+  assert found.loops[0].max_trip_count == 128
   assert found.total_cycles == 1000
   token = found.iteration(cost.TOKEN)
   assert token.total_cycles == 50 + 2 * 20

@@ -26,7 +26,7 @@ def rules(**changes):
       "prefill_tokens": 64,
       "devices": 1,
       "decode_chunk": 16,
-      "cache_chunk": 4,
+      "page_size": 4,
       "platform": "cpu",
     }
     | changes

@@ -54,7 +54,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     max_tokens=work.max_tokens,
     prefill_tokens=flags.prefill_tokens,
     decode_chunk=flags.decode_chunk,
-    cache_chunk=flags.cache_chunk,
+    page_size=flags.page_size,
     extend_chunk=flags.result_tokens,
     stop_strings=(),
   )

@@ -27,7 +27,7 @@ from azr_jax.systems.azr.appendix import rewriting
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.tasks.programs import parsing
-from azr_jax.tasks.programs.prompt_style import PromptStyle
+from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import DEDUCTION, UNKNOWN, Triplet
 
 # Rejections that the run of a program gives (`validation.Rejection`).
@@ -51,7 +51,7 @@ def let_in(
   proposal: Proposal,
   drawn: float,
   settings: AZRSettings,
-  style: PromptStyle,
+  prompt_builder: PromptBuilder,
 ) -> None:
   """Gives a refused proposal an unverified task, if the gate lets it in.
 
@@ -62,7 +62,7 @@ def let_in(
     proposal: a proposal that was validated.
     drawn: what `draw` returned for it.
     settings: epsilon, and what is stripped of programs.
-    style: how the solver's prompt is written, which the task must fit.
+    prompt_builder: builds the solver's prompt, which the task must fit.
   """
   is_leaked = (
     proposal.task_type == DEDUCTION
@@ -77,5 +77,5 @@ def let_in(
   code, argument_text = parsed
   code = rewriting.strip(code, settings.appendix.strip)
   task = Triplet(code, argument_text, UNKNOWN)
-  if policy.fits(solver.solve_prompt(policy, DEDUCTION, task, style)):
+  if policy.fits(solver.solve_prompt(policy, DEDUCTION, task, prompt_builder)):
     proposal.task = task

@@ -21,7 +21,7 @@ from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
 from azr_jax.systems.system import Context
 from azr_jax.tasks.programs import buffer as buffer_lib
-from azr_jax.tasks.programs.prompt_style import PromptStyle
+from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import Task
 
 # Calls of the policy. Proposals, which are call 0, get their slots first.
@@ -55,7 +55,7 @@ class StepPlayer:
     policy: Policy,
     context: Context,
     settings: AZRSettings,
-    style: PromptStyle,
+    prompt_builder: PromptBuilder,
     labels: Labels,
     buffers: Mapping[str, buffer_lib.TaskBuffer],
     step: int,
@@ -66,13 +66,17 @@ class StepPlayer:
       policy: proposes and solves.
       context: its jobs validate and grade.
       settings: of self-play.
-      style: how prompts are written.
+      prompt_builder: builds the prompts.
       labels: what solutions are graded by.
       buffers: tasks of earlier steps.
       step: the training step.
     """
     self._policy, self._context, self._settings = policy, context, settings
-    self._style, self._labels, self._step = style, labels, step
+    self._prompt_builder, self._labels, self._step = (
+      prompt_builder,
+      labels,
+      step,
+    )
     self._known: dict[str, set[str]] = {}
     if settings.buffer.duplicates == "reject":
       self._known = {name: buffer.keys() for name, buffer in buffers.items()}
@@ -111,12 +115,12 @@ class StepPlayer:
   ) -> Play:
     """Plays one proposal."""
     settings, policy = self._settings, self._policy
-    jobs, style = self._context.jobs, self._style
+    jobs, prompt_builder = self._context.jobs, self._prompt_builder
     proposal = await proposer.propose(
-      policy, jobs, number, task_type, prompt, settings, style
+      policy, jobs, number, task_type, prompt, settings, prompt_builder
     )
     drawn = gate.draw(self._context.seed, self._step, number)
-    gate.let_in(policy, proposal, drawn, settings, style)
+    gate.let_in(policy, proposal, drawn, settings, prompt_builder)
     if settings.buffer.duplicates == "reject":
       await self._reject_duplicate(number, proposal)
     if settings.solve_from == "current" and proposal.task is not None:
@@ -213,7 +217,7 @@ class StepPlayer:
       number,
       task_type,
       task,
-      self._style,
+      self._prompt_builder,
       n,
       self._labels.is_voted(task),
     )

@@ -19,7 +19,7 @@ from azr_jax.systems.azr.appendix import composite, rewriting
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.tasks.programs import parsing, validation
 from azr_jax.tasks.programs.buffer import TaskBuffer
-from azr_jax.tasks.programs.prompt_style import PromptStyle
+from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import (
   ERROR_DEDUCTION,
   INDUCTION,
@@ -94,7 +94,7 @@ def propose_prompt(
   task_type: str,
   buffers: Mapping[str, TaskBuffer],
   settings: AZRSettings,
-  style: PromptStyle,
+  prompt_builder: PromptBuilder,
   rng: np.random.Generator,
 ) -> types.Prompt:
   """Draws references from the buffers and writes a proposer's prompt.
@@ -107,7 +107,7 @@ def propose_prompt(
     task_type: the type of the proposal.
     buffers: the tasks of each type.
     settings: how many references are shown.
-    style: how the prompt is written.
+    prompt_builder: builds the prompt.
     rng: draws the references.
 
   Raises:
@@ -120,16 +120,18 @@ def propose_prompt(
     for _ in range(REDRAWS):
       if task_type == INDUCTION:
         code = _draw_program(buffers, rng)
-        prompt = _induction_prompt(policy, code, settings, style)
+        prompt = _induction_prompt(policy, code, settings, prompt_builder)
       else:
         buffer = buffers[task_type]
         prompt = _triplet_prompt(
-          policy, task_type, buffer, count, settings, style, rng
+          policy, task_type, buffer, count, settings, prompt_builder, rng
         )
       if policy.fits(prompt):
         return prompt
   if task_type == INDUCTION:
-    prompt = _induction_prompt(policy, ZERO_TRIPLET.code, settings, style)
+    prompt = _induction_prompt(
+      policy, ZERO_TRIPLET.code, settings, prompt_builder
+    )
   else:
     prompt = _triplet_prompt(
       policy,
@@ -137,7 +139,7 @@ def propose_prompt(
       buffers[task_type],
       0,
       settings,
-      style,
+      prompt_builder,
       rng,
       composites=False,
     )
@@ -163,9 +165,12 @@ def _draw_program(
 
 
 def _induction_prompt(
-  policy: Policy, code: str, settings: AZRSettings, style: PromptStyle
+  policy: Policy,
+  code: str,
+  settings: AZRSettings,
+  prompt_builder: PromptBuilder,
 ) -> types.Prompt:
-  text = style.propose_induction(code, settings.induction_inputs)
+  text = prompt_builder.propose_induction(code, settings.induction_inputs)
   return policy.prompt(text, task=Shown(program=code))
 
 
@@ -175,7 +180,7 @@ def _triplet_prompt(
   buffer: TaskBuffer,
   count: int,
   settings: AZRSettings,
-  style: PromptStyle,
+  prompt_builder: PromptBuilder,
   rng: np.random.Generator,
   composites: bool = True,
 ) -> types.Prompt:
@@ -187,7 +192,7 @@ def _triplet_prompt(
     buffer: the tasks of this type.
     count: the maximum number of references; 0: the zero triplet.
     settings: how references are drawn.
-    style: how the prompt is written.
+    prompt_builder: builds the prompt.
     rng: draws the references.
     composites: whether the prompt may have components (appendix D.2).
   """
@@ -208,7 +213,7 @@ def _triplet_prompt(
     )
     components = composite.components(candidates, num_parts)
   return policy.prompt(
-    style.propose_triplet(task_type, references, components),
+    prompt_builder.propose_triplet(task_type, references, components),
     task=Shown(tuple(r.code for r in references), components),
   )
 
@@ -220,7 +225,7 @@ async def propose(
   task_type: str,
   prompt: types.Prompt,
   settings: AZRSettings,
-  style: PromptStyle,
+  prompt_builder: PromptBuilder,
 ) -> Proposal:
   """Samples a proposal and validates it.
 
@@ -231,7 +236,7 @@ async def propose(
     task_type: the type of the proposal.
     prompt: asks for it.
     settings: how it is validated.
-    style: how the prompt of the task will be written, which must fit.
+    prompt_builder: builds the prompt of the task, which must fit.
   """
   [(_, _, completion)] = [
     one async for one in policy.sample([prompt], prompt_seeds=[number], call=0)
@@ -246,7 +251,9 @@ async def propose(
     )
   )
   outcome = await Awaited(verdict, jobs)
-  return _proposal(policy, task_type, prompt, completion, outcome, style)
+  return _proposal(
+    policy, task_type, prompt, completion, outcome, prompt_builder
+  )
 
 
 async def sample_proposals(
@@ -254,11 +261,11 @@ async def sample_proposals(
   jobs: SharedJobs,
   typed_prompts: Sequence[tuple[str, types.Prompt]],
   settings: AZRSettings,
-  style: PromptStyle,
+  prompt_builder: PromptBuilder,
 ) -> list[Proposal]:
   """Samples and validates a proposal for each (task type, prompt), in order."""
   return await policy.gather(
-    propose(policy, jobs, number, task_type, prompt, settings, style)
+    propose(policy, jobs, number, task_type, prompt, settings, prompt_builder)
     for number, (task_type, prompt) in enumerate(typed_prompts)
   )
 
@@ -269,13 +276,15 @@ def _proposal(
   prompt: types.Prompt,
   completion: types.Completion,
   outcome: Task | validation.Rejection,
-  style: PromptStyle,
+  prompt_builder: PromptBuilder,
 ) -> Proposal:
   """Returns the proposal of a response; its task must fit a solver's prompt."""
   task, rejection = None, None
   if isinstance(outcome, validation.Rejection):
     rejection = outcome.reason
-  elif policy.fits(solver.solve_prompt(policy, task_type, outcome, style)):
+  elif policy.fits(
+    solver.solve_prompt(policy, task_type, outcome, prompt_builder)
+  ):
     task = outcome
   else:
     rejection = "oversize"
@@ -285,7 +294,9 @@ def _proposal(
     task_type=task_type,
     task=task,
     rejection=rejection,
-    formatted=parsing.well_formatted(completion.text, style.answer_format),
+    formatted=parsing.well_formatted(
+      completion.text, prompt_builder.answer_format
+    ),
   )
 
 

@@ -32,7 +32,7 @@ from azr_jax.systems.system import Context
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import seed_files, validation
 from azr_jax.tasks.programs import task as task_lib
-from azr_jax.tasks.programs.prompt_style import PromptStyle
+from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.seed_files import CASES, ERRORS, KINDS, TRIPLETS
 from azr_jax.tasks.programs.task import (
   ABDUCTION,
@@ -62,7 +62,7 @@ class Seeding:
     policy: Policy,
     context: Context,
     settings: AZRSettings,
-    style: PromptStyle,
+    prompt_builder: PromptBuilder,
     make_rng: MakeRng,
   ):
     """Reads what the run has written, if anything.
@@ -71,13 +71,13 @@ class Seeding:
       policy: the untrained model.
       context: validates proposals, and keeps the seeds.
       settings: sizes and rounds.
-      style: how prompts are written.
+      prompt_builder: builds the prompts.
       make_rng: makes the generator of a round's draws.
     """
     self._policy = policy
     self._context = context
     self._settings = settings
-    self._style = style
+    self._prompt_builder = prompt_builder
     self._make_rng = make_rng
     self._target = min(
       settings.batch_size * settings.seed_factor, settings.buffer.max_programs
@@ -182,7 +182,7 @@ class Seeding:
     )
     asked = [
       proposer.propose_prompt(
-        policy, task_type, shown, self._settings, self._style, rng
+        policy, task_type, shown, self._settings, self._prompt_builder, rng
       )
       for _ in range(self._settings.batch_size)
     ]
@@ -191,7 +191,7 @@ class Seeding:
       self._context.jobs,
       [(task_type, prompt) for prompt in asked],
       self._settings,
-      self._style,
+      self._prompt_builder,
     )
     tasks = [p.task for p in proposals if p.task is not None]
     # The programs of induction tasks are seeds, which are stripped.
@@ -240,7 +240,9 @@ class Seeding:
     length.
     """
     for seed in self._seeds[kind].tasks():
-      prompt = solver.solve_prompt(self._policy, task_type, seed, self._style)
+      prompt = solver.solve_prompt(
+        self._policy, task_type, seed, self._prompt_builder
+      )
       if self._policy.fits(prompt):
         buffer.add(seed, SEED_STEP)
 

@@ -41,7 +41,7 @@ from azr_jax.systems.azr.solver import Solution
 from azr_jax.systems.system import Context, Evaluation, StepLoad, System
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import templates
-from azr_jax.tasks.programs.prompt_style import PromptStyle
+from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import PROPOSE, SOLVE, Task
 
 # A task counts as fresh for this many steps after it was proposed.
@@ -73,7 +73,7 @@ class AZR(System):
     self._answers = program_metrics.AnswerCounts()
     self._surprise = program_metrics.Surprise()
     limits = context.sandbox
-    self._style = PromptStyle(
+    self._prompt_builder = PromptBuilder(
       settings.prompt_format,
       limits.validation_timeout_s,
       limits.timeout_s,
@@ -86,7 +86,7 @@ class AZR(System):
 
   def solver_prompt(self, task_type: str, task: Task) -> str:
     """Returns the solver's prompt of a task."""
-    return self._style.solve(task_type, task)
+    return self._prompt_builder.solve(task_type, task)
 
   @classmethod
   def step_load(cls, settings: AZRSettings) -> StepLoad:
@@ -113,7 +113,7 @@ class AZR(System):
       "answers": self._answers.state_dict(),
       "answered": self._surprise.state_dict(),
     }
-    words = self._style.words
+    words = self._prompt_builder.custom_templates
     return {
       **buffers,
       **counts,
@@ -128,7 +128,7 @@ class AZR(System):
       ValueError: the run had no tasks of one of the task types, or other
         templates of prompts.
     """
-    words = self._style.words
+    words = self._prompt_builder.custom_templates
     if words and state.get(_TEMPLATES) != words.digest:
       raise ValueError(
         f"config.azr.prompt_templates={self.settings.prompt_templates!r}: the "
@@ -163,7 +163,7 @@ class AZR(System):
         policy,
         self.context,
         settings,
-        self._style,
+        self._prompt_builder,
         functools.partial(self._rng, step),
       ).fill(self.buffers)
       # A run that is killed before its first checkpoint reads its seeds, so
@@ -175,7 +175,7 @@ class AZR(System):
       policy,
       self.context,
       settings,
-      self._style,
+      self._prompt_builder,
       labels,
       self.buffers,
       step,
@@ -209,7 +209,7 @@ class AZR(System):
       (
         task_type,
         proposer.propose_prompt(
-          policy, task_type, self.buffers, settings, self._style, rng
+          policy, task_type, self.buffers, settings, self._prompt_builder, rng
         ),
       )
       for task_type in settings.task_types

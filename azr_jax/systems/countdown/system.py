@@ -5,7 +5,7 @@ One step, as `Countdown.collect`:
    source, a pool of random or proposed puzzles;
 2. it samples G responses to each and grades them: the reward is 1.0, 0.1 or 0.
    A puzzle whose responses have one reward may be replaced by another one
-   (`systems/refill.py`);
+   (`systems/dynamic_sampling.py`);
 3. the curriculum is updated with the pass rate of each puzzle;
 4. every answer becomes a trajectory, whose baseline is the rest of its group
    (RLOO).
@@ -33,7 +33,7 @@ from azr_jax.grading import answer_tags
 from azr_jax.grading import countdown as verifier
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.rollout.policy import Policy
-from azr_jax.systems import collect, refill
+from azr_jax.systems import collect, dynamic_sampling
 from azr_jax.systems.azr import rewards
 from azr_jax.systems.countdown import sources as sources_lib
 from azr_jax.systems.countdown.settings import CountdownSettings
@@ -131,7 +131,9 @@ class Countdown(System):
   async def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Plays one step, as the module's docstring says."""
     settings = self.settings
-    rngs = refill.generators(settings.refill, (self.context.seed, step))
+    rngs = dynamic_sampling.generators(
+      settings.dynamic_sampling, (self.context.seed, step)
+    )
     items, *extra = reversed(
       [
         self._curriculum.sample(step, settings.prompts, rng)
@@ -146,18 +148,18 @@ class Countdown(System):
       # completions as without them.
       room = settings.prompts - -(-settings.proposals // settings.group_size)
       items = (fresh + items)[:room]
-    places = len(items)
+    batch_size = len(items)
     for turn in extra:
-      items = items + turn[:places]
+      items = items + turn[:batch_size]
     call = int(bool(proposed))
-    groups = await refill.fill(
+    groups = await dynamic_sampling.sample_groups(
       policy,
-      places,
-      settings.refill,
+      batch_size,
+      settings.dynamic_sampling,
       lambda number: self._solve(policy, number, items[number], call),
     )
-    solved = [group.trajectories for group in groups.asked]
-    items = [items[group.number] for group in groups.asked]
+    solved = [group.trajectories for group in groups.sampled]
+    items = [items[group.number] for group in groups.sampled]
     rates = [
       float(np.mean([t.metrics["correct"] for t in group])) for group in solved
     ]

@@ -5,7 +5,8 @@ One step, as `ORZ.collect`:
    chooses the source of each (`orz.curriculum`);
 2. it samples several responses to each, and compares their answers with the
    reference answer: the reward is 1 or 0. A problem whose responses are all
-   right or all wrong may be replaced by another one (`systems/refill.py`);
+   right or all wrong may be replaced by another one
+   (`systems/dynamic_sampling.py`);
 3. every response becomes a trajectory. With `learner.estimator = "gae"` a
    critic estimates advantages; with `grpo` or `grpo_mean` the other responses
    to the same problem are the baseline.
@@ -32,7 +33,7 @@ from azr_jax.grading.mathematics import grader, reward
 from azr_jax.grading.outcome import Outcome
 from azr_jax.learner import advantages
 from azr_jax.rollout.policy import Policy
-from azr_jax.systems import collect, refill, text_metrics
+from azr_jax.systems import collect, dynamic_sampling, text_metrics
 from azr_jax.systems.orz.settings import BANDIT, ORZSettings
 from azr_jax.systems.system import Context, Evaluation, StepLoad, System
 from azr_jax.tasks.mathematics import prompts, sources
@@ -81,7 +82,9 @@ class ORZ(System):
     # Index of a problem -> number of correct responses, number of responses.
     self._solved: dict[int, tuple[int, int]] = {}
     self._source_of = [i for i, part in enumerate(by_source) for _ in part]
-    self._order = refill.EpochOrder(settings.prompts, settings.refill)
+    self._order = dynamic_sampling.EpochOrder(
+      settings.prompts, settings.dynamic_sampling
+    )
     self._bandit: bandit.Bandit | None = None
     if settings.curriculum == BANDIT:
       names = [f"source{index}" for index in range(len(by_source))]
@@ -129,7 +132,7 @@ class ORZ(System):
     }
     if self._bandit:
       state["bandit"] = self._bandit.state_dict()
-    if self.settings.refill.replaces:
+    if self.settings.dynamic_sampling.is_enabled:
       state["order"] = self._order.state_dict()
     return state
 
@@ -146,8 +149,8 @@ class ORZ(System):
   def _drawn(self, chooser: bandit.Bandit, step: int) -> list[int]:
     """Returns the index of each problem that a step may ask, by a bandit."""
     settings = self.settings
-    rngs = refill.generators(
-      settings.refill, (self.context.seed, step, *_PURPOSE)
+    rngs = dynamic_sampling.generators(
+      settings.dynamic_sampling, (self.context.seed, step, *_PURPOSE)
     )
     turns = [
       chooser.sample(step, settings.prompts, rng) for rng in reversed(rngs)
@@ -165,15 +168,15 @@ class ORZ(System):
       indices = passes.epoch_indices(
         (self.context.seed,), len(self._problems), positions
       )
-    groups = await refill.fill(
+    groups = await dynamic_sampling.sample_groups(
       policy,
       settings.prompts,
-      settings.refill,
+      settings.dynamic_sampling,
       lambda number: self._ask(policy, number, self._problems[indices[number]]),
     )
-    self._order.give_back(positions, groups)
-    asked = [group.trajectories for group in groups.asked]
-    self._observe(step, [indices[g.number] for g in groups.asked], asked)
+    self._order.return_unused(positions, groups)
+    asked = [group.trajectories for group in groups.sampled]
+    self._observe(step, [indices[g.number] for g in groups.sampled], asked)
     metrics = self._metrics(list(itertools.chain(*asked)))
     metrics |= groups.metrics("orz")
     kept = itertools.chain(*(group.trajectories for group in groups.kept))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scripted
-from azr_test import SETTINGS, STYLE, ScriptedPolicy, answer, settings
+from azr_test import PROMPT_BUILDER, SETTINGS, ScriptedPolicy, answer, settings
 
 from azr_jax.systems.azr import proposer, solver
 from azr_jax.systems.azr.system import AZR
@@ -96,7 +96,9 @@ def test_an_error_too_long_to_be_solved_is_no_seed(context):
   system, _ = play(context, policy, task_types=("error_deduction",))
   buffer = system.buffers["error_deduction"]
   for task in buffer.tasks():
-    solving = solver.solve_prompt(policy, "error_deduction", task, STYLE)
+    solving = solver.solve_prompt(
+      policy, "error_deduction", task, PROMPT_BUILDER
+    )
     assert policy.fits(solving)
   # No prompt is for a task type that is not played.
   assert all("error" in p.text for p in policy.asked)
@@ -158,7 +160,7 @@ def test_components_that_are_too_long_are_left_out(context):
     "deduction",
     {"deduction": buffer},
     settings(composite_chance=1.0),
-    STYLE,
+    PROMPT_BUILDER,
     np.random.default_rng(0),
   )
   assert prompt.task == proposer.Shown((ZERO_TRIPLET.code,))

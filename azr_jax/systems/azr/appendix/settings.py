@@ -25,11 +25,11 @@ class AppendixSettings(Settings):
     0.0,
     "probability that a proposer must build on programs of the buffer (D.2)",
     paper="D.2 tried 0.5",
-    at_least=0,
-    at_most=1,
+    minimum=0,
+    maximum=1,
   )
   composite_most: int = setting(
-    3, "maximum number of programs to build on (D.2)", paper="3", at_least=1
+    3, "maximum number of programs to build on (D.2)", paper="3", minimum=1
   )
   strip: tuple[str, ...] = setting(
     (),
