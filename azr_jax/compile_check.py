@@ -39,7 +39,7 @@ def run() -> None:
     "lengths",
     "",
     "Of completions, for the forecast of a step's seconds: "
-    "equal:TOKENS, lognormal:MEAN:SIGMA:CUT or run:FOLDER; --new_tokens if ''.",
+    "equal:TOKENS, lognormal:MEAN:SIGMA:MAX or run:FOLDER; --new_tokens if ''.",
   )
   programs = flags.DEFINE_list(
     "programs", "", "To compile these alone, e.g. decode,update."

@@ -183,7 +183,7 @@ def _one_stream(phases: Sequence[Sequence[Prompt]]) -> list[Prompt]:
     for index, prompt in enumerate(phase):
       follow[index % len(first)].append(prompt)
   return [
-    dataclasses.replace(prompt, then=tuple(then))
+    dataclasses.replace(prompt, follow_ups=tuple(then))
     for prompt, then in zip(first, follow, strict=True)
   ]
 

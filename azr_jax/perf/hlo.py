@@ -280,7 +280,7 @@ def _constants(program: Program, names: Iterable[str]) -> list[int]:
 
 
 def _step(program: Program, compare: Operation, body: str) -> int:
-  """Returns what a loop's body adds to its index; 1 if that is not plain."""
+  """Returns what a loop's body adds to its index; 1 if that is unclear."""
   index = None
   for name in compare.operands:
     op = program.operations.get(name)

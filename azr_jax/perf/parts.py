@@ -15,7 +15,7 @@ PROJECTIONS = "q, k, v, o"
 ATTENTION = "attention"
 MLP = "mlp"
 LOGITS = "logits"
-CHOICE = "token choice"
+SAMPLING = "token sampling"
 CACHE = "cache writes"
 OPTIMIZER = "optimizer"
 OTHER = "other"
@@ -27,7 +27,7 @@ PARTS = (
   ATTENTION,
   MLP,
   LOGITS,
-  CHOICE,
+  SAMPLING,
   CACHE,
   OPTIMIZER,
   OTHER,
@@ -35,8 +35,8 @@ PARTS = (
 # A word of the path -> part; the first word of this table that a path has.
 _BY_WORD = {
   "optimizer": OPTIMIZER,
-  "token_choice": CHOICE,
-  "_threefry_fold_in": CHOICE,
+  "token_sampling": SAMPLING,
+  "_threefry_fold_in": SAMPLING,
   "logits": LOGITS,
   "attend": ATTENTION,
   "cache_write": CACHE,

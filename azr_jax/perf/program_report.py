@@ -79,14 +79,14 @@ def time_report(
   kernels = _kernels(whole, chip)
   kernel_s = sum(kernel["seconds"] for kernel in kernels)
   moved = _collectives(whole, chip)
-  in_line_s = sum(one["in_line_seconds"] for one in moved)
-  total_s = None if seconds is None else seconds + kernel_s + in_line_s
+  exposed_s = sum(one["exposed_seconds"] for one in moved)
+  total_s = None if seconds is None else seconds + kernel_s + exposed_s
   floor_s = sum(floors.values())
   return {
     "cycles": cycles if clock else None,
     "seconds": seconds,
     "kernel_seconds": kernel_s,
-    "collective_seconds": in_line_s,
+    "collective_seconds": exposed_s,
     "total_seconds": total_s,
     "floor_seconds": floor_s,
     "ratio": _ratio(total_s, floor_s),
@@ -157,14 +157,14 @@ def _collectives(whole: Cost, chip: Chip) -> list[dict[str, Any]]:
   for one, (count, hidden) in sizes.items():
     seconds = count * one.sent_bytes / chip.link_bandwidth
     hidden_s = hidden / chip.clock_hz if chip.clock_hz else 0.0
-    in_line_s = max(0.0, seconds - hidden_s) if one.asynchronous else seconds
+    exposed_s = max(0.0, seconds - hidden_s) if one.asynchronous else seconds
     found.append(
       dataclasses.asdict(one)
       | {
         "count": count,
         "sent_bytes": count * one.sent_bytes,
         "seconds": seconds,
-        "in_line_seconds": in_line_s,
+        "exposed_seconds": exposed_s,
       }
     )
   return sorted(found, key=lambda one: -one["seconds"])

@@ -57,7 +57,7 @@ class Opening:
 
   @property
   def max_closing(self) -> int:
-    """How many characters of a line it takes to see that it closes the block."""
+    """Characters of a line that show whether it closes the block."""
     return self.indentation + len(self.marks)
 
   def closing_end(self, line: str) -> int:

@@ -264,6 +264,6 @@ def _num_pages(
   if pages_that_fit < min_pages:
     raise ValueError(
       f"rollout.cache_gib={settings.cache_gib}: expected at least "
-      f"{min_pages * page_bytes / 2**30:.3g}, the longest sequence and its prompt"
+      f"{min_pages * page_bytes / 2**30:.3g}, the longest sequence and prompt"
     )
   return pages_that_fit

@@ -1,4 +1,4 @@
-"""The host's page tables: which pages of the cache are free, and reference counts."""
+"""The page tables on the host: free pages, and reference counts of the others."""
 
 import dataclasses
 import heapq

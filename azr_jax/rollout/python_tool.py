@@ -191,7 +191,7 @@ class PythonTool:
     """Returns the metrics since the last call of this method.
 
     `interpreter/calls` counts scripts, and `interpreter/STATUS` those that
-    ended with a status. `slots_writing` is the fraction of slots that decode,
+    ended with a status. `slots_decoding` is the fraction of slots that decode,
     and `awaiting` the number of conversations that wait for a tool output, in
     proportion to the slots; both are means over the calls of the decode loop.
     `time/interpreter_busy` is the seconds in which a script ran; in
@@ -207,7 +207,7 @@ class PythonTool:
     slots = max(totals["slots"], 1.0)
     busy = totals["busy_s"]
     metrics["interpreter/calls"] = totals["calls"]
-    metrics["interpreter/slots_writing"] = totals["decoding"] / slots
+    metrics["interpreter/slots_decoding"] = totals["decoding"] / slots
     metrics["interpreter/awaiting"] = totals["awaiting"] / slots
     metrics["time/interpreter_programs"] = totals["run_s"]
     metrics["time/interpreter_busy"] = busy

@@ -307,7 +307,7 @@ class Scheduler:
         free[slot // per_device].append(slot)
     return free
 
-  def _enter(self) -> bool:
+  def _fill_slots(self) -> bool:
     """Fills free slots; returns whether a sequence progressed."""
     free, has_run = self._free_slots(), False
     for sequence in list(self._resuming):

@@ -46,10 +46,12 @@ def test_neither_busy_processes_nor_slots_make_a_right_answer_wrong(condition):
   shares = (0.05, 0.25, 0.5)
   found = load.measure(LIMIT_S, 1, shares, conditions=[condition])
   assert [*found] == [f"{condition}/{share}" for share in ("5%", "25%", "50%")]
-  assert all(answers.right == answers.of == 8 for answers in found.values())
+  assert all(
+    answers.correct == answers.total == 8 for answers in found.values()
+  )
   # The limit was that of CPU time: a limit of wall clock would have failed.
   slowest = found[f"{condition}/50%"]
-  assert slowest.late > 4 and slowest.most_wall > 1 > slowest.most_cpu
+  assert slowest.over_wall_limit > 4 and slowest.max_wall > 1 > slowest.max_cpu
 
 
 def test_an_endless_call_gets_the_limit_in_cpu_time(pool):

@@ -51,4 +51,4 @@ def test_conversations_are_the_same_however_long_scripts_take():
   assert report["slept_s"] == pytest.approx(1.2)
   # Each conversation sleeps twice.
   assert report["sleeping_s"] > 0.4
-  assert 0 < report["slots_writing"] <= 1 and report["awaiting"] > 0
+  assert 0 < report["slots_decoding"] <= 1 and report["awaiting"] > 0

@@ -1,4 +1,4 @@
-"""Foretells the seconds of a training step, and measures them.
+"""Predicts the seconds of a training step, and measures them.
 
 The device calls of prefill, decode and update are measured one by one;
 a step is forecast from them by the scheduler's rules (`perf/forecast.py`), and
@@ -32,7 +32,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     "--lengths",
     nargs="+",
     default=["equal:64", "lognormal:48:0.8:128"],
-    help="of completions: equal:TOKENS, lognormal:MEAN:SIGMA:CUT or run:FOLDER",
+    help="of completions: equal:TOKENS, lognormal:MEAN:SIGMA:MAX or run:FOLDER",
   )
   parser.set_defaults(prompts=24)
 

@@ -110,7 +110,7 @@ class Seeding:
       ERRORS: [t for t in (ERROR_DEDUCTION,) if t in buffers],
       CASES: [t for t in (INDUCTION,) if t in buffers],
     }
-    # Induction needs programs, even if neither of the other types is played.
+    # Induction needs programs, even if neither of the other types is simulated.
     asked = types_of | {TRIPLETS: types_of[TRIPLETS] or [DEDUCTION]}
     if not (types_of[TRIPLETS] or types_of[CASES]):
       asked[TRIPLETS] = []

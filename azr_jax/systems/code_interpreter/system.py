@@ -82,7 +82,7 @@ class CodeInterpreter(System):
     "calls": "scripts of a conversation; rises where code helps",
     "num_turns": "turns of a conversation: fewer than max_turns",
     "format": "near +rewards.format after a few steps",
-    "interpreter": "slots_writing high, time/interpreter_overlap_share near 1",
+    "interpreter": "slots_decoding high, time/interpreter_overlap_share near 1",
   }
 
   def __init__(
