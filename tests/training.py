@@ -94,7 +94,7 @@ def metrics_of(workdir):
   from azr_jax.run import metrics
 
   return [
-    {k: v for k, v in row.items() if not k.startswith(metrics.OF_THE_MACHINE)}
+    {k: v for k, v in row.items() if not k.startswith(metrics.MACHINE_METRICS)}
     for row in rows_of(workdir)
   ]
 

@@ -60,15 +60,15 @@ def compare(
     ValueError: there is none, or the models were scored on other items.
   """
   common = [n for n in first.benchmarks() if n in second.benchmarks()]
-  asked = options.benchmarks or tuple(common)
-  missing = [name for name in asked if name not in common]
-  if missing or not asked:
+  names = options.benchmarks or tuple(common)
+  missing = [name for name in names if name not in common]
+  if missing or not names:
     raise ValueError(
       f"{first.name} and {second.name}: expected records of "
       f"{' and '.join(missing) or 'a common benchmark'} in each folder; both "
       f"have {common or 'none'}"
     )
-  for name in asked:
+  for name in names:
     yield _compare(first, second, name, options)
 
 

@@ -156,7 +156,9 @@ class MathematicsSettings(Settings):
   )
 
 
-def graded_by(settings: MathematicsSettings, benchmark: Benchmark) -> Benchmark:
+def with_grading(
+  settings: MathematicsSettings, benchmark: Benchmark
+) -> Benchmark:
   """Returns a benchmark as the settings ask and grade it.
 
   Args:

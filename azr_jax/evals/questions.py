@@ -96,7 +96,7 @@ def score_name(benchmark: str, agent: str, agents: Sequence[str]) -> str:
   return f"{benchmark}_{agent}" if len(agents) > 1 else benchmark
 
 
-def asked_by(
+def answered_by(
   benchmark: Benchmark, agent: str, agents: Sequence[str] = ()
 ) -> Benchmark:
   """Returns the benchmark with an agent's prompts, and its grader.

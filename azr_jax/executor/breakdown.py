@@ -45,7 +45,7 @@ def _point():
 
 def _child(code, text, write_fd, parent):
   points = [_point()]
-  kernel.leave_files()
+  kernel.deny_files()
   os.closerange(3, write_fd)
   os.closerange(write_fd + 1, 1 << 20)
   kernel.enter_child(LAYERS, parent, 10)
@@ -103,7 +103,7 @@ def main():
   """Reads the programs, prepares like a zygote, measures, writes the report."""
   programs = json.load(sys.stdin)
   report = os.dup(1)
-  zygote.settle(LAYERS, 512, (), ())
+  zygote.prepare_process(LAYERS, 512, (), ())
   measured = [_measure(code, text) for code, text in programs]
   complete = [run for run in measured if len(run) == len(STAGES)]
   columns = zip(*complete, strict=True)

@@ -36,9 +36,8 @@ from azr_jax.executor.settings import ExecutorSettings
 NAMESPACE = "azr_jax"
 START_TIMEOUT_S = 120.0  # An actor may have to wait for a new node to start.
 POLL_S = 5.0  # An actor answers after this time though no job has ended.
-HEARTBEAT_TIMEOUT_S = (
-  60.0  # An actor that has not answered for longer counts as lost.
-)
+# An actor that has not answered for longer counts as lost.
+HEARTBEAT_TIMEOUT_S = 60.0
 RETRY_S = 1.0  # Between two tries to reach an actor that Ray starts again.
 
 
@@ -165,9 +164,9 @@ class ActorServer:
     # Answers to calls before this server was last lost count no more.
     self._epoch = 0
     self._answers: collections.deque[tuple[int, str, Any]] = collections.deque()
-    self._greet()
+    self._handshake()
 
-  def _greet(self) -> None:
+  def _handshake(self) -> None:
     self._epoch += 1
     self._client = uuid.uuid4().hex
     self._id = ""
@@ -234,8 +233,8 @@ class ActorServer:
         self.processes = [pid]
         self._ask()
       elif method == "verdicts":
-        its_id, ended = answer
-        if its_id != self._id:
+        actor_id, ended = answer
+        if actor_id != self._id:
           raise ServerLost(f"{self._name} was started again")
         results += [(number, self._read(outcome)) for number, outcome in ended]
         self._ask()
@@ -260,7 +259,7 @@ class ActorServer:
     now = time.monotonic()
     if self._retry_at:
       if now > self._retry_at:
-        self._greet()
+        self._handshake()
       return
     heartbeat_timeout_s = (
       START_TIMEOUT_S if self.layers is None else HEARTBEAT_TIMEOUT_S

@@ -354,7 +354,7 @@ class Dispatcher:
     logging.warning("%s; its %d unfinished jobs run again", error, len(lost))
     for task in lost:
       task.tries += 1
-    self.pending.put_back(task for task in lost if task.tries < MAX_TRIES)
+    self.pending.requeue(task for task in lost if task.tries < MAX_TRIES)
     for task in lost:
       if task.tries >= MAX_TRIES:
         died = verdict.failure(task.job, "error", WORKER_DIED)

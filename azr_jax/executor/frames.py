@@ -16,7 +16,7 @@ import struct
 # How a child ended: it was killed at a limit, or ended otherwise.
 CALL_TIMED_OUT, RUN_TIMED_OUT, SLEPT, SIGNALLED, NO_REPORT, REPORTED = range(6)
 LIMITS = (CALL_TIMED_OUT, RUN_TIMED_OUT, SLEPT)
-# A reply that nobody asked for says that the zygote is alive.
+# A reply without a request, which says that the zygote is alive.
 HEARTBEAT = 6
 
 # Payload bytes, request number, limits of a call, a run, and sleep in seconds.
@@ -49,9 +49,9 @@ def unpack_program(file):
   return marshal.loads(os.pread(file, os.fstat(file).st_size, 0))
 
 
-def pack_reply(number, seconds, cpu_s, seen, size):
-  """Returns a reply's header; `seen` says how the child ended."""
-  return _REPLY.pack(size, number, seconds, cpu_s, seen)
+def pack_reply(number, seconds, cpu_s, ending, size):
+  """Returns a reply's header; `ending` says how the child ended."""
+  return _REPLY.pack(size, number, seconds, cpu_s, ending)
 
 
 def pack_heartbeat():

@@ -4,8 +4,8 @@ The life of a job:
 1. `submit` queues its runs;
 2. each goes to the least busy zygote of its hash seed (`hash_seeds.py`) with a
    free slot;
-3. replies are read as they come. A zygote that dies, or has given no sign of
-   life for `HEARTBEAT_TIMEOUT_S`, is replaced, and the new one tries its runs
+3. replies are read as they come. A zygote that dies, or has sent no heartbeat
+for `HEARTBEAT_TIMEOUT_S`, is replaced, and the new one tries its runs
    once more;
 4. when all runs of a job have ended, its verdict is decided here, in a trusted
    process. Only text came back, and it is parsed, never evaluated. What takes
@@ -120,7 +120,7 @@ class Pool:
     self._serial = 0
     # The runs of a dead zygote wait for its successor, because the others may
     # be stuck for the same reason.
-    self._inherited: dict[Zygote, list[_Run]] = {}
+    self._runs_to_retry: dict[Zygote, list[_Run]] = {}
     self._epoll = select.epoll()
     self._by_descriptor: dict[int, Zygote] = {}
     for seed in zygote_seeds:
@@ -247,11 +247,11 @@ class Pool:
     is_wanted: Callable[[], bool],
   ) -> None:
     """Decides the verdict of a job whose runs have all ended."""
-    settled = verdict.settled(results)
+    settled = verdict.early_verdict(results)
     if settled is not None:
       finish(settled)
     elif comparison.is_short(results):
-      finish(verdict.agreed(results[0], *comparison.compare(results)))
+      finish(verdict.compared_verdict(results[0], *comparison.compare(results)))
     else:
       self._compare(results, finish, is_wanted)
 
@@ -268,7 +268,7 @@ class Pool:
         self._add_zygote(self._comparison_seed)
 
     def finish_comparison(result: Result) -> None:
-      finish(verdict.agreed(results[0], *comparison.read(result)))
+      finish(verdict.compared_verdict(results[0], *comparison.read(result)))
 
     run = _Run(
       comparison.job(results),
@@ -338,10 +338,10 @@ class Pool:
       self._replace(zygote)
       return
     if is_new and zygote.layers is not None:
-      self._begin(zygote, zygote.layers)
-    for number, seconds, cpu_s, seen, payload in replies:
+      self._on_started(zygote, zygote.layers)
+    for number, seconds, cpu_s, ending, payload in replies:
       run = zygote.in_flight.pop(number)
-      result = verdict.read_reply(run.job, seconds, cpu_s, seen, payload)
+      result = verdict.read_reply(run.job, seconds, cpu_s, ending, payload)
       # No program can kill itself: another process did, or memory was short.
       if result.error == KILLED and run.tries < MAX_TRIES:
         self._queue.push_first(run)
@@ -349,11 +349,11 @@ class Pool:
         run.finish(result)
     self._update_zygote(zygote)
 
-  def _begin(self, zygote: Zygote, layers: dict[str, bool]) -> None:
-    """Lets a zygote that has started work."""
+  def _on_started(self, zygote: Zygote, layers: dict[str, bool]) -> None:
+    """Gives runs to a zygote that has started."""
     self._update_zygote(zygote)
     self._false_starts = 0
-    for run in self._inherited.pop(zygote, []):
+    for run in self._runs_to_retry.pop(zygote, []):
       self._start(zygote, run)
     self._unstarted -= 1
     if not self._unstarted:
@@ -378,13 +378,13 @@ class Pool:
     if self._false_starts > MAX_FALSE_STARTS:
       raise WorkerGone("executor zygotes die before they have started")
     self.replaced += 1
-    runs = self._inherited.pop(dead, [])
+    runs = self._runs_to_retry.pop(dead, [])
     for run in dead.in_flight.values():
       if run.tries < MAX_TRIES:
         runs.append(run)
       else:
         run.finish(verdict.failure(run.job, "error", WORKER_DIED))
-    self._inherited[self._add_zygote(dead.seed)] = runs
+    self._runs_to_retry[self._add_zygote(dead.seed)] = runs
 
   def _test_sandbox(self, layers: dict[str, bool]) -> None:
     """Runs programs that must fail; then sets `layers`."""

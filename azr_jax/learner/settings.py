@@ -207,7 +207,7 @@ class LearnerSettings(PolicyLossSettings):
     return is_weighted or self.ratio_to == SAMPLED
 
   @property
-  def entropy_to_hold(self) -> EntropyTargetSettings | None:
+  def target_entropy(self) -> EntropyTargetSettings | None:
     """The target of the entropy; None: there is none."""
     return self.entropy_target if self.entropy_target.nats else None
 

@@ -1,4 +1,4 @@
-"""Simulates steps of self-play with given completion lengths, on three schedules.
+"""Simulates steps of self-play with given completion lengths, by schedule.
 
 A step has P proposals; each that is valid gets n learnability rollouts and one
 solution, another one a solution of an old task (AZR, arXiv 2505.03335). Every
@@ -24,7 +24,7 @@ from azr_jax import types
 from azr_jax.executor import futures
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.parallel.rounds import Rounds
+from azr_jax.parallel.rounds import RoundClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.perf.lengths import Lengths
 from azr_jax.rollout.event_loop import Awaited
@@ -151,7 +151,9 @@ def simulate(
     which the slot got a token, and the seconds, all without the update.
   """
   jobs = SharedJobs(
-    None, Hosts(_HOST_TIMEOUT_S), Rounds(SamplerSettings().verdict_calls)
+    None,
+    Hosts(_HOST_TIMEOUT_S),
+    RoundClock(SamplerSettings().verdict_delay_calls),
   )
   in_flight = StepsInFlight(
     sampler,

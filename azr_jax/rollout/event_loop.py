@@ -30,7 +30,7 @@ from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
 
 from azr_jax import types
-from azr_jax.parallel.rounds import Rounds
+from azr_jax.parallel.rounds import RoundClock
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.sequence import SequenceState
 from azr_jax.rollout.stream import Stream
@@ -94,13 +94,13 @@ async def as_completed(
 class EventLoop:
   """Coroutines, and the streams and jobs that they await."""
 
-  def __init__(self, rounds: Rounds | None = None) -> None:
+  def __init__(self, rounds: RoundClock | None = None) -> None:
     """Makes a loop without coroutines.
 
     Args:
       rounds: the clock of the jobs that coroutines await.
     """
-    self._rounds = rounds or Rounds()
+    self._rounds = rounds or RoundClock()
     self._version = 0
     self._restored: list[SequenceState] = []
     # Numbers of requests, which streams share, as they share environments.

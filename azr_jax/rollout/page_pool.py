@@ -1,4 +1,4 @@
-"""The page tables on the host: free pages, and reference counts of the others."""
+"""The page tables on the host: free pages, and reference counts of others."""
 
 import dataclasses
 import heapq

@@ -16,7 +16,7 @@ from azr_jax.executor.pending import ResultFuture
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.parallel.rounds import Rounds
+from azr_jax.parallel.rounds import RoundClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.block_finder import BlockFinder
@@ -54,7 +54,7 @@ class PythonTool:
     executor: Executor,
     hosts: Hosts,
     sandbox: ExecutorSettings,
-    rounds: Rounds | None = None,
+    rounds: RoundClock | None = None,
   ):
     """Makes the tool.
 

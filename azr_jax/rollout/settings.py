@@ -106,7 +106,7 @@ class SamplerSettings(Settings):
   max_staleness: int = setting(
     0, "steps that a sample's policy may be behind the update's", minimum=0
   )
-  verdict_calls: int = setting(
+  verdict_delay_calls: int = setting(
     2,
     "calls of the decode loop from a program's start until its outcome is "
     "taken, so that two runs of a seed are equal",

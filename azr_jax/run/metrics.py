@@ -26,7 +26,7 @@ from azr_jax.run.console import print_status
 METRICS = "metrics.jsonl"
 SAMPLES = "samples"
 # Seconds between two writes of the metrics in an object store.
-STORE_S = 30.0
+STORE_WRITE_S = 30.0
 # Metric family -> what a healthy value looks like.
 HEALTHY = {
   "reward": "rises; propose stays below solve once tasks are learnable",
@@ -51,7 +51,7 @@ HEALTHY = {
 }
 # Metrics of the machine and not of what was learned: two runs that learn the
 # same differ in these.
-OF_THE_MACHINE = ("time/", "compile/", "device/")
+MACHINE_METRICS = ("time/", "compile/", "device/")
 
 
 def to_host(metrics: Mapping[str, object]) -> dict[str, float]:
@@ -63,7 +63,7 @@ class MetricsWriter:
   """Writes one JSON object per step, and TensorBoard events.
 
   In an object store there are no events, and the objects are written every
-  `STORE_S` seconds, before a checkpoint, and at the end.
+  `STORE_WRITE_S` seconds, before a checkpoint, and at the end.
   """
 
   def __init__(
@@ -110,7 +110,7 @@ class MetricsWriter:
     self._rows.append(row)
     if self._stored is not None:
       self._stored.append(_line(row))
-      if time.monotonic() - self._stored_at > STORE_S:
+      if time.monotonic() - self._stored_at > STORE_WRITE_S:
         self._stored_at = time.monotonic()
         storage.write_if_possible(self._path, "".join(self._stored))
       return

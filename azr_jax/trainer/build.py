@@ -31,7 +31,7 @@ from azr_jax.models import attention, load, products, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.parallel.rounds import Rounds
+from azr_jax.parallel.rounds import RoundClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.settings import RolloutMeshSettings
@@ -87,7 +87,7 @@ class Experiment:
       hosts=run.hosts,
       tokenizer=self.source.tokenizer,
       sandbox=shared.executor,
-      rounds=jobs.rounds if shared.rollout.max_staleness else Rounds(),
+      rounds=jobs.rounds if shared.rollout.max_staleness else RoundClock(),
       records=Records(run.folder, run.hosts),
       folder=run.folder,
     )
@@ -321,7 +321,7 @@ def build_learner(
       mesh=mesh,
       options=c.compiler.options(mesh),
     ),
-    c.learner.entropy_to_hold,
+    c.learner.target_entropy,
   )
 
 

@@ -7,7 +7,7 @@ from azr_jax.run import preemption, storage
 from azr_jax.trainer.settings import ExperimentSettings
 
 
-def last_words(
+def closing_message(
   settings: ExperimentSettings, folder: pathlib.Path, step: int
 ) -> str:
   """Returns the lines to print when a run ends after a step."""

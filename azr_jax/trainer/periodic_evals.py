@@ -163,9 +163,11 @@ def _read(
     settings = runner.RunSettings(
       paths.get(name, ""), c.limit, c.prompt_format, c.samples
     )
-    benchmark = mathematics.graded_by(c.mathematics, registry.BENCHMARKS[name])
+    benchmark = mathematics.with_grading(
+      c.mathematics, registry.BENCHMARKS[name]
+    )
     if c.prompt_format == program_tasks.TRAINED:
-      benchmark = program_tasks.asked_as_trained(
+      benchmark = program_tasks.with_training_prompt(
         benchmark, system.solver_prompt
       )
     try:

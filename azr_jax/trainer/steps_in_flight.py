@@ -25,7 +25,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.parallel.rounds import Rounds
+from azr_jax.parallel.rounds import RoundClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.event_loop import EventLoop
@@ -57,13 +57,13 @@ class _Step:
   state: dict[str, Any]
 
 
-def rounds(c: SamplerSettings) -> Rounds:
+def rounds(c: SamplerSettings) -> RoundClock:
   """Returns the clock of a run's jobs.
 
   It decides which prompts are prefilled together, and so how numbers are
   rounded; without it two runs of a seed would differ.
   """
-  return Rounds(c.verdict_calls)
+  return RoundClock(c.verdict_delay_calls)
 
 
 class StepsInFlight:

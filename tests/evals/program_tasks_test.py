@@ -19,7 +19,7 @@ SOLVER_PROMPT = functools.partial(
 
 
 def trained(name):
-  return program_tasks.asked_as_trained(
+  return program_tasks.with_training_prompt(
     registry.BENCHMARKS[name], SOLVER_PROMPT
   )
 

@@ -152,18 +152,18 @@ def test_a_stopwatch_looks_when_a_limit_may_be_reached(monkeypatch):
   looks = []
   while (limit := watch.reached()) is None:
     looks.append(clocks["wall"])
-    elapsed = watch.next_look() - clocks["wall"]
+    elapsed = watch.next_check() - clocks["wall"]
     clocks["wall"] += elapsed
     clocks["cpu"] += elapsed / 4  # Three more processes are on its core.
     if clocks["cpu"] > 0.9999:
       break
   assert limit is None and len(looks) < 40
   clocks["cpu"] = 1.0
-  clocks["wall"] = watch.next_look()
+  clocks["wall"] = watch.next_check()
   assert watch.reached() == frames.CALL_TIMED_OUT
   watch.begin_call()
   assert watch.reached() is None
-  assert watch.next_look() == pytest.approx(clocks["wall"] + 0.5)
+  assert watch.next_check() == pytest.approx(clocks["wall"] + 0.5)
   clocks |= {"wall": clocks["wall"] + 0.6, "cpu": 1.5}
   assert watch.reached() == frames.RUN_TIMED_OUT
 
@@ -186,7 +186,7 @@ def test_when_a_child_that_does_not_run_has_slept_too_long(
     monkeypatch, 100.0, 100.0, 2.0, waits=waits
   )
   while (limit := watch.reached()) is None:
-    clocks["wall"] = watch.next_look()
+    clocks["wall"] = watch.next_check()
   assert limit == frames.SLEPT
   assert clocks["wall"] == pytest.approx(ends_s, rel=0.01)
 
@@ -200,4 +200,4 @@ def test_a_child_that_waits_for_a_core_all_the_time_has_not_slept(monkeypatch):
   watch, clocks, _ = _stopwatch(monkeypatch, 100.0, 100.0, 2.0, waits=waits)
   while clocks["wall"] < 11.9:
     assert watch.reached() is None
-    clocks["wall"] = watch.next_look()
+    clocks["wall"] = watch.next_check()

@@ -104,10 +104,10 @@ def test_metrics_are_rewritten_from_time_to_time(tmp_path, monkeypatch):
   writer = metrics_lib.MetricsWriter(folder, 1)
   writer.write(1, {"loss": 2.0})
   assert not path.exists()
-  monkeypatch.setattr(metrics_lib, "STORE_S", -1.0)
+  monkeypatch.setattr(metrics_lib, "STORE_WRITE_S", -1.0)
   writer.write(2, {"loss": 1.0})
   assert len(path.read_text().splitlines()) == 2
-  monkeypatch.setattr(metrics_lib, "STORE_S", 1e9)
+  monkeypatch.setattr(metrics_lib, "STORE_WRITE_S", 1e9)
   writer.write(3, {"loss": 0.5})
   writer.flush()
   assert len(path.read_text().splitlines()) == 3

@@ -40,7 +40,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
   for name, found in answers.items():
     if found.correct < found.total:
       raise ValueError(
-        f"{name}: {found.correct} of {found.total} correct answers were graded so; "
+        f"{name}: {found.correct} of {found.total} answers were correct; "
         "expected all"
       )
   return {"machine": device.machine()} | {

@@ -81,8 +81,8 @@ class _Executor:
 def read_report(text: str) -> None:
   """Reads the report of a program that ended, or ran out of time."""
   data = text.encode("ascii", "replace")
-  for seen in (frames.REPORTED, frames.CALL_TIMED_OUT):
-    verdict.read_reply(_JOB, 0.1, 0.1, seen, data)
+  for ending in (frames.REPORTED, frames.CALL_TIMED_OUT):
+    verdict.read_reply(_JOB, 0.1, 0.1, ending, data)
 
 
 def read_runs(text: str) -> None:

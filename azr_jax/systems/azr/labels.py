@@ -11,8 +11,8 @@ A proposer is paid by the same labels, or by either kind, as `proposer_labels`
 says. Survive or Collapse (arXiv 2605.22217) varies both: a proposer that sees
 the truth beside solvers that do not, and the other way round.
 
-A task that was let in unverified (`gate.py`) has no answer of the executor, so
-its label is the vote in either case.
+A task that was admitted unverified (`gate.py`) has no answer of the executor,
+so its label is the vote in either case.
 
 The life of a label:
 1. `solver.solve` grades responses and reads their votes;

@@ -30,13 +30,13 @@ from azr_jax.tasks.programs.task import (
 )
 
 # How often references are drawn again if the prompt is too long.
-REDRAWS = 4
+MAX_RESAMPLES = 4
 # Tasks that are drawn for each component of a composite program.
 _DRAWN_PER_COMPONENT = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class Shown:
+class PromptPrograms:
   """The programs in a proposer's prompt.
 
   Attributes:
@@ -55,10 +55,10 @@ class Proposal:
   """A proposer's response, and the task that it proposes.
 
   Attributes:
-    prompt: the prompt, whose task is `Shown`.
+    prompt: the prompt, whose task is `PromptPrograms`.
     completion: the response.
     task_type: the type of the task.
-    task: the task; None if the proposal is neither valid nor let in
+    task: the task; None if the proposal is neither valid nor admitted
       (`gate.py`).
     rejection: why the proposal is not valid; None if it is.
     formatted: whether the response is well formed.
@@ -79,13 +79,13 @@ class Proposal:
   program_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
 
   @property
-  def passable(self) -> bool:
+  def earns_reward(self) -> bool:
     """Whether the proposal earns its role's reward (eq. 6)."""
     return self.task is not None and self.formatted
 
   @property
   def verified(self) -> bool:
-    """Whether the proposal is valid, and not let in without being so."""
+    """Whether the proposal is valid, and not admitted unverified."""
     return self.task is not None and self.rejection is None
 
 
@@ -117,7 +117,7 @@ def propose_prompt(
   while task_type != INDUCTION and counts[-1]:
     counts.append(counts[-1] // 2)
   for count in counts:
-    for _ in range(REDRAWS):
+    for _ in range(MAX_RESAMPLES):
       if task_type == INDUCTION:
         code = _draw_program(buffers, rng)
         prompt = _induction_prompt(policy, code, settings, prompt_builder)
@@ -171,7 +171,7 @@ def _induction_prompt(
   prompt_builder: PromptBuilder,
 ) -> types.Prompt:
   text = prompt_builder.propose_induction(code, settings.induction_inputs)
-  return policy.prompt(text, task=Shown(program=code))
+  return policy.prompt(text, task=PromptPrograms(program=code))
 
 
 def _triplet_prompt(
@@ -197,24 +197,24 @@ def _triplet_prompt(
     composites: whether the prompt may have components (appendix D.2).
   """
   appendix = settings.appendix
-  is_recent = appendix.reference_draw == "recent"
+  is_recent = appendix.reference_sampling == "recent"
   draw = buffer.recent if is_recent else buffer.sample
   drawn = draw(rng, min(count, len(buffer)))
   references = [task for task in drawn if isinstance(task, Triplet)]
   is_error = task_type == ERROR_DEDUCTION
   references = references or [ZERO_ERROR_TRIPLET if is_error else ZERO_TRIPLET]
   components: tuple[str, ...] = ()
-  may_build = composites and not is_error
-  chance = appendix.composite_chance if may_build else 0.0
+  can_compose = composites and not is_error
+  chance = appendix.composite_prob if can_compose else 0.0
   if chance and rng.random() < chance:
-    num_parts = int(rng.integers(1, appendix.composite_most, endpoint=True))
+    num_parts = int(rng.integers(1, appendix.max_components, endpoint=True))
     candidates = buffer.sample(
       rng, min(_DRAWN_PER_COMPONENT * num_parts, len(buffer))
     )
     components = composite.components(candidates, num_parts)
   return policy.prompt(
     prompt_builder.propose_triplet(task_type, references, components),
-    task=Shown(tuple(r.code for r in references), components),
+    task=PromptPrograms(tuple(r.code for r in references), components),
   )
 
 

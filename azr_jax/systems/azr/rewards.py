@@ -137,7 +137,7 @@ PROPOSER_REWARDS: dict[str, Callable[[float], float]] = {
 }
 
 
-def least_reward(solved: Solved, name: str) -> float:
+def min_reward(solved: Solved, name: str) -> float:
   """Returns the least reward over what undecided rollouts may have been.
 
   Args:
@@ -166,7 +166,7 @@ def proposal_reward(
   """
   if solved is None:
     return rules.bad_format
-  reward = least_reward(solved, rules.proposer) or rules.unlearnable
+  reward = min_reward(solved, rules.proposer) or rules.unlearnable
   return max(min(reward, 0.0), reward - penalty)
 
 

@@ -224,7 +224,7 @@ class Seeding:
     """
     seeds = self._seeds[kind]
     for task in tasks:
-      is_known = kind != CASES and seeds.has_like(task)
+      is_known = kind != CASES and seeds.has_equivalent(task)
       if is_known or len(seeds) >= self._target:
         continue
       seeds.add(task, SEED_STEP)

@@ -55,7 +55,7 @@ class AZRSettings(Settings):
 
   task_types: tuple[str, ...] = setting(
     TASK_TYPES,
-    "task types that are played; error_deduction is appendix D.1",
+    "task types of self-play; error_deduction is appendix D.1",
     subset_of=(*TASK_TYPES, *EXTRA_TASK_TYPES),
     required=True,
   )
@@ -149,7 +149,7 @@ class AZRSettings(Settings):
   )
   unverified_share: float = setting(
     0.0,
-    "epsilon, chance that a deduction task whose program failed is let in",
+    "epsilon, chance that a deduction task whose program failed is admitted",
     paper="0; Survive or Collapse: 0 to 1",
     minimum=0,
     maximum=1,

@@ -221,7 +221,7 @@ class CodeInterpreter(System):
     return not self._stages.needs_pass_rates(step)
 
   async def collect(self, policy: Policy, step: int) -> RolloutBatch:
-    """Plays one step, as the module's docstring says."""
+    """Collects one step, as the module's docstring says."""
     settings = self.settings
     if self._stages.needs_pass_rates(step):
       self._stages.regroup(self._estimate_pass_rates(policy, step), step)

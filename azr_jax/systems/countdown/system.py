@@ -129,7 +129,7 @@ class Countdown(System):
     return SampledItem(self._buckets.add(bucket), bucket)
 
   async def collect(self, policy: Policy, step: int) -> RolloutBatch:
-    """Plays one step, as the module's docstring says."""
+    """Collects one step, as the module's docstring says."""
     settings = self.settings
     rngs = dynamic_sampling.generators(
       settings.dynamic_sampling, (self.context.seed, step)
@@ -146,11 +146,13 @@ class Countdown(System):
       fresh = [p.item for p in proposed if p.item is not None]
       # Proposals take the place of solutions, so that a step has as many
       # completions as without them.
-      room = settings.prompts - -(-settings.proposals // settings.group_size)
-      items = (fresh + items)[:room]
+      remaining = settings.prompts - -(
+        -settings.proposals // settings.group_size
+      )
+      items = (fresh + items)[:remaining]
     batch_size = len(items)
-    for turn in extra:
-      items = items + turn[:batch_size]
+    for replacements in extra:
+      items = items + replacements[:batch_size]
     call = int(bool(proposed))
     groups = await dynamic_sampling.sample_groups(
       policy,

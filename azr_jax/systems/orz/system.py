@@ -158,7 +158,7 @@ class ORZ(System):
     return [item.index for items in reversed(turns) for item in items]
 
   async def collect(self, policy: Policy, step: int) -> RolloutBatch:
-    """Plays one step, as the module's docstring says."""
+    """Collects one step, as the module's docstring says."""
     settings = self.settings
     positions: list[int] = []
     if self._bandit:

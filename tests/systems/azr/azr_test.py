@@ -12,7 +12,7 @@ from azr_jax import types
 from azr_jax.config.settings import build
 from azr_jax.systems.azr import proposer, solver
 from azr_jax.systems.azr.appendix.settings import AppendixSettings
-from azr_jax.systems.azr.play import LEARN, SOLVE
+from azr_jax.systems.azr.episodes import LEARN, SOLVE
 from azr_jax.systems.azr.settings import AZRSettings, BufferSettings
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs import buffer as buffer_lib
@@ -118,7 +118,7 @@ def completion(text):
 
 @pytest.fixture
 def played(context):
-  def play(steps=1, **changes):
+  def episode(steps=1, **changes):
     system = AZR(settings(**changes), context)
     policy = ScriptedPolicy()
     collected = [
@@ -126,7 +126,7 @@ def played(context):
     ]
     return system, policy, collected
 
-  return play
+  return episode
 
 
 def groups_of(trajectories):

@@ -49,7 +49,7 @@ def test_undecided_rollouts_earn_the_least_of_what_they_may_be(undecided):
       for hidden in range(undecided + 1)
     ]
     solved = Solved(right, wrong, undecided)
-    least = azr_rewards.least_reward(solved, "learnability")
+    least = azr_rewards.min_reward(solved, "learnability")
     assert least == min(possible)
 
 
@@ -84,7 +84,7 @@ def test_every_reward_of_the_proposer_has_its_values():
   ],
 )
 def test_the_least_reward_of_undecided_rollouts(name, solved, want):
-  assert azr_rewards.least_reward(solved, name) == want
+  assert azr_rewards.min_reward(solved, name) == want
 
 
 @pytest.mark.parametrize(

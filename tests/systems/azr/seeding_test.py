@@ -158,7 +158,7 @@ def test_a_file_of_other_tasks_is_refused(context, tmp_path):
 
 
 def test_seeding_leaves_the_samples_of_the_step_as_they_are(context, keeping):
-  """A run that was killed after seeding plays its first step alike."""
+  """A run that was killed after seeding episodes its first step alike."""
   calls = []
 
   class Counting(Numbered):
