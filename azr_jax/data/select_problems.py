@@ -17,7 +17,7 @@ from azr_jax.trainer import settings as train_settings
 
 
 def of_run(run: str) -> Sequence[tuple[Problem, float]]:
-  """Returns the problems that a run asked, with their last pass rates.
+  """Returns the problems that a run sampled, with their last pass rates.
 
   Raises:
     ValueError: the folder is not a run's, has no checkpoint, or its system

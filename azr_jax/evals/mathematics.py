@@ -166,10 +166,10 @@ def with_grading(
     benchmark: any benchmark; those without mathematical answers or choices stay
       as they are.
   """
-  is_asked = settings.answer == REWARD and (
+  uses_reward_prompt = settings.answer == REWARD and (
     benchmark.answer_format in ("math", "choice")
   )
-  if benchmark.name != PROBLEMS and not is_asked:
+  if benchmark.name != PROBLEMS and not uses_reward_prompt:
     return benchmark
   return dataclasses.replace(
     benchmark,

@@ -189,7 +189,7 @@ class ActorServer:
 
     reference.future().add_done_callback(on_done)
 
-  def _ask(self) -> None:
+  def _request_verdicts(self) -> None:
     self._call("verdicts", self._actor.verdicts.remote(self._client))
 
   def send(self, tasks: Sequence[Task]) -> None:
@@ -231,13 +231,13 @@ class ActorServer:
       if method == "hello":
         self._id, pid, self.layers = answer
         self.processes = [pid]
-        self._ask()
+        self._request_verdicts()
       elif method == "verdicts":
         actor_id, ended = answer
         if actor_id != self._id:
           raise ServerLost(f"{self._name} was started again")
         results += [(number, self._read(outcome)) for number, outcome in ended]
-        self._ask()
+        self._request_verdicts()
     return results
 
   def _read(self, outcome: tuple | str) -> Result | Exception:

@@ -110,7 +110,7 @@ def measure(
           turns = int(turns_per_s * share * timeout_s)
           answers = found[f"{condition}/{share:.0%}"] = Answers()
           for _ in range(repeats):
-            _ask(executor, turns, endless, timeout_s, answers)
+            _run_group(executor, turns, endless, timeout_s, answers)
   return found
 
 
@@ -127,7 +127,7 @@ def _turns_per_s(executor: Executor, timeout_s: float) -> float:
   return statistics.median(rates)
 
 
-def _ask(
+def _run_group(
   executor: Executor,
   turns: int,
   endless: int,

@@ -34,7 +34,7 @@ def value_range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _round_step(step: float) -> float:
-  """RoundClock up to 1, 2, 5 or 10 times a power of ten."""
+  """Rounds up to 1, 2, 5 or 10 times a power of ten."""
   power = 10.0 ** math.floor(math.log10(step))
   return next(m * power for m in (1, 2, 5, 10) if m * power >= step * 0.999)
 

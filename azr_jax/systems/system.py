@@ -209,7 +209,7 @@ class System(abc.ABC):
   def pass_rates(
     cls, settings: Any, state: dict[str, Any]
   ) -> Sequence[tuple[Any, float]]:
-    """Returns the problems that a run asked, with their last pass rates.
+    """Returns the problems that a run sampled, with their last pass rates.
 
     Args:
       settings: of the run.

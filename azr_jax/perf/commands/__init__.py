@@ -27,7 +27,7 @@ class Command(Protocol):
 
 
 def round_numbers(metrics: Any) -> Any:
-  """RoundClock all floats to four significant digits; more would be noise."""
+  """Rounds all floats to four significant digits; more would be noise."""
   if isinstance(metrics, dict):
     return {name: round_numbers(value) for name, value in metrics.items()}
   return float(f"{metrics:.4g}") if isinstance(metrics, float) else metrics

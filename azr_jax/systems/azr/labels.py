@@ -99,14 +99,14 @@ class Labels:
         for solution, agrees in zip(rollouts, by_vote, strict=True)
       )
       sums["agreement"].append(float(is_true))
-    is_blind = self._for_proposers == MAJORITY or not is_verified(task)
+    uses_votes = self._for_proposers == MAJORITY or not is_verified(task)
     truths = [s.truth for s in rollouts if s.truth is not None]
     if self.by_vote(task):
       for solution, outcome in zip(rollouts, by_vote, strict=True):
         solution.outcome = outcome
       if label is not None:
         self._new[task_type, task] = label
-    return Solved.of(by_vote if is_blind else truths)
+    return Solved.of(by_vote if uses_votes else truths)
 
   def grade(self, solutions: Sequence[Solution]) -> None:
     """Grades solutions by the labels of their tasks, if these are votes."""

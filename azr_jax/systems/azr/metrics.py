@@ -145,15 +145,15 @@ def _learnability_metrics(
       np.mean([rewards.min_reward(counts, reward) for counts in solved])
     ),
     f"{name}/never_solved_share": float(
-      np.mean([counts.wrong == counts.total for counts in solved])
+      np.mean([counts.incorrect == counts.total for counts in solved])
     ),
     f"{name}/undecided_share": undecided / (samples * len(solved)),
   }
   rates = [counts.rate for counts in solved if counts.rate is not None]
   if rates:
     metrics[f"{name}/solve_rate"] = float(np.mean(rates))
-  for right in range(samples + 1):
-    metrics[f"{name}/solved_{right}_of_{samples}"] = float(
-      sum(c.right == right and not c.undecided for c in solved)
+  for correct in range(samples + 1):
+    metrics[f"{name}/solved_{correct}_of_{samples}"] = float(
+      sum(c.correct == correct and not c.undecided for c in solved)
     )
   return metrics

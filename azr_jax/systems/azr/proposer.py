@@ -32,7 +32,7 @@ from azr_jax.tasks.programs.task import (
 # How often references are drawn again if the prompt is too long.
 MAX_RESAMPLES = 4
 # Tasks that are drawn for each component of a composite program.
-_DRAWN_PER_COMPONENT = 8
+_CANDIDATES_PER_COMPONENT = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +209,7 @@ def _triplet_prompt(
   if chance and rng.random() < chance:
     num_parts = int(rng.integers(1, appendix.max_components, endpoint=True))
     candidates = buffer.sample(
-      rng, min(_DRAWN_PER_COMPONENT * num_parts, len(buffer))
+      rng, min(_CANDIDATES_PER_COMPONENT * num_parts, len(buffer))
     )
     components = composite.components(candidates, num_parts)
   return policy.prompt(

@@ -143,7 +143,7 @@ class AZR(System):
         )
       entries = state[name]["entries"]
       if _LITERAL_INPUTS not in state:
-        entries = old_inputs.renew(self.context.jobs, entries)
+        entries = old_inputs.convert(self.context.jobs, entries)
       buffer.load_state_dict({"entries": entries})
     self._answers.load_state_dict(state["answers"])
     if "answered" in state:  # Older runs have not counted them.

@@ -232,20 +232,20 @@ class CodeInterpreter(System):
       policy,
       settings.prompts,
       settings.dynamic_sampling,
-      lambda number: self._ask(
+      lambda number: self._sample_group(
         policy, number, self._questions[indices[number]]
       ),
     )
     self._order.return_unused(positions, groups, stage)
-    asked = itertools.chain(*(group.trajectories for group in groups.sampled))
+    sampled = itertools.chain(*(group.trajectories for group in groups.sampled))
     kept = itertools.chain(*(group.trajectories for group in groups.kept))
-    metrics = self._metrics(list(asked))
+    metrics = self._metrics(list(sampled))
     metrics |= groups.metrics("code_interpreter")
     metrics |= self._tool.metrics()
     metrics |= self._stages.metrics(step, "code_interpreter")
     return RolloutBatch(list(kept), metrics)
 
-  async def _ask(
+  async def _sample_group(
     self, policy: Policy, number: int, question: Question
   ) -> list[types.Trajectory]:
     """Returns the graded conversations about a question; [] if too long."""

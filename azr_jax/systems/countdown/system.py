@@ -239,16 +239,16 @@ class Countdown(System):
   ) -> list[_Proposal]:
     """Returns proposals, after new puzzles are added to their bucket."""
     settings = self.settings
-    asked = []
+    proposer_prompts = []
     for _ in range(settings.proposals):
       chosen = rng.choice(len(items), settings.references, replace=False)
       shown = [self._puzzles[items[i].source][items[i].index] for i in chosen]
       text = prompts.propose_prompt(shown, settings.prompt_format)
-      asked.append(policy.prompt(text))
-    samples = policy.sample(asked)
+      proposer_prompts.append(policy.prompt(text))
+    samples = policy.sample(proposer_prompts)
     responses = {i: response async for i, _, response in samples}
     proposed = []
-    for index, prompt in enumerate(asked):
+    for index, prompt in enumerate(proposer_prompts):
       response = responses[index]
       puzzle = prompts.parse_proposal(response.text, settings.prompt_format)
       rejection = proposals.rejection(puzzle, self._known)

@@ -40,7 +40,7 @@ from azr_jax.tasks.mathematics import prompts, sources
 from azr_jax.tasks.mathematics.problem import Problem
 from azr_jax.types import RolloutBatch
 
-# The draws of the bandit, among all of a step.
+# Separates the random numbers of the bandit from others of a step.
 _PURPOSE = b"problems"
 
 
@@ -118,7 +118,7 @@ class ORZ(System):
   def pass_rates(
     cls, settings: ORZSettings, state: dict[str, Any]
   ) -> list[tuple[Problem, float]]:
-    """Returns the problems that a run asked, with their last pass rates."""
+    """Returns the problems that a run sampled, with their last pass rates."""
     problems = list(itertools.chain(*_sources(settings)))
     return [
       (problems[index], num_correct / num_samples)
@@ -146,23 +146,23 @@ class ORZ(System):
       self._bandit.load_state_dict(state["bandit"])
     self._order.load_state_dict(state.get("order", {}))
 
-  def _drawn(self, chooser: bandit.Bandit, step: int) -> list[int]:
-    """Returns the index of each problem that a step may ask, by a bandit."""
+  def _sample_indices(self, chooser: bandit.Bandit, step: int) -> list[int]:
+    """Returns the index of each problem that a step may sample, by a bandit."""
     settings = self.settings
     rngs = dynamic_sampling.generators(
       settings.dynamic_sampling, (self.context.seed, step, *_PURPOSE)
     )
-    turns = [
+    rounds = [
       chooser.sample(step, settings.prompts, rng) for rng in reversed(rngs)
     ]
-    return [item.index for items in reversed(turns) for item in items]
+    return [item.index for items in reversed(rounds) for item in items]
 
   async def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Collects one step, as the module's docstring says."""
     settings = self.settings
     positions: list[int] = []
     if self._bandit:
-      indices = self._drawn(self._bandit, step)
+      indices = self._sample_indices(self._bandit, step)
     else:
       positions = self._order.take(step - 1)
       indices = passes.epoch_indices(
@@ -172,17 +172,19 @@ class ORZ(System):
       policy,
       settings.prompts,
       settings.dynamic_sampling,
-      lambda number: self._ask(policy, number, self._problems[indices[number]]),
+      lambda number: self._sample_group(
+        policy, number, self._problems[indices[number]]
+      ),
     )
     self._order.return_unused(positions, groups)
-    asked = [group.trajectories for group in groups.sampled]
-    self._observe(step, [indices[g.number] for g in groups.sampled], asked)
-    metrics = self._metrics(list(itertools.chain(*asked)))
+    sampled = [group.trajectories for group in groups.sampled]
+    self._observe(step, [indices[g.number] for g in groups.sampled], sampled)
+    metrics = self._metrics(list(itertools.chain(*sampled)))
     metrics |= groups.metrics("orz")
     kept = itertools.chain(*(group.trajectories for group in groups.kept))
     return RolloutBatch(list(kept), metrics)
 
-  async def _ask(
+  async def _sample_group(
     self, policy: Policy, number: int, problem: Problem
   ) -> list[types.Trajectory]:
     """Returns the graded responses to a problem; [] if it is too long."""
