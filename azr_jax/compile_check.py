@@ -39,7 +39,7 @@ def run() -> None:
     "lengths",
     "",
     "Of completions, for the forecast of a step's seconds: "
-    "equal:TOKENS, lognormal:MEAN:SIGMA:CUT or run:FOLDER; --new_tokens if ''.",
+    "equal:TOKENS, lognormal:MEAN:SIGMA:MAX or run:FOLDER; --new_tokens if ''.",
   )
   programs = flags.DEFINE_list(
     "programs", "", "To compile these alone, e.g. decode,update."
@@ -58,7 +58,7 @@ def run() -> None:
       prompt_tokens.value,
       new_tokens.value,
       lengths.value,
-      _say,
+      _print_program,
       programs.value,
     )
     as_table = compile_table.show
@@ -69,7 +69,7 @@ def run() -> None:
   front.run(__doc__, main)
 
 
-def _say(name: str) -> None:
+def _print_program(name: str) -> None:
   """Shows which program is being compiled, on a terminal."""
   if sys.stderr.isatty():
     print(f"\rcompiling {name:20}", end="", file=sys.stderr)

@@ -24,7 +24,7 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
       with another config or in another process.
   """
   settings = train_settings.read_supervised(config)
-  timeout_s = settings.trunk.hosts.timeout_s
+  timeout_s = settings.shared.hosts.timeout_s
   with session.open_run(workdir, config.to_dict(), timeout_s) as run:
     sft_loop.run(settings, run)
 
@@ -34,8 +34,8 @@ def _describe(
 ) -> list[settings_lib.Described]:
   """Returns every key of a supervised config with its meaning."""
   checked = train_settings.read_supervised(config)
-  own = settings_lib.describe(checked.corpus, f"{checked.trunk.data.kind}.")
-  return [*settings_lib.describe(checked.trunk), *own]
+  own = settings_lib.describe(checked.corpus, f"{checked.shared.data.kind}.")
+  return [*settings_lib.describe(checked.shared), *own]
 
 
 def run() -> None:

@@ -38,12 +38,12 @@ def train(
     RuntimeError, TimeoutError: see `loop.train`.
   """
   checked = train_settings.read_train(config)
-  profiled = profiling.read_steps(profile_steps, checked.trunk.train.steps)
+  profiled = profiling.read_steps(profile_steps, checked.shared.train.steps)
   fixed = checked.system.fixed_keys(checked.system_settings)
   with session.open_run(
     workdir,
     config.to_dict(),
-    checked.trunk.hosts.timeout_s,
+    checked.shared.hosts.timeout_s,
     mutable_keys=[key for key in folder.LAYOUT if key not in fixed],
   ) as run:
     loop.train(build.build(checked), run, fail_on_recompile, profiled)
@@ -57,7 +57,7 @@ def _describe(
   own = settings_lib.describe(
     checked.system_settings, f"{checked.system.name}."
   )
-  return [*settings_lib.describe(checked.trunk), *own]
+  return [*settings_lib.describe(checked.shared), *own]
 
 
 def run() -> None:

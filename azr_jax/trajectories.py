@@ -3,7 +3,7 @@
   python -m azr_jax.trajectories --config=configs/trajectories.py:tiny \\
       --model=SPEC --workdir=DIR
 
-Every question is asked in several forms of prompt. Correct and well-formed
+Every question is asked in several solution styles. Correct and well-formed
 conversations are written to DIR/trajectories.jsonl, which `azr_jax.sft` learns
 from with `config.data.kind = "demonstrations"`. The same command resumes.
 """

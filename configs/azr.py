@@ -87,7 +87,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.rollout.prefill_tokens = 2048  # fewest cycles a token on v5p, of 1k to 6k
   c.rollout.stop_strings = ()  # Responses end at the end-of-text token.
   c.rollout.decode_chunk = 128
-  c.rollout.cache_chunk = 512
+  c.rollout.page_size = 512
   c.learner.row_length = 14240  # 6144 + 8096
   c.learner.max_micro_batches = 32
   c.executor.workers = 16

@@ -91,7 +91,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.rollout.prompt_buckets = (512, 1024, 2048, 4096)  # Search-R1: 4096
   c.rollout.max_tokens = 6144  # tokens of a conversation
   c.rollout.decode_chunk = 64
-  c.rollout.cache_chunk = 512
+  c.rollout.page_size = 512
   c.rollout.extend_chunk = 128
   c.learner.kl_coef = 0.001  # paper: 0.001
   c.learner.row_length = 10_240
@@ -122,7 +122,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.rollout.prompt_buckets = (48,)
   c.rollout.max_tokens = 144
   c.rollout.decode_chunk = 8
-  c.rollout.cache_chunk = 64
+  c.rollout.page_size = 64
   c.rollout.extend_chunk = 16
   c.learner.kl_coef = 0.001  # paper: 0.001; `learner/kl` shows the divergence
   c.learner.row_length = 192

@@ -96,7 +96,7 @@ def _public(c: ml_collections.ConfigDict, variant: str) -> None:
   c.rollout.prompt_buckets = (256, 512, 1024, 2048, 4096)
   c.rollout.max_tokens = 8000
   c.rollout.decode_chunk = 64
-  c.rollout.cache_chunk = 256
+  c.rollout.page_size = 256
   c.rollout.stop_strings = ("</answer>",)
   if variant == "chat":
     c.rollout.stop_strings = ()

@@ -106,7 +106,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.rollout.prompt_buckets = (256, 512, 1024, 2048)  # published code: 2048
   c.rollout.max_tokens = 8000  # published code: 8000
   c.rollout.decode_chunk = 128
-  c.rollout.cache_chunk = 512
+  c.rollout.page_size = 512
   c.rollout.stop_strings = ("User:", "Human:", "Assistant:", "</answer>")
   c.learner.row_length = 10_048  # published code
   c.learner.max_micro_batches = 256

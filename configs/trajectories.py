@@ -29,6 +29,6 @@ def get_config(variant: str = "paper") -> ml_collections.ConfigDict:
     c.trajectories.questions = trained.code_interpreter.questions
     c.trajectories.count = trained.code_interpreter.count
     c.trajectories.data_seed = 2
-    # The tiny model was trained on these forms.
-    c.trajectories.forms = ("free", "text", "code")
+    # The tiny model was trained on these styles.
+    c.trajectories.solution_styles = ("free", "text", "code")
   return c

@@ -30,8 +30,8 @@ CHANGES = {
   "error_deduction": (
     "task_types=('deduction', 'abduction', 'induction', 'error_deduction')",
   ),
-  "composite": ("appendix.composite_chance=0.5",),
-  "recent_references": ("appendix.reference_draw=recent",),
+  "composite": ("appendix.composite_prob=0.5",),
+  "recent_references": ("appendix.reference_sampling=recent",),
   "complexity": (
     "appendix.intrinsic=('complexity',)",
     "appendix.intrinsic_weights=(0.5,)",

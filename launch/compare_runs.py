@@ -22,7 +22,7 @@ def read(folder: str) -> dict[int, dict[str, float]]:
   rows = [json.loads(line) for line in lines]
   return {
     row["step"]: {
-      k: v for k, v in row.items() if not k.startswith(metrics.OF_THE_MACHINE)
+      k: v for k, v in row.items() if not k.startswith(metrics.MACHINE_METRICS)
     }
     for row in rows
   }

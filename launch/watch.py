@@ -40,13 +40,13 @@ def start(rental: Rental, job: Job) -> None:
 
 
 @dataclasses.dataclass
-class _Patience:
+class _ErrorBudget:
   """Counts the errors in succession."""
 
   rental: Rental
   errors: int = 0
 
-  def bear(self, error: CommandError) -> None:
+  def count(self, error: CommandError) -> None:
     """Waits after an error, or raises it again if it is one too many."""
     self.errors += 1
     if error.is_final or self.errors > MAX_ERRORS:
@@ -73,12 +73,12 @@ def watch(rental: Rental, job: Job, restarts: int) -> bool:
     CommandError: the last of the errors in succession, or one that would come
       again.
   """
-  patience, failures = _Patience(rental), 0
+  error_budget, failures = _ErrorBudget(rental), 0
   while failures <= restarts:
     try:
-      outcome = _run_once(rental, job, patience)
+      outcome = _run_once(rental, job, error_budget)
     except CommandError as error:
-      patience.bear(error)
+      error_budget.count(error)
       continue
     if outcome == "done":
       return True
@@ -88,7 +88,7 @@ def watch(rental: Rental, job: Job, restarts: int) -> bool:
   return False
 
 
-def _run_once(rental: Rental, job: Job, patience: _Patience) -> str:
+def _run_once(rental: Rental, job: Job, error_budget: _ErrorBudget) -> str:
   """Ensures that the job runs on a slice, and waits until it does not.
 
   Returns:
@@ -100,7 +100,7 @@ def _run_once(rental: Rental, job: Job, patience: _Patience) -> str:
   if rental.sdk.dry_run:
     return "done"
   while (outcome := progress(rental)) == "running":
-    patience.errors = 0
+    error_budget.errors = 0
     time.sleep(rental.poll_s)
   if outcome == "failed":
     print(rental.shell(tpu_worker.TAIL), flush=True)

@@ -24,7 +24,7 @@ SMALL = {
 # These depend on how fast the machine is.
 TIMED = (
   "interpreter/awaiting",
-  "interpreter/slots_writing",
+  "interpreter/slots_decoding",
 )
 
 

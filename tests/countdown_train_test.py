@@ -22,7 +22,7 @@ CLOSED_LOOP = {
   "countdown.replay.warmup_steps": 1,
   "rollout.max_tokens": 120,
   "rollout.slots": 16,
-  "rollout.cache_chunk": 80,
+  "rollout.page_size": 80,
   "learner.max_micro_batches": 1,
   "train.save_every": 2,
   "train.keep_checkpoints": 3,
@@ -81,7 +81,7 @@ def test_scores_are_printed_by_both_names(tmp_path):
     "--config.evaluate.samples=4",
     "--config.rollout.max_tokens=120",
     "--config.rollout.slots=24",
-    "--config.rollout.cache_chunk=160",
+    "--config.rollout.page_size=160",
     f"--workdir={tmp_path}",
   )
   for name in ("pass@1/unbiased", "pass@4/first", "answer_blocks"):

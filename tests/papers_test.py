@@ -185,7 +185,7 @@ def test_every_setting_with_a_paper_s_value_has_a_row(file):
   checked = settings.read_train(module_of(file).get_config())
   own = f"{checked.system.name}."
   rows = [
-    *settings_lib.describe(checked.trunk),
+    *settings_lib.describe(checked.shared),
     *settings_lib.describe(checked.system_settings, own),
   ]
   missing = [row.key for row in rows if row.paper and row.key not in named]

@@ -42,7 +42,7 @@ AZR = {
   "azr.learnability_samples": 2,
   "rollout.slots": 16,
   "rollout.prompt_buckets": (128,),
-  "rollout.cache_chunk": 120,
+  "rollout.page_size": 120,
   "learner.micro_rows": 8,
   "learner.max_micro_batches": 2,
   "train.save_every": 2,
@@ -94,7 +94,7 @@ def metrics_of(workdir):
   from azr_jax.run import metrics
 
   return [
-    {k: v for k, v in row.items() if not k.startswith(metrics.OF_THE_MACHINE)}
+    {k: v for k, v in row.items() if not k.startswith(metrics.MACHINE_METRICS)}
     for row in rows_of(workdir)
   ]
 

@@ -59,7 +59,7 @@ def run(
   end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
   words = sys.argv[:end]
   if "--debug" not in words:
-    library_noise.hush()
+    library_noise.silence()
   with errors.reported(words):
     logging.set_verbosity(logging.WARNING)
     words = config_files.resolve_argument(words, default_config)

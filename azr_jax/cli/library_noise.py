@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 
-def hush() -> None:
+def silence() -> None:
   """Leaves these reports out, until the end of the process."""
   logging.getLogger("absl").addFilter(_is_wanted)
   shown = sys.unraisablehook

@@ -76,9 +76,9 @@ def setting(
   *,
   paper: str = "",
   above: float | None = None,
-  at_least: float | None = None,
+  minimum: float | None = None,
   below: float | None = None,
-  at_most: float | None = None,
+  maximum: float | None = None,
   choices: Sequence[str] = (),
   subset_of: Sequence[str] = (),
   required: bool = False,
@@ -92,9 +92,9 @@ def setting(
     paper: the paper's value, where it differs from the default or is worth
       saying.
     above: numbers must be larger than this.
-    at_least: numbers must be this or larger.
+    minimum: numbers must be this or larger.
     below: numbers must be smaller than this.
-    at_most: numbers must be this or smaller.
+    maximum: numbers must be this or smaller.
     choices: the names to choose from.
     subset_of: the names that a tuple may hold, each at most once.
     required: strings and tuples must not be empty.
@@ -103,9 +103,9 @@ def setting(
   tests: list[tuple[Check, str]] = []
   bounds = [
     (above, "above", lambda v: v > above),
-    (at_least, "of at least", lambda v: v >= at_least),
+    (minimum, "of at least", lambda v: v >= minimum),
     (below, "below", lambda v: v < below),
-    (at_most, "of at most", lambda v: v <= at_most),
+    (maximum, "of at most", lambda v: v <= maximum),
   ]
   bounds = [bound for bound in bounds if bound[0] is not None]
   if bounds:

@@ -41,8 +41,8 @@ _SYMBOLS = (
 class CorpusSettings(Settings):
   """Section `arithmetic` of supervised training: the mix of conversations."""
 
-  seed: int = setting(0, "seed for all random draws", at_least=0)
-  count: int = setting(60_000, "conversations", at_least=1)
+  seed: int = setting(0, "seed for all random draws", minimum=0)
+  count: int = setting(60_000, "conversations", minimum=1)
   data: str = setting(
     "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)",
     "source of sums, as tasks/mathematics/sources.py reads it",

@@ -42,8 +42,8 @@ VOCAB_SIZE = 320  # The maximum; 256 of it are bytes.
 class CorpusSettings(Settings):
   """Section `countdown` of supervised training: the mix of conversations."""
 
-  seed: int = setting(0, "seed for all random draws", at_least=0)
-  count: int = setting(120_000, "conversations", at_least=1)
+  seed: int = setting(0, "seed for all random draws", minimum=0)
+  count: int = setting(120_000, "conversations", minimum=1)
   prompt_format: str = setting(
     "compact", "prompt format", choices=prompts.PROMPT_FORMATS
   )
@@ -58,17 +58,17 @@ class CorpusSettings(Settings):
   incorrect_try_prob: float = setting(
     0.25,
     "probability of an incorrect try before a correct step",
-    at_least=0,
+    minimum=0,
     below=1,
   )
   propose_prob: float = setting(
     0.12,
     "probability that a conversation proposes a puzzle",
-    at_least=0,
+    minimum=0,
     below=1,
   )
   references: int = setting(
-    2, "number of puzzles in a proposer's prompt", at_least=0
+    2, "number of puzzles in a proposer's prompt", minimum=0
   )
 
 

@@ -1,8 +1,9 @@
 """Correct conversations sampled from a model, for supervised training.
 
 Paper: R1-CI, section 4.1. A file has one conversation per line, a JSON object
-with `id`, `task`, `form`, `prompt` and `turns`. The turns are assistant turns
-and tool outputs, alternating; only assistant turns are trained on.
+with `id`, `task`, `solution_style`, `prompt` and `turns`. The turns are
+assistant turns and tool outputs, alternating; only assistant turns are trained
+on.
 """
 
 import dataclasses
@@ -24,8 +25,8 @@ class Trajectory:
   Attributes:
     id: the question's id.
     task: the question's task.
-    form: the form of reasoning that the prompt asks for, one of
-      `tasks.questions.prompts.FORMS`.
+    solution_style: how the prompt asks for text and code, one of
+      `tasks.questions.prompts.SOLUTION_STYLES`.
     prompt: the text of the prompt.
     turns: assistant turns and tool outputs, alternating; the first and the
       last are assistant turns.
@@ -33,7 +34,7 @@ class Trajectory:
 
   id: str
   task: str
-  form: str
+  solution_style: str
   prompt: str
   turns: tuple[str, ...]
 
@@ -42,6 +43,8 @@ class Trajectory:
     return Conversation(self.prompt, self.turns)
 
 
+# Key of a file of older versions -> its key now.
+_RENAMED_KEYS = {"form": "solution_style", "parts": "turns"}
 _FIELDS = [field.name for field in dataclasses.fields(Trajectory)]
 
 
@@ -113,9 +116,8 @@ def read(path: pathlib.Path) -> list[Trajectory]:
   for number, line in enumerate(filter(None, lines), 1):
     with user_files.reading(f"{path}:{number}", "a conversation"):
       record = user_files.parse_json(line)
-      # Files of older versions have the key `parts`.
-      if isinstance(record, dict) and "parts" in record:
-        record["turns"] = record.pop("parts")
+      if isinstance(record, dict):
+        record = {_RENAMED_KEYS.get(k, k): v for k, v in record.items()}
       trajectory = Trajectory(*(record[field] for field in _FIELDS))
       trajectory = dataclasses.replace(
         trajectory, turns=tuple(trajectory.turns)

@@ -62,9 +62,9 @@ _SYMBOLS = (
 class CorpusSettings(Settings):
   """Section `questions` of supervised training: the mix of conversations."""
 
-  seed: int = setting(0, "seed for all random draws", at_least=0)
+  seed: int = setting(0, "seed for all random draws", minimum=0)
   count: int = setting(
-    8_000, "maximum number of conversations per source", at_least=1
+    8_000, "maximum number of conversations per source", minimum=1
   )
   sources: tuple[str, ...] = setting(
     ("gym:chain_sum",),
@@ -82,8 +82,8 @@ class CorpusSettings(Settings):
   free_prob: float = setting(
     0.6,
     "probability that the prompt leaves the style open",
-    at_least=0,
-    at_most=1,
+    minimum=0,
+    maximum=1,
   )
 
 
@@ -96,12 +96,12 @@ def conversations(settings: CorpusSettings) -> Iterator[Conversation]:
   weights = np.array(settings.style_weights) / sum(settings.style_weights)
   for spec in settings.sources:
     for question in sources.read(spec, settings.count, settings.seed):
-      form = "free"
+      requested_style = "free"
       style = SOLUTION_STYLES[rng.choice(len(SOLUTION_STYLES), p=weights)]
       if rng.random() >= settings.free_prob:
-        form = style = ("text", "code")[rng.integers(2)]
+        requested_style = style = ("text", "code")[rng.integers(2)]
       yield Conversation(
-        prompts.ask(question.text, form, "compact"),
+        prompts.ask(question.text, requested_style, "compact"),
         write_turns(question, style),
       )
 

@@ -21,8 +21,8 @@ from azr_jax.executor import Executor
 class ProgramsSettings(Settings):
   """Section `programs`: conversations around procedural programs."""
 
-  seed: int = setting(0, "seed for all random draws", at_least=0)
-  count: int = setting(240_000, "conversations", at_least=1)
+  seed: int = setting(0, "seed for all random draws", minimum=0)
+  count: int = setting(240_000, "conversations", minimum=1)
   mix: conversations.CorpusSettings = conversations.CorpusSettings()
 
 

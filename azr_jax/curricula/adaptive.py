@@ -22,8 +22,8 @@ class AdaptiveSettings(Settings):
     0.40,
     "s*, the pass rate at which a bucket scores highest",
     paper="0.40",
-    at_least=0,
-    at_most=1,
+    minimum=0,
+    maximum=1,
   )
   temperature: float = setting(
     0.20,
@@ -35,20 +35,20 @@ class AdaptiveSettings(Settings):
     0.10,
     "probability that is spread evenly over the buckets",
     paper="0.10",
-    at_least=0,
-    at_most=1,
+    minimum=0,
+    maximum=1,
   )
   window: int = setting(
     20,
     "number of batches over which a bucket's pass rate is averaged",
     paper="20",
-    at_least=1,
+    minimum=1,
   )
   warmup_steps: int = setting(
     10,
     "number of first steps that sample buckets uniformly",
     paper="10",
-    at_least=0,
+    minimum=0,
   )
 
 

@@ -32,7 +32,7 @@ class BanditSettings(Settings):
     "alpha, weight of a step in the value of a bucket",
     paper="SEC: 0.5",
     above=0,
-    at_most=1,
+    maximum=1,
   )
   temperature: float = setting(
     1.0,

@@ -26,34 +26,34 @@ class ReplaySettings(Settings):
     0.0,
     "fraction of a batch that is replayed",
     paper="0.25, or 0.10",
-    at_least=0,
-    at_most=1,
+    minimum=0,
+    maximum=1,
   )
   warmup_steps: int = setting(
-    10, "number of first steps without replay", paper="10, or 30", at_least=0
+    10, "number of first steps without replay", paper="10, or 30", minimum=0
   )
   min_pass_rate: float = setting(
     0.05,
     "minimum mean pass rate of a replayed prompt",
     paper="0.05, or 0.20",
-    at_least=0,
-    at_most=1,
+    minimum=0,
+    maximum=1,
   )
   max_pass_rate: float = setting(
     0.95,
     "maximum mean pass rate of a replayed prompt",
     paper="0.95, or 0.80",
-    at_least=0,
-    at_most=1,
+    minimum=0,
+    maximum=1,
   )
   max_replays: int = setting(
     0,
     "maximum number of replays of a prompt; 0: no maximum",
     paper="none, or 3",
-    at_least=0,
+    minimum=0,
   )
   decay: float = setting(
-    0.8, "weight of the past in a prompt's mean pass rate", at_least=0, below=1
+    0.8, "weight of the past in a prompt's mean pass rate", minimum=0, below=1
   )
 
 

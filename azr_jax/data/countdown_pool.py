@@ -29,10 +29,10 @@ _RANDOM, _ORDER = 3, 4
 class ProposeSettings(Settings):
   """Section `propose`: how a frozen model is prompted."""
 
-  prompts: int = setting(40, "prompts", paper="40", at_least=1)
-  samples: int = setting(128, "continuations of each", paper="128", at_least=1)
+  prompts: int = setting(40, "prompts", paper="40", minimum=1)
+  samples: int = setting(128, "continuations of each", paper="128", minimum=1)
   references: int = setting(
-    6, "examples in a prompt", paper="not named", at_least=0
+    6, "examples in a prompt", paper="not named", minimum=0
   )
   prompt_format: str = setting(
     "few_shot", "prompt format", choices=prompt_lib.PROMPT_FORMATS

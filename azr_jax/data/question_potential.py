@@ -6,7 +6,7 @@ import ml_collections
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.curricula.improvement_potential import PassRate
-from azr_jax.data import question_passes
+from azr_jax.data import question_evals
 from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.agents import AGENTS
 from azr_jax.tasks.questions import pass_rates, sources
@@ -25,12 +25,12 @@ class PotentialSettings(Settings):
     ("split:train",), "sources of questions", required=True
   )
   count: int = setting(
-    1_000_000, "maximum number of questions per source", at_least=1
+    1_000_000, "maximum number of questions per source", minimum=1
   )
   data_seed: int = setting(
     0,
     "seed of generated questions",
-    at_least=0,
+    minimum=0,
     accepts=sources.TRAINING_SEED,
   )
   agents: tuple[str, ...] = setting(
@@ -75,9 +75,9 @@ def estimate(
   identity = scoring.identity_of(settings, model_spec)
   with scoring.open_scores(workdir, settings, identity) as run:
     questions = sources.read_all(c.questions, c.count, c.data_seed)
-    passes = measurement.potential_passes(c.agents, c.temperatures)
-    answered = question_passes.answer(
-      settings, model_spec, identity["step"], questions, passes, run
+    eval_passes = measurement.potential_eval_passes(c.agents, c.temperatures)
+    answered = question_evals.answer(
+      settings, model_spec, identity["step"], questions, eval_passes, run
     )
     rates = measurement.rates(questions, [path for _, path, _ in answered])
     if run.is_primary:

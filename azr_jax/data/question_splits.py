@@ -34,9 +34,8 @@ from azr_jax.tasks.questions.symbench import reader as symbench
 COLLECTIONS = ("gym", "bbh", "symbench")
 MANIFEST = "manifest.json"
 _GRIDWORLD = f"{symbench.PREFIX}{symbench.GRIDWORLD}"
-# A generator that repeats itself is asked for at most this many times the
-# questions that are wanted.
-_MAX_TRIES = 4
+# Questions to generate at most, as a multiple of the wanted distinct ones.
+_MAX_OVERSAMPLING = 4
 _PROGRESS_S = 5.0
 
 
@@ -48,21 +47,21 @@ class SplitSettings(Settings):
   the same share of them.
   """
 
-  seed: int = setting(0, "seed of generators and of the split", at_least=0)
+  seed: int = setting(0, "seed of generators and of the split", minimum=0)
   train: int = setting(
-    200, "questions of a train task for GRPO", paper="over 200", at_least=1
+    200, "questions of a train task for GRPO", paper="over 200", minimum=1
   )
   sft: int = setting(
     100,
     "questions of a train task for SFT conversations",
     paper="at most 70 conversations",
-    at_least=1,
+    minimum=1,
   )
   seen: int = setting(
-    100, "held-out questions of a train task", paper="not named", at_least=1
+    100, "held-out questions of a train task", paper="not named", minimum=1
   )
   test: int = setting(
-    100, "questions of a test task", paper="not named", at_least=1
+    100, "questions of a test task", paper="not named", minimum=1
   )
 
   def wanted(self, split: str) -> int:
@@ -90,7 +89,7 @@ class Build:
 def build(
   settings: SplitSettings,
   out: pathlib.Path,
-  asked: Sequence[str] = COLLECTIONS,
+  task_prefixes: Sequence[str] = COLLECTIONS,
   data: pathlib.Path | None = None,
 ) -> Build:
   """Writes the files of questions.
@@ -98,7 +97,7 @@ def build(
   Args:
     settings: sizes and seed.
     out: the folder of the files; one that an interrupted build left is used.
-    asked: names of tasks, or beginnings of names such as `gym`.
+    task_prefixes: names of tasks, or beginnings of names such as `gym`.
     data: a folder with the folders `bbh` and `symbench`; None: they are
       downloaded to `out`.
 
@@ -107,7 +106,7 @@ def build(
       task has no question.
   """
   start = time.monotonic()
-  for name in asked:
+  for name in task_prefixes:
     if not any(task.startswith(name) for task in catalogue.tasks()):
       raise ValueError(
         f"task {name!r}: expected some of {COLLECTIONS}, or names of "
@@ -116,7 +115,7 @@ def build(
   tasks = {
     task.name: task
     for task in catalogue.tasks().values()
-    if task.name.startswith(tuple(asked))
+    if task.name.startswith(tuple(task_prefixes))
   }
   out.mkdir(parents=True, exist_ok=True)
   pools = _read_public(settings, out, tasks, data)
@@ -230,7 +229,7 @@ def _distinct_of_set(name: str, count: int, seed: int) -> Iterator[Question]:
   """Yields at most `count` questions of a set without near duplicates."""
   keys: set[str] = set()
   entries = gym.generate(
-    name.removeprefix(gym.PREFIX), _MAX_TRIES * count, seed
+    name.removeprefix(gym.PREFIX), _MAX_OVERSAMPLING * count, seed
   )
   for question in entries:
     key = duplicates.key(question.text)
@@ -308,7 +307,7 @@ def _write_manifest(
     "tasks": made.tasks,
     "minutes": round(made.seconds / 60, 2),
   }
-  storage.write_whole(path, json.dumps(manifest, indent=1) + "\n")
+  storage.write_atomically(path, json.dumps(manifest, indent=1) + "\n")
 
 
 def _has_gym(made: Build) -> bool:

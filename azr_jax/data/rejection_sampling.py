@@ -1,6 +1,6 @@
 """Samples conversations to learn from (R1-CI, section 4.1).
 
-Every question is asked in several forms of prompt. Correct and well-formed
+Every question is asked in several solution styles. Correct and well-formed
 conversations are kept, up to a number for each task. The paper sampled them
 from a stronger model; supervised training reads any file of the same layout.
 """
@@ -14,10 +14,9 @@ import ml_collections
 from azr_jax.config.settings import Settings, setting
 from azr_jax.corpora import demonstrations
 from azr_jax.corpora.demonstrations import Trajectory
-from azr_jax.data import question_passes
-from azr_jax.evals import runner
+from azr_jax.data import question_evals
 from azr_jax.systems.code_interpreter import agents
-from azr_jax.systems.code_interpreter.measurement import Pass
+from azr_jax.systems.code_interpreter.measurement import EvalPass
 from azr_jax.tasks import records
 from azr_jax.tasks.questions import prompts, sources
 from azr_jax.trainer import scoring
@@ -37,30 +36,30 @@ class TrajectoriesSettings(Settings):
     required=True,
   )
   count: int = setting(
-    1_000_000, "maximum number of questions per source", at_least=1
+    1_000_000, "maximum number of questions per source", minimum=1
   )
   data_seed: int = setting(
     0,
     "seed of generated questions",
-    at_least=0,
+    minimum=0,
     accepts=sources.TRAINING_SEED,
   )
-  forms: tuple[str, ...] = setting(
+  solution_styles: tuple[str, ...] = setting(
     ("free", "text_then_code", "code_then_text"),
-    "forms of reasoning that the prompts ask for",
-    subset_of=prompts.FORMS,
+    "how prompts ask for text and code in a solution",
+    subset_of=prompts.SOLUTION_STYLES,
     required=True,
   )
   samples: int = setting(
-    4, "conversations per question and form of prompt", at_least=1
+    4, "conversations per question and solution style", minimum=1
   )
   per_task: int = setting(
-    70, "maximum number of kept conversations per task", paper="70", at_least=1
+    70, "maximum number of kept conversations per task", paper="70", minimum=1
   )
   multi_turn_weight: float = setting(
     3.0,
     "weight of a conversation with code; one without code has 1",
-    at_least=1,
+    minimum=1,
   )
 
 
@@ -91,21 +90,20 @@ def sample(
   with scoring.open_scores(workdir, settings, identity) as run:
     questions = sources.read_all(c.questions, c.count, c.data_seed)
     temperature = settings.rollout.temperature
-    passes = [
-      Pass(form, agents.CONVERSATION, form, temperature, c.samples)
-      for form in c.forms
+    eval_passes = [
+      EvalPass(style, agents.CONVERSATION, style, temperature, c.samples)
+      for style in c.solution_styles
     ]
     prompt_format = settings.evaluate.prompt_format
     correct: list[Trajectory] = []
-    for pass_, path, tokenizer in question_passes.answer(
-      settings, model_spec, identity["step"], questions, passes, run
+    for eval_pass, path, tokenizer in question_evals.answer(
+      settings, model_spec, identity["step"], questions, eval_passes, run
     ):
-      for record in records.read(str(path)):
+      for record in map(records.with_current_keys, records.read(str(path))):
         prompt = prompts.ask(
-          record["request"], pass_.form, prompt_format, tokenizer
+          record["question"], eval_pass.solution_style, prompt_format, tokenizer
         )
-        record = runner.with_current_keys(record)
-        correct += _correct(record, pass_.form, prompt)
+        correct += _correct(record, eval_pass.solution_style, prompt)
     chosen = demonstrations.choose(
       correct, c.per_task, c.multi_turn_weight, settings.seed
     )
@@ -120,7 +118,7 @@ def sample(
 
 
 def _correct(
-  record: dict[str, Any], form: str, prompt: str
+  record: dict[str, Any], solution_style: str, prompt: str
 ) -> Iterator[Trajectory]:
   """Yields the correct and well-formed conversations of a question's record."""
   for is_correct, finish, text in zip(
@@ -129,5 +127,5 @@ def _correct(
     turns = agents.read_conversation(text) if is_correct else []
     if finish == "stop" and turns and demonstrations.is_well_formed(turns):
       yield Trajectory(
-        record["id"], record["subset"], form, prompt, tuple(turns)
+        record["id"], record["subset"], solution_style, prompt, tuple(turns)
       )

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Sequence
 
 from azr_jax.config import user_files
 from azr_jax.run import checkpoint_reading, storage
+from azr_jax.tasks import records
 from azr_jax.tasks.mathematics.problem import Problem
 from azr_jax.trainer import restore
 from azr_jax.trainer import settings as train_settings
 
 
 def of_run(run: str) -> Sequence[tuple[Problem, float]]:
-  """Returns the problems that a run asked, with their last pass rates.
+  """Returns the problems that a run sampled, with their last pass rates.
 
   Raises:
     ValueError: the folder is not a run's, has no checkpoint, or its system
@@ -34,15 +35,15 @@ def of_records(path: str) -> list[tuple[Problem, float]]:
   """Returns the problems of a benchmark's records, with their pass rates.
 
   Raises:
-    ValueError: a line is not JSON, or lacks request, reference or grades.
+    ValueError: a line is not JSON, or lacks question, reference or grades.
   """
   rated = []
   with user_files.reading(path, "records of azr_jax.evaluate"):
     text = pathlib.Path(path).expanduser().read_text("utf-8")
   for line in filter(None, text.split("\n")):
     try:
-      record = json.loads(line)
-      problem = Problem(record["request"], record["reference"]["answer"])
+      record = records.with_current_keys(json.loads(line))
+      problem = Problem(record["question"], record["reference"]["answer"])
       correct = record["correct"]
       rated.append((problem, sum(correct) / len(correct)))
     except (KeyError, TypeError, ValueError, RecursionError, ArithmeticError):

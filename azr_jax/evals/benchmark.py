@@ -19,14 +19,15 @@ class Item:
 
   Attributes:
     id: its name, unique in the benchmark.
-    request: the question, without the text that a prompt format puts around it.
+    question: the question, without the text that a prompt format puts around
+      it.
     reference: what the grader needs; the model never sees it.
     subset: the name of its subset, for scores by subset; "": there are none.
     hidden: what the grader needs besides, and is too large for records.
   """
 
   id: str
-  request: str
+  question: str
   reference: Mapping[str, Any]
   subset: str = ""
   hidden: Any = None

@@ -59,16 +59,16 @@ def compare(
   Raises:
     ValueError: there is none, or the models were scored on other items.
   """
-  shared = [n for n in first.benchmarks() if n in second.benchmarks()]
-  asked = options.benchmarks or tuple(shared)
-  missing = [name for name in asked if name not in shared]
-  if missing or not asked:
+  common = [n for n in first.benchmarks() if n in second.benchmarks()]
+  names = options.benchmarks or tuple(common)
+  missing = [name for name in names if name not in common]
+  if missing or not names:
     raise ValueError(
       f"{first.name} and {second.name}: expected records of "
       f"{' and '.join(missing) or 'a common benchmark'} in each folder; both "
-      f"have {shared or 'none'}"
+      f"have {common or 'none'}"
     )
-  for name in asked:
+  for name in names:
     yield _compare(first, second, name, options)
 
 
@@ -77,19 +77,19 @@ def _compare(
 ) -> Comparison:
   """Returns the comparison on one benchmark."""
   num_items = _num_items((first, second), name)
-  requests, correct_of_first = score_files.read_items(first, name)
+  questions, correct_of_first = score_files.read_items(first, name)
   others, correct_of_second = score_files.read_items(second, name)
   different = [
     id_
-    for id_ in requests.keys() & others.keys()
-    if requests[id_] != others[id_]
+    for id_ in questions.keys() & others.keys()
+    if questions[id_] != others[id_]
   ]
   if different:
     raise ValueError(
       f"{name}: item {min(different)} is another question in {first.name} than "
       f"in {second.name}: expected scores of the same data"
     )
-  ids = list(requests | others)
+  ids = list(questions | others)
   if len(ids) > num_items:
     raise ValueError(
       f"{name}: {len(ids)} items have a record in {first.name} or "

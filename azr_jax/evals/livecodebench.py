@@ -170,7 +170,7 @@ def _are_same_numbers(want: str, got: str) -> bool:
   return list(map(Decimal, wanted)) == list(map(Decimal, printed))
 
 
-def of_release(settings: ContestSettings) -> Benchmark:
+def for_release(settings: ContestSettings) -> Benchmark:
   """Returns the benchmark with the problems of a release and some dates."""
   return Benchmark(
     NAME,
@@ -183,4 +183,4 @@ def of_release(settings: ContestSettings) -> Benchmark:
   )
 
 
-BENCHMARKS = (of_release(ContestSettings()),)
+BENCHMARKS = (for_release(ContestSettings()),)

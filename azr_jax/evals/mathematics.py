@@ -128,7 +128,7 @@ def _training_prompt(
   item: Item, prompt_format: str, tokenizer: Tokenizer
 ) -> str:
   del tokenizer
-  return prompts.solve_prompt(item.request, prompt_format)
+  return prompts.solve_prompt(item.question, prompt_format)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +156,9 @@ class MathematicsSettings(Settings):
   )
 
 
-def graded_by(settings: MathematicsSettings, benchmark: Benchmark) -> Benchmark:
+def with_grading(
+  settings: MathematicsSettings, benchmark: Benchmark
+) -> Benchmark:
   """Returns a benchmark as the settings ask and grade it.
 
   Args:
@@ -164,10 +166,10 @@ def graded_by(settings: MathematicsSettings, benchmark: Benchmark) -> Benchmark:
     benchmark: any benchmark; those without mathematical answers or choices stay
       as they are.
   """
-  is_asked = settings.answer == REWARD and (
+  uses_reward_prompt = settings.answer == REWARD and (
     benchmark.answer_format in ("math", "choice")
   )
-  if benchmark.name != PROBLEMS and not is_asked:
+  if benchmark.name != PROBLEMS and not uses_reward_prompt:
     return benchmark
   return dataclasses.replace(
     benchmark,

@@ -22,7 +22,7 @@ TRAINED = "trained"
 SolverPrompt = Callable[[str, Task], str | None]
 
 
-def asked_as_trained(
+def with_training_prompt(
   benchmark: Benchmark, solver_prompt: SolverPrompt
 ) -> Benchmark:
   """Returns a benchmark with the prompts and the grading of training.

@@ -57,12 +57,12 @@ def read_mbpp(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
     setup = record.get("test_setup_code") or "\n".join(
       record.get("test_imports") or []
     )
-    request = record.get("text") or record["prompt"]
+    question = record.get("text") or record["prompt"]
     shown = "\n".join(tests)
     items.append(
       Item(
         str(record["task_id"]),
-        f"{request}\nThe program has to pass:\n```python\n{shown}\n```",
+        f"{question}\nThe program has to pass:\n```python\n{shown}\n```",
         {
           "prompt_code": "",
           "entry": record.get("entry_point"),

@@ -1,6 +1,6 @@
-r"""The text that a prompt format puts around a benchmark's request.
+r"""The text that a prompt format puts around a benchmark's question.
 
-| prompt format | the request stands in |
+| prompt format | the question stands in |
 | --- | --- |
 | `full` | the trained systems' format: thinking and answer between tags |
 | `chat` | the model's chat template |
@@ -35,18 +35,18 @@ ANSWER_FORMATS = {
 _FULL = (
   "A user asks the assistant a question. The assistant first reasons about it "
   "between <think> and </think>, and then gives the user its answer between "
-  "<answer> and </answer>.\nUser: {request}\n{instruction}\nAssistant: <think>"
+  "<answer> and </answer>.\nUser: {question}\n{instruction}\nAssistant: <think>"
 )
-_PLAIN = "Question: {request}\n{instruction}\n\nAnswer:"
+_PLAIN = "Question: {question}\n{instruction}\n\nAnswer:"
 
 
 def prompt(
-  request: str, answer_format: str, prompt_format: str, tokenizer: Tokenizer
+  question: str, answer_format: str, prompt_format: str, tokenizer: Tokenizer
 ) -> str:
-  """Returns the prompt that asks a request.
+  """Returns the prompt that asks a question.
 
   Args:
-    request: the question.
+    question: the question.
     answer_format: a key of `ANSWER_FORMATS`.
     prompt_format: one of `PROMPT_FORMATS`.
     tokenizer: the model's, whose chat template `chat` uses.
@@ -61,6 +61,6 @@ def prompt(
     )
   instruction = ANSWER_FORMATS[answer_format]
   if prompt_format == "chat":
-    return tokenizer.chat(f"{request}\n\n{instruction}")
+    return tokenizer.chat(f"{question}\n\n{instruction}")
   template = _FULL if prompt_format == "full" else _PLAIN
-  return template.format(request=request, instruction=instruction)
+  return template.format(question=question, instruction=instruction)

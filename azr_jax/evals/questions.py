@@ -69,11 +69,11 @@ def _prompt(
   item: Item,
   prompt_format: str,
   tokenizer: Tokenizer,
-  form: str,
+  solution_style: str,
   instruction: str = "",
 ) -> str:
-  request = f"{item.request}{instruction}"
-  return prompts.ask(request, form, prompt_format, tokenizer)
+  question = f"{item.question}{instruction}"
+  return prompts.ask(question, solution_style, prompt_format, tokenizer)
 
 
 # Answer format -> what an agent is asked beside the question, and the text in
@@ -96,7 +96,7 @@ def score_name(benchmark: str, agent: str, agents: Sequence[str]) -> str:
   return f"{benchmark}_{agent}" if len(agents) > 1 else benchmark
 
 
-def asked_by(
+def answered_by(
   benchmark: Benchmark, agent: str, agents: Sequence[str] = ()
 ) -> Benchmark:
   """Returns the benchmark with an agent's prompts, and its grader.
@@ -112,9 +112,9 @@ def asked_by(
   changed = dataclasses.replace(
     benchmark, name=score_name(benchmark.name, agent, agents)
   )
-  form = prompts.form_of(agent)
+  solution_style = prompts.solution_style_of(agent)
   if benchmark.name == NAME:
-    prompt = functools.partial(_prompt, form=form)
+    prompt = functools.partial(_prompt, solution_style=solution_style)
     return dataclasses.replace(changed, prompt=prompt)
   if benchmark.answer_format not in _OTHERS or benchmark.prompt is not None:
     raise ValueError(
@@ -133,7 +133,9 @@ def asked_by(
 
   return dataclasses.replace(
     changed,
-    prompt=functools.partial(_prompt, form=form, instruction=instruction),
+    prompt=functools.partial(
+      _prompt, solution_style=solution_style, instruction=instruction
+    ),
     grade=grade_marked,
   )
 
@@ -155,7 +157,7 @@ BENCHMARKS = (
     read,
     "words",
     grade,
-    prompt=functools.partial(_prompt, form="free"),
+    prompt=functools.partial(_prompt, solution_style="free"),
     opens_data=True,
     limit_per_subset=True,
     summarize=summarize,

@@ -101,11 +101,11 @@ def names(text: str) -> tuple[str, ...]:
   return tuple(expanded)
 
 
-def paths(asked: Sequence[str], data: str) -> dict[str, str]:
+def paths(benchmarks: Sequence[str], data: str) -> dict[str, str]:
   """Returns the given data paths by the name of their benchmark.
 
   Args:
-    asked: the names of the benchmarks to run.
+    benchmarks: the names of the benchmarks to run.
     data: a path, if only one benchmark is run, or NAME=PATH,NAME=PATH...
 
   Raises:
@@ -115,19 +115,20 @@ def paths(asked: Sequence[str], data: str) -> dict[str, str]:
     return {}
   named_paths = _NAMED_PATH.findall(data)
   if not named_paths:
-    if len(asked) > 1:
+    if len(benchmarks) > 1:
       raise ValueError(
         f"data={data!r}: expected NAME=PATH,NAME=PATH... for several benchmarks"
       )
     name, equals, _ = data.partition("=")
     if equals and name.isidentifier():
       raise ValueError(
-        f"data={data!r} names {name!r}: expected one of {tuple(asked)}"
+        f"data={data!r} names {name!r}: expected one of {tuple(benchmarks)}"
       )
-    return {asked[0]: data}
-  unknown = {name for name, _ in named_paths} - set(asked)
+    return {benchmarks[0]: data}
+  unknown = {name for name, _ in named_paths} - set(benchmarks)
   if unknown:
     raise ValueError(
-      f"data={data!r} names {sorted(unknown)}: expected some of {tuple(asked)}"
+      f"data={data!r} names {sorted(unknown)}: expected some of "
+      f"{tuple(benchmarks)}"
     )
   return dict(named_paths)

@@ -37,8 +37,6 @@ TOO_LONG = "the prompt is too long"
 PROGRESS_LINES = 10
 
 Record = dict[str, Any]
-# Key of a record of older versions -> its key now.
-_OLD_KEYS = {"replies": "responses", "kind": "subset"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,7 +174,7 @@ def _prompt(
     text = benchmark.prompt(item, prompt_format, policy.tokenizer)
   else:
     text = prompt_formats.prompt(
-      item.request, benchmark.answer_format, prompt_format, policy.tokenizer
+      item.question, benchmark.answer_format, prompt_format, policy.tokenizer
     )
   return policy.prompt(text, item)
 
@@ -306,7 +304,7 @@ def _record(
   return record | {
     "id": item.id,
     "subset": item.subset,
-    "request": item.request,
+    "question": item.question,
     "reference": dict(item.reference),
     "correct": [grade.correct for grade in grades],
     "timed_out": [grade.timed_out for grade in grades],
@@ -315,11 +313,6 @@ def _record(
     "tokens": [len(completion.token_ids) for completion, _ in graded],
     "finish": [completion.finish_reason for completion, _ in graded],
   }
-
-
-def with_current_keys(record: Record) -> Record:
-  """Returns a record of any version with the keys of this one."""
-  return {_OLD_KEYS.get(key, key): value for key, value in record.items()}
 
 
 def _read_records(
@@ -334,7 +327,7 @@ def _read_records(
   """
   if not path.exists():
     return {}
-  requests = {item.id: item.request for item in items}
+  questions = {item.id: item.question for item in items}
   records: dict[str, Record] = {}
   complete_bytes = 0
   with path.open("rb") as file:
@@ -347,16 +340,16 @@ def _read_records(
         break
       complete_bytes += len(line)
       with user_files.reading(path, "records of azr_jax.evaluate"):
-        record = with_current_keys(record)
+        record = records_lib.with_current_keys(record)
         is_other = len(record["correct"]) != samples or (
-          requests.get(record["id"], record["request"]) != record["request"]
+          questions.get(record["id"], record["question"]) != record["question"]
         )
       if is_other:
         raise ValueError(
           f"{path} holds records of other data or of another number of "
           "samples: expected another --workdir"
         )
-      if record["id"] in requests:
+      if record["id"] in questions:
         records[record["id"]] = record
   if complete_bytes < path.stat().st_size:
     with path.open("r+b") as file:

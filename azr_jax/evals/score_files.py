@@ -7,12 +7,12 @@ together, between commas: `RUN_0_scores,RUN_1_scores,RUN_2_scores`.
 import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from azr_jax.config import user_files
 from azr_jax.evals import pass_at_k, registry
+from azr_jax.tasks import records
 
 RESULTS = "results.json"
 
@@ -72,25 +72,25 @@ def read_items(
   are not among the returned ones.
 
   Returns:
-    Request by item id, and per folder the correctness of samples by item id.
+    Question by item id, and per folder the correctness of samples by item id.
 
   Raises:
     ValueError: a file is damaged, or two folders have other items of one id.
   """
-  requests: dict[str, str] = {}
+  questions: dict[str, str] = {}
   correct: list[dict[str, list[bool]]] = []
   for folder in model.folders:
     path = folder / f"{benchmark}.jsonl"
     with user_files.reading(path, "records of azr_jax.evaluate"):
       found = [_record(line) for line in _lines(path)]
     correct.append({id_: samples for id_, _, samples in found})
-    for id_, request, _ in found:
-      if requests.setdefault(id_, request) != request:
+    for id_, question, _ in found:
+      if questions.setdefault(id_, question) != question:
         raise ValueError(
           f"{path}: item {id_} is another question than in "
           f"{model.folders[0]}: expected scores of the same data"
         )
-  return requests, correct
+  return questions, correct
 
 
 def _lines(path: pathlib.Path) -> list[str]:
@@ -100,11 +100,11 @@ def _lines(path: pathlib.Path) -> list[str]:
 
 
 def _record(line: str) -> tuple[str, str, list[bool]]:
-  record: dict[str, Any] = user_files.parse_json(line)
+  record = records.with_current_keys(user_files.parse_json(line))
   samples = record["correct"]
   if not samples or not all(isinstance(one, bool) for one in samples):
     raise ValueError(f"correct={samples!r:.80}: expected true or false")
-  return str(record["id"]), str(record["request"]), samples
+  return str(record["id"]), str(record["question"]), samples
 
 
 def values(

@@ -112,13 +112,13 @@ def _values(model: Model, name: str) -> np.ndarray:
     ValueError: the folders have other items.
   """
   counts = {int(scores[f"{name}/items"]) for scores in model.scores}
-  requests, correct = score_files.read_items(model, name)
-  if len(counts) > 1 or len(requests) > min(counts):
+  questions, correct = score_files.read_items(model, name)
+  if len(counts) > 1 or len(questions) > min(counts):
     raise ValueError(
       f"{name}: expected scores of the same items in each folder of "
       f"{model.name}: the same --data and --limit make them equal"
     )
-  return score_files.values(correct, list(requests), counts.pop(), k=1)
+  return score_files.values(correct, list(questions), counts.pop(), k=1)
 
 
 def _with_errors(name: str, found: statistics.Estimate) -> dict[str, float]:

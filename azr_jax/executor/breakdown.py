@@ -43,11 +43,11 @@ def _point():
   return _POINT.pack(time.monotonic_ns(), faults)
 
 
-def _child(code, text, writing, parent):
+def _child(code, text, write_fd, parent):
   points = [_point()]
-  kernel.leave_files()
-  os.closerange(3, writing)
-  os.closerange(writing + 1, 1 << 20)
+  kernel.deny_files()
+  os.closerange(3, write_fd)
+  os.closerange(write_fd + 1, 1 << 20)
   kernel.enter_child(LAYERS, parent, 10)
   points.append(_point())
   call = program.compile_call("f", text)
@@ -57,25 +57,25 @@ def _child(code, text, writing, parent):
   points.append(_point())
   canonical(value)
   points.append(_point())
-  os.write(writing, b"".join(points))
+  os.write(write_fd, b"".join(points))
 
 
 def _measure(code, text):
   """Runs one program; returns (microseconds, page faults) per stage."""
-  reading, writing = os.pipe()
+  read_fd, write_fd = os.pipe()
   parent = os.getpid()
   start = time.monotonic_ns()
   pid = kernel.fork()
   if pid == 0:
     try:
-      _child(code, text, writing, parent)
+      _child(code, text, write_fd, parent)
     finally:
       os._exit(0)
-  os.close(writing)
-  written = os.read(reading, 4096)
+  os.close(write_fd)
+  written = os.read(read_fd, 4096)
   _, _, usage = os.wait4(pid, 0)
   end = time.monotonic_ns()
-  os.close(reading)
+  os.close(read_fd)
   points = [(start, 0), *_POINT.iter_unpack(written), (end, usage.ru_minflt)]
   return [
     ((after[0] - before[0]) / 1000, after[1] - before[1])
@@ -86,16 +86,16 @@ def _measure(code, text):
 def _page_copy_us():
   """Returns microseconds of a child's first write to a page of the zygote."""
   pages = bytearray(os.sysconf("SC_PAGE_SIZE") * _PAGES)
-  reading, writing = os.pipe()
+  read_fd, write_fd = os.pipe()
   pid = os.fork()
   if pid == 0:
     start = time.monotonic_ns()
     pages[:: os.sysconf("SC_PAGE_SIZE")] = bytes(_PAGES)
     elapsed_ns = time.monotonic_ns() - start
-    os.write(writing, struct.pack("<q", elapsed_ns))
+    os.write(write_fd, struct.pack("<q", elapsed_ns))
     os._exit(0)
   os.waitpid(pid, 0)
-  (elapsed_ns,) = struct.unpack("<q", os.read(reading, 8))
+  (elapsed_ns,) = struct.unpack("<q", os.read(read_fd, 8))
   return elapsed_ns / 1000 / _PAGES
 
 
@@ -103,7 +103,7 @@ def main():
   """Reads the programs, prepares like a zygote, measures, writes the report."""
   programs = json.load(sys.stdin)
   report = os.dup(1)
-  zygote.settle(LAYERS, 512, (), ())
+  zygote.prepare_process(LAYERS, 512, (), ())
   measured = [_measure(code, text) for code, text in programs]
   complete = [run for run in measured if len(run) == len(STAGES)]
   columns = zip(*complete, strict=True)

@@ -17,16 +17,16 @@ class Channel:
   """The two descriptors of a stream, with its unsent and unread bytes.
 
   Attributes:
-    reading, writing: descriptors to poll; a socket's are equal.
+    read_fd, write_fd: descriptors to poll; a socket's are equal.
     incoming: bytes that were read; the reader removes what it has understood.
   """
 
-  def __init__(self, reading: int, writing: int):
-    self.reading, self.writing = reading, writing
+  def __init__(self, read_fd: int, write_fd: int):
+    self.read_fd, self.write_fd = read_fd, write_fd
     self.incoming = bytearray()
     self._outgoing = bytearray()
-    os.set_blocking(reading, False)
-    os.set_blocking(writing, False)
+    os.set_blocking(read_fd, False)
+    os.set_blocking(write_fd, False)
 
   def write(self, data: bytes) -> None:
     """Queues bytes and sends as many as the other side accepts."""
@@ -36,18 +36,18 @@ class Channel:
   def flush(self) -> None:
     """Sends as many bytes as the other side accepts.
 
-    That the other side is gone is not told here, but by `read`.
+    It ignores a closed stream, which `read` reports.
     """
     try:
       while self._outgoing:
-        del self._outgoing[: os.write(self.writing, self._outgoing)]
+        del self._outgoing[: os.write(self.write_fd, self._outgoing)]
     except BlockingIOError:
       return
     except (BrokenPipeError, ConnectionResetError):
       self._outgoing.clear()
 
   def has_unsent(self) -> bool:
-    """Returns whether to call `flush` when `writing` accepts bytes again."""
+    """Returns whether to call `flush` when `write_fd` accepts bytes again."""
     return bool(self._outgoing)
 
   def read(self) -> None:
@@ -57,7 +57,7 @@ class Channel:
       Closed: the other side has closed the stream.
     """
     try:
-      data = os.read(self.reading, _READ_BYTES)
+      data = os.read(self.read_fd, _READ_BYTES)
     except BlockingIOError:
       return
     except ConnectionResetError:

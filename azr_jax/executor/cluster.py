@@ -34,9 +34,10 @@ from azr_jax.executor.pending import ResultFuture, Task
 from azr_jax.executor.settings import ExecutorSettings
 
 NAMESPACE = "azr_jax"
-START_S = 120.0  # An actor may have to wait for a new node to start.
+START_TIMEOUT_S = 120.0  # An actor may have to wait for a new node to start.
 POLL_S = 5.0  # An actor answers after this time though no job has ended.
-SILENT_S = 60.0  # An actor that has not answered for longer counts as lost.
+# An actor that has not answered for longer counts as lost.
+HEARTBEAT_TIMEOUT_S = 60.0
 RETRY_S = 1.0  # Between two tries to reach an actor that Ray starts again.
 
 
@@ -156,16 +157,16 @@ class ActorServer:
       notify: called by any thread when `receive` has something to do.
     """
     self.workers = workers
-    self.busy: dict[int, Task] = {}
+    self.in_flight: dict[int, Task] = {}
     self._ray, self._actor, self._name = ray, actor, name
     self._is_owner = is_owner
     self._notify = notify
     # Answers to calls before this server was last lost count no more.
     self._epoch = 0
     self._answers: collections.deque[tuple[int, str, Any]] = collections.deque()
-    self._greet()
+    self._handshake()
 
-  def _greet(self) -> None:
+  def _handshake(self) -> None:
     self._epoch += 1
     self._client = uuid.uuid4().hex
     self._id = ""
@@ -188,7 +189,7 @@ class ActorServer:
 
     reference.future().add_done_callback(on_done)
 
-  def _ask(self) -> None:
+  def _request_verdicts(self) -> None:
     self._call("verdicts", self._actor.verdicts.remote(self._client))
 
   def send(self, tasks: Sequence[Task]) -> None:
@@ -230,13 +231,13 @@ class ActorServer:
       if method == "hello":
         self._id, pid, self.layers = answer
         self.processes = [pid]
-        self._ask()
+        self._request_verdicts()
       elif method == "verdicts":
-        its_id, ended = answer
-        if its_id != self._id:
+        actor_id, ended = answer
+        if actor_id != self._id:
           raise ServerLost(f"{self._name} was started again")
         results += [(number, self._read(outcome)) for number, outcome in ended]
-        self._ask()
+        self._request_verdicts()
     return results
 
   def _read(self, outcome: tuple | str) -> Result | Exception:
@@ -258,13 +259,17 @@ class ActorServer:
     now = time.monotonic()
     if self._retry_at:
       if now > self._retry_at:
-        self._greet()
+        self._handshake()
       return
-    silent_s = START_S if self.layers is None else SILENT_S
-    if now - self._last_message_at > silent_s:
+    heartbeat_timeout_s = (
+      START_TIMEOUT_S if self.layers is None else HEARTBEAT_TIMEOUT_S
+    )
+    if now - self._last_message_at > heartbeat_timeout_s:
       if self.layers is not None:
         self._kill()
-      raise ServerLost(f"{self._name} has not answered for {silent_s:.0f} s")
+      raise ServerLost(
+        f"{self._name} has not answered for {heartbeat_timeout_s:.0f} s"
+      )
 
   def restart(self, error: ServerLost) -> None:
     """Waits for Ray to start the actor again, which `check` finds out.
@@ -328,7 +333,7 @@ def connect(
   dispatcher.start(
     servers,
     needed=1,
-    patience_s=START_S,
+    start_timeout_s=START_TIMEOUT_S,
     expected=f"; expected {settings.workers} free cores on a node of the Ray "
     "cluster, which another run may have",
     on_end=ray.shutdown if owns_connection else lambda: None,

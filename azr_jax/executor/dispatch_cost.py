@@ -1,6 +1,6 @@
 """Measures what a pool does for each run, beside any number of zygotes.
 
-The zygotes are stand-ins that answer as soon as they are asked, so the CPU time
+The zygotes are fakes that answer as soon as they are asked, so the CPU time
 of this process is that of scheduling and of reading replies alone.
 """
 
@@ -13,24 +13,24 @@ from azr_jax.executor.channel import Channel
 from azr_jax.executor.job import Job
 from azr_jax.executor.pool import Pool
 from azr_jax.executor.settings import ExecutorSettings
-from azr_jax.executor.worker import START_S, Zygote
+from azr_jax.executor.worker import START_TIMEOUT_S, Zygote
 
 RUNS = 20_000  # Measured jobs of one run each.
 ALONE = 2_000  # Measured jobs that come one after the other.
 _REPORT = b"1\ndone\n"
 
 
-class StandIn(Zygote):
+class FakeZygote(Zygote):
   """A zygote without a process, which answers every request at once."""
 
   def __init__(self, seed: int, **options: Any):
     """Opens a pipe and writes into it that the zygote has started."""
     del options
-    self.seed, self.busy, self.layers = seed, {}, None
-    self.born = self.heard = time.monotonic()
-    self.start_s = START_S
-    self.reading, self.writing = os.pipe()
-    self._channel = Channel(self.reading, self.writing)
+    self.seed, self.in_flight, self.layers = seed, {}, None
+    self.started_at = self.last_activity = time.monotonic()
+    self.start_timeout_s = START_TIMEOUT_S
+    self.read_fd, self.write_fd = os.pipe()
+    self._channel = Channel(self.read_fd, self.write_fd)
     self._channel.write(frames.pack_hello({}))
 
   @property
@@ -46,8 +46,8 @@ class StandIn(Zygote):
 
   def end(self) -> None:
     """Closes the pipe."""
-    os.close(self.reading)
-    os.close(self.writing)
+    os.close(self.read_fd)
+    os.close(self.write_fd)
 
 
 def measure(workers: int) -> dict[str, float]:
@@ -60,9 +60,10 @@ def measure(workers: int) -> dict[str, float]:
     `queued_us`: many runs wait, and all slots are used. `alone_us`: each run
     comes when the one before it has ended, so every reply is a wake-up.
   """
-  # Stand-ins deny nothing in the self-test, so seccomp must not be asked for.
+  # Fake zygotes deny nothing in the self-test, so seccomp must not be asked
+  # for.
   settings = ExecutorSettings(workers=workers, unsafe=True)
-  pool = Pool(settings, start_zygote=StandIn)
+  pool = Pool(settings, start_zygote=FakeZygote)
   try:
     while pool.layers is None:
       pool.step(1.0)

@@ -46,7 +46,7 @@ class Server(Protocol):
 
   Attributes:
     workers: pairs of zygotes.
-    busy: the tasks sent to it that have no verdict yet, by number; the
+    in_flight: the tasks sent to it that have no verdict yet, by number; the
       dispatcher keeps it.
     layers: which sandbox layers are active; None until it has started.
     processes: ids of its processes, for whoever wants to look at them.
@@ -55,7 +55,7 @@ class Server(Protocol):
   """
 
   workers: int
-  busy: dict[int, Task]
+  in_flight: dict[int, Task]
   layers: dict[str, bool] | None
   processes: list[int]
   descriptor: int | None
@@ -138,7 +138,7 @@ class Dispatcher:
     self,
     servers: Sequence[Server],
     needed: int,
-    patience_s: float,
+    start_timeout_s: float,
     expected: str = "",
     on_end: Callable[[], None] = lambda: None,
   ) -> None:
@@ -147,13 +147,13 @@ class Dispatcher:
     Args:
       servers: those to use, which are starting.
       needed: how many of them `wait_for_start` waits for.
-      patience_s: after so many seconds in which no server was ready, the
+      start_timeout_s: after so many seconds in which no server was ready, the
         unfinished jobs fail.
       expected: what servers need to be ready, for the error.
       on_end: called by the thread after the servers have ended.
     """
     self._servers, self._needed = list(servers), needed
-    self._patience_s, self._expected = patience_s, expected
+    self._start_timeout_s, self._expected = start_timeout_s, expected
     self._on_end = on_end
     self._ready_at = time.monotonic()
     self._thread.start()
@@ -237,7 +237,7 @@ class Dispatcher:
       numbers = [
         task.number
         for task in cancelled
-        if server.busy.pop(task.number, None) is not None
+        if server.in_flight.pop(task.number, None) is not None
       ]
       if numbers:
         server.cancel(numbers)
@@ -259,8 +259,8 @@ class Dispatcher:
         _, index = loads[0]
         server = self._servers[index]
         given[index].append(task)
-        server.busy[task.number] = task
-        if len(server.busy) < JOBS_PER_WORKER * server.workers:
+        server.in_flight[task.number] = task
+        if len(server.in_flight) < JOBS_PER_WORKER * server.workers:
           heapq.heapreplace(loads, (_load(server), index))
         else:
           heapq.heappop(loads)
@@ -305,7 +305,7 @@ class Dispatcher:
       self._lose(server, error)
       return
     for number, result in verdicts:
-      task = server.busy.pop(number, None)
+      task = server.in_flight.pop(number, None)
       if task is not None:
         self.pending.finish(task, result)
     if not self._enough_started.is_set():
@@ -326,9 +326,9 @@ class Dispatcher:
     now = time.monotonic()
     if self.ready():
       self._ready_at = now
-    elif now - self._ready_at > self._patience_s:
+    elif now - self._ready_at > self._start_timeout_s:
       raise RuntimeError(
-        f"no executor server was ready for {self._patience_s:.0f} s"
+        f"no executor server was ready for {self._start_timeout_s:.0f} s"
         f"{self._expected}"
       ) from self._last_loss
 
@@ -338,8 +338,8 @@ class Dispatcher:
     Raises:
       ServerLost: no server is left, or too few have started at all.
     """
-    lost = list(server.busy.values())
-    server.busy.clear()
+    lost = list(server.in_flight.values())
+    server.in_flight.clear()
     self._last_loss = error
     if server.descriptor in self._watched:
       self._epoll.unregister(server.descriptor)
@@ -354,7 +354,7 @@ class Dispatcher:
     logging.warning("%s; its %d unfinished jobs run again", error, len(lost))
     for task in lost:
       task.tries += 1
-    self.pending.put_back(task for task in lost if task.tries < MAX_TRIES)
+    self.pending.requeue(task for task in lost if task.tries < MAX_TRIES)
     for task in lost:
       if task.tries >= MAX_TRIES:
         died = verdict.failure(task.job, "error", WORKER_DIED)
@@ -364,10 +364,10 @@ class Dispatcher:
 def _room(server: Server) -> int:
   """Returns how many more jobs to send to a server: none, or many at once."""
   most = JOBS_PER_WORKER * server.workers
-  room = most - len(server.busy)
+  room = most - len(server.in_flight)
   return room if server.layers is not None and 2 * room >= most else 0
 
 
 def _load(server: Server) -> float:
   """Returns a server's unfinished jobs per worker."""
-  return len(server.busy) / server.workers
+  return len(server.in_flight) / server.workers

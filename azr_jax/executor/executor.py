@@ -43,7 +43,7 @@ class Executor:
     timeout_s: float,
     memory_mb: int,
     unsafe: bool = False,
-    without: Sequence[str] = (),
+    disabled_layers: Sequence[str] = (),
     backend: str = "local",
     nodes: int = 0,
     address: str = "",
@@ -57,7 +57,8 @@ class Executor:
       timeout_s: CPU seconds per call of a program.
       memory_mb: address space that a program may take, in MiB.
       unsafe: run without seccomp, on a kernel that lacks it.
-      without: other sandbox layers to leave out, to see what each catches.
+      disabled_layers: other sandbox layers to leave out, to see what each
+        catches.
       backend: `local`, or `ray` for a cluster.
       nodes: with `ray`, the number of actors; 0 starts one on each node that
         has `workers` cores.
@@ -80,7 +81,7 @@ class Executor:
       timeout_s=timeout_s,
       memory_mb=memory_mb,
       unsafe=unsafe,
-      without=tuple(without),
+      disabled_layers=tuple(disabled_layers),
       **others,
     )
     self._lock = threading.Lock()
@@ -97,7 +98,7 @@ class Executor:
         timeout_s,
         memory_mb,
         unsafe,
-        tuple(without),
+        tuple(disabled_layers),
         **others,
       )
       self._main, self.service = cluster.connect(
@@ -228,5 +229,5 @@ def _start_local(
     servers.append(LocalServer(its_settings, library_names))
   dispatcher = Dispatcher("executor")
   # A server whose zygotes do not start says so itself.
-  dispatcher.start(servers, needed=count, patience_s=math.inf)
+  dispatcher.start(servers, needed=count, start_timeout_s=math.inf)
   return dispatcher

@@ -7,7 +7,7 @@ reproducible answer. They are no protection; the sandbox is in `kernel.py`.
 import ast
 
 # Builtins that are removed from programs.
-WITHHELD = ("open", "input", "breakpoint", "help", "exit", "quit")
+REMOVED_BUILTINS = ("open", "input", "breakpoint", "help", "exit", "quit")
 
 
 def forbidden_use(tree, rules):

@@ -16,8 +16,8 @@ import struct
 # How a child ended: it was killed at a limit, or ended otherwise.
 CALL_TIMED_OUT, RUN_TIMED_OUT, SLEPT, SIGNALLED, NO_REPORT, REPORTED = range(6)
 LIMITS = (CALL_TIMED_OUT, RUN_TIMED_OUT, SLEPT)
-# A reply that nobody asked for says that the zygote is alive.
-ALIVE = 6
+# A reply without a request, which says that the zygote is alive.
+HEARTBEAT = 6
 
 # Payload bytes, request number, limits of a call, a run, and sleep in seconds.
 _REQUEST = struct.Struct(">QQddd")
@@ -49,14 +49,14 @@ def unpack_program(file):
   return marshal.loads(os.pread(file, os.fstat(file).st_size, 0))
 
 
-def pack_reply(number, seconds, cpu_s, seen, size):
-  """Returns a reply's header; `seen` says how the child ended."""
-  return _REPLY.pack(size, number, seconds, cpu_s, seen)
+def pack_reply(number, seconds, cpu_s, ending, size):
+  """Returns a reply's header; `ending` says how the child ended."""
+  return _REPLY.pack(size, number, seconds, cpu_s, ending)
 
 
-def pack_alive():
+def pack_heartbeat():
   """Returns the frame that says that the zygote is alive."""
-  return pack_reply(0, 0.0, 0.0, ALIVE, 0)
+  return pack_reply(0, 0.0, 0.0, HEARTBEAT, 0)
 
 
 def take_replies(buffer):

@@ -2,7 +2,7 @@
 
 They are set up through ctypes and libc, without root or dependencies. Only the
 zygote imports this module, before it serves; `fork` makes each child, which
-calls `leave_files` and `enter_child`. `system_calls.py` has the calls that
+calls `deny_files` and `enter_child`. `system_calls.py` has the calls that
 seccomp allows.
 """
 
@@ -57,7 +57,7 @@ def enter_zygote(wanted, memory_bytes):
     limit = _address_space() + memory_bytes
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-  layers = {"killed_first": _die_first(), "limits": "limits" in wanted}
+  layers = {"killed_first": _prefer_oom_kill(), "limits": "limits" in wanted}
   layers["namespaces"] = "namespaces" in wanted and _unshare()
   _PRCTL(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
   layers["unprivileged"] = "unprivileged" in wanted and _drop_root()
@@ -83,7 +83,7 @@ def fork():
   return pid
 
 
-def leave_files():
+def deny_files():
   """Denies files, TCP ports, abstract sockets and signals to a child.
 
   The zygote itself may read files, because the kernel says in one how long a
@@ -130,7 +130,7 @@ def _address_space():
   return pages * resource.getpagesize()
 
 
-def _die_first():
+def _prefer_oom_kill():
   """Asks the kernel to kill this process first when memory is short.
 
   Returns whether the kernel accepted.
@@ -164,7 +164,7 @@ def _unshare():
 
 
 def _prepare_landlock():
-  """Makes the rules that a child's `leave_files` needs; returns success."""
+  """Makes the rules that a child's `deny_files` needs; returns success."""
   global _ruleset
   create = 444
   abi = _SYSCALL(create, None, 0, 1)

@@ -42,27 +42,27 @@ for reference, answer in CASES:
   verify(*parsed, timeout_seconds=None)
   verify(parsed[1], parsed[0], timeout_seconds=None)
 """,
-  # `ready` returns the scorer of a data set. It builds whole data sets in
-  # advance, because that is slow, but only for the few scorers that need more
-  # than the entry and the settings.
+  # `make_scorer` returns the scorer of a data set. A few scorers need a built
+  # data set, not only the entry and the settings; these are built here, once,
+  # because that is slow.
   "reasoning_gym": """
 import reasoning_gym, sympy
 from reasoning_gym.factory import DATASETS
-WHOLE = ("arc_agi", "rearc", "sokoban", "word_ladder")
-MADE = {name: reasoning_gym.create_dataset(name, size=1, seed=0)
-        for name in WHOLE}
-def ready(name, settings):
+BUILT_NAMES = ("arc_agi", "rearc", "sokoban", "word_ladder")
+BUILT = {name: reasoning_gym.create_dataset(name, size=1, seed=0)
+         for name in BUILT_NAMES}
+def make_scorer(name, settings):
   kind, config = DATASETS[name]
-  scorer = MADE.get(name) or kind.__new__(kind)
+  scorer = BUILT.get(name) or kind.__new__(kind)
   scorer.config = config(**settings)
   return scorer
-reasoning_gym.ready = ready
+reasoning_gym.make_scorer = make_scorer
 WARM_UPS = ("simple_integration", "polynomial_multiplication", "countdown",
             "intermediate_integration", "rubiks_cube", "bf", "rush_hour")
 for name in WARM_UPS:
-  made = reasoning_gym.create_dataset(name, size=1, seed=0)
-  for answer in (made[0]["answer"] or "x", "1 + x"):
-    made.score_answer(answer, made[0])
+  dataset = reasoning_gym.create_dataset(name, size=1, seed=0)
+  for answer in (dataset[0]["answer"] or "x", "1 + x"):
+    dataset.score_answer(answer, dataset[0])
 """,
   "script_runner": "import script_runner\nscript_runner.warm_up()",
   # Scripts may use the others (`scripts.py`).
@@ -151,11 +151,11 @@ _PACKAGE = "azr_jax."
 _EXTRAS = {"math_verify": "eval", "reasoning_gym": "gym"} | dict.fromkeys(
   ("networkx", "pandas", "scipy", "sympy"), "scripts"
 )
-# Packages that some libraries use where they are installed. A script must have
-# the same output on every machine.
-_HIDDEN = ("bottleneck", "matplotlib", "numba", "numexpr", "pyarrow")
+# Optional dependencies of libraries that scripts must not find, because a
+# script must have the same output on every machine.
+_BLOCKED_PACKAGES = ("bottleneck", "matplotlib", "numba", "numexpr", "pyarrow")
 # Modules beside this one, which a zygote finds without a path.
-_OWN = ("script_runner",)
+_LOCAL_MODULES = ("script_runner",)
 
 
 def check(names):
@@ -182,7 +182,7 @@ def _extra(name):
 
 def _is_installed(name):
   try:
-    return name in _OWN or importlib.util.find_spec(name) is not None
+    return name in _LOCAL_MODULES or importlib.util.find_spec(name) is not None
   except ModuleNotFoundError:  # A package that would hold it does not exist.
     return False
 
@@ -195,7 +195,7 @@ def load(names, paths):
   sys.path.extend(paths)
   if "script_runner" in names:
     # None stands for a module that cannot be imported.
-    vars(sys)["modules"].update(dict.fromkeys(_HIDDEN))
+    vars(sys)["modules"].update(dict.fromkeys(_BLOCKED_PACKAGES))
   # The script runner takes the code of all that the others have loaded.
   for name in sorted(names, key=lambda name: name == "script_runner"):
     module = importlib.import_module(name)
@@ -204,15 +204,15 @@ def load(names, paths):
     else:
       module.warm_up()
   sys.path[:] = before
-  _forget_the_machine()
+  _hide_machine_details()
 
 
-def _forget_the_machine():
-  """Hides what libraries have noted down of the machine and its settings."""
+def _hide_machine_details():
+  """Removes what imports cached about the machine and its settings."""
   if "platform" in sys.modules:
     platform = sys.modules["platform"]
     machine = platform.uname().machine
-    known = platform.uname_result("Linux", "", "", "", machine)
-    vars(platform)["_uname_cache"] = known
+    public = platform.uname_result("Linux", "", "", "", machine)
+    vars(platform)["_uname_cache"] = public
   for name in ONE_THREAD:
     os.environ.pop(name, None)

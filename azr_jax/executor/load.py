@@ -31,26 +31,26 @@ class Answers:
   """What became of right answers.
 
   Attributes:
-    right: how many were found right.
-    of: how many there were.
-    late: how many took more wall clock than the limit of CPU time.
-    most_cpu: the most CPU time of one, as a share of the limit.
-    most_wall: the most wall clock of one, as a multiple of the limit.
+    correct: how many were found right.
+    total: how many there were.
+    over_wall_limit: how many took more wall clock than the limit of CPU time.
+    max_cpu: the most CPU time of one, as a share of the limit.
+    max_wall: the most wall clock of one, as a multiple of the limit.
   """
 
-  right: int = 0
-  of: int = 0
-  late: int = 0
-  most_cpu: float = 0.0
-  most_wall: float = 0.0
+  correct: int = 0
+  total: int = 0
+  over_wall_limit: int = 0
+  max_cpu: float = 0.0
+  max_wall: float = 0.0
 
-  def add(self, result: Result, is_right: bool, timeout_s: float) -> None:
+  def add(self, result: Result, is_correct: bool, timeout_s: float) -> None:
     """Counts an answer."""
-    self.right += is_right
-    self.of += 1
-    self.late += result.seconds > timeout_s
-    self.most_cpu = max(self.most_cpu, result.cpu_s / timeout_s)
-    self.most_wall = max(self.most_wall, result.seconds / timeout_s)
+    self.correct += is_correct
+    self.total += 1
+    self.over_wall_limit += result.seconds > timeout_s
+    self.max_cpu = max(self.max_cpu, result.cpu_s / timeout_s)
+    self.max_wall = max(self.max_wall, result.seconds / timeout_s)
 
 
 @contextlib.contextmanager
@@ -110,7 +110,7 @@ def measure(
           turns = int(turns_per_s * share * timeout_s)
           answers = found[f"{condition}/{share:.0%}"] = Answers()
           for _ in range(repeats):
-            _ask(executor, turns, endless, timeout_s, answers)
+            _run_group(executor, turns, endless, timeout_s, answers)
   return found
 
 
@@ -127,7 +127,7 @@ def _turns_per_s(executor: Executor, timeout_s: float) -> float:
   return statistics.median(rates)
 
 
-def _ask(
+def _run_group(
   executor: Executor,
   turns: int,
   endless: int,

@@ -25,7 +25,7 @@ from azr_jax.executor.settings import ExecutorSettings
 # Losses in succession, without a verdict, after which jobs fail.
 MAX_LOSSES = 3
 # Seconds of silence after which it counts as lost.
-SILENT_S = 60.0
+HEARTBEAT_TIMEOUT_S = 60.0
 # Seconds to end its zygotes before it is killed.
 END_S = 10.0
 # Where the package is, which an editable install does not put on `sys.path`.
@@ -45,7 +45,7 @@ class LocalServer:
       library_names: libraries that programs may use.
     """
     self.workers = settings.workers
-    self.busy: dict[int, Task] = {}
+    self.in_flight: dict[int, Task] = {}
     self._settings = settings
     self._libraries = tuple(library_names)
     self._losses = 0
@@ -126,7 +126,7 @@ class LocalServer:
 
   def _id(self, number: int) -> str:
     """Returns the id of a task's job, or nothing if it was cancelled."""
-    return self.busy[number].job.id if number in self.busy else ""
+    return self.in_flight[number].job.id if number in self.in_flight else ""
 
   def _describe_end(self) -> str:
     """Reaps the process and returns how it ended."""
@@ -145,10 +145,10 @@ class LocalServer:
     Raises:
       ServerLost: the process has been silent for too long.
     """
-    if time.monotonic() - self._last_message_at > SILENT_S:
+    if time.monotonic() - self._last_message_at > HEARTBEAT_TIMEOUT_S:
       self._process.kill()
       raise ServerLost(
-        f"{self._describe_end()} after {SILENT_S:.0f} s of silence"
+        f"{self._describe_end()} after {HEARTBEAT_TIMEOUT_S:.0f} s of silence"
       )
 
   def restart(self, error: ServerLost) -> None:

@@ -38,7 +38,7 @@ class MemoryImporter(importlib.abc.InspectLoader):
   """
 
   def __init__(self):
-    self._places = {}  # By name: offset, size, whether compiled, path.
+    self._index = {}  # By name: offset, size, whether compiled, path.
     self._parts = []
     self._size = 0
     self._block = memoryview(b"")
@@ -50,7 +50,7 @@ class MemoryImporter(importlib.abc.InspectLoader):
     if code is None:
       with open(path, "rb") as file:
         code = file.read()
-    self._places[name] = self._size, len(code), is_compiled, path
+    self._index[name] = self._size, len(code), is_compiled, path
     self._parts.append(code)
     self._size += len(code)
 
@@ -69,9 +69,9 @@ class MemoryImporter(importlib.abc.InspectLoader):
 
   def find_spec(self, name, path=None, target=None):
     """Returns the specification of a module, or None."""
-    if name not in self._places:
+    if name not in self._index:
       return None
-    origin = self._places[name][-1]
+    origin = self._index[name][-1]
     is_package = self.is_package(name)
     spec = importlib.machinery.ModuleSpec(
       name, self, origin=origin, is_package=is_package
@@ -83,7 +83,7 @@ class MemoryImporter(importlib.abc.InspectLoader):
 
   def get_code(self, fullname):
     """Returns a module's code, which the base class runs."""
-    start, size, is_compiled, path = self._places[fullname]
+    start, size, is_compiled, path = self._index[fullname]
     code = self._block[start : start + size]
     if is_compiled:
       return marshal.loads(code)
@@ -94,7 +94,7 @@ class MemoryImporter(importlib.abc.InspectLoader):
 
   def is_package(self, fullname):
     """Returns whether a module is a package."""
-    return os.path.basename(self._places[fullname][-1]) == "__init__.py"
+    return os.path.basename(self._index[fullname][-1]) == "__init__.py"
 
 
 def install(packages):

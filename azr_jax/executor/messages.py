@@ -12,7 +12,7 @@ only.
 | `STARTED` | trainer | sandbox layers |
 | `PROCESSES` | trainer | process ids of the zygotes |
 | `VERDICTS` | trainer | per job: number, the result's fields without its id |
-| `ALIVE` | trainer | nothing, from time to time |
+| `HEARTBEAT` | trainer | nothing, from time to time |
 | `FAILED` | trainer | why the server ends, in words |
 """
 
@@ -27,7 +27,7 @@ from azr_jax.executor.job import Job, Result
 
 START, JOBS, CANCEL = "start", "jobs", "cancel"
 STARTED, PROCESSES, VERDICTS = "started", "processes", "verdicts"
-ALIVE, FAILED = "alive", "failed"
+HEARTBEAT, FAILED = "heartbeat", "failed"
 
 _LENGTH = struct.Struct(">Q")
 # The fields of a dataclass as a tuple, without copying them deeply.

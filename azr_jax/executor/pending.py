@@ -119,7 +119,7 @@ class Pending:
           tasks.append(task)
     return tasks
 
-  def put_back(self, tasks: Iterable[Task]) -> None:
+  def requeue(self, tasks: Iterable[Task]) -> None:
     """Queues tasks that were taken before all others, in their order."""
     with self._lock:
       self._queue.extendleft(reversed(list(tasks)))

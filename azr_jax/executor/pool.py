@@ -4,8 +4,9 @@ The life of a job:
 1. `submit` queues its runs;
 2. each goes to the least busy zygote of its hash seed (`hash_seeds.py`) with a
    free slot;
-3. replies are read as they come. A zygote that dies, or has given no sign of
-   life for `SILENT_S`, is replaced, and the new one tries its runs once more;
+3. replies are read as they come. A zygote that dies, or has sent no heartbeat
+for `HEARTBEAT_TIMEOUT_S`, is replaced, and the new one tries its runs
+   once more;
 4. when all runs of a job have ended, its verdict is decided here, in a trusted
    process. Only text came back, and it is parsed, never evaluated. What takes
    long to compare is compared by another run (`comparison.py`).
@@ -36,9 +37,9 @@ from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.executor.worker import WorkerGone, Zygote
 
 SLOTS = 2  # Children at a time per zygote, so that a loop blocks no other job.
-# A zygote with runs that was not heard for so long counts as dead. It gives a
-# sign of life every second, so this depends on no limit of a program.
-SILENT_S = 10.0
+# Seconds without a reply or heartbeat after which a zygote with runs counts as
+# dead. It sends a heartbeat every second, whatever the limits of a program.
+HEARTBEAT_TIMEOUT_S = 10.0
 MAX_TRIES = 2
 # Workers for which there is one zygote that compares long outputs.
 WORKERS_PER_COMPARISON = 8
@@ -119,7 +120,7 @@ class Pool:
     self._serial = 0
     # The runs of a dead zygote wait for its successor, because the others may
     # be stuck for the same reason.
-    self._inherited: dict[Zygote, list[_Run]] = {}
+    self._runs_to_retry: dict[Zygote, list[_Run]] = {}
     self._epoll = select.epoll()
     self._by_descriptor: dict[int, Zygote] = {}
     for seed in zygote_seeds:
@@ -130,9 +131,11 @@ class Pool:
     return [zygote.pid for zygote in self._zygotes()]
 
   def _zygotes(self) -> list[Zygote]:
-    # A zygote has two descriptors, of which the one to read is always there.
+    # A zygote has two descriptors; the one to read is always registered.
     pairs = self._by_descriptor.items()
-    return [zygote for reading, zygote in pairs if reading == zygote.reading]
+    return [
+      zygote for descriptor, zygote in pairs if descriptor == zygote.read_fd
+    ]
 
   def watch(self, descriptor: int, events: int) -> None:
     """Lets `step` wait for another descriptor, too; 0 events end that."""
@@ -190,7 +193,7 @@ class Pool:
       zygote = self._by_descriptor.get(descriptor)
       if zygote is None:
         others.append(descriptor)
-      elif descriptor == zygote.reading:
+      elif descriptor == zygote.read_fd:
         self._read(zygote)
       else:
         self._flush(zygote)
@@ -208,9 +211,9 @@ class Pool:
 
   def _add_zygote(self, seed: int) -> Zygote:
     zygote = self._start_zygote(seed)
-    self._by_descriptor[zygote.reading] = zygote
-    self._epoll.register(zygote.reading, select.EPOLLIN)
-    self._deadlines.set(zygote, zygote.born + zygote.start_s)
+    self._by_descriptor[zygote.read_fd] = zygote
+    self._epoll.register(zygote.read_fd, select.EPOLLIN)
+    self._deadlines.set(zygote, zygote.started_at + zygote.start_timeout_s)
     return zygote
 
   def _queue_runs(
@@ -244,11 +247,11 @@ class Pool:
     is_wanted: Callable[[], bool],
   ) -> None:
     """Decides the verdict of a job whose runs have all ended."""
-    settled = verdict.settled(results)
+    settled = verdict.early_verdict(results)
     if settled is not None:
       finish(settled)
     elif comparison.is_short(results):
-      finish(verdict.agreed(results[0], *comparison.compare(results)))
+      finish(verdict.compared_verdict(results[0], *comparison.compare(results)))
     else:
       self._compare(results, finish, is_wanted)
 
@@ -265,7 +268,7 @@ class Pool:
         self._add_zygote(self._comparison_seed)
 
     def finish_comparison(result: Result) -> None:
-      finish(verdict.agreed(results[0], *comparison.read(result)))
+      finish(verdict.compared_verdict(results[0], *comparison.read(result)))
 
     run = _Run(
       comparison.job(results),
@@ -291,9 +294,9 @@ class Pool:
   def _start(self, zygote: Zygote, run: _Run) -> None:
     self._serial += 1
     run.tries += 1
-    if not zygote.busy:
-      zygote.heard = time.monotonic()
-    zygote.busy[self._serial] = run
+    if not zygote.in_flight:
+      zygote.last_activity = time.monotonic()
+    zygote.in_flight[self._serial] = run
     had_unsent = zygote.has_unsent()
     job = run.job
     zygote.send(
@@ -307,21 +310,25 @@ class Pool:
       )
     )
     if zygote.has_unsent() and not had_unsent:
-      self._by_descriptor[zygote.writing] = zygote
-      self._epoll.register(zygote.writing, select.EPOLLOUT)
-    self._note_busy(zygote)
+      self._by_descriptor[zygote.write_fd] = zygote
+      self._epoll.register(zygote.write_fd, select.EPOLLOUT)
+    self._update_zygote(zygote)
 
-  def _note_busy(self, zygote: Zygote) -> None:
+  def _update_zygote(self, zygote: Zygote) -> None:
     """Updates what depends on a zygote's unfinished runs."""
-    deadline = zygote.heard + SILENT_S if zygote.busy else math.inf
+    deadline = (
+      zygote.last_activity + HEARTBEAT_TIMEOUT_S
+      if zygote.in_flight
+      else math.inf
+    )
     self._deadlines.set(zygote, deadline)
-    self._slots.put(zygote, len(zygote.busy))
+    self._slots.put(zygote, len(zygote.in_flight))
 
   def _flush(self, zygote: Zygote) -> None:
     zygote.flush()
     if not zygote.has_unsent():
-      self._epoll.unregister(zygote.writing)
-      del self._by_descriptor[zygote.writing]
+      self._epoll.unregister(zygote.write_fd)
+      del self._by_descriptor[zygote.write_fd]
 
   def _read(self, zygote: Zygote) -> None:
     is_new = zygote.layers is None
@@ -331,22 +338,22 @@ class Pool:
       self._replace(zygote)
       return
     if is_new and zygote.layers is not None:
-      self._begin(zygote, zygote.layers)
-    for number, seconds, cpu_s, seen, payload in replies:
-      run = zygote.busy.pop(number)
-      result = verdict.read_reply(run.job, seconds, cpu_s, seen, payload)
+      self._on_started(zygote, zygote.layers)
+    for number, seconds, cpu_s, ending, payload in replies:
+      run = zygote.in_flight.pop(number)
+      result = verdict.read_reply(run.job, seconds, cpu_s, ending, payload)
       # No program can kill itself: another process did, or memory was short.
       if result.error == KILLED and run.tries < MAX_TRIES:
         self._queue.push_first(run)
       else:
         run.finish(result)
-    self._note_busy(zygote)
+    self._update_zygote(zygote)
 
-  def _begin(self, zygote: Zygote, layers: dict[str, bool]) -> None:
-    """Lets a zygote that has started work."""
-    self._note_busy(zygote)
+  def _on_started(self, zygote: Zygote, layers: dict[str, bool]) -> None:
+    """Gives runs to a zygote that has started."""
+    self._update_zygote(zygote)
     self._false_starts = 0
-    for run in self._inherited.pop(zygote, []):
+    for run in self._runs_to_retry.pop(zygote, []):
       self._start(zygote, run)
     self._unstarted -= 1
     if not self._unstarted:
@@ -361,7 +368,7 @@ class Pool:
     """
     self._slots.remove(dead)
     self._deadlines.set(dead, math.inf)
-    for descriptor in (dead.reading, dead.writing):
+    for descriptor in (dead.read_fd, dead.write_fd):
       if self._by_descriptor.pop(descriptor, None):
         self._epoll.unregister(descriptor)
     dead.end()
@@ -371,13 +378,13 @@ class Pool:
     if self._false_starts > MAX_FALSE_STARTS:
       raise WorkerGone("executor zygotes die before they have started")
     self.replaced += 1
-    runs = self._inherited.pop(dead, [])
-    for run in dead.busy.values():
+    runs = self._runs_to_retry.pop(dead, [])
+    for run in dead.in_flight.values():
       if run.tries < MAX_TRIES:
         runs.append(run)
       else:
         run.finish(verdict.failure(run.job, "error", WORKER_DIED))
-    self._inherited[self._add_zygote(dead.seed)] = runs
+    self._runs_to_retry[self._add_zygote(dead.seed)] = runs
 
   def _test_sandbox(self, layers: dict[str, bool]) -> None:
     """Runs programs that must fail; then sets `layers`."""
@@ -389,8 +396,8 @@ class Pool:
     def finish(result: Result) -> None:
       nonlocal left
       left -= 1
-      found[f"denies_{result.id}"] = selftest.held(result)
-      if seccomp and not selftest.held(result):
+      found[f"denies_{result.id}"] = selftest.is_denied(result)
+      if seccomp and not selftest.is_denied(result):
         raise RuntimeError(
           f"executor self-test: {result.id} gave {result}; expected it to be "
           "denied. On a system without seccomp, ask for unsafe=True by name."

@@ -20,7 +20,7 @@ MODULES = (
 ).split()
 # Modules that some versions of Python load lazily; `_pylong`, of 3.12 and
 # later, converts long integers.
-OF_SOME_VERSIONS = ("_pylong",)
+VERSION_DEPENDENT = ("_pylong",)
 CODECS = (
   "ascii latin-1 utf-7 utf-8 utf-8-sig utf-16 utf-16-le utf-16-be utf-32 "
   "cp437 cp1251 cp1252 iso8859-2 iso8859-15 koi8-r shift_jis euc_jp gb2312 "
@@ -31,7 +31,7 @@ CODECS = (
 
 def load():
   """Imports every listed module and codec."""
-  present = filter(importlib.util.find_spec, OF_SOME_VERSIONS)
+  present = filter(importlib.util.find_spec, VERSION_DEPENDENT)
   for name in (*MODULES, *present):
     importlib.import_module(name)
   for name in CODECS:

@@ -28,11 +28,13 @@ import types
 
 from arguments import NAMES
 from canonical import NoText, canonical
-from forbidden import WITHHELD, forbidden_use
+from forbidden import REMOVED_BUILTINS, forbidden_use
 
 MAX_REPORT_CHARS = 1 << 20  # All values of a job together.
 _BUILTINS = {
-  name: value for name, value in vars(builtins).items() if name not in WITHHELD
+  name: value
+  for name, value in vars(builtins).items()
+  if name not in REMOVED_BUILTINS
 }
 _NAME = "program"
 # The globals of argument texts; what a text binds goes into its own locals.

@@ -50,7 +50,7 @@ class Requests:
     self._header += data
     if len(self._header) == frames.REQUEST_BYTES:
       self._left = frames.unpack_request(self._header)[0]
-      self._file = nameless_file()
+      self._file = memory_file()
     return len(data)
 
 
@@ -85,7 +85,7 @@ class Replies:
       self.waiting.popleft()
 
 
-def nameless_file():
+def memory_file():
   """Returns a file in memory that is freed with its last descriptor."""
   return os.memfd_create("relay")
 

@@ -87,12 +87,12 @@ class RunQueue(Generic[Run]):
     """Adds a run before all others."""
     self._queues[run.seed].appendleft((next(self._first), run))
 
-  def oldest(self, without: Collection[int]) -> Run | None:
-    """Returns the oldest run whose seed is not in `without`, or None."""
+  def oldest(self, excluded_seeds: Collection[int]) -> Run | None:
+    """Returns the oldest run whose seed is not in `excluded_seeds`, or None."""
     heads = [
       queue[0]
       for seed, queue in self._queues.items()
-      if queue and seed not in without
+      if queue and seed not in excluded_seeds
     ]
     return min(heads)[1] if heads else None
 

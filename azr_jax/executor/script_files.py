@@ -118,12 +118,12 @@ def open_file(
 
 
 def _stat(path, *, dir_fd=None, follow_symlinks=True):
-  place = _path(path)
-  if place in _folders:
+  absolute = _path(path)
+  if absolute in _folders:
     return os.stat_result((stat.S_IFDIR | 0o755, *[0] * 9))
-  if place not in _files:
+  if absolute not in _files:
     raise _error(errno.ENOENT, path)
-  content, changed = _files[place]
+  content, changed = _files[absolute]
   times = [int(changed)] * 3
   mode = stat.S_IFREG | 0o644
   return os.stat_result((mode, 0, 0, 1, 0, 0, len(content), *times))
@@ -137,12 +137,12 @@ def _remove(path, *, dir_fd=None):
 
 
 def _mkdir(path, mode=0o777, *, dir_fd=None):
-  place = _path(path)
-  if place in _folders or place in _files:
+  absolute = _path(path)
+  if absolute in _folders or absolute in _files:
     raise _error(errno.EEXIST, path)
-  if os.path.dirname(place) not in _folders:
+  if os.path.dirname(absolute) not in _folders:
     raise _error(errno.ENOENT, path)
-  _folders.add(place)
+  _folders.add(absolute)
 
 
 def _rmdir(path, *, dir_fd=None):
@@ -153,14 +153,14 @@ def _rmdir(path, *, dir_fd=None):
 
 def _listdir(path="."):
   _stat(path)
-  place = _path(path)
-  if place not in _folders:
+  absolute = _path(path)
+  if absolute not in _folders:
     raise _error(errno.ENOTDIR, path)
   known = sorted(_folders | set(_files))
   return [
     os.path.basename(other)
     for other in known
-    if os.path.dirname(other) == place and other != place
+    if os.path.dirname(other) == absolute and other != absolute
   ]
 
 
@@ -220,7 +220,7 @@ def _rename(src, dst, *, src_dir_fd=None, dst_dir_fd=None):
   _files[after] = _files.pop(before)
 
 
-# These stand in the place of functions that the sandbox denies.
+# Replacements of functions that the sandbox denies.
 REPLACED = [
   (
     os,

@@ -136,13 +136,13 @@ def f(script):
   output, errors = Stream(), Stream()
   sys.stdin = io.StringIO()
   sys.argv = [_NAME]
-  for place, names in (
+  for module, replacements in (
     *script_files.REPLACED,
     *script_threads.REPLACED,
     *_REPLACED,
   ):
-    for name, value in names.items():
-      setattr(place, name, value)
+    for name, value in replacements.items():
+      setattr(module, name, value)
   random.seed(0)  # A resumed run must see the same numbers.
   failed = _run(script, output, errors)
   return failed, output.kept(), errors.kept()

@@ -177,7 +177,7 @@ def _context(method=None):
 
 _POOLS = {"ThreadPoolExecutor": _Executor, "ProcessPoolExecutor": _Executor}
 _DUMMY = multiprocessing.dummy
-# These stand in the place of functions that the sandbox denies.
+# Replacements of functions that the sandbox denies.
 REPLACED = [
   (threading.Thread, {"start": _start, "join": _join, "is_alive": _is_alive}),
   (concurrent.futures, _POOLS),

@@ -51,7 +51,7 @@ def limits(job: Job) -> Limits:
   return Limits(call_s=seconds, run_s=seconds, sleep_s=seconds)
 
 
-def held(result: Result) -> bool:
+def is_denied(result: Result) -> bool:
   """Returns whether the attempt of the job was denied."""
   if result.id == "flood":
     return result.status == "error"

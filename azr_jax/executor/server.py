@@ -18,12 +18,12 @@ from azr_jax.executor.job import Job
 from azr_jax.executor.pool import Pool
 from azr_jax.executor.settings import ExecutorSettings
 
-# Between two signs of life. The parent is checked as often, because a fork of
+# Between two heartbeats. The parent is checked as often, because a fork of
 # the trainer may keep the socket open after the trainer's death.
-ALIVE_S = 2.0
+HEARTBEAT_S = 2.0
 # While other jobs are unfinished, verdicts that come so soon after others were
 # sent wait for more, because each message wakes the trainer's interpreter.
-HOLD_S = 0.005
+BATCH_DELAY_S = 0.005
 
 
 class _Server:
@@ -32,12 +32,12 @@ class _Server:
   def __init__(self, channel: Channel, pool: Pool):
     self._channel = channel
     self._pool = pool
-    self._told_layers = False
-    self._told_replaced = -1
+    self._sent_layers = False
+    self._sent_replaced = -1
     self._watched = select.EPOLLIN
-    self._last_told = 0.0
-    self._hold_until = 0.0
-    pool.watch(channel.reading, self._watched)
+    self._last_sent = 0.0
+    self._batch_until = 0.0
+    pool.watch(channel.read_fd, self._watched)
 
   def serve(self) -> None:
     """Serves until the trainer closes the socket or has died.
@@ -47,20 +47,20 @@ class _Server:
     """
     trainer = os.getppid()
     while os.getppid() == trainer:
-      wait_s = ALIVE_S
+      wait_s = HEARTBEAT_S
       if self._pool.verdicts:
-        wait_s = max(0.0, self._hold_until - time.monotonic())
-      if self._channel.reading in self._pool.step(wait_s):
+        wait_s = max(0.0, self._batch_until - time.monotonic())
+      if self._channel.read_fd in self._pool.step(wait_s):
         self._channel.flush()
         try:
           self._channel.read()
         except Closed:
           return
         for kind, content in messages.take(self._channel.incoming):
-          self._obey(kind, content)
-      self._tell()
+          self._handle(kind, content)
+      self._report_state()
 
-  def _obey(self, kind: str, content: list) -> None:
+  def _handle(self, kind: str, content: list) -> None:
     if kind == messages.JOBS:
       for number, fields in content:
         self._pool.submit(number, Job(*fields))
@@ -68,42 +68,42 @@ class _Server:
       for number in content:
         self._pool.cancel(number)
 
-  def _tell(self) -> None:
+  def _report_state(self) -> None:
     """Tells the trainer what is new, or that this process is alive."""
     pool, now = self._pool, time.monotonic()
-    if pool.replaced != self._told_replaced:
-      self._told_replaced = pool.replaced
+    if pool.replaced != self._sent_replaced:
+      self._sent_replaced = pool.replaced
       self._write(messages.PROCESSES, pool.processes())
-    if pool.layers is not None and not self._told_layers:
-      self._told_layers = True
+    if pool.layers is not None and not self._sent_layers:
+      self._sent_layers = True
       self._write(messages.STARTED, pool.layers)
     is_last = not pool.unfinished()
-    if pool.verdicts and (is_last or now >= self._hold_until):
+    if pool.verdicts and (is_last or now >= self._batch_until):
       verdicts = [
         (number, messages.result_fields(result))
         for number, result in pool.verdicts
       ]
       pool.verdicts.clear()
       self._write(messages.VERDICTS, verdicts)
-      self._hold_until = now + HOLD_S
-    if now - self._last_told > ALIVE_S / 2:
-      self._write(messages.ALIVE, None)
+      self._batch_until = now + BATCH_DELAY_S
+    if now - self._last_sent > HEARTBEAT_S / 2:
+      self._write(messages.HEARTBEAT, None)
     events = select.EPOLLIN
     if self._channel.has_unsent():
       events |= select.EPOLLOUT
     if events != self._watched:
       self._watched = events
-      pool.change_watch(self._channel.reading, events)
+      pool.change_watch(self._channel.read_fd, events)
 
   def _write(self, kind: str, content: object) -> None:
-    self._last_told = time.monotonic()
+    self._last_sent = time.monotonic()
     self._channel.write(messages.pack(kind, content))
 
 
 def _first_message(channel: Channel) -> tuple:
   """Waits for the trainer's first message, and returns its content."""
   while True:
-    select.select([channel.reading], [], [])
+    select.select([channel.read_fd], [], [])
     channel.read()
     for _, content in messages.take(channel.incoming):
       return content

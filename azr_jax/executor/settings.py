@@ -15,9 +15,9 @@ LAYERS = frozenset(
 )
 # Seccomp has a setting of its own, because some kernels lack it.
 _OPTIONAL_LAYERS = tuple(sorted(LAYERS - {"seccomp"}))
-# These belong to a machine; a profile has all the rest.
-_OF_THE_MACHINE = frozenset(
-  "profile backend nodes address workers unsafe without".split()
+# Keys that describe the machine; a profile sets all the others.
+_MACHINE_KEYS = frozenset(
+  "profile backend nodes address workers unsafe disabled_layers".split()
 )
 
 
@@ -27,15 +27,15 @@ class ExecutorSettings(Settings):
 
   profile: str = setting(
     profiles.CUSTOM,
-    "name of the values that are no matter of the machine, such as limits and "
-    "libraries; custom: as they are set",
+    "named values of all keys that do not describe the machine, such as limits "
+    "and libraries; custom: as they are set",
     choices=(*profiles.PROFILES, profiles.CUSTOM),
   )
   backend: str = setting(
     "local", "this machine, or the nodes of a Ray cluster", choices=BACKENDS
   )
   nodes: int = setting(
-    0, "actors of ray; 0: one per node with enough cores", at_least=0
+    0, "actors of ray; 0: one per node with enough cores", minimum=0
   )
   address: str = setting(
     "", "address of the Ray cluster; empty: find or start one"
@@ -43,28 +43,28 @@ class ExecutorSettings(Settings):
   workers: int = setting(
     2,
     "pairs of zygotes per machine, one per core; at least three zygotes",
-    at_least=1,
-    at_most=4096,
+    minimum=1,
+    maximum=4096,
   )
   timeout_s: float = setting(
     2.0,
     "CPU time per call of a program, seconds",
     paper="of wall clock. AZR: 10; R1-CI: 60 a script",
-    at_least=0.01,
-    at_most=86_400,
+    minimum=0.01,
+    maximum=86_400,
   )
   job_factor: float = setting(
     4.0,
     "CPU time of a job, all inputs and runs together, multiples of timeout_s",
-    at_least=1.0,
-    at_most=1e6,
+    minimum=1.0,
+    maximum=1e6,
   )
   sleep_factor: float = setting(
     1.0,
     "time that a program may sleep in all its calls, multiples of timeout_s; "
     "waiting for a core is no sleep",
-    at_least=0.0,
-    at_most=1e6,
+    minimum=0.0,
+    maximum=1e6,
   )
   validation_fraction: float = setting(
     0.25,
@@ -72,13 +72,13 @@ class ExecutorSettings(Settings):
     "that noise cannot push it over the limits later",
     paper="none: the same limit as in grading",
     above=0.0,
-    at_most=1.0,
+    maximum=1.0,
   )
   memory_mb: int = setting(
     512,
     "address space that a program may take, MiB",
-    at_least=64,
-    at_most=1 << 20,
+    minimum=64,
+    maximum=1 << 20,
   )
   libraries: tuple[str, ...] = setting(
     (),
@@ -87,7 +87,7 @@ class ExecutorSettings(Settings):
     subset_of=scripts.LIBRARIES,
   )
   unsafe: bool = setting(False, "run without seccomp, where there is none")
-  without: tuple[str, ...] = setting(
+  disabled_layers: tuple[str, ...] = setting(
     (),
     "other layers of the sandbox to leave out, to see what each catches",
     subset_of=_OPTIONAL_LAYERS,
@@ -112,7 +112,7 @@ class ExecutorSettings(Settings):
     return {
       field.name: getattr(self, field.name)
       for field in dataclasses.fields(self)
-      if field.name not in _OF_THE_MACHINE
+      if field.name not in _MACHINE_KEYS
     }
 
   def require_same(self, other: Mapping[str, Any], origin: str) -> None:
@@ -154,7 +154,10 @@ class ExecutorSettings(Settings):
 
   def layers(self) -> frozenset[str]:
     """Returns the layers of the sandbox to set up."""
-    return LAYERS - {*self.without, *(("seccomp",) if self.unsafe else ())}
+    return LAYERS - {
+      *self.disabled_layers,
+      *(("seccomp",) if self.unsafe else ()),
+    }
 
 
 def profile(name: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ children end before the first look.
 The kernel says how long a child waited for a core in `/proc/PID/schedstat`,
 where a wait is counted once it is over. So a child that is runnable at each
 look may sleep for twice the limit. Where the kernel does not say it, waiting
-counts as sleep, and the limit of sleep is `BLIND_FACTOR` times as long.
+counts as sleep, and the limit of sleep is `NO_SCHEDSTAT_FACTOR` times as long.
 """
 
 import os
@@ -22,8 +22,8 @@ import time
 
 import frames
 
-BLIND_FACTOR = 10.0
-LOOK_AGAIN_S = 0.05  # At a child that may have waited for a core all the time.
+NO_SCHEDSTAT_FACTOR = 10.0
+RECHECK_S = 0.05  # At a child that may have waited for a core all the time.
 
 
 class Stopwatch:
@@ -40,22 +40,22 @@ class Stopwatch:
     self._run_s = run_s
     self._sleep_s = sleep_s
     self._cpu_before_s = 0.0  # The CPU time of earlier calls.
-    self._cpu_look = self.start + min(call_s, run_s)
-    self._sleep_look = self.start + sleep_s
+    self._cpu_check_at = self.start + min(call_s, run_s)
+    self._sleep_check_at = self.start + sleep_s
     # At the last look for sleep: the seconds that the child had not run for,
     # and how often it had been given a core.
     self._idle_before_s = 0.0
     self._turns_before = 0
 
-  def next_look(self):
+  def next_check(self):
     """Returns when a limit may be reached, on the monotonic clock."""
-    return min(self._cpu_look, self._sleep_look)
+    return min(self._cpu_check_at, self._sleep_check_at)
 
   def begin_call(self):
     """Gives the next call its time; the child must not be reaped."""
     self._cpu_before_s = cpu_s(self._pid)
     left_s = min(self._call_s, self._run_s - self._cpu_before_s)
-    self._cpu_look = time.monotonic() + left_s
+    self._cpu_check_at = time.monotonic() + left_s
 
   def reached(self):
     """Returns which limit is reached, of `frames.LIMITS`, or None.
@@ -63,7 +63,7 @@ class Stopwatch:
     The child must not be reaped.
     """
     now = time.monotonic()
-    if now < self.next_look():
+    if now < self.next_check():
       return None
     used_s = cpu_s(self._pid)
     call_left_s = self._cpu_before_s + self._call_s - used_s
@@ -71,13 +71,13 @@ class Stopwatch:
       return frames.CALL_TIMED_OUT
     if used_s >= self._run_s:
       return frames.RUN_TIMED_OUT
-    self._cpu_look = now + min(call_left_s, self._run_s - used_s)
-    if now >= self._sleep_look:
+    self._cpu_check_at = now + min(call_left_s, self._run_s - used_s)
+    if now >= self._sleep_check_at:
       slept_s = self._slept_s(now - self.start - used_s)
       if slept_s >= self._sleep_s:
         return frames.SLEPT
-      left_s = max(self._sleep_s - slept_s, LOOK_AGAIN_S)
-      self._sleep_look = now + left_s
+      left_s = max(self._sleep_s - slept_s, RECHECK_S)
+      self._sleep_check_at = now + left_s
     return None
 
   def _slept_s(self, idle_s):
@@ -88,7 +88,7 @@ class Stopwatch:
     """
     seen = core_waits(self._pid)
     if seen is None:
-      return idle_s / BLIND_FACTOR
+      return idle_s / NO_SCHEDSTAT_FACTOR
     waited_s, turns, is_runnable = seen
     if is_runnable:
       # It may be waiting now. A wait at the last look is over if the child has

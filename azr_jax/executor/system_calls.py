@@ -96,10 +96,10 @@ def seccomp_filter(machine):
   """
   if machine not in _ARCHITECTURES:
     return None
-  return _assembled(_lines(*_ARCHITECTURES[machine]))
+  return _assembled(_instructions(*_ARCHITECTURES[machine]))
 
 
-def _lines(audit, column):
+def _instructions(audit, column):
   """Yields the filter's instructions and, before some of them, labels.
 
   An instruction is its code, its operand, and the labels where it goes on if it
@@ -146,15 +146,15 @@ _TESTS = {
 
 
 def _assembled(lines):
-  """Returns the instructions as bytes, with distances in place of labels."""
-  places, code = {}, []
+  """Returns the instructions as bytes, with jump distances for labels."""
+  offsets, code = {}, []
   for line in lines:
     if isinstance(line, str):
-      places[line] = len(code)
+      offsets[line] = len(code)
     else:
       code.append(line)
   packed = []
   for at, (operation, operand, *labels) in enumerate(code):
-    jumps = [places[to] - at - 1 if to else 0 for to in labels]
+    jumps = [offsets[to] - at - 1 if to else 0 for to in labels]
     packed.append(struct.pack("HBBI", operation, *jumps, operand))
   return b"".join(packed)

@@ -182,7 +182,7 @@ def report(
         for kind, load in (("", jobs), ("/endless", with_endless(jobs[:256]))):
           plain = measure_plain(count, load, timeout_s)
           sandboxed = measure(executor, load)
-          sandboxed["of_plain"] = (
+          sandboxed["relative_rate"] = (
             sandboxed["programs_per_second"] / plain["programs_per_second"]
           )
           figures[f"{name}{kind}/workers_{count}"] = sandboxed

@@ -21,7 +21,7 @@ _TIMEOUTS = {
   frames.RUN_TIMED_OUT: JOB_TIMEOUT,
   frames.SLEPT: "Asleep",
 }
-_FORGED: tuple[str, str, list[str]] = ("error", "MalformedReport", [])
+_MALFORMED: tuple[str, str, list[str]] = ("error", "MalformedReport", [])
 RAISED = "!"  # The first character of an exception's line; no value begins so.
 
 
@@ -31,7 +31,7 @@ def failure(job: Job, status: str, error: str, seconds: float = 0.0) -> Result:
 
 
 def read_reply(
-  job: Job, seconds: float, cpu_s: float, seen: int, payload: bytes
+  job: Job, seconds: float, cpu_s: float, ending: int, payload: bytes
 ) -> Result:
   """Returns the result of one run.
 
@@ -42,12 +42,12 @@ def read_reply(
     job: the job that was run.
     seconds: wall clock of the run.
     cpu_s: CPU seconds of the run.
-    seen: how the child ended, one of the constants of `frames`.
+    ending: how the child ended, one of the constants of `frames`.
     payload: its report, or after `frames.SIGNALLED` the signal's number.
   """
-  status, error, lines = _read(job, seen, payload)
+  status, error, lines = _read(job, ending, payload)
   if error is not None and not 0 < len(error) <= MAX_ERROR_CHARS:
-    status, error, lines = _FORGED
+    status, error, lines = _MALFORMED
   outputs = [None if line.startswith(RAISED) else line for line in lines]
   outputs += [None] * (len(job.inputs) - len(outputs))
   return Result(
@@ -56,24 +56,24 @@ def read_reply(
 
 
 def _read(
-  job: Job, seen: int, payload: bytes
+  job: Job, ending: int, payload: bytes
 ) -> tuple[str, str | None, list[str]]:
   """Returns the status, the error, and the lines of the calls that ended."""
-  if seen == frames.SIGNALLED:
+  if ending == frames.SIGNALLED:
     return "error", f"Signal{payload.decode('ascii')}", []
-  if seen == frames.NO_REPORT:
+  if ending == frames.NO_REPORT:
     return "error", "NoReport", []
   calls = len(job.inputs)
   # A child can write half a million lines; they are not split further than is
   # needed to see that there are too many.
   *lines, rest = payload.decode("ascii", "replace").split("\n", calls + 2)
   if not all(_is_plain(line, MAX_OUTPUT_CHARS) for line in lines):
-    return _FORGED
-  if seen in _TIMEOUTS:
-    return "timeout", _TIMEOUTS[seen], lines[:calls]
+    return _MALFORMED
+  if ending in _TIMEOUTS:
+    return "timeout", _TIMEOUTS[ending], lines[:calls]
   # The rest is empty unless the program ended within a line.
   if rest or len(lines) > calls + 1:
-    return _FORGED
+    return _MALFORMED
   end = lines.pop() if lines else ""
   if end == "done" and len(lines) == calls:
     errors = [line[1:] for line in lines if line.startswith(RAISED)]
@@ -92,7 +92,7 @@ def _is_plain(text: str, max_chars: int) -> bool:
   return 0 < len(text) <= max_chars and text.isascii() and text.isprintable()
 
 
-def settled(results: Sequence[Result]) -> Result | None:
+def early_verdict(results: Sequence[Result]) -> Result | None:
   """Returns the verdict of independent runs if no value has to be compared.
 
   If any run timed out, was blocked or lost its worker, that is the verdict,
@@ -111,8 +111,10 @@ def settled(results: Sequence[Result]) -> Result | None:
   return None
 
 
-def agreed(first: Result, are_values: bool, are_equal: bool) -> Result:
-  """Returns the verdict of runs that `settled` did not decide.
+def compared_verdict(
+  first: Result, are_values: bool, are_equal: bool
+) -> Result:
+  """Returns the verdict of runs that `early_verdict` did not decide.
 
   Outputs that agree must also be values, because the caller may keep them as
   reference answers.

@@ -14,8 +14,10 @@ from azr_jax.executor.libraries import ONE_THREAD
 # Request number, wall clock, CPU seconds, how the child ended, report.
 Reply = tuple[int, float, float, int, bytes]
 
-START_S = 30.0
-START_WITH_LIBRARIES_S = 180.0  # All zygotes import for seconds, at once.
+START_TIMEOUT_S = 30.0
+START_TIMEOUT_WITH_LIBRARIES_S = (
+  180.0  # All zygotes import for seconds, at once.
+)
 _ZYGOTE = pathlib.Path(__file__).with_name("zygote.py")
 
 
@@ -42,12 +44,12 @@ class Zygote:
 
   Attributes:
     seed: its `PYTHONHASHSEED`.
-    busy: its unfinished runs by request number; only the pool uses it.
+    in_flight: its unfinished runs by request number; only the pool uses it.
     layers: which of its sandbox layers are active; None until it has started.
-    born: when its process was created, on the monotonic clock.
-    heard: when it last wrote, or was last given work after being idle.
-    start_s: seconds that it may take to start.
-    reading, writing: descriptors to poll.
+    started_at: when its process was created, on the monotonic clock.
+    last_activity: when it last wrote, or was last given work after being idle.
+    start_timeout_s: seconds that it may take to start.
+    read_fd, write_fd: descriptors to poll.
   """
 
   def __init__(
@@ -68,11 +70,13 @@ class Zygote:
       paths: folders to import them from.
     """
     self.seed = seed
-    self.busy: dict[int, Any] = {}
+    self.in_flight: dict[int, Any] = {}
     self.layers: dict[str, bool] | None = None
-    self.born = self.heard = time.monotonic()
+    self.started_at = self.last_activity = time.monotonic()
     arguments = [str(_ZYGOTE), ",".join(layers), str(memory_mb)]
-    self.start_s = START_WITH_LIBRARIES_S if libraries else START_S
+    self.start_timeout_s = (
+      START_TIMEOUT_WITH_LIBRARIES_S if libraries else START_TIMEOUT_S
+    )
     arguments += [" ".join(libraries), os.pathsep.join(paths)]
     self._process = subprocess.Popen(
       python_command(*arguments),
@@ -85,9 +89,9 @@ class Zygote:
       start_new_session=True,
     )
     assert self._process.stdin and self._process.stdout
-    self.writing = self._process.stdin.fileno()
-    self.reading = self._process.stdout.fileno()
-    self._channel = Channel(self.reading, self.writing)
+    self.write_fd = self._process.stdin.fileno()
+    self.read_fd = self._process.stdout.fileno()
+    self._channel = Channel(self.read_fd, self.write_fd)
 
   @property
   def pid(self) -> int:
@@ -107,7 +111,7 @@ class Zygote:
     return self._channel.has_unsent()
 
   def receive(self) -> list[Reply]:
-    """Reads the bytes that have come; returns the complete replies.
+    """Reads the available bytes; returns the complete replies.
 
     Raises:
       WorkerGone: the zygote closed its pipe.
@@ -116,11 +120,11 @@ class Zygote:
       self._channel.read()
     except Closed:
       raise WorkerGone("an executor zygote died") from None
-    self.heard = time.monotonic()
+    self.last_activity = time.monotonic()
     replies = list(frames.take_replies(self._channel.incoming))
     if self.layers is None and replies:
       self.layers = frames.unpack_hello(replies.pop(0)[-1])
-    return [reply for reply in replies if reply[-2] != frames.ALIVE]
+    return [reply for reply in replies if reply[-2] != frames.HEARTBEAT]
 
   def end(self) -> None:
     """Kills the zygote, whose children die with it, and reaps it."""

@@ -39,7 +39,7 @@ import stopwatch
 # The parent is checked this often, because a fork of the parent may keep the
 # request pipe open after the parent's death.
 PARENT_CHECK_S = 5.0
-ALIVE_S = 1.0  # Between two signs of life while there are children.
+HEARTBEAT_S = 1.0  # Between two heartbeats while there are children.
 OWN_MODULES = (
   "ctypes _ctypes frames kernel libraries preload program relay arguments "
   "canonical forbidden stopwatch system_calls"
@@ -71,7 +71,7 @@ class Child:
     self.pipe = pipe
     self.process = process
     self.stopwatch = stopwatch.Stopwatch(pid, *limits)
-    self.report = relay.nameless_file()
+    self.report = relay.memory_file()
     self.written = 0
     self.closed = False
     self.status = None
@@ -103,10 +103,10 @@ def serve(request_pipe, reply_pipe):
   children = []
   poll = select.poll()
   poll.register(request_pipe, select.POLLIN)
-  say_alive = time.monotonic() + ALIVE_S
+  next_heartbeat = time.monotonic() + HEARTBEAT_S
   while os.getppid() == parent and not requests.closed:
     poll.register(reply_pipe, select.POLLOUT if replies.waiting else 0)
-    ready = _wait(poll, children, say_alive)
+    ready = _wait(poll, children, next_heartbeat)
     if request_pipe in ready:
       for number, *limits, file in requests.take():
         pid, pipe = _fork()
@@ -120,14 +120,14 @@ def serve(request_pipe, reply_pipe):
         poll.register(child.pipe, select.POLLIN)
         poll.register(child.process, select.POLLIN)
     for child in list(children):
-      _attend(child, ready, poll)
+      _handle_child(child, ready, poll)
       if child.status is not None:
         children.remove(child)
         replies.add(*_reply(child))
-    if children and time.monotonic() >= say_alive:
-      say_alive = time.monotonic() + ALIVE_S
+    if children and time.monotonic() >= next_heartbeat:
+      next_heartbeat = time.monotonic() + HEARTBEAT_S
       if not replies.waiting:  # A pool that does not read needs no more.
-        replies.add(frames.pack_alive())
+        replies.add(frames.pack_heartbeat())
     replies.flush()
   for child in children:
     child.kill()
@@ -135,40 +135,40 @@ def serve(request_pipe, reply_pipe):
   return None
 
 
-def _wait(poll, children, say_alive):
-  """Waits for a pipe, a child's end or a limit, or until a sign of life is due.
+def _wait(poll, children, next_heartbeat):
+  """Waits for a pipe, a child's end or a limit, or until a heartbeat is due.
 
   Returns the descriptors that are ready.
   """
   now = time.monotonic()
-  until = [child.stopwatch.next_look() for child in children]
-  until.append(say_alive if children else now + PARENT_CHECK_S)
+  until = [child.stopwatch.next_check() for child in children]
+  until.append(next_heartbeat if children else now + PARENT_CHECK_S)
   wait_ms = max(0.0, min(until) - now) * 1000
   return {descriptor for descriptor, _ in poll.poll(wait_ms + 1)}
 
 
 def _fork():
   """Forks; returns the child's process id and this process's end of a pipe."""
-  reading, writing = os.pipe()
+  read_fd, write_fd = os.pipe()
   pid = kernel.fork()
   if pid == 0:
-    return pid, writing
-  os.close(writing)
-  os.set_blocking(reading, False)
-  return pid, reading
+    return pid, write_fd
+  os.close(write_fd)
+  os.set_blocking(read_fd, False)
+  return pid, read_fd
 
 
-def _become_program(file, writing, cpu_s, sandbox_layers, zygote):
+def _become_program(file, write_fd, cpu_s, sandbox_layers, zygote):
   """Enters the sandbox with one open pipe, then runs the program."""
   code, inputs, entry, forbidden = frames.unpack_program(file)
-  kernel.leave_files()  # This needs a descriptor that the next line closes.
-  os.closerange(3, writing)
-  os.closerange(writing + 1, 1 << 20)
+  kernel.deny_files()  # This needs a descriptor that the next line closes.
+  os.closerange(3, write_fd)
+  os.closerange(write_fd + 1, 1 << 20)
   kernel.enter_child(sandbox_layers, zygote, cpu_s)
-  program.run(code, inputs, entry, forbidden, writing)
+  program.run(code, inputs, entry, forbidden, write_fd)
 
 
-def _attend(child, ready, poll):
+def _handle_child(child, ready, poll):
   """Handles a child's output, its end, or a limit."""
   if child.pipe in ready:
     _take_output(child)
@@ -212,19 +212,19 @@ def _take_output(child):
 
 def _reply(child):
   """Returns a reply's first bytes, its report's file or None, and its size."""
-  seen, text = _seen(child), b""
+  ending, text = _ending(child), b""
   used = time.monotonic() - child.stopwatch.start, child.cpu_s
-  if seen == frames.REPORTED or seen in frames.LIMITS:
-    head = frames.pack_reply(child.number, *used, seen, child.written)
+  if ending == frames.REPORTED or ending in frames.LIMITS:
+    head = frames.pack_reply(child.number, *used, ending, child.written)
     return head, child.report, child.written
-  if seen == frames.SIGNALLED:
+  if ending == frames.SIGNALLED:
     text = b"%d" % os.WTERMSIG(child.status)
   os.close(child.report)
-  head = frames.pack_reply(child.number, *used, seen, len(text))
+  head = frames.pack_reply(child.number, *used, ending, len(text))
   return head + text, None, 0
 
 
-def _seen(child):
+def _ending(child):
   """Returns how a child ended, one of the constants of `frames`."""
   if child.limit is not None:
     return child.limit
@@ -237,7 +237,7 @@ def _seen(child):
   return frames.REPORTED if child.status == 0 else frames.NO_REPORT
 
 
-def settle(sandbox_layers, memory_mb, library_names, paths):
+def prepare_process(sandbox_layers, memory_mb, library_names, paths):
   """Prepares the process that children are forked from.
 
   Standard input and output become /dev/null, modules that programs must not
@@ -269,7 +269,7 @@ def main():
   requests, replies = os.dup(0), os.dup(1)
   sandbox_layers = frozenset(sys.argv[1].split(","))
   names, paths = sys.argv[3].split(), sys.argv[4].split(os.pathsep)
-  active = settle(sandbox_layers, int(sys.argv[2]), names, paths)
+  active = prepare_process(sandbox_layers, int(sys.argv[2]), names, paths)
   os.write(replies, frames.pack_hello(active))
   zygote = os.getpid()
   try:

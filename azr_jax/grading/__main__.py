@@ -9,7 +9,7 @@
 | `induction` | inputs, outputs, answer |
 | `unit_tests` | code, tests, and perhaps entry |
 | `countdown` | nums, target, response, and perhaps mode |
-| `math` | gold, answer or response, and perhaps mode, where, tolerance |
+| `math` | gold, answer or response, and perhaps mode, location, tolerance |
 
 A case is {"id", "kind", ...}, a grade {"id", "score", "correct", "outcome",
 "detail"}; the outcome is right, wrong, timeout or lost. A line that is not a
@@ -28,7 +28,7 @@ and 0.0 without a tag. `mode` is strict (the default) or compat, as published.
 
 `math` compares an answer with the reference, by math-verify (the default
 `mode`) or by rules alone. In a `response`, the answer is the last box: that in
-the last answer tag (the default `where`) or anywhere. A number may differ by
+the last answer tag (the default `location`) or anywhere. A number may differ by
 `tolerance`, or by the fraction `relative_tolerance` of the reference.
 """
 
@@ -168,10 +168,10 @@ def _choice(case: dict[str, Any], name: str, choices: tuple[str, ...]) -> str:
 
 def _math(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
   mode = _choice(case, "mode", grader.MODES[::-1])
-  where = _choice(case, "where", extraction.PLACES)
+  location = _choice(case, "location", extraction.LOCATIONS)
   answer: str | None
   if "response" in case:
-    answer = extraction.find_answer(_text(case, "response"), where)
+    answer = extraction.find_answer(_text(case, "response"), location)
   else:
     answer = _text(case, "answer")
   tolerance = numbers.Tolerance(

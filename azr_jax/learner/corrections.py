@@ -44,7 +44,7 @@ class CorrectionSettings(Settings):
 
   cap: float = setting(2.0, "maximum weight of truncate", above=0)
   low: float = setting(
-    0.5, "ratio below which mask leaves a target out", at_least=0
+    0.5, "ratio below which mask leaves a target out", minimum=0
   )
   high: float = setting(
     2.0, "ratio above which mask leaves a target out", above=0

@@ -25,9 +25,9 @@ class EntropyTargetSettings(Settings):
   nats: float = setting(
     0.0,
     "entropy to hold, mean over trained tokens; 0: learner.entropy_coef counts",
-    at_least=0,
+    minimum=0,
   )
-  start: float = setting(0.0, "coefficient before the first update", at_least=0)
+  start: float = setting(0.0, "coefficient before the first update", minimum=0)
   step: float = setting(
     1e-4, "change of the coefficient after an update", above=0
   )

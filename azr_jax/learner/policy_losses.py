@@ -35,7 +35,7 @@ class CispoSettings(Settings):
   weight_max: float = setting(
     5.0, "maximum of the weight r; ScaleRL has 4 to 8", above=0
   )
-  weight_min: float = setting(0.0, "minimum of the weight r", at_least=0)
+  weight_min: float = setting(0.0, "minimum of the weight r", minimum=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,7 @@ class ClipCovSettings(Settings):
   """Clip-Cov; the defaults are those of its experiments."""
 
   share: float = setting(
-    2e-4, "part of the targets that loses its gradient", above=0, at_most=1
+    2e-4, "part of the targets that loses its gradient", above=0, maximum=1
   )
   low: float = setting(1.0, "minimum covariance of such a target")
   high: float = setting(5.0, "maximum covariance of such a target")
@@ -71,9 +71,9 @@ class KlCovSettings(Settings):
   """KL-Cov; the defaults are those of its experiments with 7B."""
 
   share: float = setting(
-    2e-3, "part of the targets with the penalty", above=0, at_most=1
+    2e-3, "part of the targets with the penalty", above=0, maximum=1
   )
-  coef: float = setting(1.0, "weight of the penalty", at_least=0)
+  coef: float = setting(1.0, "weight of the penalty", minimum=0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,7 @@ def _row_sequences() -> int:
   return setting(
     packing.ROW_SEQUENCES,
     "sequences per packed row at most; cuDNN reserves memory for each",
-    at_least=1,
+    minimum=1,
   )
 
 
@@ -39,26 +39,26 @@ class OptimizerSettings(Settings):
 
   learning_rate: float = setting(1e-6, "peak rate of AdamW", above=0)
   muon_learning_rate: float = setting(
-    0.0, "peak rate of Muon on the layers' matrices; 0: AdamW", at_least=0
+    0.0, "peak rate of Muon on the layers' matrices; 0: AdamW", minimum=0
   )
   warmup_steps: int = setting(
-    0, "updates until the rate reaches its peak", at_least=0
+    0, "updates until the rate reaches its peak", minimum=0
   )
   decay_steps: int = setting(
-    0, "updates until the final rate; 0: constant", at_least=0
+    0, "updates until the final rate; 0: constant", minimum=0
   )
   decay: str = setting("cosine", "shape of the decay", choices=DECAYS)
   final_learning_rate: float = setting(
-    0.0, "rate of AdamW at and after decay_steps", at_least=0
+    0.0, "rate of AdamW at and after decay_steps", minimum=0
   )
-  b1: float = setting(0.9, "decay of the first moment", at_least=0, below=1)
-  b2: float = setting(0.999, "decay of the second moment", at_least=0, below=1)
-  weight_decay: float = setting(0.01, "decoupled decay", at_least=0)
+  b1: float = setting(0.9, "decay of the first moment", minimum=0, below=1)
+  b2: float = setting(0.999, "decay of the second moment", minimum=0, below=1)
+  weight_decay: float = setting(0.01, "decoupled decay", minimum=0)
   decay_vectors: bool = setting(
     False, "weight decay of norms and biases too, not of matrices alone"
   )
   grad_clip: float = setting(
-    1.0, "maximum global norm of the gradient; 0: no clipping", at_least=0
+    1.0, "maximum global norm of the gradient; 0: no clipping", minimum=0
   )
 
   def check(self) -> None:
@@ -73,11 +73,11 @@ class OptimizerSettings(Settings):
 class SupervisedSettings(Settings):
   """Section `learner` of supervised training: packing and loss."""
 
-  row_length: int = setting(192, "tokens per packed row", at_least=1)
+  row_length: int = setting(192, "tokens per packed row", minimum=1)
   row_sequences: int = _row_sequences()
-  micro_rows: int = setting(12, "rows per optimizer step", at_least=1)
+  micro_rows: int = setting(12, "rows per optimizer step", minimum=1)
   chunk_tokens: int = setting(
-    2304, "tokens whose logits exist at once", at_least=1
+    2304, "tokens whose logits exist at once", minimum=1
   )
   aggregation: str = setting(
     "token_mean",
@@ -97,7 +97,7 @@ class LearnerSettings(PolicyLossSettings):
   pass_k: int = setting(
     4,
     "k of the estimator pass@k: responses of which the best counts",
-    at_least=1,
+    minimum=1,
   )
   drop_equal_groups: bool = setting(
     False, "leaves out groups of equal reward, whose advantages are 0"
@@ -142,14 +142,14 @@ class LearnerSettings(PolicyLossSettings):
     1.0,
     "part of the tokens, by entropy, that the policy loss counts",
     above=0,
-    at_most=1,
+    maximum=1,
   )
   entropy_coef: float = setting(
-    0.001, "weight of the entropy bonus", paper="AZR: 0.001", at_least=0
+    0.001, "weight of the entropy bonus", paper="AZR: 0.001", minimum=0
   )
   entropy_target: EntropyTargetSettings = EntropyTargetSettings()
   kl_coef: float = setting(
-    0.0, "weight of the KL penalty", paper="AZR: none", at_least=0
+    0.0, "weight of the KL penalty", paper="AZR: none", minimum=0
   )
   kl_estimator: str = setting(
     "k3",
@@ -160,16 +160,16 @@ class LearnerSettings(PolicyLossSettings):
     1,
     "times that a batch is learned from; its advantages stay fixed",
     paper="AZR, ORZ: 1",
-    at_least=1,
+    minimum=1,
   )
-  row_length: int = setting(384, "tokens per packed row", at_least=1)
+  row_length: int = setting(384, "tokens per packed row", minimum=1)
   row_sequences: int = _row_sequences()
-  micro_rows: int = setting(8, "rows per micro-batch", at_least=1)
+  micro_rows: int = setting(8, "rows per micro-batch", minimum=1)
   max_micro_batches: int = setting(
-    16, "micro-batches per update; a step with more compiles again", at_least=1
+    16, "micro-batches per update; a step with more compiles again", minimum=1
   )
   chunk_tokens: int = setting(
-    1024, "tokens whose logits exist at once", at_least=1
+    1024, "tokens whose logits exist at once", minimum=1
   )
   nonfinite: str = _nonfinite()
 
@@ -207,7 +207,7 @@ class LearnerSettings(PolicyLossSettings):
     return is_weighted or self.ratio_to == SAMPLED
 
   @property
-  def entropy_to_hold(self) -> EntropyTargetSettings | None:
+  def target_entropy(self) -> EntropyTargetSettings | None:
     """The target of the entropy; None: there is none."""
     return self.entropy_target if self.entropy_target.nats else None
 
@@ -216,21 +216,21 @@ class LearnerSettings(PolicyLossSettings):
 class CriticSettings(Settings):
   """The critic of `learner.estimator = "gae"`; the defaults are ORZ's."""
 
-  gamma: float = setting(1.0, "discount", paper="1", at_least=0, at_most=1)
+  gamma: float = setting(1.0, "discount", paper="1", minimum=0, maximum=1)
   gae_lambda: float = setting(
-    1.0, "lambda of GAE", paper="1", at_least=0, at_most=1
+    1.0, "lambda of GAE", paper="1", minimum=0, maximum=1
   )
   num_minibatches: int = setting(
     12,
     "optimizer steps per batch, at most its number of rows",
     paper="12",
-    at_least=1,
+    minimum=1,
   )
   value_clip: float = setting(
     0.0,
     "maximum distance of a clipped value from the old one; 0: no clipping",
     paper="none (eq. 3); the published code has 0.2",
-    at_least=0,
+    minimum=0,
   )
   head_init: str = setting(
     "paper",

@@ -31,13 +31,13 @@ class ShapingSettings(Settings):
     0,
     "L_cache, the last tokens before rollout.max_tokens, which cost; 0: off",
     paper="DAPO: 4096 of 20480",
-    at_least=0,
+    minimum=0,
   )
   overlong_penalty: float = setting(
     1.0,
     "what a response of rollout.max_tokens loses",
     paper="DAPO: 1",
-    at_least=0,
+    minimum=0,
   )
   mask_truncated: bool = setting(
     False, "take responses that the longest length cut out of the loss"

@@ -29,7 +29,7 @@ class TrainState(flax.struct.PyTreeNode):
   opt_state: optax.OptState
 
 
-class EntropyHoldingState(TrainState):
+class EntropyTargetState(TrainState):
   """A state whose entropy coefficient changes.
 
   It is a class of its own, because a checkpoint without the field is no
@@ -103,7 +103,7 @@ def _fresh(
   )
   if target is None:
     return state
-  return EntropyHoldingState(
+  return EntropyTargetState(
     state.step, state.params, state.opt_state, entropy_target.start(target)
   )
 

@@ -19,7 +19,7 @@ from azr_jax import types
 from azr_jax.learner import sums as sums_lib
 from azr_jax.learner.entropy_target import EntropyTargetSettings
 from azr_jax.learner.objective import MicroLoss
-from azr_jax.learner.train_state import EntropyHoldingState, TrainState
+from azr_jax.learner.train_state import EntropyTargetState, TrainState
 from azr_jax.parallel import compiler
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Metrics, Params
@@ -57,7 +57,7 @@ def make_update(
     state: TrainState, batch: types.Batch, ref_params: Params | None
   ) -> tuple[TrainState, Metrics]:
     micro_loss, control = loss_fn, None
-    if isinstance(state, EntropyHoldingState) and entropy_target is not None:
+    if isinstance(state, EntropyTargetState) and entropy_target is not None:
       control = state.entropy_control
       micro_loss = functools.partial(
         loss_fn, entropy_coef=control.active_coef(entropy_target)

@@ -4,7 +4,7 @@ import dataclasses
 
 
 @dataclasses.dataclass
-class Rounds:
+class RoundClock:
   """Says when the outcome of a job is taken.
 
   The moment at which an outcome is taken decides which sequences decode

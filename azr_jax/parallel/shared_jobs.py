@@ -19,7 +19,7 @@ import jax
 from azr_jax.executor import Executor
 from azr_jax.parallel import messages
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.parallel.rounds import Rounds
+from azr_jax.parallel.rounds import RoundClock
 
 Out = TypeVar("Out")
 # Starts a job on this host's executor; its outcome is what a message can hold.
@@ -36,7 +36,10 @@ class SharedJobs:
   """Jobs under way on all hosts of a run. Not thread-safe."""
 
   def __init__(
-    self, executor: Executor | None, hosts: Hosts, rounds: Rounds | None = None
+    self,
+    executor: Executor | None,
+    hosts: Hosts,
+    rounds: RoundClock | None = None,
   ):
     """Makes a set of jobs.
 
@@ -47,12 +50,12 @@ class SharedJobs:
     """
     self._executor: Any = executor
     self._hosts = hosts
-    self.rounds = rounds or Rounds()
+    self.rounds = rounds or RoundClock()
     self._due: dict[int, int] = {}
     self._submitted = 0
     # By number of submission; a job leaves when its outcome was exchanged.
     self._pending: dict[int, tuple[Hashable, Future[Any]]] = {}
-    self._own: dict[int, Future[Any]] = {}
+    self._local_jobs: dict[int, Future[Any]] = {}
     self._running: set[int] = set()
     self._totals: dict[str, float] = collections.defaultdict(float)
     self._counted = self._counters()
@@ -81,7 +84,7 @@ class SharedJobs:
         own = start(self._executor)
       except Exception as error:  # noqa: BLE001 - the exchange tells every host.
         own.set_exception(error)
-      self._own[number] = own
+      self._local_jobs[number] = own
       if not own.done():  # It needs a process, and is counted.
         self._running.add(number)
         self._totals["started"] += 1
@@ -118,15 +121,15 @@ class SharedJobs:
     outcomes: dict[Any, Any] = {}
     start = time.monotonic()
     while self._pending and not outcomes:
-      if wait and self._own:
+      if wait and self._local_jobs:
         _wait(
-          self._own.values(),
+          self._local_jobs.values(),
           None if self._hosts.count == 1 else _POLL_S,
           concurrent.futures.FIRST_COMPLETED,
         )
       elif wait:
         time.sleep(_POLL_S)
-      done = [number for number, job in self._own.items() if job.done()]
+      done = [number for number, job in self._local_jobs.items() if job.done()]
       outcomes = self._exchange(done)
       self._totals["early"] += 0 if wait else len(self._running & {*done})
       self._running -= {*done}
@@ -149,10 +152,10 @@ class SharedJobs:
       return {}
     for number in due:
       del self._due[number]
-    mine = [number for number in due if number in self._own]
+    mine = [number for number in due if number in self._local_jobs]
     start = time.monotonic()
-    done = [number for number in mine if self._own[number].done()]
-    _wait([self._own[number] for number in mine])
+    done = [number for number in mine if self._local_jobs[number].done()]
+    _wait([self._local_jobs[number] for number in mine])
     self._totals["wait_s"] += time.monotonic() - start
     self._totals["early"] += len(self._running & {*done})
     self._running -= {*mine}
@@ -163,7 +166,9 @@ class SharedJobs:
     mine: dict[int, Any] = {}
     error = None
     try:
-      mine = {number: self._own.pop(number).result() for number in numbers}
+      mine = {
+        number: self._local_jobs.pop(number).result() for number in numbers
+      }
     except Exception as caught:  # noqa: BLE001 - every host must hear of it.
       error = caught
     everyone = [mine]
@@ -210,7 +215,7 @@ class SharedJobs:
     `time/verified_early_share`, the fraction of jobs that it did not wait for.
     """
     if self.rounds.delay is not None:  # They count now, not by their speed.
-      concurrent.futures.wait(self._own.values())
+      concurrent.futures.wait(self._local_jobs.values())
     counted = self._counters()
     mine = {
       "counts": {n: counted[n] - self._counted.get(n, 0) for n in counted},

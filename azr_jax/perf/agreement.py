@@ -42,7 +42,7 @@ def measure(
     The number of tokens, the share whose log-probabilities are equal to the
     bit, and the mean, quantiles and maximum of |delta log p| in nats.
   """
-  trunk = settings.trunk
+  shared = settings.shared
   experiment = build.build(settings)
   params = experiment.load_params()
   trajectories = _sample(experiment, params, prompts, new_tokens)
@@ -50,11 +50,11 @@ def measure(
   scored = jax.jit(
     preparation.make_scores(
       experiment.model,
-      trunk.learner.chunk_tokens,
-      temperature=trunk.rollout.temperature,
+      shared.learner.chunk_tokens,
+      temperature=shared.rollout.temperature,
       mesh=experiment.mesh,
     ),
-    compiler_options=trunk.compiler.options(experiment.mesh),
+    compiler_options=shared.compiler.options(experiment.mesh),
   )(params, update.place(batch, experiment.mesh))
   logprobs = np.asarray(jax.device_get(scored[0]))
   trained = batch.loss_mask > 0
@@ -62,7 +62,7 @@ def measure(
   return {
     "device": jax.devices()[0].device_kind,
     "machine": device.machine(),
-    "dtype": trunk.model.dtype,
+    "dtype": shared.model.dtype,
     "tokens": int(gap.size),
     "equal_share": float(np.mean(gap == 0)),
     "mean": float(gap.mean()),
@@ -76,7 +76,7 @@ def _sample(
   experiment: Experiment, params: types.Params, count: int, new_tokens: int
 ) -> list[types.Trajectory]:
   """Returns one completion of each prompt, with their log-probabilities."""
-  sampler, rollout = experiment.sampler, experiment.settings.trunk.rollout
+  sampler, rollout = experiment.sampler, experiment.settings.shared.rollout
   longest = rollout.prompt_buckets[-1]
   prompts = [
     _prompt(experiment.source.tokenizer, number, longest)

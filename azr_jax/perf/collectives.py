@@ -73,7 +73,10 @@ def collective(program: Program, op: Operation) -> Collective | None:
   kind = op.kind.removesuffix("-start")
   if kind in KINDS:
     return Collective(
-      kind, op.started_bytes, _group(op), op.kind != kind and not _in_line(op)
+      kind,
+      op.started_bytes,
+      _group(op),
+      op.kind != kind and not _is_synchronous(op),
     )
   if op.kind not in ("async-start", "fusion"):
     return None
@@ -83,7 +86,7 @@ def collective(program: Program, op: Operation) -> Collective | None:
       continue
     if op.kind == "async-start" or _holds(program, op, _FUSED_START):
       return Collective(
-        kind, inner.started_bytes, _group(inner), not _in_line(op)
+        kind, inner.started_bytes, _group(inner), not _is_synchronous(op)
       )
     if op.cycles or _holds(program, op, _FUSED_DONE):
       return None
@@ -116,7 +119,7 @@ def _holds(program: Program, op: Operation, target: str) -> bool:
   )
 
 
-def _in_line(op: Operation) -> bool:
+def _is_synchronous(op: Operation) -> bool:
   """Returns whether the compiler marked a start as synchronous."""
   return '"is_sync":true' in op.attributes
 

@@ -20,9 +20,9 @@ from azr_jax.perf import (
   compiled,
   compiled_costs,
   cost,
-  floors,
   program_report,
   roofline,
+  roofline_floors,
 )
 from azr_jax.perf import lengths as lengths_lib
 from azr_jax.perf import programs as programs_lib
@@ -50,8 +50,8 @@ def compile_check(
   prompt_tokens: float | None = None,
   new_tokens: float | None = None,
   lengths: Sequence[str] = (),
-  each: Callable[[str], None] = lambda name: None,
-  only: Collection[str] = (),
+  on_program: Callable[[str], None] = lambda name: None,
+  program_names: Collection[str] = (),
 ) -> tuple[dict[str, Any], bool]:
   """Compiles every program of a run, and estimates the time of a step.
 
@@ -64,8 +64,8 @@ def compile_check(
       longest completion if that is less.
     lengths: distributions of completions to forecast a step's seconds at, by
       `lengths.parse`; (): `new_tokens` for all.
-    each: called with the name of each program before it is compiled.
-    only: names of the programs to compile; (): all of them.
+    on_program: called with the name of each program before it is compiled.
+    program_names: the programs to compile; (): all of them.
 
   Returns:
     The report, and whether every program compiles and fits into a device's
@@ -74,12 +74,12 @@ def compile_check(
   Raises:
     ValueError: the topology or the distribution is unknown.
   """
-  c = settings.trunk
+  c = settings.shared
   if prompt_tokens is None:
     prompt_tokens = min(MEAN_TOKENS, c.rollout.prompt_buckets[-1])
   if new_tokens is None:
     new_tokens = min(MEAN_TOKENS, c.rollout.max_tokens)
-  drawn = {
+  distributions = {
     name: lengths_lib.parse(name, c.rollout.max_tokens)
     for name in lengths or (f"equal:{new_tokens:.0f}",)
   }
@@ -90,11 +90,13 @@ def compile_check(
   config = config_of(c.model)
   load = roofline.step_load(settings, prompt_tokens, new_tokens)
   options = topology_lib.compiler_options(topology)
-  programs = compiled.compile_all(c, config, mesh, options, each, only)
+  programs = compiled.compile_all(
+    c, config, mesh, options, on_program, program_names
+  )
   shapes = make_shapes(c, mesh, sampling, prompt_tokens + new_tokens / 2)
-  trips = assumed_trips(c, shapes, prompt_tokens)
+  trip_counts = assumed_trip_counts(c, shapes, prompt_tokens)
   by_name = {program.name: program for program in programs}
-  reports = _reports(programs, config, chip, shapes, trips)
+  reports = _reports(programs, config, chip, shapes, trip_counts)
   estimate = roofline.estimate(
     c,
     config,
@@ -112,17 +114,19 @@ def compile_check(
     "rollout_mesh": dict(sampling.shape),
     "hbm_gib": chip.hbm_bytes / chips.GIB,
     "clock_hz": chip.clock_hz,
-    "assumed_trips": trips,
+    "assumed_trip_counts": trip_counts,
     "programs": reports,
     "estimate": dataclasses.asdict(estimate) | {"step_s": estimate.step_s},
     "assumed": roofline.assumptions(load),
   }
-  can_forecast = chip.clock_hz and not only
+  can_forecast = chip.clock_hz and not program_names
   if can_forecast and not any(program.error for program in programs):
     counts = engine.slot_counts(c.rollout.slots, sampling)
     report["forecasts"] = {
-      name: compiled_costs.foretell(by_name, chip, c, shapes, counts, load, one)
-      for name, one in drawn.items()
+      name: compiled_costs.forecast_step(
+        by_name, chip, c, shapes, counts, load, distribution
+      )
+      for name, distribution in distributions.items()
     }
   return report, all(program["fits"] for program in reports.values())
 
@@ -131,20 +135,20 @@ def _reports(
   programs: Sequence[compiled.Compiled],
   config: ModelConfig,
   chip: chips.Chip,
-  shapes: floors.Shapes,
-  trips: dict[str, dict[str, float]],
+  shapes: roofline_floors.Shapes,
+  trip_counts: dict[str, dict[str, float]],
 ) -> dict[str, dict[str, Any]]:
   """Returns each program's report, and whether it fits into memory."""
-  token_floors = floors.decode_token(config, chip, shapes)
+  token_floors = roofline_floors.decode_token(config, chip, shapes)
   usable_bytes = chip.hbm_bytes - RESERVED_BYTES
   reports = {}
   for program in programs:
     report = program_report.program_report(
       program,
       chip,
-      floors.floors(program.name, config, chip, shapes),
+      roofline_floors.call_floors(program.name, config, chip, shapes),
       token_floors,
-      trips.get(program.name, {}),
+      trip_counts.get(program.name, {}),
     )
     failed = program.overflow or program.error
     report["fits"] = not failed and program.peak_bytes <= usable_bytes
@@ -154,22 +158,22 @@ def _reports(
 
 def make_shapes(
   c: TrainSettings, mesh: Mesh, sampling: Mesh, context: float
-) -> floors.Shapes:
+) -> roofline_floors.Shapes:
   """Returns what one call of each program does.
 
   Args:
     c: a training configuration.
     mesh: the learner's mesh.
-    sampling: the mesh of sampling, of the same devices.
+    sampling: the mesh of sampling, with the same devices.
     context: mean tokens that a decoding slot holds.
   """
   r = c.rollout
-  reads = {}
+  prefill_shapes = {}
   for width in r.prefill_widths:
     rows = max(1, r.prefill_tokens // width)
     rows = mesh_lib.padded_rows(rows, sampling)
-    reads[programs_lib.prefill_name(r, width)] = (rows, width)
-  return floors.Shapes(
+    prefill_shapes[programs_lib.prefill_name(r, width)] = (rows, width)
+  return roofline_floors.Shapes(
     chips=mesh.size,
     tensor=sampling.shape["tensor"],
     row_length=c.learner.row_length,
@@ -177,38 +181,38 @@ def make_shapes(
     slots=mesh_lib.padded_rows(r.slots, sampling),
     context=context,
     decode_steps=r.decode_chunk,
-    prefill_shapes=reads,
+    prefill_shapes=prefill_shapes,
     dtype=c.model.dtype,
   )
 
 
-def assumed_trips(
-  c: TrainSettings, shapes: floors.Shapes, prompt_tokens: float
+def assumed_trip_counts(
+  c: TrainSettings, shapes: roofline_floors.Shapes, prompt_tokens: float
 ) -> dict[str, dict[str, float]]:
   """Returns, by program, the iterations of loops of unknown length.
 
-  Attention of decode reads what slots hold in the middle of their completions;
-  a prompt is read from its first part on. Each row writes a page of the cache,
-  or as many as it has tokens for.
+  Decoding attends to a slot's prompt and half of its completion. Chunked
+  prefill attends to half of the prompt on average. Each row writes one page of
+  the KV cache, or as many as its new tokens fill.
 
   Args:
     c: a training configuration.
     shapes: what a call does.
     prompt_tokens: mean tokens of a prompt.
   """
-  page = c.rollout.cache_chunk
-  before = max(0.0, prompt_tokens - c.rollout.prefill_tokens) / 2
-  trips: dict[str, dict[str, float]] = {
+  page_size = c.rollout.page_size
+  cached = max(0.0, prompt_tokens - c.rollout.prefill_tokens) / 2
+  trip_counts: dict[str, dict[str, float]] = {
     name: {
-      cost.PAGE: math.ceil(before / page),
-      cost.WRITTEN_PAGE: math.ceil(width / page),
+      cost.PAGE: math.ceil(cached / page_size),
+      cost.WRITTEN_PAGE: math.ceil(width / page_size),
     }
     for name, (_, width) in shapes.prefill_shapes.items()
   }
-  return trips | {
+  return trip_counts | {
     "decode": {
       cost.TOKEN: c.rollout.decode_chunk,
-      cost.PAGE: math.ceil(shapes.context / page),
+      cost.PAGE: math.ceil(shapes.context / page_size),
       cost.WRITTEN_PAGE: 1,
     },
     "critic": {cost.MICRO_BATCH: 1},

@@ -8,10 +8,10 @@ from azr_jax.parallel import chips
 from azr_jax.perf import compiled_costs, cost, parts
 
 _COLUMNS = 100
-# Large results that are listed of each program; all of them are counted.
-_SHOWN = 3
+# Large results listed per program; all of them are counted.
+_MAX_LISTED = 3
 # Programs whose parts are listed; those of a start run once.
-_STEP = (
+_STEP_PROGRAMS = (
   *("prefill", "decode", "score", "estimate", "critic", "prepare"),
   "update",
 )
@@ -117,17 +117,17 @@ def _programs(report: dict[str, Any]) -> Iterator[str]:
     "hidden): ours, at the data sheet's rates; floor: what must be computed "
     "and read"
   )
-  yield from _wrapped(f"Loops that depend on data: {_trips(report)}")
+  yield from _wrapped(f"Loops that depend on data: {_trip_counts(report)}")
 
 
-def _trips(report: dict[str, Any]) -> str:
+def _trip_counts(report: dict[str, Any]) -> str:
   """Returns how often loops of unknown length are assumed to run."""
   return "; ".join(
-    f"{name} {trips[loop]:.0f} {loop.replace('_', ' ')}(s)"
+    f"{name} {trip_counts[loop]:.0f} {loop.replace('_', ' ')}(s)"
     for name, program in report["programs"].items()
-    if (trips := report["assumed_trips"].get(name))
+    if (trip_counts := report["assumed_trip_counts"].get(name))
     for loop in program["loops"]
-    if loop in trips
+    if loop in trip_counts
   )
 
 
@@ -138,7 +138,7 @@ def _parts(report: dict[str, Any]) -> Iterator[str]:
   columns = {
     name: program["loops"].get(cost.TOKEN, program)
     for name, program in report["programs"].items()
-    if name in _STEP and not program["error"]
+    if name in _STEP_PROGRAMS and not program["error"]
   }
   titles = {
     name: "decode token"
@@ -182,14 +182,14 @@ def _collectives(report: dict[str, Any]) -> Iterator[str]:
           count * one["bytes"] / 1e9,
           count * one["asynchronous"],
           one["seconds"],
-          one["in_line_seconds"],
+          one["exposed_seconds"],
         )
       ):
         sums[index] += value
-    for kind, (count, size, free, all_s, in_line_s) in kinds.items():
+    for kind, (count, size, num_async, all_s, exposed_s) in kinds.items():
       yield (
         f"  {name.strip():14}{kind:20}{count:9,.0f}{size:10.3g} GB"
-        f"{free:9,.0f} async{seconds(all_s):>10}{seconds(in_line_s):>10}"
+        f"{num_async:9,.0f} async{seconds(all_s):>10}{seconds(exposed_s):>10}"
       )
 
 
@@ -214,7 +214,7 @@ def _large(report: dict[str, Any]) -> Iterator[str]:
     if not found:
       continue
     yield f"{name}: {len(found)} results as large as the cache or [S, S]"
-    for one in found[:_SHOWN]:
+    for one in found[:_MAX_LISTED]:
       where = one["op_name"] or one["name"]
       line = f"  {one['bytes'] / chips.GIB:.2f} GiB {one['shape']} {where}"
       yield line[:_COLUMNS]

@@ -45,7 +45,7 @@ class Compiled:
   flops: float = 0.0
   bytes: float = 0.0
   cost: cost_lib.Cost = dataclasses.field(default_factory=cost_lib.Cost)
-  large: tuple[large_lib.Large, ...] = ()
+  large: tuple[large_lib.LargeResult, ...] = ()
   compile_s: float = 0.0
   overflow: bool = False
   error: str = ""
@@ -66,8 +66,8 @@ def compile_all(
   config: ModelConfig,
   mesh: Mesh,
   options: Mapping[str, str] | None = None,
-  each: Callable[[str], None] = lambda name: None,
-  only: Collection[str] = (),
+  on_program: Callable[[str], None] = lambda name: None,
+  program_names: Collection[str] = (),
 ) -> list[Compiled]:
   """Compiles every program that a run uses: to start, to restore, in a step.
 
@@ -76,24 +76,24 @@ def compile_all(
     config: the model's config.
     mesh: a mesh of real devices, or of those of a topology.
     options: options of XLA.
-    each: called with the name of each program before it is compiled.
-    only: names of programs; (): all of them.
+    on_program: called with the name of each program before it is compiled.
+    program_names: the programs to compile; (): all of them.
 
   Raises:
-    ValueError: a name of `only` is none of a program.
+    ValueError: a name of `program_names` is no program.
   """
   programs = [
     *start_programs(c, config, mesh),
     *make_programs(c, config, mesh),
   ]
   names = [program.name for program in programs]
-  if unknown := sorted({*only} - {*names}):
+  if unknown := sorted({*program_names} - {*names}):
     raise ValueError(f"programs={unknown[0]!r}: expected some of {names}")
   found = []
   for program in programs:
-    if only and program.name not in only:
+    if program_names and program.name not in program_names:
       continue
-    each(program.name)
+    on_program(program.name)
     found.append(_compile(program, dict(options or {}), c.learner.row_length))
   return found
 

@@ -14,9 +14,9 @@ from azr_jax.perf import cost, forecast, program_report, sampler_forecast
 from azr_jax.perf import programs as programs_lib
 from azr_jax.perf.compiled import Compiled
 from azr_jax.perf.cost import Cost
-from azr_jax.perf.floors import Shapes
 from azr_jax.perf.lengths import Lengths
 from azr_jax.perf.roofline import Load
+from azr_jax.perf.roofline_floors import Shapes
 from azr_jax.perf.sampler_forecast import (
   DecodeCost,
   Prompt,
@@ -27,25 +27,26 @@ from azr_jax.trainer.settings import TrainSettings
 
 # Assumed, not measured: seconds until a collective's first byte arrives.
 COLLECTIVE_LATENCY_S = 3e-6
-# The draws of a forecast are the same each time.
+# Seed of the sampled lengths, so that a forecast is reproducible.
 _SEED = 0
-# Steps that are played ahead: the first ones fill the slots.
+# Numbers of simulated steps; their difference leaves out the first ones, which
+# fill the slots.
 _FEW_STEPS, _MANY_STEPS = 2, 5
 
 
-def seconds(one: Cost, chip: Chip) -> float:
+def seconds(total: Cost, chip: Chip) -> float:
   """Returns the seconds of a cost; loops of unknown length count nothing.
 
   Args:
-    one: the cost.
+    total: the cost.
     chip: a kind of device with a clock.
   """
-  own = Cost()
-  own.add(one)
-  own.loops = []
-  report = program_report.time_report(own, chip, {})
+  outside_loops = Cost()
+  outside_loops.add(total)
+  outside_loops.loops = []
+  report = program_report.time_report(outside_loops, chip, {})
   return report["total_seconds"] + COLLECTIVE_LATENCY_S * sum(
-    own.collectives.values()
+    outside_loops.collectives.values()
   )
 
 
@@ -65,9 +66,9 @@ def sampler_costs(
   """
   prefill_s = {}
   for width in c.rollout.prefill_widths:
-    one = programs[programs_lib.prefill_name(c.rollout, width)].cost
-    page_s = seconds(one.iteration(cost.PAGE), chip)
-    prefill_s[width] = (seconds(one, chip), page_s)
+    total = programs[programs_lib.prefill_name(c.rollout, width)].cost
+    page_s = seconds(total.iteration(cost.PAGE), chip)
+    prefill_s[width] = (seconds(total, chip), page_s)
   decode = decode_cost(programs["decode"], chip)
   return SamplerCosts(prefill_s, dict.fromkeys(slot_counts, decode))
 
@@ -89,13 +90,13 @@ def learner_costs(
   call_s = micro_batch_s = 0.0
   for name in ("update", "prepare", "critic", "estimate"):
     if name in programs:
-      one = programs[name].cost
-      call_s += seconds(one, chip)
-      micro_batch_s += seconds(one.iteration(cost.MICRO_BATCH), chip)
+      total = programs[name].cost
+      call_s += seconds(total, chip)
+      micro_batch_s += seconds(total.iteration(cost.MICRO_BATCH), chip)
   return forecast.LearnerCosts(call_s, micro_batch_s)
 
 
-def foretell(
+def forecast_step(
   programs: Mapping[str, Compiled],
   chip: Chip,
   c: TrainSettings,
@@ -121,12 +122,12 @@ def foretell(
     [Prompt(tokens, tuple(lengths.draw(samples, rng))) for _ in range(prompts)]
     for prompts, samples in load.phases
   ]
-  drawn = [
+  sampled = [
     n for phase in phases for prompt in phase for n in prompt.completions
   ]
   trained = [
     tokens + length
-    for length in rng.sample(drawn, min(load.trained, len(drawn)))
+    for length in rng.sample(sampled, min(load.trained, len(sampled)))
   ]
   rules = Rules(
     slot_counts,
@@ -135,7 +136,7 @@ def foretell(
     c.rollout.prefill_tokens,
     shapes.chips // shapes.tensor,
     c.rollout.decode_chunk,
-    c.rollout.cache_chunk,
+    c.rollout.page_size,
     "tpu",
   )
   costs = sampler_costs(programs, chip, c, slot_counts)
@@ -153,13 +154,13 @@ def foretell(
     ),
     learner_costs(programs, chip),
   )
-  apart = [sampler_forecast.sample(phase, rules, costs) for phase in phases]
+  separate = [sampler_forecast.sample(phase, rules, costs) for phase in phases]
   ahead_s = _ahead_s(stream, rules, costs)
   return {
     "step_s": step.step_s,
     "ahead_step_s": ahead_s + step.update_s,
     "sample_s": step.sampled.seconds,
-    "phases_sample_s": sum(played.seconds for played in apart),
+    "phases_sample_s": sum(phase.seconds for phase in separate),
     "ahead_sample_s": ahead_s,
     "prefill_s": step.sampled.prefill_s,
     "decode_s": step.sampled.decode_s,
@@ -169,8 +170,8 @@ def foretell(
     "update_s": step.update_s,
     "rows": step.rows,
     "micro_batches": step.micro_batches,
-    "mean_tokens": sum(drawn) / len(drawn),
-    "longest_tokens": max(drawn),
+    "mean_tokens": sum(sampled) / len(sampled),
+    "longest_tokens": max(sampled),
   }
 
 
@@ -182,7 +183,7 @@ def _one_stream(phases: Sequence[Sequence[Prompt]]) -> list[Prompt]:
     for index, prompt in enumerate(phase):
       follow[index % len(first)].append(prompt)
   return [
-    dataclasses.replace(prompt, then=tuple(then))
+    dataclasses.replace(prompt, follow_ups=tuple(then))
     for prompt, then in zip(first, follow, strict=True)
   ]
 

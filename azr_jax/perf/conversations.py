@@ -209,7 +209,7 @@ def report(
     repeats: rollouts with each kind of script.
 
   Returns:
-    The median seconds, and the median of their ratios, `of_instant`. From the
+    The median seconds, and the median of their ratios, `slowdown`. From the
     last rollout with sleeping scripts: the fractions of slots that decode and
     that await a script, the seconds in which the device had nothing to do, and
     the sleep of all scripts together.
@@ -229,8 +229,8 @@ def report(
     "tokens": last.tokens,
     "instant_s": float(np.median([instant.seconds for instant, _ in pairs])),
     "sleeping_s": float(np.median([slept.seconds for _, slept in pairs])),
-    "of_instant": float(np.median(ratios)),
-    "slots_writing": used.decoding / used.slots,
+    "slowdown": float(np.median(ratios)),
+    "slots_decoding": used.decoding / used.slots,
     "awaiting": used.awaiting / used.slots,
     "device_idle_s": used.wait_s,
     "slept_s": sleep_s * workload.conversations * workload.calls,

@@ -93,17 +93,19 @@ class Cost:
       for loop in other.loops
     ]
 
-  def at(self, trips: Mapping[str, float]) -> "Cost":
+  def at(self, trip_counts: Mapping[str, float]) -> "Cost":
     """Returns the cost with the loops of unknown length multiplied out.
 
     Args:
-      trips: name of a loop -> its iterations; one that is not in it counts
-        once.
+      trip_counts: name of a loop -> its iterations; one that is not in it
+        counts once.
     """
     total = Cost()
     total.add(dataclasses.replace(self, loops=[]))
     for loop in self.loops:
-      total.add(loop.body.at(trips), loop.times * trips.get(loop.name, 1.0))
+      total.add(
+        loop.body.at(trip_counts), loop.times * trip_counts.get(loop.name, 1.0)
+      )
     return total
 
   def iteration(self, name: str) -> "Cost":
@@ -133,13 +135,13 @@ class Loop:
   Attributes:
     name: what an iteration of it is; see `loop_name`.
     times: how often it is begun in one run of what contains it.
-    at_most: bound of its length, if the compiler knows one.
+    max_trip_count: bound of its length, if the compiler knows one.
     body: the cost of one iteration, its condition included.
   """
 
   name: str
   times: float
-  at_most: int | None
+  max_trip_count: int | None
   body: Cost
 
 
@@ -212,16 +214,16 @@ class _Reader:
 
   def _add_loop(self, op: Operation, outer: str | None, total: Cost) -> None:
     """Adds a loop, multiplied out or by itself."""
-    trips = hlo.trips(self._program, op)
-    is_known = trips.known is not None
+    trip_count = hlo.trip_count(self._program, op)
+    is_known = trip_count.known is not None
     name = outer if is_known else loop_name(op.op_name)
     iteration = Cost()
     for role in ("body", "condition"):
       iteration.add(self.computation(op.called[role][0], name))
-    if trips.known is not None:
-      total.add(iteration, trips.known)
+    if trip_count.known is not None:
+      total.add(iteration, trip_count.known)
     else:
-      total.loops.append(Loop(str(name), 1.0, trips.at_most, iteration))
+      total.loops.append(Loop(str(name), 1.0, trip_count.maximum, iteration))
 
   def _add_operation(
     self,

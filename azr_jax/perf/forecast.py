@@ -1,6 +1,6 @@
-"""Foretells a training step's seconds: sampling, then learning.
+"""Predicts a training step's seconds: sampling, then learning.
 
-Sampling is played by the scheduler's rules (`sampler_forecast.py`), and
+Sampling is simulated by the scheduler's rules (`sampler_forecast.py`), and
 learning by those of `learner/packing.py`.
 """
 
@@ -10,7 +10,12 @@ from collections.abc import Sequence
 
 from azr_jax.learner import packing
 from azr_jax.perf import sampler_forecast
-from azr_jax.perf.sampler_forecast import Played, Prompt, Rules, SamplerCosts
+from azr_jax.perf.sampler_forecast import (
+  Prompt,
+  Rules,
+  SamplerCosts,
+  SimulatedSampling,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +52,7 @@ class LearnerRules:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-  """A training step that was played.
+  """A training step that was simulated.
 
   Attributes:
     sampled: the step's sampling.
@@ -56,7 +61,7 @@ class Step:
     update_s: seconds of learning.
   """
 
-  sampled: Played
+  sampled: SimulatedSampling
   rows: int
   micro_batches: int
   update_s: float
@@ -75,7 +80,7 @@ def step(
   learner_rules: LearnerRules,
   learner_costs: LearnerCosts,
 ) -> Step:
-  """Plays a training step that samples what it learns from.
+  """Simulates a training step that samples what it learns from.
 
   Args:
     prompts: what is sampled.
@@ -85,7 +90,7 @@ def step(
     learner_rules: of the learner.
     learner_costs: of its device calls.
   """
-  played = sampler_forecast.sample(prompts, rules, costs)
+  simulated = sampler_forecast.sample(prompts, rules, costs)
   # A row holds inputs and targets, one less than the ids of a sequence.
   lengths = [tokens - 1 for tokens in trained]
   packed = packing.assign_rows(
@@ -95,4 +100,4 @@ def step(
   micro_batches = math.ceil(rows / learner_rules.micro_rows)
   once = learner_costs.call_s + micro_batches * learner_costs.micro_batch_s
   update_s = learner_rules.epochs * once + learner_costs.params_s
-  return Step(played, rows, micro_batches, update_s)
+  return Step(simulated, rows, micro_batches, update_s)

@@ -206,19 +206,19 @@ def _split_operands(text: str) -> tuple[tuple[str, ...], str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Trips:
+class TripCount:
   """How often a loop's body runs each time.
 
   Attributes:
     known: the number, or None if it depends on data.
-    at_most: a bound where it depends on data; None: there is none.
+    maximum: a bound where it depends on data; None: there is none.
   """
 
   known: int | None
-  at_most: int | None = None
+  maximum: int | None = None
 
 
-def trips(program: Program, loop: Operation) -> Trips:
+def trip_count(program: Program, loop: Operation) -> TripCount:
   """Returns how often a loop runs.
 
   It is the compiler's known count, or follows from a condition "index <
@@ -226,7 +226,7 @@ def trips(program: Program, loop: Operation) -> Trips:
   a windowed product's loop, whose index then grows by two.
   """
   if known := _KNOWN_TRIPS.search(loop.attributes):
-    return Trips(int(known.group(1)))
+    return TripCount(int(known.group(1)))
   (condition,), (body,) = loop.called["condition"], loop.called["body"]
   compares = [
     op for op in _with_fused(program, condition) if op.kind == "compare"
@@ -238,10 +238,10 @@ def trips(program: Program, loop: Operation) -> Trips:
     and (bound := _bound(program, condition, op)) is not None
   ]
   if not bounds:
-    return Trips(None)
+    return TripCount(None)
   if len(compares) > 1:
-    return Trips(None, min(bounds))
-  return Trips(-(-bounds[0] // _step(program, compares[0], body)))
+    return TripCount(None, min(bounds))
+  return TripCount(-(-bounds[0] // _step(program, compares[0], body)))
 
 
 def _with_fused(program: Program, name: str) -> list[Operation]:
@@ -280,7 +280,7 @@ def _constants(program: Program, names: Iterable[str]) -> list[int]:
 
 
 def _step(program: Program, compare: Operation, body: str) -> int:
-  """Returns what a loop's body adds to its index; 1 if that is not plain."""
+  """Returns what a loop's body adds to its index; 1 if that is unclear."""
   index = None
   for name in compare.operands:
     op = program.operations.get(name)

@@ -1,7 +1,7 @@
 """What kernels in a compiled program do: operations and bytes, estimated here.
 
 Compilers do not look into a kernel, so its time is the data sheet's for the
-operations and bytes that it needs. It is an estimate of ours, and a low one.
+operations and bytes that it needs. It is an estimate, and a low one.
 """
 
 import dataclasses
@@ -16,8 +16,8 @@ _FLOPS = re.compile(r'"cost_estimate":\s*\{[^}]*"flops":\s*"?(\d+)')
 _BYTES = re.compile(r'"cost_estimate":\s*\{[^}]*"bytes_accessed":\s*"?(\d+)')
 # Targets of kernels; others are helpers of the compiler or library products.
 _KERNELS = re.compile(r"tpu_custom_call|cudnn\$fmha|triton|mosaic_gpu")
-# Words that end a kernel's path without naming it.
-_NO_NAMES = ("while", "body", "closed_call", "pallas_call")
+# Last words of a kernel's path that do not name it.
+_GENERIC_NAMES = ("while", "body", "closed_call", "pallas_call")
 # Products of a query and a key, or of weights and values, in flash attention:
 # the backward pass computes the scores again. The first words that a kernel's
 # name or target has.
@@ -56,7 +56,7 @@ class Kernel:
 def kernel(program: Program, op: Operation) -> Kernel | None:
   """Returns the kernel that an operation calls; None: it is none.
 
-  A kernel that carries a cost estimate is taken at its word. Otherwise all of
+  A kernel that carries a cost estimate is believed. Otherwise all of
   its operands count as read, and attention's operations follow from shapes.
   """
   if op.kind != "custom-call":
@@ -68,7 +68,7 @@ def kernel(program: Program, op: Operation) -> Kernel | None:
   name = target.strip("_").replace("$", "_")
   if target == "tpu_custom_call":
     words = [*op.op_name.split("/"), re.sub(r"\.\d+$", "", op.name)]
-    name = [word for word in words if word not in _NO_NAMES][-1]
+    name = [word for word in words if word not in _GENERIC_NAMES][-1]
   if (flops := _FLOPS.search(op.attributes)) is not None:
     size = _BYTES.search(op.attributes)
     return Kernel(name, float(flops[1]), float(size[1]) if size else 0.0)

@@ -8,8 +8,8 @@ from azr_jax.perf.hlo import Operation, Program, array_bytes
 
 # Lengths of a row that a kernel has padded, in tokens past the row's.
 _PADDING = 1024
-# These hand on what they are given.
-_NO_RESULT = frozenset(
+# Operations whose result is an operand, or is counted elsewhere.
+_PASS_THROUGH = frozenset(
   (
     *("parameter", "tuple", "get-tuple-element", "bitcast", "while", "call"),
     *("conditional", "copy-done", "async-done", "opt-barrier", "constant"),
@@ -20,7 +20,7 @@ _IN_PLACE = frozenset(("dynamic-update-slice", "scatter"))
 
 
 @dataclasses.dataclass(frozen=True)
-class Large:
+class LargeResult:
   """A large result of an operation that is no kernel.
 
   Attributes:
@@ -40,10 +40,10 @@ class Large:
 
 def large_results(
   program: Program, cache_bytes: float, row_length: int
-) -> list[Large]:
+) -> list[LargeResult]:
   """Returns the large results outside of kernels, the largest first.
 
-  What is written in place is none.
+  Results that are written in place do not count.
 
   Args:
     program: the program.
@@ -53,7 +53,7 @@ def large_results(
   """
   found = []
   for op in _operations(program):
-    if op.kind in _NO_RESULT or kernels.kernel(program, op) is not None:
+    if op.kind in _PASS_THROUGH or kernels.kernel(program, op) is not None:
       continue
     if _is_in_place(program, op):
       continue
@@ -67,7 +67,7 @@ def large_results(
       if reason:
         shape = f"{array[0]}[{','.join(map(str, array[1]))}]"
         found.append(
-          Large(op.name, op.op_name, shape, array_bytes(array), reason)
+          LargeResult(op.name, op.op_name, shape, array_bytes(array), reason)
         )
   return sorted(found, key=lambda large: -large.bytes)
 

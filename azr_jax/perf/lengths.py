@@ -3,7 +3,7 @@
 | name | lengths |
 | --- | --- |
 | `equal:1024` | all of 1,024 tokens |
-| `lognormal:1024:1:8096` | mean 1,024, sigma of the logarithm 1, cut at 8,096 |
+| `lognormal:1024:1:8096` | mean 1,024, log-sigma 1, at most 8,096 |
 | `run:FOLDER` | by group, the mean and deviation of a run's metrics |
 """
 
@@ -40,20 +40,20 @@ class LogNormal:
   """Lengths whose logarithms are normal.
 
   Attributes:
-    mean: mean length before the cut, in tokens.
+    mean: mean length before truncation, in tokens.
     sigma: standard deviation of the logarithm.
-    cut: the longest; what is longer is cut to it.
+    max_length: longer ones are truncated to it, in tokens.
   """
 
   mean: float
   sigma: float
-  cut: int
+  max_length: int
 
   def draw(self, count: int, rng: random.Random) -> list[int]:
     """Returns that many lengths."""
     mu = math.log(self.mean) - self.sigma**2 / 2
     drawn = (rng.lognormvariate(mu, self.sigma) for _ in range(count))
-    return [min(self.cut, max(1, round(length))) for length in drawn]
+    return [min(self.max_length, max(1, round(length))) for length in drawn]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,8 @@ def parse(text: str, longest: int) -> Lengths:
 
   Args:
     text: see the module's docstring.
-    longest: tokens of the longest completion, by which all lengths are cut.
+    longest: tokens of the longest completion, to which all lengths are
+      truncated.
 
   Raises:
     ValueError: the text names none, or the run has no lengths.
@@ -87,12 +88,12 @@ def parse(text: str, longest: int) -> Lengths:
     if kind == "equal" and len(numbers) == 1 and numbers[0] >= 1:
       return Equal(min(longest, round(numbers[0])))
     if kind == "lognormal" and len(numbers) == 3 and min(numbers) > 0:
-      mean, sigma, cut = numbers
-      return LogNormal(mean, sigma, min(longest, round(cut)))
+      mean, sigma, max_length = numbers
+      return LogNormal(mean, sigma, min(longest, round(max_length)))
   except ValueError:
     pass
   raise ValueError(
-    f"lengths={text!r}: expected equal:TOKENS, lognormal:MEAN:SIGMA:CUT (e.g. "
+    f"lengths={text!r}: expected equal:TOKENS, lognormal:MEAN:SIGMA:MAX (e.g. "
     "lognormal:1024:1:8096) or run:FOLDER of a run"
   )
 

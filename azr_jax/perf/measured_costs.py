@@ -64,7 +64,7 @@ class _Calls:
     batch.counts[:] = width
 
     def seconds(pages: int) -> float:
-      starts = np.full_like(batch.starts, pages * settings.cache_chunk)
+      starts = np.full_like(batch.starts, pages * settings.page_size)
 
       def run() -> Any:
         self._pool = self._engine.prefill(
@@ -75,7 +75,7 @@ class _Calls:
       return fastest(run, self._repeats)
 
     first_s = seconds(0)
-    pages = (settings.longest - width) // settings.cache_chunk
+    pages = (settings.longest - width) // settings.page_size
     if pages < 1:
       return first_s, 0.0
     return first_s, max(0.0, seconds(pages) - first_s) / pages
@@ -87,15 +87,15 @@ class _Calls:
     and long caches what a page costs.
     """
     settings = self._engine.settings
-    steps, few = settings.decode_chunk, max(1, settings.decode_chunk // 4)
-    most = (settings.longest - steps) // settings.cache_chunk
+    steps, few_steps = settings.decode_chunk, max(1, settings.decode_chunk // 4)
+    max_pages = (settings.longest - steps) // settings.page_size
     rows = slots // self._engine.devices
     platform = self._engine.mesh.devices.flat[0].platform
     blocks = rows // cached_attention.block_rows(rows, platform)
 
     def seconds(tokens: int, pages: int) -> float:
       changes = busy_slots(
-        self._engine, slots, pages * settings.cache_chunk, tokens
+        self._engine, slots, pages * settings.page_size, tokens
       )
       state = self._engine.init_slots(slots)
 
@@ -115,12 +115,14 @@ class _Calls:
 
     short_s = seconds(steps, 1)
     page_s = 0.0
-    if most > 1:
-      longer_s = max(0.0, seconds(steps, most) - short_s)
-      page_s = longer_s / (most - 1) / steps / blocks
+    if max_pages > 1:
+      longer_s = max(0.0, seconds(steps, max_pages) - short_s)
+      page_s = longer_s / (max_pages - 1) / steps / blocks
     token_s = short_s / steps - blocks * page_s
-    if steps > few:
-      token_s = (short_s - seconds(few, 1)) / (steps - few) - blocks * page_s
+    if steps > few_steps:
+      token_s = (short_s - seconds(few_steps, 1)) / (
+        steps - few_steps
+      ) - blocks * page_s
     call_s = max(0.0, short_s - steps * (token_s + blocks * page_s))
     return DecodeCost(call_s, max(0.0, token_s), page_s)
 
@@ -135,21 +137,21 @@ class _Calls:
 def busy_slots(
   engine: Engine, slots: int, length: int, tokens: int
 ) -> decode_lib.Changes:
-  """Returns the changes by which all slots have sequences that go on.
+  """Returns the changes that fill all slots with sequences.
 
   Args:
     engine: of the slots.
     slots: how many there are.
     length: cached tokens of each.
-    tokens: that each has yet to get.
+    tokens: new tokens of each.
   """
   nothing = changes_lib.no_changes(
     slots, engine.devices, engine.max_pages_per_row
   )
-  each = slots // engine.devices
+  per_device = slots // engine.devices
   # Each slot has pages of its own, as far as there are enough.
-  pages = np.arange(each * engine.max_pages_per_row) % engine.num_pages
-  table = np.tile(pages.reshape(each, -1), (engine.devices, 1))
+  pages = np.arange(per_device * engine.max_pages_per_row) % engine.num_pages
+  table = np.tile(pages.reshape(per_device, -1), (engine.devices, 1))
   return nothing.replace(
     enters=np.ones(slots, bool),
     length=np.full(slots, length, np.int32),

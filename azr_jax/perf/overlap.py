@@ -10,7 +10,7 @@ Some scripts never end. They wait rather than loop, so that nodes that share
 the cores of one machine stand for nodes with cores of their own; both kinds
 hold a slot of a zygote until the limit. Even with an executor that loses no
 time, the device is idle when the last conversations await such scripts.
-`IdealWorld` plays that, with the same draws.
+`IdealScripts` simulates that, with the same random numbers.
 """
 
 import concurrent.futures
@@ -88,8 +88,8 @@ class _Conversation:
   endless: list[bool]
 
 
-class World(Protocol):
-  """Time, and scripts that run in it."""
+class ScriptBackend(Protocol):
+  """Runs scripts in real or simulated time."""
 
   def now(self) -> float:
     """Returns the time in seconds."""
@@ -112,18 +112,18 @@ class World(Protocol):
     ...
 
 
-def play(load: Load, world: World) -> Usage:
+def simulate(load: Load, backend: ScriptBackend) -> Usage:
   """Samples all conversations once."""
   waiting = _draw(load)
   decoding: dict[int, _Conversation] = {}
   awaiting: dict[int, _Conversation] = {}
-  idle_s, start = 0.0, world.now()
+  idle_s, start = 0.0, backend.now()
   while waiting or decoding or awaiting:
     while waiting and len(decoding) + len(awaiting) < load.slots:
       conversation = waiting.pop()
       decoding[conversation.number] = conversation
     if decoding:
-      world.decode(load.chunk_tokens * load.token_s)
+      backend.decode(load.chunk_tokens * load.token_s)
     for conversation in list(decoding.values()):
       conversation.left[0] -= load.chunk_tokens
       if conversation.left[0] <= 0:
@@ -131,14 +131,14 @@ def play(load: Load, world: World) -> Usage:
         if conversation.endless:
           conversation.left.pop(0)
           awaiting[conversation.number] = conversation
-          world.start(conversation.number, conversation.endless.pop(0))
+          backend.start(conversation.number, conversation.endless.pop(0))
     has_room = waiting and len(decoding) + len(awaiting) < load.slots
     is_idle = not decoding and not has_room
-    before = world.now()
-    for number in world.ended(wait=is_idle) if awaiting else ():
+    before = backend.now()
+    for number in backend.ended(wait=is_idle) if awaiting else ():
       decoding[number] = awaiting.pop(number)
-    idle_s += world.now() - before if is_idle else 0.0
-  return Usage(world.now() - start, idle_s)
+    idle_s += backend.now() - before if is_idle else 0.0
+  return Usage(backend.now() - start, idle_s)
 
 
 def _draw(load: Load) -> list[_Conversation]:
@@ -155,7 +155,7 @@ def _draw(load: Load) -> list[_Conversation]:
   ]
 
 
-class IdealWorld:
+class IdealScripts:
   """Virtual time, in which a quick script ends at once."""
 
   def __init__(self, timeout_s: float):
@@ -191,7 +191,7 @@ class IdealWorld:
     return ended
 
 
-class RealWorld:
+class RealScripts:
   """Wall clock, in which scripts run in an executor.
 
   Attributes:

@@ -15,7 +15,7 @@ PROJECTIONS = "q, k, v, o"
 ATTENTION = "attention"
 MLP = "mlp"
 LOGITS = "logits"
-CHOICE = "token choice"
+SAMPLING = "token sampling"
 CACHE = "cache writes"
 OPTIMIZER = "optimizer"
 OTHER = "other"
@@ -27,7 +27,7 @@ PARTS = (
   ATTENTION,
   MLP,
   LOGITS,
-  CHOICE,
+  SAMPLING,
   CACHE,
   OPTIMIZER,
   OTHER,
@@ -35,8 +35,8 @@ PARTS = (
 # A word of the path -> part; the first word of this table that a path has.
 _BY_WORD = {
   "optimizer": OPTIMIZER,
-  "token_choice": CHOICE,
-  "_threefry_fold_in": CHOICE,
+  "token_sampling": SAMPLING,
+  "_threefry_fold_in": SAMPLING,
   "logits": LOGITS,
   "attend": ATTENTION,
   "cache_write": CACHE,
@@ -75,10 +75,10 @@ class Finder:
 
   def __init__(self, program: Program):
     self._program = program
-    self._users: dict[str, list[Operation]] = collections.defaultdict(list)
+    self._ref_counts: dict[str, list[Operation]] = collections.defaultdict(list)
     for op in program.operations.values():
       for name in op.operands:
-        self._users[name].append(op)
+        self._ref_counts[name].append(op)
 
   def part(self, op: Operation) -> str:
     """Returns an operation's part.
@@ -98,7 +98,7 @@ class Finder:
       []
       if "/" in op.op_name
       else [operations[name] for name in op.operands if name in operations],
-      [] if "/" in op.op_name else self._users[op.name],
+      [] if "/" in op.op_name else self._ref_counts[op.name],
     ]
     for neighbours in near:
       found = collections.Counter(

@@ -22,7 +22,7 @@ def program_report(
   chip: Chip,
   floors: Mapping[str, float],
   token_floors: Mapping[str, float],
-  trips: Mapping[str, float],
+  trip_counts: Mapping[str, float],
 ) -> dict[str, Any]:
   """Returns the figures of a program, as JSON values.
 
@@ -31,20 +31,22 @@ def program_report(
     chip: the kind of device.
     floors: part of the model -> least seconds of a call.
     token_floors: the same for a decoded token of all slots.
-    trips: loop of unknown length -> iterations to assume.
+    trip_counts: loop of unknown length -> iterations to assume.
   """
   names = program.cost.loop_names()
-  report: dict[str, Any] = time_report(program.cost.at(trips), chip, floors)
+  report: dict[str, Any] = time_report(
+    program.cost.at(trip_counts), chip, floors
+  )
   loops = {}
   for name in names:
-    at = trips if name == cost.TOKEN else {}
-    loops[name] = {"assumed": trips.get(name, 1.0)} | time_report(
+    at = trip_counts if name == cost.TOKEN else {}
+    loops[name] = {"assumed": trip_counts.get(name, 1.0)} | time_report(
       program.cost.iteration(name).at(at),
       chip,
       token_floors if name == cost.TOKEN else {},
     )
   if cost.TOKEN in names:
-    once = dict(trips) | {cost.TOKEN: 0.0}
+    once = dict(trip_counts) | {cost.TOKEN: 0.0}
     report["once"] = time_report(program.cost.at(once), chip, {})
   return report | {
     "loops": loops,
@@ -77,14 +79,14 @@ def time_report(
   kernels = _kernels(whole, chip)
   kernel_s = sum(kernel["seconds"] for kernel in kernels)
   moved = _collectives(whole, chip)
-  in_line_s = sum(one["in_line_seconds"] for one in moved)
-  total_s = None if seconds is None else seconds + kernel_s + in_line_s
+  exposed_s = sum(one["exposed_seconds"] for one in moved)
+  total_s = None if seconds is None else seconds + kernel_s + exposed_s
   floor_s = sum(floors.values())
   return {
     "cycles": cycles if clock else None,
     "seconds": seconds,
     "kernel_seconds": kernel_s,
-    "collective_seconds": in_line_s,
+    "collective_seconds": exposed_s,
     "total_seconds": total_s,
     "floor_seconds": floor_s,
     "ratio": _ratio(total_s, floor_s),
@@ -155,14 +157,14 @@ def _collectives(whole: Cost, chip: Chip) -> list[dict[str, Any]]:
   for one, (count, hidden) in sizes.items():
     seconds = count * one.sent_bytes / chip.link_bandwidth
     hidden_s = hidden / chip.clock_hz if chip.clock_hz else 0.0
-    in_line_s = max(0.0, seconds - hidden_s) if one.asynchronous else seconds
+    exposed_s = max(0.0, seconds - hidden_s) if one.asynchronous else seconds
     found.append(
       dataclasses.asdict(one)
       | {
         "count": count,
         "sent_bytes": count * one.sent_bytes,
         "seconds": seconds,
-        "in_line_seconds": in_line_s,
+        "exposed_seconds": exposed_s,
       }
     )
   return sorted(found, key=lambda one: -one["seconds"])

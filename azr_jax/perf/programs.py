@@ -132,12 +132,12 @@ def make_programs(
   """
   model = build.build_model(c, config, mesh, c.learner.row_sequences)
   learner = build.build_learner(c, model, mesh)
-  both = learner.abstract
+  state = learner.abstract
   critic = None
-  if isinstance(both, critic_lib.ActorCritic):
-    policy, critic = both.policy, both.critic
+  if isinstance(state, critic_lib.ActorCritic):
+    policy, critic = state.policy, state.critic
   else:
-    policy = both
+    policy = state
   batch = _abstract_batch(
     c.learner.max_micro_batches,
     mesh_lib.padded_rows(c.learner.micro_rows, mesh),
@@ -170,7 +170,7 @@ def make_programs(
       )
     )
     batch = batch.replace(
-      **{name: _on_rows(x, mesh) for name, x in fields.items()}
+      **{name: _row_sharded(x, mesh) for name, x in fields.items()}
     )
   lower = learner.policy_update.lower
   programs.append(
@@ -181,7 +181,7 @@ def make_programs(
   return programs
 
 
-def _on_rows(x: jax.ShapeDtypeStruct, mesh: Mesh) -> Any:
+def _row_sharded(x: jax.ShapeDtypeStruct, mesh: Mesh) -> Any:
   """Returns the shape of an array of a batch, laid out as `_abstract_batch`."""
   sharding = mesh_lib.token_sharding(mesh, axis=1)
   return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
@@ -195,7 +195,7 @@ def _reference(
     return None
   params = learner.abstract.params
   made = jax.eval_shape(learner.make_reference, params)
-  return _laid_out(made, jax.tree.map(lambda x: x.sharding, params))
+  return _with_shardings(made, jax.tree.map(lambda x: x.sharding, params))
 
 
 def prefill_name(settings: SamplerSettings, width: int) -> str:
@@ -343,13 +343,13 @@ def _abstract_sampling(
   slots = jax.eval_shape(lambda: decode_lib.init_slots(engine.slot_counts[0]))
   return _Sampling(
     engine,
-    _laid_out(params, engine.param_shardings),
-    _laid_out(pool, (engine.pool_sharding,) * 2),
-    _laid_out(slots, engine.slots_sharding),
+    _with_shardings(params, engine.param_shardings),
+    _with_shardings(pool, (engine.pool_sharding,) * 2),
+    _with_shardings(slots, engine.slots_sharding),
   )
 
 
-def _laid_out(shapes: Any, shardings: Any) -> Any:
+def _with_shardings(shapes: Any, shardings: Any) -> Any:
   """Returns a tree of shapes with a sharding for each."""
   return jax.tree.map(
     lambda x, sharding: jax.ShapeDtypeStruct(

@@ -1,10 +1,10 @@
-"""Plays steps of self-play with completions of given lengths, in three ways.
+"""Simulates steps of self-play with given completion lengths, by schedule.
 
 A step has P proposals; each that is valid gets n learnability rollouts and one
 solution, another one a solution of an old task (AZR, arXiv 2505.03335). Every
-completion has a drawn length, the same in each way:
+completion has a drawn length, the same in each schedule:
 
-| way | |
+| schedule | |
 | --- | --- |
 | `phases` | all proposals, then all rollouts, then all solutions |
 | `stream` | one stream: no proposal waits for another |
@@ -24,7 +24,7 @@ from azr_jax import types
 from azr_jax.executor import futures
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.parallel.rounds import Rounds
+from azr_jax.parallel.rounds import RoundClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.perf.lengths import Lengths
 from azr_jax.rollout.event_loop import Awaited
@@ -34,7 +34,7 @@ from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems.system import System
 from azr_jax.trainer.steps_in_flight import StepsInFlight
 
-PHASES, STREAM, AHEAD = WAYS = ("phases", "stream", "ahead")
+PHASES, STREAM, AHEAD = SCHEDULES = ("phases", "stream", "ahead")
 # Calls of the policy.
 _PROPOSE, _LEARN, _SOLVE = range(3)
 _HOST_TIMEOUT_S = 60.0
@@ -50,7 +50,7 @@ class Workload:
     valid_share: the fraction of the proposals that are valid.
     prompt_tokens: tokens of every prompt.
     lengths: of completions.
-    steps: how many are played.
+    steps: how many are simulated.
   """
 
   proposals: int
@@ -62,12 +62,14 @@ class Workload:
 
 
 class _Forced(System):
-  """Plays steps whose completions have the workload's lengths."""
+  """Simulates steps whose completions have the workload's lengths."""
 
   name = "forced"
 
-  def __init__(self, work: Workload, jobs: SharedJobs, way: str, vocab: int):
-    self._work, self._jobs, self._way = work, jobs, way
+  def __init__(
+    self, work: Workload, jobs: SharedJobs, schedule: str, vocab: int
+  ):
+    self._work, self._jobs, self._schedule = work, jobs, schedule
     ids = np.random.default_rng(0).integers(1, vocab, work.prompt_tokens)
     self._prompt = types.Prompt("", tuple(ids.tolist()))
 
@@ -75,22 +77,23 @@ class _Forced(System):
     return random.Random(repr(words))
 
   async def collect(self, policy: Policy, step: int) -> types.RolloutBatch:
-    """Plays one step; there are no trajectories."""
+    """Simulates one step; there are no trajectories."""
     work = self._work
     drawn = self._rng(step).sample(range(work.proposals), work.proposals)
     valid = drawn[: round(work.valid_share * work.proposals)]
     numbers = range(work.proposals)
-    if self._way == PHASES:
+    if self._schedule == PHASES:
       await self._sample(policy, step, _PROPOSE, numbers, 1)
       await self._sample(policy, step, _LEARN, sorted(valid), work.rollouts)
       await self._sample(policy, step, _SOLVE, numbers, 1)
     else:
       await policy.gather(
-        self._play(policy, step, number, number in valid) for number in numbers
+        self._sample_proposal(policy, step, number, number in valid)
+        for number in numbers
       )
     return types.RolloutBatch([], {})
 
-  async def _play(
+  async def _sample_proposal(
     self, policy: Policy, step: int, number: int, valid: bool
   ) -> None:
     await self._sample(policy, step, _PROPOSE, [number], 1)
@@ -127,36 +130,38 @@ class _Forced(System):
       pass
 
 
-def play(
+def simulate(
   sampler: Sampler,
   tokenizer: Tokenizer,
   params: types.Params,
   work: Workload,
-  way: str,
+  schedule: str,
 ) -> dict[str, float]:
-  """Plays the steps in one of the ways.
+  """Simulates the steps by one of the schedules.
 
   Args:
     sampler: with stop ids that no token has.
     tokenizer: the sampler's.
     params: the decoder's.
     work: the completions.
-    way: one of `WAYS`.
+    schedule: one of `SCHEDULES`.
 
   Returns:
     `calls` of the decode loop, its `iterations`, the share of slot-steps in
     which the slot got a token, and the seconds, all without the update.
   """
   jobs = SharedJobs(
-    None, Hosts(_HOST_TIMEOUT_S), Rounds(SamplerSettings().verdict_calls)
+    None,
+    Hosts(_HOST_TIMEOUT_S),
+    RoundClock(SamplerSettings().verdict_delay_calls),
   )
   in_flight = StepsInFlight(
     sampler,
     tokenizer,
     lambda step: jax.random.fold_in(jax.random.key(0), step),
-    _Forced(work, jobs, way, tokenizer.vocab_size),
+    _Forced(work, jobs, schedule, tokenizer.vocab_size),
     jobs,
-    1 if way == AHEAD else 0,
+    1 if schedule == AHEAD else 0,
     work.steps,
   )
   sampler.meter.take()

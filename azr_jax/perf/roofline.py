@@ -94,7 +94,7 @@ def step_load(
   load = settings.system.step_load(settings.system_settings)
   if load is None:
     raise ValueError(
-      f"system {settings.trunk.system!r}: expected one with step_load, which "
+      f"system {settings.shared.system!r}: expected one with step_load, which "
       "the estimate needs"
     )
   return Load(

@@ -1,4 +1,4 @@
-"""Foretells the seconds of sampling by playing the scheduler's rules.
+"""Predicts the seconds of sampling by simulating the scheduler's rules.
 
 They are those of `rollout/scheduler.py` and `rollout/decode.py`; what each
 device call costs is an argument, from a compiler's estimates or from
@@ -30,7 +30,7 @@ class Rules:
     prefill_tokens: tokens that a call reads.
     devices: over which rows and slots are split.
     decode_chunk: tokens of a slot per call of decode.
-    cache_chunk: tokens of a page, which attention reads at a time.
+    page_size: tokens of a page, which attention reads at a time.
     platform: of the devices, cpu, gpu or tpu.
   """
 
@@ -40,7 +40,7 @@ class Rules:
   prefill_tokens: int
   devices: int
   decode_chunk: int
-  cache_chunk: int
+  page_size: int
   platform: str
 
   def bucket(self, tokens: int) -> int:
@@ -69,7 +69,7 @@ class Rules:
     rows = slots // self.devices
     block = cached_attention.block_rows(rows, self.platform) * self.devices
     longest = sorted(lengths, reverse=True)[::block]
-    return sum(math.ceil(length / self.cache_chunk) for length in longest)
+    return sum(math.ceil(length / self.page_size) for length in longest)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +108,7 @@ class SamplerCosts:
 
 
 @dataclasses.dataclass
-class Played:
+class SimulatedSampling:
   """What a stream did.
 
   Attributes:
@@ -149,12 +149,12 @@ class Prompt:
   Attributes:
     tokens: its length.
     completions: tokens of each of its completions, at least 1.
-    then: prompts that are submitted when its completions have ended.
+    follow_ups: prompts that are submitted when its completions have ended.
   """
 
   tokens: int
   completions: tuple[int, ...]
-  then: "tuple[Prompt, ...]" = ()
+  follow_ups: "tuple[Prompt, ...]" = ()
 
 
 @dataclasses.dataclass(eq=False)
@@ -165,14 +165,14 @@ class _Group:
     prompt: the prompt.
     step: the training step that it is of.
     waiting: sequences without a slot.
-    unended: sequences that have not ended.
+    unfinished: sequences that have not ended.
     num_uncached: tokens of the prompt to prefill.
   """
 
   prompt: Prompt
   step: int
   waiting: "collections.deque[_Sequence]"
-  unended: int = 0
+  unfinished: int = 0
   num_uncached: int = 0
 
 
@@ -182,26 +182,26 @@ class _Sequence:
 
   Attributes:
     group: its prompt.
-    written: tokens that it has.
-    left: tokens that it has yet to write.
+    num_generated: tokens that it has.
+    remaining: tokens that it has yet to write.
     num_uncached: tokens to prefill before it writes on.
   """
 
   group: _Group
-  left: int
-  written: int = 0
+  remaining: int
+  num_generated: int = 0
   num_uncached: int = 0
 
   @property
   def cached(self) -> int:
     """Tokens in the cache while it decodes."""
-    return self.group.prompt.tokens + self.written - 1
+    return self.group.prompt.tokens + self.num_generated - 1
 
 
 def sample(
   prompts: Sequence[Prompt], rules: Rules, costs: SamplerCosts
-) -> Played:
-  """Plays a stream that ends with its last sequence.
+) -> SimulatedSampling:
+  """Simulates a stream that ends with its last sequence.
 
   Args:
     prompts: what is sampled, none longer than the largest bucket.
@@ -216,8 +216,8 @@ def sample_steps(
   max_staleness: int,
   rules: Rules,
   costs: SamplerCosts,
-) -> Played:
-  """Plays the sampling of several training steps.
+) -> SimulatedSampling:
+  """Simulates the sampling of several training steps.
 
   The prompts of the next `max_staleness` steps are submitted with those of the
   oldest; where that one ends, all others are prefilled again, because the
@@ -229,33 +229,33 @@ def sample_steps(
     rules: of the scheduler.
     costs: of its device calls.
   """
-  player = _Player(rules, costs)
-  player.played.host_s += costs.request_s * len(steps)
+  simulator = _Simulator(rules, costs)
+  simulator.simulated.host_s += costs.request_s * len(steps)
   submitted = 0
   for oldest in range(len(steps)):
-    player.forget_cache()
+    simulator.drop_caches()
     while submitted <= min(oldest + max_staleness, len(steps) - 1):
-      player.submit(steps[submitted], submitted)
+      simulator.submit(steps[submitted], submitted)
       submitted += 1
-    while player.unended[oldest]:
-      player.admit()
-      player.decode()
-  return player.played
+    while simulator.unfinished[oldest]:
+      simulator.admit()
+      simulator.decode()
+  return simulator.simulated
 
 
-class _Player:
+class _Simulator:
   """The scheduler's state, without tokens."""
 
   def __init__(self, rules: Rules, costs: SamplerCosts):
     self._rules, self._costs = rules, costs
     self._slots = rules.slot_counts[0]
     self._live: list[_Sequence] = []
-    self._returning: list[_Sequence] = []
+    self._resuming: list[_Sequence] = []
     self._groups: list[_Group] = []
-    self._line: list[_Group] = []
-    self.played = Played()
+    self._queue: list[_Group] = []
+    self.simulated = SimulatedSampling()
     # Sequences of each step that have not ended.
-    self.unended: dict[int, int] = collections.defaultdict(int)
+    self.unfinished: dict[int, int] = collections.defaultdict(int)
 
   def submit(self, prompts: Iterable[Prompt], step: int) -> None:
     """Adds prompts of a step to the line."""
@@ -263,42 +263,42 @@ class _Player:
       group = _Group(prompt, step, collections.deque(), len(prompt.completions))
       group.waiting.extend(_Sequence(group, n) for n in prompt.completions)
       group.num_uncached = prompt.tokens - 1
-      self.unended[step] += len(prompt.completions)
-      self._line.append(group)
+      self.unfinished[step] += len(prompt.completions)
+      self._queue.append(group)
 
-  def forget_cache(self) -> None:
+  def drop_caches(self) -> None:
     """Puts all sequences in line again, to be prefilled."""
     waiting = [s for group in self._groups for s in group.waiting]
-    sequences = [*self._live, *self._returning, *waiting]
-    self._live, self._returning, self._groups = [], [], []
+    sequences = [*self._live, *self._resuming, *waiting]
+    self._live, self._resuming, self._groups = [], [], []
     by_group: dict[_Group, list[_Sequence]] = collections.defaultdict(list)
     for sequence in sequences:
-      sequence.num_uncached = sequence.written
+      sequence.num_uncached = sequence.num_generated
       by_group[sequence.group].append(sequence)
-    for group, theirs in by_group.items():
-      group.waiting = collections.deque(theirs)
+    for group, grouped in by_group.items():
+      group.waiting = collections.deque(grouped)
       group.num_uncached = group.prompt.tokens - 1
-      self._line.append(group)
+      self._queue.append(group)
     self._slots = self._rules.slot_counts[0]
 
   @property
   def _has_waiting(self) -> bool:
-    return bool(self._line or self._groups or self._returning)
+    return bool(self._queue or self._groups or self._resuming)
 
   @property
   def _num_sequences(self) -> int:
-    waiting = sum(len(g.waiting) for g in (*self._line, *self._groups))
-    return len(self._live) + len(self._returning) + waiting
+    waiting = sum(len(g.waiting) for g in (*self._queue, *self._groups))
+    return len(self._live) + len(self._resuming) + waiting
 
   def admit(self) -> None:
     """Reads waiting tokens and fills free slots."""
     self._resize()
     progress = True
     while progress:
-      progress = self._enter()
+      progress = self._fill_slots()
       self._prepare_groups()
       progress = self._prefill() or progress
-      progress = self._enter() or progress
+      progress = self._fill_slots() or progress
       if len(self._live) > self._slots // 2:
         break
     self._resize()
@@ -315,23 +315,23 @@ class _Player:
 
   def _change_slots(self, slots: int) -> None:
     self._slots = slots
-    self.played.compact_s += self._costs.compact_s.get(slots, 0.0)
+    self.simulated.compact_s += self._costs.compact_s.get(slots, 0.0)
 
   def _prepare_groups(self) -> None:
     """Takes the next prompts of a bucket from the line."""
-    if self._groups or not self._line:
+    if self._groups or not self._queue:
       return
     by_bucket: dict[int, list[_Group]] = collections.defaultdict(list)
-    for group in sorted(self._line, key=lambda group: group.step):
+    for group in sorted(self._queue, key=lambda group: group.step):
       by_bucket[self._rules.bucket(group.prompt.tokens)].append(group)
     bucket = min(by_bucket, key=lambda b: (by_bucket[b][0].step, -b))
     width = min(bucket, self._rules.prefill_tokens)
     self._groups = by_bucket[bucket][: self._rules.rows(width)]
-    self._line = [group for group in self._line if group not in self._groups]
+    self._queue = [group for group in self._queue if group not in self._groups]
 
   def _prefill(self) -> bool:
     """Prefills the next pending tokens, in one call."""
-    waiting = (*self._returning, *self._groups)
+    waiting = (*self._resuming, *self._groups)
     pending = [one for one in waiting if one.num_uncached]
     if not pending:
       return False
@@ -342,61 +342,61 @@ class _Player:
       group = one.group if isinstance(one, _Sequence) else one
       total = group.prompt.tokens - 1
       if isinstance(one, _Sequence):
-        total += one.written
+        total += one.num_generated
       before = max(before, total - one.num_uncached)
       one.num_uncached -= min(width, one.num_uncached)
-    pages = math.ceil(before / self._rules.cache_chunk)
-    self.played.prefill_s += call_s + pages * page_s
+    pages = math.ceil(before / self._rules.page_size)
+    self.simulated.prefill_s += call_s + pages * page_s
     return True
 
-  def _enter(self) -> bool:
+  def _fill_slots(self) -> bool:
     """Fills free slots; returns whether a sequence went on."""
-    free, went_on = self._slots - len(self._live), False
-    for sequence in list(self._returning[:free]):
+    free, has_run = self._slots - len(self._live), False
+    for sequence in list(self._resuming[:free]):
       free -= 1
       if not sequence.num_uncached:
-        self._returning.remove(sequence)
+        self._resuming.remove(sequence)
         self._live.append(sequence)
-        went_on = True
+        has_run = True
     for group in self._groups:
       while not group.num_uncached and group.waiting and free:
         sequence = group.waiting.popleft()
         free -= 1
-        went_on = True
-        (self._returning if sequence.num_uncached else self._live).append(
+        has_run = True
+        (self._resuming if sequence.num_uncached else self._live).append(
           sequence
         )
     self._groups = [group for group in self._groups if group.waiting]
-    return went_on
+    return has_run
 
   def decode(self) -> None:
-    """Plays one call of the decode loop."""
+    """Simulates one call of the decode loop."""
     min_active = 0
     if self._has_waiting:
       min_active = len(self._live) - max(1, self._slots // _REFILL_PARTS)
-    lengths = sorted((s.left for s in self._live), reverse=True)
+    lengths = sorted((s.remaining for s in self._live), reverse=True)
     # The loop ends when no more than `min_active` slots have tokens left.
     steps = min(self._rules.decode_chunk, lengths[max(0, min_active)])
     cached = [sequence.cached for sequence in self._live]
     pages = self._rules.pages_read(cached, self._slots)
-    cost, played = self._costs.decode[self._slots], self.played
-    played.decode_s += cost.call_s + steps * (
+    cost, simulated = self._costs.decode[self._slots], self.simulated
+    simulated.decode_s += cost.call_s + steps * (
       cost.token_s + pages * cost.page_s
     )
-    played.host_s += self._costs.host_s
-    played.calls += 1
-    played.steps += steps
-    played.slot_steps += steps * self._slots
+    simulated.host_s += self._costs.host_s
+    simulated.calls += 1
+    simulated.steps += steps
+    simulated.slot_steps += steps * self._slots
     for sequence in self._live:
-      written = min(steps, sequence.left)
-      sequence.written += written
-      sequence.left -= written
-      played.tokens += written
-    ended = [sequence for sequence in self._live if not sequence.left]
-    self._live = [sequence for sequence in self._live if sequence.left]
+      new_tokens = min(steps, sequence.remaining)
+      sequence.num_generated += new_tokens
+      sequence.remaining -= new_tokens
+      simulated.tokens += new_tokens
+    ended = [sequence for sequence in self._live if not sequence.remaining]
+    self._live = [sequence for sequence in self._live if sequence.remaining]
     for sequence in ended:
       group = sequence.group
-      group.unended -= 1
-      if not group.unended:
-        self.submit(group.prompt.then, group.step)
-      self.unended[group.step] -= 1
+      group.unfinished -= 1
+      if not group.unfinished:
+        self.submit(group.prompt.follow_ups, group.step)
+      self.unfinished[group.step] -= 1

@@ -101,7 +101,7 @@ class Runner:
       s.prefill_tokens,
       engine.devices,
       s.decode_chunk,
-      s.cache_chunk,
+      s.page_size,
       engine.mesh.devices.flat[0].platform,
     )
 

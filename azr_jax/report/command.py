@@ -42,5 +42,5 @@ def write(
   text = page.build(runs, base_scores)
   file = pathlib.Path(out).expanduser()
   file.parent.mkdir(parents=True, exist_ok=True)
-  storage.write_whole(file, text)
+  storage.write_atomically(file, text)
   print_status(f"{file}: {len(text.encode()) / 2**20:.1f} MiB")

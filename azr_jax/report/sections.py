@@ -111,7 +111,7 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
     ),
     Chart(
       "Slots and overlap",
-      "(?:time/)?interpreter[/_](slots_writing|slots_waiting|awaiting|overlap_share)",
+      "(?:time/)?interpreter[/_](slots_decoding|slots_waiting|awaiting|overlap_share)",
       family="interpreter",
     ),
     Chart("Scripts run", "interpreter/(calls|ok|error|timeout)"),

@@ -47,7 +47,7 @@ class BlockFinder:
     context = max(response_start, num_checked - _CONTEXT_TOKENS)
     seen = self._decode(token_ids[context:num_checked])
     text = self._decode(token_ids[context:])
-    if not self._closes(text[len(os.path.commonprefix([seen, text])) :]):
+    if not self._add_text(text[len(os.path.commonprefix([seen, text])) :]):
       return None
 
     def has_block(count: int) -> bool:
@@ -62,18 +62,18 @@ class BlockFinder:
       low, high = (low, middle) if has_block(middle) else (middle + 1, high)
     return low
 
-  def _closes(self, text: str) -> bool:
-    """Returns whether a block is closed by more text of the response."""
+  def _add_text(self, text: str) -> bool:
+    """Adds text of the response; returns whether it closes the block."""
     *ended, last = text.split("\n")
     for part in ended:
-      if self._reads(part):
+      if self._add_to_line(part):
         return True
       if self._opening is None:
         self._opening = code_blocks.opening(self._line)
       self._line = ""
-    return self._reads(last)
+    return self._add_to_line(last)
 
-  def _reads(self, part: str) -> bool:
+  def _add_to_line(self, part: str) -> bool:
     """Adds a part of a line; returns whether it closes the block."""
     self._line += part
     if self._opening is None:

@@ -20,7 +20,7 @@ class ChangesBuilder:
 
     Args:
       devices: devices that slots are split over, in equal parts.
-      max_pages_per_row: M, the pages of a slot at most.
+      max_pages_per_row: M, the maximum number of pages of a slot.
     """
     self._devices = devices
     self._max_pages_per_row = max_pages_per_row
@@ -50,9 +50,9 @@ class ChangesBuilder:
       kept: the old index of each of the first slots.
       slots: how many there are now; those past `kept` are new.
     """
-    places = {old: new for new, old in enumerate(kept)}
-    self._entering = {places[s]: one for s, one in self._entering.items()}
-    stopped = {places[slot] for slot in self._stopped if slot in places}
+    new_slot = {old: new for new, old in enumerate(kept)}
+    self._entering = {new_slot[s]: q for s, q in self._entering.items()}
+    stopped = {new_slot[slot] for slot in self._stopped if slot in new_slot}
     self._stopped = stopped | set(range(len(kept), slots))
 
   def take(self, slots: Sequence[SequenceState | None]) -> Changes:
@@ -83,7 +83,7 @@ class ChangesBuilder:
       assert sequence.cached is not None
       device = sequence.cached.device
       index = device * per_device + changes.num_copies[device]
-      changes.copied[index], changes.copies[index] = page, to
+      changes.copy_sources[index], changes.copy_targets[index] = page, to
       changes.num_copies[device] += 1
     self._entering, self._stopped, self._copies = {}, set(), {}
     return changes
@@ -95,7 +95,7 @@ def no_changes(slots: int, devices: int, max_pages_per_row: int) -> Changes:
   Args:
     slots: B.
     devices: devices that slots are split over.
-    max_pages_per_row: M, the pages of a slot at most.
+    max_pages_per_row: M, the maximum number of pages of a slot.
   """
 
   def zeros(*shape: int, dtype: type = np.int32) -> Any:
@@ -112,7 +112,7 @@ def no_changes(slots: int, devices: int, max_pages_per_row: int) -> Changes:
     seeds=zeros(slots, 2),
     stops=zeros(slots, dtype=bool),
     table=zeros(slots, max_pages_per_row),
-    copied=zeros(slots),
-    copies=zeros(slots),
+    copy_sources=zeros(slots),
+    copy_targets=zeros(slots),
     num_copies=zeros(devices),
   )

@@ -16,7 +16,7 @@ import re
 
 from azr_jax.text import fences, tags
 
-# The end of a line is read so far for an opening.
+# Characters at the end of a line that are searched for an opening fence.
 MAX_OPENING = 256
 _OPENING = re.compile(
   r"(`{3,}|~{3,})[ \t]*(?:python3?|py3?)[ \t\r]*\Z", re.IGNORECASE
@@ -47,24 +47,24 @@ class Opening:
 
   Attributes:
     marks: its backticks or tildes.
-    from_end: how many letters before the end of its line it begins.
+    chars_to_line_end: characters from its beginning to the end of its line.
     indentation: how far its lines may be indented.
   """
 
   marks: str
-  from_end: int
+  chars_to_line_end: int
   indentation: int
 
   @property
   def max_closing(self) -> int:
-    """How many letters of a line it takes to see that it closes the block."""
+    """Characters of a line that show whether it closes the block."""
     return self.indentation + len(self.marks)
 
   def closing_end(self, line: str) -> int:
     """Returns where the closing fence ends in a line, or 0 without one.
 
     Args:
-      line: a line, or its first `max_closing` letters.
+      line: a line, or its first `max_closing` characters.
     """
     blanks = 0
     while blanks < self.indentation and line[blanks : blanks + 1] in (
@@ -104,7 +104,7 @@ def find_block(text: str) -> Block | None:
       closing_end = opened.closing_end(line.partition("\n")[0])
       if closing_end:
         code = fences.dedented(text[code_start:start], opened.indentation)
-        first = code_start - 1 - opened.from_end
+        first = code_start - 1 - opened.chars_to_line_end
         return Block(code, first, start + closing_end)
     if end < 0:
       return None

@@ -53,8 +53,8 @@ class Changes(flax.struct.PyTreeNode):
   """What the host changes before a call of `decode`.
 
   Attributes:
-    enters: bool [B], slots whose sequence begins or goes on; the next seven are
-      theirs.
+    enters: bool [B], slots that get another sequence; the next seven fields
+      describe it.
     token: int32 [B], as in `Slots`.
     length: int32 [B], as in `Slots`.
     num_tokens: int32 [B], as in `Slots`.
@@ -65,9 +65,9 @@ class Changes(flax.struct.PyTreeNode):
     stops: bool [B], slots that are done, because the host found the end of
       their response or took their sequence away.
     table: int32 [B, M], the pages of each slot, those of new tokens included.
-    copied: int32 [B], pages to copy, the first `num_copies` of each device's
-      part.
-    copies: int32 [B], the pages that become the copies.
+    copy_sources: int32 [B], pages to copy, the first `num_copies` of each
+      device's part.
+    copy_targets: int32 [B], the pages to copy them to.
     num_copies: int32 [devices], for each part.
   """
 
@@ -81,8 +81,8 @@ class Changes(flax.struct.PyTreeNode):
   seeds: Leaf
   stops: Leaf
   table: Leaf
-  copied: Leaf
-  copies: Leaf
+  copy_sources: Leaf
+  copy_targets: Leaf
   num_copies: Leaf
 
 
@@ -181,7 +181,13 @@ def decode(
     _begin_call,
     in_specs=(pool_spec, by_row, by_row, by_row, by_row),
     out_specs=(pool_spec, by_row),
-  )(pool, changes.copied, changes.copies, changes.num_copies, slots.length)
+  )(
+    pool,
+    changes.copy_sources,
+    changes.copy_targets,
+    changes.num_copies,
+    slots.length,
+  )
   # The pages are constant in the loop, so the loop need not carry them.
   cache = pages.PagedCache(pool, changes.table, slots.length, order)
 
@@ -233,13 +239,13 @@ def _changed(slots: Slots, changes: Changes) -> Slots:
 
 def _begin_call(
   pool: pages.Pool,
-  copied: jax.Array,
-  copies: jax.Array,
+  copy_sources: jax.Array,
+  copy_targets: jax.Array,
   num_copies: jax.Array,
   length: jax.Array,
 ) -> tuple[pages.Pool, jax.Array]:
   """Copies pages and orders the slots by length, on one device."""
-  pool = pages.copy_pages(pool, copied, copies, num_copies[0])
+  pool = pages.copy_pages(pool, copy_sources, copy_targets, num_copies[0])
   return pool, pages.by_length(length)
 
 

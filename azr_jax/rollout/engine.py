@@ -140,7 +140,7 @@ def make_engine(
     c.num_layers,
     num_pages * devices,
     c.num_kv_heads,
-    settings.cache_chunk,
+    settings.page_size,
     c.head_size,
   )
   on_mesh: dict[str, Any] = {"mesh": mesh, "pool_spec": pool_sharding.spec}
@@ -226,29 +226,29 @@ def _num_pages(
 ) -> int:
   """Returns the pages of each device that slots are split over."""
   c, devices = model.config, mesh_lib.batch_devices(mesh)
-  of_row = settings.pages_for(settings.longest)
+  row_pages = settings.pages_for(settings.longest)
   if not settings.cache_gib:
-    # Prompts that were prefilled wait for slots.
-    ahead = max(
+    # Prefilled prompts that wait for slots have pages, too.
+    prefilled = max(
       mesh_lib.padded_rows(max(1, settings.prefill_tokens // b), mesh)
       * settings.pages_for(b)
       for b in settings.prompt_buckets
     )
-    return slots // devices * of_row + ahead // devices
+    return slots // devices * row_pages + prefilled // devices
   page_shape = (
     c.num_layers,
     devices,
     c.num_kv_heads,
-    settings.cache_chunk,
+    settings.page_size,
     c.head_size,
   )
   shard = pool_sharding.shard_shape(page_shape)
   page_bytes = 2 * math.prod(shard) * np.dtype(model.dtype).itemsize
   pages_that_fit = int(settings.cache_gib * 2**30 / page_bytes)
-  least = of_row + settings.pages_for(settings.prompt_buckets[-1])
-  if pages_that_fit < least:
+  min_pages = row_pages + settings.pages_for(settings.prompt_buckets[-1])
+  if pages_that_fit < min_pages:
     raise ValueError(
       f"rollout.cache_gib={settings.cache_gib}: expected at least "
-      f"{least * page_bytes / 2**30:.3g}, the longest sequence and its prompt"
+      f"{min_pages * page_bytes / 2**30:.3g}, the longest sequence and prompt"
     )
   return pages_that_fit

@@ -1,11 +1,11 @@
 """Runs coroutines while a device decodes for them.
 
 `System.collect` is a coroutine that awaits completions and verdicts. The loop
-goes in rounds:
+runs in rounds:
 1. the tokens of the last call of the decode loop are fetched;
 2. verdicts of jobs that are done are taken;
 3. free slots are filled, the next call is sent, and completions are delivered;
-4. every coroutine whose future is done goes on, while the device decodes.
+4. every coroutine whose future is done resumes, while the device decodes.
 
 All of it runs in the caller's thread, and the loop is not asyncio's, so it
 works in a notebook too. Every host of a run sees the same completions and
@@ -26,7 +26,7 @@ from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
 
 from azr_jax import types
-from azr_jax.parallel.rounds import Rounds
+from azr_jax.parallel.rounds import RoundClock
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.sequence import SequenceState
 from azr_jax.rollout.stream import Stream
@@ -89,15 +89,15 @@ async def as_completed(
 class EventLoop:
   """Coroutines, and the stream and jobs that they await."""
 
-  def __init__(self, rounds: Rounds | None = None) -> None:
+  def __init__(self, rounds: RoundClock | None = None) -> None:
     """Makes a loop without coroutines.
 
     Args:
       rounds: the clock of the jobs that coroutines await.
     """
-    self._rounds = rounds or Rounds()
+    self._rounds = rounds or RoundClock()
     self._version = 0
-    self._expected: list[SequenceState] = []
+    self._restored: list[SequenceState] = []
     self._stream: Stream | None = None
     self._ready: collections.deque[
       tuple[Coroutine[Any, Any, Any], Future[Any]]
@@ -109,11 +109,11 @@ class EventLoop:
     """Returns the open stream; the first call opens it with these arguments."""
     if self._stream is None:
       self._stream = sampler.open(params, self._version)
-      self._stream.expect(self._expected)
+      self._stream.restore(self._restored)
     return self._stream
 
   def spawn(self, coroutine: Coroutine[Any, Any, Out]) -> "Future[Out]":
-    """Has a coroutine run beside the others; returns its future."""
+    """Starts a coroutine beside the others; returns its future."""
     future: Future[Out] = Future()
     self._ready.append((coroutine, future))
     return future
@@ -138,18 +138,18 @@ class EventLoop:
     while (item := self.run(following())) is not end:
       yield item
 
-  def go_round(self) -> bool:
+  def run_once(self) -> bool:
     """Runs ready coroutines and one call of the decode loop.
 
     Returns:
       Whether all that was submitted had its chance of a slot.
     """
-    self._go_on()
-    self._go_round()
+    self._run_ready()
+    self._run_once()
     return self._is_sent or self._is_empty
 
-  def settle(self) -> None:
-    """Goes on without decoding until nothing more happens.
+  def run_until_idle(self) -> None:
+    """Runs coroutines without decoding until nothing more happens.
 
     Completions are delivered, and verdicts and tool outputs are waited for.
     """
@@ -164,15 +164,15 @@ class EventLoop:
           is_moving = True
       is_moving |= any(jobs.pending for jobs in self._jobs.values())
       self._poll(wait=True)
-      is_moving |= self._go_on()
+      is_moving |= self._run_ready()
 
   def suspend(self) -> None:
-    """Frees the memory of the device, between `settle` and `resume`."""
+    """Frees the memory of the device, between `run_until_idle` and `resume`."""
     if self._stream is not None:
       self._stream.suspend()
 
   def resume(self, params: types.Params, version: int) -> None:
-    """Goes on with other parameters.
+    """Resumes with other parameters.
 
     Args:
       params: parameters to sample with.
@@ -183,20 +183,20 @@ class EventLoop:
       self._stream.resume(params, version)
 
   @property
-  def held(self) -> list[SequenceState]:
+  def suspended(self) -> list[SequenceState]:
     """The sequences of the suspended stream."""
-    return [] if self._stream is None else self._stream.held
+    return [] if self._stream is None else self._stream.suspended
 
   @property
   def num_free(self) -> int:
     """How many slots no sequence has or waits for."""
     return 0 if self._stream is None else self._stream.num_free
 
-  def expect(self, known: Iterable[SequenceState]) -> None:
-    """Has the stream go on with the sequences of a run that was killed."""
-    self._expected = list(known)
+  def restore(self, known: Iterable[SequenceState]) -> None:
+    """Gives the stream the sequences of a run that was killed, to continue."""
+    self._restored = list(known)
     if self._stream is not None:
-      self._stream.expect(self._expected)
+      self._stream.restore(self._restored)
 
   def close(self) -> None:
     """Drops the stream, and what it holds on the device."""
@@ -204,33 +204,35 @@ class EventLoop:
     self._is_sent = False
 
   def run_until(self, condition: Callable[[], bool]) -> None:
-    """Goes round until a condition holds.
+    """Runs rounds until a condition holds.
 
     Raises:
       RuntimeError: nothing is left that could make it hold.
     """
-    self._go_on()
+    self._run_ready()
     while not condition():
-      self._go_round()
+      self._run_once()
 
-  def _go_round(self) -> None:
+  def _run_once(self) -> None:
     """Does what the module's docstring lists."""
     self._rounds.now += 1
     self._fetch()
     self._poll(wait=False)
-    went_on = self._go_on()
+    has_run = self._run_ready()
     had_something = not self._is_empty
     self._is_sent = self._stream is not None and self._stream.send()
-    went_on |= self._go_on()
-    if self._is_sent or went_on:
+    has_run |= self._run_ready()
+    if self._is_sent or has_run:
       return
     if self._stream is not None and not self._stream.is_empty:
       self._stream.wait_for_tools()
     elif any(jobs.pending for jobs in self._jobs.values()):
       self._poll(wait=True)
-      self._go_on()
+      self._run_ready()
     elif not had_something:
-      raise RuntimeError("a coroutine awaits what nobody will bring")
+      raise RuntimeError(
+        "a coroutine awaits a future that nothing will complete"
+      )
 
   @property
   def _is_empty(self) -> bool:
@@ -254,8 +256,8 @@ class EventLoop:
       jobs.poll(wait)
     self._jobs = {id(jobs): jobs for jobs in pending if jobs.pending}
 
-  def _go_on(self) -> bool:
-    """Runs each coroutine as far as it goes; returns whether any ran."""
+  def _run_ready(self) -> bool:
+    """Runs each ready coroutine to its next await; returns whether any ran."""
     ran = bool(self._ready)
     while self._ready:
       coroutine, future = self._ready.popleft()
@@ -275,7 +277,7 @@ class EventLoop:
     coroutine: Coroutine[Any, Any, Any],
     future: "Future[Any]",
   ) -> None:
-    """Has a coroutine go on when what it awaits is done."""
+    """Resumes a coroutine when what it awaits is done."""
     if awaited.jobs is not None:
       self._jobs[id(awaited.jobs)] = awaited.jobs
     awaited.future.add_done_callback(

@@ -104,7 +104,7 @@ class RequestMeter:
     if self._sent_at is None:
       self._sent_at = self._now()
 
-  def look(self, result: Any) -> None:
+  def check_ready(self, result: Any) -> None:
     """Looks whether the call of the decode loop has ended; does not wait.
 
     Args:

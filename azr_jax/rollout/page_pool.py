@@ -1,4 +1,4 @@
-"""Which pages of the cache are free, and whose the others are: on the host."""
+"""The page tables on the host: free pages, and reference counts of others."""
 
 import dataclasses
 import heapq
@@ -38,7 +38,7 @@ class PagePool:
     """
     self.page_tokens = page_tokens
     self._free = [list(range(num_pages)) for _ in range(devices)]
-    self._users = [[0] * num_pages for _ in range(devices)]
+    self._ref_counts = [[0] * num_pages for _ in range(devices)]
 
   def num_free(self, device: int) -> int:
     """Returns how many pages of a device are free."""
@@ -52,24 +52,26 @@ class PagePool:
     """Returns how many more pages so many tokens need; below 0 if fewer."""
     return self.pages_for(tokens) - len(cached.pages)
 
-  def grow(self, cached: CachedTokens, tokens: int, spare: int = 0) -> bool:
+  def allocate(
+    self, cached: CachedTokens, tokens: int, reserve: int = 0
+  ) -> bool:
     """Takes pages, so that there is room for so many tokens in all.
 
     Args:
       cached: gets the pages.
       tokens: cached ones and others.
-      spare: how many pages must be left, if any is taken.
+      reserve: how many pages must stay free, if any is taken.
 
     Returns:
       Whether enough pages were free; if not, none is taken.
     """
     missing = self.missing(cached, tokens)
     free = self._free[cached.device]
-    if missing > 0 and missing + spare > len(free):
+    if missing > 0 and missing + reserve > len(free):
       return False
     for _ in range(missing):
       page = heapq.heappop(free)
-      self._users[cached.device][page] = 1
+      self._ref_counts[cached.device][page] = 1
       cached.pages.append(page)
     return True
 
@@ -78,15 +80,15 @@ class PagePool:
     full = cached.count // self.page_tokens
     pages = cached.pages[:full]
     for page in pages:
-      self._users[cached.device][page] += 1
+      self._ref_counts[cached.device][page] += 1
     return CachedTokens(cached.device, pages, full * self.page_tokens)
 
   def release(self, cached: CachedTokens) -> None:
     """Gives up all pages of a sequence or a prompt."""
-    users = self._users[cached.device]
+    ref_counts = self._ref_counts[cached.device]
     for page in cached.pages:
-      users[page] -= 1
-      if not users[page]:
+      ref_counts[page] -= 1
+      if not ref_counts[page]:
         heapq.heappush(self._free[cached.device], page)
     cached.pages = []
     cached.count = 0

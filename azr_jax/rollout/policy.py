@@ -30,7 +30,7 @@ from azr_jax.rollout.environment import Environment
 from azr_jax.rollout.event_loop import Awaited, EventLoop
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.sequence import Request
-from azr_jax.rollout.stream import Draw, Stream
+from azr_jax.rollout.stream import SampleKey, Stream
 from azr_jax.types import Params
 
 Out = TypeVar("Out")
@@ -44,20 +44,20 @@ _BRANCH = (1 << 31) - 1
 
 
 @dataclasses.dataclass
-class Sampled:
+class SampleLog:
   """What a policy and its branches have sampled.
 
   Attributes:
-    replies: every completion of the policy with its prompt, in the order of
-      their ends.
-    branch_replies: those of its branches.
+    completions: every completion of the policy with its prompt, in the order
+      in which they finished.
+    branch_completions: those of its branches.
     requests: the request of each call and prompt, with its futures.
   """
 
-  replies: list[tuple[types.Prompt, types.Completion]] = dataclasses.field(
+  completions: list[tuple[types.Prompt, types.Completion]] = dataclasses.field(
     default_factory=list
   )
-  branch_replies: list[tuple[types.Prompt, types.Completion]] = (
+  branch_completions: list[tuple[types.Prompt, types.Completion]] = (
     dataclasses.field(default_factory=list)
   )
   requests: list[Submitted] = dataclasses.field(default_factory=list)
@@ -74,10 +74,11 @@ class Policy:
     key: this step's random key; every call to `sample` derives its own.
     temperature: divides the logits; None: as the sampler's settings say.
     calls: how often `sample` was called.
-    sampled: what all calls have sampled.
+    sample_log: what all calls have sampled.
     is_branch: whether `branch` made it.
     loop: runs the coroutines that sample with this policy.
-    order: of its requests among those of other policies on the loop.
+    priority: of its requests among those of other policies on the loop; the
+      smallest one comes first.
   """
 
   sampler: Sampler
@@ -86,10 +87,10 @@ class Policy:
   key: jax.Array
   temperature: float | None = None
   calls: int = 0
-  sampled: Sampled = dataclasses.field(default_factory=Sampled)
+  sample_log: SampleLog = dataclasses.field(default_factory=SampleLog)
   is_branch: bool = False
   loop: EventLoop = dataclasses.field(default_factory=EventLoop)
-  order: tuple[int, ...] = ()
+  priority: tuple[int, ...] = ()
   _key_words: dict[int, np.ndarray] = dataclasses.field(
     default_factory=dict, init=False, repr=False
   )
@@ -183,17 +184,17 @@ class Policy:
       stream.submit(
         prompt,
         n,
-        Draw(key_data, seeds[index], temperature),
+        SampleKey(key_data, seeds[index], temperature),
         None if max_new_tokens is None else max_new_tokens[index],
-        order=(*self.order, number),
+        priority=(*self.priority, number),
         environment=environment,
       )
       for index, prompt in enumerate(prompts)
     ]
-    sampled = self.sampled
-    sampled.requests += submitted
-    replies = sampled.branch_replies if self.is_branch else sampled.replies
-    return Samples(self.loop, stream, prompts, submitted, replies)
+    log = self.sample_log
+    log.requests += submitted
+    finished = log.branch_completions if self.is_branch else log.completions
+    return Samples(self.loop, stream, prompts, submitted, finished)
 
 
 class Samples:
@@ -205,7 +206,7 @@ class Samples:
     stream: Stream,
     prompts: Sequence[types.Prompt],
     submitted: Sequence[Submitted],
-    replies: list[tuple[types.Prompt, types.Completion]],
+    finished: list[tuple[types.Prompt, types.Completion]],
   ):
     """Waits for completions.
 
@@ -214,10 +215,10 @@ class Samples:
       stream: samples.
       prompts: what was submitted.
       submitted: the request of each prompt, and the futures of its completions.
-      replies: gets each prompt and completion.
+      finished: a list to which each prompt and completion is appended.
     """
     self._loop, self._stream = loop, stream
-    self._prompts, self._replies = prompts, replies
+    self._prompts, self._finished = prompts, finished
     self._requests = [request for request, _ in submitted]
     self._missing = sum(len(futures) for _, futures in submitted)
     self._arrived: collections.deque[Sample] = collections.deque()
@@ -230,7 +231,7 @@ class Samples:
     self, index: int, sample: int, future: "Future[types.Completion]"
   ) -> None:
     completion = future.result()
-    self._replies.append((self._prompts[index], completion))
+    self._finished.append((self._prompts[index], completion))
     self._arrived.append((index, sample, completion))
     if self._more is not None:
       more, self._more = self._more, None

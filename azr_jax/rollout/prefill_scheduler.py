@@ -59,7 +59,7 @@ class PromptGroup:
 def next_batch(
   engine: Engine,
   waiting: Iterable[Pending],
-  grow: Callable[[CachedTokens, int], bool],
+  allocate: Callable[[CachedTokens, int], bool],
 ) -> PrefillBatch | None:
   """Returns the batch of the next call, and counts its tokens as cached.
 
@@ -68,32 +68,32 @@ def next_batch(
   Args:
     engine: the compiled functions.
     waiting: prompts and sequences, the first ones first.
-    grow: takes pages for cached tokens, so that there is room for so many.
+    allocate: takes pages for cached tokens, so that there is room for so many.
 
   Returns:
     The tokens; None if there are none, or no pages for them.
   """
-  pending = [one for one in waiting if one.num_uncached]
+  pending = [item for item in waiting if item.num_uncached]
   if not pending:
     return None
   width = engine.prefill_width(pending[0].num_uncached)
   rows = engine.prefill_rows(width) // engine.devices
   batch = empty_batch(engine, width)
   used, blocked = [0] * engine.devices, set()
-  for one in pending:
-    cached = one.cached
+  for item in pending:
+    cached = item.cached
     assert cached is not None
-    count = min(width, one.num_uncached)
+    count = min(width, item.num_uncached)
     device = cached.device
     if device in blocked or used[device] == rows:
       continue
-    if not grow(cached, cached.count + count):
-      # Pages that come free are for this one, not for those behind it.
+    if not allocate(cached, cached.count + count):
+      # Pages that become free are for this one, not for those behind it.
       blocked.add(device)
       continue
     row = device * rows + used[device]
     used[device] += 1
-    batch.tokens[row, :count] = one.next_tokens(count)
+    batch.tokens[row, :count] = item.next_tokens(count)
     batch.starts[row] = cached.count
     batch.counts[row] = count
     batch.table[row, : len(cached.pages)] = cached.pages

@@ -16,7 +16,7 @@ from azr_jax.executor.pending import ResultFuture
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.parallel.rounds import Rounds
+from azr_jax.parallel.rounds import RoundClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.block_finder import BlockFinder
@@ -34,13 +34,13 @@ class PythonToolSettings(Settings):
     8,
     "scripts of a conversation that run; one more turn follows the last",
     paper="8",
-    at_least=0,
+    minimum=0,
   )
   max_output_tokens: int = setting(
     500,
     "longest tool output, tokens; its middle is left out",
     paper="not named; Search-R1 has 500",
-    at_least=1,
+    minimum=1,
   )
 
 
@@ -54,7 +54,7 @@ class PythonTool:
     executor: Executor,
     hosts: Hosts,
     sandbox: ExecutorSettings,
-    rounds: Rounds | None = None,
+    rounds: RoundClock | None = None,
   ):
     """Makes the tool.
 
@@ -191,7 +191,7 @@ class PythonTool:
     """Returns the metrics since the last call of this method.
 
     `interpreter/calls` counts scripts, and `interpreter/STATUS` those that
-    ended with a status. `slots_writing` is the fraction of slots that decode,
+    ended with a status. `slots_decoding` is the fraction of slots that decode,
     and `awaiting` the number of conversations that wait for a tool output, in
     proportion to the slots; both are means over the calls of the decode loop.
     `time/interpreter_busy` is the seconds in which a script ran; in
@@ -207,7 +207,7 @@ class PythonTool:
     slots = max(totals["slots"], 1.0)
     busy = totals["busy_s"]
     metrics["interpreter/calls"] = totals["calls"]
-    metrics["interpreter/slots_writing"] = totals["decoding"] / slots
+    metrics["interpreter/slots_decoding"] = totals["decoding"] / slots
     metrics["interpreter/awaiting"] = totals["awaiting"] / slots
     metrics["time/interpreter_programs"] = totals["run_s"]
     metrics["time/interpreter_busy"] = busy

@@ -30,7 +30,7 @@ from azr_jax.rollout.meter import Meter, RequestMeter
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.scheduler import Scheduler
 from azr_jax.rollout.settings import SamplerSettings
-from azr_jax.rollout.stream import Draw, Stream
+from azr_jax.rollout.stream import SampleKey, Stream
 
 
 class Sampler:
@@ -65,8 +65,8 @@ class Sampler:
     return self._engine
 
   @property
-  def groups(self) -> int:
-    """How many groups of devices have a copy of the weights of their own."""
+  def num_replicas(self) -> int:
+    """How many copies of the weights the devices hold for sampling."""
     return self._engine.devices
 
   def bucket(self, length: int) -> int | None:
@@ -135,9 +135,9 @@ class Sampler:
     seeds = range(len(prompts)) if prompt_seeds is None else prompt_seeds
     limits = max_new_tokens or [None] * len(prompts)
     for index, prompt in enumerate(prompts):
-      draw = Draw(key_data, seeds[index])
+      sample_key = SampleKey(key_data, seeds[index])
       _, futures = stream.submit(
-        prompt, n, draw, limits[index], environment=environment
+        prompt, n, sample_key, limits[index], environment=environment
       )
       for sample, future in enumerate(futures):
         future.add_done_callback(

@@ -1,15 +1,15 @@
 """The scheduler: the host side of continuous batching.
 
 The life of a sequence:
-1. its prompt waits in line, long prompts first, then is prefilled
+1. its prompt waits in a queue, long prompts first, then is prefilled
    together with others of its bucket, in parts, between calls of the decode
    loop (`prefill_scheduler.py`);
 2. it enters a free slot on the pages' device: samples of a prompt share its
    full pages, and each has a copy of the last one;
 3. the slot decodes; after each call the host collects the new tokens;
 4. a response that ends either ends the sequence or calls a tool. Either frees
-   the slot. A sequence whose tool has answered reads the output into its pages
-   and enters a slot again.
+   the slot. A sequence whose tool has answered has the output prefilled
+   into its pages and enters a slot again.
 
 Slots are limited by the pages. Where they run out, sequences that wait for
 tools give theirs up, then those that began last; they are prefilled again
@@ -36,7 +36,7 @@ from azr_jax.rollout.prefill_scheduler import (
   next_batch,
 )
 from azr_jax.rollout.sequence import Request, ResponseEnd, SequenceState
-from azr_jax.rollout.waiting import WaitingLine
+from azr_jax.rollout.waiting import WaitingQueue
 
 
 class Scheduler:
@@ -75,46 +75,48 @@ class Scheduler:
     self._pool = engine.init_pool()
     self._state = engine.init_slots(slots)
     self._pages = PagePool(
-      engine.devices, engine.num_pages, engine.settings.cache_chunk
+      engine.devices, engine.num_pages, engine.settings.page_size
     )
-    # The sequences in slots: by slot, and in the order in which they entered.
+    # The running sequences: by slot, and in the order in which they started.
     self._slots: list[SequenceState | None] = [None] * slots
-    self._entered: list[SequenceState] = []
+    self._running: list[SequenceState] = []
     self._changes = ChangesBuilder(engine.devices, engine.max_pages_per_row)
-    self._line = WaitingLine(engine.settings.prompt_buckets)
+    self._queue = WaitingQueue(engine.settings.prompt_buckets)
     self._groups: list[PromptGroup] = []
     # Sequences with a cache that are prefilled, or wait for a slot.
-    self._returning: list[SequenceState] = []
-    self._at_tools: list[SequenceState] = []
+    self._resuming: list[SequenceState] = []
+    self._awaiting_tools: list[SequenceState] = []
     self._ended: list[SequenceState] = []  # They ended without a slot.
 
   def add(self, request: Request, sequences: Iterable[SequenceState]) -> None:
-    """Adds sequences of a prompt; those with tokens go on where they were."""
+    """Adds sequences of a prompt; those with tokens resume after them."""
     waiting = []
     for sequence in sequences:
-      (self._at_tools if sequence.awaiting_tool else waiting).append(sequence)
+      (self._awaiting_tools if sequence.awaiting_tool else waiting).append(
+        sequence
+      )
     if waiting:
-      self._line.add(request, waiting)
+      self._queue.add(request, waiting)
 
   @property
   def num_live(self) -> int:
     """How many sequences have begun and not ended."""
-    return self.num_decoding + len(self._returning) + len(self._at_tools)
+    return self.num_decoding + len(self._resuming) + len(self._awaiting_tools)
 
   @property
   def num_decoding(self) -> int:
     """How many slots hold a sequence."""
-    return len(self._entered)
+    return len(self._running)
 
   @property
   def num_waiting(self) -> int:
     """How many sequences wait for a slot and have no cache of their own."""
-    return self._line.num_sequences + sum(len(g.waiting) for g in self._groups)
+    return self._queue.num_sequences + sum(len(g.waiting) for g in self._groups)
 
   @property
   def num_awaiting_tools(self) -> int:
     """How many sequences wait for a tool output."""
-    return len(self._at_tools)
+    return len(self._awaiting_tools)
 
   @property
   def is_empty(self) -> bool:
@@ -124,7 +126,7 @@ class Scheduler:
   @property
   def _has_waiting(self) -> bool:
     """Whether sequences wait for a slot."""
-    return bool(self._line or self._groups or self._returning)
+    return bool(self._queue or self._groups or self._resuming)
 
   @property
   def _mostly_decoding(self) -> bool:
@@ -142,12 +144,12 @@ class Scheduler:
     progress = True
     while progress:
       # Prefilled sequences get pages before others are prefilled.
-      progress = self._enter()
+      progress = self._fill_slots()
       self._prepare_groups()
       progress = self._prefill() or progress
-      progress = self._enter() or progress
+      progress = self._fill_slots() or progress
       if not progress:
-        progress = self._make_room()
+        progress = self._free_pages()
       elif self._mostly_decoding:
         break
     self._resize()
@@ -167,9 +169,9 @@ class Scheduler:
         self._change_slots(slots)
 
   def _prepare_groups(self) -> None:
-    """Takes prompts from the line for devices on which none waits for slots.
+    """Takes prompts from the queue for devices on which none waits for slots.
 
-    At the end of the line, such a device takes half of the samples of a prompt
+    When the queue is empty, such a device takes half of the samples of a prompt
     that waits for slots of another.
     """
     devices = range(self._engine.devices)
@@ -177,9 +179,9 @@ class Scheduler:
     idle = [device for device in devices if device not in served]
     if not idle:
       return
-    if self._line:
+    if self._queue:
       share = len(idle) / len(devices)
-      _, groups = self._line.pop(
+      _, groups = self._queue.pop(
         lambda bucket: round(share * self._engine.prefill_batch_size(bucket))
       )
       for group in groups:
@@ -190,25 +192,25 @@ class Scheduler:
       return
     free = self._free_slots()
     for device in idle:
-      most = max(self._groups, key=lambda g: len(g.waiting), default=None)
-      if most is not None and len(most.waiting) > 1 and free[device]:
-        count = len(most.waiting) // 2
-        moved = collections.deque(most.waiting.pop() for _ in range(count))
+      largest = max(self._groups, key=lambda g: len(g.waiting), default=None)
+      if largest is not None and len(largest.waiting) > 1 and free[device]:
+        count = len(largest.waiting) // 2
+        moved = collections.deque(largest.waiting.pop() for _ in range(count))
         self._groups.append(
-          PromptGroup(most.request, moved, CachedTokens(device))
+          PromptGroup(largest.request, moved, CachedTokens(device))
         )
 
   def _load(self, device: int) -> int:
     """Returns how many sequences have their pages on a device."""
-    live = (*self._entered, *self._returning, *self._at_tools)
+    live = (*self._running, *self._resuming, *self._awaiting_tools)
     return len(_on_device(live, device)) + sum(
       len(g.waiting) for g in self._groups if g.cached.device == device
     )
 
   def _prefill(self) -> bool:
     """Prefills the next pending tokens; returns whether there were any."""
-    waiting = [*self._returning, *self._groups]
-    batch = next_batch(self._engine, waiting, self._grow)
+    waiting = [*self._resuming, *self._groups]
+    batch = next_batch(self._engine, waiting, self._allocate)
     if batch is None:
       return False
     with jax.profiler.TraceAnnotation("prefill"):
@@ -216,10 +218,10 @@ class Scheduler:
       self._pool = self._engine.prefill(self._params, self._pool, batch)
     return True
 
-  def _grow(
+  def _allocate(
     self, cached: CachedTokens, tokens: int, is_urgent: bool = False
   ) -> bool:
-    """Takes pages for so many tokens, if need be from those at tools.
+    """Allocates pages for so many tokens, if need be those of tool callers.
 
     Args:
       cached: gets the pages.
@@ -231,15 +233,15 @@ class Scheduler:
       Whether there were enough.
     """
     device = cached.device
-    spare = 0
+    reserve = 0
     if not is_urgent:
-      spare = sum(
+      reserve = sum(
         self._pages.missing(s.cached, s.max_cached) > 0
-        for s in self._entered
+        for s in self._running
         if s.cached is not None and s.cached.device == device
       )
-    while not self._pages.grow(cached, tokens, spare):
-      idle = _on_device(self._at_tools, device)
+    while not self._pages.allocate(cached, tokens, reserve):
+      idle = _on_device(self._awaiting_tools, device)
       if not idle:
         return False
       self._drop_cache(idle[-1])
@@ -251,7 +253,7 @@ class Scheduler:
       self._pages.release(sequence.cached)
       sequence.cached = None
 
-  def _make_room(self) -> bool:
+  def _free_pages(self) -> bool:
     """Frees pages on devices where nothing decodes because too few are free.
 
     Returns:
@@ -260,7 +262,7 @@ class Scheduler:
     idle = [
       device
       for device in range(self._engine.devices)
-      if not _on_device(self._entered, device)
+      if not _on_device(self._running, device)
     ]
     return any(self._reclaim(device, keep=1) for device in idle)
 
@@ -274,27 +276,27 @@ class Scheduler:
     Returns:
       Whether there was one more.
     """
-    returning = _on_device(self._returning, device)
+    resuming = _on_device(self._resuming, device)
     groups = [
       group
       for group in self._groups
       if group.cached.device == device and group.cached.pages
     ]
-    if len(returning) + len(groups) <= keep:
+    if len(resuming) + len(groups) <= keep:
       return False
     if groups:
       self._groups.remove(groups[-1])
       self._pages.release(groups[-1].cached)
-      self._line.add(groups[-1].request, groups[-1].waiting)
+      self._queue.add(groups[-1].request, groups[-1].waiting)
     else:
-      self._returning.remove(returning[-1])
-      self._preempt(returning[-1])
+      self._resuming.remove(resuming[-1])
+      self._preempt(resuming[-1])
     return True
 
   def _preempt(self, sequence: SequenceState) -> None:
-    """Puts a sequence in line again, to be prefilled later."""
+    """Puts a sequence into the queue again, to be prefilled later."""
     self._drop_cache(sequence)
-    self._line.add(sequence.request, [sequence])
+    self._queue.add(sequence.request, [sequence])
 
   def _free_slots(self) -> list[list[int]]:
     """Returns the free slots of each device, the last one first."""
@@ -305,10 +307,10 @@ class Scheduler:
         free[slot // per_device].append(slot)
     return free
 
-  def _enter(self) -> bool:
-    """Fills free slots; returns whether a sequence went on."""
-    free, went_on = self._free_slots(), False
-    for sequence in list(self._returning):
+  def _fill_slots(self) -> bool:
+    """Fills free slots; returns whether a sequence progressed."""
+    free, has_run = self._free_slots(), False
+    for sequence in list(self._resuming):
       assert sequence.cached is not None
       slots = free[sequence.cached.device]
       if not slots:
@@ -317,40 +319,40 @@ class Scheduler:
       if sequence.num_uncached:
         continue
       if self._has_room(sequence, sequence.cached):
-        self._returning.remove(sequence)
+        self._resuming.remove(sequence)
         self._enter_slot(slot, sequence)
-        went_on = True
+        has_run = True
       else:
-        slots.clear()  # Pages that come free are for this one.
+        slots.clear()  # Pages that become free are for this one.
     for group in self._groups:
-      went_on = self._begin(group, free) or went_on
+      has_run = self._start_group(group, free) or has_run
     self._groups = [group for group in self._groups if group.waiting]
-    return went_on
+    return has_run
 
   def _has_room(self, sequence: SequenceState, cached: CachedTokens) -> bool:
     """Takes the pages of a call's tokens, if there are enough."""
     tokens = cached.count + self._engine.settings.decode_chunk
-    return self._grow(cached, min(tokens, sequence.max_cached))
+    return self._allocate(cached, min(tokens, sequence.max_cached))
 
-  def _begin(self, group: PromptGroup, free: list[list[int]]) -> bool:
+  def _start_group(self, group: PromptGroup, free: list[list[int]]) -> bool:
     """Starts sequences of a prompt, as far as slots and pages are free."""
     slots, began = free[group.cached.device], False
     while group.num_uncached == 0 and group.waiting and slots:
       sequence = group.waiting[0]
-      if not self._take_prompt(group, sequence):
+      if not self._share_prompt(group, sequence):
         break
       began = True
       group.waiting.popleft()
       slot = slots.pop()
       if sequence.num_uncached:
-        self._returning.append(sequence)
+        self._resuming.append(sequence)
       else:
         self._enter_slot(slot, sequence)
     if not group.waiting:
       self._pages.release(group.cached)
     return began
 
-  def _take_prompt(self, group: PromptGroup, sequence: SequenceState) -> bool:
+  def _share_prompt(self, group: PromptGroup, sequence: SequenceState) -> bool:
     """Gives a sequence its prompt's cache; returns whether there are pages."""
     prompt = group.cached
     if len(group.waiting) == 1:
@@ -374,13 +376,13 @@ class Scheduler:
 
   def _enter_slot(self, slot: int, sequence: SequenceState) -> None:
     self._slots[slot] = sequence
-    self._entered.append(sequence)
+    self._running.append(sequence)
     self._changes.enter(slot, sequence)
 
   def _leave_slot(self, sequence: SequenceState) -> None:
     slot = self._slots.index(sequence)
     self._slots[slot] = None
-    self._entered.remove(sequence)
+    self._running.remove(sequence)
     self._changes.leave(slot, sequence)
 
   def receive_tool_outputs(self, wait: bool) -> None:
@@ -392,7 +394,7 @@ class Scheduler:
       wait: whether to wait until at least one has come.
     """
     by_environment: dict[int, tuple[Environment, dict]] = {}
-    for sequence in self._at_tools:
+    for sequence in self._awaiting_tools:
       environment = sequence.request.environment
       assert environment is not None
       by_environment.setdefault(id(environment), (environment, {}))[1][
@@ -406,7 +408,7 @@ class Scheduler:
 
   def _receive(self, sequence: SequenceState, token_ids: Sequence[int]) -> None:
     """Adds a tool output to its sequence, which may end it."""
-    self._at_tools.remove(sequence)
+    self._awaiting_tools.remove(sequence)
     sequence.awaiting_tool = False
     length = len(sequence.token_ids) + len(token_ids)
     if length >= sequence.request.max_new_tokens:
@@ -418,12 +420,12 @@ class Scheduler:
     if sequence.cached is None:
       self.add(sequence.request, [sequence])
     else:
-      self._returning.append(sequence)
+      self._resuming.append(sequence)
 
   @functools.partial(jax.profiler.annotate_function, name="decode")
   def decode(self) -> decode_lib.DecodeOutput:
     """Starts the next call of the decode loop; does not wait for it."""
-    self._make_room_for_call()
+    self._allocate_call()
     slots, decoding = len(self._slots), self.num_decoding
     min_active = 0
     if self._has_waiting:
@@ -431,7 +433,7 @@ class Scheduler:
       # the decode loop costs.
       min_active = decoding - max(1, slots // 8)
     for environment in self._environments():
-      environment.observe(decoding, len(self._at_tools), slots)
+      environment.observe(decoding, len(self._awaiting_tools), slots)
     self.meter.send_decode()
     self._pool, self._state, output = self._engine.decode(
       self._params,
@@ -443,19 +445,19 @@ class Scheduler:
     )
     return output
 
-  def _make_room_for_call(self) -> None:
+  def _allocate_call(self) -> None:
     """Takes the pages of the call's tokens, from those that began last."""
     steps = self._engine.settings.decode_chunk
-    waiting = list(self._entered)
+    waiting = list(self._running)
     while waiting:
       sequence = waiting.pop(0)
       cached = sequence.cached
       assert cached is not None
       tokens = min(cached.count + steps, sequence.max_cached)
-      while not self._grow(cached, tokens, is_urgent=True):
+      while not self._allocate(cached, tokens, is_urgent=True):
         if self._reclaim(cached.device, keep=0):
           continue
-        last = _on_device(self._entered, cached.device)[-1]
+        last = _on_device(self._running, cached.device)[-1]
         self._leave_slot(last)
         self._preempt(last)
         if last is sequence:
@@ -464,7 +466,7 @@ class Scheduler:
 
   def _environments(self) -> list[Environment]:
     """Returns the environments of the sequences, each once."""
-    live = (*self._entered, *self._returning, *self._at_tools)
+    live = (*self._running, *self._resuming, *self._awaiting_tools)
     every = (s.request.environment for s in live)
     return list({id(one): one for one in every if one is not None}.values())
 
@@ -530,7 +532,7 @@ class Scheduler:
       sequence.finish_reason = environment.step(sequence.id, sequence.responses)
       if sequence.finish_reason is None:
         sequence.awaiting_tool = True
-        self._at_tools.append(sequence)
+        self._awaiting_tools.append(sequence)
 
   def take_ended(self) -> list[SequenceState]:
     """Returns sequences that ended without a slot, each once."""
@@ -539,18 +541,18 @@ class Scheduler:
 
   def cancel(self, requests: set[Request]) -> None:
     """Gives up the sequences of some requests."""
-    self._line.remove(requests)
+    self._queue.remove(requests)
     for group in self._groups:
       if group.request in requests:
         self._pages.release(group.cached)
     self._groups = [g for g in self._groups if g.request not in requests]
-    live = (*self._entered, *self._returning, *self._at_tools)
+    live = (*self._running, *self._resuming, *self._awaiting_tools)
     for sequence in [s for s in live if s.request in requests]:
       if sequence in self._slots:
         self._leave_slot(sequence)
       self._drop_cache(sequence)
       _forget(sequence)
-    for name in ("_returning", "_at_tools"):
+    for name in ("_resuming", "_awaiting_tools"):
       kept = [s for s in getattr(self, name) if s.request not in requests]
       setattr(self, name, kept)
 
@@ -559,12 +561,12 @@ class Scheduler:
 
     Nothing else may be called after it.
     """
-    waiting = [s for group in self._line.drain() for s in group.sequences]
+    waiting = [s for group in self._queue.drain() for s in group.sequences]
     waiting += [s for group in self._groups for s in group.waiting]
-    drained = [*self._entered, *self._returning, *self._at_tools, *waiting]
+    drained = [*self._running, *self._resuming, *self._awaiting_tools, *waiting]
     for sequence in drained:
       sequence.cached = None
-    self._slots = self._entered = []
+    self._slots = self._running = []
     del self._state, self._pool  # Their memory is freed.
     return drained
 

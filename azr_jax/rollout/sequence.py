@@ -27,7 +27,7 @@ class Request:
     key_data: uint32 [W], the random key; sample s folds in (`seed`, s).
     seed: the prompt's integer.
     temperature: divides the logits; 0 is greedy.
-    order: requests with a smaller one get their slots first.
+    priority: requests with a smaller one get their slots first.
     environment: runs the tool calls of conversations; None ends a completion
       with its first response.
   """
@@ -39,7 +39,7 @@ class Request:
   key_data: np.ndarray
   seed: int
   temperature: float = 1.0
-  order: tuple[int, ...] = ()
+  priority: tuple[int, ...] = ()
   environment: Environment | None = None
 
 
@@ -58,7 +58,7 @@ class SequenceState:
     awaiting_tool: whether the environment has yet to answer the last response.
     cached: the pages of its prompt and its tokens; None if it has none.
     finish_reason: one of `types.FINISH_REASONS`; None until it has ended.
-    ended: the future of its end.
+    ended: the future of its completion.
   """
 
   request: Request

@@ -51,45 +51,45 @@ class SamplerSettings(Settings):
   """The declared shapes and rules of sampling."""
 
   mesh: RolloutMeshSettings = RolloutMeshSettings()
-  slots: int = setting(64, "sequences that are decoded together", at_least=1)
+  slots: int = setting(64, "sequences that are decoded together", minimum=1)
   prompt_buckets: tuple[int, ...] = setting(
     (128, 256), "prompt lengths that are compiled, tokens", accepts=_ASCENDING
   )
-  max_tokens: int = setting(128, "longest completion, tokens", at_least=1)
+  max_tokens: int = setting(128, "longest completion, tokens", minimum=1)
   prefill_tokens: int = setting(
     1024,
     "prompt tokens per device call, or one prompt's part on each device",
-    at_least=1,
+    minimum=1,
   )
   decode_chunk: int = setting(
-    32, "sampled tokens of a slot per device call", at_least=1
+    32, "sampled tokens of a slot per device call", minimum=1
   )
-  cache_chunk: int = setting(
+  page_size: int = setting(
     128,
     "tokens of a page of the cache, which attention reads at once",
-    at_least=1,
+    minimum=1,
   )
   cache_gib: float = setting(
     0.0,
     "keys and values on each device, GiB; 0: as many as all slots can have",
-    at_least=0,
+    minimum=0,
   )
   extend_chunk: int = setting(
-    0, "tokens of tool output per device call; 0: as of prompts", at_least=0
+    0, "tokens of tool output per device call; 0: as of prompts", minimum=0
   )
   temperature: float = setting(
-    1.0, "divides the logits; 0 is greedy, for evaluation alone", at_least=0
+    1.0, "divides the logits; 0 is greedy, for evaluation alone", minimum=0
   )
   top_k: int = setting(
     0,
     "number of most probable tokens to sample from; 0: all, as training needs",
-    at_least=0,
+    minimum=0,
   )
   top_p: float = setting(
     1.0,
     "probability mass to draw from; 1: all, as training needs",
     above=0,
-    at_most=1,
+    maximum=1,
   )
   stop_strings: tuple[str, ...] = setting(
     ("</answer>",),
@@ -104,13 +104,13 @@ class SamplerSettings(Settings):
     accepts=(_compiles, "a regular expression"),
   )
   max_staleness: int = setting(
-    0, "steps that a sample's policy may be behind the update's", at_least=0
+    0, "steps that a sample's policy may be behind the update's", minimum=0
   )
-  verdict_calls: int = setting(
+  verdict_delay_calls: int = setting(
     2,
     "calls of the decode loop from a program's start until its outcome is "
     "taken, so that two runs of a seed are equal",
-    at_least=1,
+    minimum=1,
   )
 
   @property
@@ -128,7 +128,7 @@ class SamplerSettings(Settings):
 
   def pages_for(self, tokens: int) -> int:
     """Returns how many pages of the cache so many tokens need."""
-    return -(-tokens // self.cache_chunk)
+    return -(-tokens // self.page_size)
 
   @property
   def truncation(self) -> Truncation:

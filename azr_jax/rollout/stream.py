@@ -1,4 +1,4 @@
-"""A sampler's open request: prompts go in while others decode.
+"""A stream of samples: prompts are submitted while others decode.
 
 A call of the decode loop has two halves: `send` starts it, and `fetch` waits
 for its tokens. Between them the host has time for everything else.
@@ -24,7 +24,7 @@ from azr_jax.rollout.scheduler import Scheduler
 from azr_jax.rollout.sequence import Request, SequenceState
 
 
-class Draw(NamedTuple):
+class SampleKey(NamedTuple):
   """What a prompt's samples depend on, beside the parameters and the prompt.
 
   Attributes:
@@ -38,12 +38,12 @@ class Draw(NamedTuple):
   temperature: float | None = None
 
 
-# All that the draws of a sample depend on; no two samples of a run have one.
-Name = tuple[bytes, int, int]
+# Key data, seed and sample index, which differ between any samples of a run.
+SampleId = tuple[bytes, int, int]
 
 
-def name_of(sequence: SequenceState) -> Name:
-  """Returns what a sequence's draws depend on."""
+def sample_id(sequence: SequenceState) -> SampleId:
+  """Returns what the random numbers of a sequence depend on."""
   request = sequence.request
   return request.key_data.tobytes(), request.seed, sequence.sample_index
 
@@ -51,7 +51,7 @@ def name_of(sequence: SequenceState) -> Name:
 class Stream:
   """Samples prompts that are submitted at any time.
 
-  A prompt's samples depend on its `Draw`, not on when it was submitted, on
+  A prompt's samples depend on its `SampleKey`, not on when it was submitted, on
   slots, or on other prompts, except for rounding.
   """
 
@@ -86,17 +86,18 @@ class Stream:
     self._output: decode_lib.DecodeOutput | None = None
     self._ended: list[SequenceState] = []
     self._span = contextlib.ExitStack()
-    # Sequences that wait for parameters and slots; those of a killed run.
-    self._held: list[SequenceState] = []
-    self._known: dict[Name, SequenceState] = {}
+    # Sequences without a scheduler: they wait for parameters or for memory.
+    self._unscheduled: list[SequenceState] = []
+    # Sequences of a run that was killed, by their id.
+    self._restored: dict[SampleId, SequenceState] = {}
 
   def submit(
     self,
     prompt: types.Prompt,
     n: int,
-    draw: Draw,
+    key: SampleKey,
     max_new_tokens: int | None = None,
-    order: tuple[int, ...] = (),
+    priority: tuple[int, ...] = (),
     environment: Environment | None = None,
   ) -> tuple[Request, "list[Future[types.Completion]]"]:
     """Submits a prompt to be sampled n times.
@@ -104,10 +105,10 @@ class Stream:
     Args:
       prompt: of any length up to the largest bucket.
       n: its completions.
-      draw: what the samples depend on.
+      key: what the samples depend on.
       max_new_tokens: maximum number of tokens of a completion, 1 to
         `max_tokens`, which is the default; it counts whole conversations.
-      order: prompts with a smaller one get their slots first.
+      priority: prompts with a smaller one get their slots first.
       environment: runs the tool calls of conversations; None ends a completion
         with its first response.
 
@@ -132,27 +133,27 @@ class Stream:
         f"max_new_tokens={max_new_tokens}: expected 1 to "
         f"rollout.max_tokens={settings.max_tokens}"
       )
-    temperature = draw.temperature
+    temperature = key.temperature
     request = Request(
       next(self._numbers),
       prompt,
       n,
       max_new_tokens,
-      draw.key_data,
-      draw.seed,
+      key.key_data,
+      key.seed,
       settings.temperature if temperature is None else temperature,
-      order,
+      priority,
       environment,
     )
     sequences = [SequenceState(request, sample) for sample in range(n)]
-    for sequence in sequences if self._known else ():
-      known = self._known.pop(name_of(sequence), None)
+    for sequence in sequences if self._restored else ():
+      known = self._restored.pop(sample_id(sequence), None)
       if known is not None:
         sequence.continue_from(known)
     self._ended += [s for s in sequences if s.finish_reason is not None]
     waiting = [s for s in sequences if s.finish_reason is None]
     if self._scheduler is None:
-      self._held += waiting
+      self._unscheduled += waiting
     elif waiting:
       self._scheduler.add(request, waiting)
     return request, [sequence.ended for sequence in sequences]
@@ -172,24 +173,24 @@ class Stream:
       self._version,
     )
     by_request: dict[Request, list[SequenceState]] = {}
-    for sequence in self._held:
+    for sequence in self._unscheduled:
       by_request.setdefault(sequence.request, []).append(sequence)
-    self._held = []
-    for request, theirs in by_request.items():
-      ordered = sorted(theirs, key=lambda s: s.sample_index)
+    self._unscheduled = []
+    for request, sequences in by_request.items():
+      ordered = sorted(sequences, key=lambda s: s.sample_index)
       self._scheduler.add(request, ordered)
 
   @property
   def is_empty(self) -> bool:
     """Whether nothing is to be sampled, and every completion was delivered."""
-    return not (self._scheduler or self._ended or self._held)
+    return not (self._scheduler or self._ended or self._unscheduled)
 
   @property
   def num_free(self) -> int:
     """How many slots neither hold a sequence nor have one that waits."""
     slots = self._engine.slot_counts[0]
     if self._scheduler is None:
-      return slots - len(self._held)
+      return slots - len(self._unscheduled)
     return slots - self._scheduler.num_live - self._scheduler.num_waiting
 
   def send(self) -> bool:
@@ -199,7 +200,7 @@ class Stream:
       Whether the call was started; not if no sequence decodes.
     """
     ended, self._ended = self._ended, []
-    if self._held and self._params is not None:
+    if self._unscheduled and self._params is not None:
       self._make_slots(self._params)
     scheduler = self._scheduler
     if scheduler is not None:
@@ -212,14 +213,14 @@ class Stream:
     for sequence in ended:
       sequence.ended.set_result(self._completion(sequence))
       if self._output is not None and scheduler is not None:
-        scheduler.meter.look(self._output.done)
+        scheduler.meter.check_ready(self._output.done)
     return self._output is not None
 
   def fetch(self) -> None:
     """Waits for the call that `send` started, and takes its tokens."""
     if self._output is None or self._scheduler is None:
       return
-    self._scheduler.meter.look(self._output.done)
+    self._scheduler.meter.check_ready(self._output.done)
     output, self._output = self._output, None
     self._ended += self._scheduler.collect(jax.device_get(output))
     self._close_if_empty()
@@ -231,10 +232,12 @@ class Stream:
 
   def cancel(self, requests: Iterable[Request]) -> None:
     """Gives up what is left of some requests."""
-    given_up = set(requests)
-    self._held = [s for s in self._held if s.request not in given_up]
+    cancelled = set(requests)
+    self._unscheduled = [
+      s for s in self._unscheduled if s.request not in cancelled
+    ]
     if self._scheduler is not None:
-      self._scheduler.cancel(given_up)
+      self._scheduler.cancel(cancelled)
       if self._output is None:
         self._close_if_empty()
 
@@ -258,7 +261,7 @@ class Stream:
     Call it between `fetch` and `send`.
     """
     if self._scheduler is not None:
-      self._held += self._scheduler.drain()
+      self._unscheduled += self._scheduler.drain()
     self._scheduler = self._params = None
     self._span.close()
 
@@ -272,13 +275,13 @@ class Stream:
     self._params, self._version = params, version
 
   @property
-  def held(self) -> list[SequenceState]:
+  def suspended(self) -> list[SequenceState]:
     """The sequences of a suspended stream."""
-    return list(self._held)
+    return list(self._unscheduled)
 
-  def expect(self, known: Iterable[SequenceState]) -> None:
+  def restore(self, known: Iterable[SequenceState]) -> None:
     """Takes sequences of a run that was killed; `submit` goes on with them."""
-    self._known |= {name_of(sequence): sequence for sequence in known}
+    self._restored |= {sample_id(sequence): sequence for sequence in known}
 
   def _close_if_empty(self) -> None:
     """Frees the slots if no sequence is left."""

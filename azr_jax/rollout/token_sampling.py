@@ -92,7 +92,7 @@ def _nucleus_threshold(
   return jax.lax.bitcast_convert_type(low, jnp.float32)
 
 
-@jax.named_scope("token_choice")
+@jax.named_scope("token_sampling")
 def sample_tokens(
   logits: Float[Array, "B V"],
   keys: Key[Array, " B"],

@@ -17,22 +17,22 @@ class Group:
   sequences: collections.deque[SequenceState]
 
 
-class WaitingLine:
-  """Groups by prompt bucket; within an order, long prompts come first.
+class WaitingQueue:
+  """Groups by prompt bucket; within a priority, long prompts come first.
 
   Which group comes next depends on the groups that wait, not on when each of
   them came.
   """
 
   def __init__(self, buckets: Sequence[int]):
-    """Makes an empty line.
+    """Makes an empty queue.
 
     Args:
       buckets: prompt lengths that are compiled, ascending.
     """
     self._buckets = tuple(buckets)
     self._heaps: dict[int, list[tuple]] = {}
-    self._entered = itertools.count()
+    self._arrivals = itertools.count()
     self.num_sequences = 0
 
   def __bool__(self) -> bool:
@@ -43,7 +43,7 @@ class WaitingLine:
     group = Group(request, collections.deque(sequences))
     length = len(request.prompt.token_ids)
     bucket = next(b for b in self._buckets if b >= length)
-    key = (request.order, request.seed, next(self._entered))
+    key = (request.priority, request.seed, next(self._arrivals))
     heapq.heappush(self._heaps.setdefault(bucket, []), (key, group))
     self.num_sequences += len(group.sequences)
 

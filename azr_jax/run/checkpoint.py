@@ -261,7 +261,7 @@ class Checkpointer:
     found = hosts.all_gather(f"checksums of step {step}", mine.encode())
     return next((text.decode() for text in found if text), "")
 
-  def set_aside(self, after: int, hosts: Hosts) -> None:
+  def move_damaged(self, after: int, hosts: Hosts) -> None:
     """Moves the checkpoints after a step to the folder of damaged ones.
 
     Saves of the same steps would replace them.

@@ -43,7 +43,7 @@ SCORING_LAYOUT = (
   "rollout.prompt_buckets",
   "rollout.prefill_tokens",
   "rollout.decode_chunk",
-  "rollout.cache_chunk",
+  "rollout.page_size",
   "rollout.extend_chunk",
 )
 # A run has started in a folder if one of these exists and is not empty.
@@ -155,7 +155,7 @@ def _write_config(
   )
   if path.exists() and has_begun:
     _refuse_another(folder, current, read_config(folder), mutable_keys, section)
-  storage.write_whole(path, json.dumps(current, indent=2) + "\n")
+  storage.write_atomically(path, json.dumps(current, indent=2) + "\n")
 
 
 def read_config(folder: pathlib.Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from azr_jax.run.console import print_status
 METRICS = "metrics.jsonl"
 SAMPLES = "samples"
 # Seconds between two writes of the metrics in an object store.
-STORE_S = 30.0
+STORE_WRITE_S = 30.0
 # Metric family -> what a healthy value looks like.
 HEALTHY = {
   "reward": "rises; propose stays below solve once tasks are learnable",
@@ -41,7 +41,7 @@ HEALTHY = {
   "correction/effective_share near 1",
   "time": "seconds per phase; verification_wait near 0",
   "groups": "equal_share, dropped_share: zero-advantage groups, well below 1",
-  "refill": "unfilled_share near 0; dropped_share far below 1",
+  "dynamic_sampling": "no_signal_share near 0; dropped_share far below 1",
   "shaping": "overlong_share and masked_share near 0",
   "critic": "value_loss falls; explained_variance rises above 0; skipped 0",
   "evaluation": "pass@1 rises",
@@ -51,7 +51,7 @@ HEALTHY = {
 }
 # Metrics of the machine and not of what was learned: two runs that learn the
 # same differ in these.
-OF_THE_MACHINE = ("time/", "compile/", "device/")
+MACHINE_METRICS = ("time/", "compile/", "device/")
 
 
 def to_host(metrics: Mapping[str, object]) -> dict[str, float]:
@@ -63,7 +63,7 @@ class MetricsWriter:
   """Writes one JSON object per step, and TensorBoard events.
 
   In an object store there are no events, and the objects are written every
-  `STORE_S` seconds, before a checkpoint, and at the end.
+  `STORE_WRITE_S` seconds, before a checkpoint, and at the end.
   """
 
   def __init__(
@@ -88,7 +88,7 @@ class MetricsWriter:
     self._path = workdir / METRICS
     kept = _lines_before(self._path, first_step, rows)
     if kept or self._path.exists():
-      storage.write_whole(self._path, "".join(kept))
+      storage.write_atomically(self._path, "".join(kept))
     self._rows: list[dict[str, Any]] = []
     self._stored: list[str] | None = None
     self._stored_at = time.monotonic()
@@ -110,7 +110,7 @@ class MetricsWriter:
     self._rows.append(row)
     if self._stored is not None:
       self._stored.append(_line(row))
-      if time.monotonic() - self._stored_at > STORE_S:
+      if time.monotonic() - self._stored_at > STORE_WRITE_S:
         self._stored_at = time.monotonic()
         storage.write_if_possible(self._path, "".join(self._stored))
       return
@@ -127,7 +127,7 @@ class MetricsWriter:
     """
     if self._stored is not None:
       self._stored_at = time.monotonic()
-      storage.write_whole(self._path, "".join(self._stored))
+      storage.write_atomically(self._path, "".join(self._stored))
 
   def take_rows(self) -> list[dict[str, Any]]:
     """Returns what was written since the last call, for a checkpoint."""

@@ -89,7 +89,7 @@ def _traced(run: Run) -> Iterator[None]:
   folder = run.folder / FOLDER
   try:
     # The profiler writes to this machine alone.
-    with storage.written_here(folder) as here:
+    with storage.upload_on_exit(folder) as here:
       jax.profiler.start_trace(here, profiler_options=options)
       try:
         yield

@@ -96,7 +96,7 @@ class Run:
         f"step {step} is used instead"
       )
     if damages:
-      checkpoints.set_aside(step, self.hosts)
+      checkpoints.move_damaged(step, self.hosts)
     if step:
       self.print_status(
         f"resuming after step {step} of the run in {self.folder}"

@@ -17,24 +17,24 @@ class RunSettings(Settings):
     "start with the optimizer's moments of init_from_run too; rates start over",
     paper="ORZ: True in annealing, which continues a run",
   )
-  steps: int = setting(100, "training steps", at_least=1)
+  steps: int = setting(100, "training steps", minimum=1)
   save_every: int = setting(
-    10, "steps between checkpoints", paper="AZR: 10", at_least=1
+    10, "steps between checkpoints", paper="AZR: 10", minimum=1
   )
   save_minutes: float = setting(
     30.0,
     "minutes after a checkpoint until the next step's end is saved too",
     above=0,
   )
-  keep_checkpoints: int = setting(2, "newest checkpoints to keep", at_least=1)
+  keep_checkpoints: int = setting(2, "newest checkpoints to keep", minimum=1)
   checksums: bool = setting(
     True, "write checksums into checkpoints, so that damage is found"
   )
   samples_per_step: int = setting(
-    12, "trajectories whose texts are kept, per step", at_least=0
+    12, "trajectories whose texts are kept, per step", minimum=0
   )
   show_every: int = setting(
-    10, "steps between texts on the terminal; 0: none", at_least=0
+    10, "steps between texts on the terminal; 0: none", minimum=0
   )
   flag_texts: bool = setting(
     True, "copy the texts that a person should read into flagged/"

@@ -19,7 +19,9 @@ from azr_jax.run.settings import RunSettings
 from azr_jax.types import RolloutBatch
 
 FETCHER = "fetch of an update's metrics"
-LEAVE_S = 120.0  # An update that was begun before an error may take so long.
+EXIT_TIMEOUT_S = (
+  120.0  # An update that was begun before an error may take so long.
+)
 
 
 def fetch(metrics: types.Metrics) -> "Future[tuple[dict[str, float], float]]":
@@ -51,7 +53,7 @@ def await_fetches() -> None:
 
   A process that ends while a thread is in the runtime of JAX is aborted.
   """
-  end = time.monotonic() + LEAVE_S
+  end = time.monotonic() + EXIT_TIMEOUT_S
   for thread in threading.enumerate():
     if thread.name == FETCHER:
       thread.join(max(0.0, end - time.monotonic()))

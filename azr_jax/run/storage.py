@@ -1,9 +1,8 @@
 """Folders of runs: on this machine, or in an object store.
 
-Files of an object store are written whole; they cannot be appended to or
-locked. So runs there have no lock and no TensorBoard events, and rewrite their
-metrics from time to time. `file:///PATH` treats a folder of this machine as an
-object store.
+An object store has no append and no locks. So runs there have no lock and no
+TensorBoard events, and rewrite their metrics from time to time. `file:///PATH`
+treats a folder of this machine as an object store.
 """
 
 import contextlib
@@ -20,10 +19,9 @@ from etils import epath
 from azr_jax.run.console import print_status
 
 _FILE = "file://"
-# Seconds between two tries to write an object.
-_PAUSES_S = (0.5, 2.0, 8.0)
-# Bytes of a file that are copied at once.
-_COPY_BYTES = 1 << 24
+# Seconds before each retry of a write to an object store.
+_RETRY_DELAYS_S = (0.5, 2.0, 8.0)
+_COPY_CHUNK_BYTES = 1 << 24
 
 
 def resolve(text: str) -> pathlib.Path:
@@ -51,17 +49,17 @@ def is_object_store(folder: pathlib.Path) -> bool:
   return not isinstance(folder, pathlib.Path)
 
 
-def write_whole(path: pathlib.Path, text: str) -> None:
+def write_atomically(path: pathlib.Path, text: str) -> None:
   """Writes a file; a reader never sees a part of the text.
 
-  A write to an object store is tried several times, because such a store now
-  and then refuses a request.
+  A write to an object store is retried, because such a store now and then
+  refuses a request.
 
   Raises:
     OSError: it cannot be written.
   """
   if is_object_store(path):
-    _try_several_times(path, lambda: path.write_text(text, encoding="utf-8"))
+    _retry(path, lambda: path.write_text(text, encoding="utf-8"))
     return
   partial = path.with_suffix(".partial")
   partial.write_text(text, encoding="utf-8")
@@ -69,14 +67,14 @@ def write_whole(path: pathlib.Path, text: str) -> None:
 
 
 def write_if_possible(path: pathlib.Path, text: str) -> None:
-  """Writes a file as `write_whole`; says so where an object store refuses.
+  """Writes a file as `write_atomically`; says so where an object store refuses.
 
   It is for what a run can do without. A folder of this machine that cannot be
   written to is an error as anywhere, for nothing else could be saved there.
   """
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, text)
+    write_atomically(path, text)
   except Exception as error:
     if not is_object_store(path):
       raise
@@ -84,12 +82,12 @@ def write_if_possible(path: pathlib.Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def written_here(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-  """Yields a folder of this machine; what is written there ends in `folder`.
+def upload_on_exit(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+  """Yields a local folder, whose files are in `folder` when the context ends.
 
-  It is for libraries that write to this machine alone. A folder of this machine
-  is yielded itself. For one in an object store, files go to a temporary folder
-  and are copied when the context ends well.
+  It is for libraries that can only write to a local disk. A local folder is
+  yielded itself. For one in an object store, files go to a temporary folder and
+  are uploaded unless the context ends with an error.
 
   Args:
     folder: made if missing.
@@ -119,25 +117,25 @@ def copy(path: pathlib.Path, target: pathlib.Path) -> None:
   def write() -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with path.open("rb") as source, target.open("wb") as sink:
-      shutil.copyfileobj(source, sink, _COPY_BYTES)
+      shutil.copyfileobj(source, sink, _COPY_CHUNK_BYTES)
 
-  _try_several_times(target, write)
+  _retry(target, write)
 
 
-def _try_several_times(path: pathlib.Path, write: Callable[[], object]) -> None:
-  """Calls what writes an object of a store.
+def _retry(path: pathlib.Path, write: Callable[[], object]) -> None:
+  """Calls `write`, which writes an object, until it succeeds.
 
   Raises:
-    OSError: the last of all tries failed, too.
+    OSError: the last retry failed, too.
   """
-  for pause_s in (*_PAUSES_S, None):
+  for delay_s in (*_RETRY_DELAYS_S, None):
     try:
       write()
       return
     # Clients of stores raise errors of their own, not only OSErrors.
     except Exception as error:
-      if pause_s is None:
+      if delay_s is None:
         raise OSError(
           f"{path} cannot be written ({type(error).__name__}: {error})"
         ) from error
-      time.sleep(pause_s)
+      time.sleep(delay_s)

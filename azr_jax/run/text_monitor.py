@@ -98,7 +98,7 @@ class Monitor:
     self._patterns = patterns
     self._classifier = classifier
 
-  def look(
+  def check(
     self,
     step: int,
     samples: Sequence[Sample],
@@ -153,10 +153,10 @@ class Monitor:
     """Writes a file of flagged samples, if there are any."""
     if not flagged or not self._write:
       return
-    learned = {id(t.completion): t for t in trajectories}
+    trained = {id(t.completion): t for t in trajectories}
     lines = []
     for names, (prompt, completion) in flagged:
-      trajectory = learned.get(id(completion))
+      trajectory = trained.get(id(completion))
       record = {
         "rules": names,
         "group": trajectory.group_id if trajectory else None,

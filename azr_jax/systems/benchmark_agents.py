@@ -73,7 +73,7 @@ def build(
   )
 
 
-def asked(c: AgentSettings, benchmarks: Sequence[str]) -> tuple[str, ...]:
+def agent_names(c: AgentSettings, benchmarks: Sequence[str]) -> tuple[str, ...]:
   """Returns the agents that answer; ("",): the model answers alone.
 
   Args:
@@ -91,5 +91,5 @@ def asked(c: AgentSettings, benchmarks: Sequence[str]) -> tuple[str, ...]:
       f"{questions.NAME!r}, as configs/evaluate.py:questions has them",
     )
   for name in benchmarks if c.agents else ():
-    questions.asked_by(registry.BENCHMARKS[name], c.agents[0], c.agents)
+    questions.answered_by(registry.BENCHMARKS[name], c.agents[0], c.agents)
   return c.agents or ("",)

@@ -25,7 +25,7 @@ from azr_jax.executor import Executor
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.parallel.rounds import Rounds
+from azr_jax.parallel.rounds import RoundClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.rollout.settings import SamplerSettings
@@ -57,7 +57,7 @@ class Context:
   hosts: Hosts
   tokenizer: Tokenizer
   sandbox: ExecutorSettings
-  rounds: Rounds = dataclasses.field(default_factory=Rounds)
+  rounds: RoundClock = dataclasses.field(default_factory=RoundClock)
   records: Records = Records(None, None)
   folder: pathlib.Path | None = None
 
@@ -167,7 +167,7 @@ class System(abc.ABC):
 
   @classmethod
   def fixed_keys(cls, settings: Any) -> Sequence[str]:
-    """Returns keys of the trunk that a resumed run of it must not change.
+    """Returns keys of shared settings that a resumed run of it must not change.
 
     They are of those that other runs may change, such as `train.steps` for a
     schedule over all steps.
@@ -209,7 +209,7 @@ class System(abc.ABC):
   def pass_rates(
     cls, settings: Any, state: dict[str, Any]
   ) -> Sequence[tuple[Any, float]]:
-    """Returns the problems that a run asked, with their last pass rates.
+    """Returns the problems that a run sampled, with their last pass rates.
 
     Args:
       settings: of the run.

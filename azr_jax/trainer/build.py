@@ -31,7 +31,7 @@ from azr_jax.models import attention, load, products, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.parallel.rounds import Rounds
+from azr_jax.parallel.rounds import RoundClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.settings import RolloutMeshSettings
@@ -78,16 +78,16 @@ class Experiment:
     self, executor: Executor, jobs: SharedJobs, run: Run
   ) -> System:
     """Returns the system of a run, which may read or make its data."""
-    trunk = self.settings.trunk
+    shared = self.settings.shared
     context = Context(
-      seed=trunk.seed,
-      steps=trunk.train.steps,
+      seed=shared.seed,
+      steps=shared.train.steps,
       jobs=jobs,
       executor=executor,
       hosts=run.hosts,
       tokenizer=self.source.tokenizer,
-      sandbox=trunk.executor,
-      rounds=jobs.rounds if trunk.rollout.max_staleness else Rounds(),
+      sandbox=shared.executor,
+      rounds=jobs.rounds if shared.rollout.max_staleness else RoundClock(),
       records=Records(run.folder, run.hosts),
       folder=run.folder,
     )
@@ -95,38 +95,40 @@ class Experiment:
 
   def steps_in_flight(self, system: System, jobs: SharedJobs) -> StepsInFlight:
     """Returns what collects rollouts, for some steps at a time."""
-    trunk = self.settings.trunk
+    shared = self.settings.shared
     return StepsInFlight(
       self.sampler,
       self.source.tokenizer,
       self.sampling_key,
       system,
       jobs,
-      trunk.rollout.max_staleness,
-      trunk.train.steps,
+      shared.rollout.max_staleness,
+      shared.train.steps,
     )
 
   def load_params(self) -> types.Params:
     """Returns the parameters to start from, float32, in their shards."""
-    rules = self.settings.trunk.sharding.rules()
+    rules = self.settings.shared.sharding.rules()
     return self.source.load_params(self.mesh, rules)
 
   def sampling_key(self, step: int) -> jax.Array:
     """Returns the random key of a step's rollouts."""
-    key = jax.random.key(self.settings.trunk.seed)
+    key = jax.random.key(self.settings.shared.seed)
     return jax.random.fold_in(jax.random.fold_in(key, _SAMPLING), step)
 
   def evaluation_key(self) -> jax.Array:
     """Returns the random key of evaluations, the same at every step."""
-    key = jax.random.key(self.settings.trunk.seed)
+    key = jax.random.key(self.settings.shared.seed)
     return jax.random.fold_in(key, _EVALUATION)
 
   def shape(
     self, trajectories: Sequence[types.Trajectory]
   ) -> tuple[list[types.Trajectory], dict[str, float]]:
     """Returns the trajectories with shaped rewards and masks, and metrics."""
-    trunk = self.settings.trunk
-    return shaping.shape(trajectories, trunk.shaping, trunk.rollout.max_tokens)
+    shared = self.settings.shared
+    return shaping.shape(
+      trajectories, shared.shaping, shared.rollout.max_tokens
+    )
 
   def make_batch(
     self, trajectories: Sequence[types.Trajectory], step: int
@@ -137,7 +139,7 @@ class Experiment:
     all groups are such, none is, because an update needs a batch.
     """
     kept, metrics = trajectories, {}
-    if self.settings.trunk.learner.drop_equal_groups:
+    if self.settings.shared.learner.drop_equal_groups:
       differ = advantages.groups_differ(
         [t.reward for t in trajectories], [t.group_id for t in trajectories]
       )
@@ -153,7 +155,7 @@ class Experiment:
     self, trajectories: Sequence[types.Trajectory]
   ) -> list[float]:
     """Returns the advantage of each trajectory by `learner.estimator`."""
-    c = self.settings.trunk.learner
+    c = self.settings.shared.learner
     return [
       float(advantage)
       for advantage in advantages.estimate(
@@ -183,7 +185,7 @@ class Experiment:
     Returns:
       A batch of NumPy arrays [A, B, S]: micro-batches of packed rows.
     """
-    c = self.settings.trunk.learner
+    c = self.settings.shared.learner
     batch = packing.pack(
       packing.from_trajectories(trajectories, values),
       row_length=c.row_length,
@@ -191,7 +193,7 @@ class Experiment:
       rows_multiple=self.micro_rows * c.max_micro_batches,
       aggregation=c.aggregation,
       regularizer_aggregation=c.regularizer_aggregation,
-      rng=np.random.default_rng((self.settings.trunk.seed, step, _PACKING)),
+      rng=np.random.default_rng((self.settings.shared.seed, step, _PACKING)),
     )
     return update.to_micro_batches(batch, self.micro_rows)
 
@@ -202,25 +204,25 @@ def build(settings: ExperimentSettings) -> Experiment:
   Raises:
     ValueError: the model cannot be loaded or does not fit the mesh.
   """
-  trunk = settings.trunk
-  mesh = mesh_lib.make_mesh(trunk.mesh.sizes())
-  source = load.resolve(trunk.model.source, trunk.model.cache_dir)
-  rules = trunk.sharding.rules()
-  model = build_model(trunk, source.config, mesh, trunk.learner.row_sequences)
+  shared = settings.shared
+  mesh = mesh_lib.make_mesh(shared.mesh.sizes())
+  source = load.resolve(shared.model.source, shared.model.cache_dir)
+  rules = shared.sharding.rules()
+  model = build_model(shared, source.config, mesh, shared.learner.row_sequences)
   return Experiment(
     settings,
     mesh,
     source,
     model,
-    build_learner(trunk, model, mesh),
+    build_learner(shared, model, mesh),
     Sampler(
       model,
       source.tokenizer,
-      rollout_mesh(trunk.rollout.mesh, mesh),
+      rollout_mesh(shared.rollout.mesh, mesh),
       rules,
-      trunk.rollout,
+      shared.rollout,
     ),
-    mesh_lib.padded_rows(trunk.learner.micro_rows, mesh),
+    mesh_lib.padded_rows(shared.learner.micro_rows, mesh),
   )
 
 
@@ -319,7 +321,7 @@ def build_learner(
       mesh=mesh,
       options=c.compiler.options(mesh),
     ),
-    c.learner.entropy_to_hold,
+    c.learner.target_entropy,
   )
 
 

@@ -7,11 +7,11 @@ from azr_jax.run import preemption, storage
 from azr_jax.trainer.settings import ExperimentSettings
 
 
-def last_words(
+def closing_message(
   settings: ExperimentSettings, folder: pathlib.Path, step: int
 ) -> str:
   """Returns the lines to print when a run ends after a step."""
-  is_stopped = step < settings.trunk.train.steps
+  is_stopped = step < settings.shared.train.steps
   stopped = ""
   if is_stopped:
     stopped = f"{preemption.STOPPED}: the same command resumes it\n"
@@ -30,8 +30,8 @@ def _scoring(settings: ExperimentSettings, folder: pathlib.Path) -> str:
   if storage.is_object_store(folder):
     scores = pathlib.Path("/tmp") / folder.name
   data = evaluation.data
-  if not data and evaluation.benchmark == settings.trunk.evaluation.benchmarks:
-    data = settings.trunk.evaluation.data
+  if not data and evaluation.benchmark == settings.shared.evaluation.benchmarks:
+    data = settings.shared.evaluation.data
   command = [
     "python -m azr_jax.evaluate",
     f"--config=configs/evaluate.py:{evaluation.variant}",

@@ -33,7 +33,7 @@ class PeriodicSettings(Settings):
     "steps between evaluations, the first before step 1; the final policy is "
     "scored too; 0: never",
     paper="AZR: figure 14 has a point each 10 steps or so",
-    at_least=0,
+    minimum=0,
   )
   benchmarks: str = setting(
     "",
@@ -45,14 +45,14 @@ class PeriodicSettings(Settings):
     50,
     "maximum number of items per benchmark; 0: all",
     paper="AZR: 0",
-    at_least=0,
+    minimum=0,
   )
-  samples: int = setting(1, "responses per item", paper="AZR: 1", at_least=1)
+  samples: int = setting(1, "responses per item", paper="AZR: 1", minimum=1)
   temperature: float = setting(
     0.0,
     "divides the logits; 0 is greedy",
     paper="AZR: 0 (section 4.1); ORZ: 1",
-    at_least=0,
+    minimum=0,
   )
   prompt_format: str = setting(
     "full",
@@ -75,7 +75,7 @@ class BenchmarkSettings(Settings):
   prompt_format: str = setting(
     "compact", "prompt format", choices=PROMPT_FORMATS
   )
-  samples: int = setting(1, "responses per item", at_least=1)
+  samples: int = setting(1, "responses per item", minimum=1)
   agents: tuple[str, ...] = setting(
     (),
     "agents of R1-CI that answer the benchmarks; (): the model answers alone",

@@ -43,7 +43,7 @@ def train(
       agree.
     TimeoutError: a host did not come in `hosts.timeout_s`.
   """
-  c = experiment.settings.trunk.train
+  c = experiment.settings.shared.train
   with open_training(experiment, run) as training:
     monitor = text_monitor.from_settings(run.folder, run.is_primary, c)
     saves = SaveSchedule(c, run)
@@ -56,10 +56,10 @@ def train(
         # block, because the update needs the memory.
         with training.in_flight.sampling(training.state.params, step) as policy:
           scores = training.evals.run(policy, step, run)
-          lap = speed.begin()
+          times = speed.begin()
           rollouts, policy = training.in_flight.collect(policy, step)
         trajectories, shaped = experiment.shape(rollouts.trajectories)
-        lap.collected(trajectories)
+        times.collected(trajectories)
 
         # Advantages, and pack.
         batch, packed = experiment.make_batch(trajectories, step)
@@ -67,25 +67,25 @@ def train(
         # Update.
         run.assert_same(f"batch of step {step}", *jax.tree.leaves(batch))
         batch = update.place(batch, experiment.mesh)
-        lap.send()
+        times.send()
         training.state, learner_metrics = experiment.learner.update(
           training.state, batch, training.ref_params
         )
         learned = step_log.fetch(learner_metrics)
 
         # Log, while the update runs.
-        flagged = monitor.look(
+        flagged = monitor.check(
           step,
-          policy.sampled.replies,
+          policy.sample_log.completions,
           trajectories,
-          extra=policy.sampled.branch_replies,
+          extra=policy.sample_log.branch_completions,
         )
         rollouts.metrics.update(scores | shaped | packed | flagged)
         training.log.write_last()
         compiled = training.counter.take_expected(
           step, first, fail_on_recompile
         )
-        training.log.add(step, rollouts, learned, compiled, lap.metrics)
+        training.log.add(step, rollouts, learned, compiled, times.metrics)
 
         # Save.
         end = saves.at_end_of(step)
@@ -102,4 +102,6 @@ def train(
 
     # Score the final policy.
     training.evals.finish(training.state.params, step, run, training.log)
-  run.print_status(ending.last_words(experiment.settings, run.folder, step))
+  run.print_status(
+    ending.closing_message(experiment.settings, run.folder, step)
+  )

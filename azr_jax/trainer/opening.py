@@ -58,7 +58,7 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
     RuntimeError: the hosts of the run do not agree.
     TimeoutError: a host did not come in `hosts.timeout_s`.
   """
-  settings = experiment.settings.trunk
+  settings = experiment.settings.shared
   with contextlib.ExitStack() as at_exit:
     # Restore.
     checkpoints = at_exit.enter_context(

@@ -42,7 +42,7 @@ class PeriodicEvals:
       ValueError: a benchmark needs an agent or prompts that the system lacks,
         or its data cannot be read.
     """
-    c = experiment.settings.trunk.evaluation
+    c = experiment.settings.shared.evaluation
     self._every = c.every
     self._key = experiment.evaluation_key()
     self._executor = executor
@@ -69,7 +69,7 @@ class PeriodicEvals:
     """
     is_there = (
       bool(self._every)
-      and done == self._experiment.settings.trunk.train.steps
+      and done == self._experiment.settings.shared.train.steps
       and run.is_primary
       and metrics_lib.has_step(run.folder, done + 1)
     )
@@ -101,7 +101,7 @@ class PeriodicEvals:
       run: the run.
       log: gets the scores as those before the next step.
     """
-    is_last = done == self._experiment.settings.trunk.train.steps
+    is_last = done == self._experiment.settings.shared.train.steps
     if not self._every or not is_last or self.is_finished(run, done):
       return
     log.write_last(flush=True)
@@ -155,9 +155,11 @@ def _read(
     settings = runner.RunSettings(
       paths.get(name, ""), c.limit, c.prompt_format, c.samples
     )
-    benchmark = mathematics.graded_by(c.mathematics, registry.BENCHMARKS[name])
+    benchmark = mathematics.with_grading(
+      c.mathematics, registry.BENCHMARKS[name]
+    )
     if c.prompt_format == program_tasks.TRAINED:
-      benchmark = program_tasks.asked_as_trained(
+      benchmark = program_tasks.with_training_prompt(
         benchmark, system.solver_prompt
       )
     try:

@@ -49,7 +49,7 @@ def pin_start(experiment: Experiment, folder: pathlib.Path) -> int:
       though `train.keep_moments` needs it, or the step that was written before
       is damaged.
   """
-  c = experiment.settings.trunk.train
+  c = experiment.settings.shared.train
   spec = c.init_from_run
   if not spec and c.keep_moments:
     raise ValueError(
@@ -70,7 +70,7 @@ def pin_start(experiment: Experiment, folder: pathlib.Path) -> int:
       f"config.train.init_from_run={spec!r}: expected a run's folder with a "
       "finished checkpoint"
     )
-  storage.write_whole(path, json.dumps({"run": spec, "step": step}) + "\n")
+  storage.write_atomically(path, json.dumps({"run": spec, "step": step}) + "\n")
   return step
 
 
@@ -98,7 +98,7 @@ def initial_params(
   Raises:
     ValueError: the run that training starts from no longer has the step.
   """
-  spec = experiment.settings.trunk.train.init_from_run
+  spec = experiment.settings.shared.train.init_from_run
   if not spec:
     return (experiment.load_params(),)
   abstract = experiment.learner.abstract
@@ -130,7 +130,7 @@ def training_state(
     The learner's state, the parameters that the KL penalty refers to (None
     without a penalty), and the system's state of the step.
   """
-  has_reference = experiment.settings.trunk.learner.kl_coef > 0
+  has_reference = experiment.settings.shared.learner.kl_coef > 0
   make_reference = experiment.learner.make_reference
   start = run.build(
     "the run to start from", lambda: pin_start(experiment, run.folder)
@@ -144,7 +144,7 @@ def training_state(
       )
     state, system = checkpoints.restore(step, experiment.learner.abstract)
     return state, reference, system
-  if experiment.settings.trunk.train.keep_moments:
+  if experiment.settings.shared.train.keep_moments:
     state = _next_stage(experiment, start)
     reference = make_reference(state.params) if has_reference else None
     return state, reference, {}
@@ -163,7 +163,7 @@ def _next_stage(experiment: Experiment, step: int) -> learner_lib.State:
   Raises:
     ValueError: the run's optimizer keeps another state than this one's.
   """
-  spec = experiment.settings.trunk.train.init_from_run
+  spec = experiment.settings.shared.train.init_from_run
   with checkpoint_reading.open_to_read(storage.resolve(spec), step) as (
     saved,
     step,

@@ -76,13 +76,13 @@ def evaluate(
   identity = identity_of(settings, model_spec) | {"data": data, "limit": limit}
   with open_scores(workdir, settings, identity) as run:
     names = _with_data(names, paths, run)
-    agents_asked = benchmark_agents.asked(settings.evaluate, names)
-    if any(agents_asked):
+    agent_names = benchmark_agents.agent_names(settings.evaluate, names)
+    if any(agent_names):
       require_same_sandbox(settings, model_spec)
     policy = restore.load_policy(settings, model_spec, identity["step"])
     scores: dict[str, float] = {}
     with build.build_executor(settings.executor, run.hosts) as executor:
-      for name, agent in itertools.product(names, agents_asked):
+      for name, agent in itertools.product(names, agent_names):
         # Every benchmark starts from the same key, so that its scores do not
         # depend on the other benchmarks.
         scores |= _score(
@@ -158,14 +158,14 @@ def _score(
   items: runner.RunSettings,
 ) -> dict[str, float]:
   """Returns the scores of one benchmark, answered by an agent or alone."""
-  benchmark = mathematics.graded_by(
+  benchmark = mathematics.with_grading(
     settings.evaluate.mathematics, registry.BENCHMARKS[name]
   )
   if name == livecodebench.NAME:
-    benchmark = livecodebench.of_release(settings.evaluate.livecodebench)
+    benchmark = livecodebench.for_release(settings.evaluate.livecodebench)
   agent = policy_lib.single_turn
   if agent_name:
-    benchmark = questions.asked_by(
+    benchmark = questions.answered_by(
       benchmark, agent_name, settings.evaluate.agents
     )
     agent = benchmark_agents.build(
@@ -225,7 +225,7 @@ def _write(
   }
   scores |= registry.averages(main) | registry.average_errors(errors)
   text = json.dumps(identity | {"scores": scores}, indent=2)
-  storage.write_whole(path, text + "\n")
+  storage.write_atomically(path, text + "\n")
   return scores
 
 

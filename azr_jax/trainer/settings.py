@@ -45,7 +45,7 @@ from azr_jax.trainer.evaluation_settings import (
 
 
 def _seed() -> int:
-  return setting(0, "seed for all random draws", at_least=0)
+  return setting(0, "seed for all random draws", minimum=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,12 +127,12 @@ class ExperimentSettings:
   """A checked configuration of `azr_jax.train`.
 
   Attributes:
-    trunk: the sections that every system has.
+    shared: the sections that every system has.
     system: the class of the system.
     system_settings: the section of the system.
   """
 
-  trunk: TrainSettings
+  shared: TrainSettings
   system: type[System]
   system_settings: Settings
 
@@ -201,15 +201,15 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
       if key not in known:
         names = dict.fromkeys((*known, cls.name))
         raise settings_lib.unknown(key, value, names)
-    trunk = settings_lib.build(TrainSettings, values)
+    shared = settings_lib.build(TrainSettings, values)
     try:
       settings = settings_lib.build(cls.Settings, own)
     except Invalid as error:
       raise error.inside(cls.name) from None
-    cls.check(settings, trunk.rollout)
+    cls.check(settings, shared.rollout)
   except Invalid as error:
     raise error.inside("config") from None
-  return ExperimentSettings(trunk, cls, settings)
+  return ExperimentSettings(shared, cls, settings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,7 +248,7 @@ class CorpusSettings(Settings):
     "programs", "the kind of corpus", choices=tuple(corpora.KINDS)
   )
   tokenizer_samples: int = setting(
-    6000, "conversations that a new tokenizer is trained on", at_least=1
+    6000, "conversations that a new tokenizer is trained on", minimum=1
   )
 
 
@@ -256,14 +256,14 @@ class CorpusSettings(Settings):
 class SupervisedRunSettings(Settings):
   """Section `train` of supervised training."""
 
-  steps: int = setting(10_000, "training steps", at_least=1)
-  save_every: int = setting(1000, "steps between checkpoints", at_least=1)
+  steps: int = setting(10_000, "training steps", minimum=1)
+  save_every: int = setting(1000, "steps between checkpoints", minimum=1)
   save_minutes: float = setting(
     30.0,
     "minutes after a checkpoint until the next step's end is saved too",
     above=0,
   )
-  keep_checkpoints: int = setting(2, "newest checkpoints to keep", at_least=1)
+  keep_checkpoints: int = setting(2, "newest checkpoints to keep", minimum=1)
   checksums: bool = setting(
     True, "write checksums into checkpoints, so that damage is found"
   )
@@ -306,18 +306,18 @@ class SupervisedExperiment:
   """A checked configuration of `azr_jax.sft`.
 
   Attributes:
-    trunk: the sections that every corpus has.
+    shared: the sections that every corpus has.
     corpus: the corpus's own section.
   """
 
-  trunk: SupervisedTrainSettings
+  shared: SupervisedTrainSettings
   corpus: Settings
 
 
 def supervised_config(kind: str) -> ml_collections.ConfigDict:
   """Returns the defaults of supervised training on a kind of corpus."""
-  trunk = SupervisedTrainSettings(data=CorpusSettings(kind=kind))
-  config = overrides.to_config(trunk)
+  shared = SupervisedTrainSettings(data=CorpusSettings(kind=kind))
+  config = overrides.to_config(shared)
   config[kind] = overrides.to_config(corpora.KINDS[kind].Settings())
   return config
 
@@ -342,12 +342,12 @@ def read_supervised(config: ml_collections.ConfigDict) -> SupervisedExperiment:
       "another variant of configs/sft.py has another corpus",
     )
   own = values.pop(kind, {})
-  trunk = overrides.build(SupervisedTrainSettings, values)
+  shared = overrides.build(SupervisedTrainSettings, values)
   try:
     corpus = settings_lib.build(corpora.KINDS[kind].Settings, own)
   except Invalid as error:
     raise error.inside(kind).inside("config") from None
-  return SupervisedExperiment(trunk, corpus)
+  return SupervisedExperiment(shared, corpus)
 
 
 def read(cls: type[Made], config: ml_collections.ConfigDict) -> Made:

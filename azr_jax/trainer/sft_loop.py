@@ -48,7 +48,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
     settings: the checked configuration.
     run: the open run.
   """
-  c = settings.trunk
+  c = settings.shared
   rows, source = run.build("corpus", lambda: _prepare(settings, run))
   run.assert_same("the corpus", np.asarray(rows.tokens))
 
@@ -166,7 +166,7 @@ def _write_model(
   with contextlib.ExitStack() as written:
     here = folder
     if run.is_primary:
-      here = written.enter_context(storage.written_here(folder))
+      here = written.enter_context(storage.upload_on_exit(folder))
     safetensors_io.save(
       params,
       source.config,
@@ -191,7 +191,7 @@ def _prepare(
   Raises:
     ValueError: every conversation is longer than a row.
   """
-  c = settings.trunk
+  c = settings.shared
   resources = corpora.Resources(
     lambda: build.build_executor(c.executor), run.folder / "corpus"
   )
@@ -233,7 +233,7 @@ def _initial_model(
       conversation.prompt + "".join(conversation.turns)
       for conversation in sampled
     )
-    with storage.written_here(tokenizer) as here:
+    with storage.upload_on_exit(tokenizer) as here:
       corpus.train_tokenizer(texts, here)
   return restore.untrained(name, folder, c.seed)
 

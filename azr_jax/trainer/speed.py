@@ -40,17 +40,17 @@ class Speed:
       chip: the rates of a device; None: those of the experiment's devices, if
         they are known.
     """
-    trunk = experiment.settings.trunk
+    shared = experiment.settings.shared
     mesh = experiment.mesh
     kind = mesh.devices.flat[0].device_kind
     self._chip = chip or chips.BY_KIND.get(kind)
     self._config = experiment.source.config
-    self._width = jnp.dtype(trunk.model.dtype).itemsize
+    self._width = jnp.dtype(shared.model.dtype).itemsize
     self._devices = mesh.size
-    self._groups = experiment.sampler.groups
+    self._num_replicas = experiment.sampler.num_replicas
     # A critic is a second network of the same shape.
-    networks = 2 if trunk.learner.estimator == GAE else 1
-    self._passes = networks * trunk.learner.epochs
+    networks = 2 if shared.learner.estimator == GAE else 1
+    self._passes = networks * shared.learner.epochs
     self._meter = experiment.sampler.meter
     self._meter.take()  # The work of compilation belongs to no step.
     self._done_at = time.monotonic()
@@ -90,7 +90,7 @@ class Speed:
       read = operations.decode_bytes(
         self._config,
         self._width,
-        counts.alone_steps * self._groups,
+        counts.alone_steps * self._num_replicas,
         counts.alone_entries,
       )
       rate = self._devices * self._chip.bandwidth

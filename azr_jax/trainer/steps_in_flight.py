@@ -25,7 +25,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.parallel.rounds import Rounds
+from azr_jax.parallel.rounds import RoundClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.event_loop import EventLoop
@@ -33,7 +33,7 @@ from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.settings import SamplerSettings
-from azr_jax.rollout.stream import name_of
+from azr_jax.rollout.stream import sample_id
 from azr_jax.systems.system import System
 
 # The key of the host's state that no system may have.
@@ -57,13 +57,13 @@ class _Step:
   state: dict[str, Any]
 
 
-def rounds(c: SamplerSettings) -> Rounds:
+def rounds(c: SamplerSettings) -> RoundClock:
   """Returns the clock of a run's jobs.
 
   It decides which prompts are prefilled together, and so how numbers are
   rounded; without it two runs of a seed would differ.
   """
-  return Rounds(c.verdict_calls)
+  return RoundClock(c.verdict_delay_calls)
 
 
 class StepsInFlight:
@@ -133,10 +133,10 @@ class StepsInFlight:
     first = self._steps[0]
     assert first.number == step
     while not first.rollouts.done():
-      if self._loop.go_round():
+      if self._loop.run_once():
         self._begin_more(step, params)
     rollouts = first.rollouts.result()
-    self._loop.settle()
+    self._loop.run_until_idle()
     self._steps.popleft()
     first.policy.params = None
     rollouts.metrics.update(self._jobs.metrics())
@@ -152,7 +152,7 @@ class StepsInFlight:
       params,
       self._sampling_key(number),
       loop=self._loop,
-      order=(number,),
+      priority=(number,),
     )
     state = self._system.state_dict() if self._staleness else {}
     rollouts = self._loop.spawn(self._system.collect(policy, number))
@@ -177,16 +177,18 @@ class StepsInFlight:
     state = self._system.state_dict()
     if not self._steps:
       return state
-    held = {name_of(sequence): sequence for sequence in self._loop.held}
+    suspended = {
+      sample_id(sequence): sequence for sequence in self._loop.suspended
+    }
     states: list[dict[str, Any]] = []
     steps = []
     for under_way in self._steps:
       if not states or states[-1] != under_way.state:
         states.append(under_way.state)
       sequences = []
-      for request, futures in under_way.policy.sampled.requests:
+      for request, futures in under_way.policy.sample_log.requests:
         for sample, future in enumerate(futures):
-          sequence = _sequence(request, sample, future, held)
+          sequence = _sequence(request, sample, future, suspended)
           if sequence is not None:
             sequences.append(_to_json(sequence))
       steps.append(
@@ -206,11 +208,11 @@ class StepsInFlight:
     """
     system = {key: v for key, v in state.items() if key != IN_FLIGHT}
     for step in state.get(IN_FLIGHT, {}).get("steps", ()):
-      self._loop.expect(map(_from_json, step["sequences"]))
+      self._loop.restore(map(_from_json, step["sequences"]))
       self._system.load_state_dict(state[IN_FLIGHT]["states"][step["state"]])
       self._begin(step["step"], None)
-      self._loop.settle()
-    self._loop.expect([])
+      self._loop.run_until_idle()
+    self._loop.restore([])
     self._jobs.metrics()  # They were counted before.
     self._system.load_state_dict(system)
 
@@ -219,12 +221,12 @@ def _sequence(
   request: Request,
   sample: int,
   future: "Future[types.Completion]",
-  held: Mapping[Any, SequenceState],
+  suspended: Mapping[Any, SequenceState],
 ) -> SequenceState | None:
   """Returns a sequence with tokens, ended or not; None: it has none."""
   sequence = SequenceState(request, sample)
   if not future.done():
-    known = held.get(name_of(sequence))
+    known = suspended.get(sample_id(sequence))
     return known if known is not None and known.token_ids else None
   completion = future.result()
   assert completion.versions is not None

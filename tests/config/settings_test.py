@@ -22,7 +22,7 @@ class Robot(Settings):
   """One field of every kind."""
 
   name: str = setting("", "what it is called")
-  arms: int = setting(2, "number of arms", at_least=0, at_most=8)
+  arms: int = setting(2, "number of arms", minimum=0, maximum=8)
   speed: float = setting(0.5, "metres per second", above=0, below=1)
   is_on: bool = setting(False, "whether it moves")
   colour: str = setting("red", "colour", choices=("red", "blue"))

@@ -56,16 +56,18 @@ def test_files_keep_conversations(tmp_path):
     ("[]", "expected a conversation"),
     ('{"id": "1"}', "expected a conversation"),
     (
-      '{"id": "1", "task": "a", "form": "free", "prompt": "?", '
+      '{"id": "1", "task": "a", "solution_style": "free", "prompt": "?", '
       '"turns": ["a", "b"]}',
       "2 turns",
     ),
     (
-      '{"id": "1", "task": "a", "form": "free", "prompt": "?", "turns": [1]}',
+      '{"id": "1", "task": "a", "solution_style": "free", '
+      '"prompt": "?", "turns": [1]}',
       "expected texts",
     ),
     (
-      '{"id": "1", "task": "a", "form": "free", "prompt": "?", "turns": "abc"}',
+      '{"id": "1", "task": "a", "solution_style": "free", '
+      '"prompt": "?", "turns": "abc"}',
       "expected texts",
     ),
   ],

@@ -41,15 +41,15 @@ def test_conversations_are_correct_and_show_the_output_of_their_code(
     assert self_checks.has_self_check(turns) == (style == "check")
 
 
-def test_forms_and_solution_styles_are_mixed_by_their_weights():
+def test_requested_and_solution_styles_are_mixed_by_their_weights():
   settings = corpus.CorpusSettings(
     0, 200, ("gym:gcd", "gym:lcm"), (1.0, 1.0, 0.0), 0.5
   )
   conversations = list(corpus.conversations(settings))
   assert conversations == list(corpus.conversations(settings))
-  for form, num_turns in (("text", 1), ("code", 3)):
+  for style, num_turns in (("text", 1), ("code", 3)):
     of_form = [
-      one for one in conversations if one.prompt.splitlines()[-1] == form
+      one for one in conversations if one.prompt.splitlines()[-1] == style
     ]
     assert 0.15 < len(of_form) / len(conversations) < 0.35
     assert {len(one.turns) for one in of_form} == {num_turns}

@@ -9,7 +9,7 @@ from azr_jax.data import select_problems
 
 def record(question, correct):
   return json.dumps(
-    {"request": question, "reference": {"answer": "1"}, "correct": correct}
+    {"question": question, "reference": {"answer": "1"}, "correct": correct}
   )
 
 
@@ -33,8 +33,8 @@ def test_problems_in_range_are_written_with_their_pass_rates(tmp_path):
   [
     "not JSON",
     "{}",
-    '{"request": "a", "reference": "1", "correct": [1]}',
-    '{"request": "a", "reference": {"answer": "1"}, "correct": []}',
+    '{"question": "a", "reference": "1", "correct": [1]}',
+    '{"question": "a", "reference": {"answer": "1"}, "correct": []}',
   ],
 )
 def test_a_line_that_is_no_record_is_named(tmp_path, line):

@@ -13,14 +13,14 @@ from azr_jax.evals import comparison, score_files, table
 NAME = "gsm8k"
 
 
-def write(folder, correct, too_long=0, request="question {}", name=NAME):
+def write(folder, correct, too_long=0, question="question {}", name=NAME):
   """Writes what `azr_jax.evaluate` would, with the samples of each item."""
   folder.mkdir(parents=True)
   lines = [
     json.dumps(
       {
         "id": str(index),
-        "request": request.format(index),
+        "question": question.format(index),
         "correct": samples,
         "responses": [""] * len(samples),
       }
@@ -121,7 +121,7 @@ def test_what_cannot_be_compared_is_named(tmp_path):
   longer = read(write(tmp_path / "longer", [[True]] * 3))
   with pytest.raises(ValueError, match="base has 2, .*longer has 3"):
     only(first, longer)
-  other = read(write(tmp_path / "other", [[True]] * 2, request="other {}"))
+  other = read(write(tmp_path / "other", [[True]] * 2, question="other {}"))
   with pytest.raises(ValueError, match="item 0 is another question in"):
     only(first, other)
   with pytest.raises(ValueError, match="item 0 is another question than in"):

@@ -107,7 +107,7 @@ def test_contest_methods_are_called(executor, body, correct):
     metadata=json.dumps({"func_name": "join"}),
     starter_code="class Solution:\n  def join(self, a, b):",
   )
-  assert "class Solution" in item.request
+  assert "class Solution" in item.question
   code = (
     "class Solution:\n  def join(self, a: List[int], b):\n"
     f"    return tuple({body})"

@@ -39,7 +39,7 @@ def test_olympiad_records_have_units_and_tolerances(executor):
       }
     ]
   )
-  assert item.request.startswith("A train.") and "km" in item.request
+  assert item.question.startswith("A train.") and "km" in item.question
   for response, correct in (("\\boxed{2.58}", True), ("\\boxed{2.7}", False)):
     grade = mathematics.grade(executor, item, response).result(60)
     assert grade.correct == correct

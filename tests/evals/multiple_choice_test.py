@@ -13,13 +13,13 @@ def test_mmlu_gpqa_and_bbh_are_read_and_graded(executor):
     ]
   )
   assert [item.reference["answer"] for item in both] == ["C", "J"]
-  assert "(C) y" in both[0].request and "(J) j" in both[1].request
+  assert "(C) y" in both[0].question and "(J) j" in both[1].question
   row = {"Question": "q", "Correct Answer": "yes"}
   row |= {f"Incorrect Answer {n}": f"no {n}" for n in (1, 2, 3)}
   first, second = multiple_choice.read_gpqa([row, row])
-  assert first.request == second.request
+  assert first.question == second.question
   letter = first.reference["answer"]
-  assert f"({letter}) yes" in first.request
+  assert f"({letter}) yes" in first.question
   items = multiple_choice.read_bbh(FIXTURES)
   assert {item.subset for item in items} == {
     "boolean_expressions",

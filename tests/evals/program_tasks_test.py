@@ -19,7 +19,7 @@ SOLVER_PROMPT = functools.partial(
 
 
 def trained(name):
-  return program_tasks.asked_as_trained(
+  return program_tasks.with_training_prompt(
     registry.BENCHMARKS[name], SOLVER_PROMPT
   )
 
@@ -112,7 +112,7 @@ def test_other_benchmarks_have_no_prompt_of_training():
 
 def test_the_paper_s_evaluation_is_that_of_figure_14():
   for variant in azr.PAPER_MODELS:
-    c = settings.read_train(azr.get_config(variant)).trunk.evaluation
+    c = settings.read_train(azr.get_config(variant)).shared.evaluation
     assert (c.limit, c.samples, c.temperature) == (0, 1, 0.0)
     assert c.prompt_format == program_tasks.TRAINED
     assert {*c.benchmarks.split(",")} == {

@@ -1,4 +1,4 @@
-"""The text around a request."""
+"""The text around a question."""
 
 import pytest
 

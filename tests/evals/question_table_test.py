@@ -110,7 +110,7 @@ class Letters:
 def test_agents_answer_other_benchmarks_between_marks(
   executor, name, reference, response, is_correct
 ):
-  benchmark = questions.asked_by(registry.BENCHMARKS[name], "text")
+  benchmark = questions.answered_by(registry.BENCHMARKS[name], "text")
   item = Item("0", "How many?", reference)
   grade = benchmark.grade(executor, item, response)
   assert grade.result().correct == is_correct
@@ -127,7 +127,7 @@ def test_scores_of_several_agents_have_names_of_their_own():
     (("text",), "aime24"),
     (both, "aime24_text"),
   ):
-    found = questions.asked_by(registry.BENCHMARKS["aime24"], "text", agents)
+    found = questions.answered_by(registry.BENCHMARKS["aime24"], "text", agents)
     assert found.name == name
   with pytest.raises(ValueError, match="benchmark 'humaneval', whose answers"):
-    questions.asked_by(registry.BENCHMARKS["humaneval"], "text", both)
+    questions.answered_by(registry.BENCHMARKS["humaneval"], "text", both)

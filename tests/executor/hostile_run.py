@@ -1,6 +1,6 @@
 """Runs the hostile programs in one pool and prints their outcomes as JSON.
 
-  python -m tests.executor.hostile_run [--unsafe] [--without=landlock,limits]
+  python -m tests.executor.hostile_run [--unsafe] [--disable=landlock,limits]
 
 For each program, `cases` has its verdict, the files that it touched, `held`,
 which is whether the verdict is one of those expected, and `sentinel`, which is
@@ -281,7 +281,7 @@ def main() -> None:
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
   parser.add_argument("--unsafe", action="store_true", help="without seccomp")
-  parser.add_argument("--without", default="", help="other layers to leave out")
+  parser.add_argument("--disable", default="", help="other layers to leave out")
   parser.add_argument("--only", default="", help="names of cases")
   parser.add_argument(
     "--libraries", default="", help="libraries that every zygote has loaded"
@@ -300,7 +300,7 @@ def main() -> None:
     report = report_on(
       names,
       flags.unsafe,
-      flags.without,
+      flags.disable,
       flags.libraries,
       flags.settle_s,
       surroundings,
@@ -311,18 +311,18 @@ def main() -> None:
 def report_on(
   names: list[str],
   unsafe: bool,
-  without: str,
+  disabled: str,
   libraries: str,
   settle_s: float,
   surroundings: Surroundings,
 ) -> dict[str, object]:
   """Runs cases in a sandbox without some layers; returns the report."""
   start = time.monotonic()
-  left_out = [name for name in without.split(",") if name]
+  left_out = [name for name in disabled.split(",") if name]
   loaded = tuple(name for name in libraries.split(",") if name)
   memory_mb = LIBRARIES_MB if loaded else MEMORY_MB
   start_pool = functools.partial(
-    Executor, 1, TIMEOUT_S, memory_mb, unsafe=unsafe, without=left_out
+    Executor, 1, TIMEOUT_S, memory_mb, unsafe=unsafe, disabled_layers=left_out
   )
   run = Run(start_pool, surroundings, loaded)
   for batch in batches(names):

@@ -41,12 +41,12 @@ class Outcome:
 
   Attributes:
     report: the script's output.
-    without: the sandbox layers that were left out on purpose.
+    disabled: the sandbox layers that were left out on purpose.
     lacking: the layers that the user cannot have on this kernel.
   """
 
   report: dict[str, Any]
-  without: tuple[str, ...]
+  disabled: tuple[str, ...]
   lacking: frozenset[str]
 
 
@@ -59,7 +59,7 @@ class Outcome:
 )
 def outcome(request, tmp_path_factory):
   """Runs the script in an environment, once for all of pytest's processes."""
-  without, user = ENVIRONMENTS[request.param]
+  disabled, user = ENVIRONMENTS[request.param]
   python = _python_for_nobody() if user else sys.executable
   libraries = ""
   if request.param == "with_libraries":
@@ -70,7 +70,7 @@ def outcome(request, tmp_path_factory):
   def make(folder):
     report = _run(
       python,
-      f"--without={','.join(without)}",
+      f"--disable={','.join(disabled)}",
       f"--libraries={libraries}",
       **user,
     )
@@ -80,7 +80,7 @@ def outcome(request, tmp_path_factory):
   name = f"hostile_{request.param}"
   folder = training.make_once(tmp_path_factory, name, make)
   report = json.loads((folder / "report.json").read_text())
-  return Outcome(report, without, _lacking(python, **user))
+  return Outcome(report, disabled, _lacking(python, **user))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -101,7 +101,7 @@ def test_no_file_is_left(outcome):
 def test_the_layers_are_those_asked_for(outcome):
   layers = outcome.report["layers"]
   names = ("seccomp", "unprivileged", "landlock", "namespaces")
-  left_out = {*outcome.without, *outcome.lacking}
+  left_out = {*outcome.disabled, *outcome.lacking}
   assert {name: layers[name] for name in names} == {
     name: name not in left_out for name in names
   }
@@ -151,16 +151,16 @@ _HELD_BY_BOTH = {
 }
 # The programs of `ABLATED` that get through, by the flags of the script.
 ABLATIONS = {
-  "--without=unprivileged": {"peeking/privileges"},
-  "--without=limits": _HELD_BY_LIMITS,
+  "--disable=unprivileged": {"peeking/privileges"},
+  "--disable=limits": _HELD_BY_LIMITS,
   "--unsafe": _HELD_BY_SECCOMP,
-  "--unsafe --without=limits": _HELD_BY_SECCOMP
+  "--unsafe --disable=limits": _HELD_BY_SECCOMP
   | _HELD_BY_LIMITS
   | _HELD_BY_LIMITS_AND_SECCOMP,
-  "--unsafe --without=landlock": _HELD_BY_SECCOMP | _HELD_BY_LANDLOCK,
-  "--unsafe --without=namespaces": _HELD_BY_SECCOMP
+  "--unsafe --disable=landlock": _HELD_BY_SECCOMP | _HELD_BY_LANDLOCK,
+  "--unsafe --disable=namespaces": _HELD_BY_SECCOMP
   | {"processes/datagram_to_the_trainer"},
-  "--unsafe --without=landlock,namespaces": _HELD_BY_SECCOMP
+  "--unsafe --disable=landlock,namespaces": _HELD_BY_SECCOMP
   | _HELD_BY_LANDLOCK
   | _HELD_BY_BOTH
   | {"processes/datagram_to_the_trainer"},
@@ -170,9 +170,9 @@ ABLATED = sorted(set().union(*ABLATIONS.values(), _HELD_BY_THE_USER))
 
 # By default, each layer is left out alone, and most of them together.
 _SLOW_ABLATIONS = (
-  "--unsafe --without=limits",
-  "--unsafe --without=landlock",
-  "--unsafe --without=namespaces",
+  "--unsafe --disable=limits",
+  "--unsafe --disable=landlock",
+  "--unsafe --disable=namespaces",
 )
 
 
@@ -207,10 +207,10 @@ def test_what_is_left_behind_is_seen():
     "peeking/secret_in_the_environment_file",
     "processes/detach_by_two_forks",
   }
-  without = "--without=landlock,namespaces,unprivileged,limits"
+  disable = "--disable=landlock,namespaces,unprivileged,limits"
   only = f"--only={','.join(sorted(names))}"
   # The process never ends, so a longer wait for it would be in vain.
-  report = _run(sys.executable, "--unsafe", without, only, "--settle_s=1")
+  report = _run(sys.executable, "--unsafe", disable, only, "--settle_s=1")
   assert set(report["got_through"]) == names
   assert len(report["left_processes"]) == 1
   assert len(report["left_files"]) == 1

@@ -46,10 +46,12 @@ def test_neither_busy_processes_nor_slots_make_a_right_answer_wrong(condition):
   shares = (0.05, 0.25, 0.5)
   found = load.measure(LIMIT_S, 1, shares, conditions=[condition])
   assert [*found] == [f"{condition}/{share}" for share in ("5%", "25%", "50%")]
-  assert all(answers.right == answers.of == 8 for answers in found.values())
+  assert all(
+    answers.correct == answers.total == 8 for answers in found.values()
+  )
   # The limit was that of CPU time: a limit of wall clock would have failed.
   slowest = found[f"{condition}/50%"]
-  assert slowest.late > 4 and slowest.most_wall > 1 > slowest.most_cpu
+  assert slowest.over_wall_limit > 4 and slowest.max_wall > 1 > slowest.max_cpu
 
 
 def test_an_endless_call_gets_the_limit_in_cpu_time(pool):
@@ -150,18 +152,18 @@ def test_a_stopwatch_looks_when_a_limit_may_be_reached(monkeypatch):
   looks = []
   while (limit := watch.reached()) is None:
     looks.append(clocks["wall"])
-    elapsed = watch.next_look() - clocks["wall"]
+    elapsed = watch.next_check() - clocks["wall"]
     clocks["wall"] += elapsed
     clocks["cpu"] += elapsed / 4  # Three more processes are on its core.
     if clocks["cpu"] > 0.9999:
       break
   assert limit is None and len(looks) < 40
   clocks["cpu"] = 1.0
-  clocks["wall"] = watch.next_look()
+  clocks["wall"] = watch.next_check()
   assert watch.reached() == frames.CALL_TIMED_OUT
   watch.begin_call()
   assert watch.reached() is None
-  assert watch.next_look() == pytest.approx(clocks["wall"] + 0.5)
+  assert watch.next_check() == pytest.approx(clocks["wall"] + 0.5)
   clocks |= {"wall": clocks["wall"] + 0.6, "cpu": 1.5}
   assert watch.reached() == frames.RUN_TIMED_OUT
 
@@ -184,7 +186,7 @@ def test_when_a_child_that_does_not_run_has_slept_too_long(
     monkeypatch, 100.0, 100.0, 2.0, waits=waits
   )
   while (limit := watch.reached()) is None:
-    clocks["wall"] = watch.next_look()
+    clocks["wall"] = watch.next_check()
   assert limit == frames.SLEPT
   assert clocks["wall"] == pytest.approx(ends_s, rel=0.01)
 
@@ -198,4 +200,4 @@ def test_a_child_that_waits_for_a_core_all_the_time_has_not_slept(monkeypatch):
   watch, clocks, _ = _stopwatch(monkeypatch, 100.0, 100.0, 2.0, waits=waits)
   while clocks["wall"] < 11.9:
     assert watch.reached() is None
-    clocks["wall"] = watch.next_look()
+    clocks["wall"] = watch.next_check()

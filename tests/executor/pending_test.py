@@ -50,7 +50,7 @@ def test_tasks_that_are_put_back_come_first():
   pending.submit([Job(str(i), str(i), ()) for i in range(4)])
   taken = pending.take(2)
   assert [task.job.id for task in taken] == ["0", "1"]
-  pending.put_back(taken)
+  pending.requeue(taken)
   assert [task.job.id for task in pending.take(9)] == ["0", "1", "2", "3"]
 
 

@@ -92,7 +92,7 @@ def test_a_pool_whose_zygotes_do_not_start_at_all_ends(monkeypatch):
 
 @pytest.mark.parametrize("size", [1, 10**6])
 def test_a_stopped_zygote_is_replaced_and_blocks_nobody(monkeypatch, size):
-  monkeypatch.setattr(pool_lib, "SILENT_S", 1.5)
+  monkeypatch.setattr(pool_lib, "HEARTBEAT_TIMEOUT_S", 1.5)
   with started(timeout_s=0.3) as pool:
     stopped = pool.processes()
     for pid in stopped:
@@ -105,7 +105,7 @@ def test_a_stopped_zygote_is_replaced_and_blocks_nobody(monkeypatch, size):
 
 
 def test_the_kernels_limit_of_a_late_zygote_is_a_timeout(monkeypatch):
-  monkeypatch.setattr(pool_lib, "SILENT_S", 600.0)
+  monkeypatch.setattr(pool_lib, "HEARTBEAT_TIMEOUT_S", 600.0)
   with started(timeout_s=0.2) as pool:
     submit(pool, Job("1", LOOP, ("1",)))
     step_until(pool, lambda: children_of(pool.processes()))
@@ -122,7 +122,7 @@ def test_the_kernels_limit_of_a_late_zygote_is_a_timeout(monkeypatch):
 
 
 def test_a_zygote_gives_signs_of_life_while_a_program_runs(monkeypatch):
-  monkeypatch.setattr(pool_lib, "SILENT_S", 1.5)
+  monkeypatch.setattr(pool_lib, "HEARTBEAT_TIMEOUT_S", 1.5)
   with started(timeout_s=2.5) as pool:
     [result] = run(pool, Job("1", LOOP, ("1",)))
     assert pool.replaced == 0
@@ -130,7 +130,7 @@ def test_a_zygote_gives_signs_of_life_while_a_program_runs(monkeypatch):
 
 
 def test_a_pool_that_was_kept_from_running_loses_no_zygote(monkeypatch):
-  monkeypatch.setattr(pool_lib, "SILENT_S", 1.5)
+  monkeypatch.setattr(pool_lib, "HEARTBEAT_TIMEOUT_S", 1.5)
   with started(timeout_s=2.5) as pool:
     submit(pool, Job("1", LOOP, ("1",)))
     step_until(pool, lambda: children_of(pool.processes()))

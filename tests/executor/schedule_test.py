@@ -16,7 +16,7 @@ class Item:
   """A zygote or a run."""
 
   seed: int
-  busy: int = 0
+  in_flight: int = 0
 
 
 @given(st.lists(st.tuples(st.sampled_from([1, 2, None]), st.integers(0))))
@@ -26,21 +26,21 @@ def test_slots_of_the_least_busy_zygote_go_first(events):
   for zygote in zygotes:
     slots.put(zygote, 0)
   for seed, which in events:
-    busy = [zygote for zygote in zygotes if zygote.busy]
+    busy = [zygote for zygote in zygotes if zygote.in_flight]
     if seed is None:  # A run ends somewhere.
       if busy:
         zygote = busy[which % len(busy)]
-        zygote.busy -= 1
-        slots.put(zygote, zygote.busy)
+        zygote.in_flight -= 1
+        slots.put(zygote, zygote.in_flight)
       continue
-    fit = [z for z in zygotes if seed == z.seed and z.busy < 2]
+    fit = [z for z in zygotes if seed == z.seed and z.in_flight < 2]
     zygote = slots.take(seed)
     if not fit:
       assert zygote is None
       continue
-    assert zygote in fit and zygote.busy == min(z.busy for z in fit)
-    zygote.busy += 1
-    slots.put(zygote, zygote.busy)
+    assert zygote in fit and zygote.in_flight == min(z.in_flight for z in fit)
+    zygote.in_flight += 1
+    slots.put(zygote, zygote.in_flight)
 
 
 def test_a_removed_zygote_is_not_taken():

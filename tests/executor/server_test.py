@@ -82,7 +82,7 @@ def test_a_job_that_takes_its_server_down_each_time_is_an_error(pool):
 
 
 def test_a_stopped_server_is_replaced(monkeypatch, pool):
-  monkeypatch.setattr(local_server, "SILENT_S", 4.0)
+  monkeypatch.setattr(local_server, "HEARTBEAT_TIMEOUT_S", 4.0)
   [server] = pool.servers()
   os.kill(server, signal.SIGSTOP)
   future = pool.submit(Job("1", DOUBLE, ("1",)))

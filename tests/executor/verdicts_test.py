@@ -76,7 +76,7 @@ def test_a_child_killed_twice_is_not_nondeterminism():
   job = Job("1", ADD, ("1",), runs=2)
   ok = Result("1", "ok", ("2",), None, 0.1)
   killed = verdict.failure(job, "error", KILLED)
-  assert verdict.settled([ok, killed]) == killed
+  assert verdict.early_verdict([ok, killed]) == killed
 
 
 def test_a_value_with_a_comment_is_refused_when_runs_are_compared():
@@ -84,8 +84,8 @@ def test_a_value_with_a_comment_is_refused_when_runs_are_compared():
   seen = [
     verdict.read_reply(job, 0.1, 0.1, frames.REPORTED, b"5 # 7\ndone\n")
   ] * 2
-  assert verdict.settled(seen) is None
-  agreed = verdict.agreed(seen[0], *comparison.compare(seen))
+  assert verdict.early_verdict(seen) is None
+  agreed = verdict.compared_verdict(seen[0], *comparison.compare(seen))
   assert agreed.error == "MalformedReport"
 
 
@@ -289,4 +289,4 @@ def test_a_lost_worker_is_not_nondeterminism(order):
   job = Job("1", ADD, ("1",), runs=2)
   ok = Result("1", "ok", ("2",), None, 0.1)
   lost = verdict.failure(job, "error", "WorkerDied")
-  assert verdict.settled([ok, lost][::order]) == lost
+  assert verdict.early_verdict([ok, lost][::order]) == lost

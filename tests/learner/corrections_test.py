@@ -82,7 +82,7 @@ def config(**keys):
   for key, value in keys.items():
     section, _, name = key.partition("__")
     c[section][name] = value
-  return train_settings.read_train(c).trunk
+  return train_settings.read_train(c).shared
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_smollm2_greedy_text_matches_transformers(smollm2, one_device_mesh):
     prompt_buckets=(64,),
     max_tokens=24,
     prefill_tokens=64,
-    cache_chunk=32,
+    page_size=32,
     decode_chunk=8,
     stop_strings=(),
     temperature=0.0,

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from azr_jax.parallel.rounds import Rounds
+from azr_jax.parallel.rounds import RoundClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 
 HOSTS = 3
@@ -132,7 +132,7 @@ def test_an_outcome_that_was_polled_is_not_kept():
 @pytest.mark.parametrize("delay", [1, 3])
 def test_outcomes_are_taken_when_they_are_due_and_not_before(delay):
   """However long a job takes, so that two runs take it at one moment."""
-  rounds = Rounds(delay)
+  rounds = RoundClock(delay)
   jobs = SharedJobs(None, argparse.Namespace(index=0, count=1), rounds)
   jobs.submit(lambda _: done_later("slow", 0.3), "slow")
   taken = [jobs.poll(wait=False)]
@@ -149,7 +149,7 @@ def test_outcomes_are_taken_when_they_are_due_and_not_before(delay):
 
 
 def test_the_next_outcomes_are_due_where_nothing_else_is_done():
-  rounds = Rounds(5)
+  rounds = RoundClock(5)
   jobs = SharedJobs(None, argparse.Namespace(index=0, count=1), rounds)
   jobs.submit(lambda _: done_later(1, 0.1), "first")
   rounds.now += 1

@@ -36,7 +36,7 @@ def test_every_program_compiles_on_a_mesh():
   config.rollout.mesh.tensor = 2
   mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 4, "tensor": 2})
   model_config = load.config_of(config.model.source, config.model.cache_dir)
-  c = settings.read_train(config).trunk
+  c = settings.read_train(config).shared
   found = {p.name: p for p in compiled.compile_all(c, model_config, mesh)}
   names = ["start_copy", "start_critic", "start_policy", "restore"]
   names += ["prefill", "prefill_64", "prefill_8", "decode", "score"]

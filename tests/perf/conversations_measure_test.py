@@ -36,7 +36,7 @@ def test_conversations_are_the_same_however_long_scripts_take():
     max_tokens=work.max_tokens,
     prefill_tokens=32,
     decode_chunk=4,
-    cache_chunk=64,
+    page_size=64,
     extend_chunk=work.output_tokens,
     stop_strings=(),
   )
@@ -51,4 +51,4 @@ def test_conversations_are_the_same_however_long_scripts_take():
   assert report["slept_s"] == pytest.approx(1.2)
   # Each conversation sleeps twice.
   assert report["sleeping_s"] > 0.4
-  assert 0 < report["slots_writing"] <= 1 and report["awaiting"] > 0
+  assert 0 < report["slots_decoding"] <= 1 and report["awaiting"] > 0

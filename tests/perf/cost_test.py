@@ -129,7 +129,7 @@ DECODE = program(
 def test_loops_that_depend_on_data_stand_apart():
   found = cost_of(DECODE)
   assert found.loop_names() == [cost.TOKEN, cost.PAGE]
-  assert found.loops[0].at_most == 128
+  assert found.loops[0].max_trip_count == 128
   assert found.total_cycles == 1000
   token = found.iteration(cost.TOKEN)
   assert token.total_cycles == 50 + 2 * 20
@@ -165,7 +165,7 @@ def test_the_hottest_branch_counts():
     ("jit(f)/layers/attention/attend/cache_write/dus", parts.ATTENTION),
     ("jit(f)/cache_write/scatter", parts.CACHE),
     ("jit(f)/while/body/jvp(logits)/while/body/dot", parts.LOGITS),
-    ("jit(f)/while/body/token_choice/reduce", parts.CHOICE),
+    ("jit(f)/while/body/token_sampling/reduce", parts.SAMPLING),
     ("jit(f)/Transformer/gather", parts.EMBEDDING),
     ("jit(update)/optimizer/mul", parts.OPTIMIZER),
     ("jit(f)/add", parts.OTHER),
@@ -247,9 +247,9 @@ def test_only_what_runs_beside_a_collective_hides_it():
   found = {one["kind"]: one for one in report["collectives"]}
   assert found["all-gather"]["seconds"] == 3
   # The fusion of 600 cycles takes 0.6 s of these three.
-  assert found["all-gather"]["in_line_seconds"] == pytest.approx(2.4)
-  assert found["all-reduce"]["in_line_seconds"] == 6
-  assert found["collective-permute"]["in_line_seconds"] == 1
+  assert found["all-gather"]["exposed_seconds"] == pytest.approx(2.4)
+  assert found["all-reduce"]["exposed_seconds"] == 6
+  assert found["collective-permute"]["exposed_seconds"] == 1
   assert report["seconds"] == 0.6
   assert report["total_seconds"] == pytest.approx(0.6 + 2.4 + 6 + 1 + 3)
 

@@ -26,7 +26,7 @@ def rules(**changes):
       "prefill_tokens": 64,
       "devices": 1,
       "decode_chunk": 16,
-      "cache_chunk": 4,
+      "page_size": 4,
       "platform": "cpu",
     }
     | changes
@@ -51,19 +51,21 @@ def prompts(*counts, tokens=8):
 
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_equal_lengths_take_their_tokens_once_per_round_of_slots(rounds):
-  played = sampler_forecast.sample(
+  simulated = sampler_forecast.sample(
     prompts(*[40] * 4 * rounds), rules(), costs(call=7)
   )
   calls = rounds * 3  # 16 + 16 + 8 tokens.
-  assert (played.steps, played.calls) == (rounds * 40, calls)
-  assert played.seconds == rounds * 40 + 7 * calls
-  assert played.busy == 1 and played.tokens == rounds * 160
+  assert (simulated.steps, simulated.calls) == (rounds * 40, calls)
+  assert simulated.seconds == rounds * 40 + 7 * calls
+  assert simulated.busy == 1 and simulated.tokens == rounds * 160
 
 
 def test_one_long_answer_keeps_the_slots_until_it_ends():
-  played = sampler_forecast.sample(prompts(10, 10, 10, 100), rules(), costs())
-  assert played.seconds == played.steps == 100
-  assert played.busy == 130 / 400
+  simulated = sampler_forecast.sample(
+    prompts(10, 10, 10, 100), rules(), costs()
+  )
+  assert simulated.seconds == simulated.steps == 100
+  assert simulated.busy == 130 / 400
 
 
 def test_slots_are_compacted_for_a_long_answer():
@@ -123,11 +125,11 @@ def test_what_follows_a_completion_waits_for_it_alone():
   second = Prompt(8, (16,), (Prompt(8, (4,)),))
   stream = rules(slot_counts=(2,))
   two = costs(decode={2: DecodeCost(0.0, 1.0, 0.0)})
-  apart = [
+  separate = [
     sampler_forecast.sample(prompts(*counts), stream, two)
     for counts in ((4, 16), (12, 4))
   ]
-  assert sum(played.seconds for played in apart) == 16 + 12
+  assert sum(simulated.seconds for simulated in separate) == 16 + 12
   found = sampler_forecast.sample([first, second], rules(slot_counts=(2,)), two)
   # The first call is not cut, because nothing waits yet: 16 and 12 tokens.
   assert found.seconds == 16 + 12

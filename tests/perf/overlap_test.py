@@ -21,7 +21,7 @@ LOAD = overlap.Load(
 
 def play(**changes):
   load = dataclasses.replace(LOAD, **changes)
-  return overlap.play(load, overlap.IdealWorld(timeout_s=10.0))
+  return overlap.simulate(load, overlap.IdealScripts(timeout_s=10.0))
 
 
 def test_quick_scripts_leave_nothing_idle():
@@ -46,17 +46,17 @@ def test_a_conversation_hides_the_script_of_another():
 
 
 def test_real_scripts_run_in_the_executor(executor):
-  world = overlap.RealWorld(executor)
-  usage = overlap.play(
-    dataclasses.replace(LOAD, scripts=2, token_s=0.005), world
+  backend = overlap.RealScripts(executor)
+  usage = overlap.simulate(
+    dataclasses.replace(LOAD, scripts=2, token_s=0.005), backend
   )
   assert usage.seconds >= 0.3
-  assert len(world.latencies_s) == 4 and world.timeouts == 0
+  assert len(backend.latencies_s) == 4 and backend.timeouts == 0
 
 
 def test_real_scripts_end_at_the_limit(executor):
-  world = overlap.RealWorld(executor)
+  backend = overlap.RealScripts(executor)
   load = dataclasses.replace(LOAD, endless_share=1.0, token_s=0.005)
-  usage = overlap.play(load, world)
-  assert world.timeouts == 2
+  usage = overlap.simulate(load, backend)
+  assert backend.timeouts == 2
   assert usage.idle_s == pytest.approx(3.0, rel=0.9)  # The executor's limit.

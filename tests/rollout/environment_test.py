@@ -87,7 +87,7 @@ def long_policy(params, mesh, **changes):
   return policy(
     params,
     mesh,
-    **({"max_tokens": 140, "extend_chunk": 8, "cache_chunk": 160} | changes),
+    **({"max_tokens": 140, "extend_chunk": 8, "page_size": 160} | changes),
   )
 
 
@@ -162,7 +162,7 @@ def test_the_loss_mask_tells_responses_from_tool_outputs(
   "changes, delays",
   [
     pytest.param({"slots": 1}, (0, 2), marks=pytest.mark.slow),
-    ({"slots": 20, "cache_chunk": 32}, (40,)),
+    ({"slots": 20, "page_size": 32}, (40,)),
     pytest.param({"extend_chunk": 3}, (5, 0, 1), marks=pytest.mark.slow),
     pytest.param({"extend_chunk": 64}, (1,), marks=pytest.mark.slow),
     pytest.param(
@@ -210,7 +210,7 @@ def test_a_tool_output_that_leaves_no_room_ends_the_conversation(
   params, one_device_mesh
 ):
   short = policy(
-    params, one_device_mesh, max_tokens=30, extend_chunk=8, cache_chunk=48
+    params, one_device_mesh, max_tokens=30, extend_chunk=8, page_size=48
   )
   conversations = converse(short, ScriptedEnvironment())
   reasons = {c.finish_reason for c in conversations.values()}
@@ -257,7 +257,7 @@ def test_conversations_without_pages_read_their_tokens_again(
   params, one_device_mesh, monkeypatch, limit, num_pages
 ):
   """Six pages are one of the longest sequences, and its prompt."""
-  enough = long_policy(params, one_device_mesh, slots=20, cache_chunk=32)
+  enough = long_policy(params, one_device_mesh, slots=20, page_size=32)
   wanted = converse(enough, ScriptedEnvironment(), limit=limit)
   dropped, drop = [], Scheduler._drop_cache
 
@@ -271,7 +271,7 @@ def test_conversations_without_pages_read_their_tokens_again(
   few = long_policy(
     params,
     one_device_mesh,
-    cache_chunk=32,
+    page_size=32,
     cache_gib=(num_pages + 0.5) * page_bytes / 2**30,
   )
   assert few.sampler.engine.num_pages == num_pages
@@ -301,7 +301,7 @@ def test_nothing_compiles_in_a_conversation_after_the_warm_up(
     one_device_mesh,
     make_sampler=new_sampler,
     slots=20,
-    cache_chunk=64,
+    page_size=64,
   )
   ready.sampler.warm_up(ready.params)
   compiled = []

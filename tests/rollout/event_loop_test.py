@@ -67,5 +67,7 @@ def test_a_coroutine_that_waits_for_nothing_is_told():
   async def waits():
     await Awaited(Future())
 
-  with pytest.raises(RuntimeError, match="awaits what nobody will bring"):
+  with pytest.raises(
+    RuntimeError, match="awaits a future that nothing will complete"
+  ):
     EventLoop().run(waits())

@@ -58,7 +58,7 @@ def test_calls_and_tokens_are_those_of_the_scheduler(
       s.prefill_tokens,
       1,
       s.decode_chunk,
-      s.cache_chunk,
+      s.page_size,
       "cpu",
     ),
     # Each call that reads costs 1, each compaction 100.

@@ -28,11 +28,11 @@ def test_a_call_that_ran_alone_is_timed_until_it_was_seen_to_be_done():
   clock[0] = 10.0
   request.send_decode()
   clock[0] = 11.0
-  request.look(result)
+  request.check_ready(result)
   result.done, clock[0] = True, 12.0
-  request.look(result)
+  request.check_ready(result)
   clock[0] = 13.0
-  request.look(result)
+  request.check_ready(result)
   # Slots had 5, 7 and 0 cache entries and got 2, 3 and 0 tokens.
   request.fetched(np.array([2, 3, 0]), [5, 7, 0])
   entries = (5 + 6) + (7 + 8 + 9)

@@ -33,7 +33,7 @@ def test_a_page_is_free_or_has_as_many_users_as_hold_it(operations):
       free, before = pool.num_free(one.device), list(one.pages)
       missing = max(0, -(-tokens // TOKENS) - len(before))
       enough = missing == 0 or missing + spare <= free
-      assert pool.grow(one, tokens, spare) == enough
+      assert pool.allocate(one, tokens, spare) == enough
       assert one.pages[: len(before)] == before
       assert len(one.pages) == len(before) + enough * missing
       one.count = min(max(one.count, tokens), len(one.pages) * TOKENS)
@@ -55,10 +55,10 @@ def test_a_page_is_free_or_has_as_many_users_as_hold_it(operations):
 def test_the_smallest_free_page_is_taken_first():
   pool = PagePool(1, 4, TOKENS)
   first, second = CachedTokens(0), CachedTokens(0)
-  assert pool.grow(first, 5) and first.pages == [0, 1]
-  assert pool.grow(second, 1) and second.pages == [2]
+  assert pool.allocate(first, 5) and first.pages == [0, 1]
+  assert pool.allocate(second, 1) and second.pages == [2]
   pool.release(first)
-  assert pool.grow(second, 9) and second.pages == [2, 0, 1]
+  assert pool.allocate(second, 9) and second.pages == [2, 0, 1]
 
 
 @pytest.mark.parametrize("tokens, pages", [(0, 0), (1, 1), (4, 1), (5, 2)])

@@ -17,7 +17,7 @@ from azr_jax.rollout import decode, engine
 from azr_jax.rollout.meter import Meter
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.settings import SamplerSettings
-from azr_jax.rollout.stream import Draw, Stream
+from azr_jax.rollout.stream import SampleKey, Stream
 
 VOCABULARY, BASE, PRIME = 120, 131, 1_000_003
 
@@ -57,7 +57,7 @@ class HostEngine:
     return rows + -rows % self.devices
 
   def init_pool(self):
-    shape = (self.devices, self.num_pages, self.settings.cache_chunk)
+    shape = (self.devices, self.num_pages, self.settings.page_size)
     return np.full(shape, -1, np.int64)
 
   def init_slots(self, slots):
@@ -72,7 +72,7 @@ class HostEngine:
 
   def _write(self, pages, table, start, tokens):
     for position, token in enumerate(tokens, start):
-      page, place = divmod(position, self.settings.cache_chunk)
+      page, place = divmod(position, self.settings.page_size)
       pages[table[page], place] = token
 
   def prefill(self, params, pool, batch):
@@ -86,7 +86,7 @@ class HostEngine:
     return pool
 
   def _held(self, pages, table, length):
-    used = -(-length // self.settings.cache_chunk)
+    used = -(-length // self.settings.page_size)
     held = pages[table[:used]].reshape(-1)[:length]
     assert (held >= 0).all()
     return held.tolist()
@@ -98,7 +98,7 @@ class HostEngine:
       device, index = divmod(slot, rows)
       if index < changes.num_copies[device]:
         pages = pool[device]
-        pages[changes.copies[slot]] = pages[changes.copied[slot]]
+        pages[changes.copy_targets[slot]] = pages[changes.copy_sources[slot]]
     new = self.compact(slots, np.arange(count))
     enters = changes.enters
     for name in ("token", "length", "num_tokens", "max_new_tokens"):
@@ -195,7 +195,7 @@ SETTINGS = SamplerSettings(
   prompt_buckets=(5, 16),
   max_tokens=24,
   prefill_tokens=16,
-  cache_chunk=4,
+  page_size=4,
   decode_chunk=3,
   extend_chunk=3,
   stop_strings=(),
@@ -242,9 +242,9 @@ class Requests:
     request, futures = self._stream.submit(
       types.Prompt("", prompt),
       n,
-      Draw(np.zeros(2, np.uint32), number),
+      SampleKey(np.zeros(2, np.uint32), number),
       limit,
-      order=(number // 50,),
+      priority=(number // 50,),
       environment=self._tools if with_tools else None,
     )
     wanted = [
@@ -303,7 +303,7 @@ def test_no_device_is_idle_while_others_have_a_line(requests):
   stream = Stream(host, tokenizer, ends, Meter(), {})
   for number, (n, limit) in enumerate(requests):
     prompt = types.Prompt("", (number + 3,) * 9)
-    stream.submit(prompt, n, Draw(np.zeros(2, np.uint32), number), limit)
+    stream.submit(prompt, n, SampleKey(np.zeros(2, np.uint32), number), limit)
   while not stream.is_empty:
     if stream.send():
       scheduler = stream._scheduler

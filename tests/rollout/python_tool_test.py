@@ -102,7 +102,7 @@ def conversations(one_device_mesh):
       max_tokens=800,
       prefill_tokens=64,
       decode_chunk=4,
-      cache_chunk=64,
+      page_size=64,
       extend_chunk=32,
       stop_strings=(),
     ),

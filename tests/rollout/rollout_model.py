@@ -59,7 +59,7 @@ SETTINGS = SamplerSettings(
   prompt_buckets=(16,),
   max_tokens=10,
   prefill_tokens=16,
-  cache_chunk=32,
+  page_size=32,
   decode_chunk=3,
   stop_strings=(),
 )

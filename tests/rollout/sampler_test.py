@@ -65,7 +65,7 @@ def test_samples_do_not_depend_on_slots_or_chunks(params, one_device_mesh):
   for changes in (
     {"slots": 1, "decode_chunk": 10},
     {"slots": 16, "prefill_tokens": 1000, "prompt_buckets": (8, 16)},
-    {"prefill_tokens": 4, "cache_chunk": 3},
+    {"prefill_tokens": 4, "page_size": 3},
   ):
     got = sample(policy(params, one_device_mesh, **changes), n=3)
     assert got.keys() == want.keys()
@@ -102,8 +102,8 @@ def test_a_branch_samples_by_its_numbers_alone(params, one_device_mesh):
   ]
   assert texts[0] != texts[1] != texts[2]
   # All of them are counted with the policy.
-  assert len(first.sampled.replies) == len(TEXTS)
-  assert len(first.sampled.branch_replies) == len(TEXTS)
+  assert len(first.sample_log.completions) == len(TEXTS)
+  assert len(first.sample_log.branch_completions) == len(TEXTS)
 
 
 def test_eight_devices_sample_what_one_does(params, one_device_mesh):
@@ -224,7 +224,7 @@ def test_another_layout_than_the_parameters_samples_the_same(
 
 
 def test_nothing_compiles_after_the_warm_up(params, one_device_mesh):
-  ready = policy(params, one_device_mesh, new_sampler, slots=20, cache_chunk=8)
+  ready = policy(params, one_device_mesh, new_sampler, slots=20, page_size=8)
   ready.sampler.warm_up(ready.params)
   compiled = []
   jax.monitoring.register_event_duration_secs_listener(
@@ -245,7 +245,7 @@ def test_the_learner_scores_500_tokens_as_the_sampler_did(
     one_device_mesh,
     max_tokens=500,
     decode_chunk=64,
-    cache_chunk=256,
+    page_size=256,
     temperature=0.8,
   )
   prompts = [long.prompt(text) for text in TEXTS]

@@ -10,10 +10,10 @@ from rollout_model import TEXTS, ByteTokenizer, policy
 
 from azr_jax import types
 from azr_jax.executor import futures
-from azr_jax.parallel.rounds import Rounds
+from azr_jax.parallel.rounds import RoundClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.event_loop import Awaited
-from azr_jax.systems import refill
+from azr_jax.systems import dynamic_sampling
 from azr_jax.systems.system import System
 from azr_jax.trainer.steps_in_flight import IN_FLIGHT, StepsInFlight
 
@@ -80,23 +80,23 @@ class Refilled(System):
   """
 
   name = "refilled"
-  settings = refill.RefillSettings(max_prompts=4)
+  settings = dynamic_sampling.DynamicSamplingSettings(max_prompts=4)
 
   def __init__(self, jobs):
     self.jobs = jobs
-    self.order = refill.EpochOrder(4, self.settings)
+    self.order = dynamic_sampling.EpochOrder(4, self.settings)
     self.asked = []
 
   async def collect(self, policy, step):
     taken = self.order.take(step - 1)
-    groups = await refill.fill(
+    groups = await dynamic_sampling.sample_groups(
       policy,
       4,
       self.settings,
       lambda number: self._ask(policy, number, taken[number]),
     )
-    self.order.give_back(taken, groups)
-    self.asked += [taken[group.number] for group in groups.asked]
+    self.order.return_unused(taken, groups)
+    self.asked += [taken[group.number] for group in groups.sampled]
     kept = [t for group in groups.kept for t in group.trajectories]
     return types.RolloutBatch(kept, groups.metrics("x"))
 
@@ -134,7 +134,7 @@ def make_steps(params, one_device_mesh):
     sampler = policy(
       params, one_device_mesh, max_staleness=1, max_tokens=20, slots=8
     ).sampler
-    jobs = SharedJobs(None, argparse.Namespace(index=0, count=1), Rounds(2))
+    jobs = SharedJobs(None, argparse.Namespace(index=0, count=1), RoundClock(2))
     jobs.metrics = dict  # No hosts to ask.
     system = make_system(jobs)
     steps = StepsInFlight(
@@ -215,7 +215,7 @@ def test_a_killed_run_replaces_the_prompts_that_it_would_have(make, staleness):
   system, steps = make(staleness, Refilled)
   batches, states = play(make, steps)
   metrics = [batch.metrics for batch in batches]
-  assert sum(one["refill/x/asked"] for one in metrics) > 4 * STEPS
+  assert sum(one["dynamic_sampling/x/sampled"] for one in metrics) > 4 * STEPS
   # No step asks what another one asked, also where they overlap.
   order = json.loads(states[-1])["order"]
   assert sorted(system.asked + order["returned"]) == list(range(order["next"]))

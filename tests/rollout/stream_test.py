@@ -8,7 +8,7 @@ import pytest
 from rollout_model import TEXTS, policy
 
 from azr_jax.rollout.sequence import SequenceState
-from azr_jax.rollout.stream import Draw
+from azr_jax.rollout.stream import SampleKey
 
 # Every text several times, so that there are more sequences than slots.
 COUNT = 12
@@ -24,7 +24,7 @@ def make_sampling(params, one_device_mesh):
 def submit(stream, sampling, index, **options):
   """Submits one prompt; returns its request and the futures of two samples."""
   prompt = sampling.prompt(TEXTS[index % len(TEXTS)])
-  return stream.submit(prompt, 2, Draw(KEY, index), **options)
+  return stream.submit(prompt, 2, SampleKey(KEY, index), **options)
 
 
 def finish(stream, between=lambda: None):
@@ -76,7 +76,7 @@ def test_sequences_leave_their_slots_and_go_on(sampling, wanted):
     if stream.send():
       stream.fetch()
     stream.suspend()
-    suspended += len(stream.held)
+    suspended += len(stream.suspended)
     stream.resume(sampling.params, version=0)
   assert suspended > COUNT
   assert_equal(results(submitted), wanted)
@@ -105,7 +105,7 @@ def test_a_killed_run_goes_on_from_its_tokens(sampling, wanted):
     stream.send()
     stream.fetch()
   stream.suspend()
-  known = [SequenceState(**vars(sequence)) for sequence in stream.held]
+  known = [SequenceState(**vars(sequence)) for sequence in stream.suspended]
   ended = {
     (request.seed, sample): future.result()
     for request, futures in submitted
@@ -114,7 +114,7 @@ def test_a_killed_run_goes_on_from_its_tokens(sampling, wanted):
   }
   assert ended and any(sequence.token_ids for sequence in known)
   again = sampling.sampler.open(None)
-  again.expect(sequence for sequence in known if sequence.token_ids)
+  again.restore(sequence for sequence in known if sequence.token_ids)
   resubmitted = [
     (request, [None, None])
     if (request.seed, 0) in ended and (request.seed, 1) in ended
@@ -155,7 +155,7 @@ def test_smaller_orders_get_their_slots_first(sampling):
   ended = []
   for index in range(COUNT):
     _, futures = submit(
-      stream, sampling, index, order=(COUNT - index,), max_new_tokens=4
+      stream, sampling, index, priority=(COUNT - index,), max_new_tokens=4
     )
     futures[0].add_done_callback(lambda _, i=index: ended.append(i))
   finish(stream)

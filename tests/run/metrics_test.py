@@ -119,7 +119,7 @@ def make_store(tmp_path, monkeypatch):
     return write_text(path, text, **options)
 
   monkeypatch.setattr(type(folder), "write_text", write)
-  monkeypatch.setattr(storage, "_PAUSES_S", (0.0, 0.0, 0.0))
+  monkeypatch.setattr(storage, "_RETRY_DELAYS_S", (0.0, 0.0, 0.0))
   return folder, left
 
 

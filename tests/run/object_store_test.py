@@ -60,7 +60,7 @@ def test_files_of_libraries_are_copied_to_the_store(strict_store, tmp_path):
   with pytest.raises(TypeError, match="not on this machine"):
     open(strict_store / "file", "wb")
   content = bytes(range(256)) * 999
-  with storage.written_here(strict_store / "model") as here:
+  with storage.upload_on_exit(strict_store / "model") as here:
     (here / "inner").mkdir()
     (here / "inner" / "weights").write_bytes(content)
     (here / "config.json").write_text("{}")
@@ -68,11 +68,11 @@ def test_files_of_libraries_are_copied_to_the_store(strict_store, tmp_path):
   assert (tmp_path / "run/model/inner/weights").read_bytes() == content
   assert (tmp_path / "run/model/config.json").read_text() == "{}"
   with pytest.raises(KeyError):
-    with storage.written_here(strict_store / "failed") as here:
+    with storage.upload_on_exit(strict_store / "failed") as here:
       (here / "half").write_text("of a file")
       raise KeyError
   assert not (tmp_path / "run/failed").exists()
-  with storage.written_here(tmp_path / "plain") as here:
+  with storage.upload_on_exit(tmp_path / "plain") as here:
     assert here == tmp_path / "plain" and here.is_dir()
 
 
@@ -104,10 +104,10 @@ def test_metrics_are_rewritten_from_time_to_time(tmp_path, monkeypatch):
   writer = metrics_lib.MetricsWriter(folder, 1)
   writer.write(1, {"loss": 2.0})
   assert not path.exists()
-  monkeypatch.setattr(metrics_lib, "STORE_S", -1.0)
+  monkeypatch.setattr(metrics_lib, "STORE_WRITE_S", -1.0)
   writer.write(2, {"loss": 1.0})
   assert len(path.read_text().splitlines()) == 2
-  monkeypatch.setattr(metrics_lib, "STORE_S", 1e9)
+  monkeypatch.setattr(metrics_lib, "STORE_WRITE_S", 1e9)
   writer.write(3, {"loss": 0.5})
   writer.flush()
   assert len(path.read_text().splitlines()) == 3

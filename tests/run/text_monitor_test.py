@@ -76,7 +76,7 @@ def trajectory(text):
 def look(monitor, step, *trajectories):
   """Looks at samples of which all are learned from."""
   samples = [(t.prompt, t.completion) for t in trajectories]
-  return monitor.look(step, samples, trajectories)
+  return monitor.check(step, samples, trajectories)
 
 
 def test_samples_that_nothing_is_learned_from_are_read(tmp_path):
@@ -84,7 +84,7 @@ def test_samples_that_nothing_is_learned_from_are_read(tmp_path):
   monitor = text_monitor.Monitor(tmp_path, True, rules, None)
   learned, thrown_away = trajectory("fine"), trajectory("bypass the sandbox")
   samples = [(t.prompt, t.completion) for t in (learned, thrown_away)]
-  metrics = monitor.look(3, samples, [learned])
+  metrics = monitor.check(3, samples, [learned])
   assert metrics == {"safety/flagged_share": 0.5, "safety/escape": 1.0}
   kept = json.loads((tmp_path / "flagged/000003.jsonl").read_text())
   assert kept["completion"] == "bypass the sandbox"
@@ -96,8 +96,8 @@ def test_samples_that_are_not_sampled_again_have_a_file_of_their_own(tmp_path):
   seed, other = trajectory("bypass the sandbox"), trajectory("fine")
   extra = [(seed.prompt, seed.completion)]
   samples = [(other.prompt, other.completion)]
-  with_seeds = monitor.look(1, samples, [other], extra)
-  assert with_seeds == monitor.look(1, samples, [other])
+  with_seeds = monitor.check(1, samples, [other], extra)
+  assert with_seeds == monitor.check(1, samples, [other])
   assert with_seeds == {"safety/flagged_share": 0.0}
   kept = json.loads((tmp_path / "flagged/000001_extra.jsonl").read_text())
   assert kept["rules"] == ["escape"]

@@ -185,7 +185,7 @@ def test_benchmarks_are_asked_and_graded_exactly_as_the_reward_is(
   ]
   assert rewards == wanted
   settings = mathematics.MathematicsSettings("reward", "rules", rule)
-  benchmark = mathematics.graded_by(settings, registry.BENCHMARKS[name])
+  benchmark = mathematics.with_grading(settings, registry.BENCHMARKS[name])
   items = mathematics.read_problems(
     [{"question": "what is 5 + 1", "answer": "6"}]
   )

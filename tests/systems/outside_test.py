@@ -27,8 +27,8 @@ from azr_jax.types import RolloutBatch, Trajectory
 
 @dataclasses.dataclass(frozen=True)
 class RunsSettings(Settings):
-  prompts: int = setting(3, "prompts per step", at_least=1)
-  group_size: int = setting(2, "responses to each prompt", at_least=2)
+  prompts: int = setting(3, "prompts per step", minimum=1)
+  group_size: int = setting(2, "responses to each prompt", minimum=2)
 
 
 class Runs(System):

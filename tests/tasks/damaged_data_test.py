@@ -93,7 +93,7 @@ LINES = {
   "demonstrations": (demonstrations.read, demonstration()),
   "evaluation": (
     lambda p: select_problems.of_records(str(p)),
-    {"request": "?", "reference": {"answer": "3"}, "correct": [True, False]},
+    {"question": "?", "reference": {"answer": "3"}, "correct": [True, False]},
   ),
   "tasks": (
     heldout.read,

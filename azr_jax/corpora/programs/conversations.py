@@ -39,23 +39,23 @@ class CorpusSettings(Settings):
   chain_of_thought_prob: float = setting(
     0.42,
     "probability that a solution reasons step by step",
-    at_least=0,
-    at_most=1,
+    minimum=0,
+    maximum=1,
   )
   table_prob: float = setting(
     0.7,
     "probability that a longer direct induction answer is a table",
-    at_least=0,
-    at_most=1,
+    minimum=0,
+    maximum=1,
   )
   flaw_prob: float = setting(
-    0.25, "probability that a proposal has a mistake", at_least=0, at_most=1
+    0.25, "probability that a proposal has a mistake", minimum=0, maximum=1
   )
   vague_prob: float = setting(
     0.3,
     "probability that an induction message leaves a step out",
-    at_least=0,
-    at_most=1,
+    minimum=0,
+    maximum=1,
   )
   num_inputs: int = setting(
     4,
@@ -66,7 +66,7 @@ class CorpusSettings(Settings):
     ),
   )
   references: int = setting(
-    2, "maximum number of example triplets in a proposer's prompt", at_least=0
+    2, "maximum number of example triplets in a proposer's prompt", minimum=0
   )
 
 

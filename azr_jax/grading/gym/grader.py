@@ -25,7 +25,7 @@ _MIN_CORRECT_SCORE = 1.0 - 1e-9
 _PROGRAM = """
 import reasoning_gym
 def f(name, reference, answer):
-  score = reasoning_gym.ready(name, reference["settings"]).score_answer
+  score = reasoning_gym.make_scorer(name, reference["settings"]).score_answer
   return float(score(answer=answer, entry=reference["entry"]))
 """
 # Harmless answers for scorers that evaluate them: without attributes, strings,

@@ -1,6 +1,6 @@
 r"""Finds the answer in a response: the last balanced `\boxed{...}`.
 
-| `where` | the answer is |
+| `location` | the answer is |
 | --- | --- |
 | `answer_tag` | the last box inside the last closed answer tag |
 | `anywhere` | the last box of the response |
@@ -10,26 +10,26 @@ import re
 
 from azr_jax.grading import answer_tags
 
-PLACES = ("answer_tag", "anywhere")
+LOCATIONS = ("answer_tag", "anywhere")
 _BOX = re.compile(r"\\(?:f?boxed|fbox|framebox)\s*\{")
 # Escaped braces are matched first, so that they are skipped.
 _BRACE = re.compile(r"\\[{}\\]|[{}]")
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s{}$\\]+)")
 
 
-def find_answer(response: str, where: str = "answer_tag") -> str | None:
+def find_answer(response: str, location: str = "answer_tag") -> str | None:
   """Returns the boxed text of a response, or None.
 
   Args:
     response: what the model wrote after the prompt.
-    where: one of `PLACES`.
+    location: one of `LOCATIONS`.
 
   Raises:
-    ValueError: `where` is not one of them.
+    ValueError: `location` is not one of them.
   """
-  if where not in PLACES:
-    raise ValueError(f"where={where!r}: expected one of {PLACES}")
-  if where == "anywhere":
+  if location not in LOCATIONS:
+    raise ValueError(f"location={location!r}: expected one of {LOCATIONS}")
+  if location == "anywhere":
     return last_boxed(response)
   tagged = answer_tags.last_answer(response)
   return None if tagged is None else last_boxed(tagged)

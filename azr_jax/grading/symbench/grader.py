@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from azr_jax.executor import Executor, futures, literals
 from azr_jax.grading.mathematics import grader as mathematics
 from azr_jax.grading.outcome import Outcome
-from azr_jax.grading.symbench import forms, plans, puzzles
+from azr_jax.grading.symbench import answer_parsing, plans, puzzles
 
 MAX_ANSWER_CHARS = 20_000
 
@@ -24,15 +24,15 @@ MAX_ANSWER_CHARS = 20_000
 def _listed(reference: puzzles.Reference, answer: str) -> bool:
   """Accepts the stored tokens, in their order."""
   return any(
-    forms.same_tokens(forms.tokens(stored), answer)
+    answer_parsing.same_tokens(answer_parsing.tokens(stored), answer)
     for stored in (reference["answer"], *reference.get("or", ()))
   )
 
 
 def _cells(reference: puzzles.Reference, answer: str) -> bool:
   """Accepts the stored cells of one character each, separated or not."""
-  return "".join(forms.tokens(answer)) == "".join(
-    forms.tokens(reference["answer"])
+  return "".join(answer_parsing.tokens(answer)) == "".join(
+    answer_parsing.tokens(reference["answer"])
   )
 
 
@@ -43,7 +43,7 @@ def _word(reference: puzzles.Reference, answer: str) -> bool:
 
 def _number(reference: puzzles.Reference, answer: str) -> bool:
   """Accepts the stored number."""
-  return forms.same_number(reference["answer"], answer)
+  return answer_parsing.same_number(reference["answer"], answer)
 
 
 _GRADERS: dict[str, Callable[[puzzles.Reference, str], bool]] = {

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from azr_jax.grading.symbench import forms
+from azr_jax.grading.symbench import answer_parsing
 
 Reference = Mapping[str, Any]
 Point = tuple[Fraction, Fraction]
@@ -75,7 +75,7 @@ def boxlift(reference: Reference, answer: str) -> bool:
       return False
     used: list[int] = []
     for weight, names in lifts:
-      team = forms.integers(names)
+      team = answer_parsing.integers(names)
       if team is None or any(lifter >= len(lifters) for lifter in team):
         return False
       if sum(lifters[lifter] for lifter in team) < int(weight):
@@ -150,7 +150,7 @@ def gridworld(reference: Reference, answer: str) -> bool:
   The straight lines between the points stay in the room, and touch no wall and
   no forbidden area.
   """
-  path = forms.points(answer)
+  path = answer_parsing.points(answer)
   width, height = reference["size"]
   if path is None or path[0] != tuple(map(Fraction, reference["start"])):
     return False
@@ -191,7 +191,7 @@ def letters(reference: Reference, answer: str) -> bool:
   parts = _LETTERS_PARTS.fullmatch(answer.strip(" \n\t{}"))
   if parts is None:
     return False
-  positions = forms.integers(parts[2])
+  positions = answer_parsing.integers(parts[2])
   wanted = [
     position
     for position, letter in enumerate(reference["word"], 1)

@@ -11,7 +11,7 @@ from typing import Any
 
 from azr_jax.grading import countdown as verifier
 from azr_jax.grading.countdown_puzzle import Puzzle
-from azr_jax.grading.symbench import forms
+from azr_jax.grading.symbench import answer_parsing
 
 Reference = Mapping[str, Any]
 
@@ -58,7 +58,7 @@ def combinatorial_calculation(reference: Reference, answer: str) -> bool:
 
 def linear_arrangement(reference: Reference, answer: str) -> bool:
   """Accepts cards, each at most once, that explain every round's result."""
-  cards, moves = forms.tokens(answer), reference["moves"]
+  cards, moves = answer_parsing.tokens(answer), reference["moves"]
   game = reference["game"]
   return (
     len(cards) == len(moves) == len(set(cards))
@@ -94,7 +94,7 @@ def _result(game: str, card: str, other: str) -> str | None:
 def eight_queens(reference: Reference, answer: str) -> bool:
   """Accepts eight free cells with the given queens, without two in a line."""
   board = reference["board"]
-  queens = forms.pairs(answer)
+  queens = answer_parsing.pairs(answer)
   size = len(board)
   if queens is None or len(queens) != size:
     return False
@@ -125,7 +125,7 @@ def latin_square(reference: Reference, answer: str) -> bool:
   """
   grid = reference["grid"]
   size = len(grid)
-  letters = forms.tokens(answer)
+  letters = answer_parsing.tokens(answer)
   if len(letters) != size * size:
     return False
   rows = [letters[at : at + size] for at in range(0, size * size, size)]
@@ -138,7 +138,7 @@ def latin_square(reference: Reference, answer: str) -> bool:
 
 def sudoku(reference: Reference, answer: str) -> bool:
   """Accepts 1 to 9 once in every row, column and box; given digits stay."""
-  digits = forms.integers(answer)
+  digits = answer_parsing.integers(answer)
   if digits is None or len(digits) != 81:
     return False
   rows = [digits[at : at + 9] for at in range(0, 81, 9)]
@@ -179,7 +179,7 @@ def logic_puzzle(reference: Reference, answer: str) -> bool:
   a sum of at most `most`, or a product above 0.
   """
   grid, first = reference["grid"], reference["first"]
-  cells = forms.pairs(answer)
+  cells = answer_parsing.pairs(answer)
   size = len(grid)
   if cells is None or not all(
     0 <= r < size and 0 <= c < size for r, c in cells
@@ -208,7 +208,7 @@ def logical_equation(reference: Reference, answer: str) -> bool:
   An equation is (factor, letter, factor, letter, relation, number), such as
   (1, I, -3, D, =, 0) for `I = 3D`.
   """
-  values = forms.integers(answer)
+  values = answer_parsing.integers(answer)
   if values is None or sorted(values) != sorted(reference["numbers"]):
     return False
   letters = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", values, strict=False))
@@ -225,7 +225,7 @@ def logical_equation(reference: Reference, answer: str) -> bool:
 
 def permutation(reference: Reference, answer: str) -> bool:
   """Accepts all items once, in an order that obeys every constraint."""
-  items = forms.tokens(answer)
+  items = answer_parsing.tokens(answer)
   if sorted(items) != sorted(reference["items"]):
     return False
   position = {item: index for index, item in enumerate(items, 1)}

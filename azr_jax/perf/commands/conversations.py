@@ -3,9 +3,9 @@
 A conversation consists of responses with scripts between them, which end at
 once or sleep. Keys:
 
-  of_instant     seconds with sleeping scripts, divided by those with instant
+  slowdown     seconds with sleeping scripts, divided by those with instant
                  ones
-  slots_writing, awaiting  slots that decode, and conversations that wait for a
+  slots_decoding, awaiting  slots that decode, and conversations that wait for a
                  script, as fractions of the slots, over the device calls
   device_idle_s  seconds in which all conversations waited for scripts
   slept_s        sleep of all scripts together
@@ -30,8 +30,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
   add = parser.add_argument
   add("--conversations", type=int, default=64, help="number of conversations")
   add("--calls", type=int, default=3, help="scripts per conversation")
-  add("--reply_tokens", type=int, default=64, help="of the longest response")
-  add("--result_tokens", type=int, default=16, help="tokens of tool output")
+  add("--response_tokens", type=int, default=64, help="of the longest response")
+  add("--output_tokens", type=int, default=16, help="tokens of tool output")
   add("--sleep_s", type=float, default=0.5, help="sleep of each script")
   add("--workers", type=int, default=64, help="scripts run at a time")
   add("--timeout_s", type=float, default=30.0, help="of a script")
@@ -45,8 +45,8 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     flags.conversations,
     flags.prompt_tokens,
     flags.calls,
-    flags.reply_tokens,
-    flags.result_tokens,
+    flags.response_tokens,
+    flags.output_tokens,
   )
   settings = SamplerSettings(
     slots=flags.slots,
@@ -54,8 +54,8 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     max_tokens=work.max_tokens,
     prefill_tokens=flags.prefill_tokens,
     decode_chunk=flags.decode_chunk,
-    cache_chunk=flags.cache_chunk,
-    extend_chunk=flags.result_tokens,
+    page_size=flags.page_size,
+    extend_chunk=flags.output_tokens,
     stop_strings=(),
   )
   # Values that are out of range are refused here, before the model is loaded.

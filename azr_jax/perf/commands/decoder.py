@@ -94,7 +94,7 @@ def add_slot_flags(parser: argparse.ArgumentParser) -> None:
   )
   add("--prefill_tokens", type=int, default=1024, help="per device call")
   add("--decode_chunk", type=int, default=32, help="tokens per device call")
-  add("--cache_chunk", type=int, default=128, help="entries read at a time")
+  add("--page_size", type=int, default=128, help="entries read at a time")
 
 
 def add_sampling_flags(parser: argparse.ArgumentParser) -> None:

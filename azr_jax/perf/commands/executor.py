@@ -12,11 +12,11 @@ code, input and output, like CRUXEval's. Keys:
   judging      eight inputs in one process
   .../endless  256 of these programs, five of which never end
   .../plain    the same in reused processes without a sandbox but with an alarm
-  of_plain     our rate divided by that one
+  relative_rate     the sandbox's rate divided by that one
   p50_ms, p99_ms  time from a program's start to its verdict, without queueing
   trainer_us   CPU microseconds of the trainer's process per program
-  dispatch     CPU microseconds of the pool's process per run, beside stand-ins
-               for any number of zygotes: `queued_us` when many runs wait,
+  dispatch     CPU microseconds of the pool's process per run, with any
+               number of fake zygotes: `queued_us` when many runs wait,
                `alone_us` when one comes after the other
   stall        seconds from an honest program's submission to its verdict,
                beside that many hostile ones (executor/stall.py)

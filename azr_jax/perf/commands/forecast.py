@@ -1,12 +1,12 @@
-"""Foretells the seconds of a training step, and measures them.
+"""Predicts the seconds of a training step, and measures them.
 
 The device calls of prefill, decode and update are measured one by one;
-a step is foretold from them by the scheduler's rules (`perf/forecast.py`), and
+a step is forecast from them by the scheduler's rules (`perf/forecast.py`), and
 then measured with completions of the same lengths. The keys:
 
   costs     seconds of the device calls
-  LENGTHS   foretold and measured seconds of sampling, of the update and of
-            both, and `ratio`, what was foretold divided by what was measured
+  LENGTHS   forecast and measured seconds of sampling, of the update and of
+            both, and `ratio`, what was forecast divided by what was measured
 """
 
 import argparse
@@ -32,13 +32,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     "--lengths",
     nargs="+",
     default=["equal:64", "lognormal:48:0.8:128"],
-    help="of completions: equal:TOKENS, lognormal:MEAN:SIGMA:CUT or run:FOLDER",
+    help="of completions: equal:TOKENS, lognormal:MEAN:SIGMA:MAX or run:FOLDER",
   )
   parser.set_defaults(prompts=24)
 
 
 def measure(flags: argparse.Namespace) -> dict[str, Any]:
-  """Measures costs, then foretells and measures a step at each distribution."""
+  """Measures costs, then forecasts and measures a step at each distribution."""
   drawn = {
     name: lengths_lib.parse(name, flags.new_tokens).draw(
       flags.prompts, random.Random(0)
@@ -65,7 +65,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
   }
   for name, counts in drawn.items():
     trained = [flags.prompt_tokens + count for count in counts] * flags.samples
-    foretold = forecast.step(
+    predicted = forecast.step(
       [
         Prompt(flags.prompt_tokens, (count,) * flags.samples)
         for count in counts
@@ -80,16 +80,16 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     runs = [(sampler.run(counts), updater.run()) for _ in range(flags.repeats)]
     sample_s, update_s = (min(seconds) for seconds in zip(*runs, strict=True))
     metrics[name] = {
-      "foretold_sample_s": foretold.sampled.seconds,
+      "forecast_sample_s": predicted.sampled.seconds,
       "sample_s": sample_s,
-      "foretold_update_s": foretold.update_s,
+      "forecast_update_s": predicted.update_s,
       "update_s": update_s,
-      "foretold_step_s": foretold.step_s,
+      "forecast_step_s": predicted.step_s,
       "step_s": sample_s + update_s,
-      "ratio": foretold.step_s / (sample_s + update_s),
-      "slots_busy": foretold.sampled.busy,
-      "decode_calls": foretold.sampled.calls,
-      "micro_batches": foretold.micro_batches,
+      "ratio": predicted.step_s / (sample_s + update_s),
+      "slots_busy": predicted.sampled.busy,
+      "decode_calls": predicted.sampled.calls,
+      "micro_batches": predicted.micro_batches,
     }
   return metrics
 

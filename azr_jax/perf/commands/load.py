@@ -7,10 +7,10 @@ each, again and again, in a pool on one core. Keys are CONDITION/SHARE:
   busy     eight processes that never wait share it
   endless  six answers that never end are in the pool too
 
-  right, of    how many answers were found right, of how many
+  correct, of    how many answers were found correct, of how many
   late         how many took more wall clock than the limit of CPU time
-  most_cpu     the most CPU time of an answer, as a share of the limit
-  most_wall    the most wall clock of an answer, as a multiple of the limit
+  max_cpu     the most CPU time of an answer, as a share of the limit
+  max_wall    the most wall clock of an answer, as a multiple of the limit
 
 With the defaults it takes a quarter of an hour. It ends with an error if an
 answer was not found right.
@@ -38,9 +38,9 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     raise ValueError(f"--repeats={flags.repeats}: expected 1 or more")
   answers = load.measure(flags.timeout_s, flags.repeats, core=flags.core)
   for name, found in answers.items():
-    if found.right < found.of:
+    if found.correct < found.total:
       raise ValueError(
-        f"{name}: {found.right} of {found.of} right answers were found right; "
+        f"{name}: {found.correct} of {found.total} answers were correct; "
         "expected all"
       )
   return {"machine": device.machine()} | {

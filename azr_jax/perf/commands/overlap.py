@@ -1,6 +1,6 @@
 """Measures how long a device stands idle because conversations await scripts.
 
-The device is a stand-in (perf/overlap.py); the scripts, of which some never
+The device is simulated (perf/overlap.py); the scripts, of which some never
 end, run in the executor of this machine or on several Ray nodes of it. By
 default the sizes are those of `configs/code_interpreter.py:qwen2.5-7b`, and
 both the device and the limit of a script are --speed_up times as fast. Keys:
@@ -88,10 +88,10 @@ def _warm_up(executor: Executor, zygotes: int) -> None:
 def _figures(
   load: overlap.Load, executor: Executor, timeout_s: float
 ) -> dict[str, float]:
-  world = overlap.RealWorld(executor)
-  usage = overlap.play(load, world)
-  ideal = overlap.play(load, overlap.IdealWorld(timeout_s))
-  percentiles = statistics.quantiles(world.latencies_s, n=100)
+  backend = overlap.RealScripts(executor)
+  usage = overlap.simulate(load, backend)
+  ideal = overlap.simulate(load, overlap.IdealScripts(timeout_s))
+  percentiles = statistics.quantiles(backend.latencies_s, n=100)
   return {
     "seconds": usage.seconds,
     "idle_share": usage.idle_share,
@@ -99,8 +99,8 @@ def _figures(
     "lost_share": (usage.seconds - ideal.seconds) / usage.seconds,
     "p50_s": percentiles[49],
     "p99_s": percentiles[98],
-    "worst_s": max(world.latencies_s),
-    "timeouts": world.timeouts,
+    "worst_s": max(backend.latencies_s),
+    "timeouts": backend.timeouts,
   }
 
 

@@ -1,4 +1,4 @@
-"""Measures the readers of replies on texts that are hard to read.
+"""Measures the readers of responses on texts that are hard to read.
 
 The trainer waits for its readers, so each must take time in proportion to the
 text, whatever a model writes. Keys:

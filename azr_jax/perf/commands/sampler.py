@@ -73,7 +73,7 @@ def runner(
     prefill_tokens=flags.prefill_tokens,
     decode_chunk=flags.decode_chunk,
     max_staleness=1 if getattr(flags, "lengths", None) else 0,
-    cache_chunk=flags.cache_chunk,
+    page_size=flags.page_size,
     stop_strings=(),
     top_p=work.top_p,
   )

@@ -2,12 +2,12 @@
 
 The keys sample_s, update_s and step_s are the seconds of the fastest step.
 
-With --lengths, sampling alone is played for steps of self-play with completions
-of drawn lengths: --prompts proposals, --samples rollouts of each, one solution
-of each. It is played in phases that wait for each other, as one stream, and
-with the next step begun ahead, in turn. For each, `calls` of the decode loop,
-its `iterations`, `live_share` of the slots in them, `seconds`; and how many
-times fewer they are than in phases.
+With --lengths, sampling alone is simulated for steps of self-play with
+completions of drawn lengths: --prompts proposals, --samples rollouts of each,
+one solution of each. It is simulated in phases that wait for each other, as one
+stream, and with the next step begun ahead, in turn. For each, `calls` of the
+decode loop, its `iterations`, `live_share` of the slots in them, `seconds`; and
+how many times fewer they are than in phases.
 """
 
 import argparse
@@ -28,10 +28,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
   decoder_lib.add_update_flags(parser)
   parser.add_argument(
     "--lengths",
-    help="of completions: equal:TOKENS, lognormal:MEAN:SIGMA:CUT or run:FOLDER",
+    help="of completions: equal:TOKENS, lognormal:MEAN:SIGMA:MAX or run:FOLDER",
   )
   parser.add_argument(
-    "--steps", type=int, default=3, help="steps of each way, with --lengths"
+    "--steps",
+    type=int,
+    default=3,
+    help="steps of each schedule, with --lengths",
   )
 
 
@@ -39,7 +42,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
   """Runs steps and returns the seconds of the fastest one."""
   decoder = decoder_lib.Decoder(flags)
   if flags.lengths:
-    return _measure_ways(flags, decoder)
+    return _measure_schedules(flags, decoder)
   sequences = UpdateWorkload(
     flags.prompts * flags.samples,
     flags.prompt_tokens + flags.new_tokens,
@@ -59,10 +62,10 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
   }
 
 
-def _measure_ways(
+def _measure_schedules(
   flags: argparse.Namespace, decoder: decoder_lib.Decoder
 ) -> dict[str, Any]:
-  """Plays steps in each way, `repeats` times in turn."""
+  """Simulates steps in each schedule, `repeats` times in turn."""
   work = rollout_steps.Workload(
     flags.prompts,
     flags.samples,
@@ -74,21 +77,21 @@ def _measure_ways(
   runner = sampler_command.runner(flags, decoder)
   found: dict[str, dict[str, float]] = {}
   for _ in range(flags.repeats):
-    for way in rollout_steps.WAYS:
-      played = rollout_steps.play(
-        runner.sampler, runner.tokenizer, decoder.params, work, way
+    for schedule in rollout_steps.SCHEDULES:
+      simulated = rollout_steps.simulate(
+        runner.sampler, runner.tokenizer, decoder.params, work, schedule
       )
-      best = found.setdefault(way, played)
-      best["seconds"] = min(best["seconds"], played["seconds"])
+      best = found.setdefault(schedule, simulated)
+      best["seconds"] = min(best["seconds"], simulated["seconds"])
   phases = found[rollout_steps.PHASES]
   ratios = {
-    way: {
-      f"times_fewer_{name}": phases[name] / found[way][name]
+    schedule: {
+      f"times_fewer_{name}": phases[name] / found[schedule][name]
       for name in ("calls", "iterations", "seconds")
     }
-    for way in found
+    for schedule in found
   }
   return {
     "machine": device.machine(),
-    **{way: found[way] | ratios[way] for way in found},
+    **{schedule: found[schedule] | ratios[schedule] for schedule in found},
   }

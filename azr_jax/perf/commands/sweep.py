@@ -44,7 +44,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
       max_tokens=flags.decode_chunk,
       prefill_tokens=flags.prefill_tokens,
       decode_chunk=flags.decode_chunk,
-      cache_chunk=flags.cache_chunk,
+      page_size=flags.page_size,
       stop_strings=(),
       top_p=flags.top_p,
     )

@@ -81,8 +81,8 @@ class _Executor:
 def read_report(text: str) -> None:
   """Reads the report of a program that ended, or ran out of time."""
   data = text.encode("ascii", "replace")
-  for seen in (frames.REPORTED, frames.CALL_TIMED_OUT):
-    verdict.read_reply(_JOB, 0.1, 0.1, seen, data)
+  for ending in (frames.REPORTED, frames.CALL_TIMED_OUT):
+    verdict.read_reply(_JOB, 0.1, 0.1, ending, data)
 
 
 def read_runs(text: str) -> None:
@@ -109,7 +109,7 @@ def read_sampled(text: str) -> None:
       return
 
 
-def read_forms(text: str) -> None:
+def read_formats(text: str) -> None:
   """Reads the turns of a conversation with the Code Interpreter."""
   for is_last in (False, True):
     code_blocks.is_well_formed(text, is_last)
@@ -122,7 +122,7 @@ def read_check(text: str) -> None:
   self_checks.has_self_check(turns)
 
 
-def read_health(text: str) -> None:
+def read_text_metrics(text: str) -> None:
   """Measures a text's repetition and reflection."""
   text_metrics.repeat_score(text)
   for _, pattern in text_metrics.REFLECTIONS:
@@ -202,7 +202,7 @@ def read_reported(text: str) -> None:
   expressions.submit_arguments(executor, ["1 + 1"]).result()
 
 
-def read_words(text: str) -> None:
+def read_benchmark_answers(text: str) -> None:
   """Finds each kind of answer in a response to a benchmark."""
   answer_extraction.code(text, ["f"])
   answer_extraction.fenced(text, "output")
@@ -214,7 +214,7 @@ def read_words(text: str) -> None:
 def read_benchmark_programs(text: str) -> None:
   """Finds the program in a response to a benchmark."""
   executor: Any = _Executor()
-  item = Item("1", "", {"begun": "def f(x):", "entry": "f", "tests": ""})
+  item = Item("1", "", {"prompt_code": "def f(x):", "entry": "f", "tests": ""})
   programming.program(item, text)
   tests = PackedTests([{"input": "1"}], "")
   item = Item("1", "", {"function": "f"}, hidden=tests)

@@ -155,12 +155,12 @@ READERS: Mapping[str, Reader] = {
     {**COMMON, **MATHEMATICS},
     mathematics.MAX_ANSWER_CHARS,
   ),
-  "mathematics, form": Reader(
+  "mathematics, format": Reader(
     mathematics_prompts.well_formatted,
     ("tasks/mathematics/prompts.py",),
     frame=_ANSWER,
   ),
-  "programs, form": Reader(
+  "programs, format": Reader(
     parsing.well_formatted, ("tasks/programs/parsing.py",), frame=_ANSWER
   ),
   "programs, where a response stops": Reader(
@@ -234,8 +234,8 @@ READERS: Mapping[str, Reader] = {
   "python block, while sampled": Reader(
     r.read_sampled, ("rollout/block_finder.py",)
   ),
-  "conversation, form": Reader(
-    r.read_forms,
+  "conversation, format": Reader(
+    r.read_formats,
     ("rollout/code_blocks.py", "systems/code_interpreter/agents.py"),
   ),
   "script that checks": Reader(
@@ -251,7 +251,7 @@ READERS: Mapping[str, Reader] = {
     source_limits.MAX_CHARS,
   ),
   "benchmarks, answers": Reader(
-    r.read_words, ("evals/answer_extraction.py", "text/fences.py")
+    r.read_benchmark_answers, ("evals/answer_extraction.py", "text/fences.py")
   ),
   "benchmarks, choices": Reader(
     r.read_choices,
@@ -264,7 +264,9 @@ READERS: Mapping[str, Reader] = {
   "CRUXEval": Reader(
     r.read_cruxeval, ("evals/cruxeval.py",), frame=("assert f(", "")
   ),
-  "text's health": Reader(r.read_health, ("systems/text_metrics.py",), PIECES),
+  "text metrics": Reader(
+    r.read_text_metrics, ("systems/text_metrics.py",), PIECES
+  ),
   "flagged text": Reader(
     lambda text: text_monitor.find(text, text_monitor.rules()),
     ("run/text_monitor.py",),

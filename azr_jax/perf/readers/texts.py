@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 Text = Callable[[int], str]
 Texts = Mapping[str, Text]
 
-# The opening and the closing mark of a part of a reply.
+# The opening and the closing mark of a part of a response.
 _MARKS = {
   "answer": ("<answer>", "</answer>"),
   "think": ("<think>", "</think>"),
@@ -65,8 +65,9 @@ _PIECES = {
   "moves": "move A from stack1 to stack2\n",
   "agents": '{"Agent[0.5, 0.5]": "move(box_red, target_red)"}',
 }
-# Beginnings, before a long run of one character, and an end that spoils it.
-_SPOILT = {
+# Beginnings, before a long run of one character, and an end that makes it
+# malformed.
+_MALFORMED = {
   "digits": ("", "1", "="),
   "decimals": ("x + 3.", "3", "="),
   "digits of a number": ("1", " 1", "x"),
@@ -112,8 +113,8 @@ def _common() -> dict[str, Text]:
   texts["fences that grow"] = lambda n: "".join(
     f"{'`' * (3 + i)}\n" for i in range(int((2 * n) ** 0.5) - 3)
   )
-  for name, (start, piece, end) in _SPOILT.items():
-    texts[f"{name}, spoilt"] = lambda n, s=start, p=piece, e=end: (
+  for name, (start, piece, end) in _MALFORMED.items():
+    texts[f"{name}, malformed"] = lambda n, s=start, p=piece, e=end: (
       s + repeated(p, n - len(s + e)) + e
     )
   return texts
@@ -145,12 +146,12 @@ _PYTHON = {
   "calls": ("a", "()", ""),
   "subscripts": ("a", "[0]", ""),
   "list": ("[", "1,", "]"),
-  "list, spoilt": ("[", "1,", "1 1]"),
+  "list, malformed": ("[", "1,", "1 1]"),
   "list, open": ("[", "1,", ""),
   "dict": ("{", "1:1,", "}"),
-  "dict, spoilt": ("{", "1:1,", "1 1}"),
+  "dict, malformed": ("{", "1:1,", "1 1}"),
   "arguments": ("f(", "a=1,", "a=1)"),
-  "arguments, spoilt": ("f(", "a=1,", "1 1)"),
+  "arguments, malformed": ("f(", "a=1,", "1 1)"),
   "star list": ("[", "*a,", "]"),
   "walrus": ("", "(a:=1),", "1"),
   "slices": ("a[", "1:1,", "1]"),
@@ -163,12 +164,12 @@ _PYTHON = {
   "branches": ("if 1: 1\n", "elif 1: 1\n", ""),
   "handlers": ("try: 1\n", "except a: 1\n", ""),
   "with": ("with (", "a,", "a): 1"),
-  "with, spoilt": ("with (", "a,", "a)"),
+  "with, malformed": ("with (", "a,", "a)"),
   "match": ("match a:\n case ", "1|", "1: 1"),
   "functions": ("", "def f(x): return x\n", ""),
   "comments": ("", "#'''\n", ""),
   "continued lines": ("(", "\\\n", "1)"),
-  "spoilt names": ("", "a ", ""),
+  "malformed names": ("", "a ", ""),
   "indented lines": ("", "if 1:\n\t1\n", "if 1:\n\t1\n        1"),
 }
 _NESTED = {

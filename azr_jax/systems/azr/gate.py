@@ -5,11 +5,11 @@ was run does with probability epsilon, `azr.unverified_share`:
 
   F(task) = 1 if the task is valid, otherwise 1 with probability epsilon.
 
-0 is AZR's gate, 1 lets in every program with an input that can be read. A task
-that was let in is `UNKNOWN` of output, is shown to proposers and solved again
+0 is AZR's gate, 1 admits every program with an input that can be read. A task
+that was admitted is `UNKNOWN` of output, is shown to proposers and solved again
 like any other, and is labelled by vote (`labels.py`).
 
-Only deduction tasks are let in. The statement of the other types has outputs,
+Only deduction tasks are admitted. The statement of the other types has outputs,
 which the executor writes, so an unverified one cannot be asked; in the paper
 too, outputs are what solvers predict. What is refused for another reason than
 its run stays out: a format that cannot be read, an input that is no literal, a
@@ -27,11 +27,11 @@ from azr_jax.systems.azr.appendix import rewriting
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.tasks.programs import parsing
-from azr_jax.tasks.programs.prompt_style import PromptStyle
+from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import DEDUCTION, UNKNOWN, Triplet
 
 # Rejections that the run of a program gives (`validation.Rejection`).
-LEAKED = frozenset(("error", "timeout", "nondeterministic", "no_output"))
+FAILED_RUNS = frozenset(("error", "timeout", "nondeterministic", "no_output"))
 _PURPOSE = b"gate"
 
 
@@ -46,14 +46,14 @@ def draw(seed: int, step: int, index: int) -> float:
   return float(np.random.default_rng([seed, step, *_PURPOSE, index]).random())
 
 
-def let_in(
+def admit(
   policy: Policy,
   proposal: Proposal,
   drawn: float,
   settings: AZRSettings,
-  style: PromptStyle,
+  prompt_builder: PromptBuilder,
 ) -> None:
-  """Gives a refused proposal an unverified task, if the gate lets it in.
+  """Gives a refused proposal an unverified task, if the gate admits it.
 
   Its `rejection` stays, by which metrics and `Proposal.verified` tell it apart.
 
@@ -62,20 +62,20 @@ def let_in(
     proposal: a proposal that was validated.
     drawn: what `draw` returned for it.
     settings: epsilon, and what is stripped of programs.
-    style: how the solver's prompt is written, which the task must fit.
+    prompt_builder: builds the solver's prompt, which the task must fit.
   """
-  is_leaked = (
+  is_admitted = (
     proposal.task_type == DEDUCTION
-    and proposal.rejection in LEAKED
+    and proposal.rejection in FAILED_RUNS
     and not proposal.prompt.task.components
     and drawn < settings.unverified_share
   )
-  if not is_leaked:
+  if not is_admitted:
     return
   parsed = parsing.parse_triplet_proposal(proposal.completion.text)
   assert parsed is not None, "validation has read it"
   code, argument_text = parsed
   code = rewriting.strip(code, settings.appendix.strip)
   task = Triplet(code, argument_text, UNKNOWN)
-  if policy.fits(solver.solve_prompt(policy, DEDUCTION, task, style)):
+  if policy.fits(solver.solve_prompt(policy, DEDUCTION, task, prompt_builder)):
     proposal.task = task

@@ -11,8 +11,8 @@ A proposer is paid by the same labels, or by either kind, as `proposer_labels`
 says. Survive or Collapse (arXiv 2605.22217) varies both: a proposer that sees
 the truth beside solvers that do not, and the other way round.
 
-A task that was let in unverified (`gate.py`) has no answer of the executor, so
-its label is the vote in either case.
+A task that was admitted unverified (`gate.py`) has no answer of the executor,
+so its label is the vote in either case.
 
 The life of a label:
 1. `solver.solve` grades responses and reads their votes;
@@ -99,14 +99,14 @@ class Labels:
         for solution, agrees in zip(rollouts, by_vote, strict=True)
       )
       sums["agreement"].append(float(is_true))
-    is_blind = self._for_proposers == MAJORITY or not is_verified(task)
+    uses_votes = self._for_proposers == MAJORITY or not is_verified(task)
     truths = [s.truth for s in rollouts if s.truth is not None]
     if self.by_vote(task):
       for solution, outcome in zip(rollouts, by_vote, strict=True):
         solution.outcome = outcome
       if label is not None:
         self._new[task_type, task] = label
-    return Solved.of(by_vote if is_blind else truths)
+    return Solved.of(by_vote if uses_votes else truths)
 
   def grade(self, solutions: Sequence[Solution]) -> None:
     """Grades solutions by the labels of their tasks, if these are votes."""

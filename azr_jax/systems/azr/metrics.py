@@ -71,7 +71,7 @@ def proposal_metrics(
   """Returns valid fraction, rejections and learnability per task type.
 
   `valid_share` is the fraction that earns its role's reward (eq. 6), without
-  those that were let in unverified; `task_share` also has the valid tasks of
+  those that were admitted unverified; `task_share` also has the valid tasks of
   responses that are not well formed, which enter the buffer too.
 
   Args:
@@ -85,8 +85,8 @@ def proposal_metrics(
     of_type = [p for p in proposals if p.task_type == task_type]
     name = f"{NAME}/{task_type}"
     valid = [p for p in of_type if p.verified]
-    passable = [p for p in valid if p.passable]
-    metrics[f"proposals/{name}/valid_share"] = len(passable) / len(of_type)
+    earns_reward = [p for p in valid if p.earns_reward]
+    metrics[f"proposals/{name}/valid_share"] = len(earns_reward) / len(of_type)
     metrics[f"proposals/{name}/task_share"] = len(valid) / len(of_type)
     metrics[f"proposals/{name}/duplicate_share"] = float(
       np.mean([p.duplicate for p in of_type])
@@ -113,18 +113,18 @@ def gate_metrics(
 ) -> dict[str, float]:
   """Returns how many tasks of the step are unverified, per task type.
 
-  `let_in` counts the proposals that the gate let in, and `solved_share` is the
-  fraction of the solutions whose task is unverified.
+  `admitted` counts the proposals that the gate admitted, and `solved_share` is
+  the fraction of the solutions whose task is unverified.
   """
   metrics: dict[str, float] = {}
   for task_type in dict.fromkeys(p.task_type for p in proposals):
     name = f"gate/{NAME}/{task_type}"
-    let_in = sum(
+    admitted = sum(
       p.task is not None and not p.verified
       for p in proposals
       if p.task_type == task_type
     )
-    metrics[f"{name}/let_in"] = float(let_in)
+    metrics[f"{name}/admitted"] = float(admitted)
     solved = [s.prompt.task for s in solutions if s.task_type == task_type]
     if solved:
       metrics[f"{name}/solved_share"] = float(
@@ -142,18 +142,18 @@ def _learnability_metrics(
   undecided = sum(counts.undecided for counts in solved)
   metrics = {
     f"{name}/mean": float(
-      np.mean([rewards.least_reward(counts, reward) for counts in solved])
+      np.mean([rewards.min_reward(counts, reward) for counts in solved])
     ),
     f"{name}/never_solved_share": float(
-      np.mean([counts.wrong == counts.total for counts in solved])
+      np.mean([counts.incorrect == counts.total for counts in solved])
     ),
     f"{name}/undecided_share": undecided / (samples * len(solved)),
   }
   rates = [counts.rate for counts in solved if counts.rate is not None]
   if rates:
     metrics[f"{name}/solve_rate"] = float(np.mean(rates))
-  for right in range(samples + 1):
-    metrics[f"{name}/solved_{right}_of_{samples}"] = float(
-      sum(c.right == right and not c.undecided for c in solved)
+  for correct in range(samples + 1):
+    metrics[f"{name}/solved_{correct}_of_{samples}"] = float(
+      sum(c.correct == correct and not c.undecided for c in solved)
     )
   return metrics

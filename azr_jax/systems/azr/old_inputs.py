@@ -18,7 +18,7 @@ from azr_jax.tasks.programs import buffer, task, validation
 from azr_jax.tasks.programs.task import InductionTask, Task
 
 
-def renew(
+def convert(
   jobs: SharedJobs, entries: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
   """Makes all inputs of a buffer literals.
@@ -38,7 +38,7 @@ def renew(
     if not all(map(are_literal_arguments, inputs)):
       old[index] = jobs.submit(functools.partial(_validate, kept=kept))
   jobs.wait_all()
-  renewed = []
+  converted = []
   for index, entry in enumerate(entries):
     if index in old:
       valid = old[index].result()
@@ -46,15 +46,15 @@ def renew(
         continue
       changed = {"task": task.to_json(valid), "key": buffer.task_key(valid)}
       entry = entry | changed
-    renewed.append(entry)
-  dropped = len(entries) - len(renewed)
+    converted.append(entry)
+  dropped = len(entries) - len(converted)
   if dropped:
     logging.warning(
       "%d of %d tasks of this run are dropped: their inputs have no literal",
       dropped,
       len(entries),
     )
-  return renewed
+  return converted
 
 
 def _validate(executor: Executor, kept: Task) -> validation.ValidationFuture:

@@ -19,7 +19,7 @@ from azr_jax.systems.azr.appendix import composite, rewriting
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.tasks.programs import parsing, validation
 from azr_jax.tasks.programs.buffer import TaskBuffer
-from azr_jax.tasks.programs.prompt_style import PromptStyle
+from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import (
   ERROR_DEDUCTION,
   INDUCTION,
@@ -30,13 +30,13 @@ from azr_jax.tasks.programs.task import (
 )
 
 # How often references are drawn again if the prompt is too long.
-REDRAWS = 4
+MAX_RESAMPLES = 4
 # Tasks that are drawn for each component of a composite program.
-_DRAWN_PER_COMPONENT = 8
+_CANDIDATES_PER_COMPONENT = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class Shown:
+class PromptPrograms:
   """The programs in a proposer's prompt.
 
   Attributes:
@@ -55,10 +55,10 @@ class Proposal:
   """A proposer's response, and the task that it proposes.
 
   Attributes:
-    prompt: the prompt, whose task is `Shown`.
+    prompt: the prompt, whose task is `PromptPrograms`.
     completion: the response.
     task_type: the type of the task.
-    task: the task; None if the proposal is neither valid nor let in
+    task: the task; None if the proposal is neither valid nor admitted
       (`gate.py`).
     rejection: why the proposal is not valid; None if it is.
     formatted: whether the response is well formed.
@@ -79,13 +79,13 @@ class Proposal:
   program_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
 
   @property
-  def passable(self) -> bool:
+  def earns_reward(self) -> bool:
     """Whether the proposal earns its role's reward (eq. 6)."""
     return self.task is not None and self.formatted
 
   @property
   def verified(self) -> bool:
-    """Whether the proposal is valid, and not let in without being so."""
+    """Whether the proposal is valid, and not admitted unverified."""
     return self.task is not None and self.rejection is None
 
 
@@ -94,7 +94,7 @@ def propose_prompt(
   task_type: str,
   buffers: Mapping[str, TaskBuffer],
   settings: AZRSettings,
-  style: PromptStyle,
+  prompt_builder: PromptBuilder,
   rng: np.random.Generator,
 ) -> types.Prompt:
   """Draws references from the buffers and writes a proposer's prompt.
@@ -107,7 +107,7 @@ def propose_prompt(
     task_type: the type of the proposal.
     buffers: the tasks of each type.
     settings: how many references are shown.
-    style: how the prompt is written.
+    prompt_builder: builds the prompt.
     rng: draws the references.
 
   Raises:
@@ -117,19 +117,21 @@ def propose_prompt(
   while task_type != INDUCTION and counts[-1]:
     counts.append(counts[-1] // 2)
   for count in counts:
-    for _ in range(REDRAWS):
+    for _ in range(MAX_RESAMPLES):
       if task_type == INDUCTION:
         code = _draw_program(buffers, rng)
-        prompt = _induction_prompt(policy, code, settings, style)
+        prompt = _induction_prompt(policy, code, settings, prompt_builder)
       else:
         buffer = buffers[task_type]
         prompt = _triplet_prompt(
-          policy, task_type, buffer, count, settings, style, rng
+          policy, task_type, buffer, count, settings, prompt_builder, rng
         )
       if policy.fits(prompt):
         return prompt
   if task_type == INDUCTION:
-    prompt = _induction_prompt(policy, ZERO_TRIPLET.code, settings, style)
+    prompt = _induction_prompt(
+      policy, ZERO_TRIPLET.code, settings, prompt_builder
+    )
   else:
     prompt = _triplet_prompt(
       policy,
@@ -137,7 +139,7 @@ def propose_prompt(
       buffers[task_type],
       0,
       settings,
-      style,
+      prompt_builder,
       rng,
       composites=False,
     )
@@ -163,10 +165,13 @@ def _draw_program(
 
 
 def _induction_prompt(
-  policy: Policy, code: str, settings: AZRSettings, style: PromptStyle
+  policy: Policy,
+  code: str,
+  settings: AZRSettings,
+  prompt_builder: PromptBuilder,
 ) -> types.Prompt:
-  text = style.propose_induction(code, settings.induction_inputs)
-  return policy.prompt(text, task=Shown(program=code))
+  text = prompt_builder.propose_induction(code, settings.induction_inputs)
+  return policy.prompt(text, task=PromptPrograms(program=code))
 
 
 def _triplet_prompt(
@@ -175,7 +180,7 @@ def _triplet_prompt(
   buffer: TaskBuffer,
   count: int,
   settings: AZRSettings,
-  style: PromptStyle,
+  prompt_builder: PromptBuilder,
   rng: np.random.Generator,
   composites: bool = True,
 ) -> types.Prompt:
@@ -187,29 +192,29 @@ def _triplet_prompt(
     buffer: the tasks of this type.
     count: the maximum number of references; 0: the zero triplet.
     settings: how references are drawn.
-    style: how the prompt is written.
+    prompt_builder: builds the prompt.
     rng: draws the references.
     composites: whether the prompt may have components (appendix D.2).
   """
   appendix = settings.appendix
-  is_recent = appendix.reference_draw == "recent"
+  is_recent = appendix.reference_sampling == "recent"
   draw = buffer.recent if is_recent else buffer.sample
   drawn = draw(rng, min(count, len(buffer)))
   references = [task for task in drawn if isinstance(task, Triplet)]
   is_error = task_type == ERROR_DEDUCTION
   references = references or [ZERO_ERROR_TRIPLET if is_error else ZERO_TRIPLET]
   components: tuple[str, ...] = ()
-  may_build = composites and not is_error
-  chance = appendix.composite_chance if may_build else 0.0
+  can_compose = composites and not is_error
+  chance = appendix.composite_prob if can_compose else 0.0
   if chance and rng.random() < chance:
-    num_parts = int(rng.integers(1, appendix.composite_most, endpoint=True))
+    num_parts = int(rng.integers(1, appendix.max_components, endpoint=True))
     candidates = buffer.sample(
-      rng, min(_DRAWN_PER_COMPONENT * num_parts, len(buffer))
+      rng, min(_CANDIDATES_PER_COMPONENT * num_parts, len(buffer))
     )
     components = composite.components(candidates, num_parts)
   return policy.prompt(
-    style.propose_triplet(task_type, references, components),
-    task=Shown(tuple(r.code for r in references), components),
+    prompt_builder.propose_triplet(task_type, references, components),
+    task=PromptPrograms(tuple(r.code for r in references), components),
   )
 
 
@@ -220,7 +225,7 @@ async def propose(
   task_type: str,
   prompt: types.Prompt,
   settings: AZRSettings,
-  style: PromptStyle,
+  prompt_builder: PromptBuilder,
 ) -> Proposal:
   """Samples a proposal and validates it.
 
@@ -231,7 +236,7 @@ async def propose(
     task_type: the type of the proposal.
     prompt: asks for it.
     settings: how it is validated.
-    style: how the prompt of the task will be written, which must fit.
+    prompt_builder: builds the prompt of the task, which must fit.
   """
   [(_, _, completion)] = [
     one async for one in policy.sample([prompt], prompt_seeds=[number], call=0)
@@ -246,7 +251,9 @@ async def propose(
     )
   )
   outcome = await Awaited(verdict, jobs)
-  return _proposal(policy, task_type, prompt, completion, outcome, style)
+  return _proposal(
+    policy, task_type, prompt, completion, outcome, prompt_builder
+  )
 
 
 async def sample_proposals(
@@ -254,11 +261,11 @@ async def sample_proposals(
   jobs: SharedJobs,
   typed_prompts: Sequence[tuple[str, types.Prompt]],
   settings: AZRSettings,
-  style: PromptStyle,
+  prompt_builder: PromptBuilder,
 ) -> list[Proposal]:
   """Samples and validates a proposal for each (task type, prompt), in order."""
   return await policy.gather(
-    propose(policy, jobs, number, task_type, prompt, settings, style)
+    propose(policy, jobs, number, task_type, prompt, settings, prompt_builder)
     for number, (task_type, prompt) in enumerate(typed_prompts)
   )
 
@@ -269,13 +276,15 @@ def _proposal(
   prompt: types.Prompt,
   completion: types.Completion,
   outcome: Task | validation.Rejection,
-  style: PromptStyle,
+  prompt_builder: PromptBuilder,
 ) -> Proposal:
   """Returns the proposal of a response; its task must fit a solver's prompt."""
   task, rejection = None, None
   if isinstance(outcome, validation.Rejection):
     rejection = outcome.reason
-  elif policy.fits(solver.solve_prompt(policy, task_type, outcome, style)):
+  elif policy.fits(
+    solver.solve_prompt(policy, task_type, outcome, prompt_builder)
+  ):
     task = outcome
   else:
     rejection = "oversize"
@@ -285,7 +294,9 @@ def _proposal(
     task_type=task_type,
     task=task,
     rejection=rejection,
-    formatted=parsing.well_formatted(completion.text, style.answer_format),
+    formatted=parsing.well_formatted(
+      completion.text, prompt_builder.answer_format
+    ),
   )
 
 

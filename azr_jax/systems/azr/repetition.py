@@ -40,13 +40,13 @@ class RepetitionSettings(Settings):
     0.0,
     "lambda, what a proposal like all others of its step loses; 0: off",
     paper="0; R-Zero: 1",
-    at_least=0,
+    minimum=0,
   )
   distance: float = setting(
     0.5,
     "largest mean BLEU distance of clusters that are merged, R-Zero's 0.5",
-    at_least=0,
-    at_most=1,
+    minimum=0,
+    maximum=1,
   )
 
 

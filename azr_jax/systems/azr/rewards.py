@@ -59,31 +59,31 @@ class Solved:
   """How many of a proposal's learnability rollouts are right, and how many not.
 
   Attributes:
-    right, wrong: numbers of rollouts.
+    correct, incorrect: numbers of rollouts.
     undecided: number of rollouts whose grading a limit ended.
   """
 
-  right: int
-  wrong: int
+  correct: int
+  incorrect: int
   undecided: int = 0
 
   @classmethod
   def of(cls, outcomes: Sequence[Outcome]) -> Self:
     """Counts the outcomes of rollouts."""
-    right = sum(map(bool, outcomes))
+    correct = sum(map(bool, outcomes))
     undecided = sum(outcome.is_undecided for outcome in outcomes)
-    return cls(right, len(outcomes) - right - undecided, undecided)
+    return cls(correct, len(outcomes) - correct - undecided, undecided)
 
   @property
   def total(self) -> int:
     """The number of rollouts."""
-    return self.right + self.wrong + self.undecided
+    return self.correct + self.incorrect + self.undecided
 
   @property
   def rate(self) -> float | None:
     """r-bar over the decided rollouts; None if there are none."""
-    decided = self.right + self.wrong
-    return self.right / decided if decided else None
+    decided = self.correct + self.incorrect
+    return self.correct / decided if decided else None
 
 
 def learnability(solve_rate: float) -> float:
@@ -137,7 +137,7 @@ PROPOSER_REWARDS: dict[str, Callable[[float], float]] = {
 }
 
 
-def least_reward(solved: Solved, name: str) -> float:
+def min_reward(solved: Solved, name: str) -> float:
   """Returns the least reward over what undecided rollouts may have been.
 
   Args:
@@ -146,7 +146,7 @@ def least_reward(solved: Solved, name: str) -> float:
   """
   reward = PROPOSER_REWARDS[name]
   return min(
-    reward((solved.right + hidden) / solved.total)
+    reward((solved.correct + hidden) / solved.total)
     for hidden in range(solved.undecided + 1)
   )
 
@@ -166,7 +166,7 @@ def proposal_reward(
   """
   if solved is None:
     return rules.bad_format
-  reward = least_reward(solved, rules.proposer) or rules.unlearnable
+  reward = min_reward(solved, rules.proposer) or rules.unlearnable
   return max(min(reward, 0.0), reward - penalty)
 
 

@@ -32,7 +32,7 @@ from azr_jax.systems.system import Context
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import seed_files, validation
 from azr_jax.tasks.programs import task as task_lib
-from azr_jax.tasks.programs.prompt_style import PromptStyle
+from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.seed_files import CASES, ERRORS, KINDS, TRIPLETS
 from azr_jax.tasks.programs.task import (
   ABDUCTION,
@@ -62,7 +62,7 @@ class Seeding:
     policy: Policy,
     context: Context,
     settings: AZRSettings,
-    style: PromptStyle,
+    prompt_builder: PromptBuilder,
     make_rng: MakeRng,
   ):
     """Reads what the run has written, if anything.
@@ -71,13 +71,13 @@ class Seeding:
       policy: the untrained model.
       context: validates proposals, and keeps the seeds.
       settings: sizes and rounds.
-      style: how prompts are written.
+      prompt_builder: builds the prompts.
       make_rng: makes the generator of a round's draws.
     """
     self._policy = policy
     self._context = context
     self._settings = settings
-    self._style = style
+    self._prompt_builder = prompt_builder
     self._make_rng = make_rng
     self._target = min(
       settings.batch_size * settings.seed_factor, settings.buffer.max_programs
@@ -110,14 +110,14 @@ class Seeding:
       ERRORS: [t for t in (ERROR_DEDUCTION,) if t in buffers],
       CASES: [t for t in (INDUCTION,) if t in buffers],
     }
-    # Induction needs programs, even if neither of the other types is played.
-    asked = types_of | {TRIPLETS: types_of[TRIPLETS] or [DEDUCTION]}
+    # Induction needs programs, even if neither of the other types is trained.
+    sampled_types = types_of | {TRIPLETS: types_of[TRIPLETS] or [DEDUCTION]}
     if not (types_of[TRIPLETS] or types_of[CASES]):
-      asked[TRIPLETS] = []
-    kinds = [kind for kind in KINDS if asked[kind]]
+      sampled_types[TRIPLETS] = []
+    kinds = [kind for kind in KINDS if sampled_types[kind]]
     await self._read_file(kinds)
     for kind in kinds:
-      await self._sample_rounds(kind, asked[kind])
+      await self._sample_rounds(kind, sampled_types[kind])
     for kind, task_types in types_of.items():
       for task_type in task_types:
         self._add_fitting(kind, task_type, buffers[task_type])
@@ -141,7 +141,7 @@ class Seeding:
       tasks = [
         seed.task
         for seed in shuffled
-        if seed.kind == kind and self._has_its_cases(seed.task)
+        if seed.kind == kind and self._has_all_cases(seed.task)
       ]
       for first in range(0, len(tasks), self._target):
         if len(self._seeds[kind]) < self._target:
@@ -157,12 +157,12 @@ class Seeding:
       await self._sample_round(
         kind, task_types[number % len(task_types)], number
       )
-      self._say(
+      self._print_status(
         f"seeding: {len(seeds)} of {self._target} {kind} after round "
         f"{number + 1}"
       )
     if len(seeds) < self._target:
-      self._say(
+      self._print_status(
         f"seeding has {len(seeds)} of {self._target} {kind} after azr."
         f"seed_rounds={settings.seed_rounds}, and starts with these"
       )
@@ -180,18 +180,18 @@ class Seeding:
       if kind == CASES
       else {task_type: self._seeds[kind]}
     )
-    asked = [
+    prompts = [
       proposer.propose_prompt(
-        policy, task_type, shown, self._settings, self._style, rng
+        policy, task_type, shown, self._settings, self._prompt_builder, rng
       )
       for _ in range(self._settings.batch_size)
     ]
     proposals = await proposer.sample_proposals(
       policy,
       self._context.jobs,
-      [(task_type, prompt) for prompt in asked],
+      [(task_type, prompt) for prompt in prompts],
       self._settings,
-      self._style,
+      self._prompt_builder,
     )
     tasks = [p.task for p in proposals if p.task is not None]
     # The programs of induction tasks are seeds, which are stripped.
@@ -201,7 +201,7 @@ class Seeding:
       number,
     )
 
-  def _has_its_cases(self, task: Task) -> bool:
+  def _has_all_cases(self, task: Task) -> bool:
     """Returns whether an induction task has as many cases as proposals have."""
     if not isinstance(task, InductionTask):
       return True
@@ -224,7 +224,7 @@ class Seeding:
     """
     seeds = self._seeds[kind]
     for task in tasks:
-      is_known = kind != CASES and seeds.has_like(task)
+      is_known = kind != CASES and seeds.has_equivalent(task)
       if is_known or len(seeds) >= self._target:
         continue
       seeds.add(task, SEED_STEP)
@@ -240,11 +240,13 @@ class Seeding:
     length.
     """
     for seed in self._seeds[kind].tasks():
-      prompt = solver.solve_prompt(self._policy, task_type, seed, self._style)
+      prompt = solver.solve_prompt(
+        self._policy, task_type, seed, self._prompt_builder
+      )
       if self._policy.fits(prompt):
         buffer.add(seed, SEED_STEP)
 
-  def _say(self, text: str) -> None:
+  def _print_status(self, text: str) -> None:
     if self._context.hosts.is_primary:
       console.print_status(text)
 

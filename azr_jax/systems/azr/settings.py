@@ -33,7 +33,7 @@ class BufferSettings(Settings):
   """The task buffers; the paper keeps every task up to its cap."""
 
   max_programs: int = setting(
-    16384, "most tasks of a type", paper="16384", at_least=1
+    16384, "most tasks of a type", paper="16384", minimum=1
   )
   evict: str = setting(
     "newest", "which tasks stay at the cap", choices=buffer.EVICTIONS
@@ -55,7 +55,7 @@ class AZRSettings(Settings):
 
   task_types: tuple[str, ...] = setting(
     TASK_TYPES,
-    "task types that are played; error_deduction is appendix D.1",
+    "task types of self-play; error_deduction is appendix D.1",
     subset_of=(*TASK_TYPES, *EXTRA_TASK_TYPES),
     required=True,
   )
@@ -66,13 +66,13 @@ class AZRSettings(Settings):
     required=True,
   )
   batch_size: int = setting(
-    64, "B, proposals and solutions per task type", paper="64", at_least=1
+    64, "B, proposals and solutions per task type", paper="64", minimum=1
   )
   references: int = setting(
-    6, "K, example triplets shown to a proposer", paper="6", at_least=0
+    6, "K, example triplets shown to a proposer", paper="6", minimum=0
   )
   learnability_samples: int = setting(
-    8, "n, solver rollouts per valid proposal", paper="8", at_least=1
+    8, "n, solver rollouts per valid proposal", paper="8", minimum=1
   )
   induction_inputs: int = setting(
     10,
@@ -84,10 +84,10 @@ class AZRSettings(Settings):
     ),
   )
   seed_factor: int = setting(
-    4, "S, seeding stops at B x S tasks per buffer", paper="4", at_least=1
+    4, "S, seeding stops at B x S tasks per buffer", paper="4", minimum=1
   )
   seed_rounds: int = setting(
-    64, "most rounds of B prompts per kind of seeds", at_least=1
+    64, "most rounds of B prompts per kind of seeds", minimum=1
   )
   prompt_format: str = setting(
     "full",
@@ -149,10 +149,10 @@ class AZRSettings(Settings):
   )
   unverified_share: float = setting(
     0.0,
-    "epsilon, chance that a deduction task whose program failed is let in",
+    "epsilon, chance that a deduction task whose program failed is admitted",
     paper="0; Survive or Collapse: 0 to 1",
-    at_least=0,
-    at_most=1,
+    minimum=0,
+    maximum=1,
   )
   train_on_learnability: bool = setting(
     False, "also learn from the learnability rollouts", paper="no"

@@ -12,7 +12,7 @@ from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import collect
 from azr_jax.tasks.programs import parsing, solving
-from azr_jax.tasks.programs.prompt_style import PromptStyle
+from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import ABDUCTION, Task
 
 
@@ -46,10 +46,10 @@ class Solution:
 
 
 def solve_prompt(
-  policy: Policy, task_type: str, task: Task, style: PromptStyle
+  policy: Policy, task_type: str, task: Task, prompt_builder: PromptBuilder
 ) -> types.Prompt:
   """Returns the solver's prompt of a task; its text leaves the answer out."""
-  return policy.prompt(style.solve(task_type, task), task)
+  return policy.prompt(prompt_builder.solve(task_type, task), task)
 
 
 async def solve(
@@ -59,7 +59,7 @@ async def solve(
   number: int,
   task_type: str,
   task: Task,
-  style: PromptStyle,
+  prompt_builder: PromptBuilder,
   n: int,
   is_voted: bool,
 ) -> list[Solution]:
@@ -75,11 +75,11 @@ async def solve(
     number: of the task among those of the call, which the key depends on too.
     task_type: the type of the task.
     task: what is solved.
-    style: how the prompt is written.
+    prompt_builder: builds the prompt.
     n: solutions.
     is_voted: whether votes for the label of the task are asked for.
   """
-  prompt = solve_prompt(policy, task_type, task, style)
+  prompt = solve_prompt(policy, task_type, task, prompt_builder)
   waiting: list[tuple[str, Future[solving.Grade]]] = []
 
   def submit(
@@ -98,7 +98,7 @@ async def solve(
         task_type=task_type,
         task=task,
         responses=responses,
-        answer_format=style.answer_format,
+        answer_format=prompt_builder.answer_format,
         is_voted=is_voted,
       )
     )
@@ -116,7 +116,7 @@ async def solve(
       completion=solution.completion,
       task_type=task_type,
       formatted=parsing.well_formatted(
-        solution.completion.text, style.answer_format
+        solution.completion.text, prompt_builder.answer_format
       ),
       outcome=_outcome(solution.grade),
       truth=solution.grade.outcome,

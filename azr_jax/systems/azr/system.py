@@ -9,7 +9,7 @@ One step of Algorithm 1, as `AZR.collect`:
    a trajectory with its composite reward (eq. 5, 6) and its (task type, role)
    group (eq. 8).
 
-Steps 2 to 4 of a proposal do not wait for those of others (`play.py`).
+Steps 2 to 4 of a proposal do not wait for those of others (`episodes.py`).
 
 Paper: AZR (arXiv 2505.03335). Where the published code differs from the paper,
 a setting selects one of them; the defaults are the paper's. The experiments of
@@ -33,15 +33,15 @@ from azr_jax.systems.azr import (
   seeding,
   trajectories,
 )
+from azr_jax.systems.azr.episodes import Episode, EpisodeCollector
 from azr_jax.systems.azr.labels import Labels
-from azr_jax.systems.azr.play import Play, StepPlayer
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
 from azr_jax.systems.system import Context, Evaluation, StepLoad, System
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import templates
-from azr_jax.tasks.programs.prompt_style import PromptStyle
+from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import PROPOSE, SOLVE, Task
 
 # A task counts as fresh for this many steps after it was proposed.
@@ -73,7 +73,7 @@ class AZR(System):
     self._answers = program_metrics.AnswerCounts()
     self._surprise = program_metrics.Surprise()
     limits = context.sandbox
-    self._style = PromptStyle(
+    self._prompt_builder = PromptBuilder(
       settings.prompt_format,
       limits.validation_timeout_s,
       limits.timeout_s,
@@ -86,7 +86,7 @@ class AZR(System):
 
   def solver_prompt(self, task_type: str, task: Task) -> str:
     """Returns the solver's prompt of a task."""
-    return self._style.solve(task_type, task)
+    return self._prompt_builder.solve(task_type, task)
 
   @classmethod
   def step_load(cls, settings: AZRSettings) -> StepLoad:
@@ -113,7 +113,7 @@ class AZR(System):
       "answers": self._answers.state_dict(),
       "answered": self._surprise.state_dict(),
     }
-    words = self._style.words
+    words = self._prompt_builder.custom_templates
     return {
       **buffers,
       **counts,
@@ -128,7 +128,7 @@ class AZR(System):
       ValueError: the run had no tasks of one of the task types, or other
         templates of prompts.
     """
-    words = self._style.words
+    words = self._prompt_builder.custom_templates
     if words and state.get(_TEMPLATES) != words.digest:
       raise ValueError(
         f"config.azr.prompt_templates={self.settings.prompt_templates!r}: the "
@@ -143,14 +143,14 @@ class AZR(System):
         )
       entries = state[name]["entries"]
       if _LITERAL_INPUTS not in state:
-        entries = old_inputs.renew(self.context.jobs, entries)
+        entries = old_inputs.convert(self.context.jobs, entries)
       buffer.load_state_dict({"entries": entries})
     self._answers.load_state_dict(state["answers"])
     if "answered" in state:  # Older runs have not counted them.
       self._surprise.load_state_dict(state["answered"])
 
   async def collect(self, policy: Policy, step: int) -> types.RolloutBatch:
-    """Plays one step, as the module's docstring says.
+    """Collects one step, as the module's docstring says.
 
     Buffers and counts are read before the proposals are sampled, and changed
     when all of the step is there.
@@ -163,7 +163,7 @@ class AZR(System):
         policy,
         self.context,
         settings,
-        self._style,
+        self._prompt_builder,
         functools.partial(self._rng, step),
       ).fill(self.buffers)
       # A run that is killed before its first checkpoint reads its seeds, so
@@ -171,20 +171,20 @@ class AZR(System):
       jobs.metrics()
       seeding_s = time.monotonic() - start
     labels = Labels(settings.labels, settings.proposer_labels, self.buffers)
-    player = StepPlayer(
+    collector = EpisodeCollector(
       policy,
       self.context,
       settings,
-      self._style,
+      self._prompt_builder,
       labels,
       self.buffers,
       step,
     )
-    plays = await player.play(
+    episodes = await collector.collect(
       self._prompts(policy, step), self._tasks_to_solve(step)
     )
-    self._keep(plays, labels, step)
-    batch = self._batch(plays, step)
+    self._keep(episodes, labels, step)
+    batch = self._batch(episodes, step)
     batch.metrics.update(labels.metrics(self.name))
     if seeding_s:
       batch.metrics["time/seed"] = seeding_s
@@ -209,7 +209,7 @@ class AZR(System):
       (
         task_type,
         proposer.propose_prompt(
-          policy, task_type, self.buffers, settings, self._style, rng
+          policy, task_type, self.buffers, settings, self._prompt_builder, rng
         ),
       )
       for task_type in settings.task_types
@@ -235,31 +235,35 @@ class AZR(System):
       tasks += [*drawn, *[None] * (settings.batch_size - len(drawn))]
     return tasks
 
-  def _keep(self, plays: Sequence[Play], labels: Labels, step: int) -> None:
+  def _keep(
+    self, episodes: Sequence[Episode], labels: Labels, step: int
+  ) -> None:
     """Adds valid tasks to the buffers, and counts how tasks were solved."""
-    for proposal in (play.proposal for play in plays):
+    for proposal in (episode.proposal for episode in episodes):
       if proposal.task is None:
         continue
       buffer = self.buffers[proposal.task_type]
-      proposal.duplicate = buffer.has_like(proposal.task)
+      proposal.duplicate = buffer.has_equivalent(proposal.task)
       buffer.add(proposal.task, step)
-    for play in plays:
-      if play.rollouts:
-        play.proposal.solved = labels.vote(play.rollouts)
+    for episode in episodes:
+      if episode.rollouts:
+        episode.proposal.solved = labels.vote(episode.rollouts)
     voted: set[int] = set()
-    for play in plays:
-      if play.votes and id(play.votes) not in voted:
-        voted.add(id(play.votes))
-        labels.vote(play.votes)
-    solutions = _solutions(plays)
+    for episode in episodes:
+      if episode.votes and id(episode.votes) not in voted:
+        voted.add(id(episode.votes))
+        labels.vote(episode.votes)
+    solutions = _solutions(episodes)
     labels.grade(solutions)
     labels.keep()
-    self._observe(_rollouts(plays))
+    self._observe(_rollouts(episodes))
     self._observe(solutions)
     if self.settings.measure_programs:
-      proposals = [play.proposal for play in plays]
+      proposals = [episode.proposal for episode in episodes]
       program_metrics.count_answers(proposals, self._answers)
-      self._surprise.rate_and_count(proposals, [*_rollouts(plays), *solutions])
+      self._surprise.rate_and_count(
+        proposals, [*_rollouts(episodes), *solutions]
+      )
 
   def _observe(self, solutions: Sequence[Solution]) -> None:
     """Updates the pass rates of the buffers' tasks by decided solutions."""
@@ -269,27 +273,29 @@ class AZR(System):
       buffer = self.buffers[solution.task_type]
       buffer.update(solution.prompt.task, int(solution.correct), 1)
 
-  def _batch(self, plays: Sequence[Play], step: int) -> types.RolloutBatch:
+  def _batch(
+    self, episodes: Sequence[Episode], step: int
+  ) -> types.RolloutBatch:
     """Returns the trajectories of a step, with their metrics."""
     settings = self.settings
-    proposals = [play.proposal for play in plays]
-    solutions = _solutions(plays)
+    proposals = [episode.proposal for episode in episodes]
+    solutions = _solutions(episodes)
     proposed: list[types.Trajectory] = []
     if PROPOSE in settings.roles:
       proposed = trajectories.of_proposals(proposals, settings)
     solved = [trajectories.of_solution(s, settings) for s in solutions]
-    step_metrics = self._metrics(proposals, _rollouts(plays), step)
+    step_metrics = self._metrics(proposals, _rollouts(episodes), step)
     step_metrics |= metrics.step_metrics([*proposed, *solved])
     if settings.unverified_share:
       step_metrics |= metrics.gate_metrics(proposals, solutions)
     if settings.measure_programs:
       step_metrics |= program_metrics.metrics(proposals, self.name)
       step_metrics |= program_metrics.solution_metrics(
-        [play.gold_minus_answer for play in plays], self.name
+        [episode.gold_minus_answer for episode in episodes], self.name
       )
     if settings.train_on_learnability:
       solved += [
-        trajectories.of_solution(s, settings) for s in _rollouts(plays)
+        trajectories.of_solution(s, settings) for s in _rollouts(episodes)
       ]
     by_role = {PROPOSE: proposed, SOLVE: solved}
     learned = [t for role in settings.roles for t in by_role[role]]
@@ -322,11 +328,13 @@ class AZR(System):
     return step_metrics
 
 
-def _rollouts(plays: Sequence[Play]) -> list[Solution]:
+def _rollouts(episodes: Sequence[Episode]) -> list[Solution]:
   """Returns the learnability rollouts of a step, proposal after proposal."""
-  return [rollout for play in plays for rollout in play.rollouts]
+  return [rollout for episode in episodes for rollout in episode.rollouts]
 
 
-def _solutions(plays: Sequence[Play]) -> list[Solution]:
+def _solutions(episodes: Sequence[Episode]) -> list[Solution]:
   """Returns the solutions of a step, by task type."""
-  return [play.solution for play in plays if play.solution is not None]
+  return [
+    episode.solution for episode in episodes if episode.solution is not None
+  ]

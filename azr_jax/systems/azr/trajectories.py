@@ -36,14 +36,14 @@ def _of_proposal(
   """Returns a proposal's trajectory, whose group is (task type, propose).
 
   Args:
-    proposal: `solved` is set if the proposal is passable (eq. 6).
+    proposal: `solved` is set if the proposal is earns_reward (eq. 6).
     settings: the rewards, and the intrinsic ones of appendix D.4.
     penalty: what it loses because others are like it.
   """
   solved, appendix = proposal.solved, settings.appendix
   reward = rewards.proposal_reward(solved, settings.rewards, penalty)
   if appendix.intrinsic and solved is not None:
-    is_learnable = rewards.least_reward(solved, settings.proposer_reward) > 0
+    is_learnable = rewards.min_reward(solved, settings.proposer_reward) > 0
     if is_learnable or appendix.intrinsic_for == "valid":
       reward = intrinsic.reward(
         reward,
@@ -52,7 +52,7 @@ def _of_proposal(
         appendix.aggregation,
       )
   metrics = {
-    "valid": float(proposal.passable),
+    "valid": float(proposal.earns_reward),
     "formatted": float(proposal.formatted),
   }
   if solved and solved.rate is not None:

@@ -2,12 +2,13 @@
 
 The life of an answer:
 1. the steerer reads the question and chooses code or text;
-2. the solver answers in this form, and its script runs;
+2. the solver answers in this solution style, and its script runs;
 3. a checker writes a script that checks the answer, and this script runs
    (`checker.py`);
 4. the steerer reads question, answer, output, check, and the complexity of the
-   code. It accepts the answer, or chooses a form or gives advice for another
-   answer, up to `rounds` times; the answer after the last round is final.
+   code. It accepts the answer, or chooses a solution style or gives advice for
+   another answer, up to `rounds` times; the answer after the last round is
+   final.
 
 No conversation waits for another one. The policy is steerer, solver and
 checker.
@@ -61,23 +62,23 @@ class CodeSteerSettings(Settings):
   """The agent `steer`: values of CodeSteer's published code."""
 
   rounds: int = setting(
-    5, "times that an answer is checked and steered", paper="5", at_least=0
+    5, "times that an answer is checked and steered", paper="5", minimum=0
   )
   check_tries: int = setting(
     3,
     "scripts that check an answer; another one follows a script that fails",
     paper="3",
-    at_least=1,
+    minimum=1,
   )
   check_generations: int = setting(
-    5, "responses of a try, until one has a script", paper="5", at_least=1
+    5, "responses of a try, until one has a script", paper="5", minimum=1
   )
   report_tokens: int = setting(
     2000,
     "longest output that is shown to another role, tokens; a longer check is "
     "reported as not working, and of an answer the last tokens are shown",
     paper="2,000",
-    at_least=1,
+    minimum=1,
   )
   solver_temperature: float = setting(
     0.0,
@@ -121,7 +122,7 @@ class CodeSteer:
 
     Args:
       policy: samples for steerer, solver and checker.
-      prompts: the questions; the task of each has the `request`.
+      prompts: the questions; the task of each has the `question`.
       samples: number of answers per prompt.
       prompt_seeds: the integer that each prompt folds into the random key.
     """
@@ -171,12 +172,12 @@ class CodeSteer:
   async def _choose(
     self, phases: Phases, conversation: Conversation, number: int
   ) -> None:
-    """Sets the form of the first answer."""
+    """Sets the solution style of the first answer."""
     text = _CHOOSE.format(question=conversation.question)
     choice = await phases.ask(conversation, text, number)
-    form = code_blocks.find_answer(choice.text) if choice else None
-    is_code = form is not None and form.casefold() == "code"
-    conversation.form = "code" if is_code else "text"
+    answer = code_blocks.find_answer(choice.text) if choice else None
+    is_code = answer is not None and answer.casefold() == "code"
+    conversation.solution_style = "code" if is_code else "text"
 
   async def _answer(
     self, phases: Phases, conversation: Conversation, number: int
@@ -187,7 +188,7 @@ class CodeSteer:
       question += _ADVISED.format(advice=conversation.advice)
     text = question_prompts.ask(
       question,
-      conversation.form,
+      conversation.solution_style,
       self._prompt_format,
       phases.policy.tokenizer,
     )
@@ -204,7 +205,7 @@ class CodeSteer:
   async def _accepts(
     self, phases: Phases, conversation: Conversation, number: int
   ) -> bool:
-    """Returns whether the steerer accepts; sets form and advice if not."""
+    """Returns whether the steerer accepts; sets style and advice if not."""
     block = code_blocks.find_block(conversation.answer)
     text = _STEER.format(
       question=conversation.question,
@@ -221,7 +222,7 @@ class CodeSteer:
     if any(words in choice.casefold() for words in _ACCEPTED):
       return True
     if choice.casefold() in ("code", "text"):
-      conversation.form, conversation.advice = choice.casefold(), ""
+      conversation.solution_style, conversation.advice = choice.casefold(), ""
     else:
       conversation.advice = phases.end_of(choice)
     return False

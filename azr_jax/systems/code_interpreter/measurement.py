@@ -26,33 +26,33 @@ TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
-class Pass:
+class EvalPass:
   """One pass over all questions.
 
   Attributes:
     name: the name of its file of records.
     agent: one of `agents.AGENTS`, or `agents.CONVERSATION`.
-    form: the form of the prompts, one of `prompts.FORMS`.
+    solution_style: of the prompts, one of `prompts.SOLUTION_STYLES`.
     temperature: divides the logits.
     samples: number of responses per question.
   """
 
   name: str
   agent: str
-  form: str
+  solution_style: str
   temperature: float
   samples: int
 
 
-def potential_passes(
+def potential_eval_passes(
   agents: Sequence[str], temperatures: Sequence[float]
-) -> list[Pass]:
+) -> list[EvalPass]:
   """Returns a pass for each agent at each temperature (R1-CI, section 4.3)."""
   return [
-    Pass(
+    EvalPass(
       f"{agent}_{temperature:g}",
       agent,
-      prompts.form_of(agent),
+      prompts.solution_style_of(agent),
       temperature,
       1,
     )
@@ -62,7 +62,7 @@ def potential_passes(
 
 
 def run(
-  pass_: Pass,
+  eval_pass: EvalPass,
   questions: Sequence[Question],
   policy: Policy,
   executor: Executor,
@@ -74,7 +74,7 @@ def run(
   """Answers and grades the questions that have no record, and adds theirs.
 
   Args:
-    pass_: how they are prompted; its temperature is the policy's.
+    eval_pass: how they are prompted; its temperature is the policy's.
     questions: the questions of the pass.
     policy: answers them; the pass uses up its key.
     executor: grades them.
@@ -84,8 +84,8 @@ def run(
     agent: the pass's.
   """
   items = [benchmark_lib.item(question) for question in questions]
-  settings = runner.RunSettings("", 0, prompt_format, pass_.samples)
-  benchmark = _benchmark(pass_, items)
+  settings = runner.RunSettings("", 0, prompt_format, eval_pass.samples)
+  benchmark = _benchmark(eval_pass, items)
   runner.run(benchmark, policy, executor, hosts, settings, path, agent)
 
 
@@ -107,22 +107,22 @@ def rates(
   return [PassRate(correct[question.id], samples) for question in questions]
 
 
-def _benchmark(pass_: Pass, items: list[Item]) -> Benchmark:
+def _benchmark(eval_pass: EvalPass, items: list[Item]) -> Benchmark:
   """Returns a benchmark of the items, prompted and graded as a pass says."""
 
   def grade(executor: Executor, item: Item, text: str) -> "Future[Grade]":
-    if pass_.agent == agents_lib.CONVERSATION:
+    if eval_pass.agent == agents_lib.CONVERSATION:
       text = agents_lib.read_conversation(text)[-1]
     return benchmark_lib.grade(executor, item, text)
 
   return Benchmark(
-    pass_.name,
+    eval_pass.name,
     "",
     lambda data: items,
     "words",
     grade,
     prompt=lambda item, prompt_format, tokenizer: prompts.ask(
-      item.request, pass_.form, prompt_format, tokenizer
+      item.question, eval_pass.solution_style, prompt_format, tokenizer
     ),
     opens_data=True,
     limit_per_subset=True,

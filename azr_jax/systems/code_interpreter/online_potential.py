@@ -10,7 +10,7 @@ The life of a measurement:
    that are not online can read.
 
 An object store keeps whole files alone. There the records of a pass are written
-when the pass is done, and it is passes that need not be run again.
+when the pass is done, and completed passes need not be run again.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.run import console, storage
 from azr_jax.systems.code_interpreter import measurement
-from azr_jax.systems.code_interpreter.measurement import Pass
+from azr_jax.systems.code_interpreter.measurement import EvalPass
 from azr_jax.systems.system import Context
 from azr_jax.tasks.questions import pass_rates
 from azr_jax.tasks.questions.question import Question
@@ -44,7 +44,7 @@ _FIRST_KEY = 1 << 24
 def estimate(
   policy: Policy,
   questions: Sequence[Question],
-  passes: Sequence[Pass],
+  eval_passes: Sequence[EvalPass],
   agents: Mapping[str, Agent],
   prompt_format: str,
   context: Context,
@@ -55,7 +55,7 @@ def estimate(
   Args:
     policy: answers; its key and its calls stay as they are.
     questions: the questions of the run.
-    passes: how they are asked.
+    eval_passes: agents and temperatures to sample them with.
     agents: the agents of the passes, by name.
     prompt_format: one of `prompts.PROMPT_FORMATS`.
     context: of the run, whose folder has the records.
@@ -64,39 +64,39 @@ def estimate(
   identity = {
     "params": _fingerprint(policy.params),
     "questions": _digest(questions),
-    "passes": [pass_.name for pass_ in passes],
+    "passes": [eval_pass.name for eval_pass in eval_passes],
     "prompt_format": prompt_format,
   }
   with _folder(context, stage, json.dumps(identity)) as (folder, kept):
-    for number, pass_ in enumerate(passes):
-      path = folder / f"{pass_.name}.jsonl"
+    for number, eval_pass in enumerate(eval_passes):
+      path = folder / f"{eval_pass.name}.jsonl"
       key = jax.random.fold_in(policy.key, _FIRST_KEY + number)
-      answering = policy.with_key(key, pass_.temperature)
+      answering = policy.with_key(key, eval_pass.temperature)
       measurement.run(
-        pass_,
+        eval_pass,
         questions,
         answering,
         context.executor,
         context.hosts,
         prompt_format,
         path,
-        agents[pass_.agent],
+        agents[eval_pass.agent],
       )
       _keep(context, path, kept)
-    return _write_rates(context, questions, passes, folder, kept)
+    return _write_rates(context, questions, eval_passes, folder, kept)
 
 
 def _write_rates(
   context: Context,
   questions: Sequence[Question],
-  passes: Sequence[Pass],
+  eval_passes: Sequence[EvalPass],
   folder: pathlib.Path,
   kept: pathlib.Path,
 ) -> list[PassRate]:
   """Returns the rates on every host; only the first one sees the records."""
 
   def read() -> str:
-    paths = [folder / f"{pass_.name}.jsonl" for pass_ in passes]
+    paths = [folder / f"{eval_pass.name}.jsonl" for eval_pass in eval_passes]
     found = measurement.rates(questions, paths)
     pass_rates.write(folder / RATES, questions, found)
     _keep(context, folder / RATES, kept)
@@ -109,7 +109,7 @@ def _write_rates(
 def _keep(context: Context, path: pathlib.Path, kept: pathlib.Path) -> None:
   """Copies a file to where it stays, if that is another folder."""
   if context.hosts.is_primary and kept != path.parent:
-    storage.write_whole(kept / path.name, path.read_text("utf-8"))
+    storage.write_atomically(kept / path.name, path.read_text("utf-8"))
 
 
 @contextlib.contextmanager
@@ -153,7 +153,7 @@ def _prepare(folder: pathlib.Path, identity: str) -> str:
     remove = getattr(folder, "rmtree", None) or (lambda: shutil.rmtree(folder))
     remove()
   folder.mkdir(parents=True, exist_ok=True)
-  storage.write_whole(path, identity)
+  storage.write_atomically(path, identity)
   return identity
 
 

@@ -35,9 +35,9 @@ class Conversation:
   """A question, and what was said about it so far.
 
   Attributes:
-    prompt: the question; its task has the `request`.
+    prompt: the question; its task has the `question`.
     seed: folded into the random key of all its prompts.
-    form: the form of the next answer, `code` or `text`.
+    solution_style: of the next answer, `code` or `text`.
     advice: the steerer's advice for the next answer; "": none.
     completion: the last answer; empty if its prompt did not fit.
     output: what the script of the last answer printed.
@@ -47,7 +47,7 @@ class Conversation:
 
   prompt: types.Prompt
   seed: int
-  form: str = "text"
+  solution_style: str = "text"
   advice: str = ""
   completion: types.Completion = _EMPTY
   output: str = ""
@@ -57,7 +57,7 @@ class Conversation:
   @property
   def question(self) -> str:
     """The text of the question."""
-    return self.prompt.task.request
+    return self.prompt.task.question
 
   @property
   def answer(self) -> str:

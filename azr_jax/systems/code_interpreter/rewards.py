@@ -3,7 +3,7 @@
 | part | value |
 | --- | --- |
 | correct | 1 for a correct answer, otherwise 0 |
-| form | 0.1 if every response is well formed, otherwise -0.1 |
+| format | 0.1 if every response is well formed, otherwise -0.1 |
 | turns | -0.1 for more than six turns, otherwise 0 |
 """
 
@@ -22,12 +22,12 @@ class RewardSettings(Settings):
     0.1,
     "reward of a well-formed conversation, and penalty of any other",
     paper="0.1",
-    at_least=0,
+    minimum=0,
   )
   turn_penalty: float = setting(
-    0.1, "penalty for more than max_turns turns", paper="0.1", at_least=0
+    0.1, "penalty for more than max_turns turns", paper="0.1", minimum=0
   )
-  max_turns: int = setting(6, "turns without penalty", paper="6", at_least=1)
+  max_turns: int = setting(6, "turns without penalty", paper="6", minimum=1)
 
 
 def parts(
@@ -51,6 +51,6 @@ def parts(
   )
   return {
     "correct": float(correct),
-    "form": c.format if is_well_formed else -c.format,
+    "format": c.format if is_well_formed else -c.format,
     "turns": -c.turn_penalty if len(responses) > c.max_turns else 0.0,
   }

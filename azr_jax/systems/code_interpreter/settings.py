@@ -9,7 +9,7 @@ from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.agents import AGENTS
 from azr_jax.systems.code_interpreter.codesteer import CodeSteerSettings
 from azr_jax.systems.code_interpreter.rewards import RewardSettings
-from azr_jax.systems.refill import RefillSettings
+from azr_jax.systems.dynamic_sampling import DynamicSamplingSettings
 from azr_jax.tasks.questions import prompts as prompt_lib
 from azr_jax.tasks.questions import sources
 
@@ -24,19 +24,19 @@ class CodeInterpreterSettings(Settings):
     required=True,
   )
   count: int = setting(
-    1_000_000, "maximum number of questions per source", at_least=1
+    1_000_000, "maximum number of questions per source", minimum=1
   )
   data_seed: int = setting(
     0,
     "seed of generated questions",
-    at_least=0,
+    minimum=0,
     accepts=sources.TRAINING_SEED,
   )
-  prompts: int = setting(128, "questions per step", paper="128", at_least=1)
+  prompts: int = setting(128, "questions per step", paper="128", minimum=1)
   group_size: int = setting(
-    5, "conversations per question", paper="5", at_least=1
+    5, "conversations per question", paper="5", minimum=1
   )
-  refill: RefillSettings = RefillSettings()
+  dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
   prompt_format: str = setting(
     "full", "prompt format", choices=prompt_lib.PROMPT_FORMATS
   )
@@ -54,7 +54,7 @@ class CodeInterpreterSettings(Settings):
     choices=potential.GROUPINGS,
   )
   stage_steps: int = setting(
-    150, "training steps per stage", paper="150", at_least=1
+    150, "training steps per stage", paper="150", minimum=1
   )
   pass_rates: str = setting(
     "potential/pass_rates.jsonl",
@@ -77,7 +77,7 @@ class CodeInterpreterSettings(Settings):
 
   def check(self) -> None:
     """Refuses orders without the pass rates or groups that they need."""
-    self.refill.check_groups(self, self.group_size)
+    self.dynamic_sampling.check_groups(self, self.group_size)
     if self.order in potential.OFFLINE and not self.pass_rates:
       raise self.invalid(
         "pass_rates", f"a file of azr_jax.potential with order={self.order!r}"

@@ -5,7 +5,7 @@ One step, as `CodeInterpreter.collect`:
 2. it samples several conversations about each: the model reasons, writes code,
    reads the tool output, and continues until it answers
    (`rollout/python_tool.py`). A question whose conversations have one reward
-   may be replaced by another one (`systems/refill.py`);
+   may be replaced by another one (`systems/dynamic_sampling.py`);
 3. it grades the answers; the reward has terms for a correct answer, for the
    format, and for the number of turns (`rewards.py`);
 4. every conversation becomes a trajectory; the `loss_mask` of tool output is
@@ -40,7 +40,7 @@ from azr_jax.rollout.environment import split_turns
 from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.rollout.python_tool import PythonTool
 from azr_jax.rollout.settings import SamplerSettings
-from azr_jax.systems import collect, refill
+from azr_jax.systems import collect, dynamic_sampling
 from azr_jax.systems.code_interpreter import (
   agents,
   measurement,
@@ -81,8 +81,8 @@ class CodeInterpreter(System):
     "turns": "penalty for more than max_turns turns: near 0",
     "calls": "scripts of a conversation; rises where code helps",
     "num_turns": "turns of a conversation: fewer than max_turns",
-    "form": "near +rewards.format after a few steps",
-    "interpreter": "slots_writing high, time/interpreter_overlap_share near 1",
+    "format": "near +rewards.format after a few steps",
+    "interpreter": "slots_decoding high, time/interpreter_overlap_share near 1",
   }
 
   def __init__(
@@ -118,7 +118,9 @@ class CodeInterpreter(System):
       stage_steps=settings.stage_steps,
       seed=context.seed,
     )
-    self._order = refill.EpochOrder(settings.prompts, settings.refill)
+    self._order = dynamic_sampling.EpochOrder(
+      settings.prompts, settings.dynamic_sampling
+    )
     self._tool = self.make_tool()
 
   @classmethod
@@ -204,7 +206,7 @@ class CodeInterpreter(System):
   def state_dict(self) -> dict[str, Any]:
     """Returns the stages, their order, and the tool's counts of this step."""
     state = {**self._stages.state_dict(), _TOOL: self._tool.state_dict()}
-    if self.settings.refill.replaces:
+    if self.settings.dynamic_sampling.is_enabled:
       state[_ORDER] = self._order.state_dict()
     return state
 
@@ -219,31 +221,31 @@ class CodeInterpreter(System):
     return not self._stages.needs_pass_rates(step)
 
   async def collect(self, policy: Policy, step: int) -> RolloutBatch:
-    """Plays one step, as the module's docstring says."""
+    """Collects one step, as the module's docstring says."""
     settings = self.settings
     if self._stages.needs_pass_rates(step):
       self._stages.regroup(self._estimate_pass_rates(policy, step), step)
     stage = self._stages.stage(step)
     positions = self._order.take(self._stages.steps_before(step), stage)
     indices = self._stages.items_at(step, positions, settings.prompts)
-    groups = await refill.fill(
+    groups = await dynamic_sampling.sample_groups(
       policy,
       settings.prompts,
-      settings.refill,
-      lambda number: self._ask(
+      settings.dynamic_sampling,
+      lambda number: self._sample_group(
         policy, number, self._questions[indices[number]]
       ),
     )
-    self._order.give_back(positions, groups, stage)
-    asked = itertools.chain(*(group.trajectories for group in groups.asked))
+    self._order.return_unused(positions, groups, stage)
+    sampled = itertools.chain(*(group.trajectories for group in groups.sampled))
     kept = itertools.chain(*(group.trajectories for group in groups.kept))
-    metrics = self._metrics(list(asked))
+    metrics = self._metrics(list(sampled))
     metrics |= groups.metrics("code_interpreter")
     metrics |= self._tool.metrics()
     metrics |= self._stages.metrics(step, "code_interpreter")
     return RolloutBatch(list(kept), metrics)
 
-  async def _ask(
+  async def _sample_group(
     self, policy: Policy, number: int, question: Question
   ) -> list[types.Trajectory]:
     """Returns the graded conversations about a question; [] if too long."""
@@ -284,7 +286,7 @@ class CodeInterpreter(System):
     return online_potential.estimate(
       policy,
       self._questions,
-      measurement.potential_passes(
+      measurement.potential_eval_passes(
         settings.pass_rate_agents, settings.pass_rate_temperatures
       ),
       self.make_agents(),

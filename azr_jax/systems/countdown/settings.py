@@ -7,7 +7,7 @@ from azr_jax.curricula.adaptive import AdaptiveSettings
 from azr_jax.curricula.bandit import BanditSettings
 from azr_jax.curricula.replay import ReplaySettings
 from azr_jax.grading import countdown as verifier
-from azr_jax.systems.refill import RefillSettings
+from azr_jax.systems.dynamic_sampling import DynamicSamplingSettings
 from azr_jax.tasks.countdown import prompts as prompt_lib
 
 CURRICULA = ("uniform", "static", "adaptive", "bandit")
@@ -22,8 +22,8 @@ class MixSettings(Settings):
     0.5,
     "fraction of a batch that is from the second source",
     paper="0.5",
-    at_least=0,
-    at_most=1,
+    minimum=0,
+    maximum=1,
   )
   bucket_weights: tuple[float, ...] = setting(
     (),
@@ -40,9 +40,9 @@ class MixSettings(Settings):
 class CountdownSettings(Settings):
   """Sources of puzzles, the curriculum over them, and rewards."""
 
-  prompts: int = setting(128, "puzzles per step", paper="128", at_least=1)
-  group_size: int = setting(8, "G, responses per puzzle", paper="8", at_least=2)
-  refill: RefillSettings = RefillSettings()
+  prompts: int = setting(128, "puzzles per step", paper="128", minimum=1)
+  group_size: int = setting(8, "G, responses per puzzle", paper="8", minimum=2)
+  dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
   prompt_format: str = setting(
     "full", "prompt format", choices=prompt_lib.PROMPT_FORMATS
   )
@@ -61,10 +61,10 @@ class CountdownSettings(Settings):
     490_314,
     "number of puzzles to generate",
     paper="490314 to train on",
-    at_least=1,
+    minimum=1,
   )
   data_seed: int = setting(
-    1, "seed for the generated puzzles; configs/sft.py uses 0", at_least=0
+    1, "seed for the generated puzzles; configs/sft.py uses 0", minimum=0
   )
   curriculum: str = setting(
     "uniform",
@@ -76,10 +76,10 @@ class CountdownSettings(Settings):
   replay: ReplaySettings = ReplaySettings()
   mix: MixSettings = MixSettings()
   proposals: int = setting(
-    0, "puzzles that the policy proposes per step; 0: none", at_least=0
+    0, "puzzles that the policy proposes per step; 0: none", minimum=0
   )
   references: int = setting(
-    2, "number of puzzles in a proposer's prompt", at_least=0
+    2, "number of puzzles in a proposer's prompt", minimum=0
   )
   unlearnable_reward: float = setting(
     0.0, "reward of a proposal that is never or always solved"
@@ -90,7 +90,7 @@ class CountdownSettings(Settings):
 
   def check(self) -> None:
     """Refuses proposals that leave no room, or without `adaptive`."""
-    self.refill.check_groups(self, self.group_size)
+    self.dynamic_sampling.check_groups(self, self.group_size)
     if not self.proposals:
       return
     if self.curriculum != "adaptive":

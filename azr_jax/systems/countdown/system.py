@@ -5,7 +5,7 @@ One step, as `Countdown.collect`:
    source, a pool of random or proposed puzzles;
 2. it samples G responses to each and grades them: the reward is 1.0, 0.1 or 0.
    A puzzle whose responses have one reward may be replaced by another one
-   (`systems/refill.py`);
+   (`systems/dynamic_sampling.py`);
 3. the curriculum is updated with the pass rate of each puzzle;
 4. every answer becomes a trajectory, whose baseline is the rest of its group
    (RLOO).
@@ -33,7 +33,7 @@ from azr_jax.grading import answer_tags
 from azr_jax.grading import countdown as verifier
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.rollout.policy import Policy
-from azr_jax.systems import collect, refill
+from azr_jax.systems import collect, dynamic_sampling
 from azr_jax.systems.azr import rewards
 from azr_jax.systems.countdown import sources as sources_lib
 from azr_jax.systems.countdown.settings import CountdownSettings
@@ -129,9 +129,11 @@ class Countdown(System):
     return SampledItem(self._buckets.add(bucket), bucket)
 
   async def collect(self, policy: Policy, step: int) -> RolloutBatch:
-    """Plays one step, as the module's docstring says."""
+    """Collects one step, as the module's docstring says."""
     settings = self.settings
-    rngs = refill.generators(settings.refill, (self.context.seed, step))
+    rngs = dynamic_sampling.generators(
+      settings.dynamic_sampling, (self.context.seed, step)
+    )
     items, *extra = reversed(
       [
         self._curriculum.sample(step, settings.prompts, rng)
@@ -144,20 +146,22 @@ class Countdown(System):
       fresh = [p.item for p in proposed if p.item is not None]
       # Proposals take the place of solutions, so that a step has as many
       # completions as without them.
-      room = settings.prompts - -(-settings.proposals // settings.group_size)
-      items = (fresh + items)[:room]
-    places = len(items)
-    for turn in extra:
-      items = items + turn[:places]
+      remaining = settings.prompts - -(
+        -settings.proposals // settings.group_size
+      )
+      items = (fresh + items)[:remaining]
+    batch_size = len(items)
+    for replacements in extra:
+      items = items + replacements[:batch_size]
     call = int(bool(proposed))
-    groups = await refill.fill(
+    groups = await dynamic_sampling.sample_groups(
       policy,
-      places,
-      settings.refill,
+      batch_size,
+      settings.dynamic_sampling,
       lambda number: self._solve(policy, number, items[number], call),
     )
-    solved = [group.trajectories for group in groups.asked]
-    items = [items[group.number] for group in groups.asked]
+    solved = [group.trajectories for group in groups.sampled]
+    items = [items[group.number] for group in groups.sampled]
     rates = [
       float(np.mean([t.metrics["correct"] for t in group])) for group in solved
     ]
@@ -235,16 +239,16 @@ class Countdown(System):
   ) -> list[_Proposal]:
     """Returns proposals, after new puzzles are added to their bucket."""
     settings = self.settings
-    asked = []
+    proposer_prompts = []
     for _ in range(settings.proposals):
       chosen = rng.choice(len(items), settings.references, replace=False)
       shown = [self._puzzles[items[i].source][items[i].index] for i in chosen]
       text = prompts.propose_prompt(shown, settings.prompt_format)
-      asked.append(policy.prompt(text))
-    samples = policy.sample(asked)
+      proposer_prompts.append(policy.prompt(text))
+    samples = policy.sample(proposer_prompts)
     responses = {i: response async for i, _, response in samples}
     proposed = []
-    for index, prompt in enumerate(asked):
+    for index, prompt in enumerate(proposer_prompts):
       response = responses[index]
       puzzle = prompts.parse_proposal(response.text, settings.prompt_format)
       rejection = proposals.rejection(puzzle, self._known)

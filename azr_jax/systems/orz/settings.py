@@ -5,7 +5,7 @@ import dataclasses
 from azr_jax.config.settings import Settings, setting
 from azr_jax.curricula.bandit import BanditSettings
 from azr_jax.grading.mathematics import grader, reward
-from azr_jax.systems.refill import RefillSettings
+from azr_jax.systems.dynamic_sampling import DynamicSamplingSettings
 from azr_jax.tasks.mathematics import prompts as prompt_lib
 
 EPOCHS, BANDIT = CURRICULA = ("epochs", "bandit")
@@ -35,16 +35,16 @@ class ORZSettings(Settings):
     required=True,
     accepts=(lambda v: min(v) >= 0, "a tuple of numbers of at least 0"),
   )
-  data_seed: int = setting(0, "seed for the generated problems", at_least=0)
-  prompts: int = setting(128, "problems per step", paper="128", at_least=1)
-  group_size: int = setting(64, "responses per problem", paper="64", at_least=1)
+  data_seed: int = setting(0, "seed for the generated problems", minimum=0)
+  prompts: int = setting(128, "problems per step", paper="128", minimum=1)
+  group_size: int = setting(64, "responses per problem", paper="64", minimum=1)
   curriculum: str = setting(
     EPOCHS,
     "how a step's problems are chosen: epochs, or a bandit over sources",
     choices=CURRICULA,
   )
   bandit: BanditSettings = BanditSettings()
-  refill: RefillSettings = RefillSettings()
+  dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
   prompt_format: str = setting(
     "full", "prompt format", choices=prompt_lib.PROMPT_FORMATS
   )
@@ -60,7 +60,7 @@ class ORZSettings(Settings):
     choices=reward.TRUNCATED_GRADES,
   )
   health_samples: int = setting(
-    256, "responses per step whose repetition is scored", at_least=1
+    256, "responses per step whose repetition is scored", minimum=1
   )
 
   def check(self) -> None:
@@ -69,7 +69,7 @@ class ORZSettings(Settings):
       raise self.invalid(
         "group_size", f"at least 2 with curriculum={BANDIT!r}, by advantages"
       )
-    self.refill.check_groups(self, self.group_size)
+    self.dynamic_sampling.check_groups(self, self.group_size)
     if len(self.counts) != len(self.data):
       raise self.invalid(
         "counts", f"one for each of the {len(self.data)} sources of data"

@@ -5,7 +5,8 @@ One step, as `ORZ.collect`:
    chooses the source of each (`orz.curriculum`);
 2. it samples several responses to each, and compares their answers with the
    reference answer: the reward is 1 or 0. A problem whose responses are all
-   right or all wrong may be replaced by another one (`systems/refill.py`);
+   right or all wrong may be replaced by another one
+   (`systems/dynamic_sampling.py`);
 3. every response becomes a trajectory. With `learner.estimator = "gae"` a
    critic estimates advantages; with `grpo` or `grpo_mean` the other responses
    to the same problem are the baseline.
@@ -32,14 +33,14 @@ from azr_jax.grading.mathematics import grader, reward
 from azr_jax.grading.outcome import Outcome
 from azr_jax.learner import advantages
 from azr_jax.rollout.policy import Policy
-from azr_jax.systems import collect, refill, text_metrics
+from azr_jax.systems import collect, dynamic_sampling, text_metrics
 from azr_jax.systems.orz.settings import BANDIT, ORZSettings
 from azr_jax.systems.system import Context, Evaluation, StepLoad, System
 from azr_jax.tasks.mathematics import prompts, sources
 from azr_jax.tasks.mathematics.problem import Problem
 from azr_jax.types import RolloutBatch
 
-# The draws of the bandit, among all of a step.
+# Separates the random numbers of the bandit from others of a step.
 _PURPOSE = b"problems"
 
 
@@ -81,7 +82,9 @@ class ORZ(System):
     # Index of a problem -> number of correct responses, number of responses.
     self._solved: dict[int, tuple[int, int]] = {}
     self._source_of = [i for i, part in enumerate(by_source) for _ in part]
-    self._order = refill.EpochOrder(settings.prompts, settings.refill)
+    self._order = dynamic_sampling.EpochOrder(
+      settings.prompts, settings.dynamic_sampling
+    )
     self._bandit: bandit.Bandit | None = None
     if settings.curriculum == BANDIT:
       names = [f"source{index}" for index in range(len(by_source))]
@@ -115,7 +118,7 @@ class ORZ(System):
   def pass_rates(
     cls, settings: ORZSettings, state: dict[str, Any]
   ) -> list[tuple[Problem, float]]:
-    """Returns the problems that a run asked, with their last pass rates."""
+    """Returns the problems that a run sampled, with their last pass rates."""
     problems = list(itertools.chain(*_sources(settings)))
     return [
       (problems[index], num_correct / num_samples)
@@ -129,7 +132,7 @@ class ORZ(System):
     }
     if self._bandit:
       state["bandit"] = self._bandit.state_dict()
-    if self.settings.refill.replaces:
+    if self.settings.dynamic_sampling.is_enabled:
       state["order"] = self._order.state_dict()
     return state
 
@@ -143,43 +146,45 @@ class ORZ(System):
       self._bandit.load_state_dict(state["bandit"])
     self._order.load_state_dict(state.get("order", {}))
 
-  def _drawn(self, chooser: bandit.Bandit, step: int) -> list[int]:
-    """Returns the index of each problem that a step may ask, by a bandit."""
+  def _sample_indices(self, chooser: bandit.Bandit, step: int) -> list[int]:
+    """Returns the index of each problem that a step may sample, by a bandit."""
     settings = self.settings
-    rngs = refill.generators(
-      settings.refill, (self.context.seed, step, *_PURPOSE)
+    rngs = dynamic_sampling.generators(
+      settings.dynamic_sampling, (self.context.seed, step, *_PURPOSE)
     )
-    turns = [
+    rounds = [
       chooser.sample(step, settings.prompts, rng) for rng in reversed(rngs)
     ]
-    return [item.index for items in reversed(turns) for item in items]
+    return [item.index for items in reversed(rounds) for item in items]
 
   async def collect(self, policy: Policy, step: int) -> RolloutBatch:
-    """Plays one step, as the module's docstring says."""
+    """Collects one step, as the module's docstring says."""
     settings = self.settings
     positions: list[int] = []
     if self._bandit:
-      indices = self._drawn(self._bandit, step)
+      indices = self._sample_indices(self._bandit, step)
     else:
       positions = self._order.take(step - 1)
       indices = passes.epoch_indices(
         (self.context.seed,), len(self._problems), positions
       )
-    groups = await refill.fill(
+    groups = await dynamic_sampling.sample_groups(
       policy,
       settings.prompts,
-      settings.refill,
-      lambda number: self._ask(policy, number, self._problems[indices[number]]),
+      settings.dynamic_sampling,
+      lambda number: self._sample_group(
+        policy, number, self._problems[indices[number]]
+      ),
     )
-    self._order.give_back(positions, groups)
-    asked = [group.trajectories for group in groups.asked]
-    self._observe(step, [indices[g.number] for g in groups.asked], asked)
-    metrics = self._metrics(list(itertools.chain(*asked)))
+    self._order.return_unused(positions, groups)
+    sampled = [group.trajectories for group in groups.sampled]
+    self._observe(step, [indices[g.number] for g in groups.sampled], sampled)
+    metrics = self._metrics(list(itertools.chain(*sampled)))
     metrics |= groups.metrics("orz")
     kept = itertools.chain(*(group.trajectories for group in groups.kept))
     return RolloutBatch(list(kept), metrics)
 
-  async def _ask(
+  async def _sample_group(
     self, policy: Policy, number: int, problem: Problem
   ) -> list[types.Trajectory]:
     """Returns the graded responses to a problem; [] if it is too long."""

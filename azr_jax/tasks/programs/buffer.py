@@ -171,10 +171,10 @@ class TaskBuffer:
         del self._shapes[shape]
 
   def keys(self) -> set[str]:
-    """Returns the keys of all tasks, by which `has_like` tells them apart."""
+    """Returns the keys of all tasks, as `has_equivalent` compares them."""
     return set(self._keys)
 
-  def has_like(self, task: Task) -> bool:
+  def has_equivalent(self, task: Task) -> bool:
     """Returns whether a task differs from this in names or layout only."""
     return task_key(task) in self._keys
 
@@ -206,7 +206,7 @@ class TaskBuffer:
 
   @property
   def unverified_share(self) -> float:
-    """The fraction of tasks that were let in unverified; 0 if empty."""
+    """The fraction of tasks that were admitted unverified; 0 if empty."""
     count = sum(not task_lib.is_verified(task) for task in self.tasks())
     return count / max(len(self._entries), 1)
 

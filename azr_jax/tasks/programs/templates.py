@@ -19,7 +19,7 @@ have them; a brace of the text itself is written twice:
 
 F stands for LIST_OF_FORBIDDEN_PACKAGES and CPU_SECONDS. The figures do not show
 how references and cases are written; without the last two files they are
-labelled fences. Files of task types that are not played may be missing.
+labelled fences. Files of task types that are not used may be missing.
 """
 
 import dataclasses
@@ -96,7 +96,7 @@ def read(folder: str, task_types: Sequence[str]) -> Templates:
 
   Args:
     folder: where they are.
-    task_types: the types that are played.
+    task_types: the types that are used.
 
   Raises:
     ValueError: a file is missing, is no text, or has a wrong placeholder.

@@ -136,14 +136,14 @@ def submit_error_triplet(
 
 def _uses_withheld(code: str) -> bool:
   """Returns whether a program uses a builtin that the executor withholds."""
-  if not any(name in code for name in forbidden.WITHHELD):
+  if not any(name in code for name in forbidden.REMOVED_BUILTINS):
     return False
   try:
     tree = literals.guarded_parse(code, "exec")
   except (ValueError, RecursionError):
     return True
   return any(
-    isinstance(node, ast.Name) and node.id in forbidden.WITHHELD
+    isinstance(node, ast.Name) and node.id in forbidden.REMOVED_BUILTINS
     for node in ast.walk(tree)
   )
 

@@ -1,8 +1,8 @@
 """Prompts of questions that code may help to answer (R1-CI, tables 1 and 5).
 
-The form of a prompt is the kind of reasoning that it asks for:
+The solution style of a prompt says how it asks for text and code:
 
-| form | reasoning |
+| solution style | solution |
 | --- | --- |
 | `free` | words, and code where it helps (Code Agent) |
 | `text` | words only (All Text) |
@@ -13,11 +13,11 @@ The prompt format is the text around the question:
 
 | prompt format | models |
 | --- | --- |
-| `full` | base models; it explains the form |
+| `full` | base models; it explains the solution style |
 | `chat` | instructed models; it is `full` in their chat template |
 | `few_shot` | small pretrained models that follow no instructions; it shows
   three example conversations |
-| `compact` | tiny models; it is the question and the form's name |
+| `compact` | tiny models; it is the question and the style's name |
 
 The marks are those of `rollout/code_blocks.py`.
 """
@@ -25,7 +25,7 @@ The marks are those of `rollout/code_blocks.py`.
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout import code_blocks
 
-FORMS = ("free", "text", "code", "text_then_code", "code_then_text")
+SOLUTION_STYLES = ("free", "text", "code", "text_then_code", "code_then_text")
 PROMPT_FORMATS = ("full", "chat", "few_shot", "compact")
 
 _MARK = (
@@ -87,21 +87,21 @@ _EXAMPLES = (
 )
 
 
-def examples(form: str) -> list[tuple[str, str]]:
-  """Returns example questions with correct responses in a form.
+def examples(solution_style: str) -> list[tuple[str, str]]:
+  """Returns example questions with correct responses in a solution style.
 
   The responses include the outputs of their code.
   """
   pairs = []
   for question, words, first, expression, answer in _EXAMPLES:
     mark = f"<<<{answer}>>>"
-    if form == "text":
+    if solution_style == "text":
       response = f"{words} {mark}"
-    elif form == "code":
+    elif solution_style == "code":
       last = f"print('<<<', {expression}, '>>>', sep='')"
       response = f"```python\n# {words}\n{first}{last}\n```"
     else:
-      # The examples of all other forms begin with code, because a small model
+      # The examples of all other styles begin with code, because a small model
       # that begins with words continues without code.
       script = f"```python\n# {words}\n{first}print({expression})\n```"
       output = f"{code_blocks.OUTPUT_PREFIX}{answer}{code_blocks.OUTPUT_SUFFIX}"
@@ -110,9 +110,9 @@ def examples(form: str) -> list[tuple[str, str]]:
   return pairs
 
 
-def form_of(agent: str) -> str:
-  """Returns the form of an agent of `systems/code_interpreter/agents.py`."""
-  return agent if agent in FORMS else "free"
+def solution_style_of(agent: str) -> str:
+  """Returns the style of an agent of `systems/code_interpreter/agents.py`."""
+  return agent if agent in SOLUTION_STYLES else "free"
 
 
 def apply_chat_template(
@@ -133,7 +133,7 @@ def apply_chat_template(
 
 def ask(
   question: str,
-  form: str,
+  solution_style: str,
   prompt_format: str,
   tokenizer: Tokenizer | None = None,
 ) -> str:
@@ -141,7 +141,7 @@ def ask(
 
   Args:
     question: the text of the question.
-    form: one of `FORMS`.
+    solution_style: one of `SOLUTION_STYLES`.
     prompt_format: one of `PROMPT_FORMATS`.
     tokenizer: the model's tokenizer, which `chat` needs.
 
@@ -150,13 +150,13 @@ def ask(
       template.
   """
   if prompt_format == "compact":
-    mark = "" if form == "free" else f"{form}\n"
+    mark = "" if solution_style == "free" else f"{solution_style}\n"
     return f"{question.strip()}\n{mark}"
-  head = f"{_HEADS[form]}\n\n"
+  head = f"{_HEADS[solution_style]}\n\n"
   if prompt_format == "few_shot":
     head = "".join(
       f"Question: {example}\n\nReply:\n{response}\n\n"
-      for example, response in examples(form)
+      for example, response in examples(solution_style)
     )
   text = f"{head}Question: {question.strip()}"
   if prompt_format == "chat":

@@ -27,7 +27,7 @@ class Question:
   reference: str
 
   @property
-  def request(self) -> str:
+  def question(self) -> str:
     """The question, by the name that agents read it by."""
     return self.text
 

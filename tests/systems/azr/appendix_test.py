@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scripted
-from azr_test import SETTINGS, STYLE, ScriptedPolicy, answer, settings
+from azr_test import PROMPT_BUILDER, SETTINGS, ScriptedPolicy, answer, settings
 
 from azr_jax.systems.azr import proposer, solver
 from azr_jax.systems.azr.system import AZR
@@ -49,14 +49,14 @@ class Building(ScriptedPolicy):
     )
 
 
-def play(context, policy, **changes):
+def episode(context, policy, **changes):
   system = AZR(settings(**changes), context)
   return system, scripted.collect(system, policy, 1)
 
 
 def test_errors_are_proposed_validated_and_deduced(context):
   policy = Erring()
-  system, collected = play(
+  system, collected = episode(
     context, policy, task_types=("deduction", "error_deduction")
   )
   tasks = system.buffers["error_deduction"].tasks()
@@ -75,7 +75,7 @@ def test_errors_are_proposed_validated_and_deduced(context):
 
 
 def test_without_errors_there_is_the_zero_one(context):
-  system, collected = play(
+  system, collected = episode(
     context, Erring(raising=False), task_types=("error_deduction",)
   )
   assert system.buffers["error_deduction"].tasks() == [ZERO_ERROR_TRIPLET]
@@ -93,25 +93,27 @@ def test_an_error_too_long_to_be_solved_is_no_seed(context):
       return answer(("python", code), ("input", "0"))
 
   policy = Long(limit=144)
-  system, _ = play(context, policy, task_types=("error_deduction",))
+  system, _ = episode(context, policy, task_types=("error_deduction",))
   buffer = system.buffers["error_deduction"]
   for task in buffer.tasks():
-    solving = solver.solve_prompt(policy, "error_deduction", task, STYLE)
+    solving = solver.solve_prompt(
+      policy, "error_deduction", task, PROMPT_BUILDER
+    )
     assert policy.fits(solving)
   # No prompt is for a task type that is not played.
   assert all("error" in p.text for p in policy.asked)
 
 
 def test_a_resumed_run_has_the_same_task_types(context):
-  system, _ = play(context, ScriptedPolicy(), task_types=("deduction",))
+  system, _ = episode(context, ScriptedPolicy(), task_types=("deduction",))
   other = AZR(settings(), context)
   with pytest.raises(ValueError, match="task_types has abduction"):
     other.load_state_dict(system.state_dict())
 
 
 def test_the_new_part_of_a_composite_program_is_measured(context):
-  _, collected = play(
-    context, Building(" + 5"), composite_chance=1.0, batch_size=8
+  _, collected = episode(
+    context, Building(" + 5"), composite_prob=1.0, batch_size=8
   )
   # The new part is one line without a branch.
   assert collected.metrics["program/azr/deduction/cyclomatic"] == 1.0
@@ -119,7 +121,7 @@ def test_the_new_part_of_a_composite_program_is_measured(context):
 
 def test_induction_is_never_about_a_program_that_raises(context):
   policy = Erring()
-  play(context, policy, task_types=("error_deduction", "induction"))
+  episode(context, policy, task_types=("error_deduction", "induction"))
   about = [p.task.program for p in policy.asked if "a message" in p.text]
   assert about and all("// x" not in code for code in about)
 
@@ -127,8 +129,8 @@ def test_induction_is_never_about_a_program_that_raises(context):
 @pytest.mark.parametrize("added, valid", [(" + 5", 1.0), ("", None)])
 def test_programs_are_built_on_the_buffers(context, added, valid):
   policy = Building(added)
-  system, collected = play(
-    context, policy, composite_chance=1.0, composite_most=2, batch_size=8
+  system, collected = episode(
+    context, policy, composite_prob=1.0, max_components=2, batch_size=8
   )
   asked = [
     p for p in policy.asked if "New program" in p.text and p.task.components
@@ -157,15 +159,15 @@ def test_components_that_are_too_long_are_left_out(context):
     ScriptedPolicy(limit=300),
     "deduction",
     {"deduction": buffer},
-    settings(composite_chance=1.0),
-    STYLE,
+    settings(composite_prob=1.0),
+    PROMPT_BUILDER,
     np.random.default_rng(0),
   )
-  assert prompt.task == proposer.Shown((ZERO_TRIPLET.code,))
+  assert prompt.task == proposer.PromptPrograms((ZERO_TRIPLET.code,))
 
 
 def test_prompts_have_no_components_by_default(context):
   policy = ScriptedPolicy()
-  _, collected = play(context, policy)
+  _, collected = episode(context, policy)
   assert not any("Call all of these" in p.text for p in policy.asked)
   assert not any("composite" in name for name in collected.metrics)

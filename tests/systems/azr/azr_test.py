@@ -12,12 +12,12 @@ from azr_jax import types
 from azr_jax.config.settings import build
 from azr_jax.systems.azr import proposer, solver
 from azr_jax.systems.azr.appendix.settings import AppendixSettings
-from azr_jax.systems.azr.play import LEARN, SOLVE
+from azr_jax.systems.azr.episodes import LEARN, SOLVE
 from azr_jax.systems.azr.settings import AZRSettings, BufferSettings
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import prompts, templates
-from azr_jax.tasks.programs.prompt_style import PromptStyle
+from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import ZERO_TRIPLET, InductionTask, Triplet
 
 SETTINGS = dict(
@@ -29,7 +29,9 @@ SETTINGS = dict(
   seed_rounds=3,
   prompt_format="compact",
 )
-STYLE = PromptStyle("compact", proposed_s=0.5, solving_s=2.0)
+PROMPT_BUILDER = PromptBuilder(
+  "compact", proposer_timeout_s=0.5, solver_timeout_s=2.0
+)
 TASK_TYPES = ("deduction", "abduction", "induction")
 _NESTED = (("appendix", AppendixSettings), ("buffer", BufferSettings))
 
@@ -116,7 +118,7 @@ def completion(text):
 
 @pytest.fixture
 def played(context):
-  def play(steps=1, **changes):
+  def episode(steps=1, **changes):
     system = AZR(settings(**changes), context)
     policy = ScriptedPolicy()
     collected = [
@@ -124,7 +126,7 @@ def played(context):
     ]
     return system, policy, collected
 
-  return play
+  return episode
 
 
 def groups_of(trajectories):
@@ -262,7 +264,9 @@ def test_prompts_state_the_limits_of_the_executor(context):
   assert proposing
   assert all("within 3.5 seconds of CPU time" in text for text in proposing)
   task = InductionTask("", ("1", "2"), ("1", "2"), "same")
-  solving = solver.solve_prompt(policy, "induction", task, system._style)
+  solving = solver.solve_prompt(
+    policy, "induction", task, system._prompt_builder
+  )
   assert "within 7 seconds of CPU time" in solving.text
 
 
@@ -283,7 +287,7 @@ def test_a_seed_enters_only_the_buffers_whose_solver_it_fits(context):
   scripted.collect(system, policy, 1)
   for name, buffer in system.buffers.items():
     for task in buffer.tasks():
-      prompt = solver.solve_prompt(policy, name, task, STYLE)
+      prompt = solver.solve_prompt(policy, name, task, PROMPT_BUILDER)
       assert policy.fits(prompt)
   outputs = [t.output for t in system.buffers["deduction"].tasks()]
   assert any(len(output) > 450 for output in outputs)
@@ -299,7 +303,7 @@ def test_no_program_that_fits_leaves_the_zero_triplet(context):
     "induction",
     {"deduction": buffer},
     chosen,
-    STYLE,
+    PROMPT_BUILDER,
     np.random.default_rng(0),
   )
   assert prompt.task.program == ZERO_TRIPLET.code

@@ -57,17 +57,17 @@ def test_a_strict_gate_lets_nothing_in(collected):
   system, _, (batch,) = collected(0.0)
   assert all(map(is_verified, system.buffers[DEDUCTION].tasks()))
   assert batch.metrics["proposals/azr/deduction/rejected_error"] == 2.0
-  assert "gate/azr/deduction/let_in" not in batch.metrics
+  assert "gate/azr/deduction/admitted" not in batch.metrics
 
 
 def test_an_open_gate_lets_in_programs_that_fail(collected):
   system, policy, (batch,) = collected(1.0)
-  let_in = system.buffers[DEDUCTION].from_step(1)
-  assert [task.output for task in let_in] == [UNKNOWN] * 2
+  admitted = system.buffers[DEDUCTION].from_step(1)
+  assert [task.output for task in admitted] == [UNKNOWN] * 2
   metrics = batch.metrics
-  assert metrics["gate/azr/deduction/let_in"] == 2.0
+  assert metrics["gate/azr/deduction/admitted"] == 2.0
   assert metrics["gate/azr/deduction/solved_share"] == 1.0
-  assert metrics["gate/azr/induction/let_in"] == 0.0
+  assert metrics["gate/azr/induction/admitted"] == 0.0
   unverified = metrics["buffer/azr/deduction/unverified_share"]
   assert unverified == 2 / len(system.buffers[DEDUCTION])
   # The reasons of rejections still count, and nothing of it is valid.
@@ -82,7 +82,7 @@ def test_an_open_gate_lets_in_programs_that_fail(collected):
   # The one solution of each is the first sample's, the majority's answer.
   assert by_group[DEDUCTION, "solve"].reward == 1.0
   solved = [p.task for p in policy.asked if "Find the output" in p.text]
-  assert set(let_in) <= set(solved)
+  assert set(admitted) <= set(solved)
 
 
 def test_unverified_tasks_stay_in_the_buffers_with_their_labels(

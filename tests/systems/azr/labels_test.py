@@ -53,7 +53,7 @@ def test_a_majority_labels_and_is_compared_with_the_truth():
   given = rollouts(
     ["a", "a", "b", None, None], [WRONG, WRONG, RIGHT, WRONG, TIMEOUT]
   )
-  assert labels.vote(given) == Solved(right=2, wrong=2, undecided=1)
+  assert labels.vote(given) == Solved(correct=2, incorrect=2, undecided=1)
   assert [s.outcome for s in given] == [RIGHT, RIGHT, WRONG, WRONG, TIMEOUT]
   labels.keep()
   assert buffer.label(TASK) == "a"
@@ -73,7 +73,7 @@ def test_a_task_that_was_let_in_is_voted_on_by_either_kind():
   for kind in ("executor", "majority"):
     labels, buffer = labels_of(kind, "executor")
     given = rollouts("bba", task=LET_IN)
-    assert labels.vote(given) == Solved(right=2, wrong=1)
+    assert labels.vote(given) == Solved(correct=2, incorrect=1)
     labels.keep()
     assert buffer.label(LET_IN) == "b"
     assert "labels/azr/deduction/agreement" not in labels.metrics("azr")
@@ -82,7 +82,7 @@ def test_a_task_that_was_let_in_is_voted_on_by_either_kind():
 def test_without_a_vote_a_task_has_no_label_and_no_right_answer():
   labels, buffer = labels_of("majority")
   given = rollouts([None, None], [WRONG, WRONG])
-  assert labels.vote(given) == Solved(right=0, wrong=2)
+  assert labels.vote(given) == Solved(correct=0, incorrect=2)
   solved = rollouts(["a"], [RIGHT])
   labels.grade(solved)
   labels.keep()
@@ -94,7 +94,7 @@ def test_without_a_vote_a_task_has_no_label_and_no_right_answer():
 def test_a_task_that_is_voted_on_twice_has_the_later_label():
   labels, buffer = labels_of("majority")
   for votes in ("aab", "bba"):
-    assert labels.vote(rollouts(votes, [WRONG] * 3)).right == 2
+    assert labels.vote(rollouts(votes, [WRONG] * 3)).correct == 2
   labels.keep()
   assert buffer.label(TASK) == "b"
 

@@ -12,9 +12,9 @@ from azr_jax.tasks.programs.task import Triplet
 PROGRAM = "program/azr"
 
 
-@pytest.fixture(name="play")
+@pytest.fixture(name="episode")
 def make_play(context):
-  def play(steps, **changes):
+  def episode(steps, **changes):
     system = AZR(settings(**changes), context)
     policy = ScriptedPolicy()
     metrics = [
@@ -23,11 +23,11 @@ def make_play(context):
     ]
     return system, metrics
 
-  return play
+  return episode
 
 
-def test_programs_are_measured_in_the_pool(play):
-  _, (metrics,) = play(1)
+def test_programs_are_measured_in_the_pool(episode):
+  _, (metrics,) = episode(1)
   for task_type in ("deduction", "abduction"):
     name = f"{PROGRAM}/{task_type}"
     assert metrics[f"{name}/cognitive"] == 0.0
@@ -43,23 +43,23 @@ def test_programs_are_measured_in_the_pool(play):
   assert not any("cognitive" in name for name in metrics if "induction" in name)
 
 
-def test_answers_of_all_steps_count(play):
-  system, (first, second) = play(2)
+def test_answers_of_all_steps_count(episode):
+  system, (first, second) = episode(2)
   name = f"{PROGRAM}/deduction/answer_diversity"
   # Two different outputs, then two more: 1 - 1/2 and 1 - 1/4.
   assert first[name] == pytest.approx(0.5)
   assert second[name] == pytest.approx(0.75)
   # The reference answer of every abduction task is the input 1.
   assert second[f"{PROGRAM}/abduction/answer_diversity"] == 0.0
-  other, _ = play(0)
+  other, _ = episode(0)
   other.load_state_dict(system.state_dict())
   assert other.state_dict() == system.state_dict()
   assert sum(system.state_dict()["answers"]["deduction"].values()) == 4
 
 
-def test_surprise_is_over_what_was_answered_before(play):
+def test_surprise_is_over_what_was_answered_before(episode):
   """AZR, D.4: 1 - p over the pairs that the solver has answered."""
-  system, (first, second, third) = play(3, seed_factor=1)
+  system, (first, second, third) = episode(3, seed_factor=1)
   name = f"{PROGRAM}/abduction/surprise"
   # Every abduction task has the input 1, so that it is known from step 2 on.
   assert [m[name] for m in (first, second, third)] == [1.0, 0.0, 0.0]
@@ -67,7 +67,7 @@ def test_surprise_is_over_what_was_answered_before(play):
   assert third[f"{PROGRAM}/deduction/surprise"] == 1.0
   answered = system.state_dict()["answered"]["deduction"]
   assert sum(answered.values()) == 3 * 2  # A task counts once a step.
-  other, _ = play(0)
+  other, _ = episode(0)
   other.load_state_dict(system.state_dict())
   assert other.state_dict() == system.state_dict()
 
@@ -102,8 +102,8 @@ def test_inputs_of_other_values_are_others(text, other):
   assert answers[0] != answers[1]
 
 
-def test_measures_can_be_left_out(play):
-  _, (metrics,) = play(1, measure_programs=False)
+def test_measures_can_be_left_out(episode):
+  _, (metrics,) = episode(1, measure_programs=False)
   assert not any(name.startswith("program/") for name in metrics)
 
 

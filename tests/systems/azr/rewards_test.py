@@ -42,14 +42,14 @@ def test_proposal_reward(solved, rules, want):
 
 @pytest.mark.parametrize("undecided", range(9))
 def test_undecided_rollouts_earn_the_least_of_what_they_may_be(undecided):
-  for right in range(9 - undecided):
-    wrong = 8 - undecided - right
+  for correct in range(9 - undecided):
+    wrong = 8 - undecided - correct
     possible = [
-      azr_rewards.learnability((right + hidden) / 8)
+      azr_rewards.learnability((correct + hidden) / 8)
       for hidden in range(undecided + 1)
     ]
-    solved = Solved(right, wrong, undecided)
-    least = azr_rewards.least_reward(solved, "learnability")
+    solved = Solved(correct, wrong, undecided)
+    least = azr_rewards.min_reward(solved, "learnability")
     assert least == min(possible)
 
 
@@ -84,7 +84,7 @@ def test_every_reward_of_the_proposer_has_its_values():
   ],
 )
 def test_the_least_reward_of_undecided_rollouts(name, solved, want):
-  assert azr_rewards.least_reward(solved, name) == want
+  assert azr_rewards.min_reward(solved, name) == want
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_the_repetition_penalty_lowers_what_is_above_0(
 def test_outcomes_are_counted():
   outcomes = [Outcome.CORRECT, *Outcome, Outcome.CORRECT]
   solved = Solved.of(outcomes)
-  assert solved == Solved(right=3, wrong=1, undecided=2)
+  assert solved == Solved(correct=3, incorrect=1, undecided=2)
   assert (solved.total, solved.rate) == (6, 0.75)
   assert Solved(0, 0, 8).rate is None
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import scripted
-from azr_test import STYLE, ScriptedPolicy, answer, settings
+from azr_test import PROMPT_BUILDER, ScriptedPolicy, answer, settings
 
 from azr_jax.run.records import Records
 from azr_jax.systems.azr import seeding
@@ -54,7 +54,7 @@ def seed(context, policy, run_seed=0, **changes):
     policy,
     context,
     chosen,
-    STYLE,
+    PROMPT_BUILDER,
     lambda purpose: np.random.default_rng([run_seed, *purpose.encode()]),
   )
   policy.loop.run(seeds.fill(buffers))
@@ -158,7 +158,7 @@ def test_a_file_of_other_tasks_is_refused(context, tmp_path):
 
 
 def test_seeding_leaves_the_samples_of_the_step_as_they_are(context, keeping):
-  """A run that was killed after seeding plays its first step alike."""
+  """A run that was killed after seeding episodes its first step alike."""
   calls = []
 
   class Counting(Numbered):

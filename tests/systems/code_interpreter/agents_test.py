@@ -80,8 +80,8 @@ STEER = CodeSteerSettings(check_tries=1, check_generations=1)
 SANDBOX = ExecutorSettings(timeout_s=3.0)
 
 
-def request(text):
-  return plain_types.SimpleNamespace(request=text)
+def question(text):
+  return plain_types.SimpleNamespace(question=text)
 
 
 def answers(
@@ -90,7 +90,7 @@ def answers(
   policy,
   samples=1,
   questions=("six by seven",),
-  task_of=request,
+  task_of=question,
   steer=STEER,
 ):
   hosts = Hosts(1.0)

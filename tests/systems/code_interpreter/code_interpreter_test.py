@@ -21,7 +21,7 @@ from azr_jax.systems.code_interpreter import system as system_lib
 from azr_jax.systems.code_interpreter.rewards import RewardSettings, parts
 from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
 from azr_jax.systems.code_interpreter.system import CodeInterpreter
-from azr_jax.systems.refill import RefillSettings
+from azr_jax.systems.dynamic_sampling import DynamicSamplingSettings
 from azr_jax.tasks.questions import gym, pass_rates
 
 pytest.importorskip("reasoning_gym")
@@ -47,7 +47,7 @@ LAST = "so <<<4>>>"
 )
 def test_the_parts_of_the_reward(replies, finish, correct, total):
   rewards = parts(RULES, replies, finish, correct)
-  assert set(rewards) == {"correct", "form", "turns"}
+  assert set(rewards) == {"correct", "format", "turns"}
   assert sum(rewards.values()) == pytest.approx(total)
 
 
@@ -171,7 +171,7 @@ def make_system(context):
       order=order,
       pass_rates="" if correct is None else "a file",
       stage_steps=2,
-      refill=RefillSettings(max_prompts=max_prompts),
+      dynamic_sampling=DynamicSamplingSettings(max_prompts=max_prompts),
     )
     rates = correct and [PassRate(n, 20) for n in correct]
     own = dataclasses.replace(context, folder=folder)
@@ -211,7 +211,9 @@ def test_questions_that_all_conversations_solve_are_replaced(make):
       question, 0 if question.id in easy else sample
     )
   collected = scripted.collect(system, policy, 1)
-  assert collected.metrics["refill/code_interpreter/asked"] == len(policy.asked)
+  assert collected.metrics["dynamic_sampling/code_interpreter/sampled"] == len(
+    policy.asked
+  )
   assert policy.asked == list(dict.fromkeys(policy.asked))
   kept = {t.prompt.task.id for t in collected.trajectories}
   for place in range(2):

@@ -58,11 +58,11 @@ def test_tasks_that_differ_in_names_only_are_alike():
   buffer = TaskBuffer(2)
   buffer.add(triplet(1), 0)
   renamed = Triplet("def f(other):  # why\n  return other + 1", "1", "2")
-  assert buffer.has_like(renamed)
-  assert not buffer.has_like(dataclasses.replace(renamed, input="2"))
+  assert buffer.has_equivalent(renamed)
+  assert not buffer.has_equivalent(dataclasses.replace(renamed, input="2"))
   buffer.add(triplet(2), 0)
   buffer.add(triplet(3), 0)
-  assert not buffer.has_like(renamed)
+  assert not buffer.has_equivalent(renamed)
 
 
 def test_programs_with_huge_integers_are_accepted():
@@ -71,7 +71,7 @@ def test_programs_with_huge_integers_are_accepted():
   for evict in EVICTIONS:
     buffer = TaskBuffer(2, evict)
     buffer.add(task, 0)
-    assert buffer.has_like(task)
+    assert buffer.has_equivalent(task)
     assert rewriting.strip(code, rewriting.STRIPPED) == code
 
 

@@ -5,7 +5,7 @@ import pytest
 from azr_jax.config.settings import Invalid, build
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.tasks.programs import prompts, templates
-from azr_jax.tasks.programs.prompt_style import PromptStyle
+from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import TASK_TYPES, InductionTask, Triplet
 
 TRIPLET = Triplet("def f(x):\n  return {x: 1}", "'{INPUT}'", "{'{INPUT}': 1}")
@@ -45,7 +45,7 @@ def make_write(tmp_path):
 
 def style(folder):
   read = templates.read(folder, TASK_TYPES)
-  return PromptStyle("full", 0.5, 2.0, words=read)
+  return PromptBuilder("full", 0.5, 2.0, custom_templates=read)
 
 
 def test_every_prompt_is_the_users(write):
@@ -142,7 +142,7 @@ def test_every_placeholder_of_the_table_is_documented():
 
 @pytest.mark.parametrize("states_rule", [True, False])
 def test_the_rule_of_equality_is_an_option(states_rule):
-  words = PromptStyle("full", 0.5, 2.0, equality_rule=states_rule)
+  words = PromptBuilder("full", 0.5, 2.0, equality_rule=states_rule)
   texts = [
     words.solve("deduction", TRIPLET),
     words.solve("abduction", TRIPLET),

@@ -14,21 +14,21 @@ from azr_jax.rollout.policy import Policy
 from azr_jax.tasks.questions import prompts
 
 
-@pytest.mark.parametrize("form", prompts.FORMS)
-def test_examples_are_correct(form):
-  few_shot = prompts.ask("1?", form, "few_shot")
-  for question, response in prompts.examples(form):
+@pytest.mark.parametrize("solution_style", prompts.SOLUTION_STYLES)
+def test_examples_are_correct(solution_style):
+  few_shot = prompts.ask("1?", solution_style, "few_shot")
+  for question, response in prompts.examples(solution_style):
     assert few_shot.count(response) == 1 and question in few_shot
     answer = code_blocks.find_answer(response)
     block = code_blocks.find_block(response)
-    assert (block is None) == (form == "text")
+    assert (block is None) == (solution_style == "text")
     if block is None:
       continue
     stdout = io.StringIO()
     with contextlib.redirect_stdout(stdout):
       exec(block.code, {})
     printed = stdout.getvalue().strip()
-    if form == "code":
+    if solution_style == "code":
       assert code_blocks.find_answer(printed) and block.end == len(response)
     else:
       assert printed == answer
@@ -39,18 +39,20 @@ class Templated:
     return f"[{text}]"
 
 
-@pytest.mark.parametrize("form", prompts.FORMS)
-def test_prompts_contain_the_question_and_the_answer_marks(form):
-  full = prompts.ask("What is 2 * 3?", form, "full")
+@pytest.mark.parametrize("solution_style", prompts.SOLUTION_STYLES)
+def test_prompts_contain_the_question_and_the_answer_marks(solution_style):
+  full = prompts.ask("What is 2 * 3?", solution_style, "full")
   assert "What is 2 * 3?" in full and "<<<" in full
-  assert ("```python" in full) == (form != "text")
-  chat = prompts.ask("What is 2 * 3?", form, "chat", Templated())
+  assert ("```python" in full) == (solution_style != "text")
+  chat = prompts.ask("What is 2 * 3?", solution_style, "chat", Templated())
   assert chat == f"[{full.removesuffix('Reply:' + chr(10)).rstrip()}]"
   with pytest.raises(ValueError, match="expected a tokenizer"):
-    prompts.ask("What is 2 * 3?", form, "chat")
-  compact = prompts.ask("What is 2 * 3?", form, "compact")
+    prompts.ask("What is 2 * 3?", solution_style, "chat")
+  compact = prompts.ask("What is 2 * 3?", solution_style, "compact")
   assert compact.startswith("What is 2 * 3?\n")
-  assert compact.endswith("?\n" if form == "free" else f"\n{form}\n")
+  assert compact.endswith(
+    "?\n" if solution_style == "free" else f"\n{solution_style}\n"
+  )
 
 
 # A template like Qwen2.5's, which adds a system message, and one like that of
@@ -72,8 +74,10 @@ SPECIAL = ["<|start|>", "<|end|>", "<|bos|>"]
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-@pytest.mark.parametrize("form", prompts.FORMS)
-def test_chat_prompts_have_the_ids_of_transformers(form, template, tmp_path):
+@pytest.mark.parametrize("solution_style", prompts.SOLUTION_STYLES)
+def test_chat_prompts_have_the_ids_of_transformers(
+  solution_style, template, tmp_path
+):
   """A published checkpoint is asked in its own template, ids and all."""
   trained = hf_tokenizers.ByteLevelBPETokenizer()
   trained.train_from_iterator(
@@ -89,7 +93,7 @@ def test_chat_prompts_have_the_ids_of_transformers(form, template, tmp_path):
   theirs.save_pretrained(tmp_path)
   ours = tokenizers.from_folder(tmp_path)
   question = "What is <|end|> 2 * 3?\n"
-  full = prompts.ask(question, form, "full")
+  full = prompts.ask(question, solution_style, "full")
   content = full.removesuffix("Reply:\n").rstrip()
   expected = theirs.apply_chat_template(
     [{"role": "user", "content": content}],
@@ -98,7 +102,7 @@ def test_chat_prompts_have_the_ids_of_transformers(form, template, tmp_path):
   )
   # Training, benchmarks, measurements and baselines all tokenize by a policy.
   policy = Policy(plain_types.SimpleNamespace(), ours, None, None)
-  text = prompts.ask(question, form, "chat", ours)
+  text = prompts.ask(question, solution_style, "chat", ours)
   assert list(policy.prompt(text).token_ids) == expected
   assert theirs.decode(expected).endswith(
     "assistant\n" + "\n" * (template == "bos")

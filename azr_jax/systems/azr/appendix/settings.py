@@ -11,7 +11,7 @@ from azr_jax.systems.azr.appendix.intrinsic import AGGREGATIONS, INTRINSIC
 class AppendixSettings(Settings):
   """The experiments, all off by default, as in the paper's main runs."""
 
-  reference_draw: str = setting(
+  reference_sampling: str = setting(
     "uniform",
     "how references are drawn; recent prefers newer tasks (D.3)",
     choices=("uniform", "recent"),
@@ -21,15 +21,15 @@ class AppendixSettings(Settings):
     "seeds: RUN/records/seeds.jsonl, another file, tfds:NAME or hf:OWNER/NAME",
     paper="none; D.3 tried LeetCodeDataset",
   )
-  composite_chance: float = setting(
+  composite_prob: float = setting(
     0.0,
     "probability that a proposer must build on programs of the buffer (D.2)",
     paper="D.2 tried 0.5",
-    at_least=0,
-    at_most=1,
+    minimum=0,
+    maximum=1,
   )
-  composite_most: int = setting(
-    3, "maximum number of programs to build on (D.2)", paper="3", at_least=1
+  max_components: int = setting(
+    3, "maximum number of programs to build on (D.2)", paper="3", minimum=1
   )
   strip: tuple[str, ...] = setting(
     (),

@@ -1,4 +1,4 @@
-"""How the prompts of a run are written: our wording, or a user's templates."""
+"""Builds the prompts of a run, from the built-in or a user's templates."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,24 +15,25 @@ from azr_jax.tasks.programs.task import (
 
 
 @dataclasses.dataclass(frozen=True)
-class PromptStyle:
-  """How the prompts of a run are written, and its responses read.
+class PromptBuilder:
+  """Builds prompts, and says how their responses are parsed.
 
   Attributes:
-    prompt_format: one of `prompts.PROMPT_FORMATS`, our wording.
-    proposed_s: CPU seconds that a call of a proposed program may take.
-    solving_s: those of a solver's program.
-    equality_rule: whether our solver's prompts say how values are compared.
+    prompt_format: one of `prompts.PROMPT_FORMATS`, for the built-in wording.
+    proposer_timeout_s: CPU seconds of a call of a proposed program.
+    solver_timeout_s: CPU seconds of a call of a solver's program.
+    equality_rule: whether the built-in solver's prompts say how values are
+      compared.
     answer_format: one of `parsing.ANSWER_FORMATS`.
-    words: a user's wording instead of ours; None: ours.
+    custom_templates: a user's templates; None: the built-in wording.
   """
 
   prompt_format: str
-  proposed_s: float
-  solving_s: float
+  proposer_timeout_s: float
+  solver_timeout_s: float
   equality_rule: bool = True
   answer_format: str = parsing.FENCED
-  words: templates.Templates | None = None
+  custom_templates: templates.Templates | None = None
 
   def propose_triplet(
     self,
@@ -41,12 +42,16 @@ class PromptStyle:
     components: Sequence[str] = (),
   ) -> str:
     """Returns a proposer's prompt; see `prompts.propose_triplet_prompt`."""
-    if self.words is None:
+    if self.custom_templates is None:
       return prompts.propose_triplet_prompt(
-        task_type, references, self.prompt_format, components, self.proposed_s
+        task_type,
+        references,
+        self.prompt_format,
+        components,
+        self.proposer_timeout_s,
       )
     shown = [
-      self.words.fill(
+      self.custom_templates.fill(
         templates.REFERENCE,
         INDEX=index,
         SNIPPET=reference.code,
@@ -55,36 +60,43 @@ class PromptStyle:
       )
       for index, reference in enumerate(references)
     ]
-    instruction = self.words.fill(
+    instruction = self.custom_templates.fill(
       f"{PROPOSE}_{task_type}",
       CODE_REFERENCES_FROM_BUFFER="\n".join(shown),
-      **_rules(self.proposed_s),
+      **_rules(self.proposer_timeout_s),
     )
-    return self._framed(instruction + prompts.built_on(components))
+    return self._fill_frame(instruction + prompts.built_on(components))
 
   def propose_induction(self, code: str, num_inputs: int) -> str:
     """Returns a prompt that asks for inputs and a message (figure 36)."""
-    if self.words is None:
+    if self.custom_templates is None:
       return prompts.propose_induction_prompt(
         code, num_inputs, self.prompt_format
       )
-    return self._framed(
-      self.words.fill(
+    return self._fill_frame(
+      self.custom_templates.fill(
         f"{PROPOSE}_induction", SNIPPET_FROM_BUFFER=code, NUM_INPUTS=num_inputs
       )
     )
 
   def solve(self, task_type: str, task: Task) -> str:
     """Returns the solver's prompt of a task, without the answer."""
-    if self.words is None:
+    if self.custom_templates is None:
       return solving.solve_prompt_text(
-        task_type, task, self.prompt_format, self.solving_s, self.equality_rule
+        task_type,
+        task,
+        self.prompt_format,
+        self.solver_timeout_s,
+        self.equality_rule,
       )
-    values = {"EQUALITY_RULE": prompts.EQUALITY_RULE, **_rules(self.solving_s)}
+    values = {
+      "EQUALITY_RULE": prompts.EQUALITY_RULE,
+      **_rules(self.solver_timeout_s),
+    }
     if isinstance(task, InductionTask):
       shown = zip(*solving.shown_cases(task), strict=True)
       cases = [
-        self.words.fill(
+        self.custom_templates.fill(
           templates.CASE, INDEX=index, INPUT=argument, OUTPUT=output
         )
         for index, (argument, output) in enumerate(shown)
@@ -100,11 +112,15 @@ class PromptStyle:
         "INPUT": task.input,
         "OUTPUT": task.output,
       }
-    return self._framed(self.words.fill(f"{SOLVE}_{task_type}", **values))
+    return self._fill_frame(
+      self.custom_templates.fill(f"{SOLVE}_{task_type}", **values)
+    )
 
-  def _framed(self, instruction: str) -> str:
-    assert self.words is not None
-    return self.words.fill(templates.FRAME, TASK_INSTRUCTION=instruction)
+  def _fill_frame(self, instruction: str) -> str:
+    assert self.custom_templates is not None
+    return self.custom_templates.fill(
+      templates.FRAME, TASK_INSTRUCTION=instruction
+    )
 
 
 def _rules(limit_s: float) -> dict[str, str]:

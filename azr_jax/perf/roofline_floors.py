@@ -1,8 +1,8 @@
-"""The least seconds of a program by the data sheet, by part of the model.
+"""Roofline floors: the least seconds of a program, by part of the model.
 
-A part needs its operations and its bytes; the slower of the two counts. What
-is recomputed, moved between devices or kept small (norms, the choice of a
-token) counts nothing.
+A part needs its operations and its bytes, at the rates of the chip's data
+sheet; the slower of the two counts. Recomputation, collectives and small
+operations (norms, sampling of a token) count nothing.
 """
 
 import dataclasses
@@ -63,13 +63,13 @@ class _Work:
   bytes: float = 0.0
 
 
-def floors(
+def call_floors(
   name: str, config: ModelConfig, chip: Chip, shapes: Shapes
 ) -> dict[str, float]:
   """Returns the least seconds of one call, by part of the model.
 
   A call of update or critic is one micro-batch and an optimizer step, one of
-  decode all of its tokens. Rows that are read have nothing cached before.
+  decode all of its tokens. Prefilled rows have nothing in the cache before.
 
   Args:
     name: the program's, as in `programs.Program`.
@@ -94,9 +94,9 @@ def floors(
   elif name == "decode":
     token = decode_token(config, chip, shapes)
     written = _entry_bytes(config, s) * s.slots * s.decode_steps / s.chips
-    return {part: s.decode_steps * each for part, each in token.items()} | {
-      parts.CACHE: written / chip.bandwidth
-    }
+    return {
+      part: s.decode_steps * seconds for part, seconds in token.items()
+    } | {parts.CACHE: written / chip.bandwidth}
   else:
     return {}
   if name in ("estimate", "critic"):

@@ -16,18 +16,18 @@ from azr_jax.curricula import mixture
 from azr_jax.curricula.curriculum import Buckets
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.rollout.event_loop import Awaited
-from azr_jax.systems import refill
+from azr_jax.systems import dynamic_sampling
 from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
 from azr_jax.systems.countdown.settings import CountdownSettings
 from azr_jax.systems.countdown.sources import Sources
 from azr_jax.systems.countdown.system import Countdown
+from azr_jax.systems.dynamic_sampling import DynamicSamplingSettings, EpochOrder
 from azr_jax.systems.orz.settings import ORZSettings
 from azr_jax.systems.orz.system import ORZ
-from azr_jax.systems.refill import EpochOrder, RefillSettings
 from azr_jax.tasks.mathematics import prompts
 from azr_jax.tasks.mathematics.problem import Problem
 
-UP_TO_THREE = RefillSettings(max_prompts=3)
+UP_TO_THREE = DynamicSamplingSettings(max_prompts=3)
 
 
 def completion(text, length):
@@ -49,14 +49,16 @@ def trajectories(number, rewards, length=1):
   ]
 
 
-def fill(rewards, settings=UP_TO_THREE, places=2):
-  """Fills places from {number: rewards}; a number has as many tokens."""
+def sample_groups(rewards, settings=UP_TO_THREE, batch_size=2):
+  """Samples groups of {number: rewards}; a number has as many tokens."""
 
   async def ask(number):
     return trajectories(number, rewards[number], number + 1)
 
   policy = scripted.Policy()
-  return policy.loop.run(refill.fill(policy, places, settings, ask))
+  return policy.loop.run(
+    dynamic_sampling.sample_groups(policy, batch_size, settings, ask)
+  )
 
 
 def numbers(groups):
@@ -64,38 +66,38 @@ def numbers(groups):
 
 
 def test_a_place_asks_until_the_rewards_of_a_group_differ():
-  groups = fill({0: (1, 0), 1: (1, 1), 3: (0, 0), 5: (0, 1)})
-  assert numbers(groups.asked) == [0, 1, 3, 5]
+  groups = sample_groups({0: (1, 0), 1: (1, 1), 3: (0, 0), 5: (0, 1)})
+  assert numbers(groups.sampled) == [0, 1, 3, 5]
   assert numbers(groups.kept) == [0, 5]
   assert groups.metrics("x") == {
     "count/x/too_long": 0,
-    "refill/x/asked": 4,
-    "refill/x/dropped_share": 1 / 2,
-    "refill/x/budget_share": 2 / 4,
-    "refill/x/unfilled_share": 0,
+    "dynamic_sampling/x/sampled": 4,
+    "dynamic_sampling/x/dropped_share": 1 / 2,
+    "dynamic_sampling/x/budget_share": 2 / 4,
+    "dynamic_sampling/x/no_signal_share": 0,
     # Two responses each, of 2 and of 4 tokens.
-    "refill/x/tokens_per_dropped": (2 * 2 + 2 * 4) / 2,
+    "dynamic_sampling/x/tokens_per_dropped": (2 * 2 + 2 * 4) / 2,
   }
 
 
 def test_a_place_keeps_its_last_group_when_its_budget_is_spent():
-  groups = fill({0: (1, 1), 2: (1, 1), 4: (0, 0), 1: (0, 1)})
+  groups = sample_groups({0: (1, 1), 2: (1, 1), 4: (0, 0), 1: (0, 1)})
   assert numbers(groups.kept) == [4, 1]
   metrics = groups.metrics("x")
-  assert metrics["refill/x/unfilled_share"] == 1 / 2
-  assert metrics["refill/x/dropped_share"] == 2 / 4
+  assert metrics["dynamic_sampling/x/no_signal_share"] == 1 / 2
+  assert metrics["dynamic_sampling/x/dropped_share"] == 2 / 4
 
 
 def test_a_prompt_that_is_too_long_is_replaced_too():
-  groups = fill({0: (), 2: (1, 0), 1: (), 3: (), 5: ()})
-  assert numbers(groups.kept) == numbers(groups.asked) == [2]
+  groups = sample_groups({0: (), 2: (1, 0), 1: (), 3: (), 5: ()})
+  assert numbers(groups.kept) == numbers(groups.sampled) == [2]
   assert groups.metrics("x")["count/x/too_long"] == 4
   with pytest.raises(ValueError, match="expected a larger bucket"):
-    fill(dict.fromkeys(range(6), ()))
+    sample_groups(dict.fromkeys(range(6), ()))
 
 
 def test_without_replacements_every_group_stays():
-  groups = fill({0: (1, 1), 1: (0, 1)}, RefillSettings())
+  groups = sample_groups({0: (1, 1), 1: (0, 1)}, DynamicSamplingSettings())
   assert numbers(groups.kept) == [0, 1]
   assert set(groups.metrics("x")) == {"count/x/too_long"}
 
@@ -104,13 +106,15 @@ def test_no_place_waits_for_another():
   policy, replaced = scripted.Policy(), scripted.Future()
 
   async def ask(number):
-    if number == 0:  # It ends when the other place has asked again.
+    if number == 0:  # It ends when the other index has sampled again.
       await Awaited(replaced)
     if number == 3:
       replaced.set_result(None)
     return trajectories(number, (1, 1) if number == 1 else (0, 1))
 
-  groups = policy.loop.run(refill.fill(policy, 2, UP_TO_THREE, ask))
+  groups = policy.loop.run(
+    dynamic_sampling.sample_groups(policy, 2, UP_TO_THREE, ask)
+  )
   assert numbers(groups.kept) == [0, 3]
 
 
@@ -119,9 +123,9 @@ def test_an_epoch_has_every_position_once():
   rewards = np.random.default_rng(0).integers(2, size=(40, 6, 2)).tolist()
   for step in range(40):
     taken = order.take(step)
-    groups = fill(dict(enumerate(rewards[step])))
-    asked += [taken[number] for number in numbers(groups.asked)]
-    order.give_back(taken, groups)
+    groups = sample_groups(dict(enumerate(rewards[step])))
+    asked += [taken[number] for number in numbers(groups.sampled)]
+    order.return_unused(taken, groups)
     state = json.loads(json.dumps(order.state_dict()))
     order = EpochOrder(2, UP_TO_THREE)
     order.load_state_dict(state)
@@ -135,8 +139,8 @@ def test_steps_that_overlap_ask_other_positions():
   order = EpochOrder(2, UP_TO_THREE)
   first, second = order.take(0), order.take(1)
   assert first + second == list(range(12))
-  order.give_back(second, fill({0: (0, 1), 1: (0, 1)}))
-  order.give_back(first, fill({0: (0, 1), 1: (1, 1), 3: (0, 1)}))
+  order.return_unused(second, sample_groups({0: (0, 1), 1: (0, 1)}))
+  order.return_unused(first, sample_groups({0: (0, 1), 1: (1, 1), 3: (0, 1)}))
   assert order.take(2) == [2, 4, 5, 8, 9, 10]
 
 
@@ -181,7 +185,7 @@ def orz(context, **changes):
     prompt_format="compact",
     grader="rules",
     health_samples=8,
-    refill=RefillSettings(max_prompts=4),
+    dynamic_sampling=DynamicSamplingSettings(max_prompts=4),
     **changes,
   )
   return ORZ(settings, context, [PROBLEMS[:15], PROBLEMS[15:]])
@@ -275,7 +279,7 @@ def test_a_curriculum_is_told_of_groups_that_were_dropped(context):
     prompts=4,
     group_size=4,
     prompt_format="compact",
-    refill=RefillSettings(max_prompts=5),
+    dynamic_sampling=DynamicSamplingSettings(max_prompts=5),
   )
   system = Countdown(settings, context, Sources([PUZZLES], buckets, curriculum))
   policy = Adder()
@@ -286,16 +290,18 @@ def test_a_curriculum_is_told_of_groups_that_were_dropped(context):
   assert rates == [1 / 4 if even else 1.0 for even in is_even]
   assert [gain > 0 for gain in gains] == is_even
   metrics = rollouts.metrics
-  assert metrics["refill/countdown/asked"] == len(told)
+  assert metrics["dynamic_sampling/countdown/sampled"] == len(told)
   groups = itertools.groupby(rollouts.trajectories, lambda t: t.group_id)
   kept = [[t.reward for t in group] for _, group in groups]
   assert len(kept) == 4
   unfilled = sum(len(set(rewards)) == 1 for rewards in kept)
-  assert metrics["refill/countdown/unfilled_share"] == unfilled / 4
+  assert metrics["dynamic_sampling/countdown/no_signal_share"] == unfilled / 4
 
 
 @pytest.mark.parametrize("settings", [ORZSettings, CodeInterpreterSettings])
 def test_groups_of_one_cannot_differ(settings):
-  values = {"group_size": 1, "refill": {"max_prompts": 2}}
-  with pytest.raises(Invalid, match=r"expected at least 2 with refill"):
+  values = {"group_size": 1, "dynamic_sampling": {"max_prompts": 2}}
+  with pytest.raises(
+    Invalid, match=r"expected at least 2 with dynamic_sampling"
+  ):
     build(settings, values)

@@ -21,7 +21,7 @@ from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
 from azr_jax.systems.system import Context
 from azr_jax.tasks.programs import buffer as buffer_lib
-from azr_jax.tasks.programs.prompt_style import PromptStyle
+from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import Task
 
 # Calls of the policy. Proposals, which are call 0, get their slots first.
@@ -29,8 +29,8 @@ LEARN, SOLVE, VOTE = 1, 2, 3
 
 
 @dataclasses.dataclass
-class Play:
-  """What was played for one proposer's prompt.
+class Episode:
+  """What was sampled for one proposer's prompt.
 
   Attributes:
     proposal: the proposal.
@@ -47,32 +47,36 @@ class Play:
   gold_minus_answer: float | None = None
 
 
-class StepPlayer:
-  """Plays the proposals of one step, beside each other."""
+class EpisodeCollector:
+  """Samples the episodes of one step, beside each other."""
 
   def __init__(
     self,
     policy: Policy,
     context: Context,
     settings: AZRSettings,
-    style: PromptStyle,
+    prompt_builder: PromptBuilder,
     labels: Labels,
     buffers: Mapping[str, buffer_lib.TaskBuffer],
     step: int,
   ):
-    """Makes the player of a step.
+    """Makes the collector of a step.
 
     Args:
       policy: proposes and solves.
       context: its jobs validate and grade.
       settings: of self-play.
-      style: how prompts are written.
+      prompt_builder: builds the prompts.
       labels: what solutions are graded by.
       buffers: tasks of earlier steps.
       step: the training step.
     """
     self._policy, self._context, self._settings = policy, context, settings
-    self._style, self._labels, self._step = style, labels, step
+    self._prompt_builder, self._labels, self._step = (
+      prompt_builder,
+      labels,
+      step,
+    )
     self._known: dict[str, set[str]] = {}
     if settings.buffer.duplicates == "reject":
       self._known = {name: buffer.keys() for name, buffer in buffers.items()}
@@ -81,12 +85,12 @@ class StepPlayer:
     # Tasks of the buffers that lack a label -> the first one's number.
     self._unlabelled: dict[tuple[str, Task], int] = {}
 
-  async def play(
+  async def collect(
     self,
     prompts: Sequence[tuple[str, types.Prompt]],
     to_solve: Sequence[Task | None],
-  ) -> list[Play]:
-    """Returns the play of each prompt, in order.
+  ) -> list[Episode]:
+    """Returns the episode of each prompt, in order.
 
     Args:
       prompts: (task type, proposer's prompt) of each proposal.
@@ -100,33 +104,33 @@ class StepPlayer:
       if task is not None and self._labels.needs_vote(task_type, task):
         self._unlabelled.setdefault((task_type, task), number)
     return await self._policy.gather(
-      self._play(number, task_type, prompt, task)
+      self._collect_episode(number, task_type, prompt, task)
       for number, ((task_type, prompt), task) in enumerate(
         zip(prompts, to_solve, strict=True)
       )
     )
 
-  async def _play(
+  async def _collect_episode(
     self, number: int, task_type: str, prompt: types.Prompt, task: Task | None
-  ) -> Play:
-    """Plays one proposal."""
+  ) -> Episode:
+    """Samples one episode."""
     settings, policy = self._settings, self._policy
-    jobs, style = self._context.jobs, self._style
+    jobs, prompt_builder = self._context.jobs, self._prompt_builder
     proposal = await proposer.propose(
-      policy, jobs, number, task_type, prompt, settings, style
+      policy, jobs, number, task_type, prompt, settings, prompt_builder
     )
     drawn = gate.draw(self._context.seed, self._step, number)
-    gate.let_in(policy, proposal, drawn, settings, style)
+    gate.admit(policy, proposal, drawn, settings, prompt_builder)
     if settings.buffer.duplicates == "reject":
       await self._reject_duplicate(number, proposal)
     if settings.solve_from == "current" and proposal.task is not None:
       task = proposal.task
-    play = Play(proposal, [], [], None)
-    parts = [self._learn(number, play), self._solve(number, play, task)]
+    episode = Episode(proposal, [], [], None)
+    parts = [self._learn(number, episode), self._solve(number, episode, task)]
     if settings.measure_programs:
       parts.append(program_metrics.measure(jobs, proposal))
     await policy.gather(parts)
-    return play
+    return episode
 
   async def _reject_duplicate(self, number: int, proposal: Proposal) -> None:
     """Refuses a task that a buffer or an earlier proposal has.
@@ -148,13 +152,13 @@ class StepPlayer:
     finally:
       self._decided[number].set_result(None)
 
-  async def _learn(self, number: int, play: Play) -> None:
+  async def _learn(self, number: int, episode: Episode) -> None:
     """Samples the learnability rollouts of a valid proposal (eq. 4)."""
-    proposal = play.proposal
-    if not self._settings.uses_learnability or not proposal.passable:
+    proposal = episode.proposal
+    if not self._settings.uses_learnability or not proposal.earns_reward:
       return
     assert proposal.task is not None
-    play.rollouts = await self._sample(
+    episode.rollouts = await self._sample(
       LEARN,
       number,
       proposal.task_type,
@@ -162,31 +166,33 @@ class StepPlayer:
       self._settings.learnability_samples,
     )
 
-  async def _solve(self, number: int, play: Play, task: Task | None) -> None:
+  async def _solve(
+    self, number: int, episode: Episode, task: Task | None
+  ) -> None:
     """Samples a solution of a task, and votes for its label if it lacks one."""
-    proposal = play.proposal
+    proposal = episode.proposal
     if not self._settings.uses_solutions or task is None:
       return
     task_type = proposal.task_type
-    votes = self._start_vote(number, play, task)
-    [play.solution] = await self._sample(SOLVE, number, task_type, task, 1)
+    votes = self._start_vote(number, episode, task)
+    [episode.solution] = await self._sample(SOLVE, number, task_type, task, 1)
     if votes is not None:
-      play.votes = await Awaited(votes)
+      episode.votes = await Awaited(votes)
     if self._settings.measure_programs:
-      play.gold_minus_answer = await program_metrics.gold_minus_answer(
-        self._context.jobs, play.solution
+      episode.gold_minus_answer = await program_metrics.gold_minus_answer(
+        self._context.jobs, episode.solution
       )
 
   def _start_vote(
-    self, number: int, play: Play, task: Task
+    self, number: int, episode: Episode, task: Task
   ) -> "Future[list[Solution]] | None":
     """Starts a vote on a task, unless it has a label or rollouts for one.
 
     A task of the buffer that is solved twice is voted on once.
     """
-    proposal = play.proposal
+    proposal = episode.proposal
     if task is proposal.task:
-      is_learned = proposal.passable and self._settings.uses_learnability
+      is_learned = proposal.earns_reward and self._settings.uses_learnability
       if is_learned or not self._labels.by_vote(task):
         return None
       name = number, task
@@ -213,7 +219,7 @@ class StepPlayer:
       number,
       task_type,
       task,
-      self._style,
+      self._prompt_builder,
       n,
       self._labels.is_voted(task),
     )

@@ -23,7 +23,7 @@ def smaller(config, section):
   config[section].questions = QUESTIONS
   config[section].count = 3
   config.rollout.slots = 8
-  config.rollout.cache_chunk = 192  # One length, so one program.
+  config.rollout.page_size = 192  # One length, so one program.
   config.executor.workers = 1
   return config
 
@@ -74,7 +74,7 @@ def test_a_model_learns_from_its_own_correct_answers(
   tmp_path, context, on_one_device
 ):
   config = smaller(trajectories_config.get_config("tiny"), "trajectories")
-  config.trajectories.forms = ("code", "text")
+  config.trajectories.solution_styles = ("code", "text")
   config.trajectories.samples = 2
   config.trajectories.per_task = 4
   chosen = rejection_sampling.sample(config, MODEL, str(tmp_path / "own"))
@@ -91,14 +91,14 @@ def test_a_model_learns_from_its_own_correct_answers(
       )
     )
     assert question.text.strip() in conversation.prompt
-    assert conversation.prompt.endswith(f"{conversation.form}\n")
+    assert conversation.prompt.endswith(f"{conversation.solution_style}\n")
   context.jobs.wait_all()
   assert all(verdict.result() for verdict in verdicts)
   with_code = [
     conversation for conversation in chosen if len(conversation.turns) == 3
   ]
   assert with_code and all(
-    conversation.form == "code" for conversation in with_code
+    conversation.solution_style == "code" for conversation in with_code
   )
   for conversation in with_code:
     assert conversation.turns[1].startswith(code_blocks.OUTPUT_PREFIX)

@@ -13,7 +13,7 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.run.session import Run
 from azr_jax.systems import benchmark_agents
 from azr_jax.systems.code_interpreter import measurement
-from azr_jax.systems.code_interpreter.measurement import Pass
+from azr_jax.systems.code_interpreter.measurement import EvalPass
 from azr_jax.tasks.questions.question import Question
 from azr_jax.trainer import build, restore, scoring
 from azr_jax.trainer.settings import EvaluateSettings
@@ -24,9 +24,9 @@ def answer(
   model_spec: str,
   step: int | None,
   questions: Sequence[Question],
-  passes: Sequence[Pass],
+  eval_passes: Sequence[EvalPass],
   run: Run,
-) -> Iterator[tuple[Pass, pathlib.Path, Tokenizer]]:
+) -> Iterator[tuple[EvalPass, pathlib.Path, Tokenizer]]:
   """Yields each pass when it is done, its file of records, and the tokenizer.
 
   Args:
@@ -34,19 +34,19 @@ def answer(
     model_spec: a model spec or run folder.
     step: the checkpoint of a run; None: the newest.
     questions: the questions of every pass.
-    passes: the passes, in order.
+    eval_passes: the passes, in order.
     run: the open folder of the records; questions with a record are skipped.
   """
   scoring.require_same_sandbox(settings, model_spec)
   policy = restore.load_policy(settings, model_spec, step)
   with build.build_executor(settings.executor, run.hosts) as executor:
-    for number, pass_ in enumerate(passes):
-      path = run.folder / f"{pass_.name}.jsonl"
+    for number, eval_pass in enumerate(eval_passes):
+      path = run.folder / f"{eval_pass.name}.jsonl"
       measurement.run(
-        pass_,
+        eval_pass,
         questions,
         policy.with_key(
-          jax.random.fold_in(policy.key, number), pass_.temperature
+          jax.random.fold_in(policy.key, number), eval_pass.temperature
         ),
         executor,
         run.hosts,
@@ -54,13 +54,15 @@ def answer(
         path,
         benchmark_agents.build(
           settings.evaluate,
-          pass_.agent,
+          eval_pass.agent,
           policy.tokenizer,
           executor,
           run.hosts,
           settings.executor,
         ),
       )
-      run.barrier(f"{pass_.name} is written")
-      run.print_status(f"{pass_.name} is done ({number + 1} of {len(passes)})")
-      yield pass_, path, policy.tokenizer
+      run.barrier(f"{eval_pass.name} is written")
+      run.print_status(
+        f"{eval_pass.name} is done ({number + 1} of {len(eval_passes)})"
+      )
+      yield eval_pass, path, policy.tokenizer
