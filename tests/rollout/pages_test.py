@@ -63,7 +63,10 @@ class HostEngine:
   def init_slots(self, slots):
     zeros = np.zeros(slots, np.int64)
     return decode.Slots(
-      *[zeros] * 4, np.ones(slots, bool), np.zeros(slots, np.int64)
+      *[zeros] * 4,
+      np.ones(slots, bool),
+      np.ones(slots),
+      np.zeros(slots, np.int64),
     )
 
   def compact(self, slots, kept):
