@@ -34,10 +34,12 @@ def fetch(model: str, out: str) -> None:
   if kind != "hf" or not name:
     raise UsageError(f"--model={model}: expected hf:OWNER/NAME")
   folder = storage.resolve(out)
-  if (folder / stored.LAST).exists():
+  if (folder / stored.LAST_FILE).exists():
     console.print_status(f"{model} is in {folder} already")
     return
-  names = sorted(load.hub_files(name), key=lambda file: file == stored.LAST)
+  names = sorted(
+    load.hub_files(name), key=lambda file: file == stored.LAST_FILE
+  )
   for number, file in enumerate(names, 1):
     if not (folder / file).exists():
       console.print_status(f"{number}/{len(names)} {file}")

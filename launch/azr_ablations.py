@@ -73,7 +73,7 @@ def main(argv: list[str]) -> None:
     raise UsageError(f"{unknown}: expected variants of {list(CHANGES)}")
   LAUNCHER.open_folder(limit=LIMIT.value)
   folder = LAUNCHER.folder
-  LAUNCHER.do(
+  LAUNCHER.run_jobs(
     [functools.partial(_score, folder / "start_scores", START)]
     + [
       functools.partial(_train, folder, variant, seed)
@@ -120,4 +120,4 @@ def _cells(results: list[runs.Scores]) -> list[str]:
 
 
 if __name__ == "__main__":
-  front.run(__doc__, main, takes_words=True)
+  front.run(__doc__, main, takes_arguments=True)

@@ -44,7 +44,7 @@ def main(argv: list[str]) -> None:
   LAUNCHER.open_folder(start=START.value, limit=LIMIT.value)
   folder = LAUNCHER.folder
   _estimate_potential(folder)
-  LAUNCHER.do(
+  LAUNCHER.run_jobs(
     [
       functools.partial(_score, folder / "start_scores", START.value, agent)
       for agent in AGENTS
@@ -149,4 +149,4 @@ def _row(
 
 
 if __name__ == "__main__":
-  front.run(__doc__, main, takes_words=True)
+  front.run(__doc__, main, takes_arguments=True)

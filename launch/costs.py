@@ -46,4 +46,4 @@ def notice(tpu: Slice, state: str) -> str:
 
 def stop(tpu: Slice) -> str:
   """Returns the command that deletes a slice, for a shell."""
-  return shlex.join(gcloud.delete(tpu).words())
+  return shlex.join(gcloud.delete(tpu).argv())

@@ -55,7 +55,7 @@ def main(argv: list[str]) -> None:
   _make_pool(folder, "proposed", [f"--model={START.value}"])
   _make_pool(folder, "random", ["--random", f"--count={_pool_size(folder)}"])
   _score(folder / "start_scores", START.value)
-  LAUNCHER.do(
+  LAUNCHER.run_jobs(
     [
       functools.partial(_train, folder, variant, seed)
       # Every variant is trained with one seed before any gets a second seed.
@@ -132,4 +132,4 @@ def _cells(results: list[runs.Scores]) -> list[str]:
 
 
 if __name__ == "__main__":
-  front.run(__doc__, main, takes_words=True)
+  front.run(__doc__, main, takes_arguments=True)

@@ -34,7 +34,7 @@ class Command:
     words = (word.partition("=")[0] for word in self.arguments)
     return frozenset(word for word in words if word.startswith("--"))
 
-  def words(self, track: str | None = None) -> list[str]:
+  def argv(self, track: str | None = None) -> list[str]:
     """Returns the command line of a track; None: of its own."""
     track = self.track if track is None else track
     return ["gcloud", *([track] * bool(track)), *self.path, *self.arguments]

@@ -119,4 +119,4 @@ def _show(index: int, process: subprocess.Popen) -> None:
 
 
 if __name__ == "__main__":
-  front.run(__doc__, main, takes_words=True)
+  front.run(__doc__, main, takes_arguments=True)

@@ -42,7 +42,7 @@ def main(argv: list[str]) -> None:
   del argv
   LAUNCHER.open_folder()
   folder = LAUNCHER.folder
-  LAUNCHER.do(
+  LAUNCHER.run_jobs(
     [
       functools.partial(_train, folder, name, seed)
       for seed in LAUNCHER.seeds
@@ -141,4 +141,4 @@ def draw(metrics: Runs, out: str) -> None:
 
 
 if __name__ == "__main__":
-  front.run(__doc__, main, takes_words=True)
+  front.run(__doc__, main, takes_arguments=True)

@@ -100,4 +100,4 @@ def _on_all(hosts: list[str], command: str) -> int:
 
 
 if __name__ == "__main__":
-  front.run(__doc__, main, takes_words=True)
+  front.run(__doc__, main, takes_arguments=True)

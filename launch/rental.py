@@ -41,7 +41,7 @@ class Rental:
   variables: Mapping[str, str]
   state: str = costs.UNKNOWN
 
-  def look(self) -> str:
+  def refresh_state(self) -> str:
     """Returns the state of the slice's request; "" if there is none."""
     try:
       state = self.sdk.run(gcloud.state(self.tpu), quiet=True)
@@ -63,7 +63,7 @@ class Rental:
     """
     is_new = was_requested = False
     printed = ""
-    while (state := self.look()) != "ACTIVE":
+    while (state := self.refresh_state()) != "ACTIVE":
       if state == "FAILED" and was_requested:
         raise CommandError(f"the request failed: {self._reason()}", True)
       if state in costs.DEAD:

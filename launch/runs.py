@@ -77,7 +77,7 @@ class Launcher:
     except ValueError as error:
       raise UsageError(str(error)) from None
 
-  def do(self, jobs: Sequence[Job]) -> None:
+  def run_jobs(self, jobs: Sequence[Job]) -> None:
     """Runs the jobs, `--parallel` at a time."""
     in_parallel(jobs, self._parallel.value)
 

@@ -60,41 +60,41 @@ class Sdk:
     Raises:
       CommandError: the command failed, or this SDK does not have it.
     """
-    words = self.words(command)
+    argv = self.argv(command)
     if self.dry_run or not quiet:
       pipe = f"{source} | " if source else ""
-      print(f"{pipe}{shlex.join(words)}", flush=True)
+      print(f"{pipe}{shlex.join(argv)}", flush=True)
     if self.dry_run:
       return ""
-    done = _run(words, text)
+    done = _run(argv, text)
     if done.returncode:
       raise CommandError(
-        f"{shlex.join(words)}\n{done.stderr.strip()[-_ERROR_CHARS:]}",
+        f"{shlex.join(argv)}\n{done.stderr.strip()[-_ERROR_CHARS:]}",
         done.returncode == _REFUSED and "ERROR: (gcloud" in done.stderr,
       )
     return done.stdout.strip()
 
-  def words(self, command: gcloud.Command) -> list[str]:
+  def argv(self, command: gcloud.Command) -> list[str]:
     """Returns a command line that this SDK understands.
 
     Raises:
       CommandError: no track has the command, or one of its flags.
     """
     if not command.probed:
-      return command.words()
+      return command.argv()
     try:
       tracks = [t for t in _TRACKS if self._has(t, command)]
     except CommandError:
       if self.dry_run:
-        return command.words()
+        return command.argv()
       raise
     if not tracks:
       raise CommandError(
-        f"no track of this gcloud has {shlex.join(command.words(''))}: "
+        f"no track of this gcloud has {shlex.join(command.argv(''))}: "
         "expected a newer SDK (gcloud components update)",
         is_final=True,
       )
-    return command.words(tracks[0])
+    return command.argv(tracks[0])
 
   def _has(self, track: str, command: gcloud.Command) -> bool:
     """Returns whether a track has a command with all of its flags."""
@@ -107,12 +107,12 @@ class Sdk:
 
 
 def _run(
-  words: list[str], text: str | None = None
+  argv: list[str], text: str | None = None
 ) -> subprocess.CompletedProcess[str]:
   """Runs a program that asks nothing, because its input is closed or given."""
   try:
     return subprocess.run(
-      words,
+      argv,
       stdin=subprocess.DEVNULL if text is None else None,
       input=text,
       capture_output=True,

@@ -161,10 +161,10 @@ def logs(rental: Rental, job: Job) -> None:
   follow = gcloud.ssh(
     rental.tpu, tpu_worker.FOLLOW, str(tpu_flags.WORKER.value)
   )
-  words = rental.sdk.words(follow)
-  print(shlex.join(words), flush=True)
+  argv = rental.sdk.argv(follow)
+  print(shlex.join(argv), flush=True)
   if not rental.sdk.dry_run:
-    code = subprocess.run(words, check=False).returncode
+    code = subprocess.run(argv, check=False).returncode
     rental.state = costs.UNKNOWN if code else "ACTIVE"
     sys.exit(code)
 
@@ -172,7 +172,7 @@ def logs(rental: Rental, job: Job) -> None:
 def status(rental: Rental, job: Job) -> None:
   """Prints the state of the slice, and of the run on each worker."""
   del job
-  state = rental.look()
+  state = rental.refresh_state()
   if rental.sdk.dry_run:
     rental.shell(tpu_worker.STATUS)
     return
@@ -182,4 +182,4 @@ def status(rental: Rental, job: Job) -> None:
 
 
 if __name__ == "__main__":
-  front.run(__doc__, main, takes_words=True)
+  front.run(__doc__, main, takes_arguments=True)

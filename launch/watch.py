@@ -117,7 +117,7 @@ def progress(rental: Rental) -> str:
   Raises:
     CommandError: the workers of an active slice do not answer.
   """
-  if rental.look() != "ACTIVE":
+  if rental.refresh_state() != "ACTIVE":
     return "preempted"
   workers = rental.shell(tpu_worker.STATUS, quiet=True).split()
   # While one worker runs, the others' results are not final: after a failure

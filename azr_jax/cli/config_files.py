@@ -39,7 +39,7 @@ def resolve(spec: str) -> str:
 
 
 def resolve_argument(
-  words: Sequence[str], default: str | None = None
+  argv: Sequence[str], default: str | None = None
 ) -> list[str]:
   """Returns the command line with `--config` resolved.
 
@@ -47,19 +47,20 @@ def resolve_argument(
   system's section, so that its keys are flags.
 
   Args:
-    words: the command line.
-    default: the value of `--config` if no word sets it; None: it stays unset.
+    argv: the command line.
+    default: the value of `--config` if no argument sets it; None: it stays
+      unset.
 
   Raises:
     UsageError: there is no such file, or it has no such variant.
   """
   spec, others = default, []
-  remaining = iter(words)
-  for word in remaining:
-    if not _FLAG.match(word):
-      others.append(word)
+  remaining = iter(argv)
+  for argument in remaining:
+    if not _FLAG.match(argument):
+      others.append(argument)
       continue
-    _, equals, spec = word.partition("=")
+    _, equals, spec = argument.partition("=")
     if not equals:
       spec = next(remaining, "")
   if spec is None:
@@ -73,13 +74,13 @@ def resolve_argument(
   return [others[0], f"--config={spec}", *others[1:]]
 
 
-def _override(words: Sequence[str], key: str) -> str:
+def _override(argv: Sequence[str], key: str) -> str:
   """Returns the value that the command line gives a key; "": none."""
   value = ""
-  for word, next_word in zip(words, [*words[1:], ""], strict=True):
-    match = _OVERRIDE.match(word)
+  for argument, next_argument in zip(argv, [*argv[1:], ""], strict=True):
+    match = _OVERRIDE.match(argument)
     if match and match[1] == key:
-      value = next_word if match[2] is None else match[2]
+      value = next_argument if match[2] is None else match[2]
   return value
 
 
@@ -102,27 +103,27 @@ def _switched(spec: str, system: str) -> str:
   return str(file)
 
 
-def named(words: Sequence[str]) -> ml_collections.ConfigDict | None:
+def named(argv: Sequence[str]) -> ml_collections.ConfigDict | None:
   """Returns the config that a resolved command line names, if any."""
-  for word in words:
-    flag, _, spec = word.partition("=")
-    if _FLAG.match(word) and flag.endswith("config"):
+  for argument in argv:
+    flag, _, spec = argument.partition("=")
+    if _FLAG.match(argument) and flag.endswith("config"):
       return load(spec)
   return None
 
 
-def check_overrides(words: Sequence[str]) -> None:
+def check_overrides(argv: Sequence[str]) -> None:
   """Checks that the config has every key that `--config.a.b=value` names.
 
   Raises:
     UsageError: it lacks a key; the message has the nearest one.
   """
-  config = named(words)
+  config = named(argv)
   if config is None:
     return
   known = overrides.flatten(config)
-  for word in words:
-    match = _OVERRIDE.match(word)
+  for argument in argv:
+    match = _OVERRIDE.match(argument)
     if not match or match[1].split("[")[0] in known:
       continue
     key = match[1]

@@ -47,15 +47,15 @@ def guard(main: Callable[[], None]) -> None:
     main()
 
 
-def reported(words: list[str]) -> "_Reported":
+def reported(argv: list[str]) -> "_Reported":
   """Returns a context that reports errors and ends the process.
 
   Args:
-    words: the command line, out of which `--debug` is taken.
+    argv: the command line, out of which `--debug` is taken.
   """
-  debug = "--debug" in words
+  debug = "--debug" in argv
   if debug:
-    words.remove("--debug")
+    argv.remove("--debug")
   # A console script imports from the working directory, as `python -m` does.
   if "" not in sys.path and os.getcwd() not in sys.path:
     sys.path.insert(0, os.getcwd())

@@ -42,33 +42,33 @@ def run(
   doc: str,
   main: Callable[[], None] | Callable[[list[str]], None],
   describe: Describe | None = None,
-  takes_words: bool = False,
+  takes_arguments: bool = False,
   default_config: str | None = None,
 ) -> None:
   """Runs a command whose flags are absl's; ends the process on an error.
 
   Args:
     doc: the module's docstring, the head of `--help`.
-    main: the command; it reads its flags by their holders. With `takes_words`
-      it is given the command line without flags.
+    main: the command; it reads its flags by their holders. It is given the
+      command line without flags if `takes_arguments`.
     describe: lists the keys of the command's configs, for `--help`.
-    takes_words: whether the command takes words besides its flags.
+    takes_arguments: whether the command has positional arguments.
     default_config: the value of `--config` if the command line has none; None:
       there must be one.
   """
   end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
-  words = sys.argv[:end]
-  if "--debug" not in words:
+  argv = sys.argv[:end]
+  if "--debug" not in argv:
     library_noise.silence()
-  with errors.reported(words):
+  with errors.reported(argv):
     logging.set_verbosity(logging.WARNING)
-    words = config_files.resolve_argument(words, default_config)
-    if {"--help", "-h", "-help", "--helpfull"} & {*words}:
-      print(_help(doc, words, describe))
+    argv = config_files.resolve_argument(argv, default_config)
+    if {"--help", "-h", "-help", "--helpfull"} & {*argv}:
+      print(_help(doc, argv, describe))
       return
-    config_files.check_overrides(words)
-    rest = _parse([*words, *sys.argv[end:]])
-    if takes_words:
+    config_files.check_overrides(argv)
+    rest = _parse([*argv, *sys.argv[end:]])
+    if takes_arguments:
       main(rest)  # type: ignore[call-arg]
       return
     if rest[1:]:
@@ -76,14 +76,14 @@ def run(
     main()  # type: ignore[call-arg]
 
 
-def _parse(words: list[str]) -> list[str]:
-  """Parses the flags and returns the other words.
+def _parse(argv: list[str]) -> list[str]:
+  """Parses the flags and returns the other arguments.
 
   Raises:
     UsageError: a flag is unknown, or its value has another type.
   """
   try:
-    return flags.FLAGS(words)
+    return flags.FLAGS(argv)
   except flags.Error as error:
     raise UsageError(_plain(str(error))) from None
 
@@ -95,15 +95,15 @@ _CONVERSION = re.compile(r"flag (--[\w.]+=.*?): (?:invalid literal|could not)")
 def _plain(text: str) -> str:
   """Returns an error of the flags' library as one line."""
   if missing := _REQUIRED.findall(text):
-    words = " and ".join(f"--{name}=..." for name in missing)
-    return f"expected {words}; --help shows what they are"
+    missing_flags = " and ".join(f"--{name}=..." for name in missing)
+    return f"expected {missing_flags}; --help shows what they are"
   if wrong := _CONVERSION.match(text):
     return f"{wrong[1]}: expected a number"
   line = text.strip().splitlines()[0]
   return line[:1].lower() + line[1:]
 
 
-def _help(doc: str, words: list[str], describe: Describe | None) -> str:
+def _help(doc: str, argv: list[str], describe: Describe | None) -> str:
   """Returns docstring, flags, and the keys of the config that is named."""
   parts = [doc.strip(), "", "Flags:"]
   parts += [
@@ -114,7 +114,7 @@ def _help(doc: str, words: list[str], describe: Describe | None) -> str:
   parts.append("  --debug: show the traceback of an error.")
   if describe is None:
     return "\n".join(parts)
-  config = config_files.named(words)
+  config = config_files.named(argv)
   if config is None:
     parts.append("\nWith --config=FILE:VARIANT, --help also lists its keys.")
     return "\n".join(parts)

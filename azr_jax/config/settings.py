@@ -63,11 +63,13 @@ class Spec:
   @property
   def expected(self) -> str:
     """The tests in words; "" where every value of the type is allowed."""
-    return ", ".join(words for _, words in self.tests)
+    return ", ".join(expected for _, expected in self.tests)
 
   def failed(self, value: Value) -> str:
-    """Returns the words of the first test that fails; "" if none does."""
-    return next((words for test, words in self.tests if not test(value)), "")
+    """Returns the description of the first test that fails; "" if none does."""
+    return next(
+      (expected for test, expected in self.tests if not test(value)), ""
+    )
 
 
 def setting(
@@ -98,7 +100,7 @@ def setting(
     choices: the names to choose from.
     subset_of: the names that a tuple may hold, each at most once.
     required: strings and tuples must not be empty.
-    accepts: any other test, with its words.
+    accepts: any other test, with its description.
   """
   tests: list[tuple[Check, str]] = []
   bounds = [
@@ -109,15 +111,15 @@ def setting(
   ]
   bounds = [bound for bound in bounds if bound[0] is not None]
   if bounds:
-    words = " and ".join(f"{name} {limit}" for limit, name, _ in bounds)
+    expected = " and ".join(f"{name} {limit}" for limit, name, _ in bounds)
     kind = "an integer" if isinstance(default, int) else "a number"
     tests.append(
-      (lambda v: all(holds(v) for _, _, holds in bounds), f"{kind} {words}")
+      (lambda v: all(holds(v) for _, _, holds in bounds), f"{kind} {expected}")
     )
   if choices:
     tests.append((lambda v: v in choices, f"one of {tuple(choices)}"))
   if subset_of:
-    words = "a non-empty choice" if required else "() or a choice"
+    expected = "a non-empty choice" if required else "() or a choice"
     tests.append(
       (
         lambda v: (
@@ -125,7 +127,7 @@ def setting(
           and set(v) <= set(subset_of)
           and (len(v) > 0 or not required)
         ),
-        f"{words} of {tuple(subset_of)}",
+        f"{expected} of {tuple(subset_of)}",
       )
     )
   elif required:
@@ -158,8 +160,8 @@ class Settings:
     kind = _types_of(type(self))[field.name]
     spec: Spec | None = field.metadata.get(_SPEC)
     if not _has_type(value, kind):
-      words = spec.expected if spec and spec.expected else _words(kind)
-      raise self.invalid(field.name, words)
+      expected = spec.expected if spec and spec.expected else _description(kind)
+      raise self.invalid(field.name, expected)
     if spec and (expected := spec.failed(value)):
       raise self.invalid(field.name, expected)
 
@@ -276,9 +278,9 @@ def describe(settings: Settings, prefix: str = "") -> Iterator[Described]:
       continue
     spec: Spec | None = field.metadata.get(_SPEC)
     kind = spec.expected if spec and spec.expected else ""
-    words = kind or _words(_types_of(type(settings))[field.name])
+    described_kind = kind or _description(_types_of(type(settings))[field.name])
     doc, paper = (spec.doc, spec.paper) if spec else ("", "")
-    yield Described(key, words, value, doc, paper)
+    yield Described(key, described_kind, value, doc, paper)
 
 
 @functools.cache
@@ -310,7 +312,7 @@ def _has_type(value: Any, kind: Any) -> bool:
 _WORDS = {bool: "True or False", int: "an integer", float: "a finite number"}
 
 
-def _words(kind: Any) -> str:
+def _description(kind: Any) -> str:
   """Returns the values of a type, in words."""
   if _is_settings(kind):
     return "a section"

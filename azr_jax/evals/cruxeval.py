@@ -113,7 +113,7 @@ def grade_output(
   reference = item.reference["output"]
   pending = [
     programs.submit_deduction(executor, reference, _value(text))
-    for text in _readings(answer)
+    for text in _latex_variants(answer)
   ]
   return futures.then(
     futures.gather(pending),
@@ -128,7 +128,7 @@ def grade_input(
   answer = answer_extraction.short_answer(response, "input")
   if answer is None:
     return futures.done(Grade(False))
-  answer = _arguments(_readings(answer)[-1])
+  answer = _arguments(_latex_variants(answer)[-1])
   return futures.then(
     programs.submit_abduction_answer(
       executor,
@@ -141,7 +141,7 @@ def grade_input(
   )
 
 
-def _readings(text: str) -> list[str]:
+def _latex_variants(text: str) -> list[str]:
   """Returns the text and, if it has LaTeX's escapes, also the text without."""
   plain = _LATEX_ESCAPE.sub(lambda m: m[1] or m[2] or "", text)
   return list(dict.fromkeys((text, plain)))

@@ -66,13 +66,16 @@ def run(*arguments):
 """
 # The modules whose names a program need not import. The last one gives back the
 # builtins that others hide, such as `pow`.
-_OPENED = (
+_PREIMPORTED_MODULES = (
   "string re datetime collections heapq bisect copy math random statistics "
   "itertools functools operator io sys json typing builtins"
 ).split()
 _IMPORTS = "\n".join(
-  [f"from {name} import *" for name in _OPENED]
-  + [f"import {', '.join(_OPENED)}", "sys.setrecursionlimit(50_000)"]
+  [f"from {name} import *" for name in _PREIMPORTED_MODULES]
+  + [
+    f"import {', '.join(_PREIMPORTED_MODULES)}",
+    "sys.setrecursionlimit(50_000)",
+  ]
 )
 # CPU seconds of a test, by LiveCodeBench's own runner of wall clock.
 TIMEOUT_S = 6.0

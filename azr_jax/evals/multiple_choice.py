@@ -30,7 +30,7 @@ LETTERS = "ABCDEFGHIJ"
 _LATEX = re.compile(r"\\text\{([^}\n]*+)(\})?|\\([{}])")
 
 
-def _request(question: str, choices: Sequence[str]) -> str:
+def _question_with_choices(question: str, choices: Sequence[str]) -> str:
   """Returns a question with its choices, one lettered line each."""
   listed = "\n".join(
     f"({letter}) {choice}"
@@ -50,7 +50,7 @@ def read_mmlu(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
     items.append(
       Item(
         str(record.get("question_id", index)),
-        _request(record["question"], choices),
+        _question_with_choices(record["question"], choices),
         {"answer": letter, "letters": LETTERS[: len(choices)]},
         str(subset),
       )
@@ -71,7 +71,9 @@ def read_gpqa(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
     items.append(
       Item(
         str(record.get("Record ID", index)),
-        _request(question, [choices[index].strip() for index in order]),
+        _question_with_choices(
+          question, [choices[index].strip() for index in order]
+        ),
         {
           "answer": LETTERS[order.index(0)],
           "letters": LETTERS[: len(choices)],

@@ -5,8 +5,8 @@ functions EvalPlus accepts more, because their descriptions leave it open:
 
 | functions | an output is correct if it is |
 | --- | --- |
-| those of `_AS_SETS` | the same elements, in any order and number |
-| those of `_AS_MATCHES` | a match object (anything but None) for True |
+| those of `_COMPARED_AS_SETS` | the same elements, in any order and number |
+| those of `_RETURN_MATCHES` | a match object (anything but None) for True |
 | `find_zero` | a root of the polynomial that is the input |
 | `digit_distance_nums`, `surface_Area` | the value of another reading, too |
 """
@@ -17,11 +17,13 @@ from typing import Any
 
 from azr_jax.grading import literals, values
 
-_AS_SETS = frozenset(
+_COMPARED_AS_SETS = frozenset(
   "similar_elements find_char_long common_in_nested_lists extract_singly "
   "larg_nnum intersection_array find_dissimilar Diff".split()
 )
-_AS_MATCHES = frozenset("check_str text_match_three text_starta_endb".split())
+_RETURN_MATCHES = frozenset(
+  "check_str text_match_three text_starta_endb".split()
+)
 _RELATIVE_TOLERANCE = 1e-7
 _ABSOLUTE_TOLERANCE = 1e-6  # where the record names none
 _ROOT_TOLERANCE = 1e-4
@@ -41,9 +43,9 @@ def is_correct(
   """
   try:
     want, got = _value(expected), _value(output)
-    if entry in _AS_SETS:
+    if entry in _COMPARED_AS_SETS:
       return set(want) == set(values.few_collisions(list(got)))
-    if entry in _AS_MATCHES and not isinstance(got, bool):
+    if entry in _RETURN_MATCHES and not isinstance(got, bool):
       return want is (got is not None)
     special = _SPECIAL.get(entry)
     if special is not None and special(_value(f"({inputs},)"), got):

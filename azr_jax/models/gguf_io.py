@@ -34,7 +34,7 @@ _GGUF_NAMES = {
 }
 _HUGGINGFACE_NAMES = {gguf: name for name, gguf in _GGUF_NAMES.items()}
 # Metadata under the architecture's name that does not change the model.
-_HARMLESS = {"vocab_size", "rope.scaling.type", "rope.scaling.finetuned"}
+_IGNORED_KEYS = {"vocab_size", "rope.scaling.type", "rope.scaling.finetuned"}
 
 
 class GGUFModel:
@@ -156,7 +156,7 @@ def _read_config(
     qk_norm="model.layers.0.self_attn.q_norm.weight" in tensors,
   )
   for name, value in fields.items():
-    if name not in _HARMLESS:
+    if name not in _IGNORED_KEYS:
       raise _refuse(prefix + name, value, "a field that this decoder knows")
   return config
 

@@ -209,10 +209,10 @@ def _skipping(
       q_sequence=cast(Any, positions.astype(jnp.int32)),
     )
 
-  by_query = _visits(live)
+  by_query = _fetch_schedule(live)
   # The kernel of the keys' gradients goes through the queries of each key
   # block, and has queries in the first axis all the same.
-  key_runs, key_fetches = (array.T for array in _visits(live.T))
+  key_runs, key_fetches = (array.T for array in _fetch_schedule(live.T))
   return splash_attention_kernel.SplashAttentionKernel(
     replace(causal.fwd_mask_info, *by_query),
     replace(causal.dq_mask_info, *by_query),
@@ -221,7 +221,7 @@ def _skipping(
   )
 
 
-def _visits(
+def _fetch_schedule(
   live: Bool[Array, "rows columns"],
 ) -> tuple[Int[Array, "rows columns"], Int[Array, "rows columns"]]:
   """Returns what a kernel reads when it goes through blocks, row by row.

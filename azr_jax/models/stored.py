@@ -14,7 +14,7 @@ import urllib.parse
 from etils import epath
 
 # The file that is put into a store last, so a folder with it is complete.
-LAST = "config.json"
+LAST_FILE = "config.json"
 # A file of the copy with the size and time of each file that was copied.
 _COPIED = ".copied"
 _COPY_BYTES = 1 << 24
@@ -33,8 +33,8 @@ def copy_here(url: str, cache: pathlib.Path) -> pathlib.Path:
     OSError: it cannot be read.
   """
   source = epath.Path(url.removeprefix("file://"))
-  if not (source / LAST).exists():
-    raise ValueError(f"{url}: expected a model's folder, with {LAST}")
+  if not (source / LAST_FILE).exists():
+    raise ValueError(f"{url}: expected a model's folder, with {LAST_FILE}")
   files = sorted(path for path in source.iterdir() if not path.is_dir())
   there = json.dumps(
     {path.name: [(s := path.stat()).length, s.mtime] for path in files}

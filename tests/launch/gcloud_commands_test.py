@@ -130,7 +130,7 @@ def test_the_sdk_understands_commands_for_each_kind(
     *(commands.quota(tpu), commands.state(tpu), commands.failure(tpu)),
     *(commands.count(tpu), commands.delete(tpu)),
   ):
-    assert not parse(shlex.join(command.words()))[0]
+    assert not parse(shlex.join(command.argv()))[0]
   cores = {"v5litepod-64": 64, "v5p-64": 32, "v4-32": 16}
   assert tpu.chips == cores.get(accelerator, tpu.size)
 
@@ -166,13 +166,13 @@ def test_a_command_is_taken_from_the_track_that_has_it(gcloud, launchers):
   }
   here = sdk.Sdk(dry_run=False, _help=helps)
 
-  def words(*flags):
-    return here.words(commands.Command(("a", "b"), flags, probed=True))
+  def argv(*flags):
+    return here.argv(commands.Command(("a", "b"), flags, probed=True))
 
-  assert words("x", "--zone=z") == ["gcloud", "beta", "a", "b", "x", "--zone=z"]
-  assert words("--tunnel")[1] == "alpha"
+  assert argv("x", "--zone=z") == ["gcloud", "beta", "a", "b", "x", "--zone=z"]
+  assert argv("--tunnel")[1] == "alpha"
   with pytest.raises(sdk.CommandError, match="expected a newer SDK"):
-    words("--zones")
+    argv("--zones")
 
 
 def test_without_an_sdk_a_dry_run_prints_what_is_known(tmp_path, gcloud):

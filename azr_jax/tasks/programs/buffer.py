@@ -290,8 +290,8 @@ class TaskBuffer:
           "step": entry.step,
           "task": task_lib.to_json(entry.task),
           "key": entry.key,
-          "right": entry.num_correct,
-          "asked": entry.num_responses,
+          "num_correct": entry.num_correct,
+          "num_responses": entry.num_responses,
           **({} if entry.label is None else {"label": entry.label}),
         }
         for entry in self._entries.values()
@@ -302,13 +302,14 @@ class TaskBuffer:
     """Restores what `state_dict` returned."""
     restored = TaskBuffer(self._cap, self._evict, self._revisit)
     for entry in state["entries"]:
+      # States of older versions have the other names.
       restored._insert(
         _Entry(
           entry["step"],
           task_lib.from_json(entry["task"]),
           entry["key"],
-          entry["right"],
-          entry["asked"],
+          entry.get("num_correct", entry.get("right")),
+          entry.get("num_responses", entry.get("asked")),
           entry.get("label"),
         )
       )

@@ -107,9 +107,9 @@ def submit_error_triplet(
   The exception must be one of `DEDUCED_ERRORS` and the same in all runs. It
   must come from the call of `f` with its arguments, not from their evaluation
   or from code outside of `f`. Programs that use builtins which the
-  executor withholds are rejected, because they raise in the executor only.
+  executor removes are rejected, because they raise in the executor only.
   """
-  if _uses_withheld(code):
+  if _uses_removed_builtin(code):
     return futures.done(Rejection("error"))
 
   def judge(
@@ -134,8 +134,8 @@ def submit_error_triplet(
   return _submit(executor, code, (argument_text,), judge)
 
 
-def _uses_withheld(code: str) -> bool:
-  """Returns whether a program uses a builtin that the executor withholds."""
+def _uses_removed_builtin(code: str) -> bool:
+  """Returns whether a program uses a builtin that the executor removes."""
   if not any(name in code for name in forbidden.REMOVED_BUILTINS):
     return False
   try:

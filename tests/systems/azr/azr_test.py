@@ -346,9 +346,11 @@ def test_programs_alike_but_for_names_are_duplicates(
 def test_answers_tell_the_buffer_what_is_learnable(played):
   system, _, _ = played(steps=2, revisit="potential", evict="learnable")
   entries = system.buffers["deduction"].state_dict()["entries"]
-  asked = [entry["asked"] for entry in entries]
-  assert sum(count >= 4 for count in asked) >= 4  # The learnability rollouts.
-  assert all(entry["right"] <= entry["asked"] for entry in entries)
+  counts = [entry["num_responses"] for entry in entries]
+  assert sum(count >= 4 for count in counts) >= 4  # The learnability rollouts.
+  assert all(
+    entry["num_correct"] <= entry["num_responses"] for entry in entries
+  )
 
 
 class Commented(ScriptedPolicy):

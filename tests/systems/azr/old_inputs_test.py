@@ -57,7 +57,9 @@ def test_inputs_of_an_old_run_become_literals(make_context):
     "key 3",
     buffer_lib.task_key(induction),
   ]
-  assert {(e["right"], e["asked"]) for e in entries} == {(1.0, 2.0)}
+  assert {(e["num_correct"], e["num_responses"]) for e in entries} == {
+    (1.0, 2.0)
+  }
 
 
 def test_a_new_state_is_not_validated_again(make_context):

@@ -111,9 +111,9 @@ def test_old_responses_lose_weight():
   for num_correct in [8] * 20 + [0] * 12:
     buffer.update(triplet(1), num_correct, 8)
     (entry,) = buffer.state_dict()["entries"]
-    assert entry["right"] <= entry["asked"] <= 32
-  assert entry["asked"] == 32
-  assert entry["right"] == pytest.approx(32 * 0.8**12)
+    assert entry["num_correct"] <= entry["num_responses"] <= 32
+  assert entry["num_responses"] == 32
+  assert entry["num_correct"] == pytest.approx(32 * 0.8**12)
 
 
 @pytest.mark.parametrize(
