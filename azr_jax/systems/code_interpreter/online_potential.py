@@ -88,7 +88,9 @@ def _write_rates(
   """Returns the rates on every host; only the first one sees the records."""
 
   def read() -> str:
-    paths = [files.path / f"{eval_pass.name}.jsonl" for eval_pass in eval_passes]
+    paths = [
+      files.path / f"{eval_pass.name}.jsonl" for eval_pass in eval_passes
+    ]
     found = measurement.rates(questions, paths)
     pass_rates.write(files.path / RATES, questions, found)
     files.keep(RATES)
