@@ -194,7 +194,7 @@ def test_every_setting_with_a_paper_s_value_has_a_row(file):
   ]
   missing = [row.key for row in rows if row.paper and row.key not in named]
   # A system without mathematical benchmarks has no row for their grading.
-  if "math500" not in checked.trunk.evaluation.benchmarks:
+  if "math500" not in checked.shared.evaluation.benchmarks:
     missing = [k for k in missing if not k.startswith("evaluation.math")]
   assert not missing
 
