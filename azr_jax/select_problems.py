@@ -5,9 +5,10 @@
       --lowest=0.125 --highest=0.875 --out=FILE.jsonl
 
 From a run of `configs/orz.py`, the pass rate at each problem's last step; or
-from the records of `azr_jax.evaluate --benchmark=problems`. What was never
-asked is left out. Each line has question, answer and pass_rate, and can be
-trained on: `--config.orz.data="('FILE.jsonl',)" --config.orz.counts="(0,)"`.
+from the records of `azr_jax.evaluate --benchmark=problems`, over all of their
+files, between commas. What was never asked is left out. Each line has question,
+answer and pass_rate. `--config.orz.data="('FILE.jsonl',)"` with
+`--config.orz.counts="(0,)"` trains on it.
 """
 
 import json
@@ -22,23 +23,23 @@ from azr_jax.data import select_problems
 def run() -> None:
   """Runs the command."""
   run_folder = flags.DEFINE_string("run", None, "The folder of an ORZ run.")
-  records = flags.DEFINE_string("records", None, "A benchmark's records.")
+  records = flags.DEFINE_list("records", None, "Files of records.")
   lowest = flags.DEFINE_float("lowest", 0.0, "Smallest pass rate to keep.")
   highest = flags.DEFINE_float("highest", 1.0, "Largest pass rate to keep.")
   out = flags.DEFINE_string("out", None, "The file to write.", required=True)
 
   def main() -> None:
     if (run_folder.value is None) == (records.value is None):
-      raise UsageError("expected either --run=RUN or --records=FILE")
+      raise UsageError("expected either --run=RUN or --records=FILE,...")
     if not 0 <= lowest.value <= highest.value <= 1:
       raise UsageError(
         f"--lowest={lowest.value} --highest={highest.value}: expected "
         "0 <= lowest <= highest <= 1"
       )
-    if run_folder.value is not None:
-      rated = select_problems.of_run(run_folder.value)
+    if records.value is not None:
+      rated = select_problems.of_records(records.value)
     else:
-      rated = select_problems.of_records(str(records.value))
+      rated = select_problems.of_run(str(run_folder.value))
     counts = select_problems.select(
       rated, lowest.value, highest.value, out.value
     )

@@ -79,6 +79,8 @@ def _objective(c: ml_collections.ConfigDict) -> None:
   c.learner.estimator = "grpo"
   c.learner.aggregation = "sequence_mean"
   c.learner.regularizer_aggregation = "sequence_mean"
+  c.evaluation.benchmarks = "questions"
+  c.evaluation.temperature = 0.6  # paper: 0.6
 
 
 def _paper(c: ml_collections.ConfigDict) -> None:
@@ -100,6 +102,10 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.executor.update(profile("code_interpreter"))
   c.train.steps = 600  # paper: four stages of 150
   c.train.save_every = 25
+  # evaluation.every switches it on: 3,700 conversations.
+  c.evaluation.data = "split:test"
+  c.evaluation.limit = 0
+  c.evaluation.prompt_format = "chat"
 
 
 def _tiny(c: ml_collections.ConfigDict) -> None:
@@ -133,6 +139,8 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.optimizer.b2 = 0.98
   c.executor.update(profile("code_interpreter_tiny"))
   c.train.steps = 40
+  c.evaluation.data = "+".join(TINY_QUESTIONS)
+  c.evaluation.prompt_format = "compact"
 
 
 def _smollm2(c: ml_collections.ConfigDict) -> None:
@@ -147,3 +155,5 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.learner.row_length = 1536
   c.executor.workers = 4
   c.executor.update(profile("code_interpreter_small"))
+  c.evaluation.data = "+".join(TINY_QUESTIONS)
+  c.evaluation.limit = 50

@@ -97,6 +97,10 @@ def _objective(c: ml_collections.ConfigDict) -> None:
   c.learner.kl_coef = 1e-3
   c.optimizer.weight_decay = 1e-4
   c.optimizer.grad_clip = 0.0
+  # evaluation.every switches it on, with the top-p and top-k of training.
+  c.evaluation.benchmarks = "countdown"
+  c.evaluation.samples = 16
+  c.evaluation.temperature = 0.6
 
 
 def _paper(c: ml_collections.ConfigDict) -> None:
@@ -137,6 +141,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.optimizer.b2 = 0.98  # There are few updates.
   c.train.steps = 40
   c.train.save_every = 20
+  c.evaluation.prompt_format = "compact"
 
 
 def _choose_prompts(c: ml_collections.ConfigDict, kind: str) -> None:

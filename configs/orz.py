@@ -92,6 +92,7 @@ def _objective(c: ml_collections.ConfigDict) -> None:
   c.learner.aggregation = "sequence_sum"  # eq. 2 and 3
   c.learner.normalize_advantages = True
   c.learner.entropy_coef = 0.0
+  c.evaluation.temperature = 1.0  # as in training
   for optimizer in (c.optimizer, c.critic.optimizer):
     optimizer.b2 = 0.95
     optimizer.weight_decay = 0.0
@@ -114,6 +115,11 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.executor.update(profile("mathematics"))
   c.train.steps = 1000  # about one epoch of 129k problems
   c.train.save_every = 50
+  # evaluation.every switches them on; GPQA needs a file in evaluation.data.
+  c.evaluation.benchmarks = "aime24,aime25,math500,gpqa"
+  c.evaluation.limit = 0
+  c.evaluation.samples = 16
+  c.evaluation.mathematics.answer = "reward"
 
 
 def _large(c: ml_collections.ConfigDict) -> None:
@@ -175,7 +181,6 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
     "min_digits=2, max_digits=2, seed=9)"
   )
   c.evaluation.limit = 100
-  c.evaluation.temperature = 1.0  # ORZ: 1
   c.evaluation.prompt_format = "compact"
   c.evaluation.mathematics.grader = "rules"
   c.train.steps = 60

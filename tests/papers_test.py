@@ -17,6 +17,10 @@ import pytest
 from azr_jax.config import overrides, presets
 from azr_jax.config import settings as settings_lib
 from azr_jax.trainer import settings
+from azr_jax.trainer.evaluation_settings import (
+  BenchmarkSettings,
+  PeriodicSettings,
+)
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "papers.md"
@@ -189,9 +193,44 @@ def test_every_setting_with_a_paper_s_value_has_a_row(file):
     *settings_lib.describe(checked.system_settings, own),
   ]
   missing = [row.key for row in rows if row.paper and row.key not in named]
-  # Benchmarks during training are graded as `evaluate` does.
-  missing = [key for key in missing if not key.startswith("evaluation.math")]
+  # A system without mathematical benchmarks has no row for their grading.
+  if "math500" not in checked.shared.evaluation.benchmarks:
+    missing = [k for k in missing if not k.startswith("evaluation.math")]
   assert not missing
+
+
+def test_every_setting_of_scoring_with_a_paper_s_value_has_a_row():
+  named = {
+    key
+    for table in tables()
+    if table.kind == "Configs:" and table.file == "evaluate"
+    for row in table.rows
+    for key, _ in values_of(row)
+  }
+  rows = settings_lib.describe(BenchmarkSettings(), "evaluate.")
+  assert {row.key for row in rows if row.paper} <= named
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_value_of_the_evaluation_has_a_row_of_its_own_paper(file):
+  """So that a changed default of the section is found in each variant."""
+  for variant in module_of(file).VARIANTS:
+    named = {
+      key
+      for table in tables()
+      if table.kind == "Configs:" and table.file == file
+      if variant in matching(file, table.variants)
+      for row in table.rows
+      for key, _ in values_of(row)
+    }
+    wanted = [
+      f"evaluation.{row.key}"
+      for row in settings_lib.describe(PeriodicSettings())
+      if row.paper and not row.key.startswith("mathematics.")
+    ]
+    if "math500" in flat(file, variant)["evaluation.benchmarks"]:
+      wanted.append("evaluation.mathematics.answer")
+    assert set(wanted) <= named, variant
 
 
 @pytest.mark.parametrize("file", (*FILES, "evaluate"))
@@ -236,11 +275,24 @@ def test_every_row_names_what_is_there():
         assert f"def {name}" in (ROOT / file).read_text("utf-8"), test
 
 
-@pytest.mark.parametrize("key", ["azr.references", "learner.aggregation"])
-def test_a_changed_default_is_found(monkeypatch, key):
+@pytest.mark.parametrize(
+  "file, variant, key, value",
+  [
+    ("azr", "qwen2.5-7b", "azr.references", 5),
+    ("azr", "qwen2.5-7b", "azr.equality_rule", True),
+    ("azr", "qwen2.5-7b", "learner.aggregation", "token_mean"),
+    ("azr", "llama-3.1-8b", "evaluation.every", 25),
+    ("azr", "tiny", "evaluation.samples", 4),
+    ("code_interpreter", "qwen2.5-3b", "evaluation.temperature", 0.0),
+    ("orz", "32b", "evaluation.benchmarks", "math500"),
+    ("orz", "7b", "evaluation.mathematics.answer", "last"),
+    ("countdown", "tiny_replay", "evaluation.samples", 1),
+    ("evaluate", "questions", "evaluate.steer.rounds", 3),
+    ("evaluate", "average16", "evaluate.samples", 1),
+  ],
+)
+def test_a_changed_default_is_found(monkeypatch, file, variant, key, value):
   """The first test fails if a config leaves its paper without a row."""
-  changed = {"azr.references": 5, "learner.aggregation": "token_mean"}
-  config = flat("azr", "qwen2.5-7b")
-  monkeypatch.setitem(config, key, changed[key])
+  monkeypatch.setitem(flat(file, variant), key, value)
   with pytest.raises(AssertionError):
-    test_a_default_that_leaves_the_paper_has_a_row("azr")
+    test_a_default_that_leaves_the_paper_has_a_row(file)

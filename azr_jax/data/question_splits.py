@@ -1,11 +1,11 @@
 """Builds the question files of the 144 tasks (R1-CI, sections 2 and 4).
 
 The life of a build:
-1. each task's questions are generated, or read from its public files, and near
-   duplicates are left out; a generated task is kept in the folder `pools`, so
-   that a build goes on where it was interrupted;
-2. what is a near duplicate of another task's question is left out, those of
-   the 37 test tasks staying;
+1. each task's questions are generated, until there are enough that differ, or
+   read from its public files; a generated task is kept in the folder `pools`,
+   so that a build goes on where it was interrupted;
+2. near duplicates are left out, inside of a task and across tasks, those of the
+   37 test tasks staying;
 3. the questions of a task are shuffled by a seed, and become `test` for the 37
    test tasks, and `seen`, `sft` and `train` for the 107 others;
 4. each split becomes a file, and `manifest.json` has counts and SHA-256.
@@ -202,7 +202,7 @@ def _generate(
         done += count
         continue
       pool: list[Question] = []
-      for question in _distinct_of_set(name, count, settings.seed):
+      for question in _enough_of_set(name, count, settings.seed):
         pool.append(question)
         if time.monotonic() - shown_at > _PROGRESS_S:
           progress.show(done + len(pool), name)
@@ -225,19 +225,17 @@ def _gym_version() -> str:
     ) from None
 
 
-def _distinct_of_set(name: str, count: int, seed: int) -> Iterator[Question]:
-  """Yields at most `count` questions of a set without near duplicates."""
+def _enough_of_set(name: str, count: int, seed: int) -> Iterator[Question]:
+  """Yields questions of a set until `count` of them differ."""
   keys: set[str] = set()
   entries = gym.generate(
     name.removeprefix(gym.PREFIX), _MAX_OVERSAMPLING * count, seed
   )
   for question in entries:
-    key = duplicates.key(question.text)
-    if key not in keys:
-      keys.add(key)
-      yield question
-      if len(keys) == count:
-        return
+    keys.add(duplicates.key(question.text))
+    yield question
+    if len(keys) == count:
+      return
 
 
 def _distinct(
@@ -318,7 +316,7 @@ def table(made: Build) -> str:
   """Returns a Markdown table with a row per collection and split of tasks."""
   lines = [
     "| tasks | number | found | repeated | " + " | ".join(splits.NAMES) + " |",
-    "| --- | " + "--- | " * (3 + len(splits.NAMES)),
+    "| --- |" + " --- |" * (3 + len(splits.NAMES)),
   ]
   for prefix, split in itertools.product(COLLECTIONS, catalogue.SPLITS):
     names = [

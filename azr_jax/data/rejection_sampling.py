@@ -15,9 +15,9 @@ from azr_jax.config.settings import Settings, setting
 from azr_jax.corpora import demonstrations
 from azr_jax.corpora.demonstrations import Trajectory
 from azr_jax.data import question_evals
+from azr_jax.evals import runner
 from azr_jax.systems.code_interpreter import agents
 from azr_jax.systems.code_interpreter.measurement import EvalPass
-from azr_jax.tasks import records
 from azr_jax.tasks.questions import prompts, sources
 from azr_jax.trainer import scoring
 from azr_jax.trainer import settings as train_settings
@@ -99,7 +99,7 @@ def sample(
     for eval_pass, path, tokenizer in question_evals.answer(
       settings, model_spec, identity["step"], questions, eval_passes, run
     ):
-      for record in map(records.with_current_keys, records.read(str(path))):
+      for record in runner.read_records(path):
         prompt = prompts.ask(
           record["question"], eval_pass.solution_style, prompt_format, tokenizer
         )

@@ -9,8 +9,9 @@ import pathlib
 from collections.abc import Iterable, Sequence
 
 from azr_jax.config import user_files
+from azr_jax.curricula.improvement_potential import PassRate
+from azr_jax.evals import runner
 from azr_jax.run import checkpoint_reading, storage
-from azr_jax.tasks import records
 from azr_jax.tasks.mathematics.problem import Problem
 from azr_jax.trainer import restore
 from azr_jax.trainer import settings as train_settings
@@ -31,26 +32,30 @@ def of_run(run: str) -> Sequence[tuple[Problem, float]]:
   return settings.system.pass_rates(settings.system_settings, state)
 
 
-def of_records(path: str) -> list[tuple[Problem, float]]:
-  """Returns the problems of a benchmark's records, with their pass rates.
+def of_records(paths: Sequence[str]) -> list[tuple[Problem, float]]:
+  """Returns the problems of records, with their pass rates over all files.
+
+  Args:
+    paths: files of one or more passes over problems, which an evaluation, or a
+      measurement of `azr_jax.potential`, wrote.
 
   Raises:
-    ValueError: a line is not JSON, or lacks question, reference or grades.
+    ValueError: a file has a record without question, reference or grades.
   """
-  rated = []
-  with user_files.reading(path, "records of azr_jax.evaluate"):
-    text = pathlib.Path(path).expanduser().read_text("utf-8")
-  for line in filter(None, text.split("\n")):
-    try:
-      record = records.with_current_keys(json.loads(line))
-      problem = Problem(record["question"], record["reference"]["answer"])
-      correct = record["correct"]
-      rated.append((problem, sum(correct) / len(correct)))
-    except (KeyError, TypeError, ValueError, RecursionError, ArithmeticError):
-      raise ValueError(
-        f"{path}: expected records of azr_jax.evaluate, not {line:.80}"
-      ) from None
-  return rated
+  rates: dict[Problem, PassRate] = {}
+  for path in paths:
+    file = pathlib.Path(path).expanduser()
+    with user_files.reading(file, "records of mathematical problems"):
+      for record in runner.read_records(file):
+        problem = Problem(record["question"], record["reference"]["answer"])
+        correct = record["correct"]
+        if not correct:
+          raise ValueError("a record has no grades")
+        before = rates.get(problem, PassRate(0, 0))
+        rates[problem] = PassRate(
+          before.num_correct + sum(correct), before.num_samples + len(correct)
+        )
+  return [(problem, rate.rate) for problem, rate in rates.items()]
 
 
 def select(

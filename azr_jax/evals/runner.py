@@ -315,6 +315,19 @@ def _record(
   }
 
 
+def read_records(path: pathlib.Path) -> list[Record]:
+  """Returns the records of a file that is complete, in its order.
+
+  Raises:
+    ValueError: there is no such file, or it has something else.
+  """
+  with user_files.reading(path, "records of azr_jax.evaluate"):
+    return [
+      records_lib.with_current_keys(record)
+      for record in records_lib.read(str(path))
+    ]
+
+
 def _read_records(
   path: pathlib.Path, items: Sequence[Item], samples: int
 ) -> dict[str, Record]:

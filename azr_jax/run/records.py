@@ -1,20 +1,50 @@
-"""Files of JSON lines that a system keeps in its run's folder.
+"""Files that a system keeps in its run's folder, for a run that is resumed.
 
 They hold what is made once and can be used again: by the run itself if it is
-killed before its first checkpoint, or by another run. They are in the folder
-`records/`.
+killed before its next checkpoint, or by another run. They are in the folder
+`records/`. `read` and `write` are for a file that is small, and written whole;
+`folder` is for files that grow while a long measurement is made.
 """
 
+import contextlib
+import dataclasses
 import json
 import pathlib
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from azr_jax.config import user_files
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.run import storage
+from azr_jax.run import console, storage
 
 FOLDER = "records"
+_IDENTITY = "identity.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class GrowingFiles:
+  """A folder of JSON lines that grow, of one measurement.
+
+  Attributes:
+    path: the folder on this machine that they are written to.
+    kept: where they stay; `path` itself, except for a run in an object store;
+      None: they do not stay.
+  """
+
+  path: pathlib.Path
+  kept: pathlib.Path | None
+
+  def keep(self, name: str) -> None:
+    """Copies a file to where it stays, on the primary host alone.
+
+    An object store keeps whole files, so that a file which is not kept yet is
+    made again by a resumed run.
+    """
+    if self.kept is not None and self.kept != self.path:
+      text = (self.path / name).read_text("utf-8")
+      storage.write_if_possible(self.kept / name, text)
 
 
 class Records:
@@ -53,3 +83,63 @@ class Records:
     if self._hosts.is_primary:
       lines = [json.dumps(record) + "\n" for record in records]
       storage.write_if_possible(self._folder / name, "".join(lines))
+
+  @contextlib.contextmanager
+  def folder(
+    self, name: str, identity: Mapping[str, Any]
+  ) -> Iterator[GrowingFiles]:
+    """Yields a folder for files that grow, with those of an earlier try.
+
+    Args:
+      name: of the folder in `records/`.
+      identity: JSON values from which the records follow. What was made from
+        others is removed, and a line says so.
+    """
+    with contextlib.ExitStack() as stack:
+      if self._folder is None or self._hosts is None:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory())
+        yield GrowingFiles(pathlib.Path(scratch), None)
+        return
+      kept, text = self._folder / name, json.dumps(identity)
+      self._hosts.from_primary(
+        f"records/{name}/{_IDENTITY}", lambda: _prepare(kept, text)
+      )
+      if not storage.is_object_store(kept):
+        yield GrowingFiles(kept, kept)
+        return
+      scratch = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+      for path in kept.glob("*.jsonl"):
+        (scratch / path.name).write_text(path.read_text("utf-8"), "utf-8")
+      self._hosts.barrier(f"records/{name} is copied")
+      yield GrowingFiles(scratch, kept if self._hosts.is_primary else None)
+
+
+def _prepare(folder: pathlib.Path, identity: str) -> str:
+  """Makes a folder of this identity; records of another one are removed."""
+  path = folder / _IDENTITY
+  if path.exists():
+    found = path.read_text("utf-8")
+    if found == identity:
+      console.print_status(f"{folder}: what has no record yet is measured")
+      return identity
+    console.print_status(
+      f"{folder}: the records were made with {_differing(found, identity)}; "
+      "they are removed, and made again"
+    )
+  if folder.exists():  # Without an identity, nobody knows what it holds.
+    remove = getattr(folder, "rmtree", None) or (lambda: shutil.rmtree(folder))
+    remove()
+  storage.write_if_possible(path, identity)
+  return identity
+
+
+def _differing(found: str, identity: str) -> str:
+  """Names the values of an identity that differ from those of another."""
+  try:
+    before = user_files.parse_json(found)
+  except ValueError:
+    before = None
+  if not isinstance(before, dict):
+    return "values that cannot be read"
+  names = [k for k, v in json.loads(identity).items() if before.get(k) != v]
+  return f"other {', '.join(names)}"

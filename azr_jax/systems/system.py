@@ -16,7 +16,6 @@ the trainer does the rest: sampling, learning, logging, checkpoints, resume.
 
 import abc
 import dataclasses
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -46,8 +45,8 @@ class Context:
     tokenizer: the tokenizer of the model.
     sandbox: what programs may use.
     rounds: says when the outputs of tools are taken.
-    records: files of the run's folder, for what a system makes once.
-    folder: of the run, for files that a resumed run reads; None: there is none.
+    records: the system's own files in the run's folder, for what is made once
+      and read by a resumed run.
   """
 
   seed: int
@@ -59,7 +58,6 @@ class Context:
   sandbox: ExecutorSettings
   rounds: RoundClock = dataclasses.field(default_factory=RoundClock)
   records: Records = Records(None, None)
-  folder: pathlib.Path | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,11 +8,16 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 # The library draws entry i of a set with seed + i. Adjacent seeds would give
 # the same entries, shifted; therefore seeds are multiplied by this number.
 SEED_STRIDE = 10_000_000
 # Some sets use NumPy seeds, which must be below 2**32.
 MAX_SEEDS = 400
+# The entries of these sets show what a program gave. Where it draws from
+# generators of the process, nobody can find that out.
+_OF_PROGRAMS = ("codeio",)
 
 
 def entries(
@@ -26,6 +31,9 @@ def entries(
     seed: seed for the entries, below `MAX_SEEDS`; a `seed` in `settings`
       replaces it.
     settings: settings of the set that replace its defaults.
+
+  Yields:
+    The entries, without those that other draws of the process would change.
 
   Raises:
     ValueError: reasoning-gym is not installed or has no such set, or the seed,
@@ -54,8 +62,14 @@ def entries(
   except (ValueError, TypeError, AssertionError) as error:
     raise ValueError(f"gym:{name}: {error}; expected other settings") from None
   for index in range(count):
-    with _alone(seed * SEED_STRIDE + index):
+    number = seed * SEED_STRIDE + index
+    with _alone(number):
       entry = dataset[index]
+    if name in _OF_PROGRAMS:
+      with _alone(number + 1):
+        again = dataset[index]
+      if repr(again) != repr(entry):
+        continue
     yield entry
 
 
@@ -63,13 +77,16 @@ def entries(
 def _alone(number: int) -> Iterator[None]:
   """Keeps an entry from what it shares with the process.
 
-  `list_functions` draws from Python's own generator, which is seeded here, and
-  `bf` prints a dot for each program.
+  `list_functions` draws from Python's own generator, programs of `codeio` from
+  this one and from NumPy's; both are seeded here. `bf` prints a dot for each
+  program.
   """
-  state = random.getstate()
+  state, numpy_state = random.getstate(), np.random.get_state()
   random.seed(number)
+  np.random.seed(number)
   try:
     with contextlib.redirect_stdout(io.StringIO()):
       yield
   finally:
     random.setstate(state)
+    np.random.set_state(numpy_state)

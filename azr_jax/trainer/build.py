@@ -89,7 +89,6 @@ class Experiment:
       sandbox=shared.executor,
       rounds=jobs.rounds if shared.rollout.max_staleness else RoundClock(),
       records=Records(run.folder, run.hosts),
-      folder=run.folder,
     )
     return self.settings.system.build(self.settings.system_settings, context)
 

@@ -32,32 +32,38 @@ class PeriodicSettings(Settings):
     0,
     "steps between evaluations, the first before step 1; the final policy is "
     "scored too; 0: never",
-    paper="AZR: figure 14 has a point each 10 steps or so",
+    paper="AZR: 10 or so (figure 14); the others name none",
     minimum=0,
   )
   benchmarks: str = setting(
     "",
     "comma-separated names of evals/registry.py",
-    paper="AZR: cruxeval_i,cruxeval_o,livecodebench_execution",
+    paper="AZR: cruxeval_i,cruxeval_o,livecodebench_execution; R1-CI: "
+    "questions; ORZ: aime24,aime25,math500,gpqa; Countdown: countdown",
   )
   data: str = setting("", "files, as --data of azr_jax.evaluate takes them")
   limit: int = setting(
     50,
     "maximum number of items per benchmark; 0: all",
-    paper="AZR: 0",
+    paper="0; Countdown: 50",
     minimum=0,
   )
-  samples: int = setting(1, "responses per item", paper="AZR: 1", minimum=1)
+  samples: int = setting(
+    1,
+    "responses per item",
+    paper="AZR, R1-CI: 1; ORZ, Countdown: 16",
+    minimum=1,
+  )
   temperature: float = setting(
     0.0,
     "divides the logits; 0 is greedy",
-    paper="AZR: 0 (section 4.1); ORZ: 1",
+    paper="AZR: 0 (section 4.1); ORZ: 1; R1-CI, Countdown: 0.6",
     minimum=0,
   )
   prompt_format: str = setting(
     "full",
     "prompt format; trained: the solver's prompt and grading of training",
-    paper="AZR: trained",
+    paper="that of training; AZR: trained",
     choices=(TRAINED, *PROMPT_FORMATS),
   )
   mathematics: MathematicsSettings = MathematicsSettings()

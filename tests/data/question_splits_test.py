@@ -126,6 +126,21 @@ def test_a_build_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
   assert made.files == expected.files
 
 
+def test_what_a_generator_repeats_is_counted(tmp_path, monkeypatch):
+  def generate(name, count, seed):
+    for number in range(count):
+      text = f"Is {number // 3} {'EVEN' if number % 3 else 'even'}?"
+      yield question_lib.Question(f"{number}", f"gym/{name}", text, "yes")
+
+  monkeypatch.setattr(gym, "generate", generate)
+  for _ in range(2):  # The second build reads the pool of the first one.
+    made = question_splits.build(SMALL, tmp_path, ("gym/ab",))
+    # The sixteenth question that differs is the 46th, and 30 are left out.
+    assert made.tasks["gym/ab"]["found"] == 46
+    assert made.tasks["gym/ab"]["repeated"] == 30
+    assert sum(len(file) for file in read(tmp_path).values()) == 16
+
+
 def archive_of(folder):
   """Returns the bytes of an archive as GitHub makes it."""
   data = io.BytesIO()

@@ -92,7 +92,7 @@ LINES = {
   ),
   "demonstrations": (demonstrations.read, demonstration()),
   "evaluation": (
-    lambda p: select_problems.of_records(str(p)),
+    lambda p: select_problems.of_records([str(p)]),
     {"question": "?", "reference": {"answer": "3"}, "correct": [True, False]},
   ),
   "tasks": (

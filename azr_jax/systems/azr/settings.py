@@ -101,9 +101,9 @@ class AZRSettings(Settings):
     paper="figures 33 to 39, which a user must enter",
   )
   equality_rule: bool = setting(
-    True,
-    "say in the full solver's prompts how values are compared",
-    paper="no, in no figure",
+    False,
+    "say in the full solver's prompts that values are compared by type",
+    paper="False: it is in no figure",
   )
   answer_format: str = setting(
     parsing.FENCED,

@@ -17,7 +17,6 @@ from azr_jax.executor import Executor
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.systems.code_interpreter import agents as agents_lib
-from azr_jax.tasks import records
 from azr_jax.tasks.questions import prompts
 from azr_jax.tasks.questions.question import Question
 
@@ -100,7 +99,7 @@ def rates(
   samples = 0
   for path in paths:
     graded = 1
-    for record in records.read(str(path)):
+    for record in runner.read_records(path):
       correct[record["id"]] += sum(record["correct"])
       graded = len(record["correct"])
     samples += graded

@@ -31,7 +31,7 @@ class PromptBuilder:
   prompt_format: str
   proposer_timeout_s: float
   solver_timeout_s: float
-  equality_rule: bool = True
+  equality_rule: bool = False
   answer_format: str = parsing.FENCED
   custom_templates: templates.Templates | None = None
 

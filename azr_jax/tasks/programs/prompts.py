@@ -267,7 +267,7 @@ Program:
 
 
 def solve_deduction_prompt(
-  code: str, argument_text: str, prompt_format: str, equality_rule: bool = True
+  code: str, argument_text: str, prompt_format: str, equality_rule: bool = False
 ) -> str:
   """Returns a prompt that asks for the output of a call (figure 38).
 
@@ -317,7 +317,7 @@ The answer looks like this:
 
 
 def solve_abduction_prompt(
-  code: str, output: str, prompt_format: str, equality_rule: bool = True
+  code: str, output: str, prompt_format: str, equality_rule: bool = False
 ) -> str:
   """Returns a prompt that asks for an input to an output (figure 37).
 
@@ -350,7 +350,7 @@ def solve_induction_prompt(
   message: str,
   prompt_format: str,
   limit_s: float | None = None,
-  equality_rule: bool = True,
+  equality_rule: bool = False,
 ) -> str:
   """Returns a prompt that asks for the program of cases (figure 39).
 

@@ -53,7 +53,7 @@ def solve_prompt_text(
   task: Task,
   prompt_format: str,
   limit_s: float | None = None,
-  equality_rule: bool = True,
+  equality_rule: bool = False,
 ) -> str:
   """Returns the solver's prompt of a task in our wording.
 

@@ -17,6 +17,7 @@ from azr_jax.grading.gym import grader
 from azr_jax.grading.outcome import Outcome
 from azr_jax.rollout import code_blocks
 from azr_jax.run import storage
+from azr_jax.run.records import Records
 from azr_jax.systems.code_interpreter import system as system_lib
 from azr_jax.systems.code_interpreter.rewards import RewardSettings, parts
 from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
@@ -174,7 +175,8 @@ def make_system(context):
       dynamic_sampling=DynamicSamplingSettings(max_prompts=max_prompts),
     )
     rates = correct and [PassRate(n, 20) for n in correct]
-    own = dataclasses.replace(context, folder=folder)
+    kept = Records(folder, context.hosts)
+    own = dataclasses.replace(context, records=kept)
     system = Scripted(settings, own, questions, rates)
     return system, ScriptedPolicy(answers), questions
 
@@ -335,7 +337,7 @@ def test_a_killed_measurement_goes_on_with_its_records(make, tmp_path, store):
   policy.most_answers = 21  # in the third pass
   with pytest.raises(KeyboardInterrupt):
     scripted.collect(killed, policy, 1)
-  kept = tmp_path / "potential" / "stage_1"
+  kept = tmp_path / "records" / "potential" / "stage_1"
   if not store:  # The kill came in the middle of a line, too.
     cut = kept / "free_0.2.jsonl"
     cut.write_bytes(cut.read_bytes()[:-20])
@@ -369,4 +371,4 @@ def test_records_of_another_policy_are_not_used(make, tmp_path, capsys):
     policy.params = {"w": np.full(3, params, np.float32)}
     scripted.collect(again, policy, 1)
     assert len(policy.asked) == asked
-  assert "of another policy or of other questions" in capsys.readouterr().err
+  assert "records were made with other params;" in capsys.readouterr().err
