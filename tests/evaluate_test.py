@@ -112,7 +112,11 @@ def test_supervised_training_learns_and_resumes(tmp_path, on_one_device):
   config = sft_config.get_config("smoke")
   config.update_from_flattened_dict(few)
   sft.train(config, str(tmp_path))
-  losses = [row["learner/nll"] for row in training.rows_of(tmp_path)]
+  rows = training.rows_of(tmp_path)
+  losses = [row["learner/nll"] for row in rows]
+  room = few["learner.micro_rows"] * config.learner.row_length
+  for row in rows:
+    assert 0 < row["device/update/tokens_per_s"] * row["time/step"] <= room
   assert len(losses) == 4 and losses[-1] < losses[0]
   source = load.resolve(str(tmp_path / "model"), str(tmp_path))
   assert source.config.vocab_size >= source.tokenizer.vocab_size

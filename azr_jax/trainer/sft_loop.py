@@ -29,7 +29,7 @@ from azr_jax.run import console, nonfinite, preemption, storage
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
-from azr_jax.trainer import build, restore
+from azr_jax.trainer import build, restore, speed
 from azr_jax.trainer.settings import (
   SupervisedExperiment,
   SupervisedTrainSettings,
@@ -67,6 +67,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
     options=c.compiler.options(mesh),
   )
   micro_rows = mesh_lib.padded_rows(c.learner.micro_rows, mesh)
+  chip = speed.chip_of(mesh)
   with run.open_checkpoints(
     c.train.keep_checkpoints, c.train.checksums
   ) as checkpoints:
@@ -80,9 +81,15 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
     with _Log(run, done + 1, c, logged) as log:
       for step in range(done + 1, c.train.steps + 1):
         start = time.monotonic()
-        batch = update.place(_batch(rows, step - 1, micro_rows), mesh)
+        chosen = _batch(rows, step - 1, micro_rows)
+        batch = update.place(chosen, mesh)
         state, metrics = learner.update(state, batch, None)
-        log.write(step, metrics, start)
+        values = metrics_lib.to_host(jax.device_get(metrics))
+        seconds = time.monotonic() - start
+        values |= {"time/step": seconds} | speed.update_metrics(
+          source.config, _lengths(chosen), 1, seconds, mesh.size, chip
+        )
+        log.write(step, values)
         done = step
         end = saves.at_end_of(step)
         if end.save:
@@ -122,20 +129,17 @@ class _Log:
       self._progress.close()
       self._writer.close()
 
-  def write(self, step: int, metrics: update.Metrics, start: float) -> None:
-    """Writes a step's metrics, once the device has them.
+  def write(self, step: int, values: dict[str, float]) -> None:
+    """Writes a step's metrics.
 
     Args:
       step: the number of the step.
-      metrics: scalars on the device.
-      start: when the step began, by `time.monotonic`.
+      values: its metrics.
 
     Raises:
       RuntimeError: the step was not finite.
     """
-    values = metrics_lib.to_host(jax.device_get(metrics))
     nonfinite.check(step, values, self._may_skip)
-    values["time/step"] = time.monotonic() - start
     if self._writer is None:
       return
     self._writer.write(step, values)
@@ -267,6 +271,15 @@ def _pack_in_order(
     shuffle = rng.permutation(len(batch.tokens))
     packed.append(jax.tree.map(lambda x, s=shuffle: x[s], batch))
   return jax.tree.map(lambda *parts: np.concatenate(parts), *packed)
+
+
+def _lengths(batch: types.Batch) -> list[int]:
+  """Returns the tokens of each sequence of packed rows."""
+  counts = (
+    np.bincount(row)[1:]
+    for row in batch.segment_ids.reshape(-1, batch.segment_ids.shape[-1])
+  )
+  return [int(count) for row in counts for count in row if count]
 
 
 def _batch(rows: types.Batch, index: int, count: int) -> types.Batch:

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from azr_jax import types
 from azr_jax.learner.advantages import GAE
 from azr_jax.models import operations
+from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import chips
 from azr_jax.rollout.meter import Interval, Meter
 from azr_jax.trainer.build import Experiment
@@ -42,8 +44,7 @@ class Speed:
     """
     shared = experiment.settings.shared
     mesh = experiment.mesh
-    kind = mesh.devices.flat[0].device_kind
-    self._chip = chip or chips.BY_KIND.get(kind)
+    self._chip = chip or chip_of(mesh)
     self._config = experiment.source.config
     self._width = jnp.dtype(shared.model.dtype).itemsize
     self._devices = mesh.size
@@ -72,9 +73,15 @@ class Speed:
     """
     began, self._done_at = self._done_at, done_at
     update_s = done_at - step.sent_at
-    tokens = sum(step.lengths)
     metrics = _idle_shares(step, began, done_at)
-    metrics |= _rate("update", tokens * self._passes, update_s, self._devices)
+    metrics |= update_metrics(
+      self._config,
+      step.lengths,
+      self._passes,
+      update_s,
+      self._devices,
+      self._chip,
+    )
     counts = step.sampled.counts
     metrics |= _rate("rollout", counts.tokens, step.rollout_s, self._devices)
     if counts.slot_steps:
@@ -82,10 +89,6 @@ class Speed:
       metrics["device/rollout/live_slots_share"] = live
     if self._chip is None:
       return metrics
-    flops = operations.training_flops(self._config, step.lengths) * self._passes
-    rate = self._devices * self._chip.flops
-    if update_s > 0:
-      metrics["device/update/mfu"] = flops / update_s / rate
     if counts.alone_s > 0:
       read = operations.decode_bytes(
         self._config,
@@ -150,6 +153,36 @@ class StepTimes:
       "time/step": done_at - self.start,
       **self._speed.metrics(self, done_at),
     }
+
+
+def chip_of(mesh: Mesh) -> chips.Chip | None:
+  """Returns the rates of the devices of a mesh, if they are known."""
+  return chips.BY_KIND.get(mesh.devices.flat[0].device_kind)
+
+
+def update_metrics(
+  config: ModelConfig,
+  lengths: Sequence[int],
+  passes: int,
+  seconds: float,
+  devices: int,
+  chip: chips.Chip | None,
+) -> dict[str, float]:
+  """Returns the tokens per second and the utilisation of an update.
+
+  Args:
+    config: of the model.
+    lengths: tokens of each trained sequence.
+    passes: how often each is learned from, by each network.
+    seconds: from sending the update to its end.
+    devices: how many.
+    chip: the rates of each; None: they are not known.
+  """
+  metrics = _rate("update", sum(lengths) * passes, seconds, devices)
+  if chip is not None and seconds > 0:
+    flops = operations.training_flops(config, lengths) * passes
+    metrics["device/update/mfu"] = flops / seconds / (devices * chip.flops)
+  return metrics
 
 
 def _rate(
