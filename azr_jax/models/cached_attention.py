@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.experimental import layout
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
@@ -135,8 +136,7 @@ def cached_attention(
   seen_QN = jnp.arange(recent_v.shape[2])[None, :] <= last_Q[:, None]
   recent_k = jnp.swapaxes(recent_k, 2, 3)
   softmax = _attend(None, q_BKQE, recent_k, recent_v, seen_QN[None, None])
-  size = block_rows(B, platform)
-  softmax = _attend_to_pages(softmax, q_BKQE, cache, layer, size)
+  softmax = _attend_to_pages(softmax, q_BKQE, cache, layer, platform)
   out_BKQE = softmax.sum_BKQE / softmax.total_BKQ[..., None]
   out_BKGSE = out_BKQE.reshape(B, K, G, S, E)
   return jnp.moveaxis(out_BKGSE, 3, 1).reshape(B, S, H, E).astype(q.dtype)
@@ -147,7 +147,7 @@ def _attend_to_pages(
   q: Float[Array, "B K Q E"],
   cache: PagedCache,
   layer: Int[Array, ""],
-  size: int,
+  platform: str,
 ) -> _Softmax:
   """Returns the softmax over the keys so far and all that are cached.
 
@@ -156,11 +156,14 @@ def _attend_to_pages(
     q: queries of these rows.
     cache: of the same rows.
     layer: which layer of the cache to read.
-    size: how many rows are read together.
+    platform: cpu, gpu or tpu.
   """
   rows = q.shape[0]
+  size = block_rows(rows, platform)
   if size == rows:
-    return _attend_block(softmax, q, cache.table, cache.length, cache, layer)
+    return _attend_block(
+      softmax, q, cache.table, cache.length, cache, layer, platform
+    )
   # Sorted, the rows of a block end at about the same page.
   order = cache.order
   q, table, length = q[order], cache.table[order], cache.length[order]
@@ -177,6 +180,7 @@ def _attend_to_pages(
       of_block(length),
       cache,
       layer,
+      platform,
     )
     return jax.tree.map(
       lambda into, new: jax.lax.dynamic_update_slice_in_dim(
@@ -212,6 +216,7 @@ def _attend_block(
   length: Int[Array, " B"],
   cache: PagedCache,
   layer: Int[Array, ""],
+  platform: str,
 ) -> _Softmax:
   """Returns the softmax of some rows over the keys so far and their pages."""
   C = pages.entries_of_page(cache.pool)
@@ -224,13 +229,24 @@ def _attend_block(
     return _attend(
       softmax,
       q,
-      k_pool.at[layer, page_B].get(mode="promise_in_bounds"),
-      v_pool.at[layer, page_B].get(mode="promise_in_bounds"),
+      _read_pages(k_pool, layer, page_B, platform),
+      _read_pages(v_pool, layer, page_B, platform),
       seen_BC[:, None, None],
     )
 
   longest = -(-jnp.max(length) // C)
   return jax.lax.fori_loop(0, longest, attend_page, softmax)
+
+
+def _read_pages(
+  pool: jax.Array, layer: jax.Array, page_B: jax.Array, platform: str
+) -> jax.Array:
+  """Returns a page of one layer for each row."""
+  page = pool.at[layer, page_B].get(mode="promise_in_bounds")
+  if platform != "tpu":
+    return page
+  # The compiler would rather transpose the whole pool once than each page.
+  return layout.with_layout_constraint(page, layout.Layout((0, 1, 2, 3)))
 
 
 def _attend(

@@ -15,7 +15,9 @@ import pytest
 import training
 
 SEVEN_B = "configs/azr.py:qwen2.5-7b"
-V5P, H200 = "v5p:4x4x2", "h200:8"
+# It has several key heads on each device.
+FOURTEEN_B = "configs/azr.py:qwen2.5-coder-14b"
+V5P, H200, LARGER_V5P = "v5p:4x4x2", "h200:8", "v5p:4x4x4"
 # (config, topology), program -> figure -> at most. Cycles are in millions, of a
 # micro-batch with the optimizer's step, of a decoded token at three chunks of
 # the cache, or of a call of decode without its tokens.
@@ -37,12 +39,16 @@ BOUNDS = {
       "scratch_gib": 0.1,
     },
   },
+  (FOURTEEN_B, LARGER_V5P): {
+    "prefill": {"cycles": 135, "large": 0, "scratch_gib": 0.45},
+    "decode": {"token_cycles": 18.1, "large": 0, "scratch_gib": 0.95},
+  },
   (SEVEN_B, H200): {
     "decode": {"token_launches": 2_400, "large": 0, "scratch_gib": 0.42},
     "update": {"permutes": 0, "large": 0, "scratch_gib": 24.5},
   },
 }
-COMPILERS = {V5P: "libtpu", H200: "jax_cuda13_plugin"}
+COMPILERS = {V5P: "libtpu", LARGER_V5P: "libtpu", H200: "jax_cuda13_plugin"}
 
 
 @functools.cache
