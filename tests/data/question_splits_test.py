@@ -63,7 +63,7 @@ def test_the_files_are_disjoint_and_as_large_as_the_tasks_allow(data, tmp_path):
       assert catalogue.tasks()[question.task].split == wanted
   assert made.tasks["gym/ab"] == {
     "found": 16,
-    "repeated": 0,
+    "duplicates": 0,
     "train": 8,
     "sft": 4,
     "seen": 4,
@@ -73,13 +73,13 @@ def test_the_files_are_disjoint_and_as_large_as_the_tasks_allow(data, tmp_path):
   # the one that both tasks have stays in the test task.
   assert made.tasks["bbh/snarks"] == {
     "found": 21,
-    "repeated": 11,
+    "duplicates": 11,
     "train": 6,
     "sft": 2,
     "seen": 2,
     "test": 0,
   }
-  assert made.tasks["bbh/ruin_names"]["repeated"] == 10
+  assert made.tasks["bbh/ruin_names"]["duplicates"] == 10
   assert made.tasks["bbh/ruin_names"]["test"] == 6
   assert len(made.missing) == 144 - 5 and "gym/gcd" not in made.missing
   missing = question_splits.missing(made)
