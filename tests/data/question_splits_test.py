@@ -137,7 +137,7 @@ def test_what_a_generator_repeats_is_counted(tmp_path, monkeypatch):
     made = question_splits.build(SMALL, tmp_path, ("gym/ab",))
     # The sixteenth question that differs is the 46th, and 30 are left out.
     assert made.tasks["gym/ab"]["found"] == 46
-    assert made.tasks["gym/ab"]["repeated"] == 30
+    assert made.tasks["gym/ab"]["duplicates"] == 30
     assert sum(len(file) for file in read(tmp_path).values()) == 16
 
 
