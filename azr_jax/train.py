@@ -44,7 +44,7 @@ def train(
     workdir,
     config.to_dict(),
     checked.shared.hosts.timeout_s,
-    mutable_keys=[key for key in folder.LAYOUT if key not in fixed],
+    mutable_keys=[key for key in folder.MUTABLE_KEYS if key not in fixed],
   ) as run:
     loop.train(build.build(checked), run, fail_on_recompile, profiled)
 

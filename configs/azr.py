@@ -55,7 +55,7 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
   """Returns the configuration of VARIANT or VARIANT+PRESET."""
   variant, preset = presets.split(variant, VARIANTS)
   c = settings.train_config("azr")
-  c.evaluation.prompt_format = "trained"
+  c.evaluation.prompt_format = "training"
   _objective(c)
   if variant == "tiny":
     _tiny(c)

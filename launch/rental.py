@@ -141,7 +141,7 @@ class Rental:
   def _send(self, command: str, worker: str) -> str:
     """Runs a command on a worker that reads the variables from its input."""
     return self.sdk.run(
-      gcloud.ssh(self.tpu, variables.RECEIVE + command, worker),
+      gcloud.ssh(self.tpu, variables.READ_VARIABLES + command, worker),
       text=variables.text(self.variables),
       source=variables.source([*self.variables]),
     )

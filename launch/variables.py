@@ -1,8 +1,8 @@
-"""Environment variables that reach a process on a worker over ssh's input.
+"""Sends environment variables to a process on a worker over ssh's input.
 
-So tokens are in no command line, no file and no log, here or there: this module
-makes the text that is sent, the shell command that reads it, and the one that a
-user may type instead of the launcher.
+Secret tokens therefore appear in no command line, file or log of either
+machine. This module makes the text that is sent, the shell command that reads
+it, and the shell command that sends it if the user types ssh's command.
 """
 
 import os
@@ -15,9 +15,9 @@ from azr_jax.cli.errors import UsageError
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _END = "END"
 # Exports each NAME=VALUE that is read. `export` is a part of the shell, so that
-# no value is an argument of a program. gcloud repeats an ssh that was refused,
-# but not its input, which then has no end.
-RECEIVE = (
+# no value is an argument of a program. gcloud retries a refused ssh without its
+# input, so a missing end marker means that the values did not arrive.
+READ_VARIABLES = (
   "given=; while IFS= read -r given; do "
   f'[ "$given" = {_END} ] && break; export "$given"; done; '
   f'[ "$given" = {_END} ] || '
@@ -44,12 +44,14 @@ def read(names: Sequence[str]) -> dict[str, str]:
 
 
 def text(values: Mapping[str, str]) -> str:
-  """Returns what `RECEIVE` reads."""
+  """Returns what `READ_VARIABLES` reads."""
   lines = [f"{name}={value}" for name, value in values.items()]
   return "\n".join([*lines, _END, ""])
 
 
 def source(names: Sequence[str]) -> str:
-  """Returns a shell command that writes `text`, by the variables' names."""
-  form = shlex.quote("".join(f"{name}=%s\\n" for name in names) + f"{_END}\\n")
-  return " ".join(["printf", form, *(f'"${name}"' for name in names)])
+  """Returns a shell command that writes `text` from the shell's variables."""
+  template = shlex.quote(
+    "".join(f"{name}=%s\\n" for name in names) + f"{_END}\\n"
+  )
+  return " ".join(["printf", template, *(f'"${name}"' for name in names)])

@@ -6,7 +6,7 @@ from typing import Any
 import ml_collections
 
 from azr_jax.config import settings as settings_lib
-from azr_jax.config.settings import Made, Settings
+from azr_jax.config.settings import Settings, SettingsT
 
 
 def to_config(settings: Settings) -> ml_collections.ConfigDict:
@@ -19,8 +19,8 @@ def to_config(settings: Settings) -> ml_collections.ConfigDict:
 
 
 def build(
-  cls: type[Made], config: ml_collections.ConfigDict | Mapping[str, Any]
-) -> Made:
+  cls: type[SettingsT], config: ml_collections.ConfigDict | Mapping[str, Any]
+) -> SettingsT:
   """Returns the settings of a whole config.
 
   Args:

@@ -166,12 +166,14 @@ class Settings:
       raise self.invalid(field.name, expected)
 
 
-Made = TypeVar("Made", bound=Settings)
+SettingsT = TypeVar("SettingsT", bound=Settings)
 
 
 def build(
-  cls: type[Made], section: Mapping[str, Any], base: Made | None = None
-) -> Made:
+  cls: type[SettingsT],
+  section: Mapping[str, Any],
+  base: SettingsT | None = None,
+) -> SettingsT:
   """Returns the settings of a section.
 
   Args:
@@ -207,7 +209,7 @@ def build(
   return cls(**values)
 
 
-def _default_of(cls: type[Made], key: str, base: Made | None) -> Any:
+def _default_of(cls: type[SettingsT], key: str, base: SettingsT | None) -> Any:
   """Returns the value of a field if a config has none, or None."""
   if base is not None:
     return getattr(base, key)

@@ -39,11 +39,11 @@ class Trajectory:
   turns: tuple[str, ...]
 
   def conversation(self) -> Conversation:
-    """Returns the same turns as supervised training takes them."""
+    """Returns it in the type that supervised training reads."""
     return Conversation(self.prompt, self.turns)
 
 
-# Key of a file of older versions -> its key now.
+# Key in files of older versions -> its name now.
 _RENAMED_KEYS = {"form": "solution_style", "parts": "turns"}
 _FIELDS = [field.name for field in dataclasses.fields(Trajectory)]
 

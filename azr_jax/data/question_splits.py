@@ -1,11 +1,11 @@
 """Builds the question files of the 144 tasks (R1-CI, sections 2 and 4).
 
-The life of a build:
+A build has four steps:
 1. each task's questions are generated, until there are enough that differ, or
-   read from its public files; a generated task is kept in the folder `pools`,
-   so that a build goes on where it was interrupted;
-2. near duplicates are left out, inside of a task and across tasks, those of the
-   37 test tasks staying;
+   read from its public files; generated questions are kept in the folder
+   `pools`, so that an interrupted build resumes;
+2. near duplicates are left out, within a task and across tasks; one that a test
+   task and a train task share stays in the test task;
 3. the questions of a task are shuffled by a seed, and become `test` for the 37
    test tasks, and `seen`, `sft` and `train` for the 107 others;
 4. each split becomes a file, and `manifest.json` has counts and SHA-256.
@@ -44,7 +44,7 @@ class SplitSettings(Settings):
   """How many questions of a task each file has, where there are enough.
 
   A train task with fewer questions than its three files want gives each file
-  the same share of them.
+  the same fraction of what it wants.
   """
 
   seed: int = setting(0, "seed of generators and of the split", minimum=0)
@@ -65,16 +65,16 @@ class SplitSettings(Settings):
   )
 
   def wanted(self, split: str) -> int:
-    """Returns how many questions a task of a split of the catalogue needs."""
+    """Returns how many questions a task of a split (train or test) needs."""
     return self.test if split == "test" else self.train + self.sft + self.seen
 
 
 @dataclasses.dataclass(frozen=True)
 class Build:
-  """What a build made.
+  """The result of a build.
 
   Attributes:
-    tasks: {task: {`found`, `repeated` and the name of a split: number}}.
+    tasks: {task: {`found`, `duplicates` and the name of a split: number}}.
     files: {split: {`path`, `questions`, `sha256`}}.
     missing: the tasks of the catalogue that were not asked for.
     seconds: how long it took.
@@ -96,13 +96,13 @@ def build(
 
   Args:
     settings: sizes and seed.
-    out: the folder of the files; one that an interrupted build left is used.
+    out: the folder of the files; an interrupted build in it is resumed.
     task_prefixes: names of tasks, or beginnings of names such as `gym`.
     data: a folder with the folders `bbh` and `symbench`; None: they are
       downloaded to `out`.
 
   Raises:
-    ValueError: a name is of no task, a collection cannot be downloaded, or a
+    ValueError: no task has such a name, a collection cannot be downloaded, or a
       task has no question.
   """
   start = time.monotonic()
@@ -134,7 +134,7 @@ def build(
     for name, questions in by_split.items()
   }
   counts = {
-    name: {"found": found[name], "repeated": found[name] - len(pools[name])}
+    name: {"found": found[name], "duplicates": found[name] - len(pools[name])}
     | {
       split: sum(question.task == name for question in questions)
       for split, questions in by_split.items()
@@ -202,7 +202,7 @@ def _generate(
         done += count
         continue
       pool: list[Question] = []
-      for question in _enough_of_set(name, count, settings.seed):
+      for question in _generate_until_distinct(name, count, settings.seed):
         pool.append(question)
         if time.monotonic() - shown_at > _PROGRESS_S:
           progress.show(done + len(pool), name)
@@ -225,8 +225,10 @@ def _gym_version() -> str:
     ) from None
 
 
-def _enough_of_set(name: str, count: int, seed: int) -> Iterator[Question]:
-  """Yields questions of a set until `count` of them differ."""
+def _generate_until_distinct(
+  name: str, count: int, seed: int
+) -> Iterator[Question]:
+  """Yields questions of a dataset until `count` of them differ."""
   keys: set[str] = set()
   entries = gym.generate(
     name.removeprefix(gym.PREFIX), _MAX_OVERSAMPLING * count, seed
@@ -242,10 +244,10 @@ def _distinct(
   pools: Mapping[str, Sequence[Question]],
   tasks: Mapping[str, catalogue.Task],
 ) -> dict[str, list[Question]]:
-  """Returns the pools without near duplicates, inside of a task or across."""
+  """Returns the pools without near duplicates, within and across tasks."""
   keys: set[str] = set()
   kept = {}
-  # A test task keeps what it shares with a train task.
+  # Test tasks sort first, so they keep questions that a train task shares.
   for name in sorted(pools, key=lambda name: tasks[name].split):
     kept[name] = duplicates.distinct(pools[name], keys)
     keys |= {duplicates.key(question.text) for question in kept[name]}
@@ -259,9 +261,9 @@ def _split(
 ) -> dict[str, list[Question]]:
   """Returns the questions of each split, in the order of the catalogue."""
   by_split: dict[str, list[Question]] = {name: [] for name in splits.NAMES}
-  numbers = {name: i for i, name in enumerate(catalogue.tasks())}
+  indices = {name: i for i, name in enumerate(catalogue.tasks())}
   for name, task in tasks.items():
-    rng = np.random.default_rng((settings.seed, numbers[name]))
+    rng = np.random.default_rng((settings.seed, indices[name]))
     order = rng.permutation(len(pools[name])).tolist()
     shuffled = [pools[name][index] for index in order]
     start = 0
@@ -285,7 +287,7 @@ def _sizes(
 
 
 def _write(path: pathlib.Path, questions: Iterable[Question]) -> dict[str, Any]:
-  """Writes a file that appears when it is whole; returns its facts."""
+  """Writes a file atomically; returns its entry in the manifest."""
   partial = path.with_suffix(".partial")
   questions = list(questions)
   question_lib.write(partial, questions)
@@ -315,7 +317,9 @@ def _has_gym(made: Build) -> bool:
 def table(made: Build) -> str:
   """Returns a Markdown table with a row per collection and split of tasks."""
   lines = [
-    "| tasks | number | found | repeated | " + " | ".join(splits.NAMES) + " |",
+    "| tasks | number | found | duplicates | "
+    + " | ".join(splits.NAMES)
+    + " |",
     "| --- |" + " --- |" * (3 + len(splits.NAMES)),
   ]
   for prefix, split in itertools.product(COLLECTIONS, catalogue.SPLITS):
@@ -324,7 +328,7 @@ def table(made: Build) -> str:
       for name in made.tasks
       if name.startswith(prefix) and catalogue.tasks()[name].split == split
     ]
-    columns = ("found", "repeated", *splits.NAMES)
+    columns = ("found", "duplicates", *splits.NAMES)
     cells = [sum(made.tasks[n][column] for n in names) for column in columns]
     lines.append(
       f"| {prefix}, {split} | {len(names)} | "

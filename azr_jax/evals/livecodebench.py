@@ -3,10 +3,11 @@
 A problem's tests either call a method of `Solution` or write to standard input
 and read standard output. The program runs in the executor, which has neither
 files nor a console, so strings replace both. The output is compared here, line
-by line, without trailing spaces, and numbers as numbers. A thread runs to its
-end when it is started. A program may use names of the standard library that it
-does not import, as LiveCodeBench's own runner lets it, and import numpy if the
-executor's settings have it (the profile `benchmarks`).
+by line, without trailing spaces, and numbers as numbers. The sandbox has no
+threads, so `Thread.start` runs the thread to its end. A program may use names
+of the standard library that it does not import, as LiveCodeBench's own runner
+lets it, and import numpy if the executor's settings list it (the profile
+`benchmarks`).
 """
 
 import functools
@@ -77,7 +78,7 @@ _IMPORTS = "\n".join(
     "sys.setrecursionlimit(50_000)",
   ]
 )
-# CPU seconds of a test, by LiveCodeBench's own runner of wall clock.
+# CPU seconds per test; LiveCodeBench's own runner has as many of wall clock.
 TIMEOUT_S = 6.0
 _LIBRARIES = ("numpy",)
 _NUMBER = re.compile(r"[-+]?\d{1,400}(?:\.\d{1,400})?(?:[eE][-+]?\d{1,3})?")

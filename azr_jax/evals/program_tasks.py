@@ -1,6 +1,6 @@
-"""Benchmarks whose items are program tasks, asked as a solver is trained.
+"""Benchmarks of program tasks, with the prompts of the solver's training.
 
-In-distribution results (AZR, figure 14 and appendix C.2) are of the prompts and
+In-distribution results (AZR, figure 14 and appendix C.2) use the prompts and
 the grading of training: deduction for CRUXEval-O and LiveCodeBench's execution,
 abduction for CRUXEval-I.
 """
@@ -17,8 +17,8 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.tasks.programs import parsing, solving
 from azr_jax.tasks.programs.task import ABDUCTION, Task, Triplet
 
-TRAINED = "trained"
-# Writes the prompt that training asks a task of a type with.
+TRAINING = "training"
+# (task type, task) -> the solver's prompt in training; None without one.
 SolverPrompt = Callable[[str, Task], str | None]
 
 
@@ -37,7 +37,7 @@ def with_training_prompt(
     text = solver_prompt(*task_of(item)) if task_of else None
     if text is None:
       raise ValueError(
-        f"config.evaluation.prompt_format={TRAINED!r}: expected the name of "
+        f"config.evaluation.prompt_format={TRAINING!r}: expected the name of "
         f"another format, because training asks nothing like {benchmark.name!r}"
       )
     return text
@@ -58,7 +58,7 @@ def _submit(
 ) -> "Future[Outcome]":
   """Starts to grade a response as training does.
 
-  Where CRUXEval's own arguments are objects, those of an answer may be, too.
+  If CRUXEval's own arguments are objects, an answer may have objects, too.
   """
   if task_type == ABDUCTION and isinstance(task, Triplet):
     return programs.submit_abduction_answer(

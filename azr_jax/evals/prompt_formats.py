@@ -61,6 +61,6 @@ def prompt(
     )
   instruction = ANSWER_FORMATS[answer_format]
   if prompt_format == "chat":
-    return tokenizer.chat(f"{question}\n\n{instruction}")
+    return tokenizer.apply_chat_template(f"{question}\n\n{instruction}")
   template = _FULL if prompt_format == "full" else _PLAIN
   return template.format(question=question, instruction=instruction)

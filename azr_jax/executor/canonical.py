@@ -15,7 +15,7 @@ MAX_DEPTH = 64
 MAX_CHARS = 64 * 1024
 
 
-class NoText(ValueError):
+class Unserializable(ValueError):
   """The value has no canonical text: its type, its depth, or its size."""
 
 
@@ -23,13 +23,13 @@ def canonical(value):
   """Returns the text of a value.
 
   Raises:
-    NoText: an unknown type, more than `MAX_DEPTH` levels (so also a cycle),
-      or more than `MAX_CHARS` characters.
+    Unserializable: an unknown type, more than `MAX_DEPTH` levels (so also a
+      cycle), or more than `MAX_CHARS` characters.
   """
   writer = _Writer()
   text = writer.text(value, 0)
   if len(text) > MAX_CHARS:
-    raise NoText("size")
+    raise Unserializable("size")
   return text
 
 
@@ -54,11 +54,11 @@ class _Writer:
     else:
       container = _CONTAINER_BY_ID.get(id(kind))
       if container is None or depth >= MAX_DEPTH:
-        raise NoText("type" if container is None else "depth")
+        raise Unserializable("type" if container is None else "depth")
       self.left -= 2
       text = container(self, value, depth + 1)
     if self.left < 0:
-      raise NoText("size")
+      raise Unserializable("size")
     return text
 
   def joined(self, values, depth):

@@ -22,13 +22,13 @@ from azr_jax.executor.job import Result
 from azr_jax.executor.pending import Task
 from azr_jax.executor.settings import ExecutorSettings
 
-# Losses in succession, without a verdict, after which jobs fail.
+# Server processes lost in succession, without a verdict, until jobs fail.
 MAX_LOSSES = 3
-# Seconds of silence after which it counts as lost.
+# Seconds without a message after which the server counts as lost.
 HEARTBEAT_TIMEOUT_S = 60.0
-# Seconds to end its zygotes before it is killed.
-END_S = 10.0
-# Where the package is, which an editable install does not put on `sys.path`.
+# Seconds that the server has to end its zygotes before it is killed.
+SHUTDOWN_TIMEOUT_S = 10.0
+# The package's parent folder, which an editable install leaves off `sys.path`.
 _ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -41,7 +41,7 @@ class LocalServer:
     """Starts the process, without waiting for it.
 
     Args:
-      settings: of its pool.
+      settings: the settings of the server's pool.
       library_names: libraries that programs may use.
     """
     self.workers = settings.workers
@@ -86,7 +86,7 @@ class LocalServer:
     self._write(messages.JOBS, jobs)
 
   def cancel(self, numbers: Sequence[int]) -> None:
-    """Says that nobody awaits these tasks any more, without waiting."""
+    """Tells the server to drop these tasks, without waiting."""
     self._write(messages.CANCEL, list(numbers))
 
   def has_unsent(self) -> bool:
@@ -171,7 +171,7 @@ class LocalServer:
   def _reap(self) -> None:
     """Waits for the end of the process, whose socket is closed."""
     try:
-      self._process.wait(END_S)
+      self._process.wait(SHUTDOWN_TIMEOUT_S)
     except subprocess.TimeoutExpired:
       self._process.kill()
       self._process.wait()

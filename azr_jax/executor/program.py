@@ -27,7 +27,7 @@ import sys
 import types
 
 from arguments import NAMES
-from canonical import NoText, canonical
+from canonical import Unserializable, canonical
 from forbidden import REMOVED_BUILTINS, forbidden_use
 
 MAX_REPORT_CHARS = 1 << 20  # All values of a job together.
@@ -95,7 +95,7 @@ def _report(code, inputs, entry, forbidden):
   except BaseException as error:  # noqa: BLE001 - becomes the verdict.
     yield f"!{_type_name(error)}"
     return
-  left = MAX_REPORT_CHARS
+  chars_left = MAX_REPORT_CHARS
   for compiled in calls:
     write = canonical  # Bound before the program runs.
     try:
@@ -104,8 +104,8 @@ def _report(code, inputs, entry, forbidden):
       line = f"!{_type_name(error)}"
     else:
       line = _text(write, value)
-    left -= len(line)
-    yield line if left >= 0 else "!OutputTooLarge"
+    chars_left -= len(line)
+    yield line if chars_left >= 0 else "!OutputTooLarge"
   yield "done"
 
 
@@ -114,7 +114,7 @@ def _text(write, value):
   try:
     return write(value)
   except BaseException:  # noqa: BLE001 - the program itself did not raise.
-    return f"!{NoText.__name__}"
+    return f"!{Unserializable.__name__}"
 
 
 def _broken_rule(code, inputs, entry, forbidden):

@@ -1,4 +1,4 @@
-"""Programs that must fail: every start runs them to test the sandbox."""
+"""Programs that the sandbox must stop; the executor runs them at each start."""
 
 from azr_jax.executor.job import Job, Result
 from azr_jax.executor.limits import Limits
@@ -11,21 +11,21 @@ _ATTEMPTS = {
   "signals": "os.kill(os.getppid(), 0)",
   "descriptors": "os.dup(1)",
   "sleep": "sys.modules['time'].sleep(0.001)",
-  "clocks_of_others": "sys.modules['time'].clock_gettime((~1 << 3) | 2)",
-  "process_numbers": "1 / os.getpid()",
-  "shared_wakes": "ask('syscall', FUTEX, bytes(4), 1, 1, 0, 0, 0)",
-  "priority_inheritance": "ask('syscall', FUTEX, bytes(4), 136, 0, 0, 0, 0)",
-  "page_merging": "ask('madvise', 0, 0, 12)",
+  "other_process_clocks": "sys.modules['time'].clock_gettime((~1 << 3) | 2)",
+  "process_ids": "1 / os.getpid()",
+  "shared_futex_wakes": "libc('syscall', FUTEX, bytes(4), 1, 1, 0, 0, 0)",
+  "priority_inheritance": "libc('syscall', FUTEX, bytes(4), 136, 0, 0, 0, 0)",
+  "page_merging": "libc('madvise', 0, 0, 12)",
 }
 _ATTEMPT = """
 def f():
   import sys
   os = sys.modules["os"]
   FUTEX = 202 if "x86" in sys.implementation._multiarch else 98
-  def ask(call, *arguments):
-    kinds = object.__subclasses__()
-    library = next(k for k in kinds if k.__name__ == "CDLL")(None)
-    if getattr(library, call)(*arguments) == -1:
+  def libc(name, *arguments):
+    classes = object.__subclasses__()
+    library = next(c for c in classes if c.__name__ == "CDLL")(None)
+    if getattr(library, name)(*arguments) == -1:
       raise PermissionError
   try:
     {}

@@ -47,10 +47,10 @@ def are_literal_arguments(text: str) -> bool:
 
 
 def arguments_text(text: str) -> str:
-  """Returns one text for all that write the same literal arguments.
+  """Returns the canonical text of the arguments of a call, all literals.
 
-  Layout, quotes, and the order of keywords, sets and dictionaries make no
-  difference.
+  Texts of equal arguments have the same canonical text: spaces, quotes, and the
+  order of keywords, sets and dictionaries make no difference.
 
   Raises:
     ParseError: they are not literals.

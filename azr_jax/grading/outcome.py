@@ -1,14 +1,14 @@
-"""What grading says of a response.
+"""The outcome of grading a response.
 
 | outcome | |
 | --- | --- |
 | `CORRECT` | it is correct |
-| `INCORRECT` | it is not, and that was seen |
-| `TIMEOUT` | a limit of time ended a program before that was seen |
-| `LOST` | a program's process was killed, or its worker died, each time |
+| `INCORRECT` | it was graded and is not correct |
+| `TIMEOUT` | a program reached a time limit before the grade was known |
+| `LOST` | a program's process was killed, or its worker died, in every try |
 
-Only `CORRECT` earns its writer a reward. The last two are no evidence that a
-task is hard (`systems/azr/rewards.py`).
+Only `CORRECT` is rewarded. `TIMEOUT` and `LOST` are no evidence that a task is
+hard (`systems/azr/rewards.py`).
 """
 
 import enum
@@ -31,8 +31,8 @@ class Outcome(enum.Enum):
 
     Args:
       correct: whether it is correct.
-      *results: the jobs that were to show it. If it is not correct, and a limit
-        ended one of them, the outcome is the first such limit.
+      *results: the results of the grading's jobs. If the response is not
+        correct, the first result that timed out or was lost is the outcome.
     """
     if correct:
       return cls.CORRECT
@@ -53,7 +53,7 @@ class Outcome(enum.Enum):
 
 
 def best(outcomes: "tuple[Outcome, ...]") -> Outcome:
-  """Returns the outcome of a response that is correct if a reading of it is."""
+  """Returns the best outcome among several readings of one response."""
   for outcome in (Outcome.CORRECT, Outcome.TIMEOUT, Outcome.LOST):
     if outcome in outcomes:
       return outcome

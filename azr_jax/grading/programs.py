@@ -21,7 +21,7 @@ from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 
 from azr_jax.executor import Executor, Job, Result, futures
-from azr_jax.executor.canonical import NoText
+from azr_jax.executor.canonical import Unserializable
 from azr_jax.executor.job import JOB_TIMEOUT, WORKER_DIED
 from azr_jax.grading import expressions, literals, values
 from azr_jax.grading.outcome import Outcome
@@ -150,7 +150,7 @@ def _submit_input(
     return futures.done(Outcome.INCORRECT)
 
   def read(result: Result) -> str | Outcome:
-    if objects and result.error == NoText.__name__:
+    if objects and result.error == Unserializable.__name__:
       return answer
     value = result.outputs[0]
     if result.status == "ok" and value is not None:

@@ -23,7 +23,7 @@ def _standardise(
 ) -> Float[np.ndarray, " N"]:
   """Returns (r - mean) / std with weighted moments; 0 when all r are equal.
 
-  The deviation is that of the population: divided by N, not by N - 1.
+  The standard deviation is the population's: it divides by N, not by N - 1.
   """
   if np.ptp(rewards) == 0:
     return np.zeros_like(rewards)
@@ -88,8 +88,8 @@ def leave_one_out(
 ) -> Float[np.ndarray, " N"]:
   """Returns RLOO: the baseline is the mean of the others (Countdown, eq. 1).
 
-  A = r - mean of the other G - 1 of the group, not divided by a deviation. A
-  group of one, or of equal rewards, has advantage 0.
+  A = r - mean of the other G - 1 of the group, not divided by a standard
+  deviation. A group of one, or of equal rewards, has advantage 0.
   """
   del lengths
   members_of: dict[Hashable, list[int]] = {}
@@ -109,7 +109,7 @@ def standardised_unbiased(
   groups: Sequence[Hashable],
   lengths: Int[np.ndarray, " N"],
 ) -> Float[np.ndarray, " N"]:
-  """Returns GRPO with the unbiased deviation, as verl and Search-R1 have it.
+  """Returns GRPO with the sample deviation, as verl and Search-R1 have it.
 
   A = (r - mean) / (s + 1e-6), where s^2 divides by G - 1. With G = 5 advantages
   are sqrt(4 / 5) of those with the population's deviation. A group of one has
@@ -119,10 +119,11 @@ def standardised_unbiased(
   advantages = np.zeros_like(rewards)
   for group in dict.fromkeys(groups):
     members = np.array([other == group for other in groups])
-    own = rewards[members]
-    if np.ptp(own) > 0:
-      deviation = own.std(ddof=1) + EPSILON
-      advantages[members] = (own - own.mean()) / deviation
+    group_rewards = rewards[members]
+    if np.ptp(group_rewards) > 0:
+      deviation = group_rewards.std(ddof=1) + EPSILON
+      centred = group_rewards - group_rewards.mean()
+      advantages[members] = centred / deviation
   return advantages
 
 
@@ -133,7 +134,7 @@ def group_mean(
 ) -> Float[np.ndarray, " N"]:
   """Returns GRPO without the division by the deviation: r - mean of the group.
 
-  ORZ's published GRPO computes this, because a slip leaves the deviation out.
+  ORZ's published GRPO computes this, because a bug leaves the deviation out.
   """
   del lengths
   names, members = np.unique(
@@ -169,9 +170,9 @@ def best_of_k(
   advantages = np.zeros_like(rewards)
   for group in dict.fromkeys(groups):
     members = np.array([other == group for other in groups])
-    own = rewards[members]
-    if np.ptp(own) > 0 and len(own) > k:
-      advantages[members] = _best_of_sets(own, k)
+    group_rewards = rewards[members]
+    if np.ptp(group_rewards) > 0 and len(group_rewards) > k:
+      advantages[members] = _best_of_sets(group_rewards, k)
   return advantages
 
 
@@ -182,13 +183,13 @@ def _best_of_sets(
   count = len(rewards)
   order = np.argsort(rewards, kind="stable")
   ranked = rewards[order]
-  # The sets whose best is the response of a rank: the others are below it.
+  # Fraction of sets whose best response has a rank: the others rank below it.
   sets = math.comb(count, k)
   best = np.array([math.comb(rank, k - 1) / sets for rank in range(count)])
   mean = float(best @ ranked)
   deviation = math.sqrt(float(best @ (ranked - mean) ** 2))
-  # The same among the sets of one response: it is their best, or a better one
-  # is, with k - 2 others below that.
+  # The same for the sets that contain one response: either it is the best, or
+  # a better one is, and the k - 2 others rank below that.
   sets = math.comb(count - 1, k - 1)
   is_best = np.array([math.comb(m, k - 1) / sets for m in range(count)])
   better = [
@@ -198,8 +199,8 @@ def _best_of_sets(
   # Sums over the ranks above each.
   above = np.append(np.cumsum(better[::-1])[::-1][1:], 0.0)
   advantages = np.empty_like(rewards)
-  own = is_best * ranked + above
-  advantages[order] = (own - mean) / (deviation + EPSILON)
+  mean_with = is_best * ranked + above
+  advantages[order] = (mean_with - mean) / (deviation + EPSILON)
   return advantages
 
 

@@ -1,9 +1,9 @@
-"""Weights of samples that another policy, or other numerics, have drawn.
+"""Importance weights that correct the policy loss of off-policy samples.
 
-The update means the policy p at its start; the sampler drew the targets with
-q, whose log-probabilities came with them, perhaps from several versions of the
-policy. A target's policy loss is multiplied by a weight without gradient,
-made of r = p / q:
+p is the policy at the start of the update. q is the behaviour policy, of which
+the sampler returned the log-probability of each target; its parameters may be
+older, also within a sequence, or its numerics different. A target's policy loss
+is multiplied by a weight, without gradient, made of the ratio r = p / q:
 
   truncate: min(r_t, cap) (token-level truncated importance sampling, TIS;
     IMPALA, arXiv 1802.01561, section 4.1, has the same with lambda 0);
@@ -29,18 +29,18 @@ from azr_jax.types import Metrics
 AUTO, NONE = "auto", "none"
 KINDS = ("truncate", "mask", "sequence_truncate", "sequence_mask")
 SEQUENCE_RATIOS = ("geometric_mean", "product")
-# Names of the metrics; the second is a sum that the third is made of.
+# Names of the metrics; the effective share is computed from the weight square.
 _WEIGHT, _SQUARE, _EFFECTIVE, _SHARE = (
   f"learner/correction/{name}"
   for name in ("weight", "weight_square", "effective_share", "truncated_share")
 )
-# A ratio beyond e to this power, or its inverse, counts as this.
+# Log-ratios are clipped to plus and minus this, so that no weight overflows.
 _MAX_LOG_RATIO = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
 class CorrectionSettings(Settings):
-  """The numbers of the corrections."""
+  """Limits of the importance weights."""
 
   cap: float = setting(2.0, "maximum weight of truncate", above=0)
   low: float = setting(
@@ -61,20 +61,20 @@ class CorrectionSettings(Settings):
       raise self.invalid("low", f"at most high={self.high}")
 
 
-def resolve(kind: str, sampler_differs: bool, is_weighted: bool) -> str:
+def resolve(kind: str, may_be_off_policy: bool, is_weighted: bool) -> str:
   """Returns the correction that a configuration asks for.
 
   Args:
-    kind: a name of `KINDS`, `NONE`, or `AUTO`: truncate if samples may be of
-      another policy or of other numerics than the update's.
-    sampler_differs: whether they may.
-    is_weighted: whether the policy loss itself weighs samples by p / q.
+    kind: a name of `KINDS`, `NONE`, or `AUTO`: truncate if samples may be
+      off-policy.
+    may_be_off_policy: whether q may differ from p.
+    is_weighted: whether the policy loss itself multiplies by p / q.
 
   Raises:
-    Invalid: samples would be weighed twice.
+    Invalid: samples would be weighted twice.
   """
   if kind == AUTO:
-    return "truncate" if sampler_differs and not is_weighted else NONE
+    return "truncate" if may_be_off_policy and not is_weighted else NONE
   if kind != NONE and is_weighted:
     raise Invalid(
       "learner.correction",
@@ -91,7 +91,7 @@ def weights(
   segment_ids: Int[Array, "B S"],
   c: CorrectionSettings,
 ) -> tuple[Float[Array, "B S"], Float[Array, "B S"]]:
-  """Returns the weight of each target, and where it is not the ratio itself.
+  """Returns the weight of each target, and 1 where a limit changed the ratio.
 
   Args:
     kind: one of `KINDS`.

@@ -129,7 +129,7 @@ class LearnerSettings(PolicyLossSettings):
   )
   correction: str = setting(
     corrections_lib.AUTO,
-    "weights of samples of another policy (corrections.py); auto: truncate "
+    "importance weights of off-policy samples (corrections.py); auto: truncate "
     "with rollout.max_staleness above 0, unless the loss has p / q itself",
     choices=(
       corrections_lib.AUTO,

@@ -23,7 +23,7 @@ _COPY_OF = "copy_of"
 _SPACE = "\u2581"
 
 
-def is_of_characters(model: sentencepiece.SentencePieceProcessor) -> bool:
+def is_character_level(model: sentencepiece.SentencePieceProcessor) -> bool:
   """Returns whether each piece is a character, a byte or a declared symbol.
 
   Symbols that were declared have the score 0, and longer pieces that were
@@ -41,7 +41,7 @@ def save(
   replacement character for each byte of a run that has an invalid one.
 
   Args:
-    model: a model for which `is_of_characters` holds.
+    model: a model for which `is_character_level` holds.
     folder: an existing folder.
   """
   pieces = [model.id_to_piece(index) for index in range(len(model))]

@@ -1,7 +1,7 @@
 """Checks the lengths in the header of a GGUF file.
 
-The reader of `gguf` believes them: an array whose length is damaged keeps it
-busy for ever, long past the end of the file.
+The reader of the package `gguf` trusts them: if the length of an array is
+damaged, it reads for ever, past the end of the file.
 """
 
 import io
@@ -18,7 +18,7 @@ _MAX_VALUES = 1 << 22
 
 
 def check(path: pathlib.Path) -> None:
-  """Reads the metadata of a file as far as the names of its tensors.
+  """Reads the metadata of a file up to the names of its tensors.
 
   Raises:
     ValueError: it is no GGUF file of this byte order, or a length does not fit
@@ -65,8 +65,8 @@ def _skip(file: BinaryIO, size: int, count: int) -> None:
   file.seek(count, io.SEEK_CUR)
 
 
-def _unpack(file: BinaryIO, form: str) -> tuple[int, ...]:
-  data = file.read(struct.calcsize(form))
-  if len(data) < struct.calcsize(form):
+def _unpack(file: BinaryIO, struct_format: str) -> tuple[int, ...]:
+  data = file.read(struct.calcsize(struct_format))
+  if len(data) < struct.calcsize(struct_format):
     raise ValueError("expected more metadata before the end of the file")
-  return struct.unpack(form, data)
+  return struct.unpack(struct_format, data)

@@ -1,8 +1,8 @@
 """Builds the tokenizer of a GGUF file: byte-level BPE from its metadata.
 
-`transformers` reads these only where torch is installed, and it splits numbers
-differently from SmolLM2's training.
-Left out on purpose: GGUF's sentencepiece vocabularies (Llama 2).
+`transformers` can read GGUF files only where torch is installed, and it splits
+numbers differently from SmolLM2's training. GGUF's sentencepiece vocabularies
+(Llama 2) are not supported.
 """
 
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ from azr_jax.models.tokenizers import HuggingFaceTokenizer
 
 # Values of `tokenizer.ggml.token_type`.
 _CONTROL, _USER_DEFINED = 3, 4
-# A file names one end token, but a model may end its turn with any of these.
-_END_PIECES = (
+# A file names one EOS token, but a model may end its turn with any of these.
+_EOS_TOKENS = (
   "<|endoftext|>",
   "<|im_end|>",
   "<|end_of_text|>",
@@ -31,7 +31,7 @@ _END_PIECES = (
   "<|eom_id|>",
 )
 # Splits text into words with contractions and runs of digits, symbols or
-# spaces; families differ in how many digits a piece may have.
+# spaces; model families differ in the digits of a piece.
 _SPLIT = (
   r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}DIGITS"
   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -39,7 +39,11 @@ _SPLIT = (
 
 
 def _split_by(digits: str) -> pre_tokenizers.PreTokenizer:
-  """Returns the splitting of `_SPLIT` with a repetition of digits."""
+  """Returns the pre-tokenizer of `_SPLIT`.
+
+  Args:
+    digits: how often `\\p{N}` may repeat, as a quantifier of the expression.
+  """
   pattern = tokenizers.Regex(_SPLIT.replace("DIGITS", digits))
   return pre_tokenizers.Sequence(
     [
@@ -50,7 +54,7 @@ def _split_by(digits: str) -> pre_tokenizers.PreTokenizer:
 
 
 def _split_digits() -> pre_tokenizers.PreTokenizer:
-  """Returns the splitting of GPT-2 with every digit alone."""
+  """Returns the pre-tokenizer of GPT-2, with every digit a piece of its own."""
   return pre_tokenizers.Sequence(
     [
       pre_tokenizers.Digits(individual_digits=True),
@@ -71,7 +75,7 @@ def from_metadata(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer:
   """Builds the tokenizer that a GGUF file describes.
 
   Raises:
-    ValueError: the kind of vocabulary or the splitting rule is not known.
+    ValueError: the kind of vocabulary or the pre-tokenizer is not known.
   """
   kind = metadata.get("tokenizer.ggml.model")
   if kind != "gpt2":
@@ -117,17 +121,17 @@ def from_metadata(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer:
     bos_token=None if bos is None else tokens[bos],
   )
   wrapped.chat_template = metadata.get("tokenizer.chat_template")
-  ends = {ids[piece] for piece in _END_PIECES if piece in ids}
-  return HuggingFaceTokenizer(wrapped, sorted(ends | {eos}))
+  eos_ids = {ids[token] for token in _EOS_TOKENS if token in ids}
+  return HuggingFaceTokenizer(wrapped, sorted(eos_ids | {eos}))
 
 
 def _bos(metadata: Mapping[str, Any], is_default: bool) -> int | None:
-  """Returns the id that a prompt begins with, or None.
+  """Returns the BOS id that a prompt begins with, or None.
 
   Args:
     metadata: of the file.
-    is_default: whether a file that does not say so has one; llama.cpp's readers
-      take it so for Llama 3.
+    is_default: whether to add BOS if the file does not say; llama.cpp does so
+      for Llama 3.
   """
   bos = metadata.get("tokenizer.ggml.bos_token_id")
   is_added = metadata.get("tokenizer.ggml.add_bos_token", is_default)

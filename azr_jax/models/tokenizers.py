@@ -40,8 +40,8 @@ class Tokenizer(Protocol):
   def encode_prompt(self, text: str) -> list[int]:
     """Returns the ids of a whole prompt, after the BOS token if there is one.
 
-    Only the start of a sequence is encoded so; what follows it, such as the
-    output of a tool, is encoded by `encode`.
+    Only the start of a sequence is encoded like this; later parts, such as
+    tool output, are encoded by `encode`.
     """
     ...
 
@@ -53,8 +53,8 @@ class Tokenizer(Protocol):
     """Returns the id whose text is exactly `piece`, or None."""
     ...
 
-  def chat(self, text: str) -> str:
-    """Returns a user's message as the model's chat template has it.
+  def apply_chat_template(self, text: str) -> str:
+    """Returns a user's message in the model's chat template, as text.
 
     Raises:
       ValueError: the model has no chat template.
@@ -105,7 +105,7 @@ class SentencePieceTokenizer:
     is_token = len(ids) == 1 and ids[0] != self._model.unk_id()
     return ids[0] if is_token else None
 
-  def chat(self, text: str) -> str:
+  def apply_chat_template(self, text: str) -> str:
     """Raises ValueError, because sentencepiece has no chat template."""
     raise ValueError(
       "the model has no chat template; expected another prompt format"
@@ -114,14 +114,14 @@ class SentencePieceTokenizer:
   def save(self, folder: pathlib.Path) -> None:
     """Writes `tokenizer.model` and, for `transformers`, a copy in its layout.
 
-    The copy is only written for models of characters, which `transformers`
+    The copy is only written for character-level models, which `transformers`
     would misread.
     """
     model = self._model.serialized_model_proto()
     (folder / "tokenizer.model").write_bytes(model)
-    if character_tokenizer.is_of_characters(self._model):
+    if character_tokenizer.is_character_level(self._model):
       character_tokenizer.save(self._model, folder)
-      _write_generation(folder, self.eos_ids, self.pad_id)
+      _write_generation_config(folder, self.eos_ids, self.pad_id)
 
 
 class HuggingFaceTokenizer:
@@ -137,7 +137,7 @@ class HuggingFaceTokenizer:
     pad = tokenizer.pad_token_id
     self.pad_id: int = self.eos_ids[0] if pad is None else pad
     self.vocab_size = len(tokenizer)
-    self._bos_ids = _ids_before(tokenizer)
+    self._bos_ids = _prefix_ids(tokenizer)
 
   def encode(self, text: str) -> list[int]:
     """Returns the ids of a text."""
@@ -150,8 +150,8 @@ class HuggingFaceTokenizer:
     no second one.
     """
     ids = self.encode(text)
-    is_there = ids[: len(self._bos_ids)] == self._bos_ids
-    return ids if is_there else self._bos_ids + ids
+    has_bos = ids[: len(self._bos_ids)] == self._bos_ids
+    return ids if has_bos else self._bos_ids + ids
 
   def decode(self, ids: list[int]) -> str:
     """Returns the text of ids."""
@@ -167,8 +167,8 @@ class HuggingFaceTokenizer:
     """
     return self._tokenizer.get_added_vocab().get(piece)
 
-  def chat(self, text: str) -> str:
-    """Returns a user's message as the model's chat template has it.
+  def apply_chat_template(self, text: str) -> str:
+    """Returns a user's message in the model's chat template, as text.
 
     Raises:
       ValueError: the model has no chat template.
@@ -186,14 +186,14 @@ class HuggingFaceTokenizer:
   def save(self, folder: pathlib.Path) -> None:
     """Writes the tokenizer's files and the EOS token ids."""
     self._tokenizer.save_pretrained(str(folder))
-    _write_generation(folder, self.eos_ids, self.pad_id)
+    _write_generation_config(folder, self.eos_ids, self.pad_id)
 
 
-def _ids_before(tokenizer: Any) -> list[int]:
+def _prefix_ids(tokenizer: Any) -> list[int]:
   """Returns the ids that a tokenizer of `transformers` puts before a text.
 
-  Llama 3 and Gemma put BOS there, and Qwen nothing. What a template has after
-  the text is not read, because a prompt goes on.
+  Llama 3 and Gemma put BOS there, and Qwen nothing. Tokens after the text, such
+  as EOS, are left out, because the response follows the prompt.
   """
   text = "a"
   plain = tokenizer.encode(text, add_special_tokens=False)
@@ -204,10 +204,10 @@ def _ids_before(tokenizer: Any) -> list[int]:
   return []
 
 
-def _write_generation(
+def _write_generation_config(
   folder: pathlib.Path, eos_ids: Sequence[int], pad_id: int
 ) -> None:
-  """Writes the ids at which `transformers` ends and pads a text."""
+  """Writes the EOS and padding ids for `transformers`."""
   generation = {"eos_token_id": list(eos_ids), "pad_token_id": pad_id}
   text = json.dumps(generation, indent=2)
   (folder / _GENERATION).write_text(text + "\n", encoding="utf-8")
@@ -242,7 +242,7 @@ def from_folder(folder: pathlib.Path) -> Tokenizer:
   from_pretrained: Any = transformers.AutoTokenizer.from_pretrained
   with user_files.reading(folder, "a tokenizer that transformers can load"):
     tokenizer = from_pretrained(str(folder))
-    # Some values are first used here.
+    # Loading does not check all values of the files; this call uses them.
     tokenizer.decode(tokenizer.encode("a"))
   for name in (_GENERATION, "config.json"):
     ids = _eos_ids(folder / name)
@@ -260,7 +260,7 @@ def _eos_ids(path: pathlib.Path) -> list[int]:
   """Returns the `eos_token_id` of a JSON file: one id, several or none.
 
   Raises:
-    ValueError: it is neither.
+    ValueError: the value is not one id or a list of ids.
   """
   if not path.exists():
     return []

@@ -1,6 +1,6 @@
 """The decoder: RMSNorm, rotary grouped-query attention, SwiGLU.
 
-Left out on purpose: the output head. `__call__` returns final hidden states;
+`__call__` returns final hidden states, without the output head;
 `unembedding` gives the head's matrix, so that callers compute logits only
 where they need them (one position when sampling, chunks in training).
 """
@@ -94,7 +94,7 @@ class Transformer(nn.Module):
       counts = jnp.broadcast_to(recent.count, (c.num_layers,))
       recent = recent.replace(count=counts)
     x = embedding[tokens].astype(self.dtype)
-    how = Computation(
+    computation = Computation(
       self.dtype, self.attend, self.attend_cached, self.multiply, self.fused
     )
     block = Block
@@ -109,11 +109,11 @@ class Transformer(nn.Module):
       in_axes=(nn.broadcast, nn.broadcast, nn.broadcast, 0),
       length=c.num_layers,
       metadata_params={nn.PARTITION_NAME: "layers"},
-    )(c, how, name="layers")
-    (x, _), new = layers(
+    )(c, computation, name="layers")
+    (x, _), new_kv = layers(
       (x, jnp.zeros((), jnp.int32)), positions, segments, cache, recent
     )
-    return RMSNorm(c.norm_eps, "embed", name="final_norm")(x), new
+    return RMSNorm(c.norm_eps, "embed", name="final_norm")(x), new_kv
 
 
 def unembedding(params: Params, config: ModelConfig) -> Float[Array, "D V"]:
@@ -141,7 +141,7 @@ def abstract_params(model: Transformer) -> BoxedParams:
 def init_params(model: Transformer, key: jax.Array) -> Params:
   """Draws random parameters; uses up `key`.
 
-  Under `jax.jit` with `out_shardings`, they are made in their shards.
+  Under `jax.jit` with `out_shardings`, each device makes its shards only.
   """
   return nn.unbox(_init(model, key))
 

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from azr_jax.config.settings import Settings, setting
 
-# {name: value}, as `jax.jit` takes them; None: the compiler's own.
+# The `compiler_options` of `jax.jit`; None means XLA's defaults.
 Options: TypeAlias = dict[str, str | bool] | None
 
 _PAIRS = (
@@ -24,7 +24,7 @@ _PAIRS = (
 class CompilerSettings(Settings):
   """Options of XLA for updates and scoring, by platform."""
 
-  # Kernels of the next layer are gathered while this one computes.
+  # XLA all-gathers the weights of the next layer while this layer computes.
   tpu: tuple[str, ...] = setting(
     (
       "xla_enable_async_all_gather=true",
@@ -38,8 +38,8 @@ class CompilerSettings(Settings):
   gpu: tuple[str, ...] = setting(
     (), "XLA options on GPUs, as NAME=VALUE", accepts=_PAIRS
   )
-  # Otherwise a fusion keeps float32 where the code rounds to bfloat16, and two
-  # programs of one model differ as much as two layouts do.
+  # Otherwise a fusion keeps float32 where the code rounds to bfloat16, so two
+  # programs of one model give slightly different values.
   exact_rounding: bool = setting(
     True, "round to bfloat16 wherever the code does, whatever XLA fuses"
   )

@@ -19,7 +19,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 # Hosts exchange messages in chunks of this one size, so that one compiled
 # program serves messages of all lengths.
 MESSAGE_BYTES = 1 << 16
@@ -202,7 +202,7 @@ class Hosts:
           f"{what}: {self.name(index)} failed: {text.decode()}"
         )
 
-  def primary_first(self, what: str, make: Callable[[], Made]) -> Made:
+  def primary_first(self, what: str, make: Callable[[], T]) -> T:
     """Calls `make` on the primary process, then on the others.
 
     It is for data that the first call writes to a shared disk, and that later
@@ -218,7 +218,7 @@ class Hosts:
     Raises:
       RuntimeError: `make` failed on another process.
     """
-    made: list[Made] = []
+    made: list[T] = []
     # The primary process has its turn, then the others have theirs.
     for turn_of_primary in (True, False):
       error = None

@@ -1,6 +1,6 @@
-"""Compares a function with a baseline by alternate runs.
+"""Compares a function with a baseline by alternating runs of both.
 
-Other load on the machine then slows both sides.
+Other load on the machine then slows both alike.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ def alternate(
   baseline: Callable[[], float] | None,
   repeats: int,
 ) -> tuple[list[float], list[float]]:
-  """Runs both sides in turn, after one run of each that is not counted.
+  """Times both functions in alternation, after a warm-up run of each.
 
   Args:
     candidate: does the work once and returns seconds.
     baseline: does the same work once and returns seconds, or None.
-    repeats: counted runs of each.
+    repeats: timed runs of each.
 
   Returns:
     The seconds of the candidate's runs, and those of the baseline's.

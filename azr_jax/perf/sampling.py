@@ -140,7 +140,7 @@ class EndlessTokenizer:
     del piece
     return None
 
-  def chat(self, text: str) -> str:
+  def apply_chat_template(self, text: str) -> str:
     """Raises NotImplementedError, because nothing encodes a text."""
     raise NotImplementedError
 

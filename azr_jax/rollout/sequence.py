@@ -20,12 +20,12 @@ class Request:
   """A prompt, and how to sample it.
 
   Attributes:
-    number: of the request; names its sequences for environments.
+    number: identifies the request; a part of its sequences' ids.
     prompt: what to sample from.
     n: samples.
     max_new_tokens: maximum number of tokens of a completion.
     key_data: uint32 [W], the random key; sample s folds in (`seed`, s).
-    seed: the prompt's integer.
+    seed: the integer that separates the prompt's random numbers from others'.
     temperature: divides the logits; 0 is greedy.
     priority: requests with a smaller one get their slots first.
     environment: runs the tool calls of conversations; None ends a completion
@@ -53,12 +53,12 @@ class SequenceState:
     token_ids: the completion so far, tool output included.
     logprobs: log-probability of each token; 0 in tool output.
     loss_mask: whether the model wrote the token; false in tool output.
-    versions: of the parameters that each token was sampled with.
+    versions: for each token, the version of the parameters that sampled it.
     response_start: index of the first token of the current response.
     awaiting_tool: whether the environment has yet to answer the last response.
     cached: the pages of its prompt and its tokens; None if it has none.
     finish_reason: one of `types.FINISH_REASONS`; None until it has ended.
-    ended: the future of its completion.
+    completion_future: the future of its completion.
   """
 
   request: Request
@@ -71,7 +71,9 @@ class SequenceState:
   awaiting_tool: bool = False
   cached: CachedTokens | None = None
   finish_reason: str | None = None
-  ended: "Future[types.Completion]" = dataclasses.field(default_factory=Future)
+  completion_future: "Future[types.Completion]" = dataclasses.field(
+    default_factory=Future
+  )
 
   @property
   def id(self) -> SequenceId:
@@ -80,9 +82,9 @@ class SequenceState:
 
   @property
   def num_uncached(self) -> int:
-    """Tokens to prefill before the next one can be sampled.
+    """Number of tokens to prefill before the next one can be sampled.
 
-    The last one need not: the decode loop runs it.
+    The last token is not counted, because the decode loop runs it.
     """
     return self.length - 1 - (self.cached.count if self.cached else 0)
 
@@ -94,7 +96,7 @@ class SequenceState:
 
   @property
   def last_token(self) -> int:
-    """The token that the decode loop runs first."""
+    """The token that the decode loop takes as its first input."""
     ids = self.token_ids or self.request.prompt.token_ids
     return ids[-1]
 
@@ -110,7 +112,7 @@ class SequenceState:
 
   @property
   def max_cached(self) -> int:
-    """How many of its tokens are ever cached: all but the last one."""
+    """Maximum number of its tokens in the cache: all but the last one."""
     request = self.request
     return len(request.prompt.token_ids) + request.max_new_tokens - 1
 
@@ -151,7 +153,7 @@ class SequenceState:
       self.cached.count = min(self.cached.count, self.length)
 
   def continue_from(self, other: "SequenceState") -> None:
-    """Takes the tokens of the same sequence in a run that was killed."""
+    """Resumes from the tokens that the same sequence had in a killed run."""
     self.token_ids = list(other.token_ids)
     self.logprobs = list(other.logprobs)
     self.loss_mask = list(other.loss_mask)
@@ -161,6 +163,6 @@ class SequenceState:
     self.response_start = by_tool[-1] + 1 if by_tool else 0
 
 
-# Given a sequence, and how many of its tokens are known to hold no end: how
-# many tokens there are up to the end of the current response, or None.
+# (sequence, number of its tokens that were searched before) -> number of tokens
+# up to the end of the current response; None if it has not ended.
 ResponseEnd = Callable[[SequenceState, int], int | None]

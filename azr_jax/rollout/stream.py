@@ -156,7 +156,7 @@ class Stream:
       self._unscheduled += waiting
     elif waiting:
       self._scheduler.add(request, waiting)
-    return request, [sequence.ended for sequence in sequences]
+    return request, [sequence.completion_future for sequence in sequences]
 
   def _make_slots(self, params: types.Params) -> None:
     """Makes slots, and adds the sequences that wait for them.
@@ -211,7 +211,7 @@ class Stream:
         self._ended = scheduler.take_ended()
         self._close_if_empty()
     for sequence in ended:
-      sequence.ended.set_result(self._completion(sequence))
+      sequence.completion_future.set_result(self._completion(sequence))
       if self._output is not None and scheduler is not None:
         scheduler.meter.check_ready(self._output.done)
     return self._output is not None
@@ -247,7 +247,7 @@ class Stream:
       self._ended += self._scheduler.take_ended()
     ended, self._ended = self._ended, []
     for sequence in ended:
-      sequence.ended.set_result(self._completion(sequence))
+      sequence.completion_future.set_result(self._completion(sequence))
     return bool(ended)
 
   @property

@@ -38,8 +38,8 @@ State = TypeVar("State")
 class Checkpointer:
   """Saves and restores a run folder's checkpoints.
 
-  It is a context that waits for saves under way, also where an error ends it;
-  that error is not replaced by one of the saves.
+  It is a context manager that waits for saves under way, also after an error,
+  which no error of a save replaces.
   """
 
   def __init__(

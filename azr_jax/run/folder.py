@@ -13,8 +13,9 @@ from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import storage
 
 CONFIG = "config.json"
-# A resumed run may change keys that begin with these: devices and length.
-LAYOUT = (
+# A resumed run may change keys with these prefixes: they set devices, length
+# and logging, not what is learned.
+MUTABLE_KEYS = (
   "train.steps",
   "train.save_every",
   "train.save_minutes",
@@ -36,9 +37,10 @@ LAYOUT = (
   "executor.address",
   "model.cache_dir",
 )
-# Scores do not depend on devices or on how sampling is batched.
-SCORING_LAYOUT = (
-  *LAYOUT,
+# A resumed evaluation may also change these, because scores do not depend on
+# how sampling is batched.
+SCORING_MUTABLE_KEYS = (
+  *MUTABLE_KEYS,
   "rollout.slots",
   "rollout.prompt_buckets",
   "rollout.prefill_tokens",
@@ -55,15 +57,16 @@ def lock(
   folder: pathlib.Path,
   config: Mapping[str, Any],
   hosts: Hosts,
-  mutable_keys: Sequence[str] = LAYOUT,
+  mutable_keys: Sequence[str] = MUTABLE_KEYS,
   started_by: Sequence[str] = RUN_FILES,
   section: str = "config.",
 ) -> Iterator[None]:
   """Locks a folder while the context lasts, and writes config.json into it.
 
   The primary host makes and locks the folder, which all hosts share. If a run
-  has begun in it, config.json must agree. The operating system releases the
-  lock when the process ends. In an object store there are no locks.
+  has begun in it, config.json must be equal but for `mutable_keys`. The
+  operating system releases the lock when the process ends. In an object store
+  there are no locks.
 
   Args:
     folder: the folder; it is made if missing.
@@ -92,7 +95,7 @@ def lock(
     unshared = None
     if not (folder / CONFIG).exists():
       unshared = ValueError(
-        f"{folder} is not the folder of the first host: expected a --workdir "
+        f"{folder} is not the folder of the primary host: expected a --workdir "
         "that all hosts share"
       )
     hosts.raise_on_all("workdir", unshared)
@@ -154,7 +157,9 @@ def _write_config(
     _has_content(file) for name in started_by for file in folder.glob(name)
   )
   if path.exists() and has_begun:
-    _refuse_another(folder, current, read_config(folder), mutable_keys, section)
+    _refuse_changed_config(
+      folder, current, read_config(folder), mutable_keys, section
+    )
   storage.write_atomically(path, json.dumps(current, indent=2) + "\n")
 
 
@@ -170,16 +175,16 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
   return user_files.read_object(path)
 
 
-def _refuse_another(
+def _refuse_changed_config(
   folder: pathlib.Path,
   current: dict[str, Any],
   begun_with: dict[str, Any],
   mutable_keys: Sequence[str],
   section: str,
 ) -> None:
-  """Raises ValueError, which names a key, if two configs differ.
+  """Raises ValueError if a key differs that may not; names the first one.
 
-  A key is `system` if that differs, because others differ with it.
+  `system` is compared first, because other keys differ with it.
   """
   new, old = overrides.flatten(current), overrides.flatten(begun_with)
   for key in sorted(new.keys() | old.keys(), key=lambda k: (k != "system", k)):

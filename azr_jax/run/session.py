@@ -30,7 +30,7 @@ from azr_jax.run import (
 from azr_jax.run import folder as folder_lib
 from azr_jax.run.checkpoint import Checkpointer
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Run:
     if self.is_primary:
       console.print_status(text)
 
-  def build(self, what: str, make: Callable[[], Made]) -> Made:
+  def build(self, what: str, make: Callable[[], T]) -> T:
     """Returns what `make` returns; the primary host calls it before the others.
 
     Files that it writes to a shared disk are then there for the others.
@@ -113,7 +113,7 @@ def open_run(
   workdir: str,
   config: Mapping[str, Any],
   timeout_s: float,
-  mutable_keys: Sequence[str] = folder_lib.LAYOUT,
+  mutable_keys: Sequence[str] = folder_lib.MUTABLE_KEYS,
   started_by: Sequence[str] = folder_lib.RUN_FILES,
   section: str = "config.",
   stops_after_step: bool = True,

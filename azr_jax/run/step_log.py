@@ -19,9 +19,8 @@ from azr_jax.run.settings import RunSettings
 from azr_jax.types import RolloutBatch
 
 FETCHER = "fetch of an update's metrics"
-EXIT_TIMEOUT_S = (
-  120.0  # An update that was begun before an error may take so long.
-)
+# At exit, an update that was started before an error may take this long.
+EXIT_TIMEOUT_S = 120.0
 
 
 def fetch(metrics: types.Metrics) -> "Future[tuple[dict[str, float], float]]":
@@ -39,7 +38,7 @@ def fetch(metrics: types.Metrics) -> "Future[tuple[dict[str, float], float]]":
       with jax.profiler.TraceAnnotation("update"):
         fetched = metrics_lib.to_host(jax.device_get(metrics))
       future.set_result((fetched, time.monotonic()))
-    except Exception as error:  # noqa: BLE001 - the waiter must hear of it.
+    except Exception as error:  # noqa: BLE001 - `result()` raises it.
       future.set_exception(error)
 
   # The thread is a daemon, because an update that waits for a lost host must
@@ -62,8 +61,8 @@ def await_fetches() -> None:
 class StepLog:
   """Writes a step's metrics and texts, one step late, on the primary host.
 
-  It is a context. If the loop ends by an error, the last step is still written
-  where possible, and the error is not replaced by another.
+  It is a context manager. If the loop ends by an error, the last step is still
+  written where possible, and no second error hides the first.
   """
 
   def __init__(
@@ -119,8 +118,8 @@ class StepLog:
     step: int,
     rollouts: RolloutBatch,
     update_metrics: "Future[tuple[dict[str, float], float]]",
-    compiled: int,
-    timed: Callable[[float], dict[str, float]],
+    num_compiled: int,
+    timings: Callable[[float], dict[str, float]],
   ) -> None:
     """Keeps a step, whose update may still be running, for `write_last`.
 
@@ -128,9 +127,9 @@ class StepLog:
       step: the number of the step.
       rollouts: the trajectories and metrics of its rollouts.
       update_metrics: what `fetch` returned for its update.
-      compiled: how many programs it compiled.
-      timed: returns its times and speeds, given when its update was done; it
-        is called once, in the order of steps.
+      num_compiled: how many programs JAX compiled during the step.
+      timings: maps the time at which the update was done to the metrics of
+        time and speed; it is called once, in the order of steps.
     """
 
     def write() -> None:
@@ -146,8 +145,8 @@ class StepLog:
       nonfinite.check(step, learner_metrics, self._may_skip)
       if self._writer is None:
         return
-      metrics = rollouts.metrics | learner_metrics | timed(done_at)
-      metrics["compile/count"] = float(compiled)
+      metrics = rollouts.metrics | learner_metrics | timings(done_at)
+      metrics["compile/count"] = float(num_compiled)
       self._writer.write(step, metrics)
       metrics_lib.write_samples(
         self._folder,
@@ -202,7 +201,7 @@ class StepLog:
 
 
 def _show(trajectories: Sequence[types.Trajectory]) -> None:
-  """Shows the response with the largest reward of a step."""
+  """Prints the response with the largest reward of a step."""
   best = max(trajectories, key=lambda t: t.reward)
   group = best.group_id if isinstance(best.group_id, tuple) else ()
   name = "/".join(part for part in group if isinstance(part, str))

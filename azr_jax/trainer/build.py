@@ -325,7 +325,7 @@ def build_learner(
 
 
 def build_executor(c: ExecutorSettings, hosts: Hosts | None = None) -> Executor:
-  """Returns a started executor; it is a context that ends its processes.
+  """Returns a started executor, a context manager that ends its processes.
 
   Args:
     c: the section of the config.

@@ -6,7 +6,7 @@ from azr_jax.config.settings import Settings, setting
 from azr_jax.evals import prompt_formats
 from azr_jax.evals.livecodebench_files import ContestSettings
 from azr_jax.evals.mathematics import MathematicsSettings
-from azr_jax.evals.program_tasks import TRAINED
+from azr_jax.evals.program_tasks import TRAINING
 from azr_jax.rollout.python_tool import PythonToolSettings
 from azr_jax.systems.benchmark_agents import AGENTS, SteerSettings
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
@@ -62,9 +62,9 @@ class PeriodicSettings(Settings):
   )
   prompt_format: str = setting(
     "full",
-    "prompt format; trained: the solver's prompt and grading of training",
-    paper="that of training; AZR: trained",
-    choices=(TRAINED, *PROMPT_FORMATS),
+    "prompt format; training: the prompts and grading of the solver's training",
+    paper="that of training; AZR: training",
+    choices=(TRAINING, *PROMPT_FORMATS),
   )
   mathematics: MathematicsSettings = MathematicsSettings()
 

@@ -158,7 +158,7 @@ def _read(
     benchmark = mathematics.with_grading(
       c.mathematics, registry.BENCHMARKS[name]
     )
-    if c.prompt_format == program_tasks.TRAINED:
+    if c.prompt_format == program_tasks.TRAINING:
       benchmark = program_tasks.with_training_prompt(
         benchmark, system.solver_prompt
       )

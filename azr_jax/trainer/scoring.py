@@ -26,7 +26,7 @@ from azr_jax.evals import (
 from azr_jax.executor import Executor
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.run import session, storage
-from azr_jax.run.folder import SCORING_LAYOUT
+from azr_jax.run.folder import SCORING_MUTABLE_KEYS
 from azr_jax.run.session import Run
 from azr_jax.systems import benchmark_agents
 from azr_jax.systems import registry as systems
@@ -125,7 +125,7 @@ def open_scores(
     workdir,
     identity,
     settings.hosts.timeout_s,
-    mutable_keys=tuple(f"config.{key}" for key in SCORING_LAYOUT),
+    mutable_keys=tuple(f"config.{key}" for key in SCORING_MUTABLE_KEYS),
     started_by=("*.jsonl",),
     section="",
     stops_after_step=False,

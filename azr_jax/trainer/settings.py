@@ -1,4 +1,4 @@
-"""Whole configurations: the sections of each command, and how they agree.
+"""Whole configurations: the sections of each command, and checks across them.
 
 `train_config` and `supervised_config` return a config with the defaults of all
 sections, of which a config file overrides some. `read_train`, `read_supervised`
@@ -13,7 +13,7 @@ import ml_collections
 
 from azr_jax.config import overrides
 from azr_jax.config import settings as settings_lib
-from azr_jax.config.settings import Invalid, Made, Settings, setting
+from azr_jax.config.settings import Invalid, Settings, SettingsT, setting
 from azr_jax.corpora import registry as corpora
 from azr_jax.evals import registry as benchmarks
 from azr_jax.executor.settings import ExecutorSettings
@@ -97,7 +97,8 @@ class TrainSettings(Settings):
         f"={self.shaping.overlong_buffer}: expected at most "
         f"rollout.max_tokens={rollout.max_tokens}",
       )
-    assert self.correction  # It refuses a choice that weighs samples twice.
+    # The property raises Invalid if samples would be weighted twice.
+    assert self.correction
     text_monitor.load_classifier(self.train.flag_classifier)
     if self.evaluation.every:
       try:
@@ -107,18 +108,19 @@ class TrainSettings(Settings):
         raise Invalid("evaluation.benchmarks", f"={names!r}: {error}") from None
 
   @property
-  def sampler_differs(self) -> bool:
-    """Whether samples may come from another policy than the update starts from.
+  def may_be_off_policy(self) -> bool:
+    """Whether samples may come from an older policy than the one to update.
 
-    Sampler and learner compute in one type, `model.dtype`.
+    Stale parameters are the only reason: sampler and learner both compute in
+    `model.dtype`.
     """
     return self.rollout.max_staleness > 0
 
   @property
   def correction(self) -> str:
-    """The correction of samples: one of `corrections.KINDS`, or none."""
+    """The off-policy correction: one of `corrections.KINDS`, or `NONE`."""
     return corrections.resolve(
-      self.learner.correction, self.sampler_differs, self.learner.is_weighted
+      self.learner.correction, self.may_be_off_policy, self.learner.is_weighted
     )
 
 
@@ -194,7 +196,7 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
         f"={values['system']!r}: expected a class whose name is no section of "
         f"every config, such as {cls.name!r}",
       )
-    own = values.pop(cls.name, {})
+    section = values.pop(cls.name, {})
     for name in systems.SYSTEMS:
       values.pop(name, None)
     for key, value in values.items():
@@ -203,7 +205,7 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
         raise settings_lib.unknown(key, value, names)
     shared = settings_lib.build(TrainSettings, values)
     try:
-      settings = settings_lib.build(cls.Settings, own)
+      settings = settings_lib.build(cls.Settings, section)
     except Invalid as error:
       raise error.inside(cls.name) from None
     cls.check(settings, shared.rollout)
@@ -260,7 +262,7 @@ class SupervisedRunSettings(Settings):
   save_every: int = setting(1000, "steps between checkpoints", minimum=1)
   save_minutes: float = setting(
     30.0,
-    "minutes after a checkpoint until the next step's end is saved too",
+    "also save at the first step that ends this many minutes after a save",
     above=0,
   )
   keep_checkpoints: int = setting(2, "newest checkpoints to keep", minimum=1)
@@ -269,7 +271,7 @@ class SupervisedRunSettings(Settings):
   )
   model_dtype: str = setting(
     "float16",
-    "type of the weights that are written at the end",
+    "dtype of the weights that are written at the end",
     choices=tuple(safetensors_io.DTYPES),
   )
 
@@ -341,16 +343,16 @@ def read_supervised(config: ml_collections.ConfigDict) -> SupervisedExperiment:
       f"={kind!r}: expected {others[0]!r}, whose section the config has; "
       "another variant of configs/sft.py has another corpus",
     )
-  own = values.pop(kind, {})
+  section = values.pop(kind, {})
   shared = overrides.build(SupervisedTrainSettings, values)
   try:
-    corpus = settings_lib.build(corpora.KINDS[kind].Settings, own)
+    corpus = settings_lib.build(corpora.KINDS[kind].Settings, section)
   except Invalid as error:
     raise error.inside(kind).inside("config") from None
   return SupervisedExperiment(shared, corpus)
 
 
-def read(cls: type[Made], config: ml_collections.ConfigDict) -> Made:
+def read(cls: type[SettingsT], config: ml_collections.ConfigDict) -> SettingsT:
   """Checks a config and returns its settings, all of one class.
 
   Args:

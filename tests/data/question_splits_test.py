@@ -63,7 +63,7 @@ def test_the_files_are_disjoint_and_as_large_as_the_tasks_allow(data, tmp_path):
       assert catalogue.tasks()[question.task].split == wanted
   assert made.tasks["gym/ab"] == {
     "found": 16,
-    "repeated": 0,
+    "duplicates": 0,
     "train": 8,
     "sft": 4,
     "seen": 4,
@@ -73,13 +73,13 @@ def test_the_files_are_disjoint_and_as_large_as_the_tasks_allow(data, tmp_path):
   # the one that both tasks have stays in the test task.
   assert made.tasks["bbh/snarks"] == {
     "found": 21,
-    "repeated": 11,
+    "duplicates": 11,
     "train": 6,
     "sft": 2,
     "seen": 2,
     "test": 0,
   }
-  assert made.tasks["bbh/ruin_names"]["repeated"] == 10
+  assert made.tasks["bbh/ruin_names"]["duplicates"] == 10
   assert made.tasks["bbh/ruin_names"]["test"] == 6
   assert len(made.missing) == 144 - 5 and "gym/gcd" not in made.missing
   missing = question_splits.missing(made)
@@ -137,7 +137,7 @@ def test_what_a_generator_repeats_is_counted(tmp_path, monkeypatch):
     made = question_splits.build(SMALL, tmp_path, ("gym/ab",))
     # The sixteenth question that differs is the 46th, and 30 are left out.
     assert made.tasks["gym/ab"]["found"] == 46
-    assert made.tasks["gym/ab"]["repeated"] == 30
+    assert made.tasks["gym/ab"]["duplicates"] == 30
     assert sum(len(file) for file in read(tmp_path).values()) == 16
 
 

@@ -37,7 +37,7 @@ def test_cruxeval_is_asked_and_graded_as_in_training(executor):
     benchmark = trained(name)
     pending = []
     for row, item in zip(raw, benchmark.read(raw), strict=True):
-      prompt = benchmark.prompt(item, "trained", None)
+      prompt = benchmark.prompt(item, "training", None)
       assert row["code"] in prompt and row[given] in prompt
       assert prompt.endswith("<think>")
       for text in (response(label, row[label]), row[label]):
@@ -107,14 +107,14 @@ def test_other_benchmarks_have_no_prompt_of_training():
     [{"question": "1+1?", "answer": "#### 2"}]
   )
   with pytest.raises(ValueError, match="training asks nothing like 'gsm8k'"):
-    trained("gsm8k").prompt(item, "trained", None)
+    trained("gsm8k").prompt(item, "training", None)
 
 
 def test_the_paper_s_evaluation_is_that_of_figure_14():
   for variant in azr.PAPER_MODELS:
     c = settings.read_train(azr.get_config(variant)).shared.evaluation
     assert (c.limit, c.samples, c.temperature) == (0, 1, 0.0)
-    assert c.prompt_format == program_tasks.TRAINED
+    assert c.prompt_format == program_tasks.TRAINING
     assert {*c.benchmarks.split(",")} == {
       benchmark.name for benchmark in cruxeval.BENCHMARKS
     }

@@ -46,7 +46,7 @@ def test_text(run, expression, text):
 )
 def test_no_text(run, code):
   result = run(code)
-  assert (result.status, result.error) == ("error", "NoText")
+  assert (result.status, result.error) == ("error", "Unserializable")
 
 
 def test_as_deep_as_allowed(run):

@@ -100,7 +100,7 @@ CASES = {
     ("1", "2"),
   ),
   "canonical_that_kills": _spoils(
-    _ONE.format("os.kill(os.getppid(), 0)"), errors=("NoText",)
+    _ONE.format("os.kill(os.getppid(), 0)"), errors=("Unserializable",)
   ),
   "patched_table_of_types": Case(
     f"{_GLOBALS}class V: pass\ndef f():\n"
@@ -190,7 +190,7 @@ CASES = {
     "import sys\ndef audit(*event): raise KeyboardInterrupt\n"
     "def f(x):\n  sys.addaudithook(audit)\n  return [1]",
     ("1", "2"),
-    errors=("KeyboardInterrupt", "NoReport", "NoText"),
+    errors=("KeyboardInterrupt", "NoReport", "Unserializable"),
   ),
   "exit_handler": gives(
     "import atexit, os\ndef f():\n"

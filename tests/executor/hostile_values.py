@@ -7,13 +7,13 @@ _OBJECT = "class V{}:\n  {}\ndef f():\n  return {}"
 
 
 def _no_text(expression, setup=""):
-  return fails(f"{setup}\n{_RETURNS.format(expression)}", "NoText")
+  return fails(f"{setup}\n{_RETURNS.format(expression)}", "Unserializable")
 
 
 def _object(method, bases="", value="V()", *errors):
   """Returns a case whose value has methods that must not be called."""
   code = _OBJECT.format(bases and f"({bases})", method, value)
-  return fails(code, *(errors or ("NoText",)))
+  return fails(code, *(errors or ("Unserializable",)))
 
 
 def _text(expression, text, **options):
@@ -28,7 +28,7 @@ VALUES = {
   "complex_of_odd_parts": _text(
     "complex(-0.0, float('nan'))", "complex(-0.0, float('nan'))", runs=2
   ),
-  "huge_integer": fails(_RETURNS.format("10**5000"), "NoText"),
+  "huge_integer": fails(_RETURNS.format("10**5000"), "Unserializable"),
   "huge_integer_with_the_limit_off": fails(
     "import sys\ndef f():\n  sys.set_int_max_str_digits(0)\n  return 10**5000",
     "MalformedReport",
@@ -87,7 +87,7 @@ VALUES = {
     "import sys\nx = [1]\ndef grow(*event):\n  x.append(1)\n  return grow\n"
     "def f():\n  sys.settrace(grow)\n  return x",
     statuses=("ok", "error", "timeout"),
-    errors=("NoText", "MemoryError", "RuntimeError", "TimeoutError"),
+    errors=("Unserializable", "MemoryError", "RuntimeError", "TimeoutError"),
   ),
 }
 
@@ -122,7 +122,7 @@ OBJECTS = {
   "subclass_as_a_key": _object("pass", "str", "{V('x'): 1}"),
   "enumeration": fails(
     "import enum\nclass V(enum.IntEnum):\n  A = 1\n" + _RETURNS.format("V.A"),
-    "NoText",
+    "Unserializable",
   ),
   "named_tuple": _no_text(
     "namedtuple('V', 'x')(1)", "from collections import namedtuple"
@@ -132,14 +132,14 @@ OBJECTS = {
     "  def __hash__(self): return hash(int)\n"
     "class V(metaclass=M):\n  def __repr__(self): return '1'\n"
     + _RETURNS.format("V()"),
-    "NoText",
+    "Unserializable",
     "AttributeError",
     "TypeError",
   ),
   "metaclass_that_exits": fails(
     "class M(type):\n  def __hash__(self): __import__('os')._exit(0)\n"
     "class V(metaclass=M): pass\n" + _RETURNS.format("V()"),
-    "NoText",
+    "Unserializable",
     "NoReport",
   ),
   "hash_of_a_key_that_changes": gives(

@@ -33,14 +33,14 @@ def test_error_never_carries_the_message(run):
   [
     ("def f(:", "SyntaxError"),
     ("def g():\n  return 1", "NameError"),
-    ("def f():\n  return lambda: 1", "NoText"),
+    ("def f():\n  return lambda: 1", "Unserializable"),
     ("def f():\n  raise StopIteration", "StopIteration"),
     ("import sys\ndef f():\n  sys.exit(0)", "SystemExit"),
     ("class Done(Exception): pass\ndef f():\n  raise Done", "Done"),
     ("def f():\n  raise KeyboardInterrupt", "KeyboardInterrupt"),
     ("def f():\n  return f()", "RecursionError"),
     ("import os\ndef f():\n  os._exit(0)", "NoReport"),
-    ("def f():\n  return 'x' * 70_000", "NoText"),
+    ("def f():\n  return 'x' * 70_000", "Unserializable"),
     ("import numpy\ndef f():\n  return 1", "ModuleNotFoundError"),
   ],
 )

@@ -133,7 +133,7 @@ def test_tokens_reach_every_worker_and_nothing_else(gcloud, launchers):
 def test_an_input_that_was_cut_starts_nothing(tmp_path, launchers):
   variables = launchers("variables")
   text = variables.text({"A": SECRET, "B": "2"})
-  command = f'{variables.RECEIVE}printf "%s\\n" "$A" "$B"; cat'
+  command = f'{variables.READ_VARIABLES}printf "%s\\n" "$A" "$B"; cat'
   whole = subprocess.run(
     ["bash", "-c", command], input=text + "rest", capture_output=True, text=True
   )

@@ -69,7 +69,7 @@ def test_training_and_benchmarks_ask_with_bos(ours, theirs):
 def test_a_chat_prompt_has_one_bos(ours, theirs):
   message = {"role": "user", "content": "hello"}
   expected = theirs.apply_chat_template([message], return_dict=False)
-  assert ours.encode_prompt(ours.chat("hello")) == expected
+  assert ours.encode_prompt(ours.apply_chat_template("hello")) == expected
   assert expected.count(theirs.bos_token_id) == 1
 
 

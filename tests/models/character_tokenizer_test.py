@@ -60,4 +60,4 @@ def test_other_sentencepiece_models_are_not_taken_for_ours(tmp_path):
   )
   path = str(tmp_path / "tokenizer.model")
   model = sentencepiece.SentencePieceProcessor(path)
-  assert not character_tokenizer.is_of_characters(model)
+  assert not character_tokenizer.is_character_level(model)

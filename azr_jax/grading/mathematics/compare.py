@@ -177,7 +177,9 @@ class Comparison:
     given = ratios.read(answer)
     if given is not None and given.is_fraction():
       answer = given.fraction()
-    return self._measured(units.measured(reference), units.measured(answer))
+    return self._same_quantity(
+      units.read_quantity(reference), units.read_quantity(answer)
+    )
 
   def _relation(self, reference: Nodes, answer: Nodes) -> bool:
     """Compares with a reference that is an equation, or `x = 5`."""
@@ -240,7 +242,9 @@ class Comparison:
       return False
     return self._all(wanted.terms, given.terms) or wanted.is_multiple(given)
 
-  def _measured(self, wanted: units.Measured, given: units.Measured) -> bool:
+  def _same_quantity(
+    self, wanted: units.Quantity, given: units.Quantity
+  ) -> bool:
     verdict = units.same_number(wanted, given, self.tolerance)
     if verdict is not None:
       return verdict
@@ -282,6 +286,6 @@ def _ascending(nodes: Nodes) -> tuple[list[Nodes], list[str]]:
   return sides, signs
 
 
-def _may_be_radians(measured: units.Measured) -> bool:
-  has_pi = has(measured.nodes, "command", "pi")
-  return measured.unit in (None, units.RADIAN) and has_pi
+def _may_be_radians(quantity: units.Quantity) -> bool:
+  has_pi = has(quantity.nodes, "command", "pi")
+  return quantity.unit in (None, units.RADIAN) and has_pi

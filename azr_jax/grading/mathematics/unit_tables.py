@@ -67,8 +67,8 @@ SCALES: dict[str, int] = {
 }
 PERCENT = frozenset(("percent", "percentage", "pct"))
 # Words before a unit, and after it, that raise it to a power.
-BEFORE: dict[str, int] = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
-AFTER: dict[str, int] = {"squared": 2, "cubed": 3}
+POWER_PREFIXES: dict[str, int] = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+POWER_SUFFIXES: dict[str, int] = {"squared": 2, "cubed": 3}
 # Words after a number that change what it says, in the singular.
 NO_UNIT = (
   frozenset(
@@ -80,7 +80,7 @@ NO_UNIT = (
   )
   | SCALES.keys()
   | PERCENT
-  | AFTER.keys()
+  | POWER_SUFFIXES.keys()
 )
 # Nouns of three letters that need no font for text.
 SHORT_NOUNS = frozenset("men day way cup box hen cow egg car cat dog".split())

@@ -1,4 +1,4 @@
-r"""Separates units, percent signs and words of scale from a value.
+r"""Separates units, percent signs and words such as "million" from a value.
 
 The list of units is open: `12 apples` is 12 with the unit apple. Words that
 change a value are no unit (`5 squared`, `12 or 13`, `3\text{ halves}`), and a
@@ -46,14 +46,14 @@ _DOLLAR = Unit(Fraction(1), (("dollar", 1),))
 
 
 @dataclasses.dataclass(frozen=True)
-class Measured:
-  """A value and what stands after it.
+class Quantity:
+  """A value with its unit.
 
   Attributes:
     nodes: the value.
     scale: the number that a word after the value multiplies it by.
     is_percent: whether it is a percentage.
-    unit: the unit; None without one, and for a bare "units".
+    unit: the unit; None if there is none, or only the word "units".
   """
 
   nodes: Nodes
@@ -68,7 +68,7 @@ class Measured:
 
 
 def same_number(
-  wanted: Measured, given: Measured, tolerance: numbers.Tolerance
+  wanted: Quantity, given: Quantity, tolerance: numbers.Tolerance
 ) -> bool | None:
   """Returns whether two numbers are the same, or None if one is no number."""
   value, other = wanted.value(), given.value()
@@ -90,23 +90,23 @@ def same_number(
   )
 
 
-def measured(nodes: Nodes) -> Measured:
+def read_quantity(nodes: Nodes) -> Quantity:
   """Separates a value from its unit; without one, all nodes are the value."""
   minus = nodes[:1] if nodes[:1] == (sign("-"),) else ()
   if nodes[len(minus) : len(minus) + 1] == (sign("$"),):
-    inner = measured((*minus, *nodes[len(minus) + 1 :]))
+    inner = read_quantity((*minus, *nodes[len(minus) + 1 :]))
     if inner.unit in (None, _DOLLAR) and not inner.is_percent:
       return dataclasses.replace(inner, unit=_DOLLAR)
-    return Measured(nodes)
+    return Quantity(nodes)
   if len(nodes) > 1 and nodes[-1] == sign("%"):
-    return Measured(nodes[:-1], is_percent=True)
+    return Quantity(nodes[:-1], is_percent=True)
   if len(nodes) > 1 and nodes[-1] == sign("$"):
-    return Measured(nodes[:-1], unit=_DOLLAR)
+    return Quantity(nodes[:-1], unit=_DOLLAR)
   for start in _starts(nodes):
     found = _separated(nodes[:start], nodes[start:])
     if found is not None:
       return found
-  return Measured(nodes)
+  return Quantity(nodes)
 
 
 def _starts(nodes: Nodes) -> list[int]:
@@ -131,7 +131,7 @@ def _is_quotient(node: Node) -> bool:
   )
 
 
-def _separated(value: Nodes, rest: Nodes) -> Measured | None:
+def _separated(value: Nodes, rest: Nodes) -> Quantity | None:
   """Reads the words after a value; returns None if they are no unit."""
   reader = _Terms()
   if not reader.read(rest) or len(reader.terms) > _MAX_WORDS:
@@ -141,12 +141,12 @@ def _separated(value: Nodes, rest: Nodes) -> Measured | None:
     scale *= tables.SCALES[terms[0].word]
     terms = terms[1:]
   if len(terms) == 1 and terms[0].word in tables.PERCENT:
-    return Measured(value, scale, is_percent=True)
+    return Quantity(value, scale, is_percent=True)
   unit = _unit(terms)
   # The angle of `\cos 72^\circ` is in degrees, the cosine is not.
   if unit is None or (unit == DEGREE and _has_function(value)):
     return None
-  return Measured(value, scale, unit=unit if unit.powers else None)
+  return Quantity(value, scale, unit=unit if unit.powers else None)
 
 
 def _has_function(nodes: Nodes) -> bool:
@@ -178,7 +178,7 @@ class _Terms:
   """
 
   def __init__(self, side: int = 1):
-    """Starts with no word, above (1) or below (-1) a line of division."""
+    """Starts with no word, in a numerator (1) or in a denominator (-1)."""
     self.terms: list[_Term] = []
     self._side, self._next_power = side, 1
 
@@ -208,10 +208,10 @@ class _Terms:
     word = _singular(text.casefold())
     if word == "per":
       self._side = -1
-    elif word in tables.BEFORE:
-      self._next_power = tables.BEFORE[word]
-    elif word in tables.AFTER and self.terms:
-      return self._raise(tables.AFTER[word])
+    elif word in tables.POWER_PREFIXES:
+      self._next_power = tables.POWER_PREFIXES[word]
+    elif word in tables.POWER_SUFFIXES and self.terms:
+      return self._raise(tables.POWER_SUFFIXES[word])
     else:
       self.terms.append(_Term(word, self._side * self._next_power, is_text))
       self._next_power = 1
@@ -237,7 +237,7 @@ def _run(nodes: Nodes, start: int) -> str:
 
 
 def _singular(word: str) -> str:
-  if word in tables.KNOWN or word in tables.BEFORE or len(word) < 3:
+  if word in tables.KNOWN or word in tables.POWER_PREFIXES or len(word) < 3:
     return word
   return word.removesuffix("s")
 

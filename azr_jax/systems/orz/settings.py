@@ -31,7 +31,7 @@ class ORZSettings(Settings):
   )
   counts: tuple[int, ...] = setting(
     (0, 0),
-    "maximum number of problems per source; 0: all",
+    "maximum number of problems of each source; 0: all",
     required=True,
     accepts=(lambda v: min(v) >= 0, "a tuple of numbers of at least 0"),
   )
@@ -55,7 +55,7 @@ class ORZSettings(Settings):
   )
   truncated_grade: str = setting(
     "graded",
-    "whether an answer whose response was truncated after it is graded",
+    "how to grade an answer in a response that was truncated after it",
     paper="graded; the published code calls it incorrect",
     choices=reward.TRUNCATED_GRADES,
   )
@@ -64,10 +64,11 @@ class ORZSettings(Settings):
   )
 
   def check(self) -> None:
-    """Refuses counts that are not one for each source, and a blind bandit."""
+    """Refuses counts that do not match the sources, and groups of one."""
     if self.curriculum == BANDIT and self.group_size < 2:
       raise self.invalid(
-        "group_size", f"at least 2 with curriculum={BANDIT!r}, by advantages"
+        "group_size",
+        f"at least 2 with curriculum={BANDIT!r}, which learns from advantages",
       )
     self.dynamic_sampling.check_groups(self, self.group_size)
     if len(self.counts) != len(self.data):

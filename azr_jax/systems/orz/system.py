@@ -1,4 +1,4 @@
-"""Open-Reasoner-Zero: mathematical problems, with a reward of 1 or 0.
+"""Open-Reasoner-Zero: mathematical problems, with a binary reward.
 
 One step, as `ORZ.collect`:
 1. it takes the next problems; every epoch has another order, or a bandit
@@ -146,14 +146,16 @@ class ORZ(System):
       self._bandit.load_state_dict(state["bandit"])
     self._order.load_state_dict(state.get("order", {}))
 
-  def _sample_indices(self, chooser: bandit.Bandit, step: int) -> list[int]:
-    """Returns the index of each problem that a step may sample, by a bandit."""
+  def _sample_indices(self, sampler: bandit.Bandit, step: int) -> list[int]:
+    """Samples the index of each problem that a step may need, by a bandit."""
     settings = self.settings
     rngs = dynamic_sampling.generators(
       settings.dynamic_sampling, (self.context.seed, step, *_PURPOSE)
     )
+    # The first round is sampled last, because the bandit's metrics are those of
+    # its last call.
     rounds = [
-      chooser.sample(step, settings.prompts, rng) for rng in reversed(rngs)
+      sampler.sample(step, settings.prompts, rng) for rng in reversed(rngs)
     ]
     return [item.index for items in reversed(rounds) for item in items]
 
@@ -212,7 +214,7 @@ class ORZ(System):
     indices: Sequence[int],
     groups: Sequence[Sequence[types.Trajectory]],
   ) -> None:
-    """Notes how often each problem was solved, and tells the bandit."""
+    """Records how often each problem was solved, and updates the bandit."""
     solved = [int(sum(t.reward for t in group)) for group in groups]
     total = self.settings.group_size
     for index, correct in zip(indices, solved, strict=True):
@@ -239,7 +241,7 @@ class ORZ(System):
   def _metrics(
     self, trajectories: Sequence[types.Trajectory]
   ) -> dict[str, float]:
-    """Returns rewards, lengths, signs of health, and the executor's counts."""
+    """Returns rewards, lengths, text and curriculum metrics, and repetition."""
     settings = self.settings
     metrics = collect.solve_metrics(
       trajectories, "orz/solve", settings.group_size

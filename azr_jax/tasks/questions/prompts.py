@@ -128,7 +128,7 @@ def apply_chat_template(
     return text
   if tokenizer is None:
     raise ValueError("prompt format 'chat': expected a tokenizer")
-  return tokenizer.chat(text)
+  return tokenizer.apply_chat_template(text)
 
 
 def ask(

@@ -158,9 +158,9 @@ def test_numbers(text, value):
   ],
 )
 def test_units(text, value, powers):
-  measured = units.measured(notation.read(text))
-  assert measured.value() == value
-  assert (measured.unit.powers if measured.unit else None) == powers
+  quantity = units.read_quantity(notation.read(text))
+  assert quantity.value() == value
+  assert (quantity.unit.powers if quantity.unit else None) == powers
 
 
 @pytest.mark.parametrize(
@@ -168,12 +168,12 @@ def test_units(text, value, powers):
   ["5 squared", "12 or 13", "2 n", "3x", "5 more", "6 ab", "5 dozens of"],
 )
 def test_what_is_no_unit(text):
-  assert units.measured(notation.read(text)).unit is None
+  assert units.read_quantity(notation.read(text)).unit is None
 
 
 def test_powers_of_units_are_bounded():
   for text in (r"5\text{ cm}" + "^9" * 300, "5 cm" + " squared" * 100):
-    assert units.measured(notation.read(text)).unit is None
+    assert units.read_quantity(notation.read(text)).unit is None
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_examples_are_correct(solution_style):
 
 
 class Templated:
-  def chat(self, text):
+  def apply_chat_template(self, text):
     return f"[{text}]"
 
 
