@@ -125,8 +125,8 @@ def _paper(c: ml_collections.ConfigDict) -> None:
 def _large(c: ml_collections.ConfigDict) -> None:
   """Sets steps, and a sampler that fits beside the state on 16 chips of v5p."""
   c.train.steps = 1100  # paper: hard problems are those of 1,100 steps
-  c.rollout.mesh.data = 1
-  c.rollout.mesh.fsdp = -1
+  c.rollout.mesh.data = -1
+  c.rollout.mesh.fsdp = 1
   c.rollout.mesh.tensor = 8  # the number of key-value heads
   c.rollout.slots = 128
 
