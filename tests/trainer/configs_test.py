@@ -50,6 +50,19 @@ def config_of(checked):
   return compile_report.config_of(model)
 
 
+def test_every_model_of_azr_s_paper_has_a_variant():
+  """Section 4.1, figure 30 and the rows of Table 5."""
+  sources = {azr.get_config(name).model.source for name in azr.PAPER_MODELS}
+  assert sources == {
+    "hf:Qwen/Qwen2.5-7B",
+    "hf:Qwen/Qwen2.5-14B",
+    "hf:Qwen/Qwen2.5-Coder-3B",
+    "hf:Qwen/Qwen2.5-Coder-7B",
+    "hf:Qwen/Qwen2.5-Coder-14B",
+    "hf:meta-llama/Llama-3.1-8B",
+  }
+
+
 @pytest.mark.parametrize(
   "file, variant",
   TRAINING,
