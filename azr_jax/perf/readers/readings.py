@@ -130,14 +130,17 @@ def read_text_metrics(text: str) -> None:
 
 
 def read_proposals(text: str) -> None:
-  """Reads the fences of a proposal, and of each type of answer."""
+  """Reads the fences of a proposal."""
   parsing.parse_triplet_proposal(text)
   parsing.parse_induction_proposal(text, 10)
-  for answer_format in parsing.ANSWER_FORMATS:
-    parsing.well_formatted(text, answer_format)
-    parsing.parse_output_answer(text, answer_format)
-    parsing.parse_input_answer(text, answer_format)
-    parsing.parse_program_answer(text, answer_format)
+
+
+def read_answers(text: str, answer_format: str) -> None:
+  """Reads the fences of each type of answer."""
+  parsing.well_formatted(text, answer_format)
+  parsing.parse_output_answer(text, answer_format)
+  parsing.parse_input_answer(text, answer_format)
+  parsing.parse_program_answer(text, answer_format)
 
 
 def read_proposed(text: str) -> None:

@@ -166,11 +166,21 @@ READERS: Mapping[str, Reader] = {
   "programs, where a response stops": Reader(
     re.compile(parsing.ANSWER_BEGINS).search, ("rollout/response_end.py",)
   ),
-  "programs, fences": Reader(
+  "programs, proposals": Reader(
     r.read_proposals, ("tasks/programs/parsing.py",), frame=_ANSWER
   ),
-  "programs, a fence": Reader(
+  "programs, a proposed program": Reader(
     r.read_proposals, ("tasks/programs/parsing.py",), frame=_PYTHON_FENCE
+  ),
+  "programs, fenced answers": Reader(
+    lambda text: r.read_answers(text, parsing.FENCED),
+    ("tasks/programs/parsing.py",),
+    frame=_ANSWER,
+  ),
+  "programs, published code's answers": Reader(
+    lambda text: r.read_answers(text, parsing.PUBLISHED_CODE),
+    ("tasks/programs/parsing.py",),
+    frame=_ANSWER,
   ),
   "programs, votes": Reader(
     r.read_votes,
@@ -300,6 +310,7 @@ TRUSTED: Mapping[str, str] = {
   "report/": "names of metrics",
   "rollout/settings.py": "the user's config",
   "run/checksums.py": "what it wrote",
+  "run/records.py": "what it wrote",
   "run/folder.py": "configs that it wrote",
   "run/metrics.py": "metrics that it wrote",
   "systems/azr/program_metrics.py": "what its own programs report",

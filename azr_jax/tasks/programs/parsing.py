@@ -61,15 +61,21 @@ def answer_text(response: str) -> str | None:
   return None if end < 0 else response[start:end]
 
 
-def _fenced(response: str, label: str | None) -> list[str]:
-  """Returns the contents of closed fences in the answer, of a label or all."""
+def _fenced(response: str, *labels: str | None) -> list[list[str]]:
+  """Returns the contents of closed fences in the answer.
+
+  Args:
+    response: the response.
+    labels: of the fences; None: of any label.
+
+  Returns:
+    Those of each label, in order.
+  """
   answer = answer_text(response)
-  if answer is None:
-    return []
+  closed = [f for f in fences.read(answer or "") if f.is_closed]
   return [
-    fence.content
-    for fence in fences.read(answer)
-    if label in (None, fence.label) and fence.is_closed
+    [fence.content for fence in closed if label in (None, fence.label)]
+    for label in labels
   ]
 
 
@@ -79,7 +85,7 @@ def parse_triplet_proposal(response: str) -> tuple[str, str] | None:
   It returns None unless there are exactly one program, which defines `f`, and
   exactly one input, in any order. A blank input is a call without arguments.
   """
-  programs, inputs = _fenced(response, "python"), _fenced(response, "input")
+  programs, inputs = _fenced(response, "python", "input")
   if len(programs) != 1 or len(inputs) != 1:
     return None
   if not _ENTRY.search(programs[0]):
@@ -95,8 +101,8 @@ def parse_induction_proposal(
   It returns None unless there are exactly `num_inputs` distinct inputs and one
   message that does not contain a program.
   """
-  inputs = [text.strip() for text in _fenced(response, "input")]
-  messages = _fenced(response, "message")
+  inputs, messages = _fenced(response, "input", "message")
+  inputs = [text.strip() for text in inputs]
   if len(inputs) != num_inputs or len(set(inputs)) != num_inputs:
     return None
   if len(messages) != 1 or not messages[0].strip():
@@ -124,7 +130,7 @@ def parse_input_answer(
 
 
 def _value(response: str, label: str, answer_format: str) -> str | None:
-  contents = _fenced(response, label)
+  [contents] = _fenced(response, label)
   if contents:
     return contents[-1].strip()
   answer = answer_text(response)
@@ -139,5 +145,5 @@ def parse_program_answer(
 ) -> str | None:
   """Returns the text of the last python fence, or None."""
   label = "python" if answer_format == FENCED else None
-  contents = _fenced(response, label)
+  [contents] = _fenced(response, label)
   return contents[-1] if contents and contents[-1].strip() else None
