@@ -12,6 +12,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from azr_jax.models import cudnn, splash
+from azr_jax.parallel import mesh as mesh_lib
 
 # The score of a key that a query must not see.
 HIDDEN_SCORE = -1e30
@@ -90,7 +91,7 @@ def make(
       it cannot compute in this type.
   """
   if name == "auto":
-    name = backend_for(mesh.devices.flat[0].platform, dtype)
+    name = backend_for(mesh_lib.platform(mesh), dtype)
   if name == "cudnn" and mesh.shape["context"] > 1:
     raise ValueError(
       f"mesh.context={mesh.shape['context']}: expected 1, because cuDNN's "

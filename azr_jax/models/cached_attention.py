@@ -10,9 +10,9 @@ from jax.experimental import layout
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
-from azr_jax.models import pages
+from azr_jax.models import page_kernel, pages
 from azr_jax.models.attention import HIDDEN_SCORE
-from azr_jax.models.pages import PagedCache, RecentKV
+from azr_jax.models.pages import LivePages, PagedCache, RecentKV
 from azr_jax.parallel import mesh as mesh_lib
 
 # (q [B, S, H, E], k and v [B, S, K, E], the cache, newer tokens, the layer) to
@@ -41,21 +41,27 @@ class _Softmax(NamedTuple):
   sum_BKQE: jax.Array
 
 
-def make(mesh: Mesh, kv_heads: int) -> CachedAttentionFn:
+def make(
+  mesh: Mesh, kv_heads: int, interpret: bool = False
+) -> CachedAttentionFn:
   """Returns attention on a mesh over which a cache's rows and pages are split.
 
   Args:
     mesh: the device mesh.
     kv_heads: K.
+    interpret: run kernels step by step on any device, for tests.
   """
-  platform = mesh.devices.flat[0].platform
-  attention = functools.partial(cached_attention, platform=platform)
+  platform = mesh_lib.platform(mesh)
+  attention = functools.partial(
+    cached_attention, platform=platform, interpret=interpret
+  )
   pool_spec: Any = mesh_lib.cache_sharding(mesh, kv_heads).spec
   by_row: Any = PartitionSpec(mesh_lib.BATCH_AXES)
   replicated: Any = PartitionSpec()
   by_head = PartitionSpec(mesh_lib.BATCH_AXES, None, pool_spec[2])
   recent_spec: Any = PartitionSpec(mesh_lib.BATCH_AXES, pool_spec[2])
   cache_spec = PagedCache((pool_spec, pool_spec), by_row, by_row, by_row)
+  live_spec = LivePages(*[by_row] * 4)
 
   def attend(
     q: jax.Array,
@@ -73,7 +79,7 @@ def make(mesh: Mesh, kv_heads: int) -> CachedAttentionFn:
         by_head,
         by_head,
         by_head,
-        cache_spec,
+        cache_spec.replace(live=None if cache.live is None else live_spec),
         None if recent is None else of_recent,
         replicated,
       ),
@@ -93,6 +99,7 @@ def cached_attention(
   recent: RecentKV | None,
   layer: Int[Array, ""],
   platform: str = "cpu",
+  interpret: bool = False,
 ) -> Float[Array, "B S H E"]:
   """Returns causal attention to these tokens and to cached earlier ones.
 
@@ -115,6 +122,7 @@ def cached_attention(
       these.
     layer: which layer of the cache to read.
     platform: cpu, gpu or tpu.
+    interpret: run the kernel step by step on any device, for tests.
   """
   B, S, H, E = q.shape
   K = k.shape[2]
@@ -136,7 +144,14 @@ def cached_attention(
   seen_QN = jnp.arange(recent_v.shape[2])[None, :] <= last_Q[:, None]
   recent_k = jnp.swapaxes(recent_k, 2, 3)
   softmax = _attend(None, q_BKQE, recent_k, recent_v, seen_QN[None, None])
-  softmax = _attend_to_pages(softmax, q_BKQE, cache, layer, platform)
+  if cache.live is None:
+    softmax = _attend_to_pages(softmax, q_BKQE, cache, layer, platform)
+  else:
+    assert S == 1, "the kernel is that of decoding"
+    cached = page_kernel.attend(
+      q_BKQE, cache.pool, cache.live, layer, interpret
+    )
+    softmax = _join(softmax, _Softmax(*cached))
   out_BKQE = softmax.sum_BKQE / softmax.total_BKQ[..., None]
   out_BKGSE = out_BKQE.reshape(B, K, G, S, E)
   return jnp.moveaxis(out_BKGSE, 3, 1).reshape(B, S, H, E).astype(q.dtype)
@@ -280,3 +295,14 @@ def _attend(
     total_BKQ += softmax.total_BKQ * scale_BKQ
     sum_BKQE += softmax.sum_BKQE * scale_BKQ[..., None]
   return _Softmax(maximum_BKQ, total_BKQ, sum_BKQE)
+
+
+def _join(one: _Softmax, other: _Softmax) -> _Softmax:
+  """Returns the softmax over the keys of both."""
+  maximum_BKQ = jnp.maximum(one.maximum_BKQ, other.maximum_BKQ)
+  scales = [jnp.exp(part.maximum_BKQ - maximum_BKQ) for part in (one, other)]
+  return _Softmax(
+    maximum_BKQ,
+    one.total_BKQ * scales[0] + other.total_BKQ * scales[1],
+    one.sum_BKQE * scales[0][..., None] + other.sum_BKQE * scales[1][..., None],
+  )

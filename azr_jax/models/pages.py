@@ -6,7 +6,7 @@ devices the pool is split as rows are, and a table holds indices among the pages
 of the row's own device.
 
 Axis letters are those of `types.py`; N counts pages, M those of a row at most,
-R rows.
+R rows, W entries of the list of live pages.
 """
 
 from typing import TypeAlias
@@ -32,12 +32,32 @@ class PagedCache(flax.struct.PyTreeNode):
     table: int32 [R, M], the pages of each row; any where it has none.
     length: int32 [R], how many entries of each row are filled.
     order: int32 [R], the rows of each device, longest first; from `by_length`.
+    live: the pages that hold entries, for `page_kernel.py`; None: attention
+      loops over the pages of the longest row.
   """
 
   pool: tuple[Leaf, Leaf]
   table: Leaf
   length: Leaf
   order: Leaf
+  live: "LivePages | None" = None
+
+
+class LivePages(flax.struct.PyTreeNode):
+  """The pages of each device that hold entries, row after row.
+
+  Attributes:
+    page: int32 [W], the index of each page in the device's pool; 0 past
+      `count`.
+    row: int32 [W], the row that reads it; past `count` the number of rows.
+    seen: int32 [W], how many of its entries are filled.
+    count: int32 [1], how many pages there are.
+  """
+
+  page: Leaf
+  row: Leaf
+  seen: Leaf
+  count: Leaf
 
 
 class RecentKV(flax.struct.PyTreeNode):

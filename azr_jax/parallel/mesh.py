@@ -140,6 +140,11 @@ def cache_sharding(mesh: Mesh, kv_heads: int) -> NamedSharding:
   return NamedSharding(mesh, PartitionSpec(None, BATCH_AXES, heads))
 
 
+def platform(mesh: Mesh) -> str:
+  """Returns the platform of a mesh's devices: cpu, gpu or tpu."""
+  return mesh.devices.flat[0].platform
+
+
 def batch_devices(mesh: Mesh) -> int:
   """Returns the number of shards that a batch axis is split into."""
   return int(np.prod([mesh.shape[axis] for axis in BATCH_AXES]))

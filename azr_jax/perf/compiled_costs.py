@@ -138,6 +138,7 @@ def forecast_step(
     c.rollout.decode_chunk,
     c.rollout.page_size,
     "tpu",
+    c.rollout.lists_pages("tpu"),
   )
   costs = sampler_costs(programs, chip, c, slot_counts)
   stream = _one_stream(phases)

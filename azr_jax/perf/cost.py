@@ -255,7 +255,12 @@ class _Reader:
         name = op.name if op.kind != "fusion" else channel
         begun[name] = (moved, part), total.at({}).total_cycles
     elif (kernel := kernels.kernel(self._program, op)) is not None:
-      total.kernels[kernel, part] += 1
+      if kernel.is_per_page:
+        page = Cost()
+        page.kernels[kernel, part] += 1
+        total.loops.append(Loop(PAGE, 1.0, None, page))
+      else:
+        total.kernels[kernel, part] += 1
     elif op.cycles:
       total.cycles[part] += op.cycles
 

@@ -30,6 +30,8 @@ _ATTENTION_PRODUCTS = {
   "fmhaSoftmax": 2,
   "fmhaScaleBiasSoftmax": 2,
 }
+# A call of these costs what they carry for each page of every row.
+_PER_PAGE = frozenset(("decode_attention",))
 # These kernels have no causal mask: a bias hides what a query must not see.
 _DENSE = "ScaleBias"
 
@@ -42,11 +44,14 @@ class Kernel:
     name: its function's name, or the library's for it.
     flops: operations of one call.
     bytes: bytes that one call reads and writes.
+    is_per_page: whether both are for one page of every row; how many pages
+      there are depends on the data.
   """
 
   name: str
   flops: float
   bytes: float
+  is_per_page: bool = False
 
   def seconds(self, chip: Chip) -> float:
     """Returns the least time of one call by the chip's data sheet."""
@@ -71,7 +76,8 @@ def kernel(program: Program, op: Operation) -> Kernel | None:
     name = [word for word in words if word not in _GENERIC_NAMES][-1]
   if (flops := _FLOPS.search(op.attributes)) is not None:
     size = _BYTES.search(op.attributes)
-    return Kernel(name, float(flops[1]), float(size[1]) if size else 0.0)
+    moved = float(size[1]) if size else 0.0
+    return Kernel(name, float(flops[1]), moved, name in _PER_PAGE)
   operands = [
     program.operations[operand]
     for operand in op.operands

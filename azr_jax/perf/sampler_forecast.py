@@ -32,6 +32,7 @@ class Rules:
     decode_chunk: tokens of a slot per call of decode.
     page_size: tokens of a page, which attention reads at a time.
     platform: of the devices, cpu, gpu or tpu.
+    lists_pages: whether decoding reads live pages only.
   """
 
   slot_counts: tuple[int, ...]
@@ -42,6 +43,7 @@ class Rules:
   decode_chunk: int
   page_size: int
   platform: str
+  lists_pages: bool = False
 
   def bucket(self, tokens: int) -> int:
     """Returns the bucket of a prompt."""
@@ -56,16 +58,19 @@ class Rules:
     rows = max(1, self.prefill_tokens // width)
     return rows + -rows % self.devices
 
-  def pages_read(self, lengths: Sequence[int], slots: int) -> int:
+  def pages_read(self, lengths: Sequence[int], slots: int) -> float:
     """Returns how many pages attention reads, one after another.
 
-    Rows of similar length are read together, so a block takes as many pages as
-    its longest row has.
+    A page counts as one of every row, where live pages alone are read; devices
+    count as equally busy there. Otherwise rows of similar length are read
+    together, so a block takes as many pages as its longest row has.
 
     Args:
       lengths: cached tokens of the live slots.
       slots: all slots.
     """
+    if self.lists_pages:
+      return sum(math.ceil(n / self.page_size) for n in lengths) / slots
     rows = slots // self.devices
     block = cached_attention.block_rows(rows, self.platform) * self.devices
     longest = sorted(lengths, reverse=True)[::block]

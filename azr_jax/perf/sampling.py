@@ -13,6 +13,7 @@ from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.load import ModelSource
 from azr_jax.models.operations import decode_bytes
+from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.perf import comparison, device, measured_costs
 from azr_jax.perf.sampler_forecast import Rules, SamplerCosts
 from azr_jax.perf.workload import SamplerWorkload
@@ -94,6 +95,7 @@ class Runner:
   def rules(self) -> Rules:
     """Returns the rules of the scheduler, for a forecast."""
     engine, s = self.sampler.engine, self.sampler.settings
+    platform = mesh_lib.platform(engine.mesh)
     return Rules(
       engine.slot_counts,
       s.prompt_buckets,
@@ -102,7 +104,8 @@ class Runner:
       engine.devices,
       s.decode_chunk,
       s.page_size,
-      engine.mesh.devices.flat[0].platform,
+      platform,
+      s.lists_pages(platform),
     )
 
   def prefill_s(self) -> float:

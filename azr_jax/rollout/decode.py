@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
-from azr_jax.models import pages, transformer
+from azr_jax.models import page_kernel, pages, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import token_sampling
 from azr_jax.types import Leaf, Params
@@ -156,6 +156,7 @@ def decode(
   min_active: Int[Array, ""],
   truncation: token_sampling.Truncation,
   steps: int,
+  lists_pages: bool,
   mesh: Mesh,
   pool_spec: PartitionSpec,
 ) -> tuple[pages.Pool, Slots, DecodeOutput]:
@@ -171,6 +172,7 @@ def decode(
     min_active: the loop ends early when no more slots than this are active.
     truncation: of the distribution of a token.
     steps: N, the maximum number of tokens per slot.
+    lists_pages: whether attention reads live pages only, by `page_kernel.py`.
     mesh: where the slots lie.
     pool_spec: how the pages are split over the mesh.
   """
@@ -188,8 +190,17 @@ def decode(
     changes.num_copies,
     slots.length,
   )
+  live = None
+  if lists_pages:
+    live = per_device(
+      functools.partial(
+        page_kernel.live_pages, page_size=pages.entries_of_page(pool)
+      ),
+      in_specs=(by_row, by_row),
+      out_specs=by_row,
+    )(changes.table, slots.length)
   # The pages are constant in the loop, so the loop need not carry them.
-  cache = pages.PagedCache(pool, changes.table, slots.length, order)
+  cache = pages.PagedCache(pool, changes.table, slots.length, order, live)
 
   def unfinished(carry: _Carry) -> jax.Array:
     return (carry.step < steps) & (jnp.sum(~carry.slots.done) > min_active)

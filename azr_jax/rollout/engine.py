@@ -126,7 +126,12 @@ def make_engine(
     # less than gathering the kernels for each token, as training does.
     multiply=products.multiply,
     fused=fusion.fits(c, mesh, rules),
-    attend_cached=cached_attention.make(mesh, c.num_kv_heads),
+    attend_cached=cached_attention.make(
+      # A kernel that was asked for on a CPU is interpreted, for tests.
+      mesh,
+      c.num_kv_heads,
+      interpret=mesh_lib.platform(mesh) == "cpu",
+    ),
   )
   pool_sharding = mesh_lib.cache_sharding(mesh, c.num_kv_heads)
   by_row: Any = mesh_lib.batch_sharding(mesh)
@@ -194,6 +199,7 @@ def _make_decode(
       model,
       truncation=settings.truncation,
       steps=settings.decode_chunk,
+      lists_pages=settings.lists_pages(mesh_lib.platform(on_mesh["mesh"])),
       **on_mesh,
     ),
     out_shardings=(

@@ -6,6 +6,8 @@ import re
 from azr_jax.config.settings import Settings, setting
 from azr_jax.rollout.token_sampling import Truncation
 
+# How decoding reads the pages of its cache.
+ATTENTIONS = AUTO, KERNEL, LOOP = "auto", "kernel", "loop"
 _SIZE = (lambda v: v >= -1, "-1, 0 or at least 1")
 _ASCENDING = (
   lambda v: len(v) > 0 and min(v) > 0 and list(v) == sorted(set(v)),
@@ -69,6 +71,12 @@ class SamplerSettings(Settings):
     "tokens of a page of the cache, which attention reads at once",
     minimum=1,
   )
+  attention: str = setting(
+    AUTO,
+    "of decoding: kernel, for TPUs, which reads live pages only; loop, over as "
+    "many pages of each slot as the longest has; auto: kernel on a TPU",
+    choices=ATTENTIONS,
+  )
   cache_gib: float = setting(
     0.0,
     "keys and values on each device, GiB; 0: as many as all slots can have",
@@ -125,6 +133,16 @@ class SamplerSettings(Settings):
   def longest(self) -> int:
     """The most tokens of a sequence that are cached: all but the last one."""
     return self.prompt_buckets[-1] + self.max_tokens - 1
+
+  def lists_pages(self, platform: str) -> bool:
+    """Returns whether decoding reads live pages only, by a kernel.
+
+    Args:
+      platform: of the devices, cpu, gpu or tpu.
+    """
+    if self.attention == AUTO:
+      return platform == "tpu"
+    return self.attention == KERNEL
 
   def pages_for(self, tokens: int) -> int:
     """Returns how many pages of the cache so many tokens need."""

@@ -48,6 +48,18 @@ def test_greedy_equals_full_forward_for_ragged_prompts(params, one_device_mesh):
       ids.append(int(token))
 
 
+def test_the_kernel_of_live_pages_gives_the_same_samples(
+  params, one_device_mesh
+):
+  want = sample(policy(params, one_device_mesh))
+  found = sample(policy(params, one_device_mesh, attention="kernel"))
+  for key, completion in want.items():
+    np.testing.assert_array_equal(found[key].token_ids, completion.token_ids)
+    np.testing.assert_allclose(
+      found[key].logprobs, completion.logprobs, atol=1e-4
+    )
+
+
 def test_logprobs_are_those_of_a_full_forward(params, one_device_mesh):
   for (index, _), completion in sample(
     policy(params, one_device_mesh), n=3

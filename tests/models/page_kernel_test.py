@@ -1,0 +1,90 @@
+"""The kernel that reads live pages, against the loop over pages."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from azr_jax.models import cached_attention, page_kernel, pages
+
+PAGE = 128
+# Empty, one entry, a page's last entry and the next one, and up to 10,000.
+SHORT = (0, 1, 127, 128, 129, 300)
+LENGTHS = (*SHORT, 1000, 0, 10_000, 513)
+
+
+def cache_of(lengths, kv_heads, head_size, dtype, seed=0):
+  """Two layers of pages with the entries of rows, in pages without an order."""
+  rng = np.random.default_rng(seed)
+  longest = -(-max(lengths) // PAGE) + 1
+  free = rng.permutation(len(lengths) * longest)
+  table = free.reshape(len(lengths), longest).astype(np.int32)
+  shape = 2, free.size, kv_heads
+  k = rng.normal(size=(*shape, head_size, PAGE))
+  v = rng.normal(size=(*shape, PAGE, head_size))
+  length = jnp.asarray(lengths, jnp.int32)
+  return pages.PagedCache(
+    (jnp.asarray(k, dtype), jnp.asarray(v, dtype)),
+    jnp.asarray(table),
+    length,
+    pages.by_length(length),
+  )
+
+
+@pytest.mark.parametrize(
+  "lengths, kv_heads, group",
+  [
+    (SHORT, 1, 7),
+    (SHORT, 4, 2),
+    ((0, 0), 1, 1),
+    *(
+      pytest.param(LENGTHS, *heads, marks=pytest.mark.slow)
+      for heads in ((1, 7), (4, 2), (8, 1))
+    ),
+  ],
+)
+def test_the_kernel_equals_the_loop(lengths, kv_heads, group):
+  rows, head_size, layer = len(lengths), 64, jnp.int32(1)
+  cache = cache_of(lengths, kv_heads, head_size, jnp.float32)
+  rng = np.random.default_rng(1)
+
+  def draw(*shape):
+    return jnp.asarray(rng.normal(size=shape), jnp.float32)
+
+  q = draw(rows, 1, kv_heads * group, head_size)
+  k, v = (draw(rows, 1, kv_heads, head_size) for _ in range(2))
+  recent = pages.RecentKV(
+    draw(rows, kv_heads, 16, head_size),
+    draw(rows, kv_heads, 16, head_size),
+    jnp.int32(3),
+  )
+  live = page_kernel.live_pages(cache.table, cache.length, PAGE)
+
+  def attend(cache):
+    return cached_attention.cached_attention(
+      q, k, v, cache, recent, layer, interpret=True
+    )
+
+  want = attend(cache)
+  np.testing.assert_allclose(
+    attend(cache.replace(live=live)), want, atol=2e-6, rtol=2e-5
+  )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_live_pages_are_those_that_hold_entries(seed):
+  rng = np.random.default_rng(seed)
+  rows, most = int(rng.integers(1, 9)), int(rng.integers(1, 6))
+  table = rng.integers(0, 100, (rows, most)).astype(np.int32)
+  lengths = rng.integers(0, most * PAGE + 1, rows).astype(np.int32)
+  live = jax.device_get(page_kernel.live_pages(table, lengths, PAGE))
+  want = [
+    (table[row, number], row, min(PAGE, length - number * PAGE))
+    for row, length in enumerate(lengths)
+    for number in range(-(-length // PAGE))
+  ]
+  count = int(live.count[0])
+  found = zip(live.page, live.row, live.seen, strict=True)
+  assert list(found)[:count] == want
+  assert not live.seen[count:].any() and (live.row[count:] == rows).all()
+  assert len(live.page) % page_kernel.PAGES_PER_STEP == 0
