@@ -59,7 +59,7 @@ def make(
   by_row: Any = PartitionSpec(mesh_lib.BATCH_AXES)
   replicated: Any = PartitionSpec()
   by_head = PartitionSpec(mesh_lib.BATCH_AXES, None, pool_spec[2])
-  recent_spec: Any = PartitionSpec(mesh_lib.BATCH_AXES, pool_spec[2])
+  recent_spec: Any = PartitionSpec(None, mesh_lib.BATCH_AXES, pool_spec[2])
   cache_spec = PagedCache((pool_spec, pool_spec), by_row, by_row, by_row)
   live_spec = LivePages(*[by_row] * 4)
 
@@ -118,8 +118,7 @@ def cached_attention(
     k: keys of the same tokens.
     v: values of the same tokens.
     cache: earlier tokens' keys and values.
-    recent: this layer's keys and values of the tokens between the cache's and
-      these.
+    recent: keys and values of the tokens between the cache's and these.
     layer: which layer of the cache to read.
     platform: cpu, gpu or tpu.
     interpret: run the kernel step by step on any device, for tests.
@@ -130,6 +129,12 @@ def cached_attention(
   q_BSKGE = q.reshape(B, S, K, G, E) * E**-0.5
   # Only the mask tells the queries of a group apart: one axis, Q = G x S.
   q_BKQE = jnp.moveaxis(q_BSKGE, 1, 3).reshape(B, K, G * S, E)
+  if cache.live is not None and recent is not None:
+    out_BKGE = page_kernel.attend(
+      *(q_BKQE, k[:, 0], v[:, 0], cache.pool, cache.live, recent, layer),
+      interpret=interpret,
+    )
+    return out_BKGE.reshape(B, S, H, E)
   index_Q = jnp.tile(jnp.arange(S), G)
 
   # Every token sees itself, so the first maximum is that of a visible score.
@@ -138,20 +143,15 @@ def cached_attention(
   if recent is not None:
     last_Q = recent.count + index_Q
     recent_k, recent_v = (
-      pages.append(into[None], new[None], recent.count)[0]
+      pages.append(
+        jax.lax.dynamic_index_in_dim(into, layer), new[None], recent.count
+      )[0]
       for into, new in ((recent.k, recent_k), (recent.v, recent_v))
     )
   seen_QN = jnp.arange(recent_v.shape[2])[None, :] <= last_Q[:, None]
   recent_k = jnp.swapaxes(recent_k, 2, 3)
   softmax = _attend(None, q_BKQE, recent_k, recent_v, seen_QN[None, None])
-  if cache.live is None:
-    softmax = _attend_to_pages(softmax, q_BKQE, cache, layer, platform)
-  else:
-    assert S == 1, "the kernel is that of decoding"
-    cached = page_kernel.attend(
-      q_BKQE, cache.pool, cache.live, layer, interpret
-    )
-    softmax = _join(softmax, _Softmax(*cached))
+  softmax = _attend_to_pages(softmax, q_BKQE, cache, layer, platform)
   out_BKQE = softmax.sum_BKQE / softmax.total_BKQ[..., None]
   out_BKGSE = out_BKQE.reshape(B, K, G, S, E)
   return jnp.moveaxis(out_BKGSE, 3, 1).reshape(B, S, H, E).astype(q.dtype)
@@ -295,14 +295,3 @@ def _attend(
     total_BKQ += softmax.total_BKQ * scale_BKQ
     sum_BKQE += softmax.sum_BKQE * scale_BKQ[..., None]
   return _Softmax(maximum_BKQ, total_BKQ, sum_BKQE)
-
-
-def _join(one: _Softmax, other: _Softmax) -> _Softmax:
-  """Returns the softmax over the keys of both."""
-  maximum_BKQ = jnp.maximum(one.maximum_BKQ, other.maximum_BKQ)
-  scales = [jnp.exp(part.maximum_BKQ - maximum_BKQ) for part in (one, other)]
-  return _Softmax(
-    maximum_BKQ,
-    one.total_BKQ * scales[0] + other.total_BKQ * scales[1],
-    one.sum_BKQE * scales[0][..., None] + other.sum_BKQE * scales[1][..., None],
-  )

@@ -7,13 +7,14 @@ pages, of any rows, because one is read in less time than a step takes. Their
 copies into the chip's memory overlap with the products of the step before.
 
 Queries, and the softmax of each row over the pages so far, stay in that memory
-from the first step to the last.
+from the first step to the last. The last steps add what is not in pages yet:
+the tokens of this call of the decode loop, and the token itself.
 
 Axis letters are those of `types.py` and `pages.py`.
 """
 
 import functools
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -22,14 +23,22 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, Int
 
 from azr_jax.models.attention import HIDDEN_SCORE
-from azr_jax.models.pages import LivePages, Pool, entries_of_page
+from azr_jax.models.pages import LivePages, Pool, RecentKV, entries_of_page
 
-# Pages of a step of the grid: of 512 tokens and a key head of 128 channels they
-# have 2 MiB, which take longer to read than the step's own overhead.
+# Pages of a step of the grid, times key heads: of 512 tokens and 128 channels
+# they have 2 MiB, which take longer to read than the step's own overhead.
 PAGES_PER_STEP = 8
+# Rows of a step that adds recent tokens, at most.
+_ROWS_PER_STEP = 8
+# Memory that a kernel may use on every TPU without asking for more.
+_VMEM_BYTES = 16 * 2**20
 # Rows of a register, to which the queries of a key head are padded, and the
 # width at which a number per query is kept.
 _SUBLANES, _LANES = 8, 128
+_WIDTHS = _LANES, _LANES
+# The largest score and the sum of weights of G queries, each [G, lanes], and
+# their weighted sum of values [G, E].
+Softmax: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
 
 
 def live_pages(
@@ -61,157 +70,253 @@ def live_pages(
   )
 
 
-def attend(
-  q: Float[Array, "B K G E"],
-  pool: Pool,
-  live: LivePages,
-  layer: Int[Array, ""],
-  interpret: bool = False,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Returns the softmax of one query per head over the cached entries.
+def _whole(*shape: int) -> pl.BlockSpec:
+  """Returns the block of a whole array, which stays where it is."""
+  return pl.BlockSpec(shape, lambda *_: (0,) * len(shape))
+
+
+def _page_blocks(pages: int, *shape: int) -> list[pl.BlockSpec]:
+  """Returns the blocks of the pages of a step: one of keys, or of values.
 
   Args:
-    q: scaled queries, those of a key head together.
-    pool: the device's pages.
-    live: which of them hold entries; a row without any is left out.
-    layer: which layer of the pool to read.
-    interpret: run the kernel step by step on any device, for tests.
-
-  Returns:
-    The largest score [B, K, G], the sum of weights [B, K, G] and the weighted
-    sum of values [B, K, G, E], float32; of a row without pages
-    `HIDDEN_SCORE`, 0 and 0.
+    pages: how many a step has.
+    shape: of a page in one layer.
   """
-  B, K, G, E = q.shape
-  C = entries_of_page(pool)
-  padded = G + -G % _SUBLANES
-  # Row B takes the pages past the end of the list.
-  q = jnp.pad(q, ((0, 1), (0, 0), (0, padded - G), (0, 0)))
-  steps = jnp.maximum(1, -(-live.count[0] // PAGES_PER_STEP))
 
-  def whole(*shape: int) -> pl.BlockSpec:
-    return pl.BlockSpec(shape, lambda *_: (0,) * len(shape))
-
-  def page_of(number: int, *shape: int) -> pl.BlockSpec:
-    def index(step: Any, layer: Any, page: Any, *_: Any) -> tuple[Any, ...]:
-      return layer[0], page[step * PAGES_PER_STEP + number], 0, 0, 0
+  def block(number: int) -> pl.BlockSpec:
+    def index(step: Any, scalars: Any, page: Any, *_: Any) -> tuple[Any, ...]:
+      # Where nothing is to be read, the same block is not copied again.
+      at = jnp.clip(step, 0, jnp.maximum(scalars[1] - 1, 0))
+      return scalars[0], page[at * pages + number], 0, 0, 0
 
     return pl.BlockSpec((None, None, *shape), index)
 
-  numbers = range(PAGES_PER_STEP)
-  maximum, total, weighted = pl.pallas_call(
-    functools.partial(_kernel, heads=K),
+  return [block(number) for number in range(pages)]
+
+
+def _recent_block(*shape: int) -> pl.BlockSpec:
+  """Returns the block of the recent tokens of the rows that a step ends."""
+
+  def index(step: Any, scalars: Any, *_: Any) -> tuple[Any, ...]:
+    return scalars[0], jnp.maximum(step - scalars[1], 0), 0, 0, 0
+
+  return pl.BlockSpec((None, *shape), index)
+
+
+def _vmem_bytes(
+  pool: Pool, padded: int, rows: int, pages: int, recent: int
+) -> int:
+  """Returns how much memory the kernel may use, twice what its blocks take.
+
+  Args:
+    pool: the device's pages.
+    padded: queries of a key head.
+    rows: of the device.
+    pages: of a step.
+    recent: tokens of a step that ends rows.
+  """
+  _, _, K, C, E = pool[1].shape
+  # Keys and values, of this step and the next one.
+  blocks = 4 * K * E * pool[1].dtype.itemsize * (pages * C + recent)
+  whole = 4 * rows * K * padded * (2 * _LANES + 3 * E)
+  return max(_VMEM_BYTES, 2 * (blocks + whole))
+
+
+def attend(
+  q: Float[Array, "B K G E"],
+  k: Float[Array, "B K E"],
+  v: Float[Array, "B K E"],
+  pool: Pool,
+  live: LivePages,
+  recent: RecentKV,
+  layer: Int[Array, ""],
+  interpret: bool = False,
+) -> Float[Array, "B K G E"]:
+  """Returns attention of one token of each row to all earlier ones and itself.
+
+  Args:
+    q: scaled queries, those of a key head together.
+    k: keys of the same tokens.
+    v: values of the same tokens.
+    pool: the device's pages.
+    live: which of them hold entries.
+    recent: the tokens between the pages' and these.
+    layer: which layer of pool and recent tokens to read.
+    interpret: run the kernel step by step on any device, for tests.
+  """
+  B, K, G, E = q.shape
+  C = entries_of_page(pool)
+  N = recent.k.shape[3]
+  padded = G + -G % _SUBLANES
+  # Row B takes the pages past the end of the list.
+  q = jnp.pad(q, ((0, 1), (0, 0), (0, padded - G), (0, 0)))
+  pages = max(1, PAGES_PER_STEP // K)
+  rows = max(n for n in range(1, _ROWS_PER_STEP + 1) if B % n == 0)
+  page_steps = -(-live.count[0] // pages)
+
+  scalars = jnp.stack([layer, page_steps, recent.count]).astype(jnp.int32)
+  softmax = (B + 1, K, padded)
+  scratch = [pltpu.VMEM((*softmax, n), jnp.float32) for n in (*_WIDTHS, E)]
+  out = pl.pallas_call(
+    functools.partial(_kernel, heads=K, pages=pages, rows=rows),
     grid_spec=pltpu.PrefetchScalarGridSpec(
       num_scalar_prefetch=4,
-      grid=(steps,),
+      grid=(page_steps + B // rows,),
       in_specs=[
-        whole(*q.shape),
-        *(page_of(number, K, E, C) for number in numbers),
-        *(page_of(number, K, C, E) for number in numbers),
+        *(_whole(*x.shape) for x in (q, k, v)),
+        _recent_block(rows, K, N, E),
+        _recent_block(rows, K, N, E),
+        *_page_blocks(pages, K, E, C),
+        *_page_blocks(pages, K, C, E),
       ],
-      out_specs=[
-        whole(B + 1, K, padded, _LANES),
-        whole(B + 1, K, padded, _LANES),
-        whole(B + 1, K, padded, E),
-      ],
+      out_specs=_whole(B, K, padded, E),
+      scratch_shapes=scratch,
     ),
-    out_shape=[
-      jax.ShapeDtypeStruct((B + 1, K, padded, _LANES), jnp.float32),
-      jax.ShapeDtypeStruct((B + 1, K, padded, _LANES), jnp.float32),
-      jax.ShapeDtypeStruct((B + 1, K, padded, E), jnp.float32),
-    ],
+    out_shape=jax.ShapeDtypeStruct((B, K, padded, E), q.dtype),
     # For one page of every row: how many there are depends on the data.
     cost_estimate=pl.CostEstimate(
       flops=4 * B * K * padded * E * C,
       bytes_accessed=2 * B * K * E * C * pool[0].dtype.itemsize,
       transcendentals=B * K * padded * C,
     ),
+    compiler_params=pltpu.CompilerParams(
+      vmem_limit_bytes=_vmem_bytes(pool, padded, B, pages, rows * N)
+    ),
     name="decode_attention",
     interpret=interpret,
   )(
-    layer.reshape(1),
+    scalars,
     live.page,
     live.row,
     live.seen,
     q,
-    *[pool[0]] * PAGES_PER_STEP,
-    *[pool[1]] * PAGES_PER_STEP,
+    k,
+    v,
+    recent.k,
+    recent.v,
+    *[pool[0]] * pages,
+    *[pool[1]] * pages,
   )
-  return maximum[:B, :, :G, 0], total[:B, :, :G, 0], weighted[:B, :, :G]
+  return out[:, :, :G]
 
 
 def _kernel(
-  layer_ref: Any,
+  scalars_ref: Any,
   page_ref: Any,
   row_ref: Any,
   seen_ref: Any,
   q_ref: Any,
+  k_ref: Any,
+  v_ref: Any,
+  recent_k_ref: Any,
+  recent_v_ref: Any,
   *refs: Any,
   heads: int,
+  pages: int,
+  rows: int,
 ) -> None:
-  """Adds the pages of one step of the grid to the softmax of their rows."""
-  del layer_ref, page_ref  # The block specifications read them.
-  step = pl.program_id(0)
-  k_refs, v_refs = refs[:PAGES_PER_STEP], refs[PAGES_PER_STEP:-3]
-  maximum_ref, total_ref, weighted_ref = refs[-3:]
+  """Adds some pages to the softmax of their rows, or ends that of some rows."""
+  del page_ref  # The block specifications read it.
+  step, page_steps, count = pl.program_id(0), scalars_ref[1], scalars_ref[2]
+  k_refs, v_refs = refs[:pages], refs[pages : 2 * pages]
+  out_ref, maximum_ref, total_ref, sum_ref = refs[2 * pages :]
 
   @pl.when(step == 0)
   def _begin() -> None:
     maximum_ref[...] = jnp.full_like(maximum_ref, HIDDEN_SCORE)
     total_ref[...] = jnp.zeros_like(total_ref)
-    weighted_ref[...] = jnp.zeros_like(weighted_ref)
+    sum_ref[...] = jnp.zeros_like(sum_ref)
 
-  # No page of a step depends on another until the sums are joined, so their
-  # products overlap.
-  parts = []
-  for number in range(PAGES_PER_STEP):
-    entry = step * PAGES_PER_STEP + number
-    row, seen = row_ref[entry], seen_ref[entry]
-    for head in range(heads):
-      part = _attend_page(
-        q_ref[row, head], k_refs[number][head], v_refs[number][head], seen
-      )
-      parts.append((row, head, part))
-  for row, head, (maximum, total, weighted) in parts:
-    old = maximum_ref[row, head]
-    new = jnp.maximum(old, maximum)
-    keep, add = jnp.exp(old - new), jnp.exp(maximum - new)
-    maximum_ref[row, head] = new
-    total_ref[row, head] = total_ref[row, head] * keep + total * add
-    weighted_ref[row, head] = (
-      weighted_ref[row, head] * keep[:, :1] + weighted * add[:, :1]
-    )
+  @pl.when(step < page_steps)
+  def _add_pages() -> None:
+    # No page of a step depends on another until the sums are joined, so their
+    # products overlap.
+    parts = []
+    for number in range(pages):
+      row = row_ref[step * pages + number]
+      seen = seen_ref[step * pages + number]
+      for head in range(heads):
+        scores = _product(q_ref[row, head], k_refs[number][head], 0)
+        part = _softmax(scores, seen, v_refs[number][head])
+        parts.append(((row, head), part))
+    for at, part in parts:
+      old = maximum_ref[at], total_ref[at], sum_ref[at]
+      maximum_ref[at], total_ref[at], sum_ref[at] = _joined(old, part)
+
+  @pl.when(step >= page_steps)
+  def _end_rows() -> None:
+    for number in range(rows):
+      row = (step - page_steps) * rows + number
+      for head in range(heads):
+        q = q_ref[row, head]
+        scores = _product(q, recent_k_ref[number, head], 1)
+        part = _softmax(scores, count, recent_v_ref[number, head])
+        part = _joined(
+          (maximum_ref[row, head], total_ref[row, head], sum_ref[row, head]),
+          part,
+        )
+        own = pl.ds(head, 1)
+        k, v = k_ref[row, own, :], v_ref[row, own, :]
+        # A product with one key is no matrix product to the compiler.
+        score = jnp.sum(
+          q.astype(jnp.float32) * k.astype(jnp.float32), axis=-1, keepdims=True
+        )
+        itself = (
+          jnp.broadcast_to(score, part[0].shape),
+          jnp.ones_like(part[1]),
+          jnp.broadcast_to(v.astype(jnp.float32), part[2].shape),
+        )
+        _, total, weighted = _joined(part, itself)
+        out_ref[row, head] = (weighted / total[:, :1]).astype(out_ref.dtype)
 
 
-def _attend_page(
-  q: jax.Array, k: jax.Array, v: jax.Array, seen: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Returns the softmax of queries over one page and head.
+def _product(q: jax.Array, k: jax.Array, axis: int) -> jax.Array:
+  """Returns scores [G, T] of queries [G, E].
 
   Args:
-    q: [G, E].
-    k: [E, C].
-    v: [C, E].
-    seen: entries of the page that are filled.
-
-  Returns:
-    The largest score and the sum of weights, each [G, lanes], and the weighted
-    sum of values [G, E].
+    q: the queries.
+    k: keys of T tokens.
+    axis: that of the channels in the keys.
   """
-  scores = jnp.dot(q, k.astype(q.dtype), preferred_element_type=jnp.float32)
-  entry = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
-  scores = jnp.where(entry < seen, scores, HIDDEN_SCORE)
-  maximum = jnp.max(scores, axis=-1, keepdims=True)
-  weights = jnp.exp(scores - maximum)
-  total = jnp.sum(weights, axis=-1, keepdims=True)
-  weighted = jnp.dot(
-    weights.astype(q.dtype),
-    v.astype(q.dtype),
+  return jax.lax.dot_general(
+    q,
+    k.astype(q.dtype),
+    (((1,), (axis,)), ((), ())),
     preferred_element_type=jnp.float32,
   )
-  lanes = (q.shape[0], _LANES)
+
+
+def _softmax(scores: jax.Array, seen: jax.Array, v: jax.Array) -> Softmax:
+  """Returns the softmax over some tokens.
+
+  Args:
+    scores: [G, T].
+    seen: how many of the tokens are there.
+    v: [T, E], their values.
+  """
+  token = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
+  scores = jnp.where(token < seen, scores, HIDDEN_SCORE)
+  maximum = jnp.max(scores, axis=-1, keepdims=True)
+  # Without a token, the maximum is that of hidden scores.
+  weights = jnp.where(token < seen, jnp.exp(scores - maximum), 0.0)
+  total = jnp.sum(weights, axis=-1, keepdims=True)
+  weighted = jnp.dot(
+    weights.astype(v.dtype), v, preferred_element_type=jnp.float32
+  )
+  lanes = (scores.shape[0], _LANES)
   return (
     jnp.broadcast_to(maximum, lanes),
     jnp.broadcast_to(total, lanes),
     weighted,
+  )
+
+
+def _joined(one: Softmax, other: Softmax) -> Softmax:
+  """Returns the softmax over the tokens of both."""
+  maximum = jnp.maximum(one[0], other[0])
+  scales = [jnp.exp(part[0] - maximum) for part in (one, other)]
+  return (
+    maximum,
+    one[1] * scales[0] + other[1] * scales[1],
+    one[2] * scales[0][:, :1] + other[2] * scales[1][:, :1],
   )

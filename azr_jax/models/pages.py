@@ -64,10 +64,9 @@ class RecentKV(flax.struct.PyTreeNode):
   """Keys and values of the S tokens after a cache's, aligned in all rows.
 
   Attributes:
-    k: [L, R, K, S, E]; within one layer, without L.
+    k: [L, R, K, S, E].
     v: the same.
-    count: int32 [], how many entries are filled; within the scan over layers,
-      [L].
+    count: int32 [], how many entries are filled.
   """
 
   k: Leaf

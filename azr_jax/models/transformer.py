@@ -89,10 +89,6 @@ class Transformer(nn.Module):
         jnp.float32,
       )
     segments = jnp.ones_like(tokens) if segment_ids is None else segment_ids
-    if recent is not None:
-      # The scan gives each layer a slice of every leaf, also of the count.
-      counts = jnp.broadcast_to(recent.count, (c.num_layers,))
-      recent = recent.replace(count=counts)
     x = embedding[tokens].astype(self.dtype)
     computation = Computation(
       self.dtype, self.attend, self.attend_cached, self.multiply, self.fused
@@ -106,7 +102,7 @@ class Transformer(nn.Module):
       block,
       variable_axes={"params": 0},
       split_rngs={"params": True},
-      in_axes=(nn.broadcast, nn.broadcast, nn.broadcast, 0),
+      in_axes=nn.broadcast,
       length=c.num_layers,
       metadata_params={nn.PARTITION_NAME: "layers"},
     )(c, computation, name="layers")

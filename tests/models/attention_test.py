@@ -149,7 +149,11 @@ def test_cached_attention_equals_xla(chunk, recent, rows_count):
     new_k, new_v = pages.by_entry(
       rows(k, cached, recent + 2), rows(v, cached, recent + 2)
     )
-    kept = pages.RecentKV(new_k, new_v, jnp.int32(recent))
+    # Other layers hold something else.
+    of_layers = [jnp.full_like(new_k, jnp.nan)] * 3
+    of_k, of_v = list(of_layers), list(of_layers)
+    of_k[layer], of_v[layer] = new_k, new_v
+    kept = pages.RecentKV(jnp.stack(of_k), jnp.stack(of_v), jnp.int32(recent))
   now = cached + recent
   got = jax.jit(cached_attention.cached_attention)(
     rows(q, now, 1), rows(k, now, 1), rows(v, now, 1), store, kept, layer

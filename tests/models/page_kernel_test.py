@@ -54,8 +54,8 @@ def test_the_kernel_equals_the_loop(lengths, kv_heads, group):
   q = draw(rows, 1, kv_heads * group, head_size)
   k, v = (draw(rows, 1, kv_heads, head_size) for _ in range(2))
   recent = pages.RecentKV(
-    draw(rows, kv_heads, 16, head_size),
-    draw(rows, kv_heads, 16, head_size),
+    draw(2, rows, kv_heads, 16, head_size),
+    draw(2, rows, kv_heads, 16, head_size),
     jnp.int32(3),
   )
   live = page_kernel.live_pages(cache.table, cache.length, PAGE)
