@@ -1,6 +1,7 @@
 """Advantage estimators: rewards and groups in, advantages out.
 
-Pure NumPy on the host: one value per trajectory.
+Pure NumPy on the host: one value per trajectory. GAE has one for each token and
+needs a critic, so it is computed on the device (`gae.py`).
 """
 
 import math
@@ -209,7 +210,7 @@ def _rewards_unchanged(
   groups: Sequence[Hashable],
   lengths: Int[np.ndarray, " N"],
 ) -> Float[np.ndarray, " N"]:
-  """Returns the rewards; GAE starts from them on the device, with a critic."""
+  """Returns the rewards; GAE starts from them on the device (`gae.py`)."""
   del groups, lengths
   return rewards
 
