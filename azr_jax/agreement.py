@@ -5,8 +5,8 @@
 
 Samples a few prompts with the model of a training config, scores the same
 tokens as an update does, and prints, as JSON, |delta log p| in nats (mean, p50,
-p99, max) and the share of tokens whose two log-probabilities are equal to the
-bit. In training `rollout/logprob_gap_p99` says the same of every step.
+p99, max) and the fraction of tokens whose two log-probabilities are equal
+to the bit. In training `rollout/logprob_gap_p99` says the same of every step.
 """
 
 import json

@@ -40,7 +40,7 @@ PUBLISHED_CODE = {
   "learner.regularizer_aggregation": "token_mean",
   "optimizer.decay_vectors": True,
 }
-WARMUP_SHARE = 0.285  # Search-R1: of the steps
+WARMUP_FRACTION = 0.285  # Search-R1: of the steps
 OURS: dict[str, object] = {}
 # Six, because the tiny model has three agents instead of four.
 TINY_TEMPERATURES = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0)
@@ -68,7 +68,7 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
     else:
       c.model.source = f"code_sft_{variant}/model"
       c.model.preset = variant
-  warmup = {"optimizer.warmup_steps": round(WARMUP_SHARE * c.train.steps)}
+  warmup = {"optimizer.warmup_steps": round(WARMUP_FRACTION * c.train.steps)}
   presets.apply(c, preset, PUBLISHED_CODE | warmup, OURS)
   return c
 

@@ -29,7 +29,7 @@ VARIANTS: dict[str, list[str]] = {
 CURVES = {
   "reward": "correct/orz/solve/mean",
   "tokens per response": "tokens/orz/solve/mean",
-  "fraction truncated": "health/orz/truncated_share",
+  "fraction truncated": "health/orz/truncated_fraction",
   "repeat score": "health/orz/repeat_score",
 }
 END_STEPS = 5  # the table has means over so many first and last steps

@@ -58,16 +58,16 @@ def test_a_run_cut_short_goes_on_as_if_it_had_not_been(tmp_path, on_one_device):
   assert training.metrics_of(cut) == found
   assert {
     "curriculum/probability/own",
-    "groups/countdown/equal_share",
+    "groups/countdown/equal_fraction",
     "answer_blocks/countdown/solve/mean",
     "learner/kl",
-    "learner/clip_share",
+    "learner/clip_fraction",
   } <= found[-1].keys()
   # The bucket of proposals is empty, so the policy proposes at once.
   assert found[0]["count/countdown/propose"] == 4
   assert found[0]["count/countdown/solve"] == 12
   assert max(m["correct/countdown/solve/mean"] for m in found) > 0
-  assert max(m["curriculum/replay_share"] for m in found) > 0
+  assert max(m["curriculum/replay_fraction"] for m in found) > 0
 
 
 @pytest.mark.slow

@@ -348,7 +348,7 @@ def test_the_example_of_a_system_works(tmp_path):
   rewards = [t.reward for t in rollouts.trajectories]
   assert rewards == [1.0, 0.5] * 3
   assert [t.group_id for t in rollouts.trajectories] == [0, 0, 1, 1, 2, 2]
-  assert rollouts.metrics["groups/palindromes/equal_share"] == 0
+  assert rollouts.metrics["groups/palindromes/equal_fraction"] == 0
 
 
 def test_the_site_builds(tmp_path):

@@ -45,7 +45,7 @@ def test_orz_resumes_and_its_problems_can_be_selected(tmp_path, on_one_device):
     "critic/explained_variance",
     "critic/value_loss",
     "health/orz/repeat_score",
-    "health/orz/truncated_share",
+    "health/orz/truncated_fraction",
     "evaluation/problems/pass@1/unbiased",
   } <= found[0].keys()
   assert found[0]["critic/updates"] > 1

@@ -52,7 +52,7 @@ def test_a_checkpoint_has_the_steps_in_flight(run, tmp_path):
   config, whole = run
   metrics = metrics_of(whole)
   assert max(m["rollout/staleness/max"] for m in metrics) == 1
-  assert all("learner/correction/effective_share" in m for m in metrics)
+  assert all("learner/correction/effective_fraction" in m for m in metrics)
   cut = tmp_path / "cut"
   training.copy_cut_after(2, whole, cut)
   training.finish(training.start(cut, STEPS, config=config))

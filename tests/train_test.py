@@ -20,7 +20,7 @@ def test_kill_and_resume_gives_the_same_metrics(azr_run, tmp_path):
     "reward/azr/deduction/propose/mean",
     "tokens/azr/induction/solve/mean",
     "count/azr/abduction/solve",
-    "proposals/azr/abduction/valid_share",
+    "proposals/azr/abduction/valid_fraction",
     "buffer/azr/induction/size",
     "executor/ok",
     "learner/entropy",
@@ -48,12 +48,12 @@ def test_a_trace_has_the_phases_of_the_steps_that_were_named(azr_run):
   assert counts["rollout"] >= 2 and counts["wait_for_grades"] >= 2
   for row in training.rows_of(azr_run):
     assert {
-      "device/idle_share/all",
-      "device/rollout/live_slots_share",
+      "device/idle_fraction/all",
+      "device/rollout/live_slots_fraction",
       "device/rollout/tokens_per_s",
       "device/update/tokens_per_s",
     } <= row.keys()
-    assert 0 < row["device/idle_share/all"] < 1
+    assert 0 < row["device/idle_fraction/all"] < 1
 
 
 @pytest.mark.slow  # `run/object_store_test.py` does the same in a store.

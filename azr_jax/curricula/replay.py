@@ -158,7 +158,7 @@ class Replay:
       for record in self._records.values()
     )
     return self._inner.metrics() | {
-      "replay_share": self._last_fraction,
+      "replay_fraction": self._last_fraction,
       "replay_eligible": float(eligible),
     }
 

@@ -135,9 +135,9 @@ def run(
   Returns:
     Scores, each named `BENCHMARK/...`: pass@k (unbiased and first-k) with
     standard errors, pass@1 by subset, the fraction of responses that ended with
-    a stop token (`ended_share`), the fraction whose grading a limit of time
-    ended (`timeout_share`), mean tokens per response, the number of items, how
-    many of them were too long to sample (they count as incorrect), and the
+    a stop token (`ended_fraction`), the fraction whose grading a limit of time
+    ended (`timeout_fraction`), mean tokens per response, the number of items,
+    how many of them were too long to sample (they count as incorrect), and the
     benchmark's own scores.
 
   Raises:
@@ -386,8 +386,8 @@ def scores(
   # Records of older versions have no "timed_out".
   timed_out = [t for record in records for t in record.get("timed_out", ())]
   if timed_out:
-    metrics[f"{benchmark.name}/timeout_share"] = float(np.mean(timed_out))
-  metrics[f"{benchmark.name}/ended_share"] = float(
+    metrics[f"{benchmark.name}/timeout_fraction"] = float(np.mean(timed_out))
+  metrics[f"{benchmark.name}/ended_fraction"] = float(
     np.mean([reason == "stop" for reason in finish])
   )
   metrics[f"{benchmark.name}/tokens"] = float(np.mean(tokens))

@@ -264,8 +264,8 @@ class Dispatcher:
           heapq.heapreplace(loads, (_load(server), index))
         else:
           heapq.heappop(loads)
-      for index, share in given.items():
-        self._servers[index].send(share)
+      for index, assigned in given.items():
+        self._servers[index].send(assigned)
 
   def _wait(self) -> Iterable[Server]:
     """Waits for servers that have something to say; returns each once."""

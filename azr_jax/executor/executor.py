@@ -224,8 +224,8 @@ def _start_local(
   count = -(-settings.workers // WORKERS_PER_SERVER)
   servers = []
   for index in range(count):
-    share = len(range(index, settings.workers, count))
-    its_settings = dataclasses.replace(settings, workers=share)
+    workers = len(range(index, settings.workers, count))
+    its_settings = dataclasses.replace(settings, workers=workers)
     servers.append(LocalServer(its_settings, library_names))
   dispatcher = Dispatcher("executor")
   # A server whose zygotes do not start says so itself.

@@ -1,7 +1,7 @@
 """Counts right answers of programs near the limit, on an idle and a busy core.
 
 A program's verdict must not depend on what else runs. So programs that need a
-known share of the limit are run in a pool that is pinned to one core: alone,
+known fraction of the limit are run in a pool that is pinned to one core: alone,
 beside busy processes, and beside answers that never end. All must be right.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from azr_jax.executor.executor import Executor
 from azr_jax.executor.job import Job, Result
 
-SHARES = (0.05, 0.25, 0.75)  # Shares of the CPU time of a call.
+FRACTIONS = (0.05, 0.25, 0.75)  # Fractions of the CPU time of a call.
 ANSWERS = 8
 MEMORY_MB = 256
 # Condition -> busy processes beside the pool, endless answers in it.
@@ -34,7 +34,7 @@ class Answers:
     correct: how many were found right.
     total: how many there were.
     over_wall_limit: how many took more wall clock than the limit of CPU time.
-    max_cpu: the most CPU time of one, as a share of the limit.
+    max_cpu: the most CPU time of one, as a fraction of the limit.
     max_wall: the most wall clock of one, as a multiple of the limit.
   """
 
@@ -84,21 +84,21 @@ def busy_processes(count: int) -> Iterator[None]:
 def measure(
   timeout_s: float,
   repeats: int,
-  shares: Sequence[float] = SHARES,
+  fractions: Sequence[float] = FRACTIONS,
   conditions: Sequence[str] = tuple(CONDITIONS),
   core: int | None = None,
 ) -> dict[str, Answers]:
-  """Runs right answers of each share in each condition.
+  """Runs right answers of each fraction in each condition.
 
   Args:
     timeout_s: CPU seconds of a call.
-    repeats: how often each share has `ANSWERS` answers in each condition.
-    shares: of the limit, that programs need alone.
+    repeats: how often each fraction has `ANSWERS` answers in each condition.
+    fractions: of the limit, that programs need alone.
     conditions: names of `CONDITIONS`.
     core: as in `on_one_core`.
 
   Returns:
-    The answers by `CONDITION/SHARE`.
+    The answers by `CONDITION/FRACTION`.
   """
   found: dict[str, Answers] = {}
   with on_one_core(core), Executor(1, timeout_s, MEMORY_MB) as executor:
@@ -106,9 +106,9 @@ def measure(
     for condition in conditions:
       busy, endless = CONDITIONS[condition]
       with busy_processes(busy):
-        for share in shares:
-          turns = int(turns_per_s * share * timeout_s)
-          answers = found[f"{condition}/{share:.0%}"] = Answers()
+        for fraction in fractions:
+          turns = int(turns_per_s * fraction * timeout_s)
+          answers = found[f"{condition}/{fraction:.0%}"] = Answers()
           for _ in range(repeats):
             _run_group(executor, turns, endless, timeout_s, answers)
   return found

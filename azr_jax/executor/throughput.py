@@ -77,11 +77,11 @@ def measure(executor: Executor, jobs: Sequence[Job]) -> dict[str, float]:
     "p50_ms": percentiles[49],
     "p99_ms": percentiles[98],
     "trainer_us": 1e6 * trainer_s / len(jobs),
-    "ok_share": _ok_share(results),
+    "ok_fraction": _ok_fraction(results),
   }
 
 
-def _ok_share(results: Sequence[Result]) -> float:
+def _ok_fraction(results: Sequence[Result]) -> float:
   return sum(result.status == "ok" for result in results) / len(results)
 
 
@@ -150,8 +150,8 @@ def _bound(stages: dict[str, dict[str, float]]) -> dict[str, float]:
   faults_us = fault_us * sum(stage["page_faults"] for stage in life)
   return {
     "microseconds": total_us,
-    "fork_and_exit_share": process_us / total_us,
-    "page_fault_share": faults_us / total_us,
+    "fork_and_exit_fraction": process_us / total_us,
+    "page_fault_fraction": faults_us / total_us,
   }
 
 

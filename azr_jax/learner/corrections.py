@@ -29,10 +29,15 @@ from azr_jax.types import Metrics
 AUTO, NONE = "auto", "none"
 KINDS = ("truncate", "mask", "sequence_truncate", "sequence_mask")
 SEQUENCE_RATIOS = ("geometric_mean", "product")
-# Names of the metrics; the effective share is computed from the weight square.
-_WEIGHT, _SQUARE, _EFFECTIVE, _SHARE = (
+# Names of the metrics; the effective fraction comes from the weight square.
+_WEIGHT, _SQUARE, _EFFECTIVE, _TRUNCATED = (
   f"learner/correction/{name}"
-  for name in ("weight", "weight_square", "effective_share", "truncated_share")
+  for name in (
+    "weight",
+    "weight_square",
+    "effective_fraction",
+    "truncated_fraction",
+  )
 )
 # Log-ratios are clipped to plus and minus this, so that no weight overflows.
 _MAX_LOG_RATIO = 20.0
@@ -121,11 +126,11 @@ def sums(
   return {
     _WEIGHT: masked.masked_sum(weights, mask),
     _SQUARE: masked.masked_sum(weights**2, mask),
-    _SHARE: masked.masked_sum(truncated, mask),
+    _TRUNCATED: masked.masked_sum(truncated, mask),
   }
 
 
-def effective_share(metrics: Metrics) -> Metrics:
+def effective_fraction(metrics: Metrics) -> Metrics:
   """Returns the effective sample size as a part of the targets, if corrected.
 
   (sum w)^2 / (n sum w^2); the mean square is taken out of the metrics.

@@ -283,13 +283,13 @@ def make_update(
   def learn(state: TrainState, batch: ValueBatch) -> tuple[TrainState, Metrics]:
     count = update.nonempty_micro_batches(batch.batch)
     steps = jnp.minimum(settings.num_minibatches, count)
-    shares = _shares(batch.batch, aggregation)
+    fractions = _fractions(batch.batch, aggregation)
 
     def one_step(index: jax.Array, carry: _Carry) -> _Carry:
       state, losses, norms, skipped = carry
       start, stop = index * count // steps, (index + 1) * count // steps
       total, grads = _minibatch_gradients(
-        loss_fn, state.params, batch, shares, start, stop
+        loss_fn, state.params, batch, fractions, start, stop
       )
       norm = optax.tree.norm(grads)
       is_finite = jnp.isfinite(total) & jnp.isfinite(norm)
@@ -338,7 +338,7 @@ def _make_loss(model: transformer.Transformer, value_clip: float) -> _Loss:
   return loss_fn
 
 
-def _shares(batch: types.Batch, aggregation: str) -> Float[Array, " A"]:
+def _fractions(batch: types.Batch, aggregation: str) -> Float[Array, " A"]:
   """Returns which part of the batch's loss each micro-batch is.
 
   It is its part of the sequences where the loss is a mean of the sequences'
@@ -357,7 +357,7 @@ def _minibatch_gradients(
   loss_fn: _Loss,
   params: Params,
   batch: ValueBatch,
-  shares: Float[Array, " A"],
+  fractions: Float[Array, " A"],
   start: jax.Array,
   stop: jax.Array,
 ) -> tuple[Float[Array, ""], Params]:
@@ -370,15 +370,15 @@ def _minibatch_gradients(
     loss_fn: the loss of a micro-batch.
     params: the critic's parameters.
     batch: all micro-batches.
-    shares: what `_shares` returned.
+    fractions: what `_fractions` returned.
     start: the first micro-batch.
     stop: one past the last.
   """
   _, sums, grads = update.accumulate(loss_fn, params, batch, None, start, stop)
-  index = jnp.arange(shares.shape[0])
+  index = jnp.arange(fractions.shape[0])
   inside = (index >= start) & (index < stop)
-  share = jnp.maximum(jnp.sum(shares * inside), MIN_WEIGHT)
-  return sums["sum"], jax.tree.map(lambda g: g / share, grads)
+  fraction = jnp.maximum(jnp.sum(fractions * inside), MIN_WEIGHT)
+  return sums["sum"], jax.tree.map(lambda g: g / fraction, grads)
 
 
 def make_actor_critic_update(

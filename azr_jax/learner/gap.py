@@ -12,7 +12,7 @@ from azr_jax.types import Metrics
 MEAN = "rollout/logprob_gap"
 # Names of sums that become the metrics of `percentiles`.
 _COUNTS, _MAXIMUM = f"{MEAN}_counts", f"{MEAN}_max"
-_SHARES = {"p50": 0.5, "p99": 0.99}
+_FRACTIONS = {"p50": 0.5, "p99": 0.99}
 
 
 def sums(
@@ -46,6 +46,6 @@ def percentiles(sums: Metrics, tokens: Float[Array, ""]) -> Metrics:
     return {}
   counts, maximum = sums.pop(_COUNTS), sums[_MAXIMUM]
   return {
-    f"{MEAN}_{name}": ranks.quantile(counts, tokens, maximum, share)
-    for name, share in _SHARES.items()
+    f"{MEAN}_{name}": ranks.quantile(counts, tokens, maximum, fraction)
+    for name, fraction in _FRACTIONS.items()
   }

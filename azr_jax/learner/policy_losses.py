@@ -54,7 +54,7 @@ class GspoSettings(Settings):
 class ClipCovSettings(Settings):
   """Clip-Cov; the defaults are those of its experiments."""
 
-  share: float = setting(
+  fraction: float = setting(
     2e-4, "part of the targets that loses its gradient", above=0, maximum=1
   )
   low: float = setting(1.0, "minimum covariance of such a target")
@@ -70,7 +70,7 @@ class ClipCovSettings(Settings):
 class KlCovSettings(Settings):
   """KL-Cov; the defaults are those of its experiments with 7B."""
 
-  share: float = setting(
+  fraction: float = setting(
     2e-3, "part of the targets with the penalty", above=0, maximum=1
   )
   coef: float = setting(1.0, "weight of the penalty", minimum=0)
@@ -143,7 +143,7 @@ def clipped(targets: Targets, c: PolicyLossSettings) -> Loss:
   if c.dual_clip:
     limit = -c.dual_clip * targets.advantages
     loss = jnp.where(targets.advantages < 0, jnp.minimum(loss, limit), loss)
-  return loss, _clip_share(targets, targets.ratio, c.clip_low, c.clip_high)
+  return loss, _clip_fraction(targets, targets.ratio, c.clip_low, c.clip_high)
 
 
 def _clipped(
@@ -153,14 +153,14 @@ def _clipped(
   return -jnp.minimum(ratio * advantages, clipped * advantages)
 
 
-def _clip_share(
+def _clip_fraction(
   targets: Targets, ratio: jax.Array, clip_low: float, clip_high: float
 ) -> dict[str, jax.Array]:
   """Returns where ratios are outside; nothing if all of them are 1."""
   if targets.is_on_policy:
     return {}
   outside = (ratio < 1 - clip_low) | (ratio > 1 + clip_high)
-  return {"learner/clip_share": outside * 1.0}
+  return {"learner/clip_fraction": outside * 1.0}
 
 
 def sequence_weighted(targets: Targets, c: PolicyLossSettings) -> Loss:
@@ -180,7 +180,7 @@ def sequence_weighted(targets: Targets, c: PolicyLossSettings) -> Loss:
   weights = jnp.exp(jnp.minimum(log_weights, jnp.log(c.iw_clip_max)))
   return -weights * targets.advantages * targets.logprobs, {
     "learner/weight": weights,
-    "learner/clip_share": (weights >= c.iw_clip_max) * 1.0,
+    "learner/clip_fraction": (weights >= c.iw_clip_max) * 1.0,
   }
 
 
@@ -194,7 +194,7 @@ def cispo(targets: Targets, c: PolicyLossSettings) -> Loss:
   low, high = c.cispo.weight_min, c.cispo.weight_max
   weights = jnp.clip(ratio, low, high)
   loss = -weights * targets.advantages * targets.logprobs
-  return loss, _clip_share(targets, ratio, 1.0 - low, high - 1.0)
+  return loss, _clip_fraction(targets, ratio, 1.0 - low, high - 1.0)
 
 
 def gspo(targets: Targets, c: PolicyLossSettings) -> Loss:
@@ -214,7 +214,7 @@ def gspo(targets: Targets, c: PolicyLossSettings) -> Loss:
   ratio = jnp.exp(mean + own)
   low, high = c.gspo.clip_low, c.gspo.clip_high
   loss = _clipped(ratio, targets.advantages, low, high)
-  return loss, _clip_share(targets, ratio, low, high)
+  return loss, _clip_fraction(targets, ratio, low, high)
 
 
 def clip_cov(targets: Targets, c: PolicyLossSettings) -> Loss:
@@ -268,7 +268,7 @@ def choose_clip_cov(
   """
   inside = (covariances > c.clip_cov.low) & (covariances < c.clip_cov.high)
   draws = jax.random.uniform(key, covariances.shape)
-  return ranks.largest(draws, inside * mask, _count(mask, c.clip_cov.share))
+  return ranks.largest(draws, inside * mask, _count(mask, c.clip_cov.fraction))
 
 
 def choose_kl_cov(
@@ -279,12 +279,12 @@ def choose_kl_cov(
 ) -> Bool[Array, "*B"]:
   """Returns the targets of the largest covariances; draws nothing."""
   del key
-  return ranks.largest(covariances, mask, _count(mask, c.kl_cov.share))
+  return ranks.largest(covariances, mask, _count(mask, c.kl_cov.fraction))
 
 
-def _count(mask: jax.Array, share: float) -> jax.Array:
+def _count(mask: jax.Array, fraction: float) -> jax.Array:
   """Returns a part of the number of targets, at least 1."""
-  count = jnp.floor(share * jnp.sum(mask)).astype(jnp.int32)
+  count = jnp.floor(fraction * jnp.sum(mask)).astype(jnp.int32)
   return jnp.maximum(count, 1)
 
 

@@ -76,8 +76,8 @@ def make_prepare(
       logprobs, entropies = scores(params, batch)
       if c.needs_proximal:
         fields["proximal_logprobs"] = logprobs
-      if c.top_entropy_share < 1:
-        chosen = _top_entropy(entropies, mask, c.top_entropy_share)
+      if c.top_entropy_fraction < 1:
+        chosen = _top_entropy(entropies, mask, c.top_entropy_fraction)
         fields["loss_weights"] = batch.loss_weights * chosen
         metrics["learner/top_entropy_min"] = jnp.min(
           jnp.where(chosen, entropies, jnp.inf)
@@ -143,10 +143,10 @@ def make_scores(
 
 
 def _top_entropy(
-  entropies: Float[Array, "A B S"], mask: Float[Array, "A B S"], share: float
+  entropies: Float[Array, "A B S"], mask: Float[Array, "A B S"], fraction: float
 ) -> Array:
   """Returns true at the part of the targets with the largest entropies."""
-  count = jnp.ceil(share * jnp.sum(mask)).astype(jnp.int32)
+  count = jnp.ceil(fraction * jnp.sum(mask)).astype(jnp.int32)
   return ranks.largest(entropies, mask, count)
 
 

@@ -29,7 +29,7 @@ def quantile(
   counts: Float[Array, " edges"],
   total: Float[Array, ""],
   maximum: Float[Array, ""],
-  share: float,
+  fraction: float,
 ) -> Float[Array, ""]:
   """Returns an upper bound of a quantile, at most 7.5 % above it.
 
@@ -37,13 +37,13 @@ def quantile(
     counts: the sum of what `counts_from_edges` returned.
     total: how many numbers were counted.
     maximum: the largest of them.
-    share: the part of the numbers that are at most the quantile.
+    fraction: the part of the numbers that are at most the quantile.
 
   Returns:
-    The smallest edge that at most (1 - share) of the numbers reach; 0 if that
-    is the first edge, the maximum if it is less.
+    The smallest edge that at most (1 - fraction) of the numbers reach; 0 if
+    that is the first edge, the maximum if it is less.
   """
-  above = counts <= (1.0 - share) * total
+  above = counts <= (1.0 - fraction) * total
   edges = jnp.asarray(BIN_EDGES).at[0].set(0.0)
   edge = jnp.where(jnp.any(above), edges[jnp.argmax(above)], jnp.inf)
   return jnp.minimum(edge, maximum)

@@ -138,7 +138,7 @@ class LearnerSettings(PolicyLossSettings):
     ),
   )
   corrections: CorrectionSettings = CorrectionSettings()
-  top_entropy_share: float = setting(
+  top_entropy_fraction: float = setting(
     1.0,
     "part of the tokens, by entropy, that the policy loss counts",
     above=0,
@@ -198,7 +198,7 @@ class LearnerSettings(PolicyLossSettings):
   @property
   def needs_scores(self) -> bool:
     """Whether the batch is scored before the update."""
-    return self.needs_proximal or self.top_entropy_share < 1
+    return self.needs_proximal or self.top_entropy_fraction < 1
 
   @property
   def is_weighted(self) -> bool:

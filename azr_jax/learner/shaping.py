@@ -92,7 +92,7 @@ def shape(
       dataclasses.replace(t, reward=t.reward - loss)
       for t, loss in zip(shaped, lost.tolist(), strict=True)
     ]
-    metrics["shaping/overlong_share"] = _mean(lost > 0)
+    metrics["shaping/overlong_fraction"] = _mean(lost > 0)
     metrics["shaping/overlong_penalty"] = _mean(lost)
   if settings.mask_truncated:
     truncated = [t.completion.finish_reason == "length" for t in shaped]
@@ -100,7 +100,7 @@ def shape(
       dataclasses.replace(t, in_loss=t.in_loss and not is_cut)
       for t, is_cut in zip(shaped, truncated, strict=True)
     ]
-    metrics["shaping/masked_share"] = _mean(truncated)
+    metrics["shaping/masked_fraction"] = _mean(truncated)
   return shaped, metrics
 
 

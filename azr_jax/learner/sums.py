@@ -36,7 +36,7 @@ def finish(sums: Metrics, tokens: Float[Array, ""]) -> Metrics:
     name: value if _is_whole(name) else value / tokens
     for name, value in sums.items()
   }
-  return metrics | corrections.effective_share(metrics)
+  return metrics | corrections.effective_fraction(metrics)
 
 
 def _is_whole(name: str) -> bool:

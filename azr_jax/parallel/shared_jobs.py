@@ -212,7 +212,8 @@ class SharedJobs:
 
     Executor verdicts by status; `time/verification_wait`, the seconds that the
     slowest host waited for jobs with nothing else to do; and
-    `time/verified_early_share`, the fraction of jobs that it did not wait for.
+    `time/verified_early_fraction`, the fraction of jobs that it did not wait
+    for.
     """
     if self.rounds.delay is not None:  # They count now, not by their speed.
       concurrent.futures.wait(self._local_jobs.values())
@@ -234,7 +235,7 @@ class SharedJobs:
     totals = [host["totals"] for host in every]
     started = sum(total.get("started", 0) for total in totals)
     early = sum(total.get("early", 0) for total in totals)
-    metrics["time/verified_early_share"] = early / max(started, 1)
+    metrics["time/verified_early_fraction"] = early / max(started, 1)
     metrics["time/verification_wait"] = max(
       total.get("wait_s", 0.0) for total in totals
     )

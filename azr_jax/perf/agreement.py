@@ -39,7 +39,7 @@ def measure(
     new_tokens: longest completion; `rollout.max_tokens` if that is less.
 
   Returns:
-    The number of tokens, the share whose log-probabilities are equal to the
+    The number of tokens, the fraction whose log-probabilities are equal to the
     bit, and the mean, quantiles and maximum of |delta log p| in nats.
   """
   shared = settings.shared
@@ -64,7 +64,7 @@ def measure(
     "machine": device.machine(),
     "dtype": shared.model.dtype,
     "tokens": int(gap.size),
-    "equal_share": float(np.mean(gap == 0)),
+    "equal_fraction": float(np.mean(gap == 0)),
     "mean": float(gap.mean()),
     "p50": float(np.quantile(gap, 0.5)),
     "p99": float(np.quantile(gap, 0.99)),

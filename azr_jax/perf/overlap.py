@@ -38,7 +38,7 @@ class Load:
     scripts: scripts per conversation; a response precedes and follows each.
     response_tokens: mean length of a response; they have between half as many
       and half as many more.
-    endless_share: fraction of the scripts that never end.
+    endless_fraction: fraction of the scripts that never end.
     slots: conversations that decode at a time.
     token_s: seconds in which the device decodes a token of every slot.
     chunk_tokens: tokens that a device call decodes.
@@ -48,7 +48,7 @@ class Load:
   conversations: int
   scripts: int
   response_tokens: int
-  endless_share: float
+  endless_fraction: float
   slots: int
   token_s: float
   chunk_tokens: int
@@ -68,7 +68,7 @@ class Usage:
   idle_s: float
 
   @property
-  def idle_share(self) -> float:
+  def idle_fraction(self) -> float:
     """The fraction of the time in which the device was idle."""
     return self.idle_s / self.seconds
 
@@ -149,7 +149,7 @@ def _draw(load: Load) -> list[_Conversation]:
     _Conversation(
       number,
       rng.uniform(0.5 * mean, 1.5 * mean, load.scripts + 1).tolist(),
-      (rng.random(load.scripts) < load.endless_share).tolist(),
+      (rng.random(load.scripts) < load.endless_fraction).tolist(),
     )
     for number in range(load.conversations)
   ]

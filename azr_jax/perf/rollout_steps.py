@@ -47,7 +47,7 @@ class Workload:
   Attributes:
     proposals: P, how many are proposed.
     rollouts: n, learnability rollouts of a valid proposal.
-    valid_share: the fraction of the proposals that are valid.
+    valid_fraction: the fraction of the proposals that are valid.
     prompt_tokens: tokens of every prompt.
     lengths: of completions.
     steps: how many are simulated.
@@ -55,7 +55,7 @@ class Workload:
 
   proposals: int
   rollouts: int
-  valid_share: float
+  valid_fraction: float
   prompt_tokens: int
   lengths: Lengths
   steps: int
@@ -80,7 +80,7 @@ class _Forced(System):
     """Simulates one step; there are no trajectories."""
     work = self._work
     drawn = self._rng(step).sample(range(work.proposals), work.proposals)
-    valid = drawn[: round(work.valid_share * work.proposals)]
+    valid = drawn[: round(work.valid_fraction * work.proposals)]
     numbers = range(work.proposals)
     if self._schedule == PHASES:
       await self._sample(policy, step, _PROPOSE, numbers, 1)
@@ -147,7 +147,7 @@ def simulate(
     schedule: one of `SCHEDULES`.
 
   Returns:
-    `calls` of the decode loop, its `iterations`, the share of slot-steps in
+    `calls` of the decode loop, its `iterations`, the fraction of slot-steps in
     which the slot got a token, and the seconds, all without the update.
   """
   jobs = SharedJobs(
@@ -176,6 +176,6 @@ def simulate(
     "calls": counts.calls,
     "iterations": counts.iterations,
     "tokens": counts.tokens,
-    "live_share": counts.live_slot_steps / (counts.iterations * slots),
+    "live_fraction": counts.live_slot_steps / (counts.iterations * slots),
     "seconds": seconds,
   }

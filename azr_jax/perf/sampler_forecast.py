@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from azr_jax.models import cached_attention
 
-# A slot is refilled once this share of the slots is free.
+# A slot is refilled once this fraction of the slots is free.
 _REFILL_PARTS = 8
 
 
@@ -143,7 +143,7 @@ class SimulatedSampling:
 
   @property
   def busy(self) -> float:
-    """Share of the slots that had a live sequence, over the tokens."""
+    """Fraction of the slots that had a live sequence, over the tokens."""
     return self.tokens / self.slot_steps if self.slot_steps else 0.0
 
 

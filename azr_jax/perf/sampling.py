@@ -199,5 +199,5 @@ def report(
     "decode_s": decode_s,
     "compile_s": runner.compile_s,
     "peak_rates": peak_rates,
-    "decode_roofline_share": min_bytes / peak_rates["bandwidth"] / decode_s,
+    "decode_roofline_fraction": min_bytes / peak_rates["bandwidth"] / decode_s,
   }

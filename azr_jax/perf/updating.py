@@ -155,6 +155,6 @@ def report(
     "step_s": seconds,
     "compile_s": runner.compile_s,
     "peak_rates": peak_rates,
-    "flops_roofline_share": min_seconds / seconds,
+    "flops_roofline_fraction": min_seconds / seconds,
     "program_gib": runner.program_bytes / 2**30,
   }

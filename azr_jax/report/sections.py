@@ -48,7 +48,7 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
       family="correct",
     ),
     Chart("Correct, by task", r"correct_by_task/(.+)"),
-    Chart("Timeouts", r"correct/[^/]+/(.+)/timeout_share"),
+    Chart("Timeouts", r"correct/[^/]+/(.+)/timeout_fraction"),
     Chart(
       "Fraction of well-formed responses",
       r"formatted/[^/]+/(.+)/mean",
@@ -63,7 +63,7 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
   ),
   "Lengths": (
     Chart("Tokens per completion", r"tokens/[^/]+/(.+)/mean", family="tokens"),
-    Chart("Fraction truncated", r"tokens/[^/]+/(.+)/truncated_share"),
+    Chart("Fraction truncated", r"tokens/[^/]+/(.+)/truncated_fraction"),
   ),
   "Complexity and diversity of proposals": (
     _program_metric("Cognitive complexity", "cognitive"),
@@ -81,24 +81,24 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
       r"learnability/[^/]+/(.+)/solve_rate",
       family="learnability",
     ),
-    Chart("Ended by a limit", r"learnability/[^/]+/(.+)/undecided_share"),
-    Chart("Never solved", r"learnability/[^/]+/(.+)/never_solved_share"),
+    Chart("Ended by a limit", r"learnability/[^/]+/(.+)/undecided_fraction"),
+    Chart("Never solved", r"learnability/[^/]+/(.+)/never_solved_fraction"),
     Chart("Learnability", r"learnability/[^/]+/(.+)/mean"),
   ),
   "Proposals and buffers": (
     Chart(
       "Fraction of valid proposals",
-      r"proposals/[^/]+/(.+)/valid_share",
+      r"proposals/[^/]+/(.+)/valid_fraction",
       family="proposals",
     ),
     Chart("Rejected", r"proposals/[^/]+/(.+)/rejected_(.+)", missing=0.0),
-    Chart("Duplicates", r"proposals/[^/]+/(.+)/duplicate_share"),
+    Chart("Duplicates", r"proposals/[^/]+/(.+)/duplicate_fraction"),
     Chart("Tasks in the buffer", r"buffer/[^/]+/(.+)/size", family="buffer"),
-    Chart("Added in the last 50 steps", r"buffer/[^/]+/(.+)/fresh_share"),
+    Chart("Added in the last 50 steps", r"buffer/[^/]+/(.+)/fresh_fraction"),
   ),
   "Conversations with code": (
     Chart("Scripts per conversation", r"calls/[^/]+/(.+)/mean", family="calls"),
-    Chart("Conversations without a script", r"calls/[^/]+/(none_share)"),
+    Chart("Conversations without a script", r"calls/[^/]+/(none_fraction)"),
     Chart(
       "Conversations that check an answer by a script",
       r"self_check/[^/]+/(.+)/mean",
@@ -111,7 +111,7 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
     ),
     Chart(
       "Slots and overlap",
-      "(?:time/)?interpreter[/_](slots_decoding|slots_waiting|awaiting|overlap_share)",
+      "(?:time/)?interpreter[/_](slots_decoding|slots_waiting|awaiting|overlap_fraction)",
       family="interpreter",
     ),
     Chart("Scripts run", "interpreter/(calls|ok|error|timeout)"),
@@ -119,7 +119,7 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
     Chart("Questions per group of the stage", "stage/[^/]+/(group.+)"),
     Chart(
       "Groups with equal rewards",
-      r"groups/[^/]+/(equal_share)",
+      r"groups/[^/]+/(equal_fraction)",
       family="groups",
     ),
   ),
@@ -134,15 +134,15 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
   TIME: (
     Chart("Waiting times", r"time/(.*wait.*)", family="time"),
     Chart(
-      "Share of a step in which the devices are idle, by phase",
-      "device/idle_share/(.+)",
+      "Fraction of a step in which the devices are idle, by phase",
+      "device/idle_fraction/(.+)",
       family="device",
     ),
     Chart(
-      "Share of the devices' rates: matrix units, memory",
-      "device/(update/mfu|rollout/bandwidth_share)",
+      "Fraction of the devices' rates: matrix units, memory",
+      "device/(update/mfu|rollout/bandwidth_fraction)",
     ),
-    Chart("Live slots, share", "device/rollout/(live_slots_share)"),
+    Chart("Live slots, fraction", "device/rollout/(live_slots_fraction)"),
     Chart("Tokens per second and device", "device/(.+)/tokens_per_s"),
   ),
   "Learner": (
@@ -156,8 +156,8 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
       family="rollout",
     ),
     Chart(
-      "Corrected samples: truncated, effective share",
-      "learner/correction/(truncated_share|effective_share)",
+      "Corrected samples: truncated, effective fraction",
+      "learner/correction/(truncated_fraction|effective_fraction)",
     ),
     Chart("Critic", "critic/(.+)", family="critic"),
   ),

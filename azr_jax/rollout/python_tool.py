@@ -196,7 +196,7 @@ class PythonTool:
     proportion to the slots; both are means over the calls of the decode loop.
     `time/interpreter_busy` is the seconds in which a script ran; in
     `time/interpreter_wait` of them the device had nothing to do, and
-    `time/interpreter_overlap_share` is the fraction in which it had.
+    `time/interpreter_overlap_fraction` is the fraction in which it had.
     """
     totals, self._totals = self._totals, collections.defaultdict(float)
     metrics = {
@@ -213,7 +213,9 @@ class PythonTool:
     metrics["time/interpreter_busy"] = busy
     metrics["time/interpreter_wait"] = totals["wait_s"]
     if busy:
-      metrics["time/interpreter_overlap_share"] = 1.0 - totals["wait_s"] / busy
+      metrics["time/interpreter_overlap_fraction"] = (
+        1.0 - totals["wait_s"] / busy
+      )
     return metrics
 
 

@@ -180,9 +180,9 @@ class Scheduler:
     if not idle:
       return
     if self._queue:
-      share = len(idle) / len(devices)
+      fraction = len(idle) / len(devices)
       _, groups = self._queue.pop(
-        lambda bucket: round(share * self._engine.prefill_batch_size(bucket))
+        lambda bucket: round(fraction * self._engine.prefill_batch_size(bucket))
       )
       for group in groups:
         device = min(idle, key=self._load)

@@ -30,24 +30,27 @@ STORE_WRITE_S = 30.0
 # Metric family -> what a healthy value looks like.
 HEALTHY = {
   "reward": "rises; propose stays below solve once tasks are learnable",
-  "tokens": "completion tokens; truncated_share near 0",
+  "tokens": "completion tokens; truncated_fraction near 0",
   "count": "trajectories per role, and prompts that were too long",
-  "correct": "rises for every task type; timeout_share and lost_share near 0",
+  "correct": "rises for every task type; timeout_fraction and lost_fraction "
+  "near 0",
   "formatted": "above 0.95 after a few steps",
   "executor": "verdict counts; timeouts rare",
   "rollout": "logprob_gap, its p50, p99 and max below 1e-3 in float32; "
   "staleness/max at most rollout.max_staleness",
   "learner": "entropy falls slowly; grad_norm without spikes; skipped 0; "
-  "correction/effective_share near 1",
+  "correction/effective_fraction near 1",
   "time": "seconds per phase; verification_wait near 0",
-  "groups": "equal_share, dropped_share: zero-advantage groups, well below 1",
-  "dynamic_sampling": "no_signal_share near 0; dropped_share far below 1",
-  "shaping": "overlong_share and masked_share near 0",
+  "groups": "equal_fraction, dropped_fraction: zero-advantage groups, well "
+  "below 1",
+  "dynamic_sampling": "no_signal_fraction near 0; dropped_fraction far below 1",
+  "shaping": "overlong_fraction and masked_fraction near 0",
   "critic": "value_loss falls; explained_variance rises above 0; skipped 0",
   "evaluation": "pass@1 rises",
-  "safety": "flagged_share near 0; read what flagged/ keeps",
+  "safety": "flagged_fraction near 0; read what flagged/ keeps",
   "compile": "programs compiled in the step: 0 after the first",
-  "device": "mfu, bandwidth_share, live_slots_share high; idle_share low",
+  "device": "mfu, bandwidth_fraction, live_slots_fraction high; "
+  "idle_fraction low",
 }
 # Metrics of the machine and not of what was learned: two runs that learn the
 # same differ in these.

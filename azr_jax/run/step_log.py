@@ -216,7 +216,7 @@ def _summary(metrics: dict[str, float]) -> str:
     for name, value in metrics.items()
     if name.startswith("correct/") and name.endswith("/mean")
   ]
-  valid = [v for k, v in metrics.items() if k.endswith("/valid_share")]
+  valid = [v for k, v in metrics.items() if k.endswith("/valid_fraction")]
   proposed = f"valid {np.mean(valid):.0%}  " if valid else ""
   return (
     f"solved {np.mean(correct or [0]):.0%}  {proposed}"

@@ -123,7 +123,7 @@ class Monitor:
       self._write_flagged(f"{step:06d}_extra", self._flagged(extra), ())
     flagged = self._flagged(samples)
     self._write_flagged(f"{step:06d}", flagged, trajectories)
-    metrics = {"safety/flagged_share": len(flagged) / max(len(samples), 1)}
+    metrics = {"safety/flagged_fraction": len(flagged) / max(len(samples), 1)}
     counts = collections.Counter(
       itertools.chain.from_iterable(names for names, _ in flagged)
     )

@@ -112,7 +112,7 @@ def response_metrics(
   return {
     f"tokens/{name}/mean": float(lengths.mean()),
     f"tokens/{name}/std": float(lengths.std()),
-    f"tokens/{name}/truncated_share": float(np.mean(truncated)),
+    f"tokens/{name}/truncated_fraction": float(np.mean(truncated)),
     f"count/{name}": float(len(completions)),
   }
 
@@ -138,14 +138,15 @@ def solve_metrics(
     if values:
       metrics[f"{key}/{name}/mean"] = float(np.mean(values))
   # Responses that are not correct because a limit ended their grading.
-  for key, share in ((TIMED_OUT, "timeout_share"), (LOST, "lost_share")):
+  limits = ((TIMED_OUT, "timeout_fraction"), (LOST, "lost_fraction"))
+  for key, metric in limits:
     values = [t.metrics[key] for t in trajectories if key in t.metrics]
     if values:
-      metrics[f"correct/{name}/{share}"] = float(np.mean(values))
+      metrics[f"correct/{name}/{metric}"] = float(np.mean(values))
   if group_size > 1:
     system = name.split("/")[0]
     groups = rewards.reshape(-1, group_size)
-    metrics[f"groups/{system}/equal_share"] = float(
+    metrics[f"groups/{system}/equal_fraction"] = float(
       np.mean(np.ptp(groups, axis=1) == 0)
     )
     correct = [t.metrics.get("correct", t.reward) for t in trajectories]

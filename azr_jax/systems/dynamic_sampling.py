@@ -125,10 +125,11 @@ class Groups:
     budget = batch_size * (self.max_prompts - 1)
     return metrics | {
       f"dynamic_sampling/{system}/sampled": float(len(sampled)),
-      f"dynamic_sampling/{system}/dropped_share": len(dropped) / len(sampled),
-      f"dynamic_sampling/{system}/budget_share": (len(tried) - batch_size)
+      f"dynamic_sampling/{system}/dropped_fraction": len(dropped)
+      / len(sampled),
+      f"dynamic_sampling/{system}/budget_fraction": (len(tried) - batch_size)
       / budget,
-      f"dynamic_sampling/{system}/no_signal_share": float(
+      f"dynamic_sampling/{system}/no_signal_fraction": float(
         np.mean([not group.has_signal for group in kept])
       ),
       f"dynamic_sampling/{system}/tokens_per_dropped": tokens

@@ -123,16 +123,16 @@ def metrics(
     0, len(texts) - 1, min(max_scored, len(texts)), dtype=int
   )
   values = {
-    "truncated_share": np.mean(
+    "truncated_fraction": np.mean(
       [c.finish_reason != "stop" for c in completions]
     ),
     "repeat_score": np.mean([repeat_score(texts[i]) for i in chosen]),
-    "reflective_share": np.mean(reflective),
+    "reflective_fraction": np.mean(reflective),
   }
   for (name, _), per_answer in zip(REFLECTIONS, counts.T, strict=True):
     values[f"reflections/{name}"] = np.mean(per_answer)
   if "formatted" in trajectories[0].metrics:
-    values["formatted_share"] = np.mean(
+    values["formatted_fraction"] = np.mean(
       [t.metrics["formatted"] for t in trajectories]
     )
   for name, members in (

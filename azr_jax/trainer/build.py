@@ -145,7 +145,7 @@ class Experiment:
       pairs = zip(trajectories, differ, strict=True)
       kept = [t for t, keep in pairs if keep] or trajectories
       dropped = len(trajectories) - len(kept)
-      metrics["groups/dropped_share"] = dropped / max(len(trajectories), 1)
+      metrics["groups/dropped_fraction"] = dropped / max(len(trajectories), 1)
     values = self.estimate_advantages(kept)
     return self.pack(kept, values, step), metrics
 

@@ -73,7 +73,7 @@ class Speed:
     """
     began, self._done_at = self._done_at, done_at
     update_s = done_at - step.sent_at
-    metrics = _idle_shares(step, began, done_at)
+    metrics = _idle_fractions(step, began, done_at)
     metrics |= update_metrics(
       self._config,
       step.lengths,
@@ -86,7 +86,7 @@ class Speed:
     metrics |= _rate("rollout", counts.tokens, step.rollout_s, self._devices)
     if counts.slot_steps:
       live = counts.live_slot_steps / counts.slot_steps
-      metrics["device/rollout/live_slots_share"] = live
+      metrics["device/rollout/live_slots_fraction"] = live
     if self._chip is None:
       return metrics
     if counts.alone_s > 0:
@@ -97,8 +97,8 @@ class Speed:
         counts.alone_entries,
       )
       rate = self._devices * self._chip.bandwidth
-      share = read / counts.alone_s / rate
-      metrics["device/rollout/bandwidth_share"] = share
+      fraction = read / counts.alone_s / rate
+      metrics["device/rollout/bandwidth_fraction"] = fraction
     return metrics
 
 
@@ -194,7 +194,7 @@ def _rate(
   return {f"device/{phase}/tokens_per_s": tokens / seconds / devices}
 
 
-def _idle_shares(
+def _idle_fractions(
   step: StepTimes, began: float, done_at: float
 ) -> dict[str, float]:
   """Returns each phase's idle seconds over those of the whole step."""
@@ -209,9 +209,11 @@ def _idle_shares(
     "other": [(began, max(began, step.start))],
   }
   idle = gaps([*step.sampled.busy, (step.sent_at, done_at)])
-  shares = {name: total(overlap(phases[name], idle)) / whole for name in PHASES}
-  shares["all"] = sum(shares.values())
-  return {f"device/idle_share/{name}": v for name, v in shares.items()}
+  fractions = {
+    name: total(overlap(phases[name], idle)) / whole for name in PHASES
+  }
+  fractions["all"] = sum(fractions.values())
+  return {f"device/idle_fraction/{name}": v for name, v in fractions.items()}
 
 
 def total(intervals: Sequence[Interval]) -> float:

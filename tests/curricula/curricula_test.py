@@ -33,8 +33,8 @@ def rng(seed=0):
 
 @pytest.mark.parametrize("progress", [0, 0.1, 0.4, 0.6, 0.75, 0.9, 1.0])
 def test_the_static_schedule_sums_to_one_and_follows_table_1(progress):
-  shares = mixture.static(101)(1 + round(progress * 100))
-  assert shares.sum() == pytest.approx(1.0)
+  fractions = mixture.static(101)(1 + round(progress * 100))
+  assert fractions.sum() == pytest.approx(1.0)
   if progress < 0.4:
     a = progress / 0.4
     want = (0.70 - 0.35 * a, 0.25 + 0.35 * a, 0.05)
@@ -44,7 +44,7 @@ def test_the_static_schedule_sums_to_one_and_follows_table_1(progress):
   else:
     a = (progress - 0.75) / 0.25
     want = (0.10 - 0.05 * a, 0.60 - 0.20 * a, 0.30 + 0.25 * a)
-  assert shares == pytest.approx(want)
+  assert fractions == pytest.approx(want)
 
 
 def test_a_static_schedule_of_one_step_is_its_beginning():
@@ -142,7 +142,7 @@ def test_replay_respects_range_warm_up_bucket_and_fraction():
     # The quota is a quarter of eight. The pass rates of 0 and 2 are out of
     # range, and 41 is in another bucket.
     assert sorted(replayed) == [1, 3] and len(items) == 8
-  assert curriculum.metrics()["replay_share"] == 0.25
+  assert curriculum.metrics()["replay_fraction"] == 0.25
 
 
 def test_replay_prefers_prompts_that_are_solved_half_of_the_time():

@@ -132,7 +132,7 @@ def test_records_of_older_versions_are_read(executor, tmp_path):
   text = text.replace('"subset":', '"kind":')
   path.write_text(text.replace('"timed_out": [false, false, false], ', ""))
   policy = ScriptedPolicy()
-  assert scores.pop("toy/timeout_share") == 0.0
+  assert scores.pop("toy/timeout_fraction") == 0.0
   assert run(policy, executor, path) == scores
   assert policy.asked == []
 
@@ -147,7 +147,7 @@ def test_timeouts_are_told_apart_from_wrong_responses(executor, tmp_path):
   scores = run(ScriptedPolicy(), executor, path, grade=grade)
   records = [json.loads(line) for line in path.read_text().splitlines()]
   wrong = [not right for record in records for right in record["correct"]]
-  assert scores["toy/timeout_share"] == sum(wrong) / len(wrong) > 0
+  assert scores["toy/timeout_fraction"] == sum(wrong) / len(wrong) > 0
   assert [t for r in records for t in r["timed_out"]] == wrong
 
 

@@ -22,9 +22,9 @@ def compared(first, second, confidence=0.95, resamples=RESAMPLES):
   )
 
 
-def outcomes(seeds, items, share, seed):
+def outcomes(seeds, items, fraction, seed):
   rng = np.random.default_rng(seed)
-  return (rng.random((seeds, items)) < share).astype(float)
+  return (rng.random((seeds, items)) < fraction).astype(float)
 
 
 def test_the_errors_of_a_score_are_those_of_scipy():
@@ -35,8 +35,8 @@ def test_the_errors_of_a_score_are_those_of_scipy():
   assert found.seed_error == pytest.approx(stats.sem(values.mean(axis=1)))
   one = statistics.estimate(values[:1])
   # A proportion's error by its closed form.
-  share = values[0].mean()
-  expected = math.sqrt(share * (1 - share) / 49)
+  fraction = values[0].mean()
+  expected = math.sqrt(fraction * (1 - fraction) / 49)
   assert one.item_error == pytest.approx(expected)
   assert one.seed_error is None
   assert statistics.standard_error(np.ones(1)) == 0.0

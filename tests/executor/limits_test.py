@@ -43,9 +43,11 @@ def pool():
 def test_neither_busy_processes_nor_slots_make_a_right_answer_wrong(condition):
   # A program may need half more CPU time than it did a moment before, where a
   # core's other thread is busy; `benchmark load` measures 75 % on an idle one.
-  shares = (0.05, 0.25, 0.5)
-  found = load.measure(LIMIT_S, 1, shares, conditions=[condition])
-  assert [*found] == [f"{condition}/{share}" for share in ("5%", "25%", "50%")]
+  fractions = (0.05, 0.25, 0.5)
+  found = load.measure(LIMIT_S, 1, fractions, conditions=[condition])
+  assert [*found] == [
+    f"{condition}/{fraction}" for fraction in ("5%", "25%", "50%")
+  ]
   assert all(
     answers.correct == answers.total == 8 for answers in found.values()
   )

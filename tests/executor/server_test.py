@@ -104,9 +104,9 @@ def test_many_workers_have_several_servers(monkeypatch):
   monkeypatch.setattr(executor_lib, "WORKERS_PER_SERVER", 2)
   with Executor(workers=3, timeout_s=1.5, memory_mb=256) as pool:
     first, second = pool.servers()
-    shares = [len(children_of([server])) for server in (first, second)]
+    counts = [len(children_of([server])) for server in (first, second)]
     # A pool has two zygotes for a worker, but one for each hash seed.
-    assert sorted(shares) == [3, 4] and len(pool.processes()) == 7
+    assert sorted(counts) == [3, 4] and len(pool.processes()) == 7
     futures = [pool.submit(Job(str(i), DOUBLE, (str(i),))) for i in range(90)]
     os.kill(first, signal.SIGKILL)
     outputs = [future.result(30).outputs for future in futures]

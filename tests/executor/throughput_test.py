@@ -13,7 +13,7 @@ def test_every_case_runs_every_program(executor):
   for name, jobs in throughput.cases(PROGRAMS).items():
     assert len(jobs) == len(PROGRAMS)
     figures = throughput.measure(executor, jobs)
-    assert figures["ok_share"] == 1.0, name
+    assert figures["ok_fraction"] == 1.0, name
     rate = figures["evaluations_per_second"] / figures["programs_per_second"]
     assert rate == (throughput.CANDIDATES if name == "judging" else 1)
 

@@ -35,7 +35,7 @@ MEAN_1, MEAN_2 = math.sqrt(0.3 * 4.0), math.sqrt(1.5 * 1.2)
 
 
 @pytest.mark.parametrize(
-  "kind, ratio, want, share",
+  "kind, ratio, want, fraction",
   [
     ("truncate", "product", [0.3, 2.0, 1.5, 1.2], [0, 1, 0, 0]),
     ("mask", "product", [0, 0, 0, 1.2], [1, 1, 1, 0]),
@@ -55,25 +55,25 @@ MEAN_1, MEAN_2 = math.sqrt(0.3 * 4.0), math.sqrt(1.5 * 1.2)
     ),
   ],
 )
-def test_weights_are_those_of_their_definition(kind, ratio, want, share):
+def test_weights_are_those_of_their_definition(kind, ratio, want, fraction):
   got, outside = weights(kind, sequence_ratio=ratio)
   np.testing.assert_allclose(got, want, rtol=1e-6)
-  np.testing.assert_array_equal(outside, share)
+  np.testing.assert_array_equal(outside, fraction)
 
 
-def test_the_effective_share_is_that_of_its_formula():
+def test_the_effective_fraction_is_that_of_its_formula():
   w = np.array([[0.3, 7.0, 2.0, 1.5, 1.2, 7.0]], np.float32)
   sums = corrections.sums(
     jnp.asarray(w), jnp.asarray((w > 1.9) * 1.0), jnp.asarray(MASK)
   )
   metrics = {name: value / 4 for name, value in sums.items()}
-  found = metrics | corrections.effective_share(metrics)
+  found = metrics | corrections.effective_fraction(metrics)
   kept = w[MASK > 0]
   want = kept.sum() ** 2 / (4 * (kept**2).sum())
-  assert found["learner/correction/effective_share"] == pytest.approx(want)
-  assert found["learner/correction/truncated_share"] == 0.25
+  assert found["learner/correction/effective_fraction"] == pytest.approx(want)
+  assert found["learner/correction/truncated_fraction"] == 0.25
   assert "learner/correction/weight_square" not in metrics
-  assert corrections.effective_share({}) == {}
+  assert corrections.effective_fraction({}) == {}
 
 
 def config(**keys):
@@ -135,10 +135,10 @@ def test_a_corrected_update_is_the_plain_one_of_weighted_advantages(
   )
   update_test.close(params, plain)
   trained = batch.loss_mask > 0
-  share = np.mean(ratios[trained] > 2.0)
-  assert 0 < share < 1
-  assert metrics["learner/correction/truncated_share"] == pytest.approx(
-    share, abs=1e-6
+  fraction = np.mean(ratios[trained] > 2.0)
+  assert 0 < fraction < 1
+  assert metrics["learner/correction/truncated_fraction"] == pytest.approx(
+    fraction, abs=1e-6
   )
   apart, others = update_test.updated(
     one_device_mesh,
@@ -163,8 +163,8 @@ def test_the_gap_s_percentiles_are_those_of_its_tokens(one_device_mesh):
   mean, largest = gap.mean(), gap.max()
   assert metrics["rollout/logprob_gap"] == pytest.approx(mean, rel=1e-5)
   assert metrics["rollout/logprob_gap_max"] == pytest.approx(largest, rel=1e-5)
-  for name, share in (("p50", 0.5), ("p99", 0.99)):
-    want = np.quantile(gap, share, method="inverted_cdf")
+  for name, fraction in (("p50", 0.5), ("p99", 0.99)):
+    want = np.quantile(gap, fraction, method="inverted_cdf")
     got = metrics[f"rollout/logprob_gap_{name}"]
     assert 0.9999 * want <= got <= 1.076 * want
   assert not [name for name in metrics if "correction" in name]

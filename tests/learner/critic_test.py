@@ -214,7 +214,7 @@ def test_a_minibatch_s_value_loss_is_aggregated_like_the_policy_s(aggregation):
     loss_fn,
     state.params,
     critic.ValueBatch(batch, returns * 0, returns),
-    critic._shares(batch, aggregation),
+    critic._fractions(batch, aggregation),
     1,
     3,
   )

@@ -145,18 +145,18 @@ def test_shares_of_azr_s_roles_in_the_loss(aggregation, want):
   weights = packing.loss_weights(
     responses(lengths, groups), [], aggregation, 600
   )
-  shares = {group: 0.0 for group in AZR_LENGTHS}
+  fractions = {group: 0.0 for group in AZR_LENGTHS}
   for group, length, weight in zip(groups, lengths, weights, strict=True):
-    shares[group] += length * weight
-  assert list(shares.values()) == pytest.approx(want, abs=1e-3)
+    fractions[group] += length * weight
+  assert list(fractions.values()) == pytest.approx(want, abs=1e-3)
   assert batch.loss_weights.sum() == pytest.approx(1.0, rel=1e-5)
-  proposers = [s for (_, role), s in shares.items() if role == "propose"]
+  proposers = [s for (_, role), s in fractions.items() if role == "propose"]
   wanted = 2100 / 8500 if aggregation == "token_mean" else 1 / 2
   assert sum(proposers) == pytest.approx(wanted, abs=1e-3)
 
 
 def test_eq_9_and_the_published_code_differ_inside_of_a_role():
-  """Both give a role the same share; the code's tokens weigh the same in it."""
+  """A role has the same fraction in both; the code weighs its tokens alike."""
   sequences = responses([2, 6, 3], ["a", "a", "b"])
   by_paper = packing.loss_weights(sequences, [], "sequence_mean", 0)
   assert by_paper == pytest.approx([1 / 6, 1 / 18, 1 / 9])
@@ -189,9 +189,9 @@ def test_a_row_weighs_the_same_however_full_it_is():
   batch = packing.pack(
     sequences, row_length=8, rows_multiple=4, aggregation="row_mean"
   )
-  shares = batch.loss_weights.sum(axis=1)
+  fractions = batch.loss_weights.sum(axis=1)
   # Three rows of 8, 6 + 2 and 4 tokens, and an empty one.
-  np.testing.assert_allclose(shares, [1 / 3, 1 / 3, 1 / 3, 0.0], rtol=1e-5)
+  np.testing.assert_allclose(fractions, [1 / 3, 1 / 3, 1 / 3, 0.0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("aggregation", packing.AGGREGATIONS)

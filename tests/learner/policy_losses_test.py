@@ -215,7 +215,7 @@ def test_on_policy_no_ratio_is_counted_as_clipped():
   _, targets = packed()
   c = LearnerSettings()
   _, values = policy_losses.clipped(targets, c)
-  outside = float(jnp.sum(values["learner/clip_share"] * targets.mask))
+  outside = float(jnp.sum(values["learner/clip_fraction"] * targets.mask))
   # 0.5, 1.5, 3, 0.6 and e^9 are outside of [0.8, 1.2].
   assert outside == 5
   on_policy = targets.replace(is_on_policy=True)
@@ -242,10 +242,10 @@ def test_covariances_are_products_of_distances_from_the_means():
   assert float(covariances()[kept].mean()) == pytest.approx(population)
 
 
-@pytest.mark.parametrize("share, want", [(0.2, [0]), (0.4, [0, 2])])
-def test_kl_cov_takes_the_largest_covariances(share, want):
+@pytest.mark.parametrize("fraction, want", [(0.2, [0]), (0.4, [0, 2])])
+def test_kl_cov_takes_the_largest_covariances(fraction, want):
   """They are 2.736, 1.656, 1.536, -2.484 and -3.024."""
-  c = LearnerSettings(kl_cov=policy_losses.KlCovSettings(share))
+  c = LearnerSettings(kl_cov=policy_losses.KlCovSettings(fraction))
   chosen = policy_losses.choose_kl_cov(
     covariances(), jnp.asarray(MASK), jax.random.key(0), c
   )

@@ -82,10 +82,10 @@ def test_every_epoch_has_its_ratio_to_the_update_s_start(one_device_mesh):
     # The gap is that of the start, in every epoch.
     gap = np.abs(scored - batch.old_logprobs)[batch.loss_mask > 0]
     assert want["rollout/logprob_gap"] == pytest.approx(gap.mean(), rel=1e-5)
-    assert (want["learner/clip_share"] > 0) == (epoch > 0)
+    assert (want["learner/clip_fraction"] > 0) == (epoch > 0)
   update_test.close(state.params, start.params)
-  assert metrics["learner/clip_share"] == pytest.approx(
-    want["learner/clip_share"]
+  assert metrics["learner/clip_fraction"] == pytest.approx(
+    want["learner/clip_fraction"]
   )
 
 
@@ -95,14 +95,14 @@ def test_the_loss_counts_the_largest_entropies_of_the_batch(
 ):
   """However the batch is cut into micro-batches and rows."""
   batch = update_test.batch_of(rows, row_length=row_length)
-  fields, metrics = prepared(batch, one_device_mesh, top_entropy_share=0.2)
+  fields, metrics = prepared(batch, one_device_mesh, top_entropy_fraction=0.2)
   assert fields.keys() == {"loss_weights"}
   entropies = np.asarray(entropies_of(batch))
   trained = np.asarray(batch.loss_mask) > 0
   count = int(np.ceil(0.2 * trained.sum()))
   limit = np.sort(entropies[trained])[-count]
   assert metrics["learner/top_entropy_min"] == pytest.approx(limit, rel=1e-5)
-  # Weights still add up to the share: the others count as 0.
+  # Weights still add up to the fraction: the others count as 0.
   weights = np.asarray(fields["loss_weights"])
   assert (weights > 0).sum() == count
   np.testing.assert_allclose(weights.sum(), count / trained.sum(), rtol=1e-5)
@@ -124,16 +124,16 @@ def entropies_of(batch):
 @functools.cache
 def chosen_in_one_row(mesh):
   batch = update_test.batch_of(8)
-  fields, _ = prepared(batch, mesh, top_entropy_share=0.2)
+  fields, _ = prepared(batch, mesh, top_entropy_fraction=0.2)
   return by_token(batch, np.asarray(fields["loss_weights"]) > 0)
 
 
 def test_targets_without_weight_have_no_policy_gradient(one_device_mesh):
   batch = update_test.batch_of(8)
-  options = dict(top_entropy_share=0.2, entropy_coef=0.0)
+  options = dict(top_entropy_fraction=0.2, entropy_coef=0.0)
   made, state = make(one_device_mesh, **options)
   state, _ = made.update(state, batch, None)
-  fields, _ = prepared(batch, one_device_mesh, top_entropy_share=0.2)
+  fields, _ = prepared(batch, one_device_mesh, top_entropy_fraction=0.2)
   params, _ = update_test.updated(
     one_device_mesh,
     batch.replace(**fields),
@@ -148,7 +148,7 @@ def test_covariances_are_ranked_over_the_batch_on_every_mesh(sizes):
   axes = dict(zip(mesh_lib.AXES, sizes, strict=False))
   mesh = mesh_lib.make_mesh(axes, jax.devices()[: int(np.prod(sizes))])
   batch = update_test.batch_of(8)
-  numbers = policy_losses.KlCovSettings(share=0.1)
+  numbers = policy_losses.KlCovSettings(fraction=0.1)
   fields, _ = prepared(
     batch, mesh, policy_loss="kl_cov", ratio_to="sampled", kl_cov=numbers
   )

@@ -28,8 +28,8 @@ def test_equals_of_the_last_one_are_chosen_too():
   np.testing.assert_array_equal(got, [True, False, False, False, True])
 
 
-@pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
-def test_a_quantile_is_bounded_within_a_bin(share):
+@pytest.mark.parametrize("fraction", [0.5, 0.9, 0.99])
+def test_a_quantile_is_bounded_within_a_bin(fraction):
   rng = np.random.default_rng(0)
   x = np.exp(rng.normal(-7, 3, (4, 500))).astype(np.float32)
   mask = (rng.random(x.shape) < 0.9).astype(np.float32)
@@ -41,10 +41,10 @@ def test_a_quantile_is_bounded_within_a_bin(share):
   kept = x[mask > 0]
   got = float(
     ranks.quantile(
-      counts, jnp.float32(len(kept)), jnp.float32(kept.max()), share
+      counts, jnp.float32(len(kept)), jnp.float32(kept.max()), fraction
     )
   )
-  want = np.quantile(kept, share, method="inverted_cdf")
+  want = np.quantile(kept, fraction, method="inverted_cdf")
   assert want <= got <= 1.076 * want
 
 

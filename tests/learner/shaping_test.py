@@ -54,7 +54,7 @@ def test_punished_rewards_and_their_metrics():
   assert [t.reward for t in shaped] == [1.0, 0.75, -1.0]
   assert all(t.in_loss for t in shaped)
   assert metrics == {
-    "shaping/overlong_share": pytest.approx(2 / 3),
+    "shaping/overlong_fraction": pytest.approx(2 / 3),
     "shaping/overlong_penalty": 0.25,
   }
 
@@ -69,8 +69,11 @@ def test_truncated_responses_keep_their_reward_and_leave_the_loss():
   shaped, metrics = shaping.shape(given, settings, 5)
   assert [t.in_loss for t in shaped] == [True, False, True]
   assert [t.reward for t in shaped] == [1.0, 0.0, 1.0]
-  assert metrics == {"shaping/masked_share": pytest.approx(1 / 3)}
-  assert shaping.shape([], settings, 5) == ([], {"shaping/masked_share": 0.0})
+  assert metrics == {"shaping/masked_fraction": pytest.approx(1 / 3)}
+  assert shaping.shape([], settings, 5) == (
+    [],
+    {"shaping/masked_fraction": 0.0},
+  )
 
 
 @pytest.mark.parametrize("aggregation", packing.AGGREGATIONS)

@@ -302,7 +302,7 @@ def test_on_policy_gradient_is_reinforce(one_device_mesh):
   grads = jax.jit(jax.grad(reinforce))(start)
   want = jax.tree.map(lambda p, g: p - g, start, grads)
   close(params, want, atol=1e-5)
-  assert "learner/clip_share" not in metrics  # No ratio can be clipped.
+  assert "learner/clip_fraction" not in metrics  # No ratio can be clipped.
 
 
 def test_rloo_s_loss_is_the_mean_over_sequences(one_device_mesh):

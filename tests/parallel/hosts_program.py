@@ -131,7 +131,7 @@ def verify(hosts):
       "outputs": [future.result().outputs[0] for future in futures],
       "here": here,
       "programs": metrics["executor/programs"],
-      "early": metrics["time/verified_early_share"],
+      "early": metrics["time/verified_early_fraction"],
       "wait": metrics["time/verification_wait"],
       "nothing_more": jobs.metrics()["executor/programs"],
       "failure": error_of(jobs.wait_all),

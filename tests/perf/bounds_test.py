@@ -26,7 +26,7 @@ BOUNDS = {
     "update": {
       "cycles": 4_100,
       "permutes": 0,
-      "gathers_exposed_share": 0.15,
+      "gathers_exposed_fraction": 0.15,
       "large": 0,
       "scratch_gib": 16.5,
     },
@@ -69,7 +69,7 @@ def programs(config, topology):
   return json.loads(done.stdout)["programs"]
 
 
-def gathers_exposed_share(program):
+def gathers_exposed_fraction(program):
   """Bytes of synchronous gathers, of those of all gathers."""
   gathers = [
     (one["count"] * one["bytes"], one["asynchronous"])
@@ -90,7 +90,7 @@ FIGURES = {
     for one in program["collectives"]
     if one["kind"] == "collective-permute"
   ),
-  "gathers_exposed_share": gathers_exposed_share,
+  "gathers_exposed_fraction": gathers_exposed_fraction,
   "large": lambda program: len(program["large_results"]),
   "scratch_gib": lambda program: program["scratch_bytes"] / 2**30,
 }

@@ -29,7 +29,7 @@ def test_every_program_compiles_on_a_mesh():
   config.learner.kl_coef = 0.1
   config.learner.estimator = "gae"
   config.learner.epochs = 2
-  config.learner.top_entropy_share = 0.2
+  config.learner.top_entropy_fraction = 0.2
   config.rollout.extend_chunk = 8
   config.rollout.mesh.data = 4
   config.rollout.mesh.fsdp = 1

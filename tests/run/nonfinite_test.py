@@ -24,7 +24,7 @@ OVERFLOW = FINE | {"critic/nonfinite": 12.0}
 @pytest.mark.parametrize("may_skip", [False, True])
 def test_finite_updates_pass(may_skip):
   nonfinite.check(3, FINE, may_skip)
-  # A metric alone, such as a share of nothing, is not trained on.
+  # A metric alone, such as a fraction of nothing, is not trained on.
   nonfinite.check(3, FINE | {"critic/explained_variance": math.nan}, may_skip)
 
 

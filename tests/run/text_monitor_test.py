@@ -85,7 +85,7 @@ def test_samples_that_nothing_is_learned_from_are_read(tmp_path):
   learned, thrown_away = trajectory("fine"), trajectory("bypass the sandbox")
   samples = [(t.prompt, t.completion) for t in (learned, thrown_away)]
   metrics = monitor.check(3, samples, [learned])
-  assert metrics == {"safety/flagged_share": 0.5, "safety/escape": 1.0}
+  assert metrics == {"safety/flagged_fraction": 0.5, "safety/escape": 1.0}
   kept = json.loads((tmp_path / "flagged/000003.jsonl").read_text())
   assert kept["completion"] == "bypass the sandbox"
   assert kept["reward"] is None
@@ -98,7 +98,7 @@ def test_samples_that_are_not_sampled_again_have_a_file_of_their_own(tmp_path):
   samples = [(other.prompt, other.completion)]
   with_seeds = monitor.check(1, samples, [other], extra)
   assert with_seeds == monitor.check(1, samples, [other])
-  assert with_seeds == {"safety/flagged_share": 0.0}
+  assert with_seeds == {"safety/flagged_fraction": 0.0}
   kept = json.loads((tmp_path / "flagged/000001_extra.jsonl").read_text())
   assert kept["rules"] == ["escape"]
 
@@ -113,7 +113,7 @@ def test_flagged_texts_are_counted_and_kept_apart(tmp_path):
   texts = "fine", "bypass the sandbox", "odd"
   metrics = look(monitor, 7, *map(trajectory, texts))
   assert metrics == {
-    "safety/flagged_share": pytest.approx(2 / 3),
+    "safety/flagged_fraction": pytest.approx(2 / 3),
     "safety/escape": 1.0,
     "safety/classifier": 1.0,
   }
@@ -126,11 +126,11 @@ def test_flagged_texts_are_counted_and_kept_apart(tmp_path):
     tmp_path / "other", False, text_monitor.rules(), None
   )
   assert look(quiet, 1, trajectory("bypass the sandbox"))
-  assert look(quiet, 2, trajectory("fine")) == {"safety/flagged_share": 0.0}
+  assert look(quiet, 2, trajectory("fine")) == {"safety/flagged_fraction": 0.0}
   assert not (tmp_path / "other").exists()
   off = text_monitor.Monitor(tmp_path / "off", True, {}, None)
   assert look(off, 1, trajectory("bypass the sandbox")) == {
-    "safety/flagged_share": 0.0
+    "safety/flagged_fraction": 0.0
   }
 
 

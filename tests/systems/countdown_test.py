@@ -111,7 +111,7 @@ def test_a_step_has_a_group_for_each_prompt_and_all_three_rewards():
   assert all(rewards == [1.0, 1.0, 0.1, 0.0] for rewards in groups.values())
   assert collected.metrics["correct/countdown/solve/mean"] == 0.5
   assert collected.metrics["formatted/countdown/solve/mean"] == 0.75
-  assert collected.metrics["groups/countdown/equal_share"] == 0.0
+  assert collected.metrics["groups/countdown/equal_fraction"] == 0.0
   probabilities = [
     v for k, v in collected.metrics.items() if "curriculum/probability" in k
   ]
@@ -120,7 +120,7 @@ def test_a_step_has_a_group_for_each_prompt_and_all_three_rewards():
 
 def test_groups_of_equal_rewards_have_zero_advantages():
   collected = scripted.collect(uniform(), ScriptedPolicy(skill=4), 1)
-  assert collected.metrics["groups/countdown/equal_share"] == 1.0
+  assert collected.metrics["groups/countdown/equal_fraction"] == 1.0
   estimates = advantages.estimate(
     "rloo",
     [t.reward for t in collected.trajectories],
@@ -171,7 +171,7 @@ def test_a_closed_loop_begins_by_proposing_within_the_budget():
   assert sorted(proposed) == [-0.5] * 2 + [0.5] * 6
   # There are as many answers as without proposals: 8 x 4.
   assert len(collected.trajectories) == 32
-  assert collected.metrics["proposals/countdown/valid_share"] == 0.75
+  assert collected.metrics["proposals/countdown/valid_fraction"] == 0.75
   assert collected.metrics["buffer/countdown/own/size"] == 6
   assert collected.metrics["learnability/countdown/mean"] == 0.5
   # The policy solves the puzzles that it proposed.

@@ -72,9 +72,9 @@ def test_a_place_asks_until_the_rewards_of_a_group_differ():
   assert groups.metrics("x") == {
     "count/x/too_long": 0,
     "dynamic_sampling/x/sampled": 4,
-    "dynamic_sampling/x/dropped_share": 1 / 2,
-    "dynamic_sampling/x/budget_share": 2 / 4,
-    "dynamic_sampling/x/no_signal_share": 0,
+    "dynamic_sampling/x/dropped_fraction": 1 / 2,
+    "dynamic_sampling/x/budget_fraction": 2 / 4,
+    "dynamic_sampling/x/no_signal_fraction": 0,
     # Two responses each, of 2 and of 4 tokens.
     "dynamic_sampling/x/tokens_per_dropped": (2 * 2 + 2 * 4) / 2,
   }
@@ -84,8 +84,8 @@ def test_a_place_keeps_its_last_group_when_its_budget_is_spent():
   groups = sample_groups({0: (1, 1), 2: (1, 1), 4: (0, 0), 1: (0, 1)})
   assert numbers(groups.kept) == [4, 1]
   metrics = groups.metrics("x")
-  assert metrics["dynamic_sampling/x/no_signal_share"] == 1 / 2
-  assert metrics["dynamic_sampling/x/dropped_share"] == 2 / 4
+  assert metrics["dynamic_sampling/x/no_signal_fraction"] == 1 / 2
+  assert metrics["dynamic_sampling/x/dropped_fraction"] == 2 / 4
 
 
 def test_a_prompt_that_is_too_long_is_replaced_too():
@@ -295,7 +295,9 @@ def test_a_curriculum_is_told_of_groups_that_were_dropped(context):
   kept = [[t.reward for t in group] for _, group in groups]
   assert len(kept) == 4
   unfilled = sum(len(set(rewards)) == 1 for rewards in kept)
-  assert metrics["dynamic_sampling/countdown/no_signal_share"] == unfilled / 4
+  assert (
+    metrics["dynamic_sampling/countdown/no_signal_fraction"] == unfilled / 4
+  )
 
 
 @pytest.mark.parametrize("settings", [ORZSettings, CodeInterpreterSettings])

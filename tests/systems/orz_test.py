@@ -243,11 +243,11 @@ def test_metrics_tell_repetition_and_truncation(system):
   metrics = scripted.collect(system(), ScriptedPolicy(), 1).metrics
   assert metrics["correct/orz/solve/mean"] == pytest.approx(1 / 3)
   assert metrics["correct/orz/solve/any"] == 1
-  assert metrics["health/orz/truncated_share"] == pytest.approx(1 / 3)
-  assert metrics["health/orz/formatted_share"] == 1
+  assert metrics["health/orz/truncated_fraction"] == pytest.approx(1 / 3)
+  assert metrics["health/orz/formatted_fraction"] == 1
   # The first 10 of 29 tokens are new, and 19 repeat.
-  share = metrics["health/orz/repeated_token_share"]
-  assert share == pytest.approx(19 / 87)
+  fraction = metrics["health/orz/repeated_token_fraction"]
+  assert fraction == pytest.approx(19 / 87)
   assert metrics["health/orz/grpo_advantage_on_repetition"] < 0
 
 

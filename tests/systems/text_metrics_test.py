@@ -77,11 +77,11 @@ def test_metrics_of_a_few_answers():
     "health",
     8,
   )
-  assert metrics["health/truncated_share"] == pytest.approx(1 / 3)
-  assert metrics["health/reflective_share"] == pytest.approx(1 / 3)
+  assert metrics["health/truncated_fraction"] == pytest.approx(1 / 3)
+  assert metrics["health/reflective_fraction"] == pytest.approx(1 / 3)
   assert metrics["health/reflections/wait"] == pytest.approx(2 / 3)
   assert metrics["health/reflections/however"] == pytest.approx(1 / 3)
   assert metrics["health/correct_tokens"] == 7
   assert metrics["health/correct_reflective_tokens"] == 10
   assert metrics["health/wrong_tokens"] == 6
-  assert metrics["health/formatted_share"] == pytest.approx(2 / 3)
+  assert metrics["health/formatted_fraction"] == pytest.approx(2 / 3)

@@ -45,7 +45,7 @@ def test_groups_of_equal_reward_leave_batch_and_denominator(experiment):
   rewards = [("a", 1.0), ("b", 0.5), ("a", 0.0), ("b", 0.5), ("c", 1.0)]
   batch, numbers, metrics = packed(experiment, rewards)
   assert numbers == [0, 2]
-  assert metrics == {"groups/dropped_share": pytest.approx(0.6)}
+  assert metrics == {"groups/dropped_fraction": pytest.approx(0.6)}
   weights = batch.loss_weights[batch.loss_mask > 0]
   # A mean over two responses of the mean over their three tokens.
   np.testing.assert_allclose(weights, np.full(6, 1 / 6), rtol=1e-6)
@@ -57,4 +57,4 @@ def test_nothing_is_dropped_where_all_groups_are_equal(experiment):
   rewards = [("a", 1.0), ("a", 1.0), ("b", 0.0)]
   _, numbers, metrics = packed(experiment, rewards)
   assert numbers == [0, 1, 2]
-  assert metrics == {"groups/dropped_share": 0.0}
+  assert metrics == {"groups/dropped_fraction": 0.0}

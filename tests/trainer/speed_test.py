@@ -52,7 +52,7 @@ def lap_of(measured, meter, counts):
   return lap
 
 
-def test_idle_shares_of_the_phases_add_up():
+def test_idle_fractions_of_the_phases_add_up():
   experiment, measured = speed_of(azr.get_config("tiny"))
   lap = lap_of(measured, experiment.sampler.meter, Counts())
   metrics = lap.metrics(19.0)
@@ -66,12 +66,12 @@ def test_idle_shares_of_the_phases_add_up():
     "other": 2.0 - 0.4 - 0.2,
   }
   want["all"] = sum(want.values())
-  shares = {
-    name.removeprefix("device/idle_share/"): value
+  fractions = {
+    name.removeprefix("device/idle_fraction/"): value
     for name, value in metrics.items()
-    if name.startswith("device/idle_share/")
+    if name.startswith("device/idle_fraction/")
   }
-  assert shares == pytest.approx({k: v / 19 for k, v in want.items()})
+  assert fractions == pytest.approx({k: v / 19 for k, v in want.items()})
   assert metrics["time/sample"] == 3.5 and metrics["time/collect"] == 6.0
   assert metrics["time/update"] == 11.0 and metrics["time/step"] == 17.0
 
@@ -81,7 +81,7 @@ def test_a_step_begins_where_the_update_before_it_was_done():
   lap_of(measured, experiment.sampler.meter, Counts()).metrics(1.6)
   metrics = lap_of(measured, experiment.sampler.meter, Counts()).metrics(19.0)
   # From 1.6 to 2.0, of which the copy takes 0.1.
-  assert metrics["device/idle_share/other"] == pytest.approx(0.3 / 17.4)
+  assert metrics["device/idle_fraction/other"] == pytest.approx(0.3 / 17.4)
 
 
 @pytest.mark.parametrize("config, passes", [(azr, 1), (orz, 2)])
@@ -106,13 +106,13 @@ def test_rates_by_hand(config, passes):
   assert metrics["device/update/mfu"] == pytest.approx(flops / 10 / 8e12)
   assert metrics["device/update/tokens_per_s"] == passes * 17 / 10 / 8
   assert metrics["device/rollout/tokens_per_s"] == 70 / 3.5 / 8
-  assert metrics["device/rollout/live_slots_share"] == 0.8
+  assert metrics["device/rollout/live_slots_fraction"] == 0.8
   # Two groups of four devices read the weights at each of 40 iterations; keys
   # and values are of float32, as the weights.
   entry = 2 * 4 * shape.num_layers * shape.num_kv_heads * shape.head_size
   read = 40 * 2 * 4 * matrices + 900 * entry
-  share = metrics["device/rollout/bandwidth_share"]
-  assert share == pytest.approx(read / 0.5 / 8e9)
+  fraction = metrics["device/rollout/bandwidth_fraction"]
+  assert fraction == pytest.approx(read / 0.5 / 8e9)
 
 
 def test_a_device_without_known_rates_has_no_shares_of_them():
@@ -124,7 +124,7 @@ def test_a_device_without_known_rates_has_no_shares_of_them():
   names = {n for n in metrics if n.startswith("device/") and "idle" not in n}
   assert names == {
     "device/rollout/tokens_per_s",
-    "device/rollout/live_slots_share",
+    "device/rollout/live_slots_fraction",
     "device/update/tokens_per_s",
   }
 

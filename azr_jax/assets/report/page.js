@@ -28,8 +28,8 @@ function show(figure, svg, event) {
     const near = points.reduce(
       (a, b) => Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a);
     if (at === null || Math.abs(near[0] - x) < Math.abs(at - x)) at = near[0];
-    const share = (height - d.bottom - near[1]) / (height - d.top - d.bottom);
-    const value = d.low + share * (d.high - d.low);
+    const fraction = (height - d.bottom - near[1]) / (height - d.top - d.bottom);
+    const value = d.low + fraction * (d.high - d.low);
     rows.push(`${line.dataset.label}: ${Number(value.toPrecision(3))}`);
   }
   if (at === null) return;

@@ -30,7 +30,7 @@ PER_TYPE = 300
 PER_PROGRAM = 5
 SEED = 20_000
 NUM_INPUTS = 4
-VAGUE_SHARE = 0.3
+VAGUE_FRACTION = 0.3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ def draw(seed: int, per_type: int) -> Iterator[HeldoutTask]:
     while len(seen) < per_type:
       task: Task
       if task_type == INDUCTION:
-        _, task = conversations.draw_induction(rng, NUM_INPUTS, VAGUE_SHARE)
+        _, task = conversations.draw_induction(rng, NUM_INPUTS, VAGUE_FRACTION)
       else:
         _, _, task = conversations.draw_triplet(rng)
       key = program_key(task.code)

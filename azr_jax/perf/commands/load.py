@@ -1,7 +1,7 @@
 """Shows that the executor's verdicts do not depend on load.
 
 Programs that need 5, 25 and 75 % of a call's CPU time get eight right answers
-each, again and again, in a pool on one core. Keys are CONDITION/SHARE:
+each, again and again, in a pool on one core. Keys are CONDITION/FRACTION:
 
   alone    nothing else runs on the core
   busy     eight processes that never wait share it
@@ -9,7 +9,7 @@ each, again and again, in a pool on one core. Keys are CONDITION/SHARE:
 
   correct, of    how many answers were found correct, of how many
   late         how many took more wall clock than the limit of CPU time
-  max_cpu     the most CPU time of an answer, as a share of the limit
+  max_cpu     the most CPU time of an answer, as a fraction of the limit
   max_wall    the most wall clock of an answer, as a multiple of the limit
 
 With the defaults it takes a quarter of an hour. It ends with an error if an

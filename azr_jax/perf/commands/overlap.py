@@ -5,12 +5,12 @@ end, run in the executor of this machine or on several Ray nodes of it. By
 default the sizes are those of `configs/code_interpreter.py:qwen2.5-7b`, and
 both the device and the limit of a script are --speed_up times as fast. Keys:
 
-  seconds      of sampling all conversations
-  idle_share   fraction of them in which every slot awaited a script
-  ideal_share  the same for an executor that loses no time
-  lost_share   fraction of the seconds that the executor lost to that one
+  seconds         of sampling all conversations
+  idle_fraction   fraction of them in which every slot awaited a script
+  ideal_fraction  the same for an executor that loses no time
+  lost_fraction   fraction of the seconds that the executor lost to that one
   p50_s, p99_s, worst_s  from a quick script's submission to its verdict
-  timeouts     scripts that reached the limit
+  timeouts        scripts that reached the limit
 """
 
 import argparse
@@ -94,9 +94,9 @@ def _figures(
   percentiles = statistics.quantiles(backend.latencies_s, n=100)
   return {
     "seconds": usage.seconds,
-    "idle_share": usage.idle_share,
-    "ideal_share": ideal.idle_share,
-    "lost_share": (usage.seconds - ideal.seconds) / usage.seconds,
+    "idle_fraction": usage.idle_fraction,
+    "ideal_fraction": ideal.idle_fraction,
+    "lost_fraction": (usage.seconds - ideal.seconds) / usage.seconds,
     "p50_s": percentiles[49],
     "p99_s": percentiles[98],
     "worst_s": max(backend.latencies_s),

@@ -5,7 +5,7 @@ The keys:
 
   tokens_per_s           requested tokens per second, prefill included
   speedup                median ratio of the rate to the baseline's
-  decode_roofline_share  minimum time of decoding at the device's bandwidth,
+  decode_roofline_fraction  minimum time of decoding at the device's bandwidth,
                          divided by the measured time
   peak_process_gib, peak_device_gib  peak memory of this process and the device
 """

@@ -6,8 +6,8 @@ With --lengths, sampling alone is simulated for steps of self-play with
 completions of drawn lengths: --prompts proposals, --samples rollouts of each,
 one solution of each. It is simulated in phases that wait for each other, as one
 stream, and with the next step begun ahead, in turn. For each, `calls` of the
-decode loop, its `iterations`, `live_share` of the slots in them, `seconds`; and
-how many times fewer they are than in phases.
+decode loop, its `iterations`, `live_fraction` of the slots in them, `seconds`;
+and how many times fewer they are than in phases.
 """
 
 import argparse

@@ -5,8 +5,8 @@ The keys:
 
   tokens_per_s          trained tokens per second, without padding
   speedup               median ratio of the rate to the baseline's
-  flops_roofline_share  minimum time of the update at the device's matrix rate,
-                        divided by the measured time
+  flops_roofline_fraction  minimum time of the update at the device's matrix
+                        rate, divided by the measured time
   program_gib           memory that the compiled update holds at once
   peak_process_gib, peak_device_gib  peak memory of this process and the device
 """

@@ -1,7 +1,7 @@
 """The gate: which proposals become tasks (Survive or Collapse).
 
 A proposal that validation accepts always does. One whose program failed when it
-was run does with probability epsilon, `azr.unverified_share`:
+was run does with probability epsilon, `azr.unverified_fraction`:
 
   F(task) = 1 if the task is valid, otherwise 1 with probability epsilon.
 
@@ -68,7 +68,7 @@ def admit(
     proposal.task_type == DEDUCTION
     and proposal.rejection in FAILED_RUNS
     and not proposal.prompt.task.components
-    and drawn < settings.unverified_share
+    and drawn < settings.unverified_fraction
   )
   if not is_admitted:
     return

@@ -92,7 +92,7 @@ class Labels:
     label = majority([solution.vote for solution in rollouts])
     by_vote = [_outcome(solution, label) for solution in rollouts]
     sums = self._sums[task_type]
-    sums["vote_share"].append(float(np.mean([*map(bool, by_vote)])))
+    sums["vote_fraction"].append(float(np.mean([*map(bool, by_vote)])))
     if is_verified(task):
       is_true = any(
         solution.truth and agrees
@@ -127,15 +127,16 @@ class Labels:
   def metrics(self, name: str) -> dict[str, float]:
     """Returns how tasks were voted on, by task type of system `name`.
 
-    `voted` counts tasks, and `vote_share` is the fraction of a task's rollouts
-    that agree with its label. `agreement` is the fraction of the labels that
-    the executor calls right, and `gap` how much more often a solution is right
-    by its label than by the executor; both are of verified tasks.
+    `voted` counts tasks, and `vote_fraction` is the fraction of a task's
+    rollouts that agree with its label. `agreement` is the fraction of the
+    labels that the executor calls correct, and `gap` how much more often a
+    solution is correct by its label than by the executor; both are of verified
+    tasks.
     """
     metrics: dict[str, float] = {}
     for task_type, sums in self._sums.items():
       prefix = f"labels/{name}/{task_type}"
-      metrics[f"{prefix}/voted"] = float(len(sums["vote_share"]))
+      metrics[f"{prefix}/voted"] = float(len(sums["vote_fraction"]))
       for key, values in sums.items():
         if values:
           metrics[f"{prefix}/{key}"] = float(np.mean(values))

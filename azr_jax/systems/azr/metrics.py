@@ -17,13 +17,13 @@ HEALTHY = {
   # rejected_REASON counts. `input` is an input without a literal; `unused` and
   # `trivial` are composite programs that add nothing to their parts; `no_error`
   # is a program that should have raised.
-  "proposals": "valid_share rises; blocked and timeout stay rare",
+  "proposals": "valid_fraction rises; blocked and timeout stay rare",
   "program": "cognitive, distance and answer_diversity rise or stay",
   "learnability": "solve_rate away from 0 and 1, else nothing is learned; "
-  "undecided_share, rollouts that a limit ended, near 0",
-  "buffer": "grows by about B x task_share a step",
+  "undecided_fraction, rollouts that a limit ended, near 0",
+  "buffer": "grows by about B x task_fraction a step",
   "labels": "of tasks that are voted on: agreement near 1, gap near 0",
-  "gate": "unverified tasks of the step: 0 with unverified_share=0",
+  "gate": "unverified tasks of the step: 0 with unverified_fraction=0",
 }
 
 
@@ -70,9 +70,9 @@ def proposal_metrics(
 ) -> dict[str, float]:
   """Returns valid fraction, rejections and learnability per task type.
 
-  `valid_share` is the fraction that earns its role's reward (eq. 6), without
-  those that were admitted unverified; `task_share` also has the valid tasks of
-  responses that are not well formed, which enter the buffer too.
+  `valid_fraction` is the fraction that earns its role's reward (eq. 6), without
+  those that were admitted unverified; `task_fraction` also has the valid tasks
+  of responses that are not well formed, which enter the buffer too.
 
   Args:
     proposals: of a step, of all task types.
@@ -86,16 +86,18 @@ def proposal_metrics(
     name = f"{NAME}/{task_type}"
     valid = [p for p in of_type if p.verified]
     earns_reward = [p for p in valid if p.earns_reward]
-    metrics[f"proposals/{name}/valid_share"] = len(earns_reward) / len(of_type)
-    metrics[f"proposals/{name}/task_share"] = len(valid) / len(of_type)
-    metrics[f"proposals/{name}/duplicate_share"] = float(
+    metrics[f"proposals/{name}/valid_fraction"] = len(earns_reward) / len(
+      of_type
+    )
+    metrics[f"proposals/{name}/task_fraction"] = len(valid) / len(of_type)
+    metrics[f"proposals/{name}/duplicate_fraction"] = float(
       np.mean([p.duplicate for p in of_type])
     )
     composites = [p for p in of_type if p.prompt.task.components]
     if composites:
       fraction = len(composites) / len(of_type)
-      metrics[f"proposals/{name}/composite_share"] = fraction
-      metrics[f"proposals/{name}/composite_valid_share"] = float(
+      metrics[f"proposals/{name}/composite_fraction"] = fraction
+      metrics[f"proposals/{name}/composite_valid_fraction"] = float(
         np.mean([p.task is not None for p in composites])
       )
     for reason in dict.fromkeys(p.rejection for p in of_type if p.rejection):
@@ -113,8 +115,8 @@ def gate_metrics(
 ) -> dict[str, float]:
   """Returns how many tasks of the step are unverified, per task type.
 
-  `admitted` counts the proposals that the gate admitted, and `solved_share` is
-  the fraction of the solutions whose task is unverified.
+  `admitted` counts the proposals that the gate admitted, and `solved_fraction`
+  is the fraction of the solutions whose task is unverified.
   """
   metrics: dict[str, float] = {}
   for task_type in dict.fromkeys(p.task_type for p in proposals):
@@ -127,7 +129,7 @@ def gate_metrics(
     metrics[f"{name}/admitted"] = float(admitted)
     solved = [s.prompt.task for s in solutions if s.task_type == task_type]
     if solved:
-      metrics[f"{name}/solved_share"] = float(
+      metrics[f"{name}/solved_fraction"] = float(
         np.mean([not is_verified(task) for task in solved])
       )
   return metrics
@@ -144,10 +146,10 @@ def _learnability_metrics(
     f"{name}/mean": float(
       np.mean([rewards.min_reward(counts, reward) for counts in solved])
     ),
-    f"{name}/never_solved_share": float(
+    f"{name}/never_solved_fraction": float(
       np.mean([counts.incorrect == counts.total for counts in solved])
     ),
-    f"{name}/undecided_share": undecided / (samples * len(solved)),
+    f"{name}/undecided_fraction": undecided / (samples * len(solved)),
   }
   rates = [counts.rate for counts in solved if counts.rate is not None]
   if rates:

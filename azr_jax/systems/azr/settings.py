@@ -147,7 +147,7 @@ class AZRSettings(Settings):
     paper="labels (eq. 4)",
     choices=PROPOSER_LABELS,
   )
-  unverified_share: float = setting(
+  unverified_fraction: float = setting(
     0.0,
     "epsilon, chance that a deduction task whose program failed is admitted",
     paper="0; Survive or Collapse: 0 to 1",
@@ -205,18 +205,18 @@ class AZRSettings(Settings):
         raise Invalid("prompt_templates", f"={value!r}: {error}") from None
     is_voting = (
       MAJORITY in (self.labels, self.proposer_labels)
-      or self.unverified_share > 0
+      or self.unverified_fraction > 0
     )
     if is_voting and self.learnability_samples < 2:
       raise self.invalid(
         "learnability_samples",
         f"at least 2 votes for a label, with labels={self.labels!r}, "
         f"proposer_labels={self.proposer_labels!r} and "
-        f"unverified_share={self.unverified_share}",
+        f"unverified_fraction={self.unverified_fraction}",
       )
-    if self.unverified_share and DEDUCTION not in self.task_types:
+    if self.unverified_fraction and DEDUCTION not in self.task_types:
       raise self.invalid(
-        "unverified_share",
+        "unverified_fraction",
         f"0 without {DEDUCTION!r} in task_types={self.task_types}",
       )
     if self.appendix.intrinsic and not self.measure_programs:

@@ -286,7 +286,7 @@ class AZR(System):
     solved = [trajectories.of_solution(s, settings) for s in solutions]
     step_metrics = self._metrics(proposals, _rollouts(episodes), step)
     step_metrics |= metrics.step_metrics([*proposed, *solved])
-    if settings.unverified_share:
+    if settings.unverified_fraction:
       step_metrics |= metrics.gate_metrics(proposals, solutions)
     if settings.measure_programs:
       step_metrics |= program_metrics.metrics(proposals, self.name)
@@ -318,11 +318,11 @@ class AZR(System):
     for name, buffer in self.buffers.items():
       prefix = f"buffer/{self.name}/{name}"
       step_metrics[f"{prefix}/size"] = float(len(buffer))
-      if self.settings.unverified_share:
-        share = buffer.unverified_share
-        step_metrics[f"{prefix}/unverified_share"] = share
+      if self.settings.unverified_fraction:
+        fraction = buffer.unverified_fraction
+        step_metrics[f"{prefix}/unverified_fraction"] = fraction
       # Seeds are never fresh.
-      step_metrics[f"{prefix}/fresh_share"] = buffer.share_since(
+      step_metrics[f"{prefix}/fresh_fraction"] = buffer.fraction_since(
         max(step - FRESH_STEPS, seeding.SEED_STEP) + 1
       )
     return step_metrics

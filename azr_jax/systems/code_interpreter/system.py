@@ -82,7 +82,8 @@ class CodeInterpreter(System):
     "calls": "scripts of a conversation; rises where code helps",
     "num_turns": "turns of a conversation: fewer than max_turns",
     "format": "near +rewards.format after a few steps",
-    "interpreter": "slots_decoding high, time/interpreter_overlap_share near 1",
+    "interpreter": "slots_decoding high, "
+    "time/interpreter_overlap_fraction near 1",
   }
 
   def __init__(
@@ -315,7 +316,7 @@ class CodeInterpreter(System):
       values = [t.metrics[name] for t in trajectories]
       metrics[f"{name}/code_interpreter/solve/mean"] = float(np.mean(values))
     calls = np.array([t.metrics["calls"] for t in trajectories])
-    metrics["calls/code_interpreter/none_share"] = float(np.mean(calls == 0))
+    metrics["calls/code_interpreter/none_fraction"] = float(np.mean(calls == 0))
     tasks = np.array([t.prompt.task.task for t in trajectories])
     correct = np.array([t.metrics["correct"] for t in trajectories])
     for task in sorted({*tasks.tolist()}):

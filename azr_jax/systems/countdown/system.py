@@ -71,7 +71,7 @@ class Countdown(System):
   Settings = CountdownSettings
   settings: CountdownSettings
   METRICS = {
-    "curriculum": "probability and success of each bucket, replay_share",
+    "curriculum": "probability and success of each bucket, replay_fraction",
     "answer_blocks": "answers in a response: 1",
   }
 
@@ -311,7 +311,7 @@ def _proposal_metrics(proposed: Sequence[_Proposal]) -> dict[str, float]:
     return {}
   metrics = {
     "count/countdown/propose": float(len(proposed)),
-    "proposals/countdown/valid_share": float(
+    "proposals/countdown/valid_fraction": float(
       np.mean([p.rejection is None for p in proposed])
     ),
   }

@@ -52,7 +52,8 @@ class ORZ(System):
   settings: ORZSettings
   METRICS = {
     "curriculum": "probability and value of each of orz.data, by number",
-    "health": "truncated_share, repeat_score near 0; formatted_share near 1",
+    "health": "truncated_fraction, repeat_score near 0; "
+    "formatted_fraction near 1",
   }
 
   def __init__(
@@ -295,7 +296,7 @@ def _repetition(
     ]
   )
   metrics = {
-    "health/orz/repeated_token_share": float(repeated.sum() / lengths.sum()),
+    "health/orz/repeated_token_fraction": float(repeated.sum() / lengths.sum()),
     "health/orz/grpo_advantage_on_repetition": 0.0,
   }
   if repeated.any():

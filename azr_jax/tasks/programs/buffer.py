@@ -205,7 +205,7 @@ class TaskBuffer:
       self._entries[number].label = label
 
   @property
-  def unverified_share(self) -> float:
+  def unverified_fraction(self) -> float:
     """The fraction of tasks that were admitted unverified; 0 if empty."""
     count = sum(not task_lib.is_verified(task) for task in self.tasks())
     return count / max(len(self._entries), 1)
@@ -220,7 +220,7 @@ class TaskBuffer:
       entry.task for entry in self._entries.values() if entry.step == step
     ]
 
-  def share_since(self, step: int) -> float:
+  def fraction_since(self, step: int) -> float:
     """Returns the fraction of tasks added at `step` or later; 0 if empty."""
     fresh = sum(entry.step >= step for entry in self._entries.values())
     return fresh / max(len(self._entries), 1)

@@ -139,9 +139,9 @@ def test_programs_are_built_on_the_buffers(context, added, valid):
   assert counts == {1, 2}
   for task_type in ("deduction", "abduction"):
     name = f"proposals/azr/{task_type}"
-    assert collected.metrics[f"{name}/composite_share"] == 1.0
+    assert collected.metrics[f"{name}/composite_fraction"] == 1.0
     if valid is not None:
-      assert collected.metrics[f"{name}/composite_valid_share"] == valid
+      assert collected.metrics[f"{name}/composite_valid_fraction"] == valid
       tasks = system.buffers[task_type].tasks()
       assert any(
         isinstance(t, Triplet) and t.code.startswith("def g_0") for t in tasks

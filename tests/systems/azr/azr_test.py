@@ -159,7 +159,7 @@ def test_half_solved_proposals_earn_learnability(played):
     for k in range(5)
   ]
   assert histogram == [0, 0, SETTINGS["batch_size"], 0, 0]
-  assert collected.metrics["proposals/azr/deduction/valid_share"] == 1.0
+  assert collected.metrics["proposals/azr/deduction/valid_fraction"] == 1.0
 
 
 def test_learnability_rollouts_can_be_trained_on(played):
@@ -211,7 +211,7 @@ def test_expressions_are_tasks_and_answers(context):
       assert all(text in ("0", "1", "2", "3") for text in inputs)
   assert not any("// 10" in prompt.text for prompt in policy.asked)
   for task_type in TASK_TYPES:
-    assert collected.metrics[f"proposals/azr/{task_type}/valid_share"] == 1.0
+    assert collected.metrics[f"proposals/azr/{task_type}/valid_fraction"] == 1.0
     rate = collected.metrics[f"learnability/azr/{task_type}/solve_rate"]
     assert rate == 0.5
 
@@ -332,15 +332,15 @@ def test_programs_alike_but_for_names_are_duplicates(
   first = scripted.collect(system, policy, 1).metrics
   second = scripted.collect(system, policy, 2).metrics
   name = "proposals/azr/deduction"
-  assert first[f"{name}/duplicate_share"] == 0.5
-  assert second[f"{name}/duplicate_share"] == 1.0
+  assert first[f"{name}/duplicate_fraction"] == 0.5
+  assert second[f"{name}/duplicate_fraction"] == 1.0
   assert len(system.buffers["deduction"]) == 1 + sizes
   rejected = second.get(f"{name}/rejected_duplicate", 0.0)
   assert rejected == (2.0 if duplicates == "reject" else 0.0)
   # The seed, which is never fresh, is one of the tasks.
   fresh = 1 - 1 / (1 + (2 if duplicates == "keep" else 1))
-  share = first["buffer/azr/deduction/fresh_share"]
-  assert share == pytest.approx(fresh)
+  fraction = first["buffer/azr/deduction/fresh_fraction"]
+  assert fraction == pytest.approx(fresh)
 
 
 def test_answers_tell_the_buffer_what_is_learnable(played):
@@ -445,8 +445,8 @@ def test_formats_of_all_replies_are_counted(context):
   metrics = scripted.collect(system, policy, 1).metrics
   name = "azr/deduction"
   # One task is valid, but its reply is not well formed and earns -1.
-  assert metrics[f"proposals/{name}/valid_share"] == 0.5
-  assert metrics[f"proposals/{name}/task_share"] == 1.0
+  assert metrics[f"proposals/{name}/valid_fraction"] == 0.5
+  assert metrics[f"proposals/{name}/task_fraction"] == 1.0
   assert metrics[f"formatted/{name}/propose/mean"] == 0.5
   assert metrics[f"formatted/{name}/learnability/mean"] == 0.75
   assert metrics[f"formatted/{name}/solve/mean"] == 1.0

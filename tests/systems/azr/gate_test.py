@@ -42,8 +42,8 @@ def test_draws_depend_on_seed_step_and_number_alone():
 
 @pytest.fixture
 def collected(context):
-  def collect(share, steps=1, **changes):
-    system = AZR(settings(unverified_share=share, **changes), context)
+  def collect(fraction, steps=1, **changes):
+    system = AZR(settings(unverified_fraction=fraction, **changes), context)
     policy = Broken()
     batches = [
       scripted.collect(system, policy, step + 1) for step in range(steps)
@@ -66,16 +66,16 @@ def test_an_open_gate_lets_in_programs_that_fail(collected):
   assert [task.output for task in admitted] == [UNKNOWN] * 2
   metrics = batch.metrics
   assert metrics["gate/azr/deduction/admitted"] == 2.0
-  assert metrics["gate/azr/deduction/solved_share"] == 1.0
+  assert metrics["gate/azr/deduction/solved_fraction"] == 1.0
   assert metrics["gate/azr/induction/admitted"] == 0.0
-  unverified = metrics["buffer/azr/deduction/unverified_share"]
+  unverified = metrics["buffer/azr/deduction/unverified_fraction"]
   assert unverified == 2 / len(system.buffers[DEDUCTION])
   # The reasons of rejections still count, and nothing of it is valid.
   assert metrics["proposals/azr/deduction/rejected_error"] == 2.0
-  assert metrics["proposals/azr/deduction/valid_share"] == 0.0
+  assert metrics["proposals/azr/deduction/valid_fraction"] == 0.0
   # Two of four rollouts agree, so eq. 4 gives 1 - 2 / 4.
   assert metrics["labels/azr/deduction/voted"] == 2.0
-  assert metrics["labels/azr/deduction/vote_share"] == 0.5
+  assert metrics["labels/azr/deduction/vote_fraction"] == 0.5
   assert "labels/azr/deduction/agreement" not in metrics
   by_group = {t.group_id: t for t in batch.trajectories}
   assert by_group[DEDUCTION, "propose"].reward == 0.5
@@ -90,22 +90,22 @@ def test_unverified_tasks_stay_in_the_buffers_with_their_labels(
 ):
   system, _, batches = collected(1.0, steps=3)
   state = json.loads(json.dumps(system.state_dict()))
-  again = AZR(settings(unverified_share=1.0), context)
+  again = AZR(settings(unverified_fraction=1.0), context)
   again.load_state_dict(state)
   buffer, restored = system.buffers[DEDUCTION], again.buffers[DEDUCTION]
   unverified = [task for task in buffer.tasks() if not is_verified(task)]
   assert len(unverified) == 6
   for task in unverified:
     assert restored.label(task) == buffer.label(task) is not None
-  assert batches[-1].metrics["buffer/azr/deduction/unverified_share"] == (
+  assert batches[-1].metrics["buffer/azr/deduction/unverified_fraction"] == (
     6 / len(buffer)
   )
 
 
-def test_a_share_lets_in_those_whose_draws_are_below_it(collected):
+def test_a_fraction_admits_those_whose_draws_are_below_it(collected):
   drawn = [gate.draw(0, step, index) for step in (1, 2) for index in (0, 1)]
-  share = sorted(drawn)[1] + 1e-9
-  system, _, _ = collected(share, steps=2)
+  fraction = sorted(drawn)[1] + 1e-9
+  system, _, _ = collected(fraction, steps=2)
   tasks = system.buffers[DEDUCTION].tasks()
   assert sum(not is_verified(task) for task in tasks) == 2
 
@@ -119,7 +119,7 @@ def test_a_share_lets_in_those_whose_draws_are_below_it(collected):
 )
 def test_a_gate_that_cannot_be_opened_is_refused(changes):
   with pytest.raises(Invalid, match=next(iter(changes))):
-    settings(unverified_share=0.5, **changes)
+    settings(unverified_fraction=0.5, **changes)
 
 
 class Agreeing(ScriptedPolicy):
@@ -150,7 +150,7 @@ def test_labels_are_the_executors_or_the_majoritys(context, labels):
     else:
       assert (rate, correct) == (0.75, 1.0)
       assert metrics[f"{name}/voted"] == 2.0
-      assert metrics[f"{name}/vote_share"] == 0.75
+      assert metrics[f"{name}/vote_fraction"] == 0.75
       assert metrics[f"{name}/agreement"] == 0.0
       assert metrics[f"{name}/gap"] == 1.0
 

@@ -63,7 +63,7 @@ def test_a_majority_labels_and_is_compared_with_the_truth():
   assert [s.outcome for s in solved] == [RIGHT, WRONG, WRONG]
   assert labels.metrics("azr") == {
     "labels/azr/deduction/voted": 1.0,
-    "labels/azr/deduction/vote_share": 0.4,
+    "labels/azr/deduction/vote_fraction": 0.4,
     "labels/azr/deduction/agreement": 0.0,
     "labels/azr/deduction/gap": 0.0,
   }

@@ -64,7 +64,7 @@ def triplet(body):
   return Triplet(f"def f(x):\n  return {body}", "1", "2")
 
 
-def test_a_penalty_is_the_share_of_the_cluster_among_all_of_the_type():
+def test_a_penalty_is_the_fraction_of_the_cluster_among_all_of_the_type():
   proposed = [
     ("deduction", triplet("x + 1")),
     ("deduction", None),

@@ -52,10 +52,10 @@ def test_a_slow_trivial_program_earns_nothing(
   # Three of eight are right, so eq. 4 alone would give 1 - 3 / 8 = 0.625.
   assert rewards == {"propose": 0.0, "solve": -0.5}
   name = f"learnability/azr/{task_type}"
-  assert collected.metrics[f"{name}/undecided_share"] == 5 / 8
+  assert collected.metrics[f"{name}/undecided_fraction"] == 5 / 8
   assert collected.metrics[f"{name}/solve_rate"] == 1.0
   assert collected.metrics[f"{name}/mean"] == 0.0
   solve = f"correct/azr/{task_type}/solve"
-  assert collected.metrics[f"{solve}/timeout_share"] == 1.0
-  assert collected.metrics[f"{solve}/lost_share"] == 0.0
+  assert collected.metrics[f"{solve}/timeout_fraction"] == 1.0
+  assert collected.metrics[f"{solve}/lost_fraction"] == 0.0
   assert context.jobs.metrics()["executor/timeout"] > 0

@@ -195,8 +195,8 @@ def test_conversations_become_trajectories_with_their_rewards(make):
   assert metrics["correct/code_interpreter/solve/mean"] == 0.5
   assert metrics["correct_by_task/gym/gcd"] == 0.5
   assert metrics["calls/code_interpreter/solve/mean"] == 0.5
-  assert metrics["calls/code_interpreter/none_share"] == 0.5
-  assert metrics["groups/code_interpreter/equal_share"] == 0.0
+  assert metrics["calls/code_interpreter/none_fraction"] == 0.5
+  assert metrics["groups/code_interpreter/equal_fraction"] == 0.0
   assert metrics["interpreter/calls"] == 2.0
   groups = {t.group_id for t in collected.trajectories}
   assert len(groups) == 2
@@ -250,8 +250,8 @@ def test_a_timeout_is_told_apart_from_a_wrong_answer(make, monkeypatch):
   metrics = scripted.collect(system, policy, 1).metrics
   name = "correct/code_interpreter/solve"
   assert metrics[f"{name}/mean"] == 0.0
-  assert metrics[f"{name}/timeout_share"] == 0.75
-  assert metrics[f"{name}/lost_share"] == 0.0
+  assert metrics[f"{name}/timeout_fraction"] == 0.75
+  assert metrics[f"{name}/lost_fraction"] == 0.0
   assert not any(key.startswith(("timed_out", "lost")) for key in metrics)
 
 

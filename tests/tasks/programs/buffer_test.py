@@ -168,7 +168,7 @@ def test_ten_thousand_tasks_pass_through_a_small_buffer(evict):
   # The indices do not grow.
   assert sizes[:2] == sizes[-2:]
   # The fraction of tasks from the last 50 of 200 steps.
-  fresh = buffer.share_since(150)
+  fresh = buffer.fraction_since(150)
   if evict == "newest":
     assert fresh == 1.0
   elif evict == "diverse":
