@@ -122,7 +122,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.code_interpreter.grouping = "quantiles"
   c.code_interpreter.stage_steps = 10
   # The tiny model was not trained on the prompts of `steer`.
-  c.code_interpreter.pass_rate_agents = ("text", "code", "free")
+  c.code_interpreter.pass_rate_agents = ("text", "code", "code_agent")
   c.code_interpreter.pass_rate_temperatures = TINY_TEMPERATURES
   c.rollout.slots = 128
   c.rollout.prompt_buckets = (48,)

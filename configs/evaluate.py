@@ -21,7 +21,7 @@
 All four agents, and R1-CI's out-of-distribution sets:
 
   python -m azr_jax.evaluate --config=configs/evaluate.py:questions \\
-      --config.evaluate.agents="('text', 'code', 'steer', 'free')" \\
+      --config.evaluate.agents="('text', 'code', 'steer', 'code_agent')" \\
       --model=MODEL --benchmark=questions,gpqa,aime24,aime25 \\
       --data=questions=split:seen+split:test,gpqa=FILE --workdir=DIR
 """
@@ -112,7 +112,7 @@ def _public(c: ml_collections.ConfigDict, variant: str) -> None:
 
 
 def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
-  c.evaluate.agents = ("free",)
+  c.evaluate.agents = ("code_agent",)
   c.rollout.temperature = 0.6  # paper: 0.6
   c.rollout.stop_strings = ()
   if variant == "questions_tiny":

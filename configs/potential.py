@@ -30,6 +30,6 @@ def get_config(variant: str = "paper") -> ml_collections.ConfigDict:
   if is_tiny:
     # The tiny model was not trained on the prompts of `steer`. The other agents
     # answer at six temperatures instead of five.
-    c.potential.agents = ("text", "code", "free")
+    c.potential.agents = ("text", "code", "code_agent")
     c.potential.temperatures = code_interpreter.TINY_TEMPERATURES
   return c

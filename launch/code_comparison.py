@@ -32,7 +32,7 @@ ORDERS = flags.DEFINE_list(
 )
 LIMIT = flags.DEFINE_integer("limit", 100, "Held-out questions per task.")
 # Name in the table -> the agent of `config.evaluate.agents`.
-AGENTS = {"text": "text", "interpreter": "free"}
+AGENTS = {"text": "text", "interpreter": "code_agent"}
 NAME = "questions/pass@1"
 
 

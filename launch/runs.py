@@ -256,7 +256,7 @@ def mean_and_error(results: Sequence[Scores], name: str) -> tuple[float, float]:
   if len(values) > 1:
     error = statistics.stdev(values) / len(values) ** 0.5
     return statistics.mean(values), error
-  return values[0], results[0][f"{name}/unbiased_error"]
+  return values[0], results[0][f"{name}/unbiased_stderr"]
 
 
 def minutes(folders: Sequence[pathlib.Path]) -> float:

@@ -43,7 +43,7 @@ def test_a_trace_has_the_phases_of_the_steps_that_were_named(azr_run):
   assert counts["update"] >= 2  # That of step 2 may be running at the start.
   # Step 4 is saved, and its metrics are written before.
   assert counts["save"] == 1 and counts["log"] == 3
-  several = ("prefill", "decode", "take_tokens")
+  several = ("prefill", "decode", "collect_tokens")
   assert all(counts[name] > 2 for name in several)
   assert counts["rollout"] >= 2 and counts["wait_for_grades"] >= 2
   for row in training.rows_of(azr_run):

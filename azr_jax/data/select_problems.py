@@ -64,7 +64,7 @@ def select(
   max_rate: float,
   out: str,
 ) -> dict[str, int]:
-  """Writes the problems whose pass rate is in a range, with its ends.
+  """Writes the problems whose pass rate lies in a closed range.
 
   Args:
     rated: problems with their pass rates.

@@ -163,17 +163,17 @@ def show(comparisons: Sequence[Comparison], confidence: float) -> str:
 
 def show_estimate(one: statistics.Estimate) -> str:
   """Returns a score in percent with its errors, for a cell of a table."""
-  text = f"{100 * one.mean:.1f} +- {100 * one.item_error:.1f}"
-  if one.seed_error is None:
+  text = f"{100 * one.mean:.1f} +- {100 * one.item_stderr:.1f}"
+  if one.seed_stderr is None:
     return text
-  return f"{text} (items) +- {100 * one.seed_error:.1f} (seeds)"
+  return f"{text} (items) +- {100 * one.seed_stderr:.1f} (seeds)"
 
 
 def _show_difference(one: statistics.Difference) -> str:
-  text = f"{100 * one.mean:+.1f} +- {100 * one.item_error:.1f}"
-  if one.seed_error is None:
+  text = f"{100 * one.mean:+.1f} +- {100 * one.item_stderr:.1f}"
+  if one.seed_stderr is None:
     return text
-  return f"{text} (items) +- {100 * one.seed_error:.1f} (seeds)"
+  return f"{text} (items) +- {100 * one.seed_stderr:.1f} (seeds)"
 
 
 def _show_interval(interval: tuple[float, float] | None) -> str:

@@ -51,7 +51,7 @@ def scores(
     correct: bool [items, n].
     ks: values of k; those above n are left out.
     prefix: the beginning of the names, `PREFIX/pass@K/unbiased` and
-      `PREFIX/pass@K/first`, each also with `_error`.
+      `PREFIX/pass@K/first`, each also with `_stderr`.
   """
   metrics = {}
   for k in ks:
@@ -63,5 +63,5 @@ def scores(
         values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else 0
       )
       metrics[f"{prefix}/pass@{k}/{name}"] = float(values.mean())
-      metrics[f"{prefix}/pass@{k}/{name}_error"] = float(error)
+      metrics[f"{prefix}/pass@{k}/{name}_stderr"] = float(error)
   return metrics

@@ -26,7 +26,7 @@ AGENTS = {
   "text": "All Text",
   "code": "All Code",
   "steer": "CodeSteer",
-  "free": "Code Agent",
+  "code_agent": "Code Agent",
 }
 # The out-of-distribution sets of table 4 -> their names.
 OTHERS = {"gpqa": "GPQA", "aime24": "AIME 24", "aime25": "AIME 25"}
@@ -41,7 +41,7 @@ def means(tasks: Sequence[str], correct: np.ndarray) -> dict[str, float]:
     correct: bool [questions, samples].
 
   Returns:
-    `mean/SPLIT/COLLECTION` and `mean/SPLIT`, each also with `_error`, and as
+    `mean/SPLIT/COLLECTION` and `mean/SPLIT`, each also with `_stderr`, and as
     `tasks/...` the number of tasks. Tasks that are not in the catalogue are
     left out.
   """
@@ -77,7 +77,7 @@ def _mean(name: str, by_task: Sequence[np.ndarray]) -> dict[str, float]:
   ]
   return {
     f"mean/{name}": float(np.mean([values.mean() for values in by_task])),
-    f"mean/{name}_error": math.sqrt(sum(variances)) / len(by_task),
+    f"mean/{name}_stderr": math.sqrt(sum(variances)) / len(by_task),
     f"tasks/{name}": float(len(by_task)),
   }
 
@@ -117,7 +117,7 @@ def _row(scores: Mapping[str, float], suffix: str) -> dict[str, float]:
     main_score = f"{name}{suffix}/pass@1/unbiased"
     if main_score in scores:
       row[name] = scores[main_score]
-      row[f"{name}_error"] = scores[f"{main_score}_error"]
+      row[f"{name}_stderr"] = scores[f"{main_score}_stderr"]
   return row
 
 
@@ -159,7 +159,7 @@ def _coverage(rows: Mapping[str, Mapping[str, float]], key: str) -> str:
 def _cell(row: Mapping[str, float], key: str) -> str:
   if key not in row:
     return ""
-  return f"{100 * row[key]:.1f} +- {100 * row[f'{key}_error']:.1f}"
+  return f"{100 * row[key]:.1f} +- {100 * row[f'{key}_stderr']:.1f}"
 
 
 def of_agents(

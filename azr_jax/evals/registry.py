@@ -74,13 +74,13 @@ def average_errors(errors: Mapping[str, float]) -> dict[str, float]:
     errors: of pass@1 by the name of the benchmark.
   """
   found = {
-    f"average/{group}_error": math.hypot(*[errors[n] for n in names])
+    f"average/{group}_stderr": math.hypot(*[errors[n] for n in names])
     / len(names)
     for group, names in (("code", CODE), ("math", MATH))
     if all(name in errors for name in names)
   }
   if len(found) == 2:
-    found["average/overall_error"] = math.hypot(*found.values()) / 2
+    found["average/overall_stderr"] = math.hypot(*found.values()) / 2
   return found
 
 

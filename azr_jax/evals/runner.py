@@ -137,8 +137,9 @@ def run(
     standard errors, pass@1 by subset, the fraction of responses that ended with
     a stop token (`ended_fraction`), the fraction whose grading a limit of time
     ended (`timeout_fraction`), mean tokens per response, the number of items,
-    how many of them were too long to sample (they count as incorrect), and the
-    benchmark's own scores.
+    how many of them were too long to sample (they count as incorrect), if any
+    response called the tool the mean calls per response (`num_tool_calls`), and
+    the benchmark's own scores.
 
   Raises:
     ValueError: the data cannot be read, or the records belong to other data.
@@ -217,7 +218,7 @@ def _collect(
   hosts: Hosts,
   path: pathlib.Path | None,
 ) -> None:
-  """Adds graded items to the records and, on the first host, to the file."""
+  """Adds graded items to the records and, on the primary host, to the file."""
   file = path.open("a", encoding="utf-8") if path and hosts.is_primary else None
   progress = console.Progress(len(records) + 1, len(items), unit="item")
   items_per_line = max(1, len(items) // PROGRESS_LINES)
@@ -296,7 +297,7 @@ def _record(
     for completion, _ in graded
   ]
   calls = [sum(not is_model for is_model, _ in turns) for turns in parts]
-  record: Record = {"calls": calls}
+  record: Record = {"num_tool_calls": calls}
   if tokenizer is not None and any(calls):
     record["conversations"] = [
       "".join(tokenizer.decode(ids) for _, ids in turns) for turns in parts
@@ -395,10 +396,12 @@ def scores(
   metrics[f"{benchmark.name}/too_long"] = float(
     sum(record["details"][0] == TOO_LONG for record in records)
   )
-  # Records of older versions have no "calls".
-  calls = [count for record in records for count in record.get("calls", ())]
+  # Records of older versions have no "num_tool_calls".
+  calls = [
+    count for record in records for count in record.get("num_tool_calls", ())
+  ]
   if any(calls):
-    metrics[f"{benchmark.name}/calls"] = float(np.mean(calls))
+    metrics[f"{benchmark.name}/num_tool_calls"] = float(np.mean(calls))
   if benchmark.summarize is not None:
     responses = [record["responses"] for record in records]
     extra = benchmark.summarize(items, correct, responses)

@@ -26,13 +26,13 @@ class Estimate:
 
   Attributes:
     mean: over all seeds and items.
-    item_error: standard error over items, for the seeds that there are.
-    seed_error: standard error over seeds, for these items; None: one seed.
+    item_stderr: standard error over items, for the seeds that there are.
+    seed_stderr: standard error over seeds, for these items; None: one seed.
   """
 
   mean: float
-  item_error: float
-  seed_error: float | None
+  item_stderr: float
+  seed_stderr: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Difference:
 
   Attributes:
     mean: the difference of the means.
-    item_error: its standard error over items, which are paired.
-    seed_error: its standard error over the seeds of both; None: both have one.
+    item_stderr: its standard error over items, which are paired.
+    seed_stderr: its standard error over the seeds of both; None: both have one.
     over_items: bootstrap interval over items, for the seeds that there are.
     over_both: bootstrap interval over items and seeds; None: both have one.
     better: number of items on which the second model is better.
@@ -50,8 +50,8 @@ class Difference:
   """
 
   mean: float
-  item_error: float
-  seed_error: float | None
+  item_stderr: float
+  seed_stderr: float | None
   over_items: tuple[float, float]
   over_both: tuple[float, float] | None
   better: int
@@ -118,8 +118,8 @@ def difference(
     over_both = _interval(resampled + effects, confidence)
   return Difference(
     mean=float(per_item.mean()),
-    item_error=standard_error(per_item),
-    seed_error=math.hypot(*seed_errors) if has_seeds else None,
+    item_stderr=standard_error(per_item),
+    seed_stderr=math.hypot(*seed_errors) if has_seeds else None,
     over_items=_interval(resampled, confidence),
     over_both=over_both,
     better=int((per_item > 0).sum()),

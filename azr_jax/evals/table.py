@@ -31,7 +31,8 @@ def show(results: Mapping[str, Mapping[str, float]]) -> str:
   A cell is `score +- standard error (difference to the first model)`.
 
   Args:
-    results: scores by the name of the model, also what `merged` returns.
+    results: the scores of each model by its name. `merged` returns those of a
+      model with several seeds.
   """
   columns = [
     (name, main_score(name))
@@ -61,10 +62,10 @@ def _cell(
   if key not in scores:
     return ""
   text = f"{100 * scores[key]:.1f}"
-  if f"{key}_error" in scores:
-    text += f" +- {100 * scores[f'{key}_error']:.1f}"
-  if f"{key}_seed_error" in scores:
-    text += f" (items) +- {100 * scores[f'{key}_seed_error']:.1f} (seeds)"
+  if f"{key}_stderr" in scores:
+    text += f" +- {100 * scores[f'{key}_stderr']:.1f}"
+  if f"{key}_seed_stderr" in scores:
+    text += f" (items) +- {100 * scores[f'{key}_seed_stderr']:.1f} (seeds)"
   if base is not None and key in base:
     text += f" ({100 * (scores[key] - base[key]):+.1f})"
   too_long = scores.get(f"{key.partition('/')[0]}/too_long", 0.0)
@@ -76,8 +77,8 @@ def _cell(
 def merged(model: Model) -> dict[str, float]:
   """Returns the scores of a model of several seeds, as `show` takes them.
 
-  Each is the mean over seeds. `NAME_error` is its error over items, whose
-  values are means over seeds, and `NAME_seed_error` its error over seeds.
+  Each is the mean over seeds. `NAME_stderr` is its standard error over items,
+  whose values are means over seeds, and `NAME_seed_stderr` that over seeds.
 
   Raises:
     ValueError: the records of a folder are damaged, or of other items.
@@ -85,22 +86,22 @@ def merged(model: Model) -> dict[str, float]:
   if len(model.folders) == 1:
     return dict(model.scores[0])
   scores: dict[str, float] = {}
-  item_errors: dict[str, float] = {}
+  item_stderrs: dict[str, float] = {}
   for name in model.benchmarks():
     found = statistics.estimate(_values(model, name))
-    item_errors[name] = found.item_error
+    item_stderrs[name] = found.item_stderr
     scores |= _with_errors(main_score(name), found)
     scores[f"{name}/too_long"] = max(
       one.get(f"{name}/too_long", 0.0) for one in model.scores
     )
-  errors_of = registry.average_errors(item_errors)
+  errors_of = registry.average_errors(item_stderrs)
   for name in _AVERAGES:
     if all(name in one for one in model.scores):
       seeds = np.array([[one[name]] for one in model.scores])
       found = statistics.estimate(seeds)
-      item_error = errors_of.get(f"{name}_error", 0.0)
+      item_stderr = errors_of.get(f"{name}_stderr", 0.0)
       scores |= _with_errors(
-        name, dataclasses.replace(found, item_error=item_error)
+        name, dataclasses.replace(found, item_stderr=item_stderr)
       )
   return scores
 
@@ -122,9 +123,9 @@ def _values(model: Model, name: str) -> np.ndarray:
 
 
 def _with_errors(name: str, found: statistics.Estimate) -> dict[str, float]:
-  scores = {name: found.mean, f"{name}_error": found.item_error}
-  if found.seed_error is not None:
-    scores[f"{name}_seed_error"] = found.seed_error
+  scores = {name: found.mean, f"{name}_stderr": found.item_stderr}
+  if found.seed_stderr is not None:
+    scores[f"{name}_seed_stderr"] = found.seed_stderr
   return scores
 
 

@@ -59,14 +59,14 @@ class Assertion:
     arguments: the text of its arguments.
     holds: returns whether a value is as asserted; raises if the assertion
       would.
-    of_truth: whether `holds` needs only the value's truth, and whether it is
-      None, True or False, so that the value may be any object.
+    truthiness_only: whether `holds` needs only the value's truth, and whether
+      it is None, True or False, so that the value may be any object.
   """
 
   entry: str
   arguments: str
   holds: Condition
-  of_truth: bool = False
+  truthiness_only: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,7 +275,7 @@ class _Reader:
         options = {str(k.arg): self._value(k.value) for k in keywords}
         return self._call(call, lambda v: math.isclose(v, expected, **options))
       case ast.Call():
-        return self._call(test, bool, of_truth=True)
+        return self._call(test, bool, truthiness_only=True)
       case ast.Compare(left=left, ops=[sign], comparators=[right]):
         return self._comparison(left, sign, right)
     return None
@@ -303,7 +303,7 @@ class _Reader:
     if by_identity and not (expected is None or isinstance(expected, bool)):
       return None
     return self._call(
-      call, lambda v: compare(v, expected), of_truth=by_identity
+      call, lambda v: compare(v, expected), truthiness_only=by_identity
     )
 
   def _sides(self, left: ast.expr, right: ast.expr) -> tuple[ast.expr, Any]:
@@ -313,7 +313,7 @@ class _Reader:
     return right, self._value(left)
 
   def _call(
-    self, node: ast.expr, holds: Condition, of_truth: bool = False
+    self, node: ast.expr, holds: Condition, truthiness_only: bool = False
   ) -> Assertion | None:
     entry = self._function(node)
     if entry is None:
@@ -324,7 +324,7 @@ class _Reader:
     if any(k.arg is None for k in node.keywords):
       return None
     parts = map(ast.unparse, (*node.args, *node.keywords))
-    return Assertion(entry, ", ".join(parts), holds, of_truth)
+    return Assertion(entry, ", ".join(parts), holds, truthiness_only)
 
   def _function(self, node: ast.expr) -> str | None:
     """Returns the answer's function that a node calls, or None."""

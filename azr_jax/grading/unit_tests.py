@@ -59,8 +59,8 @@ def {entry}(token, run=exec, names=globals(), builtins=dict(__builtins__)):
   return token
 """
 
-# Returns None, True and False as they are; of any other object its truth, as 0
-# or 1. A program may lie about truth as about any value of its own.
+# The function returns None, True and False as they are, and the truth of any
+# other object as 0 or 1. A program may lie about truth as about any value.
 _TRUTH = """
 def {entry}(run, names, truth):
   def call(*arguments, **named):
@@ -73,7 +73,7 @@ def {entry}(run, names, truth):
 {entry} = {entry}(exec, globals(), bool)
 """
 
-# Number of assertions that hold, and the result of the child.
+# A part is the number of assertions that hold, and the result of the child.
 Part = tuple[int, Result]
 
 
@@ -82,11 +82,13 @@ class Report:
   """The assertions that hold for an answer.
 
   Attributes:
-    passed: number of assertions that hold; of the trusted ones all or none.
+    passed: number of assertions that hold. Trusted assertions count together:
+      all of them hold, or none does.
     compared: number of assertions that were decided outside the child.
     trusted: number of assertions that were decided in it.
     error: the first failure of a child, if any.
-    outcome: right if every assertion holds; else whether a limit ended a child.
+    outcome: correct if every assertion holds. If not, it says whether a limit
+      ended a child.
   """
 
   passed: int
@@ -130,7 +132,7 @@ def submit(executor: Executor, code: str, tests: Tests) -> "Future[Report]":
   groups: dict[tuple[str, bool], list[Assertion]]
   groups = collections.defaultdict(list)
   for assertion in tests.compared:
-    groups[assertion.entry, assertion.of_truth].append(assertion)
+    groups[assertion.entry, assertion.truthiness_only].append(assertion)
   parts = [
     _submit_compared(executor, *_callable(code, *call), assertions)
     for call, assertions in groups.items()
@@ -148,9 +150,9 @@ def submit(executor: Executor, code: str, tests: Tests) -> "Future[Report]":
   return futures.then(futures.gather(parts), add)
 
 
-def _callable(code: str, entry: str, of_truth: bool) -> tuple[str, str]:
+def _callable(code: str, entry: str, truthiness_only: bool) -> tuple[str, str]:
   """Returns a program, and its function that returns a value or its truth."""
-  if not of_truth:
+  if not truthiness_only:
     return code, entry
   truth = f"truth_{secrets.token_hex(8)}"
   program = _TRUTH.format(entry=truth, code=ascii(code), function=ascii(entry))

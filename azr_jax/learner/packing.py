@@ -24,7 +24,7 @@ AGGREGATIONS = (
   "row_mean",
 )
 # Sequences of a row at most. cuDNN's packed attention knows a fixed number.
-ROW_SEQUENCES = 32
+MAX_SEQUENCES_PER_ROW = 32
 # Those of `AGGREGATIONS` that are a mean over sequences of a sum over tokens.
 # In the others the weights of all tokens add up to 1.
 SUMS = ("sequence_sum", "fixed_length")
@@ -175,14 +175,14 @@ def _mean_of_means(
 
 
 def assign_rows(
-  lengths: Sequence[int], row_length: int, row_sequences: int
+  lengths: Sequence[int], row_length: int, max_sequences_per_row: int
 ) -> list[list[int]]:
   """Returns the sequence indices of each row, by first-fit decreasing.
 
   Args:
     lengths: tokens of each sequence.
     row_length: tokens of a row.
-    row_sequences: sequences of a row at most.
+    max_sequences_per_row: sequences of a row at most.
 
   Raises:
     ValueError: a sequence is longer than a row.
@@ -197,7 +197,7 @@ def assign_rows(
         f"{row_length}; expected at most the row length"
       )
     for row, free_tokens in enumerate(free):
-      if length <= free_tokens and len(rows[row]) < row_sequences:
+      if length <= free_tokens and len(rows[row]) < max_sequences_per_row:
         rows[row].append(index)
         free[row] -= length
         break
@@ -215,7 +215,7 @@ def pack(
   aggregation: str,
   regularizer_aggregation: str = "token_mean",
   rng: np.random.Generator | None = None,
-  row_sequences: int = ROW_SEQUENCES,
+  max_sequences_per_row: int = MAX_SEQUENCES_PER_ROW,
 ) -> types.Batch:
   """Packs the sequences into rows.
 
@@ -227,13 +227,13 @@ def pack(
     regularizer_aggregation: the same for the entropy and KL terms.
     rng: shuffles the rows, which matters when several optimizer steps each
       take some of them; None: rows of long sequences come first.
-    row_sequences: sequences per row at most.
+    max_sequences_per_row: sequences per row at most.
 
   Returns:
     A batch of NumPy arrays [rows, row_length].
   """
   rows = assign_rows(
-    [len(s.token_ids) - 1 for s in sequences], row_length, row_sequences
+    [len(s.token_ids) - 1 for s in sequences], row_length, max_sequences_per_row
   )
   if rng is not None:
     rows = [rows[index] for index in rng.permutation(len(rows)).tolist()]

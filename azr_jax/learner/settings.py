@@ -25,9 +25,9 @@ def _nonfinite() -> str:
   )
 
 
-def _row_sequences() -> int:
+def _max_sequences_per_row() -> int:
   return setting(
-    packing.ROW_SEQUENCES,
+    packing.MAX_SEQUENCES_PER_ROW,
     "sequences per packed row at most; cuDNN reserves memory for each",
     minimum=1,
   )
@@ -74,7 +74,7 @@ class SupervisedSettings(Settings):
   """Section `learner` of supervised training: packing and loss."""
 
   row_length: int = setting(192, "tokens per packed row", minimum=1)
-  row_sequences: int = _row_sequences()
+  max_sequences_per_row: int = _max_sequences_per_row()
   micro_rows: int = setting(12, "rows per optimizer step", minimum=1)
   chunk_tokens: int = setting(
     2304, "tokens whose logits exist at once", minimum=1
@@ -163,7 +163,7 @@ class LearnerSettings(PolicyLossSettings):
     minimum=1,
   )
   row_length: int = setting(384, "tokens per packed row", minimum=1)
-  row_sequences: int = _row_sequences()
+  max_sequences_per_row: int = _max_sequences_per_row()
   micro_rows: int = setting(8, "rows per micro-batch", minimum=1)
   max_micro_batches: int = setting(
     16, "micro-batches per update; a step with more compiles again", minimum=1

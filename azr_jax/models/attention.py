@@ -15,7 +15,7 @@ from azr_jax.models import cudnn, splash
 from azr_jax.parallel import mesh as mesh_lib
 
 # The score of a key that a query must not see.
-HIDDEN_SCORE = -1e30
+MASK_VALUE = -1e30
 # (q [B, S, H, E], k [B, S, K, E], v [B, S, K, E], segment_ids [B, S]) to
 # outputs [B, S, H, E].
 AttentionFn = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
@@ -42,18 +42,18 @@ def xla_attention(
     "BSKGE,BTKE->BKGST", q_BSKGE, k, preferred_element_type=jnp.float32
   )
   mask = causal_mask(segment_ids)[:, None, None]
-  scores_BKGST = jnp.where(mask, scores_BKGST, HIDDEN_SCORE)
+  scores_BKGST = jnp.where(mask, scores_BKGST, MASK_VALUE)
   weights_BKGST = jax.nn.softmax(scores_BKGST, axis=-1).astype(v.dtype)
   out_BSKGE = jnp.einsum("BKGST,BTKE->BSKGE", weights_BKGST, v)
   return out_BSKGE.reshape(B, S, H, E)
 
 
-# Name -> function from the mesh, and the sequences of a row at most, to the
-# attention of training.
+# Each backend's factory takes the mesh and the maximum number of sequences per
+# row, and returns the attention of training.
 BACKENDS: dict[str, Callable[[Mesh, int], AttentionFn]] = {
-  "xla": lambda mesh, row_sequences: xla_attention,
+  "xla": lambda mesh, max_sequences_per_row: xla_attention,
   "cudnn": cudnn.make_attention,
-  "splash": lambda mesh, row_sequences: splash.make_attention(mesh),
+  "splash": lambda mesh, max_sequences_per_row: splash.make_attention(mesh),
 }
 # The names that `make` accepts.
 NAMES = ("auto", *BACKENDS)
@@ -76,15 +76,15 @@ def _is_half(dtype: DTypeLike) -> bool:
 
 
 def make(
-  name: str, mesh: Mesh, dtype: DTypeLike, row_sequences: int
+  name: str, mesh: Mesh, dtype: DTypeLike, max_sequences_per_row: int
 ) -> AttentionFn:
   """Returns the attention of training.
 
   Args:
     name: one of `NAMES`; `auto` takes the fastest on the mesh's platform.
-    mesh: where rows and heads lie.
+    mesh: the devices over which rows and heads are sharded.
     dtype: the type of the computation.
-    row_sequences: sequences of a packed row at most.
+    max_sequences_per_row: sequences of a packed row at most.
 
   Raises:
     ValueError: rows lie on several devices, which the backend cannot have, or
@@ -102,4 +102,4 @@ def make(
       f"model.dtype={jnp.dtype(dtype).name!r}: expected 'bfloat16' with "
       "model.attention='cudnn'"
     )
-  return BACKENDS[name](mesh, row_sequences)
+  return BACKENDS[name](mesh, max_sequences_per_row)

@@ -11,7 +11,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
 from azr_jax.models import page_kernel, pages
-from azr_jax.models.attention import HIDDEN_SCORE
+from azr_jax.models.attention import MASK_VALUE
 from azr_jax.models.pages import LivePages, PagedCache, RecentKV
 from azr_jax.parallel import mesh as mesh_lib
 
@@ -278,7 +278,7 @@ def _attend(
     k.astype(q.dtype),
     preferred_element_type=jnp.float32,
   )
-  scores_BKQT = jnp.where(visible, scores_BKQT, HIDDEN_SCORE)
+  scores_BKQT = jnp.where(visible, scores_BKQT, MASK_VALUE)
   maximum_BKQ = jnp.max(scores_BKQT, axis=-1)
   if softmax is not None:
     maximum_BKQ = jnp.maximum(maximum_BKQ, softmax.maximum_BKQ)

@@ -51,7 +51,7 @@ class Kernels:
 
 
 def make_attention(
-  mesh: Mesh, row_sequences: int, kernels: Kernels | None = None
+  mesh: Mesh, max_sequences_per_row: int, kernels: Kernels | None = None
 ) -> Callable[..., jax.Array]:
   """Returns cuDNN's attention, which never holds an [S, S] array if packed.
 
@@ -61,8 +61,8 @@ def make_attention(
   Args:
     mesh: rows lie over its batch axes, heads over `tensor` if it divides the
       key heads. Its devices decide between the packed and the masked form.
-    row_sequences: sequences of a row at most. The backward pass reserves
-      memory for each.
+    max_sequences_per_row: sequences of a row at most. The backward pass
+      reserves memory for each.
     kernels: None: cuDNN's.
 
   Returns:
@@ -83,7 +83,9 @@ def make_attention(
     if packs and q.shape[3] <= _PACKED_HEAD_SIZE:
       on_shard = functools.partial(
         _attend_packed,
-        row_sequences=max(2, row_sequences),  # XLA takes 1 for not packed
+        max_sequences_per_row=max(
+          2, max_sequences_per_row
+        ),  # XLA takes 1 for not packed
         kernels=kernels or Kernels(),
       )
     else:
@@ -125,7 +127,7 @@ def _attend_packed(
   k: Float[Array, "B S K E"],
   v: Float[Array, "B S K E"],
   segment_ids: Int[Array, "B S"],
-  row_sequences: int,
+  max_sequences_per_row: int,
   kernels: Kernels,
 ) -> Float[Array, "B S H E"]:
   """Attends in each sequence of the rows of one device."""
@@ -139,8 +141,8 @@ def _attend_packed(
   q, k, v, segments = _padded(q, k, v, segment_ids)
   live = (segments > 0)[:, :, None, None]
   attend = _differentiable(kernels)
-  out = attend(q, k, v, live, sequence_spans(segments, row_sequences))
-  is_told = has_spans(segments, row_sequences)[:, None, None, None]
+  out = attend(q, k, v, live, sequence_spans(segments, max_sequences_per_row))
+  is_told = has_spans(segments, max_sequences_per_row)[:, None, None, None]
   return jnp.where(is_told, out, jnp.nan)[:, :S]
 
 

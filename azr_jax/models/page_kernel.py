@@ -22,7 +22,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, Int
 
-from azr_jax.models.attention import HIDDEN_SCORE
+from azr_jax.models.attention import MASK_VALUE
 from azr_jax.models.pages import LivePages, Pool, RecentKV, entries_of_page
 
 # Pages of a step of the grid, times key heads: of 512 tokens and 128 channels
@@ -223,7 +223,7 @@ def _kernel(
 
   @pl.when(step == 0)
   def _begin() -> None:
-    maximum_ref[...] = jnp.full_like(maximum_ref, HIDDEN_SCORE)
+    maximum_ref[...] = jnp.full_like(maximum_ref, MASK_VALUE)
     total_ref[...] = jnp.zeros_like(total_ref)
     sum_ref[...] = jnp.zeros_like(sum_ref)
 
@@ -295,7 +295,7 @@ def _softmax(scores: jax.Array, seen: jax.Array, v: jax.Array) -> Softmax:
     v: [T, E], their values.
   """
   token = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
-  scores = jnp.where(token < seen, scores, HIDDEN_SCORE)
+  scores = jnp.where(token < seen, scores, MASK_VALUE)
   maximum = jnp.max(scores, axis=-1, keepdims=True)
   # Without a token, the maximum is that of hidden scores.
   weights = jnp.where(token < seen, jnp.exp(scores - maximum), 0.0)

@@ -25,25 +25,27 @@ class Spans:
 
 
 def has_spans(
-  segments: Int[Array, "B S"], row_sequences: int
+  segments: Int[Array, "B S"], max_sequences_per_row: int
 ) -> Bool[Array, " B"]:
   """Returns whether each row is as `sequence_spans` expects it."""
   last = jnp.iinfo(segments.dtype).max
   in_order = jnp.where(segments > 0, segments, last)
   ascends = jnp.all(in_order[:, 1:] >= in_order[:, :-1], axis=1)
-  return ascends & jnp.all(segments <= row_sequences, axis=1)
+  return ascends & jnp.all(segments <= max_sequences_per_row, axis=1)
 
 
-def sequence_spans(segments: Int[Array, "B S"], row_sequences: int) -> Spans:
+def sequence_spans(
+  segments: Int[Array, "B S"], max_sequences_per_row: int
+) -> Spans:
   """Returns where the sequences of packed rows lie.
 
   Args:
-    segments: the segment of each token, from 1 to `row_sequences`, ascending
-      along the row, and 0 for padding at its end.
-    row_sequences: sequences of a row at most, M; n = B M.
+    segments: the segment of each token, from 1 to `max_sequences_per_row`,
+      ascending along the row, and 0 for padding at its end.
+    max_sequences_per_row: sequences of a row at most, M; n = B M.
   """
   B, S = segments.shape
-  numbers = jnp.arange(1, row_sequences + 1)
+  numbers = jnp.arange(1, max_sequences_per_row + 1)
   lengths = jnp.sum(
     segments[:, None] == numbers[None, :, None], axis=2, dtype=jnp.int32
   )

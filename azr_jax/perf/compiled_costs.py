@@ -151,7 +151,7 @@ def forecast_step(
       c.learner.row_length,
       shapes.rows,
       c.learner.epochs,
-      c.learner.row_sequences,
+      c.learner.max_sequences_per_row,
     ),
     learner_costs(programs, chip),
   )

@@ -124,7 +124,7 @@ class ScriptedEnvironment:
         )
     return dict.fromkeys(results, self._output)
 
-  def observe(self, decoding: int, awaiting: int, slots: int) -> None:
+  def record_occupancy(self, decoding: int, awaiting: int, slots: int) -> None:
     """Adds up how the slots are used."""
     self.decoding += decoding
     self.awaiting += awaiting

@@ -41,13 +41,13 @@ class LearnerRules:
     row_length: tokens of a row.
     micro_rows: rows of a micro-batch, padded to the mesh.
     epochs: updates on each batch.
-    row_sequences: sequences of a row at most.
+    max_sequences_per_row: sequences of a row at most.
   """
 
   row_length: int
   micro_rows: int
   epochs: int = 1
-  row_sequences: int = packing.ROW_SEQUENCES
+  max_sequences_per_row: int = packing.MAX_SEQUENCES_PER_ROW
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +94,7 @@ def step(
   # A row holds inputs and targets, one less than the ids of a sequence.
   lengths = [tokens - 1 for tokens in trained]
   packed = packing.assign_rows(
-    lengths, learner_rules.row_length, learner_rules.row_sequences
+    lengths, learner_rules.row_length, learner_rules.max_sequences_per_row
   )
   rows = len(packed)
   micro_batches = math.ceil(rows / learner_rules.micro_rows)

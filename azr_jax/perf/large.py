@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from azr_jax.perf import kernels
 from azr_jax.perf.hlo import Operation, Program, array_bytes
 
-# Lengths of a row that a kernel has padded, in tokens past the row's.
+# A kernel may pad rows; an axis counts as a row up to this many tokens longer.
 _PADDING = 1024
 # Operations whose result is an operand, or is counted elsewhere.
 _PASS_THROUGH = frozenset(
@@ -25,7 +25,7 @@ class LargeResult:
 
   Attributes:
     name: the operation's name.
-    op_name: the path of names that it was made from.
+    op_name: the path of the JAX functions that the operation was traced in.
     shape: type and axes of the array.
     bytes: size of the array on one device.
     reason: "cache" or "[S, S]".

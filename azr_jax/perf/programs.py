@@ -87,7 +87,7 @@ def start_programs(
     config: the model's config.
     mesh: a mesh of real devices, or of those of a topology.
   """
-  model = build.build_model(c, config, mesh, c.learner.row_sequences)
+  model = build.build_model(c, config, mesh, c.learner.max_sequences_per_row)
   learner = build.build_learner(c, model, mesh)
   state = learner.abstract
   policy, programs = state, []
@@ -130,7 +130,7 @@ def make_programs(
     config: the model's config.
     mesh: a mesh of real devices, or of those of a topology.
   """
-  model = build.build_model(c, config, mesh, c.learner.row_sequences)
+  model = build.build_model(c, config, mesh, c.learner.max_sequences_per_row)
   learner = build.build_learner(c, model, mesh)
   state = learner.abstract
   critic = None

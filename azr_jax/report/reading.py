@@ -212,7 +212,7 @@ def read_scores(folder: pathlib.Path) -> dict[str, tuple[float, float]]:
     scores = next(_json(path), {}).get("scores", {})
     for name, value in scores.items():
       if match := _PASS_AT_1.fullmatch(name):
-        error = scores.get(f"{name}_error", 0.0)
+        error = scores.get(f"{name}_stderr", 0.0)
         passes[match[1] + subfolder] = (value, error)
   averages = registry.averages({name: v for name, (v, _) in passes.items()})
   return passes | {name: (value, 0.0) for name, value in averages.items()}

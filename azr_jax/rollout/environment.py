@@ -93,7 +93,7 @@ class Environment(Protocol):
     """
     ...
 
-  def observe(self, decoding: int, awaiting: int, slots: int) -> None:
+  def record_occupancy(self, decoding: int, awaiting: int, slots: int) -> None:
     """Counts the use of slots; called before each call of the decode loop.
 
     Args:

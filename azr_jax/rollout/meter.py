@@ -94,12 +94,12 @@ class RequestMeter:
     self._ready_at: float | None = None
     self._alone = True
 
-  def send(self) -> None:
+  def record_dispatch(self) -> None:
     """Notes that a program other than the decode loop is about to be sent."""
     self._alone = False
-    self.send_decode()
+    self.record_decode_dispatch()
 
-  def send_decode(self) -> None:
+  def record_decode_dispatch(self) -> None:
     """Notes that a call of the decode loop is about to be sent."""
     if self._sent_at is None:
       self._sent_at = self._now()

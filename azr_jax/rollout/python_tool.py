@@ -173,7 +173,7 @@ class PythonTool:
       body = [*body[:head], *self._ellipsis, *body[tail:]]
     return [*self._prefix, *body, *self._suffix]
 
-  def observe(self, decoding: int, awaiting: int, slots: int) -> None:
+  def record_occupancy(self, decoding: int, awaiting: int, slots: int) -> None:
     """Adds up how the slots are used, for `metrics`."""
     self._totals["decoding"] += decoding
     self._totals["awaiting"] += awaiting

@@ -63,7 +63,7 @@ class Scheduler:
       stop_ids: int32 [I], token ids that end a response.
       response_end: finds the other ends of a response.
       meter: counts the calls of the decode loop.
-      version: of the parameters.
+      version: the number of the parameters' version, which each token records.
     """
     self.meter = meter
     self.version = version
@@ -155,9 +155,10 @@ class Scheduler:
     self._resize()
 
   def _resize(self) -> None:
-    """Makes as many slots as there are sequences, in steps of the counts.
+    """Changes the number of slots to the smallest count that is enough.
 
-    Only neighbours among the counts were compiled.
+    It goes through the compiled slot counts one by one, because only changes
+    between neighbours were compiled.
     """
     counts = self._engine.slot_counts
     needed = self.num_live + self.num_waiting
@@ -214,23 +215,25 @@ class Scheduler:
     if batch is None:
       return False
     with jax.profiler.TraceAnnotation("prefill"):
-      self.meter.send()
+      self.meter.record_dispatch()
       self._pool = self._engine.prefill(self._params, self._pool, batch)
     return True
 
   def _allocate(
     self, cached: CachedTokens, tokens: int, is_urgent: bool = False
   ) -> bool:
-    """Allocates pages for so many tokens, if need be those of tool callers.
+    """Allocates pages for the first `tokens` tokens of a cache.
+
+    If too few are free, it takes the pages of sequences that await a tool.
 
     Args:
       cached: gets the pages.
-      tokens: that it will have.
-      is_urgent: whether nothing must be left for those that decode; else it is
-        a page for each that will need one.
+      tokens: how many tokens the cache must have room for.
+      is_urgent: whether the last free pages may be taken. If not, a page stays
+        free for each decoding sequence that will need another.
 
     Returns:
-      Whether there were enough.
+      Whether there were enough pages.
     """
     device = cached.device
     reserve = 0
@@ -257,7 +260,8 @@ class Scheduler:
     """Frees pages on devices where nothing decodes because too few are free.
 
     Returns:
-      Whether there were any; what began first keeps its own.
+      Whether any page was freed. On each device, the prompt or sequence that
+      started first keeps its pages.
     """
     idle = [
       device
@@ -267,14 +271,16 @@ class Scheduler:
     return any(self._reclaim(device, keep=1) for device in idle)
 
   def _reclaim(self, device: int, keep: int) -> bool:
-    """Frees the pages of what has some on a device, began last and waits.
+    """Frees the pages of the waiting prompt or sequence that started last.
+
+    Prompts go first. Whatever loses its pages is prefilled again later.
 
     Args:
-      device: of the pages.
-      keep: how many prompts and sequences keep theirs.
+      device: the device that needs free pages.
+      keep: how many waiting prompts and sequences must keep their pages.
 
     Returns:
-      Whether there was one more.
+      Whether more than `keep` of them had pages, so that one lost its own.
     """
     resuming = _on_device(self._resuming, device)
     groups = [
@@ -318,7 +324,7 @@ class Scheduler:
       slot = slots.pop()  # It is kept, if the sequence cannot enter yet.
       if sequence.num_uncached:
         continue
-      if self._has_room(sequence, sequence.cached):
+      if self._try_allocate(sequence, sequence.cached):
         self._resuming.remove(sequence)
         self._enter_slot(slot, sequence)
         has_run = True
@@ -329,8 +335,10 @@ class Scheduler:
     self._groups = [group for group in self._groups if group.waiting]
     return has_run
 
-  def _has_room(self, sequence: SequenceState, cached: CachedTokens) -> bool:
-    """Takes the pages of a call's tokens, if there are enough."""
+  def _try_allocate(
+    self, sequence: SequenceState, cached: CachedTokens
+  ) -> bool:
+    """Allocates pages for the tokens of one decode call; returns success."""
     tokens = cached.count + self._engine.settings.decode_chunk
     return self._allocate(cached, min(tokens, sequence.max_cached))
 
@@ -358,13 +366,13 @@ class Scheduler:
     if len(group.waiting) == 1:
       # The last one needs no copy; what it does not take is released.
       cached = CachedTokens(prompt.device, list(prompt.pages), prompt.count)
-      if not self._has_room(sequence, cached):
+      if not self._try_allocate(sequence, cached):
         return False
       prompt.pages = []
       sequence.cached = cached
       return True
     cached = self._pages.share(prompt)
-    if not self._has_room(sequence, cached):
+    if not self._try_allocate(sequence, cached):
       self._pages.release(cached)
       return False
     sequence.cached = cached
@@ -425,7 +433,7 @@ class Scheduler:
   @functools.partial(jax.profiler.annotate_function, name="decode")
   def decode(self) -> decode_lib.DecodeOutput:
     """Starts the next call of the decode loop; does not wait for it."""
-    self._allocate_call()
+    self._allocate_decode_chunk()
     slots, decoding = len(self._slots), self.num_decoding
     min_active = 0
     if self._has_waiting:
@@ -433,8 +441,8 @@ class Scheduler:
       # the decode loop costs.
       min_active = decoding - max(1, slots // 8)
     for environment in self._environments():
-      environment.observe(decoding, len(self._awaiting_tools), slots)
-    self.meter.send_decode()
+      environment.record_occupancy(decoding, len(self._awaiting_tools), slots)
+    self.meter.record_decode_dispatch()
     self._pool, self._state, output = self._engine.decode(
       self._params,
       self._pool,
@@ -445,8 +453,11 @@ class Scheduler:
     )
     return output
 
-  def _allocate_call(self) -> None:
-    """Takes the pages of the call's tokens, from those that began last."""
+  def _allocate_decode_chunk(self) -> None:
+    """Allocates pages for the next decode call of every running sequence.
+
+    If too few are free, the sequences that started last are preempted.
+    """
     steps = self._engine.settings.decode_chunk
     waiting = list(self._running)
     while waiting:
@@ -470,7 +481,7 @@ class Scheduler:
     every = (s.request.environment for s in live)
     return list({id(one): one for one in every if one is not None}.values())
 
-  @functools.partial(jax.profiler.annotate_function, name="take_tokens")
+  @functools.partial(jax.profiler.annotate_function, name="collect_tokens")
   def collect(self, output: decode_lib.DecodeOutput) -> list[SequenceState]:
     """Adds the generated tokens to the sequences.
 
@@ -591,8 +602,9 @@ class Scheduler:
     added = slots - len(kept)
     self._slots = [self._slots[slot] for slot in kept] + [None] * added
     self._changes.move(kept, slots)
-    self.meter.send()
-    # The copies of a slot that stand for new ones are stopped.
+    self.meter.record_dispatch()
+    # New slots are copies of slot 0. `move` has marked them as done, so that
+    # they decode nothing.
     kept = np.asarray(kept + [0] * added, np.int32)
     self._state = self._engine.compact(self._state, kept)
 

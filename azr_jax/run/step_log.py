@@ -81,8 +81,10 @@ class StepLog:
       hosts: the processes of the run.
       first_step: the first step that will be added.
       settings: how many texts are kept and shown.
-      rows: see `metrics.MetricsWriter`.
-      may_skip: see `nonfinite.check`.
+      rows: metrics of earlier steps, which `metrics.MetricsWriter` puts back
+        if the file has lost them.
+      may_skip: whether the run goes on after an update that was left out,
+        because loss or gradients were not finite.
     """
     self._may_skip = may_skip
     self._folder = folder

@@ -188,7 +188,7 @@ class Experiment:
     batch = packing.pack(
       packing.from_trajectories(trajectories, values),
       row_length=c.row_length,
-      row_sequences=c.row_sequences,
+      max_sequences_per_row=c.max_sequences_per_row,
       rows_multiple=self.micro_rows * c.max_micro_batches,
       aggregation=c.aggregation,
       regularizer_aggregation=c.regularizer_aggregation,
@@ -207,7 +207,9 @@ def build(settings: ExperimentSettings) -> Experiment:
   mesh = mesh_lib.make_mesh(shared.mesh.sizes())
   source = load.resolve(shared.model.source, shared.model.cache_dir)
   rules = shared.sharding.rules()
-  model = build_model(shared, source.config, mesh, shared.learner.row_sequences)
+  model = build_model(
+    shared, source.config, mesh, shared.learner.max_sequences_per_row
+  )
   return Experiment(
     settings,
     mesh,
@@ -249,7 +251,7 @@ def build_model(
   c: TrainSettings | SupervisedTrainSettings | SamplingSettings,
   config: ModelConfig,
   mesh: Mesh,
-  row_sequences: int,
+  max_sequences_per_row: int,
 ) -> transformer.Transformer:
   """Returns a decoder of a config, which computes on a mesh as `c` says.
 
@@ -257,13 +259,13 @@ def build_model(
     c: its sections `model` and `sharding` are read.
     config: the decoder's shape.
     mesh: where its parameters and rows lie.
-    row_sequences: sequences of a packed row at most.
+    max_sequences_per_row: sequences of a packed row at most.
   """
   model = c.model
   return transformer.Transformer(
     config,
     jnp.dtype(model.dtype),
-    attention.make(model.attention, mesh, model.dtype, row_sequences),
+    attention.make(model.attention, mesh, model.dtype, max_sequences_per_row),
     model.remat,
     products.make(mesh, c.sharding.rules()),
   )

@@ -262,7 +262,9 @@ def load_policy(
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
   source, params = load_model(c, spec, mesh, step)
   rules = c.sharding.rules()
-  model = build.build_model(c, source.config, mesh, packing.ROW_SEQUENCES)
+  model = build.build_model(
+    c, source.config, mesh, packing.MAX_SEQUENCES_PER_ROW
+  )
   sampler = Sampler(
     model,
     source.tokenizer,

@@ -35,8 +35,8 @@ from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import EvaluateSettings
 
 RESULTS = score_files.RESULTS
-# Keys of an identity that say what was scored.
-_WHAT = ("model", "step", "data", "limit")
+# Keys of a results file. Scores are merged only if all of these are equal.
+_IDENTITY_KEYS = ("model", "step", "data", "limit")
 
 
 def evaluate(
@@ -61,7 +61,7 @@ def evaluate(
     data: the path of one benchmark's data, or comma-separated NAME=PATH; "":
       the public sources.
     limit: the maximum number of items of a benchmark; 0: its default number,
-      which is all unless its paper takes fewer.
+      which is all items unless the benchmark's paper takes fewer.
 
   Raises:
     ValueError: a config value, model, benchmark or data is not what is
@@ -157,7 +157,11 @@ def _score(
   settings: EvaluateSettings,
   items: runner.RunSettings,
 ) -> dict[str, float]:
-  """Returns the scores of one benchmark, answered by an agent or alone."""
+  """Returns the scores of one benchmark.
+
+  The agent of this name answers it, or the model in a single turn if the name
+  is empty.
+  """
   benchmark = mathematics.with_grading(
     settings.evaluate.mathematics, registry.BENCHMARKS[name]
   )
@@ -219,9 +223,9 @@ def _write(
     if table.main_score(name) in scores
   }
   errors = {
-    name: scores[f"{table.main_score(name)}_error"]
+    name: scores[f"{table.main_score(name)}_stderr"]
     for name in main
-    if f"{table.main_score(name)}_error" in scores
+    if f"{table.main_score(name)}_stderr" in scores
   }
   scores |= registry.averages(main) | registry.average_errors(errors)
   text = json.dumps(identity | {"scores": scores}, indent=2)
@@ -239,7 +243,8 @@ def _earlier_scores(
   """
   with user_files.reading(path, "results of azr_jax.evaluate"):
     earlier = user_files.read_object(path)
-    scores, found = earlier["scores"], {key: earlier.get(key) for key in _WHAT}
+    scores = earlier["scores"]
+    found = {key: earlier.get(key) for key in _IDENTITY_KEYS}
   for key, value in found.items():
     if value != identity.get(key):
       raise ValueError(

@@ -54,7 +54,9 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
 
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
   rules = c.sharding.rules()
-  model = build.build_model(c, source.config, mesh, c.learner.row_sequences)
+  model = build.build_model(
+    c, source.config, mesh, c.learner.max_sequences_per_row
+  )
   loss_fn = objective.make_supervised_loss(
     model, chunk_tokens=c.learner.chunk_tokens, mesh=mesh
   )
@@ -264,7 +266,7 @@ def _pack_in_order(
     batch = packing.pack(
       examples[first : first + group],
       row_length=c.learner.row_length,
-      row_sequences=c.learner.row_sequences,
+      max_sequences_per_row=c.learner.max_sequences_per_row,
       rows_multiple=1,
       aggregation=c.learner.aggregation,
     )

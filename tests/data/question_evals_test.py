@@ -30,7 +30,7 @@ def smaller(config, section):
 
 def potential_of(folder, **changes):
   config = smaller(potential_config.get_config("tiny"), "potential")
-  config.potential.agents = ("text", "free")
+  config.potential.agents = ("text", "code_agent")
   config.potential.temperatures = (1.0,)
   config.potential.update(changes)
   return question_potential.estimate(config, MODEL, str(folder))

@@ -33,7 +33,7 @@ def write(folder, correct, too_long=0, question="question {}", name=NAME):
     f"{name}/items": float(len(rates)),
     f"{name}/too_long": float(too_long),
     f"{name}/pass@1/unbiased": float(np.mean(rates)),
-    f"{name}/pass@1/unbiased_error": float(
+    f"{name}/pass@1/unbiased_stderr": float(
       np.std(rates, ddof=1) / len(rates) ** 0.5
     ),
   }
@@ -78,8 +78,8 @@ def test_seeds_are_folders_between_commas(tmp_path, capsys, monkeypatch):
   found = only(read(first), model)
   assert found.second.mean == 0.5
   # The means of the seeds are 1/4, 1/2 and 3/4.
-  assert found.second.seed_error == pytest.approx(0.25 / 3**0.5)
-  assert found.difference.seed_error == found.second.seed_error
+  assert found.second.seed_stderr == pytest.approx(0.25 / 3**0.5)
+  assert found.difference.seed_stderr == found.second.seed_stderr
   shown = table.show(
     {"base": table.merged(read(first)), "run": table.merged(model)}
   )

@@ -30,5 +30,5 @@ def test_scores_are_means_with_errors_over_items():
   assert metrics["x/pass@1/unbiased"] == pytest.approx((0 + 0.25 + 0.5 + 1) / 4)
   assert metrics["x/pass@1/first"] == 0.5
   error = np.std([0, 0, 1, 1], ddof=1) / math.sqrt(4)
-  assert metrics["x/pass@1/first_error"] == pytest.approx(error)
+  assert metrics["x/pass@1/first_stderr"] == pytest.approx(error)
   assert not any("@16" in name for name in metrics)  # only four samples

@@ -47,7 +47,7 @@ def test_errors_are_over_questions_with_the_tasks_given():
   assert found["mean/train"] == pytest.approx((0.5 + 0.8) / 2)
   # The variances of the two means: 1/3 / 4, and 0.2 / 5.
   error = np.sqrt(1 / 12 + 0.04) / 2
-  assert found["mean/train_error"] == pytest.approx(error)
+  assert found["mean/train_stderr"] == pytest.approx(error)
   assert found["tasks/train/gym"] == 2 and "mean/test" not in found
 
 
@@ -55,21 +55,21 @@ def scores_of(suffix, value):
   name = f"questions{suffix}"
   return {
     f"{name}/mean/train/gym": value,
-    f"{name}/mean/train/gym_error": 0.01,
+    f"{name}/mean/train/gym_stderr": 0.01,
     f"{name}/tasks/train/gym": 61.0,
     f"{name}/mean/train": value,
-    f"{name}/mean/train_error": 0.01,
+    f"{name}/mean/train_stderr": 0.01,
     f"{name}/tasks/train": 61.0,
     f"gpqa{suffix}/pass@1/unbiased": 0.25,
-    f"gpqa{suffix}/pass@1/unbiased_error": 0.03,
+    f"gpqa{suffix}/pass@1/unbiased_stderr": 0.03,
   }
 
 
 def test_rows_are_agents_and_incomplete_columns_say_so(
   tmp_path, monkeypatch, capsys
 ):
-  scores = scores_of("_text", 0.5) | scores_of("_free", 0.75)
-  agents = ("free", "text")
+  scores = scores_of("_text", 0.5) | scores_of("_code_agent", 0.75)
+  agents = ("code_agent", "text")
   rows = question_table.of_agents(scores, agents)
   expected = [
     "| answers by | train Rea.G. (61) | avg. train (61 of 107) | GPQA |",
@@ -121,7 +121,7 @@ def test_agents_answer_other_benchmarks_between_marks(
 
 
 def test_scores_of_several_agents_have_names_of_their_own():
-  both = ("text", "free")
+  both = ("text", "code_agent")
   for agents, name in (
     ((), "aime24"),
     (("text",), "aime24"),

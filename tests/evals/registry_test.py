@@ -19,7 +19,7 @@ def test_names_groups_and_averages():
 
 def test_the_table_compares_with_the_first():
   name = table.main_score("gsm8k")
-  base = {name: 0.25, f"{name}_error": 0.01}
+  base = {name: 0.25, f"{name}_stderr": 0.01}
   shown = table.show({"base": base, "trained": {name: 0.3}})
   assert shown.splitlines()[2:] == [
     "| base | 25.0 +- 1.0 |",

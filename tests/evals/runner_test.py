@@ -234,9 +234,9 @@ def test_records_of_conversations_contain_the_tool_output(executor, tmp_path):
   scores = runner.run(
     benchmark(), Conversing(), executor, Hosts(10.0), SETTINGS, path
   )
-  assert scores["toy/calls"] == 0.5
+  assert scores["toy/num_tool_calls"] == 0.5
   records = [json.loads(line) for line in path.read_text().splitlines()]
   for record in records:
     even = record["subset"] == "even"
-    assert record["calls"] == [int(even)] * 3
+    assert record["num_tool_calls"] == [int(even)] * 3
     assert record.get("conversations") == (["abcde"] * 3 if even else None)

@@ -31,14 +31,14 @@ def test_the_errors_of_a_score_are_those_of_scipy():
   values = outcomes(3, 50, 0.4, seed=1)
   found = statistics.estimate(values)
   assert found.mean == pytest.approx(values.mean())
-  assert found.item_error == pytest.approx(stats.sem(values.mean(axis=0)))
-  assert found.seed_error == pytest.approx(stats.sem(values.mean(axis=1)))
+  assert found.item_stderr == pytest.approx(stats.sem(values.mean(axis=0)))
+  assert found.seed_stderr == pytest.approx(stats.sem(values.mean(axis=1)))
   one = statistics.estimate(values[:1])
   # A proportion's error by its closed form.
   fraction = values[0].mean()
   expected = math.sqrt(fraction * (1 - fraction) / 49)
-  assert one.item_error == pytest.approx(expected)
-  assert one.seed_error is None
+  assert one.item_stderr == pytest.approx(expected)
+  assert one.seed_stderr is None
   assert statistics.standard_error(np.ones(1)) == 0.0
 
 
@@ -47,8 +47,8 @@ def test_a_paired_difference_is_that_of_a_paired_t_test():
   found = compared(first, second)
   test = stats.ttest_rel(second[0], first[0])
   assert found.mean == pytest.approx(second.mean() - first.mean())
-  assert found.mean / found.item_error == pytest.approx(test.statistic)
-  assert found.seed_error is None and found.over_both is None
+  assert found.mean / found.item_stderr == pytest.approx(test.statistic)
+  assert found.seed_stderr is None and found.over_both is None
   changes = second[0] - first[0]
   assert found.better == (changes == 1).sum()
   assert found.worse == (changes == -1).sum()
@@ -88,16 +88,17 @@ def test_pairing_cancels_what_both_find_hard():
   second[0, :10] = 1.0
   found = compared(hard, second)
   apart = math.hypot(
-    statistics.estimate(hard).item_error, statistics.estimate(second).item_error
+    statistics.estimate(hard).item_stderr,
+    statistics.estimate(second).item_stderr,
   )
-  assert found.item_error < apart / 3
+  assert found.item_stderr < apart / 3
   assert found.worse == 0
 
 
 def test_equal_models_do_not_differ():
   values = outcomes(2, 30, 0.5, seed=8)
   found = compared(values[:1], values[:1])
-  assert (found.mean, found.item_error, found.over_items) == (0, 0, (0, 0))
+  assert (found.mean, found.item_stderr, found.over_items) == (0, 0, (0, 0))
 
 
 def test_the_interval_over_seeds_has_their_variance():
@@ -106,8 +107,10 @@ def test_the_interval_over_seeds_has_their_variance():
   second = np.repeat([[0.5], [0.9]], 40, axis=1)
   found = compared(first, second, confidence=0.68)
   error = math.hypot(stats.sem([0.1, 0.2, 0.6]), stats.sem([0.5, 0.9]))
-  assert found.seed_error == pytest.approx(error)
-  assert found.item_error == 0 and found.over_items == pytest.approx((0.4, 0.4))
+  assert found.seed_stderr == pytest.approx(error)
+  assert found.item_stderr == 0 and found.over_items == pytest.approx(
+    (0.4, 0.4)
+  )
   rng = np.random.default_rng(9)
   effects = statistics._seed_effects(second, RESAMPLES, rng)
   assert effects.std() == pytest.approx(stats.sem([0.5, 0.9]), rel=0.02)

@@ -47,7 +47,7 @@ def test_compared(test, arguments, right, wrong):
 
 
 @pytest.mark.parametrize(
-  "test, of_truth",
+  "test, truthiness_only",
   [
     ("f(1)", True),
     ("not f(1)", True),
@@ -59,8 +59,8 @@ def test_compared(test, arguments, right, wrong):
     ("math.isclose(f(1), 2)", False),
   ],
 )
-def test_only_truth_and_identity_need_no_plain_value(test, of_truth):
-  assert one(test).of_truth is of_truth
+def test_only_truth_and_identity_need_no_plain_value(test, truthiness_only):
+  assert one(test).truthiness_only is truthiness_only
 
 
 @pytest.mark.parametrize(

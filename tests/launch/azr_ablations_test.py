@@ -22,7 +22,7 @@ def launch(workdir, *flags):
 
 def write_scores(folder, value):
   folder.mkdir(parents=True)
-  scores = {f"{NAME}/unbiased": value, f"{NAME}/unbiased_error": 0.25}
+  scores = {f"{NAME}/unbiased": value, f"{NAME}/unbiased_stderr": 0.25}
   scores |= {
     f"{NAME}/{kind}": value + 0.1 * index
     for index, kind in enumerate(("deduction", "abduction", "induction"))

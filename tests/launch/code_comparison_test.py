@@ -16,7 +16,7 @@ def write_scores(folder, value):
   folder.mkdir(parents=True)
   scores = {
     f"{QUESTIONS}/unbiased": value,
-    f"{QUESTIONS}/unbiased_error": 0.25,
+    f"{QUESTIONS}/unbiased_stderr": 0.25,
     f"{QUESTIONS}/gym/gcd": value / 2,
   }
   (folder / "results.json").write_text(json.dumps({"scores": scores}))

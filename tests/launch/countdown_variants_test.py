@@ -21,7 +21,7 @@ def write_scores(folder, value):
   scores = {}
   for k in (1, 4, 16):
     scores[f"countdown/pass@{k}/unbiased"] = value
-    scores[f"countdown/pass@{k}/unbiased_error"] = 0.25
+    scores[f"countdown/pass@{k}/unbiased_stderr"] = 0.25
   (folder / "results.json").write_text(json.dumps({"scores": scores}))
 
 

@@ -60,20 +60,22 @@ def test_segments_are_contiguous_and_count_from_zero(lengths):
 
 @settings(deadline=None)
 @given(LENGTHS, st.integers(1, 4))
-def test_a_row_is_as_packed_attention_expects_it(lengths, row_sequences):
+def test_a_row_is_as_packed_attention_expects_it(
+  lengths, max_sequences_per_row
+):
   """Segments ascend from 1, no more than told, and padding is at the end."""
   batch = packing.pack(
     sequences_of(lengths),
     row_length=16,
     rows_multiple=1,
     aggregation="token_mean",
-    row_sequences=row_sequences,
+    max_sequences_per_row=max_sequences_per_row,
   )
   for row in batch.segment_ids:
     ids = row[row > 0]
     assert not row[len(ids) :].any()
     assert set(np.diff(ids, prepend=0)) <= {0, 1}
-    assert ids.max() <= row_sequences
+    assert ids.max() <= max_sequences_per_row
 
 
 @pytest.mark.parametrize(

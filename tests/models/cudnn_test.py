@@ -153,15 +153,15 @@ def drawn(B, S, H, K, E):
   ]
 
 
-ROW_SEQUENCES = 5
-spans_of = jax.jit(lambda x: sequence_spans(x, ROW_SEQUENCES))
-told_of = jax.jit(lambda x: has_spans(x, ROW_SEQUENCES))
+MAX_SEQUENCES_PER_ROW = 5
+spans_of = jax.jit(lambda x: sequence_spans(x, MAX_SEQUENCES_PER_ROW))
+told_of = jax.jit(lambda x: has_spans(x, MAX_SEQUENCES_PER_ROW))
 
 
 @settings(deadline=None)
 @given(
   st.lists(
-    st.lists(st.integers(1, 12), max_size=ROW_SEQUENCES).filter(
+    st.lists(st.integers(1, 12), max_size=MAX_SEQUENCES_PER_ROW).filter(
       lambda lengths: sum(lengths) <= 40
     ),
     min_size=3,
@@ -176,7 +176,7 @@ def test_spans_are_the_sequences_of_all_rows(lengths):
     for row, row_lengths in enumerate(lengths)
     for index, length in enumerate(row_lengths)
   ]
-  empty = 3 * ROW_SEQUENCES - len(wanted)
+  empty = 3 * MAX_SEQUENCES_PER_ROW - len(wanted)
   assert spans.lengths.tolist() == [x for _, x in wanted] + [0] * empty
   assert spans.starts.tolist() == [x for x, _ in wanted] + [120] * (empty + 1)
   assert told_of(segments).all()

@@ -66,7 +66,7 @@ def write_scores(folder, value):
   folder.mkdir()
   scores = {
     "humaneval_plus/pass@1/unbiased": value,
-    "humaneval_plus/pass@1/unbiased_error": 0.02,
+    "humaneval_plus/pass@1/unbiased_stderr": 0.02,
     "humaneval_plus/items": 164,
   }
   (folder / "results.json").write_text(json.dumps({"scores": scores}))

@@ -63,7 +63,7 @@ class ScriptedEnvironment:
       sequence_id: self.pending.pop(sequence_id)[1] for sequence_id in ready
     }
 
-  def observe(self, decoding, awaiting, slots):
+  def record_occupancy(self, decoding, awaiting, slots):
     assert 0 < decoding <= slots and awaiting >= 0
 
 

@@ -26,7 +26,7 @@ def test_a_call_that_ran_alone_is_timed_until_it_was_seen_to_be_done():
   meter, request, clock = metered()
   result = Result()
   clock[0] = 10.0
-  request.send_decode()
+  request.record_decode_dispatch()
   clock[0] = 11.0
   request.check_ready(result)
   result.done, clock[0] = True, 12.0
@@ -51,16 +51,16 @@ def test_a_call_that_ran_alone_is_timed_until_it_was_seen_to_be_done():
 def test_a_call_after_another_program_is_busy_but_not_timed():
   meter, request, clock = metered()
   clock[0] = 1.0
-  request.send()
+  request.record_dispatch()
   clock[0] = 2.0
-  request.send_decode()
+  request.record_decode_dispatch()
   clock[0] = 5.0
   request.fetched(np.array([1]), [4])
   assert meter.counts == Counts(
     calls=1, iterations=1, slot_steps=1, live_slot_steps=1
   )
   assert meter.busy == [(1.0, 5.0)]
-  request.send_decode()
+  request.record_decode_dispatch()
   clock[0] = 6.0
   request.fetched(np.array([1]), [5])
   assert meter.counts.alone_s == 1.0 and meter.counts.alone_entries == 5

@@ -166,7 +166,7 @@ class Tools:
       ready = list(self.pending)[:1]
     return {name: self.pending.pop(name) for name in ready}
 
-  def observe(self, decoding, awaiting, slots):
+  def record_occupancy(self, decoding, awaiting, slots):
     assert 0 < decoding <= slots
 
 

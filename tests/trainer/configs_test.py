@@ -96,7 +96,7 @@ def test_every_supervised_variant_builds_down_to_abstract_shapes(variant):
   name = name.lower().removesuffix("-1m").removesuffix("-instruct")
   mesh = mesh_lib.make_mesh(MESH)
   model = build.build_model(
-    shared, presets.PRESETS[name], mesh, shared.learner.row_sequences
+    shared, presets.PRESETS[name], mesh, shared.learner.max_sequences_per_row
   )
   state = learner_lib.abstract_state(
     model, make_optimizer(shared.optimizer), mesh, shared.sharding.rules()

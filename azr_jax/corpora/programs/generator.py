@@ -31,19 +31,19 @@ class Opening:
     line: the statement that computes the first value, or "" if the first value
       is the argument.
     phrase: the statement in words, or "".
-    gives: type name of the first value.
-    draw: draws arguments.
+    output_type: type name of the first value.
+    sample: samples arguments.
     forward: maps arguments to the first value.
-    backward: maps a first value to arguments that result in it, or to None.
+    inverse: maps a first value to arguments that result in it, or to None.
   """
 
   parameters: tuple[str, ...]
   line: str
   phrase: str
-  gives: str
-  draw: Callable[[np.random.Generator], tuple[Value, ...]]
+  output_type: str
+  sample: Callable[[np.random.Generator], tuple[Value, ...]]
   forward: Callable[..., Value]
-  backward: Callable[[Value], tuple[Value, ...] | None]
+  inverse: Callable[[Value], tuple[Value, ...] | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ class ProceduralProgram:
 
   def draw_arguments(self, rng: np.random.Generator) -> tuple[Value, ...]:
     """Draws arguments for one call."""
-    return self.opening.draw(rng)
+    return self.opening.sample(rng)
 
   def trace(self, arguments: tuple[Value, ...]) -> list[Value] | None:
     """Returns all values from the first to the returned one.
@@ -93,11 +93,11 @@ class ProceduralProgram:
     """
     values = [output]
     for operation in reversed(self.chain):
-      value = operation.backward(values[-1])
+      value = operation.inverse(values[-1])
       if value is None:
         return None
       values.append(value)
-    arguments = self.opening.backward(values[-1])
+    arguments = self.opening.inverse(values[-1])
     if arguments is None or self.trace(arguments) is None:
       return None
     is_inverse = self.trace(arguments) == values[::-1]
@@ -131,10 +131,10 @@ def _draw_opening(rng: np.random.Generator, name: str) -> Opening:
   single = {"int": _small_int, "list": _small_list, "str": _small_str}
   variant = rng.choice(6, p=[0.34, 0.24, 0.22, 0.1, 0.05, 0.05])
   if variant < 3:
-    gives = ("int", "list", "str")[variant]
+    output_type = ("int", "list", "str")[variant]
     return Opening(
-      (name,), "", "", gives,
-      lambda rng: (single[gives](rng),), lambda v: v, lambda v: (v,),
+      (name,), "", "", output_type,
+      lambda rng: (single[output_type](rng),), lambda v: v, lambda v: (v,),
     )  # fmt: skip
   if variant == 3:
     return Opening(
@@ -164,12 +164,12 @@ def generate_program(rng: np.random.Generator) -> ProceduralProgram:
     if name in opening.parameters and opening.line:
       continue
     chain: list[Operation] = []
-    type_name = opening.gives
+    type_name = opening.output_type
     for _ in range(1 + rng.choice(3, p=CHAIN_LENGTH_PROBABILITIES)):
       if type_name not in operations.MAKERS:
         break
-      chain.append(operations.draw(rng, type_name))
-      type_name = chain[-1].gives
+      chain.append(operations.sample(rng, type_name))
+      type_name = chain[-1].output_type
     if sum(bool(operation.helper) for operation in chain) > 1:
       continue
     program = ProceduralProgram(

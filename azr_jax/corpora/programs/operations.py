@@ -17,26 +17,26 @@ Value = Any
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-  """One step from a value of type `takes` to one of type `gives`.
+  """One step from a value of type `input_type` to one of type `output_type`.
 
   Attributes:
-    takes: type name of its argument: int, list or str.
-    gives: type name of its result; a type without entry in `MAKERS` ends the
-      chain.
+    input_type: type name of its argument: int, list or str.
+    output_type: type name of its result; a type without entry in `MAKERS` ends
+      the chain.
     expression: Python expression with `{v}` for the argument, or "".
     block: statements that change `{v}`, used if there is no expression.
     phrase: the operation in words.
     forward: maps the argument to the result.
-    backward: maps a result to a simple argument, or to None if there is none.
+    inverse: maps a result to a simple argument, or to None if there is none.
     helper: the definition of a function that the expression calls, or "".
   """
 
-  takes: str
-  gives: str
+  input_type: str
+  output_type: str
   expression: str
   phrase: str
   forward: Callable[[Value], Value]
-  backward: Callable[[Value], Value | None]
+  inverse: Callable[[Value], Value | None]
   block: tuple[str, ...] = ()
   helper: str = ""
 
@@ -113,7 +113,7 @@ def _int_to_int(rng: np.random.Generator) -> Operation:
 
 
 def _branch(c: int, d: int, limit: int) -> Operation:
-  def backward(v: int) -> int | None:
+  def inverse(v: int) -> int | None:
     if v - c > limit:
       return v - c
     return v + d if v + d <= limit else None
@@ -121,7 +121,7 @@ def _branch(c: int, d: int, limit: int) -> Operation:
   return Operation(
     "int", "int", "", f"if over {limit} add {c} else subtract {d}",
     lambda v: v + c if v > limit else v - d,
-    backward,
+    inverse,
     block=(
       f"if {{v}} > {limit}:", f"  {{v}} = {{v}} + {c}",
       "else:", f"  {{v}} = {{v}} - {d}",
@@ -303,7 +303,7 @@ MAKERS: dict[str, list[tuple[float, Callable]]] = {
 }
 
 
-def draw(rng: np.random.Generator, takes: str) -> Operation:
-  """Draws an operation on a value of type `takes`, a key of `MAKERS`."""
-  probabilities, makers = zip(*MAKERS[takes], strict=True)
+def sample(rng: np.random.Generator, input_type: str) -> Operation:
+  """Samples an operation on a value of type `input_type`, a key of `MAKERS`."""
+  probabilities, makers = zip(*MAKERS[input_type], strict=True)
   return makers[rng.choice(len(makers), p=probabilities)](rng)

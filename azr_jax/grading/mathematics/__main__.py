@@ -2,9 +2,10 @@
 
   python -m azr_jax.grading.mathematics tests/grading/mathematics/pairs.tsv
 
-The file has four columns with tabs between them: kind, label (right or wrong),
-reference, answer. The table counts, for each kind, the pairs on which a grader
-disagrees with the label. `--show` adds those of this grader.
+The file has four columns with tabs between them: kind, label (`right` for a
+correct answer, `wrong` for an incorrect one), reference, answer. The table
+counts, for each kind, the pairs on which a grader disagrees with the label.
+`--show` adds those of this grader.
 """
 
 from azr_jax.cli import errors
@@ -17,7 +18,7 @@ def main() -> None:
   parser = errors.Parser(__doc__, "azr_jax.grading.mathematics")
   parser.add_argument("file", help="labelled pairs, as TSV")
   parser.add_argument(
-    "--show", action="store_true", help="print the pairs graded wrongly"
+    "--show", action="store_true", help="print the pairs graded incorrectly"
   )
   executor_command.add_flags(parser)
   parser.set_defaults(timeout_s=20.0, memory_mb=2048)
@@ -28,12 +29,12 @@ def main() -> None:
     raise errors.UsageError(str(error)) from None
   with executor_command.make_executor(parser, flags) as executor:
     pending = [pairs.submit(executor, pair) for pair in labelled]
-    verdicts = [future.result() for future in pending]
-  print("\n".join(pairs.table(verdicts)))
+    grades = [future.result() for future in pending]
+  print("\n".join(pairs.table(grades)))
   if flags.show:
-    for verdict in pairs.mistakes(verdicts):
-      state = "accepted" if verdict.ours else "refused"
-      pair = verdict.pair
+    for grade in pairs.mistakes(grades):
+      state = "accepted" if grade.ours else "refused"
+      pair = grade.pair
       print(f"{state}: {pair.kind}: {pair.reference}  |  {pair.answer}")
 
 

@@ -1,7 +1,8 @@
 r"""Grades labelled pairs by this grader and by math-verify alone.
 
 A file of pairs is a table with tabs between four columns, which its first line
-names: the pair's kind, its label (`right` or `wrong`), reference and answer.
+names: the pair's kind, its label (`right` for a correct answer, `wrong` for an
+incorrect one), reference and answer.
 """
 
 import dataclasses
@@ -37,13 +38,13 @@ class Pair:
 
   Attributes:
     kind: what the reference is, for a table.
-    is_right: whether the answer is correct.
+    is_correct: whether the answer is correct.
     reference: the reference answer.
     answer: the answer.
   """
 
   kind: str
-  is_right: bool
+  is_correct: bool
   reference: str
   answer: str
 
@@ -106,31 +107,31 @@ def submit(executor: Executor, pair: Pair) -> "Future[PairGrades]":
 
 
 def table(grades: Sequence[PairGrades]) -> list[str]:
-  """Returns lines that say how many grades are wrong, for each kind."""
-  lines = [_row("kind", "pairs", "ours wrong", "math-verify wrong")]
+  """Returns lines that say how many grades are incorrect, for each kind."""
+  lines = [_row("kind", "pairs", "ours incorrect", "math-verify incorrect")]
   for kind in dict.fromkeys(one.pair.kind for one in grades):
     own = [one for one in grades if one.pair.kind == kind]
     lines.append(_counts(kind, own, (True, False)))
   lines.append(_counts("all", grades, (True, False)))
-  lines.append(_counts("wrong, accepted", grades, (False,)))
-  lines.append(_counts("right, refused", grades, (True,)))
+  lines.append(_counts("incorrect, accepted", grades, (False,)))
+  lines.append(_counts("correct, refused", grades, (True,)))
   return lines
 
 
 def mistakes(grades: Iterable[PairGrades]) -> list[PairGrades]:
-  """Returns the grades in which this grader is wrong."""
-  return [one for one in grades if one.ours != one.pair.is_right]
+  """Returns the grades in which this grader errs."""
+  return [one for one in grades if one.ours != one.pair.is_correct]
 
 
 def _counts(
   name: str, grades: Sequence[PairGrades], labels: tuple[bool, ...]
 ) -> str:
-  own = [one for one in grades if one.pair.is_right in labels]
-  ours = sum(one.ours != one.pair.is_right for one in own)
-  alone = sum(one.alone != one.pair.is_right for one in own)
+  own = [one for one in grades if one.pair.is_correct in labels]
+  ours = sum(one.ours != one.pair.is_correct for one in own)
+  alone = sum(one.alone != one.pair.is_correct for one in own)
   return _row(name, len(own), ours, alone)
 
 
 def _row(*cells: object) -> str:
   name, *numbers = map(str, cells)
-  return f"{name:18}" + "".join(f"{number:>19}" for number in numbers)
+  return f"{name:20}" + "".join(f"{number:>23}" for number in numbers)

@@ -37,7 +37,7 @@ class Decoder:
       self.source.config,
       jnp.dtype(flags.dtype),
       attention.make(
-        flags.attention, self.mesh, flags.dtype, packing.ROW_SEQUENCES
+        flags.attention, self.mesh, flags.dtype, packing.MAX_SEQUENCES_PER_ROW
       ),
       flags.remat,
     )

@@ -1,8 +1,9 @@
 """Reads task buffers of runs that kept inputs as their proposers wrote them.
 
-Since then a task's input is a literal (`tasks/programs/validation.py`). A task
-of such a run with another input is validated again, and is dropped if it is
-refused, because no answer to it can be graded.
+Such runs kept any expression. Today a task's input must be a literal
+(`tasks/programs/validation.py`), so this module validates each task with
+another input again, and drops it if validation rejects it, because no answer to
+it could be graded.
 """
 
 import functools

@@ -4,9 +4,9 @@
 | --- | --- | --- |
 | `text` | it reasons in words | All Text |
 | `code` | it writes one script, whose output is the answer | All Code |
-| `free` | it reasons, and runs code between its turns | Code Agent |
+| `code_agent` | it reasons, and runs code between its turns | Code Agent |
 | `steer` | it is steered to text or code (`codesteer.py`) | CodeSteer |
-| `conversation` | like `free`; the text is its turns as JSON | |
+| `conversation` | it is `code_agent`, and the text holds all turns as JSON | |
 
 All agents use one model. An agent takes prompts and yields completions as a
 policy does; the text of a completion has the answer.
@@ -31,9 +31,10 @@ from azr_jax.systems.code_interpreter.codesteer import (
   CodeSteerSettings,
 )
 
-AGENTS = ("text", "code", "free", "steer")
+AGENTS = ("text", "code", "code_agent", "steer")
 CONVERSATION = "conversation"
-# It prints the variable that may hold the answer of a script without output.
+# Code that is appended to a script without output. It prints the variable that
+# may hold the answer.
 _PRINT_RESULT = """
 for _name in ("result", "Answer", "answer"):
   if _name in globals():
@@ -53,8 +54,8 @@ def make(
 
   Args:
     agent: one of `AGENTS`, or `CONVERSATION`.
-    tool: runs the code of `free`; scripts of the others may import the same
-      libraries.
+    tool: runs the code of `code_agent`; scripts of the others may import the
+      same libraries.
     jobs: runs the scripts of `code` and `steer`.
     prompt_format: the prompt format of `steer`.
     steer: the settings of `steer`.
@@ -64,9 +65,9 @@ def make(
   """
   agents: dict[str, Agent] = {
     "text": policy_lib.single_turn,
-    "code": _code_agent(jobs, tool.libraries),
-    "free": _free_agent(tool, _last_response),
-    CONVERSATION: _free_agent(tool, _conversation),
+    "code": _all_code_agent(jobs, tool.libraries),
+    "code_agent": _code_agent(tool, _last_response),
+    CONVERSATION: _code_agent(tool, _conversation),
     "steer": CodeSteer(jobs, prompt_format, tool.libraries, steer).ask,
   }
   if agent not in agents:
@@ -96,7 +97,7 @@ def read_conversation(text: str) -> list[str]:
   return json.loads(text)
 
 
-def _free_agent(
+def _code_agent(
   tool: PythonTool, text_of: Callable[[Tokenizer, types.Completion], str]
 ) -> Agent:
   """Returns the Code Agent, which answers in a conversation with the tool.
@@ -121,7 +122,7 @@ def _free_agent(
   return ask
 
 
-def _code_agent(jobs: SharedJobs, libraries: tuple[str, ...]) -> Agent:
+def _all_code_agent(jobs: SharedJobs, libraries: tuple[str, ...]) -> Agent:
   """Returns the All Code agent, whose one script prints the answer.
 
   Args:

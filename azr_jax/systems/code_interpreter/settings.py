@@ -61,7 +61,7 @@ class CodeInterpreterSettings(Settings):
     "file of azr_jax.potential, which the orders that are not online read",
   )
   pass_rate_agents: tuple[str, ...] = setting(
-    ("text", "code", "free", "steer"),
+    ("text", "code", "code_agent", "steer"),
     "agents whose answers give the pass rates of the online orders",
     paper="four agents",
     subset_of=AGENTS,

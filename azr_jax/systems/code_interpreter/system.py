@@ -174,7 +174,7 @@ class CodeInterpreter(System):
       return None
     jobs = SharedJobs(self.context.executor, self.context.hosts)
     return agents.make(
-      "free",
+      "code_agent",
       self.make_tool(),
       jobs,
       self.settings.prompt_format,

@@ -6,8 +6,9 @@ values. This is close to the public set (Jiayi-Pan/Countdown-Tasks-3to4), whose
 generator is not published.
 
 A puzzle belongs to the test split if a hash of its sorted numbers and target
-falls into one class of twenty. Therefore the splits never share a puzzle, not
-even in another order of its numbers, however many puzzles are generated.
+falls into the first of `NUM_HASH_BUCKETS` buckets. Therefore the splits never
+share a puzzle, not even in another order of its numbers, however many puzzles
+are generated.
 """
 
 import hashlib
@@ -21,16 +22,16 @@ from azr_jax.tasks.countdown import difficulty, solver
 COUNTS = (3, 4)
 MAX_NUMBER = 99
 TARGETS = (10, 100)
-TEST_CLASSES = 20
-# Candidates that are solved at a time, by count of numbers; about equally many
-# of both have a solution.
+NUM_HASH_BUCKETS = 20
+# The number of candidates that are solved at a time, by how many numbers they
+# have. About equally many of both kinds have a solution.
 _CANDIDATES = {3: 8192, 4: 2048}
 
 
 def is_test(puzzle: Puzzle) -> bool:
   """Returns whether a puzzle belongs to the test split."""
   digest = hashlib.sha256(repr(puzzle.key).encode()).digest()
-  return int.from_bytes(digest[:4], "big") % TEST_CLASSES == 0
+  return int.from_bytes(digest[:4], "big") % NUM_HASH_BUCKETS == 0
 
 
 def generate(

@@ -17,17 +17,17 @@ def test_the_pairs_are_many_and_of_both_labels():
   assert len(PAIRS) >= 400
   assert len({(pair.reference, pair.answer) for pair in PAIRS}) == len(PAIRS)
   for label in (True, False):
-    assert sum(pair.is_right is label for pair in PAIRS) >= 200
+    assert sum(pair.is_correct is label for pair in PAIRS) >= 200
 
 
 def test_rules_accept_no_answer_that_is_wrong():
   accepted = [p for p in PAIRS if grader.equal(p.reference, p.answer)]
-  assert [pair for pair in accepted if not pair.is_right] == []
+  assert [pair for pair in accepted if not pair.is_correct] == []
   # Algebra decides about the other right answers.
   assert len(accepted) > 300
 
 
-def test_no_shuffled_word_is_right():
+def test_no_shuffled_word_is_correct():
   words = "Walter green listen Anna MaximSergeevich BACD Yes".split()
   for word in words:
     for shift in range(1, len(word)):
@@ -36,19 +36,19 @@ def test_no_shuffled_word_is_right():
 
 
 @pytest.mark.slow
-def test_at_most_one_in_a_hundred_is_graded_wrong():
+def test_at_most_one_in_a_hundred_is_graded_incorrectly():
   with Executor(workers=2, timeout_s=30.0, memory_mb=2048) as executor:
     pending = [pairs.submit(executor, pair) for pair in PAIRS]
-    verdicts = [future.result(600) for future in pending]
-  wrong = pairs.mistakes(verdicts)
-  assert [v.pair for v in wrong if v.ours] == []
-  assert len(wrong) <= len(PAIRS) / 100
-  assert pairs.table(verdicts)[-1].startswith("right, refused")
+    grades = [future.result(600) for future in pending]
+  mistakes = pairs.mistakes(grades)
+  assert [v.pair for v in mistakes if v.ours] == []
+  assert len(mistakes) <= len(PAIRS) / 100
+  assert pairs.table(grades)[-1].startswith("correct, refused")
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the public files are not here")
 @pytest.mark.slow
-def test_no_shuffled_bare_word_of_orz_is_right():
+def test_no_shuffled_bare_word_of_orz_is_correct():
   text = "".join(file.read_text("utf-8") for file in SHARED.iterdir())
   words = set(re.findall(r'"value": "\s*([A-Za-z]{3,})\s*"', text))
   words -= {"ABC"}
@@ -78,15 +78,15 @@ def test_a_file_that_has_no_pairs_is_refused(tmp_path, text, message):
 def test_the_table_counts_mistakes_by_kind():
   right = pairs.Pair("a", True, "1", "1")
   wrong = pairs.Pair("b", False, "1", "2")
-  verdicts = [
+  grades = [
     pairs.PairGrades(right, True, False),
     pairs.PairGrades(wrong, False, True),
     pairs.PairGrades(wrong, True, True),
   ]
-  rows = [line.split() for line in pairs.table(verdicts)]
+  rows = [line.split() for line in pairs.table(grades)]
   assert rows[1:4] == [
     ["a", "1", "0", "1"],
     ["b", "2", "1", "2"],
     ["all", "3", "1", "3"],
   ]
-  assert pairs.mistakes(verdicts) == verdicts[2:]
+  assert pairs.mistakes(grades) == grades[2:]

@@ -136,7 +136,7 @@ def test_text_and_code_agent_answer_in_their_last_reply(executor):
   assert answers(executor, "text", policy) == {(0, 0): "so <<<42>>>"}
   spoken = (script("print(1)"), "\n\n<<<13>>>\n\n", "so <<<42>>>")
   policy = ScriptedPolicy({"six": [spoken]})
-  assert answers(executor, "free", policy) == {(0, 0): "so <<<42>>>"}
+  assert answers(executor, "code_agent", policy) == {(0, 0): "so <<<42>>>"}
 
 
 def test_codesteer_repeats_until_the_steerer_accepts(executor):

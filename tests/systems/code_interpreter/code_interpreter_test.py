@@ -152,7 +152,7 @@ class Scripted(CodeInterpreter):
       assert len(numbers) == len(prompts)
       return policy.sample(prompts, samples, environment="interpreter")
 
-    return {"text": ask, "free": ask}
+    return {"text": ask, "code_agent": ask}
 
 
 @pytest.fixture(name="make")
@@ -168,7 +168,7 @@ def make_system(context):
       group_size=4,
       prompt_format="compact",
       pass_rate_temperatures=(0.2, 0.4, 0.6, 0.8),
-      pass_rate_agents=("text", "free"),
+      pass_rate_agents=("text", "code_agent"),
       order=order,
       pass_rates="" if correct is None else "a file",
       stage_steps=2,
@@ -354,7 +354,11 @@ def test_a_killed_measurement_goes_on_with_its_records(make, tmp_path, store):
   assert resumed.state_dict() == whole.state_dict()
   assert {path.name for path in kept.glob("*.jsonl")} == {
     "pass_rates.jsonl",
-    *(f"{a}_{t}.jsonl" for a in ("text", "free") for t in (0.2, 0.4, 0.6, 0.8)),
+    *(
+      f"{a}_{t}.jsonl"
+      for a in ("text", "code_agent")
+      for t in (0.2, 0.4, 0.6, 0.8)
+    ),
   }
   # These are the records and rates of azr_jax.potential.
   rates = pass_rates.read_for(kept / "pass_rates.jsonl", questions)
