@@ -47,7 +47,7 @@ def test_potential_counts_correct_answers_and_resumes(tmp_path, on_one_device):
     for path in tmp_path.glob("*.jsonl")
     if path.name != question_potential.FILE
   }
-  assert set(files) == {"text_1.jsonl", "free_1.jsonl"}
+  assert set(files) == {"text_1.jsonl", "code_agent_1.jsonl"}
   correct = {q.id: 0 for q in questions}
   for content in files.values():
     for line in content.splitlines():
@@ -61,7 +61,7 @@ def test_potential_counts_correct_answers_and_resumes(tmp_path, on_one_device):
   )
   # One file ends in the middle of a line, another is missing.
   (tmp_path / question_potential.FILE).unlink()
-  (tmp_path / "free_1.jsonl").unlink()
+  (tmp_path / "code_agent_1.jsonl").unlink()
   cut = tmp_path / "text_1.jsonl"
   cut.write_bytes(cut.read_bytes()[:-20])
   assert potential_of(tmp_path) == rates

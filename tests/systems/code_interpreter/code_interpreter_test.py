@@ -339,7 +339,7 @@ def test_a_killed_measurement_goes_on_with_its_records(make, tmp_path, store):
     scripted.collect(killed, policy, 1)
   kept = tmp_path / "records" / "potential" / "stage_1"
   if not store:  # The kill came in the middle of a line, too.
-    cut = kept / "free_0.2.jsonl"
+    cut = kept / "code_agent_0.2.jsonl"
     cut.write_bytes(cut.read_bytes()[:-20])
   recorded = sum(
     line.endswith(b"}\n")
@@ -363,7 +363,9 @@ def test_a_killed_measurement_goes_on_with_its_records(make, tmp_path, store):
   # These are the records and rates of azr_jax.potential.
   rates = pass_rates.read_for(kept / "pass_rates.jsonl", questions)
   assert rates == [PassRate(6, 8)] * 8
-  record = json.loads((kept / "free_0.4.jsonl").read_text().splitlines()[0])
+  record = json.loads(
+    (kept / "code_agent_0.4.jsonl").read_text().splitlines()[0]
+  )
   assert record["correct"] == [True] and record["subset"] == "gym/gcd"
 
 
