@@ -131,8 +131,8 @@ def choice(response: str, letters: str = "ABCDEFGHIJ") -> str | None:
   """Returns the letter that a response chooses, or None.
 
   It is searched in this order: in a box; after the last "answer is" or
-  "answer:"; in the last brackets; alone on the last such line; at the beginning
-  of a line, if only one line begins like a choice.
+  "answer:"; in the last brackets; alone on a line, of which the last one
+  counts; at the beginning of a line, if only one line begins like a choice.
 
   Args:
     response: what the model wrote.

@@ -119,7 +119,8 @@ def _text(write, value):
 
 def _broken_rule(code, inputs, entry, forbidden):
   """Returns the first forbidden module that the program uses, or None."""
-  # Any import contains this word, which non-ASCII letters can also spell.
+  # Every import contains this word. Python also reads it from letters outside
+  # ASCII, so only ASCII text need not be parsed.
   if not forbidden or all(
     text.isascii() and "import" not in text for text in (code, *inputs)
   ):

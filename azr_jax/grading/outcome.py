@@ -53,7 +53,7 @@ class Outcome(enum.Enum):
 
 
 def best(outcomes: "tuple[Outcome, ...]") -> Outcome:
-  """Returns the best outcome among several readings of one response."""
+  """Returns the best outcome of the answers that one response was read as."""
   for outcome in (Outcome.CORRECT, Outcome.TIMEOUT, Outcome.LOST):
     if outcome in outcomes:
       return outcome

@@ -31,7 +31,7 @@ def make_attention(
   """Returns Pallas's flash attention, which never holds an [S, S] array.
 
   Blocks of keys that hold no sequence of a block of queries are neither read
-  nor computed, so a row of many sequences costs what they cost apart. Where a
+  nor computed, so a packed row costs no more than its sequences apart. Where a
   row lies on several devices, each has its own queries and gathers the keys and
   values, of which grouped-query attention has few.
 
@@ -189,7 +189,7 @@ def _skipping(
   live: Bool[Array, "queries keys"],
   positions: Int[Array, " Q"],
 ) -> splash_attention_kernel.SplashAttentionKernel:
-  """Returns a causal kernel that runs the blocks that are live alone.
+  """Returns a causal kernel that runs only the live blocks.
 
   Args:
     causal: the kernel.
@@ -227,7 +227,7 @@ def _fetch_schedule(
   """Returns what a kernel reads when it goes through blocks, row by row.
 
   Returns:
-    1 where a block runs and 0 elsewhere, and the column to have at hand: that
+    1 where a block runs and 0 elsewhere, and the column to prefetch: that
     of the row's next live block, or else the first of the next row.
   """
   count = live.shape[1]

@@ -1,6 +1,6 @@
 """Copies a model's folder out of an object store, once for each machine.
 
-Files of weights are mapped, which only those of this machine can be. `file://`
+Files of weights are memory-mapped, which works only for local files. `file://`
 treats a folder of this machine as an object store.
 """
 

@@ -14,7 +14,7 @@ from azr_jax.models.config import ModelConfig
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-  """The layout of one parameter in both.
+  """The layout of one parameter in our tree and in a checkpoint.
 
   Attributes:
     path: keys in the parameter tree.

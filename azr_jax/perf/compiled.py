@@ -32,7 +32,8 @@ class Compiled:
     flops: operations as the compiler counts them, each loop's body once.
     bytes: bytes read and written, each loop's body once.
     cost: cycles, kernels and collectives, with loops multiplied out.
-    large: results outside of kernels as large as the cache or as [S, S].
+    large: results of other operations than kernels, as large as the cache or
+      as an [S, S] array.
     compile_s: seconds that compiling took.
     overflow: whether the compiler found no way to fit the program into memory.
     error: the first line of the error, if it does not compile.

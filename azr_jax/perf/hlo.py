@@ -77,7 +77,7 @@ class Operation:
 
   @functools.cached_property
   def op_name(self) -> str:
-    """The path of JAX's names that it was made from; may be empty."""
+    """The path of names in JAX's program (`op_name`); may be empty."""
     found = _OP_NAME.search(self.attributes)
     return found.group(1) if found else ""
 
@@ -223,7 +223,7 @@ def trip_count(program: Program, loop: Operation) -> TripCount:
 
   It is the compiler's known count, or follows from a condition "index <
   constant" and from the constant that the body adds to that index. XLA unrolls
-  a windowed product's loop, whose index then grows by two.
+  the loop of a windowed einsum, whose index then grows by two.
   """
   if known := _KNOWN_TRIPS.search(loop.attributes):
     return TripCount(int(known.group(1)))

@@ -13,7 +13,7 @@ The life of a sequence:
 
 Slots are limited by the pages. Where they run out, sequences that wait for
 tools give theirs up, then those that began last; they are prefilled again
-later. On one device there are as many slots as sequences need, in a few steps.
+later. On one device the number of slots follows the demand, over a few sizes.
 """
 
 import collections
@@ -61,7 +61,7 @@ class Scheduler:
       engine: the compiled functions.
       params: parameters to sample with, from `engine.compute_params`.
       stop_ids: int32 [I], token ids that end a response.
-      response_end: finds the other ends of a response.
+      response_end: finds ends that only the host sees, such as stop strings.
       meter: counts the calls of the decode loop.
       version: the number of the parameters' version, which each token records.
     """
@@ -321,7 +321,7 @@ class Scheduler:
       slots = free[sequence.cached.device]
       if not slots:
         continue
-      slot = slots.pop()  # It is kept, if the sequence cannot enter yet.
+      slot = slots.pop()  # It stays reserved if the sequence cannot enter yet.
       if sequence.num_uncached:
         continue
       if self._try_allocate(sequence, sequence.cached):

@@ -118,7 +118,7 @@ def training_state(
 ) -> tuple[Any, types.Params | None, dict[str, Any]]:
   """Returns what training starts from, or resumes.
 
-  A resumed run loads the parameters of its start for the reference alone.
+  A resumed run reloads its initial parameters only for the KL reference.
 
   Args:
     experiment: what `build.build` made.

@@ -2,8 +2,8 @@
 
 A try is a script: the checker is asked until a response has one, and the script
 runs. A script that fails, or runs too long, is followed by another try. The
-steerer is told what the first script without errors printed, or else what the
-last one printed with its errors.
+guidance model is told what the first script without errors printed, or else
+what the last one printed with its errors.
 """
 
 from azr_jax.executor.scripts import ScriptResult
@@ -31,7 +31,7 @@ async def check(
   generations: int,
   first_phase: int,
 ) -> str:
-  """Returns what the steerer is told of the check of an answer.
+  """Returns what the guidance model is told of the check of an answer.
 
   Args:
     phases: samples the checker's responses and runs its scripts.

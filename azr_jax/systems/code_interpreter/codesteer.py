@@ -1,23 +1,23 @@
 """CodeSteer: one model steers another between text and code (R1-CI, 3.1).
 
 The life of an answer:
-1. the steerer reads the question and chooses code or text;
+1. the guidance model reads the question and chooses code or text;
 2. the solver answers in this solution style, and its script runs;
 3. a checker writes a script that checks the answer, and this script runs
    (`checker.py`);
-4. the steerer reads question, answer, output, check, and the complexity of the
-   code. It accepts the answer, or chooses a solution style or gives advice for
-   another answer, up to `rounds` times; the answer after the last round is
-   final.
+4. the guidance model reads question, answer, output, check, and the complexity
+   of the code. It accepts the answer, or chooses a solution style or gives
+   advice for another answer, up to `rounds` times; the answer after the last
+   round is final.
 
-No conversation waits for another one. The policy is steerer, solver and
+No conversation waits for another one. The policy is guidance model, solver and
 checker.
 
 Differences from CodeSteer (arXiv 2502.04350): a role is shown the question and
-the last answer, not the whole conversation before; the steerer's first choice
-is text unless it says code; scripts have the executor's time limit, not 10 s.
-Checker and steerer sample at the temperature of the others, because a second
-try at temperature 0 would be the first one again.
+the last answer, not the whole conversation before; the guidance model's first
+choice is text unless it says code; scripts have the executor's time limit, not
+10 s. Checker and guidance model sample at the temperature of the others,
+because a second try at temperature 0 would be the first one again.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ from azr_jax.tasks.questions import prompts as question_prompts
 
 # The temperature that stands for that of the other roles.
 _AS_SAMPLED = -1.0
-# The steerer's choices that accept an answer.
+# The guidance model's choices that accept an answer.
 _ACCEPTED = ("return answer", "terminate")
 _CHOOSE = (
   "A solver can answer the question below by writing and running Python, or by "
@@ -121,7 +121,7 @@ class CodeSteer:
     """Yields the answers to each prompt.
 
     Args:
-      policy: samples for steerer, solver and checker.
+      policy: samples for guidance model, solver and checker.
       prompts: the questions; the task of each has the `question`.
       samples: number of answers per prompt.
       prompt_seeds: the integer that each prompt folds into the random key.
@@ -150,7 +150,7 @@ class CodeSteer:
   ) -> types.Completion:
     """Returns the accepted answer to a question, or the last one."""
     settings = self._settings
-    # A round has a phase each for steerer and solver, and the checker's.
+    # A round has a phase each for guidance model and solver, and the checker's.
     checks = settings.check_tries * settings.check_generations
     await self._choose(phases, conversation, 0)
     await self._answer(phases, conversation, 1)
@@ -205,7 +205,7 @@ class CodeSteer:
   async def _accepts(
     self, phases: Phases, conversation: Conversation, number: int
   ) -> bool:
-    """Returns whether the steerer accepts; sets style and advice if not."""
+    """Returns whether the answer is accepted; if not, sets style and advice."""
     block = code_blocks.find_block(conversation.answer)
     text = _STEER.format(
       question=conversation.question,

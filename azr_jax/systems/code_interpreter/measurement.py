@@ -1,6 +1,6 @@
-"""Passes of agents over questions, whose records can be resumed.
+"""Runs agents over questions; a pass that was interrupted resumes.
 
-`azr_jax.potential`, `azr_jax.trajectories` and the online orders of training
+`azr_jax.potential`, `azr_jax.trajectories` and the online curricula of training
 (`online_potential.py`) all measure by these, so their records are of one kind.
 """
 
@@ -31,7 +31,7 @@ class EvalPass:
   Attributes:
     name: the name of its file of records.
     agent: one of `agents.AGENTS`, or `agents.CONVERSATION`.
-    solution_style: of the prompts, one of `prompts.SOLUTION_STYLES`.
+    solution_style: the style of the prompts, one of `prompts.SOLUTION_STYLES`.
     temperature: divides the logits.
     samples: number of responses per question.
   """
@@ -77,10 +77,10 @@ def run(
     questions: the questions of the pass.
     policy: answers them; the pass uses up its key.
     executor: grades them.
-    hosts: of the run; either all of them see the file, or none does.
+    hosts: the hosts of the run; either all of them see the file, or none does.
     prompt_format: one of `prompts.PROMPT_FORMATS`.
     path: the file of records.
-    agent: the pass's.
+    agent: made for `eval_pass.agent`; answers the questions.
   """
   items = [benchmark_lib.item(question) for question in questions]
   settings = runner.RunSettings("", 0, prompt_format, eval_pass.samples)

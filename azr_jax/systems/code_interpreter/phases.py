@@ -38,11 +38,11 @@ class Conversation:
     prompt: the question; its task has the `question`.
     seed: folded into the random key of all its prompts.
     solution_style: of the next answer, `code` or `text`.
-    advice: the steerer's advice for the next answer; "": none.
+    advice: the guidance model's advice for the next answer; "": none.
     completion: the last answer; empty if its prompt did not fit.
     output: what the script of the last answer printed.
-    report: what the steerer is told of this output.
-    check: what the steerer is told of the check of the answer.
+    report: what the guidance model is told of this output.
+    check: what the guidance model is told of the check of the answer.
   """
 
   prompt: types.Prompt

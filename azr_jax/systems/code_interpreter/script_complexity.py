@@ -1,4 +1,4 @@
-"""The complexity of a script, which CodeSteer shows its steerer (R1-CI, 3.1).
+"""A script's complexity, which CodeSteer's guidance model sees (R1-CI, 3.1).
 
 | score | for each |
 | --- | --- |
@@ -40,7 +40,7 @@ class Complexity:
 
   @property
   def summary(self) -> str:
-    """The text that the steerer is shown."""
+    """The text that the guidance model is shown."""
     kinds = [
       name
       for name in ("searching", "symbolic", "numerical")

@@ -11,8 +11,8 @@ TASK_TYPES = (DEDUCTION, ABDUCTION, INDUCTION)
 ERROR_DEDUCTION = "error_deduction"
 EXTRA_TASK_TYPES = (ERROR_DEDUCTION,)
 
-# The output of a task whose program was not seen to return one. No value has a
-# blank text.
+# The output of a task that was not verified. No value has a blank text, so it
+# is mistaken for none.
 UNKNOWN = ""
 
 PROPOSE = "propose"

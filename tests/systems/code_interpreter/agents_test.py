@@ -139,7 +139,7 @@ def test_text_and_code_agent_answer_in_their_last_reply(executor):
   assert answers(executor, "code_agent", policy) == {(0, 0): "so <<<42>>>"}
 
 
-def test_codesteer_repeats_until_the_steerer_accepts(executor):
+def test_codesteer_repeats_until_the_guidance_accepts(executor):
   policy = ScriptedPolicy(
     {
       "less likely to go wrong": ["<<<Code>>>"],
@@ -154,7 +154,7 @@ def test_codesteer_repeats_until_the_steerer_accepts(executor):
   )
   texts = answers(executor, "steer", policy)
   assert texts == {(0, 0): "so <<<42>>>"}
-  # The steerer's advice is for one answer, until it names a form.
+  # The guidance model's advice is for one answer, until it names a form.
   advised = ["Advice" in text for text in policy.asked if "solver" not in text]
   assert sum(advised) == 1
   assert any("try the other way" in text for text in policy.asked)
@@ -254,7 +254,7 @@ def test_codesteer_ends_after_its_rounds_and_with_prompts_that_are_long(
 
 
 def checks_of(executor, written, **settings):
-  """Returns what the steerer was told of a check, and the policy."""
+  """Returns what the guidance model was told of a check, and the policy."""
   policy = ScriptedPolicy(
     {
       "less likely": ["<<<Text>>>"],
