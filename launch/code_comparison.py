@@ -27,8 +27,8 @@ START = flags.DEFINE_string(
 )
 LAUNCHER = runs.Launcher()
 flags.adopt_module_key_flags(runs)  # shows them in --help
-ORDERS = flags.DEFINE_list(
-  "orders", ["none", "potential"], f"Some of {potential.ORDERS}."
+CURRICULA = flags.DEFINE_list(
+  "curricula", ["none", "potential"], f"Some of {potential.CURRICULA}."
 )
 LIMIT = flags.DEFINE_integer("limit", 100, "Held-out questions per task.")
 # Name in the table -> the agent of `config.evaluate.agents`.
@@ -39,8 +39,8 @@ NAME = "questions/pass@1"
 def main(argv: list[str]) -> None:
   """Trains and scores what is missing, then prints the table."""
   del argv
-  if unknown := {*ORDERS.value} - {*potential.ORDERS}:
-    raise UsageError(f"{unknown}: expected orders of {potential.ORDERS}")
+  if unknown := {*CURRICULA.value} - {*potential.CURRICULA}:
+    raise UsageError(f"{unknown}: expected curricula of {potential.CURRICULA}")
   LAUNCHER.open_folder(start=START.value, limit=LIMIT.value)
   folder = LAUNCHER.folder
   _estimate_potential(folder)
@@ -50,9 +50,9 @@ def main(argv: list[str]) -> None:
       for agent in AGENTS
     ]
     + [
-      functools.partial(_train, folder, order, seed)
+      functools.partial(_train, folder, curriculum, seed)
       for seed in LAUNCHER.seeds
-      for order in ORDERS.value
+      for curriculum in CURRICULA.value
     ]
   )
   if not LAUNCHER.dry:
@@ -64,8 +64,8 @@ def _pass_rates(folder: pathlib.Path) -> pathlib.Path:
 
 
 def _estimate_potential(folder: pathlib.Path) -> None:
-  """Estimates the questions' potential if an order needs it."""
-  if {*potential.OFFLINE} & {*ORDERS.value} and not _pass_rates(
+  """Estimates the questions' potential if an curriculum needs it."""
+  if {*potential.OFFLINE} & {*CURRICULA.value} and not _pass_rates(
     folder
   ).exists():
     LAUNCHER.run(
@@ -77,15 +77,17 @@ def _estimate_potential(folder: pathlib.Path) -> None:
 
 
 def _train(
-  folder: pathlib.Path, order: str, seed: str, cores: runs.Cores
+  folder: pathlib.Path, curriculum: str, seed: str, cores: runs.Cores
 ) -> None:
-  run_folder = folder / f"{order}_{seed}"
-  pass_rates = str(_pass_rates(folder)) if order in potential.OFFLINE else ""
+  run_folder = folder / f"{curriculum}_{seed}"
+  pass_rates = (
+    str(_pass_rates(folder)) if curriculum in potential.OFFLINE else ""
+  )
   LAUNCHER.train(
     run_folder,
     "configs/code_interpreter.py:tiny",
     f"--config.model.source={START.value}",
-    f"--config.code_interpreter.order={order}",
+    f"--config.code_interpreter.curriculum={curriculum}",
     f"--config.code_interpreter.pass_rates={pass_rates}",
     seed=seed,
     cores=cores,
@@ -125,13 +127,13 @@ def _table(folder: pathlib.Path) -> str:
   for agent in AGENTS:
     results = [runs.scores(folder / "start_scores" / agent)]
     lines.append(_row("start", agent, results, tasks))
-  for order in ORDERS.value:
+  for curriculum in CURRICULA.value:
     for agent in AGENTS:
       results = [
-        runs.scores(folder / f"{order}_{seed}_scores" / agent)
+        runs.scores(folder / f"{curriculum}_{seed}_scores" / agent)
         for seed in LAUNCHER.seeds
       ]
-      name = "GRPO" if order == "none" else f"GRPO, `{order}`"
+      name = "GRPO" if curriculum == "none" else f"GRPO, `{curriculum}`"
       lines.append(_row(name, agent, results, tasks))
   return "\n".join(lines)
 

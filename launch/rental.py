@@ -70,7 +70,7 @@ class Rental:
         self.delete()
         state = ""
       if not state:
-        # A request that is refused may be there all the same.
+        # A command that fails may have made the request all the same.
         self.state = costs.UNKNOWN
         self.sdk.run(gcloud.create(self.tpu))
         is_new = was_requested = True

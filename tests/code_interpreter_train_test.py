@@ -14,7 +14,7 @@ SMALL = {
   "code_interpreter.count": 8,
   "code_interpreter.prompts": 2,
   "code_interpreter.group_size": 4,
-  "code_interpreter.order": "potential",
+  "code_interpreter.curriculum": "potential",
   "code_interpreter.stage_steps": 2,
   "rollout.slots": 8,
   "learner.micro_rows": 2,

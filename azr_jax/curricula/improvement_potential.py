@@ -5,7 +5,7 @@ reward, which bounds the gradient, scaled to 1 at p = 1/2. Questions are sorted
 into four groups by potential, and training proceeds in stages that add or
 exchange groups.
 
-| order | groups are made by | questions of stage s |
+| curriculum | groups are made by | questions of stage s |
 | --- | --- | --- |
 | `potential` | potential, highest first | groups 1 to s |
 | `potential_alone` | potential, highest first | group s |
@@ -27,7 +27,7 @@ ONLINE = ("online_merge", "online_unmerge")
 _ONE_GROUP_PER_STAGE = ("potential_alone", "online_unmerge")
 # Orders whose pass rates are estimated before training.
 OFFLINE = ("potential", "potential_alone", "difficulty")
-ORDERS = ("potential", "potential_alone", *ONLINE, "difficulty", "none")
+CURRICULA = ("potential", "potential_alone", *ONLINE, "difficulty", "none")
 GROUPINGS = ("thresholds", "quantiles")
 STAGES = 4
 # Minimum potential of groups 1 to 3, in percent; group 4 has the rest.
@@ -87,29 +87,30 @@ def group_by_quantiles(keys: Sequence[float], seed: int) -> list[int]:
 
 
 def make_groups(
-  pass_rates: Sequence[PassRate], order: str, grouping: str, seed: int
+  pass_rates: Sequence[PassRate], curriculum: str, grouping: str, seed: int
 ) -> list[int]:
   """Returns the group, 1 to 4, of each question; stage g introduces group g.
 
   Args:
     pass_rates: the pass rate of each question.
-    order: one of `ORDERS`.
+    curriculum: one of `CURRICULA`.
     grouping: one of `GROUPINGS`; `difficulty` needs `quantiles`.
     seed: breaks ties between quantiles.
 
   Raises:
-    ValueError: the order or grouping is unknown, or they cannot be combined.
+    ValueError: the curriculum or the grouping is unknown, or they cannot be
+      combined.
   """
-  if order not in ORDERS or grouping not in GROUPINGS:
+  if curriculum not in CURRICULA or grouping not in GROUPINGS:
     raise ValueError(
-      f"order={order!r}, grouping={grouping!r}: expected one of {ORDERS} and "
-      f"one of {GROUPINGS}"
+      f"curriculum={curriculum!r}, grouping={grouping!r}: expected one of "
+      f"{CURRICULA} and one of {GROUPINGS}"
     )
-  if order == "none":
+  if curriculum == "none":
     return [1] * len(pass_rates)
-  if order == "difficulty":
+  if curriculum == "difficulty":
     if grouping == "thresholds":
-      raise ValueError("order='difficulty': expected grouping='quantiles'")
+      raise ValueError("curriculum='difficulty': expected grouping='quantiles'")
     return group_by_quantiles([p.rate for p in pass_rates], seed)
   if grouping == "thresholds":
     return group_by_thresholds(pass_rates)
@@ -117,19 +118,19 @@ def make_groups(
 
 
 def stage_questions(
-  groups: Sequence[int], order: str, stage: int, min_count: int = 1
+  groups: Sequence[int], curriculum: str, stage: int, min_count: int = 1
 ) -> list[int]:
   """Returns the indices of a stage's questions.
 
   Args:
     groups: the group of each question.
-    order: one of `ORDERS`.
+    curriculum: one of `CURRICULA`.
     stage: the stage, from 1.
     min_count: if the stage has fewer questions, it takes all earlier groups,
       then later ones in order. If all groups have fewer, it takes all.
   """
   stage_group = [i for i, group in enumerate(groups) if group == stage]
-  if order in _ONE_GROUP_PER_STAGE and len(stage_group) >= min_count:
+  if curriculum in _ONE_GROUP_PER_STAGE and len(stage_group) >= min_count:
     return stage_group
   for last in range(stage, STAGES + 1):
     merged = [i for i, group in enumerate(groups) if group <= last]

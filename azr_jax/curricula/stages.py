@@ -21,7 +21,7 @@ class Stages:
     ids: Sequence[str],
     pass_rates: Sequence[PassRate] | None,
     *,
-    order: str,
+    curriculum: str,
     grouping: str,
     stage_steps: int,
     seed: int,
@@ -32,13 +32,13 @@ class Stages:
       ids: unique ids of the items.
       pass_rates: the pass rate of each item; None: not estimated yet, so all
         items form one group.
-      order: one of `improvement_potential.ORDERS`.
+      curriculum: one of `improvement_potential.CURRICULA`.
       grouping: one of `improvement_potential.GROUPINGS`.
       stage_steps: number of steps of a stage.
       seed: seed for all random draws.
     """
     self._ids = list(ids)
-    self._order = order
+    self._curriculum = curriculum
     self._grouping = grouping
     self._stage_steps = stage_steps
     self._seed = seed
@@ -54,14 +54,14 @@ class Stages:
   def needs_pass_rates(self, step: int) -> bool:
     """Returns whether a step must begin with new pass rates of all items."""
     return (
-      self._order in improvement_potential.ONLINE
+      self._curriculum in improvement_potential.ONLINE
       and self._grouped_for < self.stage(step)
     )
 
   def regroup(self, pass_rates: Sequence[PassRate], step: int) -> None:
     """Groups the items by pass rates that were estimated before a step."""
     self._groups = improvement_potential.make_groups(
-      pass_rates, self._order, self._grouping, self._seed
+      pass_rates, self._curriculum, self._grouping, self._seed
     )
     self._grouped_for = self.stage(step)
 
@@ -81,7 +81,7 @@ class Stages:
     """
     stage = self.stage(step)
     items = improvement_potential.stage_questions(
-      self._groups, self._order, stage, min_count
+      self._groups, self._curriculum, stage, min_count
     )
     indices = passes.epoch_indices((self._seed, stage), len(items), positions)
     return [items[index] for index in indices]

@@ -88,7 +88,7 @@ def _outcome(future: ResultFuture) -> tuple | str:
 class _NodePool:
   """The Ray actor: a node's executor behind remote calls.
 
-  A client is a process of the run, since it last lost this actor.
+  A client is a process of the run; it gets a new id when it loses the actor.
   """
 
   def __init__(self, make_executor: Callable[[], NodeExecutor]):
@@ -161,7 +161,7 @@ class ActorServer:
     self._ray, self._actor, self._name = ray, actor, name
     self._is_owner = is_owner
     self._notify = notify
-    # Answers to calls before this server was last lost count no more.
+    # Answers to calls made before the actor was last lost are ignored.
     self._epoch = 0
     self._answers: collections.deque[tuple[int, str, Any]] = collections.deque()
     self._handshake()
@@ -251,7 +251,7 @@ class ActorServer:
       self._ray.kill(self._actor, no_restart=False)
 
   def check(self) -> None:
-    """Is called from time to time.
+    """Retries a lost actor, and detects one that does not answer.
 
     Raises:
       ServerLost: the actor has not answered for too long.

@@ -18,7 +18,7 @@ from azr_jax.executor.job import Job
 from azr_jax.executor.pool import Pool
 from azr_jax.executor.settings import ExecutorSettings
 
-# Between two heartbeats. The parent is checked as often, because a fork of
+# Seconds between heartbeats. The parent is checked as often, because a fork of
 # the trainer may keep the socket open after the trainer's death.
 HEARTBEAT_S = 2.0
 # While other jobs are unfinished, verdicts that come so soon after others were

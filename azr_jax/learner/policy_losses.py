@@ -1,7 +1,7 @@
 """Policy losses: one function each, of one signature, by name.
 
-A function takes the targets of a micro-batch and all numbers of the losses, of
-which it reads its own. It returns the loss of each target, and values for
+A function takes the targets of a micro-batch and the hyperparameters of all
+losses, of which it reads its own. It returns the loss of each target, and values for
 metrics, which are averaged over the targets that are trained on. Nothing is
 aggregated here: the batch's `loss_weights`, which `packing.py` makes, say how
 targets and sequences add up.
@@ -10,8 +10,8 @@ In the formulas, r is the ratio of the probability of a target to that by the
 old policy, which is the policy at the update's start or, with
 `learner.ratio_to=sampled`, the sampler; A is the target's advantage.
 
-Another loss is a function, its row in `POLICY_LOSSES` and, if it has numbers of
-its own, a field of `PolicyLossSettings`.
+Another loss is a function, its row in `POLICY_LOSSES` and, if it has
+hyperparameters of its own, a field of `PolicyLossSettings`.
 """
 
 import dataclasses
@@ -78,7 +78,7 @@ class KlCovSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class PolicyLossSettings(Settings):
-  """The numbers of all policy losses; each reads its own."""
+  """The hyperparameters of all policy losses; each reads its own."""
 
   iw_clip_max: float = setting(
     10.0, "maximum importance weight of sequence_weighted", above=0
@@ -283,7 +283,7 @@ def choose_kl_cov(
 
 
 def _count(mask: jax.Array, fraction: float) -> jax.Array:
-  """Returns a part of the number of targets, at least 1."""
+  """Returns a fraction of the number of targets, rounded down, at least 1."""
   count = jnp.floor(fraction * jnp.sum(mask)).astype(jnp.int32)
   return jnp.maximum(count, 1)
 

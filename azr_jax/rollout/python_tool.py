@@ -65,7 +65,8 @@ class PythonTool:
       hosts: the processes of the run, over which scripts are distributed.
       sandbox: of the executor: the libraries of scripts, and the time limit
         that a script which exceeds it is told.
-      rounds: says when outputs are taken; None: when they are there.
+      rounds: counts the event loop's rounds, by which it is decided when
+        outputs are taken; None: as soon as they exist.
 
     Raises:
       ValueError: a library is not installed.

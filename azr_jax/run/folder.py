@@ -58,7 +58,7 @@ def lock(
   config: Mapping[str, Any],
   hosts: Hosts,
   mutable_keys: Sequence[str] = MUTABLE_KEYS,
-  started_by: Sequence[str] = RUN_FILES,
+  marker_files: Sequence[str] = RUN_FILES,
   section: str = "config.",
 ) -> Iterator[None]:
   """Locks a folder while the context lasts, and writes config.json into it.
@@ -73,7 +73,7 @@ def lock(
     config: everything that the folder's contents depend on, nested.
     hosts: the processes of the run.
     mutable_keys: prefixes of the keys that a resumed run may change.
-    started_by: patterns of files, one of which exists once a run has started.
+    marker_files: patterns of files, one of which exists once a run has started.
     section: the prefix of a key of `config` in an error.
 
   Raises:
@@ -88,7 +88,7 @@ def lock(
     if hosts.is_primary:
       try:
         stack.enter_context(_lock_file(folder))
-        _write_config(folder, config, mutable_keys, started_by, section)
+        _write_config(folder, config, mutable_keys, marker_files, section)
       except (OSError, ValueError) as caught:
         error = caught
     hosts.raise_on_all("workdir", error)
@@ -143,7 +143,7 @@ def _write_config(
   folder: pathlib.Path,
   config: Mapping[str, Any],
   mutable_keys: Sequence[str],
-  started_by: Sequence[str],
+  marker_files: Sequence[str],
   section: str,
 ) -> None:
   """Writes config.json.
@@ -154,7 +154,7 @@ def _write_config(
   path = folder / CONFIG
   current = json.loads(json.dumps(config))
   has_begun = any(
-    _has_content(file) for name in started_by for file in folder.glob(name)
+    _has_content(file) for name in marker_files for file in folder.glob(name)
   )
   if path.exists() and has_begun:
     _refuse_changed_config(

@@ -114,7 +114,7 @@ def open_run(
   config: Mapping[str, Any],
   timeout_s: float,
   mutable_keys: Sequence[str] = folder_lib.MUTABLE_KEYS,
-  started_by: Sequence[str] = folder_lib.RUN_FILES,
+  marker_files: Sequence[str] = folder_lib.RUN_FILES,
   section: str = "config.",
   stops_after_step: bool = True,
 ) -> Iterator[Run]:
@@ -124,9 +124,9 @@ def open_run(
     workdir: the folder, here or as gs://BUCKET/FOLDER; made if missing.
     config: everything that the folder's contents depend on, nested.
     timeout_s: seconds that hosts wait for one another.
-    mutable_keys: see `folder.lock`.
-    started_by: see `folder.lock`.
-    section: see `folder.lock`.
+    mutable_keys: keys that a resumed run may change; see `folder.lock`.
+    marker_files: patterns of the files that show that a run has started.
+    section: how messages name the part of the config; see `folder.lock`.
     stops_after_step: whether the command has steps, after each of which it
       asks whether to stop; otherwise SIGTERM ends the process at once.
 
@@ -142,7 +142,7 @@ def open_run(
     names = ", ".join(map(hosts.name, range(hosts.count)))
     console.print_status(f"{hosts.count} processes have joined: {names}")
   with (
-    folder_lib.lock(folder, config, hosts, mutable_keys, started_by, section),
+    folder_lib.lock(folder, config, hosts, mutable_keys, marker_files, section),
     preemption.watch_for_sigterm(stops_after_step) as preempted,
   ):
     run = Run(folder, hosts, preempted)

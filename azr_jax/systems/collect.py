@@ -79,10 +79,10 @@ async def sample_group(
   Args:
     policy: responds.
     prompt: fits the largest prompt bucket.
-    number: of the prompt among those of the call.
+    number: index of the prompt in the call; part of its random key.
     n: how many.
     grade: completion -> future of its grade.
-    call: the number of the call in the random key.
+    call: index of the `sample` call; part of the random key.
     jobs: as for `sample_and_grade`.
     environment: runs the tool calls of conversations.
   """

@@ -195,7 +195,7 @@ class System(abc.ABC):
 
   @classmethod
   def step_load(cls, settings: Any) -> StepLoad | None:
-    """Returns the load of a step; None: it is unknown."""
+    """Returns the prompts and responses of a step; None: they are unknown."""
     return None
 
   @classmethod

@@ -33,7 +33,7 @@ def entries(
     settings: settings of the set that replace its defaults.
 
   Yields:
-    The entries, without those that other draws of the process would change.
+    The entries, except those of programs with random output.
 
   Raises:
     ValueError: reasoning-gym is not installed or has no such set, or the seed,
@@ -41,7 +41,7 @@ def entries(
   """
   try:
     with warnings.catch_warnings():
-      # Python says so of packages that it compiles for the first time.
+      # Compiling the package for the first time shows its SyntaxWarnings.
       warnings.simplefilter("ignore", SyntaxWarning)
       reasoning_gym: Any = importlib.import_module("reasoning_gym")
   except ImportError:
@@ -75,7 +75,7 @@ def entries(
 
 @contextlib.contextmanager
 def _alone(number: int) -> Iterator[None]:
-  """Keeps an entry from what it shares with the process.
+  """Isolates an entry from the process's random generators and stdout.
 
   `list_functions` draws from Python's own generator, programs of `codeio` from
   this one and from NumPy's; both are seeded here. `bf` prints a dot for each

@@ -126,7 +126,7 @@ def open_scores(
     identity,
     settings.hosts.timeout_s,
     mutable_keys=tuple(f"config.{key}" for key in SCORING_MUTABLE_KEYS),
-    started_by=("*.jsonl",),
+    marker_files=("*.jsonl",),
     section="",
     stops_after_step=False,
   )

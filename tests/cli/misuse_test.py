@@ -107,7 +107,7 @@ CASES = {
   ),
   "missing pass rates": (
     ["train", "--config=configs/code_interpreter.py:tiny", DIR]
-    + ["--config.code_interpreter.order=potential"]
+    + ["--config.code_interpreter.curriculum=potential"]
     + ["--config.code_interpreter.pass_rates=/nosuch.jsonl"],
     "/nosuch.jsonl: there is no such file; expected one of azr_jax.potential",
   ),

@@ -39,7 +39,7 @@ def test_quantiles_are_of_equal_size_and_in_order(counts, seed):
 
 
 @pytest.mark.parametrize(
-  "order, sizes",
+  "curriculum, sizes",
   [
     ("potential", [13, 15, 17, 21]),
     ("potential_alone", [13, 2, 2, 4]),
@@ -47,9 +47,13 @@ def test_quantiles_are_of_equal_size_and_in_order(counts, seed):
     ("online_unmerge", [13, 2, 2, 4]),
   ],
 )
-def test_each_stage_has_the_questions_of_its_order(order, sizes):
-  groups = improvement_potential.make_groups(TWENTY, order, "thresholds", 0)
-  stages = [stage_questions(groups, order, stage) for stage in (1, 2, 3, 4)]
+def test_each_stage_has_the_questions_of_its_curriculum(curriculum, sizes):
+  groups = improvement_potential.make_groups(
+    TWENTY, curriculum, "thresholds", 0
+  )
+  stages = [
+    stage_questions(groups, curriculum, stage) for stage in (1, 2, 3, 4)
+  ]
   assert [len(questions) for questions in stages] == sizes
   groups = improvement_potential.make_groups(TWENTY, "none", "thresholds", 0)
   assert stage_questions(groups, "none", 1) == list(range(21))
@@ -63,7 +67,7 @@ def test_difficulty_begins_with_the_easiest():
   assert groups == sorted(groups, reverse=True)
   with pytest.raises(ValueError, match="expected grouping='quantiles'"):
     improvement_potential.make_groups(TWENTY, "difficulty", "thresholds", 0)
-  with pytest.raises(ValueError, match="order='hardest'"):
+  with pytest.raises(ValueError, match="curriculum='hardest'"):
     improvement_potential.make_groups(TWENTY, "hardest", "quantiles", 0)
 
 
@@ -85,24 +89,24 @@ def test_epochs_hold_every_item_once_and_can_be_resumed_anywhere(
     assert sorted(whole[start : start + total]) == list(range(total))
 
 
-@pytest.mark.parametrize("order", improvement_potential.ORDERS)
+@pytest.mark.parametrize("curriculum", improvement_potential.CURRICULA)
 @pytest.mark.parametrize("min_count", [1, 4])
-def test_a_stage_with_too_few_questions_takes_others(order, min_count):
-  grouping = "quantiles" if order == "difficulty" else "thresholds"
+def test_a_stage_with_too_few_questions_takes_others(curriculum, min_count):
+  grouping = "quantiles" if curriculum == "difficulty" else "thresholds"
   for correct in ((10, 10, 10, 0, 0), (0,) * 5, (10, 3, 2, 0, 0)):
     groups = improvement_potential.make_groups(
-      [PassRate(count, 20) for count in correct], order, grouping, 0
+      [PassRate(count, 20) for count in correct], curriculum, grouping, 0
     )
     for stage in (1, 2, 3, 4):
-      questions = stage_questions(groups, order, stage, min_count)
+      questions = stage_questions(groups, curriculum, stage, min_count)
       assert len(questions) >= min_count
   # Earlier groups come first, and no more than needed.
   groups = [1, 1, 2, 3, 4]
-  if order in ("potential_alone", "online_unmerge"):
-    assert stage_questions(groups, order, 2, 1) == [2]
-  if order != "none":
-    assert stage_questions(groups, order, 2, 3) == [0, 1, 2]
-    assert stage_questions(groups, order, 1, 3) == [0, 1, 2]
+  if curriculum in ("potential_alone", "online_unmerge"):
+    assert stage_questions(groups, curriculum, 2, 1) == [2]
+  if curriculum != "none":
+    assert stage_questions(groups, curriculum, 2, 3) == [0, 1, 2]
+    assert stage_questions(groups, curriculum, 1, 3) == [0, 1, 2]
 
 
 def test_stages_work_for_any_items_with_pass_rates():
@@ -112,7 +116,7 @@ def test_stages_work_for_any_items_with_pass_rates():
     Stages(
       puzzles,
       rates,
-      order="potential",
+      curriculum="potential",
       grouping="thresholds",
       stage_steps=3,
       seed=1,

@@ -49,15 +49,15 @@ def test_finished_runs_become_a_table_and_are_not_run_again(tmp_path):
 
 @pytest.mark.slow
 def test_a_dry_run_names_every_command_and_runs_none(tmp_path):
-  orders = "--orders=none,potential,online_merge"
-  done = launch(tmp_path / "new", "--dry_run", "--seeds=0,1", orders)
+  curricula = "--curricula=none,potential,online_merge"
+  done = launch(tmp_path / "new", "--dry_run", "--seeds=0,1", curricula)
   commands = done.stdout.splitlines()
   assert sum("azr_jax.potential" in c for c in commands) == 1
   assert sum("azr_jax.train" in c for c in commands) == 6
   assert sum("azr_jax.evaluate" in c for c in commands) == 2 + 2 * 6
-  online = [c for c in commands if "order=online_merge" in c]
+  online = [c for c in commands if "curriculum=online_merge" in c]
   assert len(online) == 2  # These need no pass rates from before.
   assert all("--config.code_interpreter.pass_rates= " in c for c in online)
   assert not (tmp_path / "new").exists()
-  refused = launch(tmp_path, "--dry_run", "--orders=typo")
-  assert "expected orders of" in refused.stderr + refused.stdout
+  refused = launch(tmp_path, "--dry_run", "--curricula=typo")
+  assert "expected curricula of" in refused.stderr + refused.stdout

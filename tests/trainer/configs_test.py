@@ -269,7 +269,7 @@ def test_a_bad_supervised_value_is_named(key, value):
     (
       code_interpreter,
       {
-        "code_interpreter.order": "potential",
+        "code_interpreter.curriculum": "potential",
         "code_interpreter.pass_rates": "",
       },
       "pass_rates='': expected a file",

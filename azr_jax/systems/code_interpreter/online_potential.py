@@ -1,4 +1,4 @@
-"""Pass rates of the online orders, measured by the policy before a stage.
+"""Pass rates of the online curricula, measured by the policy before a stage.
 
 The life of a measurement:
 1. its folder, `potential/stage_N` of the run's records, names the parameters
@@ -7,7 +7,7 @@ The life of a measurement:
 2. every pass adds a record for each question to its file, as in
    `azr_jax.potential`, so that a run which was killed goes on with the next
    question when it comes to this stage again;
-3. the rates are written to `pass_rates.jsonl` beside them, which the orders
+3. the rates are written to `pass_rates.jsonl` beside them, which the curricula
    that are not online can read.
 """
 

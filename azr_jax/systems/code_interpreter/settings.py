@@ -16,7 +16,7 @@ from azr_jax.tasks.questions import sources
 
 @dataclasses.dataclass(frozen=True)
 class CodeInterpreterSettings(Settings):
-  """Questions, conversations about them, and the order of training."""
+  """Questions, conversations about them, and the curriculum of training."""
 
   questions: tuple[str, ...] = setting(
     ("split:train",),
@@ -43,10 +43,10 @@ class CodeInterpreterSettings(Settings):
   tool: PythonToolSettings = PythonToolSettings()
   rewards: RewardSettings = RewardSettings()
   steer: CodeSteerSettings = CodeSteerSettings()
-  order: str = setting(
+  curriculum: str = setting(
     "potential",
     "what decides the stage in which a question enters training",
-    choices=potential.ORDERS,
+    choices=potential.CURRICULA,
   )
   grouping: str = setting(
     "thresholds",
@@ -58,11 +58,11 @@ class CodeInterpreterSettings(Settings):
   )
   pass_rates: str = setting(
     "potential/pass_rates.jsonl",
-    "file of azr_jax.potential, which the orders that are not online read",
+    "file of azr_jax.potential, which the curricula that are not online read",
   )
   pass_rate_agents: tuple[str, ...] = setting(
     ("text", "code", "code_agent", "steer"),
-    "agents whose answers give the pass rates of the online orders",
+    "agents whose answers give the pass rates of the online curricula",
     paper="four agents",
     subset_of=AGENTS,
     required=True,
@@ -76,11 +76,12 @@ class CodeInterpreterSettings(Settings):
   )
 
   def check(self) -> None:
-    """Refuses orders without the pass rates or groups that they need."""
+    """Refuses curricula without the pass rates or groups that they need."""
     self.dynamic_sampling.check_groups(self, self.group_size)
-    if self.order in potential.OFFLINE and not self.pass_rates:
+    if self.curriculum in potential.OFFLINE and not self.pass_rates:
       raise self.invalid(
-        "pass_rates", f"a file of azr_jax.potential with order={self.order!r}"
+        "pass_rates",
+        f"a file of azr_jax.potential with curriculum={self.curriculum!r}",
       )
-    if self.order == "difficulty" and self.grouping != "quantiles":
-      raise self.invalid("grouping", "'quantiles' with order='difficulty'")
+    if self.curriculum == "difficulty" and self.grouping != "quantiles":
+      raise self.invalid("grouping", "'quantiles' with curriculum='difficulty'")

@@ -13,8 +13,8 @@ One step, as `CodeInterpreter.collect`:
    question are the baseline.
 
 Stages order the questions by improvement potential, the largest first
-(`curricula/improvement_potential.py`). The online orders estimate it with the
-policy before each stage.
+(`curricula/improvement_potential.py`). The online curricula estimate it with
+the policy before each stage.
 
 Paper: R1-CI (arXiv 2505.21668). The denominator of its ratio is printed as the
 reference model; here it is the policy that sampled, as in GRPO.
@@ -114,7 +114,7 @@ class CodeInterpreter(System):
     self._stages = Stages(
       [question.id for question in questions],
       pass_rates,
-      order=settings.order,
+      curriculum=settings.curriculum,
       grouping=settings.grouping,
       stage_steps=settings.stage_steps,
       seed=context.seed,
@@ -133,7 +133,7 @@ class CodeInterpreter(System):
       settings.questions, settings.count, settings.data_seed
     )
     pass_rates = None
-    if settings.order in OFFLINE:
+    if settings.curriculum in OFFLINE:
       path = pathlib.Path(settings.pass_rates).expanduser()
       context.sandbox.require_same(pass_rates_lib.sandbox_of(path), str(path))
       pass_rates = pass_rates_lib.read_for(path, questions)
@@ -152,7 +152,7 @@ class CodeInterpreter(System):
 
   @classmethod
   def step_load(cls, settings: CodeInterpreterSettings) -> StepLoad:
-    """Returns the load of a step."""
+    """Returns how many prompts and responses a step samples and trains on."""
     samples = settings.prompts * settings.group_size
     return StepLoad(((settings.prompts, settings.group_size),), samples)
 

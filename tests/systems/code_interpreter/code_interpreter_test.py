@@ -161,7 +161,7 @@ def make_system(context):
   answers = {q.id: grader.stored_answer(q.reference) for q in questions}
 
   def make(
-    order="none", correct=(10,) * 8, prompts=2, folder=None, max_prompts=1
+    curriculum="none", correct=(10,) * 8, prompts=2, folder=None, max_prompts=1
   ):
     settings = CodeInterpreterSettings(
       prompts=prompts,
@@ -169,7 +169,7 @@ def make_system(context):
       prompt_format="compact",
       pass_rate_temperatures=(0.2, 0.4, 0.6, 0.8),
       pass_rate_agents=("text", "code_agent"),
-      order=order,
+      curriculum=curriculum,
       pass_rates="" if correct is None else "a file",
       stage_steps=2,
       dynamic_sampling=DynamicSamplingSettings(max_prompts=max_prompts),
@@ -279,11 +279,11 @@ def test_stages_take_their_groups_and_a_resumed_run_the_same_questions(make):
 
 
 @pytest.mark.parametrize(
-  "order, reads",
+  "curriculum, reads",
   [("none", False), ("online_merge", False), ("potential", True)],
 )
-def test_only_offline_orders_read_the_file_of_pass_rates(
-  context, tmp_path, order, reads
+def test_only_offline_curricula_read_the_file_of_pass_rates(
+  context, tmp_path, curriculum, reads
 ):
   questions = gym.make("gcd", 8, 0)
   path = tmp_path / "pass_rates.jsonl"
@@ -293,7 +293,7 @@ def test_only_offline_orders_read_the_file_of_pass_rates(
     questions=("gym:gcd",),
     count=8,
     prompts=2,
-    order=order,
+    curriculum=curriculum,
     pass_rates=str(path),
   )
   system = Scripted.build(settings, context)
