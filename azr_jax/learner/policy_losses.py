@@ -1,10 +1,10 @@
 """Policy losses: one function each, of one signature, by name.
 
 A function takes the targets of a micro-batch and the hyperparameters of all
-losses, of which it reads its own. It returns the loss of each target, and values for
-metrics, which are averaged over the targets that are trained on. Nothing is
-aggregated here: the batch's `loss_weights`, which `packing.py` makes, say how
-targets and sequences add up.
+losses, of which it reads its own. It returns the loss of each target, and
+values for metrics, which are averaged over the targets that are trained on.
+Nothing is aggregated here: the batch's `loss_weights`, which `packing.py`
+makes, say how targets and sequences add up.
 
 In the formulas, r is the ratio of the probability of a target to that by the
 old policy, which is the policy at the update's start or, with

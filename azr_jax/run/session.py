@@ -126,7 +126,7 @@ def open_run(
     timeout_s: seconds that hosts wait for one another.
     mutable_keys: keys that a resumed run may change; see `folder.lock`.
     marker_files: patterns of the files that show that a run has started.
-    section: how messages name the part of the config; see `folder.lock`.
+    section: the prefix of a key of `config` in an error.
     stops_after_step: whether the command has steps, after each of which it
       asks whether to stop; otherwise SIGTERM ends the process at once.
 
