@@ -82,7 +82,7 @@ def test_functions_fit_a_screen_or_two(file):
       assert length <= MAX_FUNCTION_LINES, (node.name, length)
 
 
-def test_no_system_is_named_in_the_trunk():
+def test_no_system_is_named_in_shared_code():
   for file in FILES:
     package = file.relative_to(PACKAGE).parts[0]
     if package in KNOW_SYSTEMS:
@@ -93,7 +93,7 @@ def test_no_system_is_named_in_the_trunk():
         raise AssertionError(f"{file.relative_to(ROOT)}:{number}: {line}")
 
 
-def test_no_module_of_a_system_is_imported_by_the_trunk():
+def test_no_module_of_a_system_is_imported_by_shared_code():
   for file in FILES:
     if file.relative_to(PACKAGE).parts[0] in IMPORT_SYSTEMS:
       continue

@@ -35,7 +35,6 @@ _VMEM_BYTES = 16 * 2**20
 # Rows of a register, to which the queries of a key head are padded, and the
 # width at which a number per query is kept.
 _SUBLANES, _LANES = 8, 128
-_WIDTHS = _LANES, _LANES
 # The largest score and the sum of weights of G queries, each [G, lanes], and
 # their weighted sum of values [G, E].
 Softmax: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
@@ -156,7 +155,9 @@ def attend(
 
   scalars = jnp.stack([layer, page_steps, recent.count]).astype(jnp.int32)
   softmax = (B + 1, K, padded)
-  scratch = [pltpu.VMEM((*softmax, n), jnp.float32) for n in (*_WIDTHS, E)]
+  scratch = [
+    pltpu.VMEM((*softmax, n), jnp.float32) for n in (_LANES, _LANES, E)
+  ]
   out = pl.pallas_call(
     functools.partial(_kernel, heads=K, pages=pages, rows=rows),
     grid_spec=pltpu.PrefetchScalarGridSpec(

@@ -1,0 +1,49 @@
+"""Evaluations in training: the policy that benchmarks are asked with."""
+
+import contextlib
+import types
+
+import jax
+import pytest
+
+from azr_jax.evals import runner
+from azr_jax.rollout.policy import Policy
+from azr_jax.trainer.evaluation_settings import PeriodicSettings
+from azr_jax.trainer.periodic_evals import PeriodicEvals
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.6])
+def test_benchmarks_have_the_temperature_of_evaluations(
+  monkeypatch, temperature
+):
+  settings = PeriodicSettings(
+    every=1,
+    benchmarks="programs_heldout",
+    limit=2,
+    prompt_format="compact",
+    temperature=temperature,
+  )
+  key = jax.random.key(7)
+  experiment = types.SimpleNamespace(
+    settings=types.SimpleNamespace(
+      shared=types.SimpleNamespace(evaluation=settings)
+    ),
+    evaluation_key=lambda: key,
+    source=types.SimpleNamespace(tokenizer=None),
+  )
+  system = types.SimpleNamespace(benchmark_agent=lambda name: None)
+  asked = []
+
+  def score(benchmark, policy, *_):
+    asked.append(policy)
+    return {f"{benchmark.name}/pass@1/unbiased": 0.5}
+
+  monkeypatch.setattr(runner, "run", score)
+  evals = PeriodicEvals(experiment, None, system)
+  sampling = Policy(None, None, None, jax.random.key(0), temperature=1.0)
+  run = types.SimpleNamespace(hosts=None, print_status=lambda _: None)
+  scores = evals.run(sampling, 1, run)
+  assert scores["evaluation/programs_heldout/pass@1/unbiased"] == 0.5
+  [policy] = asked
+  assert policy.temperature == temperature
+  assert (jax.random.key_data(policy.key) == jax.random.key_data(key)).all()
