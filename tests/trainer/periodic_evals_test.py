@@ -1,6 +1,5 @@
 """Evaluations in training: the policy that benchmarks are asked with."""
 
-import contextlib
 import types
 
 import jax
