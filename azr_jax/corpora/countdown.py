@@ -117,12 +117,12 @@ def _solved_puzzles(
     terms: dict[Puzzle, solver.Term] = {}
     for size in generator.COUNTS:
       puzzles = [puzzle for puzzle in batch if len(puzzle.numbers) == size]
-      all_paths = solver.natural_paths(
+      all_solutions = solver.natural_solutions(
         np.array([puzzle.numbers for puzzle in puzzles]),
         np.array([puzzle.target for puzzle in puzzles]),
       )
-      for puzzle, paths in zip(puzzles, all_paths, strict=True):
-        term = countdown_solutions.choose_solution(puzzle, paths, rng)
+      for puzzle, solutions in zip(puzzles, all_solutions, strict=True):
+        term = countdown_solutions.choose_solution(puzzle, solutions, rng)
         if term is not None:
           terms[puzzle] = term
     yield from ((puzzle, terms[puzzle]) for puzzle in batch if puzzle in terms)

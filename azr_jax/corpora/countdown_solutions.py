@@ -24,9 +24,9 @@ MAX_VALUE = 999
 # At most this many incorrect tries come before a correct one, so that responses
 # stay short.
 _MAX_INCORRECT_TRIES = 3
-# The cheapest solution is chosen among this many paths, because paths are slow
-# to convert to terms.
-_MAX_PATHS = 64
+# The cheapest solution is chosen among this many, because expression trees
+# are slow to build.
+_MAX_SOLUTIONS = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,18 +43,19 @@ class Step:
 
 
 def choose_solution(
-  puzzle: Puzzle, paths: np.ndarray, rng: np.random.Generator
+  puzzle: Puzzle, solutions: np.ndarray, rng: np.random.Generator
 ) -> solver.Term | None:
   """Returns one of the cheapest solutions with small values, or None.
 
   Args:
     puzzle: the puzzle.
-    paths: paths of the solver with natural values, int64 [paths]; only the
-      first `_MAX_PATHS` are considered.
+    solutions: what `solver.natural_solutions` returns for it, int64
+      [solutions]; only the first `_MAX_SOLUTIONS` are considered.
     rng: breaks ties.
   """
   terms = [
-    solver.term(puzzle.numbers, int(path)) for path in paths[:_MAX_PATHS]
+    solver.term(puzzle.numbers, int(solution))
+    for solution in solutions[:_MAX_SOLUTIONS]
   ]
   fitting = [term for term in terms if _max_value(term) <= MAX_VALUE]
   if not fitting:
@@ -146,10 +147,10 @@ def possible_steps(numbers: Sequence[int]) -> list[Step]:
   return [step for step in candidates if step.result <= MAX_VALUE]
 
 
-def _forward(numbers: Sequence[int], path: Sequence[Step]) -> str:
+def _forward(numbers: Sequence[int], steps: Sequence[Step]) -> str:
   """Returns the steps, with the remaining numbers after all but the last."""
   words = [format_numbers(numbers)]
-  for step in path:
+  for step in steps:
     numbers = apply_step(numbers, step)
     words.append(str(step))
     if len(numbers) > 1:
@@ -168,13 +169,13 @@ def _num_incorrect_tries(
 
 def _search(
   puzzle: Puzzle,
-  path: Sequence[Step],
+  steps: Sequence[Step],
   incorrect_try_prob: float,
   rng: np.random.Generator,
 ) -> str:
   numbers: list[int] = list(puzzle.numbers)
   words = [format_numbers(numbers)]
-  for step in path:
+  for step in steps:
     for _ in range(_num_incorrect_tries(incorrect_try_prob, rng)):
       dead_end = _dead_end(numbers, step, puzzle.target, rng)
       if dead_end is not None:
@@ -223,23 +224,23 @@ def _dead_end(
   return None if numbers[0] == target else " ".join(words)
 
 
-def _backward(puzzle: Puzzle, path: Sequence[Step]) -> str:
+def _backward(puzzle: Puzzle, steps: Sequence[Step]) -> str:
   """Returns the last step first, if one of its operands is a given number.
 
   Otherwise it returns the steps in order.
   """
-  last = path[-1]
+  last = steps[-1]
   for known, missing in ((last.right, last.left), (last.left, last.right)):
-    if len(path) > 1 and known in puzzle.numbers and _is_given(path, known):
+    if len(steps) > 1 and known in puzzle.numbers and _is_given(steps, known):
       remaining = list(puzzle.numbers)
       remaining.remove(known)
-      return f"{last} needs {missing} {_forward(remaining, path[:-1])}"
-  return _forward(puzzle.numbers, path)
+      return f"{last} needs {missing} {_forward(remaining, steps[:-1])}"
+  return _forward(puzzle.numbers, steps)
 
 
-def _is_given(path: Sequence[Step], known: int) -> bool:
+def _is_given(steps: Sequence[Step], known: int) -> bool:
   """Returns whether no earlier step has this operand as its result."""
-  return all(known != step.result for step in path[:-1])
+  return all(known != step.result for step in steps[:-1])
 
 
 def _guess(

@@ -62,7 +62,9 @@ def submit_deduction(
     key = literals.typed_key(answer)
   except literals.ParseError:
     key = None
-  if key is not None and (key == reference_key or not values.may_collapse(key)):
+  if key is not None and (
+    key == reference_key or not values.may_drop_items(key)
+  ):
     return futures.done(Outcome.of(key == reference_key))
   if not expressions.is_value(answer):
     return futures.done(Outcome.INCORRECT)

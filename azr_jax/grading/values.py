@@ -52,7 +52,7 @@ def plain_value(key: Hashable) -> Any:
 _NUMBERS = frozenset("bool int float complex Fraction Decimal".split())
 
 
-def may_collapse(key: Hashable) -> bool:
+def may_drop_items(key: Hashable) -> bool:
   """Returns whether Python may drop items of a literal, as in `{1, True}`.
 
   Such a literal is another value in Python than its typed key says. It is
@@ -65,20 +65,22 @@ def may_collapse(key: Hashable) -> bool:
   assert isinstance(key, tuple)
   kind, *parts = key
   if kind in ("set", "frozenset"):
-    return len(_number_kinds(parts[0])) > 1 or any(map(may_collapse, parts[0]))
+    return len(_number_kinds(parts[0])) > 1 or any(
+      map(may_drop_items, parts[0])
+    )
   if kind in ("dict", "Counter"):
     keys = [name for name, _ in parts[0]]
     values = (value for _, value in parts[0])
-    return len(_number_kinds(keys)) > 1 or any(map(may_collapse, values))
+    return len(_number_kinds(keys)) > 1 or any(map(may_drop_items, values))
   if kind == "OrderedDict":
     pairs = [part for tag, *part in parts[0] if tag == "tuple"]
     names = [pair[0][0] for pair in pairs if len(pair[0]) == 2]
     is_plain = len(set(names)) == len(parts[0])
     if not is_plain or len(_number_kinds(names)) > 1:
       return True
-    return any(map(may_collapse, parts[0]))
+    return any(map(may_drop_items, parts[0]))
   if kind in ("list", "tuple", "deque"):
-    return any(map(may_collapse, parts[0]))
+    return any(map(may_drop_items, parts[0]))
   return False
 
 
@@ -104,7 +106,7 @@ def drops_items(text: str) -> bool:
   assert isinstance(tree, ast.Expression) and isinstance(tree.body, ast.Call)
   named = (keyword.value for keyword in tree.body.keywords)
   parts = (*tree.body.args, *named)
-  return any(may_collapse(literals.node_key(part)) for part in parts)
+  return any(may_drop_items(literals.node_key(part)) for part in parts)
 
 
 def _number_kinds(keys: Iterable[Hashable]) -> set[str]:

@@ -33,7 +33,7 @@ def submit_output(executor: Executor, answer: str) -> "Future[Vote]":
     key = literals.typed_key(answer)
   except literals.ParseError:
     key = None
-  if key is not None and not values.may_collapse(key):
+  if key is not None and not values.may_drop_items(key):
     return futures.done(_of_key(key))
   if not expressions.is_value(answer):
     return futures.done(None)

@@ -6,7 +6,7 @@ Sums over micro-batches, which `sums.py` adds up, and metrics made of them.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from azr_jax.learner import masked, ranks
+from azr_jax.learner import masked, order_statistics
 from azr_jax.types import Metrics
 
 MEAN = "rollout/logprob_gap"
@@ -30,7 +30,7 @@ def sums(
   gap = jnp.abs(logprobs - sampled_logprobs)
   return {
     MEAN: masked.masked_sum(gap, mask),
-    _COUNTS: ranks.counts_from_edges(gap, mask),
+    _COUNTS: order_statistics.counts_from_edges(gap, mask),
     _MAXIMUM: jnp.max(jnp.where(mask > 0, gap, 0.0)),
   }
 
@@ -46,6 +46,8 @@ def percentiles(sums: Metrics, tokens: Float[Array, ""]) -> Metrics:
     return {}
   counts, maximum = sums.pop(_COUNTS), sums[_MAXIMUM]
   return {
-    f"{MEAN}_{name}": ranks.quantile(counts, tokens, maximum, fraction)
+    f"{MEAN}_{name}": order_statistics.quantile(
+      counts, tokens, maximum, fraction
+    )
     for name, fraction in _FRACTIONS.items()
   }

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from azr_jax.config.settings import Settings, setting
-from azr_jax.learner import masked, ranks, segments
+from azr_jax.learner import masked, order_statistics, segments
 from azr_jax.types import Leaf
 
 
@@ -268,7 +268,9 @@ def choose_clip_cov(
   """
   inside = (covariances > c.clip_cov.low) & (covariances < c.clip_cov.high)
   draws = jax.random.uniform(key, covariances.shape)
-  return ranks.largest(draws, inside * mask, _count(mask, c.clip_cov.fraction))
+  return order_statistics.largest(
+    draws, inside * mask, _count(mask, c.clip_cov.fraction)
+  )
 
 
 def choose_kl_cov(
@@ -279,7 +281,9 @@ def choose_kl_cov(
 ) -> Bool[Array, "*B"]:
   """Returns the targets of the largest covariances; draws nothing."""
   del key
-  return ranks.largest(covariances, mask, _count(mask, c.kl_cov.fraction))
+  return order_statistics.largest(
+    covariances, mask, _count(mask, c.kl_cov.fraction)
+  )
 
 
 def _count(mask: jax.Array, fraction: float) -> jax.Array:

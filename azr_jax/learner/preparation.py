@@ -23,7 +23,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from azr_jax import types
-from azr_jax.learner import objective, policy_losses, ranks, update
+from azr_jax.learner import objective, order_statistics, policy_losses, update
 from azr_jax.learner.settings import LearnerSettings
 from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
@@ -147,7 +147,7 @@ def _top_entropy(
 ) -> Array:
   """Returns true at the part of the targets with the largest entropies."""
   count = jnp.ceil(fraction * jnp.sum(mask)).astype(jnp.int32)
-  return ranks.largest(entropies, mask, count)
+  return order_statistics.largest(entropies, mask, count)
 
 
 def prepared(

@@ -18,8 +18,8 @@ import jax
 
 from azr_jax.executor import Executor
 from azr_jax.parallel import messages
+from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.parallel.rounds import RoundClock
 
 Out = TypeVar("Out")
 # Starts a job on this host's executor; its outcome is what a message can hold.
@@ -39,18 +39,18 @@ class SharedJobs:
     self,
     executor: Executor | None,
     hosts: Hosts,
-    rounds: RoundClock | None = None,
+    clock: DecodeClock | None = None,
   ):
     """Makes a set of jobs.
 
     Args:
       executor: of this host; None: jobs need none.
       hosts: the processes of the run.
-      rounds: says when outcomes are taken; None: when they are there.
+      clock: says when outcomes are taken; None: when they are there.
     """
     self._executor: Any = executor
     self._hosts = hosts
-    self.rounds = rounds or RoundClock()
+    self.clock = clock or DecodeClock()
     self._due: dict[int, int] = {}
     self._submitted = 0
     # By number of submission; a job leaves when its outcome was exchanged.
@@ -90,8 +90,8 @@ class SharedJobs:
         self._totals["started"] += 1
     outcome: Future[Out] = Future()
     self._pending[number] = name, outcome
-    if self.rounds.delay is not None:
-      self._due[number] = self.rounds.now + self.rounds.delay
+    if self.clock.delay_calls is not None:
+      self._due[number] = self.clock.calls + self.clock.delay_calls
     return outcome
 
   def wait_all(self) -> None:
@@ -116,7 +116,7 @@ class SharedJobs:
     Raises:
       RuntimeError, TimeoutError: as `wait_all`.
     """
-    if self.rounds.delay is not None:
+    if self.clock.delay_calls is not None:
       return self._take_due(wait)
     outcomes: dict[Any, Any] = {}
     start = time.monotonic()
@@ -144,10 +144,10 @@ class SharedJobs:
     Args:
       wait: whether the next ones are due if none is.
     """
-    last = self.rounds.now
+    last = self.clock.calls
     if wait and self._due:
       last = max(last, min(self._due.values()))
-    due = [number for number, round_ in self._due.items() if round_ <= last]
+    due = [number for number, call in self._due.items() if call <= last]
     if not due:
       return {}
     for number in due:
@@ -215,7 +215,9 @@ class SharedJobs:
     `time/verified_early_fraction`, the fraction of jobs that it did not wait
     for.
     """
-    if self.rounds.delay is not None:  # They count now, not by their speed.
+    if (
+      self.clock.delay_calls is not None
+    ):  # They count now, not by their speed.
       concurrent.futures.wait(self._local_jobs.values())
     counted = self._counters()
     mine = {

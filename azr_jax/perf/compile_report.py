@@ -169,10 +169,10 @@ def make_shapes(
   """
   r = c.rollout
   prefill_shapes = {}
-  for width in r.prefill_widths:
-    rows = max(1, r.prefill_tokens // width)
+  for chunk in r.prefill_chunks:
+    rows = max(1, r.prefill_tokens // chunk)
     rows = mesh_lib.padded_rows(rows, sampling)
-    prefill_shapes[programs_lib.prefill_name(r, width)] = (rows, width)
+    prefill_shapes[programs_lib.prefill_name(r, chunk)] = (rows, chunk)
   return roofline_floors.Shapes(
     chips=mesh.size,
     tensor=sampling.shape["tensor"],
@@ -205,9 +205,9 @@ def assumed_trip_counts(
   trip_counts: dict[str, dict[str, float]] = {
     name: {
       cost.PAGE: math.ceil(cached / page_size),
-      cost.WRITTEN_PAGE: math.ceil(width / page_size),
+      cost.WRITTEN_PAGE: math.ceil(chunk / page_size),
     }
-    for name, (_, width) in shapes.prefill_shapes.items()
+    for name, (_, chunk) in shapes.prefill_shapes.items()
   }
   return trip_counts | {
     "decode": {

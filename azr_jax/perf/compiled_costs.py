@@ -65,10 +65,10 @@ def sampler_costs(
     slot_counts: slots that decode is compiled for.
   """
   prefill_s = {}
-  for width in c.rollout.prefill_widths:
-    total = programs[programs_lib.prefill_name(c.rollout, width)].cost
+  for chunk in c.rollout.prefill_chunks:
+    total = programs[programs_lib.prefill_name(c.rollout, chunk)].cost
     page_s = seconds(total.iteration(cost.PAGE), chip)
-    prefill_s[width] = (seconds(total, chip), page_s)
+    prefill_s[chunk] = (seconds(total, chip), page_s)
   decode = decode_cost(programs["decode"], chip)
   return SamplerCosts(prefill_s, dict.fromkeys(slot_counts, decode))
 
@@ -132,7 +132,7 @@ def forecast_step(
   rules = Rules(
     slot_counts,
     c.rollout.prompt_buckets,
-    c.rollout.prefill_widths,
+    c.rollout.prefill_chunks,
     c.rollout.prefill_tokens,
     shapes.chips // shapes.tensor,
     c.rollout.decode_chunk,

@@ -43,7 +43,7 @@ def sampler_costs(engine: Engine, params: Params, repeats: int) -> SamplerCosts:
   """
   calls = _Calls(engine, params, repeats)
   return SamplerCosts(
-    prefill_s={width: calls.prefill(width) for width in engine.prefill_widths},
+    prefill_s={chunk: calls.prefill(chunk) for chunk in engine.prefill_chunks},
     decode={slots: calls.decode(slots) for slots in engine.slot_counts},
     compact_s={slots: calls.compact(slots) for slots in engine.slot_counts[1:]},
     request_s=fastest(engine.init_pool, repeats),
@@ -57,11 +57,11 @@ class _Calls:
     self._engine, self._params, self._repeats = engine, params, repeats
     self._pool = engine.init_pool()
 
-  def prefill(self, width: int) -> tuple[float, float]:
+  def prefill(self, chunk: int) -> tuple[float, float]:
     """Returns the seconds of a call and of each page before its tokens."""
     settings = self._engine.settings
-    batch = prefill_scheduler.empty_batch(self._engine, width)
-    batch.counts[:] = width
+    batch = prefill_scheduler.empty_batch(self._engine, chunk)
+    batch.counts[:] = chunk
 
     def seconds(pages: int) -> float:
       starts = np.full_like(batch.starts, pages * settings.page_size)
@@ -75,7 +75,7 @@ class _Calls:
       return fastest(run, self._repeats)
 
     first_s = seconds(0)
-    pages = (settings.longest - width) // settings.page_size
+    pages = (settings.longest - chunk) // settings.page_size
     if pages < 1:
       return first_s, 0.0
     return first_s, max(0.0, seconds(pages) - first_s) / pages

@@ -198,16 +198,16 @@ def _reference(
   return _with_shardings(made, jax.tree.map(lambda x: x.sharding, params))
 
 
-def prefill_name(settings: SamplerSettings, width: int) -> str:
+def prefill_name(settings: SamplerSettings, chunk: int) -> str:
   """Returns the name of the program that reads so many tokens of a row."""
-  is_widest = width == settings.prefill_widths[-1]
-  return "prefill" if is_widest else f"prefill_{width}"
+  is_widest = chunk == settings.prefill_chunks[-1]
+  return "prefill" if is_widest else f"prefill_{chunk}"
 
 
 def _sampling_programs(
   c: TrainSettings, sampling: _Sampling, train_bytes: float
 ) -> list[Program]:
-  """Returns prefill of each width, and decode.
+  """Returns prefill of each length of chunk, and decode.
 
   Args:
     c: a training configuration.
@@ -218,10 +218,10 @@ def _sampling_programs(
   pool, slots = sampling.pool, sampling.slots
   cache_bytes = device_bytes(pool[0])
 
-  def prefill(width: int) -> Program:
-    batch = _shapes_of(prefill_scheduler.empty_batch(engine, width))
+  def prefill(chunk: int) -> Program:
+    batch = _shapes_of(prefill_scheduler.empty_batch(engine, chunk))
     return Program(
-      prefill_name(c.rollout, width),
+      prefill_name(c.rollout, chunk),
       lambda: engine.prefill.lower(params, pool, batch),
       train_bytes + device_bytes(slots),
       cache_bytes,
@@ -232,7 +232,7 @@ def _sampling_programs(
     num_slots, engine.devices, engine.max_pages_per_row
   )
   return [
-    *map(prefill, reversed(engine.prefill_widths)),
+    *map(prefill, reversed(engine.prefill_chunks)),
     Program(
       "decode",
       lambda: engine.decode.lower(

@@ -23,8 +23,8 @@ import numpy as np
 from azr_jax import types
 from azr_jax.executor import futures
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.parallel.rounds import RoundClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.perf.lengths import Lengths
 from azr_jax.rollout.event_loop import Awaited
@@ -153,7 +153,7 @@ def simulate(
   jobs = SharedJobs(
     None,
     Hosts(_HOST_TIMEOUT_S),
-    RoundClock(SamplerSettings().verdict_delay_calls),
+    DecodeClock(SamplerSettings().verdict_delay_calls),
   )
   in_flight = StepsInFlight(
     sampler,

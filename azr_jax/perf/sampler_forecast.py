@@ -26,8 +26,8 @@ class Rules:
   Attributes:
     slot_counts: slots that decode is compiled for, descending.
     buckets: prompt lengths, ascending.
-    widths: tokens of a row that one call reads, ascending.
-    prefill_tokens: tokens that a call reads.
+    prefill_chunks: tokens that one call prefills of a row, ascending.
+    prefill_tokens: tokens that one call prefills of all rows.
     devices: over which rows and slots are split.
     decode_chunk: tokens of a slot per call of decode.
     page_size: tokens of a page, which attention reads at a time.
@@ -37,7 +37,7 @@ class Rules:
 
   slot_counts: tuple[int, ...]
   buckets: tuple[int, ...]
-  widths: tuple[int, ...]
+  prefill_chunks: tuple[int, ...]
   prefill_tokens: int
   devices: int
   decode_chunk: int
@@ -49,13 +49,14 @@ class Rules:
     """Returns the bucket of a prompt."""
     return next(b for b in self.buckets if b >= tokens)
 
-  def width(self, tokens: int) -> int:
-    """Returns the width of the call that reads so many tokens of a row."""
-    return next((w for w in self.widths if w >= tokens), self.widths[-1])
+  def prefill_chunk(self, tokens: int) -> int:
+    """Returns the smallest chunk that holds so many tokens, or the largest."""
+    fitting = (chunk for chunk in self.prefill_chunks if chunk >= tokens)
+    return next(fitting, self.prefill_chunks[-1])
 
-  def rows(self, width: int) -> int:
-    """Returns how many rows a call of a width has."""
-    rows = max(1, self.prefill_tokens // width)
+  def rows(self, chunk: int) -> int:
+    """Returns how many rows are prefilled at a time."""
+    rows = max(1, self.prefill_tokens // chunk)
     return rows + -rows % self.devices
 
   def pages_read(self, lengths: Sequence[int], slots: int) -> float:
@@ -97,7 +98,7 @@ class SamplerCosts:
   """Seconds of the sampler's device calls.
 
   Attributes:
-    prefill_s: width -> seconds of a call, and of each page before its tokens.
+    prefill_s: chunk -> seconds of a call, and of each page before its tokens.
     decode: number of slots -> what decoding costs.
     compact_s: number of slots that are kept -> seconds.
     host_s: seconds of the host between two calls of decode, in which the device
@@ -263,7 +264,7 @@ class _Simulator:
     self.unfinished: dict[int, int] = collections.defaultdict(int)
 
   def submit(self, prompts: Iterable[Prompt], step: int) -> None:
-    """Adds prompts of a step to the line."""
+    """Adds prompts of a step to the queue."""
     for prompt in prompts:
       group = _Group(prompt, step, collections.deque(), len(prompt.completions))
       group.waiting.extend(_Sequence(group, n) for n in prompt.completions)
@@ -272,7 +273,7 @@ class _Simulator:
       self._queue.append(group)
 
   def drop_caches(self) -> None:
-    """Puts all sequences in line again, to be prefilled."""
+    """Puts all sequences in the queue again, to be prefilled."""
     waiting = [s for group in self._groups for s in group.waiting]
     sequences = [*self._live, *self._resuming, *waiting]
     self._live, self._resuming, self._groups = [], [], []
@@ -296,7 +297,7 @@ class _Simulator:
     return len(self._live) + len(self._resuming) + waiting
 
   def admit(self) -> None:
-    """Reads waiting tokens and fills free slots."""
+    """Prefills waiting tokens and fills free slots."""
     self._resize()
     progress = True
     while progress:
@@ -323,15 +324,15 @@ class _Simulator:
     self.simulated.compact_s += self._costs.compact_s.get(slots, 0.0)
 
   def _prepare_groups(self) -> None:
-    """Takes the next prompts of a bucket from the line."""
+    """Takes the next prompts of a bucket from the queue."""
     if self._groups or not self._queue:
       return
     by_bucket: dict[int, list[_Group]] = collections.defaultdict(list)
     for group in sorted(self._queue, key=lambda group: group.step):
       by_bucket[self._rules.bucket(group.prompt.tokens)].append(group)
     bucket = min(by_bucket, key=lambda b: (by_bucket[b][0].step, -b))
-    width = min(bucket, self._rules.prefill_tokens)
-    self._groups = by_bucket[bucket][: self._rules.rows(width)]
+    chunk = min(bucket, self._rules.prefill_tokens)
+    self._groups = by_bucket[bucket][: self._rules.rows(chunk)]
     self._queue = [group for group in self._queue if group not in self._groups]
 
   def _prefill(self) -> bool:
@@ -340,16 +341,16 @@ class _Simulator:
     pending = [one for one in waiting if one.num_uncached]
     if not pending:
       return False
-    width = self._rules.width(pending[0].num_uncached)
-    call_s, page_s = self._costs.prefill_s[width]
+    chunk = self._rules.prefill_chunk(pending[0].num_uncached)
+    call_s, page_s = self._costs.prefill_s[chunk]
     before = 0
-    for one in pending[: self._rules.rows(width)]:
+    for one in pending[: self._rules.rows(chunk)]:
       group = one.group if isinstance(one, _Sequence) else one
       total = group.prompt.tokens - 1
       if isinstance(one, _Sequence):
         total += one.num_generated
       before = max(before, total - one.num_uncached)
-      one.num_uncached -= min(width, one.num_uncached)
+      one.num_uncached -= min(chunk, one.num_uncached)
     pages = math.ceil(before / self._rules.page_size)
     self.simulated.prefill_s += call_s + pages * page_s
     return True

@@ -99,7 +99,7 @@ class Runner:
     return Rules(
       engine.slot_counts,
       s.prompt_buckets,
-      s.prefill_widths,
+      s.prefill_chunks,
       s.prefill_tokens,
       engine.devices,
       s.decode_chunk,

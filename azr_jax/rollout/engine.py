@@ -1,7 +1,7 @@
 """The engine: the compiled functions of sampling, with their shardings.
 
 Shapes depend on the declared buckets and slots alone, so a sampler compiles a
-fixed set of programs: one prefill for each width, and one decode for
+fixed set of programs: one prefill for each length of chunk, and one decode for
 each slot count. `Sampler.warm_up` runs each of them once.
 """
 
@@ -87,18 +87,18 @@ class Engine:
     return self.prefill_rows(min(bucket, self.settings.prefill_tokens))
 
   @property
-  def prefill_widths(self) -> tuple[int, ...]:
+  def prefill_chunks(self) -> tuple[int, ...]:
     """How many tokens of a row one call may prefill, ascending."""
-    return self.settings.prefill_widths
+    return self.settings.prefill_chunks
 
-  def prefill_width(self, tokens: int) -> int:
-    """Returns the width of the call that reads so many tokens of a row."""
-    fitting = (width for width in self.prefill_widths if width >= tokens)
-    return next(fitting, self.prefill_widths[-1])
+  def prefill_chunk(self, tokens: int) -> int:
+    """Returns the smallest chunk that holds so many tokens, or the largest."""
+    fitting = (chunk for chunk in self.prefill_chunks if chunk >= tokens)
+    return next(fitting, self.prefill_chunks[-1])
 
-  def prefill_rows(self, width: int) -> int:
-    """Returns how many rows a call of a width has."""
-    rows = max(1, self.settings.prefill_tokens // width)
+  def prefill_rows(self, chunk: int) -> int:
+    """Returns how many rows are prefilled at a time."""
+    rows = max(1, self.settings.prefill_tokens // chunk)
     return mesh_lib.padded_rows(rows, self.mesh)
 
 

@@ -1,7 +1,7 @@
 """Runs coroutines while a device decodes for them.
 
 `System.collect` is a coroutine that awaits completions and verdicts. The loop
-runs in rounds:
+repeats:
 1. the tokens of the last call of the decode loop are fetched;
 2. verdicts of jobs that are done are taken;
 3. free slots are filled, the next call is sent, and completions are delivered;
@@ -9,7 +9,7 @@ runs in rounds:
 
 All of it runs in the caller's thread, and the loop is not asyncio's, so it
 works in a notebook too. Every host of a run sees the same completions and
-verdicts in the same round. All coroutines share one stream.
+verdicts after the same call. All coroutines share one stream.
 """
 
 import collections
@@ -26,7 +26,7 @@ from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
 
 from azr_jax import types
-from azr_jax.parallel.rounds import RoundClock
+from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.sequence import SequenceState
 from azr_jax.rollout.stream import Stream
@@ -89,13 +89,13 @@ async def as_completed(
 class EventLoop:
   """Coroutines, and the stream and jobs that they await."""
 
-  def __init__(self, rounds: RoundClock | None = None) -> None:
+  def __init__(self, clock: DecodeClock | None = None) -> None:
     """Makes a loop without coroutines.
 
     Args:
-      rounds: the clock of the jobs that coroutines await.
+      clock: of the jobs that coroutines await.
     """
-    self._rounds = rounds or RoundClock()
+    self._clock = clock or DecodeClock()
     self._version = 0
     self._restored: list[SequenceState] = []
     self._stream: Stream | None = None
@@ -204,7 +204,7 @@ class EventLoop:
     self._is_sent = False
 
   def run_until(self, condition: Callable[[], bool]) -> None:
-    """Runs rounds until a condition holds.
+    """Runs until a condition holds.
 
     Raises:
       RuntimeError: nothing is left that could make it hold.
@@ -215,7 +215,7 @@ class EventLoop:
 
   def _run_once(self) -> None:
     """Does what the module's docstring lists."""
-    self._rounds.now += 1
+    self._clock.calls += 1
     self._fetch()
     self._poll(wait=False)
     has_run = self._run_ready()

@@ -76,14 +76,14 @@ def next_batch(
   pending = [item for item in waiting if item.num_uncached]
   if not pending:
     return None
-  width = engine.prefill_width(pending[0].num_uncached)
-  rows = engine.prefill_rows(width) // engine.devices
-  batch = empty_batch(engine, width)
+  chunk = engine.prefill_chunk(pending[0].num_uncached)
+  rows = engine.prefill_rows(chunk) // engine.devices
+  batch = empty_batch(engine, chunk)
   used, blocked = [0] * engine.devices, set()
   for item in pending:
     cached = item.cached
     assert cached is not None
-    count = min(width, item.num_uncached)
+    count = min(chunk, item.num_uncached)
     device = cached.device
     if device in blocked or used[device] == rows:
       continue
@@ -101,15 +101,15 @@ def next_batch(
   return batch if any(used) else None
 
 
-def empty_batch(engine: Engine, width: int) -> PrefillBatch:
-  """Returns the rows of a call of some width, without tokens."""
-  rows = engine.prefill_rows(width)
+def empty_batch(engine: Engine, chunk: int) -> PrefillBatch:
+  """Returns the rows of a call with such chunks, without tokens."""
+  rows = engine.prefill_rows(chunk)
 
   def zeros(*shape: int) -> Any:
     return np.zeros(shape, np.int32)
 
   return PrefillBatch(
-    tokens=zeros(rows, width),
+    tokens=zeros(rows, chunk),
     starts=zeros(rows),
     counts=zeros(rows),
     table=zeros(rows, engine.max_pages_per_row),

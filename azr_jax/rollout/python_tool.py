@@ -15,8 +15,8 @@ from azr_jax.executor import Executor, libraries, scripts
 from azr_jax.executor.pending import ResultFuture
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.parallel.rounds import RoundClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.block_finder import BlockFinder
@@ -54,7 +54,7 @@ class PythonTool:
     executor: Executor,
     hosts: Hosts,
     sandbox: ExecutorSettings,
-    rounds: RoundClock | None = None,
+    clock: DecodeClock | None = None,
   ):
     """Makes the tool.
 
@@ -65,7 +65,7 @@ class PythonTool:
       hosts: the processes of the run, over which scripts are distributed.
       sandbox: of the executor: the libraries of scripts, and the time limit
         that a script which exceeds it is told.
-      rounds: counts the event loop's rounds, by which it is decided when
+      clock: counts the event loop's calls, by which it is decided when
         outputs are taken; None: as soon as they exist.
 
     Raises:
@@ -75,7 +75,7 @@ class PythonTool:
     self._settings = settings
     self._sandbox = sandbox
     self._tokenizer = tokenizer
-    self._jobs: SharedJobs = SharedJobs(executor, hosts, rounds)
+    self._jobs: SharedJobs = SharedJobs(executor, hosts, clock)
     # Per conversation, this has the start of its last response and its finder.
     self._finders: dict[SequenceId, tuple[int, BlockFinder]] = {}
     self._prefix = tokenizer.encode(code_blocks.OUTPUT_PREFIX)

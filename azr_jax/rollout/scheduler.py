@@ -583,8 +583,8 @@ class Scheduler:
 
   def warm_up(self) -> None:
     """Compiles each program by running it once on empty slots."""
-    for width in self._engine.prefill_widths:
-      nothing = empty_batch(self._engine, width)
+    for chunk in self._engine.prefill_chunks:
+      nothing = empty_batch(self._engine, chunk)
       self._pool = self._engine.prefill(self._params, self._pool, nothing)
     for slots in self._engine.slot_counts:
       if slots < len(self._slots):

@@ -132,12 +132,12 @@ class SequenceState:
     self,
     token_ids: Sequence[int],
     logprobs: Sequence[float],
-    by_model: bool,
+    is_sampled: bool,
     version: int,
   ) -> None:
     self.token_ids += token_ids
     self.logprobs += logprobs
-    self.loss_mask += [by_model] * len(token_ids)
+    self.loss_mask += [is_sampled] * len(token_ids)
     self.versions += [version] * len(token_ids)
 
   def truncate(self, length: int) -> None:
@@ -159,7 +159,9 @@ class SequenceState:
     self.loss_mask = list(other.loss_mask)
     self.versions = list(other.versions)
     self.finish_reason = other.finish_reason
-    by_tool = [i for i, by_model in enumerate(self.loss_mask) if not by_model]
+    by_tool = [
+      i for i, is_sampled in enumerate(self.loss_mask) if not is_sampled
+    ]
     self.response_start = by_tool[-1] + 1 if by_tool else 0
 
 

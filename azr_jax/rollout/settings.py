@@ -122,7 +122,7 @@ class SamplerSettings(Settings):
   )
 
   @property
-  def prefill_widths(self) -> tuple[int, ...]:
+  def prefill_chunks(self) -> tuple[int, ...]:
     """How many tokens of a row a device call may read, ascending."""
     widths = {min(b, self.prefill_tokens) for b in self.prompt_buckets}
     if self.extend_chunk:

@@ -23,8 +23,8 @@ from azr_jax.config import settings as settings_lib
 from azr_jax.executor import Executor
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.parallel.rounds import RoundClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.rollout.settings import SamplerSettings
@@ -44,7 +44,7 @@ class Context:
     hosts: the processes of the run.
     tokenizer: the tokenizer of the model.
     sandbox: what programs may use.
-    rounds: says when the outputs of tools are taken.
+    clock: says when the outputs of tools are taken.
     records: the system's own files in the run's folder, for what is made once
       and read by a resumed run.
   """
@@ -56,7 +56,7 @@ class Context:
   hosts: Hosts
   tokenizer: Tokenizer
   sandbox: ExecutorSettings
-  rounds: RoundClock = dataclasses.field(default_factory=RoundClock)
+  clock: DecodeClock = dataclasses.field(default_factory=DecodeClock)
   records: Records = Records(None, None)
 
 
@@ -141,7 +141,7 @@ class System(abc.ABC):
     epoch, it takes from the state before its first await.
     """
 
-  def overlaps(self, step: int) -> bool:
+  def can_sample_ahead(self, step: int) -> bool:
     """Returns whether a step may begin while earlier ones are under way.
 
     It may not if it samples for other ends than its trajectories, such as to

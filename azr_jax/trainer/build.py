@@ -30,8 +30,8 @@ from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import attention, load, products, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.parallel.rounds import RoundClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.settings import RolloutMeshSettings
@@ -87,7 +87,7 @@ class Experiment:
       hosts=run.hosts,
       tokenizer=self.source.tokenizer,
       sandbox=shared.executor,
-      rounds=jobs.rounds if shared.rollout.max_staleness else RoundClock(),
+      clock=jobs.clock if shared.rollout.max_staleness else DecodeClock(),
       records=Records(run.folder, run.hosts),
     )
     return self.settings.system.build(self.settings.system_settings, context)

@@ -78,7 +78,7 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
     )
     counter = at_exit.enter_context(compile_counter.count_compiles())
     jobs = SharedJobs(
-      executor, run.hosts, steps_in_flight.rounds(settings.rollout)
+      executor, run.hosts, steps_in_flight.decode_clock(settings.rollout)
     )
     system: System = run.build(
       "system", lambda: experiment.make_system(executor, jobs, run)

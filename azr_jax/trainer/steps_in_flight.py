@@ -4,11 +4,13 @@ With `rollout.max_staleness = s`, slots that step k leaves free take prompts of
 the steps up to k + s while the tail of step k decodes. When step k is complete:
 1. verdicts and tool outputs that are under way are waited for;
 2. every sequence leaves its slot, and the update runs;
-3. the sequences read their tokens again with the new parameters, and go on.
+3. the tokens of these sequences are prefilled with the new parameters, and
+   they go on.
 So tokens alone are state, and a token of step k is at most s updates old.
 
 What a step samples depends on nothing but the state after step k - s - 1 or
-later, which is known when it begins, and on numbers. A run that was killed
+later, which is known when it begins, and on the numbers of its requests, from
+which their random keys follow. A run that was killed
 begins the steps that were under way anew, from the states that they began from,
 and takes the tokens that its checkpoint has.
 """
@@ -25,7 +27,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.parallel.rounds import RoundClock
+from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.event_loop import EventLoop
@@ -57,13 +59,13 @@ class _Step:
   state: dict[str, Any]
 
 
-def rounds(c: SamplerSettings) -> RoundClock:
-  """Returns the clock of a run's jobs.
+def decode_clock(c: SamplerSettings) -> DecodeClock:
+  """Returns the clock by which the outcomes of jobs are taken.
 
   It decides which prompts are prefilled together, and so how numbers are
   rounded; without it two runs of a seed would differ.
   """
-  return RoundClock(c.verdict_delay_calls)
+  return DecodeClock(c.verdict_delay_calls)
 
 
 class StepsInFlight:
@@ -94,7 +96,7 @@ class StepsInFlight:
     self._sampling_key, self._system = sampling_key, system
     self._staleness, self._last = staleness, last
     self._jobs = jobs
-    self._loop = EventLoop(jobs.rounds)
+    self._loop = EventLoop(jobs.clock)
     self._steps: collections.deque[_Step] = collections.deque()
 
   @contextlib.contextmanager
@@ -165,7 +167,7 @@ class StepsInFlight:
     if (
       following <= min(step + self._staleness, self._last)
       and self._loop.num_free >= enough
-      and self._system.overlaps(following)
+      and self._system.can_sample_ahead(following)
     ):
       self._begin(following, params)
 
@@ -246,7 +248,7 @@ def _to_json(sequence: SequenceState) -> dict[str, Any]:
     "sample": sequence.sample_index,
     "tokens": sequence.token_ids,
     "logprobs": sequence.logprobs,
-    "by_model": [int(one) for one in sequence.loss_mask],
+    "loss_mask": [int(one) for one in sequence.loss_mask],
     "versions": sequence.versions,
     "finish": sequence.finish_reason,
   }
@@ -261,7 +263,7 @@ def _from_json(row: Mapping[str, Any]) -> SequenceState:
     row["sample"],
     token_ids=row["tokens"],
     logprobs=row["logprobs"],
-    loss_mask=[bool(one) for one in row["by_model"]],
+    loss_mask=[bool(one) for one in row["loss_mask"]],
     versions=row["versions"],
     finish_reason=row["finish"],
   )

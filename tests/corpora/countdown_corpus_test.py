@@ -29,11 +29,11 @@ def solved_puzzles():
   puzzles = [puzzle for puzzle, _ in generator.generate(1, 60)]
   solved = []
   for puzzle in puzzles:
-    (paths,) = solver.natural_paths(
+    (solutions,) = solver.natural_solutions(
       np.array([puzzle.numbers]), np.array([puzzle.target])
     )
     term = countdown_solutions.choose_solution(
-      puzzle, paths, np.random.default_rng(0)
+      puzzle, solutions, np.random.default_rng(0)
     )
     if term is not None:
       solved.append((puzzle, term))

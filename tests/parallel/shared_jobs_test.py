@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from azr_jax.parallel.rounds import RoundClock
+from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 
 HOSTS = 3
@@ -132,15 +132,15 @@ def test_an_outcome_that_was_polled_is_not_kept():
 @pytest.mark.parametrize("delay", [1, 3])
 def test_outcomes_are_taken_when_they_are_due_and_not_before(delay):
   """However long a job takes, so that two runs take it at one moment."""
-  rounds = RoundClock(delay)
-  jobs = SharedJobs(None, argparse.Namespace(index=0, count=1), rounds)
+  clock = DecodeClock(delay)
+  jobs = SharedJobs(None, argparse.Namespace(index=0, count=1), clock)
   jobs.submit(lambda _: done_later("slow", 0.3), "slow")
   taken = [jobs.poll(wait=False)]
-  rounds.now += 1
+  clock.calls += 1
   jobs.submit(lambda _: done_later("quick", 0.0), "quick")
   for _ in range(delay):
     taken.append(jobs.poll(wait=False))
-    rounds.now += 1
+    clock.calls += 1
   taken.append(jobs.poll(wait=False))
   due = [{} for _ in range(delay + 2)]
   due[delay], due[delay + 1] = {"slow": "slow"}, {"quick": "quick"}
@@ -149,10 +149,10 @@ def test_outcomes_are_taken_when_they_are_due_and_not_before(delay):
 
 
 def test_the_next_outcomes_are_due_where_nothing_else_is_done():
-  rounds = RoundClock(5)
-  jobs = SharedJobs(None, argparse.Namespace(index=0, count=1), rounds)
+  clock = DecodeClock(5)
+  jobs = SharedJobs(None, argparse.Namespace(index=0, count=1), clock)
   jobs.submit(lambda _: done_later(1, 0.1), "first")
-  rounds.now += 1
+  clock.calls += 1
   jobs.submit(lambda _: done_later(2, 0.0), "second")
   assert jobs.poll(wait=True) == {"first": 1}
   assert jobs.poll(wait=True) == {"second": 2}

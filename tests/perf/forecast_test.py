@@ -22,7 +22,7 @@ def rules(**changes):
     **{
       "slot_counts": (4,),
       "buckets": (8, 16),
-      "widths": (8, 16),
+      "prefill_chunks": (8, 16),
       "prefill_tokens": 64,
       "devices": 1,
       "decode_chunk": 16,
@@ -113,7 +113,7 @@ def test_long_prompts_are_read_in_parts():
   """Nine of ten tokens in parts of four: the pages before have 0, 4, 8."""
   found = sampler_forecast.sample(
     prompts(1, tokens=10),
-    rules(prefill_tokens=4, widths=(4,)),
+    rules(prefill_tokens=4, prefill_chunks=(4,)),
     costs(prefill=(5.0, 1.0)),
   )
   assert found.prefill_s == 3 * 5 + 0 + 1 + 2

@@ -54,7 +54,7 @@ def test_calls_and_tokens_are_those_of_the_scheduler(
     sampler_forecast.Rules(
       counts,
       s.prompt_buckets,
-      s.prefill_widths,
+      s.prefill_chunks,
       s.prefill_tokens,
       1,
       s.decode_chunk,
@@ -63,7 +63,7 @@ def test_calls_and_tokens_are_those_of_the_scheduler(
     ),
     # Each call that reads costs 1, each compaction 100.
     sampler_forecast.SamplerCosts(
-      dict.fromkeys(s.prefill_widths, (1.0, 0.0)),
+      dict.fromkeys(s.prefill_chunks, (1.0, 0.0)),
       dict.fromkeys(counts, decode),
       dict.fromkeys(counts, 100.0),
     ),
@@ -82,7 +82,7 @@ def test_costs_of_every_device_call_are_measured(params, one_device_mesh):
   costs = measured_costs.sampler_costs(
     engine, sampler.compute_params(params), repeats=1
   )
-  assert list(costs.prefill_s) == list(engine.prefill_widths)
+  assert list(costs.prefill_s) == list(engine.prefill_chunks)
   assert list(costs.decode) == list(engine.slot_counts)
   assert list(costs.compact_s) == list(engine.slot_counts[1:])
   assert costs.request_s > 0 and all(

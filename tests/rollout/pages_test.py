@@ -39,11 +39,11 @@ class _Ready(np.ndarray):
 class HostEngine:
   """What the scheduler uses of an engine, on arrays of the host."""
 
-  prefill_widths = property(lambda self: self.settings.prefill_widths)
+  prefill_chunks = property(lambda self: self.settings.prefill_chunks)
   max_pages_per_row = property(
     lambda self: self.settings.pages_for(self.settings.longest)
   )
-  prefill_width = engine.Engine.prefill_width
+  prefill_chunk = engine.Engine.prefill_chunk
   prefill_batch_size = engine.Engine.prefill_batch_size
 
   def __init__(self, settings, devices, num_pages):
@@ -52,8 +52,8 @@ class HostEngine:
     slots = settings.slots
     self.slot_counts = (slots,) if devices > 1 else (slots, -(-slots // 4))
 
-  def prefill_rows(self, width):
-    rows = max(1, self.settings.prefill_tokens // width)
+  def prefill_rows(self, chunk):
+    rows = max(1, self.settings.prefill_tokens // chunk)
     return rows + -rows % self.devices
 
   def init_pool(self):

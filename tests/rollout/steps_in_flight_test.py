@@ -10,7 +10,7 @@ from rollout_model import TEXTS, ByteTokenizer, policy
 
 from azr_jax import types
 from azr_jax.executor import futures
-from azr_jax.parallel.rounds import RoundClock
+from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.systems import dynamic_sampling
@@ -134,7 +134,9 @@ def make_steps(params, one_device_mesh):
     sampler = policy(
       params, one_device_mesh, max_staleness=1, max_tokens=20, slots=8
     ).sampler
-    jobs = SharedJobs(None, argparse.Namespace(index=0, count=1), RoundClock(2))
+    jobs = SharedJobs(
+      None, argparse.Namespace(index=0, count=1), DecodeClock(2)
+    )
     jobs.metrics = dict  # No hosts to ask.
     system = make_system(jobs)
     steps = StepsInFlight(

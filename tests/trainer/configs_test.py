@@ -78,9 +78,9 @@ def test_every_training_variant_builds_down_to_abstract_shapes(file, variant):
   made = programs.make_programs(checked.shared, config_of(checked), mesh)
   names = [program.name for program in made]
   assert all(program.resident_bytes >= 0 for program in made)
-  widths = len(checked.shared.rollout.prefill_widths)
-  assert names[0] == "prefill" and names[widths] == "decode"
-  assert all(name.startswith("prefill_") for name in names[1:widths])
+  chunks = len(checked.shared.rollout.prefill_chunks)
+  assert names[0] == "prefill" and names[chunks] == "decode"
+  assert all(name.startswith("prefill_") for name in names[1:chunks])
   assert ("critic" in names) == (checked.shared.learner.estimator == "gae")
   assert names[-1] == "update"
   load = roofline.step_load(checked, 100.0, 100.0)

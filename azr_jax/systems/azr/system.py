@@ -190,7 +190,7 @@ class AZR(System):
       batch.metrics["time/seed"] = seeding_s
     return batch
 
-  def overlaps(self, step: int) -> bool:
+  def can_sample_ahead(self, step: int) -> bool:
     """Returns whether there are tasks, which the first step makes."""
     del step
     return any(len(buffer) for buffer in self.buffers.values())

@@ -190,7 +190,7 @@ class CodeInterpreter(System):
       context.executor,
       context.hosts,
       context.sandbox,
-      context.rounds,
+      context.clock,
     )
 
   def make_agents(self) -> dict[str, Agent]:
@@ -217,7 +217,7 @@ class CodeInterpreter(System):
     self._tool.load_state_dict(state.get(_TOOL, {}))
     self._order.load_state_dict(state.get(_ORDER, {}))
 
-  def overlaps(self, step: int) -> bool:
+  def can_sample_ahead(self, step: int) -> bool:
     """Returns whether a step measures no pass rates."""
     return not self._stages.needs_pass_rates(step)
 

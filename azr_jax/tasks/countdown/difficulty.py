@@ -9,7 +9,7 @@ to -0.76.
 | feature | weight | value 0 | value 1 |
 | --- | --- | --- | --- |
 | numbers beyond three | 0.25 | three | four |
-| few solutions | 0.20 | 24 paths or more | none |
+| few solutions | 0.20 | 24 or more | none |
 | expensive cheapest solution | 0.15 | additions only | 2.2 times that |
 | no solution of + and - alone | 0.20 | | |
 | every solution divides | 0.08 | | |
@@ -31,7 +31,7 @@ from azr_jax.tasks.countdown import solver
 
 BUCKETS = ("easy", "medium", "hard")
 # A feature is saturated at these values.
-_MAX_PATHS = 24
+_MANY_SOLUTIONS = 24
 _MAX_NEAR = 200
 _MAX_EXTRA_COST = 1.2  # Extra cost over additions, relative to their cost.
 
@@ -42,13 +42,15 @@ def score(analysis: solver.Analysis, count: int) -> np.ndarray:
   The score has a meaning only for puzzles with a solution.
   """
   additions = count - 1
-  few_paths = 1 - np.minimum(1, np.log1p(analysis.paths) / np.log1p(_MAX_PATHS))
+  few_solutions = 1 - np.minimum(
+    1, np.log1p(analysis.num_solutions) / np.log1p(_MANY_SOLUTIONS)
+  )
   extra = np.where(np.isfinite(analysis.cost), analysis.cost, 0) - additions
   costly = np.minimum(1, extra / (_MAX_EXTRA_COST * additions))
   near = np.minimum(1, np.log1p(analysis.near) / np.log1p(_MAX_NEAR))
   return np.clip(
     0.25 * (count - 3)
-    + 0.20 * few_paths
+    + 0.20 * few_solutions
     + 0.15 * costly
     + 0.20 * ~analysis.plus_minus
     + 0.08 * analysis.all_divide
@@ -71,7 +73,7 @@ def score_puzzles(puzzles: Sequence[Puzzle]) -> np.ndarray:
       np.array([puzzles[row].numbers for row in rows]),
       np.array([puzzles[row].target for row in rows]),
     )
-    solved = analysis.paths > 0
+    solved = analysis.num_solutions > 0
     scores[rows] = np.where(solved, score(analysis, int(count)), np.nan)
   return scores
 

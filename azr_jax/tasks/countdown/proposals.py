@@ -39,4 +39,4 @@ def rejection(puzzle: Puzzle | None, known: Collection[object]) -> str | None:
   analysis = solver.analyse(
     np.array([puzzle.numbers]), np.array([puzzle.target])
   )
-  return None if analysis.paths[0] else "unsolvable"
+  return None if analysis.num_solutions[0] else "unsolvable"

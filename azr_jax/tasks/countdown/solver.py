@@ -2,9 +2,9 @@
 
 The solver is a dynamic programme over subsets of the numbers. The values of a
 subset are those of two disjoint parts of it, combined by + - * /, where - and /
-are applied in both orders. A path is one way to build an expression. The paths
-of n numbers are the same for all puzzles (6, 108, 3,240 for 2, 3, 4 numbers).
-Therefore a path is a column of the arrays and a puzzle is a row. Values are
+are applied in both orders. The expressions of n numbers are the same for all
+puzzles (6, 108, 3,240 for 2, 3, 4 numbers). Therefore an expression is a column
+of the arrays, by whose index it is known, and a puzzle is a row. Values are
 exact rationals: int64 numerators and denominators, which are not reduced.
 
 Paper: Countdown, section 3.1.
@@ -44,15 +44,15 @@ _COMBINATIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class _Block:
-  """Adjacent paths of a subset that combine the same parts the same way.
+  """Adjacent expressions of a subset that combine the same parts the same way.
 
   Attributes:
     left: bit mask of the left part.
     right: bit mask of the right part.
     operator: one of `APPLY`.
     swapped: whether the right part is the first operand.
-    start: index of the first path.
-    stop: index after the last path.
+    start: index of the first expression.
+    stop: index after the last expression.
   """
 
   left: int
@@ -64,15 +64,15 @@ class _Block:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Paths:
-  """The paths of one subset of the numbers, as columns.
+class _Expressions:
+  """The expressions of one subset of the numbers, as columns.
 
   Attributes:
-    blocks: the blocks of paths in order; none for a single number.
-    cost: float64 [paths], sum over all operations.
-    depth: int64 [paths], depth of the expression tree.
-    plus_minus: bool [paths], whether all operations are + or -.
-    divides: bool [paths], whether an operation is a division.
+    blocks: the blocks of expressions in order; none for a single number.
+    cost: float64 [expressions], sum over all operations.
+    depth: int64 [expressions], depth of the expression tree.
+    plus_minus: bool [expressions], whether all operations are + or -.
+    divides: bool [expressions], whether an operation is a division.
   """
 
   blocks: tuple[_Block, ...]
@@ -84,11 +84,11 @@ class _Paths:
 
 @dataclasses.dataclass(frozen=True)
 class _Values:
-  """The values of the paths of one subset, arrays [rows, paths].
+  """The values of the expressions of one subset, arrays [rows, expressions].
 
   Attributes:
     numerator: int64.
-    denominator: int64, positive; 0 if the path divides by zero.
+    denominator: int64, positive; 0 if the expression divides by zero.
     negative: bool, whether an intermediate or final value is negative.
     fractional: bool, whether an intermediate or final value is not an integer.
   """
@@ -106,7 +106,7 @@ class Analysis:
   Fields with `all_` are False for puzzles without a solution.
 
   Attributes:
-    paths: int64, number of paths that reach the target, the solutions.
+    num_solutions: int64, number of expressions that reach the target.
     best: int64, the cheapest solution, an argument of `term`; -1 if none.
     cost: float64, cost of the cheapest solution; inf if none.
     depth: int64, minimum depth of a solution; 0 if none.
@@ -119,7 +119,7 @@ class Analysis:
     two_suffice: bool, whether two of the numbers reach the target.
   """
 
-  paths: np.ndarray
+  num_solutions: np.ndarray
   best: np.ndarray
   cost: np.ndarray
   depth: np.ndarray
@@ -179,13 +179,13 @@ def _check(numbers: np.ndarray, targets: np.ndarray) -> None:
 
 
 @functools.cache
-def _tables(size: int) -> dict[int, _Paths]:
-  """Returns the paths of every subset, by bit mask, smaller subsets first."""
-  tables: dict[int, _Paths] = {}
+def _tables(size: int) -> dict[int, _Expressions]:
+  """Returns each subset's expressions, by bit mask, smaller subsets first."""
+  tables: dict[int, _Expressions] = {}
   for mask in sorted(range(1, 1 << size), key=int.bit_count):
     if mask.bit_count() == 1:
       zero, false = np.zeros(1), np.zeros(1, bool)
-      tables[mask] = _Paths((), zero, zero.astype(int), ~false, false)
+      tables[mask] = _Expressions((), zero, zero.astype(int), ~false, false)
       continue
     blocks, columns, start = [], [], 0
     for left_mask, (operator, swapped) in itertools.product(
@@ -208,7 +208,7 @@ def _tables(size: int) -> dict[int, _Paths]:
         )
       )
       start = stop
-    tables[mask] = _Paths(
+    tables[mask] = _Expressions(
       tuple(blocks), *map(np.concatenate, zip(*columns, strict=True))
     )
   return tables
@@ -224,14 +224,16 @@ def _left_parts(mask: int) -> list[int]:
   return parts
 
 
-def natural_paths(numbers: np.ndarray, targets: np.ndarray) -> list[np.ndarray]:
-  """Returns the paths of each puzzle's solutions with natural values only.
+def natural_solutions(
+  numbers: np.ndarray, targets: np.ndarray
+) -> list[np.ndarray]:
+  """Returns the solutions of each puzzle with natural values only.
 
   The arguments and errors are those of `analyse`. All rows are in memory at
   the same time.
 
   Returns:
-    For each row, path indices, int64 [solutions].
+    For each row, indices of expressions, int64 [solutions].
   """
   numbers = np.asarray(numbers, np.int64)
   targets = np.asarray(targets, np.int64)
@@ -244,13 +246,13 @@ def natural_paths(numbers: np.ndarray, targets: np.ndarray) -> list[np.ndarray]:
 def _values(numbers: np.ndarray) -> dict[int, _Values]:
   """Returns the values of every subset, by bit mask."""
   values: dict[int, _Values] = {}
-  for mask, paths in _tables(numbers.shape[1]).items():
+  for mask, expressions in _tables(numbers.shape[1]).items():
     if mask.bit_count() == 1:
       column = numbers[:, [mask.bit_length() - 1]]
       false = np.zeros(column.shape, bool)
       values[mask] = _Values(column, np.ones_like(column), false, false)
     else:
-      values[mask] = _combine(paths, values)
+      values[mask] = _combine(expressions, values)
   return values
 
 
@@ -276,7 +278,7 @@ def _analyse(numbers: np.ndarray, targets: np.ndarray) -> Analysis:
     return solved & ~any_solution(~flags)
 
   return Analysis(
-    paths=hit.sum(axis=1),
+    num_solutions=hit.sum(axis=1),
     best=np.where(solved, cost.argmin(axis=1), -1),
     cost=cost.min(axis=1),
     depth=np.where(solved, np.where(hit, table.depth, size).min(axis=1), 0),
@@ -291,18 +293,18 @@ def _analyse(numbers: np.ndarray, targets: np.ndarray) -> Analysis:
 
 
 def _reaches(values: _Values, targets: np.ndarray) -> np.ndarray:
-  """Returns which paths end on the targets, bool [rows, paths]."""
+  """Returns which expressions end on the targets, bool [rows, expressions]."""
   expected = targets[:, None] * values.denominator
   return (values.numerator == expected) & (values.denominator > 0)
 
 
-def _combine(paths: _Paths, values: dict[int, _Values]) -> _Values:
+def _combine(expressions: _Expressions, values: dict[int, _Values]) -> _Values:
   """Returns the values of a subset, given those of its parts."""
   rows = next(iter(values.values())).numerator.shape[0]
-  shape = rows, len(paths.cost)
+  shape = rows, len(expressions.cost)
   numerator, denominator = np.empty(shape, np.int64), np.empty(shape, np.int64)
   negative, fractional = np.empty(shape, bool), np.empty(shape, bool)
-  for block in paths.blocks:
+  for block in expressions.blocks:
     left, right = values[block.left], values[block.right]
     columns = np.s_[:, block.start : block.stop]
     top, bottom = _operate(left, right, block.operator, block.swapped)
@@ -320,7 +322,7 @@ def _combine(paths: _Paths, values: dict[int, _Values]) -> _Values:
 def _operate(
   left: _Values, right: _Values, operator: str, swapped: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns numerators and denominators [rows, left paths, right paths]."""
+  """Returns numerators and denominators [rows, left, right expressions]."""
   a, b = left.numerator[:, :, None], left.denominator[:, :, None]
   c, d = right.numerator[:, None, :], right.denominator[:, None, :]
   if operator == "*":
@@ -361,28 +363,26 @@ class Term:
     return self.text[1:-1] if self.operator else self.text
 
 
-def term(numbers: tuple[int, ...], path: int) -> Term:
-  """Returns the expression tree of a path.
+def term(numbers: tuple[int, ...], index: int) -> Term:
+  """Returns the tree of an expression, given its index.
 
   Raises:
-    ZeroDivisionError: the path divides by zero.
+    ZeroDivisionError: the expression divides by zero.
   """
   tables = _tables(len(numbers))
 
-  def build(mask: int, path: int) -> Term:
+  def build(mask: int, index: int) -> Term:
     if mask.bit_count() == 1:
       number = numbers[mask.bit_length() - 1]
       return Term(Fraction(number), str(number))
-    block = next(b for b in tables[mask].blocks if path < b.stop)
-    left_path, right_path = divmod(
-      path - block.start, len(tables[block.right].cost)
-    )
-    operands = [build(block.left, left_path), build(block.right, right_path)]
+    block = next(b for b in tables[mask].blocks if index < b.stop)
+    left, right = divmod(index - block.start, len(tables[block.right].cost))
+    operands = [build(block.left, left), build(block.right, right)]
     if block.swapped:
       operands.reverse()
     return combine(operands[0], operands[1], block.operator)
 
-  return build((1 << len(numbers)) - 1, path)
+  return build((1 << len(numbers)) - 1, index)
 
 
 def combine(left: Term, right: Term, operator: str) -> Term:

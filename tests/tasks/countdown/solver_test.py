@@ -59,7 +59,7 @@ def test_it_agrees_with_a_plain_search(size, count):
   numbers = rng.integers(1, 16, (count, size))
   targets = rng.integers(1, 40, count)
   analysis = solver.analyse(numbers, targets)
-  natural = solver.natural_paths(numbers, targets)
+  natural = solver.natural_solutions(numbers, targets)
   for row in range(count):
     target = int(targets[row])
     ways = list(
@@ -67,7 +67,7 @@ def test_it_agrees_with_a_plain_search(size, count):
     )
     hits = [way for way in ways if way[0] == target]
     near = [w for w in ways if w[0] != target and abs(w[0] - target) <= 3]
-    assert analysis.paths[row] == len(hits)
+    assert analysis.num_solutions[row] == len(hits)
     assert analysis.near[row] == len(near)
     assert analysis.natural[row] == any(not (h[1] or h[2]) for h in hits)
     assert len(natural[row]) == sum(not (h[1] or h[2]) for h in hits)
@@ -92,7 +92,7 @@ def test_two_numbers_suffice_and_all_divide_by_hand():
   analysis = solver.analyse(np.array([[12, 4, 6]]), np.array([9]))
   # The only solution is 12 / 4 + 6.
   assert analysis.all_divide.tolist() == [True]
-  assert analysis.paths.tolist() == [1]
+  assert analysis.num_solutions.tolist() == [1]
 
 
 def test_every_puzzle_of_a_public_set_is_solved():
@@ -102,7 +102,7 @@ def test_every_puzzle_of_a_public_set_is_solved():
     np.array([puzzle.numbers for puzzle in puzzles]),
     np.array([puzzle.target for puzzle in puzzles]),
   )
-  assert len(puzzles) == 256 and np.all(analysis.paths > 0)
+  assert len(puzzles) == 256 and np.all(analysis.num_solutions > 0)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from azr_jax.learner import ranks
+from azr_jax.learner import order_statistics
 
 
 @pytest.mark.parametrize("count", [1, 3, 17, 100])
@@ -16,7 +16,9 @@ def test_the_largest_are_those_that_sorting_finds(count):
   mask = (rng.random(x.shape) < 0.7).astype(np.float32)
   x = np.where(mask, x, np.nan).astype(np.float32)
   got = np.asarray(
-    ranks.largest(jnp.asarray(x), jnp.asarray(mask), jnp.int32(count))
+    order_statistics.largest(
+      jnp.asarray(x), jnp.asarray(mask), jnp.int32(count)
+    )
   )
   kept = np.sort(x[mask > 0])[::-1][:count]
   np.testing.assert_array_equal(np.sort(x[got])[::-1], kept)
@@ -24,7 +26,7 @@ def test_the_largest_are_those_that_sorting_finds(count):
 
 def test_equals_of_the_last_one_are_chosen_too():
   x = jnp.array([1.0, 0.0, -0.0, -1.0, 1.0])
-  got = ranks.largest(x, jnp.ones(5), jnp.int32(1))
+  got = order_statistics.largest(x, jnp.ones(5), jnp.int32(1))
   np.testing.assert_array_equal(got, [True, False, False, False, True])
 
 
@@ -35,12 +37,12 @@ def test_a_quantile_is_bounded_within_a_bin(fraction):
   mask = (rng.random(x.shape) < 0.9).astype(np.float32)
   # Two parts are counted apart, as micro-batches are.
   counts = sum(
-    ranks.counts_from_edges(jnp.asarray(a), jnp.asarray(m))
+    order_statistics.counts_from_edges(jnp.asarray(a), jnp.asarray(m))
     for a, m in ((x[:1], mask[:1]), (x[1:], mask[1:]))
   )
   kept = x[mask > 0]
   got = float(
-    ranks.quantile(
+    order_statistics.quantile(
       counts, jnp.float32(len(kept)), jnp.float32(kept.max()), fraction
     )
   )
@@ -51,6 +53,8 @@ def test_a_quantile_is_bounded_within_a_bin(fraction):
 @pytest.mark.parametrize("value, want", [(0.0, 0.0), (2.5, 2.5), (1e4, 1e4)])
 def test_a_quantile_of_equal_numbers_is_their_value(value, want):
   x = jnp.full((1, 3), value)
-  counts = ranks.counts_from_edges(x, jnp.ones((1, 3)))
-  got = ranks.quantile(counts, jnp.float32(3), jnp.float32(value), 0.5)
+  counts = order_statistics.counts_from_edges(x, jnp.ones((1, 3)))
+  got = order_statistics.quantile(
+    counts, jnp.float32(3), jnp.float32(value), 0.5
+  )
   assert float(got) == want
