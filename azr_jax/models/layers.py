@@ -25,7 +25,8 @@ class Computation:
     attend: the attention without a cache, from `attention.make`.
     attend_cached: that with one, from `cached_attention.make`.
     multiply: the product with a kernel, from `products.make`.
-    fused: whether query, key and value have one kernel; see `fusion.py`.
+    fused: whether query, key and value have one kernel; see
+      `sampling_params.py`.
   """
 
   dtype: jnp.dtype = jnp.float32

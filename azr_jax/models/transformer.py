@@ -16,6 +16,8 @@ from azr_jax.models.layers import Block, Computation, NewKV, RMSNorm, named
 from azr_jax.models.pages import PagedCache, RecentKV
 from azr_jax.types import BoxedParams, Params
 
+# The parameters of all layers, stacked; `LAYERS_0` and so on are unrolled.
+LAYERS = "layers"
 # Name -> what `jax.checkpoint` keeps of a layer's forward pass.
 REMAT_POLICIES = {
   "none": None,
@@ -34,7 +36,9 @@ class Transformer(nn.Module):
     attend: the attention without a cache, from `attention.make`.
     remat: what the backward pass keeps, a key of `REMAT_POLICIES`.
     multiply: the product with a layer's kernel, from `products.make`.
-    fused: whether layers have the kernels that `fusion.fuse` makes.
+    fused: whether layers have the kernels that `sampling_params.fuse` makes.
+    unrolled: whether each layer has parameters of its own, `layers_0` and so
+      on, as `sampling_params.unstack` makes them, and a part of the program.
     attend_cached: the attention with a cache, from `cached_attention.make`.
   """
 
@@ -44,6 +48,7 @@ class Transformer(nn.Module):
   remat: str = "none"
   multiply: products.MultiplyFn = products.multiply
   fused: bool = False
+  unrolled: bool = False
   attend_cached: cached_attention.CachedAttentionFn = (
     cached_attention.cached_attention
   )
@@ -98,17 +103,26 @@ class Transformer(nn.Module):
       block = nn.remat(
         Block, policy=REMAT_POLICIES[self.remat], prevent_cse=False
       )
-    layers = nn.scan(
-      block,
-      variable_axes={"params": 0},
-      split_rngs={"params": True},
-      in_axes=nn.broadcast,
-      length=c.num_layers,
-      metadata_params={nn.PARTITION_NAME: "layers"},
-    )(c, computation, name="layers")
-    (x, _), new_kv = layers(
-      (x, jnp.zeros((), jnp.int32)), positions, segments, cache, recent
-    )
+    carry = x, jnp.zeros((), jnp.int32)
+    inputs = positions, segments, cache, recent
+    if self.unrolled:
+      each_kv = []
+      for index in range(c.num_layers):
+        layer = block(c, computation, name=f"{LAYERS}_{index}")
+        carry, kv = layer(carry, *inputs)
+        each_kv.append(kv)
+      new_kv = jax.tree.map(lambda *kv: jnp.stack(kv), *each_kv)
+    else:
+      layers = nn.scan(
+        block,
+        variable_axes={"params": 0},
+        split_rngs={"params": True},
+        in_axes=nn.broadcast,
+        length=c.num_layers,
+        metadata_params={nn.PARTITION_NAME: LAYERS},
+      )(c, computation, name=LAYERS)
+      carry, new_kv = layers(carry, *inputs)
+    x, _ = carry
     return RMSNorm(c.norm_eps, "embed", name="final_norm")(x), new_kv
 
 

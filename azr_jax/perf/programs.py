@@ -21,7 +21,7 @@ from azr_jax.learner import critic as critic_lib
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import objective
 from azr_jax.learner.train_state import TrainState
-from azr_jax.models import fusion, transformer
+from azr_jax.models import sampling_params, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import changes, prefill_scheduler
@@ -333,7 +333,7 @@ def _abstract_sampling(
     c.rollout,
   )
   params = jax.eval_shape(
-    lambda key: fusion.sampling_params(
+    lambda key: sampling_params.convert(
       engine.model, transformer.init_params(model, key)
     ),
     jax.random.key(0),

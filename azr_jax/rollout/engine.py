@@ -18,9 +18,9 @@ from jax.stages import Wrapped
 
 from azr_jax.models import (
   cached_attention,
-  fusion,
   pages,
   products,
+  sampling_params,
   transformer,
 )
 from azr_jax.parallel import mesh as mesh_lib
@@ -120,17 +120,18 @@ def make_engine(
   Raises:
     ValueError: the cache has no room for the longest sequence.
   """
-  c = model.config
+  c, platform = model.config, mesh_lib.platform(mesh)
   model = model.clone(
     # A token has few activations, so partial products of split kernels cost
     # less than gathering the kernels for each token, as training does.
     multiply=products.multiply,
-    fused=fusion.fits(c, mesh, rules),
+    fused=sampling_params.fits(c, mesh, rules),
+    unrolled=settings.unrolls(platform, sampling_params.layer_bytes(model)),
     attend_cached=cached_attention.make(
       # A kernel that was asked for on a CPU is interpreted, for tests.
       mesh,
       c.num_kv_heads,
-      interpret=mesh_lib.platform(mesh) == "cpu",
+      interpret=platform == "cpu",
     ),
   )
   pool_sharding = mesh_lib.cache_sharding(mesh, c.num_kv_heads)
@@ -139,7 +140,7 @@ def make_engine(
   param_shardings = mesh_lib.param_shardings(
     transformer.abstract_params(model), mesh, rules
   )
-  convert = jax.jit(functools.partial(fusion.sampling_params, model))
+  convert = jax.jit(functools.partial(sampling_params.convert, model))
   counts = slot_counts(settings.slots, mesh)
   num_pages = _num_pages(model, mesh, pool_sharding, settings, counts[0])
   devices = mesh_lib.batch_devices(mesh)

@@ -8,6 +8,11 @@ from azr_jax.rollout.token_sampling import Truncation
 
 # How decoding reads the pages of its cache.
 ATTENTIONS = AUTO, KERNEL, LOOP = "auto", "kernel", "loop"
+# How sampling goes through the layers.
+LAYERS = AUTO, SCAN, UNROLLED = "auto", "scan", "unrolled"
+# Bytes of a layer from which `auto` unrolls: to copy a smaller one costs
+# little, and a program of one layer compiles faster.
+UNROLLED_BYTES = 4 << 20
 _SIZE = (lambda v: v >= -1, "-1, 0 or at least 1")
 _ASCENDING = (
   lambda v: len(v) > 0 and min(v) > 0 and list(v) == sorted(set(v)),
@@ -77,6 +82,13 @@ class SamplerSettings(Settings):
     "many pages of each slot as the longest has; auto: kernel on a TPU",
     choices=ATTENTIONS,
   )
+  layers: str = setting(
+    AUTO,
+    "scan: one program for all layers; unrolled: a part of the program for "
+    "each; auto: scan on a TPU and where a layer is small, because other "
+    "compilers copy a layer's kernels out of the stack for each token",
+    choices=LAYERS,
+  )
   cache_gib: float = setting(
     0.0,
     "keys and values on each device, GiB; 0: as many as all slots can have",
@@ -123,11 +135,11 @@ class SamplerSettings(Settings):
 
   @property
   def prefill_chunks(self) -> tuple[int, ...]:
-    """How many tokens of a row a device call may read, ascending."""
-    widths = {min(b, self.prefill_tokens) for b in self.prompt_buckets}
+    """How many tokens of a row a device call may prefill, ascending."""
+    chunks = {min(b, self.prefill_tokens) for b in self.prompt_buckets}
     if self.extend_chunk:
-      widths.add(self.extend_chunk)
-    return tuple(sorted(widths))
+      chunks.add(self.extend_chunk)
+    return tuple(sorted(chunks))
 
   @property
   def longest(self) -> int:
@@ -143,6 +155,17 @@ class SamplerSettings(Settings):
     if self.attention == AUTO:
       return platform == "tpu"
     return self.attention == KERNEL
+
+  def unrolls(self, platform: str, layer_bytes: int) -> bool:
+    """Returns whether each layer has a part of the program.
+
+    Args:
+      platform: of the devices, cpu, gpu or tpu.
+      layer_bytes: size of a layer's parameters, as sampling reads them.
+    """
+    if self.layers == AUTO:
+      return platform != "tpu" and layer_bytes >= UNROLLED_BYTES
+    return self.layers == UNROLLED
 
   def pages_for(self, tokens: int) -> int:
     """Returns how many pages of the cache so many tokens need."""

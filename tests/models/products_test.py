@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from azr_jax.models import fusion, products, transformer
+from azr_jax.models import products, sampling_params, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.settings import ShardingSettings
@@ -100,8 +100,11 @@ def test_an_unsplit_mesh_has_the_plain_product():
   assert products.make(mesh_of(4, 1, 2), RULES) is products.multiply
 
 
+@pytest.mark.parametrize("unrolled", [False, True])
 @pytest.mark.parametrize("qkv_bias, qk_norm", [(True, False), (False, True)])
-def test_joined_kernels_compute_the_same(qkv_bias, qk_norm):
+def test_the_parameters_of_sampling_compute_the_same(
+  qkv_bias, qk_norm, unrolled
+):
   config = dataclasses.replace(CONFIG, qkv_bias=qkv_bias, qk_norm=qk_norm)
   model = transformer.Transformer(config)
   rng = np.random.default_rng(0)
@@ -111,8 +114,8 @@ def test_joined_kernels_compute_the_same(qkv_bias, qk_norm):
   )
   tokens = jnp.asarray(rng.integers(0, 16, (2, 7)))
   positions = jnp.broadcast_to(jnp.arange(7), tokens.shape)
-  fused = model.clone(fused=True)
-  joined = fusion.sampling_params(fused, params)
+  fused = model.clone(fused=True, unrolled=unrolled)
+  joined = sampling_params.convert(fused, params)
   shapes = nn.unbox(transformer.abstract_params(fused))
   assert jax.tree.map(jnp.shape, joined) == jax.tree.map(jnp.shape, shapes)
   want, _ = jax.jit(model.apply)({"params": params}, tokens, positions)
@@ -127,4 +130,4 @@ def test_kernels_are_joined_where_heads_and_key_heads_are_split_alike(
   tensor, fits
 ):
   """Four heads and two key heads; eight devices divide neither."""
-  assert fusion.fits(CONFIG, mesh_of(1, 1, tensor), RULES) is fits
+  assert sampling_params.fits(CONFIG, mesh_of(1, 1, tensor), RULES) is fits

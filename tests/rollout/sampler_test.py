@@ -48,11 +48,14 @@ def test_greedy_equals_full_forward_for_ragged_prompts(params, one_device_mesh):
       ids.append(int(token))
 
 
-def test_the_kernel_of_live_pages_gives_the_same_samples(
-  params, one_device_mesh
+@pytest.mark.parametrize(
+  "settings", [{"attention": "kernel"}, {"layers": "unrolled"}]
+)
+def test_another_program_gives_the_same_samples(
+  params, one_device_mesh, settings
 ):
   want = sample(policy(params, one_device_mesh))
-  found = sample(policy(params, one_device_mesh, attention="kernel"))
+  found = sample(policy(params, one_device_mesh, **settings))
   for key, completion in want.items():
     np.testing.assert_array_equal(found[key].token_ids, completion.token_ids)
     np.testing.assert_allclose(

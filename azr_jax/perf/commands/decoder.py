@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from azr_jax.learner import packing
 from azr_jax.models import attention, load, transformer
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout.settings import AUTO, LAYERS
 
 BASELINES = ("none", "transformers")
 # Logical axis to mesh axis: nothing is sharded, because one device is measured.
@@ -105,6 +106,7 @@ def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
   add("--new_tokens", type=int, default=128, help="of the longest response")
   add("--top_p", type=float, default=1.0)
   add("--ragged", action="store_true", help="draw the lengths at random")
+  add("--layers", default=AUTO, choices=LAYERS, help="as `rollout.layers`")
   add_slot_flags(parser)
 
 

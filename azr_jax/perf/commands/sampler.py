@@ -74,6 +74,7 @@ def runner(
     decode_chunk=flags.decode_chunk,
     max_staleness=1 if getattr(flags, "lengths", None) else 0,
     page_size=flags.page_size,
+    layers=flags.layers,
     stop_strings=(),
     top_p=work.top_p,
   )

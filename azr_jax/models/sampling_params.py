@@ -1,9 +1,15 @@
-"""The kernels of query, key and value of a layer, joined to one.
+"""The parameters as sampling reads them: cast, joined, and layer by layer.
 
-Decoding reads every kernel for each token, so a layer of few large products is
-faster than one of many. Training keeps the kernels apart, as checkpoints and
-exports have them. Gate and up stay apart: joined, they are 3 % of a layer
-faster on a TPU, but only in a layout that a GPU would transpose for each token.
+Decoding reads every kernel for each token. Training keeps kernels apart and
+layers stacked, as checkpoints and exports have them.
+
+The kernels of query, key and value are joined to one, because a layer of few
+large products is faster than one of many. Gate and up stay apart: joined, they
+are 3 % of a layer faster on a TPU, but only in a layout that a GPU would
+transpose for each token.
+
+Where a loop over stacked layers would copy each layer's kernels before it
+multiplies by them, as XLA does on CPUs and GPUs, each layer has its own.
 """
 
 import jax
@@ -69,7 +75,34 @@ def _join_heads(
   return jnp.concatenate([q, k[..., None, :], v[..., None, :]], axis=-2)
 
 
-def sampling_params(model: transformer.Transformer, params: Params) -> Params:
+def layer_bytes(model: transformer.Transformer) -> int:
+  """Returns the size of one layer's parameters in the type of computing."""
+  layers = transformer.abstract_params(model)[transformer.LAYERS]
+  values = sum(leaf.size for leaf in jax.tree.leaves(layers))
+  return values // model.config.num_layers * jnp.dtype(model.dtype).itemsize
+
+
+def unstack(params: Params, num_layers: int) -> Params:
+  """Returns the parameters of an `unrolled` decoder.
+
+  Args:
+    params: with leaves [L, ...] in `layers`.
+    num_layers: L.
+
+  Returns:
+    The same, with `layers_0` and so on in place of `layers`.
+  """
+  others = {k: v for k, v in params.items() if k != transformer.LAYERS}
+  stacked = params[transformer.LAYERS]
+  return others | {
+    f"{transformer.LAYERS}_{index}": jax.tree.map(
+      lambda leaf, index=index: leaf[index], stacked
+    )
+    for index in range(num_layers)
+  }
+
+
+def convert(model: transformer.Transformer, params: Params) -> Params:
   """Returns a decoder's parameters as sampling reads them.
 
   Args:
@@ -77,4 +110,8 @@ def sampling_params(model: transformer.Transformer, params: Params) -> Params:
     params: the parameters of training.
   """
   params = transformer.compute_params(model.dtype, params)
-  return fuse(params, model.config) if model.fused else params
+  if model.fused:
+    params = fuse(params, model.config)
+  if model.unrolled:
+    params = unstack(params, model.config.num_layers)
+  return params
