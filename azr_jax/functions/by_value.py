@@ -88,12 +88,16 @@ class _Pickler(pickle.Pickler):
     if isinstance(obj, types.ModuleType):
       return importlib.import_module, (obj.__name__,)
     if isinstance(obj, types.MappingProxyType):
-      return types.MappingProxyType, (dict(obj),)
+      return _proxy, (dict(obj),)
     if isinstance(obj, types.FunctionType) and not is_importable(obj):
       return _reduce_function(obj)
     if isinstance(obj, type) and obj.__module__ == _MAIN:
       return _reduce_class(obj)
     return NotImplemented
+
+
+def _proxy(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+  return types.MappingProxyType(mapping)
 
 
 def _reduce_function(function: types.FunctionType) -> tuple[Any, ...]:
@@ -203,8 +207,11 @@ def _reduce_class(cls: type) -> tuple[Any, ...]:
     if name not in _OF_EVERY_CLASS
     and not isinstance(value, types.MemberDescriptorType)
   }
-  arguments = type(cls), cls.__name__, cls.__bases__, attributes.pop(
-    "__slots__", None
+  arguments = (
+    type(cls),
+    cls.__name__,
+    cls.__bases__,
+    attributes.pop("__slots__", None),
   )
   return _empty_class, arguments, attributes, None, None, _fill_class
 
@@ -214,7 +221,9 @@ def _empty_class(
 ) -> type:
   namespace = {"__module__": _MAIN}
   return make(
-    name, bases, namespace if slots is None else namespace | {"__slots__": slots}
+    name,
+    bases,
+    namespace if slots is None else namespace | {"__slots__": slots},
   )
 
 

@@ -344,5 +344,3 @@ def _take_load(process: Process, replies: Sequence[dict[str, Any]]) -> str:
       for one in reply["signatures"]
     ]
   return ""
-
-

@@ -80,7 +80,7 @@ def find(function: Function) -> Callable[..., Any]:
   where, name = split(function.spec)
   try:
     module = _import(where)
-  except Exception as error:  # noqa: BLE001 - a user's file may raise anything.
+  except Exception as error:
     place = last_line(error)
     raise ValueError(
       f"{function.spec}: cannot be imported: {type(error).__name__}: "

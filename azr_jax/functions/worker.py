@@ -136,6 +136,8 @@ def _load(
   for function in functions:
     try:
       found.append(spec_lib.find(function))
+      if hasattr(found[-1], "bind"):
+        found[-1].bind(os.environ)
       taken = spec_lib.signature(found[-1])
     except Exception as error:  # noqa: BLE001 - it becomes the reply.
       text = str(error) if isinstance(error, ValueError) else repr(error)

@@ -16,7 +16,7 @@ from azr_jax.functions import by_value, pool, spec
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 
-FILE = '''
+FILE = """
 import asyncio, os, sys, time
 import numpy as np
 from sibling import TWO
@@ -44,7 +44,7 @@ def pid(): return os.getpid()
 async def waits(seconds):
   await asyncio.sleep(seconds)
   return os.getpid()
-'''
+"""
 NAMES = re.findall(r"def (\w+)", FILE)
 
 
@@ -167,7 +167,7 @@ def test_what_a_function_takes():
 
 
 # What a notebook defines, in `__main__` of another process.
-NOTEBOOK = textwrap.dedent('''
+NOTEBOOK = textwrap.dedent("""
   import abc, dataclasses, re, sys
   import xml.etree.ElementTree
   from azr_jax.functions import by_value, pool, spec
@@ -211,7 +211,7 @@ NOTEBOOK = textwrap.dedent('''
       texts = ["yes", "", "<a/>"]
       print([p.submit(i, {"text": t}).result(100).value
              for i, t in enumerate(texts)])
-''')
+""")
 
 
 def test_functions_of_a_notebook_are_sent_by_their_code():
