@@ -9,6 +9,7 @@ import pytest
 import training
 
 from azr_jax import api, train
+from azr_jax.config.settings import Invalid
 from azr_jax.configs import custom
 from azr_jax.report import command
 from azr_jax.tasks.table import sums
@@ -191,9 +192,8 @@ def test_a_notebook_trains_with_its_own_functions(tmp_path, on_one_device):
     ),
   ],
 )
-def test_what_is_missing_is_said_before_anything_is_loaded(
-  tmp_path, flags, message
-):
+@pytest.mark.slow  # The next test has one of them.
+def test_what_is_missing_is_said_by_the_command(tmp_path, flags, message):
   done = subprocess.run(
     [sys.executable, "-m", "azr_jax.train", "--config=configs/custom.py"]
     + [f"--workdir={tmp_path}", *flags],
@@ -205,6 +205,16 @@ def test_what_is_missing_is_said_before_anything_is_loaded(
   )
   assert done.returncode == 2
   assert message in done.stderr and done.stderr.count("\n") <= 3
+
+
+def test_what_is_missing_is_said_before_anything_is_loaded(tmp_path):
+  config = custom.get_config()
+  with pytest.raises(Invalid, match="config.custom.data='': expected a file"):
+    train.train(config, str(tmp_path / "run"))
+  config.custom.data, config.custom.reward = "x", "nobody.py:f"
+  with pytest.raises(Invalid, match="there is no file nobody.py"):
+    train.train(config, str(tmp_path / "run"))
+  assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

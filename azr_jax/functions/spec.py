@@ -64,7 +64,8 @@ def split(spec: str) -> tuple[str, str]:
     ValueError: it has another form.
   """
   module, colon, name = spec.rpartition(":")
-  if not colon or not module or not name.isidentifier():
+  is_place = bool(module.strip()) and "*" not in module
+  if not colon or not is_place or not name.isidentifier():
     raise ValueError(f"{spec!r}: expected FILE.py:NAME or MODULE:NAME")
   return module, name
 

@@ -117,4 +117,7 @@ def _answer(result: Result) -> Answer:
   elif result.is_lost:
     kind = pool.DIED
   message = f"{result.error or result.status} in the sandbox"
+  if result.error == "ModuleNotFoundError":
+    message += ", which has a part of the standard library and those of "
+    message += "executor.libraries"
   return Answer(None, kind, message, result.seconds)

@@ -204,6 +204,7 @@ class Custom(System):
       itertools.chain(*(by_number[g.number] for g in groups.sampled))
     )
     self._report(step, graded)
+    _complete_grades(list(itertools.chain(*sampled)))
     self._order.update(step, taken, groups)
     metrics = self._metrics(list(itertools.chain(*sampled)), graded)
     metrics |= groups.metrics(_NAME) | self._order.metrics()
@@ -338,6 +339,14 @@ class Custom(System):
       for index, prompt in fitting
     )
     return evaluation_scores(graded, self._rewards, len(found) - len(fitting))
+
+
+def _complete_grades(trajectories: Sequence[types.Trajectory]) -> None:
+  """Calls responses incorrect of which no reward says what others are told."""
+  if any(collect.CORRECT in t.metrics for t in trajectories):
+    for trajectory in trajectories:
+      assert isinstance(trajectory.metrics, dict)
+      trajectory.metrics.setdefault(collect.CORRECT, 0.0)
 
 
 def evaluation_scores(

@@ -114,10 +114,13 @@ def test_failures_are_scores_and_other_completions_have_theirs(file, context):
   assert [score.value for score in found] == [1.0, *[None] * 5]
 
 
-def test_the_sandbox_gives_the_same_scores(file, context, executor):
-  del executor
+def test_the_sandbox_gives_the_same_scores(file, context, tmp_path):
+  alone = tmp_path / "alone.py"  # The sandbox has no `asyncio`.
+  alone.write_text(FILE.replace("asyncio, ", "").partition("async def")[0])
+  with alone.open("a") as more:
+    more.write(FILE[FILE.index("def picky") :])
   settings = settings_of(
-    file, ["1*right", "1*of_all", "1*picky"], where="executor"
+    alone, ["1*right", "1*of_all", "1*picky"], where="executor"
   )
   made = rewards.Rewards(settings, ROW.columns)
   assert made.processes() == []
