@@ -52,6 +52,7 @@ def wandb_records(folder):
   """Returns (run id, config, history rows) of each of W&B's own files."""
   from wandb.proto import wandb_internal_pb2
 
+  wandb.teardown()  # Its service writes the files, until it ends.
   found = []
   for path in sorted(glob.glob(f"{folder}/wandb/offline-run-*/run-*.wandb")):
     run_id, config, rows = "", {}, []
