@@ -191,7 +191,7 @@ class Stream:
     slots = self._engine.slot_counts[0]
     if self._scheduler is None:
       return slots - len(self._unscheduled)
-    return slots - self._scheduler.num_live - self._scheduler.num_waiting
+    return slots - self._scheduler.stages.num_sequences
 
   def send(self) -> bool:
     """Fills free slots, starts a call of the decode loop, delivers completions.
@@ -205,10 +205,10 @@ class Stream:
     scheduler = self._scheduler
     if scheduler is not None:
       scheduler.admit()
-      if scheduler.num_decoding:
+      if scheduler.stages.running:
         self._output = scheduler.decode()
       else:
-        self._ended = scheduler.take_ended()
+        self._ended = scheduler.stages.take_ended()
         self._close_if_empty()
     for sequence in ended:
       sequence.completion_future.set_result(self._completion(sequence))
@@ -227,7 +227,7 @@ class Stream:
 
   def wait_for_tools(self) -> None:
     """Waits until a tool output has come, if any is awaited."""
-    if self._scheduler is not None and self._scheduler.num_awaiting_tools:
+    if self._scheduler is not None and self.awaits_tools:
       self._scheduler.receive_tool_outputs(wait=True)
 
   def cancel(self, requests: Iterable[Request]) -> None:
@@ -244,7 +244,7 @@ class Stream:
   def deliver(self) -> bool:
     """Delivers completions without a call; returns whether there were any."""
     if self._scheduler is not None:
-      self._ended += self._scheduler.take_ended()
+      self._ended += self._scheduler.stages.take_ended()
     ended, self._ended = self._ended, []
     for sequence in ended:
       sequence.completion_future.set_result(self._completion(sequence))
@@ -253,7 +253,7 @@ class Stream:
   @property
   def awaits_tools(self) -> bool:
     """Whether a sequence waits for a tool output."""
-    return bool(self._scheduler and self._scheduler.num_awaiting_tools)
+    return bool(self._scheduler and self._scheduler.stages.awaiting_tools)
 
   def suspend(self) -> None:
     """Takes all sequences from the slots, and frees the memory of the device.
@@ -285,7 +285,7 @@ class Stream:
 
   def _close_if_empty(self) -> None:
     """Frees the slots if no sequence is left."""
-    if self._scheduler is not None and self._scheduler.is_empty:
+    if self._scheduler is not None and self._scheduler.stages.is_empty:
       self._scheduler = None
       self._span.close()
 

@@ -274,7 +274,7 @@ class Requests:
           got = future.result()
           assert (got.token_ids.tolist(), got.finish_reason) == (ids, reason)
     scheduler = self._stream._scheduler
-    if scheduler is not None and not scheduler.num_live + scheduler.num_waiting:
+    if scheduler is not None and not scheduler.stages.num_sequences:
       num_free = map(scheduler._pages.num_free, range(self._engine.devices))
       assert set(num_free) == {self._engine.num_pages}
 
@@ -310,8 +310,8 @@ def test_no_device_is_idle_while_others_have_a_line(requests):
   while not stream.is_empty:
     if stream.send():
       scheduler = stream._scheduler
-      slots = [slot is not None for slot in scheduler._slots]
+      slots = [slot is not None for slot in scheduler._slots.sequences]
       by_device = [any(slots[i : i + 2]) for i in range(0, 8, 2)]
-      waiting = [len(group.waiting) for group in scheduler._groups]
+      waiting = [len(group.waiting) for group in scheduler.stages.groups]
       assert all(by_device) or max(waiting, default=0) < 2
     stream.fetch()
