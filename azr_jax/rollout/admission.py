@@ -1,14 +1,17 @@
 """Who gets a free slot next: prompts from the queue, and their sequences."""
 
 import collections
+from collections.abc import Sequence
 
 from azr_jax.rollout.engine import Engine
+from azr_jax.rollout.meter import RequestMeter
 from azr_jax.rollout.page_pool import CachedTokens, PagePool
 from azr_jax.rollout.preemption import PageAllocator
-from azr_jax.rollout.prefill_scheduler import PromptGroup
+from azr_jax.rollout.prefill_scheduler import PromptGroup, num_to_prefill
 from azr_jax.rollout.sequence import SequenceState
 from azr_jax.rollout.slots import SlotTable
 from azr_jax.rollout.stages import Stages
+from azr_jax.rollout.waiting import Group
 
 
 class Admission:
@@ -21,6 +24,7 @@ class Admission:
     stages: Stages,
     slots: SlotTable,
     allocator: PageAllocator,
+    meter: RequestMeter,
   ):
     """Admits nothing yet.
 
@@ -30,10 +34,11 @@ class Admission:
       stages: the scheduler's sequences.
       slots: their slots.
       allocator: takes free pages.
+      meter: hears of tokens that need no prefill.
     """
     self._engine, self._pages = engine, pages
     self._stages, self._slots = stages, slots
-    self._allocator = allocator
+    self._allocator, self._meter = allocator, meter
 
   def prepare_groups(self) -> None:
     """Takes prompts from the queue for devices on which none waits for slots.
@@ -47,15 +52,7 @@ class Admission:
     if not idle:
       return
     if stages.queue:
-      fraction = len(idle) / len(devices)
-      _, groups = stages.queue.pop(
-        lambda bucket: round(fraction * self._engine.prefill_batch_size(bucket))
-      )
-      for group in groups:
-        device = min(idle, key=stages.load)
-        stages.groups.append(
-          PromptGroup(group.request, group.sequences, CachedTokens(device))
-        )
+      self._take_prompts(idle)
       return
     free = self._slots.free()
     for device in idle:
@@ -66,6 +63,90 @@ class Admission:
         stages.groups.append(
           PromptGroup(largest.request, moved, CachedTokens(device))
         )
+
+  def _take_prompts(self, idle: list[int]) -> None:
+    """Takes prompts of a bucket from the queue, as many as one call prefills.
+
+    They are more than of unknown prompts, if most of their tokens are known.
+
+    Args:
+      idle: the devices that they are for.
+    """
+    stages, engine = self._stages, self._engine
+    bucket, widest = stages.queue.next_bucket(), 0
+    taken: list[PromptGroup] = []
+    while (first := stages.queue.peek(bucket)) is not None:
+      group = self._for_device(first, idle)
+      widest = max(widest, self._chunk(group, bucket))
+      fraction = len(idle) / engine.devices
+      room = round(fraction * engine.prefill_rows(widest)) - len(taken)
+      if taken and (room <= 0 or self._waits(group, taken, bucket, room)):
+        return
+      stages.queue.pop(bucket)
+      taken.append(group)
+      stages.groups.append(group)
+
+  def _for_device(self, group: Group, idle: list[int]) -> PromptGroup:
+    """Returns a group for the device with the fewest sequences.
+
+    Of several, it is the one that knows most of its tokens.
+    """
+    groups = [
+      PromptGroup(group.request, group.sequences, CachedTokens(device))
+      for device in idle
+    ]
+    return min(
+      groups,
+      key=lambda one: (
+        self._stages.load(one.cached.device),
+        num_to_prefill(self._pages, one),
+      ),
+    )
+
+  def _chunk(self, group: PromptGroup, bucket: int) -> int:
+    """Returns how wide a call a prompt needs: that of its bucket, or less."""
+    tokens = num_to_prefill(self._pages, group)
+    if tokens < group.num_uncached:
+      return self._engine.prefill_chunk(tokens)
+    return min(bucket, self._engine.settings.prefill_tokens)
+
+  def _waits(
+    self, group: PromptGroup, taken: list[PromptGroup], bucket: int, room: int
+  ) -> bool:
+    """Returns whether a prompt is prefilled after those that were taken.
+
+    One of them may prefill tokens that it then finds in the cache. It does not
+    wait where that makes one more call: a row of a call costs as much when it
+    is empty.
+
+    Args:
+      group: the prompt.
+      taken: the prompts of the next call.
+      bucket: of all of them.
+      room: rows that are left in the next call.
+    """
+    if not self._pages.keeps_prefixes:
+      return False
+    C = self._pages.page_tokens
+    device, token_ids = group.cached.device, group.token_ids
+    shared = max(
+      (
+        _num_shared(token_ids, other.token_ids, C)
+        for other in taken
+        if other.cached.device == device
+      ),
+      default=0,
+    )
+    if shared <= self._pages.num_known(device, token_ids):
+      return False
+    others = sum(
+      _num_shared(token_ids, other.request.prompt.token_ids[:-1], C) >= shared
+      for other in self._stages.queue.of_bucket(bucket)
+    )
+    rows = self._engine.prefill_rows(
+      self._engine.prefill_chunk(len(token_ids) - shared)
+    )
+    return -(-others // rows) <= -(-max(0, others - room) // rows)
 
   def fill_slots(self) -> bool:
     """Fills free slots; returns whether a sequence progressed."""
@@ -98,6 +179,8 @@ class Admission:
       if not self._share_prompt(group, sequence):
         break
       began = True
+      self._meter.record_reuse(group.num_reused)
+      group.num_reused = 0
       group.waiting.popleft()
       slot = slots.pop()
       if sequence.num_uncached:
@@ -111,6 +194,8 @@ class Admission:
   def _share_prompt(self, group: PromptGroup, sequence: SequenceState) -> bool:
     """Gives a sequence its prompt's cache; returns whether there are pages."""
     prompt = group.cached
+    if self._reuse_own(prompt, sequence):
+      return True
     if len(group.waiting) == 1:
       # The last one needs no copy; what it does not take is released.
       cached = CachedTokens(prompt.device, list(prompt.pages), prompt.count)
@@ -131,3 +216,36 @@ class Admission:
       )
       cached.count = prompt.count
     return True
+
+  def _reuse_own(self, prompt: CachedTokens, sequence: SequenceState) -> bool:
+    """Gives a preempted sequence what is left of its own tokens' cache.
+
+    Args:
+      prompt: the cache of its prompt.
+      sequence: without a cache.
+
+    Returns:
+      Whether there was more than its prompt's cache, and pages to go on.
+    """
+    if not sequence.token_ids:
+      return False
+    own = self._pages.share_known(prompt.device, sequence.all_ids[:-1])
+    if own.count > prompt.count and self._allocator.allocate_call(
+      sequence, own
+    ):
+      self._meter.record_reuse(own.count - prompt.count)
+      sequence.cached = own
+      return True
+    self._pages.release(own)
+    return False
+
+
+def _num_shared(one: Sequence[int], other: Sequence[int], page: int) -> int:
+  """Returns how many first tokens are equal, in full pages."""
+  limit = min(len(one), len(other))
+  shared = 0
+  while shared + page <= limit and (
+    one[shared : shared + page] == other[shared : shared + page]
+  ):
+    shared += page
+  return shared

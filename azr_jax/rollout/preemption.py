@@ -1,8 +1,9 @@
 """Pages for sequences and prompts, and who gives theirs up where they run out.
 
-First, sequences that wait for tools give up theirs, then prompts that were
-prefilled ahead, then the sequences that began last. What was given up is
-prefilled again later.
+First, pages that no sequence uses forget their tokens (`page_pool.py`). Then
+sequences that wait for tools give up theirs, then prompts that were prefilled
+ahead, then the sequences that began last. What was given up is prefilled again
+later.
 """
 
 from azr_jax.rollout.engine import Engine
@@ -57,7 +58,7 @@ class PageAllocator:
       idle = on_device(self._stages.awaiting_tools, device)
       if not idle:
         return False
-      self.drop(idle[-1])
+      self._give_up(idle[-1])
     return True
 
   def allocate_call(
@@ -90,10 +91,19 @@ class PageAllocator:
         waiting.remove(last)
 
   def drop(self, sequence: SequenceState) -> None:
-    """Frees the pages of a sequence, which will be prefilled again."""
+    """Frees the pages of a sequence, if it has any."""
     if sequence.cached is not None:
       self._pages.release(sequence.cached)
       sequence.cached = None
+
+  def _give_up(self, sequence: SequenceState) -> None:
+    """Frees the pages of a sequence, which will be prefilled again.
+
+    It finds those again whose room was not needed until then.
+    """
+    if sequence.cached is not None:
+      self._pages.remember(sequence.cached, sequence.all_ids)
+    self.drop(sequence)
 
   def free_some(self) -> bool:
     """Frees pages on devices where nothing decodes because too few are free.
@@ -132,7 +142,7 @@ class PageAllocator:
       return False
     if groups:
       stages.groups.remove(groups[-1])
-      self._pages.release(groups[-1].cached)
+      groups[-1].release(self._pages)
       stages.queue.add(groups[-1].request, groups[-1].waiting)
     else:
       stages.resuming.remove(resuming[-1])
@@ -141,5 +151,5 @@ class PageAllocator:
 
   def _preempt(self, sequence: SequenceState) -> None:
     """Puts a sequence into the queue again, to be prefilled later."""
-    self.drop(sequence)
+    self._give_up(sequence)
     self._stages.queue.add(sequence.request, [sequence])

@@ -26,8 +26,8 @@ from azr_jax.rollout import conversations
 from azr_jax.rollout import decode as decode_lib
 from azr_jax.rollout.admission import Admission
 from azr_jax.rollout.engine import Engine
+from azr_jax.rollout.kv_cache import KVCache
 from azr_jax.rollout.meter import RequestMeter
-from azr_jax.rollout.page_pool import PagePool
 from azr_jax.rollout.preemption import PageAllocator
 from azr_jax.rollout.prefill_scheduler import empty_batch, next_batch
 from azr_jax.rollout.sequence import Request, ResponseEnd, SequenceState
@@ -51,6 +51,7 @@ class Scheduler:
     self,
     engine: Engine,
     params: types.Params,
+    cache: KVCache,
     stop_ids: np.ndarray,
     response_end: ResponseEnd,
     meter: RequestMeter,
@@ -61,6 +62,7 @@ class Scheduler:
     Args:
       engine: the compiled functions.
       params: parameters to sample with, from `engine.compute_params`.
+      cache: keys and values of these parameters; no sequence uses its pages.
       stop_ids: int32 [I], token ids that end a response.
       response_end: finds ends that only the host sees, such as stop strings.
       meter: counts the calls of the decode loop.
@@ -72,17 +74,14 @@ class Scheduler:
     self._params = params
     self._stop_ids = stop_ids
     self._response_end = response_end
-    self._pool = engine.init_pool()
-    self._pages = PagePool(
-      engine.devices, engine.num_pages, engine.settings.page_size
-    )
+    self._cache = cache
     self.stages = Stages(engine.settings.prompt_buckets)
     self._slots = SlotTable(engine, self.stages, meter)
     self._allocator = PageAllocator(
-      engine, self._pages, self.stages, self._slots
+      engine, cache.pages, self.stages, self._slots
     )
     self._admission = Admission(
-      engine, self._pages, self.stages, self._slots, self._allocator
+      engine, cache.pages, self.stages, self._slots, self._allocator, meter
     )
 
   def add(self, request: Request, sequences: Iterable[SequenceState]) -> None:
@@ -116,12 +115,15 @@ class Scheduler:
   def _prefill(self) -> bool:
     """Prefills the next pending tokens; returns whether there were any."""
     waiting = [*self.stages.resuming, *self.stages.groups]
-    batch = next_batch(self._engine, waiting, self._allocator.allocate)
+    cache = self._cache
+    batch = next_batch(
+      self._engine, cache.pages, waiting, self._allocator.allocate
+    )
     if batch is None:
       return False
     with jax.profiler.TraceAnnotation("prefill"):
-      self.meter.record_dispatch()
-      self._pool = self._engine.prefill(self._params, self._pool, batch)
+      self.meter.record_prefill(int(np.sum(batch.counts)))
+      cache.pool = self._engine.prefill(self._params, cache.pool, batch)
     return True
 
   def receive_tool_outputs(self, wait: bool) -> None:
@@ -167,9 +169,9 @@ class Scheduler:
         decoding, len(self.stages.awaiting_tools), slots
       )
     self.meter.record_decode_dispatch()
-    self._pool, self._slots.state, output = self._engine.decode(
+    self._cache.pool, self._slots.state, output = self._engine.decode(
       self._params,
-      self._pool,
+      self._cache.pool,
       self._slots.state,
       self._slots.take_changes(),
       self._stop_ids,
@@ -246,7 +248,7 @@ class Scheduler:
     """Gives up the sequences of some requests."""
     for group in self.stages.groups:
       if group.request in requests:
-        self._pages.release(group.cached)
+        group.release(self._cache.pages)
     for sequence in self.stages.live:
       if sequence.request not in requests:
         continue
@@ -263,14 +265,15 @@ class Scheduler:
     """
     drained = self.stages.drain()
     self._slots.close()
-    del self._pool  # Its memory is freed.
     return drained
 
   def warm_up(self) -> None:
     """Compiles each program by running it once on empty slots."""
     for chunk in self._engine.prefill_chunks:
       nothing = empty_batch(self._engine, chunk)
-      self._pool = self._engine.prefill(self._params, self._pool, nothing)
+      self._cache.pool = self._engine.prefill(
+        self._params, self._cache.pool, nothing
+      )
     for slots in self._engine.slot_counts:
       if slots < len(self._slots):
         more = len(self._slots)

@@ -18,6 +18,7 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout import decode as decode_lib
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.environment import Environment
+from azr_jax.rollout.kv_cache import KVCache
 from azr_jax.rollout.meter import Meter, RequestMeter
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.scheduler import Scheduler
@@ -83,6 +84,8 @@ class Stream:
     self._params, self._version = params, version
     self._numbers = itertools.count()
     self._scheduler: Scheduler | None = None
+    # It outlives the scheduler, for prompts to come, but not the parameters.
+    self._cache: KVCache | None = None
     self._output: decode_lib.DecodeOutput | None = None
     self._ended: list[SequenceState] = []
     self._span = contextlib.ExitStack()
@@ -164,9 +167,12 @@ class Stream:
     Those that have tokens read them again.
     """
     self._span.enter_context(self._meter.spanning())
+    if self._cache is None:
+      self._cache = KVCache(self._engine)
     self._scheduler = Scheduler(
       self._engine,
       params,
+      self._cache,
       self._stop_ids,
       self._ends.find,
       RequestMeter(self._meter),
@@ -262,7 +268,7 @@ class Stream:
     """
     if self._scheduler is not None:
       self._unscheduled += self._scheduler.drain()
-    self._scheduler = self._params = None
+    self._scheduler = self._params = self._cache = None
     self._span.close()
 
   def resume(self, params: types.Params, version: int) -> None:
@@ -273,6 +279,7 @@ class Stream:
       version: of the parameters.
     """
     self._params, self._version = params, version
+    self._cache = None
 
   @property
   def suspended(self) -> list[SequenceState]:
@@ -287,6 +294,8 @@ class Stream:
     """Frees the slots if no sequence is left."""
     if self._scheduler is not None and self._scheduler.stages.is_empty:
       self._scheduler = None
+      if not self._engine.settings.prefix_cache:
+        self._cache = None
       self._span.close()
 
   def _completion(self, sequence: SequenceState) -> types.Completion:
