@@ -79,8 +79,10 @@ class Admission:
       group = self._for_device(first, idle)
       widest = max(widest, self._chunk(group, bucket))
       fraction = len(idle) / engine.devices
-      room = round(fraction * engine.prefill_rows(widest)) - len(taken)
-      if taken and (room <= 0 or self._waits(group, taken, bucket, room)):
+      rows = round(fraction * engine.prefill_rows(widest))
+      if taken and (
+        len(taken) >= rows or self._waits(group, taken, bucket, rows)
+      ):
         return
       stages.queue.pop(bucket)
       taken.append(group)
@@ -111,7 +113,7 @@ class Admission:
     return min(bucket, self._engine.settings.prefill_tokens)
 
   def _waits(
-    self, group: PromptGroup, taken: list[PromptGroup], bucket: int, room: int
+    self, group: PromptGroup, taken: list[PromptGroup], bucket: int, rows: int
   ) -> bool:
     """Returns whether a prompt is prefilled after those that were taken.
 
@@ -123,7 +125,7 @@ class Admission:
       group: the prompt.
       taken: the prompts of the next call.
       bucket: of all of them.
-      room: rows that are left in the next call.
+      rows: of the next call.
     """
     if not self._pages.keeps_prefixes:
       return False
@@ -139,14 +141,17 @@ class Admission:
     )
     if shared <= self._pages.num_known(device, token_ids):
       return False
+    rows_then = self._engine.prefill_rows(
+      self._engine.prefill_chunk(len(token_ids) - shared)
+    )
     others = sum(
       _num_shared(token_ids, other.request.prompt.token_ids[:-1], C) >= shared
       for other in self._stages.queue.of_bucket(bucket)
     )
-    rows = self._engine.prefill_rows(
-      self._engine.prefill_chunk(len(token_ids) - shared)
+    fewer = max(0, others - (rows - len(taken)))
+    return rows_then > rows and -(-others // rows_then) <= -(
+      -fewer // rows_then
     )
-    return -(-others // rows) <= -(-max(0, others - room) // rows)
 
   def fill_slots(self) -> bool:
     """Fills free slots; returns whether a sequence progressed."""
