@@ -115,6 +115,17 @@ def test_a_prefix_cache_makes_no_call_more(seed):
   assert calls <= calls_without
 
 
+def test_prompts_of_one_call_do_not_wait_for_each_other():
+  """Rows of a call do not see what it writes, and it has rows for all."""
+  host = Host(dataclasses.replace(LONG, prefill_tokens=4096))
+  prompts = prompts_of([template(500)], 3)
+  _, counts = host.sample(prompts)
+  assert host.engine.prefill_calls == 1 and counts.reused == 0
+  # They have found out that their first pages are equal.
+  _, again = host.sample(prompts)
+  assert again.reused == 3 * 512
+
+
 def test_pages_are_known_until_the_parameters_change():
   host = Host(LONG)
   prompts = prompts_of([template(500)], 1)
