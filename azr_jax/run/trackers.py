@@ -9,7 +9,6 @@ It repeats the steps after its last checkpoint; the later value of a step is
 the one that the run's files have.
 """
 
-import contextlib
 import dataclasses
 import importlib
 import json
@@ -19,6 +18,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from azr_jax.config import user_files
 from azr_jax.config.settings import Invalid, Settings, setting
 from azr_jax.run import folder as folder_lib
 from azr_jax.run import storage
@@ -165,8 +165,8 @@ class Trackers:
 def _run_id(path: pathlib.Path) -> str:
   """Returns the id of the run in the folder; a new one in a new folder."""
   file = path / _IDS
-  with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-    return str(json.loads(file.read_text(encoding="utf-8"))["id"])
+  if file.exists():
+    return str(user_files.read_object(file)["id"])
   run_id = uuid.uuid4().hex[:8]
   storage.write_atomically(file, json.dumps({"id": run_id}) + "\n")
   return run_id
