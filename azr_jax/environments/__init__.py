@@ -1,0 +1,12 @@
+"""Environments of several turns, run in processes of their own.
+
+`protocol.py` says what an environment is, `kits.py` finds one by its spec, and
+one module for each kit runs that kit's environments as they are: `verifiers`,
+`reasoning-gym` and GEM. `server.py` plays episodes in a worker process, and
+`client.py` asks it. `tools.py` calls functions of users as tools. This package
+imports no JAX.
+"""
+
+from azr_jax.environments.protocol import Turn
+
+__all__ = ["Turn"]
