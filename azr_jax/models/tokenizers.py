@@ -2,7 +2,7 @@
 
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import sentencepiece
@@ -53,11 +53,17 @@ class Tokenizer(Protocol):
     """Returns the id whose text is exactly `piece`, or None."""
     ...
 
-  def apply_chat_template(self, text: str) -> str:
-    """Returns a user's message in the model's chat template, as text.
+  def apply_chat_template(
+    self, messages: str | Sequence[Mapping[str, str]]
+  ) -> str:
+    """Returns messages in the model's chat template, as text.
+
+    Args:
+      messages: a user's message, or all messages of a conversation, each with
+        `role` and `content`.
 
     Raises:
-      ValueError: the model has no chat template.
+      ValueError: the model has no chat template, or it refuses the messages.
     """
     ...
 
@@ -105,7 +111,9 @@ class SentencePieceTokenizer:
     is_token = len(ids) == 1 and ids[0] != self._model.unk_id()
     return ids[0] if is_token else None
 
-  def apply_chat_template(self, text: str) -> str:
+  def apply_chat_template(
+    self, messages: str | Sequence[Mapping[str, str]]
+  ) -> str:
     """Raises ValueError, because sentencepiece has no chat template."""
     raise ValueError(
       "the model has no chat template; expected another prompt format"
@@ -167,21 +175,30 @@ class HuggingFaceTokenizer:
     """
     return self._tokenizer.get_added_vocab().get(piece)
 
-  def apply_chat_template(self, text: str) -> str:
-    """Returns a user's message in the model's chat template, as text.
+  def apply_chat_template(
+    self, messages: str | Sequence[Mapping[str, str]]
+  ) -> str:
+    """Returns messages in the model's chat template, as text.
+
+    Args:
+      messages: a user's message, or all messages of a conversation, each with
+        `role` and `content`.
 
     Raises:
-      ValueError: the model has no chat template.
+      ValueError: the model has no chat template, or it refuses the messages.
     """
     if not self._tokenizer.chat_template:
       raise ValueError(
         "the model has no chat template; expected another prompt format"
       )
-    return self._tokenizer.apply_chat_template(
-      [{"role": "user", "content": text}],
-      tokenize=False,
-      add_generation_prompt=True,
-    )
+    if isinstance(messages, str):
+      messages = [{"role": "user", "content": messages}]
+    with user_files.reading("the chat template", "messages that it takes"):
+      return self._tokenizer.apply_chat_template(
+        [dict(message) for message in messages],
+        tokenize=False,
+        add_generation_prompt=True,
+      )
 
   def save(self, folder: pathlib.Path) -> None:
     """Writes the tokenizer's files and the EOS token ids."""

@@ -2,7 +2,7 @@
 
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -143,7 +143,9 @@ class EndlessTokenizer:
     del piece
     return None
 
-  def apply_chat_template(self, text: str) -> str:
+  def apply_chat_template(
+    self, messages: str | Sequence[Mapping[str, str]]
+  ) -> str:
     """Raises NotImplementedError, because nothing encodes a text."""
     raise NotImplementedError
 

@@ -109,6 +109,16 @@ class Scheduler:
     return len(self._running)
 
   @property
+  def decoding(self) -> tuple[SequenceState, ...]:
+    """The sequences that slots hold, in the order in which they started."""
+    return tuple(self._running)
+
+  @property
+  def num_free_pages(self) -> int:
+    """How many pages of all devices no prompt or sequence has."""
+    return sum(map(self._pages.num_free, range(self._engine.devices)))
+
+  @property
   def num_waiting(self) -> int:
     """How many sequences wait for a slot and have no cache of their own."""
     return self._queue.num_sequences + sum(len(g.waiting) for g in self._groups)
