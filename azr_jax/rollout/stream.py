@@ -194,6 +194,13 @@ class Stream:
     return () if self._scheduler is None else self._scheduler.decoding
 
   @property
+  def num_free_pages(self) -> int:
+    """How many pages of all devices no prompt or sequence has."""
+    if self._scheduler is None:
+      return self._engine.num_pages * self._engine.devices
+    return self._scheduler.num_free_pages
+
+  @property
   def num_free(self) -> int:
     """How many slots neither hold a sequence nor have one that waits."""
     slots = self._engine.slot_counts[0]

@@ -96,6 +96,7 @@ class Status:
     cancelled: jobs that were given up, by their client or at the end.
     tokens: that were sampled for answered jobs.
     step: of the weights.
+    free_pages: pages of the cache that nothing has.
   """
 
   running: int
@@ -104,6 +105,7 @@ class Status:
   cancelled: int
   tokens: int
   step: int
+  free_pages: int
 
 
 @dataclasses.dataclass(eq=False)
@@ -166,6 +168,7 @@ class DecodeWorker:
     # The rest is read and written by all threads.
     self._lock = threading.Lock()
     self._step = step
+    self._free_pages = self._stream.num_free_pages
     self._open_choices: dict[Job, int] = {}
     self._refusal: ApiError | None = None
     self._deadline: float | None = None
@@ -192,6 +195,7 @@ class DecodeWorker:
         self._cancelled,
         self._tokens,
         self._step,
+        self._free_pages,
       )
 
   def submit(self, job: Job) -> None:
@@ -269,6 +273,7 @@ class DecodeWorker:
         self._swap_params()
         is_sent = self._stream.send()
         self._num_decoding = len(self._stream.decoding)
+        self._free_pages = self._stream.num_free_pages
         self._collect_running()
         self._flush()
         if is_sent:

@@ -166,6 +166,7 @@ class HttpServer:
       "answered": status.answered,
       "cancelled": status.cancelled,
       "tokens": status.tokens,
+      "free_pages": status.free_pages,
     }
     return web.json_response(body, status=200 if refusal is None else 503)
 

@@ -60,8 +60,7 @@ def test_too_many_requests_get_429_and_the_client_comes_again(serve_with):
 def test_a_client_that_goes_away_frees_its_pages(served, is_streamed):
   """Its sequences run, wait for a slot, or have just ended."""
   before = served.worker.status()
-  body = LONG | {"n": 30, "stream": is_streamed, "ignored": None}
-  del body["ignored"]
+  body = LONG | {"n": 30, "stream": is_streamed}
   with served.client() as client:
     kept = client.completions.create(**LONG, stream=True, seed=1)
     with httpx.Client(timeout=60) as other:
@@ -81,6 +80,7 @@ def test_a_client_that_goes_away_frees_its_pages(served, is_streamed):
   assert after.cancelled == before.cancelled + 1
   assert after.answered == before.answered + 1
   assert (after.running, after.waiting) == (0, 0)
+  assert after.free_pages == served.policy.sampler.engine.num_pages
   [want] = served.sampled(PROMPT, seed=1, max_new_tokens=[40])
   assert text == want.text
 
