@@ -64,6 +64,8 @@ TEST_REQUIRES = [
   "reasoning-gym>=0.1.25",
   "ruff>=0.8",
   "torch==2.13.0",
+  "trackio>=0.10",
+  "wandb>=0.19",
 ]
 
 setuptools.setup(
@@ -86,6 +88,8 @@ setuptools.setup(
     "test": TEST_REQUIRES,
     "eval": ["datasets>=3.0", "math-verify>=0.7"],
     "gym": ["reasoning-gym>=0.1.25"],
+    "wandb": ["wandb>=0.19"],
+    "trackio": ["trackio>=0.10"],
     "ray": ["ray>=2.40"],
     "scripts": SCRIPTS_REQUIRES,
     "serve": SERVE_REQUIRES,

@@ -182,6 +182,8 @@ _EXTRAS = {
   "reasoning_gym": "gym",
   "ray": "ray",
   "matplotlib": "notebooks",
+  "wandb": "wandb",
+  "trackio": "trackio",
   "torch": "test",
   "pyarrow": "test",
 }
