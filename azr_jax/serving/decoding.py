@@ -80,7 +80,7 @@ class Tokens(NamedTuple):
   finish_reason: str | None
 
 
-# What a job hears, in order: tokens, or the error that ends it.
+# A job hears tokens, in order, or the error that ends it.
 Update = Tokens | ApiError
 Deliver = Callable[[Sequence[tuple[Job, Update]]], None]
 

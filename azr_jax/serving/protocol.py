@@ -19,7 +19,7 @@ from azr_jax.serving.settings import LimitSettings
 
 # Seeds that the sampler folds into its key are below it.
 SEED_RANGE = 1 << 31
-# What OpenAI's completions have if a request does not say.
+# OpenAI's completions have so many tokens if a request does not say.
 _DEFAULT_MAX_TOKENS = 16
 _MAX_SEED = 1 << 64
 _NO_OTHERS = ": the log-probability of each token, of no others"
