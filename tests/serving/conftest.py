@@ -48,17 +48,21 @@ class Served:
     policy: samples the same beside the server, on its own stream.
     worker: the server's.
     settings: the server's.
+    clients: those that were made, to be closed at the end.
   """
 
   url: str
   policy: Policy
   worker: DecodeWorker
   settings: ServeSettings
+  clients: contextlib.ExitStack
 
   def client(self, **options):
     """Returns a client of the API, which asks once."""
     options = {"api_key": "none", "max_retries": 0, "timeout": 300} | options
-    return openai.OpenAI(base_url=self.url, **options)
+    return self.clients.enter_context(
+      openai.OpenAI(base_url=self.url, **options)
+    )
 
   def sampled(self, text, n=1, seed=0, **options):
     """Returns what the sampler itself samples for a seed."""
@@ -80,7 +84,8 @@ def serving(policy, settings, api_key="", step=None):
   thread.start()
   try:
     url = f"http://127.0.0.1:{port}/v1"
-    yield Served(url, policy, worker, settings)
+    with contextlib.ExitStack() as clients:
+      yield Served(url, policy, worker, settings, clients)
   finally:
     worker.end(0.0)
     thread.join()
