@@ -19,6 +19,10 @@ _TOKENIZER_FILES = (
 )
 
 
+# A message of a chat: `role` and `content`.
+Message = Mapping[str, str]
+
+
 @runtime_checkable
 class Tokenizer(Protocol):
   """What the rest of the code needs of a tokenizer.
@@ -27,11 +31,13 @@ class Tokenizer(Protocol):
     eos_ids: EOS token ids.
     pad_id: the id that pads rows.
     vocab_size: one more than the largest id.
+    has_chat_template: whether `apply_chat_template` has one to apply.
   """
 
   eos_ids: tuple[int, ...]
   pad_id: int
   vocab_size: int
+  has_chat_template: bool
 
   def encode(self, text: str) -> list[int]:
     """Returns the ids of a text, without special tokens around it."""
@@ -54,13 +60,14 @@ class Tokenizer(Protocol):
     ...
 
   def apply_chat_template(
-    self, messages: str | Sequence[Mapping[str, str]]
+    self, messages: str | Sequence[Message], is_answered: bool = False
   ) -> str:
     """Returns messages in the model's chat template, as text.
 
     Args:
-      messages: a user's message, or all messages of a conversation, each with
-        `role` and `content`.
+      messages: a user's message, or messages with role and content.
+      is_answered: whether they are whole; otherwise the text ends where the
+        assistant's next message begins.
 
     Raises:
       ValueError: the model has no chat template, or it refuses the messages.
@@ -74,6 +81,8 @@ class Tokenizer(Protocol):
 
 class SentencePieceTokenizer:
   """A sentencepiece model file, as the embedded models have it."""
+
+  has_chat_template = False
 
   def __init__(self, path: pathlib.Path):
     """Reads the file, here or in an object store.
@@ -112,9 +121,10 @@ class SentencePieceTokenizer:
     return ids[0] if is_token else None
 
   def apply_chat_template(
-    self, messages: str | Sequence[Mapping[str, str]]
+    self, messages: str | Sequence[Message], is_answered: bool = False
   ) -> str:
     """Raises ValueError, because sentencepiece has no chat template."""
+    del messages, is_answered
     raise ValueError(
       "the model has no chat template; expected another prompt format"
     )
@@ -175,29 +185,28 @@ class HuggingFaceTokenizer:
     """
     return self._tokenizer.get_added_vocab().get(piece)
 
+  @property
+  def has_chat_template(self) -> bool:
+    """Whether the tokenizer's files have a chat template."""
+    return bool(self._tokenizer.chat_template)
+
   def apply_chat_template(
-    self, messages: str | Sequence[Mapping[str, str]]
+    self, messages: str | Sequence[Message], is_answered: bool = False
   ) -> str:
-    """Returns messages in the model's chat template, as text.
-
-    Args:
-      messages: a user's message, or all messages of a conversation, each with
-        `role` and `content`.
-
-    Raises:
-      ValueError: the model has no chat template, or it refuses the messages.
-    """
-    if not self._tokenizer.chat_template:
+    """Returns messages in the model's chat template; see `Tokenizer`."""
+    if not self.has_chat_template:
       raise ValueError(
         "the model has no chat template; expected another prompt format"
       )
     if isinstance(messages, str):
       messages = [{"role": "user", "content": messages}]
-    with user_files.reading("the chat template", "messages that it takes"):
+    with user_files.reading(
+      "the model's chat template", "messages that it accepts"
+    ):
       return self._tokenizer.apply_chat_template(
         [dict(message) for message in messages],
         tokenize=False,
-        add_generation_prompt=True,
+        add_generation_prompt=not is_answered,
       )
 
   def save(self, folder: pathlib.Path) -> None:

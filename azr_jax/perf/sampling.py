@@ -2,7 +2,7 @@
 
 import pathlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.load import ModelSource
 from azr_jax.models.operations import decode_bytes
+from azr_jax.models.tokenizers import Message
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.perf import comparison, device, measured_costs
 from azr_jax.perf.sampler_forecast import Rules, SamplerCosts
@@ -120,6 +121,7 @@ class EndlessTokenizer:
   """
 
   eos_ids: tuple[int, ...] = ()
+  has_chat_template = False
   pad_id = 0
 
   def __init__(self, vocab_size: int):
@@ -144,7 +146,7 @@ class EndlessTokenizer:
     return None
 
   def apply_chat_template(
-    self, messages: str | Sequence[Mapping[str, str]]
+    self, messages: str | Sequence[Message], is_answered: bool = False
   ) -> str:
     """Raises NotImplementedError, because nothing encodes a text."""
     raise NotImplementedError

@@ -101,7 +101,7 @@ class TrainSettings(Settings):
     # The property raises Invalid if samples would be weighted twice.
     assert self.correction
     text_monitor.load_classifier(self.train.flag_classifier)
-    if self.evaluation.every:
+    if self.evaluation.every and self.evaluation.benchmarks:
       try:
         benchmarks.names(self.evaluation.benchmarks)
       except ValueError as error:
@@ -210,6 +210,15 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
     except Invalid as error:
       raise error.inside(cls.name) from None
     cls.check(settings, shared.rollout)
+    evaluation = shared.evaluation
+    if evaluation.every and not (
+      evaluation.benchmarks or cls.has_evaluation(settings)
+    ):
+      raise Invalid(
+        "evaluation.benchmarks",
+        f"='' with evaluation.every={evaluation.every}: expected benchmarks or "
+        "a system with evaluation data of its own",
+      )
   except Invalid as error:
     raise error.inside("config") from None
   return ExperimentSettings(shared, cls, settings)
