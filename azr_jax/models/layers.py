@@ -27,6 +27,7 @@ class Computation:
     multiply: the product with a kernel, from `products.make`.
     fused: whether query, key and value have one kernel; see
       `sampling_params.py`.
+    quantized: whether kernels have 8 bits and scales; see the same.
   """
 
   dtype: jnp.dtype = jnp.float32
@@ -36,6 +37,7 @@ class Computation:
   )
   multiply: products.MultiplyFn = products.multiply
   fused: bool = False
+  quantized: bool = False
 
 
 def named(
@@ -110,6 +112,14 @@ class Projection(nn.Module):
       self.axes_in + self.axes_out,
       len(self.shape_in),
     ).astype(self.how.dtype)
+    if self.how.quantized:
+      scale = self.param(
+        "scale",
+        named(nn.initializers.ones, self.axes_out),
+        self.shape_out,
+        jnp.float32,
+      )
+      y = products.rescale(y, scale)
     if self.bias:
       bias = self.param(
         "bias",

@@ -121,6 +121,7 @@ def make_engine(
     ValueError: the cache has no room for the longest sequence.
   """
   c, platform = model.config, mesh_lib.platform(mesh)
+  model = model.clone(kernel_dtype=settings.kernel_dtype)
   model = model.clone(
     # A token has few activations, so partial products of split kernels cost
     # less than gathering the kernels for each token, as training does.

@@ -3,13 +3,19 @@
 import dataclasses
 import re
 
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
 from azr_jax.config.settings import Settings, setting
+from azr_jax.models.quantization import DTYPES
 from azr_jax.rollout.token_sampling import Truncation
 
 # How decoding reads the pages of its cache.
 ATTENTIONS = AUTO, KERNEL, LOOP = "auto", "kernel", "loop"
 # How sampling goes through the layers.
 LAYERS = AUTO, SCAN, UNROLLED = "auto", "scan", "unrolled"
+# Types of 8 bits, and what stands for the type of computing.
+NONE, MODEL_DTYPE = "none", "auto"
 # Bytes of a layer from which `auto` unrolls: to copy a smaller one costs
 # little, and a program of one layer compiles faster.
 UNROLLED_BYTES = 4 << 20
@@ -89,6 +95,18 @@ class SamplerSettings(Settings):
     "compilers copy a layer's kernels out of the stack for each token",
     choices=LAYERS,
   )
+  quantization: str = setting(
+    NONE,
+    "type of 8 bits to which the layers' weights are rounded for sampling, with "
+    "a scale for each output channel; none: model.dtype",
+    choices=(NONE, *DTYPES),
+  )
+  kv_cache_dtype: str = setting(
+    MODEL_DTYPE,
+    "type of cached keys and values; of 8 bits, with a scale for each token and "
+    "key head; auto: model.dtype",
+    choices=(MODEL_DTYPE, *DTYPES),
+  )
   cache_gib: float = setting(
     0.0,
     "keys and values on each device, GiB; 0: as many as all slots can have",
@@ -166,6 +184,24 @@ class SamplerSettings(Settings):
     if self.layers == AUTO:
       return platform != "tpu" and layer_bytes >= UNROLLED_BYTES
     return self.layers == UNROLLED
+
+  @property
+  def is_quantized(self) -> bool:
+    """Whether sampling rounds more than learning does."""
+    return (self.quantization, self.kv_cache_dtype) != (NONE, MODEL_DTYPE)
+
+  @property
+  def kernel_dtype(self) -> jnp.dtype | None:
+    """The type of the layers' quantized weights, if they are."""
+    return DTYPES.get(self.quantization)
+
+  def cache_dtype(self, dtype: DTypeLike) -> jnp.dtype:
+    """Returns the type of cached keys and values.
+
+    Args:
+      dtype: that of computing.
+    """
+    return DTYPES.get(self.kv_cache_dtype, jnp.dtype(dtype))
 
   def pages_for(self, tokens: int) -> int:
     """Returns how many pages of the cache so many tokens need."""
