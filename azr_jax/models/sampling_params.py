@@ -10,8 +10,8 @@ transpose for each token.
 
 The kernels of layers may have 8 bits, with a scale for each output channel
 (`quantization.py`). The table of tokens, the output head, norms and biases stay
-as they are: they are a small part of a large model, and logits are what rounding
-changes most.
+as they are: of a large model they are a small part, and logits feel the
+rounding of a head at once.
 
 Where a loop over stacked layers would copy each layer's kernels before it
 multiplies by them, as XLA does on CPUs and GPUs, each layer has its own.

@@ -18,8 +18,8 @@ from azr_jax.models import (
   splash,
 )
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.layers import Block, Computation, NewKV, RMSNorm, named
-from azr_jax.models.pages import PagedCache, RecentKV
+from azr_jax.models.layers import Block, Computation, RMSNorm, named
+from azr_jax.models.pages import Entries, PagedCache, RecentKV
 from azr_jax.types import BoxedParams, Params
 
 # The parameters of all layers, stacked; `LAYERS_0` and so on are unrolled.
@@ -70,7 +70,7 @@ class Transformer(nn.Module):
     segment_ids: Int[Array, "B S"] | None = None,
     cache: PagedCache | None = None,
     recent: RecentKV | None = None,
-  ) -> tuple[Float[Array, "B S D"], NewKV | None]:
+  ) -> tuple[Float[Array, "B S D"], Entries | None]:
     """Runs the decoder.
 
     Without a cache, tokens attend to earlier tokens of their segment; a row is

@@ -97,14 +97,14 @@ class SamplerSettings(Settings):
   )
   quantization: str = setting(
     NONE,
-    "type of 8 bits to which the layers' weights are rounded for sampling, with "
-    "a scale for each output channel; none: model.dtype",
+    "type of 8 bits of the layers' weights in sampling, with a scale for each "
+    "output channel; none: model.dtype",
     choices=(NONE, *DTYPES),
   )
   kv_cache_dtype: str = setting(
     MODEL_DTYPE,
-    "type of cached keys and values; of 8 bits, with a scale for each token and "
-    "key head; auto: model.dtype",
+    "type of cached keys and values; of 8 bits, it has a scale for each token "
+    "and key head; auto: model.dtype",
     choices=(MODEL_DTYPE, *DTYPES),
   )
   cache_gib: float = setting(

@@ -24,7 +24,7 @@ def cache_of(lengths, kv_heads, head_size, dtype, seed=0):
   v = rng.normal(size=(*shape, PAGE, head_size))
   length = jnp.asarray(lengths, jnp.int32)
   return pages.PagedCache(
-    (jnp.asarray(k, dtype), jnp.asarray(v, dtype)),
+    pages.Pool(jnp.asarray(k, dtype), jnp.asarray(v, dtype)),
     jnp.asarray(table),
     length,
     pages.by_length(length),
@@ -52,17 +52,16 @@ def test_the_kernel_equals_the_loop(lengths, kv_heads, group):
     return jnp.asarray(rng.normal(size=shape), jnp.float32)
 
   q = draw(rows, 1, kv_heads * group, head_size)
-  k, v = (draw(rows, 1, kv_heads, head_size) for _ in range(2))
+  new = pages.Entries(*(draw(rows, kv_heads, 1, head_size) for _ in range(2)))
   recent = pages.RecentKV(
-    draw(2, rows, kv_heads, 16, head_size),
-    draw(2, rows, kv_heads, 16, head_size),
+    pages.Entries(*(draw(2, rows, kv_heads, 16, head_size) for _ in range(2))),
     jnp.int32(3),
   )
   live = page_kernel.live_pages(cache.table, cache.length, PAGE)
 
   def attend(cache):
     return cached_attention.cached_attention(
-      q, k, v, cache, recent, layer, interpret=True
+      q, new, cache, recent, layer, interpret=True
     )
 
   want = attend(cache)
