@@ -22,6 +22,8 @@ DTYPES: dict[str, jnp.dtype] = {
   "fp8": jnp.dtype(jnp.float8_e4m3fn),
 }
 _LARGEST = {DTYPES["int8"]: 127.0, DTYPES["fp8"]: 448.0}
+# The largest value of those that share a scale is taken for no less than this.
+_SMALLEST = 1e-30
 
 
 def is_quantized(dtype: DTypeLike) -> bool:
@@ -41,12 +43,12 @@ def quantize(
 
   Returns:
     An array of `dtype` as large as `values`, and float32 scales without `axes`.
-    The scale of values that are all 0 is 1.
+    Scales are positive, also of values that are all 0.
   """
   dtype = jnp.dtype(dtype)
   values = values.astype(jnp.float32)
   largest = jnp.max(jnp.abs(values), axis=axes, keepdims=True)
-  scale = jnp.where(largest > 0, largest / _LARGEST[dtype], 1.0)
+  scale = jnp.maximum(largest, _SMALLEST) / _LARGEST[dtype]
   values = values / scale
   if dtype == jnp.int8:
     values = jnp.round(values)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from azr_jax.config.settings import Settings, setting
+from azr_jax.models.operations import SamplingDtypes
 from azr_jax.models.quantization import DTYPES
 from azr_jax.rollout.token_sampling import Truncation
 
@@ -14,8 +15,10 @@ from azr_jax.rollout.token_sampling import Truncation
 ATTENTIONS = AUTO, KERNEL, LOOP = "auto", "kernel", "loop"
 # How sampling goes through the layers.
 LAYERS = AUTO, SCAN, UNROLLED = "auto", "scan", "unrolled"
-# Types of 8 bits, and what stands for the type of computing.
-NONE, MODEL_DTYPE = "none", "auto"
+# Types of the layers' weights and of the cache in sampling.
+NONE = "none"
+QUANTIZATIONS = (NONE, *DTYPES)
+CACHE_DTYPES = (AUTO, *DTYPES)
 # Bytes of a layer from which `auto` unrolls: to copy a smaller one costs
 # little, and a program of one layer compiles faster.
 UNROLLED_BYTES = 4 << 20
@@ -99,13 +102,13 @@ class SamplerSettings(Settings):
     NONE,
     "type of 8 bits of the layers' weights in sampling, with a scale for each "
     "output channel; none: model.dtype",
-    choices=(NONE, *DTYPES),
+    choices=QUANTIZATIONS,
   )
   kv_cache_dtype: str = setting(
-    MODEL_DTYPE,
+    AUTO,
     "type of cached keys and values; of 8 bits, it has a scale for each token "
     "and key head; auto: model.dtype",
-    choices=(MODEL_DTYPE, *DTYPES),
+    choices=CACHE_DTYPES,
   )
   cache_gib: float = setting(
     0.0,
@@ -188,7 +191,7 @@ class SamplerSettings(Settings):
   @property
   def is_quantized(self) -> bool:
     """Whether sampling rounds more than learning does."""
-    return (self.quantization, self.kv_cache_dtype) != (NONE, MODEL_DTYPE)
+    return self.quantization != NONE or self.kv_cache_dtype != AUTO
 
   @property
   def kernel_dtype(self) -> jnp.dtype | None:
@@ -202,6 +205,15 @@ class SamplerSettings(Settings):
       dtype: that of computing.
     """
     return DTYPES.get(self.kv_cache_dtype, jnp.dtype(dtype))
+
+  def dtypes(self, dtype: DTypeLike) -> SamplingDtypes:
+    """Returns the types of what decoding reads.
+
+    Args:
+      dtype: that of computing.
+    """
+    kernels = self.kernel_dtype or jnp.dtype(dtype)
+    return SamplingDtypes(dtype, kernels, self.cache_dtype(dtype))
 
   def pages_for(self, tokens: int) -> int:
     """Returns how many pages of the cache so many tokens need."""
