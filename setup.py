@@ -61,6 +61,8 @@ TEST_REQUIRES = [
   "reasoning-gym>=0.1.25",
   "ruff>=0.8",
   "torch==2.13.0",
+  "trackio>=0.10",
+  "wandb>=0.19",
 ]
 
 setuptools.setup(
@@ -83,6 +85,8 @@ setuptools.setup(
     "test": TEST_REQUIRES,
     "eval": ["datasets>=3.0", "math-verify>=0.7"],
     "gym": ["reasoning-gym>=0.1.25"],
+    "wandb": ["wandb>=0.19"],
+    "trackio": ["trackio>=0.10"],
     "ray": ["ray>=2.40"],
     "scripts": SCRIPTS_REQUIRES,
     "notebooks": ["jupyter>=1.0", "matplotlib>=3.8"],

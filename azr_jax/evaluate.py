@@ -47,7 +47,7 @@ def run() -> None:
   workdir = flags.DEFINE_string(
     "workdir", None, "Where results go.", required=True
   )
-  limit = flags.DEFINE_integer("limit", 0, "Most items; 0 = all.")
+  limit = flags.DEFINE_integer("limit", 0, "Maximum number of items; 0 = all.")
   join = host_flags.define()
 
   def main() -> None:

@@ -25,7 +25,9 @@ def run() -> None:
   model = flags.DEFINE_string("model", None, "A model spec or run folder.")
   at_random = flags.DEFINE_bool("random", False, "No model: draw at random.")
   out = flags.DEFINE_string("out", None, "The file to write.", required=True)
-  count = flags.DEFINE_integer("count", 603, "Most puzzles.", lower_bound=1)
+  count = flags.DEFINE_integer(
+    "count", 603, "Maximum number of puzzles.", lower_bound=1
+  )
 
   def main() -> None:
     if at_random.value == (model.value is not None):

@@ -181,6 +181,8 @@ _EXTRAS = {
   "reasoning_gym": "gym",
   "ray": "ray",
   "matplotlib": "notebooks",
+  "wandb": "wandb",
+  "trackio": "trackio",
   "torch": "test",
   "pyarrow": "test",
 }

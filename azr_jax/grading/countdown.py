@@ -88,7 +88,7 @@ def verify(puzzle: Puzzle, response: str, mode: str = "strict") -> Score:
   else:
     reached = abs(value - puzzle.target) < _COMPAT_DISTANCE
   return (
-    Score(CORRECT_SCORE, "right")
+    Score(CORRECT_SCORE, "correct")
     if reached
     else Score(INCORRECT_SCORE, "other value")
   )

@@ -20,8 +20,8 @@ from azr_jax.executor import Result
 class Outcome(enum.Enum):
   """The outcome of grading; it is true only if the response is correct."""
 
-  CORRECT = "right"
-  INCORRECT = "wrong"
+  CORRECT = "correct"
+  INCORRECT = "incorrect"
   TIMEOUT = "timeout"
   LOST = "lost"
 

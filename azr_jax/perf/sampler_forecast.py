@@ -4,8 +4,9 @@ They are those of `rollout/scheduler.py` and `rollout/decode.py`; what each
 device call costs is an argument, from a compiler's estimates or from
 measurements. Nothing is drawn or measured here.
 
-Left out: the time of graders that sampling does not hide, tool calls, and pages
-that run out.
+Left out: the time of graders that sampling does not hide, tool calls, pages
+that run out, and tokens that prompts share. Prompts count as different ones, so
+where `rollout.prefix_cache` finds tokens, prefill takes less than is predicted.
 """
 
 import collections
@@ -341,17 +342,20 @@ class _Simulator:
     pending = [one for one in waiting if one.num_uncached]
     if not pending:
       return False
-    chunk = self._rules.prefill_chunk(pending[0].num_uncached)
+    rules = self._rules
+    chunk = rules.prefill_chunk(max(one.num_uncached for one in pending))
+    if len(pending) > rules.rows(chunk):
+      chunk = rules.prefill_chunk(pending[0].num_uncached)
     call_s, page_s = self._costs.prefill_s[chunk]
     before = 0
-    for one in pending[: self._rules.rows(chunk)]:
+    for one in pending[: rules.rows(chunk)]:
       group = one.group if isinstance(one, _Sequence) else one
       total = group.prompt.tokens - 1
       if isinstance(one, _Sequence):
         total += one.num_generated
       before = max(before, total - one.num_uncached)
       one.num_uncached -= min(chunk, one.num_uncached)
-    pages = math.ceil(before / self._rules.page_size)
+    pages = math.ceil(before / rules.page_size)
     self.simulated.prefill_s += call_s + pages * page_s
     return True
 

@@ -81,10 +81,6 @@ class Engine:
     """M, the pages of the longest sequence."""
     return self.settings.pages_for(self.settings.longest)
 
-  def prefill_batch_size(self, bucket: int) -> int:
-    """Returns how many prompts of a bucket are prefilled together."""
-    return self.prefill_rows(min(bucket, self.settings.prefill_tokens))
-
   @property
   def prefill_chunks(self) -> tuple[int, ...]:
     """How many tokens of a row one call may prefill, ascending."""

@@ -33,6 +33,9 @@ class Counts:
       program was sent between the call before and this one.
     alone_steps: iterations of these calls.
     alone_entries: cache entries that their tokens attended to.
+    prefilled: tokens that were prefilled.
+    reused: tokens of prompts, and of sequences that were preempted, that were
+      found in the cache instead.
   """
 
   tokens: int = 0
@@ -43,6 +46,8 @@ class Counts:
   alone_s: float = 0.0
   alone_steps: int = 0
   alone_entries: int = 0
+  prefilled: int = 0
+  reused: int = 0
 
   def __add__(self, other: "Counts") -> "Counts":
     pairs = zip(
@@ -98,6 +103,15 @@ class RequestMeter:
     """Notes that a program other than the decode loop is about to be sent."""
     self._alone = False
     self.record_decode_dispatch()
+
+  def record_prefill(self, tokens: int) -> None:
+    """Notes that so many tokens are about to be prefilled."""
+    self._meter.counts += Counts(prefilled=tokens)
+    self.record_dispatch()
+
+  def record_reuse(self, tokens: int) -> None:
+    """Counts tokens that were found in the cache."""
+    self._meter.counts += Counts(reused=tokens)
 
   def record_decode_dispatch(self) -> None:
     """Notes that a call of the decode loop is about to be sent."""

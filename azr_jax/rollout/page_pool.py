@@ -2,6 +2,9 @@
 
 import dataclasses
 import heapq
+from collections.abc import Sequence
+
+from azr_jax.rollout.prefix_tree import PrefixTree
 
 
 @dataclasses.dataclass(eq=False)
@@ -23,26 +26,41 @@ class CachedTokens:
 class PagePool:
   """The pages of all devices.
 
-  A page may be shared; it is free again when the last of those that share it
-  has released it. The free page with the smallest index is taken first, so
-  which pages are taken follows from the calls alone.
+  A page may be shared. It is free when the last of those that share it has
+  released it, but if its tokens are known, they stay in it until its room is
+  needed: a prompt that begins with them shares it again. Free pages without
+  known tokens are taken first, the smallest index before the others, then the
+  known ones that were released longest ago. So which pages are taken follows
+  from the calls alone.
   """
 
-  def __init__(self, devices: int, num_pages: int, page_tokens: int):
+  def __init__(
+    self,
+    devices: int,
+    num_pages: int,
+    page_tokens: int,
+    keeps_prefixes: bool = True,
+  ):
     """Makes free pages.
 
     Args:
       devices: devices that rows are split over.
       num_pages: of each of them.
       page_tokens: C, tokens of a page.
+      keeps_prefixes: whether pages are known by their tokens.
     """
     self.page_tokens = page_tokens
+    self.keeps_prefixes = keeps_prefixes
     self._free = [list(range(num_pages)) for _ in range(devices)]
     self._ref_counts = [[0] * num_pages for _ in range(devices)]
+    self._trees = [PrefixTree(page_tokens) for _ in range(devices)]
+    # Free pages with known tokens, the one that was released first in front. A
+    # page is released before the one that it follows, so it is taken first.
+    self._kept: list[dict[int, None]] = [{} for _ in range(devices)]
 
   def num_free(self, device: int) -> int:
-    """Returns how many pages of a device are free."""
-    return len(self._free[device])
+    """Returns how many pages of a device no sequence uses."""
+    return len(self._free[device]) + len(self._kept[device])
 
   def pages_for(self, tokens: int) -> int:
     """Returns how many pages so many tokens need."""
@@ -66,14 +84,23 @@ class PagePool:
       Whether enough pages were free; if not, none is taken.
     """
     missing = self.missing(cached, tokens)
-    free = self._free[cached.device]
-    if missing > 0 and missing + reserve > len(free):
+    if missing > 0 and missing + reserve > self.num_free(cached.device):
       return False
     for _ in range(missing):
-      page = heapq.heappop(free)
+      page = self._take_free(cached.device)
       self._ref_counts[cached.device][page] = 1
       cached.pages.append(page)
     return True
+
+  def _take_free(self, device: int) -> int:
+    """Returns a free page, whose tokens are forgotten."""
+    if self._free[device]:
+      return heapq.heappop(self._free[device])
+    kept = self._kept[device]
+    page = next(iter(kept))
+    del kept[page]
+    self._trees[device].remove(page)
+    return page
 
   def share(self, cached: CachedTokens) -> CachedTokens:
     """Returns the tokens of full pages, for another sequence."""
@@ -83,12 +110,55 @@ class PagePool:
       self._ref_counts[cached.device][page] += 1
     return CachedTokens(cached.device, pages, full * self.page_tokens)
 
+  def remember(self, cached: CachedTokens, token_ids: Sequence[int]) -> None:
+    """Makes the full pages of cached tokens known, for prompts to come.
+
+    Where other pages are known for the same tokens, it takes these and frees
+    its own. So whoever holds a known page holds the known pages before it.
+
+    Args:
+      cached: its full pages are not written any more.
+      token_ids: at least as many tokens as are cached.
+    """
+    if not self.keeps_prefixes:
+      return
+    device = cached.device
+    full = cached.count // self.page_tokens
+    tokens = token_ids[: full * self.page_tokens]
+    known = self.share_known(device, tokens)
+    number = len(known.pages)
+    own = CachedTokens(device, cached.pages[:number])
+    cached.pages[:number] = known.pages
+    self.release(own)
+    self._trees[device].add(tokens, cached.pages)
+
+  def num_known(self, device: int, token_ids: Sequence[int]) -> int:
+    """Returns how many first tokens lie in known pages of a device."""
+    return len(self._trees[device].find(token_ids)) * self.page_tokens
+
+  def share_known(self, device: int, token_ids: Sequence[int]) -> CachedTokens:
+    """Returns the known pages of the first tokens, for another sequence.
+
+    Args:
+      device: of the pages.
+      token_ids: all that may be taken from the cache.
+    """
+    pages = self._trees[device].find(token_ids)
+    for page in pages:
+      self._kept[device].pop(page, None)
+      self._ref_counts[device][page] += 1
+    return CachedTokens(device, pages, len(pages) * self.page_tokens)
+
   def release(self, cached: CachedTokens) -> None:
     """Gives up all pages of a sequence or a prompt."""
     ref_counts = self._ref_counts[cached.device]
-    for page in cached.pages:
+    for page in reversed(cached.pages):
       ref_counts[page] -= 1
-      if not ref_counts[page]:
+      if ref_counts[page]:
+        continue
+      if page in self._trees[cached.device]:
+        self._kept[cached.device][page] = None
+      else:
         heapq.heappush(self._free[cached.device], page)
     cached.pages = []
     cached.count = 0

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from azr_jax.rollout.engine import Engine
-from azr_jax.rollout.page_pool import CachedTokens
+from azr_jax.rollout.page_pool import CachedTokens, PagePool
 from azr_jax.rollout.prefill import PrefillBatch
 from azr_jax.rollout.sequence import Request, SequenceState
 
@@ -39,16 +39,38 @@ class PromptGroup:
     request: the prompt.
     waiting: its sequences that have not begun.
     cached: the prompt's tokens that are cached.
+    num_reused: how many of them others had prefilled.
   """
 
   request: Request
   waiting: collections.deque[SequenceState]
   cached: CachedTokens
+  num_reused: int = 0
+
+  @property
+  def token_ids(self) -> tuple[int, ...]:
+    """The tokens that its sequences share: all of the prompt but the last."""
+    return tuple(self.request.prompt.token_ids[:-1])
 
   @property
   def num_uncached(self) -> int:
     """Tokens to prefill: all but the last one."""
     return len(self.request.prompt.token_ids) - 1 - self.cached.count
+
+  @property
+  def has_begun(self) -> bool:
+    """Whether it has pages."""
+    return bool(self.cached.pages)
+
+  def reuse(self, pages: PagePool) -> None:
+    """Begins with the known pages of its first tokens, if there are any."""
+    self.cached = pages.share_known(self.cached.device, self.token_ids)
+    self.num_reused = self.cached.count
+
+  def release(self, pages: PagePool) -> None:
+    """Gives up its pages, to begin again later."""
+    pages.release(self.cached)
+    self.num_reused = 0
 
   def next_tokens(self, count: int) -> tuple[int, ...]:
     """Returns the first tokens that are not cached."""
@@ -58,15 +80,18 @@ class PromptGroup:
 
 def next_batch(
   engine: Engine,
+  pages: PagePool,
   waiting: Iterable[Pending],
   allocate: Callable[[CachedTokens, int], bool],
 ) -> PrefillBatch | None:
   """Returns the batch of the next call, and counts its tokens as cached.
 
-  The call is as wide as the first one needs; others fill the rest of its rows.
+  A prompt of which nothing is cached begins with the known pages of its first
+  tokens. Those that the call fills are known from now on.
 
   Args:
     engine: the compiled functions.
+    pages: those that are known.
     waiting: prompts and sequences, the first ones first.
     allocate: takes pages for cached tokens, so that there is room for so many.
 
@@ -76,20 +101,27 @@ def next_batch(
   pending = [item for item in waiting if item.num_uncached]
   if not pending:
     return None
-  chunk = engine.prefill_chunk(pending[0].num_uncached)
+  chunk = _chunk(engine, pages, pending)
   rows = engine.prefill_rows(chunk) // engine.devices
   batch = empty_batch(engine, chunk)
   used, blocked = [0] * engine.devices, set()
+  prefilled = []
   for item in pending:
-    cached = item.cached
-    assert cached is not None
-    count = min(chunk, item.num_uncached)
-    device = cached.device
-    if device in blocked or used[device] == rows:
+    assert item.cached is not None
+    device = item.cached.device
+    if device in blocked:
       continue
+    if isinstance(item, PromptGroup) and not item.has_begun:
+      item.reuse(pages)
+    if not item.num_uncached or used[device] == rows:
+      continue
+    cached = item.cached
+    count = min(chunk, item.num_uncached)
     if not allocate(cached, cached.count + count):
       # Pages that become free are for this one, not for those behind it.
       blocked.add(device)
+      if isinstance(item, PromptGroup) and cached.count == item.num_reused:
+        item.release(pages)
       continue
     row = device * rows + used[device]
     used[device] += 1
@@ -98,7 +130,39 @@ def next_batch(
     batch.counts[row] = count
     batch.table[row, : len(cached.pages)] = cached.pages
     cached.count += count
-  return batch if any(used) else None
+    prefilled.append(item)
+  # Not before: rows of one call do not see what it writes.
+  for item in prefilled:
+    if isinstance(item, PromptGroup):
+      pages.remember(item.cached, item.token_ids)
+  return batch if prefilled else None
+
+
+def num_to_prefill(pages: PagePool, item: Pending) -> int:
+  """Returns how many tokens of an item are neither cached nor known."""
+  if isinstance(item, PromptGroup) and not item.has_begun:
+    known = pages.num_known(item.cached.device, item.token_ids)
+    return item.num_uncached - known
+  return item.num_uncached
+
+
+def _chunk(engine: Engine, pages: PagePool, pending: Iterable[Pending]) -> int:
+  """Returns how wide a call is.
+
+  It is as wide as the first item needs, or as the widest one if a call of that
+  width has room for all of them.
+  """
+  wanted = [(item, num_to_prefill(pages, item)) for item in pending]
+  wanted = [(item, tokens) for item, tokens in wanted if tokens]
+  if not wanted:
+    return engine.prefill_chunks[0]
+  widest = engine.prefill_chunk(max(tokens for _, tokens in wanted))
+  per_device = collections.Counter(
+    item.cached.device for item, _ in wanted if item.cached is not None
+  )
+  if max(per_device.values()) * engine.devices <= engine.prefill_rows(widest):
+    return widest
+  return engine.prefill_chunk(wanted[0][1])
 
 
 def empty_batch(engine: Engine, chunk: int) -> PrefillBatch:

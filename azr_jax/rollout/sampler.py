@@ -26,6 +26,7 @@ from azr_jax.models import transformer
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.engine import Engine, make_engine
 from azr_jax.rollout.environment import Environment
+from azr_jax.rollout.kv_cache import KVCache
 from azr_jax.rollout.meter import Meter, RequestMeter
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.scheduler import Scheduler
@@ -82,7 +83,14 @@ class Sampler:
     """Compiles everything that a stream runs; params as for `open`."""
     stop_ids = np.asarray(sorted(self._ends.stop_ids), np.int32)
     meter = RequestMeter(Meter())
-    Scheduler(self._engine, params, stop_ids, self._ends.find, meter).warm_up()
+    Scheduler(
+      self._engine,
+      params,
+      KVCache(self._engine),
+      stop_ids,
+      self._ends.find,
+      meter,
+    ).warm_up()
 
   def open(
     self,

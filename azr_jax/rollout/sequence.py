@@ -91,8 +91,12 @@ class SequenceState:
   def next_tokens(self, count: int) -> tuple[int, ...]:
     """Returns the first tokens that are not cached, the prompt's included."""
     start = self.cached.count if self.cached else 0
-    ids = (*self.request.prompt.token_ids, *self.token_ids)
-    return tuple(ids[start : start + count])
+    return self.all_ids[start : start + count]
+
+  @property
+  def all_ids(self) -> tuple[int, ...]:
+    """The tokens of the sequence, its prompt included."""
+    return (*self.request.prompt.token_ids, *self.token_ids)
 
   @property
   def last_token(self) -> int:

@@ -115,6 +115,9 @@ class SamplerSettings(Settings):
     "keys and values on each device, GiB; 0: as many as all slots can have",
     minimum=0,
   )
+  prefix_cache: bool = setting(
+    True, "prompts of equal first tokens share the full pages that hold them"
+  )
   extend_chunk: int = setting(
     0, "tokens of tool output per device call; 0: as of prompts", minimum=0
   )

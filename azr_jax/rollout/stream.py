@@ -18,6 +18,7 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout import decode as decode_lib
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.environment import Environment
+from azr_jax.rollout.kv_cache import KVCache
 from azr_jax.rollout.meter import Meter, RequestMeter
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.scheduler import Scheduler
@@ -83,6 +84,8 @@ class Stream:
     self._params, self._version = params, version
     self._numbers = itertools.count()
     self._scheduler: Scheduler | None = None
+    # It outlives the scheduler, for prompts to come, but not the parameters.
+    self._cache: KVCache | None = None
     self._output: decode_lib.DecodeOutput | None = None
     self._ended: list[SequenceState] = []
     self._span = contextlib.ExitStack()
@@ -164,9 +167,12 @@ class Stream:
     Those that have tokens read them again.
     """
     self._span.enter_context(self._meter.spanning())
+    if self._cache is None:
+      self._cache = KVCache(self._engine)
     self._scheduler = Scheduler(
       self._engine,
       params,
+      self._cache,
       self._stop_ids,
       self._ends.find,
       RequestMeter(self._meter),
@@ -191,7 +197,7 @@ class Stream:
     slots = self._engine.slot_counts[0]
     if self._scheduler is None:
       return slots - len(self._unscheduled)
-    return slots - self._scheduler.num_live - self._scheduler.num_waiting
+    return slots - self._scheduler.stages.num_sequences
 
   def send(self) -> bool:
     """Fills free slots, starts a call of the decode loop, delivers completions.
@@ -205,10 +211,10 @@ class Stream:
     scheduler = self._scheduler
     if scheduler is not None:
       scheduler.admit()
-      if scheduler.num_decoding:
+      if scheduler.stages.running:
         self._output = scheduler.decode()
       else:
-        self._ended = scheduler.take_ended()
+        self._ended = scheduler.stages.take_ended()
         self._close_if_empty()
     for sequence in ended:
       sequence.completion_future.set_result(self._completion(sequence))
@@ -227,7 +233,7 @@ class Stream:
 
   def wait_for_tools(self) -> None:
     """Waits until a tool output has come, if any is awaited."""
-    if self._scheduler is not None and self._scheduler.num_awaiting_tools:
+    if self._scheduler is not None and self.awaits_tools:
       self._scheduler.receive_tool_outputs(wait=True)
 
   def cancel(self, requests: Iterable[Request]) -> None:
@@ -244,7 +250,7 @@ class Stream:
   def deliver(self) -> bool:
     """Delivers completions without a call; returns whether there were any."""
     if self._scheduler is not None:
-      self._ended += self._scheduler.take_ended()
+      self._ended += self._scheduler.stages.take_ended()
     ended, self._ended = self._ended, []
     for sequence in ended:
       sequence.completion_future.set_result(self._completion(sequence))
@@ -253,7 +259,7 @@ class Stream:
   @property
   def awaits_tools(self) -> bool:
     """Whether a sequence waits for a tool output."""
-    return bool(self._scheduler and self._scheduler.num_awaiting_tools)
+    return bool(self._scheduler and self._scheduler.stages.awaiting_tools)
 
   def suspend(self) -> None:
     """Takes all sequences from the slots, and frees the memory of the device.
@@ -262,7 +268,7 @@ class Stream:
     """
     if self._scheduler is not None:
       self._unscheduled += self._scheduler.drain()
-    self._scheduler = self._params = None
+    self._scheduler = self._params = self._cache = None
     self._span.close()
 
   def resume(self, params: types.Params, version: int) -> None:
@@ -273,6 +279,7 @@ class Stream:
       version: of the parameters.
     """
     self._params, self._version = params, version
+    self._cache = None
 
   @property
   def suspended(self) -> list[SequenceState]:
@@ -285,8 +292,10 @@ class Stream:
 
   def _close_if_empty(self) -> None:
     """Frees the slots if no sequence is left."""
-    if self._scheduler is not None and self._scheduler.is_empty:
+    if self._scheduler is not None and self._scheduler.stages.is_empty:
       self._scheduler = None
+      if not self._engine.settings.prefix_cache:
+        self._cache = None
       self._span.close()
 
   def _completion(self, sequence: SequenceState) -> types.Completion:

@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from azr_jax.rollout.sequence import Request, SequenceState
 
@@ -47,30 +47,32 @@ class WaitingQueue:
     heapq.heappush(self._heaps.setdefault(bucket, []), (key, group))
     self.num_sequences += len(group.sequences)
 
-  def pop(self, size_of: Callable[[int], int]) -> tuple[int, list[Group]]:
-    """Takes the next groups, which have one bucket.
+  def next_bucket(self) -> int:
+    """Returns the bucket of the next group; the queue must not be empty."""
+    return min(self._heaps, key=lambda b: (self._heaps[b][0][0][0], -b))
 
-    Args:
-      size_of: bucket -> the largest number of groups to take.
+  def peek(self, bucket: int) -> Group | None:
+    """Returns the next group of a bucket, which stays; None: it has none."""
+    return self._heaps[bucket][0][1] if bucket in self._heaps else None
 
-    Returns:
-      The bucket, and its groups in order.
-    """
-    bucket = min(self._heaps, key=lambda b: (self._heaps[b][0][0][0], -b))
+  def of_bucket(self, bucket: int) -> Iterator[Group]:
+    """Yields the groups of a bucket, in no order."""
+    return (group for _, group in self._heaps.get(bucket, ()))
+
+  def pop(self, bucket: int) -> Group:
+    """Takes the next group of a bucket, which has one."""
     heap = self._heaps[bucket]
-    groups = [
-      heapq.heappop(heap)[1] for _ in range(min(size_of(bucket), len(heap)))
-    ]
+    group = heapq.heappop(heap)[1]
     if not heap:
       del self._heaps[bucket]
-    self.num_sequences -= sum(len(group.sequences) for group in groups)
-    return bucket, groups
+    self.num_sequences -= len(group.sequences)
+    return group
 
   def drain(self) -> list[Group]:
     """Takes all groups."""
     groups = []
     while self:
-      groups += self.pop(lambda bucket: 1)[1]
+      groups.append(self.pop(self.next_bucket()))
     return groups
 
   def remove(self, requests: set[Request]) -> None:

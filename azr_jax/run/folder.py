@@ -25,6 +25,7 @@ MUTABLE_KEYS = (
   "train.show_every",
   "train.flag_texts",
   "train.flag_classifier",
+  "train.trackers.",
   "train.model_dtype",
   "learner.nonfinite",
   "mesh.",

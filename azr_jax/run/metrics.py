@@ -21,6 +21,7 @@ import numpy as np
 from azr_jax import types
 from azr_jax.run import storage
 from azr_jax.run.console import print_status
+from azr_jax.run.trackers import Trackers
 
 # Names in a run's folder: the metrics, and the folder of sampled texts.
 METRICS = "metrics.jsonl"
@@ -74,6 +75,7 @@ class MetricsWriter:
     workdir: pathlib.Path,
     first_step: int,
     rows: Sequence[dict[str, Any]] = (),
+    trackers: Trackers | None = None,
   ):
     """Opens the files and drops the lines of `first_step` and later.
 
@@ -86,7 +88,9 @@ class MetricsWriter:
       rows: metrics of earlier steps, as `take_rows` gave them to the checkpoint
         that the run resumes from; lines that the file has lost are made of
         them.
+      trackers: get the metrics, too; `close` closes them.
     """
+    self._trackers = trackers
     workdir.mkdir(parents=True, exist_ok=True)
     self._path = workdir / METRICS
     kept = _lines_before(self._path, first_step, rows)
@@ -111,6 +115,8 @@ class MetricsWriter:
     finite = {k: v for k, v in sorted(metrics.items()) if math.isfinite(v)}
     row = {"step": step, **finite}
     self._rows.append(row)
+    if self._trackers is not None:
+      self._trackers.write(step, finite)
     if self._stored is not None:
       self._stored.append(_line(row))
       if time.monotonic() - self._stored_at > STORE_WRITE_S:
@@ -138,7 +144,9 @@ class MetricsWriter:
     return rows
 
   def close(self) -> None:
-    """Writes all metrics and closes the files."""
+    """Writes all metrics and closes files and trackers."""
+    if self._trackers is not None:
+      self._trackers.close()
     if self._stored is not None:
       storage.write_if_possible(self._path, "".join(self._stored))
       return

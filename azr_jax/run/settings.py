@@ -3,6 +3,7 @@
 import dataclasses
 
 from azr_jax.config.settings import Settings, setting
+from azr_jax.run.trackers import TrackerSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +37,7 @@ class RunSettings(Settings):
   show_every: int = setting(
     10, "steps between texts on the terminal; 0: none", minimum=0
   )
+  trackers: TrackerSettings = TrackerSettings()
   flag_texts: bool = setting(
     True, "copy the texts that a person should read into flagged/"
   )

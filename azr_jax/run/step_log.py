@@ -16,6 +16,7 @@ from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import console, nonfinite
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.settings import RunSettings
+from azr_jax.run.trackers import Trackers
 from azr_jax.types import RolloutBatch
 
 FETCHER = "fetch of an update's metrics"
@@ -92,7 +93,9 @@ class StepLog:
     self._timeout_s = hosts.timeout_s if hosts.count > 1 else None
     self._writer = None
     if hosts.is_primary:
-      self._writer = metrics_lib.MetricsWriter(folder, first_step, rows)
+      self._writer = metrics_lib.MetricsWriter(
+        folder, first_step, rows, Trackers(settings.trackers, folder)
+      )
       self._progress = console.Progress(first_step, settings.steps)
     self._last: Callable[[], None] | None = None
 

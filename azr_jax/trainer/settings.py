@@ -36,6 +36,7 @@ from azr_jax.parallel.settings import (
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.run import text_monitor
 from azr_jax.run.settings import RunSettings
+from azr_jax.run.trackers import TrackerSettings
 from azr_jax.systems import registry as systems
 from azr_jax.systems.system import System
 from azr_jax.trainer.evaluation_settings import (
@@ -269,6 +270,7 @@ class SupervisedRunSettings(Settings):
   checksums: bool = setting(
     True, "write checksums into checkpoints, so that damage is found"
   )
+  trackers: TrackerSettings = TrackerSettings()
   model_dtype: str = setting(
     "float16",
     "dtype of the weights that are written at the end",

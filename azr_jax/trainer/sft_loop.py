@@ -29,6 +29,7 @@ from azr_jax.run import console, nonfinite, preemption, storage
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
+from azr_jax.run.trackers import Trackers
 from azr_jax.trainer import build, restore, speed
 from azr_jax.trainer.settings import (
   SupervisedExperiment,
@@ -120,7 +121,9 @@ class _Log:
     self._may_skip = c.learner.nonfinite == learner_settings.SKIP
     self._writer = None
     if run.is_primary:
-      self._writer = metrics_lib.MetricsWriter(run.folder, first_step, rows)
+      self._writer = metrics_lib.MetricsWriter(
+        run.folder, first_step, rows, Trackers(c.train.trackers, run.folder)
+      )
       self._progress = console.Progress(first_step, c.train.steps)
 
   def __enter__(self) -> "_Log":

@@ -86,6 +86,9 @@ class Speed:
     if counts.slot_steps:
       live = counts.live_slot_steps / counts.slot_steps
       metrics["device/rollout/live_slots_fraction"] = live
+    if counts.prefilled + counts.reused:
+      known = counts.reused / (counts.prefilled + counts.reused)
+      metrics["device/rollout/prefix_cached_fraction"] = known
     if self._chip is None:
       return metrics
     if counts.alone_s > 0:

@@ -66,7 +66,7 @@ def test_kinds(executor, case, correct):
   record = grade(executor, **case)
   assert record["id"] == "x" and record["detail"] == case["kind"]
   assert record["correct"] is correct
-  assert record["outcome"] == ("right" if correct else "wrong")
+  assert record["outcome"] == ("correct" if correct else "incorrect")
   assert record["score"] == float(correct)
 
 

@@ -8,6 +8,7 @@ they stand. Each configuration is compiled once, in minutes.
 import functools
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 
@@ -33,18 +34,18 @@ BOUNDS = {
     "score": {"cycles": 1_100, "permutes": 0, "large": 0, "scratch_gib": 2.6},
     "prefill": {"cycles": 57, "large": 0},
     "decode": {
-      "token_cycles": 6.3,
-      "call_cycles": 6,  # Pages are written one by one: 1.3 before them.
+      "token_cycles": 7.9,  # Of 1,024 slots; 6.2 of 256.
+      "call_cycles": 25,  # Pages are written one by one, of each slot.
       "large": 0,
-      "scratch_gib": 0.1,
+      "scratch_gib": 0.55,
     },
   },
   (FOURTEEN_B, LARGER_V5P): {
     "prefill": {"cycles": 135, "large": 0, "scratch_gib": 0.45},
-    "decode": {"token_cycles": 11.7, "large": 0, "scratch_gib": 0.95},
+    "decode": {"token_cycles": 12.9, "large": 0, "scratch_gib": 1.3},
   },
   (SEVEN_B, H200): {
-    "decode": {"token_launches": 2_400, "large": 0, "scratch_gib": 0.42},
+    "decode": {"token_launches": 1_800, "large": 0, "scratch_gib": 1.7},
     "update": {"permutes": 0, "large": 0, "scratch_gib": 24.5},
   },
 }
@@ -59,7 +60,7 @@ def programs(config, topology):
     + [f"--config={config}", f"--topology={topology}"]
     + ["--programs=" + ",".join(BOUNDS[config, topology])],
     cwd=training.ROOT,
-    env=training.environment(),
+    env=os.environ | {"XLA_FLAGS": ""},  # Some compilers refuse the others.
     capture_output=True,
     text=True,
     timeout=3600,

@@ -13,7 +13,7 @@ from rollout_model import (
 
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.environment import split_responses
-from azr_jax.rollout.scheduler import Scheduler
+from azr_jax.rollout.preemption import PageAllocator
 
 TOOL_OUTPUTS = ["!", "abc", "0123456789 0123456789", "xy" * 20]
 
@@ -259,14 +259,14 @@ def test_conversations_without_pages_read_their_tokens_again(
   """Six pages are one of the longest sequences, and its prompt."""
   enough = long_policy(params, one_device_mesh, slots=20, page_size=32)
   wanted = converse(enough, ScriptedEnvironment(), limit=limit)
-  dropped, drop = [], Scheduler._drop_cache
+  dropped, drop = [], PageAllocator.drop
 
-  def counted(scheduler, sequence):
+  def counted(allocator, sequence):
     if sequence.finish_reason is None:
       dropped.append(sequence.id)
-    drop(scheduler, sequence)
+    drop(allocator, sequence)
 
-  monkeypatch.setattr(Scheduler, "_drop_cache", counted)
+  monkeypatch.setattr(PageAllocator, "drop", counted)
   page_bytes = 2 * 2 * 1 * 32 * 16 * 4  # Keys and values, L, K, C, E, float32.
   few = long_policy(
     params,

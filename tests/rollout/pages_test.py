@@ -1,8 +1,4 @@
-"""Streams on an engine of arrays of the host, whose pages hold token ids.
-
-A token is a function of all tokens before it, as the pages hold them. So a
-sequence that read a page of another one, or too early, would have others.
-"""
+"""Streams of random requests on an engine of arrays of the host."""
 
 import dataclasses
 import itertools
@@ -10,133 +6,14 @@ import random
 
 import numpy as np
 import pytest
+from host_engine import HostEngine, next_token
 from rollout_model import ByteTokenizer
 
 from azr_jax import types
-from azr_jax.rollout import decode, engine
 from azr_jax.rollout.meter import Meter
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.stream import SampleKey, Stream
-
-VOCABULARY, BASE, PRIME = 120, 131, 1_000_003
-
-
-def next_token(prefix, words, index):
-  """Returns the token after some, by a sum that knows their order."""
-  powers = np.array([pow(BASE, i, PRIME) for i in range(len(prefix))])
-  total = int(np.sum(np.asarray(prefix, np.int64) * powers) % PRIME)
-  return (total + 7 * int(words) + 3 * index) % VOCABULARY
-
-
-class _Ready(np.ndarray):
-  """An array that is there, as `RequestMeter` asks."""
-
-  def is_ready(self):
-    return True
-
-
-class HostEngine:
-  """What the scheduler uses of an engine, on arrays of the host."""
-
-  prefill_chunks = property(lambda self: self.settings.prefill_chunks)
-  max_pages_per_row = property(
-    lambda self: self.settings.pages_for(self.settings.longest)
-  )
-  prefill_chunk = engine.Engine.prefill_chunk
-  prefill_batch_size = engine.Engine.prefill_batch_size
-
-  def __init__(self, settings, devices, num_pages):
-    self.settings, self.devices = settings, devices
-    self.num_pages = num_pages
-    slots = settings.slots
-    self.slot_counts = (slots,) if devices > 1 else (slots, -(-slots // 4))
-
-  def prefill_rows(self, chunk):
-    rows = max(1, self.settings.prefill_tokens // chunk)
-    return rows + -rows % self.devices
-
-  def init_pool(self):
-    shape = (self.devices, self.num_pages, self.settings.page_size)
-    return np.full(shape, -1, np.int64)
-
-  def init_slots(self, slots):
-    zeros = np.zeros(slots, np.int64)
-    return decode.Slots(
-      *[zeros] * 4,
-      np.ones(slots, bool),
-      np.ones(slots),
-      np.zeros(slots, np.int64),
-    )
-
-  def compact(self, slots, kept):
-    values = (getattr(slots, f.name)[kept] for f in dataclasses.fields(slots))
-    return decode.Slots(*values)
-
-  def _write(self, pages, table, start, tokens):
-    for position, token in enumerate(tokens, start):
-      page, place = divmod(position, self.settings.page_size)
-      pages[table[page], place] = token
-
-  def prefill(self, params, pool, batch):
-    rows = len(batch.counts) // self.devices
-    for row, count in enumerate(batch.counts):
-      start, table = batch.starts[row], batch.table[row]
-      # These tokens attend to all before them.
-      self._held(pool[row // rows], table, start)
-      tokens = batch.tokens[row, :count]
-      self._write(pool[row // rows], table, start, tokens)
-    return pool
-
-  def _held(self, pages, table, length):
-    used = -(-length // self.settings.page_size)
-    held = pages[table[:used]].reshape(-1)[:length]
-    assert (held >= 0).all()
-    return held.tolist()
-
-  def decode(self, params, pool, slots, changes, stop_ids, min_active):
-    count, steps = len(slots.done), self.settings.decode_chunk
-    rows = count // self.devices
-    for slot in range(count):
-      device, index = divmod(slot, rows)
-      if index < changes.num_copies[device]:
-        pages = pool[device]
-        pages[changes.copy_targets[slot]] = pages[changes.copy_sources[slot]]
-    new = self.compact(slots, np.arange(count))
-    enters = changes.enters
-    for name in ("token", "length", "num_tokens", "max_new_tokens"):
-      getattr(new, name)[enters] = getattr(changes, name)[enters]
-    new.key_data[enters] = changes.seeds[enters].sum(axis=1)
-    new.done[enters] = False
-    new.done[changes.stops] = True
-    tokens = np.zeros((count, steps), np.int64)
-    generated = np.zeros(count, np.int64)
-    prefixes = [
-      self._held(pool[s // rows], changes.table[s], new.length[s])
-      if not new.done[s]
-      else []
-      for s in range(count)
-    ]
-    for _ in range(steps):
-      if (~new.done).sum() <= min_active:
-        break
-      for slot in np.flatnonzero(~new.done):
-        prefixes[slot].append(int(new.token[slot]))
-        token = next_token(
-          prefixes[slot], new.key_data[slot], new.num_tokens[slot]
-        )
-        tokens[slot, generated[slot]] = new.token[slot] = token
-        generated[slot] += 1
-        new.num_tokens[slot] += 1
-        new.done[slot] = (
-          token in stop_ids or new.num_tokens[slot] == new.max_new_tokens[slot]
-        )
-    for slot in np.flatnonzero(generated):
-      start, table = new.length[slot], changes.table[slot]
-      self._write(pool[slot // rows], table, start, prefixes[slot][start:])
-    new = new.replace(length=new.length + generated)
-    done = new.done.copy().view(_Ready)
-    return pool, new, decode.DecodeOutput(tokens, tokens * 0.0, generated, done)
 
 
 class Tools:
@@ -206,16 +83,22 @@ SETTINGS = SamplerSettings(
 
 
 class Requests:
-  """Submits random requests to a stream, and looks at their completions."""
+  """Submits random requests to a stream, and looks at their completions.
 
-  def __init__(self, seed, devices, spare_pages):
+  Prompts have beginnings in common.
+  """
+
+  def __init__(self, seed, devices, spare_pages, settings):
     self._rng = random.Random(seed)
+    self._templates = [
+      tuple(self._rng.randrange(1, 100) for _ in range(16)) for _ in range(4)
+    ]
     pages_for = SETTINGS.pages_for
     least = pages_for(SETTINGS.longest) + pages_for(16)
-    self._engine = HostEngine(SETTINGS, devices, least + spare_pages)
-    tokenizer = ByteTokenizer()
-    ends = ResponseEnds(tokenizer, SETTINGS)
-    self._stream = Stream(self._engine, tokenizer, ends, Meter(), {})
+    self._engine = HostEngine(settings, devices, least + spare_pages)
+    tokenizer, self._meter = ByteTokenizer(), Meter()
+    ends = ResponseEnds(tokenizer, settings)
+    self._stream = Stream(self._engine, tokenizer, ends, self._meter, {})
     self._tools = Tools(self._rng)
     self._numbers = itertools.count()
     self._open = []
@@ -236,10 +119,13 @@ class Requests:
       self._check()
     self._stream.deliver()
     assert self._stream.is_empty
+    return self._meter.take().counts
 
   def _submit(self):
     rng, number = self._rng, next(self._numbers)
-    prompt = tuple(rng.randrange(1, 100) for _ in range(rng.randint(1, 16)))
+    length = rng.randint(1, 16)
+    prompt = rng.choice(self._templates)[: rng.randint(0, length)]
+    prompt += tuple(rng.randrange(1, 100) for _ in range(length - len(prompt)))
     n, limit = rng.choice([1, 1, 2, 5]), rng.randint(1, 24)
     with_tools = rng.random() < 0.4
     request, futures = self._stream.submit(
@@ -273,10 +159,12 @@ class Requests:
         for future, (ids, reason) in zip(futures, wanted, strict=True):
           got = future.result()
           assert (got.token_ids.tolist(), got.finish_reason) == (ids, reason)
-    scheduler = self._stream._scheduler
-    if scheduler is not None and not scheduler.num_live + scheduler.num_waiting:
-      num_free = map(scheduler._pages.num_free, range(self._engine.devices))
-      assert set(num_free) == {self._engine.num_pages}
+    scheduler, cache = self._stream._scheduler, self._stream._cache
+    if cache and not (scheduler and scheduler.stages.num_sequences):
+      for device, kept in enumerate(cache.pages._kept):
+        free = [*cache.pages._free[device], *kept]
+        assert sorted(free) == list(range(self._engine.num_pages))
+        assert not any(cache.pages._ref_counts[device])
 
 
 @pytest.mark.parametrize("devices", [1, 4])
@@ -287,7 +175,13 @@ class Requests:
 def test_completions_do_not_depend_on_pages_or_moments(
   count, devices, spare_pages
 ):
-  Requests(count, devices, spare_pages).run(count)
+  counts = Requests(count, devices, spare_pages, SETTINGS).run(count)
+  assert 0.05 * counts.prefilled < counts.reused
+
+
+def test_completions_without_a_prefix_cache():
+  settings = dataclasses.replace(SETTINGS, prefix_cache=False)
+  assert Requests(1, 1, 3, settings).run(300).reused == 0
 
 
 @pytest.mark.parametrize(
@@ -310,8 +204,8 @@ def test_no_device_is_idle_while_others_have_a_line(requests):
   while not stream.is_empty:
     if stream.send():
       scheduler = stream._scheduler
-      slots = [slot is not None for slot in scheduler._slots]
+      slots = [slot is not None for slot in scheduler._slots.sequences]
       by_device = [any(slots[i : i + 2]) for i in range(0, 8, 2)]
-      waiting = [len(group.waiting) for group in scheduler._groups]
+      waiting = [len(group.waiting) for group in scheduler.stages.groups]
       assert all(by_device) or max(waiting, default=0) < 2
     stream.fetch()

@@ -131,8 +131,14 @@ def make_steps(params, one_device_mesh):
   """Makes a system with its steps, and the parameters after each update."""
 
   def make(staleness, make_system=Chain):
+    # Pages are small, so that prompts share some.
     sampler = policy(
-      params, one_device_mesh, max_staleness=1, max_tokens=20, slots=8
+      params,
+      one_device_mesh,
+      max_staleness=1,
+      max_tokens=20,
+      slots=8,
+      page_size=4,
     ).sampler
     jobs = SharedJobs(
       None, argparse.Namespace(index=0, count=1), DecodeClock(2)

@@ -33,7 +33,7 @@ class BufferSettings(Settings):
   """The task buffers; the paper keeps every task up to its cap."""
 
   max_programs: int = setting(
-    16384, "most tasks of a type", paper="16384", minimum=1
+    16384, "maximum number of tasks of a type", paper="16384", minimum=1
   )
   evict: str = setting(
     "newest", "which tasks stay at the cap", choices=buffer.EVICTIONS
@@ -87,7 +87,7 @@ class AZRSettings(Settings):
     4, "S, seeding stops at B x S tasks per buffer", paper="4", minimum=1
   )
   seed_rounds: int = setting(
-    64, "most rounds of B prompts per kind of seeds", minimum=1
+    64, "maximum number of rounds of B prompts per kind of seeds", minimum=1
   )
   prompt_format: str = setting(
     "full",

@@ -1,0 +1,256 @@
+"""Who gets a free slot next: prompts from the queue, and their sequences."""
+
+import collections
+from collections.abc import Sequence
+
+from azr_jax.rollout.engine import Engine
+from azr_jax.rollout.meter import RequestMeter
+from azr_jax.rollout.page_pool import CachedTokens, PagePool
+from azr_jax.rollout.preemption import PageAllocator
+from azr_jax.rollout.prefill_scheduler import PromptGroup, num_to_prefill
+from azr_jax.rollout.sequence import SequenceState
+from azr_jax.rollout.slots import SlotTable
+from azr_jax.rollout.stages import Stages
+from azr_jax.rollout.waiting import Group
+
+
+class Admission:
+  """Takes prompts from the queue, and gives slots to what is prefilled."""
+
+  def __init__(
+    self,
+    engine: Engine,
+    pages: PagePool,
+    stages: Stages,
+    slots: SlotTable,
+    allocator: PageAllocator,
+    meter: RequestMeter,
+  ):
+    """Admits nothing yet.
+
+    Args:
+      engine: the compiled functions.
+      pages: shares and releases pages.
+      stages: the scheduler's sequences.
+      slots: their slots.
+      allocator: takes free pages.
+      meter: hears of tokens that need no prefill.
+    """
+    self._engine, self._pages = engine, pages
+    self._stages, self._slots = stages, slots
+    self._allocator, self._meter = allocator, meter
+
+  def prepare_groups(self) -> None:
+    """Takes prompts from the queue for devices on which none waits for slots.
+
+    When the queue is empty, such a device takes half of the samples of a prompt
+    that waits for slots of another.
+    """
+    stages, devices = self._stages, range(self._engine.devices)
+    served = {group.cached.device for group in stages.groups}
+    idle = [device for device in devices if device not in served]
+    if not idle:
+      return
+    if stages.queue:
+      self._take_prompts(idle)
+      return
+    free = self._slots.free()
+    for device in idle:
+      largest = max(stages.groups, key=lambda g: len(g.waiting), default=None)
+      if largest is not None and len(largest.waiting) > 1 and free[device]:
+        count = len(largest.waiting) // 2
+        moved = collections.deque(largest.waiting.pop() for _ in range(count))
+        stages.groups.append(
+          PromptGroup(largest.request, moved, CachedTokens(device))
+        )
+
+  def _take_prompts(self, idle: list[int]) -> None:
+    """Takes prompts of a bucket from the queue, as many as one call prefills.
+
+    They are more than of unknown prompts, if most of their tokens are known.
+
+    Args:
+      idle: the devices that they are for.
+    """
+    stages, engine = self._stages, self._engine
+    bucket, widest = stages.queue.next_bucket(), 0
+    taken: list[PromptGroup] = []
+    while (first := stages.queue.peek(bucket)) is not None:
+      group = self._for_device(first, idle)
+      widest = max(widest, self._chunk(group, bucket))
+      fraction = len(idle) / engine.devices
+      rows = round(fraction * engine.prefill_rows(widest))
+      if taken and (
+        len(taken) >= rows or self._waits(group, taken, bucket, rows)
+      ):
+        return
+      stages.queue.pop(bucket)
+      taken.append(group)
+      stages.groups.append(group)
+
+  def _for_device(self, group: Group, idle: list[int]) -> PromptGroup:
+    """Returns a group for the device with the fewest sequences.
+
+    Of several, it is the one that knows most of its tokens.
+    """
+    groups = [
+      PromptGroup(group.request, group.sequences, CachedTokens(device))
+      for device in idle
+    ]
+    return min(
+      groups,
+      key=lambda one: (
+        self._stages.load(one.cached.device),
+        num_to_prefill(self._pages, one),
+      ),
+    )
+
+  def _chunk(self, group: PromptGroup, bucket: int) -> int:
+    """Returns how wide a call a prompt needs: that of its bucket, or less."""
+    tokens = num_to_prefill(self._pages, group)
+    if tokens < group.num_uncached:
+      return self._engine.prefill_chunk(tokens)
+    return min(bucket, self._engine.settings.prefill_tokens)
+
+  def _waits(
+    self, group: PromptGroup, taken: list[PromptGroup], bucket: int, rows: int
+  ) -> bool:
+    """Returns whether a prompt is prefilled after those that were taken.
+
+    One of them may prefill tokens that it then finds in the cache. It does not
+    wait where that makes one more call: a row of a call costs as much when it
+    is empty.
+
+    Args:
+      group: the prompt.
+      taken: the prompts of the next call.
+      bucket: of all of them.
+      rows: of the next call.
+    """
+    if not self._pages.keeps_prefixes:
+      return False
+    C = self._pages.page_tokens
+    device, token_ids = group.cached.device, group.token_ids
+    shared = max(
+      (
+        _num_shared(token_ids, other.token_ids, C)
+        for other in taken
+        if other.cached.device == device
+      ),
+      default=0,
+    )
+    if shared <= self._pages.num_known(device, token_ids):
+      return False
+    rows_then = self._engine.prefill_rows(
+      self._engine.prefill_chunk(len(token_ids) - shared)
+    )
+    others = sum(
+      _num_shared(token_ids, other.request.prompt.token_ids[:-1], C) >= shared
+      for other in self._stages.queue.of_bucket(bucket)
+    )
+    fewer = max(0, others - (rows - len(taken)))
+    return rows_then > rows and -(-others // rows_then) <= -(
+      -fewer // rows_then
+    )
+
+  def fill_slots(self) -> bool:
+    """Fills free slots; returns whether a sequence progressed."""
+    stages = self._stages
+    free, has_run = self._slots.free(), False
+    for sequence in list(stages.resuming):
+      assert sequence.cached is not None
+      slots = free[sequence.cached.device]
+      if not slots:
+        continue
+      slot = slots.pop()  # It stays reserved if the sequence cannot enter yet.
+      if sequence.num_uncached:
+        continue
+      if self._allocator.allocate_call(sequence, sequence.cached):
+        stages.resuming.remove(sequence)
+        self._slots.enter(slot, sequence)
+        has_run = True
+      else:
+        slots.clear()  # Pages that become free are for this one.
+    for group in stages.groups:
+      has_run = self._start_group(group, free) or has_run
+    stages.groups = [group for group in stages.groups if group.waiting]
+    return has_run
+
+  def _start_group(self, group: PromptGroup, free: list[list[int]]) -> bool:
+    """Starts sequences of a prompt, as far as slots and pages are free."""
+    slots, began = free[group.cached.device], False
+    while group.num_uncached == 0 and group.waiting and slots:
+      sequence = group.waiting[0]
+      if not self._share_prompt(group, sequence):
+        break
+      began = True
+      self._meter.record_reuse(group.num_reused)
+      group.num_reused = 0
+      group.waiting.popleft()
+      slot = slots.pop()
+      if sequence.num_uncached:
+        self._stages.resuming.append(sequence)
+      else:
+        self._slots.enter(slot, sequence)
+    if not group.waiting:
+      self._pages.release(group.cached)
+    return began
+
+  def _share_prompt(self, group: PromptGroup, sequence: SequenceState) -> bool:
+    """Gives a sequence its prompt's cache; returns whether there are pages."""
+    prompt = group.cached
+    if self._reuse_own(prompt, sequence):
+      return True
+    if len(group.waiting) == 1:
+      # The last one needs no copy; what it does not take is released.
+      cached = CachedTokens(prompt.device, list(prompt.pages), prompt.count)
+      if not self._allocator.allocate_call(sequence, cached):
+        return False
+      prompt.pages = []
+      sequence.cached = cached
+      return True
+    cached = self._pages.share(prompt)
+    if not self._allocator.allocate_call(sequence, cached):
+      self._pages.release(cached)
+      return False
+    sequence.cached = cached
+    if cached.count < prompt.count and not sequence.token_ids:
+      number = len(prompt.pages) - 1
+      self._slots.changes.copy(
+        sequence, prompt.pages[number], cached.pages[number]
+      )
+      cached.count = prompt.count
+    return True
+
+  def _reuse_own(self, prompt: CachedTokens, sequence: SequenceState) -> bool:
+    """Gives a preempted sequence what is left of its own tokens' cache.
+
+    Args:
+      prompt: the cache of its prompt.
+      sequence: without a cache.
+
+    Returns:
+      Whether there was more than its prompt's cache, and pages to go on.
+    """
+    if not sequence.token_ids:
+      return False
+    own = self._pages.share_known(prompt.device, sequence.all_ids[:-1])
+    if own.count > prompt.count and self._allocator.allocate_call(
+      sequence, own
+    ):
+      self._meter.record_reuse(own.count - prompt.count)
+      sequence.cached = own
+      return True
+    self._pages.release(own)
+    return False
+
+
+def _num_shared(one: Sequence[int], other: Sequence[int], page: int) -> int:
+  """Returns how many first tokens are equal, in full pages."""
+  limit = min(len(one), len(other))
+  shared = 0
+  while shared + page <= limit and (
+    one[shared : shared + page] == other[shared : shared + page]
+  ):
+    shared += page
+  return shared

@@ -1,0 +1,155 @@
+"""Pages for sequences and prompts, and who gives theirs up where they run out.
+
+First, pages that no sequence uses forget their tokens (`page_pool.py`). Then
+sequences that wait for tools give up theirs, then prompts that were prefilled
+ahead, then the sequences that began last. What was given up is prefilled again
+later.
+"""
+
+from azr_jax.rollout.engine import Engine
+from azr_jax.rollout.page_pool import CachedTokens, PagePool
+from azr_jax.rollout.sequence import SequenceState
+from azr_jax.rollout.slots import SlotTable
+from azr_jax.rollout.stages import Stages, on_device
+
+
+class PageAllocator:
+  """Allocates the pages of a scheduler's sequences."""
+
+  def __init__(
+    self, engine: Engine, pages: PagePool, stages: Stages, slots: SlotTable
+  ):
+    """Allocates nothing yet.
+
+    Args:
+      engine: the compiled functions.
+      pages: which pages are free.
+      stages: the scheduler's sequences.
+      slots: their slots.
+    """
+    self._engine, self._pages = engine, pages
+    self._stages, self._slots = stages, slots
+
+  def allocate(
+    self, cached: CachedTokens, tokens: int, is_urgent: bool = False
+  ) -> bool:
+    """Allocates pages for the first `tokens` tokens of a cache.
+
+    If too few are free, it takes the pages of sequences that await a tool.
+
+    Args:
+      cached: gets the pages.
+      tokens: how many tokens the cache must have room for.
+      is_urgent: whether the last free pages may be taken. If not, a page stays
+        free for each decoding sequence that will need another.
+
+    Returns:
+      Whether there were enough pages.
+    """
+    device = cached.device
+    reserve = 0
+    if not is_urgent:
+      reserve = sum(
+        self._pages.missing(s.cached, s.max_cached) > 0
+        for s in self._stages.running
+        if s.cached is not None and s.cached.device == device
+      )
+    while not self._pages.allocate(cached, tokens, reserve):
+      idle = on_device(self._stages.awaiting_tools, device)
+      if not idle:
+        return False
+      self._give_up(idle[-1])
+    return True
+
+  def allocate_call(
+    self, sequence: SequenceState, cached: CachedTokens
+  ) -> bool:
+    """Allocates pages for the tokens of one decode call; returns success."""
+    tokens = cached.count + self._engine.settings.decode_chunk
+    return self.allocate(cached, min(tokens, sequence.max_cached))
+
+  def allocate_running(self) -> None:
+    """Allocates pages for the next decode call of every running sequence.
+
+    If too few are free, the sequences that started last are preempted.
+    """
+    steps = self._engine.settings.decode_chunk
+    waiting = list(self._stages.running)
+    while waiting:
+      sequence = waiting.pop(0)
+      cached = sequence.cached
+      assert cached is not None
+      tokens = min(cached.count + steps, sequence.max_cached)
+      while not self.allocate(cached, tokens, is_urgent=True):
+        if self._reclaim(cached.device, keep=0):
+          continue
+        last = on_device(self._stages.running, cached.device)[-1]
+        self._slots.leave(last)
+        self._preempt(last)
+        if last is sequence:
+          break
+        waiting.remove(last)
+
+  def drop(self, sequence: SequenceState) -> None:
+    """Frees the pages of a sequence, if it has any."""
+    if sequence.cached is not None:
+      self._pages.release(sequence.cached)
+      sequence.cached = None
+
+  def _give_up(self, sequence: SequenceState) -> None:
+    """Frees the pages of a sequence, which will be prefilled again.
+
+    It finds those again whose room was not needed until then.
+    """
+    if sequence.cached is not None:
+      self._pages.remember(sequence.cached, sequence.all_ids)
+    self.drop(sequence)
+
+  def free_some(self) -> bool:
+    """Frees pages on devices where nothing decodes because too few are free.
+
+    Returns:
+      Whether any page was freed. On each device, the prompt or sequence that
+      started first keeps its pages.
+    """
+    idle = [
+      device
+      for device in range(self._engine.devices)
+      if not on_device(self._stages.running, device)
+    ]
+    return any(self._reclaim(device, keep=1) for device in idle)
+
+  def _reclaim(self, device: int, keep: int) -> bool:
+    """Frees the pages of the waiting prompt or sequence that started last.
+
+    Prompts go first. Whatever loses its pages is prefilled again later.
+
+    Args:
+      device: the device that needs free pages.
+      keep: how many waiting prompts and sequences must keep their pages.
+
+    Returns:
+      Whether more than `keep` of them had pages, so that one lost its own.
+    """
+    stages = self._stages
+    resuming = on_device(stages.resuming, device)
+    groups = [
+      group
+      for group in stages.groups
+      if group.cached.device == device and group.cached.pages
+    ]
+    if len(resuming) + len(groups) <= keep:
+      return False
+    if groups:
+      stages.groups.remove(groups[-1])
+      groups[-1].release(self._pages)
+      stages.queue.add(groups[-1].request, groups[-1].waiting)
+    else:
+      stages.resuming.remove(resuming[-1])
+      self._preempt(resuming[-1])
+    return True
+
+  def _preempt(self, sequence: SequenceState) -> None:
+    """Puts a sequence into the queue again, to be prefilled later."""
+    self._give_up(sequence)
+    self._stages.queue.add(sequence.request, [sequence])

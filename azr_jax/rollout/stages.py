@@ -1,0 +1,106 @@
+"""The sequences of a scheduler, by the stage of their life."""
+
+from collections.abc import Iterable, Sequence
+
+from azr_jax.rollout.prefill_scheduler import PromptGroup
+from azr_jax.rollout.sequence import Request, SequenceState
+from azr_jax.rollout.waiting import WaitingQueue
+
+
+class Stages:
+  """Where each sequence is.
+
+  Attributes:
+    queue: those without a cache, by prompt.
+    groups: prompts that are prefilled, with sequences that wait for slots.
+    resuming: sequences with a cache that are prefilled, or wait for a slot.
+    running: those that have slots, in the order in which they started.
+    awaiting_tools: those whose tool has not answered.
+    ended: those that ended without a slot, and were not taken yet.
+  """
+
+  def __init__(self, buckets: Sequence[int]):
+    """Begins without sequences.
+
+    Args:
+      buckets: prompt lengths that are compiled, ascending.
+    """
+    self.queue = WaitingQueue(buckets)
+    self.groups: list[PromptGroup] = []
+    self.resuming: list[SequenceState] = []
+    self.running: list[SequenceState] = []
+    self.awaiting_tools: list[SequenceState] = []
+    self.ended: list[SequenceState] = []
+
+  @property
+  def live(self) -> list[SequenceState]:
+    """The sequences that have begun and not ended."""
+    return [*self.running, *self.resuming, *self.awaiting_tools]
+
+  @property
+  def num_live(self) -> int:
+    """How many sequences have begun and not ended."""
+    return len(self.running) + len(self.resuming) + len(self.awaiting_tools)
+
+  @property
+  def num_waiting(self) -> int:
+    """How many sequences wait for a slot and have no cache of their own."""
+    return self.queue.num_sequences + sum(len(g.waiting) for g in self.groups)
+
+  @property
+  def num_sequences(self) -> int:
+    """How many sequences have a slot, or may need one."""
+    return self.num_live + self.num_waiting
+
+  @property
+  def has_waiting(self) -> bool:
+    """Whether sequences wait for a slot."""
+    return bool(self.queue or self.groups or self.resuming)
+
+  @property
+  def is_empty(self) -> bool:
+    """Whether there is no sequence."""
+    return not (self.num_live or self.num_waiting or self.ended)
+
+  def load(self, device: int) -> int:
+    """Returns how many sequences have their pages on a device."""
+    return len(on_device(self.live, device)) + sum(
+      len(g.waiting) for g in self.groups if g.cached.device == device
+    )
+
+  def take_ended(self) -> list[SequenceState]:
+    """Returns sequences that ended without a slot, each once."""
+    ended, self.ended = self.ended, []
+    return ended
+
+  def forget(self, requests: set[Request]) -> None:
+    """Drops the sequences of some requests; none of them has a slot."""
+    self.queue.remove(requests)
+    self.groups = [g for g in self.groups if g.request not in requests]
+    for name in ("resuming", "awaiting_tools"):
+      kept = [s for s in getattr(self, name) if s.request not in requests]
+      setattr(self, name, kept)
+
+  def drain(self) -> list[SequenceState]:
+    """Takes all sequences that have not ended; they have no cache any more."""
+    waiting = [s for group in self.queue.drain() for s in group.sequences]
+    waiting += [s for group in self.groups for s in group.waiting]
+    drained = [*self.live, *waiting]
+    for sequence in drained:
+      sequence.cached = None
+    self.groups, self.resuming, self.awaiting_tools = [], [], []
+    self.running = []
+    return drained
+
+
+def on_device(
+  sequences: Iterable[SequenceState], device: int
+) -> list[SequenceState]:
+  """Returns the sequences that have pages on a device."""
+  return [
+    sequence
+    for sequence in sequences
+    if sequence.cached is not None
+    and sequence.cached.pages
+    and sequence.cached.device == device
+  ]
