@@ -214,7 +214,7 @@ def attend(
 def _own(new: Entries) -> tuple[jax.Array, jax.Array]:
   """Returns keys and values [B, K, E] of the tokens that are run."""
   k, v = new.k[:, :, 0], new.v[:, :, 0]
-  if new.k_scale is None:
+  if new.k_scale is None or new.v_scale is None:
     return k, v
   return (
     quantization.dequantize(k, new.k_scale[:, :, 0], (2,)),

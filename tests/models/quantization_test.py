@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 from rounded_kernels import rounded
 
 from azr_jax.models import products, quantization, sampling_params, transformer
@@ -117,9 +118,9 @@ def test_only_kernels_of_layers_have_8_bits(params):
   )
   # Scales lie as the output channels of their kernels do.
   mlp = shardings["layers"]["mlp"]
-  assert mlp["up"]["kernel"].spec == (None, "fsdp", "tensor")
-  assert mlp["up"]["scale"].spec == (None, "tensor")
-  assert mlp["down"]["scale"].spec == (None, "fsdp")
+  assert mlp["up"]["kernel"].spec == P(None, "fsdp", "tensor")
+  assert mlp["up"]["scale"].spec == P(None, "tensor")
+  assert mlp["down"]["scale"].spec == P(None, "fsdp")
   placed = jax.device_put(converted, shardings)
   assert placed["layers"]["mlp"]["up"]["kernel"].dtype == jnp.int8
 

@@ -9,6 +9,10 @@ from rounded_kernels import rounded
 from azr_jax.models import quantization
 from azr_jax.parallel import mesh as mesh_lib
 
+# The largest change of a log-probability, by type: fp8 has 3 bits after the
+# point, and int8 as many as 7.
+WEIGHTS = {"int8": 0.2, "fp8": 0.8}
+CACHE = {"int8": 0.05, "fp8": 0.25}
 BOTH = {"quantization": "int8", "kv_cache_dtype": "int8"}
 
 
@@ -38,7 +42,7 @@ def test_logprobs_are_those_of_rounded_weights(params, one_device_mesh, name):
     np.testing.assert_allclose(completion.logprobs, want, atol=1e-4)
     far = np.abs(completion.logprobs - scores(params, index, completion))
     furthest = max(furthest, far.max())
-  assert 1e-3 < furthest < 0.2
+  assert 1e-3 < furthest < WEIGHTS[name]
 
 
 @pytest.mark.parametrize("name", quantization.DTYPES)
@@ -51,7 +55,7 @@ def test_a_cache_of_8_bits_is_near_one_of_floats(params, one_device_mesh, name):
       ).items()
     ]
   )
-  assert 1e-6 < np.abs(gaps).max() < 0.05
+  assert 1e-6 < np.abs(gaps).max() < CACHE[name]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +74,8 @@ def test_samples_do_not_depend_on_slots_chunks_or_pages(
   params, one_device_mesh, changes
 ):
   """A token is rounded once, so a sequence reads the same numbers anywhere."""
-  want = sample(policy(params, one_device_mesh, **BOTH))
+  unchanged = policy(params, one_device_mesh, **BOTH)
+  want = sample(unchanged)
   changed = policy(params, one_device_mesh, **BOTH, **changes)
   found = sample(changed)
   assert found.keys() == want.keys()
@@ -81,7 +86,12 @@ def test_samples_do_not_depend_on_slots_chunks_or_pages(
     )
   if "cache_gib" in changes:
     assert changed.sampler.engine.num_pages == 11
-    assert changed.sampler.meter.take().counts.preemptions > 0
+    counts, without = (
+      each.sampler.meter.take().counts for each in (changed, unchanged)
+    )
+    # Preempted sequences are prefilled again, or found in the cache.
+    again = counts.prefilled + counts.reused
+    assert again > without.prefilled + without.reused
 
 
 @pytest.mark.parametrize("name", quantization.DTYPES)
