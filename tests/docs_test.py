@@ -95,7 +95,8 @@ def _paths(page: Page) -> Iterator[str]:
     for path in _PATH.findall(line):
       if "..." in path or re.fullmatch(r"[\d./*-]+", path):
         continue
-      path = path.rstrip(".")
+      # A reward with a weight is written WEIGHT*FILE.py.
+      path = re.sub(r"^[\d.]+\*", "", path.rstrip("."))
       is_file = path.rpartition(".")[2] in SUFFIXES and "." in path[1:]
       is_folder = path.endswith("/") and path not in RUN_FOLDERS
       if "/" in path and path.partition("/")[0] in TOP:

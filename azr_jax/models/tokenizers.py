@@ -31,13 +31,16 @@ class Tokenizer(Protocol):
     eos_ids: EOS token ids.
     pad_id: the id that pads rows.
     vocab_size: one more than the largest id.
-    has_chat_template: whether `apply_chat_template` has one to apply.
   """
 
   eos_ids: tuple[int, ...]
   pad_id: int
   vocab_size: int
-  has_chat_template: bool
+
+  @property
+  def has_chat_template(self) -> bool:
+    """Whether `apply_chat_template` has one to apply."""
+    ...
 
   def encode(self, text: str) -> list[int]:
     """Returns the ids of a text, without special tokens around it."""

@@ -117,7 +117,7 @@ def metrics(
   counts = np.array(
     [[len(p.findall(text)) for _, p in REFLECTIONS] for text in texts]
   )
-  reflective = counts.any(axis=1)
+  reflective = np.any(counts, axis=1)
   chosen = np.linspace(
     0, len(texts) - 1, min(max_scored, len(texts)), dtype=int
   )

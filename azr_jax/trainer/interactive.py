@@ -90,7 +90,7 @@ class Model:
 
   def sample(
     self,
-    prompts: Prompt | Sequence[Prompt],
+    prompts: str | Sequence[Prompt],
     n: int = 1,
     *,
     temperature: float | None = None,
@@ -112,7 +112,7 @@ class Model:
       ValueError: a prompt is longer than the largest bucket.
     """
     experiment = self._experiment
-    every = [prompts] if isinstance(prompts, str) else list(prompts)
+    every = [prompts] if isinstance(prompts, str) else prompts
     asked = [self.prompt(prompt, system_prompt) for prompt in every]
     longest = experiment.settings.shared.rollout.prompt_buckets[-1]
     for prompt in asked:

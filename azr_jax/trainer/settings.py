@@ -110,12 +110,12 @@ class TrainSettings(Settings):
 
   @property
   def may_be_off_policy(self) -> bool:
-    """Whether samples may come from an older policy than the one to update.
+    """Whether samples may come from another policy than the one to update.
 
-    Stale parameters are the only reason: sampler and learner both compute in
-    `model.dtype`.
+    Its parameters may be older, or rounded to 8 bits. Otherwise sampler and
+    learner both compute in `model.dtype`.
     """
-    return self.rollout.max_staleness > 0
+    return self.rollout.max_staleness > 0 or self.rollout.is_quantized
 
   @property
   def correction(self) -> str:

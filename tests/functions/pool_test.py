@@ -166,7 +166,7 @@ def test_what_a_function_takes():
     spec.signature(eval("lambda x, /: 0"))
 
 
-# What a notebook defines, in `__main__` of another process.
+# This stands for the cells of a notebook, which `__main__` of a process runs.
 NOTEBOOK = textwrap.dedent("""
   import abc, dataclasses, re, sys
   import xml.etree.ElementTree

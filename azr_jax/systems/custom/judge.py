@@ -153,6 +153,7 @@ class Judge:
   def _ask(self, text: str) -> dict[str, float]:
     """Sends requests until one is answered; returns the reward."""
     settings = self._settings
+    problem = ""
     for attempt in range(settings.retries + 1):
       try:
         answer = self._request(text)
