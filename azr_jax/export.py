@@ -1,23 +1,42 @@
-"""Writes a run's newest checkpoint as a Hugging Face safetensors folder.
+"""Writes a run's newest checkpoint as files that other programs run.
 
 python -m azr_jax.export --workdir=RUN --out=DIR [--dtype=float32]
+
+`--formats=safetensors` makes a folder that `transformers` and vLLM load;
+`gguf` the file `model.gguf` of llama.cpp; both are possible. README.md becomes
+the model's card: method, steps, rewards, the benchmarks of `RUN_scores` (or
+`--scores`) beside those of `--base`, and the config. `--push_to=OWNER/NAME`
+uploads the folder's files to the Hugging Face hub, with HF_TOKEN.
 """
 
 import pathlib
+from collections.abc import Sequence
 
 import ml_collections
 from absl import flags
 
 from azr_jax.cli import front
-from azr_jax.models import safetensors_io
+from azr_jax.models import gguf_export, hub_upload, safetensors_io
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.run import console, storage
+from azr_jax.report import model_card, reading
+from azr_jax.run import checkpoint, console, storage
 from azr_jax.trainer import restore
 from azr_jax.trainer import settings as train_settings
 
+SAFETENSORS, GGUF = "safetensors", "gguf"
+FORMATS = (SAFETENSORS, GGUF)
+GGUF_FILE = "model.gguf"
+
 
 def export(
-  config: ml_collections.ConfigDict, workdir: str, out: str, dtype: str
+  config: ml_collections.ConfigDict,
+  workdir: str,
+  out: str,
+  dtype: str,
+  formats: Sequence[str] = (SAFETENSORS,),
+  scores: str = "",
+  base: str = "",
+  name: str = "",
 ) -> None:
   """Exports the model of a run folder (or of a model spec).
 
@@ -25,16 +44,17 @@ def export(
     config: of `configs/evaluate.py`; its mesh and sharding are used.
     workdir: a run folder, or any model spec.
     out: the folder to write; made if missing.
-    dtype: float32, float16 or bfloat16.
+    dtype: float32, float16 or bfloat16; q8_0 for GGUF alone.
+    formats: some of `FORMATS`.
+    scores: a folder of `azr_jax.evaluate`, for the card; "": `WORKDIR_scores`.
+    base: the scores of the model before training; "": none.
+    name: the model's name in the card; "": that of `out`.
 
   Raises:
-    ValueError: the run has no checkpoint, `out` holds a run, or the dtype is
-      unknown.
+    ValueError: the run has no checkpoint, `out` holds a run, a folder of scores
+      has none, or dtype or format is unknown.
   """
-  if dtype not in safetensors_io.DTYPES:
-    raise ValueError(
-      f"dtype={dtype!r}: expected one of {tuple(safetensors_io.DTYPES)}"
-    )
+  _check_formats(formats, dtype)
   spec = storage.resolve(workdir)
   if "/" in workdir and ":" not in workdir and not spec.exists():
     raise ValueError(f"--workdir={workdir}: there is no such folder")
@@ -43,15 +63,69 @@ def export(
     raise ValueError(
       f"--out={out}: expected a folder of its own, because this one holds a run"
     )
+  is_run = (spec / checkpoint.FOLDER).is_dir()
+  found = {
+    flag: _scores(flag, path)
+    for flag, path in (("scores", scores), ("base", base))
+  }
+  if is_run and not scores:
+    beside = storage.absolute(workdir.rstrip("/"))
+    found["scores"] = reading.read_scores(
+      beside.with_name(f"{beside.name}_scores")
+    )
   c = train_settings.read(train_settings.EvaluateSettings, config)
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
-  source, params = restore.load_model(c, workdir, mesh)
+  step = restore.checkpoint_step(workdir) if is_run else None
+  source, params = restore.load_model(c, workdir, mesh, step)
   tokenizer = source.tokenizer
-  safetensors_io.save(
-    params, source.config, folder, dtype=dtype, eos_ids=tokenizer.eos_ids
+  folder.mkdir(parents=True, exist_ok=True)
+  title = name or folder.resolve().name
+  if SAFETENSORS in formats:
+    safetensors_io.save(
+      params, source.config, folder, dtype=dtype, eos_ids=tokenizer.eos_ids
+    )
+    tokenizer.save(folder)
+  if GGUF in formats:
+    gguf_export.save(
+      params,
+      source.config,
+      tokenizer,
+      folder / GGUF_FILE,
+      dtype=dtype,
+      name=title,
+    )
+  card = model_card.build(
+    title,
+    storage.absolute(workdir.rstrip("/")).name if is_run else workdir,
+    spec if is_run else None,
+    step,
+    found["scores"],
+    found["base"],
+    [f"model.{kind}" for kind in formats],
   )
-  tokenizer.save(folder)
+  (folder / model_card.FILE).write_text(card, encoding="utf-8")
   console.print_status(f"{workdir} is in {folder} as {dtype}")
+
+
+def _check_formats(formats: Sequence[str], dtype: str) -> None:
+  """Raises ValueError if a format is unknown, or has no such dtype."""
+  if not formats or not {*formats} <= {*FORMATS}:
+    raise ValueError(f"formats={','.join(formats)}: expected some of {FORMATS}")
+  known = safetensors_io.DTYPES if SAFETENSORS in formats else ()
+  known = tuple(known) or gguf_export.DTYPES
+  if dtype not in known:
+    raise ValueError(
+      f"dtype={dtype!r}: expected one of {known} for formats="
+      f"{','.join(formats)}"
+    )
+
+
+def _scores(flag: str, path: str) -> dict[str, tuple[float, float]]:
+  """Returns the scores of a folder that a flag names; {} if it names none."""
+  scores = reading.read_scores(storage.resolve(path)) if path else {}
+  if path and not scores:
+    raise ValueError(f"--{flag}={path}: expected a folder of azr_jax.evaluate")
+  return scores
 
 
 def run() -> None:
@@ -61,12 +135,46 @@ def run() -> None:
     "workdir", None, "A run folder or model spec.", required=True
   )
   out = flags.DEFINE_string("out", None, "The folder to write.", required=True)
-  dtype = flags.DEFINE_string("dtype", "bfloat16", "Type of the weights.")
-  front.run(
-    __doc__,
-    lambda: export(config.value, workdir.value, out.value, dtype.value),
-    default_config="configs/evaluate.py",
+  dtype = flags.DEFINE_string(
+    "dtype", "bfloat16", "Type of the weights; q8_0 for gguf alone."
   )
+  formats = flags.DEFINE_list(
+    "formats", [SAFETENSORS], f"Some of {','.join(FORMATS)}."
+  )
+  scores = flags.DEFINE_string(
+    "scores", "", "Scores for the card; by default those in RUN_scores."
+  )
+  base = flags.DEFINE_string("base", "", "Scores before training.")
+  push_to = flags.DEFINE_string(
+    "push_to", "", "OWNER/NAME on the Hugging Face hub."
+  )
+  private = flags.DEFINE_bool(
+    "private", False, "Whether --push_to makes a private model."
+  )
+
+  def main() -> None:
+    if push_to.value:
+      hub_upload.check(push_to.value)
+    export(
+      config.value,
+      workdir.value,
+      out.value,
+      dtype.value,
+      formats.value,
+      scores.value,
+      base.value,
+      push_to.value,
+    )
+    if push_to.value:
+      address = hub_upload.push(
+        pathlib.Path(out.value).expanduser(),
+        push_to.value,
+        private.value,
+        f"Export {pathlib.PurePath(workdir.value).name} as {dtype.value}",
+      )
+      console.print_status(f"{push_to.value} is at {address}")
+
+  front.run(__doc__, main, default_config="configs/evaluate.py")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ PAGES = [
   *sorted((ROOT / "docs").rglob("*.md")),
 ]
 TOP = ("azr_jax", "configs", "docs", "launch", "notebooks", "tests", ".ci")
-SUFFIXES = "py md ipynb sbatch toml tsv yml png".split()
+SUFFIXES = "py md ipynb sbatch toml tsv yml yaml png Dockerfile".split()
 # Folders of a run, which are not in the repository.
 RUN_FOLDERS = (
   *("samples/", "flagged/", "tensorboard/"),
