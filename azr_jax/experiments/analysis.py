@@ -6,7 +6,6 @@ are corrected by Holm's method.
 """
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -212,8 +211,3 @@ def _paired(
     return None
   outcomes.check_same_items(arm, base)
   return seeds, base.of(seeds), arm.of(seeds)
-
-
-def primary(found: Sequence[Finding]) -> list[Finding]:
-  """Returns the findings that decide."""
-  return [one for one in found if one.comparison.primary]

@@ -9,11 +9,13 @@
 | `prepared/NAME/` | what a preparation has made |
 | `logs/JOB.log` | what a process has printed |
 | `spent.json` | core seconds by job |
+| `commits.txt` | commits of the code that ran them |
 """
 
 import fcntl
 import json
 import pathlib
+import subprocess
 from typing import Any
 
 from azr_jax.config import overrides, user_files
@@ -22,7 +24,7 @@ from azr_jax.experiments.plan import Plan
 from azr_jax.run import folder as run_folder
 from azr_jax.run import metrics, storage
 
-SPENT = "spent.json"
+SPENT, COMMITS = "spent.json", "commits.txt"
 # Keys that may change after runs have begun: more of the same.
 _EXTENDABLE = ("seeds", "core_hours")
 
@@ -101,10 +103,31 @@ class Workdir:
         )
     self.path.mkdir(parents=True, exist_ok=True)
     storage.write_atomically(copy, text)
+    commit = _commit()
+    if commit and commit not in self.commits():
+      with (self.path / COMMITS).open("a", encoding="utf-8") as file:
+        file.write(f"{commit}\n")
+
+  def commits(self) -> list[str]:
+    """Returns the commits of this package that have run jobs."""
+    path = self.path / COMMITS
+    return path.read_text("utf-8").split() if path.exists() else []
 
   def is_registered(self) -> bool:
     """Returns whether runs began with a plan, and not before it."""
     return (self.path / plan_file.FILE).exists()
+
+
+def _commit() -> str:
+  """Returns the commit of this package; "": it is in no clone."""
+  found = subprocess.run(
+    ["git", "rev-parse", "--short", "HEAD"],
+    cwd=pathlib.Path(__file__).parent,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  return found.stdout.strip()
 
 
 def _fixed_part(tables: dict[str, Any]) -> dict[str, Any]:

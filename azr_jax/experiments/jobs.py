@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import pathlib
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -31,6 +32,10 @@ class Job:
   folder: pathlib.Path
   is_done: Callable[[], bool]
   finish: Callable[[], None] = lambda: None
+
+  def line(self) -> str:
+    """Returns the command line, as a user would type it."""
+    return shlex.join(("python", *self.command[1:]))
 
 
 def make(workdir: Workdir) -> list[Job]:

@@ -169,13 +169,18 @@ def _check(plan: Plan) -> None:
     if outcome.score:
       _known(f"outcomes.{name}.score", [outcome.score], plan.scores)
   for number, one in enumerate(plan.comparisons):
-    where = f"comparisons[{number}]"
-    _known(f"{where}.outcome", [one.outcome], plan.outcomes)
-    _known(f"{where}.arm", [one.arm, *filter(None, [one.base])], plan.arms)
-    score = plan.outcomes[one.outcome].score
-    for arm in filter(None, (one.arm, one.base)):
-      if score and score not in plan.scores_of(arm):
-        raise Invalid(f"{where}.arm", f"={arm!r}: expected an arm of {score!r}")
+    _check_comparison(plan, f"comparisons[{number}]", one)
+
+
+def _check_comparison(plan: Plan, where: str, one: Comparison) -> None:
+  """Raises Invalid for a comparison without its arms, outcome or scores."""
+  _known(f"{where}.outcome", [one.outcome], plan.outcomes)
+  arms = [name for name in (one.arm, one.base) if name]
+  _known(f"{where}.arm", arms, plan.arms)
+  score = plan.outcomes[one.outcome].score
+  for arm in arms:
+    if score and score not in plan.scores_of(arm):
+      raise Invalid(f"{where}.arm", f"={arm!r}: expected an arm of {score!r}")
 
 
 def _known(key: str, names: Sequence[str], known: Mapping[str, Any]) -> None:

@@ -83,8 +83,8 @@ class Runner:
     if self._failed:
       logs = ", ".join(map(str, self._failed.values()))
       raise RuntimeError(
-        f"{len(self._failed)} jobs failed: expected exit status 0 and results; see {logs}; "
-        "the same command tries them again"
+        f"{len(self._failed)} jobs failed: expected exit status 0 and results; "
+        f"see {logs}; the same command tries them again"
       )
     open_jobs = [job.name for job in self._jobs if not job.is_done()]
     if open_jobs and self._left_s() <= 0:
