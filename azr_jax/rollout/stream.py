@@ -102,6 +102,7 @@ class Stream:
     max_new_tokens: int | None = None,
     priority: tuple[int, ...] = (),
     environment: Environment | None = None,
+    stop_strings: tuple[str, ...] = (),
   ) -> tuple[Request, "list[Future[types.Completion]]"]:
     """Submits a prompt to be sampled n times.
 
@@ -114,6 +115,7 @@ class Stream:
       priority: prompts with a smaller one get their slots first.
       environment: runs the tool calls of conversations; None ends a completion
         with its first response.
+      stop_strings: end a response, beside those of `rollout.stop_strings`.
 
     Returns:
       The request, for `cancel`, and the futures of its completions, which are
@@ -147,6 +149,7 @@ class Stream:
       settings.temperature if temperature is None else temperature,
       priority,
       environment,
+      stop_strings,
     )
     sequences = [SequenceState(request, sample) for sample in range(n)]
     for sequence in sequences if self._restored else ():
@@ -190,6 +193,21 @@ class Stream:
   def is_empty(self) -> bool:
     """Whether nothing is to be sampled, and every completion was delivered."""
     return not (self._scheduler or self._ended or self._unscheduled)
+
+  @property
+  def decoding(self) -> tuple[SequenceState, ...]:
+    """The sequences in slots, with all tokens that `fetch` has taken."""
+    if self._scheduler is None:
+      return ()
+    return tuple(self._scheduler.stages.running)
+
+  @property
+  def num_free_pages(self) -> int:
+    """How many pages of all devices no prompt or sequence has."""
+    engine = self._engine
+    if self._cache is None:
+      return engine.num_pages * engine.devices
+    return sum(map(self._cache.pages.num_free, range(engine.devices)))
 
   @property
   def num_free(self) -> int:
