@@ -54,7 +54,7 @@ class Program:
       message = f"a column cannot go into the sandbox: it {error}"
       return futures.done(Answer(None, pool.WRONG_TYPE, message))
     job = Job("reward", self.code, (text,), _ENTRY)
-    return futures.then(executor.submit(job), _answer)
+    return futures.then(executor.submit(job), answer)
 
 
 def read(spec: str) -> Program:
@@ -101,7 +101,7 @@ def _signature(arguments: ast.arguments) -> Signature:
   )
 
 
-def _answer(result: Result) -> Answer:
+def answer(result: Result) -> Answer:
   """Returns what became of a program's call."""
   text = result.outputs[0] if result.outputs else None
   if result.status == "ok" and text is not None:
