@@ -5,6 +5,8 @@
 where they need them (one position when sampling, chunks in training).
 """
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -161,6 +163,13 @@ def compute_params(dtype: jnp.dtype, params: Params) -> Params:
 
 def abstract_params(model: Transformer) -> BoxedParams:
   """Returns the parameter tree as shapes boxed with their logical axes."""
+  boxed = _abstract_params(_for_parameters(model))
+  return jax.tree.map(lambda leaf: leaf, boxed)  # The caller's own.
+
+
+@functools.cache
+def _abstract_params(model: Transformer) -> BoxedParams:
+  """Traces a model once, because a start asks for its shapes several times."""
   return jax.eval_shape(lambda: _init(model, jax.random.key(0)))
 
 
@@ -169,15 +178,25 @@ def init_params(model: Transformer, key: jax.Array) -> Params:
 
   Under `jax.jit` with `out_shardings`, each device makes its shards only.
   """
-  return nn.unbox(_init(model, key))
+  return nn.unbox(_init(_for_parameters(model), key))
+
+
+def _for_parameters(model: Transformer) -> Transformer:
+  """Returns the simplest model of the same parameters.
+
+  One row does not divide over a mesh, so backends that need no mesh trace it,
+  and nothing is differentiated.
+  """
+  plain = Transformer(model.config)
+  return model.clone(
+    attend=plain.attend,
+    attend_cached=plain.attend_cached,
+    multiply=plain.multiply,
+    remat=plain.remat,
+  )
 
 
 def _init(model: Transformer, key: jax.Array) -> BoxedParams:
   """Draws random parameters, boxed with the names of their logical axes."""
   token = jnp.zeros((1, 1), jnp.int32)
-  # One row does not divide over a mesh, so backends that need no mesh trace the
-  # model; parameters do not depend on them.
-  model = model.clone(
-    attend=attention.xla_attention, multiply=products.multiply
-  )
   return dict(model.init(key, token, token)["params"])
