@@ -18,7 +18,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special, stats
+
+_QUANTILES = 4000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,18 +120,22 @@ def smallest_detectable(
     one_sided: whether the test is.
 
   Returns:
-    The difference, from the noncentral t distribution; None without an error.
+    The difference, by the noncentral t distribution; None without an error.
   """
   if not mean.df:
     return None
   tail = alpha if one_sided else alpha / 2
-  limit = stats.t.isf(tail, mean.df)
+  limit = float(stats.t.isf(tail, mean.df))
+  # A t value is a normal one divided by the estimate of its error, of which
+  # these are quantiles; scipy's noncentral t is nan for large shifts.
+  quantiles = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+  limits = limit * np.sqrt(stats.chi2.ppf(quantiles, mean.df) / mean.df)
 
   def missing(shift: float) -> float:
-    seen = stats.nct.sf(limit, mean.df, shift)
+    seen = special.ndtr(shift - limits)
     if not one_sided:
-      seen += stats.nct.cdf(-limit, mean.df, shift)
-    return float(seen) - power
+      seen = seen + special.ndtr(-shift - limits)
+    return float(seen.mean()) - power
 
   # The chance is alpha at 0, and nearly 1 this far out.
   far = limit + 10 * math.sqrt(1 + limit**2 / mean.df)

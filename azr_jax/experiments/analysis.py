@@ -6,6 +6,7 @@ are corrected by Holm's method.
 """
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -58,7 +59,9 @@ class Finding:
     bootstrap: interval of a bootstrap over items and seeds.
     p: of the claim's test.
     p_holm: the same, corrected for the other primary comparisons.
-    smallest: difference that would be seen with the plan's power; None: none.
+    planned: difference that the plan's runs see with its power, if the noise is
+      as expected; None: no noise was expected.
+    smallest: the same with the noise that these runs had; None: there is none.
     verdict: holds, refuted, undecided, or not run.
   """
 
@@ -72,6 +75,7 @@ class Finding:
   bootstrap: tuple[float, float] | None = None
   p: float | None = None
   p_holm: float | None = None
+  planned: float | None = None
   smallest: float | None = None
   verdict: str = NOT_RUN
 
@@ -139,13 +143,14 @@ def verdict(finding: Finding, alpha: float) -> str:
   the claim's margin in the claimed direction, or, of `not_lower`, none that the
   margin tolerates. Otherwise the runs cannot tell.
   """
-  if finding.difference is None or finding.p is None:
+  if finding.interval is None or finding.difference is None:
     return NOT_RUN
   claim, margin = finding.comparison.claim, finding.comparison.margin
   sign = -1 if claim == LOWER else 1
-  ends = [sign * end for end in finding.interval or (-np.inf, np.inf)]
+  ends = [sign * end for end in finding.interval]
   needed = -margin if claim == NOT_LOWER else margin
   p = finding.p if finding.p_holm is None else finding.p_holm
+  assert p is not None  # It has an interval.
   if max(ends) < needed or (not margin and max(ends) <= 0):
     return REFUTED
   has_sign = claim == NOT_LOWER or sign * finding.difference > 0
@@ -160,11 +165,21 @@ def _find(workdir: Workdir, one: Comparison, family: int) -> Finding:
     one: the comparison.
     family: number of comparisons that the error rate is divided by.
   """
+  about = workdir.plan.about
+  not_lower = one.claim == NOT_LOWER
+  alpha = (1 - about.confidence) / family
+  count = len(about.seeds)
+  planned = hypotheses.smallest_detectable(
+    hypotheses.Mean(0.0, one.expected_sd / math.sqrt(count), count - 1),
+    alpha,
+    about.power,
+    one_sided=not_lower,
+  )
+  planned = planned or None
   paired = _paired(workdir, one)
   if paired is None:
-    return Finding(one)
+    return Finding(one, planned=planned)
   seeds, base, arm = paired
-  about = workdir.plan.about
   mean = hypotheses.mean_of(arm - base)
   boot = statistics.difference(
     base,
@@ -174,9 +189,7 @@ def _find(workdir: Workdir, one: Comparison, family: int) -> Finding:
     np.random.default_rng(0),
     paired_seeds=True,
   )
-  not_lower = one.claim == NOT_LOWER
   null = -one.margin if not_lower else 0.0
-  alpha = (1 - about.confidence) / family
   return Finding(
     comparison=one,
     seeds=seeds,
@@ -187,6 +200,7 @@ def _find(workdir: Workdir, one: Comparison, family: int) -> Finding:
     interval=mean.interval(about.confidence),
     bootstrap=boot.over_both or (boot.over_items if mean.df else None),
     p=mean.p_value(null, one_sided=not_lower),
+    planned=planned,
     smallest=hypotheses.smallest_detectable(
       mean, alpha, about.power, one_sided=not_lower
     ),

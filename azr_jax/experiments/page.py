@@ -1,4 +1,4 @@
-"""Writes what an experiment has found: results.json, and table.md of it."""
+"""Writes what an experiment has found: results.json, results.md, figure.png."""
 
 import dataclasses
 import hashlib
@@ -8,25 +8,33 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from azr_jax.experiments import folders, plan_file
-from azr_jax.experiments.analysis import Cell, Finding
+from azr_jax.experiments import analysis, figure, folders, plan_file, reading
+from azr_jax.experiments.analysis import Finding
 from azr_jax.experiments.folders import Workdir
-from azr_jax.experiments.plan import HIGHER, LOWER, NOT_LOWER, Outcome, Plan
+from azr_jax.experiments.plan import Outcome, Plan
 from azr_jax.run import storage
 
-RESULTS, TABLE, FIGURE = "results.json", "table.md", "figure.png"
-_SIGNS = {HIGHER: "above", LOWER: "below", NOT_LOWER: "not below"}
+RESULTS, PAGE, FIGURE = "results.json", "results.md", "figure.png"
 
 
-def write(
-  folder: pathlib.Path,
-  workdir: Workdir,
-  cells: Sequence[Cell],
-  findings: Sequence[Finding],
-) -> dict[str, Any]:
-  """Writes both files into the experiment's folder; returns the results."""
+def write(source: pathlib.Path, out: pathlib.Path, workdir: Workdir) -> str:
+  """Analyses what has been run by now, and writes the three files.
+
+  Args:
+    source: the folder of the plan.
+    out: the folder to write into.
+    workdir: has the runs.
+
+  Returns:
+    The text of results.md.
+
+  Raises:
+    ValueError: a run was trained with other values than the plan's.
+  """
+  analysis.check_runs(workdir)
+  cells, findings = analysis.cells(workdir), analysis.findings(workdir)
   results = {
-    "plan_sha256": plan_hash(folder),
+    "plan_sha256": plan_hash(source),
     "registered": workdir.is_registered(),
     "commits": workdir.commits(),
     "runs": _runs(workdir),
@@ -36,11 +44,11 @@ def write(
   }
   # As the file has it, so that the table of both is the same.
   results = json.loads(json.dumps(results))
-  storage.write_atomically(
-    folder / RESULTS, json.dumps(results, indent=1) + "\n"
-  )
-  storage.write_atomically(folder / TABLE, table(workdir.plan, results))
-  return results
+  storage.write_atomically(out / RESULTS, json.dumps(results, indent=1) + "\n")
+  text = page(workdir.plan, results)
+  storage.write_atomically(out / PAGE, text)
+  figure.draw(workdir, results, out / FIGURE)
+  return text
 
 
 def plan_hash(folder: pathlib.Path) -> str:
@@ -69,28 +77,31 @@ def _runs(workdir: Workdir) -> dict[str, dict[str, float]]:
   return found
 
 
-def table(plan: Plan, results: Mapping[str, Any]) -> str:
-  """Returns the tables of the arms and of the comparisons, as Markdown."""
+def page(plan: Plan, results: Mapping[str, Any]) -> str:
+  """Returns question, tables and reading, as Markdown."""
+  about = plan.about
   runs = results["runs"]
   hours = sum(run["core_minutes"] for run in runs.values()) / 60
   text = (
     f"{len(runs)} of {len(plan.runs())} runs have begun, with {hours:.1f} "
-    f"core-hours of steps"
+    "core-hours of steps"
   )
   if results["commits"]:
     text += f" at commit {', '.join(results['commits'])}"
   if not results["registered"]:
     text += "; the runs are older than the plan"
-  parts = [f"{text}.", _arms(plan, results), _comparisons(plan, results)]
+  parts = [
+    f"# {about.question}",
+    f"Claim: {about.claim} ({about.source})",
+    f"Refuted if: {about.refuted_if}",
+    f"Dropped: {about.dropped}" if about.dropped else "",
+    f"{text}.",
+    _arms(plan, results),
+    _comparisons(plan, results),
+    f"![curves and differences]({FIGURE})",
+    *(reading.sentence(plan, one) for one in results["comparisons"]),
+  ]
   return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def shown(outcome: Outcome, value: float, signed: bool = False) -> str:
-  """Returns a value of an outcome as text; scores are in percent."""
-  sign = "+" if signed else ""
-  if outcome.score:
-    return f"{100 * value:{sign}.1f}"
-  return f"{value:{sign}.3g}"
 
 
 def _arms(plan: Plan, results: Mapping[str, Any]) -> str:
@@ -131,7 +142,7 @@ def _cell(outcome: Outcome, cell: Mapping[str, Any] | None) -> str:
   note = ""
   if error is None:
     error, note = cell["item_stderr"], " (items)"
-  return f"{shown(outcome, cell['mean'])} +- {shown(outcome, error)}{note}"
+  return f"{reading.shown(outcome, cell['mean'])} +- {reading.shown(outcome, error)}{note}"
 
 
 def _comparisons(plan: Plan, results: Mapping[str, Any]) -> str:
@@ -139,8 +150,8 @@ def _comparisons(plan: Plan, results: Mapping[str, Any]) -> str:
   power = f"{100 * plan.about.power:g} %"
   lines = [
     f"| claim | n | difference | {level} interval | bootstrap | p | p (Holm) "
-    f"| seen with {power} power | verdict |",
-    "|" + " --- |" * 9,
+    f"| planned: seen with {power} power | seen with {power} power | verdict |",
+    "|" + " --- |" * 10,
   ]
   lines += [_comparison(plan, one) for one in results["comparisons"]]
   return "\n".join(lines)
@@ -148,30 +159,30 @@ def _comparisons(plan: Plan, results: Mapping[str, Any]) -> str:
 
 def _comparison(plan: Plan, one: Mapping[str, Any]) -> str:
   outcome = plan.outcomes[one["outcome"]]
-  base = f"`{one['base']}`" if one["base"] else "0"
-  text = f"{outcome.title}: `{one['arm']}` {_SIGNS[one['claim']]} {base}"
-  if one["margin"]:
-    text += f" by {shown(outcome, one['margin'])}"
+  text = reading.claim(plan, one)
   if not one["primary"]:
     text += " (secondary)"
+  planned = one["planned"]
+  seen = "" if planned is None else reading.shown(outcome, planned)
   if one["difference"] is None:
-    return f"| {text} |" + " |" * 7 + f" {one['verdict']} |"
+    return f"| {text} |" + " |" * 6 + f" {seen} | | {one['verdict']} |"
 
   def interval(ends: Sequence[float] | None) -> str:
     if ends is None:
       return ""
-    return " to ".join(shown(outcome, end, signed=True) for end in ends)
+    return " to ".join(reading.shown(outcome, end, signed=True) for end in ends)
 
   smallest = one["smallest"]
   cells = (
     text,
     f"{len(one['seeds'])} x {one['items']}",
-    shown(outcome, one["difference"], signed=True),
+    reading.shown(outcome, one["difference"], signed=True),
     interval(one["interval"]),
     interval(one["bootstrap"]),
     f"{one['p']:.3f}",
     "" if one["p_holm"] is None else f"{one['p_holm']:.3f}",
-    "" if smallest is None else shown(outcome, smallest),
+    seen,
+    "" if smallest is None else reading.shown(outcome, smallest),
     one["verdict"],
   )
   return f"| {' | '.join(cells)} |"

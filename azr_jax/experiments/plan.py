@@ -7,6 +7,7 @@ everything that decides the answer. Its tables:
 | --- | --- |
 | top level | question, claim, source, refuted_if, seeds, core_hours |
 | `[set]` | config keys of every arm |
+| `[rehearse]` | config keys of every arm in a rehearsal |
 | `[[prepare]]` | a command that makes what arms read, such as a start |
 | `[arms.NAME]` | a config, and the keys that make the arm |
 | `[scores.NAME]` | a benchmark that finished runs are scored on |
@@ -61,6 +62,7 @@ class Preparation(Settings):
   name: str = setting("", "what `{NAME}` refers to", required=True)
   command: str = setting("", "the module that is run", required=True)
   arguments: tuple[str, ...] = setting((), "its flags; {folder}: its folder")
+  rehearsal: tuple[str, ...] = setting((), "more flags in a rehearsal")
   output: str = setting(
     "", "what is in the folder when it has succeeded", required=True
   )
@@ -113,6 +115,12 @@ class Comparison(Settings):
     "is tolerated",
     minimum=0,
   )
+  expected_sd: float = setting(
+    0.0,
+    "standard deviation over seeds of the difference that a pilot or an "
+    "earlier experiment had, from which the plan's power follows; 0: unknown",
+    minimum=0,
+  )
   primary: bool = setting(
     True, "whether it decides, and is corrected for the other primary ones"
   )
@@ -151,6 +159,7 @@ class Plan:
     outcomes: by name.
     comparisons: in the order of the file.
     panels: metric by title of a panel of curves.
+    rehearse: value by config key in a rehearsal.
   """
 
   name: str
@@ -161,6 +170,36 @@ class Plan:
   outcomes: Mapping[str, Outcome]
   comparisons: Sequence[Comparison]
   panels: Mapping[str, str]
+  rehearse: Mapping[str, Any]
+
+  def rehearsal(self) -> "Plan":
+    """Returns the plan of a rehearsal, which shows that its commands work.
+
+    It has one seed, the keys of `[rehearse]`, eight items a score, and means of
+    metrics over all steps.
+    """
+    return dataclasses.replace(
+      self,
+      about=dataclasses.replace(self.about, seeds=self.about.seeds[:1]),
+      preparations=[
+        dataclasses.replace(one, arguments=one.arguments + one.rehearsal)
+        for one in self.preparations
+      ],
+      arms={
+        name: Arm(arm.config, {**arm.overrides, **self.rehearse})
+        for name, arm in self.arms.items()
+      },
+      scores={
+        name: dataclasses.replace(
+          score, arguments=(*score.arguments, "--limit=8")
+        )
+        for name, score in self.scores.items()
+      },
+      outcomes={
+        name: dataclasses.replace(outcome, first_step=1, last_step=1)
+        for name, outcome in self.outcomes.items()
+      },
+    )
 
   def runs(self) -> list[tuple[str, int]]:
     """Returns arm and seed of each run, every arm's first seed first."""

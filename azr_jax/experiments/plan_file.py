@@ -20,6 +20,8 @@ from azr_jax.experiments.plan import (
 )
 
 FILE = "experiment.toml"
+# In a clone; a package that was installed otherwise has no such folder.
+EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
 _NAME = re.compile(r"[a-z0-9_]+")
 _REFERENCE = re.compile(r"\{(\w+)\}")
 
@@ -36,6 +38,14 @@ def read(folder: pathlib.Path) -> Plan:
     return parse(folder.resolve().name, tables)
   except Invalid as error:
     raise ValueError(f"{folder / FILE}: {error}") from None
+
+
+def folder_of(name: str) -> pathlib.Path:
+  """Returns the folder of an experiment: itself, or that of a name."""
+  folder = pathlib.Path(name).expanduser()
+  if "/" in name or (folder / FILE).is_file():
+    return folder
+  return EXPERIMENTS / name
 
 
 def read_tables(folder: pathlib.Path) -> dict[str, Any]:
@@ -74,6 +84,7 @@ def parse(name: str, tables: Mapping[str, Any]) -> Plan:
     outcomes=_built(rest, "outcomes", Outcome),
     comparisons=_list(rest, "comparisons", Comparison),
     panels=_table(rest, "panels"),
+    rehearse=_table(rest, "rehearse"),
     about=settings_lib.build(Question, rest),
   )
   _check(plan)

@@ -46,6 +46,7 @@ class Runner:
     jobs: Sequence[Job],
     cores: Sequence[int],
     say: Callable[[str], None],
+    budget_hours: float,
   ):
     """Starts nothing.
 
@@ -54,13 +55,18 @@ class Runner:
       jobs: all jobs, in the order to start them.
       cores: the cores to use, one job on each.
       say: prints a line.
+      budget_hours: core-hours that this may take, of those that the plan has
+        left.
     """
     self._workdir, self._jobs, self._cores = workdir, jobs, cores
     self._say = say
     self._spent = workdir.spent()
     self._running: list[_Running] = []
     self._failed: dict[str, pathlib.Path] = {}
-    self._budget_s = 3600 * workdir.plan.about.core_hours
+    before = sum(self._spent.values())
+    self._budget_s = 3600 * min(
+      workdir.plan.about.core_hours, before / 3600 + budget_hours
+    )
     self._progress = Progress(workdir, len(cores))
 
   def run(self) -> bool:
@@ -89,9 +95,8 @@ class Runner:
     open_jobs = [job.name for job in self._jobs if not job.is_done()]
     if open_jobs and self._left_s() <= 0:
       self._say(
-        f"the budget of {self._workdir.plan.about.core_hours:g} core-hours is "
-        f"spent, with {len(open_jobs)} of {len(self._jobs)} jobs to do: "
-        "core_hours in the plan may be raised"
+        f"the budget of {self._budget_s / 3600:.3g} core-hours is spent, with "
+        f"{len(open_jobs)} of {len(self._jobs)} jobs to do"
       )
     return not open_jobs
 
