@@ -91,6 +91,7 @@ def page(plan: Plan, results: Mapping[str, Any]) -> str:
   if not results["registered"]:
     text += "; the runs are older than the plan"
   parts = [
+    "A rehearsal: it says nothing of the claim." * plan.is_rehearsal,
     f"# {about.question}",
     f"Claim: {about.claim} ({about.source})",
     f"Refuted if: {about.refuted_if}",
@@ -142,7 +143,8 @@ def _cell(outcome: Outcome, cell: Mapping[str, Any] | None) -> str:
   note = ""
   if error is None:
     error, note = cell["item_stderr"], " (items)"
-  return f"{reading.shown(outcome, cell['mean'])} +- {reading.shown(outcome, error)}{note}"
+  mean = reading.shown(outcome, cell["mean"])
+  return f"{mean} +- {reading.shown(outcome, error)}{note}"
 
 
 def _comparisons(plan: Plan, results: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ is. Near duplicates (`duplicates.py`) are left out of public files.
 """
 
 import collections
+import dataclasses
 import hashlib
 import pathlib
 import re
@@ -141,6 +142,23 @@ def split(specs: str) -> list[str]:
   return _SEPARATOR.split(specs)
 
 
+def split_all(specs: Sequence[str]) -> list[str]:
+  """Returns all specs of several texts, in each of which `+` may join some."""
+  return [spec for joined in specs for spec in split(joined)]
+
+
 def read_all(specs: Sequence[str], count: int, seed: int) -> list[Question]:
-  """Reads several sources in order, at most `count` questions of each task."""
-  return [q for spec in specs for q in read(spec, count, seed)]
+  """Reads several sources in order, at most `count` questions of each task.
+
+  A generator that is named with several settings makes questions of the same
+  ids; those of its second spec end with `#2`, and so on.
+  """
+  questions: list[Question] = []
+  repeats: collections.Counter[str] = collections.Counter()
+  for spec in split_all(specs):
+    for found in read(spec, count, seed):
+      repeats[found.id] += 1
+      if (number := repeats[found.id]) > 1:
+        found = dataclasses.replace(found, id=f"{found.id}#{number}")
+      questions.append(found)
+  return questions
