@@ -151,14 +151,14 @@ def read_all(specs: Sequence[str], count: int, seed: int) -> list[Question]:
   """Reads several sources in order, at most `count` questions of each task.
 
   A generator that is named with several settings makes questions of the same
-  ids; those of its second spec end with `#2`, and so on.
+  ids. They follow one another, and `#2`, `#3`, ... make their ids unique.
   """
-  questions: list[Question] = []
-  repeats: collections.Counter[str] = collections.Counter()
+  by_id: dict[str, list[Question]] = {}
   for spec in split_all(specs):
     for found in read(spec, count, seed):
-      repeats[found.id] += 1
-      if (number := repeats[found.id]) > 1:
-        found = dataclasses.replace(found, id=f"{found.id}#{number}")
-      questions.append(found)
-  return questions
+      by_id.setdefault(found.id, []).append(found)
+  return [
+    dataclasses.replace(found, id=f"{id_}#{number}") if number > 1 else found
+    for id_, same in by_id.items()
+    for number, found in enumerate(same, 1)
+  ]
