@@ -48,7 +48,9 @@ def test_every_arm_builds_down_to_abstract_shapes(name, arm):
   plan = plan_of(name)
   config = checks.config_of(plan.arms[arm].config, plan.arms[arm].overrides)
   checked = settings.read_train(config)
-  shape = presets.PRESETS[f"{checked.system.name}-tiny".replace("_interpreter", "")]
+  shape = presets.PRESETS[
+    f"{checked.system.name}-tiny".replace("_interpreter", "")
+  ]
   mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 4, "tensor": 2})
   made = programs.make_programs(checked.shared, shape, mesh)
   assert {"prefill", "decode", "update"} <= {program.name for program in made}
@@ -122,5 +124,7 @@ def test_texts_and_the_keys_of_all_arms_are_filled_in():
 
 
 def test_a_name_is_a_folder_of_experiments():
-  assert plan_file.folder_of("orz_critic") == plan_file.EXPERIMENTS / "orz_critic"
+  assert (
+    plan_file.folder_of("orz_critic") == plan_file.EXPERIMENTS / "orz_critic"
+  )
   assert plan_file.folder_of("./here") == pathlib.Path("here")

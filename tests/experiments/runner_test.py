@@ -40,7 +40,9 @@ def runner_of(folder, jobs, cores=1, hours=1.0, said=None):
   """Returns a runner of (name, seconds, needs); no seconds: the job fails."""
   made = []
   for name, seconds, needs in jobs:
-    words = ("-c", FAIL) if seconds is None else ("-c", WORK, name, str(seconds))
+    words = (
+      ("-c", FAIL) if seconds is None else ("-c", WORK, name, str(seconds))
+    )
     done = (folder / f"{name}.done").exists
     command = (sys.executable, *words)
     made.append(Job(name, command, needs, folder / name, done))

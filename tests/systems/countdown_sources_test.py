@@ -15,7 +15,9 @@ def made(tmp_path):
   path = tmp_path / "puzzles.jsonl"
   dataset.write(path, puzzles)
   difficulties = dict(zip(*dataset.read(path), strict=True))
-  return lambda **keys: CountdownSettings(puzzles=str(path), **keys), difficulties
+  return lambda **keys: CountdownSettings(
+    puzzles=str(path), **keys
+  ), difficulties
 
 
 def sampled(settings):
@@ -54,7 +56,10 @@ def test_limits_and_weights_choose_puzzles_by_difficulty(made):
   [
     ({"bucket_weights": (1.0, 0.0, 0.0), "curriculum": "static"}, "uniform"),
     ({"bucket_limits": (0.4, 0.2)}, "bucket_limits"),
-    ({"bucket_limits": (-1.0, 0.5), "bucket_weights": (1.0, 0.0, 0.0)}, "bucket"),
+    (
+      {"bucket_limits": (-1.0, 0.5), "bucket_weights": (1.0, 0.0, 0.0)},
+      "bucket",
+    ),
     ({"sizes": (5,)}, "sizes"),
   ],
 )
