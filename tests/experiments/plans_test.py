@@ -120,7 +120,7 @@ def test_texts_and_the_keys_of_all_arms_are_filled_in():
     "arms": {"a": {"config": "c", "set": {"orz.prompts": 8}}},
   }
   overrides = plan_file.parse("texts", tables).arms["a"].overrides
-  assert overrides == {"orz.data": ("gym:chain_sum",), "orz.prompts": 8}
+  assert overrides == {"orz.data": ["gym:chain_sum"], "orz.prompts": 8}
 
 
 def test_a_name_is_a_folder_of_experiments():

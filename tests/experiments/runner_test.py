@@ -72,25 +72,28 @@ def is_alive(process):
   return status.rpartition(")")[2].split()[0] != "Z"
 
 
-def test_a_killed_experiment_goes_on_and_leaves_no_process(tmp_path):
+def killable(seconds):
+  """Returns two jobs, of which the second needs the first."""
+  return [("a", seconds, ()), ("b", 0.1, ("a",))]
+
+
+def test_a_killed_experiment_goes_on_and_leaves_no_process(
+  tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)
+  here = pathlib.Path(__file__).parent
   program = (
-    "import pathlib, sys; sys.path[:0] = ['tests/experiments', 'tests', '.']; "
-    "import runner_test as t; folder = pathlib.Path(sys.argv[1]); "
-    "import os; runner = t.runner_of(folder, [('a', float(sys.argv[2]), ()), "
-    "('b', 0.1, ('a',))]); os.chdir(folder); runner.run()"
+    f"import pathlib, sys; sys.path[:0] = [{str(here)!r}]; import runner_test; "
+    "jobs = runner_test.killable(600); "
+    "runner_test.runner_of(pathlib.Path('.').resolve(), jobs).run()"
   )
-  root = pathlib.Path(__file__).parents[2]
-
-  def command(seconds):
-    return [sys.executable, "-c", program, str(tmp_path), str(seconds)]
-
-  first = subprocess.Popen(command(600), cwd=root)
+  first = subprocess.Popen([sys.executable, "-c", program])
   wait_until((tmp_path / "starts").exists)
   wait_until(lambda: starts(tmp_path))
   first.kill()
   first.wait()
   wait_until(lambda: not is_alive(starts(tmp_path)[0][1]))
-  subprocess.run(command(0.1), cwd=root, check=True)
+  assert runner_of(tmp_path, killable(0.1)).run()
   assert [name for name, _, _ in starts(tmp_path)] == ["a", "a", "b"]
 
 
