@@ -3,7 +3,7 @@
 The life of a request (`stream.py`):
 1. prompts are grouped by the smallest prompt bucket that holds them;
 2. a few prompts at a time are prefilled, `prefill_tokens` per call, between
-   calls of the decode loop, so that a long prompt does not hold up decoding once
+   calls of the decode loop, so that a long prompt does not delay decoding once
    half of the slots decode;
 3. a prompt that is sampled n times is prefilled once, and its samples enter
    slots as these become free, with the prompt's pages;
