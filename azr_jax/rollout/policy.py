@@ -13,6 +13,7 @@ import time
 from collections.abc import (
   AsyncIterator,
   Callable,
+  Collection,
   Coroutine,
   Iterable,
   Iterator,
@@ -29,7 +30,7 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.environment import Environment
 from azr_jax.rollout.event_loop import Awaited, EventLoop
 from azr_jax.rollout.sampler import Sampler
-from azr_jax.rollout.sequence import Request
+from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.stream import SampleKey, Stream
 from azr_jax.types import Params
 
@@ -41,6 +42,8 @@ Submitted = tuple[Request, Sequence["Future[types.Completion]"]]
 
 # Folded into the key of a policy's branches. Calls are counted from 0.
 _BRANCH = (1 << 31) - 1
+# The place of an earlier step's responses among the calls of a step.
+_FIRST = -1
 
 
 @dataclasses.dataclass
@@ -147,6 +150,7 @@ class Policy:
     temperature: float | None = None,
     call: int | None = None,
     max_new_tokens: Sequence[int] | None = None,
+    step_tokens: int = 0,
   ) -> "Samples":
     """Samples n completions of each prompt.
 
@@ -164,10 +168,12 @@ class Policy:
       call: takes the place of the number of calls before, in the key.
       max_new_tokens: maximum number of tokens of the completions of each
         prompt; None: `rollout.max_tokens`.
+      step_tokens: tokens after which a completion is paused, for `go_on` in the
+        next step; 0: none is.
 
     Returns:
-      (prompt index, sample index, completion), as they finish: for `async for`
-      in a coroutine, or for `for` elsewhere.
+      (prompt index, sample index, completion), as they finish or are paused:
+      for `async for` in a coroutine, or for `for` elsewhere.
     """
     number = self.calls if call is None else call
     self.calls += 1
@@ -188,17 +194,70 @@ class Policy:
         None if max_new_tokens is None else max_new_tokens[index],
         priority=(*self.priority, number),
         environment=environment,
+        step_tokens=step_tokens,
       )
       for index, prompt in enumerate(prompts)
     ]
+    return self._samples(stream, prompts, submitted)
+
+  def go_on(
+    self,
+    prompt: types.Prompt,
+    sequences: Sequence[SequenceState],
+    step_tokens: int,
+    environment: Environment | None = None,
+    max_new_tokens: int | None = None,
+  ) -> "Samples":
+    """Goes on with the completions of a prompt that an earlier step paused.
+
+    They have the random key of that step and get their slots before the prompts
+    of this one.
+
+    Args:
+      prompt: the prompt.
+      sequences: all of its completions; those that have ended come as they are.
+      step_tokens: tokens after which a completion is paused again; 0: none is.
+      environment: as for `sample`.
+      max_new_tokens: as the first call had it for the prompt.
+
+    Returns:
+      As `sample`, with prompt index 0.
+    """
+    request = sequences[0].request
+    stream = self.loop.stream(self.sampler, self.params)
+    self.loop.restore(sequences)
+    submitted = stream.submit(
+      prompt,
+      len(sequences),
+      SampleKey(request.key_data, request.seed, self.temperature),
+      max_new_tokens,
+      priority=(*self.priority, _FIRST),
+      environment=environment,
+      step_tokens=step_tokens,
+    )
+    ended = {s.sample_index for s in sequences if s.finish_reason is not None}
+    return self._samples(stream, [prompt], [submitted], ended)
+
+  def _samples(
+    self,
+    stream: Stream,
+    prompts: Sequence[types.Prompt],
+    submitted: Sequence[Submitted],
+    ended: Collection[int] = (),
+  ) -> "Samples":
+    """Returns the completions that a stream will deliver, and logs them."""
     log = self.sample_log
     log.requests += submitted
     finished = log.branch_completions if self.is_branch else log.completions
-    return Samples(self.loop, stream, prompts, submitted, finished)
+    return Samples(self.loop, stream, prompts, submitted, finished, ended)
 
 
 class Samples:
-  """The completions of a call of `Policy.sample`, each once, as they finish."""
+  """The completions of a call of `Policy.sample`, each once, as they finish.
+
+  Attributes:
+    requests: the request of each prompt.
+  """
 
   def __init__(
     self,
@@ -207,6 +266,7 @@ class Samples:
     prompts: Sequence[types.Prompt],
     submitted: Sequence[Submitted],
     finished: list[tuple[types.Prompt, types.Completion]],
+    ended: Collection[int] = (),
   ):
     """Waits for completions.
 
@@ -215,11 +275,13 @@ class Samples:
       stream: samples.
       prompts: what was submitted.
       submitted: the request of each prompt, and the futures of its completions.
-      finished: a list to which each prompt and completion is appended.
+      finished: a list to which each prompt and completion is appended, unless
+        it is paused.
+      ended: indices of samples that an earlier step has appended to its list.
     """
     self._loop, self._stream = loop, stream
-    self._prompts, self._finished = prompts, finished
-    self._requests = [request for request, _ in submitted]
+    self._prompts, self._finished, self._ended = prompts, finished, ended
+    self.requests = [request for request, _ in submitted]
     self._missing = sum(len(futures) for _, futures in submitted)
     self._arrived: collections.deque[Sample] = collections.deque()
     self._more: Future[None] | None = None
@@ -231,7 +293,8 @@ class Samples:
     self, index: int, sample: int, future: "Future[types.Completion]"
   ) -> None:
     completion = future.result()
-    self._finished.append((self._prompts[index], completion))
+    if completion.finish_reason != types.PAUSED and sample not in self._ended:
+      self._finished.append((self._prompts[index], completion))
     self._arrived.append((index, sample, completion))
     if self._more is not None:
       more, self._more = self._more, None
@@ -245,7 +308,7 @@ class Samples:
         yield self._arrived.popleft()
     finally:
       if self._missing:
-        self._stream.cancel(self._requests)
+        self._stream.cancel(self.requests)
 
   async def __aiter__(self) -> AsyncIterator[Sample]:
     while self._missing:

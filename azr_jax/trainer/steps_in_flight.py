@@ -30,6 +30,7 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import policy as policy_lib
+from azr_jax.rollout import saved_sequences
 from azr_jax.rollout.event_loop import EventLoop
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
@@ -192,7 +193,7 @@ class StepsInFlight:
         for sample, future in enumerate(futures):
           sequence = _sequence(request, sample, future, suspended)
           if sequence is not None:
-            sequences.append(_to_json(sequence))
+            sequences.append(saved_sequences.to_json(sequence))
       steps.append(
         {
           "step": under_way.number,
@@ -210,7 +211,8 @@ class StepsInFlight:
     """
     system = {key: v for key, v in state.items() if key != IN_FLIGHT}
     for step in state.get(IN_FLIGHT, {}).get("steps", ()):
-      self._loop.restore(map(_from_json, step["sequences"]))
+      known = map(saved_sequences.from_json, step["sequences"])
+      self._loop.restore(known)
       self._system.load_state_dict(state[IN_FLIGHT]["states"][step["state"]])
       self._begin(step["step"], None)
       self._loop.run_until_idle()
@@ -230,43 +232,7 @@ def _sequence(
   if not future.done():
     known = suspended.get(sample_id(sequence))
     return known if known is not None and known.token_ids else None
-  completion = future.result()
-  assert completion.versions is not None
-  sequence.token_ids = completion.token_ids.tolist()
-  sequence.logprobs = completion.logprobs.tolist()
-  sequence.loss_mask = completion.loss_mask.tolist()
-  sequence.versions = completion.versions.tolist()
-  sequence.finish_reason = completion.finish_reason
-  return sequence
-
-
-def _to_json(sequence: SequenceState) -> dict[str, Any]:
-  request = sequence.request
-  return {
-    "key": request.key_data.tolist(),
-    "seed": int(request.seed),
-    "sample": sequence.sample_index,
-    "tokens": sequence.token_ids,
-    "logprobs": sequence.logprobs,
-    "loss_mask": [int(one) for one in sequence.loss_mask],
-    "versions": sequence.versions,
-    "finish": sequence.finish_reason,
-  }
-
-
-def _from_json(row: Mapping[str, Any]) -> SequenceState:
-  key_data = np.asarray(row["key"], np.uint32)
-  prompt = types.Prompt("", ())
-  request = Request(0, prompt, 1, 1, key_data, row["seed"])
-  return SequenceState(
-    request,
-    row["sample"],
-    token_ids=row["tokens"],
-    logprobs=row["logprobs"],
-    loss_mask=[bool(one) for one in row["loss_mask"]],
-    versions=row["versions"],
-    finish_reason=row["finish"],
-  )
+  return saved_sequences.of_completion(request, sample, future.result())
 
 
 def _staleness(rollouts: types.RolloutBatch, step: int) -> dict[str, float]:
