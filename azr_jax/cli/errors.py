@@ -173,6 +173,7 @@ def _text(error: BaseException) -> str:
 
 # Package -> the extra that installs it.
 _EXTRAS = {
+  "aiohttp": "serve",
   "gcsfs": "tpu",
   "libtpu": "tpu",
   "jax_cuda13_plugin": "gpu_compile",

@@ -11,6 +11,7 @@ from azr_jax.corpora import (
   countdown,
   demonstrations,
   questions,
+  rows,
 )
 from azr_jax.corpora.corpus import Corpus, from_pairs
 from azr_jax.corpora.programs import conversations, dataset, tokenizer
@@ -88,6 +89,11 @@ def _demonstrations(c: DemonstrationsSettings, resources: Resources) -> Corpus:
   )
 
 
+def _rows(c: rows.CorpusSettings, resources: Resources) -> Corpus:
+  del resources
+  return Corpus(rows.conversations(c), rows.train_tokenizer)
+
+
 @dataclasses.dataclass(frozen=True)
 class Kind:
   """A kind of corpus.
@@ -108,4 +114,5 @@ KINDS: dict[str, Kind] = {
   "arithmetic": Kind(arithmetic.CorpusSettings, _arithmetic),
   "questions": Kind(questions.CorpusSettings, _questions),
   "demonstrations": Kind(DemonstrationsSettings, _demonstrations),
+  "rows": Kind(rows.CorpusSettings, _rows),
 }

@@ -12,21 +12,13 @@ from jaxtyping import Array, Bool, Float, Int
 
 from azr_jax.models import page_kernel, pages
 from azr_jax.models.attention import MASK_VALUE
-from azr_jax.models.pages import LivePages, PagedCache, RecentKV
+from azr_jax.models.pages import Entries, LivePages, PagedCache, Pool, RecentKV
 from azr_jax.parallel import mesh as mesh_lib
 
-# (q [B, S, H, E], k and v [B, S, K, E], the cache, newer tokens, the layer) to
-# outputs [B, S, H, E].
+# (q [B, S, H, E], keys and values of the same tokens, the cache, newer tokens
+# than the cache's, the layer) to outputs [B, S, H, E].
 CachedAttentionFn = Callable[
-  [
-    jax.Array,
-    jax.Array,
-    jax.Array,
-    PagedCache,
-    RecentKV | None,
-    jax.Array,
-  ],
-  jax.Array,
+  [jax.Array, Entries, PagedCache, RecentKV | None, jax.Array], jax.Array
 ]
 # On a CPU, rows are read in at most this many blocks of similar lengths, of no
 # fewer rows than this. Accelerators would wait for so many small operations.
@@ -59,33 +51,41 @@ def make(
   by_row: Any = PartitionSpec(mesh_lib.BATCH_AXES)
   replicated: Any = PartitionSpec()
   by_head = PartitionSpec(mesh_lib.BATCH_AXES, None, pool_spec[2])
-  recent_spec: Any = PartitionSpec(None, mesh_lib.BATCH_AXES, pool_spec[2])
-  cache_spec = PagedCache((pool_spec, pool_spec), by_row, by_row, by_row)
+  entries_spec: Any = PartitionSpec(mesh_lib.BATCH_AXES, pool_spec[2])
+  recent_spec: Any = PartitionSpec(None, *entries_spec)
   live_spec = LivePages(*[by_row] * 4)
 
   def attend(
     q: jax.Array,
-    k: jax.Array,
-    v: jax.Array,
+    new: Entries,
     cache: PagedCache,
     recent: RecentKV | None,
     layer: jax.Array,
   ) -> jax.Array:
-    of_recent = RecentKV(recent_spec, recent_spec, replicated)
+    of_cache = PagedCache(
+      jax.tree.map(lambda _: pool_spec, cache.pool),
+      by_row,
+      by_row,
+      by_row,
+      None if cache.live is None else live_spec,
+    )
+    of_recent = None
+    if recent is not None:
+      of_entries = jax.tree.map(lambda _: recent_spec, recent.entries)
+      of_recent = RecentKV(of_entries, replicated)
     return jax.shard_map(
       attention,
       mesh=mesh,
       in_specs=(
         by_head,
-        by_head,
-        by_head,
-        cache_spec.replace(live=None if cache.live is None else live_spec),
-        None if recent is None else of_recent,
+        entries_spec,
+        of_cache,
+        of_recent,
         replicated,
       ),
       out_specs=by_head,
       check_vma=False,
-    )(q, k, v, cache, recent, layer)
+    )(q, new, cache, recent, layer)
 
   return attend
 
@@ -93,8 +93,7 @@ def make(
 @jax.named_scope("attend")
 def cached_attention(
   q: Float[Array, "B S H E"],
-  k: Float[Array, "B S K E"],
-  v: Float[Array, "B S K E"],
+  new: Entries,
   cache: PagedCache,
   recent: RecentKV | None,
   layer: Int[Array, ""],
@@ -115,8 +114,7 @@ def cached_attention(
 
   Args:
     q: queries; scores and softmax are float32.
-    k: keys of the same tokens.
-    v: values of the same tokens.
+    new: keys and values of the same tokens.
     cache: earlier tokens' keys and values.
     recent: keys and values of the tokens between the cache's and these.
     layer: which layer of the cache to read.
@@ -124,33 +122,32 @@ def cached_attention(
     interpret: run the kernel step by step on any device, for tests.
   """
   B, S, H, E = q.shape
-  K = k.shape[2]
+  K = new.k.shape[1]
   G = H // K
   q_BSKGE = q.reshape(B, S, K, G, E) * E**-0.5
   # Only the mask tells the queries of a group apart: one axis, Q = G x S.
   q_BKQE = jnp.moveaxis(q_BSKGE, 1, 3).reshape(B, K, G * S, E)
   if cache.live is not None and recent is not None:
     out_BKGE = page_kernel.attend(
-      *(q_BKQE, k[:, 0], v[:, 0], cache.pool, cache.live, recent, layer),
+      *(q_BKQE, new, cache.pool, cache.live, recent, layer),
       interpret=interpret,
     )
     return out_BKGE.reshape(B, S, H, E)
   index_Q = jnp.tile(jnp.arange(S), G)
 
   # Every token sees itself, so the first maximum is that of a visible score.
-  recent_k, recent_v = pages.by_entry(k, v)
-  last_Q = index_Q
+  last_Q, newer = index_Q, new
   if recent is not None:
     last_Q = recent.count + index_Q
-    recent_k, recent_v = (
-      pages.append(
-        jax.lax.dynamic_index_in_dim(into, layer), new[None], recent.count
-      )[0]
-      for into, new in ((recent.k, recent_k), (recent.v, recent_v))
+    entries = jax.tree.map(
+      lambda x: jax.lax.dynamic_index_in_dim(x, layer), recent.entries
     )
-  seen_QN = jnp.arange(recent_v.shape[2])[None, :] <= last_Q[:, None]
-  recent_k = jnp.swapaxes(recent_k, 2, 3)
-  softmax = _attend(None, q_BKQE, recent_k, recent_v, seen_QN[None, None])
+    one_layer = jax.tree.map(lambda x: x[None], new)
+    newer = pages.append(entries, one_layer, recent.count)
+    newer = jax.tree.map(lambda x: x[0], newer)
+  seen_QN = jnp.arange(newer.v.shape[2])[None, :] <= last_Q[:, None]
+  newer = newer.replace(k=jnp.swapaxes(newer.k, 2, 3))
+  softmax = _attend(None, q_BKQE, newer, seen_QN[None, None])
   softmax = _attend_to_pages(softmax, q_BKQE, cache, layer, platform)
   out_BKQE = softmax.sum_BKQE / softmax.total_BKQ[..., None]
   out_BKGSE = out_BKQE.reshape(B, K, G, S, E)
@@ -235,7 +232,6 @@ def _attend_block(
 ) -> _Softmax:
   """Returns the softmax of some rows over the keys so far and their pages."""
   C = pages.entries_of_page(cache.pool)
-  k_pool, v_pool = cache.pool
 
   def attend_page(number: jax.Array, softmax: _Softmax) -> _Softmax:
     page_B = jax.lax.dynamic_index_in_dim(table, number, 1, keepdims=False)
@@ -244,8 +240,9 @@ def _attend_block(
     return _attend(
       softmax,
       q,
-      _read_pages(k_pool, layer, page_B, platform),
-      _read_pages(v_pool, layer, page_B, platform),
+      jax.tree.map(
+        lambda pool: _read_pages(pool, layer, page_B, platform), cache.pool
+      ),
       seen_BC[:, None, None],
     )
 
@@ -261,33 +258,46 @@ def _read_pages(
   if platform != "tpu":
     return page
   # The compiler would rather transpose the whole pool once than each page.
-  return layout.with_layout_constraint(page, layout.Layout((0, 1, 2, 3)))
+  return layout.with_layout_constraint(
+    page, layout.Layout(tuple(range(page.ndim)))
+  )
 
 
 def _attend(
   softmax: _Softmax | None,
   q: Float[Array, "B K Q E"],
-  k: Float[Array, "B K E T"],
-  v: Float[Array, "B K T E"],
+  read: Pool | Entries,
   visible: Bool[Array, "#B #K #Q T"],
 ) -> _Softmax:
-  """Returns the softmax over the keys so far and these; None: only these."""
+  """Returns the softmax over the keys so far and others.
+
+  Args:
+    softmax: of the keys so far; None: there are only the others.
+    q: queries.
+    read: keys [B, K, E, T] and values [B, K, T, E], perhaps with scales
+      [B, K, T].
+    visible: which of them a query sees.
+  """
   scores_BKQT = jnp.einsum(
     "BKQE,BKET->BKQT",
     q,
-    k.astype(q.dtype),
+    read.k.astype(q.dtype),
     preferred_element_type=jnp.float32,
   )
+  if read.k_scale is not None:
+    scores_BKQT *= read.k_scale[:, :, None]
   scores_BKQT = jnp.where(visible, scores_BKQT, MASK_VALUE)
   maximum_BKQ = jnp.max(scores_BKQT, axis=-1)
   if softmax is not None:
     maximum_BKQ = jnp.maximum(maximum_BKQ, softmax.maximum_BKQ)
   weights_BKQT = jnp.exp(scores_BKQT - maximum_BKQ[..., None])
   total_BKQ = jnp.sum(weights_BKQT, axis=-1)
+  if read.v_scale is not None:
+    weights_BKQT *= read.v_scale[:, :, None]
   sum_BKQE = jnp.einsum(
     "BKQT,BKTE->BKQE",
     weights_BKQT.astype(q.dtype),
-    v.astype(q.dtype),
+    read.v.astype(q.dtype),
     preferred_element_type=jnp.float32,
   )
   if softmax is not None:

@@ -1,7 +1,7 @@
 """The layers of the decoder: attention and MLP, with their projections."""
 
 import dataclasses
-from typing import TypeAlias, cast
+from typing import cast
 
 import flax.linen as nn
 import jax
@@ -10,10 +10,6 @@ from jaxtyping import Array, Float, Int
 
 from azr_jax.models import attention, cached_attention, pages, products, rope
 from azr_jax.models.config import ModelConfig
-
-# Keys and values [L, B, K, S, E] of a call's tokens; within one layer, without
-# L.
-NewKV: TypeAlias = tuple[jax.Array, jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +23,7 @@ class Computation:
     multiply: the product with a kernel, from `products.make`.
     fused: whether query, key and value have one kernel; see
       `sampling_params.py`.
+    quantized: whether kernels have 8 bits and scales; see the same.
   """
 
   dtype: jnp.dtype = jnp.float32
@@ -36,6 +33,7 @@ class Computation:
   )
   multiply: products.MultiplyFn = products.multiply
   fused: bool = False
+  quantized: bool = False
 
 
 def named(
@@ -110,6 +108,14 @@ class Projection(nn.Module):
       self.axes_in + self.axes_out,
       len(self.shape_in),
     ).astype(self.how.dtype)
+    if self.how.quantized:
+      scale = self.param(
+        "scale",
+        named(nn.initializers.ones, self.axes_out),
+        self.shape_out,
+        jnp.float32,
+      )
+      y = products.rescale(y, scale)
     if self.bias:
       bias = self.param(
         "bias",
@@ -145,7 +151,7 @@ class Attention(nn.Module):
     cache: pages.PagedCache | None,
     recent: pages.RecentKV | None,
     layer: jax.Array,
-  ) -> tuple[Float[Array, "B S D"], NewKV | None]:
+  ) -> tuple[Float[Array, "B S D"], pages.Entries | None]:
     c = self.config
     q, k, v = self._project(x)
     if c.qk_norm:
@@ -156,8 +162,8 @@ class Attention(nn.Module):
     k = rope.rotate(k, positions, frequencies)
     new = None
     if cache is not None:
-      out = self.how.attend_cached(q, k, v, cache, recent, layer)
-      new = pages.by_entry(k, v)
+      new = pages.make_entries(k, v, cache.pool)
+      out = self.how.attend_cached(q, new, cache, recent, layer)
     else:
       out = self.how.attend(q, k, v, segment_ids)
     out = Projection(
@@ -237,7 +243,7 @@ class Block(nn.Module):
     segment_ids: Int[Array, "B S"],
     cache: pages.PagedCache | None,
     recent: pages.RecentKV | None,
-  ) -> tuple[tuple[jax.Array, jax.Array], NewKV | None]:
+  ) -> tuple[tuple[jax.Array, jax.Array], pages.Entries | None]:
     x, layer = carry
     eps = self.config.norm_eps
     attended, new = Attention(self.config, self.how, name="attention")(

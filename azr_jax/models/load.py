@@ -160,7 +160,8 @@ def config_of(spec: str, cache_dir: str) -> ModelConfig:
     ValueError: the spec names no model.
   """
   kind, _, name = spec.partition(":")
-  preset = name.rpartition("/")[2].lower()
+  # A model that was tuned to follow instructions has the shape of its base.
+  preset = name.rpartition("/")[2].lower().removesuffix("-instruct")
   if kind in ("hf", "random") and preset in presets.PRESETS:
     return presets.PRESETS[preset]
   return resolve(spec, cache_dir).config

@@ -14,6 +14,8 @@ Axis letters are those of `types.py` and `pages.py`.
 """
 
 import functools
+import math
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -22,8 +24,15 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, Int
 
+from azr_jax.models import quantization
 from azr_jax.models.attention import MASK_VALUE
-from azr_jax.models.pages import LivePages, Pool, RecentKV, entries_of_page
+from azr_jax.models.pages import (
+  Entries,
+  LivePages,
+  Pool,
+  RecentKV,
+  entries_of_page,
+)
 
 # Pages of a step of the grid, times key heads: of 512 tokens and 128 channels
 # they have 2 MiB, which take longer to read than the step's own overhead.
@@ -86,7 +95,7 @@ def _page_blocks(pages: int, *shape: int) -> list[pl.BlockSpec]:
     def index(step: Any, scalars: Any, page: Any, *_: Any) -> tuple[Any, ...]:
       # Where nothing is to be read, the same block is not copied again.
       at = jnp.clip(step, 0, jnp.maximum(scalars[1] - 1, 0))
-      return scalars[0], page[at * pages + number], 0, 0, 0
+      return scalars[0], page[at * pages + number], *[0] * len(shape)
 
     return pl.BlockSpec((None, None, *shape), index)
 
@@ -97,7 +106,8 @@ def _recent_block(*shape: int) -> pl.BlockSpec:
   """Returns the block of the recent tokens of the rows that a step ends."""
 
   def index(step: Any, scalars: Any, *_: Any) -> tuple[Any, ...]:
-    return scalars[0], jnp.maximum(step - scalars[1], 0), 0, 0, 0
+    row = jnp.maximum(step - scalars[1], 0)
+    return scalars[0], row, *[0] * (len(shape) - 1)
 
   return pl.BlockSpec((None, *shape), index)
 
@@ -114,17 +124,16 @@ def _vmem_bytes(
     pages: of a step.
     recent: tokens of a step that ends rows.
   """
-  _, _, K, C, E = pool[1].shape
+  _, _, K, C, E = pool.v.shape
   # Keys and values, of this step and the next one.
-  blocks = 4 * K * E * pool[1].dtype.itemsize * (pages * C + recent)
+  blocks = 4 * K * E * pool.v.dtype.itemsize * (pages * C + recent)
   whole = 4 * rows * K * padded * (2 * _LANES + 3 * E)
   return max(_VMEM_BYTES, 2 * (blocks + whole))
 
 
 def attend(
   q: Float[Array, "B K G E"],
-  k: Float[Array, "B K E"],
-  v: Float[Array, "B K E"],
+  new: Entries,
   pool: Pool,
   live: LivePages,
   recent: RecentKV,
@@ -135,8 +144,7 @@ def attend(
 
   Args:
     q: scaled queries, those of a key head together.
-    k: keys of the same tokens.
-    v: values of the same tokens.
+    new: keys and values of the same tokens.
     pool: the device's pages.
     live: which of them hold entries.
     recent: the tokens between the pages' and these.
@@ -145,13 +153,15 @@ def attend(
   """
   B, K, G, E = q.shape
   C = entries_of_page(pool)
-  N = recent.k.shape[3]
+  N = recent.entries.v.shape[3]
   padded = G + -G % _SUBLANES
   # Row B takes the pages past the end of the list.
   q = jnp.pad(q, ((0, 1), (0, 0), (0, padded - G), (0, 0)))
   pages = max(1, PAGES_PER_STEP // K)
   rows = max(n for n in range(1, _ROWS_PER_STEP + 1) if B % n == 0)
   page_steps = -(-live.count[0] // pages)
+  own = _own(new)
+  in_pages, in_recent = jax.tree.leaves(pool), jax.tree.leaves(recent.entries)
 
   scalars = jnp.stack([layer, page_steps, recent.count]).astype(jnp.int32)
   softmax = (B + 1, K, padded)
@@ -159,16 +169,18 @@ def attend(
     pltpu.VMEM((*softmax, n), jnp.float32) for n in (_LANES, _LANES, E)
   ]
   out = pl.pallas_call(
-    functools.partial(_kernel, heads=K, pages=pages, rows=rows),
+    functools.partial(
+      _kernel, heads=K, pages=pages, rows=rows, arrays=len(in_pages)
+    ),
     grid_spec=pltpu.PrefetchScalarGridSpec(
       num_scalar_prefetch=4,
       grid=(page_steps + B // rows,),
       in_specs=[
-        *(_whole(*x.shape) for x in (q, k, v)),
-        _recent_block(rows, K, N, E),
-        _recent_block(rows, K, N, E),
-        *_page_blocks(pages, K, E, C),
-        *_page_blocks(pages, K, C, E),
+        *(_whole(*x.shape) for x in (q, *own)),
+        *(_recent_block(rows, *x.shape[2:]) for x in in_recent),
+        *(
+          block for x in in_pages for block in _page_blocks(pages, *x.shape[2:])
+        ),
       ],
       out_specs=_whole(B, K, padded, E),
       scratch_shapes=scratch,
@@ -177,7 +189,8 @@ def attend(
     # For one page of every row: how many there are depends on the data.
     cost_estimate=pl.CostEstimate(
       flops=4 * B * K * padded * E * C,
-      bytes_accessed=2 * B * K * E * C * pool[0].dtype.itemsize,
+      bytes_accessed=B
+      * sum(math.prod(x.shape[2:]) * x.dtype.itemsize for x in in_pages),
       transcendentals=B * K * padded * C,
     ),
     compiler_params=pltpu.CompilerParams(
@@ -191,14 +204,22 @@ def attend(
     live.row,
     live.seen,
     q,
-    k,
-    v,
-    recent.k,
-    recent.v,
-    *[pool[0]] * pages,
-    *[pool[1]] * pages,
+    *own,
+    *in_recent,
+    *(x for x in in_pages for _ in range(pages)),
   )
   return out[:, :, :G]
+
+
+def _own(new: Entries) -> tuple[jax.Array, jax.Array]:
+  """Returns keys and values [B, K, E] of the tokens that are run."""
+  k, v = new.k[:, :, 0], new.v[:, :, 0]
+  if new.k_scale is None or new.v_scale is None:
+    return k, v
+  return (
+    quantization.dequantize(k, new.k_scale[:, :, 0], (2,)),
+    quantization.dequantize(v, new.v_scale[:, :, 0], (2,)),
+  )
 
 
 def _kernel(
@@ -209,18 +230,17 @@ def _kernel(
   q_ref: Any,
   k_ref: Any,
   v_ref: Any,
-  recent_k_ref: Any,
-  recent_v_ref: Any,
   *refs: Any,
   heads: int,
   pages: int,
   rows: int,
+  arrays: int,
 ) -> None:
   """Adds some pages to the softmax of their rows, or ends that of some rows."""
   del page_ref  # The block specifications read it.
   step, page_steps, count = pl.program_id(0), scalars_ref[1], scalars_ref[2]
-  k_refs, v_refs = refs[:pages], refs[pages : 2 * pages]
-  out_ref, maximum_ref, total_ref, sum_ref = refs[2 * pages :]
+  recent_refs, page_refs = refs[:arrays], refs[arrays:-4]
+  out_ref, maximum_ref, total_ref, sum_ref = refs[-4:]
 
   @pl.when(step == 0)
   def _begin() -> None:
@@ -237,9 +257,8 @@ def _kernel(
       row = row_ref[step * pages + number]
       seen = seen_ref[step * pages + number]
       for head in range(heads):
-        scores = _product(q_ref[row, head], k_refs[number][head], 0)
-        part = _softmax(scores, seen, v_refs[number][head])
-        parts.append(((row, head), part))
+        read = _read(page_refs[number::pages], (), head)
+        parts.append(((row, head), _softmax(q_ref[row, head], *read, 0, seen)))
     for at, part in parts:
       old = maximum_ref[at], total_ref[at], sum_ref[at]
       maximum_ref[at], total_ref[at], sum_ref[at] = _joined(old, part)
@@ -250,11 +269,10 @@ def _kernel(
       row = (step - page_steps) * rows + number
       for head in range(heads):
         q = q_ref[row, head]
-        scores = _product(q, recent_k_ref[number, head], 1)
-        part = _softmax(scores, count, recent_v_ref[number, head])
+        read = _read(recent_refs, (number,), head)
         part = _joined(
           (maximum_ref[row, head], total_ref[row, head], sum_ref[row, head]),
-          part,
+          _softmax(q, *read, 1, count),
         )
         own = pl.ds(head, 1)
         k, v = k_ref[row, own, :], v_ref[row, own, :]
@@ -271,38 +289,60 @@ def _kernel(
         out_ref[row, head] = (weighted / total[:, :1]).astype(out_ref.dtype)
 
 
-def _product(q: jax.Array, k: jax.Array, axis: int) -> jax.Array:
-  """Returns scores [G, T] of queries [G, E].
+def _read(
+  refs: Sequence[Any], at: tuple[int, ...], head: int
+) -> tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]:
+  """Returns keys, values and, if there are any, their scales [1, T] of a head.
 
   Args:
-    q: the queries.
-    k: keys of T tokens.
-    axis: that of the channels in the keys.
+    refs: of keys, of values and, where they have 8 bits, of scales.
+    at: indices before that of the head.
+    head: the key head.
   """
-  return jax.lax.dot_general(
+  k_ref, v_ref, *scale_refs = refs
+  whole = (*at, pl.ds(head, 1), slice(None))
+  scales = tuple(ref[whole] for ref in scale_refs)
+  return k_ref[(*at, head)], v_ref[(*at, head)], scales
+
+
+def _softmax(
+  q: jax.Array,
+  k: jax.Array,
+  v: jax.Array,
+  scales: tuple[jax.Array, ...],
+  axis: int,
+  seen: jax.Array,
+) -> Softmax:
+  """Returns the softmax over some tokens.
+
+  Args:
+    q: queries [G, E].
+    k: keys of T tokens.
+    v: [T, E], their values.
+    scales: [1, T] of keys and of values, if they have any.
+    axis: that of the channels in the keys.
+    seen: how many of the tokens are there.
+  """
+  scores = jax.lax.dot_general(
     q,
     k.astype(q.dtype),
     (((1,), (axis,)), ((), ())),
     preferred_element_type=jnp.float32,
   )
-
-
-def _softmax(scores: jax.Array, seen: jax.Array, v: jax.Array) -> Softmax:
-  """Returns the softmax over some tokens.
-
-  Args:
-    scores: [G, T].
-    seen: how many of the tokens are there.
-    v: [T, E], their values.
-  """
+  if scales:
+    scores *= scales[0]
   token = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
   scores = jnp.where(token < seen, scores, MASK_VALUE)
   maximum = jnp.max(scores, axis=-1, keepdims=True)
   # Without a token, the maximum is that of hidden scores.
   weights = jnp.where(token < seen, jnp.exp(scores - maximum), 0.0)
   total = jnp.sum(weights, axis=-1, keepdims=True)
+  if scales:
+    weights *= scales[1]
   weighted = jnp.dot(
-    weights.astype(v.dtype), v, preferred_element_type=jnp.float32
+    weights.astype(q.dtype),
+    v.astype(q.dtype),
+    preferred_element_type=jnp.float32,
   )
   lanes = (scores.shape[0], _LANES)
   return (

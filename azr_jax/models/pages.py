@@ -5,11 +5,14 @@ entries a page. Rows may share the pages of a common beginning. On several
 devices the pool is split as rows are, and a table holds indices among the pages
 of the row's own device.
 
+They may have 8 bits (`quantization.py`). Then each token has a scale in each
+key head, and is rounded once, where it is made: a token attends to the same
+numbers whether they lie in pages or not, so results do not depend on where
+calls begin.
+
 Axis letters are those of `types.py`; N counts pages, M those of a row at most,
 R rows, W entries of the list of live pages.
 """
-
-from typing import TypeAlias
 
 import flax.struct
 import jax
@@ -17,11 +20,43 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
+from azr_jax.models import quantization
 from azr_jax.types import Leaf
 
-# Keys [L, N, K, E, C], the layout in which a query's product reads them, and
-# values [L, N, K, C, E].
-Pool: TypeAlias = tuple[jax.Array, jax.Array]
+# The axes of tokens in the arrays of a `Pool`.
+_TOKEN_AXES = (4, 3, 3, 3)
+
+
+class Pool(flax.struct.PyTreeNode):
+  """Keys and values in pages.
+
+  Attributes:
+    k: [L, N, K, E, C], the layout in which a query's product reads keys.
+    v: [L, N, K, C, E].
+    k_scale: float32 [L, N, K, C], which multiply keys of 8 bits; None: others.
+    v_scale: the same of values.
+  """
+
+  k: Leaf
+  v: Leaf
+  k_scale: Leaf | None = None
+  v_scale: Leaf | None = None
+
+
+class Entries(flax.struct.PyTreeNode):
+  """Keys and values of S tokens, in one layer or, with an axis L, in all.
+
+  Attributes:
+    k: [R, K, S, E], in the type of the pool.
+    v: the same.
+    k_scale: float32 [R, K, S]; None: as in `Pool`.
+    v_scale: the same.
+  """
+
+  k: Leaf
+  v: Leaf
+  k_scale: Leaf | None = None
+  v_scale: Leaf | None = None
 
 
 class PagedCache(flax.struct.PyTreeNode):
@@ -36,7 +71,7 @@ class PagedCache(flax.struct.PyTreeNode):
       loops over the pages of the longest row.
   """
 
-  pool: tuple[Leaf, Leaf]
+  pool: Pool
   table: Leaf
   length: Leaf
   order: Leaf
@@ -64,13 +99,11 @@ class RecentKV(flax.struct.PyTreeNode):
   """Keys and values of the S tokens after a cache's, aligned in all rows.
 
   Attributes:
-    k: [L, R, K, S, E].
-    v: the same.
-    count: int32 [], how many entries are filled.
+    entries: of all layers.
+    count: int32 [], how many of them are filled.
   """
 
-  k: Leaf
-  v: Leaf
+  entries: Entries
   count: Leaf
 
 
@@ -82,12 +115,44 @@ def init_pool(shape: tuple[int, int, int, int, int], dtype: DTypeLike) -> Pool:
     dtype: the type of keys and values.
   """
   L, N, K, C, E = shape
-  return jnp.zeros((L, N, K, E, C), dtype), jnp.zeros((L, N, K, C, E), dtype)
+  k, v = jnp.zeros((L, N, K, E, C), dtype), jnp.zeros((L, N, K, C, E), dtype)
+  if not quantization.is_quantized(dtype):
+    return Pool(k, v)
+  scale = jnp.zeros((L, N, K, C), jnp.float32)
+  return Pool(k, v, scale, scale)
 
 
 def entries_of_page(pool: Pool) -> int:
   """Returns C, the entries of a page."""
-  return pool[1].shape[3]
+  return pool.v.shape[3]
+
+
+def make_entries(
+  k: Float[Array, "R S K E"], v: Float[Array, "R S K E"], pool: Pool
+) -> Entries:
+  """Returns the keys and values of new tokens, in the type of a pool."""
+  k, v = jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
+  if pool.k_scale is None:
+    return Entries(k, v)
+  # One operation of both has half of the cost, for each token and layer.
+  kv, scale = quantization.quantize(jnp.stack([k, v]), pool.k.dtype, axes=(4,))
+  return Entries(kv[0], kv[1], scale[0], scale[1])
+
+
+def no_entries(pool: Pool, rows: int, tokens: int) -> Entries:
+  """Returns room for the keys and values of tokens of some rows, in all layers.
+
+  Args:
+    pool: whose types they have.
+    rows: R.
+    tokens: S of each row.
+  """
+  L, _, K, _, E = pool.v.shape
+  room = jnp.zeros((L, rows, K, tokens, E), pool.v.dtype)
+  if pool.k_scale is None:
+    return Entries(room, room)
+  scale = jnp.zeros((L, rows, K, tokens), jnp.float32)
+  return Entries(room, room, scale, scale)
 
 
 def by_length(length: Int[Array, " R"]) -> Int[Array, " R"]:
@@ -98,7 +163,7 @@ def by_length(length: Int[Array, " R"]) -> Int[Array, " R"]:
 @jax.named_scope("cache_write")
 def write_entries(
   pool: Pool,
-  new: tuple[jax.Array, jax.Array],
+  new: Entries,
   table: Int[Array, "R M"],
   starts: Int[Array, " R"],
   counts: Int[Array, " R"],
@@ -111,24 +176,26 @@ def write_entries(
 
   Args:
     pool: the device's pages.
-    new: keys and values [L, R, K, S, E].
+    new: keys and values of S tokens, in all layers.
     table: the pages of each row.
     starts: the position of the first new entry of each row.
     counts: how many of the S entries are written.
   """
   C = entries_of_page(pool)
-  new_k, new_v = new
 
   def write_row(row: jax.Array, pool: Pool) -> Pool:
     start, end = starts[row], starts[row] + counts[row]
-    of_row = [
-      jax.lax.dynamic_index_in_dim(array, row, 1)
-      for array in (jnp.swapaxes(new_k, 3, 4), new_v)
-    ]
+    of_row = jax.tree.map(
+      lambda x: jax.lax.dynamic_index_in_dim(x, row, 1),
+      new.replace(k=jnp.swapaxes(new.k, 3, 4)),
+    )
     # The new entries of any page, aligned to it, lie within this padding.
     padded = [
-      jnp.pad(array, [(C, C) if axis == along else (0, 0) for axis in range(5)])
-      for array, along in zip(of_row, (4, 3), strict=True)
+      jnp.pad(
+        array,
+        [(C, C) if axis == along else (0, 0) for axis in range(array.ndim)],
+      )
+      for array, along in _with_token_axes(of_row)
     ]
 
     def write_page(number: jax.Array, pool: Pool) -> Pool:
@@ -137,7 +204,7 @@ def write_entries(
       is_new = (position >= start) & (position < end)
       pages = [
         jax.lax.dynamic_slice_in_dim(array, first - start + C, C, along)
-        for array, along in zip(padded, (4, 3), strict=True)
+        for array, along in zip(padded, _TOKEN_AXES, strict=False)
       ]
       return _change_page(pool, table[row, number], pages, is_new)
 
@@ -147,20 +214,25 @@ def write_entries(
   return jax.lax.fori_loop(0, starts.shape[0], write_row, pool)
 
 
+def _with_token_axes(arrays: Pool | Entries) -> list[tuple[jax.Array, int]]:
+  """Returns each array, of layouts as in a pool, and its axis of tokens."""
+  return list(zip(jax.tree.leaves(arrays), _TOKEN_AXES, strict=False))
+
+
 def _change_page(
   pool: Pool, page: jax.Array, fresh: list[jax.Array], is_new: jax.Array
 ) -> Pool:
   """Replaces those entries of a page that are new."""
   zero = jnp.int32(0)
-  corner = zero, page, zero, zero, zero
   changed = []
-  for array, new, along in zip(pool, fresh, (4, 3), strict=True):
-    mask = jnp.expand_dims(is_new, [axis for axis in range(5) if axis != along])
+  for (array, along), new in zip(_with_token_axes(pool), fresh, strict=True):
+    others = [axis for axis in range(array.ndim) if axis != along]
+    mask = jnp.expand_dims(is_new, others)
+    corner = (zero, page, *[zero] * (array.ndim - 2))
     old = jax.lax.dynamic_slice(array, corner, new.shape)
     kept = jnp.where(mask, new.astype(array.dtype), old)
     changed.append(jax.lax.dynamic_update_slice(array, kept, corner))
-  k, v = changed
-  return k, v
+  return jax.tree.unflatten(jax.tree.structure(pool), changed)
 
 
 @jax.named_scope("cache_write")
@@ -180,33 +252,22 @@ def copy_pages(
   """
 
   def copy(index: jax.Array, pool: Pool) -> Pool:
-    copied = []
-    for array in pool:
+    def copy_of(array: jax.Array) -> jax.Array:
       page = jax.lax.dynamic_index_in_dim(array, sources[index], 1)
-      copied.append(
-        jax.lax.dynamic_update_index_in_dim(array, page, targets[index], 1)
-      )
-    k, v = copied
-    return k, v
+      return jax.lax.dynamic_update_index_in_dim(array, page, targets[index], 1)
+
+    return jax.tree.map(copy_of, pool)
 
   return jax.lax.fori_loop(0, count, copy, pool)
 
 
 @jax.named_scope("cache_write")
-def append(
-  into: Float[Array, "L B K N E"],
-  new: Float[Array, "L B K S E"],
-  start: Int[Array, ""],
-) -> Float[Array, "L B K N E"]:
-  """Returns recent keys or values with those of S tokens stored at `start`."""
-  zero = jnp.int32(0)
-  return jax.lax.dynamic_update_slice(
-    into, new.astype(into.dtype), (zero, zero, zero, start, zero)
+def append(into: Entries, new: Entries, start: Int[Array, ""]) -> Entries:
+  """Returns entries of all layers with those of S tokens stored at `start`."""
+  return jax.tree.map(
+    lambda into, new: jax.lax.dynamic_update_slice_in_dim(
+      into, new.astype(into.dtype), start, 3
+    ),
+    into,
+    new,
   )
-
-
-def by_entry(
-  k: Float[Array, "B S K E"], v: Float[Array, "B S K E"]
-) -> tuple[Float[Array, "B K S E"], Float[Array, "B K S E"]]:
-  """Returns keys and values in the layout of `RecentKV`."""
-  return jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)

@@ -3,6 +3,9 @@
 XLA's partitioner would turn each into a ring of partial products, one for each
 device, whose sums go through memory and are rounded at every turn. Here each
 device gathers the kernel first, and one reduce-scatter sums its gradient.
+
+Sampling may multiply by kernels of 8 bits (`quantization.py`): any of these
+products, then `rescale`.
 """
 
 from collections.abc import Callable
@@ -28,6 +31,17 @@ def multiply(
   """Returns the product of a kernel that lies whole where it is needed."""
   del axes
   return jnp.tensordot(x, kernel, axes=summed)
+
+
+def rescale(y: jax.Array, scale: jax.Array) -> jax.Array:
+  """Returns the product with a quantized kernel from that with its numbers.
+
+  Args:
+    y: [B, S, *O], the product with the numbers of 8 bits.
+    scale: float32 [*O].
+  """
+  scale = jnp.expand_dims(scale, range(y.ndim - scale.ndim))
+  return (y.astype(jnp.float32) * scale).astype(y.dtype)
 
 
 def make(mesh: Mesh, rules: Rules) -> MultiplyFn:

@@ -2,7 +2,7 @@
 
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import sentencepiece
@@ -19,6 +19,10 @@ _TOKENIZER_FILES = (
 )
 
 
+# A message of a chat: `role` and `content`.
+Message = Mapping[str, str]
+
+
 @runtime_checkable
 class Tokenizer(Protocol):
   """What the rest of the code needs of a tokenizer.
@@ -32,6 +36,11 @@ class Tokenizer(Protocol):
   eos_ids: tuple[int, ...]
   pad_id: int
   vocab_size: int
+
+  @property
+  def has_chat_template(self) -> bool:
+    """Whether `apply_chat_template` has one to apply."""
+    ...
 
   def encode(self, text: str) -> list[int]:
     """Returns the ids of a text, without special tokens around it."""
@@ -53,11 +62,18 @@ class Tokenizer(Protocol):
     """Returns the id whose text is exactly `piece`, or None."""
     ...
 
-  def apply_chat_template(self, text: str) -> str:
-    """Returns a user's message in the model's chat template, as text.
+  def apply_chat_template(
+    self, messages: str | Sequence[Message], is_answered: bool = False
+  ) -> str:
+    """Returns messages in the model's chat template, as text.
+
+    Args:
+      messages: a user's message, or messages with role and content.
+      is_answered: whether they are whole; otherwise the text ends where the
+        assistant's next message begins.
 
     Raises:
-      ValueError: the model has no chat template.
+      ValueError: the model has no chat template, or it refuses the messages.
     """
     ...
 
@@ -68,6 +84,8 @@ class Tokenizer(Protocol):
 
 class SentencePieceTokenizer:
   """A sentencepiece model file, as the embedded models have it."""
+
+  has_chat_template = False
 
   def __init__(self, path: pathlib.Path):
     """Reads the file, here or in an object store.
@@ -105,8 +123,11 @@ class SentencePieceTokenizer:
     is_token = len(ids) == 1 and ids[0] != self._model.unk_id()
     return ids[0] if is_token else None
 
-  def apply_chat_template(self, text: str) -> str:
+  def apply_chat_template(
+    self, messages: str | Sequence[Message], is_answered: bool = False
+  ) -> str:
     """Raises ValueError, because sentencepiece has no chat template."""
+    del messages, is_answered
     raise ValueError(
       "the model has no chat template; expected another prompt format"
     )
@@ -167,21 +188,29 @@ class HuggingFaceTokenizer:
     """
     return self._tokenizer.get_added_vocab().get(piece)
 
-  def apply_chat_template(self, text: str) -> str:
-    """Returns a user's message in the model's chat template, as text.
+  @property
+  def has_chat_template(self) -> bool:
+    """Whether the tokenizer's files have a chat template."""
+    return bool(self._tokenizer.chat_template)
 
-    Raises:
-      ValueError: the model has no chat template.
-    """
-    if not self._tokenizer.chat_template:
+  def apply_chat_template(
+    self, messages: str | Sequence[Message], is_answered: bool = False
+  ) -> str:
+    """Returns messages in the model's chat template; see `Tokenizer`."""
+    if not self.has_chat_template:
       raise ValueError(
         "the model has no chat template; expected another prompt format"
       )
-    return self._tokenizer.apply_chat_template(
-      [{"role": "user", "content": text}],
-      tokenize=False,
-      add_generation_prompt=True,
-    )
+    if isinstance(messages, str):
+      messages = [{"role": "user", "content": messages}]
+    with user_files.reading(
+      "the model's chat template", "messages that it accepts"
+    ):
+      return self._tokenizer.apply_chat_template(
+        [dict(message) for message in messages],
+        tokenize=False,
+        add_generation_prompt=not is_answered,
+      )
 
   def save(self, folder: pathlib.Path) -> None:
     """Writes the tokenizer's files and the EOS token ids."""

@@ -10,10 +10,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from azr_jax.models import attention, cached_attention, products, splash
+from azr_jax.models import (
+  attention,
+  cached_attention,
+  products,
+  quantization,
+  splash,
+)
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.layers import Block, Computation, NewKV, RMSNorm, named
-from azr_jax.models.pages import PagedCache, RecentKV
+from azr_jax.models.layers import Block, Computation, RMSNorm, named
+from azr_jax.models.pages import Entries, PagedCache, RecentKV
 from azr_jax.types import BoxedParams, Params
 
 # The parameters of all layers, stacked; `LAYERS_0` and so on are unrolled.
@@ -37,6 +43,8 @@ class Transformer(nn.Module):
     remat: what the backward pass keeps, a key of `REMAT_POLICIES`.
     multiply: the product with a layer's kernel, from `products.make`.
     fused: whether layers have the kernels that `sampling_params.fuse` makes.
+    kernel_dtype: type of 8 bits of the layers' kernels, which then have scales,
+      as `sampling_params.quantize` makes them; None: they have neither.
     unrolled: whether each layer has parameters of its own, `layers_0` and so
       on, as `sampling_params.unstack` makes them, and a part of the program.
     attend_cached: the attention with a cache, from `cached_attention.make`.
@@ -48,6 +56,7 @@ class Transformer(nn.Module):
   remat: str = "none"
   multiply: products.MultiplyFn = products.multiply
   fused: bool = False
+  kernel_dtype: jnp.dtype | None = None
   unrolled: bool = False
   attend_cached: cached_attention.CachedAttentionFn = (
     cached_attention.cached_attention
@@ -61,7 +70,7 @@ class Transformer(nn.Module):
     segment_ids: Int[Array, "B S"] | None = None,
     cache: PagedCache | None = None,
     recent: RecentKV | None = None,
-  ) -> tuple[Float[Array, "B S D"], NewKV | None]:
+  ) -> tuple[Float[Array, "B S D"], Entries | None]:
     """Runs the decoder.
 
     Without a cache, tokens attend to earlier tokens of their segment; a row is
@@ -96,7 +105,12 @@ class Transformer(nn.Module):
     segments = jnp.ones_like(tokens) if segment_ids is None else segment_ids
     x = embedding[tokens].astype(self.dtype)
     computation = Computation(
-      self.dtype, self.attend, self.attend_cached, self.multiply, self.fused
+      self.dtype,
+      self.attend,
+      self.attend_cached,
+      self.multiply,
+      self.fused,
+      self.kernel_dtype is not None,
     )
     block = Block
     if self.remat != "none":
@@ -134,11 +148,13 @@ def unembedding(params: Params, config: ModelConfig) -> Float[Array, "D V"]:
 def compute_params(dtype: jnp.dtype, params: Params) -> Params:
   """Casts matrices and biases to the type that they are computed in.
 
-  Scales of norms stay float32, because norms are computed in float32.
+  Scales of norms stay float32, because norms are computed in float32, and so do
+  those of quantized kernels, which stay as they are.
   """
 
   def cast(path: jax.tree_util.KeyPath, leaf: jax.Array) -> jax.Array:
-    return leaf if path[-1].key == "scale" else leaf.astype(dtype)
+    stays = path[-1].key == "scale" or quantization.is_quantized(leaf.dtype)
+    return leaf if stays else leaf.astype(dtype)
 
   return jax.tree_util.tree_map_with_path(cast, params)
 

@@ -182,7 +182,7 @@ def make_shapes(
     context=context,
     decode_steps=r.decode_chunk,
     prefill_shapes=prefill_shapes,
-    dtype=c.model.dtype,
+    dtypes=r.dtypes(c.model.dtype),
   )
 
 

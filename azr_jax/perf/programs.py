@@ -21,7 +21,7 @@ from azr_jax.learner import critic as critic_lib
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import objective
 from azr_jax.learner.train_state import TrainState
-from azr_jax.models import sampling_params, transformer
+from azr_jax.models import pages, sampling_params, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import changes, prefill_scheduler
@@ -69,7 +69,7 @@ class _Sampling:
 
   engine: engine_lib.Engine
   params: types.Params
-  pool: tuple[jax.Array, jax.Array]
+  pool: pages.Pool
   slots: decode_lib.Slots
 
 
@@ -216,7 +216,7 @@ def _sampling_programs(
   """
   engine, params = sampling.engine, sampling.params
   pool, slots = sampling.pool, sampling.slots
-  cache_bytes = device_bytes(pool[0])
+  cache_bytes = device_bytes(pool.k)
 
   def prefill(chunk: int) -> Program:
     batch = _shapes_of(prefill_scheduler.empty_batch(engine, chunk))
@@ -344,7 +344,7 @@ def _abstract_sampling(
   return _Sampling(
     engine,
     _with_shardings(params, engine.param_shardings),
-    _with_shardings(pool, (engine.pool_sharding,) * 2),
+    _with_shardings(pool, jax.tree.map(lambda _: engine.pool_sharding, pool)),
     _with_shardings(slots, engine.slots_sharding),
   )
 

@@ -8,14 +8,12 @@ and responses of uneven length come on top.
 import dataclasses
 from typing import Any
 
-import jax.numpy as jnp
-
 from azr_jax.learner.advantages import GAE
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.operations import (
   cache_entry_bytes,
   forward_flops,
-  multiplied_weights,
+  weight_bytes,
 )
 from azr_jax.parallel.chips import Chip
 from azr_jax.perf import collectives
@@ -179,14 +177,13 @@ def _decode_seconds(
   For each decoded token of its slots, every group of `tensor` chips reads its
   copy of the weights once, and each slot's cache up to the live length.
   """
-  width = jnp.dtype(c.model.dtype).itemsize
-  matrices = multiplied_weights(config)
-  entry = cache_entry_bytes(config, width)
+  dtypes = c.rollout.dtypes(c.model.dtype)
+  entry = cache_entry_bytes(config, dtypes.cache)
   slots = min(c.rollout.slots, load.sequences) / (chips / tensor)
   context = load.prompt_tokens + load.new_tokens / 2
   cache = slots * entry * context
   token_s = max(
-    (width * matrices + cache) / (tensor * chip.bandwidth),
+    (weight_bytes(config, dtypes) + cache) / (tensor * chip.bandwidth),
     forward_flops(config, slots, context) / (tensor * chip.flops),
   )
   steps = load.sequences * load.new_tokens / (slots * chips / tensor)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 
 from azr_jax.models.config import ModelConfig
+from azr_jax.models.operations import SamplingDtypes, cache_entry_bytes
 from azr_jax.models.presets import parameter_count
 from azr_jax.parallel.chips import Chip
 from azr_jax.perf import parts
@@ -36,7 +37,7 @@ class Shapes:
     context: mean tokens that a decoding slot holds.
     decode_steps: tokens of a slot per call of decode.
     prefill_shapes: program -> rows that a call reads, and tokens of each.
-    dtype: type of the weights and of the cache in sampling.
+    dtypes: of the weights and of the cache in sampling.
   """
 
   chips: int
@@ -47,12 +48,7 @@ class Shapes:
   context: float
   decode_steps: int
   prefill_shapes: Mapping[str, tuple[int, int]]
-  dtype: str
-
-  @property
-  def width(self) -> int:
-    """Bytes of an element of the weights in sampling."""
-    return jnp.dtype(self.dtype).itemsize
+  dtypes: SamplingDtypes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,8 +137,7 @@ def _weights(config: ModelConfig) -> dict[str, float]:
 
 def _entry_bytes(config: ModelConfig, s: Shapes) -> float:
   """Returns the bytes of a token in the cache, over all devices of a group."""
-  per_layer = 2 * config.num_kv_heads * config.head_size * s.width
-  return float(config.num_layers * per_layer)
+  return float(cache_entry_bytes(config, s.dtypes.cache))
 
 
 def _forward(
@@ -171,10 +166,10 @@ def _sampling(
   """
   total = sequences * tokens / s.chips
   work = _forward(config, total, before + tokens / 2)
-  read = {
-    part: weights * s.width / s.tensor
-    for part, weights in _weights(config).items()
-  }
+  read = {}
+  for part, weights in _weights(config).items():
+    dtype = s.dtypes.head if part == parts.LOGITS else s.dtypes.kernels
+    read[part] = weights * jnp.dtype(dtype).itemsize / s.tensor
   cache = _entry_bytes(config, s) * sequences * before / s.chips
   scored = _Work(work[parts.LOGITS].flops / tokens, read[parts.LOGITS])
   return {

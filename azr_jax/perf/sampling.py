@@ -2,7 +2,7 @@
 
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -12,7 +12,8 @@ from azr_jax import types
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.load import ModelSource
-from azr_jax.models.operations import decode_bytes
+from azr_jax.models.operations import SamplingDtypes, decode_bytes
+from azr_jax.models.tokenizers import Message
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.perf import comparison, device, measured_costs
 from azr_jax.perf.sampler_forecast import Rules, SamplerCosts
@@ -120,6 +121,7 @@ class EndlessTokenizer:
   """
 
   eos_ids: tuple[int, ...] = ()
+  has_chat_template = False
   pad_id = 0
 
   def __init__(self, vocab_size: int):
@@ -143,7 +145,9 @@ class EndlessTokenizer:
     del piece
     return None
 
-  def apply_chat_template(self, text: str) -> str:
+  def apply_chat_template(
+    self, messages: str | Sequence[Message], is_answered: bool = False
+  ) -> str:
     """Raises NotImplementedError, because nothing encodes a text."""
     raise NotImplementedError
 
@@ -153,7 +157,7 @@ class EndlessTokenizer:
 
 
 def min_bytes_read(
-  config: ModelConfig, workload: SamplerWorkload, element_bytes: int
+  config: ModelConfig, workload: SamplerWorkload, dtypes: SamplingDtypes
 ) -> float:
   """Returns the minimum number of bytes that decoding reads.
 
@@ -162,20 +166,20 @@ def min_bytes_read(
   Args:
     config: the decoder's config.
     workload: what is decoded; the bound assumes that its slots are always full.
-    element_bytes: bytes of a weight and of a cache entry's element.
+    dtypes: of weights and cache.
   """
   # A response's last token is sampled but not fed to the decoder.
   fed = np.repeat(workload.max_new_tokens(), workload.samples) - 1
   steps = max(int(np.max(fed)), -(-int(np.sum(fed)) // workload.slots))
   entries = np.sum(workload.prompt_tokens * fed + fed * (fed + 1) / 2)
-  return decode_bytes(config, element_bytes, steps, float(entries))
+  return decode_bytes(config, dtypes, steps, float(entries))
 
 
 def report(
   runner: Runner,
   config: ModelConfig,
   workload: SamplerWorkload,
-  element_bytes: int,
+  dtypes: SamplingDtypes,
   baseline: Callable[[], float] | None,
   repeats: int,
 ) -> dict[str, Any]:
@@ -185,7 +189,7 @@ def report(
     runner: the sampler.
     config: the decoder's config.
     workload: the prompts that both sample from.
-    element_bytes: bytes of a weight.
+    dtypes: of weights and cache.
     baseline: samples the same workload once and returns seconds, or None.
     repeats: runs of each.
   """
@@ -193,7 +197,7 @@ def report(
   prefill_s = runner.prefill_s()
   decode_s = float(np.median(sampler_s)) - prefill_s
   peak_rates = device.peak_rates()
-  min_bytes = min_bytes_read(config, workload, element_bytes)
+  min_bytes = min_bytes_read(config, workload, dtypes)
   return comparison.rates(workload.tokens(), sampler_s, baseline_s) | {
     "prefill_s": prefill_s,
     "decode_s": decode_s,

@@ -109,13 +109,13 @@ class _Carry(NamedTuple):
     step: int32 [], iterations so far.
     slots: the slots, with the cache lengths from before the call.
     output: the tokens that this call has generated so far.
-    recent: keys and values [L, B, K, N, E] of the tokens that were run.
+    recent: keys and values of the tokens that were run.
   """
 
   step: jax.Array
   slots: Slots
   output: DecodeOutput
-  recent: tuple[jax.Array, jax.Array]
+  recent: pages.Entries
 
 
 def init_slots(slots: int) -> Slots:
@@ -212,7 +212,7 @@ def decode(
     jnp.int32(0),
     slots,
     _no_output(slots, steps),
-    _no_recent(pool, slots, steps),
+    pages.no_entries(pool, slots.done.shape[0], steps),
   )
   _, slots, output, recent = jax.lax.while_loop(unfinished, body, start)
   pool = per_device(
@@ -271,15 +271,6 @@ def _no_output(slots: Slots, steps: int) -> DecodeOutput:
   )
 
 
-def _no_recent(
-  pool: pages.Pool, slots: Slots, steps: int
-) -> tuple[jax.Array, jax.Array]:
-  """Returns room for the keys and values of a call's tokens."""
-  L, _, K, _, E = pool[1].shape
-  room = jnp.zeros((L, slots.done.shape[0], K, steps, E), pool[1].dtype)
-  return room, room
-
-
 def _decode_step(
   model: transformer.Transformer,
   params: Params,
@@ -299,18 +290,15 @@ def _decode_step(
     carry: the result of the last iteration.
   """
   step, slots, output, recent = carry
-  hidden_BSD, (k, v) = forward(
+  hidden_BSD, new = forward(
     model,
     params,
     slots.token[:, None],
     (cache.length + step)[:, None],
     cache,
-    pages.RecentKV(*recent, step),
+    pages.RecentKV(recent, step),
   )
-  recent = (
-    pages.append(recent[0], k, step),
-    pages.append(recent[1], v, step),
-  )
+  recent = pages.append(recent, new, step)
   logits = unembed(model, params, hidden_BSD[:, 0])
   keys = jax.random.wrap_key_data(slots.key_data)
   keys = jax.vmap(jax.random.fold_in)(keys, slots.num_tokens)
@@ -355,15 +343,15 @@ def forward(
   positions: Int[Array, "B S"],
   cache: pages.PagedCache,
   recent: pages.RecentKV | None = None,
-) -> tuple[Float[Array, "B S D"], tuple[jax.Array, jax.Array]]:
+) -> tuple[Float[Array, "B S D"], pages.Entries]:
   """Runs the decoder on new tokens of sequences that a cache holds.
 
   Returns:
-    Final hidden states, and the new tokens' keys and values [L, B, K, S, E] for
+    Final hidden states, and the new tokens' keys and values of all layers for
     the caller to store.
   """
   outputs: Any = model.apply(
     {"params": params}, tokens, positions, cache=cache, recent=recent
   )
-  hidden_BSD, new_kv = outputs
-  return hidden_BSD, new_kv
+  hidden_BSD, new = outputs
+  return hidden_BSD, new

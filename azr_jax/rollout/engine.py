@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.stages import Wrapped
 
@@ -46,7 +45,7 @@ class Engine:
       over devices.
     num_pages: pages of each device that slots are split over.
     param_shardings: shardings of the parameters that sampling reads.
-    pool_sharding: sharding of keys and of values in pages.
+    pool_sharding: sharding of each array of the pages.
     slots_sharding: shardings of `Slots`.
     compute_params: training parameters -> those that sampling reads.
     init_pool: () -> empty pages.
@@ -117,6 +116,7 @@ def make_engine(
     ValueError: the cache has no room for the longest sequence.
   """
   c, platform = model.config, mesh_lib.platform(mesh)
+  model = model.clone(kernel_dtype=settings.kernel_dtype)
   model = model.clone(
     # A token has few activations, so partial products of split kernels cost
     # less than gathering the kernels for each token, as training does.
@@ -161,15 +161,17 @@ def make_engine(
     # every weight for each token.
     compute_params=lambda p: jax.device_put(convert(p), param_shardings),
     init_pool=jax.jit(
-      functools.partial(pages.init_pool, pool_shape, model.dtype),
-      out_shardings=(pool_sharding, pool_sharding),
+      functools.partial(
+        pages.init_pool, pool_shape, settings.cache_dtype(model.dtype)
+      ),
+      out_shardings=pool_sharding,
     ),
     init_slots=jax.jit(
       decode_lib.init_slots, static_argnums=0, out_shardings=slots_sharding
     ),
     prefill=jax.jit(
       functools.partial(prefill_lib.prefill, model, **on_mesh),
-      out_shardings=(pool_sharding, pool_sharding),
+      out_shardings=pool_sharding,
       donate_argnums=1,
     ),
     compact=jax.jit(decode_lib.compact, out_shardings=slots_sharding),
@@ -200,7 +202,7 @@ def _make_decode(
       **on_mesh,
     ),
     out_shardings=(
-      (pool_sharding, pool_sharding),
+      pool_sharding,
       slots_sharding,
       decode_lib.DecodeOutput(*[replicated] * 4),
     ),
@@ -247,8 +249,15 @@ def _num_pages(
     settings.page_size,
     c.head_size,
   )
-  shard = pool_sharding.shard_shape(page_shape)
-  page_bytes = 2 * math.prod(shard) * np.dtype(model.dtype).itemsize
+  page = jax.eval_shape(
+    functools.partial(
+      pages.init_pool, page_shape, settings.cache_dtype(model.dtype)
+    )
+  )
+  page_bytes = sum(
+    math.prod(pool_sharding.shard_shape(x.shape)) * x.dtype.itemsize
+    for x in jax.tree.leaves(page)
+  )
   pages_that_fit = int(settings.cache_gib * 2**30 / page_bytes)
   min_pages = row_pages + settings.pages_for(settings.prompt_buckets[-1])
   if pages_that_fit < min_pages:

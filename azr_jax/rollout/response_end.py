@@ -1,5 +1,6 @@
 """Finds where a response ends, other than by a stop id on the device."""
 
+import functools
 import re
 from collections.abc import Sequence
 
@@ -34,6 +35,8 @@ class ResponseEnds:
         self.stop_ids.add(token)
     self._stop_strings = tuple(strings)
     self._stop_after = re.compile(settings.stop_after)
+    self._anywhere = re.compile("")
+    self._token_id = functools.lru_cache(1 << 10)(tokenizer.token_id)
 
   def find(self, sequence: SequenceState, num_checked: int) -> int | None:
     """Finds the end of a response by stop string or environment.
@@ -46,7 +49,15 @@ class ResponseEnds:
       How many tokens there are up to the first end, or None.
     """
     token_ids, start = sequence.token_ids, sequence.response_start
-    ends = [self._stop_string_end(token_ids, start, num_checked)]
+    more = sequence.request.stop_strings
+    ends = [
+      self._stop_string_end(strings, after, token_ids, start, num_checked)
+      for strings, after in (
+        (self._stop_strings, self._stop_after),
+        (more, self._anywhere),
+      )
+    ]
+    ends += [self._token_end(stop, token_ids, num_checked) for stop in more]
     if sequence.request.environment is not None:
       ends.append(
         sequence.request.environment.end_of_response(
@@ -55,18 +66,35 @@ class ResponseEnds:
       )
     return min((end for end in ends if end is not None), default=None)
 
+  def _token_end(
+    self, stop: str, token_ids: Sequence[int], num_checked: int
+  ) -> int | None:
+    """Returns how many tokens there are up to one whose text is the string.
+
+    The text of a response does not show special tokens.
+    """
+    wanted = self._token_id(stop)
+    if wanted not in token_ids[num_checked:]:
+      return None
+    return token_ids.index(wanted, num_checked) + 1
+
   def _stop_string_end(
-    self, token_ids: Sequence[int], response_start: int, num_checked: int
+    self,
+    stop_strings: Sequence[str],
+    stop_after: re.Pattern[str],
+    token_ids: Sequence[int],
+    response_start: int,
+    num_checked: int,
   ) -> int | None:
     """Returns how many tokens there are up to the end of a stop string.
 
     A stop string may begin in the checked tokens, but no further back than it
-    has characters. Only a response with a stop string is searched for what
-    must come before.
+    has bytes, because a token may be one byte of a character. Only a response
+    with a stop string is searched for what must come before.
     """
-    if not self._stop_strings or num_checked == len(token_ids):
+    if not stop_strings or num_checked == len(token_ids):
       return None
-    longest = max(map(len, self._stop_strings))
+    longest = max(len(stop.encode()) for stop in stop_strings)
     first = max(response_start, num_checked - longest)
 
     def text(first: int, count: int) -> str:
@@ -74,16 +102,16 @@ class ResponseEnds:
 
     def stops(count: int) -> bool:
       searched, start = text(first, count), 0
-      if self._stop_after.pattern:
+      if stop_after.pattern:
         searched = text(response_start, count)
-        before = self._stop_after.search(searched)
+        before = stop_after.search(searched)
         if before is None:
           return False
         start = before.end()
-      return any(searched.find(s, start) >= 0 for s in self._stop_strings)
+      return any(searched.find(s, start) >= 0 for s in stop_strings)
 
     window = text(first, len(token_ids))
-    if not any(stop in window for stop in self._stop_strings):
+    if not any(stop in window for stop in stop_strings):
       return None
     if not stops(len(token_ids)):
       return None

@@ -30,6 +30,8 @@ class Request:
     priority: requests with a smaller one get their slots first.
     environment: runs the tool calls of conversations; None ends a completion
       with its first response.
+    stop_strings: a response ends where one is complete, as at those of
+      `rollout.stop_strings`.
   """
 
   number: int
@@ -41,6 +43,7 @@ class Request:
   temperature: float = 1.0
   priority: tuple[int, ...] = ()
   environment: Environment | None = None
+  stop_strings: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(eq=False)

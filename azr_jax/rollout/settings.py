@@ -3,13 +3,22 @@
 import dataclasses
 import re
 
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
 from azr_jax.config.settings import Settings, setting
+from azr_jax.models.operations import SamplingDtypes
+from azr_jax.models.quantization import DTYPES
 from azr_jax.rollout.token_sampling import Truncation
 
 # How decoding reads the pages of its cache.
 ATTENTIONS = AUTO, KERNEL, LOOP = "auto", "kernel", "loop"
 # How sampling goes through the layers.
 LAYERS = AUTO, SCAN, UNROLLED = "auto", "scan", "unrolled"
+# Types of the layers' weights and of the cache in sampling.
+NONE = "none"
+QUANTIZATIONS = (NONE, *DTYPES)
+CACHE_DTYPES = (AUTO, *DTYPES)
 # Bytes of a layer from which `auto` unrolls: to copy a smaller one costs
 # little, and a program of one layer compiles faster.
 UNROLLED_BYTES = 4 << 20
@@ -88,6 +97,18 @@ class SamplerSettings(Settings):
     "each; auto: scan on a TPU and where a layer is small, because other "
     "compilers copy a layer's kernels out of the stack for each token",
     choices=LAYERS,
+  )
+  quantization: str = setting(
+    NONE,
+    "type of 8 bits of the layers' weights in sampling, with a scale for each "
+    "output channel; none: model.dtype",
+    choices=QUANTIZATIONS,
+  )
+  kv_cache_dtype: str = setting(
+    AUTO,
+    "type of cached keys and values; of 8 bits, it has a scale for each token "
+    "and key head; auto: model.dtype",
+    choices=CACHE_DTYPES,
   )
   cache_gib: float = setting(
     0.0,
@@ -169,6 +190,33 @@ class SamplerSettings(Settings):
     if self.layers == AUTO:
       return platform != "tpu" and layer_bytes >= UNROLLED_BYTES
     return self.layers == UNROLLED
+
+  @property
+  def is_quantized(self) -> bool:
+    """Whether sampling rounds more than learning does."""
+    return self.quantization != NONE or self.kv_cache_dtype != AUTO
+
+  @property
+  def kernel_dtype(self) -> jnp.dtype | None:
+    """The type of the layers' quantized weights, if they are."""
+    return DTYPES.get(self.quantization)
+
+  def cache_dtype(self, dtype: DTypeLike) -> jnp.dtype:
+    """Returns the type of cached keys and values.
+
+    Args:
+      dtype: that of computing.
+    """
+    return DTYPES.get(self.kv_cache_dtype, jnp.dtype(dtype))
+
+  def dtypes(self, dtype: DTypeLike) -> SamplingDtypes:
+    """Returns the types of what decoding reads.
+
+    Args:
+      dtype: that of computing.
+    """
+    kernels = self.kernel_dtype or jnp.dtype(dtype)
+    return SamplingDtypes(dtype, kernels, self.cache_dtype(dtype))
 
   def pages_for(self, tokens: int) -> int:
     """Returns how many pages of the cache so many tokens need."""

@@ -103,6 +103,7 @@ class Stream:
     priority: tuple[int, ...] = (),
     environment: Environment | None = None,
     step_tokens: int = 0,
+    stop_strings: tuple[str, ...] = (),
   ) -> tuple[Request, "list[Future[types.Completion]]"]:
     """Submits a prompt to be sampled n times.
 
@@ -117,6 +118,7 @@ class Stream:
         with its first response.
       step_tokens: tokens after which a completion is paused, beside those that
         `restore` knows; 0: none is.
+      stop_strings: end a response, beside those of `rollout.stop_strings`.
 
     Returns:
       The request, for `cancel`, and the futures of its completions, which are
@@ -150,6 +152,7 @@ class Stream:
       settings.temperature if temperature is None else temperature,
       priority,
       environment,
+      stop_strings,
     )
     sequences = [
       SequenceState(request, sample, step_tokens=step_tokens)
@@ -197,6 +200,21 @@ class Stream:
   def is_empty(self) -> bool:
     """Whether nothing is to be sampled, and every completion was delivered."""
     return not (self._scheduler or self._ended or self._unscheduled)
+
+  @property
+  def decoding(self) -> tuple[SequenceState, ...]:
+    """The sequences in slots, with all tokens that `fetch` has taken."""
+    if self._scheduler is None:
+      return ()
+    return tuple(self._scheduler.stages.running)
+
+  @property
+  def num_free_pages(self) -> int:
+    """How many pages of all devices no prompt or sequence has."""
+    engine = self._engine
+    if self._cache is None:
+      return engine.num_pages * engine.devices
+    return sum(map(self._cache.pages.num_free, range(engine.devices)))
 
   @property
   def num_free(self) -> int:

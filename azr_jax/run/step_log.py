@@ -215,15 +215,23 @@ def _show(trajectories: Sequence[types.Trajectory]) -> None:
 
 
 def _summary(metrics: dict[str, float]) -> str:
-  """Returns accuracy, valid proposals and entropy, for the progress line."""
+  """Returns accuracy, valid proposals and entropy, for the progress line.
+
+  Where nothing is correct or not, the mean reward is shown instead.
+  """
   correct = [
     value
     for name, value in metrics.items()
     if name.startswith("correct/") and name.endswith("/mean")
   ]
   valid = [v for k, v in metrics.items() if k.endswith("/valid_fraction")]
+  solved = f"solved {np.mean(correct or [0]):.0%}"
+  rewards = [
+    v
+    for k, v in metrics.items()
+    if k.startswith("reward/") and k.endswith("/solve/mean")
+  ]
+  if rewards and not correct:
+    solved = f"reward {np.mean(rewards):.3f}"
   proposed = f"valid {np.mean(valid):.0%}  " if valid else ""
-  return (
-    f"solved {np.mean(correct or [0]):.0%}  {proposed}"
-    f"entropy {metrics['learner/entropy']:.2f}"
-  )
+  return f"{solved}  {proposed}entropy {metrics['learner/entropy']:.2f}"

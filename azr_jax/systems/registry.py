@@ -16,6 +16,7 @@ SYSTEMS = {
   "countdown": "azr_jax.systems.countdown.system:Countdown",
   "orz": "azr_jax.systems.orz.system:ORZ",
   "code_interpreter": "azr_jax.systems.code_interpreter.system:CodeInterpreter",
+  "custom": "azr_jax.systems.custom.system:Custom",
 }
 
 

@@ -173,6 +173,37 @@ class System(abc.ABC):
     del settings
     return ()
 
+  @classmethod  # noqa: B027 - most systems need nothing else.
+  def check_start(cls, settings: Any) -> None:
+    """Raises `Invalid` if a run lacks what no default can name, such as data.
+
+    A config without it can still be listed and compiled.
+    """
+
+  def close(self) -> None:  # noqa: B027 - most systems hold nothing.
+    """Ends what the system has started, at the end of a run."""
+
+  @classmethod
+  def has_evaluation(cls, settings: Any) -> bool:
+    """Returns whether `evaluate` has something to evaluate."""
+    del settings
+    return False
+
+  async def evaluate(
+    self, policy: Policy, limit: int, samples: int
+  ) -> dict[str, float]:
+    """Returns scores on evaluation data of the system's own, by name.
+
+    Periodic evaluations call it; the benchmarks of `evals/` are scored besides.
+
+    Args:
+      policy: with the temperature and the random key of evaluations.
+      limit: maximum number of items; 0: all.
+      samples: responses per item.
+    """
+    del policy, limit, samples
+    return {}
+
   def benchmark_agent(self, benchmark: str) -> Agent | None:
     """Returns the agent that answers a benchmark in periodic evaluations.
 

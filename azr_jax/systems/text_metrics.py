@@ -99,7 +99,7 @@ def metrics(
   """Returns metrics of the texts of a step's answers.
 
   Args:
-    trajectories: the answers, with `correct` and perhaps `formatted` in their
+    trajectories: the answers, perhaps with `correct` and `formatted` in their
       metrics.
     prefix: the beginning of the metric names, such as `health/orz`.
     max_scored: the maximum number of answers whose repetition is scored; they
@@ -108,17 +108,16 @@ def metrics(
   Returns:
     The fractions of answers that are truncated, well formed, or have a
     reflection pattern; the mean repeat score; the mean count of each pattern;
-    mean tokens of correct answers, of wrong ones, and of correct ones with a
-    pattern.
+    where it is known what is correct, mean tokens of correct answers, of wrong
+    ones, and of correct ones with a pattern.
   """
   completions = [t.completion for t in trajectories]
   texts = [completion.text for completion in completions]
   lengths = np.array([len(c.token_ids) for c in completions], float)
-  correct = np.array([t.metrics["correct"] for t in trajectories], bool)
   counts = np.array(
     [[len(p.findall(text)) for _, p in REFLECTIONS] for text in texts]
   )
-  reflective = counts.any(axis=1)
+  reflective = np.any(counts, axis=1)
   chosen = np.linspace(
     0, len(texts) - 1, min(max_scored, len(texts)), dtype=int
   )
@@ -135,6 +134,25 @@ def metrics(
     values["formatted_fraction"] = np.mean(
       [t.metrics["formatted"] for t in trajectories]
     )
+  if "correct" in trajectories[0].metrics:
+    values |= _lengths_by_grade(trajectories, lengths, reflective)
+  return {f"{prefix}/{name}": float(value) for name, value in values.items()}
+
+
+def _lengths_by_grade(
+  trajectories: Sequence[types.Trajectory],
+  lengths: np.ndarray,
+  reflective: np.ndarray,
+) -> dict[str, float]:
+  """Returns mean tokens of correct, wrong, and correct reflective answers.
+
+  Args:
+    trajectories: the answers.
+    lengths: tokens of each.
+    reflective: whether each has a reflection pattern.
+  """
+  values = {}
+  correct = np.array([t.metrics["correct"] for t in trajectories], bool)
   for name, members in (
     ("correct_tokens", correct),
     ("wrong_tokens", ~correct),
@@ -142,4 +160,4 @@ def metrics(
   ):
     if members.any():
       values[name] = lengths[members].mean()
-  return {f"{prefix}/{name}": float(value) for name, value in values.items()}
+  return values

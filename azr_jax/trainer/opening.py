@@ -83,6 +83,7 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
     system: System = run.build(
       "system", lambda: experiment.make_system(executor, jobs, run)
     )
+    at_exit.callback(system.close)
     in_flight = experiment.steps_in_flight(system, jobs)
     if done:
       in_flight.load_state_dict(system_state)

@@ -48,7 +48,11 @@ class PeriodicEvals:
     self._executor = executor
     self._experiment = experiment
     self._temperature = c.temperature
-    self._benchmarks = _read(c, experiment, system) if c.every else {}
+    self._limit, self._samples = c.limit, c.samples
+    self._system = system
+    self._has_own = system.has_evaluation(experiment.settings.system_settings)
+    names = c.every and c.benchmarks
+    self._benchmarks = _read(c, experiment, system) if names else {}
     self._agents = {
       name: system.benchmark_agent(name) or policy_lib.single_turn
       for name in (benchmark.name for benchmark in self._benchmarks)
@@ -128,10 +132,13 @@ class PeriodicEvals:
         None,
         self._agents[benchmark.name],
       )
+    if self._has_own:
+      own = policy.with_key(self._key, self._temperature)
+      scores |= own.run(self._system.evaluate(own, self._limit, self._samples))
     shown = {
       name: f"{score:.3f}"
       for name, score in scores.items()
-      if name.endswith("/pass@1/unbiased")
+      if name.endswith(("/pass@1/unbiased", "/reward"))
     }
     text = "  ".join(f"{name} {score}" for name, score in shown.items())
     run.print_status(f"after {done} steps: {text}")

@@ -14,6 +14,7 @@ from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import packing
 from azr_jax.learner.critic import ActorCritic
 from azr_jax.models import load, presets, tokenizers, transformer
+from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
@@ -238,13 +239,35 @@ def load_model(
     source = untrained(name, folder, config.seed)
   else:
     source = load.resolve(config.model.source, c.model.cache_dir)
-  model = transformer.Transformer(source.config)
+  return source, load_checkpoint(c, folder, source.config, mesh, step)
+
+
+def load_checkpoint(
+  c: SamplingSettings,
+  folder: pathlib.Path,
+  config: ModelConfig,
+  mesh: Mesh,
+  step: int | None = None,
+) -> types.Params:
+  """Loads the parameters of a run's checkpoint into their shards.
+
+  Args:
+    c: how parameters are sharded.
+    folder: of the run.
+    config: of its model.
+    mesh: where the parameters lie.
+    step: of the checkpoint; None: the newest.
+
+  Raises:
+    ValueError: the run has no such checkpoint.
+  """
+  model = transformer.Transformer(config)
   with checkpoint_reading.open_to_read(folder, step) as (checkpoints, step):
     abstract = mesh_lib.sharded_shapes(
-      transformer.abstract_params(model), mesh, rules
+      transformer.abstract_params(model), mesh, c.sharding.rules()
     )
     (params,) = checkpoints.restore_params(step, abstract)
-  return source, params
+  return params
 
 
 def load_policy(

@@ -101,7 +101,7 @@ class TrainSettings(Settings):
     # The property raises Invalid if samples would be weighted twice.
     assert self.correction
     text_monitor.load_classifier(self.train.flag_classifier)
-    if self.evaluation.every:
+    if self.evaluation.every and self.evaluation.benchmarks:
       try:
         benchmarks.names(self.evaluation.benchmarks)
       except ValueError as error:
@@ -110,12 +110,12 @@ class TrainSettings(Settings):
 
   @property
   def may_be_off_policy(self) -> bool:
-    """Whether samples may come from an older policy than the one to update.
+    """Whether samples may come from another policy than the one to update.
 
-    Stale parameters are the only reason: sampler and learner both compute in
-    `model.dtype`.
+    Its parameters may be older, or rounded to 8 bits. Otherwise sampler and
+    learner both compute in `model.dtype`.
     """
-    return self.rollout.max_staleness > 0
+    return self.rollout.max_staleness > 0 or self.rollout.is_quantized
 
   @property
   def correction(self) -> str:
@@ -210,6 +210,15 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
     except Invalid as error:
       raise error.inside(cls.name) from None
     cls.check(settings, shared.rollout)
+    evaluation = shared.evaluation
+    if evaluation.every and not (
+      evaluation.benchmarks or cls.has_evaluation(settings)
+    ):
+      raise Invalid(
+        "evaluation.benchmarks",
+        f"='' with evaluation.every={evaluation.every}: expected benchmarks or "
+        "a system with evaluation data of its own",
+      )
   except Invalid as error:
     raise error.inside("config") from None
   return ExperimentSettings(shared, cls, settings)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from azr_jax import types
@@ -46,7 +45,7 @@ class Speed:
     mesh = experiment.mesh
     self._chip = chip or chip_of(mesh)
     self._config = experiment.source.config
-    self._width = jnp.dtype(shared.model.dtype).itemsize
+    self._dtypes = shared.rollout.dtypes(shared.model.dtype)
     self._devices = mesh.size
     self._num_replicas = experiment.sampler.num_replicas
     # A critic is a second network of the same shape.
@@ -95,7 +94,7 @@ class Speed:
     if counts.alone_s > 0:
       read = operations.decode_bytes(
         self._config,
-        self._width,
+        self._dtypes,
         counts.alone_steps * self._num_replicas,
         counts.alone_entries,
       )

@@ -114,6 +114,11 @@ def test_splash_reads_no_block_of_another_sequence():
       )
 
 
+def by_head(k, v):
+  """Returns keys and values with the axis of heads before that of tokens."""
+  return jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
+
+
 @pytest.mark.parametrize(
   "chunk, rows_count", [(1, 3), (4, 3), (7, 3), (64, 3), (4, 32)]
 )
@@ -130,8 +135,7 @@ def test_cached_attention_equals_xla(chunk, recent, rows_count):
   ]
   L, layer = 2, jnp.int32(1)
   store = paged_rows.empty_cache((L, B, 2, 16, 8), chunk)
-  by_entry = pages.by_entry(k, v)
-  k_all, v_all = (jnp.stack([0 * x, x]) for x in by_entry)
+  k_all, v_all = (jnp.stack([0 * x, x]) for x in by_head(k, v))
   store = paged_rows.write_rows(
     store, k_all[..., :16, :], v_all[..., :16, :], np.zeros(B)
   )
@@ -146,17 +150,22 @@ def test_cached_attention_equals_xla(chunk, recent, rows_count):
 
   kept = None
   if recent:
-    new_k, new_v = pages.by_entry(
+    new_k, new_v = by_head(
       rows(k, cached, recent + 2), rows(v, cached, recent + 2)
     )
     # Other layers hold something else.
     of_layers = [jnp.full_like(new_k, jnp.nan)] * 3
     of_k, of_v = list(of_layers), list(of_layers)
     of_k[layer], of_v[layer] = new_k, new_v
-    kept = pages.RecentKV(jnp.stack(of_k), jnp.stack(of_v), jnp.int32(recent))
+    entries = pages.Entries(jnp.stack(of_k), jnp.stack(of_v))
+    kept = pages.RecentKV(entries, jnp.int32(recent))
   now = cached + recent
   got = jax.jit(cached_attention.cached_attention)(
-    rows(q, now, 1), rows(k, now, 1), rows(v, now, 1), store, kept, layer
+    rows(q, now, 1),
+    pages.Entries(*by_head(rows(k, now, 1), rows(v, now, 1))),
+    store,
+    kept,
+    layer,
   )
   np.testing.assert_allclose(got, rows(want, now, 1), atol=1e-5)
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from azr_jax.models import cached_attention, page_kernel, pages
+from azr_jax.models import cached_attention, page_kernel, pages, quantization
 
 PAGE = 128
 # Empty, one entry, a page's last entry and the next one, and up to 10,000.
@@ -24,7 +24,7 @@ def cache_of(lengths, kv_heads, head_size, dtype, seed=0):
   v = rng.normal(size=(*shape, PAGE, head_size))
   length = jnp.asarray(lengths, jnp.int32)
   return pages.PagedCache(
-    (jnp.asarray(k, dtype), jnp.asarray(v, dtype)),
+    pages.Pool(jnp.asarray(k, dtype), jnp.asarray(v, dtype)),
     jnp.asarray(table),
     length,
     pages.by_length(length),
@@ -52,23 +52,69 @@ def test_the_kernel_equals_the_loop(lengths, kv_heads, group):
     return jnp.asarray(rng.normal(size=shape), jnp.float32)
 
   q = draw(rows, 1, kv_heads * group, head_size)
-  k, v = (draw(rows, 1, kv_heads, head_size) for _ in range(2))
+  new = pages.Entries(*(draw(rows, kv_heads, 1, head_size) for _ in range(2)))
   recent = pages.RecentKV(
-    draw(2, rows, kv_heads, 16, head_size),
-    draw(2, rows, kv_heads, 16, head_size),
+    pages.Entries(*(draw(2, rows, kv_heads, 16, head_size) for _ in range(2))),
     jnp.int32(3),
   )
   live = page_kernel.live_pages(cache.table, cache.length, PAGE)
 
   def attend(cache):
     return cached_attention.cached_attention(
-      q, k, v, cache, recent, layer, interpret=True
+      q, new, cache, recent, layer, interpret=True
     )
 
   want = attend(cache)
   np.testing.assert_allclose(
     attend(cache.replace(live=live)), want, atol=2e-6, rtol=2e-5
   )
+
+
+@pytest.mark.parametrize("name", quantization.DTYPES)
+@pytest.mark.parametrize("kv_heads, group", [(1, 7), (4, 2)])
+def test_pages_of_8_bits_are_read_with_their_scales(name, kv_heads, group):
+  """By kernel and loop, as the float pages that they stand for are."""
+  dtype, rows, head_size = quantization.DTYPES[name], len(SHORT), 32
+  layer = jnp.int32(1)
+  cache = cache_of(SHORT, kv_heads, head_size, jnp.float32)
+  rng = np.random.default_rng(1)
+
+  def draw(*shape):
+    return jnp.asarray(rng.normal(size=shape), jnp.float32)
+
+  def quantized(kv, k_axis, v_axis):
+    k, k_scale = quantization.quantize(kv.k, dtype, (k_axis,))
+    v, v_scale = quantization.quantize(kv.v, dtype, (v_axis,))
+    rounded = kv.replace(
+      k=quantization.dequantize(k, k_scale, (k_axis,)),
+      v=quantization.dequantize(v, v_scale, (v_axis,)),
+    )
+    return type(kv)(k, v, k_scale, v_scale), rounded
+
+  q = draw(rows, 1, kv_heads * group, head_size)
+  entries = pages.Entries(*(draw(2, rows, kv_heads, 16, head_size),) * 2)
+  own = pages.Entries(*(draw(rows, kv_heads, 1, head_size),) * 2)
+  of_8_bits, of_floats = zip(
+    quantized(own, 3, 3),
+    quantized(cache.pool, 3, 4),
+    quantized(entries, 4, 4),
+    strict=True,
+  )
+  live = page_kernel.live_pages(cache.table, cache.length, PAGE)
+
+  def attend(new, pool, recent, live):
+    return cached_attention.cached_attention(
+      q,
+      new,
+      cache.replace(pool=pool, live=live),
+      pages.RecentKV(recent, jnp.int32(3)),
+      layer,
+      interpret=True,
+    )
+
+  want = attend(*of_floats, None)
+  for found in (attend(*of_8_bits, None), attend(*of_8_bits, live)):
+    np.testing.assert_allclose(found, want, atol=4e-6, rtol=2e-5)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,5 +1,6 @@
 """A cache whose rows have their pages in a random order, on one device."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -21,7 +22,7 @@ def empty_cache(shape, page_tokens, seed=0):
   order = np.random.default_rng(seed).permutation(num_pages)[: R * of_row]
   table = jnp.asarray(order.reshape(R, of_row), jnp.int32)
   # Entries that no row has must not be seen.
-  pool = tuple(x + 1e6 for x in pool)
+  pool = jax.tree.map(lambda x: x + 1e6, pool)
   return with_length(pages.PagedCache(pool, table, None, None), np.zeros(R))
 
 
@@ -34,6 +35,7 @@ def with_length(cache, length):
 def write_rows(cache, k, v, start):
   """Returns the cache with these entries of each row, from `start` on."""
   counts = jnp.full(len(start), k.shape[3], jnp.int32)
+  new = pages.Entries(k, v)
   starts = jnp.asarray(start, jnp.int32)
-  pool = pages.write_entries(cache.pool, (k, v), cache.table, starts, counts)
+  pool = pages.write_entries(cache.pool, new, cache.table, starts, counts)
   return cache.replace(pool=pool)

@@ -72,36 +72,32 @@ def test_cached_decode_of_ragged_prompts_equals_full_pass(params, chunk):
   padded = jnp.where(
     jnp.arange(prompt)[None] < lengths[:, None], tokens[:, :prompt], 0
   )
-  hidden, (k, v) = run(params, padded, positions_of(padded), cache=cache)
-  cache = paged_rows.write_rows(cache, k, v, np.zeros(3))
+  hidden, new = run(params, padded, positions_of(padded), cache=cache)
+  cache = paged_rows.write_rows(cache, new.k, new.v, np.zeros(3))
   cache = paged_rows.with_length(cache, lengths)
   for row, length in enumerate(lengths):
     np.testing.assert_allclose(
       hidden[row, :length], full[row, :length], atol=1e-5
     )
-  recent = pages.RecentKV(
-    jnp.zeros((*k.shape[:3], 4, 8)),
-    jnp.zeros((*v.shape[:3], 4, 8)),
-    jnp.int32(0),
-  )
+  recent = pages.RecentKV(pages.no_entries(cache.pool, 3, 4), jnp.int32(0))
   for step in range(8):
     at = jnp.asarray(lengths + step)[:, None]
     one = jnp.take_along_axis(tokens, at, axis=1)
-    hidden, (k, v) = run(params, one, at, cache=cache, recent=recent)
+    hidden, new = run(params, one, at, cache=cache, recent=recent)
     want = jnp.take_along_axis(full, at[..., None], axis=1)
     np.testing.assert_allclose(hidden, want, atol=1e-5)
     if step < 4:  # The first four gather, as in one call of the decode loop.
       recent = pages.RecentKV(
-        pages.append(recent.k, k, jnp.int32(step)),
-        pages.append(recent.v, v, jnp.int32(step)),
+        pages.append(recent.entries, new, jnp.int32(step)),
         jnp.int32(step + 1),
       )
     if step == 3:
-      cache = paged_rows.write_rows(cache, recent.k, recent.v, cache.length)
+      entries = recent.entries
+      cache = paged_rows.write_rows(cache, entries.k, entries.v, cache.length)
       cache = paged_rows.with_length(cache, cache.length + 4)
       recent = None
     if step >= 4:
-      cache = paged_rows.write_rows(cache, k, v, cache.length)
+      cache = paged_rows.write_rows(cache, new.k, new.v, cache.length)
       cache = paged_rows.with_length(cache, cache.length + 1)
 
 

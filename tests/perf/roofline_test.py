@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from azr_jax.configs import azr
-from azr_jax.models import transformer
+from azr_jax.models import quantization, transformer
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.operations import forward_flops, training_flops
+from azr_jax.models.operations import (
+  SamplingDtypes,
+  cache_entry_bytes,
+  forward_flops,
+  training_flops,
+  weight_bytes,
+)
 from azr_jax.models.presets import parameter_count
 from azr_jax.parallel.chips import Chip
 from azr_jax.perf import collectives, roofline, sampling, workload
@@ -97,11 +103,27 @@ def test_ragged_lengths_have_the_declared_spread_and_mean():
   assert np.mean(lengths) == pytest.approx(0.4 * 256, rel=0.01)
 
 
+def test_quantized_weights_and_cache_have_fewer_bytes():
+  """The head stays; an entry has a scale for each key head."""
+  c = CONFIG
+  half = SamplingDtypes("bfloat16", "bfloat16", "bfloat16")
+  head = c.vocab_size * c.hidden_size
+  kernels = parameter_count(c) - head
+  assert weight_bytes(c, half) == 2 * (kernels + head)
+  for dtype in quantization.DTYPES.values():
+    eight = SamplingDtypes("bfloat16", dtype, dtype)
+    assert weight_bytes(c, eight) == kernels + 2 * head
+    entry = cache_entry_bytes(c, dtype)
+    scales = 2 * 4 * c.num_layers * c.num_kv_heads
+    assert entry - scales == cache_entry_bytes(c, "bfloat16") / 2
+
+
 def test_minimum_bytes_and_flops_by_hand():
   work = workload.SamplerWorkload(2, 1, 3, 4, 2, ragged=False, top_p=1.0)
   entries = 2 * ((3 * 3) + (1 + 2 + 3))
   expected = 4 * (3 * parameter_count(CONFIG) + 2 * 2 * 2 * 8 * entries)
-  assert sampling.min_bytes_read(CONFIG, work, 4) == expected
+  dtypes = SamplingDtypes("float32", "float32", "float32")
+  assert sampling.min_bytes_read(CONFIG, work, dtypes) == expected
   # Ten tokens attend to 1, 2, ... 10 tokens.
   flops = training_flops(CONFIG, [10])
   assert flops == pytest.approx(3 * forward_flops(CONFIG, 10, 5.5))

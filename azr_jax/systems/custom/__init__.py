@@ -1,0 +1,1 @@
+"""A user's own rewards on a user's own data."""

@@ -1,0 +1,26 @@
+r"""Rewards of `configs/custom.py:tiny`, which show the forms of a reward.
+
+The model answers sums of integers as `12+7=19 19-4=15</think>`, and the result
+as `<answer>\boxed{15}</answer>`.
+"""
+
+import re
+
+_ANSWER = re.compile(r"<answer>\s*(?:\\boxed\{)?\s*(-?\d+)\s*\}?\s*</answer>")
+
+
+def is_right(completion: str, answer: str) -> dict[str, float]:
+  """Returns 1 for the right number, and whether there is a number at all."""
+  found = _ANSWER.search(completion)
+  correct = float(found is not None and found[1] == answer)
+  return {
+    "reward": correct,
+    "correct": correct,
+    "answered": float(found is not None),
+  }
+
+
+def shows_steps(completion: str, terms: int) -> float:
+  """Returns the fraction of the sum's steps that the thinking writes down."""
+  thinking = completion.partition("</think>")[0]
+  return min(thinking.count("=") / (terms - 1), 1.0)

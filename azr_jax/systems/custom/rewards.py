@@ -1,0 +1,296 @@
+"""The rewards of a run: found, checked against the data, and called.
+
+A function takes by keyword what it names: `prompt`, `completion`, columns of
+the row, and of the completion `finish_reason` and `num_tokens`. With
+`**columns` it takes all columns. A function of `completions` is called once for
+the responses to a prompt, with a list for each name.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from azr_jax import types
+from azr_jax.config.settings import Invalid
+from azr_jax.executor import futures
+from azr_jax.functions import by_value
+from azr_jax.functions import spec as spec_lib
+from azr_jax.functions.pool import FunctionPool
+from azr_jax.functions.spec import Function, Signature
+from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.systems.custom import judge, sandboxed, scores
+from azr_jax.systems.custom.scores import Score
+from azr_jax.systems.custom.settings import EXECUTOR, CustomSettings
+from azr_jax.tasks.table.reading import Row
+
+# The spec of a function that the caller of `azr_jax.api` passed.
+GIVEN = "given:"
+_WEIGHT = re.compile(r"\s*(?:([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*\*\s*)?(.+?)\s*$")
+_OF_COMPLETION = "finish_reason", "num_tokens"
+_MANY = {"prompts": "prompt", "completions": "completion"}
+# Characters that separate the parts of a metric's name, or nothing.
+_NOT_IN_NAMES = re.compile(r"[^\w.-]+")
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+  """One of the rewards of `custom.reward`.
+
+  Attributes:
+    name: for metrics.
+    spec: FILE.py:NAME, MODULE:NAME, `judge`, or `GIVEN` with a name.
+    weight: in the sum that is the response's reward.
+  """
+
+  name: str
+  spec: str
+  weight: float
+
+
+def plain_name(name: str) -> str:
+  """Returns a name that can be a part of a metric's name."""
+  return _NOT_IN_NAMES.sub("_", name)
+
+
+def parse(text: str) -> list[Part]:
+  """Returns the rewards that a comma-separated text names.
+
+  Raises:
+    Invalid: it names none, or a part has another form.
+  """
+  parts: list[Part] = []
+  for piece in filter(str.strip, text.split(",")):
+    match = _WEIGHT.match(piece)
+    assert match is not None  # The piece is not empty.
+    number, spec = match.groups()
+    try:
+      weight = float(number or 1)
+      is_named = spec == judge.NAME or spec.startswith(GIVEN)
+      name = spec.removeprefix(GIVEN) if is_named else spec_lib.split(spec)[1]
+    except ValueError:
+      raise Invalid(
+        "reward",
+        f"={text!r}: expected FILE.py:NAME, MODULE:NAME or {judge.NAME}, "
+        f"separated by commas, each perhaps behind WEIGHT*, not {piece!r}",
+      ) from None
+    names = [part.name for part in parts]
+    unique = name
+    while unique in names:
+      unique += "_2"
+    parts.append(Part(plain_name(unique), spec, weight))
+  if not parts:
+    raise Invalid(
+      "reward",
+      f"={text!r}: expected a function, as FILE.py:NAME, MODULE:NAME or judge",
+    )
+  return parts
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reward:
+  """A reward that can be called.
+
+  Attributes:
+    part: of `custom.reward`.
+    taken: what the function takes.
+    call: arguments by keyword -> future of the answer.
+  """
+
+  part: Part
+  taken: Signature
+  call: Callable[..., Any]
+
+  @property
+  def is_of_group(self) -> bool:
+    """Whether it takes all completions of a prompt at once."""
+    return "completions" in self.taken.parameters
+
+  def arguments(self, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those of the known values that it takes."""
+    names = self.taken.parameters
+    if self.taken.takes_any:
+      hidden = {*_OF_COMPLETION} - {*names}
+      return {name: v for name, v in known.items() if name not in hidden}
+    return {name: known.get(name) for name in names if name in known}
+
+
+class Rewards:
+  """The rewards of a run, and the processes that call them.
+
+  Attributes:
+    names, weights: of the rewards, in their order.
+  """
+
+  def __init__(
+    self,
+    settings: CustomSettings,
+    columns: Iterable[str],
+    given: Mapping[str, Function] | None = None,
+  ):
+    """Starts a process and loads the functions.
+
+    Args:
+      settings: which rewards, and where they run.
+      columns: names of the columns of the rows.
+      given: functions by the name that `GIVEN` names.
+
+    Raises:
+      ValueError: a function cannot be loaded, or takes what rows lack.
+    """
+    parts = parse(settings.reward)
+    self.names = [part.name for part in parts]
+    self.weights = [part.weight for part in parts]
+    self._pool: FunctionPool | None = None
+    functions = {
+      part.name: _function(part, settings, given or {})
+      for part in parts
+      if settings.where != EXECUTOR or part.spec == judge.NAME
+    }
+    if functions:
+      self._pool = FunctionPool(
+        list(functions.values()),
+        settings.workers,
+        settings.timeout_s,
+        settings.concurrency,
+      )
+    self._rewards = []
+    try:
+      for part in parts:
+        reward = self._reward(part, settings, list(functions))
+        _check(reward, {*columns})
+        self._rewards.append(reward)
+    except ValueError:
+      self.close()
+      raise
+
+  def _reward(
+    self, part: Part, settings: CustomSettings, in_pool: Sequence[str]
+  ) -> _Reward:
+    if part.name not in in_pool:
+      program = sandboxed.read(part.spec)
+      return _Reward(part, program.taken, program.submit)
+    pool, index = self._pool, in_pool.index(part.name)
+    assert pool is not None
+    limit_s = settings.judge.limit_s if part.spec == judge.NAME else 0.0
+    return _Reward(
+      part,
+      pool.signatures[index],
+      lambda _, arguments: pool.submit(index, arguments, limit_s),
+    )
+
+  def close(self) -> None:
+    """Ends the processes."""
+    if self._pool is not None:
+      self._pool.close()
+
+  def processes(self) -> list[int]:
+    """Returns the ids of this host's processes."""
+    return [] if self._pool is None else self._pool.processes()
+
+  def submit_one(
+    self, jobs: SharedJobs, row: Row, completion: types.Completion
+  ) -> "Future[dict[str, Score]]":
+    """Starts the rewards that need one completion.
+
+    Returns:
+      The future of their scores by name; one host makes it.
+    """
+    chosen = [reward for reward in self._rewards if not reward.is_of_group]
+    if not chosen:
+      return futures.done({})
+    known = _known(row, completion)
+
+    def start(executor: Any) -> "Future[dict[str, Score]]":
+      return futures.then(
+        futures.gather([r.call(executor, r.arguments(known)) for r in chosen]),
+        lambda answers: {
+          reward.part.name: scores.of_one(answer)
+          for reward, answer in zip(chosen, answers, strict=True)
+        },
+      )
+
+    return jobs.submit(start)
+
+  def submit_group(
+    self, jobs: SharedJobs, row: Row, completions: Sequence[types.Completion]
+  ) -> "Future[dict[str, list[Score]]]":
+    """Starts the rewards that need all completions of a prompt.
+
+    Returns:
+      The future of their scores by name, in the order of the completions.
+    """
+    chosen = [reward for reward in self._rewards if reward.is_of_group]
+    if not chosen:
+      return futures.done({})
+    every = [_known(row, completion) for completion in completions]
+    known = {name: [one[name] for one in every] for name in every[0]}
+    for many, one in _MANY.items():
+      known[many] = known.pop(one)
+
+    def start(executor: Any) -> "Future[dict[str, list[Score]]]":
+      return futures.then(
+        futures.gather([r.call(executor, r.arguments(known)) for r in chosen]),
+        lambda answers: {
+          reward.part.name: scores.of_group(answer, len(completions))
+          for reward, answer in zip(chosen, answers, strict=True)
+        },
+      )
+
+    return jobs.submit(start)
+
+
+def _function(
+  part: Part, settings: CustomSettings, given: Mapping[str, Function]
+) -> Function:
+  """Returns a reward's function as the pool of processes takes it."""
+  if part.spec == judge.NAME:
+    made = judge.Judge(settings.judge, settings.concurrency)
+    return Function(part.name, data=by_value.dumps(made))
+  if not part.spec.startswith(GIVEN):
+    return Function(part.name, part.spec)
+  name = part.spec.removeprefix(GIVEN)
+  if name not in given:
+    raise Invalid(
+      "reward",
+      f": {part.spec!r} was passed to azr_jax.api: expected the same call",
+    )
+  return dataclasses.replace(given[name], name=part.name)
+
+
+def _known(row: Row, completion: types.Completion) -> dict[str, Any]:
+  """Returns everything that a reward may take, by name."""
+  return {
+    **dict(
+      zip(
+        _OF_COMPLETION,
+        (completion.finish_reason, int(completion.loss_mask.sum())),
+        strict=True,
+      )
+    ),
+    **row.columns,
+    "prompt": row.prompt,
+    "completion": completion.text,
+  }
+
+
+def _check(reward: _Reward, columns: set[str]) -> None:
+  """Raises Invalid if a reward takes what there is not."""
+  taken = reward.taken
+  own = {*_MANY} if reward.is_of_group else {*_MANY.values()}
+  known = columns | own | {*_OF_COMPLETION}
+  lacking = [name for name in taken.required if name not in known]
+  if lacking:
+    raise Invalid(
+      "reward",
+      f": {reward.part.name} takes {lacking[0]!r}: expected some of "
+      f"{sorted(own)}, {sorted(_OF_COMPLETION)} and the columns "
+      f"{sorted(columns)}",
+    )
+  if not taken.takes_any and not own & {*taken.parameters}:
+    raise Invalid(
+      "reward",
+      f": {reward.part.name} takes {list(taken.parameters)}: expected "
+      "'completion' or 'completions' among them",
+    )

@@ -1,0 +1,153 @@
+"""Chooses the rows of a step: epochs, uniform draws, or a curriculum."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from azr_jax.curricula import adaptive, bandit, mixture, passes, replay
+from azr_jax.curricula.curriculum import Buckets, Curriculum, SampledItem
+from azr_jax.systems import collect, dynamic_sampling
+from azr_jax.systems.custom.settings import (
+  ADAPTIVE,
+  BANDIT,
+  EPOCHS,
+  CustomSettings,
+)
+from azr_jax.systems.system import Context
+from azr_jax.tasks.table.reading import Row
+
+# Separates these random numbers from others of a step.
+_PURPOSE = b"rows"
+
+
+@dataclasses.dataclass(frozen=True)
+class Taken:
+  """The rows that a step may need.
+
+  Attributes:
+    indices: of the rows, by the number of the prompt in the step.
+    positions: in the endless epochs; []: a curriculum chose them.
+    items: as the curriculum chose them; []: epochs did.
+  """
+
+  indices: Sequence[int]
+  positions: Sequence[int] = ()
+  items: Sequence[SampledItem] = ()
+
+
+class SamplingOrder:
+  """Which rows a step samples; its state changes from step to step."""
+
+  def __init__(
+    self, settings: CustomSettings, context: Context, rows: Sequence[Row]
+  ):
+    """Sorts the rows into buckets, if a curriculum is to choose them.
+
+    Raises:
+      ValueError: the rows lack `custom.bucket_column`.
+    """
+    self._settings, self._seed, self._total = settings, context.seed, len(rows)
+    self._epochs = dynamic_sampling.EpochOrder(
+      settings.prompts, settings.dynamic_sampling
+    )
+    self._curriculum: Curriculum | None = None
+    if settings.curriculum != EPOCHS:
+      self._curriculum = _curriculum(settings, _buckets(settings, rows))
+
+  def take(self, step: int) -> Taken:
+    """Returns the rows of a step, before its first await."""
+    settings = self._settings
+    if self._curriculum is None:
+      positions = self._epochs.take(step - 1)
+      indices = passes.epoch_indices((self._seed,), self._total, positions)
+      return Taken(indices, positions)
+    rngs = dynamic_sampling.generators(
+      settings.dynamic_sampling, (self._seed, step, *_PURPOSE)
+    )
+    # The first round is sampled last, because the curriculum's metrics are
+    # those of its last call.
+    rounds = [
+      self._curriculum.sample(step, settings.prompts, rng)
+      for rng in reversed(rngs)
+    ]
+    items = [item for items in reversed(rounds) for item in items]
+    return Taken([item.index for item in items], items=items)
+
+  def update(
+    self, step: int, taken: Taken, groups: dynamic_sampling.Groups
+  ) -> None:
+    """Tells the order what became of a step's prompts.
+
+    A pass rate is the mean of `correct`, or of the reward where no reward says
+    what is correct, between 0 and 1.
+    """
+    if self._curriculum is None:
+      self._epochs.return_unused(taken.positions, groups)
+      return
+    sampled = [group.trajectories for group in groups.sampled]
+    rates = [
+      float(
+        np.mean(
+          [
+            np.clip(t.metrics.get(collect.CORRECT, t.reward), 0, 1)
+            for t in group
+          ]
+        )
+      )
+      for group in sampled
+    ]
+    items = [taken.items[group.number] for group in groups.sampled]
+    self._curriculum.update(step, items, rates, collect.gains(sampled))
+
+  def metrics(self) -> dict[str, float]:
+    """Returns the curriculum's metrics."""
+    if self._curriculum is None:
+      return {}
+    chosen = self._curriculum.metrics().items()
+    return {f"curriculum/{name}": value for name, value in chosen}
+
+  def state_dict(self) -> dict[str, Any]:
+    """Returns what changes from step to step, as JSON values."""
+    if self._curriculum is None:
+      return self._epochs.state_dict()
+    return self._curriculum.state_dict()
+
+  def load_state_dict(self, state: dict[str, Any]) -> None:
+    """Restores what `state_dict` returned."""
+    if self._curriculum is None:
+      self._epochs.load_state_dict(state)
+    else:
+      self._curriculum.load_state_dict(state)
+
+
+def _buckets(settings: CustomSettings, rows: Sequence[Row]) -> Buckets:
+  """Returns the rows by source, or by the value of a column."""
+  column = settings.bucket_column
+  if not column:
+    numbers = [row.source for row in rows]
+    names = [f"source{number}" for number in range(max(numbers) + 1)]
+    return Buckets(names, numbers)
+  lacking = [i for i, row in enumerate(rows) if column not in row.columns]
+  if lacking:
+    raise ValueError(
+      f"config.custom.bucket_column={column!r}: row {lacking[0] + 1} lacks it: "
+      f"expected one of {list(rows[lacking[0]].columns)}"
+    )
+  values = [str(row.columns[column]) for row in rows]
+  names = sorted({*values})
+  return Buckets(names, [names.index(value) for value in values])
+
+
+def _curriculum(settings: CustomSettings, buckets: Buckets) -> Curriculum:
+  chosen: Curriculum
+  if settings.curriculum == ADAPTIVE:
+    chosen = adaptive.Adaptive(buckets, settings.adaptive)
+  elif settings.curriculum == BANDIT:
+    chosen = bandit.Bandit(buckets, settings.bandit)
+  else:
+    chosen = mixture.Mixture(buckets, mixture.proportional(buckets))
+  if settings.replay.fraction:
+    chosen = replay.Replay(chosen, settings.replay)
+  return chosen

@@ -1,0 +1,123 @@
+"""Rewards that run in the sandbox of the executor (`custom.where=executor`).
+
+The file's text becomes a program, so it may import what the sandbox lets
+through: the standard library and `executor.libraries`. Arguments go in as
+literals, and the value comes out as JSON.
+"""
+
+import ast
+import dataclasses
+import json
+import pathlib
+from concurrent.futures import Future
+from typing import Any
+
+from azr_jax.config.settings import Invalid
+from azr_jax.executor import Executor, Job, Result, futures
+from azr_jax.functions import pool, worker
+from azr_jax.functions.pool import Answer
+from azr_jax.functions.spec import Signature
+
+_ENTRY = "azr_jax_reward"
+# Appended to the user's file.
+_MAIN = """
+
+def {entry}(arguments):
+  import json
+
+  def plain(value):
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+  return json.dumps({name}(**arguments), default=plain)
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+  """A reward as a program.
+
+  Attributes:
+    code: the file, and the entry that calls the reward.
+    taken: what the reward takes.
+  """
+
+  code: str
+  taken: Signature
+
+  def submit(
+    self, executor: Executor, arguments: dict[str, Any]
+  ) -> "Future[Answer]":
+    """Starts the program on an executor."""
+    try:
+      text = repr(worker.plain(arguments))
+    except TypeError as error:
+      message = f"a column cannot go into the sandbox: it {error}"
+      return futures.done(Answer(None, pool.WRONG_TYPE, message))
+    job = Job("reward", self.code, (text,), _ENTRY)
+    return futures.then(executor.submit(job), _answer)
+
+
+def read(spec: str) -> Program:
+  """Reads the file of a reward.
+
+  Raises:
+    Invalid: the spec is of another kind, or the file lacks the function.
+  """
+  problem = f": {spec!r} with where='executor': expected "
+  where, _, name = spec.rpartition(":")
+  path = pathlib.Path(where).expanduser()
+  if not where.endswith(".py") or not path.is_file():
+    raise Invalid("reward", f"{problem}FILE.py:NAME of a file that is there")
+  text = path.read_text("utf-8")
+  try:
+    nodes = ast.parse(text).body
+  except SyntaxError as error:
+    raise Invalid(
+      "reward", f"{problem}Python ({error.msg}, line {error.lineno})"
+    ) from None
+  functions = {n.name: n for n in nodes if isinstance(n, ast.FunctionDef)}
+  if name not in functions:
+    raise Invalid(
+      "reward",
+      f"{problem}one of the functions {sorted(functions)}; coroutines wait for "
+      "a network, which the sandbox has not",
+    )
+  code = text + _MAIN.format(entry=_ENTRY, name=name)
+  return Program(code, _signature(functions[name].args))
+
+
+def _signature(arguments: ast.arguments) -> Signature:
+  """Returns what a function takes, without running its file."""
+  names = [arg.arg for arg in (*arguments.args, *arguments.kwonlyargs)]
+  first_optional = len(arguments.args) - len(arguments.defaults)
+  optional = {arg.arg for arg in arguments.args[first_optional:]}
+  pairs = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+  optional |= {arg.arg for arg, default in pairs if default is not None}
+  return Signature(
+    tuple(names),
+    tuple(name for name in names if name not in optional),
+    arguments.kwarg is not None,
+    False,
+  )
+
+
+def _answer(result: Result) -> Answer:
+  """Returns what became of a program's call."""
+  text = result.outputs[0] if result.outputs else None
+  if result.status == "ok" and text is not None:
+    try:
+      value = json.loads(ast.literal_eval(text))
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+      message = f"returned {text[:60]}"
+      return Answer(None, pool.WRONG_TYPE, message, result.seconds)
+    return Answer(value, seconds=result.seconds)
+  kind = pool.RAISED
+  if result.status == "timeout":
+    kind = pool.TIMEOUT
+  elif result.is_lost:
+    kind = pool.DIED
+  message = f"{result.error or result.status} in the sandbox"
+  if result.error == "ModuleNotFoundError":
+    message += ", which has a part of the standard library and those of "
+    message += "executor.libraries"
+  return Answer(None, kind, message, result.seconds)

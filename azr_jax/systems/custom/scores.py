@@ -1,0 +1,170 @@
+"""What rewards return, and what becomes of a response's rewards.
+
+| a function returns | its reward is |
+| --- | --- |
+| a number | the number |
+| `{"reward": 0.5, "length": 12}` | the number; the others are metrics |
+| `None` | none: it does not apply to this prompt, and counts as 0 |
+| a list of these, or a dictionary of lists | that of each response, for a
+  function of `completions` |
+
+Anything else is a failure of that call, and so are exceptions, NaN, a call that
+takes too long and a process that ends.
+"""
+
+import collections
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from azr_jax.functions.pool import WRONG_TYPE, Answer
+
+WRONG_SHAPE, NOT_FINITE = "wrong_shape", "not_finite"
+_REWARD = "reward"
+_EXPECTED = f"expected a number, or a dictionary with {_REWARD!r}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+  """What one reward gives to one response.
+
+  Attributes:
+    value: the reward; None: it does not apply, or it failed.
+    metrics: further numbers by name.
+    failure: the kind of failure; "": there was none.
+    message: of a failure, one line.
+  """
+
+  value: float | None = None
+  metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  failure: str = ""
+  message: str = ""
+
+
+def of_one(answer: Answer) -> Score:
+  """Returns the score by a function of one completion."""
+  if answer.failure:
+    return Score(failure=answer.failure, message=answer.message)
+  return _score(answer.value)
+
+
+def of_group(answer: Answer, count: int) -> list[Score]:
+  """Returns the scores by a function of `count` completions."""
+  if answer.failure:
+    return [Score(failure=answer.failure, message=answer.message)] * count
+  values = answer.value
+  if isinstance(values, Mapping):
+    values = _by_response(values)
+  if not isinstance(values, Sequence) or isinstance(values, str):
+    message = f"returned {answer.value!r:.60}: expected a list of {count}"
+    return [Score(failure=WRONG_SHAPE, message=message)] * count
+  if len(values) != count:
+    message = f"returned {len(values)} values for {count} completions"
+    return [Score(failure=WRONG_SHAPE, message=message)] * count
+  return [_score(value) for value in values]
+
+
+def _by_response(values: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+  """Returns {name: list} as a list of {name: value}; None: lengths differ."""
+  columns = list(values.values())
+  if not columns or not all(isinstance(column, list) for column in columns):
+    return None
+  if len({len(column) for column in columns}) > 1:
+    return None
+  return [
+    dict(zip(values, row, strict=True)) for row in zip(*columns, strict=True)
+  ]
+
+
+def _score(value: Any) -> Score:
+  """Returns the score of a returned value."""
+  if value is None:
+    return Score()
+  metrics: dict[str, Any] = {}
+  if isinstance(value, Mapping):
+    metrics = {str(k): v for k, v in value.items() if v is not None}
+    if _REWARD not in value:
+      message = f"returned {sorted(metrics)}: {_EXPECTED}"
+      return Score(failure=WRONG_TYPE, message=message)
+    if value[_REWARD] is None:
+      return Score(metrics=_numbers(metrics))
+    value = metrics.pop(_REWARD)
+  if isinstance(value, list):
+    message = f"returned a list of {len(value)}: {_EXPECTED}"
+    return Score(failure=WRONG_SHAPE, message=message)
+  for name, number in ((_REWARD, value), *metrics.items()):
+    if not isinstance(number, int | float):
+      message = f"{name} is {number!r:.60} of type {type(number).__name__}"
+      return Score(failure=WRONG_TYPE, message=f"{message}: {_EXPECTED}")
+    if not math.isfinite(number):
+      message = f"{name} is {number}: expected a finite number"
+      return Score(failure=NOT_FINITE, message=message)
+  return Score(float(value), _numbers(metrics))
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+  return {name: float(number) for name, number in metrics.items()}
+
+
+def total(scores: Sequence[Score], weights: Sequence[float]) -> float:
+  """Returns the weighted sum of a response's rewards."""
+  pairs = zip(scores, weights, strict=True)
+  return float(sum((s.value or 0.0) * weight for s, weight in pairs))
+
+
+def metrics(
+  by_response: Sequence[Sequence[Score]], names: Sequence[str], system: str
+) -> dict[str, float]:
+  """Returns means and failures of each reward, and means of its metrics.
+
+  Args:
+    by_response: for each response, the score by each reward.
+    names: of the rewards.
+    system: the part of the metrics' names after the family.
+  """
+  values: dict[str, float] = {}
+  for name, scores in zip(names, zip(*by_response, strict=True), strict=True):
+    known = [score.value for score in scores if score.value is not None]
+    if known:
+      values[f"reward/{system}/{name}/mean"] = float(np.mean(known))
+      values[f"reward/{system}/{name}/std"] = float(np.std(known))
+    failures = collections.Counter(s.failure for s in scores if s.failure)
+    values[f"failed/{name}/fraction"] = failures.total() / len(scores)
+    for kind, count in sorted(failures.items()):
+      values[f"failed/{name}/{kind}"] = float(count)
+    found: dict[str, list[float]] = collections.defaultdict(list)
+    for score in scores:
+      for key, number in score.metrics.items():
+        found[key].append(number)
+    for key, numbers in found.items():
+      values[f"metric/{name}/{key}"] = float(np.mean(numbers))
+  return values
+
+
+def failures(
+  by_response: Sequence[Sequence[Score]], names: Sequence[str]
+) -> list[str]:
+  """Returns a line for each reward and kind of failure."""
+  lines = []
+  for name, scores in zip(names, zip(*by_response, strict=True), strict=True):
+    by_kind: dict[str, list[str]] = collections.defaultdict(list)
+    for score in scores:
+      if score.failure:
+        by_kind[score.failure].append(score.message)
+    for kind, messages in sorted(by_kind.items()):
+      lines.append(
+        f"reward {name} failed ({kind}) for {len(messages)} of {len(scores)} "
+        f"responses: {messages[0]}"
+      )
+  return lines
+
+
+def broken(by_response: Sequence[Sequence[Score]], names: Sequence[str]) -> str:
+  """Returns the failures of a reward that failed for all; "": none did."""
+  for name, scores in zip(names, zip(*by_response, strict=True), strict=True):
+    if all(score.failure for score in scores):
+      return failures([[score] for score in scores], [name])[0]
+  return ""

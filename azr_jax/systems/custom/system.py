@@ -1,0 +1,425 @@
+"""A user's own rewards on a user's own data.
+
+One step, as `Custom.collect`:
+1. it takes the next rows; every epoch has another order, or a curriculum
+   chooses them (`sampling_order.py`);
+2. it samples several responses to each prompt. Rewards run in processes of
+   their own, or in the sandbox, while others are sampled (`rewards.py`); the
+   reward of a response is their weighted sum. A prompt whose responses have one
+   reward may be replaced by another one (`systems/dynamic_sampling.py`);
+3. every response becomes a trajectory, whose baseline is the rest of its group.
+
+A reward that fails is reported in a line and counted. A reward that fails for
+all responses of a step ends the run, because nothing is learned from it.
+"""
+
+import dataclasses
+import itertools
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from azr_jax import types
+from azr_jax.config.settings import Invalid
+from azr_jax.functions.spec import Function
+from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout.event_loop import Awaited
+from azr_jax.rollout.policy import Policy
+from azr_jax.run import console
+from azr_jax.systems import collect, dynamic_sampling, text_metrics
+from azr_jax.systems.custom import judge
+from azr_jax.systems.custom import scores as scores_lib
+from azr_jax.systems.custom.rewards import Rewards, parse
+from azr_jax.systems.custom.sampling_order import SamplingOrder
+from azr_jax.systems.custom.scores import Score
+from azr_jax.systems.custom.settings import DROP, EXECUTOR, CustomSettings
+from azr_jax.systems.system import Context, StepLoad, System
+from azr_jax.tasks.table import prompts, reading
+from azr_jax.tasks.table.reading import Row
+from azr_jax.types import RolloutBatch
+
+# The prefix of `data` that rows have which were passed to `azr_jax.api`.
+GIVEN_DATA = "given:"
+_NAME = "custom"
+_SOLVE = f"{_NAME}/solve"
+# The metric of trajectories with a failed reward.
+_FAILED = "failed"
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+  """Rows and functions that the caller of `azr_jax.api` passed.
+
+  Attributes:
+    rows: to train on; None: those of `custom.data`.
+    eval_rows: to evaluate on; None: those of `custom.eval_data`.
+    functions: by name.
+  """
+
+  rows: Sequence[Row] | None = None
+  eval_rows: Sequence[Row] | None = None
+  functions: Mapping[str, Function] = dataclasses.field(default_factory=dict)
+
+
+class Custom(System):
+  """The system; its state is that of the order of prompts."""
+
+  name = _NAME
+  Settings = CustomSettings
+  settings: CustomSettings
+  METRICS = {
+    "metric": "what rewards return besides, by the reward's name",
+    "failed": "calls of rewards that failed, by the reward's name: 0",
+    "curriculum": "probability of each bucket",
+    "health": "truncated_fraction, repeat_score near 0",
+  }
+  given: ClassVar[Given] = Given()
+
+  def __init__(
+    self,
+    settings: CustomSettings,
+    context: Context,
+    rows: Sequence[Row],
+    eval_rows: Sequence[Row],
+    rewards: Rewards,
+  ):
+    """Makes the system.
+
+    Args:
+      settings: how it prompts and samples.
+      context: what the trainer gives.
+      rows: to train on.
+      eval_rows: to evaluate on; (): there are none.
+      rewards: loaded.
+
+    Raises:
+      ValueError: there are fewer rows than a step needs.
+    """
+    super().__init__(settings, context)
+    if len(rows) < settings.prompts:
+      raise ValueError(
+        f"{len(rows)} rows: expected at least custom.prompts={settings.prompts}"
+      )
+    self._rows, self._eval_rows = list(rows), list(eval_rows)
+    self._rewards = rewards
+    self._order = SamplingOrder(settings, context, self._rows)
+    self._digest = reading.digest(self._rows)
+    self._jobs = _jobs(settings, context)
+
+  @classmethod
+  def build(cls, settings: CustomSettings, context: Context) -> Self:
+    """Reads the rows, loads the rewards and makes the system."""
+    cls.check_start(settings)
+    try:
+      rows, eval_rows = _read(settings, cls.given, context.seed)
+      columns = {name for row in (*rows, *eval_rows) for name in row.columns}
+      rewards = Rewards(settings, columns, cls.given.functions)
+    except Invalid as error:
+      raise error.inside(f"config.{cls.name}") from None
+    if settings.chat:
+      prompts.text(rows[0], settings, context.tokenizer)
+    return cls(settings, context, rows, eval_rows, rewards)
+
+  @classmethod
+  def check_start(cls, settings: CustomSettings) -> None:
+    """Refuses a run without data or rewards, before any device work."""
+    if not settings.data:
+      raise Invalid(
+        f"config.{cls.name}.data", "='': expected a file of rows, or a source"
+      )
+    try:
+      parts = parse(settings.reward)
+      if any(part.spec == judge.NAME for part in parts):
+        settings.judge.check_start()
+    except Invalid as error:
+      raise error.inside(f"config.{cls.name}") from None
+    for part in parts:
+      place, _, _ = part.spec.rpartition(":")
+      if (
+        place.endswith(".py") and not pathlib.Path(place).expanduser().is_file()
+      ):
+        raise Invalid(
+          f"config.{cls.name}.reward",
+          f"={settings.reward!r}: there is no file {place}",
+        )
+
+  @classmethod
+  def step_load(cls, settings: CustomSettings) -> StepLoad:
+    """Returns the load of a step."""
+    samples = settings.prompts * settings.group_size
+    return StepLoad(((settings.prompts, settings.group_size),), samples)
+
+  @classmethod
+  def has_evaluation(cls, settings: CustomSettings) -> bool:
+    """Returns whether rows are held out or given."""
+    has_rows = cls.given.eval_rows is not None
+    return has_rows or bool(settings.eval_data or settings.eval_fraction)
+
+  def close(self) -> None:
+    """Ends the processes of the rewards."""
+    self._rewards.close()
+
+  def state_dict(self) -> dict[str, Any]:
+    """Returns the state of the order, and what identifies the data."""
+    return {"order": self._order.state_dict(), "data": self._digest}
+
+  def load_state_dict(self, state: dict[str, Any]) -> None:
+    """Restores what `state_dict` returned.
+
+    Raises:
+      ValueError: the data have changed since.
+    """
+    if state["data"] != self._digest:
+      raise ValueError(
+        f"config.{_NAME}.data={self.settings.data!r}: its rows are not those "
+        "that the run began with: expected the same rows, or another --workdir"
+      )
+    self._order.load_state_dict(state["order"])
+
+  async def collect(self, policy: Policy, step: int) -> RolloutBatch:
+    """Collects one step, as the module's docstring says."""
+    settings = self.settings
+    taken = self._order.take(step)
+    by_number: dict[int, list[list[Score]]] = {}
+
+    async def sample_group(number: int) -> list[types.Trajectory]:
+      row = self._rows[taken.indices[number]]
+      prompt = policy.prompt(
+        prompts.text(row, settings, self.context.tokenizer), row
+      )
+      if not policy.fits(prompt):
+        return []
+      trajectories, by_number[number] = await self._sample_group(
+        policy, prompt, number
+      )
+      return trajectories
+
+    groups = await dynamic_sampling.sample_groups(
+      policy, settings.prompts, settings.dynamic_sampling, sample_group
+    )
+    sampled = [group.trajectories for group in groups.sampled]
+    graded = list(
+      itertools.chain(*(by_number[g.number] for g in groups.sampled))
+    )
+    self._report(step, graded)
+    _complete_grades(list(itertools.chain(*sampled)))
+    self._order.update(step, taken, groups)
+    metrics = self._metrics(list(itertools.chain(*sampled)), graded)
+    metrics |= groups.metrics(_NAME) | self._order.metrics()
+    kept = list(itertools.chain(*(g.trajectories for g in groups.kept)))
+    if settings.on_failure == DROP:
+      kept = [t for t in kept if not t.metrics[_FAILED]]
+      if not kept:
+        raise RuntimeError(
+          f"step {step}: each response has a failed reward, and "
+          f"custom.on_failure={DROP!r} leaves nothing to learn from"
+        )
+    return RolloutBatch(kept, metrics | self._job_metrics())
+
+  async def _sample_group(
+    self,
+    policy: Policy,
+    prompt: types.Prompt,
+    number: int,
+    n: int = 0,
+    jobs: SharedJobs | None = None,
+  ) -> tuple[list[types.Trajectory], list[list[Score]]]:
+    """Returns graded responses to a prompt, and the scores of each.
+
+    Args:
+      policy: responds.
+      prompt: of a row, which it has as its task.
+      number: of the prompt in the step.
+      n: responses; 0: `group_size`.
+      jobs: spread the rewards over hosts; None: those of training.
+    """
+    jobs = jobs or self._jobs
+    row: Row = prompt.task
+    graded = await collect.sample_group(
+      policy,
+      prompt,
+      number,
+      n or self.settings.group_size,
+      lambda completion: self._rewards.submit_one(jobs, row, completion),
+      call=0,
+      jobs=jobs,
+    )
+    completions = [one.completion for one in graded]
+    of_group = await Awaited(
+      self._rewards.submit_group(jobs, row, completions), jobs
+    )
+    trajectories, every = [], []
+    for index, one in enumerate(graded):
+      known = one.grade | {k: v[index] for k, v in of_group.items()}
+      scores = [known[name] for name in self._rewards.names]
+      every.append(scores)
+      trajectories.append(
+        types.Trajectory(
+          prompt=prompt,
+          completion=one.completion,
+          reward=scores_lib.total(scores, self._rewards.weights),
+          group_id=("solve", number),
+          metrics=self._trajectory_metrics(scores),
+          repetition_onset=text_metrics.repetition_onset(
+            one.completion.token_ids
+          ),
+        )
+      )
+    return trajectories, every
+
+  def _trajectory_metrics(self, scores: Sequence[Score]) -> dict[str, float]:
+    """Returns the rewards of a response by name, and `correct` if one says."""
+    named = zip(self._rewards.names, scores, strict=True)
+    found = {f"reward_{name}": s.value or 0.0 for name, s in named}
+    found[_FAILED] = float(any(score.failure for score in scores))
+    for score in scores:
+      if collect.CORRECT in score.metrics:
+        found[collect.CORRECT] = score.metrics[collect.CORRECT]
+    return found
+
+  def _report(self, step: int, graded: Sequence[Sequence[Score]]) -> None:
+    """Prints failures, on the primary host.
+
+    Raises:
+      RuntimeError: a reward failed for all responses.
+    """
+    names = self._rewards.names
+    broken = scores_lib.broken(graded, names)
+    if broken:
+      raise RuntimeError(f"step {step}: {broken}; the same command resumes")
+    if self.context.hosts.is_primary:
+      for line in scores_lib.failures(graded, names):
+        console.print_status(f"step {step}: {line}")
+
+  def _metrics(
+    self,
+    trajectories: Sequence[types.Trajectory],
+    graded: Sequence[Sequence[Score]],
+  ) -> dict[str, float]:
+    """Returns rewards, their parts, lengths and text metrics."""
+    settings = self.settings
+    metrics = collect.solve_metrics(trajectories, _SOLVE, settings.group_size)
+    if collect.CORRECT not in trajectories[0].metrics:
+      # A reward that is no grade has no correct responses.
+      metrics.pop(f"correct/{_SOLVE}/any", None)
+    metrics |= scores_lib.metrics(graded, self._rewards.names, _NAME)
+    return metrics | text_metrics.metrics(
+      trajectories, f"health/{_NAME}", settings.health_samples
+    )
+
+  def _job_metrics(self) -> dict[str, float]:
+    """Returns how long rewards were waited for, if they have own jobs."""
+    if self._jobs is self.context.jobs:
+      return {}
+    metrics = self._jobs.metrics()
+    return {
+      "time/reward_wait": metrics["time/verification_wait"],
+      "time/reward_early_fraction": metrics["time/verified_early_fraction"],
+    }
+
+  async def evaluate(
+    self, policy: Policy, limit: int, samples: int
+  ) -> dict[str, float]:
+    """Returns mean rewards on the evaluation's rows; see `System.evaluate`."""
+    rows = self._eval_rows[: limit or None]
+    jobs = SharedJobs(self.context.executor, self.context.hosts)
+    found = [
+      policy.prompt(
+        prompts.text(row, self.settings, self.context.tokenizer), row
+      )
+      for row in rows
+    ]
+    fitting = [
+      (i, prompt) for i, prompt in enumerate(found) if policy.fits(prompt)
+    ]
+    graded = await policy.gather(
+      self._sample_group(policy, prompt, index, samples, jobs)
+      for index, prompt in fitting
+    )
+    return evaluation_scores(graded, self._rewards, len(found) - len(fitting))
+
+
+def _complete_grades(trajectories: Sequence[types.Trajectory]) -> None:
+  """Calls responses incorrect of which no reward says what others are told."""
+  if any(collect.CORRECT in t.metrics for t in trajectories):
+    for trajectory in trajectories:
+      assert isinstance(trajectory.metrics, dict)
+      trajectory.metrics.setdefault(collect.CORRECT, 0.0)
+
+
+def evaluation_scores(
+  graded: Sequence[tuple[list[types.Trajectory], list[list[Score]]]],
+  rewards: Rewards,
+  too_long: int,
+) -> dict[str, float]:
+  """Returns the scores of an evaluation.
+
+  Args:
+    graded: the responses to each prompt, with their scores.
+    rewards: what graded them.
+    too_long: prompts that were not sampled.
+
+  Returns:
+    The mean reward and its standard error over prompts, the means of each
+    reward and of its metrics, mean tokens, and the number of items.
+  """
+  found = {f"{_NAME}/items": float(len(graded)), f"{_NAME}/too_long": too_long}
+  if not graded:
+    return found
+  trajectories = list(itertools.chain(*(group for group, _ in graded)))
+  every = list(itertools.chain(*(scores for _, scores in graded)))
+  means = np.array([np.mean([t.reward for t in group]) for group, _ in graded])
+  found[f"{_NAME}/reward"] = float(means.mean())
+  found[f"{_NAME}/reward_stderr"] = float(
+    means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0.0
+  )
+  for name, value in scores_lib.metrics(every, rewards.names, _NAME).items():
+    family, _, rest = name.partition("/")
+    if name.endswith("/std") or (
+      family == "failed" and "/fraction" not in name
+    ):
+      continue
+    rest = rest.removeprefix(f"{_NAME}/").removesuffix("/mean")
+    found[f"{_NAME}/{family}/{rest}"] = value
+  found[f"{_NAME}/tokens"] = float(
+    np.mean([t.completion.loss_mask.sum() for t in trajectories])
+  )
+  return found
+
+
+def _read(
+  settings: CustomSettings, given: Given, seed: int
+) -> tuple[Sequence[Row], Sequence[Row]]:
+  """Returns the rows to train on, and those to evaluate on."""
+  rows = given.rows
+  if rows is None:
+    if settings.data.startswith(GIVEN_DATA):
+      raise Invalid(
+        "data",
+        f"={settings.data!r}: these rows were passed to azr_jax.api: expected "
+        "the same call again",
+      )
+    rows = reading.read(settings)
+  rows, eval_rows = reading.hold_out(rows, settings.eval_fraction, seed)
+  if given.eval_rows is not None:
+    return rows, given.eval_rows
+  if settings.eval_data:
+    return rows, reading.read(settings, settings.eval_data)
+  return rows, eval_rows
+
+
+def _jobs(settings: CustomSettings, context: Context) -> SharedJobs:
+  """Returns the jobs that spread rewards over hosts.
+
+  The trainer's jobs are taken after a fixed number of calls of the decode loop,
+  because in its systems verdicts decide which prompts are sampled next. Where
+  they decide nothing, a slow reward need not hold up decoding.
+  """
+  decides = settings.dynamic_sampling.is_enabled or (
+    context.clock.delay_calls is not None
+  )
+  if decides or settings.where == EXECUTOR:
+    return context.jobs
+  return SharedJobs(None, context.hosts)

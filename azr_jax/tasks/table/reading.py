@@ -1,0 +1,194 @@
+"""Reads the rows of a user's own data.
+
+A row is a dictionary: one value for each column. Which column is the prompt,
+`TableSettings` says; graders are given all of them by name.
+"""
+
+import dataclasses
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from azr_jax.config import user_files
+from azr_jax.config.settings import Invalid
+from azr_jax.models.tokenizers import Message
+from azr_jax.tasks import records
+from azr_jax.tasks.table import sums
+from azr_jax.tasks.table.settings import TableSettings
+
+EMBEDDED = {"sums": sums.rows}
+_HOLD_OUT = b"held out"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+  """A prompt and what its graders may need.
+
+  Attributes:
+    prompt: a text, or the messages of a chat up to the one to be written.
+    columns: all values of the row, by name.
+    source: number of the source that it is from.
+  """
+
+  prompt: str | tuple[Message, ...]
+  columns: Mapping[str, Any]
+  source: int = 0
+
+
+def sources(data: str) -> list[str]:
+  """Returns the sources of a comma-separated list."""
+  return [part.strip() for part in data.split(",") if part.strip()]
+
+
+def read(settings: TableSettings, data: str = "") -> list[Row]:
+  """Returns the rows of all sources, one source after another.
+
+  Args:
+    settings: where the rows are, and which column is the prompt.
+    data: takes the place of `settings.data`.
+
+  Raises:
+    ValueError: a source cannot be read, is empty, or lacks the column.
+  """
+  rows = []
+  for number, source in enumerate(sources(data or settings.data)):
+    found = of_records(_records(source), settings, source, number)
+    if not found:
+      raise ValueError(f"{source}: expected at least one row")
+    rows += found
+  return rows
+
+
+def _records(source: str) -> Iterable[Any]:
+  kind, _, name = source.partition(":")
+  if kind != "embedded":
+    return records.read(source)
+  if name not in EMBEDDED:
+    raise ValueError(
+      f"{source!r}: expected embedded: and one of {tuple(EMBEDDED)}"
+    )
+  return EMBEDDED[name]()
+
+
+def of_records(
+  found: Iterable[Any],
+  settings: TableSettings,
+  source: str = "data",
+  number: int = 0,
+) -> list[Row]:
+  """Returns the rows of records.
+
+  Args:
+    found: dictionaries.
+    settings: which column is the prompt, and how many rows there are at most.
+    source: the name of the records, for errors.
+    number: of the source.
+
+  Raises:
+    ValueError: a record is no dictionary, or has no prompt.
+  """
+  rows = []
+  for index, record in enumerate(found):
+    if settings.limit and index == settings.limit:
+      break
+    where = f"{source}, row {index + 1}"
+    if not isinstance(record, Mapping):
+      raise ValueError(
+        f"{where}: {record!r:.80} is no row: expected names with values"
+      )
+    with user_files.reading(where, "a row"):
+      prompt = _prompt(record, settings, where)
+    rows.append(Row(prompt, dict(record), number))
+  return rows
+
+
+def _prompt(
+  record: Mapping[str, Any], settings: TableSettings, where: str
+) -> str | tuple[Message, ...]:
+  """Returns the prompt of a record."""
+  if settings.prompt_template:
+    try:
+      return settings.prompt_template.format_map(record)
+    except (KeyError, IndexError, AttributeError, ValueError) as error:
+      raise ValueError(
+        f"{where}: prompt_template={settings.prompt_template!r} cannot be "
+        f"filled ({type(error).__name__}: {error}): its columns are "
+        f"{list(record)}; a brace of the text is written twice"
+      ) from error
+  name = settings.prompt_column
+  if name not in record:
+    near = difflib.get_close_matches(name, record, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise Invalid(
+      "prompt_column",
+      f"={name!r}: {where} has no such column: expected one of "
+      f"{list(record)}{hint}",
+    )
+  value = record[name]
+  if isinstance(value, str):
+    return value
+  return _messages(value, f"{where}, column {name!r}")
+
+
+def _messages(value: Any, where: str) -> tuple[Message, ...]:
+  """Returns the messages before the answer that is asked for.
+
+  Data for supervised training ends with the answer of the assistant; it is left
+  out here.
+
+  Raises:
+    ValueError: they are no messages, or nobody asks anything.
+  """
+  problem = (
+    f"{where}: {value!r:.80}: expected a text, or messages with role and "
+    "content"
+  )
+  if isinstance(value, np.ndarray):
+    value = value.tolist()
+  if not isinstance(value, Sequence) or not value:
+    raise ValueError(problem)
+  messages = []
+  for message in value:
+    is_message = isinstance(message, Mapping) and all(
+      isinstance(message.get(key), str) for key in ("role", "content")
+    )
+    if not is_message:
+      raise ValueError(problem)
+    messages.append({"role": message["role"], "content": message["content"]})
+  while messages and messages[-1]["role"] == "assistant":
+    messages.pop()
+  if not messages:
+    raise ValueError(f"{where}: expected a message that is no answer")
+  return tuple(messages)
+
+
+def digest(rows: Sequence[Row]) -> str:
+  """Returns a short text that differs if any value of the rows does."""
+  state = hashlib.blake2b(digest_size=8)
+  for row in rows:
+    text = json.dumps([row.prompt, row.columns], sort_keys=True, default=str)
+    state.update(text.encode())
+  return state.hexdigest()
+
+
+def hold_out(
+  rows: Sequence[Row], fraction: float, seed: int
+) -> tuple[list[Row], list[Row]]:
+  """Returns the rows to train on, and those that are held out.
+
+  Args:
+    rows: all rows.
+    fraction: of the rows that are held out, at least one if it is above 0.
+    seed: draws them.
+  """
+  if not fraction:
+    return list(rows), []
+  count = max(1, round(fraction * len(rows)))
+  rng = np.random.default_rng((seed, *_HOLD_OUT))
+  chosen = {*rng.permutation(len(rows))[:count].tolist()}
+  kept = [row for index, row in enumerate(rows) if index not in chosen]
+  return kept, [rows[index] for index in sorted(chosen)]

@@ -1,0 +1,250 @@
+"""A model to sample from, to score with and to update, call by call.
+
+This is what a training loop does, in the hands of a notebook:
+
+  samples = model.sample(["2 + 2 ="], n=8)
+  rewards = [[float("4" in one.text) for one in group] for group in samples]
+  metrics = model.update(samples, rewards)
+"""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from azr_jax import types
+from azr_jax.learner import preparation, update
+from azr_jax.models import safetensors_io
+from azr_jax.models.tokenizers import Message, Tokenizer
+from azr_jax.rollout import policy as policy_lib
+from azr_jax.run import metrics as metrics_lib
+from azr_jax.tasks.table import prompts as prompt_lib
+from azr_jax.tasks.table.reading import Row
+from azr_jax.tasks.table.settings import TableSettings
+from azr_jax.trainer.build import Experiment
+
+# A text, or messages with role and content.
+Prompt = str | Sequence[Message]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+  """A response that was sampled.
+
+  Attributes:
+    prompt: with its token ids.
+    completion: with token ids, log-probabilities and how it ended.
+  """
+
+  prompt: types.Prompt
+  completion: types.Completion
+
+  @property
+  def text(self) -> str:
+    """The response's text."""
+    return self.completion.text
+
+  @property
+  def finish_reason(self) -> str:
+    """How it ended; one of `types.FINISH_REASONS`."""
+    return self.completion.finish_reason
+
+
+class Model:
+  """A model, its optimizer's state, and its sampler.
+
+  Attributes:
+    updates: how often it was updated.
+  """
+
+  def __init__(self, experiment: Experiment, params: types.Params):
+    """Compiles nothing yet.
+
+    Args:
+      experiment: what `build.build` made, without a KL penalty.
+      params: to start from; they are used up.
+    """
+    self._experiment = experiment
+    self._state = experiment.learner.init(params)
+    self._calls = 0
+    self.updates = 0
+
+  @property
+  def tokenizer(self) -> Tokenizer:
+    """The model's tokenizer."""
+    return self._experiment.source.tokenizer
+
+  def prompt(self, prompt: Prompt, system_prompt: str = "") -> types.Prompt:
+    """Returns a prompt as the model reads it, in its chat template if any.
+
+    Raises:
+      ValueError: it has messages, and the model has no chat template.
+    """
+    settings = TableSettings(system_prompt=system_prompt)
+    value = prompt if isinstance(prompt, str) else tuple(prompt)
+    text = prompt_lib.text(Row(value, {}), settings, self.tokenizer)
+    return types.Prompt(text, tuple(self.tokenizer.encode_prompt(text)), prompt)
+
+  def sample(
+    self,
+    prompts: str | Sequence[Prompt],
+    n: int = 1,
+    *,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    system_prompt: str = "",
+    seed: int | None = None,
+  ) -> list[list[Sample]]:
+    """Returns n responses to each prompt.
+
+    Args:
+      prompts: texts, or messages of chats; a text alone is one prompt.
+      n: responses to each.
+      temperature: divides the logits, 0 is greedy; None: the configuration's.
+      max_tokens: of a response; None: the configuration's.
+      system_prompt: first message of chats without one.
+      seed: of the random numbers; None: another one in each call.
+
+    Raises:
+      ValueError: a prompt is longer than the largest bucket.
+    """
+    experiment = self._experiment
+    every = [prompts] if isinstance(prompts, str) else prompts
+    asked = [self.prompt(prompt, system_prompt) for prompt in every]
+    longest = experiment.settings.shared.rollout.prompt_buckets[-1]
+    for prompt in asked:
+      if len(prompt.token_ids) > longest:
+        raise ValueError(
+          f"{prompt.text[:60]!r} has {len(prompt.token_ids)} tokens: expected "
+          f"at most prompt_tokens={longest}"
+        )
+    if seed is None:
+      seed, self._calls = self._calls, self._calls + 1
+    samples: dict[tuple[int, int], Sample] = {}
+    with policy_lib.open_policy(
+      experiment.sampler,
+      self.tokenizer,
+      self._state.params,
+      experiment.sampling_key(seed),
+    ) as policy:
+      limits = None if max_tokens is None else [max_tokens] * len(asked)
+      for index, number, completion in policy.sample(
+        asked, n, temperature=temperature, max_new_tokens=limits
+      ):
+        samples[index, number] = Sample(asked[index], completion)
+    return [
+      [samples[index, number] for number in range(n)]
+      for index in range(len(asked))
+    ]
+
+  def score(
+    self,
+    prompts: Sequence[Prompt | types.Prompt],
+    completions: Sequence[str | Sample],
+  ) -> list[np.ndarray]:
+    """Returns the log-probabilities of the tokens of completions.
+
+    They are those of the sampling temperature of the configuration.
+
+    Args:
+      prompts: one for each completion.
+      completions: texts, or samples, whose own ids are scored.
+
+    Returns:
+      For each completion float32 [S], in nats.
+
+    Raises:
+      ValueError: a sequence is longer than a row.
+    """
+    trajectories = []
+    for prompt, completion in zip(prompts, completions, strict=True):
+      if isinstance(completion, Sample):
+        done = completion.completion
+      else:
+        done = _completion(completion, self.tokenizer)
+      if not isinstance(prompt, types.Prompt):
+        prompt = self.prompt(prompt)
+      trajectories.append(types.Trajectory(prompt, done, 0.0, 0))
+    # Nothing reads advantages here, so they can number the sequences.
+    numbers = [float(index) for index in range(len(trajectories))]
+    batch = self._experiment.pack(trajectories, numbers, step=0)
+    placed = update.place(batch, self._experiment.mesh)
+    scored = jax.device_get(self._scores(self._state.params, placed)[0])
+    wanted = batch.loss_mask > 0
+    found, of = np.asarray(scored)[wanted], batch.advantages[wanted]
+    return [found[of == number] for number in numbers]
+
+  @functools.cached_property
+  def _scores(self) -> preparation.Scores:
+    """The jitted program that scores a batch."""
+    experiment = self._experiment
+    shared = experiment.settings.shared
+    return jax.jit(
+      preparation.make_scores(
+        experiment.model,
+        shared.learner.chunk_tokens,
+        temperature=shared.rollout.temperature,
+        mesh=experiment.mesh,
+      ),
+      compiler_options=shared.compiler.options(experiment.mesh),
+    )
+
+  def update(
+    self,
+    samples: Sequence[Sequence[Sample]],
+    rewards: Sequence[Sequence[float]],
+  ) -> dict[str, float]:
+    """Updates the model once, by the configuration's estimator and loss.
+
+    Args:
+      samples: what `sample` returned: groups, whose responses are compared.
+      rewards: one for each sample, in the same groups.
+
+    Returns:
+      The metrics of the update, such as `learner/entropy`.
+
+    Raises:
+      ValueError: rewards and samples differ in number, or are not finite.
+    """
+    trajectories = []
+    for group, (ours, theirs) in enumerate(zip(samples, rewards, strict=True)):
+      for sample, reward in zip(ours, theirs, strict=True):
+        if not np.isfinite(reward):
+          raise ValueError(f"reward {reward}: expected finite numbers")
+        trajectories.append(
+          types.Trajectory(
+            sample.prompt, sample.completion, float(reward), group
+          )
+        )
+    experiment = self._experiment
+    shaped, metrics = experiment.shape(trajectories)
+    batch, packed = experiment.make_batch(shaped, self.updates + 1)
+    self._state, learned = experiment.learner.update(
+      self._state, update.place(batch, experiment.mesh), None
+    )
+    self.updates += 1
+    return metrics | packed | metrics_lib.to_host(jax.device_get(learned))
+
+  def save(self, folder: str, dtype: str = "bfloat16") -> None:
+    """Writes the model in Hugging Face layout, as `azr_jax.export` does."""
+    path = pathlib.Path(folder).expanduser()
+    path.mkdir(parents=True, exist_ok=True)
+    source = self._experiment.source
+    safetensors_io.save(
+      self._state.params,
+      source.config,
+      path,
+      dtype=dtype,
+      eos_ids=source.tokenizer.eos_ids,
+    )
+    source.tokenizer.save(path)
+
+
+def _completion(text: str, tokenizer: Tokenizer) -> types.Completion:
+  """Returns a text as a completion that the model would have written."""
+  ids = np.asarray(tokenizer.encode(text), np.int32)
+  zeros = np.zeros(len(ids), np.float32)
+  return types.Completion(ids, zeros, np.ones(len(ids), bool), "stop", text)

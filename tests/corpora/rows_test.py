@@ -1,0 +1,104 @@
+"""A user's conversations: prompts with completions, and chats."""
+
+import json
+
+import pytest
+
+from azr_jax.corpora import registry, rows
+from azr_jax.corpora.rows import CorpusSettings
+
+USER, BOT, END = "user", "assistant", 0
+CHAT = [
+  {"role": USER, "content": "a"},
+  {"role": BOT, "content": "bc"},
+  {"role": USER, "content": "d"},
+  {"role": BOT, "content": "e"},
+]
+
+
+class Plain:
+  """A tokenizer whose tokens are letters; a tilde ends a turn."""
+
+  eos_ids = (END,)
+  has_chat_template = False
+
+  def encode(self, text):
+    return [END if letter == "~" else ord(letter) for letter in text]
+
+  def encode_prompt(self, text):
+    return [1, *self.encode(text)]
+
+
+class Chatty(Plain):
+  has_chat_template = True
+
+  def apply_chat_template(self, messages):
+    marks = {USER: "U", BOT: "B", "system": "S"}
+    text = "".join(f"{marks[m['role']]}{m['content']}~" for m in messages)
+    return f"{text}B"
+
+
+def tokens(tmp_path, record, tokenizer, **settings):
+  """The trained text and the whole one, of a file of one row."""
+  path = tmp_path / "rows.jsonl"
+  path.write_text(json.dumps(record) + "\n")
+  settings = CorpusSettings(data=str(path), **settings)
+  corpus = registry.KINDS["rows"].build(settings, None)
+  ids, mask = corpus.conversations[0].tokens(tokenizer)
+  letters = ["~" if i == END else "^" if i == 1 else chr(i) for i in ids]
+  trained = [x for x, own in zip(letters, mask, strict=True) if own]
+  return "".join(letters), "".join(trained)
+
+
+@pytest.mark.parametrize(
+  "record, tokenizer, settings, expected",
+  [
+    ({"prompt": "q=", "completion": "7"}, Plain(), {}, ("^q=7~", "7~")),
+    (
+      {"prompt": "q=", "completion": "7"},
+      Plain(),
+      {"system_prompt": "s"},
+      ("^s\n\nq=7~", "7~"),
+    ),
+    ({"prompt": "q", "completion": "7"}, Chatty(), {}, ("^Uq~B7~", "7~")),
+    (
+      {"prompt": "q", "completion": "7"},
+      Chatty(),
+      {"chat": "off"},
+      ("^q7~", "7~"),
+    ),
+    (
+      {"messages": CHAT},
+      Chatty(),
+      {"prompt_column": "messages", "system_prompt": "s"},
+      ("^Ss~Ua~Bbc~Ud~Be~", "bc~e~"),
+    ),
+    (
+      {"prompt": CHAT[:1], "completion": CHAT[1:2]},
+      Chatty(),
+      {},
+      ("^Ua~Bbc~", "bc~"),
+    ),
+  ],
+)
+def test_what_the_assistant_writes_is_trained_on(
+  tmp_path, record, tokenizer, settings, expected
+):
+  assert tokens(tmp_path, record, tokenizer, **settings) == expected
+
+
+@pytest.mark.parametrize(
+  "record, settings, message",
+  [
+    ({"prompt": "q"}, {}, "row 1: expected a text in column 'completion'"),
+    ({"messages": CHAT[:1]}, {"prompt_column": "messages"}, "or messages that"),
+  ],
+)
+def test_a_row_without_an_answer_is_named(tmp_path, record, settings, message):
+  with pytest.raises(ValueError, match=message):
+    tokens(tmp_path, record, Plain(), **settings)
+
+
+def test_data_must_be_named():
+  with pytest.raises(ValueError, match="config.rows.data='': expected a file"):
+    rows.conversations(CorpusSettings())

@@ -1,0 +1,273 @@
+"""A user's file and function, as a command, as a config and from a notebook."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import training
+
+from azr_jax import api, train
+from azr_jax.config.settings import Invalid
+from azr_jax.configs import custom
+from azr_jax.report import command
+from azr_jax.tasks.table import sums
+
+REWARDS = """
+import math
+
+def right(completion, answer):
+  correct = float("{" + str(answer) + "}" in completion)
+  return {"reward": correct, "correct": correct, "length": len(completion)}
+
+def brief(completions):
+  longest = max(map(len, completions)) or 1
+  return [1 - len(one) / longest for one in completions]
+
+calls = 0
+def sometimes(completion):
+  if completion.count("=") == 2: raise LookupError("two steps")
+  return math.nan if "-" in completion[:3] else 0.5
+
+def never(completion):
+  raise ZeroDivisionError("division by zero")
+"""
+SMALL = {
+  "custom.prompts": 4,
+  "custom.group_size": 4,
+  "custom.eval_fraction": 0.1,
+  "rollout.slots": 16,
+  "rollout.max_tokens": 48,
+  "learner.max_micro_batches": 8,
+  "learner.micro_rows": 1,
+  "evaluation.every": 2,
+  "evaluation.limit": 4,
+  "train.save_every": 2,
+  "train.steps": 3,
+}
+
+
+@pytest.fixture(name="files", scope="module")
+def make_files(tmp_path_factory):
+  """The user's two files."""
+  folder = tmp_path_factory.mktemp("user")
+  rows = folder / "rows.jsonl"
+  rows.write_text("".join(json.dumps(r) + "\n" for r in sums.rows(60, seed=7)))
+  (folder / "rewards.py").write_text(REWARDS)
+  return folder
+
+
+def config_of(files, reward, **more):
+  config = custom.get_config("tiny")
+  config.update_from_flattened_dict(SMALL | more)
+  config.custom.data = str(files / "rows.jsonl")
+  config.custom.reward = ",".join(
+    f"{weight}*{files}/rewards.py:{name}" for name, weight in reward.items()
+  )
+  return config
+
+
+REWARD = {"right": 1.0, "brief": 0.1, "sometimes": 0.5}
+
+
+def test_it_trains_evaluates_and_resumes_with_failures_counted(
+  files, tmp_path, on_one_device, capsys
+):
+  config = config_of(files, REWARD)
+  whole, cut = tmp_path / "whole", tmp_path / "cut"
+  train.train(config, str(whole))
+  shown = capsys.readouterr().err
+  training.copy_cut_after(2, whole, cut)
+  train.train(config, str(cut))
+  found = training.metrics_of(whole)
+  assert [metrics["step"] for metrics in found] == [1, 2, 3, 4]
+  assert training.metrics_of(cut) == found
+  assert {
+    "reward/custom/solve/mean",
+    "reward/custom/right/mean",
+    "reward/custom/brief/mean",
+    "metric/right/length",
+    "failed/sometimes/fraction",
+    "correct/custom/solve/mean",
+    "groups/custom/equal_fraction",
+    "evaluation/custom/reward",
+    "evaluation/custom/reward/brief",
+  } <= found[0].keys()
+  assert found[0]["failed/right/fraction"] == 0
+  first = found[0]
+  parts = [
+    weight
+    * first[f"reward/custom/{name}/mean"]
+    * (1 - first[f"failed/{name}/fraction"])
+    for name, weight in REWARD.items()
+  ]
+  assert first["reward/custom/solve/mean"] == pytest.approx(sum(parts))
+  failing = [m["failed/sometimes/fraction"] for m in found[:3]]
+  assert 0 < max(failing) < 1
+  assert "reward sometimes failed (raised) for " in shown
+  assert "LookupError: two steps (rewards.py:" in shown
+  evaluated = ["evaluation/custom/reward" in metrics for metrics in found]
+  assert evaluated == [True, False, True, True]
+  assert found[0]["evaluation/custom/items"] == 4
+  command.write([str(whole)], str(tmp_path / "report.html"))
+  page = (tmp_path / "report.html").read_text()
+  assert "brief" in page and "sometimes" in page
+
+
+def test_a_reward_that_always_fails_ends_the_run_in_one_line(
+  files, tmp_path, on_one_device
+):
+  config = config_of(files, {"right": 1.0, "never": 1.0})
+  config.evaluation.every = 0
+  with pytest.raises(RuntimeError, match="never failed .raised. for 16 of 16"):
+    train.train(config, str(tmp_path / "run"))
+
+
+def test_changed_rows_are_refused(files, tmp_path, on_one_device):
+  shutil.copytree(files, tmp_path / "user")
+  config = config_of(tmp_path / "user", {"right": 1.0})
+  config.update_from_flattened_dict({"train.steps": 1, "evaluation.every": 0})
+  train.train(config, str(tmp_path / "run"))
+  rows = tmp_path / "user" / "rows.jsonl"
+  rows.write_text(rows.read_text().replace('"answer": "', '"answer": "1', 1))
+  config.train.steps = 2
+  with pytest.raises(ValueError, match="its rows are not those that the run"):
+    train.train(config, str(tmp_path / "run"))
+
+
+def test_a_notebook_trains_with_its_own_functions(tmp_path, on_one_device):
+  digits = "0123456789"
+
+  def numbers(completion):
+    return sum(letter in digits for letter in completion) / 50
+
+  weighted = (lambda completion, terms: float(completion.count("=") < terms), 2)
+  options = {
+    "workdir": str(tmp_path / "run"),
+    "steps": 2,
+    "prompts": 4,
+    "group_size": 4,
+    "estimator": "rloo",
+    "max_tokens": 48,
+    "curriculum": "adaptive",
+    "bucket_column": "terms",
+  }
+  rows = list(sums.rows(40))
+  arguments = "embedded:orz-tiny", rows, [numbers, weighted]
+  run = api.train(*arguments, **options)
+  assert len(run.rewards) == 2
+  assert "curriculum/probability/3" in run.metrics[0]
+  names = run.metrics[0].keys()
+  assert {"reward/custom/numbers/mean", "reward/custom/_lambda_/mean"} <= names
+  model = api.load(run.workdir, prompt_tokens=32, max_tokens=48, batch_size=8)
+  samples = model.sample(rows[0]["prompt"], n=8)
+  own = [one.completion.logprobs for one in samples[0]]
+  scored = model.score([samples[0][0].prompt] * 8, samples[0])
+  for ours, theirs in zip(own, scored, strict=True):
+    assert ours == pytest.approx(theirs, abs=1e-3)
+  metrics = model.update(samples, [[float(i) for i in range(8)]])
+  assert metrics["learner/grad_norm"] > 0 and model.updates == 1
+  after = model.score([samples[0][0].prompt] * 8, samples[0])
+  assert max(abs(a - b).max() for a, b in zip(after, scored, strict=True)) > 0
+  with pytest.raises(ValueError, match="config.custom.data='given:39 rows"):
+    api.train(arguments[0], rows[1:], arguments[2], **options)
+
+
+@pytest.mark.parametrize(
+  "flags, message",
+  [
+    ([], "error: config.custom.data='': expected a file of rows"),
+    (
+      ["--config.custom.data=embedded:sums"],
+      "config.custom.reward='': expecte",
+    ),
+    (
+      ["--config.custom.data=x", "--config.custom.reward=nobody.py:f"],
+      "config.custom.reward='nobody.py:f': there is no file nobody.py",
+    ),
+    (
+      ["--config.custom.data=x", "--config.custom.reward=judge"],
+      "config.custom.judge.url='': expected an address",
+    ),
+  ],
+)
+@pytest.mark.slow  # The next test has one of them.
+def test_what_is_missing_is_said_by_the_command(tmp_path, flags, message):
+  done = subprocess.run(
+    [sys.executable, "-m", "azr_jax.train", "--config=configs/custom.py"]
+    + [f"--workdir={tmp_path}", *flags],
+    cwd=training.ROOT,
+    env=training.environment(),
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 2
+  assert message in done.stderr and done.stderr.count("\n") <= 3
+
+
+def test_what_is_missing_is_said_before_anything_is_loaded(tmp_path):
+  config = custom.get_config()
+  with pytest.raises(Invalid, match="config.custom.data='': expected a file"):
+    train.train(config, str(tmp_path / "run"))
+  config.custom.data, config.custom.reward = "x", "nobody.py:f"
+  with pytest.raises(Invalid, match="there is no file nobody.py"):
+    train.train(config, str(tmp_path / "run"))
+  assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_kills_change_no_metric(files, tmp_path, staleness):
+  config = training.flags(
+    "configs/custom.py:tiny",
+    SMALL
+    | {
+      "custom.data": files / "rows.jsonl",
+      "custom.reward": f"{files}/rewards.py:right,0.1*{files}/rewards.py:brief",
+      "custom.curriculum": "bandit",
+      "custom.bucket_column": "terms",
+      "custom.dynamic_sampling.max_prompts": 3,
+      "rollout.max_staleness": staleness,
+      "train.save_every": 1,
+    },
+  )
+  whole, cut = tmp_path / "whole", tmp_path / "cut"
+  training.finish(training.start(whole, 5, config=config))
+  for lines in (1, 3):
+    process = training.start(cut, 5, config=config)
+    training.wait_for_line(cut, lines, process)
+    process.kill()
+    process.communicate()
+  training.finish(training.start(cut, 5, config=config))
+  assert training.metrics_of(cut) == training.metrics_of(whole)
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_does(files, tmp_path):
+  config = training.flags(
+    "configs/custom.py:tiny",
+    SMALL
+    | {
+      "custom.data": files / "rows.jsonl",
+      "custom.reward": f"{files}/rewards.py:right,0.5*{files}/rewards.py:brief",
+      "train.steps": 2,
+    },
+  )
+  one, two = tmp_path / "one", tmp_path / "two"
+  training.finish(training.start(one, 2, config=config))
+  command_line = [sys.executable, "launch/local_multiprocess.py"]
+  command_line += ["--devices=1", "--processes=2", "--", "azr_jax.train"]
+  mesh = ["--config.mesh.fsdp=2", "--config.rollout.mesh.data=2"]
+  mesh += ["--config.rollout.mesh.fsdp=1", "--config.rollout.mesh.tensor=1"]
+  subprocess.run(
+    [*command_line, *config, *mesh, f"--workdir={two}"],
+    cwd=training.ROOT,
+    env=training.environment(),
+    check=True,
+  )
+  for mine, theirs in zip(
+    training.metrics_of(two), training.metrics_of(one), strict=True
+  ):
+    assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-4)

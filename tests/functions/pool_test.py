@@ -1,0 +1,251 @@
+"""Functions of users in processes of their own: limits, failures, closures."""
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import time
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+
+from azr_jax.functions import by_value, pool, spec
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+
+FILE = """
+import asyncio, os, sys, time
+import numpy as np
+from sibling import TWO
+
+def double(x):
+  print("a function may print")
+  return TWO * x
+
+def scalar(): return np.float32(0.5)
+def array(): return np.arange(3)
+def raises(): raise KeyError("answer")
+def strange(): return object()
+def hangs():
+  while True: pass
+def sleeps(): time.sleep(1000)
+def dies(): os._exit(3)
+def leaves(): sys.exit(1)
+def dies_once(path):
+  if not os.path.exists(path):
+    open(path, "w").close()
+    os.kill(os.getpid(), 9)
+  return "alive"
+def pid(): return os.getpid()
+
+async def waits(seconds):
+  await asyncio.sleep(seconds)
+  return os.getpid()
+"""
+NAMES = re.findall(r"def (\w+)", FILE)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("functions")
+  (folder / "sibling.py").write_text("TWO = 2\n")
+  (folder / "json.py").write_text("raise ImportError('not the library')\n")
+  path = folder / "mine.py"
+  path.write_text(FILE)
+  return path
+
+
+@pytest.fixture(scope="module")
+def functions(file):
+  specs = [spec.Function(name, f"{file}:{name}") for name in NAMES]
+  with pool.FunctionPool(specs, workers=2, timeout_s=1.0) as made:
+    yield lambda name, **arguments: made.submit(NAMES.index(name), arguments)
+
+
+def test_values_come_back_as_plain_ones(functions):
+  assert functions("double", x=21).result(60).value == 42
+  assert functions("scalar").result(60).value == 0.5
+  assert functions("array").result(60).value == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+  "name, failure, message",
+  [
+    ("raises", "raised", r"KeyError: 'answer' \(mine.py:12\)"),
+    ("leaves", "raised", "SystemExit: 1"),
+    ("strange", "wrong_type", "returned <object object.* of type object"),
+    ("hangs", "timeout", "not done in 1 s"),
+    ("sleeps", "timeout", "its process was killed"),
+    ("dies", "died", r"its process ended \(3\)"),
+  ],
+)
+def test_a_failure_is_an_answer_and_others_go_on(
+  functions, name, failure, message
+):
+  failed = functions(name)
+  others = [functions("double", x=x) for x in range(4)]
+  assert [one.result(60).value for one in others] == [0, 2, 4, 6]
+  answer = failed.result(60)
+  assert answer.failure == failure and answer.value is None
+  assert re.search(message, answer.message)
+
+
+def test_a_process_that_is_killed_from_outside_costs_nothing(
+  functions, tmp_path
+):
+  answer = functions("dies_once", path=str(tmp_path / "mark")).result(60)
+  assert (answer.value, answer.failure) == ("alive", "")
+
+
+def test_coroutines_share_a_process_and_wait_beside_each_other(functions):
+  begun = time.monotonic()
+  calls = [functions("waits", seconds=0.4) for _ in range(20)]
+  assert len({call.result(60).value for call in calls}) <= 2
+  assert time.monotonic() - begun < 0.4 * 20
+
+
+def test_a_coroutine_without_end_fails_and_its_neighbours_do_not(functions):
+  late = functions("waits", seconds=1000)
+  others = [functions("waits", seconds=0.1) for _ in range(8)]
+  assert not any(other.result(60).failure for other in others)
+  assert late.result(60).failure == "timeout"
+
+
+def test_no_process_is_left(file):
+  made = pool.FunctionPool([spec.Function("p", f"{file}:pid")], 2, 5.0)
+  pids = {made.submit(0, {}).result(60).value for _ in range(3)}
+  assert pids == set(made.processes())
+  hanging = pool.FunctionPool([spec.Function("h", f"{file}:hangs")], 1, 60.0)
+  call = hanging.submit(0, {})
+  pids |= set(hanging.processes())
+  made.close()
+  hanging.close()
+  assert call.cancelled()
+  for pid in pids:
+    with pytest.raises(ProcessLookupError):
+      os.kill(pid, 0)
+  with pytest.raises(RuntimeError, match="closed"):
+    made.submit(0, {})
+
+
+@pytest.mark.parametrize(
+  "name, expected",
+  [
+    ("mine.py:nothing", "has no function 'nothing': expected one of"),
+    ("absent.py:f", "there is no file"),
+    ("broken.py:f", r"cannot be imported: ZeroDivisionError.*\(broken.py:1\)"),
+    ("no.such.module:f", "No module named"),
+  ],
+)
+def test_a_function_that_cannot_be_loaded_is_one_line(file, name, expected):
+  (file.parent / "broken.py").write_text("1 / 0\n")
+  where = name if name.startswith("no.") else str(file.parent / name)
+  with pytest.raises(ValueError, match=expected) as refusal:
+    pool.FunctionPool([spec.Function("f", where)], 1, 1.0)
+  assert "\n" not in str(refusal.value)
+
+
+def test_a_spec_has_a_place_and_a_name():
+  assert spec.split("a/b.py:f") == ("a/b.py", "f")
+  for wrong in ("f", ":f", "a.py:", "a.py:f()"):
+    with pytest.raises(ValueError, match="expected FILE.py:NAME"):
+      spec.split(wrong)
+
+
+def test_what_a_function_takes():
+  async def f(prompt, *, answer="", **columns): ...
+
+  taken = spec.signature(f)
+  assert taken.parameters == ("prompt", "answer")
+  assert taken.required == ("prompt",)
+  assert taken.takes_any and taken.is_async
+  with pytest.raises(ValueError, match="'x' can only be given by position"):
+    spec.signature(eval("lambda x, /: 0"))
+
+
+# This stands for the cells of a notebook, which `__main__` of a process runs.
+NOTEBOOK = textwrap.dedent("""
+  import abc, dataclasses, re, sys
+  import xml.etree.ElementTree
+  from azr_jax.functions import by_value, pool, spec
+
+  WORDS = {"yes": 1.0}
+  PATTERN = re.compile("y+")
+
+  @dataclasses.dataclass
+  class Score:
+    value: float = 0.0
+    def doubled(self):
+      return Score(2 * self.value)
+
+  class Base(abc.ABC):
+    @abc.abstractmethod
+    def score(self): ...
+
+  class Child(Base):
+    def __init__(self):
+      super().__init__()
+    def score(self):
+      return dataclasses.asdict(Score(3.0).doubled())["value"]
+
+  def depth(n):
+    return 0 if n == 0 else 1 + depth(n - 1)
+
+  def outer(weight):
+    def inner(text):
+      def nested():
+        return WORDS.get(text, 0.0)
+      return weight * nested() + len(PATTERN.findall(text)) + depth(3)
+    return inner
+
+  def tree(text):
+    return xml.etree.ElementTree.fromstring(text).tag
+
+  if __name__ == "__main__":
+    made = [outer(10.0), lambda text: Child().score(), tree]
+    functions = [spec.given(one, f"f{i}") for i, one in enumerate(made)]
+    with pool.FunctionPool(functions, 1, 60.0) as p:
+      texts = ["yes", "", "<a/>"]
+      print([p.submit(i, {"text": t}).result(100).value
+             for i, t in enumerate(texts)])
+""")
+
+
+def test_functions_of_a_notebook_are_sent_by_their_code():
+  done = subprocess.run(
+    [sys.executable, "-"],
+    input=NOTEBOOK,
+    capture_output=True,
+    text=True,
+    check=False,
+    cwd=ROOT,
+  )
+  assert done.stdout == "[14.0, 6.0, 'a']\n", done.stderr
+
+
+def test_a_closure_comes_back_as_it_was():
+  calls = []
+
+  @dataclasses.dataclass
+  class Local:
+    x: int = 3
+
+  def f(n):
+    calls.append(n)
+    return np.sum([n, len(calls)]), xml.etree.ElementTree.Element("a").tag
+
+  again = by_value.loads(by_value.dumps(f))
+  assert again(2) == (3, "a") and again(2) == (4, "a") and not calls
+
+
+def test_what_cannot_be_sent_is_named():
+  file = sys.stderr
+
+  def logs(x):
+    file.write(x)
+
+  with pytest.raises(TypeError, match="logs cannot be sent .*FILE.py:NAME"):
+    by_value.dumps(logs)

@@ -1,0 +1,120 @@
+"""Overload, keys, clients that go away, and the end of the server."""
+
+import concurrent.futures
+import time
+
+import httpx
+import openai
+import pytest
+
+PROMPT = "def f(a):\n  return"
+LONG = dict(model="tiny", prompt=PROMPT, max_tokens=40)
+
+
+def health(served):
+  return httpx.get(served.url.replace("/v1", "/health"), timeout=60)
+
+
+def wait_until(condition):
+  deadline = time.monotonic() + 300
+  while not condition():
+    assert time.monotonic() < deadline
+    time.sleep(0.01)
+
+
+def test_a_key(serve_with):
+  with serve_with(api_key="secret") as served:
+    with pytest.raises(openai.AuthenticationError) as caught:
+      served.client(api_key="guess").models.list()
+    assert caught.value.code == "invalid_api_key"
+    assert served.client(api_key="secret").models.list().data
+    assert health(served).status_code == 200
+
+
+def test_too_many_requests_get_429_and_the_client_comes_again(serve_with):
+  with serve_with(max_waiting=2) as served:
+    with pytest.raises(openai.BadRequestError, match="at most 6 choices"):
+      served.client().completions.create(**LONG, n=7)
+
+    def ask(seed, retries):
+      client = served.client(max_retries=retries)
+      answer = client.completions.create(**LONG, n=3, seed=seed)
+      return [choice.text for choice in answer.choices]
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+      once = [pool.submit(ask, seed, 0) for seed in range(8)]
+      errors = [future.exception() for future in once]
+      refused = [error for error in errors if error is not None]
+      assert refused and len(refused) < 8
+      for error in refused:
+        assert isinstance(error, openai.RateLimitError)
+        assert error.code == "rate_limit_exceeded"
+        assert error.response.headers["Retry-After"] == "1"
+      texts = list(pool.map(ask, range(8), [50] * 8))
+    for seed, text in enumerate(texts):
+      wanted = served.sampled(PROMPT, 3, seed, max_new_tokens=[40])
+      assert text == [done.text for done in wanted]
+
+
+@pytest.mark.parametrize("is_streamed", (False, True))
+def test_a_client_that_goes_away_frees_its_pages(served, is_streamed):
+  """Its sequences run, wait for a slot, or have just ended."""
+  before = served.worker.status()
+  body = LONG | {"n": 30, "stream": is_streamed}
+  with served.client() as client:
+    kept = client.completions.create(**LONG, stream=True, seed=1)
+    with httpx.Client(timeout=60) as other:
+      request = other.build_request(
+        "POST", f"{served.url}/completions", json=body
+      )
+      if is_streamed:
+        answer = other.send(request, stream=True)
+        next(answer.iter_lines())
+        answer.close()
+      else:
+        with pytest.raises(httpx.ReadTimeout):
+          other.post(f"{served.url}/completions", json=body, timeout=0.3)
+    text = "".join(chunk.choices[0].text for chunk in kept)
+  wait_until(lambda: health(served).json()["running"] == 0)
+  after = served.worker.status()
+  assert after.cancelled == before.cancelled + 1
+  assert after.answered == before.answered + 1
+  assert (after.running, after.waiting) == (0, 0)
+  assert after.free_pages == served.policy.sampler.engine.num_pages
+  [want] = served.sampled(PROMPT, seed=1, max_new_tokens=[40])
+  assert text == want.text
+
+
+def test_a_request_that_takes_too_long(serve_with):
+  with serve_with(timeout_s=0.05) as served:
+    with pytest.raises(openai.InternalServerError, match="0.05 sec") as caught:
+      served.client().completions.create(**LONG, n=40)
+    assert (caught.value.status_code, caught.value.code) == (503, "timeout")
+    wait_until(lambda: served.worker.status().cancelled == 1)
+    assert served.worker.status().waiting == 0
+
+
+def test_the_end_lets_requests_finish_and_takes_no_more(serve_with):
+  with serve_with() as served, served.client() as client:
+    stream = client.completions.create(**LONG, stream=True, seed=1)
+    first = next(stream).choices[0].text
+    served.worker.end(300.0)
+    with pytest.raises(openai.InternalServerError) as caught:
+      client.completions.create(**LONG)
+    assert (caught.value.status_code, caught.value.code) == (
+      503,
+      "server_ending",
+    )
+    text = first + "".join(chunk.choices[0].text for chunk in stream)
+    [want] = served.sampled(PROMPT, seed=1, max_new_tokens=[40])
+    assert text == want.text
+
+
+def test_the_end_cancels_what_goes_on_too_long(serve_with):
+  with serve_with() as served, served.client() as client:
+    stream = client.completions.create(**LONG, n=40, stream=True)
+    next(stream)
+    served.worker.end(0.0)
+    with pytest.raises(openai.APIError, match="the server has ended"):
+      list(stream)
+    assert health(served).status_code == 503

@@ -1,0 +1,177 @@
+"""Rewards of a user's file: in processes, in the sandbox, of one or of many."""
+
+import re
+import time
+
+import numpy as np
+import pytest
+
+from azr_jax import types
+from azr_jax.config.settings import Invalid
+from azr_jax.functions import spec
+from azr_jax.systems.custom import rewards
+from azr_jax.systems.custom.settings import CustomSettings
+from azr_jax.tasks.table.reading import Row
+
+FILE = """
+import asyncio, math, time
+
+def right(completion, answer):
+  return {"reward": float(completion == answer), "length": len(completion)}
+
+def of_all(prompts, completions, answer, **columns):
+  assert len(set(answer)) == 1 and columns["difficulty"] == [3] * len(answer)
+  best = max(map(len, completions))
+  return [len(one) / best for one in completions]
+
+async def later(completion, prompt):
+  await asyncio.sleep(0.01)
+  return float(prompt in completion)
+
+def picky(completion):
+  if completion == "raise": raise KeyError("answer")
+  if completion == "nan": return math.nan
+  if completion == "hang": time.sleep(1000)
+  if completion == "none": return None
+  return [1, 2] if completion == "list" else 1
+
+def everything(**columns): return len(columns)
+def ended(completion, finish_reason, num_tokens=0):
+  return num_tokens * (finish_reason == "stop")
+def wants(completion, gold): ...
+def blind(answer): ...
+"""
+ROW = Row("ask", {"prompt": "ask", "answer": "yes", "difficulty": 3})
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+  path = tmp_path_factory.mktemp("rewards") / "mine.py"
+  path.write_text(FILE)
+  return path
+
+
+def completion(text, reason="stop"):
+  ids = np.zeros(len(text), np.int32)
+  return types.Completion(ids, ids * 0.0, ids == 0, reason, text)
+
+
+def grade(made, context, texts):
+  """The scores of texts, by name of the reward."""
+  completions = [completion(text) for text in texts]
+  ones = [made.submit_one(context.jobs, ROW, one) for one in completions]
+  group = made.submit_group(context.jobs, ROW, completions)
+  context.jobs.wait_all()
+  return {
+    name: [
+      (one.result() | {k: v[i] for k, v in group.result().items()})[name]
+      for i, one in enumerate(ones)
+    ]
+    for name in made.names
+  }
+
+
+def settings_of(file, names, **more):
+  reward = ",".join(
+    f"{weight}*{file}:{name}" for weight, name in (n.split("*") for n in names)
+  )
+  return CustomSettings(data="x", reward=reward, **more)
+
+
+def test_several_forms_with_weights(file, context):
+  names = ["1*right", "0.5*of_all", "-2*later", "1*everything", "1*ended"]
+  made = rewards.Rewards(settings_of(file, names), ROW.columns)
+  try:
+    found = grade(made, context, ["yes", "asked!"])
+  finally:
+    made.close()
+  assert made.names == ["right", "of_all", "later", "everything", "ended"]
+  assert made.weights == [1.0, 0.5, -2.0, 1.0, 1.0]
+  values = {k: [s.value for s in v] for k, v in found.items()}
+  assert values == {
+    "right": [1.0, 0.0],
+    "of_all": [0.5, 1.0],
+    "later": [0.0, 1.0],
+    "everything": [4.0, 4.0],  # prompt, completion, answer, difficulty
+    "ended": [3.0, 6.0],
+  }
+  assert [s.metrics for s in found["right"]] == [{"length": 3}, {"length": 6}]
+
+
+def test_failures_are_scores_and_other_completions_have_theirs(file, context):
+  made = rewards.Rewards(
+    settings_of(file, ["1*picky"], timeout_s=1.0), ROW.columns
+  )
+  texts = ["good", "raise", "hang", "nan", "list", "none"]
+  try:
+    begun = time.monotonic()
+    found = grade(made, context, texts)["picky"]
+  finally:
+    made.close()
+  assert time.monotonic() - begun < 500
+  kinds = ["", "raised", "timeout", "not_finite", "wrong_shape", ""]
+  assert [score.failure for score in found] == kinds
+  assert [score.value for score in found] == [1.0, *[None] * 5]
+
+
+def test_the_sandbox_gives_the_same_scores(file, context, tmp_path):
+  alone = tmp_path / "alone.py"  # The sandbox has no `asyncio`.
+  alone.write_text(FILE.replace("asyncio, ", "").partition("async def")[0])
+  with alone.open("a") as more:
+    more.write(FILE[FILE.index("def picky") :])
+  settings = settings_of(
+    alone, ["1*right", "1*of_all", "1*picky"], where="executor"
+  )
+  made = rewards.Rewards(settings, ROW.columns)
+  assert made.processes() == []
+  found = grade(made, context, ["yes", "raise", "nan", "list"])
+  assert [s.value for s in found["right"]] == [1.0, 0.0, 0.0, 0.0]
+  assert [s.value for s in found["of_all"]] == [0.6, 1.0, 0.6, 0.8]
+  kinds = [s.failure for s in found["picky"]]
+  assert kinds == ["", "raised", "not_finite", "wrong_shape"]
+  assert found["picky"][1].message == "KeyError in the sandbox"
+
+
+@pytest.mark.parametrize(
+  "names, more, message",
+  [
+    (["1*wants"], {}, "wants takes 'gold': expected some of .*'answer'"),
+    (["1*blind"], {}, "blind takes ['answer']: expected 'completion' or"),
+    (["1*wants"], {"where": "executor"}, "wants takes 'gold'"),
+    (["1*later"], {"where": "executor"}, "one of the functions .*'right'"),
+    (["1*nobody"], {}, "has no function 'nobody'"),
+  ],
+)
+def test_a_reward_that_cannot_work_is_refused_at_the_start(
+  file, names, more, message
+):
+  pattern = re.escape(message).replace(r"\.\*", ".*")
+  with pytest.raises(ValueError, match=pattern) as refusal:
+    rewards.Rewards(settings_of(file, names, **more), ROW.columns)
+  assert "\n" not in str(refusal.value)
+
+
+def test_a_text_names_rewards_and_weights():
+  parts = rewards.parse("a/b.py:f, 0.1*pkg.mod:g,-2 * judge,c.py:f")
+  assert [(p.name, p.spec, p.weight) for p in parts] == [
+    ("f", "a/b.py:f", 1.0),
+    ("g", "pkg.mod:g", 0.1),
+    ("judge", "judge", -2.0),
+    ("f_2", "c.py:f", 1.0),
+  ]
+  for wrong in ("", " , ", "f", "x*a.py:f", "a.py"):
+    with pytest.raises(Invalid, match="expected .*FILE.py:NAME"):
+      rewards.parse(wrong)
+
+
+def test_functions_that_were_passed_are_found_by_name(context):
+  secret = 3.0
+  given = {"f": spec.given(lambda completion: secret * len(completion), "f")}
+  settings = CustomSettings(data="x", reward="0.5*given:f")
+  made = rewards.Rewards(settings, ROW.columns, given)
+  try:
+    assert [s.value for s in grade(made, context, ["ab"])["f"]] == [6.0]
+  finally:
+    made.close()
+  with pytest.raises(Invalid, match="'given:f' was passed to azr_jax.api"):
+    rewards.Rewards(settings, ROW.columns)

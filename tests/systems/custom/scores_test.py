@@ -1,0 +1,103 @@
+"""What rewards may return, and what everything else becomes."""
+
+import pytest
+
+from azr_jax.functions.pool import Answer
+from azr_jax.systems.custom import scores
+from azr_jax.systems.custom.scores import Score
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+  "value, expected",
+  [
+    (0.5, Score(0.5)),
+    (True, Score(1.0)),
+    (None, Score()),
+    ({"reward": 2, "length": 7}, Score(2.0, {"length": 7.0})),
+    ({"reward": None, "length": 7}, Score(None, {"length": 7.0})),
+    ({"reward": 1, "note": None}, Score(1.0)),
+  ],
+)
+def test_a_number_a_dictionary_or_nothing(value, expected):
+  assert scores.of_one(Answer(value)) == expected
+
+
+@pytest.mark.parametrize(
+  "value, failure, message",
+  [
+    ("good", "wrong_type", "reward is 'good' of type str: expected a number"),
+    ([1.0, 2.0], "wrong_shape", "returned a list of 2: expected a number"),
+    ({"score": 1}, "wrong_type", "returned ['score']: expected a number, or"),
+    ({"reward": [1]}, "wrong_shape", "returned a list of 1"),
+    ({"reward": 1, "x": "y"}, "wrong_type", "x is 'y' of type str"),
+    (NAN, "not_finite", "reward is nan: expected a finite number"),
+    ({"reward": 1, "x": float("inf")}, "not_finite", "x is inf"),
+  ],
+)
+def test_anything_else_is_a_failure(value, failure, message):
+  score = scores.of_one(Answer(value))
+  assert (score.value, score.failure) == (None, failure)
+  assert message in score.message and "\n" not in score.message
+
+
+def test_a_failed_call_keeps_its_kind_and_message():
+  answer = Answer(failure="raised", message="KeyError: 'x'")
+  failed = Score(failure="raised", message="KeyError: 'x'")
+  assert scores.of_one(answer) == failed
+  assert scores.of_group(answer, 2) == [failed, failed]
+
+
+@pytest.mark.parametrize(
+  "value, expected",
+  [
+    ([1, {"reward": 2, "x": 3}], [Score(1.0), Score(2.0, {"x": 3.0})]),
+    (
+      {"reward": [1, 2], "x": [3, 4]},
+      [Score(1.0, {"x": 3.0}), Score(2.0, {"x": 4.0})],
+    ),
+    ([None, 1.0], [Score(), Score(1.0)]),
+  ],
+)
+def test_a_list_has_a_value_for_each_completion(value, expected):
+  assert scores.of_group(Answer(value), 2) == expected
+
+
+@pytest.mark.parametrize(
+  "value", [[1.0], [1.0, 2.0, 3.0], 1.0, "ab", {"reward": [1, 2], "x": [3]}]
+)
+def test_a_list_of_another_length_fails_for_all(value):
+  found = scores.of_group(Answer(value), 2)
+  assert [score.failure for score in found] == ["wrong_shape"] * 2
+
+
+def test_one_bad_value_of_a_list_costs_the_others_nothing():
+  found = scores.of_group(Answer([1.0, NAN]), 2)
+  assert [score.failure for score in found] == ["", "not_finite"]
+
+
+def test_rewards_are_weighted_and_failures_counted():
+  failed = Score(failure="raised", message="KeyError: 'x'")
+  graded = [
+    [Score(1.0, {"length": 4.0}), Score(0.5)],
+    [Score(0.0, {"length": 8.0}), failed],
+    [Score(), failed],
+  ]
+  totals = [scores.total(one, [1.0, -2.0]) for one in graded]
+  assert totals == [0.0, 0.0, 0.0]
+  assert scores.metrics(graded, ["f", "g"], "custom") == {
+    "reward/custom/f/mean": 0.5,
+    "reward/custom/f/std": 0.5,
+    "failed/f/fraction": 0.0,
+    "metric/f/length": 6.0,
+    "reward/custom/g/mean": 0.5,
+    "reward/custom/g/std": 0.0,
+    "failed/g/fraction": pytest.approx(2 / 3),
+    "failed/g/raised": 2.0,
+  }
+  assert scores.failures(graded, ["f", "g"]) == [
+    "reward g failed (raised) for 2 of 3 responses: KeyError: 'x'"
+  ]
+  assert not scores.broken(graded, ["f", "g"])
+  assert "g failed (raised) for 2 of 2" in scores.broken(graded[1:], ["f", "g"])

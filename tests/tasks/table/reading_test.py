@@ -1,0 +1,168 @@
+"""Rows of a user's data: files, columns, templates, chats, held-out rows."""
+
+import gzip
+import json
+import sys
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from azr_jax.config.settings import Invalid
+from azr_jax.tasks.table import prompts, reading, sums
+from azr_jax.tasks.table.reading import Row
+from azr_jax.tasks.table.settings import TableSettings
+
+ROWS = [{"question": f"{i} + 1 =", "answer": i + 1} for i in range(6)]
+CHAT = [
+  {"role": "system", "content": "Be brief."},
+  {"role": "user", "content": "Hello"},
+  {"role": "assistant", "content": "Hi"},
+]
+
+
+class Chatty:
+  """A tokenizer with a template like those of chat models."""
+
+  has_chat_template = True
+
+  def apply_chat_template(self, messages):
+    return "".join(f"<{m['role']}>{m['content']}" for m in messages) + "<a>"
+
+
+class Plain:
+  has_chat_template = False
+
+
+def written(folder, kind):
+  path = folder / f"rows.{kind}"
+  lines = "".join(json.dumps(row) + "\n" for row in ROWS)
+  if kind == "jsonl":
+    path.write_text(lines)
+  elif kind == "jsonl.gz":
+    path.write_bytes(gzip.compress(lines.encode()))
+  elif kind == "json":
+    path.write_text(json.dumps(ROWS))
+  elif kind == "csv":
+    path.write_text(
+      "question,answer\n" + "".join(f"{i} + 1 =,{i + 1}\n" for i in range(6))
+    )
+  else:
+    parquet.write_table(pa.Table.from_pylist(ROWS), path)
+  return path
+
+
+@pytest.mark.parametrize(
+  "kind", ["jsonl", "jsonl.gz", "json", "csv", "parquet"]
+)
+def test_files_of_all_kinds_have_the_same_rows(tmp_path, kind):
+  path = written(tmp_path, kind)
+  settings = TableSettings(data=str(path), prompt_column="question")
+  rows = reading.read(settings)
+  assert [row.prompt for row in rows] == [row["question"] for row in ROWS]
+  assert [int(row.columns["answer"]) for row in rows] == [1, 2, 3, 4, 5, 6]
+
+
+def test_sources_are_joined_and_limited(tmp_path):
+  data = f"{written(tmp_path, 'json')}, {written(tmp_path, 'csv')}"
+  settings = TableSettings(data=data, prompt_column="question", limit=4)
+  rows = reading.read(settings)
+  assert [row.source for row in rows] == [0] * 4 + [1] * 4
+  digests = {reading.digest(rows[:count]) for count in range(9)}
+  assert len(digests) == 9 and reading.digest(rows[:8]) in digests
+
+
+@pytest.mark.parametrize(
+  "settings, message",
+  [
+    ({}, "prompt_column='prompt': data, row 1 has no such column: .*'answer'"),
+    ({"prompt_column": "questoin"}, "did you mean 'question'?"),
+    (
+      {"prompt_column": "answer"},
+      "column 'answer': 1: expected a text, or mess",
+    ),
+    ({"prompt_template": "{gold}"}, "cannot be filled .KeyError: 'gold'."),
+    ({"prompt_template": "\\boxed{}"}, "a brace of the text is written twice"),
+  ],
+)
+def test_a_row_without_a_prompt_is_named(settings, message):
+  with pytest.raises(ValueError, match=message) as refusal:
+    reading.of_records(ROWS, TableSettings(**settings))
+  assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("value", [[], [{"role": "user"}], [1], CHAT[2:], None])
+def test_messages_must_ask_something(value):
+  with pytest.raises(ValueError, match="data, row 1"):
+    reading.of_records([{"prompt": value}], TableSettings())
+
+
+def test_columns_fill_a_template():
+  settings = TableSettings(prompt_template="Q: {question}\nA: \\boxed{{")
+  [row, *_] = reading.of_records(ROWS, settings)
+  assert row.prompt == "Q: 0 + 1 =\nA: \\boxed{"
+
+
+@pytest.mark.parametrize(
+  "prompt, settings, tokenizer, text",
+  [
+    ("2+2=", {}, Plain, "2+2="),
+    ("2+2=", {"system_prompt": "Add."}, Plain, "Add.\n\n2+2="),
+    ("2+2=", {}, Chatty, "<user>2+2=<a>"),
+    ("2+2=", {"chat": "off"}, Chatty, "2+2="),
+    ("2+2=", {"system_prompt": "Add."}, Chatty, "<system>Add.<user>2+2=<a>"),
+    (
+      CHAT,
+      {"system_prompt": "Add."},
+      Chatty,
+      "<system>Be brief.<user>Hello<a>",
+    ),
+    (CHAT[1:], {"system_prompt": "X"}, Chatty, "<system>X<user>Hello<a>"),
+  ],
+)
+def test_a_prompt_is_a_text_or_a_chat(prompt, settings, tokenizer, text):
+  settings = TableSettings(**settings)
+  [row] = reading.of_records([{"prompt": prompt}], settings)
+  assert prompts.text(row, settings, tokenizer()) == text
+
+
+def test_a_chat_needs_a_template():
+  row = Row(tuple(CHAT[:2]), {})
+  with pytest.raises(ValueError, match="need a model with a chat template"):
+    prompts.text(row, TableSettings(), Plain())
+  with pytest.raises(ValueError, match="chat='on': the model has no chat"):
+    prompts.text(Row("a", {}), TableSettings(chat="on"), Plain())
+
+
+def test_held_out_rows_are_the_same_in_each_process():
+  rows = reading.of_records(ROWS, TableSettings(prompt_column="question"))
+  kept, held = reading.hold_out(rows, 0.34, seed=0)
+  assert (kept, held) == reading.hold_out(rows, 0.34, seed=0)
+  assert len(kept) == 4 and len(held) == 2
+  assert {row.prompt for row in kept + held} == {row.prompt for row in rows}
+  assert reading.hold_out(rows, 0.0, seed=0) == (rows, [])
+  others = [reading.hold_out(rows, 0.34, seed=s)[1] for s in range(1, 9)]
+  assert any(other != held for other in others)
+
+
+def test_the_embedded_sums_are_right():
+  rows = reading.read(TableSettings(data="embedded:sums", limit=50))
+  for row in rows:
+    [expression] = [
+      line.removeprefix(sums._TASK).removesuffix(" =")
+      for line in row.prompt.splitlines()[:1]
+    ]
+    assert str(eval(expression)) == row.columns["answer"]
+  with pytest.raises(ValueError, match="one of .'sums',."):
+    reading.read(TableSettings(data="embedded:sum"))
+
+
+def test_a_missing_package_says_what_to_install(monkeypatch):
+  monkeypatch.setitem(sys.modules, "datasets", None)
+  with pytest.raises(ValueError, match=r"pip install -e '.\[eval\]'"):
+    reading.read(TableSettings(data="hf:OWNER/NAME"))
+
+
+def test_unknown_columns_are_the_user_s_fault():
+  with pytest.raises(Invalid):
+    reading.of_records([{"text": "a"}], TableSettings())
