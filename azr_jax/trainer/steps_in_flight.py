@@ -18,7 +18,7 @@ and takes the tokens that its checkpoint has.
 import collections
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -32,6 +32,7 @@ from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout import saved_sequences
 from azr_jax.rollout.event_loop import EventLoop
+from azr_jax.rollout.partial_rollouts import PartialRollouts, PausedGroup
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.sequence import Request, SequenceState
@@ -39,8 +40,8 @@ from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.stream import sample_id
 from azr_jax.systems.system import System
 
-# The key of the host's state that no system may have.
-IN_FLIGHT = "steps_in_flight"
+# The keys of the host's state that no system may have.
+IN_FLIGHT, PAUSED = "steps_in_flight", "paused_groups"
 
 
 @dataclasses.dataclass
@@ -99,6 +100,8 @@ class StepsInFlight:
     self._jobs = jobs
     self._loop = EventLoop(jobs.clock)
     self._steps: collections.deque[_Step] = collections.deque()
+    self._step_tokens = sampler.settings.step_tokens
+    self._paused: Sequence[PausedGroup] = ()
 
   @contextlib.contextmanager
   def sampling(self, params: types.Params, step: int) -> Iterator[Policy]:
@@ -143,8 +146,13 @@ class StepsInFlight:
     self._steps.popleft()
     first.policy.params = None
     rollouts.metrics.update(self._jobs.metrics())
-    if self._staleness:
+    if self._staleness or self._step_tokens:
       rollouts.metrics.update(_staleness(rollouts, step))
+    if self._step_tokens:
+      partial = first.policy.partial
+      self._paused = partial.paused
+      num_ended = len(first.policy.sample_log.completions)
+      rollouts.metrics.update(partial.metrics(num_ended))
     return rollouts, first.policy
 
   def _begin(self, number: int, params: types.Params | None) -> None:
@@ -156,6 +164,7 @@ class StepsInFlight:
       self._sampling_key(number),
       loop=self._loop,
       priority=(number,),
+      partial=PartialRollouts(self._step_tokens, self._paused),
     )
     state = self._system.state_dict() if self._staleness else {}
     rollouts = self._loop.spawn(self._system.collect(policy, number))
@@ -173,11 +182,15 @@ class StepsInFlight:
       self._begin(following, params)
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns the system's state, with the steps under way, as JSON values.
+    """Returns the system's state, with steps under way and paused groups.
+
+    All are JSON values.
 
     It is called between two of `collect`.
     """
     state = self._system.state_dict()
+    if self._paused:
+      state = {**state, PAUSED: [dict(vars(group)) for group in self._paused]}
     if not self._steps:
       return state
     suspended = {
@@ -209,7 +222,9 @@ class StepsInFlight:
     Args:
       state: what `state_dict` returned.
     """
-    system = {key: v for key, v in state.items() if key != IN_FLIGHT}
+    ours = (IN_FLIGHT, PAUSED)
+    system = {key: v for key, v in state.items() if key not in ours}
+    self._paused = [PausedGroup(**row) for row in state.get(PAUSED, ())]
     for step in state.get(IN_FLIGHT, {}).get("steps", ()):
       known = map(saved_sequences.from_json, step["sequences"])
       self._loop.restore(known)
