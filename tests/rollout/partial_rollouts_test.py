@@ -35,6 +35,7 @@ class Long(Refilled):
 
 # Every group is kept, or replaced if its rewards are equal.
 SYSTEMS = [functools.partial(Uneven, max_prompts=n) for n in (1, 4)]
+GREEDY = functools.partial(Greedy, max_prompts=1)
 
 
 @pytest.fixture(name="make")
@@ -112,7 +113,7 @@ def test_greedy_responses_are_those_without_a_budget(make):
   make.growth = 0.0
   responses = []
   for step_tokens in (BUDGET, 0):
-    _, steps = begin(make, Greedy, step_tokens)
+    _, steps = begin(make, GREEDY, step_tokens)
     batches, states = play(make, steps)
     assert (PAUSED in states[-1]) == (step_tokens > 0)
     every = [t for batch in batches for t in batch.trajectories]
