@@ -91,7 +91,7 @@ class Maker:
 
   def __init__(self, params, mesh):
     self._params, self._mesh = params, mesh
-    # Of all parameters in a step, as a part of the first ones.
+    # A step adds this part of the first parameters to all of them.
     self.growth = 0.05
 
   def __call__(self, staleness, make_system, **changes):
