@@ -42,7 +42,7 @@ def write(source: pathlib.Path, out: pathlib.Path, workdir: Workdir) -> str:
     "outcomes": [dataclasses.asdict(one) for one in cells],
     "comparisons": [_flat(one) for one in findings],
   }
-  # As the file has it, so that the table of both is the same.
+  # The page is made of what the file holds, so that both say the same.
   results = json.loads(json.dumps(results))
   storage.write_atomically(out / RESULTS, json.dumps(results, indent=1) + "\n")
   text = page(workdir.plan, results)
@@ -142,7 +142,8 @@ def _cell(outcome: Outcome, cell: Mapping[str, Any] | None) -> str:
   note = ""
   if error is None:
     error, note = cell["item_stderr"], " (items)"
-  return f"{reading.shown(outcome, cell['mean'])} +- {reading.shown(outcome, error)}{note}"
+  mean = reading.shown(outcome, cell["mean"])
+  return f"{mean} +- {reading.shown(outcome, error)}{note}"
 
 
 def _comparisons(plan: Plan, results: Mapping[str, Any]) -> str:

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+import numpy as np
+
 from azr_jax import types
 from azr_jax.rollout import saved_sequences
 from azr_jax.rollout.sequence import Request, SequenceState
@@ -126,7 +128,7 @@ def save(
   ]
 
 
-def restore(saved: Saved, key: Sequence[int], number: int) -> SequenceState:
+def restore(saved: Saved, key: np.ndarray, number: int) -> SequenceState:
   """Returns a sequence that goes on with the random numbers of another step.
 
   Args:

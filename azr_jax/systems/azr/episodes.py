@@ -59,7 +59,7 @@ class Start:
   @classmethod
   def from_json(cls, row: Mapping[str, Any], policy: Policy) -> Self:
     """Returns what `to_json` returned; the policy tokenises the prompt."""
-    programs = {
+    programs: dict[str, Any] = {
       name: tuple(value) if isinstance(value, list) else value
       for name, value in row["programs"].items()
     }
