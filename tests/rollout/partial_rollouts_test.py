@@ -64,7 +64,7 @@ def test_every_group_is_in_one_batch_within_the_bound(make, make_system):
     assert {*groups.values()} == {2}
   ages = [batch.metrics["rollout/staleness/max"] for batch in batches]
   assert max(ages) == OLDEST
-  # What was asked is in a batch, dropped for its equal rewards, or paused.
+  # Every prompt is in a batch, dropped for its equal rewards, or paused.
   state = json.loads(states[-1])
   paused = [group["item"] for group in state[PAUSED]]
   assert paused
