@@ -12,6 +12,10 @@ or got b tokens. The life of a group:
 A paused group is JSON values, in memory as in a checkpoint, so a run that was
 killed goes on as one that was not. A sequence of at most `max_tokens` is
 sampled in at most ceil(`max_tokens` / b) steps.
+
+Paper: Kimi k1.5 (arXiv 2501.12599). There the segments of earlier steps may be
+left out of the loss; here all tokens of a group are trained on when it has
+ended, and `learner.correction` weighs those of older parameters.
 """
 
 import dataclasses
@@ -133,7 +137,7 @@ def restore(saved: Saved, key: np.ndarray, number: int) -> SequenceState:
 
   Args:
     saved: of an earlier step, or of this one.
-    key: the words of the key of its call in this step.
+    key: uint32 [W], the words of the key of its call in this step.
     number: of its prompt in this step.
   """
   return saved_sequences.from_json({**saved, "key": key, "seed": number})

@@ -59,12 +59,11 @@ class Start:
   @classmethod
   def from_json(cls, row: Mapping[str, Any], policy: Policy) -> Self:
     """Returns what `to_json` returned; the policy tokenises the prompt."""
-    programs: dict[str, Any] = {
-      name: tuple(value) if isinstance(value, list) else value
-      for name, value in row["programs"].items()
-    }
-    prompt = policy.prompt(row["text"], proposer.PromptPrograms(**programs))
-    task = row["task"]
+    shown = row["programs"]
+    programs = proposer.PromptPrograms(
+      tuple(shown["references"]), tuple(shown["components"]), shown["program"]
+    )
+    prompt, task = policy.prompt(row["text"], programs), row["task"]
     return cls(row["type"], prompt, task and task_lib.from_json(task))
 
 
