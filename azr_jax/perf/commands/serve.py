@@ -15,7 +15,7 @@ import argparse
 import asyncio
 from typing import Any
 
-from azr_jax.configs import serve as serve_config
+from azr_jax.config import overrides
 from azr_jax.perf import device, serving
 from azr_jax.serving.settings import ServeSettings
 from azr_jax.trainer import restore
@@ -37,11 +37,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def measure(flags: argparse.Namespace) -> dict[str, Any]:
   """Samples, serves and asks; returns the counts and rates."""
   machine = device.machine()
-  config = serve_config.get_config()
+  config = overrides.to_config(ServeSettings())
   changes = {
     "rollout.slots": flags.slots,
     "rollout.prompt_buckets": (64,),
     "rollout.max_tokens": flags.new_tokens,
+    "rollout.decode_chunk": 8,
+    "rollout.stop_strings": (),
     "serve.max_waiting": 4 * flags.clients,
   }
   config.update_from_flattened_dict(changes)
