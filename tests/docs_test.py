@@ -30,7 +30,10 @@ PAGES = [
   ROOT / "azr_jax" / "executor" / "README.md",
   *sorted((ROOT / "docs").rglob("*.md")),
 ]
-TOP = ("azr_jax", "configs", "docs", "launch", "notebooks", "tests", ".ci")
+TOP = (
+  *("azr_jax", "configs", "docs", "experiments", "launch", "notebooks"),
+  *("tests", ".ci"),
+)
 SUFFIXES = "py md ipynb sbatch toml tsv yml png".split()
 # Folders of a run, which are not in the repository.
 RUN_FOLDERS = (

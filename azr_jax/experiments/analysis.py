@@ -93,7 +93,11 @@ def check_runs(workdir: Workdir) -> None:
 
 
 def cells(workdir: Workdir) -> list[Cell]:
-  """Returns every outcome of every arm that has it."""
+  """Returns every outcome of every arm that has it.
+
+  Raises:
+    ValueError: all runs are done, and none has an outcome's metric.
+  """
   found = []
   for name, outcome in workdir.plan.outcomes.items():
     for arm in ("start", *workdir.plan.arms):
@@ -113,6 +117,12 @@ def cells(workdir: Workdir) -> list[Cell]:
           tuple(samples.values.mean(axis=1).tolist()),
         )
       )
+    if outcome.metric and not any(one.outcome == name for one in found):
+      if all(folders.is_done(workdir.run(*run)) for run in workdir.plan.runs()):
+        raise ValueError(
+          f"outcomes.{name}.metric={outcome.metric!r}: expected a metric of "
+          "some run"
+        )
   return found
 
 

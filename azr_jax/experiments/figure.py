@@ -18,7 +18,7 @@ def draw(workdir: Workdir, results: dict[str, Any], out: pathlib.Path) -> None:
 
   Args:
     workdir: has the runs.
-    results: what `page.write` returned.
+    results: the content of results.json.
     out: the image to write.
   """
   # Imported here, because matplotlib is an optional dependency.

@@ -75,7 +75,7 @@ def _mean(rows: list[dict[str, float]], outcome: Outcome) -> float:
     row[outcome.metric] - (row[outcome.minus] if outcome.minus else 0.0)
     for row in rows
     if outcome.first_step <= row["step"] <= outcome.last_step
-    # A step without, for example, a repetition has no such metric.
+    # Steps between two evaluations, and other systems, have no such metric.
     if all(name in row for name in names)
   ]
   return float(np.mean(values)) if values else math.nan

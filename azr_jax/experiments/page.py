@@ -91,6 +91,7 @@ def page(plan: Plan, results: Mapping[str, Any]) -> str:
   if not results["registered"]:
     text += "; the runs are older than the plan"
   parts = [
+    "A rehearsal: it says nothing of the claim." * plan.is_rehearsal,
     f"# {about.question}",
     f"Claim: {about.claim} ({about.source})",
     f"Refuted if: {about.refuted_if}",

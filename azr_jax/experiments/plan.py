@@ -6,6 +6,7 @@ everything that decides the answer. Its tables:
 | table | what it has |
 | --- | --- |
 | top level | question, claim, source, refuted_if, seeds, core_hours |
+| `[text]` | texts by name, for values that occur more than once |
 | `[set]` | config keys of every arm |
 | `[rehearse]` | config keys of every arm in a rehearsal |
 | `[[prepare]]` | a command that makes what arms read, such as a start |
@@ -15,7 +16,8 @@ everything that decides the answer. Its tables:
 | `[[comparisons]]` | two arms, an outcome, what is claimed of it |
 | `[panels]` | titles and metrics of the figure's curves |
 
-`{NAME}` in a value stands for the folder of the preparation NAME.
+`{NAME}` in a value stands for the folder of the preparation NAME, or for the
+text NAME.
 """
 
 import dataclasses
@@ -160,6 +162,7 @@ class Plan:
     comparisons: in the order of the file.
     panels: metric by title of a panel of curves.
     rehearse: value by config key in a rehearsal.
+    is_rehearsal: whether `rehearsal` made it.
   """
 
   name: str
@@ -171,6 +174,7 @@ class Plan:
   comparisons: Sequence[Comparison]
   panels: Mapping[str, str]
   rehearse: Mapping[str, Any]
+  is_rehearsal: bool = False
 
   def rehearsal(self) -> "Plan":
     """Returns the plan of a rehearsal, which shows that its commands work.
@@ -180,6 +184,7 @@ class Plan:
     """
     return dataclasses.replace(
       self,
+      is_rehearsal=True,
       about=dataclasses.replace(self.about, seeds=self.about.seeds[:1]),
       preparations=[
         dataclasses.replace(one, arguments=one.arguments + one.rehearsal)

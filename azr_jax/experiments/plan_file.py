@@ -72,6 +72,7 @@ def parse(name: str, tables: Mapping[str, Any]) -> Plan:
     Invalid: a key is unknown, a value is not allowed, or a name has no table.
   """
   rest = dict(tables)
+  rest = _with_texts(rest, _table(rest, "text"))
   shared = _table(rest, "set")
   arms = {
     key: _arm(key, table, shared) for key, table in _named(rest, "arms").items()
@@ -103,6 +104,15 @@ def filled(value: Any, folders: Mapping[str, str]) -> Any:
   if isinstance(value, str):
     return _REFERENCE.sub(lambda m: folders.get(m[1], m[0]), value)
   return value
+
+
+def _with_texts(value: Any, texts: Mapping[str, str]) -> Any:
+  """Returns a value of TOML with texts in place of their `{NAME}`."""
+  if isinstance(value, dict):
+    return {key: _with_texts(one, texts) for key, one in value.items()}
+  if isinstance(value, list):
+    return [_with_texts(one, texts) for one in value]
+  return filled(value, texts)
 
 
 def _table(tables: dict[str, Any], key: str) -> dict[str, Any]:

@@ -36,6 +36,8 @@ def sentence(plan: Plan, one: Mapping[str, Any]) -> str:
   low, high = (shown(outcome, x, signed=True) for x in one["interval"])
   value = shown(outcome, one["difference"], signed=True)
   text += f"{verdict}. The difference is {value}, between {low} and {high}. "
+  if len(one["seeds"]) == 1:
+    text += "With one seed the error is over items alone: another may differ. "
   if verdict == analysis.HOLDS:
     return text + (
       "That says nothing of its cause beyond what the arms differ in, nor of "

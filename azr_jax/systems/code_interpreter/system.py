@@ -138,6 +138,8 @@ class CodeInterpreter(System):
       path = pathlib.Path(settings.pass_rates).expanduser()
       context.sandbox.require_same(pass_rates_lib.sandbox_of(path), str(path))
       pass_rates = pass_rates_lib.read_for(path, questions)
+      if settings.shuffle_pass_rates:
+        np.random.default_rng((context.seed, 1)).shuffle(pass_rates)
     return cls(settings, context, questions, pass_rates)
 
   @classmethod
