@@ -370,6 +370,7 @@ def test_the_site_builds(tmp_path):
   assert (tmp_path / "systems" / "azr" / "index.html").exists()
 
 
+@pytest.mark.slow  # tests/custom_train_test.py calls the same functions.
 def test_the_ten_lines_of_one_s_own_reward_train(tmp_path):
   page = (ROOT / "docs" / "custom.md").read_text("utf-8")
   blocks = [block for name, block in _FENCE.findall(page) if name == "python"]

@@ -16,6 +16,7 @@ Axis letters: S seeds, N items.
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from scipy import optimize, special, stats
@@ -139,4 +140,5 @@ def smallest_detectable(
 
   # The chance is alpha at 0, and nearly 1 this far out.
   far = limit + 10 * math.sqrt(1 + limit**2 / mean.df)
-  return float(optimize.brentq(missing, 0.0, far)) * mean.stderr
+  shift: Any = optimize.brentq(missing, 0.0, far)
+  return float(shift) * mean.stderr

@@ -42,7 +42,7 @@ def write(source: pathlib.Path, out: pathlib.Path, workdir: Workdir) -> str:
     "outcomes": [dataclasses.asdict(one) for one in cells],
     "comparisons": [_flat(one) for one in findings],
   }
-  # As the file has it, so that the table of both is the same.
+  # The page is made of what the file holds, so that both say the same.
   results = json.loads(json.dumps(results))
   storage.write_atomically(out / RESULTS, json.dumps(results, indent=1) + "\n")
   text = page(workdir.plan, results)

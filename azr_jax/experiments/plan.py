@@ -26,7 +26,7 @@ from typing import Any
 
 from azr_jax.config.settings import Settings, setting
 
-# What a comparison claims of the arm less the base.
+# A comparison claims one of these of the difference: the arm less the base.
 HIGHER, LOWER, NOT_LOWER = "higher", "lower", "not_lower"
 CLAIMS = (HIGHER, LOWER, NOT_LOWER)
 

@@ -305,6 +305,7 @@ TRUSTED: Mapping[str, str] = {
   "executor/__main__.py": "the user's jobs",
   "executor/program.py": "a model's, in the process of its program",
   "executor/throughput.py": "what its own programs report",
+  "experiments/": "the user's plans, and what it wrote",
   "functions/process.py": "replies that a worker process wrote, as JSON",
   "grading/__main__.py": "the user's cases",
   "grading/assertions.py": "the tests of benchmarks and users",

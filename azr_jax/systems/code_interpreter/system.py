@@ -71,6 +71,7 @@ class CodeInterpreter(System):
   """The system; its state is the group of each question."""
 
   name = "code_interpreter"
+  can_pause = True
   Settings = CodeInterpreterSettings
   settings: CodeInterpreterSettings
   METRICS = {
@@ -230,7 +231,10 @@ class CodeInterpreter(System):
       self._stages.regroup(self._estimate_pass_rates(policy, step), step)
     stage = self._stages.stage(step)
     positions = self._order.take(self._stages.steps_before(step), stage)
-    indices = self._stages.items_at(step, positions, settings.prompts)
+    indices = [
+      *self._stages.items_at(step, positions, settings.prompts),
+      *policy.partial.items,
+    ]
     groups = await dynamic_sampling.sample_groups(
       policy,
       settings.prompts,
@@ -238,6 +242,7 @@ class CodeInterpreter(System):
       lambda number: self._sample_group(
         policy, number, self._questions[indices[number]]
       ),
+      indices,
     )
     self._order.return_unused(positions, groups, stage)
     sampled = itertools.chain(*(group.trajectories for group in groups.sampled))
