@@ -106,6 +106,7 @@ setuptools.setup(
       "azr-sft=azr_jax.sft:run",
       "azr-evaluate=azr_jax.evaluate:run",
       "azr-compare=azr_jax.compare:run",
+      "azr-experiment=azr_jax.experiment:run",
       "azr-export=azr_jax.export:run",
       "azr-fetch=azr_jax.fetch:run",
       "azr-report=azr_jax.report.__main__:run",

@@ -74,6 +74,7 @@ REWARD = {"right": 1.0, "brief": 0.1, "sometimes": 0.5}
 def test_it_trains_evaluates_and_resumes_with_failures_counted(
   files, tmp_path, on_one_device, capsys
 ):
+  files = shutil.copytree(files, tmp_path / "user")
   config = config_of(files, REWARD)
   whole, cut = tmp_path / "whole", tmp_path / "cut"
   train.train(config, str(whole))
@@ -113,6 +114,11 @@ def test_it_trains_evaluates_and_resumes_with_failures_counted(
   command.write([str(whole)], str(tmp_path / "report.html"))
   page = (tmp_path / "report.html").read_text()
   assert "brief" in page and "sometimes" in page
+  rows = files / "rows.jsonl"
+  rows.write_text(rows.read_text().replace('"answer": "', '"answer": "1', 1))
+  config.train.steps = 4
+  with pytest.raises(ValueError, match="its rows are not those that the run"):
+    train.train(config, str(whole))
 
 
 def test_a_reward_that_always_fails_ends_the_run_in_one_line(
@@ -121,18 +127,6 @@ def test_a_reward_that_always_fails_ends_the_run_in_one_line(
   config = config_of(files, {"right": 1.0, "never": 1.0})
   config.evaluation.every = 0
   with pytest.raises(RuntimeError, match="never failed .raised. for 16 of 16"):
-    train.train(config, str(tmp_path / "run"))
-
-
-def test_changed_rows_are_refused(files, tmp_path, on_one_device):
-  shutil.copytree(files, tmp_path / "user")
-  config = config_of(tmp_path / "user", {"right": 1.0})
-  config.update_from_flattened_dict({"train.steps": 1, "evaluation.every": 0})
-  train.train(config, str(tmp_path / "run"))
-  rows = tmp_path / "user" / "rows.jsonl"
-  rows.write_text(rows.read_text().replace('"answer": "', '"answer": "1', 1))
-  config.train.steps = 2
-  with pytest.raises(ValueError, match="its rows are not those that the run"):
     train.train(config, str(tmp_path / "run"))
 
 

@@ -30,7 +30,10 @@ PAGES = [
   ROOT / "azr_jax" / "executor" / "README.md",
   *sorted((ROOT / "docs").rglob("*.md")),
 ]
-TOP = ("azr_jax", "configs", "docs", "launch", "notebooks", "tests", ".ci")
+TOP = (
+  *("azr_jax", "configs", "docs", "experiments", "launch", "notebooks"),
+  *("tests", ".ci"),
+)
 SUFFIXES = "py md ipynb sbatch toml tsv yml yaml png Dockerfile".split()
 # Folders of a run, which are not in the repository.
 RUN_FOLDERS = (
@@ -367,6 +370,7 @@ def test_the_site_builds(tmp_path):
   assert (tmp_path / "systems" / "azr" / "index.html").exists()
 
 
+@pytest.mark.slow  # tests/custom_train_test.py calls the same functions.
 def test_the_ten_lines_of_one_s_own_reward_train(tmp_path):
   page = (ROOT / "docs" / "custom.md").read_text("utf-8")
   blocks = [block for name, block in _FENCE.findall(page) if name == "python"]

@@ -202,9 +202,7 @@ def _split_rotary_halves(weights: np.ndarray, head_size: int) -> np.ndarray:
   return pairs.swapaxes(1, 2).reshape(weights.shape)
 
 
-def interleave_rotary_halves(
-  weights: np.ndarray, head_size: int
-) -> np.ndarray:
+def interleave_rotary_halves(weights: np.ndarray, head_size: int) -> np.ndarray:
   """Reorders the channels of llama's q and k from halves to pairs, for a file.
 
   Args:

@@ -7,6 +7,8 @@ characters and declared symbols (GGUF's "llama"), as the embedded models have.
 import json
 from typing import Any
 
+import tokenizers
+
 from azr_jax.models import character_tokenizer, gguf_tokenizer
 from azr_jax.models.tokenizers import (
   HuggingFaceTokenizer,
@@ -138,17 +140,36 @@ def _byte_level(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
 
 
 def _pre(tokenizer: HuggingFaceTokenizer, described: dict[str, Any]) -> str:
-  """Returns the way to split words that gives the tokenizer's ids.
+  """Returns the way to split words that gives the tokenizer's words and ids.
 
   Raises:
     ValueError: no way that is known does.
   """
-  ids = [tokenizer.encode(text) for text in _PROBES]
+  expected = _words_and_ids(tokenizer)
   for pre in gguf_tokenizer.PRE_TOKENIZERS:
     read = gguf_tokenizer.from_metadata({**described, f"{_PREFIX}pre": pre})
-    if [read.encode(text) for text in _PROBES] == ids:
+    if _words_and_ids(read) == expected:
       return pre
   raise ValueError(
     "the tokenizer splits words in a way of its own: expected that of one of "
     f"{tuple(gguf_tokenizer.PRE_TOKENIZERS)} to save as GGUF"
   )
+
+
+def _words_and_ids(tokenizer: HuggingFaceTokenizer) -> list[Any]:
+  """Returns the words and the ids of the texts that tell ways apart.
+
+  A small vocabulary may have the same ids for different words.
+  """
+  splitter = tokenizers.Tokenizer.from_str(
+    tokenizer.backend_json()
+  ).pre_tokenizer
+  if splitter is None:
+    return []
+  return [
+    (
+      [word for word, _ in splitter.pre_tokenize_str(text)],
+      tokenizer.encode(text),
+    )
+    for text in _PROBES
+  ]

@@ -64,7 +64,10 @@ def build(
   start = config.get("model", {}).get("source", "") or spec
   lines = [_front_matter(start), f"# {title}", ""]
   if folder is None:
-    lines += [f"`{spec}`, exported by azr_jax {azr_jax.__version__} without training.", ""]
+    lines += [
+      f"`{spec}`, exported by azr_jax {azr_jax.__version__} without training.",
+      "",
+    ]
   else:
     lines += _training(config, folder, start, step)
   lines += _benchmarks(scores, base)

@@ -5,7 +5,6 @@ tasks are read as YAML alone.
 """
 
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -126,7 +125,11 @@ def test_skypilot_reads_the_task(path, tmp_path):
   done = subprocess.run(
     [sys.executable, "-c", PARSE, str(path)],
     cwd=training.ROOT,
-    env={**os.environ, "HOME": str(tmp_path), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"},
+    env={
+      **os.environ,
+      "HOME": str(tmp_path),
+      "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+    },
     capture_output=True,
     text=True,
     check=False,

@@ -90,6 +90,7 @@ def config(**keys):
   [
     (dict(), "none"),
     (dict(rollout__max_staleness=1), "truncate"),
+    (dict(rollout__step_tokens=8), "truncate"),
     (dict(rollout__max_staleness=1, learner__correction="none"), "none"),
     (dict(learner__correction="sequence_mask"), "sequence_mask"),
     (dict(rollout__max_staleness=1, learner__ratio_to="sampled"), "none"),

@@ -57,11 +57,16 @@ def config_of(architecture, vocab_size):
 
 
 def random_params(config):
-  params = load.random_params(config, 0)
-  mesh = jax.sharding.Mesh(
-    np.array(jax.devices()[:1]).reshape(1, 1, 1), ("data", "fsdp", "tensor")
-  )
-  return params(mesh, RULES)
+  rng = np.random.default_rng(0)
+  params = {}
+  for entry in weight_names.entries(config):
+    shape = (config.num_layers, *entry.shape) if entry.stacked else entry.shape
+    *folders, last = entry.path
+    place = params
+    for folder in folders:
+      place = place.setdefault(folder, {})
+    place[last] = 0.2 * rng.normal(size=shape).astype(np.float32)
+  return params
 
 
 @pytest.fixture(name="bpe", scope="session")
@@ -113,8 +118,9 @@ def test_what_is_written_is_read_back(tmp_path, bpe, architecture, dtype):
     for entry in weight_names.entries(config)
     for layer in range(2 if entry.stacked else 1)
   }
-  # Rounding to nearest: half a unit of 10, of 7 bits, and of a block's 127th.
-  error = {"float16": 2**-11, "bfloat16": 2**-8, "q8_0": 0.51 / 127}
+  # Rounding to nearest: half a unit of 10 and of 7 bits; of a block's 127th,
+  # whose size is itself rounded to 10 bits.
+  error = {"float16": 2**-11, "bfloat16": 2**-8, "q8_0": 0.5 / 127 + 2**-11}
   for entry in weight_names.entries(config):
     for layer in range(2 if entry.stacked else 1):
       name = entry.name.format(layer=layer)
@@ -127,12 +133,10 @@ def test_what_is_written_is_read_back(tmp_path, bpe, architecture, dtype):
         assert 0 < np.abs(got - want).max() <= most
 
 
-@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
-def test_transformers_reads_the_same_logits(
-  tmp_path, bpe, one_device_mesh, architecture
-):
+def test_transformers_reads_the_same_logits(tmp_path, bpe):
+  # Llama's queries and keys are the ones whose channels change places.
   path = tmp_path / "tiny.gguf"
-  config, params = write(path, architecture, bpe, "float32")
+  config, params = write(path, "llama", bpe, "float32")
   theirs = transformers.AutoModelForCausalLM.from_pretrained(
     tmp_path, gguf_file=path.name, dtype=torch.float32
   ).eval()

@@ -44,7 +44,7 @@ def main() -> None:
       },
     )
     answers.append([ids["tokens"], written["tokens"]])
-  print(json.dumps(answers))
+  sys.stdout.write(json.dumps(answers) + "\n")
 
 
 if __name__ == "__main__":

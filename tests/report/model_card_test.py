@@ -101,7 +101,7 @@ def test_an_export_of_two_formats_has_a_card(tmp_path, on_one_device):
     "tokenizer_config.json",
   }
   card = huggingface_hub.ModelCard.load(out / "README.md")
-  assert "without training"  in card.text
+  assert "without training" in card.text
   assert "vllm serve orz" in card.text and "-m model.gguf" in card.text
 
 

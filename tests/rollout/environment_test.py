@@ -246,7 +246,7 @@ def test_a_waiting_slot_delays_no_other(params, one_device_mesh):
 @pytest.mark.parametrize(
   "limit, num_pages",
   [
-    (140, 6),
+    pytest.param(140, 6, marks=pytest.mark.slow),
     pytest.param(140, 9, marks=pytest.mark.slow),
     pytest.param(140, 20, marks=pytest.mark.slow),
     pytest.param(45, 6, marks=pytest.mark.slow),

@@ -48,6 +48,7 @@ class ORZ(System):
   """The system; its state is the last pass rate of each problem."""
 
   name = "orz"
+  can_pause = True
   Settings = ORZSettings
   settings: ORZSettings
   METRICS = {
@@ -171,6 +172,7 @@ class ORZ(System):
       indices = passes.epoch_indices(
         (self.context.seed,), len(self._problems), positions
       )
+    indices = [*indices, *policy.partial.items]
     groups = await dynamic_sampling.sample_groups(
       policy,
       settings.prompts,
@@ -178,6 +180,7 @@ class ORZ(System):
       lambda number: self._sample_group(
         policy, number, self._problems[indices[number]]
       ),
+      indices,
     )
     self._order.return_unused(positions, groups)
     sampled = [group.trajectories for group in groups.sampled]
