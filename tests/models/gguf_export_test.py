@@ -159,11 +159,12 @@ def test_the_tokenizer_is_read_back(tmp_path, bpe):
   assert read.encode_prompt(TEXT) == bpe.encode_prompt(TEXT)
   assert read.encode("<think>") == bpe.encode("<think>")
   assert read.decode(read.encode(TEXT)) == bpe.decode(bpe.encode(TEXT))
-  assert read.eos_ids[0] in bpe.eos_ids and read.pad_id == bpe.pad_id
+  assert {*bpe.eos_ids} <= {*read.eos_ids} and read.pad_id == bpe.pad_id
   assert read.apply_chat_template("hello") == bpe.apply_chat_template("hello")
   fields = gguf.GGUFReader(path).fields
   assert fields["tokenizer.ggml.pre"].contents() == "qwen2"
   assert fields["general.name"].contents() == "tiny-model"
+  assert fields["tokenizer.ggml.eos_token_id"].contents() == bpe.eos_ids[0]
   tokens = fields["tokenizer.ggml.tokens"].contents()
   kinds = fields["tokenizer.ggml.token_type"].contents()
   assert len(tokens) == len(kinds) == source.config.vocab_size
