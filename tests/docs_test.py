@@ -34,7 +34,7 @@ TOP = (
   *("azr_jax", "configs", "docs", "experiments", "launch", "notebooks"),
   *("tests", ".ci"),
 )
-SUFFIXES = "py md ipynb sbatch toml tsv yml yaml png Dockerfile".split()
+SUFFIXES = "py md ipynb sbatch toml tsv yml yaml png gguf Dockerfile".split()
 # Folders of a run, which are not in the repository.
 RUN_FOLDERS = (
   *("samples/", "flagged/", "tensorboard/"),

@@ -15,7 +15,7 @@ import yaml
 
 import azr_jax
 
-# Of a user, whose folder has the name of ours.
+# A config file of a user, in a folder that has the name of ours.
 USERS = """
 import ml_collections
 def get_config(variant=""):

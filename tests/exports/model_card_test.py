@@ -7,7 +7,7 @@ import pytest
 
 from azr_jax import export
 from azr_jax.configs import evaluate as evaluate_config
-from azr_jax.report import model_card
+from azr_jax.exports import model_card
 
 CONFIG = {
   "system": "azr",

@@ -9,7 +9,7 @@ import threading
 import huggingface_hub
 import pytest
 
-from azr_jax.models import hub_upload
+from azr_jax.exports import hub_upload
 
 TOKEN = "hf_of_tests"
 

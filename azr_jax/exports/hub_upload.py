@@ -72,7 +72,7 @@ def _refusals(name: str) -> Iterator[None]:
   """Raises an error of the hub or of the network as one line."""
   try:
     yield
-  # Which classes they have depends on the version of huggingface_hub.
+  # Their classes depend on the version of huggingface_hub.
   except Exception as error:
     line = " ".join(str(error).split())[:200]
     raise ValueError(
