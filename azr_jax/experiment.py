@@ -1,6 +1,6 @@
 """Runs an experiment of `experiments/`, and analyses it as its plan says.
 
-  python -m azr_jax.experiment NAME --workdir=DIR [--cores=2] [--budget-hours=H]
+  python -m azr_jax.experiment NAME --workdir=DIR [--cores=2] [--budget_hours=H]
     [--rehearse] [--analyse] [--dry_run]
 
 It trains every arm with every seed, one run on each core, scores what is done,
@@ -29,6 +29,7 @@ def main() -> None:
     "--cores", type=int, default=1, help="runs at a time, one on each core"
   )
   parser.add_argument(
+    "--budget_hours",
     "--budget-hours",
     type=float,
     default=float("inf"),

@@ -124,3 +124,9 @@ def test_comments_and_papers_are_plain():
         if token.type == tokenize.COMMENT:
           assert not fragment.search(token.string), where
         assert not re.search(r"\bseed 00[0-3]\b", token.string), where
+
+
+def test_no_two_files_of_tests_share_a_name():
+  """Pytest imports them as modules without packages, so one would be lost."""
+  names = [path.name for path in pathlib.Path(__file__).parent.rglob("*.py")]
+  assert {name for name in names if names.count(name) > 1} == {"conftest.py"}

@@ -17,7 +17,6 @@ from typing import Any
 
 from azr_jax.config import overrides
 from azr_jax.perf import device, serving
-from azr_jax.serving.settings import ServeSettings
 from azr_jax.trainer import restore
 from azr_jax.trainer import settings as train_settings
 
@@ -37,23 +36,23 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def measure(flags: argparse.Namespace) -> dict[str, Any]:
   """Samples, serves and asks; returns the counts and rates."""
   machine = device.machine()
-  config = overrides.to_config(ServeSettings())
+  config = overrides.to_config(train_settings.SamplingSettings())
   changes = {
     "rollout.slots": flags.slots,
     "rollout.prompt_buckets": (64,),
     "rollout.max_tokens": flags.new_tokens,
     "rollout.decode_chunk": 8,
     "rollout.stop_strings": (),
-    "serve.max_waiting": 4 * flags.clients,
   }
   config.update_from_flattened_dict(changes)
-  settings = train_settings.read(ServeSettings, config)
+  settings = train_settings.read(train_settings.SamplingSettings, config)
   asked = serving.questions(flags.questions, flags.new_tokens)
   policy = restore.load_policy(settings, flags.model)
   policy.sampler.warm_up(policy.params)
   references, sampler_rate = serving.sample(policy, asked)
   policy.params = None
   arguments = [f"--model={flags.model}"]
+  arguments += [f"--config.serve.max_waiting={4 * flags.clients}"]
   arguments += [f"--config.{key}={value}" for key, value in changes.items()]
   with serving.served(arguments) as (url, pid):
     found = asyncio.run(
