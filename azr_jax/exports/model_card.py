@@ -14,6 +14,7 @@ import azr_jax
 from azr_jax.report import reading
 from azr_jax.run import folder as run_folder
 from azr_jax.run import metrics
+from azr_jax.systems import registry
 
 FILE = "README.md"
 # How many steps at each end of a run are averaged.
@@ -21,23 +22,6 @@ _END_STEPS = 5
 _REWARDS = r"((?:reward|correct|formatted)/.+/mean|evaluation/.+/pass@1)"
 # The records of a run's starts, one JSON object a line, with `commit`.
 _STARTS = "starts.jsonl"
-# System -> title of its paper, and its number at arXiv.
-_PAPERS = {
-  "azr": (
-    "Absolute Zero: Reinforced Self-play Reasoning with Zero Data",
-    "2505.03335",
-  ),
-  "code_interpreter": (
-    "R1-Code-Interpreter: LLMs Reason with Code via Supervised and "
-    "Multi-stage Reinforcement Learning",
-    "2505.21668",
-  ),
-  "orz": (
-    "Open-Reasoner-Zero: An Open Source Approach to Scaling Up Reinforcement "
-    "Learning on the Base Model",
-    "2503.24290",
-  ),
-}
 
 
 def build(
@@ -106,9 +90,10 @@ def _training(
     "seed": f"{config.get('seed')}",
     "code": _commits(folder) or "not recorded",
   }
-  if system in _PAPERS:
-    title, number = _PAPERS[system]
-    facts["paper"] = f"[{title}](https://arxiv.org/abs/{number})"
+  paper = _paper(system)
+  if paper:
+    title, address = paper
+    facts["paper"] = f"[{title}]({address})"
   lines = [
     "Trained with azr_jax, whose rewards are verified by programs; exported by "
     f"its version {azr_jax.__version__}.",
@@ -117,6 +102,12 @@ def _training(
   lines += ["| | |", "| --- | --- |"]
   lines += [f"| {name} | {value} |" for name, value in facts.items()]
   return [*lines, "", *_ends(folder, step)]
+
+
+def _paper(system: str) -> tuple[str, str] | None:
+  """Returns title and address of a system's paper; None: none is known."""
+  # A system of a user's own need not be here.
+  return registry.load(system).PAPER if system in registry.SYSTEMS else None
 
 
 def _link(spec: str) -> str:

@@ -7,14 +7,14 @@
 # A run joins by `ray start --address=HEAD:6379 --num-cpus=0`, and is given
 # `--config.executor.backend=ray --config.executor.address=HEAD:6379`. It must
 # have this image's minor version of Python, and the same version of Ray:
-# `--build-arg RAY=2.56.0`. The executor needs the standard library alone, so
+# `--build-arg RAY=2.60.0`. The executor needs the standard library alone, so
 # JAX is not installed.
 # `docker run azr_jax:executor` with `--entrypoint python`, then
 # `-m azr_jax.executor --doctor`, says which layers of the sandbox there are.
 ARG PYTHON=3.12
 FROM python:${PYTHON}-slim-bookworm
 
-ARG RAY=2.56.0
+ARG RAY=2.60.0
 ENV PYTHONUNBUFFERED=1
 
 WORKDIR /opt/azr_jax

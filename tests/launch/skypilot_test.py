@@ -15,7 +15,7 @@ import yaml
 FOLDER = training.ROOT / "launch" / "skypilot"
 TASKS = sorted(FOLDER.glob("*.yaml"))
 ENVS = {"BUCKET": "mine", "HF_TOKEN": "", "WANDB_API_KEY": ""}
-# What SkyPilot tells the second of three machines.
+# SkyPilot tells this to the second of three machines.
 NODES = {
   "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2\n10.0.0.3",
   "SKYPILOT_NODE_RANK": "1",
