@@ -57,7 +57,7 @@ def starts(folder):
   return [line.split(" ", 2) for line in path.read_text().splitlines()]
 
 
-def wait_until(holds, seconds=60):
+def wait_until(holds, seconds=600):
   end = time.monotonic() + seconds
   while not holds():
     assert time.monotonic() < end
