@@ -34,7 +34,7 @@ TOP = (
   *("azr_jax", "configs", "docs", "experiments", "launch", "notebooks"),
   *("tests", ".ci"),
 )
-SUFFIXES = "py md ipynb sbatch toml tsv yml png".split()
+SUFFIXES = "py md ipynb sbatch toml tsv yml yaml png Dockerfile".split()
 # Folders of a run, which are not in the repository.
 RUN_FOLDERS = (
   *("samples/", "flagged/", "tensorboard/"),
@@ -266,7 +266,7 @@ def test_every_config_key_is_there(path):
     for code in read(path).code
     for given, key in _KEY.findall(code)
     if given or key.partition(".")[0] in sections
-    if key.rpartition(".")[2] not in SUFFIXES
+    if key.rpartition(".")[2] not in (*SUFFIXES, "gguf")
     if not key.startswith(f"{EXAMPLE}.")
   ]
   assert not [key for _, key in named if key not in keys]

@@ -117,7 +117,7 @@ def _read_run(
   path = folder / metrics.METRICS
   if not path.exists():
     raise ValueError(f"{path}: there is no such file; expected a run's folder")
-  lines = _json_lines(path)
+  lines = json_lines(path)
   lines = [line for line in lines if isinstance(line.get("step"), int)]
   if not lines:
     raise ValueError(f"{path}: expected the metrics of a run")
@@ -168,18 +168,18 @@ def _texts(folder: pathlib.Path, max_texts: int) -> list[dict[str, Any]]:
     return []
   # Files are read whole, so that no group of texts is left out. The last file
   # is always among them.
-  per_file = max(len(_json_lines(paths[-1])), 1)
+  per_file = max(len(json_lines(paths[-1])), 1)
   count = min(max(max_texts // per_file, 1), len(paths))
   chosen = [paths[-1 - i * len(paths) // count] for i in range(count)]
   records = [
     {"step": int(path.stem)} | record
     for path in reversed(chosen)
-    for record in _json_lines(path)
+    for record in json_lines(path)
   ]
   return records[-max_texts:]
 
 
-def _json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
+def json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
   """Returns the objects of a file's lines; skips a partial last line."""
   return list(_json(path, lines=True))
 

@@ -62,6 +62,10 @@ class AZR(System):
   name = metrics.NAME
   can_pause = True
   Settings = AZRSettings
+  PAPER = (
+    "Absolute Zero: Reinforced Self-play Reasoning with Zero Data",
+    "https://arxiv.org/abs/2505.03335",
+  )
   METRICS = metrics.HEALTHY
 
   def __init__(self, settings: AZRSettings, context: Context):

@@ -74,6 +74,11 @@ class CodeInterpreter(System):
   can_pause = True
   Settings = CodeInterpreterSettings
   settings: CodeInterpreterSettings
+  PAPER = (
+    "R1-Code-Interpreter: LLMs Reason with Code via Supervised and "
+    "Multi-stage Reinforcement Learning",
+    "https://arxiv.org/abs/2505.21668",
+  )
   METRICS = {
     "stage": "number rises; groups of a size worth a stage",
     "correct_by_task": "rises where code helps",

@@ -51,6 +51,11 @@ class ORZ(System):
   can_pause = True
   Settings = ORZSettings
   settings: ORZSettings
+  PAPER = (
+    "Open-Reasoner-Zero: An Open Source Approach to Scaling Up "
+    "Reinforcement Learning on the Base Model",
+    "https://arxiv.org/abs/2503.24290",
+  )
   METRICS = {
     "curriculum": "probability and value of each of orz.data, by number",
     "health": "truncated_fraction, repeat_score near 0; "
