@@ -34,17 +34,17 @@ def build_wheel(tmp_path_factory):
     check=True,
   ).stdout
   # A build writes into the folder that it is made from.
-  subprocess.run(
+  packed = subprocess.run(
     ["tar", "-C", str(training.ROOT), "--null", "-T", "-", "-cf", "-"]
     + ["--ignore-failed-read"],
     input=archive,
-    stdout=(folder / "source.tar").open("wb"),
+    capture_output=True,
     check=True,
-  )
+  ).stdout
   source = folder / "source"
   source.mkdir()
   subprocess.run(
-    ["tar", "-C", str(source), "-xf", str(folder / "source.tar")], check=True
+    ["tar", "-C", str(source), "-xf", "-"], input=packed, check=True
   )
   subprocess.run(
     [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
