@@ -130,6 +130,7 @@ def test_a_reward_that_always_fails_ends_the_run_in_one_line(
     train.train(config, str(tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_a_notebook_trains_with_its_own_functions(tmp_path, on_one_device):
   digits = "0123456789"
 

@@ -258,7 +258,12 @@ def test_accumulated_and_packed_updates_equal_one_big_batch(
 @pytest.mark.parametrize(
   "sizes, rows, attend",
   [
-    ({"fsdp": 4, "tensor": 2}, 8, attention.xla_attention),
+    pytest.param(
+      {"fsdp": 4, "tensor": 2},
+      8,
+      attention.xla_attention,
+      marks=pytest.mark.slow,
+    ),
     # Each row lies on four devices.
     pytest.param(
       {"fsdp": 2, "context": 4},

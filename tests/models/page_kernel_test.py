@@ -74,7 +74,7 @@ def test_the_kernel_equals_the_loop(lengths, kv_heads, group):
   "name, kv_heads, group",
   [
     ("int8", 1, 7),
-    ("fp8", 4, 2),
+    pytest.param("fp8", 4, 2, marks=pytest.mark.slow),
     pytest.param("int8", 4, 2, marks=pytest.mark.slow),
     pytest.param("fp8", 1, 7, marks=pytest.mark.slow),
   ],

@@ -188,6 +188,7 @@ def test_they_depend_on_neither_slots_nor_when_tool_outputs_come(
     assert got.finish_reason == want.finish_reason
 
 
+@pytest.mark.slow
 def test_conversations_on_eight_devices_are_those_on_one(
   params, one_device_mesh
 ):

@@ -63,7 +63,7 @@ def test_a_cache_of_8_bits_is_near_one_of_floats(params, one_device_mesh, name):
   "changes",
   [
     {"prefill_tokens": 4, "page_size": 3},
-    {"attention": "kernel"},
+    pytest.param({"attention": "kernel"}, marks=pytest.mark.slow),
     pytest.param({"layers": "unrolled"}, marks=pytest.mark.slow),
     pytest.param({"slots": 1, "decode_chunk": 10}, marks=pytest.mark.slow),
     pytest.param(
@@ -103,6 +103,7 @@ def test_samples_do_not_depend_on_slots_chunks_or_pages(
     assert preempted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quantization.DTYPES)
 def test_eight_devices_sample_what_one_does(params, one_device_mesh, name):
   """Kernels are split over two of them, and slots over four."""
