@@ -57,7 +57,7 @@ def starts(folder):
   return [line.split(" ", 2) for line in path.read_text().splitlines()]
 
 
-def wait_until(holds, seconds=600):
+def wait_until(holds, seconds=300):
   end = time.monotonic() + seconds
   while not holds():
     assert time.monotonic() < end
@@ -81,15 +81,19 @@ def test_a_killed_experiment_goes_on_and_leaves_no_process(
   tmp_path, monkeypatch
 ):
   monkeypatch.chdir(tmp_path)
-  here = pathlib.Path(__file__).parent
+  here = pathlib.Path(__file__)
   program = (
-    f"import pathlib, sys; sys.path[:0] = [{str(here)!r}]; import runner_test; "
-    "jobs = runner_test.killable(600); "
-    "runner_test.runner_of(pathlib.Path('.').resolve(), jobs).run()"
+    f"import pathlib, sys; sys.path[:0] = [{str(here.parent)!r}]; "
+    f"import {here.stem} as tests; jobs = tests.killable(600); "
+    "tests.runner_of(pathlib.Path('.').resolve(), jobs).run()"
   )
   first = subprocess.Popen([sys.executable, "-c", program])
-  wait_until((tmp_path / "starts").exists)
-  wait_until(lambda: starts(tmp_path))
+
+  def has_started():
+    assert first.poll() is None
+    return (tmp_path / "starts").exists() and starts(tmp_path)
+
+  wait_until(has_started)
   first.kill()
   first.wait()
   wait_until(lambda: not is_alive(starts(tmp_path)[0][1]))
