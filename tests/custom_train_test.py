@@ -212,6 +212,14 @@ def test_what_is_missing_is_said_before_anything_is_loaded(tmp_path):
   assert not (tmp_path / "run").exists()
 
 
+def test_a_loaded_model_writes_prompts_as_its_config_says(on_one_device):
+  model = api.load("embedded:orz-tiny", system_prompt="4", max_tokens=8)
+  assert model.prompt("1 +").text == "4\n\n1 +"
+  assert model.prompt("1 +", system_prompt="5").text == "5\n\n1 +"
+  with pytest.raises(ValueError, match="chat='on': the model has no chat"):
+    api.load("embedded:orz-tiny", chat="on").prompt("1 +")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_kills_change_no_metric(files, tmp_path, staleness):
