@@ -77,6 +77,7 @@ setuptools.setup(
   name="azr_jax",
   version=VERSION,
   description="Teaching language models to reason from verifiable rewards.",
+  url="https://github.com/azr-jax/azr_jax",
   long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
   long_description_content_type="text/markdown",
   license="Apache-2.0",
