@@ -8,7 +8,7 @@ from azr_jax import types
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import settings as learner_settings
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.run import compile_counter, step_log
+from azr_jax.run import compile_counter, starts, step_log
 from azr_jax.run.checkpoint import Checkpointer
 from azr_jax.run.session import Run
 from azr_jax.systems.system import System
@@ -67,6 +67,7 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
       )
     )
     done = run.latest_step(checkpoints)
+    starts.record(run.folder, run.hosts, done)
     state, ref_params, system_state = restore.training_state(
       experiment, run, checkpoints, done
     )
