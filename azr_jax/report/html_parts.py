@@ -77,7 +77,8 @@ def estimate(one: Estimate, unit: str, signed: bool = False) -> str:
   """Returns a number with its standard error, fractions in percent."""
   factor, suffix = (100, " %") if unit == units.FRACTION else (1, "")
   value, error = factor * one.value, factor * (one.stderr or 0.0)
-  # As many digits as the error has two of; three without an error.
+  # An error has two digits, and its value ends where it ends; a value without
+  # an error has three.
   if suffix:
     digits = 1
   elif error:

@@ -164,7 +164,7 @@ def _read_run(
     flagged=_texts(folder / text_monitor.FOLDER, max_texts),
     scores=read_scores(scores_folder),
     scores_folder=scores_folder,
-    starts=_json_lines(folder / STARTS) if (folder / STARTS).exists() else [],
+    starts=json_lines(folder / STARTS) if (folder / STARTS).exists() else [],
     updated=_written(path),
   )
 

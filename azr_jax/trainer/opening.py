@@ -67,7 +67,6 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
       )
     )
     done = run.latest_step(checkpoints)
-    starts.record(run.folder, run.hosts, done)
     state, ref_params, system_state = restore.training_state(
       experiment, run, checkpoints, done
     )
@@ -95,6 +94,8 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
     sampler = experiment.sampler
     sampler.warm_up(sampler.compute_params(state.params))
     run.barrier("the sampler is compiled")
+    # A run that cannot be built leaves no file, so its folder stays free.
+    starts.record(run.folder, run.hosts, done)
     log = at_exit.enter_context(
       step_log.StepLog(
         run.folder,

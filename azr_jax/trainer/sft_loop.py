@@ -75,11 +75,11 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
     c.train.keep_checkpoints, c.train.checksums
   ) as checkpoints:
     done = run.latest_step(checkpoints)
-    starts.record(run.folder, run.hosts, done)
     if done:
       state, _ = checkpoints.restore(done, learner.abstract)
     else:
       state = learner.init(source.load_params(mesh, rules))
+    starts.record(run.folder, run.hosts, done)
     saves = SaveSchedule(c.train, run)
     logged = checkpoints.restore_rows(done)
     with _Log(run, done + 1, c, logged) as log:

@@ -221,7 +221,7 @@ def test_the_headline_says_what_the_steps_show(tmp_path, slope, words):
   assert words in headline
   others = {"rose", "fell", "not clearly change"} - {words}
   assert not any(other in headline for other in others)
-  # What a healthy run shows is not said of this one.
+  # The page does not say of this run what a healthy run shows.
   shown = re.sub(r'<details class="hint">.*?</details>', "", text)
   assert "rises" not in shown
 
