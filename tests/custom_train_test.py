@@ -111,7 +111,8 @@ def test_it_trains_evaluates_and_resumes_with_failures_counted(
   evaluated = ["evaluation/custom/reward" in metrics for metrics in found]
   assert evaluated == [True, False, True, True]
   assert found[0]["evaluation/custom/items"] == 4
-  command.write([str(whole)], str(tmp_path / "report.html"))
+  out = str(tmp_path / "report.html")
+  command.write(command.Request((str(whole),), out))
   page = (tmp_path / "report.html").read_text()
   assert "brief" in page and "sometimes" in page
   rows = files / "rows.jsonl"

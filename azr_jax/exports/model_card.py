@@ -14,14 +14,13 @@ import azr_jax
 from azr_jax.report import reading
 from azr_jax.run import folder as run_folder
 from azr_jax.run import metrics
+from azr_jax.run.starts import STARTS
 from azr_jax.systems import registry
 
 FILE = "README.md"
 # How many steps at each end of a run are averaged.
 _END_STEPS = 5
 _REWARDS = r"((?:reward|correct|formatted)/.+/mean|evaluation/.+/pass@1)"
-# The records of a run's starts, one JSON object a line, with `commit`.
-_STARTS = "starts.jsonl"
 
 
 def build(
@@ -119,7 +118,7 @@ def _link(spec: str) -> str:
 
 def _commits(folder: pathlib.Path) -> str:
   """Returns the commits that the run was started at; "": none is recorded."""
-  path = folder / _STARTS
+  path = folder / STARTS
   starts = reading.json_lines(path) if path.exists() else []
   commits = [str(start["commit"]) for start in starts if start.get("commit")]
   return ", ".join(f"commit `{commit}`" for commit in dict.fromkeys(commits))

@@ -19,12 +19,16 @@ class Chart:
     family: the family of metrics whose healthy value is described below the
       chart; "": nothing is.
     missing: the value in steps that did not log the metric; None: no value.
+    panels: whether each metric has a figure of its own.
+    unit: of its metrics; "": as their names say.
   """
 
   title: str
   pattern: str
   family: str = ""
   missing: float | None = None
+  panels: bool = False
+  unit: str = ""
 
 
 def _program_metric(title: str, name: str) -> Chart:
@@ -38,6 +42,18 @@ PHASES = (
   ("seed", "propose", "learnability", "solve", "measures", "update"),
   ("collect", "update"),
 )
+# A metric of rewards by task type and role.
+TYPED_REWARD = r"reward/[^/]+/([^/]+)/([^/]+)/mean"
+BY_TYPE = "Rewards and lengths by type and role"
+# Section -> what stands below its title, for the system that it is true of.
+PAPER_FIGURES = {
+  BY_TYPE: ("azr", "As figures 15 to 17 of AZR (arXiv 2505.03335)."),
+  "Evaluation in training": ("azr", "As figure 14 of AZR (arXiv 2505.03335)."),
+  "Complexity and diversity of proposals": (
+    "azr",
+    "As figure 27 of AZR (arXiv 2505.03335).",
+  ),
+}
 SOLVED = r"learnability/[^/]+/(.+)/solved_(\d+)_of_(\d+)"
 SECTIONS: dict[str, tuple[Chart, ...]] = {
   "Rewards": (
@@ -57,9 +73,14 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
     Chart("Standard deviation of the reward", r"reward/[^/]+/(.+)/std"),
   ),
   "Evaluation in training": (
-    Chart("pass@1", r"evaluation/(.+)/pass@1/unbiased", family="evaluation"),
-    Chart("pass@1, by subset", r"evaluation/(.+/pass@1/.+)"),
-    Chart("Other scores", r"evaluation/(.+)"),
+    Chart(
+      "pass@1",
+      r"evaluation/(.+)/pass@1/unbiased",
+      family="evaluation",
+      panels=True,
+    ),
+    Chart("pass@1, by subset", r"evaluation/(.+/pass@1/.+)(?<!_stderr)"),
+    Chart("Other scores", r"evaluation/(.+)(?<!_stderr)"),
   ),
   "Lengths": (
     Chart("Tokens per completion", r"tokens/[^/]+/(.+)/mean", family="tokens"),

@@ -94,7 +94,8 @@ def test_it_trains_is_logged_saved_resumed_and_reported(tmp_path):
     "prompts": 3,
     "group_size": 2,
   }
-  command.write([str(whole)], str(tmp_path / "report.html"))
+  out = str(tmp_path / "report.html")
+  command.write(command.Request((str(whole),), out))
   assert "runs" in (tmp_path / "report.html").read_text()
 
 
