@@ -71,6 +71,11 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
       family="formatted",
     ),
     Chart("Standard deviation of the reward", r"reward/[^/]+/(.+)/std"),
+    Chart(
+      "Groups with equal rewards",
+      r"groups/[^/]+/(equal_fraction)",
+      family="groups",
+    ),
   ),
   "Evaluation in training": (
     Chart(
@@ -138,11 +143,6 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
     Chart("Scripts run", "interpreter/(calls|ok|error|timeout)"),
     Chart("Stage", "stage/[^/]+/(number)", family="stage"),
     Chart("Questions per group of the stage", "stage/[^/]+/(group.+)"),
-    Chart(
-      "Groups with equal rewards",
-      r"groups/[^/]+/(equal_fraction)",
-      family="groups",
-    ),
   ),
   "Executor": (
     Chart(
