@@ -22,7 +22,7 @@ PARAMETERS = {
   "05_prompt_distributions": "PUZZLES, STEPS = 200, 30",
 }
 # A notebook is read on the web, where a large one is not shown.
-MAX_BYTES = 500_000
+MAX_BYTES = 700_000
 # Pixels of a figure at most: the width of a notebook's column, twice.
 MAX_WIDTH = 2000
 # The first notebook trains as the shared run does, so that it finds programs in
