@@ -122,6 +122,7 @@ def test_it_trains_evaluates_and_resumes_with_failures_counted(
     train.train(config, str(whole))
 
 
+@pytest.mark.slow
 def test_a_reward_that_always_fails_ends_the_run_in_one_line(
   files, tmp_path, on_one_device
 ):

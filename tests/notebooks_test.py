@@ -15,8 +15,8 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 # Notebook -> the code that replaces its parameters.
 PARAMETERS = {
   "01_quickstart": "STEPS, ITEMS, WORKDIR = 1, 6, {folder!r}",
-  "02_your_own_reward": "MODEL, STEPS, WORKDIR = 'embedded:orz-tiny', 2, "
-  "{folder!r}\nOPTIONS = dict(prompts=4, group_size=4)",
+  "02_your_own_reward": "MODEL = 'embedded:orz-tiny'\nSTEPS, HELD_OUT = 1, 8\n"
+  "WORKDIR = {folder!r}\nOPTIONS = dict(prompts=4, group_size=4)",
   "03_tasks_and_executor": "",
   "04_training_dynamics": "RUN = {folder!r}",
   "05_prompt_distributions": "PUZZLES, STEPS = 200, 30",
@@ -112,8 +112,8 @@ def test_quickstart_trains_and_shows_proposals(tmp_path):
 
 def test_a_reward_of_one_s_own(tmp_path):
   printed = execute("02_your_own_reward", tmp_path / "run")
-  assert len(training.rows_of(tmp_path / "run")) == 2
-  assert "before: " in printed and "of 200 held-out sums" in printed
+  assert len(training.rows_of(tmp_path / "run")) == 1
+  assert "before: " in printed and "of 8 held-out sums" in printed
 
 
 def test_tasks_and_executor(tmp_path):

@@ -90,6 +90,7 @@ def test_errors_of_gcloud_are_retried(gcloud):
   assert len(started(gcloud)) == 2
 
 
+@pytest.mark.slow
 def test_errors_over_a_week_do_not_end_the_command(gcloud):
   error = "ERROR no route to host"
   answers = [error, "running", "running"] * 11 + ["0"]

@@ -431,9 +431,8 @@ def test_linear_decay_reaches_its_end():
   np.testing.assert_allclose(rates, want, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-  "estimator", [pytest.param("k3", marks=pytest.mark.slow), "full"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", ["k3", "full"])
 def test_a_reference_in_the_computation_s_type_changes_no_bit(
   one_device_mesh, estimator
 ):

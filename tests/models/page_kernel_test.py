@@ -35,7 +35,7 @@ def cache_of(lengths, kv_heads, head_size, dtype, seed=0):
   "lengths, kv_heads, group",
   [
     (SHORT, 1, 7),
-    (SHORT, 4, 2),
+    pytest.param(SHORT, 4, 2, marks=pytest.mark.slow),
     ((0, 0), 1, 1),
     *(
       pytest.param(LENGTHS, *heads, marks=pytest.mark.slow)

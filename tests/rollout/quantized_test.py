@@ -62,7 +62,7 @@ def test_a_cache_of_8_bits_is_near_one_of_floats(params, one_device_mesh, name):
 @pytest.mark.parametrize(
   "changes",
   [
-    {"prefill_tokens": 4, "page_size": 3},
+    pytest.param({"prefill_tokens": 4, "page_size": 3}, marks=pytest.mark.slow),
     pytest.param({"attention": "kernel"}, marks=pytest.mark.slow),
     pytest.param({"layers": "unrolled"}, marks=pytest.mark.slow),
     pytest.param({"slots": 1, "decode_chunk": 10}, marks=pytest.mark.slow),
