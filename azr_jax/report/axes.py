@@ -9,6 +9,7 @@ from azr_jax.report import units
 # the others beyond them, because they would flatten the rest of the line.
 _FAR = 3.0
 _TAIL = 0.03  # the fraction of values on each side that may be left out
+_ROUNDING = 1e-6  # of a value, as of sums of float32
 
 
 def value_range(values: Sequence[float]) -> tuple[float, float]:
@@ -18,7 +19,7 @@ def value_range(values: Sequence[float]) -> tuple[float, float]:
   extends to both sides of the value.
   """
   low, high = min(values), max(values)
-  if high - low < 1e-12 * max(abs(low), abs(high)):
+  if is_constant(values):
     low = high
   if low == high and 0 <= low <= 1:  # probably a fraction
     return 0.0, 1.0
@@ -28,6 +29,12 @@ def value_range(values: Sequence[float]) -> tuple[float, float]:
       low = max(low, 0.0)
   step = round_step((high - low) / 4)
   return math.floor(low / step) * step, math.ceil(high / step) * step
+
+
+def is_constant(values: Sequence[float]) -> bool:
+  """Whether values differ by no more than the rounding of 32 bits."""
+  low, high = min(values), max(values)
+  return high - low <= _ROUNDING * max(abs(low), abs(high))
 
 
 def chart_range(values: Sequence[float], unit: str) -> tuple[float, float]:
@@ -51,18 +58,40 @@ def chart_range(values: Sequence[float], unit: str) -> tuple[float, float]:
   return value_range(values)
 
 
+def grid_step(limits: tuple[float, float]) -> float:
+  """Returns the distance of grid lines, of which one is at each end."""
+  length = limits[1] - limits[0]
+  steps = [round_step(length / parts) for parts in (4, 6)]
+  whole = [s for s in steps if abs(length / s - round(length / s)) < 1e-6]
+  return (whole or steps)[0]
+
+
 def round_step(step: float) -> float:
   """Rounds up to 1, 2, 5 or 10 times a power of ten."""
   power = 10.0 ** math.floor(math.log10(step))
   return next(m * power for m in (1, 2, 5, 10) if m * power >= step * 0.999)
 
 
+def power(step: float) -> int:
+  """Returns the power of ten that an axis with such a step is written in.
+
+  It is a multiple of 3, and 0 for steps whose ticks are short as they are.
+  """
+  first = exponent(step * 1.0001)
+  return 0 if -3 <= first <= 3 else 3 * math.floor((first + 1) / 3)
+
+
 def tick(value: float, step: float) -> str:
-  """Formats a number at a grid line with as many digits as the axis needs."""
-  if abs(value) >= 10_000:
-    return f"{value / 1000:g}k"
-  digits = max(0, -math.floor(math.log10(step)))
-  return f"{value:.{digits}f}" if digits <= 4 else f"{value:.1e}"
+  """Formats a number at a grid line with as many digits as the axis needs.
+
+  Args:
+    value: the number.
+    step: from grid line to grid line; the text is in units of its `power`.
+  """
+  factor = 10.0 ** power(step)
+  digits = max(0, -exponent(step / factor * 1.0001))
+  text = f"{value / factor:.{digits}f}"
+  return text.removeprefix("-") if not float(text) else text
 
 
 def number(value: float) -> str:

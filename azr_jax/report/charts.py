@@ -14,6 +14,8 @@ _DASHES = 3  # the stylesheet's classes d0, d1, ...
 # evaluations, is not smoothed, and its values are marked.
 _DENSE = 0.5
 _MAX_MARKS = 60
+# In a chart of more lines, the values behind their means are not drawn.
+_MAX_RAW = 4
 # Label -> one value or None per step.
 Series = Mapping[str, Sequence[float | None]]
 
@@ -73,7 +75,8 @@ def lines(
     limits: the ends of the vertical axis; values beyond are drawn at its end.
     last_step: the end of the horizontal axis.
     unit: of the vertical axis.
-    smooth: the steps of a running mean, which is drawn over the values.
+    smooth: the steps of a running mean, which is drawn over the values, or in
+      their place in a chart of many lines.
 
   Returns:
     An `svg` element; its polylines have the label as `data-label`, and those of
@@ -82,10 +85,10 @@ def lines(
   shapes = []
   for line in drawn:
     is_smooth = smooth > 1 and line.is_dense
-    parts = _polylines(
-      line, line.values, limits, last_step, " raw" if is_smooth else ""
-    )
-    shapes += parts
+    if not is_smooth or len(drawn) <= _MAX_RAW:
+      shapes += _polylines(
+        line, line.values, limits, last_step, " raw" if is_smooth else ""
+      )
     if is_smooth:
       shapes += _polylines(line, line.smoothed(smooth), limits, last_step)
     elif len(line.known) <= _MAX_MARKS and not line.is_dense:

@@ -65,21 +65,11 @@ def _histogram(
 
 def phases(figures: Figures) -> str:
   """Draws the seconds of a step's phases on top of each other, per run."""
-  series_of_runs = []
-  for run in figures.runs:
-    for names in sections.PHASES:
-      series = {
-        name: run.values[f"time/{name}"]
-        for name in names
-        if f"time/{name}" in run.values
-      }
-      if len(series) > 1 and names[0] in series or len(series) > 2:
-        break
-    figures.drawn |= {f"time/{name}" for name in series}
-    series_of_runs.append(series)
+  of_runs = [_phases(run) for run in figures.runs]
+  figures.drawn |= {f"time/{name}" for _, series in of_runs for name in series}
   totals = sorted(
     sum(v for v in step if v is not None)
-    for series in series_of_runs
+    for _, series in of_runs
     for step in zip(*series.values(), strict=True)
   )
   if not totals:
@@ -92,12 +82,30 @@ def phases(figures: Figures) -> str:
   return "".join(
     figure(
       "Seconds of a step" + (f", {run.name}" if len(figures.runs) > 1 else ""),
-      charts.stacked(run.steps, series, limits[1], last, "seconds"),
+      charts.stacked(steps, series, limits[1], last, "seconds"),
       "".join(charts.area_key(name, i) for i, name in enumerate(series)),
       _clipped(series, limits[1]),
     )
-    for run, series in zip(figures.runs, series_of_runs, strict=True)
+    for run, (steps, series) in zip(figures.runs, of_runs, strict=True)
     if series
+  )
+
+
+def _phases(run: Run) -> tuple[list[int], dict[str, list[float | None]]]:
+  """Returns the steps that have phases, and the seconds of each phase."""
+  series = {
+    name: run.values[f"time/{name}"]
+    for name in sections.PHASES
+    if f"time/{name}" in run.values
+  }
+  kept = [
+    i
+    for i, step in enumerate(zip(*series.values(), strict=True))
+    if any(seconds is not None for seconds in step)
+  ]
+  return (
+    [run.steps[i] for i in kept],
+    {name: [values[i] for i in kept] for name, values in series.items()},
   )
 
 

@@ -36,16 +36,10 @@ class Figures:
     self.drawn: set[str] = set()
     self._constant: list[str] = []
 
-  def take_constants(self) -> str:
-    """Returns what was constant since the last call, as HTML."""
+  def take_constants(self) -> list[str]:
+    """Returns the metrics that were found constant since the last call."""
     found, self._constant = self._constant, []
-    if not found:
-      return ""
-    items = "".join(f"<li>{text}</li>" for text in found)
-    return (
-      f'<details class="constant"><summary>{len(found)} without a figure: '
-      f"constant in each run</summary><ul>{items}</ul></details>"
-    )
+    return found
 
   def figure(self, chart: Chart, hint: str = "") -> str:
     """Draws a chart; returns its figures, "" if there is nothing to draw.
@@ -88,7 +82,7 @@ class Figures:
 
   def _constant_text(self, lines: Sequence[Line]) -> str:
     """Returns the values of a metric that no run changes, or ""."""
-    if any(len({*line.known}) > 1 for line in lines):
+    if not all(axes.is_constant(line.known) for line in lines):
       return ""
     if all(len(line.known) < 2 for line in lines):
       return ""
@@ -155,6 +149,17 @@ class Figures:
       self.figure(Chart(family, rf"{re.escape(family)}/(.+)"))
       for family in families
     )
+
+
+def constants(found: Sequence[str]) -> str:
+  """Returns metrics that are constant, in HTML, as a list that opens."""
+  if not found:
+    return ""
+  items = "".join(f"<li>{text}</li>" for text in found)
+  return (
+    f'<details class="constant"><summary>{len(found)} without a figure: '
+    f"constant in each run</summary><ul>{items}</ul></details>"
+  )
 
 
 def figure(title: str, drawing: str, keys: str, note: str = "") -> str:

@@ -5,7 +5,7 @@ import html
 from azr_jax.report import axes
 
 WIDTH, HEIGHT = 360, 210
-LEFT, RIGHT, TOP, BOTTOM = 46, 8, 18, 22
+LEFT, RIGHT, TOP, BOTTOM = 48, 8, 24, 22
 
 
 def x_of(step: float, last_step: int) -> float:
@@ -39,9 +39,10 @@ def frame(
 def vertical_axis(limits: tuple[float, float], unit: str) -> str:
   """Draws grid lines with their values, and the unit above them."""
   low, high = limits
-  step = axes.round_step((high - low) / 4)
+  step = axes.grid_step(limits)
   count = round((high - low) / step)
-  parts = [text(2, 10, unit, "start")] if unit else []
+  words = " ".join(filter(None, (_times(axes.power(step)), unit)))
+  parts = [text(2, 10, words, "start")] if words else []
   for index in range(count + 1):
     value = low + index * step
     y = y_of(value, limits)
@@ -50,6 +51,20 @@ def vertical_axis(limits: tuple[float, float], unit: str) -> str:
       + text(LEFT - 5, y + 3.5, axes.tick(value, step), "end")
     )
   return "".join(parts)
+
+
+def _times(power: int) -> str:
+  """Returns what the numbers of an axis are to be multiplied by, or ""."""
+  if not power:
+    return ""
+  digits = str.maketrans(
+    "-0123456789",
+    "\N{SUPERSCRIPT MINUS}\N{SUPERSCRIPT ZERO}\N{SUPERSCRIPT ONE}"
+    "\N{SUPERSCRIPT TWO}\N{SUPERSCRIPT THREE}\N{SUPERSCRIPT FOUR}"
+    "\N{SUPERSCRIPT FIVE}\N{SUPERSCRIPT SIX}\N{SUPERSCRIPT SEVEN}"
+    "\N{SUPERSCRIPT EIGHT}\N{SUPERSCRIPT NINE}",
+  )
+  return f"\N{MULTIPLICATION SIGN} 10{str(power).translate(digits)}"
 
 
 def text(x: float, y: float, words: str, anchor: str) -> str:

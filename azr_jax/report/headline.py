@@ -5,7 +5,6 @@ Every sentence is computed. A change is called one beyond two standard errors;
 """
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 
 from azr_jax.report import changes, html_parts, run_tables, units
@@ -15,16 +14,18 @@ from azr_jax.report.reading import Run
 from azr_jax.report.scores import Benchmarks
 
 _ARROW = "\N{RIGHTWARDS ARROW}"
+_CORRECT, _REWARD = "correct in training", "reward in training"
+_MAX_NAMED = 4  # quantities in a sentence
 # Pattern of metrics -> what the table calls them. The groups are the label.
 _EVALUATED = (
   (r"evaluation/(.+)/pass@1/unbiased", "pass@1"),
   (r"evaluation/(.+)/reward", "reward"),
 )
 _TRAINED = (
-  (r"correct/[^/]+/(.+)/mean", "correct in training"),
-  (r"reward/[^/]+/(.+)/mean", "reward in training"),
-  (r"tokens/[^/]+/(.+)/mean", "response"),
-  (r"learner/entropy()", "entropy"),
+  (r"correct/[^/]+/(.+)/mean", _CORRECT),
+  (r"reward/[^/]+/(.+)/mean", _REWARD),
+  (r"tokens/[^/]+/(.+)/mean", "tokens per response"),
+  (r"learner/entropy()", "entropy in nats"),
 )
 # Sentences are made of the first kind of evidence that a run has.
 _VERBS = {"up": "rose", "down": "fell"}
@@ -39,12 +40,14 @@ class Quantity:
     unit: of its values.
     changes: from before to after, by the run's name.
     is_held_out: whether it is a score of problems outside of training.
+    is_goal: whether more of it is better.
   """
 
   name: str
   unit: str
   changes: Mapping[str, Change]
   is_held_out: bool
+  is_goal: bool = True
 
 
 def quantities(
@@ -96,6 +99,7 @@ def quantities(
             }
           ),
           False,
+          words in (_CORRECT, _REWARD),
         )
       )
   return [quantity for quantity in found if quantity.changes]
@@ -141,14 +145,16 @@ def build(runs: Sequence[Run], benchmarks: Benchmarks) -> str:
 def _sentence(run: Run, rows: Sequence[Quantity], with_name: bool) -> str:
   """Returns in a sentence how a run's best evidence changed."""
   mine = [row for row in rows if run.name in row.changes]
-  chosen = [row for row in mine if row.is_held_out] or [
-    row for row in mine if re.match(r"(correct|reward) in", row.name)
-  ]
+  chosen = (
+    [row for row in mine if row.is_held_out]
+    or [row for row in mine if row.name.startswith(_CORRECT)]
+    or [row for row in mine if row.name.startswith(_REWARD)]
+  )
   name = f"{html_parts.as_html(run.name)}: " if with_name else ""
   if not chosen:
     return f"{name}too few steps to say whether it learned."
   parts = []
-  for row in chosen[:4]:
+  for row in chosen[:_MAX_NAMED]:
     change = row.changes[run.name]
     if change.difference.stderr is None:
       text = "went"
@@ -160,6 +166,8 @@ def _sentence(run: Run, rows: Sequence[Quantity], with_name: bool) -> str:
       f"<b>{html_parts.as_html(row.name)}</b> {text} "
       f"{html_parts.change(change, row.unit).text}"
     )
+  if len(chosen) > _MAX_NAMED:
+    parts.append(f"{len(chosen) - _MAX_NAMED} more are in the table")
   return name + "; ".join(parts) + "."
 
 
@@ -172,11 +180,11 @@ def _row(quantity: Quantity, names: Sequence[str]) -> list[Cell]:
     if change is None:
       cells.append("\N{EN DASH}")
       continue
-    cell = html_parts.change(change, quantity.unit)
+    cell = html_parts.change(change, quantity.unit, quantity.is_goal)
     if name != names[0] and base is not None:
       apart = change.last.minus(base.last)
       words = html_parts.difference_of(
-        apart, quantity.unit, f"after, against {names[0]}"
+        apart, quantity.unit, quantity.is_goal, f"after, against {names[0]}"
       )
       cell = Html(f"{cell.text}<br>{words.text}")
     cells.append(cell)
@@ -202,7 +210,7 @@ def _footnote(
     )
   notes.append(
     "Coloured: beyond two standard errors, of one run each; another seed may "
-    "differ by more."
+    "differ by more. Green is better, red is worse, blue is neither."
   )
   if len({run.done for run in runs}) > 1:
     notes.append(
@@ -234,7 +242,7 @@ def over_seeds(
         changes.mean([one.last.value for one in found]),
         changes.mean([one.difference.value for one in found]),
       )
-      cells.append(html_parts.change(mean, row.unit))
+      cells.append(html_parts.change(mean, row.unit, row.is_goal))
     table.append(cells)
   note = (
     '<p class="hint">Means over runs that differ in <code>seed</code> alone, '

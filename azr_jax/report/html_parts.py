@@ -49,7 +49,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
   """Returns a table; on a phone each row is a list of its cells.
 
   Args:
-    head: the names of the columns; a phone shows them beside the cells.
+    head: the names of the columns; a phone shows them beside the cells. A
+      table of two columns whose second one has no name shows no head.
     rows: the cells of each row; the first one names it.
   """
   names = "".join(f"<th>{html.escape(name)}</th>" for name in head)
@@ -62,9 +63,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     + "</tr>"
     for row in rows
   )
+  is_pairs = len(head) == 2 and not head[1]
+  top = "" if is_pairs else f"<thead><tr>{names}</tr></thead>"
+  kind = ' class="pairs"' if is_pairs else ""
   return (
-    f'<div class="wide"><table><thead><tr>{names}</tr></thead>'
-    f"<tbody>{body}</tbody></table></div>"
+    f'<div class="wide"><table{kind}>{top}<tbody>{body}</tbody></table></div>'
   )
 
 
@@ -94,25 +97,28 @@ def estimate(one: Estimate, unit: str, signed: bool = False) -> str:
   return text + suffix
 
 
-def change(one: Change, unit: str) -> Html:
+def change(one: Change, unit: str, is_goal: bool = True) -> Html:
   """Returns the first and last values and their difference, coloured."""
   difference = one.difference
   return Html(
     f"<span>{estimate(one.first, unit)} \N{RIGHTWARDS ARROW} "
     f"{estimate(one.last, unit)}</span> "
-    f"{difference_of(difference, unit).text}"
+    f"{difference_of(difference, unit, is_goal).text}"
   )
 
 
-def difference_of(one: Estimate, unit: str, against: str = "") -> Html:
+def difference_of(
+  one: Estimate, unit: str, is_goal: bool = True, against: str = ""
+) -> Html:
   """Returns a difference, bold; coloured if it is beyond two standard errors.
 
   Args:
     one: the difference.
     unit: of the quantity.
+    is_goal: whether more of it is better; otherwise the colour is neutral.
     against: what it is the difference to, named behind it.
   """
-  kind = one.direction()
+  kind = one.direction() if is_goal else one.direction() and "neutral"
   words = f" <small>{html.escape(against)}</small>" if against else ""
   return Html(
     f'<b class="change {kind}">{estimate(one, unit, signed=True)}</b>{words}'

@@ -15,7 +15,7 @@ from azr_jax.report import (
   run_tables,
   sections,
 )
-from azr_jax.report.figures import Figures
+from azr_jax.report.figures import Figures, constants
 from azr_jax.report.reading import Run
 from azr_jax.report.scores import Benchmarks
 from azr_jax.systems import registry as systems
@@ -89,9 +89,10 @@ def _figures(runs: Sequence[Run], smooth: int) -> list[str]:
     f"<h3>{html.escape(kind)}</h3>{html_parts.grid(shown)}"
     for kind, shown in distributions.by_type(figures)
   )
-  typed += figures.take_constants()
+  typed += constants(figures.take_constants())
   if typed:
     body.append(_figure_section(sections.BY_TYPE, typed, runs))
+  elsewhere: list[str] = []  # constant in sections without figures
   for name, section_charts in sections.SECTIONS.items():
     shown = "".join(
       figures.figure(chart, healthy.get(chart.family, ""))
@@ -101,17 +102,21 @@ def _figures(runs: Sequence[Run], smooth: int) -> list[str]:
       shown += distributions.histograms(figures)
     if name == sections.TIME:
       shown = distributions.phases(figures) + shown
-    constant = figures.take_constants()
-    if shown or constant:
-      content = html_parts.grid(shown) + constant
+    found = figures.take_constants()
+    if shown:
+      content = html_parts.grid(shown) + constants(found)
       body.append(_figure_section(name, content, runs))
+    else:
+      elsewhere += found
   shown = figures.others()
-  constant = figures.take_constants()
+  constant = constants(elsewhere + figures.take_constants())
   if shown or constant:
     content = html_parts.grid(shown) + constant
     body.append(html_parts.section(sections.OTHERS, content))
   if body:
-    mean = f"thick: the mean of up to {smooth} steps; " if smooth > 1 else ""
+    mean = (
+      f"thick lines: the mean of up to {smooth} steps; " if smooth > 1 else ""
+    )
     arrow = "\N{RIGHTWARDS ARROW}"
     body[0] = (
       f'<p class="hint">In the figures: {mean}a {arrow} b: the means of the '

@@ -26,12 +26,7 @@ _LAST_STEPS = 10
 
 def about(runs: Sequence[Run]) -> str:
   """Returns tables of the runs, of their settings and of the differences."""
-  names = ["", *_columns(runs)]
-  facts = [_facts(run) for run in runs]
-  rows: list[list[Cell]] = [
-    [key, *(one[key] for one in facts)] for key in facts[0]
-  ]
-  shown = html_parts.table(names, rows) + _differences(runs)
+  shown = _facts_table(runs) + _differences(runs)
   main = "|".join(f"(?:{pattern})" for pattern in _MAIN_SETTINGS)
   keys = sorted({key for run in runs for key in run.config})
   settings = [key for key in keys if re.fullmatch(main, key)]
@@ -41,6 +36,26 @@ def about(runs: Sequence[Run]) -> str:
     shown += html_parts.folded(
       f"all {len(keys)} settings", _settings(runs, keys)
     )
+  return shown
+
+
+def _facts_table(runs: Sequence[Run]) -> str:
+  """Returns what all runs have in common, and then in what they differ."""
+  facts = [_facts(run) for run in runs]
+  same, differing, unknown = [], [], []
+  for key, first in facts[0].items():
+    row: list[Cell] = [key, *(one[key] for one in facts)]
+    if len({*row[1:]}) > 1:
+      differing.append(row)
+    elif first == _UNKNOWN:
+      unknown.append(key)
+    else:
+      same.append(row[:2])
+  if unknown:
+    same.append([_UNKNOWN, ", ".join(unknown)])
+  shown = html_parts.table(["", ""], same)
+  if differing:
+    shown += html_parts.table(["", *_columns(runs)], differing)
   return shown
 
 
@@ -127,7 +142,7 @@ def _all_different(run: Run, describe: Any) -> str:
 
 def _columns(runs: Sequence[Run]) -> list[str]:
   """Returns the names of the runs' columns; one run needs none."""
-  return [run.name for run in runs] if len(runs) > 1 else ["value"]
+  return [run.name for run in runs] if len(runs) > 1 else [""]
 
 
 def _settings(runs: Sequence[Run], keys: Sequence[str]) -> str:

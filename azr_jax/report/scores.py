@@ -93,7 +93,9 @@ class Benchmarks:
         cell = _cell(run.scores, name)
         if change := changes.get(name, {}).get(run.name):
           difference = html_parts.difference_of(
-            change.difference, units.FRACTION, "paired" if change.paired else ""
+            change.difference,
+            units.FRACTION,
+            against="paired" if change.paired else "",
           )
           cell = Html(f"{html_parts.as_html(cell)} {difference.text}")
         cells.append(cell)

@@ -37,11 +37,7 @@ def _program_metric(title: str, name: str) -> Chart:
 
 OTHERS = "Everything else"
 LEARNABILITY, TIME = "Learnability", "Time"
-# The consecutive phases of a step: AZR's, then the other systems'.
-PHASES = (
-  ("seed", "propose", "learnability", "solve", "measures", "update"),
-  ("collect", "update"),
-)
+PHASES = ("collect", "update")  # of a step, one after the other
 # A metric of rewards by task type and role.
 TYPED_REWARD = r"reward/[^/]+/([^/]+)/([^/]+)/mean"
 BY_TYPE = "Rewards and lengths by type and role"
@@ -73,7 +69,7 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
     Chart("Standard deviation of the reward", r"reward/[^/]+/(.+)/std"),
     Chart(
       "Groups with equal rewards",
-      r"groups/[^/]+/(equal_fraction)",
+      r"groups/[^/]+/equal_fraction",
       family="groups",
     ),
   ),
@@ -84,7 +80,10 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
       family="evaluation",
       panels=True,
     ),
-    Chart("pass@1, by subset", r"evaluation/(.+/pass@1/.+)(?<!_stderr)"),
+    Chart(
+      "pass@1, of first responses or a subset",
+      r"evaluation/(.+/pass@1/.+)(?<!_stderr)",
+    ),
     Chart("Other scores", r"evaluation/(.+)(?<!_stderr)"),
   ),
   "Lengths": (
@@ -124,7 +123,7 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
   ),
   "Conversations with code": (
     Chart("Scripts per conversation", r"calls/[^/]+/(.+)/mean", family="calls"),
-    Chart("Conversations without a script", r"calls/[^/]+/(none_fraction)"),
+    Chart("Conversations without a script", r"calls/[^/]+/none_fraction"),
     Chart(
       "Conversations that check an answer by a script",
       r"self_check/[^/]+/(.+)/mean",
@@ -141,7 +140,7 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
       family="interpreter",
     ),
     Chart("Scripts run", "interpreter/(calls|ok|error|timeout)"),
-    Chart("Stage", "stage/[^/]+/(number)", family="stage"),
+    Chart("Stage", "stage/[^/]+/number", family="stage"),
     Chart("Questions per group of the stage", "stage/[^/]+/(group.+)"),
   ),
   "Executor": (
@@ -150,7 +149,7 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
       "executor/(ok|error|timeout|blocked|nondeterministic)",
       family="executor",
     ),
-    Chart("Programs", "executor/(programs)"),
+    Chart("Programs", "executor/programs"),
   ),
   TIME: (
     Chart("Waiting times", r"time/(.*wait.*)", family="time"),
@@ -163,12 +162,12 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
       "Fraction of the devices' rates: matrix units, memory",
       "device/(update/mfu|rollout/bandwidth_fraction)",
     ),
-    Chart("Live slots, fraction", "device/rollout/(live_slots_fraction)"),
+    Chart("Fraction of live slots", "device/rollout/live_slots_fraction"),
     Chart("Tokens per second and device", "device/(.+)/tokens_per_s"),
   ),
   "Learner": (
-    Chart("Entropy", "learner/(entropy)", family="learner"),
-    Chart("Gradient norm", "learner/(grad_norm)"),
+    Chart("Entropy", "learner/entropy", family="learner"),
+    Chart("Gradient norm", "learner/grad_norm"),
     Chart("Fraction of clipped ratios", "learner/(.*clip.*)"),
     Chart("Loss", "learner/(.*loss.*)"),
     Chart(
@@ -180,7 +179,7 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
       "Corrected samples: truncated, effective fraction",
       "learner/correction/(truncated_fraction|effective_fraction)",
     ),
-    Chart("Critic", "critic/(.+)", family="critic"),
+    Chart("Critic", "critic/(.+)", family="critic", panels=True),
   ),
   "Safety": (Chart("Flagged", "safety/(.+)", family="safety"),),
 }
