@@ -147,14 +147,13 @@ class Scheduler:
     length = len(sequence.token_ids) + len(token_ids)
     if length >= sequence.request.max_new_tokens:
       sequence.finish_reason = "length"
-      self._allocator.drop(sequence)
+      self._leave(sequence)
       self.stages.ended.append(sequence)
       return
     sequence.receive_tool_output(token_ids, self.version)
     sequence.finish_reason = sequence.reason_at_limit
     if sequence.finish_reason is not None:
-      self._allocator.drop(sequence)
-      self.meter.ended(sequence.num_written)
+      self._leave(sequence)
       self.stages.ended.append(sequence)
     elif sequence.cached is None:
       self.add(sequence.request, [sequence])
@@ -205,12 +204,15 @@ class Scheduler:
         continue
       self._collect_slot(slot, sequence, output)
       if sequence.finish_reason is not None:
-        self._allocator.drop(sequence)
-        self.meter.ended(sequence.num_written)
+        self._leave(sequence)
         ended.append(sequence)
-    for sequence in ended:
-      conversations.forget(sequence)
     return ended
+
+  def _leave(self, sequence: SequenceState) -> None:
+    """Counts a sequence that has ended, and frees what it has."""
+    self._allocator.drop(sequence)
+    self.meter.ended(sequence.num_written)
+    conversations.forget(sequence)
 
   def _collect_slot(
     self, slot: int, sequence: SequenceState, output: decode_lib.DecodeOutput

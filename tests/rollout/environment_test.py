@@ -207,15 +207,32 @@ def test_conversations_on_eight_devices_are_those_on_one(
     )
 
 
+class ForgetfulEnvironment(ScriptedEnvironment):
+  """Notes which conversations it has been told to forget."""
+
+  def __init__(self):
+    super().__init__()
+    self.forgotten = []
+
+  def forget(self, sequence_id):
+    super().forget(sequence_id)
+    self.forgotten.append(sequence_id)
+
+
 def test_a_tool_output_that_leaves_no_room_ends_the_conversation(
   params, one_device_mesh
 ):
   short = policy(
     params, one_device_mesh, max_tokens=30, extend_chunk=8, page_size=48
   )
-  conversations = converse(short, ScriptedEnvironment())
+  short.sampler.meter.take()
+  environment = ForgetfulEnvironment()
+  conversations = converse(short, environment)
   reasons = {c.finish_reason for c in conversations.values()}
   assert "length" in reasons
+  assert sorted(environment.forgotten) == sorted(conversations)
+  written = sum(int(c.loss_mask.sum()) for c in conversations.values())
+  assert short.sampler.meter.take().counts.tokens == written
   for completion in conversations.values():
     assert len(completion.token_ids) <= 30
     if completion.finish_reason == "length":
