@@ -1,10 +1,14 @@
 """Packaging of azr_jax: dependencies, extras and console scripts."""
 
 import pathlib
+import re
 
 import setuptools
 
 ROOT = pathlib.Path(__file__).parent
+
+_FIRST_FILE = (ROOT / "azr_jax" / "__init__.py").read_text(encoding="utf-8")
+VERSION = re.findall(r'^__version__ = "(.+)"$', _FIRST_FILE, re.MULTILINE)[0]
 
 INSTALL_REQUIRES = [
   "absl-py>=2.1",
@@ -50,6 +54,7 @@ TEST_REQUIRES = [
   *SERVE_REQUIRES,
   "beartype>=0.20",
   "chex>=0.1.88",
+  "dockerfile-parse>=2.0",
   "hypothesis>=6.100",
   "ipykernel>=6.29",
   "math-verify>=0.7",
@@ -70,8 +75,9 @@ TEST_REQUIRES = [
 
 setuptools.setup(
   name="azr_jax",
-  version="0.1.0",
+  version=VERSION,
   description="Teaching language models to reason from verifiable rewards.",
+  url="https://github.com/azr-jax/azr_jax",
   long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
   long_description_content_type="text/markdown",
   license="Apache-2.0",
@@ -82,7 +88,7 @@ setuptools.setup(
   install_requires=INSTALL_REQUIRES,
   extras_require={
     "tpu": ["gcsfs>=2024.6", "jax[tpu]>=0.10"],
-    "cuda": ["jax[cuda12]>=0.10"],
+    "cuda": ["gcsfs>=2024.6", "jax[cuda12]>=0.10"],
     "gpu_compile": GPU_COMPILE_REQUIRES,
     "docs": DOCS_REQUIRES,
     "test": TEST_REQUIRES,
@@ -101,6 +107,7 @@ setuptools.setup(
       "azr-sft=azr_jax.sft:run",
       "azr-evaluate=azr_jax.evaluate:run",
       "azr-compare=azr_jax.compare:run",
+      "azr-experiment=azr_jax.experiment:run",
       "azr-export=azr_jax.export:run",
       "azr-fetch=azr_jax.fetch:run",
       "azr-report=azr_jax.report.__main__:run",

@@ -8,6 +8,7 @@
   python -m azr_jax.benchmark conversations [--sleep_s 0.5] [--slots 64] ...
   python -m azr_jax.benchmark overlap [--nodes 3] [--slots 256] ...
   python -m azr_jax.benchmark readers [--sizes 4096 65536] [--readers NAME ...]
+  python -m azr_jax.benchmark serve [--model=SPEC] [--clients=64] ...
 
 `python -m azr_jax.benchmark COMMAND --help` lists the flags of a command and
 explains the keys of its output. `machine` is in all of them: cores, Python,
@@ -27,6 +28,7 @@ from azr_jax.perf.commands import (
   overlap,
   readers,
   sampler,
+  serve,
   step,
   sweep,
   update,
@@ -43,6 +45,7 @@ COMMANDS: dict[str, commands.Command] = {
   "conversations": conversations,
   "overlap": overlap,
   "readers": readers,
+  "serve": serve,
 }
 
 

@@ -1,57 +1,22 @@
-"""Writes a run's newest checkpoint as a Hugging Face safetensors folder.
+"""Writes a run's newest checkpoint as files that other programs run.
 
 python -m azr_jax.export --workdir=RUN --out=DIR [--dtype=float32]
+
+`--formats=safetensors` makes a folder that `transformers` and vLLM load;
+`gguf` the file `model.gguf` of llama.cpp; both are possible. README.md becomes
+the model's card: method, steps, rewards, the benchmarks of `RUN_scores` (or
+`--scores`) beside those of `--base`, and the config. `--push_to=OWNER/NAME`
+uploads the folder's files to the Hugging Face hub, with HF_TOKEN.
 """
 
 import pathlib
 
-import ml_collections
 from absl import flags
 
 from azr_jax.cli import front
-from azr_jax.models import safetensors_io
-from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.run import console, storage
-from azr_jax.trainer import restore
-from azr_jax.trainer import settings as train_settings
-
-
-def export(
-  config: ml_collections.ConfigDict, workdir: str, out: str, dtype: str
-) -> None:
-  """Exports the model of a run folder (or of a model spec).
-
-  Args:
-    config: of `configs/evaluate.py`; its mesh and sharding are used.
-    workdir: a run folder, or any model spec.
-    out: the folder to write; made if missing.
-    dtype: float32, float16 or bfloat16.
-
-  Raises:
-    ValueError: the run has no checkpoint, `out` holds a run, or the dtype is
-      unknown.
-  """
-  if dtype not in safetensors_io.DTYPES:
-    raise ValueError(
-      f"dtype={dtype!r}: expected one of {tuple(safetensors_io.DTYPES)}"
-    )
-  spec = storage.resolve(workdir)
-  if "/" in workdir and ":" not in workdir and not spec.exists():
-    raise ValueError(f"--workdir={workdir}: there is no such folder")
-  folder = pathlib.Path(out).expanduser()
-  if (folder / "checkpoints").exists() or (folder / "metrics.jsonl").exists():
-    raise ValueError(
-      f"--out={out}: expected a folder of its own, because this one holds a run"
-    )
-  c = train_settings.read(train_settings.EvaluateSettings, config)
-  mesh = mesh_lib.make_mesh(c.mesh.sizes())
-  source, params = restore.load_model(c, workdir, mesh)
-  tokenizer = source.tokenizer
-  safetensors_io.save(
-    params, source.config, folder, dtype=dtype, eos_ids=tokenizer.eos_ids
-  )
-  tokenizer.save(folder)
-  console.print_status(f"{workdir} is in {folder} as {dtype}")
+from azr_jax.exports import hub_upload
+from azr_jax.exports.command import FORMATS, SAFETENSORS, export
+from azr_jax.run import console
 
 
 def run() -> None:
@@ -61,12 +26,46 @@ def run() -> None:
     "workdir", None, "A run folder or model spec.", required=True
   )
   out = flags.DEFINE_string("out", None, "The folder to write.", required=True)
-  dtype = flags.DEFINE_string("dtype", "bfloat16", "Type of the weights.")
-  front.run(
-    __doc__,
-    lambda: export(config.value, workdir.value, out.value, dtype.value),
-    default_config="configs/evaluate.py",
+  dtype = flags.DEFINE_string(
+    "dtype", "bfloat16", "Type of the weights; q8_0 for gguf alone."
   )
+  formats = flags.DEFINE_list(
+    "formats", [SAFETENSORS], f"Some of {','.join(FORMATS)}."
+  )
+  scores = flags.DEFINE_string(
+    "scores", "", "Scores for the card; by default those in RUN_scores."
+  )
+  base = flags.DEFINE_string("base", "", "Scores before training.")
+  push_to = flags.DEFINE_string(
+    "push_to", "", "OWNER/NAME on the Hugging Face hub."
+  )
+  private = flags.DEFINE_bool(
+    "private", False, "Whether --push_to makes a private model."
+  )
+
+  def main() -> None:
+    if push_to.value:
+      hub_upload.check(push_to.value)
+    export(
+      config.value,
+      workdir.value,
+      out.value,
+      dtype.value,
+      formats.value,
+      scores.value,
+      base.value,
+      push_to.value,
+    )
+    if push_to.value:
+      address = hub_upload.push(
+        pathlib.Path(out.value).expanduser(),
+        push_to.value,
+        private.value,
+        f"Export {pathlib.PurePath(workdir.value).name} as {dtype.value}",
+      )
+      console.print_status(f"{push_to.value} is at {address}")
+
+  front.run(__doc__, main, default_config="configs/evaluate.py")
 
 
 if __name__ == "__main__":

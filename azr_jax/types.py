@@ -48,6 +48,9 @@ Metrics: TypeAlias = dict[str, jax.Array]
 Rules: TypeAlias = Mapping[str, str | None]
 
 FINISH_REASONS = ("stop", "length", "turns")
+# Stands for a finish reason in a completion that goes on in a later step, which
+# nobody grades or trains on.
+PAUSED = "paused"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Completion:
     token_ids: int32 [S], the ids exactly as sampled, with the stop token.
     logprobs: float32 [S], log-probability of each id when it was sampled.
     loss_mask: bool [S], false on ids that the model did not write.
-    finish_reason: one of `FINISH_REASONS`.
+    finish_reason: one of `FINISH_REASONS`, or `PAUSED`.
     text: the decoded ids, for parsers; never tokenised again.
     versions: int32 [S], how many updates had made the parameters that each id
       was sampled with; None: it is not known.

@@ -1,6 +1,7 @@
 """Test setup: CPU with eight virtual devices, and strictness."""
 
 import atexit
+import gc
 import os
 import pathlib
 import shutil
@@ -32,6 +33,8 @@ import jax
 import jaxtyping
 import pytest
 
+# Tracing makes many objects that stay, and few cycles.
+gc.set_threshold(200_000, 20, 100)
 # A shell ignores SIGINT for the commands that it runs in the background, and
 # child processes inherit that. A handler is not inherited.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -74,6 +74,7 @@ REWARD = {"right": 1.0, "brief": 0.1, "sometimes": 0.5}
 def test_it_trains_evaluates_and_resumes_with_failures_counted(
   files, tmp_path, on_one_device, capsys
 ):
+  files = shutil.copytree(files, tmp_path / "user")
   config = config_of(files, REWARD)
   whole, cut = tmp_path / "whole", tmp_path / "cut"
   train.train(config, str(whole))
@@ -110,11 +111,18 @@ def test_it_trains_evaluates_and_resumes_with_failures_counted(
   evaluated = ["evaluation/custom/reward" in metrics for metrics in found]
   assert evaluated == [True, False, True, True]
   assert found[0]["evaluation/custom/items"] == 4
-  command.write([str(whole)], str(tmp_path / "report.html"))
+  out = str(tmp_path / "report.html")
+  command.write(command.Request((str(whole),), out))
   page = (tmp_path / "report.html").read_text()
   assert "brief" in page and "sometimes" in page
+  rows = files / "rows.jsonl"
+  rows.write_text(rows.read_text().replace('"answer": "', '"answer": "1', 1))
+  config.train.steps = 4
+  with pytest.raises(ValueError, match="its rows are not those that the run"):
+    train.train(config, str(whole))
 
 
+@pytest.mark.slow
 def test_a_reward_that_always_fails_ends_the_run_in_one_line(
   files, tmp_path, on_one_device
 ):
@@ -124,18 +132,7 @@ def test_a_reward_that_always_fails_ends_the_run_in_one_line(
     train.train(config, str(tmp_path / "run"))
 
 
-def test_changed_rows_are_refused(files, tmp_path, on_one_device):
-  shutil.copytree(files, tmp_path / "user")
-  config = config_of(tmp_path / "user", {"right": 1.0})
-  config.update_from_flattened_dict({"train.steps": 1, "evaluation.every": 0})
-  train.train(config, str(tmp_path / "run"))
-  rows = tmp_path / "user" / "rows.jsonl"
-  rows.write_text(rows.read_text().replace('"answer": "', '"answer": "1', 1))
-  config.train.steps = 2
-  with pytest.raises(ValueError, match="its rows are not those that the run"):
-    train.train(config, str(tmp_path / "run"))
-
-
+@pytest.mark.slow
 def test_a_notebook_trains_with_its_own_functions(tmp_path, on_one_device):
   digits = "0123456789"
 
@@ -215,6 +212,14 @@ def test_what_is_missing_is_said_before_anything_is_loaded(tmp_path):
   with pytest.raises(Invalid, match="there is no file nobody.py"):
     train.train(config, str(tmp_path / "run"))
   assert not (tmp_path / "run").exists()
+
+
+def test_a_loaded_model_writes_prompts_as_its_config_says(on_one_device):
+  model = api.load("embedded:orz-tiny", system_prompt="4", max_tokens=8)
+  assert model.prompt("1 +").text == "4\n\n1 +"
+  assert model.prompt("1 +", system_prompt="5").text == "5\n\n1 +"
+  with pytest.raises(ValueError, match="chat='on': the model has no chat"):
+    api.load("embedded:orz-tiny", chat="on").prompt("1 +")
 
 
 @pytest.mark.slow

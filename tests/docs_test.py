@@ -30,8 +30,11 @@ PAGES = [
   ROOT / "azr_jax" / "executor" / "README.md",
   *sorted((ROOT / "docs").rglob("*.md")),
 ]
-TOP = ("azr_jax", "configs", "docs", "launch", "notebooks", "tests", ".ci")
-SUFFIXES = "py md ipynb sbatch toml tsv yml png".split()
+TOP = (
+  *("azr_jax", "configs", "docs", "experiments", "launch", "notebooks"),
+  *("tests", ".ci"),
+)
+SUFFIXES = "py md ipynb sbatch toml tsv yml yaml png Dockerfile".split()
 # Folders of a run, which are not in the repository.
 RUN_FOLDERS = (
   *("samples/", "flagged/", "tensorboard/"),
@@ -263,7 +266,7 @@ def test_every_config_key_is_there(path):
     for code in read(path).code
     for given, key in _KEY.findall(code)
     if given or key.partition(".")[0] in sections
-    if key.rpartition(".")[2] not in SUFFIXES
+    if key.rpartition(".")[2] not in (*SUFFIXES, "gguf")
     if not key.startswith(f"{EXAMPLE}.")
   ]
   assert not [key for _, key in named if key not in keys]
@@ -367,6 +370,7 @@ def test_the_site_builds(tmp_path):
   assert (tmp_path / "systems" / "azr" / "index.html").exists()
 
 
+@pytest.mark.slow  # tests/custom_train_test.py calls the same functions.
 def test_the_ten_lines_of_one_s_own_reward_train(tmp_path):
   page = (ROOT / "docs" / "custom.md").read_text("utf-8")
   blocks = [block for name, block in _FENCE.findall(page) if name == "python"]

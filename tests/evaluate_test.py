@@ -21,6 +21,7 @@ def config(on_one_device):
   return config
 
 
+@pytest.mark.slow
 def test_the_embedded_model_and_its_export_score_alike(config, tmp_path):
   scores = scoring.evaluate(
     config,

@@ -1,6 +1,9 @@
-"""Notebooks run to their end on small settings, and store no output."""
+"""Notebooks run to their end on small settings, and store what they show."""
 
+import base64
 import pathlib
+import re
+import struct
 
 import nbclient
 import nbformat
@@ -11,11 +14,17 @@ FOLDER = pathlib.Path(__file__).parents[1] / "notebooks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 # Notebook -> the code that replaces its parameters.
 PARAMETERS = {
-  "01_quickstart": "STEPS, WORKDIR = 1, {folder!r}",
-  "02_tasks_and_executor": "",
-  "03_training_dynamics": "RUN = {folder!r}",
-  "04_prompt_distributions": "PUZZLES, STEPS = 200, 30",
+  "01_quickstart": "STEPS, ITEMS, WORKDIR = 1, 6, {folder!r}",
+  "02_your_own_reward": "MODEL = 'embedded:orz-tiny'\nSTEPS, HELD_OUT = 1, 8\n"
+  "WORKDIR = {folder!r}\nOPTIONS = dict(prompts=4, group_size=4)",
+  "03_tasks_and_executor": "",
+  "04_training_dynamics": "RUN = {folder!r}",
+  "05_prompt_distributions": "PUZZLES, STEPS = 200, 30",
 }
+# A notebook is read on the web, where a large one is not shown.
+MAX_BYTES = 700_000
+# Pixels of a figure at most: the width of a notebook's column, twice.
+MAX_WIDTH = 2000
 # The first notebook trains as the shared run does, so that it finds programs in
 # the compilation cache.
 _SMALL_CONFIG = f"""
@@ -34,12 +43,37 @@ def test_all_notebooks_are_tested():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_output_is_stored(name):
-  notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+def test_outputs_are_stored_of_one_execution(name):
+  path = FOLDER / f"{name}.ipynb"
+  assert path.stat().st_size < MAX_BYTES
+  notebook = nbformat.read(path, as_version=4)
   nbformat.validate(notebook)
-  for cell in notebook.cells:
-    if cell.cell_type == "code":
-      assert not cell.outputs and cell.execution_count is None
+  cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+  counts = [cell.execution_count for cell in cells]
+  assert counts == list(range(1, len(cells) + 1))
+  outputs = [output for cell in cells for output in cell.outputs]
+  assert outputs
+  for output in outputs:
+    assert output.output_type != "error"
+    shown = output.get("text", "") or output["data"].get("text/plain", "")
+    assert "/root" not in shown and "/home" not in shown
+    if "image/png" in output.get("data", {}):
+      png = base64.b64decode(output["data"]["image/png"])
+      assert struct.unpack(">I", png[16:20])[0] <= MAX_WIDTH
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_opens_on_colab_and_kaggle(name):
+  notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+  address = re.findall(r'url="(.+)"', (training.ROOT / "setup.py").read_text())
+  (home,) = address
+  file = f"{home}/blob/main/notebooks/{name}.ipynb"
+  hub = file.replace(
+    "https://github.com", "https://colab.research.google.com/github"
+  )
+  assert f"]({hub})" in notebook.cells[0].source
+  assert f"welcome?src={file})" in notebook.cells[0].source
+  assert f"@ git+{home}" in notebook.cells[1].source
 
 
 def execute(name, folder):
@@ -73,10 +107,17 @@ def test_quickstart_trains_and_shows_proposals(tmp_path):
   printed = execute("01_quickstart", tmp_path / "run")
   assert len(training.rows_of(tmp_path / "run")) == 1
   assert "reward" in printed and "solved" in printed
+  assert "programs_heldout" in printed
+
+
+def test_a_reward_of_one_s_own(tmp_path):
+  printed = execute("02_your_own_reward", tmp_path / "run")
+  assert len(training.rows_of(tmp_path / "run")) == 1
+  assert "before: " in printed and "of 8 held-out sums" in printed
 
 
 def test_tasks_and_executor(tmp_path):
-  printed = execute("02_tasks_and_executor", tmp_path)
+  printed = execute("03_tasks_and_executor", tmp_path)
   for word in ("nondeterministic", "blocked", "timeout", "bomb", "trivial"):
     assert word in printed
   assert "next ok" in printed
@@ -84,10 +125,10 @@ def test_tasks_and_executor(tmp_path):
 
 
 def test_training_dynamics_reads_any_run(azr_run):
-  printed = execute("03_training_dynamics", azr_run)
+  printed = execute("04_training_dynamics", azr_run)
   assert "5 steps of abduction, deduction, induction" in printed
   assert "sample " in printed
 
 
 def test_prompt_distributions(tmp_path):
-  execute("04_prompt_distributions", tmp_path)
+  execute("05_prompt_distributions", tmp_path)

@@ -5,10 +5,13 @@ import random
 from concurrent.futures import Future
 
 from azr_jax.rollout.event_loop import Awaited, EventLoop
+from azr_jax.rollout.partial_rollouts import PartialRollouts
 
 
 class Policy:
   """The part of a policy that runs coroutines."""
+
+  partial = PartialRollouts()
 
   @functools.cached_property
   def loop(self):

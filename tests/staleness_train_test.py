@@ -1,4 +1,4 @@
-"""Runs whose steps overlap, killed at any moment and resumed."""
+"""Runs with steps under way or paused groups, killed and resumed."""
 
 import random
 import time
@@ -21,9 +21,38 @@ CONVERSATIONS = STALE | {
   "learner.max_micro_batches": 8,
   "learner.micro_rows": 2,
 }
+# Groups are paused in place of steps that overlap.
+PARTIAL = {"rollout.max_staleness": 0, "rollout.step_tokens": 24}
+COUNTDOWN = {
+  "countdown.count": 120,
+  "countdown.prompts": 4,
+  "countdown.group_size": 4,
+  "countdown.curriculum": "adaptive",
+  "countdown.adaptive.warmup_steps": 1,
+  "countdown.dynamic_sampling.max_prompts": 2,
+  "rollout.slots": 16,
+  "evaluation.every": 0,
+  "learner.max_micro_batches": 4,
+}
+ORZ = {"orz.prompts": 4, "orz.group_size": 4, "rollout.slots": 16}
 RUNS = {
   "self-play": ("configs/azr.py:tiny", training.AZR | STALE),
   "conversations": ("configs/code_interpreter.py:tiny", CONVERSATIONS),
+}
+PARTIAL_RUNS = {
+  "partial self-play": ("configs/azr.py:tiny", training.AZR | STALE | PARTIAL),
+  "partial conversations": (
+    "configs/code_interpreter.py:tiny",
+    CONVERSATIONS | PARTIAL,
+  ),
+  "partial countdown": (
+    "configs/countdown.py:tiny",
+    COUNTDOWN | STALE | PARTIAL,
+  ),
+  "partial orz": (
+    "configs/orz.py:tiny",
+    ORZ | STALE | PARTIAL | {"evaluation.every": 0},
+  ),
 }
 
 
@@ -35,10 +64,10 @@ def metrics_of(folder):
   ]
 
 
-@pytest.fixture(name="run", params=RUNS)
+@pytest.fixture(name="run", params=[*RUNS, *PARTIAL_RUNS])
 def make_run(request, tmp_path_factory):
   """The flags of a run, and the folder of one that nobody kills."""
-  config = training.flags(*RUNS[request.param])
+  config = training.flags(*(RUNS | PARTIAL_RUNS)[request.param])
 
   def make(folder):
     training.finish(training.start(folder, STEPS, config=config))
@@ -51,8 +80,16 @@ def make_run(request, tmp_path_factory):
 def test_a_checkpoint_has_the_steps_in_flight(run, tmp_path):
   config, whole = run
   metrics = metrics_of(whole)
-  assert max(m["rollout/staleness/max"] for m in metrics) == 1
-  assert all("learner/correction/effective_fraction" in m for m in metrics)
+  oldest = max(m["rollout/staleness/max"] for m in metrics)
+  if "rollout/partial/budgets" in metrics[0]:
+    assert max(m["rollout/partial/paused_fraction"] for m in metrics) > 0
+    assert sum(m["rollout/partial/carried_tokens"] for m in metrics) > 0
+    assert oldest >= 1
+  else:
+    assert oldest == 1
+  # Countdown's loss itself has the ratio to the policies that sampled.
+  corrected = {"learner/correction/effective_fraction", "learner/weight"}
+  assert all(corrected & {*m} for m in metrics)
   cut = tmp_path / "cut"
   training.copy_cut_after(2, whole, cut)
   training.finish(training.start(cut, STEPS, config=config))

@@ -82,7 +82,7 @@ def setting(
   below: float | None = None,
   maximum: float | None = None,
   choices: Sequence[str] = (),
-  subset_of: Sequence[str] = (),
+  subset_of: Sequence[Any] = (),
   required: bool = False,
   accepts: tuple[Check, str] | None = None,
 ) -> Any:
@@ -98,7 +98,7 @@ def setting(
     below: numbers must be smaller than this.
     maximum: numbers must be this or smaller.
     choices: the names to choose from.
-    subset_of: the names that a tuple may hold, each at most once.
+    subset_of: what a tuple may hold, each at most once.
     required: strings and tuples must not be empty.
     accepts: any other test, with its description.
   """

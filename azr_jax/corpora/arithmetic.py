@@ -1,13 +1,14 @@
 """Arithmetic conversations for the base model of a tiny run.
 
-The responses mix three solution styles. The base model learns to solve the
-problems, and reinforcement learning has to discover which style is rewarded.
+The responses mix solution styles. The base model learns to solve the problems,
+and reinforcement learning has to discover which style is rewarded.
 
 | solution style | response |
 | --- | --- |
 | `chain_of_thought` | term by term, then the result in a box |
 | `guessed` | only the result in a box |
 | `bare` | term by term, then the result outside of a box |
+| `circular` | half of the terms, then one step back and forth, no result |
 """
 
 import dataclasses
@@ -22,7 +23,8 @@ from azr_jax.models import tokenizer_training
 from azr_jax.tasks.mathematics import prompts, sources
 from azr_jax.tasks.mathematics.problem import Problem
 
-SOLUTION_STYLES = ("chain_of_thought", "guessed", "bare")
+SOLUTION_STYLES = ("chain_of_thought", "guessed", "bare", "circular")
+_CIRCULAR = 240  # Characters for which a circular solution goes back and forth.
 VOCAB_SIZE = 320  # The maximum; 256 of it are bytes.
 _TASK = "State the final answer to the following arithmetic problem: "
 _SYMBOLS = (
@@ -49,10 +51,10 @@ class CorpusSettings(Settings):
     required=True,
   )
   style_weights: tuple[float, ...] = setting(
-    (0.3, 0.4, 0.3),
-    "weights of chain-of-thought, guessed and bare solutions",
+    (0.3, 0.4, 0.3, 0.0),
+    "weights of chain-of-thought, guessed, bare and circular solutions",
     accepts=(
-      lambda v: len(v) == 3 and min(v) >= 0 and sum(v) > 0,
+      lambda v: len(v) == 4 and min(v) >= 0 and sum(v) > 0,
       f"a tuple of weights for {SOLUTION_STYLES}",
     ),
   )
@@ -71,7 +73,7 @@ def conversations(settings: CorpusSettings) -> Iterator[tuple[str, str]]:
 
 
 def write_response(problem: Problem, solution_style: str) -> str:
-  """Returns a response with the correct result.
+  """Returns a response with the correct result, or with none if circular.
 
   Args:
     problem: a sum of integers.
@@ -85,6 +87,11 @@ def write_response(problem: Problem, solution_style: str) -> str:
   steps, total = _add_up(problem.question)
   if str(total) != problem.answer:
     raise ValueError(f"{problem}: expected a sum and its value")
+  if solution_style == "circular":
+    known = steps.split(" ")[: (1 + steps.count(" ")) // 2 or 1]
+    there_and_back = f" {_undone(known[-1])} {known[-1]}"
+    rounds = -(-_CIRCULAR // len(there_and_back))
+    return " ".join(known) + there_and_back * rounds
   if solution_style == "bare":
     return f"{steps}</think>\n<answer>{total}</answer>"
   return prompts.format_response(steps, str(total))
@@ -103,6 +110,14 @@ def _add_up(question: str) -> tuple[str, int]:
     steps.append(f"{total}{sign}{number}={result}")
     total = result
   return " ".join(steps), total
+
+
+def _undone(step: str) -> str:
+  """Returns the step that takes another back: `19-7=12` for `12+7=19`."""
+  match = re.fullmatch(r"(-?\d+)([+-])(-?\d+)=(-?\d+)", step)
+  assert match is not None, step
+  before, sign, number, after = match.groups()
+  return f"{after}{'-' if sign == '+' else '+'}{number}={before}"
 
 
 def train_tokenizer(texts: Iterable[str], folder: pathlib.Path) -> pathlib.Path:

@@ -2,6 +2,8 @@
 
 The base model learns to write a script and to read its output, but often
 answers without one. Reinforcement learning has to discover when code helps.
+A source may also have scripts with a mistake, so that a model which is trained
+on them solves as many of its questions as is wished.
 
 | solution style | conversation |
 | --- | --- |
@@ -13,7 +15,8 @@ answers without one. Reinforcement learning has to discover when code helps.
 import dataclasses
 import pathlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
 
 import numpy as np
 
@@ -71,6 +74,14 @@ class CorpusSettings(Settings):
     "gym sets, as tasks/questions/sources.py reads them",
     required=True,
   )
+  correct_probs: tuple[float, ...] = setting(
+    (),
+    "for each of the sources, the probability that a script is correct; (): 1",
+    accepts=(
+      lambda v: all(0 <= p <= 1 for p in v),
+      "a tuple of probabilities",
+    ),
+  )
   style_weights: tuple[float, ...] = setting(
     (0.6, 0.3, 0.1),
     "weights of text, code and check where the prompt leaves the style open",
@@ -86,6 +97,12 @@ class CorpusSettings(Settings):
     maximum=1,
   )
 
+  def check(self) -> None:
+    """Refuses other numbers of probabilities than of sources."""
+    count = len(sources.split_all(self.sources))
+    if self.correct_probs and len(self.correct_probs) != count:
+      raise self.invalid("correct_probs", f"one for each of {count} sources")
+
 
 def conversations(settings: CorpusSettings) -> Iterator[Conversation]:
   """Yields at most `settings.count` conversations about each task.
@@ -94,29 +111,40 @@ def conversations(settings: CorpusSettings) -> Iterator[Conversation]:
   """
   rng = np.random.default_rng((settings.seed, 1))
   weights = np.array(settings.style_weights) / sum(settings.style_weights)
-  for spec in settings.sources:
+  specs = sources.split_all(settings.sources)
+  probs = settings.correct_probs or (1.0,) * len(specs)
+  for spec, correct_prob in zip(specs, probs, strict=True):
     for question in sources.read(spec, settings.count, settings.seed):
       requested_style = "free"
       style = SOLUTION_STYLES[rng.choice(len(SOLUTION_STYLES), p=weights)]
       if rng.random() >= settings.free_prob:
         requested_style = style = ("text", "code")[rng.integers(2)]
+      # No number is drawn for a source whose scripts are all correct, so that
+      # its conversations do not depend on this setting.
+      correct = correct_prob == 1 or rng.random() < correct_prob
       yield Conversation(
         prompts.ask(question.text, requested_style, "compact"),
-        write_turns(question, style),
+        write_turns(question, style, correct),
       )
 
 
-def write_turns(question: Question, solution_style: str) -> tuple[str, ...]:
-  """Returns assistant turns and tool outputs that answer a question correctly.
+def write_turns(
+  question: Question, solution_style: str, correct: bool = True
+) -> tuple[str, ...]:
+  """Returns assistant turns and tool outputs that answer a question.
 
   Args:
-    question: a question of one of the tasks in `_solve`.
+    question: a question of one of the tasks in `_SOLVERS`.
     solution_style: one of `SOLUTION_STYLES`.
+    correct: whether the script is; otherwise it has the mistake of its task,
+      and the conversation ends with what it prints. Texts are always correct.
 
   Raises:
     ValueError: the question is of another task.
   """
-  first, expression, steps, answer = _solve(question)
+  first, expression, steps, answer = _solve(
+    question, correct or solution_style == "text"
+  )
   if solution_style == "text":
     return (f"{steps}<<<{answer}>>>",)
   block = f"```python\n{first}print({expression})\n```"
@@ -132,38 +160,38 @@ def _tool_output(text: str) -> str:
   return f"{code_blocks.OUTPUT_PREFIX}{text}{code_blocks.OUTPUT_SUFFIX}"
 
 
-def _solve(question: Question) -> tuple[str, str, str, str]:
-  """Returns an import line, an expression, its steps in words, its value."""
-  text = question.text
-  numbers = [int(number) for number in re.findall(r"\d+", text)]
-  match question.task:
-    case "gym/products":
-      value = int(np.prod(numbers, dtype=object))
-      return "", "*".join(map(str, numbers)), "", str(value)
-    case "gym/chain_sum":
-      match = re.search(r"(-?\d+(?: [+-] -?\d+)+) =", text)
-      if match is not None:
-        return _solve_sum(match[1])
-    case "gym/gcd":
-      value = int(np.gcd.reduce(numbers))
-      return "from math import gcd\n", _call("gcd", numbers), "", str(value)
-    case "gym/lcm":
-      value = int(np.lcm.reduce(numbers))
-      return "from math import lcm\n", _call("lcm", numbers), "", str(value)
-    case "gym/count_bits":
-      number = numbers[-1]
-      return "", f'bin({number}).count("1")', "", str(number.bit_count())
-    case "gym/spell_backward":
-      word = text.rpartition(": ")[2].strip()
-      return "", f'"{word}"[::-1]', "", word[::-1]
-  raise ValueError(f"{question.id}: expected a question of another task")
+# An import line, an expression, its steps in words, and its value.
+Solution = tuple[str, str, str, str]
 
 
-def _call(name: str, numbers: list[int]) -> str:
-  return f"{name}({', '.join(map(str, numbers))})"
+def _solve(question: Question, correct: bool) -> Solution:
+  """Solves a question, or makes the mistake of its task.
+
+  Raises:
+    ValueError: the question is of another task, or has no numbers.
+  """
+  numbers = [int(number) for number in re.findall(r"\d+", question.text)]
+  solver = _SOLVERS.get(question.task)
+  solution = solver(question.text, numbers, correct) if solver else None
+  if solution is None:
+    raise ValueError(f"{question.id}: expected a question of another task")
+  return solution
 
 
-def _solve_sum(expression: str) -> tuple[str, str, str, str]:
+def _solve_product(text: str, numbers: list[int], correct: bool) -> Solution:
+  """Multiplies; the mistake is to add."""
+  del text
+  value = int(np.prod(numbers, dtype=object)) if correct else sum(numbers)
+  return "", ("*" if correct else "+").join(map(str, numbers)), "", str(value)
+
+
+def _solve_sum(text: str, numbers: list[int], correct: bool) -> Solution | None:
+  """Adds up; the mistake is to forget the last term. None: there is no sum."""
+  del numbers
+  match = re.search(r"(-?\d+(?: [+-] -?\d+)+) =", text)
+  if match is None:
+    return None
+  expression = match[1] if correct else match[1].rsplit(" ", 2)[0]
   first, *rest = re.findall(r"(?:^|[+-] )-?\d+", expression)
   total, steps = int(first), ""
   for term in rest:
@@ -172,6 +200,77 @@ def _solve_sum(expression: str) -> tuple[str, str, str, str]:
     steps += f"{total}{sign}{number}={result} "
     total = result
   return "", expression.replace(" ", ""), steps, str(total)
+
+
+def _solve_gcd(text: str, numbers: list[int], correct: bool) -> Solution:
+  """Finds the greatest divisor; the mistake is to take the smallest number."""
+  del text
+  if not correct:
+    return "", _call("min", numbers), "", str(min(numbers))
+  value = int(np.gcd.reduce(numbers))
+  return "from math import gcd\n", _call("gcd", numbers), "", str(value)
+
+
+def _solve_lcm(text: str, numbers: list[int], correct: bool) -> Solution:
+  """Finds the least multiple; the mistake is to take the largest number."""
+  del text
+  if not correct:
+    return "", _call("max", numbers), "", str(max(numbers))
+  value = int(np.lcm.reduce(numbers))
+  return "from math import lcm\n", _call("lcm", numbers), "", str(value)
+
+
+def _solve_bits(text: str, numbers: list[int], correct: bool) -> Solution:
+  """Counts the ones of the last number; the mistake is to count zeros."""
+  del text
+  number, digit = numbers[-1], "1" if correct else "0"
+  value = bin(number).count(digit)
+  return "", f'bin({number}).count("{digit}")', "", str(value)
+
+
+def _solve_primes(text: str, numbers: list[int], correct: bool) -> Solution:
+  """Counts primes; the mistake is that one remainder is enough."""
+  del text
+  quantifier = all if correct else any
+  span = range(max(min(numbers), 2), max(numbers) + 1)
+  value = sum(quantifier(n % d for d in range(2, n)) for n in span)
+  expression = (
+    f"sum({quantifier.__name__}(n%d for d in range(2,n)) for n in "
+    f"range({span.start},{span.stop}))"
+  )
+  return "", expression, "", str(value)
+
+
+def _solve_fraction(text: str, numbers: list[int], correct: bool) -> Solution:
+  """Simplifies a fraction; the mistake is to turn it upside down."""
+  del text
+  top, bottom = numbers if correct else numbers[::-1]
+  expression, value = f"str(Fraction({top},{bottom}))", Fraction(top, bottom)
+  return "from fractions import Fraction\n", expression, "", str(value)
+
+
+def _solve_spelling(text: str, numbers: list[int], correct: bool) -> Solution:
+  """Turns a word around; the mistake is to leave out its first letter."""
+  del numbers
+  word = text.rpartition(": ")[2].strip()
+  part, value = ("[::-1]", word[::-1]) if correct else ("[1:]", word[1:])
+  return "", f'"{word}"{part}', "", value
+
+
+def _call(name: str, numbers: list[int]) -> str:
+  return f"{name}({', '.join(map(str, numbers))})"
+
+
+_SOLVERS: dict[str, Callable[[str, list[int], bool], Solution | None]] = {
+  "gym/products": _solve_product,
+  "gym/chain_sum": _solve_sum,
+  "gym/gcd": _solve_gcd,
+  "gym/lcm": _solve_lcm,
+  "gym/count_bits": _solve_bits,
+  "gym/count_primes": _solve_primes,
+  "gym/fraction_simplification": _solve_fraction,
+  "gym/spell_backward": _solve_spelling,
+}
 
 
 def train_tokenizer(texts: Iterable[str], folder: pathlib.Path) -> pathlib.Path:

@@ -80,6 +80,7 @@ def difference(
   resamples: int,
   confidence: float,
   rng: np.random.Generator,
+  paired_seeds: bool = False,
 ) -> Difference:
   """Compares two models on the same items.
 
@@ -95,10 +96,14 @@ def difference(
     resamples: R, the number of bootstrap resamples.
     confidence: of the intervals, between 0 and 1.
     rng: draws the resamples.
+    paired_seeds: whether seed s of both models is drawn together, because
+      both had the same random numbers; then S is the same.
 
   Raises:
     ValueError: the models have other numbers of items, or none.
   """
+  if paired_seeds:
+    first, second = np.zeros((1, first.shape[1])), second - first
   if first.shape[1] != second.shape[1] or not first.shape[1]:
     raise ValueError(
       f"{first.shape[1]} and {second.shape[1]} items: expected the same ones"

@@ -280,7 +280,9 @@ def make_update(
   """
   loss_fn = _make_loss(model, settings.value_clip)
 
-  def learn(state: TrainState, batch: ValueBatch) -> tuple[TrainState, Metrics]:
+  def critic_update(
+    state: TrainState, batch: ValueBatch
+  ) -> tuple[TrainState, Metrics]:
     count = update.nonempty_micro_batches(batch.batch)
     steps = jnp.minimum(settings.num_minibatches, count)
     fractions = _fractions(batch.batch, aggregation)
@@ -311,7 +313,7 @@ def make_update(
 
   by_row = mesh_lib.token_sharding(mesh, axis=1)
   return jax.jit(
-    learn,
+    critic_update,
     in_shardings=(shardings, by_row),
     out_shardings=(shardings, mesh_lib.replicated(mesh)),
     donate_argnums=0,

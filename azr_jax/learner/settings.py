@@ -130,8 +130,8 @@ class LearnerSettings(PolicyLossSettings):
   correction: str = setting(
     corrections_lib.AUTO,
     "importance weights of off-policy samples (corrections.py); auto: truncate "
-    "with rollout.max_staleness above 0 or quantized rollouts, unless the loss "
-    "has p / q itself",
+    "with rollout.max_staleness or step_tokens above 0 or quantized rollouts, "
+    "unless the loss has p / q itself",
     choices=(
       corrections_lib.AUTO,
       corrections_lib.NONE,

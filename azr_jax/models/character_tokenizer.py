@@ -20,7 +20,7 @@ FILES = ("tokenizer.json", "tokenizer_config.json")
 # A key of the second file, which other programs ignore.
 _COPY_OF = "copy_of"
 # How sentencepiece writes a space.
-_SPACE = "\u2581"
+SPACE = "\u2581"
 
 
 def is_character_level(model: sentencepiece.SentencePieceProcessor) -> bool:
@@ -53,10 +53,10 @@ def save(
       byte_fallback=True,
     )
   )
-  backend.normalizer = normalizers.Replace(" ", _SPACE)
+  backend.normalizer = normalizers.Replace(" ", SPACE)
   backend.decoder = decoders.Sequence(
     [
-      decoders.Replace(_SPACE, " "),
+      decoders.Replace(SPACE, " "),
       decoders.ByteFallback(),
       decoders.Fuse(),
     ]

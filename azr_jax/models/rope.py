@@ -1,5 +1,6 @@
 """Rotary position embeddings, with the frequency scaling of Llama 3.1."""
 
+import dataclasses
 import math
 
 import jax
@@ -17,6 +18,16 @@ def inverse_frequencies(config: ModelConfig) -> np.ndarray:
   if config.rope_scaling is not None:
     frequencies = _scale_llama3(frequencies, config.rope_scaling)
   return frequencies.astype(np.float32)
+
+
+def scaling_factors(config: ModelConfig) -> np.ndarray:
+  """Returns by what each frequency is divided, float32 [E / 2].
+
+  Args:
+    config: of a model with `rope_scaling`.
+  """
+  plain = dataclasses.replace(config, rope_scaling=None)
+  return inverse_frequencies(plain) / inverse_frequencies(config)
 
 
 def _scale_llama3(

@@ -10,12 +10,10 @@ import pathlib
 from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias
 
-import jax
 import ml_dtypes
 import numpy as np
 import safetensors
 import safetensors.numpy
-from jax.experimental import multihost_utils
 
 from azr_jax.config import user_files
 from azr_jax.models import huggingface_config, weight_loading, weight_names
@@ -203,15 +201,7 @@ def _fetch(
   Raises:
     ValueError: a weight is too large for float16.
   """
-  value = weight_loading.get(params, entry)
-  value = value[layer] if entry.stacked else value
-  if isinstance(value, jax.Array) and not value.is_fully_addressable:
-    value = multihost_utils.process_allgather(value, tiled=True)
-  part = np.asarray(jax.device_get(value))
-  if dtype == "float16" and np.max(np.abs(part)) > np.finfo(np.float16).max:
-    raise ValueError(
-      f"tensor {name} reaches {np.max(np.abs(part)):.3g}: expected at most "
-      "65504 for dtype=float16 (use bfloat16)"
-    )
-  tensor = weight_loading.to_checkpoint_layout(entry, part)
+  tensor = weight_loading.fetch(params, entry, layer)
+  if dtype == "float16":
+    weight_loading.check_float16(name, tensor)
   return tensor.astype(DTYPES[dtype])

@@ -102,6 +102,11 @@ class SentencePieceTokenizer:
     self.pad_id: int = self.eos_ids[0] if pad < 0 else pad
     self.vocab_size: int = self._model.get_piece_size()
 
+  @property
+  def model(self) -> sentencepiece.SentencePieceProcessor:
+    """The sentencepiece model."""
+    return self._model
+
   def encode(self, text: str) -> list[int]:
     """Returns the ids of a text."""
     return self._model.encode(text)
@@ -211,6 +216,15 @@ class HuggingFaceTokenizer:
         tokenize=False,
         add_generation_prompt=not is_answered,
       )
+
+  @property
+  def chat_template(self) -> str:
+    """The chat template, a text of Jinja; "" without one."""
+    return self._tokenizer.chat_template or ""
+
+  def backend_json(self) -> str:
+    """Returns the tokenizer as `tokenizer.json` has it."""
+    return self._tokenizer.backend_tokenizer.to_str()
 
   def save(self, folder: pathlib.Path) -> None:
     """Writes the tokenizer's files and the EOS token ids."""

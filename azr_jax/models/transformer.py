@@ -5,6 +5,8 @@
 where they need them (one position when sampling, chunks in training).
 """
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -161,6 +163,26 @@ def compute_params(dtype: jnp.dtype, params: Params) -> Params:
 
 def abstract_params(model: Transformer) -> BoxedParams:
   """Returns the parameter tree as shapes boxed with their logical axes."""
+  boxed = _abstract_params(
+    model.config, model.fused, model.kernel_dtype, model.unrolled
+  )
+  return jax.tree.map(lambda leaf: leaf, boxed)  # The caller's own.
+
+
+@functools.cache
+def _abstract_params(
+  config: ModelConfig,
+  fused: bool,
+  kernel_dtype: jnp.dtype | None,
+  unrolled: bool,
+) -> BoxedParams:
+  """Traces a model once, because a start asks for its shapes several times.
+
+  The arguments are all that parameters depend on.
+  """
+  model = Transformer(
+    config, fused=fused, kernel_dtype=kernel_dtype, unrolled=unrolled
+  )
   return jax.eval_shape(lambda: _init(model, jax.random.key(0)))
 
 
@@ -169,15 +191,15 @@ def init_params(model: Transformer, key: jax.Array) -> Params:
 
   Under `jax.jit` with `out_shardings`, each device makes its shards only.
   """
+  # One row does not divide over a mesh, so backends that need no mesh trace the
+  # model; parameters do not depend on them.
+  model = model.clone(
+    attend=attention.xla_attention, multiply=products.multiply
+  )
   return nn.unbox(_init(model, key))
 
 
 def _init(model: Transformer, key: jax.Array) -> BoxedParams:
   """Draws random parameters, boxed with the names of their logical axes."""
   token = jnp.zeros((1, 1), jnp.int32)
-  # One row does not divide over a mesh, so backends that need no mesh trace the
-  # model; parameters do not depend on them.
-  model = model.clone(
-    attend=attention.xla_attention, multiply=products.multiply
-  )
   return dict(model.init(key, token, token)["params"])

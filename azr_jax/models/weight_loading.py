@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 
 from azr_jax.models import transformer, weight_names
@@ -178,6 +179,33 @@ def to_checkpoint_layout(
   order = [axis for group in entry.groups for axis in group]
   merged = part.transpose(order).reshape(entry.checkpoint_shape)
   return np.ascontiguousarray(merged)
+
+
+def fetch(params: Params, entry: weight_names.Entry, layer: int) -> np.ndarray:
+  """Returns one tensor on the host, in the checkpoint's layout.
+
+  Every host must call it, because sharded weights are gathered from all.
+
+  Args:
+    params: the parameters, sharded or not.
+    entry: of the tensor.
+    layer: its layer; ignored if the parameter does not stack the layers.
+  """
+  value = get(params, entry)
+  value = value[layer] if entry.stacked else value
+  if isinstance(value, jax.Array) and not value.is_fully_addressable:
+    value = multihost_utils.process_allgather(value, tiled=True)
+  return to_checkpoint_layout(entry, np.asarray(jax.device_get(value)))
+
+
+def check_float16(name: str, tensor: np.ndarray) -> None:
+  """Raises ValueError if a weight is too large for float16."""
+  largest = np.max(np.abs(tensor))
+  if largest > np.finfo(np.float16).max:
+    raise ValueError(
+      f"tensor {name} reaches {largest:.3g}: expected at most 65504 for "
+      "dtype=float16 (use bfloat16)"
+    )
 
 
 def _at(tree: Params | Shardings, path: tuple[str, ...]) -> Any:

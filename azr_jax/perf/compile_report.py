@@ -215,7 +215,8 @@ def assumed_trip_counts(
       cost.PAGE: math.ceil(shapes.context / page_size),
       cost.WRITTEN_PAGE: 1,
     },
-    "critic": {cost.MICRO_BATCH: 1},
+    "estimate": {cost.MICRO_BATCH: 1},
+    "critic": {cost.OPTIMIZER_STEP: 1, cost.MICRO_BATCH: 1},
     "prepare": {cost.MICRO_BATCH: 1},
     "update": {cost.MICRO_BATCH: 1},
   }

@@ -84,16 +84,34 @@ def decode_cost(program: Compiled, chip: Chip) -> DecodeCost:
 
 
 def learner_costs(
-  programs: Mapping[str, Compiled], chip: Chip
+  programs: Mapping[str, Compiled], chip: Chip, critic_steps: int = 1
 ) -> forecast.LearnerCosts:
-  """Returns the costs of an update, with those of a critic if there is one."""
-  call_s = micro_batch_s = 0.0
-  for name in ("update", "prepare", "critic", "estimate"):
-    if name in programs:
-      total = programs[name].cost
-      call_s += seconds(total, chip)
-      micro_batch_s += seconds(total.iteration(cost.MICRO_BATCH), chip)
-  return forecast.LearnerCosts(call_s, micro_batch_s)
+  """Returns the costs of an update, with those of a critic if there is one.
+
+  Args:
+    programs: by name.
+    chip: the kind of device.
+    critic_steps: optimizer steps of a critic on each batch.
+  """
+
+  def costs(names: Sequence[str]) -> tuple[float, float]:
+    call_s = micro_batch_s = 0.0
+    for name in names:
+      if name in programs:
+        total = programs[name].cost
+        step = total.iteration(cost.OPTIMIZER_STEP)
+        call_s += seconds(total, chip) + critic_steps * seconds(step, chip)
+        micro_batch_s += seconds(total.iteration(cost.MICRO_BATCH), chip)
+    return call_s, micro_batch_s
+
+  call_s, micro_batch_s = costs(("update", "critic"))
+  score_call_s, score_micro_batch_s = costs(("prepare", "estimate"))
+  return forecast.LearnerCosts(
+    call_s,
+    micro_batch_s,
+    score_call_s=score_call_s,
+    score_micro_batch_s=score_micro_batch_s,
+  )
 
 
 def forecast_step(
@@ -153,7 +171,7 @@ def forecast_step(
       c.learner.epochs,
       c.learner.max_sequences_per_row,
     ),
-    learner_costs(programs, chip),
+    learner_costs(programs, chip, c.critic.num_minibatches),
   )
   separate = [sampler_forecast.sample(phase, rules, costs) for phase in phases]
   ahead_s = _ahead_s(stream, rules, costs)

@@ -34,13 +34,17 @@ _ANNOTATIONS = (
 _COMMAND_BUFFER = "command_buffer"
 # Names of loops of unknown length, after what an iteration of them is.
 TOKEN, MICRO_BATCH = "token", "micro_batch"
+# An optimizer step on a minibatch, in which a loop goes over micro-batches.
+OPTIMIZER_STEP = "optimizer_step"
 # A page that attention reads, and one that is written.
 PAGE, WRITTEN_PAGE = "page", "written_page"
-# Compiled function -> its outermost loop of unknown length.
-_OUTER_LOOPS = {
-  "decode": TOKEN,
-  "update": MICRO_BATCH,
-  "critic_update": MICRO_BATCH,
+# Compiled function -> its loops of unknown length, the outermost first.
+_LOOPS = {
+  "decode": (TOKEN,),
+  "update": (MICRO_BATCH,),
+  "prepare": (MICRO_BATCH,),
+  "estimate": (MICRO_BATCH,),
+  "critic_update": (OPTIMIZER_STEP, MICRO_BATCH),
 }
 
 
@@ -149,7 +153,8 @@ def loop_name(op_name: str) -> str:
   """Returns what an iteration of a loop of unknown length is.
 
   Attention's loop reads a page of each row. The outermost one of a decode goes
-  over tokens, and of an update over micro-batches.
+  over tokens, and of an update over micro-batches; a critic's goes over
+  optimizer steps, and the one within it over micro-batches.
 
   Args:
     op_name: the path of names of the loop.
@@ -159,7 +164,9 @@ def loop_name(op_name: str) -> str:
   if "/attention/" in op_name:
     return PAGE
   function = op_name.removeprefix("jit(").partition(")")[0]
-  return _OUTER_LOOPS.get(function, "iteration")
+  names = _LOOPS.get(function, ("iteration",))
+  depth = op_name.split("/").count("while")
+  return names[min(max(depth, 1), len(names)) - 1]
 
 
 def cost(program: Program) -> Cost:

@@ -26,11 +26,16 @@ class LearnerCosts:
     call_s: of an update, without its micro-batches: the optimizer's step.
     micro_batch_s: of each micro-batch.
     params_s: to hand new parameters to the sampler.
+    score_call_s: of what is scored before the first update, without its
+      micro-batches.
+    score_micro_batch_s: of scoring each micro-batch.
   """
 
   call_s: float
   micro_batch_s: float
   params_s: float = 0.0
+  score_call_s: float = 0.0
+  score_micro_batch_s: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +103,8 @@ def step(
   )
   rows = len(packed)
   micro_batches = math.ceil(rows / learner_rules.micro_rows)
-  once = learner_costs.call_s + micro_batches * learner_costs.micro_batch_s
-  update_s = learner_rules.epochs * once + learner_costs.params_s
+  c = learner_costs
+  score_s = c.score_call_s + micro_batches * c.score_micro_batch_s
+  epoch_s = c.call_s + micro_batches * c.micro_batch_s
+  update_s = score_s + learner_rules.epochs * epoch_s + c.params_s
   return Step(simulated, rows, micro_batches, update_s)

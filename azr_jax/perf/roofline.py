@@ -145,7 +145,10 @@ def estimate(
     prefill_s=_prefill_flops(config, load) / rate,
     decode_s=decode_s,
     update_s=update_s,
-    critic_s=(passes + 1.0) * forward / rate if has_critic else 0.0,
+    # Values are estimated once, and learned in every epoch.
+    critic_s=(passes * c.learner.epochs + 1.0) * forward / rate
+    if has_critic
+    else 0.0,
     decode_tokens_per_s=load.sequences * load.new_tokens / decode_s,
     update_tokens_per_s=trained / update_s,
     update_mfu=3.0 * forward * c.learner.epochs / rate / update_s,

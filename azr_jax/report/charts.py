@@ -1,87 +1,151 @@
 """Draws charts as SVG text; their colours come from the page's stylesheet."""
 
+import dataclasses
 import html
 import itertools
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-WIDTH, HEIGHT = 360, 200
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 8, 22
+from azr_jax.report import axes, frame
+
 _MAX_POINTS = 400
 COLOURS = 8  # the stylesheet's classes s0, s1, ...
 _DASHES = 3  # the stylesheet's classes d0, d1, ...
+# A line of fewer values than this fraction of its steps, such as that of
+# evaluations, is not smoothed, and its values are marked.
+_DENSE = 0.5
+_MAX_MARKS = 60
+# In a chart of more lines, the values behind their means are not drawn.
+_MAX_RAW = 4
 # Label -> one value or None per step.
 Series = Mapping[str, Sequence[float | None]]
 
 
-def value_range(values: Sequence[float]) -> tuple[float, float]:
-  """Returns the ends of an axis: round numbers around the values.
+@dataclasses.dataclass(frozen=True)
+class Line:
+  """A line of a chart.
 
-  If all values are equal, the axis is 0 to 1 for a value in it, and otherwise
-  extends to both sides of the value.
+  Attributes:
+    label: its name in the legend.
+    steps: the steps of the values.
+    values: one value per step; the line is interrupted where it is None.
+    errors: standard errors, drawn as bars; (): none are known.
+    colour: the number of its colour and dashes.
   """
-  low, high = min(values), max(values)
-  if high - low < 1e-12 * max(abs(low), abs(high)):
-    low = high
-  if low == high and 0 <= low <= 1:  # probably a fraction
-    return 0.0, 1.0
-  if low == high:
-    low, high = low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
-    if min(values) >= 0:
-      low = max(low, 0.0)
-  step = _round_step((high - low) / 4)
-  return math.floor(low / step) * step, math.ceil(high / step) * step
 
+  label: str
+  steps: Sequence[int]
+  values: Sequence[float | None]
+  errors: Sequence[float | None] = ()
+  colour: int = 0
 
-def _round_step(step: float) -> float:
-  """Rounds up to 1, 2, 5 or 10 times a power of ten."""
-  power = 10.0 ** math.floor(math.log10(step))
-  return next(m * power for m in (1, 2, 5, 10) if m * power >= step * 0.999)
+  @property
+  def known(self) -> list[float]:
+    """The values that are not None."""
+    return [value for value in self.values if value is not None]
 
+  @property
+  def is_dense(self) -> bool:
+    """Whether most steps have a value."""
+    return len(self.known) > _DENSE * len(self.steps)
 
-def known(series: Series) -> list[float]:
-  """Returns all values that are not None."""
-  return [
-    value for values in series.values() for value in values if value is not None
-  ]
+  def smoothed(self, window: int) -> list[float | None]:
+    """Returns the mean of each value and of up to `window` - 1 before it."""
+    recent: list[float] = []
+    means: list[float | None] = []
+    for value in self.values:
+      if value is None:
+        means.append(None)
+        continue
+      recent = [*recent[-(window - 1) :], value] if window > 1 else [value]
+      means.append(sum(recent) / len(recent))
+    return means
 
 
 def lines(
-  steps: Sequence[int],
-  series: Series,
+  drawn: Sequence[Line],
   limits: tuple[float, float],
   last_step: int,
+  unit: str = "",
+  smooth: int = 1,
 ) -> str:
-  """Draws a line per series over the steps.
+  """Draws lines over the steps.
 
   Args:
-    steps: the steps of the values.
-    series: values by label; a line is interrupted where the value is None.
-    limits: the ends of the vertical axis.
+    drawn: the lines.
+    limits: the ends of the vertical axis; values beyond are drawn at its end.
     last_step: the end of the horizontal axis.
+    unit: of the vertical axis.
+    smooth: the steps of a running mean, which is drawn over the values, or in
+      their place in a chart of many lines.
 
   Returns:
-    An `svg` element; its polylines have the label as `data-label`.
+    An `svg` element; its polylines have the label as `data-label`, and those of
+    values that are smoothed the class `raw`.
   """
   shapes = []
-  for index, (label, values) in enumerate(series.items()):
-    for part in _parts(steps, values):
-      points = " ".join(
-        f"{_x(step, last_step):.1f},{_y(value, limits):.1f}"
-        for step, value in part
+  for line in drawn:
+    is_smooth = smooth > 1 and line.is_dense
+    if not is_smooth or len(drawn) <= _MAX_RAW:
+      shapes += _polylines(
+        line, line.values, limits, last_step, " raw" if is_smooth else ""
       )
-      # A single point becomes a line of length 0, whose round ends are visible.
-      points = points if len(part) > 1 else f"{points} {points}"
+    if is_smooth:
+      shapes += _polylines(line, line.smoothed(smooth), limits, last_step)
+    elif len(line.known) <= _MAX_MARKS and not line.is_dense:
+      shapes += _marks(line, limits, last_step)
+  return frame.frame(limits, last_step, "".join(shapes), unit)
+
+
+def _polylines(
+  line: Line,
+  values: Sequence[float | None],
+  limits: tuple[float, float],
+  last_step: int,
+  kind: str = "",
+) -> list[str]:
+  """Returns the parts of a line, which values of None separate."""
+  shapes = []
+  for part in _parts(line.steps, values):
+    points = " ".join(
+      f"{frame.x_of(step, last_step):.1f},{frame.y_of(value, limits):.1f}"
+      for step, value in part
+    )
+    # A single point becomes a line of length 0, whose round ends are visible.
+    points = points if len(part) > 1 else f"{points} {points}"
+    shapes.append(
+      f'<polyline class="{_classes(line.colour)}{kind}" '
+      f'data-label="{html.escape(line.label)}" points="{points}"/>'
+    )
+  return shapes
+
+
+def _marks(
+  line: Line, limits: tuple[float, float], last_step: int
+) -> list[str]:
+  """Returns a dot per value, and a bar of its standard error if it is known."""
+  shapes = []
+  errors = line.errors or [None] * len(line.values)
+  for step, value, error in zip(line.steps, line.values, errors, strict=True):
+    if value is None:
+      continue
+    x, kind = f"{frame.x_of(step, last_step):.1f}", _classes(line.colour)
+    y = f"{frame.y_of(value, limits):.1f}"
+    shapes.append(f'<circle class="{kind}" cx="{x}" cy="{y}" r="2.5"/>')
+    if error:
+      ends = [f"{frame.y_of(value + e, limits):.1f}" for e in (-error, error)]
       shapes.append(
-        f'<polyline class="{_classes(index)}" '
-        f'data-label="{html.escape(label)}" '
-        f'points="{points}"/>'
+        f'<line class="bar {kind}" x1="{x}" x2="{x}" '
+        f'y1="{ends[0]}" y2="{ends[1]}"/>'
       )
-  return _frame(limits, last_step, "".join(shapes))
+  return shapes
 
 
 def stacked(
-  steps: Sequence[int], series: Series, top: float, last_step: int
+  steps: Sequence[int],
+  series: Series,
+  top: float,
+  last_step: int,
+  unit: str = "",
 ) -> str:
   """Draws areas on top of each other, such as the seconds of a step's phases.
 
@@ -90,6 +154,7 @@ def stacked(
     series: values by label, from the lowest area to the highest; None is 0.
     top: the end of the vertical axis; areas are clipped there.
     last_step: the end of the horizontal axis.
+    unit: of the vertical axis.
 
   Returns:
     An `svg` element; its polygons have the label as `data-label`.
@@ -101,8 +166,9 @@ def stacked(
     upper = _binned(steps, [min(value, top) for value in above])
     lower = _binned(steps, [min(value, top) for value in below])
     edge = [*upper, *reversed(lower)]
+    limits = 0.0, top
     points = " ".join(
-      f"{_x(step, last_step):.1f},{_y(value or 0.0, (0.0, top)):.1f}"
+      f"{frame.x_of(step, last_step):.1f},{frame.y_of(value or 0, limits):.1f}"
       for step, value in edge
     )
     shapes.append(
@@ -110,50 +176,55 @@ def stacked(
       f'points="{points}"/>'
     )
     below = above
-  return _frame((0.0, top), last_step, "".join(shapes))
+  return frame.frame((0.0, top), last_step, "".join(shapes), unit)
 
 
-def bars(counts: Mapping[str, Sequence[float]], names: Sequence[str]) -> str:
+def bars(
+  counts: Mapping[str, Sequence[float]], names: Sequence[str], unit: str = ""
+) -> str:
   """Draws groups of bars.
 
   Args:
     counts: for each label, one number per name.
     names: the names of the groups; each has one bar per label.
+    unit: of the numbers.
 
   Returns:
     An `svg` element.
   """
   all_counts = [count for row in counts.values() for count in row]
-  top = value_range([0.0, *all_counts])[1]
+  top = axes.value_range([0.0, *all_counts])[1]
   shapes = []
-  group_width = (WIDTH - _LEFT - _RIGHT) / max(len(names), 1)
+  group_width = (frame.WIDTH - frame.LEFT - frame.RIGHT) / max(len(names), 1)
   bar_width = 0.8 * group_width / max(len(counts), 1)
   for index, (label, row) in enumerate(counts.items()):
     for group, count in enumerate(row):
-      x = _LEFT + group_width * (group + 0.1) + bar_width * index
-      y = _y(count, (0.0, top))
+      x = frame.LEFT + group_width * (group + 0.1) + bar_width * index
+      y = frame.y_of(count, (0.0, top))
+      height = frame.HEIGHT - frame.BOTTOM - y
       title = html.escape(f"{label}, {names[group]}: {count:g}")
       shapes.append(
         f'<rect class="s{index % COLOURS}" x="{x:.1f}" y="{y:.1f}" '
-        f'width="{bar_width:.1f}" height="{HEIGHT - _BOTTOM - y:.1f}">'
+        f'width="{bar_width:.1f}" height="{height:.1f}">'
         f"<title>{title}</title></rect>"
       )
   for group, name in enumerate(names):
-    x = _LEFT + group_width * (group + 0.5)
-    shapes.append(_text(x, HEIGHT - 6, name, "middle"))
-  return _svg(_vertical_axis((0.0, top)) + "".join(shapes))
+    x = frame.LEFT + group_width * (group + 0.5)
+    shapes.append(frame.text(x, frame.HEIGHT - 6, name, "middle"))
+  return frame.svg(frame.vertical_axis((0.0, top), unit) + "".join(shapes))
 
 
-def legend(labels: Sequence[str], shown: Collection[str]) -> str:
-  """Returns the legend of the shown labels.
+def key(line: Line, note: str = "") -> str:
+  """Returns a line's key for the legend, with a note in bold."""
+  return area_key(line.label, line.colour, note)
 
-  A label's colour depends on its index among all labels, so that it is the same
-  in every run's chart.
-  """
-  return "".join(
-    f'<span class="key {_classes(index)}">{html.escape(label)}</span>'
-    for index, label in enumerate(labels)
-    if label in shown
+
+def area_key(label: str, colour: int, note: str = "") -> str:
+  """Returns the key of a colour for the legend, with a note in bold."""
+  if note:
+    note = f" <b>{html.escape(note)}</b>"
+  return (
+    f'<span class="key {_classes(colour)}">{html.escape(label)}{note}</span>'
   )
 
 
@@ -193,67 +264,3 @@ def _binned(
     mean = sum(known) / len(known) if known else None
     points.append((sum(bin_steps) / len(bin_steps), mean))
   return points
-
-
-def _x(step: float, last_step: int) -> float:
-  """Returns the horizontal position of a step, in the units of the SVG."""
-  return _LEFT + (WIDTH - _LEFT - _RIGHT) * step / max(last_step, 1)
-
-
-def _y(value: float, limits: tuple[float, float]) -> float:
-  """Returns the vertical position of a value, in the units of the SVG."""
-  low, high = limits
-  return _TOP + (HEIGHT - _TOP - _BOTTOM) * (high - value) / (high - low)
-
-
-def _frame(limits: tuple[float, float], last_step: int, shapes: str) -> str:
-  """Adds both axes to shapes, and the scales that page.js reads."""
-  anchors = {last_step: "end", last_step // 2: "middle", 0: "start"}
-  steps = "".join(
-    _text(_x(step, last_step), HEIGHT - 6, f"step {step}", anchor)
-    for step, anchor in anchors.items()
-  )
-  data = (
-    f'data-low="{limits[0]:g}" data-high="{limits[1]:g}" '
-    f'data-last="{last_step}"'
-  )
-  return _svg(_vertical_axis(limits) + steps + shapes, data)
-
-
-def _vertical_axis(limits: tuple[float, float]) -> str:
-  """Draws grid lines with their values."""
-  low, high = limits
-  step = _round_step((high - low) / 4)
-  count = round((high - low) / step)
-  parts = []
-  for index in range(count + 1):
-    value = low + index * step
-    y = _y(value, limits)
-    parts.append(
-      f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-      + _text(_LEFT - 5, y + 3.5, _short(value, step), "end")
-    )
-  return "".join(parts)
-
-
-def _short(value: float, step: float) -> str:
-  """Formats a number with as many digits as the axis needs."""
-  if abs(value) >= 10_000:
-    return f"{value / 1000:g}k"
-  digits = max(0, -math.floor(math.log10(step)))
-  return f"{value:.{digits}f}" if digits <= 4 else f"{value:.1e}"
-
-
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-  return (
-    f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">'
-    f"{html.escape(text)}</text>"
-  )
-
-
-def _svg(content: str, data: str = "") -> str:
-  margins = f'data-left="{_LEFT}" data-right="{_RIGHT}" data-top="{_TOP}" '
-  margins += f'data-bottom="{_BOTTOM}" {data}'
-  return (
-    f'<svg role="img" viewBox="0 0 {WIDTH} {HEIGHT}" {margins}>{content}</svg>'
-  )

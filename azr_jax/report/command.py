@@ -1,46 +1,82 @@
 """Reads runs and writes their page, for `python -m azr_jax.report`."""
 
+import dataclasses
 import pathlib
-from collections.abc import Sequence
 
 from azr_jax.report import page, reading
+from azr_jax.report.scores import Benchmarks
 from azr_jax.run import storage
 from azr_jax.run.console import print_status
 
 
-def write(
-  paths: Sequence[str],
-  out: str,
-  base: str = "",
-  scores: Sequence[str] = (),
-  max_texts: int = 300,
-) -> None:
-  """Writes the page of some runs.
+@dataclasses.dataclass(frozen=True)
+class Request:
+  """What is reported, and where.
 
-  Args:
+  Attributes:
     paths: the run folders.
     out: the file to write; its folder is made.
-    base: a folder of scores that the runs' scores are compared with; "": none.
+    base: a folder of scores of the model before training; "": none.
     scores: a folder of scores per run; (): `PATH_scores` of each, if it exists.
     max_texts: the maximum number of sampled texts per run.
+    smooth: the steps of the running mean; 1: none, 0: by the run's length.
+  """
+
+  paths: tuple[str, ...]
+  out: str = "report.html"
+  base: str = ""
+  scores: tuple[str, ...] = ()
+  max_texts: int = 300
+  smooth: int = 0
+
+  def check(self) -> None:
+    """Checks what can be checked without reading a run.
+
+    Raises:
+      ValueError: there is no run, or not one folder of scores per run.
+    """
+    if not self.paths:
+      raise ValueError("expected the folder of at least one run")
+    if self.scores and len(self.scores) != len(self.paths):
+      raise ValueError(
+        f"--scores names {len(self.scores)} folders; expected one for each of "
+        f"{len(self.paths)} runs"
+      )
+
+  def build(self, live_s: float = 0.0) -> str:
+    """Reads the runs and returns their page.
+
+    Args:
+      live_s: seconds after which the page asks for a newer one; 0: never.
+
+    Raises:
+      ValueError: a folder has no metrics, or no scores.
+    """
+    self.check()
+    folder = storage.resolve(self.base) if self.base else None
+    base_scores = reading.read_scores(folder) if folder else {}
+    if folder and not base_scores:
+      raise ValueError(
+        f"--base={self.base}: expected a folder of azr_jax.evaluate"
+      )
+    runs = reading.read_runs(self.paths, self.scores or None, self.max_texts)
+    benchmarks = Benchmarks(runs, base_scores, folder)
+    return page.build(runs, benchmarks, self.smooth, live_s)
+
+  def save(self, text: str) -> pathlib.Path:
+    """Writes a page and returns its file."""
+    file = pathlib.Path(self.out).expanduser()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    storage.write_atomically(file, text)
+    return file
+
+
+def write(request: Request) -> None:
+  """Writes the page of some runs.
 
   Raises:
-    ValueError: a folder has no metrics or no scores, or the number of folders
-      is not what is expected.
+    ValueError: as `Request.build`.
   """
-  if not paths:
-    raise ValueError("expected the folder of at least one run")
-  if scores and len(scores) != len(paths):
-    raise ValueError(
-      f"--scores names {len(scores)} folders; expected one for each of "
-      f"{len(paths)} runs"
-    )
-  base_scores = reading.read_scores(storage.resolve(base)) if base else {}
-  if base and not base_scores:
-    raise ValueError(f"--base={base}: expected a folder of azr_jax.evaluate")
-  runs = reading.read_runs(paths, scores or None, max_texts)
-  text = page.build(runs, base_scores)
-  file = pathlib.Path(out).expanduser()
-  file.parent.mkdir(parents=True, exist_ok=True)
-  storage.write_atomically(file, text)
+  text = request.build()
+  file = request.save(text)
   print_status(f"{file}: {len(text.encode()) / 2**20:.1f} MiB")

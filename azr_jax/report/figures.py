@@ -1,206 +1,261 @@
-"""Draws the figures of a page: charts with a title, a legend and a hint.
+"""Draws the figures of a page: charts with a title, units and a legend.
 
-A function returns one figure per run, in the order of the runs, because the
-page has one column per run. It adds the names of the metrics that it has drawn
-to the set `drawn`; `others` draws the rest.
+One run has a line per metric of a chart, or a figure per metric where the paper
+has one. Several runs are drawn over each other, a line per run, so each metric
+has a figure of its own. What is constant in every run is listed in words.
 """
 
 import html
-import math
 import re
 from collections.abc import Mapping, Sequence
 
-from azr_jax.report import charts, sections
+from azr_jax.report import axes, changes, charts, units
+from azr_jax.report.charts import Line
 from azr_jax.report.reading import Run
 from azr_jax.report.sections import Chart
 
+# Lines are drawn in one figure if none is this much flatter than another.
+_FLATTER = 30.0
+# Two lines coincide if they are nowhere farther apart than this fraction of the
+# axis.
+_SAME = 0.004
 
-def chart_figures(
-  runs: Sequence[Run],
-  chart: Chart,
-  drawn: set[str],
-  healthy: Mapping[str, str],
-) -> str:
-  """Draws a chart for each run, with the same vertical axis.
 
-  Args:
-    runs: the runs to draw.
-    chart: the chart.
-    drawn: names of metrics that are left out; the chart's are added.
-    healthy: what a healthy value looks like, by family of metrics.
+class Figures:
+  """Draws charts of runs, and knows which metrics are not drawn yet."""
 
-  Returns:
-    HTML; "" if no run has a metric of the chart.
-  """
-  series_of_runs = []
-  for run in runs:
-    series = run.series(chart.pattern, drawn)
-    if chart.missing is not None:
-      series = {
-        label: [chart.missing if v is None else v for v in values]
-        for label, values in series.items()
-      }
-    series_of_runs.append(
-      {k: v for k, v in series.items() if charts.known({k: v})}
-    )
-  for run in runs:
-    drawn |= {n for n in run.values if re.fullmatch(chart.pattern, n)}
-  values = [v for series in series_of_runs for v in charts.known(series)]
-  if not values:
-    return ""
-  limits = charts.value_range(values)
-  last = max(run.steps[-1] for run in runs)
-  labels = [
-    *dict.fromkeys(label for series in series_of_runs for label in series)
-  ]
-  return "".join(
-    _figure(
-      chart.title,
-      run.name if len(runs) > 1 else "",
-      charts.lines(
-        run.steps,
-        # A label has the same colour in every run.
-        {
-          label: series.get(label, []) or [None] * len(run.steps)
-          for label in labels
-        },
-        limits,
-        last,
+  def __init__(self, runs: Sequence[Run], smooth: int):
+    """Begins a page.
+
+    Args:
+      runs: the runs to draw.
+      smooth: the steps of the running mean; 1: none.
+    """
+    self.runs = runs
+    self.smooth = smooth
+    self.drawn: set[str] = set()
+    self._constant: list[str] = []
+
+  def take_constants(self) -> list[str]:
+    """Returns the metrics that were found constant since the last call."""
+    found, self._constant = self._constant, []
+    return found
+
+  def figure(self, chart: Chart, hint: str = "") -> str:
+    """Draws a chart; returns its figures, "" if there is nothing to draw.
+
+    Args:
+      chart: the chart; its metrics count as drawn.
+      hint: what a healthy run shows, shown on demand.
+    """
+    shown = "".join(self.by_label(chart).values())
+    if hint and shown:
+      note = (
+        f'<details class="hint"><summary>what a healthy run shows</summary>'
+        f"{html.escape(hint)}</details>"
       )
-      if series
-      else _no_chart(),
-      charts.legend(labels, series),
-      healthy.get(chart.family, ""),
-    )
-    for run, series in zip(runs, series_of_runs, strict=True)
-  )
+      shown = shown.replace("</figure>", f"{note}</figure>", 1)
+    return shown
 
+  def by_label(self, chart: Chart) -> dict[str, str]:
+    """Draws a chart; returns its figures by the label of their first line."""
+    names = [run.names(chart.pattern, self.drawn) for run in self.runs]
+    for found in names:
+      self.drawn |= {*found.values()}
+    lines: dict[str, list[Line]] = {}
+    unit_of: dict[str, str] = {}
+    for colour, (run, found) in enumerate(zip(self.runs, names, strict=True)):
+      for label, name in found.items():
+        line = _line(run, name, chart.missing, colour)
+        if line.known:
+          lines.setdefault(label, []).append(line)
+          unit_of[label] = chart.unit or units.unit(name)
+    for label in list(lines):
+      if text := self._constant_text(lines[label]):
+        title = _title(chart.title, label)
+        self._constant.append(f"{html.escape(title)}: {text}")
+        del lines[label]
+    figures: dict[str, str] = {}
+    for group in _groups(lines, unit_of):
+      figures |= self._draw(chart, group, lines, unit_of[group[0]])
+    return {label: figures[label] for label in lines if label in figures}
 
-def _no_chart() -> str:
-  return '<p class="nothing">not measured in this run</p>'
+  def _constant_text(self, lines: Sequence[Line]) -> str:
+    """Returns the values of a metric that no run changes, or ""."""
+    if not all(axes.is_constant(line.known) for line in lines):
+      return ""
+    if all(len(line.known) < 2 for line in lines):
+      return ""
+    values = {line.label: axes.number(line.known[0]) for line in lines}
+    if len({*values.values()}) == 1:
+      return next(iter(values.values()))
+    return ", ".join(f"{v} ({html.escape(k)})" for k, v in values.items())
 
-
-def _figure(
-  title: str,
-  run: str,
-  drawing: str,
-  legend: str,
-  hint: str = "",
-) -> str:
-  name = f" <small>{html.escape(run)}</small>" if run else ""
-  if hint:
-    hint = f'<p class="hint">{html.escape(hint)}</p>'
-  return (
-    f"<figure><figcaption>{html.escape(title)}{name}</figcaption>{drawing}"
-    f'<div class="legend">{legend}</div>{hint}</figure>'
-  )
-
-
-def histograms(runs: Sequence[Run], drawn: set[str]) -> str:
-  """Draws how often proposals were solved in a run's first and last third."""
-  counts_of_runs = [_solved_counts(run) for run in runs]
-  for run in runs:
-    drawn |= {n for n in run.values if re.fullmatch(sections.SOLVED, n)}
-  return "".join(
-    _histogram(task_type, run, counts.get(task_type), len(runs) > 1)
-    for task_type in dict.fromkeys(
-      t for counts in counts_of_runs for t in counts
-    )
-    for run, counts in zip(runs, counts_of_runs, strict=True)
-  )
-
-
-# [number of correct responses][step] -> proposals, or None.
-Counts = list[list[float | None]]
-
-
-def _solved_counts(run: Run) -> dict[str, Counts]:
-  """Returns for each task type how many proposals were solved how often."""
-  by_type: dict[str, dict[int, list[float | None]]] = {}
-  for name, values in run.values.items():
-    if match := re.fullmatch(sections.SOLVED, name):
-      by_type.setdefault(match[1], {})[int(match[2])] = values
-  unknown: list[float | None] = [None] * len(run.steps)
-  return {
-    task_type: [
-      by_solved.get(solved, unknown) for solved in range(max(by_solved) + 1)
-    ]
-    for task_type, by_solved in by_type.items()
-  }
-
-
-def _histogram(
-  task_type: str, run: Run, counts: Counts | None, show_name: bool
-) -> str:
-  title = f"Proposals by correct responses: {task_type}"
-  name = run.name if show_name else ""
-  if counts is None:
-    return _figure(title, name, _no_chart(), "")
-  third = -(-len(run.steps) // 3)
-  parts = {
-    f"first {third} steps": slice(None, third),
-    f"last {third} steps": slice(-third, None),
-  }
-  sums = {
-    part: [sum(value or 0.0 for value in values[steps]) for values in counts]
-    for part, steps in parts.items()
-  }
-  names = [str(solved) for solved in range(len(counts))]
-  drawing = charts.bars(sums, names)
-  return _figure(title, name, drawing, charts.legend(list(sums), sums))
-
-
-def phases(runs: Sequence[Run], drawn: set[str]) -> str:
-  """Draws the seconds of a step's phases on top of each other."""
-  series_of_runs = []
-  for run in runs:
-    for phases in sections.PHASES:
-      series = {
-        name: run.values[f"time/{name}"]
-        for name in phases
-        if f"time/{name}" in run.values
+  def _draw(
+    self,
+    chart: Chart,
+    labels: Sequence[str],
+    lines: Mapping[str, Sequence[Line]],
+    unit: str,
+  ) -> dict[str, str]:
+    """Draws metrics of one unit, on axes with the same ends."""
+    values = [v for label in labels for one in lines[label] for v in one.known]
+    limits = axes.chart_range(values, unit)
+    if len(self.runs) > 1 or chart.panels:
+      return {
+        label: self._plot(
+          _title(chart.title, label), lines[label], limits, unit
+        )
+        for label in labels
       }
-      if len(series) > 1 and phases[0] in series or len(series) > 2:
-        break
-    drawn |= {f"time/{name}" for name in series}
-    series_of_runs.append(series)
-  totals = sorted(
-    sum(v for v in step if v is not None)
-    for series in series_of_runs
-    for step in zip(*series.values(), strict=True)
-  )
-  if not totals:
+    together = [
+      Line(label, one.steps, one.values, one.errors, colour)
+      for colour, label in enumerate(labels)
+      for one in lines[label]
+    ]
+    title = chart.title
+    if len(labels) == 1 or len(labels) < len(lines):
+      title = _title(title, ", ".join(labels[:3]) + ", ..." * (len(labels) > 3))
+    return {labels[0]: self._plot(title, together, limits, unit)}
+
+  def _plot(
+    self,
+    title: str,
+    lines: Sequence[Line],
+    limits: tuple[float, float],
+    unit: str,
+  ) -> str:
+    """Returns a figure of lines."""
+    last = max(run.steps[-1] for run in self.runs)
+    drawing = charts.lines(lines, limits, last, unit, self.smooth)
+    keys = "".join(charts.key(line, _ends(line)) for line in lines)
+    notes = [_same(lines, limits), _beyond(lines, limits)]
+    absent = {r.name for r in self.runs} - {line.label for line in lines}
+    if len(self.runs) > 1 and absent:
+      notes.append(f"not measured in {', '.join(sorted(absent))}")
+    return figure(title, drawing, keys, "; ".join(filter(None, notes)))
+
+  def others(self) -> str:
+    """Draws the metrics that no other chart has drawn, by family."""
+    left = {name for run in self.runs for name in run.values} - self.drawn
+    left = {name for name in left if not name.endswith("_stderr")}
+    families = dict.fromkeys(
+      "/".join(name.split("/")[:2])
+      if name.count("/") > 1
+      else name.split("/")[0]
+      for name in sorted(left)
+    )
+    return "".join(
+      self.figure(Chart(family, rf"{re.escape(family)}/(.+)"))
+      for family in families
+    )
+
+
+def constants(found: Sequence[str]) -> str:
+  """Returns metrics that are constant, in HTML, as a list that opens."""
+  if not found:
     return ""
-  # The slowest steps are clipped: the first one compiles, and would otherwise
-  # flatten all others.
-  percentile_95 = min(len(totals) - 1, math.ceil(0.95 * len(totals)) - 1)
-  top = totals[percentile_95] * 1.25
-  limits = charts.value_range([0.0, top])
-  last = max(run.steps[-1] for run in runs)
-  return "".join(
-    _figure(
-      "Seconds of a step",
-      run.name if len(runs) > 1 else "",
-      charts.stacked(run.steps, series, limits[1], last),
-      charts.legend(list(series), series),
-    )
-    for run, series in zip(runs, series_of_runs, strict=True)
+  items = "".join(f"<li>{text}</li>" for text in found)
+  return (
+    f'<details class="constant"><summary>{len(found)} without a figure: '
+    f"constant in each run</summary><ul>{items}</ul></details>"
   )
 
 
-def others(runs: Sequence[Run], drawn: set[str]) -> str:
-  """Draws one chart per family of metrics that no other chart has drawn."""
-  left = {name for run in runs for name in run.values} - drawn
-  families = dict.fromkeys(
-    "/".join(name.split("/")[:2]) if name.count("/") > 1 else name.split("/")[0]
-    for name in sorted(left)
+def figure(title: str, drawing: str, keys: str, note: str = "") -> str:
+  """Returns a figure with a caption above it, and a legend and a note below."""
+  if note:
+    note = f'<p class="note">{html.escape(note)}</p>'
+  return (
+    f"<figure><figcaption>{html.escape(title)}</figcaption>{drawing}"
+    f'<div class="legend">{keys}</div>{note}</figure>'
   )
-  return "".join(
-    chart_figures(
-      runs,
-      Chart(family, rf"{re.escape(family)}/(.+)"),
-      drawn,
-      healthy={},
-    )
-    for family in families
+
+
+def _title(title: str, label: str) -> str:
+  return f"{title}: {label}" if label else title
+
+
+def _line(run: Run, name: str, missing: float | None, colour: int) -> Line:
+  """Returns the line of a run's metric, labelled with the run's name."""
+  values = run.values[name]
+  if missing is not None:
+    values = [missing if value is None else value for value in values]
+  errors = run.values.get(f"{name}_stderr", ())
+  return Line(run.name, run.steps, values, errors, colour)
+
+
+def _groups(
+  lines: Mapping[str, Sequence[Line]], unit_of: Mapping[str, str]
+) -> list[list[str]]:
+  """Groups labels that one axis can show: of one unit and of similar size."""
+  size = {
+    label: max(abs(v) for one in found for v in one.known)
+    for label, found in lines.items()
+  }
+  groups: list[list[str]] = []
+  for label in sorted(lines, key=lambda label: (unit_of[label], -size[label])):
+    last = groups[-1] if groups else []
+    if (
+      last
+      and unit_of[last[0]] == unit_of[label]
+      and (
+        unit_of[label] == units.FRACTION
+        or not size[label]
+        or size[label] * _FLATTER >= size[last[0]]
+      )
+    ):
+      last.append(label)
+    else:
+      groups.append([label])
+  # The order of the labels is that of the metrics' names.
+  order = list(lines)
+  groups = [sorted(group, key=order.index) for group in groups]
+  return sorted(groups, key=lambda group: order.index(group[0]))
+
+
+def _ends(line: Line) -> str:
+  """Returns the means of a line's first and last steps, in words."""
+  change = changes.of_ends(line.values, changes.window(len(line.steps)))
+  if not line.is_dense:
+    change = changes.of_ends(line.known, 1)
+  if change is None:
+    return axes.number(line.known[-1])
+  first, last = change.first.value, change.last.value
+  return f"{axes.number(first)} \N{RIGHTWARDS ARROW} {axes.number(last)}"
+
+
+def _same(lines: Sequence[Line], limits: tuple[float, float]) -> str:
+  """Returns which lines lie on each other, and so hide each other."""
+  apart = _SAME * (limits[1] - limits[0])
+  groups: list[list[Line]] = []
+  for line in lines:
+    for group in groups:
+      other = group[0]
+      if list(other.steps) == list(line.steps) and all(
+        (a is None) == (b is None) and abs((a or 0.0) - (b or 0.0)) <= apart
+        for a, b in zip(line.values, other.values, strict=True)
+      ):
+        group.append(line)
+        break
+    else:
+      groups.append([line])
+  return "; ".join(
+    f"{' and '.join(line.label for line in group)} are the same line"
+    for group in groups
+    if len(group) > 1
   )
+
+
+def _beyond(lines: Sequence[Line], limits: tuple[float, float]) -> str:
+  """Returns how many values lie beyond the axis, and how far."""
+  low, high = limits
+  margin = 1e-9 * (high - low)
+  values = [v for line in lines for v in line.known]
+  beyond = [v for v in values if v < low - margin or v > high + margin]
+  if not beyond:
+    return ""
+  ends = [v for v in (min(beyond), max(beyond)) if not low <= v <= high]
+  words = " and ".join(dict.fromkeys(map(axes.number, ends)))
+  lie = "value lies" if len(beyond) == 1 else "values lie"
+  return f"{len(beyond)} {lie} beyond the axis, as far as {words}"

@@ -1,4 +1,4 @@
-"""Builds one self-contained HTML page of one run or several side by side."""
+"""Builds one self-contained HTML page of one run or several."""
 
 import html
 import json
@@ -8,47 +8,49 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from azr_jax.evals import registry
-from azr_jax.report import figures, sections
+from azr_jax.report import (
+  distributions,
+  headline,
+  html_parts,
+  run_tables,
+  sections,
+)
+from azr_jax.report.figures import Figures, constants
 from azr_jax.report.reading import Run
+from azr_jax.report.scores import Benchmarks
 from azr_jax.systems import registry as systems
 
 _ASSETS = pathlib.Path(__file__).parents[1] / "assets" / "report"
 _MAX_CHARS = 10_000  # of a text, so that a phone can open the page
-_MAX_OPEN_ROWS = 12  # a longer table of differences is folded
+_MIN_SMOOTHED = 20  # a shorter run is drawn as it is
 # Keys of a text's record that are not among its details.
 _SHOWN_APART = ("group", "prompt", "completion", "finish_reason", "reward")
-# Benchmark -> pass@1 and its standard error.
-Scores = Mapping[str, tuple[float, float]]
 
 
-def build(runs: Sequence[Run], base: Scores | None = None) -> str:
+def build(
+  runs: Sequence[Run],
+  benchmarks: Benchmarks,
+  smooth: int = 0,
+  live_s: float = 0.0,
+) -> str:
   """Returns the page as HTML.
 
   Args:
     runs: the runs, at least one.
-    base: scores that the runs' scores are compared with.
+    benchmarks: their scores.
+    smooth: the steps of the running mean; 1: none, 0: a twentieth of the run.
+    live_s: seconds after which the page asks for its newest version; 0: never.
   """
   title = ", ".join(run.name for run in runs)
-  drawn: set[str] = set()
-  healthy = systems.healthy_metrics()
-  body = [_overview(runs)]
-  if base or any(run.scores for run in runs):
-    body.append(_section("Benchmarks", _benchmarks(runs, base or {})))
-  for name, section_charts in sections.SECTIONS.items():
-    shown = "".join(
-      figures.chart_figures(runs, chart, drawn, healthy)
-      for chart in section_charts
-    )
-    if name == sections.LEARNABILITY:
-      shown += figures.histograms(runs, drawn)
-    if name == sections.TIME:
-      shown = figures.phases(runs, drawn) + shown
-    if shown:
-      body.append(_section(name, _grid(shown, len(runs))))
-  others = figures.others(runs, drawn)
-  if others:
-    body.append(_section(sections.OTHERS, _grid(others, len(runs))))
+  smooth = smooth or default_smooth(runs)
+  body = [
+    html_parts.section("Did it learn?", headline.build(runs, benchmarks)),
+    html_parts.section(
+      "Runs" if len(runs) > 1 else "Run", run_tables.about(runs)
+    ),
+    _benchmarks(runs, benchmarks),
+    *_figures(runs, smooth),
+  ]
   for name, kind in (("Texts", "samples"), ("Flagged texts", "flagged")):
     texts = [
       {"run": run.name} | _text_record(record)
@@ -56,124 +58,100 @@ def build(runs: Sequence[Run], base: Scores | None = None) -> str:
       for record in getattr(run, kind)
     ]
     if texts:
-      body.append(_section(name, _browser(kind, texts)))
+      body.append(html_parts.section(name, _browser(kind, texts)))
   names = re.findall(r'<section id="([^"]+)"><h2>([^<]+)', "".join(body))
   links = "".join(f'<a href="#{anchor}">{name}</a>' for anchor, name in names)
+  live = '<p id="live" class="hint">live</p>' if live_s else ""
   return (
     '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
     '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
     f"<title>{html.escape(title)}</title>\n<style>{_asset('style.css')}</style>"
-    f'</head>\n<body style="--runs: {len(runs)}"><header><h1>'
-    f"{html.escape(title)}</h1>"
+    f'</head>\n<body data-live="{live_s:g}"><header><h1>{html.escape(title)}'
+    "</h1>"
     '<button id="theme" aria-label="light or dark">&#9680;</button>'
-    f"<nav>{links}</nav></header>\n<main>{''.join(body)}</main>\n"
+    f"<nav>{links}</nav>{live}</header>\n<main>{''.join(body)}</main>\n"
     f"<script>{_asset('page.js')}</script></body></html>\n"
+  )
+
+
+def default_smooth(runs: Sequence[Run]) -> int:
+  """Returns the steps of the running mean: 1, none, for a short run."""
+  length = max(len(run.steps) for run in runs)
+  return 1 if length < _MIN_SMOOTHED else min(max(length // 20, 5), 50)
+
+
+def _figures(runs: Sequence[Run], smooth: int) -> list[str]:
+  """Returns the sections of figures that the runs have metrics for."""
+  figures = Figures(runs, smooth)
+  healthy = systems.healthy_metrics()
+  body = []
+  typed = "".join(
+    f"<h3>{html.escape(kind)}</h3>{html_parts.grid(shown)}"
+    for kind, shown in distributions.by_type(figures)
+  )
+  typed += constants(figures.take_constants())
+  if typed:
+    body.append(_figure_section(sections.BY_TYPE, typed, runs))
+  elsewhere: list[str] = []  # constant in sections without figures
+  for name, section_charts in sections.SECTIONS.items():
+    shown = "".join(
+      figures.figure(chart, healthy.get(chart.family, ""))
+      for chart in section_charts
+    )
+    if name == sections.LEARNABILITY:
+      shown += distributions.histograms(figures)
+    if name == sections.TIME:
+      shown = distributions.phases(figures) + shown
+    found = figures.take_constants()
+    if shown:
+      content = html_parts.grid(shown) + constants(found)
+      body.append(_figure_section(name, content, runs))
+    else:
+      elsewhere += found
+  shown = figures.others()
+  constant = constants(elsewhere + figures.take_constants())
+  if shown or constant:
+    content = html_parts.grid(shown) + constant
+    body.append(html_parts.section(sections.OTHERS, content))
+  if body:
+    mean = (
+      f"thick lines: the mean of up to {smooth} steps; " if smooth > 1 else ""
+    )
+    arrow = "\N{RIGHTWARDS ARROW}"
+    body[0] = (
+      f'<p class="hint">In the figures: {mean}a {arrow} b: the means of the '
+      "first and last steps. Tap a figure for the values of a step.</p>"
+      + body[0]
+    )
+  return body
+
+
+def _figure_section(name: str, content: str, runs: Sequence[Run]) -> str:
+  """Returns a section with the figure of a paper that it is like, if any."""
+  system, note = sections.PAPER_FIGURES.get(name, ("", ""))
+  is_of_paper = all(run.config.get("system") == system for run in runs)
+  return html_parts.section(name, content, note if is_of_paper else "")
+
+
+def _benchmarks(runs: Sequence[Run], benchmarks: Benchmarks) -> str:
+  """Returns the section of scores, or how to get them."""
+  name = "Benchmarks"
+  if table := benchmarks.table():
+    return html_parts.section(name, table)
+  command = (
+    "python -m azr_jax.evaluate --config=configs/evaluate.py "
+    f"--model={runs[0].folder} --benchmark=NAME "
+    f"--workdir={runs[0].scores_folder}"
+  )
+  return html_parts.section(
+    name,
+    "<p>No scores of <code>azr_jax.evaluate</code> were found. This writes "
+    f"them:</p><p><code>{html.escape(command)}</code></p>",
   )
 
 
 def _asset(name: str) -> str:
   return (_ASSETS / name).read_text(encoding="utf-8")
-
-
-def _section(name: str, content: str) -> str:
-  anchor = re.sub(r"\W+", "-", name.lower())
-  return f'<section id="{anchor}"><h2>{name}</h2>{content}</section>\n'
-
-
-def _grid(shown: str, columns: int) -> str:
-  return f'<div class="{"runs" if columns > 1 else "one"}">{shown}</div>'
-
-
-def _overview(runs: Sequence[Run]) -> str:
-  """Returns the tables of the runs and of the differences of their configs."""
-  rows = []
-  for run in runs:
-    seconds = [v for v in run.values.get("time/step", []) if v is not None]
-    steps = f"{run.steps[-1]} of {run.config.get('train.steps', '?')}"
-    cells = [
-      run.name,
-      run.config.get("system", "?"),
-      run.config.get("model.source", "?"),
-      steps,
-      f"{sum(seconds) / 60:.1f}",
-      f"{sum(seconds) / len(seconds):.2f}" if seconds else "",
-    ]
-    rows.append(_row(cells))
-  head = _row(
-    ["run", "system", "model", "steps", "minutes", "s / step"], cell="th"
-  )
-  content = _table(head, rows) + _differences(runs)
-  return _section("Runs" if len(runs) > 1 else "Run", content)
-
-
-def _differences(runs: Sequence[Run]) -> str:
-  """Returns a table of the config keys in which the runs differ, or ""."""
-  # Runs of several systems are compared only by the keys that all of them have.
-  systems = {run.config.get("system") for run in runs}
-  keys = sorted(
-    {key for run in runs for key in run.config}
-    if len(systems) == 1
-    else set.intersection(*({*run.config} for run in runs))
-  )
-  differing = [
-    key for key in keys if len({repr(run.config.get(key)) for run in runs}) > 1
-  ]
-  if not differing:
-    return ""
-  table = _table(
-    _row(["differs in", *(run.name for run in runs)], cell="th"),
-    [
-      _row([key, *(run.config.get(key, "-") for run in runs)])
-      for key in differing
-    ],
-  )
-  return (
-    f"<details{' open' if len(differing) <= _MAX_OPEN_ROWS else ''}><summary>"
-    f"{len(differing)} differences of configuration</summary>{table}</details>"
-  )
-
-
-def _row(cells: Sequence[Any], cell: str = "td") -> str:
-  content = "".join(f"<{cell}>{html.escape(str(c))}</{cell}>" for c in cells)
-  return f"<tr>{content}</tr>"
-
-
-def _table(head: str, rows: Sequence[str]) -> str:
-  content = f"<thead>{head}</thead><tbody>{''.join(rows)}</tbody>"
-  return f'<div class="wide"><table>{content}</table></div>'
-
-
-def _benchmarks(runs: Sequence[Run], base: Scores) -> str:
-  """Returns a table of scores in percent with differences to the base.
-
-  The order of the columns is that of AZR's table 1 (arXiv 2505.03335).
-  """
-  scored = dict.fromkeys(
-    name for scores in (base, *(run.scores for run in runs)) for name in scores
-  )
-  order = [*registry.CODE, "average/code", *registry.MATH, "average/math"]
-  order.append("average/overall")
-  names = [name for name in order if name in scored]
-  names += [name for name in scored if name not in order]
-  rows = []
-  models = [("base", base)] if base else []
-  for label, scores in [*models, *((run.name, run.scores) for run in runs)]:
-    cells = [f"<td>{html.escape(label)}</td>"]
-    for name in names:
-      if name not in scores:
-        cells.append("<td></td>")
-        continue
-      value, error = scores[name]
-      text = f"{100 * value:.1f}"
-      if error:
-        text += f" <small>&plusmn; {100 * error:.1f}</small>"
-      if scores is not base and name in base:
-        change = 100 * (value - base[name][0])
-        kind = "up" if change > 0 else "down" if change < 0 else ""
-        text += f' <b class="{kind}">{change:+.1f}</b>'
-      cells.append(f"<td>{text}</td>")
-    rows.append(f"<tr>{''.join(cells)}</tr>")
-  return _table(_row(["pass@1, %", *names], cell="th"), rows)
 
 
 def _text_record(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from azr_jax.evals import registry
 from azr_jax.run import metrics, storage, text_monitor
+from azr_jax.run.starts import STARTS
 
 _RESULTS = "results.json"  # written by `azr_jax.evaluate`
 _MAX_VALUE = 1e100  # larger values of metrics are not drawn
@@ -25,21 +26,54 @@ class Run:
 
   Attributes:
     name: the end of its path, long enough to differ from the other runs'.
+    folder: where it is.
     config: its config, flat: values by dotted key.
     steps: the steps that have metrics.
     values: for each metric, one value or None per step of `steps`.
     samples: records of sampled texts, oldest first, each with its `step`.
     flagged: records of the texts that the text monitor flagged, likewise.
     scores: for each benchmark, pass@1 and its standard error.
+    scores_folder: where they were read.
+    starts: records of `run/starts.py`, oldest first; [] of older runs.
+    updated: when the metrics were last written, in seconds since 1970.
   """
 
   name: str
+  folder: pathlib.Path
   config: dict[str, Any]
   steps: list[int]
   values: dict[str, list[float | None]]
   samples: list[dict[str, Any]]
   flagged: list[dict[str, Any]]
   scores: dict[str, tuple[float, float]]
+  scores_folder: pathlib.Path
+  starts: list[dict[str, Any]]
+  updated: float
+
+  @property
+  def done(self) -> int:
+    """The last step of training; later lines have final scores alone."""
+    trained = self.values.get("time/step", [])
+    steps = [s for s, v in zip(self.steps, trained, strict=False) if v]
+    return steps[-1] if steps else self.steps[-1]
+
+  def up_to(self, name: str, step: int) -> list[float | None]:
+    """Returns the values of a metric in the steps up to one."""
+    count = sum(one <= step for one in self.steps)
+    return self.values[name][:count]
+
+  def names(
+    self, pattern: str, apart_from: Collection[str] = ()
+  ) -> dict[str, str]:
+    """Returns the metrics that match a pattern, by label; see `series`."""
+    matches = {
+      name: re.fullmatch(pattern, name)
+      for name in self.values
+      if name not in apart_from
+    }
+    return {
+      " ".join(match.groups()): name for name, match in matches.items() if match
+    }
 
   def series(
     self, pattern: str, apart_from: Collection[str] = ()
@@ -54,15 +88,9 @@ class Run:
     Returns:
       For each label, one value or None per step.
     """
-    matches = {
-      name: re.fullmatch(pattern, name)
-      for name in self.values
-      if name not in apart_from
-    }
     return {
-      " ".join(match.groups()): self.values[name]
-      for name, match in matches.items()
-      if match
+      label: self.values[name]
+      for label, name in self.names(pattern, apart_from).items()
     }
 
 
@@ -92,7 +120,7 @@ def read_runs(
   else:
     score_folders = [storage.resolve(path) for path in scores]
   return [
-    _read_run(folder, name, read_scores(score_folder), max_texts)
+    _read_run(folder, name, score_folder, max_texts)
     for folder, name, score_folder in zip(
       folders, _names(folders), score_folders, strict=True
     )
@@ -111,13 +139,13 @@ def _names(paths: Sequence[pathlib.Path]) -> list[str]:
 def _read_run(
   folder: pathlib.Path,
   name: str,
-  scores: dict[str, tuple[float, float]],
+  scores_folder: pathlib.Path,
   max_texts: int,
 ) -> Run:
   path = folder / metrics.METRICS
   if not path.exists():
     raise ValueError(f"{path}: there is no such file; expected a run's folder")
-  lines = _json_lines(path)
+  lines = json_lines(path)
   lines = [line for line in lines if isinstance(line.get("step"), int)]
   if not lines:
     raise ValueError(f"{path}: expected the metrics of a run")
@@ -126,6 +154,7 @@ def _read_run(
   config = next(iter(_json(config_path)), {}) if config_path.exists() else {}
   return Run(
     name=name,
+    folder=folder,
     config=_flat(config),
     steps=[line["step"] for line in lines],
     values={
@@ -133,8 +162,17 @@ def _read_run(
     },
     samples=_texts(folder / metrics.SAMPLES, max_texts),
     flagged=_texts(folder / text_monitor.FOLDER, max_texts),
-    scores=scores,
+    scores=read_scores(scores_folder),
+    scores_folder=scores_folder,
+    starts=json_lines(folder / STARTS) if (folder / STARTS).exists() else [],
+    updated=_written(path),
   )
+
+
+def _written(path: pathlib.Path) -> float:
+  """Returns when a file was last written, here or in an object store."""
+  status: Any = path.stat()
+  return float(getattr(status, "st_mtime", None) or getattr(status, "mtime", 0))
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -168,18 +206,18 @@ def _texts(folder: pathlib.Path, max_texts: int) -> list[dict[str, Any]]:
     return []
   # Files are read whole, so that no group of texts is left out. The last file
   # is always among them.
-  per_file = max(len(_json_lines(paths[-1])), 1)
+  per_file = max(len(json_lines(paths[-1])), 1)
   count = min(max(max_texts // per_file, 1), len(paths))
   chosen = [paths[-1 - i * len(paths) // count] for i in range(count)]
   records = [
     {"step": int(path.stem)} | record
     for path in reversed(chosen)
-    for record in _json_lines(path)
+    for record in json_lines(path)
   ]
   return records[-max_texts:]
 
 
-def _json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
+def json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
   """Returns the objects of a file's lines; skips a partial last line."""
   return list(_json(path, lines=True))
 

@@ -19,12 +19,16 @@ class Chart:
     family: the family of metrics whose healthy value is described below the
       chart; "": nothing is.
     missing: the value in steps that did not log the metric; None: no value.
+    panels: whether each metric has a figure of its own.
+    unit: of its metrics; "": as their names say.
   """
 
   title: str
   pattern: str
   family: str = ""
   missing: float | None = None
+  panels: bool = False
+  unit: str = ""
 
 
 def _program_metric(title: str, name: str) -> Chart:
@@ -33,11 +37,19 @@ def _program_metric(title: str, name: str) -> Chart:
 
 OTHERS = "Everything else"
 LEARNABILITY, TIME = "Learnability", "Time"
-# The consecutive phases of a step: AZR's, then the other systems'.
-PHASES = (
-  ("seed", "propose", "learnability", "solve", "measures", "update"),
-  ("collect", "update"),
-)
+PHASES = ("collect", "update")  # of a step, one after the other
+# A metric of rewards by task type and role.
+TYPED_REWARD = r"reward/[^/]+/([^/]+)/([^/]+)/mean"
+BY_TYPE = "Rewards and lengths by type and role"
+# Section -> what stands below its title, for the system that it is true of.
+PAPER_FIGURES = {
+  BY_TYPE: ("azr", "As figures 15 to 17 of AZR (arXiv 2505.03335)."),
+  "Evaluation in training": ("azr", "As figure 14 of AZR (arXiv 2505.03335)."),
+  "Complexity and diversity of proposals": (
+    "azr",
+    "As figure 27 of AZR (arXiv 2505.03335).",
+  ),
+}
 SOLVED = r"learnability/[^/]+/(.+)/solved_(\d+)_of_(\d+)"
 SECTIONS: dict[str, tuple[Chart, ...]] = {
   "Rewards": (
@@ -55,11 +67,24 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
       family="formatted",
     ),
     Chart("Standard deviation of the reward", r"reward/[^/]+/(.+)/std"),
+    Chart(
+      "Groups with equal rewards",
+      r"groups/[^/]+/equal_fraction",
+      family="groups",
+    ),
   ),
   "Evaluation in training": (
-    Chart("pass@1", r"evaluation/(.+)/pass@1/unbiased", family="evaluation"),
-    Chart("pass@1, by subset", r"evaluation/(.+/pass@1/.+)"),
-    Chart("Other scores", r"evaluation/(.+)"),
+    Chart(
+      "pass@1",
+      r"evaluation/(.+)/pass@1/unbiased",
+      family="evaluation",
+      panels=True,
+    ),
+    Chart(
+      "pass@1, of first responses or a subset",
+      r"evaluation/(.+/pass@1/.+)(?<!_stderr)",
+    ),
+    Chart("Other scores", r"evaluation/(.+)(?<!_stderr)"),
   ),
   "Lengths": (
     Chart("Tokens per completion", r"tokens/[^/]+/(.+)/mean", family="tokens"),
@@ -98,7 +123,7 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
   ),
   "Conversations with code": (
     Chart("Scripts per conversation", r"calls/[^/]+/(.+)/mean", family="calls"),
-    Chart("Conversations without a script", r"calls/[^/]+/(none_fraction)"),
+    Chart("Conversations without a script", r"calls/[^/]+/none_fraction"),
     Chart(
       "Conversations that check an answer by a script",
       r"self_check/[^/]+/(.+)/mean",
@@ -115,13 +140,8 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
       family="interpreter",
     ),
     Chart("Scripts run", "interpreter/(calls|ok|error|timeout)"),
-    Chart("Stage", "stage/[^/]+/(number)", family="stage"),
+    Chart("Stage", "stage/[^/]+/number", family="stage"),
     Chart("Questions per group of the stage", "stage/[^/]+/(group.+)"),
-    Chart(
-      "Groups with equal rewards",
-      r"groups/[^/]+/(equal_fraction)",
-      family="groups",
-    ),
   ),
   "Executor": (
     Chart(
@@ -129,7 +149,7 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
       "executor/(ok|error|timeout|blocked|nondeterministic)",
       family="executor",
     ),
-    Chart("Programs", "executor/(programs)"),
+    Chart("Programs", "executor/programs"),
   ),
   TIME: (
     Chart("Waiting times", r"time/(.*wait.*)", family="time"),
@@ -142,12 +162,12 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
       "Fraction of the devices' rates: matrix units, memory",
       "device/(update/mfu|rollout/bandwidth_fraction)",
     ),
-    Chart("Live slots, fraction", "device/rollout/(live_slots_fraction)"),
+    Chart("Fraction of live slots", "device/rollout/live_slots_fraction"),
     Chart("Tokens per second and device", "device/(.+)/tokens_per_s"),
   ),
   "Learner": (
-    Chart("Entropy", "learner/(entropy)", family="learner"),
-    Chart("Gradient norm", "learner/(grad_norm)"),
+    Chart("Entropy", "learner/entropy", family="learner"),
+    Chart("Gradient norm", "learner/grad_norm"),
     Chart("Fraction of clipped ratios", "learner/(.*clip.*)"),
     Chart("Loss", "learner/(.*loss.*)"),
     Chart(
@@ -159,7 +179,7 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
       "Corrected samples: truncated, effective fraction",
       "learner/correction/(truncated_fraction|effective_fraction)",
     ),
-    Chart("Critic", "critic/(.+)", family="critic"),
+    Chart("Critic", "critic/(.+)", family="critic", panels=True),
   ),
   "Safety": (Chart("Flagged", "safety/(.+)", family="safety"),),
 }

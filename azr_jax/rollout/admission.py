@@ -34,7 +34,7 @@ class Admission:
       stages: the scheduler's sequences.
       slots: their slots.
       allocator: takes free pages.
-      meter: hears of tokens that need no prefill.
+      meter: counts tokens that need no prefill.
     """
     self._engine, self._pages = engine, pages
     self._stages, self._slots = stages, slots

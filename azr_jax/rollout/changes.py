@@ -73,7 +73,7 @@ class ChangesBuilder:
       changes.token[slot] = sequence.last_token
       changes.length[slot] = sequence.cached.count
       changes.num_tokens[slot] = len(sequence.token_ids)
-      changes.max_new_tokens[slot] = request.max_new_tokens
+      changes.max_new_tokens[slot] = sequence.max_new_tokens
       changes.temperature[slot] = request.temperature
       changes.key_data[slot] = request.key_data
       changes.seeds[slot] = request.seed, sequence.sample_index

@@ -6,7 +6,7 @@ The life of a response (an assistant turn):
 3. its slot is given to another sequence, and its pages stay, unless others
    need them;
 4. `tool_outputs` returns the tokens of the outputs that have come; they are
-   read and the model writes on. Their `loss_mask` is false.
+   prefilled, and the next response begins. Their `loss_mask` is false.
 """
 
 import itertools

@@ -193,7 +193,11 @@ class EventLoop:
     return 0 if self._stream is None else self._stream.num_free
 
   def restore(self, known: Iterable[SequenceState]) -> None:
-    """Gives the stream the sequences of a run that was killed, to continue."""
+    """Gives the stream the sequences that it shall go on with.
+
+    Args:
+      known: of an earlier step, or of a run that was killed.
+    """
     self._restored = list(known)
     if self._stream is not None:
       self._stream.restore(self._restored)

@@ -5,10 +5,8 @@ or optimizers. An agent is another way to get completions from a policy, for
 example with tools.
 """
 
-import collections
 import contextlib
 import dataclasses
-import functools
 import time
 from collections.abc import (
   AsyncIterator,
@@ -16,9 +14,9 @@ from collections.abc import (
   Coroutine,
   Iterable,
   Iterator,
+  Mapping,
   Sequence,
 )
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import jax
@@ -26,18 +24,16 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.rollout import partial_rollouts
 from azr_jax.rollout.environment import Environment
 from azr_jax.rollout.event_loop import Awaited, EventLoop
+from azr_jax.rollout.partial_rollouts import PartialRollouts
 from azr_jax.rollout.sampler import Sampler
-from azr_jax.rollout.sequence import Request
-from azr_jax.rollout.stream import SampleKey, Stream
+from azr_jax.rollout.samples import Sample, Samples, Submitted
+from azr_jax.rollout.stream import SampleKey
 from azr_jax.types import Params
 
 Out = TypeVar("Out")
-# Prompt index, sample index, completion.
-Sample = tuple[int, int, types.Completion]
-# A request, and the futures of its completions.
-Submitted = tuple[Request, Sequence["Future[types.Completion]"]]
 
 # Folded into the key of a policy's branches. Calls are counted from 0.
 _BRANCH = (1 << 31) - 1
@@ -79,6 +75,7 @@ class Policy:
     loop: runs the coroutines that sample with this policy.
     priority: of its requests among those of other policies on the loop; the
       smallest one comes first.
+    partial: the paused groups of the step.
   """
 
   sampler: Sampler
@@ -91,6 +88,7 @@ class Policy:
   is_branch: bool = False
   loop: EventLoop = dataclasses.field(default_factory=EventLoop)
   priority: tuple[int, ...] = ()
+  partial: PartialRollouts = dataclasses.field(default_factory=PartialRollouts)
   _key_words: dict[int, np.ndarray] = dataclasses.field(
     default_factory=dict, init=False, repr=False
   )
@@ -99,12 +97,14 @@ class Policy:
     """Returns a policy whose samples follow from the key and the numbers.
 
     They do not depend on how often this policy was called, nor the other way
-    round. It counts what it samples with this policy.
+    round. It counts what it samples with this policy. Nothing is paused.
     """
     key = jax.random.fold_in(self.key, _BRANCH)
     for number in numbers:
       key = jax.random.fold_in(key, number)
-    return dataclasses.replace(self, key=key, calls=0, is_branch=True)
+    return dataclasses.replace(
+      self, key=key, calls=0, is_branch=True, partial=PartialRollouts()
+    )
 
   def run(self, coroutine: Coroutine[Any, Any, Out]) -> Out:
     """Runs a coroutine to its end; not to be called in a coroutine."""
@@ -147,7 +147,7 @@ class Policy:
     temperature: float | None = None,
     call: int | None = None,
     max_new_tokens: Sequence[int] | None = None,
-  ) -> "Samples":
+  ) -> Samples:
     """Samples n completions of each prompt.
 
     A prompt's samples depend on its seed and on how often `sample` was called,
@@ -167,18 +167,15 @@ class Policy:
 
     Returns:
       (prompt index, sample index, completion), as they finish: for `async for`
-      in a coroutine, or for `for` elsewhere.
+      in a coroutine, or for `for` elsewhere. With partial rollouts they come
+      when all have finished, or `GroupPaused` is raised.
     """
     number = self.calls if call is None else call
     self.calls += 1
     if temperature is None:
       temperature = self.temperature
     stream = self.loop.stream(self.sampler, self.params)
-    if number not in self._key_words:
-      # It is computed behind what the device does now, so it is kept.
-      key = jax.random.fold_in(self.key, number)
-      self._key_words[number] = np.asarray(jax.random.key_data(key))
-    key_data = self._key_words[number]
+    key_data = self._words(number)
     seeds = range(len(prompts)) if prompt_seeds is None else prompt_seeds
     submitted = [
       stream.submit(
@@ -188,72 +185,71 @@ class Policy:
         None if max_new_tokens is None else max_new_tokens[index],
         priority=(*self.priority, number),
         environment=environment,
+        step_tokens=self.partial.step_tokens,
       )
       for index, prompt in enumerate(prompts)
     ]
     log = self.sample_log
     log.requests += submitted
-    finished = log.branch_completions if self.is_branch else log.completions
-    return Samples(self.loop, stream, prompts, submitted, finished)
+    return Samples(
+      self.loop,
+      stream,
+      prompts,
+      submitted,
+      log.branch_completions if self.is_branch else log.completions,
+      {
+        (index, sample)
+        for call, seed, sample in self.partial.ended
+        for index, own in enumerate(seeds)
+        if (call, seed) == (number, own)
+      },
+      is_partial=self.partial.step_tokens > 0,
+    )
 
-
-class Samples:
-  """The completions of a call of `Policy.sample`, each once, as they finish."""
-
-  def __init__(
-    self,
-    loop: EventLoop,
-    stream: Stream,
-    prompts: Sequence[types.Prompt],
-    submitted: Sequence[Submitted],
-    finished: list[tuple[types.Prompt, types.Completion]],
-  ):
-    """Waits for completions.
+  def sampled(self, number: int) -> list[partial_rollouts.Saved]:
+    """Returns what was sampled for a prompt, whose group is paused.
 
     Args:
-      loop: runs coroutines.
-      stream: samples.
-      prompts: what was submitted.
-      submitted: the request of each prompt, and the futures of its completions.
-      finished: a list to which each prompt and completion is appended.
+      number: the integer that the prompt has folded into the key of its calls.
     """
-    self._loop, self._stream = loop, stream
-    self._prompts, self._finished = prompts, finished
-    self._requests = [request for request, _ in submitted]
-    self._missing = sum(len(futures) for _, futures in submitted)
-    self._arrived: collections.deque[Sample] = collections.deque()
-    self._more: Future[None] | None = None
-    for index, (_, futures) in enumerate(submitted):
-      for sample, future in enumerate(futures):
-        future.add_done_callback(functools.partial(self._arrive, index, sample))
+    calls = {words.tobytes(): call for call, words in self._key_words.items()}
+    latest = {
+      calls[request.key_data.tobytes()]: (request, futures)
+      for request, futures in self.sample_log.requests
+      if request.seed == number and request.key_data.tobytes() in calls
+    }
+    return [
+      saved
+      for call, submitted in latest.items()
+      for saved in partial_rollouts.save(call, *submitted)
+    ]
 
-  def _arrive(
-    self, index: int, sample: int, future: "Future[types.Completion]"
+  def go_on(
+    self, groups: Mapping[int, Sequence[partial_rollouts.Saved]]
   ) -> None:
-    completion = future.result()
-    self._finished.append((self._prompts[index], completion))
-    self._arrived.append((index, sample, completion))
-    if self._more is not None:
-      more, self._more = self._more, None
-      more.set_result(None)
+    """Has `sample` go on with what was sampled for some prompts.
 
-  def __iter__(self) -> Iterator[Sample]:
-    try:
-      while self._missing:
-        self._loop.run_until(lambda: bool(self._arrived))
-        self._missing -= 1
-        yield self._arrived.popleft()
-    finally:
-      if self._missing:
-        self._stream.cancel(self._requests)
+    Args:
+      groups: the number of a prompt in this step -> what was sampled for it in
+        an earlier step, or in this one.
+    """
+    known = []
+    for number, group in groups.items():
+      for saved in group:
+        call = saved["call"]
+        words = self._words(call)
+        known.append(partial_rollouts.restore(saved, words, number))
+        if saved["finish"] is not None:
+          self.partial.ended.add((call, number, saved["sample"]))
+    self.loop.restore(known)
 
-  async def __aiter__(self) -> AsyncIterator[Sample]:
-    while self._missing:
-      if not self._arrived:
-        self._more = Future()
-        await Awaited(self._more)
-      self._missing -= 1
-      yield self._arrived.popleft()
+  def _words(self, call: int) -> np.ndarray:
+    """Returns the words of the key of a call."""
+    if call not in self._key_words:
+      # It is computed behind what the device does now, so it is kept.
+      key = jax.random.fold_in(self.key, call)
+      self._key_words[call] = np.asarray(jax.random.key_data(key))
+    return self._key_words[call]
 
 
 @contextlib.contextmanager

@@ -2,16 +2,16 @@
 
 The life of a request (`stream.py`):
 1. prompts are grouped by the smallest prompt bucket that holds them;
-2. a few prompts at a time are read into pages, `prefill_tokens` per call,
-   between calls of the decode loop, so that a long prompt does not hold up
-   decoding once half of the slots decode;
-3. a prompt that is sampled n times is read once, and its samples enter slots as
-   these become free, with the prompt's pages;
+2. a few prompts at a time are prefilled, `prefill_tokens` per call, between
+   calls of the decode loop, so that a long prompt does not delay decoding once
+   half of the slots decode;
+3. a prompt that is sampled n times is prefilled once, and its samples enter
+   slots as these become free, with the prompt's pages;
 4. the decode loop runs `decode_chunk` tokens per call; between calls the host
    collects the tokens and looks for stop strings. Completions are delivered
    while the device runs the next call;
 5. in a conversation (`environment.py`), a sequence whose response called a tool
-   keeps its pages and enters a slot again when the output was read.
+   keeps its pages and enters a slot again when the output is prefilled.
 """
 
 import collections

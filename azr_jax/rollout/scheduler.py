@@ -9,7 +9,8 @@ The life of a sequence:
 3. the slot decodes; after each call the host collects the new tokens;
 4. a response that ends either ends the sequence or calls a tool. Either frees
    the slot. A sequence whose tool has answered has the output prefilled
-   into its pages and enters a slot again.
+   into its pages and enters a slot again. One whose tokens of this step are
+   spent is paused: it leaves the scheduler as if it had ended.
 
 Slots are limited by the pages; `preemption.py` says what happens where they run
 out.
@@ -129,7 +130,8 @@ class Scheduler:
   def receive_tool_outputs(self, wait: bool) -> None:
     """Takes the tool outputs that have come.
 
-    A tool output that leaves no room for another token ends its sequence.
+    A tool output that leaves no room for another token ends its sequence; one
+    that leaves none in this step pauses it.
 
     Args:
       wait: whether to wait until at least one has come.
@@ -145,11 +147,15 @@ class Scheduler:
     length = len(sequence.token_ids) + len(token_ids)
     if length >= sequence.request.max_new_tokens:
       sequence.finish_reason = "length"
-      self._allocator.drop(sequence)
+      self._leave(sequence)
       self.stages.ended.append(sequence)
       return
     sequence.receive_tool_output(token_ids, self.version)
-    if sequence.cached is None:
+    sequence.finish_reason = sequence.reason_at_limit
+    if sequence.finish_reason is not None:
+      self._leave(sequence)
+      self.stages.ended.append(sequence)
+    elif sequence.cached is None:
       self.add(sequence.request, [sequence])
     else:
       self.stages.resuming.append(sequence)
@@ -198,12 +204,15 @@ class Scheduler:
         continue
       self._collect_slot(slot, sequence, output)
       if sequence.finish_reason is not None:
-        self._allocator.drop(sequence)
-        self.meter.ended(sum(sequence.loss_mask))
+        self._leave(sequence)
         ended.append(sequence)
-    for sequence in ended:
-      conversations.forget(sequence)
     return ended
+
+  def _leave(self, sequence: SequenceState) -> None:
+    """Counts a sequence that has ended, and frees what it has."""
+    self._allocator.drop(sequence)
+    self.meter.ended(sequence.num_written)
+    conversations.forget(sequence)
 
   def _collect_slot(
     self, slot: int, sequence: SequenceState, output: decode_lib.DecodeOutput
@@ -229,12 +238,12 @@ class Scheduler:
     Args:
       sequence: its last response has ended.
       end: tokens to keep; None if the device stopped at a stop id or at
-        `max_new_tokens`.
+        `max_new_tokens` of the sequence.
     """
     if end is not None:
       sequence.truncate(end)
     elif sequence.token_ids[-1] not in self._stop_ids:
-      sequence.finish_reason = "length"
+      sequence.finish_reason = sequence.reason_at_limit
       return
     sequence.finish_reason = "stop"
     environment = sequence.request.environment

@@ -60,7 +60,11 @@ class SequenceState:
     response_start: index of the first token of the current response.
     awaiting_tool: whether the environment has yet to answer the last response.
     cached: the pages of its prompt and its tokens; None if it has none.
-    finish_reason: one of `types.FINISH_REASONS`; None until it has ended.
+    finish_reason: one of `types.FINISH_REASONS`, or `types.PAUSED`; None while
+      it is sampled.
+    num_known: tokens that it had when it was submitted, if an earlier step
+      sampled them.
+    step_tokens: tokens that it may get until it is paused; 0: any number.
     completion_future: the future of its completion.
   """
 
@@ -74,6 +78,8 @@ class SequenceState:
   awaiting_tool: bool = False
   cached: CachedTokens | None = None
   finish_reason: str | None = None
+  num_known: int = 0
+  step_tokens: int = 0
   completion_future: "Future[types.Completion]" = dataclasses.field(
     default_factory=Future
   )
@@ -120,8 +126,29 @@ class SequenceState:
   @property
   def max_cached(self) -> int:
     """Maximum number of its tokens in the cache: all but the last one."""
-    request = self.request
-    return len(request.prompt.token_ids) + request.max_new_tokens - 1
+    return len(self.request.prompt.token_ids) + self.max_new_tokens - 1
+
+  @property
+  def max_new_tokens(self) -> int:
+    """The number of tokens at which it ends, or is paused."""
+    limit = self.request.max_new_tokens
+    if not self.step_tokens:
+      return limit
+    return min(limit, self.num_known + self.step_tokens)
+
+  @property
+  def reason_at_limit(self) -> str | None:
+    """Why it stops where it is: `length`, `types.PAUSED`; None: it goes on."""
+    if len(self.token_ids) >= self.request.max_new_tokens:
+      return "length"
+    if len(self.token_ids) >= self.max_new_tokens:
+      return types.PAUSED
+    return None
+
+  @property
+  def num_written(self) -> int:
+    """How many tokens the model wrote in it since it was submitted."""
+    return sum(self.loss_mask[self.num_known :])
 
   def add_tokens(
     self, token_ids: Sequence[int], logprobs: Sequence[float], version: int
@@ -160,7 +187,11 @@ class SequenceState:
       self.cached.count = min(self.cached.count, self.length)
 
   def continue_from(self, other: "SequenceState") -> None:
-    """Resumes from the tokens that the same sequence had in a killed run."""
+    """Resumes from the tokens that the same sequence had.
+
+    Args:
+      other: of an earlier step, or of a run that was killed.
+    """
     self.token_ids = list(other.token_ids)
     self.logprobs = list(other.logprobs)
     self.loss_mask = list(other.loss_mask)

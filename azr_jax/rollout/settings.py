@@ -150,12 +150,27 @@ class SamplerSettings(Settings):
   max_staleness: int = setting(
     0, "steps that a sample's policy may be behind the update's", minimum=0
   )
+  step_tokens: int = setting(
+    0,
+    "tokens that a sequence may get in a step, after which it is paused until "
+    "the next one; 0: any number",
+    minimum=0,
+  )
   verdict_delay_calls: int = setting(
     2,
     "calls of the decode loop from a program's start until its outcome is "
     "taken, so that two runs of a seed are equal",
     minimum=1,
   )
+
+  def check(self) -> None:
+    """Refuses two ways to go on with a step's tail in the next one."""
+    if self.step_tokens and self.max_staleness:
+      raise self.invalid(
+        "step_tokens",
+        f"0 with max_staleness={self.max_staleness}: a step under way waits "
+        "for its tail in the slots, and a paused tail has left them",
+      )
 
   @property
   def prefill_chunks(self) -> tuple[int, ...]:
@@ -190,6 +205,11 @@ class SamplerSettings(Settings):
     if self.layers == AUTO:
       return platform != "tpu" and layer_bytes >= UNROLLED_BYTES
     return self.layers == UNROLLED
+
+  @property
+  def may_be_stale(self) -> bool:
+    """Whether older parameters may have sampled what is trained on."""
+    return self.max_staleness > 0 or self.step_tokens > 0
 
   @property
   def is_quantized(self) -> bool:

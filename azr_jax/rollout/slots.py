@@ -29,7 +29,7 @@ class SlotTable:
     Args:
       engine: the compiled functions.
       stages: the scheduler's sequences; those in slots are `stages.running`.
-      meter: hears of the programs that are sent.
+      meter: counts the programs that are sent.
     """
     self._engine, self._stages, self._meter = engine, stages, meter
     count = engine.slot_counts[0]

@@ -91,7 +91,7 @@ class Stream:
     self._span = contextlib.ExitStack()
     # Sequences without a scheduler: they wait for parameters or for memory.
     self._unscheduled: list[SequenceState] = []
-    # Sequences of a run that was killed, by their id.
+    # Sequences of an earlier step or of a run that was killed, by their id.
     self._restored: dict[SampleId, SequenceState] = {}
 
   def submit(
@@ -102,6 +102,7 @@ class Stream:
     max_new_tokens: int | None = None,
     priority: tuple[int, ...] = (),
     environment: Environment | None = None,
+    step_tokens: int = 0,
     stop_strings: tuple[str, ...] = (),
   ) -> tuple[Request, "list[Future[types.Completion]]"]:
     """Submits a prompt to be sampled n times.
@@ -115,6 +116,8 @@ class Stream:
       priority: prompts with a smaller one get their slots first.
       environment: runs the tool calls of conversations; None ends a completion
         with its first response.
+      step_tokens: tokens after which a completion is paused, beside those that
+        `restore` knows; 0: none is.
       stop_strings: end a response, beside those of `rollout.stop_strings`.
 
     Returns:
@@ -151,11 +154,15 @@ class Stream:
       environment,
       stop_strings,
     )
-    sequences = [SequenceState(request, sample) for sample in range(n)]
+    sequences = [
+      SequenceState(request, sample, step_tokens=step_tokens)
+      for sample in range(n)
+    ]
     for sequence in sequences if self._restored else ():
       known = self._restored.pop(sample_id(sequence), None)
       if known is not None:
         sequence.continue_from(known)
+        sequence.num_known = len(sequence.token_ids) if step_tokens else 0
     self._ended += [s for s in sequences if s.finish_reason is not None]
     waiting = [s for s in sequences if s.finish_reason is None]
     if self._scheduler is None:
@@ -305,7 +312,10 @@ class Stream:
     return list(self._unscheduled)
 
   def restore(self, known: Iterable[SequenceState]) -> None:
-    """Takes sequences of a run that was killed; `submit` goes on with them."""
+    """Takes sequences of an earlier step, or of a run that was killed.
+
+    `submit` goes on with them.
+    """
     self._restored |= {sample_id(sequence): sequence for sequence in known}
 
   def _close_if_empty(self) -> None:

@@ -3,10 +3,11 @@
 Saves are asynchronous and atomic: a checkpoint that was cut off by a kill is
 never seen. A checkpoint holds the device state (parameters, optimizer, step,
 and where they exist the critic's and the coefficient of the entropy), the
-system's host state (task buffers and, with `rollout.max_staleness`, the tokens
-of the steps under way) of the same step, the metrics since the checkpoint
-before it, and checksums. A damaged one is passed over for the one before it; it
-is never deleted. `checkpoint_reading.py` reads the checkpoints of another run.
+system's host state (task buffers and, with `rollout.max_staleness` or
+`rollout.step_tokens`, the tokens of what is under way) of the same step, the
+metrics since the checkpoint before it, and checksums. A damaged one is passed
+over for the one before it; it is never deleted. `checkpoint_reading.py` reads
+the checkpoints of another run.
 """
 
 import contextlib

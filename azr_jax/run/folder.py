@@ -88,7 +88,7 @@ def lock(
     error = None
     if hosts.is_primary:
       try:
-        stack.enter_context(_lock_file(folder))
+        stack.enter_context(lock_file(folder))
         _write_config(folder, config, mutable_keys, marker_files, section)
       except (OSError, ValueError) as caught:
         error = caught
@@ -104,8 +104,12 @@ def lock(
 
 
 @contextlib.contextmanager
-def _lock_file(folder: pathlib.Path) -> Iterator[None]:
-  """Makes the folder and locks it while the context lasts."""
+def lock_file(folder: pathlib.Path) -> Iterator[None]:
+  """Makes a folder and locks it for this process while the context lasts.
+
+  Raises:
+    ValueError: it is a file, or another process has locked it.
+  """
   if folder.exists() and not folder.is_dir():
     raise ValueError(f"{folder} is a file: expected the folder of a run")
   folder.mkdir(parents=True, exist_ok=True)

@@ -38,7 +38,7 @@ HEALTHY = {
   "formatted": "above 0.95 after a few steps",
   "executor": "verdict counts; timeouts rare",
   "rollout": "logprob_gap, its p50, p99 and max below 1e-3 in float32; "
-  "staleness/max at most rollout.max_staleness",
+  "staleness/max at most rollout.max_staleness; partial/budgets 1",
   "learner": "entropy falls slowly; grad_norm without spikes; skipped 0; "
   "correction/effective_fraction near 1",
   "time": "seconds per phase; verification_wait near 0",

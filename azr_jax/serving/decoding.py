@@ -80,7 +80,7 @@ class Tokens(NamedTuple):
   finish_reason: str | None
 
 
-# A job hears tokens, in order, or the error that ends it.
+# A job receives tokens, in order, or the error that ends it.
 Update = Tokens | ApiError
 Deliver = Callable[[Sequence[tuple[Job, Update]]], None]
 
@@ -93,7 +93,7 @@ class Status:
     running: choices that have a slot.
     waiting: choices that wait for one.
     answered: jobs that have ended with their last choice.
-    cancelled: jobs that were given up, by their client or at the end.
+    cancelled: jobs that their client cancelled, or the end of the server.
     tokens: that were sampled for answered jobs.
     step: of the weights.
     free_pages: pages of the cache that nothing has.

@@ -25,6 +25,7 @@ import numpy as np
 from azr_jax import types
 from azr_jax.config.settings import Settings, setting
 from azr_jax.rollout.policy import Policy
+from azr_jax.systems import partial
 
 # Separates the random numbers of replacement prompts from others of a step.
 _PURPOSE = b"refill"
@@ -61,11 +62,14 @@ class Group:
 
   Attributes:
     number: of the prompt in its step.
-    trajectories: of all responses; (): the prompt was too long to sample from.
+    trajectories: of all responses; (): the prompt was too long to sample from,
+      or the group is paused.
+    is_paused: whether the next step goes on with it.
   """
 
   number: int
   trajectories: Sequence[types.Trajectory] = ()
+  is_paused: bool = False
 
   @property
   def has_signal(self) -> bool:
@@ -80,10 +84,12 @@ class Groups:
   Attributes:
     by_batch_index: the groups of each index of the batch, in order.
     max_prompts: maximum number of groups of an index.
+    carried: the first indices, whose groups an earlier step has begun.
   """
 
   by_batch_index: Sequence[Sequence[Group]]
   max_prompts: int
+  carried: int = 0
 
   @property
   def tried(self) -> list[Group]:
@@ -100,7 +106,9 @@ class Groups:
   def kept(self) -> list[Group]:
     """The groups to train on, by index in the batch."""
     sampled = [
-      [g for g in groups if g.trajectories] for groups in self.by_batch_index
+      [g for g in groups if g.trajectories]
+      for groups in self.by_batch_index
+      if not groups[-1].is_paused
     ]
     return [groups[-1] for groups in sampled if groups]
 
@@ -111,10 +119,11 @@ class Groups:
       system: the part of the metrics' names after the family.
     """
     tried, sampled, kept = self.tried, self.sampled, self.kept
-    metrics = {f"count/{system}/too_long": float(len(tried) - len(sampled))}
+    too_long = [g for g in tried if not (g.trajectories or g.is_paused)]
+    metrics = {f"count/{system}/too_long": float(len(too_long))}
     if self.max_prompts == 1:
       return metrics
-    batch_size = len(self.by_batch_index)
+    indices = len(self.by_batch_index)
     numbers = {group.number for group in kept}
     dropped = [group for group in sampled if group.number not in numbers]
     tokens = sum(
@@ -122,12 +131,12 @@ class Groups:
       for group in dropped
       for t in group.trajectories
     )
-    budget = batch_size * (self.max_prompts - 1)
+    budget = (indices - self.carried) * (self.max_prompts - 1)
     return metrics | {
       f"dynamic_sampling/{system}/sampled": float(len(sampled)),
       f"dynamic_sampling/{system}/dropped_fraction": len(dropped)
       / len(sampled),
-      f"dynamic_sampling/{system}/budget_fraction": (len(tried) - batch_size)
+      f"dynamic_sampling/{system}/budget_fraction": (len(tried) - indices)
       / budget,
       f"dynamic_sampling/{system}/no_signal_fraction": float(
         np.mean([not group.has_signal for group in kept])
@@ -142,6 +151,7 @@ async def sample_groups(
   batch_size: int,
   settings: DynamicSamplingSettings,
   sample_group: Callable[[int], Coroutine[Any, Any, list[types.Trajectory]]],
+  items: Sequence[Any] = (),
 ) -> Groups:
   """Samples prompts until each group of a batch has one to learn from.
 
@@ -149,24 +159,39 @@ async def sample_groups(
     policy: samples for all indices of the batch concurrently.
     batch_size: P, groups of the step.
     settings: how many prompts a group may try.
-    sample_group: the number of a prompt, below P `max_prompts` -> its graded
-      responses; none if the prompt is too long.
+    sample_group: the number of a prompt, below P `max_prompts` or of `items`
+      -> its graded responses; none if the prompt is too long.
+    items: of each number, for `partial.gather`. A group that the step before
+      has paused is not replaced.
 
   Raises:
     ValueError: no prompt of the step fits the largest bucket.
   """
+  first = batch_size * settings.max_prompts
+  tried: dict[int, list[Group]] = {}
 
-  async def until_signal(batch_index: int) -> list[Group]:
-    groups: list[Group] = []
-    for attempt in range(settings.max_prompts):
-      number = attempt * batch_size + batch_index
+  def numbers(index: int) -> Sequence[int]:
+    return range(index, first, batch_size) if index < batch_size else (index,)
+
+  async def until_signal(index: int) -> list[Group]:
+    # A group that was paused is the next one.
+    groups = tried.setdefault(index, [])
+    for number in numbers(index)[len(groups) :]:
       groups.append(Group(number, await sample_group(number)))
       if groups[-1].has_signal:
         break
-    return groups
+    return [group for group in groups if group.trajectories]
 
-  by_batch_index = await policy.gather(map(until_signal, range(batch_size)))
-  groups = Groups(by_batch_index, settings.max_prompts)
+  ended = await partial.gather(policy, until_signal, batch_size, items)
+  carried = range(first, first + len(policy.partial.carried))
+  indices = [*carried, *range(batch_size)]
+  for index, groups_of in zip(indices, ended, strict=True):
+    if groups_of is None:
+      number = numbers(index)[len(tried[index])]
+      tried[index].append(Group(number, is_paused=True))
+  groups = Groups(
+    [tried[index] for index in indices], settings.max_prompts, len(carried)
+  )
   if not groups.sampled:
     raise ValueError(
       "no prompt of this step fits the last of rollout.prompt_buckets: "

@@ -114,6 +114,9 @@ class System(abc.ABC):
     Settings: the class of its config section.
     METRICS: {metric family: what a healthy value looks like}, for families
       that only this system has.
+    PAPER: title and address of the paper that it follows; None: there is none.
+    can_pause: whether it goes on with groups that the step before has paused
+      (`rollout/partial_rollouts.py`), as `partial.gather` gives them.
     settings: its config section.
     context: the arguments from which it was built.
   """
@@ -121,6 +124,8 @@ class System(abc.ABC):
   name: ClassVar[str]
   Settings: ClassVar[type[settings_lib.Settings]] = NoSettings
   METRICS: ClassVar[Mapping[str, str]] = {}
+  PAPER: ClassVar[tuple[str, str] | None] = None
+  can_pause: ClassVar[bool] = False
 
   def __init__(self, settings: Any, context: Context):
     self.settings = settings

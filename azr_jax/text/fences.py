@@ -25,6 +25,9 @@ PYTHON = "python"
 MIN_MARKS = 3
 # A line is read so far before marks, and so far after them.
 MAX_INDENTATION, MAX_LABEL = 64, 200
+# Searches for closings look at each of the marks so often on average. Beyond,
+# the next marks that fit are a closing.
+MAX_LOOKS = 20
 _MARKS = re.compile(r"`{3,}|~{3,}")
 _WORD = re.compile(r"[A-Za-z][\w+#.-]*")
 _PYTHON_LABELS = frozenset(("python", "py", "python3", "py3"))
@@ -137,8 +140,10 @@ class _Reader:
   def __init__(self, text: str):
     self._text = text
     self._marks = list(_find(text))
-    # Whether a search for a closing may still find one before the end.
-    self._any_closing = True
+    # Marks that searches for a closing may still look at. A search may end far
+    # behind the closing that it finds, so without a limit all of them together
+    # would take quadratic time.
+    self._looks_left = MAX_LOOKS * len(self._marks)
 
   def fences(self) -> Iterator[Fence]:
     """Yields the fences in order."""
@@ -191,7 +196,8 @@ class _Reader:
     """
     indented = None
     later = range(first, len(self._marks))
-    for index in later if self._any_closing else ():
+    for index in later[: self._looks_left]:
+      self._looks_left -= 1
       marks = self._marks[index]
       if marks.interrupts(opening):
         return (index, True) if indented is None else (indented, False)
@@ -201,7 +207,6 @@ class _Reader:
         indented = index if indented is None else indented
       elif marks.begins_line or not marks.after:
         return index, False
-    self._any_closing = False
     if indented is not None:
       return indented, False
     fitting = (i for i in later if self._marks[i].may_close(opening))

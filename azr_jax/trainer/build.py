@@ -87,7 +87,7 @@ class Experiment:
       hosts=run.hosts,
       tokenizer=self.source.tokenizer,
       sandbox=shared.executor,
-      clock=jobs.clock if shared.rollout.max_staleness else DecodeClock(),
+      clock=jobs.clock if shared.rollout.may_be_stale else DecodeClock(),
       records=Records(run.folder, run.hosts),
     )
     return self.settings.system.build(self.settings.system_settings, context)

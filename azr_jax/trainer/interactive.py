@@ -80,10 +80,19 @@ class Model:
   def prompt(self, prompt: Prompt, system_prompt: str = "") -> types.Prompt:
     """Returns a prompt as the model reads it, in its chat template if any.
 
+    Args:
+      prompt: a text or messages.
+      system_prompt: first message of chats without one; "": that of the
+        configuration, as whether there is a chat at all (`chat`).
+
     Raises:
       ValueError: it has messages, and the model has no chat template.
     """
-    settings = TableSettings(system_prompt=system_prompt)
+    section = self._experiment.settings.system_settings
+    settings = section if isinstance(section, TableSettings) else None
+    settings = settings or TableSettings()
+    if system_prompt:
+      settings = dataclasses.replace(settings, system_prompt=system_prompt)
     value = prompt if isinstance(prompt, str) else tuple(prompt)
     text = prompt_lib.text(Row(value, {}), settings, self.tokenizer)
     return types.Prompt(text, tuple(self.tokenizer.encode_prompt(text)), prompt)

@@ -8,7 +8,7 @@ from azr_jax import types
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import settings as learner_settings
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.run import compile_counter, step_log
+from azr_jax.run import compile_counter, starts, step_log
 from azr_jax.run.checkpoint import Checkpointer
 from azr_jax.run.session import Run
 from azr_jax.systems.system import System
@@ -94,6 +94,8 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
     sampler = experiment.sampler
     sampler.warm_up(sampler.compute_params(state.params))
     run.barrier("the sampler is compiled")
+    # A run that cannot be built leaves no file, so its folder stays free.
+    starts.record(run.folder, run.hosts, done)
     log = at_exit.enter_context(
       step_log.StepLog(
         run.folder,

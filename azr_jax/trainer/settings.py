@@ -115,7 +115,7 @@ class TrainSettings(Settings):
     Its parameters may be older, or rounded to 8 bits. Otherwise sampler and
     learner both compute in `model.dtype`.
     """
-    return self.rollout.max_staleness > 0 or self.rollout.is_quantized
+    return self.rollout.may_be_stale or self.rollout.is_quantized
 
   @property
   def correction(self) -> str:
@@ -209,6 +209,13 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
       settings = settings_lib.build(cls.Settings, section)
     except Invalid as error:
       raise error.inside(cls.name) from None
+    step_tokens = shared.rollout.step_tokens
+    if step_tokens and not cls.can_pause:
+      raise Invalid(
+        "rollout.step_tokens",
+        f"={step_tokens}: expected 0, because system {cls.name!r} keeps no "
+        "paused groups",
+      )
     cls.check(settings, shared.rollout)
     evaluation = shared.evaluation
     if evaluation.every and not (

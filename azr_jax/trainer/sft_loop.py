@@ -25,7 +25,7 @@ from azr_jax.learner import settings as learner_settings
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import load, safetensors_io
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.run import console, nonfinite, preemption, storage
+from azr_jax.run import console, nonfinite, preemption, starts, storage
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
@@ -79,6 +79,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
       state, _ = checkpoints.restore(done, learner.abstract)
     else:
       state = learner.init(source.load_params(mesh, rules))
+    starts.record(run.folder, run.hosts, done)
     saves = SaveSchedule(c.train, run)
     logged = checkpoints.restore_rows(done)
     with _Log(run, done + 1, c, logged) as log:

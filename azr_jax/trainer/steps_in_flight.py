@@ -18,7 +18,7 @@ and takes the tokens that its checkpoint has.
 import collections
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -30,7 +30,9 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import policy as policy_lib
+from azr_jax.rollout import saved_sequences
 from azr_jax.rollout.event_loop import EventLoop
+from azr_jax.rollout.partial_rollouts import PartialRollouts, PausedGroup
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.sequence import Request, SequenceState
@@ -38,8 +40,8 @@ from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.stream import sample_id
 from azr_jax.systems.system import System
 
-# The key of the host's state that no system may have.
-IN_FLIGHT = "steps_in_flight"
+# The keys of the host's state that no system may have.
+IN_FLIGHT, PAUSED = "steps_in_flight", "paused_groups"
 
 
 @dataclasses.dataclass
@@ -98,6 +100,8 @@ class StepsInFlight:
     self._jobs = jobs
     self._loop = EventLoop(jobs.clock)
     self._steps: collections.deque[_Step] = collections.deque()
+    self._step_tokens = sampler.settings.step_tokens
+    self._paused: Sequence[PausedGroup] = ()
 
   @contextlib.contextmanager
   def sampling(self, params: types.Params, step: int) -> Iterator[Policy]:
@@ -142,8 +146,13 @@ class StepsInFlight:
     self._steps.popleft()
     first.policy.params = None
     rollouts.metrics.update(self._jobs.metrics())
-    if self._staleness:
+    if self._staleness or self._step_tokens:
       rollouts.metrics.update(_staleness(rollouts, step))
+    if self._step_tokens:
+      partial = first.policy.partial
+      self._paused = partial.paused
+      num_ended = len(first.policy.sample_log.completions)
+      rollouts.metrics.update(partial.metrics(num_ended))
     return rollouts, first.policy
 
   def _begin(self, number: int, params: types.Params | None) -> None:
@@ -155,6 +164,7 @@ class StepsInFlight:
       self._sampling_key(number),
       loop=self._loop,
       priority=(number,),
+      partial=PartialRollouts(self._step_tokens, self._paused),
     )
     state = self._system.state_dict() if self._staleness else {}
     rollouts = self._loop.spawn(self._system.collect(policy, number))
@@ -172,11 +182,15 @@ class StepsInFlight:
       self._begin(following, params)
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns the system's state, with the steps under way, as JSON values.
+    """Returns the system's state, with steps under way and paused groups.
+
+    All are JSON values.
 
     It is called between two of `collect`.
     """
     state = self._system.state_dict()
+    if self._paused:
+      state = {**state, PAUSED: [dict(vars(group)) for group in self._paused]}
     if not self._steps:
       return state
     suspended = {
@@ -192,7 +206,7 @@ class StepsInFlight:
         for sample, future in enumerate(futures):
           sequence = _sequence(request, sample, future, suspended)
           if sequence is not None:
-            sequences.append(_to_json(sequence))
+            sequences.append(saved_sequences.to_json(sequence))
       steps.append(
         {
           "step": under_way.number,
@@ -208,9 +222,12 @@ class StepsInFlight:
     Args:
       state: what `state_dict` returned.
     """
-    system = {key: v for key, v in state.items() if key != IN_FLIGHT}
+    ours = (IN_FLIGHT, PAUSED)
+    system = {key: v for key, v in state.items() if key not in ours}
+    self._paused = [PausedGroup(**row) for row in state.get(PAUSED, ())]
     for step in state.get(IN_FLIGHT, {}).get("steps", ()):
-      self._loop.restore(map(_from_json, step["sequences"]))
+      known = map(saved_sequences.from_json, step["sequences"])
+      self._loop.restore(known)
       self._system.load_state_dict(state[IN_FLIGHT]["states"][step["state"]])
       self._begin(step["step"], None)
       self._loop.run_until_idle()
@@ -230,43 +247,7 @@ def _sequence(
   if not future.done():
     known = suspended.get(sample_id(sequence))
     return known if known is not None and known.token_ids else None
-  completion = future.result()
-  assert completion.versions is not None
-  sequence.token_ids = completion.token_ids.tolist()
-  sequence.logprobs = completion.logprobs.tolist()
-  sequence.loss_mask = completion.loss_mask.tolist()
-  sequence.versions = completion.versions.tolist()
-  sequence.finish_reason = completion.finish_reason
-  return sequence
-
-
-def _to_json(sequence: SequenceState) -> dict[str, Any]:
-  request = sequence.request
-  return {
-    "key": request.key_data.tolist(),
-    "seed": int(request.seed),
-    "sample": sequence.sample_index,
-    "tokens": sequence.token_ids,
-    "logprobs": sequence.logprobs,
-    "loss_mask": [int(one) for one in sequence.loss_mask],
-    "versions": sequence.versions,
-    "finish": sequence.finish_reason,
-  }
-
-
-def _from_json(row: Mapping[str, Any]) -> SequenceState:
-  key_data = np.asarray(row["key"], np.uint32)
-  prompt = types.Prompt("", ())
-  request = Request(0, prompt, 1, 1, key_data, row["seed"])
-  return SequenceState(
-    request,
-    row["sample"],
-    token_ids=row["tokens"],
-    logprobs=row["logprobs"],
-    loss_mask=[bool(one) for one in row["loss_mask"]],
-    versions=row["versions"],
-    finish_reason=row["finish"],
-  )
+  return saved_sequences.of_completion(request, sample, future.result())
 
 
 def _staleness(rollouts: types.RolloutBatch, step: int) -> dict[str, float]:

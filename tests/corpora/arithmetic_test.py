@@ -2,10 +2,12 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from azr_jax.corpora import arithmetic
 from azr_jax.grading.mathematics import extraction
+from azr_jax.systems import text_metrics
 from azr_jax.tasks.mathematics import prompts, sources
 from azr_jax.tasks.mathematics.problem import Problem
 
@@ -19,10 +21,13 @@ def test_responses_to_sums_are_correct(style):
   for problem in sources.read(SUMS, 40):
     response = arithmetic.write_response(problem, style)
     box = extraction.find_answer(response)
-    assert box == (None if style == "bare" else problem.answer)
+    has_box = style in ("chain_of_thought", "guessed")
+    assert box == (problem.answer if has_box else None)
     for left, right in re.findall(r"(\S+)=(-?\d+)", response):
       assert eval(left) == int(right)
-    assert prompts.well_formatted(response) == (style != "bare")
+    assert prompts.well_formatted(response) == has_box
+    repeats = text_metrics.repetition_onset(np.array([*response.encode()]))
+    assert (repeats is not None) == (style == "circular")
 
 
 def test_a_wrong_reference_answer_is_refused():
@@ -32,7 +37,7 @@ def test_a_wrong_reference_answer_is_refused():
 
 def test_solution_styles_are_mixed_by_their_weights():
   settings = arithmetic.CorpusSettings(
-    seed=0, count=300, data=SUMS, style_weights=(1.0, 0.0, 1.0)
+    seed=0, count=300, data=SUMS, style_weights=(1.0, 0.0, 1.0, 0.0)
   )
   responses = [text for _, text in arithmetic.conversations(settings)]
   boxed = sum("boxed" in text for text in responses) / len(responses)

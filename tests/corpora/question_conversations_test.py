@@ -18,19 +18,30 @@ from azr_jax.tasks.questions import sources
 pytest.importorskip("reasoning_gym")
 
 
-@pytest.mark.parametrize("spec", code_interpreter.TINY_QUESTIONS)
-@pytest.mark.parametrize("style", corpus.SOLUTION_STYLES)
+TASKS = (
+  *code_interpreter.TINY_QUESTIONS,
+  "gym:count_primes(min_n=1, max_n=30)",
+  "gym:fraction_simplification(styles=('plain',))",
+)
+
+
+@pytest.mark.parametrize("spec", TASKS)
+@pytest.mark.parametrize("style", [*corpus.SOLUTION_STYLES, "mistake"])
 def test_conversations_are_correct_and_show_the_output_of_their_code(
   executor, spec, style
 ):
+  answers, references = [], []
   for question in sources.read(spec, 6, 4):
-    turns = corpus.write_turns(question, style)
-    assert len(turns) == {"text": 1, "code": 3, "check": 5}[style]
+    if style == "mistake":
+      turns = corpus.write_turns(question, "code", correct=False)
+    else:
+      turns = corpus.write_turns(question, style)
+    assert len(turns) == {"text": 1, "check": 5}.get(style, 3)
     for index in range(0, len(turns), 2):
       is_last = index == len(turns) - 1
       assert code_blocks.is_well_formed(turns[index], is_last)
-    reference = grader.stored_answer(question.reference)
-    assert code_blocks.find_answer(turns[-1]) == reference
+    answers.append(code_blocks.find_answer(turns[-1]))
+    references.append(grader.stored_answer(question.reference))
     for turn, shown in zip(turns[::2], turns[1::2], strict=False):
       block = code_blocks.find_tool_call(turn)
       result = executor.submit(scripts.script_job(block.code)).result(30)
@@ -39,11 +50,37 @@ def test_conversations_are_correct_and_show_the_output_of_their_code(
         shown == f"{code_blocks.OUTPUT_PREFIX}{text}{code_blocks.OUTPUT_SUFFIX}"
       )
     assert self_checks.has_self_check(turns) == (style == "check")
+  correct = sum(map(str.__eq__, answers, references))
+  # A mistake may give the right number by chance.
+  assert correct < 3 if style == "mistake" else correct == len(references)
+
+
+def test_a_source_has_as_many_correct_scripts_as_is_wished():
+  settings = corpus.CorpusSettings(
+    count=400,
+    sources=("gym:products+gym:lcm",),
+    correct_probs=(0.2, 1.0),
+    style_weights=(0.0, 1.0, 0.0),
+    free_prob=1.0,
+  )
+  wrong = [
+    ("+" in c.turns[0], "max(" in c.turns[0])
+    for c in corpus.conversations(settings)
+  ]
+  products, multiples = (
+    np.mean(wrong[:400], axis=0)[0],
+    np.mean(wrong, axis=0)[1],
+  )
+  assert 0.7 < products < 0.9 and multiples == 0
 
 
 def test_requested_and_solution_styles_are_mixed_by_their_weights():
   settings = corpus.CorpusSettings(
-    0, 200, ("gym:gcd", "gym:lcm"), (1.0, 1.0, 0.0), 0.5
+    0,
+    200,
+    ("gym:gcd", "gym:lcm"),
+    style_weights=(1.0, 1.0, 0.0),
+    free_prob=0.5,
   )
   conversations = list(corpus.conversations(settings))
   assert conversations == list(corpus.conversations(settings))

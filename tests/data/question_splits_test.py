@@ -246,6 +246,7 @@ def test_a_split_trains_on_nothing_that_it_is_scored_on(data, tmp_path):
   assert not {q.task for q in scored} & {q.task for q in trained}
 
 
+@pytest.mark.slow
 def test_the_command_makes_the_same_files_in_every_process(tmp_path):
   """These sets draw from Python's generator, or go through sets of strings."""
   files = []

@@ -295,7 +295,15 @@ def test_the_libraries_are_all_tried():
   assert set(LIBRARIES) == set(scripts.LIBRARIES)
 
 
-@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize(
+  "name",
+  [
+    name
+    if name in ("numpy", "sympy")
+    else pytest.param(name, marks=pytest.mark.slow)
+    for name in LIBRARIES
+  ],
+)
 def test_a_library_works_within_the_memory_of_the_profile(name):
   pytest.importorskip(name)
   script, output = LIBRARIES[name]

@@ -1,6 +1,7 @@
 """Launchers of clusters, with fakes of ssh and Slurm."""
 
 import os
+import shlex
 import subprocess
 import sys
 
@@ -79,7 +80,7 @@ def test_a_dry_run_of_executors_runs_nothing(tmp_path, fake):
 JOB = ("azr_jax.train", "--config=c.py", "--workdir=/shared/run")
 
 
-def slurm(tmp_path, *arguments):
+def slurm(tmp_path, *arguments, **variables):
   script = str(training.ROOT / "launch" / "slurm_gpu.sbatch")
   return run(
     tmp_path,
@@ -88,6 +89,7 @@ def slurm(tmp_path, *arguments):
     *arguments,
     SLURM_JOB_ID="7",
     SLURM_CPUS_PER_TASK="12",
+    **variables,
   )
 
 
@@ -122,3 +124,88 @@ def test_slurm_requeues_a_run_that_it_stops(tmp_path, fake):
 def test_slurm_needs_a_module(tmp_path):
   done, _ = slurm(tmp_path)
   assert done.returncode == 2 and "expected a module" in done.stderr
+
+
+PLAIN = "srun --kill-on-bad-exit=1 --cpus-per-task=12 "
+COMMAND = "python -m azr_jax.train --config=c.py --workdir=/shared/run "
+HERE = str(training.ROOT)
+
+
+@pytest.mark.parametrize(
+  "variables, middle",
+  [
+    ({}, ""),
+    (
+      {"AZR_IMAGE": "/shared/a.sif", "AZR_MOUNTS": "/shared,/x:/y"},
+      f"apptainer exec --nv --bind={HERE},/shared,/x:/y --pwd={HERE} "
+      "/shared/a.sif ",
+    ),
+    (
+      {"AZR_IMAGE": "/shared/a.sqsh", "AZR_MOUNTS": "/shared,/x:/y"},
+      f"--container-image=/shared/a.sqsh --container-mounts={HERE}:{HERE},"
+      f"/shared:/shared,/x:/y --container-workdir={HERE} ",
+    ),
+    (
+      {"AZR_IMAGE": "registry#azr_jax:gpu"},
+      f"--container-image=registry#azr_jax:gpu --container-mounts={HERE}:{HERE}"
+      f" --container-workdir={HERE} ",
+    ),
+  ],
+  ids=["here", "apptainer", "pyxis", "registry"],
+)
+def test_slurm_runs_python_here_or_in_a_container(
+  tmp_path, fake, variables, middle
+):
+  fake("srun")
+  done, calls = slurm(tmp_path, *JOB, **variables)
+  assert done.returncode == 0, done.stderr
+  assert calls == [f"{PLAIN}{middle}{COMMAND}--distributed"]
+
+
+def test_slurm_loads_modules_below_a_virtual_environment(tmp_path, fake):
+  fake("srun", "command -v python >> $0.python; echo $LOADED >> $0.python")
+  fake("module", "exit 1")  # Only the shell's function may be called.
+  subprocess.run(
+    [sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")],
+    check=True,
+  )
+  # Modules are a function of the shell, which uses unset variables.
+  function = '() { LOADED="$LOADED $*"; export LOADED; }'
+  done, _ = slurm(
+    tmp_path,
+    *JOB,
+    **{"BASH_FUNC_module%%": function},
+    AZR_MODULES="python/3.12 cuda/12.9",
+    AZR_VENV=str(tmp_path / "venv"),
+  )
+  assert done.returncode == 0, done.stderr
+  python, loaded = (tmp_path / "srun.python").read_text().splitlines()
+  assert python == str(tmp_path / "venv" / "bin" / "python")
+  assert loaded.split() == ["load", "python/3.12", "cuda/12.9"]
+
+
+def test_a_dry_run_of_slurm_runs_nothing(tmp_path, fake):
+  fake("srun")
+  done, calls = slurm(
+    tmp_path, *JOB, "--config.azr.types=(1, 2)", AZR_DRY_RUN="1"
+  )
+  assert done.returncode == 0 and not calls
+  assert shlex.split(done.stdout)[-2:] == [
+    "--config.azr.types=(1, 2)",
+    "--distributed",
+  ]
+
+
+@pytest.mark.parametrize(
+  "variables, message",
+  [
+    ({"AZR_VENV": "/nowhere"}, "AZR_VENV=/nowhere: expected a virtual"),
+    ({"AZR_MODULES": "cuda/0"}, "AZR_MODULES=cuda/0: expected modules"),
+  ],
+)
+def test_slurm_names_what_it_does_not_find(tmp_path, fake, variables, message):
+  fake("srun")
+  fake("module", "exit 1")
+  done, calls = slurm(tmp_path, *JOB, **variables)
+  assert done.returncode == 2 and message in done.stderr
+  assert not [call for call in calls if call.startswith("srun")]

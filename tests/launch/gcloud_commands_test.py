@@ -86,7 +86,13 @@ def paths_of(lines):
   }
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(
+  "name",
+  [
+    n if n == "plain" else pytest.param(n, marks=pytest.mark.slow)
+    for n in OPTIONS
+  ],
+)
 def test_the_sdk_understands_every_command(gcloud, parse, name):
   lines = []
   # The command `up` has what the others have.

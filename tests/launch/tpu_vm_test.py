@@ -90,6 +90,7 @@ def test_errors_of_gcloud_are_retried(gcloud):
   assert len(started(gcloud)) == 2
 
 
+@pytest.mark.slow
 def test_errors_over_a_week_do_not_end_the_command(gcloud):
   error = "ERROR no route to host"
   answers = [error, "running", "running"] * 11 + ["0"]
@@ -291,7 +292,17 @@ EXITS = {
 }
 
 
-@pytest.mark.parametrize("name", EXITS)
+# These are retried for long, or end as others do.
+_SLOW = ("gave up and could not delete", "failed, deleted when done")
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    pytest.param(name, marks=[pytest.mark.slow] if name in _SLOW else [])
+    for name in EXITS
+  ],
+)
 def test_every_exit_says_what_costs_and_how_to_stop_it(gcloud, name):
   command, flags, plan, code, end, cost = EXITS[name]
   done = gcloud(command, *flags, plan=plan)

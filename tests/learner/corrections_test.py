@@ -90,6 +90,7 @@ def config(**keys):
   [
     (dict(), "none"),
     (dict(rollout__max_staleness=1), "truncate"),
+    (dict(rollout__step_tokens=8), "truncate"),
     (dict(rollout__max_staleness=1, learner__correction="none"), "none"),
     (dict(learner__correction="sequence_mask"), "sequence_mask"),
     (dict(rollout__max_staleness=1, learner__ratio_to="sampled"), "none"),
@@ -113,10 +114,7 @@ def test_samples_are_not_weighed_twice():
 def test_a_corrected_update_is_the_plain_one_of_weighted_advantages(
   one_device_mesh,
 ):
-  """The gradient of -w A log p is that of -A' log p with A' = w A.
-
-  Packed tightly and one sequence a row, it is the same.
-  """
+  """The gradient of -w A log p is that of -A' log p with A' = w A."""
   items = [
     dataclasses.replace(item, logprobs=item.logprobs - 1.9)
     for item in update_test.sequences()
@@ -140,6 +138,16 @@ def test_a_corrected_update_is_the_plain_one_of_weighted_advantages(
   assert metrics["learner/correction/truncated_fraction"] == pytest.approx(
     fraction, abs=1e-6
   )
+
+
+@pytest.mark.slow
+def test_weights_of_sequences_do_not_depend_on_the_packing(one_device_mesh):
+  """Packed tightly and one sequence a row, the update is the same."""
+  items = [
+    dataclasses.replace(item, logprobs=item.logprobs - 1.9)
+    for item in update_test.sequences()
+  ]
+  batch = update_test.batch_of(8, items=items)
   apart, others = update_test.updated(
     one_device_mesh,
     update_test.batch_of(8, row_length=13, items=items),

@@ -83,6 +83,7 @@ def test_parameters_that_overflow_are_counted(one_device_mesh):
   assert metrics["learner/nonfinite"] == count > 0
 
 
+@pytest.mark.slow
 def test_a_critic_leaves_out_its_own_steps(one_device_mesh):
   critic = CriticSettings(num_minibatches=3, value_clip=0.0)
   made, state = make(one_device_mesh, critic=critic)

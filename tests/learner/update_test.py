@@ -258,7 +258,12 @@ def test_accumulated_and_packed_updates_equal_one_big_batch(
 @pytest.mark.parametrize(
   "sizes, rows, attend",
   [
-    ({"fsdp": 4, "tensor": 2}, 8, attention.xla_attention),
+    pytest.param(
+      {"fsdp": 4, "tensor": 2},
+      8,
+      attention.xla_attention,
+      marks=pytest.mark.slow,
+    ),
     # Each row lies on four devices.
     pytest.param(
       {"fsdp": 2, "context": 4},
@@ -426,9 +431,8 @@ def test_linear_decay_reaches_its_end():
   np.testing.assert_allclose(rates, want, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-  "estimator", [pytest.param("k3", marks=pytest.mark.slow), "full"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", ["k3", "full"])
 def test_a_reference_in_the_computation_s_type_changes_no_bit(
   one_device_mesh, estimator
 ):

@@ -43,7 +43,14 @@ def test_xla_equals_loops():
   np.testing.assert_allclose(got, reference(q, k, v, SEGMENTS), atol=1e-5)
 
 
-@pytest.mark.parametrize("tensor, context", [(1, 1), (2, 1), (1, 2), (1, 4)])
+@pytest.mark.parametrize(
+  "tensor, context",
+  [
+    (2, 1),
+    (1, 4),
+    *(pytest.param(1, n, marks=pytest.mark.slow) for n in (1, 2)),
+  ],
+)
 def test_splash_equals_xla_forward_and_backward(tensor, context):
   """600 tokens are two blocks, the second padded; rows are packed."""
   mesh = mesh_lib.make_mesh(
@@ -89,6 +96,7 @@ def test_live_blocks_hold_every_key_that_a_query_sees(block):
     assert block > 1 or (found == by_block).all()
 
 
+@pytest.mark.slow
 def test_splash_reads_no_block_of_another_sequence():
   """Keys and values of other sequences' blocks are NaN here."""
   mesh = mesh_lib.make_mesh(

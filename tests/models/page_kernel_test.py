@@ -35,7 +35,7 @@ def cache_of(lengths, kv_heads, head_size, dtype, seed=0):
   "lengths, kv_heads, group",
   [
     (SHORT, 1, 7),
-    (SHORT, 4, 2),
+    pytest.param(SHORT, 4, 2, marks=pytest.mark.slow),
     ((0, 0), 1, 1),
     *(
       pytest.param(LENGTHS, *heads, marks=pytest.mark.slow)
@@ -70,8 +70,15 @@ def test_the_kernel_equals_the_loop(lengths, kv_heads, group):
   )
 
 
-@pytest.mark.parametrize("name", quantization.DTYPES)
-@pytest.mark.parametrize("kv_heads, group", [(1, 7), (4, 2)])
+@pytest.mark.parametrize(
+  "name, kv_heads, group",
+  [
+    ("int8", 1, 7),
+    pytest.param("fp8", 4, 2, marks=pytest.mark.slow),
+    pytest.param("int8", 4, 2, marks=pytest.mark.slow),
+    pytest.param("fp8", 1, 7, marks=pytest.mark.slow),
+  ],
+)
 def test_pages_of_8_bits_are_read_with_their_scales(name, kv_heads, group):
   """By kernel and loop, as the float pages that they stand for are."""
   dtype, rows, head_size = quantization.DTYPES[name], len(SHORT), 32

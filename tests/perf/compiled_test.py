@@ -14,7 +14,7 @@ from azr_jax.configs import azr
 from azr_jax.models import load
 from azr_jax.parallel import chips
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.perf import compiled, program_report
+from azr_jax.perf import compiled, cost, program_report
 from azr_jax.run import compile_counter
 from azr_jax.trainer import settings
 
@@ -54,6 +54,12 @@ def test_every_program_compiles_on_a_mesh():
   assert found["prefill"].resident_bytes > 2 * state
   assert found["update"].resident_bytes > state  # The critic's.
   assert found["update"].collectives["all-gather"].bytes > 0
+  # The forecast of a step finds its costs by these names.
+  loops = {name: p.cost.loop_names() for name, p in found.items()}
+  assert loops["critic"] == [cost.OPTIMIZER_STEP, cost.MICRO_BATCH]
+  for name in ("estimate", "prepare", "update"):
+    assert loops[name] == [cost.MICRO_BATCH]
+  assert cost.TOKEN in loops["decode"]
   assert not any(p.overflow for p in found.values())
   assert not any(p.error for p in found.values())
   for p in found.values():  # `compile_check --json` prints these.

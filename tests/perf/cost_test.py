@@ -138,6 +138,21 @@ def test_loops_that_depend_on_data_stand_apart():
   assert whole.total_cycles == 1000 + 100 * (50 + 2 * (20 + 5 * 3))
 
 
+@pytest.mark.parametrize(
+  "path, name",
+  [
+    ("jit(decode)/while", cost.TOKEN),
+    ("jit(decode)/while/body/layers/attention/while", cost.PAGE),
+    ("jit(estimate)/while", cost.MICRO_BATCH),
+    ("jit(critic_update)/while", cost.OPTIMIZER_STEP),
+    ("jit(critic_update)/while/body/while", cost.MICRO_BATCH),
+    ("jit(f)/while", "iteration"),
+  ],
+)
+def test_loops_are_named_after_what_an_iteration_is(path, name):
+  assert cost.loop_name(path) == name
+
+
 def test_the_hottest_branch_counts():
   branches = "".join(
     f"\n%{name} (x: f32[8]) -> f32[8] {{\n"

@@ -97,6 +97,7 @@ def test_readers_take_linear_time_up_to_a_mebibyte():
   assert measured(1 << 12, 1 << 16, 1 << 20)["faults"] == {}
 
 
+@pytest.mark.slow
 def test_a_bad_reader_is_found_and_ended():
   done = subprocess.run(
     [sys.executable, "-c", BAD_READERS], stdout=subprocess.PIPE, check=True

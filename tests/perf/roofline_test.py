@@ -87,6 +87,12 @@ def test_an_estimate_by_hand():
   slow = roofline.estimate(shared(config), CONFIG, chip, 2, 2, 2, load, moved)
   assert slow.update_s == pytest.approx(4.0)  # 128 tokens in rows of 2 x 16.
   assert slow.update_bound == "links"
+  assert got.critic_s == 0
+  config.learner.estimator, config.learner.epochs = "gae", 2
+  twice = roofline.estimate(shared(config), CONFIG, chip, 2, 2, 2, load, {})
+  assert twice.update_s == 2 * got.update_s
+  # Values are estimated once, and learned as often as the policy.
+  assert twice.critic_s == pytest.approx(twice.update_s + forward / 2e12)
 
 
 def test_ragged_lengths_have_the_declared_spread_and_mean():

@@ -9,7 +9,17 @@ import sys
 
 import pytest
 
-from azr_jax.report import charts, command, page, reading, sections
+from azr_jax.report import (
+  axes,
+  changes,
+  charts,
+  command,
+  page,
+  reading,
+  sections,
+)
+from azr_jax.report.charts import Line
+from azr_jax.report.scores import Benchmarks
 
 CHROMIUM = next(
   filter(
@@ -34,7 +44,7 @@ def write_run(folder, steps=30, rate=0.01, system="azr"):
   lines = []
   for step in range(1, steps + 1):
     line = {"step": step, "time/step": 2.0, "learner/entropy": 1 / step}
-    line |= {f"time/{name}": 0.4 for name in sections.PHASES[0][1:]}
+    line |= {f"time/{name}": 0.4 for name in sections.PHASES}
     for role in ("propose", "solve"):
       for kind in ("deduction", "abduction", "induction"):
         line[f"reward/azr/{kind}/{role}/mean"] = step * rate
@@ -100,7 +110,8 @@ def test_a_folder_without_metrics_is_refused(tmp_path):
 class Elements(html.parser.HTMLParser):
   """Collects elements; fails if they are not closed in order."""
 
-  VOID = ("meta", "input", "line", "rect", "polyline", "polygon", "br")
+  VOID = ("meta", "input", "line", "rect", "polyline", "polygon", "circle")
+  VOID += ("br",)
 
   def __init__(self, text):
     super().__init__()
@@ -130,32 +141,180 @@ def write_two(tmp_path):
   return reading.read_runs([str(path) for path in paths])
 
 
+def build(runs, base=None, **options):
+  return page.build(runs, Benchmarks(runs, base or {}), **options)
+
+
+def captions(text):
+  return re.findall(r"<figcaption>([^<]+)", text)
+
+
 def test_the_page_is_valid_and_refers_to_no_other_file(two):
-  text = page.build(two, {"humaneval_plus": (0.4, 0.0)})
+  text = build(two, {"humaneval_plus": (0.4, 0.0)})
   page_elements = Elements(text)
   for tag, attributes in page_elements.elements:
     assert tag not in ("link", "img", "iframe")
     assert "src" not in attributes
     assert attributes.get("href", "#").startswith("#")
   assert "http" not in text.replace("http-equiv", "")
-  # Every metric is drawn once per run.
-  titles = re.findall(r"<figcaption>([^<]+?) *<", text)
-  assert titles.count("Reward") == titles.count("new_family/of") == 2
-  assert text.count("<polygon") == 2 * len(sections.PHASES[0][1:])
-  assert "+11.0" in text and "+12.0" in text  # differences to the base
-  assert "1 differences" not in text and "2 differences" in text
+  assert text.count("<polygon") == 2 * len(sections.PHASES)
+  # Differences to the base.
+  assert "+11.0 points" in text and "+12.0 points" in text
+  # The metric is 1 wherever it is known.
+  assert "new_family/of: somebody: 1<" in text
+  assert "2 differences of settings" in text
 
 
-def test_figures_of_two_runs_have_one_axis(two):
-  text = page.build(two)
-  highs = re.findall(
-    r"<figcaption>Reward <.*?data-low=\"(\S+)\" data-high=\"(\S+)\"", text
-  )
-  assert highs == [("0", "0.4")] * 2  # 0.4 is the second run's maximum
+def test_several_runs_are_drawn_over_each_other(two):
+  text = build(two)
+  assert captions(text).count("solve, reward: deduction") == 1
+  found = re.findall(
+    r"<figcaption>solve, reward: deduction<.*?</figure>", text, re.S
+  )[0]
+  labels = set(re.findall(r'data-label="([^"]+)"', found))
+  assert labels == {"one", "two"}
+  # 0.4 is the second run's maximum; the last step is the first run's.
+  assert 'data-high="0.4"' in found and 'data-last="30"' in found
+  assert ">reward</text>" in found  # the unit of the axis
+
+
+def test_one_run_has_a_figure_per_type_and_role(two):
+  found = captions(build(two[:1]))
+  for role in ("propose", "solve"):
+    for kind in ("deduction", "abduction", "induction"):
+      assert found.count(f"{role}, reward: {kind}") == 1
+  assert "As figures 15 to 17 of AZR" in build(two[:1])
+
+
+def test_the_first_and_last_steps_are_compared_with_their_errors():
+  values = [1.0, 3.0, 2.0, 9.0, 8.0, 10.0]
+  change = changes.of_ends(values, 3)
+  assert (change.first.value, change.last.value) == (2.0, 9.0)
+  # A standard deviation of 1 over 3 steps at both ends.
+  assert change.first.stderr == pytest.approx(3**-0.5)
+  assert change.difference.value == 7.0
+  assert change.difference.stderr == pytest.approx((2 / 3) ** 0.5)
+  assert change.difference.direction() == "up"
+  assert changes.of_ends([1.0, 2.0, 1.5, 1.6], 2).difference.direction() == ""
+  assert changes.of_ends([1.0, None, 2.0], 2) is None
+  assert [changes.window(n) for n in (2, 9, 40)] == [0, 3, 10]
+
+
+@pytest.mark.parametrize(
+  "slope, words", [(0.01, "rose"), (-0.01, "fell"), (0.0, "not clearly change")]
+)
+def test_the_headline_says_what_the_steps_show(tmp_path, slope, words):
+  folder = write_run(tmp_path / "one", rate=0.0)
+  lines = [
+    json.dumps(
+      {
+        "step": step,
+        "time/step": 1.0,
+        "correct/azr/deduction/solve/mean": 0.5 + slope * step + step % 3 / 9,
+      }
+    )
+    for step in range(1, 31)
+  ]
+  (folder / "metrics.jsonl").write_text("\n".join(lines))
+  text = build(reading.read_runs([str(folder)]))
+  (headline,) = re.findall(r'<p class="headline">(.*?)</p>', text)
+  assert words in headline
+  others = {"rose", "fell", "not clearly change"} - {words}
+  assert not any(other in headline for other in others)
+  # The page does not say of this run what a healthy run shows.
+  shown = re.sub(r'<details class="hint">.*?</details>', "", text)
+  assert "rises" not in shown
+
+
+def test_scores_during_training_are_the_headline(tmp_path):
+  folder = write_run(tmp_path / "one", rate=0.0)
+  with (folder / "metrics.jsonl").open("w") as file:
+    for step, score in ((1, 0.2), (2, None), (3, 0.7)):
+      line = {"step": step, "reward/azr/solve/mean": 0.1, "time/step": 1.0}
+      if score is not None:
+        line["evaluation/problems/pass@1/unbiased"] = score
+        line["evaluation/problems/pass@1/unbiased_stderr"] = 0.03
+      if step == 3:  # has the scores after the last step alone
+        line = {k: v for k, v in line.items() if "evaluation" in k} | {
+          "step": 3
+        }
+      file.write(json.dumps(line) + "\n")
+  (run,) = reading.read_runs([str(folder)])
+  assert run.done == 2
+  (headline,) = re.findall(r'<p class="headline">(.*?)</p>', build([run]))
+  words = re.sub(r"<[^>]+>", "", headline)
+  # Errors add up in squares: 0.03 times the root of 2.
+  assert "20.0 \u00b1 3.0 % \u2192 70.0 \u00b1 3.0 %" in words
+  assert "+50.0 \u00b1 4.2 points" in words
+
+
+def test_runs_that_differ_in_their_seed_are_averaged(tmp_path):
+  for seed, rate in enumerate((0.01, 0.02, 0.03)):
+    folder = write_run(tmp_path / f"run{seed}", rate=rate)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"seed": seed, "optimizer": {}}
+    (folder / "config.json").write_text(json.dumps(config))
+  paths = [str(tmp_path / f"run{seed}") for seed in range(3)]
+  text = build(reading.read_runs(paths))
+  (table,) = re.findall(r"mean over seeds</th>.*?</table>", text, re.S)
+  row = re.findall(r"reward in training: deduction/solve<.*?</tr>", table)[0]
+  # The rewards of steps 21 to 30 are 25.5 times the rates 0.01, 0.02 and 0.03,
+  # those of steps 1 to 10 are 5.5 times; 20 x 0.01 / 3 ** 0.5 is the error.
+  assert "+0.40 \u00b1 0.12" in re.sub(r"<[^>]+>", "", row)
+
+
+def test_lines_that_hide_each_other_are_named(tmp_path):
+  folder = write_run(tmp_path / "one")
+  text = build(reading.read_runs([str(folder)] * 1))
+  assert "are the same line" not in text
+  copy = shutil.copytree(folder, tmp_path / "two")
+  text = build(reading.read_runs([str(folder), str(copy)]))
+  assert "one and two are the same line" in text
+
+
+def test_an_axis_leaves_out_a_first_step_that_flattens_the_rest(tmp_path):
+  values = [-2600.0, *(step / 100 for step in range(60))]
+  assert axes.chart_range(values, "") == pytest.approx((0.0, 0.6))
+  assert axes.chart_range([0.94, 1.0], "fraction") == (0.0, 1.0)
+  assert axes.chart_range([0.0, 0.06], "fraction") == pytest.approx((0.0, 0.06))
+  folder = write_run(tmp_path / "one", steps=3)
+  lines = [
+    json.dumps({"step": step + 1, "critic/fit": value})
+    for step, value in enumerate(values)
+  ]
+  (folder / "metrics.jsonl").write_text("\n".join(lines))
+  text = build(reading.read_runs([str(folder)]))
+  assert "1 value lies beyond the axis, as far as -2,600" in text
+
+
+def test_lines_are_smoothed_and_evaluations_are_marked():
+  steps = [1, 2, 3, 4]
+  line = Line("a", steps, [0.0, 2.0, None, 4.0])
+  assert line.smoothed(2) == [0.0, 1.0, None, 3.0]
+  drawn = charts.lines([line], (0, 5), 4, smooth=2)
+  assert drawn.count('raw"') == 1 and drawn.count("<polyline") == 2
+  rare = Line("a", steps, [None, 2.0, None, None], [None, 0.5, None, None])
+  drawn = charts.lines([rare], (0, 5), 4, smooth=2)
+  assert drawn.count("<circle") == 1 and drawn.count('"bar') == 1
+
+
+def test_what_a_run_ran_on_is_shown(tmp_path):
+  folder = write_run(tmp_path / "one")
+  starts = [
+    {"time": f"2026-11-2{day}T10:00:00+00:00", "commit": commit}
+    | {"devices": {"TPU v5": 8}, "jax": "0.9", "python": "3.11", "cores": 4}
+    for day, commit in ((1, "abc"), (3, "def-dirty"))
+  ]
+  lines = "".join(json.dumps(start) + "\n" for start in starts)
+  (folder / "starts.jsonl").write_text(lines)
+  text = build(reading.read_runs([str(folder)]))
+  for words in ("abc, then def-dirty", "8 x TPU v5", "2026-11-21 10:00 UTC"):
+    assert words in text
+  assert "30 of 30" in text and "embedded:azr-tiny" in text
 
 
 def test_texts_cannot_close_their_element(two):
-  text = page.build(two)
+  text = build(two)
   assert HOSTILE not in text
   (data,) = re.findall(r'json" id="samples">(.*?)</script>', text)
   texts = json.loads(data)
@@ -208,7 +367,7 @@ def test_invalid_lines_and_files_of_a_killed_run_are_skipped(tmp_path):
   (folder.with_name("one_scores") / "results.json").write_text("{")
   (run,) = reading.read_runs([str(folder)])
   assert run.steps == [1, 2, 3, 4, 5]
-  text = page.build([run])
+  text = build([run])
   Elements(text)
   for kind in ("samples", "flagged"):
     (data,) = re.findall(f'json" id="{kind}">(.*?)</script>', text)
@@ -229,29 +388,30 @@ def test_invalid_lines_and_files_of_a_killed_run_are_skipped(tmp_path):
   ],
 )
 def test_axes_end_at_round_numbers_around_the_values(values, limits):
-  assert charts.value_range(values) == pytest.approx(limits)
+  assert axes.value_range(values) == pytest.approx(limits)
+
+
+def draw(steps, values, high, last):
+  return charts.lines([Line("a", steps, values)], (0, high), last)
 
 
 def test_lines_are_interrupted_without_values_and_long_ones_are_thinned():
-  drawn = charts.lines([1, 2, 3, 4, 5], {"a": [1, 2, None, 4, 5]}, (0, 5), 5)
+  drawn = draw([1, 2, 3, 4, 5], [1, 2, None, 4, 5], 5, 5)
   assert drawn.count("<polyline") == 2
-  sparse = charts.lines(
-    [1, 2, 3, 4, 5], {"a": [1, None, 3, None, 5]}, (0, 5), 5
-  )
+  sparse = draw([1, 2, 3, 4, 5], [1, None, 3, None, 5], 5, 5)
   assert sparse.count("<polyline") == 1
   # Values at regular steps and at the last step are one line.
   steps = list(range(1, 103))
   values = [1.0 if s % 25 == 1 or s == 102 else None for s in steps]
-  often = charts.lines(steps, {"a": values}, (0, 5), 102)
-  assert often.count("<polyline") == 1
+  assert draw(steps, values, 5, 102).count("<polyline") == 1
   # Values at irregular steps are separate points.
   values = [1.0 if s in (3, 50, 60, 90) else None for s in steps]
-  rare = charts.lines(steps, {"a": values}, (0, 5), 102)
-  assert rare.count("<polyline") == 4
+  assert draw(steps, values, 5, 102).count("<polyline") == 4
   steps = list(range(1, 10_001))
   gaps = [float(s) if s % 10 else None for s in steps]
-  long = charts.lines(steps, {"a": gaps}, (0, 1e4), 10_000)
-  assert len(re.findall(r"[\d.]+,[\d.]+", long)) <= 400
+  assert (
+    len(re.findall(r"[\d.]+,[\d.]+", draw(steps, gaps, 1e4, 10_000))) <= 400
+  )
 
 
 def test_the_command_writes_one_file(tmp_path):
@@ -282,7 +442,8 @@ def test_wrong_folders_are_refused(tmp_path, monkeypatch, arguments, message):
   write_run(tmp_path / "one", steps=3)
   monkeypatch.chdir(tmp_path)
   with pytest.raises(ValueError, match=message):
-    command.write(**({"paths": ["one"], "out": "page.html"} | arguments))
+    found = {"paths": ("one",), "out": "page.html"} | arguments
+    command.write(command.Request(**found))
   assert not (tmp_path / "page.html").exists()
 
 
@@ -302,6 +463,9 @@ document.body.dataset.seen = JSON.stringify({
   first: first.querySelector(".text summary").textContent,
   tip: document.querySelector(".tip").textContent,
   wide: document.documentElement.scrollWidth > innerWidth,
+  cut: [...document.querySelectorAll(".wide, td, figure, p, li, h1")]
+    .filter(one => one.scrollWidth > one.clientWidth + 1 && one.clientWidth)
+    .map(one => one.textContent.slice(0, 60)),
   dark: document.documentElement.classList.contains("dark")});
 </script>"""
 
@@ -310,7 +474,7 @@ document.body.dataset.seen = JSON.stringify({
 @pytest.mark.parametrize("width", [1280, 500])
 def test_a_browser_shows_the_page(tmp_path, width):
   run = write_run(tmp_path / "one")
-  text = page.build(reading.read_runs([str(run)]))
+  text = build(reading.read_runs([str(run)]))
   path = tmp_path / "page.html"
   path.write_text(text.replace("</body>", f"{_LOOK}</body>"))
   done = subprocess.run(
@@ -325,6 +489,7 @@ def test_a_browser_shows_the_page(tmp_path, width):
   (seen,) = re.findall(r'data-seen="([^"]+)"', done.stdout)
   seen = json.loads(html.unescape(seen))
   assert seen["before"] == 20 and seen["dark"] and not seen["wide"]
+  assert seen["cut"] == []
   assert seen["after"] == "15 of 30 texts, newest first"
   assert seen["first"].startswith("-0.50 step 30")
   assert seen["tip"].startswith("step 30") and "0.3" in seen["tip"]

@@ -188,6 +188,7 @@ def test_they_depend_on_neither_slots_nor_when_tool_outputs_come(
     assert got.finish_reason == want.finish_reason
 
 
+@pytest.mark.slow
 def test_conversations_on_eight_devices_are_those_on_one(
   params, one_device_mesh
 ):
@@ -206,15 +207,32 @@ def test_conversations_on_eight_devices_are_those_on_one(
     )
 
 
+class ForgetfulEnvironment(ScriptedEnvironment):
+  """Notes which conversations it has been told to forget."""
+
+  def __init__(self):
+    super().__init__()
+    self.forgotten = []
+
+  def forget(self, sequence_id):
+    super().forget(sequence_id)
+    self.forgotten.append(sequence_id)
+
+
 def test_a_tool_output_that_leaves_no_room_ends_the_conversation(
   params, one_device_mesh
 ):
   short = policy(
     params, one_device_mesh, max_tokens=30, extend_chunk=8, page_size=48
   )
-  conversations = converse(short, ScriptedEnvironment())
+  short.sampler.meter.take()
+  environment = ForgetfulEnvironment()
+  conversations = converse(short, environment)
   reasons = {c.finish_reason for c in conversations.values()}
   assert "length" in reasons
+  assert sorted(environment.forgotten) == sorted(conversations)
+  written = sum(int(c.loss_mask.sum()) for c in conversations.values())
+  assert short.sampler.meter.take().counts.tokens == written
   for completion in conversations.values():
     assert len(completion.token_ids) <= 30
     if completion.finish_reason == "length":
@@ -246,7 +264,7 @@ def test_a_waiting_slot_delays_no_other(params, one_device_mesh):
 @pytest.mark.parametrize(
   "limit, num_pages",
   [
-    (140, 6),
+    pytest.param(140, 6, marks=pytest.mark.slow),
     pytest.param(140, 9, marks=pytest.mark.slow),
     pytest.param(140, 20, marks=pytest.mark.slow),
     pytest.param(45, 6, marks=pytest.mark.slow),

@@ -62,11 +62,14 @@ def test_a_cache_of_8_bits_is_near_one_of_floats(params, one_device_mesh, name):
 @pytest.mark.parametrize(
   "changes",
   [
-    {"slots": 1, "decode_chunk": 10},
-    {"slots": 16, "prefill_tokens": 1000, "prompt_buckets": (8, 16)},
-    {"prefill_tokens": 4, "page_size": 3},
-    {"attention": "kernel"},
-    {"layers": "unrolled"},
+    pytest.param({"prefill_tokens": 4, "page_size": 3}, marks=pytest.mark.slow),
+    pytest.param({"attention": "kernel"}, marks=pytest.mark.slow),
+    pytest.param({"layers": "unrolled"}, marks=pytest.mark.slow),
+    pytest.param({"slots": 1, "decode_chunk": 10}, marks=pytest.mark.slow),
+    pytest.param(
+      {"slots": 16, "prefill_tokens": 1000, "prompt_buckets": (8, 16)},
+      marks=pytest.mark.slow,
+    ),
     # 11 pages, of which the longest sequence has 7: others are preempted.
     {
       "slots": 8,
@@ -100,6 +103,7 @@ def test_samples_do_not_depend_on_slots_chunks_or_pages(
     assert preempted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quantization.DTYPES)
 def test_eight_devices_sample_what_one_does(params, one_device_mesh, name):
   """Kernels are split over two of them, and slots over four."""

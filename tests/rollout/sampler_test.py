@@ -49,7 +49,11 @@ def test_greedy_equals_full_forward_for_ragged_prompts(params, one_device_mesh):
 
 
 @pytest.mark.parametrize(
-  "settings", [{"attention": "kernel"}, {"layers": "unrolled"}]
+  "settings",
+  [
+    pytest.param({"attention": "kernel"}, marks=pytest.mark.slow),
+    {"layers": "unrolled"},
+  ],
 )
 def test_another_program_gives_the_same_samples(
   params, one_device_mesh, settings

@@ -1,23 +1,17 @@
 """Steps under way at the same time, with a small real model."""
 
-import argparse
 import json
 
-import jax
 import numpy as np
 import pytest
-from rollout_model import TEXTS, ByteTokenizer, policy
+from played_steps import STEPS, Maker, Refilled, plain, play
+from rollout_model import TEXTS
 
 from azr_jax import types
 from azr_jax.executor import futures
-from azr_jax.parallel.decode_clock import DecodeClock
-from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.event_loop import Awaited
-from azr_jax.systems import dynamic_sampling
 from azr_jax.systems.system import System
-from azr_jax.trainer.steps_in_flight import IN_FLIGHT, StepsInFlight
-
-STEPS = 5
+from azr_jax.trainer.steps_in_flight import IN_FLIGHT
 
 
 class Chain(System):
@@ -73,124 +67,14 @@ class Chain(System):
     self.sums = {int(step): n for step, n in state["sums"].items()}
 
 
-class Refilled(System):
-  """Replaces prompts whose responses have one reward, by the order of epochs.
-
-  Its state are the positions of the epochs, and those that were asked.
-  """
-
-  name = "refilled"
-  settings = dynamic_sampling.DynamicSamplingSettings(max_prompts=4)
-
-  def __init__(self, jobs):
-    self.jobs = jobs
-    self.order = dynamic_sampling.EpochOrder(4, self.settings)
-    self.asked = []
-
-  async def collect(self, policy, step):
-    taken = self.order.take(step - 1)
-    groups = await dynamic_sampling.sample_groups(
-      policy,
-      4,
-      self.settings,
-      lambda number: self._ask(policy, number, taken[number]),
-    )
-    self.order.return_unused(taken, groups)
-    self.asked += [taken[group.number] for group in groups.sampled]
-    kept = [t for group in groups.kept for t in group.trajectories]
-    return types.RolloutBatch(kept, groups.metrics("x"))
-
-  async def _ask(self, policy, number, position):
-    prompt = policy.prompt(TEXTS[position % len(TEXTS)])
-    samples = policy.sample([prompt], 2, [number], None, call=0)
-    done = sorted([one async for one in samples], key=lambda one: one[1])
-    rewards = [
-      await Awaited(
-        self.jobs.submit(
-          lambda _, c=c: futures.done(float(c.token_ids.sum() % 3 == 0))
-        ),
-        self.jobs,
-      )
-      for _, _, c in done
-    ]
-    return [
-      types.Trajectory(prompt, completion, reward, number)
-      for (_, _, completion), reward in zip(done, rewards, strict=True)
-    ]
-
-  def state_dict(self):
-    return {"order": self.order.state_dict(), "asked": list(self.asked)}
-
-  def load_state_dict(self, state):
-    self.order.load_state_dict(state["order"])
-    self.asked = list(state["asked"])
-
-
 @pytest.fixture(name="make")
 def make_steps(params, one_device_mesh):
-  """Makes a system with its steps, and the parameters after each update."""
-
-  def make(staleness, make_system=Chain):
-    # Pages are small, so that prompts share some.
-    sampler = policy(
-      params,
-      one_device_mesh,
-      max_staleness=1,
-      max_tokens=20,
-      slots=8,
-      page_size=4,
-    ).sampler
-    jobs = SharedJobs(
-      None, argparse.Namespace(index=0, count=1), DecodeClock(2)
-    )
-    jobs.metrics = dict  # No hosts to ask.
-    system = make_system(jobs)
-    steps = StepsInFlight(
-      sampler,
-      ByteTokenizer(),
-      lambda step: jax.random.fold_in(jax.random.key(3), step),
-      system,
-      jobs,
-      staleness,
-      STEPS,
-    )
-    return system, steps
-
-  def params_before(step):
-    return jax.tree.map(lambda x: x * (1 + 0.05 * step), params)
-
-  make.params_before = params_before
-  return make
-
-
-def play(make, steps, first=1, last=STEPS):
-  """Returns the rollouts of some steps, and the state after each, as JSON."""
-  batches, states = [], []
-  for step in range(first, last + 1):
-    with steps.sampling(make.params_before(step), step) as sampling:
-      batches.append(steps.collect(sampling, step)[0])
-    states.append(json.dumps(steps.state_dict()))
-  return batches, states
-
-
-def plain(batches):
-  """Returns what there is to compare of rollouts."""
-  return [
-    [
-      (
-        t.completion.token_ids.tolist(),
-        t.completion.logprobs.tolist(),
-        t.completion.versions.tolist(),
-      )
-      for t in batch.trajectories
-    ]
-    for batch in batches
-  ]
+  return Maker(params, one_device_mesh)
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 def test_no_token_is_older_than_is_allowed(make, staleness):
-  system, steps = make(staleness)
+  system, steps = make(staleness, Chain)
   batches, states = play(make, steps)
   oldest = [
     step - 1 - int(t.completion.versions.min())
@@ -207,11 +91,11 @@ def test_no_token_is_older_than_is_allowed(make, staleness):
 
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(make, staleness):
-  batches, states = play(make, make(staleness)[1])
-  again, _ = play(make, make(staleness)[1])
+  batches, states = play(make, make(staleness, Chain)[1])
+  again, _ = play(make, make(staleness, Chain)[1])
   assert plain(again) == plain(batches)
   for step in range(1, STEPS):
-    _, steps = make(staleness)
+    _, steps = make(staleness, Chain)
     steps.load_state_dict(json.loads(states[step - 1]))
     resumed, last = play(make, steps, first=step + 1)
     assert plain(resumed) == plain(batches[step:])
@@ -238,7 +122,7 @@ def test_a_killed_run_replaces_the_prompts_that_it_would_have(make, staleness):
 
 def test_stale_tokens_have_the_logprobs_they_were_sampled_with(make, params):
   """Their sequences are read again by later parameters, and go on."""
-  batches, _ = play(make, make(1)[1])
+  batches, _ = play(make, make(1, Chain)[1])
   mixed = [
     t.completion
     for batch in batches

@@ -121,6 +121,7 @@ def test_metrics_are_rewritten_from_time_to_time(tmp_path, monkeypatch):
   assert sorted(p.name for p in path.parent.iterdir()) == [metrics_lib.METRICS]
 
 
+@pytest.mark.slow
 def test_a_run_in_a_store_is_resumed_stopped_and_scored(
   azr_run, tmp_path, on_one_device
 ):

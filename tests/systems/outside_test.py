@@ -4,10 +4,12 @@ import json
 import subprocess
 import sys
 
+import pytest
 import training
 
 from azr_jax import train
 from azr_jax.cli import config_files
+from azr_jax.config.settings import Invalid
 from azr_jax.configs import azr
 from azr_jax.report import command
 from azr_jax.trainer import settings
@@ -92,8 +94,18 @@ def test_it_trains_is_logged_saved_resumed_and_reported(tmp_path):
     "prompts": 3,
     "group_size": 2,
   }
-  command.write([str(whole)], str(tmp_path / "report.html"))
+  out = str(tmp_path / "report.html")
+  command.write(command.Request((str(whole),), out))
   assert "runs" in (tmp_path / "report.html").read_text()
+
+
+def test_it_need_not_know_of_paused_groups(tmp_path):
+  path = tmp_path / "unpaused_runs.py"
+  path.write_text(SYSTEM)
+  config = config_of(path, 1)
+  config.rollout.step_tokens = 8
+  with pytest.raises(Invalid, match="step_tokens=8: expected 0, because sys"):
+    settings.read_train(config)
 
 
 def test_its_keys_are_flags_of_the_command(tmp_path):

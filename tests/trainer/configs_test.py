@@ -282,6 +282,25 @@ def test_a_bad_supervised_value_is_named(key, value):
       "config.rollout.extend_chunk=0: expected at least 1",
     ),
     (code_interpreter, {"code_interpreter.tool.max_calls": -1}, "max_calls=-1"),
+    (
+      orz,
+      {"rollout.step_tokens": 64, "rollout.max_staleness": 1},
+      "config.rollout.step_tokens=64: expected 0 with max_staleness=1: a step",
+    ),
+    (
+      countdown,
+      {
+        "rollout.step_tokens": 64,
+        "countdown.curriculum": "adaptive",
+        "countdown.proposals": 4,
+      },
+      "config.countdown.proposals=4: expected 0 with rollout.step_tokens=64",
+    ),
+    (
+      azr,
+      {"rollout.step_tokens": 64, "azr.buffer.duplicates": "reject"},
+      "config.azr.buffer.duplicates='reject': expected 'keep' with rollout",
+    ),
   ],
 )
 def test_values_that_contradict_one_another_are_named(file, changes, message):

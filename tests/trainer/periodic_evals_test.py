@@ -7,6 +7,7 @@ import pytest
 
 from azr_jax.evals import runner
 from azr_jax.rollout.policy import Policy
+from azr_jax.systems.system import System
 from azr_jax.trainer.evaluation_settings import PeriodicSettings
 from azr_jax.trainer.periodic_evals import PeriodicEvals
 
@@ -25,12 +26,15 @@ def test_benchmarks_have_the_temperature_of_evaluations(
   key = jax.random.key(7)
   experiment = types.SimpleNamespace(
     settings=types.SimpleNamespace(
-      shared=types.SimpleNamespace(evaluation=settings)
+      shared=types.SimpleNamespace(evaluation=settings), system_settings=None
     ),
     evaluation_key=lambda: key,
     source=types.SimpleNamespace(tokenizer=None),
   )
-  system = types.SimpleNamespace(benchmark_agent=lambda name: None)
+  system = types.SimpleNamespace(
+    benchmark_agent=lambda name: None,
+    has_evaluation=System.has_evaluation,
+  )
   asked = []
 
   def score(benchmark, policy, *_):

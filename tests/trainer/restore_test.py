@@ -211,6 +211,7 @@ def supervised_run(folder, steps):
       checkpoints.save(step, init(source.load_params(mesh, rules)), {})
 
 
+@pytest.mark.slow
 def test_a_supervised_run_from_scratch_is_loaded_at_any_step(tmp_path):
   supervised_run(tmp_path, (1, 2))
   config = evaluate.get_config()

@@ -20,23 +20,32 @@ function show(figure, svg, event) {
     Object.entries(svg.dataset).map(([name, text]) => [name, Number(text)]));
   const [, , width, height] = svg.getAttribute("viewBox").split(" ").map(Number);
   const x = (event.clientX - box.left) * width / box.width;
-  const rows = [];
+  // Label -> the nearest point of its values, and of their mean if it is drawn.
+  const rows = new Map();
   let at = null;
   for (const line of svg.querySelectorAll("polyline")) {
     const points = line.getAttribute("points").split(" ").map(
       pair => pair.split(",").map(Number));
     const near = points.reduce(
       (a, b) => Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a);
-    if (at === null || Math.abs(near[0] - x) < Math.abs(at - x)) at = near[0];
+    const apart = Math.abs(near[0] - x);
+    if (at === null || apart < Math.abs(at - x)) at = near[0];
     const fraction = (height - d.bottom - near[1]) / (height - d.top - d.bottom);
     const value = d.low + fraction * (d.high - d.low);
-    rows.push(`${line.dataset.label}: ${Number(value.toPrecision(3))}`);
+    const {label} = line.dataset;
+    const kind = line.classList.contains("raw") ? "raw" : "line";
+    if (!rows.has(label)) rows.set(label, {});
+    const row = rows.get(label);
+    if (!row[kind] || apart < row[kind].apart)
+      row[kind] = {apart, text: Number(value.toPrecision(3))};
   }
   if (at === null) return;
   const step = Math.round((at - d.left) / (width - d.left - d.right) * d.last);
   hide(figure);
   const tip = element("div", "tip", `step ${step}`);
-  rows.forEach(row => tip.append(element("div", "", row)));
+  for (const [label, {raw, line}] of rows)
+    tip.append(element("div", "", raw ?
+      `${label}: ${raw.text} (mean ${line.text})` : `${label}: ${line.text}`));
   figure.append(tip);
   tip.style.top = `${svg.offsetTop}px`;
   if (at > width / 2) tip.style.left = "8px"; else tip.style.right = "8px";
@@ -51,10 +60,10 @@ function hide(figure) {
   figure.querySelectorAll(".tip, line.at").forEach(one => one.remove());
 }
 
-for (const figure of document.querySelectorAll("figure")) {
+function prepare(figure) {
   const svg = figure.querySelector("svg");
   if (svg) svg.ariaLabel = figure.querySelector("figcaption").textContent;
-  if (!svg || !svg.querySelector("polyline")) continue;
+  if (!svg || !svg.querySelector("polyline")) return;
   for (const kind of ["pointermove", "pointerdown"])
     svg.addEventListener(kind, event => show(figure, svg, event));
   svg.addEventListener("pointerleave", () => hide(figure));
@@ -78,7 +87,7 @@ function distinct(texts, key) {
 function card(text, several) {
   const shown = element("details", "text");
   const head = element("summary");
-  const colour = text.reward > 0 ? "up" : "down";
+  const colour = text.reward > 0 ? "up" : text.reward < 0 ? "down" : "";
   if (text.reward !== null)
     head.append(element("span", `reward ${colour}`, text.reward.toFixed(2)), " ");
   const details = Object.entries(text.details).map(
@@ -90,7 +99,7 @@ function card(text, several) {
   return shown;
 }
 
-for (const browser of document.querySelectorAll(".browser")) {
+function browse(browser) {
   const texts = JSON.parse(
     document.getElementById(browser.dataset.texts).textContent);
   texts.sort((a, b) => b.step - a.step);
@@ -125,3 +134,45 @@ for (const browser of document.querySelectorAll(".browser")) {
     input.oninput = () => { limit = PAGE; update(); };
   update();
 }
+
+function start() {
+  document.querySelectorAll("figure").forEach(prepare);
+  document.querySelectorAll(".browser").forEach(browse);
+}
+start();
+
+// A live page takes over its newest version; what the reader has opened, chosen
+// and scrolled to stays.
+const live = Number(document.body.dataset.live);
+const inputs = () => document.querySelectorAll(".browser select, .browser input");
+const opened = () => document.querySelectorAll("details[id]");
+let tag = "";
+
+async function renew() {
+  const status = document.getElementById("live");
+  try {
+    const answer = await fetch(location.pathname, {headers: {"If-None-Match": tag}});
+    status.textContent = `live, asked at ${new Date().toLocaleTimeString()}`;
+    if (answer.status === 304 || !answer.ok) return;
+    tag = answer.headers.get("ETag");
+    const text = await answer.text();
+    const newest = new DOMParser().parseFromString(text, "text/html");
+    if (!newest.querySelector("main")) return location.reload();
+    const values = [...inputs()].map(input => input.value);
+    const open = new Map([...opened()].map(one => [one.id, one.open]));
+    const top = scrollY;
+    document.querySelector("main").replaceWith(newest.querySelector("main"));
+    document.querySelector("nav").replaceWith(newest.querySelector("nav"));
+    start();
+    inputs().forEach((input, index) => {
+      if (!values[index]) return;
+      input.value = values[index];
+      input.oninput();
+    });
+    opened().forEach(one => { one.open = open.get(one.id) ?? one.open; });
+    scrollTo(0, top);
+  } catch (error) {
+    status.textContent = "not live: azr_jax.report --follow has ended";
+  }
+}
+if (live) setInterval(renew, 1000 * live);

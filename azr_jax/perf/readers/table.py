@@ -44,6 +44,7 @@ from azr_jax.rollout import code_blocks
 from azr_jax.run import text_monitor
 from azr_jax.systems.azr.appendix import composite, rewriting
 from azr_jax.systems.code_interpreter import script_complexity
+from azr_jax.systems.custom import sandboxed
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
 from azr_jax.tasks.programs import parsing, program_key
 
@@ -87,6 +88,12 @@ READERS: Mapping[str, Reader] = {
   "output of a script": Reader(
     lambda text: scripts.read_result(Result("1", "ok", (text,), None, 0.1)),
     ("executor/scripts.py",),
+    {**VALUES, "fields": PYTHON["fields"], "strings": PYTHON["strings"]},
+    verdict.MAX_OUTPUT_CHARS,
+  ),
+  "result of a reward in the sandbox": Reader(
+    lambda text: sandboxed.answer(Result("1", "ok", (text,), None, 0.1)),
+    ("systems/custom/sandboxed.py",),
     {**VALUES, "fields": PYTHON["fields"], "strings": PYTHON["strings"]},
     verdict.MAX_OUTPUT_CHARS,
   ),
@@ -285,6 +292,7 @@ READERS: Mapping[str, Reader] = {
 }
 # Modules and folders that parse no text of a model: whose texts they parse.
 TRUSTED: Mapping[str, str] = {
+  "api.py": "metrics that the trainer wrote",
   "run/profiling.py": "the user's flags",
   "cli/": "the user's flags and configs",
   "config/user_files.py": "the files of users",
@@ -297,6 +305,8 @@ TRUSTED: Mapping[str, str] = {
   "executor/__main__.py": "the user's jobs",
   "executor/program.py": "a model's, in the process of its program",
   "executor/throughput.py": "what its own programs report",
+  "experiments/": "the user's plans, and what it wrote",
+  "functions/process.py": "replies that a worker process wrote, as JSON",
   "grading/__main__.py": "the user's cases",
   "grading/assertions.py": "the tests of benchmarks and users",
   "grading/countdown_puzzle.py": "the user's puzzles",
@@ -315,6 +325,9 @@ TRUSTED: Mapping[str, str] = {
   "run/metrics.py": "metrics that it wrote",
   "systems/azr/program_metrics.py": "what its own programs report",
   "systems/code_interpreter/online_potential.py": "what it wrote",
+  "systems/custom/examples.py": "a model's, in a process of the function",
+  "systems/custom/judge.py": "a judge's, in a process of the function",
+  "systems/custom/rewards.py": "the user's config",
   "tasks/calls.py": "the user's configs",
   "tasks/programs/measures.py": "a model's, in a process of the executor",
   "tasks/programs/seed_files.py": "the user's files",

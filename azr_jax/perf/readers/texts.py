@@ -113,6 +113,9 @@ def _common() -> dict[str, Text]:
   texts["fences that grow"] = lambda n: "".join(
     f"{'`' * (3 + i)}\n" for i in range(int((2 * n) ** 0.5) - 3)
   )
+  texts["indented closings before a fence"] = lambda n: (
+    repeated("x ``` y\n ```\n", n - 10) + "```python\n"
+  )
   for name, (start, piece, end) in _MALFORMED.items():
     texts[f"{name}, malformed"] = lambda n, s=start, p=piece, e=end: (
       s + repeated(p, n - len(s + e)) + e

@@ -8,12 +8,15 @@ come.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
+from typing import Any, Self
 
 from azr_jax import types
 from azr_jax.rollout.event_loop import Awaited
+from azr_jax.rollout.partial_rollouts import GroupPaused
 from azr_jax.rollout.policy import Policy
+from azr_jax.systems import partial
 from azr_jax.systems.azr import gate, program_metrics, proposer, solver
 from azr_jax.systems.azr.labels import Labels
 from azr_jax.systems.azr.proposer import Proposal
@@ -21,11 +24,47 @@ from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
 from azr_jax.systems.system import Context
 from azr_jax.tasks.programs import buffer as buffer_lib
+from azr_jax.tasks.programs import task as task_lib
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import Task
 
 # Calls of the policy. Proposals, which are call 0, get their slots first.
 LEARN, SOLVE, VOTE = 1, 2, 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+  """What an episode begins with.
+
+  Attributes:
+    task_type: the type of the proposal.
+    prompt: asks for it; its task is `PromptPrograms`.
+    task: solved unless the proposal becomes a task that is; None: there is
+      none.
+  """
+
+  task_type: str
+  prompt: types.Prompt
+  task: Task | None
+
+  def to_json(self) -> dict[str, Any]:
+    """Returns it as JSON values."""
+    return {
+      "type": self.task_type,
+      "text": self.prompt.text,
+      "programs": dataclasses.asdict(self.prompt.task),
+      "task": None if self.task is None else task_lib.to_json(self.task),
+    }
+
+  @classmethod
+  def from_json(cls, row: Mapping[str, Any], policy: Policy) -> Self:
+    """Returns what `to_json` returned; the policy tokenises the prompt."""
+    shown = row["programs"]
+    programs = proposer.PromptPrograms(
+      tuple(shown["references"]), tuple(shown["components"]), shown["program"]
+    )
+    prompt, task = policy.prompt(row["text"], programs), row["task"]
+    return cls(row["type"], prompt, task and task_lib.from_json(task))
 
 
 @dataclasses.dataclass
@@ -85,39 +124,46 @@ class EpisodeCollector:
     # Tasks of the buffers that lack a label -> the first one's number.
     self._unlabelled: dict[tuple[str, Task], int] = {}
 
-  async def collect(
-    self,
-    prompts: Sequence[tuple[str, types.Prompt]],
-    to_solve: Sequence[Task | None],
-  ) -> list[Episode]:
-    """Returns the episode of each prompt, in order.
+  async def collect(self, starts: Sequence[Start]) -> list[Episode]:
+    """Returns the episodes of the step's batch.
+
+    Those that the step before has paused come first, then the others in order;
+    those that are paused are not among them.
 
     Args:
-      prompts: (task type, proposer's prompt) of each proposal.
-      to_solve: for each, the task that is solved unless the proposal becomes
-        one that is; None: there is none.
+      starts: what each episode begins with. Those of episodes that the step
+        before has paused are the last ones.
     """
-    self._decided = [Future() for _ in prompts]
-    for number, ((task_type, _), task) in enumerate(
-      zip(prompts, to_solve, strict=True)
-    ):
-      if task is not None and self._labels.needs_vote(task_type, task):
-        self._unlabelled.setdefault((task_type, task), number)
-    return await self._policy.gather(
-      self._collect_episode(number, task_type, prompt, task)
-      for number, ((task_type, prompt), task) in enumerate(
-        zip(prompts, to_solve, strict=True)
-      )
+    self._decided = [Future() for _ in starts]
+    for number, start in enumerate(starts):
+      task = start.task
+      if task is not None and self._labels.needs_vote(start.task_type, task):
+        self._unlabelled.setdefault((start.task_type, task), number)
+    episodes = await partial.gather(
+      self._policy,
+      lambda number: self._collect_episode(number, starts[number]),
+      len(starts) - len(self._policy.partial.carried),
+      [start.to_json() for start in starts],
     )
+    return [episode for episode in episodes if episode is not None]
 
-  async def _collect_episode(
-    self, number: int, task_type: str, prompt: types.Prompt, task: Task | None
-  ) -> Episode:
-    """Samples one episode."""
+  async def _collect_episode(self, number: int, start: Start) -> Episode:
+    """Samples one episode.
+
+    Raises:
+      GroupPaused: one of its sequences is paused.
+    """
+    task = start.task
     settings, policy = self._settings, self._policy
     jobs, prompt_builder = self._context.jobs, self._prompt_builder
     proposal = await proposer.propose(
-      policy, jobs, number, task_type, prompt, settings, prompt_builder
+      policy,
+      jobs,
+      number,
+      start.task_type,
+      start.prompt,
+      settings,
+      prompt_builder,
     )
     drawn = gate.draw(self._context.seed, self._step, number)
     gate.admit(policy, proposal, drawn, settings, prompt_builder)
@@ -129,7 +175,9 @@ class EpisodeCollector:
     parts = [self._learn(number, episode), self._solve(number, episode, task)]
     if settings.measure_programs:
       parts.append(program_metrics.measure(jobs, proposal))
-    await policy.gather(parts)
+    are_paused = await policy.gather(map(_is_paused, parts))
+    if any(are_paused):
+      raise GroupPaused(number)
     return episode
 
   async def _reject_duplicate(self, number: int, proposal: Proposal) -> None:
@@ -223,3 +271,12 @@ class EpisodeCollector:
       n,
       self._labels.is_voted(task),
     )
+
+
+async def _is_paused(part: Coroutine[Any, Any, None]) -> bool:
+  """Runs a part of an episode; returns whether a sequence of it is paused."""
+  try:
+    await part
+  except GroupPaused:
+    return True
+  return False

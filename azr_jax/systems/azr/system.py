@@ -17,6 +17,7 @@ the paper's appendix D are in `appendix/`.
 """
 
 import functools
+import operator
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +25,9 @@ from typing import Any
 import numpy as np
 
 from azr_jax import types
+from azr_jax.config.settings import Invalid
 from azr_jax.rollout.policy import Policy
+from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems.azr import (
   metrics,
   old_inputs,
@@ -33,8 +36,8 @@ from azr_jax.systems.azr import (
   seeding,
   trajectories,
 )
-from azr_jax.systems.azr.episodes import Episode, EpisodeCollector
-from azr_jax.systems.azr.labels import Labels
+from azr_jax.systems.azr.episodes import Episode, EpisodeCollector, Start
+from azr_jax.systems.azr.labels import EXECUTOR, Labels
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
@@ -57,7 +60,12 @@ class AZR(System):
 
   settings: AZRSettings
   name = metrics.NAME
+  can_pause = True
   Settings = AZRSettings
+  PAPER = (
+    "Absolute Zero: Reinforced Self-play Reasoning with Zero Data",
+    "https://arxiv.org/abs/2505.03335",
+  )
   METRICS = metrics.HEALTHY
 
   def __init__(self, settings: AZRSettings, context: Context):
@@ -87,6 +95,23 @@ class AZR(System):
   def solver_prompt(self, task_type: str, task: Task) -> str:
     """Returns the solver's prompt of a task."""
     return self._prompt_builder.solve(task_type, task)
+
+  @classmethod
+  def check(cls, settings: AZRSettings, rollout: SamplerSettings) -> None:
+    """Refuses paused episodes where one waits for what another one samples."""
+    for key, value in (
+      ("labels", EXECUTOR),
+      ("unverified_fraction", 0.0),
+      ("buffer.duplicates", "keep"),
+    ):
+      actual = operator.attrgetter(key)(settings)
+      if rollout.step_tokens and actual != value:
+        raise Invalid(
+          f"{cls.name}.{key}",
+          f"={actual!r}: expected {value!r} with rollout.step_tokens="
+          f"{rollout.step_tokens}, because no proposal may wait for a paused "
+          "one",
+        )
 
   @classmethod
   def step_load(cls, settings: AZRSettings) -> StepLoad:
@@ -180,9 +205,14 @@ class AZR(System):
       self.buffers,
       step,
     )
-    episodes = await collector.collect(
-      self._prompts(policy, step), self._tasks_to_solve(step)
-    )
+    starts = [
+      Start(task_type, prompt, task)
+      for (task_type, prompt), task in zip(
+        self._prompts(policy, step), self._tasks_to_solve(step), strict=True
+      )
+    ]
+    starts += [Start.from_json(row, policy) for row in policy.partial.items]
+    episodes = await collector.collect(starts)
     self._keep(episodes, labels, step)
     batch = self._batch(episodes, step)
     batch.metrics.update(labels.metrics(self.name))

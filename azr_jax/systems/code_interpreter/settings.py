@@ -60,6 +60,11 @@ class CodeInterpreterSettings(Settings):
     "potential/pass_rates.jsonl",
     "file of azr_jax.potential, which the curricula that are not online read",
   )
+  shuffle_pass_rates: bool = setting(
+    False,
+    "whether questions of the file swap their pass rates, which is a control: "
+    "stages of the same sizes without meaning",
+  )
   pass_rate_agents: tuple[str, ...] = setting(
     ("text", "code", "code_agent", "steer"),
     "agents whose answers give the pass rates of the online curricula",
@@ -82,6 +87,11 @@ class CodeInterpreterSettings(Settings):
       raise self.invalid(
         "pass_rates",
         f"a file of azr_jax.potential with curriculum={self.curriculum!r}",
+      )
+    if self.shuffle_pass_rates and self.curriculum not in potential.OFFLINE:
+      raise self.invalid(
+        "shuffle_pass_rates",
+        f"False unless curriculum is in {potential.OFFLINE}",
       )
     if self.curriculum == "difficulty" and self.grouping != "quantiles":
       raise self.invalid("grouping", "'quantiles' with curriculum='difficulty'")

@@ -71,8 +71,14 @@ class CodeInterpreter(System):
   """The system; its state is the group of each question."""
 
   name = "code_interpreter"
+  can_pause = True
   Settings = CodeInterpreterSettings
   settings: CodeInterpreterSettings
+  PAPER = (
+    "R1-Code-Interpreter: LLMs Reason with Code via Supervised and "
+    "Multi-stage Reinforcement Learning",
+    "https://arxiv.org/abs/2505.21668",
+  )
   METRICS = {
     "stage": "number rises; groups of a size worth a stage",
     "correct_by_task": "rises where code helps",
@@ -137,6 +143,8 @@ class CodeInterpreter(System):
       path = pathlib.Path(settings.pass_rates).expanduser()
       context.sandbox.require_same(pass_rates_lib.sandbox_of(path), str(path))
       pass_rates = pass_rates_lib.read_for(path, questions)
+      if settings.shuffle_pass_rates:
+        np.random.default_rng((context.seed, 1)).shuffle(pass_rates)
     return cls(settings, context, questions, pass_rates)
 
   @classmethod
@@ -228,7 +236,10 @@ class CodeInterpreter(System):
       self._stages.regroup(self._estimate_pass_rates(policy, step), step)
     stage = self._stages.stage(step)
     positions = self._order.take(self._stages.steps_before(step), stage)
-    indices = self._stages.items_at(step, positions, settings.prompts)
+    indices = [
+      *self._stages.items_at(step, positions, settings.prompts),
+      *policy.partial.items,
+    ]
     groups = await dynamic_sampling.sample_groups(
       policy,
       settings.prompts,
@@ -236,6 +247,7 @@ class CodeInterpreter(System):
       lambda number: self._sample_group(
         policy, number, self._questions[indices[number]]
       ),
+      indices,
     )
     self._order.return_unused(positions, groups, stage)
     sampled = itertools.chain(*(group.trajectories for group in groups.sampled))

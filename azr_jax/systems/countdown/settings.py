@@ -8,9 +8,15 @@ from azr_jax.curricula.bandit import BanditSettings
 from azr_jax.curricula.replay import ReplaySettings
 from azr_jax.grading import countdown as verifier
 from azr_jax.systems.dynamic_sampling import DynamicSamplingSettings
+from azr_jax.tasks.countdown import generator
 from azr_jax.tasks.countdown import prompts as prompt_lib
 
 CURRICULA = ("uniform", "static", "adaptive", "bandit")
+# The test of weights of buckets, with its words.
+WEIGHTS = (
+  lambda v: not v or (len(v) == 3 and min(v) >= 0 and sum(v) > 0),
+  "(), or weights of easy, medium and hard",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,10 +35,7 @@ class MixSettings(Settings):
     (),
     "weights of its easy, medium and hard puzzles; (): their numbers",
     paper="(0.10, 0.40, 0.50) for the curriculum mix",
-    accepts=(
-      lambda v: not v or (len(v) == 3 and min(v) >= 0 and sum(v) > 0),
-      "(), or weights of easy, medium and hard",
-    ),
+    accepts=WEIGHTS,
   )
 
 
@@ -71,6 +74,26 @@ class CountdownSettings(Settings):
     "curriculum that samples the puzzles of a step",
     choices=CURRICULA,
   )
+  sizes: tuple[int, ...] = setting(
+    generator.COUNTS,
+    "how many numbers a puzzle of the curriculum has",
+    subset_of=generator.COUNTS,
+    required=True,
+  )
+  bucket_limits: tuple[float, ...] = setting(
+    (),
+    "maximum difficulty of easy puzzles, minimum of hard ones; (): the thirds",
+    accepts=(
+      lambda v: not v or (len(v) == 2 and v[0] < v[1]),
+      "(), or two difficulties in rising order",
+    ),
+  )
+  bucket_weights: tuple[float, ...] = setting(
+    (),
+    "weights of easy, medium and hard puzzles in the curriculum `uniform`; (): "
+    "their numbers",
+    accepts=WEIGHTS,
+  )
   adaptive: AdaptiveSettings = AdaptiveSettings()
   bandit: BanditSettings = BanditSettings()
   replay: ReplaySettings = ReplaySettings()
@@ -89,8 +112,10 @@ class CountdownSettings(Settings):
   )
 
   def check(self) -> None:
-    """Refuses proposals that leave no room, or without `adaptive`."""
+    """Refuses weights that nothing reads, and proposals without room."""
     self.dynamic_sampling.check_groups(self, self.group_size)
+    if self.bucket_weights and self.curriculum != "uniform":
+      raise self.invalid("bucket_weights", "() unless curriculum='uniform'")
     if not self.proposals:
       return
     if self.curriculum != "adaptive":

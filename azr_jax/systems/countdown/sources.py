@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -39,11 +40,18 @@ def read(c: CountdownSettings, steps: int) -> Sources:
     steps: training steps of the run, for the static schedule.
 
   Raises:
-    ValueError: a file has no puzzles outside of the test split.
+    ValueError: there are no puzzles of the sizes, or a file has none outside of
+      the test split.
   """
   puzzles, scores = _puzzles(c)
+  of_size = [i for i, p in enumerate(puzzles) if len(p.numbers) in c.sizes]
+  if not of_size:
+    raise ValueError(
+      f"config.countdown.sizes={c.sizes}: expected sizes of some of the puzzles"
+    )
+  puzzles, scores = [puzzles[i] for i in of_size], scores[of_size]
   names = difficulty.BUCKETS + ((PROPOSED,) if c.proposals else ())
-  buckets = _bucketed(names, scores)
+  buckets = _bucketed(names, scores, c.bucket_limits)
   curriculum: Curriculum
   if c.curriculum == "adaptive":
     curriculum = adaptive.Adaptive(buckets, c.adaptive)
@@ -52,13 +60,21 @@ def read(c: CountdownSettings, steps: int) -> Sources:
   elif c.curriculum == "static":
     curriculum = mixture.Mixture(buckets, mixture.static(steps))
   else:
-    curriculum = mixture.Mixture(buckets, mixture.proportional(buckets))
+    weights = mixture.proportional(buckets)
+    if c.bucket_weights:
+      weights = mixture.constant(c.bucket_weights)
+      if not (weights(1) * buckets.filled()).any():
+        raise ValueError(
+          f"config.countdown.bucket_weights={c.bucket_weights}: expected some "
+          "on a bucket with puzzles"
+        )
+    curriculum = mixture.Mixture(buckets, weights)
   if c.replay.fraction:
     curriculum = replay.Replay(curriculum, c.replay)
   sources = [puzzles]
   if c.mix.puzzles:
     second, second_scores = _training_puzzles(c.mix.puzzles)
-    mixed_buckets = _bucketed(difficulty.BUCKETS, second_scores)
+    mixed_buckets = _bucketed(difficulty.BUCKETS, second_scores, ())
     weights = mixture.proportional(mixed_buckets)
     if c.mix.bucket_weights:
       weights = mixture.constant(c.mix.bucket_weights)
@@ -69,9 +85,12 @@ def read(c: CountdownSettings, steps: int) -> Sources:
   return Sources(sources, buckets, curriculum)
 
 
-def _bucketed(names: tuple[str, ...], scores: np.ndarray) -> Buckets:
-  """Returns buckets by difficulty, with the thresholds of these scores."""
-  thresholds = difficulty.thresholds(scores)
+def _bucketed(
+  names: tuple[str, ...], scores: np.ndarray, limits: Sequence[float]
+) -> Buckets:
+  """Returns buckets by difficulty; without limits, the thirds of the scores."""
+  low, high = limits or difficulty.thresholds(scores)
+  thresholds = (low, high)
   return Buckets(names, difficulty.buckets(scores, thresholds).tolist())
 
 

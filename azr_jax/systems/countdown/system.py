@@ -27,12 +27,14 @@ from typing import Any
 import numpy as np
 
 from azr_jax import types
+from azr_jax.config.settings import Invalid
 from azr_jax.curricula.curriculum import SampledItem
 from azr_jax.executor import futures
 from azr_jax.grading import answer_tags
 from azr_jax.grading import countdown as verifier
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.rollout.policy import Policy
+from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems import collect, dynamic_sampling
 from azr_jax.systems.azr import rewards
 from azr_jax.systems.countdown import sources as sources_lib
@@ -68,6 +70,7 @@ class Countdown(System):
   """The system; its state is that of the curriculum and proposed puzzles."""
 
   name = "countdown"
+  can_pause = True
   Settings = CountdownSettings
   settings: CountdownSettings
   METRICS = {
@@ -89,6 +92,17 @@ class Countdown(System):
   def build(cls, settings: CountdownSettings, context: Context) -> "Countdown":
     """Reads the puzzles and makes the system."""
     return cls(settings, context, sources_lib.read(settings, context.steps))
+
+  @classmethod
+  def check(cls, settings: CountdownSettings, rollout: SamplerSettings) -> None:
+    """Refuses proposals whose step could be over before they are solved."""
+    if settings.proposals and rollout.step_tokens:
+      raise Invalid(
+        f"{cls.name}.proposals",
+        f"={settings.proposals}: expected 0 with rollout.step_tokens="
+        f"{rollout.step_tokens}, because a proposal's reward needs the pass "
+        "rate of its puzzle in the same step",
+      )
 
   @classmethod
   def step_load(cls, settings: CountdownSettings) -> StepLoad:
@@ -153,12 +167,14 @@ class Countdown(System):
     batch_size = len(items)
     for replacements in extra:
       items = items + replacements[:batch_size]
+    items = [*items, *(SampledItem(*i) for i in policy.partial.items)]
     call = int(bool(proposed))
     groups = await dynamic_sampling.sample_groups(
       policy,
       batch_size,
       settings.dynamic_sampling,
       lambda number: self._solve(policy, number, items[number], call),
+      [dataclasses.astuple(item) for item in items],
     )
     solved = [group.trajectories for group in groups.sampled]
     items = [items[group.number] for group in groups.sampled]

@@ -36,6 +36,11 @@ class Taken:
   positions: Sequence[int] = ()
   items: Sequence[SampledItem] = ()
 
+  @property
+  def saved(self) -> list[Any]:
+    """What `SamplingOrder.take` makes the rows of again, as JSON values."""
+    return [*map(dataclasses.astuple, self.items)] or [*self.indices]
+
 
 class SamplingOrder:
   """Which rows a step samples; its state changes from step to step."""
@@ -56,13 +61,19 @@ class SamplingOrder:
     if settings.curriculum != EPOCHS:
       self._curriculum = _curriculum(settings, _buckets(settings, rows))
 
-  def take(self, step: int) -> Taken:
-    """Returns the rows of a step, before its first await."""
+  def take(self, step: int, paused: Sequence[Any] = ()) -> Taken:
+    """Returns the rows of a step, before its first await.
+
+    Args:
+      step: the training step.
+      paused: `saved` of rows whose groups the step before has paused, which
+        come last.
+    """
     settings = self._settings
     if self._curriculum is None:
       positions = self._epochs.take(step - 1)
       indices = passes.epoch_indices((self._seed,), self._total, positions)
-      return Taken(indices, positions)
+      return Taken([*indices, *paused], positions)
     rngs = dynamic_sampling.generators(
       settings.dynamic_sampling, (self._seed, step, *_PURPOSE)
     )
@@ -73,6 +84,7 @@ class SamplingOrder:
       for rng in reversed(rngs)
     ]
     items = [item for items in reversed(rounds) for item in items]
+    items += [SampledItem(*saved) for saved in paused]
     return Taken([item.index for item in items], items=items)
 
   def update(

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from azr_jax.config.settings import Invalid
-from azr_jax.executor import Executor, Job, Result, futures
+from azr_jax.executor import Executor, Job, Result, futures, literals
 from azr_jax.functions import pool, worker
 from azr_jax.functions.pool import Answer
 from azr_jax.functions.spec import Signature
@@ -54,7 +54,7 @@ class Program:
       message = f"a column cannot go into the sandbox: it {error}"
       return futures.done(Answer(None, pool.WRONG_TYPE, message))
     job = Job("reward", self.code, (text,), _ENTRY)
-    return futures.then(executor.submit(job), _answer)
+    return futures.then(executor.submit(job), answer)
 
 
 def read(spec: str) -> Program:
@@ -101,13 +101,13 @@ def _signature(arguments: ast.arguments) -> Signature:
   )
 
 
-def _answer(result: Result) -> Answer:
+def answer(result: Result) -> Answer:
   """Returns what became of a program's call."""
   text = result.outputs[0] if result.outputs else None
   if result.status == "ok" and text is not None:
     try:
-      value = json.loads(ast.literal_eval(text))
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+      value = json.loads(_string(text))
+    except (ValueError, RecursionError):
       message = f"returned {text[:60]}"
       return Answer(None, pool.WRONG_TYPE, message, result.seconds)
     return Answer(value, seconds=result.seconds)
@@ -121,3 +121,15 @@ def _answer(result: Result) -> Answer:
     message += ", which has a part of the standard library and those of "
     message += "executor.libraries"
   return Answer(None, kind, message, result.seconds)
+
+
+def _string(text: str) -> str:
+  """Returns the string whose literal a program reported.
+
+  Raises:
+    ValueError: it is something else.
+  """
+  match literals.typed_key(text):
+    case ("str", str(string)):
+      return string
+  raise ValueError("expected a string")

@@ -67,6 +67,7 @@ class Custom(System):
   """The system; its state is that of the order of prompts."""
 
   name = _NAME
+  can_pause = True
   Settings = CustomSettings
   settings: CustomSettings
   METRICS = {
@@ -181,7 +182,7 @@ class Custom(System):
   async def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Collects one step, as the module's docstring says."""
     settings = self.settings
-    taken = self._order.take(step)
+    taken = self._order.take(step, policy.partial.items)
     by_number: dict[int, list[list[Score]]] = {}
 
     async def sample_group(number: int) -> list[types.Trajectory]:
@@ -197,7 +198,11 @@ class Custom(System):
       return trajectories
 
     groups = await dynamic_sampling.sample_groups(
-      policy, settings.prompts, settings.dynamic_sampling, sample_group
+      policy,
+      settings.prompts,
+      settings.dynamic_sampling,
+      sample_group,
+      taken.saved,
     )
     sampled = [group.trajectories for group in groups.sampled]
     graded = list(

@@ -48,8 +48,14 @@ class ORZ(System):
   """The system; its state is the last pass rate of each problem."""
 
   name = "orz"
+  can_pause = True
   Settings = ORZSettings
   settings: ORZSettings
+  PAPER = (
+    "Open-Reasoner-Zero: An Open Source Approach to Scaling Up "
+    "Reinforcement Learning on the Base Model",
+    "https://arxiv.org/abs/2503.24290",
+  )
   METRICS = {
     "curriculum": "probability and value of each of orz.data, by number",
     "health": "truncated_fraction, repeat_score near 0; "
@@ -171,6 +177,7 @@ class ORZ(System):
       indices = passes.epoch_indices(
         (self.context.seed,), len(self._problems), positions
       )
+    indices = [*indices, *policy.partial.items]
     groups = await dynamic_sampling.sample_groups(
       policy,
       settings.prompts,
@@ -178,6 +185,7 @@ class ORZ(System):
       lambda number: self._sample_group(
         policy, number, self._problems[indices[number]]
       ),
+      indices,
     )
     self._order.return_unused(positions, groups)
     sampled = [group.trajectories for group in groups.sampled]

@@ -16,6 +16,7 @@ is. Near duplicates (`duplicates.py`) are left out of public files.
 """
 
 import collections
+import dataclasses
 import hashlib
 import pathlib
 import re
@@ -141,6 +142,23 @@ def split(specs: str) -> list[str]:
   return _SEPARATOR.split(specs)
 
 
+def split_all(specs: Sequence[str]) -> list[str]:
+  """Returns all specs of several texts, in each of which `+` may join some."""
+  return [spec for joined in specs for spec in split(joined)]
+
+
 def read_all(specs: Sequence[str], count: int, seed: int) -> list[Question]:
-  """Reads several sources in order, at most `count` questions of each task."""
-  return [q for spec in specs for q in read(spec, count, seed)]
+  """Reads several sources in order, at most `count` questions of each task.
+
+  A generator that is named with several settings makes questions of the same
+  ids. They follow one another, and `#2`, `#3`, ... make their ids unique.
+  """
+  by_id: dict[str, list[Question]] = {}
+  for spec in split_all(specs):
+    for found in read(spec, count, seed):
+      by_id.setdefault(found.id, []).append(found)
+  return [
+    dataclasses.replace(found, id=f"{id_}#{number}") if number > 1 else found
+    for id_, same in by_id.items()
+    for number, found in enumerate(same, 1)
+  ]

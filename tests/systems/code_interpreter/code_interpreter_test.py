@@ -307,6 +307,28 @@ def test_only_offline_curricula_read_the_file_of_pass_rates(
     Scripted.build(settings, context)
 
 
+def test_shuffled_pass_rates_keep_the_sizes_of_groups(context, tmp_path):
+  questions = gym.make("gcd", 8, 0)
+  path = tmp_path / "pass_rates.jsonl"
+  correct = (10, 10, 0, 0, 0, 0, 0, 0)
+  pass_rates.write(path, questions, [PassRate(n, 20) for n in correct])
+  groups = []
+  for shuffled in (False, True, True):
+    settings = CodeInterpreterSettings(
+      questions=("gym:gcd",),
+      count=8,
+      prompts=2,
+      pass_rates=str(path),
+      shuffle_pass_rates=shuffled,
+    )
+    groups.append(Scripted.build(settings, context)._stages.state_dict())
+  plain, first, second = (list(state["groups"].values()) for state in groups)
+  assert plain[:2] == [1, 1] and first == second != plain
+  assert sorted(first) == sorted(plain)
+  with pytest.raises(ValueError, match="shuffle_pass_rates"):
+    CodeInterpreterSettings(curriculum="none", shuffle_pass_rates=True)
+
+
 def test_online_stages_estimate_pass_rates_before_they_begin(make):
   system, policy, questions = make("online_merge", correct=None, prompts=2)
   every = [question.id for question in questions]

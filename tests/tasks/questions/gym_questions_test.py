@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from azr_jax.tasks.questions import gym
+from azr_jax.tasks.questions import gym, sources
 
 pytest.importorskip("reasoning_gym")
 COUNT = 60
@@ -24,3 +24,15 @@ def test_questions_about_programs_do_not_depend_on_the_process():
   assert first == second
   # Nobody can know what the others drew.
   assert 0.8 * COUNT < len(first) < COUNT
+
+
+def test_a_generator_of_several_settings_makes_questions_of_different_ids():
+  small, large = "gym:gcd(max_value=9)", "gym:gcd(min_value=100, max_value=999)"
+  found = sources.read_all((f"{small}+{large}", "gym:lcm"), 5, 1)
+  assert len({question.id for question in found}) == len(found)
+  parts = [sources.read(spec, 5, 1) for spec in (small, large, "gym:lcm")]
+  texts = sorted(question.text for part in parts for question in part)
+  assert sorted(question.text for question in found) == texts
+  # Both settings are among the first questions of the task, as `--limit` takes.
+  first = {question.text for question in found[:4]}
+  assert all(first & {question.text for question in p} for p in parts[:2])

@@ -1,0 +1,144 @@
+"""Tests of differences over seeds and items, for a claim made beforehand.
+
+Values d [S, N] are differences of two models, paired by seed and by item. Both
+are a sample: other seeds and other items might have been drawn. Under
+
+  d[s, n] = mean + seed[s] + item[n] + rest[s, n]
+
+the variance of the mean is (M_seed + M_item - M_rest) / (S N) with the mean
+squares M of a two-way layout, and its degrees of freedom are Satterthwaite's
+(Biometrics Bulletin 1946; Cochran, Biometrics 1951). With one item this is the
+paired t-test over seeds, with one seed that over items.
+
+Axis letters: S seeds, N items.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import optimize, special, stats
+
+_QUANTILES = 4000
+
+
+@dataclasses.dataclass(frozen=True)
+class Mean:
+  """A mean with its error.
+
+  Attributes:
+    value: over seeds and items.
+    stderr: its standard error.
+    df: degrees of freedom of the error; 0: one seed and one item, no error.
+  """
+
+  value: float
+  stderr: float
+  df: float
+
+  def interval(self, confidence: float) -> tuple[float, float] | None:
+    """Returns Student's interval; None without an error."""
+    if not self.df:
+      return None
+    width = float(stats.t.ppf((1 + confidence) / 2, self.df)) * self.stderr
+    return self.value - width, self.value + width
+
+  def p_value(self, null: float = 0.0, one_sided: bool = False) -> float:
+    """Returns the chance of a mean as far from `null`, or 1 without an error.
+
+    Args:
+      null: the mean that is tested.
+      one_sided: whether only means above `null` speak against it.
+    """
+    if not self.df:
+      return 1.0
+    distance = self.value - null
+    if not self.stderr:
+      is_against = distance > 0 if one_sided else distance != 0
+      return 0.0 if is_against else 1.0
+    t = distance / self.stderr
+    if one_sided:
+      return float(stats.t.sf(t, self.df))
+    return float(2 * stats.t.sf(abs(t), self.df))
+
+
+def mean_of(values: np.ndarray) -> Mean:
+  """Returns the mean of values [S, N] with its error."""
+  num_seeds, num_items = values.shape
+  mean = float(values.mean())
+  by_seed, by_item = values.mean(axis=1), values.mean(axis=0)
+  # Each is a mean square divided by S N, with its degrees of freedom.
+  seeds = _variance(by_seed) / num_seeds, num_seeds - 1
+  items = _variance(by_item) / num_items, num_items - 1
+  rest = values - by_seed[:, None] - by_item[None, :] + mean
+  rest_df = seeds[1] * items[1]
+  noise = 0.0
+  if rest_df:
+    noise = float((rest**2).sum()) / rest_df / values.size
+  if not rest_df:
+    variance, df = max(seeds, items, key=lambda part: part[1])
+    return Mean(mean, math.sqrt(variance), float(df))
+  variance = seeds[0] + items[0] - noise
+  # The estimate may be smaller than one of its parts, which the truth is not.
+  largest, largest_df = max(seeds, items)
+  if variance <= largest:
+    return Mean(mean, math.sqrt(largest), float(largest_df))
+  df = variance**2 / (
+    seeds[0] ** 2 / seeds[1] + items[0] ** 2 / items[1] + noise**2 / rest_df
+  )
+  return Mean(mean, math.sqrt(variance), df)
+
+
+def _variance(values: np.ndarray) -> float:
+  return float(np.var(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+  """Returns p-values adjusted for all tests (Holm, Scand. J. Statist. 1979).
+
+  The chance that any true hypothesis has one below alpha is at most alpha,
+  however the tests depend on one another.
+  """
+  count = len(p_values)
+  adjusted, largest = [0.0] * count, 0.0
+  for rank, index in enumerate(sorted(range(count), key=lambda i: p_values[i])):
+    largest = max(largest, (count - rank) * p_values[index])
+    adjusted[index] = min(1.0, largest)
+  return adjusted
+
+
+def smallest_detectable(
+  mean: Mean, alpha: float, power: float, one_sided: bool = False
+) -> float | None:
+  """Returns the true difference that a test sees with a chance of `power`.
+
+  Args:
+    mean: its error is taken as that of the next experiment.
+    alpha: error rate of the test.
+    power: the chance.
+    one_sided: whether the test is.
+
+  Returns:
+    The difference, by the noncentral t distribution; None without an error.
+  """
+  if not mean.df:
+    return None
+  tail = alpha if one_sided else alpha / 2
+  limit = float(stats.t.isf(tail, mean.df))
+  # A t value is a normal one divided by the estimate of its error, of which
+  # these are quantiles; scipy's noncentral t is nan for large shifts.
+  quantiles = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+  limits = limit * np.sqrt(stats.chi2.ppf(quantiles, mean.df) / mean.df)
+
+  def missing(shift: float) -> float:
+    seen = special.ndtr(shift - limits)
+    if not one_sided:
+      seen = seen + special.ndtr(-shift - limits)
+    return float(seen.mean()) - power
+
+  # The chance is alpha at 0, and nearly 1 this far out.
+  far = limit + 10 * math.sqrt(1 + limit**2 / mean.df)
+  shift: Any = optimize.brentq(missing, 0.0, far)
+  return float(shift) * mean.stderr

@@ -1,0 +1,82 @@
+"""Runs an experiment of `experiments/`, and analyses it as its plan says.
+
+  python -m azr_jax.experiment NAME --workdir=DIR [--cores=2] [--budget_hours=H]
+    [--rehearse] [--analyse] [--dry_run]
+
+It trains every arm with every seed, one run on each core, scores what is done,
+and stops when all is done or the core-hours are spent. It then writes
+results.md, results.json and figure.png of what there is into
+`experiments/NAME`. Killed at any moment, the same command goes on.
+"""
+
+import os
+import pathlib
+import sys
+
+from azr_jax.cli import errors
+from azr_jax.experiments import checks, jobs, page, plan_file, runner
+from azr_jax.experiments.folders import Workdir
+from azr_jax.run import folder as run_folder
+from azr_jax.run.console import print_status
+
+
+def main() -> None:
+  """Runs what is missing, and writes the results."""
+  parser = errors.Parser(__doc__, "azr_jax.experiment")
+  parser.add_argument("name", help="NAME of experiments/NAME, or a folder")
+  parser.add_argument("--workdir", required=True, help="folder of all runs")
+  parser.add_argument(
+    "--cores", type=int, default=1, help="runs at a time, one on each core"
+  )
+  parser.add_argument(
+    "--budget_hours",
+    "--budget-hours",
+    type=float,
+    default=float("inf"),
+    help="core-hours that this command may take, of those of the plan",
+  )
+  parser.add_argument(
+    "--rehearse",
+    action="store_true",
+    help="try all commands with one seed and few steps, in WORKDIR/rehearsal",
+  )
+  parser.add_argument(
+    "--analyse", action="store_true", help="run nothing; write the results"
+  )
+  parser.add_argument(
+    "--dry_run", action="store_true", help="run nothing; print the commands"
+  )
+  words = parser.parse_args()
+  available = sorted(os.sched_getaffinity(0))
+  if not 1 <= words.cores <= len(available):
+    parser.error(f"--cores={words.cores}: expected 1 to {len(available)}")
+  folder = plan_file.folder_of(words.name)
+  plan, path = plan_file.read(folder), pathlib.Path(words.workdir).expanduser()
+  if words.rehearse:
+    plan, path = plan.rehearsal(), path / "rehearsal"
+  workdir = Workdir(path, plan)
+  checks.check_arms(plan)
+  todo = jobs.make(workdir)
+  if words.dry_run:
+    print("\n".join(job.line() for job in todo))
+    return
+  is_done = True
+  with run_folder.lock_file(path):
+    if not words.analyse:
+      workdir.register(folder)
+      cores = available[: words.cores]
+      run = runner.Runner(
+        workdir, todo, cores, print_status, words.budget_hours
+      )
+      is_done = run.run()
+    print(page.write(folder, path if words.rehearse else folder, workdir))
+  sys.exit(0 if is_done else 1)
+
+
+def run() -> None:
+  """Runs the command."""
+  errors.guard(main)
+
+
+if __name__ == "__main__":
+  run()

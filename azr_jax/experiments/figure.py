@@ -1,0 +1,102 @@
+"""Draws an experiment: curves of its arms, and its comparisons."""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from azr_jax.experiments import folders
+from azr_jax.experiments.folders import Workdir
+
+_WINDOW = 5  # steps of the running mean
+
+
+def draw(workdir: Workdir, results: dict[str, Any], out: pathlib.Path) -> None:
+  """Draws a panel for each metric, and one with the comparisons.
+
+  Curves are means over seeds, smoothed; shades are the range of the seeds.
+
+  Args:
+    workdir: has the runs.
+    results: the content of results.json.
+    out: the image to write.
+  """
+  # Imported here, because matplotlib is an optional dependency.
+  import matplotlib
+
+  matplotlib.use("Agg")
+  from matplotlib import pyplot
+
+  panels = workdir.plan.panels
+  count = len(panels) + 1
+  columns = min(count, 3)
+  rows = -(-count // columns)
+  figure, axes = pyplot.subplots(
+    rows, columns, figsize=(4.4 * columns, 3.2 * rows), squeeze=False
+  )
+  for panel in axes.flat[count:]:
+    panel.set_axis_off()
+  for panel, (title, metric) in zip(axes.flat, panels.items(), strict=False):
+    _curves(panel, workdir, metric)
+    panel.set_title(title)
+    panel.set_xlabel("step")
+  if panels:
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    if labels:
+      axes.flat[0].legend(handles, labels, fontsize="x-small")
+  _forest(axes.flat[count - 1], workdir, results)
+  figure.tight_layout()
+  figure.savefig(out, dpi=100, metadata={"Software": None})
+  pyplot.close(figure)
+
+
+def _curves(panel: Any, workdir: Workdir, metric: str) -> None:
+  for arm in workdir.plan.arms:
+    by_seed = [
+      {row["step"]: row[metric] for row in rows if metric in row}
+      for seed in workdir.plan.about.seeds
+      for rows in [folders.read_rows(workdir.run(arm, seed))]
+    ]
+    by_seed = [values for values in by_seed if values]
+    if not by_seed:
+      continue
+    steps = sorted(set.intersection(*({*values} for values in by_seed)))
+    if not steps:
+      continue
+    curves = np.array(
+      [_smooth([values[step] for step in steps]) for values in by_seed]
+    )
+    (line,) = panel.plot(steps, curves.mean(axis=0), label=arm)
+    panel.fill_between(
+      steps,
+      curves.min(axis=0),
+      curves.max(axis=0),
+      color=line.get_color(),
+      alpha=0.15,
+      linewidth=0,
+    )
+
+
+def _smooth(values: list[float]) -> list[float]:
+  return [
+    float(np.mean(values[max(0, i + 1 - _WINDOW) : i + 1]))
+    for i in range(len(values))
+  ]
+
+
+def _forest(panel: Any, workdir: Workdir, results: dict[str, Any]) -> None:
+  """Draws the interval of each comparison, in units of its error."""
+  found = [one for one in results["comparisons"] if one["interval"]]
+  panel.axvline(0, color="grey", linewidth=0.8)
+  panel.set_title("difference / its standard error")
+  panel.set_yticks(range(len(found)))
+  panel.set_yticklabels(
+    [f"{one['outcome']}: {one['arm']} - {one['base'] or '0'}" for one in found],
+    fontsize="x-small",
+  )
+  panel.invert_yaxis()
+  for row, one in enumerate(found):
+    scale = one["stderr"] or 1.0
+    low, high = (end / scale for end in one["interval"])
+    panel.plot([low, high], [row, row], color="C0")
+    panel.plot(one["difference"] / scale, row, "o", color="C0", markersize=4)

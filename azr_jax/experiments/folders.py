@@ -1,0 +1,208 @@
+"""What an experiment's working directory holds, and what of it is done.
+
+| path | what it is |
+| --- | --- |
+| `experiment.toml` | the plan that the runs began with |
+| `ARM_SEED/` | a run |
+| `ARM_SEED_scores/SCORE/` | a run's results on a benchmark |
+| `start_scores/SCORE/` | those of the model that runs start from |
+| `prepared/NAME/` | what a preparation has made |
+| `logs/JOB.log` | what a process has printed |
+| `spent.json` | core seconds by job |
+| `commits.txt` | commits of the code that ran them |
+"""
+
+import fcntl
+import json
+import pathlib
+import subprocess
+from typing import Any
+
+from azr_jax.config import overrides, user_files
+from azr_jax.experiments import plan_file
+from azr_jax.experiments.plan import Plan
+from azr_jax.run import folder as run_folder
+from azr_jax.run import metrics, storage
+
+SPENT, COMMITS = "spent.json", "commits.txt"
+# Keys that may change after runs have begun: more of the same.
+_EXTENDABLE = ("seeds", "core_hours")
+
+
+class Workdir:
+  """The working directory of an experiment."""
+
+  def __init__(self, path: pathlib.Path, plan: Plan):
+    self.path, self.plan = path, plan
+
+  def run(self, arm: str, seed: int) -> pathlib.Path:
+    """Returns the folder of a run."""
+    return self.path / f"{arm}_{seed}"
+
+  def scores(self, arm: str, seed: int, score: str) -> pathlib.Path:
+    """Returns the folder of a run's results on a benchmark."""
+    return self.path / f"{arm}_{seed}_scores" / score
+
+  def start_scores(self, score: str) -> pathlib.Path:
+    """Returns the folder of the start's results on a benchmark."""
+    return self.path / "start_scores" / score
+
+  def prepared(self, name: str) -> pathlib.Path:
+    """Returns the folder of a preparation."""
+    return self.path / "prepared" / name
+
+  def prepared_folders(self) -> dict[str, str]:
+    """Returns the absolute folder of each preparation, by its name."""
+    return {
+      one.name: str(self.prepared(one.name).resolve())
+      for one in self.plan.preparations
+    }
+
+  def overrides(self, arm: str) -> dict[str, Any]:
+    """Returns an arm's config keys, with the folders of preparations."""
+    folders = self.prepared_folders()
+    return {
+      key: plan_file.filled(value, folders)
+      for key, value in self.plan.arms[arm].overrides.items()
+    }
+
+  def spent(self) -> dict[str, float]:
+    """Returns the core seconds that each job has taken."""
+    path = self.path / SPENT
+    return user_files.read_object(path) if path.exists() else {}
+
+  def write_spent(self, seconds: dict[str, float]) -> None:
+    """Writes the core seconds of each job."""
+    storage.write_atomically(
+      self.path / SPENT, json.dumps(seconds, indent=2) + "\n"
+    )
+
+  def register(self, source: pathlib.Path) -> None:
+    """Copies the plan, or refuses one that differs from that of the runs.
+
+    Args:
+      source: the folder of the experiment.
+
+    Raises:
+      ValueError: runs began with another plan; seeds and budget may grow.
+    """
+    copy = self.path / plan_file.FILE
+    text = (source / plan_file.FILE).read_text("utf-8")
+    if copy.exists():
+      old, new = (
+        _fixed_part(plan_file.read_tables(path)) for path in (self.path, source)
+      )
+      changed = [
+        key for key in sorted({*old, *new}) if old.get(key) != new.get(key)
+      ]
+      if changed:
+        raise ValueError(
+          f"{source / plan_file.FILE}: {', '.join(changed)} changed after the "
+          f"runs of {self.path} began: expected the same plan (seeds and "
+          "core_hours may change), or another --workdir"
+        )
+    self.path.mkdir(parents=True, exist_ok=True)
+    storage.write_atomically(copy, text)
+    commit = _commit()
+    if commit and commit not in self.commits():
+      with (self.path / COMMITS).open("a", encoding="utf-8") as file:
+        file.write(f"{commit}\n")
+
+  def commits(self) -> list[str]:
+    """Returns the commits of this package that have run jobs."""
+    path = self.path / COMMITS
+    return path.read_text("utf-8").split() if path.exists() else []
+
+  def is_registered(self) -> bool:
+    """Returns whether runs began with a plan, and not before it."""
+    return (self.path / plan_file.FILE).exists()
+
+
+def _commit() -> str:
+  """Returns the commit of this package; "": it is in no clone."""
+  found = subprocess.run(
+    ["git", "rev-parse", "--short", "HEAD"],
+    cwd=pathlib.Path(__file__).parent,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  return found.stdout.strip()
+
+
+def _fixed_part(tables: dict[str, Any]) -> dict[str, Any]:
+  return {k: v for k, v in tables.items() if k not in _EXTENDABLE}
+
+
+def read_rows(run: pathlib.Path) -> list[dict[str, float]]:
+  """Returns a run's metrics, a row per step; a partial last line is left out.
+
+  Raises:
+    ValueError: the file is damaged.
+  """
+  path = run / metrics.METRICS
+  if not path.exists():
+    return []
+  lines = path.read_bytes().decode("utf-8").split("\n")[:-1]
+  with user_files.reading(path, "metrics of a run"):
+    return [user_files.parse_json(line) for line in lines]
+
+
+def steps_done(run: pathlib.Path) -> tuple[int, int]:
+  """Returns a run's finished steps, and all of its steps; (0, 0): not begun."""
+  rows = read_rows(run)
+  if not rows:
+    return 0, 0
+  total = run_folder.read_config(run)["train"]["steps"]
+  return min(int(rows[-1]["step"]), total), total
+
+
+def is_done(run: pathlib.Path) -> bool:
+  """Returns whether a run has its steps, and the scores of its last policy."""
+  rows = read_rows(run)
+  if not rows:
+    return False
+  config = run_folder.read_config(run)
+  # The scores of the last policy are in the row of the next step.
+  last = config["train"]["steps"] + bool(config["evaluation"]["every"])
+  return int(rows[-1]["step"]) >= last
+
+
+def is_scored(folder: pathlib.Path) -> bool:
+  """Returns whether `azr_jax.evaluate` has finished in a folder."""
+  return (folder / "results.json").is_file()
+
+
+def is_locked(folder: pathlib.Path) -> bool:
+  """Returns whether a process works in a folder."""
+  path = folder / "lock"
+  if not path.exists():
+    return False
+  with path.open("a", encoding="utf-8") as file:
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+      return True
+  return False
+
+
+def check_run(run: pathlib.Path, seed: int, expected: dict[str, Any]) -> None:
+  """Checks that a run was trained with an arm's keys.
+
+  Args:
+    run: its folder.
+    seed: its seed.
+    expected: value by config key.
+
+  Raises:
+    ValueError: a key has another value.
+  """
+  found = overrides.flatten(run_folder.read_config(run))
+  for key, value in {"seed": seed, **expected}.items():
+    has = found.get(key)
+    if isinstance(has, list):
+      has = tuple(has)
+    if has != (tuple(value) if isinstance(value, list) else value):
+      raise ValueError(
+        f"{run}: config.{key}={has!r}: expected {value!r}, as the plan has it"
+      )

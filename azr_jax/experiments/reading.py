@@ -1,0 +1,54 @@
+"""Says in words what follows from a comparison, and what does not."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from azr_jax.experiments import analysis
+from azr_jax.experiments.plan import HIGHER, LOWER, NOT_LOWER, Outcome, Plan
+
+_SIGNS = {HIGHER: "above", LOWER: "below", NOT_LOWER: "not below"}
+
+
+def shown(outcome: Outcome, value: float, signed: bool = False) -> str:
+  """Returns a value of an outcome as text; scores are in percent."""
+  sign = "+" if signed else ""
+  if outcome.score:
+    return f"{100 * value:{sign}.1f}"
+  return f"{value:{sign}.3g}"
+
+
+def claim(plan: Plan, one: Mapping[str, Any]) -> str:
+  """Returns what a comparison of results.json claims, in words."""
+  outcome = plan.outcomes[one["outcome"]]
+  base = f"`{one['base']}`" if one["base"] else "0"
+  text = f"{outcome.title}: `{one['arm']}` {_SIGNS[one['claim']]} {base}"
+  if one["margin"]:
+    text += f" by {shown(outcome, one['margin'])}"
+  return text
+
+
+def sentence(plan: Plan, one: Mapping[str, Any]) -> str:
+  """Returns a paragraph about a comparison of results.json; "": not run."""
+  text, verdict = f"**{claim(plan, one)}**: ", one["verdict"]
+  if verdict == analysis.NOT_RUN:
+    return ""  # The table says so.
+  outcome = plan.outcomes[one["outcome"]]
+  low, high = (shown(outcome, x, signed=True) for x in one["interval"])
+  value = shown(outcome, one["difference"], signed=True)
+  text += f"{verdict}. The difference is {value}, between {low} and {high}. "
+  if len(one["seeds"]) == 1:
+    text += "With one seed the error is over items alone: another may differ. "
+  if verdict == analysis.HOLDS:
+    return text + (
+      "That says nothing of its cause beyond what the arms differ in, nor of "
+      "other models and sizes."
+    )
+  if verdict == analysis.REFUTED:
+    return text + "A difference as large as claimed lies outside."
+  smallest = one["smallest"]
+  return text + (
+    "These runs cannot tell. With so much noise a true difference of "
+    f"{shown(outcome, smallest)} would be seen in "
+    f"{100 * plan.about.power:g} of 100 such experiments, a smaller one less "
+    "often; that none was seen is no evidence that there is none."
+  )

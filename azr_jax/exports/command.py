@@ -1,0 +1,118 @@
+"""Writes a model or a run as files of other programs, for `azr_jax.export`."""
+
+import pathlib
+from collections.abc import Sequence
+
+import ml_collections
+
+from azr_jax.exports import model_card
+from azr_jax.models import gguf_export, safetensors_io
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.report import reading
+from azr_jax.run import checkpoint, console, storage
+from azr_jax.trainer import restore
+from azr_jax.trainer import settings as train_settings
+
+SAFETENSORS, GGUF = "safetensors", "gguf"
+FORMATS = (SAFETENSORS, GGUF)
+GGUF_FILE = "model.gguf"
+
+
+def export(
+  config: ml_collections.ConfigDict,
+  workdir: str,
+  out: str,
+  dtype: str,
+  formats: Sequence[str] = (SAFETENSORS,),
+  scores: str = "",
+  base: str = "",
+  name: str = "",
+) -> None:
+  """Exports the model of a run folder (or of a model spec).
+
+  Args:
+    config: of `configs/evaluate.py`; its mesh and sharding are used.
+    workdir: a run folder, or any model spec.
+    out: the folder to write; made if missing.
+    dtype: float32, float16 or bfloat16; q8_0 for GGUF alone.
+    formats: some of `FORMATS`.
+    scores: a folder of `azr_jax.evaluate`, for the card; "": `WORKDIR_scores`.
+    base: the scores of the model before training; "": none.
+    name: the model's name in the card; "": that of `out`.
+
+  Raises:
+    ValueError: the run has no checkpoint, `out` holds a run, a folder of scores
+      has none, or dtype or format is unknown.
+  """
+  _check_formats(formats, dtype)
+  spec = storage.resolve(workdir)
+  if "/" in workdir and ":" not in workdir and not spec.exists():
+    raise ValueError(f"--workdir={workdir}: there is no such folder")
+  folder = pathlib.Path(out).expanduser()
+  if (folder / "checkpoints").exists() or (folder / "metrics.jsonl").exists():
+    raise ValueError(
+      f"--out={out}: expected a folder of its own, because this one holds a run"
+    )
+  is_run = (spec / checkpoint.FOLDER).is_dir()
+  found = {
+    flag: _scores(flag, path)
+    for flag, path in (("scores", scores), ("base", base))
+  }
+  if is_run and not scores:
+    beside = storage.absolute(workdir.rstrip("/"))
+    found["scores"] = reading.read_scores(
+      beside.with_name(f"{beside.name}_scores")
+    )
+  c = train_settings.read(train_settings.EvaluateSettings, config)
+  mesh = mesh_lib.make_mesh(c.mesh.sizes())
+  step = restore.checkpoint_step(workdir) if is_run else None
+  source, params = restore.load_model(c, workdir, mesh, step)
+  tokenizer = source.tokenizer
+  folder.mkdir(parents=True, exist_ok=True)
+  title = name or folder.resolve().name
+  if SAFETENSORS in formats:
+    safetensors_io.save(
+      params, source.config, folder, dtype=dtype, eos_ids=tokenizer.eos_ids
+    )
+    tokenizer.save(folder)
+  if GGUF in formats:
+    gguf_export.save(
+      params,
+      source.config,
+      tokenizer,
+      folder / GGUF_FILE,
+      dtype=dtype,
+      name=title,
+    )
+  card = model_card.build(
+    title,
+    storage.absolute(workdir.rstrip("/")).name if is_run else workdir,
+    spec if is_run else None,
+    step,
+    found["scores"],
+    found["base"],
+    [f"model.{kind}" for kind in formats],
+  )
+  (folder / model_card.FILE).write_text(card, encoding="utf-8")
+  console.print_status(f"{workdir} is in {folder} as {dtype}")
+
+
+def _check_formats(formats: Sequence[str], dtype: str) -> None:
+  """Raises ValueError if a format is unknown, or has no such dtype."""
+  if not formats or not {*formats} <= {*FORMATS}:
+    raise ValueError(f"formats={','.join(formats)}: expected some of {FORMATS}")
+  known = safetensors_io.DTYPES if SAFETENSORS in formats else ()
+  known = tuple(known) or gguf_export.DTYPES
+  if dtype not in known:
+    raise ValueError(
+      f"dtype={dtype!r}: expected one of {known} for formats="
+      f"{','.join(formats)}"
+    )
+
+
+def _scores(flag: str, path: str) -> dict[str, tuple[float, float]]:
+  """Returns the scores of a folder that a flag names; {} if it names none."""
+  scores = reading.read_scores(storage.resolve(path)) if path else {}
+  if path and not scores:
+    raise ValueError(f"--{flag}={path}: expected a folder of azr_jax.evaluate")
+  return scores

@@ -1,0 +1,112 @@
+"""What changed between a run's first and last steps, with errors.
+
+A mean over steps has the standard error of independent steps, s / sqrt(n) for
+the standard deviation s of n steps. A trend within the steps makes it larger;
+steps that resemble their neighbours make it too small.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from azr_jax.report.reading import Run
+
+# Means at both ends are over this many steps, of a run that has enough of them.
+_MAX_WINDOW = 10
+# A difference beyond so many standard errors is called one.
+_SURE = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+  """A number and its standard error; None: the error is not known."""
+
+  value: float
+  stderr: float | None = None
+
+  def minus(self, other: "Estimate") -> "Estimate":
+    """Returns the difference to another number, taken as independent."""
+    if self.stderr is None or other.stderr is None:
+      return Estimate(self.value - other.value)
+    stderr = math.hypot(self.stderr, other.stderr)
+    return Estimate(self.value - other.value, stderr)
+
+  def direction(self) -> str:
+    """Returns "up", "down", or "" within two standard errors or without one."""
+    if self.stderr is None or abs(self.value) <= _SURE * self.stderr:
+      return ""
+    return "up" if self.value > 0 else "down"
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+  """A quantity at the first and at the last steps of a run.
+
+  Attributes:
+    first: before.
+    last: after.
+    paired: the last less the first, if they are of the same problems or runs;
+      None: the two are independent.
+  """
+
+  first: Estimate
+  last: Estimate
+  paired: Estimate | None = None
+
+  @property
+  def difference(self) -> Estimate:
+    """The last less the first."""
+    return self.paired or self.last.minus(self.first)
+
+
+def window(num_steps: int) -> int:
+  """Returns how many steps are averaged at each end of a run: up to a third."""
+  return min(_MAX_WINDOW, num_steps // 3)
+
+
+def mean(values: Sequence[float]) -> Estimate:
+  """Returns the mean of at least one value, with its standard error."""
+  average = sum(values) / len(values)
+  if len(values) < 2:
+    return Estimate(average)
+  variance = sum((v - average) ** 2 for v in values) / (len(values) - 1)
+  return Estimate(average, math.sqrt(variance / len(values)))
+
+
+def of_ends(values: Sequence[float | None], steps: int) -> Change | None:
+  """Returns the change from the first to the last steps that have a value.
+
+  Args:
+    values: one per step.
+    steps: how many values are averaged at each end.
+
+  Returns:
+    None if there are fewer than two values, or so few that ends would overlap.
+  """
+  known = [value for value in values if value is not None]
+  if steps < 1 or len(known) < max(2 * steps, 2):
+    return None
+  return Change(mean(known[:steps]), mean(known[-steps:]))
+
+
+def of_evaluations(run: Run, name: str, last_step: int) -> Change | None:
+  """Returns the change from the first to the last evaluation.
+
+  Args:
+    run: the run.
+    name: a metric of evaluations; `NAME_stderr` has its standard errors.
+    last_step: later evaluations do not count.
+
+  Returns:
+    None if there are not two evaluations.
+  """
+  unknown: list[float | None] = [None] * len(run.steps)
+  errors = run.values.get(f"{name}_stderr", unknown)
+  found = [
+    Estimate(value, error)
+    for step, value, error in zip(
+      run.steps, run.values[name], errors, strict=True
+    )
+    if value is not None and step <= last_step
+  ]
+  return Change(found[0], found[-1]) if len(found) > 1 else None

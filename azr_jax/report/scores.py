@@ -1,0 +1,123 @@
+"""Scores of runs by `azr_jax.evaluate`, and of the model they began with."""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from azr_jax.evals import comparison, registry, score_files
+from azr_jax.report import html_parts, units
+from azr_jax.report.changes import Change, Estimate
+from azr_jax.report.html_parts import Cell, Html
+from azr_jax.report.reading import Run
+
+# Benchmark -> pass@1 and its standard error.
+Scores = Mapping[str, tuple[float, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmarks:
+  """The scores of runs.
+
+  Attributes:
+    runs: the runs, each with its scores.
+    base: scores of the model before training; {}: there are none.
+    base_folder: where those were read; None: nowhere.
+  """
+
+  runs: Sequence[Run]
+  base: Scores
+  base_folder: pathlib.Path | None = None
+
+  def changes(self) -> dict[str, dict[str, Change]]:
+    """Returns by benchmark how each run changed it, by the run's name.
+
+    A benchmark whose records are in both folders is compared problem by
+    problem.
+    """
+    found: dict[str, dict[str, Change]] = {}
+    for run in self.runs:
+      paired = self._paired(run)
+      for name in _in_order([*self.base]):
+        if name in run.scores:
+          found.setdefault(name, {})[run.name] = Change(
+            _estimate(self.base[name]),
+            _estimate(run.scores[name]),
+            paired.get(name),
+          )
+    return found
+
+  def _paired(self, run: Run) -> dict[str, Estimate]:
+    """Returns differences on the same problems, of the benchmarks with records.
+
+    Folders in an object store, and those of other problems, have none.
+    """
+    if self.base_folder is None:
+      return {}
+    options = comparison.Options(resamples=100)
+    try:
+      found = list(
+        comparison.compare(
+          score_files.read_model(str(self.base_folder)),
+          score_files.read_model(str(run.scores_folder)),
+          options,
+        )
+      )
+    except (ValueError, OSError, KeyError):
+      return {}
+    return {
+      one.benchmark: Estimate(one.difference.mean, one.difference.item_stderr)
+      for one in found
+    }
+
+  def table(self) -> str:
+    """Returns a table of all scores, "" if there are none.
+
+    The order of the columns is that of AZR's table 1 (arXiv 2505.03335).
+    """
+    names = _in_order(
+      [
+        n
+        for scores in (self.base, *(r.scores for r in self.runs))
+        for n in scores
+      ]
+    )
+    if not names:
+      return ""
+    changes = self.changes()
+    rows: list[list[Cell]] = []
+    if self.base:
+      rows.append(["before training", *(_cell(self.base, n) for n in names)])
+    for run in self.runs:
+      cells: list[Cell] = [run.name]
+      for name in names:
+        cell = _cell(run.scores, name)
+        if change := changes.get(name, {}).get(run.name):
+          difference = html_parts.difference_of(
+            change.difference,
+            units.FRACTION,
+            against="paired" if change.paired else "",
+          )
+          cell = Html(f"{html_parts.as_html(cell)} {difference.text}")
+        cells.append(cell)
+      rows.append(cells)
+    return html_parts.table(["pass@1", *names], rows)
+
+
+def _estimate(score: tuple[float, float]) -> Estimate:
+  """Returns a score; an average over benchmarks has no error."""
+  return Estimate(score[0], score[1] or None)
+
+
+def _cell(scores: Scores, name: str) -> Cell:
+  if name not in scores:
+    return "\N{EN DASH}"
+  return html_parts.estimate(_estimate(scores[name]), units.FRACTION)
+
+
+def _in_order(names: Sequence[str]) -> list[str]:
+  """Returns each name once: AZR's benchmarks and averages, then the others."""
+  order = [*registry.CODE, "average/code", *registry.MATH, "average/math"]
+  order.append("average/overall")
+  return [n for n in order if n in names] + [
+    n for n in dict.fromkeys(names) if n not in order
+  ]

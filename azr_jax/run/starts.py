@@ -1,0 +1,95 @@
+"""Records when a run was started, by which code and on which devices.
+
+A run that is resumed has several starts, maybe of other code or on other
+devices. What it learns from is in its config; this says what it ran on.
+"""
+
+import collections
+import datetime
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import subprocess
+from typing import Any
+
+import jax
+
+from azr_jax.parallel.hosts import Hosts
+from azr_jax.run import storage
+
+# The file of a run's folder: one JSON object per start.
+STARTS = "starts.jsonl"
+_PACKAGE = pathlib.Path(__file__).parents[1]
+_GIT_TIMEOUT_S = 10.0
+
+
+def record(folder: pathlib.Path, hosts: Hosts, done: int) -> None:
+  """Adds a start to a run's folder, on the primary host.
+
+  Args:
+    folder: the run's.
+    hosts: its processes.
+    done: the last step that is done; 0: the run begins.
+  """
+  if not hosts.is_primary:
+    return
+  path = folder / STARTS
+  earlier = (
+    path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
+  )
+  line = json.dumps(_describe(hosts, done))
+  storage.write_if_possible(path, f"{earlier}{line}\n")
+
+
+def _describe(hosts: Hosts, done: int) -> dict[str, Any]:
+  """Returns what is known of this process and its devices."""
+  now = datetime.datetime.now(datetime.UTC)
+  kinds = collections.Counter(device.device_kind for device in jax.devices())
+  return {
+    "time": now.isoformat(timespec="seconds"),
+    "done": done,
+    "commit": commit(_PACKAGE),
+    "version": _version(),
+    "jax": jax.__version__,
+    "python": platform.python_version(),
+    "devices": dict(kinds),
+    "processes": hosts.count,
+    "cores": len(os.sched_getaffinity(0)),
+  }
+
+
+def commit(folder: pathlib.Path) -> str | None:
+  """Returns the commit of a folder of code; None: git does not track it.
+
+  It ends with "-dirty" if a file of the repository has been changed since.
+
+  Args:
+    folder: a package, with an `__init__.py`.
+  """
+  git = ["git", "-C", str(folder)]
+  try:
+    # An installed package may lie in a folder of somebody else's repository.
+    for arguments in (
+      ["ls-files", "--error-unmatch", "__init__.py"],
+      ["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+    ):
+      done = subprocess.run(
+        [*git, *arguments],
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=_GIT_TIMEOUT_S,
+      )
+  except (OSError, subprocess.SubprocessError):
+    return None
+  return done.stdout.strip()
+
+
+def _version() -> str | None:
+  """Returns the version of the installed package; None: it is not installed."""
+  try:
+    return importlib.metadata.version("azr_jax")
+  except importlib.metadata.PackageNotFoundError:
+    return None

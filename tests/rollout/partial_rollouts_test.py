@@ -1,0 +1,153 @@
+"""Groups that are paused at a step's budget, with a small real model."""
+
+import collections
+import functools
+import json
+
+import jax
+import numpy as np
+import pytest
+from played_steps import STEPS, Maker, Refilled, plain, play
+from rollout_model import next_logits
+
+from azr_jax.trainer.steps_in_flight import PAUSED
+
+BUDGET = 8
+# A sequence of 20 tokens needs three steps.
+OLDEST = 2
+
+
+class Uneven(Refilled):
+  """Responses of which some need one step, and others two or three."""
+
+  limits = (5, 20, 3, 12, 6)
+
+
+class Greedy(Uneven):
+  temperature = 0.0
+
+
+class Long(Refilled):
+  """Responses of which none ends in its first step."""
+
+  temperature = 0.0
+
+
+# Every group is kept, or replaced if its rewards are equal.
+SYSTEMS = [functools.partial(Uneven, max_prompts=n) for n in (1, 4)]
+GREEDY = functools.partial(Greedy, max_prompts=1)
+
+
+@pytest.fixture(name="make")
+def make_steps(params, one_device_mesh):
+  return Maker(params, one_device_mesh)
+
+
+def begin(make, make_system=SYSTEMS[0], step_tokens=BUDGET):
+  """Makes a system with its steps, of which none overlap."""
+  return make(0, make_system, max_staleness=0, step_tokens=step_tokens)
+
+
+@pytest.mark.parametrize("make_system", SYSTEMS)
+def test_every_group_is_in_one_batch_within_the_bound(make, make_system):
+  system, steps = begin(make, make_system)
+  batches, states = play(make, steps)
+  for step, batch in enumerate(batches, 1):
+    for trajectory in batch.trajectories:
+      versions = trajectory.completion.versions
+      assert (np.diff(versions) >= 0).all()
+      assert 0 <= step - 1 - versions.max() <= OLDEST
+      # A group waits for its longest sequence; the others have ended before.
+      assert step - 1 - versions.min() <= OLDEST
+      assert np.bincount(versions).max() <= BUDGET
+    groups = collections.Counter(t.group_id for t in batch.trajectories)
+    assert {*groups.values()} == {2}
+  ages = [batch.metrics["rollout/staleness/max"] for batch in batches]
+  assert max(ages) == OLDEST
+  # Every prompt is in a batch, dropped for its equal rewards, or paused.
+  state = json.loads(states[-1])
+  paused = [group["item"] for group in state[PAUSED]]
+  assert paused
+  returned = state["order"].get("returned", [])
+  every = system.asked + paused + returned
+  assert sorted(every) == list(range(len(every)))
+
+
+@pytest.mark.parametrize("make_system", SYSTEMS)
+def test_a_run_that_was_killed_goes_on_with_its_paused_groups(
+  make, make_system
+):
+  batches, states = play(make, begin(make, make_system)[1])
+  metrics = [batch.metrics for batch in batches]
+  for step in range(1, STEPS):
+    _, steps = begin(make, make_system)
+    steps.load_state_dict(json.loads(states[step - 1]))
+    resumed, last = play(make, steps, first=step + 1)
+    assert plain(resumed) == plain(batches[step:])
+    assert [batch.metrics for batch in resumed] == metrics[step:]
+    assert last[-1] == states[-1]
+
+
+def test_a_token_keeps_the_log_probability_of_its_own_parameters(make):
+  batches, _ = play(make, begin(make)[1])
+  stale = [
+    t
+    for batch in batches
+    for t in batch.trajectories
+    if np.ptp(t.completion.versions)
+  ]
+  assert len(stale) >= 4
+  for trajectory in stale:
+    prompt, completion = trajectory.prompt.token_ids, trajectory.completion
+    ids = [*prompt, *completion.token_ids.tolist()]
+    for version in np.unique(completion.versions):
+      logits = next_logits(make.params_before(int(version) + 1), ids)
+      logprobs = jax.nn.log_softmax(logits)[len(prompt) - 1 : -1]
+      own = completion.versions == version
+      want = np.asarray(logprobs)[np.arange(len(own)), completion.token_ids]
+      np.testing.assert_allclose(completion.logprobs[own], want[own], atol=2e-5)
+
+
+def test_greedy_responses_are_those_without_a_budget(make):
+  """Where parameters stay as they are, pauses change no response."""
+  make.growth = 0.0
+  responses = []
+  for step_tokens in (BUDGET, 0):
+    _, steps = begin(make, GREEDY, step_tokens)
+    batches, states = play(make, steps)
+    assert (PAUSED in states[-1]) == (step_tokens > 0)
+    every = [t for batch in batches for t in batch.trajectories]
+    responses.append(
+      {t.prompt.task: t.completion.token_ids.tolist() for t in every}
+    )
+  partial, whole = responses
+  assert sum(len(ids) > BUDGET for ids in partial.values()) >= 4
+  assert partial == {position: whole[position] for position in partial}
+
+
+def test_a_step_in_which_no_group_ends_goes_on(make):
+  """An update needs a batch, so all groups get another budget at once."""
+  batches, _ = play(make, begin(make, Long)[1])
+  assert all(batch.trajectories for batch in batches)
+  budgets = [batch.metrics["rollout/partial/budgets"] for batch in batches]
+  assert budgets[0] > 1
+
+
+def test_metrics_count_what_is_paused_and_carried_over(make):
+  batches, states = play(make, begin(make)[1])
+  paused = []
+  for batch, state in zip(batches, states, strict=True):
+    metrics = batch.metrics
+    groups = json.loads(state).get(PAUSED, [])
+    carried, paused = paused, [row for g in groups for row in g["sequences"]]
+    waiting = [row for row in paused if row["finish"] is None]
+    assert metrics["rollout/partial/paused_groups"] == len(groups)
+    assert metrics["rollout/partial/carried_tokens"] == sum(
+      len(row["tokens"]) for row in carried
+    )
+    # Each sequence ended in this step, or before, or it is paused.
+    ended = 2 * 4 + len([r for r in carried if r["finish"] is None])
+    assert metrics["rollout/partial/paused_fraction"] == pytest.approx(
+      len(waiting) / ended
+    )
+  assert carried

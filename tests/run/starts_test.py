@@ -1,0 +1,51 @@
+"""What a run's folder says of its starts."""
+
+import datetime
+import json
+import subprocess
+
+import jax
+
+from azr_jax.parallel.hosts import Hosts
+from azr_jax.run import starts
+
+
+def test_each_start_is_a_line_with_date_code_and_devices(tmp_path):
+  for done in (0, 20):
+    starts.record(tmp_path, Hosts(60.0), done)
+  lines = (tmp_path / starts.STARTS).read_text().splitlines()
+  first, second = map(json.loads, lines)
+  assert (first["done"], second["done"]) == (0, 20)
+  age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(
+    first["time"]
+  )
+  assert 0 <= age.total_seconds() < 3600
+  assert sum(first["devices"].values()) == jax.device_count()
+  assert first["jax"] == jax.__version__ and first["processes"] == 1
+
+
+def git(folder, *arguments):
+  identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+  command = ["git", "-C", str(folder), *identity, *arguments]
+  done = subprocess.run(command, capture_output=True, text=True, check=True)
+  return done.stdout.strip()
+
+
+def test_the_commit_is_that_of_code_which_git_tracks(tmp_path):
+  package = tmp_path / "package"
+  package.mkdir()
+  code = package / "__init__.py"
+  code.write_text("a = 1\n")
+  assert starts.commit(package) is None
+  git(tmp_path, "init", "-q")
+  # A package that is installed below somebody else's repository.
+  (tmp_path / "other").write_text("")
+  git(tmp_path, "add", "other")
+  git(tmp_path, "commit", "-qm", "other")
+  assert starts.commit(package) is None
+  git(tmp_path, "add", "package")
+  git(tmp_path, "commit", "-qm", "package")
+  head = git(tmp_path, "rev-parse", "HEAD")
+  assert starts.commit(package) == head[:12]
+  code.write_text("a = 2\n")
+  assert starts.commit(package) == f"{head[:12]}-dirty"

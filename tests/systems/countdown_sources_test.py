@@ -1,0 +1,69 @@
+"""Puzzles of a file: their sizes, the limits and the weights of buckets."""
+
+import numpy as np
+import pytest
+
+from azr_jax.systems.countdown import sources
+from azr_jax.systems.countdown.settings import CountdownSettings
+from azr_jax.tasks.countdown import dataset, generator
+
+
+@pytest.fixture
+def made(tmp_path):
+  """Returns settings that read 60 puzzles of both sizes, and what they are."""
+  puzzles = [puzzle for puzzle, _ in generator.generate(3, 60)]
+  path = tmp_path / "puzzles.jsonl"
+  dataset.write(path, puzzles)
+  difficulties = dict(zip(*dataset.read(path), strict=True))
+  return lambda **keys: CountdownSettings(
+    puzzles=str(path), **keys
+  ), difficulties
+
+
+def sampled(settings):
+  """Returns the puzzles of 400 draws, and the sources that they are from."""
+  read = sources.read(settings, 10)
+  items = read.curriculum.sample(1, 400, np.random.default_rng(0))
+  return [read.puzzles[0][item.index] for item in items], read
+
+
+def test_a_curriculum_has_puzzles_of_the_sizes_alone(made):
+  settings, _ = made
+  assert {len(p.numbers) for p in sampled(settings())[0]} == {3, 4}
+  assert {len(p.numbers) for p in sampled(settings(sizes=(3,)))[0]} == {3}
+
+
+def test_limits_and_weights_choose_puzzles_by_difficulty(made):
+  settings, difficulties = made
+  low, high = 0.15, 0.4
+  keys = {"bucket_limits": (low, high)}
+  for weights, least, most in (
+    ((1.0, 0.0, 0.0), 0.0, low),
+    ((0.0, 1.0, 0.0), low, high),
+    ((0.0, 0.0, 2.0), high, 1.0),
+  ):
+    puzzles, _ = sampled(settings(**keys, bucket_weights=weights))
+    chosen = {difficulties[puzzle] for puzzle in puzzles}
+    inside = {d for d in difficulties.values() if least <= d <= most}
+    assert chosen == inside and len(chosen) > 2
+  _, read = sampled(settings())
+  counts = [read.buckets.count(bucket) for bucket in range(3)]
+  assert min(counts) >= 15  # Thirds, with ties.
+
+
+@pytest.mark.parametrize(
+  "keys, words",
+  [
+    ({"bucket_weights": (1.0, 0.0, 0.0), "curriculum": "static"}, "uniform"),
+    ({"bucket_limits": (0.4, 0.2)}, "bucket_limits"),
+    (
+      {"bucket_limits": (-1.0, 0.5), "bucket_weights": (1.0, 0.0, 0.0)},
+      "bucket",
+    ),
+    ({"sizes": (5,)}, "sizes"),
+  ],
+)
+def test_what_leaves_no_puzzle_is_refused(made, keys, words):
+  settings, _ = made
+  with pytest.raises(ValueError, match=words):
+    sources.read(settings(**keys), 10)
