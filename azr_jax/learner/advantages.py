@@ -256,6 +256,8 @@ def estimate(
   Returns:
     float32 [N], the advantage of every token of each trajectory.
   """
+  if not len(rewards):
+    return np.zeros(0, np.float32)
   numbers = {"k": pass_k} if name == PASS_K else {}
   advantages = ESTIMATORS[name](
     np.asarray(rewards, np.float64), groups, np.asarray(lengths), **numbers
