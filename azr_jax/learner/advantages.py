@@ -248,9 +248,9 @@ def estimate(
     name: a key of `ESTIMATORS`.
     rewards: one per trajectory, [N].
     groups: the group of each trajectory, [N].
-    lengths: completion tokens of each trajectory, [N].
-    normalize: give advantages mean 0 and deviation 1 over all tokens of the
-      batch (ORZ); those of `GAE` are normalised on the device instead.
+    lengths: tokens of each trajectory that the model wrote, [N].
+    normalize: give advantages mean 0 and deviation 1 over all those tokens of
+      the batch (ORZ); those of `GAE` are normalised on the device instead.
     pass_k: k of `PASS_K`.
 
   Returns:
