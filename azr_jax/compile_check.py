@@ -18,7 +18,7 @@ import sys
 import jax
 from absl import flags
 
-from azr_jax.cli import front
+from azr_jax.cli import errors, front
 from azr_jax.perf import compile_report, compile_table
 from azr_jax.trainer import settings as train_settings
 
@@ -47,6 +47,10 @@ def run() -> None:
   as_json = flags.DEFINE_bool("json", False, "Print JSON.")
 
   def main() -> None:
+    if lengths.value and programs.value:
+      raise errors.UsageError(
+        "--lengths: a forecast needs all programs; leave out --programs"
+      )
     # Nothing runs on this machine's devices, and no metadata server answers.
     jax.config.update("jax_platforms", "cpu")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")

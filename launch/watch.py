@@ -64,7 +64,8 @@ def watch(rental: Rental, job: Job, restarts: int) -> bool:
   Args:
     rental: the slice.
     job: what runs there.
-    restarts: how often a run that fails is started again.
+    restarts: how often a run that fails, or that no worker runs any more, is
+      started again.
 
   Returns:
     Whether the job is done; False: it failed too often.
@@ -84,7 +85,8 @@ def watch(rental: Rental, job: Job, restarts: int) -> bool:
       return True
     if outcome == "preempted":
       print("the slice was preempted; requesting another", flush=True)
-    failures += outcome == "failed"
+    # A job that no worker runs, because each was restarted, did not end either.
+    failures += outcome in ("failed", "gone")
   return False
 
 

@@ -7,6 +7,7 @@
 | `ARM_SEED_scores/SCORE/` | a run's results on a benchmark |
 | `start_scores/SCORE/` | those of the model that runs start from |
 | `prepared/NAME/` | what a preparation has made |
+| `compiled/` | programs that jobs have compiled |
 | `logs/JOB.log` | what a process has printed |
 | `spent.json` | core seconds by job |
 | `commits.txt` | commits of the code that ran them |

@@ -26,6 +26,8 @@ _POLL_S = 0.2
 _MAX_GAP_S = 5.0
 _WRITE_S = 5.0
 _STATUS_S = 60.0
+# Jobs share what they compile, because most arms have the same programs.
+_CACHE = "JAX_COMPILATION_CACHE_DIR"
 # After SIGTERM a run finishes its step and saves.
 _GRACE_S = 120.0
 
@@ -141,6 +143,7 @@ class Runner:
         stdin=subprocess.DEVNULL,
         stdout=file,
         stderr=subprocess.STDOUT,
+        env={_CACHE: str(self._workdir.path / "compiled"), **os.environ},
       )
     self._running.append(_Running(job, process, core))
     self._say(f"core {core}: {job.name}")

@@ -248,14 +248,16 @@ def estimate(
     name: a key of `ESTIMATORS`.
     rewards: one per trajectory, [N].
     groups: the group of each trajectory, [N].
-    lengths: completion tokens of each trajectory, [N].
-    normalize: give advantages mean 0 and deviation 1 over all tokens of the
-      batch (ORZ); those of `GAE` are normalised on the device instead.
+    lengths: tokens of each trajectory that the model wrote, [N].
+    normalize: give advantages mean 0 and deviation 1 over all those tokens of
+      the batch (ORZ); those of `GAE` are normalised on the device instead.
     pass_k: k of `PASS_K`.
 
   Returns:
     float32 [N], the advantage of every token of each trajectory.
   """
+  if not len(rewards):
+    return np.zeros(0, np.float32)
   numbers = {"k": pass_k} if name == PASS_K else {}
   advantages = ESTIMATORS[name](
     np.asarray(rewards, np.float64), groups, np.asarray(lengths), **numbers

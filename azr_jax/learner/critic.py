@@ -25,6 +25,7 @@ from jaxtyping import Array, Float
 from azr_jax import types
 from azr_jax.learner import (
   gae,
+  gap,
   masked,
   objective,
   packing,
@@ -400,7 +401,8 @@ def make_actor_critic_update(
     estimate: makes advantages and returns.
     critic_update: updates the critic.
     policy_update: updates the policy.
-    epochs: how often both learn from a batch; metrics are of the last time.
+    epochs: how often both learn from a batch; metrics are of the last time,
+      but the gap to the sampler of the first one.
     prepare: makes what the policy's update needs of the whole batch.
   """
 
@@ -416,6 +418,7 @@ def make_actor_critic_update(
     for _ in range(epochs):
       critic, critic_metrics = critic_update(critic, value_batch)
       policy, policy_metrics = policy_update(policy, policy_batch, ref_params)
+      policy_metrics = gap.keep_first(metrics, policy_metrics)
       metrics = metrics | critic_metrics | policy_metrics
     return ActorCritic(policy, critic), metrics
 

@@ -35,6 +35,20 @@ def sums(
   }
 
 
+def keep_first(first: Metrics, last: Metrics) -> Metrics:
+  """Returns an epoch's metrics with the gap of the first one.
+
+  Later epochs begin with parameters that have learned from the batch, so their
+  distance to the sampler's is not a disagreement.
+
+  Args:
+    first: of the first epoch, or of all before; {}: there was none.
+    last: of an epoch.
+  """
+  kept = {name: x for name, x in first.items() if name.startswith(MEAN)}
+  return last | kept
+
+
 def percentiles(sums: Metrics, tokens: Float[Array, ""]) -> Metrics:
   """Takes the counts out of the sums, and returns percentiles in nats.
 

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 from azr_jax import types
 from azr_jax.learner import critic as critic_lib
-from azr_jax.learner import preparation, train_state
+from azr_jax.learner import gap, preparation, train_state
 from azr_jax.learner import update as update_lib
 from azr_jax.learner.entropy_target import EntropyTargetSettings
 from azr_jax.learner.objective import MicroLoss
@@ -240,7 +240,10 @@ def restarted(state: State) -> State:
 def _repeated(
   update: update_lib.Update, epochs: int, prepare: Prepare | None
 ) -> Callable[..., tuple[State, Metrics]]:
-  """Returns an update that learns several times; metrics are of the last."""
+  """Returns an update that learns several times, with the last one's metrics.
+
+  The gap to the sampler is the first one's.
+  """
   if epochs == 1 and prepare is None:
     return update
 
@@ -252,7 +255,8 @@ def _repeated(
     batch, prepared = preparation.prepared(prepare, state, batch)
     metrics: Metrics = {}
     for _ in range(epochs):
-      state, metrics = update(state, batch, ref_params)
+      state, latest = update(state, batch, ref_params)
+      metrics = gap.keep_first(metrics, latest)
     return state, prepared | metrics
 
   return repeated

@@ -79,8 +79,9 @@ def make_prepare(
       if c.top_entropy_fraction < 1:
         chosen = _top_entropy(entropies, mask, c.top_entropy_fraction)
         fields["loss_weights"] = batch.loss_weights * chosen
-        metrics["learner/top_entropy_min"] = jnp.min(
-          jnp.where(chosen, entropies, jnp.inf)
+        lowest = jnp.min(jnp.where(chosen, entropies, jnp.inf))
+        metrics["learner/top_entropy_min"] = jnp.where(
+          jnp.any(chosen), lowest, 0.0
         )
     if choose is not None:
       found = policy_losses.covariances(logprobs, batch.advantages, mask)

@@ -70,15 +70,17 @@ def make_update(
       0,
       nonempty_micro_batches(batch),
     )
-    tokens = jnp.maximum(jnp.sum(batch.loss_mask), 1.0)
-    metrics = sums_lib.finish(sums, tokens)
+    tokens = jnp.sum(batch.loss_mask)
+    metrics = sums_lib.finish(sums, jnp.maximum(tokens, 1.0))
     grad_norm = optax.tree.norm(grads)
     is_finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
-    state = apply(optimizer, state, grads, is_finite)
+    # Moments and weight decay would move the parameters without a gradient.
+    can_step = is_finite & (tokens > 0)
+    state = apply(optimizer, state, grads, can_step)
     if control is not None and entropy_target is not None:
       metrics["learner/entropy_coef"] = control.active_coef(entropy_target)
       after = control.after(metrics["learner/entropy"], entropy_target)
-      state = state.replace(entropy_control=_if(is_finite, after, control))
+      state = state.replace(entropy_control=_if(can_step, after, control))
     metrics |= {
       "learner/loss": loss,
       "learner/grad_norm": grad_norm,
@@ -165,7 +167,7 @@ def apply(
   optimizer: optax.GradientTransformation,
   state: TrainState,
   grads: Params,
-  is_finite: Bool[Array, ""],
+  can_step: Bool[Array, ""],
 ) -> TrainState:
   """Returns the state after one optimizer step.
 
@@ -173,9 +175,10 @@ def apply(
     optimizer: makes the step.
     state: the state before it.
     grads: the gradients.
-    is_finite: whether loss and gradients are; otherwise parameters, moments and
-      counts keep their values. It is known before the first parameter is
-      written, so no second copy of the state is needed.
+    can_step: whether loss and gradients are finite, and of some target;
+      otherwise parameters, moments and counts keep their values. It is known
+      before the first parameter is written, so no second copy of the state is
+      needed.
   """
   updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
   after = state.replace(
@@ -183,7 +186,7 @@ def apply(
     params=optax.apply_updates(state.params, updates),
     opt_state=opt_state,
   )
-  return _if(is_finite, after, state)
+  return _if(can_step, after, state)
 
 
 def _if(condition: Bool[Array, ""], new: Tree, old: Tree) -> Tree:

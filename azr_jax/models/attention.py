@@ -1,6 +1,6 @@
 """Attention over whole sequences, as in training, by backend name.
 
-Attention over a cache, as in sampling, is in `cache.py`.
+Attention over a cache, as in sampling, is in `cached_attention.py`.
 """
 
 from collections.abc import Callable

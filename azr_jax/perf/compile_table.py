@@ -12,7 +12,7 @@ _COLUMNS = 100
 _MAX_LISTED = 3
 # Programs whose parts are listed; those of a start run once.
 _STEP_PROGRAMS = (
-  *("prefill", "decode", "score", "estimate", "critic", "prepare"),
+  *("weights", "prefill", "decode", "score", "estimate", "critic", "prepare"),
   "update",
 )
 
@@ -23,6 +23,8 @@ _SUGGESTIONS = {
   "start_critic": _LARGER_MESH,
   "start_policy": _LARGER_MESH,
   "restore": _LARGER_MESH,
+  "weights": "a smaller rollout.cache_gib, a larger rollout.mesh.tensor, or "
+  "a larger mesh.fsdp",
   "prefill": "fewer rollout.prefill_tokens, a smaller rollout.cache_gib, or a "
   "larger rollout.mesh.tensor",
   "decode": "a smaller rollout.cache_gib, a larger rollout.mesh.tensor, or a "
@@ -228,8 +230,8 @@ def _forecast(report: dict[str, Any]) -> Iterator[str]:
     latency_us = compiled_costs.COLLECTIVE_LATENCY_S * 1e6
     yield from _wrapped(
       "Assumed: the compiler's cycles, kernels and links by data sheet, "
-      f"{latency_us:.0f} us for each collective, no time for the host, for "
-      "grading, or to hand parameters over, equal prompts"
+      f"{latency_us:.0f} us for each collective, no time for the host or for "
+      "grading, equal prompts"
     )
 
 
@@ -241,8 +243,9 @@ def _one_forecast(name: str, f: dict[str, Any]) -> Iterator[str]:
     f"{f['decode_s']:.3g}: {f['decode_calls']} calls, {f['decode_steps']:,} "
     f"tokens of a slot, slots busy {f['slots_busy']:.0%}) + update "
     f"{f['update_s']:.3g} ({f['rows']} rows, {f['micro_batches']} "
-    f"micro-batches); {f['ahead_step_s']:.3g} with rollout.max_staleness=1. "
-    f"Mean {f['mean_tokens']:.0f}, longest {f['longest_tokens']} tokens."
+    f"micro-batches) + weights {f['params_s']:.2g}; {f['ahead_step_s']:.3g} "
+    f"with rollout.max_staleness=1. Mean "
+    f"{f['mean_tokens']:.0f}, longest {f['longest_tokens']} tokens."
   )
 
 

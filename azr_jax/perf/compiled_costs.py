@@ -86,7 +86,9 @@ def decode_cost(program: Compiled, chip: Chip) -> DecodeCost:
 def learner_costs(
   programs: Mapping[str, Compiled], chip: Chip, critic_steps: int = 1
 ) -> forecast.LearnerCosts:
-  """Returns the costs of an update, with those of a critic if there is one.
+  """Returns the costs of an update, and of handing over what it has learned.
+
+  Those of a critic are among them if there is one.
 
   Args:
     programs: by name.
@@ -109,6 +111,7 @@ def learner_costs(
   return forecast.LearnerCosts(
     call_s,
     micro_batch_s,
+    params_s=seconds(programs["weights"].cost, chip),
     score_call_s=score_call_s,
     score_micro_batch_s=score_micro_batch_s,
   )
@@ -177,7 +180,7 @@ def forecast_step(
   ahead_s = _ahead_s(stream, rules, costs)
   return {
     "step_s": step.step_s,
-    "ahead_step_s": ahead_s + step.update_s,
+    "ahead_step_s": ahead_s + step.update_s + step.params_s,
     "sample_s": step.sampled.seconds,
     "phases_sample_s": sum(phase.seconds for phase in separate),
     "ahead_sample_s": ahead_s,
@@ -187,6 +190,7 @@ def forecast_step(
     "decode_steps": step.sampled.steps,
     "slots_busy": step.sampled.busy,
     "update_s": step.update_s,
+    "params_s": step.params_s,
     "rows": step.rows,
     "micro_batches": step.micro_batches,
     "mean_tokens": sum(sampled) / len(sampled),

@@ -64,17 +64,19 @@ class Step:
     rows: packed rows that were trained on.
     micro_batches: micro-batches of each update.
     update_s: seconds of learning.
+    params_s: seconds to hand the new parameters to the sampler.
   """
 
   sampled: SimulatedSampling
   rows: int
   micro_batches: int
   update_s: float
+  params_s: float
 
   @property
   def step_s(self) -> float:
     """Seconds of the step."""
-    return self.sampled.seconds + self.update_s
+    return self.sampled.seconds + self.update_s + self.params_s
 
 
 def step(
@@ -106,5 +108,5 @@ def step(
   c = learner_costs
   score_s = c.score_call_s + micro_batches * c.score_micro_batch_s
   epoch_s = c.call_s + micro_batches * c.micro_batch_s
-  update_s = score_s + learner_rules.epochs * epoch_s + c.params_s
-  return Step(simulated, rows, micro_batches, update_s)
+  update_s = score_s + learner_rules.epochs * epoch_s
+  return Step(simulated, rows, micro_batches, update_s, c.params_s)

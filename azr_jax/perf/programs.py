@@ -7,13 +7,14 @@ each program, even for devices that this machine does not have.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
 
 from azr_jax import types
@@ -40,9 +41,9 @@ class Program:
   """One device program.
 
   Attributes:
-    name: of a step: prefill or prefill_WIDTH, decode, score, estimate, critic,
-      prepare or update; of a start: start_copy, start_critic, start_policy or
-      restore.
+    name: of a step: weights, prefill or prefill_WIDTH, decode, score, estimate,
+      critic, prepare or update; of a start: start_copy, start_critic,
+      start_policy or restore.
     lower: traces the program; returns a `jax.stages.Lowered`. None: arrays are
       read, and no program runs.
     resident_bytes: bytes of a device that other arrays take while it runs.
@@ -146,9 +147,16 @@ def make_programs(
   )
   ref_params = _reference(c, learner)
   other_bytes = device_bytes(critic) + device_bytes(ref_params)
-  programs = _sampling_programs(
-    c, _abstract_sampling(c, model, mesh), device_bytes(policy) + other_bytes
-  )
+  sampling = _abstract_sampling(c, model, mesh)
+  programs = [
+    _weights_program(
+      sampling,
+      policy.params,
+      mesh,
+      device_bytes(policy.opt_state) + other_bytes,
+    ),
+    *_sampling_programs(c, sampling, device_bytes(policy) + other_bytes),
+  ]
   programs.append(
     Program(
       "score",
@@ -202,6 +210,40 @@ def prefill_name(settings: SamplerSettings, chunk: int) -> str:
   """Returns the name of the program that reads so many tokens of a row."""
   is_widest = chunk == settings.prefill_chunks[-1]
   return "prefill" if is_widest else f"prefill_{chunk}"
+
+
+def _weights_program(
+  sampling: _Sampling, params: types.Params, mesh: Mesh, other_bytes: float
+) -> Program:
+  """Returns what hands new parameters to the sampler.
+
+  A run casts them, then moves them to their devices; here it is one program,
+  with devices in the learner's order, which another mesh may have changed.
+
+  Args:
+    sampling: the engine and its arguments.
+    params: of the learner.
+    mesh: the learner's mesh.
+    other_bytes: bytes of the learner's other arrays on one device.
+  """
+  engine = sampling.engine
+  ordered = Mesh(
+    mesh.devices.reshape(engine.mesh.devices.shape),
+    engine.mesh.axis_names,
+    axis_types=engine.mesh.axis_types,
+  )
+  convert = jax.jit(
+    functools.partial(sampling_params.convert, engine.model),
+    out_shardings=jax.tree.map(
+      lambda x: NamedSharding(ordered, x.spec), engine.param_shardings
+    ),
+  )
+  return Program(
+    "weights",
+    lambda: convert.lower(params),
+    # Pages of a stream that goes on are kept meanwhile.
+    other_bytes + device_bytes(sampling.pool),
+  )
 
 
 def _sampling_programs(

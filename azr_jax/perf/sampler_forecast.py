@@ -102,15 +102,12 @@ class SamplerCosts:
     prefill_s: chunk -> seconds of a call, and of each page before its tokens.
     decode: number of slots -> what decoding costs.
     compact_s: number of slots that are kept -> seconds.
-    host_s: seconds of the host between two calls of decode, in which the device
-      waits.
     request_s: seconds to begin and end a request.
   """
 
   prefill_s: Mapping[int, tuple[float, float]]
   decode: Mapping[int, DecodeCost]
   compact_s: Mapping[int, float] = dataclasses.field(default_factory=dict)
-  host_s: float = 0.0
   request_s: float = 0.0
 
 
@@ -393,7 +390,6 @@ class _Simulator:
     simulated.decode_s += cost.call_s + steps * (
       cost.token_s + pages * cost.page_s
     )
-    simulated.host_s += self._costs.host_s
     simulated.calls += 1
     simulated.steps += steps
     simulated.slot_steps += steps * self._slots

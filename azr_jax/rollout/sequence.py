@@ -184,7 +184,8 @@ class SequenceState:
     ):
       del values[length:]
     if self.cached is not None:
-      self.cached.count = min(self.cached.count, self.length)
+      # The last token is the next call's input, so its entry is not counted.
+      self.cached.count = min(self.cached.count, self.length - 1)
 
   def continue_from(self, other: "SequenceState") -> None:
     """Resumes from the tokens that the same sequence had.

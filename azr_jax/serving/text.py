@@ -54,7 +54,11 @@ class Detokenizer:
 
 
 class StopFilter:
-  """Withholds a stop string and what follows it."""
+  """Withholds a stop string and what follows it.
+
+  Of several it is the one that is complete first, however the text is cut into
+  parts; of two that end together, the longer one.
+  """
 
   def __init__(self, stop_strings: Sequence[str]):
     """Begins a response.
@@ -73,10 +77,12 @@ class StopFilter:
     if self._is_stopped:
       return ""
     self._held += text
-    ends = [at for s in self._stops if (at := self._held.find(s)) >= 0]
+    found = [(self._held.find(stop), len(stop)) for stop in self._stops]
+    ends = [(start + length, start) for start, length in found if start >= 0]
     if ends:
       self._is_stopped = True
-      return self._release(min(ends))
+      _, start = min(ends)
+      return self._release(start)
     return self._release(len(self._held) - self._unfinished())
 
   def finish(self) -> str:

@@ -161,7 +161,7 @@ class Experiment:
         c.estimator,
         [t.reward for t in trajectories],
         [t.group_id for t in trajectories],
-        [len(t.completion.token_ids) for t in trajectories],
+        [int(t.completion.loss_mask.sum()) for t in trajectories],
         c.normalize_advantages,
         c.pass_k,
       )

@@ -56,8 +56,12 @@ class Speed:
     self._done_at = time.monotonic()
 
   def begin(self) -> "StepTimes":
-    """Begins the rollouts of a step."""
-    return StepTimes(self, time.monotonic())
+    """Begins the rollouts of a step.
+
+    What was sampled before, for an evaluation, kept the devices busy and counts
+    in no rate of the step.
+    """
+    return StepTimes(self, time.monotonic(), self._meter.take().busy)
 
   def take(self) -> Meter:
     """Returns what was sampled since the last call."""
@@ -107,8 +111,9 @@ class Speed:
 class StepTimes:
   """The moments of a step: `Speed.begin`, `collected`, `send`, `metrics`."""
 
-  def __init__(self, speed: Speed, start: float):
+  def __init__(self, speed: Speed, start: float, busy: Sequence[Interval] = ()):
     self._speed = speed
+    self._busy_before = busy
     self.start = start
     self.collected_at = self.sent_at = start
     self.sampled = Meter()
@@ -131,6 +136,11 @@ class StepTimes:
   def send(self) -> None:
     """Notes that the update is about to be sent to the device."""
     self.sent_at = time.monotonic()
+
+  @property
+  def busy(self) -> list[Interval]:
+    """When programs of sampling were on the device, before the step too."""
+    return [*self._busy_before, *self.sampled.busy]
 
   @property
   def rollout(self) -> list[Interval]:
@@ -210,7 +220,7 @@ def _idle_fractions(
     "update": [(step.collected_at, done_at)],
     "other": [(began, max(began, step.start))],
   }
-  idle = gaps([*step.sampled.busy, (step.sent_at, done_at)])
+  idle = gaps([*step.busy, (step.sent_at, done_at)])
   fractions = {
     name: total(overlap(phases[name], idle)) / whole for name in PHASES
   }

@@ -134,6 +134,11 @@ CASES = {
     + ["--benchmark=programs_heldout", DIR],
     "FOLDER/damaged/config.json: expected a JSON object",
   ),
+  "forecast of some programs": (
+    ["compile_check", "--config=configs/azr.py:tiny", "--topology=v5p:2x2x1"]
+    + ["--programs=decode", "--lengths=equal:64"],
+    "--lengths: a forecast needs all programs; leave out --programs",
+  ),
   "export of nothing": (
     ["export", "--workdir=FOLDER/nothing", "--out=FOLDER/model"],
     "--workdir=FOLDER/nothing: there is no such folder",

@@ -22,9 +22,8 @@ def test_a_random_pool_has_puzzles_of_the_training_split(tmp_path):
   assert again.read_text() == path.read_text()
 
 
-@pytest.mark.parametrize(
-  "references", [pytest.param(0, marks=pytest.mark.slow), 2]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("references", [0, 2])
 def test_a_model_is_asked_with_and_without_examples(tmp_path, references):
   config = propose.get_config("tiny")
   config.propose.update(prompts=2, samples=2, references=references)

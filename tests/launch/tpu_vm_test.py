@@ -16,6 +16,8 @@ STOP = (
   "--project=p --force --quiet"
 )
 ACTIVE = {"queued-resources describe": ["ACTIVE"]}
+# Each time it is started, every worker loses it, as a restarted machine does.
+VANISHES = ACTIVE | {"cat azr_jax.exit": ["gone\ngone"]}
 FAILS = ACTIVE | {"cat azr_jax.exit": ["gone\ngone", "running", "1\n0"]}
 ENDS = ACTIVE | {"cat azr_jax.exit": ["running", "0\n0"]}
 
@@ -60,11 +62,12 @@ def test_a_preempted_run_resumes_on_another_slice(gcloud):
   assert "storage buckets describe gs://bucket" in gcloud.names[:first]
 
 
-def test_a_failing_run_is_restarted_as_often_as_allowed(gcloud):
-  done = gcloud("up", "--restarts=2", plan=FAILS)
+@pytest.mark.parametrize("plan", [FAILS, VANISHES])
+def test_a_failing_run_is_restarted_as_often_as_allowed(gcloud, plan):
+  done = gcloud("up", "--restarts=2", plan=plan)
   assert done.returncode == 1
   assert "failed 3 times" in done.stderr
-  assert "the last lines" in done.stdout
+  assert ("the last lines" in done.stdout) == (plan is FAILS)
   assert len(started(gcloud)) == 3
 
 

@@ -59,6 +59,11 @@ def test_equal_rewards_and_single_members_have_zero_advantages(name):
   assert np.isfinite(advantages.estimate(name, [1.0], ["a"], [3])).all()
 
 
+@pytest.mark.parametrize("name", sorted(advantages.ESTIMATORS))
+def test_no_trajectories_have_no_advantages(name):
+  assert advantages.estimate(name, [], [], [], normalize=True).shape == (0,)
+
+
 def test_order_of_trajectories_does_not_matter():
   order = [3, 0, 5, 1, 4, 2]
   got = advantages.estimate("trr++", REWARDS, GROUPS, LENGTHS)

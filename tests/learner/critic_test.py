@@ -242,6 +242,7 @@ def test_a_minibatch_s_value_loss_is_aggregated_like_the_policy_s(aggregation):
   assert float(grad) == pytest.approx(want[aggregation], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_advantages_stay_fixed_over_epochs(learned, one_device_mesh):
   """The second epoch takes the critic's values of before the first."""
   start, once, metrics = learned

@@ -74,6 +74,19 @@ def test_a_step_that_is_not_finite_changes_nothing(value, sizes):
   assert int(state.step) == 2
 
 
+def test_a_batch_without_targets_changes_nothing():
+  """Moments and weight decay would move the parameters all the same."""
+  batch = update_test.batch_of(8)
+  made, start, shardings = learner_over((1, 1, 1))
+  state, trained = made.update(jax.device_put(start, shardings), batch, None)
+  before = jax.device_get(state)
+  empty = jax.tree.map(lambda x: np.zeros_like(np.asarray(x)), batch)
+  state, metrics = made.update(state, empty, None)
+  equal(jax.device_get(state), before)
+  assert (trained["learner/tokens"] > 0) and metrics["learner/tokens"] == 0
+  assert (metrics["learner/skipped"], metrics["learner/loss"]) == (0, 0)
+
+
 def test_parameters_that_overflow_are_counted(one_device_mesh):
   made, state = make(one_device_mesh, rate=HUGE, weight_decay=1000.0)
   state, metrics = made.update(state, update_test.batch_of(8), None)

@@ -89,6 +89,18 @@ def test_every_epoch_has_its_ratio_to_the_update_s_start(one_device_mesh):
   )
 
 
+def test_the_gap_to_the_sampler_is_that_of_the_first_epoch(one_device_mesh):
+  batch = update_test.batch_of(8)
+  made, state = make(one_device_mesh, epochs=2, ratio_to="sampled")
+  start = jax.tree.map(jnp.copy, state)
+  _, metrics = made.update(state, batch, None)
+  start, first = made.policy_update(start, batch, None)
+  _, second = made.policy_update(start, batch, None)
+  assert second["learner/loss"] == metrics["learner/loss"]
+  for name in ("rollout/logprob_gap", "rollout/logprob_gap_p99"):
+    assert metrics[name] == first[name] != second[name]
+
+
 @pytest.mark.parametrize("rows, row_length", [(8, 16), (1, 16), (4, 13)])
 def test_the_loss_counts_the_largest_entropies_of_the_batch(
   one_device_mesh, rows, row_length

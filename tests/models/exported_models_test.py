@@ -23,7 +23,14 @@ RULES = dict.fromkeys(
 )
 
 
-@pytest.mark.parametrize("name", PROMPTS)
+@pytest.mark.parametrize(
+  "name",
+  [
+    # It takes longest, and says nothing that the others do not.
+    pytest.param(n, marks=[pytest.mark.slow] if n == "azr-tiny" else [])
+    for n in PROMPTS
+  ],
+)
 def test_transformers_writes_the_same_greedy_text(
   name, tmp_path, one_device_mesh, on_one_device
 ):

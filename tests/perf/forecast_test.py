@@ -170,8 +170,8 @@ def test_a_step_adds_sampling_and_micro_batches():
   )
   assert (step.rows, step.micro_batches) == (3, 2)
   # A batch is scored once, however often it is learned from.
-  assert step.update_s == (0.25 + 2 * 3) + 2 * (1 + 2 * 10) + 0.5
-  assert step.step_s == 5 + step.update_s
+  assert step.update_s == (0.25 + 2 * 3) + 2 * (1 + 2 * 10)
+  assert step.step_s == 5 + step.update_s + 0.5
 
 
 def test_costs_come_from_the_loops_of_compiled_programs():
@@ -192,20 +192,23 @@ def test_costs_come_from_the_loops_of_compiled_programs():
     "update",
     cost=cost.Cost({"other": 1000.0}, loops=[loop(cost.MICRO_BATCH, 4000.0)]),
   )
-  got = compiled_costs.learner_costs({"update": update}, chip)
-  assert (got.call_s, got.micro_batch_s) == (1.0, 4.0)
+  weights = Compiled("weights", cost=cost.Cost({"other": 600.0}))
+  programs = {"update": update, "weights": weights}
+  got = compiled_costs.learner_costs(programs, chip)
+  assert (got.call_s, got.micro_batch_s, got.params_s) == (1.0, 4.0, 0.6)
   steps = loop(cost.OPTIMIZER_STEP, 500.0, loop(cost.MICRO_BATCH, 3000.0))
   critic = Compiled("critic", cost=cost.Cost({"other": 200.0}, loops=[steps]))
   estimate = Compiled(
     "estimate",
     cost=cost.Cost({"other": 70.0}, loops=[loop(cost.MICRO_BATCH, 1500.0)]),
   )
-  learned = {"update": update, "critic": critic, "estimate": estimate}
+  learned = programs | {"critic": critic, "estimate": estimate}
   assert compiled_costs.learner_costs(
     learned, chip, critic_steps=12
   ) == forecast.LearnerCosts(
     call_s=1.0 + 0.2 + 12 * 0.5,
     micro_batch_s=4.0 + 3.0,
+    params_s=0.6,
     score_call_s=0.07,
     score_micro_batch_s=1.5,
   )

@@ -49,6 +49,7 @@ def test_forward_operations_are_those_of_the_matrices():
   assert per_pair == 2 * 2 * 2 * 4 * 8
 
 
+@pytest.mark.slow
 def test_one_layer_costs_what_xla_counts():
   """One layer suffices, because XLA counts the body of a loop once."""
   one = ModelConfig(**{**vars(CONFIG), "num_layers": 1})

@@ -268,7 +268,7 @@ def test_a_waiting_slot_delays_no_other(params, one_device_mesh):
     pytest.param(140, 9, marks=pytest.mark.slow),
     pytest.param(140, 20, marks=pytest.mark.slow),
     pytest.param(45, 6, marks=pytest.mark.slow),
-    (45, 9),
+    pytest.param(45, 9, marks=pytest.mark.slow),
   ],
 )
 def test_conversations_without_pages_read_their_tokens_again(

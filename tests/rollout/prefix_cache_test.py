@@ -189,7 +189,9 @@ def completions(mesh, params, **changes):
   return done, chosen.sampler.meter.take().counts
 
 
-@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize(
+  "devices", [pytest.param(1, marks=pytest.mark.slow), 8]
+)
 def test_tokens_and_logprobs_are_those_without_a_prefix_cache(params, devices):
   mesh = mesh_lib.make_mesh(
     {"data": devices, "fsdp": 1, "tensor": 1}, jax.devices()[:devices]

@@ -144,6 +144,7 @@ def expected_output(code):
   return out.getvalue().strip() or "(nothing was printed)"
 
 
+@pytest.mark.slow
 def test_every_token_is_of_a_response_or_a_tool_output(conversations):
   _, _, sampled, metrics = conversations
   reasons, num_outputs, scripts_run = set(), 0, set()
@@ -186,6 +187,7 @@ def check_turn(response, output):
   return block.code.strip()
 
 
+@pytest.mark.slow
 def test_logprobs_are_those_of_one_forward_pass(conversations):
   params, prompts, sampled, _ = conversations
 

@@ -212,7 +212,9 @@ def test_each_prompt_has_its_own_limit(params, one_device_mesh):
     generate(policy(params, one_device_mesh), max_new_tokens=[1, 11, 1, 1])
 
 
-@pytest.mark.parametrize("slots", [1, 4, 16])
+@pytest.mark.parametrize(
+  "slots", [1, 4, pytest.param(16, marks=pytest.mark.slow)]
+)
 def test_greedy_tokens_do_not_depend_on_slots_or_order(
   params, one_device_mesh, slots
 ):

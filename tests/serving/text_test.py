@@ -76,11 +76,19 @@ def test_a_character_comes_with_its_last_byte():
   parts=st.lists(st.text("abc", max_size=4), max_size=10),
   stops=st.lists(st.text("abc", min_size=1, max_size=4), max_size=3),
 )
-def test_a_text_ends_before_its_first_stop_string(parts, stops):
+@hypothesis.example(parts=["bc", "a"], stops=["c", "bca"])
+@hypothesis.example(parts=["bca"], stops=["c", "bca"])
+def test_a_text_ends_before_the_stop_string_that_is_complete_first(
+  parts, stops
+):
   found, whole = StopFilter(stops), "".join(parts)
   given = [found.add(part) for part in parts]
-  ends = [whole.index(stop) for stop in stops if stop in whole]
-  wanted = whole[: min(ends, default=len(whole))]
+  complete = (whole[:end] for end in range(len(whole) + 1))
+  first = next((t for t in complete if t.endswith(tuple(stops))), None)
+  wanted = whole
+  if first is not None:
+    longest = max(len(s) for s in stops if first.endswith(s))
+    wanted = first[: len(first) - longest]
   assert wanted.startswith("".join(given))
   assert "".join(given) + found.finish() == wanted
 

@@ -76,6 +76,20 @@ def test_idle_fractions_of_the_phases_add_up():
   assert metrics["time/update"] == 11.0 and metrics["time/step"] == 17.0
 
 
+def test_an_evaluation_before_a_step_is_in_none_of_its_rates():
+  """It keeps the devices busy all the same."""
+  experiment, measured = speed_of(azr.get_config("tiny"))
+  meter = experiment.sampler.meter
+  meter.busy = [(1.7, 2.0)]
+  meter.counts = Counts(tokens=1000, slot_steps=1000)
+  counts = Counts(tokens=70, slot_steps=100, live_slot_steps=80)
+  metrics = lap_of(measured, meter, counts).metrics(19.0)
+  assert metrics["device/rollout/tokens_per_s"] == 70 / 3.5 / 8
+  assert metrics["device/rollout/live_slots_fraction"] == 0.8
+  other = metrics["device/idle_fraction/other"]
+  assert other == pytest.approx((2.0 - 0.4 - 0.2 - 0.3) / 19)
+
+
 def test_a_step_begins_where_the_update_before_it_was_done():
   experiment, measured = speed_of(azr.get_config("tiny"))
   lap_of(measured, experiment.sampler.meter, Counts()).metrics(1.6)

@@ -58,6 +58,10 @@ class Comparison:
     """Returns whether an answer is the same as the reference."""
     reference, answer = parts.trimmed(reference), parts.trimmed(answer)
     answer = words.without_preamble(answer)
+    reference, answer = (
+      intervals.REALS if words.is_all_reals(nodes) else nodes
+      for nodes in (reference, answer)
+    )
     if not reference or not answer:
       return False
     if spelled(reference) == spelled(answer):

@@ -6,7 +6,7 @@ r"""Reads sets of real numbers: intervals, inequalities and their unions.
 | `x>2`, `2<x`, `(2,\infty)`, `x\in(2,\infty)` | (2, infinity) |
 | `x<1\text{ or }x>2`, `(-\infty,1)\cup(2,\infty)` | both |
 | `x\ne1`, `\mathbb{R}\setminus\{1\}` | (-infinity, 1), (1, infinity) |
-| `\mathbb{R}` | (-infinity, infinity) |
+| `\mathbb{R}`, `\text{all real numbers}` | (-infinity, infinity) |
 
 An inequality is read if one variable stands alone on a side of it.
 """
@@ -17,7 +17,7 @@ from azr_jax.grading.mathematics import names, parts
 from azr_jax.grading.mathematics.nodes import Node, Nodes, command, has, sign
 
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
-_REALS = (command("mathbb", (Node("letter", "R"),)),)
+REALS = (command("mathbb", (Node("letter", "R"),)),)
 _INFINITY = command("infty")
 
 
@@ -109,7 +109,7 @@ def has_relation(nodes: Nodes) -> bool:
     nodes, "sign", "<", ">", "<=", ">=", "!=", "cup", "cap", "setminus", "in"
   ):
     return not _is_listed(nodes)
-  if _REALS[0] in nodes:
+  if REALS[0] in nodes:
     return True
   name, _, rest = _membership(nodes)
   nodes = rest if name else nodes
@@ -145,7 +145,7 @@ def _set_builder(nodes: Nodes) -> Region | None:
   for index, node in enumerate(nodes):
     if node in (sign("|"), sign(":")):
       variable, _, domain = _membership(nodes[:index])
-      if variable and domain != _REALS:
+      if variable and domain != REALS:
         return None
       variable = variable or nodes[:index]
       region = read(nodes[index + 1 :])
@@ -224,7 +224,7 @@ def _without(point: Nodes) -> tuple[Piece, ...]:
 
 
 def _pieces(nodes: Nodes) -> tuple[Piece, ...] | None:
-  if nodes[:1] == _REALS and nodes[1:2] in ((sign("setminus"),), (sign("-"),)):
+  if nodes[:1] == REALS and nodes[1:2] in ((sign("setminus"),), (sign("-"),)):
     point = parts.enclosed(nodes[2:])
     if point is None or point.opening != "{":
       return None
@@ -246,7 +246,7 @@ def _unions(nodes: Nodes) -> list[Nodes]:
 
 
 def _piece(nodes: Nodes) -> Piece | None:
-  if nodes == _REALS:
+  if nodes == REALS:
     return Piece()
   if len(nodes) < 3 or nodes[0].kind != "sign" or nodes[-1].kind != "sign":
     return None

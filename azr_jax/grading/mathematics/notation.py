@@ -72,7 +72,7 @@ class _Reader:
       return []
     if token[0] == "\\":
       return self._command(token[1:], spaced, mode, depth)
-    if token[0].isdigit() or (token[0] == "." and token[1:2].isdigit()):
+    if token[0].isdecimal() or (token[0] == "." and token[1:2].isdecimal()):
       return [Node("number", token, spaced=spaced)]
     if token.isascii() and token.isalpha():
       return self._letters(token, spaced, mode, depth)
@@ -132,7 +132,7 @@ class _Reader:
       raise UnreadableError("an argument is missing")
     if token[0].isalnum():
       self.tokens.put_back(token[1:])
-      kind = "number" if token[0].isdigit() else "letter"
+      kind = "number" if token[0].isdecimal() else "letter"
       return (Node(kind, token[0]),)
     self.tokens.put_back(token)
     return tuple(self._node(_MATH, depth + 1))
@@ -148,7 +148,7 @@ class _Reader:
       if depth > MAX_DEPTH:
         raise UnreadableError("too many signs")
       return (sign(token), *self._whole_argument(depth + 1))
-    if token[:1].isdigit():
+    if token[:1].isdecimal():
       return tuple(self._node(_MATH, depth))
     return self._argument(depth)
 
@@ -260,7 +260,7 @@ def _merged_thousands(nodes: list[Node]) -> Nodes:
 def _thousands(nodes: list[Node], start: int) -> tuple[str, int]:
   """Returns digits in groups of three from `start`, and the index after."""
   digits, index = nodes[start].text, start + 1
-  if nodes[start].kind != "number" or not digits.isdigit() or len(digits) > 3:
+  if nodes[start].kind != "number" or not digits.isdecimal() or len(digits) > 3:
     return digits, index
   while index < len(nodes):
     is_marked = nodes[index] == sign(THOUSANDS)
@@ -268,7 +268,7 @@ def _thousands(nodes: list[Node], start: int) -> tuple[str, int]:
     if not following or following[0].kind != "number":
       break
     whole, point, _ = following[0].text.partition(".")
-    if len(whole) != 3 or not whole.isdigit():
+    if len(whole) != 3 or not whole.isdecimal():
       # Digits that do not come in threes were no number with spaces.
       return (digits, index) if is_marked else (nodes[start].text, start + 1)
     digits, index = digits + following[0].text, index + is_marked + 1

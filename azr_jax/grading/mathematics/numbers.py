@@ -5,7 +5,7 @@ r"""Reads nodes as an exact number.
 | integer, decimal | `073`, `.5`, `1.250`, `1,234.5`, `1{,}000`, `1 000` |
 | with an exponent | `3e8`, `3\times10^{8}`, `10^{-3}` |
 | fraction, mixed number | `\frac{-1}{3}`, `1/2`, `2\frac13`, `3 1/2` |
-| recurring decimal | `0.1\overline{6}`, `0.\dot{3}` |
+| recurring decimal | `0.1\overline{6}`, `0.\dot{1}2\dot{3}`, `0.(3)` |
 | a word up to twenty | `\text{five}` |
 
 A comma before a space separates two numbers. The number of digits and the size
@@ -64,7 +64,7 @@ def read(nodes: Nodes) -> Fraction | None:
 
 def decimal(node: Node) -> Fraction | None:
   """Returns the value of a node of digits, or None if it is too large."""
-  if node.text.isdigit() and len(node.text) <= MAX_DIGITS:
+  if node.text.isdecimal() and len(node.text) <= MAX_DIGITS:
     return Fraction(int(node.text))
   digits, _, exponent = node.text.lower().partition("e")
   if len(digits) > MAX_DIGITS or len(exponent) > 6:
@@ -80,24 +80,51 @@ def recurring(nodes: Nodes) -> tuple[Fraction | None, int]:
   Returns:
     The value, or None, and the number of nodes that it takes.
   """
-  if not nodes or nodes[0].kind != "number":
-    return None, 0
-  text, taken = nodes[0].text, 1
-  if nodes[1:2] == (sign("."),) and "." not in text:
-    text, taken = text + ".", 2
-  elif "." not in text:
-    return None, 0
-  if len(nodes) <= taken or nodes[taken].text not in _RECURRING:
-    return None, 0
-  period = nodes[taken].args[0]
-  if len(period) != 1 or period[0].kind != "number":
-    return None, 0
-  repeated = period[0].text
-  if not repeated.isdigit() or len(text + repeated) > MAX_DIGITS:
+  text, taken = "", 0
+  if nodes[:1] and nodes[0].kind == "number":
+    text, taken = nodes[0].text, 1
+  if "." not in text:
+    if nodes[taken : taken + 1] != (sign("."),):
+      return None, 0
+    text, taken = text + ".", taken + 1
+  repeated, length = _period(nodes[taken:], is_first=text.endswith("."))
+  if not repeated.isdecimal() or len(text + repeated) > MAX_DIGITS:
     return None, 0
   fixed = len(text.partition(".")[2])
   tail = Fraction(int(repeated), (10 ** len(repeated) - 1) * 10**fixed)
-  return Fraction(text.rstrip(".")) + tail, taken + 1
+  return Fraction(text.rstrip(".") or "0") + tail, taken + length
+
+
+def _period(nodes: Nodes, is_first: bool) -> tuple[str, int]:
+  r"""Returns the digits that recur, "" if none do, and how many nodes they are.
+
+  Digits in brackets recur only right after the point, because `0.2(3)` may be a
+  product.
+  """
+  if not nodes:
+    return "", 0
+  if is_first and nodes[0] == sign("(") and nodes[2:3] == (sign(")"),):
+    return (nodes[1].text, 3) if nodes[1].kind == "number" else ("", 0)
+  if not _is_mark(nodes[0]):
+    return "", 0
+  last = 0
+  if nodes[0].text == "dot":  # Dots mark the first and the last digit.
+    for index, node in enumerate(nodes[1:3], 1):
+      if _is_mark(node) and node.text == "dot":
+        last = index
+        break
+  digits = ""
+  for node in nodes[: last + 1]:
+    inner = node.args[0] if _is_mark(node) else (node,)
+    if len(inner) != 1 or inner[0].kind != "number":
+      return "", 0
+    digits += inner[0].text
+  return digits, last + 1
+
+
+def _is_mark(node: Node) -> bool:
+  """Returns whether a node is a command that marks digits which recur."""
+  return node.kind == "command" and node.text in _RECURRING
 
 
 def _unsigned(nodes: Nodes) -> Fraction | None:
@@ -142,7 +169,7 @@ def _with_commas(nodes: Nodes) -> Fraction | None:
       continue
     whole, point, _ = node.text.partition(".")
     last = index == len(nodes) - 1
-    if node.kind != "number" or not whole.isdigit() or (point and not last):
+    if node.kind != "number" or not whole.isdecimal() or (point and not last):
       return None
     if index and (node.spaced or len(whole) != 3):
       return None
@@ -172,7 +199,7 @@ def _scientific(nodes: Nodes) -> Fraction | None:
 def _mixed(nodes: Nodes) -> Fraction | None:
   """Reads `2\\frac13` and `3 1/2`."""
   whole, rest = nodes[0], nodes[1:]
-  if whole.kind != "number" or not whole.text.isdigit():
+  if whole.kind != "number" or not whole.text.isdecimal():
     return None
   if len(rest) == 3 and not rest[0].spaced:
     return None
@@ -187,7 +214,7 @@ def _mixed(nodes: Nodes) -> Fraction | None:
 
 def _is_whole(nodes: Nodes) -> bool:
   return (
-    len(nodes) == 1 and nodes[0].kind == "number" and nodes[0].text.isdigit()
+    len(nodes) == 1 and nodes[0].kind == "number" and nodes[0].text.isdecimal()
   )
 
 

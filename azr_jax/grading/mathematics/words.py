@@ -28,6 +28,7 @@ _LABEL_LETTERS = 4
 _NO_SOLUTION = frozenset(
   "nosolution nosolutions norealsolution norealsolutions emptyset".split()
 )
+_REALS = frozenset("allreals allrealnumbers allrealvalues".split())
 _PREAMBLE = frozenset("the final answer it is so equals".split())
 _CHOICE_WORDS = frozenset(("option", "choice", "answer"))
 
@@ -97,6 +98,12 @@ def is_no_solution(nodes: Nodes) -> bool:
     return True
   words = read(nodes)
   return words is not None and words.letters.casefold() in _NO_SOLUTION
+
+
+def is_all_reals(nodes: Nodes) -> bool:
+  """Returns whether nodes say "all real numbers"."""
+  words = read(nodes)
+  return words is not None and words.letters.casefold() in _REALS
 
 
 def choice(nodes: Nodes) -> Choice | None:

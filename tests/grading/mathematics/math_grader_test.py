@@ -62,6 +62,12 @@ EQUAL = [
   ("x=3, y=-1", "y=-1, x=3"),
   ("x=1, x=2", "2, 1"),
   ("No", "no"),
+  (r"\frac{1}{3}", "0.(3)"),
+  (r"\frac{16}{99}", r".\overline{16}"),
+  (r"\frac{41}{333}", r"0.\dot{1}2\dot{3}"),
+  (r"\frac{4}{33}", r"0.\dot{1}\dot{2}"),
+  (r"\mathbb{R}", r"\text{All real numbers}"),
+  (r"(-\infty,\infty)", "all reals"),
 ]
 UNEQUAL = [
   ("23", "2,3"),
@@ -103,6 +109,16 @@ UNEQUAL = [
   (r"\pi", "3.141593"),
   (r"\ln 2", "0.693147"),
   (r"3\sqrt{111}", "31.606961"),
+  ("0.3", "0.(3)"),
+  (r"\frac{1}{3}", r"0.()"),
+  (r"\frac{41}{333}", r"0.\dot{1}23"),
+  (r"\frac{41}{333}", r"0.\dot{1}2\dot{a}"),
+  (r"[0,\infty)", r"\text{all real numbers}"),
+  ("1", "\u2460"),  # Circled digits are digits by name, but not to `int`.
+  ("3", "0.(\u2460)"),
+  (r"5\text{ cm}", "\u2460_\u2460"),
+  ("1", r"0.\text{dot}"),
+  ("1", r"0.\mathrm{overline}1"),
 ]
 
 
