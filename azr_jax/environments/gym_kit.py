@@ -60,4 +60,3 @@ class _Episode:
 
   def close(self) -> None:
     """Holds nothing."""
-

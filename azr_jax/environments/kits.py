@@ -2,7 +2,7 @@
 
 | spec | the environment |
 | --- | --- |
-| `verifiers:NAME` | of `verifiers`: a package or module with `load_environment` |
+| `verifiers:NAME` | of `verifiers`: a module with `load_environment` |
 | `gym:NAME` | a set of reasoning-gym: one question, one answer |
 | `gem:NAME` | a name of GEM's registry, such as `game:Sudoku-v0-easy` |
 | `FILE.py:CLASS`, `MODULE:CLASS` | a class as in `protocol.py` |

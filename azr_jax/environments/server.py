@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from azr_jax.environments import kits, protocol, tool_use
-from azr_jax.environments.protocol import Episode, Kit, Turn
-from azr_jax.functions.spec import Function
+from azr_jax.environments import kits, protocol
+from azr_jax.environments.protocol import Episode, Kit, Observation, Turn
 
 # Episodes that a process keeps; more are played again when they go on.
 _CAPACITY = 1024
@@ -57,18 +56,14 @@ class _Live:
 class EpisodeServer:
   """A function that worker processes call; see the module's docstring."""
 
-  def __init__(
-    self, spec: str, tools: Sequence[Function] = (), max_calls: int = 0
-  ):
+  def __init__(self, spec: str):
     """Loads nothing yet; `bind` does.
 
     Args:
-      spec: as in `kits.py`; "": the episodes of tools.
-      tools: functions that the model may call.
-      max_calls: of tools in an episode.
+      spec: as in `kits.py`.
     """
-    self._spec, self._tools, self._max_calls = spec, tuple(tools), max_calls
-    self._kit: Kit = Kit(lambda _: [], _no_episode)
+    self._spec = spec
+    self._kit = Kit(lambda _: [], lambda _: _NoEpisode())
     self._live: collections.OrderedDict[str, _Live] = collections.OrderedDict()
 
   def bind(self, environment: Mapping[str, str]) -> None:
@@ -78,10 +73,7 @@ class EpisodeServer:
       ValueError: it cannot be loaded.
     """
     del environment
-    if self._spec:
-      self._kit = kits.load(self._spec)
-    else:
-      self._kit = tool_use.load(self._tools, self._max_calls)
+    self._kit = kits.load(self._spec)
 
   def __call__(
     self,
@@ -145,7 +137,7 @@ class EpisodeServer:
   def _new(self, task: Any) -> _Live:
     seed = int(_key(task, ())[:8], 16)
     state = random.Random(seed).getstate(), np.random.RandomState(seed)
-    live = _Live(_no_episode, (state[0], state[1].get_state()))
+    live = _Live(_NoEpisode(), (state[0], state[1].get_state()))
     with _random(live):
       live.episode = self._kit.make(task)
     return live
@@ -209,8 +201,24 @@ class EpisodeServer:
           oldest.episode.close()
 
 
-def _no_episode(*arguments: Any) -> Any:
-  raise RuntimeError(f"nothing is loaded for {arguments!r:.40}")
+class _NoEpisode:
+  """Stands for an episode that is yet to be made."""
+
+  def begin(self) -> Observation:
+    """Shows nothing."""
+    return Observation(())
+
+  def step(self, reply: str, is_cut: bool) -> Turn:
+    """Is over."""
+    del reply, is_cut
+    return Turn(is_done=True)
+
+  def finish(self) -> Turn:
+    """Is over."""
+    return Turn(is_done=True)
+
+  def close(self) -> None:
+    """Holds nothing."""
 
 
 def _differs(what: str) -> str:

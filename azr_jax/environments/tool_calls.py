@@ -4,7 +4,7 @@
 | --- | --- |
 | `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` | Qwen, Hermes |
 | `[TOOL_CALLS] [{"name": ..., "arguments": {...}}]` | Mistral |
-| a JSON object alone, or in a fence; its arguments may be `parameters` | Llama 3 |
+| a JSON object alone or in a fence, perhaps with `parameters` | Llama 3 |
 """
 
 import dataclasses

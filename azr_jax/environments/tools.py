@@ -163,9 +163,9 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
   expected = [one for one, name in _SIMPLE.items() if name == kind]
   if expected and not isinstance(value, expected[0]):
     return False
-  if kind == "array":
+  if isinstance(value, list):
     return all(_fits(item, schema.get("items", {})) for item in value)
-  if kind == "object":
+  if isinstance(value, dict):
     inner = schema.get("additionalProperties", {})
     return all(_fits(item, inner) for item in value.values())
   return True

@@ -47,12 +47,12 @@ def load(name: str, arguments: Mapping[str, Any]) -> Kit:
     clients: Any = importlib.import_module("verifiers.clients")
   except ImportError as error:
     raise ValueError(
-      f"verifiers:{name}: needs `pip install 'verifiers>=0.1.10,<0.4'` ({error})"
+      f"verifiers:{name}: needs `pip install 'azr_jax[environments]'` ({error})"
     ) from error
   logging.getLogger("verifiers").setLevel(logging.ERROR)
   try:
     environment = verifiers.load_environment(name, **arguments)
-  except Exception as error:  # noqa: BLE001 - it becomes the message.
+  except Exception as error:
     cause = error.__cause__ or error
     text = " ".join(str(cause).split())[:300]
     raise ValueError(
