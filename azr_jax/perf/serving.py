@@ -8,6 +8,7 @@ every answer has a reference, and the sampler's rate is that of the same work.
 import asyncio
 import contextlib
 import dataclasses
+import json
 import pathlib
 import re
 import signal
@@ -49,7 +50,7 @@ class Answers:
     different: answers with others.
     failed: requests that got an error, or no whole answer.
     cut: requests that their client cut off in the middle.
-    tokens: of all answers that were not cut off.
+    tokens: that clients got, also before they cut an answer off.
     seconds: of wall clock.
     memory_mib: resident memory of the server, a number every few seconds.
   """
@@ -179,7 +180,7 @@ async def ask(
           "return_token_ids": True,
         }
         if rng.random() < cut_fraction:
-          await _cut_off(session, f"{url}/completions", body)
+          answers.tokens += await _cut_off(session, f"{url}/completions", body)
           answers.cut += 1
           continue
         try:
@@ -206,11 +207,17 @@ async def ask(
   return answers
 
 
-async def _cut_off(session: Any, url: str, body: dict[str, Any]) -> None:
-  """Streams an answer, and closes the connection after its first part."""
+async def _cut_off(session: Any, url: str, body: dict[str, Any]) -> int:
+  """Streams an answer, and closes the connection after its first part.
+
+  Returns:
+    The tokens of that part.
+  """
   async with session.post(url, json=body | {"stream": True}) as reply:
-    await reply.content.readline()
+    line = await reply.content.readline()
     reply.close()
+  part = json.loads(line.decode().removeprefix("data:"))
+  return len(part["choices"][0]["token_ids"])
 
 
 def _resident_mib(pid: int) -> float:

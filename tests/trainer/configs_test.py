@@ -80,8 +80,8 @@ def test_every_training_variant_builds_down_to_abstract_shapes(file, variant):
   names = [program.name for program in made]
   assert all(program.resident_bytes >= 0 for program in made)
   chunks = len(checked.shared.rollout.prefill_chunks)
-  assert names[0] == "prefill" and names[chunks] == "decode"
-  assert all(name.startswith("prefill_") for name in names[1:chunks])
+  assert names[:2] == ["weights", "prefill"] and names[chunks + 1] == "decode"
+  assert all(name.startswith("prefill_") for name in names[2 : chunks + 1])
   assert ("critic" in names) == (checked.shared.learner.estimator == "gae")
   assert names[-1] == "update"
   load = roofline.step_load(checked, 100.0, 100.0)
