@@ -83,11 +83,11 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   """Sets a small model, and an environment whose first turn it knows."""
   c.model.source = "embedded:orz-tiny"
   c.environment.spec = "azr_jax.systems.environment.examples:Sums"
-  c.environment.prompts = 16
+  c.environment.prompts = 24
   c.environment.group_size = 8
   c.environment.max_turns = 3
   c.environment.evaluation_tasks = 100
-  c.rollout.slots = 128
+  c.rollout.slots = 192
   c.rollout.prompt_buckets = (24,)
   c.rollout.max_tokens = 160
   c.rollout.decode_chunk = 16
@@ -95,9 +95,9 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.rollout.stop_strings = ("</answer>",)
   c.learner.row_length = 184
   c.learner.micro_rows = 4
-  c.learner.max_micro_batches = 32
+  c.learner.max_micro_batches = 64
   c.learner.chunk_tokens = 736
-  c.optimizer.learning_rate = 3e-4
+  c.optimizer.learning_rate = 6e-4
   c.optimizer.warmup_steps = 5
   c.evaluation.every = 20
   c.evaluation.limit = 0

@@ -58,7 +58,7 @@ def test_it_trains_masks_turns_and_resumes_with_failures_counted(
   for metrics in (*found, *again):
     # When a turn comes decides which tokens are prefilled together.
     gaps = [metrics.pop(key) for key in [*metrics] if "logprob_gap" in key]
-    assert all(gap < 1e-5 for gap in gaps)
+    assert all(gap < 1e-4 for gap in gaps)
   assert again == found
   assert found[0]["evaluation/environment/items"] == 4
   first = found[0]

@@ -15,9 +15,9 @@ _ANSWER = re.compile(r"<answer>\s*(?:\\boxed\{)?\s*(-?\d+)\s*\}?\s*</answer>")
 class Sums:
   """A right answer brings the next sum, of `sums` in all; a wrong one ends."""
 
-  def __init__(self, sums: int = 3, largest: int = 20, count: int = 2000):
-    """Makes the environment, with so many tasks, of numbers up to `largest`."""
-    self._sums, self._largest, self._count = sums, largest, count
+  def __init__(self, sums: int = 3, count: int = 2000):
+    """Makes the environment, with so many tasks."""
+    self._sums, self._count = sums, count
 
   def tasks(self):
     """Returns a seed for each task."""
@@ -40,7 +40,7 @@ class Sums:
     return Turn(shown, 1 / self._sums, is_done, metrics)
 
   def _next_sum(self):
-    numbers = [self._random.randint(1, self._largest) for _ in range(3)]
+    numbers = [self._random.randint(10, 99) for _ in range(3)]
     signs = [self._random.choice((-1, 1)) for _ in numbers[1:]]
     terms = list(zip(signs, numbers[1:], strict=True))
     self._answer = numbers[0] + sum(sign * n for sign, n in terms)
