@@ -9,6 +9,7 @@ import pytest
 from azr_jax.environments import kits
 from azr_jax.environments.client import Episodes
 from azr_jax.environments.server import EpisodeServer
+from azr_jax.systems.environment import system
 
 GUESS = """
 import random, time
@@ -126,6 +127,12 @@ def test_a_failing_turn_fails_alone(episodes, reply, failure, message):
   answer = episodes.step(TASK, [reply]).result(60)
   assert answer.failure == failure and message in answer.message
   assert value(episodes.step(TASK, ["7"]))["is_done"]
+
+
+def test_a_reward_that_is_no_number_is_a_failure(episodes):
+  answer = episodes.finish(TASK, ["nan"], False).result(60)
+  score = system._score(answer)
+  assert score.failure == "not_finite" and score.value is None
 
 
 @pytest.mark.parametrize(

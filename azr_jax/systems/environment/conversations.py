@@ -99,11 +99,12 @@ class Conversations:
       return {}
     outputs: dict[SequenceId, ToolOutput] = {}
     for sequence_id, answer in self._jobs.poll(wait).items():
+      if sequence_id not in self._has_end:  # It was given up meanwhile.
+        continue
       if answer.failure or answer.value["is_done"]:
         outputs[sequence_id] = "stop"
         continue
-      # A conversation that was given up meanwhile has no entry.
-      has_end = self._has_end.get(sequence_id, False)
+      has_end = self._has_end[sequence_id]
       self._shown[sequence_id] = answer.value["shown"]
       outputs[sequence_id] = self._writer.turn(
         answer.value["messages"], has_end
