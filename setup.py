@@ -46,6 +46,11 @@ GPU_COMPILE_REQUIRES = [  # XLA:GPU for `compile_check`, where no GPU is
   "nvidia-nvvm>=13",
 ]
 DOCS_REQUIRES = ["mkdocs-material>=9"]
+ENVIRONMENTS_REQUIRES = [  # whose environments `azr_jax.environments` plays
+  "gem-llm>=0.1,<0.2",
+  "reasoning-gym>=0.1.25",
+  "verifiers>=0.1.10,<0.4",
+]
 SERVE_REQUIRES = ["aiohttp>=3.9"]
 TEST_REQUIRES = [
   *DOCS_REQUIRES,
@@ -99,6 +104,7 @@ setuptools.setup(
     "ray": ["ray>=2.40"],
     "scripts": SCRIPTS_REQUIRES,
     "serve": SERVE_REQUIRES,
+    "environments": ENVIRONMENTS_REQUIRES,
     "notebooks": ["jupyter>=1.0", "matplotlib>=3.8"],
   },
   entry_points={

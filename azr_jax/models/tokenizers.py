@@ -63,7 +63,10 @@ class Tokenizer(Protocol):
     ...
 
   def apply_chat_template(
-    self, messages: str | Sequence[Message], is_answered: bool = False
+    self,
+    messages: str | Sequence[Message],
+    is_answered: bool = False,
+    tools: Sequence[Mapping[str, Any]] = (),
   ) -> str:
     """Returns messages in the model's chat template, as text.
 
@@ -71,6 +74,8 @@ class Tokenizer(Protocol):
       messages: a user's message, or messages with role and content.
       is_answered: whether they are whole; otherwise the text ends where the
         assistant's next message begins.
+      tools: that the model may call, as in OpenAI's requests; a template may
+        leave them out.
 
     Raises:
       ValueError: the model has no chat template, or it refuses the messages.
@@ -129,10 +134,13 @@ class SentencePieceTokenizer:
     return ids[0] if is_token else None
 
   def apply_chat_template(
-    self, messages: str | Sequence[Message], is_answered: bool = False
+    self,
+    messages: str | Sequence[Message],
+    is_answered: bool = False,
+    tools: Sequence[Mapping[str, Any]] = (),
   ) -> str:
     """Raises ValueError, because sentencepiece has no chat template."""
-    del messages, is_answered
+    del messages, is_answered, tools
     raise ValueError(
       "the model has no chat template; expected another prompt format"
     )
@@ -199,7 +207,10 @@ class HuggingFaceTokenizer:
     return bool(self._tokenizer.chat_template)
 
   def apply_chat_template(
-    self, messages: str | Sequence[Message], is_answered: bool = False
+    self,
+    messages: str | Sequence[Message],
+    is_answered: bool = False,
+    tools: Sequence[Mapping[str, Any]] = (),
   ) -> str:
     """Returns messages in the model's chat template; see `Tokenizer`."""
     if not self.has_chat_template:
@@ -213,6 +224,7 @@ class HuggingFaceTokenizer:
     ):
       return self._tokenizer.apply_chat_template(
         [dict(message) for message in messages],
+        tools=[dict(tool) for tool in tools] or None,
         tokenize=False,
         add_generation_prompt=not is_answered,
       )

@@ -92,9 +92,13 @@ class ScriptedEnvironment:
     return end if len(token_ids) >= end else None
 
   def step(
-    self, sequence_id: SequenceId, responses: Sequence[Sequence[int]]
+    self,
+    sequence_id: SequenceId,
+    prompt: types.Prompt,
+    responses: Sequence[Sequence[int]],
   ) -> str | None:
     """Starts the script, or ends the conversation after the last response."""
+    del prompt
     if len(responses) > self._workload.calls:
       return "stop"
 

@@ -2,7 +2,7 @@
 
 import pathlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -146,7 +146,10 @@ class EndlessTokenizer:
     return None
 
   def apply_chat_template(
-    self, messages: str | Sequence[Message], is_answered: bool = False
+    self,
+    messages: str | Sequence[Message],
+    is_answered: bool = False,
+    tools: Sequence[Mapping[str, Any]] = (),
   ) -> str:
     """Raises NotImplementedError, because nothing encodes a text."""
     raise NotImplementedError

@@ -1,8 +1,8 @@
 """The environments of sequences, and the tool outputs that have come."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-from azr_jax.rollout.environment import Environment
+from azr_jax.rollout.environment import Environment, ToolOutput
 from azr_jax.rollout.sequence import SequenceState
 
 
@@ -14,7 +14,7 @@ def environments(sequences: Iterable[SequenceState]) -> list[Environment]:
 
 def tool_outputs(
   awaiting: Iterable[SequenceState], wait: bool
-) -> Iterator[tuple[SequenceState, Sequence[int]]]:
+) -> Iterator[tuple[SequenceState, ToolOutput]]:
   """Yields the tool outputs that have come, with their sequences.
 
   Args:
@@ -30,9 +30,9 @@ def tool_outputs(
       if sequence.request.environment is environment
     }
     outputs = environment.tool_outputs(wait and len(every) == 1)
-    for name, token_ids in outputs.items():
+    for name, output in outputs.items():
       if name in by_id:  # Others were cancelled.
-        yield by_id[name], token_ids
+        yield by_id[name], output
 
 
 def forget(sequence: SequenceState) -> None:

@@ -6,15 +6,20 @@ The life of a response (an assistant turn):
 3. its slot is given to another sequence, and its pages stay, unless others
    need them;
 4. `tool_outputs` returns the tokens of the outputs that have come; they are
-   prefilled, and the next response begins. Their `loss_mask` is false.
+   prefilled, and the next response begins. Their `loss_mask` is false. A
+   finish reason in their place ends the conversation.
 """
 
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from azr_jax import types
+
 # A conversation: the number of its request, and the sample's.
 SequenceId = tuple[int, int]
+# Token ids, at least one; or a finish reason, which ends the conversation.
+ToolOutput = Sequence[int] | str
 
 
 def split_turns(
@@ -71,12 +76,16 @@ class Environment(Protocol):
     ...
 
   def step(
-    self, sequence_id: SequenceId, responses: Sequence[Sequence[int]]
+    self,
+    sequence_id: SequenceId,
+    prompt: types.Prompt,
+    responses: Sequence[Sequence[int]],
   ) -> str | None:
     """Takes the responses of a conversation when the last of them has ended.
 
     Args:
       sequence_id: the conversation.
+      prompt: what it began with.
       responses: token ids of each of its responses.
 
     Returns:
@@ -85,8 +94,8 @@ class Environment(Protocol):
     """
     ...
 
-  def tool_outputs(self, wait: bool) -> Mapping[SequenceId, Sequence[int]]:
-    """Returns the token ids of the tool outputs that have come, none empty.
+  def tool_outputs(self, wait: bool) -> Mapping[SequenceId, ToolOutput]:
+    """Returns the tool outputs that have come.
 
     Args:
       wait: whether to wait until at least one has come.

@@ -10,6 +10,7 @@ import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 
+from azr_jax import types
 from azr_jax.config.settings import Settings, setting
 from azr_jax.executor import Executor, libraries, scripts
 from azr_jax.executor.pending import ResultFuture
@@ -115,7 +116,10 @@ class PythonTool:
     return self._tokenizer.decode(list(token_ids))
 
   def step(
-    self, sequence_id: SequenceId, responses: Sequence[Sequence[int]]
+    self,
+    sequence_id: SequenceId,
+    prompt: types.Prompt,
+    responses: Sequence[Sequence[int]],
   ) -> str | None:
     """Starts the script that the last response calls for.
 
@@ -123,6 +127,7 @@ class PythonTool:
       None if a script was started; "stop" if the response has no tool call,
       "turns" if the conversation has no calls left.
     """
+    del prompt
     block = code_blocks.find_tool_call(self._decode(responses[-1]))
     if block is None:
       return "stop"

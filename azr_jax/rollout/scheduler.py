@@ -17,7 +17,7 @@ out.
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import jax
 import numpy as np
@@ -27,6 +27,7 @@ from azr_jax.rollout import conversations
 from azr_jax.rollout import decode as decode_lib
 from azr_jax.rollout.admission import Admission
 from azr_jax.rollout.engine import Engine
+from azr_jax.rollout.environment import ToolOutput
 from azr_jax.rollout.kv_cache import KVCache
 from azr_jax.rollout.meter import RequestMeter
 from azr_jax.rollout.preemption import PageAllocator
@@ -130,28 +131,28 @@ class Scheduler:
   def receive_tool_outputs(self, wait: bool) -> None:
     """Takes the tool outputs that have come.
 
-    A tool output that leaves no room for another token ends its sequence; one
-    that leaves none in this step pauses it.
+    A tool output that leaves no room for another token ends its sequence, as a
+    finish reason does; one that leaves none in this step pauses it.
 
     Args:
       wait: whether to wait until at least one has come.
     """
     awaiting = self.stages.awaiting_tools
-    for sequence, token_ids in conversations.tool_outputs(awaiting, wait):
-      self._receive(sequence, token_ids)
+    for sequence, output in conversations.tool_outputs(awaiting, wait):
+      self._receive(sequence, output)
 
-  def _receive(self, sequence: SequenceState, token_ids: Sequence[int]) -> None:
+  def _receive(self, sequence: SequenceState, output: ToolOutput) -> None:
     """Adds a tool output to its sequence, which may end it."""
     self.stages.awaiting_tools.remove(sequence)
     sequence.awaiting_tool = False
-    length = len(sequence.token_ids) + len(token_ids)
-    if length >= sequence.request.max_new_tokens:
+    room = sequence.request.max_new_tokens - len(sequence.token_ids)
+    if isinstance(output, str):
+      sequence.finish_reason = output
+    elif len(output) >= room:
       sequence.finish_reason = "length"
-      self._leave(sequence)
-      self.stages.ended.append(sequence)
-      return
-    sequence.receive_tool_output(token_ids, self.version)
-    sequence.finish_reason = sequence.reason_at_limit
+    else:
+      sequence.receive_tool_output(output, self.version)
+      sequence.finish_reason = sequence.reason_at_limit
     if sequence.finish_reason is not None:
       self._leave(sequence)
       self.stages.ended.append(sequence)
@@ -248,7 +249,9 @@ class Scheduler:
     sequence.finish_reason = "stop"
     environment = sequence.request.environment
     if environment is not None:
-      sequence.finish_reason = environment.step(sequence.id, sequence.responses)
+      sequence.finish_reason = environment.step(
+        sequence.id, sequence.request.prompt, sequence.responses
+      )
       if sequence.finish_reason is None:
         sequence.awaiting_tool = True
         self.stages.awaiting_tools.append(sequence)

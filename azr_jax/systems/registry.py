@@ -17,6 +17,7 @@ SYSTEMS = {
   "orz": "azr_jax.systems.orz.system:ORZ",
   "code_interpreter": "azr_jax.systems.code_interpreter.system:CodeInterpreter",
   "custom": "azr_jax.systems.custom.system:Custom",
+  "environment": "azr_jax.systems.environment.system:EnvironmentSystem",
 }
 
 

@@ -1,6 +1,7 @@
 """Entries of reasoning-gym's sets; different seeds give different entries."""
 
 import contextlib
+import dataclasses
 import importlib
 import io
 import random
@@ -39,6 +40,39 @@ def entries(
     ValueError: reasoning-gym is not installed or has no such set, or the seed,
       the count or a setting is not allowed.
   """
+  chosen = open_set(name, count, seed, settings)
+  for index in range(count):
+    entry = chosen.entry(index)
+    if name in _OF_PROGRAMS and repr(chosen.entry(index, 1)) != repr(entry):
+      continue
+    yield entry
+
+
+@dataclasses.dataclass(frozen=True)
+class GymSet:
+  """A set of reasoning-gym with its settings.
+
+  Attributes:
+    dataset: the library's object, which also scores answers.
+    first: the number of the first entry, by which it is seeded.
+  """
+
+  dataset: Any
+  first: int
+
+  def entry(self, index: int, shift: int = 0) -> dict[str, Any]:
+    """Returns an entry; `shift` changes the seed of the process's generators.
+
+    It changes nothing but the output of programs that draw from them.
+    """
+    with _alone(self.first + index + shift):
+      return self.dataset[index]
+
+
+def open_set(
+  name: str, count: int, seed: int, settings: Mapping[str, Any]
+) -> GymSet:
+  """Returns a set; arguments and errors are those of `entries`."""
   try:
     with warnings.catch_warnings():
       # Compiling the package for the first time shows its SyntaxWarnings.
@@ -61,16 +95,7 @@ def entries(
     )
   except (ValueError, TypeError, AssertionError) as error:
     raise ValueError(f"gym:{name}: {error}; expected other settings") from None
-  for index in range(count):
-    number = seed * SEED_STRIDE + index
-    with _alone(number):
-      entry = dataset[index]
-    if name in _OF_PROGRAMS:
-      with _alone(number + 1):
-        again = dataset[index]
-      if repr(again) != repr(entry):
-        continue
-    yield entry
+  return GymSet(dataset, seed * SEED_STRIDE)
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ class ScriptedEnvironment:
     end = response_start + 6
     return end if num_checked < end <= len(token_ids) else None
 
-  def step(self, sequence_id, responses):
+  def step(self, sequence_id, prompt, responses):
     if len(responses) > self.max_tool_calls:
       return "turns"
     delay = self.delays[self.num_tool_calls % len(self.delays)]

@@ -29,7 +29,7 @@ class Tools:
     end = response_start + 4
     return end if num_checked < end <= len(token_ids) else None
 
-  def step(self, name, responses):
+  def step(self, name, prompt, responses):
     if len(responses) > 2:
       return "turns"
     self.pending[name] = [sum(map(sum, responses)) % 50] * (

@@ -11,6 +11,7 @@ from azr_jax.configs import (
   code_interpreter,
   countdown,
   custom,
+  environment,
   evaluate,
   orz,
   potential,
@@ -32,7 +33,7 @@ from azr_jax.trainer.settings import EvaluateSettings
 
 TRAINING = [
   (file, variant)
-  for file in (azr, countdown, orz, code_interpreter, custom)
+  for file in (azr, countdown, orz, code_interpreter, custom, environment)
   for variant in file.VARIANTS
 ]
 # Eight devices divide every size that a slice divides.
@@ -185,7 +186,7 @@ def test_a_profile_allows_no_other_value():
   "estimator", ["grpo", "gae", "reinforce++", "rloo", "trr++"]
 )
 def test_every_system_takes_every_estimator(estimator):
-  for file in (azr, countdown, orz, code_interpreter, custom):
+  for file in (azr, countdown, orz, code_interpreter, custom, environment):
     config = file.get_config()
     config.learner.estimator = estimator
     settings.read_train(config)
@@ -333,7 +334,7 @@ def test_an_unknown_key_is_named_with_the_nearest():
 
 def test_every_key_has_a_doc_and_survives_json():
   """Each key has a line in `--help`, and config.json has the same settings."""
-  for file in (azr, countdown, orz, code_interpreter, custom):
+  for file in (azr, countdown, orz, code_interpreter, custom, environment):
     config = file.get_config()
     checked = settings.read_train(config)
     for part in (checked.shared, checked.system_settings):
@@ -378,7 +379,7 @@ def test_paper_values():
 
 
 def test_no_config_names_a_path_of_one_machine():
-  files = (azr, countdown, orz, code_interpreter, custom)
+  files = (azr, countdown, orz, code_interpreter, custom, environment)
   files += sft, evaluate, potential
   for file in (*files, trajectories, propose):
     for variant in file.VARIANTS:

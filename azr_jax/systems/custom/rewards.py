@@ -20,9 +20,10 @@ from azr_jax.functions import spec as spec_lib
 from azr_jax.functions.pool import FunctionPool
 from azr_jax.functions.spec import Function, Signature
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.systems.custom import judge, sandboxed, scores
-from azr_jax.systems.custom.scores import Score
+from azr_jax.systems import scores
+from azr_jax.systems.custom import judge, sandboxed
 from azr_jax.systems.custom.settings import EXECUTOR, CustomSettings
+from azr_jax.systems.scores import Score
 from azr_jax.tasks.table.reading import Row
 
 # The spec of a function that the caller of `azr_jax.api` passed.

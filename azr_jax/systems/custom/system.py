@@ -29,12 +29,12 @@ from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.run import console
 from azr_jax.systems import collect, dynamic_sampling, text_metrics
+from azr_jax.systems import scores as scores_lib
 from azr_jax.systems.custom import judge
-from azr_jax.systems.custom import scores as scores_lib
 from azr_jax.systems.custom.rewards import Rewards, parse
 from azr_jax.systems.custom.sampling_order import SamplingOrder
-from azr_jax.systems.custom.scores import Score
 from azr_jax.systems.custom.settings import DROP, EXECUTOR, CustomSettings
+from azr_jax.systems.scores import Score
 from azr_jax.systems.system import Context, StepLoad, System
 from azr_jax.tasks.table import prompts, reading
 from azr_jax.tasks.table.reading import Row

@@ -3,8 +3,8 @@
 import pytest
 
 from azr_jax.functions.pool import Answer
-from azr_jax.systems.custom import scores
-from azr_jax.systems.custom.scores import Score
+from azr_jax.systems import scores
+from azr_jax.systems.scores import Score
 
 NAN = float("nan")
 

@@ -1,0 +1,130 @@
+"""Asks worker processes to play episodes.
+
+Each process plays the episodes that belong to it, by their task and first
+reply, so that it finds what it keeps of them. An episode that the process does
+not know, such as after it was killed, is replayed with a longer limit of time.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from azr_jax.environments import server
+from azr_jax.environments.server import EpisodeServer
+from azr_jax.executor import futures
+from azr_jax.functions import by_value
+from azr_jax.functions.pool import START_TIMEOUT_S, Answer, FunctionPool
+from azr_jax.functions.spec import Function
+
+NAME = "environment"
+Task = Mapping[str, Any]
+
+
+class Episodes:
+  """The processes of an environment. Thread-safe."""
+
+  def __init__(self, plays: EpisodeServer, workers: int, timeout_s: float):
+    """Starts the processes, and waits until each has loaded the environment.
+
+    Args:
+      plays: the environment.
+      workers: processes.
+      timeout_s: seconds that a turn may take.
+
+    Raises:
+      ValueError: the environment cannot be loaded; one line.
+    """
+    function = Function(NAME, data=by_value.dumps(plays))
+    self._timeout_s = timeout_s
+    self._pools: list[FunctionPool] = []
+    try:
+      for _ in range(workers):
+        self._pools.append(FunctionPool([function], 1, timeout_s))
+    except ValueError:
+      self.close()
+      raise
+
+  def close(self) -> None:
+    """Ends the processes."""
+    for pool in self._pools:
+      pool.close()
+
+  def processes(self) -> list[int]:
+    """Returns the ids of the processes."""
+    return [pid for pool in self._pools for pid in pool.processes()]
+
+  def tasks(self, limit: int) -> list[dict[str, Any]]:
+    """Returns the tasks, at most `limit` of them; 0: all.
+
+    Raises:
+      ValueError: the environment cannot tell.
+    """
+    request = {"action": server.TASKS, "limit": limit}
+    answer = self._pools[0].submit(0, request, START_TIMEOUT_S).result()
+    if answer.failure:
+      raise ValueError(f"tasks: {answer.failure}: {answer.message}")
+    return answer.value
+
+  def begin(self, task: Task) -> "Future[Answer]":
+    """Returns the future of an episode's prompt, `messages` and `tools`."""
+    pool = self._pools[self._owner(task, "")]
+    return pool.submit(0, {"action": server.BEGIN, "task": dict(task)})
+
+  def step(
+    self, task: Task, replies: Sequence[str], shown: str = ""
+  ) -> "Future[Answer]":
+    """Plays the last reply; returns the future of the turn.
+
+    Args:
+      task: of the episode.
+      replies: at least one.
+      shown: of the turn before; "": unknown.
+    """
+    return self._play(server.STEP, task, replies, False, shown)
+
+  def finish(
+    self, task: Task, replies: Sequence[str], is_cut: bool
+  ) -> "Future[Answer]":
+    """Ends an episode; returns the future of its last turn.
+
+    Args:
+      task: of the episode.
+      replies: at least one.
+      is_cut: whether the last reply has no end.
+    """
+    return self._play(server.FINISH, task, replies, is_cut, "")
+
+  def _play(
+    self,
+    action: str,
+    task: Task,
+    replies: Sequence[str],
+    is_cut: bool,
+    shown: str,
+  ) -> "Future[Answer]":
+    pool = self._pools[self._owner(task, replies[0])]
+    request = {
+      "action": action,
+      "task": dict(task),
+      "replies": list(replies),
+      "is_cut": is_cut,
+      "shown": shown,
+    }
+    # A replay also begins the episode.
+    limit_s = self._timeout_s * (len(replies) + 1)
+    if len(replies) == 1:
+      return pool.submit(0, request, limit_s)
+
+    def again(answer: Answer) -> "Answer | Future[Answer]":
+      is_lost = isinstance(answer.value, dict) and server.LOST in answer.value
+      return pool.submit(0, request, limit_s) if is_lost else answer
+
+    return futures.then(pool.submit(0, request | {"replay": False}), again)
+
+  def _owner(self, task: Task, reply: str) -> int:
+    """Returns the number of the process that plays an episode."""
+    text = json.dumps([dict(task), reply], sort_keys=True, default=str)
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % len(self._pools)

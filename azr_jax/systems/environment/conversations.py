@@ -1,0 +1,134 @@
+"""Episodes as the scheduler sees them: each reply goes to the environment.
+
+What the environment answers becomes tokens that the model did not write, so
+their `loss_mask` is false. An episode belongs to a task and to the replies so
+far, so a resumed run asks for the same turns again.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from azr_jax import types
+from azr_jax.environments.client import Episodes
+from azr_jax.functions.pool import Answer
+from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout.environment import (
+  SequenceId,
+  ToolOutput,
+  split_responses,
+)
+from azr_jax.systems.environment.turns import TurnWriter
+
+
+class Conversations:
+  """An `Environment` of the scheduler in which every reply is a tool call."""
+
+  def __init__(
+    self,
+    episodes: Episodes,
+    writer: TurnWriter,
+    tokenizer: Tokenizer,
+    jobs: SharedJobs,
+    max_turns: int,
+  ):
+    """Makes the environment.
+
+    Args:
+      episodes: the processes that play.
+      writer: writes their messages.
+      tokenizer: decodes replies.
+      jobs: spread the turns over hosts; nothing else uses them.
+      max_turns: replies of an episode.
+    """
+    self._episodes, self._writer = episodes, writer
+    self._tokenizer, self._jobs = tokenizer, jobs
+    self._max_turns = max_turns
+    # By conversation: whether its last reply has an EOS token, and the digest
+    # of what it was shown.
+    self._has_end: dict[SequenceId, bool] = {}
+    self._shown: dict[SequenceId, str] = {}
+
+  def forget(self, sequence_id: SequenceId) -> None:
+    """Drops a conversation that has ended, or was given up."""
+    self._has_end.pop(sequence_id, None)
+    self._shown.pop(sequence_id, None)
+
+  def end_of_response(
+    self,
+    sequence_id: SequenceId,
+    token_ids: Sequence[int],
+    response_start: int,
+    num_checked: int,
+  ) -> int | None:
+    """Returns None: stop tokens and stop strings end replies."""
+    del sequence_id, token_ids, response_start, num_checked
+    return None
+
+  def step(
+    self,
+    sequence_id: SequenceId,
+    prompt: types.Prompt,
+    responses: Sequence[Sequence[int]],
+  ) -> str | None:
+    """Has the environment play the last reply.
+
+    Returns:
+      None; "turns" if it was the last reply, which `finish` plays.
+    """
+    if len(responses) >= self._max_turns:
+      return "turns"
+    replies = self._texts(responses)
+    self._has_end[sequence_id] = self._ends(responses[-1])
+    shown = self._shown.get(sequence_id, "")
+    self._jobs.submit(
+      lambda _: self._episodes.step(prompt.task, replies, shown), sequence_id
+    )
+    return None
+
+  def tool_outputs(self, wait: bool) -> dict[SequenceId, ToolOutput]:
+    """Returns the turns that have come.
+
+    A turn that failed ends its conversation, and fails again when it is graded.
+
+    Args:
+      wait: whether to wait until at least one has come.
+    """
+    if not self._jobs.pending:
+      return {}
+    outputs: dict[SequenceId, ToolOutput] = {}
+    for sequence_id, answer in self._jobs.poll(wait).items():
+      if sequence_id not in self._has_end:  # It was given up meanwhile.
+        continue
+      if answer.failure or answer.value["is_done"]:
+        outputs[sequence_id] = "stop"
+        continue
+      has_end = self._has_end[sequence_id]
+      self._shown[sequence_id] = answer.value["shown"]
+      outputs[sequence_id] = self._writer.turn(
+        answer.value["messages"], has_end
+      )
+    return outputs
+
+  def record_occupancy(self, decoding: int, awaiting: int, slots: int) -> None:
+    """Counts nothing; `rollout/awaiting` has it."""
+    del decoding, awaiting, slots
+
+  def finish(
+    self, task: Mapping[str, Any], completion: types.Completion
+  ) -> "Future[Answer]":
+    """Ends the episode of a completion; returns the future of its last turn."""
+    responses = split_responses(
+      completion.token_ids.tolist(), completion.loss_mask.tolist()
+    )
+    is_cut = completion.finish_reason == "length" and not self._ends(
+      responses[-1]
+    )
+    return self._episodes.finish(task, self._texts(responses), is_cut)
+
+  def _texts(self, responses: Sequence[Sequence[int]]) -> list[str]:
+    return [self._tokenizer.decode(list(ids)) for ids in responses]
+
+  def _ends(self, response: Sequence[int]) -> bool:
+    return response[-1] in self._tokenizer.eos_ids

@@ -1,0 +1,51 @@
+r"""The environment of `configs/environment.py:tiny`.
+
+The model answers sums of integers as `12+7=19 19-4=15</think>`, and the result
+as `<answer>\\boxed{15}</answer>`.
+"""
+
+import random
+import re
+
+from azr_jax.environments import Turn
+
+_ANSWER = re.compile(r"<answer>\s*(?:\\boxed\{)?\s*(-?\d+)\s*\}?\s*</answer>")
+
+
+class Sums:
+  """A right answer brings the next sum, of `sums` in all; a wrong one ends."""
+
+  def __init__(self, sums: int = 3, count: int = 2000):
+    """Makes the environment, with so many tasks."""
+    self._sums, self._count = sums, count
+
+  def tasks(self):
+    """Returns a seed for each task."""
+    return [{"seed": seed} for seed in range(self._count)]
+
+  def begin(self, task):
+    """Asks the first sum."""
+    self._random, self._done = random.Random(task["seed"]), 0
+    return self._next_sum()
+
+  def step(self, reply):
+    """Pays a right answer, and asks the next sum."""
+    found = _ANSWER.search(reply)
+    if not found or int(found[1]) != self._answer:
+      return Turn(is_done=True, metrics={"solved": self._done, "correct": 0.0})
+    self._done += 1
+    is_done = self._done == self._sums
+    metrics = {"solved": self._done, "correct": float(is_done)}
+    shown = "" if is_done else self._next_sum()
+    return Turn(shown, 1 / self._sums, is_done, metrics)
+
+  def _next_sum(self):
+    numbers = [self._random.randint(10, 99) for _ in range(3)]
+    signs = [self._random.choice((-1, 1)) for _ in numbers[1:]]
+    terms = list(zip(signs, numbers[1:], strict=True))
+    self._answer = numbers[0] + sum(sign * n for sign, n in terms)
+    rest = "".join(f" {'+' if sign > 0 else '-'} {n}" for sign, n in terms)
+    return (
+      "State the final answer to the following arithmetic problem: "
+      f"{numbers[0]}{rest} =\n<think>"
+    )

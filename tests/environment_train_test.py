@@ -1,0 +1,106 @@
+"""Training in an environment of a user, and in those that others published."""
+
+import importlib.util
+import pathlib
+
+import numpy as np
+import pytest
+import training
+
+from azr_jax import train
+from azr_jax.configs import environment
+from azr_jax.systems.environment import system
+
+SUMS = """
+from azr_jax.systems.environment import examples
+
+class Sums(examples.Sums):
+  def step(self, reply):
+    if "-" in reply[:3]:
+      raise LookupError("a negative number")
+    return super().step(reply)
+"""
+SMALL = {
+  "environment.prompts": 4,
+  "environment.group_size": 4,
+  "environment.evaluation_tasks": 4,
+  "rollout.slots": 16,
+  "learner.max_micro_batches": 8,
+  "learner.micro_rows": 1,
+  "evaluation.every": 2,
+  "train.save_every": 2,
+  "train.steps": 3,
+}
+
+
+def test_it_trains_masks_turns_and_resumes_with_failures_counted(
+  tmp_path, on_one_device, capsys, monkeypatch
+):
+  file = tmp_path / "sums.py"
+  file.write_text(SUMS)
+  config = environment.get_config("tiny")
+  changes = {"environment.spec": f"{file}:Sums(count=40)"}
+  config.update_from_flattened_dict(SMALL | changes)
+  seen = []
+  made = system._trajectory
+
+  def trajectory(*arguments):
+    seen.append(made(*arguments))
+    return seen[-1]
+
+  monkeypatch.setattr(system, "_trajectory", trajectory)
+  whole, cut = tmp_path / "whole", tmp_path / "cut"
+  train.train(config, str(whole))
+  shown = capsys.readouterr().err
+  training.copy_cut_after(2, whole, cut)
+  train.train(config, str(cut))
+  found, again = training.metrics_of(whole), training.metrics_of(cut)
+  for metrics in (*found, *again):
+    # When a turn comes decides which tokens are prefilled together.
+    gaps = [metrics.pop(key) for key in [*metrics] if "logprob_gap" in key]
+    assert all(gap < 1e-4 for gap in gaps)
+  assert again == found
+  assert found[0]["evaluation/environment/items"] == 4
+  first = found[0]
+  assert first["reward/environment/solve/mean"] == pytest.approx(
+    np.mean([t.reward for t in seen[16:32]])
+  )
+  assert 1 <= first["turns/environment/solve/mean"] <= 3
+  failing = [m["failed/environment/fraction"] for m in found[:3]]
+  assert 0 < max(failing) < 1
+  assert "reward environment failed (raised) for " in shown
+  assert "LookupError: a negative number (sums.py:" in shown
+  several = [t for t in seen if t.metrics["turns"] > 1]
+  assert several
+  for one in several:
+    masked = one.completion.token_ids[~one.completion.loss_mask]
+    text = one.completion.text
+    assert len(masked) and text.count("State the final answer") == len(
+      np.flatnonzero(np.diff(one.completion.loss_mask.astype(int)) == -1)
+    )
+    assert not np.any(one.completion.logprobs[~one.completion.loss_mask])
+
+
+PUBLISHED = {
+  "verifiers:stardata.envs.constraint_gym": "stardata",
+  "verifiers:sophistry-bench-sprint": "sophistry_bench_sprint",
+  "gem:game:GuessTheNumber-v0-easy": "gem",
+  "gym:chain_sum(max_terms=3)": "reasoning_gym",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", PUBLISHED)
+def test_published_environments_train_unchanged(spec, tmp_path, on_one_device):
+  if importlib.util.find_spec(PUBLISHED[spec]) is None:
+    pytest.skip(f"needs the package of {PUBLISHED[spec]}")
+  config = environment.get_config("smollm2-135m")
+  config.environment.spec = spec
+  config.environment.prompts = 2
+  config.rollout.slots = 8
+  config.train.steps = 5
+  run = pathlib.Path(tmp_path / "run")
+  train.train(config, str(run))
+  found = training.metrics_of(run)
+  assert [metrics["step"] for metrics in found] == [1, 2, 3, 4, 5]
+  assert all(metrics["failed/environment/fraction"] < 1 for metrics in found)

