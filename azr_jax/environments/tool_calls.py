@@ -18,6 +18,8 @@ _LISTED = re.compile(r"\[TOOL_CALLS\]\s*(\[.*)", re.DOTALL)
 _FENCED = re.compile(r"```(?:json|tool_call)\s*\n(.*?)```", re.DOTALL)
 _ARGUMENTS = "arguments", "parameters"
 _EXPECTED = 'expected {"name": ..., "arguments": {...}}'
+# What the parser raises, the second on brackets that are nested deeply.
+_NO_JSON = ValueError, RecursionError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,14 +64,14 @@ def _maybe(text: str) -> ToolCall | None:
 def _read(text: str) -> ToolCall:
   try:
     return _call(json.loads(text))
-  except ValueError as error:
+  except _NO_JSON as error:
     return ToolCall(problem=f"the tool call is no JSON ({error}): {_EXPECTED}")
 
 
 def _read_list(text: str) -> list[ToolCall]:
   try:
     values, _ = json.JSONDecoder().raw_decode(text)
-  except ValueError as error:
+  except _NO_JSON as error:
     return [ToolCall(problem=f"the calls are no JSON ({error}): {_EXPECTED}")]
   return [_call(value) for value in values]
 
@@ -82,7 +84,7 @@ def _call(value: Any) -> ToolCall:
   if isinstance(given, str):  # Some models write the arguments as a text.
     try:
       given = json.loads(given)
-    except ValueError:
+    except _NO_JSON:
       pass
   if not isinstance(given, dict):
     return ToolCall(problem=f"arguments {given!r:.80}: expected an object")

@@ -107,6 +107,7 @@ def test_a_program_in_a_fence_is_read_as_it_is(marks, before, lines):
   assert fence.content == "\n".join(lines).rstrip("\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "line",
   [

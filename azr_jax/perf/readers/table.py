@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from azr_jax.environments import tool_calls
 from azr_jax.executor import (
   comparison,
   literals,
@@ -32,6 +33,7 @@ from azr_jax.grading.mathematics import grader as mathematics
 from azr_jax.grading.symbench import grader as symbench
 from azr_jax.perf.readers import readings as r
 from azr_jax.perf.readers.texts import (
+  CALLS,
   COMMON,
   MATHEMATICS,
   PIECES,
@@ -251,6 +253,9 @@ READERS: Mapping[str, Reader] = {
   "python block, while sampled": Reader(
     r.read_sampled, ("rollout/block_finder.py",)
   ),
+  "tool calls": Reader(
+    tool_calls.find, ("environments/tool_calls.py",), {**COMMON, **CALLS}
+  ),
   "conversation, format": Reader(
     r.read_formats,
     ("rollout/code_blocks.py", "systems/code_interpreter/agents.py"),
@@ -298,6 +303,9 @@ TRUSTED: Mapping[str, str] = {
   "config/user_files.py": "the files of users",
   "corpora/": "what their own generators wrote, and the user's files",
   "data/": "the user's files",
+  "environments/gym_kit.py": "a model's, in its own process",
+  "environments/tools.py": "the docstrings of the user's tools",
+  "environments/verifiers_kit.py": "requests of the environment's own client",
   "evals/livecodebench_files.py": "public data",
   "evals/registry.py": "the user's flags",
   "evals/runner.py": "scores that it wrote",
@@ -328,6 +336,7 @@ TRUSTED: Mapping[str, str] = {
   "systems/custom/examples.py": "a model's, in a process of the function",
   "systems/custom/judge.py": "a judge's, in a process of the function",
   "systems/custom/rewards.py": "the user's config",
+  "systems/environment/examples.py": "a model's, in its own process",
   "tasks/calls.py": "the user's configs",
   "tasks/programs/measures.py": "a model's, in a process of the executor",
   "tasks/programs/seed_files.py": "the user's files",

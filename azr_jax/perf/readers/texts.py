@@ -123,6 +123,20 @@ def _common() -> dict[str, Text]:
   return texts
 
 
+# Tool calls in the formats of chat models.
+_CALL = '{"name": "a", "arguments": {}}'
+CALLS: Texts = {
+  "calls": lambda n: repeated(f"<tool_call>{_CALL}</tool_call>", n),
+  "calls, never closed": lambda n: repeated("<tool_call>", n),
+  "calls, listed": lambda n: f"[TOOL_CALLS] [{repeated(_CALL + ',', n)}",
+  "lists of calls": lambda n: repeated("[TOOL_CALLS] [", n),
+  "calls, fenced": lambda n: repeated(f"```json\n{_CALL}\n```\n", n),
+  "fences of calls, never closed": lambda n: repeated("```json\n", n),
+  "call with nested arguments": lambda n: (
+    '{"name": "a", "arguments": ' + '{"a": ' * (n // 7) + "1" + "}" * (n // 7)
+  ),
+  "call with escapes": lambda n: '{"name": "' + repeated("\\u00e9", n) + '"}',
+}
 # Before the repeated piece, the piece, and after it.
 _PYTHON = {
   "fields": ("f'", "{1}", "'"),

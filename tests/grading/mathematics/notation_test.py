@@ -89,6 +89,7 @@ REPEATED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", REPEATED)
 def test_the_time_to_read_grows_no_faster_than_the_text(piece):
   """Ten times the text may take sixty times as long, for noise."""
@@ -106,6 +107,7 @@ def test_the_time_to_read_grows_no_faster_than_the_text(piece):
   assert any(seconds(20_000) < limit for _ in range(3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", REPEATED)
 def test_the_longest_answer_is_compared_at_once(piece):
   answer = (piece * 1000)[: grader.MAX_ANSWER_CHARS]
