@@ -110,6 +110,7 @@ def test_quickstart_trains_and_shows_proposals(tmp_path):
   assert "programs_heldout" in printed
 
 
+@pytest.mark.slow
 def test_a_reward_of_one_s_own(tmp_path):
   printed = execute("02_your_own_reward", tmp_path / "run")
   assert len(training.rows_of(tmp_path / "run")) == 1

@@ -18,7 +18,7 @@ _LISTED = re.compile(r"\[TOOL_CALLS\]\s*(\[.*)", re.DOTALL)
 _FENCED = re.compile(r"```(?:json|tool_call)\s*\n(.*?)```", re.DOTALL)
 _ARGUMENTS = "arguments", "parameters"
 _EXPECTED = 'expected {"name": ..., "arguments": {...}}'
-# What the parser raises, the second on brackets that are nested deeply.
+# The JSON parser raises these, the second when brackets are nested deeply.
 _NO_JSON = ValueError, RecursionError
 
 
