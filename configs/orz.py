@@ -5,6 +5,7 @@
 | variant | model | problems |
 | --- | --- | --- |
 | `tiny` | embedded, 1.7M parameters; 3 minutes | reasoning-gym sums |
+| `smollm2-135m` | that of `configs/sft.py:orz_smollm2-135m`, run in `orz_sft` | sums |
 | `qwen2.5-0.5b`, `-1.5b`, `-7b`, `-32b` | Qwen2.5 base | ORZ's 129k |
 | `32b_anneal` | policy and critic of a `32b` run | its hard ones |
 | `distill_14b` | DeepSeek-R1-Distill-Qwen-14B | ORZ's 13k hard ones |
@@ -31,11 +32,14 @@ from azr_jax.trainer import settings
 SIZES = ("0.5b", "1.5b", "7b", "32b")
 VARIANTS = (
   "tiny",
+  "smollm2-135m",
   *(f"qwen2.5-{size}" for size in SIZES),
   *SIZES,
   "32b_anneal",
   "distill_14b",
 )
+# The model that `configs/sft.py:orz_smollm2-135m` writes in `orz_sft`.
+SFT_START = "orz_sft/model"
 # The published code differs from the paper in these keys.
 PUBLISHED_CODE = {
   "learner.aggregation": "row_mean",
@@ -61,6 +65,8 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
   _objective(c)
   if variant == "tiny":
     _tiny(c)
+  elif variant == "smollm2-135m":
+    _smollm2(c)
   else:
     _full(c, variant)
   presets.apply(c, preset, PUBLISHED_CODE, OURS)
@@ -185,3 +191,22 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.evaluation.mathematics.grader = "rules"
   c.train.steps = 60
   c.train.save_every = 20
+
+
+def _smollm2(c: ml_collections.ConfigDict) -> None:
+  """Sets sums of two and three numbers, and steps of a minute or two."""
+  _tiny(c)
+  c.model.source = SFT_START
+  c.model.preset = "smollm2-135m"
+  c.orz.data = ("gym:chain_sum(min_terms=2, max_terms=3, max_digits=2)",)
+  c.orz.counts = (4000,)
+  c.orz.prompts = 8
+  c.rollout.slots = 64
+  c.rollout.prompt_buckets = (40,)
+  c.learner.row_length = 208
+  c.learner.chunk_tokens = 416
+  c.optimizer.learning_rate = 3e-5
+  c.critic.optimizer.learning_rate = 1e-4
+  c.evaluation.every = 0
+  c.train.steps = 24
+  c.train.save_every = 4

