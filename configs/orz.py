@@ -5,7 +5,7 @@
 | variant | model | problems |
 | --- | --- | --- |
 | `tiny` | embedded, 1.7M parameters; 3 minutes | reasoning-gym sums |
-| `smollm2-135m` | that of `configs/sft.py:orz_smollm2-135m`, run in `orz_sft` | sums |
+| `smollm2-135m` | what `configs/sft.py:orz_smollm2-135m` makes | short sums |
 | `qwen2.5-0.5b`, `-1.5b`, `-7b`, `-32b` | Qwen2.5 base | ORZ's 129k |
 | `32b_anneal` | policy and critic of a `32b` run | its hard ones |
 | `distill_14b` | DeepSeek-R1-Distill-Qwen-14B | ORZ's 13k hard ones |

@@ -8,7 +8,7 @@
 | `countdown_tiny` | the start of `configs/countdown.py:tiny` |
 | `countdown_qwen2.5-0.5b` | the start of `configs/countdown.py:qwen2.5-0.5b` |
 | `orz_tiny` | the start of `configs/orz.py:tiny` |
-| `orz_smollm2-135m` | the start of `configs/orz.py:smollm2-135m`; half an hour |
+| `orz_smollm2-135m` | that of `configs/orz.py:smollm2-135m`; half an hour |
 | `code_tiny` | the start of `configs/code_interpreter.py:tiny`; 15 min |
 | `code_tiny_own` | the same model, trained on its own conversations |
 | `code_qwen2.5-3b`, `-7b`, `-14b` | the starts of `:qwen2.5-3b` and so on |

@@ -20,6 +20,7 @@ PARAMETERS = {
   "03_tasks_and_executor": "",
   "04_training_dynamics": "RUN = {folder!r}",
   "05_prompt_distributions": "PUZZLES, STEPS = 200, 30",
+  "06_environment_with_tools": "STEPS, WORKDIR = 1, {folder!r}",
 }
 # A notebook is read on the web, where a large one is not shown.
 MAX_BYTES = 700_000
@@ -133,3 +134,11 @@ def test_training_dynamics_reads_any_run(azr_run):
 
 def test_prompt_distributions(tmp_path):
   execute("05_prompt_distributions", tmp_path)
+
+
+@pytest.mark.slow
+def test_an_environment_with_tools(tmp_path):
+  printed = execute("06_environment_with_tools", tmp_path)
+  assert "tool: Error: KeyError: 'coffee'" in printed
+  assert "reward 1.0 {'calls': 2, 'tool_errors': 1}" in printed
+  assert len(training.rows_of(tmp_path / "run")) == 2  # The last has scores.
