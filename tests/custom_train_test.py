@@ -240,12 +240,7 @@ def test_kills_change_no_metric(files, tmp_path, staleness):
   )
   whole, cut = tmp_path / "whole", tmp_path / "cut"
   training.finish(training.start(whole, 5, config=config))
-  for lines in (1, 3):
-    process = training.start(cut, 5, config=config)
-    training.wait_for_line(cut, lines, process)
-    process.kill()
-    process.communicate()
-  training.finish(training.start(cut, 5, config=config))
+  training.train_with_kills(cut, 5, config, (1, 3))
   assert training.metrics_of(cut) == training.metrics_of(whole)
 
 
@@ -262,16 +257,7 @@ def test_two_processes_train_as_one_does(files, tmp_path):
   )
   one, two = tmp_path / "one", tmp_path / "two"
   training.finish(training.start(one, 2, config=config))
-  command_line = [sys.executable, "launch/local_multiprocess.py"]
-  command_line += ["--devices=1", "--processes=2", "--", "azr_jax.train"]
-  mesh = ["--config.mesh.fsdp=2", "--config.rollout.mesh.data=2"]
-  mesh += ["--config.rollout.mesh.fsdp=1", "--config.rollout.mesh.tensor=1"]
-  subprocess.run(
-    [*command_line, *config, *mesh, f"--workdir={two}"],
-    cwd=training.ROOT,
-    env=training.environment(),
-    check=True,
-  )
+  training.train_on_two_processes(two, config)
   for mine, theirs in zip(
     training.metrics_of(two), training.metrics_of(one), strict=True
   ):

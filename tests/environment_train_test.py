@@ -55,11 +55,12 @@ def test_it_trains_masks_turns_and_resumes_with_failures_counted(
   shown = capsys.readouterr().err
   training.copy_cut_after(1, whole, cut)
   train.train(config, str(cut))
-  found, again = training.metrics_of(whole), training.metrics_of(cut)
-  for metrics in (*found, *again):
-    # When a turn comes decides which tokens are prefilled together.
-    gaps = [metrics.pop(key) for key in [*metrics] if "logprob_gap" in key]
-    assert all(gap < 1e-4 for gap in gaps)
+  found, again = metrics_of(whole), metrics_of(cut)
+  gaps = [
+    metrics["rollout/logprob_gap_max"]
+    for metrics in training.metrics_of(whole)[:2]
+  ]
+  assert max(gaps) < 1e-4
   assert again == found
   assert found[0]["evaluation/environment/items"] == 4
   first = found[0]
@@ -80,6 +81,51 @@ def test_it_trains_masks_turns_and_resumes_with_failures_counted(
       np.flatnonzero(np.diff(one.completion.loss_mask.astype(int)) == -1)
     )
     assert not np.any(one.completion.logprobs[~one.completion.loss_mask])
+
+
+def flags(tmp_path, **more):
+  file = tmp_path / "sums.py"
+  file.write_text(SUMS)
+  changes = {"environment.spec": f"{file}:Sums(count=40)", **more}
+  return training.flags("configs/environment.py:tiny", SMALL | changes)
+
+
+def metrics_of(workdir):
+  """Metrics by step, without those of when a turn came.
+
+  That decides which tokens are prefilled together, and so the last bits of
+  their log-probabilities.
+  """
+  return [
+    {k: v for k, v in metrics.items() if "logprob_gap" not in k}
+    for metrics in training.metrics_of(workdir)
+  ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_kills_change_no_metric(tmp_path, staleness):
+  config = flags(
+    tmp_path,
+    **{
+      "rollout.max_staleness": staleness,
+      "environment.dynamic_sampling.max_prompts": 3,
+    },
+  )
+  whole, cut = tmp_path / "whole", tmp_path / "cut"
+  training.finish(training.start(whole, 4, config=config))
+  training.train_with_kills(cut, 4, config, (1, 3))
+  assert metrics_of(cut) == metrics_of(whole)
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_does(tmp_path):
+  config = flags(tmp_path)
+  one, two = tmp_path / "one", tmp_path / "two"
+  training.finish(training.start(one, 2, config=config))
+  training.train_on_two_processes(two, config)
+  for mine, theirs in zip(metrics_of(two), metrics_of(one), strict=True):
+    assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-4)
 
 
 PUBLISHED = {

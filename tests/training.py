@@ -86,6 +86,31 @@ def finish(process):
   assert process.returncode == 0, output[-3000:]
 
 
+def train_on_two_processes(workdir, config):
+  """Trains as two processes, whose samplers take different prompts."""
+  command = [sys.executable, "launch/local_multiprocess.py"]
+  command += ["--devices=1", "--processes=2", "--", "azr_jax.train"]
+  mesh = {"mesh.fsdp": 2, "rollout.mesh.data": 2}
+  mesh |= {"rollout.mesh.fsdp": 1, "rollout.mesh.tensor": 1}
+  subprocess.run(
+    [*command, *config, *(f"--config.{k}={v}" for k, v in mesh.items())]
+    + [f"--workdir={workdir}"],
+    cwd=ROOT,
+    env=environment(),
+    check=True,
+  )
+
+
+def train_with_kills(workdir, steps, config, lines):
+  """Trains to its end, killed each time that so many steps are recorded."""
+  for count in lines:
+    process = start(workdir, steps, config=config)
+    wait_for_line(workdir, count, process)
+    process.kill()
+    process.communicate()
+  finish(start(workdir, steps, config=config))
+
+
 def rows_of(workdir):
   """The lines of a run's metrics."""
   lines = (workdir / "metrics.jsonl").read_text().splitlines()
