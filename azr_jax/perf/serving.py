@@ -180,18 +180,20 @@ async def ask(
           "return_token_ids": True,
         }
         if rng.random() < cut_fraction:
-          answers.tokens += await _cut_off(session, f"{url}/completions", body)
+          # Other clients count while this one waits.
+          tokens = await _cut_off(session, f"{url}/completions", body)
+          answers.tokens += tokens
           answers.cut += 1
           continue
         try:
           async with session.post(f"{url}/completions", json=body) as reply:
             answer = await reply.json()
-          tokens = answer["choices"][0]["token_ids"]
+          token_ids = answer["choices"][0]["token_ids"]
         except (aiohttp.ClientError, KeyError, ValueError):
           answers.failed += 1
           continue
-        answers.tokens += len(tokens)
-        if tokens == references[question.seed]:
+        answers.tokens += len(token_ids)
+        if token_ids == references[question.seed]:
           answers.same += 1
         else:
           answers.different += 1
