@@ -72,7 +72,9 @@ def make(
     of_recent = None
     if recent is not None:
       of_entries = jax.tree.map(lambda _: recent_spec, recent.entries)
-      of_recent = RecentKV(of_entries, replicated)
+      of_recent = RecentKV(
+        of_entries, by_row if recent.count.ndim else replicated
+      )
     return jax.shard_map(
       attention,
       mesh=mesh,
@@ -128,30 +130,49 @@ def cached_attention(
   # Only the mask tells the queries of a group apart: one axis, Q = G x S.
   q_BKQE = jnp.moveaxis(q_BSKGE, 1, 3).reshape(B, K, G * S, E)
   if cache.live is not None and recent is not None:
-    out_BKGE = page_kernel.attend(
+    out_BKQE = page_kernel.attend(
       *(q_BKQE, new, cache.pool, cache.live, recent, layer),
       interpret=interpret,
     )
-    return out_BKGE.reshape(B, S, H, E)
-  index_Q = jnp.tile(jnp.arange(S), G)
+  else:
+    index_Q = jnp.tile(jnp.arange(S), G)
+    softmax = _attend_to_newer(q_BKQE, index_Q, new, recent, layer)
+    softmax = _attend_to_pages(softmax, q_BKQE, cache, layer, platform)
+    out_BKQE = softmax.sum_BKQE / softmax.total_BKQ[..., None]
+  out_BKGSE = out_BKQE.reshape(B, K, G, S, E)
+  return jnp.moveaxis(out_BKGSE, 3, 1).reshape(B, S, H, E).astype(q.dtype)
 
+
+def _attend_to_newer(
+  q: Float[Array, "B K Q E"],
+  index_Q: Int[Array, " Q"],
+  new: Entries,
+  recent: RecentKV | None,
+  layer: Int[Array, ""],
+) -> _Softmax:
+  """Returns the softmax over the tokens after the cache's.
+
+  Args:
+    q: queries.
+    index_Q: which of the new tokens each is of.
+    new: keys and values of the new tokens.
+    recent: the tokens between the cache's and these.
+    layer: which layer of them to read.
+  """
   # Every token sees itself, so the first maximum is that of a visible score.
-  last_Q, newer = index_Q, new
+  last_BQ, newer = index_Q[None], new
   if recent is not None:
-    last_Q = recent.count + index_Q
+    # A count for all rows is a row.
+    last_BQ = recent.count.reshape(-1, 1) + index_Q[None]
     entries = jax.tree.map(
       lambda x: jax.lax.dynamic_index_in_dim(x, layer), recent.entries
     )
     one_layer = jax.tree.map(lambda x: x[None], new)
     newer = pages.append(entries, one_layer, recent.count)
     newer = jax.tree.map(lambda x: x[0], newer)
-  seen_QN = jnp.arange(newer.v.shape[2])[None, :] <= last_Q[:, None]
+  seen_BQN = jnp.arange(newer.v.shape[2])[None, None] <= last_BQ[..., None]
   newer = newer.replace(k=jnp.swapaxes(newer.k, 2, 3))
-  softmax = _attend(None, q_BKQE, newer, seen_QN[None, None])
-  softmax = _attend_to_pages(softmax, q_BKQE, cache, layer, platform)
-  out_BKQE = softmax.sum_BKQE / softmax.total_BKQ[..., None]
-  out_BKGSE = out_BKQE.reshape(B, K, G, S, E)
-  return jnp.moveaxis(out_BKGSE, 3, 1).reshape(B, S, H, E).astype(q.dtype)
+  return _attend(None, q, newer, seen_BQN[:, None])
 
 
 def _attend_to_pages(

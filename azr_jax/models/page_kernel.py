@@ -31,7 +31,6 @@ from azr_jax.models.pages import (
   LivePages,
   Pool,
   RecentKV,
-  entries_of_page,
 )
 
 # Pages of a step of the grid, times key heads: of 512 tokens and 128 channels
@@ -132,48 +131,54 @@ def _vmem_bytes(
 
 
 def attend(
-  q: Float[Array, "B K G E"],
+  q: Float[Array, "B K Q E"],
   new: Entries,
   pool: Pool,
   live: LivePages,
   recent: RecentKV,
   layer: Int[Array, ""],
   interpret: bool = False,
-) -> Float[Array, "B K G E"]:
-  """Returns attention of one token of each row to all earlier ones and itself.
+) -> Float[Array, "B K Q E"]:
+  """Returns causal attention of S tokens of each row, to earlier ones too.
 
   Args:
-    q: scaled queries, those of a key head together.
-    new: keys and values of the same tokens.
+    q: scaled queries, those of a key head together, Q = G x S.
+    new: keys and values of the same tokens; with drafts S is above 1.
     pool: the device's pages.
     live: which of them hold entries.
     recent: the tokens between the pages' and these.
     layer: which layer of pool and recent tokens to read.
     interpret: run the kernel step by step on any device, for tests.
   """
-  B, K, G, E = q.shape
-  C = entries_of_page(pool)
+  B, K, Q, E = q.shape
+  S = new.v.shape[2]
   N = recent.entries.v.shape[3]
-  padded = G + -G % _SUBLANES
+  padded = Q + -Q % _SUBLANES
   # Row B takes the pages past the end of the list.
-  q = jnp.pad(q, ((0, 1), (0, 0), (0, padded - G), (0, 0)))
+  q = jnp.pad(q, ((0, 1), (0, 0), (0, padded - Q), (0, 0)))
   pages = max(1, PAGES_PER_STEP // K)
   rows = max(n for n in range(1, _ROWS_PER_STEP + 1) if B % n == 0)
   page_steps = -(-live.count[0] // pages)
   own = _own(new)
   in_pages, in_recent = jax.tree.leaves(pool), jax.tree.leaves(recent.entries)
 
-  scalars = jnp.stack([layer, page_steps, recent.count]).astype(jnp.int32)
+  scalars = jnp.stack([layer, page_steps]).astype(jnp.int32)
+  counts = jnp.broadcast_to(recent.count, B)
   softmax = (B + 1, K, padded)
   scratch = [
     pltpu.VMEM((*softmax, n), jnp.float32) for n in (_LANES, _LANES, E)
   ]
   out = pl.pallas_call(
     functools.partial(
-      _kernel, heads=K, pages=pages, rows=rows, arrays=len(in_pages)
+      _kernel,
+      tokens=S,
+      heads=K,
+      pages=pages,
+      rows=rows,
+      arrays=len(in_pages),
     ),
     grid_spec=pltpu.PrefetchScalarGridSpec(
-      num_scalar_prefetch=4,
+      num_scalar_prefetch=5,
       grid=(page_steps + B // rows,),
       in_specs=[
         *(_whole(*x.shape) for x in (q, *own)),
@@ -186,13 +191,7 @@ def attend(
       scratch_shapes=scratch,
     ),
     out_shape=jax.ShapeDtypeStruct((B, K, padded, E), q.dtype),
-    # For one page of every row: how many there are depends on the data.
-    cost_estimate=pl.CostEstimate(
-      flops=4 * B * K * padded * E * C,
-      bytes_accessed=B
-      * sum(math.prod(x.shape[2:]) * x.dtype.itemsize for x in in_pages),
-      transcendentals=B * K * padded * C,
-    ),
+    cost_estimate=_cost(pool, padded, B),
     compiler_params=pltpu.CompilerParams(
       vmem_limit_bytes=_vmem_bytes(pool, padded, B, pages, rows * N)
     ),
@@ -203,23 +202,45 @@ def attend(
     live.page,
     live.row,
     live.seen,
+    counts,
     q,
     *own,
     *in_recent,
     *(x for x in in_pages for _ in range(pages)),
   )
-  return out[:, :, :G]
+  return out[:, :, :Q]
+
+
+def _cost(pool: Pool, padded: int, rows: int) -> pl.CostEstimate:
+  """Returns the cost of a page of every row; how many there are is data.
+
+  Args:
+    pool: the device's pages.
+    padded: queries of a key head.
+    rows: of the device.
+  """
+  _, _, K, C, E = pool.v.shape
+  pages = jax.tree.leaves(pool)
+  page_bytes = sum(math.prod(x.shape[2:]) * x.dtype.itemsize for x in pages)
+  return pl.CostEstimate(
+    flops=4 * rows * K * padded * E * C,
+    bytes_accessed=rows * page_bytes,
+    transcendentals=rows * K * padded * C,
+  )
 
 
 def _own(new: Entries) -> tuple[jax.Array, jax.Array]:
-  """Returns keys and values [B, K, E] of the tokens that are run."""
-  k, v = new.k[:, :, 0], new.v[:, :, 0]
-  if new.k_scale is None or new.v_scale is None:
-    return k, v
-  return (
-    quantization.dequantize(k, new.k_scale[:, :, 0], (2,)),
-    quantization.dequantize(v, new.v_scale[:, :, 0], (2,)),
-  )
+  """Returns keys and values of the tokens that are run.
+
+  They are [B, K, E] of one token of each row, of several [B, K, S, E].
+  """
+  k, v = new.k, new.v
+  if new.k_scale is not None and new.v_scale is not None:
+    k = quantization.dequantize(k, new.k_scale, (3,))
+    v = quantization.dequantize(v, new.v_scale, (3,))
+  if k.shape[2] == 1:
+    return k[:, :, 0], v[:, :, 0]
+  return k, v
 
 
 def _kernel(
@@ -227,10 +248,12 @@ def _kernel(
   page_ref: Any,
   row_ref: Any,
   seen_ref: Any,
+  count_ref: Any,
   q_ref: Any,
   k_ref: Any,
   v_ref: Any,
   *refs: Any,
+  tokens: int,
   heads: int,
   pages: int,
   rows: int,
@@ -238,7 +261,7 @@ def _kernel(
 ) -> None:
   """Adds some pages to the softmax of their rows, or ends that of some rows."""
   del page_ref  # The block specifications read it.
-  step, page_steps, count = pl.program_id(0), scalars_ref[1], scalars_ref[2]
+  step, page_steps = pl.program_id(0), scalars_ref[1]
   recent_refs, page_refs = refs[:arrays], refs[arrays:-4]
   out_ref, maximum_ref, total_ref, sum_ref = refs[-4:]
 
@@ -272,21 +295,37 @@ def _kernel(
         read = _read(recent_refs, (number,), head)
         part = _joined(
           (maximum_ref[row, head], total_ref[row, head], sum_ref[row, head]),
-          _softmax(q, *read, 1, count),
+          _softmax(q, *read, 1, count_ref[row]),
         )
-        own = pl.ds(head, 1)
-        k, v = k_ref[row, own, :], v_ref[row, own, :]
-        # A product with one key is no matrix product to the compiler.
-        score = jnp.sum(
-          q.astype(jnp.float32) * k.astype(jnp.float32), axis=-1, keepdims=True
-        )
-        itself = (
-          jnp.broadcast_to(score, part[0].shape),
-          jnp.ones_like(part[1]),
-          jnp.broadcast_to(v.astype(jnp.float32), part[2].shape),
-        )
-        _, total, weighted = _joined(part, itself)
+        if tokens == 1:
+          own = pl.ds(head, 1)
+          own = _of_itself(q, k_ref[row, own, :], v_ref[row, own, :])
+        else:
+          query = jax.lax.broadcasted_iota(jnp.int32, (q.shape[0], 1), 0)
+          seen = jax.lax.rem(query, tokens) + 1
+          own = _softmax(q, k_ref[row, head], v_ref[row, head], (), 1, seen)
+        _, total, weighted = _joined(part, own)
         out_ref[row, head] = (weighted / total[:, :1]).astype(out_ref.dtype)
+
+
+def _of_itself(q: jax.Array, k: jax.Array, v: jax.Array) -> Softmax:
+  """Returns the softmax over one token.
+
+  Args:
+    q: queries [G, E].
+    k: [1, E], the token's key.
+    v: [1, E], its value.
+  """
+  # A product with one key is no matrix product to the compiler.
+  score = jnp.sum(
+    q.astype(jnp.float32) * k.astype(jnp.float32), axis=-1, keepdims=True
+  )
+  lanes = (q.shape[0], _LANES)
+  return (
+    jnp.broadcast_to(score, lanes),
+    jnp.ones(lanes, jnp.float32),
+    jnp.broadcast_to(v.astype(jnp.float32), q.shape),
+  )
 
 
 def _read(
@@ -321,7 +360,7 @@ def _softmax(
     v: [T, E], their values.
     scales: [1, T] of keys and of values, if they have any.
     axis: that of the channels in the keys.
-    seen: how many of the tokens are there.
+    seen: how many of the tokens are there, for all queries or [G, 1].
   """
   scores = jax.lax.dot_general(
     q,

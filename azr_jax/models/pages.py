@@ -96,11 +96,12 @@ class LivePages(flax.struct.PyTreeNode):
 
 
 class RecentKV(flax.struct.PyTreeNode):
-  """Keys and values of the S tokens after a cache's, aligned in all rows.
+  """Keys and values of the S tokens after a cache's.
 
   Attributes:
     entries: of all layers.
-    count: int32 [], how many of them are filled.
+    count: int32 [], how many of them are filled; [R] if each row has as many
+      as it has, which drafts need.
   """
 
   entries: Entries
@@ -262,8 +263,25 @@ def copy_pages(
 
 
 @jax.named_scope("cache_write")
-def append(into: Entries, new: Entries, start: Int[Array, ""]) -> Entries:
-  """Returns entries of all layers with those of S tokens stored at `start`."""
+def append(
+  into: Entries, new: Entries, start: Int[Array, ""] | Int[Array, " R"]
+) -> Entries:
+  """Returns entries of all layers with those of S tokens stored at `start`.
+
+  Args:
+    into: room for entries.
+    new: the tokens' entries.
+    start: where they begin, in all rows or in each.
+  """
+  if start.ndim:
+    of_rows = jax.vmap(
+      lambda into, new, start: jax.lax.dynamic_update_slice_in_dim(
+        into, new.astype(into.dtype), start, 2
+      ),
+      in_axes=(1, 1, 0),
+      out_axes=1,
+    )
+    return jax.tree.map(lambda into, new: of_rows(into, new, start), into, new)
   return jax.tree.map(
     lambda into, new: jax.lax.dynamic_update_slice_in_dim(
       into, new.astype(into.dtype), start, 3

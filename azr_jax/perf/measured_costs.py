@@ -16,8 +16,7 @@ from azr_jax.models import cached_attention
 from azr_jax.perf import forecast, updating
 from azr_jax.perf.sampler_forecast import DecodeCost, SamplerCosts
 from azr_jax.rollout import changes as changes_lib
-from azr_jax.rollout import decode as decode_lib
-from azr_jax.rollout import prefill_scheduler
+from azr_jax.rollout import decode_state, prefill_scheduler
 from azr_jax.rollout.engine import Engine
 from azr_jax.types import Params
 
@@ -136,7 +135,7 @@ class _Calls:
 
 def busy_slots(
   engine: Engine, slots: int, length: int, tokens: int
-) -> decode_lib.Changes:
+) -> decode_state.Changes:
   """Returns the changes that fill all slots with sequences.
 
   Args:

@@ -25,8 +25,7 @@ from azr_jax.learner.train_state import TrainState
 from azr_jax.models import pages, sampling_params, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout import changes, prefill_scheduler
-from azr_jax.rollout import decode as decode_lib
+from azr_jax.rollout import changes, decode_state, prefill_scheduler
 from azr_jax.rollout import engine as engine_lib
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.trainer import build
@@ -71,7 +70,7 @@ class _Sampling:
   engine: engine_lib.Engine
   params: types.Params
   pool: pages.Pool
-  slots: decode_lib.Slots
+  slots: decode_state.Slots
 
 
 def start_programs(
@@ -273,17 +272,30 @@ def _sampling_programs(
   nothing = changes.no_changes(
     num_slots, engine.devices, engine.max_pages_per_row
   )
-  return [
-    *map(prefill, reversed(engine.prefill_chunks)),
-    Program(
-      "decode",
+
+  def decode(name: str, context: jax.ShapeDtypeStruct | None) -> Program:
+    return Program(
+      name,
       lambda: engine.decode.lower(
-        params, pool, slots, _shapes_of(nothing), _ints(_NUM_STOP_IDS), _ints()
+        params,
+        pool,
+        slots,
+        _shapes_of(nothing).replace(context=context),
+        _ints(_NUM_STOP_IDS),
+        _ints(),
       ),
       train_bytes,
       cache_bytes,
-    ),
-  ]
+    )
+
+  programs = [*map(prefill, reversed(engine.prefill_chunks))]
+  programs.append(decode("decode", None))
+  speculation = c.rollout.speculation
+  if speculation.drafts:
+    programs.append(
+      decode("decode_drafts", _ints(num_slots, speculation.context))
+    )
+  return programs
 
 
 def _shapes_of(tree: Any) -> Any:
@@ -382,7 +394,7 @@ def _abstract_sampling(
   )
   pool = jax.eval_shape(engine.init_pool)
   # The number of slots is a constant of the program.
-  slots = jax.eval_shape(lambda: decode_lib.init_slots(engine.slot_counts[0]))
+  slots = jax.eval_shape(lambda: decode_state.init_slots(engine.slot_counts[0]))
   return _Sampling(
     engine,
     _with_shardings(params, engine.param_shardings),

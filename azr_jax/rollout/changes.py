@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from azr_jax.rollout.decode import Changes
+from azr_jax.rollout.decode_state import Changes
 from azr_jax.rollout.sequence import SequenceState
 
 _KEY_WORDS = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))

@@ -24,6 +24,7 @@ from azr_jax.models import (
 )
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import decode as decode_lib
+from azr_jax.rollout import decode_state
 from azr_jax.rollout import prefill as prefill_lib
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.types import Params, Rules, Shardings
@@ -52,8 +53,8 @@ class Engine:
     init_slots: B -> slots, all of them done.
     prefill: `prefill.prefill` without model and mesh; donates the pages.
     compact: `decode.compact`.
-    decode: `decode.decode` without model, truncation, steps and mesh; donates
-      pages and slots.
+    decode: `decode.decode` without model, settings and mesh; donates pages and
+      slots. With drafts it is another program.
   """
 
   settings: SamplerSettings
@@ -63,7 +64,7 @@ class Engine:
   num_pages: int
   param_shardings: Shardings
   pool_sharding: NamedSharding
-  slots_sharding: decode_lib.Slots
+  slots_sharding: decode_state.Slots
   compute_params: Callable[[Params], Params]
   init_pool: Wrapped
   init_slots: Wrapped
@@ -132,7 +133,7 @@ def make_engine(
   )
   pool_sharding = mesh_lib.cache_sharding(mesh, c.num_kv_heads)
   by_row: Any = mesh_lib.batch_sharding(mesh)
-  slots_sharding = decode_lib.Slots(*[by_row] * 7)
+  slots_sharding = decode_state.Slots(*[by_row] * 7)
   param_shardings = mesh_lib.param_shardings(
     transformer.abstract_params(model), mesh, rules
   )
@@ -167,14 +168,14 @@ def make_engine(
       out_shardings=pool_sharding,
     ),
     init_slots=jax.jit(
-      decode_lib.init_slots, static_argnums=0, out_shardings=slots_sharding
+      decode_state.init_slots, static_argnums=0, out_shardings=slots_sharding
     ),
     prefill=jax.jit(
       functools.partial(prefill_lib.prefill, model, **on_mesh),
       out_shardings=pool_sharding,
       donate_argnums=1,
     ),
-    compact=jax.jit(decode_lib.compact, out_shardings=slots_sharding),
+    compact=jax.jit(decode_state.compact, out_shardings=slots_sharding),
     decode=_make_decode(
       model, on_mesh, pool_sharding, slots_sharding, settings
     ),
@@ -185,7 +186,7 @@ def _make_decode(
   model: transformer.Transformer,
   on_mesh: dict[str, Any],
   pool_sharding: NamedSharding,
-  slots_sharding: decode_lib.Slots,
+  slots_sharding: decode_state.Slots,
   settings: SamplerSettings,
 ) -> Wrapped:
   """Returns the jitted decode loop; it donates pages and slots."""
@@ -197,6 +198,7 @@ def _make_decode(
       decode_lib.decode,
       model,
       truncation=settings.truncation,
+      speculation=settings.speculation,
       steps=settings.decode_chunk,
       lists_pages=settings.lists_pages(mesh_lib.platform(on_mesh["mesh"])),
       **on_mesh,
@@ -204,7 +206,7 @@ def _make_decode(
     out_shardings=(
       pool_sharding,
       slots_sharding,
-      decode_lib.DecodeOutput(*[replicated] * 4),
+      decode_state.DecodeOutput(*[replicated] * 5),
     ),
     donate_argnums=(1, 2),
   )

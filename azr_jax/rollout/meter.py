@@ -29,6 +29,7 @@ class Counts:
     iterations: of the decode loop, in all calls.
     slot_steps: iterations of the decode loop, times its slots.
     live_slot_steps: those in which the slot's sequence got a token.
+    decoded: tokens of the decode loop, those after the end of a response too.
     alone_s: seconds of the calls of the decode loop that ran alone: no other
       program was sent between the call before and this one.
     alone_steps: iterations of these calls.
@@ -43,6 +44,7 @@ class Counts:
   iterations: int = 0
   slot_steps: int = 0
   live_slot_steps: int = 0
+  decoded: int = 0
   alone_s: float = 0.0
   alone_steps: int = 0
   alone_entries: int = 0
@@ -127,26 +129,35 @@ class RequestMeter:
     if self._ready_at is None and result.is_ready():
       self._ready_at = self._now()
 
-  def fetched(self, num_generated: np.ndarray, lengths: Sequence[int]) -> None:
+  def fetched(
+    self,
+    num_generated: np.ndarray,
+    iterations: np.ndarray,
+    lengths: Sequence[int],
+  ) -> None:
     """Counts a call whose tokens have been fetched.
 
     Args:
       num_generated: int [B], how many tokens each slot got.
+      iterations: int [B], of the loop, in which it got them.
       lengths: B numbers of cache entries that each slot's sequence had before
         the call; those of slots that got no tokens do not matter.
     """
     end = self._ready_at or self._now()
     start = end if self._sent_at is None else self._sent_at
-    steps = int(num_generated.max(initial=0))
+    steps = int(iterations.max(initial=0))
     # A slot that is done gets no more tokens, so the tokens of a slot are those
-    # of the first iterations. Its n-th one attends to n - 1 entries more.
-    new = num_generated.astype(np.int64)
-    entries = int(np.sum(new * np.asarray(lengths) + new * (new - 1) // 2))
+    # of the first iterations. Its n-th one attends to the entries of those
+    # before, without drafts n - 1.
+    new, live = num_generated.astype(np.int64), iterations.astype(np.int64)
+    own = (new - 1) * live // 2
+    entries = int(np.sum(live * np.asarray(lengths) + own))
     counts = Counts(
       calls=1,
       iterations=steps,
       slot_steps=steps * len(new),
-      live_slot_steps=int(new.sum()),
+      live_slot_steps=int(live.sum()),
+      decoded=int(new.sum()),
     )
     if self._alone:
       counts += Counts(

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from azr_jax.models import pages, transformer
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout import decode as decode_lib
+from azr_jax.rollout.decode_steps import forward
 from azr_jax.types import Leaf, Params
 
 
@@ -62,7 +62,7 @@ def prefill(
   S = batch.tokens.shape[1]
   positions = batch.starts[:, None] + jnp.arange(S)[None, :]
   cache = pages.PagedCache(pool, batch.table, batch.starts, order)
-  _, new = decode_lib.forward(model, params, batch.tokens, positions, cache)
+  _, new = forward(model, params, batch.tokens, positions, cache)
   return per_device(
     pages.write_entries,
     in_specs=(pool_spec, pool_spec, by_row, by_row, by_row),

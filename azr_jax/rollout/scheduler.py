@@ -23,9 +23,9 @@ import jax
 import numpy as np
 
 from azr_jax import types
-from azr_jax.rollout import conversations
-from azr_jax.rollout import decode as decode_lib
+from azr_jax.rollout import conversations, decode_state
 from azr_jax.rollout.admission import Admission
+from azr_jax.rollout.draft_policy import DraftPolicy
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.environment import ToolOutput
 from azr_jax.rollout.kv_cache import KVCache
@@ -77,6 +77,8 @@ class Scheduler:
     self._stop_ids = stop_ids
     self._response_end = response_end
     self._cache = cache
+    self._draft_policy = DraftPolicy(engine.settings.speculation)
+    self._has_drafts = False
     self.stages = Stages(engine.settings.prompt_buckets)
     self._slots = SlotTable(engine, self.stages, meter)
     self._allocator = PageAllocator(
@@ -162,7 +164,7 @@ class Scheduler:
       self.stages.resuming.append(sequence)
 
   @functools.partial(jax.profiler.annotate_function, name="decode")
-  def decode(self) -> decode_lib.DecodeOutput:
+  def decode(self) -> decode_state.DecodeOutput:
     """Starts the next call of the decode loop; does not wait for it."""
     self._allocator.allocate_running()
     slots, decoding = len(self._slots), len(self.stages.running)
@@ -175,19 +177,26 @@ class Scheduler:
       environment.record_occupancy(
         decoding, len(self.stages.awaiting_tools), slots
       )
+    self._has_drafts = self._draft_policy.begin_call(decoding)
+    return self._send(self._has_drafts, max(0, min_active))
+
+  def _send(
+    self, drafts: bool, min_active: int = 0
+  ) -> decode_state.DecodeOutput:
+    """Starts a call of the decode loop, with or without drafts."""
     self.meter.record_decode_dispatch()
     self._cache.pool, self._slots.state, output = self._engine.decode(
       self._params,
       self._cache.pool,
       self._slots.state,
-      self._slots.take_changes(),
+      self._slots.take_changes(drafts),
       self._stop_ids,
-      np.int32(max(0, min_active)),
+      np.int32(min_active),
     )
     return output
 
   @functools.partial(jax.profiler.annotate_function, name="collect_tokens")
-  def collect(self, output: decode_lib.DecodeOutput) -> list[SequenceState]:
+  def collect(self, output: decode_state.DecodeOutput) -> list[SequenceState]:
     """Adds the generated tokens to the sequences.
 
     Args:
@@ -198,7 +207,11 @@ class Scheduler:
     """
     in_slots = self._slots.sequences
     lengths = [s.cached.count if s and s.cached else 0 for s in in_slots]
-    self.meter.fetched(np.asarray(output.num_generated), lengths)
+    generated = np.asarray(output.num_generated)
+    iterations = np.asarray(output.iterations)
+    if self._has_drafts:
+      self._draft_policy.end_call(int(generated.sum()), int(iterations.sum()))
+    self.meter.fetched(generated, iterations, lengths)
     ended = self.stages.take_ended()
     for slot, sequence in enumerate(in_slots):
       if sequence is None:
@@ -216,7 +229,7 @@ class Scheduler:
     conversations.forget(sequence)
 
   def _collect_slot(
-    self, slot: int, sequence: SequenceState, output: decode_lib.DecodeOutput
+    self, slot: int, sequence: SequenceState, output: decode_state.DecodeOutput
   ) -> None:
     """Adds one slot's new tokens, and looks for the end of the response."""
     count = int(output.num_generated[slot])
@@ -292,4 +305,6 @@ class Scheduler:
         self._slots.change_count(slots)
         self._slots.change_count(more)
         self._slots.change_count(slots)
-      jax.block_until_ready(self.decode())
+      speculation = self._engine.settings.speculation
+      for drafts in (False, True) if speculation.drafts else (False,):
+        jax.block_until_ready(self._send(drafts))

@@ -65,6 +65,7 @@ class SequenceState:
     num_known: tokens that it had when it was submitted, if an earlier step
       sampled them.
     step_tokens: tokens that it may get until it is paused; 0: any number.
+    siblings: the samples of its prompt, itself among them.
     completion_future: the future of its completion.
   """
 
@@ -80,6 +81,7 @@ class SequenceState:
   finish_reason: str | None = None
   num_known: int = 0
   step_tokens: int = 0
+  siblings: "Sequence[SequenceState]" = ()
   completion_future: "Future[types.Completion]" = dataclasses.field(
     default_factory=Future
   )

@@ -9,6 +9,7 @@ from jax.typing import DTypeLike
 from azr_jax.config.settings import Settings, setting
 from azr_jax.models.operations import SamplingDtypes
 from azr_jax.models.quantization import DTYPES
+from azr_jax.rollout.speculation_settings import SpeculationSettings
 from azr_jax.rollout.token_sampling import Truncation
 
 # How decoding reads the pages of its cache.
@@ -67,6 +68,7 @@ class SamplerSettings(Settings):
   """The declared shapes and rules of sampling."""
 
   mesh: RolloutMeshSettings = RolloutMeshSettings()
+  speculation: SpeculationSettings = SpeculationSettings()
   slots: int = setting(64, "sequences that are decoded together", minimum=1)
   prompt_buckets: tuple[int, ...] = setting(
     (128, 256), "prompt lengths that are compiled, tokens", accepts=_ASCENDING

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from azr_jax.rollout import decode as decode_lib
+from azr_jax.rollout import decode_state, draft_policy
 from azr_jax.rollout.changes import ChangesBuilder
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.meter import RequestMeter
@@ -71,9 +71,17 @@ class SlotTable:
     self._stages.running.remove(sequence)
     self.changes.leave(slot, sequence)
 
-  def take_changes(self) -> decode_lib.Changes:
-    """Returns the changes since the last call of the decode loop."""
-    return self.changes.take(self.sequences)
+  def take_changes(self, drafts: bool) -> decode_state.Changes:
+    """Returns the changes since the last call of the decode loop.
+
+    Args:
+      drafts: whether the next call has drafts.
+    """
+    changes = self.changes.take(self.sequences)
+    if not drafts:
+      return changes
+    size = self._engine.settings.speculation.context
+    return changes.replace(context=draft_policy.contexts(self.sequences, size))
 
   def resize(self, needed: int) -> None:
     """Changes the number of slots to the smallest count that is enough.

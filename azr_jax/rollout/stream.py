@@ -15,7 +15,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.rollout import decode as decode_lib
+from azr_jax.rollout import decode_state
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.environment import Environment
 from azr_jax.rollout.kv_cache import KVCache
@@ -86,7 +86,7 @@ class Stream:
     self._scheduler: Scheduler | None = None
     # It outlives the scheduler, for prompts to come, but not the parameters.
     self._cache: KVCache | None = None
-    self._output: decode_lib.DecodeOutput | None = None
+    self._output: decode_state.DecodeOutput | None = None
     self._ended: list[SequenceState] = []
     self._span = contextlib.ExitStack()
     # Sequences without a scheduler: they wait for parameters or for memory.
@@ -158,6 +158,8 @@ class Stream:
       SequenceState(request, sample, step_tokens=step_tokens)
       for sample in range(n)
     ]
+    for sequence in sequences:
+      sequence.siblings = sequences
     for sequence in sequences if self._restored else ():
       known = self._restored.pop(sample_id(sequence), None)
       if known is not None:

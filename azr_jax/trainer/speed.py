@@ -46,6 +46,7 @@ class Speed:
     self._chip = chip or chip_of(mesh)
     self._config = experiment.source.config
     self._dtypes = shared.rollout.dtypes(shared.model.dtype)
+    self._has_drafts = shared.rollout.speculation.drafts > 0
     self._devices = mesh.size
     self._num_replicas = experiment.sampler.num_replicas
     # A critic is a second network of the same shape.
@@ -90,6 +91,9 @@ class Speed:
     if counts.slot_steps:
       live = counts.live_slot_steps / counts.slot_steps
       metrics["device/rollout/live_slots_fraction"] = live
+    if self._has_drafts and counts.live_slot_steps:
+      accepted = counts.decoded / counts.live_slot_steps
+      metrics["device/rollout/acceptance_length"] = accepted
     if counts.prefilled + counts.reused:
       known = counts.reused / (counts.prefilled + counts.reused)
       metrics["device/rollout/prefix_cached_fraction"] = known

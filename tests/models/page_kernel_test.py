@@ -43,7 +43,8 @@ def cache_of(lengths, kv_heads, head_size, dtype, seed=0):
     ),
   ],
 )
-def test_the_kernel_equals_the_loop(lengths, kv_heads, group):
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_the_kernel_equals_the_loop(lengths, kv_heads, group, tokens):
   rows, head_size, layer = len(lengths), 64, jnp.int32(1)
   cache = cache_of(lengths, kv_heads, head_size, jnp.float32)
   rng = np.random.default_rng(1)
@@ -51,11 +52,14 @@ def test_the_kernel_equals_the_loop(lengths, kv_heads, group):
   def draw(*shape):
     return jnp.asarray(rng.normal(size=shape), jnp.float32)
 
-  q = draw(rows, 1, kv_heads * group, head_size)
-  new = pages.Entries(*(draw(rows, kv_heads, 1, head_size) for _ in range(2)))
+  q = draw(rows, tokens, kv_heads * group, head_size)
+  new = pages.Entries(
+    *(draw(rows, kv_heads, tokens, head_size) for _ in range(2))
+  )
   recent = pages.RecentKV(
     pages.Entries(*(draw(2, rows, kv_heads, 16, head_size) for _ in range(2))),
-    jnp.int32(3),
+    # With drafts, rows have gone on by different numbers of tokens.
+    jnp.int32(3) if tokens == 1 else jnp.arange(rows) % 13,
   )
   live = page_kernel.live_pages(cache.table, cache.length, PAGE)
 

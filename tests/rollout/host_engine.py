@@ -8,7 +8,7 @@ import dataclasses
 
 import numpy as np
 
-from azr_jax.rollout import decode, engine
+from azr_jax.rollout import decode_state, engine
 
 VOCABULARY, BASE, PRIME = 120, 131, 1_000_003
 
@@ -53,7 +53,7 @@ class HostEngine:
 
   def init_slots(self, slots):
     zeros = np.zeros(slots, np.int64)
-    return decode.Slots(
+    return decode_state.Slots(
       *[zeros] * 4,
       np.ones(slots, bool),
       np.ones(slots),
@@ -62,7 +62,7 @@ class HostEngine:
 
   def compact(self, slots, kept):
     values = (getattr(slots, f.name)[kept] for f in dataclasses.fields(slots))
-    return decode.Slots(*values)
+    return decode_state.Slots(*values)
 
   def _write(self, pages, table, start, tokens):
     for position, token in enumerate(tokens, start):
@@ -131,4 +131,7 @@ class HostEngine:
       self._write(pool[slot // rows], table, start, prefixes[slot][start:])
     new = new.replace(length=new.length + generated)
     done = new.done.copy().view(_Ready)
-    return pool, new, decode.DecodeOutput(tokens, tokens * 0.0, generated, done)
+    output = decode_state.DecodeOutput(
+      tokens, tokens * 0.0, generated, done, generated
+    )
+    return pool, new, output

@@ -1,0 +1,190 @@
+"""Iterations of the decode loop: of a token, and of a token with drafts.
+
+Axis letters are those of `types.py`; B counts slots, N the new tokens of one
+call.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from azr_jax.models import pages, transformer
+from azr_jax.rollout import drafts as drafts_lib
+from azr_jax.rollout import token_sampling
+from azr_jax.rollout.decode_state import Carry, DecodeOutput
+from azr_jax.rollout.speculation_settings import SpeculationSettings
+from azr_jax.types import Params
+
+
+def decode_step(
+  model: transformer.Transformer,
+  params: Params,
+  cache: pages.PagedCache,
+  stop_ids: Int[Array, " I"],
+  truncation: token_sampling.Truncation,
+  carry: Carry,
+) -> Carry:
+  """Runs the decoder on the last token of each slot and samples the next.
+
+  Args:
+    model: the decoder.
+    params: its parameters.
+    cache: keys and values from before this call.
+    stop_ids: as for `decode`.
+    truncation: as for `decode`.
+    carry: the result of the last iteration.
+  """
+  step, slots, output, recent, _ = carry
+  hidden_BSD, new = forward(
+    model,
+    params,
+    slots.token[:, None],
+    (cache.length + step)[:, None],
+    cache,
+    pages.RecentKV(recent, step),
+  )
+  recent = pages.append(recent, new, step)
+  logits = unembed(model, params, hidden_BSD[:, 0])
+  keys = jax.random.wrap_key_data(slots.key_data)
+  keys = jax.vmap(jax.random.fold_in)(keys, slots.num_tokens)
+  token, logprob = token_sampling.sample_tokens(
+    logits, keys, slots.temperature, truncation
+  )
+  active = ~slots.done
+  num_tokens = slots.num_tokens + active
+  stopped = jnp.any(token[:, None] == stop_ids[None, :], axis=-1)
+  done = slots.done | stopped | (num_tokens >= slots.max_new_tokens)
+  slots = slots.replace(
+    token=jnp.where(active, token, slots.token),
+    num_tokens=num_tokens,
+    done=done,
+  )
+  output = _add_tokens(output, token, logprob, active).replace(done=done)
+  return Carry(step + 1, slots, output, recent)
+
+
+def _add_tokens(
+  output: DecodeOutput,
+  token: Int[Array, " B"],
+  logprob: Float[Array, " B"],
+  active: Bool[Array, " B"],
+) -> DecodeOutput:
+  """Returns the output with a token more in each active slot."""
+  B, N = output.tokens.shape
+  rows = jnp.arange(B)
+  # The index of a slot that is done is out of bounds, so its token is dropped.
+  index = jnp.where(active, output.num_generated, N)
+  return output.replace(
+    tokens=output.tokens.at[rows, index].set(token, mode="drop"),
+    logprobs=output.logprobs.at[rows, index].set(logprob, mode="drop"),
+    num_generated=output.num_generated + active,
+    iterations=output.iterations + active,
+  )
+
+
+def draft_step(
+  speculation: SpeculationSettings,
+  model: transformer.Transformer,
+  params: Params,
+  cache: pages.PagedCache,
+  stop_ids: Int[Array, " I"],
+  truncation: token_sampling.Truncation,
+  carry: Carry,
+) -> Carry:
+  """Runs the last token of each slot and drafts, and keeps what is right.
+
+  Args:
+    speculation: how drafts are made.
+    model: the decoder.
+    params: its parameters.
+    cache: keys and values from before this call.
+    stop_ids: as for `decode`.
+    truncation: as for `decode`.
+    carry: the result of the last iteration.
+  """
+  step, slots, output, recent, context = carry
+  assert context is not None
+  B, N = output.tokens.shape
+  start = output.num_generated
+  end = context.shape[1] - N + start
+  drafts = drafts_lib.propose(
+    context, end, speculation.drafts, speculation.min_match
+  )
+  # Any token stands where there is no draft; none is accepted there.
+  tokens = jnp.concatenate(
+    [slots.token[:, None], jnp.maximum(drafts, 0)], axis=1
+  )
+  S = tokens.shape[1]
+  hidden_BSD, new = forward(
+    model,
+    params,
+    tokens,
+    (cache.length + start)[:, None] + jnp.arange(S)[None, :],
+    cache,
+    pages.RecentKV(recent, start),
+  )
+  recent = pages.append(recent, new, start)
+  logits = unembed(model, params, hidden_BSD.reshape(B * S, -1))
+  tokens, logprobs = drafts_lib.sample(
+    logits.reshape(B, S, -1),
+    jax.random.wrap_key_data(slots.key_data),
+    slots.num_tokens,
+    slots.temperature,
+    truncation,
+  )
+  is_stop = jnp.any(tokens[..., None] == stop_ids[None, None], axis=-1)
+  room = jnp.minimum(slots.max_new_tokens - slots.num_tokens, N - start)
+  counts = drafts_lib.num_accepted(
+    tokens, drafts, is_stop, jnp.where(slots.done, 0, room)
+  )
+  counted = jnp.arange(S)[None, :] < counts[:, None]
+  last = jnp.take_along_axis(tokens, jnp.maximum(counts - 1, 0)[:, None], 1)
+  num_tokens = slots.num_tokens + counts
+  done = slots.done | jnp.any(is_stop & counted, axis=1)
+  done |= num_tokens >= slots.max_new_tokens
+  slots = slots.replace(
+    token=jnp.where(counts > 0, last[:, 0], slots.token),
+    num_tokens=num_tokens,
+    done=done,
+  )
+  output = output.replace(
+    tokens=drafts_lib.append(output.tokens, start, tokens, counts),
+    logprobs=drafts_lib.append(output.logprobs, start, logprobs, counts),
+    num_generated=start + counts,
+    done=done,
+    iterations=output.iterations + (counts > 0),
+  )
+  context = drafts_lib.append(context, end, tokens, counts)
+  return Carry(step + 1, slots, output, recent, context)
+
+
+def forward(
+  model: transformer.Transformer,
+  params: Params,
+  tokens: Int[Array, "B S"],
+  positions: Int[Array, "B S"],
+  cache: pages.PagedCache,
+  recent: pages.RecentKV | None = None,
+) -> tuple[Float[Array, "B S D"], pages.Entries]:
+  """Runs the decoder on new tokens of sequences that a cache holds.
+
+  Returns:
+    Final hidden states, and the new tokens' keys and values of all layers for
+    the caller to store.
+  """
+  outputs: Any = model.apply(
+    {"params": params}, tokens, positions, cache=cache, recent=recent
+  )
+  hidden_BSD, new = outputs
+  return hidden_BSD, new
+
+
+@jax.named_scope("logits")
+def unembed(
+  model: transformer.Transformer, params: Params, hidden: Float[Array, "B D"]
+) -> Float[Array, "B V"]:
+  """Returns the logits of final hidden states, in float32."""
+  head = transformer.unembedding(params, model.config).astype(hidden.dtype)
+  return jnp.matmul(hidden, head, preferred_element_type=jnp.float32)

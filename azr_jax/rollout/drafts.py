@@ -1,0 +1,131 @@
+"""Drafts of the next tokens, and which of them count.
+
+A draft continues the text as an earlier place did that ends alike: of the
+sequence itself, its prompt, or another sample of the prompt. The decoder runs
+all drafts of a slot in one iteration and draws a token after each, with the key
+that this token has anyway. A draw counts if all drafts before it equal the
+draws before it. So a sequence has the tokens that it has without drafts, up to
+rounding, and a draft is accepted with its probability, as in speculative
+sampling (Leviathan et al., arXiv 2211.17192) with drafts of probability 1.
+
+Axis letters: B counts slots, T tokens of the context, D drafts, S = D + 1.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, Shaped
+
+from azr_jax.rollout import token_sampling
+
+# Where the context has no token. Nothing matches it, and no draft is it.
+NO_TOKEN = -1
+# An earlier place whose last tokens equal so many is as good as any.
+_LONGEST_MATCH = 8
+
+
+@jax.named_scope("drafts")
+def propose(
+  context: Int[Array, "B T"],
+  end: Int[Array, ""] | Int[Array, " B"],
+  drafts: int,
+  min_match: int,
+) -> Int[Array, "B D"]:
+  """Proposes the next tokens of each slot.
+
+  The place that is continued has the longest match with the last tokens; of
+  several the last one. A place near the end is continued in a circle.
+
+  Args:
+    context: tokens; NO_TOKEN where there is none.
+    end: how many entries of each row are filled; the last one is the token
+      that drafts follow.
+    drafts: D.
+    min_match: tokens that must match.
+
+  Returns:
+    Token ids; NO_TOKEN where nothing matches or the place has no next token.
+  """
+  B, T = context.shape
+  end = jnp.broadcast_to(end, B)[:, None]
+  place = jnp.arange(T)[None, :]
+  is_equal = jnp.ones((B, T), bool)
+  match = jnp.zeros((B, T), jnp.int32)
+  for back in range(_LONGEST_MATCH):
+    token = jnp.take_along_axis(context, jnp.maximum(end - 1 - back, 0), 1)
+    earlier = jnp.pad(
+      context[:, : T - back], ((0, 0), (back, 0)), constant_values=NO_TOKEN
+    )
+    is_equal &= (earlier == token) & (token != NO_TOKEN)
+    match += is_equal
+  match = jnp.where(place < end - 1, match, 0)
+  best = jnp.argmax(match * T + place * (match > 0), axis=1)[:, None]
+  index = (
+    best + 1 + jnp.arange(drafts)[None, :] % jnp.maximum(end - 1 - best, 1)
+  )
+  found = jnp.take_along_axis(context, jnp.minimum(index, T - 1), axis=1)
+  matches = jnp.take_along_axis(match, best, axis=1) >= min_match
+  return jnp.where(matches, found, NO_TOKEN)
+
+
+def append(
+  into: Shaped[Array, "B T"],
+  end: Int[Array, " B"],
+  new: Shaped[Array, "B S"],
+  counts: Int[Array, " B"],
+) -> Shaped[Array, "B T"]:
+  """Returns rows that go on at `end` with the first `counts` of new entries."""
+  B, S = new.shape
+  at = jnp.arange(S)[None, :]
+  # Indices out of bounds are dropped.
+  index = jnp.where(at < counts[:, None], end[:, None] + at, into.shape[1])
+  return into.at[jnp.arange(B)[:, None], index].set(new, mode="drop")
+
+
+def sample(
+  logits: Float[Array, "B S V"],
+  keys: Key[Array, " B"],
+  num_tokens: Int[Array, " B"],
+  temperature: Float[Array, " B"],
+  truncation: token_sampling.Truncation,
+) -> tuple[Int[Array, "B S"], Float[Array, "B S"]]:
+  """Draws the token after each position of each slot, with its own key.
+
+  Args:
+    logits: after the last token and after each draft.
+    keys: of the slots; a token folds in its index.
+    num_tokens: the index of the first token.
+    temperature: of the slots.
+    truncation: of the distribution of a token.
+
+  Returns:
+    Token ids and their log-probabilities.
+  """
+  B, S, V = logits.shape
+  index = num_tokens[:, None] + jnp.arange(S)[None, :]
+  of_tokens = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)))(keys, index)
+  tokens, logprobs = token_sampling.sample_tokens(
+    logits.reshape(B * S, V),
+    of_tokens.reshape(B * S),
+    jnp.repeat(temperature, S),
+    truncation,
+  )
+  return tokens.reshape(B, S), logprobs.reshape(B, S)
+
+
+def num_accepted(
+  tokens: Int[Array, "B S"],
+  drafts: Int[Array, "B D"],
+  is_stop: Bool[Array, "B S"],
+  room: Int[Array, " B"],
+) -> Int[Array, " B"]:
+  """Returns how many of the drawn tokens count.
+
+  Args:
+    tokens: drawn after the last token and after each draft.
+    drafts: the tokens that were proposed.
+    is_stop: whether a token ends a response.
+    room: how many tokens may count at most.
+  """
+  is_right = jnp.cumprod(tokens[:, :-1] == drafts, axis=1)
+  goes_on = jnp.cumprod(~is_stop[:, :-1], axis=1)
+  return jnp.minimum(1 + jnp.sum(is_right * goes_on, axis=1), room)
