@@ -3,6 +3,8 @@
   python -m azr_jax.benchmark executor [--workers 1 2] [--programs FILE.jsonl]
   python -m azr_jax.benchmark load [--repeats 50] [--timeout_s 0.25]
   python -m azr_jax.benchmark sampler|update|step [--model=SPEC] ...
+  python -m azr_jax.benchmark drafts [--model=SPEC] [--drafts=4] ...
+  python -m azr_jax.benchmark host [--slots=1024] [--lengths=...] ...
   python -m azr_jax.benchmark forecast [--lengths equal:64 ...] ...
   python -m azr_jax.benchmark sweep --out=PLOT.png
   python -m azr_jax.benchmark conversations [--sleep_s 0.5] [--slots 64] ...
@@ -22,8 +24,10 @@ from azr_jax.cli import errors
 from azr_jax.perf import commands
 from azr_jax.perf.commands import (
   conversations,
+  drafts,
   executor,
   forecast,
+  host,
   load,
   overlap,
   readers,
@@ -40,6 +44,8 @@ COMMANDS: dict[str, commands.Command] = {
   "sampler": sampler,
   "update": update,
   "step": step,
+  "drafts": drafts,
+  "host": host,
   "forecast": forecast,
   "sweep": sweep,
   "conversations": conversations,

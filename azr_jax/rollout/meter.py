@@ -52,10 +52,13 @@ class Counts:
   reused: int = 0
 
   def __add__(self, other: "Counts") -> "Counts":
-    pairs = zip(
-      dataclasses.astuple(self), dataclasses.astuple(other), strict=True
+    # `dataclasses.astuple` would copy each number deeply, in every call.
+    return Counts(
+      *(getattr(self, name) + getattr(other, name) for name in _COUNTS)
     )
-    return Counts(*(a + b for a, b in pairs))
+
+
+_COUNTS = tuple(field.name for field in dataclasses.fields(Counts))
 
 
 @dataclasses.dataclass

@@ -6,6 +6,8 @@ ahead, then the sequences that began last. What was given up is prefilled again
 later.
 """
 
+import itertools
+
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.page_pool import CachedTokens, PagePool
 from azr_jax.rollout.sequence import SequenceState
@@ -46,20 +48,34 @@ class PageAllocator:
     Returns:
       Whether there were enough pages.
     """
-    device = cached.device
-    reserve = 0
-    if not is_urgent:
-      reserve = sum(
-        self._pages.missing(s.cached, s.max_cached) > 0
-        for s in self._stages.running
-        if s.cached is not None and s.cached.device == device
-      )
-    while not self._pages.allocate(cached, tokens, reserve):
-      idle = on_device(self._stages.awaiting_tools, device)
+    while not self._pages.allocate(
+      cached, tokens, 0 if is_urgent else self._reserve(cached, tokens)
+    ):
+      idle = on_device(self._stages.awaiting_tools, cached.device)
       if not idle:
         return False
       self._give_up(idle[-1])
     return True
+
+  def _reserve(self, cached: CachedTokens, tokens: int) -> int:
+    """Returns how many pages must stay free, as `allocate` says.
+
+    It counts no further than decides whether enough are free, because it is
+    asked for each sequence that enters a slot.
+    """
+    missing = self._pages.missing(cached, tokens)
+    spare = self._pages.num_free(cached.device) - missing
+    running = self._stages.running
+    if missing <= 0 or spare >= len(running):
+      return 0
+    growing = (
+      1
+      for s in running
+      if s.cached is not None
+      and s.cached.device == cached.device
+      and self._pages.missing(s.cached, s.max_cached) > 0
+    )
+    return sum(itertools.islice(growing, max(0, spare + 1)))
 
   def allocate_call(
     self, sequence: SequenceState, cached: CachedTokens

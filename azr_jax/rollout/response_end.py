@@ -9,6 +9,41 @@ from azr_jax.rollout.sequence import SequenceState
 from azr_jax.rollout.settings import SamplerSettings
 
 
+class _TokensWith:
+  """Which tokens may hold a character or a part of it, learned as they come."""
+
+  def __init__(self, tokenizer: Tokenizer, character: str):
+    self._tokenizer, self._character = tokenizer, character
+    self._with: set[int] = set()
+    self._without: set[int] = set()
+
+  def may_hold_one_of(self, token_ids: Sequence[int]) -> bool:
+    """Returns whether one of the tokens may hold it."""
+    # A space at the beginning of a token is lost if the token stands alone.
+    if self._character.isspace():
+      return True
+    if self._without.issuperset(token_ids):
+      return False
+    for token in {*token_ids} - self._with - self._without:
+      text = self._tokenizer.decode([token])
+      is_with = self._character in text
+      # A part of a character of several bytes is decoded to U+FFFD.
+      is_with |= not self._character.isascii() and "\ufffd" in text
+      (self._with if is_with else self._without).add(token)
+    return not self._with.isdisjoint(token_ids)
+
+
+class _TokensByCharacter(dict[str, _TokensWith]):
+  """`_TokensWith` by character, made when it is first asked for."""
+
+  def __init__(self, tokenizer: Tokenizer):
+    super().__init__()
+    self._tokenizer = tokenizer
+
+  def __missing__(self, character: str) -> _TokensWith:
+    return self.setdefault(character, _TokensWith(self._tokenizer, character))
+
+
 class ResponseEnds:
   """Stop strings, and the ends that environments find.
 
@@ -37,6 +72,7 @@ class ResponseEnds:
     self._stop_after = re.compile(settings.stop_after)
     self._anywhere = re.compile("")
     self._token_id = functools.lru_cache(1 << 10)(tokenizer.token_id)
+    self._by_last = _TokensByCharacter(tokenizer)
 
   def find(self, sequence: SequenceState, num_checked: int) -> int | None:
     """Finds the end of a response by stop string or environment.
@@ -78,6 +114,17 @@ class ResponseEnds:
       return None
     return token_ids.index(wanted, num_checked) + 1
 
+  def _may_complete(
+    self, stop_strings: Sequence[str], new_ids: Sequence[int]
+  ) -> bool:
+    """Returns whether new tokens may hold the last character of a stop string.
+
+    Few tokens do, so that few responses are decoded between two calls.
+    """
+    return any(
+      self._by_last[stop[-1]].may_hold_one_of(new_ids) for stop in stop_strings
+    )
+
   def _stop_string_end(
     self,
     stop_strings: Sequence[str],
@@ -93,6 +140,8 @@ class ResponseEnds:
     with a stop string is searched for what must come before.
     """
     if not stop_strings or num_checked == len(token_ids):
+      return None
+    if not self._may_complete(stop_strings, token_ids[num_checked:]):
       return None
     longest = max(len(stop.encode()) for stop in stop_strings)
     first = max(response_start, num_checked - longest)

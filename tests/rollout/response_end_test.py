@@ -1,0 +1,59 @@
+"""Ends of responses that the host finds."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from azr_jax import types
+from azr_jax.rollout.response_end import ResponseEnds
+from azr_jax.rollout.sequence import Request, SequenceState
+from azr_jax.rollout.settings import SamplerSettings
+
+PIECES = [b"", b"a", b"b", b">", b"b>", b">a", b"</", "é".encode(), b" "]
+PIECES += [b"\xc3", b"\xa9", b"a\xc3", b"\xa9>", b" >", b"> "]
+
+
+class PieceTokenizer:
+  """Tokens of several bytes, some of which are parts of a character."""
+
+  eos_ids = (0,)
+
+  def decode(self, ids):
+    return b"".join(PIECES[i] for i in ids).decode("utf-8", "replace")
+
+  def token_id(self, piece):
+    return None
+
+
+def first_end(token_ids, stops):
+  """Returns the fewest tokens whose text has a stop string, or None."""
+  decode = PieceTokenizer().decode
+  counts = range(1, len(token_ids) + 1)
+  texts = ((count, decode(token_ids[:count])) for count in counts)
+  return next((n for n, text in texts if any(s in text for s in stops)), None)
+
+
+@given(
+  calls=st.lists(
+    st.lists(st.integers(1, len(PIECES) - 1), min_size=1, max_size=6),
+    max_size=6,
+  ),
+  stops=st.lists(
+    st.sampled_from([">", "b>", "é", "aé", "a ", "</a>", "é>"]),
+    min_size=1,
+    max_size=3,
+    unique=True,
+  ),
+)
+def test_a_response_ends_at_the_first_stop_string(calls, stops):
+  """Whatever tokens come in one call, and however they split characters."""
+  tokenizer = PieceTokenizer()
+  ends = ResponseEnds(tokenizer, SamplerSettings(stop_strings=tuple(stops)))
+  request = Request(0, types.Prompt("", (1,)), 1, 99, (0, 0), 0)
+  sequence, found = SequenceState(request, 0), None
+  for new in calls:
+    checked = len(sequence.token_ids)
+    sequence.add_tokens(new, [0.0] * len(new), 0)
+    found = ends.find(sequence, checked)
+    if found is not None:
+      break
+  assert found == first_end([i for new in calls for i in new], stops)
