@@ -6,7 +6,9 @@
 It trains every arm with every seed, one run on each core, scores what is done,
 and stops when all is done or the core-hours are spent. It then writes
 results.md, results.json and figure.png of what there is into
-`experiments/NAME`. Killed at any moment, the same command goes on.
+`experiments/NAME`, and into its `runs/` what the plan asks of each run that is
+done. Killed at any moment, the same command goes on; on another machine, with a
+new working directory, it goes on from what `runs/` has.
 """
 
 import os
@@ -14,7 +16,14 @@ import pathlib
 import sys
 
 from azr_jax.cli import errors
-from azr_jax.experiments import checks, jobs, page, plan_file, runner
+from azr_jax.experiments import (
+  archive,
+  checks,
+  jobs,
+  page,
+  plan_file,
+  runner,
+)
 from azr_jax.experiments.folders import Workdir
 from azr_jax.run import folder as run_folder
 from azr_jax.run.console import print_status
@@ -61,14 +70,26 @@ def main() -> None:
     print("\n".join(job.line() for job in todo))
     return
   is_done = True
+
+  def keep() -> None:
+    if not words.rehearse and workdir.is_registered():
+      archive.save(workdir, folder)
+
   with run_folder.lock_file(path):
     if not words.analyse:
       workdir.register(folder)
-      cores = available[: words.cores]
+      if not words.rehearse and (count := archive.restore(workdir, folder)):
+        print_status(f"{count} runs were done elsewhere")
       run = runner.Runner(
-        workdir, todo, cores, print_status, words.budget_hours
+        workdir,
+        todo,
+        available[: words.cores],
+        print_status,
+        words.budget_hours,
+        keep,
       )
       is_done = run.run()
+    keep()
     print(page.write(folder, path if words.rehearse else folder, workdir))
   sys.exit(0 if is_done else 1)
 

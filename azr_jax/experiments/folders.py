@@ -14,6 +14,7 @@
 """
 
 import fcntl
+import hashlib
 import json
 import pathlib
 import subprocess
@@ -104,10 +105,19 @@ class Workdir:
         )
     self.path.mkdir(parents=True, exist_ok=True)
     storage.write_atomically(copy, text)
-    commit = _commit()
-    if commit and commit not in self.commits():
+    if commit := _commit():
+      self.add_commit(commit)
+
+  def add_commit(self, commit: str) -> None:
+    """Notes a commit of this package that has run jobs."""
+    if commit not in self.commits():
       with (self.path / COMMITS).open("a", encoding="utf-8") as file:
         file.write(f"{commit}\n")
+
+  def fixed_plan_hash(self) -> str:
+    """Returns the SHA-256 of what of the registered plan may not change."""
+    fixed = _fixed_part(plan_file.read_tables(self.path))
+    return hashlib.sha256(json.dumps(fixed).encode()).hexdigest()
 
   def commits(self) -> list[str]:
     """Returns the commits of this package that have run jobs."""

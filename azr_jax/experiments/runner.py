@@ -49,6 +49,7 @@ class Runner:
     cores: Sequence[int],
     say: Callable[[str], None],
     budget_hours: float,
+    keep: Callable[[], None] = lambda: None,
   ):
     """Starts nothing.
 
@@ -59,7 +60,9 @@ class Runner:
       say: prints a line.
       budget_hours: core-hours that this may take, of those that the plan has
         left.
+      keep: is called after each job that is done.
     """
+    self._keep = keep
     self._workdir, self._jobs, self._cores = workdir, jobs, cores
     self._say = say
     self._spent = workdir.spent()
@@ -179,6 +182,7 @@ class Runner:
     if status == 0:
       one.job.finish()
       if one.job.is_done():
+        self._keep()
         return
     self._failed[one.job.name] = self._log(one.job)
     self._say(f"{one.job.name} is not done, with exit status {status}")

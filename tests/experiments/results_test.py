@@ -1,11 +1,12 @@
 """What is written of runs whose answer is known."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
-from azr_jax.experiments import checks, page, plan_file
+from azr_jax.experiments import archive, checks, jobs, page, plan_file
 from azr_jax.experiments.folders import Workdir
 
 pytest.importorskip("matplotlib")
@@ -176,3 +177,44 @@ def test_a_plan_may_grow_but_not_change_after_its_runs_began(finished):
   path.write_text(PLAN.replace("margin = 0.05", "margin = 0.01"))
   with pytest.raises(ValueError, match="comparisons changed after"):
     workdir.register(source)
+
+
+def test_another_machine_goes_on_from_what_was_kept(finished, tmp_path):
+  source, workdir = finished
+  page.write(source, source, workdir)
+  want = json.loads((source / page.RESULTS).read_text())
+  late = workdir.run("better", 4)
+  rows = (late / "metrics.jsonl").read_text()
+  (late / "metrics.jsonl").write_text(rows.splitlines()[0] + "\n")
+  archive.save(workdir, source)
+  other = Workdir(tmp_path / "other", workdir.plan)
+  other.register(source)
+  assert archive.restore(other, source) == 3 * SEEDS - 1
+  todo = {job.name for job in jobs.make(other) if not job.is_done()}
+  assert todo == {"better_4", "better_4_sums"}
+  # The one that was not done is done there, and kept beside the others.
+  late = other.run("better", 4)
+  late.mkdir()
+  (late / "metrics.jsonl").write_text(rows)
+  config = json.loads((workdir.run("better", 4) / "config.json").read_text())
+  (late / "config.json").write_text(json.dumps(config))
+  shutil.copytree(
+    workdir.scores("better", 4, "sums"), other.scores("better", 4, "sums")
+  )
+  archive.save(other, source)
+  third = Workdir(tmp_path / "third", workdir.plan)
+  third.register(source)
+  assert archive.restore(third, source) == 3 * SEEDS
+  page.write(source, source, third)
+  assert json.loads((source / page.RESULTS).read_text()) == want
+
+
+def test_runs_of_another_plan_are_refused(finished, tmp_path):
+  source, workdir = finished
+  archive.save(workdir, source)
+  plan = source / plan_file.FILE
+  plan.write_text(PLAN.replace("margin = 0.05", "margin = 0.04"))
+  other = Workdir(tmp_path / "other", plan_file.read(source))
+  other.register(source)
+  with pytest.raises(ValueError, match="another plan"):
+    archive.restore(other, source)
