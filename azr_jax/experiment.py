@@ -11,19 +11,13 @@ done. Killed at any moment, the same command goes on; on another machine, with a
 new working directory, it goes on from what `runs/` has.
 """
 
+import functools
 import os
 import pathlib
 import sys
 
 from azr_jax.cli import errors
-from azr_jax.experiments import (
-  archive,
-  checks,
-  jobs,
-  page,
-  plan_file,
-  runner,
-)
+from azr_jax.experiments import archive, checks, jobs, page, plan_file, runner
 from azr_jax.experiments.folders import Workdir
 from azr_jax.run import folder as run_folder
 from azr_jax.run.console import print_status
@@ -37,9 +31,9 @@ def main() -> None:
   parser.add_argument(
     "--cores", type=int, default=1, help="runs at a time, one on each core"
   )
+  flag = "--budget_hours"
   parser.add_argument(
-    "--budget_hours",
-    "--budget-hours",
+    *(flag, flag.replace("_", "-")),
     type=float,
     default=float("inf"),
     help="core-hours that this command may take, of those of the plan",
@@ -69,28 +63,19 @@ def main() -> None:
   if words.dry_run:
     print("\n".join(job.line() for job in todo))
     return
-  is_done = True
-
-  def keep() -> None:
-    if not words.rehearse and workdir.is_registered():
-      archive.save(workdir, folder)
-
+  out, is_done = path if words.rehearse else folder, True
   with run_folder.lock_file(path):
     if not words.analyse:
       workdir.register(folder)
-      if not words.rehearse and (count := archive.restore(workdir, folder)):
-        print_status(f"{count} runs were done elsewhere")
-      run = runner.Runner(
-        workdir,
-        todo,
-        available[: words.cores],
-        print_status,
-        words.budget_hours,
-        keep,
-      )
+    if restored := archive.restore(workdir, out):
+      print_status(f"{restored} runs were done elsewhere")
+    keep = functools.partial(archive.save, workdir, out)
+    if not words.analyse:
+      cores, budget = available[: words.cores], words.budget_hours
+      run = runner.Runner(workdir, todo, cores, print_status, budget, keep)
       is_done = run.run()
     keep()
-    print(page.write(folder, path if words.rehearse else folder, workdir))
+    print(page.write(folder, out, workdir))
   sys.exit(0 if is_done else 1)
 
 

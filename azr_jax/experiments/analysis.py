@@ -81,15 +81,23 @@ class Finding:
 
 
 def check_runs(workdir: Workdir) -> None:
-  """Checks that the runs have the plan's keys.
+  """Checks that there are runs, and that they have the plan's keys.
 
   Raises:
-    ValueError: a run was trained with another value.
+    ValueError: no run has begun, or one was trained with another value.
   """
-  for arm, seed in workdir.plan.runs():
-    run = workdir.run(arm, seed)
-    if folders.read_rows(run):
-      folders.check_run(run, seed, workdir.overrides(arm))
+  begun = [
+    (arm, seed)
+    for arm, seed in workdir.plan.runs()
+    if folders.read_rows(workdir.run(arm, seed))
+  ]
+  if not begun:
+    raise ValueError(
+      f"{workdir.path}: expected runs of {workdir.plan.name}; "
+      "nothing is written"
+    )
+  for arm, seed in begun:
+    folders.check_run(workdir.run(arm, seed), seed, workdir.overrides(arm))
 
 
 def cells(workdir: Workdir) -> list[Cell]:

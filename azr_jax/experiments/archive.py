@@ -36,7 +36,13 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
   Args:
     workdir: has the runs.
     out: the folder of the experiment.
+
+  Raises:
+    ValueError: two runs were scored on other items.
   """
+  # Runs that began without a plan are no evidence of it.
+  if not workdir.is_registered():
+    return
   spent = workdir.spent()
   for name, arm, seed in _names(workdir):
     kept: dict[str, Any] = {}
@@ -58,7 +64,7 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
     }
     if not any(kept.values()):
       continue
-    kept["plan"] = workdir.fixed_plan_hash()
+    kept["plan"] = folders.fixed_plan_hash(workdir.path)
     kept["commits"] = workdir.commits()
     kept["core_seconds"] = {
       job: seconds
@@ -72,7 +78,7 @@ def restore(workdir: Workdir, source: pathlib.Path) -> int:
   """Puts what was kept into a working directory that lacks it.
 
   Args:
-    workdir: where runs go on; its plan is registered.
+    workdir: where runs go on.
     source: the folder of the experiment.
 
   Returns:
@@ -87,8 +93,9 @@ def restore(workdir: Workdir, source: pathlib.Path) -> int:
     if not path.exists():
       continue
     kept = user_files.read_object(path)
+    workdir.register(source)
     with user_files.reading(path, "what is kept of a run"):
-      if kept["plan"] != workdir.fixed_plan_hash():
+      if kept["plan"] != folders.fixed_plan_hash(source):
         raise ValueError(
           "made with another plan than experiment.toml has now: expected the "
           "same plan (seeds and core_hours may change), or no such file"
@@ -105,7 +112,7 @@ def restore(workdir: Workdir, source: pathlib.Path) -> int:
       for commit in kept["commits"]:
         workdir.add_commit(commit)
       spent = kept["core_seconds"] | spent
-  workdir.write_spent(spent)
+      workdir.write_spent(spent)
   return restored
 
 

@@ -114,11 +114,6 @@ class Workdir:
       with (self.path / COMMITS).open("a", encoding="utf-8") as file:
         file.write(f"{commit}\n")
 
-  def fixed_plan_hash(self) -> str:
-    """Returns the SHA-256 of what of the registered plan may not change."""
-    fixed = _fixed_part(plan_file.read_tables(self.path))
-    return hashlib.sha256(json.dumps(fixed).encode()).hexdigest()
-
   def commits(self) -> list[str]:
     """Returns the commits of this package that have run jobs."""
     path = self.path / COMMITS
@@ -139,6 +134,12 @@ def _commit() -> str:
     check=False,
   )
   return found.stdout.strip()
+
+
+def fixed_plan_hash(folder: pathlib.Path) -> str:
+  """Returns the SHA-256 of what of a folder's plan may not change."""
+  fixed = _fixed_part(plan_file.read_tables(folder))
+  return hashlib.sha256(json.dumps(fixed).encode()).hexdigest()
 
 
 def _fixed_part(tables: dict[str, Any]) -> dict[str, Any]:

@@ -218,3 +218,12 @@ def test_runs_of_another_plan_are_refused(finished, tmp_path):
   other.register(source)
   with pytest.raises(ValueError, match="another plan"):
     archive.restore(other, source)
+
+
+def test_no_runs_overwrite_no_results(finished, tmp_path):
+  source, workdir = finished
+  page.write(source, source, workdir)
+  before = (source / page.RESULTS).read_text()
+  with pytest.raises(ValueError, match="nothing is written"):
+    page.write(source, source, Workdir(tmp_path / "empty", workdir.plan))
+  assert (source / page.RESULTS).read_text() == before
