@@ -13,6 +13,7 @@ from azr_jax.report import (
   headline,
   html_parts,
   run_tables,
+  saturation,
   sections,
 )
 from azr_jax.report.figures import Figures, constants
@@ -49,6 +50,7 @@ def build(
       "Runs" if len(runs) > 1 else "Run", run_tables.about(runs)
     ),
     _benchmarks(runs, benchmarks),
+    _saturation(runs),
     *_figures(runs, smooth),
   ]
   for name, kind in (("Texts", "samples"), ("Flagged texts", "flagged")):
@@ -148,6 +150,17 @@ def _benchmarks(runs: Sequence[Run], benchmarks: Benchmarks) -> str:
     "<p>No scores of <code>azr_jax.evaluate</code> were found. This writes "
     f"them:</p><p><code>{html.escape(command)}</code></p>",
   )
+
+
+def _saturation(runs: Sequence[Run]) -> str:
+  """Returns the section of fitted curves, if any curve changed."""
+  fitted = saturation.table(runs)
+  note = (
+    "A sigmoid in the logarithm of steps, as ScaleRL (arXiv 2510.13786) fits: "
+    "start + gain / (1 + (half / step)^exponent), with errors of least squares "
+    "within the run."
+  )
+  return html_parts.section("Where it ends", fitted, note) if fitted else ""
 
 
 def _asset(name: str) -> str:

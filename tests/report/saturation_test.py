@@ -1,0 +1,77 @@
+"""Sigmoids of rewards, against curves whose numbers are known."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from azr_jax.report import page, reading, saturation
+from azr_jax.report.scores import Benchmarks
+
+
+def curve(steps, start, end, middle, exponent, noise=0.0, seed=0):
+  gain = (end - start) / (1 + (middle / steps) ** exponent)
+  return start + gain + np.random.default_rng(seed).normal(0, noise, len(steps))
+
+
+@pytest.mark.parametrize(
+  "numbers", [(0.2, 0.8, 20.0, 1.5), (0.7, 0.3, 40.0, 3.0)]
+)
+def test_numbers_of_a_curve_are_found(numbers):
+  steps = np.arange(1, 301)
+  found = saturation.fit(steps, curve(steps, *numbers))
+  assert (
+    found.start,
+    found.asymptote,
+    found.middle,
+    found.exponent,
+  ) == pytest.approx(numbers, rel=1e-3)
+  assert found.is_determined
+  assert found.at(numbers[2]) == pytest.approx(sum(numbers[:2]) / 2, rel=1e-3)
+
+
+def test_errors_are_those_of_repeated_runs():
+  steps = np.arange(1, 301)
+  fits = [
+    saturation.fit(steps, curve(steps, 0.2, 0.8, 30, 1.5, 0.05, seed))
+    for seed in range(60)
+  ]
+  ends = [one.asymptote for one in fits]
+  stated = np.mean([one.asymptote_stderr for one in fits])
+  assert np.mean(ends) == pytest.approx(0.8, abs=0.02)
+  assert np.std(ends) == pytest.approx(stated, rel=0.35)
+
+
+def test_a_run_that_still_rises_does_not_show_where_it_ends():
+  steps = np.arange(1, 41)
+  found = saturation.fit(steps, curve(steps, 0.2, 0.9, 200, 1.5, 0.03))
+  assert found is None or not found.is_determined
+
+
+def test_few_points_are_not_fitted():
+  steps = np.arange(1, 9)
+  assert saturation.fit(steps, curve(steps, 0.2, 0.8, 3, 2)) is None
+
+
+def run_of(values):
+  """Returns a run whose metric of correct responses has these values."""
+  steps = [*range(1, len(values) + 1)]
+  named = {
+    "correct/orz/solve/mean": [*map(float, values)],
+    "time/step": [1.0] * len(values),
+  }
+  folder = pathlib.Path("run")
+  return reading.Run(
+    *("run", folder, {}, steps, named, [], [], {}, folder, [], 0.0)
+  )
+
+
+def test_the_page_says_where_a_curve_ends_or_that_it_is_not_known():
+  steps = np.arange(1, 201)
+  rises = run_of(curve(steps, 0.2, 0.8, 20, 2, 0.02))
+  told = page.build([rises], Benchmarks([rises], {}))
+  assert "Where it ends" in told and "% of the gain after 200 steps" in told
+  rising = run_of(curve(steps, 0.2, 0.9, 2000, 1.5, 0.01))
+  assert "does not show where it ends" in saturation.table([rising])
+  flat = run_of(curve(steps, 0.4, 0.4, 20, 2, 0.02))
+  assert saturation.table([flat]) == ""
