@@ -10,9 +10,16 @@ from jax.experimental import layout
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
-from azr_jax.models import page_kernel, pages
+from azr_jax.models import gpu_page_kernel, page_kernel, pages
 from azr_jax.models.attention import MASK_VALUE
-from azr_jax.models.pages import Entries, LivePages, PagedCache, Pool, RecentKV
+from azr_jax.models.pages import (
+  Entries,
+  LivePages,
+  PagedCache,
+  Pool,
+  RecentKV,
+  RowShares,
+)
 from azr_jax.parallel import mesh as mesh_lib
 
 # (q [B, S, H, E], keys and values of the same tokens, the cache, newer tokens
@@ -53,7 +60,6 @@ def make(
   by_head = PartitionSpec(mesh_lib.BATCH_AXES, None, pool_spec[2])
   entries_spec: Any = PartitionSpec(mesh_lib.BATCH_AXES, pool_spec[2])
   recent_spec: Any = PartitionSpec(None, *entries_spec)
-  live_spec = LivePages(*[by_row] * 4)
 
   def attend(
     q: jax.Array,
@@ -67,7 +73,7 @@ def make(
       by_row,
       by_row,
       by_row,
-      None if cache.live is None else live_spec,
+      jax.tree.map(lambda _: by_row, cache.live),
     )
     of_recent = None
     if recent is not None:
@@ -90,6 +96,26 @@ def make(
     )(q, new, cache, recent, layer)
 
   return attend
+
+
+def list_pages(
+  pool: Pool,
+  table: Int[Array, "B M"],
+  length: Int[Array, " B"],
+  platform: str,
+) -> LivePages | RowShares:
+  """Returns what the platform's kernel reads of one device's pages.
+
+  Args:
+    pool: the pages, of which only the shape counts.
+    table: the pages of each row.
+    length: how many entries of each row are filled.
+    platform: cpu, gpu or tpu; a CPU interprets the TPU's.
+  """
+  _, _, K, C, _ = pool.v.shape
+  if platform == "gpu":
+    return gpu_page_kernel.row_shares(length, C, K)
+  return page_kernel.live_pages(table, length, C)
 
 
 @jax.named_scope("attend")
@@ -129,7 +155,12 @@ def cached_attention(
   q_BSKGE = q.reshape(B, S, K, G, E) * E**-0.5
   # Only the mask tells the queries of a group apart: one axis, Q = G x S.
   q_BKQE = jnp.moveaxis(q_BSKGE, 1, 3).reshape(B, K, G * S, E)
-  if cache.live is not None and recent is not None:
+  if isinstance(cache.live, RowShares) and recent is not None:
+    out_BKQE = gpu_page_kernel.attend(
+      *(q_BKQE, new, cache.pool, cache.table, cache.live, recent, layer),
+      interpret=interpret,
+    )
+  elif isinstance(cache.live, LivePages) and recent is not None:
     out_BKQE = page_kernel.attend(
       *(q_BKQE, new, cache.pool, cache.live, recent, layer),
       interpret=interpret,

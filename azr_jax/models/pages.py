@@ -67,15 +67,16 @@ class PagedCache(flax.struct.PyTreeNode):
     table: int32 [R, M], the pages of each row; any where it has none.
     length: int32 [R], how many entries of each row are filled.
     order: int32 [R], the rows of each device, longest first; from `by_length`.
-    live: the pages that hold entries, for `page_kernel.py`; None: attention
-      loops over the pages of the longest row.
+    live: which pages hold entries, for `page_kernel.py` on TPUs and for
+      `gpu_page_kernel.py`; None: attention loops over the pages of the longest
+      row.
   """
 
   pool: Pool
   table: Leaf
   length: Leaf
   order: Leaf
-  live: "LivePages | None" = None
+  live: "LivePages | RowShares | None" = None
 
 
 class LivePages(flax.struct.PyTreeNode):
@@ -93,6 +94,23 @@ class LivePages(flax.struct.PyTreeNode):
   row: Leaf
   seen: Leaf
   count: Leaf
+
+
+class RowShares(flax.struct.PyTreeNode):
+  """The filled entries of each device's rows in shares, row after row.
+
+  Attributes:
+    row: int32 [W], the row of each share.
+    start: int32 [W], its first entry.
+    end: int32 [W], the entry after its last one; shares past the last have
+      none.
+    first: int32 [R + 1], the first share of each row, and the number of shares.
+  """
+
+  row: Leaf
+  start: Leaf
+  end: Leaf
+  first: Leaf
 
 
 class RecentKV(flax.struct.PyTreeNode):

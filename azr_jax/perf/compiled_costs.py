@@ -23,6 +23,7 @@ from azr_jax.perf.sampler_forecast import (
   Rules,
   SamplerCosts,
 )
+from azr_jax.rollout import settings as rollout_settings
 from azr_jax.trainer.settings import TrainSettings
 
 # Assumed, not measured: seconds until a collective's first byte arrives.
@@ -159,7 +160,7 @@ def forecast_step(
     c.rollout.decode_chunk,
     c.rollout.page_size,
     "tpu",
-    c.rollout.lists_pages("tpu"),
+    c.rollout.attention != rollout_settings.LOOP,
   )
   costs = sampler_costs(programs, chip, c, slot_counts)
   stream = _one_stream(phases)

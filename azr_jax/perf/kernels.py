@@ -9,7 +9,7 @@ import math
 import re
 
 from azr_jax.parallel.chips import Chip
-from azr_jax.perf.hlo import Operation, Program
+from azr_jax.perf.hlo import Operation, Program, array_bytes
 
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _FLOPS = re.compile(r'"cost_estimate":\s*\{[^}]*"flops":\s*"?(\d+)')
@@ -30,8 +30,12 @@ _ATTENTION_PRODUCTS = {
   "fmhaSoftmax": 2,
   "fmhaScaleBiasSoftmax": 2,
 }
+# A kernel's own name is the last word of its path.
+_NAMED = ("tpu_custom_call", "__gpu$xla.gpu.triton")
 # A call of these costs what they carry for each page of every row.
 _PER_PAGE = frozenset(("decode_attention",))
+# Axes of pages, and of the entries of recent tokens, of all layers.
+_LAYERED_AXES = 5
 # These kernels have no causal mask: a bias hides what a query must not see.
 _DENSE = "ScaleBias"
 
@@ -71,7 +75,7 @@ def kernel(program: Program, op: Operation) -> Kernel | None:
   if not _KERNELS.search(target):
     return None
   name = target.strip("_").replace("$", "_")
-  if target == "tpu_custom_call":
+  if target in _NAMED:
     words = [*op.op_name.split("/"), re.sub(r"\.\d+$", "", op.name)]
     name = [word for word in words if word not in _GENERIC_NAMES][-1]
   if (flops := _FLOPS.search(op.attributes)) is not None:
@@ -83,7 +87,9 @@ def kernel(program: Program, op: Operation) -> Kernel | None:
     for operand in op.operands
     if operand in program.operations
   ]
-  moved = op.bytes + sum(operand.bytes for operand in operands)
+  if name in _PER_PAGE:
+    return _reader_of_pages(name, operands)
+  moved = op.bytes + sum(map(_bytes_read, operands))
   products = next(
     (n for w, n in _ATTENTION_PRODUCTS.items() if w in f"{name} {target}"), 0
   )
@@ -91,6 +97,35 @@ def kernel(program: Program, op: Operation) -> Kernel | None:
   axis = 1 if "cudnn" in target else -2
   flops = _flops(op, products, is_causal, axis, operands)
   return Kernel(name, flops, moved)
+
+
+def _bytes_read(operand: Operation) -> float:
+  """Returns the bytes of an operand, or of a layer if it has all layers."""
+  return sum(
+    array_bytes(array) / (array[1][0] if len(array[1]) == _LAYERED_AXES else 1)
+    for array in operand.arrays
+  )
+
+
+def _reader_of_pages(name: str, operands: list[Operation]) -> Kernel:
+  """Returns a GPU's kernel of live pages: what a page of every row costs.
+
+  Args:
+    name: the kernel's.
+    operands: of the kernel: among them queries [B, K, Q, E], keys and values in
+      pages [L, N, K, ...].
+  """
+  arrays = [array for operand in operands for array in operand.arrays]
+  (queries,) = (shape for _, shape in arrays if len(shape) == _LAYERED_AXES - 1)
+  pools = [array for array in arrays if len(array[1]) == _LAYERED_AXES]
+  numbers = sum(math.prod(shape[2:]) for _, shape in pools)
+  page_bytes = sum(array_bytes((kind, shape[2:])) for kind, shape in pools)
+  return Kernel(
+    name,
+    flops=2.0 * queries[0] * queries[2] * numbers,
+    bytes=queries[0] * page_bytes,
+    is_per_page=True,
+  )
 
 
 def _flops(

@@ -96,7 +96,6 @@ class Runner:
   def rules(self) -> Rules:
     """Returns the rules of the scheduler, for a forecast."""
     engine, s = self.sampler.engine, self.sampler.settings
-    platform = mesh_lib.platform(engine.mesh)
     return Rules(
       engine.slot_counts,
       s.prompt_buckets,
@@ -105,8 +104,8 @@ class Runner:
       engine.devices,
       s.decode_chunk,
       s.page_size,
-      platform,
-      s.lists_pages(platform),
+      mesh_lib.platform(engine.mesh),
+      engine.lists_pages,
     )
 
   def prefill_s(self) -> float:

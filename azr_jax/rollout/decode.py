@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int
 
-from azr_jax.models import page_kernel, pages, transformer
+from azr_jax.models import cached_attention, pages, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import drafts as drafts_lib
 from azr_jax.rollout import token_sampling
@@ -59,7 +59,8 @@ def decode(
     speculation: how drafts are made, where `changes.context` is given. The call
       then ends when the first slot that is not done has N tokens.
     steps: N, the maximum number of tokens per slot.
-    lists_pages: whether attention reads live pages only, by `page_kernel.py`.
+    lists_pages: whether attention reads live pages only, by the kernel of the
+      mesh's platform.
     mesh: where the slots lie.
     pool_spec: how the pages are split over the mesh.
   """
@@ -81,11 +82,11 @@ def decode(
   if lists_pages:
     live = per_device(
       functools.partial(
-        page_kernel.live_pages, page_size=pages.entries_of_page(pool)
+        cached_attention.list_pages, platform=mesh_lib.platform(mesh)
       ),
-      in_specs=(by_row, by_row),
+      in_specs=(pool_spec, by_row, by_row),
       out_specs=by_row,
-    )(changes.table, slots.length)
+    )(pool, changes.table, slots.length)
   # The pages are constant in the loop, so the loop need not carry them.
   cache = pages.PagedCache(pool, changes.table, slots.length, order, live)
 

@@ -44,6 +44,7 @@ class Engine:
     slot_counts: slot counts to decode with, descending; the first is B, the
       declared slots padded to the mesh. It is the only one if slots are split
       over devices.
+    lists_pages: whether decoding reads live pages only, by a kernel.
     num_pages: pages of each device that slots are split over.
     param_shardings: shardings of the parameters that sampling reads.
     pool_sharding: sharding of each array of the pages.
@@ -61,6 +62,7 @@ class Engine:
   model: transformer.Transformer
   mesh: Mesh
   slot_counts: tuple[int, ...]
+  lists_pages: bool
   num_pages: int
   param_shardings: Shardings
   pool_sharding: NamedSharding
@@ -131,6 +133,7 @@ def make_engine(
       interpret=platform == "cpu",
     ),
   )
+  lists_pages = settings.lists_pages(platform, c.head_size, model.dtype)
   pool_sharding = mesh_lib.cache_sharding(mesh, c.num_kv_heads)
   by_row: Any = mesh_lib.batch_sharding(mesh)
   slots_sharding = decode_state.Slots(*[by_row] * 7)
@@ -154,6 +157,7 @@ def make_engine(
     model=model,
     mesh=mesh,
     slot_counts=counts,
+    lists_pages=lists_pages,
     num_pages=num_pages,
     param_shardings=param_shardings,
     pool_sharding=pool_sharding,
@@ -177,7 +181,7 @@ def make_engine(
     ),
     compact=jax.jit(decode_state.compact, out_shardings=slots_sharding),
     decode=_make_decode(
-      model, on_mesh, pool_sharding, slots_sharding, settings
+      model, on_mesh, pool_sharding, slots_sharding, settings, lists_pages
     ),
   )
 
@@ -188,6 +192,7 @@ def _make_decode(
   pool_sharding: NamedSharding,
   slots_sharding: decode_state.Slots,
   settings: SamplerSettings,
+  lists_pages: bool,
 ) -> Wrapped:
   """Returns the jitted decode loop; it donates pages and slots."""
   # The output is replicated, because each host reads all of it: every host of
@@ -200,7 +205,7 @@ def _make_decode(
       truncation=settings.truncation,
       speculation=settings.speculation,
       steps=settings.decode_chunk,
-      lists_pages=settings.lists_pages(mesh_lib.platform(on_mesh["mesh"])),
+      lists_pages=lists_pages,
       **on_mesh,
     ),
     out_shardings=(

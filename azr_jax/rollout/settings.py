@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from azr_jax.config.settings import Settings, setting
+from azr_jax.models import gpu_page_kernel
 from azr_jax.models.operations import SamplingDtypes
 from azr_jax.models.quantization import DTYPES
 from azr_jax.rollout.speculation_settings import SpeculationSettings
@@ -89,8 +90,9 @@ class SamplerSettings(Settings):
   )
   attention: str = setting(
     AUTO,
-    "of decoding: kernel, for TPUs, which reads live pages only; loop, over as "
-    "many pages of each slot as the longest has; auto: kernel on a TPU",
+    "of decoding: kernel, which reads live pages only; loop, over as many "
+    "pages of each slot as the longest has; auto: kernel on a TPU, and on a "
+    "GPU whose kernel takes the cache",
     choices=ATTENTIONS,
   )
   layers: str = setting(
@@ -187,14 +189,29 @@ class SamplerSettings(Settings):
     """The most tokens of a sequence that are cached: all but the last one."""
     return self.prompt_buckets[-1] + self.max_tokens - 1
 
-  def lists_pages(self, platform: str) -> bool:
+  def lists_pages(
+    self, platform: str, head_size: int, dtype: DTypeLike
+  ) -> bool:
     """Returns whether decoding reads live pages only, by a kernel.
 
     Args:
       platform: of the devices, cpu, gpu or tpu.
+      head_size: of the decoder.
+      dtype: that of computing.
+
+    Raises:
+      Invalid: the kernel was asked for and cannot read such a cache.
     """
+    fits = platform != "gpu" or gpu_page_kernel.supports(
+      self.page_size, head_size, self.cache_dtype(dtype)
+    )
     if self.attention == AUTO:
-      return platform == "tpu"
+      return platform != "cpu" and fits
+    if self.attention == KERNEL and not fits:
+      raise self.invalid(
+        "attention",
+        f"loop or auto on GPUs, whose kernel {gpu_page_kernel.SUPPORTED}",
+      )
     return self.attention == KERNEL
 
   def unrolls(self, platform: str, layer_bytes: int) -> bool:

@@ -1,4 +1,4 @@
-"""The kernel that reads live pages, against the loop over pages."""
+"""The kernels that read live pages, against the loop over pages."""
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,8 @@ def cache_of(lengths, kv_heads, head_size, dtype, seed=0):
   ],
 )
 @pytest.mark.parametrize("tokens", [1, 4])
-def test_the_kernel_equals_the_loop(lengths, kv_heads, group, tokens):
+@pytest.mark.parametrize("platform", ["tpu", "gpu"])
+def test_the_kernel_equals_the_loop(lengths, kv_heads, group, tokens, platform):
   rows, head_size, layer = len(lengths), 64, jnp.int32(1)
   cache = cache_of(lengths, kv_heads, head_size, jnp.float32)
   rng = np.random.default_rng(1)
@@ -61,7 +62,9 @@ def test_the_kernel_equals_the_loop(lengths, kv_heads, group, tokens):
     # With drafts, rows have gone on by different numbers of tokens.
     jnp.int32(3) if tokens == 1 else jnp.arange(rows) % 13,
   )
-  live = page_kernel.live_pages(cache.table, cache.length, PAGE)
+  live = cached_attention.list_pages(
+    cache.pool, cache.table, cache.length, platform
+  )
 
   def attend(cache):
     return cached_attention.cached_attention(

@@ -45,7 +45,7 @@ BOUNDS = {
     "decode": {"token_cycles": 12.9, "large": 0, "scratch_gib": 1.3},
   },
   (SEVEN_B, H200): {
-    "decode": {"token_launches": 1_800, "large": 0, "scratch_gib": 1.7},
+    "decode": {"token_launches": 540, "large": 0, "scratch_gib": 1.4},
     "update": {"permutes": 0, "large": 0, "scratch_gib": 24.5},
   },
 }

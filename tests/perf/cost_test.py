@@ -292,6 +292,33 @@ def test_a_kernel_is_apart_with_an_estimate():
   assert (own.name, own.flops, own.bytes) == ("n", 7, 5)
 
 
+def test_a_gpus_kernels_of_live_pages_cost_what_they_read():
+  target = 'custom_call_target="__gpu$xla.gpu.triton", '
+  path = "jit(decode)/while/body/layers_0/attention/attend/"
+  text = program(
+    "  %q = bf16[64,2,16,128] parameter(0)\n"
+    "  %k = bf16[28,900,2,128,512] parameter(1)\n"
+    "  %v = bf16[28,900,2,512,128] parameter(2)\n"
+    "  %r = bf16[28,64,2,128,128] parameter(3)\n"
+    f"  %pallas_call.1 = f32[600,2,16,128] custom-call(%q, %k, %v), {target}"
+    + meta(path + "decode_attention/pallas_call")
+    + "\n  %pallas_call.2 = bf16[64,2,16,128] "
+    + f"custom-call(%q, %r, %pallas_call.1), {target}"
+    + meta(path + "decode_attention_join/pallas_call")
+  )
+  found = cost_of(text)
+  ((join, part),) = found.kernels
+  ((read, of_read),) = found.iteration("page").kernels
+  assert part == of_read == parts.ATTENTION
+  assert (read.name, join.name) == ("decode_attention", "decode_attention_join")
+  # Keys and values of a page of each of 64 rows, and two products with them.
+  assert read.bytes == 64 * 2 * (2 * 128 * 512) * 2
+  assert read.flops == 64 * 2 * 2 * 16 * (2 * 128 * 512)
+  # Recent tokens are those of one of 28 layers.
+  queries, sums = 64 * 2 * 16 * 128 * 2, 600 * 2 * 16 * 128 * 4
+  assert join.bytes == 2 * queries + sums + 64 * 2 * 128 * 128 * 2
+
+
 def test_large_results_outside_of_kernels():
   in_place = ', backend_config={"aliasing_operands":{"lists":[{"a":1}]}}'
   text = program(

@@ -1,0 +1,308 @@
+"""Pallas kernels for GPUs: attention of decoding, which reads live pages only.
+
+XLA's loop over pages reads as many pages of every row as the longest row has.
+Here, in the order of the data:
+1. once for each call of the decode loop, the cached tokens of all rows are cut
+   into shares of about the same length, each of one row (`row_shares`), so a
+   long row is read by many programs of the GPU and a short one by one;
+2. for each token and layer, a kernel reads the pages of each share where they
+   lie in the pool, and leaves a softmax that is not divided by its sum yet;
+3. a second kernel joins the shares of each row with what is not in pages: the
+   tokens of this call, and the token itself.
+
+They are written for Triton, in the form of JAX's `paged_attention` for GPUs,
+which takes another layout of pages and gives no sums (`docs/rollouts.md`).
+
+Axis letters are those of `types.py` and `pages.py`; Q are the queries of a key
+head, padded to what a product takes, W shares.
+"""
+
+import functools
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, Int
+
+from azr_jax.models.attention import MASK_VALUE
+from azr_jax.models.pages import Entries, Pool, RecentKV, RowShares
+
+# Tokens that a program reads at a time, at most: of 128 channels, keys and
+# values have 32 KiB, and the next ones are on their way meanwhile.
+_BLOCK = 64
+# Rows, columns and depth of a product have at least this many numbers.
+_PRODUCT = 16
+# What `supports` tests, in words.
+SUPPORTED = (
+  "takes pages of a multiple of 16 tokens, heads of a power of 2 and at least "
+  "16 channels, and a cache in bfloat16 or float16"
+)
+# Programs that keep a GPU busy: four on each of 132 multiprocessors.
+_PROGRAMS = 528
+_PARAMS = plgpu.CompilerParams(num_warps=4, num_stages=2)
+# The largest score [Q] and the sum of weights [Q] of some tokens, and their
+# weighted sum of values [Q, E].
+Softmax: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
+
+
+def supports(page_size: int, head_size: int, dtype: DTypeLike) -> bool:
+  """Returns whether the kernels can read a pool.
+
+  Args:
+    page_size: C.
+    head_size: E, of which Triton takes powers of 2 alone.
+    dtype: of keys and values.
+  """
+  return (
+    page_size % _PRODUCT == 0
+    and head_size >= _PRODUCT
+    and head_size & (head_size - 1) == 0
+    and jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16)
+  )
+
+
+def row_shares(
+  length: Int[Array, " B"], page_size: int, kv_heads: int
+) -> RowShares:
+  """Cuts the cached tokens of a device's rows into shares of similar length.
+
+  Args:
+    length: how many entries of each row are filled.
+    page_size: C, the entries of a page.
+    kv_heads: K of the device.
+  """
+  block = _block(page_size)
+  B = length.shape[0]
+  # So no share is longer than a mean row, and none is empty while it counts.
+  wanted = max(B, -(-_PROGRAMS // kv_heads))
+  blocks = -(-length // block)
+  size = jnp.maximum(1, -(-jnp.sum(blocks) // wanted))
+  ends = jnp.cumsum(-(-blocks // size))
+  index = jnp.arange(B + wanted, dtype=jnp.int32)
+  row = jnp.searchsorted(ends, index, side="right").astype(jnp.int32)
+  is_live = row < B
+  row = jnp.minimum(row, B - 1)
+  first = jnp.concatenate([jnp.zeros(1, jnp.int32), ends.astype(jnp.int32)])
+  start = (index - first[row]) * (size * block)
+  end = jnp.minimum(start + size * block, length[row])
+  return RowShares(
+    row=row,
+    start=jnp.where(is_live, start, 0).astype(jnp.int32),
+    end=jnp.where(is_live, end, 0).astype(jnp.int32),
+    first=first,
+  )
+
+
+def _block(page_size: int) -> int:
+  """Returns how many tokens are read at a time; they lie in one page."""
+  return min(page_size & -page_size, _BLOCK)
+
+
+def attend(
+  q: Float[Array, "B K Q E"],
+  new: Entries,
+  pool: Pool,
+  table: Int[Array, "B M"],
+  shares: RowShares,
+  recent: RecentKV,
+  layer: Int[Array, ""],
+  interpret: bool = False,
+) -> Float[Array, "B K Q E"]:
+  """Returns causal attention of S tokens of each row, to earlier ones too.
+
+  Args:
+    q: scaled queries, those of a key head together, Q = G x S.
+    new: keys and values of the same tokens; with drafts S is above 1.
+    pool: the device's pages.
+    table: the pages of each row.
+    shares: which tokens each program reads.
+    recent: the tokens between the pages' and these.
+    layer: which layer of pool and recent tokens to read.
+    interpret: run the kernels step by step on any device, for tests.
+  """
+  B, K, Q, E = q.shape
+  C, W = pool.v.shape[3], shares.row.shape[0]
+  padded = max(_PRODUCT, pl.next_power_of_2(Q))
+  q = jnp.pad(q, ((0, 0), (0, 0), (0, padded - Q), (0, 0)))
+  at_layer = jnp.reshape(layer, 1).astype(jnp.int32)
+  number = jax.ShapeDtypeStruct((W, K, padded), jnp.float32)
+  parts = pl.pallas_call(
+    functools.partial(_read_share, block=_block(C), page_size=C),
+    grid=(W, K),
+    out_shape=(
+      number,
+      number,
+      jax.ShapeDtypeStruct((W, K, padded, E), jnp.float32),
+    ),
+    compiler_params=_PARAMS,
+    name="decode_attention",
+    interpret=interpret,
+  )(
+    *(at_layer, shares.row, shares.start, shares.end, table),
+    *(q, pool.k, pool.v),
+  )
+  out = pl.pallas_call(
+    functools.partial(_join_row, tokens=new.v.shape[2]),
+    grid=(B, K),
+    out_shape=jax.ShapeDtypeStruct((B, K, padded, E), q.dtype),
+    compiler_params=_PARAMS,
+    name="decode_attention_join",
+    interpret=interpret,
+  )(
+    *(at_layer, shares.first, jnp.broadcast_to(recent.count, B)),
+    *(q, new.k, new.v, recent.entries.k, recent.entries.v),
+    *parts,
+  )
+  return out[:, :, :Q]
+
+
+def _read_share(
+  layer_ref: Any,
+  row_ref: Any,
+  start_ref: Any,
+  end_ref: Any,
+  table_ref: Any,
+  q_ref: Any,
+  k_ref: Any,
+  v_ref: Any,
+  maximum_ref: Any,
+  total_ref: Any,
+  sum_ref: Any,
+  *,
+  block: int,
+  page_size: int,
+) -> None:
+  """Writes the softmax of a row and key head over the tokens of a share."""
+  share, head = pl.program_id(0), pl.program_id(1)
+  start, end = start_ref[share], end_ref[share]
+
+  @pl.when(start < end)
+  def _read() -> None:
+    layer, row = layer_ref[0], row_ref[share]
+    q = q_ref[row, head]
+    in_page = page_size // block
+
+    def add(number: jax.Array, softmax: Softmax) -> Softmax:
+      page = table_ref[row, number // in_page]
+      # As a product, so that the compiler sees that 16 bytes are read at once.
+      entries = pl.ds(jax.lax.rem(number, in_page) * block, block)
+      seen = number * block + jnp.arange(block) < end
+      return _with_tokens(
+        softmax,
+        q,
+        k_ref[layer, page, head, :, entries],
+        v_ref[layer, page, head, entries, :],
+        seen,
+      )
+
+    softmax = jax.lax.fori_loop(
+      start // block, pl.cdiv(end, block), add, _nothing(q)
+    )
+    maximum_ref[share, head], total_ref[share, head] = softmax[:2]
+    sum_ref[share, head] = softmax[2]
+
+
+def _join_row(
+  layer_ref: Any,
+  first_ref: Any,
+  count_ref: Any,
+  q_ref: Any,
+  new_k_ref: Any,
+  new_v_ref: Any,
+  recent_k_ref: Any,
+  recent_v_ref: Any,
+  maximum_ref: Any,
+  total_ref: Any,
+  sum_ref: Any,
+  out_ref: Any,
+  *,
+  tokens: int,
+) -> None:
+  """Writes the outputs of a row and key head."""
+  row, head = pl.program_id(0), pl.program_id(1)
+  layer, count = layer_ref[0], count_ref[row]
+  q = q_ref[row, head]
+  room = pl.next_power_of_2(recent_k_ref.shape[3])
+  block = min(max(room, _PRODUCT), _BLOCK)
+
+  def add_recent(number: jax.Array, softmax: Softmax) -> Softmax:
+    entries = pl.ds(number * block, block)
+    seen = number * block + jnp.arange(block) < count
+    # The last block may end past the tokens that there is room for.
+    k, v = (
+      plgpu.load(ref.at[layer, row, head, entries], mask=seen[:, None], other=0)
+      for ref in (recent_k_ref, recent_v_ref)
+    )
+    return _with_tokens(softmax, q, k.T, v, seen)
+
+  def add_share(share: jax.Array, softmax: Softmax) -> Softmax:
+    part = maximum_ref[share, head], total_ref[share, head]
+    return _joined(softmax, (*part, sum_ref[share, head]))
+
+  softmax = _nothing(q)
+  softmax = jax.lax.fori_loop(0, pl.cdiv(count, block), add_recent, softmax)
+  softmax = jax.lax.fori_loop(
+    first_ref[row], first_ref[row + 1], add_share, softmax
+  )
+  query = jnp.arange(q.shape[0])
+  for token in range(tokens):
+    k, v = new_k_ref[row, head, token], new_v_ref[row, head, token]
+    score = jnp.sum(
+      q.astype(jnp.float32) * k.astype(jnp.float32)[None, :], axis=1
+    )
+    # A query sees its own token and those before it, and so the first one.
+    score = jnp.where(jax.lax.rem(query, tokens) >= token, score, MASK_VALUE)
+    value = jnp.broadcast_to(v.astype(jnp.float32)[None, :], q.shape)
+    softmax = _joined(softmax, (score, jnp.ones_like(score), value))
+  _, total, weighted = softmax
+  out_ref[row, head] = (weighted / total[:, None]).astype(out_ref.dtype)
+
+
+def _nothing(q: Float[Array, "Q E"]) -> Softmax:
+  """Returns the softmax over no token."""
+  return (
+    jnp.full(q.shape[0], MASK_VALUE, jnp.float32),
+    jnp.zeros(q.shape[0], jnp.float32),
+    jnp.zeros(q.shape, jnp.float32),
+  )
+
+
+def _with_tokens(
+  softmax: Softmax,
+  q: Float[Array, "Q E"],
+  k: Float[Array, "E T"],
+  v: Float[Array, "T E"],
+  seen: Array,
+) -> Softmax:
+  """Returns a softmax with more tokens.
+
+  Args:
+    softmax: over the tokens so far.
+    q: queries.
+    k: keys of T tokens.
+    v: their values.
+    seen: which of them count, [T]; the first one does.
+  """
+  scores = jnp.where(seen[None, :], plgpu.dot(q, k), MASK_VALUE)
+  maximum = jnp.maximum(softmax[0], jnp.max(scores, axis=1))
+  weights = jnp.exp(scores - maximum[:, None])
+  scale = jnp.exp(softmax[0] - maximum)
+  return (
+    maximum,
+    softmax[1] * scale + jnp.sum(weights, axis=1),
+    softmax[2] * scale[:, None] + plgpu.dot(weights.astype(v.dtype), v),
+  )
+
+
+def _joined(one: Softmax, other: Softmax) -> Softmax:
+  """Returns the softmax over the tokens of both."""
+  maximum = jnp.maximum(one[0], other[0])
+  scales = [jnp.exp(part[0] - maximum) for part in (one, other)]
+  return (
+    maximum,
+    one[1] * scales[0] + other[1] * scales[1],
+    one[2] * scales[0][:, None] + other[2] * scales[1][:, None],
+  )
