@@ -94,8 +94,7 @@ def _training(
     title, address = paper
     facts["paper"] = f"[{title}]({address})"
   lines = [
-    "Trained with azr_jax, whose rewards are verified by programs; exported by "
-    f"its version {azr_jax.__version__}.",
+    f"Trained with azr_jax; exported by its version {azr_jax.__version__}.",
     "",
   ]
   lines += ["| | |", "| --- | --- |"]

@@ -177,14 +177,18 @@ def _differences(runs: Sequence[Run]) -> str:
 def seed_groups(runs: Sequence[Run]) -> dict[str, list[Run]]:
   """Groups runs that differ in their seed alone.
 
+  Of several runs of one seed, which are no evidence of each other, the first
+  counts.
+
   Returns:
     The runs of each group, by a name for it; {} if no two runs are of a group.
   """
-  groups: dict[str, list[Run]] = {}
+  groups: dict[str, dict[Any, Run]] = {}
   for run in runs:
     rest = {k: v for k, v in run.config.items() if k != "seed"}
-    groups.setdefault(repr(sorted(rest.items(), key=str)), []).append(run)
-  several = [members for members in groups.values() if len(members) > 1]
+    by_seed = groups.setdefault(repr(sorted(rest.items(), key=str)), {})
+    by_seed.setdefault(run.config.get("seed"), run)
+  several = [[*one.values()] for one in groups.values() if len(one) > 1]
   return {
     f"{members[0].name} and {len(members) - 1} more": members
     for members in several

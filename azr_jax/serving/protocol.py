@@ -22,7 +22,10 @@ SEED_RANGE = 1 << 31
 # OpenAI's completions have so many tokens if a request does not say.
 _DEFAULT_MAX_TOKENS = 16
 _MAX_SEED = 1 << 64
-_NO_OTHERS = ": the log-probability of each token, of no others"
+_NO_OTHERS = (
+  ": the log-probability of each token; those of likelier ones, which "
+  "evaluations of multiple choice ask for, are not computed"
+)
 # Fields that say who asks or how an answer is kept, not what it is.
 _IGNORED = (
   "user",

@@ -263,6 +263,13 @@ def test_runs_that_differ_in_their_seed_are_averaged(tmp_path):
   assert "+0.40 \u00b1 0.12" in re.sub(r"<[^>]+>", "", row)
 
 
+def test_two_runs_of_one_seed_are_no_two_seeds(tmp_path):
+  one = write_run(tmp_path / "one")
+  two = shutil.copytree(one, tmp_path / "two")
+  text = build(reading.read_runs([str(one), str(two)]))
+  assert "mean over seeds" not in text
+
+
 def test_lines_that_hide_each_other_are_named(tmp_path):
   folder = write_run(tmp_path / "one")
   text = build(reading.read_runs([str(folder)] * 1))
