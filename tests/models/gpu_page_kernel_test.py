@@ -200,3 +200,33 @@ def test_the_kernels_compile_for_a_gpu_that_is_not_here(
   assert text is not None and memory is not None
   assert text.count('custom_call_target="__gpu$xla.gpu.triton"') == 2
   assert memory.temp_size_in_bytes < 32 * 2**20
+
+
+@pytest.mark.slow
+def test_rows_that_go_on_differently_compile_for_several_gpus():
+  """Drafts append other numbers of tokens to each row."""
+  pytest.importorskip("jax_cuda13_plugin", reason="XLA:GPU is not installed")
+  name = "h200:8"
+  mesh = mesh_lib.make_mesh(
+    {"data": 2, "fsdp": 1, "tensor": 4}, topology.devices(name)
+  )
+  by_row = PartitionSpec(mesh_lib.BATCH_AXES)
+  spec = PartitionSpec(None, mesh_lib.BATCH_AXES, "tensor")
+
+  def array(*shape, dtype=jnp.bfloat16, spec=spec):
+    sharding = jax.sharding.NamedSharding(mesh, spec)
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+  compiled = (
+    jax.jit(pages.append, donate_argnums=0)
+    .lower(
+      pages.Entries(*(array(28, 1024, 4, 132, 128),) * 2),
+      pages.Entries(*(array(28, 1024, 4, 4, 128),) * 2),
+      array(1024, dtype=jnp.int32, spec=by_row),
+    )
+    .compile(compiler_options={**topology.compiler_options(name)})
+  )
+  memory = compiled.memory_analysis()
+  assert memory is not None
+  # They are written in place.
+  assert memory.temp_size_in_bytes < 64 * 2**20
