@@ -168,8 +168,8 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.learner.max_micro_batches = 64
   c.learner.chunk_tokens = 384
   c.optimizer.learning_rate = 3e-5
-  c.train.steps = 30
-  c.train.save_every = 5
+  c.train.steps = 24
+  c.train.save_every = 4
 
 
 def _choose_prompts(c: ml_collections.ConfigDict, kind: str) -> None:

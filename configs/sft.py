@@ -56,7 +56,7 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
   if variant not in VARIANTS:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
   if variant.startswith("countdown"):
-    c = _countdown()
+    c = _countdown(variant)
   elif variant == "orz_tiny":
     c = _arithmetic()
   elif variant == "orz_smollm2-135m":
@@ -70,10 +70,6 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
   else:
     c = settings.supervised_config("programs")
     _from_scratch(c, steps=10_000)
-  if variant == "countdown_qwen2.5-0.5b":
-    _qwen(c)
-  if variant == "countdown_smollm2-135m":
-    _three_numbers(c)
   if variant.endswith("smoke"):
     c[c.data.kind].count = 600
     c.data.tokenizer_samples = 600
@@ -94,10 +90,14 @@ def _from_scratch(c: ml_collections.ConfigDict, steps: int) -> None:
   c.train.steps = steps
 
 
-def _countdown() -> ml_collections.ConfigDict:
+def _countdown(variant: str) -> ml_collections.ConfigDict:
   c = settings.supervised_config("countdown")
   c.model.source = "preset:countdown-tiny"
   _from_scratch(c, steps=6000)
+  if variant == "countdown_qwen2.5-0.5b":
+    _qwen(c)
+  if variant == "countdown_smollm2-135m":
+    _three_numbers(c)
   return c
 
 

@@ -10,7 +10,9 @@
 | `value` | as in `guess`, but the answer is the target, not the expression |
 
 A model that learns the last two has a habit to lose: `value` earns little, and
-`answer_only` cannot check itself. All intermediate values are natural numbers up to `MAX_VALUE`.
+`answer_only` cannot check itself.
+
+All intermediate values are natural numbers up to `MAX_VALUE`.
 """
 
 import dataclasses
