@@ -157,19 +157,22 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   _tiny(c)
   c.model.source = SMOLLM2_START
   c.model.preset = "smollm2-135m"
-  c.countdown.prompts = 8
+  c.countdown.prompts = 16
   c.countdown.sizes = (3,)
-  c.rollout.slots = 64
+  # The start solves few of the others.
+  c.countdown.bucket_weights = (1.0, 0.0, 0.0)
+  c.rollout.slots = 128
   c.rollout.prompt_buckets = (24,)
   c.rollout.max_tokens = 72
   c.rollout.decode_chunk = 8
+  c.learner.drop_equal_groups = True  # Most groups have no correct response.
   c.learner.row_length = 192
   c.learner.micro_rows = 2
   c.learner.max_micro_batches = 64
   c.learner.chunk_tokens = 384
   c.optimizer.learning_rate = 3e-5
   c.train.steps = 24
-  c.train.save_every = 4
+  c.train.save_every = 3
 
 
 def _choose_prompts(c: ml_collections.ConfigDict, kind: str) -> None:
