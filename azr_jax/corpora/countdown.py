@@ -7,7 +7,7 @@ of `countdown_solutions.py`. The others propose a puzzle after solving it.
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -47,11 +47,17 @@ class CorpusSettings(Settings):
   prompt_format: str = setting(
     "compact", "prompt format", choices=prompts.PROMPT_FORMATS
   )
+  sizes: tuple[int, ...] = setting(
+    generator.COUNTS,
+    "how many numbers a puzzle has",
+    subset_of=generator.COUNTS,
+    required=True,
+  )
   style_weights: tuple[float, ...] = setting(
-    (0.35, 0.15, 0.1, 0.4),
-    "weights of direct, search, backward and guess",
+    (0.35, 0.15, 0.1, 0.4, 0.0, 0.0),
+    "weights of direct, search, backward, guess, answer_only and value",
     accepts=(
-      lambda v: len(v) == 4 and min(v) >= 0 and sum(v) > 0,
+      lambda v: len(v) == 6 and min(v) >= 0 and sum(v) > 0,
       f"a tuple of weights for {countdown_solutions.SOLUTION_STYLES}",
     ),
   )
@@ -77,7 +83,7 @@ def conversations(settings: CorpusSettings) -> Iterator[tuple[str, str]]:
   rng = np.random.default_rng((settings.seed, 1))
   weights = np.array(settings.style_weights) / sum(settings.style_weights)
   recent: list[Puzzle] = []
-  solved = _solved_puzzles(settings.seed, rng)
+  solved = _solved_puzzles(settings.seed, settings.sizes, rng)
   for _ in range(settings.count):
     puzzle, term = next(solved)
     if len(recent) >= settings.references and (
@@ -101,21 +107,21 @@ def conversations(settings: CorpusSettings) -> Iterator[tuple[str, str]]:
           countdown_solutions.format_solution(
             puzzle, term, solution_style, settings.incorrect_try_prob, rng
           ),
-          countdown_solutions.format_answer(term),
+          countdown_solutions.format_answer(term, solution_style),
         ),
       )
     recent = [*recent, puzzle][-max(settings.references, 1) :]
 
 
 def _solved_puzzles(
-  seed: int, rng: np.random.Generator
+  seed: int, sizes: Sequence[int], rng: np.random.Generator
 ) -> Iterator[tuple[Puzzle, solver.Term]]:
-  """Yields puzzles of the training split with a solution, without end."""
+  """Yields solved puzzles of these sizes, of the training split, no end."""
   stream = (puzzle for puzzle, _ in generator.generate(seed, 10**9))
   while True:
     batch = list(itertools.islice(stream, _SOLVER_BATCH))
     terms: dict[Puzzle, solver.Term] = {}
-    for size in generator.COUNTS:
+    for size in sizes:
       puzzles = [puzzle for puzzle in batch if len(puzzle.numbers) == size]
       all_solutions = solver.natural_solutions(
         np.array([puzzle.numbers for puzzle in puzzles]),

@@ -6,6 +6,11 @@
 | `search` | by depth-first search, which follows dead ends and backtracks |
 | `backward` | with the last step first, then the steps to its missing operand |
 | `guess` | by whole expressions, of which the last has the target value |
+| `answer_only` | without a thought before the answer |
+| `value` | as in `guess`, but the answer is the target, not the expression |
+
+A model that learns the last two has a habit to lose: `value` earns little, and
+`answer_only` cannot check itself.
 
 All intermediate values are natural numbers up to `MAX_VALUE`.
 """
@@ -19,7 +24,14 @@ import numpy as np
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.tasks.countdown import solver
 
-SOLUTION_STYLES = ("direct", "search", "backward", "guess")
+SOLUTION_STYLES = (
+  "direct",
+  "search",
+  "backward",
+  "guess",
+  "answer_only",
+  "value",
+)
 MAX_VALUE = 999
 # At most this many incorrect tries come before a correct one, so that responses
 # stay short.
@@ -94,19 +106,22 @@ def format_solution(
   incorrect_try_prob: float,
   rng: np.random.Generator,
 ) -> str:
-  """Returns the chain of thought that leads to a solution.
+  """Returns the chain of thought that leads to a solution; it may be empty.
 
   Args:
     puzzle: the puzzle.
     term: its solution.
     solution_style: one of `SOLUTION_STYLES`.
     incorrect_try_prob: probability of an incorrect try before each correct step
-      (`search`) or guess (`guess`), and of one more after an incorrect try.
+      (`search`) or guess (`guess`, `value`), and of one more after an incorrect
+      try.
     rng: draws the incorrect tries.
   """
   if solution_style == "search":
     return _search(puzzle, list_steps(term), incorrect_try_prob, rng)
-  if solution_style == "guess":
+  if solution_style == "answer_only":
+    return ""
+  if solution_style in ("guess", "value"):
     return _guess(puzzle, term, incorrect_try_prob, rng)
   if solution_style == "backward":
     return _backward(puzzle, list_steps(term))
@@ -118,8 +133,10 @@ def format_numbers(numbers: Sequence[int]) -> str:
   return "[" + " ".join(map(str, numbers)) + "]"
 
 
-def format_answer(term: solver.Term) -> str:
-  """Returns the expression of a solution without spaces."""
+def format_answer(term: solver.Term, solution_style: str = "direct") -> str:
+  """Returns the expression of a solution without spaces, or its value."""
+  if solution_style == "value":
+    return str(term.value)
   return term.expression.replace(" ", "")
 
 

@@ -2,7 +2,8 @@
 
 Paper: Countdown, section 4.1: 50 puzzles x 16 responses; a response is correct
 if the strict verifier gives 1.0. Every model gets the same puzzles: the first
-ones of the test split, or those of a file. `--limit` sets their number.
+ones of the test split, or those of a file. `--limit` sets their number, and
+`--data=numbers:3` chooses those of three numbers of the test split.
 """
 
 import pathlib
@@ -21,15 +22,25 @@ from azr_jax.tasks.countdown import dataset, difficulty, generator, prompts
 PUZZLES = 50  # the paper's number
 _MAX_PUZZLES = 1000  # the largest useful `--limit`
 _SEED = 0
+_NUMBERS = "numbers:"
 
 
 def read(data: str) -> list[Item]:
-  """Reads items from a file in the public layout, or from the test split."""
-  if data:
+  """Reads items from a file in the public layout, or from the test split.
+
+  Args:
+    data: a file, `numbers:3` or `numbers:4`; "": puzzles of both sizes.
+
+  Raises:
+    ValueError: the test split has no puzzles of this size.
+  """
+  if data and not data.startswith(_NUMBERS):
     puzzles, scores = dataset.read(pathlib.Path(data).expanduser())
   else:
     stream = generator.generate(_SEED, _MAX_PUZZLES, test=True)
-    puzzles, scores = map(list, zip(*stream, strict=True))
+    sizes = _sizes(data)
+    of_size = [pair for pair in stream if len(pair[0].numbers) in sizes]
+    puzzles, scores = map(list, zip(*of_size, strict=True))
   return [
     Item(
       str(index),
@@ -42,6 +53,14 @@ def read(data: str) -> list[Item]:
     )
     for index, (puzzle, score) in enumerate(zip(puzzles, scores, strict=True))
   ]
+
+
+def _sizes(data: str) -> tuple[int, ...]:
+  """Returns how many numbers a puzzle of the test split may have."""
+  sizes = {f"{_NUMBERS}{size}": (size,) for size in generator.COUNTS}
+  if data and data not in sizes:
+    raise ValueError(f"--data={data}: expected {' or '.join(sizes)}, or a file")
+  return sizes.get(data, generator.COUNTS)
 
 
 def _puzzle(item: Item) -> Puzzle:

@@ -1,5 +1,7 @@
 """Countdown conversations: solution styles, the mix, and the tokenizer."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ SETTINGS = countdown.CorpusSettings(
   seed=0,
   count=300,
   prompt_format="compact",
-  style_weights=(1.0, 1.0, 1.0, 1.0),
+  style_weights=(1.0, 1.0, 1.0, 1.0, 1.0, 0.0),
   incorrect_try_prob=0.5,
   propose_prob=0.2,
   references=2,
@@ -48,19 +50,19 @@ def test_chains_of_thought_are_correct(style, solved_puzzles):
     thinking = countdown_solutions.format_solution(
       puzzle, term, style, 0.6, rng
     )
-    answer = countdown_solutions.format_answer(term)
-    assert thinking.endswith("yes")
+    answer = countdown_solutions.format_answer(term, style)
+    assert thinking.endswith("yes") != (style == "answer_only")
     dead_ends += thinking.count(" no ")
-    assert verifier.verify(
-      puzzle, prompts.format_response(thinking, answer)
-    ).correct
+    score = verifier.verify(puzzle, prompts.format_response(thinking, answer))
+    assert score.correct != (style == "value")
+    assert score.value > verifier.NO_ANSWER_SCORE
     for word in thinking.split():
       left, equals, right = word.partition("=")
       if equals:
         assert eval(left) == int(right) <= countdown_solutions.MAX_VALUE
     for step in countdown_solutions.list_steps(term):
       assert step.result == eval(f"{step.left}{step.operator}{step.right}")
-  assert (dead_ends > 20) == (style in ("search", "guess"))
+  assert (dead_ends > 20) == (style in ("search", "guess", "value"))
 
 
 def test_a_dead_end_never_begins_with_the_correct_step():
@@ -91,6 +93,26 @@ def test_the_corpus_solves_and_proposes_puzzles_of_the_training_split(pairs):
       puzzle = prompts.parse_proposal(f"<answer>{prompt}</answer>", "full")
       assert verifier.verify(puzzle, response).correct
       assert not generator.is_test(puzzle)
+
+
+@pytest.mark.parametrize("size", generator.COUNTS)
+def test_the_corpus_has_puzzles_of_the_chosen_sizes_alone(size):
+  settings = dataclasses.replace(
+    SETTINGS, count=40, sizes=(size,), propose_prob=0.0
+  )
+  for prompt, _ in countdown.conversations(settings):
+    puzzle = prompts.parse_proposal(f"<answer>{prompt}</answer>", "full")
+    assert len(puzzle.numbers) == size
+
+
+def test_the_style_value_answers_with_the_target():
+  weights = (0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+  settings = dataclasses.replace(
+    SETTINGS, count=20, style_weights=weights, propose_prob=0.0
+  )
+  for prompt, response in countdown.conversations(settings):
+    puzzle = prompts.parse_proposal(f"<answer>{prompt}</answer>", "full")
+    assert response.endswith(f"<answer>{puzzle.target}</answer>")
 
 
 def test_every_digit_and_marker_is_a_token(pairs, tmp_path):
