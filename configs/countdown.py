@@ -15,8 +15,8 @@
 | `tiny_curriculum_mix` | the same, with fixed weights of its buckets |
 | `tiny_closed_loop` | `tiny_adaptive`, with puzzles that the policy proposes |
 
-`smollm2-135m` trains SmolLM2-135M-Instruct on the easy third of puzzles of three
-numbers. It starts from what `configs/sft.py:countdown_smollm2-135m` writes in
+`smollm2-135m` trains SmolLM2-135M-Instruct on the easy third of three-number
+puzzles. It starts from what `configs/sft.py:countdown_smollm2-135m` writes in
 `countdown_smollm2_sft`.
 `qwen2.5-0.5b` and its variants (`qwen2.5-0.5b_static`, ...) have the constants
 of section 4.1; those whose names end with `mix` have the constants of section
