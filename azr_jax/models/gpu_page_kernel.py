@@ -35,7 +35,7 @@ from azr_jax.models.pages import Entries, Pool, RecentKV, RowShares
 _BLOCK = 64
 # Rows, columns and depth of a product have at least this many numbers.
 _PRODUCT = 16
-# What `supports` tests, in words.
+# These words say what `supports` tests.
 SUPPORTED = (
   "takes pages of a multiple of 16 tokens, heads of a power of 2 and at least "
   "16 channels, and a cache in bfloat16 or float16"

@@ -114,8 +114,11 @@ def test_extras_and_the_slice_are_those_of_this_repository(path):
   task = yaml.safe_load(path.read_text())
   assert task["workdir"] == "."
   extra = "tpu" if path.stem == "tpu" else "cuda"
-  assert f"-e '.[{extra}]'" in task["setup"]
-  assert f'"{extra}": [' in (training.ROOT / "setup.py").read_text()
+  # Trackers are installed, because the files take a tracker's key.
+  extras = (extra, "wandb", "trackio")
+  assert f"-e '.[{','.join(extras)}]'" in task["setup"]
+  setup = (training.ROOT / "setup.py").read_text()
+  assert all(f'"{name}": [' in setup for name in extras)
 
 
 @pytest.mark.slow
