@@ -76,7 +76,7 @@ def row_shares(
   """
   block = _block(page_size)
   B = length.shape[0]
-  # So no share is longer than a mean row, and none is empty while it counts.
+  # With so many, no share is longer than a mean row, and none is empty.
   wanted = max(B, -(-_PROGRAMS // kv_heads))
   blocks = -(-length // block)
   size = jnp.maximum(1, -(-jnp.sum(blocks) // wanted))
