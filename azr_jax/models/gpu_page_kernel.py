@@ -187,7 +187,7 @@ def _read_share(
 
     def add(number: jax.Array, softmax: Softmax) -> Softmax:
       page = table_ref[row, number // in_page]
-      # It is a product, so that the compiler sees 16 bytes that are read at once.
+      # A product shows the compiler that 16 bytes are read at once.
       entries = pl.ds(jax.lax.rem(number, in_page) * block, block)
       seen = number * block + jnp.arange(block) < end
       return _with_tokens(
