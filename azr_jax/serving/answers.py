@@ -5,9 +5,11 @@ import time
 import uuid
 from typing import Any
 
+from azr_jax.serving import token_logprobs
 from azr_jax.serving.decoding import Job, Tokens
 from azr_jax.serving.protocol import Asked, ServedModel
 from azr_jax.serving.text import Detokenizer, StopFilter
+from azr_jax.serving.token_logprobs import TokenLogprob
 
 
 @dataclasses.dataclass
@@ -18,16 +20,15 @@ class Part:
     choice: its number.
     text: new text.
     token_ids: new tokens.
-    logprobs: of each new token.
-    pieces: the text of each new token, if log-probabilities are wanted.
+    shown: the tokens whose log-probabilities are shown: if these are wanted,
+      the new ones, behind those of an echoed prompt.
     finish_reason: of the API; None while more will come.
   """
 
   choice: int
   text: str
   token_ids: list[int]
-  logprobs: list[float]
-  pieces: list[str]
+  shown: list[TokenLogprob]
   finish_reason: str | None = None
 
 
@@ -49,10 +50,13 @@ class Answer:
     job = asked.job
     self._texts = [_ChoiceText(asked, model) for _ in range(job.num_choices)]
     self._whole = [
-      Part(choice, self._prompt_text(job, choice), [], [], [])
+      Part(choice, self._prompt_text(job, choice), [], [])
       for choice in range(job.num_choices)
     ]
-    self._shown: list[int] = [len(part.text) for part in self._whole]
+    # Where the next token that is shown begins in its choice's text.
+    self._offsets: list[int] = [
+      0 if job.is_scored else len(part.text) for part in self._whole
+    ]
 
   def _prompt_text(self, job: Job, choice: int) -> str:
     """Returns what the text of a choice begins with."""
@@ -68,17 +72,41 @@ class Answer:
       tokens.choice,
       text,
       tokens.token_ids,
-      tokens.logprobs,
-      pieces,
+      self._with_logprobs(tokens, pieces),
       tokens.finish_reason,
     )
     whole = self._whole[tokens.choice]
     whole.text += part.text
     whole.token_ids += part.token_ids
-    whole.logprobs += part.logprobs
-    whole.pieces += part.pieces
+    whole.shown += part.shown
     whole.finish_reason = part.finish_reason
     return part
+
+  def _with_logprobs(
+    self, tokens: Tokens, pieces: list[str]
+  ) -> list[TokenLogprob]:
+    """Returns the tokens that are shown with their log-probabilities.
+
+    Args:
+      tokens: the new ones.
+      pieces: the text of each, if log-probabilities are wanted.
+    """
+    if not self._asked.with_logprobs:
+      return []
+    if tokens.scores is None:
+      return list(map(TokenLogprob, pieces, tokens.logprobs))
+    asked, tokenizer = self._asked, self._model.tokenizer
+    prompt_ids = asked.job.prompts[tokens.choice // asked.job.n].token_ids
+    if asked.echo:
+      detokenizer = Detokenizer(tokenizer)
+      pieces = [detokenizer.add([one]) for one in prompt_ids] + pieces
+    return token_logprobs.of_scores(
+      tokens.scores,
+      [*prompt_ids, *tokens.token_ids],
+      pieces,
+      asked.num_top,
+      tokenizer,
+    )
 
   @property
   def is_done(self) -> bool:
@@ -197,28 +225,10 @@ class Answer:
     if not self._asked.with_logprobs:
       return None
     if self._asked.is_chat:
-      return {
-        "content": [
-          {
-            "token": piece,
-            "logprob": logprob,
-            "bytes": list(piece.encode()),
-            "top_logprobs": [],
-          }
-          for piece, logprob in zip(part.pieces, part.logprobs, strict=True)
-        ]
-      }
-    offset, offsets = self._shown[part.choice], []
-    for piece in part.pieces:
-      offsets.append(offset)
-      offset += len(piece)
-    self._shown[part.choice] = offset
-    return {
-      "tokens": part.pieces,
-      "token_logprobs": part.logprobs,
-      "top_logprobs": None,
-      "text_offset": offsets,
-    }
+      return token_logprobs.chat(part.shown)
+    offset = self._offsets[part.choice]
+    self._offsets[part.choice] += sum(len(one.piece) for one in part.shown)
+    return token_logprobs.completion(part.shown, offset)
 
 
 class _ChoiceText:

@@ -18,6 +18,7 @@ from azr_jax.rollout.policy import Policy
 from azr_jax.run import checkpoint_reading, storage
 from azr_jax.run.console import print_status
 from azr_jax.serving import follow as follow_lib
+from azr_jax.serving import scoring
 from azr_jax.serving.decoding import DecodeWorker
 from azr_jax.serving.http_server import HttpServer
 from azr_jax.serving.protocol import ServedModel
@@ -83,8 +84,8 @@ def serve(
   policy = restore.load_policy(c, spec, step)
   model = served_model(c, policy, address.name or _name(spec), step)
   print_status("compiling the sampler")
-  policy.sampler.warm_up(policy.params)
   worker = make_worker(policy, c, step or 0)
+  worker.warm_up()
   server = HttpServer(worker, model, address.api_key)
   port = server.start(address.host, address.port)
   host = f"[{address.host}]" if ":" in address.host else address.host
@@ -139,12 +140,14 @@ def make_worker(policy: Policy, c: ServeSettings, step: int) -> DecodeWorker:
   """
   key = jax.random.fold_in(policy.key, 0)
   params, policy.params = policy.params, None
+  num_top = c.serve.max_logprobs
   return DecodeWorker(
     policy.sampler,
     params,
     np.asarray(jax.random.key_data(key)),
     step,
     c.serve.max_waiting,
+    scoring.Scorer(policy.sampler.engine, num_top) if num_top else None,
   )
 
 

@@ -4,7 +4,7 @@ The life of a job:
 1. a thread of the server submits it, unless there are too many;
 2. between two calls of the decode loop its prompts enter the open stream;
 3. after each call its new tokens are handed over, while the device runs the
-   next call;
+   next call; those of a job that is scored, once they are;
 4. it ends with its last completion, or is cancelled, which frees its pages.
 
 Nothing else touches the device. Weights are swapped between two calls.
@@ -29,6 +29,7 @@ from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.stream import SampleKey, Stream
 from azr_jax.serving import errors
 from azr_jax.serving.errors import ApiError
+from azr_jax.serving.scoring import Scorer, Scores
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,6 +46,8 @@ class Job:
     is_streamed: whether tokens are wanted as they come; otherwise all tokens
       of a choice come when it has ended.
     step: the step of the weights that must sample all of it; None: any.
+    is_scored: whether choices that have ended are scored with their prompts. It
+      is not streamed then.
   """
 
   prompts: tuple[types.Prompt, ...]
@@ -55,6 +58,7 @@ class Job:
   stop_strings: tuple[str, ...] = ()
   is_streamed: bool = False
   step: int | None = None
+  is_scored: bool = False
 
   @property
   def num_choices(self) -> int:
@@ -71,6 +75,7 @@ class Tokens(NamedTuple):
     logprobs: of each.
     steps: for each, the step of the weights that sampled it.
     finish_reason: one of `types.FINISH_REASONS`; None while more will come.
+    scores: of its prompt and all its tokens, if the job is scored.
   """
 
   choice: int
@@ -78,6 +83,7 @@ class Tokens(NamedTuple):
   logprobs: list[float]
   steps: list[int]
   finish_reason: str | None
+  scores: Scores | None = None
 
 
 # A job receives tokens, in order, or the error that ends it.
@@ -141,6 +147,7 @@ class DecodeWorker:
     key_data: np.ndarray,
     step: int,
     max_waiting: int,
+    scorer: Scorer | None = None,
   ):
     """Opens a stream; `run` serves it.
 
@@ -152,8 +159,9 @@ class DecodeWorker:
         seed into.
       step: of the weights.
       max_waiting: choices that may wait for a slot.
+      scorer: scores jobs that want it; None: there are none.
     """
-    self._sampler = sampler
+    self._sampler, self._scorer = sampler, scorer
     self._stream: Stream = sampler.open(params, step)
     self._key_data = key_data
     self._max_waiting = max_waiting
@@ -161,6 +169,7 @@ class DecodeWorker:
     self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     self._jobs: dict[Job, _Running] = {}
     self._by_request: dict[Request, tuple[Job, int]] = {}
+    self._unscored: list[tuple[Job, Tokens]] = []
     self._updates: list[tuple[Job, Update]] = []
     self._arrivals = 0
     self._swap: _Swap | None = None
@@ -183,6 +192,19 @@ class DecodeWorker:
   def refusal(self) -> ApiError | None:
     """The error that all new jobs get; None: they are taken."""
     return self._refusal
+
+  def warm_up(self) -> None:
+    """Compiles all that it runs; call it before `run`."""
+    self._sampler.warm_up(self._params)
+    if self._scorer is not None:
+      self._scorer.warm_up(self._params)
+
+  @property
+  def _params(self) -> types.Params:
+    """The parameters that the next call samples with."""
+    params = self._stream.params
+    assert params is not None
+    return params
 
   def status(self) -> Status:
     """Returns what is done and has been done."""
@@ -275,6 +297,7 @@ class DecodeWorker:
         self._num_decoding = len(self._stream.decoding)
         self._free_pages = self._stream.num_free_pages
         self._collect_running()
+        self._score_ended()
         self._flush()
         if is_sent:
           self._stream.fetch()
@@ -349,11 +372,10 @@ class DecodeWorker:
   def _end(
     self, job: Job, choice: int, future: "Future[types.Completion]"
   ) -> None:
-    """Hands over the rest of a choice that has ended."""
-    running = self._jobs.get(job)
-    if running is None:
+    """Hands over the rest of a choice that has ended, or lets it be scored."""
+    if job not in self._jobs:
       return  # It was cancelled.
-    done, sent = future.result(), running.sent[choice]
+    done, sent = future.result(), self._jobs[job].sent[choice]
     assert done.versions is not None
     tokens = Tokens(
       choice,
@@ -362,10 +384,33 @@ class DecodeWorker:
       done.versions[sent:].tolist(),
       done.finish_reason,
     )
+    with self._lock:
+      self._tokens += len(done.token_ids)
+    if job.is_scored:
+      self._unscored.append((job, tokens))
+    else:
+      self._hand_over(job, tokens)
+
+  def _score_ended(self) -> None:
+    """Hands over choices that have ended, with their scores."""
+    if not self._unscored:
+      return
+    unscored, self._unscored = self._unscored, []
+    sequences = [
+      [*job.prompts[tokens.choice // job.n].token_ids, *tokens.token_ids]
+      for job, tokens in unscored
+    ]
+    assert self._scorer is not None
+    scored = self._scorer.score(self._params, sequences)
+    for (job, tokens), scores in zip(unscored, scored, strict=True):
+      self._hand_over(job, tokens._replace(scores=scores))
+
+  def _hand_over(self, job: Job, tokens: Tokens) -> None:
+    """Hands over the last tokens of a choice."""
+    running = self._jobs[job]
     self._updates.append((job, tokens))
     running.missing -= 1
     with self._lock:
-      self._tokens += len(done.token_ids)
       self._open_choices[job] -= 1
     if not running.missing:
       self._forget(job)

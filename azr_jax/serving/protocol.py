@@ -22,10 +22,7 @@ SEED_RANGE = 1 << 31
 # OpenAI's completions have so many tokens if a request does not say.
 _DEFAULT_MAX_TOKENS = 16
 _MAX_SEED = 1 << 64
-_NO_OTHERS = (
-  ": the log-probability of each token; those of likelier ones, which "
-  "evaluations of multiple choice ask for, are not computed"
-)
+_MOST_TOP = " (serve.max_logprobs)"
 # Fields that say who asks or how an answer is kept, not what it is.
 _IGNORED = (
   "user",
@@ -74,6 +71,7 @@ class Asked:
     is_chat: whether the answer is a chat completion.
     echo: whether a text begins with its prompt.
     with_logprobs: whether tokens have their log-probabilities.
+    num_top: how many of the likeliest tokens each place has, too.
     with_token_ids: whether choices have the ids of prompts and tokens.
     with_usage: whether a stream ends with the numbers of tokens.
     includes_stop: whether a text ends with its stop string.
@@ -83,6 +81,7 @@ class Asked:
   is_chat: bool
   echo: bool
   with_logprobs: bool
+  num_top: int
   with_token_ids: bool
   with_usage: bool
   includes_stop: bool
@@ -110,14 +109,16 @@ class Reader:
     fields = Fields(body)
     prompts = _prompts(fields, self._model)
     echo = fields.boolean("echo")
-    logprobs = fields.integer("logprobs", None, 0, 0, _NO_OTHERS)
-    with_logprobs = logprobs is not None
-    if echo and with_logprobs:
-      fields.refuse("echo", True, "false, because prompts are not scored")
+    most = self._model.limits.max_logprobs
+    num_top = fields.integer("logprobs", None, 0, most, _MOST_TOP)
+    with_logprobs = num_top is not None
+    if echo and with_logprobs and not most:
+      why = f"false with logprobs, because prompts are not scored{_MOST_TOP}"
+      fields.refuse("echo", True, why)
     fields.only("best_of", (body.get("n") or 1,), "n choices are drawn")
     fields.only("suffix", ("",), "the model only continues texts")
     job = self._job(fields, prompts, "max_tokens", _DEFAULT_MAX_TOKENS)
-    return _asked(fields, job, False, echo, with_logprobs)
+    return _asked(fields, job, False, echo, with_logprobs, num_top or 0)
 
   def chat(self, body: Mapping[str, Any]) -> Asked:
     """Reads a request for a chat completion.
@@ -135,7 +136,10 @@ class Reader:
     ids = tuple(tokenizer.encode_prompt(text))
     prompt = _prompt(text, ids, self._model, "messages")
     with_logprobs = fields.boolean("logprobs")
-    fields.integer("top_logprobs", 0, 0, 0, _NO_OTHERS)
+    most = self._model.limits.max_logprobs
+    num_top = fields.integer("top_logprobs", 0, 0, most, _MOST_TOP) or 0
+    if num_top and not with_logprobs:
+      fields.refuse("top_logprobs", num_top, "logprobs=true beside it")
     for name in ("tools", "tool_choice", "functions", "function_call", "audio"):
       fields.only(name, ([], "none", "auto"), "the model is given no tools")
     fields.ignore("parallel_tool_calls")
@@ -145,7 +149,7 @@ class Reader:
     if body.get(name) is None:
       name = "max_completion_tokens"
     job = self._job(fields, (prompt,), name, self._model.rollout.max_tokens)
-    return _asked(fields, job, True, False, with_logprobs)
+    return _asked(fields, job, True, False, with_logprobs, num_top)
 
   def _job(
     self,
@@ -196,18 +200,28 @@ class Reader:
 
 
 def _asked(
-  fields: Fields, job: Job, is_chat: bool, echo: bool, with_logprobs: bool
+  fields: Fields,
+  job: Job,
+  is_chat: bool,
+  echo: bool,
+  with_logprobs: bool,
+  num_top: int,
 ) -> Asked:
   """Reads how a job is answered; no other field may be left."""
+  is_scored = num_top > 0 or (echo and with_logprobs)
+  if is_scored and job.is_streamed:
+    why = "false, because prompts and likelier tokens are scored at the end"
+    fields.refuse("stream", True, why)
   options = fields.take("stream_options") or {}
   if not isinstance(options, dict) or (options and not job.is_streamed):
     fields.refuse("stream_options", options, "an object, with stream=true")
   stream_options = Fields(options, "stream_options.")
   asked = Asked(
-    job=job,
+    job=dataclasses.replace(job, is_scored=is_scored),
     is_chat=is_chat,
     echo=echo,
     with_logprobs=with_logprobs,
+    num_top=num_top,
     with_token_ids=fields.boolean("return_token_ids"),
     with_usage=stream_options.boolean("include_usage"),
     includes_stop=fields.boolean("include_stop_str_in_output"),

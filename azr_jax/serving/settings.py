@@ -18,6 +18,12 @@ class LimitSettings(Settings):
   max_n: int = setting(64, "largest n of a request", minimum=1)
   max_prompts: int = setting(256, "prompts of a request", minimum=1)
   max_stops: int = setting(16, "stop strings of a request", minimum=1)
+  max_logprobs: int = setting(
+    20,
+    "likeliest tokens that a request may ask for in each place, as OpenAI; 0: "
+    "none, and no program is compiled that finds them",
+    minimum=0,
+  )
   max_body_mib: float = setting(4.0, "size of a request, MiB", above=0)
   timeout_s: float = setting(
     600.0, "time until a request gets status 503, seconds", above=0

@@ -137,11 +137,11 @@ def test_every_other_variant_is_valid(file, cls, variant):
     ),
     (
       (code_interpreter, "tiny"),
+      (code_interpreter, "smollm2-135m"),
       (potential, "tiny"),
       (trajectories, "tiny"),
       (evaluate, "questions_tiny"),
     ),
-    ((code_interpreter, "smollm2-135m"), (evaluate, "questions_small")),
     ((orz, "7b"), (orz, "tiny"), (evaluate, "average16")),
     ((evaluate, "full"), (evaluate, "chat"), (evaluate, "plain")),
     (

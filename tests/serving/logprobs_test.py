@@ -1,0 +1,151 @@
+"""Log-probabilities of prompts and of likelier tokens, beside transformers."""
+
+import numpy as np
+import openai
+import pytest
+import torch
+import transformers
+
+from azr_jax.serving import scoring
+
+PROMPT = "def f(a):\n  return a"
+OTHER = "x = [1, 2]\n"
+
+
+@pytest.fixture(name="client")
+def make_client(served):
+  with served.client() as client:
+    yield client
+
+
+@pytest.fixture(name="log_softmax", scope="module")
+def make_log_softmax(model_folder):
+  """Returns a function of ids: transformers' distributions after each."""
+  model = transformers.AutoModelForCausalLM.from_pretrained(
+    model_folder, dtype=torch.float32
+  )
+
+  def of(ids):
+    with torch.no_grad():
+      logits = model(torch.tensor([ids])).logits[0]
+    return torch.log_softmax(logits, dim=-1).numpy()
+
+  return of
+
+
+@pytest.mark.parametrize("prompts", ([PROMPT], [OTHER, PROMPT, PROMPT * 3]))
+def test_an_echoed_prompt_has_the_scores_of_transformers(
+  client, served, log_softmax, prompts
+):
+  """A harness asks so, to score the choices of a question."""
+  tokenizer = served.policy.tokenizer
+  ids = [tokenizer.encode_prompt(prompt) for prompt in prompts]
+  answer = client.completions.create(
+    model="tiny",
+    prompt=ids,
+    temperature=0,
+    max_tokens=2,
+    logprobs=3,
+    echo=True,
+    extra_body={"return_token_ids": True},
+  )
+  for choice, prompt_ids in zip(answer.choices, ids, strict=True):
+    whole = [*prompt_ids, *choice.token_ids]
+    wanted = log_softmax(whole)
+    shown = choice.logprobs
+    assert len(shown.tokens) == len(whole)
+    assert shown.token_logprobs[0] is shown.top_logprobs[0] is None
+    assert "".join(shown.tokens) == choice.text
+    for index in range(1, len(whole)):
+      row = wanted[index - 1]
+      logprob, top = shown.token_logprobs[index], shown.top_logprobs[index]
+      assert logprob == pytest.approx(row[whole[index]], abs=1e-4)
+      best = np.sort(row)[:-4:-1]
+      if len(top) >= 3:  # Two tokens may have one text.
+        np.testing.assert_allclose(
+          sorted(top.values())[::-1][:3], best, atol=1e-4
+        )
+      # A harness takes a token for the greedy one if these are equal.
+      is_greedy = int(row.argmax()) == whole[index]
+      assert (logprob == max(top.values())) == is_greedy
+
+
+def test_a_greedy_choice_is_the_likeliest_token_of_each_place(client, served):
+  asked = dict(model="tiny", prompt=PROMPT, temperature=0, max_tokens=12)
+  [choice] = client.completions.create(**asked, logprobs=1).choices
+  [want] = served.sampled(PROMPT, temperature=0, max_new_tokens=[12])
+  shown = choice.logprobs
+  assert "".join(shown.tokens) == choice.text == want.text
+  np.testing.assert_allclose(shown.token_logprobs, want.logprobs, atol=1e-4)
+  for piece, logprob, top in zip(
+    shown.tokens, shown.token_logprobs, shown.top_logprobs, strict=True
+  ):
+    assert top == {piece: logprob}
+
+
+def test_a_chat_has_its_likeliest_tokens(client, log_softmax):
+  answer = client.chat.completions.create(
+    model="tiny",
+    messages=[{"role": "user", "content": "x = 1"}],
+    seed=3,
+    max_tokens=8,
+    logprobs=True,
+    top_logprobs=4,
+    extra_body={"return_token_ids": True},
+  )
+  [choice] = answer.choices
+  wanted = log_softmax([*answer.prompt_token_ids, *choice.token_ids])
+  first = len(answer.prompt_token_ids) - 1
+  for index, token in enumerate(choice.logprobs.content):
+    row = wanted[first + index]
+    assert token.logprob == pytest.approx(
+      row[choice.token_ids[index]], abs=1e-4
+    )
+    np.testing.assert_allclose(
+      [one.logprob for one in token.top_logprobs],
+      np.sort(row)[:-5:-1],
+      atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize(
+  "fields, expected",
+  [
+    ({"logprobs": 21}, "logprobs=21: expected an integer from 0 to 20"),
+    ({"logprobs": 1, "stream": True}, "stream=True: expected false"),
+    ({"logprobs": 0, "echo": True, "stream": True}, "stream=True: expected"),
+  ],
+)
+def test_what_is_not_scored_is_refused(client, fields, expected):
+  with pytest.raises(openai.BadRequestError, match=expected):
+    client.completions.create(model="tiny", prompt=PROMPT, **fields)
+
+
+def test_a_server_may_score_nothing(serve_with):
+  with serve_with(max_logprobs=0) as one, one.client() as client:
+    asked = dict(model="tiny", prompt=PROMPT)
+    with pytest.raises(openai.BadRequestError, match="serve.max_logprobs"):
+      client.completions.create(**asked, logprobs=1)
+    with pytest.raises(openai.BadRequestError, match="serve.max_logprobs"):
+      client.completions.create(**asked, logprobs=0, echo=True)
+    [choice] = client.completions.create(**asked, logprobs=0).choices
+    assert choice.logprobs.top_logprobs is None
+
+
+def test_scores_do_not_depend_on_what_else_is_scored(served):
+  """There are more sequences than rows, of several lengths."""
+  engine = served.policy.sampler.engine
+  scorer = scoring.Scorer(engine, 2)
+  rng = np.random.default_rng(0)
+  longest = engine.settings.longest
+  sequences = [
+    rng.integers(0, 200, size).tolist() for size in (1, 5, 24, 25, 60, longest)
+  ]
+  params = served.worker._stream.params
+  together = scorer.score(params, sequences * 2)
+  for index, ids in enumerate(sequences):
+    [alone] = scorer.score(params, [ids])
+    assert alone.logprobs.shape == (len(ids) - 1,)
+    for one in (together[index], together[index + len(sequences)]):
+      np.testing.assert_allclose(alone.logprobs, one.logprobs, atol=1e-5)
+      np.testing.assert_array_equal(alone.top_ids, one.top_ids)
