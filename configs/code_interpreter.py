@@ -10,7 +10,8 @@
 | `qwen2.5-3b`, `-7b`, `-14b` | Qwen2.5 Instruct after SFT | 107 tasks |
 
 `smollm2-135m` starts from what `configs/sft.py:code_smollm2-135m` writes in
-`code_smollm2_sft`. The variants of Qwen2.5 need what these commands write in the working directory:
+`code_smollm2_sft`. The variants of Qwen2.5 need what these commands write in
+the working directory:
 
   python -m azr_jax.data.build_questions --out=questions
   python -m azr_jax.trajectories --config=configs/trajectories.py \\
