@@ -1,20 +1,22 @@
-"""Draws an experiment: curves of its arms, and its comparisons."""
+"""Draws an experiment: curves of its arms, its transition, its comparisons."""
 
 import pathlib
 from typing import Any
 
 import numpy as np
 
-from azr_jax.experiments import folders
+from azr_jax.experiments import folders, reading
 from azr_jax.experiments.folders import Workdir
+from azr_jax.experiments.plan import Plan
 
 _WINDOW = 5  # steps of the running mean
 
 
 def draw(workdir: Workdir, results: dict[str, Any], out: pathlib.Path) -> None:
-  """Draws a panel for each metric, and one with the comparisons.
+  """Draws a panel for each metric, the transition, and the comparisons.
 
-  Curves are means over seeds, smoothed; shades are the range of the seeds.
+  Curves are means over seeds, smoothed; shades are the range of the seeds. The
+  transition has each seed as a point, and lines between means over seeds.
 
   Args:
     workdir: has the runs.
@@ -27,8 +29,8 @@ def draw(workdir: Workdir, results: dict[str, Any], out: pathlib.Path) -> None:
   matplotlib.use("Agg")
   from matplotlib import pyplot
 
-  panels = workdir.plan.panels
-  count = len(panels) + 1
+  panels, transition = workdir.plan.panels, workdir.plan.transition
+  count = len(panels) + 1 + (transition is not None)
   columns = min(count, 3)
   rows = -(-count // columns)
   figure, axes = pyplot.subplots(
@@ -44,6 +46,8 @@ def draw(workdir: Workdir, results: dict[str, Any], out: pathlib.Path) -> None:
     handles, labels = axes.flat[0].get_legend_handles_labels()
     if labels:
       axes.flat[0].legend(handles, labels, fontsize="x-small")
+  if transition is not None:
+    _transition(axes.flat[count - 2], workdir.plan, results)
   _forest(axes.flat[count - 1], workdir, results)
   figure.tight_layout()
   figure.savefig(out, dpi=100, metadata={"Software": None})
@@ -75,6 +79,33 @@ def _curves(panel: Any, workdir: Workdir, metric: str) -> None:
       alpha=0.15,
       linewidth=0,
     )
+
+
+def _transition(panel: Any, plan: Plan, results: dict[str, Any]) -> None:
+  """Draws an outcome against the number that the arms of each line have."""
+  assert plan.transition is not None
+  outcome = plan.transition.outcome
+  scale = reading.scale(plan.outcomes[outcome])
+  found = {
+    one["arm"]: [scale * value for value in one["by_seed"]]
+    for one in results["outcomes"]
+    if one["outcome"] == outcome
+  }
+  for name, line in plan.transition.lines.items():
+    points = sorted((x, found[arm]) for arm, x in line.items() if arm in found)
+    if not points:
+      continue
+    means = [float(np.mean(values)) for _, values in points]
+    (drawn,) = panel.plot([x for x, _ in points], means, label=name)
+    for x, values in points:
+      color = drawn.get_color()
+      panel.plot([x] * len(values), values, "o", color=color, markersize=3)
+  for value in found.get("start", ()):
+    panel.axhline(value, color="grey", linestyle=":", label="start")
+  panel.set_title(plan.outcomes[outcome].title)
+  panel.set_xlabel(plan.transition.axis)
+  if panel.get_legend_handles_labels()[1]:
+    panel.legend(fontsize="x-small")
 
 
 def _smooth(values: list[float]) -> list[float]:

@@ -27,8 +27,9 @@ from azr_jax.run import folder as run_folder
 from azr_jax.run import metrics, storage
 
 SPENT, COMMITS = "spent.json", "commits.txt"
-# Keys that may change after runs have begun: more of the same.
-_EXTENDABLE = ("seeds", "core_hours")
+# Keys that may change after runs have begun: more of the same, and a figure of
+# what the runs have anyway.
+_EXTENDABLE = ("seeds", "core_hours", "transition")
 
 
 class Workdir:

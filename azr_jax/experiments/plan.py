@@ -15,6 +15,7 @@ everything that decides the answer. Its tables:
 | `[outcomes.NAME]` | a score, or a metric between two steps |
 | `[[comparisons]]` | two arms, an outcome, what is claimed of it |
 | `[panels]` | titles and metrics of the figure's curves |
+| `[transition]` | an outcome against what the arms vary, a line for each kind |
 
 `{NAME}` in a value stands for the folder of the preparation NAME, or for the
 text NAME.
@@ -149,6 +150,21 @@ class Arm:
 
 
 @dataclasses.dataclass(frozen=True)
+class Transition:
+  """An outcome against a number that the arms vary.
+
+  Attributes:
+    outcome: name in [outcomes].
+    axis: says what the number is, with its unit.
+    lines: for each line, the number of each of its arms.
+  """
+
+  outcome: str
+  axis: str
+  lines: Mapping[str, Mapping[str, float]]
+
+
+@dataclasses.dataclass(frozen=True)
 class Plan:
   """A whole experiment; `plan_file.read` makes it.
 
@@ -161,6 +177,7 @@ class Plan:
     outcomes: by name.
     comparisons: in the order of the file.
     panels: metric by title of a panel of curves.
+    transition: a panel of the figure; None: there is none.
     rehearse: value by config key in a rehearsal.
     is_rehearsal: whether `rehearsal` made it.
   """
@@ -174,6 +191,7 @@ class Plan:
   comparisons: Sequence[Comparison]
   panels: Mapping[str, str]
   rehearse: Mapping[str, Any]
+  transition: Transition | None = None
   is_rehearsal: bool = False
 
   def rehearsal(self) -> "Plan":

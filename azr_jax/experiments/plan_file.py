@@ -17,6 +17,7 @@ from azr_jax.experiments.plan import (
   Preparation,
   Question,
   Score,
+  Transition,
 )
 
 FILE = "experiment.toml"
@@ -86,6 +87,7 @@ def parse(name: str, tables: Mapping[str, Any]) -> Plan:
     comparisons=_list(rest, "comparisons", Comparison),
     panels=_table(rest, "panels"),
     rehearse=_table(rest, "rehearse"),
+    transition=_transition(_table(rest, "transition")),
     about=settings_lib.build(Question, rest),
   )
   _check(plan)
@@ -145,6 +147,27 @@ def _arm(name: str, table: dict[str, Any], shared: dict[str, Any]) -> Arm:
   return Arm(config, {**shared, **own})
 
 
+def _transition(table: dict[str, Any]) -> Transition | None:
+  """Returns what `[transition]` says; None: there is no such table."""
+  if not table:
+    return None
+  rest = dict(table)
+  lines = _named(rest, "lines")
+  outcome, axis = rest.pop("outcome", ""), rest.pop("axis", "")
+  numbers = [x for line in lines.values() for x in line.values()]
+  if (
+    rest
+    or not lines
+    or not all(isinstance(text, str) and text for text in (outcome, axis))
+    or not all(isinstance(x, int | float) for x in numbers)
+  ):
+    raise Invalid(
+      "transition",
+      f"={table!r:.80}: expected outcome, axis, and lines of numbers by arm",
+    )
+  return Transition(outcome, axis, lines)
+
+
 def _built(
   tables: dict[str, Any], key: str, cls: type[SettingsT]
 ) -> dict[str, SettingsT]:
@@ -189,8 +212,18 @@ def _check(plan: Plan) -> None:
   for name, outcome in plan.outcomes.items():
     if outcome.score:
       _known(f"outcomes.{name}.score", [outcome.score], plan.scores)
+  _check_transition(plan)
   for number, one in enumerate(plan.comparisons):
     _check_comparison(plan, f"comparisons[{number}]", one)
+
+
+def _check_transition(plan: Plan) -> None:
+  """Raises Invalid for a line without its arms, or no such outcome."""
+  if plan.transition is None:
+    return
+  _known("transition.outcome", [plan.transition.outcome], plan.outcomes)
+  for name, line in plan.transition.lines.items():
+    _known(f"transition.lines.{name}", [*line], plan.arms)
 
 
 def _check_comparison(plan: Plan, where: str, one: Comparison) -> None:

@@ -9,12 +9,16 @@ from azr_jax.experiments.plan import HIGHER, LOWER, NOT_LOWER, Outcome, Plan
 _SIGNS = {HIGHER: "above", LOWER: "below", NOT_LOWER: "not below"}
 
 
+def scale(outcome: Outcome) -> float:
+  """Returns what values of an outcome are shown as multiples of: a percent."""
+  return 100.0 if outcome.score else 1.0
+
+
 def shown(outcome: Outcome, value: float, signed: bool = False) -> str:
   """Returns a value of an outcome as text; scores are in percent."""
   sign = "+" if signed else ""
-  if outcome.score:
-    return f"{100 * value:{sign}.1f}"
-  return f"{value:{sign}.3g}"
+  digits = ".1f" if outcome.score else ".3g"
+  return f"{scale(outcome) * value:{sign}{digits}}"
 
 
 def claim(plan: Plan, one: Mapping[str, Any]) -> str:

@@ -37,6 +37,7 @@ PLAN = {
   "outcomes": {"reward": {"title": "reward", "metric": "x"}},
   "comparisons": [{"outcome": "reward", "arm": "a"}],
 }
+TRANSITION = {"outcome": "reward", "axis": "dose", "lines": {"one": {"a": 0}}}
 
 
 def plan_of(name):
@@ -98,10 +99,14 @@ def value_of(text):
     ({"arms": {"a b": {"config": "x"}}}, "arms.a b"),
     ({"set": {"model.source": "{start}/model"}}, "start"),
     ({"outcomes": {"reward": {"title": "t"}}}, "metric"),
+    ({"transition": TRANSITION | {"axis": ""}}, "transition"),
+    ({"transition": TRANSITION | {"lines": {"one": {"a": "x"}}}}, "numbers"),
+    ({"transition": TRANSITION | {"outcome": "rewrad"}}, "rewrad"),
+    ({"transition": TRANSITION | {"lines": {"one": {"z": 1.0}}}}, "lines.one"),
   ],
 )
 def test_a_wrong_plan_is_refused_by_its_key(change, words):
-  plan_file.parse("good", PLAN)
+  plan_file.parse("good", PLAN | {"transition": TRANSITION})
   with pytest.raises(ValueError, match=words):
     plan_file.parse("wrong", PLAN | change)
 

@@ -6,10 +6,17 @@ import shutil
 import numpy as np
 import pytest
 
-from azr_jax.experiments import archive, checks, jobs, page, plan_file
+from azr_jax.experiments import (
+  archive,
+  checks,
+  figure,
+  jobs,
+  page,
+  plan_file,
+)
 from azr_jax.experiments.folders import Workdir
 
-pytest.importorskip("matplotlib")
+figure_lib = pytest.importorskip("matplotlib.figure")
 STEPS, SEEDS, ITEMS = 4, 5, 60
 PLAN = """
 question = "Is it?"
@@ -50,6 +57,17 @@ last_step = 4
 
 [panels]
 "x" = "x"
+
+[transition]
+outcome = "sums"
+axis = "dose"
+
+[transition.lines.up]
+better = 1.0
+plain = 0.0
+
+[transition.lines.flat]
+same = 0.5
 
 [[comparisons]]
 outcome = "sums"
@@ -152,6 +170,29 @@ def test_claims_are_judged_as_the_runs_were_made(finished):
   assert (source / page.FIGURE).read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_transition_has_the_scores_of_its_arms(finished):
+  """The scores are those of the page, in percent, ordered by the dose."""
+  source, workdir = finished
+  page.write(source, source, workdir)
+  results = json.loads((source / page.RESULTS).read_text())
+  means = {
+    one["arm"]: 100 * one["mean"]
+    for one in results["outcomes"]
+    if one["outcome"] == "sums"
+  }
+  panel = figure_lib.Figure().subplots()
+  figure._transition(panel, workdir.plan, results)
+  lines = {line.get_label(): line for line in panel.get_lines()}
+  assert list(lines["up"].get_xdata()) == [0.0, 1.0]
+  assert lines["up"].get_ydata() == pytest.approx(
+    [means["plain"], means["better"]]
+  )
+  assert lines["flat"].get_ydata() == pytest.approx([means["same"]])
+  seeds = [line for line in panel.get_lines() if line.get_marker() == "o"]
+  assert [len(line.get_xdata()) for line in seeds] == [SEEDS] * 3
+  assert panel.get_xlabel() == "dose"
+
+
 def test_a_run_of_other_values_or_an_unknown_metric_is_refused(finished):
   source, workdir = finished
   path = workdir.run("better", 2) / "config.json"
@@ -173,6 +214,8 @@ def test_a_plan_may_grow_but_not_change_after_its_runs_began(finished):
   source, workdir = finished
   path = source / plan_file.FILE
   path.write_text(PLAN.replace("3, 4]", "3, 4, 5]"))
+  workdir.register(source)
+  path.write_text(PLAN.replace('axis = "dose"', 'axis = "other"'))
   workdir.register(source)
   path.write_text(PLAN.replace("margin = 0.05", "margin = 0.01"))
   with pytest.raises(ValueError, match="comparisons changed after"):
