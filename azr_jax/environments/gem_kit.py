@@ -26,7 +26,9 @@ def load(name: str, arguments: Mapping[str, Any]) -> Kit:
     gem: Any = importlib.import_module("gem")
     importlib.import_module("gem.envs")
   except ImportError as error:
-    raise ValueError(f"gem:{name}: needs gem-llm ({error})") from error
+    raise ValueError(
+      f"gem:{name}: needs `pip install 'azr_jax[environments]'` ({error})"
+    ) from error
   try:
     gem.make(name, **arguments)
   except (ValueError, ImportError, TypeError, AssertionError) as error:

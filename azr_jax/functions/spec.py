@@ -84,15 +84,18 @@ def find(function: Function) -> Callable[..., Any]:
   except Exception as error:
     place = last_line(error)
     raise ValueError(
-      f"{function.spec}: cannot be imported: {type(error).__name__}: "
+      f"{where} cannot be imported: {type(error).__name__}: "
       f"{' '.join(str(error).split())[:200]}{place}"
     ) from error
   found = getattr(module, name, None)
   if not callable(found):
-    functions = [k for k, v in vars(module).items() if inspect.isfunction(v)]
+    own = [
+      key
+      for key, value in vars(module).items()
+      if getattr(value, "__module__", "") == module.__name__ and callable(value)
+    ]
     raise ValueError(
-      f"{function.spec}: {where} has no function {name!r}: expected one of "
-      f"{functions}"
+      f"{where} has no function or class {name!r}: expected one of {own}"
     )
   return found
 

@@ -13,6 +13,9 @@ from azr_jax.report.reading import Run
 
 # Means at both ends are over this many steps, of a run that has enough of them.
 _MAX_WINDOW = 10
+# The spread of fewer steps says too little: of three against three that differ
+# by chance alone, one in nine would be called a change.
+_MIN_FOR_ERROR = 4
 # A difference beyond so many standard errors is called one.
 _SURE = 2.0
 
@@ -82,11 +85,15 @@ def of_ends(values: Sequence[float | None], steps: int) -> Change | None:
 
   Returns:
     None if there are fewer than two values, or so few that ends would overlap.
+    Ends of fewer than four values have no errors, so nobody calls it a change.
   """
   known = [value for value in values if value is not None]
   if steps < 1 or len(known) < max(2 * steps, 2):
     return None
-  return Change(mean(known[:steps]), mean(known[-steps:]))
+  first, last = mean(known[:steps]), mean(known[-steps:])
+  if steps < _MIN_FOR_ERROR:
+    return Change(Estimate(first.value), Estimate(last.value))
+  return Change(first, last)
 
 
 def of_evaluations(run: Run, name: str, last_step: int) -> Change | None:

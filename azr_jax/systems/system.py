@@ -117,6 +117,8 @@ class System(abc.ABC):
     PAPER: title and address of the paper that it follows; None: there is none.
     can_pause: whether it goes on with groups that the step before has paused
       (`rollout/partial_rollouts.py`), as `partial.gather` gives them.
+    evaluation_keys: the keys, one of which gives it evaluation data of its
+      own.
     settings: its config section.
     context: the arguments from which it was built.
   """
@@ -126,6 +128,7 @@ class System(abc.ABC):
   METRICS: ClassVar[Mapping[str, str]] = {}
   PAPER: ClassVar[tuple[str, str] | None] = None
   can_pause: ClassVar[bool] = False
+  evaluation_keys: ClassVar[tuple[str, ...]] = ()
 
   def __init__(self, settings: Any, context: Context):
     self.settings = settings

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import difflib
 import importlib
 import io
 import random
@@ -82,6 +83,13 @@ def open_set(
     raise ValueError(
       f"gym:{name}: needs `pip install -e '.[gym]'` (reasoning-gym)"
     ) from None
+  sets = reasoning_gym.factory.DATASETS
+  if name not in sets:
+    near = difflib.get_close_matches(name, sets, 3)
+    raise ValueError(
+      f"gym:{name}: reasoning-gym has no such set: expected one of its "
+      f"{len(sets)}" + (f", such as {', '.join(near)}" if near else "")
+    )
   settings = {"seed": seed} | dict(settings)
   seed = settings.pop("seed")
   if not 0 <= seed < MAX_SEEDS or count > SEED_STRIDE:

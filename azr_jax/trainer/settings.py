@@ -223,8 +223,8 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
     ):
       raise Invalid(
         "evaluation.benchmarks",
-        f"='' with evaluation.every={evaluation.every}: expected benchmarks or "
-        "a system with evaluation data of its own",
+        f"='' with evaluation.every={evaluation.every}: expected benchmarks"
+        + "".join(f", or a value of {key}" for key in cls.evaluation_keys),
       )
   except Invalid as error:
     raise error.inside("config") from None

@@ -171,10 +171,11 @@ def test_tools_answer_calls(file, replies, outputs, reward):
     ("guess", "'guess': expected verifiers:NAME"),
     ("gym:chain_sum(max_terms", "expected verifiers:NAME"),
     ("nothing:Guess", "No module named 'nothing'"),
-    ("FILE:Nothing", "Nothing"),
+    ("FILE:Nothing", "no function or class 'Nothing': expected one of ['Guess"),
     ("FILE:Guess(size=3)", "unexpected keyword argument 'size'"),
     ("FILE:price", "tasks is missing: expected a class with"),
-    ("gym:nothing", "nothing"),
+    ("gym:gdc", "reasoning-gym has no such set: expected one of its"),
+    ("gym:gdc", "such as gcd"),
   ],
 )
 def test_a_spec_that_cannot_be_loaded_says_why(file, spec, problem):

@@ -134,7 +134,7 @@ def test_no_process_is_left(file):
 @pytest.mark.parametrize(
   "name, expected",
   [
-    ("mine.py:nothing", "has no function 'nothing': expected one of"),
+    ("mine.py:nothing", "has no function or class 'nothing': expected one of"),
     ("absent.py:f", "there is no file"),
     ("broken.py:f", r"cannot be imported: ZeroDivisionError.*\(broken.py:1\)"),
     ("no.such.module:f", "No module named"),

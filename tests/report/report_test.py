@@ -187,14 +187,18 @@ def test_one_run_has_a_figure_per_type_and_role(two):
 
 
 def test_the_first_and_last_steps_are_compared_with_their_errors():
-  values = [1.0, 3.0, 2.0, 9.0, 8.0, 10.0]
-  change = changes.of_ends(values, 3)
-  assert (change.first.value, change.last.value) == (2.0, 9.0)
-  # A standard deviation of 1 over 3 steps at both ends.
+  values = [1.0, 3.0, 3.0, 1.0, 9.0, 7.0, 7.0, 9.0]
+  change = changes.of_ends(values, 4)
+  assert (change.first.value, change.last.value) == (2.0, 8.0)
+  # A variance of 4/3 over 4 steps at both ends.
   assert change.first.stderr == pytest.approx(3**-0.5)
-  assert change.difference.value == 7.0
+  assert change.difference.value == 6.0
   assert change.difference.stderr == pytest.approx((2 / 3) ** 0.5)
   assert change.difference.direction() == "up"
+  # Three steps at each end give no error, however far the ends are apart.
+  few = changes.of_ends([1.0, 1.1, 1.2, 9.0, 9.1, 9.2], 3)
+  assert few.difference.stderr is None
+  assert few.difference.direction() == ""
   assert changes.of_ends([1.0, 2.0, 1.5, 1.6], 2).difference.direction() == ""
   assert changes.of_ends([1.0, None, 2.0], 2) is None
   assert [changes.window(n) for n in (2, 9, 40)] == [0, 3, 10]

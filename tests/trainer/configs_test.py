@@ -259,6 +259,11 @@ def test_a_bad_supervised_value_is_named(key, value):
       "expected one for each of",
     ),
     (
+      custom,
+      {"evaluation.every": 2, "custom.eval_fraction": 0.0},
+      "benchmarks, or a value of custom.eval_data, or a value of custom.eval_fr",
+    ),
+    (
       azr,
       {
         "azr.appendix.intrinsic": ("distance",),

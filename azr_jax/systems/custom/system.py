@@ -68,6 +68,7 @@ class Custom(System):
 
   name = _NAME
   can_pause = True
+  evaluation_keys = ("custom.eval_data", "custom.eval_fraction")
   Settings = CustomSettings
   settings: CustomSettings
   METRICS = {

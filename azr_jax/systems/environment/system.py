@@ -54,6 +54,7 @@ class EnvironmentSystem(System):
 
   name = _NAME
   can_pause = True
+  evaluation_keys = ("environment.evaluation_tasks",)
   Settings = EnvironmentSettings
   settings: EnvironmentSettings
   METRICS = {

@@ -139,7 +139,7 @@ def test_the_sandbox_gives_the_same_scores(file, context, tmp_path):
     (["1*blind"], {}, "blind takes ['answer']: expected 'completion' or"),
     (["1*wants"], {"where": "executor"}, "wants takes 'gold'"),
     (["1*later"], {"where": "executor"}, "one of the functions .*'right'"),
-    (["1*nobody"], {}, "has no function 'nobody'"),
+    (["1*nobody"], {}, "has no function or class 'nobody'"),
   ],
 )
 def test_a_reward_that_cannot_work_is_refused_at_the_start(
