@@ -261,7 +261,7 @@ def test_a_bad_supervised_value_is_named(key, value):
     (
       custom,
       {"evaluation.every": 2, "custom.eval_fraction": 0.0},
-      "benchmarks, or a value of custom.eval_data, or a value of custom.eval_fr",
+      "benchmarks, or a value of custom.eval_data, or a value of cust",
     ),
     (
       azr,
