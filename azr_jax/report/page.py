@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from azr_jax.report import (
+  collapse,
   distributions,
   headline,
   html_parts,
@@ -51,6 +52,7 @@ def build(
     ),
     _benchmarks(runs, benchmarks),
     _saturation(runs),
+    _collapse(runs),
     *_figures(runs, smooth),
   ]
   for name, kind in (("Texts", "samples"), ("Flagged texts", "flagged")):
@@ -161,6 +163,19 @@ def _saturation(runs: Sequence[Run]) -> str:
     "within the run."
   )
   return html_parts.section("Where it ends", fitted, note) if fitted else ""
+
+
+def _collapse(runs: Sequence[Run]) -> str:
+  """Returns the section that compares scores with the variety of proposals."""
+  table = collapse.table(runs)
+  note = (
+    "A score is worse if it is below its best at a level of 0.05, corrected "
+    "for the number of evaluations, taking the two as independent; diversity "
+    "fell if its first and last steps differ by two standard errors."
+  )
+  return (
+    html_parts.section("Did self-play collapse?", table, note) if table else ""
+  )
 
 
 def _asset(name: str) -> str:

@@ -1,0 +1,106 @@
+"""Says whether self-play collapsed: held-out scores against varied proposals.
+
+A model that is rewarded by tasks of its own can lose what it knew, and mostly
+does so after its proposals have become alike (arXiv 2605.22217, section 4). So
+a run's best held-out score is compared with its last one, and the diversity of
+its first answers with that of its last ones.
+"""
+
+import statistics
+from collections.abc import Sequence
+
+from azr_jax.report import changes, html_parts, units
+from azr_jax.report.changes import Change, Estimate
+from azr_jax.report.html_parts import Cell
+from azr_jax.report.reading import Run
+
+_SCORES = r"evaluation/(.+)/(pass@\d+)/unbiased"
+_DIVERSITY = r"program/[^/]+/(.+)/answer_diversity"
+# Two errors, for a score that was the best of one other.
+_LEVEL = 0.05
+COLLAPSED = "collapsed: worse than it was, with proposals that are more alike"
+FORGETS = "worse than it was, with proposals as varied as before"
+NARROWS = "as good as it was, with proposals that are more alike"
+STABLE = "as good as it was, with proposals as varied as before"
+_READINGS = {
+  (True, True): COLLAPSED,
+  (True, False): FORGETS,
+  (False, True): NARROWS,
+  (False, False): STABLE,
+}
+
+
+def table(runs: Sequence[Run]) -> str:
+  """Returns a row per run and held-out score, in HTML; "": nothing is known.
+
+  Runs without two scores in training, or whose proposals were not measured,
+  have no row.
+  """
+  rows: list[Sequence[Cell]] = []
+  for run in runs:
+    diversity = _diversity(run)
+    for label, name in run.names(_SCORES).items():
+      score = of_best(run, name)
+      if score is None or diversity is None:
+        continue
+      change, step, is_worse = score
+      rows.append(
+        [
+          f"{run.name}, {label}",
+          html_parts.change(change, units.FRACTION),
+          f"step {step}",
+          html_parts.change(diversity, "", is_goal=False),
+          _READINGS[is_worse, diversity.difference.direction() == "down"],
+        ]
+      )
+  head = (
+    "score",
+    "best \N{RIGHTWARDS ARROW} last",
+    "best in",
+    "diversity, first \N{RIGHTWARDS ARROW} last",
+    "reading",
+  )
+  return html_parts.table(head, rows) if rows else ""
+
+
+def of_best(run: Run, name: str) -> tuple[Change, int, bool] | None:
+  """Returns a score's change from its best evaluation to its last one.
+
+  Args:
+    run: the run.
+    name: a metric of evaluations; `NAME_stderr` has its standard errors.
+
+  Returns:
+    The change, the step of the best, and whether it is a loss; None if there
+    are not two evaluations. The best of many is lucky, so a loss is one at a
+    level of 0.05 divided by the number of the others.
+  """
+  errors = run.values.get(f"{name}_stderr", [None] * len(run.steps))
+  found = [
+    (step, Estimate(value, error))
+    for step, value, error in zip(
+      run.steps, run.values[name], errors, strict=True
+    )
+    if value is not None
+  ]
+  if len(found) < 2:
+    return None
+  step, best = max(found, key=lambda one: one[1].value)
+  change = Change(best, found[-1][1])
+  level = _LEVEL / (2 * (len(found) - 1))
+  limit = statistics.NormalDist().inv_cdf(1 - level)
+  loss = change.difference
+  is_worse = loss.stderr is not None and -loss.value > limit * loss.stderr
+  return change, step, is_worse
+
+
+def _diversity(run: Run) -> Change | None:
+  """Returns the change of the diversity of answers, a mean over task types."""
+  by_type = [
+    run.up_to(name, run.done) for name in run.names(_DIVERSITY).values()
+  ]
+  means = []
+  for values in zip(*by_type, strict=True):
+    known = [value for value in values if value is not None]
+    means.append(sum(known) / len(known) if known else None)
+  return changes.of_ends(means, changes.window(len(means)))

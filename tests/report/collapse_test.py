@@ -1,0 +1,62 @@
+"""The reading of held-out scores beside the diversity of proposals."""
+
+import pathlib
+
+import pytest
+
+from azr_jax.report import collapse, page, reading
+from azr_jax.report.scores import Benchmarks
+
+SCORE = "evaluation/programs_heldout/pass@16/unbiased"
+VARIED = [0.9, 0.88, 0.92, 0.9]
+ALIKE = [0.5, 0.48, 0.52, 0.5]
+
+
+def run_of(scores, diversity, error=0.02):
+  """Returns a run of twelve steps; scores by step, diversity at both ends."""
+  steps = [*range(1, 13)]
+  middle = [0.8] * 4
+  values = {
+    SCORE: [scores.get(step) for step in steps],
+    f"{SCORE}_stderr": [error if step in scores else None for step in steps],
+    "program/azr/deduction/answer_diversity": [
+      *VARIED, *middle, *diversity
+    ],
+    "program/azr/induction/answer_diversity": [None] * 12,
+    "time/step": [1.0] * 12,
+  }  # fmt: skip
+  return reading.Run(
+    "run", pathlib.Path("run"), {}, steps, values, [], [], {},
+    pathlib.Path("run_scores"), [], 0.0,
+  )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+  "scores, diversity, words",
+  [
+    ({1: 0.4, 6: 0.7, 12: 0.5}, ALIKE, collapse.COLLAPSED),
+    ({1: 0.4, 6: 0.7, 12: 0.5}, VARIED, collapse.FORGETS),
+    ({1: 0.4, 6: 0.7, 12: 0.7}, ALIKE, collapse.NARROWS),
+    ({1: 0.4, 6: 0.7, 12: 0.69}, VARIED, collapse.STABLE),
+  ],
+)
+def test_both_changes_give_the_reading(scores, diversity, words):
+  shown = collapse.table([run_of(scores, diversity)])
+  assert words in shown
+  assert "step 6" in shown and "programs_heldout pass@16" in shown
+  run = run_of(scores, diversity)
+  assert words in page.build([run], Benchmarks([run], {}))
+
+
+def test_the_best_of_many_evaluations_must_be_left_by_more():
+  # A loss of 2.2 errors: of one other evaluation 0.028, of eleven 0.3.
+  loss = 2.2 * 0.02 * 2**0.5
+  few = run_of({1: 0.6 + loss, 12: 0.6}, VARIED)
+  many = run_of({s: 0.6 for s in range(2, 13)} | {1: 0.6 + loss}, VARIED)
+  assert collapse.of_best(few, SCORE)[2]
+  assert not collapse.of_best(many, SCORE)[2]
+
+
+@pytest.mark.parametrize("scores", [{}, {12: 0.5}])
+def test_runs_without_two_scores_have_no_reading(scores):
+  assert collapse.table([run_of(scores, ALIKE)]) == ""
