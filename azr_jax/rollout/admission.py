@@ -1,7 +1,7 @@
 """Who gets a free slot next: prompts from the queue, and their sequences."""
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.meter import RequestMeter
@@ -75,8 +75,9 @@ class Admission:
     stages, engine = self._stages, self._engine
     bucket, widest = stages.queue.next_bucket(), 0
     taken: list[PromptGroup] = []
+    loads = stages.loads()
     while (first := stages.queue.peek(bucket)) is not None:
-      group = self._for_device(first, idle)
+      group = self._for_device(first, idle, loads)
       widest = max(widest, self._chunk(group, bucket))
       fraction = len(idle) / engine.devices
       rows = round(fraction * engine.prefill_rows(widest))
@@ -87,23 +88,27 @@ class Admission:
       stages.queue.pop(bucket)
       taken.append(group)
       stages.groups.append(group)
+      loads[group.cached.device] += len(group.waiting)
 
-  def _for_device(self, group: Group, idle: list[int]) -> PromptGroup:
+  def _for_device(
+    self, group: Group, idle: list[int], loads: Mapping[int, int]
+  ) -> PromptGroup:
     """Returns a group for the device with the fewest sequences.
 
     Of several, it is the one that knows most of its tokens.
+
+    Args:
+      group: a prompt with its sequences.
+      idle: the devices to choose from.
+      loads: sequences of each device.
     """
+    fewest = min(loads[device] for device in idle)
     groups = [
       PromptGroup(group.request, group.sequences, CachedTokens(device))
       for device in idle
+      if loads[device] == fewest
     ]
-    return min(
-      groups,
-      key=lambda one: (
-        self._stages.load(one.cached.device),
-        num_to_prefill(self._pages, one),
-      ),
-    )
+    return min(groups, key=lambda one: num_to_prefill(self._pages, one))
 
   def _chunk(self, group: PromptGroup, bucket: int) -> int:
     """Returns how wide a call a prompt needs: that of its bucket, or less."""
@@ -199,9 +204,13 @@ class Admission:
   def _share_prompt(self, group: PromptGroup, sequence: SequenceState) -> bool:
     """Gives a sequence its prompt's cache; returns whether there are pages."""
     prompt = group.cached
-    if self._reuse_own(prompt, sequence):
+    # What the last one does not take is released, and may be written to before
+    # the copies of it are made.
+    is_last = len(group.waiting) == 1
+    is_read = is_last and group.is_copied
+    if not is_read and self._reuse_own(prompt, sequence):
       return True
-    if len(group.waiting) == 1:
+    if is_last:
       # The last one needs no copy; what it does not take is released.
       cached = CachedTokens(prompt.device, list(prompt.pages), prompt.count)
       if not self._allocator.allocate_call(sequence, cached):
@@ -216,6 +225,7 @@ class Admission:
     sequence.cached = cached
     if cached.count < prompt.count and not sequence.token_ids:
       number = len(prompt.pages) - 1
+      group.is_copied = True
       self._slots.changes.copy(
         sequence, prompt.pages[number], cached.pages[number]
       )

@@ -77,7 +77,8 @@ def _fill(row: np.ndarray, sequence: SequenceState) -> None:
   siblings = [s for s in sequence.siblings if s is not sequence and s.token_ids]
   siblings.sort(key=lambda s: (-len(s.token_ids), s.sample_index))
   # All samples have the prompt, so siblings are searched without theirs.
-  for ids in (sequence.all_ids, *(s.token_ids for s in siblings)):
+  own = sequence.last_ids(end)
+  for ids in (own, *(s.token_ids for s in siblings)):
     part = ids[-end:]
     row[end - len(part) : end] = part
     end -= len(part) + 1

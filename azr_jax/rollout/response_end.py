@@ -52,7 +52,7 @@ class ResponseEnds:
   """
 
   def __init__(self, tokenizer: Tokenizer, settings: SamplerSettings):
-    """Sorts stop strings into tokens, which the device finds, and texts.
+    """Finds the stop strings that are tokens, for the device to stop at.
 
     Args:
       tokenizer: decodes responses, and knows the stop ids.
@@ -60,15 +60,12 @@ class ResponseEnds:
     """
     self._tokenizer = tokenizer
     self.stop_ids = set(tokenizer.eos_ids)
-    strings = []
-    for stop in settings.stop_strings:
-      token = tokenizer.token_id(stop)
-      # The device cannot look for what must come before.
-      if token is None or settings.stop_after:
-        strings.append(stop)
-      else:
-        self.stop_ids.add(token)
-    self._stop_strings = tuple(strings)
+    # The device cannot look for what must come before.
+    if not settings.stop_after:
+      tokens = map(tokenizer.token_id, settings.stop_strings)
+      self.stop_ids |= {token for token in tokens if token is not None}
+    # A string that is a token may be spelled by others, too.
+    self._stop_strings = tuple(settings.stop_strings)
     self._stop_after = re.compile(settings.stop_after)
     self._anywhere = re.compile("")
     self._token_id = functools.lru_cache(1 << 10)(tokenizer.token_id)

@@ -109,6 +109,12 @@ class SequenceState:
     """The tokens of the sequence, its prompt included."""
     return (*self.request.prompt.token_ids, *self.token_ids)
 
+  def last_ids(self, count: int) -> tuple[int, ...]:
+    """Returns so many last tokens, the prompt's included, or all of fewer."""
+    ids = self.token_ids[-count:]
+    rest = count - len(ids)
+    return (*(self.request.prompt.token_ids[-rest:] if rest else ()), *ids)
+
   @property
   def last_token(self) -> int:
     """The token that the decode loop takes as its first input."""

@@ -22,7 +22,10 @@ class SpeculationSettings(Settings):
     minimum=8,
   )
   min_match: int = setting(
-    2, "last tokens that an earlier place must have to be continued", minimum=1
+    2,
+    "last tokens that an earlier place must have to be continued",
+    minimum=1,
+    maximum=8,
   )
   max_slots: int = setting(
     32,

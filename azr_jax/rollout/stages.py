@@ -1,5 +1,6 @@
 """The sequences of a scheduler, by the stage of their life."""
 
+import collections
 from collections.abc import Iterable, Sequence
 
 from azr_jax.rollout.prefill_scheduler import PromptGroup
@@ -62,11 +63,16 @@ class Stages:
     """Whether there is no sequence."""
     return not (self.num_live or self.num_waiting or self.ended)
 
-  def load(self, device: int) -> int:
-    """Returns how many sequences have their pages on a device."""
-    return len(on_device(self.live, device)) + sum(
-      len(g.waiting) for g in self.groups if g.cached.device == device
+  def loads(self) -> "collections.Counter[int]":
+    """Returns how many sequences have, or will have, pages on each device."""
+    found = collections.Counter(
+      one.cached.device
+      for one in self.live
+      if one.cached is not None and one.cached.pages
     )
+    for group in self.groups:
+      found[group.cached.device] += len(group.waiting)
+    return found
 
   def take_ended(self) -> list[SequenceState]:
     """Returns sequences that ended without a slot, each once."""

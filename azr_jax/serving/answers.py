@@ -44,7 +44,7 @@ class Answer:
       step: of its weights.
     """
     self._asked, self._model = asked, model
-    self._steps = {step}
+    self._first_step, self._steps = step, set[int]()
     self._id = f"{'chatcmpl' if asked.is_chat else 'cmpl'}-{uuid.uuid4().hex}"
     self._created = int(time.time())
     job = asked.job
@@ -184,7 +184,8 @@ class Answer:
 
     The seed is in it, so that a request without one can be repeated.
     """
-    name = self._model.id(max(self._steps))
+    steps = sorted(self._steps) or [self._first_step]
+    name = self._model.id(steps[-1])
     return {
       "id": self._id,
       "object": kind,
@@ -192,7 +193,7 @@ class Answer:
       "model": name,
       "system_fingerprint": name,
       "seed": self._asked.job.seed,
-    } | ({"steps": sorted(self._steps)} if self._model.has_steps else {})
+    } | ({"steps": steps} if self._model.has_steps else {})
 
   def _choice(self, part: Part, message: str) -> dict[str, Any]:
     """Returns a choice of an answer or of a chunk.
@@ -214,7 +215,8 @@ class Answer:
     choice["logprobs"] = self._logprobs(part)
     choice["finish_reason"] = part.finish_reason
     if self._asked.with_token_ids:
-      choice["token_ids"] = part.token_ids
+      # A copy, because a choice gains tokens before its chunk is written.
+      choice["token_ids"] = list(part.token_ids)
       if not self._asked.is_chat and message == "message":
         prompt = self._asked.job.prompts[part.choice // self._asked.job.n]
         choice["prompt_token_ids"] = list(prompt.token_ids)

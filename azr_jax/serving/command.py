@@ -13,6 +13,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.cli.errors import UsageError
+from azr_jax.models import attention
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.policy import Policy
 from azr_jax.run import checkpoint_reading, storage
@@ -140,14 +141,20 @@ def make_worker(policy: Policy, c: ServeSettings, step: int) -> DecodeWorker:
   """
   key = jax.random.fold_in(policy.key, 0)
   params, policy.params = policy.params, None
-  num_top = c.serve.max_logprobs
+  num_top, scorer = c.serve.max_logprobs, None
+  if num_top:
+    engine = policy.sampler.engine
+    attend = attention.make(
+      c.model.attention, engine.mesh, c.model.dtype, max_sequences_per_row=1
+    )
+    scorer = scoring.Scorer(engine, num_top, attend)
   return DecodeWorker(
     policy.sampler,
     params,
     np.asarray(jax.random.key_data(key)),
     step,
     c.serve.max_waiting,
-    scoring.Scorer(policy.sampler.engine, num_top) if num_top else None,
+    scorer,
   )
 
 

@@ -31,6 +31,9 @@ from azr_jax.serving import errors
 from azr_jax.serving.errors import ApiError
 from azr_jax.serving.scoring import Scorer, Scores
 
+# Choices that are scored between two calls of the decode loop.
+_MAX_SCORED = 32
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Job:
@@ -46,8 +49,9 @@ class Job:
     is_streamed: whether tokens are wanted as they come; otherwise all tokens
       of a choice come when it has ended.
     step: the step of the weights that must sample all of it; None: any.
-    is_scored: whether choices that have ended are scored with their prompts. It
-      is not streamed then.
+    is_scored: whether choices that have ended are scored. It is not streamed
+      then.
+    scores_prompts: whether the tokens of its prompts are, too.
   """
 
   prompts: tuple[types.Prompt, ...]
@@ -59,6 +63,7 @@ class Job:
   is_streamed: bool = False
   step: int | None = None
   is_scored: bool = False
+  scores_prompts: bool = False
 
   @property
   def num_choices(self) -> int:
@@ -175,7 +180,8 @@ class DecodeWorker:
     self._swap: _Swap | None = None
     self._deliver: Deliver = lambda updates: None
     # The rest is read and written by all threads.
-    self._lock = threading.Lock()
+    # A signal's handler may ask for it in the thread that has it.
+    self._lock = threading.RLock()
     self._step = step
     self._free_pages = self._stream.num_free_pages
     self._open_choices: dict[Job, int] = {}
@@ -297,7 +303,8 @@ class DecodeWorker:
         self._num_decoding = len(self._stream.decoding)
         self._free_pages = self._stream.num_free_pages
         self._collect_running()
-        self._score_ended()
+        self._flush()
+        self._score_ended(_MAX_SCORED)
         self._flush()
         if is_sent:
           self._stream.fetch()
@@ -330,16 +337,19 @@ class DecodeWorker:
   def _take_commands(self) -> None:
     """Does what other threads asked for; waits for it if nothing is sampled."""
     with contextlib.suppress(queue.Empty):
-      wait = self._stream.is_empty and self._swap is None
+      wait = self._stream.is_empty and self._swap is None and not self._unscored
       while True:
         self._commands.get(block=wait)()
         wait = False
 
   def _begin(self, job: Job) -> None:
     """Submits the prompts of a job, or tells it why not."""
-    if job.step is not None and job.step != self._step:
+    # Weights that wait would never have their turn, if jobs that want those
+    # before came without a gap.
+    served = self._step if self._swap is None else self._swap.step
+    if job.step is not None and (job.step != served or self._swap is not None):
       self._close(job, is_answered=False)
-      self._updates.append((job, not_served(job.step, self._step)))
+      self._updates.append((job, not_served(job.step, served)))
       return
     try:
       self._submit(job)
@@ -391,17 +401,30 @@ class DecodeWorker:
     else:
       self._hand_over(job, tokens)
 
-  def _score_ended(self) -> None:
-    """Hands over choices that have ended, with their scores."""
-    if not self._unscored:
+  def _score_ended(self, limit: int | None = None) -> None:
+    """Hands over choices that have ended, with their scores.
+
+    Args:
+      limit: how many are scored at most, so that others need not wait for long;
+        None: all are.
+    """
+    # A job may have been cancelled since its choice ended.
+    waiting = [one for one in self._unscored if one[0] in self._jobs]
+    count = len(waiting) if limit is None else limit
+    unscored, self._unscored = waiting[:count], waiting[count:]
+    if not unscored:
       return
-    unscored, self._unscored = self._unscored, []
+    prompts = [job.prompts[t.choice // job.n].token_ids for job, t in unscored]
     sequences = [
-      [*job.prompts[tokens.choice // job.n].token_ids, *tokens.token_ids]
-      for job, tokens in unscored
+      [*prompt, *tokens.token_ids]
+      for prompt, (_, tokens) in zip(prompts, unscored, strict=True)
+    ]
+    firsts = [
+      0 if job.scores_prompts else len(prompt)
+      for prompt, (job, _) in zip(prompts, unscored, strict=True)
     ]
     assert self._scorer is not None
-    scored = self._scorer.score(self._params, sequences)
+    scored = self._scorer.score(self._params, sequences, firsts)
     for (job, tokens), scores in zip(unscored, scored, strict=True):
       self._hand_over(job, tokens._replace(scores=scores))
 
@@ -471,6 +494,8 @@ class DecodeWorker:
     pinned = collections.Counter(job.step for job in self._jobs)
     if pinned[self._step]:
       return
+    # The weights that sampled choices score them.
+    self._score_ended()
     swap, self._swap = self._swap, None
     # The weights before are freed before there are others.
     self._stream.suspend()

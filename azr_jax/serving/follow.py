@@ -68,9 +68,10 @@ class Follower:
     while not self._is_over.wait(self._poll_s):
       try:
         self._look()
-      # A run deletes old checkpoints, and a store may be out of reach, so the
-      # weights that are served stay until a later look succeeds.
-      except (OSError, ValueError) as error:
+      # A run deletes old checkpoints, a store may be out of reach, and memory
+      # may be short, so the weights that are served stay until a later look
+      # succeeds.
+      except Exception as error:  # noqa: BLE001 - any would end the thread.
         line = " ".join(str(error).split())[:300]
         print_status(f"step {self._worker.step} is served on: {line}")
 

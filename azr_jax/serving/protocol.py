@@ -22,6 +22,8 @@ SEED_RANGE = 1 << 31
 # OpenAI's completions have so many tokens if a request does not say.
 _DEFAULT_MAX_TOKENS = 16
 _MAX_SEED = 1 << 64
+# Logits divided by less are no longer numbers of float32.
+_MIN_TEMPERATURE = 1e-5
 _MOST_TOP = " (serve.max_logprobs)"
 # Fields that say who asks or how an answer is kept, not what it is.
 _IGNORED = (
@@ -145,9 +147,9 @@ class Reader:
     fields.ignore("parallel_tool_calls")
     fields.only("response_format", ({"type": "text"},), "texts are not guided")
     fields.only("modalities", (["text"],), "the model writes text")
-    name = "max_tokens"
+    name = "max_completion_tokens"
     if body.get(name) is None:
-      name = "max_completion_tokens"
+      name = "max_tokens"  # its older name
     job = self._job(fields, (prompt,), name, self._model.rollout.max_tokens)
     return _asked(fields, job, True, False, with_logprobs, num_top)
 
@@ -180,7 +182,7 @@ class Reader:
     max_new = fields.integer(
       max_tokens_name, min(max_tokens, limit), 1, limit, why
     )
-    fields.ignore("max_completion_tokens")
+    fields.ignore("max_tokens", "max_completion_tokens")
     assert n is not None and max_new is not None
     seed = fields.integer("seed", None, -_MAX_SEED, _MAX_SEED, "")
     _refuse_truncation(fields, rollout)
@@ -191,7 +193,7 @@ class Reader:
       prompts=prompts,
       n=n,
       seed=self._new_seed if seed is None else sampler_seed(seed),
-      temperature=fields.number("temperature", rollout.temperature, 0),
+      temperature=_temperature(fields, rollout.temperature),
       max_new_tokens=max_new,
       stop_strings=fields.stops("stop", model.limits.max_stops),
       is_streamed=fields.boolean("stream"),
@@ -217,7 +219,9 @@ def _asked(
     fields.refuse("stream_options", options, "an object, with stream=true")
   stream_options = Fields(options, "stream_options.")
   asked = Asked(
-    job=dataclasses.replace(job, is_scored=is_scored),
+    job=dataclasses.replace(
+      job, is_scored=is_scored, scores_prompts=echo and with_logprobs
+    ),
     is_chat=is_chat,
     echo=echo,
     with_logprobs=with_logprobs,
@@ -231,6 +235,12 @@ def _asked(
   fields.ignore(*_IGNORED)
   fields.end()
   return asked
+
+
+def _temperature(fields: Fields, default: float) -> float:
+  """Reads the temperature; 0, which is greedy, for one that is nearly 0."""
+  value = fields.number("temperature", default, 0)
+  return value if value >= _MIN_TEMPERATURE else 0.0
 
 
 def sampler_seed(seed: int) -> int:

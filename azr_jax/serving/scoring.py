@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from azr_jax.models import transformer
+from azr_jax.models.attention import AttentionFn
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.decode_steps import unembed
 from azr_jax.rollout.engine import Engine
@@ -24,13 +25,15 @@ from azr_jax.types import Params
 
 # Tokens whose logits exist at the same time, so that [B, S, V] never does.
 _CHUNK_TOKENS = 256
+_PART = 128
 
 
 class Scores(NamedTuple):
   """The scores of a sequence of N tokens, of all but its first.
 
   Attributes:
-    logprobs: float32 [N - 1], of each token after those before it, in nats.
+    logprobs: float32 [N - 1], of each token after those before it, in nats;
+      0 of tokens before the first one that was asked for.
     top_ids: int32 [N - 1, K], the likeliest tokens in its place, in order.
     top_logprobs: float32 [N - 1, K], of these.
   """
@@ -43,46 +46,55 @@ class Scores(NamedTuple):
 class Scorer:
   """Scores sequences with the weights that sampling reads."""
 
-  def __init__(self, engine: Engine, num_top: int):
+  def __init__(self, engine: Engine, num_top: int, attend: AttentionFn):
     """Compiles nothing yet.
 
     Args:
-      engine: of the sampler; sequences are at most as long as its longest.
-      num_top: K.
+      engine: of the sampler; sequences are at most one token longer than its
+        longest.
+      num_top: K; no more than the vocabulary has.
+      attend: the attention of whole rows, on the sampler's mesh.
     """
     settings = engine.settings
     self._engine = engine
-    self._lengths = sorted({*settings.prompt_buckets, settings.longest})
+    self._lengths = _lengths(settings.prompt_buckets, settings.longest)
     replicated: Any = mesh_lib.replicated(engine.mesh)
+    by_row: Any = mesh_lib.batch_sharding(engine.mesh)
+    num_top = min(num_top, engine.model.config.vocab_size)
     self._score = jax.jit(
-      functools.partial(_score, engine.model, num_top=num_top),
-      in_shardings=(
-        engine.param_shardings,
-        mesh_lib.batch_sharding(engine.mesh),
+      functools.partial(
+        _score, engine.model.clone(attend=attend), num_top=num_top
       ),
+      in_shardings=(engine.param_shardings, by_row, by_row, by_row),
       out_shardings=replicated,
     )
 
   def warm_up(self, params: Params) -> None:
     """Compiles the program of each length."""
     for length in self._lengths:
-      rows = self._engine.prefill_rows(length)
-      jax.block_until_ready(
-        self._score(params, np.zeros((rows, length), np.int32))
-      )
+      tokens = np.zeros((self._engine.prefill_rows(length), length), np.int32)
+      is_wanted = np.zeros(tokens.shape, bool)
+      jax.block_until_ready(self._score(params, tokens, tokens, is_wanted))
 
   def score(
-    self, params: Params, sequences: Sequence[Sequence[int]]
+    self,
+    params: Params,
+    sequences: Sequence[Sequence[int]],
+    firsts: Sequence[int] | None = None,
   ) -> list[Scores]:
     """Scores sequences, a few of about the same length at a time.
 
     Args:
       params: from `engine.compute_params`.
-      sequences: token ids, at least one in each.
+      sequences: token ids, at least one in each; one more than the sampler's
+        longest at most, because it caches all but the last.
+      firsts: of each, the index of the first token whose score is wanted; None:
+        all are.
     """
+    firsts = [0] * len(sequences) if firsts is None else firsts
     by_length: dict[int, list[int]] = {}
     for index, ids in enumerate(sequences):
-      length = next(n for n in self._lengths if n >= len(ids))
+      length = next(n for n in self._lengths if n >= len(ids) - 1)
       by_length.setdefault(length, []).append(index)
     found: dict[int, Scores] = {}
     for length, indices in by_length.items():
@@ -90,22 +102,42 @@ class Scorer:
       for first in range(0, len(indices), rows):
         some = indices[first : first + rows]
         tokens = np.zeros((rows, length), np.int32)
+        targets, is_wanted = tokens.copy(), np.zeros((rows, length), bool)
         for row, index in enumerate(some):
-          tokens[row, : len(sequences[index])] = sequences[index]
-        scores = jax.device_get(self._score(params, tokens))
+          ids, end = sequences[index], len(sequences[index]) - 1
+          tokens[row, :end], targets[row, :end] = ids[:-1], ids[1:]
+          is_wanted[row, max(0, firsts[index] - 1) : end] = True
+        scores = jax.device_get(self._score(params, tokens, targets, is_wanted))
         for row, index in enumerate(some):
           end = len(sequences[index]) - 1
           found[index] = Scores(*(array[row, :end] for array in scores))
     return [found[index] for index in range(len(sequences))]
 
 
+def _lengths(buckets: Sequence[int], longest: int) -> list[int]:
+  """Returns the lengths that are compiled: some up to the longest.
+
+  Args:
+    buckets: prompt lengths of the sampler.
+    longest: the longest length.
+  """
+  found = {*buckets, longest}
+  length = max(buckets)
+  while (length := 2 * length) < longest:
+    found.add(length)
+  # Kernels of attention split long rows into parts of equal length.
+  return sorted({n if n <= _PART else -(-n // _PART) * _PART for n in found})
+
+
 def _score(
   model: transformer.Transformer,
   params: Params,
   tokens: Int[Array, "B S"],
+  targets: Int[Array, "B S"],
+  is_wanted: Bool[Array, "B S"],
   num_top: int,
 ) -> Scores:
-  """Scores the tokens that follow each position, the last one's excepted.
+  """Scores the token that follows each position, where it is wanted.
 
   Padding at the end of a row changes nothing before it, because tokens attend
   to earlier ones alone.
@@ -114,17 +146,41 @@ def _score(
   positions = jnp.broadcast_to(jnp.arange(S), (B, S))
   outputs: Any = model.apply({"params": params}, tokens, positions)
   hidden_BSD, _ = outputs
+  pad = -(B * S) % _CHUNK_TOKENS
+
+  def chunks(x: jax.Array) -> jax.Array:
+    flat = x.reshape(B * S, *x.shape[2:])
+    flat = jnp.pad(flat, ((0, pad), *[(0, 0)] * (flat.ndim - 1)))
+    return flat.reshape(-1, _CHUNK_TOKENS, *flat.shape[1:])
+
+  def whole(x: jax.Array) -> jax.Array:
+    flat = x.reshape(-1, *x.shape[2:])[: B * S]
+    return flat.reshape(B, S, *flat.shape[1:])
 
   def score(
-    row: tuple[Float[Array, " D"], Int[Array, ""]],
+    hidden_CD: Float[Array, "C D"], targets_C: Int[Array, " C"]
   ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    hidden_D, target = row
-    logits = unembed(model, params, hidden_D[None])[0]
-    logprobs_V = jax.nn.log_softmax(logits)
-    top, ids = jax.lax.top_k(logprobs_V, num_top)
-    return logprobs_V[target], ids, top
+    logprobs_CV = jax.nn.log_softmax(unembed(model, params, hidden_CD))
+    top, ids = jax.lax.top_k(logprobs_CV, num_top)
+    drawn = jnp.take_along_axis(logprobs_CV, targets_C[:, None], 1)[:, 0]
+    return drawn, ids, top
 
-  targets = jnp.roll(tokens, -1, axis=1).reshape(-1)
-  flat = hidden_BSD.reshape(B * S, -1), targets
-  results = jax.lax.map(score, flat, batch_size=_CHUNK_TOKENS)
-  return Scores(*(x.reshape(B, S, *x.shape[1:]) for x in results))
+  def nothing(
+    hidden_CD: Float[Array, "C D"], targets_C: Int[Array, " C"]
+  ) -> tuple[jax.Array, jax.Array, jax.Array]:
+    return jax.tree.map(
+      lambda x: jnp.zeros(x.shape, x.dtype),
+      jax.eval_shape(score, hidden_CD, targets_C),
+    )
+
+  def step(
+    carry: None, chunk: tuple[jax.Array, jax.Array, jax.Array]
+  ) -> tuple[None, tuple[jax.Array, jax.Array, jax.Array]]:
+    *inputs, is_wanted_C = chunk
+    # The head is most of the work, and prompts are seldom asked for.
+    return carry, jax.lax.cond(jnp.any(is_wanted_C), score, nothing, *inputs)
+
+  _, results = jax.lax.scan(
+    step, None, (chunks(hidden_BSD), chunks(targets), chunks(is_wanted))
+  )
+  return Scores(*map(whole, results))

@@ -49,6 +49,9 @@ def of_scores(
     ids = scores.top_ids[index - 1, :num_top].tolist()
     logprobs = scores.top_logprobs[index - 1, :num_top].tolist()
     pieces_of_top = _pieces_after(token_ids[index - 1], ids, tokenizer)
+    # A token has one name in its place, also where it is a part of a character.
+    if token_ids[index] in ids:
+      pieces_of_top[ids.index(token_ids[index])] = piece
     rows.append(
       TokenLogprob(
         piece,

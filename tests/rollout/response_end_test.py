@@ -21,7 +21,8 @@ class PieceTokenizer:
     return b"".join(PIECES[i] for i in ids).decode("utf-8", "replace")
 
   def token_id(self, piece):
-    return None
+    one = piece.encode()
+    return PIECES.index(one) if one in PIECES else None
 
 
 def first_end(token_ids, stops):

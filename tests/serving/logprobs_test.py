@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers
 
+from azr_jax.models import attention
 from azr_jax.serving import scoring
 
 PROMPT = "def f(a):\n  return a"
@@ -135,11 +136,13 @@ def test_a_server_may_score_nothing(serve_with):
 def test_scores_do_not_depend_on_what_else_is_scored(served):
   """There are more sequences than rows, of several lengths."""
   engine = served.policy.sampler.engine
-  scorer = scoring.Scorer(engine, 2)
+  attend = attention.make("auto", engine.mesh, "float32", 1)
+  scorer = scoring.Scorer(engine, 2, attend)
   rng = np.random.default_rng(0)
-  longest = engine.settings.longest
+  # The sampler caches all tokens of a sequence but the last.
+  most = engine.settings.longest + 1
   sequences = [
-    rng.integers(0, 200, size).tolist() for size in (1, 5, 24, 25, 60, longest)
+    rng.integers(0, 200, size).tolist() for size in (1, 5, 24, 25, 60, most)
   ]
   params = served.worker._stream.params
   together = scorer.score(params, sequences * 2)
@@ -149,3 +152,28 @@ def test_scores_do_not_depend_on_what_else_is_scored(served):
     for one in (together[index], together[index + len(sequences)]):
       np.testing.assert_allclose(alone.logprobs, one.logprobs, atol=1e-5)
       np.testing.assert_array_equal(alone.top_ids, one.top_ids)
+    # Those of the last tokens alone, as of a choice without its prompt.
+    [last] = scorer.score(params, [ids], [max(0, len(ids) - 3)])
+    np.testing.assert_allclose(
+      last.logprobs[-3:], alone.logprobs[-3:], atol=1e-5
+    )
+
+
+def test_a_choice_may_be_as_long_as_there_is_room(client, served):
+  """Its sequence has one token more than the longest cache."""
+  rollout = served.settings.rollout
+  size = rollout.prompt_buckets[-1]
+  ids = (served.policy.tokenizer.encode_prompt(PROMPT) * size)[:size]
+  for seed in range(40):
+    answer = client.completions.create(
+      model="tiny",
+      prompt=ids,
+      max_tokens=rollout.max_tokens,
+      seed=seed,
+      logprobs=1,
+    )
+    [choice] = answer.choices
+    assert len(choice.logprobs.tokens) == answer.usage.completion_tokens
+    if choice.finish_reason == "length":
+      return
+  raise AssertionError("no choice reached its limit")

@@ -82,6 +82,40 @@ def test_a_stream_has_the_same_text_in_parts(client):
     assert reasons == [None] * (len(mine) - 1) + [want.finish_reason]
 
 
+def test_a_stream_has_each_token_once(client):
+  asked = dict(model="tiny", prompt=PROMPT, seed=7, max_tokens=30)
+  with_ids = {"return_token_ids": True}
+  whole = client.completions.create(**asked, extra_body=with_ids)
+  parts = client.completions.create(**asked, extra_body=with_ids, stream=True)
+  ids = [one for part in parts for one in part.choices[0].token_ids]
+  assert ids == whole.choices[0].token_ids
+
+
+@pytest.mark.parametrize(
+  "limits, tokens",
+  [
+    ({"max_tokens": None, "max_completion_tokens": 3}, 3),
+    ({"max_tokens": 2, "max_completion_tokens": None}, 2),
+    ({"max_tokens": 2, "max_completion_tokens": 3}, 3),
+  ],
+)
+def test_the_length_of_a_chat_has_two_names(client, limits, tokens):
+  body = {"model": "tiny", "messages": [{"role": "user", "content": "x = 1"}]}
+  answer = client.post(
+    "/chat/completions", body=body | {"seed": 0} | limits, cast_to=object
+  )
+  assert answer["usage"]["completion_tokens"] == tokens
+
+
+def test_a_temperature_of_nearly_0_is_greedy(client):
+  asked = dict(model="tiny", prompt=PROMPT, max_tokens=8)
+  cold, greedy = (
+    client.completions.create(**asked, temperature=value).choices[0].text
+    for value in (1e-37, 0)
+  )
+  assert cold == greedy
+
+
 def test_chats(client, served):
   messages = [
     {"role": "system", "content": "Be brief."},
