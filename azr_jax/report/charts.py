@@ -16,7 +16,7 @@ _DENSE = 0.5
 _MAX_MARKS = 60
 # In a chart of more lines, the values behind their means are not drawn.
 _MAX_RAW = 4
-# What a line is: a run's metric, or references with and without steps.
+# A line is of a run's metric, or a reference with or without steps.
 RUN, POINTS, LEVEL = "run", "points", "level"
 # Label -> one value or None per step.
 Series = Mapping[str, Sequence[float | None]]

@@ -1,6 +1,7 @@
 """References, such as a paper's numbers, beside the curves of a run."""
 
 import json
+import pathlib
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from azr_jax.report.scores import Benchmarks
 
 SCORE = "evaluation/aime24/pass@1/unbiased"
 HEAD = "metric,step,value,label\n"
+ROOT = pathlib.Path(__file__).parents[2]
 FILES = sorted(references.FOLDER.glob("*.csv"))
 
 
@@ -203,6 +205,12 @@ def test_the_command_takes_a_file_of_the_package_by_its_name(tmp_path):
   )
   assert done.returncode == 0, done.stderr
   assert "ORZ-32B" in figure_of(out.read_text(), "pass@1: aime24")
+
+
+def test_the_run_list_names_every_file():
+  page_text = (ROOT / "docs" / "run_list.md").read_text("utf-8")
+  named = set(re.findall(r"[\w.-]+\.csv", page_text)) - {"FILE.csv"}
+  assert named == {path.name for path in FILES}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
