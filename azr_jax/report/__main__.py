@@ -1,7 +1,7 @@
 """Writes an HTML page about one run, or about several over each other.
 
   python -m azr_jax.report RUN [RUN ...] --out=report.html \\
-      [--base=SCORES] [--scores=SCORES,...]
+      [--base=SCORES] [--scores=SCORES,...] [--reference=FILE.csv]
   python -m azr_jax.report RUN [RUN ...] --follow
 
 The page is one file without references to others. A run may still be training;
@@ -9,6 +9,8 @@ with `--follow` the page is served on this machine until Ctrl-C, and is made
 anew when the runs' files change. SCORES is a folder that `azr_jax.evaluate`
 wrote. Without `--scores`, the scores of RUN are read from `RUN_scores` if that
 exists. `--base` names the scores of the model that the runs started from.
+`--reference` draws values of others, such as a paper's, as dashed lines over
+the figures of their metrics; docs/run_list.md has the columns of its file.
 """
 
 import threading
@@ -30,6 +32,11 @@ def main() -> None:
     type=lambda text: text.split(","),
     default=[],
     help="scores folder of each run, between commas; RUN_scores by default",
+  )
+  parser.add_argument(
+    "--reference",
+    default="",
+    help="values to draw beside the runs: a path, or a file of the package",
   )
   parser.add_argument(
     "--texts",
@@ -71,6 +78,7 @@ def main() -> None:
     tuple(words.scores),
     words.texts,
     words.smooth,
+    words.reference,
   )
   if words.follow:
     place = follow.Place(words.host, words.port, words.every)

@@ -58,6 +58,16 @@ def chart_range(values: Sequence[float], unit: str) -> tuple[float, float]:
   return value_range(values)
 
 
+def widened(
+  limits: tuple[float, float], values: Sequence[float]
+) -> tuple[float, float]:
+  """Returns the ends of an axis that shows some more values, too."""
+  low, high = limits
+  if all(low <= value <= high for value in values):
+    return limits
+  return value_range([*limits, *values])
+
+
 def grid_step(limits: tuple[float, float]) -> float:
   """Returns the distance of grid lines, of which one is at each end."""
   length = limits[1] - limits[0]

@@ -16,6 +16,8 @@ _DENSE = 0.5
 _MAX_MARKS = 60
 # In a chart of more lines, the values behind their means are not drawn.
 _MAX_RAW = 4
+# A line is of a run's metric, or a reference with or without steps.
+RUN, POINTS, LEVEL = "run", "points", "level"
 # Label -> one value or None per step.
 Series = Mapping[str, Sequence[float | None]]
 
@@ -30,6 +32,8 @@ class Line:
     values: one value per step; the line is interrupted where it is None.
     errors: standard errors, drawn as bars; (): none are known.
     colour: the number of its colour and dashes.
+    kind: `RUN`; or `POINTS`, all of which are marked, and `LEVEL`, neither of
+      which is smoothed.
   """
 
   label: str
@@ -37,6 +41,7 @@ class Line:
   values: Sequence[float | None]
   errors: Sequence[float | None] = ()
   colour: int = 0
+  kind: str = RUN
 
   @property
   def known(self) -> list[float]:
@@ -45,8 +50,8 @@ class Line:
 
   @property
   def is_dense(self) -> bool:
-    """Whether most steps have a value."""
-    return len(self.known) > _DENSE * len(self.steps)
+    """Whether most steps have a value, which is not so of points."""
+    return self.kind != POINTS and len(self.known) > _DENSE * len(self.steps)
 
   def smoothed(self, window: int) -> list[float | None]:
     """Returns the mean of each value and of up to `window` - 1 before it."""
@@ -84,7 +89,7 @@ def lines(
   """
   shapes = []
   for line in drawn:
-    is_smooth = smooth > 1 and line.is_dense
+    is_smooth = smooth > 1 and line.is_dense and line.kind == RUN
     if not is_smooth or len(drawn) <= _MAX_RAW:
       shapes += _polylines(
         line, line.values, limits, last_step, " raw" if is_smooth else ""

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 
-from azr_jax.report import page, reading
+from azr_jax.report import page, reading, references
 from azr_jax.report.scores import Benchmarks
 from azr_jax.run import storage
 from azr_jax.run.console import print_status
@@ -20,6 +20,7 @@ class Request:
     scores: a folder of scores per run; (): `PATH_scores` of each, if it exists.
     max_texts: the maximum number of sampled texts per run.
     smooth: the steps of the running mean; 1: none, 0: by the run's length.
+    reference: a file of `references.read`, drawn beside the runs; "": none.
   """
 
   paths: tuple[str, ...]
@@ -28,12 +29,14 @@ class Request:
   scores: tuple[str, ...] = ()
   max_texts: int = 300
   smooth: int = 0
+  reference: str = ""
 
   def check(self) -> None:
     """Checks what can be checked without reading a run.
 
     Raises:
-      ValueError: there is no run, or not one folder of scores per run.
+      ValueError: there is no run, not one folder of scores per run, or the
+        references cannot be read.
     """
     if not self.paths:
       raise ValueError("expected the folder of at least one run")
@@ -42,6 +45,7 @@ class Request:
         f"--scores names {len(self.scores)} folders; expected one for each of "
         f"{len(self.paths)} runs"
       )
+    references.read(self.reference)
 
   def build(self, live_s: float = 0.0) -> str:
     """Reads the runs and returns their page.
@@ -50,7 +54,7 @@ class Request:
       live_s: seconds after which the page asks for a newer one; 0: never.
 
     Raises:
-      ValueError: a folder has no metrics, or no scores.
+      ValueError: as `check`; or a folder has no metrics, or no scores.
     """
     self.check()
     folder = storage.resolve(self.base) if self.base else None
@@ -61,7 +65,12 @@ class Request:
       )
     runs = reading.read_runs(self.paths, self.scores or None, self.max_texts)
     benchmarks = Benchmarks(runs, base_scores, folder)
-    return page.build(runs, benchmarks, self.smooth, live_s)
+    beside = references.read(self.reference)
+    text = page.build(runs, benchmarks, self.smooth, live_s, beside)
+    # A page that is made again and again says it by itself.
+    if not live_s and (note := beside.missing()):
+      print_status(f"--reference={self.reference}: {note}")
+    return text
 
   def save(self, text: str) -> pathlib.Path:
     """Writes a page and returns its file."""

@@ -5,6 +5,7 @@ has one. Several runs are drawn over each other, a line per run, so each metric
 has a figure of its own. What is constant in every run is listed in words.
 """
 
+import dataclasses
 import html
 import re
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from azr_jax.report import axes, changes, charts, units
 from azr_jax.report.charts import Line
 from azr_jax.report.reading import Run
+from azr_jax.report.references import Reference, References
 from azr_jax.report.sections import Chart
 
 # Lines are drawn in one figure if none is this much flatter than another.
@@ -24,15 +26,22 @@ _SAME = 0.004
 class Figures:
   """Draws charts of runs, and knows which metrics are not drawn yet."""
 
-  def __init__(self, runs: Sequence[Run], smooth: int):
+  def __init__(
+    self,
+    runs: Sequence[Run],
+    smooth: int,
+    references: References | None = None,
+  ):
     """Begins a page.
 
     Args:
       runs: the runs to draw.
       smooth: the steps of the running mean; 1: none.
+      references: what is drawn beside the runs; None: nothing.
     """
     self.runs = runs
     self.smooth = smooth
+    self._references = references or References({})
     self.drawn: set[str] = set()
     self._constant: list[str] = []
 
@@ -64,20 +73,30 @@ class Figures:
       self.drawn |= {*found.values()}
     lines: dict[str, list[Line]] = {}
     unit_of: dict[str, str] = {}
+    beside: dict[str, dict[str, Sequence[Reference]]] = {}  # by metric
     for colour, (run, found) in enumerate(zip(self.runs, names, strict=True)):
       for label, name in found.items():
         line = _line(run, name, chart.missing, colour)
         if line.known:
           lines.setdefault(label, []).append(line)
           unit_of[label] = chart.unit or units.unit(name)
+          shown = self._references.take(name)
+          beside.setdefault(label, {})[name] = shown
+    references = {
+      label: [one for found in of_label.values() for one in found]
+      for label, of_label in beside.items()
+    }
     for label in list(lines):
+      # A line beside which something is drawn is drawn whatever it is.
+      if references[label]:
+        continue
       if text := self._constant_text(lines[label]):
         title = _title(chart.title, label)
         self._constant.append(f"{html.escape(title)}: {text}")
         del lines[label]
     figures: dict[str, str] = {}
     for group in _groups(lines, unit_of):
-      figures |= self._draw(chart, group, lines, unit_of[group[0]])
+      figures |= self._draw(chart, group, lines, unit_of[group[0]], references)
     return {label: figures[label] for label in lines if label in figures}
 
   def _constant_text(self, lines: Sequence[Line]) -> str:
@@ -97,14 +116,27 @@ class Figures:
     labels: Sequence[str],
     lines: Mapping[str, Sequence[Line]],
     unit: str,
+    references: Mapping[str, Sequence[Reference]],
   ) -> dict[str, str]:
     """Draws metrics of one unit, on axes with the same ends."""
     values = [v for label in labels for one in lines[label] for v in one.known]
-    limits = axes.chart_range(values, unit)
+    limits = axes.widened(
+      axes.chart_range(values, unit),
+      [
+        value
+        for label in labels
+        for one in references[label]
+        for value in one.values.values()
+      ],
+    )
     if len(self.runs) > 1 or chart.panels:
       return {
         label: self._plot(
-          _title(chart.title, label), lines[label], limits, unit
+          _title(chart.title, label),
+          lines[label],
+          limits,
+          unit,
+          references[label],
         )
         for label in labels
       }
@@ -116,7 +148,15 @@ class Figures:
     title = chart.title
     if len(labels) == 1 or len(labels) < len(lines):
       title = _title(title, ", ".join(labels[:3]) + ", ..." * (len(labels) > 3))
-    return {labels[0]: self._plot(title, together, limits, unit)}
+    # In a figure of several metrics a reference says which one it is of.
+    named = [
+      dataclasses.replace(one, label=f"{one.label}, {label}")
+      if len(labels) > 1
+      else one
+      for label in labels
+      for one in references[label]
+    ]
+    return {labels[0]: self._plot(title, together, limits, unit, named)}
 
   def _plot(
     self,
@@ -124,13 +164,22 @@ class Figures:
     lines: Sequence[Line],
     limits: tuple[float, float],
     unit: str,
+    references: Sequence[Reference],
   ) -> str:
-    """Returns a figure of lines."""
+    """Returns a figure of lines, whose axes reach to all references."""
     last = max(run.steps[-1] for run in self.runs)
+    last = max([last, *(one.last_step for one in references)])
+    absent = {r.name for r in self.runs} - {line.label for line in lines}
+    lines = [
+      *lines,
+      *(
+        one.line(number, last)
+        for number, one in enumerate(references, len(lines))
+      ),
+    ]
     drawing = charts.lines(lines, limits, last, unit, self.smooth)
     keys = "".join(charts.key(line, _ends(line)) for line in lines)
     notes = [_same(lines, limits), _beyond(lines, limits)]
-    absent = {r.name for r in self.runs} - {line.label for line in lines}
     if len(self.runs) > 1 and absent:
       notes.append(f"not measured in {', '.join(sorted(absent))}")
     return figure(title, drawing, keys, "; ".join(filter(None, notes)))
@@ -216,6 +265,8 @@ def _groups(
 
 def _ends(line: Line) -> str:
   """Returns the means of a line's first and last steps, in words."""
+  if line.kind == charts.LEVEL:
+    return axes.number(line.known[0])
   change = changes.of_ends(line.values, changes.window(len(line.steps)))
   if not line.is_dense:
     change = changes.of_ends(line.known, 1)

@@ -19,6 +19,7 @@ from azr_jax.report import (
 )
 from azr_jax.report.figures import Figures, constants
 from azr_jax.report.reading import Run
+from azr_jax.report.references import References
 from azr_jax.report.scores import Benchmarks
 from azr_jax.systems import registry as systems
 
@@ -34,6 +35,7 @@ def build(
   benchmarks: Benchmarks,
   smooth: int = 0,
   live_s: float = 0.0,
+  references: References | None = None,
 ) -> str:
   """Returns the page as HTML.
 
@@ -42,7 +44,10 @@ def build(
     benchmarks: their scores.
     smooth: the steps of the running mean; 1: none, 0: a twentieth of the run.
     live_s: seconds after which the page asks for its newest version; 0: never.
+    references: what is drawn beside the runs; None: nothing. Afterwards they
+      know what was shown.
   """
+  references = references or References({})
   title = ", ".join(run.name for run in runs)
   smooth = smooth or default_smooth(runs)
   body = [
@@ -50,10 +55,10 @@ def build(
     html_parts.section(
       "Runs" if len(runs) > 1 else "Run", run_tables.about(runs)
     ),
-    _benchmarks(runs, benchmarks),
+    _benchmarks(runs, benchmarks, references),
     _saturation(runs),
     _collapse(runs),
-    *_figures(runs, smooth),
+    *_figures(runs, smooth, references),
   ]
   for name, kind in (("Texts", "samples"), ("Flagged texts", "flagged")):
     texts = [
@@ -84,9 +89,11 @@ def default_smooth(runs: Sequence[Run]) -> int:
   return 1 if length < _MIN_SMOOTHED else min(max(length // 20, 5), 50)
 
 
-def _figures(runs: Sequence[Run], smooth: int) -> list[str]:
+def _figures(
+  runs: Sequence[Run], smooth: int, references: References
+) -> list[str]:
   """Returns the sections of figures that the runs have metrics for."""
-  figures = Figures(runs, smooth)
+  figures = Figures(runs, smooth, references)
   healthy = systems.healthy_metrics()
   body = []
   typed = "".join(
@@ -117,6 +124,8 @@ def _figures(runs: Sequence[Run], smooth: int) -> list[str]:
   if shown or constant:
     content = html_parts.grid(shown) + constant
     body.append(html_parts.section(sections.OTHERS, content))
+  if note := references.missing():
+    body.insert(0, f'<p class="hint">{html.escape(note)}.</p>')
   if body:
     mean = (
       f"thick lines: the mean of up to {smooth} steps; " if smooth > 1 else ""
@@ -137,10 +146,12 @@ def _figure_section(name: str, content: str, runs: Sequence[Run]) -> str:
   return html_parts.section(name, content, note if is_of_paper else "")
 
 
-def _benchmarks(runs: Sequence[Run], benchmarks: Benchmarks) -> str:
+def _benchmarks(
+  runs: Sequence[Run], benchmarks: Benchmarks, references: References
+) -> str:
   """Returns the section of scores, or how to get them."""
   name = "Benchmarks"
-  if table := benchmarks.table():
+  if table := benchmarks.table(references):
     return html_parts.section(name, table)
   command = (
     "python -m azr_jax.evaluate --config=configs/evaluate.py "

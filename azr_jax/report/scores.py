@@ -9,6 +9,7 @@ from azr_jax.report import html_parts, units
 from azr_jax.report.changes import Change, Estimate
 from azr_jax.report.html_parts import Cell, Html
 from azr_jax.report.reading import Run
+from azr_jax.report.references import References
 
 # Benchmark -> pass@1 and its standard error.
 Scores = Mapping[str, tuple[float, float]]
@@ -69,10 +70,13 @@ class Benchmarks:
       for one in found
     }
 
-  def table(self) -> str:
+  def table(self, references: References) -> str:
     """Returns a table of all scores, "" if there are none.
 
     The order of the columns is that of AZR's table 1 (arXiv 2505.03335).
+
+    Args:
+      references: have a row for each of their labels.
     """
     names = _in_order(
       [
@@ -100,6 +104,9 @@ class Benchmarks:
           cell = Html(f"{html_parts.as_html(cell)} {difference.text}")
         cells.append(cell)
       rows.append(cells)
+    for label, values in references.scores(names).items():
+      found = {name: (value, 0.0) for name, value in values.items()}
+      rows.append([f"reference: {label}", *(_cell(found, n) for n in names)])
     return html_parts.table(["pass@1", *names], rows)
 
 
