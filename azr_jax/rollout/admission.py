@@ -204,8 +204,8 @@ class Admission:
   def _share_prompt(self, group: PromptGroup, sequence: SequenceState) -> bool:
     """Gives a sequence its prompt's cache; returns whether there are pages."""
     prompt = group.cached
-    # What the last one does not take is released, and may be written to before
-    # the copies of it are made.
+    # The last one has pages released that it does not take. They may then be
+    # written to before the copies of them are made.
     is_last = len(group.waiting) == 1
     is_read = is_last and group.is_copied
     if not is_read and self._reuse_own(prompt, sequence):

@@ -136,8 +136,10 @@ def _score(
   targets: Int[Array, "B S"],
   is_wanted: Bool[Array, "B S"],
   num_top: int,
-) -> Scores:
+) -> tuple[jax.Array, ...]:
   """Scores the token that follows each position, where it is wanted.
+
+  Returns the arrays of `Scores` for B rows; they are 0 where nothing is wanted.
 
   Padding at the end of a row changes nothing before it, because tokens attend
   to earlier ones alone.
@@ -183,4 +185,4 @@ def _score(
   _, results = jax.lax.scan(
     step, None, (chunks(hidden_BSD), chunks(targets), chunks(is_wanted))
   )
-  return Scores(*map(whole, results))
+  return tuple(map(whole, results))
