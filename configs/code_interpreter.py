@@ -6,7 +6,7 @@
 | variant | model | questions |
 | --- | --- | --- |
 | `tiny` | embedded, 1.7M parameters; 4 minutes | sums and words |
-| `smollm2-135m` | SmolLM2-135M-Instruct after SFT | four of these six sets |
+| `smollm2-135m` | SmolLM2-135M-Instruct after SFT; half an hour | four sets |
 | `qwen2.5-3b`, `-7b`, `-14b` | Qwen2.5 Instruct after SFT | 107 tasks |
 
 `smollm2-135m` starts from what `configs/sft.py:code_smollm2-135m` writes in
@@ -158,5 +158,5 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.learner.max_micro_batches = 64
   c.learner.chunk_tokens = 384
   c.optimizer.learning_rate = 3e-5
-  c.train.steps = 12
+  c.train.steps = 6
   c.train.save_every = 3
