@@ -29,10 +29,16 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # The workers inherit it.
   )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
+import hypothesis
 import jax
 import jaxtyping
 import pytest
 
+# Machines that are busy are slow to draw examples.
+hypothesis.settings.register_profile(
+  "busy", suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("busy")
 # Tracing makes many objects that stay, and few cycles.
 gc.set_threshold(200_000, 20, 100)
 # A shell ignores SIGINT for the commands that it runs in the background, and

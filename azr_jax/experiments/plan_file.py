@@ -1,5 +1,6 @@
 """Reads `experiments/NAME/experiment.toml`, and checks that its names agree."""
 
+import math
 import pathlib
 import re
 import tomllib
@@ -154,18 +155,24 @@ def _transition(table: dict[str, Any]) -> Transition | None:
   rest = dict(table)
   lines = _named(rest, "lines")
   outcome, axis = rest.pop("outcome", ""), rest.pop("axis", "")
-  numbers = [x for line in lines.values() for x in line.values()]
+  values = [list(line.values()) for line in lines.values()]
   if (
     rest
-    or not lines
+    or not values
+    or not all(map(len, values))
     or not all(isinstance(text, str) and text for text in (outcome, axis))
-    or not all(isinstance(x, int | float) for x in numbers)
+    or not all(_is_number(x) for line in values for x in line)
   ):
     raise Invalid(
       "transition",
       f"={table!r:.80}: expected outcome, axis, and lines of numbers by arm",
     )
   return Transition(outcome, axis, lines)
+
+
+def _is_number(value: object) -> bool:
+  is_one = isinstance(value, int | float) and not isinstance(value, bool)
+  return is_one and math.isfinite(value)
 
 
 def _built(

@@ -32,8 +32,8 @@ class Line:
     values: one value per step; the line is interrupted where it is None.
     errors: standard errors, drawn as bars; (): none are known.
     colour: the number of its colour and dashes.
-    kind: `RUN`; or `POINTS`, all of which are marked, and `LEVEL`, neither of
-      which is smoothed.
+    kind: `RUN`; or `POINTS`, which are marked if they are few, and `LEVEL`,
+      neither of which is smoothed.
   """
 
   label: str

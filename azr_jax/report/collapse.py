@@ -22,6 +22,7 @@ COLLAPSED = "collapsed: worse than it was, with proposals that are more alike"
 FORGETS = "worse than it was, with proposals as varied as before"
 NARROWS = "as good as it was, with proposals that are more alike"
 STABLE = "as good as it was, with proposals as varied as before"
+UNKNOWN = "not known: there are too few steps, or scores without errors"
 _READINGS = {
   (True, True): COLLAPSED,
   (True, False): FORGETS,
@@ -50,7 +51,7 @@ def table(runs: Sequence[Run]) -> str:
           html_parts.change(change, units.FRACTION),
           f"step {step}",
           html_parts.change(diversity, "", is_goal=False),
-          _READINGS[is_worse, diversity.difference.direction() == "down"],
+          _reading(is_worse, diversity),
         ]
       )
   head = (
@@ -63,7 +64,14 @@ def table(runs: Sequence[Run]) -> str:
   return html_parts.table(head, rows) if rows else ""
 
 
-def of_best(run: Run, name: str) -> tuple[Change, int, bool] | None:
+def _reading(is_worse: bool | None, diversity: Change) -> str:
+  """Returns what both changes say; None is a change that is not known."""
+  if is_worse is None or diversity.difference.stderr is None:
+    return UNKNOWN
+  return _READINGS[is_worse, diversity.difference.direction() == "down"]
+
+
+def of_best(run: Run, name: str) -> tuple[Change, int, bool | None] | None:
   """Returns a score's change from its best evaluation to its last one.
 
   Args:
@@ -71,9 +79,10 @@ def of_best(run: Run, name: str) -> tuple[Change, int, bool] | None:
     name: a metric of evaluations; `NAME_stderr` has its standard errors.
 
   Returns:
-    The change, the step of the best, and whether it is a loss; None if there
-    are not two evaluations. The best of many is lucky, so a loss is one at a
-    level of 0.05 divided by the number of the others.
+    The change, the step of the best, and whether it is a loss (None: errors
+    are not known); None if there are not two evaluations. The best of many is
+    lucky, so a loss is one at a level of 0.05 divided by the number of the
+    others.
   """
   errors = run.values.get(f"{name}_stderr", [None] * len(run.steps))
   found = [
@@ -90,17 +99,27 @@ def of_best(run: Run, name: str) -> tuple[Change, int, bool] | None:
   level = _LEVEL / (2 * (len(found) - 1))
   limit = statistics.NormalDist().inv_cdf(1 - level)
   loss = change.difference
-  is_worse = loss.stderr is not None and -loss.value > limit * loss.stderr
-  return change, step, is_worse
+  if loss.stderr is None:
+    return change, step, None
+  return change, step, -loss.value > limit * loss.stderr
 
 
 def _diversity(run: Run) -> Change | None:
-  """Returns the change of the diversity of answers, a mean over task types."""
+  """Returns the change of the diversity of answers, a mean over task types.
+
+  A step counts if it has all types that are ever known, so that one which
+  begins later does not look like a change.
+  """
   by_type = [
-    run.up_to(name, run.done) for name in run.names(_DIVERSITY).values()
+    values
+    for values in (
+      run.up_to(name, run.done) for name in run.names(_DIVERSITY).values()
+    )
+    if any(value is not None for value in values)
   ]
   means = []
   for values in zip(*by_type, strict=True):
     known = [value for value in values if value is not None]
-    means.append(sum(known) / len(known) if known else None)
+    if known and len(known) == len(by_type):
+      means.append(sum(known) / len(known))
   return changes.of_ends(means, changes.window(len(means)))

@@ -12,11 +12,11 @@ a line that nobody has measured.
 
 import csv
 import dataclasses
-import io
 import math
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from azr_jax.evals import registry
 from azr_jax.report import charts
@@ -132,42 +132,61 @@ def read(text: str) -> References:
     )
   # Spreadsheets write a byte order mark.
   lines = path.read_bytes().decode("utf-8-sig", "replace")
-  rows = csv.DictReader(io.StringIO(lines), skipinitialspace=True)
-  lacking = [one for one in COLUMNS if one not in (rows.fieldnames or ())]
+  rows = csv.DictReader(
+    lines.splitlines(keepends=True), skipinitialspace=True, strict=True
+  )
+  try:
+    return References(_values(rows))
+  except (ValueError, csv.Error) as error:
+    line = max(1, rows.reader.line_num)
+    raise ValueError(f"{text}:{line}: {error}") from None
+
+
+def _values(rows: "csv.DictReader[str]") -> dict[str, list[Reference]]:
+  """Returns the references of each metric.
+
+  Raises:
+    ValueError: a line is not as the module describes.
+    csv.Error: it is no CSV.
+  """
+  columns = rows.fieldnames or ()
+  lacking = [one for one in COLUMNS if list(columns).count(one) != 1]
   if lacking:
     raise ValueError(
-      f"{text}:1: there is no column {', '.join(lacking)}; expected "
+      f"there is no column {', '.join(lacking)}, or several; expected "
       f"{','.join(COLUMNS)}"
     )
   found: dict[str, dict[str, dict[int | None, float]]] = {}
   for row in rows:
-    try:
-      metric, step, value, label = _row(row)
-      values = found.setdefault(metric, {}).setdefault(label, {})
-      if step in values or (values and (step is None or None in values)):
-        raise ValueError(
-          f"{label!r} has a value of {metric} already; expected one level, or "
-          "points of different steps"
-        )
-    except ValueError as error:
-      raise ValueError(f"{text}:{rows.line_num}: {error}") from None
+    metric, step, value, label = _row(row)
+    values = found.setdefault(metric, {}).setdefault(label, {})
+    if step in values or (values and (step is None or None in values)):
+      raise ValueError(
+        f"{label!r} has a value of {metric} already; expected one level, or "
+        "points of different steps"
+      )
     values[step] = value
   if not found:
-    raise ValueError(f"{text}: expected a value below its columns")
-  return References(
-    {
-      metric: [Reference(label, values) for label, values in labels.items()]
-      for metric, labels in found.items()
-    }
-  )
+    raise ValueError("expected a value below its columns")
+  return {
+    metric: [Reference(label, values) for label, values in labels.items()]
+    for metric, labels in found.items()
+  }
 
 
-def _row(row: Mapping[str, str | None]) -> tuple[str, int | None, float, str]:
+def _row(
+  row: Mapping[str | None, Any],
+) -> tuple[str, int | None, float, str]:
   """Returns a line's metric, step, value and label.
 
   Raises:
     ValueError: a column has something else.
   """
+  if more := row.get(None):
+    raise ValueError(
+      f"there are values without a column: {','.join(more)!r:.80}; expected "
+      "quotes around a text with commas"
+    )
   metric, step, value, label = ((row[c] or "").strip() for c in COLUMNS)
   for name, text in (("metric", metric), ("label", label)):
     if not text:
@@ -178,6 +197,6 @@ def _row(row: Mapping[str, str | None]) -> tuple[str, int | None, float, str]:
     number = float(value)
   except ValueError:
     number = math.nan
-  if not math.isfinite(number):
+  if not math.isfinite(number) or "_" in value:
     raise ValueError(f"value {value!r}: expected a number")
   return metric, int(step) if step else None, number, label

@@ -207,7 +207,9 @@ class Admission:
     # The last one has pages released that it does not take. They may then be
     # written to before the copies of them are made.
     is_last = len(group.waiting) == 1
-    is_read = is_last and group.is_copied
+    is_read = is_last and self._slots.changes.is_copied(
+      prompt.device, prompt.pages
+    )
     if not is_read and self._reuse_own(prompt, sequence):
       return True
     if is_last:
@@ -225,7 +227,6 @@ class Admission:
     sequence.cached = cached
     if cached.count < prompt.count and not sequence.token_ids:
       number = len(prompt.pages) - 1
-      group.is_copied = True
       self._slots.changes.copy(
         sequence, prompt.pages[number], cached.pages[number]
       )

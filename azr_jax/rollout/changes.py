@@ -43,6 +43,15 @@ class ChangesBuilder:
     """Notes that a sequence that enters begins with a copy of a page."""
     self._copies[sequence] = page, to
 
+  def is_copied(self, device: int, pages: Sequence[int]) -> bool:
+    """Returns whether a copy of one of a device's pages is still to be made."""
+    return any(
+      sequence.cached is not None
+      and sequence.cached.device == device
+      and page in pages
+      for sequence, (page, _) in self._copies.items()
+    )
+
   def move(self, kept: Sequence[int], slots: int) -> None:
     """Notes that slots have other indices.
 

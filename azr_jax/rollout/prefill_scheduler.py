@@ -40,15 +40,12 @@ class PromptGroup:
     waiting: its sequences that have not begun.
     cached: the prompt's tokens that are cached.
     num_reused: how many of them others had prefilled.
-    is_copied: whether a sequence begins with a copy of the last page, which the
-      next call of the decode loop makes.
   """
 
   request: Request
   waiting: collections.deque[SequenceState]
   cached: CachedTokens
   num_reused: int = 0
-  is_copied: bool = False
 
   @property
   def token_ids(self) -> tuple[int, ...]:

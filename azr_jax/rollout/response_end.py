@@ -20,7 +20,7 @@ class _TokensWith:
   def may_hold_one_of(self, token_ids: Sequence[int]) -> bool:
     """Returns whether one of the tokens may hold it."""
     # A space at the beginning of a token is lost if the token stands alone.
-    if self._character.isspace():
+    if self._character == " ":
       return True
     if self._without.issuperset(token_ids):
       return False

@@ -3,6 +3,7 @@
 import dataclasses
 import time
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from azr_jax.serving import token_logprobs
@@ -94,18 +95,18 @@ class Answer:
     if not self._asked.with_logprobs:
       return []
     if tokens.scores is None:
-      return list(map(TokenLogprob, pieces, tokens.logprobs))
-    asked, tokenizer = self._asked, self._model.tokenizer
+      return list(map(TokenLogprob, tokens.token_ids, pieces, tokens.logprobs))
+    asked = self._asked
     prompt_ids = asked.job.prompts[tokens.choice // asked.job.n].token_ids
     if asked.echo:
-      detokenizer = Detokenizer(tokenizer)
+      detokenizer = Detokenizer(self._model.tokenizer)
       pieces = [detokenizer.add([one]) for one in prompt_ids] + pieces
     return token_logprobs.of_scores(
       tokens.scores,
       [*prompt_ids, *tokens.token_ids],
       pieces,
       asked.num_top,
-      tokenizer,
+      self._model.token_texts,
     )
 
   @property
@@ -120,11 +121,15 @@ class Answer:
     head = self._head(kind) | self._chat_prompt_ids()
     return head | {"choices": choices, "usage": self.usage()}
 
-  def first_chunks(self) -> list[dict[str, Any]]:
+  def first_chunks(self, steps: Sequence[int]) -> list[dict[str, Any]]:
     """Returns the chunks of a stream before the first token.
 
     A chat begins with a role, and an echo with its prompt.
+
+    Args:
+      steps: of the weights that sampled the first tokens.
     """
+    self._steps |= set(steps)
     if self._asked.is_chat:
       role = {"role": "assistant", "content": ""}
       choices = [

@@ -14,6 +14,7 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import itertools
 import queue
 import threading
 import time
@@ -31,8 +32,8 @@ from azr_jax.serving import errors
 from azr_jax.serving.errors import ApiError
 from azr_jax.serving.scoring import Scorer, Scores
 
-# Choices that are scored between two calls of the decode loop.
-_MAX_SCORED = 32
+# Tokens that are scored between two calls of the decode loop.
+_MAX_SCORED = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -178,6 +179,7 @@ class DecodeWorker:
     self._updates: list[tuple[Job, Update]] = []
     self._arrivals = 0
     self._swap: _Swap | None = None
+    self._held: list[Job] = []  # They want the weights that wait.
     self._deliver: Deliver = lambda updates: None
     # The rest is read and written by all threads.
     # A signal's handler may ask for it in the thread that has it.
@@ -345,11 +347,14 @@ class DecodeWorker:
   def _begin(self, job: Job) -> None:
     """Submits the prompts of a job, or tells it why not."""
     # Weights that wait would never have their turn, if jobs that want those
-    # before came without a gap.
-    served = self._step if self._swap is None else self._swap.step
-    if job.step is not None and (job.step != served or self._swap is not None):
+    # before came without a gap. So the newest alone can be asked for.
+    newest = self._step if self._swap is None else self._swap.step
+    if job.step is not None and job.step != newest:
       self._close(job, is_answered=False)
-      self._updates.append((job, not_served(job.step, served)))
+      self._updates.append((job, _not_served(job.step, newest)))
+      return
+    if job.step is not None and self._swap is not None:
+      self._held.append(job)
       return
     try:
       self._submit(job)
@@ -405,20 +410,23 @@ class DecodeWorker:
     """Hands over choices that have ended, with their scores.
 
     Args:
-      limit: how many are scored at most, so that others need not wait for long;
-        None: all are.
+      limit: of how many tokens, so that others need not wait for long, but of
+        one choice at least; None: all are.
     """
     # A job may have been cancelled since its choice ended.
     waiting = [one for one in self._unscored if one[0] in self._jobs]
-    count = len(waiting) if limit is None else limit
-    unscored, self._unscored = waiting[:count], waiting[count:]
-    if not unscored:
+    if not waiting:
+      self._unscored = []
       return
-    prompts = [job.prompts[t.choice // job.n].token_ids for job, t in unscored]
+    prompts = [job.prompts[t.choice // job.n].token_ids for job, t in waiting]
     sequences = [
       [*prompt, *tokens.token_ids]
-      for prompt, (_, tokens) in zip(prompts, unscored, strict=True)
+      for prompt, (_, tokens) in zip(prompts, waiting, strict=True)
     ]
+    ends = itertools.accumulate(map(len, sequences))
+    count = sum(limit is None or end <= limit for end in ends) or 1
+    unscored, self._unscored = waiting[:count], waiting[count:]
+    prompts, sequences = prompts[:count], sequences[:count]
     firsts = [
       0 if job.scores_prompts else len(prompt)
       for prompt, (job, _) in zip(prompts, unscored, strict=True)
@@ -441,6 +449,9 @@ class DecodeWorker:
 
   def _cancel(self, job: Job) -> None:
     """Takes a job out of the stream, which frees its pages."""
+    if job in self._held:
+      self._held.remove(job)
+      self._close(job, is_answered=False)
     running = self._forget(job)
     if running is not None:
       self._stream.cancel(running.requests)
@@ -494,7 +505,9 @@ class DecodeWorker:
     pinned = collections.Counter(job.step for job in self._jobs)
     if pinned[self._step]:
       return
-    # The weights that sampled choices score them.
+    # The weights that sampled the last tokens of choices score them, also of
+    # those that have ended in the last call.
+    self._stream.deliver()
     self._score_ended()
     swap, self._swap = self._swap, None
     # The weights before are freed before there are others.
@@ -503,9 +516,12 @@ class DecodeWorker:
     with self._lock:
       self._step = swap.step
     swap.is_done.set()
+    held, self._held = self._held, []
+    for job in held:
+      self._begin(job)
 
 
-def not_served(step: int, served: int) -> ApiError:
+def _not_served(step: int, served: int) -> ApiError:
   """Returns the error of a job that wants the weights of another step."""
   return ApiError(
     404,

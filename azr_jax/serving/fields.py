@@ -4,12 +4,13 @@ Every field of a request is taken once. What is left at the end is unknown, and
 refused by its name too, so that a misspelt field is not ignored.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from azr_jax.serving import errors
 from azr_jax.serving.errors import ApiError
+
+_MAX_NUMBER = 1e30
 
 
 class Fields:
@@ -70,7 +71,8 @@ class Fields:
     if value is None:
       return default
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value < minimum:
+    # An integer of JSON may be too large for a float, and a float for float32.
+    if not is_number or not minimum <= value <= _MAX_NUMBER:
       self.refuse(name, value, f"a number of at least {minimum:g}")
     return float(value)
 

@@ -14,6 +14,9 @@ from azr_jax.run import checkpoint_reading
 from azr_jax.run.console import print_status
 from azr_jax.serving.decoding import DecodeWorker
 
+# Between two looks, after several that failed.
+_MAX_PAUSE_S = 300.0
+
 
 def wait_for_step(folder: pathlib.Path, poll_s: float) -> int:
   """Returns the step of a run's newest checkpoint; waits for the first one.
@@ -65,15 +68,20 @@ class Follower:
     self._is_over.set()
 
   def _follow(self) -> None:
-    while not self._is_over.wait(self._poll_s):
+    pause_s = self._poll_s
+    while not self._is_over.wait(pause_s):
       try:
         self._look()
-      # A run deletes old checkpoints, a store may be out of reach, and memory
-      # may be short, so the weights that are served stay until a later look
-      # succeeds.
+        pause_s = self._poll_s
+      # A run deletes old checkpoints, and a store may be out of reach, so the
+      # weights that are served stay until a later look succeeds.
       except Exception as error:  # noqa: BLE001 - any would end the thread.
-        line = " ".join(str(error).split())[:300]
-        print_status(f"step {self._worker.step} is served on: {line}")
+        pause_s = max(self._poll_s, min(2 * pause_s, _MAX_PAUSE_S))
+        line = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        print_status(
+          f"step {self._worker.step} is served on; the next look is in "
+          f"{pause_s:g} s: {line}"
+        )
 
   def _look(self) -> None:
     """Puts the newest checkpoint in use if it is newer than what is served."""

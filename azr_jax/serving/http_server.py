@@ -282,7 +282,7 @@ async def _stream(
     }
   )
   await response.prepare(request)
-  chunks = answer.first_chunks()
+  chunks = answer.first_chunks(tokens.steps)
   try:
     while True:
       chunks += answer.chunks(tokens)

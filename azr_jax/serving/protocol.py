@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,17 +13,19 @@ import numpy as np
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.settings import SamplerSettings
-from azr_jax.serving.decoding import Job, not_served
+from azr_jax.serving.decoding import Job
 from azr_jax.serving.errors import ApiError
 from azr_jax.serving.fields import Fields
 from azr_jax.serving.settings import LimitSettings
+from azr_jax.serving.text import TokenTexts
 
 # Seeds that the sampler folds into its key are below it.
 SEED_RANGE = 1 << 31
 # OpenAI's completions have so many tokens if a request does not say.
 _DEFAULT_MAX_TOKENS = 16
 _MAX_SEED = 1 << 64
-# Logits divided by less are no longer numbers of float32.
+# A draw below it is greedy anyway, and logits divided by much less are no
+# numbers of float32.
 _MIN_TEMPERATURE = 1e-5
 _MOST_TOP = " (serve.max_logprobs)"
 # Fields that say who asks or how an answer is kept, not what it is.
@@ -58,6 +61,11 @@ class ServedModel:
   limits: LimitSettings
   context: int
   created: int
+
+  @functools.cached_property
+  def token_texts(self) -> TokenTexts:
+    """The texts of single tokens."""
+    return TokenTexts(self.tokenizer)
 
   def id(self, step: int) -> str:
     """Returns the model's id with the weights of a step."""
@@ -273,17 +281,18 @@ def _refuse_truncation(fields: Fields, rollout: SamplerSettings) -> None:
 def _step(fields: Fields, model: ServedModel, step: int) -> int | None:
   """Returns the step that a request's `model` names; None: the newest.
 
+  Only the worker knows whether it is served, or will be when others have ended.
+
   Raises:
-    ApiError: another model or step is served.
+    ApiError: another model is served.
   """
   asked = fields.take("model")
   if asked is None or asked == model.name:
     return None
-  if asked == model.id(step):
-    return step
-  name, at, number = str(asked).rpartition("@")
-  if model.has_steps and at and name == model.name and number.isdecimal():
-    raise not_served(int(number), step)
+  name, _, number = str(asked).rpartition("@")
+  is_step = number.isascii() and number.isdecimal() and len(number) < 19
+  if model.has_steps and name == model.name and is_step:
+    return int(number)
   raise ApiError(
     404,
     f"model={asked!r:.80}: expected {model.id(step)!r}",

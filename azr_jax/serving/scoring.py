@@ -4,7 +4,8 @@ The sampler keeps the log-probability of the drawn token alone. Requests that
 want likelier ones, or those of a prompt, have their whole sequences read once
 more. The distribution is the model's own, at temperature 1.
 
-Axis letters are those of `types.py`; K counts the likeliest tokens.
+Axis letters are those of `types.py`; K counts the likeliest tokens, and C those
+of a chunk of a row.
 """
 
 import functools
@@ -23,7 +24,7 @@ from azr_jax.rollout.decode_steps import unembed
 from azr_jax.rollout.engine import Engine
 from azr_jax.types import Params
 
-# Tokens whose logits exist at the same time, so that [B, S, V] never does.
+# A device has the logits of so many tokens at a time, and never [B, S, V].
 _CHUNK_TOKENS = 256
 _PART = 128
 
@@ -63,7 +64,10 @@ class Scorer:
     num_top = min(num_top, engine.model.config.vocab_size)
     self._score = jax.jit(
       functools.partial(
-        _score, engine.model.clone(attend=attend), num_top=num_top
+        _score,
+        engine.model.clone(attend=attend),
+        num_top=num_top,
+        chunk_tokens=_CHUNK_TOKENS * mesh_lib.batch_devices(engine.mesh),
       ),
       in_shardings=(engine.param_shardings, by_row, by_row, by_row),
       out_shardings=replicated,
@@ -125,7 +129,7 @@ def _lengths(buckets: Sequence[int], longest: int) -> list[int]:
   length = max(buckets)
   while (length := 2 * length) < longest:
     found.add(length)
-  # Kernels of attention split long rows into parts of equal length.
+  # Kernels of attention read long rows in parts of this length.
   return sorted({n if n <= _PART else -(-n // _PART) * _PART for n in found})
 
 
@@ -136,10 +140,12 @@ def _score(
   targets: Int[Array, "B S"],
   is_wanted: Bool[Array, "B S"],
   num_top: int,
+  chunk_tokens: int,
 ) -> tuple[jax.Array, ...]:
   """Scores the token that follows each position, where it is wanted.
 
   Returns the arrays of `Scores` for B rows; they are 0 where nothing is wanted.
+  Logits of at most about `chunk_tokens` tokens exist at the same time.
 
   Padding at the end of a row changes nothing before it, because tokens attend
   to earlier ones alone.
@@ -148,41 +154,57 @@ def _score(
   positions = jnp.broadcast_to(jnp.arange(S), (B, S))
   outputs: Any = model.apply({"params": params}, tokens, positions)
   hidden_BSD, _ = outputs
-  pad = -(B * S) % _CHUNK_TOKENS
-
-  def chunks(x: jax.Array) -> jax.Array:
-    flat = x.reshape(B * S, *x.shape[2:])
-    flat = jnp.pad(flat, ((0, pad), *[(0, 0)] * (flat.ndim - 1)))
-    return flat.reshape(-1, _CHUNK_TOKENS, *flat.shape[1:])
-
-  def whole(x: jax.Array) -> jax.Array:
-    flat = x.reshape(-1, *x.shape[2:])[: B * S]
-    return flat.reshape(B, S, *flat.shape[1:])
 
   def score(
-    hidden_CD: Float[Array, "C D"], targets_C: Int[Array, " C"]
+    hidden_BCD: Float[Array, "B C D"], targets_BC: Int[Array, "B C"]
   ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    logprobs_CV = jax.nn.log_softmax(unembed(model, params, hidden_CD))
-    top, ids = jax.lax.top_k(logprobs_CV, num_top)
-    drawn = jnp.take_along_axis(logprobs_CV, targets_C[:, None], 1)[:, 0]
-    return drawn, ids, top
+    logprobs_BCV = jax.nn.log_softmax(unembed(model, params, hidden_BCD))
+    top, ids = jax.lax.top_k(logprobs_BCV, num_top)
+    drawn = jnp.take_along_axis(logprobs_BCV, targets_BC[..., None], -1)
+    return drawn[..., 0], ids, top
 
   def nothing(
-    hidden_CD: Float[Array, "C D"], targets_C: Int[Array, " C"]
+    hidden_BCD: Float[Array, "B C D"], targets_BC: Int[Array, "B C"]
   ) -> tuple[jax.Array, jax.Array, jax.Array]:
     return jax.tree.map(
       lambda x: jnp.zeros(x.shape, x.dtype),
-      jax.eval_shape(score, hidden_CD, targets_C),
+      jax.eval_shape(score, hidden_BCD, targets_BC),
     )
 
   def step(
     carry: None, chunk: tuple[jax.Array, jax.Array, jax.Array]
   ) -> tuple[None, tuple[jax.Array, jax.Array, jax.Array]]:
-    *inputs, is_wanted_C = chunk
+    *inputs, is_wanted_BC = chunk
     # The head is most of the work, and prompts are seldom asked for.
-    return carry, jax.lax.cond(jnp.any(is_wanted_C), score, nothing, *inputs)
+    return carry, jax.lax.cond(jnp.any(is_wanted_BC), score, nothing, *inputs)
 
+  chunk = min(S, max(1, chunk_tokens // B))
   _, results = jax.lax.scan(
-    step, None, (chunks(hidden_BSD), chunks(targets), chunks(is_wanted))
+    step,
+    None,
+    (
+      _chunks(hidden_BSD, chunk),
+      _chunks(targets, chunk),
+      _chunks(is_wanted, chunk),
+    ),
   )
-  return tuple(map(whole, results))
+  logprobs, top_ids, top_logprobs = (_whole(x, S) for x in results)
+  return logprobs, top_ids, top_logprobs
+
+
+def _chunks(x: jax.Array, chunk: int) -> jax.Array:
+  """Returns [B, S, ...] as [chunks, B, C, ...], padded at the end.
+
+  Rows stay whole, because they are split over devices.
+  """
+  rows = jnp.pad(
+    x, ((0, 0), (0, -x.shape[1] % chunk), *[(0, 0)] * (x.ndim - 2))
+  )
+  rows = rows.reshape(len(x), -1, chunk, *x.shape[2:])
+  return jnp.moveaxis(rows, 1, 0)
+
+
+def _whole(x: jax.Array, length: int) -> jax.Array:
+  """Returns [chunks, B, C, ...] as [B, S, ...], what `_chunks` has split."""
+  rows = jnp.moveaxis(x, 0, 1)
+  return rows.reshape(len(rows), -1, *x.shape[3:])[:, :length]

@@ -53,6 +53,29 @@ class Detokenizer:
     return new
 
 
+class TokenTexts(dict[int, str]):
+  """The text of each token by its id, decoded when it is first asked for.
+
+  It is decoded behind a letter: alone, some tokenizers would strip the space
+  that a token begins with.
+  """
+
+  def __init__(self, tokenizer: Tokenizer):
+    """Decodes nothing yet.
+
+    Args:
+      tokenizer: decodes ids.
+    """
+    super().__init__()
+    self._tokenizer = tokenizer
+    self._before = tokenizer.encode("a")
+    self._start = len(tokenizer.decode(self._before))
+
+  def __missing__(self, token_id: int) -> str:
+    text = self._tokenizer.decode([*self._before, token_id])[self._start :]
+    return self.setdefault(token_id, text)
+
+
 class StopFilter:
   """Withholds a stop string and what follows it.
 

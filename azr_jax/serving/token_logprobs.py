@@ -2,10 +2,18 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.serving.scoring import Scores
+from azr_jax.serving.text import TokenTexts
+
+
+class Likely(NamedTuple):
+  """One of the likeliest tokens in a place."""
+
+  token_id: int
+  piece: str
+  logprob: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,15 +21,16 @@ class TokenLogprob:
   """A token in its place.
 
   Attributes:
+    token_id: its id.
     piece: its text.
     logprob: in nats; None: it is the first of its sequence.
-    top: texts and log-probabilities of the likeliest tokens in its place, in
-      order.
+    top: the likeliest tokens in its place, in order.
   """
 
+  token_id: int
   piece: str
   logprob: float | None
-  top: tuple[tuple[str, float], ...] = ()
+  top: tuple[Likely, ...] = ()
 
 
 def of_scores(
@@ -29,7 +38,7 @@ def of_scores(
   token_ids: Sequence[int],
   pieces: Sequence[str],
   num_top: int,
-  tokenizer: Tokenizer,
+  texts: TokenTexts,
 ) -> list[TokenLogprob]:
   """Returns the last tokens of a sequence that was scored.
 
@@ -38,41 +47,25 @@ def of_scores(
     token_ids: the whole sequence.
     pieces: the texts of its last tokens, or of all.
     num_top: likeliest tokens of each place; at most as many as there are.
-    tokenizer: decodes them.
+    texts: those of single tokens.
   """
   first = len(token_ids) - len(pieces)
   rows = []
   for index, piece in enumerate(pieces, first):
+    token_id = token_ids[index]
     if not index:
-      rows.append(TokenLogprob(piece, None))
+      rows.append(TokenLogprob(token_id, piece, None))
       continue
     ids = scores.top_ids[index - 1, :num_top].tolist()
     logprobs = scores.top_logprobs[index - 1, :num_top].tolist()
-    pieces_of_top = _pieces_after(token_ids[index - 1], ids, tokenizer)
-    # A token has one name in its place, also where it is a part of a character.
-    if token_ids[index] in ids:
-      pieces_of_top[ids.index(token_ids[index])] = piece
-    rows.append(
-      TokenLogprob(
-        piece,
-        float(scores.logprobs[index - 1]),
-        tuple(zip(pieces_of_top, logprobs, strict=True)),
-      )
+    top = tuple(
+      # A token has one text in its place, also a part of a character.
+      Likely(one, piece if one == token_id else texts[one], logprob)
+      for one, logprob in zip(ids, logprobs, strict=True)
     )
+    logprob = float(scores.logprobs[index - 1])
+    rows.append(TokenLogprob(token_id, piece, logprob, top))
   return rows
-
-
-def _pieces_after(
-  before: int, token_ids: Sequence[int], tokenizer: Tokenizer
-) -> list[str]:
-  """Returns the texts of tokens in a place behind another token.
-
-  Alone, some tokenizers would strip the space that a token begins with.
-  """
-  if not token_ids:
-    return []
-  start = len(tokenizer.decode([before]))
-  return [tokenizer.decode([before, one])[start:] for one in token_ids]
 
 
 def completion(tokens: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
@@ -98,13 +91,17 @@ def completion(tokens: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
 def _by_piece(token: TokenLogprob) -> dict[str, float] | None:
   """Returns the likeliest tokens and the token itself, as OpenAI's API does.
 
-  Of tokens with one text, the likelier one counts.
+  Clients look the token up by its text. Others that have this text, or that of
+  a likelier one, are named by their ids.
   """
   if token.logprob is None:
     return None
   found: dict[str, float] = {}
-  for piece, logprob in (*token.top, (token.piece, token.logprob)):
-    found.setdefault(piece, logprob)
+  for one in token.top:
+    is_it = one.token_id == token.token_id
+    is_taken = one.piece in found or (one.piece == token.piece and not is_it)
+    found[f"token_id:{one.token_id}" if is_taken else one.piece] = one.logprob
+  found.setdefault(token.piece, token.logprob)
   return found
 
 
@@ -113,7 +110,7 @@ def chat(tokens: Sequence[TokenLogprob]) -> dict[str, Any]:
   return {
     "content": [
       _chat_token(token.piece, token.logprob)
-      | {"top_logprobs": [_chat_token(*one) for one in token.top]}
+      | {"top_logprobs": [_chat_token(o.piece, o.logprob) for o in token.top]}
       for token in tokens
     ]
   }

@@ -1,6 +1,7 @@
 """Every plan of `experiments/` can be run; a wrong one is refused by name."""
 
 import ast
+import math
 import pathlib
 
 import pytest
@@ -101,6 +102,12 @@ def value_of(text):
     ({"outcomes": {"reward": {"title": "t"}}}, "metric"),
     ({"transition": TRANSITION | {"axis": ""}}, "transition"),
     ({"transition": TRANSITION | {"lines": {"one": {"a": "x"}}}}, "numbers"),
+    ({"transition": TRANSITION | {"lines": {"one": {"a": True}}}}, "numbers"),
+    (
+      {"transition": TRANSITION | {"lines": {"one": {"a": math.nan}}}},
+      "numbers",
+    ),
+    ({"transition": TRANSITION | {"lines": {"one": {}}}}, "numbers"),
     ({"transition": TRANSITION | {"outcome": "rewrad"}}, "rewrad"),
     ({"transition": TRANSITION | {"lines": {"one": {"z": 1.0}}}}, "lines.one"),
   ],

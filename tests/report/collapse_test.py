@@ -1,5 +1,6 @@
 """The reading of held-out scores beside the diversity of proposals."""
 
+import dataclasses
 import pathlib
 
 import pytest
@@ -46,6 +47,37 @@ def test_both_changes_give_the_reading(scores, diversity, words):
   assert "step 6" in shown and "programs_heldout pass@16" in shown
   run = run_of(scores, diversity)
   assert words in page.build([run], Benchmarks([run], {}))
+
+
+def test_without_errors_nothing_is_said():
+  unknown = run_of({1: 0.4, 6: 0.7, 12: 0.5}, ALIKE, error=None)
+  assert collapse.UNKNOWN in collapse.table([unknown])
+  # Ends of three steps each have no error.
+  short = run_of({1: 0.4, 6: 0.7, 9: 0.5}, ALIKE)
+  short = dataclasses.replace(
+    short,
+    steps=short.steps[:9],
+    values={name: of[:9] for name, of in short.values.items()},
+  )
+  assert collapse.UNKNOWN in collapse.table([short])
+
+
+def test_steps_without_a_type_that_is_known_later_do_not_count():
+  other = "program/azr/abduction/answer_diversity"
+  values = {
+    SCORE: [0.4] * 36,
+    f"{SCORE}_stderr": [0.02] * 36,
+    # Both are what they were, at different levels, and each in its steps.
+    "program/azr/deduction/answer_diversity": [0.9, 0.88] * 18,
+    other: [None] * 12 + [0.3, None] * 12,
+    "time/step": [1.0] * 36,
+  }
+  run = run_of({1: 0.4, 12: 0.4}, VARIED)
+  for of_other in (values[other], [0.3, None] * 18):
+    changed = dataclasses.replace(
+      run, steps=[*range(1, 37)], values=values | {other: of_other}
+    )
+    assert collapse.STABLE in collapse.table([changed])
 
 
 def test_the_best_of_many_evaluations_must_be_left_by_more():

@@ -85,6 +85,19 @@ def test_a_level_and_points_are_drawn_over_the_figure_of_their_metric(tmp_path):
   assert 'data-last="30"' in figure_of(text, "Fraction of correct responses")
 
 
+def test_several_runs_have_the_references_once(tmp_path):
+  folders = [write_run(tmp_path / name) for name in ("one", "two")]
+  runs = reading.read_runs([str(folder) for folder in folders])
+  path = write(tmp_path / "paper.csv", f"{SCORE},,0.481,a paper")
+  beside = references.read(path)
+  text = page.build(runs, Benchmarks(runs, {}), references=beside)
+  found = figure_of(text, "pass@1: aime24")
+  for label in ("one", "two", "a paper"):
+    assert found.count(f'data-label="{label}"') == 1
+  colours = re.findall(r'<polyline class="(s\d[^"]*)"', found)
+  assert len(colours) == len(set(colours)) == 3
+
+
 def test_references_are_not_smoothed_as_runs_are(tmp_path):
   folder = write_run(tmp_path / "run")
   metric = "reward/azr/deduction/solve/mean"
@@ -169,6 +182,11 @@ def test_what_the_page_does_not_draw_is_told_in_one_line(tmp_path, capsys):
     (HEAD + "a,1,2,b\na,,3,b\n", ":3: 'b' has a value of a already"),
     (HEAD + "a,,2,b\na,1,3,b\n", ":3: 'b' has a value of a already"),
     ("\x00\xff", "there is no column"),
+    (HEAD + "a,1,2,b, c\n", ":2: there are values without a column: 'c'"),
+    (HEAD + "a,1,1_0,b\n", ":2: value '1_0': expected a number"),
+    (HEAD + 'a,1,2,"b\n', ":2: unexpected end of data"),
+    (HEAD + 'a,1,2,"b"c\n', ":2: ',' expected after"),
+    ("metric,step,value,label,label\n", ":1: there is no column label, or"),
   ],
 )
 def test_a_wrong_file_is_refused_by_its_line(tmp_path, text, message):

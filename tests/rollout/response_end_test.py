@@ -10,6 +10,7 @@ from azr_jax.rollout.settings import SamplerSettings
 
 PIECES = [b"", b"a", b"b", b">", b"b>", b">a", b"</", "é".encode(), b" "]
 PIECES += [b"\xc3", b"\xa9", b"a\xc3", b"\xa9>", b" >", b"> "]
+PIECES += [b"\n", b"b\n"]
 
 
 class PieceTokenizer:
@@ -39,7 +40,7 @@ def first_end(token_ids, stops):
     max_size=6,
   ),
   stops=st.lists(
-    st.sampled_from([">", "b>", "é", "aé", "a ", "</a>", "é>"]),
+    st.sampled_from([">", "b>", "é", "aé", "a ", "</a>", "é>", "\n", "a\n"]),
     min_size=1,
     max_size=3,
     unique=True,

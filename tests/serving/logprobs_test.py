@@ -7,7 +7,8 @@ import torch
 import transformers
 
 from azr_jax.models import attention
-from azr_jax.serving import scoring
+from azr_jax.serving import scoring, token_logprobs
+from azr_jax.serving.token_logprobs import Likely, TokenLogprob
 
 PROMPT = "def f(a):\n  return a"
 OTHER = "x = [1, 2]\n"
@@ -82,6 +83,18 @@ def test_a_greedy_choice_is_the_likeliest_token_of_each_place(client, served):
     shown.tokens, shown.token_logprobs, shown.top_logprobs, strict=True
   ):
     assert top == {piece: logprob}
+
+
+def test_tokens_of_one_text_are_told_apart():
+  """The drawn one has the text, whatever is likelier."""
+  top = (Likely(5, " a", -0.1), Likely(6, "b", -2.0), Likely(9, "b", -3.0))
+  drawn = TokenLogprob(7, " a", -4.0, top)
+  last = TokenLogprob(9, "b", -3.0, top)
+  shown = token_logprobs.completion([drawn, last], 0)["top_logprobs"]
+  assert shown == [
+    {"token_id:5": -0.1, "b": -2.0, "token_id:9": -3.0, " a": -4.0},
+    {" a": -0.1, "token_id:6": -2.0, "b": -3.0},
+  ]
 
 
 def test_a_chat_has_its_likeliest_tokens(client, log_softmax):

@@ -301,6 +301,8 @@ def test_another_model(client):
     ("application/json", b"[]", 400),
     ("application/json", b'{"prompt": "\xff"}', 400),
     ("application/json", b'{"prompt": "a", "temperature": NaN}', 400),
+    ("application/json", b'{"temperature": 1%s}' % (b"0" * 400), 400),
+    ("application/json", b'{"temperature": 1e300}', 400),
     ("application/json", b" " * (5 << 20), 413),
   ],
 )

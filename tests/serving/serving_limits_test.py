@@ -8,9 +8,6 @@ import httpx
 import openai
 import pytest
 
-from azr_jax.trainer import restore
-from tests.serving.conftest import serving
-
 PROMPT = "def f(a):\n  return"
 LONG = dict(model="tiny", prompt=PROMPT, max_tokens=40)
 
@@ -138,21 +135,3 @@ def test_a_signal_may_come_while_the_worker_is_busy(serve_with):
 
     threading.Thread(target=interrupted, daemon=True).start()
     assert handled.wait(60)
-
-
-def test_clients_of_a_step_do_not_keep_newer_weights_away(
-  policy, settings, model_folder
-):
-  with serving(policy, settings, step=3) as served, served.client() as client:
-    mesh = policy.sampler.engine.mesh
-    _, params = restore.load_model(settings, str(model_folder), mesh)
-    asked = LONG | {"model": "tiny@3"}
-    stream = client.completions.create(**asked, stream=True)
-    next(stream)
-    in_use = served.worker.swap(params, 5)
-    # Its command comes before that of the next request.
-    with pytest.raises(openai.NotFoundError, match="expected step 5"):
-      while not in_use.is_set():
-        client.completions.create(**asked)
-    list(stream)
-    assert in_use.wait(60) and served.worker.step == 5

@@ -1,0 +1,194 @@
+"""Newer weights: when they are used, and who has those before."""
+
+import concurrent.futures
+import json
+import threading
+import types
+
+import httpx
+import numpy as np
+import openai
+import pytest
+
+from azr_jax.serving import follow
+from azr_jax.trainer import restore
+from tests.serving.conftest import serving
+
+PROMPT = "def f(a):\n  return"
+LONG = dict(model="tiny", prompt=PROMPT, max_tokens=40)
+
+
+@pytest.fixture
+def params(policy, settings, model_folder):
+  """Weights to swap for; those of the model, so that tokens stay the same."""
+  mesh = policy.sampler.engine.mesh
+  return restore.load_model(settings, str(model_folder), mesh)[1]
+
+
+@pytest.fixture
+def stepped(policy, settings):
+  """A server of step 3."""
+  with serving(policy, settings, step=3) as one:
+    yield one
+
+
+def test_clients_of_a_step_do_not_keep_newer_weights_away(stepped, params):
+  with stepped.client() as client:
+    asked = LONG | {"model": "tiny@3"}
+    stream = client.completions.create(**asked, stream=True)
+    next(stream)
+    in_use = stepped.worker.swap(params, 5)
+    # Its command comes before that of the next request.
+    with pytest.raises(openai.NotFoundError, match="expected step 5"):
+      while not in_use.is_set():
+        client.completions.create(**asked)
+    list(stream)
+    assert in_use.wait(60) and stepped.worker.step == 5
+
+
+def test_clients_of_waiting_weights_wait_for_them(stepped, params):
+  """One of them goes away before they are used."""
+  client = stepped.client()
+  stream = client.completions.create(
+    **LONG | {"model": "tiny@3", "n": 12}, stream=True
+  )
+  next(stream)
+  in_use = stepped.worker.swap(params, 5)
+  newer = LONG | {"model": "tiny@5", "seed": 1}
+  with concurrent.futures.ThreadPoolExecutor(1) as pool:
+    kept = pool.submit(client.completions.create, **newer)
+    with pytest.raises(httpx.ReadTimeout):
+      httpx.post(f"{stepped.url}/completions", json=newer, timeout=0.2)
+    assert not in_use.is_set() and not kept.done()
+    list(stream)
+    answer = kept.result(60)
+  assert answer.model == "tiny@5" and answer.steps == [5]
+  [want] = stepped.sampled(PROMPT, seed=1, max_new_tokens=[40])
+  assert answer.choices[0].text == want.text
+  assert stepped.worker.status().cancelled == 1
+
+
+def test_a_stream_names_the_step_of_its_tokens_from_the_first(stepped, params):
+  with httpx.Client(timeout=60) as client:
+    # The choices have no slot before the weights are others.
+    first = stepped.client().completions.create(
+      **LONG | {"model": "tiny@3", "n": 12}, stream=True
+    )
+    next(first)
+    in_use = stepped.worker.swap(params, 5)
+    body = LONG | {"model": "tiny@5", "stream": True, "echo": True}
+    with (
+      client.stream("POST", f"{stepped.url}/completions", json=body) as answer,
+      concurrent.futures.ThreadPoolExecutor(1) as pool,
+    ):
+      pool.submit(list, first)
+      lines = [line for line in answer.iter_lines() if "steps" in line]
+    assert in_use.is_set()
+  steps = [json.loads(line.removeprefix("data: "))["steps"] for line in lines]
+  assert len(steps) > 1 and steps == [[5]] * len(steps)
+
+
+@pytest.mark.parametrize("name", ["tiny@4", "tiny@" + "9" * 5000])
+def test_other_steps_are_not_served(stepped, name):
+  with pytest.raises(openai.NotFoundError, match="expected"):
+    stepped.client().completions.create(**LONG | {"model": name})
+
+
+def test_the_weights_that_sampled_the_last_tokens_score_them(
+  policy, settings, params
+):
+  """Also those of choices that ended in the last call before the swap."""
+  scored = []
+  with serving(policy, settings, step=3) as served:
+    worker = served.worker
+    fetch, score, streamed = worker._stream.fetch, worker._scorer.score, []
+
+    def fetch_then_swap():
+      fetch()
+      if worker._unscored or worker._stream._ended and not streamed:
+        streamed.append(worker.swap(params, 5))
+
+    def score_and_note(*args):
+      scored.append(worker.step)
+      return score(*args)
+
+    worker._stream.fetch = fetch_then_swap
+    worker._scorer.score = score_and_note
+    answer = served.client().completions.create(**LONG, logprobs=2)
+    assert streamed[0].wait(60)
+  assert scored == [3] and answer.steps == [3]
+
+
+def test_a_client_that_goes_away_before_it_is_scored(served):
+  """More choices end together than are scored between two calls."""
+  worker = served.worker
+  score, is_cancelled = worker._scorer.score, threading.Event()
+  client = served.client()
+
+  def slow(*args):
+    if any(job.n == 40 for job, _ in worker._unscored):
+      is_cancelled.wait(60)
+    return score(*args)
+
+  asked = LONG | {"max_tokens": 2, "temperature": 0}
+  before = worker.status()
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr("azr_jax.serving.decoding._MAX_SCORED", 1)
+    patch.setattr(worker._scorer, "score", slow)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+      kept = pool.submit(client.completions.create, **asked, n=6, logprobs=2)
+      with pytest.raises(httpx.ReadTimeout):
+        httpx.post(
+          f"{served.url}/completions",
+          json=asked | {"n": 40, "logprobs": 1},
+          timeout=3,
+        )
+      is_cancelled.set()
+      answer = kept.result(120)
+  assert len(answer.choices) == 6
+  first, *others = (choice.logprobs.token_logprobs for choice in answer.choices)
+  for one in others:
+    np.testing.assert_allclose(first, one, atol=1e-5)
+  while worker.status().running + worker.status().waiting:
+    pass
+  assert worker.status().cancelled == before.cancelled + 1
+
+
+class Worker:
+  """A worker of step 1 whose swaps are at once."""
+
+  def __init__(self):
+    self.step, self.swapped = 1, threading.Event()
+
+  def swap(self, params, step):
+    self.step, is_done = step, threading.Event()
+    is_done.set()
+    self.swapped.set()
+    return is_done
+
+
+def test_following_goes_on_after_any_error(tmp_path, monkeypatch, capsys):
+  """A run's newest step could not be read at first."""
+  monkeypatch.setattr(
+    follow, "checkpoint_reading",
+    types.SimpleNamespace(
+      finished_steps=lambda folder: {2}, newest_step=lambda folder: 2
+    ),
+  )  # fmt: skip
+  errors = [KeyError("layers"), OSError("no such\nfile")]
+
+  def load(step):
+    if errors:
+      raise errors.pop(0)
+    return {"step": step}
+
+  worker = Worker()
+  follower = follow.Follower(tmp_path, worker, load, 0.01)
+  follower.start()
+  assert worker.swapped.wait(60)
+  follower.stop()
+  follower._thread.join()
+  out = capsys.readouterr().err + capsys.readouterr().out
+  assert "the next look is in 0.02 s: KeyError: 'layers'" in out
+  assert "the next look is in 0.04 s: OSError: no such file" in out
+  assert "step 2 is served, after step 1" in out
