@@ -5,6 +5,7 @@
 | variant | what it makes |
 | --- | --- |
 | `azr_tiny` | the start of `configs/azr.py:tiny`; an hour |
+| `azr_smollm2-135m` | that of `configs/azr.py:smollm2-135m`; half an hour |
 | `countdown_tiny` | the start of `configs/countdown.py:tiny` |
 | `countdown_qwen2.5-0.5b` | the start of `configs/countdown.py:qwen2.5-0.5b` |
 | `countdown_smollm2-135m` | that of `configs/countdown.py:smollm2-135m` |
@@ -33,6 +34,7 @@ from azr_jax.trainer import settings
 
 VARIANTS = (
   "azr_tiny",
+  "azr_smollm2-135m",
   "own",
   "smoke",
   "countdown_tiny",
@@ -57,23 +59,22 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
   """Returns the supervised configuration of a variant of `VARIANTS`."""
   if variant not in VARIANTS:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
-  if variant.startswith("countdown"):
+  recipes = {
+    "azr_tiny": _programs,
+    "azr_smollm2-135m": _protocol,
+    "smoke": _programs,
+    "orz_tiny": _arithmetic,
+    "orz_smollm2-135m": _smollm2,
+    "code_tiny": _questions,
+    "code_smollm2-135m": _habits,
+    "own": _own,
+  }
+  if variant in recipes:
+    c = recipes[variant]()
+  elif variant.startswith("countdown"):
     c = _countdown(variant)
-  elif variant == "orz_tiny":
-    c = _arithmetic()
-  elif variant == "orz_smollm2-135m":
-    c = _smollm2()
-  elif variant == "code_tiny":
-    c = _questions()
-  elif variant == "code_smollm2-135m":
-    c = _habits()
-  elif variant == "own":
-    c = _own()
-  elif variant.startswith("code"):
-    c = _demonstrations(variant)
   else:
-    c = settings.supervised_config("programs")
-    _from_scratch(c, steps=10_000)
+    c = _demonstrations(variant)
   if variant.endswith("smoke"):
     c[c.data.kind].count = 600
     c.data.tokenizer_samples = 600
@@ -92,6 +93,24 @@ def _from_scratch(c: ml_collections.ConfigDict, steps: int) -> None:
   c.optimizer.decay_steps = steps
   c.optimizer.final_learning_rate = 1e-4
   c.train.steps = steps
+
+
+def _programs() -> ml_collections.ConfigDict:
+  c = settings.supervised_config("programs")
+  _from_scratch(c, steps=10_000)
+  return c
+
+
+def _protocol() -> ml_collections.ConfigDict:
+  """Sets a start that can propose and solve, and mostly does not reason."""
+  c = settings.supervised_config("programs")
+  _warm_smollm2(c, steps=100)
+  c.learner.micro_rows = 6
+  c.optimizer.learning_rate = 2e-4
+  c.train.save_every = 10
+  c.programs.count = 6000
+  c.programs.mix.flaw_prob = 0.0  # Its own mistakes are enough.
+  return c
 
 
 def _countdown(variant: str) -> ml_collections.ConfigDict:
