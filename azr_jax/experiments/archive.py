@@ -23,7 +23,7 @@ from azr_jax.experiments import folders
 from azr_jax.experiments.folders import Workdir
 from azr_jax.experiments.outcomes import START
 from azr_jax.run import folder as run_folder
-from azr_jax.run import metrics, storage
+from azr_jax.run import metrics, starts, storage
 
 _FOLDER = "runs"
 # The core minutes of a run are those of its steps.
@@ -65,7 +65,7 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
     if not any(kept.values()):
       continue
     kept["plan"] = folders.fixed_plan_hash(workdir.path)
-    kept["commits"] = workdir.commits()
+    kept["commits"] = _commits(workdir, arm, seed, out / _FOLDER)
     kept["core_seconds"] = {
       job: seconds
       for job, seconds in spent.items()
@@ -114,6 +114,22 @@ def restore(workdir: Workdir, source: pathlib.Path) -> int:
       spent = kept["core_seconds"] | spent
       workdir.write_spent(spent)
   return restored
+
+
+def _commits(
+  workdir: Workdir, arm: str, seed: int, kept: pathlib.Path
+) -> list[str]:
+  """Returns the commits that a run was started with.
+
+  Those of a run that was made elsewhere are what is kept of it already.
+  """
+  run = workdir.run(arm, seed)
+  if commits := starts.commits(run):
+    return commits
+  path = kept / f"{START if arm == START else run.name}.json"
+  if path.exists():
+    return user_files.read_object(path)["commits"]
+  return workdir.commits()
 
 
 def _names(workdir: Workdir) -> Iterator[tuple[str, str, int]]:

@@ -13,8 +13,7 @@ from typing import Any
 import azr_jax
 from azr_jax.report import reading
 from azr_jax.run import folder as run_folder
-from azr_jax.run import metrics
-from azr_jax.run.starts import STARTS
+from azr_jax.run import metrics, starts
 from azr_jax.systems import registry
 
 FILE = "README.md"
@@ -117,10 +116,7 @@ def _link(spec: str) -> str:
 
 def _commits(folder: pathlib.Path) -> str:
   """Returns the commits that the run was started at; "": none is recorded."""
-  path = folder / STARTS
-  starts = reading.json_lines(path) if path.exists() else []
-  commits = [str(start["commit"]) for start in starts if start.get("commit")]
-  return ", ".join(f"commit `{commit}`" for commit in dict.fromkeys(commits))
+  return ", ".join(f"commit `{one}`" for one in starts.commits(folder))
 
 
 def _ends(folder: pathlib.Path, step: int | None) -> list[str]:

@@ -5,6 +5,7 @@ devices. What it learns from is in its config; this says what it ran on.
 """
 
 import collections
+import contextlib
 import datetime
 import importlib.metadata
 import json
@@ -58,6 +59,23 @@ def _describe(hosts: Hosts, done: int) -> dict[str, Any]:
     "processes": hosts.count,
     "cores": len(os.sched_getaffinity(0)),
   }
+
+
+def commits(folder: pathlib.Path) -> list[str]:
+  """Returns the commits that a run was started at, each once, in order.
+
+  Args:
+    folder: the run's, which may have no record.
+  """
+  path = folder / STARTS
+  if not path.exists():
+    return []
+  lines = path.read_bytes().decode("utf-8", "replace").splitlines()
+  found = []
+  for line in lines:
+    with contextlib.suppress(json.JSONDecodeError):  # A torn line says nothing.
+      found.append(json.loads(line).get("commit"))
+  return [*dict.fromkeys(one for one in found if one)]
 
 
 def commit(folder: pathlib.Path) -> str | None:

@@ -244,12 +244,24 @@ def test_another_machine_goes_on_from_what_was_kept(finished, tmp_path):
   shutil.copytree(
     workdir.scores("better", 4, "sums"), other.scores("better", 4, "sums")
   )
+  (late / "starts.jsonl").write_text(
+    '{"commit": "abc"}\n{"commit": "def"}\n{"commit": null}\n'
+    '{"commit": "abc"}\n{"comm'
+  )
   archive.save(other, source)
   third = Workdir(tmp_path / "third", workdir.plan)
   third.register(source)
   assert archive.restore(third, source) == 3 * SEEDS
+  # A run names the commits that it was started at, wherever it was kept.
+  kept = [
+    json.loads((source / "runs" / f"{name}.json").read_text())["commits"]
+    for name in ("better_0", "better_4")
+  ]
+  assert kept == [want["commits"], ["abc", "def"]]
   page.write(source, source, third)
-  assert json.loads((source / page.RESULTS).read_text()) == want
+  got = json.loads((source / page.RESULTS).read_text())
+  assert got.pop("commits") == [*want.pop("commits"), "abc", "def"]
+  assert got == want
 
 
 def test_runs_of_another_plan_are_refused(finished, tmp_path):
