@@ -5,8 +5,8 @@
 | variant | model | expected |
 | --- | --- | --- |
 | `tiny` | embedded, 1.7M parameters | 5 minutes on two cores, 46 to 65 % |
-| `smollm2-135m` | SmolLM2-135M, warm | an hour on two cores |
-| `smollm2-135m_few_shot` | as it is | two small steps, 4.4 GiB |
+| `smollm2-135m` | of `sft.py:azr_smollm2-135m` | an hour on two cores |
+| `smollm2-135m_few_shot` | SmolLM2-135M-Instruct | two small steps, 4.4 GiB |
 | `qwen2.5-7b`, ... | the paper's models | a TPU or GPU cluster |
 
 The percentages are the mean accuracy over the three task types of the benchmark

@@ -34,9 +34,11 @@ import jax
 import jaxtyping
 import pytest
 
-# Machines that are busy are slow to draw examples.
+# Machines that are busy are slow to draw examples, and to try them.
 hypothesis.settings.register_profile(
-  "busy", suppress_health_check=[hypothesis.HealthCheck.too_slow]
+  "busy",
+  deadline=None,
+  suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("busy")
 # Tracing makes many objects that stay, and few cycles.

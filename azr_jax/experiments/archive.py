@@ -65,7 +65,7 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
     if not any(kept.values()):
       continue
     kept["plan"] = folders.fixed_plan_hash(workdir.path)
-    kept["commits"] = _commits(workdir, arm, seed, out / _FOLDER)
+    kept["commits"] = _commits(workdir, name, out)
     kept["core_seconds"] = {
       job: seconds
       for job, seconds in spent.items()
@@ -109,26 +109,36 @@ def restore(workdir: Workdir, source: pathlib.Path) -> int:
         if score in kept["scores"] and not folder.exists():
           items = user_files.read_object(_items_path(source, score))
           _write_scores(workdir, score, folder, kept["scores"][score], items)
-      for commit in kept["commits"]:
-        workdir.add_commit(commit)
       spent = kept["core_seconds"] | spent
       workdir.write_spent(spent)
   return restored
 
 
-def _commits(
-  workdir: Workdir, arm: str, seed: int, kept: pathlib.Path
-) -> list[str]:
-  """Returns the commits that a run was started with.
+def commits(workdir: Workdir, out: pathlib.Path) -> list[str]:
+  """Returns the commits that the runs which are done were started at, sorted.
 
-  Those of a run that was made elsewhere are what is kept of it already.
+  Args:
+    workdir: has the runs.
+    out: the folder of the experiment, which may have others.
   """
-  run = workdir.run(arm, seed)
-  if commits := starts.commits(run):
-    return commits
-  path = kept / f"{START if arm == START else run.name}.json"
-  if path.exists():
-    return user_files.read_object(path)["commits"]
+  found: set[str] = set()
+  for name, arm, seed in _names(workdir):
+    if arm != START and folders.is_done(workdir.run(arm, seed)):
+      found.update(_commits(workdir, name, out))
+  return sorted(found)
+
+
+def _commits(workdir: Workdir, name: str, out: pathlib.Path) -> list[str]:
+  """Returns the commits of a run's starts.
+
+  The start has none, and nor has a run that was made elsewhere. What is kept of
+  them says it, or else they are those of the command.
+  """
+  run, kept = workdir.path / name, out / _FOLDER / f"{name}.json"
+  if (run / starts.STARTS).exists():
+    return starts.commits(run)
+  if kept.exists():
+    return list(user_files.read_object(kept).get("commits", ()))
   return workdir.commits()
 
 

@@ -17,15 +17,15 @@ import fcntl
 import hashlib
 import json
 import pathlib
-import subprocess
 from typing import Any
 
 from azr_jax.config import overrides, user_files
 from azr_jax.experiments import plan_file
 from azr_jax.experiments.plan import Plan
 from azr_jax.run import folder as run_folder
-from azr_jax.run import metrics, storage
+from azr_jax.run import metrics, starts, storage
 
+_PACKAGE = pathlib.Path(__file__).parents[1]
 SPENT, COMMITS = "spent.json", "commits.txt"
 # Keys that may change after runs have begun: more of the same, and a figure of
 # what the runs have anyway.
@@ -106,12 +106,8 @@ class Workdir:
         )
     self.path.mkdir(parents=True, exist_ok=True)
     storage.write_atomically(copy, text)
-    if commit := _commit():
-      self.add_commit(commit)
-
-  def add_commit(self, commit: str) -> None:
-    """Notes a commit of this package that has run jobs."""
-    if commit not in self.commits():
+    commit = starts.commit(_PACKAGE)
+    if commit and commit not in self.commits():
       with (self.path / COMMITS).open("a", encoding="utf-8") as file:
         file.write(f"{commit}\n")
 
@@ -123,18 +119,6 @@ class Workdir:
   def is_registered(self) -> bool:
     """Returns whether runs began with a plan, and not before it."""
     return (self.path / plan_file.FILE).exists()
-
-
-def _commit() -> str:
-  """Returns the commit of this package; "": it is in no clone."""
-  found = subprocess.run(
-    ["git", "rev-parse", "--short", "HEAD"],
-    cwd=pathlib.Path(__file__).parent,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  return found.stdout.strip()
 
 
 def fixed_plan_hash(folder: pathlib.Path) -> str:

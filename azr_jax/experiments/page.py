@@ -8,7 +8,14 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from azr_jax.experiments import analysis, figure, folders, plan_file, reading
+from azr_jax.experiments import (
+  analysis,
+  archive,
+  figure,
+  folders,
+  plan_file,
+  reading,
+)
 from azr_jax.experiments.analysis import Finding
 from azr_jax.experiments.folders import Workdir
 from azr_jax.experiments.plan import Outcome, Plan
@@ -36,7 +43,7 @@ def write(source: pathlib.Path, out: pathlib.Path, workdir: Workdir) -> str:
   results = {
     "plan_sha256": plan_hash(source),
     "registered": workdir.is_registered(),
-    "commits": workdir.commits(),
+    "commits": archive.commits(workdir, source),
     "runs": _runs(workdir),
     "core_hours": sum(workdir.spent().values()) / 3600,
     "outcomes": [dataclasses.asdict(one) for one in cells],

@@ -1,6 +1,5 @@
 """Reads `experiments/NAME/experiment.toml`, and checks that its names agree."""
 
-import math
 import pathlib
 import re
 import tomllib
@@ -24,6 +23,7 @@ from azr_jax.experiments.plan import (
 FILE = "experiment.toml"
 # In a clone; a package that was installed otherwise has no such folder.
 EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
+_MAX_NUMBER = 1e9
 _NAME = re.compile(r"[a-z0-9_]+")
 _REFERENCE = re.compile(r"\{(\w+)\}")
 
@@ -172,7 +172,7 @@ def _transition(table: dict[str, Any]) -> Transition | None:
 
 def _is_number(value: object) -> bool:
   is_one = isinstance(value, int | float) and not isinstance(value, bool)
-  return is_one and math.isfinite(value)
+  return is_one and abs(value) <= _MAX_NUMBER
 
 
 def _built(

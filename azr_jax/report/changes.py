@@ -96,6 +96,23 @@ def of_ends(values: Sequence[float | None], steps: int) -> Change | None:
   return Change(first, last)
 
 
+def mean_change(found: Sequence[Change]) -> Change | None:
+  """Returns the mean of independent changes; None: there are none."""
+  if not found:
+    return None
+  ends = ([one.first for one in found], [one.last for one in found])
+  return Change(*map(_mean_of_independent, ends))
+
+
+def _mean_of_independent(numbers: Sequence[Estimate]) -> Estimate:
+  """Returns the mean of numbers, with the error that theirs give it."""
+  value = sum(one.value for one in numbers) / len(numbers)
+  errors = [one.stderr for one in numbers if one.stderr is not None]
+  if len(errors) < len(numbers):
+    return Estimate(value)
+  return Estimate(value, math.hypot(*errors) / len(numbers))
+
+
 def of_evaluations(run: Run, name: str, last_step: int) -> Change | None:
   """Returns the change from the first to the last evaluation.
 

@@ -34,8 +34,8 @@ _READINGS = {
 def table(runs: Sequence[Run]) -> str:
   """Returns a row per run and held-out score, in HTML; "": nothing is known.
 
-  Runs without two scores in training, or whose proposals were not measured,
-  have no row.
+  Runs without two scores in training, or whose proposals were measured in fewer
+  than three steps, have no row.
   """
   rows: list[Sequence[Cell]] = []
   for run in runs:
@@ -107,19 +107,14 @@ def of_best(run: Run, name: str) -> tuple[Change, int, bool | None] | None:
 def _diversity(run: Run) -> Change | None:
   """Returns the change of the diversity of answers, a mean over task types.
 
-  A step counts if it has all types that are ever known, so that one which
-  begins later does not look like a change.
+  Each type is compared with itself, at both ends of the steps in which it is
+  known, so that one which begins or ends in the middle looks like no change.
+  Types of too few steps for an error count only if all are so.
   """
-  by_type = [
-    values
-    for values in (
-      run.up_to(name, run.done) for name in run.names(_DIVERSITY).values()
-    )
-    if any(value is not None for value in values)
-  ]
-  means = []
-  for values in zip(*by_type, strict=True):
-    known = [value for value in values if value is not None]
-    if known and len(known) == len(by_type):
-      means.append(sum(known) / len(known))
-  return changes.of_ends(means, changes.window(len(means)))
+  found = []
+  for name in run.names(_DIVERSITY).values():
+    values = [v for v in run.up_to(name, run.done) if v is not None]
+    found.append(changes.of_ends(values, changes.window(len(values))))
+  known = [one for one in found if one is not None]
+  sure = [one for one in known if one.difference.stderr is not None]
+  return changes.mean_change(sure or known)

@@ -5,14 +5,13 @@ skipped.
 """
 
 import dataclasses
-import json
 import pathlib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from azr_jax.evals import registry
-from azr_jax.run import metrics, storage, text_monitor
+from azr_jax.run import json_lines, metrics, storage, text_monitor
 from azr_jax.run.starts import STARTS
 
 _RESULTS = "results.json"  # written by `azr_jax.evaluate`
@@ -145,13 +144,13 @@ def _read_run(
   path = folder / metrics.METRICS
   if not path.exists():
     raise ValueError(f"{path}: there is no such file; expected a run's folder")
-  lines = json_lines(path)
+  lines = json_lines.read(path)
   lines = [line for line in lines if isinstance(line.get("step"), int)]
   if not lines:
     raise ValueError(f"{path}: expected the metrics of a run")
   names = dict.fromkeys(key for line in lines for key in line if key != "step")
   config_path = folder / "config.json"
-  config = next(iter(_json(config_path)), {}) if config_path.exists() else {}
+  config = json_lines.read_one(config_path)
   return Run(
     name=name,
     folder=folder,
@@ -164,7 +163,9 @@ def _read_run(
     flagged=_texts(folder / text_monitor.FOLDER, max_texts),
     scores=read_scores(scores_folder),
     scores_folder=scores_folder,
-    starts=json_lines(folder / STARTS) if (folder / STARTS).exists() else [],
+    starts=json_lines.read(folder / STARTS)
+    if (folder / STARTS).exists()
+    else [],
     updated=_written(path),
   )
 
@@ -206,32 +207,15 @@ def _texts(folder: pathlib.Path, max_texts: int) -> list[dict[str, Any]]:
     return []
   # Files are read whole, so that no group of texts is left out. The last file
   # is always among them.
-  per_file = max(len(json_lines(paths[-1])), 1)
+  per_file = max(len(json_lines.read(paths[-1])), 1)
   count = min(max(max_texts // per_file, 1), len(paths))
   chosen = [paths[-1 - i * len(paths) // count] for i in range(count)]
   records = [
     {"step": int(path.stem)} | record
     for path in reversed(chosen)
-    for record in json_lines(path)
+    for record in json_lines.read(path)
   ]
   return records[-max_texts:]
-
-
-def json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
-  """Returns the objects of a file's lines; skips a partial last line."""
-  return list(_json(path, lines=True))
-
-
-def _json(path: pathlib.Path, lines: bool = False) -> Iterator[dict[str, Any]]:
-  """Yields the JSON objects of a file, or of its lines; skips anything else."""
-  text = path.read_bytes().decode("utf-8", "replace")
-  for part in text.split("\n") if lines else [text]:
-    try:
-      record = json.loads(part)
-    except (ValueError, RecursionError):
-      continue
-    if isinstance(record, dict):
-      yield record
 
 
 def read_scores(folder: pathlib.Path) -> dict[str, tuple[float, float]]:
@@ -247,7 +231,7 @@ def read_scores(folder: pathlib.Path) -> dict[str, tuple[float, float]]:
   paths = [folder / _RESULTS, *sorted(folder.glob(f"*/{_RESULTS}"))]
   for path in filter(lambda path: path.exists(), paths):
     subfolder = "" if path.parent == folder else f" ({path.parent.name})"
-    scores = next(_json(path), {}).get("scores", {})
+    scores = json_lines.read_one(path).get("scores", {})
     for name, value in scores.items():
       if match := _PASS_AT_1.fullmatch(name):
         error = scores.get(f"{name}_stderr", 0.0)

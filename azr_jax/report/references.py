@@ -12,6 +12,7 @@ a line that nobody has measured.
 
 import csv
 import dataclasses
+import io
 import math
 import pathlib
 import re
@@ -133,7 +134,7 @@ def read(text: str) -> References:
   # Spreadsheets write a byte order mark.
   lines = path.read_bytes().decode("utf-8-sig", "replace")
   rows = csv.DictReader(
-    lines.splitlines(keepends=True), skipinitialspace=True, strict=True
+    io.StringIO(lines, newline=None), skipinitialspace=True, strict=True
   )
   try:
     return References(_values(rows))
@@ -182,7 +183,8 @@ def _row(
   Raises:
     ValueError: a column has something else.
   """
-  if more := row.get(None):
+  more = row.get(None) or ()
+  if any(more):
     raise ValueError(
       f"there are values without a column: {','.join(more)!r:.80}; expected "
       "quotes around a text with commas"

@@ -207,10 +207,11 @@ class Admission:
     # The last one has pages released that it does not take. They may then be
     # written to before the copies of them are made.
     is_last = len(group.waiting) == 1
-    is_read = is_last and self._slots.changes.is_copied(
-      prompt.device, prompt.pages
+    changes = self._slots.changes
+    may_reuse = sequence.token_ids and not (
+      is_last and changes.is_copied(prompt.device, prompt.pages)
     )
-    if not is_read and self._reuse_own(prompt, sequence):
+    if may_reuse and self._reuse_own(prompt, sequence):
       return True
     if is_last:
       # The last one needs no copy; what it does not take is released.
@@ -227,9 +228,7 @@ class Admission:
     sequence.cached = cached
     if cached.count < prompt.count and not sequence.token_ids:
       number = len(prompt.pages) - 1
-      self._slots.changes.copy(
-        sequence, prompt.pages[number], cached.pages[number]
-      )
+      changes.copy(sequence, prompt.pages[number], cached.pages[number])
       cached.count = prompt.count
     return True
 
@@ -238,13 +237,11 @@ class Admission:
 
     Args:
       prompt: the cache of its prompt.
-      sequence: without a cache.
+      sequence: with tokens, and without a cache.
 
     Returns:
       Whether there was more than its prompt's cache, and pages to go on.
     """
-    if not sequence.token_ids:
-      return False
     own = self._pages.share_known(prompt.device, sequence.all_ids[:-1])
     if own.count > prompt.count and self._allocator.allocate_call(
       sequence, own

@@ -5,7 +5,6 @@ devices. What it learns from is in its config; this says what it ran on.
 """
 
 import collections
-import contextlib
 import datetime
 import importlib.metadata
 import json
@@ -18,7 +17,7 @@ from typing import Any
 import jax
 
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.run import storage
+from azr_jax.run import json_lines, storage
 
 # The file of a run's folder: one JSON object per start.
 STARTS = "starts.jsonl"
@@ -40,6 +39,8 @@ def record(folder: pathlib.Path, hosts: Hosts, done: int) -> None:
   earlier = (
     path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
   )
+  if not earlier.endswith("\n"):
+    earlier += "\n" if earlier else ""  # The last line is torn.
   line = json.dumps(_describe(hosts, done))
   storage.write_if_possible(path, f"{earlier}{line}\n")
 
@@ -68,14 +69,8 @@ def commits(folder: pathlib.Path) -> list[str]:
     folder: the run's, which may have no record.
   """
   path = folder / STARTS
-  if not path.exists():
-    return []
-  lines = path.read_bytes().decode("utf-8", "replace").splitlines()
-  found = []
-  for line in lines:
-    with contextlib.suppress(json.JSONDecodeError):  # A torn line says nothing.
-      found.append(json.loads(line).get("commit"))
-  return [*dict.fromkeys(one for one in found if one)]
+  rows = json_lines.read(path) if path.exists() else []
+  return [*dict.fromkeys(row["commit"] for row in rows if row.get("commit"))]
 
 
 def commit(folder: pathlib.Path) -> str | None:

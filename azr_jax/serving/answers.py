@@ -36,16 +36,15 @@ class Part:
 class Answer:
   """The answer to a request, as far as its tokens have come."""
 
-  def __init__(self, asked: Asked, model: ServedModel, step: int):
+  def __init__(self, asked: Asked, model: ServedModel):
     """Begins an answer without tokens.
 
     Args:
       asked: the request.
       model: the model that is served.
-      step: of its weights.
     """
     self._asked, self._model = asked, model
-    self._first_step, self._steps = step, set[int]()
+    self._steps: set[int] = set()
     self._id = f"{'chatcmpl' if asked.is_chat else 'cmpl'}-{uuid.uuid4().hex}"
     self._created = int(time.time())
     job = asked.job
@@ -189,7 +188,7 @@ class Answer:
 
     The seed is in it, so that a request without one can be repeated.
     """
-    steps = sorted(self._steps) or [self._first_step]
+    steps = sorted(self._steps)
     name = self._model.id(steps[-1])
     return {
       "id": self._id,

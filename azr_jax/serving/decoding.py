@@ -2,7 +2,8 @@
 
 The life of a job:
 1. a thread of the server submits it, unless there are too many;
-2. between two calls of the decode loop its prompts enter the open stream;
+2. between two calls of the decode loop its prompts enter the open stream, or it
+   is held until the weights that it wants are used;
 3. after each call its new tokens are handed over, while the device runs the
    next call; those of a job that is scored, once they are;
 4. it ends with its last completion, or is cancelled, which frees its pages.
@@ -14,7 +15,6 @@ import collections
 import contextlib
 import dataclasses
 import functools
-import itertools
 import queue
 import threading
 import time
@@ -32,7 +32,7 @@ from azr_jax.serving import errors
 from azr_jax.serving.errors import ApiError
 from azr_jax.serving.scoring import Scorer, Scores
 
-# Tokens that are scored between two calls of the decode loop.
+# Tokens that are scored between two calls of the decode loop, without padding.
 _MAX_SCORED = 1 << 14
 
 
@@ -103,7 +103,7 @@ class Status:
 
   Attributes:
     running: choices that have a slot.
-    waiting: choices that wait for one.
+    waiting: choices that wait for one, or for weights that do.
     answered: jobs that have ended with their last choice.
     cancelled: jobs that their client cancelled, or the end of the server.
     tokens: that were sampled for answered jobs.
@@ -175,7 +175,7 @@ class DecodeWorker:
     self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     self._jobs: dict[Job, _Running] = {}
     self._by_request: dict[Request, tuple[Job, int]] = {}
-    self._unscored: list[tuple[Job, Tokens]] = []
+    self._unscored: collections.deque[tuple[Job, Tokens]] = collections.deque()
     self._updates: list[tuple[Job, Update]] = []
     self._arrivals = 0
     self._swap: _Swap | None = None
@@ -232,7 +232,8 @@ class DecodeWorker:
     """Takes on a job; may be called from any thread.
 
     Raises:
-      ApiError: there are too many, the worker ends, or it has other weights.
+      ApiError: there are too many, or the worker ends. A job that wants other
+        weights than those that are served hears of it as an update.
     """
     with self._lock:
       if self._refusal is not None:
@@ -368,7 +369,7 @@ class DecodeWorker:
     running = _Running([], [0] * job.num_choices, job.num_choices)
     self._jobs[job] = running
     for index, prompt in enumerate(job.prompts):
-      # Whoever came first is served first.
+      # Whoever came first is served first; who was held comes when it ends.
       self._arrivals += 1
       request, futures = self._stream.submit(
         prompt,
@@ -413,24 +414,23 @@ class DecodeWorker:
       limit: of how many tokens, so that others need not wait for long, but of
         one choice at least; None: all are.
     """
-    # A job may have been cancelled since its choice ended.
-    waiting = [one for one in self._unscored if one[0] in self._jobs]
-    if not waiting:
-      self._unscored = []
+    unscored: list[tuple[Job, Tokens]] = []
+    sequences: list[list[int]] = []
+    firsts: list[int] = []
+    total = 0
+    while self._unscored:
+      job, tokens = self._unscored[0]
+      if job in self._jobs:  # It was not cancelled since its choice ended.
+        prompt = job.prompts[tokens.choice // job.n].token_ids
+        total += len(prompt) + len(tokens.token_ids)
+        if unscored and limit is not None and total > limit:
+          break
+        unscored.append((job, tokens))
+        sequences.append([*prompt, *tokens.token_ids])
+        firsts.append(0 if job.scores_prompts else len(prompt))
+      self._unscored.popleft()
+    if not unscored:
       return
-    prompts = [job.prompts[t.choice // job.n].token_ids for job, t in waiting]
-    sequences = [
-      [*prompt, *tokens.token_ids]
-      for prompt, (_, tokens) in zip(prompts, waiting, strict=True)
-    ]
-    ends = itertools.accumulate(map(len, sequences))
-    count = sum(limit is None or end <= limit for end in ends) or 1
-    unscored, self._unscored = waiting[:count], waiting[count:]
-    prompts, sequences = prompts[:count], sequences[:count]
-    firsts = [
-      0 if job.scores_prompts else len(prompt)
-      for prompt, (job, _) in zip(prompts, unscored, strict=True)
-    ]
     assert self._scorer is not None
     scored = self._scorer.score(self._params, sequences, firsts)
     for (job, tokens), scores in zip(unscored, scored, strict=True):
@@ -502,12 +502,12 @@ class DecodeWorker:
     """Puts other weights in use, unless a job wants those that are."""
     if self._swap is None:
       return
+    # Some may have ended in the last call.
+    self._stream.deliver()
     pinned = collections.Counter(job.step for job in self._jobs)
     if pinned[self._step]:
       return
-    # The weights that sampled the last tokens of choices score them, also of
-    # those that have ended in the last call.
-    self._stream.deliver()
+    # The weights that sampled the last tokens of choices score them.
     self._score_ended()
     swap, self._swap = self._swap, None
     # The weights before are freed before there are others.

@@ -73,7 +73,7 @@ class Fields:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     # An integer of JSON may be too large for a float, and a float for float32.
     if not is_number or not minimum <= value <= _MAX_NUMBER:
-      self.refuse(name, value, f"a number of at least {minimum:g}")
+      self.refuse(name, value, f"a number from {minimum:g} to {_MAX_NUMBER:g}")
     return float(value)
 
   def stops(self, name: str, most: int) -> tuple[str, ...]:

@@ -213,7 +213,7 @@ class HttpServer:
     self, request: web.Request, asked: Asked
   ) -> web.StreamResponse:
     """Samples what was asked for, and answers with it."""
-    answer = Answer(asked, self._model, self._worker.step)
+    answer = Answer(asked, self._model)
     updates = _Updates(self._model.limits.timeout_s)
     self._updates[asked.job] = updates
     try:

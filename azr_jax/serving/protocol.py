@@ -5,6 +5,7 @@
 
 import dataclasses
 import functools
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ _MAX_SEED = 1 << 64
 # A draw below it is greedy anyway, and logits divided by much less are no
 # numbers of float32.
 _MIN_TEMPERATURE = 1e-5
+_STEP = re.compile("0|[1-9][0-9]{0,17}")
 _MOST_TOP = " (serve.max_logprobs)"
 # Fields that say who asks or how an answer is kept, not what it is.
 _IGNORED = (
@@ -98,14 +100,14 @@ class Asked:
 
 
 class Reader:
-  """Reads requests, as they are while the weights have one step."""
+  """Reads requests, and checks all but whether a step is served."""
 
   def __init__(self, model: ServedModel, step: int, new_seed: int):
     """Reads nothing yet.
 
     Args:
       model: the model that is served.
-      step: of its weights.
+      step: of its weights, for errors.
       new_seed: the seed of a request that has none.
     """
     self._model, self._step, self._new_seed = model, step, new_seed
@@ -290,7 +292,7 @@ def _step(fields: Fields, model: ServedModel, step: int) -> int | None:
   if asked is None or asked == model.name:
     return None
   name, _, number = str(asked).rpartition("@")
-  is_step = number.isascii() and number.isdecimal() and len(number) < 19
+  is_step = _STEP.fullmatch(number) is not None
   if model.has_steps and name == model.name and is_step:
     return int(number)
   raise ApiError(

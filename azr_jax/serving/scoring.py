@@ -24,7 +24,7 @@ from azr_jax.rollout.decode_steps import unembed
 from azr_jax.rollout.engine import Engine
 from azr_jax.types import Params
 
-# A device has the logits of so many tokens at a time, and never [B, S, V].
+# A device has the logits of about so many tokens at a time, never [B, S, V].
 _CHUNK_TOKENS = 256
 _PART = 128
 

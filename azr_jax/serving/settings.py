@@ -34,7 +34,10 @@ class LimitSettings(Settings):
     minimum=0,
   )
   poll_s: float = setting(
-    2.0, "time between two looks for a checkpoint (--follow), seconds", above=0
+    2.0,
+    "time between two looks for a checkpoint (--follow), seconds; up to five "
+    "minutes after looks that failed",
+    above=0,
   )
 
 

@@ -83,26 +83,30 @@ def completion(tokens: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
   return {
     "tokens": [token.piece for token in tokens],
     "token_logprobs": [token.logprob for token in tokens],
-    "top_logprobs": [_by_piece(t) for t in tokens] if has_top else None,
+    "top_logprobs": [_with_itself(t) for t in tokens] if has_top else None,
     "text_offset": offsets,
   }
 
 
-def _by_piece(token: TokenLogprob) -> dict[str, float] | None:
-  """Returns the likeliest tokens and the token itself, as OpenAI's API does.
+def _named(token: TokenLogprob) -> dict[str, float]:
+  """Returns the likeliest tokens, each with a name of its own.
 
   Clients look the token up by its text. Others that have this text, or that of
   a likelier one, are named by their ids.
   """
-  if token.logprob is None:
-    return None
   found: dict[str, float] = {}
   for one in token.top:
     is_it = one.token_id == token.token_id
     is_taken = one.piece in found or (one.piece == token.piece and not is_it)
     found[f"token_id:{one.token_id}" if is_taken else one.piece] = one.logprob
-  found.setdefault(token.piece, token.logprob)
   return found
+
+
+def _with_itself(token: TokenLogprob) -> dict[str, float] | None:
+  """Returns the likeliest tokens and the token, as completions have them."""
+  if token.logprob is None:
+    return None
+  return {token.piece: token.logprob} | _named(token)
 
 
 def chat(tokens: Sequence[TokenLogprob]) -> dict[str, Any]:
@@ -110,7 +114,7 @@ def chat(tokens: Sequence[TokenLogprob]) -> dict[str, Any]:
   return {
     "content": [
       _chat_token(token.piece, token.logprob)
-      | {"top_logprobs": [_chat_token(o.piece, o.logprob) for o in token.top]}
+      | {"top_logprobs": [_chat_token(*one) for one in _named(token).items()]}
       for token in tokens
     ]
   }

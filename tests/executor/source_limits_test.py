@@ -56,7 +56,7 @@ def test_within_the_limits(text):
   source_limits.check(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(alphabet="([{}])'\"\\+-~ \n\r#.abr", max_size=30))
 def test_strings_and_comments_end_where_they_end_in_python(text):
   """A bracket run is seen exactly if it is code, when the text is Python."""

@@ -108,6 +108,10 @@ def value_of(text):
       "numbers",
     ),
     ({"transition": TRANSITION | {"lines": {"one": {}}}}, "numbers"),
+    (
+      {"transition": TRANSITION | {"lines": {"one": {"a": 10**400}}}},
+      "numbers",
+    ),
     ({"transition": TRANSITION | {"outcome": "rewrad"}}, "rewrad"),
     ({"transition": TRANSITION | {"lines": {"one": {"z": 1.0}}}}, "lines.one"),
   ],

@@ -121,7 +121,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("name", READERS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_a_linear_reader_finds_what_the_pattern_found(name, data):
   pattern, reader, pieces = READERS[name]

@@ -45,7 +45,7 @@ VALUES = st.recursive(
   ),
   max_leaves=8,
 )
-quick = settings(max_examples=150, deadline=None)
+quick = settings(max_examples=150)
 
 
 def remade(value):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from azr_jax.learner import packing
@@ -20,7 +20,6 @@ def sequences_of(lengths):
   return out
 
 
-@settings(deadline=None)
 @given(LENGTHS)
 def test_every_target_appears_once_beside_its_input(lengths):
   sequences = sequences_of(lengths)
@@ -43,7 +42,6 @@ def test_every_target_appears_once_beside_its_input(lengths):
     assert owner[int(target)] == advantage
 
 
-@settings(deadline=None)
 @given(LENGTHS)
 def test_segments_are_contiguous_and_count_from_zero(lengths):
   batch = packing.pack(
@@ -58,7 +56,6 @@ def test_segments_are_contiguous_and_count_from_zero(lengths):
       np.testing.assert_array_equal(positions, np.arange(len(positions)))
 
 
-@settings(deadline=None)
 @given(LENGTHS, st.integers(1, 4))
 def test_a_row_is_as_packed_attention_expects_it(
   lengths, max_sequences_per_row

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax._src.cudnn import fused_attention_stablehlo as fused
 from jax._src.interpreters import mlir
@@ -158,7 +158,6 @@ spans_of = jax.jit(lambda x: sequence_spans(x, MAX_SEQUENCES_PER_ROW))
 told_of = jax.jit(lambda x: has_spans(x, MAX_SEQUENCES_PER_ROW))
 
 
-@settings(deadline=None)
 @given(
   st.lists(
     st.lists(st.integers(1, 12), max_size=MAX_SEQUENCES_PER_ROW).filter(

@@ -205,7 +205,9 @@ def test_a_wrong_file_is_refused_before_a_run_has_begun(tmp_path):
 
 def test_columns_may_stand_in_any_order_with_others(tmp_path):
   path = tmp_path / "paper.csv"
-  path.write_bytes(b"\xef\xbb\xbflabel, value, note, metric, step\nb, 1, x, a,")
+  path.write_bytes(
+    b"\xef\xbb\xbflabel, value, note, metric, step\r\nb\xe2\x80\xa8, 1, x, a,,"
+  )
   (one,) = references.read(str(path)).take("a")
   assert one == references.Reference("b", {None: 1.0})
 

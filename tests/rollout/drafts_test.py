@@ -110,7 +110,7 @@ def expected_drafts(context, count, min_match):
   st.integers(1, 6),
   st.integers(1, 3),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_drafts_are_what_followed_the_longest_match(
   context, last, count, min_match
 ):

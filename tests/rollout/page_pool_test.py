@@ -20,7 +20,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(OPERATIONS)
 def test_a_page_is_free_or_has_as_many_users_as_hold_it(operations):
   pool = PagePool(2, PAGES, TOKENS)
@@ -62,7 +62,7 @@ KNOWN_OPERATIONS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(KNOWN_OPERATIONS)
 def test_a_known_page_holds_the_tokens_that_it_is_known_by(operations):
   """Tokens are 0 or 1 and pages have two, so that many begin alike."""

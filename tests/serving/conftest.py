@@ -108,13 +108,13 @@ def model_folder(tmp_path_factory):
   return folder
 
 
-def on_one_device(patch):
-  """Lets meshes have one device, as those of commands have here."""
-  make_mesh = mesh_lib.make_mesh
+def on_one_device(patch, count=1):
+  """Lets meshes have one device, as those of commands have here, or `count`."""
+  make_mesh, some = mesh_lib.make_mesh, jax.devices()[:count]
   patch.setattr(
     mesh_lib,
     "make_mesh",
-    lambda shape, devices=None: make_mesh(shape, devices or jax.devices()[:1]),
+    lambda shape, devices=None: make_mesh(shape, devices or some),
   )
 
 

@@ -9,6 +9,8 @@ import transformers
 from azr_jax.models import attention
 from azr_jax.serving import scoring, token_logprobs
 from azr_jax.serving.token_logprobs import Likely, TokenLogprob
+from azr_jax.trainer import restore
+from tests.serving import conftest
 
 PROMPT = "def f(a):\n  return a"
 OTHER = "x = [1, 2]\n"
@@ -63,10 +65,9 @@ def test_an_echoed_prompt_has_the_scores_of_transformers(
       logprob, top = shown.token_logprobs[index], shown.top_logprobs[index]
       assert logprob == pytest.approx(row[whole[index]], abs=1e-4)
       best = np.sort(row)[:-4:-1]
-      if len(top) >= 3:  # Two tokens may have one text.
-        np.testing.assert_allclose(
-          sorted(top.values())[::-1][:3], best, atol=1e-4
-        )
+      np.testing.assert_allclose(
+        sorted(top.values())[::-1][:3], best, atol=1e-4
+      )
       # A harness takes a token for the greedy one if these are equal.
       is_greedy = int(row.argmax()) == whole[index]
       assert (logprob == max(top.values())) == is_greedy
@@ -95,6 +96,13 @@ def test_tokens_of_one_text_are_told_apart():
     {"token_id:5": -0.1, "b": -2.0, "token_id:9": -3.0, " a": -4.0},
     {" a": -0.1, "token_id:6": -2.0, "b": -3.0},
   ]
+  first, second = token_logprobs.chat([drawn, last])["content"]
+  assert [(one["token"], one["logprob"]) for one in first["top_logprobs"]] == [
+    ("token_id:5", -0.1),
+    ("b", -2.0),
+    ("token_id:9", -3.0),
+  ]
+  assert {one["token"] for one in second["top_logprobs"]} == {*shown[1]}
 
 
 def test_a_chat_has_its_likeliest_tokens(client, log_softmax):
@@ -146,9 +154,16 @@ def test_a_server_may_score_nothing(serve_with):
     assert choice.logprobs.top_logprobs is None
 
 
-def test_scores_do_not_depend_on_what_else_is_scored(served):
+@pytest.mark.parametrize("devices, chunk", [(1, 256), (1, 7), (2, 7)])
+def test_scores_do_not_depend_on_what_else_is_scored(
+  model_folder, settings, monkeypatch, devices, chunk
+):
   """There are more sequences than rows, of several lengths."""
-  engine = served.policy.sampler.engine
+  monkeypatch.setattr(scoring, "_CHUNK_TOKENS", chunk)
+  with pytest.MonkeyPatch.context() as patch:
+    conftest.on_one_device(patch, devices)
+    policy = restore.load_policy(settings, str(model_folder))
+  engine = policy.sampler.engine
   attend = attention.make("auto", engine.mesh, "float32", 1)
   scorer = scoring.Scorer(engine, 2, attend)
   rng = np.random.default_rng(0)
@@ -157,7 +172,7 @@ def test_scores_do_not_depend_on_what_else_is_scored(served):
   sequences = [
     rng.integers(0, 200, size).tolist() for size in (1, 5, 24, 25, 60, most)
   ]
-  params = served.worker._stream.params
+  params = policy.params
   together = scorer.score(params, sequences * 2)
   for index, ids in enumerate(sequences):
     [alone] = scorer.score(params, [ids])

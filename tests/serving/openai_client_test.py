@@ -230,7 +230,7 @@ def test_clients_at_the_same_time_get_what_each_gets_alone(served):
 BAD = {
   "max_tokens": (0, "max_tokens=0: expected an integer from 1 to 40"),
   "n": ("two", "n='two': expected an integer"),
-  "temperature": (-1, "temperature=-1: expected a number of at least 0"),
+  "temperature": (-1, "temperature=-1: expected a number from 0 to 1e+30"),
   "top_p": (0.5, "top_p=0.5: expected 1"),
   "stop": ([""], "stop="),
   "seed": (0.5, "seed=0.5"),
@@ -281,6 +281,16 @@ def test_what_the_template_refuses_is_the_clients_error(client):
     )
 
 
+@pytest.mark.parametrize("value", [10**400, 1e300])
+def test_a_number_that_is_too_large(client, value):
+  body = {"model": "tiny", "prompt": PROMPT, "temperature": value}
+  with pytest.raises(
+    openai.BadRequestError, match="from 0 to 1e\\+30"
+  ) as error:
+    client.post("/completions", body=body, cast_to=object)
+  assert error.value.param == "temperature"
+
+
 def test_a_prompt_that_is_too_long(client):
   with pytest.raises(openai.BadRequestError, match="expected 1 to 48") as error:
     client.completions.create(model="tiny", prompt=PROMPT * 40)
@@ -301,8 +311,6 @@ def test_another_model(client):
     ("application/json", b"[]", 400),
     ("application/json", b'{"prompt": "\xff"}', 400),
     ("application/json", b'{"prompt": "a", "temperature": NaN}', 400),
-    ("application/json", b'{"temperature": 1%s}' % (b"0" * 400), 400),
-    ("application/json", b'{"temperature": 1e300}', 400),
     ("application/json", b" " * (5 << 20), 413),
   ],
 )

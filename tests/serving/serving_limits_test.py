@@ -5,6 +5,7 @@ import threading
 import time
 
 import httpx
+import numpy as np
 import openai
 import pytest
 
@@ -135,3 +136,37 @@ def test_a_signal_may_come_while_the_worker_is_busy(serve_with):
 
     threading.Thread(target=interrupted, daemon=True).start()
     assert handled.wait(60)
+
+
+def test_a_client_that_goes_away_before_it_is_scored(served):
+  """More choices end together than are scored between two calls."""
+  worker = served.worker
+  score, is_cancelled = worker._scorer.score, threading.Event()
+  client = served.client()
+
+  def slow(*args):
+    if any(job.n == 40 for job, _ in worker._unscored):
+      is_cancelled.wait(60)
+    return score(*args)
+
+  asked = LONG | {"max_tokens": 2, "temperature": 0}
+  before = worker.status()
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr("azr_jax.serving.decoding._MAX_SCORED", 1)
+    patch.setattr(worker._scorer, "score", slow)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+      kept = pool.submit(client.completions.create, **asked, n=6, logprobs=2)
+      with pytest.raises(httpx.ReadTimeout):
+        httpx.post(
+          f"{served.url}/completions",
+          json=asked | {"n": 40, "logprobs": 1},
+          timeout=3,
+        )
+      is_cancelled.set()
+      answer = kept.result(120)
+  assert len(answer.choices) == 6
+  first, *others = (choice.logprobs.token_logprobs for choice in answer.choices)
+  for one in others:
+    np.testing.assert_allclose(first, one, atol=1e-5)
+  wait_until(lambda: worker.status().running + worker.status().waiting == 0)
+  assert worker.status().cancelled == before.cancelled + 1

@@ -146,6 +146,8 @@ def test_every_other_variant_is_valid(file, cls, variant):
     ((evaluate, "full"), (evaluate, "chat"), (evaluate, "plain")),
     (
       (azr, "tiny"),
+      (azr, "smollm2-135m"),
+      (sft, "azr_smollm2-135m"),
       (countdown, "tiny"),
       (evaluate, "greedy"),
       (sft, "azr_tiny"),

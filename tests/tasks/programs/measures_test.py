@@ -4,7 +4,7 @@ import ast
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from azr_jax.corpora.programs import heldout
@@ -65,7 +65,6 @@ PROGRAMS = st.sampled_from([FLAT, NESTED, "x = 1", "def f(y):\n  return y * 2"])
 
 
 @given(PROGRAMS, PROGRAMS)
-@settings(deadline=None)
 def test_distances_are_symmetric_and_zero_for_equal_programs(code, other):
   a, b = (measures.profile(ast.parse(text)) for text in (code, other))
   assert measures.distance(a, b) == measures.distance(b, a)

@@ -1,0 +1,31 @@
+"""Reads files of JSON objects that a process may be writing, or has torn."""
+
+import json
+import pathlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+
+def read(path: pathlib.Path) -> list[dict[str, Any]]:
+  """Returns the objects of a file's lines; skips what is none."""
+  return list(_objects(_text(path).split("\n")))
+
+
+def read_one(path: pathlib.Path) -> dict[str, Any]:
+  """Returns the object that a file is; {} if it is none, or missing."""
+  return next(_objects([_text(path)]), {}) if path.exists() else {}
+
+
+def _text(path: pathlib.Path) -> str:
+  return path.read_bytes().decode("utf-8", "replace")
+
+
+def _objects(texts: Iterable[str]) -> Iterator[dict[str, Any]]:
+  """Yields the JSON objects among some texts."""
+  for text in texts:
+    try:
+      record = json.loads(text)
+    except (ValueError, RecursionError):
+      continue
+    if isinstance(record, dict):
+      yield record
