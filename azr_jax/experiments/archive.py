@@ -26,6 +26,7 @@ from azr_jax.run import folder as run_folder
 from azr_jax.run import metrics, starts, storage
 
 _FOLDER = "runs"
+_COMMIT_DIGITS = 7
 # The core minutes of a run are those of its steps.
 _ALWAYS = ("step", "time/step")
 
@@ -117,6 +118,8 @@ def restore(workdir: Workdir, source: pathlib.Path) -> int:
 def commits(workdir: Workdir, out: pathlib.Path) -> list[str]:
   """Returns the commits that the runs which are done were started at, sorted.
 
+  They have seven digits, and "-dirty" if files had changed since.
+
   Args:
     workdir: has the runs.
     out: the folder of the experiment, which may have others.
@@ -124,8 +127,13 @@ def commits(workdir: Workdir, out: pathlib.Path) -> list[str]:
   found: set[str] = set()
   for name, arm, seed in _names(workdir):
     if arm != START and folders.is_done(workdir.run(arm, seed)):
-      found.update(_commits(workdir, name, out))
+      found.update(_short(one) for one in _commits(workdir, name, out))
   return sorted(found)
+
+
+def _short(commit: str) -> str:
+  digits, dash, dirty = commit.partition("-")
+  return digits[:_COMMIT_DIGITS] + dash + dirty
 
 
 def _commits(workdir: Workdir, name: str, out: pathlib.Path) -> list[str]:

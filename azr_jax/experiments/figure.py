@@ -10,6 +10,9 @@ from azr_jax.experiments.folders import Workdir
 from azr_jax.experiments.plan import Plan
 
 _WINDOW = 5  # steps of the running mean
+_LEGEND_COLUMNS = 6
+_LEGEND_ROW = 0.3  # inches
+_COLOURS = 10  # Then they are repeated with dashes.
 
 
 def draw(workdir: Workdir, results: dict[str, Any], out: pathlib.Path) -> None:
@@ -42,20 +45,29 @@ def draw(workdir: Workdir, results: dict[str, Any], out: pathlib.Path) -> None:
     _curves(panel, workdir, metric)
     panel.set_title(title)
     panel.set_xlabel("step")
-  if panels:
-    handles, labels = axes.flat[0].get_legend_handles_labels()
-    if labels:
-      axes.flat[0].legend(handles, labels, fontsize="x-small")
   if transition is not None:
     _transition(axes.flat[count - 2], workdir.plan, results)
   _forest(axes.flat[count - 1], workdir, results)
-  figure.tight_layout()
+  handles, labels = (
+    axes.flat[0].get_legend_handles_labels() if panels else ((), ())
+  )
+  legend_rows = -(-len(labels) // _LEGEND_COLUMNS)
+  if labels:
+    figure.legend(
+      handles,
+      labels,
+      loc="lower center",
+      ncol=min(_LEGEND_COLUMNS, len(labels)),
+      fontsize="small",
+    )
+  legend = _LEGEND_ROW * legend_rows / figure.get_figheight()
+  figure.tight_layout(rect=(0, legend, 1, 1))
   figure.savefig(out, dpi=100, metadata={"Software": None})
   pyplot.close(figure)
 
 
 def _curves(panel: Any, workdir: Workdir, metric: str) -> None:
-  for arm in workdir.plan.arms:
+  for number, arm in enumerate(workdir.plan.arms):
     by_seed = [
       {row["step"]: row[metric] for row in rows if metric in row}
       for seed in workdir.plan.about.seeds
@@ -70,7 +82,13 @@ def _curves(panel: Any, workdir: Workdir, metric: str) -> None:
     curves = np.array(
       [_smooth([values[step] for step in steps]) for values in by_seed]
     )
-    (line,) = panel.plot(steps, curves.mean(axis=0), label=arm)
+    (line,) = panel.plot(
+      steps,
+      curves.mean(axis=0),
+      label=arm,
+      color=f"C{number % _COLOURS}",
+      linestyle="-" if number < _COLOURS else "--",
+    )
     panel.fill_between(
       steps,
       curves.min(axis=0),
@@ -122,7 +140,9 @@ def _forest(panel: Any, workdir: Workdir, results: dict[str, Any]) -> None:
   panel.set_title("difference / its standard error")
   panel.set_yticks(range(len(found)))
   panel.set_yticklabels(
-    [f"{one['outcome']}: {one['arm']} - {one['base'] or '0'}" for one in found],
+    [
+      f"{one['outcome']}: {one['arm']}\n- {one['base'] or '0'}" for one in found
+    ],
     fontsize="x-small",
   )
   panel.invert_yaxis()
