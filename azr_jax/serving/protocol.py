@@ -5,7 +5,6 @@
 
 import dataclasses
 import functools
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,7 +27,6 @@ _MAX_SEED = 1 << 64
 # A draw below it is greedy anyway, and logits divided by much less are no
 # numbers of float32.
 _MIN_TEMPERATURE = 1e-5
-_STEP = re.compile("0|[1-9][0-9]{0,17}")
 _MOST_TOP = " (serve.max_logprobs)"
 # Fields that say who asks or how an answer is kept, not what it is.
 _IGNORED = (
@@ -292,7 +290,8 @@ def _step(fields: Fields, model: ServedModel, step: int) -> int | None:
   if asked is None or asked == model.name:
     return None
   name, _, number = str(asked).rpartition("@")
-  is_step = _STEP.fullmatch(number) is not None
+  is_step = number.isascii() and number.isdecimal() and len(number) < 19
+  is_step = is_step and number == str(int(number))
   if model.has_steps and name == model.name and is_step:
     return int(number)
   raise ApiError(

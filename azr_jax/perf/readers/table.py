@@ -328,6 +328,7 @@ TRUSTED: Mapping[str, str] = {
   "report/": "names of metrics",
   "rollout/settings.py": "the user's config",
   "run/checksums.py": "what it wrote",
+  "run/json_lines.py": "what runs and scoring wrote",
   "run/records.py": "what it wrote",
   "run/folder.py": "configs that it wrote",
   "run/metrics.py": "metrics that it wrote",
