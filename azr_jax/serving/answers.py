@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from azr_jax.serving import token_logprobs
-from azr_jax.serving.decoding import Job, Tokens
+from azr_jax.serving.jobs import Job, Tokens
 from azr_jax.serving.protocol import Asked, ServedModel
 from azr_jax.serving.text import Detokenizer, StopFilter
 from azr_jax.serving.token_logprobs import TokenLogprob

@@ -18,7 +18,7 @@ import functools
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -30,71 +30,11 @@ from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.stream import SampleKey, Stream
 from azr_jax.serving import errors
 from azr_jax.serving.errors import ApiError
-from azr_jax.serving.scoring import Scorer, Scores
+from azr_jax.serving.jobs import Deliver, Job, Tokens, Update
+from azr_jax.serving.scoring import Scorer
 
 # Tokens that are scored between two calls of the decode loop, without padding.
 _MAX_SCORED = 1 << 14
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Job:
-  """Prompts that a client wants sampled; its choices are numbered.
-
-  Attributes:
-    prompts: what to sample from; choice c is of prompt c // n.
-    n: choices of each prompt.
-    seed: of the samples, an integer of at least 0 and below 2^31.
-    temperature: divides the logits; 0 is greedy.
-    max_new_tokens: maximum number of tokens of a choice.
-    stop_strings: end a choice.
-    is_streamed: whether tokens are wanted as they come; otherwise all tokens
-      of a choice come when it has ended.
-    step: the step of the weights that must sample all of it; None: any.
-    is_scored: whether choices that have ended are scored. It is not streamed
-      then.
-    scores_prompts: whether the tokens of its prompts are, too.
-  """
-
-  prompts: tuple[types.Prompt, ...]
-  n: int
-  seed: int
-  temperature: float
-  max_new_tokens: int
-  stop_strings: tuple[str, ...] = ()
-  is_streamed: bool = False
-  step: int | None = None
-  is_scored: bool = False
-  scores_prompts: bool = False
-
-  @property
-  def num_choices(self) -> int:
-    """How many completions it has."""
-    return len(self.prompts) * self.n
-
-
-class Tokens(NamedTuple):
-  """New tokens of a choice.
-
-  Attributes:
-    choice: its number.
-    token_ids: the new ones.
-    logprobs: of each.
-    steps: for each, the step of the weights that sampled it.
-    finish_reason: one of `types.FINISH_REASONS`; None while more will come.
-    scores: of its prompt and all its tokens, if the job is scored.
-  """
-
-  choice: int
-  token_ids: list[int]
-  logprobs: list[float]
-  steps: list[int]
-  finish_reason: str | None
-  scores: Scores | None = None
-
-
-# A job receives tokens, in order, or the error that ends it.
-Update = Tokens | ApiError
-Deliver = Callable[[Sequence[tuple[Job, Update]]], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -369,7 +309,8 @@ class DecodeWorker:
     running = _Running([], [0] * job.num_choices, job.num_choices)
     self._jobs[job] = running
     for index, prompt in enumerate(job.prompts):
-      # Whoever came first is served first; who was held comes when it ends.
+      # Whoever came first is served first. A job that was held counts as coming
+      # when its weights are used.
       self._arrivals += 1
       request, futures = self._stream.submit(
         prompt,

@@ -18,8 +18,9 @@ from aiohttp import web
 from azr_jax.config import user_files
 from azr_jax.serving import errors
 from azr_jax.serving.answers import Answer
-from azr_jax.serving.decoding import DecodeWorker, Job, Tokens, Update
+from azr_jax.serving.decoding import DecodeWorker
 from azr_jax.serving.errors import ApiError
+from azr_jax.serving.jobs import Job, Tokens, Update
 from azr_jax.serving.protocol import SEED_RANGE, Asked, Reader, ServedModel
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -13,9 +13,9 @@ import numpy as np
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.settings import SamplerSettings
-from azr_jax.serving.decoding import Job
 from azr_jax.serving.errors import ApiError
 from azr_jax.serving.fields import Fields
+from azr_jax.serving.jobs import Job
 from azr_jax.serving.settings import LimitSettings
 from azr_jax.serving.text import TokenTexts
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
 from azr_jax.models import transformer
@@ -66,6 +67,7 @@ class Scorer:
       functools.partial(
         _score,
         engine.model.clone(attend=attend),
+        engine.mesh,
         num_top=num_top,
         chunk_tokens=_CHUNK_TOKENS * mesh_lib.batch_devices(engine.mesh),
       ),
@@ -135,6 +137,7 @@ def _lengths(buckets: Sequence[int], longest: int) -> list[int]:
 
 def _score(
   model: transformer.Transformer,
+  mesh: Mesh,
   params: Params,
   tokens: Int[Array, "B S"],
   targets: Int[Array, "B S"],
@@ -158,10 +161,19 @@ def _score(
   def score(
     hidden_BCD: Float[Array, "B C D"], targets_BC: Int[Array, "B C"]
   ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    logprobs_BCV = jax.nn.log_softmax(unembed(model, params, hidden_BCD))
-    top, ids = jax.lax.top_k(logprobs_BCV, num_top)
-    drawn = jnp.take_along_axis(logprobs_BCV, targets_BC[..., None], -1)
-    return drawn[..., 0], ids, top
+    # Left alone, the compiler gives every device the logits of all rows.
+    by_row = PartitionSpec(mesh_lib.BATCH_AXES)
+    of_rows = jax.shard_map(
+      functools.partial(_of_logits, num_top=num_top),
+      mesh=mesh,
+      in_specs=by_row,
+      out_specs=by_row,
+      check_vma=False,
+    )
+    hidden_BCD = jax.lax.with_sharding_constraint(
+      hidden_BCD, mesh_lib.batch_sharding(mesh)
+    )
+    return of_rows(unembed(model, params, hidden_BCD), targets_BC)
 
   def nothing(
     hidden_BCD: Float[Array, "B C D"], targets_BC: Int[Array, "B C"]
@@ -190,6 +202,16 @@ def _score(
   )
   logprobs, top_ids, top_logprobs = (_whole(x, S) for x in results)
   return logprobs, top_ids, top_logprobs
+
+
+def _of_logits(
+  logits_BCV: Float[Array, "B C V"], targets_BC: Int[Array, "B C"], num_top: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """Returns targets' log-probabilities, and ids and those of the likeliest."""
+  logprobs_BCV = jax.nn.log_softmax(logits_BCV)
+  top, ids = jax.lax.top_k(logprobs_BCV, num_top)
+  drawn = jnp.take_along_axis(logprobs_BCV, targets_BC[..., None], -1)
+  return drawn[..., 0], ids, top
 
 
 def _chunks(x: jax.Array, chunk: int) -> jax.Array:

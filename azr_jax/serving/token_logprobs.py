@@ -88,17 +88,17 @@ def completion(tokens: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
   }
 
 
-def _named(token: TokenLogprob) -> dict[str, float]:
+def _named(token: TokenLogprob) -> dict[str, Likely]:
   """Returns the likeliest tokens, each with a name of its own.
 
   Clients look the token up by its text. Others that have this text, or that of
   a likelier one, are named by their ids.
   """
-  found: dict[str, float] = {}
+  found: dict[str, Likely] = {}
   for one in token.top:
     is_it = one.token_id == token.token_id
     is_taken = one.piece in found or (one.piece == token.piece and not is_it)
-    found[f"token_id:{one.token_id}" if is_taken else one.piece] = one.logprob
+    found[f"token_id:{one.token_id}" if is_taken else one.piece] = one
   return found
 
 
@@ -106,19 +106,25 @@ def _with_itself(token: TokenLogprob) -> dict[str, float] | None:
   """Returns the likeliest tokens and the token, as completions have them."""
   if token.logprob is None:
     return None
-  return {token.piece: token.logprob} | _named(token)
+  top = {name: one.logprob for name, one in _named(token).items()}
+  return {token.piece: token.logprob} | top
 
 
 def chat(tokens: Sequence[TokenLogprob]) -> dict[str, Any]:
   """Returns the `logprobs` of a chat's choice."""
   return {
     "content": [
-      _chat_token(token.piece, token.logprob)
-      | {"top_logprobs": [_chat_token(*one) for one in _named(token).items()]}
+      _chat_token(token.piece, token.piece, token.logprob)
+      | {
+        "top_logprobs": [
+          _chat_token(name, one.piece, one.logprob)
+          for name, one in _named(token).items()
+        ]
+      }
       for token in tokens
     ]
   }
 
 
-def _chat_token(piece: str, logprob: float | None) -> dict[str, Any]:
-  return {"token": piece, "logprob": logprob, "bytes": list(piece.encode())}
+def _chat_token(name: str, piece: str, logprob: float | None) -> dict[str, Any]:
+  return {"token": name, "logprob": logprob, "bytes": list(piece.encode())}

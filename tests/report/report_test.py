@@ -18,6 +18,7 @@ from azr_jax.report import (
   reading,
   sections,
 )
+from azr_jax.report.changes import Estimate
 from azr_jax.report.charts import Line
 from azr_jax.report.scores import Benchmarks
 
@@ -202,6 +203,19 @@ def test_the_first_and_last_steps_are_compared_with_their_errors():
   assert changes.of_ends([1.0, 2.0, 1.5, 1.6], 2).difference.direction() == ""
   assert changes.of_ends([1.0, None, 2.0], 2) is None
   assert [changes.window(n) for n in (2, 9, 40)] == [0, 3, 10]
+
+
+def test_a_mean_of_changes_has_the_error_of_independent_ones():
+  one = changes.Change(Estimate(1.0, 0.3), Estimate(2.0, 0.3))
+  other = changes.Change(Estimate(3.0, 0.4), Estimate(3.0, 0.4))
+  mean = changes.mean_change([one, other])
+  assert mean.difference.value == 0.5
+  # A mean of two has half the hypotenuse, and a difference that of both ends.
+  assert mean.first.stderr == pytest.approx(0.25)
+  assert mean.difference.stderr == pytest.approx(0.25 * 2**0.5)
+  unsure = changes.Change(Estimate(1.0), Estimate(2.0, 0.3))
+  assert changes.mean_change([one, unsure]).difference.stderr is None
+  assert changes.mean_change([]) is None
 
 
 @pytest.mark.parametrize(

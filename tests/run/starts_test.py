@@ -49,3 +49,12 @@ def test_the_commit_is_that_of_code_which_git_tracks(tmp_path):
   assert starts.commit(package) == head[:12]
   code.write_text("a = 2\n")
   assert starts.commit(package) == f"{head[:12]}-dirty"
+
+
+def test_a_torn_line_hides_no_other_start(tmp_path):
+  path = tmp_path / starts.STARTS
+  path.write_text('{"commit": "abc"}\n[]\n{"commit": null}\n{"comm')
+  assert starts.commits(tmp_path) == ["abc"]
+  starts.record(tmp_path, Hosts(60.0), 3)
+  assert json.loads(path.read_text().splitlines()[-1])["done"] == 3
+  assert starts.commits(tmp_path / "no") == []

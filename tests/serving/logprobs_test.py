@@ -1,5 +1,7 @@
 """Log-probabilities of prompts and of likelier tokens, beside transformers."""
 
+import re
+
 import numpy as np
 import openai
 import pytest
@@ -103,6 +105,7 @@ def test_tokens_of_one_text_are_told_apart():
     ("token_id:9", -3.0),
   ]
   assert {one["token"] for one in second["top_logprobs"]} == {*shown[1]}
+  assert first["top_logprobs"][0]["bytes"] == first["bytes"] == [*b" a"]
 
 
 def test_a_chat_has_its_likeliest_tokens(client, log_softmax):
@@ -152,6 +155,26 @@ def test_a_server_may_score_nothing(serve_with):
       client.completions.create(**asked, logprobs=0, echo=True)
     [choice] = client.completions.create(**asked, logprobs=0).choices
     assert choice.logprobs.top_logprobs is None
+
+
+def test_a_device_has_the_logits_of_its_own_rows(
+  model_folder, settings, monkeypatch
+):
+  monkeypatch.setattr(scoring, "_CHUNK_TOKENS", 7)
+  with pytest.MonkeyPatch.context() as patch:
+    conftest.on_one_device(patch, 4)
+    policy = restore.load_policy(settings, str(model_folder))
+  engine = policy.sampler.engine
+  attend = attention.make("auto", engine.mesh, "float32", 1)
+  scorer = scoring.Scorer(engine, 2, attend)
+  rows = engine.prefill_rows(24)
+  tokens = np.zeros((rows, 24), np.int32)
+  program = scorer._score.lower(
+    policy.params, tokens, tokens, tokens.astype(bool)
+  ).compile()
+  vocabulary = engine.model.config.vocab_size
+  logits = re.findall(rf"\[(\d+),(\d+),{vocabulary}\]", program.as_text())
+  assert {*logits} == {(str(rows // 4), str(7 * 4 // rows))}
 
 
 @pytest.mark.parametrize("devices, chunk", [(1, 256), (1, 7), (2, 7)])
