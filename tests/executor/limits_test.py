@@ -41,19 +41,34 @@ def pool():
   "condition", ["busy", pytest.param("endless", marks=pytest.mark.slow)]
 )
 def test_neither_busy_processes_nor_slots_make_a_right_answer_wrong(condition):
-  # A program may need half more CPU time than it did a moment before, where a
-  # core's other thread is busy; `benchmark load` measures 75 % on an idle one.
-  fractions = (0.05, 0.25, 0.5)
-  found = load.measure(LIMIT_S, 1, fractions, conditions=[condition])
-  assert [*found] == [
-    f"{condition}/{fraction}" for fraction in ("5%", "25%", "50%")
-  ]
-  assert all(
-    answers.correct == answers.total == 8 for answers in found.values()
-  )
+  busy, endless = load.CONDITIONS[condition]
+  texts = [str(number) for number in range(8)]
+  with (
+    load.on_one_core(),
+    Executor(1, LIMIT_S, memory_mb=256) as executor,
+    load.busy_processes(busy),
+  ):
+    loops = [
+      executor.submit(Job("loop", ENDLESS, ("0",))) for _ in range(endless)
+    ]
+    # They end by their own clock of CPU time, so a slow core makes none longer;
+    # `benchmark load` measures what it does to programs that count their turns.
+    jobs = [Job(text, USE, (f"{LIMIT_S / 2}, {text}",)) for text in texts]
+    results = list(executor.map(jobs))
+    for loop in loops:
+      assert loop.result().status == "timeout"
+  assert [result.outputs for result in results] == [(text,) for text in texts]
   # The limit was that of CPU time: a limit of wall clock would have failed.
-  slowest = found[f"{condition}/50%"]
-  assert slowest.over_wall_limit > 4 and slowest.max_wall > 1 > slowest.max_cpu
+  assert sum(result.seconds > LIMIT_S for result in results) > 4
+  assert max(result.cpu_s for result in results) < LIMIT_S
+
+
+def test_programs_near_the_limit_are_counted():
+  found = load.measure(LIMIT_S, 1, (0.05,), ["alone"])
+  assert [*found] == ["alone/5%"]
+  answers = found["alone/5%"]
+  assert answers.correct == answers.total == 8
+  assert 0 < answers.max_cpu < 1 and answers.max_cpu <= answers.max_wall
 
 
 def test_an_endless_call_gets_the_limit_in_cpu_time(pool):
