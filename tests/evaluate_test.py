@@ -102,6 +102,30 @@ def test_unknown_benchmark_and_model_are_named(config, tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+  "rows, message",
+  [
+    ([{"question": "1+1?", "answer": "#### 2"}], "gsm8k: prompt_format 'compa"),
+    ([{"question": "1+1?"}], "gsm8k"),
+  ],
+)
+def test_what_cannot_be_asked_is_told_before_anything_is_sampled(
+  config, tmp_path, rows, message
+):
+  data = tmp_path / "gsm8k.jsonl"
+  data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  with pytest.raises(ValueError, match=message):
+    scoring.evaluate(
+      config,
+      "embedded:azr-tiny",
+      "programs_heldout,gsm8k",
+      str(tmp_path / "scores"),
+      f"gsm8k={data}",
+      limit=1,
+    )
+  assert not (tmp_path / "scores/programs_heldout.jsonl").exists()
+
+
 def test_a_bad_value_is_named(config):
   config.evaluate.prompt_format = "long"
   with pytest.raises(ValueError, match="evaluate.prompt_format='long'"):

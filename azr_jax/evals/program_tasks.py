@@ -14,10 +14,12 @@ from azr_jax.executor import Executor, futures
 from azr_jax.grading import programs
 from azr_jax.grading.outcome import Outcome
 from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.tasks.programs import parsing, solving
+from azr_jax.tasks.programs import parsing, prompts, solving
 from azr_jax.tasks.programs.task import ABDUCTION, Task, Triplet
 
 TRAINING = "training"
+# `full` is a format of public benchmarks, too, with another wording.
+SOLVER_FORMATS = (prompts.COMPACT, prompts.FEW_SHOT)
 # (task type, task) -> the solver's prompt in training; None without one.
 SolverPrompt = Callable[[str, Task], str | None]
 
@@ -51,6 +53,23 @@ def with_training_prompt(
     )
 
   return dataclasses.replace(benchmark, prompt=prompt, grade=grade)
+
+
+def in_format(benchmark: Benchmark, prompt_format: str) -> Benchmark:
+  """Returns a benchmark that can be asked in the solver's prompt formats.
+
+  Args:
+    benchmark: with the prompts of `prompt_formats.py`, or of its own.
+    prompt_format: where the solver's formats alone have it, a benchmark of
+      program tasks is asked and graded as in training.
+  """
+  if benchmark.task_of is None or prompt_format not in SOLVER_FORMATS:
+    return benchmark
+
+  def solver_prompt(task_type: str, task: Task) -> str:
+    return solving.solve_prompt_text(task_type, task, prompt_format)
+
+  return with_training_prompt(benchmark, solver_prompt)
 
 
 def _submit(

@@ -78,6 +78,26 @@ def items_of(benchmark: Benchmark, settings: RunSettings) -> list[Item]:
   ]
 
 
+def check_prompts(
+  benchmark: Benchmark, settings: RunSettings, tokenizer: Tokenizer
+) -> None:
+  """Writes the prompt of a benchmark's first item, before any is sampled.
+
+  Args:
+    benchmark: one that holds its items.
+    settings: how to ask them.
+    tokenizer: the model's.
+
+  Raises:
+    ValueError: the benchmark has no prompts of this format.
+  """
+  for item in items_of(benchmark, settings)[:1]:
+    try:
+      _prompt_text(benchmark, item, settings, tokenizer)
+    except ValueError as error:
+      raise ValueError(f"{benchmark.name}: {error}") from error
+
+
 def _read_records_of(
   benchmark: Benchmark, spec: str, is_given: bool
 ) -> Iterable[Any]:
@@ -154,10 +174,7 @@ def run(
   # Hosts must agree on the missing items; otherwise they deadlock in sampling.
   hosts.assert_equal(f"records of {benchmark.name}", sorted(records))
   missing = [i for i, item in enumerate(items) if item.id not in records]
-  prompts = {
-    i: _prompt(benchmark, items[i], settings.prompt_format, policy)
-    for i in missing
-  }
+  prompts = {i: _prompt(benchmark, items[i], settings, policy) for i in missing}
   for index in _too_long(benchmark, policy, items, prompts):
     records[items[index].id] = _too_long_record(items[index], settings.samples)
     del prompts[index]
@@ -169,15 +186,20 @@ def run(
 
 
 def _prompt(
-  benchmark: Benchmark, item: Item, prompt_format: str, policy: Policy
+  benchmark: Benchmark, item: Item, settings: RunSettings, policy: Policy
 ) -> types.Prompt:
-  if benchmark.prompt is not None:
-    text = benchmark.prompt(item, prompt_format, policy.tokenizer)
-  else:
-    text = prompt_formats.prompt(
-      item.question, benchmark.answer_format, prompt_format, policy.tokenizer
-    )
+  text = _prompt_text(benchmark, item, settings, policy.tokenizer)
   return policy.prompt(text, item)
+
+
+def _prompt_text(
+  benchmark: Benchmark, item: Item, settings: RunSettings, tokenizer: Tokenizer
+) -> str:
+  if benchmark.prompt is not None:
+    return benchmark.prompt(item, settings.prompt_format, tokenizer)
+  return prompt_formats.prompt(
+    item.question, benchmark.answer_format, settings.prompt_format, tokenizer
+  )
 
 
 def _too_long(

@@ -170,15 +170,13 @@ def _read(
         benchmark, system.solver_prompt
       )
     try:
-      items = runner.items_of(benchmark, settings)
+      benchmark = benchmark.with_items(runner.items_of(benchmark, settings))
     except ValueError as error:
       first = str(error).splitlines()[0].partition("; or give the data")[0]
       raise ValueError(
         f"config.evaluation.benchmarks has {name}, but {first}; or give its "
         f"file as --config.evaluation.data={name}=PATH, or leave it out"
       ) from error
-    if benchmark.prompt is not None and items:
-      # A format that does not fit is told before the first step.
-      benchmark.prompt(items[0], c.prompt_format, experiment.source.tokenizer)
-    benchmarks[benchmark.with_items(items)] = settings
+    runner.check_prompts(benchmark, settings, experiment.source.tokenizer)
+    benchmarks[benchmark] = settings
   return benchmarks

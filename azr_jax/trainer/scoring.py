@@ -4,7 +4,7 @@
 """
 
 import contextlib
-import itertools
+import dataclasses
 import json
 import pathlib
 from collections.abc import Sequence
@@ -17,12 +17,14 @@ from azr_jax.config import user_files
 from azr_jax.evals import (
   livecodebench,
   mathematics,
+  program_tasks,
   questions,
   registry,
   runner,
   score_files,
   table,
 )
+from azr_jax.evals.benchmark import Benchmark
 from azr_jax.executor import Executor
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.run import session, storage
@@ -80,24 +82,28 @@ def evaluate(
     if any(agent_names):
       require_same_sandbox(settings, model_spec)
     policy = restore.load_policy(settings, model_spec, identity["step"])
+    how = runner.RunSettings(
+      "", limit, settings.evaluate.prompt_format, settings.evaluate.samples
+    )
+    # All are opened first: what cannot be asked is told before it is sampled.
+    opened = [
+      pair
+      for name in names
+      for pair in _open(name, paths, agent_names, settings, how, policy)
+    ]
     scores: dict[str, float] = {}
     with build.build_executor(settings.executor, run.hosts) as executor:
-      for name, agent in itertools.product(names, agent_names):
+      for asked, agent in opened:
         # Every benchmark starts from the same key, so that its scores do not
         # depend on the other benchmarks.
         scores |= _score(
-          name,
+          asked,
           agent,
           policy.with_key(policy.key),
           executor,
           run,
           settings,
-          runner.RunSettings(
-            paths.get(name, ""),
-            limit,
-            settings.evaluate.prompt_format,
-            settings.evaluate.samples,
-          ),
+          how,
         )
         if run.is_primary:
           scores = _write(run.folder, identity, scores)
@@ -148,30 +154,58 @@ def require_same_sandbox(settings: EvaluateSettings, model_spec: str) -> None:
     settings.executor.require_same(trained["executor"], model_spec)
 
 
-def _score(
+def _open(
   name: str,
+  paths: dict[str, str],
+  agent_names: Sequence[str],
+  settings: EvaluateSettings,
+  how: runner.RunSettings,
+  policy: policy_lib.Policy,
+) -> list[tuple[Benchmark, str]]:
+  """Returns a benchmark that holds its items, with the name of each agent.
+
+  Raises:
+    ValueError: its data cannot be read, or not be asked in this format.
+  """
+  benchmark = _benchmark(name, settings)
+  data = dataclasses.replace(how, data=paths.get(name, ""))
+  benchmark = benchmark.with_items(runner.items_of(benchmark, data))
+  opened = []
+  for agent in agent_names:
+    asked = benchmark
+    if agent:
+      asked = questions.answered_by(benchmark, agent, settings.evaluate.agents)
+    runner.check_prompts(asked, how, policy.tokenizer)
+    opened.append((asked, agent))
+  return opened
+
+
+def _benchmark(name: str, settings: EvaluateSettings) -> Benchmark:
+  """Returns a benchmark as the settings have it graded and asked."""
+  if name == livecodebench.NAME:
+    return livecodebench.for_release(settings.evaluate.livecodebench)
+  benchmark = mathematics.with_grading(
+    settings.evaluate.mathematics, registry.BENCHMARKS[name]
+  )
+  return program_tasks.in_format(benchmark, settings.evaluate.prompt_format)
+
+
+def _score(
+  benchmark: Benchmark,
   agent_name: str,
   policy: policy_lib.Policy,
   executor: Executor,
   run: Run,
   settings: EvaluateSettings,
-  items: runner.RunSettings,
+  how: runner.RunSettings,
 ) -> dict[str, float]:
   """Returns the scores of one benchmark.
 
   The agent of this name answers it, or the model in a single turn if the name
   is empty.
   """
-  benchmark = mathematics.with_grading(
-    settings.evaluate.mathematics, registry.BENCHMARKS[name]
-  )
-  if name == livecodebench.NAME:
-    benchmark = livecodebench.for_release(settings.evaluate.livecodebench)
   agent = policy_lib.single_turn
   if agent_name:
-    benchmark = questions.answered_by(
-      benchmark, agent_name, settings.evaluate.agents
-    )
     agent = benchmark_agents.build(
       settings.evaluate,
       agent_name,
@@ -181,7 +215,7 @@ def _score(
       settings.executor,
     )
   path = run.folder / f"{benchmark.name}.jsonl"
-  return runner.run(benchmark, policy, executor, run.hosts, items, path, agent)
+  return runner.run(benchmark, policy, executor, run.hosts, how, path, agent)
 
 
 def _require_data(

@@ -102,6 +102,27 @@ def test_functions_of_livecodebench_are_called_f(
   assert graded.result(60).correct
 
 
+@pytest.mark.parametrize("prompt_format", ["compact", "few_shot"])
+def test_cruxeval_can_be_asked_in_the_solver_s_formats(executor, prompt_format):
+  raw = list(records.read(str(CRUXEVAL)))[:1]
+  benchmark = registry.BENCHMARKS["cruxeval_o"]
+  benchmark = program_tasks.in_format(benchmark, prompt_format)
+  (item,) = benchmark.read(raw)
+  assert benchmark.prompt(item, prompt_format, None) == (
+    solving.solve_prompt_text(*benchmark.task_of(item), prompt_format)
+  )
+  answer = response("output", raw[0]["output"])
+  assert benchmark.grade(executor, item, answer).result(60).correct
+
+
+@pytest.mark.parametrize(
+  "name, prompt_format", [("cruxeval_o", "full"), ("gsm8k", "compact")]
+)
+def test_other_formats_and_benchmarks_stay_as_they_are(name, prompt_format):
+  benchmark = registry.BENCHMARKS[name]
+  assert program_tasks.in_format(benchmark, prompt_format) is benchmark
+
+
 def test_other_benchmarks_have_no_prompt_of_training():
   (item,) = registry.BENCHMARKS["gsm8k"].read(
     [{"question": "1+1?", "answer": "#### 2"}]
