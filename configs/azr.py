@@ -5,7 +5,7 @@
 | variant | model | expected |
 | --- | --- | --- |
 | `tiny` | embedded, 1.7M parameters | 5 minutes on two cores, 46 to 65 % |
-| `smollm2-135m` | of `sft.py:azr_smollm2-135m` | 105 s a step on two cores |
+| `smollm2-135m` | of `sft.py:azr_smollm2-135m` | 48 min, two cores: a loss |
 | `smollm2-135m_few_shot` | SmolLM2-135M-Instruct | two small steps, 4.4 GiB |
 | `qwen2.5-7b`, ... | the paper's models | a TPU or GPU cluster |
 

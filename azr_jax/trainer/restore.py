@@ -221,7 +221,8 @@ def load_model(
     step: the checkpoint of a run; None: the newest.
 
   Raises:
-    ValueError: the folder is no model and no run with a checkpoint.
+    ValueError: the folder is no model and no run with a checkpoint, or the
+      model that the run began from is gone.
   """
   rules = c.sharding.rules()
   folder = storage.resolve(spec)
@@ -238,7 +239,14 @@ def load_model(
   if kind == "preset":
     source = untrained(name, folder, config.seed)
   else:
-    source = load.resolve(config.model.source, c.model.cache_dir)
+    try:
+      source = load.resolve(config.model.source, c.model.cache_dir)
+    except ValueError as error:
+      raise ValueError(
+        f"{folder} has the model of config.model.source="
+        f"{config.model.source!r}, which must be found from this folder as it "
+        f"was from the run's: {error}"
+      ) from error
   return source, load_checkpoint(c, folder, source.config, mesh, step)
 
 

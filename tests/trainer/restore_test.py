@@ -238,3 +238,12 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path):
   (tmp_path / "checkpoints").mkdir()
   with pytest.raises(ValueError, match="expected the folder of a run"):
     restore.load_model(c, str(tmp_path), mesh)
+
+
+def test_a_run_whose_start_is_not_here_names_it(tmp_path):
+  (tmp_path / "checkpoints").mkdir()
+  config = {"model": {"source": "warm/model"}}
+  (tmp_path / "config.json").write_text(json.dumps(config))
+  c = settings.read(EvaluateSettings, evaluate.get_config())
+  with pytest.raises(ValueError, match="model.source='warm/model', which must"):
+    restore.load_model(c, str(tmp_path), mesh_lib.make_mesh(MESH))
