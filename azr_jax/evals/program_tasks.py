@@ -56,14 +56,19 @@ def with_training_prompt(
 
 
 def in_format(benchmark: Benchmark, prompt_format: str) -> Benchmark:
-  """Returns a benchmark that can be asked in the solver's prompt formats.
+  """Returns a benchmark that is asked in a format of the solver's prompts.
 
   Args:
-    benchmark: with the prompts of `prompt_formats.py`, or of its own.
-    prompt_format: where the solver's formats alone have it, a benchmark of
-      program tasks is asked and graded as in training.
+    benchmark: stays as it is if it writes its own prompts, or if its items are
+      no program tasks.
+    prompt_format: public benchmarks have all formats but `SOLVER_FORMATS`;
+      in these, items are asked and graded as in training.
   """
-  if benchmark.task_of is None or prompt_format not in SOLVER_FORMATS:
+  if (
+    prompt_format not in SOLVER_FORMATS
+    or benchmark.prompt is not None
+    or benchmark.task_of is None
+  ):
     return benchmark
 
   def solver_prompt(task_type: str, task: Task) -> str:

@@ -81,7 +81,7 @@ def items_of(benchmark: Benchmark, settings: RunSettings) -> list[Item]:
 def check_prompts(
   benchmark: Benchmark, settings: RunSettings, tokenizer: Tokenizer
 ) -> None:
-  """Writes the prompt of a benchmark's first item, before any is sampled.
+  """Tries to write the prompt of a benchmark's first item.
 
   Args:
     benchmark: one that holds its items.

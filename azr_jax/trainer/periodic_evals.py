@@ -169,6 +169,7 @@ def _read(
       benchmark = program_tasks.with_training_prompt(
         benchmark, system.solver_prompt
       )
+    benchmark = program_tasks.in_format(benchmark, c.prompt_format)
     try:
       benchmark = benchmark.with_items(runner.items_of(benchmark, settings))
     except ValueError as error:

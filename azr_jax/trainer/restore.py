@@ -239,15 +239,19 @@ def load_model(
   if kind == "preset":
     source = untrained(name, folder, config.seed)
   else:
-    try:
-      source = load.resolve(config.model.source, c.model.cache_dir)
-    except ValueError as error:
-      raise ValueError(
-        f"{folder} has the model of config.model.source="
-        f"{config.model.source!r}, which must be found from this folder as it "
-        f"was from the run's: {error}"
-      ) from error
+    _require_path(folder, config.model.source)
+    source = load.resolve(config.model.source, c.model.cache_dir)
   return source, load_checkpoint(c, folder, source.config, mesh, step)
+
+
+def _require_path(folder: pathlib.Path, source: str) -> None:
+  """Raises ValueError if a run's first model is a path that is not here."""
+  if ":" in source or pathlib.Path(source).expanduser().exists():
+    return
+  raise ValueError(
+    f"{folder} has config.model.source={source!r}, which does not exist in "
+    f"{pathlib.Path.cwd()}: expected the folder that the run began in"
+  )
 
 
 def load_checkpoint(

@@ -3,6 +3,7 @@
 `azr_jax.evaluate` is the command.
 """
 
+import collections
 import contextlib
 import dataclasses
 import json
@@ -81,19 +82,23 @@ def evaluate(
     agent_names = benchmark_agents.agent_names(settings.evaluate, names)
     if any(agent_names):
       require_same_sandbox(settings, model_spec)
-    policy = restore.load_policy(settings, model_spec, identity["step"])
     how = runner.RunSettings(
       "", limit, settings.evaluate.prompt_format, settings.evaluate.samples
     )
-    # All are opened first: what cannot be asked is told before it is sampled.
-    opened = [
+    # All data is read before the weights, and all prompts are tried before the
+    # first is sampled: hours later is too late to tell that one fails.
+    opened = collections.deque(
       pair
       for name in names
-      for pair in _open(name, paths, agent_names, settings, how, policy)
-    ]
+      for pair in _open(name, paths, agent_names, settings, how)
+    )
+    policy = restore.load_policy(settings, model_spec, identity["step"])
+    for asked, _ in opened:
+      runner.check_prompts(asked, how, policy.tokenizer)
     scores: dict[str, float] = {}
     with build.build_executor(settings.executor, run.hosts) as executor:
-      for asked, agent in opened:
+      while opened:  # The items of those that are scored are freed.
+        asked, agent = opened.popleft()
         # Every benchmark starts from the same key, so that its scores do not
         # depend on the other benchmarks.
         scores |= _score(
@@ -160,12 +165,11 @@ def _open(
   agent_names: Sequence[str],
   settings: EvaluateSettings,
   how: runner.RunSettings,
-  policy: policy_lib.Policy,
 ) -> list[tuple[Benchmark, str]]:
   """Returns a benchmark that holds its items, with the name of each agent.
 
   Raises:
-    ValueError: its data cannot be read, or not be asked in this format.
+    ValueError: its data cannot be read, or an agent cannot answer it.
   """
   benchmark = _benchmark(name, settings)
   data = dataclasses.replace(how, data=paths.get(name, ""))
@@ -175,7 +179,6 @@ def _open(
     asked = benchmark
     if agent:
       asked = questions.answered_by(benchmark, agent, settings.evaluate.agents)
-    runner.check_prompts(asked, how, policy.tokenizer)
     opened.append((asked, agent))
   return opened
 

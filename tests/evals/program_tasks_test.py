@@ -103,20 +103,30 @@ def test_functions_of_livecodebench_are_called_f(
 
 
 @pytest.mark.parametrize("prompt_format", ["compact", "few_shot"])
-def test_cruxeval_can_be_asked_in_the_solver_s_formats(executor, prompt_format):
+@pytest.mark.parametrize(
+  "name, label", [("cruxeval_o", "output"), ("cruxeval_i", "input")]
+)
+def test_cruxeval_can_be_asked_in_the_solver_s_formats(
+  executor, name, label, prompt_format
+):
   raw = list(records.read(str(CRUXEVAL)))[:1]
-  benchmark = registry.BENCHMARKS["cruxeval_o"]
+  benchmark = registry.BENCHMARKS[name]
   benchmark = program_tasks.in_format(benchmark, prompt_format)
   (item,) = benchmark.read(raw)
   assert benchmark.prompt(item, prompt_format, None) == (
     solving.solve_prompt_text(*benchmark.task_of(item), prompt_format)
   )
-  answer = response("output", raw[0]["output"])
+  answer = response(label, raw[0][label])
   assert benchmark.grade(executor, item, answer).result(60).correct
 
 
 @pytest.mark.parametrize(
-  "name, prompt_format", [("cruxeval_o", "full"), ("gsm8k", "compact")]
+  "name, prompt_format",
+  [
+    ("cruxeval_o", "full"),
+    ("gsm8k", "compact"),
+    ("programs_heldout", "compact"),
+  ],
 )
 def test_other_formats_and_benchmarks_stay_as_they_are(name, prompt_format):
   benchmark = registry.BENCHMARKS[name]

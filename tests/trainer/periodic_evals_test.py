@@ -1,5 +1,7 @@
 """Evaluations in training: the policy that benchmarks are asked with."""
 
+import contextlib
+import json
 import types
 
 import jax
@@ -10,6 +12,22 @@ from azr_jax.rollout.policy import Policy
 from azr_jax.systems.system import System
 from azr_jax.trainer.evaluation_settings import PeriodicSettings
 from azr_jax.trainer.periodic_evals import PeriodicEvals
+
+
+def evals_of(settings, key=None):
+  """Evaluations of a run of a system without benchmarks of its own."""
+  experiment = types.SimpleNamespace(
+    settings=types.SimpleNamespace(
+      shared=types.SimpleNamespace(evaluation=settings), system_settings=None
+    ),
+    evaluation_key=lambda: key,
+    source=types.SimpleNamespace(tokenizer=None),
+  )
+  system = types.SimpleNamespace(
+    benchmark_agent=lambda name: None,
+    has_evaluation=System.has_evaluation,
+  )
+  return PeriodicEvals(experiment, None, system)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.6])
@@ -24,17 +42,6 @@ def test_benchmarks_have_the_temperature_of_evaluations(
     temperature=temperature,
   )
   key = jax.random.key(7)
-  experiment = types.SimpleNamespace(
-    settings=types.SimpleNamespace(
-      shared=types.SimpleNamespace(evaluation=settings), system_settings=None
-    ),
-    evaluation_key=lambda: key,
-    source=types.SimpleNamespace(tokenizer=None),
-  )
-  system = types.SimpleNamespace(
-    benchmark_agent=lambda name: None,
-    has_evaluation=System.has_evaluation,
-  )
   asked = []
 
   def score(benchmark, policy, *_):
@@ -42,7 +49,7 @@ def test_benchmarks_have_the_temperature_of_evaluations(
     return {f"{benchmark.name}/pass@1/unbiased": 0.5}
 
   monkeypatch.setattr(runner, "run", score)
-  evals = PeriodicEvals(experiment, None, system)
+  evals = evals_of(settings, key)
   sampling = Policy(None, None, None, jax.random.key(0), temperature=1.0)
   run = types.SimpleNamespace(hosts=None, print_status=lambda _: None)
   scores = evals.run(sampling, 1, run)
@@ -50,3 +57,25 @@ def test_benchmarks_have_the_temperature_of_evaluations(
   [policy] = asked
   assert policy.temperature == temperature
   assert (jax.random.key_data(policy.key) == jax.random.key_data(key)).all()
+
+
+@pytest.mark.parametrize(
+  "name, row, refused",
+  [
+    ("cruxeval_o", {"id": 1, "code": "f", "input": "", "output": ""}, False),
+    ("gsm8k", {"question": "1+1?", "answer": "#### 2"}, True),
+  ],
+)
+def test_a_format_that_a_benchmark_lacks_is_told_before_the_run(
+  tmp_path, name, row, refused
+):
+  data = tmp_path / "rows.jsonl"
+  data.write_text(json.dumps(row) + "\n")
+  settings = PeriodicSettings(
+    every=1, benchmarks=name, data=str(data), prompt_format="compact"
+  )
+  expected = contextlib.nullcontext()
+  if refused:
+    expected = pytest.raises(ValueError, match=f"{name}: prompt_format 'comp")
+  with expected:
+    evals_of(settings)

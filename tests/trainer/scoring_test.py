@@ -6,7 +6,8 @@ import shlex
 
 import pytest
 
-from azr_jax.configs import azr, code_interpreter, countdown, orz
+from azr_jax.configs import azr, code_interpreter, countdown, evaluate, orz
+from azr_jax.evals import runner
 from azr_jax.run import preemption, storage
 from azr_jax.tasks.questions import sources
 from azr_jax.trainer import ending, scoring, settings
@@ -129,3 +130,16 @@ def test_scores_of_something_else_are_never_joined(tmp_path, content, message):
   scoring._write(tmp_path, identity, {"one/accuracy": 0.5})
   joined = scoring._write(tmp_path, identity, {"two/accuracy": 0.25})
   assert joined == {"one/accuracy": 0.5, "two/accuracy": 0.25}
+
+
+def test_the_data_is_read_once_for_all_agents():
+  config = evaluate.get_config("questions_tiny")
+  config.evaluate.agents = ("text", "code_agent")
+  c = settings.read(settings.EvaluateSettings, config)
+  how = runner.RunSettings("", 2, c.evaluate.prompt_format, 1)
+  paths = {"questions": "gym:gcd+gym:lcm"}
+  opened = scoring._open("questions", paths, c.evaluate.agents, c, how)
+  assert [agent for _, agent in opened] == ["text", "code_agent"]
+  first, second = (runner.items_of(benchmark, how) for benchmark, _ in opened)
+  assert all(a is b for a, b in zip(first, second, strict=True))
+  assert len({benchmark.name for benchmark, _ in opened}) == 2
